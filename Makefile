@@ -1,0 +1,108 @@
+# Two commands on a fresh machine: `make demo` and `make test`. Each does whatever is still to do,
+# and can be interrupted and run again.
+#
+#   PYTHON=python3.12          the Python that .venv is made with (3.10 or newer)
+#   TORCH=torch==2.13.0        what to ask pip for as the base torch
+#   PIP_TORCH_ARGS='…'         more arguments for that, such as the index of CPU-only builds
+#   TESTS='test/tools -k x'    what `make test` hands to pytest
+#   MAX_JOBS=4                 compilations at a time; see setup.py for the build's other variables
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+PIP_TORCH_ARGS ?=
+TESTS ?= test
+
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := build/.done
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# What the build reads of this checkout: a change makes it run again (and do only what changed).
+INPUTS := $(shell find aten cmake third_party tools torch CMakeLists.txt setup.py version.txt \
+	-type f -not -name '*.pyc' 2>/dev/null)
+
+# command:Debian package
+NEEDED := c++:g++ cmake:cmake ninja:ninja-build git:git
+WANTED := ccache:ccache
+
+.PHONY: help demo test build wheel setup lint format clean distclean
+
+help: ## Say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+
+demo: $(DONE)/installed ## Run three real models on ZenDNN, against stock kernels
+	$(BIN)/python examples/demo.py
+
+test: $(DONE)/installed ## Run all tests
+	$(BIN)/python -m pytest $(TESTS)
+
+build: setup ## Build and install into the torch of .venv
+	USE_ZENDNN=1 $(BIN)/python setup.py install
+	@touch $(DONE)/installed
+
+wheel: setup ## Write a wheel to dist/
+	USE_ZENDNN=1 $(BIN)/python setup.py bdist_wheel
+
+setup: $(DONE)/packages ## Make .venv with all that the build and the tests need
+
+lint: $(DONE)/lint-packages ## Check style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(DONE)/lint-packages ## Put the Python files into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## Remove what was built; fetched sources and .venv stay
+	rm -rf build/generated build/native build/.done/installed dist
+
+distclean: clean ## Remove everything that was made
+	rm -rf build $(VENV)
+
+$(DONE)/installed: $(DONE)/packages $(INPUTS)
+	USE_ZENDNN=1 $(BIN)/python setup.py install
+	@touch $@
+
+$(DONE)/packages: requirements.txt $(DONE)/venv
+	@echo "-- installing $(TORCH) and the packages of requirements.txt into $(VENV)"
+	$(PIP) install --quiet $(PIP_TORCH_ARGS) '$(TORCH)'
+	$(PIP) install --quiet '$(TORCH)' -r requirements.txt
+	@rm -f $(DONE)/installed
+	@touch $@
+
+$(DONE)/lint-packages: requirements-lint.txt $(DONE)/venv
+	$(PIP) install --quiet -r requirements-lint.txt
+	@touch $@
+
+$(DONE)/venv: | $(DONE)/system
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo 'error: $(PYTHON) is older than 3.10: name a newer one with PYTHON=' >&2; exit 2; }
+	$(PYTHON) -m venv --clear $(VENV)
+	@rm -f $(DONE)/packages $(DONE)/lint-packages $(DONE)/installed
+	@touch $@
+
+# Only what is missing is installed, and only by root where apt is.
+$(DONE)/system:
+	@mkdir -p $(DONE)
+	@missing() { for pair in "$$@"; do command -v "$${pair%%:*}" >/dev/null || echo "$${pair#*:}"; done; }; \
+	needed=$$(missing $(NEEDED) $(PYTHON):python3); \
+	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || needed="$$needed python3-venv"; \
+	wanted=$$(missing $(WANTED)); \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		if [ -n "$$needed$$wanted" ]; then \
+			echo "-- installing system packages:" $$needed $$wanted; \
+			apt-get update -qq; \
+			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+				$$needed $$wanted; \
+		fi; \
+	elif [ -n "$$needed" ]; then \
+		echo "error: these are missing, install them (named as on Debian):" $$needed >&2; \
+		exit 2; \
+	fi
+	@touch $@

@@ -1,0 +1,223 @@
+// The 'zendnn' device: opaque tensors in ZenDNN's blocked layouts, which live
+// under the PrivateUse1 key. The generated registrations give it kernels; what
+// upstream decides by asking is_mkldnn() outside those kernels is decided here.
+#include <ATen/ATen.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <ATen/native/ConvUtils.h>
+#include <ATen/native/zendnn/NativeFunctions.h>
+#include <ATen/native/zendnn/Stubs.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/library.h>
+
+namespace at::native {
+
+DEFINE_DISPATCH(zendnn_convolution_backward_stub);
+DEFINE_DISPATCH(zendnn_convolution_transpose_stub);
+DEFINE_DISPATCH(zendnn_convolution_transpose_backward_stub);
+DEFINE_DISPATCH(lstm_zendnn_stub);
+
+} // namespace at::native
+
+namespace at::native::zendnn {
+namespace {
+
+C10_REGISTER_GUARD_IMPL(
+    PrivateUse1,
+    c10::impl::NoOpDeviceGuardImpl<DeviceType::PrivateUse1>)
+
+struct Hooks final : PrivateUse1HooksInterface {
+  bool isBuilt() const override {
+    return true;
+  }
+  // False: the CPU's own cores are not an accelerator that code written for
+  // one (pinned memory, streams) should find.
+  bool isAvailable() const override {
+    return false;
+  }
+  bool hasPrimaryContext(DeviceIndex /*device_index*/) const override {
+    return false;
+  }
+};
+
+const bool hooks_registered = [] {
+  static Hooks hooks;
+  RegisterPrivateUse1HooksInterface(&hooks);
+  return true;
+}();
+
+// Dense to blocked, blocked to dense, and changes of dtype: the dispatcher
+// comes here when either side is a zendnn tensor. Differentiable, since
+// aten::_to_copy's own autograd formula converts the gradient back.
+Tensor to_copy(
+    const Tensor& self,
+    std::optional<ScalarType> dtype,
+    std::optional<Layout> /*layout*/,
+    std::optional<Device> device,
+    std::optional<bool> /*pin_memory*/,
+    bool /*non_blocking*/,
+    std::optional<MemoryFormat> /*memory_format*/) {
+  const auto target = device.value_or(self.device()).type();
+  TORCH_CHECK(
+      target == kCPU || target == kPrivateUse1,
+      "a zendnn tensor can be moved to the CPU only, not to ",
+      target,
+      "; call .to_dense() first");
+  if (!self.is_privateuseone()) {
+    return dense_to_zendnn(self, dtype);
+  }
+  Tensor dense = zendnn_to_dense(self, dtype, std::nullopt);
+  return target == kCPU ? dense : dense_to_zendnn(dense, std::nullopt);
+}
+
+Tensor to_zendnn(const Tensor& self, std::optional<ScalarType> dtype) {
+  return self.to(
+      Device(kPrivateUse1, 0), dtype.value_or(self.scalar_type()));
+}
+
+Tensor to_dense(
+    const Tensor& self,
+    std::optional<ScalarType> dtype,
+    std::optional<bool> /*masked_grad*/) {
+  return self.to(kCPU, dtype.value_or(self.scalar_type()));
+}
+
+// Composite operators of torch that ask for the mkldnn layout by name. Each is
+// sent to the ATen operator that has a zendnn kernel and an autograd formula.
+
+Tensor linear(
+    const Tensor& input,
+    const Tensor& weight,
+    const std::optional<Tensor>& bias) {
+  return at::mkldnn_linear(input, weight, bias);
+}
+
+Tensor reshape(const Tensor& self, IntArrayRef shape) {
+  return at::_mkldnn_reshape(self, shape);
+}
+
+Tensor transpose(const Tensor& self, int64_t dim0, int64_t dim1) {
+  return at::_mkldnn_transpose(self, dim0, dim1);
+}
+
+Tensor max_pool2d(
+    const Tensor& self,
+    IntArrayRef kernel_size,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool ceil_mode) {
+  return at::mkldnn_max_pool2d(
+      self, kernel_size, stride, padding, dilation, ceil_mode);
+}
+
+Tensor max_pool3d(
+    const Tensor& self,
+    IntArrayRef kernel_size,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool ceil_mode) {
+  return at::mkldnn_max_pool3d(
+      self, kernel_size, stride, padding, dilation, ceil_mode);
+}
+
+Tensor adaptive_avg_pool2d(const Tensor& self, IntArrayRef output_size) {
+  return at::mkldnn_adaptive_avg_pool2d(self, output_size);
+}
+
+Tensor convolution_overrideable(
+    const Tensor& input,
+    const Tensor& weight,
+    const std::optional<Tensor>& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups) {
+  if (transposed) {
+    return zendnn_convolution_transpose_stub(
+        kCPU,
+        input,
+        weight,
+        bias,
+        padding,
+        output_padding,
+        stride,
+        dilation,
+        groups);
+  }
+  return zendnn_convolution(
+      input, weight, bias, padding, stride, dilation, groups);
+}
+
+std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
+    const Tensor& grad_output,
+    const Tensor& input,
+    const Tensor& weight,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups,
+    std::array<bool, 3> output_mask) {
+  if (transposed) {
+    return zendnn_convolution_transpose_backward_stub(
+        kCPU,
+        input,
+        grad_output,
+        weight,
+        padding,
+        output_padding,
+        stride,
+        dilation,
+        groups,
+        output_mask);
+  }
+  return zendnn_convolution_backward_stub(
+      kCPU,
+      input,
+      grad_output,
+      weight,
+      padding,
+      stride,
+      dilation,
+      groups,
+      output_mask);
+}
+
+void register_composites(torch::Library& m) {
+  m.impl("to_dense", TORCH_FN(to_dense));
+  m.impl("linear", TORCH_FN(linear));
+  m.impl("reshape", TORCH_FN(reshape));
+  m.impl("transpose.int", TORCH_FN(transpose));
+  m.impl("max_pool2d", TORCH_FN(max_pool2d));
+  m.impl("max_pool3d", TORCH_FN(max_pool3d));
+  m.impl("adaptive_avg_pool2d", TORCH_FN(adaptive_avg_pool2d));
+}
+
+} // namespace
+
+TORCH_LIBRARY_FRAGMENT(zendnn, m) {
+  m.def(
+      "to_zendnn(Tensor self, ScalarType? dtype=None) -> Tensor",
+      TORCH_FN(to_zendnn));
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_to_copy", TORCH_FN(to_copy));
+  m.impl("convolution_overrideable", TORCH_FN(convolution_overrideable));
+  m.impl(
+      "convolution_backward_overrideable",
+      TORCH_FN(convolution_backward_overrideable));
+  register_composites(m);
+}
+
+// A composite with a kernel for its backend loses its own decomposition under
+// autograd, so the same function serves both keys.
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
+  register_composites(m);
+}
+
+} // namespace at::native::zendnn

@@ -1,0 +1,76 @@
+#include <ATen/native/zendnn/Info.h>
+
+#include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <third_party/zendnn/blis_gemm.h>
+#include <third_party/zendnn/execution_counters.h>
+
+#include <sstream>
+
+namespace at::native::zendnn {
+
+std::string version() {
+  const auto* v = zendnn_version();
+  std::ostringstream out;
+  out << v->major << '.' << v->minor << '.' << v->patch;
+  return out.str();
+}
+
+std::string build_info() {
+  std::ostringstream out;
+  out << "ZenDNN: " << version() << " (oneDNN " << version()
+      << " passed through zendnnify)\n"
+      << "PyTorch: integration of " << ZENDNN_PYTORCH_BASELINE
+      << ", compiled against " << ZENDNN_TORCH_VERSION << '\n'
+      << "BLIS: " << zendnn_blis_version() << '\n'
+      << "Compiler: " << ZENDNN_COMPILER << '\n';
+  return out.str();
+}
+
+std::string cpu_isa() {
+  switch (zendnn_get_effective_cpu_isa()) {
+    case zendnn_cpu_isa_sse41:
+      return "SSE4.1";
+    case zendnn_cpu_isa_avx:
+      return "AVX";
+    case zendnn_cpu_isa_avx2:
+      return "AVX2";
+    case zendnn_cpu_isa_avx2_vnni:
+      return "AVX2 with VNNI";
+    case zendnn_cpu_isa_avx2_vnni_2:
+      return "AVX2 with VNNI and bfloat16";
+    case zendnn_cpu_isa_avx512_core:
+      return "AVX-512";
+    case zendnn_cpu_isa_avx512_core_vnni:
+      return "AVX-512 with VNNI";
+    case zendnn_cpu_isa_avx512_core_bf16:
+      return "AVX-512 with VNNI and bfloat16";
+    default:
+      return "AVX-512 with VNNI, bfloat16 and more";
+  }
+}
+
+std::string blas_kernels() {
+  return zendnn_blis_kernels();
+}
+
+std::map<std::string, uint64_t> counters() {
+  std::map<std::string, uint64_t> out;
+  for (int kind = 0; kind < zendnn_execution_kinds; ++kind) {
+    if (const auto count = zendnn_executions(kind)) {
+      const auto* name =
+          zendnn_prim_kind2str(static_cast<zendnn_primitive_kind_t>(kind));
+      out.emplace(name, count);
+    }
+  }
+  return out;
+}
+
+void reset_counters() {
+  zendnn_reset_executions();
+}
+
+bool set_verbose(int level) {
+  return zendnn_set_verbose(level) == zendnn_success;
+}
+
+} // namespace at::native::zendnn

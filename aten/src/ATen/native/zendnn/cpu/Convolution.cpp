@@ -1,0 +1,191 @@
+// Dense convolutions, which every front door of torch (conv1d to conv3d, their
+// transposes, nn.Conv*) sends to aten::_convolution.
+#include <ATen/native/zendnn/cpu/Overrides.h>
+
+#include <ATen/native/ConvUtils.h>
+#include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/NativeFunctions.h>
+#include <ATen/native/zendnn/Stubs.h>
+#include <ATen/native/zendnn/Utils.h>
+#include <ATen/ops/_convolution_native.h>
+
+#include <algorithm>
+
+namespace at::native::zendnn::cpu {
+namespace {
+
+bool is_dense(const Tensor& t) {
+  return t.layout() == kStrided && t.device().is_cpu();
+}
+
+bool all_positive(IntArrayRef sizes) {
+  return std::all_of(
+      sizes.begin(), sizes.end(), [](int64_t size) { return size > 0; });
+}
+
+// One value stands for all spatial dimensions.
+bool fits(IntArrayRef param, int64_t spatial) {
+  const auto size = static_cast<int64_t>(param.size());
+  return size == spatial || size == 1;
+}
+
+// Says nothing about errors: torch's kernel reports them.
+bool takes(
+    const Tensor& input,
+    const Tensor& weight,
+    const Tensor& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups) {
+  const auto dim = input.dim();
+  if (!enabled() || dim < 3 || dim > 5 || weight.dim() != dim ||
+      !is_dense(input) || !is_dense(weight) ||
+      weight.scalar_type() != input.scalar_type() || groups < 1) {
+    return false;
+  }
+  const auto dtype = input.scalar_type();
+  if (dtype != kFloat && !(dtype == kBFloat16 && zendnn_bf16_device_check())) {
+    return false;
+  }
+  const auto channels_out =
+      transposed ? weight.size(1) * groups : weight.size(0);
+  const auto channels_in =
+      transposed ? weight.size(0) : weight.size(1) * groups;
+  if (bias.defined() &&
+      (!is_dense(bias) || bias.scalar_type() != dtype || bias.dim() != 1 ||
+       bias.size(0) != channels_out)) {
+    return false;
+  }
+  const auto spatial = dim - 2;
+  if (!fits(stride, spatial) || !fits(padding, spatial) ||
+      !fits(dilation, spatial) ||
+      (transposed && !fits(output_padding, spatial)) ||
+      !all_positive(input.sizes()) || !all_positive(weight.sizes()) ||
+      !all_positive(stride) || !all_positive(dilation) ||
+      channels_in != input.size(1) || channels_in % groups != 0 ||
+      channels_out % groups != 0) {
+    return false;
+  }
+  const auto at = [](IntArrayRef param, int64_t i) {
+    return param.size() == 1 ? param[0] : param[i];
+  };
+  for (int64_t i = 0; i < spatial; ++i) {
+    const auto kernel = at(dilation, i) * (weight.size(i + 2) - 1) + 1;
+    const auto size = input.size(i + 2), pad = at(padding, i);
+    if (pad < 0) {
+      return false;
+    }
+    if (transposed) {
+      const auto extra = at(output_padding, i);
+      if (extra < 0 ||
+          extra >= std::max(at(stride, i), at(dilation, i)) ||
+          (size - 1) * at(stride, i) - 2 * pad + kernel + extra <= 0) {
+        return false;
+      }
+    } else if (size + 2 * pad < kernel) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// conv1d as conv2d over a height of one.
+DimVector with_height(IntArrayRef param, int64_t height) {
+  return {height, param[0]};
+}
+
+Tensor run(
+    const Tensor& input,
+    const Tensor& weight,
+    const Tensor& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups) {
+  if (input.dim() == 3) {
+    return run(
+               input.unsqueeze(2),
+               weight.unsqueeze(2),
+               bias,
+               with_height(stride, 1),
+               with_height(padding, 0),
+               with_height(dilation, 1),
+               transposed,
+               transposed ? with_height(output_padding, 0) : DimVector(),
+               groups)
+        .squeeze(2);
+  }
+  const auto channels_last =
+      input.dim() == 5 ? MemoryFormat::ChannelsLast3d : MemoryFormat::ChannelsLast;
+  const auto format = mkldnn_conv_use_channels_last(input, weight)
+      ? channels_last
+      : MemoryFormat::Contiguous;
+  const auto x = input.contiguous(format), w = weight.contiguous(format);
+  const auto b = bias.defined() ? bias.contiguous() : bias;
+  if (transposed) {
+    return zendnn_convolution_transpose_stub(
+        kCPU, x, w, b, padding, output_padding, stride, dilation, groups);
+  }
+  return zendnn_convolution(x, w, b, padding, stride, dilation, groups);
+}
+
+} // namespace
+
+Tensor convolution(
+    const Tensor& input,
+    const Tensor& weight,
+    const std::optional<Tensor>& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups,
+    bool benchmark,
+    bool deterministic,
+    bool cudnn_enabled,
+    bool allow_tf32) {
+  const Tensor b = bias.value_or(Tensor());
+  if (!takes(
+          input,
+          weight,
+          b,
+          stride,
+          padding,
+          dilation,
+          transposed,
+          output_padding,
+          groups)) {
+    return at::native::_convolution(
+        input,
+        weight,
+        bias,
+        stride,
+        padding,
+        dilation,
+        transposed,
+        output_padding,
+        groups,
+        benchmark,
+        deterministic,
+        cudnn_enabled,
+        allow_tf32);
+  }
+  return run(
+      input,
+      weight,
+      b,
+      stride,
+      padding,
+      dilation,
+      transposed,
+      output_padding,
+      groups);
+}
+
+} // namespace at::native::zendnn::cpu

@@ -1,0 +1,407 @@
+// mm, addmm, bmm and baddbmm on ZenDNN's matmul primitive with plain strides:
+// no weight is packed, so nothing can go stale.
+#include <ATen/native/zendnn/cpu/Overrides.h>
+
+#include <ATen/CPUFunctions.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/Parallel.h>
+#include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Utils.h>
+#include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <c10/util/hash.h>
+
+#include <array>
+#include <list>
+#include <unordered_map>
+
+namespace at::native::zendnn::cpu {
+namespace {
+
+using ::zendnn::memory;
+using Dims = memory::dims;
+
+// Below this many multiply-adds the cost of the call outweighs its speed.
+constexpr int64_t kSmallest = 32 * 32 * 32;
+
+// How self enters self * beta + (mat1 @ mat2) * alpha.
+enum class Addend : uint8_t { none, bias, accumulate };
+
+// out = post(a @ b): a is (batch,) m x k, b is (batch,) k x n, out is
+// (batch,) m x n; all of one dtype.
+struct Problem {
+  Dims a_dims, a_strides, b_dims, b_strides, out_dims, out_strides;
+  memory::data_type dtype;
+  Addend addend;
+  float alpha, beta;
+  int threads;
+
+  bool operator==(const Problem&) const = default;
+};
+
+struct ProblemHash {
+  size_t operator()(const Problem& p) const {
+    size_t seed = c10::get_hash(
+        static_cast<int>(p.dtype),
+        static_cast<int>(p.addend),
+        p.alpha,
+        p.beta,
+        p.threads);
+    for (const auto* dims :
+         {&p.a_dims,
+          &p.a_strides,
+          &p.b_dims,
+          &p.b_strides,
+          &p.out_dims,
+          &p.out_strides}) {
+      for (const auto value : *dims) {
+        seed = c10::hash_combine(seed, static_cast<size_t>(value));
+      }
+    }
+    return seed;
+  }
+};
+
+struct Primitive {
+  memory::desc a, b, bias, out;
+  ::zendnn::matmul matmul;
+};
+
+Primitive make_primitive(const Problem& p) {
+  Primitive made;
+  made.a = memory::desc(p.a_dims, p.dtype, p.a_strides);
+  made.b = memory::desc(p.b_dims, p.dtype, p.b_strides);
+  made.out = memory::desc(p.out_dims, p.dtype, p.out_strides);
+  ::zendnn::primitive_attr attr;
+  ::zendnn::post_ops post;
+  if (p.alpha != 1) {
+    post.append_eltwise(::zendnn::algorithm::eltwise_linear, p.alpha, 0);
+  }
+  if (p.addend == Addend::accumulate) {
+    post.append_sum(p.beta);
+  }
+  attr.set_post_ops(post);
+  if (p.addend == Addend::bias) {
+    Dims dims(p.out_dims.size(), 1);
+    dims.back() = p.out_dims.back();
+    Dims strides(dims.size(), dims.back());
+    strides.back() = 1;
+    made.bias = memory::desc(dims, p.dtype, strides);
+  }
+  const auto& engine = adeep::engine::cpu_engine();
+  made.matmul = ::zendnn::matmul(
+      p.addend == Addend::bias
+          ? ::zendnn::matmul::primitive_desc(
+                engine, made.a, made.b, made.bias, made.out, attr)
+          : ::zendnn::matmul::primitive_desc(
+                engine, made.a, made.b, made.out, attr));
+  return made;
+}
+
+// The most recently used primitives of this thread. Making one takes far
+// longer than finding one, and a cache of its own needs no lock.
+const Primitive& find_primitive(const Problem& problem) {
+  constexpr size_t kCapacity = 512;
+  using Entry = std::pair<Problem, Primitive>;
+  thread_local std::list<Entry> recent;
+  thread_local std::
+      unordered_map<Problem, std::list<Entry>::iterator, ProblemHash>
+          index;
+  if (const auto found = index.find(problem); found != index.end()) {
+    recent.splice(recent.begin(), recent, found->second);
+    return found->second->second;
+  }
+  recent.emplace_front(problem, make_primitive(problem));
+  index.emplace(problem, recent.begin());
+  if (index.size() > kCapacity) {
+    index.erase(recent.back().first);
+    recent.pop_back();
+  }
+  return recent.front().second;
+}
+
+// Whether the last two dimensions are a row- or column-major matrix.
+bool is_plain_matrix(const Tensor& t) {
+  const auto dim = t.dim();
+  const auto rows = t.size(dim - 2), cols = t.size(dim - 1);
+  const auto row_stride = t.stride(dim - 2), col_stride = t.stride(dim - 1);
+  const bool row_major = (cols == 1 || col_stride == 1) &&
+      (rows == 1 || row_stride >= std::max<int64_t>(1, cols));
+  const bool col_major = (rows == 1 || row_stride == 1) &&
+      (cols == 1 || col_stride >= std::max<int64_t>(1, rows));
+  return (row_major || col_major) && (dim == 2 || t.stride(0) > 0);
+}
+
+Tensor as_plain_matrix(const Tensor& t) {
+  return is_plain_matrix(t) ? t : t.contiguous();
+}
+
+// Strides of dimensions of size one say nothing; ZenDNN reads them, though.
+Dims meaningful_strides(const Tensor& t) {
+  Dims strides = t.strides().vec();
+  const auto dim = t.dim();
+  const auto rows = t.size(dim - 2), cols = t.size(dim - 1);
+  if (cols == 1) {
+    strides[dim - 1] = strides[dim - 2] == 1 ? rows : 1;
+  }
+  if (rows == 1) {
+    strides[dim - 2] = strides[dim - 1] == 1 ? cols : 1;
+  }
+  if (dim == 3 && t.size(0) == 1) {
+    strides[0] = std::max(strides[1] * rows, strides[2] * cols);
+  }
+  return strides;
+}
+
+bool is_dense(const Tensor& t) {
+  return t.layout() == kStrided && t.device().is_cpu() && !t.is_conj() &&
+      !t.is_neg();
+}
+
+// Whether ZenDNN does mat1 @ mat2: dtypes, ranks and sizes that agree, and
+// enough work to be worth a call. Says nothing about errors: torch's kernel
+// reports them.
+bool takes(const Tensor& mat1, const Tensor& mat2, int64_t dim) {
+  if (!enabled() || mat1.dim() != dim || mat2.dim() != dim ||
+      mat1.scalar_type() != mat2.scalar_type() || !is_dense(mat1) ||
+      !is_dense(mat2)) {
+    return false;
+  }
+  const auto dtype = mat1.scalar_type();
+  if (dtype != kFloat && !(dtype == kBFloat16 && zendnn_bf16_device_check())) {
+    return false;
+  }
+  const auto m = mat1.size(dim - 2), k = mat1.size(dim - 1),
+             n = mat2.size(dim - 1);
+  const auto batch = dim == 3 ? mat1.size(0) : 1;
+  return k == mat2.size(dim - 2) && (dim == 2 || batch == mat2.size(0)) &&
+      m > 1 && n > 1 && batch * m * n * k >= kSmallest;
+}
+
+DimVector product_sizes(const Tensor& mat1, const Tensor& mat2) {
+  DimVector sizes(mat1.sizes());
+  sizes.back() = mat2.sizes().back();
+  return sizes;
+}
+
+// Whether a result can be written into out as it is.
+bool takes_out(const Tensor& out, const Tensor& mat1, const Tensor& mat2) {
+  return is_dense(out) && out.scalar_type() == mat1.scalar_type() &&
+      out.sizes() == IntArrayRef(product_sizes(mat1, mat2)) &&
+      is_plain_matrix(out) &&
+      has_internal_overlap(out) == MemOverlap::No &&
+      get_overlap_status(out, mat1) == MemOverlapStatus::No &&
+      get_overlap_status(out, mat2) == MemOverlapStatus::No;
+}
+
+// Whether self can be added: anything goes when beta is 0, as it is not read.
+bool takes_self(
+    const Tensor& self,
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Scalar& beta,
+    const Scalar& alpha) {
+  return !beta.isComplex() && !alpha.isComplex() && alpha.toDouble() != 0 &&
+      self.scalar_type() == mat1.scalar_type() && is_dense(self) &&
+      is_expandable_to(self.sizes(), product_sizes(mat1, mat2));
+}
+
+void run(
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Tensor& bias,
+    Addend addend,
+    double beta,
+    double alpha,
+    Tensor& out) {
+  const auto a = as_plain_matrix(mat1), b = as_plain_matrix(mat2);
+  const Problem problem{
+      a.sizes().vec(),
+      meaningful_strides(a),
+      b.sizes().vec(),
+      meaningful_strides(b),
+      out.sizes().vec(),
+      meaningful_strides(out),
+      get_zendnn_dtype(out),
+      addend,
+      static_cast<float>(alpha),
+      static_cast<float>(beta),
+      at::get_num_threads()};
+  const auto& primitive = find_primitive(problem);
+  const auto& engine = adeep::engine::cpu_engine();
+  std::unordered_map<int, memory> args{
+      {ZENDNN_ARG_SRC,
+       {primitive.a, engine, const_cast<void*>(a.const_data_ptr())}},
+      {ZENDNN_ARG_WEIGHTS,
+       {primitive.b, engine, const_cast<void*>(b.const_data_ptr())}},
+      {ZENDNN_ARG_DST, {primitive.out, engine, out.mutable_data_ptr()}}};
+  if (addend == Addend::bias) {
+    args.emplace(
+        ZENDNN_ARG_BIAS,
+        memory(
+            primitive.bias, engine, const_cast<void*>(bias.const_data_ptr())));
+  }
+  primitive.matmul.execute(adeep::stream::default_stream(), args);
+}
+
+// out = self * beta + (mat1 @ mat2) * alpha. out may be self.
+void add_product(
+    const Tensor& self,
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Scalar& beta_scalar,
+    const Scalar& alpha_scalar,
+    Tensor& out) {
+  const auto beta = beta_scalar.toDouble(), alpha = alpha_scalar.toDouble();
+  if (beta == 0) {
+    return run(mat1, mat2, {}, Addend::none, 0, alpha, out);
+  }
+  const auto n = mat2.sizes().back();
+  if (beta == 1 && alpha == 1 && self.numel() == n && self.dim() >= 1 &&
+      self.sizes().back() == n && !self.is_same(out)) {
+    return run(
+        mat1, mat2, self.contiguous(), Addend::bias, beta, alpha, out);
+  }
+  if (!self.is_same(out)) {
+    out.copy_(self);
+  }
+  run(mat1, mat2, {}, Addend::accumulate, beta, alpha, out);
+}
+
+Tensor make_out(const Tensor& mat1, const Tensor& mat2) {
+  return at::detail::empty_cpu(
+      product_sizes(mat1, mat2), mat1.options());
+}
+
+// Whether self shares memory with out other than by being it.
+bool aliases(const Tensor& self, const Tensor& out) {
+  return !self.is_same(out) &&
+      get_overlap_status(self, out) != MemOverlapStatus::No;
+}
+
+} // namespace
+
+Tensor mm(const Tensor& self, const Tensor& mat2) {
+  if (!takes(self, mat2, 2)) {
+    return at::cpu::mm(self, mat2);
+  }
+  Tensor out = make_out(self, mat2);
+  run(self, mat2, {}, Addend::none, 0, 1, out);
+  return out;
+}
+
+Tensor& mm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
+  if (!takes(self, mat2, 2) || !takes_out(out, self, mat2)) {
+    return at::cpu::mm_outf(self, mat2, out);
+  }
+  run(self, mat2, {}, Addend::none, 0, 1, out);
+  return out;
+}
+
+Tensor addmm(
+    const Tensor& self,
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Scalar& beta,
+    const Scalar& alpha) {
+  if (!takes(mat1, mat2, 2) || !takes_self(self, mat1, mat2, beta, alpha)) {
+    return at::cpu::addmm(self, mat1, mat2, beta, alpha);
+  }
+  Tensor out = make_out(mat1, mat2);
+  add_product(self, mat1, mat2, beta, alpha, out);
+  return out;
+}
+
+Tensor& addmm_out(
+    const Tensor& self,
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Scalar& beta,
+    const Scalar& alpha,
+    Tensor& out) {
+  if (!takes(mat1, mat2, 2) || !takes_self(self, mat1, mat2, beta, alpha) ||
+      !takes_out(out, mat1, mat2) || aliases(self, out)) {
+    return at::cpu::addmm_outf(self, mat1, mat2, beta, alpha, out);
+  }
+  add_product(self, mat1, mat2, beta, alpha, out);
+  return out;
+}
+
+Tensor& addmm_(
+    Tensor& self,
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Scalar& beta,
+    const Scalar& alpha) {
+  if (!takes(mat1, mat2, 2) || !takes_self(self, mat1, mat2, beta, alpha) ||
+      !takes_out(self, mat1, mat2)) {
+    return at::cpu::addmm_(self, mat1, mat2, beta, alpha);
+  }
+  add_product(self, mat1, mat2, beta, alpha, self);
+  return self;
+}
+
+Tensor bmm(const Tensor& self, const Tensor& mat2) {
+  if (!takes(self, mat2, 3)) {
+    return at::cpu::bmm(self, mat2);
+  }
+  Tensor out = make_out(self, mat2);
+  run(self, mat2, {}, Addend::none, 0, 1, out);
+  return out;
+}
+
+Tensor& bmm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
+  if (!takes(self, mat2, 3) || !takes_out(out, self, mat2)) {
+    return at::cpu::bmm_outf(self, mat2, out);
+  }
+  run(self, mat2, {}, Addend::none, 0, 1, out);
+  return out;
+}
+
+Tensor baddbmm(
+    const Tensor& self,
+    const Tensor& batch1,
+    const Tensor& batch2,
+    const Scalar& beta,
+    const Scalar& alpha) {
+  if (!takes(batch1, batch2, 3) ||
+      !takes_self(self, batch1, batch2, beta, alpha)) {
+    return at::cpu::baddbmm(self, batch1, batch2, beta, alpha);
+  }
+  Tensor out = make_out(batch1, batch2);
+  add_product(self, batch1, batch2, beta, alpha, out);
+  return out;
+}
+
+Tensor& baddbmm_out(
+    const Tensor& self,
+    const Tensor& batch1,
+    const Tensor& batch2,
+    const Scalar& beta,
+    const Scalar& alpha,
+    Tensor& out) {
+  if (!takes(batch1, batch2, 3) ||
+      !takes_self(self, batch1, batch2, beta, alpha) ||
+      !takes_out(out, batch1, batch2) || aliases(self, out)) {
+    return at::cpu::baddbmm_outf(self, batch1, batch2, beta, alpha, out);
+  }
+  add_product(self, batch1, batch2, beta, alpha, out);
+  return out;
+}
+
+Tensor& baddbmm_(
+    Tensor& self,
+    const Tensor& batch1,
+    const Tensor& batch2,
+    const Scalar& beta,
+    const Scalar& alpha) {
+  if (!takes(batch1, batch2, 3) ||
+      !takes_self(self, batch1, batch2, beta, alpha) ||
+      !takes_out(self, batch1, batch2)) {
+    return at::cpu::baddbmm_(self, batch1, batch2, beta, alpha);
+  }
+  add_product(self, batch1, batch2, beta, alpha, self);
+  return self;
+}
+
+} // namespace at::native::zendnn::cpu

@@ -1,0 +1,39 @@
+// The list of ATen operators whose CPU kernel is ours.
+#include <ATen/native/zendnn/cpu/Overrides.h>
+
+#include <c10/util/Exception.h>
+#include <torch/library.h>
+
+namespace at::native::zendnn::cpu {
+namespace {
+
+struct Silent final : c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
+// Not a TORCH_LIBRARY_IMPL block, because the dispatcher warns of a kernel that
+// replaces another, which here is what is meant.
+torch::Library override_kernels() {
+  Silent silent;
+  c10::WarningUtils::WarningHandlerGuard guard(&silent);
+  torch::Library m(
+      torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  m.impl("mm", TORCH_FN(mm));
+  m.impl("mm.out", TORCH_FN(mm_out));
+  m.impl("addmm", TORCH_FN(addmm));
+  m.impl("addmm.out", TORCH_FN(addmm_out));
+  m.impl("addmm_", TORCH_FN(addmm_));
+  m.impl("bmm", TORCH_FN(bmm));
+  m.impl("bmm.out", TORCH_FN(bmm_out));
+  m.impl("baddbmm", TORCH_FN(baddbmm));
+  m.impl("baddbmm.out", TORCH_FN(baddbmm_out));
+  m.impl("baddbmm_", TORCH_FN(baddbmm_));
+  m.impl("_convolution", TORCH_FN(convolution));
+  m.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
+  return m;
+}
+
+const torch::Library overrides = override_kernels();
+
+} // namespace
+} // namespace at::native::zendnn::cpu

@@ -1,0 +1,92 @@
+// Dense CPU kernels that run on ZenDNN. Each has the signature of the ATen
+// operator it overrides, and hands what ZenDNN does not do to torch's kernel.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+#include <tuple>
+
+namespace at::native::zendnn::cpu {
+
+// Gemm.cpp: float32 and bfloat16.
+Tensor mm(const Tensor& self, const Tensor& mat2);
+Tensor& mm_out(const Tensor& self, const Tensor& mat2, Tensor& out);
+Tensor addmm(
+    const Tensor& self,
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Scalar& beta,
+    const Scalar& alpha);
+Tensor& addmm_out(
+    const Tensor& self,
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Scalar& beta,
+    const Scalar& alpha,
+    Tensor& out);
+Tensor& addmm_(
+    Tensor& self,
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Scalar& beta,
+    const Scalar& alpha);
+Tensor bmm(const Tensor& self, const Tensor& mat2);
+Tensor& bmm_out(const Tensor& self, const Tensor& mat2, Tensor& out);
+Tensor baddbmm(
+    const Tensor& self,
+    const Tensor& batch1,
+    const Tensor& batch2,
+    const Scalar& beta,
+    const Scalar& alpha);
+Tensor& baddbmm_out(
+    const Tensor& self,
+    const Tensor& batch1,
+    const Tensor& batch2,
+    const Scalar& beta,
+    const Scalar& alpha,
+    Tensor& out);
+Tensor& baddbmm_(
+    Tensor& self,
+    const Tensor& batch1,
+    const Tensor& batch2,
+    const Scalar& beta,
+    const Scalar& alpha);
+
+// Convolution.cpp: 1 to 3 spatial dimensions, transposed or not, float32 and
+// bfloat16.
+Tensor convolution(
+    const Tensor& input,
+    const Tensor& weight,
+    const std::optional<Tensor>& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups,
+    bool benchmark,
+    bool deterministic,
+    bool cudnn_enabled,
+    bool allow_tf32);
+
+// Rnn.cpp: one layer of an LSTM, one direction, inference only.
+std::tuple<Tensor, Tensor, Tensor, Tensor> rnn_layer(
+    const Tensor& input,
+    const Tensor& weight0,
+    const Tensor& weight1,
+    const Tensor& weight2,
+    const Tensor& weight3,
+    const Tensor& hx,
+    const Tensor& cx,
+    bool reverse,
+    IntArrayRef batch_sizes,
+    int64_t mode,
+    int64_t hidden_size,
+    int64_t num_layers,
+    bool has_biases,
+    bool bidirectional,
+    bool batch_first,
+    bool train);
+
+} // namespace at::native::zendnn::cpu

@@ -1,0 +1,25 @@
+"""What all tests share: equal random numbers in every run."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "reproducible",
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("reproducible")
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    """Seed Python's generator and, in tests that use it, torch's."""
+    random.seed(0)
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(0)

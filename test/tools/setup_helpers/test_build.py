@@ -1,0 +1,163 @@
+"""tools/setup_helpers/build.py: what is checked, converted and told to CMake and Ninja."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tools.setup_helpers import build as module
+from tools.setup_helpers import env, sources
+from tools.setup_helpers.errors import SetupError
+from tools.zendnnify import generate
+from tools.zendnnify.rules.model import ZendnnifyError
+
+TOOLS = {"compiler": "/t/g++", "cmake": "/t/cmake", "ninja": "/t/ninja"}
+TORCH = env.Torch("2.13.0+cpu", Path("/site"), frozenset())
+
+
+@pytest.fixture
+def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
+    """Empty folders in place of the fetched sources."""
+    folders = {name: tmp_path / name for name in ("pytorch", "onednn", "ideep", "blis")}
+    for folder in folders.values():
+        folder.mkdir()
+    monkeypatch.setattr(sources, "fetch", folders.__getitem__)
+    return folders
+
+
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Path]]:
+    """The calls of the generator, which does nothing."""
+    calls: list[tuple[Path, Path]] = []
+    monkeypatch.setattr(generate, "run", lambda tree, out, **_: calls.append((tree, out)))
+    return calls
+
+
+def test_converts_three_trees_each_to_its_place(
+    trees: dict[str, Path], runs: list[tuple[Path, Path]]
+) -> None:
+    prepared = module.prepare()
+    assert runs == [
+        (trees["pytorch"], module.GENERATED),
+        (trees["onednn"], module.GENERATED / "third_party/zendnn"),
+        (trees["ideep"], module.GENERATED / "third_party/adeep"),
+    ]
+    assert prepared.zendnn == module.GENERATED / "third_party/zendnn"
+    assert (prepared.blis_kind, prepared.blis) == ("prefix", trees["blis"])
+
+
+def test_a_renamed_tree_is_used_in_place(
+    trees: dict[str, Path], runs: list[tuple[Path, Path]]
+) -> None:
+    header = trees["onednn"] / module.RENAMED_LANDMARK
+    header.parent.mkdir(parents=True)
+    header.write_bytes(b"")
+    assert module.prepare().zendnn == trees["onednn"]
+    assert [tree for tree, _ in runs] == [trees["pytorch"], trees["ideep"]]
+
+
+@pytest.mark.usefixtures("trees")
+def test_a_tree_that_cannot_be_converted_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise ZendnnifyError("a.cpp:3: no rule covers 'xDnnl'")
+
+    monkeypatch.setattr(generate, "run", refuse)
+    with pytest.raises(SetupError, match=r"^pytorch cannot be converted: .*a\.cpp:3"):
+        module.prepare()
+
+
+@pytest.mark.parametrize(
+    ("kind", "variable"), [("prefix", "BLIS_ROOT"), ("source", "BLIS_SOURCE_DIR")]
+)
+def test_cmake_is_told_everything(kind: str, variable: str) -> None:
+    trees = module.Trees(Path("/g"), Path("/z"), Path("/a"), kind, Path("/b"))
+    arguments = module.configure_arguments(trees, TORCH, TOOLS, "/t/ccache")
+    assert arguments[:2] == ["-G", "Ninja"]
+    cache = dict(argument[2:].split("=", 1) for argument in arguments if argument.startswith("-D"))
+    assert cache == {
+        "CMAKE_BUILD_TYPE": "Release",
+        "CMAKE_MAKE_PROGRAM": "/t/ninja",
+        "CMAKE_CXX_COMPILER": "/t/g++",
+        "CMAKE_C_COMPILER_LAUNCHER": "/t/ccache",
+        "CMAKE_CXX_COMPILER_LAUNCHER": "/t/ccache",
+        "Python_EXECUTABLE": sys.executable,
+        "Torch_DIR": "/site/torch/share/cmake/Torch",
+        "ZENDNN_GENERATED_DIR": "/g",
+        "ZENDNN_SOURCE_DIR": "/z",
+        "ADEEP_INCLUDE_DIR": "/a",
+        variable: "/b",
+    }
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A machine whose cmake and ninja write down how they were called."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for name in ("g++", "cmake", "ninja"):
+        script = (
+            f'#!/bin/sh\necho "{name} $* $NINJA_STATUS" >> "{tmp_path}/log"\n'
+            f"exit ${{FAIL_{name.strip('+')}:-0}}\n"
+        )
+        (folder / name).write_text(script)
+        (folder / name).chmod(0o755)
+    library = tmp_path / "libtorch_zendnn.so"
+    library.write_bytes(b"")
+    blis = tmp_path / "blis"
+    monkeypatch.setattr(module, "LIBRARY", library)
+    monkeypatch.setattr(module, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(module, "NATIVE", tmp_path / "build/native")
+    monkeypatch.setattr(env, "find_torch", lambda _: TORCH)
+    monkeypatch.setattr(module, "prepare", lambda: module.Trees(blis, blis, blis, "prefix", blis))
+    return SimpleNamespace(environ={"PATH": str(folder)}, log=tmp_path / "log", library=library)
+
+
+def test_configures_then_compiles(
+    machine: SimpleNamespace, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert module.build({**machine.environ, "MAX_JOBS": "3"}) == TORCH
+    cmake, ninja = machine.log.read_text().splitlines()
+    assert cmake.startswith("cmake -G Ninja -S ")
+    assert ninja == f"ninja -C {module.NATIVE} -j 3 [%f/%t %es] "
+    out = capfd.readouterr().out
+    assert "-- configuring against torch 2.13.0+cpu in /site" in out
+    assert "-- compiling with 3 jobs\n" in out
+    assert "is ready after" in out
+
+
+@pytest.mark.parametrize(
+    ("variable", "sentence", "steps"),
+    [
+        ("FAIL_cmake", r"cmake cannot configure the build \(exit code 7\)", 1),
+        ("FAIL_ninja", r"the compilation failed \(exit code 7\)", 2),
+    ],
+)
+def test_a_failed_step_ends_the_build(
+    machine: SimpleNamespace, variable: str, sentence: str, steps: int
+) -> None:
+    with pytest.raises(SetupError, match=sentence):
+        module.build({**machine.environ, variable: "7"})
+    assert len(machine.log.read_text().splitlines()) == steps
+
+
+def test_a_missing_library_is_an_error(machine: SimpleNamespace) -> None:
+    machine.library.unlink()
+    with pytest.raises(SetupError, match=r"without making .*libtorch_zendnn\.so"):
+        module.build(machine.environ)
+
+
+def test_nothing_is_fetched_on_a_machine_without_a_compiler(
+    machine: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "prepare", lambda: pytest.fail("must not be called"))
+    with pytest.raises(SetupError, match=r"a C\+\+ compiler is missing"):
+        module.build({"PATH": str(tmp_path)})
+
+
+def test_a_missing_pyyaml_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SetupError, match="has no PyYAML: install it"):
+        module.require_modules()

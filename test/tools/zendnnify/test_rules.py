@@ -1,0 +1,61 @@
+"""The rules check themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tools.zendnnify.rules import KINDS, pytorch, ruleset
+from tools.zendnnify.rules.model import Action, Edit, Glued, Phrase, RuleSet, Spelling
+from tools.zendnnify.rules.vocabulary import SPELLINGS, WORDS
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("release", ["2.6", "1.13", "3.7", ""])
+def test_every_rule_has_a_reason(kind: str, release: str) -> None:
+    rules = ruleset(kind, release, ("mkldnn_linear",))
+    for rule in (*rules.phrases, *rules.edits, *rules.glued):
+        assert len(rule.reason.split()) >= 3, rule
+
+
+def test_every_word_has_the_three_cases_of_a_name() -> None:
+    sources = {spelling.source for spelling in SPELLINGS}
+    for word in WORDS:
+        assert {word, word.upper(), word.capitalize()} <= sources
+    assert {source.lower() for source in sources} == set(WORDS)
+
+
+def test_a_general_rule_keeps_the_case_of_a_name() -> None:
+    for spelling in SPELLINGS:
+        if spelling.source.isupper() or spelling.source.islower() or spelling.source.istitle():
+            assert spelling.target.isupper() == spelling.source.isupper()
+            assert spelling.target.islower() == spelling.source.islower()
+
+
+def test_no_target_has_the_vocabulary_in_it() -> None:
+    assert not [s for s in SPELLINGS for word in WORDS if word in s.target.lower()]
+
+
+def test_only_a_handful_of_rules_is_about_a_single_release() -> None:
+    marked = [rule for rule in (*pytorch.PHRASES, *pytorch.EDITS) if rule.not_in]
+    assert len(marked) <= 5
+    names = {rule.name for rule in ruleset("pytorch", "1.13").edits}
+    assert not names & {rule.name for rule in marked}
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Spelling("a_b", "c"),
+        lambda: Glued("libx", "liby", ""),
+        lambda: Phrase("p", "x", ""),
+        lambda: Phrase("p", "x*", "matches nothing, too"),
+        lambda: Phrase("p", "x", "why", replacement="y", refuse=True),
+        lambda: Edit("e", "f", "", Action.AFTER, "text", "why"),
+        lambda: RuleSet((), (), (Phrase("p", "x", "why"), Phrase("p", "y", "why")), ()),
+    ],
+)
+def test_a_rule_that_makes_no_sense_cannot_be_made(make: Callable[[], object]) -> None:
+    with pytest.raises(AssertionError):
+        make()

@@ -1,0 +1,134 @@
+"""The real trees: PyTorch 2.6.0 and 1.13.1, oneDNN 3.7.2 and ideep."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tools.zendnnify import files, generate, kernels, rewrite, trees
+from tools.zendnnify.rewrite import GENERAL, vocabulary
+from tools.zendnnify.trees import NATIVE_FUNCTIONS, Tree
+
+Upstream = Callable[[str], Path]
+PYTORCH = ("pytorch", "pytorch-1.13.1")
+ALL = (*PYTORCH, "onednn", "ideep")
+
+
+@pytest.fixture(scope="module")
+def converted(
+    upstream: Upstream, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[Tree, Path]]:
+    """The tree and its output folder, converted on first use."""
+    base = tmp_path_factory.mktemp("converted")
+
+    def convert(name: str) -> tuple[Tree, Path]:
+        if not (base / name).exists():
+            generate.run(upstream(name), base / name)
+        return trees.recognise(upstream(name)), base / name
+
+    return convert
+
+
+Converted = Callable[[str], tuple[Tree, Path]]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nothing_is_left_over_but_what_a_rule_keeps(name: str, upstream: Upstream) -> None:
+    tree = trees.recognise(upstream(name))
+    checked = 0
+    for source in tree.default_sources():
+        if source.language == trees.COPY:
+            continue
+        text = files.read_text(tree.root / source.path)
+        result = rewrite.rewrite(text, source.path, tree.rules, source.language)
+        # What is neither kept nor put in by a rule of its own.
+        done = 0
+        rest: list[str] = []
+        for item in result.substitutions:
+            rest += [text[done : item.start], item.new if item.rule == GENERAL else ""]
+            done = item.end
+        result_text = "".join((*rest, text[done:]))
+        left = [result_text[start - 9 : end + 9] for start, end in vocabulary(result_text)]
+        assert left == [], source.path
+        checked += 1
+    assert checked > 30
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_path_is_left_with_the_vocabulary(name: str, converted: Converted) -> None:
+    _, out = converted(name)
+    assert not [path for path in files.walk(out) if vocabulary(path)]
+
+
+@pytest.mark.parametrize("name", PYTORCH)
+def test_every_kernel_is_registered(name: str, converted: Converted) -> None:
+    tree, out = converted(name)
+    table = files.read_text(tree.root / NATIVE_FUNCTIONS)
+    # Counted without our parser: one line for each operator.
+    expected = len(re.findall(r"^    (?:\w+, )*MkldnnCPU(?:, \w+)*: ", table, re.MULTILINE))
+    registered = re.findall(r'm\.impl\("', (out / kernels.REGISTRATION).read_text())
+    composite = len(re.findall(r"^    CompositeExplicitAutograd: mkldnn_", table, re.MULTILINE))
+    assert len(registered) == expected + composite
+    assert expected > 40
+
+
+@pytest.mark.parametrize("name", PYTORCH)
+def test_every_rule_about_the_integration_is_used(name: str, converted: Converted) -> None:
+    tree, out = converted(name)
+    used: set[str] = set()
+    for entry in generate.manifest.load(out).entries.values():
+        used |= entry.rules.keys()
+    assert {edit.name for edit in tree.rules.edits} <= used
+
+
+def test_what_the_build_needs_is_there(converted: Converted) -> None:
+    _, out = converted("pytorch")
+    for name in (
+        "aten/src/ATen/native/zendnn/ZENDNNCommon.h",
+        "aten/src/ATen/native/zendnn/Conv.cpp",
+        "torch/csrc/jit/passes/frozen_ops_to_zendnn.cpp",
+        "torch/csrc/jit/passes/zendnn_rewrite.h",
+        "torch/utils/zendnn.py",
+        "torch/backends/zendnn/__init__.py",
+        "test/test_zendnn.py",
+    ):
+        assert (out / name).is_file(), name
+    assert not (out / "aten/src/ATen/native/zendnn/xpu").exists()
+
+
+@pytest.mark.parametrize("name", PYTORCH)
+def test_converted_python_compiles(name: str, converted: Converted) -> None:
+    _, out = converted(name)
+    sources = [path for path in files.walk(out) if path.endswith(".py")]
+    assert len(sources) == 3
+    for path in sources:
+        compile(files.read_text(out / path), path, "exec")
+
+
+def test_a_compiler_error_can_be_traced_to_its_source(converted: Converted) -> None:
+    _, out = converted("onednn")
+    for path in files.walk(out):
+        if trees.language(path) == "cpp":
+            with open(out / path, encoding="utf-8") as file:
+                assert rewrite.MARK in file.readline()
+
+
+def test_all_is_converted_in_twenty_seconds_and_again_in_three(
+    upstream: Upstream, tmp_path: Path
+) -> None:
+    names = ("pytorch", "onednn", "ideep")
+    for name in names:
+        upstream(name)
+
+    def convert() -> float:
+        started = time.monotonic()
+        for name in names:
+            generate.run(upstream(name), tmp_path / name)
+        return time.monotonic() - started
+
+    assert convert() < 20
+    assert convert() < 3

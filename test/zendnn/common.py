@@ -1,0 +1,239 @@
+"""How the tests compare ZenDNN with stock torch, and how they know that ZenDNN ran.
+
+Both are compared with the same operation in float64. Ours may be at most ``SLACK`` times as far
+from it as stock torch is; since stock torch can be exact by luck on a small problem, a difference
+of a few units in the last place of the *operands' magnitude* (the same operation on absolute
+values) is always allowed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+SLACK = 4.0
+ULPS = 4.0
+
+#: Every property-based test here: the same examples each run, and few enough for the time we have.
+property_test = settings(
+    max_examples=60,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+def stock() -> contextlib.AbstractContextManager[None]:
+    """Runs what is inside on torch's own kernels."""
+    context: contextlib.AbstractContextManager[None] = torch.backends.zendnn.flags(enabled=False)
+    return context
+
+
+@contextlib.contextmanager
+def counting() -> Iterator[Counter[str]]:
+    """Yields a counter that holds, after the block, the calls that ran on ZenDNN inside it."""
+    before = Counter(torch.backends.zendnn.counters())
+    calls: Counter[str] = Counter()
+    yield calls
+    calls.update(Counter(torch.backends.zendnn.counters()) - before)
+
+
+def assert_as_exact(ours: Tensor, theirs: Tensor, exact: Tensor, magnitude: float) -> None:
+    """Asserts that ``ours`` is as good an approximation of ``exact`` as ``theirs`` is.
+
+    ``exact`` is the float64 result, ``magnitude`` the largest value that the sums in it went
+    through. Also asserts that dtype, shape and (in dimensions longer than 1) strides agree with
+    stock torch's.
+    """
+    assert ours.dtype == theirs.dtype
+    assert ours.shape == theirs.shape == exact.shape
+    assert long_strides(ours) == long_strides(theirs)
+    if not ours.numel():
+        return
+    our_error = (ours.double() - exact).abs().max().item()
+    their_error = (theirs.double() - exact).abs().max().item()
+    floor = ULPS * torch.finfo(ours.dtype).eps * magnitude
+    assert our_error <= max(SLACK * their_error, floor), (
+        f"error {our_error:.3e}, stock torch's {their_error:.3e}, always allowed {floor:.3e}"
+    )
+
+
+def long_strides(tensor: Tensor) -> list[int]:
+    """The strides that mean something: those of dimensions longer than 1; none when empty."""
+    if not tensor.numel():
+        return []
+    sizes_and_strides = zip(tensor.shape, tensor.stride(), strict=True)
+    return [stride for size, stride in sizes_and_strides if size > 1]
+
+
+def check(
+    function: Callable[..., Tensor], *operands: Tensor | None, grow: float = 1.0
+) -> Counter[str]:
+    """Checks ``function(*operands)`` on ZenDNN against stock torch; returns what ran on ZenDNN.
+
+    ``function`` is a sum of products of its operands, so that its value on their absolute values
+    bounds everything in between; ``grow`` multiplies the bound where scalar factors lie outside
+    the operands. The operands must come out unchanged.
+    """
+    copies = [operand if operand is None else operand.clone() for operand in operands]
+    with counting() as calls:
+        ours = function(*operands)
+    for operand, copy in zip(operands, copies, strict=True):
+        if operand is not None and copy is not None:
+            assert torch.equal(operand, copy), "an operand was changed"
+    with stock():
+        theirs = function(*operands)
+        exact = function(*(o if o is None else o.double() for o in operands))
+        bound = function(*(o if o is None else o.double().abs() for o in operands))
+    magnitude = grow * (bound.abs().max().item() if bound.numel() else 0.0)
+    assert_as_exact(ours, theirs, exact, magnitude)
+    return calls
+
+
+def outcome(function: Callable[[], Any]) -> tuple[str, Any]:
+    """What a call came to: ('value', result), or the name of the error's type and its text."""
+    try:
+        return "value", function()
+    except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
+        return type(error).__name__, str(error)
+
+
+def assert_same_bits(function: Callable[[], Tensor]) -> None:
+    """Asserts that ZenDNN stays out: stock torch's result bit by bit, or its error word by word."""
+    with counting() as calls:
+        kind, ours = outcome(function)
+    with stock():
+        stock_kind, theirs = outcome(function)
+    assert kind == stock_kind, (ours, theirs)
+    assert not calls
+    if kind != "value":
+        assert ours == theirs
+        return
+    assert ours.dtype == theirs.dtype
+    assert long_strides(ours) == long_strides(theirs)
+    assert torch.equal(torch.nan_to_num(ours, nan=7.0), torch.nan_to_num(theirs, nan=7.0))
+
+
+def same_error(function: Callable[[], Any]) -> str:
+    """Asserts that ``function`` fails with stock torch's error, and returns its text."""
+    kind, text = outcome(function)
+    with stock():
+        stock_kind, stock_text = outcome(function)
+    assert kind != "value", "no error was raised"
+    assert (kind, text) == (stock_kind, stock_text)
+    return str(text)
+
+
+def gradients(
+    function: Callable[..., Tensor], *leaves: Tensor, weight: Tensor | None = None
+) -> list[Tensor]:
+    """The output of ``function`` and the gradient of its weighted sum for each leaf."""
+    fresh = [leaf.detach().clone().requires_grad_() for leaf in leaves]
+    out = function(*fresh)
+    loss = (out if weight is None else out * weight.to(out.dtype)).sum()
+    return [out.detach(), *torch.autograd.grad(loss, fresh)]
+
+
+def check_gradients(function: Callable[..., Tensor], *leaves: Tensor) -> Counter[str]:
+    """Checks the output and every gradient of ``function``; returns what ran on ZenDNN.
+
+    The magnitudes are those of the exact results: tests choose operands that do not cancel out.
+    """
+    with stock(), torch.no_grad():
+        weight = torch.rand_like(function(*leaves).float()) + 0.5
+    with counting() as calls:
+        ours = gradients(function, *leaves, weight=weight)
+    with stock():
+        theirs = gradients(function, *leaves, weight=weight)
+        exact = gradients(function, *(leaf.double() for leaf in leaves), weight=weight)
+    for our, their, true in zip(ours, theirs, exact, strict=True):
+        magnitude = true.abs().max().item() * max(1.0, true.numel() ** 0.5)
+        assert our.dtype == their.dtype
+        our_error = (our.double() - true).abs().max().item()
+        their_error = (their.double() - true).abs().max().item()
+        floor = torch.finfo(our.dtype).eps * magnitude
+        assert our_error <= max(SLACK * their_error, floor), (our_error, their_error, floor)
+    return calls
+
+
+def rearranged(tensor: Tensor, how: str) -> Tensor:
+    """The same values in another memory layout, one of ``LAYOUTS``."""
+    return LAYOUTS[how](tensor)
+
+
+def _transposed(tensor: Tensor) -> Tensor:
+    if tensor.dim() < 2:
+        return tensor
+    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2)
+
+
+def _strided(tensor: Tensor) -> Tensor:
+    """Every second element of every row of a larger tensor, not at its start."""
+    larger = tensor.new_full((*tensor.shape[:-1], 2 * tensor.shape[-1] + 1), float("nan"))
+    larger[..., 1::2] = tensor
+    return larger[..., 1::2]
+
+
+def _padded(tensor: Tensor) -> Tensor:
+    """The left part of longer rows, as a slice of a larger matrix is."""
+    larger = tensor.new_full((*tensor.shape[:-1], tensor.shape[-1] + 3), float("nan"))
+    larger[..., : tensor.shape[-1]] = tensor
+    return larger[..., : tensor.shape[-1]]
+
+
+def _misaligned(tensor: Tensor) -> Tensor:
+    """Starts one element after an allocation's start, which vector loads may not expect."""
+    flat = tensor.new_full((tensor.numel() + 1,), float("nan"))
+    flat[1:] = tensor.reshape(-1)
+    return flat[1:].view(tensor.shape)
+
+
+def _negated(tensor: Tensor) -> Tensor:
+    """Carries torch's lazy minus sign: the memory holds the opposite of the values."""
+    return torch._neg_view(-tensor)
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "contiguous": Tensor.contiguous,
+    "transposed": _transposed,
+    "strided": _strided,
+    "padded": _padded,
+    "misaligned": _misaligned,
+    "negated": _negated,
+}
+
+layouts = st.sampled_from(sorted(LAYOUTS))
+dtypes = st.sampled_from(DTYPES)
+#: Sizes on both sides of every vector length and block that kernels like to assume.
+sizes = st.one_of(st.integers(1, 9), st.sampled_from((15, 16, 17, 31, 33, 48, 64, 65)))
+
+
+def values(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    """Normal random numbers that depend on the arguments alone; small whole ones for integers."""
+    numbers = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return (numbers if dtype.is_floating_point or dtype.is_complex else numbers * 8).to(dtype)
+
+
+def run_python(code: str, **environment: str) -> str:
+    """Standard output of ``code`` run by a fresh interpreter, which must exit with code 0."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

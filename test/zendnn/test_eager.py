@@ -1,0 +1,634 @@
+"""Eager operations on dense CPU tensors: right on ZenDNN, untouched where ZenDNN stays out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from .common import (
+    DTYPES,
+    assert_as_exact,
+    assert_same_bits,
+    check,
+    counting,
+    dtypes,
+    layouts,
+    long_strides,
+    property_test,
+    rearranged,
+    same_error,
+    sizes,
+    stock,
+    values,
+)
+
+scalars = st.sampled_from((0, 1, -1, 2, 0.5, -1.75))
+
+
+def matrices(dtype: torch.dtype, *, m: int = 64, k: int = 96, n: int = 80) -> tuple[Tensor, Tensor]:
+    return values(m, k, dtype=dtype, seed=1), values(k, n, dtype=dtype, seed=2)
+
+
+# Matrix products
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("function", "shapes"),
+    [
+        (torch.mm, [(64, 96), (96, 80)]),
+        (torch.mm, [(257, 515), (515, 129)]),
+        (torch.bmm, [(3, 64, 96), (3, 96, 80)]),
+        (torch.addmm, [(80,), (64, 96), (96, 80)]),
+        (torch.baddbmm, [(3, 64, 80), (3, 64, 96), (3, 96, 80)]),
+        (torch.matmul, [(2, 3, 64, 96), (2, 3, 96, 80)]),
+        (torch.matmul, [(3, 64, 96), (96, 80)]),
+        (F.linear, [(64, 96), (80, 96)]),
+        (F.linear, [(64, 96), (80, 96), (80,)]),
+        (F.linear, [(2, 32, 96), (80, 96), (80,)]),
+    ],
+    ids=lambda value: getattr(value, "__name__", None) or str(value),
+)
+def test_product_is_right_and_runs_on_zendnn(
+    function: Callable[..., Tensor], shapes: list[tuple[int, ...]], dtype: torch.dtype
+) -> None:
+    operands = [values(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes)]
+    assert check(function, *operands)
+
+
+def test_mm_is_right_for_any_shape_and_layout() -> None:
+    total: Counter[str] = Counter()
+
+    @property_test
+    @given(m=sizes, k=sizes, n=sizes, left=layouts, right=layouts, dtype=dtypes)
+    def holds(m: int, k: int, n: int, left: str, right: str, dtype: torch.dtype) -> None:
+        a, b = matrices(dtype, m=m, k=k, n=n)
+        total.update(check(torch.mm, rearranged(a, left), rearranged(b, right)))
+
+    holds()
+    assert total
+
+
+def test_addmm_is_right_for_any_factors_and_broadcast() -> None:
+    total: Counter[str] = Counter()
+
+    @property_test
+    @given(
+        m=sizes,
+        k=sizes,
+        n=sizes,
+        kept=st.sampled_from(("mn", "1n", "m1", "n", "11", "")),
+        layout=layouts,
+        dtype=dtypes,
+        alpha=scalars,
+        beta=scalars,
+    )
+    def holds(
+        m: int,
+        k: int,
+        n: int,
+        kept: str,
+        layout: str,
+        dtype: torch.dtype,
+        alpha: float,
+        beta: float,
+    ) -> None:
+        a, b = matrices(dtype, m=m, k=k, n=n)
+        shape = [{"m": m, "n": n, "1": 1}[letter] for letter in kept]
+        c = values(*shape, dtype=dtype, seed=3) if shape else torch.tensor(1.5, dtype=dtype)
+        c = rearranged(c, layout) if shape else c
+
+        def addmm(c: Tensor, a: Tensor, b: Tensor) -> Tensor:
+            return torch.addmm(c, a, b, alpha=alpha, beta=beta)
+
+        # With factors of opposite sign the absolute values may cancel: bound the sum by hand.
+        bound = abs(alpha) * k * a.abs().max() * b.abs().max() + abs(beta) * c.abs().max()
+        with counting() as calls:
+            ours = addmm(c, a, rearranged(b, layout))
+        with stock():
+            theirs = addmm(c, a, b)
+            exact = addmm(c.double(), a.double(), b.double())
+        assert_as_exact(ours, theirs, exact, bound.item())
+        total.update(calls)
+
+    holds()
+    assert total
+
+
+def test_bmm_is_right_for_any_shape_and_layout() -> None:
+    total: Counter[str] = Counter()
+
+    @property_test
+    @given(
+        batch=st.integers(1, 5),
+        m=sizes,
+        k=sizes,
+        n=sizes,
+        left=layouts,
+        right=layouts,
+        dtype=dtypes,
+    )
+    def holds(
+        batch: int, m: int, k: int, n: int, left: str, right: str, dtype: torch.dtype
+    ) -> None:
+        a = values(batch, m, k, dtype=dtype, seed=1)
+        b = values(batch, k, n, dtype=dtype, seed=2)
+        total.update(check(torch.bmm, rearranged(a, left), rearranged(b, right)))
+
+    holds()
+    assert total
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bmm_of_expanded_operands_is_right(dtype: torch.dtype) -> None:
+    a = values(1, 32, 48, dtype=dtype, seed=1).expand(4, 32, 48)
+    b = values(4, 1, 40, dtype=dtype, seed=2).expand(4, 48, 40)
+    check(torch.bmm, a, b)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_bmm_of_attention_heads_split_out_of_one_tensor_is_right(dtype: torch.dtype) -> None:
+    packed = values(2, 33, 3, 4, 16, dtype=dtype)
+    query, key, value = (part.transpose(1, 2) for part in packed.unbind(2))
+
+    def scores(query: Tensor, key: Tensor) -> Tensor:
+        return torch.matmul(query, key.transpose(-1, -2))
+
+    assert check(scores, query, key)
+    assert check(torch.matmul, values(2, 4, 33, 33, dtype=dtype, seed=5), value)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("m", "k", "n"), [(0, 5, 7), (5, 0, 7), (5, 7, 0), (0, 0, 0)], ids=lambda size: str(size)
+)
+def test_empty_products_equal_stock_torch(m: int, k: int, n: int, dtype: torch.dtype) -> None:
+    a, b = matrices(dtype, m=m, k=k, n=n)
+    c = values(m, n, dtype=dtype, seed=3)
+    assert_same_bits(lambda: torch.mm(a, b))
+    assert_same_bits(lambda: torch.addmm(c, a, b, beta=0.5))
+    assert_same_bits(lambda: torch.bmm(a.expand(3, m, k), b.expand(3, k, n)))
+    assert_same_bits(lambda: torch.baddbmm(c.expand(3, m, n), a.expand(3, m, k), b.expand(3, k, n)))
+    assert_same_bits(lambda: torch.bmm(a.expand(0, m, k), b.expand(0, k, n)))
+    assert_same_bits(lambda: F.linear(a, b.t(), c[0] if m else None))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_beta_zero_ignores_what_the_added_tensor_holds(dtype: torch.dtype, bad: float) -> None:
+    a, b = matrices(dtype)
+    product = torch.mm(a, b)
+    full = torch.full_like(product, bad)
+    assert torch.equal(torch.addmm(full, a, b, beta=0).isfinite(), torch.ones_like(full).bool())
+    batch = torch.baddbmm(full[None], a[None], b[None], beta=0)
+    assert batch.isfinite().all()
+    out = full.clone()
+    out.addmm_(a, b, beta=0)
+    assert_as_exact(out, product, a.double() @ b.double(), 100.0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nan_and_infinity_in_operands_come_out_where_stock_torch_has_them(
+    dtype: torch.dtype,
+) -> None:
+    a, b = matrices(dtype)
+    a[3, 5], a[7, 1], b[2, 9] = float("nan"), float("inf"), float("-inf")
+    ours = torch.mm(a, b)
+    with stock():
+        theirs = torch.mm(a, b)
+    assert torch.equal(ours.isnan(), theirs.isnan())
+    assert torch.equal(ours.isinf(), theirs.isinf())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "padded"])
+def test_out_is_written_in_place_whatever_its_layout(layout: str, dtype: torch.dtype) -> None:
+    a, b = matrices(dtype)
+    exact = a.double() @ b.double()
+    with stock():
+        theirs = torch.mm(a, b)
+    out = rearranged(torch.full((64, 80), float("nan"), dtype=dtype), layout)
+    address, strides = out.data_ptr(), out.stride()
+    assert torch.mm(a, b, out=out) is out
+    assert (out.data_ptr(), out.stride()) == (address, strides)
+    assert_as_exact(out.contiguous(), theirs, exact, 100.0)
+    out = rearranged(values(2, 64, 80, dtype=dtype, seed=4), layout)
+    before = out.double()
+    torch.baddbmm(out, a.expand(2, 64, 96), b.expand(2, 96, 80), beta=-1, out=out)
+    error = (out.double() - (exact - before)).abs().max()
+    assert error <= 2 * torch.finfo(dtype).eps * 100
+
+
+def test_what_lies_between_the_rows_of_out_stays() -> None:
+    a, b = matrices(torch.float32)
+    frame = torch.full((64, 100), 7.0)
+    torch.mm(a, b, out=frame[:, 10:90])
+    assert (frame[:, :10] == 7).all()
+    assert (frame[:, 90:] == 7).all()
+    assert not (frame[:, 10:90] == 7).any()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_in_place_forms_equal_their_functional_forms(dtype: torch.dtype) -> None:
+    a, b = matrices(dtype)
+    c = values(64, 80, dtype=dtype, seed=3)
+    for layout in ("contiguous", "transposed", "padded"):
+        mine = rearranged(c, layout).clone(memory_format=torch.preserve_format)
+        assert mine.addmm_(a, b, beta=2, alpha=0.5) is mine
+        want = torch.addmm(c, a, b, beta=2, alpha=0.5)
+        torch.testing.assert_close(mine, want)
+        batch = rearranged(c, layout).repeat(2, 1, 1)
+        batch.baddbmm_(a.expand(2, 64, 96), b.expand(2, 96, 80), beta=2, alpha=0.5)
+        torch.testing.assert_close(batch, want.expand(2, 64, 80))
+
+
+def test_an_out_that_is_also_the_added_tensor_is_read_before_it_is_written() -> None:
+    a, b = matrices(torch.float32)
+    c = values(64, 80, seed=3)
+    want = torch.addmm(c, a, b)
+    torch.addmm(c, a, b, out=c)
+    torch.testing.assert_close(c, want)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda: torch.mm(values(3, 4), values(5, 6)),
+        lambda: torch.mm(values(3, 4), values(4)),
+        lambda: torch.mm(values(3, 4), values(4, 5, dtype=torch.bfloat16)),
+        lambda: torch.bmm(values(2, 3, 4), values(3, 4, 5)),
+        lambda: torch.bmm(values(2, 3, 4), values(2, 5, 4)),
+        lambda: torch.addmm(values(7), values(3, 4), values(4, 5)),
+        lambda: torch.addmm(values(3, 5, dtype=torch.float64), values(3, 4), values(4, 5)),
+        lambda: torch.baddbmm(values(3, 5), values(2, 3, 4), values(3, 4, 5)),
+        lambda: F.linear(values(3, 4), values(5, 6)),
+        lambda: F.linear(values(3, 4), values(5, 4), values(6)),
+        lambda: torch.mm(values(3, 4), values(4, 5), out=torch.empty(3, 5, dtype=torch.float64)),
+        lambda: F.conv2d(values(1, 3, 8, 8), values(4, 2, 3, 3)),
+        lambda: F.conv2d(values(1, 3, 2, 2), values(4, 3, 5, 5)),
+        lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3), values(5)),
+        lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3), stride=0),
+        lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3), dilation=0),
+        lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3), padding=-1),
+        lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3, dtype=torch.bfloat16)),
+        lambda: F.conv1d(values(8), values(4, 3, 3)),
+    ],
+)
+def test_wrong_operands_raise_the_error_of_stock_torch(function: Callable[[], Tensor]) -> None:
+    assert same_error(function)
+
+
+# Types that ZenDNN stays out of
+
+OTHER_TYPES = (
+    torch.float64,
+    torch.float16,
+    torch.int8,
+    torch.uint8,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+    torch.complex64,
+    torch.complex128,
+)
+
+
+@pytest.mark.parametrize("dtype", OTHER_TYPES, ids=str)
+def test_other_types_give_the_bits_of_stock_torch(dtype: torch.dtype) -> None:
+    a, b = matrices(dtype, m=17, k=23, n=19)
+    c = values(17, 19, dtype=dtype, seed=3)
+    assert_same_bits(lambda: torch.mm(a, b))
+    assert_same_bits(lambda: torch.addmm(c, a, b, beta=2, alpha=3))
+    assert_same_bits(lambda: torch.bmm(a.expand(2, 17, 23), b.expand(2, 23, 19)))
+    assert_same_bits(
+        lambda: torch.baddbmm(c.expand(2, 17, 19), a.expand(2, 17, 23), b.expand(2, 23, 19))
+    )
+    assert_same_bits(lambda: F.linear(a, b.t(), c[0]))
+    if dtype == torch.complex64:
+        return  # torch itself turns its convolution into three in float32; see the next test
+    image, weight = values(2, 4, 9, 9, dtype=dtype, seed=4), values(6, 4, 3, 3, dtype=dtype, seed=5)
+    assert_same_bits(lambda: F.conv2d(image, weight, padding=1))
+
+
+def test_complex_convolution_is_right() -> None:
+    image = torch.complex(values(2, 4, 9, 9, seed=1), values(2, 4, 9, 9, seed=2))
+    weight = torch.complex(values(6, 4, 3, 3, seed=3), values(6, 4, 3, 3, seed=4))
+    exact = F.conv2d(image.to(torch.complex128), weight.to(torch.complex128))
+    error = (F.conv2d(image, weight).to(torch.complex128) - exact).abs().max()
+    assert error <= 1e-6 * 4 * 9 * 8
+
+
+def test_double_lstm_gives_the_bits_of_stock_torch() -> None:
+    lstm = nn.LSTM(12, 16).double()
+    x = values(5, 3, 12, dtype=torch.float64)
+    assert_same_bits(lambda: lstm(x)[0].detach())
+
+
+def test_sparse_products_give_the_bits_of_stock_torch() -> None:
+    a, b = matrices(torch.float32, m=20, k=20, n=20)
+    sparse = (a * (a > 1)).to_sparse()
+    assert_same_bits(lambda: torch.mm(sparse, b))
+    assert_same_bits(lambda: torch.addmm(b, sparse.to_sparse_csr(), b))
+
+
+def test_switched_off_gives_the_bits_of_stock_torch_again() -> None:
+    a, b = matrices(torch.float32)
+    with stock():
+        first = torch.mm(a, b)
+    torch.mm(a, b)
+    with stock(), counting() as calls:
+        second = torch.mm(a, b)
+    assert torch.equal(first, second)
+    assert not calls
+
+
+def test_changed_weights_are_never_remembered() -> None:
+    """A pack kept by address would answer with the old weight after an in-place change."""
+    x, weight = values(64, 96, seed=1), values(80, 96, seed=2)
+    with torch.inference_mode():
+        first = F.linear(x, weight)
+        weight.mul_(2)
+        torch.testing.assert_close(F.linear(x, weight), 2 * first)
+        kernel = values(16, 16, 3, 3, seed=3)
+        image = values(1, 16, 12, 12, seed=4)
+        before = F.conv2d(image, kernel)
+        kernel.mul_(2)
+        torch.testing.assert_close(F.conv2d(image, kernel), 2 * before)
+
+
+# Convolutions
+
+CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dims", "size"), [(1, 40), (2, 20), (3, 9)])
+def test_convolution_is_right_and_runs_on_zendnn(dims: int, size: int, dtype: torch.dtype) -> None:
+    image = values(2, 16, *[size] * dims, dtype=dtype, seed=1)
+    weight = values(24, 16, *[3] * dims, dtype=dtype, seed=2)
+    assert check(CONVOLUTIONS[dims], image, weight)
+    assert check(CONVOLUTIONS[dims], image, weight, values(24, dtype=dtype, seed=3))
+
+
+def test_convolution_is_right_for_any_geometry() -> None:
+    total: Counter[str] = Counter()
+
+    @property_test
+    @given(data=st.data(), dims=st.integers(1, 3), dtype=dtypes, layout=layouts)
+    def holds(data: st.DataObject, dims: int, dtype: torch.dtype, layout: str) -> None:
+        def each(strategy: st.SearchStrategy[int], name: str) -> list[int]:
+            return data.draw(st.lists(strategy, min_size=dims, max_size=dims), label=name)
+
+        groups = data.draw(st.sampled_from((1, 1, 2, 3)), label="groups")
+        inner = groups * data.draw(st.sampled_from((1, 2, 5, 8, 16)), label="inner")
+        outer = groups * data.draw(st.sampled_from((1, 3, 8, 16)), label="outer")
+        kernel, stride = each(st.integers(1, 4), "kernel"), each(st.integers(1, 3), "stride")
+        padding, dilation = each(st.integers(0, 2), "padding"), each(st.integers(1, 2), "dilation")
+        spare = each(st.integers(0, 6), "spare")
+        size = [
+            max(1, d * (k - 1) + 1 - 2 * p) + s
+            for d, k, p, s in zip(dilation, kernel, padding, spare, strict=True)
+        ]
+        batch = data.draw(st.integers(1, 3), label="batch")
+        image = rearranged(values(batch, inner, *size, dtype=dtype, seed=1), layout)
+        weight = values(outer, inner // groups, *kernel, dtype=dtype, seed=2)
+        bias = data.draw(st.sampled_from((None, values(outer, dtype=dtype, seed=3))), label="bias")
+
+        def convolve(image: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            return CONVOLUTIONS[dims](
+                image,
+                weight,
+                bias,
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+            )
+
+        total.update(check(convolve, image, weight, bias))
+
+    holds()
+    assert total
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("channels", [1, 3, 16, 33])
+def test_depthwise_convolution_is_right(channels: int, dtype: torch.dtype) -> None:
+    def depthwise(image: Tensor, weight: Tensor) -> Tensor:
+        return F.conv2d(image, weight, padding=1, groups=channels)
+
+    image = values(2, channels, 15, 13, dtype=dtype, seed=1)
+    check(depthwise, image, values(channels, 1, 3, 3, dtype=dtype, seed=2))
+    check(depthwise, image, values(2 * channels, 1, 3, 3, dtype=dtype, seed=2))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("last", [(True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_channels_last_goes_in_and_comes_out(
+    dims: int, last: tuple[bool, bool], dtype: torch.dtype
+) -> None:
+    """``check`` compares the strides with stock torch's, which keep channels last."""
+    memory_format = torch.channels_last if dims == 2 else torch.channels_last_3d
+    image = values(2, 16, *[10] * dims, dtype=dtype, seed=1)
+    weight = values(24, 16, *[3] * dims, dtype=dtype, seed=2)
+    image, weight = (
+        tensor.contiguous(memory_format=memory_format) if chosen else tensor
+        for tensor, chosen in zip((image, weight), last, strict=True)
+    )
+    assert check(CONVOLUTIONS[dims], image, weight, values(24, dtype=dtype, seed=3))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dims", "size"), [(1, 14), (2, 9), (3, 5)])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_transposed_convolution_is_right(
+    dims: int, size: int, groups: int, dtype: torch.dtype
+) -> None:
+    def convolve(image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return TRANSPOSED[dims](
+            image, weight, bias, stride=2, padding=1, output_padding=1, groups=groups
+        )
+
+    image = values(2, 8, *[size] * dims, dtype=dtype, seed=1)
+    weight = values(8, 12, *[3] * dims, dtype=dtype, seed=2)
+    check(convolve, image, weight, values(12 * groups, dtype=dtype, seed=3))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(0, 4, 8, 8), (2, 4, 0, 8), (0, 4, 0, 0)])
+def test_empty_images_equal_stock_torch(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    weight = values(6, 4, 3, 3, dtype=dtype)
+    assert_same_bits(lambda: F.conv2d(values(*shape, dtype=dtype), weight, padding=2))
+    assert_same_bits(lambda: F.conv2d(values(*shape, dtype=dtype), weight))
+
+
+def test_one_image_without_a_batch_is_right() -> None:
+    assert check(F.conv2d, values(8, 20, 20, seed=1), values(8, 8, 3, 3, seed=2))
+
+
+@pytest.mark.parametrize("padding", ["same", "valid"])
+def test_padding_by_name_is_right(padding: str) -> None:
+    def convolve(image: Tensor, weight: Tensor) -> Tensor:
+        return F.conv2d(image, weight, padding=padding, dilation=2)
+
+    check(convolve, values(1, 8, 14, 15, seed=1), values(8, 8, 4, 3, seed=2))
+
+
+# LSTM
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_first": True},
+        {"bidirectional": True},
+        {"num_layers": 2, "bias": False},
+        {"num_layers": 2, "bidirectional": True, "batch_first": True},
+        {"proj_size": 8},
+    ],
+    ids=lambda options: "-".join(options) or "plain",
+)
+def test_lstm_is_right(options: dict[str, Any], dtype: torch.dtype) -> None:
+    lstm = nn.LSTM(24, 32, **options).to(dtype).eval()
+    exact_lstm = nn.LSTM(24, 32, **options).double().eval()
+    exact_lstm.load_state_dict({name: v.double() for name, v in lstm.state_dict().items()})
+    x = values(4, 7, 24, dtype=dtype)
+    with torch.no_grad():
+        with counting() as calls:
+            ours, (our_h, our_c) = lstm(x)
+        with stock():
+            theirs, (their_h, their_c) = lstm(x)
+            exact, (exact_h, exact_c) = exact_lstm(x.double())
+    # The states of a time step feed the next one: rounding adds up over seven steps.
+    steps = 8.0
+    assert_as_exact(ours, theirs, exact, steps)
+    assert_as_exact(our_h, their_h, exact_h, steps)
+    assert_as_exact(our_c, their_c, exact_c, steps)
+    assert calls
+
+
+def test_lstm_takes_states_and_packed_sequences() -> None:
+    lstm = nn.LSTM(24, 32).eval()
+    state = (values(1, 3, 32, seed=1), values(1, 3, 32, seed=2))
+    x = values(5, 3, 24, seed=3)
+    packed = nn.utils.rnn.pack_padded_sequence(x, [5, 4, 2])
+    with torch.no_grad():
+        ours = [lstm(x, state)[0], lstm(packed, state)[0].data]
+        with stock():
+            theirs = [lstm(x, state)[0], lstm(packed, state)[0].data]
+    for our, their in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(our, their, rtol=1e-5, atol=1e-6)
+
+
+# The modes that torch can be in
+
+
+def network() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 10 * 10, 32)
+    ).eval()
+
+
+def test_inference_mode_is_right_and_runs_on_zendnn() -> None:
+    net, x = network(), values(4, 3, 12, 12)
+    with torch.inference_mode():
+        with counting() as calls:
+            ours = net(x)
+        with stock():
+            theirs = net(x)
+    assert ours.is_inference()
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    assert len(calls) >= 2, calls
+
+
+def test_autocast_is_right_and_runs_on_zendnn() -> None:
+    net, x = network(), values(4, 3, 12, 12)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16), counting() as calls:
+            ours = net(x)
+        with torch.autocast("cpu", torch.bfloat16), stock():
+            theirs = net(x)
+        with stock():
+            exact = net(x)
+    assert ours.dtype == theirs.dtype == torch.bfloat16
+    error, stock_error = ((out.float() - exact).abs().max() for out in (ours, theirs))
+    assert error <= 4 * stock_error + 0.02 * exact.abs().max()
+    assert len(calls) >= 2, calls
+
+
+def test_vmap_equals_a_loop() -> None:
+    weights, xs = values(5, 40, 24, seed=1), values(5, 24, seed=2)
+    loop = torch.stack([F.linear(x, w) for x, w in zip(xs, weights, strict=True)])
+    torch.testing.assert_close(torch.vmap(F.linear)(xs, weights), loop, rtol=1e-5, atol=1e-5)
+    images, kernels = values(3, 2, 4, 9, 9, seed=3), values(3, 6, 4, 3, 3, seed=4)
+    loop = torch.stack([F.conv2d(i, k) for i, k in zip(images, kernels, strict=True)])
+    torch.testing.assert_close(torch.vmap(F.conv2d)(images, kernels), loop, rtol=1e-5, atol=1e-4)
+    a, b = values(4, 3, 20, 30, seed=5), values(30, 10, seed=6)
+    batched = torch.vmap(torch.matmul, in_dims=(0, None))(a, b)
+    torch.testing.assert_close(batched, a @ b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_fake_and_meta_tensors_get_shapes_and_run_nothing(dtype: torch.dtype) -> None:
+    a, b = matrices(dtype)
+    image, weight = values(2, 4, 9, 9, dtype=dtype), values(6, 4, 3, 3, dtype=dtype)
+    real = [torch.mm(a, b), F.linear(a, b.t()), F.conv2d(image, weight)]
+    with counting() as calls:
+        with FakeTensorMode() as mode:
+            fa, fb, fi, fw = (mode.from_tensor(tensor) for tensor in (a, b, image, weight))
+            fake = [torch.mm(fa, fb), F.linear(fa, fb.t()), F.conv2d(fi, fw)]
+        ma, mb, mi, mw = (tensor.to("meta") for tensor in (a, b, image, weight))
+        meta = [torch.mm(ma, mb), F.linear(ma, mb.t()), F.conv2d(mi, mw)]
+    assert not calls
+    for want, *shown in zip(real, fake, meta, strict=True):
+        for one in shown:
+            assert (one.shape, one.dtype) == (want.shape, want.dtype)
+            assert long_strides(one) == long_strides(want)
+
+
+def test_compiled_graphs_reach_the_overrides() -> None:
+    torch._dynamo.reset()
+    net, x = network(), values(4, 3, 12, 12)
+    with torch.no_grad():
+        want = net(x)
+        compiled = torch.compile(net, backend="aot_eager")
+        compiled(x)
+        with counting() as calls:
+            got = compiled(x)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+    assert calls
+
+
+def test_the_cpu_device_context_and_default_dtype_make_no_difference() -> None:
+    a, b = matrices(torch.float32)
+    want = torch.mm(a, b)
+    torch.set_default_dtype(torch.float64)
+    try:
+        with torch.device("cpu"):
+            assert torch.equal(torch.mm(a, b), want)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_deterministic_mode_gives_the_same_bits_twice() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        a, b = matrices(torch.float32, m=130, k=300, n=70)
+        assert torch.equal(torch.mm(a, b), torch.mm(a, b))
+        image, weight = values(2, 16, 20, 20), values(16, 16, 3, 3)
+        assert torch.equal(F.conv2d(image, weight), F.conv2d(image, weight))
+    finally:
+        torch.use_deterministic_algorithms(False)

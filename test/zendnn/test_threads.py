@@ -1,0 +1,180 @@
+"""Several Python threads at once, torch's thread settings, one OpenMP runtime, and fork."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .common import counting, run_python, stock, values
+
+THREADS = 8
+ROUNDS = 25
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+def in_threads(work: Callable[[int], None]) -> None:
+    """Runs ``work(0)`` … ``work(7)`` at once, starting together; raises what any of them raises."""
+    barrier = threading.Barrier(THREADS)
+
+    def start(number: int) -> None:
+        barrier.wait(timeout=60)
+        work(number)
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        for future in [pool.submit(start, number) for number in range(THREADS)]:
+            future.result(timeout=120)
+
+
+def eager_work(number: int) -> Callable[[], Tensor]:
+    """A convolution and a linear layer whose shapes differ from thread to thread."""
+    image, kernel = values(1, 4, 8 + number, 9, seed=1), values(6, 4, 3, 3, seed=2)
+    weight = values(16 + number, 7, seed=3)
+    return lambda: F.linear(F.conv2d(image, kernel), weight)
+
+
+def test_eager_operations_in_eight_threads_are_right() -> None:
+    with stock():
+        want = [eager_work(number)() for number in range(THREADS)]
+    with counting() as one_by_one:
+        for number in range(THREADS):
+            eager_work(number)()
+
+    def work(number: int) -> None:
+        call = eager_work(number)
+        for _ in range(ROUNDS):
+            torch.testing.assert_close(call(), want[number], rtol=1e-5, atol=1e-4)
+
+    with counting() as calls:
+        in_threads(work)
+    assert one_by_one
+    assert calls == {op: ROUNDS * count for op, count in one_by_one.items()}, (
+        "calls were miscounted"
+    )
+
+
+def test_one_frozen_module_in_eight_threads_is_right() -> None:
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(2)
+    ).eval()
+    inputs = [values(1 + number % 3, 3, 8 + number, 9, seed=number) for number in range(THREADS)]
+    module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
+    with torch.no_grad(), stock():
+        want = [net(x) for x in inputs]
+
+    def work(number: int) -> None:
+        with torch.no_grad():  # this switch belongs to each thread
+            for _ in range(ROUNDS):
+                torch.testing.assert_close(
+                    module(inputs[number]), want[number], rtol=1e-5, atol=1e-5
+                )
+
+    with counting() as calls:
+        in_threads(work)
+    assert calls
+
+
+def test_gradients_in_eight_threads_are_right() -> None:
+    weight = values(12, 20, seed=1)
+    inputs = [values(5 + number, 20, seed=number) for number in range(THREADS)]
+
+    def gradient(number: int) -> Tensor:
+        leaf = weight.clone().requires_grad_()
+        F.linear(inputs[number], leaf).square().sum().backward()
+        assert leaf.grad is not None
+        return leaf.grad
+
+    with stock():
+        want = [gradient(number) for number in range(THREADS)]
+
+    def work(number: int) -> None:
+        for _ in range(ROUNDS):
+            torch.testing.assert_close(gradient(number), want[number], rtol=1e-4, atol=1e-3)
+
+    in_threads(work)
+
+
+def test_switching_while_others_compute_gives_right_results() -> None:
+    with stock():
+        want = [eager_work(number)() for number in range(THREADS)]
+
+    def work(number: int) -> None:
+        call = eager_work(number)
+        for turn in range(ROUNDS):
+            if number == 0:
+                torch.backends.zendnn.set_flags(turn % 2 == 0)
+            torch.testing.assert_close(call(), want[number], rtol=1e-5, atol=1e-4)
+
+    in_threads(work)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_any_number_of_threads_gives_right_results(threads: int) -> None:
+    a, b = values(129, 300, seed=1), values(300, 67, seed=2)
+    image, kernel = values(3, 17, 23, 19, seed=3), values(33, 17, 3, 3, seed=4)
+    with stock():
+        want = [torch.mm(a, b), F.conv2d(image, kernel)]
+    torch.set_num_threads(threads)
+    with counting() as calls:
+        got = [torch.mm(a, b), F.conv2d(image, kernel)]
+    assert calls
+    for our, their in zip(got, want, strict=True):
+        torch.testing.assert_close(our, their, rtol=1e-5, atol=2e-4)
+
+
+def test_one_thread_means_one_thread() -> None:
+    """CPU time of the process over wall time cannot exceed the number of threads at work."""
+    code = """
+import time, torch, torch.nn.functional as F
+torch.set_num_threads(1)
+a, image, kernel = torch.ones(700, 700), torch.ones(4, 64, 40, 40), torch.ones(64, 64, 3, 3)
+torch.mm(a, a), F.conv2d(image, kernel)
+wall, cpu = time.perf_counter(), time.process_time()
+while time.perf_counter() - wall < 1:
+    torch.mm(a, a), F.conv2d(image, kernel)
+print((time.process_time() - cpu) / (time.perf_counter() - wall))
+print(sum(torch.backends.zendnn.counters().values()))
+"""
+    ratio, calls = run_python(code).split()
+    assert float(ratio) < 1.2
+    assert int(calls) > 2
+
+
+def test_one_openmp_runtime_is_loaded() -> None:
+    code = """
+import torch
+torch.mm(torch.ones(200, 200), torch.ones(200, 200))
+with open('/proc/self/maps') as maps:
+    paths = {line.split()[-1] for line in maps if '.so' in line}
+print(sorted(p for p in paths if any(n in p.split('/')[-1] for n in ('gomp', 'iomp', 'libomp'))))
+"""
+    with_zendnn, without = run_python(code), run_python(code, TORCH_DEVICE_BACKEND_AUTOLOAD="0")
+    assert with_zendnn == without
+    assert with_zendnn.count(".so") <= 1
+
+
+def test_a_forked_worker_computes_on_zendnn() -> None:
+    """As a data loader's workers do: forked after use, one thread each."""
+    code = """
+import multiprocessing, torch, torch.nn.functional as F
+def work(queue):
+    torch.set_num_threads(1)
+    torch.backends.zendnn.reset_counters()
+    out = torch.mm(torch.ones(64, 64), torch.ones(64, 64))
+    queue.put((out.sum().item(), sum(torch.backends.zendnn.counters().values())))
+torch.mm(torch.ones(300, 300), torch.ones(300, 300))
+context = multiprocessing.get_context('fork')
+queue = context.Queue()
+child = context.Process(target=work, args=(queue,))
+child.start()
+print(*queue.get(timeout=60))
+child.join(60)
+print(child.exitcode)
+"""
+    assert run_python(code).split() == [str(64.0**3), "1", "0"]

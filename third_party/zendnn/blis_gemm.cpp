@@ -1,0 +1,107 @@
+#include "third_party/zendnn/blis_gemm.h"
+
+#include <blis/blis.h>
+#include <omp.h>
+
+#include <cstdlib>
+#include <mutex>
+#include <string>
+
+namespace {
+
+// BLIS 0.9 knows Zen to Zen 3 and takes everything newer for a generic CPU.
+// Its Skylake-X kernels are the ones that suit the AVX-512 units of Zen 4 and
+// Zen 5. It reads the choice, as a number, from the environment once, when it
+// is first used. A user's own choice stands.
+void choose_kernels() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    if (__builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl")) {
+      const bool chosen = std::getenv("BLIS_ARCH_TYPE") != nullptr;
+      setenv("BLIS_ARCH_TYPE", std::to_string(BLIS_ARCH_SKX).c_str(), 0);
+      bli_init();
+      if (!chosen) {
+        unsetenv("BLIS_ARCH_TYPE");
+      }
+    } else {
+      bli_init();
+    }
+  });
+}
+
+// One matrix as BLIS describes it: transposing swaps the strides.
+struct Strides {
+  inc_t row, col;
+};
+
+Strides strides(int transpose, long leading) {
+  return transpose ? Strides{leading, 1} : Strides{1, leading};
+}
+
+} // namespace
+
+void zendnn_blis_sgemm(
+    int transpose_a,
+    int transpose_b,
+    long m,
+    long n,
+    long k,
+    float alpha,
+    const float* a,
+    long lda,
+    const float* b,
+    long ldb,
+    float beta,
+    float* c,
+    long ldc) {
+  choose_kernels();
+  rntm_t runtime;
+  bli_rntm_init(&runtime);
+  // Left alone, BLIS starts threads inside a parallel region too.
+  bli_rntm_set_num_threads(
+      omp_in_parallel() ? 1 : omp_get_max_threads(), &runtime);
+  const auto sa = strides(transpose_a, lda), sb = strides(transpose_b, ldb);
+  bli_sgemm_ex(
+      BLIS_NO_TRANSPOSE,
+      BLIS_NO_TRANSPOSE,
+      m,
+      n,
+      k,
+      &alpha,
+      const_cast<float*>(a),
+      sa.row,
+      sa.col,
+      const_cast<float*>(b),
+      sb.row,
+      sb.col,
+      &beta,
+      c,
+      1,
+      ldc,
+      nullptr,
+      &runtime);
+}
+
+void zendnn_blis_saxpy(
+    long n,
+    float alpha,
+    const float* x,
+    long incx,
+    float* y,
+    long incy) {
+  choose_kernels();
+  bli_saxpyv(
+      BLIS_NO_CONJUGATE, n, &alpha, const_cast<float*>(x), incx, y, incy);
+}
+
+const char* zendnn_blis_version(void) {
+  return bli_info_get_version_str();
+}
+
+const char* zendnn_blis_kernels(void) {
+  choose_kernels();
+  return bli_arch_string(bli_arch_query_id());
+}

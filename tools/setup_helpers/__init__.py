@@ -1,0 +1,1 @@
+"""What setup.py calls: fetch and verify sources, check the machine, build, assemble wheels."""

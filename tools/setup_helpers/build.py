@@ -1,0 +1,139 @@
+"""From sources to libtorch_zendnn.so: fetch, convert, configure, compile.
+
+Every step does only what is left to do, so that an interrupted build goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.setup_helpers import env
+from tools.setup_helpers.errors import SetupError
+from tools.setup_helpers.files import locked
+
+REPO = Path(__file__).resolve().parents[2]
+BUILD = REPO / "build"
+GENERATED = BUILD / "generated"
+NATIVE = BUILD / "native"
+LIBRARY = NATIVE / "lib" / "libtorch_zendnn.so"
+RENAMED_LANDMARK = "include/oneapi/zendnn/zendnn.h"
+
+
+@dataclass(frozen=True)
+class Trees:
+    """What CMake compiles: three converted trees, and BLIS (see sources.Blis for its kinds)."""
+
+    generated: Path
+    zendnn: Path
+    adeep: Path
+    blis_kind: str
+    blis: Path
+
+
+def say(text: str) -> None:
+    """Print what the build does now, before the output of the programs it starts."""
+    print(f"-- {text}", flush=True)
+
+
+def require_modules() -> None:
+    """Raise SetupError when a Python package that the build imports is missing."""
+    if importlib.util.find_spec("yaml") is None:
+        raise SetupError(f"{sys.executable} has no PyYAML: install it (pip install pyyaml)")
+
+
+def prepare() -> Trees:
+    """Fetch the sources and convert them into build/generated/.
+
+    Raises SetupError when a source cannot be had or converted.
+    """
+    from tools.setup_helpers import sources
+    from tools.zendnnify import generate
+    from tools.zendnnify.rules.model import ZendnnifyError
+
+    fetched = {}
+    for name in ("pytorch", "onednn", "ideep", "blis"):
+        fetched[name] = sources.fetch(name)
+        say(f"{name} {sources.sources()[name].version}: {fetched[name]}")
+    zendnn = GENERATED / "third_party" / "zendnn"
+    adeep = GENERATED / "third_party" / "adeep"
+    conversions = {"pytorch": GENERATED, "onednn": zendnn, "ideep": adeep}
+    if (fetched["onednn"] / RENAMED_LANDMARK).exists():
+        zendnn = fetched["onednn"]
+        del conversions["onednn"]
+    for name, out in conversions.items():
+        started = time.monotonic()
+        try:
+            generate.run(fetched[name], out)
+        except ZendnnifyError as error:
+            raise SetupError(f"{name} cannot be converted: {error}") from error
+        say(f"{name} converted into {out} in {time.monotonic() - started:.1f} s")
+    blis = sources.blis(fetched["blis"])
+    return Trees(GENERATED, zendnn, adeep, blis.kind, blis.path)
+
+
+def configure_arguments(
+    trees: Trees, torch: env.Torch, tools: Mapping[str, str], ccache: str | None
+) -> Sequence[str]:
+    """Return the arguments of cmake; they are all that CMake is told about this machine."""
+    cache = {
+        "CMAKE_BUILD_TYPE": "Release",
+        "CMAKE_MAKE_PROGRAM": tools["ninja"],
+        "CMAKE_CXX_COMPILER": tools["compiler"],
+        "CMAKE_C_COMPILER_LAUNCHER": ccache or "",
+        "CMAKE_CXX_COMPILER_LAUNCHER": ccache or "",
+        "Python_EXECUTABLE": sys.executable,
+        "Torch_DIR": str(torch.cmake_dir),
+        "ZENDNN_GENERATED_DIR": str(trees.generated),
+        "ZENDNN_SOURCE_DIR": str(trees.zendnn),
+        "ADEEP_INCLUDE_DIR": str(trees.adeep),
+        "BLIS_ROOT" if trees.blis_kind == "prefix" else "BLIS_SOURCE_DIR": str(trees.blis),
+    }
+    return [
+        *("-G", "Ninja", "-S", str(REPO), "-B", str(NATIVE)),
+        *(f"-D{name}={value}" for name, value in cache.items()),
+    ]
+
+
+def _run(command: Sequence[str], environ: Mapping[str, str], failure: str) -> None:
+    code = subprocess.run(command, env=environ, check=False).returncode
+    if code:
+        raise SetupError(f"{failure} (exit code {code}); its messages are above")
+
+
+def build(environ: Mapping[str, str] = os.environ) -> env.Torch:
+    """Make build/native/lib/libtorch_zendnn.so and return the torch that it is compiled against.
+
+    Progress goes to stdout. MAX_JOBS limits how many compilations run at once. Raises SetupError
+    when something is missing on this machine (before anything is fetched) or a step fails.
+    """
+    require_modules()
+    torch = env.find_torch(env.site_folders())
+    tools = env.find_tools(environ)
+    jobs = env.jobs(environ)
+    ccache = shutil.which("ccache", path=environ.get("PATH"))
+    started = time.monotonic()
+    with locked(BUILD / ".lock"):
+        trees = prepare()
+        say(f"configuring against torch {torch.version} in {torch.site}")
+        arguments = configure_arguments(trees, torch, tools, ccache)
+        quiet = {**environ, "CLICOLOR": "0"}
+        _run([tools["cmake"], *arguments], quiet, "cmake cannot configure the build")
+        say(f"compiling with {jobs} jobs" + (", through ccache" if ccache else ""))
+        visible = {**environ, "NINJA_STATUS": environ.get("NINJA_STATUS", "[%f/%t %es] ")}
+        _run(
+            [tools["ninja"], "-C", str(NATIVE), "-j", str(jobs)],
+            visible,
+            "the compilation failed",
+        )
+    if not LIBRARY.exists():
+        raise SetupError(f"the compilation ended without making {LIBRARY}")
+    say(f"{LIBRARY} is ready after {time.monotonic() - started:.0f} s")
+    return torch

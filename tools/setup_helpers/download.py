@@ -1,0 +1,144 @@
+"""Download one file of known size and sha256, resuming where an earlier try stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import shutil
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.setup_helpers.errors import SetupError
+
+TIMEOUT_SECONDS = 30.0
+ATTEMPTS = 4
+TERMINAL_SECONDS = 0.1
+LOG_SECONDS = 5.0
+_BLOCK = 1 << 18
+_NETWORK_ERRORS = (OSError, http.client.HTTPException)
+
+
+@dataclass(frozen=True)
+class RemoteFile:
+    """A file somewhere else. `sha256` is lower-case hex, `size` is in bytes."""
+
+    url: str
+    sha256: str
+    size: int
+
+
+class Progress:
+    """One line on stderr: rewritten in place on a terminal, every few seconds in a log."""
+
+    def __init__(self, label: str, total: int) -> None:
+        self.label = label
+        self.total = total
+        self.terminal = sys.stderr.isatty()
+        self.next_time = time.monotonic() + (0 if self.terminal else LOG_SECONDS)
+
+    def show(self, done: int) -> None:
+        """Report that `done` of `total` bytes are there."""
+        if done < self.total and time.monotonic() < self.next_time:
+            return
+        self.next_time = time.monotonic() + (TERMINAL_SECONDS if self.terminal else LOG_SECONDS)
+        percent = 100 * done // max(self.total, 1)
+        text = f"{self.label}: {done / 1e6:.1f} of {self.total / 1e6:.1f} MB, {percent} %"
+        if self.terminal:
+            end = "\n" if done >= self.total else ""
+            print(f"\r{text}\x1b[K", end=end, file=sys.stderr, flush=True)
+        else:
+            print(text, file=sys.stderr, flush=True)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file as lower-case hex."""
+    with path.open("rb") as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(_BLOCK):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _append(remote: RemoteFile, part: Path, progress: Progress) -> None:
+    """Bring the rest of `remote` into `part`; raises a network error when the line drops."""
+    have = part.stat().st_size if part.exists() else 0
+    if have > remote.size:
+        part.unlink()
+        have = 0
+    if have == remote.size:
+        return
+    headers = {"User-Agent": "torch-zendnn-build", "Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    request = urllib.request.Request(remote.url, headers=headers)
+    with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+        # A server that ignores the range answers 200 and starts from the first byte again.
+        resumed = have > 0 and response.status == 206
+        have = have if resumed else 0
+        with part.open("ab" if resumed else "wb") as stream:
+            while block := response.read(_BLOCK):
+                stream.write(block)
+                have += len(block)
+                if have > remote.size:
+                    raise SetupError(
+                        f"{remote.url} is longer than the {remote.size} bytes that are expected"
+                    )
+                progress.show(have)
+    if have < remote.size:
+        raise ConnectionError(f"the connection closed after {have} of {remote.size} bytes")
+
+
+def download(remote: RemoteFile, target: Path, *, wait_seconds: float = 1.0) -> Path:
+    """Make `target` hold the bytes of `remote` and return it.
+
+    Nothing is fetched when `target` is already right. Bytes on their way are kept in
+    `<target>.part`, from which a later call goes on; `target` itself appears only when its sha256
+    is right. A dropped connection is tried again, `wait_seconds` apart (doubling).
+    Raises SetupError when the file cannot be had, does not fit on the disk or is not the one
+    expected.
+    """
+    if target.exists() and sha256_of(target) == remote.sha256:
+        return target
+    part = target.with_name(target.name + ".part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        have = part.stat().st_size if part.exists() else 0
+        free = shutil.disk_usage(target.parent).free
+    except OSError as error:
+        raise SetupError(f"cannot write to {target.parent}: {error.strerror}") from error
+    if free < remote.size - have:
+        raise SetupError(
+            f"{target.parent} has {free / 1e6:.0f} MB free and {target.name} needs "
+            f"{remote.size / 1e6:.0f} MB: make room and run again"
+        )
+    progress = Progress(target.name, remote.size)
+    for attempt in range(ATTEMPTS):
+        try:
+            _append(remote, part, progress)
+            break
+        except urllib.error.HTTPError as error:
+            if error.code == 416:  # what is in the .part does not belong to this file
+                part.unlink(missing_ok=True)
+                continue
+            raise SetupError(f"{remote.url} answered {error.code} {error.reason}") from error
+        except _NETWORK_ERRORS as error:
+            reason = getattr(error, "reason", None) or error
+            if attempt == ATTEMPTS - 1 or isinstance(error, urllib.error.URLError):
+                raise SetupError(f"{remote.url} cannot be read ({reason})") from error
+            print(f"{target.name}: {reason}; trying again", file=sys.stderr)
+            time.sleep(wait_seconds * 2**attempt)
+    else:
+        raise SetupError(f"{remote.url} refuses every byte range of {target.name}")
+    found = sha256_of(part)
+    if found != remote.sha256:
+        part.unlink()
+        raise SetupError(
+            f"{remote.url} has the sha256 {found} where {remote.sha256} is pinned; it was deleted"
+        )
+    os.replace(part, target)
+    return target

@@ -1,0 +1,141 @@
+"""What the build asks of its surroundings: USE_ZENDNN, the tools, the installed torch."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import shutil
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.setup_helpers.errors import SetupError
+
+OLDEST_TORCH = (2, 6)
+TESTED_TORCH = "2.13.0"
+
+
+def use_zendnn(environ: Mapping[str, str]) -> bool:
+    """Return what USE_ZENDNN says: '1' is True; '0', empty and unset are False.
+
+    Raises SetupError on any other value.
+    """
+    value = environ.get("USE_ZENDNN", "")
+    if value not in ("", "0", "1"):
+        raise SetupError(
+            f"USE_ZENDNN is '{value}': it can be 1 (build and install ZenDNN), 0 or unset (leave "
+            "torch as it is)"
+        )
+    return value == "1"
+
+
+def jobs(environ: Mapping[str, str]) -> int:
+    """Return how many compilations run at once: MAX_JOBS, or one for each usable core.
+
+    Raises SetupError when MAX_JOBS is not a positive number.
+    """
+    value = environ.get("MAX_JOBS", "")
+    if not value:
+        return len(os.sched_getaffinity(0))
+    if not value.isascii() or not value.isdigit() or int(value) < 1:
+        raise SetupError(f"MAX_JOBS is '{value}': it has to be a number from 1")
+    return int(value)
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A program that the build runs: the names it may have, and what brings it."""
+
+    purpose: str
+    names: tuple[str, ...]
+    variable: str | None
+    remedy: str
+
+
+TOOLS: Mapping[str, Tool] = {
+    "compiler": Tool(
+        "a C++ compiler", ("c++", "g++", "clang++"), "CXX", "install g++ (apt-get install g++)"
+    ),
+    "cmake": Tool(
+        "CMake", ("cmake",), None, "install cmake (apt-get install cmake, or pip install cmake)"
+    ),
+    "ninja": Tool(
+        "Ninja",
+        ("ninja", "ninja-build"),
+        None,
+        "install ninja (apt-get install ninja-build, or pip install ninja)",
+    ),
+}
+
+
+def find_tools(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the path of every tool of TOOLS; raises SetupError naming all that are missing."""
+    found: dict[str, str] = {}
+    missing: list[str] = []
+    for key, tool in TOOLS.items():
+        named = environ.get(tool.variable or "", "").split()
+        for name in named[-1:] or tool.names:  # CXX may be "ccache g++"
+            if path := shutil.which(name, path=environ.get("PATH")):
+                found[key] = path
+                break
+        else:
+            named_by = f" ({tool.variable} names '{named[-1]}')" if named else ""
+            missing.append(f"{tool.purpose} is missing{named_by}: {tool.remedy}")
+    if missing:
+        raise SetupError("; ".join(missing))
+    return found
+
+
+@dataclass(frozen=True)
+class Torch:
+    """An installed torch: its full version, the folder it is installed in, and its files.
+
+    `files` are the '/'-separated paths, relative to `site`, that its RECORD lists.
+    """
+
+    version: str
+    site: Path
+    files: frozenset[str]
+
+    @property
+    def public_version(self) -> str:
+        """The version without its local label: '2.13.0' of '2.13.0+cpu'."""
+        return self.version.partition("+")[0]
+
+    @property
+    def cmake_dir(self) -> Path:
+        """The folder that holds TorchConfig.cmake."""
+        return self.site / "torch" / "share" / "cmake" / "Torch"
+
+
+def site_folders() -> tuple[Path, ...]:
+    """Return where this interpreter's packages are installed.
+
+    They come from sysconfig, not from sys.path: pip hides them while it builds a wheel.
+    """
+    return tuple(dict.fromkeys(Path(sysconfig.get_path(key)) for key in ("purelib", "platlib")))
+
+
+def find_torch(folders: Sequence[Path]) -> Torch:
+    """Return the torch that is installed in one of `folders`.
+
+    torch is not imported. Raises SetupError when there is none, or one that is too old.
+    """
+    remedy = f"install it for this interpreter (pip install torch=={TESTED_TORCH})"
+    for folder in folders:
+        found = importlib.metadata.distributions(name="torch", path=[str(folder)])
+        for distribution in found:
+            if not (folder / "torch" / "__init__.py").exists():
+                continue
+            version = distribution.version
+            release = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+            if release < OLDEST_TORCH:
+                oldest = ".".join(map(str, OLDEST_TORCH))
+                raise SetupError(f"torch {version} in {folder} is older than {oldest}: {remedy}")
+            files = frozenset(file.as_posix() for file in distribution.files or ())
+            return Torch(version, folder, files)
+    where = " or ".join(map(str, folders))
+    raise SetupError(f"{sys.executable} has no torch in {where}: {remedy}")

@@ -1,0 +1,384 @@
+"""Bring the pinned sources of third_party/sources.yaml into build/sources/.
+
+`fetch(name)` returns the folder of a source, from a local copy that the user named, from what was
+fetched before, or from the first mirror that answers. `python -m tools.setup_helpers.sources`
+fetches them all and prints where they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+import os
+import posixpath
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tools.setup_helpers.archives import Selection, tree_digest, unpack
+from tools.setup_helpers.download import RemoteFile, download
+from tools.setup_helpers.errors import SetupError, exit_code_of
+from tools.setup_helpers.files import locked, write_atomic
+
+REPO = Path(__file__).resolve().parents[2]
+TABLE = REPO / "third_party" / "sources.yaml"
+FOLDER = REPO / "build" / "sources"
+MIRROR_VARIABLE = "ZENDNN_SOURCES"
+
+
+@dataclass(frozen=True)
+class Debian:
+    """A file of the pool of the Debian archive, e.g. 'pool/main/b/blis/x.deb'."""
+
+    pool: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The archive that a git host makes of a tag."""
+
+    archive: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class Git:
+    """A git repository and either a tag in it (`ref`) or a `commit`, which may be shortened."""
+
+    url: str
+    ref: str = ""
+    commit: str = ""
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """One place to have a source from. `digest` pins the unpacked tree; None: the archive's hash.
+
+    Invariant: a Git place has a digest, since nothing else would pin it.
+    """
+
+    kind: str
+    place: Debian | Snapshot | Git
+    prefixes: Mapping[str, str]
+    digest: str | None
+
+
+@dataclass(frozen=True)
+class Source:
+    """One entry of sources.yaml, with the meaning of the fields that is stated there."""
+
+    name: str
+    version: str
+    used_for: str
+    override: str | None
+    landmarks: tuple[str, ...]
+    files: tuple[str, ...]
+    omit: tuple[str, ...]
+    mirrors: tuple[Mirror, ...]
+
+    def selection(self, mirror: Mirror) -> Selection:
+        """Return what to take out of the archive that `mirror` gives."""
+        return Selection(mirror.prefixes, self.files, self.omit)
+
+    def pins(self) -> str:
+        """Return a text that changes whenever the entry does."""
+        return repr(self)
+
+
+@dataclass(frozen=True)
+class Blis:
+    """Where BLIS is: a 'prefix' with include/ and lib*/, or a 'source' tree with configure."""
+
+    kind: str
+    path: Path
+
+
+_PLACES: Mapping[str, type[Debian] | type[Snapshot] | type[Git]] = {
+    "pool": Debian,
+    "archive": Snapshot,
+    "url": Git,
+}
+_MIRROR_KINDS = ("debian", "git")
+
+
+def _mirror(name: str, kind: str, entry: Mapping[str, Any], digest: str | None) -> Mirror:
+    fields = dict(entry)
+    prefixes = fields.pop("prefixes", {".": "."})
+    own_digest = fields.pop("digest", digest)
+    try:
+        place = next(made for key, made in _PLACES.items() if key in fields)(**fields)
+        mirror = Mirror(kind, place, prefixes, own_digest)
+    except (StopIteration, TypeError) as error:
+        raise SetupError(f"{TABLE.name}: {name}: the mirror '{kind}' is not complete") from error
+    if isinstance(place, Git) and not own_digest:
+        raise SetupError(f"{TABLE.name}: {name}: the mirror '{kind}' needs a digest")
+    return mirror
+
+
+def read_table(path: Path) -> Mapping[str, Source]:
+    """Read sources.yaml; raises SetupError naming the entry that is not well formed."""
+    sources = {}
+    try:
+        table = yaml.safe_load(path.read_text(encoding="utf-8"))
+        for name, entry in table.items():
+            mirrors = tuple(
+                _mirror(name, kind, entry["mirrors"][kind], entry.get("digest"))
+                for kind in _MIRROR_KINDS
+                if kind in entry["mirrors"]
+            )
+            sources[name] = Source(
+                name=name,
+                version=str(entry["version"]),
+                used_for=entry["used_for"],
+                override=entry.get("override"),
+                landmarks=tuple(entry["landmarks"]),
+                files=tuple(entry["files"]),
+                omit=tuple(entry["omit"]),
+                mirrors=mirrors,
+            )
+    except (OSError, yaml.YAMLError, AttributeError, KeyError, TypeError) as error:
+        raise SetupError(f"{path} is not a table of sources: {error!r}") from error
+    return sources
+
+
+@functools.lru_cache(maxsize=1)
+def sources() -> Mapping[str, Source]:
+    """Return the table of all sources, by name."""
+    return read_table(TABLE)
+
+
+def debian_sites() -> tuple[str, ...]:
+    """Return the addresses of the Debian archive that apt uses, the main archive first.
+
+    Empty where apt is not installed or has no http(s) address.
+    """
+    try:
+        answer = subprocess.run(
+            ["apt-get", "indextargets", "--format", "$(SITE)"],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return ()
+    sites = [site for site in dict.fromkeys(answer.split()) if re.match(r"https?://", site)]
+    return tuple(sorted(sites, key=lambda site: "security" in site))
+
+
+def pool_url(site: str, pool: str) -> str:
+    """Return the address of a pool file; '+' and '~' are escaped, as some mirrors want."""
+    return f"{site.rstrip('/')}/" + urllib.parse.quote(pool).replace("~", "%7e")
+
+
+def _first_of(attempts: Sequence[Callable[[], Path]]) -> Path:
+    """Return the result of the first attempt that succeeds; raise the first failure if none."""
+    failures: list[SetupError] = []
+    for attempt in attempts:
+        try:
+            return attempt()
+        except SetupError as error:
+            failures.append(error)
+    raise failures[0]
+
+
+def _from_debian(place: Debian, archives: Path) -> Path:
+    target = archives / posixpath.basename(place.pool)
+    remotes = [
+        RemoteFile(pool_url(site, place.pool), place.sha256, place.size) for site in debian_sites()
+    ]
+    if not remotes:
+        raise SetupError("apt names no address of a Debian archive")
+    return _first_of([functools.partial(download, remote, target) for remote in remotes])
+
+
+def _from_snapshot(place: Snapshot, archives: Path) -> Path:
+    parts = urllib.parse.urlsplit(place.archive).path.strip("/").split("/")
+    return download(
+        RemoteFile(place.archive, place.sha256, place.size), archives / "-".join(parts[1:])
+    )
+
+
+def _git(folder: Path, *arguments: str) -> None:
+    command = ["git", "-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30", *arguments]
+    environ = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env=environ,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise SetupError("git is not installed: install git") from error
+    if done.returncode:
+        last_line = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise SetupError(f"git {arguments[0]} failed: {last_line}")
+
+
+def _from_git(place: Git, archives: Path) -> Path:
+    """Fetch a commit without its submodules and return it as a tar file."""
+    revision = place.commit or place.ref
+    name = posixpath.basename(place.url)
+    target = archives / f"{name}-{revision}.tar"
+    if target.exists():
+        return target
+    archives.mkdir(parents=True, exist_ok=True)
+    # A shortened commit cannot be asked for by name: the history of the branches (without their
+    # files) says which one it is.
+    what = ["--filter=blob:none", "origin", "+refs/heads/*:refs/remotes/origin/*"]
+    if place.ref:
+        what = ["--depth=1", "origin", place.ref]
+    print(f"{name}: fetching {revision} from {place.url}", file=sys.stderr)
+    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=archives) as scratch:
+        folder = Path(scratch)
+        _git(folder, "init", "--quiet", "--bare", ".")
+        _git(folder, "remote", "add", "origin", place.url)
+        _git(folder, "fetch", "--quiet", "--no-recurse-submodules", *what)
+        _git(folder, "archive", "--format=tar", "-o", "tree.tar", place.commit or "FETCH_HEAD")
+        os.replace(folder / "tree.tar", target)
+    return target
+
+
+def bring(mirror: Mirror, archives: Path) -> Path:
+    """Return the archive that `mirror` gives, fetched into the folder `archives` if need be."""
+    place = mirror.place
+    if isinstance(place, Debian):
+        return _from_debian(place, archives)
+    if isinstance(place, Snapshot):
+        return _from_snapshot(place, archives)
+    return _from_git(place, archives)
+
+
+def mirror_order(source: Source, environ: Mapping[str, str]) -> tuple[Mirror, ...]:
+    """Return the mirrors to try, in order: what ZENDNN_SOURCES names, or all of them.
+
+    Raises SetupError when ZENDNN_SOURCES names something else than a kind of mirror.
+    """
+    forced = environ.get(MIRROR_VARIABLE, "")
+    if forced and forced not in _MIRROR_KINDS:
+        raise SetupError(
+            f"{MIRROR_VARIABLE} is '{forced}': it can be {' or '.join(_MIRROR_KINDS)}, or unset to "
+            "try both"
+        )
+    return tuple(mirror for mirror in source.mirrors if forced in ("", mirror.kind))
+
+
+def local_copy(source: Source, environ: Mapping[str, str]) -> Path | None:
+    """Return the local copy that the user named for `source`, None when there is none.
+
+    Raises SetupError when what is named is not a folder or not such a tree.
+    """
+    named = environ.get(source.override or "", "")
+    if not named:
+        return None
+    path = Path(named).expanduser().resolve()
+    if not path.is_dir():
+        raise SetupError(f"{source.override} is '{named}', which is not a folder")
+    if not any((path / landmark).exists() for landmark in source.landmarks):
+        raise SetupError(
+            f"{source.override} is '{named}', which does not hold {source.name}: it has no "
+            f"{' or '.join(source.landmarks)}"
+        )
+    return path
+
+
+def _is_ready(source: Source, tree: Path, stamp: Path) -> bool:
+    """Say whether `tree` is what the table pins now, to the byte."""
+    try:
+        noted = json.loads(stamp.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    if noted.get("pins") != source.pins() or not tree.is_dir():
+        return False
+    if noted.get("digest") == tree_digest(tree):
+        return True
+    print(
+        f"{tree} was changed and is unpacked again; name a copy of it in {source.override} to "
+        "build changed sources",
+        file=sys.stderr,
+    )
+    return False
+
+
+def fetch_source(source: Source, folder: Path, environ: Mapping[str, str]) -> Path:
+    """Return the folder of `source`, fetched into `folder`/<name> unless it is there already.
+
+    Raises SetupError with the reason of every mirror when none gives it.
+    """
+    if (local := local_copy(source, environ)) is not None:
+        return local
+    tree = folder / source.name
+    stamp = folder / f".{source.name}.json"
+    with locked(folder / f".{source.name}.lock"):
+        if _is_ready(source, tree, stamp):
+            return tree
+        for leftover in folder.glob(f".{source.name}.????????*"):
+            if leftover.is_dir():  # of a run that was killed
+                shutil.rmtree(leftover, ignore_errors=True)
+        failures = []
+        for mirror in mirror_order(source, environ):
+            try:
+                archive = bring(mirror, folder / "archives")
+                digest = unpack(archive, source.selection(mirror), tree, mirror.digest)
+            except SetupError as error:
+                failures.append(f"{mirror.kind}: {error}")
+                continue
+            write_atomic(stamp, json.dumps({"pins": source.pins(), "digest": digest}).encode())
+            return tree
+    remedy = f"; name a local copy in {source.override}" if source.override else ""
+    raise SetupError(
+        f"{source.name} {source.version} cannot be fetched ({'; '.join(failures)}){remedy}"
+    )
+
+
+def fetch(name: str) -> Path:
+    """Return the folder of the source called `name` in sources.yaml, fetching it if need be.
+
+    Raises SetupError when it cannot be had, KeyError when the table has no such source.
+    """
+    return fetch_source(sources()[name], FOLDER, os.environ)
+
+
+def blis(path: Path) -> Blis:
+    """Say of the folder that `fetch('blis')` returned which kind it is."""
+    return Blis("source" if (path / "configure").exists() else "prefix", path)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fetch the sources named (default: those that are built) and print a table of them."""
+    table = sources()
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.setup_helpers.sources", description=main.__doc__
+    )
+    parser.add_argument("names", metavar="NAME", nargs="*", help=f"one of {', '.join(table)}")
+    names = parser.parse_args(arguments).names
+    if unknown := [name for name in names if name not in table]:
+        raise SetupError(f"there is no source '{unknown[0]}': choose from {', '.join(table)}")
+    wanted = names or [name for name, source in table.items() if source.override]
+    for name in wanted:
+        started = time.monotonic()
+        path = fetch(name)
+        source = table[name]
+        print(f"{name:15} {source.version:18} {time.monotonic() - started:6.1f} s  {path}")
+
+
+if __name__ == "__main__":
+    sys.exit(exit_code_of(main))

@@ -1,0 +1,220 @@
+"""Assemble and install the wheel `torch-zendnn`.
+
+The wheel puts our files into the folders of the installed torch and replaces none of its own.
+Without ZenDNN it holds nothing but its metadata, so that installing it takes ours away again.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from pathlib import Path
+
+from tools.setup_helpers.build import GENERATED, LIBRARY, REPO
+from tools.setup_helpers.env import OLDEST_TORCH, Torch
+from tools.setup_helpers.errors import SetupError
+from tools.setup_helpers.files import write_atomic
+
+DISTRIBUTION = "torch-zendnn"
+SUMMARY = "PyTorch with ZenDNN: faster inference on AMD Zen processors"
+ENTRY_POINTS: Mapping[str, Mapping[str, str]] = {
+    "torch.backends": {"zendnn": "torch.backends.zendnn._autoload:autoload"},
+}
+# Converted Python files that are installed; the rest of what is converted is compiled or tested.
+GENERATED_PYTHON = ("torch/backends/zendnn/__init__.py", "torch/utils/zendnn.py")
+LIBRARY_PATH = "torch/lib/libtorch_zendnn.so"
+LICENSE_NAMES = ("LICENSE*", "THIRD-PARTY-PROGRAMS", "share/doc/*/copyright")
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time a zip can hold: equal input, equal bytes
+
+_EDITABLE = '''"""Editable install: runs {path} in this module's place."""
+
+__file__ = {path!r}
+with open(__file__, encoding="utf-8") as _stream:
+    exec(compile(_stream.read(), __file__, "exec"))
+'''
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """What a wheel holds: `files` maps '/'-separated paths in site-packages to their bytes."""
+
+    version: str
+    tag: str
+    files: Mapping[str, bytes]
+    metadata: str
+    entry_points: str = ""
+    licenses: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The wheel's file name."""
+        return f"{DISTRIBUTION.replace('-', '_')}-{self.version}-{self.tag}.whl"
+
+    @property
+    def info(self) -> str:
+        """The name of its .dist-info folder."""
+        return f"{DISTRIBUTION.replace('-', '_')}-{self.version}.dist-info"
+
+
+def version() -> str:
+    """Return the version of this project, which version.txt states."""
+    return (REPO / "version.txt").read_text(encoding="utf-8").strip()
+
+
+def platform_tag() -> str:
+    """Return the tag of a wheel for this interpreter on this machine."""
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    return f"{python}-{python}-{platform}"
+
+
+def _metadata(requires: str) -> str:
+    lines = [
+        "Metadata-Version: 2.1",
+        f"Name: {DISTRIBUTION}",
+        f"Version: {version()}",
+        f"Summary: {SUMMARY}",
+        "License: BSD-3-Clause",
+        "Requires-Python: >=3.10",
+        *([f"Requires-Dist: {requires}"] if requires else []),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _entry_points() -> str:
+    return "\n".join(
+        f"[{group}]\n" + "".join(f"{name} = {target}\n" for name, target in entries.items())
+        for group, entries in ENTRY_POINTS.items()
+    )
+
+
+def hand_written() -> Mapping[str, Path]:
+    """Return the Python files of this repository that go into torch's folders."""
+    return {
+        path.relative_to(REPO).as_posix(): path
+        for path in sorted((REPO / "torch").rglob("*.py"))
+        if "__pycache__" not in path.parts
+    }
+
+
+def licenses(trees: Mapping[str, Path]) -> Mapping[str, bytes]:
+    """Return the licences of this project and of the sources that are compiled in.
+
+    `trees` maps the names of the sources to their folders.
+    """
+    found = {"": REPO, **{f"{name}/": tree for name, tree in trees.items()}}
+    return {
+        f"{folder}{path.name}": path.read_bytes()
+        for folder, tree in found.items()
+        for glob in (LICENSE_NAMES if folder else LICENSE_NAMES[:1])
+        for path in sorted(tree.glob(glob))
+        if path.is_file()
+    }
+
+
+def native_outline(torch: Torch) -> Wheel:
+    """Return the wheel for `torch` without files: what is known before the build."""
+    metadata = _metadata(f"torch=={torch.public_version}")
+    return Wheel(version(), platform_tag(), {}, metadata, _entry_points())
+
+
+def native_wheel(torch: Torch, *, editable: bool, trees: Mapping[str, Path]) -> Wheel:
+    """Return the wheel for `torch`, from what the build left in build/.
+
+    An editable wheel's hand-written Python files run the ones of this checkout.
+    Raises SetupError when a file of ours is one of torch's own, or one was not built.
+    """
+    ours = hand_written()
+    files = {
+        name: _EDITABLE.format(path=str(path)).encode() if editable else path.read_bytes()
+        for name, path in ours.items()
+    }
+    built = {name: GENERATED / name for name in GENERATED_PYTHON} | {LIBRARY_PATH: LIBRARY}
+    for name, path in built.items():
+        if name in files:
+            raise SetupError(f"{name} is both hand-written and converted: remove {ours[name]}")
+        if not path.is_file():
+            raise SetupError(f"the build did not make {path}: run the build again")
+        files[name] = path.read_bytes()
+    refuse_overwriting(files, torch)
+    return replace(native_outline(torch), files=files, licenses=licenses(trees))
+
+
+def empty_wheel() -> Wheel:
+    """Return the wheel of a build without ZenDNN: its metadata and nothing else."""
+    oldest = ".".join(map(str, OLDEST_TORCH))
+    return Wheel(version(), "py3-none-any", {}, _metadata(f"torch>={oldest}"))
+
+
+def refuse_overwriting(files: Mapping[str, bytes], torch: Torch) -> None:
+    """Raise SetupError when one of `files` is a file of the installed torch."""
+    taken = sorted(set(files) & torch.files)
+    if taken:
+        raise SetupError(
+            f"torch {torch.version} has a file of its own at {torch.site / taken[0]}, which "
+            f"{DISTRIBUTION} would replace: use another version of torch"
+        )
+
+
+def _record_line(path: str, content: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+    return f"{path},sha256={digest},{len(content)}\n"
+
+
+def dist_info(wheel: Wheel) -> Mapping[str, bytes]:
+    """Return the files of the wheel's .dist-info folder, without RECORD."""
+    pure = "true" if wheel.tag.endswith("-any") else "false"
+    texts = {
+        "METADATA": wheel.metadata,
+        "WHEEL": f"Wheel-Version: 1.0\nGenerator: {DISTRIBUTION}\nRoot-Is-Purelib: {pure}\n"
+        f"Tag: {wheel.tag}\n",
+        **({"entry_points.txt": wheel.entry_points} if wheel.entry_points else {}),
+    }
+    contents = {name: text.encode() for name, text in texts.items()}
+    contents |= {f"licenses/{name}": text for name, text in wheel.licenses.items()}
+    return {f"{wheel.info}/{name}": content for name, content in contents.items()}
+
+
+def write(wheel: Wheel, folder: Path) -> Path:
+    """Write the wheel into `folder` in one step and return its path. Equal wheels: equal bytes."""
+    contents = {**dict(sorted(wheel.files.items())), **dist_info(wheel)}
+    record = f"{wheel.info}/RECORD"
+    lines = [_record_line(path, content) for path, content in contents.items()]
+    contents[record] = "".join([*lines, f"{record},,\n"]).encode()
+    packed = BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for path, content in contents.items():
+            entry = zipfile.ZipInfo(path, _EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            entry.external_attr = (0o755 if path.endswith(".so") else 0o644) << 16
+            archive.writestr(entry, content)
+    target = folder / wheel.name
+    write_atomic(target, packed.getvalue())
+    return target
+
+
+def write_info(wheel: Wheel, folder: Path) -> str:
+    """Write the .dist-info folder alone into `folder`, without RECORD, and return its name."""
+    for path, content in dist_info(wheel).items():
+        write_atomic(folder / path, content)
+    return wheel.info
+
+
+def install(path: Path) -> None:
+    """Install the wheel at `path` for this interpreter, in place of any earlier one.
+
+    Raises SetupError when pip is missing or fails.
+    """
+    options = ["--no-deps", "--force-reinstall", "--no-index", "--quiet"]
+    environ = {**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    command = [sys.executable, "-m", "pip", "install", *options, str(path)]
+    if subprocess.run(command, env=environ, check=False).returncode:
+        raise SetupError(f"pip cannot install {path.name} for {sys.executable}: see above")

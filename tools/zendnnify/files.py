@@ -1,0 +1,177 @@
+"""Reading sources with clear errors, and writing many files as one step that can be undone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+
+from tools.zendnnify.rules.model import ZendnnifyError
+
+STAGING = ".zendnnify-staging"
+"""Holds a run's new files until all of them are there; a leftover means an interrupted run."""
+
+
+def read_bytes(path: Path) -> bytes:
+    """Raises ZendnnifyError when the file cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ZendnnifyError(f"cannot read {path}: {error.strerror}") from error
+
+
+def decode(data: bytes, path: Path) -> str:
+    """The text of a UTF-8 file, line ends as they are; raises ZendnnifyError when it is not."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ZendnnifyError(
+            f"cannot decode {path} as UTF-8 (byte {error.start}); if it is not a text, "
+            "list it in COPIED of tools/zendnnify/trees.py"
+        ) from error
+
+
+def read_text(path: Path) -> str:
+    """``decode(read_bytes(path), path)``."""
+    return decode(read_bytes(path), path)
+
+
+def walk(root: Path, leave_out: frozenset[str] = frozenset()) -> list[str]:
+    """Paths of all files below ``root``, relative to it, with forward slashes, sorted.
+
+    Links to folders are not followed, and folders named in ``leave_out`` not entered.
+
+    Raises:
+        ZendnnifyError: a folder cannot be read.
+    """
+
+    def fail(error: OSError) -> None:
+        raise ZendnnifyError(f"cannot read the folder {error.filename}: {error.strerror}")
+
+    found: list[str] = []
+    base = len(str(root)) + 1
+    for folder, folders, names in os.walk(root, onerror=fail):
+        folders[:] = [name for name in folders if name not in leave_out]
+        below = folder[base:].replace(os.sep, "/")
+        below += "/" if below else ""
+        found += [below + name for name in names]
+    return sorted(found)
+
+
+def stat(path: Path) -> list[int] | None:
+    """[size, modification time in ns], or None when there is no such file."""
+    try:
+        result = path.stat()
+    except OSError:
+        return None
+    return [result.st_size, result.st_mtime_ns]
+
+
+class Transaction:
+    """Puts files into a folder all together, or leaves the folder as it was.
+
+    Use as a context manager: ``stage`` every file, then ``commit``. Leaving without a commit, or
+    an error in it, takes everything back.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self.out = out
+        self._new = out / STAGING / "new"
+        self._old = out / STAGING / "old"
+        self._staged: list[str] = []
+        self._undo: list[Callable[[], object]] = []
+
+    def __enter__(self) -> Transaction:
+        self._guard(lambda: shutil.rmtree(self.out / STAGING, ignore_errors=True))
+        try:
+            self._make_folder(self.out)
+            self._guard(lambda: self._new.mkdir(parents=True))
+        except BaseException:
+            self._roll_back()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is not None:
+            self._roll_back()
+        shutil.rmtree(self.out / STAGING, ignore_errors=True)
+        if kind is not None:
+            self._undo_folders()
+
+    def stage(self, path: str, data: bytes) -> Path:
+        """Keeps a file ready; ``path`` is relative to the folder. Returns where it is meanwhile."""
+        target = self._new / path
+
+        def write() -> None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(target, "wb") as file:
+                file.write(data)
+
+        self._guard(write)
+        self._staged.append(path)
+        return target
+
+    def commit(self, remove: Iterable[str] = ()) -> None:
+        """Moves what is staged into place, and ``remove`` (if there) out of it."""
+        for path in remove:
+            self._set_aside(path)
+        for path in self._staged:
+            self._set_aside(path)
+            self._make_folder((self.out / path).parent)
+            self._move(self._new / path, self.out / path)
+        for path in remove:
+            self._drop_empty((self.out / path).parent)
+        self._undo.clear()
+
+    def _set_aside(self, path: str) -> None:
+        if os.path.lexists(self.out / path):
+            self._guard(lambda: (self._old / path).parent.mkdir(parents=True, exist_ok=True))
+            self._move(self.out / path, self._old / path)
+
+    def _move(self, source: Path, target: Path) -> None:
+        self._guard(lambda: os.replace(source, target))
+        self._undo.append(lambda: os.replace(target, source))
+
+    def _make_folder(self, folder: Path) -> None:
+        if not folder.is_dir():
+            self._make_folder(folder.parent)
+            self._guard(folder.mkdir)
+            self._undo.append(lambda: folder.rmdir())
+
+    def _drop_empty(self, folder: Path) -> None:
+        while folder != self.out and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+            folder = folder.parent
+
+    def _roll_back(self) -> None:
+        """Takes back the moves; folders that still hold the staging area go afterwards."""
+        later: list[Callable[[], object]] = []
+        for undo in reversed(self._undo):
+            try:
+                undo()
+            except OSError:
+                later.append(undo)
+        self._undo = later[::-1]
+
+    def _undo_folders(self) -> None:
+        for undo in reversed(self._undo):
+            try:
+                undo()
+            except OSError:
+                continue
+        self._undo.clear()
+
+    def _guard(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except OSError as error:
+            raise ZendnnifyError(
+                f"cannot write to {self.out}: {error.strerror}; nothing in it was changed"
+            ) from error

@@ -1,0 +1,375 @@
+"""Plans every output in memory, checks, compares, and only then writes.
+
+``run`` is the Python API and what the command line calls.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from tools.zendnnify import files, kernels, manifest, trees
+from tools.zendnnify.files import STAGING, Transaction
+from tools.zendnnify.manifest import MANIFEST, STATS, Entry, Record
+from tools.zendnnify.rewrite import is_generated, renamer, rewrite, with_header
+from tools.zendnnify.rules.model import ZendnnifyError
+from tools.zendnnify.trees import NATIVE_FUNCTIONS, Source, Tree
+
+COPIED = "copied"
+"""Stands for a rule in the manifest where a file was copied byte for byte."""
+KERNEL = "kernel"
+"""Stands for a rule where a declaration or a registration was made from the operator table."""
+
+_POOL_FROM = 100  # Fewer files than this are converted faster without other processes.
+_QUIET_SECONDS = 2.0
+
+
+@dataclass
+class Summary:
+    """What a run did, or with ``check`` would do.
+
+    Attributes:
+        kind, release: of the tree.
+        outputs: how many files the output folder now holds of this run and earlier ones.
+        written, removed: output paths relative to the output folder.
+        rules: applications of each rule, over all outputs.
+        merged: how many new names stand for several old ones, file by file.
+        seconds: wall-clock time.
+    """
+
+    kind: str
+    release: str
+    outputs: int = 0
+    written: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    rules: dict[str, int] = field(default_factory=dict)
+    merged: int = 0
+    seconds: float = 0.0
+
+    @property
+    def changes(self) -> list[str]:
+        """All paths that were, or would be, written or removed."""
+        return sorted(self.written + self.removed)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """One output; ``data`` is None when the output folder already holds it."""
+
+    path: str
+    entry: Entry
+    data: bytes | None
+
+
+def run(
+    tree_root: Path | str,
+    out: Path | str,
+    paths: list[str] | None = None,
+    check: bool = False,
+) -> Summary:
+    """Writes the ZenDNN variants of a tree's files; says on standard error how far it is.
+
+    Args:
+        tree_root: a PyTorch, oneDNN or ideep source tree.
+        out: the output folder; made when it is not there.
+        paths: files and folders to convert; None for all that the build needs.
+        check: change nothing, only tell what would change.
+
+    Raises:
+        ZendnnifyError: the input is bad or the output cannot be written; ``out`` is as it was.
+    """
+    started = time.monotonic()
+    tree = trees.recognise(Path(tree_root))
+    out = Path(out).resolve()
+    _check_apart(tree.root, out)
+    before = manifest.load(out)
+    plan, explicit = _plan(tree, before, paths)
+    _check_outputs(plan, before, out)
+
+    generator = generator_digest()
+    made: list[_Made] = []
+    tasks: list[tuple[Source, bool]] = []
+    for source in plan:
+        entry = before.entries.get(source.output)
+        if (
+            entry is not None
+            and before.generator == generator
+            and entry.source == source.path
+            and before.is_unchanged(f"tree/{source.path}", tree.root / source.path)
+            and before.is_unchanged(f"out/{source.output}", out / source.output)
+        ):
+            made.append(_Made(source.output, entry, None))
+        else:
+            tasks.append((source, source.path in explicit))
+    made += _convert_all(tree, out, tasks)
+    if tree.kind.name == "pytorch" and paths is None:
+        made += _register_kernels(tree, out, plan)
+
+    entries = {item.path: item.entry for item in made}
+    if paths is not None:
+        entries |= _left_alone(tree, before, entries)
+    entries = dict(sorted(entries.items()))
+    summary = Summary(tree.kind.name, tree.release, outputs=len(entries))
+    summary.written = sorted(item.path for item in made if item.data is not None)
+    summary.removed = sorted(
+        path for path in before.owned if path not in entries and os.path.lexists(out / path)
+    )
+    for entry in entries.values():
+        summary.merged += len(entry.merged)
+        for rule, count in entry.rules.items():
+            summary.rules[rule] = summary.rules.get(rule, 0) + count
+    if not check:
+        _write(tree, out, before, made, entries, summary.removed, generator)
+    summary.seconds = time.monotonic() - started
+    return summary
+
+
+@cache
+def generator_digest() -> str:
+    """A hash of the generator's own code and rules: when it changes, everything is made anew."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+# --- planning ----------------------------------------------------------------------------------
+
+
+def _plan(
+    tree: Tree, before: Record, paths: list[str] | None
+) -> tuple[list[Source], frozenset[str]]:
+    """The sources to look at, and which of them are not part of the default set."""
+    default = tree.default_sources()
+    usual = {source.path for source in default}
+    if paths is None:
+        # What was once asked for by name stays up to date for as long as its source is there.
+        asked = [
+            tree.source(entry.source)
+            for entry in before.entries.values()
+            if entry.explicit and (tree.root / entry.source).is_file()
+        ]
+        by_path = {source.path: source for source in (*default, *asked)}
+        plan = [by_path[path] for path in sorted(by_path)]
+    else:
+        plan = tree.sources_below(paths)
+    outputs: dict[str, str] = {}
+    for source in plan:
+        other = outputs.setdefault(source.output, source.path)
+        if other != source.path:
+            raise ZendnnifyError(
+                f"{other} and {source.path} would both become {source.output}; "
+                "convert one of them only"
+            )
+    return plan, frozenset(source.path for source in plan) - usual
+
+
+def _left_alone(tree: Tree, before: Record, entries: dict[str, Entry]) -> dict[str, Entry]:
+    """What a run over some paths does not touch: outputs whose sources are still there."""
+    sources = {entry.source for entry in entries.values()}
+    return {
+        path: entry
+        for path, entry in before.entries.items()
+        if entry.source not in sources and (tree.root / entry.source).is_file()
+    }
+
+
+def _check_apart(root: Path, out: Path) -> None:
+    if out == root or root in out.parents or out in root.parents:
+        raise ZendnnifyError(
+            f"the output folder {out} and the source tree {root} overlap; "
+            "choose an output folder outside of the tree"
+        )
+
+
+def _check_outputs(plan: list[Source], before: Record, out: Path) -> None:
+    """Refuses to write into a folder, or over a file, that is not ours."""
+    if not os.path.lexists(out):
+        return
+    if not out.is_dir():
+        raise ZendnnifyError(f"the output folder {out} is not a folder; choose another")
+    if not before.ours:
+        stranger = _stranger(out)
+        if stranger is not None:
+            raise ZendnnifyError(
+                f"the output folder {out} holds files that zendnnify did not write "
+                f"({stranger.relative_to(out)}); choose an empty folder"
+            )
+        return
+    for source in plan:
+        if source.output not in before.owned and os.path.lexists(out / source.output):
+            raise ZendnnifyError(
+                f"{out / source.output} was not written by zendnnify and is in the way of "
+                f"{source.path}; move it or choose another output folder"
+            )
+
+
+def _stranger(folder: Path) -> Path | None:
+    """A file below ``folder`` that is not in the output folder of another run."""
+    try:
+        with os.scandir(folder) as items:
+            found = sorted(items, key=lambda item: item.name)
+    except OSError as error:
+        raise ZendnnifyError(f"cannot read the folder {folder}: {error.strerror}") from error
+    for item in found:
+        if not item.is_dir(follow_symlinks=False):
+            return Path(item.path)
+        if not os.path.lexists(Path(item.path) / MANIFEST):
+            stranger = _stranger(Path(item.path))
+            if stranger is not None:
+                return stranger
+    return None
+
+
+# --- converting --------------------------------------------------------------------------------
+
+_worker: tuple[Tree, Path]
+"""The tree and the output folder, in each worker process."""
+
+
+def _start_worker(tree: Tree, out: Path) -> None:
+    global _worker
+    _worker = (tree, out)
+
+
+def _work(task: tuple[Source, bool]) -> _Made:
+    return _convert(*_worker, *task)
+
+
+def _convert_all(tree: Tree, out: Path, tasks: list[tuple[Source, bool]]) -> list[_Made]:
+    processes = min(len(os.sched_getaffinity(0)), 8)
+    if len(tasks) < _POOL_FROM or processes == 1:
+        return list(_tell((_convert(tree, out, *task) for task in tasks), len(tasks)))
+    # Forked children share the compiled rules and need not import anything.
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(processes, context, _start_worker, (tree, out)) as pool:
+        return list(_tell(pool.map(_work, tasks, chunksize=32), len(tasks)))
+
+
+def _tell(items: Iterable[_Made], total: int) -> Iterable[_Made]:
+    """Passes the items on; says on standard error how far it is when that takes long."""
+    told = time.monotonic()
+    for done, item in enumerate(items, 1):
+        now = time.monotonic()
+        if now - told > _QUIET_SECONDS:
+            told = now
+            print(f"zendnnify: {done} of {total} files", file=sys.stderr, flush=True)
+        yield item
+
+
+def _convert(tree: Tree, out: Path, source: Source, explicit: bool) -> _Made:
+    """The output of one source."""
+    path = tree.root / source.path
+    data = files.read_bytes(path)
+    rules = {COPIED: 1}
+    merged: tuple[str, ...] = ()
+    result = data
+    if source.language != trees.COPY:
+        text = files.decode(data, path)
+        if not is_generated(text):
+            rewritten = rewrite(text, source.path, tree.rules, source.language)
+            rules, merged = rewritten.counts(), rewritten.merged
+            result = with_header(rewritten.text, source.path, source.language).encode()
+    return _made(
+        out,
+        source.output,
+        result,
+        Entry(source.path, _sha256(data), _sha256(result), rules, merged, explicit),
+    )
+
+
+def _register_kernels(tree: Tree, out: Path, plan: list[Source]) -> list[_Made]:
+    """The declarations and registrations of the kernels that the operator table names.
+
+    Raises:
+        ZendnnifyError: the table names a kernel that no converted file defines.
+    """
+    data = files.read_bytes(tree.root / NATIVE_FUNCTIONS)
+    text = files.decode(data, tree.root / NATIVE_FUNCTIONS)
+    operators = kernels.parse(text, NATIVE_FUNCTIONS)
+    code = "\n".join(
+        files.read_text(tree.root / source.path) for source in plan if source.language == "cpp"
+    )
+    for operator, kernel in kernels.undefined(operators, code):
+        raise ZendnnifyError(
+            f"{operator.location}: no converted file defines {kernel}, the kernel of "
+            f"{operator.name}; add its file to the default set in tools/zendnnify/trees.py"
+        )
+    names = renamer(tree.rules)
+    outputs = {
+        kernels.HEADER: kernels.header(operators, names, NATIVE_FUNCTIONS, tree.rules.declarations),
+        kernels.REGISTRATION: kernels.registration(operators, names, NATIVE_FUNCTIONS),
+    }
+    return [
+        _made(
+            out,
+            path,
+            result.encode(),
+            Entry(
+                NATIVE_FUNCTIONS,
+                _sha256(data),
+                _sha256(result.encode()),
+                {KERNEL: result.count(";\n") - 1},
+            ),
+        )
+        for path, result in outputs.items()
+    ]
+
+
+def _made(out: Path, path: str, result: bytes, entry: Entry) -> _Made:
+    try:
+        same = (out / path).read_bytes() == result
+    except OSError:
+        same = False
+    return _Made(path, entry, None if same else result)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+# --- writing -----------------------------------------------------------------------------------
+
+
+def _write(
+    tree: Tree,
+    out: Path,
+    before: Record,
+    made: list[_Made],
+    entries: dict[str, Entry],
+    removed: list[str],
+    generator: str,
+) -> None:
+    """Puts everything into the output folder at once, with the manifest; nothing if all is there.
+
+    Raises:
+        ZendnnifyError: it cannot be written; the folder is as it was.
+    """
+    record = manifest.dump(tree.kind.name, tree.release, generator, entries)
+    changed = [item for item in made if item.data is not None]
+    stats: dict[str, list[int]] = {}
+    for path, entry in entries.items():
+        places = {f"tree/{entry.source}": tree.root / entry.source, f"out/{path}": out / path}
+        stats |= {key: found for key, place in places.items() if (found := files.stat(place))}
+    same_record = (out / MANIFEST).is_file() and files.read_bytes(out / MANIFEST) == record
+    leftover = os.path.lexists(out / STAGING)  # Of an interrupted run.
+    if not changed and not removed and same_record and not leftover and stats == before.stats:
+        return
+    with Transaction(out) as transaction:
+        if not same_record:
+            transaction.stage(MANIFEST, record)
+        for item in changed:
+            assert item.data is not None
+            staged = files.stat(transaction.stage(item.path, item.data))
+            assert staged is not None
+            stats[f"out/{item.path}"] = staged
+        transaction.stage(STATS, manifest.dump_stats(generator, stats))
+        transaction.commit(removed)

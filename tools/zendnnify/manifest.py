@@ -1,0 +1,114 @@
+"""What an output folder says of itself: which file was made from what, by which rules."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tools.zendnnify import files
+from tools.zendnnify.files import STAGING
+from tools.zendnnify.rules.model import ZendnnifyError
+
+MANIFEST = "zendnnify.json"
+"""Sources, hashes, rules applied and counts. Says the same on any machine."""
+STATS = ".zendnnify-stats.json"
+"""Sizes and time stamps at the last run, so that a run with nothing to do reads no source."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What the manifest says of one output.
+
+    Attributes:
+        source: its source, relative to the tree.
+        source_sha256: of the source's bytes.
+        sha256: of the output's bytes.
+        rules: how often each rule was applied.
+        merged: new names in it that stand for several old ones.
+        explicit: named on the command line, not part of the default set.
+    """
+
+    source: str
+    source_sha256: str
+    sha256: str
+    rules: dict[str, int]
+    merged: tuple[str, ...] = ()
+    explicit: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """An output folder as an earlier run left it.
+
+    Attributes:
+        ours: whether it has a manifest, or the leftover of an interrupted run.
+        entries: output path to its entry.
+        owned: paths that may be overwritten: the entries', and those that an interrupted run may
+            have put there.
+        stats: ``tree/…`` or ``out/…`` to [size, modification time in ns].
+        generator: the digest of the generator that the stats were taken with.
+    """
+
+    ours: bool
+    entries: dict[str, Entry]
+    owned: frozenset[str]
+    stats: dict[str, list[int]]
+    generator: str
+
+    def is_unchanged(self, key: str, path: Path) -> bool:
+        """Whether the file is as it was at the last run, by size and time."""
+        return key in self.stats and self.stats[key] == files.stat(path)
+
+
+def load(out: Path) -> Record:
+    """Reads what there is in ``out``; an empty record when there is nothing."""
+    manifest = _read(out / MANIFEST)
+    pending = _read(out / STAGING / "new" / MANIFEST) or {}
+    stats = _read(out / STATS) or {}
+    try:
+        entries = {
+            path: Entry(**{**fields, "merged": tuple(fields.get("merged", ()))})
+            for path, fields in (manifest or {}).get("outputs", {}).items()
+        }
+    except (AttributeError, TypeError):
+        raise _damaged(out / MANIFEST) from None
+    return Record(
+        ours=manifest is not None or (out / STAGING).is_dir(),
+        entries=entries,
+        owned=frozenset(entries) | frozenset(pending.get("outputs", {})),
+        stats=stats.get("files", {}),
+        generator=stats.get("generator", ""),
+    )
+
+
+def dump(kind: str, release: str, generator: str, entries: dict[str, Entry]) -> bytes:
+    """The manifest's bytes; empty fields are left out."""
+    outputs = {
+        path: {key: value for key, value in asdict(entry).items() if value} | {"rules": entry.rules}
+        for path, entry in entries.items()
+    }
+    data = {"kind": kind, "release": release, "generator": generator, "outputs": outputs}
+    return (json.dumps(data, indent=1) + "\n").encode()
+
+
+def dump_stats(generator: str, stats: dict[str, list[int]]) -> bytes:
+    return json.dumps({"generator": generator, "files": stats}).encode()
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    if not os.path.lexists(path):
+        return None
+    try:
+        data = json.loads(files.read_bytes(path))
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        raise _damaged(path)
+    return data
+
+
+def _damaged(path: Path) -> ZendnnifyError:
+    return ZendnnifyError(f"{path} is damaged; remove the folder {path.parent} and run again")

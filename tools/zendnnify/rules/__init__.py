@@ -1,0 +1,32 @@
+"""The rules, as data: ``ruleset(kind, release)`` gives those that hold for one tree."""
+
+from tools.zendnnify.rules import ideep, onednn, pytorch
+from tools.zendnnify.rules.model import RuleSet
+from tools.zendnnify.rules.vocabulary import GLUED, SPELLINGS
+
+_TABLES = {"pytorch": pytorch, "onednn": onednn, "ideep": ideep}
+
+KINDS: tuple[str, ...] = tuple(_TABLES)
+
+
+def ruleset(kind: str, release: str, operators: tuple[str, ...] = ()) -> RuleSet:
+    """The rules for a tree.
+
+    Args:
+        kind: one of ``KINDS``.
+        release: ``"major.minor"`` of the tree; some rules do not hold for every release.
+        operators: names that the phrases' ``{operators}`` stands for (PyTorch's own operators).
+    """
+    table = _TABLES[kind]
+    return RuleSet(
+        spellings=SPELLINGS,
+        glued=GLUED,
+        phrases=tuple(phrase for phrase in table.PHRASES if phrase.holds_for(release)),
+        edits=tuple(edit for edit in table.EDITS if edit.holds_for(release)),
+        operators=operators,
+        declarations=tuple(
+            stub.declaration
+            for stub in (pytorch.STUBS if kind == "pytorch" else ())
+            if release not in stub.not_in
+        ),
+    )

@@ -1,0 +1,8 @@
+"""Rules for ideep, the C++ wrapper that PyTorch uses: the general rule is enough."""
+
+from tools.zendnnify.rules.model import Edit, Phrase
+from tools.zendnnify.rules.onednn import PHRASES as _ONEDNN
+
+PHRASES: tuple[Phrase, ...] = tuple(rule for rule in _ONEDNN if rule.name != "keep-cudnn")
+
+EDITS: tuple[Edit, ...] = ()

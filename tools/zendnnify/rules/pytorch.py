@@ -1,0 +1,367 @@
+"""Rules for PyTorch's oneDNN integration: what the general rule must not do by itself.
+
+Two facts are behind most of them. The ``zendnn`` backend is dispatch key and device type
+``PrivateUse1``. And the converted files are compiled against an installed torch, whose operators,
+symbols and helper functions keep the names they have there.
+"""
+
+from dataclasses import dataclass
+
+from tools.zendnnify.rules.model import Action, Edit, Phrase, Where
+from tools.zendnnify.rules.onednn import PHRASES as _ONEDNN
+
+_CPP = ("*.cpp", "*.h")
+_PYTHON = ("*.py",)
+_NATIVE = "aten/src/ATen/native/mkldnn/"
+_FROZEN = "torch/csrc/jit/passes/frozen_ops_to_mkldnn.cpp"
+_BACKEND = "torch/backends/mkldnn/__init__.py"
+_TEST = "test/test_mkldnn.py"
+
+PHRASES: tuple[Phrase, ...] = (
+    *_ONEDNN,
+    # --- C++: where a tensor lives ---------------------------------------------------------
+    Phrase(
+        name="dispatch-key",
+        pattern=r"\bMkldnnCPU\b",
+        replacement="PrivateUse1",
+        files=_CPP,
+        reason="the backend's dispatch key is PrivateUse1",
+    ),
+    Phrase(
+        name="is-backend-tensor",
+        pattern=r"(?<=[.>])is_mkldnn(?=\(\))",
+        replacement="is_privateuseone",
+        files=_CPP,
+        where=Where.CODE,
+        reason="at::Tensor has this method for our device type, and cannot be given another",
+    ),
+    Phrase(
+        name="to-backend-tensor",
+        pattern=r"(?<=[.>])to_mkldnn\(\)",
+        replacement="to(c10::DeviceType::PrivateUse1)",
+        files=_CPP,
+        where=Where.CODE,
+        reason="at::Tensor cannot be given a method; moving to the device does the same",
+    ),
+    Phrase(
+        name="dense-result",
+        pattern=r"\blayout\((?:c10::kStrided|at::Layout::Strided|c10::Layout::Strided)\)",
+        replacement="device(c10::kCPU)",
+        files=_CPP,
+        where=Where.CODE,
+        reason="a zendnn tensor differs from a dense one by its device, not by its layout",
+    ),
+    # --- C++: names of the installed torch --------------------------------------------------
+    Phrase(
+        name="keep-operator-header",
+        pattern=r"<ATen/ops/\w+\.h>",
+        files=_CPP,
+        reason="these headers come with the installed torch",
+    ),
+    Phrase(
+        name="keep-operator-call",
+        pattern=r"\bat::{operators}(?=\()",
+        files=_CPP,
+        where=Where.CODE,
+        reason="the operator and its derivative come with the installed torch; our kernel is "
+        "registered under it",
+    ),
+    Phrase(
+        name="operator-call-by-argument",
+        pattern=r"(?<![\w:])(mkldnn_reorder_conv[23]d_weight)(?=\()",
+        replacement=r"at::native::\1",
+        files=(_FROZEN,),
+        where=Where.CODE,
+        reason="found by its argument's namespace, at; our kernel is in at::native",
+    ),
+    Phrase(
+        name="keep-quoted-operator",
+        pattern=r"\baten::(?!to_mkldnn\b){operators}\b",
+        where=Where.STRING | Where.COMMENT,
+        reason="an operator of the installed torch, named in a string",
+    ),
+    Phrase(
+        name="context-enabled",
+        pattern=r"\bat::globalContext\(\)\.userEnabledMkldnn\(\)",
+        replacement="at::native::zendnn::enabled()",
+        files=_CPP,
+        reason="oneDNN's switch in torch's Context is not ours",
+    ),
+    Phrase(
+        name="context-deterministic",
+        pattern=r"\bat::globalContext\(\)\.deterministicMkldnn\(\)",
+        replacement="at::native::zendnn::deterministic()",
+        files=_CPP,
+        reason="oneDNN's switch in torch's Context is not ours",
+    ),
+    Phrase(
+        name="mkl-part",
+        pattern=r"\bAT_MKL_ENABLED\b",
+        replacement="AT_ZENDNN_MKL_ENABLED",
+        files=_CPP,
+        reason="packing weights for MKL stays torch's own; our build defines this as 0",
+    ),
+    # --- C++: symbols of the JIT ------------------------------------------------------------
+    Phrase(
+        name="keep-group-symbol",
+        pattern=r"\bprim::MKLDNNGroup\b",
+        files=_CPP,
+        where=Where.CODE,
+        reason="torch's AliasDb knows this kind of node, which never leaves the pass",
+    ),
+    Phrase(
+        name="keep-constant-symbol",
+        pattern=r"\bprim::ConstantMKLDNNTensor\b",
+        files=_CPP,
+        where=Where.CODE,
+        reason="torch's own operator pushes the constant, whatever kind of tensor it is",
+    ),
+    Phrase(
+        name="jit-symbol",
+        pattern=r"\bprim::(MKLDNN\w+)\b",
+        replacement=r'Symbol::prim("\1")',
+        files=_CPP,
+        where=Where.CODE,
+        reason="torch interns no symbol of this name at compile time",
+    ),
+    Phrase(
+        name="jit-conversion-symbol",
+        pattern=r"\baten::to_mkldnn\b",
+        replacement='Symbol::fromQualString("zendnn::to_zendnn")',
+        files=_CPP,
+        where=Where.CODE,
+        reason="the operator that makes zendnn tensors is one of ours",
+    ),
+    Phrase(
+        name="jit-conversion-name",
+        pattern=r"\baten::to_mkldnn\b",
+        replacement="zendnn::to_zendnn",
+        where=Where.STRING | Where.COMMENT,
+        reason="the operator that makes zendnn tensors is one of ours",
+    ),
+    # --- C++: names of the installed torch that no rule above knows how to replace -----------
+    Phrase(
+        name="refuse-torch-name",
+        pattern=r"\b(?:kMkldnn|Layout::Mkldnn|Backend::Mkldnn\w*|ConvBackend::Mkldnn\w*"
+        r"|(?:user|setUser)EnabledMkldnn|(?:d|setD)eterministicMkldnn|hasMKLDNN"
+        r"|Float32Backend::MKLDNN|prim::BroadcastMKLDNNTensors|AutogradMkldnn\w*)\b",
+        refuse=True,
+        files=_CPP,
+        where=Where.CODE,
+        reason="a name of the installed torch, which has nothing of the kind for zendnn",
+    ),
+    # --- Python -----------------------------------------------------------------------------
+    Phrase(
+        name="keep-python-operator",
+        pattern=r"\btorch\.(?:_C\._nn\.|_VF\.|ops\.aten\.)?{operators}\b",
+        files=_PYTHON,
+        reason="the operator and its derivative come with the installed torch; our kernel is "
+        "registered under it",
+    ),
+    Phrase(
+        name="own-switch",
+        pattern=r"\btorch\._C\.((?:_verbose\.)?_?(?:has|get|set)?_?mkldnn_?\w*)",
+        replacement=r"_C.\1",
+        files=(_BACKEND,),
+        reason="as backend-switch; the package has no name in its parent while it is loading",
+    ),
+    Phrase(
+        name="backend-switch",
+        pattern=r"\btorch\._C\.((?:_verbose\.)?_?(?:has|get|set)?_?mkldnn_?\w*)",
+        replacement=r"torch.backends.zendnn._C.\1",
+        files=_PYTHON,
+        reason="torch._C is torch's own binary; our switches are in a module of our package",
+    ),
+    Phrase(
+        name="refuse-torch-binding",
+        pattern=r"\btorch\._C\.\w*(?:mkldnn|MKLDNN|onednn)\w*",
+        refuse=True,
+        files=_PYTHON,
+        reason="torch._C is torch's own binary, which has nothing of the kind for zendnn",
+    ),
+    # --- The test file ----------------------------------------------------------------------
+    Phrase(
+        name="test-device",
+        pattern=r"(\w*mkldnn\w*\.device, )torch\.device\('cpu'\)",
+        replacement=r"\1torch.device('zendnn', 0)",
+        files=(_TEST,),
+        reason="a zendnn tensor lives on its own device",
+    ),
+    Phrase(
+        name="test-type-name",
+        pattern=r"\bMkldnntorch\.FloatTensor\b",
+        replacement="zendnnFloatType",
+        files=(_TEST,),
+        reason="torch prints types of a PrivateUse1 backend like this",
+    ),
+    Phrase(
+        name="test-factory",
+        pattern=r"device=torch\.device\('cpu'\), layout=torch\._mkldnn\b",
+        replacement="device=torch.device('zendnn')",
+        files=(_TEST,),
+        reason="a zendnn tensor differs from a dense one by its device, not by its layout",
+    ),
+    Phrase(
+        name="test-printing",
+        pattern=r'"layout=torch\._mkldnn"',
+        replacement="\"device='zendnn:0'\"",
+        files=(_TEST,),
+        reason="a zendnn tensor differs from a dense one by its device, not by its layout",
+    ),
+    Phrase(
+        name="python-layout",
+        pattern=r"\blayout=torch\._mkldnn\b",
+        replacement="device=torch.device('zendnn')",
+        files=_PYTHON,
+        reason="a zendnn tensor differs from a dense one by its device, not by its layout",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Stub:
+    """A kernel that has no operator of its own: upstream reaches it through a dispatch stub.
+
+    ``name`` has ``{}`` where the vocabulary stands, and ``type`` is what torch calls the type of a
+    pointer to the kernel; ``not_in`` as for an edit.
+    """
+
+    name: str
+    type: str
+    file: str
+    not_in: tuple[str, ...] = ()
+
+    @property
+    def old_kernel(self) -> str:
+        return self.name.format("mkldnn")
+
+    @property
+    def old_name(self) -> str:
+        return f"{self.old_kernel}_stub"
+
+    @property
+    def declaration(self) -> str:
+        return f"extern const {self.type} {self.name.format('zendnn')}_stub"
+
+    @property
+    def definition(self) -> str:
+        kernel = self.name.format("zendnn")
+        return f"const {self.type} {kernel}_stub = &{kernel}"
+
+
+STUBS: tuple[Stub, ...] = (
+    Stub("{}_convolution_backward", "mkldnn_convolution_backward_fn", "Conv.cpp"),
+    Stub("{}_convolution_transpose", "mkldnn_convolution_transpose_fn", "Conv.cpp", ("1.13",)),
+    Stub(
+        "{}_convolution_transpose_backward",
+        "mkldnn_convolution_transpose_backward_fn",
+        "Conv.cpp",
+        ("1.13",),
+    ),
+    Stub("lstm_{}", "lstm_fn", "RNN.cpp", ("1.13",)),
+)
+
+EDITS: tuple[Edit, ...] = (
+    Edit(
+        name="declare-kernels",
+        file=_NATIVE + "MKLDNNCommon.h",
+        anchor="#include <ATen/Config.h>\n",
+        action=Action.AFTER,
+        text="#include <ATen/native/zendnn/Context.h>\n"
+        "#include <ATen/native/zendnn/NativeFunctions.h>\n",
+        reason="torch's own headers do not declare the renamed kernels",
+    ),
+    Edit(
+        name="tensor-device",
+        file=_NATIVE + "MKLDNNCommon.cpp",
+        anchor="  Device device_ = device_or_default(device);\n",
+        action=Action.REPLACE,
+        text="  (void)device;\n  Device device_(c10::DeviceType::PrivateUse1, 0);\n",
+        reason="every zendnn tensor lives on the one zendnn device, whatever it is made from",
+    ),
+    Edit(
+        name="channels-last",
+        file=_NATIVE + "Conv.cpp",
+        anchor="// follow check rules from native/Convolution.cpp without transpose supported\n",
+        action=Action.BEFORE,
+        text="// A zendnn tensor has a layout of its own, and torch's helper cannot know that.\n"
+        "static inline bool zendnn_conv_use_channels_last(const Tensor& input, "
+        "const Tensor& weight) {\n"
+        "  return !input.is_privateuseone() && !weight.is_privateuseone() &&\n"
+        "      mkldnn_conv_use_channels_last(input, weight);\n"
+        "}\n\n",
+        reason="torch's helper asks is_mkldnn(), which is false for zendnn tensors",
+    ),
+    *(
+        Edit(
+            name=f"publish-{stub.old_kernel}",
+            file=_NATIVE + stub.file,
+            anchor=f"REGISTER_ALL_CPU_DISPATCH({stub.old_name}, &{stub.old_kernel})",
+            action=Action.REPLACE,
+            text=f"{stub.definition};",
+            reason="torch declares the stubs that it calls; ours is a plain pointer for the "
+            "hand-written kernels",
+            not_in=stub.not_in,
+        )
+        for stub in STUBS
+    ),
+    Edit(
+        name="broadcast-operator",
+        file=_FROZEN,
+        anchor="        prim::BroadcastMKLDNNTensors,\n"
+        "        BroadOp,\n"
+        "        AliasAnalysisKind::INTERNAL_SPECIAL_CASE),\n",
+        action=Action.REPLACE,
+        text='        "prim::BroadcastZENDNNTensors(Tensor(a) a, Tensor(b) b) -> '
+        '(Tensor(a), Tensor(b))",\n'
+        "        BroadOp,\n"
+        "        AliasAnalysisKind::FROM_SCHEMA),\n",
+        reason="AliasDb treats upstream's symbol specially; ours says the same in its schema",
+    ),
+    Edit(
+        name="constant-operator",
+        file=_FROZEN,
+        anchor="const RegisterOperators MKLDNNConstantOp({\n"
+        "    torch::jit::Operator(\n"
+        "        prim::ConstantMKLDNNTensor,\n"
+        "        ConstantMKLDNNTensorOp,\n"
+        "        AliasAnalysisKind::INTERNAL_SPECIAL_CASE),\n"
+        "});\n",
+        action=Action.REPLACE,
+        text="// (The installed torch registers the operator itself.)\n",
+        reason="the installed torch registers this operator, and it must be registered once",
+    ),
+    Edit(
+        name="constant-operation",
+        file=_FROZEN,
+        anchor="Operation ConstantMKLDNNTensorOp(const Node* node) {\n"
+        "  const auto& t = node->t(attr::value);\n"
+        "  return [t](Stack& stack) {\n"
+        "    push(stack, t);\n"
+        "    return 0;\n"
+        "  };\n"
+        "}\n\n",
+        action=Action.REPLACE,
+        text="",
+        reason="nothing uses it once the operator is torch's own",
+    ),
+    Edit(
+        name="switches",
+        file=_BACKEND,
+        anchor="def is_available():\n",
+        action=Action.BEFORE,
+        text="from torch.backends.zendnn import _C\n\n\n",
+        reason="torch._C is torch's own binary; our switches are in a module of our package",
+    ),
+    Edit(
+        name="report",
+        file=_BACKEND,
+        anchor="sys.modules[__name__] = MkldnnModule(sys.modules[__name__], __name__)\n",
+        action=Action.REPLACE,
+        text="from torch.backends.zendnn._info import build_info, version\n\n"
+        "_spec = sys.modules[__name__].__spec__\n"
+        "sys.modules[__name__] = ZendnnModule(sys.modules[__name__], __name__)\n"
+        "sys.modules[__name__].__spec__ = _spec\n",
+        reason="what upstream's module does not have, and what `python -m` needs",
+    ),
+)

@@ -1,0 +1,230 @@
+"""What there is to convert: recognises a source tree, lists its files, names their outputs."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from tools.zendnnify.files import read_text, walk
+from tools.zendnnify.rewrite import renamer
+from tools.zendnnify.rules import ruleset
+from tools.zendnnify.rules.model import RuleSet, ZendnnifyError
+
+COPY = "copy"
+NATIVE_FUNCTIONS = "aten/src/ATen/native/native_functions.yaml"
+
+# Suffix to language; every other file is text without comments or strings.
+_LANGUAGES: dict[str, str] = {
+    **dict.fromkeys((".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".hxx"), "cpp"),
+    ".py": "python",
+}
+COPIED: dict[str, str] = {
+    "*.png": "an image",
+    "*.jpg": "an image",
+    "LICENSE": "a licence names the work that it licenses",
+    "THIRD-PARTY-PROGRAMS": "licences name the works that they license",
+}
+"""Files copied byte for byte (under the renamed path), each with its reason."""
+
+LEFT_OUT: dict[str, str] = {
+    "aten/src/ATen/native/mkldnn/xpu/*": "for Intel's GPUs",
+    "tests/gtests/internals/test_env_vars_onednn.cpp": "the test of a second prefix of environment "
+    "variables; both prefixes become one, and so would test_env_vars_dnnl.cpp and this",
+}
+"""Files that a folder's conversion leaves out, each with its reason."""
+
+_NEVER_ENTERED = frozenset({".git", "__pycache__"})
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of tree: how to know it, and what the build needs of it.
+
+    Attributes:
+        name: selects the rules.
+        title: for messages.
+        marks: paths that every such tree has.
+        renamed_mark: a path that such a tree has once it is converted.
+        prefix: a folder left out of the outputs' paths.
+        release: a file and the pattern that finds "major.minor" in it; None when it has none.
+        default: the files that the build needs, as globs in which ``*`` matches slashes too.
+    """
+
+    name: str
+    title: str
+    marks: tuple[str, ...]
+    renamed_mark: str
+    prefix: str
+    release: tuple[str, str] | None
+    default: tuple[str, ...]
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind(
+        name="pytorch",
+        title="PyTorch",
+        marks=(NATIVE_FUNCTIONS, "aten/src/ATen/native/mkldnn"),
+        renamed_mark="aten/src/ATen/native/zendnn/ZENDNNCommon.cpp",
+        prefix="",
+        release=("version.txt", r"(\d+\.\d+)"),
+        default=(
+            "aten/src/ATen/native/mkldnn/*",
+            "torch/csrc/jit/passes/frozen_ops_to_mkldnn.*",
+            "torch/csrc/jit/passes/mkldnn_rewrite.*",
+            "torch/utils/mkldnn.py",
+            "torch/backends/mkldnn/__init__.py",
+            "test/test_mkldnn.py",
+        ),
+    ),
+    Kind(
+        name="onednn",
+        title="oneDNN",
+        marks=("include/oneapi/dnnl/dnnl.h", "CMakeLists.txt"),
+        renamed_mark="include/oneapi/zendnn/zendnn.h",
+        prefix="",
+        release=("CMakeLists.txt", r"PROJECT_VERSION \"(\d+\.\d+)"),
+        default=("*",),
+    ),
+    Kind(
+        name="ideep",
+        title="ideep",
+        marks=("ideep.hpp", "ideep/tensor.hpp"),
+        renamed_mark="adeep.hpp",
+        prefix="",
+        release=None,
+        default=("ideep.hpp", "ideep/*", "ideep_pin_singletons.hpp", "mkldnn_compat.hpp"),
+    ),
+    Kind(
+        name="ideep",
+        title="ideep",
+        marks=("include/ideep.hpp", "include/ideep/tensor.hpp"),
+        renamed_mark="include/adeep.hpp",
+        prefix="include/",
+        release=None,
+        default=("include/*",),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file to convert.
+
+    Attributes:
+        path: where it is in the tree, with forward slashes.
+        output: where its variant goes, below the output folder.
+        language: ``"cpp"``, ``"python"``, ``"text"``, or ``"copy"`` for byte for byte.
+    """
+
+    path: str
+    output: str
+    language: str
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A recognised source tree and the rules that hold for it."""
+
+    root: Path
+    kind: Kind
+    release: str
+    rules: RuleSet
+
+    def source(self, path: str) -> Source:
+        """The file at ``path`` (relative, with forward slashes) as something to convert."""
+        output = renamer(self.rules).text(path.removeprefix(self.kind.prefix))
+        return Source(path, output, language(path))
+
+    def default_sources(self) -> list[Source]:
+        """The files that the build needs of this tree, sorted by path."""
+        return self._matching(self.kind.default)
+
+    def sources_below(self, paths: list[str]) -> list[Source]:
+        """The files among and below ``paths`` (given relative to the tree, or absolute).
+
+        Raises:
+            ZendnnifyError: a path is not in the tree.
+        """
+        found: dict[str, Source] = {}
+        for given in paths:
+            path = self._inside(given)
+            if (self.root / path).is_dir():
+                below = "" if path == "." else glob.escape(path) + "/"
+                found |= {source.path: source for source in self._matching((below + "*",))}
+            else:
+                found[path] = self.source(path)
+        return [found[path] for path in sorted(found)]
+
+    def _inside(self, given: str) -> str:
+        for candidate in (self.root / given, Path(given).absolute()):
+            if candidate.exists():
+                try:
+                    return candidate.resolve().relative_to(self.root).as_posix()
+                except ValueError:
+                    continue
+        raise ZendnnifyError(
+            f"{given} is not a file or folder of {self.root}; name it relative to that folder"
+        )
+
+    def _matching(self, globs: tuple[str, ...]) -> list[Source]:
+        return [
+            self.source(path)
+            for path in walk(self.root, _NEVER_ENTERED)
+            if _matches(path, globs) and not _matches(path, tuple(LEFT_OUT))
+        ]
+
+
+def language(path: str) -> str:
+    """How to read a file, by its name."""
+    name = PurePosixPath(path).name
+    if any(fnmatch.fnmatchcase(name, known) for known in COPIED):
+        return COPY
+    return _LANGUAGES.get(PurePosixPath(path).suffix.lower(), "text")
+
+
+def _matches(path: str, globs: tuple[str, ...]) -> bool:
+    return any(fnmatch.fnmatchcase(path, one) for one in globs)
+
+
+def recognise(root: Path) -> Tree:
+    """The tree at ``root``.
+
+    Raises:
+        ZendnnifyError: there is no such folder, or it is no tree that we know.
+    """
+    if not root.is_dir():
+        raise ZendnnifyError(
+            f"there is no source tree at {root}; give the folder it was unpacked to"
+        )
+    root = root.resolve()
+    for kind in KINDS:
+        if all((root / mark).exists() for mark in kind.marks):
+            release = _release(root, kind)
+            operators = _operators(root) if kind.name == "pytorch" else ()
+            return Tree(root, kind, release, ruleset(kind.name, release, operators))
+        if (root / kind.renamed_mark).exists():
+            raise ZendnnifyError(f"{root} is {kind.title} already renamed; use it as it is")
+    names = ", ".join(sorted({kind.title for kind in KINDS}))
+    raise ZendnnifyError(f"{root} is not a source tree that can be converted ({names})")
+
+
+def _release(root: Path, kind: Kind) -> str:
+    if kind.release is None:
+        return ""
+    path, pattern = kind.release
+    match = re.search(pattern, read_text(root / path))
+    if match is None:
+        raise ZendnnifyError(
+            f"{root / path} does not tell the release of {kind.title}; restore that file"
+        )
+    return match[1]
+
+
+def _operators(root: Path) -> tuple[str, ...]:
+    """Names of the operators whose name has the vocabulary in it, without overload."""
+    text = read_text(root / NATIVE_FUNCTIONS)
+    names = re.findall(r"^- func: (\w*mkldnn\w*)[.(]", text, re.MULTILINE)
+    return tuple(sorted(set(names)))

@@ -1,0 +1,41 @@
+// torch.backends.zendnn._C: what Python needs of libtorch_zendnn.
+#include <ATen/native/zendnn/Context.h>
+#include <torch/csrc/jit/passes/frozen_ops_to_zendnn.h>
+#include <torch/csrc/jit/passes/zendnn_rewrite.h>
+#include <torch/csrc/jit/python/module_python.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <ATen/native/zendnn/Info.h>
+
+namespace py = pybind11;
+namespace ctx = at::native::zendnn;
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "Bindings of libtorch_zendnn; use torch.backends.zendnn instead.";
+  m.attr("_has_zendnn") = true;
+
+  m.def("_get_zendnn_enabled", &ctx::enabled);
+  m.def("_set_zendnn_enabled", &ctx::set_enabled);
+  m.def("_get_zendnn_deterministic", &ctx::deterministic);
+  m.def("_set_zendnn_deterministic", &ctx::set_deterministic);
+
+  m.def("_version", &ctx::version, "ZenDNN's version, as in '3.7.2'.");
+  m.def("_build_info", &ctx::build_info, "What the binary was built from.");
+  m.def("_cpu_isa", &ctx::cpu_isa, "The widest ISA that primitives use here.");
+  m.def("_blas_kernels", &ctx::blas_kernels, "BLIS's kernel set on this CPU.");
+  m.def(
+      "_counters",
+      &ctx::counters,
+      "Primitives run so far, by kind; kinds that have not run are left out.");
+  m.def("_reset_counters", &ctx::reset_counters);
+
+  auto verbose = m.def_submodule("_verbose");
+  verbose.def("zendnn_set_verbose", &ctx::set_verbose);
+
+  m.def(
+      "_jit_pass_convert_frozen_ops_to_zendnn",
+      [](std::shared_ptr<torch::jit::Graph>& graph) {
+        torch::jit::ConvertFrozenOpsToZENDNN(graph);
+      },
+      "Groups the frozen graph's supported operators on zendnn tensors.");
+}
