@@ -93,6 +93,9 @@ $(DONE)/system:
 	@missing() { for pair in "$$@"; do command -v "$${pair%%:*}" >/dev/null || echo "$${pair#*:}"; done; }; \
 	needed=$$(missing $(NEEDED) $(PYTHON):python3); \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || needed="$$needed python3-venv"; \
+	$(PYTHON) -c 'import pathlib, sys, sysconfig; \
+		sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' || \
+		needed="$$needed python3-dev"; \
 	wanted=$$(missing $(WANTED)); \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		if [ -n "$$needed$$wanted" ]; then \

@@ -2,9 +2,9 @@
 
     python -m benchmarks.compare [--only TEXT] [--dtype float32] [--seconds S] [--threads N]
 
-Both sides take turns in one process, so that the ratio stands even on a machine whose speed changes.
-The ratio is ZenDNN's median time over stock torch's: below 1 is a gain. Exit code 2: a wrong option,
-or a torch without ZenDNN.
+Both sides take turns in one process, so that the ratio stands on a machine whose speed changes.
+The ratio is ZenDNN's median time over stock torch's: below 1 is a gain. Exit code 2: a wrong
+option, or a torch without ZenDNN.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ BUILD = REPO / "build"
 GENERATED = BUILD / "generated"
 NATIVE = BUILD / "native"
 LIBRARY = NATIVE / "lib" / "libtorch_zendnn.so"
+BINDINGS = NATIVE / "lib" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
 RENAMED_LANDMARK = "include/oneapi/zendnn/zendnn.h"
 
 
@@ -102,6 +104,15 @@ def configure_arguments(
     ]
 
 
+def ccache_environment() -> Mapping[str, str]:
+    """Return what lets ccache serve one checkout's results to another, precompiled headers too."""
+    return {
+        "CCACHE_BASEDIR": str(REPO),
+        "CCACHE_NOHASHDIR": "1",
+        "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime",
+    }
+
+
 def _run(command: Sequence[str], environ: Mapping[str, str], failure: str) -> None:
     code = subprocess.run(command, env=environ, check=False).returncode
     if code:
@@ -127,13 +138,14 @@ def build(environ: Mapping[str, str] = os.environ) -> env.Torch:
         quiet = {**environ, "CLICOLOR": "0"}
         _run([tools["cmake"], *arguments], quiet, "cmake cannot configure the build")
         say(f"compiling with {jobs} jobs" + (", through ccache" if ccache else ""))
-        visible = {**environ, "NINJA_STATUS": environ.get("NINJA_STATUS", "[%f/%t %es] ")}
+        visible = {**ccache_environment(), **environ, "NINJA_STATUS": environ.get("NINJA_STATUS", "[%f/%t %es] ")}
         _run(
             [tools["ninja"], "-C", str(NATIVE), "-j", str(jobs)],
             visible,
             "the compilation failed",
         )
-    if not LIBRARY.exists():
-        raise SetupError(f"the compilation ended without making {LIBRARY}")
+    for made in (LIBRARY, BINDINGS):
+        if not made.exists():
+            raise SetupError(f"the compilation ended without making {made}")
     say(f"{LIBRARY} is ready after {time.monotonic() - started:.0f} s")
     return torch

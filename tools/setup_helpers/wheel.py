@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from io import BytesIO
 from pathlib import Path
 
-from tools.setup_helpers.build import GENERATED, LIBRARY, REPO
+from tools.setup_helpers.build import BINDINGS, GENERATED, LIBRARY, REPO
 from tools.setup_helpers.env import OLDEST_TORCH, Torch
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
@@ -31,6 +31,7 @@ ENTRY_POINTS: Mapping[str, Mapping[str, str]] = {
 # Converted Python files that are installed; the rest of what is converted is compiled or tested.
 GENERATED_PYTHON = ("torch/backends/zendnn/__init__.py", "torch/utils/zendnn.py")
 LIBRARY_PATH = "torch/lib/libtorch_zendnn.so"
+BINDINGS_FOLDER = "torch/backends/zendnn"
 LICENSE_NAMES = ("LICENSE*", "THIRD-PARTY-PROGRAMS", "share/doc/*/copyright")
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time a zip can hold: equal input, equal bytes
 
@@ -137,7 +138,8 @@ def native_wheel(torch: Torch, *, editable: bool, trees: Mapping[str, Path]) -> 
         name: _EDITABLE.format(path=str(path)).encode() if editable else path.read_bytes()
         for name, path in ours.items()
     }
-    built = {name: GENERATED / name for name in GENERATED_PYTHON} | {LIBRARY_PATH: LIBRARY}
+    built = {name: GENERATED / name for name in GENERATED_PYTHON}
+    built |= {LIBRARY_PATH: LIBRARY, f"{BINDINGS_FOLDER}/{BINDINGS.name}": BINDINGS}
     for name, path in built.items():
         if name in files:
             raise SetupError(f"{name} is both hand-written and converted: remove {ours[name]}")

@@ -206,8 +206,6 @@ def header(
         "// The kernels of the zendnn backend, with the signatures of the operators they serve.\n"
         "#pragma once\n\n"
         "#include <ATen/core/Tensor.h>\n"
-        "#include <ATen/native/ConvUtils.h>\n"
-        "#include <ATen/native/RNN.h>\n"
         "#include <array>\n#include <optional>\n#include <string_view>\n#include <tuple>\n\n"
         "namespace at::native {\n\n"
         f"{lines}\n\n"

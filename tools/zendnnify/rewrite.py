@@ -142,16 +142,16 @@ class Renamer:
         """
         key = (name, flag)
         if key not in self._answers:
-            self._answers[key] = self._identifier(name, flag)
+            answer = self._identifier(name)
+            if answer is None and flag and name[0] in FLAG_LETTERS:
+                rest = self._identifier(name[1:])
+                answer = None if rest is None else name[0] + rest
+            self._answers[key] = answer
         return self._answers[key]
 
-    def _identifier(self, name: str, flag: bool) -> str | None:
+    def _identifier(self, name: str) -> str | None:
         if name in self._glued:
             return self._glued[name]
-        if flag and name[0] in FLAG_LETTERS:
-            rest = self._identifier(name[1:], False)
-            if rest is not None:
-                return name[0] + rest
         parts: list[str] = []
         done = 0
         for start, end in vocabulary(name):

@@ -70,7 +70,7 @@ def test_a_failing_move_takes_the_others_back(
             raise OSError(errno.EIO, "Input/output error")
         real(source, target)
 
-    monkeypatch.setattr(files.os, "replace", replace)
+    monkeypatch.setattr(os, "replace", replace)
     if failing == 4:  # There are four moves only.
         write(folder)
         return
@@ -101,7 +101,7 @@ def test_a_folder_that_was_not_there_is_taken_away_again(tmp_path: Path) -> None
             transaction.stage("c/d", b"")
             raise ValueError("stop")
 
-    with pytest.raises(ValueError, match="^stop$"):
+    with pytest.raises(ValueError, match="stop"):
         failing()
     assert contents(tmp_path) == {}
 

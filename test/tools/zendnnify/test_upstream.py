@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.zendnnify import files, generate, kernels, rewrite, trees
+from tools.zendnnify import files, generate, kernels, manifest, rewrite, trees
 from tools.zendnnify.rewrite import GENERAL, vocabulary
 from tools.zendnnify.trees import NATIVE_FUNCTIONS, Tree
 
@@ -80,7 +80,7 @@ def test_every_kernel_is_registered(name: str, converted: Converted) -> None:
 def test_every_rule_about_the_integration_is_used(name: str, converted: Converted) -> None:
     tree, out = converted(name)
     used: set[str] = set()
-    for entry in generate.manifest.load(out).entries.values():
+    for entry in manifest.load(out).entries.values():
         used |= entry.rules.keys()
     assert {edit.name for edit in tree.rules.edits} <= used
 

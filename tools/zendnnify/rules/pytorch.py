@@ -51,6 +51,24 @@ PHRASES: tuple[Phrase, ...] = (
         where=Where.CODE,
         reason="a zendnn tensor differs from a dense one by its device, not by its layout",
     ),
+    # --- C++: names that meet torch's own ---------------------------------------------------
+    Phrase(
+        name="library-namespace",
+        pattern=r"(?<![\w:])dnnl::(?=\w)",
+        replacement="::zendnn::",
+        files=_CPP,
+        where=Where.CODE,
+        reason="at::native::mkldnn and ::dnnl become namespaces of one name; this is the outer",
+    ),
+    Phrase(
+        name="no-export",
+        pattern=r"\bTORCH_API\s+",
+        replacement="",
+        files=_CPP,
+        where=Where.CODE,
+        reason="helpers keep upstream's names, and were they exported, the dynamic linker would "
+        "take torch's own of the same name in their place",
+    ),
     # --- C++: names of the installed torch --------------------------------------------------
     Phrase(
         name="keep-operator-header",
@@ -222,12 +240,16 @@ PHRASES: tuple[Phrase, ...] = (
 class Stub:
     """A kernel that has no operator of its own: upstream reaches it through a dispatch stub.
 
-    ``name`` has ``{}`` where the vocabulary stands, and ``type`` is what torch calls the type of a
-    pointer to the kernel; ``not_in`` as for an edit.
+    Attributes:
+        name: of the kernel, with ``{}`` where the vocabulary stands.
+        result, parameters: its C++ signature.
+        file: where upstream puts it into the stub, below the integration's folder.
+        not_in: as for an edit.
     """
 
     name: str
-    type: str
+    result: str
+    parameters: tuple[str, ...]
     file: str
     not_in: tuple[str, ...] = ()
 
@@ -241,24 +263,72 @@ class Stub:
 
     @property
     def declaration(self) -> str:
-        return f"extern const {self.type} {self.name.format('zendnn')}_stub"
+        kernel = self.name.format("zendnn")
+        return (
+            f"using {kernel}_fn = {self.result} (*)({', '.join(self.parameters)});\n"
+            f"extern const {kernel}_fn {kernel}_stub"
+        )
 
     @property
     def definition(self) -> str:
         kernel = self.name.format("zendnn")
-        return f"const {self.type} {kernel}_stub = &{kernel}"
+        return f"const {kernel}_fn {kernel}_stub = &{kernel}"
 
+
+_INPUTS = ("const at::Tensor& input", "const at::Tensor& grad_output", "const at::Tensor& weight")
+_WINDOW = ("at::IntArrayRef stride", "at::IntArrayRef dilation", "int64_t groups")
+_PADDING = ("at::IntArrayRef padding",)
+_BOTH_PADDINGS = (*_PADDING, "at::IntArrayRef output_padding")
+_MASK = ("std::array<bool, 3> output_mask",)
+_GRADIENTS = "std::tuple<at::Tensor, at::Tensor, at::Tensor>"
 
 STUBS: tuple[Stub, ...] = (
-    Stub("{}_convolution_backward", "mkldnn_convolution_backward_fn", "Conv.cpp"),
-    Stub("{}_convolution_transpose", "mkldnn_convolution_transpose_fn", "Conv.cpp", ("1.13",)),
+    Stub(
+        "{}_convolution_backward",
+        _GRADIENTS,
+        (*_INPUTS, *_PADDING, *_WINDOW, *_MASK),
+        "Conv.cpp",
+    ),
+    Stub(
+        "{}_convolution_transpose",
+        "at::Tensor",
+        (
+            "const at::Tensor& input",
+            "const at::Tensor& weight",
+            "const std::optional<at::Tensor>& bias",
+            *_BOTH_PADDINGS,
+            *_WINDOW,
+        ),
+        "Conv.cpp",
+        not_in=("1.13",),
+    ),
     Stub(
         "{}_convolution_transpose_backward",
-        "mkldnn_convolution_transpose_backward_fn",
+        _GRADIENTS,
+        (*_INPUTS, *_BOTH_PADDINGS, *_WINDOW, *_MASK),
         "Conv.cpp",
-        ("1.13",),
+        not_in=("1.13",),
     ),
-    Stub("lstm_{}", "lstm_fn", "RNN.cpp", ("1.13",)),
+    Stub(
+        "lstm_{}",
+        "void",
+        (
+            "at::Tensor& output",
+            "at::Tensor& hy",
+            "at::Tensor& cy",
+            "const at::Tensor& input",
+            "at::TensorList hx",
+            "at::TensorList params",
+            "bool has_biases",
+            "int64_t num_layers",
+            "double dropout_p",
+            "bool train",
+            "bool bidirectional",
+            "bool batch_first",
+        ),
+        "RNN.cpp",
+        not_in=("1.13",),
+    ),
 )
 
 EDITS: tuple[Edit, ...] = (
@@ -358,7 +428,10 @@ EDITS: tuple[Edit, ...] = (
         file=_BACKEND,
         anchor="sys.modules[__name__] = MkldnnModule(sys.modules[__name__], __name__)\n",
         action=Action.REPLACE,
-        text="from torch.backends.zendnn._info import build_info, version\n\n"
+        text="from torch.backends.zendnn import _hooks\n"
+        "from torch.backends.zendnn._info import (\n"
+        "    build_info,\n    counters,\n    report,\n    reset_counters,\n    version,\n)\n\n"
+        "_hooks.install()\n"
         "_spec = sys.modules[__name__].__spec__\n"
         "sys.modules[__name__] = ZendnnModule(sys.modules[__name__], __name__)\n"
         "sys.modules[__name__].__spec__ = _spec\n",

@@ -5,18 +5,8 @@
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/native/zendnn/NativeFunctions.h>
-#include <ATen/native/zendnn/Stubs.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
-
-namespace at::native {
-
-DEFINE_DISPATCH(zendnn_convolution_backward_stub);
-DEFINE_DISPATCH(zendnn_convolution_transpose_stub);
-DEFINE_DISPATCH(zendnn_convolution_transpose_backward_stub);
-DEFINE_DISPATCH(lstm_zendnn_stub);
-
-} // namespace at::native
 
 namespace at::native::zendnn {
 namespace {
@@ -137,7 +127,6 @@ Tensor convolution_overrideable(
     int64_t groups) {
   if (transposed) {
     return zendnn_convolution_transpose_stub(
-        kCPU,
         input,
         weight,
         bias,
@@ -164,7 +153,6 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
     std::array<bool, 3> output_mask) {
   if (transposed) {
     return zendnn_convolution_transpose_backward_stub(
-        kCPU,
         input,
         grad_output,
         weight,
@@ -176,7 +164,6 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
         output_mask);
   }
   return zendnn_convolution_backward_stub(
-      kCPU,
       input,
       grad_output,
       weight,

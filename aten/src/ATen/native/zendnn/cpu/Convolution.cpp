@@ -5,7 +5,6 @@
 #include <ATen/native/ConvUtils.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/NativeFunctions.h>
-#include <ATen/native/zendnn/Stubs.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/ops/_convolution_native.h>
 
@@ -129,7 +128,7 @@ Tensor run(
   const auto b = bias.defined() ? bias.contiguous() : bias;
   if (transposed) {
     return zendnn_convolution_transpose_stub(
-        kCPU, x, w, b, padding, output_padding, stride, dilation, groups);
+        x, w, b, padding, output_padding, stride, dilation, groups);
   }
   return zendnn_convolution(x, w, b, padding, stride, dilation, groups);
 }

@@ -1,0 +1,38 @@
+# The target blis: BLIS as ZenDNN's GEMM fallback, linked statically and behind
+# our own names (third_party/zendnn/blis_gemm.h).
+#
+# BLIS_ROOT is an installed prefix; BLIS_SOURCE_DIR a source tree to build.
+if(BLIS_SOURCE_DIR)
+  include(ExternalProject)
+  set(BLIS_ROOT "${PROJECT_BINARY_DIR}/blis")
+  ExternalProject_Add(blis_build
+    SOURCE_DIR "${BLIS_SOURCE_DIR}"
+    CONFIGURE_COMMAND "${BLIS_SOURCE_DIR}/configure" --prefix=${BLIS_ROOT}
+      --disable-shared --enable-static --enable-threading=openmp
+      "CC=${CMAKE_C_COMPILER}" "CFLAGS=-fPIC" x86_64
+    BUILD_COMMAND make
+    INSTALL_COMMAND make install
+    BUILD_BYPRODUCTS "${BLIS_ROOT}/lib/libblis.a"
+    USES_TERMINAL_BUILD ON)
+  set(BLIS_LIBRARY "${BLIS_ROOT}/lib/libblis.a")
+  set(BLIS_INCLUDE_DIR "${BLIS_ROOT}/include")
+  file(MAKE_DIRECTORY "${BLIS_INCLUDE_DIR}")
+else()
+  find_library(BLIS_LIBRARY
+    NAMES libblis.a libblis-mt.a blis blis-mt
+    PATHS "${BLIS_ROOT}" PATH_SUFFIXES lib lib64 NO_DEFAULT_PATH)
+  find_path(BLIS_INCLUDE_DIR blis/blis.h
+    PATHS "${BLIS_ROOT}" PATH_SUFFIXES include NO_DEFAULT_PATH)
+  if(NOT BLIS_LIBRARY OR NOT BLIS_INCLUDE_DIR)
+    message(FATAL_ERROR
+      "No BLIS in '${BLIS_ROOT}': BLIS_ROOT wants a prefix with include/blis/blis.h and lib/libblis.a.")
+  endif()
+endif()
+
+add_library(blis UNKNOWN IMPORTED)
+set_target_properties(blis PROPERTIES
+  IMPORTED_LOCATION "${BLIS_LIBRARY}"
+  INTERFACE_INCLUDE_DIRECTORIES "${BLIS_INCLUDE_DIR}")
+if(TARGET blis_build)
+  add_dependencies(blis blis_build)
+endif()

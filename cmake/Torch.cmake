@@ -1,0 +1,74 @@
+# The targets torch_zendnn, a library that registers itself with the dispatcher
+# when it is loaded, and zendnn_python, its Python bindings.
+find_package(Torch REQUIRED)
+find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+
+set(overlay "${PROJECT_SOURCE_DIR}")
+set(generated "${ZENDNN_GENERATED_DIR}")
+file(GLOB torch_zendnn_generated CONFIGURE_DEPENDS
+  "${generated}/aten/src/ATen/native/zendnn/*.cpp"
+  "${generated}/torch/csrc/jit/passes/*.cpp")
+file(GLOB torch_zendnn_written CONFIGURE_DEPENDS
+  "${overlay}/aten/src/ATen/native/zendnn/*.cpp"
+  "${overlay}/aten/src/ATen/native/zendnn/cpu/*.cpp"
+  "${overlay}/torch/csrc/zendnn/unexported.cpp")
+set(bindings "${overlay}/torch/csrc/zendnn/init.cpp")
+
+file(READ "${generated}/zendnnify.json" manifest)
+string(JSON pytorch_release GET "${manifest}" release)
+
+# Upstream's code warns where upstream lets it; ours does not.
+set_source_files_properties(${torch_zendnn_generated} PROPERTIES COMPILE_OPTIONS "-w")
+set_source_files_properties(${torch_zendnn_written} ${bindings}
+  PROPERTIES COMPILE_OPTIONS "-Wall;-Wextra")
+
+add_library(torch_zendnn SHARED ${torch_zendnn_generated} ${torch_zendnn_written})
+# torch's headers choose the layout of dispatch stubs by these two.
+target_compile_definitions(torch_zendnn PRIVATE
+  HAVE_AVX2_CPU_DEFINITION HAVE_AVX512_CPU_DEFINITION
+  AT_PER_OPERATOR_HEADERS
+  "ZENDNN_PYTORCH_BASELINE=\"${pytorch_release}\""
+  "ZENDNN_TORCH_VERSION=\"${Torch_VERSION}\""
+  "ZENDNN_COMPILER=\"${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}\"")
+# Function-like macros, which CMake cannot define as definitions.
+target_compile_options(torch_zendnn PRIVATE
+  "-DAT_ZENDNN_ENABLED()=1" "-DAT_ZENDNN_ACL_ENABLED()=0" "-DAT_ZENDNN_MKL_ENABLED()=0")
+target_precompile_headers(torch_zendnn PRIVATE
+  <ATen/core/Tensor.h> <torch/library.h> "${ADEEP_INCLUDE_DIR}/adeep.hpp")
+target_link_libraries(torch_zendnn PRIVATE
+  torch -Wl,--no-undefined
+  -Wl,--exclude-libs,ALL
+  "-Wl,--version-script=${overlay}/cmake/libtorch_zendnn.map"
+  "$<TARGET_FILE:zendnn>" "${BLIS_LIBRARY}")
+add_dependencies(torch_zendnn zendnn)
+set_target_properties(torch_zendnn PROPERTIES
+  LINK_DEPENDS "${overlay}/cmake/libtorch_zendnn.map"
+  LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
+  BUILD_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+
+# OpenMP's pragmas, but not the compiler's library: the copy that torch ships is
+# the one that torch.set_num_threads rules.
+file(GLOB torch_openmp
+  "${TORCH_INSTALL_PREFIX}/lib/libgomp*.so*" "${TORCH_INSTALL_PREFIX}/../torch.libs/libgomp*.so*")
+target_link_libraries(torch_zendnn PRIVATE ${torch_openmp})
+
+find_library(TORCH_PYTHON_LIBRARY torch_python
+  PATHS "${TORCH_INSTALL_PREFIX}/lib" NO_DEFAULT_PATH REQUIRED)
+add_library(zendnn_python MODULE ${bindings})
+target_link_libraries(zendnn_python PRIVATE torch_zendnn torch "${TORCH_PYTHON_LIBRARY}" Python::Module)
+set_target_properties(zendnn_python PROPERTIES
+  PREFIX "" OUTPUT_NAME _C SUFFIX ".${Python_SOABI}.so"
+  LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
+  BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../../lib")
+
+# All of ours and all that the headers of the ones below need.
+foreach(target torch_zendnn zendnn_python)
+  target_include_directories(${target} PRIVATE
+    "${overlay}/aten/src" "${overlay}" "${generated}/aten/src" "${generated}")
+  target_include_directories(${target} SYSTEM PRIVATE
+    "${ADEEP_INCLUDE_DIR}" "${ZENDNN_SOURCE_DIR}/include" "${BLIS_INCLUDE_DIR}" "${PROJECT_BINARY_DIR}/zendnn/include"
+    ${TORCH_INCLUDE_DIRS})
+  set_target_properties(${target} PROPERTIES
+    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+  target_compile_options(${target} PRIVATE -fopenmp ${TORCH_CXX_FLAGS})
+endforeach()

@@ -1,0 +1,77 @@
+# The target zendnn: oneDNN as zendnnify left it, with our own implementations,
+# as a static library whose symbols nothing outside libtorch_zendnn can see.
+
+# ---- What of it is built ------------------------------------------------------
+macro(zendnn_option name)
+  set(${name} "${ARGN}" CACHE INTERNAL "chosen in cmake/ZenDNN.cmake")
+endmacro()
+
+zendnn_option(ZENDNN_LIBRARY_TYPE STATIC)
+zendnn_option(ZENDNN_CPU_RUNTIME OMP)
+zendnn_option(ZENDNN_GPU_RUNTIME NONE)
+zendnn_option(ZENDNN_BUILD_GRAPH OFF)
+zendnn_option(ZENDNN_BUILD_DOC OFF)
+zendnn_option(ZENDNN_BUILD_EXAMPLES OFF)
+zendnn_option(ZENDNN_BUILD_TESTS OFF)
+zendnn_option(ZENDNN_ENABLE_ITT_TASKS OFF)
+zendnn_option(ZENDNN_ENABLE_JIT_PROFILING OFF)
+zendnn_option(ZENDNN_ARCH_OPT_FLAGS "")
+# The primitives that PyTorch's integration uses, forward and backward.
+zendnn_option(ZENDNN_ENABLE_PRIMITIVE
+  BATCH_NORMALIZATION BINARY CONCAT CONVOLUTION DECONVOLUTION ELTWISE
+  INNER_PRODUCT LAYER_NORMALIZATION MATMUL POOLING PRELU REORDER RNN SOFTMAX SUM)
+# AVX512 includes what is below it; no AMD CPU has AMX.
+zendnn_option(ZENDNN_ENABLE_PRIMITIVE_CPU_ISA AVX512)
+zendnn_option(ZENDNN_ENABLE_GEMM_KERNELS_ISA AVX512)
+
+add_subdirectory("${ZENDNN_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/zendnn" EXCLUDE_FROM_ALL)
+set(zendnn_parts zendnn_common zendnn_cpu zendnn_cpu_x64)
+
+# ---- What of it need not be compiled -------------------------------------------
+# Sources of primitives and ISAs that are off above. Found by linking everything
+# and listing the members of the archive that the linker left out; a source that
+# is needed after all shows as an undefined symbol (the link allows none).
+set(zendnn_unused
+  "/(jit_uni|ncsp|ref|simple)_(group_normalization|instance_normalization|lrn|reduction|resampling|shuffle)(_kernel)?\\.cpp$"
+  "/cpu/x64/lrn/"
+  "/jit_avx512_core_resampling\\.cpp$"
+  "/jit_avx512_core_amx_(1x1_conv_kernel|1x1_convolution|convolution|deconvolution)\\.cpp$"
+  "/jit_brgemm_conv_bwd_w\\.cpp$"
+  "/(jit_uni|ref)_sparse_matmul\\.cpp$")
+foreach(part ${zendnn_parts})
+  get_target_property(part_sources ${part} SOURCES)
+  foreach(pattern ${zendnn_unused})
+    list(FILTER part_sources EXCLUDE REGEX "${pattern}")
+  endforeach()
+  set_target_properties(${part} PROPERTIES SOURCES "${part_sources}")
+endforeach()
+
+# Parsing the JIT assembler's headers is a fifth of the whole compilation.
+target_precompile_headers(zendnn_common PRIVATE
+  "$<$<COMPILE_LANGUAGE:CXX>:${ZENDNN_SOURCE_DIR}/src/common/primitive.hpp>")
+foreach(part zendnn_cpu zendnn_cpu_x64)
+  target_precompile_headers(${part} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CXX>:${ZENDNN_SOURCE_DIR}/src/common/primitive.hpp>"
+    "$<$<COMPILE_LANGUAGE:CXX>:${ZENDNN_SOURCE_DIR}/src/cpu/x64/jit_generator.hpp>")
+endforeach()
+
+# ---- What we add to it -----------------------------------------------------------
+target_sources(zendnn PRIVATE
+  "${PROJECT_SOURCE_DIR}/third_party/zendnn/blis_gemm.cpp"
+  "${PROJECT_SOURCE_DIR}/third_party/zendnn/execution_counters.cpp")
+foreach(part zendnn ${zendnn_parts})
+  target_include_directories(${part} PRIVATE "${PROJECT_SOURCE_DIR}")
+endforeach()
+set_source_files_properties(
+  "${PROJECT_SOURCE_DIR}/third_party/zendnn/blis_gemm.cpp"
+  "${PROJECT_SOURCE_DIR}/third_party/zendnn/execution_counters.cpp"
+  TARGET_DIRECTORY zendnn
+  PROPERTIES COMPILE_OPTIONS "-std=c++20;-fopenmp;-Wall;-Wextra;-isystem${BLIS_INCLUDE_DIR}")
+# ZenDNN calls a CBLAS where its own GEMM kernels do not serve: BLIS.
+foreach(part zendnn_cpu zendnn_cpu_x64)
+  target_compile_definitions(${part} PRIVATE USE_CBLAS)
+  target_include_directories(${part} PRIVATE "${PROJECT_SOURCE_DIR}/third_party/zendnn/cblas")
+endforeach()
+if(TARGET blis_build)
+  add_dependencies(zendnn blis_build)
+endif()

@@ -1,0 +1,82 @@
+"""Where ZenDNN steps into torch's Python side: tensor methods, printing, and
+``torch.jit.optimize_for_inference``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch._tensor_str as tensor_str
+
+from torch.backends.zendnn import _C, _device
+
+DEVICE = "zendnn"
+
+
+def _to_zendnn(self: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """Return this dense CPU tensor as a zendnn tensor, in ZenDNN's own layout.
+
+    Args:
+        dtype: float32, bfloat16 or float16 (int8 and uint8 tensors keep theirs); None keeps it.
+
+    Raises:
+        RuntimeError: for any other dtype, and for more than five dimensions.
+    """
+    return torch.ops.zendnn.to_zendnn(self, dtype)
+
+
+def _add_tensor_methods() -> None:
+    torch.utils.rename_privateuse1_backend(DEVICE)
+    torch._register_device_module(DEVICE, _device)
+    torch.Tensor.to_zendnn = _to_zendnn  # type: ignore[attr-defined]
+    torch.Tensor.is_zendnn = property(  # type: ignore[attr-defined]
+        lambda self: self.device.type == DEVICE, doc="Whether this is a zendnn tensor."
+    )
+
+
+def _add_printing() -> None:
+    """Print a zendnn tensor as the dense tensor it stands for, with its device."""
+    dense_text = tensor_str._str_intern
+
+    @functools.wraps(dense_text)
+    def text(inp: torch.Tensor, *, tensor_contents: str | None = None) -> str:
+        if inp.device.type != DEVICE or tensor_contents is not None:
+            return dense_text(inp, tensor_contents=tensor_contents)
+        shown = dense_text(inp.detach().to_dense())
+        gradient = ", requires_grad=True" if inp.requires_grad and inp.is_leaf else ""
+        if inp.grad_fn is not None:
+            gradient = f", grad_fn=<{type(inp.grad_fn).__name__}>"
+        return f"{shown[:-1]}, device='{inp.device}'{gradient})"
+
+    tensor_str._str_intern = text
+
+
+def _add_frozen_pass() -> None:
+    """Group a frozen graph's operators on ZenDNN instead of torch's own oneDNN.
+
+    ``torch.jit.optimize_for_inference`` freezes the module and then looks this pass up.
+    """
+    upstream = torch._C._jit_pass_optimize_for_inference
+
+    @functools.wraps(upstream)
+    def optimize(module: Any, other_methods: Sequence[str] = ()) -> None:
+        if not _C._get_zendnn_enabled():
+            upstream(module, list(other_methods))
+            return
+        # Upstream also transposes linear weights here, which parts a linear from its bias;
+        # ZenDNN takes them together and as they are.
+        for name in ("forward", *other_methods):
+            if module._has_method(name):
+                _C._jit_pass_convert_frozen_ops_to_zendnn(module._get_method(name).graph)
+
+    torch._C._jit_pass_optimize_for_inference = optimize
+
+
+def install() -> None:
+    """Hook everything in; called once, when the package is imported."""
+    _add_tensor_methods()
+    _add_printing()
+    _add_frozen_pass()

@@ -1,0 +1,70 @@
+"""What this build of ZenDNN is and what it has done: versions, counters and a report."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from pathlib import Path
+
+import torch
+
+from torch.backends.zendnn import _C
+
+
+def version() -> str:
+    """Return ZenDNN's version, as in ``'3.7.2'``."""
+    return _C._version()
+
+
+def build_info() -> str:
+    """Return what the binary was built from, one ``key: value`` a line."""
+    return _C._build_info()
+
+
+def counters() -> dict[str, int]:
+    """Return how many ZenDNN primitives ran since the start or the last reset.
+
+    The keys are primitive kinds (``'convolution'``, ``'matmul'``, ``'reorder'``, ...); kinds that
+    have not run are left out. All threads count together.
+    """
+    return _C._counters()
+
+
+def reset_counters() -> None:
+    """Set every counter back to zero."""
+    _C._reset_counters()
+
+
+def _cpu_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return platform.processor() or "unknown"
+    fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", text, re.MULTILINE))
+    family, model = fields.get("cpu family", "?"), fields.get("model", "?")
+    return f"{fields.get('model name', 'unknown')} (family {family}, model {model})"
+
+
+def report() -> str:
+    """Return a short text for a bug report: versions, CPU and what is on."""
+    backend = torch.backends.zendnn
+    switches = [f"enabled={backend.enabled}", f"deterministic={backend.deterministic}"]
+    variables = {
+        name: value
+        for name, value in sorted(os.environ.items())
+        if name.startswith(("ZENDNN_", "BLIS_", "OMP_", "TORCH_DEVICE_BACKEND_AUTOLOAD"))
+    }
+    rows = [
+        ("torch", torch.__version__),
+        ("python", platform.python_version()),
+        *(tuple(line.split(": ", 1)) for line in build_info().splitlines()),
+        ("CPU", _cpu_name()),
+        ("CPUs", f"{os.cpu_count()}, torch uses {torch.get_num_threads()} threads"),
+        ("ISA", _C._cpu_isa()),
+        ("BLIS kernels", _C._blas_kernels()),
+        ("switches", ", ".join(switches)),
+        ("environment", ", ".join(f"{k}={v}" for k, v in variables.items()) or "nothing set"),
+    ]
+    width = max(len(name) for name, *_ in rows)
+    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
