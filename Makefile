@@ -26,6 +26,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INPUTS := $(shell find aten cmake third_party tools torch CMakeLists.txt setup.py version.txt \
 	-type f -not -name '*.pyc' 2>/dev/null)
 
+CXX_FILES := $(shell find aten third_party torch -name '*.cpp' -o -name '*.h')
+
 # command:Debian package
 NEEDED := c++:g++ cmake:cmake ninja:ninja-build git:git
 WANTED := ccache:ccache
@@ -54,10 +56,12 @@ lint: $(DONE)/lint-packages ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 format: $(DONE)/lint-packages ## Put the Python files into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(CXX_FILES)
 
 clean: ## Remove what was built; fetched sources and .venv stay
 	rm -rf build/generated build/native build/.done/installed dist

@@ -123,18 +123,18 @@ def test_counters_grow_by_one_a_call_and_reset_to_nothing() -> None:
 @pytest.mark.parametrize(
     ("code", "name"),
     [
-        ("torch.mm(x, x)", "mm"),
-        ("torch.addmm(x, x, x)", "addmm"),
-        ("torch.bmm(x[None], x[None])", "bmm"),
-        ("torch.baddbmm(x[None], x[None], x[None])", "baddbmm"),
-        ("F.conv2d(x[None, None], x[:8, :9].reshape(8, 1, 3, 3))", "conv"),
-        ("torch.nn.LSTM(64, 16)(x[None])", "lstm|rnn"),
+        ("torch.mm(x, x)", "matmul"),
+        ("torch.addmm(x, x, x)", "matmul"),
+        ("torch.bmm(x[None], x[None])", "matmul"),
+        ("torch.baddbmm(x[None], x[None], x[None])", "matmul"),
+        ("F.conv2d(x[None, None], x[:8, :9].reshape(8, 1, 3, 3))", "convolution"),
+        ("torch.nn.LSTM(64, 16)(x[None])", "rnn"),
     ],
 )
-def test_counters_tell_the_operations_apart(code: str, name: str) -> None:
+def test_counters_name_the_kind_of_primitive(code: str, name: str) -> None:
     with torch.no_grad(), counting() as calls:
         eval(code, {"torch": torch, "F": F, "x": values(64, 64)})
-    assert any(re.search(rf"(?<![a-z]){name}", op) for op in calls), calls
+    assert name in calls, calls
 
 
 def test_the_counters_handed_out_are_a_copy() -> None:

@@ -21,8 +21,8 @@ void zendnn_count_execution(int primitive_kind) {
 
 uint64_t zendnn_executions(int primitive_kind) {
   return is_kind(primitive_kind)
-      ? executions[primitive_kind].load(std::memory_order_relaxed)
-      : 0;
+             ? executions[primitive_kind].load(std::memory_order_relaxed)
+             : 0;
 }
 
 void zendnn_reset_executions(void) {

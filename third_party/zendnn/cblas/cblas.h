@@ -7,8 +7,21 @@
 typedef enum { CblasColMajor = 102 } CBLAS_LAYOUT;
 typedef enum { CblasNoTrans = 111, CblasTrans = 112 } CBLAS_TRANSPOSE;
 
-#define cblas_sgemm(layout, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) \
-  zendnn_blis_sgemm((ta) == CblasTrans, (tb) == CblasTrans, m, n, k, alpha, a, \
-      lda, b, ldb, beta, c, ldc)
+#define cblas_sgemm(                                              \
+    layout, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc) \
+  zendnn_blis_sgemm(                                              \
+      (ta) == CblasTrans,                                         \
+      (tb) == CblasTrans,                                         \
+      m,                                                          \
+      n,                                                          \
+      k,                                                          \
+      alpha,                                                      \
+      a,                                                          \
+      lda,                                                        \
+      b,                                                          \
+      ldb,                                                        \
+      beta,                                                       \
+      c,                                                          \
+      ldc)
 #define cblas_saxpy(n, alpha, x, incx, y, incy) \
   zendnn_blis_saxpy(n, static_cast<float>(alpha), x, incx, y, incy)

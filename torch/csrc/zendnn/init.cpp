@@ -1,11 +1,8 @@
 // torch.backends.zendnn._C: what Python needs of libtorch_zendnn.
 #include <ATen/native/zendnn/Context.h>
-#include <torch/csrc/jit/passes/frozen_ops_to_zendnn.h>
-#include <torch/csrc/jit/passes/zendnn_rewrite.h>
-#include <torch/csrc/jit/python/module_python.h>
-#include <torch/csrc/utils/pybind.h>
-
 #include <ATen/native/zendnn/Info.h>
+#include <torch/csrc/jit/passes/frozen_ops_to_zendnn.h>
+#include <torch/csrc/utils/pybind.h>
 
 namespace py = pybind11;
 namespace ctx = at::native::zendnn;

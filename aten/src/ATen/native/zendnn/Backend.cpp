@@ -4,9 +4,12 @@
 #include <ATen/ATen.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/ConvUtils.h>
+#include <ATen/native/utils/ParamUtils.h>
 #include <ATen/native/zendnn/NativeFunctions.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
+
+#include <algorithm>
 
 namespace at::native::zendnn {
 namespace {
@@ -60,8 +63,7 @@ Tensor to_copy(
 }
 
 Tensor to_zendnn(const Tensor& self, std::optional<ScalarType> dtype) {
-  return self.to(
-      Device(kPrivateUse1, 0), dtype.value_or(self.scalar_type()));
+  return self.to(Device(kPrivateUse1, 0), dtype.value_or(self.scalar_type()));
 }
 
 Tensor to_dense(
@@ -72,7 +74,13 @@ Tensor to_dense(
 }
 
 // Composite operators of torch that ask for the mkldnn layout by name. Each is
-// sent to the ATen operator that has a zendnn kernel and an autograd formula.
+// sent to the ATen operator that has a zendnn kernel and an autograd formula;
+// what that kernel refuses goes through a dense tensor.
+
+bool all_ones(IntArrayRef values) {
+  return std::all_of(
+      values.begin(), values.end(), [](int64_t value) { return value == 1; });
+}
 
 Tensor linear(
     const Tensor& input,
@@ -96,6 +104,12 @@ Tensor max_pool2d(
     IntArrayRef padding,
     IntArrayRef dilation,
     bool ceil_mode) {
+  if (!all_ones(dilation)) {
+    return to_zendnn(
+        at::max_pool2d(
+            self.to(kCPU), kernel_size, stride, padding, dilation, ceil_mode),
+        std::nullopt);
+  }
   return at::mkldnn_max_pool2d(
       self, kernel_size, stride, padding, dilation, ceil_mode);
 }
@@ -107,11 +121,25 @@ Tensor max_pool3d(
     IntArrayRef padding,
     IntArrayRef dilation,
     bool ceil_mode) {
+  if (!all_ones(dilation)) {
+    return to_zendnn(
+        at::max_pool3d(
+            self.to(kCPU), kernel_size, stride, padding, dilation, ceil_mode),
+        std::nullopt);
+  }
   return at::mkldnn_max_pool3d(
       self, kernel_size, stride, padding, dilation, ceil_mode);
 }
 
 Tensor adaptive_avg_pool2d(const Tensor& self, IntArrayRef output_size) {
+  const auto output = expand_param_if_needed(output_size, "output_size", 2);
+  const auto dim = self.dim();
+  for (int64_t i = 0; i < 2 && dim >= 3; ++i) {
+    if (output[i] < 1 || self.size(dim - 2 + i) % output[i] != 0) {
+      return to_zendnn(
+          at::adaptive_avg_pool2d(self.to(kCPU), output_size), std::nullopt);
+    }
+  }
   return at::mkldnn_adaptive_avg_pool2d(self, output_size);
 }
 
@@ -127,14 +155,7 @@ Tensor convolution_overrideable(
     int64_t groups) {
   if (transposed) {
     return zendnn_convolution_transpose_stub(
-        input,
-        weight,
-        bias,
-        padding,
-        output_padding,
-        stride,
-        dilation,
-        groups);
+        input, weight, bias, padding, output_padding, stride, dilation, groups);
   }
   return zendnn_convolution(
       input, weight, bias, padding, stride, dilation, groups);

@@ -1,6 +1,7 @@
 #include <ATen/native/zendnn/Info.h>
 
 #include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <oneapi/zendnn/zendnn_debug.h>
 #include <third_party/zendnn/blis_gemm.h>
 #include <third_party/zendnn/execution_counters.h>
 

@@ -53,9 +53,8 @@ bool takes(
       transposed ? weight.size(1) * groups : weight.size(0);
   const auto channels_in =
       transposed ? weight.size(0) : weight.size(1) * groups;
-  if (bias.defined() &&
-      (!is_dense(bias) || bias.scalar_type() != dtype || bias.dim() != 1 ||
-       bias.size(0) != channels_out)) {
+  if (bias.defined() && (!is_dense(bias) || bias.scalar_type() != dtype ||
+                         bias.dim() != 1 || bias.size(0) != channels_out)) {
     return false;
   }
   const auto spatial = dim - 2;
@@ -79,8 +78,7 @@ bool takes(
     }
     if (transposed) {
       const auto extra = at(output_padding, i);
-      if (extra < 0 ||
-          extra >= std::max(at(stride, i), at(dilation, i)) ||
+      if (extra < 0 || extra >= std::max(at(stride, i), at(dilation, i)) ||
           (size - 1) * at(stride, i) - 2 * pad + kernel + extra <= 0) {
         return false;
       }
@@ -107,8 +105,7 @@ Tensor run(
     IntArrayRef output_padding,
     int64_t groups) {
   if (input.dim() == 3) {
-    return run(
-               input.unsqueeze(2),
+    return run(input.unsqueeze(2),
                weight.unsqueeze(2),
                bias,
                with_height(stride, 1),
@@ -119,11 +116,11 @@ Tensor run(
                groups)
         .squeeze(2);
   }
-  const auto channels_last =
-      input.dim() == 5 ? MemoryFormat::ChannelsLast3d : MemoryFormat::ChannelsLast;
+  const auto channels_last = input.dim() == 5 ? MemoryFormat::ChannelsLast3d
+                                              : MemoryFormat::ChannelsLast;
   const auto format = mkldnn_conv_use_channels_last(input, weight)
-      ? channels_last
-      : MemoryFormat::Contiguous;
+                          ? channels_last
+                          : MemoryFormat::Contiguous;
   const auto x = input.contiguous(format), w = weight.contiguous(format);
   const auto b = bias.defined() ? bias.contiguous() : bias;
   if (transposed) {

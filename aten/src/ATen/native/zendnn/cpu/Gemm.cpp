@@ -125,9 +125,11 @@ bool is_plain_matrix(const Tensor& t) {
   const auto dim = t.dim();
   const auto rows = t.size(dim - 2), cols = t.size(dim - 1);
   const auto row_stride = t.stride(dim - 2), col_stride = t.stride(dim - 1);
-  const bool row_major = (cols == 1 || col_stride == 1) &&
+  const bool row_major =
+      (cols == 1 || col_stride == 1) &&
       (rows == 1 || row_stride >= std::max<int64_t>(1, cols));
-  const bool col_major = (rows == 1 || row_stride == 1) &&
+  const bool col_major =
+      (rows == 1 || row_stride == 1) &&
       (cols == 1 || col_stride >= std::max<int64_t>(1, rows));
   return (row_major || col_major) && (dim == 2 || t.stride(0) > 0);
 }
@@ -155,7 +157,7 @@ Dims meaningful_strides(const Tensor& t) {
 
 bool is_dense(const Tensor& t) {
   return t.layout() == kStrided && t.device().is_cpu() && !t.is_conj() &&
-      !t.is_neg();
+         !t.is_neg();
 }
 
 // Whether ZenDNN does mat1 @ mat2: dtypes, ranks and sizes that agree, and
@@ -175,7 +177,7 @@ bool takes(const Tensor& mat1, const Tensor& mat2, int64_t dim) {
              n = mat2.size(dim - 1);
   const auto batch = dim == 3 ? mat1.size(0) : 1;
   return k == mat2.size(dim - 2) && (dim == 2 || batch == mat2.size(0)) &&
-      m > 1 && n > 1 && batch * m * n * k >= kSmallest;
+         m > 1 && n > 1 && batch * m * n * k >= kSmallest;
 }
 
 DimVector product_sizes(const Tensor& mat1, const Tensor& mat2) {
@@ -187,11 +189,10 @@ DimVector product_sizes(const Tensor& mat1, const Tensor& mat2) {
 // Whether a result can be written into out as it is.
 bool takes_out(const Tensor& out, const Tensor& mat1, const Tensor& mat2) {
   return is_dense(out) && out.scalar_type() == mat1.scalar_type() &&
-      out.sizes() == IntArrayRef(product_sizes(mat1, mat2)) &&
-      is_plain_matrix(out) &&
-      has_internal_overlap(out) == MemOverlap::No &&
-      get_overlap_status(out, mat1) == MemOverlapStatus::No &&
-      get_overlap_status(out, mat2) == MemOverlapStatus::No;
+         out.sizes() == IntArrayRef(product_sizes(mat1, mat2)) &&
+         is_plain_matrix(out) && has_internal_overlap(out) == MemOverlap::No &&
+         get_overlap_status(out, mat1) == MemOverlapStatus::No &&
+         get_overlap_status(out, mat2) == MemOverlapStatus::No;
 }
 
 // Whether self can be added: anything goes when beta is 0, as it is not read.
@@ -202,8 +203,8 @@ bool takes_self(
     const Scalar& beta,
     const Scalar& alpha) {
   return !beta.isComplex() && !alpha.isComplex() && alpha.toDouble() != 0 &&
-      self.scalar_type() == mat1.scalar_type() && is_dense(self) &&
-      is_expandable_to(self.sizes(), product_sizes(mat1, mat2));
+         self.scalar_type() == mat1.scalar_type() && is_dense(self) &&
+         is_expandable_to(self.sizes(), product_sizes(mat1, mat2));
 }
 
 void run(
@@ -259,8 +260,7 @@ void add_product(
   const auto n = mat2.sizes().back();
   if (beta == 1 && alpha == 1 && self.numel() == n && self.dim() >= 1 &&
       self.sizes().back() == n && !self.is_same(out)) {
-    return run(
-        mat1, mat2, self.contiguous(), Addend::bias, beta, alpha, out);
+    return run(mat1, mat2, self.contiguous(), Addend::bias, beta, alpha, out);
   }
   if (!self.is_same(out)) {
     out.copy_(self);
@@ -269,14 +269,13 @@ void add_product(
 }
 
 Tensor make_out(const Tensor& mat1, const Tensor& mat2) {
-  return at::detail::empty_cpu(
-      product_sizes(mat1, mat2), mat1.options());
+  return at::detail::empty_cpu(product_sizes(mat1, mat2), mat1.options());
 }
 
 // Whether self shares memory with out other than by being it.
 bool aliases(const Tensor& self, const Tensor& out) {
   return !self.is_same(out) &&
-      get_overlap_status(self, out) != MemOverlapStatus::No;
+         get_overlap_status(self, out) != MemOverlapStatus::No;
 }
 
 } // namespace

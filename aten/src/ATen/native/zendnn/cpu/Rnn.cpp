@@ -27,7 +27,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> rnn_layer(
     bool batch_first,
     bool train) {
   const auto dtype = input.scalar_type();
-  const bool takes = enabled() && !train &&
+  const bool takes =
+      enabled() && !train &&
       (dtype == kFloat || (dtype == kBFloat16 && zendnn_bf16_device_check()));
   return (takes ? zendnn_rnn_layer : at::native::mkldnn_rnn_layer)(
       input,
