@@ -11,8 +11,9 @@ file(GLOB torch_zendnn_generated CONFIGURE_DEPENDS
 file(GLOB torch_zendnn_written CONFIGURE_DEPENDS
   "${overlay}/aten/src/ATen/native/zendnn/*.cpp"
   "${overlay}/aten/src/ATen/native/zendnn/cpu/*.cpp"
-  "${overlay}/torch/csrc/zendnn/unexported.cpp")
+  "${overlay}/torch/csrc/zendnn/*.cpp")
 set(bindings "${overlay}/torch/csrc/zendnn/init.cpp")
+list(REMOVE_ITEM torch_zendnn_written "${bindings}")
 
 file(READ "${generated}/zendnnify.json" manifest)
 string(JSON pytorch_release GET "${manifest}" release)

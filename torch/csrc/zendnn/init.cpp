@@ -1,8 +1,9 @@
 // torch.backends.zendnn._C: what Python needs of libtorch_zendnn.
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Info.h>
-#include <torch/csrc/jit/passes/frozen_ops_to_zendnn.h>
+#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/zendnn/optimize_frozen.h>
 
 namespace py = pybind11;
 namespace ctx = at::native::zendnn;
@@ -31,8 +32,6 @@ PYBIND11_MODULE(_C, m) {
 
   m.def(
       "_jit_pass_convert_frozen_ops_to_zendnn",
-      [](std::shared_ptr<torch::jit::Graph>& graph) {
-        torch::jit::ConvertFrozenOpsToZENDNN(graph);
-      },
+      &ctx::optimize_frozen,
       "Groups the frozen graph's supported operators on zendnn tensors.");
 }
