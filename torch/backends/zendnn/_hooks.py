@@ -25,7 +25,7 @@ def _to_zendnn(self: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Te
     Raises:
         RuntimeError: for any other dtype, and for more than five dimensions.
     """
-    return torch.ops.zendnn.to_zendnn(self, dtype)
+    return torch.ops.aten.to_zendnn(self, dtype)
 
 
 def _add_tensor_methods() -> None:

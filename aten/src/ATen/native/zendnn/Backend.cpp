@@ -9,14 +9,52 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
-#include <algorithm>
-
 namespace at::native::zendnn {
 namespace {
 
-C10_REGISTER_GUARD_IMPL(
-    PrivateUse1,
-    c10::impl::NoOpDeviceGuardImpl<DeviceType::PrivateUse1>)
+// One device with one stream. Kernels have run when they return, so an event
+// has happened when it is made.
+struct Guard final : c10::impl::NoOpDeviceGuardImpl<DeviceType::PrivateUse1> {
+  Guard() = default;
+  explicit Guard(DeviceType /*type*/) {}
+  Device getDevice() const override {
+    return Device(DeviceType::PrivateUse1, 0);
+  }
+  Device exchangeDevice(Device /*device*/) const override {
+    return getDevice();
+  }
+  c10::Stream getStream(Device /*device*/) const noexcept override {
+    return c10::Stream(c10::Stream::DEFAULT, getDevice());
+  }
+  c10::Stream getDefaultStream(Device device) const override {
+    return getStream(device);
+  }
+  c10::Stream getNewStream(Device device, int /*priority*/) const override {
+    return getStream(device);
+  }
+  c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
+    return stream;
+  }
+  void record(
+      void** /*event*/,
+      const c10::Stream& /*stream*/,
+      const DeviceIndex /*device_index*/,
+      const c10::EventFlag /*flag*/) const override {}
+  void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
+  bool queryEvent(void* /*event*/) const override {
+    return true;
+  }
+  bool queryStream(const c10::Stream& /*stream*/) const override {
+    return true;
+  }
+  void synchronizeStream(const c10::Stream& /*stream*/) const override {}
+  void synchronizeEvent(void* /*event*/) const override {}
+  void synchronizeDevice(const DeviceIndex /*device_index*/) const override {}
+  void destroyEvent(void* /*event*/, const DeviceIndex /*device_index*/)
+      const noexcept override {}
+};
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
 struct Hooks final : PrivateUse1HooksInterface {
   bool isBuilt() const override {
@@ -74,13 +112,7 @@ Tensor to_dense(
 }
 
 // Composite operators of torch that ask for the mkldnn layout by name. Each is
-// sent to the ATen operator that has a zendnn kernel and an autograd formula;
-// what that kernel refuses goes through a dense tensor.
-
-bool all_ones(IntArrayRef values) {
-  return std::all_of(
-      values.begin(), values.end(), [](int64_t value) { return value == 1; });
-}
+// sent to the ATen operator that has a zendnn kernel and an autograd formula.
 
 Tensor linear(
     const Tensor& input,
@@ -104,12 +136,6 @@ Tensor max_pool2d(
     IntArrayRef padding,
     IntArrayRef dilation,
     bool ceil_mode) {
-  if (!all_ones(dilation)) {
-    return to_zendnn(
-        at::max_pool2d(
-            self.to(kCPU), kernel_size, stride, padding, dilation, ceil_mode),
-        std::nullopt);
-  }
   return at::mkldnn_max_pool2d(
       self, kernel_size, stride, padding, dilation, ceil_mode);
 }
@@ -121,12 +147,6 @@ Tensor max_pool3d(
     IntArrayRef padding,
     IntArrayRef dilation,
     bool ceil_mode) {
-  if (!all_ones(dilation)) {
-    return to_zendnn(
-        at::max_pool3d(
-            self.to(kCPU), kernel_size, stride, padding, dilation, ceil_mode),
-        std::nullopt);
-  }
   return at::mkldnn_max_pool3d(
       self, kernel_size, stride, padding, dilation, ceil_mode);
 }
@@ -143,7 +163,7 @@ Tensor adaptive_avg_pool2d(const Tensor& self, IntArrayRef output_size) {
   return at::mkldnn_adaptive_avg_pool2d(self, output_size);
 }
 
-Tensor convolution_overrideable(
+Tensor convolve(
     const Tensor& input,
     const Tensor& weight,
     const std::optional<Tensor>& bias,
@@ -153,18 +173,65 @@ Tensor convolution_overrideable(
     bool transposed,
     IntArrayRef output_padding,
     int64_t groups) {
-  if (transposed) {
-    return zendnn_convolution_transpose_stub(
-        input, weight, bias, padding, output_padding, stride, dilation, groups);
+  if (input.numel() == 0) {
+    return to_zendnn(
+        at::convolution(
+            input.to(kCPU),
+            weight.to(kCPU),
+            bias ? std::make_optional(bias->to(kCPU)) : std::nullopt,
+            stride,
+            padding,
+            dilation,
+            transposed,
+            output_padding,
+            groups),
+        std::nullopt);
   }
-  return zendnn_convolution(
-      input, weight, bias, padding, stride, dilation, groups);
+  return transposed
+             ? zendnn_convolution_transpose_stub(
+                   input,
+                   weight,
+                   bias,
+                   padding,
+                   output_padding,
+                   stride,
+                   dilation,
+                   groups)
+             : zendnn_convolution(
+                   input, weight, bias, padding, stride, dilation, groups);
 }
 
-std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
+Tensor convolve_with_switches(
+    const Tensor& input,
+    const Tensor& weight,
+    const std::optional<Tensor>& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups,
+    bool /*benchmark*/,
+    bool /*deterministic*/,
+    bool /*cudnn_enabled*/,
+    bool /*allow_tf32*/) {
+  return convolve(
+      input,
+      weight,
+      bias,
+      stride,
+      padding,
+      dilation,
+      transposed,
+      output_padding,
+      groups);
+}
+
+std::tuple<Tensor, Tensor, Tensor> convolve_backward(
     const Tensor& grad_output,
     const Tensor& input,
     const Tensor& weight,
+    OptionalIntArrayRef /*bias_sizes*/,
     IntArrayRef stride,
     IntArrayRef padding,
     IntArrayRef dilation,
@@ -172,27 +239,25 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward_overrideable(
     IntArrayRef output_padding,
     int64_t groups,
     std::array<bool, 3> output_mask) {
-  if (transposed) {
-    return zendnn_convolution_transpose_backward_stub(
-        input,
-        grad_output,
-        weight,
-        padding,
-        output_padding,
-        stride,
-        dilation,
-        groups,
-        output_mask);
-  }
-  return zendnn_convolution_backward_stub(
-      input,
-      grad_output,
-      weight,
-      padding,
-      stride,
-      dilation,
-      groups,
-      output_mask);
+  return transposed ? zendnn_convolution_transpose_backward_stub(
+                          input,
+                          grad_output,
+                          weight,
+                          padding,
+                          output_padding,
+                          stride,
+                          dilation,
+                          groups,
+                          output_mask)
+                    : zendnn_convolution_backward_stub(
+                          input,
+                          grad_output,
+                          weight,
+                          padding,
+                          stride,
+                          dilation,
+                          groups,
+                          output_mask);
 }
 
 void register_composites(torch::Library& m) {
@@ -207,7 +272,8 @@ void register_composites(torch::Library& m) {
 
 } // namespace
 
-TORCH_LIBRARY_FRAGMENT(zendnn, m) {
+// Beside aten::to_mkldnn, so that TorchScript finds x.to_zendnn() too.
+TORCH_LIBRARY_FRAGMENT(aten, m) {
   m.def(
       "to_zendnn(Tensor self, ScalarType? dtype=None) -> Tensor",
       TORCH_FN(to_zendnn));
@@ -215,10 +281,9 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_to_copy", TORCH_FN(to_copy));
-  m.impl("convolution_overrideable", TORCH_FN(convolution_overrideable));
-  m.impl(
-      "convolution_backward_overrideable",
-      TORCH_FN(convolution_backward_overrideable));
+  m.impl("convolution", TORCH_FN(convolve));
+  m.impl("_convolution", TORCH_FN(convolve_with_switches));
+  m.impl("convolution_backward", TORCH_FN(convolve_backward));
   register_composites(m);
 }
 
