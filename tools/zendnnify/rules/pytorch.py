@@ -462,6 +462,16 @@ EDITS: tuple[Edit, ...] = (
         reason="gradcheck treats a tensor that is not of the mkldnn layout as strided",
     ),
     Edit(
+        name="test-legacy-new-sizes",
+        file=_TEST,
+        anchor="        self.assertRaises(RuntimeError, lambda: x_mkldnn.new(torch.Size([2, 3])))\n"
+        "        self.assertRaises(RuntimeError, lambda: x_mkldnn.new([6]))\n",
+        action=Action.REPLACE,
+        text="        self.assertEqual(x_zendnn.new(torch.Size([2, 3])).device, x_zendnn.device)\n"
+        "        self.assertEqual(x_zendnn.new([6]).to_dense(), torch.tensor([6.]))\n",
+        reason="torch makes such tensors on every device, where it makes none of another layout",
+    ),
+    Edit(
         name="report",
         file=_BACKEND,
         anchor="sys.modules[__name__] = MkldnnModule(sys.modules[__name__], __name__)\n",

@@ -111,6 +111,13 @@ Tensor to_dense(
   return self.to(kCPU, dtype.value_or(self.scalar_type()));
 }
 
+// TorchScript compares the constants of a graph.
+bool equal(const Tensor& self, const Tensor& other) {
+  return self.is_same(other) || (self.sizes() == other.sizes() &&
+                                 self.scalar_type() == other.scalar_type() &&
+                                 at::equal(self.to(kCPU), other.to(kCPU)));
+}
+
 // Composite operators of torch that ask for the mkldnn layout by name. Each is
 // sent to the ATen operator that has a zendnn kernel and an autograd formula.
 
@@ -281,6 +288,7 @@ TORCH_LIBRARY_FRAGMENT(aten, m) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_to_copy", TORCH_FN(to_copy));
+  m.impl("equal", TORCH_FN(equal));
   m.impl("convolution", TORCH_FN(convolve));
   m.impl("_convolution", TORCH_FN(convolve_with_switches));
   m.impl("convolution_backward", TORCH_FN(convolve_backward));

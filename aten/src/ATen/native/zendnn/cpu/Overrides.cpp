@@ -30,6 +30,7 @@ torch::Library override_kernels() {
   m.impl("baddbmm_", TORCH_FN(baddbmm_));
   m.impl("_convolution", TORCH_FN(convolution));
   m.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
+  m.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));
   return m;
 }
 

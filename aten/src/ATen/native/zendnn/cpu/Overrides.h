@@ -70,7 +70,7 @@ Tensor convolution(
     bool cudnn_enabled,
     bool allow_tf32);
 
-// Rnn.cpp: one layer of an LSTM, one direction, inference only.
+// Rnn.cpp: one layer of an LSTM, one direction, float32 and bfloat16.
 std::tuple<Tensor, Tensor, Tensor, Tensor> rnn_layer(
     const Tensor& input,
     const Tensor& weight0,
@@ -88,5 +88,30 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> rnn_layer(
     bool bidirectional,
     bool batch_first,
     bool train);
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor>
+rnn_layer_backward(
+    const Tensor& input,
+    const Tensor& weight1,
+    const Tensor& weight2,
+    const Tensor& weight3,
+    const Tensor& weight4,
+    const Tensor& hx,
+    const Tensor& cx,
+    const Tensor& output,
+    const Tensor& hy,
+    const Tensor& cy,
+    const std::optional<Tensor>& grad_output,
+    const std::optional<Tensor>& grad_hy,
+    const std::optional<Tensor>& grad_cy,
+    bool reverse,
+    int64_t mode,
+    int64_t hidden_size,
+    int64_t num_layers,
+    bool has_biases,
+    bool train,
+    bool bidirectional,
+    IntArrayRef batch_sizes,
+    bool batch_first,
+    const Tensor& workspace);
 
 } // namespace at::native::zendnn::cpu
