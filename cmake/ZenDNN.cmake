@@ -62,6 +62,9 @@ target_sources(zendnn PRIVATE
 foreach(part zendnn ${zendnn_parts})
   target_include_directories(${part} PRIVATE "${PROJECT_SOURCE_DIR}")
 endforeach()
+foreach(part ${zendnn_parts})
+  target_compile_options(${part} PRIVATE -w) # upstream's code warns where upstream lets it
+endforeach()
 set_source_files_properties(
   "${PROJECT_SOURCE_DIR}/third_party/zendnn/blis_gemm.cpp"
   "${PROJECT_SOURCE_DIR}/third_party/zendnn/execution_counters.cpp"

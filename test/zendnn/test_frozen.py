@@ -471,3 +471,22 @@ def test_two_optimised_modules_do_not_disturb_each_other() -> None:
                 assert_right(module(x), net, x)
         del modules[0]
         assert_right(modules[0](x), nets[1], x)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.MaxPool2d(2, dilation=2),
+        nn.AvgPool2d(2, divisor_override=3),
+        nn.GELU(approximate="tanh"),
+        nn.BatchNorm2d(6, affine=False),
+    ],
+    ids=["dilated pooling", "divisor", "approximate gelu", "plain batch norm"],
+)
+def test_arguments_that_no_kernel_takes_stay_out_of_the_group(layer: nn.Module) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 6, 3), layer, nn.ReLU()).eval()
+    x = values(2, 3, 12, 12)
+    module = optimised(traced(net, x))
+    with torch.no_grad(), counting() as calls:
+        assert_right(module(x), net, x)
+    assert calls["convolution"]

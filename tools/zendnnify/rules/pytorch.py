@@ -415,6 +415,24 @@ EDITS: tuple[Edit, ...] = (
         reason="AliasDb treats upstream's symbol specially; ours says the same in its schema",
     ),
     Edit(
+        name="declare-argument-check",
+        file=_FROZEN,
+        anchor="#include <ATen/core/symbol.h>\n",
+        action=Action.AFTER,
+        text="#include <torch/csrc/zendnn/optimize_frozen.h>\n",
+        reason="the check below is hand-written",
+    ),
+    Edit(
+        name="check-arguments",
+        file=_FROZEN,
+        anchor="    switch (n->kind()) {\n",
+        action=Action.BEFORE,
+        text="    if (!at::native::zendnn::takes_arguments(n)) {\n"
+        "      return false;\n"
+        "    }\n",
+        reason="upstream groups operators whose kernel then refuses their arguments at run time",
+    ),
+    Edit(
         name="constant-operator",
         file=_FROZEN,
         anchor="const RegisterOperators MKLDNNConstantOp({\n"

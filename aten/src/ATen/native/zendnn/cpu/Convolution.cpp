@@ -105,7 +105,7 @@ Tensor run(
     IntArrayRef output_padding,
     int64_t groups) {
   if (input.dim() == 3) {
-    return run(input.unsqueeze(2),
+    return run(input.contiguous().unsqueeze(2), // as torch: never channels-last
                weight.unsqueeze(2),
                bias,
                with_height(stride, 1),

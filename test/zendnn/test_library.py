@@ -1,0 +1,67 @@
+"""libzendnn: the instruction sets it can be held to, and BLIS behind its GEMM fallback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.backends.zendnn import _C
+
+from .common import run_python
+
+PRODUCT = """
+import torch
+torch.manual_seed(0)
+a, b = torch.randn(96, 200), torch.randn(200, 130)
+error = (torch.mm(a, b) - (a.double() @ b.double()).float()).abs().max().item()
+assert error < 1e-4, error
+"""
+CONVOLUTION = """
+import torch, torch.nn.functional as F
+torch.manual_seed(0)
+x, w = torch.randn(2, 16, 20, 20), torch.randn(32, 16, 3, 3)
+error = (F.conv2d(x, w) - F.conv2d(x.double(), w.double()).float()).abs().max().item()
+assert error < 1e-4, error
+"""
+
+
+@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
+@pytest.mark.parametrize("code", [PRODUCT, CONVOLUTION], ids=["matmul", "convolution"])
+def test_an_older_instruction_set_gives_right_results(code: str, isa: str) -> None:
+    lines = run_python(code, ZENDNN_VERBOSE="1", ZENDNN_MAX_CPU_ISA=isa)
+    executed = [line for line in lines.splitlines() if line.startswith("zendnn_verbose,v1,primitive,exec")]
+    assert executed
+    assert not [line for line in executed if isa == "AVX2" and "avx512" in line]
+
+
+def test_the_gemm_fallback_is_blis() -> None:
+    lines = run_python(PRODUCT, ZENDNN_VERBOSE="1", ZENDNN_MAX_CPU_ISA="SSE41")
+    assert ",matmul,x64:gemm:blas," in lines
+
+
+def test_blis_uses_kernels_made_for_such_a_cpu() -> None:
+    flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    if {"avx512f", "avx512dq", "avx512bw", "avx512vl"} <= set(flags):
+        assert _C._blas_kernels() == "skx"
+    else:
+        assert _C._blas_kernels() != "generic"
+
+
+def test_there_is_one_openmp_runtime_in_the_process() -> None:
+    torch.mm(torch.ones(64, 64), torch.ones(64, 64))
+    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
+    runtimes = {line.split()[-1] for line in maps.splitlines() if "libgomp" in line or "libomp" in line}
+    assert len(runtimes) == 1, runtimes
+
+
+def test_the_library_shows_no_symbol_of_zendnn_or_blis() -> None:
+    library = Path(torch.__file__).parent / "lib" / "libtorch_zendnn.so"
+    names = run_python(
+        f"""
+import ctypes
+library = ctypes.CDLL({str(library)!r})
+print([n for n in ("zendnn_engine_create", "zendnn_sgemm", "bli_init") if hasattr(library, n)])
+"""
+    )
+    assert names.strip().splitlines()[-1] == "[]"
