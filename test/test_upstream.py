@@ -35,4 +35,5 @@ def test_the_converted_file_passes_as_often_as_the_original() -> None:
     summary = done.stdout.strip().splitlines()[-1]
     passed, skipped = count(summary, "passed"), count(summary, "skipped")
     expected = COUNTS.get(torch.__version__.partition("+")[0])
-    assert passed and (expected is None or (passed, skipped) == expected), summary
+    assert passed, summary
+    assert expected in (None, (passed, skipped)), summary

@@ -138,7 +138,11 @@ def build(environ: Mapping[str, str] = os.environ) -> env.Torch:
         quiet = {**environ, "CLICOLOR": "0"}
         _run([tools["cmake"], *arguments], quiet, "cmake cannot configure the build")
         say(f"compiling with {jobs} jobs" + (", through ccache" if ccache else ""))
-        visible = {**ccache_environment(), **environ, "NINJA_STATUS": environ.get("NINJA_STATUS", "[%f/%t %es] ")}
+        visible = {
+            **ccache_environment(),
+            **environ,
+            "NINJA_STATUS": environ.get("NINJA_STATUS", "[%f/%t %es] "),
+        }
         _run(
             [tools["ninja"], "-C", str(NATIVE), "-j", str(jobs)],
             visible,

@@ -427,9 +427,7 @@ EDITS: tuple[Edit, ...] = (
         file=_FROZEN,
         anchor="    switch (n->kind()) {\n",
         action=Action.BEFORE,
-        text="    if (!at::native::zendnn::takes_arguments(n)) {\n"
-        "      return false;\n"
-        "    }\n",
+        text="    if (!at::native::zendnn::takes_arguments(n)) {\n      return false;\n    }\n",
         reason="upstream groups operators whose kernel then refuses their arguments at run time",
     ),
     Edit(

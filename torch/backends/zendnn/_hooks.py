@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 import torch._tensor_str as tensor_str
-
 from torch.backends.zendnn import _C, _device
 
 DEVICE = "zendnn"

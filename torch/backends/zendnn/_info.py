@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import torch
-
 from torch.backends.zendnn import _C
 
 

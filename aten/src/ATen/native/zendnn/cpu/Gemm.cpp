@@ -22,7 +22,7 @@ using ::zendnn::memory;
 using Dims = memory::dims;
 
 // Below this many multiply-adds the cost of the call outweighs its speed.
-constexpr int64_t kSmallest = 64 * 64 * 64;
+constexpr int64_t kSmallest = 32 * 32 * 32;
 
 // How self enters self * beta + (mat1 @ mat2) * alpha.
 enum class Addend : uint8_t { none, bias, accumulate };
