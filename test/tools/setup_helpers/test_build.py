@@ -108,6 +108,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     library.write_bytes(b"")
     blis = tmp_path / "blis"
     monkeypatch.setattr(module, "LIBRARY", library)
+    monkeypatch.setattr(module, "BINDINGS", library)
     monkeypatch.setattr(module, "BUILD", tmp_path / "build")
     monkeypatch.setattr(module, "NATIVE", tmp_path / "build/native")
     monkeypatch.setattr(env, "find_torch", lambda _: TORCH)

@@ -28,6 +28,7 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library.write_bytes(b"binary")
     monkeypatch.setattr(wheel, "GENERATED", generated)
     monkeypatch.setattr(wheel, "LIBRARY", library)
+    monkeypatch.setattr(wheel, "BINDINGS", library)
     monkeypatch.setattr(build, "build", lambda: TORCH)
     monkeypatch.setattr(sources, "fetch", lambda _: tmp_path / "nowhere")
     monkeypatch.setenv("USE_ZENDNN", "1")

@@ -43,6 +43,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "build/generated/torch/utils/zendnn.py": "UTILS = True\n",
         "build/generated/test/test_zendnn.py": "",
         "build/native/lib/libtorch_zendnn.so": "binary",
+        "build/native/lib/_C.so": "bindings",
         "upstream/LICENSE.txt": "theirs",
         "upstream/THIRD-PARTY-PROGRAMS": "others",
     }
@@ -52,6 +53,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(module, "REPO", tmp_path)
     monkeypatch.setattr(module, "GENERATED", tmp_path / "build/generated")
     monkeypatch.setattr(module, "LIBRARY", tmp_path / "build/native/lib/libtorch_zendnn.so")
+    monkeypatch.setattr(module, "BINDINGS", tmp_path / "build/native/lib/_C.so")
     return tmp_path
 
 
@@ -61,6 +63,7 @@ def made(repo: Path, *, editable: bool = False) -> Wheel:
 
 def test_holds_our_python_the_converted_python_and_the_library(repo: Path) -> None:
     assert sorted(made(repo).files) == [
+        "torch/backends/zendnn/_C.so",
         "torch/backends/zendnn/__init__.py",
         "torch/backends/zendnn/_autoload.py",
         "torch/backends/zendnn/passes/fold.py",
