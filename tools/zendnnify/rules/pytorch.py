@@ -19,6 +19,14 @@ _TEST = "test/test_mkldnn.py"
 
 PHRASES: tuple[Phrase, ...] = (
     *_ONEDNN,
+    Phrase(
+        name="product-name",
+        pattern=r"\bMKL-DNN\b",
+        replacement="ZenDNN",
+        files=(*_CPP, *_PYTHON),
+        where=Where.STRING | Where.COMMENT,
+        reason="messages that name oneDNN by its first name would send users to the wrong library",
+    ),
     # --- C++: where a tensor lives ---------------------------------------------------------
     Phrase(
         name="dispatch-key",
@@ -433,29 +441,27 @@ EDITS: tuple[Edit, ...] = (
     Edit(
         name="constant-operator",
         file=_FROZEN,
-        anchor="const RegisterOperators MKLDNNConstantOp({\n"
-        "    torch::jit::Operator(\n"
-        "        prim::ConstantMKLDNNTensor,\n"
-        "        ConstantMKLDNNTensorOp,\n"
-        "        AliasAnalysisKind::INTERNAL_SPECIAL_CASE),\n"
-        "});\n",
-        action=Action.REPLACE,
-        text="// (The installed torch registers the operator itself.)\n",
-        reason="the installed torch registers this operator, and it must be registered once",
+        anchor="const RegisterOperators MKLDNNConstantOp({\n",
+        action=Action.BEFORE,
+        text="#if 0 // registered by the installed torch, and to be registered once\n",
+        reason="torch's own operator pushes the constant, whatever kind of tensor it is",
     ),
     Edit(
-        name="constant-operation",
+        name="constant-operator-end",
         file=_FROZEN,
-        anchor="Operation ConstantMKLDNNTensorOp(const Node* node) {\n"
-        "  const auto& t = node->t(attr::value);\n"
-        "  return [t](Stack& stack) {\n"
-        "    push(stack, t);\n"
-        "    return 0;\n"
-        "  };\n"
-        "}\n\n",
+        anchor="Node* createConstantMKLDNNTensorOp(Graph* g, const Tensor& mkldnn_tensor) {\n",
+        action=Action.BEFORE,
+        text="#endif\n\n",
+        reason="as constant-operator",
+    ),
+    Edit(
+        name="no-memory-format",
+        file=_NATIVE + "TensorFactories.cpp",
+        anchor="\"'memory_format' argument is incompatible with mkldnn tensor\"",
         action=Action.REPLACE,
-        text="",
-        reason="nothing uses it once the operator is torch's own",
+        text='"a zendnn tensor has no memory format: either one was asked for, or this operator "\n'
+        '     "has no kernel for the zendnn backend; call .to_dense() first"',
+        reason="torch asks for a format where an operator has no kernel, and users need to know",
     ),
     Edit(
         name="switches",

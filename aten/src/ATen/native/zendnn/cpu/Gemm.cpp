@@ -278,23 +278,108 @@ bool aliases(const Tensor& self, const Tensor& out) {
          get_overlap_status(self, out) != MemOverlapStatus::No;
 }
 
-} // namespace
+// The two-dimensional operators and their batched siblings differ in the number
+// of dimensions and in torch's own kernel, which takes what ZenDNN does not.
 
-Tensor mm(const Tensor& self, const Tensor& mat2) {
-  if (!takes(self, mat2, 2)) {
-    return at::cpu::mm(self, mat2);
+Tensor product(
+    const Tensor& mat1,
+    const Tensor& mat2,
+    int64_t dim,
+    Tensor (*stock)(const Tensor&, const Tensor&)) {
+  if (!takes(mat1, mat2, dim)) {
+    return stock(mat1, mat2);
   }
-  Tensor out = make_out(self, mat2);
-  run(self, mat2, {}, Addend::none, 0, 1, out);
+  Tensor out = make_out(mat1, mat2);
+  run(mat1, mat2, {}, Addend::none, 0, 1, out);
   return out;
 }
 
-Tensor& mm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
-  if (!takes(self, mat2, 2) || !takes_out(out, self, mat2)) {
-    return at::cpu::mm_outf(self, mat2, out);
+Tensor& product_out(
+    const Tensor& mat1,
+    const Tensor& mat2,
+    Tensor& out,
+    int64_t dim,
+    Tensor& (*stock)(const Tensor&, const Tensor&, Tensor&)) {
+  if (!takes(mat1, mat2, dim) || !takes_out(out, mat1, mat2)) {
+    return stock(mat1, mat2, out);
   }
-  run(self, mat2, {}, Addend::none, 0, 1, out);
+  run(mat1, mat2, {}, Addend::none, 0, 1, out);
   return out;
+}
+
+Tensor sum(
+    const Tensor& self,
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Scalar& beta,
+    const Scalar& alpha,
+    int64_t dim,
+    Tensor (*stock)(
+        const Tensor&,
+        const Tensor&,
+        const Tensor&,
+        const Scalar&,
+        const Scalar&)) {
+  if (!takes(mat1, mat2, dim) || !takes_self(self, mat1, mat2, beta, alpha)) {
+    return stock(self, mat1, mat2, beta, alpha);
+  }
+  Tensor out = make_out(mat1, mat2);
+  add_product(self, mat1, mat2, beta, alpha, out);
+  return out;
+}
+
+Tensor& sum_out(
+    const Tensor& self,
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Scalar& beta,
+    const Scalar& alpha,
+    Tensor& out,
+    int64_t dim,
+    Tensor& (*stock)(
+        const Tensor&,
+        const Tensor&,
+        const Tensor&,
+        const Scalar&,
+        const Scalar&,
+        Tensor&)) {
+  if (!takes(mat1, mat2, dim) || !takes_self(self, mat1, mat2, beta, alpha) ||
+      !takes_out(out, mat1, mat2) || aliases(self, out)) {
+    return stock(self, mat1, mat2, beta, alpha, out);
+  }
+  add_product(self, mat1, mat2, beta, alpha, out);
+  return out;
+}
+
+Tensor& sum_in_place(
+    Tensor& self,
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Scalar& beta,
+    const Scalar& alpha,
+    int64_t dim,
+    Tensor& (*stock)(
+        Tensor&,
+        const Tensor&,
+        const Tensor&,
+        const Scalar&,
+        const Scalar&)) {
+  if (!takes(mat1, mat2, dim) || !takes_self(self, mat1, mat2, beta, alpha) ||
+      !takes_out(self, mat1, mat2)) {
+    return stock(self, mat1, mat2, beta, alpha);
+  }
+  add_product(self, mat1, mat2, beta, alpha, self);
+  return self;
+}
+
+} // namespace
+
+Tensor mm(const Tensor& self, const Tensor& mat2) {
+  return product(self, mat2, 2, at::cpu::mm);
+}
+
+Tensor& mm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
+  return product_out(self, mat2, out, 2, at::cpu::mm_outf);
 }
 
 Tensor addmm(
@@ -303,12 +388,7 @@ Tensor addmm(
     const Tensor& mat2,
     const Scalar& beta,
     const Scalar& alpha) {
-  if (!takes(mat1, mat2, 2) || !takes_self(self, mat1, mat2, beta, alpha)) {
-    return at::cpu::addmm(self, mat1, mat2, beta, alpha);
-  }
-  Tensor out = make_out(mat1, mat2);
-  add_product(self, mat1, mat2, beta, alpha, out);
-  return out;
+  return sum(self, mat1, mat2, beta, alpha, 2, at::cpu::addmm);
 }
 
 Tensor& addmm_out(
@@ -318,12 +398,7 @@ Tensor& addmm_out(
     const Scalar& beta,
     const Scalar& alpha,
     Tensor& out) {
-  if (!takes(mat1, mat2, 2) || !takes_self(self, mat1, mat2, beta, alpha) ||
-      !takes_out(out, mat1, mat2) || aliases(self, out)) {
-    return at::cpu::addmm_outf(self, mat1, mat2, beta, alpha, out);
-  }
-  add_product(self, mat1, mat2, beta, alpha, out);
-  return out;
+  return sum_out(self, mat1, mat2, beta, alpha, out, 2, at::cpu::addmm_outf);
 }
 
 Tensor& addmm_(
@@ -332,29 +407,15 @@ Tensor& addmm_(
     const Tensor& mat2,
     const Scalar& beta,
     const Scalar& alpha) {
-  if (!takes(mat1, mat2, 2) || !takes_self(self, mat1, mat2, beta, alpha) ||
-      !takes_out(self, mat1, mat2)) {
-    return at::cpu::addmm_(self, mat1, mat2, beta, alpha);
-  }
-  add_product(self, mat1, mat2, beta, alpha, self);
-  return self;
+  return sum_in_place(self, mat1, mat2, beta, alpha, 2, at::cpu::addmm_);
 }
 
 Tensor bmm(const Tensor& self, const Tensor& mat2) {
-  if (!takes(self, mat2, 3)) {
-    return at::cpu::bmm(self, mat2);
-  }
-  Tensor out = make_out(self, mat2);
-  run(self, mat2, {}, Addend::none, 0, 1, out);
-  return out;
+  return product(self, mat2, 3, at::cpu::bmm);
 }
 
 Tensor& bmm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
-  if (!takes(self, mat2, 3) || !takes_out(out, self, mat2)) {
-    return at::cpu::bmm_outf(self, mat2, out);
-  }
-  run(self, mat2, {}, Addend::none, 0, 1, out);
-  return out;
+  return product_out(self, mat2, out, 3, at::cpu::bmm_outf);
 }
 
 Tensor baddbmm(
@@ -363,13 +424,7 @@ Tensor baddbmm(
     const Tensor& batch2,
     const Scalar& beta,
     const Scalar& alpha) {
-  if (!takes(batch1, batch2, 3) ||
-      !takes_self(self, batch1, batch2, beta, alpha)) {
-    return at::cpu::baddbmm(self, batch1, batch2, beta, alpha);
-  }
-  Tensor out = make_out(batch1, batch2);
-  add_product(self, batch1, batch2, beta, alpha, out);
-  return out;
+  return sum(self, batch1, batch2, beta, alpha, 3, at::cpu::baddbmm);
 }
 
 Tensor& baddbmm_out(
@@ -379,13 +434,8 @@ Tensor& baddbmm_out(
     const Scalar& beta,
     const Scalar& alpha,
     Tensor& out) {
-  if (!takes(batch1, batch2, 3) ||
-      !takes_self(self, batch1, batch2, beta, alpha) ||
-      !takes_out(out, batch1, batch2) || aliases(self, out)) {
-    return at::cpu::baddbmm_outf(self, batch1, batch2, beta, alpha, out);
-  }
-  add_product(self, batch1, batch2, beta, alpha, out);
-  return out;
+  return sum_out(
+      self, batch1, batch2, beta, alpha, out, 3, at::cpu::baddbmm_outf);
 }
 
 Tensor& baddbmm_(
@@ -394,13 +444,7 @@ Tensor& baddbmm_(
     const Tensor& batch2,
     const Scalar& beta,
     const Scalar& alpha) {
-  if (!takes(batch1, batch2, 3) ||
-      !takes_self(self, batch1, batch2, beta, alpha) ||
-      !takes_out(self, batch1, batch2)) {
-    return at::cpu::baddbmm_(self, batch1, batch2, beta, alpha);
-  }
-  add_product(self, batch1, batch2, beta, alpha, self);
-  return self;
+  return sum_in_place(self, batch1, batch2, beta, alpha, 3, at::cpu::baddbmm_);
 }
 
 } // namespace at::native::zendnn::cpu
