@@ -231,3 +231,20 @@ def test_nothing_is_written_where_python_runs(tmp_path: Path) -> None:
         timeout=120,
     )
     assert os.listdir(tmp_path) == []
+
+
+def test_deterministic_products_say_so_in_their_verbose_lines() -> None:
+    code = """
+import torch
+x = torch.ones(64, 64)
+with torch.backends.zendnn.flags(enabled=True, deterministic=True):
+    torch.mm(x, x)
+"""
+    assert "attr-deterministic:true" in run_python(code, ZENDNN_VERBOSE="1")
+
+
+def test_code_that_looks_for_an_accelerator_finds_none() -> None:
+    assert torch.accelerator.current_accelerator() is None
+    assert not torch.accelerator.is_available()
+    with pytest.raises(RuntimeError, match="none is available"):
+        torch.ones(2).pin_memory()

@@ -156,6 +156,14 @@ def test_bmm_of_expanded_operands_is_right(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("step", [1, 7, 64])
+def test_bmm_of_windows_that_overlap_is_right(step: int, dtype: torch.dtype) -> None:
+    windows = values(200, 50, dtype=dtype).unfold(0, 64, step)
+    check(torch.bmm, windows, values(windows.shape[0], 64, 50, dtype=dtype, seed=1))
+    check(torch.bmm, values(windows.shape[0], 64, 50, dtype=dtype, seed=1), windows)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_bmm_of_attention_heads_split_out_of_one_tensor_is_right(dtype: torch.dtype) -> None:
     packed = values(2, 33, 3, 4, 16, dtype=dtype)
     query, key, value = (part.transpose(1, 2) for part in packed.unbind(2))
@@ -180,6 +188,23 @@ def test_empty_products_equal_stock_torch(m: int, k: int, n: int, dtype: torch.d
     assert_same_bits(lambda: torch.baddbmm(c.expand(3, m, n), a.expand(3, m, k), b.expand(3, k, n)))
     assert_same_bits(lambda: torch.bmm(a.expand(0, m, k), b.expand(0, k, n)))
     assert_same_bits(lambda: F.linear(a, b.t(), c[0] if m else None))
+
+
+@pytest.mark.parametrize("factor", [float("inf"), float("nan"), 1e300, 1e-50, 1e-320])
+@pytest.mark.parametrize("name", ["alpha", "beta"])
+def test_factors_beyond_float_come_out_as_in_stock_torch(name: str, factor: float) -> None:
+    a, b = matrices(torch.float32)
+    added = torch.full((64, 80), float("nan")) if factor < 1 else values(64, 80)
+
+    def product() -> Tensor:
+        return torch.addmm(added, a, b, **{name: factor})
+
+    if factor == factor and factor < 1:  # ZenDNN may take these
+        with stock():
+            theirs = product()
+        torch.testing.assert_close(product(), theirs, rtol=1e-5, atol=1e-4, equal_nan=True)
+    else:
+        assert_same_bits(product)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -463,6 +488,24 @@ def test_transposed_convolution_is_right(
     image = values(2, 8, *[size] * dims, dtype=dtype, seed=1)
     weight = values(8, 12, *[3] * dims, dtype=dtype, seed=2)
     check(convolve, image, weight, values(12 * groups, dtype=dtype, seed=3))
+
+
+@pytest.mark.parametrize(("stride", "dilation", "extra"), [(1, 2, 1), (2, 3, 2), (1, 3, 2)])
+def test_transposed_convolution_with_much_output_padding_is_right(
+    stride: int, dilation: int, extra: int
+) -> None:
+    check(
+        lambda x, w: F.conv_transpose2d(
+            x, w, stride=stride, dilation=dilation, output_padding=extra
+        ),
+        values(2, 8, 10, 10),
+        values(8, 4, 3, 3, seed=1),
+    )
+
+
+def test_a_small_volume_in_channels_last_comes_out_as_in_stock_torch() -> None:
+    volume = values(1, 3, 6, 7, 8).to(memory_format=torch.channels_last_3d)
+    check(F.conv3d, volume, values(4, 3, 2, 2, 2, seed=1))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -58,15 +58,6 @@ def test_blis_uses_kernels_made_for_such_a_cpu() -> None:
         assert _C._blas_kernels() != "generic"
 
 
-def test_there_is_one_openmp_runtime_in_the_process() -> None:
-    torch.mm(torch.ones(64, 64), torch.ones(64, 64))
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
-    runtimes = {
-        line.split()[-1] for line in maps.splitlines() if "libgomp" in line or "libomp" in line
-    }
-    assert len(runtimes) == 1, runtimes
-
-
 def test_the_library_shows_no_symbol_of_zendnn_or_blis() -> None:
     library = Path(torch.__file__).parent / "lib" / "libtorch_zendnn.so"
     names = run_python(

@@ -4,33 +4,32 @@
 #include <omp.h>
 
 #include <cstdlib>
-#include <mutex>
 #include <string>
 
 namespace {
 
 // BLIS 0.9 knows Zen to Zen 3 and takes everything newer for a generic CPU.
 // Its Skylake-X kernels are the ones that suit the AVX-512 units of Zen 4 and
-// Zen 5. It reads the choice, as a number, from the environment once, when it
-// is first used. A user's own choice stands.
-void choose_kernels() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    if (__builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512vl")) {
-      const bool chosen = std::getenv("BLIS_ARCH_TYPE") != nullptr;
-      setenv("BLIS_ARCH_TYPE", std::to_string(BLIS_ARCH_SKX).c_str(), 0);
-      bli_init();
-      if (!chosen) {
-        unsetenv("BLIS_ARCH_TYPE");
-      }
-    } else {
-      bli_init();
-    }
-  });
+// Zen 5. It reads the choice, as a number, from the environment when it is
+// initialised: here, when the library is loaded, since changing the environment
+// later would race with other threads. A user's own choice stands.
+bool initialize() {
+  constexpr const char* variable = "BLIS_ARCH_TYPE";
+  const bool ours =
+      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && std::getenv(variable) == nullptr;
+  if (ours) {
+    setenv(variable, std::to_string(BLIS_ARCH_SKX).c_str(), 0);
+  }
+  bli_init();
+  if (ours) {
+    unsetenv(variable);
+  }
+  return true;
 }
+
+const bool initialized = initialize();
 
 // One matrix as BLIS describes it: transposing swaps the strides.
 struct Strides {
@@ -57,7 +56,6 @@ void zendnn_blis_sgemm(
     float beta,
     float* c,
     long ldc) {
-  choose_kernels();
   rntm_t runtime;
   bli_rntm_init(&runtime);
   // Left alone, BLIS starts threads inside a parallel region too.
@@ -92,7 +90,6 @@ void zendnn_blis_saxpy(
     long incx,
     float* y,
     long incy) {
-  choose_kernels();
   bli_saxpyv(
       BLIS_NO_CONJUGATE, n, &alpha, const_cast<float*>(x), incx, y, incy);
 }
@@ -102,6 +99,5 @@ const char* zendnn_blis_version(void) {
 }
 
 const char* zendnn_blis_kernels(void) {
-  choose_kernels();
   return bli_arch_string(bli_arch_query_id());
 }

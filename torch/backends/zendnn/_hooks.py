@@ -68,14 +68,27 @@ def _add_frozen_pass() -> None:
         # Upstream also transposes linear weights here, which parts a linear from its bias;
         # ZenDNN takes them together and as they are.
         for name in ("forward", *other_methods):
-            if module._has_method(name):
+            if name != "forward" or module._has_method(name):
                 _C._jit_pass_convert_frozen_ops_to_zendnn(module._get_method(name).graph)
 
     torch._C._jit_pass_optimize_for_inference = optimize
 
 
+def _hide_from_accelerators() -> None:
+    """Keep code that looks for an accelerator from finding the CPU's own cores."""
+    upstream = torch.accelerator.current_accelerator
+
+    @functools.wraps(upstream)
+    def current_accelerator(check_available: bool = False) -> torch.device | None:
+        found = upstream(check_available)
+        return None if found is not None and found.type == DEVICE else found
+
+    torch.accelerator.current_accelerator = current_accelerator
+
+
 def install() -> None:
     """Hook everything in; called once, when the package is imported."""
     _add_tensor_methods()
+    _hide_from_accelerators()
     _add_printing()
     _add_frozen_pass()

@@ -68,6 +68,10 @@ struct Hooks final : PrivateUse1HooksInterface {
   bool hasPrimaryContext(DeviceIndex /*device_index*/) const override {
     return false;
   }
+  Allocator* getPinnedMemoryAllocator() const override {
+    TORCH_CHECK(
+        false, "memory is pinned for an accelerator, and none is available");
+  }
 };
 
 const bool hooks_registered = [] {

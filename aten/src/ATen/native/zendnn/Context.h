@@ -11,7 +11,7 @@ namespace at::native::zendnn {
 C10_EXPORT bool enabled();
 C10_EXPORT void set_enabled(bool value);
 
-// Asks primitives for results that do not depend on the number of threads.
+// Asks the matrix products for results that are the same from run to run.
 C10_EXPORT bool deterministic();
 C10_EXPORT void set_deterministic(bool value);
 

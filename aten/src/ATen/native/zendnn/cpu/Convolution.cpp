@@ -59,8 +59,7 @@ bool takes(
   }
   const auto spatial = dim - 2;
   if (!fits(stride, spatial) || !fits(padding, spatial) ||
-      !fits(dilation, spatial) ||
-      (transposed && !fits(output_padding, spatial)) ||
+      !fits(dilation, spatial) || !fits(output_padding, spatial) ||
       !all_positive(input.sizes()) || !all_positive(weight.sizes()) ||
       !all_positive(stride) || !all_positive(dilation) ||
       channels_in != input.size(1) || channels_in % groups != 0 ||
@@ -73,18 +72,24 @@ bool takes(
   for (int64_t i = 0; i < spatial; ++i) {
     const auto kernel = at(dilation, i) * (weight.size(i + 2) - 1) + 1;
     const auto size = input.size(i + 2), pad = at(padding, i);
-    if (pad < 0) {
+    const auto extra = at(output_padding, i);
+    if (pad < 0 || extra < 0) {
       return false;
     }
     if (transposed) {
-      const auto extra = at(output_padding, i);
-      if (extra < 0 || extra >= std::max(at(stride, i), at(dilation, i)) ||
+      // An extra as large as the stride is more than ZenDNN can describe.
+      if (extra >= at(stride, i) ||
           (size - 1) * at(stride, i) - 2 * pad + kernel + extra <= 0) {
         return false;
       }
     } else if (size + 2 * pad < kernel) {
       return false;
     }
+  }
+  // Here torch may choose a kernel of its own, whose result has other strides.
+  if (dim == 5 && input.size(0) == 1 &&
+      mkldnn_conv_use_channels_last(input, weight)) {
+    return false;
   }
   return true;
 }

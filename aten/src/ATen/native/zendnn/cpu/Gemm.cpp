@@ -11,7 +11,9 @@
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <c10/util/hash.h>
 
+#include <algorithm>
 #include <array>
+#include <cmath>
 #include <list>
 #include <unordered_map>
 
@@ -35,6 +37,7 @@ struct Problem {
   Addend addend;
   float alpha, beta;
   int threads;
+  bool deterministic;
 
   bool operator==(const Problem&) const = default;
 };
@@ -46,7 +49,8 @@ struct ProblemHash {
         static_cast<int>(p.addend),
         p.alpha,
         p.beta,
-        p.threads);
+        p.threads,
+        p.deterministic);
     for (const auto* dims :
          {&p.a_dims,
           &p.a_strides,
@@ -73,6 +77,7 @@ Primitive make_primitive(const Problem& p) {
   made.b = memory::desc(p.b_dims, p.dtype, p.b_strides);
   made.out = memory::desc(p.out_dims, p.dtype, p.out_strides);
   ::zendnn::primitive_attr attr;
+  attr.set_deterministic(p.deterministic);
   ::zendnn::post_ops post;
   if (p.alpha != 1) {
     post.append_eltwise(::zendnn::algorithm::eltwise_linear, p.alpha, 0);
@@ -120,18 +125,27 @@ const Primitive& find_primitive(const Problem& problem) {
   return recent.front().second;
 }
 
-// Whether the last two dimensions are a row- or column-major matrix.
+// What ZenDNN can describe: one of the last two dimensions is contiguous, and
+// no two elements share a place (as they do in expanded and unfolded tensors).
 bool is_plain_matrix(const Tensor& t) {
   const auto dim = t.dim();
-  const auto rows = t.size(dim - 2), cols = t.size(dim - 1);
-  const auto row_stride = t.stride(dim - 2), col_stride = t.stride(dim - 1);
-  const bool row_major =
-      (cols == 1 || col_stride == 1) &&
-      (rows == 1 || row_stride >= std::max<int64_t>(1, cols));
-  const bool col_major =
-      (rows == 1 || row_stride == 1) &&
-      (cols == 1 || col_stride >= std::max<int64_t>(1, rows));
-  return (row_major || col_major) && (dim == 2 || t.stride(0) > 0);
+  std::array<std::pair<int64_t, int64_t>, 3> spans; // stride and size
+  int64_t count = 0;
+  for (int64_t i = 0; i < dim; ++i) {
+    if (t.size(i) > 1) {
+      spans[count++] = {t.stride(i), t.size(i)};
+    }
+  }
+  std::sort(spans.begin(), spans.begin() + count);
+  int64_t span = 1;
+  for (int64_t i = 0; i < count; ++i) {
+    if (spans[i].first < span) {
+      return false;
+    }
+    span = spans[i].first * spans[i].second;
+  }
+  return t.size(dim - 1) == 1 || t.stride(dim - 1) == 1 ||
+         t.size(dim - 2) == 1 || t.stride(dim - 2) == 1;
 }
 
 Tensor as_plain_matrix(const Tensor& t) {
@@ -195,14 +209,19 @@ bool takes_out(const Tensor& out, const Tensor& mat1, const Tensor& mat2) {
          get_overlap_status(out, mat2) == MemOverlapStatus::No;
 }
 
-// Whether self can be added: anything goes when beta is 0, as it is not read.
+// Whether self can be added. Factors that no float holds are torch's business.
 bool takes_self(
     const Tensor& self,
     const Tensor& mat1,
     const Tensor& mat2,
     const Scalar& beta,
     const Scalar& alpha) {
-  return !beta.isComplex() && !alpha.isComplex() && alpha.toDouble() != 0 &&
+  if (beta.isComplex() || alpha.isComplex()) {
+    return false;
+  }
+  const auto b = static_cast<float>(beta.toDouble());
+  const auto a = static_cast<float>(alpha.toDouble());
+  return std::isfinite(b) && std::isfinite(a) && a != 0 &&
          self.scalar_type() == mat1.scalar_type() && is_dense(self) &&
          is_expandable_to(self.sizes(), product_sizes(mat1, mat2));
 }
@@ -212,8 +231,8 @@ void run(
     const Tensor& mat2,
     const Tensor& bias,
     Addend addend,
-    double beta,
-    double alpha,
+    float beta,
+    float alpha,
     Tensor& out) {
   const auto a = as_plain_matrix(mat1), b = as_plain_matrix(mat2);
   const Problem problem{
@@ -225,9 +244,10 @@ void run(
       meaningful_strides(out),
       get_zendnn_dtype(out),
       addend,
-      static_cast<float>(alpha),
-      static_cast<float>(beta),
-      at::get_num_threads()};
+      alpha,
+      beta,
+      at::get_num_threads(),
+      deterministic()};
   const auto& primitive = find_primitive(problem);
   const auto& engine = adeep::engine::cpu_engine();
   std::unordered_map<int, memory> args{
@@ -253,7 +273,8 @@ void add_product(
     const Scalar& beta_scalar,
     const Scalar& alpha_scalar,
     Tensor& out) {
-  const auto beta = beta_scalar.toDouble(), alpha = alpha_scalar.toDouble();
+  const auto beta = static_cast<float>(beta_scalar.toDouble());
+  const auto alpha = static_cast<float>(alpha_scalar.toDouble());
   if (beta == 0) {
     return run(mat1, mat2, {}, Addend::none, 0, alpha, out);
   }
