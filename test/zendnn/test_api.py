@@ -240,7 +240,7 @@ x = torch.ones(64, 64)
 with torch.backends.zendnn.flags(enabled=True, deterministic=True):
     torch.mm(x, x)
 """
-    assert "attr-deterministic:true" in run_python(code, ZENDNN_VERBOSE="1")
+    assert "attr-deterministic:1" in run_python(code, ZENDNN_VERBOSE="1")
 
 
 def test_code_that_looks_for_an_accelerator_finds_none() -> None:

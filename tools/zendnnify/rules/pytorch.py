@@ -452,7 +452,7 @@ EDITS: tuple[Edit, ...] = (
         anchor="Node* createConstantMKLDNNTensorOp(Graph* g, const Tensor& mkldnn_tensor) {\n",
         action=Action.BEFORE,
         text="#endif\n\n",
-        reason="as constant-operator",
+        reason="where the registration that constant-operator leaves out ends",
     ),
     Edit(
         name="no-memory-format",
