@@ -105,7 +105,10 @@ def configure_arguments(
 
 
 def ccache_environment() -> Mapping[str, str]:
-    """Return what lets ccache serve one checkout's results to another, precompiled headers too."""
+    """Return what lets ccache serve one checkout's results to another.
+
+    Not those that use a precompiled header: the header's bytes differ from build to build.
+    """
     return {
         "CCACHE_BASEDIR": str(REPO),
         "CCACHE_NOHASHDIR": "1",
