@@ -3,7 +3,6 @@
 // upstream decides by asking is_mkldnn() outside those kernels is decided here.
 #include <ATen/ATen.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <ATen/native/ConvUtils.h>
 #include <ATen/native/utils/ParamUtils.h>
 #include <ATen/native/zendnn/NativeFunctions.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
