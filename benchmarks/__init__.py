@@ -1,0 +1,1 @@
+"""What ZenDNN gains: ``compare`` times whole models, ``operations`` single operations."""

@@ -1,148 +1,367 @@
-"""Times single operations on ZenDNN and on torch's own kernels: what an override gains or costs.
+"""Times whole models on ZenDNN and on what else is installed: a table, JSON and a plot.
 
-    python -m benchmarks.compare [--only TEXT] [--dtype float32] [--seconds S] [--threads N]
+    python -m benchmarks.compare [--models bert@1,…] [--precisions fp32,bf16] [--backends a,b]
+        [--rounds 3] [--seconds 3] [--threads N] [--python NAME=PATH] [--json FILE] [--plot FILE]
 
-Both sides take turns in one process, so that the ratio stands on a machine whose speed changes.
-The ratio is ZenDNN's median time over stock torch's: below 1 is a gain. Exit code 2: a wrong
-option, or a torch without ZenDNN.
+Each measurement has a process of its own. The backends take turns, round after round, and ratios
+are taken within a round, so that they stand on a machine whose speed changes. A ratio is ZenDNN's
+time over the other's: below 1, ZenDNN is faster. Progress goes to stderr.
+
+Exit code: 0 when all that is installed ran and was right, 1 when a result was wrong or a backend
+failed, 2 when nothing could start (a wrong option, nothing installed).
 """
 
 from __future__ import annotations
 
 import argparse
-import statistics
+import json
+import math
+import os
+import platform
+import shutil
+import signal
+import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from benchmarks import limit, models, plot, report
+from benchmarks.backends import BACKENDS, PRECISIONS
+from benchmarks.report import Case, Sample, Series
+from tools.setup_helpers.errors import SetupError
+from tools.setup_helpers.files import write_atomic
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+ROOT = Path(__file__).parents[1]
+
+
+class CompareError(Exception):
+    """Nothing can be measured; the text is one sentence that says what to do."""
 
 
 @dataclass(frozen=True)
-class Problem:
-    """An operation at one size; ``make`` returns what to time, a function without arguments."""
+class Options:
+    """The command line, checked."""
 
-    name: str
-    make: Callable[[torch.dtype], Callable[[], object]]
+    models: tuple[str, ...]
+    precisions: tuple[str, ...]
+    backends: tuple[str, ...]
+    rounds: int
+    threads: int
+    seconds: float
+    pythons: Mapping[str, str]
+    json: Path | None
+    plot: Path | None
 
-
-def linear(rows: int, inner: int, columns: int) -> Problem:
-    """(rows, inner) times (inner, columns), with a bias."""
-
-    def make(dtype: torch.dtype) -> Callable[[], Tensor]:
-        x = torch.randn(rows, inner).to(dtype)
-        weight, bias = torch.randn(columns, inner).to(dtype), torch.randn(columns).to(dtype)
-        return lambda: F.linear(x, weight, bias)
-
-    return Problem(f"linear {rows}x{inner}x{columns}", make)
-
-
-def bmm(batch: int, rows: int, inner: int, columns: int) -> Problem:
-    """A batch of matrix products."""
-
-    def make(dtype: torch.dtype) -> Callable[[], Tensor]:
-        a = torch.randn(batch, rows, inner).to(dtype)
-        b = torch.randn(batch, inner, columns).to(dtype)
-        return lambda: torch.bmm(a, b)
-
-    return Problem(f"bmm {batch}x{rows}x{inner}x{columns}", make)
+    def python(self, backend: str) -> str:
+        """The interpreter that the backend runs in."""
+        return self.pythons.get(backend, sys.executable)
 
 
-def conv2d(
-    channels: int, out: int, size: int, kernel: int, *, stride: int = 1, groups: int = 1
-) -> Problem:
-    """One square image, padded to keep its size when the stride is 1."""
+class Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence."""
 
-    def make(dtype: torch.dtype) -> Callable[[], Tensor]:
-        image = torch.randn(1, channels, size, size).to(dtype)
-        weight = torch.randn(out, channels // groups, kernel, kernel).to(dtype)
-        padding = kernel // 2
-        return lambda: F.conv2d(image, weight, None, stride, padding, 1, groups)
-
-    return Problem(f"conv2d {channels}->{out} {size}x{size} k{kernel} s{stride} g{groups}", make)
+    def error(self, message: str) -> NoReturn:
+        """Print the message and end with code 2."""
+        self.exit(2, f"error: {message}\n")
 
 
-def lstm(steps: int, features: int, hidden: int) -> Problem:
-    """One layer over one sequence."""
-
-    def make(dtype: torch.dtype) -> Callable[[], object]:
-        layer = nn.LSTM(features, hidden).to(dtype).eval()
-        x = torch.randn(steps, 1, features).to(dtype)
-        return lambda: layer(x)
-
-    return Problem(f"lstm {steps} steps {features}->{hidden}", make)
-
-
-#: Sizes from BERT-base (128 tokens), ResNet-50, MobileNetV2 and a small recurrent net; and one so
-#: small that only the cost of a call shows.
-PROBLEMS: Sequence[Problem] = (
-    linear(1, 16, 16),
-    linear(1, 768, 768),
-    linear(128, 768, 768),
-    linear(128, 768, 3072),
-    linear(128, 3072, 768),
-    bmm(12, 128, 64, 128),
-    bmm(12, 128, 128, 64),
-    conv2d(3, 64, 224, 7, stride=2),
-    conv2d(64, 64, 56, 3),
-    conv2d(64, 256, 56, 1),
-    conv2d(512, 512, 7, 3),
-    conv2d(2048, 512, 7, 1),
-    conv2d(96, 96, 56, 3, groups=96),
-    lstm(32, 128, 256),
-)
+def physical_cores(
+    topology: str = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list",
+) -> int:
+    """How many cores this process may use, hardware threads of one core counted once."""
+    cpus = os.sched_getaffinity(0)
+    try:
+        return len({Path(topology.format(cpu)).read_text() for cpu in cpus})
+    except OSError:
+        return len(cpus)
 
 
-def compare(call: Callable[[], object], seconds: float) -> tuple[float, float, int]:
-    """Median microseconds on stock kernels and on ZenDNN, and the ZenDNN calls of one run."""
-    zendnn = torch.backends.zendnn
-    times: dict[bool, list[float]] = {False: [], True: []}
-    for enabled in times:
-        with zendnn.flags(enabled=enabled):
-            zendnn.reset_counters()
-            call()
-    calls = sum(zendnn.counters().values())
-    end = time.perf_counter() + seconds
-    while not times[True] or time.perf_counter() < end:
-        for enabled, seen in times.items():
-            with zendnn.flags(enabled=enabled):
-                start = time.perf_counter()
-                call()
-                seen.append(time.perf_counter() - start)
-    stock, ours = (statistics.median(times[enabled]) * 1e6 for enabled in (False, True))
-    return stock, ours, calls
+def positive(kind: type[int] | type[float]) -> Callable[[str], int | float]:
+    """An argparse type: a finite number of ``kind`` above zero."""
+
+    def parse(text: str) -> int | float:
+        value = kind(text)
+        if not 0 < value < math.inf:
+            raise argparse.ArgumentTypeError(f"{text} is not above zero")
+        return value
+
+    parse.__name__ = kind.__name__  # argparse names the type in its own message
+    return parse
+
+
+def names_of(kind: str, known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """An argparse type: names with commas between them, all of them known."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        names = tuple(dict.fromkeys(text.split(",")))
+        for name in names:
+            if name not in known:
+                raise argparse.ArgumentTypeError(
+                    f"there is no {kind} '{name}': choose from {', '.join(known)}"
+                )
+        return names
+
+    return parse
+
+
+def model_names(text: str) -> tuple[str, ...]:
+    """An argparse type: names of models with commas between them."""
+    names = tuple(dict.fromkeys(text.split(",")))
+    try:
+        for name in names:
+            models.parse(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return names
+
+
+def interpreter(text: str) -> tuple[str, str]:
+    """An argparse type: NAME=PATH, a backend and the Python that has it."""
+    name, _, path = text.partition("=")
+    if name not in BACKENDS or not path:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not NAME=PATH with one of the backends {', '.join(BACKENDS)}"
+        )
+    found = shutil.which(path)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"there is no program '{path}' to run {name} with")
+    # Workers run in another folder. Links stay: a virtual environment's Python is one.
+    return name, os.path.abspath(found)  # noqa: PTH100
+
+
+def output(text: str) -> Path:
+    """An argparse type: a file that can be written."""
+    path = Path(text)
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise argparse.ArgumentTypeError(f"'{text}' cannot be written")
+    return path
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> Options:
+    """The command line; a wrong one ends the process with code 2."""
+    known = "\n".join(f"  {name:14}{backend.what}" for name, backend in BACKENDS.items())
+    parser = Parser(
+        description="Whole models: ZenDNN against what else is installed.",
+        epilog=f"models: FAMILY@BATCH, of {', '.join(models.FAMILIES)}\nbackends:\n{known}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("--models", type=model_names, default=models.DEFAULT, metavar="LIST")
+    add("--precisions", type=names_of("precision", PRECISIONS), default=("fp32",), metavar="LIST")
+    backends = tuple(BACKENDS)
+    add("--backends", type=names_of("backend", backends), default=backends, metavar="LIST")
+    add("--rounds", type=positive(int), default=3, help="turns for each backend (default: 3)")
+    add("--threads", type=positive(int), default=physical_cores(), help="(default: %(default)s)")
+    add("--seconds", type=positive(float), default=3.0, help="for each turn (default: 3)")
+    add(
+        "--python",
+        type=interpreter,
+        action="append",
+        default=[],
+        metavar="NAME=PATH",
+        help="the Python that has this backend, torch and transformers; may be repeated",
+    )
+    add("--json", type=output, metavar="FILE", help="write all measurements")
+    add("--plot", type=output, metavar="FILE", help="draw them, as SVG")
+    chosen = vars(parser.parse_args(arguments))
+    return Options(pythons=dict(chosen.pop("python")), **chosen)
+
+
+def progress(text: str) -> None:
+    """Say on stderr what is being done."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def ask_worker(python: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
+    """What the worker answers; ``{"failure": reason}`` when it came to nothing."""
+    command = [python, "-m", "benchmarks.worker", *arguments]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=ROOT,
+            env={**os.environ, **environment},
+        )
+    except OSError as error:
+        return {"failure": f"{python} could not be started ({error.strerror})"}
+    try:
+        return json.loads(done.stdout)
+    except ValueError:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        if done.returncode < 0:
+            said = f"ended by {signal.Signals(-done.returncode).name}"
+        return {"failure": said}
+
+
+def needed(backend: str, options: Options) -> list[str]:
+    """The packages that a backend's Python must have for the models at hand."""
+    wanted = [package for name in options.models for package in models.parse(name)[0].packages]
+    return list(dict.fromkeys(["torch", *BACKENDS[backend].packages, *wanted]))
+
+
+def installed(options: Options) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+    """The chosen backends that are there with their packages' versions, and why others are not."""
+    present: dict[str, dict[str, str]] = {}
+    absent: dict[str, str] = {}
+    everything = sorted({package for name in options.backends for package in needed(name, options)})
+    answers: dict[str, Any] = {}
+    for name in options.backends:
+        python = options.python(name)
+        if python not in answers:
+            answers[python] = ask_worker(python, ["--versions", ",".join(everything)], {})
+        found = answers[python]
+        if "failure" in found:
+            raise CompareError(f"{python} cannot run the benchmark: {found['failure']}")
+        missing = [package for package in needed(name, options) if package not in found]
+        if missing:
+            absent[name] = f"{python} has no {' and no '.join(missing)}"
+        else:
+            present[name] = {package: found[package] for package in needed(name, options)}
+    return present, absent
+
+
+def turn(backend: str, model: str, precision: str, options: Options, caches: str) -> Sample | str:
+    """One measurement in a new process, or why there is none."""
+    arguments = [backend, model, precision]
+    arguments += ["--threads", str(options.threads), "--seconds", str(options.seconds)]
+    environment = {
+        **BACKENDS[backend].environment,
+        "OMP_NUM_THREADS": str(options.threads),
+        "HF_HUB_OFFLINE": "1",  # no model hub is to be asked for anything
+        "TRANSFORMERS_VERBOSITY": "error",
+        # An earlier run's compiled code would make the first preparation look short.
+        "TORCHINDUCTOR_CACHE_DIR": str(Path(caches, backend)),
+    }
+    answer = ask_worker(options.python(backend), arguments, environment)
+    return answer["failure"] if "failure" in answer else Sample(**answer)
+
+
+def measure(options: Options, present: Sequence[str]) -> Iterator[Case]:
+    """Every model in every precision, on the backends that are there and can do it."""
+    plan = [
+        (model, precision, [b for b in present if precision in BACKENDS[b].precisions])
+        for model in options.models
+        for precision in options.precisions
+    ]
+    total = sum(len(backends) for *_, backends in plan) * options.rounds
+    done = 0
+    with tempfile.TemporaryDirectory(prefix="benchmarks-") as caches:
+        for model, precision, backends in plan:
+            samples: dict[str, list[Sample]] = {name: [] for name in backends}
+            failures: dict[str, str] = {}
+            for number in range(1, options.rounds + 1):
+                for name in backends:
+                    done += 1
+                    if name in failures:
+                        continue
+                    what = f"{model}, {precision}, round {number} of {options.rounds}: {name}"
+                    progress(f"[{done}/{total}] {what}")
+                    seen = turn(name, model, precision, options, caches)
+                    if isinstance(seen, Sample):
+                        samples[name].append(seen)
+                    else:
+                        failures[name] = seen
+            yield Case(
+                model,
+                precision,
+                tuple(
+                    Series(name, tuple(samples[name]), failures.get(name, "")) for name in backends
+                ),
+            )
+
+
+def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """The processor as the kernel names it, with family and model."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown processor"
+    facts = {key.strip(): value.strip() for key, _, value in (s.partition(":") for s in lines)}
+    family, model = facts.get("cpu family", "?"), facts.get("model", "?")
+    return f"{facts.get('model name', 'unknown processor')} (family {family}, model {model})"
+
+
+def limits_of(options: Options) -> tuple[dict[str, float], str]:
+    """The machine's limit by precision, and the line that tells it."""
+    progress("measuring the machine's limit")
+    try:
+        limits = limit.measure(options.threads)
+    except limit.LimitError as error:
+        return {}, f"unknown: {error}"
+    told = [f"{name} {rate:.0f} Gflop/s" for name, rate in limits.items()]
+    return limits, ", ".join(told)
+
+
+def standing(
+    name: str, options: Options, present: Mapping[str, Mapping[str, str]], absent: Mapping[str, str]
+) -> str:
+    """What is there of a backend, in one line."""
+    if name in absent:
+        return f"absent: {absent[name]}"
+    versions = ", ".join(f"{package} {version}" for package, version in present[name].items())
+    lacking = [p for p in options.precisions if p not in BACKENDS[name].precisions]
+    return f"{versions} (not in {' or '.join(lacking)})" if lacking else versions
+
+
+def compare(options: Options) -> int:
+    """Measure, print and write; return the exit code."""
+    present, absent = installed(options)
+    if not present:
+        raise CompareError(f"nothing to measure: {'; '.join(absent.values())}")
+    ours = [name for name in present if BACKENDS[name].ours]
+    limits, told = limits_of(options)
+    cpu = f"{cpu_name()}, {options.threads} thread{'s' * (options.threads > 1)}"
+    facts = [("CPU", cpu), ("limit", told)]
+    for name in options.backends:
+        facts.append((name, standing(name, options, present, absent)))
+    width = max(len(name) for name, _ in facts)
+    print("\n".join(f"{name:{width}}  {fact}" for name, fact in facts), flush=True)
+
+    cases: list[Case] = []
+    for case in measure(options, list(present)):
+        cases.append(case)
+        print(f"\n{report.table(case, ours, limits)}", flush=True)
+        if options.json is not None:
+            document = {
+                "cpu": cpu_name(),
+                "threads": options.threads,
+                "seconds": options.seconds,
+                "rounds": options.rounds,
+                "limit_gflop_s": limits,
+                "installed": present,
+                "absent": absent,
+                "cases": report.as_json(cases, ours, limits),
+            }
+            text = json.dumps(document, indent=1, allow_nan=False)
+            write_atomic(options.json, text.encode() + b"\n")
+        if options.plot is not None:
+            title = f"Time of a call, shorter is better: {cpu}"
+            write_atomic(options.plot, plot.svg(cases, ours, title).encode())
+    means = report.summary(cases, ours)
+    if means:
+        print(f"\n{means}")
+    problems = [problem for case in cases for problem in case.problems()]
+    for problem in problems:
+        print(f"error: {problem}", file=sys.stderr)
+    return 1 if problems else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the comparison and returns the exit code."""
-    parser = argparse.ArgumentParser(description="Single operations: ZenDNN against stock torch.")
-    parser.add_argument("--only", default="", help="problems whose name holds this text")
-    parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each problem (default: 1)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    options = parser.parse_args(arguments)
-    problems = [problem for problem in PROBLEMS if options.only in problem.name]
-    if not problems:
-        parser.error(f"no problem's name holds '{options.only}'")
-    if options.threads < 1 or not options.seconds > 0:
-        parser.error("--threads and --seconds must be above zero")
-    if getattr(torch.backends, "zendnn", None) is None:
-        parser.error("this Python's torch has no ZenDNN")
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    width = max(len(problem.name) for problem in problems)
-    print(f"{'problem':{width}}  {'stock us':>10}  {'ZenDNN us':>10}  {'ratio':>6}  calls")
-    with torch.inference_mode():
-        for problem in problems:
-            stock, ours, calls = compare(problem.make(DTYPES[options.dtype]), options.seconds)
-            row = f"{problem.name:{width}}  {stock:10.1f}  {ours:10.1f}  {ours / stock:6.2f}"
-            print(f"{row}  {calls:5}", flush=True)
-    return 0
+    """Run the comparison and return the exit code."""
+    options = parse_arguments(arguments)
+    try:
+        return compare(options)
+    except (CompareError, SetupError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":

@@ -6,12 +6,13 @@ find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
 set(overlay "${PROJECT_SOURCE_DIR}")
 set(generated "${ZENDNN_GENERATED_DIR}")
 file(GLOB torch_zendnn_generated CONFIGURE_DEPENDS
-  "${generated}/aten/src/ATen/native/zendnn/*.cpp"
-  "${generated}/torch/csrc/jit/passes/*.cpp")
+  "${generated}/aten/src/ATen/native/zendnn/*.cpp")
 file(GLOB torch_zendnn_written CONFIGURE_DEPENDS
   "${overlay}/aten/src/ATen/native/zendnn/*.cpp"
   "${overlay}/aten/src/ATen/native/zendnn/cpu/*.cpp"
-  "${overlay}/torch/csrc/zendnn/*.cpp")
+  "${overlay}/aten/src/ATen/native/zendnn/kernels/Dispatch.cpp"
+  "${overlay}/torch/csrc/zendnn/*.cpp"
+  "${overlay}/torch/csrc/zendnn/plan/*.cpp")
 set(bindings "${overlay}/torch/csrc/zendnn/init.cpp")
 list(REMOVE_ITEM torch_zendnn_written "${bindings}")
 
@@ -23,7 +24,8 @@ set_source_files_properties(${torch_zendnn_generated} PROPERTIES COMPILE_OPTIONS
 set_source_files_properties(${torch_zendnn_written} ${bindings}
   PROPERTIES COMPILE_OPTIONS "-Wall;-Wextra")
 
-add_library(torch_zendnn SHARED ${torch_zendnn_generated} ${torch_zendnn_written})
+add_library(torch_zendnn SHARED
+  ${torch_zendnn_generated} ${torch_zendnn_written} ${zendnn_kernels})
 # torch's headers choose the layout of dispatch stubs by these two.
 target_compile_definitions(torch_zendnn PRIVATE
   HAVE_AVX2_CPU_DEFINITION HAVE_AVX512_CPU_DEFINITION

@@ -423,22 +423,6 @@ EDITS: tuple[Edit, ...] = (
         reason="AliasDb treats upstream's symbol specially; ours says the same in its schema",
     ),
     Edit(
-        name="declare-argument-check",
-        file=_FROZEN,
-        anchor="#include <ATen/core/symbol.h>\n",
-        action=Action.AFTER,
-        text="#include <torch/csrc/zendnn/optimize_frozen.h>\n",
-        reason="the check below is hand-written",
-    ),
-    Edit(
-        name="check-arguments",
-        file=_FROZEN,
-        anchor="    switch (n->kind()) {\n",
-        action=Action.BEFORE,
-        text="    if (!at::native::zendnn::takes_arguments(n)) {\n      return false;\n    }\n",
-        reason="upstream groups operators whose kernel then refuses their arguments at run time",
-    ),
-    Edit(
         name="constant-operator",
         file=_FROZEN,
         anchor="const RegisterOperators MKLDNNConstantOp({\n",
@@ -500,7 +484,8 @@ EDITS: tuple[Edit, ...] = (
         action=Action.REPLACE,
         text="from torch.backends.zendnn import _hooks\n"
         "from torch.backends.zendnn._info import (\n"
-        "    build_info,\n    counters,\n    report,\n    reset_counters,\n    version,\n)\n\n"
+        "    build_info,\n    counters,\n    report,\n    reset_counters,\n    version,\n)\n"
+        "from torch.backends.zendnn._lazy import lazy as __getattr__\n\n"
         "_hooks.install()\n"
         "_spec = sys.modules[__name__].__spec__\n"
         "sys.modules[__name__] = ZendnnModule(sys.modules[__name__], __name__)\n"

@@ -54,7 +54,7 @@ def _add_printing() -> None:
 
 
 def _add_frozen_pass() -> None:
-    """Group a frozen graph's operators on ZenDNN instead of torch's own oneDNN.
+    """Let the engine optimise frozen modules instead of torch's own oneDNN.
 
     ``torch.jit.optimize_for_inference`` freezes the module and then looks this pass up.
     """
@@ -65,11 +65,10 @@ def _add_frozen_pass() -> None:
         if not _C._get_zendnn_enabled():
             upstream(module, list(other_methods))
             return
-        # Upstream also transposes linear weights here, which parts a linear from its bias;
-        # ZenDNN takes them together and as they are.
-        for name in ("forward", *other_methods):
-            if name != "forward" or module._has_method(name):
-                _C._jit_pass_convert_frozen_ops_to_zendnn(module._get_method(name).graph)
+        from torch.backends.zendnn.frontends import torchscript
+
+        methods = ("forward", *other_methods)
+        torchscript.optimize(module, [name for name in methods if module._has_method(name)])
 
     torch._C._jit_pass_optimize_for_inference = optimize
 

@@ -1,9 +1,8 @@
 // torch.backends.zendnn._C: what Python needs of libtorch_zendnn.
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Info.h>
-#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/zendnn/optimize_frozen.h>
+#include <torch/csrc/zendnn/plan/Settings.h>
 
 namespace py = pybind11;
 namespace ctx = at::native::zendnn;
@@ -30,8 +29,10 @@ PYBIND11_MODULE(_C, m) {
   auto verbose = m.def_submodule("_verbose");
   verbose.def("zendnn_set_verbose", &ctx::set_verbose);
 
-  m.def(
-      "_jit_pass_convert_frozen_ops_to_zendnn",
-      &ctx::optimize_frozen,
-      "Groups the frozen graph's supported operators on zendnn tensors.");
+  m.def("_plan_cache_capacity", &ctx::plan::plan_cache_capacity);
+  m.def("_set_plan_cache_capacity", &ctx::plan::set_plan_cache_capacity);
+  m.def("_arena_bytes_used", &ctx::plan::arena_bytes_used);
+  m.def("_arena_bytes_idle", &ctx::plan::arena_bytes_idle);
+  m.def("_release_arenas", &ctx::plan::release_idle_arenas);
+  m.def("_forget_tuning", &ctx::plan::forget_choices);
 }

@@ -5,9 +5,26 @@
 #include <third_party/zendnn/blis_gemm.h>
 #include <third_party/zendnn/execution_counters.h>
 
+#include <cpuid.h>
+
+#include <atomic>
+#include <cstdlib>
 #include <sstream>
 
 namespace at::native::zendnn {
+namespace {
+
+std::atomic<int>& verbose_level() {
+  static std::atomic<int> level = [] {
+    const char* text = std::getenv("ZENDNN_VERBOSE");
+    return text == nullptr || std::string(text) == "0" ? 0
+        : std::string(text) == "2"                     ? 2
+                                                       : 1;
+  }();
+  return level;
+}
+
+} // namespace
 
 std::string version() {
   const auto* v = zendnn_version();
@@ -70,8 +87,24 @@ void reset_counters() {
   zendnn_reset_executions();
 }
 
+std::string cpu_signature() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  __get_cpuid(1, &eax, &ebx, &ecx, &edx);
+  std::ostringstream out;
+  out << "0x" << std::hex << eax;
+  return out.str();
+}
+
 bool set_verbose(int level) {
-  return zendnn_set_verbose(level) == zendnn_success;
+  const bool known = zendnn_set_verbose(level) == zendnn_success;
+  if (known) {
+    verbose_level() = level;
+  }
+  return known;
+}
+
+int verbose() {
+  return verbose_level();
 }
 
 } // namespace at::native::zendnn

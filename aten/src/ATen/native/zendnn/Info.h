@@ -14,6 +14,8 @@ C10_EXPORT std::string version();
 C10_EXPORT std::string build_info();
 C10_EXPORT std::string cpu_isa();
 C10_EXPORT std::string blas_kernels();
+// Family, model and stepping, as the CPU itself states them.
+C10_EXPORT std::string cpu_signature();
 
 // Primitives executed since the start or the last reset, by primitive kind.
 C10_EXPORT std::map<std::string, uint64_t> counters();
@@ -22,5 +24,7 @@ C10_EXPORT void reset_counters();
 // 0: silent; 1: a line for each execution; 2: for each creation as well.
 // Returns false for any other level.
 C10_EXPORT bool set_verbose(int level);
+// The level in force: what was set last, or ZENDNN_VERBOSE.
+C10_EXPORT int verbose();
 
 } // namespace at::native::zendnn

@@ -1,0 +1,318 @@
+// Embedding tables are too large for caches: rows are asked for before they are
+// needed.
+#include "embedding.h"
+
+#include "vec.h"
+#include "vecmath.h"
+
+namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
+namespace {
+
+// Rows to ask for ahead of the one in work.
+constexpr int64_t kAhead = 8;
+
+template <class T>
+void prefetch_row(const T* row, int64_t dim) {
+  const auto* bytes = reinterpret_cast<const char*>(row);
+  const int64_t size = min(dim * int64_t{sizeof(T)}, 1024);
+  for (int64_t i = 0; i < size; i += 64)
+    __builtin_prefetch(bytes + i);
+}
+
+template <class T, class Id>
+bool copy_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
+  const T* table = static_cast<const T*>(args.table);
+  const Id* ids = static_cast<const Id*>(args.ids);
+  T* out = static_cast<T*>(args.out);
+  const auto valid = [&](int64_t i) {
+    return ids[i] >= 0 && ids[i] < args.rows;
+  };
+  bool ok = true;
+  for (int64_t i = begin; i < end; ++i) {
+    const int64_t next = i + kAhead;
+    if (next < end && valid(next))
+      prefetch_row(table + ids[next] * args.row_stride, args.dim);
+    if (valid(i))
+      __builtin_memcpy(
+          out + i * args.out_stride,
+          table + ids[i] * args.row_stride,
+          args.dim * sizeof(T));
+    else
+      ok = false;
+  }
+  return ok;
+}
+
+// The bags of a table from `begin` to `end`.
+template <class T, class Id>
+class Bags {
+ public:
+  explicit Bags(const EmbeddingBag& args)
+      : args_(args),
+        table_(static_cast<const T*>(args.table)),
+        ids_(static_cast<const Id*>(args.ids)) {}
+
+  bool run(int64_t begin, int64_t end) const {
+    bool ok = true;
+    int64_t asked = begin; // bags whose first rows were asked for
+    for (int64_t b = begin; b < end; ++b) {
+      const Bag bag = find(b);
+      if (!valid(bag)) {
+        ok = false;
+        continue;
+      }
+      // A large bag asks for its own rows; small ones for those of the next.
+      const int64_t ahead = max(kAhead / max(bag.size, 1), 1);
+      for (asked = max(asked, b); asked < end && asked <= b + ahead; ++asked)
+        prefetch(find(asked), 0, kAhead);
+      reduce_bag(bag, static_cast<T*>(args_.out) + b * args_.out_stride);
+    }
+    return ok;
+  }
+
+ private:
+  struct Bag {
+    const Id* ids;
+    int64_t size; // negative if the offsets make no sense
+  };
+
+  Bag find(int64_t b) const {
+    if (!args_.offsets)
+      return {ids_ + b * args_.ids_stride, args_.bag_size};
+    const int64_t begin = args_.offsets[b];
+    const int64_t end =
+        b + 1 < args_.bags ? args_.offsets[b + 1] : args_.ids_count;
+    if (begin < 0 || end < begin || end > args_.ids_count)
+      return {ids_, -1};
+    return {ids_ + begin, end - begin};
+  }
+
+  bool valid(Id id) const {
+    return id >= 0 && id < args_.rows;
+  }
+  bool valid(const Bag& bag) const {
+    for (int64_t i = 0; i < bag.size; ++i)
+      if (!valid(bag.ids[i]))
+        return false;
+    return bag.size >= 0;
+  }
+
+  const T* row(Id id) const {
+    return table_ + id * args_.row_stride;
+  }
+
+  void prefetch(const Bag& bag, int64_t first, int64_t count) const {
+    for (int64_t i = first; i < min(first + count, bag.size); ++i)
+      if (valid(bag.ids[i]))
+        prefetch_row(row(bag.ids[i]), args_.dim);
+  }
+
+  // Reduces as many columns as registers hold; the rows come into the cache
+  // with the first of them.
+  void reduce_bag(const Bag& bag, T* out) const {
+    int64_t d = 0;
+    for (; d + 8 * kWidth <= args_.dim; d += 8 * kWidth)
+      reduce_columns<8>(bag, d, out, Full{});
+    for (; d + 4 * kWidth <= args_.dim; d += 4 * kWidth)
+      reduce_columns<4>(bag, d, out, Full{});
+    for (; d + kWidth <= args_.dim; d += kWidth)
+      reduce_columns<1>(bag, d, out, Full{});
+    if (d < args_.dim)
+      reduce_columns<1>(bag, d, out, Tail(args_.dim - d));
+  }
+
+  template <int vectors, class Lanes>
+  void reduce_columns(const Bag& bag, int64_t d, T* out, Lanes lanes) const {
+    Vec sum[vectors] = {};
+    for (int64_t i = 0; i < bag.size; ++i) {
+      if (d == 0 && i + kAhead < bag.size)
+        prefetch_row(row(bag.ids[i + kAhead]), args_.dim);
+      const T* from = row(bag.ids[i]) + d;
+      if (args_.mode == Reduction::max && i > 0)
+#pragma GCC unroll 8
+        for (int j = 0; j < vectors; ++j)
+          sum[j] = max(load(from + j * kWidth, lanes), sum[j]);
+      else
+#pragma GCC unroll 8
+        for (int j = 0; j < vectors; ++j)
+          sum[j] += load(from + j * kWidth, lanes);
+    }
+    if (args_.mode == Reduction::mean && bag.size > 1)
+#pragma GCC unroll 8
+      for (int j = 0; j < vectors; ++j)
+        sum[j] /= static_cast<float>(bag.size);
+#pragma GCC unroll 8
+    for (int j = 0; j < vectors; ++j)
+      store(out + d + j * kWidth, sum[j], lanes);
+  }
+
+  const EmbeddingBag& args_;
+  const T* table_;
+  const Id* ids_;
+};
+
+bool reduce_bags(const EmbeddingBag& args, int64_t begin, int64_t end) {
+  return with_type(args.dtype, [&]<class T>(T*) {
+    return args.id_type == IdType::int64
+               ? Bags<T, int64_t>(args).run(begin, end)
+               : Bags<T, int32_t>(args).run(begin, end);
+  });
+}
+
+// Products of features with each other: the lower triangle of a symmetric
+// matrix, in blocks of kWidth products, whose lanes are summed up together.
+constexpr int64_t kMaxFeatures = 64;
+constexpr int64_t kMaxPairs = 4096;
+constexpr int kBlockRows = kWidth / 4;
+constexpr int kBlockCols = 4;
+
+template <class T>
+void products(
+    const T* x,
+    int64_t stride,
+    int64_t features,
+    int64_t dim,
+    float* out) {
+  for (int64_t row = 0; row < features; row += kBlockRows)
+    for (int64_t col = 0; col < min(row + kBlockRows, features);
+         col += kBlockCols) {
+      const T* rows[kBlockRows];
+      const T* cols[kBlockCols];
+      // Past the last feature, it is taken again.
+      for (int i = 0; i < kBlockRows; ++i)
+        rows[i] = x + min(row + i, features - 1) * stride;
+      for (int j = 0; j < kBlockCols; ++j)
+        cols[j] = x + min(col + j, features - 1) * stride;
+      Vec sums[kWidth] = {};
+      each_vector(dim, [&](int64_t d, auto lanes) {
+        Vec right[kBlockCols];
+#pragma GCC unroll 4
+        for (int j = 0; j < kBlockCols; ++j)
+          right[j] = load(cols[j] + d, lanes);
+#pragma GCC unroll 4
+        for (int i = 0; i < kBlockRows; ++i) {
+          const Vec left = load(rows[i] + d, lanes);
+#pragma GCC unroll 4
+          for (int j = 0; j < kBlockCols; ++j)
+            sums[i * kBlockCols + j] += left * right[j];
+        }
+      });
+      float dots[kWidth];
+      store(dots, sum_each(sums));
+      for (int i = 0; i < kBlockRows; ++i)
+        __builtin_memcpy(
+            out + (row + i) * kMaxFeatures + col,
+            dots + i * kBlockCols,
+            kBlockCols * sizeof(float));
+    }
+}
+
+template <class T>
+float dot(const T* a, const T* b, int64_t size) {
+  return sum_of(size, [&](int64_t i, auto lanes) {
+    return load(a + i, lanes) * load(b + i, lanes);
+  });
+}
+
+// Each pair for itself.
+template <class T>
+void dot_many(const PairwiseDotArgs& args, int64_t begin, int64_t end) {
+  for (int64_t b = begin; b < end; ++b) {
+    const T* x = static_cast<const T*>(args.x) + b * args.batch_stride;
+    T* out = static_cast<T*>(args.out) + b * args.out_stride;
+    for (int64_t i = 0; i < args.pairs; ++i)
+      store_one(
+          out + i,
+          dot(x + args.row[i] * args.feature_stride,
+              x + args.col[i] * args.feature_stride,
+              args.dim));
+  }
+}
+
+template <class T>
+void dot_pairs(const PairwiseDotArgs& args, int64_t begin, int64_t end) {
+  float matrix[(kMaxFeatures + kBlockRows) * kMaxFeatures];
+  float wanted[kMaxPairs];
+  int32_t places[kMaxPairs];
+  for (int64_t i = 0; i < args.pairs; ++i)
+    places[i] = static_cast<int32_t>(
+        max(args.row[i], args.col[i]) * kMaxFeatures +
+        min(args.row[i], args.col[i]));
+  for (int64_t b = begin; b < end; ++b) {
+    const T* x = static_cast<const T*>(args.x) + b * args.batch_stride;
+    T* out = static_cast<T*>(args.out) + b * args.out_stride;
+    products(x, args.feature_stride, args.features, args.dim, matrix);
+    for (int64_t i = 0; i < args.pairs; ++i)
+      wanted[i] = matrix[places[i]];
+    each_vector(args.pairs, [&](int64_t i, auto lanes) {
+      store(out + i, load(wanted + i, lanes), lanes);
+    });
+  }
+}
+
+} // namespace
+
+bool embedding(const EmbeddingArgs& args) {
+  bool ok = true;
+  with_type(args.dtype, [&]<class T>(T*) {
+    const int64_t grain = ceil_div(8192, max(args.dim, 1));
+    parallel(args.count, 1, grain, [&](int64_t begin, int64_t end) {
+      const bool part = args.id_type == IdType::int64
+                            ? copy_rows<T, int64_t>(args, begin, end)
+                            : copy_rows<T, int32_t>(args, begin, end);
+      if (!part)
+        __atomic_store_n(&ok, false, __ATOMIC_RELAXED);
+    });
+  });
+  return ok;
+}
+
+bool embedding_bags(const EmbeddingBagsArgs& args) {
+  int64_t bags = 0, work = 0;
+  for (int64_t t = 0; t < args.count; ++t) {
+    const EmbeddingBag& table = args.tables[t];
+    const int64_t ids =
+        table.offsets ? table.ids_count : table.bags * table.bag_size;
+    bags += table.bags;
+    work += (table.bags + ids) * table.dim;
+  }
+  bool ok = true;
+  // Threads share the bags of all tables as if they were in one row.
+  const int64_t grain = ceil_div(8192 * bags, max(work, 1));
+  parallel(bags, 1, max(grain, 1), [&](int64_t begin, int64_t end) {
+    for (int64_t t = 0; t < args.count && end > 0; ++t) {
+      const EmbeddingBag& table = args.tables[t];
+      if (begin < table.bags &&
+          !reduce_bags(table, max(begin, 0), min(end, table.bags)))
+        __atomic_store_n(&ok, false, __ATOMIC_RELAXED);
+      begin -= table.bags;
+      end -= table.bags;
+    }
+  });
+  return ok;
+}
+
+bool embedding_bag(const EmbeddingBag& args) {
+  return embedding_bags({.tables = &args, .count = 1});
+}
+
+bool pairwise_dot(const PairwiseDotArgs& args) {
+  for (int64_t i = 0; i < args.pairs; ++i)
+    if (args.row[i] < 0 || args.row[i] >= args.features || args.col[i] < 0 ||
+        args.col[i] >= args.features)
+      return false;
+  if (args.pairs == 0)
+    return true;
+  with_type(args.dtype, [&]<class T>(T*) {
+    const int64_t grain = ceil_div(131072, max(args.pairs * args.dim, 1));
+    parallel(args.batch, 1, grain, [&](int64_t begin, int64_t end) {
+      if (args.features <= kMaxFeatures && args.pairs <= kMaxPairs)
+        dot_pairs<T>(args, begin, end);
+      else
+        dot_many<T>(args, begin, end);
+    });
+  });
+  return true;
+}
+
+} // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA

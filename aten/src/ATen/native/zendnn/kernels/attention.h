@@ -1,0 +1,57 @@
+// Scaled dot-product attention.
+#pragma once
+
+#include "types.h"
+
+namespace at::native::zendnn::kernels {
+
+// Strides of a tensor (batch, heads, time, size) whose last stride is 1.
+struct HeadStrides {
+  int64_t batch, head, time;
+};
+
+// Strides of a mask over (batch, heads, target, source). 0 broadcasts; that of
+// the source is 0 or 1.
+struct MaskStrides {
+  int64_t batch, head, target, source;
+};
+
+// out = softmax(q kᵀ · scale + mask) v for each batch and head.
+// q and out are (batch, heads, target, size), k and v are (batch, kv_heads,
+// source, size). Query head h reads the keys of head h / (heads / kv_heads).
+struct AttentionArgs {
+  const void* q = nullptr;
+  const void* k = nullptr;
+  const void* v = nullptr;
+  void* out = nullptr;
+  HeadStrides q_strides{}, k_strides{}, v_strides{}, out_strides{};
+  int64_t batch = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0; // divides heads
+  int64_t target = 0;
+  int64_t source = 0;
+  int64_t size = 0;
+  float scale = 1;
+  // The query at position t sees the keys 0 … t, as torch's is_causal.
+  bool causal = false;
+  // Added to the scores, or null.
+  const void* mask = nullptr;
+  MaskStrides mask_strides{};
+  DType mask_dtype = DType::float32;
+  // One byte a score, 0 where the key must not be seen, or null.
+  const uint8_t* keep = nullptr;
+  MaskStrides keep_strides{};
+  DType dtype = DType::float32; // of q, k, v and out
+  // Aligned to 64 bytes; attention_scratch_bytes() for each thread. Only as
+  // many threads work as there is scratch for, and there must be for one.
+  void* scratch = nullptr;
+  int64_t scratch_bytes = 0;
+};
+
+// The scratch that one thread needs; looks at `size` only.
+int64_t attention_scratch_bytes(const AttentionArgs& args);
+
+// A query that sees no key gives 0, as in torch.
+void attention(const AttentionArgs& args);
+
+} // namespace at::native::zendnn::kernels

@@ -1,0 +1,69 @@
+// Elementwise functions of one and of two tensors.
+#pragma once
+
+#include "types.h"
+
+namespace at::native::zendnn::kernels {
+
+// NaN propagates as in torch.
+enum class Eltwise {
+  none, // x
+  relu,
+  leaky_relu, // slope alpha
+  clip,       // to [alpha, beta]
+  sigmoid,
+  tanh,
+  gelu, // exact, with erf
+  gelu_tanh,
+  silu,
+  hardswish,
+  hardsigmoid,
+  elu, // alpha
+  mish,
+  exp,
+  abs,
+  sqrt,
+  square,
+  log,
+  linear, // alpha x + beta
+  round,  // half to even
+};
+
+// Contiguous; dst may be src.
+struct EltwiseArgs {
+  Eltwise algorithm = Eltwise::none;
+  float alpha = 0;
+  float beta = 0;
+  const void* src = nullptr;
+  void* dst = nullptr;
+  int64_t size = 0;
+  DType dtype = DType::float32;
+};
+
+void eltwise(const EltwiseArgs& args);
+
+enum class Binary { add, sub, mul, div, max, min };
+
+// out = post(a op b) over up to 8 dimensions. A stride of 0 broadcasts an
+// operand; out must not overlap itself, and may be an operand of equal strides.
+// Fastest where inner strides are 1, or 0 for one operand. The result is
+// rounded to dtype before the post-op, as two operators would do.
+struct BinaryArgs {
+  Binary algorithm = Binary::add;
+  const void* a = nullptr;
+  const int64_t* a_strides = nullptr;
+  const void* b = nullptr;
+  const int64_t* b_strides = nullptr;
+  void* out = nullptr;
+  const int64_t* out_strides = nullptr; // null: contiguous
+  const int64_t* sizes = nullptr;
+  int64_t ndim = 0;
+  DType dtype = DType::float32;
+  Eltwise post = Eltwise::none;
+  float alpha = 0; // of post
+  float beta = 0;
+};
+
+void binary(const BinaryArgs& args);
+
+} // namespace at::native::zendnn::kernels

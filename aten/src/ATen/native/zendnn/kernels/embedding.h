@@ -1,0 +1,80 @@
+// Embedding tables, and what recommenders do with what they read there.
+#pragma once
+
+#include "types.h"
+
+namespace at::native::zendnn::kernels {
+
+enum class IdType { int64, int32 };
+
+struct EmbeddingArgs {
+  const void* table = nullptr; // (rows, dim)
+  int64_t rows = 0;
+  int64_t dim = 0;
+  int64_t row_stride = 0;
+  const void* ids = nullptr; // (count)
+  IdType id_type = IdType::int64;
+  int64_t count = 0;
+  void* out = nullptr; // (count, dim)
+  int64_t out_stride = 0;
+  DType dtype = DType::float32;
+};
+
+// out[i] = table[ids[i]]. False if an id is outside [0, rows): such a row is
+// neither read nor written.
+bool embedding(const EmbeddingArgs& args);
+
+enum class Reduction { sum, mean, max };
+
+// Reduces the rows of each bag; an empty bag gives 0.
+struct EmbeddingBag {
+  const void* table = nullptr; // (rows, dim)
+  int64_t rows = 0;
+  int64_t dim = 0;
+  int64_t row_stride = 0;
+  // Without offsets: ids is (bags, bag_size). With them: bag b holds the ids
+  // from offsets[b] to offsets[b + 1], the last one to ids_count.
+  const void* ids = nullptr;
+  int64_t ids_stride = 0; // from a bag to the next
+  int64_t bag_size = 0;
+  const int64_t* offsets = nullptr;
+  int64_t ids_count = 0;
+  IdType id_type = IdType::int64;
+  int64_t bags = 0;
+  void* out = nullptr; // (bags, dim)
+  int64_t out_stride = 0;
+  Reduction mode = Reduction::sum;
+  DType dtype = DType::float32;
+};
+
+// Several tables at once, in one parallel region.
+struct EmbeddingBagsArgs {
+  const EmbeddingBag* tables = nullptr;
+  int64_t count = 0;
+};
+
+// False if an id or an offset is out of range: such a bag is not written.
+bool embedding_bag(const EmbeddingBag& args);
+bool embedding_bags(const EmbeddingBagsArgs& args);
+
+// out[b, i] = x[b, row[i]] · x[b, col[i]], the interaction of features.
+struct PairwiseDotArgs {
+  const void* x = nullptr; // (batch, features, dim), its last stride 1
+  int64_t batch_stride = 0;
+  int64_t feature_stride = 0;
+  int64_t batch = 0;
+  int64_t features =
+      0; // up to 64, and up to 4096 pairs, are computed in blocks
+  int64_t dim = 0;
+  const int64_t* row = nullptr;
+  const int64_t* col = nullptr;
+  int64_t pairs = 0;
+  void* out = nullptr; // (batch, pairs)
+  int64_t out_stride = 0;
+  DType dtype = DType::float32;
+};
+
+// False if an index is outside [0, features); out is then untouched.
+bool pairwise_dot(const PairwiseDotArgs& args);
+
+} // namespace at::native::zendnn::kernels

@@ -1,0 +1,55 @@
+// Moving and converting data.
+#pragma once
+
+#include "types.h"
+
+namespace at::native::zendnn::kernels {
+
+// Copies up to 8 dimensions with any strides (0 in src broadcasts). src and dst
+// do not overlap. Fastest for contiguous runs, and for items of up to 4 bytes
+// that are transposed.
+struct CopyArgs {
+  const void* src = nullptr;
+  const int64_t* src_strides = nullptr;
+  void* dst = nullptr;
+  const int64_t* dst_strides = nullptr;
+  const int64_t* sizes = nullptr;
+  int64_t ndim = 0;
+  int64_t itemsize = 4; // 1, 2, 4 or 8 bytes
+};
+
+void copy_strided(const CopyArgs& args);
+
+// Contiguous. Rounds to nearest even and keeps NaN; dst may be src only when
+// the types are equal.
+struct ConvertArgs {
+  const void* src = nullptr;
+  void* dst = nullptr;
+  int64_t size = 0;
+  DType from = DType::float32;
+  DType to = DType::float32;
+};
+
+void convert(const ConvertArgs& args);
+
+// out[b, i] = x[b, row[i], col[i]].
+struct GatherPairsArgs {
+  const void* x = nullptr; // (batch, rows, cols)
+  int64_t batch_stride = 0;
+  int64_t row_stride = 0;
+  int64_t col_stride = 1;
+  int64_t batch = 0;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  const int64_t* row = nullptr;
+  const int64_t* col = nullptr;
+  int64_t pairs = 0;
+  void* out = nullptr; // (batch, pairs)
+  int64_t out_stride = 0;
+  DType dtype = DType::float32;
+};
+
+// False if an index is out of range; out is then incomplete.
+bool gather_pairs(const GatherPairsArgs& args);
+
+} // namespace at::native::zendnn::kernels

@@ -1,0 +1,56 @@
+// Normalisation, softmax and mean.
+#pragma once
+
+#include "types.h"
+
+namespace at::native::zendnn::kernels {
+
+// Normalises each row of x + residual: contiguous (rows, cols). out and sum_out
+// are different; each of them may be x or residual.
+struct NormArgs {
+  const void* x = nullptr;
+  const void* residual = nullptr; // (rows, cols), or null
+  const void* weight = nullptr;   // (cols), or null
+  const void* bias = nullptr;     // (cols), or null
+  void* out = nullptr;
+  void* sum_out = nullptr; // receives x + residual, or null
+  int64_t rows = 0;
+  int64_t cols = 0;
+  float eps = 0;
+  DType dtype = DType::float32;
+  DType weight_dtype = DType::float32; // of weight and bias
+};
+
+// (s - mean) / sqrt(variance + eps) · weight + bias, where s = x + residual is
+// rounded to dtype first, as an addition before the operator would do.
+void layer_norm(const NormArgs& args);
+// s / sqrt(mean of squares + eps) · weight + bias.
+void rms_norm(const NormArgs& args);
+
+// Softmax over the middle of contiguous (outer, dim, inner); out may be x.
+struct SoftmaxArgs {
+  const void* x = nullptr;
+  void* out = nullptr;
+  int64_t outer = 1;
+  int64_t dim = 0;
+  int64_t inner = 1; // 1: over the last dimension, the fastest case
+  bool log = false;
+  DType dtype = DType::float32;
+};
+
+void softmax(const SoftmaxArgs& args);
+
+// Mean over the middle of contiguous (outer, dim, inner): out is contiguous
+// (outer, inner) and does not overlap x.
+struct MeanArgs {
+  const void* x = nullptr;
+  void* out = nullptr;
+  int64_t outer = 1;
+  int64_t dim = 0;
+  int64_t inner = 1;
+  DType dtype = DType::float32;
+};
+
+void mean(const MeanArgs& args);
+
+} // namespace at::native::zendnn::kernels

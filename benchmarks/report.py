@@ -1,0 +1,201 @@
+"""What was measured, and how it is told: ratios, tables and JSON."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.backends import BACKENDS
+
+#: Largest difference from eager fp32 allowed, as a share of the largest output.
+TOLERANCE = {"fp32": 1e-4, "bf16": 1e-1}
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One process's measurement: the median time of a call, and how far off the result was."""
+
+    ms: float
+    prepare_s: float
+    error: float
+    gflop: float
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """One backend's samples, a round each, or why there is none."""
+
+    backend: str
+    samples: tuple[Sample, ...]
+    failure: str = ""
+
+    @property
+    def ms(self) -> float:
+        """The median over the rounds."""
+        return statistics.median(sample.ms for sample in self.samples)
+
+    @property
+    def prepare_s(self) -> float:
+        """The first round's: later ones may find what it left in a cache."""
+        return self.samples[0].prepare_s
+
+    @property
+    def error(self) -> float:
+        """The worst round's."""
+        return max(sample.error for sample in self.samples)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model in one precision, on every backend."""
+
+    model: str
+    precision: str
+    series: tuple[Series, ...]
+
+    @property
+    def gflop(self) -> float | None:
+        """What one call computes, two operations for a multiply-add."""
+        return next((one.samples[0].gflop for one in self.series if one.samples), None)
+
+    def wrong(self, series: Series) -> bool:
+        """Whether a result was off by more than the tolerance."""
+        return not series.failure and not series.error <= TOLERANCE[self.precision]
+
+    def right(self) -> list[Series]:
+        """What counts: neither failed nor wrong; the fastest first."""
+        good = [one for one in self.series if not one.failure and not self.wrong(one)]
+        return sorted(good, key=lambda one: one.ms)
+
+    def ratio(self, ours: str, peer: str) -> float | None:
+        """Time of ``ours`` over time of ``peer``, round by round, the median; None without both."""
+        samples = {one.backend: one.samples for one in self.right()}
+        if ours == peer or ours not in samples or peer not in samples:
+            return None
+        pairs = zip(samples[ours], samples[peer], strict=True)
+        return statistics.median(mine.ms / other.ms for mine, other in pairs)
+
+    def fastest_peer(self) -> str | None:
+        """The fastest backend that is not ours."""
+        peers = (one.backend for one in self.right() if not BACKENDS[one.backend].ours)
+        return next(peers, None)
+
+    def share(self, series: Series, limits: Mapping[str, float]) -> float | None:
+        """How much of the machine's limit the backend reached; None when unknown."""
+        limit = limits.get(self.precision)
+        if limit is None or series.failure or self.wrong(series):
+            return None
+        return series.samples[0].gflop / (series.ms / 1e3) / limit
+
+    def problems(self) -> list[str]:
+        """What fails the run, one sentence each."""
+        found = []
+        for one in self.series:
+            where = f"{self.model} in {self.precision} on {one.backend}"
+            if one.failure:
+                found.append(f"{where} failed: {one.failure}")
+            elif self.wrong(one):
+                allowed = TOLERANCE[self.precision]
+                found.append(f"{where} is WRONG by {one.error:.1e} (allowed {allowed:.0e})")
+        return found
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """The rows as columns: the first and the last to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    last = len(widths) - 1
+    lines = (
+        "  ".join(
+            cell.ljust(width) if place in (0, last) else cell.rjust(width)
+            for place, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _text(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)
+
+
+def remark(case: Case, series: Series) -> str:
+    """What a reader of the numbers must know of this backend; empty when all is well."""
+    if series.failure:
+        return f"failed: {series.failure}"
+    note = next((sample.note for sample in series.samples if sample.note), "")
+    return ", ".join(filter(None, ["WRONG" if case.wrong(series) else "", note]))
+
+
+def table(case: Case, ours: Sequence[str], limits: Mapping[str, float]) -> str:
+    """One case: a line for each backend, the fastest first, failures last."""
+    ratios = [f"{name}/it" for name in ours]
+    rows = [["  backend", "ms", "prepare", *ratios, "of limit", "difference", ""]]
+    for one in sorted(case.series, key=lambda one: math.inf if one.failure else one.ms):
+        numbers = [""] * (len(ratios) + 4)
+        if not one.failure:
+            numbers = [
+                f"{one.ms:.2f}" if one.ms >= 1 else f"{one.ms:.4f}",
+                f"{one.prepare_s:.1f} s",
+                *(_text(case.ratio(name, one.backend), ".2f") for name in ours),
+                _text(case.share(one, limits), ".0%"),
+                f"{one.error:.1e}",
+            ]
+        rows.append([f"  {one.backend}", *numbers, remark(case, one)])
+    gflop = "" if case.gflop is None else f", {case.gflop:.3g} Gflop"
+    return f"{case.model}, {case.precision}{gflop}\n{aligned(rows)}"
+
+
+def summary(cases: Sequence[Case], ours: Sequence[str]) -> str:
+    """Geometric means of the ratios over the models, by precision; empty without two models."""
+    rows = []
+    for precision in dict.fromkeys(case.precision for case in cases):
+        chosen = [case for case in cases if case.precision == precision]
+        peers = dict.fromkeys(one.backend for case in chosen for one in case.series)
+        for peer in [*(name for name in peers if not BACKENDS[name].ours), "the fastest of them"]:
+            cells, counts = [], set()
+            for name in ours:
+                pairs = [(case, peer if peer in peers else case.fastest_peer()) for case in chosen]
+                found = [case.ratio(name, other) for case, other in pairs if other is not None]
+                ratios = [ratio for ratio in found if ratio is not None]
+                counts.add(len(ratios))
+                cells.append(f"{statistics.geometric_mean(ratios):.2f}" if ratios else "")
+            if max(counts, default=0) > 1:
+                models = "/".join(map(str, sorted(counts)))
+                rows.append([f"  {precision} {peer}", *cells, models, ""])
+    if not rows:
+        return ""
+    heads = ["  backend", *(f"{name}/it" for name in ours), "models", ""]
+    return "Geometric means of the ratios\n" + aligned([heads, *rows])
+
+
+def as_json(cases: Sequence[Case], ours: Sequence[str], limits: Mapping[str, float]) -> Any:
+    """All that was measured, and what the tables say of it; an infinite error becomes null."""
+
+    def sample(one: Sample) -> dict[str, Any]:
+        return {**asdict(one), "error": one.error if math.isfinite(one.error) else None}
+
+    def series(case: Case, one: Series) -> dict[str, Any]:
+        told: dict[str, Any] = {"backend": one.backend, "rounds": [sample(s) for s in one.samples]}
+        if one.failure:
+            return {**told, "failure": one.failure}
+        return {
+            **told,
+            "ms": one.ms,
+            "ratios": {name: case.ratio(name, one.backend) for name in ours},
+            "share_of_limit": case.share(one, limits),
+            "wrong": case.wrong(one),
+        }
+
+    return [
+        {
+            "model": case.model,
+            "precision": case.precision,
+            "gflop": case.gflop,
+            "backends": [series(case, one) for one in case.series],
+        }
+        for case in cases
+    ]

@@ -1,0 +1,734 @@
+"""The TorchScript front end: what is imported, what is left out and why, and what is emitted."""
+
+from __future__ import annotations
+
+import copy
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.backends.zendnn.frontends import torchscript
+from torch.backends.zendnn.graph import OPAQUE, Graph, Region, format_node
+
+from ..passes import interpreter
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+    pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning"),
+]
+
+NameOf = Callable[[Any], str]
+IMAGE = torch.randn(2, 3, 8, 9)
+ROWS = torch.randn(4, 6)
+BATCH = torch.randn(2, 4, 6)
+HEADS = torch.randn(2, 3, 5, 4)
+POSITIVE = torch.rand(4, 6) + 0.1
+IDS = torch.tensor([[3, 1, 0], [2, 2, 4]])
+BAG = torch.tensor([3, 1, 0, 2, 2, 4])
+OFFSETS = torch.tensor([0, 2, 5])
+MATRIX = torch.randn(5, 6)
+VECTOR = torch.randn(5)
+SIX = torch.randn(6)
+MEAN, BIAS = torch.randn(2, 3)
+TABLE, PLACES = torch.randn(5, 8), torch.randn(9, 8)
+FIRST, SECOND = torch.tensor([1, 2, 2]), torch.tensor([0, 0, 1])
+
+
+def traced(function: Callable[..., Any], *inputs: Any) -> Any:
+    """The graph of a traced function, as little typed as that of a frozen module."""
+    graph = torch.jit.trace(function, inputs, check_trace=False).graph
+    torch._C._jit_pass_erase_shape_information(graph)
+    torchscript.simplify(graph)
+    return graph
+
+
+def scripted(function: Callable[..., Any]) -> Any:
+    """The graph of a scripted function."""
+    graph = torch.jit.script(function).graph
+    torchscript.simplify(graph)
+    return graph
+
+
+def text(graph: Graph) -> str:
+    """The nodes of a graph, a line each: inputs are x, y, …, constants c0, …, results r0, …."""
+    names: dict[str, str] = {}
+    inputs = [value for value in graph.inputs if value.kind != "other"]
+    names.update((value.name, "xyzw"[position]) for position, value in enumerate(inputs))
+    constants = [v for node in graph.nodes for v in node.values() if v.constant is not None]
+    for value in dict.fromkeys(constants):
+        names[value.name] = f"c{len(names) - len(inputs)}"
+    results = [value for node in graph.nodes for value in node.outputs]
+    names.update((value.name, f"r{position}") for position, value in enumerate(results))
+    lines = (format_node(node) for node in graph.nodes)
+    return "\n".join(re.sub(r"%\d+", lambda m: names[m[0]], line) for line in lines)
+
+
+def eltwise(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> str:
+    """The line of one function of each element."""
+    return f"r0 = eltwise(x) algorithm={algorithm} alpha={alpha!r} beta={beta!r}"
+
+
+CONV = "dilation=1,1 groups=1 padding=0,0 stride=1,1"
+KERNEL = torch.randn(4, 3, 3, 3)
+EVEN_KERNEL = torch.randn(4, 3, 2, 4)
+
+IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
+    "conv1d": (
+        lambda x: F.conv1d(x, torch.ones(2, 4, 3), stride=2),
+        [BATCH],
+        "r0 = convolution(x, c0, none) dilation=1 groups=1 padding=0 stride=2",
+    ),
+    "conv2d": (lambda x: F.conv2d(x, KERNEL), [IMAGE], f"r0 = convolution(x, c0, none) {CONV}"),
+    "conv2d with a bias": (
+        lambda x: F.conv2d(x, KERNEL, torch.ones(4), 2, 1),
+        [IMAGE],
+        "r0 = convolution(x, c0, c1) dilation=1,1 groups=1 padding=1,1 stride=2,2",
+    ),
+    "conv2d same": (
+        lambda x: F.conv2d(x, EVEN_KERNEL, padding="same"),
+        [IMAGE],
+        "r0 = convolution(x, c0, none) dilation=1,1 groups=1 "
+        "padding=0,1 padding_end=1,2 stride=1,1",
+    ),
+    "conv2d valid": (
+        lambda x: F.conv2d(x, KERNEL, padding="valid"),
+        [IMAGE],
+        f"r0 = convolution(x, c0, none) {CONV}",
+    ),
+    "conv3d in groups": (
+        lambda x: F.conv3d(x[None], torch.ones(4, 1, 1, 3, 3), groups=2, dilation=(1, 2, 2)),
+        [IMAGE],
+        "r0 = unsqueeze(x, 0)\n"
+        "r1 = convolution(r0, c0, none) dilation=1,2,2 groups=2 padding=0,0,0 stride=1,1,1",
+    ),
+    "conv_transpose2d": (
+        lambda x: F.conv_transpose2d(x, torch.ones(3, 2, 3, 3), stride=2, output_padding=1),
+        [IMAGE],
+        "r0 = convolution(x, c0, none) dilation=1,1 groups=1 output_padding=1,1 padding=0,0 "
+        "stride=2,2 transposed=1",
+    ),
+    "linear": (lambda x: F.linear(x, MATRIX, VECTOR), [ROWS], "r0 = linear(x, c0, c1)"),
+    "linear without a bias": (lambda x: F.linear(x, MATRIX), [ROWS], "r0 = linear(x, c0, none)"),
+    "addmm": (lambda x: torch.addmm(VECTOR, x, MATRIX.t()), [ROWS], "r0 = linear(x, c0, c1)"),
+    "addmm of two tensors": (
+        lambda x, y: torch.addmm(VECTOR, x, y),
+        [ROWS, torch.randn(6, 5)],
+        "r0 = matmul(x, y)\nr1 = binary(r0, c0) algorithm=add",
+    ),
+    "matmul with a constant": (
+        lambda x: x @ MATRIX.t(),
+        [BATCH],
+        "r0 = linear(x, c0, none)",
+    ),
+    "matmul": (lambda x, y: x @ y, [BATCH, torch.randn(6, 2)], "r0 = matmul(x, y)"),
+    "mm": (lambda x, y: torch.mm(x, y), [ROWS, torch.randn(6, 2)], "r0 = matmul(x, y)"),
+    "bmm": (lambda x: torch.bmm(x, x.mT), [BATCH], "r0 = transpose(x, -2, -1)\nr1 = matmul(x, r0)"),
+    "baddbmm": (
+        lambda x, y, z: torch.baddbmm(x, y, z),
+        [torch.randn(2, 4, 4), BATCH, torch.randn(2, 6, 4)],
+        "r0 = matmul(y, z)\nr1 = binary(r0, x) algorithm=add",
+    ),
+    "relu": (F.relu, [ROWS], eltwise("relu")),
+    "relu_ of a result": (
+        lambda x: F.relu_(x.neg()),
+        [ROWS],
+        "r0 = eltwise(x) algorithm=linear alpha=-1.0 beta=0.0\n"
+        "r1 = eltwise(r0) algorithm=relu alpha=0.0 beta=0.0",
+    ),
+    "relu6": (F.relu6, [ROWS], eltwise("clip", 0.0, 6.0)),
+    "hardtanh": (lambda x: F.hardtanh(x, -2, 0.5), [ROWS], eltwise("clip", -2.0, 0.5)),
+    "clamp": (lambda x: x.clamp(0, 1), [ROWS], eltwise("clip", 0.0, 1.0)),
+    "clamp from below": (lambda x: x.clamp(min=0.1), [ROWS], eltwise("clip", 0.1, float("inf"))),
+    "clamp_min": (lambda x: x.clamp_min(0.1), [ROWS], eltwise("clip", 0.1, float("inf"))),
+    "clamp_max": (lambda x: x.clamp_max(0.1), [ROWS], eltwise("clip", float("-inf"), 0.1)),
+    "leaky_relu": (lambda x: F.leaky_relu(x, 0.2), [ROWS], eltwise("leaky_relu", 0.2)),
+    "gelu": (F.gelu, [ROWS], eltwise("gelu")),
+    "gelu tanh": (lambda x: F.gelu(x, approximate="tanh"), [ROWS], eltwise("gelu_tanh")),
+    "elu": (lambda x: F.elu(x, 0.5), [ROWS], eltwise("elu", 0.5)),
+    "square": (lambda x: x**2, [ROWS], eltwise("square")),
+    "cube": (
+        lambda x: x**3.0,
+        [ROWS],
+        eltwise("square") + "\nr1 = binary(r0, x) algorithm=mul",
+    ),
+    "root": (lambda x: x**0.5, [POSITIVE], eltwise("sqrt")),
+    **{
+        name: (getattr(torch, name), [ROWS], eltwise(name))
+        for name in ("sigmoid", "tanh", "exp", "abs", "erf", "square")
+    },
+    **{
+        name: (getattr(F, name), [ROWS], eltwise(name))
+        for name in ("silu", "hardswish", "hardsigmoid", "mish")
+    },
+    **{name: (getattr(torch, name), [POSITIVE], eltwise(name)) for name in ("sqrt", "log")},
+    "add": (lambda x, y: x + y, [ROWS, SIX], "r0 = binary(x, y) algorithm=add"),
+    "add a constant tensor": (lambda x: x + SIX, [ROWS], "r0 = binary(x, c0) algorithm=add"),
+    "add a multiple": (
+        lambda x, y: torch.add(x, y, alpha=2),
+        [ROWS, SIX],
+        "r0 = eltwise(y) algorithm=linear alpha=2.0 beta=0.0\nr1 = binary(x, r0) algorithm=add",
+    ),
+    "add a number": (lambda x: x + 2, [ROWS], eltwise("linear", 1.0, 2.0)),
+    "add a number tensor": (
+        lambda x: x + torch.tensor(2.0, dtype=torch.float64),
+        [ROWS],
+        eltwise("linear", 1.0, 2.0),
+    ),
+    "subtract a number": (lambda x: x - 2, [ROWS], eltwise("linear", 1.0, -2.0)),
+    "subtract from a number": (lambda x: 1.5 - x, [ROWS], eltwise("linear", -1.0, 1.5)),
+    "subtract from a number tensor": (
+        lambda x: torch.tensor(1.5) - x,
+        [ROWS],
+        eltwise("linear", -1.0, 1.5),
+    ),
+    "rsub": (
+        lambda x, y: torch.rsub(x, y, alpha=3),
+        [ROWS, SIX],
+        "r0 = eltwise(x) algorithm=linear alpha=3.0 beta=0.0\nr1 = binary(y, r0) algorithm=sub",
+    ),
+    "multiply": (lambda x, y: x * y, [ROWS, SIX], "r0 = binary(x, y) algorithm=mul"),
+    "multiply by a number": (lambda x: x * 0.5, [ROWS], eltwise("linear", 0.5)),
+    "divide": (lambda x, y: x / y, [ROWS, POSITIVE], "r0 = binary(x, y) algorithm=div"),
+    "divide by a number": (lambda x: x / 4, [ROWS], eltwise("linear", 0.25)),
+    "maximum": (torch.maximum, [ROWS, SIX], "r0 = binary(x, y) algorithm=max"),
+    "minimum": (torch.min, [ROWS, SIX], "r0 = binary(x, y) algorithm=min"),
+    "softmax": (lambda x: x.softmax(-1), [ROWS], "r0 = softmax(x) dim=-1 log=0"),
+    "log_softmax": (lambda x: x.log_softmax(1), [ROWS], "r0 = softmax(x) dim=1 log=1"),
+    "layer_norm": (
+        lambda x: F.layer_norm(x, (6,), SIX, None, 1e-3),
+        [BATCH],
+        "r0 = layer_norm(x, c0, none, none) dims=1 eps=0.001",
+    ),
+    "batch_norm": (
+        lambda x: F.batch_norm(x, MEAN, torch.ones(3), None, BIAS),
+        [IMAGE],
+        "r0 = batch_norm(x, none, c0, c1, c2) eps=1e-05",
+    ),
+    "attention": (
+        lambda x, y: F.scaled_dot_product_attention(x, y, y),
+        [HEADS, HEADS + 1],
+        "r0 = attention(x, y, y, none) causal=0 scale=0.0",
+    ),
+    "attention with a mask": (
+        lambda x, y: F.scaled_dot_product_attention(x, x, x, y, scale=0.25),
+        [HEADS, torch.rand(5, 5) > 0.3],
+        "r0 = attention(x, x, x, y) causal=0 scale=0.25",
+    ),
+    "causal attention": (
+        lambda x: F.scaled_dot_product_attention(x, x, x, is_causal=True),
+        [HEADS],
+        "r0 = attention(x, x, x, none) causal=1 scale=0.0",
+    ),
+    "grouped attention": (
+        lambda x, y: F.scaled_dot_product_attention(x, y, y, enable_gqa=True),
+        [torch.randn(2, 6, 5, 4), HEADS],
+        "r0 = attention(x, y, y, none) causal=0 scale=0.0",
+    ),
+    "embedding": (lambda x: F.embedding(x, TABLE), [IDS], "r0 = embedding(c0, x)"),
+    "embedding_bag": (
+        lambda x, y: F.embedding_bag(x, TABLE, y, mode="max"),
+        [BAG, OFFSETS],
+        "r0 = embedding_bag(c0, x, y) mode=max",
+    ),
+    "embedding_bag of rows": (
+        lambda x: F.embedding_bag(x, TABLE, mode="sum"),
+        [IDS],
+        "r0 = numel(x)\nr1 = size(x, 1)\nr2 = arange(0, r0, r1)\nr3 = view(x, -1)\n"
+        "r4 = embedding_bag(c0, r3, r2) mode=sum",
+    ),
+    "index pairs": (
+        lambda x: torch.bmm(x, x.mT)[:, FIRST, SECOND],
+        [BATCH],
+        "r0 = transpose(x, -2, -1)\nr1 = matmul(x, r0)\nr2 = gather_pairs(r1, c0, c1)",
+    ),
+    "max_pool2d": (
+        lambda x: F.max_pool2d(x, 3, padding=1),
+        [IMAGE],
+        "r0 = max_pool(x) ceil=0 dilation=1,1 kernel=3,3 padding=1,1 stride=3,3",
+    ),
+    "max_pool1d": (
+        lambda x: F.max_pool1d(x, 2, 1, ceil_mode=True),
+        [BATCH],
+        "r0 = max_pool(x) ceil=1 dilation=1 kernel=2 padding=0 stride=1",
+    ),
+    "avg_pool2d": (
+        lambda x: F.avg_pool2d(x, (2, 3), count_include_pad=False),
+        [IMAGE],
+        "r0 = avg_pool(x) ceil=0 include_pad=0 kernel=2,3 padding=0,0 stride=2,3",
+    ),
+    "avg_pool3d": (
+        lambda x: F.avg_pool3d(x, (1, 2, 2)),
+        [IMAGE],
+        "r0 = avg_pool(x) ceil=0 include_pad=1 kernel=1,2,2 padding=0,0,0 stride=1,2,2",
+    ),
+    "adaptive_avg_pool2d": (
+        lambda x: F.adaptive_avg_pool2d(x, 1),
+        [IMAGE],
+        "r0 = adaptive_avg_pool(x) sizes=1,1",
+    ),
+    "mean": (lambda x: x.mean((1, 2), True), [BATCH], "r0 = mean(x) dims=1,2 keep=1"),
+    "cat": (lambda x, y: torch.cat([x, y], -1), [ROWS, ROWS], "r0 = cat(x, y) dim=-1"),
+    "stack": (lambda x, y: torch.stack([x, y]), [ROWS, ROWS], "r0 = stack(x, y) dim=0"),
+    "pad": (lambda x: F.pad(x, (1, 2), value=0.5), [ROWS], "r0 = pad(x) pads=1,2 value=0.5"),
+    "constant_pad_nd": (
+        lambda x: torch.constant_pad_nd(x, (0, 1, 1, 0)),
+        [ROWS],
+        "r0 = pad(x) pads=0,1,1,0 value=0.0",
+    ),
+    "dropout": (lambda x: F.relu(F.dropout(x, 0.5, False)), [ROWS], eltwise("relu")),
+    "detach": (lambda x: F.relu(x.detach()), [ROWS], eltwise("relu")),
+    "contiguous": (
+        lambda x: x.contiguous() * 2.0,
+        [ROWS.t()],
+        "r0 = contiguous(x)\nr1 = eltwise(r0) algorithm=linear alpha=2.0 beta=0.0",
+    ),
+    "to": (lambda x: x.to(torch.bfloat16), [ROWS], "r0 = to(x) dtype=bfloat16"),
+    "float of a mask": (lambda x: x.float(), [IDS], "r0 = to(x) dtype=float32"),
+    "view": (lambda x: x.view(3, -1), [ROWS], "r0 = view(x, 3, -1)"),
+    "reshape": (lambda x: x.reshape(-1), [ROWS.t()], "r0 = view(x, -1)"),
+    "flatten": (lambda x: x.flatten(1), [BATCH], "r0 = flatten(x, 1, -1)"),
+    "unflatten": (lambda x: x.unflatten(-1, (2, -1)), [ROWS], "r0 = unflatten(x, -1, 2, -1)"),
+    "transpose": (lambda x: x.transpose(1, 2), [BATCH], "r0 = transpose(x, 1, 2)"),
+    "t": (lambda x: x.t(), [ROWS], "r0 = transpose(x, 0, 1)"),
+    "permute": (lambda x: x.permute(2, 0, 1), [BATCH], "r0 = permute(x, 2, 0, 1)"),
+    "unsqueeze": (lambda x: x.unsqueeze(1), [ROWS], "r0 = unsqueeze(x, 1)"),
+    "squeeze": (lambda x: x.squeeze(0), [ROWS[:1]], "r0 = squeeze(x, 0)"),
+    "expand": (lambda x: x.expand(3, -1, -1), [ROWS], "r0 = expand(x, 3, -1, -1)"),
+    "select": (lambda x: x[:, 1], [BATCH], "r0 = select(x, 1, 1)"),
+    "slice": (lambda x: x[:, 1:5:2], [ROWS], "r0 = slice(x, 1, 1, 5, 2)"),
+    "slice to the end": (lambda x: x[:, -2:], [ROWS], "r0 = slice(x, 1, -2, none, 1)"),
+    "split": (
+        lambda x: x.split(3, 1)[0] + x.split(3, 1)[1],
+        [ROWS],
+        "r0, r1 = split(x) dim=1 sizes=3,3\nr2 = binary(r0, r1) algorithm=add",
+    ),
+    "split by sizes": (
+        lambda x: x.split([2, 4], 1)[1],
+        [ROWS],
+        "r0, r1 = split(x) dim=1 sizes=2,4",
+    ),
+    "chunk": (lambda x: x.chunk(2, -1)[1], [ROWS], "r0, r1 = split(x) chunks=2 dim=-1"),
+    "unbind": (
+        lambda x: x.unbind(0)[0] * x.unbind(0)[1],
+        [BATCH],
+        "r0 = select(x, 0, 0)\nr1 = select(x, 0, 1)\nr2 = binary(r0, r1) algorithm=mul",
+    ),
+    "sizes": (
+        lambda x: x.view(x.size(0) * 2, x.shape[1] // 2 + 1 - 1),
+        [ROWS],
+        "r0 = size(x, 0)\nr1 = number_mul(r0, 2)\nr2 = size(x, 1)\nr3 = number_floordiv(r2, 2)\n"
+        "r4 = number_add(r3, 1)\nr5 = number_sub(r4, 1)\nr6 = view(x, r1, r5)",
+    ),
+}
+
+
+#: Their meaning depends on dtypes and sizes in ways that only plans know.
+NOT_INTERPRETED = frozenset({"attention with a mask", "grouped attention"})
+
+
+@pytest.mark.parametrize("name", IMPORTED)
+def test_operators_are_imported_and_mean_the_same(name: str) -> None:
+    function, inputs, expected = IMPORTED[name]
+    graph = torchscript.import_graph(traced(function, *inputs))
+    assert text(graph) == expected
+    graph.check()
+    if name not in NOT_INTERPRETED:
+        (result,) = interpreter.evaluate(graph, inputs)
+        torch.testing.assert_close(result, function(*inputs))
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
+    "unknown": (lambda x: x.cumsum(0), [ROWS], "aten::cumsum", "the engine has no such operator"),
+    "weights that are no constant": (
+        F.linear,
+        [ROWS, MATRIX],
+        "aten::linear",
+        "weight is not a constant",
+    ),
+    "another dtype": (
+        lambda x: F.linear(x, MATRIX.double()),
+        [ROWS.double()],
+        "aten::linear",
+        "weight is float64, not bfloat16 or float32",
+    ),
+    "fourth powers": (lambda x: x**4, [ROWS], "aten::pow", "exponent is 4"),
+    "rounded division": (
+        lambda x, y: torch.div(x, y, rounding_mode="floor"),
+        [ROWS, POSITIVE],
+        "aten::div",
+        "self is not an integer",
+    ),
+    "division by zero": (lambda x: x / 0, [ROWS], "aten::div", "it divides by zero"),
+    "softmax in float64": (
+        lambda x: x.softmax(0, dtype=torch.float64),
+        [ROWS],
+        "aten::softmax",
+        "dtype is given",
+    ),
+    "another memory format": (
+        lambda x: x.contiguous(memory_format=torch.channels_last),
+        [IMAGE],
+        "aten::contiguous",
+        "memory_format is 2",
+    ),
+    "to float64": (lambda x: x.double(), [ROWS], "aten::to", "dtype is not float32 or bfloat16"),
+    "reflected edges": (
+        lambda x: F.pad(x, (1, 1), mode="reflect"),
+        [BATCH],
+        "aten::pad",
+        "mode is reflect",
+    ),
+    "a divisor": (
+        lambda x: F.avg_pool2d(x, 2, divisor_override=3),
+        [IMAGE],
+        "aten::avg_pool2d",
+        "divisor_override is given",
+    ),
+    "weighted bags": (
+        lambda x, y, z: F.embedding_bag(x, TABLE, y, mode="sum", per_sample_weights=z),
+        [BAG, OFFSETS, torch.rand(6)],
+        "aten::embedding_bag",
+        "per_sample_weights is given",
+    ),
+    "padded bags": (
+        lambda x, y: F.embedding_bag(x, TABLE, y, padding_idx=-1),
+        [BAG, OFFSETS],
+        "aten::embedding_bag",
+        "padding_idx is given",
+    ),
+    "indices of unknown rank": (
+        lambda x: x[:, FIRST, SECOND],
+        [BATCH],
+        "aten::index",
+        "how many dimensions it indexes is not known",
+    ),
+    "a number as a tensor": (
+        lambda x: x * x.size(0),
+        [ROWS],
+        "aten::mul",
+        "other is not a tensor",
+    ),
+    "training": (
+        lambda x: F.dropout(x, 0.5, True),
+        [ROWS],
+        "aten::dropout",
+        "train is True",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_left_out_has_a_reason(name: str) -> None:
+    function, inputs, op, reason = REFUSED[name]
+    graph = torchscript.import_graph(traced(function, *inputs))
+    left = [(item.op, item.reason) for item in torchscript.left_out([graph])]
+    assert (op, reason) in left
+
+
+def test_parts_of_a_split_that_nobody_counts_are_left_out() -> None:
+    def function(x: Tensor) -> Tensor:
+        return torch.stack(x.split(2), 0)
+
+    left = torchscript.left_out([torchscript.import_graph(scripted(function))])
+    reasons = [(item.op, item.reason) for item in left]
+    assert reasons == [
+        ("aten::split", "its results are not unpacked at once"),
+        ("aten::stack", "the length of tensors is not known"),
+    ]
+
+
+def test_what_is_written_to_stays_in_order() -> None:
+    def function(x: Tensor) -> Tensor:
+        y = F.relu(x)
+        x.add_(1)
+        row = y[0]
+        row.mul_(2)
+        return F.relu(x) + y.sigmoid()
+
+    graph = torchscript.import_graph(traced(function, ROWS.clone()))
+    opaque = {node.origin[0]: node for node in graph.nodes if node.op == OPAQUE}
+    assert all(node.ordered for node in opaque.values())
+    assert {"aten::add_", "aten::mul_", "aten::relu", "aten::select", "aten::sigmoid"} <= set(
+        opaque
+    )
+    assert [node.op for node in graph.nodes if node.op != OPAQUE] == ["binary"]
+
+
+def test_arithmetic_on_ids_and_masks_is_left_out() -> None:
+    def function(ids: Tensor, mask: Tensor) -> Tensor:
+        places = (ids.ne(1).int().cumsum(1) * 2 + 1).long()
+        seen = (mask != 0).unsqueeze(-1) * ids.unsqueeze(-1)
+        return F.embedding(places, PLACES) + F.embedding(ids * 1, TABLE) + seen.float()
+
+    graph = torchscript.import_graph(traced(function, IDS, torch.ones_like(IDS)))
+    left = {(item.op, item.reason) for item in torchscript.left_out([graph])}
+    assert {("aten::mul", "self holds integers or booleans")} <= left
+    ops = sorted(node.op for node in graph.nodes if node.op != OPAQUE)
+    assert ops == ["binary", "binary", "embedding", "embedding", "to", "unsqueeze", "unsqueeze"]
+
+
+def test_random_operators_stay_in_order() -> None:
+    graph = torchscript.import_graph(traced(lambda x: torch.rand_like(x) + x, ROWS))
+    assert [(node.op, node.ordered) for node in graph.nodes] == [(OPAQUE, True), ("binary", False)]
+
+
+def test_lists_and_tuples_are_looked_through() -> None:
+    def function(x: Tensor) -> dict[str, list[Tensor]]:
+        return {"both": [x.relu(), x.tanh()]}
+
+    graph = torchscript.import_graph(scripted(function))
+    assert [node.op for node in graph.nodes] == ["eltwise", "eltwise", OPAQUE]
+    assert all(not graph.is_private(node.output) for node in graph.nodes[:2])
+    assert not torchscript.left_out([graph])
+
+
+def test_scripted_sizes_are_numbers() -> None:
+    def function(x: Tensor) -> Tensor:
+        batch, _ = x.size()
+        return x.view(batch, x.shape[1] // 2, 2).transpose(0, 1)
+
+    graph = torchscript.import_graph(scripted(function))
+    expected = [
+        *("r0 = size(x, 0)", "r1 = size(x, 1)", "r2 = number_floordiv(r1, 2)"),
+        *("r3 = view(x, r0, r2, 2)", "r4 = transpose(r3, 0, 1)"),
+    ]
+    assert text(graph) == "\n".join(expected)
+
+
+# Emission: the fallback of each call must be exactly what was there before.
+
+
+def refuse_all(graph: Any) -> int:
+    """Make each call of a plan run its fallback; return how many there are."""
+    nodes = graph.findAllNodes("zendnn::takes")
+    for node in nodes:
+        with graph.insert_point_guard(node):
+            node.output().replaceAllUsesWith(graph.insertConstant(False))
+        node.destroy()
+    graph.lint()
+    return len(nodes)
+
+
+def frozen(module: nn.Module, *inputs: Any, script: bool = False) -> Any:
+    """A frozen module whose batch norms are not folded."""
+    made = torch.jit.script(module.eval()) if script else torch.jit.trace(module.eval(), inputs)
+    return torch.jit.freeze(made, optimize_numerics=False)
+
+
+def check_fallback(module: nn.Module, *inputs: Any, script: bool = False) -> int:
+    """Assert that fallbacks do what the module did; return how many calls there are."""
+    with torch.no_grad():
+        before = frozen(module, *inputs, script=script)
+        after = frozen(module, *inputs, script=script)
+        torchscript.optimize(after._c, ["forward"])
+        count = refuse_all(after.graph)
+        for _ in range(3):  # torch specialises a graph after it has seen tensors
+            expected = before(*copy.deepcopy(inputs))
+            torch.testing.assert_close(after(*copy.deepcopy(inputs)), expected, rtol=0, atol=0)
+    return count
+
+
+class Residual(nn.Module):
+    """Convolutions with batch norms, in-place activations and a shortcut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.norm = nn.BatchNorm2d(8)
+        self.second = nn.Conv2d(8, 8, 3, padding="same")
+        self.last = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu_(self.norm(self.first(x)))
+        x = F.relu_(self.second(x).add_(x))
+        out: Tensor = self.last(F.adaptive_avg_pool2d(x, 1).flatten(1))
+        return out
+
+
+class Interrupted(nn.Module):
+    """What the engine takes around, between and beside what it does not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(6, 6) for _ in range(4))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, dict[str, Tensor], list[Tensor]]:
+        a = self.layers[0](x).relu()
+        b = a.cumsum(1)
+        c = self.layers[1](b + a)
+        d = self.layers[2](x).view(x.size(0), -1)
+        e = torch.sort(d * c)[0]
+        f = self.layers[3](e).reshape(c.shape[0] * 2, -1)
+        return f, {"c": c, "x": x.detach()}, [a, F.dropout(f, 0.5, self.training)]
+
+
+class Branching(nn.Module):
+    """Control flow with what the engine takes inside and outside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor, times: int) -> Tensor:
+        x = self.first(x).relu()
+        for step in range(times):
+            if step % 2 == 0:
+                x = self.second(x).tanh() + x
+            else:
+                y = x.sigmoid()
+                y[0] = 1.0
+                x = y * x
+        if x.size(0) > 100:
+            raise ValueError("too large")
+        return self.second(x)
+
+
+class Sizes(nn.Module):
+    """Sizes of a region's results, read outside it and inside other regions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.layer(x)
+        rows, width = y.size(0), y.shape[1]
+        z = torch.sort(y)[0]
+        return z.relu().view(rows * 2, width // 2), torch.zeros(rows, width) + y
+
+
+class Writing(nn.Module):
+    """Writes to its argument, to views and to lists."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        a = x.relu() * 2.0
+        x.add_(1.0)
+        b = x.tanh()
+        x[0].mul_(3.0)
+        parts = [a, b]
+        parts.append(x.sigmoid())
+        return torch.cat(parts, 1).softmax(1), x
+
+
+MODELS: dict[str, tuple[type[nn.Module], tuple[Any, ...], bool]] = {
+    "residual": (Residual, (torch.randn(2, 3, 8, 8),), False),
+    "residual, scripted": (Residual, (torch.randn(2, 3, 8, 8),), True),
+    "interrupted": (Interrupted, (torch.randn(4, 6),), True),
+    "branching": (Branching, (torch.randn(4, 6), 5), True),
+    "sizes": (Sizes, (torch.randn(4, 6),), False),
+    "sizes, scripted": (Sizes, (torch.randn(4, 6),), True),
+    "writing": (Writing, (torch.randn(4, 6),), False),
+    "writing, scripted": (Writing, (torch.randn(4, 6),), True),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_fallbacks_do_what_the_model_did(name: str) -> None:
+    model, inputs, script = MODELS[name]
+    assert check_fallback(model(), *inputs, script=script)
+
+
+@pytest.mark.parametrize("family", ["bert", "vit"])
+def test_fallbacks_do_what_a_transformer_did(family: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    small = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "intermediate_size": 64,
+    }
+
+    class First(nn.Module):
+        def __init__(self, model: nn.Module) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, *inputs: Tensor) -> Tensor:
+            first: Tensor = self.model(*inputs, return_dict=False)[0]
+            return first
+
+    if family == "bert":
+        config = transformers.BertConfig(vocab_size=99, max_position_embeddings=32, **small)
+        ids = torch.randint(0, 99, (2, 7))
+        model, inputs = transformers.BertModel(config), [ids, torch.ones_like(ids)]
+    else:
+        config = transformers.ViTConfig(image_size=32, patch_size=8, **small)
+        model, inputs = transformers.ViTModel(config), [torch.randn(2, 3, 32, 32)]
+    assert check_fallback(First(model), *inputs)
+
+
+class TwoMethods(nn.Module):
+    """A module with two methods to optimise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x).relu().cumsum(0)
+        return out
+
+    @torch.jit.export
+    def other(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layer(x).tanh()
+        return out
+
+
+def two_methods() -> Any:
+    return torch.jit.freeze(torch.jit.script(TwoMethods().eval()), ["other"])
+
+
+def test_each_method_has_its_plans_and_its_report() -> None:
+    module = two_methods()
+    reports = torchscript.optimize(module._c, ["forward", "other"])
+    assert [report.method for report in reports] == ["forward", "other"]
+    names = [[name for name, _ in report.regions] for report in reports]
+    assert names == [["_zendnn_plan_forward_0"], ["_zendnn_plan_other_0"]]
+    reason = ("aten::cumsum", "the engine has no such operator")
+    assert torchscript.reasons(module._c) == [reason]
+    assert torchscript.reasons(module._c, "other") == []
+    assert len(module.other.graph.findAllNodes("zendnn::run")) == 1
+
+
+def test_a_second_time_changes_nothing() -> None:
+    module = two_methods()
+    torchscript.optimize(module._c, ["forward"])
+    once = str(module.graph)
+    (report,) = torchscript.optimize(module._c, ["forward"])
+    assert not report.regions
+    assert str(module.graph).count("zendnn::run") == once.count("zendnn::run") == 1
+
+
+def test_a_region_that_cannot_be_cut_off_stays_what_it_was() -> None:
+    graph = traced(lambda x, y: torch.baddbmm(x, x, y).relu(), BATCH[:, :, :4], BATCH[:, :, :4])
+    facts = torchscript.Facts.of(graph)
+    imported = torchscript.import_block(torchscript.outer_block(graph), facts)
+    matmul, add, relu = imported.graph.nodes
+    regions = [Region.of([matmul]), Region.of([add, relu])]  # cuts where TorchScript has no value
+    layout = torchscript.lay_out(imported, regions)
+    assert not layout.outputs
+    assert [node.kind() for node in layout.imported.nodes if node in layout.kept] == [
+        "aten::baddbmm",
+        "aten::relu",
+    ]
+    assert torchscript.left_out([imported.graph])
+
+
+def test_calls_survive_saving_and_copying() -> None:
+    module, x = two_methods(), torch.randn(4, 6)
+    expected = module(x)
+    torchscript.optimize(module._c, ["forward"])
+    buffer = io.BytesIO()
+    torch.jit.save(module, buffer)
+    buffer.seek(0)
+    for same in (module, torch.jit.load(buffer), copy.deepcopy(module)):
+        assert same.graph.findAllNodes("zendnn::run")
+        assert torchscript.reasons(same._c)
+        torch.testing.assert_close(same(x), expected)

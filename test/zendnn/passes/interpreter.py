@@ -1,0 +1,260 @@
+"""What a graph means: docs/plan.md in torch's own operators, slow and simple.
+
+``evaluate`` runs a graph, ``run_region`` one region, ``run_regions`` a whole partition. Opaque
+nodes have a function of their operands as ``source``, which returns a tuple of results.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.backends.zendnn.graph import OPAQUE, Graph, Node, Operand, PostOp, Region, Value
+from torch.backends.zendnn.passes.partition import schedule
+
+Environment = dict[Value, Any]
+
+ELTWISE: dict[str, Callable[[Tensor, float, float], Tensor]] = {
+    "relu": lambda x, alpha, beta: x.clamp(min=0),
+    "leaky_relu": lambda x, alpha, beta: torch.where(x > 0, x, x * alpha),
+    "clip": lambda x, alpha, beta: x.clamp(alpha, beta),
+    "sigmoid": lambda x, alpha, beta: 1 / (1 + (-x).exp()),
+    "tanh": lambda x, alpha, beta: x.tanh(),
+    "gelu": lambda x, alpha, beta: x / 2 * (1 + torch.erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x, alpha, beta: (
+        x / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
+    "silu": lambda x, alpha, beta: x / (1 + (-x).exp()),
+    "hardswish": lambda x, alpha, beta: x * (x + 3).clamp(0, 6) / 6,
+    "hardsigmoid": lambda x, alpha, beta: (x + 3).clamp(0, 6) / 6,
+    "elu": lambda x, alpha, beta: torch.where(x > 0, x, alpha * x.expm1()),
+    "mish": lambda x, alpha, beta: x * F.softplus(x).tanh(),
+    "exp": lambda x, alpha, beta: x.exp(),
+    "abs": lambda x, alpha, beta: x.abs(),
+    "sqrt": lambda x, alpha, beta: x.sqrt(),
+    "square": lambda x, alpha, beta: x * x,
+    "log": lambda x, alpha, beta: x.log(),
+    "linear": lambda x, alpha, beta: alpha * x + beta,
+    "round": lambda x, alpha, beta: x.round(),
+    "erf": lambda x, alpha, beta: torch.erf(x),
+}
+
+BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "max": torch.maximum,
+    "min": torch.minimum,
+}
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def evaluate(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
+    """The graph's outputs for these inputs."""
+    environment: Environment = dict(zip(graph.inputs, inputs, strict=True))
+    run_nodes(graph.nodes, environment)
+    return [read(value, environment) for value in graph.outputs]
+
+
+def run_region(region: Region, inputs: Sequence[Any]) -> list[Any]:
+    """The region's outputs; it sees nothing but its inputs and constants."""
+    environment: Environment = dict(zip(region.inputs, inputs, strict=True))
+    run_nodes(region.nodes, environment)
+    return [read(value, environment) for value in region.outputs]
+
+
+def run_regions(graph: Graph, regions: Sequence[Region], inputs: Sequence[Any]) -> list[Any]:
+    """The graph's outputs when each region is one call."""
+    environment: Environment = dict(zip(graph.inputs, inputs, strict=True))
+    for item in schedule(graph, regions):
+        if isinstance(item, Node):
+            run_nodes([item], environment)
+        else:
+            results = run_region(item, [environment[value] for value in item.inputs])
+            environment.update(zip(item.outputs, results, strict=True))
+    return [read(value, environment) for value in graph.outputs]
+
+
+def run_nodes(nodes: Iterable[Node], environment: Environment) -> None:
+    """Run nodes in order, adding what they make to the environment."""
+    for node in nodes:
+        results = run_node(node, [read(operand, environment) for operand in node.inputs])
+        environment.update(zip(node.outputs, results, strict=True))
+
+
+def read(operand: Operand, environment: Environment) -> Any:
+    """What an operand stands for."""
+    if not isinstance(operand, Value):
+        return operand
+    return environment[operand] if operand.constant is None else operand.constant
+
+
+def run_node(node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
+    """The results of one node."""
+    if node.op == OPAQUE:
+        results: tuple[Any, ...] = node.source(*operands)
+        return results
+    own = len(operands) - sum(post.operand is not None for post in node.post_ops)
+    made = OPERATORS[node.op](dict(node.attributes), *operands[:own])
+    if isinstance(made, tuple):
+        assert not node.post_ops
+        return made[: len(node.outputs)] if node.op == "layer_norm" else made
+    for post in node.post_ops:
+        made = apply_post_op(post, made, operands)
+    return (made,)
+
+
+def apply_post_op(post: PostOp, x: Tensor, operands: Sequence[Any]) -> Tensor:
+    """One post-op; the other operand of a binary one broadcasts to x, never the reverse."""
+    if post.operand is None:
+        return ELTWISE[post.algorithm](x, post.alpha, post.beta)
+    result = BINARY[post.algorithm](x, operands[post.operand])
+    assert result.shape == x.shape, "a post-op's operand is larger than the result"
+    return result
+
+
+Attributes = dict[str, Any]
+
+
+def convolution(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    dims = weight.dim() - 2
+    if a.get("transposed"):
+        functions = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+        extra = a.get("output_padding", (0,) * dims)
+        return functions[dims](
+            x, weight, bias, a["stride"], a["padding"], extra, a["groups"], a["dilation"]
+        )
+    begin = a["padding"]
+    end = a.get("padding_end", begin)
+    padded = F.pad(x, [p for pair in zip(begin[::-1], end[::-1], strict=True) for p in pair])
+    functions = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+    return functions[dims](padded, weight, bias, a["stride"], 0, a["dilation"], a["groups"])
+
+
+def eltwise(a: Attributes, x: Tensor) -> Tensor:
+    return ELTWISE[a["algorithm"]](x, a.get("alpha", 0.0), a.get("beta", 0.0))
+
+
+def softmax(a: Attributes, x: Tensor) -> Tensor:
+    return (F.log_softmax if a.get("log") else F.softmax)(x, a["dim"])
+
+
+def layer_norm(
+    a: Attributes, x: Tensor, weight: Tensor | None, bias: Tensor | None, residual: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    total = x if residual is None else x + residual
+    return F.layer_norm(total, total.shape[-a["dims"] :], weight, bias, a["eps"]), total
+
+
+def batch_norm(
+    a: Attributes,
+    x: Tensor,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    mean: Tensor,
+    variance: Tensor,
+) -> Tensor:
+    return F.batch_norm(x, mean, variance, weight, bias, eps=a["eps"])
+
+
+def attention(a: Attributes, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    assert q.dim() == k.dim() == v.dim() == 4
+    scores = q @ k.transpose(2, 3) * (a["scale"] or 1 / math.sqrt(q.shape[3]))
+    if mask is not None:
+        scores = scores + mask
+    if a.get("causal"):
+        later = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
+    result = scores.softmax(3) @ v
+    return result.transpose(1, 2) if a.get("swapped") else result
+
+
+def embedding_bag(a: Attributes, table: Tensor, ids: Tensor, offsets: Tensor | None) -> Tensor:
+    assert (offsets is None) == (ids.dim() == 2)
+    return F.embedding_bag(ids, table, offsets, mode=a["mode"])
+
+
+def embedding_bags(a: Attributes, *operands: Tensor) -> tuple[Tensor, ...]:
+    tables, ids = operands[: a["count"]], operands[a["count"] :]
+    return tuple(embedding_bag(a, t, i, None) for t, i in zip(tables, ids, strict=True))
+
+
+def max_pool(a: Attributes, x: Tensor) -> Tensor:
+    functions = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+    return functions[len(a["kernel"])](
+        x, a["kernel"], a["stride"], a["padding"], a["dilation"], a.get("ceil", False)
+    )
+
+
+def avg_pool(a: Attributes, x: Tensor) -> Tensor:
+    functions = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+    return functions[len(a["kernel"])](
+        x, a["kernel"], a["stride"], a["padding"], a.get("ceil", False), a["include_pad"]
+    )
+
+
+def adaptive_avg_pool(a: Attributes, x: Tensor) -> Tensor:
+    functions = {1: F.adaptive_avg_pool1d, 2: F.adaptive_avg_pool2d, 3: F.adaptive_avg_pool3d}
+    return functions[len(a["sizes"])](x, a["sizes"])
+
+
+def split(a: Attributes, x: Tensor) -> tuple[Tensor, ...]:
+    if "sizes" in a:
+        return x.split(list(a["sizes"]), a["dim"])
+    return x.chunk(a["chunks"], a["dim"])
+
+
+def cut(a: Attributes, x: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Any:
+    return torch.ops.aten.slice(x, dim, start, end, step)
+
+
+#: Every operator, of its attributes and its operands without those of post-ops.
+OPERATORS: dict[str, Callable[..., Any]] = {
+    "size": lambda a, x, dim: x.shape[dim],
+    "numel": lambda a, x: x.numel(),
+    "number_add": lambda a, x, y: x + y,
+    "number_sub": lambda a, x, y: x - y,
+    "number_mul": lambda a, x, y: x * y,
+    "number_floordiv": lambda a, x, y: x // y,
+    "arange": lambda a, start, end, step: torch.arange(start, end, step),
+    "view": lambda a, x, *sizes: x.reshape(sizes),
+    "flatten": lambda a, x, start, end: x.flatten(start, end),
+    "unflatten": lambda a, x, dim, *sizes: x.unflatten(dim, sizes),
+    "transpose": lambda a, x, first, second: x.transpose(first, second),
+    "permute": lambda a, x, *dims: x.permute(dims),
+    "unsqueeze": lambda a, x, dim: x.unsqueeze(dim),
+    "squeeze": lambda a, x, dim: x.squeeze(dim),
+    "expand": lambda a, x, *sizes: x.expand(sizes),
+    "select": lambda a, x, dim, index: x.select(dim, index),
+    "slice": cut,
+    "split": split,
+    "contiguous": lambda a, x: x.contiguous(),
+    "convolution": convolution,
+    "linear": lambda a, x, weight, bias: F.linear(x, weight, bias),
+    "matmul": lambda a, x, y: x @ y,
+    "eltwise": eltwise,
+    "binary": lambda a, x, y: BINARY[a["algorithm"]](x, y),
+    "softmax": softmax,
+    "layer_norm": layer_norm,
+    "batch_norm": batch_norm,
+    "attention": attention,
+    "embedding": lambda a, table, ids: F.embedding(ids, table),
+    "embedding_bag": embedding_bag,
+    "embedding_bags": embedding_bags,
+    "gather_pairs": lambda a, x, rows, columns: x[..., rows, columns],
+    "max_pool": max_pool,
+    "avg_pool": avg_pool,
+    "adaptive_avg_pool": adaptive_avg_pool,
+    "mean": lambda a, x: x.mean(a["dims"], a.get("keep", False)),
+    "cat": lambda a, *parts: torch.cat(parts, a["dim"]),
+    "stack": lambda a, *parts: torch.stack(parts, a["dim"]),
+    "pad": lambda a, x: F.pad(x, a["pads"], value=a.get("value", 0.0)),
+    "to": lambda a, x: x.to(DTYPES[a["dtype"]]),
+}

@@ -1,0 +1,258 @@
+"""Passes that find attention and give it its final form."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.passes import (
+    attention_layout,
+    fold_attention_scale,
+    fold_scalars,
+    fuse_attention,
+)
+
+from .build import Builder, only, ops, random
+
+N, H, T, S, D = 2, 3, 4, 5, 6
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+def heads(b: Builder, x: Value) -> Value:
+    """(N, T, H·D) as (N, H, T, D), as models do it."""
+    rows = b("number_mul", b("size", x, 0), 1)
+    return b("transpose", b("view", x, rows, b("size", x, 1), H, D), 1, 2)
+
+
+def spell(
+    b: Builder,
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None = None,
+    *,
+    scale: str = "div",
+    swap: tuple[int, ...] = (-1, -2),
+    dim: int = -1,
+    mask_first: bool = False,
+) -> Value:
+    """softmax(q·kᵀ / √D + mask)·v, as models spell it."""
+    factor = 1 / math.sqrt(D)
+    if scale == "before":
+        q = b.binary("mul", q, b.number(factor))
+    if scale == "both":
+        q, k = (b.eltwise("linear", x, math.sqrt(factor), 0.0) for x in (q, k))
+    turned = b("transpose" if len(swap) == 2 else "permute", k, *swap)
+    scores = b("matmul", q, turned)
+    if scale == "div":
+        scores = b.binary("div", scores, b.number(1 / factor))
+    if mask is not None:
+        scores = b.binary("add", *((mask, scores) if mask_first else (scores, mask)))
+    return b("matmul", b("softmax", scores, dim=dim), v)
+
+
+def operands(b: Builder) -> tuple[Value, Value, Value]:
+    q, k, v = (b.input(random(N, length, H * D)) for length in (T, S, S))
+    return heads(b, q), heads(b, k), heads(b, v)
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"scale": "none"},
+        {"scale": "before"},
+        {"scale": "both"},
+        {"swap": (2, 3), "dim": 3},
+        {"swap": (-2, -1), "mask_first": True},
+        {"swap": (0, 1, 3, 2)},
+    ],
+)
+def test_spelled_out_attention_is_found(b: Builder, masked: bool, more: dict[str, Any]) -> None:
+    q, k, v = operands(b)
+    mask = b.input(random(N, 1, 1, S)) if masked else None
+    graph = b.done(spell(b, q, k, v, mask, **more))
+    counts = b.check(fold_scalars, fuse_attention, fold_attention_scale)
+    scaled_before = {"before": 1, "both": 2}.get(more.get("scale", "div"), 0)
+    assert counts[1:] == [1, scaled_before]
+    node = only(graph, "attention")
+    assert node.inputs == (q, k, v, mask)
+    expected = 1.0 if more.get("scale") == "none" else 1 / math.sqrt(D)
+    assert node.attributes["scale"] == pytest.approx(expected)
+    assert not node.attributes["causal"]
+    assert not {"softmax", "matmul", "eltwise", "binary"}.intersection(ops(graph))
+    assert node.origin.count("aten::matmul") == 2
+
+
+def test_the_model_may_share_its_transposed_keys(b: Builder) -> None:
+    q, k, v = operands(b)
+    turned = b("transpose", k, -1, -2)
+    scores = b("matmul", q, turned)
+    graph = b.done(b("matmul", b("softmax", scores, dim=-1), v), turned)
+    assert b.check(fuse_attention) == [1]
+    assert turned.producer in graph.nodes
+
+
+def test_attention_comes_after_all_that_it_reads(b: Builder) -> None:
+    q, k, v = operands(b)
+    weights = b("softmax", b("matmul", q, b("transpose", k, 2, 3)), dim=3)
+    late = b.opaque(torch.exp, v)
+    graph = b.done(b("matmul", weights, late))
+    assert b.check(fuse_attention) == [1]
+    assert ops(graph)[-2:] == ["opaque", "attention"]
+
+
+def test_attention_of_another_rank_stays_spelled_out(b: Builder) -> None:
+    q, k, v = (b("view", b.input(random(N, T, D)), N, T, D) for _ in range(3))
+    b.done(spell(b, q, k, v))
+    assert b.check(fold_scalars, fuse_attention) == [1, 0]
+
+
+def test_attention_of_an_unknown_rank_is_found_by_its_dimensions(b: Builder) -> None:
+    def values() -> tuple[Value, ...]:
+        return tuple(b.input(random(N, H, T, D)) for _ in range(3))
+
+    b.done(spell(b, *values(), swap=(2, 3)), spell(b, *values(), swap=(-1, -2)))
+    assert b.check(fold_scalars, fuse_attention) == [2, 1]
+
+
+@pytest.mark.parametrize("shared", ["scores", "scaled", "masked", "weights"])
+@pytest.mark.parametrize("escapes", [True, False])
+def test_attention_with_a_part_that_others_read_stays(
+    b: Builder, shared: str, escapes: bool
+) -> None:
+    q, k, v = operands(b)
+    parts = {"scores": b("matmul", q, b("transpose", k, -1, -2))}
+    parts["scaled"] = b.eltwise("linear", parts["scores"], 0.5, 0.0)
+    parts["masked"] = b.binary("add", parts["scaled"], b.input(random(T, S)))
+    parts["weights"] = b("softmax", parts["masked"], dim=-1)
+    result = b("matmul", parts["weights"], v)
+    b.done(result, parts[shared] if escapes else b.opaque(torch.exp, parts[shared]))
+    assert b.check(fuse_attention) == [0]
+
+
+def test_what_only_looks_like_attention_stays(b: Builder) -> None:
+    q, k, v = operands(b)
+    turned = b("transpose", k, -1, -2)
+    scores = b("matmul", q, turned)
+    shifted = b.eltwise("linear", scores, 0.5, 1.0)
+    results = [
+        b("matmul", b("softmax", b("matmul", q, turned), dim=2), v),
+        b("matmul", b("softmax", b("matmul", q, turned), dim=-1, log=True), v),
+        b("matmul", b("softmax", shifted, dim=-1), v),
+        b(
+            "matmul",
+            b("transpose", v, 2, 3),
+            b("softmax", b("matmul", k, b("transpose", q, 2, 3)), dim=3),
+        ),
+        b("matmul", b("softmax", b.binary("mul", b("matmul", q, turned), scores), dim=-1), v),
+    ]
+    b.done(*results)
+    assert b.check(fuse_attention) == [0]
+
+
+# fold_attention_scale
+
+
+def attention(b: Builder, q: Value, k: Value, v: Value, scale: float = 0.5, **more: Any) -> Value:
+    attributes = {"scale": scale, "causal": True, "swapped": False, **more}
+    return b("attention", q, k, v, None, **attributes)
+
+
+def test_a_factor_is_found_through_views(b: Builder) -> None:
+    x = b.input(random(N, T, H * D))
+    q = heads(b, b.eltwise("linear", x, 0.25, 0.0))
+    k, v = heads(b, x), heads(b, x)
+    graph = b.done(attention(b, q, k, v))
+    assert b.check(fold_attention_scale) == [1]
+    assert only(graph, "attention").attributes["scale"] == 0.125
+    assert "eltwise" not in ops(graph)
+
+
+@pytest.mark.parametrize("where", ["before", "between"])
+@pytest.mark.parametrize("escapes", [True, False])
+def test_a_factor_that_others_see_stays(b: Builder, where: str, escapes: bool) -> None:
+    x = b.input(random(N, T, H * D))
+    scaled = b.eltwise("linear", x, 0.25, 0.0)
+    q = heads(b, scaled)
+    seen = scaled if where == "before" else q
+    result = attention(b, q, heads(b, x), heads(b, x))
+    b.done(result, seen if escapes else b.opaque(torch.exp, seen))
+    assert b.check(fold_attention_scale) == [0]
+
+
+def test_a_scale_that_depends_on_sizes_stays(b: Builder) -> None:
+    x = b.input(random(N, T, H * D))
+    q = heads(b, b.eltwise("linear", x, 0.25, 0.0))
+    b.done(attention(b, q, heads(b, x), heads(b, x), scale=0.0))
+    assert b.check(fold_attention_scale) == [0]
+
+
+def test_values_that_are_both_queries_and_keys_keep_their_factor(b: Builder) -> None:
+    x = heads(b, b.eltwise("linear", b.input(random(N, T, H * D)), 0.25, 0.0))
+    b.done(attention(b, x, x, x))
+    assert b.check(fold_attention_scale) == [0]
+
+
+def test_more_than_a_factor_stays(b: Builder) -> None:
+    x = b.input(random(N, T, H * D))
+    q = heads(b, b.eltwise("linear", x, 0.25, 1.0))
+    b.done(attention(b, q, heads(b, x), heads(b, x)))
+    assert b.check(fold_attention_scale) == [0]
+
+
+# attention_layout
+
+
+@pytest.mark.parametrize(
+    "view", [("transpose", 1, 2), ("transpose", -2, -3), ("permute", 0, 2, 1, 3)]
+)
+def test_attention_writes_heads_side_by_side(b: Builder, view: tuple[Any, ...]) -> None:
+    op, *dims = view
+    result = b(op, attention(b, *operands(b)), *dims)
+    graph = b.done(b("flatten", result, 2, 3))
+    assert b.check(attention_layout) == [1]
+    assert only(graph, "attention").attributes["swapped"]
+    assert only(graph, "attention").output is result
+
+
+@pytest.mark.parametrize(
+    "view", [("transpose", 0, 1), ("transpose", 2, 3), ("permute", 0, 2, 3, 1)]
+)
+def test_other_views_of_attention_stay(b: Builder, view: tuple[Any, ...]) -> None:
+    op, *dims = view
+    b.done(b.eltwise("exp", b(op, attention(b, *operands(b)), *dims)))
+    assert b.check(attention_layout) == [0]
+
+
+def test_attention_is_swapped_once(b: Builder) -> None:
+    once = b("transpose", attention(b, *operands(b)), 1, 2)
+    graph = b.done(b.eltwise("exp", b("transpose", once, 1, 2)))
+    assert b.check(attention_layout, attention_layout) == [1, 0]
+    assert ops(graph)[-3:] == ["attention", "transpose", "eltwise"]
+
+
+def test_attention_that_others_read_keeps_its_layout(b: Builder) -> None:
+    result = attention(b, *operands(b))
+    b.done(b("flatten", b("transpose", result, 1, 2), 2, 3), result)
+    assert b.check(attention_layout) == [0]
+
+
+def test_a_transposed_result_that_others_read_keeps_its_strides(b: Builder) -> None:
+    b.done(b("transpose", attention(b, *operands(b)), 1, 2))
+    assert b.check(attention_layout) == [0]
+
+
+def test_side_by_side_is_contiguous(b: Builder) -> None:
+    result = b("contiguous", b("transpose", attention(b, *operands(b)), 1, 2))
+    graph = b.done(result)
+    assert b.check(attention_layout) == [1]
+    assert only(graph, "attention").output is result

@@ -1,0 +1,137 @@
+"""Passes for recommender models: bags of equal length, and many of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.backends.zendnn.graph import Node, Value
+from torch.backends.zendnn.passes import fuse_embedding_bags, group_embedding_bags
+
+from .build import Builder, only, ops, random
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+def ids(*shape: int) -> Tensor:
+    return torch.randint(0, 10, shape)
+
+
+def bag(
+    b: Builder, index: Value, offsets: Value | None, mode: str = "sum", width: int = 4
+) -> Value:
+    return b("embedding_bag", b.constant(10, width), index, offsets, mode=mode)
+
+
+# fuse_embedding_bags
+
+COUNTS: dict[str, Any] = {
+    "elements": lambda b, x, flat: b("numel", x),
+    "elements, flat": lambda b, x, flat: b("numel", flat),
+    "length, flat": lambda b, x, flat: b("size", flat, 0),
+    "product": lambda b, x, flat: b("number_mul", b("size", x, 1), b("size", x, 0)),
+}
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("count", COUNTS)
+@pytest.mark.parametrize("dim", [1, -1])
+def test_offsets_of_equal_bags_are_dropped(b: Builder, mode: str, count: str, dim: int) -> None:
+    x = b.input(ids(3, 5))
+    flat = b("view", x, -1) if mode == "sum" else b("flatten", x, 0, -1)
+    offsets = b("arange", 0, COUNTS[count](b, x, flat), b("size", x, dim))
+    graph = b.done(bag(b, flat, offsets, mode))
+    assert b.check(fuse_embedding_bags) == [1]
+    assert ops(graph) == ["embedding_bag"]
+    assert graph.nodes[0].inputs[1:] == (x, None)
+    assert graph.nodes[0].attributes == {"mode": mode}
+
+
+def test_what_others_read_of_the_offsets_stays(b: Builder) -> None:
+    x = b.input(ids(3, 5))
+    flat = b("view", x, -1)
+    offsets = b("arange", 0, b("numel", x), b("size", x, 1))
+    graph = b.done(bag(b, flat, offsets), offsets)
+    assert b.check(fuse_embedding_bags) == [1]
+    assert ops(graph) == ["numel", "size", "arange", "embedding_bag"]
+
+
+@pytest.mark.parametrize("wrong", ["start", "end", "step", "other", "not flat"])
+def test_other_offsets_stay(b: Builder, wrong: str) -> None:
+    x, y = b.input(ids(4, 4)), b.input(ids(4, 4))
+    flat = b("view", x, -1) if wrong != "not flat" else b("view", x, 16)
+    start = 1 if wrong == "start" else 0
+    end = b("size", x, 0) if wrong == "end" else b("numel", x)
+    step = b("size", y if wrong == "other" else x, 0 if wrong == "step" else 1)
+    b.done(b("embedding_bag", b.constant(10, 4), flat, b("arange", start, end, step), mode="max"))
+    before = ops(b.graph)
+    assert fuse_embedding_bags(b.graph) == 0
+    assert ops(b.graph) == before
+
+
+def test_an_index_of_another_rank_keeps_its_offsets(b: Builder) -> None:
+    x = b("unsqueeze", b("view", b.input(ids(3, 5)), 3, 5), 2)
+    offsets = b("arange", 0, b("numel", x), b("size", x, 1))
+    b.done(bag(b, b("view", x, -1), offsets))
+    assert b.check(fuse_embedding_bags) == [0]
+
+
+# group_embedding_bags
+
+
+def bags(b: Builder, count: int = 3, **more: Any) -> list[Value]:
+    index = b.input(ids(count, 3, 5))
+    return [bag(b, b("select", index, 0, i), None, **more) for i in range(count)]
+
+
+@pytest.mark.parametrize("reader", ["cat", "stack"])
+def test_bags_of_one_reader_are_grouped(b: Builder, reader: str) -> None:
+    dense = b.linear(b.input(random(3, 2)), 4, 2)
+    values = bags(b)
+    graph = b.done(b(reader, dense, *values, dim=1))
+    assert b.check(group_embedding_bags) == [1]
+    assert ops(graph) == ["linear", *["select"] * 3, "embedding_bags", reader]
+    node = only(graph, "embedding_bags")
+    assert node.attributes == {"count": 3, "mode": "sum"}
+    assert node.outputs == tuple(values)
+    assert all(isinstance(v, Value) and v.constant is not None for v in node.inputs[:3])
+    assert node.origin == ("aten::embedding_bag",) * 3
+
+
+def test_bags_are_grouped_by_mode_and_width(b: Builder) -> None:
+    values = [*bags(b, 2), *bags(b, 2, mode="mean"), *bags(b, 1, mode="max"), *bags(b, 1, width=5)]
+    graph = b.done(b("cat", *values, dim=1))
+    assert b.check(group_embedding_bags) == [2]
+    assert ops(graph).count("embedding_bags") == 2
+    assert ops(graph).count("embedding_bag") == 2
+
+
+@pytest.mark.parametrize("change", ["escapes", "opaque", "twice", "offsets", "one", "added"])
+def test_other_bags_stay_apart(b: Builder, change: str) -> None:
+    values = bags(b, 1 if change == "one" else 2)
+    outputs: list[Value] = []
+    if change == "escapes":
+        outputs = [values[0]]
+    elif change == "opaque":
+        outputs = [b.opaque(torch.exp, values[0])]
+    elif change == "twice":
+        values = [values[0], *values]
+    elif change == "offsets":
+        values[0] = bag(b, b.input(ids(15)), b.input(torch.tensor([0, 5, 10])))
+    elif change == "added":
+        values[0] = b.binary("add", values[0], values[0])
+    b.done(b("cat", *values, dim=1), *outputs)
+    assert b.check(group_embedding_bags) == [0]
+
+
+def test_readers_are_not_mixed(b: Builder) -> None:
+    one, two = bags(b, 2), bags(b, 2)
+    graph = b.done(b("cat", one[0], two[0], dim=1), b("cat", one[1], two[1], dim=1))
+    assert b.check(group_embedding_bags) == [2]
+    groups: list[Node] = [node for node in graph.nodes if node.op == "embedding_bags"]
+    assert [node.outputs for node in groups] == [(one[0], two[0]), (one[1], two[1])]

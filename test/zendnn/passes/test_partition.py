@@ -1,0 +1,328 @@
+"""Regions: what they hold, what they read and return, and that they can run one after another."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.backends.zendnn.graph import Graph, Node, Region, Value
+from torch.backends.zendnn.passes.partition import outside, partition, schedule
+
+from .build import Builder, assert_same, ops, random
+from .interpreter import run_regions
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+def divided(b: Builder) -> list[Region]:
+    """The regions of the builder's graph, after running them."""
+    regions = partition(b.graph)
+    assert_same(run_regions(b.graph, regions, b.examples), b.run())
+    return regions
+
+
+def held(region: Region) -> list[str]:
+    return [node.op for node in region.nodes]
+
+
+def inside(regions: list[Region]) -> set[Node]:
+    return {node for region in regions for node in region.nodes}
+
+
+def test_what_a_plan_can_hold_is_one_region(b: Builder) -> None:
+    x = b.input(random(2, 4))
+    made = b.eltwise("relu", b.linear(x, 4, 4))
+    result = b.binary("add", made, b.linear(made, 4, 4))
+    b.done(result)
+    (region,) = divided(b)
+    assert region.inputs == (x,)
+    assert region.outputs == (result,)
+    assert len(region.nodes) == 4
+
+
+def test_an_opaque_node_divides(b: Builder) -> None:
+    x = b.input(random(2, 4))
+    first = b.linear(x, 4, 4)
+    middle = b.opaque(torch.exp, first)
+    aside = b.linear(x, 4, 4)
+    last = b.binary("add", b.linear(middle, 4, 4), aside)
+    b.done(last)
+    one, two = divided(b)
+    assert one.outputs == (first, aside)
+    assert two.inputs == (middle, aside)
+    assert two.outputs == (last,)
+
+
+def test_an_opaque_node_on_inputs_does_not_divide(b: Builder) -> None:
+    x = b.input(random(2, 4))
+    result = b.binary("add", b.linear(x, 4, 4), b.linear(b.opaque(torch.exp, x), 4, 4))
+    b.done(result)
+    (region,) = divided(b)
+    assert held(region) == ["linear", "linear", "binary"]
+
+
+def test_a_region_is_convex(b: Builder) -> None:
+    """first -> opaque -> last, and first -> last: last is not in first's region."""
+    first = b.linear(b.input(random(2, 4)), 4, 4)
+    hidden = b.opaque(torch.exp, first)
+    b.done(b.linear(b.binary("add", first, hidden), 4, 4))
+    one, two = divided(b)
+    assert held(one) == ["linear"]
+    assert held(two) == ["binary", "linear"]
+
+
+def test_effects_stay_in_order(b: Builder) -> None:
+    x = b.input(random(2, 4))
+    seen: list[int] = []
+
+    def record(number: int) -> Any:
+        def effect(value: torch.Tensor) -> torch.Tensor:
+            seen.append(number)
+            return value + 1
+
+        return effect
+
+    late = b.opaque(record(0), b.linear(x, 4, 4), ordered=True)
+    early = b.opaque(record(1), x, ordered=True)
+    graph = b.done(b.linear(early, 4, 4), late)
+    regions = partition(graph)
+    assert len(regions) == 2
+    run_regions(graph, regions, b.examples)
+    assert seen == [0, 1]
+
+
+def test_what_prepares_for_opaque_nodes_alone_does_not_divide(b: Builder) -> None:
+    """A mask that is made of an input in opaque steps is there before the first layer."""
+    x, given = b.input(random(2, 4)), b.input(random(4))
+    mask = b.opaque(torch.exp, b.eltwise("linear", b("unsqueeze", given, 0), -1.0, 1.0))
+    b.done(b.linear(b.binary("add", b.linear(x, 4, 4), mask), 4, 4))
+    (region,) = divided(b)
+    assert held(region) == ["linear", "binary", "linear"]
+    assert mask in region.inputs
+
+
+# views
+
+
+def test_views_of_results_stay_outside(b: Builder) -> None:
+    x = b.input(random(2, 3, 4))
+    made = b.linear(x, 4, 4)
+    view = b("transpose", b("view", made, b("size", x, 0), -1), 0, 1)
+    graph = b.done(view, b.opaque(torch.exp, b("select", made, 0, 0)))
+    (region,) = divided(b)
+    assert held(region) == ["linear"]
+    assert region.outputs == (made,)
+    left = [node for node in graph.nodes if node not in region.nodes and node.reason]
+    assert [node.op for node in left] == ["view", "transpose", "select"]
+    assert [node.reason for node in left] == [
+        "a view of a result or of an input",
+        "a view of a result or of an input",
+        "only operators outside read it",
+    ]
+
+
+def test_views_that_are_used_inside_stay_inside(b: Builder) -> None:
+    x = b.input(random(2, 4))
+    view = b("transpose", b.linear(x, 4, 4), 0, 1)
+    result = b("matmul", view, x)
+    b.done(result, view)
+    (region,) = divided(b)
+    assert held(region) == ["linear", "transpose", "matmul"]
+    assert region.outputs == (view, result)
+
+
+def test_a_view_whose_size_is_used_inside_stays_inside(b: Builder) -> None:
+    x = b.input(random(2, 4))
+    view = b("unsqueeze", b.linear(x, 4, 4), 0)
+    reshaped = b("view", b.linear(x, 4, 4), b("size", view, 2), -1)
+    b.done(view, b.eltwise("exp", reshaped))
+    (region,) = divided(b)
+    assert "unsqueeze" in held(region)
+    assert view in region.outputs
+
+
+def test_views_of_inputs_that_others_read_stay_outside(b: Builder) -> None:
+    x = b.input(random(2, 3, 4))
+    view = b("transpose", b("view", x, 2, b("size", x, 1), -1), 0, 1)
+    b.done(view, b.linear(view, 4, 4))
+    (region,) = divided(b)
+    assert held(region) == ["linear"]
+    assert region.inputs == (view,)
+
+
+def test_a_view_outside_takes_the_views_along_that_it_needs(b: Builder) -> None:
+    x = b.opaque(torch.exp, b.input(random(2, 3, 4)))
+    inner = b("view", x, 6, -1)
+    outer = b("view", x, b("number_mul", b("size", inner, 0), 2), -1)
+    b.done(outer, b.linear(inner, 4, 4), b.linear(outer, 4, 2))
+    (region,) = divided(b)
+    assert held(region) == ["linear", "linear"]
+    assert region.inputs == (inner, outer)
+
+
+def test_a_split_that_a_pass_made_stays_inside(b: Builder) -> None:
+    graph = b.graph
+    made = b.linear(b.input(random(2, 4)), 8, 4)
+    first, second = (graph.value(), graph.value())
+    graph.add("split", [made], outputs=[first, second], attributes={"dim": -1, "sizes": (4, 4)})
+    b.done(first, b.opaque(torch.exp, second))
+    (region,) = divided(b)
+    assert region.outputs == (first, second)
+
+
+def test_what_only_a_pass_made_is_handed_over_by_nobody(b: Builder) -> None:
+    x = b.input(random(2, 4))
+    first = b.linear(x, 4, 4)
+    attributes = {"algorithm": "linear", "alpha": 2.0, "beta": 0.0}
+    step = b.graph.add("eltwise", [first], attributes=attributes).output
+    view = b.graph.add("transpose", [step, 0, 1]).output
+    late = b.opaque(torch.exp, first)
+    b.done(b("matmul", late, view))
+    one, two = divided(b)
+    assert held(one) == ["linear"]
+    assert held(two) == ["eltwise", "transpose", "matmul"]
+
+
+# work
+
+
+@pytest.mark.parametrize(
+    ("chain", "kept"),
+    [
+        (["linear"], True),
+        (["exp"], False),
+        (["exp", "view"], False),
+        (["exp", "relu"], True),
+        (["view", "transpose"], False),
+        ([], False),
+    ],
+)
+def test_a_region_does_enough(b: Builder, chain: list[str], kept: bool) -> None:
+    x = b.input(random(4, 4))
+    for op in chain:
+        if op == "linear":
+            x = b.linear(x, 4, 4)
+        elif op == "view":
+            x = b("view", x, 4, -1)
+        elif op == "transpose":
+            x = b("transpose", x, 0, 1)
+        else:
+            x = b.eltwise(op, x)
+    graph = b.done(x)
+    assert bool(divided(b)) == kept
+    if not kept:
+        assert all(node.reason or node.op == "opaque" for node in graph.nodes)
+
+
+def test_what_was_made_to_be_matched_is_in_no_region(b: Builder) -> None:
+    x = b.linear(b.input(random(2, 4)), 4, 4)
+    offsets = b("arange", 0, 4, 2)
+    ids = b.input(torch.randint(0, 5, (4,)))
+    bag = b("embedding_bag", b.constant(5, 4), ids, offsets, mode="sum")
+    b.done(b.eltwise("relu", b.binary("add", b.eltwise("erf", x), bag)))
+    regions = divided(b)
+    assert not {"arange"}.intersection(node.op for node in inside(regions))
+    assert not any(n.attributes.get("algorithm") == "erf" for n in inside(regions))
+
+
+# numbers
+
+
+def test_sizes_of_inputs_are_computed_on_both_sides(b: Builder) -> None:
+    x = b.input(random(2, 3, 4))
+    rows = b("number_mul", b("size", x, 0), b("size", x, 1))
+    made = b.eltwise("relu", b("view", b.linear(x, 4, 4), rows, 4))
+    graph = b.done(made, b.opaque(lambda n: torch.ones(n), rows))
+    (region,) = divided(b)
+    assert held(region) == ["size", "size", "number_mul", "linear", "view", "eltwise"]
+    assert region.inputs == (x,)
+    assert region.outputs == (made,)
+    assert [node.op for node in outside(graph, [region])][:3] == ["size", "size", "number_mul"]
+
+
+def test_a_size_of_an_input_does_not_divide(b: Builder) -> None:
+    """What an opaque node makes of sizes alone is ready before the region."""
+    x = b.input(random(2, 3, 4))
+    made = b.linear(x, 4, 4)
+    mask = b.opaque(lambda n: torch.ones(n, 4, dtype=torch.float64), b("size", x, 1))
+    b.done(b.linear(b.binary("mul", made, b.eltwise("exp", mask)), 4, 4))
+    regions = divided(b)
+    assert len(regions) == 1
+    assert mask in regions[0].inputs
+
+
+def test_a_size_of_a_result_read_outside_makes_it_a_result(b: Builder) -> None:
+    x = b.input(random(2, 4))
+    made = b.linear(x, 4, 4)
+    rows = b("number_add", b("size", made, 0), 1)
+    used = b("view", b.eltwise("exp", made), b("size", made, 0), 2, 2)
+    b.done(b.eltwise("exp", used), b.opaque(lambda n: torch.ones(n), rows))
+    (region,) = divided(b)
+    assert made in region.outputs
+    assert all(value.kind == "tensor" for value in region.outputs)
+
+
+def test_a_number_from_outside_is_an_input(b: Builder) -> None:
+    x, n = b.input(random(2, 6)), b.input(3)
+    hidden = b.opaque(lambda t: torch.zeros(2), x)
+    groups = b("number_mul", b("size", hidden, 0), n)
+    b.done(b.eltwise("exp", b("view", b.linear(x, 6, 6), groups, -1)))
+    (region,) = divided(b)
+    assert groups in region.inputs
+    assert held(region) == ["linear", "view", "eltwise"]
+
+
+def test_a_number_of_results_and_of_what_is_outside_is_made_inside(b: Builder) -> None:
+    x, n = b.input(random(2, 6)), b.input(3)
+    made = b.linear(x, 6, 6)
+    groups = b("number_mul", b("size", made, 0), n)
+    b.done(b.eltwise("exp", b("view", made, groups, -1)))
+    (region,) = divided(b)
+    assert region.inputs == (x, n)
+    assert held(region) == ["linear", "size", "number_mul", "view", "eltwise"]
+
+
+def test_a_later_region_gets_numbers_of_an_earlier_one(b: Builder) -> None:
+    x = b.input(random(2, 6))
+    first = b.linear(x, 6, 6)
+    hidden = b.opaque(torch.exp, b.eltwise("exp", first))
+    rows = b("number_mul", b("size", first, 0), 3)
+    b.done(b.eltwise("exp", b("view", b.linear(hidden, 6, 6), rows, -1)))
+    one, two = divided(b)
+    assert rows in two.inputs
+    assert first in one.outputs
+
+
+def test_numbers_can_be_the_models_results(b: Builder) -> None:
+    made = b.linear(b.input(random(2, 6)), 6, 6)
+    b.done(b("number_add", b("size", made, 0), 5))
+    (region,) = divided(b)
+    assert region.outputs == (made,)
+
+
+# schedule
+
+
+def test_a_schedule_wants_regions_that_can_run(b: Builder) -> None:
+    first = b.linear(b.input(random(2, 4)), 4, 4)
+    hidden = b.opaque(torch.exp, first)
+    last = b.linear(hidden, 4, 4)
+    graph: Graph = b.done(last)
+    assert first.producer is not None
+    assert last.producer is not None
+    with pytest.raises(AssertionError, match="wait for each other"):
+        schedule(graph, [Region.of([first.producer, last.producer])])
+    silent = Region((first.producer,), tuple(graph.inputs), ())
+    with pytest.raises(AssertionError, match=f"nobody makes {first.name}"):
+        schedule(graph, [silent])
+
+
+def test_constants_are_no_inputs(b: Builder) -> None:
+    b.done(b.linear(b.input(random(2, 4)), 4, 4))
+    (region,) = divided(b)
+    assert all(isinstance(v, Value) and v.constant is None for v in region.inputs)
+    assert ops(b.graph) == ["linear"]

@@ -1,0 +1,653 @@
+"""The TorchScript front end: frozen modules come in, calls of plans go out.
+
+Each block of a method's graph is imported as a graph of its own. What the engine takes becomes its
+nodes, all else an opaque node that keeps its reason. Passes and the partition then say which nodes
+are one region, and in the place of each region the method gets
+
+    %ok : bool = zendnn::takes(%plan, %tensors, %numbers)
+    %out : Tensor = prim::If(%ok)
+      block0():
+        %list : Tensor[] = zendnn::run(%plan, %tensors, %numbers)
+        %a : Tensor = prim::ListUnpack(%list)
+        -> (%a)
+      block1():
+        ... the operators that the region was made from
+        -> (%b)
+
+The plan is an attribute of the module, so that saving and copying keep it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.backends.zendnn import passes
+from torch.backends.zendnn.frontends.torchscript_dtypes import whole_values
+from torch.backends.zendnn.frontends.torchscript_ops import (
+    OPERATORS,
+    Call,
+    Refused,
+    Scope,
+    TorchNode,
+    TorchValue,
+    kind_of,
+    operator_name,
+)
+from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value, replace_node
+from torch.backends.zendnn.passes import partition
+
+#: ``torch._C.Block``, ``Graph`` and ``ScriptModule``; torch's stubs know too little of them.
+TorchBlock = Any
+TorchGraph = Any
+TorchModule = Any
+
+MakePlan = Callable[[str, list[torch.Tensor], str], Any]
+
+#: Names of the module's attributes: plans, by method and number; and what was left out, by method.
+PLAN_ATTRIBUTE = "_zendnn_plan_{method}_{number}"
+LEFT_OUT_ATTRIBUTE = "_zendnn_left_out_{method}"
+
+#: Builds and takes apart what others read; nobody needs to hear that the engine does not take it.
+STRUCTURE = frozenset(
+    {
+        *("prim::ListConstruct", "prim::TupleConstruct", "prim::DictConstruct"),
+        *("prim::ListUnpack", "prim::TupleUnpack", "prim::TupleIndex", "prim::GetAttr"),
+    }
+)
+#: Operators of these kinds only look at what they are given, unless a schema says otherwise.
+PURE_PRIMS = STRUCTURE | {
+    *("prim::ConstantChunk", "prim::NumToTensor", "prim::dtype", "prim::device", "prim::shape"),
+    *("prim::layout", "prim::unchecked_cast", "prim::Uninitialized", "prim::isinstance"),
+    *("prim::min", "prim::max", "prim::is_nested", "prim::AutogradZero", "prim::unchecked_unwrap"),
+}
+EFFECTS = frozenset({"aten::warn", "aten::save", "aten::manual_seed", "aten::wait"})
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Operators that the engine did not take, for one reason."""
+
+    op: str
+    reason: str
+    count: int
+
+
+@dataclass
+class MethodReport:
+    """What became of one method."""
+
+    method: str
+    regions: list[tuple[str, Region]] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)
+
+
+@dataclass
+class Imported:
+    """A block as the engine sees it."""
+
+    block: TorchBlock
+    scope: Scope
+    #: The block's TorchScript nodes in order, without constants.
+    nodes: list[TorchNode]
+    #: Those that are not imported, and whether they are ordered.
+    opaque: dict[TorchNode, bool]
+
+    @property
+    def graph(self) -> Graph:
+        """The engine's graph."""
+        return self.scope.graph
+
+
+# Import.
+
+
+def import_graph(graph: TorchGraph) -> Graph:
+    """Return the engine's graph of a TorchScript graph's outermost block, which stays as it is."""
+    return import_block(outer_block(graph), Facts.of(graph)).graph
+
+
+def outer_block(graph: TorchGraph) -> TorchBlock:
+    """Return the block that holds all others."""
+    return graph.return_node().owningBlock()
+
+
+def blocks_below(block: TorchBlock) -> Iterator[TorchBlock]:
+    """Yield a block and the blocks inside it; not those that an earlier run made."""
+    yield block
+    for node in list(block.nodes()):
+        if not is_guarded_call(node):
+            for inner in node.blocks():
+                yield from blocks_below(inner)
+
+
+def is_guarded_call(node: TorchNode) -> bool:
+    """Whether a node is a call of a plan with its fallback."""
+    if node.kind() != "prim::If":
+        return False
+    return bool(node.inputsAt(0).node().kind() == "zendnn::takes")
+
+
+def written_values(graph: TorchGraph) -> frozenset[int]:
+    """Return the values, by ``unique()``, that something in the graph may write to."""
+    aliases = graph.alias_db()
+    written: set[int] = set()
+    for block in blocks_below(outer_block(graph)):
+        values = [*block.inputs(), *(v for node in block.nodes() for v in node.outputs())]
+        written.update(value.unique() for value in values if aliases.has_writers(value))
+    return frozenset(written)
+
+
+def captured(node: TorchNode) -> list[TorchValue]:
+    """Return what a node reads: its inputs and what its blocks take from outside."""
+    read = {value.unique(): value for value in node.inputs()}
+    made: set[int] = set()
+    for inner in node.blocks():
+        for block in blocks_within(inner):
+            made.update(value.unique() for value in block.inputs())
+            values = list(block.outputs())
+            for member in block.nodes():
+                made.update(value.unique() for value in member.outputs())
+                values.extend(member.inputs())
+            read.update((value.unique(), value) for value in values)
+    return [value for key, value in read.items() if key not in made]
+
+
+def blocks_within(block: TorchBlock) -> Iterator[TorchBlock]:
+    """Yield a block and all blocks inside it."""
+    yield block
+    for node in block.nodes():
+        for inner in node.blocks():
+            yield from blocks_within(inner)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about the values of a whole TorchScript graph, by ``unique()``."""
+
+    #: What something in the graph may write to.
+    written: frozenset[int]
+    #: Tensors of integers or booleans.
+    whole: frozenset[int]
+
+    @staticmethod
+    def of(graph: TorchGraph) -> Facts:
+        """Find out; emission invalidates nothing of it."""
+        nodes = [node for block in blocks_below(outer_block(graph)) for node in block.nodes()]
+        return Facts(written_values(graph), whole_values(nodes))
+
+
+def import_block(block: TorchBlock, facts: Facts) -> Imported:
+    """Return one block, imported; what it takes from outside are inputs of its graph."""
+    scope = Scope(Graph(), facts.whole)
+    imported = Imported(block, scope, [], {})
+    for value in block.inputs():
+        scope.operand(value)
+    for node in block.nodes():
+        if node.kind() == "prim::Constant":
+            continue
+        imported.nodes.append(node)
+        reason = ordered_reason(node, facts.written)
+        ordered = bool(reason)
+        if not reason:
+            reason = try_import(scope, node)
+            # What is imported is not random with the arguments that it has.
+            ordered = node.isNondeterministic()
+        if reason:
+            imported.opaque[node] = ordered
+            add_opaque(scope, node, reason, ordered)
+    results = (v for output in block.outputs() for v in scope.read(output))
+    scope.graph.set_outputs([v for v in dict.fromkeys(results) if v.constant is None])
+    scope.graph.remove_dead()
+    return imported
+
+
+def ordered_reason(node: TorchNode, written: frozenset[int]) -> str:
+    """Return why a node must stay in order with its kin, or nothing."""
+    kind = node.kind()
+    values = [*node.inputs(), *node.outputs()]
+    if any(value.unique() in written for value in values):
+        return "something writes to a tensor or list that it reads or makes"
+    if list(node.blocks()):
+        return "it is control flow"
+    unknown = not kind.startswith(("aten::", "prim::"))
+    if unknown or kind in EFFECTS or (kind.startswith("prim::") and kind not in PURE_PRIMS):
+        return "it may have effects"
+    return ""
+
+
+def try_import(scope: Scope, node: TorchNode) -> str:
+    """Import a node, or return why not."""
+    name = operator_name(node)
+    importer = OPERATORS.get(name)
+    if importer is None:
+        return "the engine has no such operator"
+    try:
+        importer(Call(scope, node))
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+def add_opaque(scope: Scope, node: TorchNode, reason: str, ordered: bool) -> None:
+    """Add a node that nobody but this front end understands."""
+    inputs = dict.fromkeys(v for value in captured(node) for v in scope.read(value))
+    made = [scope.graph.value(kind_of(value), value) for value in node.outputs()]
+    scope.operands.update((value.source.unique(), value) for value in made)
+    origin = (node.kind(),)
+    scope.graph.add(
+        OPAQUE,
+        list(inputs),
+        outputs=made,
+        origin=origin,
+        ordered=ordered,
+        reason=reason,
+        source=(node,),
+    )
+
+
+def left_out(graphs: Iterable[Graph]) -> list[LeftOut]:
+    """Return what stays outside of plans and says why, the most frequent first."""
+    counts = Counter(
+        (op, node.reason)
+        for graph in graphs
+        for node in graph.nodes
+        for op in node.origin
+        if node.reason and op not in STRUCTURE
+    )
+    return [LeftOut(op, reason, count) for (op, reason), count in counts.most_common()]
+
+
+# Emission.
+
+
+class Unplaceable(Exception):
+    """A region that cannot be put anywhere; its operators stay what they were."""
+
+    def __init__(self, region: Region) -> None:
+        super().__init__("the region has no place")
+        self.region = region
+
+
+@dataclass(eq=False)
+class Item:
+    """What is put in order: a TorchScript node that stays, or a region."""
+
+    position: int
+    reads: set[int]
+    makes: set[int]
+    node: TorchNode | None = None
+    region: Region | None = None
+    ordered: bool = False
+    #: The nodes that the fallback of a region repeats, in order.
+    fallback: list[TorchNode] = field(default_factory=list)
+
+
+class Layout:
+    """Where everything of a block goes: what stays, what becomes calls, and in which order.
+
+    TorchScript values are named by ``unique()``.
+    """
+
+    def __init__(self, imported: Imported, regions: Sequence[Region]) -> None:
+        self.imported = imported
+        self.position = {node: index for index, node in enumerate(imported.nodes)}
+        self.producers = {
+            value.unique(): node for node in imported.nodes for value in node.outputs()
+        }
+        self.owner = {node: region for region in regions for node in region.nodes}
+        self.engine = {
+            value.source.unique(): value
+            for node in imported.graph.nodes
+            for value in node.outputs
+            if value.source is not None and node in self.owner
+        }
+        self.outputs: dict[Region, dict[int, Value]] = {}
+        for region in regions:
+            self._check_sources(region)
+            tensors = [value for value in region.outputs if value.kind == "tensor"]
+            self.outputs[region] = {value.source.unique(): value for value in tensors}
+        self.kept: set[TorchNode] = set()
+        self._settle()
+        self.order = self._in_order()
+
+    @staticmethod
+    def _check_sources(region: Region) -> None:
+        """A region can only be cut off where TorchScript has values."""
+        tensors = [value for value in region.outputs if value.kind == "tensor"]
+        if not tensors or any(v.source is None for v in (*region.inputs, *region.outputs)):
+            raise Unplaceable(region)
+
+    def _settle(self) -> None:
+        """Find the nodes that stay, and which tensors of regions they read.
+
+        Numbers never leave a region: what others need of them is computed beside it, from tensors
+        that then do.
+        """
+        needed = [value for node in self.imported.opaque for value in captured(node)]
+        needed += self.imported.block.outputs()
+        needed += [value.source for region in self.outputs for value in region.inputs]
+        seen: set[int] = set()
+        while needed:
+            value = needed.pop()
+            key = value.unique()
+            node = self.producers.get(key)
+            if key in seen or node is None or node in self.imported.opaque:
+                continue
+            seen.add(key)
+            made = self.engine.get(key)
+            if made is not None and made.kind == "tensor" and made.producer is not None:
+                self.outputs[self.owner[made.producer]][key] = made
+            else:
+                self.kept.add(node)
+                needed += node.inputs()
+
+    def _item(self, node: TorchNode) -> Item:
+        reads = {value.unique() for value in captured(node)}
+        makes = {value.unique() for value in node.outputs()}
+        ordered = self.imported.opaque.get(node, False)
+        return Item(self.position[node], reads, makes, node=node, ordered=ordered)
+
+    def _region_item(self, region: Region) -> Item:
+        inputs = {value.source.unique() for value in region.inputs}
+        fallback, reads = self._fallback(region, inputs)
+        position = max((self.position[node] for node in fallback), default=0)
+        makes = set(self.outputs[region])
+        return Item(position, reads | inputs, makes, region=region, fallback=fallback)
+
+    def _fallback(self, region: Region, inputs: set[int]) -> tuple[list[TorchNode], set[int]]:
+        """Return the nodes between a region's inputs and its outputs, and what they read."""
+        nodes: set[TorchNode] = set()
+        reads: set[int] = set()
+        pending = list(self.outputs[region])
+        while pending:
+            key = pending.pop()
+            node = self.producers.get(key)
+            if key in inputs or node is None or node in self.imported.opaque:
+                reads.add(key)
+            elif node not in nodes:
+                nodes.add(node)
+                pending += [value.unique() for value in node.inputs()]
+        return sorted(nodes, key=self.position.__getitem__), reads
+
+    def _in_order(self) -> list[Item]:
+        """Return all items so that each comes after what it reads, else as they were."""
+        items = [self._item(node) for node in {*self.imported.opaque, *self.kept}]
+        items += [self._region_item(region) for region in self.outputs]
+        items.sort(key=lambda item: item.position)
+        makers = {key: item for item in items for key in item.makes}
+        waits: dict[Item, set[Item]] = {}
+        for item in items:
+            waits[item] = {makers[key] for key in item.reads if key in makers}
+        ordered = [item for item in items if item.ordered]
+        for before, after in itertools.pairwise(ordered):
+            waits[after].add(before)
+        return self._sorted(items, waits)
+
+    @staticmethod
+    def _sorted(items: list[Item], waits: dict[Item, set[Item]]) -> list[Item]:
+        rank = {item: index for index, item in enumerate(items)}
+        readers: dict[Item, list[Item]] = {item: [] for item in items}
+        for item, others in waits.items():
+            for other in others:
+                readers[other].append(item)
+        missing = {item: len(others) for item, others in waits.items()}
+        ready = [rank[item] for item in items if not missing[item]]
+        heapq.heapify(ready)
+        done: list[Item] = []
+        while ready:
+            item = items[heapq.heappop(ready)]
+            done.append(item)
+            for reader in readers[item]:
+                missing[reader] -= 1
+                if not missing[reader]:
+                    heapq.heappush(ready, rank[reader])
+        for item in items:
+            if missing[item] and item.region is not None:
+                raise Unplaceable(item.region)
+        assert len(done) == len(items), "TorchScript's own order is circular"
+        return done
+
+
+def lay_out(imported: Imported, regions: Sequence[Region]) -> Layout:
+    """Return the layout of the regions that have a place."""
+    remaining = list(regions)
+    while True:
+        try:
+            return Layout(imported, remaining)
+        except Unplaceable as error:
+            remaining.remove(error.region)
+            for node in error.region.nodes:
+                replace_node(node, reason="its results cannot be handed over")
+
+
+class Emitter:
+    """Writes plans and their calls into one method."""
+
+    def __init__(
+        self, module: TorchModule, method: str, graph: TorchGraph, make_plan: MakePlan
+    ) -> None:
+        self.module = module
+        self.method = method
+        self.graph = graph
+        self.make_plan = make_plan
+        self.made: list[tuple[str, Region]] = []
+        self._number = 0
+
+    def emit(self, layout: Layout) -> None:
+        """Rewrite a block."""
+        end = layout.imported.block.returnNode()
+        current: dict[int, TorchValue] = {}
+        for item in layout.order:
+            if item.node is not None:
+                item.node.moveBefore(end)
+            elif item.region is not None:
+                outputs = list(layout.outputs[item.region].values())
+                region = Region(item.region.nodes, item.region.inputs, tuple(outputs))
+                self._call(region, item.fallback, current, end)
+        for node in reversed(layout.imported.nodes):
+            if node not in layout.kept and node not in layout.imported.opaque:
+                assert not node.hasUses(), f"{node.kind()} is still read"
+                node.destroy()
+
+    def _call(
+        self,
+        region: Region,
+        fallback: Sequence[TorchNode],
+        current: dict[int, TorchValue],
+        end: TorchNode,
+    ) -> None:
+        plan = self._plan(region)
+        sources = {
+            kind: [
+                current.get(v.source.unique(), v.source) for v in region.inputs if v.kind == kind
+            ]
+            for kind in ("tensor", "number")
+        }
+        tensors = self._node("prim::ListConstruct", sources["tensor"], [TENSORS], end).output()
+        integers = [self._integer(value, end) for value in sources["number"]]
+        numbers = self._node("prim::ListConstruct", integers, [INTEGERS], end).output()
+        operands = [plan, tensors, numbers]
+        takes = self._node("zendnn::takes", operands, [torch._C.BoolType.get()], end)
+        wanted = [value.source for value in region.outputs]
+        branch = self._node("prim::If", [takes.output()], [TENSOR] * len(wanted), end)
+        self._fill_call(branch.addBlock(), operands, len(wanted))
+        self._fill_fallback(branch.addBlock(), fallback, wanted)
+        for old, new in zip(wanted, branch.outputs(), strict=True):
+            name = old.debugName()
+            old.replaceAllUsesWith(new)
+            if not name.isdigit():
+                new.setDebugName(name)
+            current[old.unique()] = new
+
+    def _plan(self, region: Region) -> TorchValue:
+        """Make a plan, give it to the module, and return its value in the graph."""
+        name = self._free_name()
+        description, constants = region.describe()
+        plan = self.make_plan(description, constants, name)
+        plan_type = torch._C._jit_try_infer_type(plan).type()
+        self.module._register_attribute(name, plan_type, plan)
+        self.made.append((name, region))
+        (owner, *_) = self.graph.inputs()
+        node = self.graph.create("prim::GetAttr", [owner], 1)
+        node.s_("name", name)
+        node.output().setType(plan_type)
+        self.graph.prependNode(node)
+        return node.output()
+
+    def _free_name(self) -> str:
+        while True:
+            name = PLAN_ATTRIBUTE.format(method=self.method, number=self._number)
+            self._number += 1
+            if not self.module.hasattr(name):
+                return name
+
+    def _fill_call(self, block: TorchBlock, operands: list[TorchValue], count: int) -> None:
+        end = block.returnNode()
+        made = self._node("zendnn::run", operands, [TENSORS], end).output()
+        for value in self._node("prim::ListUnpack", [made], [TENSOR] * count, end).outputs():
+            block.registerOutput(value)
+
+    def _fill_fallback(
+        self, block: TorchBlock, nodes: Sequence[TorchNode], wanted: Sequence[TorchValue]
+    ) -> None:
+        clones: dict[int, TorchValue] = {}
+        for node in nodes:
+            clone = self.graph.createClone(node, lambda value: clones.get(value.unique(), value))
+            clone.insertBefore(block.returnNode())
+            for old, new in zip(node.outputs(), clone.outputs(), strict=True):
+                clones[old.unique()] = new
+        for value in wanted:
+            block.registerOutput(clones[value.unique()])
+
+    def _integer(self, value: TorchValue, end: TorchNode) -> TorchValue:
+        """Return a number as an int, which traced graphs may keep in a tensor."""
+        if value.type().kind() == "IntType":
+            return value
+        return self._node("aten::Int", [value], [torch._C.IntType.get()], end).output()
+
+    def _node(
+        self, kind: str, inputs: Sequence[TorchValue], types: Sequence[Any], before: TorchNode
+    ) -> TorchNode:
+        node = self.graph.create(kind, list(inputs), len(types))
+        for value, type_ in zip(node.outputs(), types, strict=True):
+            value.setType(type_)
+        node.insertBefore(before)
+        return node
+
+
+TENSOR = torch._C.TensorType.get()
+TENSORS = torch._C.ListType(TENSOR)
+INTEGERS = torch._C.ListType(torch._C.IntType.get())
+
+
+# The whole.
+
+
+def make_plan(description: str, constants: list[torch.Tensor], name: str) -> Any:
+    """Return the plan that C++ makes of a region."""
+    return torch.classes.zendnn.Plan(description, constants, name)
+
+
+def optimize(
+    module: TorchModule,
+    method_names: Sequence[str],
+    make_plan: MakePlan = make_plan,
+) -> list[MethodReport]:
+    """Move what the engine takes of a frozen module's methods into plans, in place."""
+    reports = [optimize_method(module, name, make_plan) for name in method_names]
+    for report in reports:
+        store_left_out(module, report)
+    return reports
+
+
+def optimize_method(module: TorchModule, name: str, make_plan: MakePlan) -> MethodReport:
+    """Rewrite the graph of one method."""
+    graph: TorchGraph = module._get_method(name).graph
+    simplify(graph)
+    facts = Facts.of(graph)
+    emitter = Emitter(module, name, graph, make_plan)
+    graphs = []
+    for block in list(blocks_below(outer_block(graph))):
+        imported = import_block(block, facts)
+        graphs.append(imported.graph)
+        passes.run(imported.graph)
+        emitter.emit(lay_out(imported, partition.partition(imported.graph)))
+    torch._C._jit_pass_dce(graph)
+    graph.lint()
+    return MethodReport(name, emitter.made, left_out(graphs))
+
+
+def simplify(graph: TorchGraph) -> None:
+    """Make operators of their in-place twins where nobody can tell, and join equal ones."""
+    torch._C._jit_pass_remove_mutation(graph)
+    torch._C._jit_pass_constant_propagation(graph)
+    torch._C._jit_pass_cse(graph)
+    torch._C._jit_pass_dce(graph)
+
+
+def store_left_out(module: TorchModule, report: MethodReport) -> None:
+    """Keep on the module what was left out and why, so that it can be explained later."""
+    name = LEFT_OUT_ATTRIBUTE.format(method=report.method)
+    pairs = [(item.op, item.reason) for item in report.left_out for _ in range(item.count)]
+    if module.hasattr(name):
+        module.setattr(name, pairs)
+        return
+    text = torch._C.StringType.get()
+    pair_list = torch._C.ListType(torch._C.TupleType([text, text]))
+    module._register_attribute(name, pair_list, pairs)
+
+
+def reasons(module: TorchModule, method: str = "forward") -> list[tuple[str, str]]:
+    """Return each operator of an optimised method that was left out, and why."""
+    name = LEFT_OUT_ATTRIBUTE.format(method=method)
+    if not module.hasattr(name):
+        return []
+    return [(op, reason) for op, reason in module.getattr(name)]
+
+
+# What an optimised module says about itself.
+
+#: For those who ask a module that has no plan.
+HOW_TO_OPTIMIZE = "torch.jit.optimize_for_inference makes plans, while ZenDNN is enabled"
+
+
+def module_of(module: object) -> TorchModule:
+    """Return the module that all functions here work on, of one that a user holds."""
+    if not isinstance(module, torch.jit.ScriptModule):
+        kind = type(module).__name__
+        raise TypeError(
+            f"this takes a torch.jit.ScriptModule, such as torch.jit.optimize_for_inference "
+            f"returns, and was given an object of type {kind}"
+        )
+    return module._c
+
+
+def optimized_methods(module: TorchModule) -> list[str]:
+    """Return the methods that ``optimize`` has seen or that call plans."""
+    return [
+        name
+        for name in module._method_names()
+        if module.hasattr(LEFT_OUT_ATTRIBUTE.format(method=name)) or plans(module, name)
+    ]
+
+
+def plans(module: TorchModule, method: str = "forward") -> list[Any]:
+    """Return the plans that a method calls, those of submodules too, in the order of the calls."""
+    graph = module._get_method(method).inlined_graph
+    calls = graph.findAllNodes("zendnn::takes")
+    found = {node.inputsAt(0).unique(): node.inputsAt(0) for node in calls}
+    return [held_by(module, value) for value in found.values()]
+
+
+def held_by(module: TorchModule, value: TorchValue) -> Any:
+    """Return what a value of a method's graph is: an attribute, a constant or the module itself."""
+    node = value.node()
+    if node.kind() == "prim::GetAttr":
+        return held_by(module, node.inputsAt(0)).getattr(node.s("name"))
+    return module if node.kind() == "prim::Param" else value.toIValue()

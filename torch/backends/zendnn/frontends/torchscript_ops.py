@@ -1,0 +1,1105 @@
+"""Which TorchScript operators the engine takes: a table from a schema's name to an importer.
+
+An importer reads one TorchScript node and adds the engine's nodes that do the same (docs/plan.md),
+or raises ``Refused`` with a reason for people. It states what can be known before anything runs:
+dtypes and ranks are mostly unknown here, and the plan checks them when it sees tensors.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch.backends.zendnn.graph import Attribute, Graph, Kind, Node, Operand, Value
+
+# torch's own stubs of its graph know too little of it.
+TorchValue = Any
+TorchNode = Any
+
+Dtypes = frozenset[torch.dtype]
+FLOATING: Dtypes = frozenset({torch.float32, torch.bfloat16})
+INDEX: Dtypes = frozenset({torch.int64, torch.int32})
+#: What views and sizes may be taken of.
+ANY: Dtypes = FLOATING | INDEX | {torch.bool}
+
+#: The end of a slice that has none.
+NO_END = torch.iinfo(torch.int64).max
+
+
+class Refused(Exception):
+    """Why the engine does not take a node."""
+
+
+def is_constant(value: TorchValue) -> bool:
+    """Whether the graph itself says what ``value`` is."""
+    return bool(value.node().kind() == "prim::Constant")
+
+
+def is_none(value: TorchValue) -> bool:
+    """Whether ``value`` is the constant None."""
+    return is_constant(value) and value.toIValue() is None
+
+
+def kind_of(value: TorchValue) -> Kind:
+    """Return the engine's kind of a TorchScript value."""
+    kinds: dict[str, Kind] = {"TensorType": "tensor", "IntType": "number"}
+    return kinds.get(value.type().kind(), "other")
+
+
+def is_dense(tensor_: torch.Tensor) -> bool:
+    """Whether a constant is an ordinary tensor."""
+    strided = tensor_.layout == torch.strided and tensor_.device.type == "cpu"
+    return strided and not tensor_.is_quantized
+
+
+def words(dtypes: Iterable[torch.dtype]) -> str:
+    """Return dtypes as people write them."""
+    return " or ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+
+
+@dataclass
+class SizeList:
+    """The list that ``x.size()`` makes."""
+
+    tensor: Value
+
+
+@dataclass
+class Scope:
+    """What the values of one block have become so far."""
+
+    graph: Graph
+    #: Values that must be integers or booleans (``frontends.torchscript_dtypes``).
+    whole: frozenset[int] = frozenset()
+    #: By ``torch._C.Value.unique()``. An identity gives its result the operand that it read.
+    operands: dict[int, Operand] = field(default_factory=dict)
+    #: Lists make no nodes: their readers look through them.
+    lists: dict[int, tuple[TorchValue, ...] | SizeList] = field(default_factory=dict)
+
+    def operand(self, value: TorchValue) -> Operand:
+        """Return what a TorchScript value is here, an input of the graph if nothing made it."""
+        key = value.unique()
+        if key not in self.operands:
+            self.operands[key] = self._outer(value)
+        return self.operands[key]
+
+    def _outer(self, value: TorchValue) -> Operand:
+        if not is_constant(value):
+            return self.graph.input(kind_of(value), value)
+        constant = value.toIValue()
+        if isinstance(constant, torch.Tensor):
+            return self.graph.constant(constant, value)
+        if isinstance(constant, int) and not isinstance(constant, bool):
+            return constant
+        return None
+
+    def read(self, value: TorchValue) -> list[Value]:
+        """Return all the engine's values that a node reads by reading ``value``."""
+        content = self.lists.get(value.unique())
+        if isinstance(content, SizeList):
+            return [content.tensor]
+        if content is not None:
+            return [v for element in content for v in self.read(element)]
+        operand = self.operand(value)
+        return [operand] if isinstance(operand, Value) else []
+
+
+class Call:
+    """One TorchScript node, as an importer sees it."""
+
+    def __init__(self, scope: Scope, node: TorchNode) -> None:
+        self.scope = scope
+        self.node = node
+        self.kind: str = node.kind()
+        names = argument_names(node.schema())
+        self.arguments: dict[str, TorchValue] = dict(zip(names, node.inputs(), strict=False))
+
+    # What was given.
+
+    def python(self, name: str) -> Any:
+        """Return a constant argument."""
+        value = self.arguments[name]
+        if is_constant(value):
+            return value.toIValue()
+        elements = self.scope.lists.get(value.unique())
+        if isinstance(elements, tuple) and all(map(is_constant, elements)):
+            return [element.toIValue() for element in elements]
+        raise Refused(f"{name} is not a constant")
+
+    def integer(self, name: str) -> int:
+        """Return a constant integer."""
+        value = self.python(name)
+        if not isinstance(value, int):
+            raise Refused(f"{name} is {value}")
+        return int(value)
+
+    def integers(self, name: str, length: int | None = None) -> tuple[int, ...]:
+        """Return a constant list of integers; a single one stands for ``length`` equal ones."""
+        value = self.python(name)
+        if value is None:
+            raise Refused(f"{name} is None")
+        items = tuple(value) if isinstance(value, list) else (value,)
+        return items * (length or 1) if len(items) == 1 else items
+
+    def real(self, name: str) -> float:
+        """Return a constant number that a float can hold."""
+        value = self.python(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Refused(f"{name} is {value}")
+        return float(value)
+
+    def absent(self, name: str) -> bool:
+        """Whether an argument is None."""
+        return is_none(self.arguments[name])
+
+    def tensor(self, name: str, dtypes: Dtypes = FLOATING) -> Value:
+        """Return a tensor; of constants and of values with a known type the dtype is checked."""
+        return self.as_tensor(self.arguments[name], name, dtypes)
+
+    def as_tensor(self, value: TorchValue, name: str, dtypes: Dtypes = FLOATING) -> Value:
+        """Return an argument, or an element of one, as a tensor."""
+        operand = self.scope.operand(value)
+        if not isinstance(operand, Value) or operand.kind != "tensor":
+            raise Refused(f"{name} is not a tensor")
+        dtype = value.type().dtype()
+        if operand.constant is not None:
+            dtype = operand.constant.dtype
+            if not is_dense(operand.constant):
+                raise Refused(f"{name} is not a dense CPU tensor")
+        if dtype is not None and dtype not in dtypes:
+            raise Refused(f"{name} is {words([dtype])}, not {words(dtypes)}")
+        if dtypes <= FLOATING and value.unique() in self.scope.whole:
+            raise Refused(f"{name} holds integers or booleans")
+        return operand
+
+    def weight(self, name: str, dtypes: Dtypes = FLOATING) -> torch.Tensor:
+        """Return a constant tensor."""
+        constant = self.tensor(name, dtypes).constant
+        if constant is None:
+            raise Refused(f"{name} is not a constant")
+        return constant
+
+    def tensors(self, name: str, dtypes: Dtypes = FLOATING) -> list[Value]:
+        """Return the elements of a list of tensors."""
+        return [self.as_tensor(element, name, dtypes) for element in self.elements(name)]
+
+    def elements(self, name: str) -> tuple[TorchValue, ...]:
+        """Return the elements of a list that the graph makes."""
+        elements = self.scope.lists.get(self.arguments[name].unique())
+        if not isinstance(elements, tuple):
+            raise Refused(f"the length of {name} is not known")
+        return elements
+
+    def as_number(self, value: TorchValue, name: str) -> Operand:
+        """Return an argument, or an element of one, as an integer or a value of kind number."""
+        operand = self.scope.operand(value)
+        if isinstance(operand, int) or (isinstance(operand, Value) and operand.kind == "number"):
+            return operand
+        constant = operand.constant if isinstance(operand, Value) else None
+        if constant is not None and constant.dim() == 0 and constant.dtype == torch.int64:
+            return int(constant.item())
+        raise Refused(f"{name} is not an integer")
+
+    def number(self, name: str) -> Operand:
+        """Return an integer or a value of kind number."""
+        return self.as_number(self.arguments[name], name)
+
+    def numbers(self, name: str) -> list[Operand]:
+        """Return the elements of a list of integers."""
+        if is_constant(self.arguments[name]):
+            return list(self.integers(name))
+        return [self.as_number(element, name) for element in self.elements(name)]
+
+    def are_numbers(self, *names: str) -> bool:
+        """Whether all these arguments are integers, even if TorchScript keeps them in tensors."""
+        try:
+            return bool([self.number(name) for name in names])
+        except Refused:
+            return False
+
+    # What is made.
+
+    def step(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> Value:
+        """Add a node whose result only this importer knows."""
+        return self._add(op, inputs, None, attributes).output
+
+    def result(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> None:
+        """Add the node that makes what the TorchScript node makes first."""
+        self.results(op, inputs, [self.node.outputsAt(0)], "tensor", **attributes)
+
+    def results(
+        self,
+        op: str,
+        inputs: Sequence[Operand],
+        sources: Sequence[TorchValue],
+        kind: Kind = "tensor",
+        **attributes: Attribute,
+    ) -> None:
+        """Add a node that makes these TorchScript values."""
+        made = [self.scope.graph.value(kind, source) for source in sources]
+        self._add(op, inputs, made, attributes)
+        self.scope.operands.update(
+            (source.unique(), value) for source, value in zip(sources, made, strict=True)
+        )
+
+    def number_result(self, op: str, inputs: Sequence[Operand]) -> None:
+        """Add the node that makes a number."""
+        self.results(op, inputs, [self.node.output()], "number")
+
+    def identity(self, operand: Operand) -> None:
+        """Give the TorchScript node's result the operand that it read."""
+        self.scope.operands[self.node.output().unique()] = operand
+
+    def _add(
+        self,
+        op: str,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Value] | None,
+        attributes: dict[str, Attribute],
+    ) -> Node:
+        return self.scope.graph.add(
+            op,
+            inputs,
+            outputs=outputs,
+            attributes=attributes,
+            origin=(self.kind,),
+            source=(self.node,),
+        )
+
+    def unpacked(self) -> list[TorchValue]:
+        """Return what the list that the node makes is unpacked into."""
+        return unpacked(self.node.output())
+
+
+def unpacked(value: TorchValue) -> list[TorchValue]:
+    """Return what a list is unpacked into, which must be its only use."""
+    users = [use.user for use in value.uses()]
+    if len(users) != 1 or users[0].kind() != "prim::ListUnpack":
+        raise Refused("its results are not unpacked at once")
+    return list(users[0].outputs())
+
+
+@functools.cache
+def argument_names(schema: str) -> tuple[str, ...]:
+    """Return the names of a schema's arguments; none for a node without a schema."""
+    if "(" not in schema or schema.startswith("("):
+        return ()
+    return tuple(argument.name for argument in torch._C.parse_schema(schema).arguments)
+
+
+def operator_name(node: TorchNode) -> str:
+    """Return the key of a node in the table: its operator with its overload."""
+    schema = node.schema()
+    return node.kind() if schema.startswith("(") else str(schema.split("(", 1)[0])
+
+
+Importer = Callable[[Call], None]
+Operands = Callable[[Call], Sequence[Operand]]
+AttributeOf = Callable[[Call], Attribute]
+Requirement = Callable[[Call], None]
+
+
+# Operands.
+
+
+def tensor(name: str, dtypes: Dtypes = FLOATING) -> Operands:
+    """A tensor."""
+    return lambda call: [call.tensor(name, dtypes)]
+
+
+def optional_tensor(name: str, dtypes: Dtypes = FLOATING) -> Operands:
+    """A tensor or None."""
+    return lambda call: [None if call.absent(name) else call.tensor(name, dtypes)]
+
+
+def weight(name: str, dtypes: Dtypes = FLOATING) -> Operands:
+    """A constant tensor."""
+
+    def operands(call: Call) -> Sequence[Operand]:
+        call.weight(name, dtypes)
+        return [call.tensor(name, dtypes)]
+
+    return operands
+
+
+def optional_weight(name: str) -> Operands:
+    """A constant tensor or None."""
+    return lambda call: [None] if call.absent(name) else weight(name)(call)
+
+
+def tensors(name: str) -> Operands:
+    """A list of tensors."""
+    return lambda call: call.tensors(name)
+
+
+def number(name: str) -> Operands:
+    """An integer, known now or when the plan runs."""
+    return lambda call: [call.number(name)]
+
+
+def numbers(name: str) -> Operands:
+    """A list of integers, known now or when the plan runs."""
+    return lambda call: call.numbers(name)
+
+
+def dimension(name: str) -> Operands:
+    """A constant integer, as an operand."""
+    return lambda call: [call.integer(name)]
+
+
+def dimensions(name: str) -> Operands:
+    """A constant list of integers, as operands."""
+    return lambda call: call.integers(name)
+
+
+def literal(*operands: Operand) -> Operands:
+    """What TorchScript does not say."""
+    return lambda call: operands
+
+
+# Attributes.
+
+
+def fixed(value: Attribute) -> AttributeOf:
+    """The same for each call."""
+    return lambda call: value
+
+
+def integer(name: str) -> AttributeOf:
+    """A constant integer."""
+    return lambda call: call.integer(name)
+
+
+def integers(name: str, length: int | None = None) -> AttributeOf:
+    """A constant list of integers; a single one stands for ``length`` equal ones."""
+    return lambda call: call.integers(name, length)
+
+
+def flag(name: str) -> AttributeOf:
+    """A constant bool."""
+    return lambda call: bool(call.python(name))
+
+
+def real(name: str) -> AttributeOf:
+    """A constant number, as a float."""
+    return lambda call: call.real(name)
+
+
+def real_or(name: str, default: float) -> AttributeOf:
+    """A constant number, as a float, or what stands for None."""
+    return lambda call: default if call.absent(name) else call.real(name)
+
+
+# Requirements.
+
+
+def absent(name: str) -> Requirement:
+    """The argument must be None."""
+
+    def check(call: Call) -> None:
+        if not call.absent(name):
+            raise Refused(f"{name} is given")
+
+    return check
+
+
+def equal(name: str, *allowed: Any) -> Requirement:
+    """The argument must be one of these constants."""
+
+    def check(call: Call) -> None:
+        value = call.python(name)
+        if value not in allowed:
+            raise Refused(f"{name} is {value}")
+
+    return check
+
+
+# Importers.
+
+
+def row(
+    op: str, *operands: Operands, requires: Sequence[Requirement] = (), **attributes: AttributeOf
+) -> Importer:
+    """One node: these operands, these attributes."""
+
+    def importer(call: Call) -> None:
+        for requirement in requires:
+            requirement(call)
+        inputs = [operand for part in operands for operand in part(call)]
+        call.result(op, inputs, **{name: value(call) for name, value in attributes.items()})
+
+    return importer
+
+
+ZERO = fixed(0.0)
+
+
+def eltwise(
+    algorithm: str,
+    alpha: AttributeOf = ZERO,
+    beta: AttributeOf = ZERO,
+    requires: Sequence[Requirement] = (),
+) -> Importer:
+    """A function of each element."""
+    attributes = {"algorithm": fixed(algorithm), "alpha": alpha, "beta": beta}
+    return row("eltwise", tensor("self"), requires=requires, **attributes)
+
+
+def chosen(name: str, importers: dict[Any, Importer]) -> Importer:
+    """The importer that a constant argument chooses."""
+
+    def importer(call: Call) -> None:
+        value = call.python(name)
+        if value not in importers:
+            raise Refused(f"{name} is {value}")
+        importers[value](call)
+
+    return importer
+
+
+def first_that(takes: Callable[[Call], bool], yes: Importer, no: Importer) -> Importer:
+    """One importer or another."""
+    return lambda call: yes(call) if takes(call) else no(call)
+
+
+def number_row(op: str, *operands: Operands, requires: Sequence[Requirement] = ()) -> Importer:
+    """One node that makes a number."""
+
+    def importer(call: Call) -> None:
+        for requirement in requires:
+            requirement(call)
+        call.number_result(op, [operand for part in operands for operand in part(call)])
+
+    return importer
+
+
+def same_number(name: str) -> Importer:
+    """A number that TorchScript only moves: into a tensor, out of it, from one type to another."""
+    return lambda call: call.identity(call.number(name))
+
+
+def same_tensor(name: str, requires: Sequence[Requirement] = ()) -> Importer:
+    """A result that is the argument."""
+
+    def importer(call: Call) -> None:
+        for requirement in requires:
+            requirement(call)
+        call.identity(call.tensor(name, ANY))
+
+    return importer
+
+
+def scalar(call: Call, name: str) -> float | None:
+    """Return a constant argument that is one number, also in a tensor without dimensions."""
+    value = call.arguments[name]
+    if not is_constant(value):
+        return None
+    constant = value.toIValue()
+    if isinstance(constant, torch.Tensor):
+        real_number = not (constant.dtype == torch.bool or constant.is_complex())
+        if constant.dim() or not real_number or constant.layout != torch.strided:
+            return None
+        constant = constant.item()
+    if isinstance(constant, bool) or not isinstance(constant, int | float):
+        return None
+    return float(constant)
+
+
+Line = Callable[[float, float], tuple[float, float]]
+
+
+def binary(
+    algorithm: str, *, right: Line, left: Line | None = None, swapped: bool = False
+) -> Importer:
+    """``self ∘ other``, or ``other ∘ self`` when swapped.
+
+    A constant number makes it a line: ``right(number, alpha)`` is its slope and its offset when
+    ``other`` is the number, ``left(number, alpha)`` when ``self`` is.
+    """
+
+    def importer(call: Call) -> None:
+        alpha = call.real("alpha") if "alpha" in call.arguments else 1.0
+        for name, x, line in (("other", "self", right), ("self", "other", left)):
+            constant = scalar(call, name)
+            if constant is not None and line is not None:
+                slope, offset = line(constant, alpha)
+                call.result(
+                    "eltwise", [call.tensor(x)], algorithm="linear", alpha=slope, beta=offset
+                )
+                return
+        names = ("self", "other")
+        a, b = (
+            call.tensor(name, FLOATING) if scalar(call, name) is None else _refuse_scalar(name)
+            for name in names
+        )
+        if swapped:  # alpha belongs to self
+            a, b = b, a
+        if alpha != 1.0:
+            b = call.step("eltwise", [b], algorithm="linear", alpha=alpha, beta=0.0)
+        call.result("binary", [a, b], algorithm=algorithm)
+
+    return importer
+
+
+def _refuse_scalar(name: str) -> Value:
+    raise Refused(f"{name} is a number")
+
+
+def _reciprocal(number_: float, alpha: float) -> tuple[float, float]:
+    if number_ == 0.0:
+        raise Refused("it divides by zero")
+    return 1.0 / number_, 0.0
+
+
+add = binary("add", right=lambda s, alpha: (1.0, alpha * s), left=lambda s, alpha: (alpha, s))
+sub = binary("sub", right=lambda s, alpha: (1.0, -alpha * s), left=lambda s, alpha: (-alpha, s))
+rsub = binary(
+    "sub",
+    right=lambda s, alpha: (-alpha, s),
+    left=lambda s, alpha: (1.0, -alpha * s),
+    swapped=True,
+)
+mul = binary("mul", right=lambda s, _: (s, 0.0), left=lambda s, _: (s, 0.0))
+div = binary("div", right=_reciprocal)
+
+
+def cube(call: Call) -> None:
+    """The third power, which spelled-out activations take."""
+    x = call.tensor("self")
+    squared = call.step("eltwise", [x], algorithm="square", alpha=0.0, beta=0.0)
+    call.result("binary", [squared, x], algorithm="mul")
+
+
+def on_numbers(op: str, otherwise: Importer, requires: Sequence[Requirement] = ()) -> Importer:
+    """Arithmetic of sizes, which traced graphs do on tensors without dimensions."""
+    return first_that(
+        lambda call: call.are_numbers("self", "other"),
+        number_row(op, number("self"), number("other"), requires=requires),
+        otherwise,
+    )
+
+
+# Convolutions, products.
+
+
+def convolution(*, transposed: bool | None = None, words_for_padding: bool = False) -> Importer:
+    """A convolution with constant weights; ``transposed`` None reads it from the call."""
+
+    def importer(call: Call) -> None:
+        kernel = call.weight("weight")
+        spatial = kernel.dim() - 2
+        if spatial not in (1, 2, 3):
+            raise Refused(f"it has {spatial} spatial dimensions")
+        is_transposed = bool(call.python("transposed")) if transposed is None else transposed
+        attributes: dict[str, Attribute] = {
+            name: call.integers(name, spatial) for name in ("stride", "dilation")
+        }
+        attributes["groups"] = call.integer("groups")
+        if words_for_padding:
+            attributes.update(padding_of_word(call, kernel.shape[2:], attributes))
+        else:
+            attributes["padding"] = call.integers("padding", spatial)
+        if is_transposed:
+            attributes["transposed"] = True
+            attributes["output_padding"] = call.integers("output_padding", spatial)
+        inputs = [call.tensor("input"), call.tensor("weight"), *optional_weight("bias")(call)]
+        call.result("convolution", inputs, **attributes)
+
+    return importer
+
+
+def padding_of_word(
+    call: Call, kernel: Sequence[int], attributes: dict[str, Attribute]
+) -> dict[str, Attribute]:
+    """Return what 'same' or 'valid' stands for."""
+    word, stride, dilation = call.python("padding"), attributes["stride"], attributes["dilation"]
+    assert isinstance(stride, tuple)
+    assert isinstance(dilation, tuple)
+    if word == "valid":
+        return {"padding": (0,) * len(stride)}
+    if word != "same" or any(step != 1 for step in stride):
+        raise Refused(f"padding is {word} and stride {stride}")
+    total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    begin, end = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+    padding: dict[str, Attribute] = {"padding": begin}
+    return padding if begin == end else padding | {"padding_end": end}
+
+
+def product(a: str, b: str) -> Importer:
+    """A matrix product; one with a constant matrix is a linear layer."""
+
+    def importer(call: Call) -> None:
+        right = call.tensor(b)
+        if right.constant is not None and right.constant.dim() == 2:
+            transposed = call.scope.graph.constant(right.constant.t())
+            call.result("linear", [call.tensor(a), transposed, None])
+        else:
+            call.result("matmul", [call.tensor(a), right])
+
+    return importer
+
+
+def product_and_sum(a: str, b: str) -> Importer:
+    """``self + a @ b``; with a constant matrix and a constant vector it is a linear layer."""
+
+    def importer(call: Call) -> None:
+        if call.real("alpha") != 1.0 or call.real("beta") != 1.0:
+            raise Refused("alpha or beta is not 1")
+        added, right = call.tensor("self"), call.tensor(b)
+        matrix, vector = right.constant, added.constant
+        if matrix is None or matrix.dim() != 2:
+            made = call.step("matmul", [call.tensor(a), right])
+        else:
+            transposed = call.scope.graph.constant(matrix.t())
+            if vector is not None and vector.shape == matrix.shape[1:]:
+                call.result("linear", [call.tensor(a), transposed, added])
+                return
+            made = call.step("linear", [call.tensor(a), transposed, None])
+        call.result("binary", [made, added], algorithm="add")
+
+    return importer
+
+
+def layer_norm(call: Call) -> None:
+    """Normalise the trailing dimensions; there is no residual yet."""
+    inputs = [
+        call.tensor("input"),
+        *optional_weight("weight")(call),
+        *optional_weight("bias")(call),
+        None,
+    ]
+    dims = len(call.numbers("normalized_shape"))
+    call.result("layer_norm", inputs, eps=call.real("eps"), dims=dims)
+
+
+def attention(call: Call) -> None:
+    """Scaled dot product attention, with a mask or a causal one, not both."""
+    scale = 0.0 if call.absent("scale") else call.real("scale")
+    if scale == 0.0 and not call.absent("scale"):
+        raise Refused("scale is 0")
+    if call.real("dropout_p") != 0.0:
+        raise Refused("dropout_p is not 0")
+    causal = bool(call.python("is_causal"))
+    if causal and not call.absent("attn_mask"):
+        raise Refused("it is causal and has a mask")
+    if "enable_gqa" in call.arguments:
+        call.python("enable_gqa")
+    masks = optional_tensor("attn_mask", FLOATING | {torch.bool})(call)
+    inputs = [call.tensor("query"), call.tensor("key"), call.tensor("value"), *masks]
+    call.result("attention", inputs, scale=scale, causal=causal)
+
+
+BAG_MODES = {0: "sum", 1: "mean", 2: "max"}
+
+
+def embedding_bag(call: Call) -> None:
+    """Sums, means or maxima of bags; what else the operator returns is for training."""
+    if any(output.uses() for output in list(call.node.outputs())[1:]):
+        raise Refused("its offsets, sizes or indices are used")
+    for requirement in (absent("per_sample_weights"), equal("include_last_offset", False)):
+        requirement(call)
+    if "padding_idx" in call.arguments:
+        absent("padding_idx")(call)
+    mode = call.integer("mode")
+    if mode not in BAG_MODES:
+        raise Refused(f"mode is {mode}")
+    inputs = [
+        *weight("weight")(call),
+        call.tensor("indices", INDEX),
+        call.tensor("offsets", INDEX),
+    ]
+    call.result("embedding_bag", inputs, mode=BAG_MODES[mode])
+
+
+def arange(call: Call) -> None:
+    """Whole numbers in order; only the passes' patterns read it."""
+    equal("dtype", None, 4)(call)  # 4 is int64
+    given = [call.number(name) for name in ("start", "end", "step") if name in call.arguments]
+    defaults: dict[int, tuple[list[Operand], list[Operand]]] = {
+        1: ([0], [1]),
+        2: ([], [1]),
+        3: ([], []),
+    }
+    before, after = defaults[len(given)]
+    call.result("arange", [*before, *given, *after])
+
+
+#: How the number of dimensions of a result follows from that of the first argument.
+RANK_CHANGES = {
+    "aten::slice": 0,
+    "aten::transpose": 0,
+    "aten::contiguous": 0,
+    "aten::relu": 0,
+    "aten::unsqueeze": 1,
+    "aten::select": -1,
+}
+RANKS = {"aten::bmm": 3, "aten::baddbmm": 3, "aten::mm": 2, "aten::addmm": 2}
+
+
+def rank(value: TorchValue) -> int | None:
+    """Return the number of dimensions of a tensor, if the graph says it."""
+    node = value.node()
+    if value.type().dim() is not None:
+        return int(value.type().dim())
+    if node.kind() in RANKS:
+        return RANKS[node.kind()]
+    change = RANK_CHANGES.get(node.kind())
+    before = None if change is None else rank(node.inputsAt(0))
+    return None if before is None or change is None else before + change
+
+
+def index(call: Call) -> None:
+    """Pairs of the last two dimensions, chosen by constant rows and columns."""
+    value = call.arguments["indices"]
+    given: list[Value | None]
+    if is_constant(value):
+        constant = call.scope.graph.constant
+        given = [None if item is None else constant(item) for item in value.toIValue()]
+    else:
+        elements = call.elements("indices")
+        given = [None if is_none(e) else call.as_tensor(e, "an index", ANY) for e in elements]
+    leading, pair = given[:-2], given[-2:]
+    constants = [i.constant for i in pair if i is not None and i.constant is not None]
+    if len(constants) != 2 or not leading or any(i is not None for i in leading):
+        raise Refused("its indices are not two constants at the end")
+    rows, columns = constants
+    chosen_pairs = all(
+        i.dtype == torch.int64 and i.dim() == 1 and not (i < 0).any() for i in constants
+    )
+    if not chosen_pairs or rows.shape != columns.shape:
+        raise Refused("its indices are not two lists of int64")
+    if rank(call.arguments["self"]) != len(given):
+        raise Refused("how many dimensions it indexes is not known")
+    call.result("gather_pairs", [call.tensor("self"), *pair])
+
+
+# Pooling, padding, joining.
+
+
+def pool(op: Literal["max_pool", "avg_pool"], spatial: int) -> Importer:
+    """A window that moves; without a stride it moves by its own size."""
+
+    def importer(call: Call) -> None:
+        kernel = call.integers("kernel_size", spatial)
+        attributes: dict[str, Attribute] = {
+            "kernel": kernel,
+            "stride": call.integers("stride", spatial) or kernel,
+            "padding": call.integers("padding", spatial),
+            "ceil": bool(call.python("ceil_mode")),
+        }
+        if "dilation" in call.arguments:
+            attributes["dilation"] = call.integers("dilation", spatial)
+        if op == "avg_pool":
+            attributes["include_pad"] = bool(call.python("count_include_pad"))
+        if "divisor_override" in call.arguments:
+            absent("divisor_override")(call)
+        call.result(op, [call.tensor("self")], **attributes)
+
+    return importer
+
+
+def to_dtype(call: Call) -> None:
+    """A conversion between the engine's dtypes."""
+    names = {6: "float32", 15: "bfloat16"}  # torch's own numbers of its dtypes
+    number_ = call.python("dtype")
+    if number_ not in names:
+        raise Refused("dtype is not float32 or bfloat16")
+    if "device" in call.arguments and torch.device(call.python("device")).type != "cpu":
+        raise Refused("device is not the CPU")
+    equal("memory_format", None, 1)(call)  # 1 is torch.preserve_format
+    call.result("to", [call.tensor("self", ANY)], dtype=names[number_])
+
+
+# Views.
+
+
+def slice_(call: Call) -> None:
+    """A part of a dimension; the whole of it is the tensor itself."""
+    x, step = call.tensor("self", ANY), call.number("step")
+    start = None if call.absent("start") else call.number("start")
+    end = None if call.absent("end") else call.number("end")
+    if end == NO_END:
+        end = None
+    if start in (None, 0) and end is None and step == 1:
+        call.identity(x)
+    else:
+        call.result("slice", [x, call.integer("dim"), start, end, step])
+
+
+def split_equal(call: Call) -> None:
+    """Parts of one size: a last one that is smaller is for the plan to refuse."""
+    parts = call.unpacked()
+    sizes = (call.integer("split_size"),) * len(parts)
+    dim = call.integer("dim")
+    call.results("split", [call.tensor("self", ANY)], parts, dim=dim, sizes=sizes)
+
+
+def split_sizes(name: str) -> Importer:
+    """Parts of stated sizes."""
+
+    def importer(call: Call) -> None:
+        sizes, parts = call.integers(name), call.unpacked()
+        if len(sizes) != len(parts):
+            raise Refused(f"{len(sizes)} sizes make {len(parts)} parts")
+        dim = call.integer("dim")
+        call.results("split", [call.tensor("self", ANY)], parts, dim=dim, sizes=sizes)
+
+    return importer
+
+
+def chunk(call: Call) -> None:
+    """Equal parts."""
+    parts, chunks = call.unpacked(), call.integer("chunks")
+    if chunks != len(parts):
+        raise Refused(f"{chunks} chunks make {len(parts)} parts")
+    dim = call.integer("dim")
+    call.results("split", [call.tensor("self", ANY)], parts, dim=dim, chunks=chunks)
+
+
+def constant_chunk(call: Call) -> None:
+    """Equal parts, in torch's own form of it after it has run."""
+    x = call.as_tensor(call.node.inputsAt(0), "self", ANY)
+    chunks, dim = call.node.i("chunks"), call.node.i("dim")
+    call.results("split", [x], list(call.node.outputs()), dim=dim, chunks=chunks)
+
+
+def unbind(call: Call) -> None:
+    """All slices of a dimension."""
+    x, dim = call.tensor("self", ANY), call.integer("dim")
+    for position, part in enumerate(call.unpacked()):
+        call.results("select", [x, dim, position], [part])
+
+
+# Lists and numbers.
+
+
+def list_construct(call: Call) -> None:
+    """A list: whoever reads it looks through it."""
+    call.scope.lists[call.node.output().unique()] = tuple(call.node.inputs())
+
+
+def size_list(call: Call) -> None:
+    """All sizes of a tensor."""
+    call.scope.lists[call.node.output().unique()] = SizeList(call.tensor("self", ANY))
+
+
+def get_item(call: Call) -> None:
+    """One element of a list."""
+    position = call.integer("idx")
+    content = call.scope.lists.get(call.arguments["list"].unique())
+    if isinstance(content, SizeList):
+        call.number_result("size", [content.tensor, position])
+    elif content is None or not -len(content) <= position < len(content):
+        raise Refused("what the list holds is not known")
+    else:
+        _same_as(call, call.node.output(), content[position])
+
+
+def list_unpack(call: Call) -> None:
+    """All elements of a list."""
+    value = call.node.inputsAt(0)
+    outputs = list(call.node.outputs())
+    if all(output.unique() in call.scope.operands for output in outputs):
+        return  # the node that made the list has made them
+    content = call.scope.lists.get(value.unique())
+    if isinstance(content, SizeList):
+        for position, output in enumerate(outputs):
+            call.results("size", [content.tensor, position], [output], "number")
+    elif content is None or len(content) != len(outputs):
+        raise Refused("what the list holds is not known")
+    else:
+        for output, element in zip(outputs, content, strict=True):
+            _same_as(call, output, element)
+
+
+def _same_as(call: Call, output: TorchValue, element: TorchValue) -> None:
+    operand = call.scope.operand(element)
+    if operand is None or (isinstance(operand, Value) and operand.kind == "other"):
+        raise Refused("the list holds neither tensors nor integers")
+    call.scope.operands[output.unique()] = operand
+
+
+#: Functions of each element that both sides call the same and that have no parameters.
+SAME_NAMES = (
+    *("sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "mish"),
+    *("exp", "log", "abs", "sqrt", "square", "erf"),
+)
+CLIP_LOW = real_or("min", -math.inf)
+CLIP_HIGH = real_or("max", math.inf)
+PLAIN_POOL = ((1, "1d"), (2, "2d"), (3, "3d"))
+
+OPERATORS: dict[str, Importer] = {
+    # Convolutions
+    "aten::_convolution": convolution(),
+    "aten::_convolution.deprecated": convolution(),
+    **{f"aten::conv{n}d": convolution(transposed=False) for n in (1, 2, 3)},
+    **{
+        f"aten::conv{n}d.padding": convolution(transposed=False, words_for_padding=True)
+        for n in (1, 2, 3)
+    },
+    "aten::_convolution_mode": convolution(transposed=False, words_for_padding=True),
+    "aten::conv_transpose1d": convolution(transposed=True),
+    "aten::conv_transpose2d.input": convolution(transposed=True),
+    "aten::conv_transpose3d.input": convolution(transposed=True),
+    # Products
+    "aten::linear": row("linear", tensor("input"), weight("weight"), optional_weight("bias")),
+    "aten::addmm": product_and_sum("mat1", "mat2"),
+    "aten::baddbmm": product_and_sum("batch1", "batch2"),
+    "aten::matmul": product("self", "other"),
+    "aten::mm": product("self", "mat2"),
+    "aten::bmm": product("self", "mat2"),
+    # Functions of each element
+    "aten::relu": eltwise("relu"),
+    "aten::relu6": eltwise("clip", fixed(0.0), fixed(6.0)),
+    "aten::hardtanh": eltwise("clip", real("min_val"), real("max_val")),
+    "aten::clamp": eltwise("clip", CLIP_LOW, CLIP_HIGH),
+    "aten::clamp_min": eltwise("clip", CLIP_LOW, fixed(math.inf)),
+    "aten::clamp_max": eltwise("clip", fixed(-math.inf), CLIP_HIGH),
+    "aten::leaky_relu": eltwise("leaky_relu", real("negative_slope")),
+    "aten::gelu": chosen("approximate", {"none": eltwise("gelu"), "tanh": eltwise("gelu_tanh")}),
+    "aten::elu": eltwise(
+        "elu", real("alpha"), requires=[equal("scale", 1), equal("input_scale", 1)]
+    ),
+    "aten::pow.Tensor_Scalar": chosen(
+        "exponent",
+        {0.5: eltwise("sqrt"), 1: same_tensor("self"), 2: eltwise("square"), 3: cube},
+    ),
+    "aten::neg": eltwise("linear", fixed(-1.0)),
+    **{f"aten::{name}": eltwise(name) for name in SAME_NAMES},
+    # Of two tensors, or of a tensor and a number
+    "aten::add.Tensor": on_numbers("number_add", add, [equal("alpha", 1)]),
+    "aten::add.Scalar": on_numbers("number_add", add, [equal("alpha", 1)]),
+    "aten::sub.Tensor": on_numbers("number_sub", sub, [equal("alpha", 1)]),
+    "aten::sub.Scalar": on_numbers("number_sub", sub, [equal("alpha", 1)]),
+    "aten::rsub.Tensor": rsub,
+    "aten::rsub.Scalar": rsub,
+    "aten::mul.Tensor": on_numbers("number_mul", mul),
+    "aten::mul.Scalar": on_numbers("number_mul", mul),
+    "aten::div.Tensor": div,
+    "aten::div.Scalar": div,
+    "aten::maximum": row("binary", tensor("self"), tensor("other"), algorithm=fixed("max")),
+    "aten::minimum": row("binary", tensor("self"), tensor("other"), algorithm=fixed("min")),
+    "aten::max.other": row("binary", tensor("self"), tensor("other"), algorithm=fixed("max")),
+    "aten::min.other": row("binary", tensor("self"), tensor("other"), algorithm=fixed("min")),
+    # Along dimensions
+    "aten::softmax.int": row(
+        "softmax", tensor("self"), requires=[absent("dtype")], dim=integer("dim"), log=fixed(False)
+    ),
+    "aten::log_softmax.int": row(
+        "softmax", tensor("self"), requires=[absent("dtype")], dim=integer("dim"), log=fixed(True)
+    ),
+    "aten::layer_norm": layer_norm,
+    "aten::batch_norm": row(
+        "batch_norm",
+        tensor("input"),
+        optional_weight("weight"),
+        optional_weight("bias"),
+        weight("running_mean"),
+        weight("running_var"),
+        requires=[equal("training", False)],
+        eps=real("eps"),
+    ),
+    "aten::mean.dim": row(
+        "mean",
+        tensor("self"),
+        requires=[absent("dtype")],
+        dims=integers("dim"),
+        keep=flag("keepdim"),
+    ),
+    "aten::scaled_dot_product_attention": attention,
+    # Tables
+    "aten::embedding": row("embedding", weight("weight"), tensor("indices", INDEX)),
+    "aten::embedding_bag": embedding_bag,
+    "aten::embedding_bag.padding_idx": embedding_bag,
+    "aten::arange": arange,
+    "aten::arange.start": arange,
+    "aten::arange.start_step": arange,
+    "aten::index.Tensor": index,
+    # Windows
+    **{f"aten::max_pool{name}": pool("max_pool", n) for n, name in PLAIN_POOL},
+    **{f"aten::avg_pool{name}": pool("avg_pool", n) for n, name in PLAIN_POOL},
+    **{
+        f"aten::adaptive_avg_pool{name}": row(
+            "adaptive_avg_pool", tensor("self"), sizes=integers("output_size", n)
+        )
+        for n, name in PLAIN_POOL
+    },
+    # Joined and padded
+    "aten::cat": row("cat", tensors("tensors"), dim=integer("dim")),
+    "aten::stack": row("stack", tensors("tensors"), dim=integer("dim")),
+    "aten::pad": row(
+        "pad",
+        tensor("self"),
+        requires=[equal("mode", "constant")],
+        pads=integers("pad"),
+        value=real_or("value", 0.0),
+    ),
+    "aten::constant_pad_nd": row("pad", tensor("self"), pads=integers("pad"), value=real("value")),
+    # The same tensor
+    **{
+        f"aten::{name}": same_tensor("input", [equal("train", False)])
+        for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+    },
+    "aten::detach": same_tensor("self"),
+    "aten::contiguous": row(
+        "contiguous", tensor("self", ANY), requires=[equal("memory_format", 0)]
+    ),
+    "aten::to.dtype": to_dtype,
+    "aten::to.device": to_dtype,
+    # Views
+    "aten::view": row("view", tensor("self", ANY), numbers("size")),
+    "aten::reshape": row("view", tensor("self", ANY), numbers("shape")),
+    "aten::flatten.using_ints": row(
+        "flatten", tensor("self", ANY), dimension("start_dim"), dimension("end_dim")
+    ),
+    "aten::unflatten.int": row(
+        "unflatten", tensor("self", ANY), dimension("dim"), numbers("sizes")
+    ),
+    "aten::transpose.int": row(
+        "transpose", tensor("self", ANY), dimension("dim0"), dimension("dim1")
+    ),
+    "aten::t": row("transpose", tensor("self", ANY), literal(0, 1)),
+    "aten::mT": row("transpose", tensor("self", ANY), literal(-2, -1)),
+    "aten::permute": row("permute", tensor("self", ANY), dimensions("dims")),
+    "aten::unsqueeze": row("unsqueeze", tensor("self", ANY), dimension("dim")),
+    "aten::squeeze.dim": row("squeeze", tensor("self", ANY), dimension("dim")),
+    "aten::expand": row("expand", tensor("self", ANY), numbers("size")),
+    "aten::select.int": row("select", tensor("self", ANY), dimension("dim"), number("index")),
+    "aten::slice.Tensor": slice_,
+    "aten::split.Tensor": split_equal,
+    "aten::split.sizes": split_sizes("split_size"),
+    "aten::split": split_sizes("split_sizes"),
+    "aten::split_with_sizes": split_sizes("split_sizes"),
+    "aten::chunk": chunk,
+    "prim::ConstantChunk": constant_chunk,
+    "aten::unbind.int": unbind,
+    # Lists and numbers
+    "prim::ListConstruct": list_construct,
+    "prim::ListUnpack": list_unpack,
+    "aten::__getitem__.t": get_item,
+    "aten::size": size_list,
+    "aten::size.int": number_row("size", tensor("self", ANY), dimension("dim")),
+    "aten::numel": number_row("numel", tensor("self", ANY)),
+    "aten::add.int": number_row("number_add", number("a"), number("b")),
+    "aten::sub.int": number_row("number_sub", number("a"), number("b")),
+    "aten::mul.int": number_row("number_mul", number("a"), number("b")),
+    "aten::floordiv.int": number_row("number_floordiv", number("a"), number("b")),
+    "aten::neg.int": number_row("number_sub", literal(0), number("a")),
+    "aten::floor_divide": number_row("number_floordiv", number("self"), number("other")),
+    "aten::floor_divide.Scalar": number_row("number_floordiv", number("self"), number("other")),
+    "aten::div.Tensor_mode": number_row(
+        "number_floordiv",
+        number("self"),
+        number("other"),
+        requires=[equal("rounding_mode", "floor")],
+    ),
+    "prim::NumToTensor.Scalar": same_number("a"),
+    "aten::Int.Tensor": same_number("a"),
+    "aten::Int.Scalar": same_number("a"),
+    "aten::ScalarImplicit": same_number("a"),
+    "aten::IntImplicit": same_number("a"),
+}

@@ -1,0 +1,315 @@
+"""The engine's own graph: front ends import into it, passes rewrite it, plans are made of it.
+
+A graph is a list of nodes in an order that can be run. It knows nothing of shapes, and nothing of
+where it came from: a front end hangs what it needs to find its way back on ``Value.source`` and
+``Node.source``. docs/plan.md lists the operators, their operands and their attributes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+Kind = Literal["tensor", "number", "other"]
+Attribute = bool | int | float | str | tuple[int, ...]
+
+#: The operator of a node that only its front end understands; it stays where it was.
+OPAQUE = "opaque"
+
+
+@dataclass(eq=False)
+class Value:
+    """What a node makes, the graph is given, or a constant.
+
+    ``kind`` is 'tensor', 'number' (one Python int) or 'other' (what only opaque nodes touch).
+    ``escapes`` is true when somebody outside the graph's nodes reads the value; it is also read
+    outside when an opaque node uses it (``Graph.is_private`` looks at both).
+    """
+
+    name: str
+    kind: Kind = "tensor"
+    constant: torch.Tensor | None = None
+    producer: Node | None = None
+    escapes: bool = False
+    source: Any = None
+    #: The nodes that read this value, once for each operand. Kept by Graph alone.
+    users: list[Node] = field(default_factory=list, repr=False)
+
+
+Operand = Value | int | None
+
+
+@dataclass(frozen=True)
+class PostOp:
+    """What a compute node does to each element of its result before it is written.
+
+    ``algorithm`` is an eltwise algorithm (with ``alpha`` and ``beta``) or a binary one ('add',
+    'sub', 'mul', 'div', 'max', 'min'), whose other operand is the node's input ``operand``.
+    """
+
+    algorithm: str
+    alpha: float = 0.0
+    beta: float = 0.0
+    operand: int | None = None
+
+
+@dataclass(eq=False)
+class Node:
+    """One operator. Inputs change through the graph only, so that use lists stay right."""
+
+    op: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Value, ...]
+    attributes: dict[str, Attribute] = field(default_factory=dict)
+    post_ops: tuple[PostOp, ...] = ()
+    #: The operators of the model that this node does, in order, as users know them.
+    origin: tuple[str, ...] = ()
+    #: An opaque node that must stay in order with its kin: it writes, prints or reads what is written.
+    ordered: bool = False
+    #: Why a front end left the node opaque.
+    reason: str = ""
+    source: Any = None
+
+    @property
+    def output(self) -> Value:
+        """The only output."""
+        (value,) = self.outputs
+        return value
+
+    def values(self) -> Iterator[Value]:
+        """The operands that are values, with repetitions."""
+        return (operand for operand in self.inputs if isinstance(operand, Value))
+
+
+@dataclass
+class Graph:
+    """Nodes in order, with the values they start from and end in."""
+
+    inputs: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    _names: int = 0
+
+    def value(self, kind: Kind = "tensor", source: Any = None) -> Value:
+        """Return a new value that nothing makes or reads yet."""
+        self._names += 1
+        return Value(f"%{self._names}", kind, source=source)
+
+    def input(self, kind: Kind = "tensor", source: Any = None) -> Value:
+        """Return a new input of the graph."""
+        value = self.value(kind, source)
+        self.inputs.append(value)
+        return value
+
+    def constant(self, tensor: torch.Tensor, source: Any = None) -> Value:
+        """Return a new value that always is ``tensor``."""
+        value = self.value("tensor", source)
+        value.constant = tensor
+        return value
+
+    def set_outputs(self, values: Sequence[Value]) -> None:
+        """State what the graph ends in; these values escape."""
+        self.outputs = list(values)
+        for value in values:
+            value.escapes = True
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[Operand],
+        *,
+        outputs: Sequence[Value] | None = None,
+        before: Node | None = None,
+        **fields: Any,
+    ) -> Node:
+        """Append a node, or insert it before another; without ``outputs`` it makes one tensor."""
+        made = tuple(outputs) if outputs is not None else (self.value(),)
+        node = Node(op, tuple(inputs), made, **fields)
+        for value in node.values():
+            value.users.append(node)
+        for value in made:
+            value.producer = node
+        if before is None:
+            self.nodes.append(node)
+        else:
+            self.nodes.insert(self.nodes.index(before), node)
+        return node
+
+    def set_inputs(self, node: Node, inputs: Sequence[Operand]) -> None:
+        """Give a node other operands."""
+        for value in node.values():
+            value.users.remove(node)
+        node.inputs = tuple(inputs)
+        for value in node.values():
+            value.users.append(node)
+
+    def replace_uses(self, old: Value, new: Operand) -> None:
+        """Make every reader of ``old``, which must be private, read ``new`` instead."""
+        assert self.is_private(old), f"{old.name} is read outside the graph"
+        for node in list(dict.fromkeys(old.users)):
+            self.set_inputs(node, [new if operand is old else operand for operand in node.inputs])
+
+    def take_over(self, node: Node, *values: Value) -> None:
+        """Make ``node`` the producer of ``values``, in place of its own outputs.
+
+        The former producers, which must be later in the order and make nothing else, are removed.
+        """
+        formers = dict.fromkeys(value.producer for value in values)
+        node.outputs = values
+        for value in values:
+            value.producer = node
+        for former in formers:
+            if former is not None and former is not node:
+                assert set(former.outputs) <= set(values), f"{former.op} makes more than that"
+                self._unlink(former)
+
+    def move_before(self, node: Node, other: Node) -> None:
+        """Move a node to just before another; its operands and users must allow it."""
+        self.nodes.remove(node)
+        self.nodes.insert(self.nodes.index(other), node)
+
+    def remove(self, node: Node) -> None:
+        """Remove a node whose outputs nobody reads."""
+        for value in node.outputs:
+            assert not value.users and not value.escapes, f"{value.name} is still read"
+        self._unlink(node)
+
+    def _unlink(self, node: Node) -> None:
+        for value in node.values():
+            value.users.remove(node)
+        self.nodes.remove(node)
+
+    def is_private(self, value: Value) -> bool:
+        """Whether only nodes that passes may rewrite read ``value``."""
+        return not value.escapes and all(user.op != OPAQUE for user in value.users)
+
+    def only_user(self, value: Value) -> Node | None:
+        """The one node that reads a private value, and reads it once; None for all else."""
+        if len(value.users) == 1 and self.is_private(value):
+            return value.users[0]
+        return None
+
+    def remove_dead(self) -> int:
+        """Remove the nodes, other than opaque ones, whose results nobody reads; return how many."""
+        dead = 0
+        for node in reversed(list(self.nodes)):
+            if node.op != OPAQUE and not any(v.users or v.escapes for v in node.outputs):
+                self._unlink(node)
+                dead += 1
+        return dead
+
+    def check(self) -> None:
+        """Raise AssertionError when an invariant is broken: order, producers, use lists."""
+        made: set[Value] = set(self.inputs)
+        readers: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in node.values():
+                assert value in made or value.constant is not None or node.op == OPAQUE, (
+                    f"{node.op} reads {value.name} before it is made"
+                )
+                readers.setdefault(value, []).append(node)
+            for value in node.outputs:
+                assert value.producer is node, f"{value.name} does not know its producer"
+                made.add(value)
+            for post in node.post_ops:
+                assert post.operand is None or post.operand < len(node.inputs)
+        for value in made:
+            assert sorted(map(id, value.users)) == sorted(map(id, readers.get(value, []))), (
+                f"{value.name} does not know its users"
+            )
+
+    def __str__(self) -> str:
+        return "\n".join(map(format_node, self.nodes))
+
+
+def format_operand(operand: Operand) -> str:
+    """Return an operand as a description writes it: a name, a number or ``none``."""
+    if operand is None:
+        return "none"
+    return operand.name if isinstance(operand, Value) else str(operand)
+
+
+def format_attribute(value: Attribute) -> str:
+    """Return an attribute's value as a description writes it, without spaces."""
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def format_post_op(post: PostOp) -> str:
+    """Return ``algorithm:alpha:beta``, or ``algorithm@operand`` for a binary one."""
+    if post.operand is not None:
+        return f"{post.algorithm}@{post.operand}"
+    return f"{post.algorithm}:{post.alpha!r}:{post.beta!r}"
+
+
+def format_node(node: Node) -> str:
+    """Return a node as one line of a plan's description (docs/plan.md)."""
+    outputs = ", ".join(value.name for value in node.outputs)
+    inputs = ", ".join(map(format_operand, node.inputs))
+    words = [f"{outputs} = {node.op}({inputs})"]
+    words += [f"{key}={format_attribute(value)}" for key, value in sorted(node.attributes.items())]
+    if node.post_ops:
+        words.append("post=" + ";".join(map(format_post_op, node.post_ops)))
+    return " ".join(words)
+
+
+@dataclass(frozen=True)
+class Region:
+    """Nodes that become one call: what they read from outside and what others read of them."""
+
+    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+
+    @staticmethod
+    def of(nodes: Iterable[Node]) -> Region:
+        """Return the region of these nodes, which are in order and of one graph."""
+        members = tuple(nodes)
+        inside = set(members)
+        made = {value for node in members for value in node.outputs}
+        read = dict.fromkeys(v for node in members for v in node.values())
+        inputs = tuple(v for v in read if v not in made and v.constant is None)
+        outputs = tuple(
+            value
+            for node in members
+            for value in node.outputs
+            if value.escapes or any(user not in inside for user in value.users)
+        )
+        return Region(members, inputs, outputs)
+
+    def describe(self) -> tuple[str, list[torch.Tensor]]:
+        """Return the description and the constants that a plan is made from (docs/plan.md)."""
+        constants: dict[Value, None] = {}
+        for node in self.nodes:
+            constants.update((v, None) for v in node.values() if v.constant is not None)
+        lines = [f"{DESCRIPTION} {VERSION}"]
+        lines += [f"{value.name} = input {value.kind}" for value in self.inputs]
+        lines += [f"{value.name} = constant {index}" for index, value in enumerate(constants)]
+        for node in self.nodes:
+            label = "+".join(node.origin)
+            lines.append(format_node(node) + (f" # {label}" if label else ""))
+        lines.append("return " + ", ".join(value.name for value in self.outputs))
+        return "\n".join(lines) + "\n", [v.constant for v in constants if v.constant is not None]
+
+
+#: The first line of a description, and the version that saved plans are checked against.
+DESCRIPTION = "zendnn-plan"
+VERSION = 1
+
+Pass = Callable[[Graph], int]
+
+
+def replace_node(node: Node, **changes: Any) -> None:
+    """Change fields of a node that no use list depends on (op, attributes, post_ops, origin)."""
+    allowed = {"op", "attributes", "post_ops", "origin", "reason"}
+    assert set(changes) <= allowed, f"replace_node changes {sorted(allowed)} only"
+    assert {f.name for f in dataclasses.fields(node)} >= set(changes)
+    for name, value in changes.items():
+        setattr(node, name, value)

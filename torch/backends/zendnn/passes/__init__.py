@@ -1,0 +1,109 @@
+"""The passes that rewrite a graph, in the order in which they run.
+
+A pass is a function of a graph that returns how often it changed something. It sees the graph and
+nothing else: no shapes, no front end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from torch.backends.zendnn.graph import Graph, Pass
+from torch.backends.zendnn.passes.attention_layout import attention_layout
+from torch.backends.zendnn.passes.fold_arithmetic import fold_arithmetic
+from torch.backends.zendnn.passes.fold_attention_scale import fold_attention_scale
+from torch.backends.zendnn.passes.fold_batch_norm import fold_batch_norm
+from torch.backends.zendnn.passes.fold_constants import fold_constants
+from torch.backends.zendnn.passes.fold_pad import fold_pad
+from torch.backends.zendnn.passes.fold_scalars import fold_scalars
+from torch.backends.zendnn.passes.fuse_attention import fuse_attention
+from torch.backends.zendnn.passes.fuse_binary import fuse_binary
+from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
+from torch.backends.zendnn.passes.fuse_embedding_bags import fuse_embedding_bags
+from torch.backends.zendnn.passes.fuse_layer_norm import fuse_layer_norm
+from torch.backends.zendnn.passes.group_embedding_bags import group_embedding_bags
+from torch.backends.zendnn.passes.merge_linears import merge_linears
+from torch.backends.zendnn.passes.recognise_activations import recognise_activations
+from torch.backends.zendnn.passes.remove_identities import remove_identities
+
+
+class _Row(NamedTuple):
+    name: str
+    function: Pass
+    default: bool
+    does: str
+
+
+_TABLE = (
+    _Row("fold_constants", fold_constants, True, "evaluates what constants alone decide"),
+    _Row("remove_identities", remove_identities, True, "removes what changes nothing"),
+    _Row("fold_scalars", fold_scalars, True, "makes arithmetic with numbers alpha·x + beta"),
+    _Row("recognise_activations", recognise_activations, True, "finds spelled-out activations"),
+    _Row("fuse_embedding_bags", fuse_embedding_bags, True, "drops the offsets of equal bags"),
+    _Row("group_embedding_bags", group_embedding_bags, True, "joins the bags of one cat or stack"),
+    _Row("fuse_attention", fuse_attention, True, "finds spelled-out attention"),
+    _Row("fold_attention_scale", fold_attention_scale, True, "scales in attention, not before it"),
+    _Row("attention_layout", attention_layout, True, "puts attention's heads side by side"),
+    _Row("fold_pad", fold_pad, True, "pads in convolutions and pools, not before them"),
+    _Row("fold_batch_norm", fold_batch_norm, True, "folds batch norms into weights"),
+    _Row("fold_arithmetic", fold_arithmetic, True, "folds constant arithmetic into weights"),
+    _Row("fuse_eltwise", fuse_eltwise, True, "makes activations post-ops"),
+    _Row("fuse_binary", fuse_binary, True, "makes residuals, masks and gates post-ops"),
+    _Row("merge_linears", merge_linears, True, "merges linear layers that read one value"),
+    _Row("fuse_layer_norm", fuse_layer_norm, True, "adds residuals in the norms that read them"),
+)
+
+_enabled = {row.name: row.default for row in _TABLE}
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all passes, in the order in which they run."""
+    return tuple(row.name for row in _TABLE)
+
+
+def describe() -> dict[str, str]:
+    """Return what each pass does, in one line."""
+    return {row.name: row.does for row in _TABLE}
+
+
+def is_enabled(name: str) -> bool:
+    """Return whether ``run`` runs the pass."""
+    _require(name)
+    return _enabled[name]
+
+
+def set_enabled(name: str, enabled: bool) -> None:
+    """Switch a pass on or off, for graphs that are optimised from now on."""
+    _require(name)
+    _enabled[name] = enabled
+
+
+@contextlib.contextmanager
+def disable(*names: str) -> Iterator[None]:
+    """Switch passes off for what is optimised inside."""
+    for name in names:
+        _require(name)
+    before = dict(_enabled)
+    _enabled.update(dict.fromkeys(names, False))
+    try:
+        yield
+    finally:
+        _enabled.update(before)
+
+
+def run(graph: Graph) -> dict[str, int]:
+    """Run the passes that are on; return how often each of them changed something."""
+    changes = {}
+    graph.remove_dead()
+    for row in _TABLE:
+        if _enabled[row.name]:
+            changes[row.name] = row.function(graph)
+            graph.remove_dead()
+    return changes
+
+
+def _require(name: str) -> None:
+    if name not in _enabled:
+        raise ValueError(f"there is no pass named {name!r}; the passes are {', '.join(_enabled)}")

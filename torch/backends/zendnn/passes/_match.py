@@ -1,0 +1,226 @@
+"""What several passes ask of a graph, and what they do to it when they have found it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.backends.zendnn.graph import OPAQUE, Graph, Node, Operand, PostOp, Value, replace_node
+
+#: Operators that rearrange a tensor and compute nothing.
+VIEWS = frozenset(
+    {
+        "view",
+        "flatten",
+        "unflatten",
+        "transpose",
+        "permute",
+        "unsqueeze",
+        "squeeze",
+        "expand",
+        "select",
+        "slice",
+        "split",
+        "contiguous",
+    }
+)
+
+#: Operators whose result is a number.
+NUMBERS = frozenset({"size", "numel", "number_add", "number_sub", "number_mul", "number_floordiv"})
+
+#: Operators that take post-ops.
+TAKES_POST_OPS = frozenset({"convolution", "linear", "matmul", "binary"})
+
+#: As many post-ops as one primitive is given.
+MOST_POST_OPS = 4
+
+
+def is_foreign(node: Node) -> bool:
+    """Whether no plan can hold the node: opaque ones, and those made for passes to match only."""
+    return node.op in (OPAQUE, "arange") or (
+        node.op == "eltwise" and node.attributes["algorithm"] == "erf"
+    )
+
+
+def producer(operand: Operand, *ops: str) -> Node | None:
+    """The node that makes ``operand``, if it is one of these operators."""
+    node = operand.producer if isinstance(operand, Value) else None
+    return node if node is not None and node.op in ops else None
+
+
+def sole(graph: Graph, operand: Operand, *ops: str) -> Node | None:
+    """``producer``, if the operand is private and has one user: what a fusion may swallow."""
+    node = producer(operand, *ops)
+    if node is None or not isinstance(operand, Value) or graph.only_user(operand) is None:
+        return None
+    return node
+
+
+def constant(operand: Operand) -> torch.Tensor | None:
+    """The operand's tensor, if it is a constant."""
+    return operand.constant if isinstance(operand, Value) else None
+
+
+def scalar(operand: Operand) -> float | None:
+    """The number in a constant without dimensions, which changes no shape and no dtype."""
+    tensor = constant(operand)
+    if tensor is None or tensor.dim() or tensor.is_complex():
+        return None
+    return float(tensor.item())
+
+
+def integers(node: Node, key: str) -> tuple[int, ...]:
+    """An attribute that is a tuple of integers; empty when missing."""
+    value = node.attributes.get(key, ())
+    assert isinstance(value, tuple), f"{node.op}'s {key} is {value!r}"
+    return value
+
+
+def real(node: Node, key: str) -> float:
+    """An attribute that is a number; 0 when missing."""
+    value = node.attributes.get(key, 0.0)
+    assert isinstance(value, (int, float)), f"{node.op}'s {key} is {value!r}"
+    return float(value)
+
+
+def is_eltwise(node: Node | None, algorithm: str) -> bool:
+    """Whether the node is this eltwise operator."""
+    return node is not None and node.op == "eltwise" and node.attributes["algorithm"] == algorithm
+
+
+def linear_of(node: Node | None) -> tuple[float, float] | None:
+    """The (alpha, beta) of an eltwise alpha·x + beta."""
+    if node is None or not is_eltwise(node, "linear"):
+        return None
+    return real(node, "alpha"), real(node, "beta")
+
+
+def is_sound(number: float) -> bool:
+    """Whether float32 holds the number with all its digits."""
+    limits = torch.finfo(torch.float32)
+    return number == 0 or limits.tiny <= abs(number) <= limits.max
+
+
+def is_swap(node: Node | None, first: int, second: int, rank: int) -> bool:
+    """Whether the node exchanges two dimensions (counted from 0) of a tensor of this rank."""
+    if node is None:
+        return False
+    if node.op == "transpose":
+        dims = [dim for dim in node.inputs[1:] if isinstance(dim, int)]
+        return {dim % rank for dim in dims} == {first, second} and len(dims) == 2
+    order = list(range(rank))
+    order[first], order[second] = second, first
+    return node.op == "permute" and list(node.inputs[1:]) == order
+
+
+def absorb(graph: Graph, node: Node, last: Node) -> None:
+    """Let ``node``, which now does the work of ``last`` too, make its result."""
+    replace_node(node, origin=node.origin + last.origin)
+    graph.take_over(node, last.output)
+
+
+def with_post_op(graph: Graph, node: Node, last: Node, post: PostOp) -> None:
+    """Let ``node`` do the work of ``last`` as a post-op, followed by what ``last`` was given."""
+    assert all(given.operand is None for given in last.post_ops)
+    replace_node(node, post_ops=(*node.post_ops, post, *last.post_ops))
+    absorb(graph, node, last)
+
+
+def bypass(graph: Graph, node: Node, operand: Operand) -> bool:
+    """Remove a node that returns ``operand`` unchanged; return whether its readers allowed it."""
+    value = node.output
+    if graph.is_private(value):
+        graph.replace_uses(value, operand)
+        graph.remove(node)
+        return True
+    former = sole(graph, operand, *TAKES_POST_OPS, "eltwise")
+    if former is None:
+        return False
+    absorb(graph, former, node)
+    return True
+
+
+Rank = int | None
+
+
+def _flattened(node: Node, rank: Rank) -> Rank:
+    start, end = node.inputs[1:3]
+    if not isinstance(start, int) or not isinstance(end, int):
+        return None
+    if end == -1 and start >= 0:
+        return start + 1
+    return None if rank is None else max(rank - (end % rank - start % rank), 1)
+
+
+def _mean(node: Node, rank: Rank) -> Rank:
+    if rank is None or node.attributes.get("keep"):
+        return rank
+    return rank - len(integers(node, "dims"))
+
+
+def _plus(more: int) -> Callable[[Node, Rank], Rank]:
+    return lambda node, rank: None if rank is None else rank + more
+
+
+_KEEP_RANK = (
+    "eltwise",
+    "softmax",
+    "layer_norm",
+    "batch_norm",
+    "linear",
+    "max_pool",
+    "avg_pool",
+    "adaptive_avg_pool",
+    "to",
+    "cat",
+    "pad",
+    "contiguous",
+    "slice",
+    "split",
+    "transpose",
+)
+
+#: The rank of an operator's results, from its node and the rank of its first operand.
+_RANKS: dict[str, Callable[[Node, Rank], Rank]] = {
+    **dict.fromkeys(_KEEP_RANK, _plus(0)),
+    **dict.fromkeys(("view", "expand", "permute"), lambda node, rank: len(node.inputs) - 1),
+    "flatten": _flattened,
+    "unflatten": lambda node, rank: None if rank is None else rank + len(node.inputs) - 3,
+    "unsqueeze": _plus(1),
+    "select": _plus(-1),
+    "stack": _plus(1),
+    "gather_pairs": _plus(-1),
+    "mean": _mean,
+    "attention": lambda node, rank: 4,
+    "embedding_bag": lambda node, rank: 2,
+    "embedding_bags": lambda node, rank: 2,
+}
+
+
+def ranks(graph: Graph) -> dict[Value, int]:
+    """The ranks that operators and constants fix; graph inputs and opaque results have none."""
+    known: dict[Value, int] = {}
+
+    def rank(operand: Operand) -> Rank:
+        tensor = constant(operand)
+        if tensor is not None:
+            return tensor.dim()
+        return known.get(operand) if isinstance(operand, Value) else None
+
+    for node in graph.nodes:
+        result: Rank = None
+        if node.op in ("binary", "matmul"):
+            both = [rank(operand) for operand in node.inputs[:2]]
+            fixed = [r for r in both if r is not None]
+            # A matrix product with a vector loses a dimension.
+            if len(fixed) == 2 and (node.op == "binary" or min(fixed) >= 2):
+                result = max(fixed)
+        elif node.op == "convolution":
+            result = rank(node.inputs[0]) or rank(node.inputs[1])
+        elif node.op == "embedding":
+            result = _plus(1)(node, rank(node.inputs[1]))
+        elif node.op in _RANKS:
+            result = _RANKS[node.op](node, rank(node.inputs[0]))
+        if result is not None:
+            known.update(dict.fromkeys(node.outputs, result))
+    return known

@@ -1,0 +1,91 @@
+"""Constant arithmetic after a convolution or a linear layer, done to its weights instead."""
+
+from __future__ import annotations
+
+from math import prod
+
+import torch
+from torch import Tensor
+from torch.backends.zendnn.graph import Graph, Node, Operand
+from torch.backends.zendnn.passes._match import constant, sole
+
+
+def foldable(graph: Graph, operand: Operand) -> Node | None:
+    """The convolution or linear layer whose weights may take in what follows it."""
+    node = sole(graph, operand, "convolution", "linear")
+    if node is None or node.post_ops or len(node.inputs) != 3:
+        return None
+    weight, bias = constant(node.inputs[1]), node.inputs[2]
+    if weight is None or not weight.is_floating_point():
+        return None
+    return node if bias is None or constant(bias) is not None else None
+
+
+def weight_of(node: Node) -> Tensor:
+    """The constant weight of a convolution or a linear layer."""
+    weight = constant(node.inputs[1])
+    assert weight is not None
+    return weight
+
+
+def channels(node: Node) -> int:
+    """How many channels (features, for a linear layer) the result has."""
+    weight = weight_of(node)
+    if node.attributes.get("transposed"):
+        groups = node.attributes.get("groups", 1)
+        assert isinstance(groups, int)
+        return weight.shape[1] * groups
+    return weight.shape[0]
+
+
+def per_channel(node: Node, tensor: Tensor) -> Tensor | None:
+    """One float64 number for each channel, if ``tensor`` broadcasts to the result like that.
+
+    None when it varies along another dimension, or would give the result more dimensions,
+    more channels or another dtype.
+    """
+    weight, count = weight_of(node), channels(node)
+    if tensor.is_complex():
+        return None
+    if tensor.dim():
+        if torch.promote_types(tensor.dtype, weight.dtype) != weight.dtype:
+            return None
+        # How many dimensions the result surely has, and which one holds the channels.
+        rank, channel = (weight.dim(), 1) if node.op == "convolution" else (1, 0)
+        shape = [1] * (rank - tensor.dim()) + list(tensor.shape)
+        if len(shape) > rank or shape[channel] not in (1, count) or prod(shape) != shape[channel]:
+            return None
+    return tensor.double().reshape(-1).expand(count)
+
+
+def fold(graph: Graph, node: Node, scale: Tensor | None, shift: Tensor | None) -> bool:
+    """Make ``node`` return y·scale + shift, one number for each channel, in place of y.
+
+    Computed in float64; refused when the new weights would not be finite.
+    """
+    weight, bias = weight_of(node), constant(node.inputs[2])
+    exact = weight.double()
+    offset = None if bias is None else bias.double()
+    if scale is not None:
+        if node.attributes.get("transposed"):  # (in, out / groups, ...), group by group
+            kernel = [1] * (weight.dim() - 2)
+            groups = channels(node) // weight.shape[1]
+            grouped = exact.reshape(groups, -1, *weight.shape[1:])
+            grouped = grouped * scale.reshape(groups, 1, -1, *kernel)
+            exact = grouped.reshape(weight.shape)
+        else:
+            exact = exact * scale.reshape(-1, *[1] * (weight.dim() - 1))
+        offset = None if offset is None else offset * scale
+    if shift is not None:
+        offset = shift if offset is None else offset + shift
+    new_weight = weight if scale is None else exact.to(weight.dtype)
+    new_bias = None if offset is None else offset.to(weight.dtype if bias is None else bias.dtype)
+    if not new_weight.isfinite().all() or (new_bias is not None and not new_bias.isfinite().all()):
+        return False
+    inputs: list[Operand] = [node.inputs[0], node.inputs[1], node.inputs[2]]
+    if scale is not None:
+        inputs[1] = graph.constant(new_weight)
+    if new_bias is not None:
+        inputs[2] = graph.constant(new_bias)
+    graph.set_inputs(node, inputs)
+    return True

@@ -1,0 +1,44 @@
+"""Multiplies attention's scale by the factors that its queries and keys were given before."""
+
+from __future__ import annotations
+
+from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
+from torch.backends.zendnn.passes._match import NUMBERS, VIEWS, linear_of, real
+
+#: Views through which a factor can be moved: those with one result.
+_THROUGH = VIEWS - {"split"}
+
+
+def fold_attention_scale(graph: Graph) -> int:
+    """Remove what only scales q or k, directly or before views; return how many."""
+    folded = 0
+    for node in list(graph.nodes):
+        # A scale of 0 stands for one that depends on sizes, which are not known here.
+        if node.op != "attention" or not real(node, "scale"):
+            continue
+        for side in (0, 1):
+            while (scaling := _scaling(graph, node.inputs[side])) is not None:
+                factor = linear_of(scaling)
+                assert factor is not None
+                attributes = {**node.attributes, "scale": real(node, "scale") * factor[0]}
+                replace_node(node, attributes=attributes, origin=scaling.origin + node.origin)
+                graph.replace_uses(scaling.output, scaling.inputs[0])
+                graph.remove(scaling)
+                folded += 1
+    return folded
+
+
+def _scaling(graph: Graph, operand: Operand) -> Node | None:
+    """The factor on the way to an operand, if nobody else reads a value that it changes."""
+    while isinstance(operand, Value) and graph.is_private(operand):
+        readers = [user for user in operand.users if user.op not in NUMBERS]
+        node = operand.producer
+        if len(readers) != 1 or node is None:
+            return None
+        factor = linear_of(node)
+        if factor is not None:
+            return node if factor[0] and not factor[1] else None
+        if node.op not in _THROUGH:
+            return None
+        operand = node.inputs[0]
+    return None

@@ -1,0 +1,40 @@
+"""Folds batch normalisation into the weights of the convolution or linear layer before it."""
+
+from __future__ import annotations
+
+import torch
+from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.passes._match import absorb, constant, ranks, real
+from torch.backends.zendnn.passes._weights import channels, fold, foldable
+
+
+def fold_batch_norm(graph: Graph) -> int:
+    """Fold norms that follow a layer whose result nobody else reads; return how many."""
+    folded = 0
+    known = ranks(graph)
+    for norm in list(graph.nodes):
+        if norm.op != "batch_norm":
+            continue
+        node = foldable(graph, norm.inputs[0])
+        # Channels are dimension 1: a linear layer's features only when the rank is 2.
+        if node is None or (node.op == "linear" and known.get(node.output) != 2):
+            continue
+        affine = _affine(norm, channels(node))
+        if affine is not None and fold(graph, node, *affine):
+            absorb(graph, node, norm)
+            folded += 1
+    return folded
+
+
+def _affine(norm: Node, count: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+    """The scale and shift of each channel, in float64."""
+    weight, bias, mean, variance = (constant(operand) for operand in norm.inputs[1:])
+    if (weight is None) != (norm.inputs[1] is None) or (bias is None) != (norm.inputs[2] is None):
+        return None
+    if mean is None or variance is None or mean.numel() != count:
+        return None
+    scale = (variance.double() + real(norm, "eps")).rsqrt()
+    if weight is not None:
+        scale = scale * weight.double()
+    shift = -mean.double() * scale
+    return scale, shift if bias is None else shift + bias.double()

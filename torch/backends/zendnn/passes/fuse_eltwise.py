@@ -1,0 +1,28 @@
+"""Lets the primitive that makes a value apply the activation that follows."""
+
+from __future__ import annotations
+
+from torch.backends.zendnn.graph import Graph, PostOp
+from torch.backends.zendnn.passes._match import (
+    MOST_POST_OPS,
+    TAKES_POST_OPS,
+    is_foreign,
+    real,
+    sole,
+    with_post_op,
+)
+
+
+def fuse_eltwise(graph: Graph) -> int:
+    """Make eltwise operators post-ops of what they read; return how many."""
+    fused = 0
+    for last in list(graph.nodes):
+        if last.op != "eltwise" or is_foreign(last):
+            continue
+        node = sole(graph, last.inputs[0], *TAKES_POST_OPS)
+        if node is None or len(node.post_ops) >= MOST_POST_OPS:
+            continue
+        post = PostOp(str(last.attributes["algorithm"]), real(last, "alpha"), real(last, "beta"))
+        with_post_op(graph, node, last, post)
+        fused += 1
+    return fused

@@ -1,0 +1,56 @@
+"""Merges linear layers that read the same value, such as queries, keys and values, into one."""
+
+from __future__ import annotations
+
+import torch
+from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.passes._match import constant
+
+#: Layers with fewer features gain less than the split costs.
+FEWEST_FEATURES = 64
+
+
+def merge_linears(graph: Graph) -> int:
+    """Replace linear layers of one input by a wider one and a split; return how many groups."""
+    groups: dict[tuple[object, ...], list[Node]] = {}
+    for node in graph.nodes:
+        key = _key(node)
+        if key is not None:
+            groups.setdefault(key, []).append(node)
+    merged = [members for members in groups.values() if len(members) > 1]
+    for members in merged:
+        _merge(graph, members)
+    return len(merged)
+
+
+def _key(node: Node) -> tuple[object, ...] | None:
+    """What layers must have in common; None for one that is not to be merged."""
+    if node.op != "linear" or len(node.inputs) != 3:
+        return None
+    x, weight, bias = node.inputs[0], constant(node.inputs[1]), constant(node.inputs[2])
+    if weight is None or (bias is None) != (node.inputs[2] is None):
+        return None
+    if weight.shape[0] < FEWEST_FEATURES or (bias is not None and bias.dtype != weight.dtype):
+        return None
+    return x, weight.shape[1], weight.dtype, bias is None, node.post_ops
+
+
+def _merge(graph: Graph, members: list[Node]) -> None:
+    weights = [w for node in members if (w := constant(node.inputs[1])) is not None]
+    biases = [b for node in members if (b := constant(node.inputs[2])) is not None]
+    first = members[0]
+    wide = graph.add(
+        "linear",
+        [
+            first.inputs[0],
+            graph.constant(torch.cat(weights)),
+            graph.constant(torch.cat(biases)) if biases else None,
+        ],
+        before=first,
+        attributes=dict(first.attributes),
+        post_ops=first.post_ops,
+        origin=tuple(label for node in members for label in node.origin),
+    )
+    sizes = tuple(weight.shape[0] for weight in weights)
+    split = graph.add("split", [wide.output], before=first, attributes={"dim": -1, "sizes": sizes})
+    graph.take_over(split, *(node.output for node in members))

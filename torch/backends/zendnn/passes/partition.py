@@ -1,0 +1,303 @@
+"""Divides an optimised graph into regions, each of which becomes one call.
+
+Time has stages: the opaque nodes of stage 0 run first, then region 1, the opaque nodes of stage 1,
+then region 2 and so on. Each node has the earliest stage that its operands allow, and the others of
+one stage form a region; so no path leaves a region and comes back to it.
+
+Numbers are free: each side computes those it needs. A region never returns a number, but the
+tensor whose size it is. Where a node that stays outside reads something that a pass has removed,
+it is the front end's to run the operators of the model that lie in between.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from torch.backends.zendnn.graph import OPAQUE, Graph, Node, Region, Value, replace_node
+from torch.backends.zendnn.passes._match import NUMBERS, VIEWS, is_foreign
+
+#: One of these is worth a call.
+HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_bags"})
+
+#: And so are this many of the other operators that compute.
+ENOUGH = 2
+
+#: What is not worth a region of its own, however much of it there is in a row.
+LIGHT = VIEWS | {"to", "eltwise", "binary"}
+
+
+def partition(graph: Graph) -> list[Region]:
+    """Return the graph's regions in an order in which they can run.
+
+    Nodes of no region stay where they are; ``reason`` says why, for those that a plan could hold.
+    """
+    outer = _outer(graph)
+    stages = _stages(graph, outer)
+    groups: dict[int, list[Node]] = defaultdict(list)
+    for node in graph.nodes:
+        if node.op not in NUMBERS and node not in outer:
+            groups[stages[node]].append(node)
+    regions = []
+    for _, group in sorted(groups.items()):
+        members = _without_outer_views(group)
+        for node in set(group) - members.keys():
+            replace_node(node, reason="a view of a result or of an input")
+        if _is_worth_a_call(members):
+            regions.append(_with_numbers(graph, members))
+        else:
+            for node in members:
+                replace_node(node, reason="too little work for a call")
+    rest = outside(graph, regions)
+    return [_with_outputs(region, regions, rest) for region in regions]
+
+
+def outside(graph: Graph, regions: Iterable[Region]) -> list[Node]:
+    """Return the nodes that run outside the regions, in order.
+
+    A number can be made outside as well as in regions, and is when it is read outside, or is an
+    input of a region.
+    """
+    regions = tuple(regions)
+    inside = {node for region in regions for node in region.nodes}
+    needed = {value for region in regions for value in region.inputs}
+    nodes = []
+    for node in reversed(graph.nodes):
+        if node.op in NUMBERS:
+            if not any(value.escapes or value in needed for value in node.outputs):
+                continue
+        elif node in inside:
+            continue
+        needed.update(node.values())
+        nodes.append(node)
+    return nodes[::-1]
+
+
+def schedule(graph: Graph, regions: Iterable[Region]) -> list[Region | Node]:
+    """Return regions and the nodes outside in an order that can be run.
+
+    Raises AssertionError when there is none, or when somebody reads what a region does not return.
+    """
+    regions = tuple(regions)
+    outer = outside(graph, regions)
+    maker: dict[Value, Region | Node] = {}
+    for node in outer:
+        maker.update(dict.fromkeys(node.outputs, node))
+    for region in regions:
+        maker.update(dict.fromkeys(region.outputs, region))
+    given = set(graph.inputs)
+    order: list[Region | Node] = []
+    state: dict[int, str] = {}
+
+    def visit(item: Region | Node) -> None:
+        if state.get(id(item)) == "done":
+            return
+        assert id(item) not in state, "regions wait for each other"
+        state[id(item)] = "waiting"
+        for value in item.inputs if isinstance(item, Region) else item.values():
+            if value in maker:
+                visit(maker[value])
+            else:
+                opaque = isinstance(item, Node) and item.op == OPAQUE
+                made = value in given or value.constant is not None
+                assert made or (opaque and value.producer is None), f"nobody makes {value.name}"
+        state[id(item)] = "done"
+        order.append(item)
+
+    # A region comes where the last of its nodes stands, or sooner when somebody reads it.
+    place: dict[Node, Region | Node] = {node: node for node in outer}
+    place.update({_last_of(region): region for region in regions})
+    for node in graph.nodes:
+        if node in place:
+            visit(place[node])
+    ordered = [item for item in order if isinstance(item, Node) and item.ordered]
+    assert ordered == [node for node in graph.nodes if node.ordered], "effects change their order"
+    for value in graph.outputs:
+        assert value in maker or value in given or value.constant is not None, (
+            f"nobody returns {value.name}"
+        )
+    return order
+
+
+def _last_of(region: Region) -> Node:
+    return next(node for node in reversed(region.nodes) if node.op not in NUMBERS)
+
+
+def _outer(graph: Graph) -> set[Node]:
+    """The nodes that no region takes: foreign ones, and light ones that only they read.
+
+    The latter make masks and positions out of what the model is given. In a region they would
+    have to run before the foreign nodes, and what needs these would end up in another region.
+    """
+    outer: set[Node] = set()
+    for node in reversed(graph.nodes):
+        readers = [user for value in node.outputs for user in value.users]
+        light = node.op in LIGHT and readers and all(user in outer for user in readers)
+        if is_foreign(node) or (light and not any(value.escapes for value in node.outputs)):
+            outer.add(node)
+            if not is_foreign(node):
+                replace_node(node, reason="only operators outside read it")
+    return outer
+
+
+def _stages(graph: Graph, outer: set[Node]) -> dict[Node, int]:
+    """The stage of each node that is not a number's."""
+    stages: dict[Node, int] = {}
+    #: From which stage on a value can be read: by what runs outside, and by a region.
+    after: dict[Value, int] = defaultdict(int)
+    within: dict[Value, int] = defaultdict(lambda: 1)
+    effects = 0
+    for node in graph.nodes:
+        late = max((after[value] for value in node.values()), default=0)
+        early = max((within[value] for value in node.values()), default=1)
+        if node in outer:
+            if node.ordered:
+                late = effects = max(late, effects)
+            stages[node], early = late, late + 1
+        elif node.op not in NUMBERS:
+            stages[node] = late = early
+        after.update(dict.fromkeys(node.outputs, late))
+        within.update(dict.fromkeys(node.outputs, early))
+    _delay_steps(graph, stages)
+    return stages
+
+
+def _delay_steps(graph: Graph, stages: dict[Node, int]) -> None:
+    """Move what only makes values that the model does not have to the stage that reads them.
+
+    Such values can be handed over by nobody.
+    """
+    for node in reversed(graph.nodes):
+        known = any(value.source is not None or value.escapes for value in node.outputs)
+        readers = [user for value in node.outputs for user in value.users]
+        if known or not readers or node not in stages or is_foreign(node):
+            continue
+        if not any(user.op in NUMBERS or is_foreign(user) for user in readers):
+            stages[node] = min(stages[user] for user in readers)
+
+
+def _numbers_of(nodes: Iterable[Node]) -> set[Node]:
+    """The nodes that make the numbers which these nodes need."""
+    found: set[Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        for value in waiting.pop().values():
+            node = value.producer
+            if node is not None and node.op in NUMBERS and node not in found:
+                found.add(node)
+                waiting.append(node)
+    return found
+
+
+def _without_outer_views(group: list[Node]) -> dict[Node, None]:
+    """The members of a stage without the views that only rearrange its results or inputs.
+
+    Outside, results keep the strides and the aliases that they have in torch.
+    """
+    members = dict.fromkeys(group)
+    changed = True
+    while changed:
+        changed = False
+        numbers, leading = _numbers_of(members), _views_of_inputs(members)
+        for node in reversed(list(members)):
+            if node not in members or not _can_be_outside(node):
+                continue
+            readers = [user for value in node.outputs for user in value.users]
+            if not any(user in members or user in numbers for user in readers):
+                gone = {node}
+            elif node in leading and _is_read_outside(node, members):
+                gone = _with_makers(node, members)
+            else:
+                continue
+            for view in gone:
+                del members[view]
+            changed = True
+    return members
+
+
+def _can_be_outside(node: Node) -> bool:
+    """Whether it is a view that the model has, too: of a value of the model, and making one."""
+    if node.op not in VIEWS:
+        return False
+    values = (*node.values(), *node.outputs)
+    return all(value.source is not None for value in values if value.constant is None)
+
+
+def _makers(node: Node) -> set[Node]:
+    """The nodes that make the tensors which this node, or a number that it reads, reads."""
+    needs = [node, *_numbers_of([node])]
+    return {v.producer for need in needs for v in need.values() if v.producer is not None}
+
+
+def _views_of_inputs(members: dict[Node, None]) -> set[Node]:
+    """The views, and views of views, of what the region is given."""
+    found: set[Node] = set()
+    for node in members:
+        if _can_be_outside(node) and not (_makers(node) & members.keys()) - found:
+            found.add(node)
+    return found
+
+
+def _with_makers(node: Node, members: dict[Node, None]) -> set[Node]:
+    """The node and the members that it needs, and those that these need."""
+    found, waiting = {node}, [node]
+    while waiting:
+        more = (_makers(waiting.pop()) & members.keys()) - found
+        found |= more
+        waiting += more
+    return found
+
+
+def _is_read_outside(node: Node, members: dict[Node, None]) -> bool:
+    return any(
+        value.escapes or any(user not in members and user.op not in NUMBERS for user in value.users)
+        for value in node.outputs
+    )
+
+
+def _is_worth_a_call(members: Iterable[Node]) -> bool:
+    computing = [node for node in members if node.op not in VIEWS]
+    return len(computing) >= ENOUGH or any(node.op in HEAVY for node in computing)
+
+
+def _with_numbers(graph: Graph, members: dict[Node, None]) -> Region:
+    """The region of these nodes and of the numbers that it can make itself."""
+    made = {value for node in members for value in node.outputs}
+    near = made | {value for node in members for value in node.values()}
+    needed = _numbers_of(members)
+    chosen: dict[Node, None] = {}
+    of_result: set[Value] = set()
+    for node in graph.nodes:
+        if node not in needed:
+            continue
+        values = list(node.values())
+        # A size of something made here must be made here; others may be.
+        if any(v in made or v in of_result for v in values):
+            of_result.update(node.outputs)
+            chosen[node] = None
+        elif all(
+            v.constant is not None or (v in near if v.kind == "tensor" else v.producer in chosen)
+            for v in values
+        ):
+            chosen[node] = None
+    read = {value for node in members for value in node.values()}
+    for node in reversed(list(chosen)):
+        if read.isdisjoint(node.outputs):
+            del chosen[node]
+        else:
+            read.update(node.values())
+    return Region.of(node for node in graph.nodes if node in members or node in chosen)
+
+
+def _with_outputs(region: Region, regions: Iterable[Region], outer: Iterable[Node]) -> Region:
+    """The region with the tensors that others read as its results, and without numbers."""
+    read = {value for node in outer for value in node.values()}
+    read.update(value for other in regions if other is not region for value in other.inputs)
+    outputs = tuple(
+        value
+        for node in region.nodes
+        if node.op not in NUMBERS
+        for value in node.outputs
+        if value.escapes or value in read
+    )
+    return Region(region.nodes, region.inputs, outputs)

@@ -1,0 +1,116 @@
+"""Recognises activation functions that a model spells out in basic operators.
+
+An expression of one value is recognised by what it computes: its value at sample points is compared
+with that of the functions known here, however it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.backends.zendnn.graph import Attribute, Graph, Node, Value, replace_node
+from torch.backends.zendnn.passes import _evaluate
+
+#: The largest expression that is looked at, in operators.
+MOST_OPERATORS = 12
+
+_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "hardsigmoid": F.hardsigmoid,
+    "hardswish": F.hardswish,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "mish": F.mish,
+}
+
+#: Dense around 0, where they bend, and a few far away, where another function could part from them.
+_POINTS = torch.cat(
+    [
+        torch.linspace(-12, 12, 97, dtype=torch.float64),
+        torch.tensor([s * p for p in (20.0, 1e2, 1e4, 1e8) for s in (-1, 1)], dtype=torch.float64),
+    ]
+)
+
+_EXPECTED = {name: function(_POINTS) for name, function in _FUNCTIONS.items()}
+
+
+def recognise_activations(graph: Graph) -> int:
+    """Replace expressions that compute a known activation; return how many were found."""
+    found = 0
+    place = {node: index for index, node in enumerate(graph.nodes)}
+    for root in list(graph.nodes):
+        match = _match(graph, root, place)
+        if match is None:
+            continue
+        name, argument, members = match
+        graph.set_inputs(root, [argument])
+        attributes: dict[str, Attribute] = {"algorithm": name, "alpha": 0.0, "beta": 0.0}
+        origin = tuple(label for member in members for label in member.origin)
+        replace_node(root, op="eltwise", attributes=attributes, origin=origin)
+        for member in reversed(members[:-1]):
+            graph.remove(member)
+        found += 1
+    return found
+
+
+def _match(
+    graph: Graph, root: Node, place: dict[Node, int]
+) -> tuple[str, Value, list[Node]] | None:
+    """The function, the argument and the operators, in order, of what ends in ``root``."""
+    if not _is_basic(root):
+        return None
+    members = {root}
+    leaves = _leaves(root)
+    while leaves and len(members) < MOST_OPERATORS:
+        # What is made last cannot be needed by the others: it is the next to be looked into.
+        last = max(leaves, key=lambda v: -1 if v.producer is None else place.get(v.producer, -1))
+        if len(leaves) == 1 and len(members) > 1:
+            ordered = sorted(members, key=place.__getitem__)
+            name = _name(ordered, last)
+            if name is not None:
+                return name, last, ordered
+        node = last.producer
+        if node is None or not _is_basic(node) or not graph.is_private(last):
+            return None
+        if not members.issuperset(last.users):
+            return None
+        members.add(node)
+        leaves = (leaves - {last}) | _leaves(node)
+    return None
+
+
+def _is_basic(node: Node) -> bool:
+    """Whether each element of the result depends on one element and numbers."""
+    return (
+        node.op in ("eltwise", "binary")
+        and not node.post_ops
+        and all(
+            isinstance(operand, Value) and (operand.constant is None or not operand.constant.dim())
+            for operand in node.inputs
+        )
+    )
+
+
+def _leaves(node: Node) -> set[Value]:
+    return {value for value in node.values() if value.constant is None}
+
+
+def _name(members: list[Node], argument: Value) -> str | None:
+    """The function that these operators compute."""
+    results: dict[Value, Tensor] = {argument: _POINTS}
+    for node in members:
+        operands = []
+        for value in node.values():
+            tensor = value.constant
+            operands.append(results[value] if tensor is None else tensor.double())
+        evaluate = _evaluate.eltwise if node.op == "eltwise" else _evaluate.binary
+        results[node.output] = evaluate(node, *operands)
+    result = results[members[-1].output]
+    for name, expected in _EXPECTED.items():
+        if torch.allclose(result, expected, rtol=1e-6, atol=1e-7):
+            return name
+    return None

@@ -1,0 +1,177 @@
+#include <torch/csrc/zendnn/plan/Arena.h>
+#include <torch/csrc/zendnn/plan/Settings.h>
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <mutex>
+#include <new>
+#include <numeric>
+#include <string>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+constexpr int64_t kHugePage = int64_t{2} << 20;
+
+bool wants_huge_pages() {
+  static const bool wanted = [] {
+    const char* text = std::getenv("ZENDNN_ARENA_HUGE_PAGES");
+    return text == nullptr || std::string(text) != "0";
+  }();
+  return wanted;
+}
+
+int64_t capacity() {
+  static const int64_t bytes = [] {
+    const char* text = std::getenv("ZENDNN_ARENA_CAPACITY");
+    const auto mebibytes = text == nullptr ? 1024 : std::atoll(text);
+    return std::max<int64_t>(mebibytes, 0) << 20;
+  }();
+  return bytes;
+}
+
+int64_t round_up(int64_t bytes, int64_t to) {
+  return (bytes + to - 1) / to * to;
+}
+
+class Pool {
+ public:
+  static Pool& instance() {
+    static auto* pool = new Pool; // outlives every plan
+    return *pool;
+  }
+
+  // The smallest idle piece that is large enough and not wastefully large.
+  std::pair<char*, int64_t> take(int64_t bytes) {
+    bytes = round_up(bytes, bytes >= kHugePage ? kHugePage : kAlignment);
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = idle_.lower_bound(bytes);
+      if (found != idle_.end() && found->first <= 2 * bytes + kHugePage) {
+        const auto piece = *found;
+        idle_.erase(found);
+        idle_bytes_ -= piece.first;
+        used_bytes_ += piece.first;
+        return {piece.second, piece.first};
+      }
+      used_bytes_ += bytes;
+    }
+    const auto alignment = bytes >= kHugePage ? kHugePage : kAlignment;
+    auto* data = static_cast<char*>(std::aligned_alloc(
+        static_cast<size_t>(alignment), static_cast<size_t>(bytes)));
+    if (data == nullptr) {
+      std::lock_guard lock(mutex_);
+      used_bytes_ -= bytes;
+      throw std::bad_alloc();
+    }
+    if (bytes >= kHugePage && wants_huge_pages()) {
+      madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE); // best effort
+    }
+    return {data, bytes};
+  }
+
+  void give_back(char* data, int64_t bytes) {
+    {
+      std::lock_guard lock(mutex_);
+      used_bytes_ -= bytes;
+      if (idle_bytes_ + bytes <= capacity()) {
+        idle_.emplace(bytes, data);
+        idle_bytes_ += bytes;
+        return;
+      }
+    }
+    std::free(data);
+  }
+
+  void release() {
+    std::lock_guard lock(mutex_);
+    for (const auto& [bytes, data] : idle_) {
+      std::free(data);
+    }
+    idle_.clear();
+    idle_bytes_ = 0;
+  }
+
+  int64_t used() {
+    std::lock_guard lock(mutex_);
+    return used_bytes_;
+  }
+
+  int64_t idle() {
+    std::lock_guard lock(mutex_);
+    return idle_bytes_;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::multimap<int64_t, char*> idle_;
+  int64_t idle_bytes_ = 0, used_bytes_ = 0;
+};
+
+} // namespace
+
+int64_t lay_out(std::vector<Lifetime>& buffers) {
+  std::vector<size_t> order(buffers.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return buffers[a].bytes > buffers[b].bytes;
+  });
+  std::vector<const Lifetime*> placed; // by offset
+  int64_t total = 0;
+  for (const auto index : order) {
+    auto& buffer = buffers[index];
+    const auto bytes = round_up(std::max<int64_t>(buffer.bytes, 1), kAlignment);
+    int64_t offset = 0;
+    for (const auto* other : placed) {
+      if (other->last < buffer.first || buffer.last < other->first) {
+        continue;
+      }
+      if (offset + bytes <= other->offset) {
+        break;
+      }
+      offset = std::max(
+          offset, round_up(other->offset + other->bytes, kAlignment));
+    }
+    buffer.offset = offset;
+    total = std::max(total, offset + bytes);
+    placed.insert(
+        std::upper_bound(
+            placed.begin(),
+            placed.end(),
+            offset,
+            [](int64_t at, const Lifetime* other) {
+              return at < other->offset;
+            }),
+        &buffer);
+  }
+  return total;
+}
+
+Arena::Arena(int64_t bytes) : data_(nullptr), bytes_(0) {
+  if (bytes > 0) {
+    std::tie(data_, bytes_) = Pool::instance().take(bytes);
+  }
+}
+
+Arena::~Arena() {
+  if (data_ != nullptr) {
+    Pool::instance().give_back(data_, bytes_);
+  }
+}
+
+int64_t arena_bytes_used() {
+  return Pool::instance().used();
+}
+
+int64_t arena_bytes_idle() {
+  return Pool::instance().idle();
+}
+
+void release_idle_arenas() {
+  Pool::instance().release();
+}
+
+} // namespace at::native::zendnn::plan

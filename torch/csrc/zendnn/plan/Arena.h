@@ -1,0 +1,40 @@
+// The memory that a running plan keeps its intermediate results in.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace at::native::zendnn::plan {
+
+constexpr int64_t kAlignment = 64;
+
+// A buffer that is needed from the step `first` up to and including `last`.
+struct Lifetime {
+  int64_t bytes;
+  int64_t first, last;
+  int64_t offset = -1; // what lay_out finds
+};
+
+// Gives each buffer an offset such that no two that live at the same time
+// overlap, largest buffers first, each at the lowest place that is free for its
+// whole life (greedy by size: Pisarchyk and Lee, 2020). Returns the bytes needed.
+int64_t lay_out(std::vector<Lifetime>& buffers);
+
+// Memory on loan: 64-byte aligned, from the pool and back to it.
+class Arena {
+ public:
+  explicit Arena(int64_t bytes);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+  char* data() const {
+    return data_;
+  }
+
+ private:
+  char* data_;
+  int64_t bytes_;
+};
+
+} // namespace at::native::zendnn::plan

@@ -1,0 +1,814 @@
+#include <torch/csrc/zendnn/plan/Builder.h>
+
+#include <ATen/native/zendnn/kernels/memory.h>
+#include <adeep/abstract_types.hpp>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+using BufferKind = Executable::Buffer::Kind;
+
+constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+// Channels that a blocked layout holds together.
+constexpr int64_t kBlock = 16;
+
+memory::format_tag blocked_tag(size_t rank) {
+  return rank == 3 ? memory::format_tag::nCw16c
+      : rank == 4  ? memory::format_tag::nChw16c
+                   : memory::format_tag::nCdhw16c;
+}
+
+// Strides of dimensions of size one say nothing, but primitives read them.
+Dims meaningful(const Dims& sizes, Dims strides) {
+  int64_t next = 1;
+  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
+    if (sizes[i] == 1) {
+      strides[i] = next;
+    } else {
+      next = std::max(next, strides[i] * sizes[i]);
+    }
+  }
+  return strides;
+}
+
+} // namespace
+
+// ---- Packed --------------------------------------------------------------------
+
+std::shared_ptr<void> Packed::get(
+    const std::string& key,
+    const std::function<std::shared_ptr<void>()>& make) {
+  std::lock_guard lock(mutex_);
+  auto& entry = made_[key];
+  if (auto known = entry.lock()) {
+    return known;
+  }
+  auto fresh = make();
+  entry = fresh;
+  return fresh;
+}
+
+int64_t Packed::bytes() const {
+  std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+void Packed::add_bytes(int64_t bytes) {
+  bytes_ += bytes;
+}
+
+void Packed::trim() {
+  std::lock_guard lock(mutex_);
+  std::erase_if(made_, [](const auto& entry) { return entry.second.expired(); });
+}
+
+// ---- Helpers ---------------------------------------------------------------------
+
+int64_t span(const Dims& sizes, const Dims& strides) {
+  int64_t last = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) {
+      return 0;
+    }
+    last += (sizes[i] - 1) * strides[i];
+  }
+  return last + 1;
+}
+
+bool overlaps(const Dims& sizes, const Dims& strides) {
+  std::vector<std::pair<int64_t, int64_t>> dims;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1) {
+      dims.emplace_back(strides[i], sizes[i]);
+    }
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < reach) {
+      return true;
+    }
+    reach = stride * size;
+  }
+  return false;
+}
+
+memory::data_type type_of(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::ScalarType::Float:
+      return memory::data_type::f32;
+    case c10::ScalarType::BFloat16:
+      return memory::data_type::bf16;
+    default:
+      refuse(std::string("tensors of ") + c10::toString(dtype));
+  }
+}
+
+kernels::DType kernel_type(c10::ScalarType dtype) {
+  return type_of(dtype) == memory::data_type::bf16 ? kernels::DType::bfloat16
+                                                   : kernels::DType::float32;
+}
+
+int64_t item_size(c10::ScalarType dtype) {
+  return static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+int64_t count(const Dims& sizes) {
+  return std::accumulate(
+      sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+Dims row_major_strides(const Dims& sizes) {
+  Dims strides(sizes.size());
+  int64_t next = 1;
+  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
+    strides[i] = next;
+    next *= std::max<int64_t>(sizes[i], 1);
+  }
+  return strides;
+}
+
+Dims channels_last_strides(const Dims& sizes) {
+  Dims strides(sizes.size());
+  int64_t next = sizes[1];
+  strides[1] = 1;
+  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 2; --i) {
+    strides[i] = next;
+    next *= sizes[i];
+  }
+  strides[0] = next;
+  return strides;
+}
+
+bool is_row_major(const Dims& sizes, const Dims& strides) {
+  int64_t next = 1;
+  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
+    if (sizes[i] != 1) {
+      if (strides[i] != next) {
+        return false;
+      }
+      next *= sizes[i];
+    }
+  }
+  return true;
+}
+
+std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides) {
+  const auto rank = static_cast<int64_t>(sizes.size());
+  if (rank == 0 || (sizes[rank - 1] != 1 && strides[rank - 1] != 1)) {
+    return std::nullopt;
+  }
+  int64_t row = 0, next = 0; // of the dimension before, in elements
+  for (auto i = rank - 2; i >= 0; --i) {
+    if (sizes[i] == 1) {
+      continue;
+    }
+    if (row == 0) {
+      row = strides[i];
+    } else if (strides[i] != next) {
+      return std::nullopt;
+    }
+    next = strides[i] * sizes[i];
+  }
+  return row == 0 ? sizes[rank - 1] : row;
+}
+
+int64_t wrap(int64_t dim, int64_t rank) {
+  const auto wrapped = dim < 0 ? dim + rank : dim;
+  if (wrapped < 0 || wrapped >= rank) {
+    refuse(
+        "dimension " + std::to_string(dim) + " of a tensor with " +
+        std::to_string(rank));
+  }
+  return wrapped;
+}
+
+void refuse(const std::string& why) {
+  throw Refused(why);
+}
+
+// ---- Builder ------------------------------------------------------------------------
+
+Builder::Builder(
+    const Description& description,
+    const std::vector<Tensor>& constants,
+    Packed& packed,
+    Layout layout,
+    double& tuning_seconds)
+    : description_(description),
+      constants_(constants),
+      packed_(packed),
+      layout_(layout),
+      tuning_seconds_(tuning_seconds),
+      values_(description.values) {}
+
+std::unique_ptr<Executable> Builder::build(
+    const std::vector<InputSignature>& inputs,
+    const std::vector<int64_t>& numbers) {
+  size_t tensor = 0, number = 0;
+  for (const auto& input : description_.inputs) {
+    if (input.is_number) {
+      set_number(input.value, numbers.at(number++));
+      continue;
+    }
+    const auto& signature = inputs.at(tensor);
+    set_type(input.value, signature.sizes, signature.dtype);
+    if (count(signature.sizes) == 0) {
+      refuse("an empty tensor");
+    }
+    const auto buffer = add_buffer(
+        {.kind = BufferKind::input, .index = static_cast<int64_t>(tensor)});
+    if (signature.sizes.size() == 4 &&
+        !is_row_major(signature.sizes, signature.strides) &&
+        signature.strides == channels_last_strides(signature.sizes)) {
+      channels_last_results_ = true;
+    }
+    set_place(input.value, {.ref = {buffer, 0}, .strides = signature.strides});
+    ++tensor;
+  }
+  for (size_t i = 0; i < constants_.size(); ++i) {
+    const auto value = description_.constants.at(i);
+    const auto& constant = constants_[i];
+    if (constant.layout() != c10::kStrided || !constant.device().is_cpu()) {
+      refuse("a constant that is not a dense CPU tensor");
+    }
+    values_[value].constant = static_cast<int64_t>(i);
+    set_type(value, constant.sizes().vec(), constant.scalar_type());
+    const auto buffer = add_buffer(
+        {.kind = BufferKind::constant,
+         .data =
+             static_cast<char*>(const_cast<void*>(constant.const_data_ptr()))});
+    set_place(
+        value, {.ref = {buffer, 0}, .strides = constant.strides().vec()});
+  }
+  find_uses();
+  for (const auto& node : description_.nodes) {
+    find_operator(node.op).infer(*this, node);
+    for (const auto output : node.outputs) {
+      if (!values_[output].is_number && count(sizes(output)) == 0) {
+        refuse("an empty tensor");
+      }
+    }
+  }
+  for (size_t i = 0; i < description_.outputs.size(); ++i) {
+    const auto value = description_.outputs[i];
+    const auto& shape = sizes(value);
+    results_.emplace(value, static_cast<int64_t>(i));
+    outputs_.push_back(
+        {shape,
+         channels_last_results_ && shape.size() == 4
+             ? channels_last_strides(shape)
+             : row_major_strides(shape),
+         dtype(value),
+         count(shape)});
+  }
+  find_slices();
+  for (node_ = 0; node_ < static_cast<int64_t>(description_.nodes.size());
+       ++node_) {
+    const auto& node = description_.nodes[node_];
+    find_operator(node.op).build(*this, node);
+  }
+  finish_results();
+  return finish();
+}
+
+void Builder::find_uses() {
+  for (size_t i = 0; i < description_.nodes.size(); ++i) {
+    for (const auto& operand : description_.nodes[i].inputs) {
+      if (operand.kind == Operand::Kind::value) {
+        values_[operand.index].last_use = static_cast<int64_t>(i);
+      }
+    }
+  }
+  for (const auto value : description_.outputs) {
+    values_[value].last_use = kForever;
+  }
+}
+
+// A value that several concatenations read is made in the last of them: the
+// earlier ones then are slices of it (as in DenseNet).
+void Builder::find_slices() {
+  for (const auto& node : description_.nodes) {
+    const bool stacks = node.op == "stack";
+    if (node.op != "cat" && !stacks) {
+      continue;
+    }
+    const auto whole = node.output();
+    const auto dim = wrap(
+        node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
+    int64_t offset = 0;
+    std::set<int64_t> seen;
+    for (const auto& operand : node.inputs) {
+      const auto part = operand.index;
+      if (values_[part].constant < 0 && seen.insert(part).second) {
+        slices_[part] = {whole, dim, offset, stacks};
+      }
+      offset += stacks ? 1 : sizes(part)[dim];
+    }
+  }
+}
+
+// ---- Values
+
+int64_t Builder::number(const Operand& operand) const {
+  if (operand.kind == Operand::Kind::number) {
+    return operand.index;
+  }
+  if (operand.kind == Operand::Kind::none || !values_[operand.index].is_number) {
+    refuse("a tensor where a number is wanted");
+  }
+  return values_[operand.index].number;
+}
+
+const Tensor* Builder::constant(int64_t value) const {
+  const auto index = values_[value].constant;
+  return index < 0 ? nullptr : &constants_[index];
+}
+
+void Builder::set_number(int64_t value, int64_t number) {
+  values_[value].is_number = true;
+  values_[value].number = number;
+}
+
+void Builder::set_type(int64_t value, Dims sizes, c10::ScalarType dtype) {
+  values_[value].sizes = std::move(sizes);
+  values_[value].dtype = dtype;
+}
+
+memory::desc Builder::row_major(int64_t value) const {
+  return {sizes(value), type_of(dtype(value)), row_major_strides(sizes(value))};
+}
+
+// ---- Reading
+
+const Place& Builder::place(int64_t value) const {
+  if (values_[value].places.empty()) {
+    refuse("a value that nothing has made");
+  }
+  return values_[value].places.front();
+}
+
+Place Builder::dense(int64_t value) {
+  for (const auto& known : values_[value].places) {
+    if (!known.blocked && is_row_major(sizes(value), known.strides)) {
+      return known;
+    }
+  }
+  const Place from = place(value);
+  const Place to{
+      .ref = {arena(count(sizes(value)) * item_size(dtype(value))), 0},
+      .strides = row_major_strides(sizes(value))};
+  copy(value, from, to);
+  set_place(value, to);
+  return to;
+}
+
+Place Builder::strided(int64_t value) {
+  for (const auto& known : values_[value].places) {
+    if (!known.blocked) {
+      return known;
+    }
+  }
+  return dense(value);
+}
+
+Place Builder::addressable(int64_t value) {
+  const auto known = strided(value);
+  return overlaps(sizes(value), known.strides) ? dense(value) : known;
+}
+
+memory::desc Builder::describe(int64_t value, const Place& place) const {
+  if (place.blocked) {
+    return place.desc;
+  }
+  return {
+      sizes(value),
+      type_of(dtype(value)),
+      meaningful(sizes(value), place.strides)};
+}
+
+Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
+  for (const auto& known : values_[value].places) {
+    if (known.blocked ? known.desc == layout
+                      : (!overlaps(sizes(value), known.strides) &&
+                         describe(value, known) == layout)) {
+      return known.ref;
+    }
+  }
+  const auto& first = place(value);
+  if (values_[value].constant >= 0) {
+    return packed(value, describe(value, first), layout);
+  }
+  const Place from = first.blocked ? first : addressable(value);
+  const Place to{
+      .ref = {arena(static_cast<int64_t>(layout.get_size())), 0},
+      .desc = layout,
+      .blocked = true};
+  copy(value, from, to);
+  values_[value].places.push_back(to);
+  buffers_[to.ref.buffer].occupants.insert(value);
+  return to.ref;
+}
+
+// ---- Writing
+
+bool Builder::is_result(int64_t value) const {
+  return results_.contains(value);
+}
+
+std::optional<Place> Builder::target(int64_t value) {
+  const auto found = slices_.find(value);
+  if (found == slices_.end()) {
+    return std::nullopt;
+  }
+  const auto& slice = found->second;
+  const auto& whole_sizes = sizes(slice.whole);
+  auto whole = wholes_.find(slice.whole);
+  if (whole == wholes_.end()) {
+    const auto rank = whole_sizes.size();
+    const bool spatial =
+        rank >= 4 && rank <= 5 && slice.dim == 1 && !slice.stacked;
+    bool blocks = spatial && layout_ == Layout::blocked;
+    for (const auto& [part, other] : slices_) {
+      if (other.whole == slice.whole) {
+        blocks = blocks && other.offset % kBlock == 0 &&
+            sizes(part)[1] % kBlock == 0;
+      }
+    }
+    Place made;
+    if (blocks) {
+      made.blocked = true;
+      made.desc = memory::desc(
+          whole_sizes, type_of(dtype(slice.whole)), blocked_tag(rank));
+    } else if (spatial && layout_ == Layout::channels_last) {
+      made.strides = channels_last_strides(whole_sizes);
+    } else {
+      made.strides = row_major_strides(whole_sizes);
+    }
+    // The concatenation may be a part of a larger one, or a result.
+    if (const auto outer = target(slice.whole);
+        outer && outer->blocked == made.blocked) {
+      made = *outer;
+    } else if (
+        !made.blocked && is_result(slice.whole) &&
+        outputs_[results_[slice.whole]].strides == made.strides) {
+      made.ref = {
+          add_buffer(
+              {.kind = BufferKind::output, .index = results_[slice.whole]}),
+          0};
+    } else {
+      const auto bytes = made.blocked
+          ? static_cast<int64_t>(made.desc.get_size())
+          : count(whole_sizes) * item_size(dtype(slice.whole));
+      made.ref = {arena(bytes), 0};
+    }
+    buffers_[made.ref.buffer].occupants.insert(slice.whole);
+    whole = wholes_.emplace(slice.whole, made).first;
+  }
+  Place part = whole->second;
+  if (part.blocked) {
+    // Blocks of channels follow each other: a slice of one image is dense.
+    const auto strides = part.desc.get_strides();
+    part.ref.offset +=
+        strides[1] * (slice.offset / kBlock) * item_size(dtype(value));
+    const auto dense = memory::desc(
+        sizes(value),
+        type_of(dtype(value)),
+        blocked_tag(sizes(value).size()));
+    if (sizes(value)[0] == 1) {
+      part.desc = dense;
+    } else {
+      part.desc = whole->second.desc.submemory_desc(
+          sizes(value), Dims(whole_sizes.size(), 0));
+    }
+  } else {
+    part.ref.offset +=
+        part.strides[slice.dim] * slice.offset * item_size(dtype(value));
+    if (slice.stacked) {
+      part.strides.erase(part.strides.begin() + slice.dim);
+    }
+  }
+  return part;
+}
+
+Place Builder::make_dense(int64_t value) {
+  if (const auto slice = target(value); slice && !slice->blocked &&
+      is_row_major(sizes(value), slice->strides)) {
+    set_place(value, *slice);
+    return *slice;
+  }
+  Place made{.ref = {}, .strides = row_major_strides(sizes(value))};
+  if (is_result(value) &&
+      is_row_major(sizes(value), outputs_[results_[value]].strides)) {
+    made.ref = {
+        add_buffer({.kind = BufferKind::output, .index = results_[value]}), 0};
+  } else {
+    made.ref = {arena(count(sizes(value)) * item_size(dtype(value))), 0};
+  }
+  set_place(value, made);
+  return made;
+}
+
+Place Builder::make_rows(int64_t value) {
+  if (const auto slice = target(value); slice && !slice->blocked &&
+      row_stride(sizes(value), slice->strides)) {
+    set_place(value, *slice);
+    return *slice;
+  }
+  return make_dense(value);
+}
+
+Place Builder::make(int64_t value, const memory::desc& layout) {
+  if (const auto slice = target(value);
+      slice && describe(value, *slice) == layout) {
+    set_place(value, *slice);
+    return *slice;
+  }
+  if (layout == row_major(value)) {
+    return make_dense(value);
+  }
+  Place made{.ref = {}, .desc = layout, .blocked = true};
+  if (layout.get_inner_nblks() == 0) {
+    made.blocked = false;
+    made.strides = layout.get_strides();
+    made.desc = {};
+  }
+  if (!made.blocked && is_result(value) &&
+      outputs_[results_[value]].strides == made.strides) {
+    made.ref = {
+        add_buffer({.kind = BufferKind::output, .index = results_[value]}), 0};
+  } else {
+    made.ref = {arena(static_cast<int64_t>(layout.get_size())), 0};
+  }
+  set_place(value, made);
+  return made;
+}
+
+void Builder::set_place(int64_t value, Place place) {
+  buffers_[place.ref.buffer].occupants.insert(value);
+  auto& places = values_[value].places;
+  places.insert(places.begin(), std::move(place));
+}
+
+bool Builder::dies(int64_t value) const {
+  const auto& buffer = buffers_[place(value).ref.buffer];
+  return buffer.kind == BufferKind::arena &&
+      std::all_of(
+             buffer.occupants.begin(),
+             buffer.occupants.end(),
+             [&](int64_t other) { return values_[other].last_use <= node_; });
+}
+
+Ref Builder::scratch(int64_t bytes) {
+  return bytes > 0 ? Ref{arena(bytes), 0} : Ref{};
+}
+
+// ---- Steps
+
+void Builder::touch(Ref ref) {
+  if (ref) {
+    auto& buffer = buffers_[ref.buffer];
+    buffer.last = static_cast<int64_t>(steps_.size());
+    buffer.first = std::min(buffer.first, buffer.last);
+  }
+}
+
+void Builder::add_primitive(
+    const Node& node,
+    const ::zendnn::primitive& primitive,
+    std::string implementation,
+    std::vector<Step::Argument> arguments,
+    double flops) {
+  for (const auto& argument : arguments) {
+    touch(argument.ref);
+  }
+  Step step;
+  step.label = node.label;
+  step.implementation = std::move(implementation);
+  step.flops = flops;
+  step.primitive = primitive;
+  step.arguments = std::move(arguments);
+  steps_.push_back(std::move(step));
+}
+
+void Builder::add_kernel(
+    const Node& node,
+    std::string implementation,
+    const std::vector<Ref>& touched,
+    std::function<void(const Frame&)> kernel,
+    double flops) {
+  for (const auto ref : touched) {
+    touch(ref);
+  }
+  Step step;
+  step.label = node.label;
+  step.implementation = std::move(implementation);
+  step.flops = flops;
+  step.kernel = std::move(kernel);
+  steps_.push_back(std::move(step));
+}
+
+void Builder::copy(int64_t value, const Place& from, const Place& to) {
+  Node node;
+  node.label = "reorder";
+  if (from.blocked || to.blocked) {
+    const auto source = describe(value, from), target = describe(value, to);
+    const auto& engine = adeep::engine::cpu_engine();
+    ::zendnn::primitive_attr attributes;
+    attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
+    const ::zendnn::reorder::primitive_desc reorder(
+        engine, source, engine, target, attributes);
+    const auto workspace = reorder.scratchpad_desc();
+    add_primitive(
+        node,
+        ::zendnn::reorder(reorder),
+        std::string("reorder ") + reorder.impl_info_str(),
+        {{ZENDNN_ARG_FROM, source, from.ref},
+         {ZENDNN_ARG_TO, target, to.ref},
+         {ZENDNN_ARG_SCRATCHPAD,
+          workspace,
+          scratch(static_cast<int64_t>(workspace.get_size()))}});
+    return;
+  }
+  add_kernel(
+      node,
+      "copy",
+      {from.ref, to.ref},
+      [from, to, shape = sizes(value), bytes = item_size(dtype(value))](
+          const Frame& frame) {
+        kernels::copy_strided(
+            {.src = frame.at(from.ref),
+             .src_strides = from.strides.data(),
+             .dst = frame.at(to.ref),
+             .dst_strides = to.strides.data(),
+             .sizes = shape.data(),
+             .ndim = static_cast<int64_t>(shape.size()),
+             .itemsize = bytes});
+      });
+}
+
+// Parts that lie side by side, in a larger concatenation, are the whole already.
+bool Builder::join(const Node& node, int64_t dim) {
+  const auto whole = node.output();
+  const auto first = place(node.inputs[0].index);
+  int64_t offset = 0;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const auto part = node.inputs[i].index;
+    const auto& other = place(part);
+    if (other.ref.buffer != first.ref.buffer ||
+        other.ref.offset != first.ref.offset + offset ||
+        other.blocked != first.blocked) {
+      return false;
+    }
+    if (first.blocked) {
+      // One image, whole blocks of channels.
+      const auto tag = blocked_tag(sizes(part).size());
+      if (dim != 1 || sizes(part)[0] != 1 || sizes(part)[1] % kBlock != 0 ||
+          other.desc !=
+              memory::desc(sizes(part), type_of(dtype(part)), tag)) {
+        return false;
+      }
+      offset += static_cast<int64_t>(other.desc.get_size());
+    } else {
+      if (other.strides != first.strides) {
+        return false;
+      }
+      offset +=
+          sizes(part)[dim] * first.strides[dim] * item_size(dtype(part));
+    }
+  }
+  Place joined = first;
+  if (first.blocked) {
+    joined.desc = memory::desc(
+        sizes(whole), type_of(dtype(whole)), blocked_tag(sizes(whole).size()));
+  }
+  set_place(whole, joined);
+  return true;
+}
+
+void Builder::concatenate(const Node& node) {
+  const auto whole = node.output();
+  const bool stacks = node.op == "stack";
+  const auto dim = wrap(
+      node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
+  if (!stacks && !wholes_.contains(whole) && join(node, dim)) {
+    return;
+  }
+  const auto saved = slices_;
+  int64_t offset = 0;
+  for (const auto& operand : node.inputs) {
+    const auto part = operand.index;
+    // As a part of this concatenation, whichever it was made for.
+    slices_[part] = {whole, dim, offset, stacks};
+    const auto place = *target(part);
+    offset += stacks ? 1 : sizes(part)[dim];
+    const auto& known = values_[part].places;
+    const bool there =
+        std::any_of(known.begin(), known.end(), [&](const Place& other) {
+          return other.ref.buffer == place.ref.buffer &&
+              other.ref.offset == place.ref.offset &&
+              other.blocked == place.blocked &&
+              describe(part, other) == describe(part, place);
+        });
+    if (!there) {
+      copy(part, this->place(part), place);
+    }
+  }
+  slices_ = saved;
+  set_place(whole, wholes_.at(whole));
+}
+
+Ref Builder::owned(std::shared_ptr<void> memory, void* data) {
+  owned_.push_back(std::move(memory));
+  return {
+      add_buffer(
+          {.kind = BufferKind::constant, .data = static_cast<char*>(data)}),
+      0};
+}
+
+Ref Builder::packed(
+    int64_t value,
+    const memory::desc& from,
+    const memory::desc& to) {
+  const auto& tensor = constants_[values_[value].constant];
+  if (from == to) {
+    return place(value).ref;
+  }
+  const auto from_key = memory::desc(from).get_blob();
+  const auto to_key = memory::desc(to).get_blob();
+  std::string key = std::to_string(values_[value].constant) + ' ';
+  key.append(from_key.begin(), from_key.end());
+  key.append(to_key.begin(), to_key.end());
+  auto made = packed_.get(key, [&]() -> std::shared_ptr<void> {
+    const auto& engine = adeep::engine::cpu_engine();
+    memory source(from, engine, const_cast<void*>(tensor.const_data_ptr()));
+    auto target = std::make_shared<memory>(to, engine);
+    auto& stream = adeep::stream::default_stream();
+    ::zendnn::reorder(source, *target).execute(stream, source, *target);
+    packed_.add_bytes(static_cast<int64_t>(to.get_size()));
+    return target;
+  });
+  void* data = static_cast<memory*>(made.get())->get_data_handle();
+  return owned(std::move(made), data);
+}
+
+int64_t Builder::add_buffer(Buffer buffer) {
+  buffer.first = buffer.last = static_cast<int64_t>(steps_.size());
+  buffers_.push_back(std::move(buffer));
+  return static_cast<int64_t>(buffers_.size()) - 1;
+}
+
+int64_t Builder::arena(int64_t bytes) {
+  return add_buffer({.kind = BufferKind::arena, .bytes = bytes});
+}
+
+void Builder::finish_results() {
+  for (size_t i = 0; i < description_.outputs.size(); ++i) {
+    const auto value = description_.outputs[i];
+    const auto index = static_cast<int64_t>(i);
+    const auto& places = values_[value].places;
+    const bool there =
+        std::any_of(places.begin(), places.end(), [&](const Place& known) {
+          const auto& buffer = buffers_[known.ref.buffer];
+          return buffer.kind == BufferKind::output && buffer.index == index;
+        });
+    if (!there) {
+      const Place from = place(value);
+      const Place to{
+          .ref = {add_buffer({.kind = BufferKind::output, .index = index}), 0},
+          .strides = outputs_[i].strides};
+      copy(value, from, to);
+    }
+  }
+}
+
+std::unique_ptr<Executable> Builder::finish() {
+  std::vector<Lifetime> lifetimes;
+  for (const auto& buffer : buffers_) {
+    if (buffer.kind == BufferKind::arena) {
+      lifetimes.push_back({buffer.bytes, buffer.first, buffer.last});
+    }
+  }
+  const auto arena_bytes = lay_out(lifetimes);
+  std::vector<Executable::Buffer> buffers;
+  size_t next = 0;
+  for (const auto& buffer : buffers_) {
+    buffers.push_back(
+        {buffer.kind,
+         buffer.kind == BufferKind::arena ? lifetimes[next++].offset
+                                          : buffer.index,
+         buffer.data});
+  }
+  return std::make_unique<Executable>(
+      std::move(steps_),
+      std::move(buffers),
+      std::move(outputs_),
+      std::move(owned_),
+      arena_bytes);
+}
+
+} // namespace at::native::zendnn::plan

@@ -1,0 +1,221 @@
+// Turns a description into an executable for the sizes at hand: decides where
+// each value lives and in which layout, and which steps make it.
+#pragma once
+
+#include <torch/csrc/zendnn/plan/Description.h>
+#include <torch/csrc/zendnn/plan/Executable.h>
+
+#include <ATen/native/zendnn/kernels/types.h>
+#include <c10/core/ScalarType.h>
+
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+
+namespace at::native::zendnn::plan {
+
+// How activations with spatial dimensions are laid out inside a region.
+enum class Layout : uint8_t { blocked, channels_last };
+
+// What an input looked like when the plan first saw it.
+struct InputSignature {
+  Dims sizes, strides;
+  c10::ScalarType dtype;
+
+  bool operator==(const InputSignature&) const = default;
+};
+
+// Constants in other layouts, shared by all executables of a plan.
+class Packed {
+ public:
+  // Returns what `make` made for the key, now or before. Keys are a constant's
+  // index and all that its packed form depends on.
+  std::shared_ptr<void> get(
+      const std::string& key,
+      const std::function<std::shared_ptr<void>()>& make);
+  int64_t bytes() const;
+  void add_bytes(int64_t bytes);
+  // Forgets what no executable holds.
+  void trim();
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<void>> made_;
+  int64_t bytes_ = 0;
+};
+
+// Where a value is, and how its elements lie there.
+struct Place {
+  Ref ref;
+  memory::desc desc{}; // of a blocked place
+  Dims strides{}; // of a plain one; zero strides stand for repeated elements
+  bool blocked = false;
+};
+
+class Builder {
+ public:
+  Builder(
+      const Description& description,
+      const std::vector<Tensor>& constants,
+      Packed& packed,
+      Layout layout,
+      double& tuning_seconds);
+
+  // Throws Refused when there is something that a plan does not take.
+  std::unique_ptr<Executable> build(
+      const std::vector<InputSignature>& inputs,
+      const std::vector<int64_t>& numbers);
+
+  // ---- Values -------------------------------------------------------------
+  int64_t number(const Operand& operand) const;
+  const Dims& sizes(int64_t value) const {
+    return values_[value].sizes;
+  }
+  c10::ScalarType dtype(int64_t value) const {
+    return values_[value].dtype;
+  }
+  const Tensor* constant(int64_t value) const;
+  void set_number(int64_t value, int64_t number);
+  void set_type(int64_t value, Dims sizes, c10::ScalarType dtype);
+  memory::desc row_major(int64_t value) const;
+
+  // ---- Reading ------------------------------------------------------------
+  // The best place that the value has now; converts nothing.
+  const Place& place(int64_t value) const;
+  // Row by row, or with whatever strides it has.
+  Place dense(int64_t value);
+  Place strided(int64_t value);
+  // In this very layout.
+  Ref in_layout(int64_t value, const memory::desc& layout);
+  // The description of a plain place, for a primitive.
+  memory::desc describe(int64_t value, const Place& place) const;
+  // A plain place whose elements do not overlap, for a primitive.
+  Place addressable(int64_t value);
+
+  // ---- Writing ------------------------------------------------------------
+  // A new row-major place, in a result or in the concatenation that it is a part
+  // of, where the value is either.
+  Place make_dense(int64_t value);
+  // The same, where rows may be further apart than they are long.
+  Place make_rows(int64_t value);
+  // A new place in this layout.
+  Place make(int64_t value, const memory::desc& layout);
+  // A place in the concatenation that the value is a part of, in its layout.
+  std::optional<Place> target(int64_t value);
+  bool is_result(int64_t value) const;
+  void set_place(int64_t value, Place place);
+  // Whether what the value occupies can be overwritten by the current node.
+  bool dies(int64_t value) const;
+  // Memory for the current step alone.
+  Ref scratch(int64_t bytes);
+
+  // ---- Steps ---------------------------------------------------------------
+  void add_primitive(
+      const Node& node,
+      const ::zendnn::primitive& primitive,
+      std::string implementation,
+      std::vector<Step::Argument> arguments,
+      double flops = 0);
+  void add_kernel(
+      const Node& node,
+      std::string implementation,
+      const std::vector<Ref>& touched,
+      std::function<void(const Frame&)> kernel,
+      double flops = 0);
+  void copy(int64_t value, const Place& from, const Place& to);
+  // Makes the result of a cat or stack out of its parts; those that were made in
+  // their place already cost nothing.
+  void concatenate(const Node& node);
+
+  // ---- Context ---------------------------------------------------------------
+  Layout layout() const {
+    return layout_;
+  }
+  double& tuning_seconds() {
+    return tuning_seconds_;
+  }
+  // A constant in this layout, packed once for all executables of the plan.
+  Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
+  Ref owned(std::shared_ptr<void> memory, void* data);
+
+ private:
+  struct Value {
+    bool is_number = false, known = false;
+    int64_t number = 0;
+    Dims sizes;
+    c10::ScalarType dtype = c10::ScalarType::Undefined;
+    std::vector<Place> places;
+    int64_t last_use = -1; // the last node that reads it
+    int64_t constant = -1;
+  };
+  struct Buffer {
+    Executable::Buffer::Kind kind;
+    int64_t index = 0;
+    char* data = nullptr;
+    int64_t bytes = 0, first = 0, last = 0;
+    std::set<int64_t> occupants{};
+  };
+  // The slice of a concatenation that a value is.
+  struct Slice {
+    int64_t whole; // value
+    int64_t dim, offset;
+    bool stacked; // the whole has a dimension more
+  };
+
+  bool join(const Node& node, int64_t dim);
+  void find_uses();
+  void find_slices();
+  int64_t add_buffer(Buffer buffer);
+  int64_t arena(int64_t bytes);
+  void touch(Ref ref);
+  void finish_results();
+  std::unique_ptr<Executable> finish();
+
+  const Description& description_;
+  const std::vector<Tensor>& constants_;
+  Packed& packed_;
+  Layout layout_;
+  double& tuning_seconds_;
+  std::vector<Value> values_;
+  std::vector<Buffer> buffers_;
+  std::vector<Step> steps_;
+  std::vector<std::shared_ptr<void>> owned_;
+  std::vector<Executable::Output> outputs_;
+  std::map<int64_t, int64_t> results_; // value to its first index among outputs
+  std::map<int64_t, Slice> slices_;
+  std::map<int64_t, Place> wholes_; // concatenations that have a place
+  bool channels_last_results_ = false;
+  int64_t node_ = 0;
+};
+
+// ---- Shared helpers ---------------------------------------------------------
+memory::data_type type_of(c10::ScalarType dtype);
+kernels::DType kernel_type(c10::ScalarType dtype);
+int64_t item_size(c10::ScalarType dtype);
+int64_t count(const Dims& sizes);
+Dims row_major_strides(const Dims& sizes);
+Dims channels_last_strides(const Dims& sizes);
+// The distance between rows (all dimensions but the last) when it is the same
+// for all of them and elements of a row lie side by side.
+std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides);
+// Whether two elements can share a place.
+bool overlaps(const Dims& sizes, const Dims& strides);
+// From the first element to the last, in elements.
+int64_t span(const Dims& sizes, const Dims& strides);
+bool is_row_major(const Dims& sizes, const Dims& strides);
+// Wraps a dimension that counts from the back.
+int64_t wrap(int64_t dim, int64_t rank);
+[[noreturn]] void refuse(const std::string& why);
+
+// ---- The table of operators --------------------------------------------------
+struct Operator {
+  // Gives the results their sizes and dtypes.
+  void (*infer)(Builder&, const Node&);
+  // Gives the results their places, and adds the steps that fill them.
+  void (*build)(Builder&, const Node&);
+};
+// Throws Refused for an unknown name.
+const Operator& find_operator(const std::string& name);
+
+} // namespace at::native::zendnn::plan

@@ -1,0 +1,232 @@
+#include <torch/csrc/zendnn/plan/Description.h>
+
+#include <charconv>
+#include <string_view>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+constexpr std::string_view kFormat = "zendnn-plan";
+constexpr int64_t kVersion = 1;
+
+using View = std::string_view;
+
+View trim(View text) {
+  const auto first = text.find_first_not_of(' ');
+  if (first == View::npos) {
+    return {};
+  }
+  return text.substr(first, text.find_last_not_of(' ') - first + 1);
+}
+
+std::vector<View> split(View text, char separator) {
+  std::vector<View> parts;
+  while (!text.empty()) {
+    const auto end = text.find(separator);
+    if (const auto part = trim(text.substr(0, end)); !part.empty()) {
+      parts.push_back(part);
+    }
+    text = end == View::npos ? View{} : text.substr(end + 1);
+  }
+  return parts;
+}
+
+template <typename T>
+T to_number(View text) {
+  T number{};
+  const auto* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || rest != end) {
+    throw Refused("'" + std::string(text) + "' is not a number");
+  }
+  return number;
+}
+
+class Parser {
+ public:
+  Description parse(View text) {
+    int64_t number = 0;
+    while (!text.empty()) {
+      const auto end = text.find('\n');
+      auto line = trim(text.substr(0, end));
+      ++number;
+      try {
+        number == 1 ? read_version(line) : read_line(line);
+      } catch (const Refused& error) {
+        throw Refused(
+            "line " + std::to_string(number) +
+            " of the plan's description: " + error.what());
+      }
+      text = end == View::npos ? View{} : text.substr(end + 1);
+    }
+    if (!returned_) {
+      throw Refused("the plan's description ends before its 'return'");
+    }
+    region_.values = static_cast<int64_t>(names_.size());
+    return std::move(region_);
+  }
+
+ private:
+  static void read_version(View line) {
+    const auto words = split(line, ' ');
+    if (words.size() != 2 || words[0] != kFormat) {
+      throw Refused("this is not a plan");
+    }
+    if (to_number<int64_t>(words[1]) != kVersion) {
+      throw Refused(
+          "the plan is of version " + std::string(words[1]) +
+          " and this build reads version " + std::to_string(kVersion) +
+          ": optimize the module again");
+    }
+  }
+
+  void read_line(View line) {
+    const auto comment = line.find('#');
+    const auto label =
+        comment == View::npos ? View{} : trim(line.substr(comment + 1));
+    line = trim(line.substr(0, comment));
+    if (line.empty()) {
+      return;
+    }
+    if (line.starts_with("return")) {
+      for (const auto name : split(line.substr(6), ',')) {
+        region_.outputs.push_back(value(name));
+      }
+      returned_ = true;
+      return;
+    }
+    const auto equals = line.find(" = ");
+    if (equals == View::npos) {
+      throw Refused("'" + std::string(line) + "' is not understood");
+    }
+    const auto made = split(line.substr(0, equals), ',');
+    const auto rest = trim(line.substr(equals + 3));
+    if (rest.starts_with("input ")) {
+      region_.inputs.push_back(
+          {make(made.at(0)), trim(rest.substr(6)) == "number"});
+    } else if (rest.starts_with("constant ")) {
+      const auto index = to_number<size_t>(trim(rest.substr(9)));
+      if (index != region_.constants.size()) {
+        throw Refused("constants are not in order");
+      }
+      region_.constants.push_back(make(made.at(0)));
+    } else {
+      read_node(made, rest, label);
+    }
+  }
+
+  void read_node(const std::vector<View>& made, View text, View label) {
+    const auto open = text.find('('), close = text.find(')');
+    if (open == View::npos || close == View::npos || made.empty()) {
+      throw Refused("'" + std::string(text) + "' is not an operator");
+    }
+    Node node;
+    node.op = trim(text.substr(0, open));
+    node.label = label.empty() ? node.op : std::string(label);
+    for (const auto name :
+         split(text.substr(open + 1, close - open - 1), ',')) {
+      node.inputs.push_back(operand(name));
+    }
+    for (const auto word : split(text.substr(close + 1), ' ')) {
+      const auto equals = word.find('=');
+      if (equals == View::npos) {
+        throw Refused("'" + std::string(word) + "' is no attribute");
+      }
+      const auto key = word.substr(0, equals), content = word.substr(equals + 1);
+      if (key == "post") {
+        for (const auto part : split(content, ';')) {
+          node.post.push_back(post_op(part, node.inputs.size()));
+        }
+      } else {
+        node.attributes.emplace(key, content);
+      }
+    }
+    for (const auto name : made) {
+      node.outputs.push_back(make(name));
+    }
+    region_.nodes.push_back(std::move(node));
+  }
+
+  static PostOp post_op(View text, size_t operands) {
+    PostOp post;
+    if (const auto at = text.find('@'); at != View::npos) {
+      post.algorithm = text.substr(0, at);
+      post.operand = to_number<int>(text.substr(at + 1));
+      if (post.operand < 0 || static_cast<size_t>(post.operand) >= operands) {
+        throw Refused("'" + std::string(text) + "' names no operand");
+      }
+      return post;
+    }
+    const auto parts = split(text, ':');
+    post.algorithm = parts.at(0);
+    post.alpha = parts.size() > 1 ? to_number<float>(parts[1]) : 0;
+    post.beta = parts.size() > 2 ? to_number<float>(parts[2]) : 0;
+    return post;
+  }
+
+  Operand operand(View text) const {
+    if (text == "none") {
+      return {};
+    }
+    if (text.starts_with('%')) {
+      return {Operand::Kind::value, value(text)};
+    }
+    return {Operand::Kind::number, to_number<int64_t>(text)};
+  }
+
+  int64_t make(View name) {
+    const auto index = static_cast<int64_t>(names_.size());
+    if (!names_.emplace(name, index).second) {
+      throw Refused("'" + std::string(name) + "' is made twice");
+    }
+    return index;
+  }
+
+  int64_t value(View name) const {
+    const auto found = names_.find(std::string(name));
+    if (found == names_.end()) {
+      throw Refused("'" + std::string(name) + "' is read before it is made");
+    }
+    return found->second;
+  }
+
+  Description region_;
+  std::unordered_map<std::string, int64_t> names_;
+  bool returned_ = false;
+};
+
+} // namespace
+
+int64_t Node::integer(const std::string& key, int64_t otherwise) const {
+  const auto found = attributes.find(key);
+  return found == attributes.end() ? otherwise
+                                   : to_number<int64_t>(found->second);
+}
+
+double Node::real(const std::string& key, double otherwise) const {
+  const auto found = attributes.find(key);
+  return found == attributes.end() ? otherwise
+                                   : to_number<double>(found->second);
+}
+
+std::string Node::word(const std::string& key, const std::string& otherwise)
+    const {
+  const auto found = attributes.find(key);
+  return found == attributes.end() ? otherwise : found->second;
+}
+
+std::vector<int64_t> Node::integers(const std::string& key) const {
+  std::vector<int64_t> numbers;
+  if (const auto found = attributes.find(key); found != attributes.end()) {
+    for (const auto part : split(found->second, ',')) {
+      numbers.push_back(to_number<int64_t>(part));
+    }
+  }
+  return numbers;
+}
+
+Description parse(const std::string& text) {
+  return Parser().parse(text);
+}
+
+} // namespace at::native::zendnn::plan

@@ -1,0 +1,72 @@
+// A region as docs/plan.md writes it, read into a list of nodes.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace at::native::zendnn::plan {
+
+// Why a plan does not take a region or the shapes at hand.
+struct Refused : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+struct Operand {
+  enum class Kind : uint8_t { none, value, number };
+  Kind kind = Kind::none;
+  int64_t index = 0; // of a value; or the number itself
+
+  explicit operator bool() const {
+    return kind != Kind::none;
+  }
+};
+
+struct PostOp {
+  std::string algorithm;
+  float alpha = 0, beta = 0;
+  int operand = -1; // of the node, for a binary one
+
+  bool is_binary() const {
+    return operand >= 0;
+  }
+};
+
+struct Node {
+  std::string op;
+  std::vector<Operand> inputs;
+  std::vector<int64_t> outputs; // values
+  std::unordered_map<std::string, std::string> attributes;
+  std::vector<PostOp> post;
+  std::string label;
+
+  int64_t integer(const std::string& key, int64_t otherwise) const;
+  double real(const std::string& key, double otherwise) const;
+  std::string word(const std::string& key, const std::string& otherwise = "")
+      const;
+  // Empty when there is no such attribute.
+  std::vector<int64_t> integers(const std::string& key) const;
+  int64_t output() const {
+    return outputs.front();
+  }
+};
+
+struct Description {
+  struct Input {
+    int64_t value;
+    bool is_number;
+  };
+  std::vector<Input> inputs;
+  std::vector<int64_t> constants; // the value that each constant is
+  std::vector<Node> nodes;
+  std::vector<int64_t> outputs;
+  int64_t values = 0; // are numbered from 0
+};
+
+// Throws Refused, with the line, when the text is not a description of this
+// version.
+Description parse(const std::string& text);
+
+} // namespace at::native::zendnn::plan

@@ -1,0 +1,110 @@
+// What a plan has built for one set of input shapes: steps that run in order on
+// buffers whose places are known.
+#pragma once
+
+#include <torch/csrc/zendnn/plan/Arena.h>
+
+#include <ATen/core/Tensor.h>
+#include <zendnn.hpp>
+
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace at::native::zendnn::plan {
+
+using ::zendnn::memory;
+using Dims = memory::dims;
+
+// A place in one of an executable's buffers.
+struct Ref {
+  int64_t buffer = -1;
+  int64_t offset = 0; // in bytes
+
+  explicit operator bool() const {
+    return buffer >= 0;
+  }
+};
+
+// Where the buffers are during one run.
+class Frame {
+ public:
+  explicit Frame(std::vector<char*> bases) : bases_(std::move(bases)) {}
+
+  template <typename T = void>
+  T* at(Ref ref) const {
+    return ref ? reinterpret_cast<T*>(bases_[ref.buffer] + ref.offset)
+               : nullptr;
+  }
+
+  std::vector<char*> bases_;
+};
+
+struct Step {
+  // One argument of a primitive.
+  struct Argument {
+    int index;
+    memory::desc desc;
+    Ref ref;
+  };
+
+  std::string label; // the model's operators that it does
+  std::string implementation;
+  double flops = 0;
+  // Either a primitive with its arguments, or a kernel.
+  ::zendnn::primitive primitive;
+  std::vector<Argument> arguments;
+  std::function<void(const Frame&)> kernel;
+};
+
+class Executable {
+ public:
+  struct Buffer {
+    enum class Kind : uint8_t { arena, constant, input, output };
+    Kind kind;
+    int64_t index; // of the input or output; the offset in the arena
+    char* data; // of a constant
+  };
+  struct Output {
+    Dims sizes, strides;
+    c10::ScalarType dtype;
+    int64_t elements; // that the strides span
+  };
+
+  Executable(
+      std::vector<Step> steps,
+      std::vector<Buffer> buffers,
+      std::vector<Output> outputs,
+      std::vector<std::shared_ptr<void>> owned,
+      int64_t arena_bytes);
+  ~Executable();
+
+  // Inputs have the sizes, strides and dtypes that this was built for. Safe to
+  // call from several threads at once.
+  std::vector<Tensor> run(const std::vector<Tensor>& inputs) const;
+
+  const std::vector<Step>& steps() const {
+    return steps_;
+  }
+  int64_t arena_bytes() const {
+    return arena_bytes_;
+  }
+
+ private:
+  // Memory objects of one run at a time.
+  class Instance;
+
+  std::unique_ptr<Instance> take() const;
+
+  std::vector<Step> steps_;
+  std::vector<Buffer> buffers_;
+  std::vector<Output> outputs_;
+  std::vector<std::shared_ptr<void>> owned_; // what constants point into
+  int64_t arena_bytes_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Instance>> idle_;
+};
+
+} // namespace at::native::zendnn::plan

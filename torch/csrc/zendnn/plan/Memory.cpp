@@ -1,0 +1,372 @@
+// Operators that move data: embeddings, concatenation, padding, gathering.
+#include <torch/csrc/zendnn/plan/Operators.h>
+
+#include <ATen/native/zendnn/kernels/embedding.h>
+#include <ATen/native/zendnn/kernels/memory.h>
+
+#include <cstring>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+constexpr const char* kOutOfRange = "index out of range in self";
+
+kernels::IdType id_type(c10::ScalarType dtype) {
+  if (dtype == c10::ScalarType::Long) {
+    return kernels::IdType::int64;
+  }
+  if (dtype == c10::ScalarType::Int) {
+    return kernels::IdType::int32;
+  }
+  refuse(std::string("indices of ") + c10::toString(dtype));
+}
+
+kernels::Reduction reduction(const std::string& name) {
+  if (name == "sum") {
+    return kernels::Reduction::sum;
+  }
+  if (name == "mean") {
+    return kernels::Reduction::mean;
+  }
+  if (name == "max") {
+    return kernels::Reduction::max;
+  }
+  refuse("an embedding bag's mode " + name);
+}
+
+void check_table(const Builder& builder, int64_t table) {
+  type_of(builder.dtype(table));
+  if (builder.sizes(table).size() != 2) {
+    refuse("an embedding table that is no matrix");
+  }
+}
+
+Place table_place(Builder& builder, int64_t table) {
+  const auto known = builder.strided(table);
+  return known.strides[1] == 1 ? known : builder.dense(table);
+}
+
+int64_t distance(const Builder& builder, int64_t value, const Place& place) {
+  return row_stride(builder.sizes(value), place.strides)
+      .value_or(builder.sizes(value).back());
+}
+
+// One bag a row: the tables come first, then as many tensors of ids. With a
+// single table, offsets may follow.
+struct Bags {
+  size_t count;
+  std::vector<int64_t> tables, ids;
+  int64_t offsets = -1;
+};
+
+Bags bags_of(const Node& node) {
+  Bags bags;
+  bags.count = static_cast<size_t>(node.integer("count", 1));
+  for (size_t i = 0; i < bags.count; ++i) {
+    bags.tables.push_back(tensor(node, i));
+    bags.ids.push_back(tensor(node, bags.count + i));
+  }
+  if (bags.count == 1 && node.inputs.size() > 2 && node.inputs[2]) {
+    bags.offsets = tensor(node, 2);
+  }
+  return bags;
+}
+
+} // namespace
+
+void infer_embedding(Builder& builder, const Node& node) {
+  const auto table = tensor(node, 0), ids = tensor(node, 1);
+  check_table(builder, table);
+  id_type(builder.dtype(ids));
+  auto sizes = builder.sizes(ids);
+  sizes.push_back(builder.sizes(table)[1]);
+  builder.set_type(node.output(), sizes, builder.dtype(table));
+}
+
+void build_embedding(Builder& builder, const Node& node) {
+  const auto table = tensor(node, 0), ids = tensor(node, 1),
+             output = node.output();
+  const auto from = table_place(builder, table);
+  const auto index = builder.dense(ids);
+  const auto to = builder.make_rows(output);
+  kernels::EmbeddingArgs args;
+  args.rows = builder.sizes(table)[0];
+  args.dim = builder.sizes(table)[1];
+  args.row_stride = from.strides[0];
+  args.id_type = id_type(builder.dtype(ids));
+  args.count = count(builder.sizes(ids));
+  args.out_stride = distance(builder, output, to);
+  args.dtype = kernel_type(builder.dtype(table));
+  builder.add_kernel(
+      node,
+      "embedding",
+      {from.ref, index.ref, to.ref},
+      [args, from = from.ref, index = index.ref, to = to.ref](
+          const Frame& frame) {
+        auto call = args;
+        call.table = frame.at(from);
+        call.ids = frame.at(index);
+        call.out = frame.at(to);
+        TORCH_CHECK_INDEX(kernels::embedding(call), kOutOfRange);
+      });
+}
+
+void infer_embedding_bags(Builder& builder, const Node& node) {
+  const auto bags = bags_of(node);
+  reduction(node.word("mode", "sum"));
+  for (size_t i = 0; i < bags.count; ++i) {
+    const auto table = bags.tables[i], ids = bags.ids[i];
+    check_table(builder, table);
+    id_type(builder.dtype(ids));
+    const auto rank = builder.sizes(ids).size();
+    int64_t rows = 0;
+    if (bags.offsets >= 0) {
+      const auto& offsets = builder.sizes(bags.offsets);
+      if (rank != 1 || offsets.size() != 1 ||
+          builder.dtype(bags.offsets) != c10::ScalarType::Long) {
+        refuse("an embedding bag with other offsets");
+      }
+      rows = offsets[0];
+    } else {
+      if (rank != 2) {
+        refuse("an embedding bag whose indices are no matrix");
+      }
+      rows = builder.sizes(ids)[0];
+    }
+    builder.set_type(
+        node.outputs.at(i),
+        {rows, builder.sizes(table)[1]},
+        builder.dtype(table));
+  }
+}
+
+void build_embedding_bags(Builder& builder, const Node& node) {
+  const auto bags = bags_of(node);
+  std::vector<kernels::EmbeddingBag> tables(bags.count);
+  std::vector<Ref> from, index, to, touched;
+  Ref offsets;
+  for (size_t i = 0; i < bags.count; ++i) {
+    const auto table = bags.tables[i], ids = bags.ids[i],
+               output = node.outputs[i];
+    auto& bag = tables[i];
+    const auto rows = table_place(builder, table);
+    auto places = builder.strided(ids);
+    if (places.strides.back() != 1 && builder.sizes(ids).back() != 1) {
+      places = builder.dense(ids);
+    }
+    const auto result = builder.make_rows(output);
+    bag.rows = builder.sizes(table)[0];
+    bag.dim = builder.sizes(table)[1];
+    bag.row_stride = rows.strides[0];
+    bag.id_type = id_type(builder.dtype(ids));
+    bag.bags = builder.sizes(output)[0];
+    if (bags.offsets >= 0) {
+      bag.ids_count = builder.sizes(ids)[0];
+      offsets = builder.dense(bags.offsets).ref;
+    } else {
+      bag.ids_stride = places.strides[0];
+      bag.bag_size = builder.sizes(ids)[1];
+    }
+    bag.out_stride = distance(builder, output, result);
+    bag.mode = reduction(node.word("mode", "sum"));
+    bag.dtype = kernel_type(builder.dtype(table));
+    from.push_back(rows.ref);
+    index.push_back(places.ref);
+    to.push_back(result.ref);
+  }
+  for (const auto* refs : {&from, &index, &to}) {
+    touched.insert(touched.end(), refs->begin(), refs->end());
+  }
+  touched.push_back(offsets);
+  builder.add_kernel(
+      node,
+      bags.count > 1 ? "embedding_bags" : "embedding_bag",
+      touched,
+      [tables, from, index, to, offsets](const Frame& frame) {
+        auto calls = tables;
+        for (size_t i = 0; i < calls.size(); ++i) {
+          calls[i].table = frame.at(from[i]);
+          calls[i].ids = frame.at(index[i]);
+          calls[i].out = frame.at(to[i]);
+          calls[i].offsets = frame.at<int64_t>(offsets);
+        }
+        TORCH_CHECK_INDEX(
+            kernels::embedding_bags(
+                {.tables = calls.data(),
+                 .count = static_cast<int64_t>(calls.size())}),
+            kOutOfRange);
+      });
+}
+
+void infer_cat(Builder& builder, const Node& node) {
+  if (node.inputs.empty()) {
+    refuse("a concatenation of nothing");
+  }
+  auto out = builder.sizes(tensor(node, 0));
+  const auto dtype = builder.dtype(tensor(node, 0));
+  const auto dim =
+      wrap(node.integer("dim", 0), static_cast<int64_t>(out.size()));
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    auto sizes = builder.sizes(tensor(node, i));
+    if (sizes.size() != out.size() ||
+        builder.dtype(tensor(node, i)) != dtype) {
+      refuse("a concatenation of different tensors");
+    }
+    out[dim] += sizes[dim];
+    sizes[dim] = out[dim];
+    if (sizes != out) {
+      refuse("a concatenation of different sizes");
+    }
+  }
+  type_of(dtype);
+  builder.set_type(node.output(), out, dtype);
+}
+
+void infer_stack(Builder& builder, const Node& node) {
+  if (node.inputs.empty()) {
+    refuse("a stack of nothing");
+  }
+  auto out = builder.sizes(tensor(node, 0));
+  const auto dtype = builder.dtype(tensor(node, 0));
+  type_of(dtype);
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    if (builder.sizes(tensor(node, i)) != out ||
+        builder.dtype(tensor(node, i)) != dtype) {
+      refuse("a stack of different tensors");
+    }
+  }
+  const auto dim =
+      wrap(node.integer("dim", 0), static_cast<int64_t>(out.size()) + 1);
+  out.insert(out.begin() + dim, static_cast<int64_t>(node.inputs.size()));
+  builder.set_type(node.output(), out, dtype);
+}
+
+void build_cat(Builder& builder, const Node& node) {
+  builder.concatenate(node);
+}
+
+void infer_pad(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  auto sizes = builder.sizes(input);
+  const auto pads = node.integers("pads");
+  type_of(builder.dtype(input));
+  if (pads.size() % 2 != 0 || pads.size() > 2 * sizes.size()) {
+    refuse("a padding of dimensions that are not there");
+  }
+  for (size_t i = 0; i < pads.size(); ++i) {
+    if (pads[i] < 0) {
+      refuse("a negative padding");
+    }
+    sizes[sizes.size() - 1 - i / 2] += pads[i];
+  }
+  builder.set_type(node.output(), sizes, builder.dtype(input));
+}
+
+void build_pad(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto from = builder.strided(input);
+  const auto to = builder.make_dense(output);
+  const auto pads = node.integers("pads");
+  const auto& sizes = builder.sizes(input);
+  const auto bytes = item_size(builder.dtype(input));
+  int64_t skip = 0;
+  for (size_t i = 0; i < pads.size(); i += 2) {
+    skip += pads[i] * to.strides[sizes.size() - 1 - i / 2];
+  }
+  const auto value = static_cast<float>(node.real("value", 0));
+  const bool wide = bytes == 4;
+  const c10::BFloat16 narrow(value);
+  builder.add_kernel(
+      node,
+      "pad",
+      {from.ref, to.ref},
+      [from,
+       to,
+       sizes,
+       bytes,
+       skip,
+       value,
+       narrow,
+       wide,
+       total = count(builder.sizes(output))](const Frame& frame) {
+        if (wide) {
+          std::fill_n(frame.at<float>(to.ref), total, value);
+        } else {
+          std::fill_n(frame.at<c10::BFloat16>(to.ref), total, narrow);
+        }
+        kernels::copy_strided(
+            {.src = frame.at(from.ref),
+             .src_strides = from.strides.data(),
+             .dst = frame.at<char>(to.ref) + skip * bytes,
+             .dst_strides = to.strides.data(),
+             .sizes = sizes.data(),
+             .ndim = static_cast<int64_t>(sizes.size()),
+             .itemsize = bytes});
+      });
+}
+
+void infer_gather_pairs(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  auto sizes = builder.sizes(input);
+  type_of(builder.dtype(input));
+  if (sizes.size() < 2 || sizes.size() > 3) {
+    refuse("a gathering of a tensor with other dimensions");
+  }
+  for (const size_t i : {1, 2}) {
+    const auto* index = builder.constant(tensor(node, i));
+    if (index == nullptr || index->dim() != 1 ||
+        index->scalar_type() != c10::ScalarType::Long ||
+        index->numel() != builder.sizes(tensor(node, 1))[0]) {
+      refuse("a gathering by computed indices");
+    }
+    const auto limit = sizes[sizes.size() - 3 + i];
+    const auto* numbers = index->const_data_ptr<int64_t>();
+    for (int64_t k = 0; k < index->numel(); ++k) {
+      if (numbers[k * index->stride(0)] < 0 ||
+          numbers[k * index->stride(0)] >= limit) {
+        refuse("a gathering from outside the tensor");
+      }
+    }
+  }
+  sizes.pop_back();
+  sizes.back() = builder.sizes(tensor(node, 1))[0];
+  builder.set_type(node.output(), sizes, builder.dtype(input));
+}
+
+void build_gather_pairs(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  const auto from = builder.strided(input);
+  const auto rows = builder.dense(tensor(node, 1)),
+             columns = builder.dense(tensor(node, 2));
+  const auto to = builder.make_rows(output);
+  const auto rank = sizes.size();
+  kernels::GatherPairsArgs args;
+  args.batch = rank == 3 ? sizes[0] : 1;
+  args.rows = sizes[rank - 2];
+  args.cols = sizes[rank - 1];
+  args.batch_stride = rank == 3 ? from.strides[0] : 0;
+  args.row_stride = from.strides[rank - 2];
+  args.col_stride = from.strides[rank - 1];
+  args.pairs = builder.sizes(output).back();
+  args.out_stride = distance(builder, output, to);
+  args.dtype = kernel_type(builder.dtype(input));
+  builder.add_kernel(
+      node,
+      "gather_pairs",
+      {from.ref, rows.ref, columns.ref, to.ref},
+      [args,
+       from = from.ref,
+       rows = rows.ref,
+       columns = columns.ref,
+       to = to.ref](const Frame& frame) {
+        auto call = args;
+        call.x = frame.at(from);
+        call.row = frame.at<int64_t>(rows);
+        call.col = frame.at<int64_t>(columns);
+        call.out = frame.at(to);
+        TORCH_CHECK_INDEX(kernels::gather_pairs(call), kOutOfRange);
+      });
+}
+
+} // namespace at::native::zendnn::plan

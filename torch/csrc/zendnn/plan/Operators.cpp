@@ -1,0 +1,54 @@
+#include <torch/csrc/zendnn/plan/Operators.h>
+
+namespace at::native::zendnn::plan {
+
+const Operator& find_operator(const std::string& name) {
+  static const std::unordered_map<std::string, Operator> table{
+      {"size", {infer_number, build_nothing}},
+      {"numel", {infer_number, build_nothing}},
+      {"number_add", {infer_number, build_nothing}},
+      {"number_sub", {infer_number, build_nothing}},
+      {"number_mul", {infer_number, build_nothing}},
+      {"number_floordiv", {infer_number, build_nothing}},
+      {"view", {infer_view, build_view}},
+      {"flatten", {infer_view, build_view}},
+      {"unflatten", {infer_view, build_view}},
+      {"transpose", {infer_view, build_view}},
+      {"permute", {infer_view, build_view}},
+      {"unsqueeze", {infer_view, build_view}},
+      {"squeeze", {infer_view, build_view}},
+      {"expand", {infer_view, build_view}},
+      {"select", {infer_view, build_view}},
+      {"slice", {infer_view, build_view}},
+      {"contiguous", {infer_view, build_view}},
+      {"split", {infer_split, build_split}},
+      {"convolution", {infer_convolution, build_convolution}},
+      {"linear", {infer_linear, build_linear}},
+      {"matmul", {infer_matmul, build_matmul}},
+      {"eltwise", {infer_same, build_eltwise}},
+      {"binary", {infer_binary, build_binary}},
+      {"softmax", {infer_same, build_softmax}},
+      {"layer_norm", {infer_layer_norm, build_layer_norm}},
+      {"batch_norm", {infer_same, build_batch_norm}},
+      {"attention", {infer_attention, build_attention}},
+      {"embedding", {infer_embedding, build_embedding}},
+      {"embedding_bag", {infer_embedding_bags, build_embedding_bags}},
+      {"embedding_bags", {infer_embedding_bags, build_embedding_bags}},
+      {"gather_pairs", {infer_gather_pairs, build_gather_pairs}},
+      {"max_pool", {infer_pool, build_pool}},
+      {"avg_pool", {infer_pool, build_pool}},
+      {"adaptive_avg_pool", {infer_adaptive_pool, build_adaptive_pool}},
+      {"mean", {infer_mean, build_mean}},
+      {"cat", {infer_cat, build_cat}},
+      {"stack", {infer_stack, build_cat}},
+      {"pad", {infer_pad, build_pad}},
+      {"to", {infer_to, build_to}},
+  };
+  const auto found = table.find(name);
+  if (found == table.end()) {
+    refuse("the operator '" + name + "'");
+  }
+  return found->second;
+}
+
+} // namespace at::native::zendnn::plan

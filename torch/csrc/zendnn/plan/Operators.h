@@ -1,0 +1,75 @@
+// The operators that a plan knows, one pair of functions each; the table that
+// lists them is in Operators.cpp.
+#pragma once
+
+#include <torch/csrc/zendnn/plan/Builder.h>
+
+namespace at::native::zendnn::plan {
+
+// Convolution.cpp
+void infer_convolution(Builder& builder, const Node& node);
+void build_convolution(Builder& builder, const Node& node);
+
+// Matmul.cpp
+void infer_linear(Builder& builder, const Node& node);
+void build_linear(Builder& builder, const Node& node);
+void infer_matmul(Builder& builder, const Node& node);
+void build_matmul(Builder& builder, const Node& node);
+
+// Views.cpp
+void infer_view(Builder& builder, const Node& node);
+void build_view(Builder& builder, const Node& node);
+void infer_split(Builder& builder, const Node& node);
+void build_split(Builder& builder, const Node& node);
+
+// Pointwise.cpp
+void infer_same(Builder& builder, const Node& node);
+void build_eltwise(Builder& builder, const Node& node);
+void infer_binary(Builder& builder, const Node& node);
+void build_binary(Builder& builder, const Node& node);
+void infer_to(Builder& builder, const Node& node);
+void build_to(Builder& builder, const Node& node);
+
+// Reduction.cpp: softmax, norms, pooling, means
+void build_softmax(Builder& builder, const Node& node);
+void infer_layer_norm(Builder& builder, const Node& node);
+void build_layer_norm(Builder& builder, const Node& node);
+void build_batch_norm(Builder& builder, const Node& node);
+void infer_pool(Builder& builder, const Node& node);
+void build_pool(Builder& builder, const Node& node);
+void infer_adaptive_pool(Builder& builder, const Node& node);
+void build_adaptive_pool(Builder& builder, const Node& node);
+void infer_mean(Builder& builder, const Node& node);
+void build_mean(Builder& builder, const Node& node);
+
+// Attention.cpp
+void infer_attention(Builder& builder, const Node& node);
+void build_attention(Builder& builder, const Node& node);
+
+// Memory.cpp: embeddings, concatenation, padding, gathering
+void infer_embedding(Builder& builder, const Node& node);
+void build_embedding(Builder& builder, const Node& node);
+void infer_embedding_bags(Builder& builder, const Node& node);
+void build_embedding_bags(Builder& builder, const Node& node);
+void infer_cat(Builder& builder, const Node& node);
+void infer_stack(Builder& builder, const Node& node);
+void build_cat(Builder& builder, const Node& node);
+void infer_pad(Builder& builder, const Node& node);
+void build_pad(Builder& builder, const Node& node);
+void infer_gather_pairs(Builder& builder, const Node& node);
+void build_gather_pairs(Builder& builder, const Node& node);
+
+// Numbers.cpp
+void infer_number(Builder& builder, const Node& node);
+void build_nothing(Builder& builder, const Node& node);
+
+// A value operand; throws Refused when it is something else.
+inline int64_t tensor(const Node& node, size_t index) {
+  if (index >= node.inputs.size() ||
+      node.inputs[index].kind != Operand::Kind::value) {
+    refuse("operator " + node.op + " without operand " + std::to_string(index));
+  }
+  return node.inputs[index].index;
+}
+
+} // namespace at::native::zendnn::plan

@@ -1,0 +1,329 @@
+#include <torch/csrc/zendnn/plan/Plan.h>
+#include <torch/csrc/zendnn/plan/Settings.h>
+#include <torch/csrc/zendnn/plan/Tuner.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/native/zendnn/Context.h>
+#include <ATen/record_function.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <iomanip>
+#include <sstream>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+std::atomic<size_t>& capacity() {
+  static std::atomic<size_t> entries = [] {
+    const char* text = std::getenv("ZENDNN_PLAN_CACHE_CAPACITY");
+    const auto number = text == nullptr ? 32 : std::atoll(text);
+    return static_cast<size_t>(std::max<int64_t>(number, 1));
+  }();
+  return entries;
+}
+
+// Tensors that are more than memory on the CPU want the dispatcher.
+bool is_plain(const Tensor& tensor) {
+  constexpr c10::DispatchKeySet other{
+      c10::DispatchKey::Python,
+      c10::DispatchKey::FuncTorchBatched,
+      c10::DispatchKey::FuncTorchGradWrapper,
+      c10::DispatchKey::Functionalize,
+      c10::DispatchKey::Conjugate,
+      c10::DispatchKey::Negative,
+      c10::DispatchKey::ZeroTensor};
+  return tensor.defined() && tensor.layout() == c10::kStrided &&
+      tensor.device().is_cpu() && !tensor.key_set().has_any(other);
+}
+
+Layout wanted_layout() {
+  const char* text = std::getenv("ZENDNN_PLAN_LAYOUT");
+  return text != nullptr && std::string(text) == "channels_last"
+      ? Layout::channels_last
+      : Layout::blocked;
+}
+
+// ---- JSON
+
+std::string quoted(const std::string& text) {
+  std::ostringstream out;
+  out << '"';
+  for (const char c : text) {
+    if (c == '"' || c == '\\') {
+      out << '\\' << c;
+    } else if (static_cast<unsigned char>(c) < 0x20) {
+      out << "\\u" << std::hex << std::setw(4) << std::setfill('0')
+          << static_cast<int>(c) << std::dec;
+    } else {
+      out << c;
+    }
+  }
+  out << '"';
+  return out.str();
+}
+
+template <typename Items, typename Write>
+void write_list(std::ostream& out, const Items& items, const Write& write) {
+  out << '[';
+  bool first = true;
+  for (const auto& item : items) {
+    out << (first ? "" : ", ");
+    first = false;
+    write(item);
+  }
+  out << ']';
+}
+
+} // namespace
+
+size_t plan_cache_capacity() {
+  return capacity();
+}
+
+void set_plan_cache_capacity(int64_t entries) {
+  TORCH_CHECK_VALUE(
+      entries > 0, "a plan cache holds at least 1 entry, not ", entries);
+  capacity() = static_cast<size_t>(entries);
+}
+
+Plan::Plan(
+    std::string description,
+    std::vector<Tensor> constants,
+    std::string name)
+    : description_(std::move(description)),
+      constants_(std::move(constants)),
+      name_(std::move(name)) {
+  try {
+    region_ = parse(description_);
+  } catch (const Refused& error) {
+    TORCH_CHECK(false, "ZenDNN plan ", name_, ": ", error.what());
+  }
+  TORCH_CHECK(
+      region_.constants.size() == constants_.size(),
+      "ZenDNN plan ",
+      name_,
+      " comes with ",
+      constants_.size(),
+      " constants and wants ",
+      region_.constants.size());
+}
+
+bool Plan::Entry::matches(
+    const std::vector<Tensor>& tensors,
+    const std::vector<int64_t>& given,
+    int threads_now) const {
+  if (threads != threads_now || numbers != given ||
+      inputs.size() != tensors.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i].dtype != tensors[i].scalar_type() ||
+        tensors[i].sizes() != IntArrayRef(inputs[i].sizes) ||
+        tensors[i].strides() != IntArrayRef(inputs[i].strides)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+Plan::Built Plan::build(
+    const std::vector<InputSignature>& inputs,
+    const std::vector<int64_t>& numbers) {
+  double seconds = tuning_budget();
+  try {
+    return {
+        Builder(region_, constants_, packed_, wanted_layout(), seconds)
+            .build(inputs, numbers),
+        ""};
+  } catch (const Refused& error) {
+    return {nullptr, error.what()};
+  } catch (const ::zendnn::error& error) {
+    return {nullptr, std::string("ZenDNN: ") + error.what()};
+  }
+}
+
+Plan::Built Plan::find(
+    const std::vector<Tensor>& tensors,
+    const std::vector<int64_t>& numbers) {
+  const auto threads = at::get_num_threads();
+  std::promise<Built> promise;
+  std::vector<InputSignature> inputs;
+  std::list<Entry> dropped; // destroyed without the lock
+  {
+    std::unique_lock lock(mutex_);
+    for (auto entry = recent_.begin(); entry != recent_.end(); ++entry) {
+      if (entry->matches(tensors, numbers, threads)) {
+        recent_.splice(recent_.begin(), recent_, entry);
+        const auto built = entry->built;
+        lock.unlock();
+        return built.get(); // waits when another thread is building it
+      }
+    }
+    for (const auto& tensor : tensors) {
+      inputs.push_back(
+          {tensor.sizes().vec(),
+           tensor.strides().vec(),
+           tensor.scalar_type()});
+    }
+    recent_.push_front(
+        {inputs, numbers, threads, promise.get_future().share()});
+    while (recent_.size() > capacity()) {
+      dropped.splice(dropped.begin(), recent_, std::prev(recent_.end()));
+    }
+  }
+  try {
+    auto built = build(inputs, numbers);
+    promise.set_value(built);
+    if (!dropped.empty()) {
+      dropped.clear();
+      packed_.trim();
+    }
+    return built;
+  } catch (...) {
+    // Not a refusal but an accident, such as no memory: let the next call try.
+    promise.set_exception(std::current_exception());
+    std::lock_guard lock(mutex_);
+    recent_.remove_if([&](const Entry& entry) {
+      return entry.matches(tensors, numbers, threads);
+    });
+    throw;
+  }
+}
+
+bool Plan::takes(
+    const std::vector<Tensor>& tensors,
+    const std::vector<int64_t>& numbers) {
+  if (!enabled()) {
+    return false;
+  }
+  const bool grad = at::GradMode::is_enabled();
+  for (const auto& tensor : tensors) {
+    if (!is_plain(tensor) || (grad && tensor.requires_grad())) {
+      return false;
+    }
+  }
+  return find(tensors, numbers).executable != nullptr;
+}
+
+std::vector<Tensor> Plan::run(
+    const std::vector<Tensor>& tensors,
+    const std::vector<int64_t>& numbers) {
+  RECORD_FUNCTION(
+      "zendnn::" + name_,
+      std::vector<c10::IValue>(tensors.begin(), tensors.end()));
+  const auto built = find(tensors, numbers);
+  TORCH_CHECK(
+      built.executable,
+      "ZenDNN plan ",
+      name_,
+      " does not take these inputs: ",
+      built.refused);
+  return built.executable->run(tensors);
+}
+
+void Plan::clear() {
+  std::list<Entry> dropped;
+  {
+    std::lock_guard lock(mutex_);
+    dropped.swap(recent_);
+  }
+  dropped.clear();
+  packed_.trim();
+}
+
+std::string Plan::explain() const {
+  std::vector<Entry> entries;
+  {
+    std::lock_guard lock(mutex_);
+    entries.assign(recent_.begin(), recent_.end());
+  }
+  std::ostringstream out;
+  out << "{\"name\": " << quoted(name_)
+      << ", \"description\": " << quoted(description_)
+      << ", \"packed_bytes\": " << packed_.bytes() << ", \"built\": ";
+  write_list(out, entries, [&](const Entry& entry) {
+    const auto built = entry.built.get();
+    out << "{\"inputs\": ";
+    write_list(out, entry.inputs, [&](const InputSignature& input) {
+      out << "{\"dtype\": " << quoted(c10::toString(input.dtype))
+          << ", \"sizes\": ";
+      write_list(out, input.sizes, [&](int64_t size) { out << size; });
+      out << ", \"strides\": ";
+      write_list(out, input.strides, [&](int64_t step) { out << step; });
+      out << '}';
+    });
+    out << ", \"numbers\": ";
+    write_list(out, entry.numbers, [&](int64_t number) { out << number; });
+    out << ", \"threads\": " << entry.threads;
+    if (!built.executable) {
+      out << ", \"refused\": " << quoted(built.refused) << '}';
+      return;
+    }
+    double flops = 0;
+    for (const auto& step : built.executable->steps()) {
+      flops += step.flops;
+    }
+    out << ", \"arena_bytes\": " << built.executable->arena_bytes()
+        << ", \"gflop\": " << flops / 1e9 << ", \"steps\": ";
+    write_list(out, built.executable->steps(), [&](const Step& step) {
+      out << "{\"does\": " << quoted(step.label)
+          << ", \"implementation\": " << quoted(step.implementation)
+          << ", \"gflop\": " << step.flops / 1e9 << '}';
+    });
+    out << '}';
+  });
+  out << '}';
+  return out.str();
+}
+
+namespace {
+
+using PlanPtr = c10::intrusive_ptr<Plan>;
+
+bool takes(
+    const PlanPtr& plan,
+    const std::vector<Tensor>& tensors,
+    const std::vector<int64_t>& numbers) {
+  return plan->takes(tensors, numbers);
+}
+
+std::vector<Tensor> run(
+    const PlanPtr& plan,
+    const std::vector<Tensor>& tensors,
+    const std::vector<int64_t>& numbers) {
+  return plan->run(tensors, numbers);
+}
+
+using State = std::tuple<std::string, std::vector<Tensor>, std::string>;
+
+TORCH_LIBRARY_FRAGMENT(zendnn, m) {
+  m.class_<Plan>("Plan")
+      .def(torch::init<std::string, std::vector<Tensor>, std::string>())
+      .def("takes", &Plan::takes)
+      .def("run", &Plan::run)
+      .def("explain", &Plan::explain)
+      .def("clear", &Plan::clear)
+      .def("description", &Plan::description)
+      .def("name", &Plan::name)
+      .def_pickle(
+          [](const PlanPtr& plan) -> State {
+            return {plan->description(), plan->constants(), plan->name()};
+          },
+          [](const State& state) {
+            const auto& [description, constants, name] = state;
+            return c10::make_intrusive<Plan>(description, constants, name);
+          });
+  m.def(
+      "takes(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] numbers) -> bool",
+      takes);
+  m.def(
+      "run(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] numbers) -> Tensor[]",
+      run);
+}
+
+} // namespace
+} // namespace at::native::zendnn::plan

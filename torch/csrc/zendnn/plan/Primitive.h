@@ -1,0 +1,34 @@
+// What convolutions and matrix products share: a primitive that was made, and
+// timing it on memory of its own.
+#pragma once
+
+#include <torch/csrc/zendnn/plan/Executable.h>
+#include <torch/csrc/zendnn/plan/Tuner.h>
+
+namespace at::native::zendnn::plan {
+
+struct Primitive {
+  ::zendnn::primitive run;
+  memory::desc source, weights, result, workspace;
+  std::string name;
+
+  template <typename Desc>
+  Primitive(const Desc& desc, ::zendnn::primitive primitive, std::string kind)
+      : run(std::move(primitive)),
+        source(desc.src_desc()),
+        weights(desc.weights_desc()),
+        result(desc.dst_desc()),
+        workspace(desc.scratchpad_desc()),
+        name(std::move(kind) + desc.impl_info_str()) {}
+};
+
+// The same tensor in whichever layout the primitive likes.
+memory::desc any_layout(const memory::desc& of);
+
+// Runs the primitive with a bias (none when zero) and its post-ops' operands.
+Candidate as_candidate(
+    const Primitive& made,
+    const memory::desc& bias,
+    const std::vector<Step::Argument>& operands);
+
+} // namespace at::native::zendnn::plan

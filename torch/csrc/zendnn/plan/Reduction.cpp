@@ -1,0 +1,430 @@
+// Softmax, normalisation, pooling and means.
+#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/PostOps.h>
+
+#include <ATen/native/zendnn/kernels/normalization.h>
+#include <adeep/abstract_types.hpp>
+
+#include <algorithm>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+using ::zendnn::algorithm;
+using ::zendnn::prop_kind;
+
+int64_t product(const Dims& sizes, int64_t first, int64_t last) {
+  return count(Dims(sizes.begin() + first, sizes.begin() + last));
+}
+
+// Where a row-major result of the input's size goes: over the input when that is
+// not needed any more.
+Place over(Builder& builder, int64_t input, const Place& from, int64_t output) {
+  if (builder.place(input).ref.buffer == from.ref.buffer &&
+      builder.dies(input) && !builder.target(output) &&
+      !builder.is_result(output)) {
+    builder.set_place(output, from);
+    return from;
+  }
+  return builder.make_dense(output);
+}
+
+struct Pooling {
+  algorithm kind;
+  Dims kernel, stride, dilation, before, after;
+};
+
+Dims spread(Dims numbers, size_t spatial, int64_t otherwise) {
+  if (numbers.empty()) {
+    numbers.push_back(otherwise);
+  }
+  if (numbers.size() == 1) {
+    numbers.resize(spatial, numbers[0]);
+  }
+  if (numbers.size() != spatial) {
+    refuse("a pooling whose arguments disagree");
+  }
+  return numbers;
+}
+
+Pooling pooling_of(const Builder& builder, const Node& node) {
+  const auto& sizes = builder.sizes(tensor(node, 0));
+  if (sizes.size() < 3 || sizes.size() > 5) {
+    refuse("a pooling of a tensor without batch and channels");
+  }
+  const auto spatial = sizes.size() - 2;
+  Pooling p;
+  p.kernel = spread(node.integers("kernel"), spatial, 1);
+  p.stride = node.attributes.contains("stride") &&
+          !node.integers("stride").empty()
+      ? spread(node.integers("stride"), spatial, 1)
+      : p.kernel;
+  p.dilation = spread(node.integers("dilation"), spatial, 1);
+  p.before = p.after = spread(node.integers("padding"), spatial, 0);
+  p.kind = node.op == "max_pool" ? algorithm::pooling_max
+      : node.integer("include_pad", 1) != 0
+      ? algorithm::pooling_avg_include_padding
+      : algorithm::pooling_avg_exclude_padding;
+  return p;
+}
+
+void add_pooling(Builder& builder, const Node& node, Pooling p) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& in = builder.sizes(input);
+  const auto& out = builder.sizes(output);
+  auto from = builder.place(input);
+  if (!from.blocked) {
+    from = builder.addressable(input);
+  }
+  const auto source = builder.describe(input, from);
+  for (size_t i = 0; i < p.kernel.size(); ++i) {
+    const auto reach = p.dilation[i] * (p.kernel[i] - 1) + 1;
+    const auto after =
+        (out[2 + i] - 1) * p.stride[i] + reach - in[2 + i] - p.before[i];
+    if (after > p.after[i] &&
+        p.kind == algorithm::pooling_avg_include_padding) {
+      refuse("an average over windows that reach beyond the padding");
+    }
+    p.after[i] = after;
+    p.dilation[i] -= 1;
+  }
+  const auto last = !from.blocked && in.size() == 4 &&
+      !is_row_major(in, from.strides);
+  const auto attempt = [&](const memory::desc& result,
+                           const std::optional<Place>& aimed) {
+    ::zendnn::primitive_attr attributes;
+    attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
+    const ::zendnn::pooling_forward::primitive_desc desc(
+        adeep::engine::cpu_engine(),
+        prop_kind::forward_inference,
+        p.kind,
+        source,
+        result,
+        p.stride,
+        p.kernel,
+        p.dilation,
+        p.before,
+        p.after,
+        attributes);
+    Place to;
+    if (aimed) {
+      to = *aimed;
+      builder.set_place(output, to);
+    } else {
+      to = builder.make(output, desc.dst_desc());
+    }
+    const auto workspace = desc.scratchpad_desc();
+    builder.add_primitive(
+        node,
+        ::zendnn::pooling_forward(desc),
+        std::string("pooling ") + desc.impl_info_str(),
+        {{ZENDNN_ARG_SRC, source, from.ref},
+         {ZENDNN_ARG_DST, desc.dst_desc(), to.ref},
+         {ZENDNN_ARG_SCRATCHPAD,
+          workspace,
+          builder.scratch(static_cast<int64_t>(workspace.get_size()))}});
+  };
+  const auto type = type_of(builder.dtype(input));
+  if (const auto slice = builder.target(output)) {
+    try {
+      return attempt(builder.describe(output, *slice), slice);
+    } catch (const ::zendnn::error&) { // not into this place
+    }
+  }
+  try {
+    attempt(
+        last ? memory::desc(out, type, channels_last_strides(out))
+            : from.blocked ? memory::desc(out, type, memory::format_tag::any)
+                           : builder.row_major(output),
+        std::nullopt);
+  } catch (const ::zendnn::error&) {
+    refuse("a pooling that ZenDNN does not do");
+  }
+}
+
+} // namespace
+
+void build_softmax(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  const auto rank = static_cast<int64_t>(sizes.size());
+  const auto dim = wrap(node.integer("dim", -1), rank);
+  const auto from = builder.dense(input);
+  const auto to = over(builder, input, from, output);
+  builder.add_kernel(
+      node,
+      "softmax",
+      {from.ref, to.ref},
+      [from = from.ref,
+       to = to.ref,
+       outer = product(sizes, 0, dim),
+       size = sizes[dim],
+       inner = product(sizes, dim + 1, rank),
+       log = node.integer("log", 0) != 0,
+       dtype = kernel_type(builder.dtype(input))](const Frame& frame) {
+        kernels::softmax(
+            {.x = frame.at(from),
+             .out = frame.at(to),
+             .outer = outer,
+             .dim = size,
+             .inner = inner,
+             .log = log,
+             .dtype = dtype});
+      });
+}
+
+void infer_layer_norm(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  const auto& sizes = builder.sizes(input);
+  const auto dims = node.integer("dims", 1);
+  const auto rank = static_cast<int64_t>(sizes.size());
+  type_of(builder.dtype(input));
+  if (dims < 1 || dims > rank) {
+    refuse("a normalisation over dimensions that are not there");
+  }
+  const auto columns = product(sizes, rank - dims, rank);
+  for (size_t i = 1; i < std::min<size_t>(node.inputs.size(), 3); ++i) {
+    if (node.inputs[i]) {
+      const auto factor = tensor(node, i);
+      type_of(builder.dtype(factor));
+      if (count(builder.sizes(factor)) != columns) {
+        refuse("a normalisation whose weights have another size");
+      }
+    }
+  }
+  if (node.inputs.size() > 3 && node.inputs[3] &&
+      (builder.sizes(tensor(node, 3)) != sizes ||
+       builder.dtype(tensor(node, 3)) != builder.dtype(input))) {
+    refuse("a normalisation of a sum that broadcasts");
+  }
+  for (const auto output : node.outputs) {
+    builder.set_type(output, sizes, builder.dtype(input));
+  }
+}
+
+void build_layer_norm(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  const auto rank = static_cast<int64_t>(sizes.size());
+  const auto columns =
+      product(sizes, rank - node.integer("dims", 1), rank);
+  const auto from = builder.dense(input);
+  const auto operand = [&](size_t index) {
+    return node.inputs.size() > index && node.inputs[index]
+        ? builder.dense(tensor(node, index)).ref
+        : Ref{};
+  };
+  const auto weight = operand(1), bias = operand(2), residual = operand(3);
+  const auto to = over(builder, input, from, output);
+  const auto sum =
+      node.outputs.size() > 1 ? builder.make_dense(node.outputs[1]).ref : Ref{};
+  const auto factor = node.inputs.size() > 1 && node.inputs[1] ? tensor(node, 1)
+                                                               : input;
+  builder.add_kernel(
+      node,
+      residual ? "layer_norm with residual" : "layer_norm",
+      {from.ref, weight, bias, residual, to.ref, sum},
+      [from = from.ref,
+       weight,
+       bias,
+       residual,
+       to = to.ref,
+       sum,
+       rows = count(sizes) / columns,
+       columns,
+       eps = static_cast<float>(node.real("eps", 1e-5)),
+       dtype = kernel_type(builder.dtype(input)),
+       weight_dtype = kernel_type(builder.dtype(factor))](const Frame& frame) {
+        kernels::layer_norm(
+            {.x = frame.at(from),
+             .residual = frame.at(residual),
+             .weight = frame.at(weight),
+             .bias = frame.at(bias),
+             .out = frame.at(to),
+             .sum_out = frame.at(sum),
+             .rows = rows,
+             .cols = columns,
+             .eps = eps,
+             .dtype = dtype,
+             .weight_dtype = weight_dtype});
+      });
+}
+
+void build_batch_norm(Builder& builder, const Node& node) {
+  using Flags = ::zendnn::normalization_flags;
+  const auto input = tensor(node, 0), output = node.output();
+  const auto channels = builder.sizes(input).size() > 1
+      ? builder.sizes(input)[1]
+      : int64_t{0};
+  auto flags = Flags::use_global_stats;
+  const memory::desc vector(
+      {channels}, memory::data_type::f32, memory::format_tag::x);
+  std::vector<Step::Argument> arguments;
+  const auto give = [&](int index, size_t operand) {
+    const auto value = tensor(node, operand);
+    if (builder.dtype(value) != c10::ScalarType::Float ||
+        count(builder.sizes(value)) != channels) {
+      refuse("a batch normalisation whose statistics are not float32");
+    }
+    arguments.push_back({index, vector, builder.dense(value).ref});
+  };
+  if (node.inputs.at(1)) {
+    flags = flags | Flags::use_scale;
+    give(ZENDNN_ARG_SCALE, 1);
+  }
+  if (node.inputs.at(2)) {
+    flags = flags | Flags::use_shift;
+    give(ZENDNN_ARG_SHIFT, 2);
+  }
+  give(ZENDNN_ARG_MEAN, 3);
+  give(ZENDNN_ARG_VARIANCE, 4);
+  auto from = builder.place(input);
+  if (!from.blocked) {
+    from = builder.addressable(input);
+  }
+  const auto layout = builder.describe(input, from);
+  try {
+    const ::zendnn::batch_normalization_forward::primitive_desc desc(
+        adeep::engine::cpu_engine(),
+        prop_kind::forward_inference,
+        layout,
+        layout,
+        static_cast<float>(node.real("eps", 1e-5)),
+        flags);
+    const auto to = builder.make(output, layout);
+    arguments.push_back({ZENDNN_ARG_SRC, layout, from.ref});
+    arguments.push_back({ZENDNN_ARG_DST, layout, to.ref});
+    builder.add_primitive(
+        node,
+        ::zendnn::batch_normalization_forward(desc),
+        std::string("batch normalization ") + desc.impl_info_str(),
+        arguments);
+  } catch (const ::zendnn::error&) {
+    refuse("a batch normalisation that ZenDNN does not do");
+  }
+}
+
+void infer_pool(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  const auto p = pooling_of(builder, node);
+  const auto& in = builder.sizes(input);
+  type_of(builder.dtype(input));
+  Dims out{in[0], in[1]};
+  const bool ceil = node.integer("ceil", 0) != 0;
+  for (size_t i = 0; i < p.kernel.size(); ++i) {
+    const auto reach = p.dilation[i] * (p.kernel[i] - 1) + 1;
+    const auto room = in[2 + i] + 2 * p.before[i] - reach;
+    if (room < 0 || p.stride[i] <= 0) {
+      refuse("a pooling of an image smaller than its window");
+    }
+    auto size = (room + (ceil ? p.stride[i] - 1 : 0)) / p.stride[i] + 1;
+    // The last window must start inside the image or its left padding.
+    if (ceil && (size - 1) * p.stride[i] >= in[2 + i] + p.before[i]) {
+      --size;
+    }
+    out.push_back(size);
+  }
+  builder.set_type(node.output(), out, builder.dtype(input));
+}
+
+void build_pool(Builder& builder, const Node& node) {
+  add_pooling(builder, node, pooling_of(builder, node));
+}
+
+void infer_adaptive_pool(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  const auto& in = builder.sizes(input);
+  auto wanted = node.integers("sizes");
+  type_of(builder.dtype(input));
+  if (in.size() < 3 || in.size() > 5) {
+    refuse("a pooling of a tensor without batch and channels");
+  }
+  wanted = spread(wanted, in.size() - 2, 1);
+  Dims out{in[0], in[1]};
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    const auto size = wanted[i] < 0 ? in[2 + i] : wanted[i];
+    if (size == 0 || in[2 + i] % size != 0) {
+      refuse("an adaptive pooling with windows of different sizes");
+    }
+    out.push_back(size);
+  }
+  builder.set_type(node.output(), out, builder.dtype(input));
+}
+
+void build_adaptive_pool(Builder& builder, const Node& node) {
+  const auto& in = builder.sizes(tensor(node, 0));
+  const auto& out = builder.sizes(node.output());
+  Pooling p;
+  p.kind = algorithm::pooling_avg_exclude_padding;
+  for (size_t i = 2; i < in.size(); ++i) {
+    p.kernel.push_back(in[i] / out[i]);
+    p.dilation.push_back(1);
+    p.before.push_back(0);
+    p.after.push_back(0);
+  }
+  p.stride = p.kernel;
+  add_pooling(builder, node, p);
+}
+
+void infer_mean(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  const auto& in = builder.sizes(input);
+  const auto rank = static_cast<int64_t>(in.size());
+  type_of(builder.dtype(input));
+  auto dims = node.integers("dims");
+  for (auto& dim : dims) {
+    dim = wrap(dim, rank);
+  }
+  std::sort(dims.begin(), dims.end());
+  for (size_t i = 0; i < dims.size(); ++i) {
+    if (dims[i] != dims[0] + static_cast<int64_t>(i)) {
+      refuse("a mean over dimensions that are apart");
+    }
+  }
+  if (dims.empty()) {
+    refuse("a mean over everything");
+  }
+  Dims out;
+  for (int64_t i = 0; i < rank; ++i) {
+    if (!std::binary_search(dims.begin(), dims.end(), i)) {
+      out.push_back(in[i]);
+    } else if (node.integer("keep", 0) != 0) {
+      out.push_back(1);
+    }
+  }
+  builder.set_type(node.output(), out, builder.dtype(input));
+}
+
+void build_mean(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& in = builder.sizes(input);
+  const auto rank = static_cast<int64_t>(in.size());
+  const auto dims = node.integers("dims");
+  int64_t first = rank;
+  for (const auto dim : dims) {
+    first = std::min(first, wrap(dim, rank));
+  }
+  const auto last = first + static_cast<int64_t>(dims.size());
+  const auto from = builder.dense(input);
+  const auto to = builder.make_dense(output);
+  builder.add_kernel(
+      node,
+      "mean",
+      {from.ref, to.ref},
+      [from = from.ref,
+       to = to.ref,
+       outer = product(in, 0, first),
+       size = product(in, first, last),
+       inner = product(in, last, rank),
+       dtype = kernel_type(builder.dtype(input))](const Frame& frame) {
+        kernels::mean(
+            {.x = frame.at(from),
+             .out = frame.at(to),
+             .outer = outer,
+             .dim = size,
+             .inner = inner,
+             .dtype = dtype});
+      });
+}
+
+} // namespace at::native::zendnn::plan
