@@ -27,7 +27,7 @@ def _output_of(command: list[str]) -> str:
     return done.stdout
 
 
-def measure(threads: int, seconds: float = 1.0) -> dict[str, float]:
+def measure(threads: int, seconds: float = 2.0) -> dict[str, float]:
     """Gflop/s at most with so many threads, by precision; ``seconds`` is for each of them.
 
     bf16 is missing where the CPU has no instruction for it. Raises LimitError.

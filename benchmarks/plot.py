@@ -8,7 +8,7 @@ from xml.sax.saxutils import escape
 from benchmarks.backends import BACKENDS
 from benchmarks.report import Case, Series, remark
 
-WIDTH = 760
+WIDTH = 800
 LABELS = 120  # width of the column of names
 BARS = 440  # length of a group's longest bar
 ROW = 18

@@ -142,6 +142,10 @@ def eltwise(a: Attributes, x: Tensor) -> Tensor:
     return ELTWISE[a["algorithm"]](x, a.get("alpha", 0.0), a.get("beta", 0.0))
 
 
+def prelu(_: Attributes, x: Tensor, slopes: Tensor) -> Tensor:
+    return F.prelu(x, slopes)
+
+
 def softmax(a: Attributes, x: Tensor) -> Tensor:
     return (F.log_softmax if a.get("log") else F.softmax)(x, a["dim"])
 
@@ -241,6 +245,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "matmul": lambda a, x, y: x @ y,
     "eltwise": eltwise,
     "binary": lambda a, x, y: BINARY[a["algorithm"]](x, y),
+    "prelu": prelu,
     "softmax": softmax,
     "layer_norm": layer_norm,
     "batch_norm": batch_norm,

@@ -1,7 +1,7 @@
 """What became of a model: its regions, what was built of them, what was left out, and why.
 
-The plans that a module holds tell all of it, so a module that was loaded can be explained, too. What
-depends on inputs (implementations, memory, costs) is known once a plan has seen some.
+All of it comes from the plans that a module holds, so one that was saved and loaded is as good.
+What depends on inputs (implementations, memory, costs) is known once a plan has seen some.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Region:
 class LeftOut:
     """Operators that stayed as they were, for one reason."""
 
-    operator: str
+    op: str
     reason: str
     count: int
 
@@ -165,7 +165,8 @@ class Method:
 
     name: str
     regions: tuple[Region, ...]
-    left_out: tuple[LeftOut, ...]
+    #: None when nobody noted it: a method that has plans of a submodule, and none of its own.
+    left_out: tuple[LeftOut, ...] | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -216,7 +217,7 @@ def explain(module: object, format: str = "text") -> Explanation:
     """Return what ZenDNN does of an optimised module, and what it does not, and why.
 
     Args:
-        module: what ``torch.jit.optimize_for_inference`` returned, or the same saved and loaded.
+        module: one that was optimised for inference, or the same saved and loaded.
         format: what ``str()`` and ``print`` make of the result: 'text', 'json' or 'dot'.
 
     Implementations, memory and costs are those of the inputs that the module has seen so far.
@@ -229,9 +230,11 @@ def explain(module: object, format: str = "text") -> Explanation:
     methods = []
     for name in torchscript.optimized_methods(script):
         regions = [Region.read(plan.explain()) for plan in torchscript.plans(script, name)]
-        counts = Counter(torchscript.reasons(script, name)).most_common()
-        left_out = [LeftOut(operator, reason, count) for (operator, reason), count in counts]
-        methods.append(Method(name, tuple(regions), tuple(left_out)))
+        left_out = None
+        if torchscript.has_reasons(script, name):
+            counts = Counter(torchscript.reasons(script, name)).most_common()
+            left_out = tuple(LeftOut(op, reason, count) for (op, reason), count in counts)
+        methods.append(Method(name, tuple(regions), left_out))
     return Explanation(tuple(methods), format, torchscript.HOW_TO_OPTIMIZE)
 
 
@@ -261,17 +264,18 @@ def _operator(made: str, text: str) -> Operator:
 
 def _method_lines(method: Method) -> Iterator[str]:
     operators = sum(len(region.operators) for region in method.regions)
-    left = sum(item.count for item in method.left_out)
+    left_out = method.left_out or ()
+    left = _counted(sum(item.count for item in left_out), "operator") if left_out else "nothing"
     regions = _counted(len(method.regions), "region")
     inside = f"{regions} of {_counted(operators, 'operator')}" if method.regions else "no region"
-    yield f"{method.name}: {inside}, {left or 'nothing'} left out"
+    yield f"{method.name}: {inside}" + ("" if method.left_out is None else f", {left} left out")
     for region in method.regions:
         yield ""
         yield from _indented(_region_lines(region))
-    if method.left_out:
+    if left_out:
         yield ""
         yield "  left out"
-        rows = [(str(x.count), _short((x.operator,)), x.reason) for x in method.left_out]
+        rows = [(str(x.count), _short((x.op,)), x.reason) for x in left_out]
         yield from _indented(_table(rows, "><<"), "    ")
 
 
@@ -285,7 +289,9 @@ def _region_lines(region: Region) -> Iterator[str]:
         facts.append(f"{_bytes(region.packed_bytes)} of packed weights")
     yield f"{region.name}: {', '.join(facts)}"
     kinds = Counter((x.title, _short(x.does)) for x in region.operators)
-    rows = [(str(count), title, does) for (title, does), count in kinds.items()]
+    rows = [
+        (str(count), title, "" if does == title else does) for (title, does), count in kinds.items()
+    ]
     yield from _indented(_table(rows, "><<"))
     if not region.built:
         yield "  nothing built yet: it has seen no inputs"
@@ -306,7 +312,7 @@ def _built_lines(built: Built) -> Iterator[str]:
     yield f"built for {inputs}: {_gflop(built.gflop)}, {_bytes(built.arena_bytes)} arena"
     kinds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for step in built.steps:
-        kinds[step.implementation, _short(step.does)].append(step.gflop)
+        kinds[_short(step.does), step.implementation].append(step.gflop)
     rows = [
         (str(len(costs)), *kind, _gflop(sum(costs)) if any(costs) else "")
         for kind, costs in kinds.items()
@@ -316,7 +322,8 @@ def _built_lines(built: Built) -> Iterator[str]:
 
 def _table(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
     """Return rows as lines, with each column aligned to the left (<) or to the right (>)."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    columns = zip(*rows, strict=True) if rows else [()] * len(alignments)
+    widths = [max(map(len, column), default=0) for column in columns]
     formats = [f"{side}{width}" for side, width in zip(alignments, widths, strict=True)]
     return ["  ".join(map(format, row, formats)).rstrip() for row in rows]
 
@@ -358,7 +365,11 @@ def _bytes(count: int) -> str:
 
 
 def _gflop(gflop: float) -> str:
-    return f"{gflop:.3g} Gflop"
+    for unit in ("Gflop", "Mflop"):
+        if gflop >= 0.1:
+            return f"{gflop:.2f} {unit}"
+        gflop *= 1e3
+    return f"{gflop:.2f} kflop"
 
 
 # For Graphviz.

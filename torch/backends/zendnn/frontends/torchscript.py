@@ -128,9 +128,12 @@ def blocks_below(block: TorchBlock) -> Iterator[TorchBlock]:
 
 def is_guarded_call(node: TorchNode) -> bool:
     """Whether a node is a call of a plan with its fallback."""
-    if node.kind() != "prim::If":
-        return False
-    return bool(node.inputsAt(0).node().kind() == "zendnn::takes")
+    return node.kind() == "prim::If" and is_guard(node.inputsAt(0).node())
+
+
+def is_guard(node: TorchNode) -> bool:
+    """Whether a node asks a plan what it takes."""
+    return bool(node.kind() == "zendnn::takes")
 
 
 def written_values(graph: TorchGraph) -> frozenset[int]:
@@ -239,7 +242,7 @@ def add_opaque(scope: Scope, node: TorchNode, reason: str, ordered: bool) -> Non
     inputs = dict.fromkeys(v for value in captured(node) for v in scope.read(value))
     made = [scope.graph.value(kind_of(value), value) for value in node.outputs()]
     scope.operands.update((value.source.unique(), value) for value in made)
-    origin = (node.kind(),)
+    origin = () if is_guard(node) or is_guarded_call(node) else (node.kind(),)
     scope.graph.add(
         OPAQUE,
         list(inputs),
@@ -629,12 +632,15 @@ def module_of(module: object) -> TorchModule:
 
 
 def optimized_methods(module: TorchModule) -> list[str]:
-    """Return the methods that ``optimize`` has seen or that call plans."""
+    """Return the methods that ``optimize`` has seen, or that call plans of submodules."""
     return [
-        name
-        for name in module._method_names()
-        if module.hasattr(LEFT_OUT_ATTRIBUTE.format(method=name)) or plans(module, name)
+        name for name in module._method_names() if has_reasons(module, name) or plans(module, name)
     ]
+
+
+def has_reasons(module: TorchModule, method: str = "forward") -> bool:
+    """Return whether ``optimize`` has seen a method, and so ``reasons`` knows what it left out."""
+    return bool(module.hasattr(LEFT_OUT_ATTRIBUTE.format(method=method)))
 
 
 def plans(module: TorchModule, method: str = "forward") -> list[Any]:

@@ -992,6 +992,7 @@ OPERATORS: dict[str, Importer] = {
     "aten::log_softmax.int": row(
         "softmax", tensor("self"), requires=[absent("dtype")], dim=integer("dim"), log=fixed(True)
     ),
+    "aten::prelu": row("prelu", tensor("self"), weight("weight")),
     "aten::layer_norm": layer_norm,
     "aten::batch_norm": row(
         "batch_norm",

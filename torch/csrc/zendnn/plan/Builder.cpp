@@ -16,12 +16,6 @@ constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 // Channels that a blocked layout holds together.
 constexpr int64_t kBlock = 16;
 
-memory::format_tag blocked_tag(size_t rank) {
-  return rank == 3 ? memory::format_tag::nCw16c
-      : rank == 4  ? memory::format_tag::nChw16c
-                   : memory::format_tag::nCdhw16c;
-}
-
 // Strides of dimensions of size one say nothing, but primitives read them.
 Dims meaningful(const Dims& sizes, Dims strides) {
   int64_t next = 1;
@@ -142,6 +136,12 @@ Dims channels_last_strides(const Dims& sizes) {
   }
   strides[0] = next;
   return strides;
+}
+
+memory::format_tag blocked_tag(size_t rank) {
+  return rank == 3 ? memory::format_tag::nCw16c
+      : rank == 4  ? memory::format_tag::nChw16c
+                   : memory::format_tag::nCdhw16c;
 }
 
 bool is_row_major(const Dims& sizes, const Dims& strides) {
@@ -444,7 +444,7 @@ std::optional<Place> Builder::target(int64_t value) {
       made.blocked = true;
       made.desc = memory::desc(
           whole_sizes, type_of(dtype(slice.whole)), blocked_tag(rank));
-    } else if (spatial && layout_ == Layout::channels_last) {
+    } else if (spatial && layout_ != Layout::blocked) {
       made.strides = channels_last_strides(whole_sizes);
     } else {
       made.strides = row_major_strides(whole_sizes);

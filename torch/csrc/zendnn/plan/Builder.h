@@ -16,7 +16,11 @@
 namespace at::native::zendnn::plan {
 
 // How activations with spatial dimensions are laid out inside a region.
-enum class Layout : uint8_t { blocked, channels_last };
+enum class Layout : uint8_t {
+  any, // as each primitive likes it best
+  blocked, // sixteen channels together
+  channels_last
+};
 
 // What an input looked like when the plan first saw it.
 struct InputSignature {
@@ -196,6 +200,8 @@ int64_t item_size(c10::ScalarType dtype);
 int64_t count(const Dims& sizes);
 Dims row_major_strides(const Dims& sizes);
 Dims channels_last_strides(const Dims& sizes);
+// Sixteen channels together, for 3 to 5 dimensions.
+memory::format_tag blocked_tag(size_t rank);
 // The distance between rows (all dimensions but the last) when it is the same
 // for all of them and elements of a row lie side by side.
 std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides);

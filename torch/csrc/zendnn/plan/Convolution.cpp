@@ -209,10 +209,13 @@ void build_convolution(Builder& builder, const Node& node) {
         memory::format_tag::x);
     bias_ref = builder.dense(tensor(node, 2)).ref;
   }
-  const auto last = builder.layout() == Layout::channels_last;
+  const auto layout = builder.layout();
   const auto images = [&](const Dims& sizes) -> memory::desc {
-    if (last) {
+    if (layout == Layout::channels_last) {
       return {sizes, type, channels_last_strides(sizes)};
+    }
+    if (layout == Layout::blocked && sizes[1] % 16 == 0) {
+      return {sizes, type, blocked_tag(sizes.size())};
     }
     return {sizes, type, memory::format_tag::any};
   };
@@ -277,7 +280,7 @@ void build_convolution(Builder& builder, const Node& node) {
         std::ostringstream key;
         key << "convolution " << builder.sizes(input) << builder.sizes(weight)
             << w.stride << w.before << w.dilation << ' ' << w.groups
-            << w.transposed << ' ' << static_cast<int>(type) << last
+            << w.transposed << ' ' << static_cast<int>(type) << static_cast<int>(layout)
             << static_cast<int>(addition) << post_op_key(builder, node)
             << " threads " << at::get_num_threads();
         std::vector<Candidate> candidates;

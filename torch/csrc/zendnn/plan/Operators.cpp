@@ -26,6 +26,7 @@ const Operator& find_operator(const std::string& name) {
       {"linear", {infer_linear, build_linear}},
       {"matmul", {infer_matmul, build_matmul}},
       {"eltwise", {infer_same, build_eltwise}},
+      {"prelu", {infer_prelu, build_prelu}},
       {"binary", {infer_binary, build_binary}},
       {"softmax", {infer_same, build_softmax}},
       {"layer_norm", {infer_layer_norm, build_layer_norm}},

@@ -27,6 +27,8 @@ void infer_same(Builder& builder, const Node& node);
 void build_eltwise(Builder& builder, const Node& node);
 void infer_binary(Builder& builder, const Node& node);
 void build_binary(Builder& builder, const Node& node);
+void infer_prelu(Builder& builder, const Node& node);
+void build_prelu(Builder& builder, const Node& node);
 void infer_to(Builder& builder, const Node& node);
 void build_to(Builder& builder, const Node& node);
 

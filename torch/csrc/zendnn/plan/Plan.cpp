@@ -42,9 +42,10 @@ bool is_plain(const Tensor& tensor) {
 
 Layout wanted_layout() {
   const char* text = std::getenv("ZENDNN_PLAN_LAYOUT");
-  return text != nullptr && std::string(text) == "channels_last"
-      ? Layout::channels_last
-      : Layout::blocked;
+  const std::string name = text == nullptr ? "any" : text;
+  return name == "channels_last" ? Layout::channels_last
+      : name == "blocked"        ? Layout::blocked
+                                 : Layout::any;
 }
 
 // ---- JSON

@@ -323,6 +323,50 @@ void build_binary(Builder& builder, const Node& node) {
   apply_rest(builder, node, one_post ? 1 : 0);
 }
 
+void infer_prelu(Builder& builder, const Node& node) {
+  infer_same(builder, node);
+  const auto slopes = count(builder.sizes(tensor(node, 1)));
+  const auto& sizes = builder.sizes(tensor(node, 0));
+  if (builder.dtype(tensor(node, 1)) != builder.dtype(tensor(node, 0)) ||
+      sizes.empty() || sizes.size() > 5 ||
+      (slopes != 1 && (sizes.size() < 2 || slopes != sizes[1]))) {
+    refuse("a PReLU whose slopes are not one for each channel");
+  }
+}
+
+void build_prelu(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), slope = tensor(node, 1),
+             output = node.output();
+  auto from = builder.place(input);
+  if (!from.blocked) {
+    from = builder.addressable(input);
+  }
+  const auto layout = builder.describe(input, from);
+  const auto rank = builder.sizes(input).size();
+  Dims sizes(rank, 1), strides(rank, 1);
+  const auto slopes = count(builder.sizes(slope));
+  if (slopes > 1) {
+    sizes[1] = slopes;
+    strides[0] = slopes;
+  }
+  const memory::desc slope_layout(
+      sizes, type_of(builder.dtype(slope)), strides);
+  const ::zendnn::prelu_forward::primitive_desc made(
+      adeep::engine::cpu_engine(),
+      ::zendnn::prop_kind::forward_inference,
+      layout,
+      slope_layout,
+      layout);
+  const auto to = builder.make(output, layout);
+  builder.add_primitive(
+      node,
+      ::zendnn::prelu_forward(made),
+      std::string("prelu ") + made.impl_info_str(),
+      {{ZENDNN_ARG_SRC, layout, from.ref},
+       {ZENDNN_ARG_WEIGHTS, slope_layout, builder.dense(slope).ref},
+       {ZENDNN_ARG_DST, layout, to.ref}});
+}
+
 void infer_to(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto to = dtype_named(node.word("dtype"));

@@ -276,9 +276,10 @@ inline Vec copy_sign(Vec x, Vec sign) {
 
 // The bits of the bfloat16 nearest to each lane, in the upper half of the lane.
 inline VecI round_bits(Vec x) {
-  const VecI bits = as_int(x);
-  const VecI rounded = bits + 0x7fff + ((bits >> 16) & 1);
-  return x == x ? rounded : bits | 0x400000;
+  using VecU [[gnu::vector_size(4 * kWidth)]] = uint32_t; // may overflow
+  const VecU bits = reinterpret_cast<VecU>(x);
+  const VecU rounded = bits + 0x7fff + ((bits >> 16) & 1);
+  return reinterpret_cast<VecI>(x == x ? rounded : bits | 0x400000);
 }
 
 // Loads and stores of either type; lanes beyond a tail are 0.

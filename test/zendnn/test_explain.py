@@ -1,0 +1,328 @@
+"""torch.backends.zendnn.explain: what it says of regions, of what was built, and of the rest."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import re
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.backends.zendnn import _explain
+from torch.backends.zendnn._explain import Explanation, LeftOut, Method, Region
+
+from .common import run_python, values
+
+ZENDNN = torch.backends.zendnn
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+# A plan that was never made: what is printed must not depend on this machine's kernels.
+
+DESCRIPTION = """\
+zendnn-plan 1
+%1 = input tensor
+%2 = input number
+%3 = constant 0
+%4 = constant 1
+%5 = convolution(%1, %3, %4) groups=1 stride=2,2 post=relu:0.0:0.0 # aten::conv2d+aten::relu
+%6 = convolution(%5, %3, none, %5) groups=1 stride=1,1 post=add@3;clip:0.0:6.0 \
+# aten::conv2d+aten::add+aten::hardtanh
+%7 = convolution(%6, %3, %4) groups=1 stride=1,1 post=relu:0.0:0.0 # aten::conv2d+aten::relu
+%8, %9 = embedding_bags(%3, %3, %7, %7) mode=sum # aten::embedding_bag+aten::embedding_bag
+%10 = eltwise(%8) algorithm=gelu alpha=0.0 beta=0.0 # custom::"act"
+%11 = view(%10, %2, -1) # aten::view
+return %11, %9
+"""
+
+
+def step(does: str, implementation: str, gflop: float = 0) -> dict[str, Any]:
+    return {"does": does, "implementation": implementation, "gflop": gflop}
+
+
+def tensor(dtype: str, sizes: list[int], strides: list[int]) -> dict[str, Any]:
+    return {"dtype": dtype, "sizes": sizes, "strides": strides}
+
+
+BUILT = {
+    "inputs": [tensor("Float", [1, 3, 8, 8], [192, 1, 24, 3])],
+    "numbers": [1],
+    "threads": 2,
+    "arena_bytes": 5 << 20,
+    "gflop": 0.75,
+    "steps": [
+        step("reorder", "copy"),
+        step("aten::conv2d+aten::relu", "brgconv:avx512_core", 0.25),
+        step("aten::conv2d+aten::add+aten::hardtanh", "jit:avx512_core", 0.00025),
+        step("aten::conv2d+aten::relu", "brgconv:avx512_core", 0.25),
+    ],
+}
+REFUSED = {
+    "inputs": [*[tensor("Long", [0], [1])] * 3, tensor("BFloat16", [2, 1, 5], [5, 9, 1])],
+    "numbers": [],
+    "threads": 1,
+    "refused": "an empty tensor",
+}
+
+
+def region(**changes: Any) -> Region:
+    """The region that a plan which explains itself like this is read as."""
+    plan = {"name": "plan_0", "description": DESCRIPTION, "packed_bytes": 2560, "built": []}
+    return Region.read(json.dumps(plan | changes))
+
+
+def explanation(*regions: Region, left_out: tuple[LeftOut, ...] | None = (), **more: Any) -> str:
+    """What is printed of one method."""
+    return str(Explanation((Method("forward", regions, left_out),), **more))
+
+
+def test_a_region_is_one_block_of_operators_and_of_what_was_built() -> None:
+    left_out = (LeftOut("aten::cumsum", "no such operator", 12), LeftOut("x::sort", "why not", 1))
+    expected = """\
+forward: 1 region of 6 operators, 13 operators left out
+
+  plan_0: 2 inputs, 2 outputs, 2 constants, 2.5 KiB of packed weights
+    2  convolution, then relu       conv2d + relu
+    1  convolution, then add, clip  conv2d + add + hardtanh
+    1  embedding_bags               2 x embedding_bag
+    1  eltwise gelu                 custom::"act"
+    1  view
+    built for float32 (1, 3, 8, 8) strides (192, 1, 24, 3), number 1, 2 threads: \
+0.75 Gflop, 5.0 MiB arena
+      1  reorder                  copy
+      2  conv2d + relu            brgconv:avx512_core  0.50 Gflop
+      1  conv2d + add + hardtanh  jit:avx512_core      0.25 Mflop
+    refused for 3 x int64 (0,), bfloat16 (2, 1, 5), 1 thread: an empty tensor
+
+  left out
+    12  cumsum   no such operator
+     1  x::sort  why not"""
+    assert explanation(region(built=[BUILT, REFUSED]), left_out=left_out) == expected
+
+
+def test_a_plan_without_inputs_yet_says_so() -> None:
+    assert "nothing built yet: it has seen no inputs" in explanation(region())
+    assert "packed" not in explanation(region(packed_bytes=0))
+
+
+@pytest.mark.parametrize(
+    ("left_out", "line"),
+    [
+        ((), "forward: no region, nothing left out"),
+        (None, "forward: no region"),
+        ((LeftOut("a", "b", 1),), "forward: no region, 1 operator left out"),
+    ],
+)
+def test_a_method_without_a_region_is_one_line(
+    left_out: tuple[LeftOut, ...] | None, line: str
+) -> None:
+    assert explanation(left_out=left_out).splitlines()[0] == line
+
+
+def test_a_built_plan_may_have_nothing_to_run() -> None:
+    nothing = BUILT | {"steps": [], "gflop": 0, "arena_bytes": 0}
+    assert "2 threads: 0.00 kflop, 0 bytes arena" in explanation(region(built=[nothing]))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 bytes"),
+        (1, "1 byte"),
+        (1023, "1023 bytes"),
+        (1024, "1.0 KiB"),
+        (3 << 19, "1.5 MiB"),
+        (5 << 42, "20480.0 GiB"),
+    ],
+)
+def test_sizes_have_the_unit_that_fits(count: int, text: str) -> None:
+    assert _explain._bytes(count) == text
+
+
+def test_json_holds_everything() -> None:
+    left_out = (LeftOut("aten::sort", "why not", 1),)
+    whole = json.loads(
+        explanation(region(built=[BUILT, REFUSED]), left_out=left_out, format="json")
+    )
+    (method,) = whole["methods"]
+    assert method["left_out"] == [{"op": "aten::sort", "reason": "why not", "count": 1}]
+    (one,) = method["regions"]
+    assert (one["inputs"], one["outputs"], one["constants"]) == (["%1", "%2"], ["%11", "%9"], 2)
+    assert one["operators"][1] == {
+        "name": "convolution",
+        "does": ["aten::conv2d", "aten::add", "aten::hardtanh"],
+        "results": ["%6"],
+        "operands": ["%5", "%3", "none", "%5"],
+        "attributes": {"groups": "1", "stride": "1,1"},
+        "post_ops": ["add@3", "clip:0.0:6.0"],
+    }
+    assert [item["refused"] for item in one["built"]] == ["", "an empty tensor"]
+    assert one["built"][0]["steps"][1]["implementation"] == "brgconv:avx512_core"
+
+
+def test_dot_draws_each_region_as_a_cluster() -> None:
+    text = explanation(region(), region(name="plan_1"), format="dot")
+    assert text.startswith("digraph zendnn {")
+    assert text.count("{") == text.count("}") == 3
+    assert re.findall(r"subgraph (\w+)", text) == ["cluster_0", "cluster_1"]
+    assert 'label="forward: plan_1"' in text
+    assert r'r0_operator_1 [label="convolution, then add, clip\nconv2d + add + hardtanh"]' in text
+    assert r'[label="eltwise gelu\ncustom::\"act\""]' in text
+    edges = re.findall(r"(r0_\w+) -> (r0_\w+);", text)
+    assert ("r0_input_0", "r0_operator_0") in edges
+    assert edges.count(("r0_operator_0", "r0_operator_1")) == 1, "an operand may be read twice"
+    assert ("r0_input_1", "r0_operator_5") in edges
+    assert ("r0_operator_3", "r0_output_1") in edges
+    drawn = set(re.findall(r"^ +(r0_\w+) \[", text, re.MULTILINE))
+    assert {name for edge in edges for name in edge} == drawn
+
+
+# Modules
+
+
+class TwoMethods(nn.Module):
+    """Two methods to optimise; the first keeps an operator that the engine does not have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 8)
+        self.last = nn.Linear(8, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(self.first(x).relu()).cumsum(0)
+        return out
+
+    @torch.jit.export
+    def other(self, x: Tensor) -> Tensor:
+        out: Tensor = self.first(x).tanh()
+        return out
+
+
+def optimised() -> Any:
+    frozen = torch.jit.freeze(torch.jit.script(TwoMethods().eval()), ["other"])
+    return torch.jit.optimize_for_inference(frozen, ["other"])
+
+
+def loaded(module: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.jit.save(module, buffer)
+    buffer.seek(0)
+    return torch.jit.load(buffer)
+
+
+def test_each_method_tells_its_regions_and_what_it_left_out() -> None:
+    forward, other = ZENDNN.explain(optimised()).methods
+    assert (forward.name, other.name) == ("forward", "other")
+    titles = [operator.title for region in forward.regions for operator in region.operators]
+    assert titles == ["linear, then relu", "linear"]
+    assert [(item.op, item.count) for item in forward.left_out] == [("aten::cumsum", 1)]
+    assert other.left_out == ()
+
+
+def test_each_set_of_input_shapes_is_told_and_the_latest_first() -> None:
+    module, x = optimised(), values(4, 6)
+    with torch.no_grad():
+        for inputs in (x, values(6, 5).t(), x, x[:0]):
+            module(inputs)
+    forward, other = ZENDNN.explain(module).methods
+    (region,) = forward.regions
+    refused, *built = region.built
+    assert [item.inputs[0].sizes for item in region.built] == [(0, 6), (4, 6), (5, 6)]
+    assert [item.inputs[0].strides for item in built] == [(6, 1), (1, 5)]
+    assert refused.refused
+    assert not refused.steps
+    for item in built:
+        assert item.threads == torch.get_num_threads()
+        assert item.gflop == pytest.approx(sum(step.gflop for step in item.steps), rel=1e-4)
+        assert item.gflop == pytest.approx(item.inputs[0].sizes[0] * 2 * 2 * 48 / 1e9, rel=1e-4)
+        assert all(step.implementation for step in item.steps)
+        assert {name for step in item.steps for name in step.does} >= {"aten::linear", "aten::relu"}
+    assert not other.regions[0].built
+    assert "refused for float32 (0, 6)" in str(ZENDNN.explain(module))
+
+
+def test_a_module_that_was_saved_or_copied_tells_the_same_but_what_was_built() -> None:
+    module = optimised()
+    before = str(ZENDNN.explain(module))
+    with torch.no_grad():
+        module(values(4, 6))
+    assert str(ZENDNN.explain(module)) != before
+    for same in (loaded(module), copy.deepcopy(module)):
+        assert str(ZENDNN.explain(same)) == before
+        with torch.no_grad():
+            same(values(4, 6))
+        assert "built for float32 (4, 6)" in str(ZENDNN.explain(same))
+
+
+class Outer(nn.Module):
+    """Holds an optimised module."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.inner(x).exp()
+        return out
+
+
+def test_the_plans_of_a_submodule_are_told_too() -> None:
+    outer = torch.jit.script(Outer(loaded(optimised())).eval())
+    for module in (outer, torch.jit.freeze(outer)):
+        (method,) = ZENDNN.explain(module).methods
+        assert len(method.regions) == 1
+        assert method.left_out is None
+        assert str(ZENDNN.explain(module)).startswith("forward: 1 region of 2 operators\n")
+
+
+def test_optimising_again_changes_nothing_of_it() -> None:
+    module = optimised()
+    before = str(ZENDNN.explain(module))
+    assert str(ZENDNN.explain(torch.jit.optimize_for_inference(module, ["other"]))) == before
+
+
+def test_a_module_without_a_plan_is_told_how_to_get_one() -> None:
+    stock = torch.jit.freeze(torch.jit.script(TwoMethods().eval()))
+    with ZENDNN.flags(enabled=False):
+        disabled = torch.jit.optimize_for_inference(stock)
+    for module in (torch.jit.script(nn.ReLU()), stock, disabled):
+        text = str(ZENDNN.explain(module))
+        assert text.startswith("this module has no plan: torch.jit.optimize_for_inference")
+        assert len(text.splitlines()) == 1
+        assert ZENDNN.explain(module).as_dict() == {"methods": []}
+        assert re.fullmatch(r"digraph zendnn \{\n.*\n\}", ZENDNN.explain(module).dot())
+
+
+@pytest.mark.parametrize("thing", [nn.ReLU(), None, "model.pt", TwoMethods])
+def test_anything_else_is_refused_in_one_sentence(thing: object) -> None:
+    with pytest.raises(TypeError, match=f"ScriptModule.*of type {type(thing).__name__}$") as error:
+        ZENDNN.explain(thing)
+    assert len(str(error.value).splitlines()) == 1
+
+
+def test_the_format_says_what_is_printed() -> None:
+    module = optimised()
+    whole = ZENDNN.explain(module)
+    assert str(whole) == repr(whole) == whole.text() == str(ZENDNN.explain(module, "text"))
+    assert str(ZENDNN.explain(module, format="json")) == whole.json()
+    assert str(ZENDNN.explain(module, format="dot")) == whole.dot()
+    assert json.loads(whole.json()) == json.loads(json.dumps(whole.as_dict()))
+    with pytest.raises(ValueError, match="no format 'html'; the formats are text, json, dot"):
+        ZENDNN.explain(module, format="html")
+
+
+# The package
+
+
+def test_import_torch_does_not_wait_for_it() -> None:
+    code = """
+import sys, torch
+z = torch.backends.zendnn
+print([name for name in sys.modules if "zendnn.passes" in name or "zendnn._explain" in name])
+print(callable(z.explain), z.passes.names()[0], z.passes is sys.modules[z.passes.__name__])
+print(hasattr(z, "no_such_name"))
+"""
+    assert run_python(code).splitlines() == ["[]", "True fold_constants True", "False"]
