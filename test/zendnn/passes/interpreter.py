@@ -254,6 +254,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "embedding_bag": embedding_bag,
     "embedding_bags": embedding_bags,
     "gather_pairs": lambda a, x, rows, columns: x[..., rows, columns],
+    "pairwise_dot": lambda a, x, rows, columns: (x @ x.mT)[..., rows, columns],
     "max_pool": max_pool,
     "avg_pool": avg_pool,
     "adaptive_avg_pool": adaptive_avg_pool,

@@ -8,7 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.backends.zendnn.graph import Node, Value
-from torch.backends.zendnn.passes import fuse_embedding_bags, group_embedding_bags
+from torch.backends.zendnn.passes import (
+    fuse_embedding_bags,
+    fuse_pairwise_dot,
+    group_embedding_bags,
+)
 
 from .build import Builder, only, ops, random
 
@@ -135,3 +139,27 @@ def test_readers_are_not_mixed(b: Builder) -> None:
     assert b.check(group_embedding_bags) == [2]
     groups: list[Node] = [node for node in graph.nodes if node.op == "embedding_bags"]
     assert [node.outputs for node in groups] == [(one[0], two[0]), (one[1], two[1])]
+
+
+# fuse_pairwise_dot
+
+
+@pytest.mark.parametrize("dims", [(1, 2), (-1, -2)])
+def test_an_interaction_computes_the_products_that_are_read(
+    b: Builder, dims: tuple[int, int]
+) -> None:
+    x = b.input(random(2, 5, 4))
+    rows, columns = torch.tril_indices(5, 5, offset=-1)
+    product = b("matmul", x, b("transpose", x, *dims))
+    index = (b.graph.constant(rows), b.graph.constant(columns))
+    graph = b.done(b("gather_pairs", product, *index))
+    assert b.check(fuse_pairwise_dot) == [1]
+    assert ops(graph) == ["pairwise_dot"]
+
+
+def test_a_product_of_different_features_is_no_interaction(b: Builder) -> None:
+    x, y = b.input(random(2, 5, 4)), b.input(random(2, 5, 4))
+    index = b.graph.constant(torch.arange(3))
+    product = b("matmul", x, b("transpose", y, 1, 2))
+    b.done(b("gather_pairs", product, index, index))
+    assert b.check(fuse_pairwise_dot) == [0]

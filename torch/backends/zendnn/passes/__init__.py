@@ -23,6 +23,7 @@ from torch.backends.zendnn.passes.fuse_binary import fuse_binary
 from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
 from torch.backends.zendnn.passes.fuse_embedding_bags import fuse_embedding_bags
 from torch.backends.zendnn.passes.fuse_layer_norm import fuse_layer_norm
+from torch.backends.zendnn.passes.fuse_pairwise_dot import fuse_pairwise_dot
 from torch.backends.zendnn.passes.group_embedding_bags import group_embedding_bags
 from torch.backends.zendnn.passes.merge_linears import merge_linears
 from torch.backends.zendnn.passes.recognise_activations import recognise_activations
@@ -43,6 +44,7 @@ _TABLE = (
     _Row("recognise_activations", recognise_activations, True, "finds spelled-out activations"),
     _Row("fuse_embedding_bags", fuse_embedding_bags, True, "drops the offsets of equal bags"),
     _Row("group_embedding_bags", group_embedding_bags, True, "joins the bags of one cat or stack"),
+    _Row("fuse_pairwise_dot", fuse_pairwise_dot, True, "computes only the products that are read"),
     _Row("fuse_attention", fuse_attention, True, "finds spelled-out attention"),
     _Row("fold_attention_scale", fold_attention_scale, True, "scales in attention, not before it"),
     _Row("attention_layout", attention_layout, True, "puts attention's heads side by side"),

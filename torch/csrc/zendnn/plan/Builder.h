@@ -17,9 +17,8 @@ namespace at::native::zendnn::plan {
 
 // How activations with spatial dimensions are laid out inside a region.
 enum class Layout : uint8_t {
-  any, // as each primitive likes it best
-  blocked, // sixteen channels together
-  channels_last
+  channels_last,
+  blocked // sixteen channels together
 };
 
 // What an input looked like when the plan first saw it.

@@ -214,7 +214,7 @@ void build_convolution(Builder& builder, const Node& node) {
     if (layout == Layout::channels_last) {
       return {sizes, type, channels_last_strides(sizes)};
     }
-    if (layout == Layout::blocked && sizes[1] % 16 == 0) {
+    if (sizes[1] % 16 == 0) {
       return {sizes, type, blocked_tag(sizes.size())};
     }
     return {sizes, type, memory::format_tag::any};

@@ -72,6 +72,29 @@ Bags bags_of(const Node& node) {
   return bags;
 }
 
+// Throws Refused unless operands 1 and 2 are constant indices within the limits.
+void check_pairs(
+    const Builder& builder,
+    const Node& node,
+    int64_t rows,
+    int64_t columns) {
+  for (const auto& [operand, limit] : {std::pair{1, rows}, {2, columns}}) {
+    const auto* index = builder.constant(tensor(node, operand));
+    if (index == nullptr || index->dim() != 1 ||
+        index->scalar_type() != c10::ScalarType::Long ||
+        index->numel() != builder.sizes(tensor(node, 1))[0]) {
+      refuse("a gathering by computed indices");
+    }
+    const auto* numbers = index->const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < index->numel(); ++i) {
+      const auto number = numbers[i * index->stride(0)];
+      if (number < 0 || number >= limit) {
+        refuse("a gathering from outside the tensor");
+      }
+    }
+  }
+}
+
 } // namespace
 
 void infer_embedding(Builder& builder, const Node& node) {
@@ -312,22 +335,7 @@ void infer_gather_pairs(Builder& builder, const Node& node) {
   if (sizes.size() < 2 || sizes.size() > 3) {
     refuse("a gathering of a tensor with other dimensions");
   }
-  for (const size_t i : {1, 2}) {
-    const auto* index = builder.constant(tensor(node, i));
-    if (index == nullptr || index->dim() != 1 ||
-        index->scalar_type() != c10::ScalarType::Long ||
-        index->numel() != builder.sizes(tensor(node, 1))[0]) {
-      refuse("a gathering by computed indices");
-    }
-    const auto limit = sizes[sizes.size() - 3 + i];
-    const auto* numbers = index->const_data_ptr<int64_t>();
-    for (int64_t k = 0; k < index->numel(); ++k) {
-      if (numbers[k * index->stride(0)] < 0 ||
-          numbers[k * index->stride(0)] >= limit) {
-        refuse("a gathering from outside the tensor");
-      }
-    }
-  }
+  check_pairs(builder, node, sizes[sizes.size() - 2], sizes.back());
   sizes.pop_back();
   sizes.back() = builder.sizes(tensor(node, 1))[0];
   builder.set_type(node.output(), sizes, builder.dtype(input));
@@ -367,6 +375,58 @@ void build_gather_pairs(Builder& builder, const Node& node) {
         call.out = frame.at(to);
         TORCH_CHECK_INDEX(kernels::gather_pairs(call), kOutOfRange);
       });
+}
+
+void infer_pairwise_dot(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  const auto& sizes = builder.sizes(input);
+  type_of(builder.dtype(input));
+  if (sizes.size() != 3 || sizes[1] > 64) {
+    refuse("an interaction of more than 64 features");
+  }
+  check_pairs(builder, node, sizes[1], sizes[1]);
+  builder.set_type(
+      node.output(),
+      {sizes[0], builder.sizes(tensor(node, 1))[0]},
+      builder.dtype(input));
+}
+
+void build_pairwise_dot(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  auto from = builder.strided(input);
+  if (from.strides[2] != 1 && sizes[2] != 1) {
+    from = builder.dense(input);
+  }
+  const auto rows = builder.dense(tensor(node, 1)),
+             columns = builder.dense(tensor(node, 2));
+  const auto to = builder.make_rows(output);
+  kernels::PairwiseDotArgs args;
+  args.batch_stride = from.strides[0];
+  args.feature_stride = from.strides[1];
+  args.batch = sizes[0];
+  args.features = sizes[1];
+  args.dim = sizes[2];
+  args.pairs = builder.sizes(output)[1];
+  args.out_stride = distance(builder, output, to);
+  args.dtype = kernel_type(builder.dtype(input));
+  builder.add_kernel(
+      node,
+      "pairwise_dot",
+      {from.ref, rows.ref, columns.ref, to.ref},
+      [args,
+       from = from.ref,
+       rows = rows.ref,
+       columns = columns.ref,
+       to = to.ref](const Frame& frame) {
+        auto call = args;
+        call.x = frame.at(from);
+        call.row = frame.at<int64_t>(rows);
+        call.col = frame.at<int64_t>(columns);
+        call.out = frame.at(to);
+        TORCH_CHECK_INDEX(kernels::pairwise_dot(call), kOutOfRange);
+      },
+      2.0 * static_cast<double>(args.batch * args.pairs * args.dim));
 }
 
 } // namespace at::native::zendnn::plan

@@ -36,6 +36,7 @@ const Operator& find_operator(const std::string& name) {
       {"embedding_bag", {infer_embedding_bags, build_embedding_bags}},
       {"embedding_bags", {infer_embedding_bags, build_embedding_bags}},
       {"gather_pairs", {infer_gather_pairs, build_gather_pairs}},
+      {"pairwise_dot", {infer_pairwise_dot, build_pairwise_dot}},
       {"max_pool", {infer_pool, build_pool}},
       {"avg_pool", {infer_pool, build_pool}},
       {"adaptive_avg_pool", {infer_adaptive_pool, build_adaptive_pool}},

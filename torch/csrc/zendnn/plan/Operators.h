@@ -60,6 +60,8 @@ void infer_pad(Builder& builder, const Node& node);
 void build_pad(Builder& builder, const Node& node);
 void infer_gather_pairs(Builder& builder, const Node& node);
 void build_gather_pairs(Builder& builder, const Node& node);
+void infer_pairwise_dot(Builder& builder, const Node& node);
+void build_pairwise_dot(Builder& builder, const Node& node);
 
 // Numbers.cpp
 void infer_number(Builder& builder, const Node& node);

@@ -2,6 +2,7 @@
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/zendnn/Context.h>
@@ -40,12 +41,26 @@ bool is_plain(const Tensor& tensor) {
       tensor.device().is_cpu() && !tensor.key_set().has_any(other);
 }
 
-Layout wanted_layout() {
-  const char* text = std::getenv("ZENDNN_PLAN_LAYOUT");
-  const std::string name = text == nullptr ? "any" : text;
-  return name == "channels_last" ? Layout::channels_last
-      : name == "blocked"        ? Layout::blocked
-                                 : Layout::any;
+bool has_images(const Description& region) {
+  return std::any_of(
+      region.nodes.begin(), region.nodes.end(), [](const Node& node) {
+        return node.op == "convolution";
+      });
+}
+
+// Inputs of these sizes to time executables with.
+std::vector<Tensor> stand_ins(const std::vector<InputSignature>& inputs) {
+  std::vector<Tensor> made;
+  for (const auto& input : inputs) {
+    Tensor tensor = at::detail::empty_strided_cpu(
+        input.sizes, input.strides, input.dtype, false);
+    std::fill_n(
+        static_cast<char*>(tensor.mutable_data_ptr()),
+        tensor.storage().nbytes(),
+        char{0});
+    made.push_back(std::move(tensor));
+  }
+  return made;
 }
 
 // ---- JSON
@@ -135,16 +150,47 @@ Plan::Built Plan::build(
     const std::vector<InputSignature>& inputs,
     const std::vector<int64_t>& numbers) {
   double seconds = tuning_budget();
-  try {
-    return {
-        Builder(region_, constants_, packed_, wanted_layout(), seconds)
-            .build(inputs, numbers),
-        ""};
-  } catch (const Refused& error) {
-    return {nullptr, error.what()};
-  } catch (const ::zendnn::error& error) {
-    return {nullptr, std::string("ZenDNN: ") + error.what()};
+  std::vector<std::shared_ptr<Executable>> built;
+  std::vector<Candidate> candidates;
+  std::string refused;
+  const auto attempt = [&](Layout layout, const char* name) {
+    try {
+      std::shared_ptr<Executable> made =
+          Builder(region_, constants_, packed_, layout, seconds)
+              .build(inputs, numbers);
+      candidates.push_back({name, [made, given = stand_ins(inputs)] {
+                              made->run(given);
+                            }});
+      built.push_back(std::move(made));
+    } catch (const Refused& error) {
+      refused = error.what();
+    } catch (const ::zendnn::error& error) {
+      refused = std::string("ZenDNN: ") + error.what();
+    }
+  };
+  attempt(Layout::channels_last, "channels last");
+  if (!built.empty() && has_images(region_)) {
+    attempt(Layout::blocked, "blocked");
   }
+  if (built.empty()) {
+    return {nullptr, refused};
+  }
+  size_t chosen = 0;
+  if (built.size() > 1) {
+    std::ostringstream key;
+    key << "layout " << std::hash<std::string>{}(description_) << std::dec;
+    for (const auto& input : inputs) {
+      key << ' ' << input.sizes << input.strides
+          << c10::toString(input.dtype);
+    }
+    key << ' ' << numbers << " threads " << at::get_num_threads();
+    chosen = choose(key.str(), candidates, seconds);
+  }
+  auto winner = built[chosen];
+  candidates.clear();
+  built.clear();
+  packed_.trim();
+  return {std::move(winner), ""};
 }
 
 Plan::Built Plan::find(

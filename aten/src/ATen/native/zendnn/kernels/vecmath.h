@@ -1,6 +1,5 @@
 // Elementary functions of vectors. The polynomials are those of S. Moshier's
 // Cephes library, single precision (netlib.org/cephes), unless said otherwise.
-// Errors are measured over all floats.
 #pragma once
 
 #include "vec.h"
@@ -120,9 +119,9 @@ inline Vec sigmoid(Vec x) {
   return 1.0f / (exp(-x) + 1.0f);
 }
 
-// x Φ(x) with Φ(-a) = ½ erfc(a / √2) = ½ exp(-a² / 2) t p(t), t = 1 / (1 + 0.3
-// a / √2) for a ≥ 0: the form of Abramowitz and Stegun 7.1.26, with a minimax
-// polynomial of degree 8 fitted to a relative error of 2e-8.
+// x Φ(x), where Φ(-a) = ½ exp(-a² / 2) t p(t) with t = 1 / (1 + 0.3 a / √2) for
+// a ≥ 0: the form of Abramowitz and Stegun 7.1.26, with a minimax polynomial of
+// degree 8 fitted to a relative error of 2e-8.
 inline Vec gelu(Vec x) {
   const Vec t = 1.0f / (abs(x) * (0.3f * 0.707106781186547524f) + 1.0f);
   const Vec p = polynomial(

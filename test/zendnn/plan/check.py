@@ -1,0 +1,191 @@
+"""How the tests make a plan of a small graph and compare it with what the graph means."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.backends.zendnn.graph import Graph, Node, PostOp, Region, Value
+
+from ..common import LAYOUTS, SLACK, values
+from ..passes.build import Builder
+from ..passes.interpreter import BINARY, run_region
+
+CHANNELS = (3, 8, 16, 17, 32)
+BATCHES = (1, 3)
+
+#: The error that is always allowed, of a result's largest value. (bfloat16: a unit in the last place.)
+FLOOR = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}
+
+#: Layouts of inputs. The last ones repeat elements, and so change values.
+ARRANGEMENTS: dict[str, Callable[[Tensor], Tensor]] = {
+    **{name: make for name, make in LAYOUTS.items() if name != "negated"},
+    "channels_last": lambda x: (
+        x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x.contiguous()
+    ),
+    "repeated": lambda x: x[:1].expand_as(x),
+    "repeated_last": lambda x: x[..., :1].expand_as(x),
+}
+
+
+def tensor(
+    *shape: int, dtype: torch.dtype = torch.float32, layout: str = "contiguous", seed: int = 0
+) -> Tensor:
+    """Normal random numbers in one of ``ARRANGEMENTS``."""
+    return ARRANGEMENTS[layout](values(*shape, dtype=dtype, seed=seed))
+
+
+def then(b: Builder, value: Value, *posts: str | tuple[Any, ...]) -> Value:
+    """Give the node that makes a value more post-ops, and return the value.
+
+    A post-op is a name, (name, alpha, beta), or (name, value) when it is binary. The nodes that
+    make such values must be there already.
+    """
+    node = value.producer
+    assert node is not None
+    for post in posts:
+        name, *rest = (post,) if isinstance(post, str) else post
+        if name in BINARY:
+            b.graph.set_inputs(node, [*node.inputs, *rest])
+            node.post_ops += (PostOp(name, operand=len(node.inputs) - 1),)
+        else:
+            node.post_ops += (PostOp(name, *rest),)
+    return value
+
+
+def make_plan(
+    region: Region, dtype: torch.dtype = torch.float32, name: str = "test"
+) -> torch.classes.zendnn.Plan:
+    """The plan of a region whose constants are of this type."""
+    description, constants = region.describe()
+    return torch.classes.zendnn.Plan(description, [cast(c, dtype) for c in constants], name)
+
+
+def check(
+    b: Builder,
+    *outputs: Value,
+    dtype: torch.dtype = torch.float32,
+    constants: torch.dtype | None = None,
+    meant: dict[Value, Tensor] | None = None,
+) -> torch.classes.zendnn.Plan:
+    """Check the plan of a graph against the interpreter in float64, and return it.
+
+    The error may be ``SLACK`` times that of torch's own operators in ``dtype``. Before that, the
+    plan runs on NaN, so that reading what was not written shows. Inputs must stay as they are, and
+    a second run must give the same bits. ``constants`` is their type if it is another; ``meant``
+    has what the interpreter gets for inputs that it takes in another form.
+    """
+    region = region_of(b, *outputs)
+    plan = make_plan(region, constants or dtype)
+    examples = dict(zip(b.graph.inputs, b.examples, strict=True))
+    given = [examples[value] for value in region.inputs]
+    tensors, numbers = tensors_and_numbers(given)
+    assert plan.takes(tensors, numbers), refusal(plan)
+
+    copies = [x.clone() for x in tensors]
+    plan.run([poisoned(x) for x in tensors], numbers)
+    results = plan.run(tensors, numbers)
+    again = plan.run(tensors, numbers)
+    for x, copy in zip(tensors, copies, strict=True):
+        assert torch.equal(x, copy), "an input was changed"
+
+    read = [(meant or {}).get(v, x) for v, x in zip(region.inputs, given, strict=True)]
+    theirs = interpret(region, read, dtype, constants or dtype)
+    exact = interpret(region, read, torch.float64, constants or dtype)
+    assert len(results) == len(exact)
+    for i, (ours, second, their, true) in enumerate(
+        zip(results, again, theirs, exact, strict=True)
+    ):
+        where = f"result {i} of\n{plan.description()}"
+        assert (ours.dtype, ours.shape) == (their.dtype, true.shape), where
+        assert torch.equal(ours, second), f"other bits in a second run: {where}"
+        assert_near(ours, their, true, where)
+    return plan
+
+
+def assert_near(ours: Tensor, theirs: Tensor, exact: Tensor, where: str) -> None:
+    """Assert that ``ours`` is as close to ``exact`` as ``theirs`` is, or close enough."""
+    error = (ours.double() - exact).abs().max().item()
+    their_error = (theirs.double() - exact).abs().max().item()
+    floor = FLOOR[ours.dtype] * exact.abs().max().item()
+    assert error <= max(SLACK * their_error, floor), (
+        f"error {error:.3e}, torch's {their_error:.3e}, always allowed {floor:.3e}: {where}"
+    )
+
+
+def region_of(b: Builder, *outputs: Value) -> Region:
+    """The region of the whole graph."""
+    graph: Graph = b.done(*outputs)
+    return Region.of(graph.nodes)
+
+
+def interpret(
+    region: Region, given: list[Any], dtype: torch.dtype, rounded: torch.dtype
+) -> list[Tensor]:
+    """The region's results in ``dtype``, for constants that were rounded to another type first."""
+    constants = {
+        value: value.constant
+        for node in region.nodes
+        for value in node.values()
+        if value.constant is not None
+    }
+    kept = dtype if dtype == torch.float64 else rounded
+    try:
+        for value, constant in constants.items():
+            value.constant = cast(cast(constant, rounded), kept)
+        return run_region(region, [cast(x, dtype) for x in given])
+    finally:
+        for value, constant in constants.items():
+            value.constant = constant
+
+
+def cast(x: Any, dtype: torch.dtype) -> Any:
+    """Floating-point tensors in another type, all else as it is."""
+    return x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x
+
+
+def tensors_and_numbers(given: list[Any]) -> tuple[list[Tensor], list[int]]:
+    """Inputs as a plan takes them: tensors, and numbers."""
+    return (
+        [x for x in given if isinstance(x, Tensor)],
+        [x for x in given if not isinstance(x, Tensor)],
+    )
+
+
+def poisoned(x: Tensor) -> Tensor:
+    """NaN in place of all values, in the same layout; whole numbers stay."""
+    if not x.is_floating_point():
+        return x
+    memory = x.new_full((x.untyped_storage().nbytes() // x.element_size(),), float("nan"))
+    return memory.as_strided(x.size(), x.stride(), x.storage_offset())
+
+
+def explained(plan: torch.classes.zendnn.Plan) -> dict[str, Any]:
+    """What a plan says of itself."""
+    explanation: dict[str, Any] = json.loads(plan.explain())
+    return explanation
+
+
+def refusal(plan: torch.classes.zendnn.Plan) -> str:
+    """Why the plan refused the inputs that it saw last."""
+    built = explained(plan)["built"]
+    reason: str = built[0].get("refused", "") if built else "nothing was asked of it"
+    return reason
+
+
+def implementations(plan: torch.classes.zendnn.Plan) -> list[str]:
+    """What the plan runs for the inputs that it saw last."""
+    return [step["implementation"] for step in explained(plan)["built"][0]["steps"]]
+
+
+def copies_of(plan: torch.classes.zendnn.Plan) -> int:
+    """How many steps of what the plan runs only move data."""
+    return sum(name.startswith(("copy", "reorder")) for name in implementations(plan))
+
+
+def last_node(b: Builder) -> Node:
+    """The node that was added last."""
+    return b.graph.nodes[-1]
