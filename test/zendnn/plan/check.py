@@ -17,7 +17,7 @@ from ..passes.interpreter import BINARY, run_region
 CHANNELS = (3, 8, 16, 17, 32)
 BATCHES = (1, 3)
 
-#: The error that is always allowed, of a result's largest value. (bfloat16: a unit in the last place.)
+#: The error that is always allowed, for a largest value of 1; bfloat16's last place is that.
 FLOOR = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}
 
 #: Layouts of inputs. The last ones repeat elements, and so change values.

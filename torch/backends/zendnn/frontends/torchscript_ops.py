@@ -802,16 +802,34 @@ def pool(op: Literal["max_pool", "avg_pool"], spatial: int) -> Importer:
     return importer
 
 
+#: torch's own numbers of the engine's dtypes.
+DTYPES = {6: "float32", 15: "bfloat16"}
+
+
 def to_dtype(call: Call) -> None:
     """A conversion between the engine's dtypes."""
-    names = {6: "float32", 15: "bfloat16"}  # torch's own numbers of its dtypes
     number_ = call.python("dtype")
-    if number_ not in names:
+    if number_ not in DTYPES:
         raise Refused("dtype is not float32 or bfloat16")
     if "device" in call.arguments and torch.device(call.python("device")).type != "cpu":
         raise Refused("device is not the CPU")
     equal("memory_format", None, 1)(call)  # 1 is torch.preserve_format
-    call.result("to", [call.tensor("self", ANY)], dtype=names[number_])
+    call.result("to", [call.tensor("self", ANY)], dtype=DTYPES[number_])
+
+
+def autocast(dtype: str | None) -> Importer:
+    """What autocast does to a floating tensor: to its own dtype, or back to float32."""
+
+    def importer(call: Call) -> None:
+        if not call.python("cpu_enabled"):
+            call.identity(call.tensor("self", ANY))
+            return
+        wanted = dtype or DTYPES.get(call.python("cpu_dtype"))
+        if wanted is None:
+            raise Refused("dtype is not float32 or bfloat16")
+        call.result("to", [call.tensor("self")], dtype=wanted, floating=True)
+
+    return importer
 
 
 # Views.
@@ -1050,6 +1068,8 @@ OPERATORS: dict[str, Importer] = {
         "contiguous", tensor("self", ANY), requires=[equal("memory_format", 0)]
     ),
     "aten::to.dtype": to_dtype,
+    "aten::_autocast_to_reduced_precision": autocast(None),
+    "aten::_autocast_to_full_precision": autocast("float32"),
     "aten::to.device": to_dtype,
     # Views
     "aten::view": row("view", tensor("self", ANY), numbers("size")),

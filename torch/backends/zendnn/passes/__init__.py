@@ -20,6 +20,7 @@ from torch.backends.zendnn.passes.fold_pad import fold_pad
 from torch.backends.zendnn.passes.fold_scalars import fold_scalars
 from torch.backends.zendnn.passes.fuse_attention import fuse_attention
 from torch.backends.zendnn.passes.fuse_binary import fuse_binary
+from torch.backends.zendnn.passes.fuse_casts import fuse_casts
 from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
 from torch.backends.zendnn.passes.fuse_embedding_bags import fuse_embedding_bags
 from torch.backends.zendnn.passes.fuse_layer_norm import fuse_layer_norm
@@ -27,6 +28,7 @@ from torch.backends.zendnn.passes.fuse_pairwise_dot import fuse_pairwise_dot
 from torch.backends.zendnn.passes.group_embedding_bags import group_embedding_bags
 from torch.backends.zendnn.passes.merge_linears import merge_linears
 from torch.backends.zendnn.passes.recognise_activations import recognise_activations
+from torch.backends.zendnn.passes.remove_casts import remove_casts
 from torch.backends.zendnn.passes.remove_identities import remove_identities
 
 
@@ -40,6 +42,7 @@ class _Row(NamedTuple):
 _TABLE = (
     _Row("fold_constants", fold_constants, True, "evaluates what constants alone decide"),
     _Row("remove_identities", remove_identities, True, "removes what changes nothing"),
+    _Row("remove_casts", remove_casts, True, "removes conversions that convert nothing"),
     _Row("fold_scalars", fold_scalars, True, "makes arithmetic with numbers alpha·x + beta"),
     _Row("recognise_activations", recognise_activations, True, "finds spelled-out activations"),
     _Row("fuse_embedding_bags", fuse_embedding_bags, True, "drops the offsets of equal bags"),
@@ -51,6 +54,7 @@ _TABLE = (
     _Row("fold_pad", fold_pad, True, "pads in convolutions and pools, not before them"),
     _Row("fold_batch_norm", fold_batch_norm, True, "folds batch norms into weights"),
     _Row("fold_arithmetic", fold_arithmetic, True, "folds constant arithmetic into weights"),
+    _Row("fuse_casts", fuse_casts, True, "converts in the operators that compute"),
     _Row("fuse_eltwise", fuse_eltwise, True, "makes activations post-ops"),
     _Row("fuse_binary", fuse_binary, True, "makes residuals, masks and gates post-ops"),
     _Row("merge_linears", merge_linears, True, "merges linear layers that read one value"),

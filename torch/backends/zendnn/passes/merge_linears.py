@@ -32,7 +32,8 @@ def _key(node: Node) -> tuple[object, ...] | None:
         return None
     if weight.shape[0] < FEWEST_FEATURES or (bias is not None and bias.dtype != weight.dtype):
         return None
-    return x, weight.shape[1], weight.dtype, bias is None, node.post_ops
+    attributes = tuple(sorted(node.attributes.items()))
+    return x, weight.shape[1], weight.dtype, bias is None, node.post_ops, attributes
 
 
 def _merge(graph: Graph, members: list[Node]) -> None:

@@ -91,6 +91,16 @@ bool overlaps(const Dims& sizes, const Dims& strides) {
   return false;
 }
 
+c10::ScalarType dtype_named(const std::string& name) {
+  if (name == "float32") {
+    return c10::ScalarType::Float;
+  }
+  if (name == "bfloat16") {
+    return c10::ScalarType::BFloat16;
+  }
+  refuse("a conversion to " + name);
+}
+
 memory::data_type type_of(c10::ScalarType dtype) {
   switch (dtype) {
     case c10::ScalarType::Float:

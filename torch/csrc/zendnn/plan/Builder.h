@@ -193,6 +193,8 @@ class Builder {
 };
 
 // ---- Shared helpers ---------------------------------------------------------
+// float32 or bfloat16; throws Refused for another name.
+c10::ScalarType dtype_named(const std::string& name);
 memory::data_type type_of(c10::ScalarType dtype);
 kernels::DType kernel_type(c10::ScalarType dtype);
 int64_t item_size(c10::ScalarType dtype);

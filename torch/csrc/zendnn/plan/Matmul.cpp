@@ -143,7 +143,11 @@ void infer_linear(Builder& builder, const Node& node) {
     refuse("a linear layer whose input and weights disagree");
   }
   out.back() = w[0];
-  builder.set_type(node.output(), out, builder.dtype(input));
+  const auto dtype = node.word("dtype");
+  builder.set_type(
+      node.output(),
+      out,
+      dtype.empty() ? builder.dtype(input) : dtype_named(dtype));
   check_post_ops(builder, node);
 }
 
@@ -199,7 +203,7 @@ void build_linear(Builder& builder, const Node& node) {
                slice && !slice->blocked) {
       out_row = row_stride(out_sizes, slice->strides).value_or(outputs);
     }
-    p.result = as_rows(out_sizes, dtype, out_row);
+    p.result = as_rows(out_sizes, builder.dtype(output), out_row);
     const auto found = ways(p, attached.attributes);
     if (found.empty()) {
       continue;
@@ -208,7 +212,8 @@ void build_linear(Builder& builder, const Node& node) {
     if (found.size() > 1) {
       std::ostringstream key;
       key << "linear " << p.source.get_dims() << *row << 'x' << outputs << ' '
-          << out_row << ' ' << static_cast<int>(type_of(dtype))
+          << out_row << ' ' << c10::toString(dtype)
+          << c10::toString(builder.dtype(output))
           << p.bias.is_zero() << static_cast<int>(addition)
           << constant.strides() << post_op_key(builder, node) << " threads "
           << at::get_num_threads();

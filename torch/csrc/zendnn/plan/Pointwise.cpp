@@ -104,16 +104,6 @@ Convert conversion(c10::ScalarType from) {
   }
 }
 
-c10::ScalarType dtype_named(const std::string& name) {
-  if (name == "float32") {
-    return c10::ScalarType::Float;
-  }
-  if (name == "bfloat16") {
-    return c10::ScalarType::BFloat16;
-  }
-  refuse("a conversion to " + name);
-}
-
 void build_blocked_eltwise(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto from = builder.place(input);
@@ -371,7 +361,8 @@ void infer_to(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto to = dtype_named(node.word("dtype"));
   const auto from = builder.dtype(input);
-  if (conversion(from) == nullptr || to != c10::ScalarType::Float) {
+  if (node.integer("floating", 0) != 0 || conversion(from) == nullptr ||
+      to != c10::ScalarType::Float) {
     type_of(from);
   }
   builder.set_type(node.output(), builder.sizes(input), to);

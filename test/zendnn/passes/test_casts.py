@@ -1,0 +1,86 @@
+"""Passes for what autocast leaves in a graph: conversions, most of which convert nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.passes import fuse_casts, fuse_eltwise, remove_casts
+
+from .build import Builder, only, ops, posts
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+def to(b: Builder, x: Value, dtype: str) -> Value:
+    return b("to", x, dtype=dtype)
+
+
+def half(*shape: int) -> Tensor:
+    return torch.randn(shape, dtype=torch.bfloat16)
+
+
+def linear(b: Builder, x: Value, features: int, of: int) -> Value:
+    return b("linear", x, b.graph.constant(half(features, of)), b.graph.constant(half(features)))
+
+
+def assert_close(ours: list[Tensor], theirs: list[Tensor]) -> None:
+    """Equal but for a rounding to bfloat16 that a fusion leaves out."""
+    for one, other in zip(ours, theirs, strict=True):
+        assert one.dtype == other.dtype
+        torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
+
+
+def test_a_conversion_to_the_dtype_of_the_weights_is_removed_after_views_and_activations(
+    b: Builder,
+) -> None:
+    x = b.input(half(2, 8))
+    y = b("view", b.eltwise("relu", linear(b, x, 4, 8)), -1)
+    graph = b.done(b.eltwise("tanh", to(b, y, "bfloat16")))
+    assert b.check(remove_casts) == [1]
+    assert ops(graph) == ["linear", "eltwise", "view", "eltwise"]
+
+
+def test_a_conversion_of_something_unknown_stays(b: Builder) -> None:
+    graph = b.done(b.eltwise("relu", to(b, b.input(half(3)), "float32")))
+    assert b.check(remove_casts) == [0]
+    assert ops(graph) == ["to", "eltwise"]
+
+
+def test_a_conversion_that_rounds_stays(b: Builder) -> None:
+    x = to(b, b.input(torch.randn(3)), "float32")
+    graph = b.done(b.eltwise("relu", to(b, to(b, x, "bfloat16"), "float32")))
+    assert b.check(remove_casts) == [0]
+    assert ops(graph).count("to") == 3
+
+
+def test_an_activation_between_two_conversions_runs_on_bfloat16(b: Builder) -> None:
+    x = b.input(half(2, 8))
+    y = b.eltwise("gelu", to(b, linear(b, x, 4, 8), "float32"))
+    graph = b.done(to(b, y, "bfloat16"))
+    before = b.run()
+    assert (fuse_casts(graph), fuse_eltwise(graph)) == (1, 1)
+    graph.check()
+    assert ops(graph) == ["linear"]
+    assert posts(graph.nodes[0]) == ["gelu"]
+    assert_close(b.run(), before)
+
+
+def test_a_linear_layer_gives_float32_when_that_is_what_follows(b: Builder) -> None:
+    x, residual = b.input(half(2, 8)), b.input(torch.randn(2, 4))
+    graph = b.done(b.binary("add", to(b, linear(b, x, 4, 8), "float32"), residual))
+    before = b.run()
+    assert fuse_casts(graph) == 1
+    graph.check()
+    assert only(graph, "linear").attributes == {"dtype": "float32"}
+    assert_close(b.run(), before)
+
+
+def test_a_product_that_others_read_in_bfloat16_is_left_alone(b: Builder) -> None:
+    y = linear(b, b.input(half(2, 8)), 4, 8)
+    b.done(b.eltwise("relu", to(b, y, "float32")), b.eltwise("relu", y))
+    assert b.check(fuse_casts) == [0]

@@ -1,0 +1,1330 @@
+"""Each operator of docs/plan.md as plans run it: any size, layout, post-op and use of results."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.backends.zendnn.graph import Value
+
+from ..common import property_test
+from ..passes.build import Builder
+from ..passes.interpreter import BINARY, ELTWISE
+from .check import (
+    ARRANGEMENTS,
+    BATCHES,
+    CHANNELS,
+    check,
+    copies_of,
+    implementations,
+    last_node,
+    make_plan,
+    refusal,
+    region_of,
+    tensor,
+    tensors_and_numbers,
+    then,
+)
+
+DTYPES = (torch.float32, torch.bfloat16)
+LAYOUTS = ("any", "blocked", "channels_last")
+
+dtypes = st.sampled_from(DTYPES)
+arrangements = st.sampled_from(sorted(ARRANGEMENTS))
+channels = st.sampled_from(CHANNELS)
+batches = st.sampled_from(BATCHES)
+#: Lengths on both sides of a vector's.
+lengths = st.sampled_from((1, 2, 5, 8, 15, 16, 17, 31, 33, 64))
+
+#: Every function that a plan takes, with parameters that matter.
+FUNCTIONS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys((name for name in ELTWISE if name != "erf"), (0.0, 0.0)),
+    "leaky_relu": (0.1, 0.0),
+    "clip": (-0.5, 0.75),
+    "elu": (0.7, 0.0),
+    "linear": (-1.5, 0.25),
+}
+#: What makes the operand of a function one that it is defined and smooth for.
+BEFORE: dict[str, list[tuple[str, float, float]]] = {
+    "sqrt": [("abs", 0.0, 0.0), ("linear", 1.0, 0.5)],
+    "log": [("abs", 0.0, 0.0), ("linear", 1.0, 0.5)],
+    "exp": [("tanh", 0.0, 0.0)],
+}
+
+
+@pytest.fixture(autouse=True)
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first implementation serves: which one is faster is not the subject here."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+@pytest.fixture(params=LAYOUTS)
+def images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a plan lays out images inside."""
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", request.param)
+    return str(request.param)
+
+
+def is_round(name: str, dtype: torch.dtype) -> bool:
+    """Whether half a unit in the last place may make a whole one of it."""
+    return name == "round" and dtype != torch.float32
+
+
+def made(b: Builder, *shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Value:
+    """A value that the region computes row by row, and so may overwrite."""
+    return b.eltwise("linear", b.input(tensor(*shape, dtype=dtype, seed=seed)), 0.5, 0.25)
+
+
+def convolved(b: Builder, x: Value, inputs: int, outputs: int, size: int = 1, **more: Any) -> Value:
+    """A convolution of images that keeps their size."""
+    padding = (size // 2,) * 2
+    weight = b.graph.constant(
+        torch.randn(outputs, inputs, size, size, dtype=torch.float64)
+        / (inputs * size * size) ** 0.5
+    )
+    return b.convolution(x, weight, b.constant(outputs), padding=padding, **more)
+
+
+# Convolutions.
+
+
+@property_test
+@given(data=st.data())
+def test_convolutions(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dims, dtype = draw(st.integers(1, 3)), draw(dtypes)
+    kind = draw(st.sampled_from(["plain", "depthwise", "multiplied", "grouped"]))
+    inputs, outputs, groups = draw(channels), draw(channels), 1
+    if kind == "depthwise":
+        groups, outputs = inputs, inputs
+    elif kind == "multiplied":
+        groups, outputs = inputs, 2 * inputs
+    elif kind == "grouped":
+        groups, inputs, outputs = 2, 2 * inputs, 2 * outputs
+    each = st.lists(st.integers(1, 3), min_size=dims, max_size=dims).map(tuple)
+    pads = st.lists(st.integers(0, 2), min_size=dims, max_size=dims).map(tuple)
+    attributes = {
+        "stride": draw(each),
+        "dilation": draw(st.sampled_from([1, 2]).map(lambda n: (n,) * dims)),
+        "padding": draw(pads),
+        "groups": groups,
+    }
+    if draw(st.booleans()):
+        attributes["padding_end"] = draw(pads)
+    shape = (draw(batches), inputs, *(draw(st.integers(5, 9)) for _ in range(dims)))
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    weight = b.constant(outputs, inputs // groups, *draw(each))
+    bias = b.constant(outputs) if draw(st.booleans()) else None
+    check(b, b.convolution(x, weight, bias, **attributes), dtype=dtype)
+
+
+@property_test
+@given(data=st.data())
+def test_transposed_convolutions(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dims, dtype, groups = draw(st.integers(1, 3)), draw(dtypes), draw(st.sampled_from([1, 2]))
+    inputs, outputs = draw(channels) * groups, draw(channels)
+    stride, padding = draw(st.integers(1, 3)), draw(st.integers(0, 1))
+    attributes = {
+        "transposed": True,
+        "stride": (stride,) * dims,
+        "dilation": (draw(st.integers(1, 2)),) * dims,
+        "padding": (padding,) * dims,
+        "output_padding": (draw(st.integers(0, stride - 1)),) * dims,
+        "groups": groups,
+    }
+    shape = (draw(batches), inputs, *(draw(st.integers(3, 6)) for _ in range(dims)))
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    weight = b.constant(inputs, outputs, *(draw(st.integers(1, 3)) for _ in range(dims)))
+    bias = b.constant(outputs) if draw(st.booleans()) else None
+    check(b, b.convolution(x, weight, bias, **attributes), dtype=dtype)
+
+
+@pytest.mark.parametrize("layout", ["transposed", "padded", "repeated", "channels_last"])
+@pytest.mark.parametrize("op", ["convolution", "linear"])
+def test_constant_weights_of_any_layout(b: Builder, op: str, layout: str) -> None:
+    """Those that repeat themselves may be refused, and must not be misread."""
+    x = b.input(tensor(2, 8, 6, 8))
+    shape = (16, 8, 3, 3) if op == "convolution" else (16, 8)
+    weight = b.graph.constant(ARRANGEMENTS[layout](torch.randn(shape, dtype=torch.float64)))
+    bias = b.graph.constant(torch.randn(1, dtype=torch.float64).expand(16))
+    out = b.convolution(x, weight, bias) if op == "convolution" else b("linear", x, weight, bias)
+    region = region_of(b, out)
+    plan = make_plan(region)
+    if layout == "repeated" and not plan.takes([b.examples[0]], []):
+        assert "ZenDNN" in refusal(plan)
+        return
+    check(b, out)
+
+
+# Products.
+
+
+@property_test
+@given(data=st.data())
+def test_linear_layers(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, inputs, outputs = draw(dtypes), draw(lengths), draw(lengths)
+    shape = (*draw(st.lists(st.sampled_from([1, 2, 5, 17]), max_size=3)), inputs)
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    check(b, b.linear(x, outputs, inputs, bias=draw(st.booleans())), dtype=dtype)
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 16), (1, 4, 16), (4, 16), (4, 3, 16), (16,)])
+def test_linear_layers_of_rows_that_repeat(b: Builder, shape: tuple[int, ...]) -> None:
+    """As a class token is one for the whole batch."""
+    base = tensor(*[1] * (len(shape) - 1), 16)
+    x = b.input(base.expand(shape))
+    check(b, b.linear(x, 8, 16))
+
+
+def test_linear_layers_of_windows_that_overlap(b: Builder) -> None:
+    """Refused or right: rows that start one element after each other."""
+    x = b.input(tensor(40).unfold(0, 16, 1))
+    out = b.linear(x, 8, 16)
+    plan = make_plan(region_of(b, out))
+    if plan.takes([b.examples[0]], []):
+        check(b, out)
+
+
+@property_test
+@given(data=st.data())
+def test_matrix_products(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, rows, inner, columns = draw(dtypes), draw(lengths), draw(lengths), draw(lengths)
+    batch = draw(st.lists(st.sampled_from([2, 3]), max_size=3))
+    fewer = [
+        [size if draw(st.booleans()) else 1 for size in batch[draw(st.integers(0, len(batch))) :]]
+        for _ in range(2)
+    ]
+    layouts = [draw(arrangements) for _ in range(2)]
+    left = b.input(tensor(*fewer[0], rows, inner, dtype=dtype, layout=layouts[0]))
+    right = b.input(tensor(*fewer[1], inner, columns, dtype=dtype, layout=layouts[1], seed=1))
+    check(b, b("matmul", left, right), dtype=dtype)
+
+
+def test_products_of_views(b: Builder) -> None:
+    """Scores of attention that nobody fused."""
+    x = made(b, 3, 7, 4 * 6)
+    q = b("transpose", b("view", x, 3, 7, 4, 6), 1, 2)
+    scores = b("matmul", q, b("transpose", q, -1, -2))
+    out = b("transpose", b("matmul", b("softmax", scores, dim=-1), q), 1, 2)
+    check(b, b("view", out, 3, 7, -1))
+
+
+# Post-ops.
+
+
+def producer(b: Builder, op: str, dtype: torch.dtype) -> Value:
+    """The result of an operator that takes post-ops, of size (3, 17, 6, 8)."""
+    if op == "convolution":
+        x = b.input(tensor(3, 8, 6, 8, dtype=dtype))
+        return convolved(b, x, 8, 17, 3)
+    if op == "linear":
+        return b.linear(b.input(tensor(3, 17, 6, 5, dtype=dtype)), 8, 5)
+    x, y = (b.input(tensor(*shape, dtype=dtype)) for shape in ((3, 17, 6, 5), (17, 5, 8)))
+    if op == "matmul":
+        return b("matmul", x, y)
+    return b.binary(
+        "mul", b.input(tensor(3, 17, 6, 8, dtype=dtype)), b.input(tensor(8, dtype=dtype))
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("op", ["convolution", "linear", "matmul", "binary"])
+def test_functions_as_post_ops(b: Builder, op: str, name: str, dtype: torch.dtype) -> None:
+    if is_round(name, dtype):
+        pytest.skip("half a unit in the last place may make a whole one")
+    out = then(b, producer(b, op, dtype), *BEFORE.get(name, ()), (name, *FUNCTIONS[name]))
+    check(b, out, dtype=dtype)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-math.inf, 0.5), (0.0, math.inf), (0.0, 6.0)])
+@pytest.mark.parametrize("op", ["convolution", "linear", "matmul", "binary"])
+def test_clips_with_one_bound(b: Builder, op: str, low: float, high: float) -> None:
+    check(b, then(b, producer(b, op, torch.float32), ("clip", low, high)))
+
+
+#: Operands of a post-op, against a result of (3, 17, 6, 8).
+OPERANDS = [
+    *((3, 17, 6, 8), (17, 1, 1), (1, 17, 1, 1), (3, 17, 1, 1), (8,), (1,), (6, 8), (3, 1, 1, 1)),
+    *((1, 17, 6, 8), (3, 1, 6, 8), (17, 6, 1), (1, 1, 1, 1), ()),
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", OPERANDS, ids=str)
+@pytest.mark.parametrize("op", ["convolution", "linear", "matmul", "binary"])
+def test_operands_of_post_ops(
+    b: Builder, op: str, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    for name in BINARY:
+        b = Builder()
+        other = b.input(tensor(*shape, dtype=dtype, seed=5).abs() + 0.5)
+        check(b, then(b, producer(b, op, dtype), (name, other), "relu"), dtype=dtype)
+
+
+@property_test
+@given(data=st.data())
+def test_chains_of_post_ops(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    op = draw(st.sampled_from(["convolution", "linear", "matmul", "binary"]))
+    posts: list[tuple[Any, ...]] = []
+    for _ in range(draw(st.integers(1, 4))):
+        if draw(st.booleans()):
+            name = draw(st.sampled_from(["relu", "sigmoid", "clip", "linear", "gelu", "hardswish"]))
+            posts.append((name, *FUNCTIONS[name]))
+            continue
+        layout, shape = draw(arrangements), draw(st.sampled_from(OPERANDS[:-1]))
+        x = tensor(*shape, dtype=dtype, layout=layout, seed=len(posts))
+        operand = b.input(x) if draw(st.booleans()) else b.eltwise("abs", b.input(x))
+        posts.append((draw(st.sampled_from(["add", "sub", "mul", "max"])), operand))
+    check(b, then(b, producer(b, op, dtype), *posts), dtype=dtype)
+
+
+# Residuals: whether a result may be added onto the memory of another value.
+
+
+@pytest.fixture(params=["convolution", "linear"])
+def block(request: pytest.FixtureRequest) -> Callable[..., Value]:
+    """A layer that keeps its input's size, (2, 16, 8, 16)."""
+
+    def layer(b: Builder, x: Value) -> Value:
+        if request.param == "convolution":
+            return convolved(b, x, 16, 16, 3)
+        return b.linear(x, 16, 16)
+
+    return layer
+
+
+Block = Callable[[Builder, Value], Value]
+SHAPE = (2, 16, 8, 16)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.usefixtures("images")
+class TestResiduals:
+    @staticmethod
+    def start(b: Builder, block: Block, dtype: torch.dtype) -> tuple[Value, Value]:
+        x = b.input(tensor(*SHAPE, dtype=dtype))
+        return x, then(b, block(b, x), "relu")
+
+    def test_that_nobody_needs_later(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+        x, residual = self.start(b, block, dtype)
+        check(b, then(b, block(b, x), ("add", residual), "relu"), dtype=dtype)
+
+    def test_that_is_read_later(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+        x, residual = self.start(b, block, dtype)
+        out = then(b, block(b, x), ("add", residual), "relu")
+        check(b, b.binary("mul", out, residual), dtype=dtype)
+
+    def test_that_is_a_result(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+        x, residual = self.start(b, block, dtype)
+        check(b, residual, then(b, block(b, x), ("add", residual)), dtype=dtype)
+
+    def test_that_a_view_of_is_read_later(
+        self, b: Builder, block: Block, dtype: torch.dtype
+    ) -> None:
+        x, residual = self.start(b, block, dtype)
+        view = b("slice", residual, 1, 0, 4, 1)
+        out = then(b, block(b, x), ("add", residual))
+        check(b, b.binary("mul", b("slice", out, 1, 4, 8, 1), view), dtype=dtype)
+
+    def test_that_a_view_of_is_a_result(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+        x, residual = self.start(b, block, dtype)
+        view = b("transpose", residual, 2, 3)
+        check(b, view, then(b, block(b, x), ("add", residual)), dtype=dtype)
+
+    def test_that_is_the_input(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+        x, _ = self.start(b, block, dtype)
+        check(b, then(b, block(b, x), ("add", x)), dtype=dtype)
+
+    def test_with_two_readers_of_one_node(
+        self, b: Builder, block: Block, dtype: torch.dtype
+    ) -> None:
+        _, residual = self.start(b, block, dtype)
+        check(b, then(b, block(b, residual), ("add", residual), "relu"), dtype=dtype)
+
+    def test_that_is_added_and_multiplied(
+        self, b: Builder, block: Block, dtype: torch.dtype
+    ) -> None:
+        x, residual = self.start(b, block, dtype)
+        check(b, then(b, block(b, x), ("add", residual), ("mul", residual)), dtype=dtype)
+
+    def test_that_is_multiplied_and_added_as_a_view(
+        self, b: Builder, block: Block, dtype: torch.dtype
+    ) -> None:
+        x, residual = self.start(b, block, dtype)
+        same = b("view", residual, *SHAPE)
+        check(b, then(b, block(b, x), ("add", residual), ("mul", same)), dtype=dtype)
+
+    def test_that_is_a_view_of_what_the_layer_reads(
+        self, b: Builder, block: Block, dtype: torch.dtype
+    ) -> None:
+        x = made(b, *SHAPE, dtype=dtype)
+        check(b, then(b, block(b, x), ("add", b("view", x, *SHAPE))), dtype=dtype)
+
+    def test_that_overlaps_with_what_the_layer_reads(
+        self, b: Builder, block: Block, dtype: torch.dtype
+    ) -> None:
+        x = made(b, 3, 16, 8, 16, dtype=dtype)
+        first, second = (b("slice", x, 0, i, i + 2, 1) for i in range(2))
+        check(b, then(b, block(b, second), ("add", first)), dtype=dtype)
+
+    def test_of_which_there_are_two(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+        x, first = self.start(b, block, dtype)
+        second = block(b, x)
+        out = then(b, block(b, x), ("add", first), "relu", ("add", second))
+        check(b, out, dtype=dtype)
+
+    def test_after_other_post_ops(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+        x, residual = self.start(b, block, dtype)
+        gate = b.eltwise("sigmoid", b.input(tensor(2, 16, 1, 1, dtype=dtype)))
+        out = then(b, block(b, x), "hardswish", ("mul", gate), ("add", residual), "relu")
+        check(b, out, dtype=dtype)
+
+    def test_in_a_chain(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+        _, x = self.start(b, block, dtype)
+        for _ in range(3):
+            inner = then(b, block(b, x), "relu")
+            x = then(b, block(b, inner), ("add", x), "relu")
+        check(b, x, dtype=dtype)
+
+    def test_of_another_layout(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+        x, _ = self.start(b, block, dtype)
+        residual = b("transpose", made(b, 2, 16, 16, 8, dtype=dtype), 2, 3)
+        check(b, then(b, block(b, x), ("add", residual)), dtype=dtype)
+
+    def test_that_is_a_part_of_a_concatenation(
+        self, b: Builder, block: Block, dtype: torch.dtype
+    ) -> None:
+        x, residual = self.start(b, block, dtype)
+        out = then(b, block(b, x), ("add", residual))
+        check(b, b("cat", out, residual, dim=1), dtype=dtype)
+
+    def test_that_is_half_of_what_the_layer_reads_the_other_half_of(
+        self, b: Builder, block: Block, dtype: torch.dtype
+    ) -> None:
+        """As in ShuffleNet and Res2Net: the halves share memory and do not overlap."""
+        x = made(b, 4, 16, 8, 16, dtype=dtype)
+        one, two = b.node("split", x, results=2, dim=0, chunks=2).outputs
+        check(b, then(b, block(b, one), ("add", two)), dtype=dtype)
+
+
+# Functions of elements.
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(b: Builder, name: str, dtype: torch.dtype) -> None:
+    """Of an input, and in place of a value that nobody needs."""
+    if is_round(name, dtype):
+        pytest.skip("half a unit in the last place may make a whole one")
+    results = []
+    for layout in ("contiguous", "transposed", "strided", "channels_last", "repeated"):
+        x = b.input(tensor(3, 17, 5, 7, dtype=dtype, layout=layout))
+        for before in BEFORE.get(name, ()):
+            x = b.eltwise(before[0], x, *before[1:])
+        results.append(b.eltwise(name, x, *FUNCTIONS[name]))
+        results.append(b.eltwise(name, b.eltwise("abs", results[-1]), *FUNCTIONS[name]))
+    if name in ("log", "square", "exp"):
+        results = results[::2]
+    check(b, *results, dtype=dtype)
+
+
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_images_in_blocks(b: Builder, name: str) -> None:
+    """17 channels fill up a block of 32 with what must stay 0 for the convolution that follows."""
+    x = convolved(b, b.input(tensor(2, 17, 6, 6)), 17, 17, 3)
+    for before in BEFORE.get(name, ()):
+        x = b.eltwise(before[0], x, *before[1:])
+    y = b.eltwise(name, x, *FUNCTIONS[name])
+    check(b, convolved(b, y, 17, 17, 3), b.eltwise("sigmoid", y))
+
+
+@property_test
+@given(data=st.data())
+def test_binary_operators(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, name = draw(dtypes), draw(st.sampled_from(sorted(BINARY)))
+    shape = draw(st.lists(st.sampled_from([1, 2, 3, 5, 17, 33]), max_size=5))
+    operands = []
+    for seed in range(2):
+        own = [n if draw(st.booleans()) else 1 for n in shape[draw(st.integers(0, len(shape))) :]]
+        layout = draw(arrangements) if own else "contiguous"
+        x = tensor(*own, dtype=dtype, layout=layout, seed=seed)
+        x = x.abs() + 0.5 if name == "div" and seed else x
+        operands.append(b.input(x))
+        if draw(st.booleans()):
+            operands[-1] = b.eltwise("abs", operands[-1])
+    check(b, b.binary(name, *operands), dtype=dtype)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_nan_is_the_larger_and_the_smaller_number(b: Builder, name: str) -> None:
+    numbers = torch.tensor([math.nan, 1.0, -math.inf, math.inf, 0.0])
+    x, y = b.input(numbers.repeat(5)), b.input(numbers.repeat_interleave(5))
+    region = region_of(b, b.binary(name, x, y))
+    (got,) = make_plan(region).run(b.examples, [])
+    torch.testing.assert_close(got, BINARY[name](*b.examples), equal_nan=True)
+
+
+OVERLAPPING: dict[str, Callable[[Builder, Value], tuple[Value, Value]]] = {
+    "next and this": lambda b, x: (b("slice", x, 0, 1, None, 1), b("slice", x, 0, 0, -1, 1)),
+    "this and next": lambda b, x: (b("slice", x, 0, 0, -1, 1), b("slice", x, 0, 1, None, 1)),
+    "all and the first": lambda b, x: (x, b("slice", x, 0, 0, 1, 1)),
+    "all and the last": lambda b, x: (x, b("select", x, 0, -1)),
+    "the first and all": lambda b, x: (b("slice", x, 0, 0, 1, 1), x),
+    "all and a column": lambda b, x: (x, b("slice", x, 1, 0, 1, 1)),
+    "all and turned": lambda b, x: (x, b("transpose", x, 0, 1)),
+    "turned and all": lambda b, x: (b("transpose", x, 0, 1), x),
+    "all and one element": lambda b, x: (x, b("select", b("select", x, 0, 3), 0, 3)),
+    "all and the same": lambda b, x: (x, b("view", x, 40, 40)),
+}
+
+
+@pytest.mark.parametrize("how", OVERLAPPING)
+@pytest.mark.parametrize("name", ["sub", "mul"])
+def test_two_views_of_one_value(b: Builder, name: str, how: str) -> None:
+    """The result must not overwrite what is still to be read."""
+    check(b, b.binary(name, *OVERLAPPING[how](b, made(b, 40, 40))))
+
+
+def test_operands_of_post_ops_that_a_result_could_overwrite(b: Builder) -> None:
+    x = made(b, 4, 16)
+    check(b, then(b, b.binary("add", x, b.constant(16)), ("mul", x), "relu"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("slopes", [1, 17])
+@pytest.mark.parametrize("shape", [(3, 17), (3, 17, 5), (3, 17, 5, 6), (2, 17, 3, 4, 5)])
+def test_prelu(b: Builder, shape: tuple[int, ...], slopes: int, dtype: torch.dtype) -> None:
+    results = []
+    for layout in ("contiguous", "transposed", "padded", "channels_last", "repeated"):
+        x = b.input(tensor(*shape, dtype=dtype, layout=layout))
+        results.append(b("prelu", x, b.constant(slopes)))
+    check(b, *results, dtype=dtype)
+
+
+@pytest.mark.usefixtures("images")
+def test_prelu_of_a_convolution(b: Builder) -> None:
+    x = convolved(b, b.input(tensor(2, 3, 6, 6)), 3, 17, 3)
+    check(b, convolved(b, b("prelu", x, b.constant(17)), 17, 8, 3))
+
+
+# Along dimensions.
+
+
+@property_test
+@given(data=st.data())
+def test_softmax(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    shape = draw(st.lists(lengths.filter(lambda n: n < 40), min_size=1, max_size=3))
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    if draw(st.booleans()):
+        x = b.eltwise("linear", x, 3.0, 0.0)
+    dim = draw(st.integers(-len(shape), len(shape) - 1))
+    check(b, b("softmax", x, dim=dim, log=draw(st.booleans())), dtype=dtype)
+
+
+@property_test
+@given(data=st.data())
+def test_layer_norm(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    shape = draw(st.lists(st.sampled_from([1, 2, 3, 8, 17]), min_size=1, max_size=3))
+    shape = [*shape, draw(st.sampled_from([5, 16, 33, 64]))]
+    dims = draw(st.integers(1, len(shape)))
+
+    def operand(seed: int) -> Value:
+        x = b.input(tensor(*shape, dtype=dtype, layout=layout, seed=seed))
+        return b.eltwise("linear", x, 2.0, 0.5) if computed else x
+
+    layout = draw(arrangements.filter(lambda name: name != "repeated_last"))
+    computed = draw(st.booleans())
+    x = operand(0)
+    weight, bias = (b.constant(*shape[-dims:]) if draw(st.booleans()) else None for _ in range(2))
+    residual = operand(1) if draw(st.booleans()) else None
+    results = draw(st.integers(1, 2)) if residual else 1
+    node = b.node("layer_norm", x, weight, bias, residual, results=results, eps=1e-5, dims=dims)
+    check(b, *node.outputs, dtype=dtype)
+
+
+def test_layer_norm_of_the_sum_of_a_value_and_itself(b: Builder) -> None:
+    x = made(b, 4, 16)
+    check(b, b("layer_norm", x, None, None, x, eps=1e-5, dims=1))
+
+
+def test_layer_norm_of_the_sum_of_two_views(b: Builder) -> None:
+    x = made(b, 40, 16)
+    one, two = (b("slice", x, 0, i, 38 + i, 1) for i in (2, 0))
+    check(b, b("layer_norm", one, None, None, two, eps=1e-5, dims=1))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("affine", [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize("shape", [(3, 17), (3, 17, 5), (3, 16, 5, 6), (2, 3, 3, 4, 5)])
+def test_batch_norm(
+    b: Builder, shape: tuple[int, ...], affine: tuple[bool, bool], dtype: torch.dtype
+) -> None:
+    results = []
+    count = shape[1]
+    for layout in ("contiguous", "transposed", "padded", "channels_last", "repeated"):
+        x = b.input(tensor(*shape, dtype=dtype, layout=layout))
+        weight, bias = (b.constant(count) if given else None for given in affine)
+        variance = b.graph.constant(torch.rand(count, dtype=torch.float64) + 0.5)
+        results.append(b("batch_norm", x, weight, bias, b.constant(count), variance, eps=1e-3))
+    check(b, *results, dtype=dtype, constants=torch.float32)
+
+
+@pytest.mark.usefixtures("images")
+def test_batch_norm_between_convolutions(b: Builder) -> None:
+    x = convolved(b, b.input(tensor(2, 3, 6, 6)), 3, 17, 3)
+    check(b, convolved(b, b.batch_norm(b.eltwise("relu", x), 17), 17, 8, 3))
+
+
+@property_test
+@given(data=st.data())
+def test_mean(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    shape = draw(st.lists(st.sampled_from([1, 2, 5, 17]), min_size=1, max_size=4))
+    first = draw(st.integers(0, len(shape) - 1))
+    dims = list(range(first, draw(st.integers(first, len(shape) - 1)) + 1))
+    if draw(st.booleans()):
+        dims = [dim - len(shape) for dim in dims][::-1]
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    check(b, b("mean", x, dims=tuple(dims), keep=draw(st.booleans())), dtype=dtype)
+
+
+# Pooling.
+
+
+@property_test
+@given(data=st.data())
+def test_pooling(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dims, dtype = draw(st.integers(1, 3)), draw(dtypes)
+    shape = (draw(batches), draw(channels), *(draw(st.integers(5, 9)) for _ in range(dims)))
+    kernel = draw(st.lists(st.integers(1, 3), min_size=dims, max_size=dims).map(tuple))
+    attributes = {
+        "kernel": kernel,
+        "stride": draw(st.lists(st.integers(1, 3), min_size=dims, max_size=dims).map(tuple)),
+        "padding": tuple(draw(st.integers(0, size // 2)) for size in kernel),
+        "ceil": draw(st.booleans()),
+    }
+    op = draw(st.sampled_from(["max_pool", "avg_pool"]))
+    if op == "max_pool":
+        attributes["dilation"] = (draw(st.integers(1, 2)),) * dims
+    else:
+        attributes["include_pad"] = draw(st.booleans())
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    if draw(st.booleans()):
+        x = b.eltwise("linear", x, 1.0, -3.0)  # all less than the 0 of a padding
+    out = b(op, x, **attributes)
+    plan = make_plan(region_of(b, out))
+    tensors = [b.examples[0]]
+    if attributes.get("include_pad") and attributes["ceil"] and not plan.takes(tensors, []):
+        assert "beyond the padding" in refusal(plan)
+        return
+    check(b, out, dtype=dtype)
+
+
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize("op", ["max_pool", "avg_pool", "adaptive_avg_pool", "mean"])
+@pytest.mark.parametrize("count", CHANNELS)
+def test_pooling_between_convolutions(b: Builder, count: int, op: str) -> None:
+    x = then(b, convolved(b, b.input(tensor(2, 3, 8, 8)), 3, count, 3), "relu")
+    attributes: dict[str, Any] = {
+        "max_pool": {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1), "dilation": (1, 1)},
+        "avg_pool": {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "include_pad": True},
+        "adaptive_avg_pool": {"sizes": (2, 4)},
+        "mean": {"dims": (2, 3), "keep": True},
+    }[op]
+    check(b, convolved(b, b(op, x, **attributes), count, 8))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        ((3, 17, 12), (4,)),
+        ((1, 8, 6, 9), (2, 3)),
+        ((2, 3, 6, 6), (1, 1)),
+        ((1, 3, 4, 6, 8), (2, 3, 1)),
+    ],
+)
+def test_adaptive_pooling(
+    b: Builder, shape: tuple[int, ...], sizes: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    results = []
+    for layout in ("contiguous", "transposed", "strided", "channels_last", "repeated"):
+        x = b.input(tensor(*shape, dtype=dtype, layout=layout))
+        results.append(b("adaptive_avg_pool", x, sizes=sizes))
+    check(b, *results, dtype=dtype)
+
+
+# Joining.
+
+
+def joined(b: Builder, *parts: Value, dim: int = 1) -> Value:
+    return b("cat", *parts, dim=dim)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.usefixtures("images")
+class TestConcatenations:
+    @staticmethod
+    def branches(b: Builder, batch: int, dtype: torch.dtype, *counts: int) -> list[Value]:
+        x = b.input(tensor(batch, 8, 6, 5, dtype=dtype))
+        return [then(b, convolved(b, x, 8, count, 3), "relu") for count in counts]
+
+    @pytest.mark.parametrize("counts", [(16, 32), (3, 8, 17), (16, 3, 16), (8, 8)], ids=str)
+    def test_of_convolutions(
+        self, b: Builder, batch: int, dtype: torch.dtype, counts: tuple[int, ...]
+    ) -> None:
+        whole = joined(b, *self.branches(b, batch, dtype, *counts))
+        check(b, convolved(b, whole, sum(counts), 8), dtype=dtype)
+
+    @pytest.mark.parametrize("dim", [0, 1, 2, 3, -1])
+    def test_that_are_results(self, b: Builder, batch: int, dtype: torch.dtype, dim: int) -> None:
+        check(b, joined(b, *self.branches(b, batch, dtype, 16, 16), dim=dim), dtype=dtype)
+
+    def test_whose_parts_are_results(self, b: Builder, batch: int, dtype: torch.dtype) -> None:
+        one, two = self.branches(b, batch, dtype, 16, 3)
+        check(b, two, joined(b, one, two), one, dtype=dtype)
+
+    def test_in_each_other(self, b: Builder, batch: int, dtype: torch.dtype) -> None:
+        one, two, three = self.branches(b, batch, dtype, 16, 32, 16)
+        whole = joined(b, three, joined(b, one, two))
+        check(b, convolved(b, whole, 64, 8), dtype=dtype)
+
+    def test_in_each_other_along_other_dimensions(
+        self, b: Builder, batch: int, dtype: torch.dtype
+    ) -> None:
+        one, two, three = self.branches(b, batch, dtype, 16, 16, 32)
+        wide = joined(b, joined(b, one, two), three, dim=3)
+        check(b, wide, joined(b, wide, wide, dim=2), dtype=dtype)
+
+    @pytest.mark.parametrize("growth", [3, 8, 16])
+    def test_in_a_dense_block(
+        self, b: Builder, batch: int, dtype: torch.dtype, growth: int
+    ) -> None:
+        """Each layer reads all before it: a value is a part of several concatenations."""
+        parts = self.branches(b, batch, dtype, 16)
+        for i in range(4):
+            count = 16 + i * growth
+            whole = joined(b, *parts) if i else parts[0]
+            scaled = b.binary("mul", whole, b.constant(count, 1, 1))
+            normed = b.eltwise("relu", b.binary("add", scaled, b.constant(count, 1, 1)))
+            parts.append(convolved(b, normed, count, growth, 3))
+        check(b, joined(b, *parts), dtype=dtype)
+
+    def test_of_the_same_values_in_another_order(
+        self, b: Builder, batch: int, dtype: torch.dtype
+    ) -> None:
+        one, two, three = self.branches(b, batch, dtype, 16, 16, 3)
+        wholes = [joined(b, *order) for order in itertools.permutations((one, two, three))]
+        check(b, *(convolved(b, whole, 35, 4) for whole in wholes), dtype=dtype)
+
+    def test_of_a_value_with_itself(self, b: Builder, batch: int, dtype: torch.dtype) -> None:
+        one, two = self.branches(b, batch, dtype, 16, 16)
+        whole = joined(b, one, two, one, one)
+        check(b, convolved(b, whole, 64, 4), whole, dtype=dtype)
+
+    def test_with_inputs_and_constants(self, b: Builder, batch: int, dtype: torch.dtype) -> None:
+        (one,) = self.branches(b, batch, dtype, 16)
+        x = b.input(tensor(batch, 3, 6, 5, dtype=dtype, layout="transposed"))
+        check(b, joined(b, x, one, b.constant(batch, 5, 6, 5), x), dtype=dtype)
+
+    def test_of_what_was_split(self, b: Builder, batch: int, dtype: torch.dtype) -> None:
+        (one,) = self.branches(b, batch, dtype, 32)
+        left, right = b.node("split", one, results=2, dim=1, chunks=2).outputs
+        check(b, joined(b, left, right), joined(b, right, left), dtype=dtype)
+
+    def test_that_are_split_again(self, b: Builder, batch: int, dtype: torch.dtype) -> None:
+        whole = joined(b, *self.branches(b, batch, dtype, 16, 17))
+        parts = b.node("split", whole, results=2, dim=1, sizes=(17, 16)).outputs
+        check(b, convolved(b, parts[0], 17, 4), b.eltwise("relu", parts[1]), dtype=dtype)
+
+    def test_whose_parts_are_changed_in_place_elsewhere(
+        self, b: Builder, batch: int, dtype: torch.dtype
+    ) -> None:
+        one, two = self.branches(b, batch, dtype, 16, 16)
+        whole = joined(b, one, two)
+        changed = b.eltwise("tanh", one)
+        again = then(b, convolved(b, changed, 16, 16), ("add", two))
+        check(b, convolved(b, whole, 32, 4), again, dtype=dtype)
+
+    def test_of_pooled_padded_and_added_values(
+        self, b: Builder, batch: int, dtype: torch.dtype
+    ) -> None:
+        one, two, three = self.branches(b, batch, dtype, 16, 16, 16)
+        pooled = b("max_pool", one, kernel=(3, 3), stride=(1, 1), padding=(1, 1), dilation=(1, 1))
+        padded = b("pad", b("slice", two, 3, 1, None, 1), pads=(0, 1), value=0.5)
+        summed = b.binary("add", one, three)
+        whole = joined(b, pooled, padded, summed, b.eltwise("sigmoid", three))
+        check(b, convolved(b, whole, 64, 8), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_concatenations_of_rows(b: Builder, dim: int, dtype: torch.dtype) -> None:
+    x = b.input(tensor(5, 17, dtype=dtype))
+    parts = [b.linear(x, 8, 17) for _ in range(3)]
+    whole = joined(b, *parts, b.eltwise("relu", parts[0]), dim=dim)
+    check(b, b.linear(whole, 4, 32 if dim else 8), dtype=dtype)
+
+
+def test_concatenated_rows_are_written_in_their_place(b: Builder) -> None:
+    x = b.input(tensor(5, 16))
+    plan = check(b, joined(b, *(b.linear(x, 16, 16) for _ in range(4))))
+    assert copies_of(plan) == 0, implementations(plan)
+
+
+@property_test
+@given(data=st.data())
+def test_concatenations_and_stacks(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, op = draw(dtypes), draw(st.sampled_from(["cat", "stack"]))
+    shape = draw(st.lists(st.sampled_from([1, 2, 5, 17]), min_size=1, max_size=4))
+    rank = len(shape) + (op == "stack")
+    dim = draw(st.integers(-rank, rank - 1))
+    parts: list[Value] = []
+    for seed in range(draw(st.integers(1, 4))):
+        if parts and draw(st.sampled_from([0, 0, 1])):
+            parts.append(draw(st.sampled_from(parts)) if op == "stack" else parts[0])
+            continue
+        own = list(shape)
+        if op == "cat":
+            own[dim] = draw(st.sampled_from([1, 2, 5]))
+        x = b.input(tensor(*own, dtype=dtype, layout=draw(arrangements), seed=seed))
+        parts.append(b.eltwise("relu", x) if draw(st.booleans()) else x)
+    whole = b(op, *parts, dim=dim)
+    results = [whole, b.eltwise("tanh", whole)] if draw(st.booleans()) else [whole]
+    check(b, *results, dtype=dtype)
+
+
+@property_test
+@given(data=st.data())
+def test_padding(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    shape = draw(st.lists(st.sampled_from([1, 2, 5, 17]), min_size=1, max_size=4))
+    pads = [draw(st.integers(0, 3)) for _ in range(2 * draw(st.integers(1, len(shape))))]
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    check(b, b("pad", x, pads=tuple(pads), value=draw(st.sampled_from([0.0, -1.5]))), dtype=dtype)
+
+
+def test_padding_with_infinity(b: Builder) -> None:
+    region = region_of(b, b("pad", b.input(tensor(2, 3)), pads=(1, 1), value=-math.inf))
+    (got,) = make_plan(region).run(b.examples, [])
+    assert torch.equal(got, F.pad(b.examples[0], (1, 1), value=-math.inf))
+
+
+# Views.
+
+
+VIEWS = (
+    *("transpose", "permute", "unsqueeze", "squeeze", "select", "slice"),
+    *("flatten", "unflatten", "view", "expand", "contiguous"),
+)
+
+
+@st.composite
+def view_of(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[str, list[Any], dict[str, Any]]:
+    """A view operator with its arguments, for a tensor of this shape."""
+    rank = len(shape)
+    dim = draw(st.integers(-rank, rank - 1))
+    other = draw(st.integers(-rank, rank - 1))
+    size = shape[dim]
+    name = draw(st.sampled_from(VIEWS))
+    arguments: list[Any] = [dim]
+    if name == "transpose":
+        arguments = [dim, other]
+    elif name == "permute":
+        arguments = draw(st.permutations(range(rank)))
+    elif name == "select":
+        arguments = [dim, draw(st.integers(-size, size - 1))]
+    elif name == "slice":
+        start = draw(st.integers(0, size - 1))
+        bounds = [draw(st.sampled_from([None, start])), draw(st.sampled_from([None, size, 1000]))]
+        arguments = [dim, *bounds, draw(st.integers(1, 2))]
+    elif name == "flatten":
+        arguments = sorted([dim % rank, other % rank])
+    elif name == "unflatten":
+        parts = [n for n in (2, 3, 4) if size % n == 0]
+        part = draw(st.sampled_from(parts or [1]))
+        arguments = [dim, *draw(st.sampled_from([[part, -1], [-1, part], [size // part, part]]))]
+    elif name == "view":
+        arguments = [-1, *shape[1:]][:rank] if draw(st.booleans()) else [shape[0], -1]
+    elif name == "expand":
+        arguments = [2, *(3 if n == 1 else -1 for n in shape)]
+    elif name == "contiguous":
+        arguments = []
+    return name, arguments, {}
+
+
+def shape_after(shape: tuple[int, ...], name: str, arguments: list[Any]) -> tuple[int, ...]:
+    x = torch.empty(shape, device="meta")
+    if name == "slice":
+        return tuple(torch.ops.aten.slice(x, *arguments).shape)
+    if name == "unflatten":
+        return tuple(x.unflatten(arguments[0], arguments[1:]).shape)
+    if name == "view":
+        return tuple(x.reshape(arguments).shape)
+    if name in ("permute", "expand"):
+        return tuple(getattr(x, name)(arguments).shape)
+    return tuple(getattr(x, name)(*arguments).shape)
+
+
+@property_test
+@given(data=st.data())
+def test_views_of_views(data: st.DataObject) -> None:
+    """Of inputs and of values; as results, and read by an operator that may run in place."""
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 4, 6]), min_size=2, max_size=4)))
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    if draw(st.booleans()):
+        x = b.eltwise("abs", x)
+    results = []
+    for _ in range(draw(st.integers(1, 5))):
+        if not shape or math.prod(shape) > 5000 or len(shape) > 6:
+            break
+        name, arguments, attributes = draw(view_of(shape))
+        x, shape = b(name, x, *arguments, **attributes), shape_after(shape, name, arguments)
+        if draw(st.sampled_from([0, 0, 1])):
+            results.append(x)
+        if draw(st.sampled_from([0, 0, 1])):
+            x = b.eltwise("linear", x, 1.5, 0.5)
+    check(b, *dict.fromkeys([*results, x]), dtype=dtype)
+
+
+@pytest.mark.parametrize("rank", [8, 9, 12])
+def test_views_with_many_dimensions(b: Builder, rank: int) -> None:
+    """Right or refused; in any case not beyond what a kernel's loops can count."""
+    x = made(b, *[2] * rank)
+    order = [*range(rank - 1, -1, -2), *range(rank - 2, -1, -2)]
+    out = b("permute", x, *order)
+    plan = make_plan(region_of(b, out))
+    if plan.takes(b.examples, []):
+        check(b, out)
+
+
+@pytest.mark.parametrize("attributes", [{"chunks": 3}, {"sizes": (6, 6, 5)}, {"sizes": (1, 16)}])
+@pytest.mark.parametrize("dim", [1, -2])
+def test_split(b: Builder, attributes: dict[str, Any], dim: int) -> None:
+    x = made(b, 3, 17, 5)
+    results = len(attributes.get("sizes", range(3)))
+    parts = b.node("split", x, results=results, dim=dim, **attributes).outputs
+    check(b, *(b.eltwise("relu", part) for part in parts), *parts)
+
+
+def test_split_of_projections(b: Builder) -> None:
+    """Queries, keys and values of one layer, as heads."""
+    x = b.linear(b.input(tensor(2, 7, 24)), 72, 24)
+    q, k, v = b.node("split", x, results=3, dim=2, chunks=3).outputs
+    q, k, v = (b("transpose", b("view", y, 2, 7, 4, 6), 1, 2) for y in (q, k, v))
+    out = b("attention", q, k, v, None, scale=0.0, causal=False, swapped=True)
+    check(b, b.linear(b("view", out, 2, 7, -1), 24, 24))
+
+
+def test_numbers(b: Builder) -> None:
+    x, given = b.input(tensor(6, 10)), b.input(3)
+    rows, columns = b("size", x, 0), b("size", x, -1)
+    half = b("number_floordiv", rows, 2)
+    sizes = [b("number_mul", half, 2), b("number_sub", columns, given), b("number_add", given, -3)]
+    y = b("slice", b.eltwise("abs", x), 1, given, None, 1)
+    y = b("view", y, sizes[0], sizes[1])
+    y = b("slice", y, 0, sizes[2], b("number_floordiv", b("numel", x), -7), 1)
+    check(b, b("unsqueeze", y, 0))
+
+
+@pytest.mark.parametrize(("a", "c"), [(7, 2), (-7, 2), (7, -2), (-7, -2), (6, -3)])
+def test_division_of_numbers_rounds_down(b: Builder, a: int, c: int) -> None:
+    x, left, right = b.input(tensor(40)), b.input(a), b.input(c)
+    check(b, b("slice", x, 0, b("number_floordiv", left, right), None, 1))
+
+
+# Types.
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "repeated"])
+@pytest.mark.parametrize("to", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [*DTYPES, torch.float64, torch.int64, torch.int32, torch.bool, torch.uint8],
+)
+def test_conversions(b: Builder, dtype: torch.dtype, to: str, layout: str) -> None:
+    x = b.input(tensor(3, 17, dtype=dtype, layout=layout))
+    plan = make_plan(region_of(b, b("to", x, dtype=to)))
+    if not plan.takes(b.examples, []):
+        assert to == "bfloat16"
+        assert dtype not in DTYPES
+        return
+    (got,) = plan.run(b.examples, [])
+    assert torch.equal(got, b.examples[0].to(getattr(torch, to)))
+
+
+def test_conversions_between_layers(b: Builder) -> None:
+    x = b.eltwise("abs", b.input(tensor(5, 33)))
+    narrow = b("to", x, dtype="bfloat16")
+    same = b("to", narrow, dtype="bfloat16")
+    wide = b("to", b.eltwise("tanh", same), dtype="float32")
+    region = region_of(b, narrow, b.binary("add", wide, x))
+    got = make_plan(region).run(b.examples, [])
+    want = b.examples[0].abs()
+    assert torch.equal(got[0], want.bfloat16())
+    torch.testing.assert_close(got[1], want.bfloat16().tanh().float() + want, rtol=1e-2, atol=1e-2)
+
+
+# Attention.
+
+
+@property_test
+@given(data=st.data())
+def test_attention(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, swapped = draw(dtypes), draw(st.booleans())
+    batch, kv_heads, group = draw(batches), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    target, source = (draw(st.sampled_from([1, 2, 5, 17, 33, 70, 300])) for _ in range(2))
+    size = draw(st.sampled_from([1, 8, 15, 16, 33, 64, 80]))
+    operands = []
+    for seed, (heads, length) in enumerate(
+        [(kv_heads * group, target), (kv_heads, source), (kv_heads, source)]
+    ):
+        layout = draw(arrangements)
+        if draw(st.booleans()):  # as a projection leaves them
+            x = b.input(tensor(batch, length, heads, size, dtype=dtype, layout=layout, seed=seed))
+            operands.append(b("transpose", x, 1, 2))
+        else:
+            x = b.input(tensor(batch, heads, length, size, dtype=dtype, layout=layout, seed=seed))
+            operands.append(x)
+    mask, meant = None, None
+    if draw(st.booleans()):
+        whole = (batch, kv_heads * group, target, source)
+        shape = [n if draw(st.booleans()) else 1 for n in whole[draw(st.integers(0, 3)) :]]
+        seen = torch.rand(shape) < 0.7
+        seen[..., 0] = True
+        allowed = torch.zeros(shape).masked_fill(~seen, -math.inf)
+        kind = draw(st.sampled_from(["bool", "added", "infinite"]))
+        layout = draw(arrangements.filter(lambda name: not name.startswith("repeated")))
+        if kind == "bool":
+            mask = b.input(seen.expand(shape))
+            meant = {mask: allowed.to(dtype)}
+        else:
+            numbers = tensor(*shape, dtype=dtype, seed=9)
+            numbers = numbers + allowed.to(dtype) if kind == "infinite" else numbers
+            mask = b.input(ARRANGEMENTS[layout](numbers))
+    out = b(
+        "attention",
+        *operands,
+        mask,
+        scale=draw(st.sampled_from([0.0, 0.3])),
+        causal=draw(st.booleans()),
+        swapped=swapped,
+    )
+    if group == 1:
+        check(b, out, dtype=dtype, meant=meant)
+        return
+    check_grouped(b, out, group, dtype, meant)
+
+
+def check_grouped(
+    b: Builder, out: Value, group: int, dtype: torch.dtype, meant: dict[Value, Tensor] | None
+) -> None:
+    """Grouped heads against the same keys and values, written out for each head."""
+    assert out.producer is not None
+    q, k, v, *rest = out.producer.inputs
+    region = region_of(b, out)
+    tensors, _ = tensors_and_numbers([b.examples[b.graph.inputs.index(x)] for x in region.inputs])
+    plan = make_plan(region)
+    assert plan.takes(tensors, []), refusal(plan)
+    (got,) = plan.run(tensors, [])
+    wide = Builder()
+    wide.graph.inputs, wide.examples = list(b.graph.inputs), list(b.examples)
+    values = {x: e.double() for x, e in zip(b.graph.inputs, b.examples, strict=True)}
+    values |= {x: e.double() for x, e in (meant or {}).items()}
+
+    def read(x: Any) -> Any:
+        if x is None or x in values:
+            return None if x is None else values[x]
+        return values[x.producer.inputs[0]].transpose(1, 2)
+
+    a = out.producer.attributes
+    q, k, v, mask = (read(x) for x in (q, k, v, rest[0] if rest else None))
+    k, v = (x.repeat_interleave(group, 1) for x in (k, v))
+    scores = q @ k.transpose(2, 3) * (a["scale"] or q.shape[3] ** -0.5)
+    scores = scores if mask is None else scores + mask
+    if a["causal"]:
+        later = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1)
+        scores = scores.masked_fill(later, -math.inf)
+    want = scores.softmax(3) @ v
+    want = want.transpose(1, 2) if a["swapped"] else want
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    assert got.shape == want.shape
+    assert (got.double() - want).abs().max() <= tolerance * want.abs().max()
+
+
+MASKS = [
+    shape
+    for rank in range(5)
+    for shape in itertools.product(*((1, n) for n in (2, 3, 5, 7)[4 - rank :]))
+]
+
+
+@pytest.mark.parametrize("kind", ["bool", "float32", "bfloat16"])
+@pytest.mark.parametrize("shape", MASKS, ids=str)
+def test_masks_of_every_shape(b: Builder, shape: tuple[int, ...], kind: str) -> None:
+    q = b.input(tensor(2, 3, 5, 8))
+    k, v = (b.input(tensor(2, 3, 7, 8, seed=seed)) for seed in (1, 2))
+    seen = torch.rand(shape) < 0.7
+    if shape:
+        seen[..., 0] = True
+    else:
+        seen.fill_(True)
+    allowed = torch.zeros(shape).masked_fill(~seen, -math.inf)
+    mask = b.input(seen if kind == "bool" else allowed.to(getattr(torch, kind)))
+    out = b("attention", q, k, v, mask, scale=0.0, causal=False, swapped=False)
+    check(b, out, meant={mask: allowed})
+
+
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_queries_that_see_no_key_give_zero(b: Builder, kind: str) -> None:
+    q, k, v = (b.input(tensor(1, 2, 5, 8, seed=seed)) for seed in range(3))
+    seen = torch.ones(5, 5, dtype=torch.bool).tril(-1)
+    mask = b.input(seen if kind == "bool" else torch.zeros(5, 5).masked_fill(~seen, -math.inf))
+    region = region_of(b, b("attention", q, k, v, mask, scale=0.0, causal=False, swapped=False))
+    (got,) = make_plan(region).run(b.examples, [])
+    want = F.scaled_dot_product_attention(*b.examples[:3], attn_mask=b.examples[3])
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
+
+
+# Tables.
+
+
+@property_test
+@given(data=st.data())
+def test_embeddings(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, width, rows = draw(dtypes), draw(lengths), draw(st.sampled_from([1, 7, 100]))
+    shape = draw(st.lists(st.sampled_from([1, 2, 5]), max_size=3))
+    ids = torch.randint(rows, shape, dtype=draw(st.sampled_from([torch.int64, torch.int32])))
+    if shape:
+        ids = ARRANGEMENTS[draw(arrangements.filter(lambda n: n not in INTEGERS_LACK))](ids)
+    table = b.constant(rows, width)
+    if draw(st.booleans()):
+        table = b.input(tensor(rows, width, dtype=dtype, layout=draw(arrangements)))
+    out = b("embedding", table, b.input(ids))
+    if draw(st.booleans()):
+        out = b("cat", out, out, dim=-1)
+    check(b, out, dtype=dtype)
+
+
+#: Arrangements that fill gaps with NaN.
+INTEGERS_LACK = ("strided", "padded", "misaligned")
+
+
+@property_test
+@given(data=st.data())
+def test_embedding_bags(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, mode = draw(dtypes), draw(st.sampled_from(["sum", "mean", "max"]))
+    width, rows, bags = draw(lengths), draw(st.sampled_from([1, 7, 100])), draw(st.integers(1, 6))
+    kind = draw(st.sampled_from([torch.int64, torch.int32]))
+    table = b.constant(rows, width)
+    if draw(st.booleans()):
+        ids = torch.randint(rows, (bags, draw(st.integers(1, 9))), dtype=kind)
+        ids = ARRANGEMENTS[draw(st.sampled_from(["contiguous", "transposed", "repeated"]))](ids)
+        offsets = None
+    else:
+        starts = sorted(draw(st.integers(0, 9)) for _ in range(bags - 1))
+        ids = torch.randint(rows, (9,))
+        offsets = b.input(torch.tensor([0, *starts]))
+    check(b, b("embedding_bag", table, b.input(ids), offsets, mode=mode), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_many_embedding_bags_at_once(b: Builder, mode: str, dtype: torch.dtype) -> None:
+    count, rows = 5, (1, 7, 33, 100, 3)
+    tables = [b.constant(n, 8 + 8 * i) for i, n in enumerate(rows)]
+    ids = [b.input(torch.randint(n, (6, i + 1))) for i, n in enumerate(rows)]
+    bags = b.node("embedding_bags", *tables, *ids, results=count, count=count, mode=mode).outputs
+    check(b, joined(b, *bags), bags[2], dtype=dtype)
+
+
+@pytest.mark.parametrize("wrong", [-1, 7, 2**40, -(2**62)])
+@pytest.mark.parametrize("op", ["embedding", "embedding_bag", "embedding_bag with offsets"])
+def test_indices_out_of_range_raise_and_the_plan_works_on(b: Builder, op: str, wrong: int) -> None:
+    table, ids = b.constant(7, 16), torch.randint(7, (3, 4))
+    bad = ids.clone()
+    bad[2, 1] = wrong
+    if op == "embedding":
+        out = b("embedding", table, b.input(ids))
+    elif op == "embedding_bag":
+        out = b("embedding_bag", table, b.input(ids), None, mode="sum")
+    else:
+        ids, bad = ids.reshape(-1), bad.reshape(-1)
+        offsets = b.input(torch.tensor([0, 4]))
+        out = b("embedding_bag", table, b.input(ids), offsets, mode="sum")
+    plan = check(b, out)
+    tensors = [x if x.dim() == 1 and len(x) == 2 else bad for x in b.examples]
+    if op.endswith("offsets"):
+        tensors = [bad, torch.tensor([0, 4])]
+    for _ in range(2):
+        with pytest.raises(IndexError, match="index out of range"):
+            plan.run(tensors, [])
+    assert torch.backends.zendnn._C._arena_bytes_used() == 0
+    check(b, out)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(9, 9), (3, 9, 9)])
+def test_gathered_pairs(b: Builder, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    rows, columns = (b.graph.constant(x) for x in torch.tril_indices(9, 9, -1))
+    results = []
+    for layout in ("contiguous", "transposed", "strided", "repeated"):
+        x = b.input(tensor(*shape, dtype=dtype, layout=layout))
+        results.append(b("gather_pairs", x, rows, columns))
+    check(b, *results, joined(b, results[0], results[1], dim=-1), dtype=dtype)
+
+
+def test_gathered_pairs_of_products(b: Builder) -> None:
+    """The interaction of features in a recommendation model."""
+    x = made(b, 4, 9, 16)
+    products = b("matmul", x, b("transpose", x, 1, 2))
+    rows, columns = (b.graph.constant(i) for i in torch.tril_indices(9, 9, -1))
+    dense = b.linear(b.input(tensor(4, 5)), 16, 5)
+    pairs = b("gather_pairs", products, rows, columns)
+    check(b, b.linear(joined(b, dense, pairs), 8, 16 + 36))
+
+
+# Refusals.
+
+
+def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
+    """Graphs that a plan does not take with the examples they come with."""
+
+    def x(b: Builder, *shape: int, dtype: torch.dtype = torch.float32) -> Value:
+        return b.input(tensor(*shape, dtype=dtype))
+
+    def image(b: Builder, op: str, **attributes: Any) -> Value:
+        return b(op, x(b, 1, 3, 5, 5), **attributes)
+
+    pool = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
+    return {
+        "an empty tensor": lambda b: b.eltwise("relu", x(b, 0, 3)),
+        "an empty slice": lambda b: b("slice", x(b, 4, 3), 0, 2, 2, 1),
+        "float64": lambda b: b.eltwise("relu", x(b, 2, 3, dtype=torch.float64)),
+        "float16": lambda b: b.linear(x(b, 2, 3, dtype=torch.float16), 4, 3),
+        "integers": lambda b: b.binary(
+            "add", x(b, 2, dtype=torch.int64), x(b, 2, dtype=torch.int64)
+        ),
+        "two types": lambda b: b.binary("add", x(b, 2), x(b, 2, dtype=torch.bfloat16)),
+        "sizes that do not broadcast": lambda b: b.binary("add", x(b, 2), x(b, 3)),
+        "other features": lambda b: b.linear(x(b, 2, 5), 4, 3),
+        "weights that are computed": lambda b: b("linear", x(b, 2, 5), x(b, 4, 5), None),
+        "other channels": lambda b: b.convolution(x(b, 1, 4, 5, 5), b.constant(8, 3, 3, 3)),
+        "no batch": lambda b: b.convolution(x(b, 3, 5, 5), b.constant(8, 3, 3, 3)),
+        "an image smaller than the kernel": lambda b: b.convolution(
+            x(b, 1, 3, 2, 5), b.constant(8, 3, 3, 3)
+        ),
+        "batches that do not broadcast": lambda b: b("matmul", x(b, 2, 3, 4), x(b, 3, 4, 5)),
+        "other inner sizes": lambda b: b("matmul", x(b, 3, 4), x(b, 5, 4)),
+        "a vector": lambda b: b("matmul", x(b, 3, 4), x(b, 4)),
+        "other ranks": lambda b: b("cat", x(b, 2, 3), x(b, 2), dim=0),
+        "other rows": lambda b: b("cat", x(b, 2, 3), x(b, 2, 4), dim=0),
+        "a stack of other sizes": lambda b: b("stack", x(b, 2, 3), x(b, 2, 4), dim=0),
+        "a window larger than the image": lambda b: image(
+            b, "max_pool", **{**pool, "kernel": (7, 7)}
+        ),
+        "windows of several sizes": lambda b: image(b, "adaptive_avg_pool", sizes=(2, 2)),
+        "another number of elements": lambda b: b("view", x(b, 2, 3), 4, -1),
+        "a dimension that is not there": lambda b: b("transpose", x(b, 2, 3), 0, 2),
+        "a slice backwards": lambda b: b("slice", x(b, 4), 0, None, None, -1),
+        "an index that is not there": lambda b: b("select", x(b, 4, 2), 0, 4),
+        "means that are apart": lambda b: b("mean", x(b, 2, 3, 4), dims=(0, 2)),
+        "indices of float": lambda b: b("embedding", b.constant(5, 3), x(b, 4)),
+        "an unknown operator": lambda b: b("arange", 0, 5, 1),
+        "an unknown function": lambda b: b.eltwise("erf", x(b, 4)),
+        "a larger operand": lambda b: then(b, b.linear(x(b, 1, 3), 4, 3), ("add", x(b, 2, 4))),
+        "slopes of other channels": lambda b: b("prelu", x(b, 2, 3, 4), b.constant(4)),
+        "heads that do not divide": lambda b: b(
+            "attention", x(b, 1, 3, 4, 8), x(b, 1, 2, 4, 8), x(b, 1, 2, 4, 8), None, scale=0.0
+        ),
+        "a split into other parts": lambda b: b("split", x(b, 5, 3), dim=0, sizes=(2,)),
+        "a factor of another size": lambda b: b(
+            "layer_norm", x(b, 2, 3), b.constant(4), None, None, eps=1e-5, dims=1
+        ),
+    }
+
+
+REFUSED = refused_graphs()
+
+
+@pytest.mark.parametrize("why", REFUSED)
+def test_what_a_plan_does_not_take(b: Builder, why: str) -> None:
+    """It says so, it says why, and it says the same the next time."""
+    out = REFUSED[why](b)
+    region = region_of(b, out)
+    if last_node(b).post_ops:  # the operand was made after the node that reads it
+        b.graph.check()
+    plan = make_plan(region)
+    tensors = [b.examples[b.graph.inputs.index(x)] for x in region.inputs]
+    for _ in range(2):
+        assert not plan.takes(tensors, [])
+        with pytest.raises(RuntimeError, match=r"ZenDNN plan test does not take these inputs: \w+"):
+            plan.run(tensors, [])
+    assert refusal(plan)
+
+
+BAD_TEXTS = {
+    "": "not a plan|ends before",
+    "hello": "line 1 .*not a plan",
+    "zendnn-plan 2\nreturn \n": "version 2 .*optimize the module again",
+    "zendnn-plan 1\n%1 = input tensor\n": "ends before its 'return'",
+    "zendnn-plan 1\n%2 = eltwise(%1) algorithm=relu\nreturn %2\n": "line 2 .*before it is made",
+    "zendnn-plan 1\n%1 = input tensor\n%1 = input tensor\nreturn %1\n": "line 3 .*made twice",
+    "zendnn-plan 1\n%1 = input tensor\nnonsense\nreturn %1\n": "line 3 .*not understood",
+    "zendnn-plan 1\n%1 = constant 0\nreturn %1\n": "comes with 0 constants and wants 1",
+    "zendnn-plan 1\n%1 = input tensor\n%2 = linear(%1, %1) post=add@7\nreturn %2\n": "no operand",
+    "zendnn-plan 1\n%1 = input tensor\n%2 = eltwise(%1) nonsense\nreturn %2\n": "no attribute",
+    "zendnn-plan 1\n%1 = input tensor\n%2 = eltwise %1\nreturn %2\n": "not an operator",
+    "zendnn-plan x\n": "not a number",
+}
+
+
+@pytest.mark.parametrize("text", BAD_TEXTS, ids=lambda text: repr(text)[-40:])
+def test_texts_that_are_no_description(text: str) -> None:
+    with pytest.raises(RuntimeError, match=f"ZenDNN plan bad.*({BAD_TEXTS[text]})"):
+        torch.classes.zendnn.Plan(text, [], "bad")
+
+
+@pytest.mark.parametrize(("tensors", "numbers"), [([], [3]), ([0], []), ([0, 0], [3]), ([], [])])
+def test_a_wrong_number_of_inputs_is_refused(
+    b: Builder, tensors: list[int], numbers: list[int]
+) -> None:
+    x, size = b.input(tensor(6)), b.input(3)
+    plan = make_plan(region_of(b, b("view", b.eltwise("relu", x), size, -1)))
+    with pytest.raises(RuntimeError, match=r"ZenDNN plan test"):
+        plan.run([b.examples[0] for _ in tensors], numbers)

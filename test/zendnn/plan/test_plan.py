@@ -1,0 +1,666 @@
+"""Plans as objects: what they keep and free, when they are built, when they step aside, copies."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import json
+import os
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.backends.zendnn import _C
+from torch.backends.zendnn.frontends import torchscript
+
+from ..common import counting, run_python, stock, values
+from ..passes.build import Builder
+from .check import explained, make_plan, region_of
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+
+THREADS = 8
+MIB = 2**20
+
+
+class Net(nn.Module):
+    """Convolutions with a residual, and a linear layer."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, width, 3, padding=1)
+        self.second = nn.Conv2d(width, width, 3, padding=1)
+        self.last = nn.Linear(width, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.first(x))
+        x = F.relu(self.second(x) + x)
+        out: Tensor = self.last(x.mean((2, 3)))
+        return out
+
+
+def optimised(net: nn.Module, *examples: Tensor) -> torch.jit.ScriptModule:
+    with torch.no_grad():
+        module = torch.jit.freeze(torch.jit.trace(net.eval(), examples))
+        result: torch.jit.ScriptModule = torch.jit.optimize_for_inference(module)
+    return result
+
+
+def the_plan(module: torch.jit.ScriptModule) -> Any:
+    """The only plan of a module."""
+    (plan,) = torchscript.plans(module._c)
+    return plan
+
+
+def built(module: torch.jit.ScriptModule) -> list[dict[str, Any]]:
+    """What the only plan of a module has built, the latest used first."""
+    entries: list[dict[str, Any]] = explained(the_plan(module))["built"]
+    return entries
+
+
+def assert_near(got: Tensor, want: Tensor) -> None:
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    assert (got - want).abs().max() <= 1e-5 * want.abs().max()
+
+
+def expected(net: nn.Module, x: Tensor) -> Tensor:
+    with stock(), torch.no_grad():
+        out: Tensor = net(x)
+    return out
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    return Net().eval()
+
+
+@pytest.fixture
+def module(net: nn.Module) -> torch.jit.ScriptModule:
+    return optimised(net, values(1, 3, 8, 8))
+
+
+@pytest.fixture
+def capacity() -> Iterator[Callable[[int], None]]:
+    """Sets how many shapes a plan keeps; afterwards it is as before."""
+    before = _C._plan_cache_capacity()
+    yield _C._set_plan_cache_capacity
+    _C._set_plan_cache_capacity(before)
+
+
+@pytest.fixture(autouse=True)
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+
+
+# What is built, and kept.
+
+
+def test_a_plan_is_built_once_for_a_shape(net: nn.Module, module: torch.jit.ScriptModule) -> None:
+    with torch.no_grad():
+        for _ in range(3):
+            for batch in (1, 2):
+                x = values(batch, 3, 8, 8)
+                assert_near(module(x), expected(net, x))
+    sizes = [entry["inputs"][0]["sizes"] for entry in built(module)]
+    assert sizes == [[2, 3, 8, 8], [1, 3, 8, 8]]
+
+
+def test_a_plan_tells_layouts_types_and_numbers_apart() -> None:
+    b = Builder()
+    x, size = b.input(values(4, 6)), b.input(2)
+    plan = make_plan(region_of(b, b("view", b.eltwise("relu", x), size, -1)))
+    inputs = [values(4, 6), values(6, 4).t(), values(4, 6, dtype=torch.bfloat16)]
+    for x_now in inputs:
+        for rows in (2, 3):
+            (got,) = plan.run([x_now], [rows])
+            assert torch.equal(got, x_now.relu().reshape(rows, -1))
+    assert len(explained(plan)["built"]) == 6
+
+
+@pytest.mark.parametrize("entries", [1, 3])
+def test_shapes_beyond_the_capacity_are_forgotten_and_right(
+    net: nn.Module,
+    module: torch.jit.ScriptModule,
+    capacity: Callable[[int], None],
+    entries: int,
+) -> None:
+    capacity(entries)
+    with torch.no_grad():
+        for turn in range(2):
+            for size in (5, 6, 7, 8, 9):
+                x = values(1, 3, size, 8, seed=turn)
+                assert_near(module(x), expected(net, x))
+                assert len(built(module)) <= entries
+    kept = [entry["inputs"][0]["sizes"][2] for entry in built(module)]
+    assert kept == [9, 8, 7][:entries]
+
+
+def test_the_least_recently_used_shape_goes(
+    module: torch.jit.ScriptModule, capacity: Callable[[int], None]
+) -> None:
+    capacity(2)
+    with torch.no_grad():
+        for batch in (1, 2, 1, 3):
+            module(values(batch, 3, 8, 8))
+    assert [entry["inputs"][0]["sizes"][0] for entry in built(module)] == [3, 1]
+
+
+@pytest.mark.parametrize("entries", [0, -1])
+def test_a_capacity_of_nothing_is_refused(entries: int) -> None:
+    before = _C._plan_cache_capacity()
+    with pytest.raises(ValueError, match="at least 1 entry"):
+        _C._set_plan_cache_capacity(entries)
+    assert _C._plan_cache_capacity() == before
+
+
+def test_packed_weights_are_counted_once(module: torch.jit.ScriptModule) -> None:
+    plan, x = the_plan(module), values(1, 3, 8, 8)
+    with torch.no_grad():
+        module(x)
+        packed = explained(plan)["packed_bytes"]
+        for _ in range(3):
+            plan.clear()
+            assert explained(plan)["built"] == []
+            module(x)
+    assert explained(plan)["packed_bytes"] == packed
+
+
+def test_eight_threads_build_a_plan_once(net: nn.Module, module: torch.jit.ScriptModule) -> None:
+    x = values(2, 3, 12, 12)
+    want = expected(net, x)
+    barrier = threading.Barrier(THREADS)
+
+    def work() -> Tensor:
+        barrier.wait(timeout=60)
+        with torch.no_grad():
+            out: Tensor = module(x)
+        return out
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        results = [future.result(120) for future in [pool.submit(work) for _ in range(THREADS)]]
+    for got in results:
+        assert_near(got, want)
+    assert len(built(module)) == 1
+
+
+def test_threads_with_more_shapes_than_are_kept_get_right_results(
+    net: nn.Module, module: torch.jit.ScriptModule, capacity: Callable[[int], None]
+) -> None:
+    capacity(1)
+    inputs = [values(1, 3, 5 + number, 6, seed=number) for number in range(THREADS)]
+    wants = [expected(net, x) for x in inputs]
+
+    def work(number: int) -> None:
+        with torch.no_grad():
+            for turn in range(6):
+                which = (number + turn) % THREADS
+                assert_near(module(inputs[which]), wants[which])
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        for future in [pool.submit(work, number) for number in range(THREADS)]:
+            future.result(120)
+    assert _C._arena_bytes_used() == 0
+
+
+def test_each_number_of_threads_has_a_plan(net: nn.Module, module: torch.jit.ScriptModule) -> None:
+    x = values(2, 3, 33, 33)
+    want = expected(net, x)
+    for _ in range(2):
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            with torch.no_grad():
+                assert_near(module(x), want)
+    assert [entry["threads"] for entry in built(module)] == [5, 2, 1]
+
+
+# When the model's own operators run.
+
+
+def test_inputs_that_need_gradients_get_them(
+    net: nn.Module, module: torch.jit.ScriptModule
+) -> None:
+    x = values(2, 3, 8, 8).requires_grad_()
+    with stock():
+        (want,) = torch.autograd.grad(net(x).square().sum(), x)
+    for _ in range(3):
+        out = module(x)
+        (got,) = torch.autograd.grad(out.square().sum(), x)
+        assert_near(got, want)
+    assert built(module) == []
+
+
+def test_without_gradients_the_plan_runs_inputs_that_could_need_them(
+    net: nn.Module, module: torch.jit.ScriptModule
+) -> None:
+    x = values(2, 3, 8, 8).requires_grad_()
+    with torch.no_grad():
+        got = module(x)
+    assert not got.requires_grad
+    assert len(built(module)) == 1
+    assert_near(got, expected(net, x))
+
+
+def test_a_plan_runs_in_grad_mode_when_no_input_needs_gradients(
+    net: nn.Module, module: torch.jit.ScriptModule
+) -> None:
+    x = values(2, 3, 8, 8)
+    for _ in range(3):
+        got = module(x)
+        assert_near(got, expected(net, x))
+    assert len(built(module)) == 1
+    assert not got.requires_grad
+    (got * torch.ones((), requires_grad=True)).sum().backward()
+
+
+def test_tangents_are_carried_on(net: nn.Module, module: torch.jit.ScriptModule) -> None:
+    """Forward-mode derivatives, with which no tensor says that it requires a gradient."""
+    forward_ad = torch.autograd.forward_ad
+    x, tangent = values(2, 3, 8, 8), values(2, 3, 8, 8, seed=1)
+    wants = []
+    for run in (net, module):
+        with forward_ad.dual_level():
+            out = run(forward_ad.make_dual(x, tangent))
+            wants.append(forward_ad.unpack_dual(out).tangent)
+    assert wants[1] is not None, "the tangent was lost"
+    assert_near(wants[1], wants[0].detach())
+
+
+def test_switched_off_gives_the_bits_of_the_frozen_graph(net: nn.Module) -> None:
+    x = values(2, 3, 8, 8)
+    with torch.no_grad():
+        frozen = torch.jit.freeze(torch.jit.trace(net, x))
+    module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(net, x)))
+    with torch.no_grad(), stock(), counting() as calls:
+        assert torch.equal(module(x), frozen(x))
+    assert not calls
+    assert built(module) == []
+
+
+def test_inference_mode(net: nn.Module, module: torch.jit.ScriptModule) -> None:
+    x = values(2, 3, 8, 8)
+    with torch.inference_mode():
+        for own in (x, values(2, 3, 8, 8)):
+            got = module(own)
+            assert got.is_inference()
+            assert_near(got, expected(net, x))
+    assert len(built(module)) == 1
+    with torch.no_grad():
+        assert not module(x).is_inference()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16])
+def test_autocast_gives_the_type_that_stock_torch_gives(net: nn.Module, dtype: torch.dtype) -> None:
+    x = values(2, 3, 8, 8)
+    with stock():
+        plain = optimised(net, x)
+    module = optimised(net, x)
+    with torch.no_grad(), torch.autocast("cpu", dtype):
+        want, got = plain(x), module(x)
+    assert got.dtype == want.dtype
+    assert (got.float() - want.float()).abs().max() <= 2e-2 * want.abs().max()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda x: torch._neg_view(-x), id="negated"),
+        pytest.param(lambda x: x.to(memory_format=torch.channels_last), id="channels last"),
+        pytest.param(lambda x: x.to_mkldnn().to_dense(), id="dense again"),
+        pytest.param(lambda x: x[:1].expand(2, -1, -1, -1), id="expanded"),
+        pytest.param(lambda x: x.as_subclass(torch.nn.Parameter).detach(), id="parameter"),
+    ],
+)
+def test_unusual_tensors(
+    net: nn.Module, module: torch.jit.ScriptModule, change: Callable[[Tensor], Tensor]
+) -> None:
+    x = change(values(2, 3, 8, 8))
+    with torch.no_grad():
+        for _ in range(2):
+            assert_near(module(x), expected(net, x))
+
+
+def test_the_meta_device_and_sparse_tensors_get_torchs_answer(net: nn.Module) -> None:
+    """Torch's own result or error: the plan does not touch what is not memory."""
+    for change in (lambda x: x.to("meta"), lambda x: x.to_sparse()):
+        x = change(values(2, 3, 8, 8))
+        outcomes = []
+        for off in (True, False):
+            with stock() if off else torch.no_grad():
+                run = optimised(net, values(2, 3, 8, 8))
+            try:
+                with torch.no_grad():
+                    outcomes.append(tuple(run(x).shape))
+            except (RuntimeError, NotImplementedError):
+                outcomes.append("error")
+        assert outcomes[0] == outcomes[1]
+
+
+def test_vmap_over_a_module(net: nn.Module, module: torch.jit.ScriptModule) -> None:
+    x = values(3, 2, 3, 8, 8)
+    with torch.no_grad():
+        got = torch.func.vmap(module)(x)
+        want = torch.stack([expected(net, part) for part in x])
+    assert_near(got, want)
+
+
+def test_functional_gradients_and_tangents_of_a_module(
+    net: nn.Module, module: torch.jit.ScriptModule
+) -> None:
+    x, tangent = values(2, 3, 8, 8), values(2, 3, 8, 8, seed=1)
+    with stock():
+        want = torch.func.grad(lambda y: net(y).square().sum())(x)
+        want_out, want_tangent = torch.func.jvp(net, (x,), (tangent,))
+    assert_near(torch.func.grad(lambda y: module(y).square().sum())(x), want)
+    out, got_tangent = torch.func.jvp(module, (x,), (tangent,))
+    assert_near(out, want_out.detach())
+    assert_near(got_tangent, want_tangent.detach())
+
+
+def test_fake_tensors_get_torchs_answer(net: nn.Module) -> None:
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    outcomes = []
+    for off in (True, False):
+        with stock() if off else torch.no_grad():
+            run = optimised(net, values(2, 3, 8, 8))
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+            try:
+                outcomes.append(tuple(run(mode.from_tensor(values(2, 3, 8, 8))).shape))
+            except (RuntimeError, NotImplementedError) as error:
+                outcomes.append(type(error).__name__)
+    assert outcomes[0] == outcomes[1]
+
+
+def test_a_module_in_a_traced_module(net: nn.Module, module: torch.jit.ScriptModule) -> None:
+    class Outer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = module
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.inner(x * 2).relu()
+            return out
+
+    x = values(2, 3, 8, 8)
+    with torch.no_grad():
+        outer = torch.jit.trace(Outer(), x)
+        for batch in (2, 3):
+            x = values(batch, 3, 8, 8)
+            assert_near(outer(x), expected(net, x * 2).relu())
+
+
+# Copies.
+
+
+def test_a_saved_module_gives_the_same_results(
+    net: nn.Module, module: torch.jit.ScriptModule, tmp_path: Path
+) -> None:
+    path, x = tmp_path / "module.pt", values(2, 3, 8, 8)
+    torch.jit.save(module, path)
+    loaded = torch.jit.load(path)
+    with torch.no_grad():
+        for _ in range(2):
+            assert torch.equal(loaded(x), module(x))
+            assert_near(loaded(x), expected(net, x))
+    assert len(built(loaded)) == 1
+    assert the_plan(loaded).description() == the_plan(module).description()
+
+
+def test_a_saved_module_runs_in_another_process(
+    net: nn.Module, module: torch.jit.ScriptModule, tmp_path: Path
+) -> None:
+    path, x = tmp_path / "module.pt", torch.ones(2, 3, 8, 8)
+    torch.jit.save(module, path)
+    load = f"import torch; m = torch.jit.load({str(path)!r}); x = torch.ones(2, 3, 8, 8)"
+    printed = run_python(f"{load}; print(m(x).sum().item())")
+    assert float(printed) == pytest.approx(expected(net, x).sum().item(), rel=1e-4)
+
+
+def test_a_plan_of_another_version_is_refused_when_it_is_loaded(
+    module: torch.jit.ScriptModule,
+) -> None:
+    saved, changed = io.BytesIO(), io.BytesIO()
+    torch.jit.save(module, saved)
+    found = 0
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(changed, "w") as new:
+        for item in old.infolist():
+            content = old.read(item)
+            found += content.count(b"zendnn-plan 1\n")
+            new.writestr(item.filename, content.replace(b"zendnn-plan 1\n", b"zendnn-plan 7\n"))
+    assert found
+    changed.seek(0)
+    with pytest.raises(
+        RuntimeError, match=r"version 7 .*reads version 1.*optimize the module again"
+    ):
+        torch.jit.load(changed)
+
+
+@pytest.mark.parametrize("how", [copy.copy, copy.deepcopy])
+def test_copies_work_on_without_the_original(
+    net: nn.Module, how: Callable[[torch.jit.ScriptModule], torch.jit.ScriptModule]
+) -> None:
+    x = values(2, 3, 8, 8)
+    module = optimised(net, x)
+    with torch.no_grad():
+        module(x)
+        twin = how(module)
+        del module
+        gc.collect()
+        assert_near(twin(x), expected(net, x))
+
+
+# Memory.
+
+
+def test_memory_is_flat_over_many_calls(module: torch.jit.ScriptModule) -> None:
+    x = values(4, 3, 32, 32)
+    with torch.no_grad():
+        for _ in range(50):
+            module(x)
+        before = resident_bytes()
+        for _ in range(1000):
+            module(x)
+    assert resident_bytes() - before < 4 * MIB
+    assert _C._arena_bytes_used() == 0
+
+
+def test_memory_is_bounded_over_many_shapes(
+    net: nn.Module, module: torch.jit.ScriptModule, capacity: Callable[[int], None]
+) -> None:
+    capacity(4)
+    with torch.no_grad():
+        for number in range(40):
+            module(values(1, 3, 8 + number, 9))
+        before = resident_bytes()
+        for number in range(200):
+            module(values(1, 3, 8 + number % 50, 10 + number // 50))
+    assert resident_bytes() - before < 24 * MIB
+    assert len(built(module)) == 4
+    x = values(1, 3, 9, 11)
+    with torch.no_grad():
+        assert_near(module(x), expected(net, x))
+
+
+def test_arenas_are_given_back_and_released(module: torch.jit.ScriptModule) -> None:
+    _C._release_arenas()
+    assert _C._arena_bytes_idle() == 0
+    with torch.no_grad():
+        module(values(4, 3, 32, 32))
+    (entry,) = built(module)
+    assert _C._arena_bytes_used() == 0
+    assert entry["arena_bytes"] <= _C._arena_bytes_idle() <= 2 * entry["arena_bytes"] + 4 * MIB
+    _C._release_arenas()
+    assert _C._arena_bytes_idle() == 0
+    with torch.no_grad():
+        module(values(4, 3, 32, 32))
+
+
+def test_idle_arenas_are_bounded() -> None:
+    code = """
+import torch
+from torch import nn
+from torch.backends.zendnn import _C
+net = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Conv2d(64, 8, 3)).eval()
+module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
+with torch.no_grad():
+    for size in range(100, 400, 60):
+        module(torch.ones(1, 3, size, size))
+        assert _C._arena_bytes_used() == 0
+        assert _C._arena_bytes_idle() <= 8 << 20, _C._arena_bytes_idle()
+print(_C._arena_bytes_idle() > 0)
+"""
+    assert run_python(code, ZENDNN_ARENA_CAPACITY="8").split() == ["True"]
+
+
+def test_a_module_frees_what_its_plan_holds() -> None:
+    """40 MiB of weights, as many packed, several shapes."""
+    x = values(8, 1024)
+
+    def use() -> None:
+        net = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(10)))
+        module = optimised(net, x)
+        with torch.no_grad():
+            module(x)
+            module(x[:3])
+        assert explained(the_plan(module))["packed_bytes"] >= 0
+
+    use()
+    gc.collect()
+    _C._release_arenas()
+    before = resident_bytes()
+    for _ in range(5):
+        use()
+        gc.collect()
+    assert resident_bytes() - before < 60 * MIB
+
+
+# Settings.
+
+
+TUNED = """
+import torch, warnings, sys
+from torch import nn
+torch.manual_seed(0)
+net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 40)).eval()
+x = torch.ones(2, 3, 8, 8)
+module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
+with torch.no_grad(), warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    out = module(x)
+    assert (out - net(x)).abs().max() < 1e-5
+print(*(str(w.message).splitlines()[0] for w in caught if "ZENDNN" in str(w.message)))
+"""
+
+
+class TestTuningCache:
+    @staticmethod
+    def run(path: Path) -> str:
+        return run_python(TUNED, ZENDNN_TUNING_CACHE=str(path), ZENDNN_TUNING_BUDGET="2").strip()
+
+    def test_is_written_and_read_again(self, tmp_path: Path) -> None:
+        path = tmp_path / "choices"
+        assert self.run(path) == ""
+        header, *lines = path.read_text().splitlines()
+        assert header.startswith("zendnn-tuning 1 ")
+        assert lines
+        assert all(line.count("\t") == 1 for line in lines)
+        assert [p.name for p in tmp_path.iterdir()] == ["choices"], "a draft was left behind"
+        before = path.stat()
+        assert self.run(path) == ""
+        after = path.stat()
+        assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+
+    def test_of_another_cpu_is_ignored_with_a_warning(self, tmp_path: Path) -> None:
+        path = tmp_path / "choices"
+        path.write_text("zendnn-tuning 1 another CPU\nlinear\tnonsense\n")
+        printed = self.run(path)
+        assert str(path) in printed
+        assert "another CPU or version" in printed
+        assert path.read_text() == "zendnn-tuning 1 another CPU\nlinear\tnonsense\n"
+
+    @pytest.mark.parametrize("damage", ["cut", "noise", "unknown names", "empty"])
+    def test_that_is_damaged_is_survived(self, tmp_path: Path, damage: str) -> None:
+        path = tmp_path / "choices"
+        self.run(path)
+        header, *lines = path.read_text().splitlines()
+        if damage == "cut":
+            path.write_text("\n".join([header, *lines])[: len(header) + 20])
+        elif damage == "noise":
+            path.write_bytes(header.encode() + b"\n" + bytes(range(256)) * 20)
+        elif damage == "unknown names":
+            keys = [line.split("\t")[0] for line in lines]
+            path.write_text("\n".join([header, *(f"{key}\tno such kernel" for key in keys)]) + "\n")
+        else:
+            path.write_text("")
+        self.run(path)
+
+    def test_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
+        printed = self.run(tmp_path / "missing" / "choices")
+        assert "cannot be written" in printed
+
+
+def test_verbose_prints_a_line_for_each_step() -> None:
+    code = """
+import torch
+from torch import nn
+net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Softmax(1)).eval()
+module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
+with torch.no_grad():
+    module(torch.ones(2, 3, 8, 8))
+"""
+    lines = [line for line in run_python(code, ZENDNN_VERBOSE="1").splitlines() if ",plan," in line]
+    assert lines
+    for number, line in enumerate(lines):
+        name, plan, index, implementation, label, milliseconds = line.split(",")
+        assert (name, plan, int(index)) == ("zendnn_verbose", "plan", number)
+        assert implementation
+        assert label
+        assert float(milliseconds) >= 0
+    assert "aten::conv2d" in lines[0] or any("conv" in line for line in lines)
+    assert any(",softmax,aten::softmax," in line for line in lines)
+
+
+def test_the_profiler_shows_plans(module: torch.jit.ScriptModule) -> None:
+    x = values(2, 3, 8, 8)
+    with torch.no_grad():
+        module(x)
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        with torch.profiler.profile(activities=activities, record_shapes=True) as profile:
+            module(x)
+    (event,) = [e for e in profile.events() if e.name == "zendnn::_zendnn_plan_forward_0"]
+    assert event.input_shapes == [[2, 3, 8, 8]]
+    assert not [e for e in profile.events() if e.name == "aten::convolution"]
+
+
+def test_a_plan_explains_itself(module: torch.jit.ScriptModule) -> None:
+    with torch.no_grad():
+        module(values(2, 3, 8, 8))
+        module(values(0, 3, 8, 8))
+    explanation = json.loads(the_plan(module).explain())
+    refused, entry = explanation["built"]
+    assert refused["refused"] == "an empty tensor"
+    assert explanation["name"] == "_zendnn_plan_forward_0"
+    assert explanation["description"].startswith("zendnn-plan 1\n")
+    assert entry["inputs"] == [
+        {"dtype": "Float", "sizes": [2, 3, 8, 8], "strides": [192, 64, 8, 1]}
+    ]
+    assert entry["gflop"] == pytest.approx(
+        2 * 2 * 64 * 16 * 27e-9 + 2 * 2 * 64 * 16 * 144e-9, rel=0.1
+    )
+    assert all(step["implementation"] for step in entry["steps"])
