@@ -241,9 +241,11 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "split": split,
     "contiguous": lambda a, x: x.contiguous(),
     "convolution": convolution,
-    "linear": lambda a, x, weight, bias: F.linear(x, weight, bias).to(DTYPES[a["dtype"]])
-    if "dtype" in a
-    else F.linear(x, weight, bias),
+    "linear": lambda a, x, weight, bias: (
+        F.linear(x, weight, bias).to(DTYPES[a["dtype"]])
+        if "dtype" in a
+        else F.linear(x, weight, bias)
+    ),
     "matmul": lambda a, x, y: x @ y,
     "eltwise": eltwise,
     "binary": lambda a, x, y: BINARY[a["algorithm"]](x, y),

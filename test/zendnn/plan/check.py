@@ -35,7 +35,8 @@ def tensor(
     *shape: int, dtype: torch.dtype = torch.float32, layout: str = "contiguous", seed: int = 0
 ) -> Tensor:
     """Normal random numbers in one of ``ARRANGEMENTS``."""
-    return ARRANGEMENTS[layout](values(*shape, dtype=dtype, seed=seed))
+    numbers = values(*shape or (1,), dtype=dtype, seed=seed).reshape(shape)
+    return ARRANGEMENTS[layout](numbers)
 
 
 def then(b: Builder, value: Value, *posts: str | tuple[Any, ...]) -> Value:

@@ -149,7 +149,7 @@ def test_transposed_convolutions(data: st.DataObject) -> None:
     shape = (draw(batches), inputs, *(draw(st.integers(3, 6)) for _ in range(dims)))
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
     weight = b.constant(inputs, outputs, *(draw(st.integers(1, 3)) for _ in range(dims)))
-    bias = b.constant(outputs) if draw(st.booleans()) else None
+    bias = b.constant(outputs * groups) if draw(st.booleans()) else None
     check(b, b.convolution(x, weight, bias, **attributes), dtype=dtype)
 
 
@@ -503,12 +503,13 @@ OVERLAPPING: dict[str, Callable[[Builder, Value], tuple[Value, Value]]] = {
 @pytest.mark.parametrize("name", ["sub", "mul"])
 def test_two_views_of_one_value(b: Builder, name: str, how: str) -> None:
     """The result must not overwrite what is still to be read."""
-    check(b, b.binary(name, *OVERLAPPING[how](b, made(b, 40, 40))))
+    check(b, b.eltwise("relu", b.binary(name, *OVERLAPPING[how](b, made(b, 40, 40)))))
 
 
 def test_operands_of_post_ops_that_a_result_could_overwrite(b: Builder) -> None:
     x = made(b, 4, 16)
-    check(b, then(b, b.binary("add", x, b.constant(16)), ("mul", x), "relu"))
+    out = then(b, b.binary("add", x, b.constant(16)), ("mul", x), "relu")
+    check(b, b.eltwise("tanh", out))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -569,13 +570,15 @@ def test_layer_norm(data: st.DataObject) -> None:
 
 def test_layer_norm_of_the_sum_of_a_value_and_itself(b: Builder) -> None:
     x = made(b, 4, 16)
-    check(b, b("layer_norm", x, None, None, x, eps=1e-5, dims=1))
+    out = b("layer_norm", x, None, None, x, eps=1e-5, dims=1)
+    check(b, b.eltwise("tanh", out))
 
 
 def test_layer_norm_of_the_sum_of_two_views(b: Builder) -> None:
     x = made(b, 40, 16)
     one, two = (b("slice", x, 0, i, 38 + i, 1) for i in (2, 0))
-    check(b, b("layer_norm", one, None, None, two, eps=1e-5, dims=1))
+    out = b("layer_norm", one, None, None, two, eps=1e-5, dims=1)
+    check(b, b.eltwise("tanh", out))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -955,7 +958,7 @@ def test_numbers(b: Builder) -> None:
     sizes = [b("number_mul", half, 2), b("number_sub", columns, given), b("number_add", given, -3)]
     y = b("slice", b.eltwise("abs", x), 1, given, None, 1)
     y = b("view", y, sizes[0], sizes[1])
-    y = b("slice", y, 0, sizes[2], b("number_floordiv", b("numel", x), -7), 1)
+    y = b("slice", y, 0, sizes[2], b("number_floordiv", b("numel", x), -17), 1)
     check(b, b("unsqueeze", y, 0))
 
 
@@ -968,7 +971,7 @@ def test_division_of_numbers_rounds_down(b: Builder, a: int, c: int) -> None:
 # Types.
 
 
-@pytest.mark.parametrize("layout", ["contiguous", "transposed", "strided", "repeated"])
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "repeated"])
 @pytest.mark.parametrize("to", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "dtype",

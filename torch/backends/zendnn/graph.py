@@ -68,7 +68,8 @@ class Node:
     post_ops: tuple[PostOp, ...] = ()
     #: The operators of the model that this node does, in order, as users know them.
     origin: tuple[str, ...] = ()
-    #: An opaque node that must stay in order with its kin: it writes, prints or reads what is written.
+    #: An opaque node that must stay in order with its kin: it writes, prints, or reads what is
+    #: written.
     ordered: bool = False
     #: Why a front end left the node opaque.
     reason: str = ""
@@ -175,7 +176,8 @@ class Graph:
     def remove(self, node: Node) -> None:
         """Remove a node whose outputs nobody reads."""
         for value in node.outputs:
-            assert not value.users and not value.escapes, f"{value.name} is still read"
+            assert not value.users, f"{value.name} is still read"
+            assert not value.escapes, f"{value.name} is still read outside"
         self._unlink(node)
 
     def _unlink(self, node: Node) -> None:

@@ -4,7 +4,9 @@
 #include <adeep/abstract_types.hpp>
 
 #include <algorithm>
+#include <cstdlib>
 #include <limits>
+#include <new>
 #include <numeric>
 
 namespace at::native::zendnn::plan {
@@ -763,6 +765,25 @@ Ref Builder::packed(
     return target;
   });
   void* data = static_cast<memory*>(made.get())->get_data_handle();
+  return owned(std::move(made), data);
+}
+
+Ref Builder::prepared(
+    const std::string& key,
+    int64_t bytes,
+    const std::function<void(void*)>& fill) {
+  auto made = packed_.get(key, [&]() -> std::shared_ptr<void> {
+    const auto size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    std::shared_ptr<void> memory(
+        std::aligned_alloc(kAlignment, static_cast<size_t>(size)), std::free);
+    if (memory == nullptr) {
+      throw std::bad_alloc();
+    }
+    fill(memory.get());
+    packed_.add_bytes(bytes);
+    return memory;
+  });
+  auto* data = made.get();
   return owned(std::move(made), data);
 }
 

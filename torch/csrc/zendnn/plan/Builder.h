@@ -140,7 +140,12 @@ class Builder {
   }
   // A constant in this layout, packed once for all executables of the plan.
   Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
-  Ref owned(std::shared_ptr<void> memory, void* data);
+  // Memory that `fill` fills from constants, once for all executables of the plan
+  // that give this key.
+  Ref prepared(
+      const std::string& key,
+      int64_t bytes,
+      const std::function<void(void*)>& fill);
 
  private:
   struct Value {
@@ -170,6 +175,7 @@ class Builder {
   void find_uses();
   void find_slices();
   int64_t add_buffer(Buffer buffer);
+  Ref owned(std::shared_ptr<void> memory, void* data);
   int64_t arena(int64_t bytes);
   void touch(Ref ref);
   void finish_results();

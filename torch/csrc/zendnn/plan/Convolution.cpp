@@ -4,8 +4,11 @@
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/native/zendnn/kernels/winograd.h>
 #include <adeep/abstract_types.hpp>
 
+#include <cstdlib>
+#include <limits>
 #include <sstream>
 
 namespace at::native::zendnn::plan {
@@ -157,6 +160,170 @@ std::vector<Primitive> implementations(
   return found;
 }
 
+// A convolution by Winograd's method, and the operand that it adds.
+struct Winograd {
+  kernels::WinogradArgs args;
+  Operand addend;
+};
+
+bool winograd_wanted() {
+  const char* text = std::getenv("ZENDNN_WINOGRAD");
+  return text == nullptr || std::string(text) != "0";
+}
+
+kernels::ImageStrides image_strides(const Dims& strides) {
+  return {strides[0], strides[2], strides[3]};
+}
+
+// What the kernel needs to know but places, when it does this convolution.
+std::optional<Winograd> winograd_of(
+    const Builder& builder,
+    const Node& node,
+    const Window& w) {
+  const Dims ones(2, 1);
+  const auto& in = builder.sizes(tensor(node, 0));
+  const auto& out = builder.sizes(node.output());
+  if (builder.layout() != Layout::channels_last || w.transposed ||
+      w.groups != 1 || w.kernel != Dims(2, 3) || w.stride != ones ||
+      w.dilation != ones ||
+      builder.dtype(tensor(node, 0)) != c10::ScalarType::Float ||
+      (node.inputs[2] &&
+       builder.dtype(tensor(node, 2)) != c10::ScalarType::Float) ||
+      !winograd_wanted()) {
+    return std::nullopt;
+  }
+  Winograd made;
+  auto& args = made.args;
+  for (size_t i = 0; i < node.post.size(); ++i) {
+    const auto& post = node.post[i];
+    const bool last = i + 1 == node.post.size();
+    if (post.algorithm == "add" && post.is_binary() && i == 0 &&
+        builder.sizes(node.inputs[post.operand].index) == out) {
+      made.addend = node.inputs[post.operand];
+    } else if (post.algorithm == "relu" && last) {
+      args.low = 0;
+    } else if (post.algorithm == "clip" && last) {
+      args.low = post.alpha;
+      args.high = post.beta;
+    } else {
+      return std::nullopt;
+    }
+  }
+  args.batch = in[0];
+  args.channels = in[1];
+  args.height = in[2];
+  args.width = in[3];
+  args.filters = out[1];
+  args.out_height = out[2];
+  args.out_width = out[3];
+  args.pad_top = w.before[0];
+  args.pad_left = w.before[1];
+  args.x_strides = image_strides(channels_last_strides(in));
+  args.out_strides = image_strides(channels_last_strides(out));
+  args.scratch_bytes =
+      kernels::winograd_scratch_bytes(args, at::get_num_threads());
+  return kernels::winograd_takes(args) ? std::optional(made) : std::nullopt;
+}
+
+kernels::WinogradWeights winograd_weights(const Tensor& weight) {
+  kernels::WinogradWeights weights;
+  weights.weights = weight.const_data_ptr<float>();
+  weights.filter_stride = weight.stride(0);
+  weights.channel_stride = weight.stride(1);
+  weights.row_stride = weight.stride(2);
+  weights.column_stride = weight.stride(3);
+  weights.filters = weight.size(0);
+  weights.channels = weight.size(1);
+  return weights;
+}
+
+// On zeros, in memory of its own.
+Candidate as_candidate(const Winograd& winograd, const Tensor& weight) {
+  auto args = winograd.args;
+  const auto zeros = [](int64_t bytes) {
+    const auto size = (bytes + kAlignment) / kAlignment * kAlignment;
+    std::shared_ptr<char> memory(
+        static_cast<char*>(
+            std::aligned_alloc(kAlignment, static_cast<size_t>(size))),
+        std::free);
+    std::fill_n(memory.get(), size, char{0});
+    return memory;
+  };
+  const auto floats = [&](int64_t n) { return zeros(n * 4); };
+  const auto x =
+      floats(args.batch * args.height * args.width * args.channels);
+  const auto out =
+      floats(args.batch * args.out_height * args.out_width * args.filters);
+  const auto packed =
+      zeros(kernels::winograd_packed_bytes(winograd_weights(weight)));
+  const auto scratch = zeros(args.scratch_bytes);
+  args.x = reinterpret_cast<float*>(x.get());
+  args.out = reinterpret_cast<float*>(out.get());
+  args.addend = winograd.addend ? args.out : nullptr;
+  args.weights = reinterpret_cast<float*>(packed.get());
+  args.scratch = scratch.get();
+  return {"winograd", [args, x, out, packed, scratch] {
+            kernels::winograd(args);
+          }};
+}
+
+void build_winograd(
+    Builder& builder,
+    const Node& node,
+    const Winograd& winograd,
+    const std::optional<Place>& aim,
+    Ref bias,
+    double flops) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto layout = [&](int64_t value) -> memory::desc {
+    const auto& sizes = builder.sizes(value);
+    return {
+        sizes, memory::data_type::f32, channels_last_strides(sizes)};
+  };
+  auto args = winograd.args;
+  const auto from = builder.in_layout(input, layout(input));
+  Place to;
+  Ref addend;
+  if (aim) {
+    to = *aim;
+    builder.set_place(output, to);
+  } else {
+    to = builder.make(output, layout(output));
+  }
+  args.out_strides = image_strides(
+      builder.describe(output, to).get_strides());
+  if (winograd.addend) {
+    addend = builder.in_layout(
+        winograd.addend.index, builder.describe(output, to));
+  }
+  const auto& weight = *builder.constant(tensor(node, 1));
+  auto weights = winograd_weights(weight);
+  const auto packed = builder.prepared(
+      "winograd " + std::to_string(tensor(node, 1)),
+      kernels::winograd_packed_bytes(weights),
+      [&](void* memory) {
+        weights.packed = static_cast<float*>(memory);
+        kernels::winograd_pack(weights);
+      });
+  const auto scratch = builder.scratch(args.scratch_bytes);
+  builder.add_kernel(
+      node,
+      "winograd",
+      {from, to.ref, addend, bias, packed, scratch},
+      [args, from, to = to.ref, addend, bias, packed, scratch](
+          const Frame& frame) {
+        auto call = args;
+        call.x = frame.at<float>(from);
+        call.out = frame.at<float>(to);
+        call.addend = frame.at<float>(addend);
+        call.bias = frame.at<float>(bias);
+        call.weights = frame.at<float>(packed);
+        call.scratch = frame.at(scratch);
+        kernels::winograd(call);
+      },
+      flops);
+}
+
 } // namespace
 
 void infer_convolution(Builder& builder, const Node& node) {
@@ -276,7 +443,15 @@ void build_convolution(Builder& builder, const Node& node) {
         return other.source != found[0].source ||
             other.result != found[0].result;
       });
-      if (found.size() > 1) {
+      auto winograd = winograd_of(builder, node, w);
+      // It writes into channels-last places, whatever lies between the pixels.
+      const auto aim = attached.accumulator ? attached.accumulator
+          : aimed                           ? target
+                                            : std::nullopt;
+      if (aim && builder.describe(output, *aim).get_strides()[1] != 1) {
+        winograd.reset();
+      }
+      if (found.size() > 1 || winograd) {
         std::ostringstream key;
         key << "convolution " << builder.sizes(input) << builder.sizes(weight)
             << w.stride << w.before << w.dilation << ' ' << w.groups
@@ -287,7 +462,14 @@ void build_convolution(Builder& builder, const Node& node) {
         for (const auto& made : found) {
           candidates.push_back(as_candidate(made, bias, attached.arguments));
         }
+        if (winograd) {
+          candidates.push_back(
+              as_candidate(*winograd, *builder.constant(weight)));
+        }
         chosen = choose(key.str(), candidates, builder.tuning_seconds());
+      }
+      if (chosen == found.size()) {
+        return build_winograd(builder, node, *winograd, aim, bias_ref, flops);
       }
       const auto& made = found[chosen];
       Place place;

@@ -5,6 +5,7 @@
 #include "embedding.h"
 #include "memory.h"
 #include "normalization.h"
+#include "winograd.h"
 
 #include <strings.h>
 
@@ -73,7 +74,22 @@ ZENDNN_KERNEL(bool, embedding, EmbeddingArgs)
 ZENDNN_KERNEL(bool, embedding_bag, EmbeddingBag)
 ZENDNN_KERNEL(bool, embedding_bags, EmbeddingBagsArgs)
 ZENDNN_KERNEL(bool, pairwise_dot, PairwiseDotArgs)
+ZENDNN_KERNEL(int64_t, winograd_packed_bytes, WinogradWeights)
+ZENDNN_KERNEL(void, winograd_pack, WinogradWeights)
+ZENDNN_KERNEL(bool, winograd_takes, WinogradArgs)
+ZENDNN_KERNEL(void, winograd, WinogradArgs)
 
 #undef ZENDNN_KERNEL
+
+namespace avx2 {
+int64_t winograd_scratch_bytes(const WinogradArgs& args, int threads);
+}
+namespace avx512 {
+int64_t winograd_scratch_bytes(const WinogradArgs& args, int threads);
+}
+int64_t winograd_scratch_bytes(const WinogradArgs& args, int threads) {
+  return use_avx512() ? avx512::winograd_scratch_bytes(args, threads)
+                      : avx2::winograd_scratch_bytes(args, threads);
+}
 
 } // namespace at::native::zendnn::kernels

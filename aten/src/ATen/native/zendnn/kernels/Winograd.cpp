@@ -1,9 +1,9 @@
-// Convolution with 3 × 3 filters by Winograd's minimal filtering F(4 × 4, 3 ×
-// 3) (Lavin and Gray, Fast Algorithms for Convolutional Neural Networks, 2015):
-// tiles of 6 × 6 inputs and the filters are transformed, multiplied pointwise
-// and summed over the channels, which takes a matrix product for each of the 36
-// points, and tiles of 4 × 4 outputs are transformed back. That is a quarter of
-// the multiplications of a direct convolution.
+// Convolution with 3 × 3 filters by Winograd's minimal filtering
+// (F(4 × 4, 3 × 3) of Lavin and Gray, Fast Algorithms for Convolutional Neural
+// Networks, 2015): tiles of 6 × 6 inputs and the filters are transformed,
+// multiplied pointwise and summed over the channels, which takes a matrix
+// product for each of the 36 points, and tiles of 4 × 4 outputs are transformed
+// back. That is a quarter of the multiplications of a direct convolution.
 #include "winograd.h"
 
 #include "vec.h"
@@ -404,7 +404,7 @@ void winograd_pack(const WinogradWeights& w) {
       const int64_t panel = i / w.channels, channel = i % w.channels;
       float* packed = w.packed + panel * kPoints * size + channel * kPanel;
       for (int64_t f = 0; f < kPanel; ++f) {
-        double g[3][3] = {}, half[3][kInput], transformed[kInput];
+        double g[3][3] = {}, half[3 * kInput], transformed[kInput];
         const int64_t filter = panel * kPanel + f;
         if (filter < w.filters)
           for (int y = 0; y < 3; ++y)
@@ -414,9 +414,9 @@ void winograd_pack(const WinogradWeights& w) {
                       [filter * w.filter_stride + channel * w.channel_stride +
                        y * w.row_stride + x * w.column_stride];
         for (int y = 0; y < 3; ++y)
-          transform_filter(g[y], 1, half[y]);
+          transform_filter(g[y], 1, half + y * kInput);
         for (int64_t x = 0; x < kInput; ++x) {
-          transform_filter(&half[0][x], kInput, transformed);
+          transform_filter(half + x, kInput, transformed);
           for (int64_t y = 0; y < kInput; ++y)
             packed[(y * kInput + x) * size + f] =
                 static_cast<float>(transformed[y]);

@@ -24,7 +24,7 @@ struct WinogradWeights {
 };
 
 // out = clip(convolution of x with 3 × 3 filters + bias + addend), with a
-// stride and a dilation of 1 in a single group.
+// stride and a dilation of 1 in a single group. x and out must not overlap.
 struct WinogradArgs {
   const float* x = nullptr;       // (batch, height, width, channels)
   float* out = nullptr;           // (batch, out_height, out_width, filters)
