@@ -377,7 +377,8 @@ class TestResiduals:
         self, b: Builder, block: Block, dtype: torch.dtype
     ) -> None:
         x = made(b, *SHAPE, dtype=dtype)
-        check(b, then(b, block(b, x), ("add", b("view", x, *SHAPE))), dtype=dtype)
+        view = b("view", x, *SHAPE)
+        check(b, then(b, block(b, x), ("add", view)), dtype=dtype)
 
     def test_that_overlaps_with_what_the_layer_reads(
         self, b: Builder, block: Block, dtype: torch.dtype

@@ -15,6 +15,8 @@ namespace {
 using BufferKind = Executable::Buffer::Kind;
 
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+// As many as the kernels that copy and combine tensors go through.
+constexpr size_t kMostDimensions = 8;
 // Channels that a blocked layout holds together.
 constexpr int64_t kBlock = 16;
 
@@ -174,19 +176,19 @@ std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides) {
   if (rank == 0 || (sizes[rank - 1] != 1 && strides[rank - 1] != 1)) {
     return std::nullopt;
   }
-  int64_t row = 0, next = 0; // of the dimension before, in elements
+  std::optional<int64_t> row;
+  int64_t next = 0; // of the dimension before, in elements
   for (auto i = rank - 2; i >= 0; --i) {
     if (sizes[i] == 1) {
       continue;
     }
-    if (row == 0) {
-      row = strides[i];
-    } else if (strides[i] != next) {
-      return std::nullopt;
+    if (row ? strides[i] != next : strides[i] < sizes[rank - 1]) {
+      return std::nullopt; // rows that are unevenly apart, or overlap
     }
+    row = row.value_or(strides[i]);
     next = strides[i] * sizes[i];
   }
-  return row == 0 ? sizes[rank - 1] : row;
+  return row.value_or(sizes[rank - 1]);
 }
 
 int64_t wrap(int64_t dim, int64_t rank) {
@@ -347,6 +349,9 @@ void Builder::set_number(int64_t value, int64_t number) {
 }
 
 void Builder::set_type(int64_t value, Dims sizes, c10::ScalarType dtype) {
+  if (sizes.size() > kMostDimensions) {
+    refuse("a tensor with " + std::to_string(sizes.size()) + " dimensions");
+  }
   values_[value].sizes = std::move(sizes);
   values_[value].dtype = dtype;
 }
@@ -567,12 +572,23 @@ void Builder::set_place(int64_t value, Place place) {
 }
 
 bool Builder::dies(int64_t value) const {
+  const auto& operands = description_.nodes[node_].inputs;
+  const auto reads =
+      std::count_if(operands.begin(), operands.end(), [&](const auto& operand) {
+        return operand.kind == Operand::Kind::value && operand.index == value;
+      });
+  if (reads > 1) {
+    return false; // the second time may be after the first result is there
+  }
   const auto& buffer = buffers_[place(value).ref.buffer];
   return buffer.kind == BufferKind::arena &&
       std::all_of(
              buffer.occupants.begin(),
              buffer.occupants.end(),
-             [&](int64_t other) { return values_[other].last_use <= node_; });
+             // Other views of the memory may be operands of this very node.
+             [&](int64_t other) {
+               return values_[other].last_use < node_ + (other == value);
+             });
 }
 
 Ref Builder::scratch(int64_t bytes) {
@@ -646,12 +662,21 @@ void Builder::copy(int64_t value, const Place& from, const Place& to) {
           scratch(static_cast<int64_t>(workspace.get_size()))}});
     return;
   }
+  copy_as(sizes(value), item_size(dtype(value)), from, to);
+}
+
+void Builder::copy_as(
+    const Dims& shape,
+    int64_t item_bytes,
+    const Place& from,
+    const Place& to) {
+  Node node;
+  node.label = "reorder";
   add_kernel(
       node,
       "copy",
       {from.ref, to.ref},
-      [from, to, shape = sizes(value), bytes = item_size(dtype(value))](
-          const Frame& frame) {
+      [from, to, shape, item_bytes](const Frame& frame) {
         kernels::copy_strided(
             {.src = frame.at(from.ref),
              .src_strides = from.strides.data(),
@@ -659,7 +684,7 @@ void Builder::copy(int64_t value, const Place& from, const Place& to) {
              .dst_strides = to.strides.data(),
              .sizes = shape.data(),
              .ndim = static_cast<int64_t>(shape.size()),
-             .itemsize = bytes});
+             .itemsize = item_bytes});
       });
 }
 

@@ -127,6 +127,12 @@ class Builder {
       std::function<void(const Frame&)> kernel,
       double flops = 0);
   void copy(int64_t value, const Place& from, const Place& to);
+  // Between plain places, of any number of elements.
+  void copy_as(
+      const Dims& sizes,
+      int64_t item_bytes,
+      const Place& from,
+      const Place& to);
   // Makes the result of a cat or stack out of its parts; those that were made in
   // their place already cost nothing.
   void concatenate(const Node& node);

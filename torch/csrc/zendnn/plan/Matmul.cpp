@@ -128,6 +128,87 @@ std::optional<std::pair<memory::desc, Ref>> see_rows(
   return std::nullopt;
 }
 
+struct Matrices {
+  memory::desc desc;
+  Ref ref;
+};
+
+// All rows of a tensor as one matrix.
+Matrices as_all_rows(Builder& builder, int64_t value) {
+  const auto& sizes = builder.sizes(value);
+  const auto dtype = builder.dtype(value);
+  const auto place = builder.strided(value);
+  if (const auto row = row_stride(sizes, place.strides)) {
+    return {as_rows(sizes, dtype, *row), place.ref};
+  }
+  if (sizes.size() == 2 && place.strides[0] == 1 &&
+      place.strides[1] >= sizes[0]) { // transposed
+    return {memory::desc(sizes, type_of(dtype), place.strides), place.ref};
+  }
+  return {as_rows(sizes, dtype, sizes.back()), builder.dense(value).ref};
+}
+
+// The last two dimensions as matrices that lie evenly apart, one for each of the
+// batch's elements; copied where they do not, or where some are repeated.
+Matrices as_matrices(Builder& builder, int64_t value, const Dims& batch) {
+  const auto& sizes = builder.sizes(value);
+  const auto type = type_of(builder.dtype(value));
+  const auto place = builder.strided(value);
+  const auto rows = sizes.end()[-2], columns = sizes.back();
+  Dims whole = batch, steps(batch.size(), 0);
+  const auto extra = batch.size() + 2 - std::min(sizes.size(), batch.size() + 2);
+  for (size_t i = extra; i < batch.size(); ++i) {
+    steps[i] = sizes[i - extra] == 1 ? 0 : place.strides[i - extra];
+  }
+  whole.insert(whole.end(), {rows, columns});
+  steps.insert(
+      steps.end(), {place.strides.end()[-2], place.strides.back()});
+  const auto matrices = count(batch);
+  // The distance between matrices when it is one and the same.
+  int64_t apart = 0, next = 0;
+  bool even = true;
+  for (auto i = static_cast<int64_t>(batch.size()) - 1; i >= 0; --i) {
+    if (batch[i] == 1) {
+      continue;
+    }
+    even = even && steps[i] > 0 && (apart == 0 || steps[i] == next);
+    apart = apart == 0 ? steps[i] : apart;
+    next = steps[i] * batch[i];
+  }
+  auto row = steps.end()[-2], column = steps.back();
+  // Strides of single rows and columns say nothing.
+  column = columns == 1 ? 1 : column;
+  row = rows == 1 ? (column == 1 ? columns : 1) : row;
+  const bool plain = (column == 1 && row >= columns) ||
+      (row == 1 && column >= rows);
+  const auto reach = std::max(row * rows, column * columns);
+  auto ref = place.ref;
+  if (!even || !plain || (matrices > 1 && apart < reach)) {
+    const Place to{
+        .ref = builder.scratch(
+            count(whole) * item_size(builder.dtype(value))),
+        .strides = row_major_strides(whole)};
+    builder.copy_as(
+        whole,
+        item_size(builder.dtype(value)),
+        {.ref = place.ref, .strides = steps},
+        to);
+    ref = to.ref;
+    row = columns;
+    column = 1;
+    apart = rows * columns;
+  }
+  if (batch.empty()) {
+    return {
+        memory::desc(Dims{rows, columns}, type, Dims{row, column}), ref};
+  }
+  apart = matrices == 1 ? std::max(row * rows, column * columns) : apart;
+  return {
+      memory::desc(
+          Dims{matrices, rows, columns}, type, Dims{apart, row, column}),
+      ref};
+}
+
 } // namespace
 
 void infer_linear(Builder& builder, const Node& node) {
@@ -293,49 +374,48 @@ void infer_matmul(Builder& builder, const Node& node) {
 
 void build_matmul(Builder& builder, const Node& node) {
   const auto output = node.output();
+  const auto left = tensor(node, 0), right = tensor(node, 1);
   const auto& out_sizes = builder.sizes(output);
-  // One of a matrix's dimensions must be contiguous.
-  const auto see = [&](int64_t value) {
-    auto place = builder.addressable(value);
-    const auto& sizes = builder.sizes(value);
-    const auto last = sizes.size() - 1;
-    if (place.strides[last] != 1 && place.strides[last - 1] != 1 &&
-        sizes[last] != 1 && sizes[last - 1] != 1) {
-      place = builder.dense(value);
-    }
-    return std::pair{
-        widened(builder.describe(value, place), out_sizes), place.ref};
-  };
-  const auto [a, a_ref] = see(tensor(node, 0));
-  const auto [b, b_ref] = see(tensor(node, 1));
-  const auto c = builder.row_major(output);
+  const auto& right_sizes = builder.sizes(right);
+  // A matrix for all batches: one product of all rows.
+  const bool shared =
+      count(right_sizes) == right_sizes.back() * right_sizes.end()[-2];
+  const Dims batch = shared
+      ? Dims()
+      : Dims(out_sizes.begin(), out_sizes.end() - 2);
+  const auto a = shared ? as_all_rows(builder, left)
+                        : as_matrices(builder, left, batch);
+  const auto b = as_matrices(builder, right, batch);
+  const auto rows = a.desc.get_dims();
+  Dims c_sizes = rows;
+  c_sizes.back() = out_sizes.back();
+  const memory::desc c(
+      c_sizes,
+      type_of(builder.dtype(output)),
+      row_major_strides(c_sizes));
   const double flops = 2.0 * static_cast<double>(count(out_sizes)) *
-      static_cast<double>(builder.sizes(tensor(node, 0)).back());
+      static_cast<double>(builder.sizes(left).back());
+  // Operands of post-ops have the result's dimensions, which are not the
+  // product's: from the first of them on, post-ops run on their own.
   for (const auto addition : {Addition::read, Addition::none}) {
-    const auto attached = attach(builder, node, addition, [&](int64_t operand) {
-      return see_broadcast(builder, operand, out_sizes);
-    });
+    const auto attached = attach(
+        builder, node, addition, [](int64_t) { return std::nullopt; });
     try {
       const ::zendnn::matmul::primitive_desc desc(
-          adeep::engine::cpu_engine(), a, b, c, attached.attributes);
-      auto arguments = attached.arguments;
+          adeep::engine::cpu_engine(), a.desc, b.desc, c, attached.attributes);
       const auto workspace = desc.scratchpad_desc();
-      arguments.insert(
-          arguments.end(),
-          {{ZENDNN_ARG_SRC, a, a_ref},
-           {ZENDNN_ARG_WEIGHTS, b, b_ref},
-           {ZENDNN_ARG_DST, c, builder.make_dense(output).ref},
-           {ZENDNN_ARG_SCRATCHPAD,
-            workspace,
-            builder.scratch(static_cast<int64_t>(workspace.get_size()))}});
       builder.add_primitive(
           node,
           ::zendnn::matmul(desc),
           std::string("matmul ") + desc.impl_info_str(),
-          arguments,
+          {{ZENDNN_ARG_SRC, a.desc, a.ref},
+           {ZENDNN_ARG_WEIGHTS, b.desc, b.ref},
+           {ZENDNN_ARG_DST, c, builder.make_dense(output).ref},
+           {ZENDNN_ARG_SCRATCHPAD,
+            workspace,
+            builder.scratch(static_cast<int64_t>(workspace.get_size()))}},
           flops);
-      apply_rest(builder, node, attached.taken);
-      return;
+      return apply_rest(builder, node, attached.taken);
     } catch (const ::zendnn::error&) {
       continue;
     }

@@ -241,15 +241,27 @@ Plan::Built Plan::find(
   }
 }
 
+bool Plan::fits(
+    const std::vector<Tensor>& tensors,
+    const std::vector<int64_t>& numbers) const {
+  const auto wanted = static_cast<size_t>(std::count_if(
+      region_.inputs.begin(), region_.inputs.end(), [](const auto& input) {
+        return input.is_number;
+      }));
+  return numbers.size() == wanted &&
+      tensors.size() == region_.inputs.size() - wanted &&
+      std::all_of(tensors.begin(), tensors.end(), is_plain);
+}
+
 bool Plan::takes(
     const std::vector<Tensor>& tensors,
     const std::vector<int64_t>& numbers) {
-  if (!enabled()) {
+  if (!enabled() || !fits(tensors, numbers)) {
     return false;
   }
   const bool grad = at::GradMode::is_enabled();
   for (const auto& tensor : tensors) {
-    if (!is_plain(tensor) || (grad && tensor.requires_grad())) {
+    if (grad && tensor.requires_grad()) {
       return false;
     }
   }
@@ -262,6 +274,15 @@ std::vector<Tensor> Plan::run(
   RECORD_FUNCTION(
       "zendnn::" + name_,
       std::vector<c10::IValue>(tensors.begin(), tensors.end()));
+  TORCH_CHECK(
+      fits(tensors, numbers),
+      "ZenDNN plan ",
+      name_,
+      " does not take ",
+      tensors.size(),
+      " tensors and ",
+      numbers.size(),
+      " numbers");
   const auto built = find(tensors, numbers);
   TORCH_CHECK(
       built.executable,

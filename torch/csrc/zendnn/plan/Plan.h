@@ -56,6 +56,10 @@ class Plan : public torch::CustomClassHolder {
         int threads) const;
   };
 
+  // Whether these are as many as the region reads, and plain memory.
+  bool fits(
+      const std::vector<Tensor>& tensors,
+      const std::vector<int64_t>& numbers) const;
   Built find(
       const std::vector<Tensor>& tensors,
       const std::vector<int64_t>& numbers);

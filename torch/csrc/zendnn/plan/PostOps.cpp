@@ -161,6 +161,11 @@ std::optional<std::pair<memory::desc, Ref>> see_broadcast(
     int64_t operand,
     const Dims& result) {
   const auto known = builder.addressable(operand);
+  if (builder.sizes(operand).empty()) { // a single number
+    const Dims ones(result.size(), 1);
+    return std::pair{
+        memory::desc(ones, type_of(builder.dtype(operand)), ones), known.ref};
+  }
   return std::pair{
       widened(builder.describe(operand, known), result), known.ref};
 }
