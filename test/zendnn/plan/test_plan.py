@@ -387,24 +387,6 @@ def test_fake_tensors_get_torchs_answer(net: nn.Module) -> None:
     assert outcomes[0] == outcomes[1]
 
 
-def test_a_module_in_a_traced_module(net: nn.Module, module: torch.jit.ScriptModule) -> None:
-    class Outer(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = module
-
-        def forward(self, x: Tensor) -> Tensor:
-            out: Tensor = self.inner(x * 2).relu()
-            return out
-
-    x = values(2, 3, 8, 8)
-    with torch.no_grad():
-        outer = torch.jit.trace(Outer(), x)
-        for batch in (2, 3):
-            x = values(batch, 3, 8, 8)
-            assert_near(outer(x), expected(net, x * 2).relu())
-
-
 # Copies.
 
 
@@ -485,8 +467,8 @@ def test_memory_is_bounded_over_many_shapes(
 ) -> None:
     capacity(4)
     with torch.no_grad():
-        for number in range(40):
-            module(values(1, 3, 8 + number, 9))
+        for number in range(150):  # by then, ZenDNN's own cache of primitives is full
+            module(values(1, 3, 8 + number % 50, 7 + number // 50))
         before = resident_bytes()
         for number in range(200):
             module(values(1, 3, 8 + number % 50, 10 + number // 50))
@@ -529,25 +511,28 @@ print(_C._arena_bytes_idle() > 0)
 
 
 def test_a_module_frees_what_its_plan_holds() -> None:
-    """40 MiB of weights, as many packed, several shapes."""
+    """40 MiB of weights, as many packed, for two shapes. torch itself keeps a frozen graph's own."""
     x = values(8, 1024)
 
-    def use() -> None:
+    def use(prepare: Callable[[nn.Module, Tensor], torch.jit.ScriptModule]) -> None:
         net = nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(10)))
-        module = optimised(net, x)
+        module = prepare(net.eval(), x)
         with torch.no_grad():
             module(x)
             module(x[:3])
-        assert explained(the_plan(module))["packed_bytes"] >= 0
 
-    use()
-    gc.collect()
-    _C._release_arenas()
-    before = resident_bytes()
-    for _ in range(5):
-        use()
+    def growth(prepare: Callable[[nn.Module, Tensor], torch.jit.ScriptModule]) -> int:
+        use(prepare)
         gc.collect()
-    assert resident_bytes() - before < 60 * MIB
+        _C._release_arenas()
+        before = resident_bytes()
+        for _ in range(5):
+            use(prepare)
+            gc.collect()
+        return resident_bytes() - before
+
+    frozen = growth(lambda net, x: torch.jit.freeze(torch.jit.trace(net, x)))
+    assert growth(optimised) < frozen + 60 * MIB
 
 
 # Settings.

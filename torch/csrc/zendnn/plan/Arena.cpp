@@ -132,8 +132,8 @@ int64_t lay_out(std::vector<Lifetime>& buffers) {
       if (offset + bytes <= other->offset) {
         break;
       }
-      offset = std::max(
-          offset, round_up(other->offset + other->bytes, kAlignment));
+      offset =
+          std::max(offset, round_up(other->offset + other->bytes, kAlignment));
     }
     buffer.offset = offset;
     total = std::max(total, offset + bytes);

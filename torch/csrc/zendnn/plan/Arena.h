@@ -18,7 +18,8 @@ struct Lifetime {
 
 // Gives each buffer an offset such that no two that live at the same time
 // overlap, largest buffers first, each at the lowest place that is free for its
-// whole life (greedy by size: Pisarchyk and Lee, 2020). Returns the bytes needed.
+// whole life (greedy by size: Pisarchyk and Lee, 2020). Returns the bytes
+// needed.
 int64_t lay_out(std::vector<Lifetime>& buffers);
 
 // Memory on loan: 64-byte aligned, from the pool and back to it.

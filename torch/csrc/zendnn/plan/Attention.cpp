@@ -25,8 +25,8 @@ kernels::HeadStrides head_strides(const Dims& strides) {
 Place with_rows(Builder& builder, int64_t value) {
   const auto known = builder.strided(value);
   return known.strides.back() == 1 || builder.sizes(value).back() == 1
-      ? known
-      : builder.dense(value);
+             ? known
+             : builder.dense(value);
 }
 
 } // namespace
@@ -62,9 +62,7 @@ void infer_attention(Builder& builder, const Node& node) {
     }
   }
   builder.set_type(
-      node.output(),
-      swapped(node) ? Dims{q[0], q[2], q[1], q[3]} : q,
-      dtype);
+      node.output(), swapped(node) ? Dims{q[0], q[2], q[1], q[3]} : q, dtype);
 }
 
 void build_attention(Builder& builder, const Node& node) {
@@ -117,9 +115,10 @@ void build_attention(Builder& builder, const Node& node) {
   }
   const auto to = builder.make_dense(output);
   const auto row = args.size, all = args.heads * args.size;
-  args.out_strides = swapped(node)
-      ? kernels::HeadStrides{args.target * all, row, all}
-      : kernels::HeadStrides{args.target * all, args.target * row, row};
+  args.out_strides =
+      swapped(node)
+          ? kernels::HeadStrides{args.target * all, row, all}
+          : kernels::HeadStrides{args.target * all, args.target * row, row};
   args.scratch_bytes =
       kernels::attention_scratch_bytes(args) * at::get_num_threads();
   const auto scratch = builder.scratch(args.scratch_bytes);
@@ -127,14 +126,8 @@ void build_attention(Builder& builder, const Node& node) {
       node,
       "attention",
       {q.ref, k.ref, v.ref, mask, keep, to.ref, scratch},
-      [args,
-       q = q.ref,
-       k = k.ref,
-       v = v.ref,
-       mask,
-       keep,
-       to = to.ref,
-       scratch](const Frame& frame) {
+      [args, q = q.ref, k = k.ref, v = v.ref, mask, keep, to = to.ref, scratch](
+          const Frame& frame) {
         auto call = args;
         call.q = frame.at(q);
         call.k = frame.at(k);

@@ -35,36 +35,40 @@ Dims meaningful(const Dims& sizes, Dims strides) {
 
 } // namespace
 
-// ---- Packed --------------------------------------------------------------------
+// ---- Packed
+// --------------------------------------------------------------------
 
 std::shared_ptr<void> Packed::get(
     const std::string& key,
+    int64_t bytes,
     const std::function<std::shared_ptr<void>()>& make) {
   std::lock_guard lock(mutex_);
   auto& entry = made_[key];
-  if (auto known = entry.lock()) {
+  if (auto known = entry.memory.lock()) {
     return known;
   }
   auto fresh = make();
-  entry = fresh;
+  entry = {fresh, bytes};
   return fresh;
 }
 
 int64_t Packed::bytes() const {
   std::lock_guard lock(mutex_);
-  return bytes_;
-}
-
-void Packed::add_bytes(int64_t bytes) {
-  bytes_ += bytes;
+  int64_t held = 0;
+  for (const auto& [key, entry] : made_) {
+    held += entry.memory.expired() ? 0 : entry.bytes;
+  }
+  return held;
 }
 
 void Packed::trim() {
   std::lock_guard lock(mutex_);
-  std::erase_if(made_, [](const auto& entry) { return entry.second.expired(); });
+  std::erase_if(
+      made_, [](const auto& entry) { return entry.second.memory.expired(); });
 }
 
-// ---- Helpers ---------------------------------------------------------------------
+// ---- Helpers
+// ---------------------------------------------------------------------
 
 int64_t span(const Dims& sizes, const Dims& strides) {
   int64_t last = 0;
@@ -153,9 +157,9 @@ Dims channels_last_strides(const Dims& sizes) {
 }
 
 memory::format_tag blocked_tag(size_t rank) {
-  return rank == 3 ? memory::format_tag::nCw16c
-      : rank == 4  ? memory::format_tag::nChw16c
-                   : memory::format_tag::nCdhw16c;
+  return rank == 3   ? memory::format_tag::nCw16c
+         : rank == 4 ? memory::format_tag::nChw16c
+                     : memory::format_tag::nCdhw16c;
 }
 
 bool is_row_major(const Dims& sizes, const Dims& strides) {
@@ -205,7 +209,8 @@ void refuse(const std::string& why) {
   throw Refused(why);
 }
 
-// ---- Builder ------------------------------------------------------------------------
+// ---- Builder
+// ------------------------------------------------------------------------
 
 Builder::Builder(
     const Description& description,
@@ -256,8 +261,7 @@ std::unique_ptr<Executable> Builder::build(
         {.kind = BufferKind::constant,
          .data =
              static_cast<char*>(const_cast<void*>(constant.const_data_ptr()))});
-    set_place(
-        value, {.ref = {buffer, 0}, .strides = constant.strides().vec()});
+    set_place(value, {.ref = {buffer, 0}, .strides = constant.strides().vec()});
   }
   find_uses();
   for (const auto& node : description_.nodes) {
@@ -312,8 +316,8 @@ void Builder::find_slices() {
       continue;
     }
     const auto whole = node.output();
-    const auto dim = wrap(
-        node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
+    const auto dim =
+        wrap(node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
     int64_t offset = 0;
     std::set<int64_t> seen;
     for (const auto& operand : node.inputs) {
@@ -332,7 +336,8 @@ int64_t Builder::number(const Operand& operand) const {
   if (operand.kind == Operand::Kind::number) {
     return operand.index;
   }
-  if (operand.kind == Operand::Kind::none || !values_[operand.index].is_number) {
+  if (operand.kind == Operand::Kind::none ||
+      !values_[operand.index].is_number) {
     refuse("a tensor where a number is wanted");
   }
   return values_[operand.index].number;
@@ -453,7 +458,7 @@ std::optional<Place> Builder::target(int64_t value) {
     for (const auto& [part, other] : slices_) {
       if (other.whole == slice.whole) {
         blocks = blocks && other.offset % kBlock == 0 &&
-            sizes(part)[1] % kBlock == 0;
+                 sizes(part)[1] % kBlock == 0;
       }
     }
     Place made;
@@ -478,9 +483,9 @@ std::optional<Place> Builder::target(int64_t value) {
               {.kind = BufferKind::output, .index = results_[slice.whole]}),
           0};
     } else {
-      const auto bytes = made.blocked
-          ? static_cast<int64_t>(made.desc.get_size())
-          : count(whole_sizes) * item_size(dtype(slice.whole));
+      const auto bytes =
+          made.blocked ? static_cast<int64_t>(made.desc.get_size())
+                       : count(whole_sizes) * item_size(dtype(slice.whole));
       made.ref = {arena(bytes), 0};
     }
     buffers_[made.ref.buffer].occupants.insert(slice.whole);
@@ -493,9 +498,7 @@ std::optional<Place> Builder::target(int64_t value) {
     part.ref.offset +=
         strides[1] * (slice.offset / kBlock) * item_size(dtype(value));
     const auto dense = memory::desc(
-        sizes(value),
-        type_of(dtype(value)),
-        blocked_tag(sizes(value).size()));
+        sizes(value), type_of(dtype(value)), blocked_tag(sizes(value).size()));
     if (sizes(value)[0] == 1) {
       part.desc = dense;
     } else {
@@ -513,8 +516,8 @@ std::optional<Place> Builder::target(int64_t value) {
 }
 
 Place Builder::make_dense(int64_t value) {
-  if (const auto slice = target(value); slice && !slice->blocked &&
-      is_row_major(sizes(value), slice->strides)) {
+  if (const auto slice = target(value);
+      slice && !slice->blocked && is_row_major(sizes(value), slice->strides)) {
     set_place(value, *slice);
     return *slice;
   }
@@ -531,8 +534,8 @@ Place Builder::make_dense(int64_t value) {
 }
 
 Place Builder::make_rows(int64_t value) {
-  if (const auto slice = target(value); slice && !slice->blocked &&
-      row_stride(sizes(value), slice->strides)) {
+  if (const auto slice = target(value);
+      slice && !slice->blocked && row_stride(sizes(value), slice->strides)) {
     set_place(value, *slice);
     return *slice;
   }
@@ -582,7 +585,7 @@ bool Builder::dies(int64_t value) const {
   }
   const auto& buffer = buffers_[place(value).ref.buffer];
   return buffer.kind == BufferKind::arena &&
-      std::all_of(
+         std::all_of(
              buffer.occupants.begin(),
              buffer.occupants.end(),
              // Other views of the memory may be operands of this very node.
@@ -688,7 +691,8 @@ void Builder::copy_as(
       });
 }
 
-// Parts that lie side by side, in a larger concatenation, are the whole already.
+// Parts that lie side by side, in a larger concatenation, are the whole
+// already.
 bool Builder::join(const Node& node, int64_t dim) {
   const auto whole = node.output();
   const auto first = place(node.inputs[0].index);
@@ -705,8 +709,7 @@ bool Builder::join(const Node& node, int64_t dim) {
       // One image, whole blocks of channels.
       const auto tag = blocked_tag(sizes(part).size());
       if (dim != 1 || sizes(part)[0] != 1 || sizes(part)[1] % kBlock != 0 ||
-          other.desc !=
-              memory::desc(sizes(part), type_of(dtype(part)), tag)) {
+          other.desc != memory::desc(sizes(part), type_of(dtype(part)), tag)) {
         return false;
       }
       offset += static_cast<int64_t>(other.desc.get_size());
@@ -714,8 +717,7 @@ bool Builder::join(const Node& node, int64_t dim) {
       if (other.strides != first.strides) {
         return false;
       }
-      offset +=
-          sizes(part)[dim] * first.strides[dim] * item_size(dtype(part));
+      offset += sizes(part)[dim] * first.strides[dim] * item_size(dtype(part));
     }
   }
   Place joined = first;
@@ -730,8 +732,8 @@ bool Builder::join(const Node& node, int64_t dim) {
 void Builder::concatenate(const Node& node) {
   const auto whole = node.output();
   const bool stacks = node.op == "stack";
-  const auto dim = wrap(
-      node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
+  const auto dim =
+      wrap(node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
   if (!stacks && !wholes_.contains(whole) && join(node, dim)) {
     return;
   }
@@ -747,9 +749,9 @@ void Builder::concatenate(const Node& node) {
     const bool there =
         std::any_of(known.begin(), known.end(), [&](const Place& other) {
           return other.ref.buffer == place.ref.buffer &&
-              other.ref.offset == place.ref.offset &&
-              other.blocked == place.blocked &&
-              describe(part, other) == describe(part, place);
+                 other.ref.offset == place.ref.offset &&
+                 other.blocked == place.blocked &&
+                 describe(part, other) == describe(part, place);
         });
     if (!there) {
       copy(part, this->place(part), place);
@@ -780,13 +782,13 @@ Ref Builder::packed(
   std::string key = std::to_string(values_[value].constant) + ' ';
   key.append(from_key.begin(), from_key.end());
   key.append(to_key.begin(), to_key.end());
-  auto made = packed_.get(key, [&]() -> std::shared_ptr<void> {
+  const auto bytes = static_cast<int64_t>(to.get_size());
+  auto made = packed_.get(key, bytes, [&]() -> std::shared_ptr<void> {
     const auto& engine = adeep::engine::cpu_engine();
     memory source(from, engine, const_cast<void*>(tensor.const_data_ptr()));
     auto target = std::make_shared<memory>(to, engine);
     auto& stream = adeep::stream::default_stream();
     ::zendnn::reorder(source, *target).execute(stream, source, *target);
-    packed_.add_bytes(static_cast<int64_t>(to.get_size()));
     return target;
   });
   void* data = static_cast<memory*>(made.get())->get_data_handle();
@@ -797,7 +799,7 @@ Ref Builder::prepared(
     const std::string& key,
     int64_t bytes,
     const std::function<void(void*)>& fill) {
-  auto made = packed_.get(key, [&]() -> std::shared_ptr<void> {
+  auto made = packed_.get(key, bytes, [&]() -> std::shared_ptr<void> {
     const auto size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
     std::shared_ptr<void> memory(
         std::aligned_alloc(kAlignment, static_cast<size_t>(size)), std::free);
@@ -805,7 +807,6 @@ Ref Builder::prepared(
       throw std::bad_alloc();
     }
     fill(memory.get());
-    packed_.add_bytes(bytes);
     return memory;
   });
   auto* data = made.get();

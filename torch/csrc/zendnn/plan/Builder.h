@@ -36,16 +36,20 @@ class Packed {
   // index and all that its packed form depends on.
   std::shared_ptr<void> get(
       const std::string& key,
+      int64_t bytes,
       const std::function<std::shared_ptr<void>()>& make);
+  // Of what executables hold now.
   int64_t bytes() const;
-  void add_bytes(int64_t bytes);
   // Forgets what no executable holds.
   void trim();
 
  private:
+  struct Entry {
+    std::weak_ptr<void> memory;
+    int64_t bytes = 0;
+  };
   mutable std::mutex mutex_;
-  std::map<std::string, std::weak_ptr<void>> made_;
-  int64_t bytes_ = 0;
+  std::map<std::string, Entry> made_;
 };
 
 // Where a value is, and how its elements lie there.
@@ -97,8 +101,8 @@ class Builder {
   Place addressable(int64_t value);
 
   // ---- Writing ------------------------------------------------------------
-  // A new row-major place, in a result or in the concatenation that it is a part
-  // of, where the value is either.
+  // A new row-major place, in a result or in the concatenation that it is a
+  // part of, where the value is either.
   Place make_dense(int64_t value);
   // The same, where rows may be further apart than they are long.
   Place make_rows(int64_t value);
@@ -133,11 +137,12 @@ class Builder {
       int64_t item_bytes,
       const Place& from,
       const Place& to);
-  // Makes the result of a cat or stack out of its parts; those that were made in
-  // their place already cost nothing.
+  // Makes the result of a cat or stack out of its parts; those that were made
+  // in their place already cost nothing.
   void concatenate(const Node& node);
 
-  // ---- Context ---------------------------------------------------------------
+  // ---- Context
+  // ---------------------------------------------------------------
   Layout layout() const {
     return layout_;
   }
@@ -146,8 +151,8 @@ class Builder {
   }
   // A constant in this layout, packed once for all executables of the plan.
   Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
-  // Memory that `fill` fills from constants, once for all executables of the plan
-  // that give this key.
+  // Memory that `fill` fills from constants, once for all executables of the
+  // plan that give this key.
   Ref prepared(
       const std::string& key,
       int64_t bytes,
@@ -227,7 +232,8 @@ bool is_row_major(const Dims& sizes, const Dims& strides);
 int64_t wrap(int64_t dim, int64_t rank);
 [[noreturn]] void refuse(const std::string& why);
 
-// ---- The table of operators --------------------------------------------------
+// ---- The table of operators
+// --------------------------------------------------
 struct Operator {
   // Gives the results their sizes and dtypes.
   void (*infer)(Builder&, const Node&);

@@ -46,16 +46,15 @@ Window window_of(const Builder& builder, const Node& node) {
   Window w;
   w.spatial = static_cast<int64_t>(weight.size()) - 2;
   if (w.spatial < 1 || w.spatial > 3) {
-    refuse(
-        "a convolution over " + std::to_string(w.spatial) + " dimensions");
+    refuse("a convolution over " + std::to_string(w.spatial) + " dimensions");
   }
   w.kernel.assign(weight.begin() + 2, weight.end());
   w.stride = spread(node.integers("stride"), w.spatial, 1);
   w.dilation = spread(node.integers("dilation"), w.spatial, 1);
   w.before = spread(node.integers("padding"), w.spatial, 0);
   w.after = node.attributes.contains("padding_end")
-      ? spread(node.integers("padding_end"), w.spatial, 0)
-      : w.before;
+                ? spread(node.integers("padding_end"), w.spatial, 0)
+                : w.before;
   w.extra = spread(node.integers("output_padding"), w.spatial, 0);
   w.groups = node.integer("groups", 1);
   w.transposed = node.integer("transposed", 0) != 0;
@@ -112,10 +111,10 @@ std::vector<Primitive> implementations(
   const auto collect = [&](auto desc, const auto& make) {
     do {
       found.emplace_back(desc, make(desc), "");
-    } while (found.size() < kCandidates && desc.next_impl() &&
-             std::string(desc.impl_info_str()).find("ref") == std::string::npos &&
-             std::string(desc.impl_info_str()).find("gemm:") ==
-                 std::string::npos);
+    } while (
+        found.size() < kCandidates && desc.next_impl() &&
+        std::string(desc.impl_info_str()).find("ref") == std::string::npos &&
+        std::string(desc.impl_info_str()).find("gemm:") == std::string::npos);
   };
   if (w.transposed) {
     collect(
@@ -176,10 +175,8 @@ kernels::ImageStrides image_strides(const Dims& strides) {
 }
 
 // What the kernel needs to know but places, when it does this convolution.
-std::optional<Winograd> winograd_of(
-    const Builder& builder,
-    const Node& node,
-    const Window& w) {
+std::optional<Winograd>
+winograd_of(const Builder& builder, const Node& node, const Window& w) {
   const Dims ones(2, 1);
   const auto& in = builder.sizes(tensor(node, 0));
   const auto& out = builder.sizes(node.output());
@@ -250,8 +247,7 @@ Candidate as_candidate(const Winograd& winograd, const Tensor& weight) {
     return memory;
   };
   const auto floats = [&](int64_t n) { return zeros(n * 4); };
-  const auto x =
-      floats(args.batch * args.height * args.width * args.channels);
+  const auto x = floats(args.batch * args.height * args.width * args.channels);
   const auto out =
       floats(args.batch * args.out_height * args.out_width * args.filters);
   const auto packed =
@@ -262,9 +258,8 @@ Candidate as_candidate(const Winograd& winograd, const Tensor& weight) {
   args.addend = winograd.addend ? args.out : nullptr;
   args.weights = reinterpret_cast<float*>(packed.get());
   args.scratch = scratch.get();
-  return {"winograd", [args, x, out, packed, scratch] {
-            kernels::winograd(args);
-          }};
+  return {
+      "winograd", [args, x, out, packed, scratch] { kernels::winograd(args); }};
 }
 
 void build_winograd(
@@ -277,8 +272,7 @@ void build_winograd(
   const auto input = tensor(node, 0), output = node.output();
   const auto layout = [&](int64_t value) -> memory::desc {
     const auto& sizes = builder.sizes(value);
-    return {
-        sizes, memory::data_type::f32, channels_last_strides(sizes)};
+    return {sizes, memory::data_type::f32, channels_last_strides(sizes)};
   };
   auto args = winograd.args;
   const auto from = builder.in_layout(input, layout(input));
@@ -290,11 +284,10 @@ void build_winograd(
   } else {
     to = builder.make(output, layout(output));
   }
-  args.out_strides = image_strides(
-      builder.describe(output, to).get_strides());
+  args.out_strides = image_strides(builder.describe(output, to).get_strides());
   if (winograd.addend) {
-    addend = builder.in_layout(
-        winograd.addend.index, builder.describe(output, to));
+    addend =
+        builder.in_layout(winograd.addend.index, builder.describe(output, to));
   }
   const auto& weight = *builder.constant(tensor(node, 1));
   auto weights = winograd_weights(weight);
@@ -346,11 +339,13 @@ void infer_convolution(Builder& builder, const Node& node) {
   Dims out{in[0], w.transposed ? kernel[1] * w.groups : kernel[0]};
   for (int64_t i = 0; i < w.spatial; ++i) {
     const auto reach = w.dilation[i] * (w.kernel[i] - 1) + 1;
-    const auto size = w.transposed
-        ? (in[2 + i] - 1) * w.stride[i] - w.before[i] - w.after[i] + reach +
-            w.extra[i]
-        : (in[2 + i] + w.before[i] + w.after[i] - reach) / w.stride[i] + 1;
-    if (size <= 0 || (!w.transposed && in[2 + i] + w.before[i] + w.after[i] < reach)) {
+    const auto size =
+        w.transposed
+            ? (in[2 + i] - 1) * w.stride[i] - w.before[i] - w.after[i] + reach +
+                  w.extra[i]
+            : (in[2 + i] + w.before[i] + w.after[i] - reach) / w.stride[i] + 1;
+    if (size <= 0 ||
+        (!w.transposed && in[2 + i] + w.before[i] + w.after[i] < reach)) {
       refuse("a convolution of an image smaller than its kernel");
     }
     out.push_back(size);
@@ -388,8 +383,7 @@ void build_convolution(Builder& builder, const Node& node) {
   };
   // What is in a layout of ZenDNN's own already stays in it.
   const auto& from = builder.place(input);
-  const auto source =
-      from.blocked ? from.desc : images(builder.sizes(input));
+  const auto source = from.blocked ? from.desc : images(builder.sizes(input));
 
   const auto target = builder.target(output);
   std::vector<Addition> additions{Addition::read, Addition::none};
@@ -397,9 +391,10 @@ void build_convolution(Builder& builder, const Node& node) {
     additions.insert(additions.begin(), Addition::accumulate);
   }
   const double flops = 2.0 * static_cast<double>(count(out_sizes)) *
-      static_cast<double>(count(builder.sizes(weight))) /
-      static_cast<double>(w.transposed ? w.groups * builder.sizes(weight)[1]
-                                       : builder.sizes(weight)[0]);
+                       static_cast<double>(count(builder.sizes(weight))) /
+                       static_cast<double>(
+                           w.transposed ? w.groups * builder.sizes(weight)[1]
+                                        : builder.sizes(weight)[0]);
 
   for (const auto addition : additions) {
     for (const bool aimed : {true, false}) {
@@ -441,12 +436,12 @@ void build_convolution(Builder& builder, const Node& node) {
       size_t chosen = 0;
       std::erase_if(found, [&](const Primitive& other) {
         return other.source != found[0].source ||
-            other.result != found[0].result;
+               other.result != found[0].result;
       });
       auto winograd = winograd_of(builder, node, w);
       // It writes into channels-last places, whatever lies between the pixels.
       const auto aim = attached.accumulator ? attached.accumulator
-          : aimed                           ? target
+                       : aimed              ? target
                                             : std::nullopt;
       if (aim && builder.describe(output, *aim).get_strides()[1] != 1) {
         winograd.reset();
@@ -455,9 +450,10 @@ void build_convolution(Builder& builder, const Node& node) {
         std::ostringstream key;
         key << "convolution " << builder.sizes(input) << builder.sizes(weight)
             << w.stride << w.before << w.dilation << ' ' << w.groups
-            << w.transposed << ' ' << static_cast<int>(type) << static_cast<int>(layout)
-            << static_cast<int>(addition) << post_op_key(builder, node)
-            << " threads " << at::get_num_threads();
+            << w.transposed << ' ' << static_cast<int>(type)
+            << static_cast<int>(layout) << static_cast<int>(addition)
+            << post_op_key(builder, node) << " threads "
+            << at::get_num_threads();
         std::vector<Candidate> candidates;
         for (const auto& made : found) {
           candidates.push_back(as_candidate(made, bias, attached.arguments));
@@ -496,7 +492,9 @@ void build_convolution(Builder& builder, const Node& node) {
       const auto workspace = static_cast<int64_t>(made.workspace.get_size());
       if (workspace > 0) {
         arguments.push_back(
-            {ZENDNN_ARG_SCRATCHPAD, made.workspace, builder.scratch(workspace)});
+            {ZENDNN_ARG_SCRATCHPAD,
+             made.workspace,
+             builder.scratch(workspace)});
       }
       builder.add_primitive(node, made.run, made.name, arguments, flops);
       apply_rest(builder, node, attached.taken);

@@ -132,7 +132,8 @@ class Parser {
       if (equals == View::npos) {
         throw Refused("'" + std::string(word) + "' is no attribute");
       }
-      const auto key = word.substr(0, equals), content = word.substr(equals + 1);
+      const auto key = word.substr(0, equals),
+                 content = word.substr(equals + 1);
       if (key == "post") {
         for (const auto part : split(content, ';')) {
           node.post.push_back(post_op(part, node.inputs.size()));

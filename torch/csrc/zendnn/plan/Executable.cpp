@@ -61,8 +61,7 @@ class Executable::Instance {
                   const_cast<void*>(inputs[buffer.index].const_data_ptr())));
           break;
         case Buffer::Kind::output:
-          move(
-              i, static_cast<char*>(outputs[buffer.index].mutable_data_ptr()));
+          move(i, static_cast<char*>(outputs[buffer.index].mutable_data_ptr()));
           break;
         case Buffer::Kind::constant:
           break;

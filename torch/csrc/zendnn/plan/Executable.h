@@ -65,7 +65,7 @@ class Executable {
     enum class Kind : uint8_t { arena, constant, input, output };
     Kind kind;
     int64_t index; // of the input or output; the offset in the arena
-    char* data; // of a constant
+    char* data;    // of a constant
   };
   struct Output {
     Dims sizes, strides;

@@ -30,11 +30,12 @@ Primitive make_matmul(
     const ::zendnn::primitive_attr& attributes,
     const char* kind) {
   const auto& engine = adeep::engine::cpu_engine();
-  const auto desc = p.bias.is_zero()
-      ? ::zendnn::matmul::primitive_desc(
-            engine, p.source, weights, p.result, attributes)
-      : ::zendnn::matmul::primitive_desc(
-            engine, p.source, weights, p.bias, p.result, attributes);
+  const auto desc =
+      p.bias.is_zero()
+          ? ::zendnn::matmul::primitive_desc(
+                engine, p.source, weights, p.result, attributes)
+          : ::zendnn::matmul::primitive_desc(
+                engine, p.source, weights, p.bias, p.result, attributes);
   return {desc, ::zendnn::matmul(desc), kind};
 }
 
@@ -48,10 +49,11 @@ Primitive make_inner_product(
       Dims{dims[1], dims[0]},
       p.weights.get_data_type(),
       memory::format_tag::any);
-  const auto bias = p.bias.is_zero()
-      ? memory::desc()
-      : memory::desc(
-            {dims[1]}, p.bias.get_data_type(), memory::format_tag::x);
+  const auto bias =
+      p.bias.is_zero()
+          ? memory::desc()
+          : memory::desc(
+                {dims[1]}, p.bias.get_data_type(), memory::format_tag::x);
   const ::zendnn::inner_product_forward::primitive_desc desc(
       engine,
       prop_kind::forward_inference,
@@ -79,10 +81,10 @@ std::vector<Primitive> ways(
     }
   };
   attempt([&] {
-    return make_matmul(
-        p, any_layout(p.weights), attributes, "matmul packed ");
+    return make_matmul(p, any_layout(p.weights), attributes, "matmul packed ");
   });
-  attempt([&] { return make_matmul(p, p.weights, attributes, "matmul plain "); });
+  attempt(
+      [&] { return make_matmul(p, p.weights, attributes, "matmul plain "); });
   attempt([&] {
     return make_matmul(
         p, transposed(p.weights), attributes, "matmul row major ");
@@ -92,10 +94,8 @@ std::vector<Primitive> ways(
 }
 
 // A tensor as a matrix of its rows.
-memory::desc as_rows(
-    const Dims& sizes,
-    c10::ScalarType dtype,
-    int64_t row_stride) {
+memory::desc
+as_rows(const Dims& sizes, c10::ScalarType dtype, int64_t row_stride) {
   const auto columns = sizes.back();
   return {
       Dims{count(sizes) / columns, columns},
@@ -103,12 +103,10 @@ memory::desc as_rows(
       Dims{row_stride, 1}};
 }
 
-// An operand as the product of matrices sees it: of the result's size, its rows;
-// one that repeats itself in every row, that row.
-std::optional<std::pair<memory::desc, Ref>> see_rows(
-    Builder& builder,
-    int64_t operand,
-    const Dims& result) {
+// An operand as the product of matrices sees it: of the result's size, its
+// rows; one that repeats itself in every row, that row.
+std::optional<std::pair<memory::desc, Ref>>
+see_rows(Builder& builder, int64_t operand, const Dims& result) {
   const auto& sizes = builder.sizes(operand);
   const auto dtype = builder.dtype(operand);
   if (sizes == result) {
@@ -148,21 +146,21 @@ Matrices as_all_rows(Builder& builder, int64_t value) {
   return {as_rows(sizes, dtype, sizes.back()), builder.dense(value).ref};
 }
 
-// The last two dimensions as matrices that lie evenly apart, one for each of the
-// batch's elements; copied where they do not, or where some are repeated.
+// The last two dimensions as matrices that lie evenly apart, one for each of
+// the batch's elements; copied where they do not, or where some are repeated.
 Matrices as_matrices(Builder& builder, int64_t value, const Dims& batch) {
   const auto& sizes = builder.sizes(value);
   const auto type = type_of(builder.dtype(value));
   const auto place = builder.strided(value);
   const auto rows = sizes.end()[-2], columns = sizes.back();
   Dims whole = batch, steps(batch.size(), 0);
-  const auto extra = batch.size() + 2 - std::min(sizes.size(), batch.size() + 2);
+  const auto extra =
+      batch.size() + 2 - std::min(sizes.size(), batch.size() + 2);
   for (size_t i = extra; i < batch.size(); ++i) {
     steps[i] = sizes[i - extra] == 1 ? 0 : place.strides[i - extra];
   }
   whole.insert(whole.end(), {rows, columns});
-  steps.insert(
-      steps.end(), {place.strides.end()[-2], place.strides.back()});
+  steps.insert(steps.end(), {place.strides.end()[-2], place.strides.back()});
   const auto matrices = count(batch);
   // The distance between matrices when it is one and the same.
   int64_t apart = 0, next = 0;
@@ -179,14 +177,13 @@ Matrices as_matrices(Builder& builder, int64_t value, const Dims& batch) {
   // Strides of single rows and columns say nothing.
   column = columns == 1 ? 1 : column;
   row = rows == 1 ? (column == 1 ? columns : 1) : row;
-  const bool plain = (column == 1 && row >= columns) ||
-      (row == 1 && column >= rows);
+  const bool plain =
+      (column == 1 && row >= columns) || (row == 1 && column >= rows);
   const auto reach = std::max(row * rows, column * columns);
   auto ref = place.ref;
   if (!even || !plain || (matrices > 1 && apart < reach)) {
     const Place to{
-        .ref = builder.scratch(
-            count(whole) * item_size(builder.dtype(value))),
+        .ref = builder.scratch(count(whole) * item_size(builder.dtype(value))),
         .strides = row_major_strides(whole)};
     builder.copy_as(
         whole,
@@ -199,8 +196,7 @@ Matrices as_matrices(Builder& builder, int64_t value, const Dims& batch) {
     apart = rows * columns;
   }
   if (batch.empty()) {
-    return {
-        memory::desc(Dims{rows, columns}, type, Dims{row, column}), ref};
+    return {memory::desc(Dims{rows, columns}, type, Dims{row, column}), ref};
   }
   apart = matrices == 1 ? std::max(row * rows, column * columns) : apart;
   return {
@@ -261,8 +257,8 @@ void build_linear(Builder& builder, const Node& node) {
     bias_ref = builder.dense(bias).ref;
   }
 
-  const double flops = 2.0 * static_cast<double>(count(out_sizes)) *
-      static_cast<double>(inputs);
+  const double flops =
+      2.0 * static_cast<double>(count(out_sizes)) * static_cast<double>(inputs);
   std::vector<Addition> additions{Addition::read, Addition::none};
   if (!builder.target(output) && can_accumulate(builder, node)) {
     additions.insert(additions.begin(), Addition::accumulate);
@@ -294,10 +290,9 @@ void build_linear(Builder& builder, const Node& node) {
       std::ostringstream key;
       key << "linear " << p.source.get_dims() << *row << 'x' << outputs << ' '
           << out_row << ' ' << c10::toString(dtype)
-          << c10::toString(builder.dtype(output))
-          << p.bias.is_zero() << static_cast<int>(addition)
-          << constant.strides() << post_op_key(builder, node) << " threads "
-          << at::get_num_threads();
+          << c10::toString(builder.dtype(output)) << p.bias.is_zero()
+          << static_cast<int>(addition) << constant.strides()
+          << post_op_key(builder, node) << " threads " << at::get_num_threads();
       std::vector<Candidate> candidates;
       for (const auto& made : found) {
         candidates.push_back(as_candidate(made, p.bias, attached.arguments));
@@ -380,26 +375,23 @@ void build_matmul(Builder& builder, const Node& node) {
   // A matrix for all batches: one product of all rows.
   const bool shared =
       count(right_sizes) == right_sizes.back() * right_sizes.end()[-2];
-  const Dims batch = shared
-      ? Dims()
-      : Dims(out_sizes.begin(), out_sizes.end() - 2);
-  const auto a = shared ? as_all_rows(builder, left)
-                        : as_matrices(builder, left, batch);
+  const Dims batch =
+      shared ? Dims() : Dims(out_sizes.begin(), out_sizes.end() - 2);
+  const auto a =
+      shared ? as_all_rows(builder, left) : as_matrices(builder, left, batch);
   const auto b = as_matrices(builder, right, batch);
   const auto rows = a.desc.get_dims();
   Dims c_sizes = rows;
   c_sizes.back() = out_sizes.back();
   const memory::desc c(
-      c_sizes,
-      type_of(builder.dtype(output)),
-      row_major_strides(c_sizes));
+      c_sizes, type_of(builder.dtype(output)), row_major_strides(c_sizes));
   const double flops = 2.0 * static_cast<double>(count(out_sizes)) *
-      static_cast<double>(builder.sizes(left).back());
+                       static_cast<double>(builder.sizes(left).back());
   // Operands of post-ops have the result's dimensions, which are not the
   // product's: from the first of them on, post-ops run on their own.
   for (const auto addition : {Addition::read, Addition::none}) {
-    const auto attached = attach(
-        builder, node, addition, [](int64_t) { return std::nullopt; });
+    const auto attached =
+        attach(builder, node, addition, [](int64_t) { return std::nullopt; });
     try {
       const ::zendnn::matmul::primitive_desc desc(
           adeep::engine::cpu_engine(), a.desc, b.desc, c, attached.attributes);

@@ -72,7 +72,8 @@ Bags bags_of(const Node& node) {
   return bags;
 }
 
-// Throws Refused unless operands 1 and 2 are constant indices within the limits.
+// Throws Refused unless operands 1 and 2 are constant indices within the
+// limits.
 void check_pairs(
     const Builder& builder,
     const Node& node,
@@ -231,8 +232,7 @@ void infer_cat(Builder& builder, const Node& node) {
       wrap(node.integer("dim", 0), static_cast<int64_t>(out.size()));
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     auto sizes = builder.sizes(tensor(node, i));
-    if (sizes.size() != out.size() ||
-        builder.dtype(tensor(node, i)) != dtype) {
+    if (sizes.size() != out.size() || builder.dtype(tensor(node, i)) != dtype) {
       refuse("a concatenation of different tensors");
     }
     out[dim] += sizes[dim];

@@ -29,8 +29,7 @@ void infer_number(Builder& builder, const Node& node) {
       {"number_add", [&] { return operand(0) + operand(1); }},
       {"number_sub", [&] { return operand(0) - operand(1); }},
       {"number_mul", [&] { return operand(0) * operand(1); }},
-      {"number_floordiv",
-       [&] { return floor_divide(operand(0), operand(1)); }},
+      {"number_floordiv", [&] { return floor_divide(operand(0), operand(1)); }},
   };
   builder.set_number(node.output(), table.at(node.op)());
 }

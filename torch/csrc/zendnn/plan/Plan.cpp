@@ -38,7 +38,8 @@ bool is_plain(const Tensor& tensor) {
       c10::DispatchKey::Negative,
       c10::DispatchKey::ZeroTensor};
   return tensor.defined() && tensor.layout() == c10::kStrided &&
-      tensor.device().is_cpu() && !tensor.key_set().has_any(other);
+         tensor.device().is_cpu() && !tensor.key_set().has_any(other) &&
+         !tensor._fw_grad(/*level=*/0).defined();
 }
 
 bool has_images(const Description& region) {
@@ -158,9 +159,8 @@ Plan::Built Plan::build(
       std::shared_ptr<Executable> made =
           Builder(region_, constants_, packed_, layout, seconds)
               .build(inputs, numbers);
-      candidates.push_back({name, [made, given = stand_ins(inputs)] {
-                              made->run(given);
-                            }});
+      candidates.push_back(
+          {name, [made, given = stand_ins(inputs)] { made->run(given); }});
       built.push_back(std::move(made));
     } catch (const Refused& error) {
       refused = error.what();
@@ -180,8 +180,7 @@ Plan::Built Plan::build(
     std::ostringstream key;
     key << "layout " << std::hash<std::string>{}(description_) << std::dec;
     for (const auto& input : inputs) {
-      key << ' ' << input.sizes << input.strides
-          << c10::toString(input.dtype);
+      key << ' ' << input.sizes << input.strides << c10::toString(input.dtype);
     }
     key << ' ' << numbers << " threads " << at::get_num_threads();
     chosen = choose(key.str(), candidates, seconds);
@@ -212,9 +211,7 @@ Plan::Built Plan::find(
     }
     for (const auto& tensor : tensors) {
       inputs.push_back(
-          {tensor.sizes().vec(),
-           tensor.strides().vec(),
-           tensor.scalar_type()});
+          {tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()});
     }
     recent_.push_front(
         {inputs, numbers, threads, promise.get_future().share()});
@@ -249,8 +246,8 @@ bool Plan::fits(
         return input.is_number;
       }));
   return numbers.size() == wanted &&
-      tensors.size() == region_.inputs.size() - wanted &&
-      std::all_of(tensors.begin(), tensors.end(), is_plain);
+         tensors.size() == region_.inputs.size() - wanted &&
+         std::all_of(tensors.begin(), tensors.end(), is_plain);
 }
 
 bool Plan::takes(
@@ -386,11 +383,19 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
             return c10::make_intrusive<Plan>(description, constants, name);
           });
   m.def(
-      "takes(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] numbers) -> bool",
+      "takes(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] "
+      "numbers) -> bool",
       takes);
   m.def(
-      "run(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] numbers) -> Tensor[]",
+      "run(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] "
+      "numbers) -> Tensor[]",
       run);
+}
+
+// A batched tensor is none that a plan takes: say so, and let the operators
+// that the region was made from be batched.
+TORCH_LIBRARY_IMPL(zendnn, FuncTorchBatched, m) {
+  m.impl("takes", takes);
 }
 
 } // namespace

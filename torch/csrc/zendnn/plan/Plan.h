@@ -13,7 +13,10 @@ namespace at::native::zendnn::plan {
 class Plan : public torch::CustomClassHolder {
  public:
   // Throws c10::Error when the description cannot be read.
-  Plan(std::string description, std::vector<Tensor> constants, std::string name);
+  Plan(
+      std::string description,
+      std::vector<Tensor> constants,
+      std::string name);
 
   // Whether run() takes these inputs as things stand: ZenDNN is switched on,
   // nothing needs a gradient, and every operator takes these sizes and dtypes.
@@ -42,7 +45,7 @@ class Plan : public torch::CustomClassHolder {
  private:
   struct Built {
     std::shared_ptr<Executable> executable; // or
-    std::string refused; // why not
+    std::string refused;                    // why not
   };
   struct Entry {
     std::vector<InputSignature> inputs;

@@ -73,7 +73,7 @@ Dims broadcast_strides(
 // so that it can be gone through in memory order.
 bool is_solid(const Dims& sizes, const Place& place) {
   return !place.blocked && !overlaps(sizes, place.strides) &&
-      span(sizes, place.strides) == count(sizes);
+         span(sizes, place.strides) == count(sizes);
 }
 
 template <typename From>
@@ -130,8 +130,7 @@ void build_blocked_eltwise(Builder& builder, const Node& node) {
 void infer_same(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   type_of(builder.dtype(input));
-  builder.set_type(
-      node.output(), builder.sizes(input), builder.dtype(input));
+  builder.set_type(node.output(), builder.sizes(input), builder.dtype(input));
 }
 
 void build_eltwise(Builder& builder, const Node& node) {
@@ -256,7 +255,8 @@ void build_binary(Builder& builder, const Node& node) {
   Place to;
   bool reused = false;
   if (!builder.target(output) && !builder.is_result(output)) {
-    for (const auto& [value, place] : {std::pair{a, left}, std::pair{b, right}}) {
+    for (const auto& [value, place] :
+         {std::pair{a, left}, std::pair{b, right}}) {
       if (!reused && whole(value) && builder.dies(value) &&
           is_row_major(out_sizes, place.strides) &&
           builder.place(value).ref.buffer == place.ref.buffer) {
@@ -274,8 +274,7 @@ void build_binary(Builder& builder, const Node& node) {
   } else {
     to = builder.make_dense(output);
   }
-  const bool one_post =
-      node.post.size() == 1 && !node.post[0].is_binary();
+  const bool one_post = node.post.size() == 1 && !node.post[0].is_binary();
   builder.add_kernel(
       node,
       "binary " + node.word("algorithm"),

@@ -60,7 +60,7 @@ Eltwise eltwise(const PostOp& post) {
 
 bool same_size(const Builder& builder, int64_t a, int64_t b) {
   return builder.sizes(a) == builder.sizes(b) &&
-      builder.dtype(a) == builder.dtype(b);
+         builder.dtype(a) == builder.dtype(b);
 }
 
 // The first post-op that could accumulate, or -1.
@@ -73,8 +73,8 @@ int64_t accumulating(const Builder& builder, const Node& node) {
     const auto& operand = node.inputs[post.operand];
     int64_t reads = 0;
     for (const auto& other : node.inputs) {
-      reads += other.kind == Operand::Kind::value &&
-          other.index == operand.index;
+      reads +=
+          other.kind == Operand::Kind::value && other.index == operand.index;
     }
     if (reads == 1 && same_size(builder, operand.index, node.output()) &&
         builder.dies(operand.index)) {
@@ -156,10 +156,8 @@ void check_post_ops(const Builder& builder, const Node& node) {
   }
 }
 
-std::optional<std::pair<memory::desc, Ref>> see_broadcast(
-    Builder& builder,
-    int64_t operand,
-    const Dims& result) {
+std::optional<std::pair<memory::desc, Ref>>
+see_broadcast(Builder& builder, int64_t operand, const Dims& result) {
   const auto known = builder.addressable(operand);
   if (builder.sizes(operand).empty()) { // a single number
     const Dims ones(result.size(), 1);
@@ -170,19 +168,16 @@ std::optional<std::pair<memory::desc, Ref>> see_broadcast(
       widened(builder.describe(operand, known), result), known.ref};
 }
 
-Attached attach(
-    Builder& builder,
-    const Node& node,
-    Addition addition,
-    const See& see) {
+Attached
+attach(Builder& builder, const Node& node, Addition addition, const See& see) {
   Attached attached;
   attached.attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
   if (addition == Addition::none) {
     return attached;
   }
   const auto accumulate = addition == Addition::accumulate
-      ? accumulating(builder, node)
-      : int64_t{-1};
+                              ? accumulating(builder, node)
+                              : int64_t{-1};
   ::zendnn::post_ops chain;
   for (size_t i = 0; i < node.post.size(); ++i) {
     const auto& post = node.post[i];

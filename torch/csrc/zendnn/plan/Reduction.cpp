@@ -17,8 +17,8 @@ int64_t product(const Dims& sizes, int64_t first, int64_t last) {
   return count(Dims(sizes.begin() + first, sizes.begin() + last));
 }
 
-// Where a row-major result of the input's size goes: over the input when that is
-// not needed any more.
+// Where a row-major result of the input's size goes: over the input when that
+// is not needed any more.
 Place over(Builder& builder, int64_t input, const Place& from, int64_t output) {
   if (builder.place(input).ref.buffer == from.ref.buffer &&
       builder.dies(input) && !builder.target(output) &&
@@ -55,16 +55,16 @@ Pooling pooling_of(const Builder& builder, const Node& node) {
   const auto spatial = sizes.size() - 2;
   Pooling p;
   p.kernel = spread(node.integers("kernel"), spatial, 1);
-  p.stride = node.attributes.contains("stride") &&
-          !node.integers("stride").empty()
-      ? spread(node.integers("stride"), spatial, 1)
-      : p.kernel;
+  p.stride =
+      node.attributes.contains("stride") && !node.integers("stride").empty()
+          ? spread(node.integers("stride"), spatial, 1)
+          : p.kernel;
   p.dilation = spread(node.integers("dilation"), spatial, 1);
   p.before = p.after = spread(node.integers("padding"), spatial, 0);
   p.kind = node.op == "max_pool" ? algorithm::pooling_max
-      : node.integer("include_pad", 1) != 0
-      ? algorithm::pooling_avg_include_padding
-      : algorithm::pooling_avg_exclude_padding;
+           : node.integer("include_pad", 1) != 0
+               ? algorithm::pooling_avg_include_padding
+               : algorithm::pooling_avg_exclude_padding;
   return p;
 }
 
@@ -88,8 +88,8 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
     p.after[i] = after;
     p.dilation[i] -= 1;
   }
-  const auto last = !from.blocked && in.size() == 4 &&
-      !is_row_major(in, from.strides);
+  const auto last =
+      !from.blocked && in.size() == 4 && !is_row_major(in, from.strides);
   const auto attempt = [&](const memory::desc& result,
                            const std::optional<Place>& aimed) {
     ::zendnn::primitive_attr attributes;
@@ -133,9 +133,9 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
   }
   try {
     attempt(
-        last ? memory::desc(out, type, channels_last_strides(out))
-            : from.blocked ? memory::desc(out, type, memory::format_tag::any)
-                           : builder.row_major(output),
+        last           ? memory::desc(out, type, channels_last_strides(out))
+        : from.blocked ? memory::desc(out, type, memory::format_tag::any)
+                       : builder.row_major(output),
         std::nullopt);
   } catch (const ::zendnn::error&) {
     refuse("a pooling that ZenDNN does not do");
@@ -206,20 +206,19 @@ void build_layer_norm(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
   const auto rank = static_cast<int64_t>(sizes.size());
-  const auto columns =
-      product(sizes, rank - node.integer("dims", 1), rank);
+  const auto columns = product(sizes, rank - node.integer("dims", 1), rank);
   const auto from = builder.dense(input);
   const auto operand = [&](size_t index) {
     return node.inputs.size() > index && node.inputs[index]
-        ? builder.dense(tensor(node, index)).ref
-        : Ref{};
+               ? builder.dense(tensor(node, index)).ref
+               : Ref{};
   };
   const auto weight = operand(1), bias = operand(2), residual = operand(3);
   const auto to = over(builder, input, from, output);
   const auto sum =
       node.outputs.size() > 1 ? builder.make_dense(node.outputs[1]).ref : Ref{};
-  const auto factor = node.inputs.size() > 1 && node.inputs[1] ? tensor(node, 1)
-                                                               : input;
+  const auto factor =
+      node.inputs.size() > 1 && node.inputs[1] ? tensor(node, 1) : input;
   builder.add_kernel(
       node,
       residual ? "layer_norm with residual" : "layer_norm",
@@ -253,9 +252,8 @@ void build_layer_norm(Builder& builder, const Node& node) {
 void build_batch_norm(Builder& builder, const Node& node) {
   using Flags = ::zendnn::normalization_flags;
   const auto input = tensor(node, 0), output = node.output();
-  const auto channels = builder.sizes(input).size() > 1
-      ? builder.sizes(input)[1]
-      : int64_t{0};
+  const auto channels =
+      builder.sizes(input).size() > 1 ? builder.sizes(input)[1] : int64_t{0};
   auto flags = Flags::use_global_stats;
   const memory::desc vector(
       {channels}, memory::data_type::f32, memory::format_tag::x);

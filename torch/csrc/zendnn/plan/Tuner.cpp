@@ -87,7 +87,8 @@ class Choices {
   }
 
   static std::string writer() {
-    return "zendnn-tuning 1 " + version() + " " + cpu_signature() + " " + cpu_isa();
+    return "zendnn-tuning 1 " + version() + " " + cpu_signature() + " " +
+           cpu_isa();
   }
 
   void load() {
@@ -133,8 +134,7 @@ class Choices {
     }
     if (!file || failed) {
       std::filesystem::remove(draft, failed);
-      TORCH_WARN_ONCE(
-          "ZENDNN_TUNING_CACHE: ", path(), " cannot be written.");
+      TORCH_WARN_ONCE("ZENDNN_TUNING_CACHE: ", path(), " cannot be written.");
     }
   }
 

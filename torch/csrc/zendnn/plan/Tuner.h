@@ -13,17 +13,18 @@ struct Candidate {
 };
 
 // Returns the index of the fastest candidate. `key` says all that the choice
-// depends on, the number of threads included. A choice is made once in a process,
-// by one thread at a time, and once for good with ZENDNN_TUNING_CACHE=path, a file
-// that is ignored with a warning when another CPU or version wrote it.
-// `seconds_left` is what the caller can still spend on timing; without any, the
-// first candidate serves and nothing is remembered.
+// depends on, the number of threads included. A choice is made once in a
+// process, by one thread at a time, and once for good with
+// ZENDNN_TUNING_CACHE=path, a file that is ignored with a warning when another
+// CPU or version wrote it. `seconds_left` is what the caller can still spend on
+// timing; without any, the first candidate serves and nothing is remembered.
 size_t choose(
     const std::string& key,
     const std::vector<Candidate>& candidates,
     double& seconds_left);
 
-// What one plan may spend on timing: ZENDNN_TUNING_BUDGET seconds (2 unless set).
+// What one plan may spend on timing: ZENDNN_TUNING_BUDGET seconds (2 unless
+// set).
 double tuning_budget();
 
 } // namespace at::native::zendnn::plan

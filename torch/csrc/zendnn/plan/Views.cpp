@@ -20,9 +20,9 @@ int64_t rank(const View& view) {
   return static_cast<int64_t>(view.sizes.size());
 }
 
-// What a view operator makes of a tensor. Sizes do not depend on strides, so the
-// same functions infer and build; `copied` says that strides were not enough,
-// and that the view is of a row-major copy.
+// What a view operator makes of a tensor. Sizes do not depend on strides, so
+// the same functions infer and build; `copied` says that strides were not
+// enough, and that the view is of a row-major copy.
 using Make = View (*)(const Builder&, const Node&, View, bool& copied);
 
 View reshaped(View view, Dims sizes, bool& copied) {
@@ -53,8 +53,9 @@ View reshaped(View view, Dims sizes, bool& copied) {
       at::detail::computeStride(view.sizes, view.strides, IntArrayRef(sizes));
   copied = !strides;
   return {
-      sizes, strides ? Dims(strides->begin(), strides->end())
-                     : row_major_strides(sizes),
+      sizes,
+      strides ? Dims(strides->begin(), strides->end())
+              : row_major_strides(sizes),
       view.offset};
 }
 
@@ -211,7 +212,11 @@ View make_slice(const Builder& b, const Node& n, View v, bool& /*copied*/) {
   return v;
 }
 
-View make_same(const Builder& /*b*/, const Node& /*n*/, View v, bool& /*copied*/) {
+View make_same(
+    const Builder& /*b*/,
+    const Node& /*n*/,
+    View v,
+    bool& /*copied*/) {
   return v;
 }
 
@@ -277,8 +282,7 @@ void build_view(Builder& builder, const Node& node) {
   const auto make = find_make(node.op);
   auto from = builder.strided(input);
   bool copied = false;
-  auto made =
-      make(builder, node, {builder.sizes(input), from.strides}, copied);
+  auto made = make(builder, node, {builder.sizes(input), from.strides}, copied);
   if (copied) {
     from = builder.dense(input);
     made = make(builder, node, {builder.sizes(input), from.strides}, copied);
@@ -312,10 +316,9 @@ void build_split(Builder& builder, const Node& node) {
   auto offset = from.ref.offset;
   for (const auto output : node.outputs) {
     builder.set_place(
-        output,
-        {.ref = {from.ref.buffer, offset}, .strides = from.strides});
+        output, {.ref = {from.ref.buffer, offset}, .strides = from.strides});
     offset += builder.sizes(output)[dim] * from.strides[dim] *
-        item_size(builder.dtype(input));
+              item_size(builder.dtype(input));
   }
 }
 

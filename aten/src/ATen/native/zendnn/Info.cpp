@@ -18,7 +18,7 @@ std::atomic<int>& verbose_level() {
   static std::atomic<int> level = [] {
     const char* text = std::getenv("ZENDNN_VERBOSE");
     return text == nullptr || std::string(text) == "0" ? 0
-        : std::string(text) == "2"                     ? 2
+           : std::string(text) == "2"                  ? 2
                                                        : 1;
   }();
   return level;

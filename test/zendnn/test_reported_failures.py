@@ -1,0 +1,378 @@
+"""What users reported of upstream's own pass, and real architectures, as regions of plans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .common import stock, values
+from .test_frozen import assert_right, optimised, scripted, settled, traced
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+
+MAKERS = {"traced": traced, "scripted": scripted}
+
+
+@pytest.fixture(autouse=True)
+def quickly_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Implementations are timed, but not for long: these nets are many and small."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0.05")
+
+
+def regions(module: torch.jit.ScriptModule) -> list[Any]:
+    """What ZenDNN says of the regions of a module."""
+    (method,) = torch.backends.zendnn.explain(module).methods
+    return list(method.regions)
+
+
+def assert_plans_ran(module: torch.jit.ScriptModule, shapes: int = 1) -> None:
+    """Assert that there are plans, and that each was built for every shape and refused none."""
+    found = regions(module)
+    assert found, "there is no region"
+    for region in found:
+        assert len(region.built) >= 1, f"{region.name} has seen no input"
+        reasons = [built.refused for built in region.built if built.refused]
+        assert not reasons, f"{region.name}: {reasons}"
+    assert max(len(region.built) for region in found) >= shapes
+
+
+def check(
+    net: nn.Module,
+    *inputs: Tensor,
+    makers: tuple[str, ...] = ("traced", "scripted"),
+    ran: bool = True,
+) -> None:
+    """Check a net that is optimised for the first input on all of them, more than once."""
+    net = net.eval()
+    for maker in makers:
+        module = optimised(MAKERS[maker](net, inputs[0]))
+        with torch.no_grad():
+            for _ in range(3):
+                for x in inputs:
+                    assert_right(module(x), net, x)
+        if ran:
+            assert_plans_ran(module, len(inputs))
+
+
+# Reports.
+
+
+@pytest.mark.parametrize("shape", [(4, 16), (1, 16), (4, 16, 9)], ids=str)
+def test_batch_norm_over_one_dimension_after_a_layer(shape: tuple[int, ...]) -> None:
+    """pytorch#61223: the pass took it, and the operator refused it when it ran."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 8) if len(shape) == 2 else nn.Conv1d(16, 8, 3)
+            self.norm = settled(nn.BatchNorm1d(8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            out: Tensor = self.norm(F.relu(self.layer(x)))
+            return out
+
+    check(Net(), values(*shape), values(7, *shape[1:]))
+
+
+@pytest.mark.parametrize("norm", [nn.BatchNorm1d, nn.InstanceNorm1d])
+def test_norms_of_inputs_over_one_dimension(norm: Callable[[int], nn.Module]) -> None:
+    check(nn.Sequential(norm(16), nn.Conv1d(16, 4, 3), norm(4)), values(2, 16, 9), values(1, 16, 5))
+
+
+@pytest.mark.parametrize("factor", [2.0, -0.5, 0.0, 1e4])
+def test_a_product_with_a_constant_and_a_clip(factor: float) -> None:
+    """pytorch#86527: the results were wrong."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 1)
+            self.factor = factor
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x)
+            return torch.clamp(y * self.factor, -1, 1) + torch.clip(y, max=0.25) * self.factor
+
+    check(Net(), values(2, 3, 8, 8), values(1, 3, 5, 7))
+
+
+def test_products_and_clips_of_tensors_and_numbers_in_any_order() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(12, 12)
+            self.register_buffer("scale", torch.linspace(-2, 2, 12))
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.clamp(self.linear(x), min=-0.5) * self.scale
+            y = torch.clamp(0.5 * y, min=0.0, max=6.0) - 3.0
+            return (1.0 - y).clamp(-2.0, 2.0) / 4.0 * self.scale.abs()
+
+    check(Net(), values(5, 12), values(2, 3, 12))
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+@pytest.mark.parametrize("ceil", [False, True])
+def test_a_convolution_before_an_average_pool(padding: int, ceil: bool) -> None:
+    """pytorch#86535: a crash. Pools with a ceiling may be refused, and run as torch's own."""
+    net = nn.Sequential(
+        nn.Conv2d(3, 10, 3),
+        nn.AvgPool2d(3, stride=2, padding=padding, ceil_mode=ceil),
+        nn.Conv2d(10, 4, 1),
+    )
+    check(net, values(1, 3, 16, 16), values(3, 3, 9, 13), ran=not ceil)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 5])
+def test_a_convolution_before_an_adaptive_pool(size: int) -> None:
+    """Windows of one size are pooled in the plan; others as torch does it."""
+    net = nn.Sequential(nn.Conv2d(3, 17, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(size))
+    check(net, values(2, 3, 8, 8), values(1, 3, 20, 12), ran=size < 5)
+
+
+def test_a_convolution_whose_bias_or_weight_is_a_buffer() -> None:
+    class Blur(nn.Module):
+        """One kernel for all channels, expanded: its elements share memory."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 6, 3, padding=1)
+            kernel = torch.tensor([1.0, 2.0, 1.0])
+            self.register_buffer("kernel", (kernel[:, None] * kernel / 16).expand(6, 1, 3, 3))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return F.conv2d(F.relu(self.conv(x)), self.kernel, stride=2, padding=1, groups=6)
+
+    check(Blur(), values(2, 3, 9, 9), values(1, 3, 6, 7), ran=False)
+
+
+def test_layers_that_share_weights() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(30, 16)
+            self.mix = nn.Linear(16, 16)
+            self.out = nn.Linear(16, 30, bias=False)
+            self.out.weight = self.table.weight
+
+        def forward(self, ids: Tensor) -> Tensor:
+            x = self.table(ids)
+            out: Tensor = self.out(F.gelu(self.mix(self.mix(x))))
+            return out
+
+    check(Tied(), torch.randint(30, (2, 7)), torch.randint(30, (5, 1)))
+
+
+def test_squeeze_and_excitation() -> None:
+    class Squeeze(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 16, 3, padding=1)
+            self.down, self.up = nn.Conv2d(16, 4, 1), nn.Conv2d(4, 16, 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = F.hardswish(self.conv(x))
+            gate = F.hardsigmoid(self.up(F.relu(self.down(F.adaptive_avg_pool2d(y, 1)))))
+            return y * gate + y
+
+    check(Squeeze(), values(2, 3, 12, 12), values(1, 3, 7, 9))
+
+
+def test_shuffled_channels() -> None:
+    class Shuffle(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Conv2d(16, 16, 1)
+            self.second = nn.Conv2d(16, 16, 3, padding=1, groups=16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            left, right = x.chunk(2, 1)
+            y = torch.cat((left, F.relu(self.first(x)[:, :8] + right)), 1)
+            n, c, h, w = y.shape
+            y = y.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+            return self.second(y) - y
+
+    check(Shuffle(), values(2, 16, 6, 6), values(1, 16, 5, 7))
+
+
+def test_differences_of_neighbours() -> None:
+    class Differences(nn.Module):
+        """Several views of one value at once."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(16, 16), nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = F.relu(self.one(x))
+            steps = self.two(F.relu(y[1:] - y[:-1]) + y[:-1])
+            return F.relu(steps - steps[:1]) * self.two(y[1:] - y[:1])
+
+    check(Differences(), values(9, 16), values(4, 5, 16))
+
+
+def test_a_class_token_that_is_the_same_for_the_whole_batch() -> None:
+    class Token(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.token = nn.Parameter(torch.randn(1, 1, 16))
+            self.mix, self.out = nn.Linear(16, 16), nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            token = self.mix(self.token.expand(x.size(0), -1, -1) + 0 * x[:1, :1])
+            first = torch.relu(x[:1, :1]).expand(x.size(0), 1, 16)
+            return self.out(torch.cat((token, self.mix(first), x), 1))
+
+    check(Token(), values(4, 3, 16), values(2, 5, 16))
+
+
+# Architectures.
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of transformers at a small size: its class, its configuration, its inputs."""
+
+    name: str
+    config: str
+    settings: dict[str, Any]
+    image: int = 0
+
+    def build(self) -> nn.Module:
+        import transformers
+
+        torch.manual_seed(0)
+        config = getattr(transformers, self.config)(**self.settings)
+        net: nn.Module = getattr(transformers, self.name)(config).eval()
+        for layer in net.modules():
+            if isinstance(layer, nn.BatchNorm2d):
+                settled(layer)
+        return First(net).eval()
+
+    def inputs(self, batch: int, size: int) -> Tensor:
+        if self.image:
+            return values(batch, 3, self.image, self.image, seed=batch)
+        return torch.randint(1, 90, (batch, size))
+
+
+class First(nn.Module):
+    """The first result of a model that returns several."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.net(x)[0]
+        return out
+
+
+TEXT = {"vocab_size": 99, "max_position_embeddings": 64}
+WIDTHS: dict[str, Any] = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
+SMALL_IMAGE = {"image_size": 32, "patch_size": 8}
+
+MODELS = {
+    "bert": Model("BertModel", "BertConfig", {**TEXT, **WIDTHS}),
+    "distilbert": Model(
+        "DistilBertForSequenceClassification",
+        "DistilBertConfig",
+        {**TEXT, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+    ),
+    "vit": Model("ViTForImageClassification", "ViTConfig", {**WIDTHS, **SMALL_IMAGE}, image=32),
+    "resnet": Model(
+        "ResNetForImageClassification",
+        "ResNetConfig",
+        {"embedding_size": 16, "hidden_sizes": [16, 32, 48], "depths": [1, 2, 1]},
+        image=48,
+    ),
+    "mobilenet_v2": Model(
+        "MobileNetV2Model", "MobileNetV2Config", {"depth_multiplier": 0.35}, image=64
+    ),
+    "convnext": Model(
+        "ConvNextModel",
+        "ConvNextConfig",
+        {"hidden_sizes": [16, 24, 32, 40], "depths": [1, 1, 2, 1], "image_size": 64},
+        image=64,
+    ),
+    "swin": Model(
+        "SwinModel",
+        "SwinConfig",
+        {
+            **SMALL_IMAGE,
+            "patch_size": 2,
+            "window_size": 4,
+            "embed_dim": 16,
+            "depths": [2, 2],
+            "num_heads": [2, 4],
+        },
+        image=32,
+    ),
+    "regnet": Model(
+        "RegNetModel",
+        "RegNetConfig",
+        {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 2], "groups_width": 8},
+        image=48,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_real_architectures_are_right_and_run_in_plans(name: str) -> None:
+    """Traced with one batch; called with it, with others, and in the bits of its fallback."""
+    model = MODELS[name]
+    net, example = model.build(), model.inputs(2, 12)
+    with torch.no_grad():
+        module = optimised(torch.jit.trace(net, example, check_trace=False))
+        frozen = torch.jit.freeze(torch.jit.trace(net, example, check_trace=False))
+        for _ in range(2):
+            for x in (example, model.inputs(2, 12)):
+                with stock():
+                    want = net(x)
+                    exact = net.double()(x.double() if x.is_floating_point() else x)
+                    net.float()
+                got = module(x)
+                assert (got.dtype, got.shape) == (want.dtype, want.shape)
+                error = (got.double() - exact).abs().max()
+                theirs = (want.double() - exact).abs().max()
+                assert error <= max(4 * theirs, 1e-5 * exact.abs().max()), (error, theirs)
+        assert_plans_ran(module)
+        with stock():
+            torch.testing.assert_close(module(example), frozen(example), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bert", "vit", "resnet"])
+def test_other_batches_and_lengths_are_as_the_trace_takes_them(name: str) -> None:
+    """What stock torch makes of the same trace, results and errors alike."""
+    model = MODELS[name]
+    net, example = model.build(), model.inputs(2, 12)
+    with torch.no_grad():
+        trace = torch.jit.trace(net, example, check_trace=False)
+        frozen = torch.jit.freeze(trace)
+        module = optimised(trace)
+        for batch, size in ((1, 12), (3, 12), (2, 7)):
+            x = model.inputs(batch, size)
+            try:
+                with stock():
+                    want = frozen(x)
+            except RuntimeError:
+                with pytest.raises(RuntimeError):
+                    module(x)
+                continue
+            got = module(x)
+            assert got.shape == want.shape
+            assert (got - want).abs().max() <= 2e-5 * want.abs().max()
