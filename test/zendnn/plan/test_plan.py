@@ -511,7 +511,7 @@ print(_C._arena_bytes_idle() > 0)
 
 
 def test_a_module_frees_what_its_plan_holds() -> None:
-    """40 MiB of weights, as many packed, for two shapes. torch itself keeps a frozen graph's own."""
+    """40 MiB of weights, and as many packed. torch itself keeps a frozen graph's own."""
     x = values(8, 1024)
 
     def use(prepare: Callable[[nn.Module, Tensor], torch.jit.ScriptModule]) -> None:
