@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
+from torch.backends.zendnn.frontends import torchscript
 
 from ..common import SLACK, property_test, stock, values
 
@@ -419,7 +420,9 @@ def check_calls(module: Any, net: nn.Module, shape: Shape, draw: st.DrawFn) -> i
             their_error = (theirs.double() - true).abs().max().item()
             floor = 1e-5 * max(true.abs().max().item(), 1e-2)
             assert error <= max(SLACK * their_error, floor), (
-                f"result {number} of call {turn}: error {error:.2e}, torch's {their_error:.2e}"
+                f"result {number} of call {turn}, {list(x.shape)} with strides {x.stride()}: "
+                f"error {error:.2e}, torch's {their_error:.2e}\n"
+                + "\n".join(plan.description() for plan in torchscript.plans(module._c))
             )
     (method,) = torch.backends.zendnn.explain(module).methods
     return sum(len(built.steps) for region in method.regions for built in region.built)

@@ -9,9 +9,10 @@ from torch.backends.zendnn.passes._match import absorb, sole
 def fuse_casts(graph: Graph) -> int:
     """Fuse conversions around activations and after linear layers; return how many."""
     fused = 0
-    for node in list(graph.nodes):
-        if node.op == "to":
-            fused += _around_eltwise(graph, node) or _after_linear(graph, node)
+    for fuse in (_around_eltwise, _after_linear):
+        for node in list(graph.nodes):
+            if node.op == "to":
+                fused += fuse(graph, node)
     return fused
 
 

@@ -454,7 +454,8 @@ std::optional<Place> Builder::target(int64_t value) {
     const auto rank = whole_sizes.size();
     const bool spatial =
         rank >= 4 && rank <= 5 && slice.dim == 1 && !slice.stacked;
-    bool blocks = spatial && layout_ == Layout::blocked;
+    // Of several images, a part's blocks would not lie side by side.
+    bool blocks = spatial && layout_ == Layout::blocked && whole_sizes[0] == 1;
     for (const auto& [part, other] : slices_) {
       if (other.whole == slice.whole) {
         blocks = blocks && other.offset % kBlock == 0 &&
@@ -497,14 +498,8 @@ std::optional<Place> Builder::target(int64_t value) {
     const auto strides = part.desc.get_strides();
     part.ref.offset +=
         strides[1] * (slice.offset / kBlock) * item_size(dtype(value));
-    const auto dense = memory::desc(
+    part.desc = memory::desc(
         sizes(value), type_of(dtype(value)), blocked_tag(sizes(value).size()));
-    if (sizes(value)[0] == 1) {
-      part.desc = dense;
-    } else {
-      part.desc = whole->second.desc.submemory_desc(
-          sizes(value), Dims(whole_sizes.size(), 0));
-    }
   } else {
     part.ref.offset +=
         part.strides[slice.dim] * slice.offset * item_size(dtype(value));
