@@ -32,7 +32,7 @@ CXX_FILES := $(shell find aten third_party torch -name '*.cpp' -o -name '*.h')
 NEEDED := c++:g++ cmake:cmake ninja:ninja-build git:git
 WANTED := ccache:ccache
 
-.PHONY: help demo test build wheel setup lint format clean distclean
+.PHONY: help demo test sanitize build wheel setup lint format clean distclean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,10 @@ demo: $(DONE)/installed ## Run three real models on ZenDNN, against stock kernel
 
 test: $(DONE)/installed ## Run all tests
 	$(BIN)/python -m pytest $(TESTS)
+
+sanitize: $(DONE)/installed ## Run the engine's tests under the address and the thread sanitizer
+	$(BIN)/python -m tools.sanitize address
+	$(BIN)/python -m tools.sanitize thread
 
 build: setup ## Build and install into the torch of .venv
 	USE_ZENDNN=1 $(BIN)/python setup.py install

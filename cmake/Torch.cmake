@@ -69,7 +69,7 @@ foreach(target torch_zendnn zendnn_python)
   target_include_directories(${target} PRIVATE
     "${overlay}/aten/src" "${overlay}" "${generated}/aten/src" "${generated}")
   target_include_directories(${target} SYSTEM PRIVATE
-    "${ADEEP_INCLUDE_DIR}" "${ZENDNN_SOURCE_DIR}/include" "${BLIS_INCLUDE_DIR}" "${PROJECT_BINARY_DIR}/zendnn/include"
+    "${ADEEP_INCLUDE_DIR}" "${ZENDNN_SOURCE_DIR}/include" "${BLIS_INCLUDE_DIR}" "${ZENDNN_CONFIGURED_INCLUDE_DIR}"
     ${TORCH_INCLUDE_DIRS})
   set_target_properties(${target} PROPERTIES
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)

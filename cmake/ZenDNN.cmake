@@ -1,6 +1,19 @@
 # The target zendnn: oneDNN as zendnnify left it, with our own implementations,
 # as a static library whose symbols nothing outside libtorch_zendnn can see.
 
+set(ZENDNN_BUILT_DIR "" CACHE PATH "a CMake tree of this project whose libzendnn is taken as it is")
+if(ZENDNN_BUILT_DIR)
+  add_library(zendnn STATIC IMPORTED GLOBAL)
+  set(ZENDNN_CONFIGURED_INCLUDE_DIR "${ZENDNN_BUILT_DIR}/zendnn/include")
+  file(GLOB_RECURSE zendnn_archive "${ZENDNN_BUILT_DIR}/zendnn/libzendnn.a")
+  if(NOT zendnn_archive)
+    message(FATAL_ERROR "${ZENDNN_BUILT_DIR} holds no libzendnn.a: build that tree first.")
+  endif()
+  set_target_properties(zendnn PROPERTIES IMPORTED_LOCATION "${zendnn_archive}")
+  return()
+endif()
+set(ZENDNN_CONFIGURED_INCLUDE_DIR "${PROJECT_BINARY_DIR}/zendnn/include")
+
 # ---- What of it is built ------------------------------------------------------
 macro(zendnn_option name)
   set(${name} "${ARGN}" CACHE INTERNAL "chosen in cmake/ZenDNN.cmake")

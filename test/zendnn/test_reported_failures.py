@@ -121,6 +121,21 @@ def test_products_and_clips_of_tensors_and_numbers_in_any_order() -> None:
     check(Net(), values(5, 12), values(2, 3, 12))
 
 
+def test_one_value_times_several_numbers() -> None:
+    """The first product must leave the value for the second; the second may take its memory."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(8, 8, 1, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.conv(x) * 4
+            return y * 4 + y * 5.0
+
+    check(Net(), values(1, 8, 8, 8), values(3, 8, 5, 7))
+
+
 @pytest.mark.parametrize("padding", [0, 1])
 @pytest.mark.parametrize("ceil", [False, True])
 def test_a_convolution_before_an_average_pool(padding: int, ceil: bool) -> None:

@@ -82,9 +82,18 @@ def prepare() -> Trees:
 
 
 def configure_arguments(
-    trees: Trees, torch: env.Torch, tools: Mapping[str, str], ccache: str | None
+    trees: Trees,
+    torch: env.Torch,
+    tools: Mapping[str, str],
+    ccache: str | None,
+    sanitizer: str | None = None,
 ) -> Sequence[str]:
-    """Return the arguments of cmake; they are all that CMake is told about this machine."""
+    """Return the arguments of cmake; they are all that CMake is told about this machine.
+
+    With a `sanitizer`, 'address' or 'thread', they configure a tree of its own that takes libzendnn
+    from build/native and compiles the rest for that sanitizer.
+    """
+    sanitized = {"ZENDNN_SANITIZER": sanitizer, "ZENDNN_BUILT_DIR": str(NATIVE)}
     cache = {
         "CMAKE_BUILD_TYPE": "Release",
         "CMAKE_MAKE_PROGRAM": tools["ninja"],
@@ -97,11 +106,17 @@ def configure_arguments(
         "ZENDNN_SOURCE_DIR": str(trees.zendnn),
         "ADEEP_INCLUDE_DIR": str(trees.adeep),
         "BLIS_ROOT" if trees.blis_kind == "prefix" else "BLIS_SOURCE_DIR": str(trees.blis),
+        **(sanitized if sanitizer else {}),
     }
     return [
-        *("-G", "Ninja", "-S", str(REPO), "-B", str(NATIVE)),
+        *("-G", "Ninja", "-S", str(REPO), "-B", str(tree_of(sanitizer))),
         *(f"-D{name}={value}" for name, value in cache.items()),
     ]
+
+
+def tree_of(sanitizer: str | None = None) -> Path:
+    """Return the CMake tree of the build, or of the one for a sanitizer."""
+    return BUILD / sanitizer if sanitizer else NATIVE
 
 
 def ccache_environment() -> Mapping[str, str]:
@@ -122,22 +137,26 @@ def _run(command: Sequence[str], environ: Mapping[str, str], failure: str) -> No
         raise SetupError(f"{failure} (exit code {code}); its messages are above")
 
 
-def build(environ: Mapping[str, str] = os.environ) -> env.Torch:
+def build(environ: Mapping[str, str] = os.environ, sanitizer: str | None = None) -> env.Torch:
     """Make build/native/lib/libtorch_zendnn.so and return the torch that it is compiled against.
 
-    Progress goes to stdout. MAX_JOBS limits how many compilations run at once. Raises SetupError
-    when something is missing on this machine (before anything is fetched) or a step fails.
+    With a `sanitizer` ('address' or 'thread') it makes build/<sanitizer>/lib/libtorch_zendnn.so from
+    a libzendnn that is built already. Progress goes to stdout. MAX_JOBS limits how many compilations
+    run at once. Raises SetupError when something is missing on this machine (before anything is
+    fetched) or a step fails.
     """
     require_modules()
     torch = env.find_torch(env.site_folders())
     tools = env.find_tools(environ)
     jobs = env.jobs(environ)
     ccache = shutil.which("ccache", path=environ.get("PATH"))
+    tree = tree_of(sanitizer)
+    made = [tree / path.relative_to(NATIVE) for path in (LIBRARY, BINDINGS)]
     started = time.monotonic()
     with locked(BUILD / ".lock"):
         trees = prepare()
         say(f"configuring against torch {torch.version} in {torch.site}")
-        arguments = configure_arguments(trees, torch, tools, ccache)
+        arguments = configure_arguments(trees, torch, tools, ccache, sanitizer)
         quiet = {**environ, "CLICOLOR": "0"}
         _run([tools["cmake"], *arguments], quiet, "cmake cannot configure the build")
         say(f"compiling with {jobs} jobs" + (", through ccache" if ccache else ""))
@@ -147,12 +166,12 @@ def build(environ: Mapping[str, str] = os.environ) -> env.Torch:
             "NINJA_STATUS": environ.get("NINJA_STATUS", "[%f/%t %es] "),
         }
         _run(
-            [tools["ninja"], "-C", str(NATIVE), "-j", str(jobs)],
+            [tools["ninja"], "-C", str(tree), "-j", str(jobs)],
             visible,
             "the compilation failed",
         )
-    for made in (LIBRARY, BINDINGS):
-        if not made.exists():
-            raise SetupError(f"the compilation ended without making {made}")
-    say(f"{LIBRARY} is ready after {time.monotonic() - started:.0f} s")
+    for path in made:
+        if not path.exists():
+            raise SetupError(f"the compilation ended without making {path}")
+    say(f"{made[0]} is ready after {time.monotonic() - started:.0f} s")
     return torch

@@ -14,6 +14,7 @@
 #include <cstdlib>
 #include <iomanip>
 #include <sstream>
+#include <string_view>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -47,6 +48,13 @@ bool has_images(const Description& region) {
       region.nodes.begin(), region.nodes.end(), [](const Node& node) {
         return node.op == "convolution";
       });
+}
+
+// Whether ZENDNN_PLAN_LAYOUT, which names a layout or is "any", allows this one.
+bool may_use(std::string_view layout) {
+  const char* text = std::getenv("ZENDNN_PLAN_LAYOUT");
+  const std::string_view only = text == nullptr ? "any" : text;
+  return only == layout || (only != "channels_last" && only != "blocked");
 }
 
 // Inputs of these sizes to time executables with.
@@ -168,8 +176,11 @@ Plan::Built Plan::build(
       refused = std::string("ZenDNN: ") + error.what();
     }
   };
-  attempt(Layout::channels_last, "channels last");
-  if (!built.empty() && has_images(region_)) {
+  const bool images = has_images(region_);
+  if (!images || may_use("channels_last")) {
+    attempt(Layout::channels_last, "channels last");
+  }
+  if (images && refused.empty() && may_use("blocked")) {
     attempt(Layout::blocked, "blocked");
   }
   if (built.empty()) {

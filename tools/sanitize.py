@@ -1,0 +1,94 @@
+"""Run tests on a libtorch_zendnn that is compiled for a sanitizer.
+
+    python -m tools.sanitize address [pytest's arguments ...]
+    python -m tools.sanitize thread  [pytest's arguments ...]
+
+What is ours is instrumented; libzendnn, torch and Python are taken as they are. The installed package
+stays as it is: the loader is only told to find the other library first. Under the thread sanitizer
+OpenMP gets one thread, since it cannot see OpenMP's barriers; the threads that call a plan at once,
+which are what it is for, are Python's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tools.setup_helpers import build, env
+from tools.setup_helpers.errors import SetupError, exit_code_of
+
+_LOADED = """
+import sys, torch
+maps = open("/proc/self/maps").read()
+sys.exit(0 if sys.argv[1] in maps and torch.backends.zendnn.is_available() else 1)
+"""
+
+#: What each sanitizer is told. Python and torch keep memory until the end, which is no leak of ours.
+OPTIONS: Mapping[str, Mapping[str, str]] = {
+    "address": {"ASAN_OPTIONS": "detect_leaks=0:log_path={log}"},
+    "thread": {"TSAN_OPTIONS": "log_path={log}:exitcode=66", "OMP_NUM_THREADS": "1"},
+}
+RUNTIMES = {"address": "libasan.so", "thread": "libtsan.so"}
+TESTS: Mapping[str, Sequence[str]] = {
+    "address": ("test/zendnn/plan", "test/zendnn/test_frozen.py"),
+    "thread": ("test/zendnn/plan", "test/zendnn/test_threads.py", "-k", "thread or concurrent"),
+}
+
+
+def _runtime(sanitizer: str, compiler: str) -> Path:
+    name = RUNTIMES[sanitizer]
+    command = [compiler, f"-print-file-name={name}"]
+    found = Path(subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip())
+    if not found.is_absolute():
+        raise SetupError(f"{compiler} has no {name}: install the compiler's sanitizer libraries")
+    return found.resolve()
+
+
+def run(sanitizer: str, arguments: Sequence[str]) -> int:
+    """Build for `sanitizer`, run pytest with `arguments` on it, print the sanitizer's reports.
+
+    Returns 0 when the tests pass and nothing is reported. Raises SetupError when the build fails or
+    the instrumented library is not the one that torch loads.
+    """
+    build.build()
+    build.build(sanitizer=sanitizer)
+    folder = build.tree_of(sanitizer) / "lib"
+    with tempfile.TemporaryDirectory(prefix="zendnn-sanitizer-") as logs:
+        environ = {
+            **os.environ,
+            **{name: text.format(log=f"{logs}/log") for name, text in OPTIONS[sanitizer].items()},
+            "LD_PRELOAD": str(_runtime(sanitizer, env.find_tools(os.environ)["compiler"])),
+            "LD_LIBRARY_PATH": str(folder),
+        }
+        # Address space layout randomisation can take the places that a sanitizer wants.
+        python = ["setarch", os.uname().machine, "--addr-no-randomize", sys.executable]
+        if subprocess.run([*python, "-c", _LOADED, str(folder)], env=environ, check=False).returncode:
+            raise SetupError(f"torch does not load {folder}/libtorch_zendnn.so: install it first")
+        code = subprocess.run([*python, "-m", "pytest", *arguments], env=environ, check=False)
+        reports = sorted(Path(logs).iterdir())
+        for report in reports:
+            print(report.read_text(encoding="utf-8", errors="replace"), file=sys.stderr)
+    print(f"{sanitizer} sanitizer: {len(reports) or 'no'} processes with reports")
+    return code.returncode or bool(reports)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code (2: an error that was printed)."""
+    parser = argparse.ArgumentParser(prog="python -m tools.sanitize", description=__doc__)
+    parser.add_argument("sanitizer", choices=sorted(OPTIONS))
+    parsed, rest = parser.parse_known_args(arguments)
+    codes: list[int] = []
+
+    def action() -> None:
+        codes.append(run(parsed.sanitizer, rest or TESTS[parsed.sanitizer]))
+
+    return exit_code_of(action) or codes[0]
+
+
+if __name__ == "__main__":
+    sys.exit(main())
