@@ -1,4 +1,4 @@
-"""Upstream's own tests on our build: of its oneDNN integration, converted, and of freezing, as it is."""
+"""Upstream's tests on our build: of its oneDNN integration, converted, and of freezing, as is."""
 
 from __future__ import annotations
 
@@ -69,6 +69,6 @@ def test_the_converted_file_passes_as_often_as_the_original() -> None:
 def test_freezing_fails_nowhere_that_stock_torch_passes(tmp_path: Path) -> None:
     stock = passed(FREEZING, tmp_path / "stock.xml", autoload=False)
     ours = passed(FREEZING, tmp_path / "ours.xml", autoload=True)
-    assert len(stock) > 100, "most of the file passes on stock torch"
+    assert len(stock) > 70, "most of the file passes on stock torch"
     lost = {name.rpartition("::")[2] for name in stock - ours}
     assert lost == set(OF_UPSTREAM_ONLY)

@@ -140,10 +140,10 @@ def _run(command: Sequence[str], environ: Mapping[str, str], failure: str) -> No
 def build(environ: Mapping[str, str] = os.environ, sanitizer: str | None = None) -> env.Torch:
     """Make build/native/lib/libtorch_zendnn.so and return the torch that it is compiled against.
 
-    With a `sanitizer` ('address' or 'thread') it makes build/<sanitizer>/lib/libtorch_zendnn.so from
-    a libzendnn that is built already. Progress goes to stdout. MAX_JOBS limits how many compilations
-    run at once. Raises SetupError when something is missing on this machine (before anything is
-    fetched) or a step fails.
+    With a `sanitizer` ('address' or 'thread') it makes build/<sanitizer>/lib/libtorch_zendnn.so
+    from a libzendnn that is built already. Progress goes to stdout. MAX_JOBS limits how many
+    compilations run at once. Raises SetupError when something is missing on this machine (before
+    anything is fetched) or a step fails.
     """
     require_modules()
     torch = env.find_torch(env.site_folders())
