@@ -50,7 +50,8 @@ bool has_images(const Description& region) {
       });
 }
 
-// Whether ZENDNN_PLAN_LAYOUT, which names a layout or is "any", allows this one.
+// Whether ZENDNN_PLAN_LAYOUT, which names a layout or is "any", allows this
+// one.
 bool may_use(std::string_view layout) {
   const char* text = std::getenv("ZENDNN_PLAN_LAYOUT");
   const std::string_view only = text == nullptr ? "any" : text;
