@@ -40,4 +40,47 @@ EDITS: tuple[Edit, ...] = (
         "            static_cast<int>(primitive_iface->pd()->impl()->kind()));\n",
         reason="every execution passes here, so that what ran can be asserted and reported",
     ),
+    # Three kernels take memory with gaps between images, and then write into the gaps or read them.
+    Edit(
+        name="copy-dense-memory-only",
+        file="src/cpu/x64/jit_uni_reorder_direct_copy.cpp",
+        anchor="    // Direct copy operates only on identical formats.\n",
+        action=Action.BEFORE,
+        text="    VDISPATCH_REORDER(src_d.is_dense(true) && dst_d.is_dense(true),\n"
+        "            VERBOSE_UNSUPPORTED_MEM_STRIDE);\n",
+        reason="it copies as many elements as there are, side by side, whatever the strides",
+    ),
+    Edit(
+        name="reorder-evenly-spaced-tiles-only",
+        file="src/cpu/x64/jit_uni_reorder.cpp",
+        anchor="            if (p.nodes[i].is != p.nodes[i].os) {\n"
+        "                ok = false;\n"
+        "                break;\n"
+        "            }\n",
+        action=Action.AFTER,
+        text="            const auto &inner = p.nodes[i - 1];\n"
+        "            if (i > 2\n"
+        "                    && p.nodes[i].is\n"
+        "                            != inner.is * static_cast<ptrdiff_t>(inner.n)) {\n"
+        "                ok = false;\n"
+        "                break;\n"
+        "            }\n",
+        reason="it goes through all outer dimensions with the stride of the innermost of them",
+    ),
+    Edit(
+        name="convolve-evenly-spaced-images-only",
+        file="src/cpu/gemm_convolution_utils.cpp",
+        anchor="        if (src_tag != dst_tag) return status::unimplemented;\n",
+        action=Action.AFTER,
+        text="        const bool keeps_batch_strides\n"
+        "                = utils::one_of(src_tag, ncw, nchw, ncdhw)\n"
+        "                && utils::everyone_is(\n"
+        "                        data_type::f32, src_d.data_type(), dst_d.data_type())\n"
+        "                && cd.prop_kind != prop_kind::backward_weights;\n"
+        "        if (!keeps_batch_strides && src_d.dims()[0] > 1\n"
+        "                && !(src_d.matches_tag(src_tag) && dst_d.matches_tag(dst_tag)))\n"
+        "            return status::unimplemented;\n",
+        reason="images may be further apart than they are long, which only single precision on"
+        " planes heeds",
+    ),
 )
