@@ -2,12 +2,15 @@
 
 #include <ATen/native/zendnn/kernels/memory.h>
 #include <adeep/abstract_types.hpp>
+#include <c10/core/MemoryFormat.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <new>
 #include <numeric>
+#include <tuple>
+#include <unordered_map>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -31,6 +34,38 @@ Dims meaningful(const Dims& sizes, Dims strides) {
     }
   }
   return strides;
+}
+
+// Which operands' strides torch's results take over.
+enum class Follows : uint8_t { input, input_or_weight, all, first_whole };
+
+const std::unordered_map<std::string, Follows> kFollowed{
+    {"convolution", Follows::input_or_weight},
+    {"max_pool", Follows::input},
+    {"avg_pool", Follows::input},
+    {"adaptive_avg_pool", Follows::input},
+    {"batch_norm", Follows::input},
+    {"pad", Follows::input},
+    {"cat", Follows::all},
+    {"eltwise", Follows::first_whole},
+    {"prelu", Follows::first_whole},
+    {"binary", Follows::first_whole},
+    {"to", Follows::first_whole},
+};
+
+// A slice of an image with `channels` channels: whole blocks of its own.
+memory::desc blocked_slice(
+    const Dims& sizes,
+    c10::ScalarType dtype,
+    int64_t channels) {
+  const auto tag = blocked_tag(sizes.size());
+  if (sizes[0] == 1) {
+    return {sizes, type_of(dtype), tag}; // nothing lies between its blocks
+  }
+  auto whole = sizes;
+  whole[1] = channels;
+  return memory::desc(whole, type_of(dtype), tag)
+      .submemory_desc(sizes, Dims(sizes.size(), 0));
 }
 
 } // namespace
@@ -228,61 +263,26 @@ Builder::Builder(
 std::unique_ptr<Executable> Builder::build(
     const std::vector<InputSignature>& inputs,
     const std::vector<int64_t>& numbers) {
-  size_t tensor = 0, number = 0;
-  for (const auto& input : description_.inputs) {
-    if (input.is_number) {
-      set_number(input.value, numbers.at(number++));
-      continue;
-    }
-    const auto& signature = inputs.at(tensor);
-    set_type(input.value, signature.sizes, signature.dtype);
-    if (count(signature.sizes) == 0) {
-      refuse("an empty tensor");
-    }
-    const auto buffer = add_buffer(
-        {.kind = BufferKind::input, .index = static_cast<int64_t>(tensor)});
-    if (signature.sizes.size() == 4 &&
-        !is_row_major(signature.sizes, signature.strides) &&
-        signature.strides == channels_last_strides(signature.sizes)) {
-      channels_last_results_ = true;
-    }
-    set_place(input.value, {.ref = {buffer, 0}, .strides = signature.strides});
-    ++tensor;
-  }
-  for (size_t i = 0; i < constants_.size(); ++i) {
-    const auto value = description_.constants.at(i);
-    const auto& constant = constants_[i];
-    if (constant.layout() != c10::kStrided || !constant.device().is_cpu()) {
-      refuse("a constant that is not a dense CPU tensor");
-    }
-    values_[value].constant = static_cast<int64_t>(i);
-    set_type(value, constant.sizes().vec(), constant.scalar_type());
-    const auto buffer = add_buffer(
-        {.kind = BufferKind::constant,
-         .data =
-             static_cast<char*>(const_cast<void*>(constant.const_data_ptr()))});
-    set_place(value, {.ref = {buffer, 0}, .strides = constant.strides().vec()});
-  }
+  place_inputs(inputs, numbers);
+  place_constants();
   find_uses();
   for (const auto& node : description_.nodes) {
     find_operator(node.op).infer(*this, node);
+    follow_strides(node);
     for (const auto output : node.outputs) {
       if (!values_[output].is_number && count(sizes(output)) == 0) {
         refuse("an empty tensor");
       }
     }
   }
-  for (size_t i = 0; i < description_.outputs.size(); ++i) {
-    const auto value = description_.outputs[i];
+  for (const auto value : description_.outputs) {
     const auto& shape = sizes(value);
-    results_.emplace(value, static_cast<int64_t>(i));
+    results_.emplace(value, static_cast<int64_t>(outputs_.size()));
     outputs_.push_back(
         {shape,
-         channels_last_results_ && shape.size() == 4
-             ? channels_last_strides(shape)
-             : row_major_strides(shape),
-         dtype(value),
-         count(shape)});
+         is_channels_last(value) ? channels_last_strides(shape)
+                                 : row_major_strides(shape),
+         dtype(value)});
   }
   find_slices();
   for (node_ = 0; node_ < static_cast<int64_t>(description_.nodes.size());
@@ -292,6 +292,108 @@ std::unique_ptr<Executable> Builder::build(
   }
   finish_results();
   return finish();
+}
+
+void Builder::place_inputs(
+    const std::vector<InputSignature>& inputs,
+    const std::vector<int64_t>& numbers) {
+  size_t tensor = 0, number = 0;
+  for (const auto& input : description_.inputs) {
+    if (input.is_number) {
+      set_number(input.value, numbers.at(number++));
+      continue;
+    }
+    const auto& signature = inputs.at(tensor);
+    set_type(
+        input.value, signature.sizes, signature.dtype, signature.strides);
+    if (count(signature.sizes) == 0) {
+      refuse("an empty tensor");
+    }
+    const auto buffer = add_buffer(
+        {.kind = BufferKind::input, .index = static_cast<int64_t>(tensor)});
+    set_place(input.value, {.ref = {buffer, 0}, .strides = signature.strides});
+    ++tensor;
+  }
+}
+
+void Builder::place_constants() {
+  for (size_t i = 0; i < constants_.size(); ++i) {
+    const auto value = description_.constants.at(i);
+    const auto& constant = constants_[i];
+    if (constant.layout() != c10::kStrided || !constant.device().is_cpu()) {
+      refuse("a constant that is not a dense CPU tensor");
+    }
+    values_[value].constant = static_cast<int64_t>(i);
+    const auto strides = constant.strides().vec();
+    set_type(value, constant.sizes().vec(), constant.scalar_type(), strides);
+    const auto buffer = add_buffer(
+        {.kind = BufferKind::constant,
+         .data =
+             static_cast<char*>(const_cast<void*>(constant.const_data_ptr()))});
+    set_place(value, {.ref = {buffer, 0}, .strides = strides});
+  }
+}
+
+// ---- What torch's own operators would give
+
+bool Builder::is_channels_last(int64_t value) const {
+  const auto& [sizes, strides] =
+      std::tie(values_[value].sizes, values_[value].strides);
+  return sizes.size() == 4   ? c10::is_channels_last_strides_2d(sizes, strides)
+         : sizes.size() == 5 ? c10::is_channels_last_strides_3d(sizes, strides)
+                             : false;
+}
+
+void Builder::follow_strides(const Node& node) {
+  const auto found = kFollowed.find(node.op);
+  if (found == kFollowed.end()) {
+    return; // row-major, or a view that has its strides
+  }
+  auto& result = values_[node.output()];
+  std::vector<int64_t> read;
+  for (const auto& operand : node.inputs) {
+    if (operand.kind == Operand::Kind::value) {
+      read.push_back(operand.index);
+    }
+  }
+  const auto whole = [&](int64_t value) {
+    return sizes(value) == result.sizes;
+  };
+  const auto last = [&](int64_t value) { return is_channels_last(value); };
+  bool channels_last = false;
+  switch (found->second) {
+    case Follows::input:
+      channels_last = last(read[0]);
+      break;
+    case Follows::input_or_weight:
+      // Not when something else of this size was added: it might come first.
+      channels_last =
+          (last(read[0]) || last(read[1])) &&
+          std::all_of(read.begin() + 2, read.end(), [&](int64_t value) {
+            return !whole(value) || last(value);
+          });
+      break;
+    case Follows::all:
+      channels_last = std::all_of(read.begin(), read.end(), last);
+      break;
+    case Follows::first_whole: {
+      const auto first = std::find_if(read.begin(), read.end(), whole);
+      if (first == read.end()) {
+        return;
+      }
+      const auto& strides = values_[*first].strides;
+      if (!overlaps(result.sizes, strides) &&
+          span(result.sizes, strides) == count(result.sizes)) {
+        result.strides = strides;
+        return;
+      }
+      channels_last = last(*first);
+      break;
+    }
+  }
+  if (channels_last && result.sizes.size() >= 4) {
+    result.strides = channels_last_strides(result.sizes);
+  }
 }
 
 void Builder::find_uses() {
@@ -319,13 +421,18 @@ void Builder::find_slices() {
     const auto dim =
         wrap(node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
     int64_t offset = 0;
+    bool aligned = true;
     std::set<int64_t> seen;
     for (const auto& operand : node.inputs) {
       const auto part = operand.index;
+      aligned = aligned && !stacks && sizes(part)[dim] % kBlock == 0;
       if (values_[part].constant < 0 && seen.insert(part).second) {
         slices_[part] = {whole, dim, offset, stacks};
       }
       offset += stacks ? 1 : sizes(part)[dim];
+    }
+    if (aligned) {
+      aligned_.insert(whole);
     }
   }
 }
@@ -353,10 +460,15 @@ void Builder::set_number(int64_t value, int64_t number) {
   values_[value].number = number;
 }
 
-void Builder::set_type(int64_t value, Dims sizes, c10::ScalarType dtype) {
+void Builder::set_type(
+    int64_t value,
+    Dims sizes,
+    c10::ScalarType dtype,
+    const std::optional<Dims>& strides) {
   if (sizes.size() > kMostDimensions) {
     refuse("a tensor with " + std::to_string(sizes.size()) + " dimensions");
   }
+  values_[value].strides = strides.value_or(row_major_strides(sizes));
   values_[value].sizes = std::move(sizes);
   values_[value].dtype = dtype;
 }
@@ -381,10 +493,25 @@ Place Builder::dense(int64_t value) {
     }
   }
   const Place from = place(value);
-  const Place to{
-      .ref = {arena(count(sizes(value)) * item_size(dtype(value))), 0},
-      .strides = row_major_strides(sizes(value))};
-  copy(value, from, to);
+  Place to{.ref = {}, .strides = row_major_strides(sizes(value))};
+  const auto bytes = count(sizes(value)) * item_size(dtype(value));
+  if (const auto index = values_[value].constant; index >= 0) {
+    to.ref = prepared(
+        "dense " + std::to_string(index), bytes, [&](void* memory) {
+          const auto& tensor = constants_[index];
+          kernels::copy_strided(
+              {.src = tensor.const_data_ptr(),
+               .src_strides = tensor.strides().data(),
+               .dst = memory,
+               .dst_strides = to.strides.data(),
+               .sizes = tensor.sizes().data(),
+               .ndim = tensor.dim(),
+               .itemsize = item_size(dtype(value))});
+        });
+  } else {
+    to.ref = {arena(bytes), 0};
+    copy(value, from, to);
+  }
   set_place(value, to);
   return to;
 }
@@ -421,10 +548,11 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
       return known.ref;
     }
   }
-  const auto& first = place(value);
   if (values_[value].constant >= 0) {
-    return packed(value, describe(value, first), layout);
+    const auto from = addressable(value);
+    return pack(value, from, describe(value, from), layout);
   }
+  const auto& first = place(value);
   const Place from = first.blocked ? first : addressable(value);
   const Place to{
       .ref = {arena(static_cast<int64_t>(layout.get_size())), 0},
@@ -448,58 +576,13 @@ std::optional<Place> Builder::target(int64_t value) {
     return std::nullopt;
   }
   const auto& slice = found->second;
-  const auto& whole_sizes = sizes(slice.whole);
-  auto whole = wholes_.find(slice.whole);
-  if (whole == wholes_.end()) {
-    const auto rank = whole_sizes.size();
-    const bool spatial =
-        rank >= 4 && rank <= 5 && slice.dim == 1 && !slice.stacked;
-    // Of several images, a part's blocks would not lie side by side.
-    bool blocks = spatial && layout_ == Layout::blocked && whole_sizes[0] == 1;
-    for (const auto& [part, other] : slices_) {
-      if (other.whole == slice.whole) {
-        blocks = blocks && other.offset % kBlock == 0 &&
-                 sizes(part)[1] % kBlock == 0;
-      }
-    }
-    Place made;
-    if (blocks) {
-      made.blocked = true;
-      made.desc = memory::desc(
-          whole_sizes, type_of(dtype(slice.whole)), blocked_tag(rank));
-    } else if (spatial && layout_ != Layout::blocked) {
-      made.strides = channels_last_strides(whole_sizes);
-    } else {
-      made.strides = row_major_strides(whole_sizes);
-    }
-    // The concatenation may be a part of a larger one, or a result.
-    if (const auto outer = target(slice.whole);
-        outer && outer->blocked == made.blocked) {
-      made = *outer;
-    } else if (
-        !made.blocked && is_result(slice.whole) &&
-        outputs_[results_[slice.whole]].strides == made.strides) {
-      made.ref = {
-          add_buffer(
-              {.kind = BufferKind::output, .index = results_[slice.whole]}),
-          0};
-    } else {
-      const auto bytes =
-          made.blocked ? static_cast<int64_t>(made.desc.get_size())
-                       : count(whole_sizes) * item_size(dtype(slice.whole));
-      made.ref = {arena(bytes), 0};
-    }
-    buffers_[made.ref.buffer].occupants.insert(slice.whole);
-    whole = wholes_.emplace(slice.whole, made).first;
-  }
-  Place part = whole->second;
+  auto part = place_whole(slice);
   if (part.blocked) {
-    // Blocks of channels follow each other: a slice of one image is dense.
     const auto strides = part.desc.get_strides();
     part.ref.offset +=
         strides[1] * (slice.offset / kBlock) * item_size(dtype(value));
-    part.desc = memory::desc(
-        sizes(value), type_of(dtype(value)), blocked_tag(sizes(value).size()));
+    part.desc = blocked_slice(
+        sizes(value), dtype(value), strides[0] / strides[1] * kBlock);
   } else {
     part.ref.offset +=
         part.strides[slice.dim] * slice.offset * item_size(dtype(value));
@@ -508,6 +591,47 @@ std::optional<Place> Builder::target(int64_t value) {
     }
   }
   return part;
+}
+
+Place Builder::place_whole(const Slice& slice) {
+  const auto known = wholes_.find(slice.whole);
+  if (known != wholes_.end()) {
+    return known->second;
+  }
+  const auto& shape = sizes(slice.whole);
+  const auto rank = shape.size();
+  const bool spatial =
+      rank >= 4 && rank <= 5 && slice.dim == 1 && !slice.stacked;
+  Place made;
+  if (spatial && layout_ == Layout::channels_last) {
+    made.strides = channels_last_strides(shape);
+  } else if (spatial && aligned_.contains(slice.whole)) {
+    made.blocked = true;
+    made.desc =
+        memory::desc(shape, type_of(dtype(slice.whole)), blocked_tag(rank));
+  } else {
+    made.strides = row_major_strides(shape);
+  }
+  // The concatenation may be a part of a larger one, or a result.
+  if (const auto outer = target(slice.whole);
+      outer && outer->blocked == made.blocked) {
+    made = *outer;
+  } else if (
+      !made.blocked && is_result(slice.whole) &&
+      outputs_[results_[slice.whole]].strides == made.strides) {
+    made.ref = {
+        add_buffer(
+            {.kind = BufferKind::output, .index = results_[slice.whole]}),
+        0};
+  } else {
+    const auto bytes = made.blocked
+                           ? static_cast<int64_t>(made.desc.get_size())
+                           : count(shape) * item_size(dtype(slice.whole));
+    made.ref = {arena(bytes), 0};
+  }
+  buffers_[made.ref.buffer].occupants.insert(slice.whole);
+  wholes_.emplace(slice.whole, made);
+  return made;
 }
 
 Place Builder::make_dense(int64_t value) {
@@ -691,7 +815,18 @@ void Builder::copy_as(
 bool Builder::join(const Node& node, int64_t dim) {
   const auto whole = node.output();
   const auto first = place(node.inputs[0].index);
-  int64_t offset = 0;
+  int64_t offset = 0, channels = 0;
+  if (first.blocked) {
+    const auto strides = first.desc.get_strides();
+    const auto& shape = sizes(whole);
+    if (dim != 1 || shape.size() < 3 || shape.size() > 5) {
+      return false;
+    }
+    channels = strides[0] / strides[1] * kBlock;
+    if (shape[0] > 1 && shape[1] > channels) {
+      return false;
+    }
+  }
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     const auto part = node.inputs[i].index;
     const auto& other = place(part);
@@ -701,13 +836,13 @@ bool Builder::join(const Node& node, int64_t dim) {
       return false;
     }
     if (first.blocked) {
-      // One image, whole blocks of channels.
-      const auto tag = blocked_tag(sizes(part).size());
-      if (dim != 1 || sizes(part)[0] != 1 || sizes(part)[1] % kBlock != 0 ||
-          other.desc != memory::desc(sizes(part), type_of(dtype(part)), tag)) {
+      // Whole blocks of channels, of the same images.
+      if (sizes(part)[1] % kBlock != 0 ||
+          other.desc != blocked_slice(sizes(part), dtype(part), channels)) {
         return false;
       }
-      offset += static_cast<int64_t>(other.desc.get_size());
+      offset += sizes(part)[1] / kBlock * other.desc.get_strides()[1] *
+                item_size(dtype(part));
     } else {
       if (other.strides != first.strides) {
         return false;
@@ -717,8 +852,7 @@ bool Builder::join(const Node& node, int64_t dim) {
   }
   Place joined = first;
   if (first.blocked) {
-    joined.desc = memory::desc(
-        sizes(whole), type_of(dtype(whole)), blocked_tag(sizes(whole).size()));
+    joined.desc = blocked_slice(sizes(whole), dtype(whole), channels);
   }
   set_place(whole, joined);
   return true;
@@ -768,9 +902,17 @@ Ref Builder::packed(
     int64_t value,
     const memory::desc& from,
     const memory::desc& to) {
-  const auto& tensor = constants_[values_[value].constant];
+  // Nothing goes behind the place that a constant came in.
+  return pack(value, values_[value].places.back(), from, to);
+}
+
+Ref Builder::pack(
+    int64_t value,
+    const Place& place,
+    const memory::desc& from,
+    const memory::desc& to) {
   if (from == to) {
-    return place(value).ref;
+    return place.ref;
   }
   const auto from_key = memory::desc(from).get_blob();
   const auto to_key = memory::desc(to).get_blob();
@@ -778,16 +920,17 @@ Ref Builder::packed(
   key.append(from_key.begin(), from_key.end());
   key.append(to_key.begin(), to_key.end());
   const auto bytes = static_cast<int64_t>(to.get_size());
+  char* data = buffers_[place.ref.buffer].data + place.ref.offset;
   auto made = packed_.get(key, bytes, [&]() -> std::shared_ptr<void> {
     const auto& engine = adeep::engine::cpu_engine();
-    memory source(from, engine, const_cast<void*>(tensor.const_data_ptr()));
+    memory source(from, engine, data);
     auto target = std::make_shared<memory>(to, engine);
     auto& stream = adeep::stream::default_stream();
     ::zendnn::reorder(source, *target).execute(stream, source, *target);
     return target;
   });
-  void* data = static_cast<memory*>(made.get())->get_data_handle();
-  return owned(std::move(made), data);
+  void* packed = static_cast<memory*>(made.get())->get_data_handle();
+  return owned(std::move(made), packed);
 }
 
 Ref Builder::prepared(

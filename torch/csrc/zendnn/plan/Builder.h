@@ -25,8 +25,6 @@ enum class Layout : uint8_t {
 struct InputSignature {
   Dims sizes, strides;
   c10::ScalarType dtype;
-
-  bool operator==(const InputSignature&) const = default;
 };
 
 // Constants in other layouts, shared by all executables of a plan.
@@ -84,7 +82,16 @@ class Builder {
   }
   const Tensor* constant(int64_t value) const;
   void set_number(int64_t value, int64_t number);
-  void set_type(int64_t value, Dims sizes, c10::ScalarType dtype);
+  // `strides` are those that torch's own operators would give, and say how a
+  // result must lie; row-major unless given.
+  void set_type(
+      int64_t value,
+      Dims sizes,
+      c10::ScalarType dtype,
+      const std::optional<Dims>& strides = std::nullopt);
+  const Dims& strides(int64_t value) const {
+    return values_[value].strides;
+  }
   memory::desc row_major(int64_t value) const;
 
   // ---- Reading ------------------------------------------------------------
@@ -160,9 +167,9 @@ class Builder {
 
  private:
   struct Value {
-    bool is_number = false, known = false;
+    bool is_number = false;
     int64_t number = 0;
-    Dims sizes;
+    Dims sizes, strides;
     c10::ScalarType dtype = c10::ScalarType::Undefined;
     std::vector<Place> places;
     int64_t last_use = -1; // the last node that reads it
@@ -182,6 +189,19 @@ class Builder {
     bool stacked; // the whole has a dimension more
   };
 
+  void place_inputs(
+      const std::vector<InputSignature>& inputs,
+      const std::vector<int64_t>& numbers);
+  void place_constants();
+  // As torch would see them, whatever they are inside of the plan.
+  bool is_channels_last(int64_t value) const;
+  void follow_strides(const Node& node);
+  Place place_whole(const Slice& slice);
+  Ref pack(
+      int64_t value,
+      const Place& place,
+      const memory::desc& from,
+      const memory::desc& to);
   bool join(const Node& node, int64_t dim);
   void find_uses();
   void find_slices();
@@ -205,7 +225,7 @@ class Builder {
   std::map<int64_t, int64_t> results_; // value to its first index among outputs
   std::map<int64_t, Slice> slices_;
   std::map<int64_t, Place> wholes_; // concatenations that have a place
-  bool channels_last_results_ = false;
+  std::set<int64_t> aligned_; // whose parts are whole blocks, constants too
   int64_t node_ = 0;
 };
 

@@ -41,7 +41,6 @@ class Executable::Instance {
         move(i, owner.buffers_[i].data);
       }
     }
-    refresh_all_ = true;
   }
 
   void run(
@@ -98,14 +97,14 @@ class Executable::Instance {
 
   // Setting a handle is cheap beside making a memory object, not free.
   void refresh() {
-    if (!changed_ && !refresh_all_) {
+    if (!changed_) {
       return;
     }
     for (size_t i = 0; i < memories_.size(); ++i) {
       memories_[i].set_data_handle(
           frame_.at(Ref{memory_buffers_[i], memory_offsets_[i]}));
     }
-    changed_ = refresh_all_ = false;
+    changed_ = false;
   }
 
   void run_step(size_t index) {
@@ -133,7 +132,7 @@ class Executable::Instance {
   std::vector<memory> memories_;
   std::vector<int64_t> memory_buffers_, memory_offsets_;
   std::vector<std::vector<zendnn_exec_arg_t>> arguments_; // of each step
-  bool changed_ = false, refresh_all_ = false;
+  bool changed_ = true;
 };
 
 Executable::Executable(

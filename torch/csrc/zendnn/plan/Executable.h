@@ -70,7 +70,6 @@ class Executable {
   struct Output {
     Dims sizes, strides;
     c10::ScalarType dtype;
-    int64_t elements; // that the strides span
   };
 
   Executable(

@@ -269,8 +269,12 @@ void infer_view(Builder& builder, const Node& node) {
   const auto& sizes = builder.sizes(input);
   bool copied = false;
   const auto made = find_make(node.op)(
-      builder, node, {sizes, row_major_strides(sizes)}, copied);
-  builder.set_type(node.output(), made.sizes, builder.dtype(input));
+      builder, node, {sizes, builder.strides(input)}, copied);
+  builder.set_type(
+      node.output(),
+      made.sizes,
+      builder.dtype(input),
+      node.op == "contiguous" ? row_major_strides(made.sizes) : made.strides);
 }
 
 void build_view(Builder& builder, const Node& node) {
@@ -303,7 +307,8 @@ void infer_split(Builder& builder, const Node& node) {
       wrap(node.integer("dim", 0), static_cast<int64_t>(sizes.size()));
   for (size_t i = 0; i < parts.size(); ++i) {
     sizes[dim] = parts[i];
-    builder.set_type(node.outputs[i], sizes, builder.dtype(input));
+    builder.set_type(
+        node.outputs[i], sizes, builder.dtype(input), builder.strides(input));
   }
 }
 

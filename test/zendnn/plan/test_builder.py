@@ -1,0 +1,178 @@
+"""Where a plan puts values: in a concatenation's memory, packed once, and results as torch lays them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.backends.zendnn.graph import Value
+
+from ..common import stock, values
+from ..passes.build import Builder
+from .check import check, copies_of, implementations, make_plan, region_of, tensor, then
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+
+@pytest.fixture(autouse=True)
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+@pytest.fixture
+def blocked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images lie in blocks of sixteen channels."""
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "blocked")
+
+
+def convolved(b: Builder, x: Value, inputs: int, outputs: int, size: int = 3) -> Value:
+    """A convolution of images that keeps their size."""
+    weight = b.constant(outputs, inputs, size, size)
+    assert weight.constant is not None
+    weight.constant /= (inputs * size * size) ** 0.5
+    return b.convolution(x, weight, b.constant(outputs), padding=(size // 2,) * 2)
+
+
+def branches(b: Builder, batch: int, *counts: int) -> list[Value]:
+    x = b.input(tensor(batch, 8, 6, 5))
+    return [then(b, convolved(b, x, 8, count), "relu") for count in counts]
+
+
+@pytest.mark.usefixtures("blocked")
+class TestConcatenationsInBlocks:
+    @pytest.mark.parametrize("batch", [1, 3])
+    def test_of_whole_blocks_are_written_in_place(self, b: Builder, batch: int) -> None:
+        parts = branches(b, batch, 16, 32, 16)
+        plan = check(b, convolved(b, b("cat", *parts, dim=1), 64, 16))
+        assert copies_of(plan) == 1, implementations(plan)  # of the result alone
+
+    @pytest.mark.parametrize("batch", [1, 3])
+    def test_in_each_other_are_written_in_place(self, b: Builder, batch: int) -> None:
+        one, two, three = branches(b, batch, 16, 32, 16)
+        inner = b("cat", one, two, dim=1)
+        outer = b("cat", three, inner, dim=1)
+        results = [convolved(b, inner, 48, 16), convolved(b, outer, 64, 16)]
+        plan = check(b, *results)
+        assert copies_of(plan) == len(results), implementations(plan)
+
+    @pytest.mark.parametrize("batch", [1, 3])
+    def test_whose_parts_belong_to_a_later_one_and_are_no_blocks(
+        self, b: Builder, batch: int
+    ) -> None:
+        one, two, three = branches(b, batch, 16, 8, 16)
+        early = convolved(b, b("cat", one, two, three, dim=1), 40, 8)
+        late = convolved(b, b("cat", two, three, dim=1), 24, 8)
+        check(b, early, late)
+
+    @pytest.mark.parametrize("batch", [1, 3])
+    def test_with_a_constant_that_is_no_block(self, b: Builder, batch: int) -> None:
+        (one,) = branches(b, batch, 16)
+        whole = b("cat", one, b.constant(batch, 8, 6, 5), b.constant(batch, 16, 6, 5), dim=1)
+        check(b, convolved(b, whole, 40, 8), whole)
+
+    @pytest.mark.parametrize("batch", [1, 3])
+    def test_of_chunks(self, b: Builder, batch: int) -> None:
+        """Halves of an image, whose images are further apart than they are long."""
+        left, right = b.node(
+            "split", b.input(tensor(batch, 32, 6, 5)), results=2, dim=1, chunks=2
+        ).outputs
+        (one,) = branches(b, batch, 16)
+        whole = b("cat", right, one, left, dim=1)
+        check(b, convolved(b, whole, 48, 8), b.eltwise("tanh", whole))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_constant_that_is_read_in_two_layouts_is_packed_from_its_own(
+    b: Builder, dtype: torch.dtype
+) -> None:
+    x = b.input(tensor(2, 16, 6, 8, dtype=dtype))
+    constant = b.constant(2, 16, 6, 8)
+    assert constant.constant is not None
+    constant.constant = constant.constant.contiguous(memory_format=torch.channels_last)
+    normed = b("layer_norm", x, b.constant(8), b.constant(8), constant, eps=1e-5, dims=1)
+    check(b, then(b, convolved(b, normed, 16, 16), ("add", constant)), dtype=dtype)
+
+
+def test_a_constant_is_laid_out_once(b: Builder) -> None:
+    weight = b.graph.constant(torch.randn(8, 5, dtype=torch.float64).t())
+    x = b.input(tensor(5, 8))
+    plan = check(b, b("layer_norm", x, None, None, weight, eps=1e-5, dims=1))
+    assert copies_of(plan) == 0, implementations(plan)
+
+
+# Results lie as torch's own operators lay them, so that views of them work as they did.
+
+
+class Images(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 16, 3, padding=1)
+        self.second = nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        x = F.relu(self.first(x))
+        y = F.max_pool2d(self.second(x), 2)
+        return x + self.second(x), y, torch.cat([x, x], 1), torch.sigmoid(y)
+
+
+class Rows(nn.Module):
+    """A linear layer over channels that lie last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 16, 1)
+        self.linear = nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        y = self.conv(x)
+        rows = self.linear(y.permute(0, 2, 3, 1))
+        return rows, y, F.gelu(rows), rows.permute(0, 3, 1, 2), F.softmax(y, 1)
+
+
+def cl(x: Tensor) -> Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize("change_input", [torch.clone, cl], ids=["rows", "channels last"])
+@pytest.mark.parametrize(
+    "change_net",
+    [lambda net: net, lambda net: net.to(memory_format=torch.channels_last)],
+    ids=["net", "net channels last"],
+)
+@pytest.mark.parametrize("net", [Images, Rows])
+def test_results_can_be_viewed_as_those_of_torch(
+    net: Callable[[], nn.Module],
+    change_net: Callable[[nn.Module], nn.Module],
+    change_input: Callable[[Tensor], Tensor],
+) -> None:
+    model, x = change_net(net().eval()), change_input(values(2, 3, 8, 6))
+    with torch.no_grad():
+        module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.trace(model, x)))
+        with stock():
+            theirs = model(x)
+        ours = module(x)
+    for mine, want in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(mine, want, rtol=1e-4, atol=1e-5)
+        for order in ((0, 1, 2, 3), (0, 2, 3, 1)):
+            if want.permute(order).is_contiguous():
+                assert torch.equal(
+                    mine.permute(order).view(2, -1), mine.permute(order).reshape(2, -1)
+                )
+
+
+def test_one_input_in_channels_last_leaves_other_results_in_rows() -> None:
+    b = Builder()
+    image = b.input(cl(values(2, 16, 6, 5)))
+    rows = b.input(values(2, 4, 6, 8))
+    plan = make_plan(region_of(b, convolved(b, image, 16, 8), b.linear(rows, 8, 8)))
+    first, second = plan.run(b.examples, [])
+    assert first.is_contiguous(memory_format=torch.channels_last)
+    assert second.is_contiguous()
