@@ -112,12 +112,10 @@ def run_node(node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def apply_post_op(post: PostOp, x: Tensor, operands: Sequence[Any]) -> Tensor:
-    """One post-op; the other operand of a binary one broadcasts to x, never the reverse."""
+    """One post-op; x and the other operand of a binary one broadcast to each other."""
     if post.operand is None:
         return ELTWISE[post.algorithm](x, post.alpha, post.beta)
-    result = BINARY[post.algorithm](x, operands[post.operand])
-    assert result.shape == x.shape, "a post-op's operand is larger than the result"
-    return result
+    return BINARY[post.algorithm](x, operands[post.operand])
 
 
 Attributes = dict[str, Any]

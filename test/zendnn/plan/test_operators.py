@@ -1271,7 +1271,18 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
         "indices of float": lambda b: b("embedding", b.constant(5, 3), x(b, 4)),
         "an unknown operator": lambda b: b("arange", 0, 5, 1),
         "an unknown function": lambda b: b.eltwise("erf", x(b, 4)),
-        "a larger operand": lambda b: then(b, b.linear(x(b, 1, 3), 4, 3), ("add", x(b, 2, 4))),
+        "a bias of another size": lambda b: b(
+            "linear", x(b, 2, 5), b.constant(4, 5), b.constant(1)
+        ),
+        "a bias with two dimensions": lambda b: b(
+            "linear", x(b, 2, 5), b.constant(4, 5), b.constant(1, 4)
+        ),
+        "a bias of other channels": lambda b: b.convolution(
+            x(b, 1, 3, 5, 5), b.constant(8, 3, 3, 3), b.constant(4)
+        ),
+        "an operand of other sizes": lambda b: then(
+            b, b.linear(x(b, 2, 3), 4, 3), ("add", x(b, 3, 4))
+        ),
         "slopes of other channels": lambda b: b("prelu", x(b, 2, 3, 4), b.constant(4)),
         "heads that do not divide": lambda b: b(
             "attention", x(b, 1, 3, 4, 8), x(b, 1, 2, 4, 8), x(b, 1, 2, 4, 8), None, scale=0.0

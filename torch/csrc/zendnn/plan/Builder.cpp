@@ -1,4 +1,5 @@
 #include <torch/csrc/zendnn/plan/Builder.h>
+#include <torch/csrc/zendnn/plan/PostOps.h>
 
 #include <ATen/native/zendnn/kernels/memory.h>
 #include <adeep/abstract_types.hpp>
@@ -230,6 +231,12 @@ std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides) {
   return row.value_or(sizes[rank - 1]);
 }
 
+::zendnn::primitive_attr user_scratchpad() {
+  ::zendnn::primitive_attr attributes;
+  attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
+  return attributes;
+}
+
 int64_t wrap(int64_t dim, int64_t rank) {
   const auto wrapped = dim < 0 ? dim + rank : dim;
   if (wrapped < 0 || wrapped >= rank) {
@@ -265,16 +272,8 @@ std::unique_ptr<Executable> Builder::build(
     const std::vector<int64_t>& numbers) {
   place_inputs(inputs, numbers);
   place_constants();
+  infer();
   find_uses();
-  for (const auto& node : description_.nodes) {
-    find_operator(node.op).infer(*this, node);
-    follow_strides(node);
-    for (const auto output : node.outputs) {
-      if (!values_[output].is_number && count(sizes(output)) == 0) {
-        refuse("an empty tensor");
-      }
-    }
-  }
   for (const auto value : description_.outputs) {
     const auto& shape = sizes(value);
     results_.emplace(value, static_cast<int64_t>(outputs_.size()));
@@ -396,6 +395,22 @@ void Builder::follow_strides(const Node& node) {
   }
 }
 
+void Builder::infer() {
+  std::vector<Node> nodes;
+  for (const auto& node : description_.nodes) {
+    for (auto& part : infer_fitting(*this, node)) {
+      follow_strides(part);
+      for (const auto output : part.outputs) {
+        if (!values_[output].is_number && count(sizes(output)) == 0) {
+          refuse("an empty tensor");
+        }
+      }
+      nodes.push_back(std::move(part));
+    }
+  }
+  description_.nodes = std::move(nodes);
+}
+
 void Builder::find_uses() {
   for (size_t i = 0; i < description_.nodes.size(); ++i) {
     for (const auto& operand : description_.nodes[i].inputs) {
@@ -453,6 +468,11 @@ int64_t Builder::number(const Operand& operand) const {
 const Tensor* Builder::constant(int64_t value) const {
   const auto index = values_[value].constant;
   return index < 0 ? nullptr : &constants_[index];
+}
+
+int64_t Builder::add_value() {
+  values_.emplace_back();
+  return static_cast<int64_t>(values_.size()) - 1;
 }
 
 void Builder::set_number(int64_t value, int64_t number) {
@@ -528,6 +548,15 @@ Place Builder::strided(int64_t value) {
 Place Builder::addressable(int64_t value) {
   const auto known = strided(value);
   return overlaps(sizes(value), known.strides) ? dense(value) : known;
+}
+
+memory::desc Builder::addressable_layout(int64_t value) const {
+  const auto& places = values_[value].places;
+  const auto plain = std::find_if(
+      places.begin(), places.end(), [](const auto& at) { return !at.blocked; });
+  return plain == places.end() || overlaps(sizes(value), plain->strides)
+             ? row_major(value)
+             : describe(value, *plain);
 }
 
 memory::desc Builder::describe(int64_t value, const Place& place) const {
@@ -733,6 +762,19 @@ void Builder::add_primitive(
     std::string implementation,
     std::vector<Step::Argument> arguments,
     double flops) {
+  zendnn_memory_desc_t wanted = nullptr;
+  if (zendnn_memory_desc_clone(
+          &wanted,
+          zendnn_primitive_desc_query_md(
+              primitive.get_primitive_desc(),
+              zendnn_query_scratchpad_md,
+              0)) == zendnn_success) {
+    const memory::desc scratchpad(wanted);
+    if (const auto bytes = static_cast<int64_t>(scratchpad.get_size())) {
+      arguments.push_back(
+          {ZENDNN_ARG_SCRATCHPAD, scratchpad, scratch(bytes)});
+    }
+  }
   for (const auto& argument : arguments) {
     touch(argument.ref);
   }
@@ -768,20 +810,14 @@ void Builder::copy(int64_t value, const Place& from, const Place& to) {
   if (from.blocked || to.blocked) {
     const auto source = describe(value, from), target = describe(value, to);
     const auto& engine = adeep::engine::cpu_engine();
-    ::zendnn::primitive_attr attributes;
-    attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
     const ::zendnn::reorder::primitive_desc reorder(
-        engine, source, engine, target, attributes);
-    const auto workspace = reorder.scratchpad_desc();
+        engine, source, engine, target, user_scratchpad());
     add_primitive(
         node,
         ::zendnn::reorder(reorder),
         std::string("reorder ") + reorder.impl_info_str(),
         {{ZENDNN_ARG_FROM, source, from.ref},
-         {ZENDNN_ARG_TO, target, to.ref},
-         {ZENDNN_ARG_SCRATCHPAD,
-          workspace,
-          scratch(static_cast<int64_t>(workspace.get_size()))}});
+         {ZENDNN_ARG_TO, target, to.ref}});
     return;
   }
   copy_as(sizes(value), item_size(dtype(value)), from, to);

@@ -81,6 +81,8 @@ class Builder {
     return values_[value].dtype;
   }
   const Tensor* constant(int64_t value) const;
+  // One that the description does not have, for a node that is taken apart.
+  int64_t add_value();
   void set_number(int64_t value, int64_t number);
   // `strides` are those that torch's own operators would give, and say how a
   // result must lie; row-major unless given.
@@ -106,6 +108,8 @@ class Builder {
   memory::desc describe(int64_t value, const Place& place) const;
   // A plain place whose elements do not overlap, for a primitive.
   Place addressable(int64_t value);
+  // How that place will be described; converts nothing.
+  memory::desc addressable_layout(int64_t value) const;
 
   // ---- Writing ------------------------------------------------------------
   // A new row-major place, in a result or in the concatenation that it is a
@@ -125,6 +129,8 @@ class Builder {
   Ref scratch(int64_t bytes);
 
   // ---- Steps ---------------------------------------------------------------
+  // Gives the primitive the scratchpad that it wants. It must have been made
+  // with user_scratchpad(): ZenDNN's own is one for all threads.
   void add_primitive(
       const Node& node,
       const ::zendnn::primitive& primitive,
@@ -202,6 +208,7 @@ class Builder {
       const Place& place,
       const memory::desc& from,
       const memory::desc& to);
+  void infer();
   bool join(const Node& node, int64_t dim);
   void find_uses();
   void find_slices();
@@ -212,7 +219,7 @@ class Builder {
   void finish_results();
   std::unique_ptr<Executable> finish();
 
-  const Description& description_;
+  Description description_;
   const std::vector<Tensor>& constants_;
   Packed& packed_;
   Layout layout_;
@@ -248,6 +255,8 @@ bool overlaps(const Dims& sizes, const Dims& strides);
 // From the first element to the last, in elements.
 int64_t span(const Dims& sizes, const Dims& strides);
 bool is_row_major(const Dims& sizes, const Dims& strides);
+// The attributes of a primitive that may run in several threads at once.
+::zendnn::primitive_attr user_scratchpad();
 // Wraps a dimension that counts from the back.
 int64_t wrap(int64_t dim, int64_t rank);
 [[noreturn]] void refuse(const std::string& why);

@@ -27,20 +27,6 @@ struct Window {
   bool transposed = false;
 };
 
-// One number stands for all spatial dimensions.
-Dims spread(Dims numbers, int64_t spatial, int64_t otherwise) {
-  if (numbers.empty()) {
-    numbers.push_back(otherwise);
-  }
-  if (numbers.size() == 1) {
-    numbers.resize(static_cast<size_t>(spatial), numbers[0]);
-  }
-  if (static_cast<int64_t>(numbers.size()) != spatial) {
-    refuse("a convolution whose arguments disagree");
-  }
-  return numbers;
-}
-
 Window window_of(const Builder& builder, const Node& node) {
   const auto& weight = builder.sizes(tensor(node, 1));
   Window w;
@@ -91,72 +77,75 @@ memory::desc weight_desc(const Tensor& weight, const Window& w) {
   return {dims, type, steps};
 }
 
+// Those that are not worth timing where there are others.
+bool is_slow(const std::string& implementation) {
+  return is_reference(implementation) ||
+         implementation.find("gemm:") != std::string::npos;
+}
+
+// What ZenDNN is told of a convolution.
+struct Problem {
+  memory::desc source, weights, bias, result;
+};
+
+// The first implementations that ZenDNN has, all for the same layouts. Only
+// the first may be a slow one.
+template <typename Convolution, typename Desc>
+std::vector<Primitive> implementations(Desc desc) {
+  std::vector<Primitive> found;
+  do {
+    if (!found.empty() && is_slow(desc.impl_info_str())) {
+      break;
+    }
+    Primitive made(desc, Convolution(desc), "");
+    if (found.empty() ||
+        (made.source == found[0].source && made.result == found[0].result)) {
+      found.push_back(std::move(made));
+    }
+  } while (found.size() < kCandidates && desc.next_impl());
+  return found;
+}
+
+// Throws zendnn::error when there is none.
 std::vector<Primitive> implementations(
     const Window& w,
-    const memory::desc& source,
-    const memory::desc& weights,
-    const memory::desc& bias,
-    const memory::desc& result,
+    const Problem& p,
     const ::zendnn::primitive_attr& attributes) {
-  const auto& engine = adeep::engine::cpu_engine();
-  Dims dilation = w.dilation;
-  for (auto& step : dilation) {
-    step -= 1;
+  Dims dilation = w.dilation, after = w.after;
+  for (size_t i = 0; i < w.kernel.size(); ++i) {
+    dilation[i] -= 1;
+    // What ZenDNN takes away, or adds, beyond the last window.
+    const auto reach = w.dilation[i] * (w.kernel[i] - 1) + 1;
+    const auto input = p.source.get_dims()[2 + i],
+               output = p.result.get_dims()[2 + i];
+    after[i] = w.transposed
+                   ? after[i] - w.extra[i]
+                   : (output - 1) * w.stride[i] + reach - input - w.before[i];
   }
-  Dims after = w.after;
-  for (int64_t i = 0; i < w.spatial; ++i) {
-    after[i] -= w.transposed ? w.extra[i] : 0;
-  }
-  std::vector<Primitive> found;
-  const auto collect = [&](auto desc, const auto& make) {
-    do {
-      found.emplace_back(desc, make(desc), "");
-    } while (
-        found.size() < kCandidates && desc.next_impl() &&
-        std::string(desc.impl_info_str()).find("ref") == std::string::npos &&
-        std::string(desc.impl_info_str()).find("gemm:") == std::string::npos);
+  const auto describe = [&](auto algorithm, auto* desc) {
+    return std::remove_pointer_t<decltype(desc)>(
+        adeep::engine::cpu_engine(),
+        prop_kind::forward_inference,
+        algorithm,
+        p.source,
+        p.weights,
+        p.bias,
+        p.result,
+        w.stride,
+        dilation,
+        w.before,
+        after,
+        attributes);
   };
+  using ::zendnn::convolution_forward, ::zendnn::deconvolution_forward;
   if (w.transposed) {
-    collect(
-        ::zendnn::deconvolution_forward::primitive_desc(
-            engine,
-            prop_kind::forward_inference,
-            algorithm::deconvolution_direct,
-            source,
-            weights,
-            bias,
-            result,
-            w.stride,
-            dilation,
-            w.before,
-            after,
-            attributes),
-        [](const auto& desc) { return ::zendnn::deconvolution_forward(desc); });
-  } else {
-    // Without room to the right of the last window ZenDNN wants it said so.
-    for (int64_t i = 0; i < w.spatial; ++i) {
-      const auto reach = w.dilation[i] * (w.kernel[i] - 1) + 1;
-      const auto input = source.get_dims()[2 + i],
-                 output = result.get_dims()[2 + i];
-      after[i] = (output - 1) * w.stride[i] + reach - input - w.before[i];
-    }
-    collect(
-        ::zendnn::convolution_forward::primitive_desc(
-            engine,
-            prop_kind::forward_inference,
-            algorithm::convolution_direct,
-            source,
-            weights,
-            bias,
-            result,
-            w.stride,
-            dilation,
-            w.before,
-            after,
-            attributes),
-        [](const auto& desc) { return ::zendnn::convolution_forward(desc); });
+    return implementations<deconvolution_forward>(describe(
+        algorithm::deconvolution_direct,
+        static_cast<deconvolution_forward::primitive_desc*>(nullptr)));
   }
-  return found;
+  return implementations<convolution_forward>(describe(
+      algorithm::convolution_direct,
+      static_cast<convolution_forward::primitive_desc*>(nullptr)));
 }
 
 // A convolution by Winograd's method, and the operand that it adds.
@@ -165,9 +154,14 @@ struct Winograd {
   Operand addend;
 };
 
-bool winograd_wanted() {
+// ZENDNN_WINOGRAD: whether plans convolve by Winograd's method never, where it
+// is faster, or wherever they can.
+enum class Use : uint8_t { never, timed, always };
+
+Use winograd_use() {
   const char* text = std::getenv("ZENDNN_WINOGRAD");
-  return text == nullptr || std::string(text) != "0";
+  const std::string use = text == nullptr ? "1" : text;
+  return use == "0" ? Use::never : use == "2" ? Use::always : Use::timed;
 }
 
 kernels::ImageStrides image_strides(const Dims& strides) {
@@ -184,9 +178,9 @@ winograd_of(const Builder& builder, const Node& node, const Window& w) {
       w.groups != 1 || w.kernel != Dims(2, 3) || w.stride != ones ||
       w.dilation != ones ||
       builder.dtype(tensor(node, 0)) != c10::ScalarType::Float ||
-      (node.inputs[2] &&
+      (has(node, 2) &&
        builder.dtype(tensor(node, 2)) != c10::ScalarType::Float) ||
-      !winograd_wanted()) {
+      winograd_use() == Use::never) {
     return std::nullopt;
   }
   Winograd made;
@@ -219,7 +213,9 @@ winograd_of(const Builder& builder, const Node& node, const Window& w) {
   args.out_strides = image_strides(channels_last_strides(out));
   args.scratch_bytes =
       kernels::winograd_scratch_bytes(args, at::get_num_threads());
-  return kernels::winograd_takes(args) ? std::optional(made) : std::nullopt;
+  return winograd_use() == Use::always || kernels::winograd_takes(args)
+             ? std::optional(made)
+             : std::nullopt;
 }
 
 kernels::WinogradWeights winograd_weights(const Tensor& weight) {
@@ -262,11 +258,16 @@ Candidate as_candidate(const Winograd& winograd, const Tensor& weight) {
       "winograd", [args, x, out, packed, scratch] { kernels::winograd(args); }};
 }
 
+// It writes into channels-last places, whatever lies between the pixels.
+bool is_aim(const std::optional<Place>& place) {
+  return place && !place->blocked && place->strides[1] == 1;
+}
+
 void build_winograd(
     Builder& builder,
     const Node& node,
     const Winograd& winograd,
-    const std::optional<Place>& aim,
+    const std::optional<Place>& accumulator,
     Ref bias,
     double flops) {
   const auto input = tensor(node, 0), output = node.output();
@@ -278,8 +279,9 @@ void build_winograd(
   const auto from = builder.in_layout(input, layout(input));
   Place to;
   Ref addend;
-  if (aim) {
-    to = *aim;
+  const auto target = builder.target(output);
+  if (is_aim(accumulator) || is_aim(target)) {
+    to = is_aim(accumulator) ? *accumulator : *target;
     builder.set_place(output, to);
   } else {
     to = builder.make(output, layout(output));
@@ -317,6 +319,152 @@ void build_winograd(
       flops);
 }
 
+// How images of these sizes lie inside the region.
+memory::desc image_layout(
+    const Builder& builder,
+    const Dims& sizes,
+    memory::data_type type) {
+  if (builder.layout() == Layout::channels_last) {
+    return {sizes, type, channels_last_strides(sizes)};
+  }
+  return {
+      sizes,
+      type,
+      sizes[1] % 16 == 0 ? blocked_tag(sizes.size())
+                         : memory::format_tag::any};
+}
+
+Problem problem_of(const Builder& builder, const Node& node, const Window& w) {
+  const auto input = tensor(node, 0);
+  const auto type = type_of(builder.dtype(input));
+  const auto& from = builder.place(input);
+  Problem p;
+  // What is in a layout of ZenDNN's own already stays in it.
+  p.source = from.blocked ? from.desc
+                          : image_layout(builder, builder.sizes(input), type);
+  p.weights = any_layout(weight_desc(*builder.constant(tensor(node, 1)), w));
+  if (has(node, 2)) {
+    const auto bias = tensor(node, 2);
+    p.bias = memory::desc(
+        builder.sizes(bias),
+        type_of(builder.dtype(bias)),
+        memory::format_tag::x);
+  }
+  return p;
+}
+
+// A way to attach post-ops, and where the result goes when that is given.
+struct Way {
+  Addition addition;
+  std::optional<Place> aim;
+};
+
+// Best first.
+std::vector<Way> ways_of(Builder& builder, const Node& node) {
+  const auto target = builder.target(node.output());
+  std::vector<Way> ways;
+  if (!target && can_accumulate(builder, node)) {
+    ways.push_back({Addition::accumulate, std::nullopt});
+  }
+  for (const auto addition : {Addition::read, Addition::none}) {
+    if (target) {
+      ways.push_back({addition, target});
+    }
+    ways.push_back({addition, std::nullopt});
+  }
+  return ways;
+}
+
+// The node's post-ops for a result whose layout is in `result`, where it can be
+// ZenDNN's choice; it becomes that of an operand of the same size.
+Attached attach_to_images(
+    Builder& builder,
+    const Node& node,
+    Addition addition,
+    memory::desc& result) {
+  const auto& sizes = builder.sizes(node.output());
+  const auto see = [&](int64_t operand) -> std::optional<Seen> {
+    const auto& place = builder.place(operand);
+    const bool open = result.get_format_kind() == memory::format_kind::any;
+    if (builder.sizes(operand) != sizes || (open && !place.blocked)) {
+      return see_broadcast(builder, operand, sizes);
+    }
+    result = open ? place.desc : result;
+    return Seen{result, [&builder, operand, layout = result] {
+                  return builder.in_layout(operand, layout);
+                }};
+  };
+  auto attached = attach(builder, node, addition, see);
+  if (attached.accumulator) {
+    result = builder.describe(node.output(), *attached.accumulator);
+  }
+  return attached;
+}
+
+// The index of the fastest primitive, or their number for Winograd's method.
+size_t fastest(
+    Builder& builder,
+    const Node& node,
+    const Window& w,
+    const Problem& p,
+    const Attached& attached,
+    const std::vector<Primitive>& found,
+    const std::optional<Winograd>& winograd) {
+  if (winograd && winograd_use() == Use::always) {
+    return found.size();
+  }
+  if (found.size() + (winograd ? 1 : 0) < 2) {
+    return 0;
+  }
+  std::ostringstream key;
+  key << "convolution " << text_of(found[0].source) << ' '
+      << builder.sizes(tensor(node, 1)) << ' ' << text_of(p.bias) << ' '
+      << text_of(found[0].result) << w.stride << w.before << w.after
+      << w.dilation << ' ' << w.groups << w.transposed << ' '
+      << attached.accumulator.has_value() << post_op_key(node, attached)
+      << " threads " << at::get_num_threads();
+  std::vector<Candidate> candidates;
+  for (const auto& made : found) {
+    candidates.push_back(as_candidate(made, p.bias, attached.operands));
+  }
+  if (winograd) {
+    candidates.push_back(
+        as_candidate(*winograd, *builder.constant(tensor(node, 1))));
+  }
+  return choose(key.str(), candidates, builder.tuning_seconds());
+}
+
+void add_convolution(
+    Builder& builder,
+    const Node& node,
+    const Primitive& made,
+    const Attached& attached,
+    const std::optional<Place>& aim,
+    std::vector<Step::Argument> bias,
+    const memory::desc& plain_weights,
+    double flops) {
+  const auto output = node.output(), weight = tensor(node, 1);
+  auto arguments = attached.read();
+  const auto source = builder.in_layout(tensor(node, 0), made.source);
+  if (aim) {
+    builder.set_place(output, *aim);
+  } else {
+    builder.make(output, made.result);
+  }
+  arguments.insert(
+      arguments.end(),
+      {{ZENDNN_ARG_SRC, made.source, source},
+       {ZENDNN_ARG_WEIGHTS,
+        made.weights,
+        builder.packed(weight, plain_weights, made.weights)},
+       {ZENDNN_ARG_DST, made.result, builder.place(output).ref}});
+  arguments.insert(arguments.end(), bias.begin(), bias.end());
+  builder.add_primitive(
+      node, made.run, made.name, std::move(arguments), flops);
+  apply_rest(builder, node, attached.taken);
+  copy_to_slice(builder, output);
+}
+
 } // namespace
 
 void infer_convolution(Builder& builder, const Node& node) {
@@ -333,10 +481,14 @@ void infer_convolution(Builder& builder, const Node& node) {
   }
   type_of(builder.dtype(input));
   const auto channels = w.transposed ? kernel[0] : kernel[1] * w.groups;
+  const auto filters = w.transposed ? kernel[1] * w.groups : kernel[0];
   if (builder.dtype(input) != builder.dtype(weight) || in[1] != channels) {
     refuse("a convolution whose input and weights disagree");
   }
-  Dims out{in[0], w.transposed ? kernel[1] * w.groups : kernel[0]};
+  if (has(node, 2) && builder.sizes(tensor(node, 2)) != Dims{filters}) {
+    refuse("a convolution whose bias is not one number for each channel");
+  }
+  Dims out{in[0], filters};
   for (int64_t i = 0; i < w.spatial; ++i) {
     const auto reach = w.dilation[i] * (w.kernel[i] - 1) + 1;
     const auto size =
@@ -355,150 +507,63 @@ void infer_convolution(Builder& builder, const Node& node) {
 }
 
 void build_convolution(Builder& builder, const Node& node) {
-  const auto input = tensor(node, 0), weight = tensor(node, 1),
-             output = node.output();
+  const auto weight = tensor(node, 1), output = node.output();
   const auto w = window_of(builder, node);
-  const auto type = type_of(builder.dtype(input));
-  const auto& out_sizes = builder.sizes(output);
-
-  const auto plain_weights = weight_desc(*builder.constant(weight), w);
-  memory::desc bias;
-  Ref bias_ref;
-  if (node.inputs[2]) {
-    bias = memory::desc(
-        {out_sizes[1]},
-        type_of(builder.dtype(tensor(node, 2))),
-        memory::format_tag::x);
-    bias_ref = builder.dense(tensor(node, 2)).ref;
+  auto p = problem_of(builder, node, w);
+  std::vector<Step::Argument> bias;
+  if (has(node, 2)) {
+    bias.push_back(
+        {ZENDNN_ARG_BIAS, p.bias, builder.dense(tensor(node, 2)).ref});
   }
-  const auto layout = builder.layout();
-  const auto images = [&](const Dims& sizes) -> memory::desc {
-    if (layout == Layout::channels_last) {
-      return {sizes, type, channels_last_strides(sizes)};
-    }
-    if (sizes[1] % 16 == 0) {
-      return {sizes, type, blocked_tag(sizes.size())};
-    }
-    return {sizes, type, memory::format_tag::any};
-  };
-  // What is in a layout of ZenDNN's own already stays in it.
-  const auto& from = builder.place(input);
-  const auto source = from.blocked ? from.desc : images(builder.sizes(input));
-
-  const auto target = builder.target(output);
-  std::vector<Addition> additions{Addition::read, Addition::none};
-  if (!target && can_accumulate(builder, node)) {
-    additions.insert(additions.begin(), Addition::accumulate);
-  }
-  const double flops = 2.0 * static_cast<double>(count(out_sizes)) *
-                       static_cast<double>(count(builder.sizes(weight))) /
+  const auto& sizes = builder.sizes(weight);
+  const double flops = 2.0 * static_cast<double>(count(builder.sizes(output))) *
+                       static_cast<double>(count(sizes)) /
                        static_cast<double>(
-                           w.transposed ? w.groups * builder.sizes(weight)[1]
-                                        : builder.sizes(weight)[0]);
-
-  for (const auto addition : additions) {
-    for (const bool aimed : {true, false}) {
-      if (aimed && !target) {
-        continue;
-      }
-      auto result =
-          aimed ? builder.describe(output, *target) : images(out_sizes);
-      auto attached = attach(builder, node, addition, [&](int64_t operand) {
-        if (builder.sizes(operand) != out_sizes) {
-          return see_broadcast(builder, operand, out_sizes);
-        }
-        // The result has the layout that its operand has.
-        if (result.get_format_kind() == memory::format_kind::any &&
-            builder.place(operand).blocked) {
-          result = builder.place(operand).desc;
-        }
-        if (result.get_format_kind() == memory::format_kind::any) {
-          return see_broadcast(builder, operand, out_sizes);
-        }
-        return std::optional(
-            std::pair{result, builder.in_layout(operand, result)});
-      });
-      if (attached.accumulator) {
-        result = builder.describe(output, *attached.accumulator);
-      }
+                           w.transposed ? w.groups * sizes[1] : sizes[0]);
+  const auto winograd = winograd_of(builder, node, w);
+  const auto ways = ways_of(builder, node);
+  // Slow implementations only where no way gives another, and never into a
+  // given place: a copy is faster, and those that call a matrix product write
+  // the images of a batch side by side, whatever the strides.
+  for (const bool slow : {false, true}) {
+    for (auto [addition, aim] : ways) {
+      p.result = aim ? builder.describe(output, *aim)
+                     : image_layout(
+                           builder,
+                           builder.sizes(output),
+                           p.source.get_data_type());
+      const auto attached =
+          attach_to_images(builder, node, addition, p.result);
       std::vector<Primitive> found;
       try {
-        found = implementations(
-            w,
-            source,
-            any_layout(plain_weights),
-            bias,
-            result,
-            attached.attributes);
+        found = implementations(w, p, attached.attributes);
       } catch (const ::zendnn::error&) {
         continue; // not with these post-ops, or not into this place
       }
-      size_t chosen = 0;
-      std::erase_if(found, [&](const Primitive& other) {
-        return other.source != found[0].source ||
-               other.result != found[0].result;
-      });
-      auto winograd = winograd_of(builder, node, w);
-      // It writes into channels-last places, whatever lies between the pixels.
-      const auto aim = attached.accumulator ? attached.accumulator
-                       : aimed              ? target
-                                            : std::nullopt;
-      if (aim && builder.describe(output, *aim).get_strides()[1] != 1) {
-        winograd.reset();
+      const auto place = attached.accumulator ? attached.accumulator : aim;
+      if (is_slow(found[0].name) && (place || !slow)) {
+        continue;
       }
-      if (found.size() > 1 || winograd) {
-        std::ostringstream key;
-        key << "convolution " << builder.sizes(input) << builder.sizes(weight)
-            << w.stride << w.before << w.dilation << ' ' << w.groups
-            << w.transposed << ' ' << static_cast<int>(type)
-            << static_cast<int>(layout) << static_cast<int>(addition)
-            << post_op_key(builder, node) << " threads "
-            << at::get_num_threads();
-        std::vector<Candidate> candidates;
-        for (const auto& made : found) {
-          candidates.push_back(as_candidate(made, bias, attached.arguments));
-        }
-        if (winograd) {
-          candidates.push_back(
-              as_candidate(*winograd, *builder.constant(weight)));
-        }
-        chosen = choose(key.str(), candidates, builder.tuning_seconds());
-      }
+      const auto chosen =
+          fastest(builder, node, w, p, attached, found, winograd);
       if (chosen == found.size()) {
-        return build_winograd(builder, node, *winograd, aim, bias_ref, flops);
+        return build_winograd(
+            builder,
+            node,
+            *winograd,
+            attached.accumulator,
+            bias.empty() ? Ref{} : bias[0].ref,
+            flops);
       }
-      const auto& made = found[chosen];
-      Place place;
-      if (attached.accumulator) {
-        place = *attached.accumulator;
-        builder.set_place(output, place);
-      } else if (aimed) {
-        place = *target;
-        builder.set_place(output, place);
-      } else {
-        place = builder.make(output, made.result);
-      }
-      auto arguments = attached.arguments;
-      arguments.insert(
-          arguments.end(),
-          {{ZENDNN_ARG_SRC, made.source, builder.in_layout(input, made.source)},
-           {ZENDNN_ARG_WEIGHTS,
-            made.weights,
-            builder.packed(weight, plain_weights, made.weights)},
-           {ZENDNN_ARG_DST, made.result, place.ref}});
-      if (!bias.is_zero()) {
-        arguments.push_back({ZENDNN_ARG_BIAS, bias, bias_ref});
-      }
-      const auto workspace = static_cast<int64_t>(made.workspace.get_size());
-      if (workspace > 0) {
-        arguments.push_back(
-            {ZENDNN_ARG_SCRATCHPAD,
-             made.workspace,
-             builder.scratch(workspace)});
-      }
-      builder.add_primitive(node, made.run, made.name, arguments, flops);
-      apply_rest(builder, node, attached.taken);
-      return;
+      return add_convolution(
+          builder,
+          node,
+          found[chosen],
+          attached,
+          place,
+          bias,
+          weight_desc(*builder.constant(weight), w),
+          flops);
     }
   }
   refuse("a convolution that ZenDNN does not do");

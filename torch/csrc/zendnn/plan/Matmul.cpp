@@ -66,15 +66,17 @@ Primitive make_inner_product(
 }
 
 // The ways to multiply by constant weights: as they lie, row by row, or packed
-// as one of ZenDNN's kernels likes them best.
+// as one of ZenDNN's kernels likes them best. Slow ones only if asked for.
 std::vector<Primitive> ways(
     const Product& p,
-    const ::zendnn::primitive_attr& attributes) {
+    const ::zendnn::primitive_attr& attributes,
+    bool slow) {
   std::vector<Primitive> found;
   const auto attempt = [&](const auto& make) {
     try {
       auto made = make();
-      if (made.source == p.source && made.result == p.result) {
+      if (made.source == p.source && made.result == p.result &&
+          (slow || !is_reference(made.name))) {
         found.push_back(std::move(made));
       }
     } catch (const ::zendnn::error&) { // not this way
@@ -105,25 +107,66 @@ as_rows(const Dims& sizes, c10::ScalarType dtype, int64_t row_stride) {
 
 // An operand as the product of matrices sees it: of the result's size, its
 // rows; one that repeats itself in every row, that row.
-std::optional<std::pair<memory::desc, Ref>>
+std::optional<Seen>
 see_rows(Builder& builder, int64_t operand, const Dims& result) {
   const auto& sizes = builder.sizes(operand);
   const auto dtype = builder.dtype(operand);
+  const auto dense = [&builder, operand] { return builder.dense(operand).ref; };
   if (sizes == result) {
-    const auto known = builder.strided(operand);
-    if (const auto stride = row_stride(sizes, known.strides)) {
-      return std::pair{as_rows(sizes, dtype, *stride), known.ref};
+    const auto strides = builder.addressable_layout(operand).get_strides();
+    if (const auto stride = row_stride(sizes, strides)) {
+      return Seen{as_rows(sizes, dtype, *stride), [&builder, operand] {
+                    return builder.addressable(operand).ref;
+                  }};
     }
-    return std::pair{
-        as_rows(sizes, dtype, sizes.back()), builder.dense(operand).ref};
+    return Seen{as_rows(sizes, dtype, sizes.back()), dense};
   }
   const auto elements = count(sizes);
   if (elements == 1 || (!sizes.empty() && elements == sizes.back())) {
-    return std::pair{
+    return Seen{
         memory::desc(Dims{1, elements}, type_of(dtype), Dims{elements, 1}),
-        builder.dense(operand).ref};
+        dense};
   }
   return std::nullopt;
+}
+
+// An operand as a product of `matrices`, or of the rows of all of them, sees
+// it: one for all, or as many as there are.
+std::optional<Seen> see_matrices(
+    Builder& builder,
+    int64_t operand,
+    const Dims& result,
+    const Dims& product) {
+  const auto& sizes = builder.sizes(operand);
+  const auto layout = builder.row_major(operand);
+  const auto type = type_of(builder.dtype(operand));
+  // A copy would cost as much as a step for it.
+  if (builder.addressable_layout(operand) != layout) {
+    return std::nullopt;
+  }
+  Dims wide(result.size() - sizes.size(), 1);
+  wide.insert(wide.end(), sizes.begin(), sizes.end());
+  const Dims batch(wide.begin(), wide.end() - 2);
+  const bool one = count(batch) == 1;
+  if (!one && !std::equal(batch.begin(), batch.end(), result.begin())) {
+    return std::nullopt;
+  }
+  Dims seen;
+  if (product.size() == 3) {
+    seen.push_back(one ? 1 : product[0]);
+  }
+  seen.insert(seen.end(), wide.end() - 2, wide.end());
+  if (product.size() == 2 && !one) {
+    seen[0] *= count(batch); // the rows of all matrices
+  }
+  for (size_t i = 0; i < seen.size(); ++i) {
+    if (seen[i] != 1 && seen[i] != product[i]) {
+      return std::nullopt;
+    }
+  }
+  return Seen{{seen, type, row_major_strides(seen)}, [&builder, operand] {
+                return builder.addressable(operand).ref;
+              }};
 }
 
 struct Matrices {
@@ -131,16 +174,16 @@ struct Matrices {
   Ref ref;
 };
 
-// All rows of a tensor as one matrix.
-Matrices as_all_rows(Builder& builder, int64_t value) {
+// All rows of a tensor as one matrix, which may be transposed where it lies.
+Matrices as_all_rows(Builder& builder, int64_t value, bool transposed) {
   const auto& sizes = builder.sizes(value);
   const auto dtype = builder.dtype(value);
   const auto place = builder.strided(value);
   if (const auto row = row_stride(sizes, place.strides)) {
     return {as_rows(sizes, dtype, *row), place.ref};
   }
-  if (sizes.size() == 2 && place.strides[0] == 1 &&
-      place.strides[1] >= sizes[0]) { // transposed
+  if (transposed && sizes.size() == 2 && place.strides[0] == 1 &&
+      place.strides[1] >= sizes[0]) {
     return {memory::desc(sizes, type_of(dtype), place.strides), place.ref};
   }
   return {as_rows(sizes, dtype, sizes.back()), builder.dense(value).ref};
@@ -205,6 +248,108 @@ Matrices as_matrices(Builder& builder, int64_t value, const Dims& batch) {
       ref};
 }
 
+// A linear layer but for its result, which depends on post-ops.
+struct Layer {
+  Product product;
+  Ref source, bias;
+};
+
+Layer layer_of(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  const auto& sizes = builder.sizes(input);
+  const auto& weight = *builder.constant(tensor(node, 1));
+  const auto rows = as_all_rows(builder, input, /*transposed=*/false);
+  Layer layer;
+  layer.source = rows.ref;
+  layer.product.source = rows.desc;
+  layer.product.weights = memory::desc(
+      Dims{sizes.back(), weight.size(0)},
+      type_of(builder.dtype(input)),
+      Dims{weight.stride(1), weight.stride(0)});
+  if (has(node, 2)) {
+    const auto bias = tensor(node, 2);
+    layer.product.bias = as_rows(
+        {1, weight.size(0)}, builder.dtype(bias), /*row_stride=*/weight.size(0));
+    layer.bias = builder.dense(bias).ref;
+  }
+  return layer;
+}
+
+// How far apart the result's rows are; nothing when they are unevenly so in the
+// place where they must go.
+std::optional<int64_t> row_of_result(
+    Builder& builder,
+    int64_t output,
+    const Attached& attached) {
+  const auto& sizes = builder.sizes(output);
+  if (const auto& place = attached.accumulator) {
+    return place->blocked ? std::nullopt : row_stride(sizes, place->strides);
+  }
+  const auto slice = builder.target(output);
+  return slice && !slice->blocked
+             ? row_stride(sizes, slice->strides).value_or(sizes.back())
+             : sizes.back();
+}
+
+size_t fastest(
+    Builder& builder,
+    const Node& node,
+    const Layer& layer,
+    const Attached& attached,
+    const std::vector<Primitive>& found) {
+  if (found.size() < 2) {
+    return 0;
+  }
+  const auto& p = layer.product;
+  std::ostringstream key;
+  key << "linear " << text_of(p.source) << ' ' << text_of(p.weights) << ' '
+      << text_of(p.bias) << ' ' << text_of(p.result) << ' '
+      << attached.accumulator.has_value() << post_op_key(node, attached)
+      << " threads " << at::get_num_threads();
+  std::vector<Candidate> candidates;
+  for (const auto& made : found) {
+    candidates.push_back(as_candidate(made, p.bias, attached.operands));
+  }
+  return choose(key.str(), candidates, builder.tuning_seconds());
+}
+
+void add_linear(
+    Builder& builder,
+    const Node& node,
+    const Layer& layer,
+    const Attached& attached,
+    const Primitive& made) {
+  const auto output = node.output();
+  auto weights = layer.product.weights, bias = layer.product.bias;
+  if (made.name.starts_with(kInnerProduct)) { // weights are (out, in)
+    weights = weights.permute_axes({1, 0});
+    if (!bias.is_zero()) {
+      bias = bias.reshape({bias.get_dims()[1]});
+    }
+  }
+  auto arguments = attached.read();
+  if (attached.accumulator) {
+    builder.set_place(output, *attached.accumulator);
+  } else {
+    builder.make_rows(output);
+  }
+  arguments.insert(
+      arguments.end(),
+      {{ZENDNN_ARG_SRC, made.source, layer.source},
+       {ZENDNN_ARG_WEIGHTS,
+        made.weights,
+        builder.packed(tensor(node, 1), weights, made.weights)},
+       {ZENDNN_ARG_DST, made.result, builder.place(output).ref}});
+  if (!bias.is_zero()) {
+    arguments.push_back({ZENDNN_ARG_BIAS, bias, layer.bias});
+  }
+  const auto rows = static_cast<double>(count(builder.sizes(output)));
+  const auto inputs = static_cast<double>(layer.product.source.get_dims()[1]);
+  builder.add_primitive(
+      node, made.run, made.name, std::move(arguments), 2 * rows * inputs);
+  apply_rest(builder, node, attached.taken);
+}
+
 } // namespace
 
 void infer_linear(Builder& builder, const Node& node) {
@@ -220,6 +365,9 @@ void infer_linear(Builder& builder, const Node& node) {
     refuse("a linear layer whose input and weights disagree");
   }
   out.back() = w[0];
+  if (has(node, 2) && builder.sizes(tensor(node, 2)) != Dims{w[0]}) {
+    refuse("a linear layer whose bias is not one number for each output");
+  }
   const auto dtype = node.word("dtype");
   builder.set_type(
       node.output(),
@@ -229,113 +377,30 @@ void infer_linear(Builder& builder, const Node& node) {
 }
 
 void build_linear(Builder& builder, const Node& node) {
-  const auto input = tensor(node, 0), weight = tensor(node, 1),
-             output = node.output();
-  const auto& in_sizes = builder.sizes(input);
+  const auto output = node.output();
   const auto& out_sizes = builder.sizes(output);
-  const auto dtype = builder.dtype(input);
-
-  auto from = builder.strided(input);
-  auto row = row_stride(in_sizes, from.strides);
-  if (!row) {
-    from = builder.dense(input);
-    row = in_sizes.back();
-  }
-  Product p;
-  p.source = as_rows(in_sizes, dtype, *row);
-  const auto& constant = *builder.constant(weight);
-  const auto outputs = constant.size(0), inputs = constant.size(1);
-  p.weights = memory::desc(
-      Dims{inputs, outputs},
-      type_of(dtype),
-      Dims{constant.stride(1), constant.stride(0)});
-  Ref bias_ref;
-  if (node.inputs.size() > 2 && node.inputs[2]) {
-    const auto bias = tensor(node, 2);
-    p.bias = memory::desc(
-        Dims{1, outputs}, type_of(builder.dtype(bias)), Dims{outputs, 1});
-    bias_ref = builder.dense(bias).ref;
-  }
-
-  const double flops =
-      2.0 * static_cast<double>(count(out_sizes)) * static_cast<double>(inputs);
+  auto layer = layer_of(builder, node);
   std::vector<Addition> additions{Addition::read, Addition::none};
   if (!builder.target(output) && can_accumulate(builder, node)) {
     additions.insert(additions.begin(), Addition::accumulate);
   }
-  for (const auto addition : additions) {
-    const auto attached = attach(builder, node, addition, [&](int64_t operand) {
-      return see_rows(builder, operand, out_sizes);
-    });
-    Place place;
-    int64_t out_row = outputs;
-    if (attached.accumulator) {
-      place = *attached.accumulator;
-      const auto stride = row_stride(out_sizes, place.strides);
-      if (place.blocked || !stride) {
+  for (const bool slow : {false, true}) {
+    for (const auto addition : additions) {
+      const auto attached =
+          attach(builder, node, addition, [&](int64_t operand) {
+            return see_rows(builder, operand, out_sizes);
+          });
+      const auto row = row_of_result(builder, output, attached);
+      if (!row) {
         continue;
       }
-      out_row = *stride;
-    } else if (const auto slice = builder.target(output);
-               slice && !slice->blocked) {
-      out_row = row_stride(out_sizes, slice->strides).value_or(outputs);
-    }
-    p.result = as_rows(out_sizes, builder.dtype(output), out_row);
-    const auto found = ways(p, attached.attributes);
-    if (found.empty()) {
-      continue;
-    }
-    size_t chosen = 0;
-    if (found.size() > 1) {
-      std::ostringstream key;
-      key << "linear " << p.source.get_dims() << *row << 'x' << outputs << ' '
-          << out_row << ' ' << c10::toString(dtype)
-          << c10::toString(builder.dtype(output)) << p.bias.is_zero()
-          << static_cast<int>(addition) << constant.strides()
-          << post_op_key(builder, node) << " threads " << at::get_num_threads();
-      std::vector<Candidate> candidates;
-      for (const auto& made : found) {
-        candidates.push_back(as_candidate(made, p.bias, attached.arguments));
-      }
-      chosen = choose(key.str(), candidates, builder.tuning_seconds());
-    }
-    const auto& made = found[chosen];
-    if (attached.accumulator) {
-      builder.set_place(output, place);
-    } else {
-      place = builder.make_rows(output);
-    }
-    auto weights = p.weights;
-    memory::desc bias = p.bias;
-    if (made.name.starts_with(kInnerProduct)) { // weights are (out, in)
-      weights = memory::desc(
-          Dims{outputs, inputs},
-          type_of(dtype),
-          Dims{constant.stride(0), constant.stride(1)});
-      if (!bias.is_zero()) {
-        bias = memory::desc(
-            {outputs}, p.bias.get_data_type(), memory::format_tag::x);
+      layer.product.result = as_rows(out_sizes, builder.dtype(output), *row);
+      const auto found = ways(layer.product, attached.attributes, slow);
+      if (!found.empty()) {
+        const auto chosen = fastest(builder, node, layer, attached, found);
+        return add_linear(builder, node, layer, attached, found[chosen]);
       }
     }
-    auto arguments = attached.arguments;
-    arguments.insert(
-        arguments.end(),
-        {{ZENDNN_ARG_SRC, made.source, from.ref},
-         {ZENDNN_ARG_WEIGHTS,
-          made.weights,
-          builder.packed(weight, weights, made.weights)},
-         {ZENDNN_ARG_DST, made.result, place.ref}});
-    if (!bias.is_zero()) {
-      arguments.push_back({ZENDNN_ARG_BIAS, bias, bias_ref});
-    }
-    const auto workspace = static_cast<int64_t>(made.workspace.get_size());
-    if (workspace > 0) {
-      arguments.push_back(
-          {ZENDNN_ARG_SCRATCHPAD, made.workspace, builder.scratch(workspace)});
-    }
-    builder.add_primitive(node, made.run, made.name, arguments, flops);
-    apply_rest(builder, node, attached.taken);
-    return;
   }
   refuse("a linear layer that ZenDNN does not do");
 }
@@ -377,39 +442,64 @@ void build_matmul(Builder& builder, const Node& node) {
       count(right_sizes) == right_sizes.back() * right_sizes.end()[-2];
   const Dims batch =
       shared ? Dims() : Dims(out_sizes.begin(), out_sizes.end() - 2);
-  const auto a =
-      shared ? as_all_rows(builder, left) : as_matrices(builder, left, batch);
+  const auto a = shared ? as_all_rows(builder, left, /*transposed=*/true)
+                        : as_matrices(builder, left, batch);
   const auto b = as_matrices(builder, right, batch);
-  const auto rows = a.desc.get_dims();
-  Dims c_sizes = rows;
+  Dims c_sizes = a.desc.get_dims();
   c_sizes.back() = out_sizes.back();
   const memory::desc c(
       c_sizes, type_of(builder.dtype(output)), row_major_strides(c_sizes));
   const double flops = 2.0 * static_cast<double>(count(out_sizes)) *
                        static_cast<double>(builder.sizes(left).back());
-  // Operands of post-ops have the result's dimensions, which are not the
-  // product's: from the first of them on, post-ops run on their own.
-  for (const auto addition : {Addition::read, Addition::none}) {
-    const auto attached =
-        attach(builder, node, addition, [](int64_t) { return std::nullopt; });
-    try {
-      const ::zendnn::matmul::primitive_desc desc(
-          adeep::engine::cpu_engine(), a.desc, b.desc, c, attached.attributes);
-      const auto workspace = desc.scratchpad_desc();
-      builder.add_primitive(
-          node,
-          ::zendnn::matmul(desc),
-          std::string("matmul ") + desc.impl_info_str(),
+  std::vector<Addition> additions{
+      Addition::read, Addition::functions, Addition::none};
+  if (!builder.target(output) && can_accumulate(builder, node)) {
+    additions.insert(additions.begin(), Addition::accumulate);
+  }
+  for (const bool slow : {false, true}) {
+    for (const auto addition : additions) {
+      const auto attached =
+          attach(builder, node, addition, [&](int64_t operand) {
+            return see_matrices(builder, operand, out_sizes, c_sizes);
+          });
+      const auto& accumulator = attached.accumulator;
+      if (accumulator &&
+          (accumulator->blocked ||
+           !is_row_major(out_sizes, accumulator->strides))) {
+        continue;
+      }
+      std::optional<::zendnn::matmul::primitive_desc> desc;
+      try {
+        desc.emplace(
+            adeep::engine::cpu_engine(),
+            a.desc,
+            b.desc,
+            c,
+            attached.attributes);
+      } catch (const ::zendnn::error&) {
+        continue; // not with these post-ops
+      }
+      if (is_reference(desc->impl_info_str()) && !slow) {
+        continue;
+      }
+      auto arguments = attached.read();
+      if (accumulator) {
+        builder.set_place(output, *accumulator);
+      } else {
+        builder.make_dense(output);
+      }
+      arguments.insert(
+          arguments.end(),
           {{ZENDNN_ARG_SRC, a.desc, a.ref},
            {ZENDNN_ARG_WEIGHTS, b.desc, b.ref},
-           {ZENDNN_ARG_DST, c, builder.make_dense(output).ref},
-           {ZENDNN_ARG_SCRATCHPAD,
-            workspace,
-            builder.scratch(static_cast<int64_t>(workspace.get_size()))}},
+           {ZENDNN_ARG_DST, c, builder.place(output).ref}});
+      builder.add_primitive(
+          node,
+          ::zendnn::matmul(*desc),
+          std::string("matmul ") + desc->impl_info_str(),
+          std::move(arguments),
           flops);
       return apply_rest(builder, node, attached.taken);
-    } catch (const ::zendnn::error&) {
-      continue;
     }
   }
   refuse("a matrix product that ZenDNN does not do");

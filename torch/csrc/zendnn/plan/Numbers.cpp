@@ -15,23 +15,29 @@ int64_t floor_divide(int64_t a, int64_t b) {
 } // namespace
 
 void infer_number(Builder& builder, const Node& node) {
-  const auto operand = [&](size_t index) {
-    return builder.number(node.inputs.at(index));
+  using Compute = int64_t (*)(int64_t, int64_t);
+  static const std::unordered_map<std::string, Compute> table{
+      {"number_add", [](int64_t a, int64_t b) { return a + b; }},
+      {"number_sub", [](int64_t a, int64_t b) { return a - b; }},
+      {"number_mul", [](int64_t a, int64_t b) { return a * b; }},
+      {"number_floordiv", floor_divide},
   };
-  using Compute = std::function<int64_t()>;
-  const std::unordered_map<std::string, Compute> table{
-      {"size",
-       [&] {
-         const auto& sizes = builder.sizes(tensor(node, 0));
-         return sizes[wrap(operand(1), static_cast<int64_t>(sizes.size()))];
-       }},
-      {"numel", [&] { return count(builder.sizes(tensor(node, 0))); }},
-      {"number_add", [&] { return operand(0) + operand(1); }},
-      {"number_sub", [&] { return operand(0) - operand(1); }},
-      {"number_mul", [&] { return operand(0) * operand(1); }},
-      {"number_floordiv", [&] { return floor_divide(operand(0), operand(1)); }},
-  };
-  builder.set_number(node.output(), table.at(node.op)());
+  builder.set_number(
+      node.output(),
+      table.at(node.op)(
+          builder.number(node.inputs.at(0)),
+          builder.number(node.inputs.at(1))));
+}
+
+void infer_size(Builder& builder, const Node& node) {
+  const auto& sizes = builder.sizes(tensor(node, 0));
+  const auto dim = builder.number(node.inputs.at(1));
+  builder.set_number(
+      node.output(), sizes[wrap(dim, static_cast<int64_t>(sizes.size()))]);
+}
+
+void infer_numel(Builder& builder, const Node& node) {
+  builder.set_number(node.output(), count(builder.sizes(tensor(node, 0))));
 }
 
 void build_nothing(Builder& /*builder*/, const Node& /*node*/) {}

@@ -4,8 +4,8 @@ namespace at::native::zendnn::plan {
 
 const Operator& find_operator(const std::string& name) {
   static const std::unordered_map<std::string, Operator> table{
-      {"size", {infer_number, build_nothing}},
-      {"numel", {infer_number, build_nothing}},
+      {"size", {infer_size, build_nothing}},
+      {"numel", {infer_numel, build_nothing}},
       {"number_add", {infer_number, build_nothing}},
       {"number_sub", {infer_number, build_nothing}},
       {"number_mul", {infer_number, build_nothing}},

@@ -65,6 +65,8 @@ void build_pairwise_dot(Builder& builder, const Node& node);
 
 // Numbers.cpp
 void infer_number(Builder& builder, const Node& node);
+void infer_size(Builder& builder, const Node& node);
+void infer_numel(Builder& builder, const Node& node);
 void build_nothing(Builder& builder, const Node& node);
 
 // A value operand; throws Refused when it is something else.
@@ -74,6 +76,25 @@ inline int64_t tensor(const Node& node, size_t index) {
     refuse("operator " + node.op + " without operand " + std::to_string(index));
   }
   return node.inputs[index].index;
+}
+
+// Whether the operator has this operand: it is there, and not `none`.
+inline bool has(const Node& node, size_t index) {
+  return index < node.inputs.size() && node.inputs[index];
+}
+
+// A list with a number for each dimension; one number stands for all of them.
+inline Dims spread(Dims numbers, size_t dimensions, int64_t otherwise) {
+  if (numbers.empty()) {
+    numbers.push_back(otherwise);
+  }
+  if (numbers.size() == 1) {
+    numbers.resize(dimensions, numbers[0]);
+  }
+  if (numbers.size() != dimensions) {
+    refuse("an operator with an argument for another number of dimensions");
+  }
+  return numbers;
 }
 
 } // namespace at::native::zendnn::plan

@@ -104,25 +104,132 @@ Convert conversion(c10::ScalarType from) {
   }
 }
 
-void build_blocked_eltwise(Builder& builder, const Node& node) {
-  const auto input = tensor(node, 0), output = node.output();
-  const auto from = builder.place(input);
-  if (const auto slice = builder.target(output);
-      !slice && builder.dies(input)) {
-    builder.set_place(output, from);
-  } else {
-    builder.make(output, from.desc);
-    if (builder.place(output).ref.buffer != from.ref.buffer) {
-      // Start from a copy; the function then runs in place.
-      builder.copy(input, from, builder.place(output));
+// Where the result goes: over an operand of its size that nobody needs any
+// more, or to a new place, in the layout that such an operand has.
+void place_binary(Builder& builder, const Node& node) {
+  const auto output = node.output();
+  const auto& out_sizes = builder.sizes(output);
+  const bool free = !builder.target(output);
+  for (const auto value : {tensor(node, 0), tensor(node, 1)}) {
+    if (builder.sizes(value) != out_sizes) {
+      continue;
+    }
+    const auto place = builder.place(value);
+    if (place.blocked && !(free && builder.dies(value))) {
+      builder.make(output, place.desc);
+      return;
+    }
+    if (place.blocked) {
+      builder.set_place(output, place);
+      return;
     }
   }
-  Node alone = node;
-  alone.post = {
-      {node.word("algorithm"),
-       static_cast<float>(node.real("alpha", 0)),
-       static_cast<float>(node.real("beta", 0))}};
-  apply_rest(builder, alone, 0);
+  for (const auto value : {tensor(node, 0), tensor(node, 1)}) {
+    const auto place = builder.strided(value);
+    if (free && !builder.is_result(output) &&
+        builder.sizes(value) == out_sizes && builder.dies(value) &&
+        is_row_major(out_sizes, place.strides) &&
+        builder.place(value).ref.buffer == place.ref.buffer) {
+      builder.set_place(output, place);
+      return;
+    }
+  }
+  if (const auto slice = builder.target(output); slice && !slice->blocked) {
+    builder.set_place(output, *slice);
+  } else {
+    builder.make_dense(output);
+  }
+}
+
+// In a layout of ZenDNN's own, by ZenDNN.
+void add_binary_primitive(
+    Builder& builder,
+    const Node& node,
+    const std::string& algorithm,
+    int64_t a,
+    int64_t b,
+    int64_t result,
+    const PostOp* function) {
+  const auto to = builder.place(result);
+  const auto& sizes = builder.sizes(result);
+  const auto see = [&](int64_t value) -> std::pair<memory::desc, Ref> {
+    if (builder.sizes(value) == sizes) {
+      return {to.desc, builder.in_layout(value, to.desc)};
+    }
+    const auto seen = see_broadcast(builder, value, sizes);
+    return {seen.desc, seen.read()};
+  };
+  const auto [left, left_ref] = see(a);
+  const auto [right, right_ref] = see(b);
+  auto attributes = user_scratchpad();
+  if (function != nullptr) {
+    const auto [kind, alpha, beta] = function_of(*function);
+    ::zendnn::post_ops chain;
+    chain.append_eltwise(kind, alpha, beta);
+    attributes.set_post_ops(chain);
+  }
+  const ::zendnn::binary::primitive_desc made(
+      adeep::engine::cpu_engine(),
+      binary_algorithm(algorithm),
+      left,
+      right,
+      to.desc,
+      attributes);
+  builder.add_primitive(
+      node,
+      ::zendnn::binary(made),
+      std::string("binary ") + made.impl_info_str(),
+      {{ZENDNN_ARG_SRC_0, left, left_ref},
+       {ZENDNN_ARG_SRC_1, right, right_ref},
+       {ZENDNN_ARG_DST, to.desc, to.ref}});
+}
+
+struct Operands {
+  Place a, b;
+  Dims a_strides, b_strides;
+};
+
+// On places with strides, by our kernel.
+void add_binary_kernel(
+    Builder& builder,
+    const Node& node,
+    const std::string& algorithm,
+    const Operands& operands,
+    int64_t result,
+    const Place& to,
+    const PostOp* function) {
+  builder.add_kernel(
+      node,
+      "binary " + algorithm,
+      {operands.a.ref, operands.b.ref, to.ref},
+      [left = operands.a.ref,
+       right = operands.b.ref,
+       to = to.ref,
+       left_strides = operands.a_strides,
+       right_strides = operands.b_strides,
+       to_strides = to.strides,
+       sizes = builder.sizes(result),
+       kind = binary_kernel(algorithm),
+       dtype = kernel_type(builder.dtype(result)),
+       post = function == nullptr ? kernels::Eltwise::none
+                                  : eltwise_kernel(function->algorithm),
+       alpha = function == nullptr ? 0.F : function->alpha,
+       beta = function == nullptr ? 0.F : function->beta](const Frame& frame) {
+        kernels::binary(
+            {.algorithm = kind,
+             .a = frame.at(left),
+             .a_strides = left_strides.data(),
+             .b = frame.at(right),
+             .b_strides = right_strides.data(),
+             .out = frame.at(to),
+             .out_strides = to_strides.data(),
+             .sizes = sizes.data(),
+             .ndim = static_cast<int64_t>(sizes.size()),
+             .dtype = dtype,
+             .post = post,
+             .alpha = alpha,
+             .beta = beta});
+      });
 }
 
 } // namespace
@@ -133,42 +240,50 @@ void infer_same(Builder& builder, const Node& node) {
   builder.set_type(node.output(), builder.sizes(input), builder.dtype(input));
 }
 
-void build_eltwise(Builder& builder, const Node& node) {
-  const auto input = tensor(node, 0), output = node.output();
-  if (builder.place(input).blocked) {
-    return build_blocked_eltwise(builder, node);
+void add_eltwise(
+    Builder& builder,
+    const Node& node,
+    int64_t value,
+    const PostOp& function,
+    const Place& from,
+    const Place& to) {
+  if (to.blocked) {
+    const auto [kind, alpha, beta] = function_of(function);
+    const ::zendnn::eltwise_forward::primitive_desc made(
+        adeep::engine::cpu_engine(),
+        ::zendnn::prop_kind::forward_inference,
+        kind,
+        to.desc,
+        to.desc,
+        alpha,
+        beta,
+        user_scratchpad());
+    builder.add_primitive(
+        node,
+        ::zendnn::eltwise_forward(made),
+        std::string("eltwise ") + made.impl_info_str(),
+        {{ZENDNN_ARG_SRC, to.desc, from.ref},
+         {ZENDNN_ARG_DST, to.desc, to.ref}});
+    return;
   }
-  auto from = builder.strided(input);
-  if (!is_solid(builder.sizes(input), from)) {
-    from = builder.dense(input);
-  }
-  const auto kind = eltwise_kernel(node.word("algorithm"));
-  Place to;
-  if (builder.dies(input) && !builder.target(output) &&
-      !builder.is_result(output)) {
-    to = from;
-    builder.set_place(output, to);
-  } else if (is_row_major(builder.sizes(input), from.strides)) {
-    to = builder.make_dense(output);
-  } else {
-    to = builder.make(
-        output,
-        memory::desc(
-            builder.sizes(output),
-            type_of(builder.dtype(output)),
-            from.strides));
+  const auto& sizes = builder.sizes(value);
+  if (!is_solid(sizes, to) || from.strides != to.strides) {
+    // The kernel that knows strides wants two operands: the larger of x and x.
+    const Operands same{from, from, from.strides, from.strides};
+    add_binary_kernel(builder, node, "max", same, value, to, &function);
+    return;
   }
   builder.add_kernel(
       node,
-      "eltwise " + node.word("algorithm"),
+      "eltwise " + function.algorithm,
       {from.ref, to.ref},
       [from = from.ref,
        to = to.ref,
-       kind,
-       alpha = static_cast<float>(node.real("alpha", 0)),
-       beta = static_cast<float>(node.real("beta", 0)),
-       size = count(builder.sizes(input)),
-       dtype = kernel_type(builder.dtype(input))](const Frame& frame) {
+       kind = eltwise_kernel(function.algorithm),
+       alpha = function.alpha,
+       beta = function.beta,
+       size = count(sizes),
+       dtype = kernel_type(builder.dtype(value))](const Frame& frame) {
         kernels::eltwise(
             {.algorithm = kind,
              .alpha = alpha,
@@ -178,6 +293,57 @@ void build_eltwise(Builder& builder, const Node& node) {
              .size = size,
              .dtype = dtype});
       });
+}
+
+void add_binary(
+    Builder& builder,
+    const Node& node,
+    const std::string& algorithm,
+    int64_t a,
+    int64_t b,
+    int64_t result,
+    const PostOp* function) {
+  const auto to = builder.place(result);
+  if (to.blocked) {
+    add_binary_primitive(builder, node, algorithm, a, b, result, function);
+    return;
+  }
+  const auto& sizes = builder.sizes(result);
+  const auto left = builder.strided(a), right = builder.strided(b);
+  const Operands operands{
+      left,
+      right,
+      broadcast_strides(builder.sizes(a), left.strides, sizes),
+      broadcast_strides(builder.sizes(b), right.strides, sizes)};
+  add_binary_kernel(builder, node, algorithm, operands, result, to, function);
+}
+
+void build_eltwise(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  auto from = builder.place(input);
+  if (!from.blocked && !is_solid(builder.sizes(input), from)) {
+    from = builder.dense(input);
+  }
+  Place to;
+  if (builder.dies(input) && !builder.target(output) &&
+      (from.blocked || !builder.is_result(output))) {
+    to = from;
+    builder.set_place(output, to);
+  } else if (const auto slice = builder.target(output);
+             slice && !slice->blocked && !from.blocked) {
+    to = *slice;
+    builder.set_place(output, to);
+  } else if (
+      !from.blocked && is_row_major(builder.sizes(input), from.strides)) {
+    to = builder.make_dense(output);
+  } else {
+    to = builder.make(output, builder.describe(input, from));
+  }
+  const PostOp function{
+      .algorithm = node.word("algorithm"),
+      .alpha = static_cast<float>(node.real("alpha", 0)),
+      .beta = static_cast<float>(node.real("beta", 0))};
+  add_eltwise(builder, node, output, function, from, to);
 }
 
 void infer_binary(Builder& builder, const Node& node) {
@@ -204,112 +370,17 @@ void infer_binary(Builder& builder, const Node& node) {
 }
 
 void build_binary(Builder& builder, const Node& node) {
-  const auto a = tensor(node, 0), b = tensor(node, 1), output = node.output();
-  const auto& out_sizes = builder.sizes(output);
-  const auto whole = [&](int64_t value) {
-    return builder.sizes(value) == out_sizes;
-  };
-  // In ZenDNN's layouts, by ZenDNN.
-  for (const auto& [one, two] : {std::pair{a, b}, std::pair{b, a}}) {
-    const auto place = builder.place(one);
-    if (!place.blocked || !whole(one)) {
-      continue;
-    }
-    memory::desc other = place.desc;
-    Ref other_ref;
-    if (whole(two)) {
-      other_ref = builder.in_layout(two, place.desc);
-    } else {
-      std::tie(other, other_ref) = *see_broadcast(builder, two, out_sizes);
-    }
-    Ref to;
-    if (builder.dies(one) && !builder.target(output)) {
-      builder.set_place(output, place);
-      to = place.ref;
-    } else {
-      to = builder.make(output, place.desc).ref;
-    }
-    const bool swapped = one == b && a != b;
-    const auto& first = swapped ? other : place.desc;
-    const auto& second = swapped ? place.desc : other;
-    try {
-      const ::zendnn::binary::primitive_desc made(
-          adeep::engine::cpu_engine(),
-          binary_algorithm(node.word("algorithm")),
-          first,
-          second,
-          place.desc);
-      builder.add_primitive(
-          node,
-          ::zendnn::binary(made),
-          std::string("binary ") + made.impl_info_str(),
-          {{ZENDNN_ARG_SRC_0, first, swapped ? other_ref : place.ref},
-           {ZENDNN_ARG_SRC_1, second, swapped ? place.ref : other_ref},
-           {ZENDNN_ARG_DST, place.desc, to}});
-    } catch (const ::zendnn::error&) {
-      refuse("an elementwise operator that ZenDNN does not do");
-    }
-    return apply_rest(builder, node, 0);
-  }
-  const auto left = builder.strided(a), right = builder.strided(b);
-  Place to;
-  bool reused = false;
-  if (!builder.target(output) && !builder.is_result(output)) {
-    for (const auto& [value, place] :
-         {std::pair{a, left}, std::pair{b, right}}) {
-      if (!reused && whole(value) && builder.dies(value) &&
-          is_row_major(out_sizes, place.strides) &&
-          builder.place(value).ref.buffer == place.ref.buffer) {
-        to = place;
-        reused = true;
-      }
-    }
-  }
-  if (reused) {
-    builder.set_place(output, to);
-  } else if (const auto slice = builder.target(output);
-             slice && !slice->blocked) {
-    to = *slice;
-    builder.set_place(output, to);
-  } else {
-    to = builder.make_dense(output);
-  }
-  const bool one_post = node.post.size() == 1 && !node.post[0].is_binary();
-  builder.add_kernel(
+  place_binary(builder, node);
+  const bool more = !node.post.empty() && !node.post[0].is_binary();
+  add_binary(
+      builder,
       node,
-      "binary " + node.word("algorithm"),
-      {left.ref, right.ref, to.ref},
-      [left = left.ref,
-       right = right.ref,
-       to = to.ref,
-       left_strides =
-           broadcast_strides(builder.sizes(a), left.strides, out_sizes),
-       right_strides =
-           broadcast_strides(builder.sizes(b), right.strides, out_sizes),
-       to_strides = to.strides,
-       sizes = out_sizes,
-       kind = binary_kernel(node.word("algorithm")),
-       dtype = kernel_type(builder.dtype(output)),
-       post = one_post ? eltwise_kernel(node.post[0].algorithm)
-                       : kernels::Eltwise::none,
-       alpha = one_post ? node.post[0].alpha : 0.F,
-       beta = one_post ? node.post[0].beta : 0.F](const Frame& frame) {
-        kernels::binary(
-            {.algorithm = kind,
-             .a = frame.at(left),
-             .a_strides = left_strides.data(),
-             .b = frame.at(right),
-             .b_strides = right_strides.data(),
-             .out = frame.at(to),
-             .out_strides = to_strides.data(),
-             .sizes = sizes.data(),
-             .ndim = static_cast<int64_t>(sizes.size()),
-             .dtype = dtype,
-             .post = post,
-             .alpha = alpha,
-             .beta = beta});
-      });
-  apply_rest(builder, node, one_post ? 1 : 0);
+      node.word("algorithm"),
+      tensor(node, 0),
+      tensor(node, 1),
+      node.output(),
+      more ? node.post.data() : nullptr);
+  apply_rest(builder, node, more ? 1 : 0);
 }
 
 void infer_prelu(Builder& builder, const Node& node) {
@@ -345,7 +416,8 @@ void build_prelu(Builder& builder, const Node& node) {
       ::zendnn::prop_kind::forward_inference,
       layout,
       slope_layout,
-      layout);
+      layout,
+      user_scratchpad());
   const auto to = builder.make(output, layout);
   builder.add_primitive(
       node,

@@ -1,6 +1,6 @@
+#include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
-
-#include <adeep/abstract_types.hpp>
+#include <torch/csrc/zendnn/plan/Primitive.h>
 
 #include <limits>
 
@@ -9,13 +9,106 @@ namespace {
 
 using ::zendnn::algorithm;
 
-struct Eltwise {
-  algorithm kind;
-  float alpha, beta;
-};
+bool same_size(const Builder& builder, int64_t a, int64_t b) {
+  return builder.sizes(a) == builder.sizes(b) &&
+         builder.dtype(a) == builder.dtype(b);
+}
 
-// ZenDNN's names and parameters for the description's eltwise algorithms.
-Eltwise eltwise(const PostOp& post) {
+// Whether no two elements share the memory that the value has.
+bool is_whole(const Builder& builder, int64_t value) {
+  const auto& place = builder.place(value);
+  return place.blocked || !overlaps(builder.sizes(value), place.strides);
+}
+
+// The first post-op that could accumulate, or -1.
+int64_t accumulating(const Builder& builder, const Node& node) {
+  for (size_t i = 0; i < node.post.size(); ++i) {
+    const auto& post = node.post[i];
+    if (!post.is_binary() || post.algorithm != "add") {
+      continue;
+    }
+    const auto& operand = node.inputs[post.operand];
+    int64_t reads = 0;
+    for (const auto& other : node.inputs) {
+      reads +=
+          other.kind == Operand::Kind::value && other.index == operand.index;
+    }
+    if (reads == 1 && same_size(builder, operand.index, node.output()) &&
+        builder.dies(operand.index) && is_whole(builder, operand.index)) {
+      return static_cast<int64_t>(i);
+    }
+  }
+  return -1;
+}
+
+// A tensor seen with leading dimensions of size one, as many as the result has.
+memory::desc widened(const memory::desc& narrow, const Dims& result) {
+  const auto sizes = narrow.get_dims();
+  if (sizes.size() == result.size()) {
+    return narrow;
+  }
+  const auto strides = narrow.get_strides();
+  const auto extra = result.size() - sizes.size();
+  Dims wide_sizes(extra, 1), wide_strides(extra, 1);
+  wide_sizes.insert(wide_sizes.end(), sizes.begin(), sizes.end());
+  wide_strides.insert(wide_strides.end(), strides.begin(), strides.end());
+  int64_t reach = 1;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    reach = std::max(reach, sizes[i] * strides[i]);
+  }
+  std::fill_n(wide_strides.begin(), extra, reach);
+  return {wide_sizes, narrow.get_data_type(), wide_strides};
+}
+
+// The first post-op whose operand makes the result larger than the node's own;
+// their number when there is none.
+size_t first_outgrown(const Builder& builder, const Node& node) {
+  const auto& result = builder.sizes(node.output());
+  for (size_t i = 0; i < node.post.size(); ++i) {
+    const auto& post = node.post[i];
+    if (!post.is_binary()) {
+      continue;
+    }
+    const auto& sizes = builder.sizes(node.inputs[post.operand].index);
+    if (sizes.size() > result.size()) {
+      return i;
+    }
+    const auto extra = result.size() - sizes.size();
+    for (size_t k = 0; k < sizes.size(); ++k) {
+      if (sizes[k] != 1 && sizes[k] != result[extra + k]) {
+        return i;
+      }
+    }
+  }
+  return node.post.size();
+}
+
+// A node that combines two values, with the post-ops of another node from
+// `first` on.
+Node combine(
+    const std::string& algorithm,
+    int64_t a,
+    const Operand& b,
+    const Node& of,
+    size_t first) {
+  Node node;
+  node.op = "binary";
+  node.label = of.label;
+  node.attributes["algorithm"] = algorithm;
+  node.inputs = {{Operand::Kind::value, a}, b};
+  node.post.assign(of.post.begin() + static_cast<int64_t>(first), of.post.end());
+  for (auto& post : node.post) {
+    if (post.is_binary()) {
+      node.inputs.push_back(of.inputs[post.operand]);
+      post.operand = static_cast<int>(node.inputs.size()) - 1;
+    }
+  }
+  return node;
+}
+
+} // namespace
+
+Function function_of(const PostOp& post) {
   struct Row {
     algorithm kind;
     bool own_parameters;
@@ -58,56 +151,6 @@ Eltwise eltwise(const PostOp& post) {
   return {row.kind, alpha, beta};
 }
 
-bool same_size(const Builder& builder, int64_t a, int64_t b) {
-  return builder.sizes(a) == builder.sizes(b) &&
-         builder.dtype(a) == builder.dtype(b);
-}
-
-// The first post-op that could accumulate, or -1.
-int64_t accumulating(const Builder& builder, const Node& node) {
-  for (size_t i = 0; i < node.post.size(); ++i) {
-    const auto& post = node.post[i];
-    if (!post.is_binary() || post.algorithm != "add") {
-      continue;
-    }
-    const auto& operand = node.inputs[post.operand];
-    int64_t reads = 0;
-    for (const auto& other : node.inputs) {
-      reads +=
-          other.kind == Operand::Kind::value && other.index == operand.index;
-    }
-    if (reads == 1 && same_size(builder, operand.index, node.output()) &&
-        builder.dies(operand.index)) {
-      return static_cast<int64_t>(i);
-    }
-  }
-  return -1;
-}
-
-} // namespace
-
-memory::desc widened(const memory::desc& narrow, const Dims& result) {
-  const auto sizes = narrow.get_dims();
-  if (sizes.size() == result.size()) {
-    return narrow;
-  }
-  const auto strides = narrow.get_strides();
-  const auto extra = result.size() - sizes.size();
-  Dims wide_sizes(extra, 1), wide_strides(extra, 1);
-  wide_sizes.insert(wide_sizes.end(), sizes.begin(), sizes.end());
-  wide_strides.insert(wide_strides.end(), strides.begin(), strides.end());
-  int64_t reach = 1;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    reach = std::max(reach, sizes[i] * strides[i]);
-  }
-  std::fill_n(wide_strides.begin(), extra, reach);
-  return {wide_sizes, narrow.get_data_type(), wide_strides};
-}
-
-algorithm eltwise_algorithm(const std::string& name) {
-  return eltwise({.algorithm = name}).kind;
-}
-
 algorithm binary_algorithm(const std::string& name) {
   static const std::unordered_map<std::string, algorithm> table{
       {"add", algorithm::binary_add},
@@ -129,10 +172,9 @@ bool can_accumulate(const Builder& builder, const Node& node) {
 }
 
 void check_post_ops(const Builder& builder, const Node& node) {
-  const auto& result = builder.sizes(node.output());
   for (const auto& post : node.post) {
     if (!post.is_binary()) {
-      eltwise(post);
+      function_of(post);
       continue;
     }
     binary_algorithm(post.algorithm);
@@ -140,38 +182,74 @@ void check_post_ops(const Builder& builder, const Node& node) {
     if (operand.kind != Operand::Kind::value) {
       refuse("a post-op with a number");
     }
-    const auto& sizes = builder.sizes(operand.index);
     if (builder.dtype(operand.index) != builder.dtype(node.output())) {
       refuse("tensors of different dtypes");
-    }
-    if (sizes.size() > result.size()) {
-      refuse("an operand larger than the result it is added to");
-    }
-    const auto extra = result.size() - sizes.size();
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] != 1 && sizes[i] != result[extra + i]) {
-        refuse("an operand larger than the result it is added to");
-      }
     }
   }
 }
 
-std::optional<std::pair<memory::desc, Ref>>
-see_broadcast(Builder& builder, int64_t operand, const Dims& result) {
-  const auto known = builder.addressable(operand);
+std::vector<Node> infer_fitting(Builder& builder, const Node& written) {
+  std::vector<Node> nodes;
+  auto node = written;
+  const auto infer = [&] { find_operator(node.op).infer(builder, node); };
+  if (node.op == "layer_norm" && has(node, 3) &&
+      builder.sizes(tensor(node, 0)) != builder.sizes(tensor(node, 3))) {
+    auto sum = combine("add", tensor(node, 0), node.inputs[3], node, 0);
+    sum.outputs = {
+        node.outputs.size() > 1 ? node.outputs[1] : builder.add_value()};
+    node.inputs[0].index = sum.output();
+    node.inputs.resize(3);
+    node.outputs.resize(1);
+    find_operator(sum.op).infer(builder, sum);
+    nodes.push_back(std::move(sum));
+  }
+  infer();
+  for (;;) {
+    const auto first = first_outgrown(builder, node);
+    if (first == node.post.size()) {
+      nodes.push_back(std::move(node));
+      return nodes;
+    }
+    const auto part = builder.add_value();
+    auto rest = combine(
+        node.post[first].algorithm,
+        part,
+        node.inputs[node.post[first].operand],
+        node,
+        first + 1);
+    rest.outputs = node.outputs;
+    node.outputs = {part};
+    node.post.resize(first);
+    infer();
+    nodes.push_back(std::move(node));
+    node = std::move(rest);
+    infer();
+  }
+}
+
+Seen see_broadcast(Builder& builder, int64_t operand, const Dims& result) {
+  const auto read = [&builder, operand] {
+    return builder.addressable(operand).ref;
+  };
   if (builder.sizes(operand).empty()) { // a single number
     const Dims ones(result.size(), 1);
-    return std::pair{
-        memory::desc(ones, type_of(builder.dtype(operand)), ones), known.ref};
+    return {{ones, type_of(builder.dtype(operand)), ones}, read};
   }
-  return std::pair{
-      widened(builder.describe(operand, known), result), known.ref};
+  return {widened(builder.addressable_layout(operand), result), read};
+}
+
+std::vector<Step::Argument> Attached::read() const {
+  auto arguments = operands;
+  for (size_t i = 0; i < reads.size(); ++i) {
+    arguments[i].ref = reads[i]();
+  }
+  return arguments;
 }
 
 Attached
 attach(Builder& builder, const Node& node, Addition addition, const See& see) {
   Attached attached;
-  attached.attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
+  attached.attributes = user_scratchpad();
   if (addition == Addition::none) {
     return attached;
   }
@@ -182,9 +260,12 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see) {
   for (size_t i = 0; i < node.post.size(); ++i) {
     const auto& post = node.post[i];
     if (!post.is_binary()) {
-      const auto [kind, alpha, beta] = eltwise(post);
+      const auto [kind, alpha, beta] = function_of(post);
       chain.append_eltwise(kind, alpha, beta);
       continue;
+    }
+    if (addition == Addition::functions) {
+      break;
     }
     const auto operand = node.inputs[post.operand].index;
     if (static_cast<int64_t>(i) == accumulate) {
@@ -196,13 +277,13 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see) {
     if (!seen) {
       break;
     }
-    const auto& [desc, ref] = *seen;
-    chain.append_binary(binary_algorithm(post.algorithm), desc);
-    attached.arguments.push_back(
+    chain.append_binary(binary_algorithm(post.algorithm), seen->desc);
+    attached.operands.push_back(
         {ZENDNN_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(i)) |
              ZENDNN_ARG_SRC_1,
-         desc,
-         ref});
+         seen->desc,
+         {}});
+    attached.reads.push_back(seen->read);
   }
   attached.taken = static_cast<size_t>(chain.len());
   attached.attributes.set_post_ops(chain);
@@ -211,67 +292,42 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see) {
 
 void apply_rest(Builder& builder, const Node& node, size_t taken) {
   const auto value = node.output();
-  const auto& engine = adeep::engine::cpu_engine();
   for (auto i = taken; i < node.post.size(); ++i) {
     const auto& post = node.post[i];
-    const auto where = builder.place(value);
-    const auto desc = builder.describe(value, where);
-    ::zendnn::primitive_attr attributes;
     if (!post.is_binary()) {
-      const auto [kind, alpha, beta] = eltwise(post);
-      const ::zendnn::eltwise_forward::primitive_desc made(
-          engine,
-          ::zendnn::prop_kind::forward_inference,
-          kind,
-          desc,
-          desc,
-          alpha,
-          beta,
-          attributes);
-      builder.add_primitive(
-          node,
-          ::zendnn::eltwise_forward(made),
-          std::string("eltwise ") + made.impl_info_str(),
-          {{ZENDNN_ARG_SRC, desc, where.ref},
-           {ZENDNN_ARG_DST, desc, where.ref}});
+      const auto place = builder.place(value);
+      add_eltwise(builder, node, value, post, place, place);
       continue;
     }
-    const auto operand = node.inputs[post.operand].index;
-    memory::desc other;
-    Ref ref;
-    if (builder.sizes(operand) == builder.sizes(value)) {
-      other = desc;
-      ref = builder.in_layout(operand, desc);
-    } else {
-      std::tie(other, ref) =
-          *see_broadcast(builder, operand, builder.sizes(value));
-    }
-    const ::zendnn::binary::primitive_desc made(
-        engine,
-        binary_algorithm(post.algorithm),
-        desc,
-        other,
-        desc,
-        attributes);
-    builder.add_primitive(
+    const bool more = i + 1 < node.post.size() && !node.post[i + 1].is_binary();
+    add_binary(
+        builder,
         node,
-        ::zendnn::binary(made),
-        std::string("binary ") + made.impl_info_str(),
-        {{ZENDNN_ARG_SRC_0, desc, where.ref},
-         {ZENDNN_ARG_SRC_1, other, ref},
-         {ZENDNN_ARG_DST, desc, where.ref}});
+        post.algorithm,
+        value,
+        node.inputs[post.operand].index,
+        value,
+        more ? &node.post[i + 1] : nullptr);
+    i += more;
   }
 }
 
-std::string post_op_key(const Builder& builder, const Node& node) {
+void copy_to_slice(Builder& builder, int64_t value) {
+  const auto slice = builder.target(value);
+  const auto made = builder.place(value);
+  if (slice && slice->ref.buffer != made.ref.buffer) {
+    builder.copy(value, made, *slice);
+    builder.set_place(value, *slice);
+  }
+}
+
+std::string post_op_key(const Node& node, const Attached& attached) {
   std::string key;
-  for (const auto& post : node.post) {
-    key += ' ' + post.algorithm;
-    if (post.is_binary()) {
-      for (const auto size : builder.sizes(node.inputs[post.operand].index)) {
-        key += ',' + std::to_string(size);
-      }
-    }
+  for (size_t i = 0; i < attached.taken; ++i) {
+    key += ' ' + node.post[i].algorithm;
+  }
+  for (const auto& operand : attached.operands) {
+    key += ' ' + text_of(operand.desc);
   }
   return key;
 }

@@ -5,33 +5,42 @@
 
 namespace at::native::zendnn::plan {
 
-// How operands of the same size as the result are added.
+// How the operands of post-ops are given to a primitive.
 enum class Addition : uint8_t {
-  accumulate, // into the operand's memory, which ends up holding the result
-  read,       // from the operand's memory
+  accumulate, // one of the result's size by the memory that it is in, which
+              // ends up holding the result; the others are read
+  read,       // all are read
+  functions,  // none: post-ops end before the first that has an operand
   none        // no post-op is attached at all
 };
 
-struct Attached {
-  ::zendnn::primitive_attr attributes;
-  std::vector<Step::Argument> arguments;
-  std::optional<Place> accumulator; // where the result must go
-  size_t taken = 0;                 // how many of the node's post-ops
+// How a primitive sees an operand of its post-ops, and what brings it there.
+struct Seen {
+  memory::desc desc;
+  std::function<Ref()> read;
 };
 
-// Attaches the node's post-ops. `see` says how the primitive sees an operand,
-// and returns nothing when it cannot; then, nothing is attached.
-using See =
-    std::function<std::optional<std::pair<memory::desc, Ref>>(int64_t operand)>;
+// Returns nothing for an operand that the primitive cannot read.
+using See = std::function<std::optional<Seen>(int64_t operand)>;
+
+struct Attached {
+  ::zendnn::primitive_attr attributes;
+  std::vector<Step::Argument> operands; // their places are not known yet
+  std::vector<std::function<Ref()>> reads;
+  std::optional<Place> accumulator; // where the result must go
+  size_t taken = 0;                 // how many of the node's post-ops
+
+  // The operands in their places. It adds the steps that convert them, and so
+  // is for the primitive that is going to run.
+  std::vector<Step::Argument> read() const;
+};
+
+// Attaches the node's post-ops up to the first whose operand is not seen.
 Attached
 attach(Builder& builder, const Node& node, Addition addition, const See& see);
 
-// A tensor seen with leading dimensions of size one, as many as the result has.
-memory::desc widened(const memory::desc& narrow, const Dims& result);
-
 // An operand with as many dimensions as the result, in its own layout.
-std::optional<std::pair<memory::desc, Ref>>
-see_broadcast(Builder& builder, int64_t operand, const Dims& result);
+Seen see_broadcast(Builder& builder, int64_t operand, const Dims& result);
 
 // Whether accumulating applies: the node adds a tensor of the result's size
 // that nobody needs later.
@@ -40,15 +49,52 @@ bool can_accumulate(const Builder& builder, const Node& node);
 // Adds steps for the post-ops from `taken` on, to a result that has a place.
 void apply_rest(Builder& builder, const Node& node, size_t taken);
 
-// Throws Refused unless every binary post-op's operand broadcasts to the
-// result.
+// Copies a value that was made aside into the concatenation that it is a part
+// of: once, for that and for all that are slices of it.
+void copy_to_slice(Builder& builder, int64_t value);
+
+// Throws Refused unless the node's post-ops are known, and their operands of
+// the result's type.
 void check_post_ops(const Builder& builder, const Node& node);
 
+// Infers sizes. Where an operand of a post-op, or a residual, makes the result
+// larger than what the operator itself gives, binary nodes do the rest: returns
+// all that stand for the node, in order.
+std::vector<Node> infer_fitting(Builder& builder, const Node& node);
+
+// The function of a post-op without an operand, as ZenDNN knows it.
+struct Function {
+  ::zendnn::algorithm kind;
+  float alpha, beta;
+};
 // Throws Refused for an unknown name.
-::zendnn::algorithm eltwise_algorithm(const std::string& name);
+Function function_of(const PostOp& post);
 ::zendnn::algorithm binary_algorithm(const std::string& name);
 
-// A text that two nodes share when their post-ops are of one kind.
-std::string post_op_key(const Builder& builder, const Node& node);
+// A text that two nodes share when a primitive has the same work with them.
+std::string post_op_key(const Node& node, const Attached& attached);
+
+// Pointwise.cpp: steps in whichever layout the result's place has.
+
+// Applies a function to a value, from one place to another; to a blocked one
+// from one of the same layout.
+void add_eltwise(
+    Builder& builder,
+    const Node& node,
+    int64_t value,
+    const PostOp& function,
+    const Place& from,
+    const Place& to);
+
+// Combines two values, one of which may be the result, into the result's place;
+// then applies a function, unless it is null.
+void add_binary(
+    Builder& builder,
+    const Node& node,
+    const std::string& algorithm,
+    int64_t a,
+    int64_t b,
+    int64_t result,
+    const PostOp* function);
 
 } // namespace at::native::zendnn::plan

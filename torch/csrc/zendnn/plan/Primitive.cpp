@@ -3,11 +3,32 @@
 #include <adeep/abstract_types.hpp>
 
 #include <algorithm>
+#include <sstream>
 
 namespace at::native::zendnn::plan {
 
 memory::desc any_layout(const memory::desc& of) {
   return {of.get_dims(), of.get_data_type(), memory::format_tag::any};
+}
+
+std::string text_of(const memory::desc& desc) {
+  std::ostringstream text;
+  const auto list = [&](char before, const Dims& numbers) {
+    for (const auto number : numbers) {
+      text << std::exchange(before, ',') << number;
+    }
+  };
+  if (desc.is_zero()) {
+    return "none";
+  }
+  text << static_cast<int>(desc.get_data_type());
+  list(':', desc.get_dims());
+  if (desc.get_format_kind() == memory::format_kind::blocked) {
+    list('/', desc.get_strides());
+    list('b', desc.get_inner_blks());
+    list('i', desc.get_inner_idxs());
+  }
+  return text.str();
 }
 
 Candidate as_candidate(

@@ -22,6 +22,14 @@ struct Primitive {
         name(std::move(kind) + desc.impl_info_str()) {}
 };
 
+// ZenDNN's plain loops, for what it has no fast code for.
+inline bool is_reference(const std::string& implementation) {
+  return implementation.find("ref") != std::string::npos;
+}
+
+// A tensor's type, sizes and layout, for the key of a choice.
+std::string text_of(const memory::desc& desc);
+
 // The same tensor in whichever layout the primitive likes.
 memory::desc any_layout(const memory::desc& of);
 

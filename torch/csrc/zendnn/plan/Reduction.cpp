@@ -1,6 +1,7 @@
 // Softmax, normalisation, pooling and means.
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
+#include <torch/csrc/zendnn/plan/Primitive.h>
 
 #include <ATen/native/zendnn/kernels/normalization.h>
 #include <adeep/abstract_types.hpp>
@@ -33,19 +34,6 @@ struct Pooling {
   algorithm kind;
   Dims kernel, stride, dilation, before, after;
 };
-
-Dims spread(Dims numbers, size_t spatial, int64_t otherwise) {
-  if (numbers.empty()) {
-    numbers.push_back(otherwise);
-  }
-  if (numbers.size() == 1) {
-    numbers.resize(spatial, numbers[0]);
-  }
-  if (numbers.size() != spatial) {
-    refuse("a pooling whose arguments disagree");
-  }
-  return numbers;
-}
 
 Pooling pooling_of(const Builder& builder, const Node& node) {
   const auto& sizes = builder.sizes(tensor(node, 0));
@@ -91,9 +79,7 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
   const auto last =
       !from.blocked && in.size() == 4 && !is_row_major(in, from.strides);
   const auto attempt = [&](const memory::desc& result,
-                           const std::optional<Place>& aimed) {
-    ::zendnn::primitive_attr attributes;
-    attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
+                           const std::optional<Place>& aimed) -> bool {
     const ::zendnn::pooling_forward::primitive_desc desc(
         adeep::engine::cpu_engine(),
         prop_kind::forward_inference,
@@ -105,7 +91,10 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
         p.dilation,
         p.before,
         p.after,
-        attributes);
+        user_scratchpad());
+    if (aimed && is_reference(desc.impl_info_str())) {
+      return false; // a copy is cheaper
+    }
     Place to;
     if (aimed) {
       to = *aimed;
@@ -113,33 +102,29 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
     } else {
       to = builder.make(output, desc.dst_desc());
     }
-    const auto workspace = desc.scratchpad_desc();
     builder.add_primitive(
         node,
         ::zendnn::pooling_forward(desc),
         std::string("pooling ") + desc.impl_info_str(),
         {{ZENDNN_ARG_SRC, source, from.ref},
-         {ZENDNN_ARG_DST, desc.dst_desc(), to.ref},
-         {ZENDNN_ARG_SCRATCHPAD,
-          workspace,
-          builder.scratch(static_cast<int64_t>(workspace.get_size()))}});
+         {ZENDNN_ARG_DST, desc.dst_desc(), to.ref}});
+    return true;
   };
   const auto type = type_of(builder.dtype(input));
   if (const auto slice = builder.target(output)) {
     try {
-      return attempt(builder.describe(output, *slice), slice);
+      if (attempt(builder.describe(output, *slice), slice)) {
+        return;
+      }
     } catch (const ::zendnn::error&) { // not into this place
     }
   }
-  try {
-    attempt(
-        last           ? memory::desc(out, type, channels_last_strides(out))
-        : from.blocked ? memory::desc(out, type, memory::format_tag::any)
-                       : builder.row_major(output),
-        std::nullopt);
-  } catch (const ::zendnn::error&) {
-    refuse("a pooling that ZenDNN does not do");
-  }
+  attempt(
+      last           ? memory::desc(out, type, channels_last_strides(out))
+      : from.blocked ? memory::desc(out, type, memory::format_tag::any)
+                     : builder.row_major(output),
+      std::nullopt);
+  copy_to_slice(builder, output);
 }
 
 } // namespace
@@ -183,8 +168,8 @@ void infer_layer_norm(Builder& builder, const Node& node) {
     refuse("a normalisation over dimensions that are not there");
   }
   const auto columns = product(sizes, rank - dims, rank);
-  for (size_t i = 1; i < std::min<size_t>(node.inputs.size(), 3); ++i) {
-    if (node.inputs[i]) {
+  for (const size_t i : {1, 2}) {
+    if (has(node, i)) {
       const auto factor = tensor(node, i);
       type_of(builder.dtype(factor));
       if (count(builder.sizes(factor)) != columns) {
@@ -192,7 +177,12 @@ void infer_layer_norm(Builder& builder, const Node& node) {
       }
     }
   }
-  if (node.inputs.size() > 3 && node.inputs[3] &&
+  // The kernel reads both as one type.
+  if (has(node, 1) && has(node, 2) &&
+      builder.dtype(tensor(node, 1)) != builder.dtype(tensor(node, 2))) {
+    refuse("a normalisation whose weight and bias differ in dtype");
+  }
+  if (has(node, 3) &&
       (builder.sizes(tensor(node, 3)) != sizes ||
        builder.dtype(tensor(node, 3)) != builder.dtype(input))) {
     refuse("a normalisation of a sum that broadcasts");
@@ -209,16 +199,13 @@ void build_layer_norm(Builder& builder, const Node& node) {
   const auto columns = product(sizes, rank - node.integer("dims", 1), rank);
   const auto from = builder.dense(input);
   const auto operand = [&](size_t index) {
-    return node.inputs.size() > index && node.inputs[index]
-               ? builder.dense(tensor(node, index)).ref
-               : Ref{};
+    return has(node, index) ? builder.dense(tensor(node, index)).ref : Ref{};
   };
   const auto weight = operand(1), bias = operand(2), residual = operand(3);
   const auto to = over(builder, input, from, output);
   const auto sum =
       node.outputs.size() > 1 ? builder.make_dense(node.outputs[1]).ref : Ref{};
-  const auto factor =
-      node.inputs.size() > 1 && node.inputs[1] ? tensor(node, 1) : input;
+  const auto factor = tensor(node, has(node, 1) ? 1 : has(node, 2) ? 2 : 0);
   builder.add_kernel(
       node,
       residual ? "layer_norm with residual" : "layer_norm",
@@ -266,11 +253,11 @@ void build_batch_norm(Builder& builder, const Node& node) {
     }
     arguments.push_back({index, vector, builder.dense(value).ref});
   };
-  if (node.inputs.at(1)) {
+  if (has(node, 1)) {
     flags = flags | Flags::use_scale;
     give(ZENDNN_ARG_SCALE, 1);
   }
-  if (node.inputs.at(2)) {
+  if (has(node, 2)) {
     flags = flags | Flags::use_shift;
     give(ZENDNN_ARG_SHIFT, 2);
   }
@@ -281,25 +268,22 @@ void build_batch_norm(Builder& builder, const Node& node) {
     from = builder.addressable(input);
   }
   const auto layout = builder.describe(input, from);
-  try {
-    const ::zendnn::batch_normalization_forward::primitive_desc desc(
-        adeep::engine::cpu_engine(),
-        prop_kind::forward_inference,
-        layout,
-        layout,
-        static_cast<float>(node.real("eps", 1e-5)),
-        flags);
-    const auto to = builder.make(output, layout);
-    arguments.push_back({ZENDNN_ARG_SRC, layout, from.ref});
-    arguments.push_back({ZENDNN_ARG_DST, layout, to.ref});
-    builder.add_primitive(
-        node,
-        ::zendnn::batch_normalization_forward(desc),
-        std::string("batch normalization ") + desc.impl_info_str(),
-        arguments);
-  } catch (const ::zendnn::error&) {
-    refuse("a batch normalisation that ZenDNN does not do");
-  }
+  const ::zendnn::batch_normalization_forward::primitive_desc desc(
+      adeep::engine::cpu_engine(),
+      prop_kind::forward_inference,
+      layout,
+      layout,
+      static_cast<float>(node.real("eps", 1e-5)),
+      flags,
+      user_scratchpad());
+  const auto to = builder.make(output, layout);
+  arguments.push_back({ZENDNN_ARG_SRC, layout, from.ref});
+  arguments.push_back({ZENDNN_ARG_DST, layout, to.ref});
+  builder.add_primitive(
+      node,
+      ::zendnn::batch_normalization_forward(desc),
+      std::string("batch normalization ") + desc.impl_info_str(),
+      arguments);
 }
 
 void infer_pool(Builder& builder, const Node& node) {
