@@ -270,6 +270,25 @@ def test_a_module_optimised_before_the_switch_keeps_giving_right_results() -> No
             assert_right(got, net, x)
 
 
+@pytest.mark.parametrize("make", [traced, scripted])
+def test_a_module_that_has_run_is_optimised_all_the_same(
+    make: Callable[[nn.Module, Tensor], torch.jit.ScriptModule],
+) -> None:
+    """torch's executor keeps the graph that it ran first; what held the method must see ours."""
+    net, x = Plain().eval(), values(2, 3, 16, 16)
+    frozen = torch.jit.freeze(make(net, x))
+    forward, schema = frozen.forward, str(frozen.forward.schema)
+    with torch.no_grad():
+        for _ in range(3):
+            frozen(x)
+        module = torch.jit.optimize_for_inference(frozen)
+        for call in (module, forward):
+            assert_right(call(x), net, x)
+    (method,) = torch.backends.zendnn.explain(module).methods
+    assert [bool(region.built) for region in method.regions] == [True]
+    assert str(module.forward.schema) == schema
+
+
 @pytest.mark.parametrize("layout", ["channels_last", "transposed", "sliced"])
 def test_inputs_of_any_layout_are_right(layout: str) -> None:
     kind, _ = NETS["residual"]

@@ -706,6 +706,26 @@ def test_a_second_time_changes_nothing() -> None:
     assert str(module.graph).count("zendnn::run") == once.count("zendnn::run") == 1
 
 
+def test_an_error_on_the_way_leaves_the_module_as_it_was() -> None:
+    module, x = two_methods(), torch.randn(4, 6)
+    graphs, expected = [str(module.graph), str(module.other.graph)], module(x)
+    names: list[str] = []
+
+    def make_plan(description: str, constants: list[Tensor], name: str) -> Any:
+        names.append(name)
+        if len(names) > 1:
+            raise RuntimeError("no such plan")
+        return torchscript.make_plan(description, constants, name)
+
+    with pytest.raises(RuntimeError, match="no such plan"):
+        torchscript.optimize(module._c, ["forward", "other"], make_plan)
+    assert names == ["_zendnn_plan_forward_0", "_zendnn_plan_other_0"]
+    assert [str(module.graph), str(module.other.graph)] == graphs
+    assert not torchscript.optimized(module)
+    assert not any(module._c.hasattr(name) for name in names)
+    assert torch.equal(module(x), expected)
+
+
 def test_a_region_that_cannot_be_cut_off_stays_what_it_was() -> None:
     graph = traced(lambda x, y: torch.baddbmm(x, x, y).relu(), BATCH[:, :, :4], BATCH[:, :, :4])
     facts = torchscript.Facts.of(graph)

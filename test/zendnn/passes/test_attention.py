@@ -196,6 +196,14 @@ def test_a_scale_that_depends_on_sizes_stays(b: Builder) -> None:
     assert b.check(fold_attention_scale) == [0]
 
 
+def test_a_scale_that_float32_cannot_hold_stays_apart(b: Builder) -> None:
+    x = b.input(random(N, T, H * D))
+    q = heads(b, b.eltwise("linear", x, 1e-30, 0.0))
+    graph = b.done(attention(b, q, heads(b, x), heads(b, x), scale=1e-30))
+    assert b.check(fold_attention_scale) == [0]
+    assert only(graph, "attention").attributes["scale"] == 1e-30
+
+
 def test_values_that_are_both_queries_and_keys_keep_their_factor(b: Builder) -> None:
     x = heads(b, b.eltwise("linear", b.input(random(N, T, H * D)), 0.25, 0.0))
     b.done(attention(b, x, x, x))

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch.backends.zendnn.frontends import LeftOut, front_end_of
+
 #: How C++ calls the types of elements, where torch's Python calls them otherwise.
 _DTYPES = {
     "Float": "float32",
@@ -151,15 +153,6 @@ class Region:
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """Operators that stayed as they were, for one reason."""
-
-    op: str
-    reason: str
-    count: int
-
-
-@dataclass(frozen=True)
 class Method:
     """What became of one method."""
 
@@ -222,20 +215,18 @@ def explain(module: object, format: str = "text") -> Explanation:
 
     Implementations, memory and costs are those of the inputs that the module has seen so far.
     """
-    from torch.backends.zendnn.frontends import torchscript
-
     if format not in _FORMATS:
         raise ValueError(f"there is no format {format!r}; the formats are {', '.join(_FORMATS)}")
-    script = torchscript.module_of(module)
-    methods = []
-    for name in torchscript.optimized_methods(script):
-        regions = [Region.read(plan.explain()) for plan in torchscript.plans(script, name)]
-        left_out = None
-        if torchscript.has_reasons(script, name):
-            counts = Counter(torchscript.reasons(script, name)).most_common()
-            left_out = tuple(LeftOut(op, reason, count) for (op, reason), count in counts)
-        methods.append(Method(name, tuple(regions), left_out))
-    return Explanation(tuple(methods), format, torchscript.HOW_TO_OPTIMIZE)
+    front_end = front_end_of(module)
+    methods = [
+        Method(
+            method.name,
+            tuple(Region.read(plan.explain()) for plan in method.plans),
+            method.left_out,
+        )
+        for method in front_end.optimized(module)
+    ]
+    return Explanation(tuple(methods), format, front_end.HOW_TO_OPTIMIZE)
 
 
 def _labels(text: str) -> tuple[str, ...]:

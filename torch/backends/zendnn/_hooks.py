@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch._tensor_str as tensor_str
 from torch.backends.zendnn import _C, _device
+from torch.backends.zendnn.frontends import front_end_of
 
 DEVICE = "zendnn"
 
@@ -65,10 +66,9 @@ def _add_frozen_pass() -> None:
         if not _C._get_zendnn_enabled():
             upstream(module, list(other_methods))
             return
-        from torch.backends.zendnn.frontends import torchscript
-
         methods = ("forward", *other_methods)
-        torchscript.optimize(module, [name for name in methods if module._has_method(name)])
+        names = [name for name in methods if module._has_method(name)]
+        front_end_of(module).optimize(module, names)
 
     torch._C._jit_pass_optimize_for_inference = optimize
 

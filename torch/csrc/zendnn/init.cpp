@@ -1,11 +1,37 @@
 // torch.backends.zendnn._C: what Python needs of libtorch_zendnn.
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Info.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 
+#include <memory>
+#include <string>
+
 namespace py = pybind11;
 namespace ctx = at::native::zendnn;
+
+namespace {
+
+// Gives a method another graph. Its executor, once made, goes on running the
+// graph that it was made of, and torch offers no way to drop it; callers hold
+// the function's address. So the function is made anew where it is. Nobody may
+// be running it.
+void set_graph(
+    const torch::jit::Module& module,
+    const std::string& name,
+    std::shared_ptr<torch::jit::Graph> graph) {
+  auto& function =
+      torch::jit::toGraphFunction(module.get_method(name).function());
+  auto qualified = function.qualname();
+  auto schema = function.getSchema();
+  std::destroy_at(&function);
+  std::construct_at(
+      &function, std::move(qualified), std::move(graph), nullptr);
+  function.setSchema(std::move(schema));
+}
+
+} // namespace
 
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Bindings of libtorch_zendnn; use torch.backends.zendnn instead.";
@@ -25,6 +51,14 @@ PYBIND11_MODULE(_C, m) {
       &ctx::counters,
       "Primitives run so far, by kind; kinds that have not run are left out.");
   m.def("_reset_counters", &ctx::reset_counters);
+
+  m.def(
+      "_set_graph",
+      &set_graph,
+      "Give a method of a ScriptModule another graph, to be run from now on.",
+      py::arg("module"),
+      py::arg("method"),
+      py::arg("graph"));
 
   auto verbose = m.def_submodule("_verbose");
   verbose.def("zendnn_set_verbose", &ctx::set_verbose);

@@ -27,7 +27,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.backends.zendnn import passes
+from torch.backends.zendnn import _C, passes
+from torch.backends.zendnn.frontends import LeftOut, Optimized
 from torch.backends.zendnn.frontends.torchscript_dtypes import whole_values
 from torch.backends.zendnn.frontends.torchscript_ops import (
     OPERATORS,
@@ -69,22 +70,13 @@ PURE_PRIMS = STRUCTURE | {
 EFFECTS = frozenset({"aten::warn", "aten::save", "aten::manual_seed", "aten::wait"})
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """Operators that the engine did not take, for one reason."""
-
-    op: str
-    reason: str
-    count: int
-
-
 @dataclass
 class MethodReport:
     """What became of one method."""
 
     method: str
     regions: list[tuple[str, Region]] = field(default_factory=list)
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: tuple[LeftOut, ...] = ()
 
 
 @dataclass
@@ -254,16 +246,21 @@ def add_opaque(scope: Scope, node: TorchNode, reason: str, ordered: bool) -> Non
     )
 
 
-def left_out(graphs: Iterable[Graph]) -> list[LeftOut]:
+def left_out(graphs: Iterable[Graph]) -> tuple[LeftOut, ...]:
     """Return what stays outside of plans and says why, the most frequent first."""
-    counts = Counter(
+    return counted(
         (op, node.reason)
         for graph in graphs
         for node in graph.nodes
         for op in node.origin
         if node.reason and op not in STRUCTURE
     )
-    return [LeftOut(op, reason, count) for (op, reason), count in counts.most_common()]
+
+
+def counted(pairs: Iterable[tuple[str, str]]) -> tuple[LeftOut, ...]:
+    """Return operators and reasons with their numbers, the most frequent first."""
+    counts = Counter(pairs).most_common()
+    return tuple(LeftOut(op, reason, count) for (op, reason), count in counts)
 
 
 # Emission.
@@ -430,7 +427,7 @@ def lay_out(imported: Imported, regions: Sequence[Region]) -> Layout:
 
 
 class Emitter:
-    """Writes plans and their calls into one method."""
+    """Makes plans and writes their calls into the graph of one method of a module."""
 
     def __init__(
         self, module: TorchModule, method: str, graph: TorchGraph, make_plan: MakePlan
@@ -440,6 +437,8 @@ class Emitter:
         self.graph = graph
         self.make_plan = make_plan
         self.made: list[tuple[str, Region]] = []
+        #: The plans by the names of the attributes that the graph reads them from.
+        self.plans: dict[str, Any] = {}
         self._number = 0
 
     def emit(self, layout: Layout) -> None:
@@ -489,17 +488,16 @@ class Emitter:
             current[old.unique()] = new
 
     def _plan(self, region: Region) -> TorchValue:
-        """Make a plan, give it to the module, and return its value in the graph."""
+        """Make a plan and return its value in the graph."""
         name = self._free_name()
         description, constants = region.describe()
         plan = self.make_plan(description, constants, name)
-        plan_type = torch._C._jit_try_infer_type(plan).type()
-        self.module._register_attribute(name, plan_type, plan)
         self.made.append((name, region))
+        self.plans[name] = plan
         (owner, *_) = self.graph.inputs()
         node = self.graph.create("prim::GetAttr", [owner], 1)
         node.s_("name", name)
-        node.output().setType(plan_type)
+        node.output().setType(type_of(plan))
         self.graph.prependNode(node)
         return node.output()
 
@@ -557,21 +555,42 @@ def make_plan(description: str, constants: list[torch.Tensor], name: str) -> Any
     return torch.classes.zendnn.Plan(description, constants, name)
 
 
+def type_of(thing: Any) -> Any:
+    """Return TorchScript's type of a thing."""
+    return torch._C._jit_try_infer_type(thing).type()
+
+
+@dataclass
+class Rewritten:
+    """A method as it is to become."""
+
+    graph: TorchGraph
+    plans: dict[str, Any]
+    report: MethodReport
+
+
 def optimize(
-    module: TorchModule,
+    model: object,
     method_names: Sequence[str],
     make_plan: MakePlan = make_plan,
 ) -> list[MethodReport]:
-    """Move what the engine takes of a frozen module's methods into plans, in place."""
-    reports = [optimize_method(module, name, make_plan) for name in method_names]
-    for report in reports:
-        store_left_out(module, report)
-    return reports
+    """Move what the engine takes of a frozen module's methods into plans, in place.
+
+    The module changes when all is ready: an error on the way leaves it as it was.
+    """
+    module = module_of(model)
+    rewritten = [rewrite(module, name, make_plan) for name in method_names]
+    for method in rewritten:
+        for name, plan in method.plans.items():
+            module._register_attribute(name, type_of(plan), plan)
+        _C._set_graph(module, method.report.method, method.graph)
+        store_left_out(module, method.report)
+    return [method.report for method in rewritten]
 
 
-def optimize_method(module: TorchModule, name: str, make_plan: MakePlan) -> MethodReport:
-    """Rewrite the graph of one method."""
-    graph: TorchGraph = module._get_method(name).graph
+def rewrite(module: TorchModule, name: str, make_plan: MakePlan) -> Rewritten:
+    """Return a method with calls of plans; the module stays as it is."""
+    graph: TorchGraph = module._get_method(name).graph.copy()
     simplify(graph)
     facts = Facts.of(graph)
     emitter = Emitter(module, name, graph, make_plan)
@@ -583,7 +602,8 @@ def optimize_method(module: TorchModule, name: str, make_plan: MakePlan) -> Meth
         emitter.emit(lay_out(imported, partition.partition(imported.graph)))
     torch._C._jit_pass_dce(graph)
     graph.lint()
-    return MethodReport(name, emitter.made, left_out(graphs))
+    report = MethodReport(name, emitter.made, left_out(graphs))
+    return Rewritten(graph, emitter.plans, report)
 
 
 def simplify(graph: TorchGraph) -> None:
@@ -616,31 +636,32 @@ def reasons(module: TorchModule, method: str = "forward") -> list[tuple[str, str
 
 # What an optimised module says about itself.
 
-#: For those who ask a module that has no plan.
+#: What ``frontends.FrontEnd`` asks for.
+TAKES = "a torch.jit.ScriptModule, such as torch.jit.optimize_for_inference returns"
 HOW_TO_OPTIMIZE = "torch.jit.optimize_for_inference makes plans, while ZenDNN is enabled"
 
 
-def module_of(module: object) -> TorchModule:
-    """Return the module that all functions here work on, of one that a user holds."""
-    if not isinstance(module, torch.jit.ScriptModule):
-        kind = type(module).__name__
-        raise TypeError(
-            f"this takes a torch.jit.ScriptModule, such as torch.jit.optimize_for_inference "
-            f"returns, and was given an object of type {kind}"
-        )
-    return module._c
+def takes(model: object) -> bool:
+    """Return whether a model is a TorchScript module, as users or as torch's own passes hold it."""
+    return isinstance(model, torch.jit.ScriptModule | torch._C.ScriptModule)
 
 
-def optimized_methods(module: TorchModule) -> list[str]:
+def module_of(model: Any) -> TorchModule:
+    """Return the module that all functions here work on."""
+    return model._c if isinstance(model, torch.jit.ScriptModule) else model
+
+
+def optimized(model: object) -> list[Optimized]:
     """Return the methods that ``optimize`` has seen, or that call plans of submodules."""
-    return [
-        name for name in module._method_names() if has_reasons(module, name) or plans(module, name)
-    ]
-
-
-def has_reasons(module: TorchModule, method: str = "forward") -> bool:
-    """Return whether ``optimize`` has seen a method, and so ``reasons`` knows what it left out."""
-    return bool(module.hasattr(LEFT_OUT_ATTRIBUTE.format(method=method)))
+    module = module_of(model)
+    found = []
+    for name in module._method_names():
+        method_plans, noted = tuple(plans(module, name)), None
+        if module.hasattr(LEFT_OUT_ATTRIBUTE.format(method=name)):
+            noted = counted(reasons(module, name))
+        if method_plans or noted is not None:
+            found.append(Optimized(name, method_plans, noted))
+    return found
 
 
 def plans(module: TorchModule, method: str = "forward") -> list[Any]:

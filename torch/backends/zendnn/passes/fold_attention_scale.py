@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
-from torch.backends.zendnn.passes._match import NUMBERS, VIEWS, linear_of, real
+from torch.backends.zendnn.passes._match import NUMBERS, VIEWS, is_sound, linear_of, real
 
 #: Views through which a factor can be moved: those with one result.
 _THROUGH = VIEWS - {"split"}
@@ -20,7 +20,10 @@ def fold_attention_scale(graph: Graph) -> int:
             while (scaling := _scaling(graph, node.inputs[side])) is not None:
                 factor = linear_of(scaling)
                 assert factor is not None
-                attributes = {**node.attributes, "scale": real(node, "scale") * factor[0]}
+                scale = real(node, "scale") * factor[0]
+                if not is_sound(scale):
+                    break
+                attributes = {**node.attributes, "scale": scale}
                 replace_node(node, attributes=attributes, origin=scaling.origin + node.origin)
                 graph.replace_uses(scaling.output, scaling.inputs[0])
                 graph.remove(scaling)

@@ -1,0 +1,23 @@
+"""Front ends are the only ones that know where graphs come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch.backends.zendnn
+from torch.backends.zendnn.frontends import front_end_of
+
+PACKAGE = Path(torch.backends.zendnn.__file__).parent
+
+
+def test_nothing_outside_names_torchscript() -> None:
+    files = [path for path in PACKAGE.rglob("*.py") if path.parent.name != "frontends"]
+    assert len(files) > 20
+    named = [path.name for path in files if "torchscript" in path.read_text().lower()]
+    assert not named
+
+
+def test_a_model_of_no_kind_is_refused_by_name() -> None:
+    with pytest.raises(TypeError, match=r"ScriptModule.*given an object of type int$"):
+        front_end_of(3)
