@@ -262,6 +262,8 @@ class Model:
     config: str
     settings: dict[str, Any]
     image: int = 0
+    #: How many it must have, in one region, when it is not None.
+    attentions: int | None = None
 
     def build(self) -> nn.Module:
         import transformers
@@ -307,6 +309,26 @@ MODELS = {
         "DistilBertForSequenceClassification",
         "DistilBertConfig",
         {**TEXT, "dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48},
+    ),
+    "distilbert, eager": Model(
+        "DistilBertModel",
+        "DistilBertConfig",
+        {
+            **TEXT,
+            "dim": 32,
+            "n_layers": 2,
+            "n_heads": 4,
+            "hidden_dim": 48,
+            "attn_implementation": "eager",
+        },
+        attentions=2,
+    ),
+    "vit, eager": Model(
+        "ViTModel",
+        "ViTConfig",
+        {**WIDTHS, **SMALL_IMAGE, "attn_implementation": "eager"},
+        image=32,
+        attentions=2,
     ),
     "vit": Model("ViTForImageClassification", "ViTConfig", {**WIDTHS, **SMALL_IMAGE}, image=32),
     "resnet": Model(
@@ -366,6 +388,9 @@ def test_real_architectures_are_right_and_run_in_plans(name: str) -> None:
                 theirs = (want.double() - exact).abs().max()
                 assert error <= max(4 * theirs, 1e-5 * exact.abs().max()), (error, theirs)
         assert_plans_ran(module)
+        if model.attentions is not None:
+            assert len(regions(module)) == 1
+            assert operators(module).count("attention") == model.attentions
         with stock():
             torch.testing.assert_close(module(example), frozen(example), rtol=1e-4, atol=1e-5)
 
@@ -391,3 +416,134 @@ def test_other_batches_and_lengths_are_as_the_trace_takes_them(name: str) -> Non
             got = module(x)
             assert got.shape == want.shape
             assert (got - want).abs().max() <= 2e-5 * want.abs().max()
+
+
+# Attention as models spell it.
+
+
+def operators(module: torch.jit.ScriptModule) -> list[str]:
+    """The engine's operators in the regions of a module."""
+    return [operator.name for region in regions(module) for operator in region.operators]
+
+
+def check_spelled(
+    net: nn.Module, *inputs: Tensor, attentions: int = 1, tolerance: float = 1e-5
+) -> None:
+    """Check that a net runs in one region, with these attentions and no products beside them."""
+    net = net.eval()
+    with torch.no_grad():
+        module = optimised(torch.jit.trace(net, inputs, check_trace=False))
+        for _ in range(2):
+            with stock():
+                want = net(*inputs)
+            got = module(*inputs)
+            assert got.dtype == want.dtype
+            torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
+    assert_plans_ran(module)
+    assert len(regions(module)) == 1
+    assert operators(module).count("attention") == attentions
+    assert not {"softmax", "matmul"}.intersection(operators(module))
+
+
+DTYPES = [torch.float32, torch.bfloat16]
+#: bfloat16 is rounded in other places than torch rounds it.
+TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 5e-2}
+
+
+class Spelled(nn.Module):
+    """Attention in the form that a function gives its scores, between linear layers."""
+
+    def __init__(self, weigh: Callable[..., Tensor], fold: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.qkv, self.out = nn.Linear(32, 96), nn.Linear(32, 32)
+        self.weigh, self.fold = weigh, fold
+
+    def forward(self, x: Tensor, *masks: Tensor) -> Tensor:
+        n, length, _ = x.shape
+        parts = self.qkv(x).view(n, length, 3, 4, 8).permute(2, 0, 3, 1, 4)
+        q, k, v = parts[0], parts[1], parts[2]
+        if self.fold:
+            q, k, v = (part.reshape(n * 4, length, 8) for part in (q, k, v))
+        y = torch.matmul(self.weigh(q, k, *masks), v)
+        y = y.view(n, 4, length, 8).transpose(1, 2).reshape(n, length, 32)
+        out: Tensor = self.out(y)
+        return out
+
+
+def low(x: Tensor) -> float:
+    return torch.finfo(x.dtype).min
+
+
+def distilbert(q: Tensor, k: Tensor, seen: Tensor) -> Tensor:
+    scores = q / 8**0.5 @ k.transpose(2, 3)
+    hidden = (seen == 0).expand_as(scores)
+    return scores.masked_fill(hidden, torch.tensor(low(q))).softmax(-1)
+
+
+CAUSAL = torch.ones(1, 1, 16, 16, dtype=torch.bool).tril()
+
+SPELLED: dict[str, Callable[..., Tensor]] = {
+    "distilbert": distilbert,
+    "gpt2": lambda q, k: torch.where(
+        CAUSAL[:, :, : q.size(-2), : k.size(-2)],
+        q @ k.transpose(-1, -2) / 8**0.5,
+        torch.full([], low(q), dtype=q.dtype),
+    ).softmax(-1),
+    "gpt2 with padding": lambda q, k, seen: (
+        torch.where(
+            CAUSAL[:, :, : q.size(-2), : k.size(-2)],
+            q @ k.transpose(-1, -2) / 8**0.5,
+            low(q),
+        )
+        + (1.0 - seen.float().to(q.dtype)) * low(q)
+    ).softmax(-1),
+    "vit": lambda q, k: F.softmax(
+        q @ k.transpose(-1, -2) * 8**-0.5, dim=-1, dtype=torch.float32
+    ).to(q.dtype),
+    "infinite": lambda q, k, seen: (
+        (q @ k.transpose(-1, -2)).masked_fill(seen == 0, float("-inf")).softmax(-1)
+    ),
+    "two masks": lambda q, k, seen: (
+        q @ k.transpose(-2, -1)
+        + seen.float().to(q.dtype) * 0.25
+        + CAUSAL[0, 0, : q.size(-2), : k.size(-2)].float().to(q.dtype) * 0.5
+    ).softmax(-1),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", SPELLED)
+def test_attention_is_one_step_however_it_is_spelled(name: str, dtype: torch.dtype) -> None:
+    seen = torch.ones(3, 1, 1, 7, dtype=torch.int64)
+    seen[0, ..., 5:] = 0
+    if name not in ("infinite", "gpt2 with padding"):
+        seen[1] = 0  # weighs everything alike
+    masks = [] if name in ("gpt2", "vit") else [seen]
+    net = Spelled(SPELLED[name]).to(dtype)
+    check_spelled(net, values(3, 7, 32, dtype=dtype), *masks, tolerance=TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_attention_with_heads_folded_into_the_batch(dtype: torch.dtype) -> None:
+    bias = values(12, 7, 7, dtype=dtype, seed=3)
+    for weigh in (
+        lambda q, k: torch.bmm(q, k.transpose(1, 2)).softmax(-1),
+        lambda q, k: torch.baddbmm(bias, q, k.transpose(-2, -1)).softmax(2),
+    ):
+        net = Spelled(weigh, fold=True).to(dtype)
+        check_spelled(net, values(3, 7, 32, dtype=dtype), tolerance=TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_that_are_returned_keep_their_products(dtype: torch.dtype) -> None:
+    class Weights(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            weights = (x @ x.transpose(-1, -2)).softmax(-1)
+            return weights @ x, weights
+
+    x = values(2, 3, 5, 8, dtype=dtype)
+    module = optimised(traced(Weights().eval(), x))
+    for ours, theirs in zip(module(x), Weights()(x), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
+    assert "attention" not in operators(module)

@@ -199,6 +199,37 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "maximum": (torch.maximum, [ROWS, SIX], "r0 = binary(x, y) algorithm=max"),
     "minimum": (torch.min, [ROWS, SIX], "r0 = binary(x, y) algorithm=min"),
     "softmax": (lambda x: x.softmax(-1), [ROWS], "r0 = softmax(x) dim=-1 log=0"),
+    "softmax in another type": (
+        lambda x: x.softmax(-1, dtype=torch.float32),
+        [ROWS],
+        "r0 = to(x) dtype=float32\nr1 = softmax(r0) dim=-1 log=0",
+    ),
+    "masked_fill": (
+        lambda x: x.masked_fill(SIX > 0, float("-inf")),
+        [ROWS],
+        "r0 = where(c0, none, x) value=-inf",
+    ),
+    "masked_fill with a number tensor": (
+        lambda x, y: x.masked_fill(y, torch.tensor(2.0)),
+        [ROWS, SIX > 0],
+        "r0 = where(y, none, x) value=2.0",
+    ),
+    "where": (
+        lambda x, y, z: torch.where(z, x, y),
+        [ROWS, SIX, SIX > 0],
+        "r0 = where(z, x, y) value=0.0",
+    ),
+    "where or a number": (
+        lambda x, y: torch.where(y, x, -1.0) * torch.where(y, 2.0, x),
+        [ROWS, SIX > 0],
+        "r0 = where(y, x, none) value=-1.0\nr1 = where(y, none, x) value=2.0\n"
+        "r2 = binary(r0, r1) algorithm=mul",
+    ),
+    "expand_as": (
+        lambda x, y: x.expand_as(y) * y,
+        [SIX, ROWS],
+        "r0 = expand_as(x, y)\nr1 = binary(r0, y) algorithm=mul",
+    ),
     "log_softmax": (lambda x: x.log_softmax(1), [ROWS], "r0 = softmax(x) dim=1 log=1"),
     "layer_norm": (
         lambda x: F.layer_norm(x, (6,), SIX, None, 1e-3),
@@ -369,7 +400,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         lambda x: x.softmax(0, dtype=torch.float64),
         [ROWS],
         "aten::softmax",
-        "dtype is given",
+        "dtype is not float32 or bfloat16",
     ),
     "another memory format": (
         lambda x: x.contiguous(memory_format=torch.channels_last),

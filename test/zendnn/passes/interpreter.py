@@ -166,15 +166,29 @@ def batch_norm(
     return F.batch_norm(x, mean, variance, weight, bias, eps=a["eps"])
 
 
-def attention(a: Attributes, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    assert q.dim() == k.dim() == v.dim() == 4
-    scores = q @ k.transpose(2, 3) * (a["scale"] or 1 / math.sqrt(q.shape[3]))
+def where(a: Attributes, condition: Tensor, x: Tensor | None, y: Tensor | None) -> Tensor:
+    number = a.get("value", 0.0)
+    return torch.where(condition, number if x is None else x, number if y is None else y)
+
+
+def attention(
+    a: Attributes,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    mask: Tensor | None,
+    chosen: Tensor | None = None,
+) -> Tensor:
+    assert q.dim() == k.dim() == v.dim()
+    scores = q @ k.transpose(-2, -1) * (a["scale"] or 1 / math.sqrt(q.shape[-1]))
+    if chosen is not None:
+        scores = scores.masked_fill(chosen == a["fill_where"], a["fill"])
     if mask is not None:
         scores = scores + mask
     if a.get("causal"):
-        later = torch.ones(scores.shape[2:], dtype=torch.bool).triu(1)
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
         scores = scores.masked_fill(later, -math.inf)
-    result = scores.softmax(3) @ v
+    result = scores.softmax(-1) @ v
     return result.transpose(1, 2) if a.get("swapped") else result
 
 
@@ -234,6 +248,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "unsqueeze": lambda a, x, dim: x.unsqueeze(dim),
     "squeeze": lambda a, x, dim: x.squeeze(dim),
     "expand": lambda a, x, *sizes: x.expand(sizes),
+    "expand_as": lambda a, x, other: x.expand_as(other),
     "select": lambda a, x, dim, index: x.select(dim, index),
     "slice": cut,
     "split": split,
@@ -247,6 +262,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "matmul": lambda a, x, y: x @ y,
     "eltwise": eltwise,
     "binary": lambda a, x, y: BINARY[a["algorithm"]](x, y),
+    "where": where,
     "prelu": prelu,
     "softmax": softmax,
     "layer_norm": layer_norm,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.graph import Graph, Value
 from torch.backends.zendnn.passes import (
     attention_layout,
     fold_attention_scale,
@@ -110,18 +110,155 @@ def test_attention_comes_after_all_that_it_reads(b: Builder) -> None:
     assert ops(graph)[-2:] == ["opaque", "attention"]
 
 
-def test_attention_of_another_rank_stays_spelled_out(b: Builder) -> None:
-    q, k, v = (b("view", b.input(random(N, T, D)), N, T, D) for _ in range(3))
+@pytest.mark.parametrize("shape", [(N, T, D), (T, D)])
+def test_attention_without_heads_or_batch_is_found(b: Builder, shape: tuple[int, ...]) -> None:
+    q, k, v = (b("view", b.input(random(*shape)), *shape) for _ in range(3))
+    mask = b.input(random(T, T))
+    graph = b.done(b("transpose", spell(b, q, k, v, mask), -1, -2))
+    assert b.check(fold_scalars, fuse_attention, attention_layout) == [1, 1, 0]
+    assert only(graph, "attention").inputs == (q, k, v, mask)
+
+
+def test_attention_with_more_than_a_batch_and_heads_stays_spelled_out(b: Builder) -> None:
+    q, k, v = (b("view", b.input(random(1, N, H, T, D)), 1, N, H, T, D) for _ in range(3))
     b.done(spell(b, q, k, v))
     assert b.check(fold_scalars, fuse_attention) == [1, 0]
 
 
-def test_attention_of_an_unknown_rank_is_found_by_its_dimensions(b: Builder) -> None:
-    def values() -> tuple[Value, ...]:
-        return tuple(b.input(random(N, H, T, D)) for _ in range(3))
+@pytest.mark.parametrize("swap", [(2, 3), (-1, -2), (0, 1, 3, 2)])
+def test_attention_of_an_unknown_rank_is_found(b: Builder, swap: tuple[int, ...]) -> None:
+    b.done(spell(b, *(b.input(random(N, H, T, D)) for _ in range(3)), swap=swap))
+    assert b.check(fold_scalars, fuse_attention) == [1, 1]
 
-    b.done(spell(b, *values(), swap=(2, 3)), spell(b, *values(), swap=(-1, -2)))
-    assert b.check(fold_scalars, fuse_attention) == [2, 1]
+
+def test_keys_that_one_view_splits_and_transposes_are_transposed_back(b: Builder) -> None:
+    q, _, v = operands(b)
+    turned = b("permute", b("view", b.input(random(N, S, H * D)), N, S, H, D), 0, 2, 3, 1)
+    graph = b.done(b("matmul", b("softmax", b("matmul", q, turned), dim=-1), v))
+    assert b.check(fuse_attention) == [1]
+    assert ops(graph)[-2:] == ["transpose", "attention"]
+
+
+def test_several_masks_are_added_first(b: Builder) -> None:
+    q, k, v = operands(b)
+    masks = [b.input(random(*shape)) for shape in ((N, 1, 1, S), (T, S), (1, H, T, S))]
+    scores = b("matmul", q, b("transpose", k, -1, -2))
+    for mask in masks:
+        scores = b.binary("add", scores, mask)
+    graph = b.done(b("matmul", b("softmax", scores, dim=-1), v))
+    assert b.check(fuse_attention) == [1]
+    assert ops(graph)[-3:] == ["binary", "binary", "attention"]
+
+
+# Replaced scores
+
+
+LOWEST = torch.finfo(torch.float32).min
+
+
+def hidden(b: Builder, *shape: int) -> Value:
+    """A condition that leaves something of each row."""
+    condition = torch.rand(shape) < 0.4
+    condition[..., 0] = False
+    return b.input(condition)
+
+
+@pytest.mark.parametrize("fill", [-math.inf, LOWEST, -1.5])
+@pytest.mark.parametrize("where", ["chosen", "others"])
+@pytest.mark.parametrize("expanded", [True, False])
+def test_replaced_scores_are_found(b: Builder, fill: float, where: str, expanded: bool) -> None:
+    q, k, v = operands(b)
+    condition = hidden(b, N, 1, 1, S)
+    scores = b.eltwise("linear", b("matmul", q, b("transpose", k, -1, -2)), 0.5, 0.0)
+    choice = b("expand_as", condition, scores) if expanded else condition
+    both = (None, scores) if where == "chosen" else (scores, None)
+    if where == "others":
+        example = b.examples[b.graph.inputs.index(condition)]
+        example.logical_not_()
+    filled = b("where", choice, *both, value=fill)
+    graph = b.done(b("matmul", b("softmax", filled, dim=-1), v))
+    assert b.check(fuse_attention) == [1]
+    node = only(graph, "attention")
+    assert node.inputs == (q, k, v, None, condition)
+    assert node.attributes["fill"] == fill
+    assert node.attributes["fill_where"] == (where == "chosen")
+    assert "expand_as" not in ops(graph)
+
+
+@pytest.mark.parametrize("fill", [-math.inf, -1.5])
+@pytest.mark.parametrize("mask_first", [True, False])
+def test_a_mask_is_added_after_the_replacement_or_does_not_matter(
+    b: Builder, fill: float, mask_first: bool
+) -> None:
+    q, k, v = operands(b)
+    mask, condition = b.input(random(T, S)), hidden(b, T, S)
+    scores = b("matmul", q, b("transpose", k, -1, -2))
+    if mask_first:
+        scores = b.binary("add", scores, mask)
+    scores = b("where", condition, None, scores, value=fill)
+    if not mask_first:
+        scores = b.binary("add", mask, scores)
+    graph = b.done(b("matmul", b("softmax", scores, dim=-1), v))
+    found = not mask_first or fill == -math.inf
+    assert b.check(fuse_attention) == [found]
+    if found:
+        assert only(graph, "attention").inputs == (q, k, v, mask, condition)
+
+
+def test_replacements_that_are_more_stay(b: Builder) -> None:
+    q, k, v = operands(b)
+    turned = b("transpose", k, -1, -2)
+    condition = hidden(b, T, S)
+
+    def product() -> Value:
+        return b("matmul", q, turned)
+
+    twice = b("where", condition, None, product(), value=-1.0)
+    filled = [
+        b("where", condition, product(), b.input(random(T, S)), value=0.0),
+        b("where", condition, None, twice, value=-2.0),
+        b.eltwise("linear", b("where", condition, None, product(), value=-1.0), 2.0, 0.0),
+    ]
+    b.done(*(b("matmul", b("softmax", scores, dim=-1), v) for scores in filled))
+    assert b.check(fuse_attention) == [0]
+
+
+# Conversions
+
+
+def converted(b: Builder, before: str | None, after: str | None) -> Graph:
+    """Attention with conversions before and after its softmax."""
+    q, k, v = operands(b)
+    scores = b("matmul", q, b("transpose", k, -1, -2))
+    if before:
+        scores = b("to", scores, dtype=before)
+    weights = b("softmax", scores, dim=-1)
+    if after:
+        weights = b("to", weights, dtype=after)
+    return b.done(b("matmul", weights, v))
+
+
+@pytest.mark.parametrize("after", ["float32", "bfloat16"])
+def test_a_softmax_in_float32_is_attentions_own(b: Builder, after: str) -> None:
+    graph = converted(b, "float32", after)
+    assert fuse_attention(graph) == 1
+    assert "to" not in ops(graph)
+
+
+@pytest.mark.parametrize(("before", "after"), [("float32", None), (None, "float32")])
+def test_values_in_float32_need_queries_and_keys_in_float32(
+    b: Builder, before: str | None, after: str | None
+) -> None:
+    graph = converted(b, before, after)
+    assert fuse_attention(graph) == 1
+    assert ops(graph)[-3:] == ["to", "to", "attention"]
+
+
+@pytest.mark.parametrize(("before", "after"), [("bfloat16", "bfloat16"), (None, "bfloat16")])
+def test_a_softmax_of_rounded_scores_or_of_unknown_ones_stays(
+    b: Builder, before: str | None, after: str | None
+) -> None:
+    assert fuse_attention(converted(b, before, after)) == 0
 
 
 @pytest.mark.parametrize("shared", ["scores", "scaled", "masked", "weights"])

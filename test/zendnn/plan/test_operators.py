@@ -25,6 +25,7 @@ from .check import (
     check,
     copies_of,
     implementations,
+    interpret,
     last_node,
     make_plan,
     refusal,
@@ -1343,3 +1344,176 @@ def test_a_wrong_number_of_inputs_is_refused(
     plan = make_plan(region_of(b, b("view", b.eltwise("relu", x), size, -1)))
     with pytest.raises(RuntimeError, match=r"ZenDNN plan test"):
         plan.run([b.examples[0] for _ in tensors], numbers)
+
+
+# Choices.
+
+
+@property_test
+@given(data=st.data())
+def test_choices(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    whole = tuple(draw(st.lists(lengths, min_size=1, max_size=4)))
+
+    def operand(seed: int) -> Tensor:
+        sizes = whole[draw(st.integers(0, len(whole))) :]
+        shape = [n if draw(st.booleans()) else 1 for n in sizes]
+        layout = draw(arrangements) if shape else "contiguous"
+        return tensor(*shape, dtype=dtype, layout=layout, seed=seed)
+
+    condition = b.input(operand(0) > 0)
+    numbers = draw(st.sampled_from([(), (1,), (2,)]))
+    x, y = (None if i in numbers else b.input(operand(i)) for i in (1, 2))
+    value = draw(st.sampled_from([0.0, -1.5, -math.inf, 1e-9]))
+    check_bits(b, b("where", condition, x, y, value=value))
+
+
+def check_bits(b: Builder, out: Value) -> None:
+    """Check a plan of what computes nothing."""
+    (want,) = interpret(region_of(b, out), b.examples, torch.float64, torch.float32)
+    plan = make_plan(region_of(b, out))
+    tensors, _ = tensors_and_numbers(b.examples)
+    assert plan.takes(tensors, []), refusal(plan)
+    for _ in range(2):
+        (got,) = plan.run(tensors, [])
+        assert torch.equal(got, want.to(got.dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_choices_keep_nan_and_overwrite_nothing_that_is_read(
+    b: Builder, dtype: torch.dtype
+) -> None:
+    condition, x = b.input(torch.rand(3, 70) < 0.5), b.input(tensor(3, 70, dtype=dtype))
+    b.examples[1][:, ::7] = math.nan
+    chosen = b("where", condition, x, None, value=math.inf)
+    region = region_of(b, chosen, b("where", condition, None, x, value=-math.inf))
+    got = make_plan(region).run(b.examples, [])
+    want = [
+        torch.where(b.examples[0], b.examples[1], math.inf),
+        torch.where(b.examples[0], -math.inf, b.examples[1]),
+    ]
+    torch.testing.assert_close(got, want, rtol=0, atol=0, equal_nan=True)
+
+
+def test_several_numbers_to_choose(b: Builder) -> None:
+    """Each has its own memory."""
+    x, condition = b.input(tensor(4, 5)), b.input(torch.rand(4, 5) < 0.5)
+    chosen = [b("where", condition, None, x, value=value) for value in (1e-8, 2e-8, -1e-8)]
+    out = b.binary("add", b.binary("add", chosen[0], chosen[1]), chosen[2])
+    check(b, b.eltwise("linear", out, 1e6, 0.0))
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 5), (1, 1)])
+def test_expansions_to_the_size_of_another_tensor(b: Builder, shape: tuple[int, ...]) -> None:
+    x, other = b.input(tensor(5) if shape[-1] == 5 else tensor(1)), b.input(tensor(*shape))
+    check(b, b.binary("mul", b("expand_as", x, other), other))
+
+
+#: Where scores are replaced, of (batch, heads, target, source).
+CHOICES = [(5, 7), (2, 1, 1, 7), (1, 3, 5, 1), (2, 3, 5, 7), ()]
+LOWEST = torch.finfo(torch.float32).min
+
+
+@pytest.mark.parametrize("fill_where", [True, False])
+@pytest.mark.parametrize("fill", [-math.inf, LOWEST, -1e9, 0.75])
+@pytest.mark.parametrize("shape", CHOICES, ids=str)
+def test_attention_with_replaced_scores(
+    b: Builder, shape: tuple[int, ...], fill: float, fill_where: bool
+) -> None:
+    q = b.input(tensor(2, 3, 5, 8))
+    k, v = (b.input(tensor(2, 3, 7, 8, seed=seed)) for seed in (1, 2))
+    replaced = torch.rand(shape) < 0.4
+    if fill == -math.inf:
+        replaced = replaced & (torch.arange(shape[-1] if shape else 1) > 0).view(
+            [-1] if shape else []
+        )
+    elif shape:
+        replaced[..., :1, :] = True  # a query that sees nothing weighs all the same
+    chosen = b.input(replaced == fill_where)
+    mask = b.input(tensor(1, 3, 1, 7, seed=5))
+    attributes = {"scale": 0.3, "causal": False, "swapped": False}
+    attributes |= {"fill": fill, "fill_where": fill_where}
+    check(
+        b,
+        b("attention", q, k, v, None, chosen, **attributes),
+        b("attention", q, k, v, mask, chosen, **attributes),
+    )
+
+
+@pytest.mark.parametrize("source", [7, 300])
+def test_the_lowest_number_hides_without_being_infinite(b: Builder, source: int) -> None:
+    """Where every score of a query is the lowest number, its weights are equal, as in torch."""
+    q = b.input(tensor(2, 2, 5, 8))
+    k, v = (b.input(tensor(2, 2, source, 8, seed=seed)) for seed in (1, 2))
+    mask = torch.zeros(2, 1, 5, source)
+    mask[0, :, :, source // 2 :] = LOWEST
+    mask[1] = LOWEST
+    causal = torch.ones(5, source, dtype=torch.bool).tril()
+    added, chosen = b.input(mask), b.input(causal)
+    attributes = {"scale": 0.3, "causal": False, "swapped": False}
+    region = region_of(
+        b,
+        b("attention", q, k, v, added, **attributes),
+        b("attention", q, k, v, added, chosen, fill=LOWEST, fill_where=False, **attributes),
+    )
+    got = make_plan(region).run(b.examples, [])
+    scores = b.examples[0] @ b.examples[1].mT * 0.3
+    replaced = torch.where(causal, scores, LOWEST)
+    want = [(s + mask).softmax(-1) @ b.examples[2] for s in (scores, replaced)]
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(6, 5, 16), (5, 16)])
+def test_attention_without_heads_or_batch(
+    b: Builder, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    q, k, v = (b.input(tensor(*shape, dtype=dtype, seed=seed)) for seed in range(3))
+    mask = b.input(tensor(*shape[:-1], 5, dtype=dtype, seed=4))
+    attributes = {"scale": 0.25, "causal": False, "swapped": False}
+    check(
+        b,
+        b("attention", q, k, v, None, **attributes),
+        b("attention", q, k, v, mask, **attributes),
+        dtype=dtype,
+    )
+
+
+REFUSED_CHOICES: dict[str, Callable[[Builder], Value]] = {
+    "a condition of float": lambda b: b(
+        "where", b.input(tensor(2)), b.input(tensor(2)), None, value=0.0
+    ),
+    "two types": lambda b: b(
+        "where",
+        b.input(torch.ones(2, dtype=torch.bool)),
+        b.input(tensor(2)),
+        b.input(tensor(2, dtype=torch.bfloat16)),
+    ),
+    "sizes that do not broadcast": lambda b: b(
+        "where", b.input(torch.ones(2, dtype=torch.bool)), b.input(tensor(3)), None, value=0.0
+    ),
+    "an empty tensor": lambda b: b(
+        "where", b.input(torch.ones(1, dtype=torch.bool)), b.input(tensor(0)), None, value=0.0
+    ),
+    "a number that bfloat16 does not hold": lambda b: b(
+        "where",
+        b.input(torch.ones(2, dtype=torch.bool)),
+        b.input(tensor(2, dtype=torch.bfloat16)),
+        None,
+        value=3.4e38,
+    ),
+    "heads of several ranks": lambda b: b(
+        "attention",
+        *(b.input(tensor(*shape)) for shape in ((1, 2, 3, 8), (2, 3, 8), (2, 3, 8))),
+        None,
+        scale=0.5,
+    ),
+}
+
+
+@pytest.mark.parametrize("why", REFUSED_CHOICES)
+def test_choices_that_a_plan_does_not_take(b: Builder, why: str) -> None:
+    plan = make_plan(region_of(b, REFUSED_CHOICES[why](b)))
+    assert not plan.takes(b.examples, [])
+    assert refusal(plan)

@@ -53,7 +53,7 @@ SAME = frozenset(
 PROMOTES = frozenset(
     {
         *("aten::add", "aten::sub", "aten::rsub", "aten::mul", "aten::remainder"),
-        *("aten::maximum", "aten::minimum", "aten::floor_divide"),
+        *("aten::maximum", "aten::minimum", "aten::floor_divide", "aten::where"),
     }
 )
 #: Operators with an argument that states the dtype of the result.

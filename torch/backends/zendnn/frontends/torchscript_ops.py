@@ -23,6 +23,7 @@ TorchNode = Any
 Dtypes = frozenset[torch.dtype]
 FLOATING: Dtypes = frozenset({torch.float32, torch.bfloat16})
 INDEX: Dtypes = frozenset({torch.int64, torch.int32})
+BOOL: Dtypes = frozenset({torch.bool})
 #: What views and sizes may be taken of.
 ANY: Dtypes = FLOATING | INDEX | {torch.bool}
 
@@ -583,6 +584,27 @@ def on_numbers(op: str, otherwise: Importer, requires: Sequence[Requirement] = (
     )
 
 
+def masked_fill(call: Call) -> None:
+    """A number where a mask says so, the tensor elsewhere."""
+    fill = scalar(call, "value")
+    if fill is None:
+        raise Refused("value is not a constant number")
+    call.result("where", [call.tensor("mask", BOOL), None, call.tensor("self")], value=fill)
+
+
+def where(call: Call) -> None:
+    """One of two tensors, or a tensor or a constant number."""
+    numbers_ = [scalar(call, name) for name in ("self", "other")]
+    if None not in numbers_:
+        raise Refused("both self and other are numbers")
+    operands = [
+        call.tensor(name) if given is None else None
+        for name, given in zip(("self", "other"), numbers_, strict=True)
+    ]
+    fill = next((given for given in numbers_ if given is not None), 0.0)
+    call.result("where", [call.tensor("condition", BOOL), *operands], value=fill)
+
+
 # Convolutions, products.
 
 
@@ -674,6 +696,21 @@ def layer_norm(call: Call) -> None:
     ]
     dims = len(call.numbers("normalized_shape"))
     call.result("layer_norm", inputs, eps=call.real("eps"), dims=dims)
+
+
+def softmax(*, log: bool) -> Importer:
+    """Softmax, of a converted tensor if a dtype is given."""
+
+    def importer(call: Call) -> None:
+        x: Operand = call.tensor("self")
+        if not call.absent("dtype"):
+            number_ = call.python("dtype")
+            if number_ not in DTYPES:
+                raise Refused("dtype is not float32 or bfloat16")
+            x = call.step("to", [x], dtype=DTYPES[number_])
+        call.result("softmax", [x], dim=call.integer("dim"), log=log)
+
+    return importer
 
 
 def attention(call: Call) -> None:
@@ -1003,13 +1040,12 @@ OPERATORS: dict[str, Importer] = {
     "aten::minimum": row("binary", tensor("self"), tensor("other"), algorithm=fixed("min")),
     "aten::max.other": row("binary", tensor("self"), tensor("other"), algorithm=fixed("max")),
     "aten::min.other": row("binary", tensor("self"), tensor("other"), algorithm=fixed("min")),
+    "aten::masked_fill.Scalar": masked_fill,
+    "aten::masked_fill.Tensor": masked_fill,
+    **{f"aten::where.{overload}": where for overload in ("self", "ScalarSelf", "ScalarOther")},
     # Along dimensions
-    "aten::softmax.int": row(
-        "softmax", tensor("self"), requires=[absent("dtype")], dim=integer("dim"), log=fixed(False)
-    ),
-    "aten::log_softmax.int": row(
-        "softmax", tensor("self"), requires=[absent("dtype")], dim=integer("dim"), log=fixed(True)
-    ),
+    "aten::softmax.int": softmax(log=False),
+    "aten::log_softmax.int": softmax(log=True),
     "aten::prelu": row("prelu", tensor("self"), weight("weight")),
     "aten::layer_norm": layer_norm,
     "aten::batch_norm": row(
@@ -1089,6 +1125,7 @@ OPERATORS: dict[str, Importer] = {
     "aten::unsqueeze": row("unsqueeze", tensor("self", ANY), dimension("dim")),
     "aten::squeeze.dim": row("squeeze", tensor("self", ANY), dimension("dim")),
     "aten::expand": row("expand", tensor("self", ANY), numbers("size")),
+    "aten::expand_as": row("expand_as", tensor("self", ANY), tensor("other", ANY)),
     "aten::select.int": row("select", tensor("self", ANY), dimension("dim"), number("index")),
     "aten::slice.Tensor": slice_,
     "aten::split.Tensor": split_equal,

@@ -18,6 +18,7 @@ VIEWS = frozenset(
         "unsqueeze",
         "squeeze",
         "expand",
+        "expand_as",
         "select",
         "slice",
         "split",
@@ -191,7 +192,7 @@ _RANKS: dict[str, Callable[[Node, Rank], Rank]] = {
     "stack": _plus(1),
     "gather_pairs": _plus(-1),
     "mean": _mean,
-    "attention": lambda node, rank: 4,
+    "attention": _plus(0),
     "embedding_bag": lambda node, rank: 2,
     "embedding_bags": lambda node, rank: 2,
 }
@@ -209,14 +210,17 @@ def ranks(graph: Graph) -> dict[Value, int]:
 
     for node in graph.nodes:
         result: Rank = None
-        if node.op in ("binary", "matmul"):
-            both = [rank(operand) for operand in node.inputs[:2]]
+        if node.op in ("binary", "matmul", "where"):
+            # What follows are operands of post-ops; a number has no rank of its own.
+            both = [rank(x) for x in node.inputs[: 3 if node.op == "where" else 2] if x is not None]
             fixed = [r for r in both if r is not None]
             # A matrix product with a vector loses a dimension.
-            if len(fixed) == 2 and (node.op == "binary" or min(fixed) >= 2):
+            if len(fixed) == len(both) and (node.op != "matmul" or min(fixed) >= 2):
                 result = max(fixed)
         elif node.op == "convolution":
             result = rank(node.inputs[0]) or rank(node.inputs[1])
+        elif node.op == "expand_as":
+            result = rank(node.inputs[1])
         elif node.op == "embedding":
             result = _plus(1)(node, rank(node.inputs[1]))
         elif node.op in _RANKS:

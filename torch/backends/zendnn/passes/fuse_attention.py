@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._match import constant, is_swap, linear_of, producer, ranks, sole
+import math
+from dataclasses import dataclass, replace
+from typing import Any
 
-#: Batch, heads, positions, size: the only rank that the operator knows.
-RANK = 4
+from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
+from torch.backends.zendnn.passes._match import (
+    constant,
+    is_swap,
+    linear_of,
+    producer,
+    ranks,
+    real,
+    sole,
+)
+
+#: Batch, heads, positions, size: the last two must be there, and the plan makes up for the others.
+RANKS = (2, 3, 4)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What makes the scores, as far as they were followed from the softmax to the product."""
+
+    members: tuple[Node, ...] = ()
+    scale: float = 1.0
+    masks: tuple[Operand, ...] = ()
+    #: Where scores are replaced, by which number, and where the condition holds or where not.
+    chosen: Operand = None
+    fill: float = 0.0
+    fill_where: bool = True
+    #: How many of factors, replacement and masks, in this order, may still come.
+    depth: int = 3
+
+    def after(self, node: Node, **changes: Any) -> Scores:
+        """The same, and one node more, in front of the others."""
+        return replace(self, members=(node, *self.members), **changes)
 
 
 def fuse_attention(graph: Graph) -> int:
     """Replace two matrix products around a softmax by one attention; return how many."""
     fused = 0
+    for node in graph.nodes:
+        if node.op == "where":
+            _drop_expansion(graph, node)
+    graph.remove_dead()
     known = ranks(graph)
     for softmax in list(graph.nodes):
         if softmax.op == "softmax" and _fuse(graph, softmax, known):
@@ -19,27 +54,66 @@ def fuse_attention(graph: Graph) -> int:
     return fused
 
 
+def _drop_expansion(graph: Graph, node: Node) -> None:
+    """A condition expanded to the size of what it chooses from broadcasts to it anyway."""
+    condition, *chosen = node.inputs
+    expanded = producer(condition, "expand_as")
+    if expanded is not None and expanded.inputs[1] in chosen:
+        graph.set_inputs(node, [expanded.inputs[0], *chosen])
+
+
 def _fuse(graph: Graph, softmax: Node, known: dict[Value, int]) -> bool:
-    if softmax.attributes["dim"] not in (-1, RANK - 1) or softmax.attributes.get("log"):
-        return False
     weights = softmax.output
     last = graph.only_user(weights)
-    if last is None or not _is_plain_product(last) or last.inputs[0] is not weights:
+    narrowed = last if last is not None and last.op == "to" else None
+    if narrowed is not None:
+        weights = narrowed.output
+        last = graph.only_user(weights)
+    if softmax.attributes.get("log") or last is None or not _is_plain_product(last):
         return False
-    found = _scores(graph, softmax.inputs[0], known)
-    if found is None:
+    scores = _follow(graph, softmax.inputs[0], Scores())
+    if scores is None or last.inputs[0] is not weights:
         return False
-    members, q, k, mask, scale = found
+    widened = scores.members[-1].op == "to"
+    q, turned = scores.members[0].inputs
     v = last.inputs[1]
-    fixed = {_rank(operand, known) for operand in (q, k, v)} - {None}
-    by_name = any(dim in (2, 3) for node in members for dim in _transposed(node))
-    if fixed != {RANK} and not (not fixed and by_name):
+    found = {_rank(operand, known) for operand in (q, turned, v)} - {None}
+    rank = found.pop() if found else None
+    dim = softmax.attributes["dim"]
+    if found or rank not in (None, *RANKS) or dim not in (-1, 3 if rank is None else rank - 1):
         return False
-    members = [*members, softmax, last]
-    attributes: dict[str, Attribute] = {"scale": scale, "causal": False, "swapped": False}
+    if narrowed is not None and not widened and narrowed.attributes["dtype"] != "float32":
+        return False
+
+    def add(op: str, *operands: Operand, **attributes: Attribute) -> Value:
+        return graph.add(op, operands, before=last, attributes=attributes).output
+
+    transposed = producer(turned, "transpose", "permute")
+    assert transposed is not None
+    members = [*scores.members, softmax, *([narrowed] if narrowed else []), last]
+    if is_swap(transposed, (rank or 4) - 2, (rank or 4) - 1, rank or 4):
+        k = transposed.inputs[0]
+        members.insert(0, transposed)
+    else:
+        k = add("transpose", turned, -2, -1)
+    if (narrowed is None) == widened:
+        # The weights are float32, and so are the values; of queries and keys we cannot tell.
+        q, k = (add("to", operand, dtype="float32") for operand in (q, k))
+    mask, *more = scores.masks or (None,)
+    for other in more:
+        mask = add("binary", mask, other, algorithm="add")
+    attributes: dict[str, Attribute] = {
+        "scale": scores.scale,
+        "causal": False,
+        "swapped": False,
+    }
+    inputs = [q, k, v, mask]
+    if scores.chosen is not None:
+        inputs.append(scores.chosen)
+        attributes |= {"fill": scores.fill, "fill_where": scores.fill_where}
     node = graph.add(
         "attention",
-        [q, k, v, mask],
+        inputs,
         before=last,
         attributes=attributes,
         origin=tuple(label for member in members for label in member.origin),
@@ -49,53 +123,55 @@ def _fuse(graph: Graph, softmax: Node, known: dict[Value, int]) -> bool:
     return True
 
 
-Scores = tuple[list[Node], Operand, Operand, Operand, float]
-
-
-def _scores(graph: Graph, operand: Operand, known: dict[Value, int]) -> Scores | None:
-    """The operators, q, k, mask and scale that make what the softmax reads."""
-    masked = sole(graph, operand, "binary")
-    if masked is None:
-        found = _product(graph, operand)
-        return None if found is None else (*found[:3], None, found[3])
-    if masked.attributes["algorithm"] != "add" or masked.post_ops:
+def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
+    """Follow scores to the product that makes them; the product is the first member then."""
+    node = sole(graph, operand, "to", "binary", "where", "eltwise", "matmul")
+    if node is None or node.post_ops:
         return None
-    a, b = masked.inputs
-    for scores, mask in ((a, b), (b, a)):
-        found = _product(graph, scores)
-        if found is not None:
-            members, q, k, scale = found
-            return [*members, masked], q, k, mask, scale
-    return None
-
-
-def _product(graph: Graph, operand: Operand) -> tuple[list[Node], Operand, Operand, float] | None:
-    """q·kᵀ, scaled."""
-    scale = 1.0
-    scalings: list[Node] = []
-    while (node := sole(graph, operand, "eltwise")) is not None:
+    if node.op == "to":
+        if scores.members or node.attributes["dtype"] != "float32":
+            return None
+        return _follow(graph, node.inputs[0], scores.after(node))
+    if node.op == "binary":
+        return _follow_masked(graph, node, scores)
+    if node.op == "where":
+        return _follow_replaced(graph, node, scores)
+    if node.op == "eltwise":
         factor = linear_of(node)
         if factor is None or factor[1]:
             return None
-        scale *= factor[0]
-        scalings.append(node)
-        operand = node.inputs[0]
-    product = sole(graph, operand, "matmul")
-    if product is None or not _is_plain_product(product) or not scale:  # 0 has another meaning
+        scale = scores.scale * factor[0]
+        return _follow(graph, node.inputs[0], scores.after(node, scale=scale, depth=1))
+    # A scale of 0 has another meaning.
+    turned = producer(node.inputs[1], "transpose", "permute")
+    plain = _is_plain_product(node) and turned is not None and scores.scale
+    return scores.after(node) if plain else None
+
+
+def _follow_masked(graph: Graph, node: Node, scores: Scores) -> Scores | None:
+    if node.attributes["algorithm"] != "add" or scores.depth < 3:
         return None
-    transposed = producer(product.inputs[1], "transpose", "permute")
-    if transposed is None or not is_swap(transposed, RANK - 2, RANK - 1, RANK):
+    a, b = node.inputs
+    for operand, mask in ((a, b), (b, a)):
+        found = _follow(graph, operand, scores.after(node, masks=(mask, *scores.masks)))
+        if found is not None:
+            return found
+    return None
+
+
+def _follow_replaced(graph: Graph, node: Node, scores: Scores) -> Scores | None:
+    condition, x, y = node.inputs
+    if scores.chosen is not None or scores.depth < 2 or (x is None) == (y is None):
         return None
-    members = [transposed, product, *reversed(scalings)]
-    return members, product.inputs[0], transposed.inputs[0], scale
+    fill = real(node, "value")
+    # What is added to -∞ changes nothing, so that masks may come before it too.
+    depth = scores.depth if fill == -math.inf else 2
+    chosen = scores.after(node, chosen=condition, fill=fill, fill_where=x is None, depth=depth)
+    return _follow(graph, y if x is None else x, chosen)
 
 
 def _is_plain_product(node: Node) -> bool:
     return node.op == "matmul" and len(node.inputs) == 2 and not node.post_ops
-
-
-def _transposed(node: Node) -> tuple[Operand, ...]:
-    return node.inputs[1:] if node.op in ("transpose", "permute") else ()
 
 
 def _rank(operand: Operand, known: dict[Value, int]) -> int | None:

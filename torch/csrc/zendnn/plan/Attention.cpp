@@ -13,12 +13,40 @@ bool swapped(const Node& node) {
   return node.integer("swapped", 0) != 0;
 }
 
-bool has_mask(const Node& node) {
-  return node.inputs.size() > 3 && node.inputs[3];
+// The mask, and the choice of scores that are replaced.
+constexpr size_t kMask = 3, kChosen = 4;
+
+bool has(const Node& node, size_t operand) {
+  return node.inputs.size() > operand && node.inputs[operand];
+}
+
+// How what broadcasts to the scores is stepped through.
+kernels::MaskStrides score_strides(const Dims& sizes, const Dims& strides) {
+  const auto wide = broadcast_strides(sizes, strides, Dims(4));
+  return {wide[0], wide[1], wide[2], wide[3]};
+}
+
+// A place whose innermost elements lie side by side, or are one.
+Place score_place(Builder& builder, int64_t value) {
+  const auto& sizes = builder.sizes(value);
+  const auto known = builder.strided(value);
+  return !sizes.empty() && sizes.back() != 1 && known.strides.back() > 1
+             ? builder.dense(value)
+             : known;
+}
+
+// As many heads and batches of one as there are dimensions missing.
+Dims in_heads(Dims sizes, int64_t missing) {
+  if (sizes.size() < 2 || sizes.size() > 4) {
+    refuse("an attention whose operands have other ranks");
+  }
+  sizes.insert(sizes.begin(), 4 - sizes.size(), missing);
+  return sizes;
 }
 
 kernels::HeadStrides head_strides(const Dims& strides) {
-  return {strides[0], strides[1], strides[2]};
+  const auto wide = in_heads(strides, 0);
+  return {wide[0], wide[1], wide[2]};
 }
 
 // A place whose innermost elements lie side by side.
@@ -33,26 +61,43 @@ Place with_rows(Builder& builder, int64_t value) {
 
 void infer_attention(Builder& builder, const Node& node) {
   const auto query = tensor(node, 0);
-  const auto &q = builder.sizes(query), &k = builder.sizes(tensor(node, 1)),
-             &v = builder.sizes(tensor(node, 2));
+  const auto rank = builder.sizes(query).size();
+  const auto q = in_heads(builder.sizes(query), 1),
+             k = in_heads(builder.sizes(tensor(node, 1)), 1),
+             v = in_heads(builder.sizes(tensor(node, 2)), 1);
   const auto dtype = builder.dtype(query);
   type_of(dtype);
-  if (q.size() != 4 || k.size() != 4 || k != v || k[0] != q[0] ||
-      k[3] != q[3] || q[1] % k[1] != 0 || q[3] > 256) {
+  if (builder.sizes(tensor(node, 1)).size() != rank ||
+      builder.sizes(tensor(node, 2)).size() != rank ||
+      (rank != 4 && swapped(node)) || k != v || k[0] != q[0] || k[3] != q[3] ||
+      q[1] % k[1] != 0 || q[3] > 1024) {
     refuse("an attention whose operands have other sizes");
   }
   if (builder.dtype(tensor(node, 1)) != dtype ||
       builder.dtype(tensor(node, 2)) != dtype) {
     refuse("tensors of different dtypes");
   }
-  if (has_mask(node)) {
-    const auto mask = tensor(node, 3);
+  for (const auto operand : {kMask, kChosen}) {
+    if (!has(node, operand)) {
+      continue;
+    }
+    const auto mask = tensor(node, operand);
     const auto& sizes = builder.sizes(mask);
     const Dims whole{q[0], q[1], q[2], k[2]};
-    if (builder.dtype(mask) != c10::ScalarType::Bool) {
+    const bool of_bool = builder.dtype(mask) == c10::ScalarType::Bool;
+    if (operand == kChosen && !of_bool) {
+      refuse("a choice of scores that is not a tensor of bool");
+    }
+    const auto fill = static_cast<float>(node.real("fill", 0));
+    if (operand == kChosen && dtype == c10::ScalarType::BFloat16 &&
+        std::isinf(static_cast<float>(c10::BFloat16(fill))) !=
+            std::isinf(fill)) {
+      refuse("a number that bfloat16 does not hold");
+    }
+    if (!of_bool) {
       type_of(builder.dtype(mask));
     }
-    if (sizes.size() > 4) {
+    if (sizes.size() > rank) {
       refuse("a mask with too many dimensions");
     }
     for (size_t i = 0; i < sizes.size(); ++i) {
@@ -62,7 +107,9 @@ void infer_attention(Builder& builder, const Node& node) {
     }
   }
   builder.set_type(
-      node.output(), swapped(node) ? Dims{q[0], q[2], q[1], q[3]} : q, dtype);
+      node.output(),
+      swapped(node) ? Dims{q[0], q[2], q[1], q[3]} : builder.sizes(query),
+      dtype);
 }
 
 void build_attention(Builder& builder, const Node& node) {
@@ -70,7 +117,8 @@ void build_attention(Builder& builder, const Node& node) {
              value = tensor(node, 2), output = node.output();
   const auto q = with_rows(builder, query), k = with_rows(builder, key),
              v = with_rows(builder, value);
-  const auto& sizes = builder.sizes(query);
+  const auto sizes = in_heads(builder.sizes(query), 1),
+             source = in_heads(builder.sizes(key), 1);
 
   kernels::AttentionArgs args;
   args.q_strides = head_strides(q.strides);
@@ -78,9 +126,9 @@ void build_attention(Builder& builder, const Node& node) {
   args.v_strides = head_strides(v.strides);
   args.batch = sizes[0];
   args.heads = sizes[1];
-  args.kv_heads = builder.sizes(key)[1];
+  args.kv_heads = source[1];
   args.target = sizes[2];
-  args.source = builder.sizes(key)[2];
+  args.source = source[2];
   args.size = sizes[3];
   const auto scale = node.real("scale", 0);
   args.scale = static_cast<float>(
@@ -88,22 +136,22 @@ void build_attention(Builder& builder, const Node& node) {
   args.causal = node.integer("causal", 0) != 0;
   args.dtype = kernel_type(builder.dtype(query));
 
-  Ref mask, keep;
-  if (has_mask(node)) {
-    const auto operand = tensor(node, 3);
-    const auto& mask_sizes = builder.sizes(operand);
-    auto from = builder.strided(operand);
-    if (!mask_sizes.empty() && mask_sizes.back() != 1 &&
-        from.strides.back() > 1) {
-      from = builder.dense(operand);
+  Ref mask, keep, chosen;
+  if (has(node, kChosen)) {
+    const auto operand = tensor(node, kChosen);
+    const auto from = score_place(builder, operand);
+    chosen = from.ref;
+    args.chosen_strides = score_strides(builder.sizes(operand), from.strides);
+    args.fill_where = node.integer("fill_where", 1) != 0;
+    args.fill = static_cast<float>(node.real("fill", 0));
+    if (args.dtype == kernels::DType::bfloat16) {
+      args.fill = static_cast<float>(c10::BFloat16(args.fill));
     }
-    Dims strides(4, 0);
-    for (size_t i = 0; i < mask_sizes.size(); ++i) {
-      strides[4 - mask_sizes.size() + i] =
-          mask_sizes[i] == 1 ? 0 : from.strides[i];
-    }
-    const kernels::MaskStrides steps{
-        strides[0], strides[1], strides[2], strides[3]};
+  }
+  if (has(node, kMask)) {
+    const auto operand = tensor(node, kMask);
+    const auto from = score_place(builder, operand);
+    const auto steps = score_strides(builder.sizes(operand), from.strides);
     if (builder.dtype(operand) == c10::ScalarType::Bool) {
       keep = from.ref;
       args.keep_strides = steps;
@@ -125,9 +173,16 @@ void build_attention(Builder& builder, const Node& node) {
   builder.add_kernel(
       node,
       "attention",
-      {q.ref, k.ref, v.ref, mask, keep, to.ref, scratch},
-      [args, q = q.ref, k = k.ref, v = v.ref, mask, keep, to = to.ref, scratch](
-          const Frame& frame) {
+      {q.ref, k.ref, v.ref, mask, keep, chosen, to.ref, scratch},
+      [args,
+       q = q.ref,
+       k = k.ref,
+       v = v.ref,
+       mask,
+       keep,
+       chosen,
+       to = to.ref,
+       scratch](const Frame& frame) {
         auto call = args;
         call.q = frame.at(q);
         call.k = frame.at(k);
@@ -135,6 +190,7 @@ void build_attention(Builder& builder, const Node& node) {
         call.out = frame.at(to);
         call.mask = frame.at(mask);
         call.keep = frame.at<uint8_t>(keep);
+        call.chosen = frame.at<uint8_t>(chosen);
         call.scratch = frame.at(scratch);
         kernels::attention(call);
       },

@@ -44,6 +44,10 @@ void build_adaptive_pool(Builder& builder, const Node& node);
 void infer_mean(Builder& builder, const Node& node);
 void build_mean(Builder& builder, const Node& node);
 
+// Select.cpp
+void infer_where(Builder& builder, const Node& node);
+void build_where(Builder& builder, const Node& node);
+
 // Attention.cpp
 void infer_attention(Builder& builder, const Node& node);
 void build_attention(Builder& builder, const Node& node);
@@ -68,6 +72,12 @@ void infer_number(Builder& builder, const Node& node);
 void infer_size(Builder& builder, const Node& node);
 void infer_numel(Builder& builder, const Node& node);
 void build_nothing(Builder& builder, const Node& node);
+
+// Strides of an operand over the result's dimensions; 0 where it repeats.
+Dims broadcast_strides(
+    const Dims& sizes,
+    const Dims& strides,
+    const Dims& result);
 
 // A value operand; throws Refused when it is something else.
 inline int64_t tensor(const Node& node, size_t index) {

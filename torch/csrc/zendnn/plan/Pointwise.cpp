@@ -56,19 +56,6 @@ kernels::Binary binary_kernel(const std::string& name) {
   return found->second;
 }
 
-// Strides of an operand over the result's dimensions; 0 where it repeats.
-Dims broadcast_strides(
-    const Dims& sizes,
-    const Dims& strides,
-    const Dims& result) {
-  Dims wide(result.size(), 0);
-  const auto extra = result.size() - sizes.size();
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    wide[extra + i] = sizes[i] == 1 ? 0 : strides[i];
-  }
-  return wide;
-}
-
 // Whether the place holds the value's elements and nothing else between them,
 // so that it can be gone through in memory order.
 bool is_solid(const Dims& sizes, const Place& place) {
@@ -233,6 +220,18 @@ void add_binary_kernel(
 }
 
 } // namespace
+
+Dims broadcast_strides(
+    const Dims& sizes,
+    const Dims& strides,
+    const Dims& result) {
+  Dims wide(result.size(), 0);
+  const auto extra = result.size() - sizes.size();
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    wide[extra + i] = sizes[i] == 1 ? 0 : strides[i];
+  }
+  return wide;
+}
 
 void infer_same(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);

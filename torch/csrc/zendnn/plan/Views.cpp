@@ -157,8 +157,7 @@ View make_squeeze(const Builder& b, const Node& n, View v, bool& /*copied*/) {
   return v;
 }
 
-View make_expand(const Builder& b, const Node& n, View v, bool& /*copied*/) {
-  const auto wanted = numbers(b, n, 1);
+View expanded(View v, const Dims& wanted) {
   if (wanted.size() < v.sizes.size()) {
     refuse("an expand to fewer dimensions");
   }
@@ -180,6 +179,14 @@ View make_expand(const Builder& b, const Node& n, View v, bool& /*copied*/) {
     }
   }
   return made;
+}
+
+View make_expand(const Builder& b, const Node& n, View v, bool& /*copied*/) {
+  return expanded(std::move(v), numbers(b, n, 1));
+}
+
+View make_expand_as(const Builder& b, const Node& n, View v, bool& /*copied*/) {
+  return expanded(std::move(v), b.sizes(tensor(n, 1)));
 }
 
 View make_select(const Builder& b, const Node& n, View v, bool& /*copied*/) {
@@ -230,6 +237,7 @@ Make find_make(const std::string& op) {
       {"unsqueeze", make_unsqueeze},
       {"squeeze", make_squeeze},
       {"expand", make_expand},
+      {"expand_as", make_expand_as},
       {"select", make_select},
       {"slice", make_slice},
       {"contiguous", make_same},

@@ -10,6 +10,8 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
+constexpr float kLargest = __FLT_MAX__;
+
 // C (rows, columns) = A (rows, depth) · B (depth, columns). A register tile of
 // C is kTileRows × kTileVectors vectors. B is cut into panels as wide as the
 // tile; packed, they lie one after the other, each contiguous (depth, kPanel).
@@ -358,6 +360,8 @@ class Attention {
   weigh(Query& query, float* scores, int64_t key, int64_t keys, float* sums) {
     const int64_t seen =
         args_.causal ? max(min(query.position + 1 - key, keys), 0) : keys;
+    if (args_.chosen)
+      replace(query, scores, key, seen);
     if (args_.mask && args_.mask_dtype == DType::float32)
       add_mask(query, scores, key, seen, static_cast<const float*>(args_.mask));
     else if (args_.mask)
@@ -400,10 +404,43 @@ class Attention {
     mask += query.batch * s.batch + query.head * s.head +
             query.position * s.target + key * s.source;
     const bool same = s.source == 0;
-    const Vec first = splat(load_one(mask));
+    const Vec first = splat(load_one(mask)), fill = fill_score();
     each_vector(keys, [&](int64_t i, auto lanes) {
       const Vec addend = same ? first : load(mask + i, lanes);
-      store(scores + i, addend * kLog2e + load(scores + i, lanes), lanes);
+      const Vec score = load(scores + i, lanes);
+      const Vec sum = in_range(addend, addend * kLog2e + score);
+      // What was replaced can leave the range of numbers now.
+      const VecI lost =
+          args_.chosen
+              ? (score == fill) & (addend + args_.fill == splat(-kInfinity))
+              : VecI{};
+      store(scores + i, lost ? splat(-kInfinity) : sum, lanes);
+    });
+  }
+
+  // Scores are multiples of log2 e: the lowest finite number leaves their
+  // range, and must not hide a key as -∞ does.
+  static Vec in_range(Vec number, Vec score) {
+    return number == -kInfinity ? number : max(splat(-kLargest), score);
+  }
+
+  Vec fill_score() const {
+    const Vec fill = splat(args_.fill);
+    return in_range(fill, fill * kLog2e);
+  }
+
+  void replace(const Query& query, float* scores, int64_t key, int64_t keys) {
+    const MaskStrides& s = args_.chosen_strides;
+    const uint8_t* chosen = args_.chosen + query.batch * s.batch +
+                            query.head * s.head + query.position * s.target +
+                            key * s.source;
+    const bool same = s.source == 0;
+    const VecI first = splat_int(*chosen);
+    const Vec fill = fill_score();
+    each_vector(keys, [&](int64_t i, auto lanes) {
+      const VecI bytes = same ? first : load_bits(chosen + i, lanes);
+      const VecI filled = args_.fill_where ? bytes != 0 : bytes == 0;
+      store(scores + i, filled ? fill : load(scores + i, lanes), lanes);
     });
   }
 

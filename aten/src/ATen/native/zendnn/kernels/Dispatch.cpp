@@ -5,6 +5,7 @@
 #include "embedding.h"
 #include "memory.h"
 #include "normalization.h"
+#include "select.h"
 #include "winograd.h"
 
 #include <strings.h>
@@ -67,6 +68,7 @@ ZENDNN_KERNEL(void, softmax, SoftmaxArgs)
 ZENDNN_KERNEL(void, mean, MeanArgs)
 ZENDNN_KERNEL(void, eltwise, EltwiseArgs)
 ZENDNN_KERNEL(void, binary, BinaryArgs)
+ZENDNN_KERNEL(void, where, WhereArgs)
 ZENDNN_KERNEL(void, copy_strided, CopyArgs)
 ZENDNN_KERNEL(void, convert, ConvertArgs)
 ZENDNN_KERNEL(bool, gather_pairs, GatherPairsArgs)

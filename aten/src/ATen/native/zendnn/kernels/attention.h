@@ -34,6 +34,12 @@ struct AttentionArgs {
   float scale = 1;
   // The query at position t sees the keys 0 … t, as torch's is_causal.
   bool causal = false;
+  // One byte a score: where it is not 0 (or, `fill_where` false, where it is
+  // 0), the score becomes `fill`, before a mask is added. Or null.
+  const uint8_t* chosen = nullptr;
+  MaskStrides chosen_strides{};
+  bool fill_where = true;
+  float fill = 0;
   // Added to the scores, or null.
   const void* mask = nullptr;
   MaskStrides mask_strides{};

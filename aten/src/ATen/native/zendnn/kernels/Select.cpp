@@ -1,0 +1,100 @@
+// Choosing between two tensors.
+#include "select.h"
+
+#include "strided.h"
+#include "vec.h"
+
+namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
+namespace {
+
+// Elements that are worth a thread.
+constexpr int64_t kGrain = 16384;
+
+// Elements of a run that are worked on at a time: they stay in the first-level
+// cache.
+constexpr int64_t kChunk = 1024;
+
+// The elements from `first` on, side by side, in `space` if need be; with a
+// stride of 0, they are that one element again and again.
+template <class T>
+const T* collected(
+    const T* data,
+    int64_t stride,
+    int64_t first,
+    int64_t count,
+    T* space) {
+  if (stride == 1)
+    return data + first;
+  for (int64_t i = 0; i < count; ++i)
+    space[i] = data[(first + i) * stride];
+  return space;
+}
+
+template <class T>
+void choose(
+    const uint8_t* condition,
+    const T* x,
+    const T* y,
+    T* out,
+    int64_t size) {
+  each_vector(size, [&](int64_t i, auto lanes) {
+    const VecI chosen = load_bits(condition + i, lanes) != 0;
+    store(out + i, chosen ? load(x + i, lanes) : load(y + i, lanes), lanes);
+  });
+}
+
+} // namespace
+
+void where(const WhereArgs& args) {
+  for (int64_t d = 0; d < args.ndim; ++d)
+    if (args.sizes[d] == 0)
+      return;
+  const Loops<4> loops = make_loops<4>(
+      args.ndim,
+      args.sizes,
+      {args.out_strides,
+       args.condition_strides,
+       args.x_strides,
+       args.y_strides});
+  const int last = loops.ndim - 1;
+  with_type(args.dtype, [&]<class T>(T*) {
+    parallel(loops.total(), 64, kGrain, [&](int64_t begin, int64_t end) {
+      uint8_t conditions[kChunk];
+      T xs[kChunk], ys[kChunk], outs[kChunk];
+      each_run(loops, begin, end, [&](Offsets<4> at, int64_t size) {
+        T* out = static_cast<T*>(args.out) + at.at[0];
+        const int64_t stride = loops.strides[0][last];
+        for (int64_t first = 0; first < size; first += kChunk) {
+          const int64_t count = min(size - first, kChunk);
+          T* to = stride == 1 ? out + first : outs;
+          choose(
+              collected(
+                  args.condition + at.at[1],
+                  loops.strides[1][last],
+                  first,
+                  count,
+                  conditions),
+              collected(
+                  static_cast<const T*>(args.x) + at.at[2],
+                  loops.strides[2][last],
+                  first,
+                  count,
+                  xs),
+              collected(
+                  static_cast<const T*>(args.y) + at.at[3],
+                  loops.strides[3][last],
+                  first,
+                  count,
+                  ys),
+              to,
+              count);
+          if (stride != 1)
+            for (int64_t i = 0; i < count; ++i)
+              out[(first + i) * stride] = to[i];
+        }
+      });
+    });
+  });
+}
+
+} // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA

@@ -1,0 +1,120 @@
+// Choosing between two tensors, or between a tensor and a number.
+#include <torch/csrc/zendnn/plan/Operators.h>
+
+#include <ATen/native/zendnn/kernels/select.h>
+
+#include <cmath>
+#include <cstring>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+// The condition, and x and y, either of which may be the node's number.
+constexpr size_t kOperands = 3;
+
+// Throws Refused where torch refuses: a number that the type cannot hold.
+c10::BFloat16 narrowed(float number) {
+  const c10::BFloat16 narrow(number);
+  if (std::isfinite(number) && !std::isfinite(static_cast<float>(narrow))) {
+    refuse("a number that bfloat16 does not hold");
+  }
+  return narrow;
+}
+
+// The node's number, once for all executables of a plan.
+Ref number_of(Builder& builder, const Node& node, c10::ScalarType dtype) {
+  const auto number = static_cast<float>(node.real("value", 0));
+  const bool wide = dtype == c10::ScalarType::Float;
+  return builder.prepared(
+      (wide ? "number " : "narrow number ") + node.word("value", "0"),
+      item_size(dtype),
+      [&](void* to) {
+        if (wide) {
+          std::memcpy(to, &number, sizeof(number));
+        } else {
+          const auto narrow = narrowed(number);
+          std::memcpy(to, &narrow, sizeof(narrow));
+        }
+      });
+}
+
+} // namespace
+
+void infer_where(Builder& builder, const Node& node) {
+  if (node.inputs.size() != kOperands ||
+      builder.dtype(tensor(node, 0)) != c10::ScalarType::Bool) {
+    refuse("a choice whose condition is not a tensor of bool");
+  }
+  auto dtype = c10::ScalarType::Undefined;
+  Dims out;
+  for (size_t i = 0; i < kOperands; ++i) {
+    if (!node.inputs[i]) {
+      continue;
+    }
+    const auto& sizes = builder.sizes(tensor(node, i));
+    if (sizes.size() > out.size()) {
+      out.insert(out.begin(), sizes.size() - out.size(), 1);
+    }
+    for (size_t d = 0; d < sizes.size(); ++d) {
+      auto& whole = out[out.size() - sizes.size() + d];
+      if (sizes[d] != whole && sizes[d] != 1 && whole != 1) {
+        refuse("tensors whose sizes do not broadcast");
+      }
+      whole = whole == 1 ? sizes[d] : whole;
+    }
+    if (i == 0) {
+      continue;
+    }
+    const auto here = builder.dtype(tensor(node, i));
+    if (dtype != c10::ScalarType::Undefined && dtype != here) {
+      refuse("tensors of different dtypes");
+    }
+    dtype = here;
+  }
+  type_of(dtype);
+  if (dtype == c10::ScalarType::BFloat16) {
+    narrowed(static_cast<float>(node.real("value", 0)));
+  }
+  builder.set_type(node.output(), out, dtype);
+}
+
+void build_where(Builder& builder, const Node& node) {
+  const auto output = node.output();
+  const auto& sizes = builder.sizes(output);
+  std::vector<Ref> from;
+  std::vector<Dims> strides;
+  for (size_t i = 0; i < kOperands; ++i) {
+    if (!node.inputs[i]) {
+      from.push_back(number_of(builder, node, builder.dtype(output)));
+      strides.emplace_back(sizes.size(), 0);
+      continue;
+    }
+    const auto value = tensor(node, i);
+    const auto place = builder.strided(value);
+    from.push_back(place.ref);
+    strides.push_back(
+        broadcast_strides(builder.sizes(value), place.strides, sizes));
+  }
+  const auto to = builder.make_dense(output);
+  builder.add_kernel(
+      node,
+      "where",
+      {from[0], from[1], from[2], to.ref},
+      [from, strides, to, sizes, dtype = kernel_type(builder.dtype(output))](
+          const Frame& frame) {
+        kernels::where(
+            {.condition = frame.at<uint8_t>(from[0]),
+             .condition_strides = strides[0].data(),
+             .x = frame.at(from[1]),
+             .x_strides = strides[1].data(),
+             .y = frame.at(from[2]),
+             .y_strides = strides[2].data(),
+             .out = frame.at(to.ref),
+             .out_strides = to.strides.data(),
+             .sizes = sizes.data(),
+             .ndim = static_cast<int64_t>(sizes.size()),
+             .dtype = dtype});
+      });
+}
+
+} // namespace at::native::zendnn::plan
