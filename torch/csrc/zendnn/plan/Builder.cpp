@@ -88,6 +88,16 @@ std::shared_ptr<void> Packed::get(
   return fresh;
 }
 
+size_t Packed::number_of(const memory::desc& layout) {
+  std::lock_guard lock(mutex_);
+  const auto known = std::find(layouts_.begin(), layouts_.end(), layout);
+  if (known != layouts_.end()) {
+    return known - layouts_.begin();
+  }
+  layouts_.push_back(layout);
+  return layouts_.size() - 1;
+}
+
 int64_t Packed::bytes() const {
   std::lock_guard lock(mutex_);
   int64_t held = 0;
@@ -950,11 +960,9 @@ Ref Builder::pack(
   if (from == to) {
     return place.ref;
   }
-  const auto from_key = memory::desc(from).get_blob();
-  const auto to_key = memory::desc(to).get_blob();
-  std::string key = std::to_string(values_[value].constant) + ' ';
-  key.append(from_key.begin(), from_key.end());
-  key.append(to_key.begin(), to_key.end());
+  const auto key = std::to_string(values_[value].constant) + ' ' +
+                   std::to_string(packed_.number_of(from)) + ' ' +
+                   std::to_string(packed_.number_of(to));
   const auto bytes = static_cast<int64_t>(to.get_size());
   char* data = buffers_[place.ref.buffer].data + place.ref.offset;
   auto made = packed_.get(key, bytes, [&]() -> std::shared_ptr<void> {

@@ -36,6 +36,9 @@ class Packed {
       const std::string& key,
       int64_t bytes,
       const std::function<std::shared_ptr<void>()>& make);
+  // A number for keys: equal layouts have one, though their bytes differ where
+  // nothing is said.
+  size_t number_of(const memory::desc& layout);
   // Of what executables hold now.
   int64_t bytes() const;
   // Forgets what no executable holds.
@@ -48,6 +51,7 @@ class Packed {
   };
   mutable std::mutex mutex_;
   std::map<std::string, Entry> made_;
+  std::vector<memory::desc> layouts_;
 };
 
 // Where a value is, and how its elements lie there.
