@@ -190,3 +190,9 @@ def copies_of(plan: torch.classes.zendnn.Plan) -> int:
 def last_node(b: Builder) -> Node:
     """The node that was added last."""
     return b.graph.nodes[-1]
+
+
+def arena_bytes(plan: torch.classes.zendnn.Plan) -> int:
+    """The memory that the plan wants for intermediate results of what it saw last."""
+    size: int = explained(plan)["built"][0]["arena_bytes"]
+    return size

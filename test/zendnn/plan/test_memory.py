@@ -1,0 +1,294 @@
+"""What plans spare: copies between layouts, memory for results, and calls of torch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.backends.zendnn.graph import Value
+
+from ..common import run_python
+from ..passes.build import Builder
+from .check import (
+    arena_bytes,
+    check,
+    copies_of,
+    implementations,
+    make_plan,
+    region_of,
+    tensor,
+    then,
+)
+
+DTYPES = (torch.float32, torch.bfloat16)
+SIZE = 32
+
+
+@pytest.fixture(autouse=True)
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first implementation serves, so that every run of the tests has the same steps."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+
+
+@pytest.fixture(params=["blocked", "channels_last"])
+def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How the plan lays out images inside."""
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+def image(
+    b: Builder, channels: int, dtype: torch.dtype, layout: str = "contiguous", batch: int = 1
+) -> Value:
+    return b.input(tensor(batch, channels, SIZE, SIZE, dtype=dtype, layout=layout))
+
+
+def convolved(b: Builder, x: Value, inputs: int, outputs: int) -> Value:
+    """A convolution that keeps the size of images."""
+    weight = torch.randn(outputs, inputs, 3, 3, dtype=torch.float64) / (inputs * 9) ** 0.5
+    return b.convolution(x, b.graph.constant(weight), b.constant(outputs), padding=(1, 1))
+
+
+def bytes_of(channels: int, dtype: torch.dtype, batch: int = 1) -> int:
+    """Of an image."""
+    return batch * channels * SIZE * SIZE * dtype.itemsize
+
+
+# In place.
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.usefixtures("layout")
+def test_residuals_of_convolutions_are_added_in_place(
+    b: Builder, batch: int, dtype: torch.dtype
+) -> None:
+    """The residual and the layer between need memory; the sum needs none of its own."""
+    x = convolved(b, image(b, 16, dtype, batch=batch), 16, 16)
+    for _ in range(3):
+        inner = then(b, convolved(b, x, 16, 16), "relu")
+        x = then(b, convolved(b, inner, 16, 16), ("add", x), "relu")
+    plan = check(b, convolved(b, x, 16, 16), dtype=dtype)
+    assert arena_bytes(plan) < 2.5 * bytes_of(16, dtype, batch), implementations(plan)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_residuals_of_linear_layers_are_added_in_place(b: Builder, dtype: torch.dtype) -> None:
+    x = b.linear(b.input(tensor(256, 64, dtype=dtype)), 64, 64)
+    for _ in range(3):
+        inner = then(b, b.linear(x, 64, 64), "relu")
+        x = then(b, b.linear(inner, 64, 64), ("add", x), "relu")
+    plan = check(b, b.linear(x, 64, 64), dtype=dtype)
+    assert arena_bytes(plan) < 2.5 * 256 * 64 * dtype.itemsize, implementations(plan)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.usefixtures("layout")
+def test_functions_of_images_run_in_place(b: Builder, dtype: torch.dtype) -> None:
+    x = convolved(b, image(b, 16, dtype), 16, 64)
+    for name in ("tanh", "sigmoid", "abs"):
+        x = b.eltwise(name, x)
+    plan = check(b, convolved(b, x, 64, 16), dtype=dtype)
+    assert arena_bytes(plan) < 2 * bytes_of(64, dtype), implementations(plan)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_functions_of_rows_run_in_place(b: Builder, dtype: torch.dtype) -> None:
+    x = b.input(tensor(64, 64, dtype=dtype))
+    for name in ("tanh", "sigmoid", "abs"):
+        x = b.eltwise(name, x)
+    other = b.input(tensor(64, dtype=dtype))
+    for name in ("add", "mul"):
+        x = b.binary(name, x, other)
+    plan = check(b, b.eltwise("relu", x), dtype=dtype)
+    assert arena_bytes(plan) == 64 * 64 * dtype.itemsize
+    assert copies_of(plan) == 0, implementations(plan)
+
+
+# Concatenations.
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_convolutions_write_blocks_into_a_concatenation(
+    b: Builder, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "blocked")
+    x = image(b, 16, dtype)
+    parts = [then(b, convolved(b, x, 16, count), "relu") for count in (16, 32, 16)]
+    plan = check(b, convolved(b, b("cat", *parts, dim=1), 64, 16), dtype=dtype)
+    assert copies_of(plan) == 2, implementations(plan)  # as it enters, and as it leaves
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_operators_write_channels_into_a_concatenation(
+    b: Builder, batch: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
+    x = image(b, 16, dtype, "channels_last", batch)
+    parts = [
+        b.binary("mul", convolved(b, x, 16, count), b.constant(count, 1, 1))
+        for count in (16, 3, 17)
+    ]
+    plan = check(b, convolved(b, b("cat", *parts, dim=1), 36, 16), dtype=dtype)
+    assert copies_of(plan) == 0, implementations(plan)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_concatenation_in_a_larger_one_is_made_there(b: Builder, dtype: torch.dtype) -> None:
+    x = b.input(tensor(8, 16, dtype=dtype))
+    inner = b("cat", b.linear(x, 16, 16), b.linear(x, 32, 16), dim=1)
+    outer = b("cat", b.linear(x, 16, 16), inner, dim=1)
+    plan = check(b, b.linear(outer, 8, 64), dtype=dtype)
+    assert copies_of(plan) == 0, implementations(plan)
+
+
+# Layouts.
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.usefixtures("layout")
+def test_images_change_their_layout_once_in_and_once_out(
+    b: Builder, batch: int, dtype: torch.dtype
+) -> None:
+    """Though two layers read the image, and the layers between are of many kinds."""
+    x = image(b, 16, dtype, batch=batch)
+    one = then(b, convolved(b, x, 16, 32), "relu")
+    pool = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
+    y = b("max_pool", then(b, convolved(b, x, 16, 32), ("add", one)), **pool)
+    y = b.eltwise("hardswish", then(b, convolved(b, y, 32, 32), ("add", y)))
+    plan = check(b, convolved(b, y, 32, 16), dtype=dtype)
+    first, *between, last = implementations(plan)
+    assert copies_of(plan) == 2, (first, between, last)
+    assert first.startswith(("copy", "reorder"))
+    assert last.startswith(("copy", "reorder"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_channels_last_images_stay_as_they_are(
+    b: Builder, batch: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
+    x = image(b, 16, dtype, "channels_last", batch)
+    y = convolved(b, then(b, convolved(b, x, 16, 32), "relu"), 32, 16)
+    plan = check(b, y, dtype=dtype)
+    assert copies_of(plan) == 0, implementations(plan)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_rows_and_heads_are_never_copied(b: Builder, dtype: torch.dtype) -> None:
+    """A layer of a transformer: projections, heads that are views of them, and norms."""
+    x = b.input(tensor(2, 7, 32, dtype=dtype))
+    q, k, v = (b("transpose", b("view", b.linear(x, 32, 32), 2, 7, 4, 8), 1, 2) for _ in range(3))
+    seen = b("attention", q, k, v, None, scale=0.0, causal=False, swapped=True)
+    y = then(b, b.linear(b("view", seen, 2, 7, 32), 32, 32), ("add", x))
+    y = b.layer_norm(y, 32)
+    plan = check(b, b.linear(then(b, b.linear(y, 64, 32), "gelu"), 32, 64), dtype=dtype)
+    assert copies_of(plan) == 0, implementations(plan)
+
+
+# The arena.
+
+
+def test_the_arena_holds_what_lives_at_one_time_and_not_everything(b: Builder) -> None:
+    """Of eight results of one size two live at a time; 4 KiB are for what a primitive needs."""
+    x = b.input(tensor(256, 64))
+    for _ in range(8):
+        x = b.linear(x, 64, 64)
+    assert arena_bytes(check(b, x)) <= 2 * 256 * 64 * 4 + 4096
+
+
+def test_what_dies_early_leaves_its_place_to_what_comes_late(b: Builder) -> None:
+    """Large, small, large: the second large one goes where the first one was."""
+    x = b.input(tensor(64, 16))
+    for width, of in ((512, 16), (16, 512), (512, 16)):
+        x = b.linear(x, width, of)
+    assert arena_bytes(check(b, b.linear(x, 16, 512))) <= 64 * (512 + 16) * 4 + 4096
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_buffers_start_at_multiples_of_64_bytes(b: Builder, dtype: torch.dtype) -> None:
+    """Three values of a few bytes that live at one time fill three such pieces."""
+    x = b.input(tensor(5, dtype=dtype))
+    one, two, three = (b.eltwise(name, x) for name in ("tanh", "sigmoid", "abs"))
+    out = b.binary("add", b.binary("add", one, two), three)
+    assert arena_bytes(check(b, out, dtype=dtype)) == 3 * 64
+
+
+HUGE_PAGES = """
+import torch
+from torch import nn
+from torch.backends.zendnn import _C
+net = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512), nn.Linear(512, 8))
+module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net.eval())))
+with torch.no_grad():
+    module(torch.ones(4096, 512))
+print(_C._arena_bytes_idle())
+print(open("/proc/self/smaps").read())
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a kernel without them"
+)
+@pytest.mark.parametrize(
+    ("setting", "wanted"), [({}, True), ({"ZENDNN_ARENA_HUGE_PAGES": "0"}, False)]
+)
+def test_large_arenas_ask_for_huge_pages_unless_told_not_to(
+    setting: dict[str, str], wanted: bool
+) -> None:
+    """The kernel marks memory that it may put into huge pages by advice with 'hg'."""
+    size, _, maps = run_python(HUGE_PAGES, **setting).partition("\n")
+    mapping = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) .*?^VmFlags:(.*?)$", re.DOTALL | re.MULTILINE)
+    found = mapping.findall(maps)
+    assert found
+    advised = [(int(start, 16), int(end, 16)) for start, end, flags in found if " hg" in flags]
+    assert sum(end - start for start, end in advised) == (int(size) if wanted else 0)
+    assert all(start % 2**21 == 0 for start, _ in advised)
+
+
+# Running.
+
+
+def profiled(
+    run: Callable[..., list[Tensor]], *arguments: Any
+) -> tuple[list[str], list[int], list[Tensor]]:
+    """What torch did inside the event of a plan, what it allocated there, and the results."""
+    run(*arguments)  # builds, and makes what the next call finds
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
+        results = run(*arguments)
+    events = profile.profiler.kineto_results.events()
+    (plan,) = [event for event in events if event.name() == "zendnn::test"]
+    inside = [
+        event
+        for event in events
+        if event is not plan and plan.start_ns() <= event.start_ns() <= plan.end_ns()
+    ]
+    names = [event.name() for event in inside if event.name() != "[memory]"]
+    sizes = [event.nbytes() for event in inside if event.name() == "[memory]"]
+    return names, sizes, results
+
+
+def test_running_dispatches_nothing_and_allocates_its_results_alone(b: Builder) -> None:
+    """By torch's own account, of a plan with primitives, kernels, copies and three results."""
+    x = b.input(tensor(2, 16, 8, 8))
+    y = then(b, convolved(b, x, 16, 24), "relu")
+    rows = b("flatten", y, 2, 3)
+    out = b.linear(b("softmax", rows, dim=-1), 5, 64)
+    plan = make_plan(region_of(b, y, rows, out))
+    names, sizes, results = profiled(plan.run, b.examples, [])
+    assert names == []
+    assert sizes == [x.nbytes for x in results]
