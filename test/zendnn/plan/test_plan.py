@@ -31,6 +31,7 @@ pytestmark = [
 ]
 
 THREADS = 8
+ROUNDS = 25
 MIB = 2**20
 
 
@@ -169,7 +170,19 @@ def test_a_capacity_of_nothing_is_refused(entries: int) -> None:
     assert _C._plan_cache_capacity() == before
 
 
-def test_packed_weights_are_counted_once(module: torch.jit.ScriptModule) -> None:
+def test_the_plans_of_two_shapes_share_their_packed_weights(module: torch.jit.ScriptModule) -> None:
+    plan = the_plan(module)
+    packed = []
+    with torch.no_grad():
+        for batch in (2, 3):
+            module(values(batch, 3, 8, 8))
+            packed.append(explained(plan)["packed_bytes"])
+    first, second = ([step["implementation"] for step in x["steps"]] for x in built(module))
+    assert first == second, "weights are packed for an implementation"
+    assert packed[0] == packed[1] > 0
+
+
+def test_packed_weights_go_with_the_plans_that_hold_them(module: torch.jit.ScriptModule) -> None:
     plan, x = the_plan(module), values(1, 3, 8, 8)
     with torch.no_grad():
         module(x)
@@ -177,26 +190,68 @@ def test_packed_weights_are_counted_once(module: torch.jit.ScriptModule) -> None
         for _ in range(3):
             plan.clear()
             assert explained(plan)["built"] == []
+            assert explained(plan)["packed_bytes"] == 0
             module(x)
-    assert explained(plan)["packed_bytes"] == packed
+            assert explained(plan)["packed_bytes"] == packed > 0
 
 
-def test_eight_threads_build_a_plan_once(net: nn.Module, module: torch.jit.ScriptModule) -> None:
-    x = values(2, 3, 12, 12)
-    want = expected(net, x)
+def in_threads(work: Callable[[int], None]) -> None:
+    """Run ``work(0)`` … ``work(7)`` at once, starting together; raise what any of them raises."""
     barrier = threading.Barrier(THREADS)
 
-    def work() -> Tensor:
+    def start(number: int) -> None:
         barrier.wait(timeout=60)
-        with torch.no_grad():
-            out: Tensor = module(x)
-        return out
+        with torch.no_grad():  # this switch belongs to each thread
+            work(number)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        results = [future.result(120) for future in [pool.submit(work) for _ in range(THREADS)]]
-    for got in results:
-        assert_near(got, want)
+        for future in [pool.submit(start, number) for number in range(THREADS)]:
+            future.result(120)
+
+
+def test_threads_that_run_one_plan_at_once_get_their_own_results(
+    net: nn.Module, module: torch.jit.ScriptModule
+) -> None:
+    """Of inputs of one shape: what one run leaves in memory must not reach another's result."""
+    inputs = [values(2, 3, 24, 24, seed=number) for number in range(THREADS)]
+    wants = [expected(net, x) for x in inputs]
+
+    def work(number: int) -> None:
+        for turn in range(ROUNDS):
+            which = (number + turn) % THREADS
+            assert_near(module(inputs[which]), wants[which])
+
+    in_threads(work)
     assert len(built(module)) == 1
+    assert _C._arena_bytes_used() == 0
+
+
+BUILT_BY = """
+import threading, torch
+from torch import nn
+net = nn.Sequential(
+    nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 16, 3), nn.Flatten(), nn.Linear(256, 8)
+)
+module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net.eval())))
+barrier = threading.Barrier({threads})
+def work():
+    barrier.wait(60)
+    with torch.no_grad():
+        module(torch.ones(2, 3, 8, 8))
+threads = [threading.Thread(target=work) for _ in range({threads})]
+for thread in threads: thread.start()
+for thread in threads: thread.join(120)
+"""
+
+
+def test_eight_threads_build_a_plan_once() -> None:
+    """By the primitives that are made, in a process whose plans make all it has."""
+
+    def made(threads: int) -> int:
+        printed = run_python(BUILT_BY.format(threads=threads), ZENDNN_VERBOSE="profile_create")
+        return sum(",create:" in line for line in printed.splitlines())
+
+    assert made(THREADS) == made(1) > 0
 
 
 def test_threads_with_more_shapes_than_are_kept_get_right_results(
@@ -207,14 +262,11 @@ def test_threads_with_more_shapes_than_are_kept_get_right_results(
     wants = [expected(net, x) for x in inputs]
 
     def work(number: int) -> None:
-        with torch.no_grad():
-            for turn in range(6):
-                which = (number + turn) % THREADS
-                assert_near(module(inputs[which]), wants[which])
+        for turn in range(6):
+            which = (number + turn) % THREADS
+            assert_near(module(inputs[which]), wants[which])
 
-    with ThreadPoolExecutor(THREADS) as pool:
-        for future in [pool.submit(work, number) for number in range(THREADS)]:
-            future.result(120)
+    in_threads(work)
     assert _C._arena_bytes_used() == 0
 
 
@@ -335,20 +387,28 @@ def test_unusual_tensors(
             assert_near(module(x), expected(net, x))
 
 
-def test_the_meta_device_and_sparse_tensors_get_torchs_answer(net: nn.Module) -> None:
-    """Torch's own result or error: the plan does not touch what is not memory."""
-    for change in (lambda x: x.to("meta"), lambda x: x.to_sparse()):
-        x = change(values(2, 3, 8, 8))
-        outcomes = []
-        for off in (True, False):
-            with stock() if off else torch.no_grad():
-                run = optimised(net, values(2, 3, 8, 8))
-            try:
-                with torch.no_grad():
-                    outcomes.append(tuple(run(x).shape))
-            except (RuntimeError, NotImplementedError):
-                outcomes.append("error")
-        assert outcomes[0] == outcomes[1]
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        pytest.param(lambda x: x.to("meta"), "not on the expected device meta", id="meta"),
+        pytest.param(lambda x: x.to_sparse(), "torch.sparse.FloatTensor", id="sparse"),
+    ],
+)
+def test_what_is_not_memory_gets_torchs_error(
+    net: nn.Module,
+    module: torch.jit.ScriptModule,
+    change: Callable[[Tensor], Tensor],
+    reason: str,
+) -> None:
+    """Word by word; and the module works on."""
+    x = values(2, 3, 8, 8)
+    with torch.no_grad():
+        with pytest.raises(RuntimeError, match=reason), stock():
+            net(change(x))
+        with pytest.raises(RuntimeError, match=reason):
+            module(change(x))
+        assert built(module) == []
+        assert_near(module(x), expected(net, x))
 
 
 def test_vmap_over_a_module(net: nn.Module, module: torch.jit.ScriptModule) -> None:
@@ -372,19 +432,16 @@ def test_functional_gradients_and_tangents_of_a_module(
     assert_near(got_tangent, want_tangent.detach())
 
 
-def test_fake_tensors_get_torchs_answer(net: nn.Module) -> None:
+def test_fake_tensors_get_the_size_of_the_result(module: torch.jit.ScriptModule) -> None:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    outcomes = []
-    for off in (True, False):
-        with stock() if off else torch.no_grad():
-            run = optimised(net, values(2, 3, 8, 8))
-        with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
-            try:
-                outcomes.append(tuple(run(mode.from_tensor(values(2, 3, 8, 8))).shape))
-            except (RuntimeError, NotImplementedError) as error:
-                outcomes.append(type(error).__name__)
-    assert outcomes[0] == outcomes[1]
+    x = values(2, 3, 8, 8)
+    with torch.no_grad():
+        for _ in range(2):  # in which torch compares constants; fake tensors do not let it
+            module(x)
+        with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+            assert tuple(module(mode.from_tensor(x)).shape) == (2, 10)
+    assert len(built(module)) == 1
 
 
 # Copies.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -395,37 +397,59 @@ def arranged(x: Tensor, how: str) -> Tensor:
     return x
 
 
+def at_once(module: Any, inputs: list[Tensor]) -> list[Any]:
+    """The results of calls from as many threads as there are inputs, which start together."""
+    barrier = threading.Barrier(len(inputs))
+
+    def call(x: Tensor) -> Any:
+        barrier.wait(timeout=60)
+        with torch.no_grad():
+            return module(x)
+
+    with ThreadPoolExecutor(len(inputs)) as pool:
+        return [future.result(120) for future in [pool.submit(call, x) for x in inputs]]
+
+
 def check_calls(module: Any, net: nn.Module, shape: Shape, draw: st.DrawFn) -> int:
-    """Call an optimised module with several batches, layouts and numbers of threads.
+    """Call an optimised module with several batches and layouts, from one thread or several.
 
     Returns how many steps its plans then have, so that nobody tests torch against itself.
     """
     hows = st.sampled_from(["plain", "channels last", "transposed", "sliced", "repeated"])
     for turn in range(4):
-        batch = draw(st.integers(1, 4))
-        x = arranged(values(batch, *shape[1:], seed=turn), draw(hows))
+        batch, how = draw(st.integers(1, 4)), draw(hows)
+        inputs = [
+            arranged(values(batch, *shape[1:], seed=10 * turn + caller), how)
+            for caller in range(draw(st.sampled_from([1, 1, 3])))
+        ]
         torch.set_num_threads(draw(st.integers(1, 2)))
-        copy = x.clone()
-        got = module(x)
-        assert torch.equal(x, copy), "the input was changed"
-        with stock():
-            want, exact = net(x), net.double()(x.double())
-            net.float()
-        if isinstance(got, Tensor):
-            got, want, exact = (got,), (want,), (exact,)
-        assert len(got) == len(want)
-        for number, (ours, theirs, true) in enumerate(zip(got, want, exact, strict=True)):
-            assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
-            error = (ours.double() - true).abs().max().item()
-            their_error = (theirs.double() - true).abs().max().item()
-            floor = 1e-5 * max(true.abs().max().item(), 1e-2)
-            assert error <= max(SLACK * their_error, floor), (
-                f"result {number} of call {turn}, {list(x.shape)} with strides {x.stride()}: "
-                f"error {error:.2e}, torch's {their_error:.2e}\n"
-                + "\n".join(plan.description() for plan in torchscript.plans(module._c))
-            )
+        copies = [x.clone() for x in inputs]
+        results = at_once(module, inputs) if inputs[1:] else [module(inputs[0])]
+        for x, copy, got in zip(inputs, copies, results, strict=True):
+            assert torch.equal(x, copy), "the input was changed"
+            check_call(module, net, x, got, f"call {turn}, by {len(inputs)} threads")
     (method,) = torch.backends.zendnn.explain(module).methods
     return sum(len(built.steps) for region in method.regions for built in region.built)
+
+
+def check_call(module: Any, net: nn.Module, x: Tensor, got: Any, which: str) -> None:
+    """Check what a module made of an input."""
+    with stock():
+        want, exact = net(x), net.double()(x.double())
+        net.float()
+    if isinstance(got, Tensor):
+        got, want, exact = (got,), (want,), (exact,)
+    assert len(got) == len(want)
+    for number, (ours, theirs, true) in enumerate(zip(got, want, exact, strict=True)):
+        assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+        error = (ours.double() - true).abs().max().item()
+        their_error = (theirs.double() - true).abs().max().item()
+        floor = 1e-5 * max(true.abs().max().item(), 1e-2)
+        assert error <= max(SLACK * their_error, floor), (
+            f"result {number} of {which}, {list(x.shape)} with strides {x.stride()}: "
+            f"error {error:.2e}, torch's {their_error:.2e}\n"
+            + "\n".join(plan.description() for plan in torchscript.plans(module._c))
+        )
 
 
 @pytest.mark.parametrize("kind", ["images", "rows"])
