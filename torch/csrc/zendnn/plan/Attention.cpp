@@ -16,10 +16,6 @@ bool swapped(const Node& node) {
 // The mask, and the choice of scores that are replaced.
 constexpr size_t kMask = 3, kChosen = 4;
 
-bool has(const Node& node, size_t operand) {
-  return node.inputs.size() > operand && node.inputs[operand];
-}
-
 // How what broadcasts to the scores is stepped through.
 kernels::MaskStrides score_strides(const Dims& sizes, const Dims& strides) {
   const auto wide = broadcast_strides(sizes, strides, Dims(4));
