@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <map>
+#include <iterator>
+#include <list>
 #include <mutex>
 #include <new>
 #include <numeric>
 #include <string>
+#include <utility>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -39,23 +41,31 @@ int64_t round_up(int64_t bytes, int64_t to) {
 
 class Pool {
  public:
+  using Piece = std::pair<char*, int64_t>; // with its bytes
+
   static Pool& instance() {
     static auto* pool = new Pool; // outlives every plan
     return *pool;
   }
 
   // The smallest idle piece that is large enough and not wastefully large.
-  std::pair<char*, int64_t> take(int64_t bytes) {
+  Piece take(int64_t bytes) {
     bytes = round_up(bytes, bytes >= kHugePage ? kHugePage : kAlignment);
     {
       std::lock_guard lock(mutex_);
-      const auto found = idle_.lower_bound(bytes);
-      if (found != idle_.end() && found->first <= 2 * bytes + kHugePage) {
+      auto found = idle_.end();
+      for (auto piece = idle_.begin(); piece != idle_.end(); ++piece) {
+        if (piece->second >= bytes && piece->second <= 2 * bytes + kHugePage &&
+            (found == idle_.end() || piece->second < found->second)) {
+          found = piece;
+        }
+      }
+      if (found != idle_.end()) {
         const auto piece = *found;
         idle_.erase(found);
-        idle_bytes_ -= piece.first;
-        used_bytes_ += piece.first;
-        return {piece.second, piece.first};
+        idle_bytes_ -= piece.second;
+        used_bytes_ += piece.second;
+        return piece;
       }
       used_bytes_ += bytes;
     }
@@ -73,24 +83,29 @@ class Pool {
     return {data, bytes};
   }
 
+  // What is used now goes on being used: the oldest idle pieces make room.
   void give_back(char* data, int64_t bytes) {
+    std::list<Piece> dropped;
     {
       std::lock_guard lock(mutex_);
       used_bytes_ -= bytes;
-      if (idle_bytes_ + bytes <= capacity()) {
-        idle_.emplace(bytes, data);
-        idle_bytes_ += bytes;
-        return;
+      idle_.emplace_back(data, bytes);
+      idle_bytes_ += bytes;
+      if (bytes > capacity()) { // nothing makes room for it
+        dropped.splice(dropped.end(), idle_, std::prev(idle_.end()));
+        idle_bytes_ -= bytes;
+      }
+      while (idle_bytes_ > capacity()) {
+        idle_bytes_ -= idle_.front().second;
+        dropped.splice(dropped.end(), idle_, idle_.begin());
       }
     }
-    std::free(data);
+    free_all(dropped);
   }
 
   void release() {
     std::lock_guard lock(mutex_);
-    for (const auto& [bytes, data] : idle_) {
-      std::free(data);
-    }
+    free_all(idle_);
     idle_.clear();
     idle_bytes_ = 0;
   }
@@ -106,8 +121,14 @@ class Pool {
   }
 
  private:
+  static void free_all(const std::list<Piece>& pieces) {
+    for (const auto& [data, bytes] : pieces) {
+      std::free(data);
+    }
+  }
+
   std::mutex mutex_;
-  std::multimap<int64_t, char*> idle_;
+  std::list<Piece> idle_; // the oldest first
   int64_t idle_bytes_ = 0, used_bytes_ = 0;
 };
 
