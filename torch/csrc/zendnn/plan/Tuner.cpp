@@ -4,10 +4,12 @@
 #include <ATen/native/zendnn/Info.h>
 #include <c10/util/Exception.h>
 
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -22,6 +24,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int kRepeats = 6;
 constexpr double kSecondsEach = 0.02;
+// Enough for many large models; a process that sees more starts anew.
+constexpr size_t kMostChoices = 1 << 16;
 
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -66,14 +70,28 @@ class Choices {
 
   void set(const std::string& key, const std::string& name) {
     std::lock_guard lock(mutex_);
+    if (names_.size() >= kMostChoices) {
+      names_.clear();
+    }
     names_[key] = name;
-    save();
+    unsaved_ = true;
+  }
+
+  void save() {
+    std::lock_guard lock(mutex_);
+    if (!unsaved_ || path().empty() || foreign_) {
+      return;
+    }
+    unsaved_ = false;
+    if (!write()) {
+      TORCH_WARN_ONCE("ZENDNN_TUNING_CACHE: ", path(), " cannot be written.");
+    }
   }
 
   void forget() {
     std::lock_guard lock(mutex_);
     names_.clear();
-    loaded_ = false;
+    loaded_ = unsaved_ = foreign_ = false;
   }
 
   std::mutex& timing() {
@@ -96,51 +114,90 @@ class Choices {
       return;
     }
     loaded_ = true;
-    std::ifstream file(path());
-    std::string line;
-    if (path().empty() || !file || !std::getline(file, line)) {
-      return;
-    }
-    if (line != writer()) {
+    foreign_ = !read(names_);
+    if (foreign_) {
       TORCH_WARN(
           "ZENDNN_TUNING_CACHE: ",
           path(),
           " is from another CPU or version and is ignored.");
-      foreign_ = true;
-      return;
-    }
-    while (std::getline(file, line)) {
-      if (const auto tab = line.find('\t'); tab != std::string::npos) {
-        names_.emplace(line.substr(0, tab), line.substr(tab + 1));
-      }
     }
   }
 
-  // Written beside and renamed, so that readers see the old file or the new.
-  void save() const {
-    if (path().empty() || foreign_) {
-      return;
+  // Adds what the file has and `names` has not; false for another's file.
+  static bool read(std::map<std::string, std::string>& names) {
+    std::ifstream file(path());
+    std::string line;
+    if (path().empty() || !file || !std::getline(file, line)) {
+      return true;
     }
+    if (line != writer()) {
+      return false;
+    }
+    while (names.size() < kMostChoices && std::getline(file, line)) {
+      if (const auto tab = line.find('\t'); tab != std::string::npos) {
+        names.emplace(line.substr(0, tab), line.substr(tab + 1));
+      }
+    }
+    return true;
+  }
+
+  // Written beside and renamed. Who replaces the file holds a lock on it, so
+  // that nothing is lost between reading and renaming.
+  bool write() const {
+    const auto lock = lock_file();
+    if (lock < 0) {
+      return false;
+    }
+    auto names = names_;
+    const bool ours = read(names);
     const auto draft = path() + "." + std::to_string(::getpid());
-    std::ofstream file(draft, std::ios::trunc);
-    file << writer() << '\n';
-    for (const auto& [key, name] : names_) {
-      file << key << '\t' << name << '\n';
-    }
-    file.close();
     std::error_code failed;
-    if (file) {
-      std::filesystem::rename(draft, path(), failed);
+    if (ours) {
+      std::ofstream file(draft, std::ios::trunc);
+      file << writer() << '\n';
+      for (const auto& [key, name] : names) {
+        file << key << '\t' << name << '\n';
+      }
+      file.close();
+      if (!file) {
+        failed = std::make_error_code(std::errc::io_error);
+      } else {
+        std::filesystem::rename(draft, path(), failed);
+      }
+      if (failed) {
+        std::error_code ignored;
+        std::filesystem::remove(draft, ignored);
+      }
     }
-    if (!file || failed) {
-      std::filesystem::remove(draft, failed);
-      TORCH_WARN_ONCE("ZENDNN_TUNING_CACHE: ", path(), " cannot be written.");
+    ::close(lock);
+    return !failed;
+  }
+
+  // A descriptor of the file, made when missing, that holds the lock; -1 when
+  // it cannot be had.
+  static int lock_file() {
+    while (true) {
+      const int file =
+          ::open(path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+      struct stat locked{}, named{};
+      if (file < 0 || ::flock(file, LOCK_EX) != 0 ||
+          ::fstat(file, &locked) != 0) {
+        if (file >= 0) {
+          ::close(file);
+        }
+        return -1;
+      }
+      if (::stat(path().c_str(), &named) == 0 &&
+          named.st_ino == locked.st_ino && named.st_dev == locked.st_dev) {
+        return file;
+      }
+      ::close(file); // another process has put a new file in its place
     }
   }
 
   std::mutex mutex_, timing_;
   std::map<std::string, std::string> names_;
-  bool loaded_ = false, foreign_ = false;
+  bool loaded_ = false, foreign_ = false, unsaved_ = false;
 };
 
 } // namespace
@@ -176,6 +233,10 @@ size_t choose(
   seconds_left -= seconds_since(start);
   choices.set(key, candidates[winner].name);
   return winner;
+}
+
+void save_choices() {
+  Choices::instance().save();
 }
 
 double tuning_budget() {

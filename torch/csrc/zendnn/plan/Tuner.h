@@ -18,10 +18,15 @@ struct Candidate {
 // ZENDNN_TUNING_CACHE=path, a file that is ignored with a warning when another
 // CPU or version wrote it. `seconds_left` is what the caller can still spend on
 // timing; without any, the first candidate serves and nothing is remembered.
+// The file is written by save_choices.
 size_t choose(
     const std::string& key,
     const std::vector<Candidate>& candidates,
     double& seconds_left);
+
+// Adds this process's new choices to the file, if any, in one step: readers see
+// the old file or the new one, and other processes' choices stay.
+void save_choices();
 
 // What one plan may spend on timing: ZENDNN_TUNING_BUDGET seconds (2 unless
 // set).
