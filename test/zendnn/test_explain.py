@@ -103,6 +103,12 @@ forward: 1 region of 6 operators, 13 operators left out
     assert explanation(region(built=[BUILT, REFUSED]), left_out=left_out) == expected
 
 
+def test_the_layout_of_images_and_copies_at_the_borders_are_said() -> None:
+    built = BUILT | {"layout": "blocked", "border_copies": 2}
+    assert "arena, images blocked, 2 copies at its borders\n" in explanation(region(built=[built]))
+    assert region(built=[built]).built[0].layout == "blocked"
+
+
 def test_a_plan_without_inputs_yet_says_so() -> None:
     assert "nothing built yet: it has seen no inputs" in explanation(region())
     assert "packed" not in explanation(region(packed_bytes=0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -85,6 +86,7 @@ def check(
     given = [examples[value] for value in region.inputs]
     tensors, numbers = tensors_and_numbers(given)
     assert plan.takes(tensors, numbers), refusal(plan)
+    assert layout_of(plan) in ("", *asked_layouts())
 
     copies = [x.clone() for x in tensors]
     plan.run([poisoned(x) for x in tensors], numbers)
@@ -180,6 +182,18 @@ def refusal(plan: torch.classes.zendnn.Plan) -> str:
 def implementations(plan: torch.classes.zendnn.Plan) -> list[str]:
     """What the plan runs for the inputs that it saw last."""
     return [step["implementation"] for step in explained(plan)["built"][0]["steps"]]
+
+
+def layout_of(plan: torch.classes.zendnn.Plan) -> str:
+    """How images lie in what the plan runs, as ``ZENDNN_PLAN_LAYOUT`` calls it; '' without any."""
+    layout: str = explained(plan)["built"][0]["layout"]
+    return layout.replace(" ", "_")
+
+
+def asked_layouts() -> tuple[str, ...]:
+    """The layouts that ``ZENDNN_PLAN_LAYOUT`` allows."""
+    asked = os.environ.get("ZENDNN_PLAN_LAYOUT", "any")
+    return ("channels_last", "blocked") if asked == "any" else (asked,)
 
 
 def copies_of(plan: torch.classes.zendnn.Plan) -> int:

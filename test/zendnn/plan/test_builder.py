@@ -1,4 +1,4 @@
-"""Where a plan puts values: in a concatenation's memory, packed once, and results as torch lays them."""
+"""Where values lie: in a concatenation's memory, packed once, and results as torch lays them."""
 
 from __future__ import annotations
 

@@ -71,6 +71,10 @@ class Built:
     threads: int
     #: Why the model's own operators run for these inputs; empty when the plan does.
     refused: str = ""
+    #: How images lie inside, 'channels last' or 'blocked'; empty when there are none.
+    layout: str = ""
+    #: Steps of a run that only bring an input or a result into another layout.
+    border_copies: int = 0
     arena_bytes: int = 0
     gflop: float = 0.0
     steps: tuple[Step, ...] = ()
@@ -87,6 +91,8 @@ class Built:
             tuple(entry["numbers"]),
             entry["threads"],
             entry.get("refused", ""),
+            entry.get("layout", ""),
+            entry.get("border_copies", 0),
             entry.get("arena_bytes", 0),
             entry.get("gflop", 0.0),
             tuple(Step(_labels(x["does"]), x["implementation"], x["gflop"]) for x in steps),
@@ -300,13 +306,18 @@ def _built_lines(built: Built) -> Iterator[str]:
     if built.refused:
         yield f"refused for {inputs}: {built.refused}"
         return
-    yield f"built for {inputs}: {_gflop(built.gflop)}, {_bytes(built.arena_bytes)} arena"
+    costs = [_gflop(built.gflop), f"{_bytes(built.arena_bytes)} arena"]
+    if built.layout:
+        costs.append(f"images {built.layout}")
+    if copies := built.border_copies:
+        costs.append(f"{copies} {'copy' if copies == 1 else 'copies'} at its borders")
+    yield f"built for {inputs}: {', '.join(costs)}"
     kinds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for step in built.steps:
         kinds[_short(step.does), step.implementation].append(step.gflop)
     rows = [
-        (str(len(costs)), *kind, _gflop(sum(costs)) if any(costs) else "")
-        for kind, costs in kinds.items()
+        (str(len(gflops)), *kind, _gflop(sum(gflops)) if any(gflops) else "")
+        for kind, gflops in kinds.items()
     ]
     yield from _indented(_table(rows, "><<>"))
 

@@ -2,8 +2,8 @@
 #include <torch/csrc/zendnn/plan/PostOps.h>
 
 #include <ATen/native/zendnn/kernels/memory.h>
-#include <adeep/abstract_types.hpp>
 #include <c10/core/MemoryFormat.h>
+#include <adeep/abstract_types.hpp>
 
 #include <algorithm>
 #include <cstdlib>
@@ -55,10 +55,8 @@ const std::unordered_map<std::string, Follows> kFollowed{
 };
 
 // A slice of an image with `channels` channels: whole blocks of its own.
-memory::desc blocked_slice(
-    const Dims& sizes,
-    c10::ScalarType dtype,
-    int64_t channels) {
+memory::desc
+blocked_slice(const Dims& sizes, c10::ScalarType dtype, int64_t channels) {
   const auto tag = blocked_tag(sizes.size());
   if (sizes[0] == 1) {
     return {sizes, type_of(dtype), tag}; // nothing lies between its blocks
@@ -313,8 +311,7 @@ void Builder::place_inputs(
       continue;
     }
     const auto& signature = inputs.at(tensor);
-    set_type(
-        input.value, signature.sizes, signature.dtype, signature.strides);
+    set_type(input.value, signature.sizes, signature.dtype, signature.strides);
     if (count(signature.sizes) == 0) {
       refuse("an empty tensor");
     }
@@ -526,8 +523,8 @@ Place Builder::dense(int64_t value) {
   Place to{.ref = {}, .strides = row_major_strides(sizes(value))};
   const auto bytes = count(sizes(value)) * item_size(dtype(value));
   if (const auto index = values_[value].constant; index >= 0) {
-    to.ref = prepared(
-        "dense " + std::to_string(index), bytes, [&](void* memory) {
+    to.ref =
+        prepared("dense " + std::to_string(index), bytes, [&](void* memory) {
           const auto& tensor = constants_[index];
           kernels::copy_strided(
               {.src = tensor.const_data_ptr(),
@@ -814,10 +811,16 @@ void Builder::add_kernel(
   steps_.push_back(std::move(step));
 }
 
+bool Builder::is_at_border(const Place& from, const Place& to) const {
+  return buffers_[from.ref.buffer].kind == BufferKind::input ||
+         buffers_[to.ref.buffer].kind == BufferKind::output;
+}
+
 void Builder::copy(int64_t value, const Place& from, const Place& to) {
   Node node;
   node.label = "reorder";
   if (from.blocked || to.blocked) {
+    border_copies_ += is_at_border(from, to);
     const auto source = describe(value, from), target = describe(value, to);
     const auto& engine = adeep::engine::cpu_engine();
     const ::zendnn::reorder::primitive_desc reorder(
@@ -838,6 +841,7 @@ void Builder::copy_as(
     int64_t item_bytes,
     const Place& from,
     const Place& to) {
+  border_copies_ += is_at_border(from, to);
   Node node;
   node.label = "reorder";
   add_kernel(
@@ -1047,7 +1051,8 @@ std::unique_ptr<Executable> Builder::finish() {
       std::move(buffers),
       std::move(outputs_),
       std::move(owned_),
-      arena_bytes);
+      arena_bytes,
+      border_copies_);
 }
 
 } // namespace at::native::zendnn::plan

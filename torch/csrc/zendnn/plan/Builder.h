@@ -213,6 +213,7 @@ class Builder {
       const memory::desc& from,
       const memory::desc& to);
   void infer();
+  bool is_at_border(const Place& from, const Place& to) const;
   bool join(const Node& node, int64_t dim);
   void find_uses();
   void find_slices();
@@ -237,7 +238,7 @@ class Builder {
   std::map<int64_t, Slice> slices_;
   std::map<int64_t, Place> wholes_; // concatenations that have a place
   std::set<int64_t> aligned_; // whose parts are whole blocks, constants too
-  int64_t node_ = 0;
+  int64_t node_ = 0, border_copies_ = 0;
 };
 
 // ---- Shared helpers ---------------------------------------------------------

@@ -140,12 +140,14 @@ Executable::Executable(
     std::vector<Buffer> buffers,
     std::vector<Output> outputs,
     std::vector<std::shared_ptr<void>> owned,
-    int64_t arena_bytes)
+    int64_t arena_bytes,
+    int64_t border_copies)
     : steps_(std::move(steps)),
       buffers_(std::move(buffers)),
       outputs_(std::move(outputs)),
       owned_(std::move(owned)),
-      arena_bytes_(arena_bytes) {}
+      arena_bytes_(arena_bytes),
+      border_copies_(border_copies) {}
 
 Executable::~Executable() = default;
 

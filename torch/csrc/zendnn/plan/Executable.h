@@ -77,7 +77,8 @@ class Executable {
       std::vector<Buffer> buffers,
       std::vector<Output> outputs,
       std::vector<std::shared_ptr<void>> owned,
-      int64_t arena_bytes);
+      int64_t arena_bytes,
+      int64_t border_copies);
   ~Executable();
 
   // Inputs have the sizes, strides and dtypes that this was built for. Safe to
@@ -90,6 +91,10 @@ class Executable {
   int64_t arena_bytes() const {
     return arena_bytes_;
   }
+  // Steps that only bring an input or a result into another layout.
+  int64_t border_copies() const {
+    return border_copies_;
+  }
 
  private:
   // Memory objects of one run at a time.
@@ -101,7 +106,7 @@ class Executable {
   std::vector<Buffer> buffers_;
   std::vector<Output> outputs_;
   std::vector<std::shared_ptr<void>> owned_; // what constants point into
-  int64_t arena_bytes_;
+  int64_t arena_bytes_, border_copies_;
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Instance>> idle_;
 };

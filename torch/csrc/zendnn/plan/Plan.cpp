@@ -4,15 +4,18 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <iomanip>
+#include <new>
 #include <sstream>
 #include <string_view>
 
@@ -57,6 +60,22 @@ bool may_use(std::string_view layout) {
   const std::string_view only = text == nullptr ? "any" : text;
   return only == layout || (only != "channels_last" && only != "blocked");
 }
+
+// Whether inputs are about as large as their elements: strides can span any
+// amount of memory, and stand-ins would take all of it.
+bool are_compact(const std::vector<InputSignature>& inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [](const auto& input) {
+    return span(input.sizes, input.strides) <= 4 * count(input.sizes);
+  });
+}
+
+// What autocast computes in its own type, whatever the operands are.
+constexpr std::array<std::string_view, 5> kProducts{
+    "convolution",
+    "linear",
+    "matmul",
+    "attention",
+    "pairwise_dot"};
 
 // Inputs of these sizes to time executables with.
 std::vector<Tensor> stand_ins(const std::vector<InputSignature>& inputs) {
@@ -160,24 +179,31 @@ Plan::Built Plan::build(
     const std::vector<InputSignature>& inputs,
     const std::vector<int64_t>& numbers) {
   double seconds = tuning_budget();
-  std::vector<std::shared_ptr<Executable>> built;
-  std::vector<Candidate> candidates;
+  std::vector<Built> built;
   std::string refused;
+  const bool images = has_images(region_);
   const auto attempt = [&](Layout layout, const char* name) {
     try {
-      std::shared_ptr<Executable> made =
-          Builder(region_, constants_, packed_, layout, seconds)
-              .build(inputs, numbers);
-      candidates.push_back(
-          {name, [made, given = stand_ins(inputs)] { made->run(given); }});
+      Builder builder(region_, constants_, packed_, layout, seconds);
+      Built made;
+      made.executable = builder.build(inputs, numbers);
+      made.layout = images ? name : "";
+      for (const auto& node : region_.nodes) {
+        if (std::find(kProducts.begin(), kProducts.end(), node.op) !=
+            kProducts.end()) {
+          made.products.insert(builder.dtype(node.inputs.at(0).index));
+        }
+      }
       built.push_back(std::move(made));
     } catch (const Refused& error) {
       refused = error.what();
     } catch (const ::zendnn::error& error) {
+      if (error.status == zendnn_out_of_memory) {
+        throw std::bad_alloc();
+      }
       refused = std::string("ZenDNN: ") + error.what();
     }
   };
-  const bool images = has_images(region_);
   if (!images || may_use("channels_last")) {
     attempt(Layout::channels_last, "channels last");
   }
@@ -185,23 +211,48 @@ Plan::Built Plan::build(
     attempt(Layout::blocked, "blocked");
   }
   if (built.empty()) {
-    return {nullptr, refused};
+    return {.refused = refused};
   }
-  size_t chosen = 0;
-  if (built.size() > 1) {
-    std::ostringstream key;
-    key << "layout " << std::hash<std::string>{}(description_) << std::dec;
-    for (const auto& input : inputs) {
-      key << ' ' << input.sizes << input.strides << c10::toString(input.dtype);
-    }
-    key << ' ' << numbers << " threads " << at::get_num_threads();
-    chosen = choose(key.str(), candidates, seconds);
-  }
-  auto winner = built[chosen];
-  candidates.clear();
+  const auto chosen = fastest(built, inputs, numbers, seconds);
+  auto winner = std::move(built[chosen]);
   built.clear();
   packed_.trim();
-  return {std::move(winner), ""};
+  save_choices();
+  return winner;
+}
+
+size_t Plan::fastest(
+    const std::vector<Built>& built,
+    const std::vector<InputSignature>& inputs,
+    const std::vector<int64_t>& numbers,
+    double& seconds) const {
+  if (built.size() < 2 || !are_compact(inputs)) {
+    return 0;
+  }
+  std::ostringstream key;
+  key << "layout " << std::hash<std::string>{}(description_) << std::dec;
+  for (const auto& constant : constants_) {
+    key << ' ' << constant.sizes() << c10::toString(constant.scalar_type());
+  }
+  for (const auto& input : inputs) {
+    key << ' ' << input.sizes << input.strides << c10::toString(input.dtype);
+  }
+  key << ' ' << numbers << " threads " << at::get_num_threads();
+  std::vector<Tensor> given; // made when there is something to time
+  std::vector<Candidate> candidates;
+  for (const auto& made : built) {
+    candidates.push_back({made.layout, [&, executable = made.executable] {
+                            if (given.empty()) {
+                              given = stand_ins(inputs);
+                            }
+                            executable->run(given);
+                          }});
+  }
+  try {
+    return choose(key.str(), candidates, seconds);
+  } catch (const c10::Error&) {
+    return 0; // no memory for timing is no reason not to run
+  }
 }
 
 Plan::Built Plan::find(
@@ -210,7 +261,6 @@ Plan::Built Plan::find(
   const auto threads = at::get_num_threads();
   std::promise<Built> promise;
   std::vector<InputSignature> inputs;
-  std::list<Entry> dropped; // destroyed without the lock
   {
     std::unique_lock lock(mutex_);
     for (auto entry = recent_.begin(); entry != recent_.end(); ++entry) {
@@ -227,13 +277,24 @@ Plan::Built Plan::find(
     }
     recent_.push_front(
         {inputs, numbers, threads, promise.get_future().share()});
-    while (recent_.size() > capacity()) {
-      dropped.splice(dropped.begin(), recent_, std::prev(recent_.end()));
-    }
   }
+  const auto is_this = [&](const Entry& entry) {
+    return entry.matches(tensors, numbers, threads);
+  };
   try {
     auto built = build(inputs, numbers);
     promise.set_value(built);
+    std::list<Entry> dropped; // destroyed without the lock
+    {
+      std::lock_guard lock(mutex_);
+      const auto kind =
+          built.executable ? Entry::Kind::runs : Entry::Kind::refused;
+      const auto entry = std::find_if(recent_.begin(), recent_.end(), is_this);
+      if (entry != recent_.end()) {
+        entry->kind = kind;
+      }
+      dropped = beyond_capacity(kind);
+    }
     if (!dropped.empty()) {
       dropped.clear();
       packed_.trim();
@@ -243,11 +304,22 @@ Plan::Built Plan::find(
     // Not a refusal but an accident, such as no memory: let the next call try.
     promise.set_exception(std::current_exception());
     std::lock_guard lock(mutex_);
-    recent_.remove_if([&](const Entry& entry) {
-      return entry.matches(tensors, numbers, threads);
-    });
+    recent_.remove_if(is_this);
     throw;
   }
+}
+
+std::list<Plan::Entry> Plan::beyond_capacity(Entry::Kind kind) {
+  std::list<Entry> dropped;
+  size_t kept = 0;
+  for (auto entry = recent_.begin(); entry != recent_.end();) {
+    const auto next = std::next(entry);
+    if (entry->kind == kind && ++kept > capacity()) {
+      dropped.splice(dropped.end(), recent_, entry);
+    }
+    entry = next;
+  }
+  return dropped;
 }
 
 bool Plan::fits(
@@ -257,7 +329,8 @@ bool Plan::fits(
       region_.inputs.begin(), region_.inputs.end(), [](const auto& input) {
         return input.is_number;
       }));
-  return numbers.size() == wanted &&
+  static const bool has_kernels = std::string_view(kernels::isa()) != "none";
+  return has_kernels && numbers.size() == wanted &&
          tensors.size() == region_.inputs.size() - wanted &&
          std::all_of(tensors.begin(), tensors.end(), is_plain);
 }
@@ -274,7 +347,20 @@ bool Plan::takes(
       return false;
     }
   }
-  return find(tensors, numbers).executable != nullptr;
+  try {
+    const auto built = find(tensors, numbers);
+    return built.executable != nullptr && agrees_with_autocast(built);
+  } catch (const std::bad_alloc&) {
+    return false; // the operators themselves want less
+  }
+}
+
+bool Plan::agrees_with_autocast(const Built& built) {
+  return !at::autocast::is_autocast_enabled(at::kCPU) ||
+         std::all_of(
+             built.products.begin(), built.products.end(), [](auto dtype) {
+               return dtype == at::autocast::get_autocast_dtype(at::kCPU);
+             });
 }
 
 std::vector<Tensor> Plan::run(
@@ -344,7 +430,9 @@ std::string Plan::explain() const {
     for (const auto& step : built.executable->steps()) {
       flops += step.flops;
     }
-    out << ", \"arena_bytes\": " << built.executable->arena_bytes()
+    out << ", \"layout\": " << quoted(built.layout)
+        << ", \"border_copies\": " << built.executable->border_copies()
+        << ", \"arena_bytes\": " << built.executable->arena_bytes()
         << ", \"gflop\": " << flops / 1e9 << ", \"steps\": ";
     write_list(out, built.executable->steps(), [&](const Step& step) {
       out << "{\"does\": " << quoted(step.label)

@@ -7,6 +7,7 @@
 
 #include <future>
 #include <list>
+#include <set>
 
 namespace at::native::zendnn::plan {
 
@@ -19,7 +20,8 @@ class Plan : public torch::CustomClassHolder {
       std::string name);
 
   // Whether run() takes these inputs as things stand: ZenDNN is switched on,
-  // nothing needs a gradient, and every operator takes these sizes and dtypes.
+  // nothing needs a gradient, every operator takes these sizes and dtypes,
+  // autocast would not convert them, and there is memory to prepare them.
   // Builds what is missing.
   bool takes(
       const std::vector<Tensor>& tensors,
@@ -44,14 +46,18 @@ class Plan : public torch::CustomClassHolder {
 
  private:
   struct Built {
-    std::shared_ptr<Executable> executable; // or
-    std::string refused;                    // why not
+    std::shared_ptr<Executable> executable = nullptr; // or
+    std::string refused{};                            // why not
+    std::string layout{}; // of images; empty when there are none
+    std::set<c10::ScalarType> products{}; // what autocast would convert
   };
   struct Entry {
     std::vector<InputSignature> inputs;
     std::vector<int64_t> numbers;
     int threads;
     std::shared_future<Built> built;
+    enum class Kind : uint8_t { in_work, runs, refused };
+    Kind kind = Kind::in_work;
 
     bool matches(
         const std::vector<Tensor>& tensors,
@@ -66,9 +72,20 @@ class Plan : public torch::CustomClassHolder {
   Built find(
       const std::vector<Tensor>& tensors,
       const std::vector<int64_t>& numbers);
+  // Entries of this kind that are too many, now taken out. Refusals cost
+  // nothing and take no executable's room.
+  std::list<Entry> beyond_capacity(Entry::Kind kind);
   Built build(
       const std::vector<InputSignature>& inputs,
       const std::vector<int64_t>& numbers);
+  size_t fastest(
+      const std::vector<Built>& built,
+      const std::vector<InputSignature>& inputs,
+      const std::vector<int64_t>& numbers,
+      double& seconds) const;
+  // Autocast may be on: the conversions that it would make must be in the
+  // region already, as where it was on while the module was traced.
+  static bool agrees_with_autocast(const Built& built);
 
   std::string description_;
   std::vector<Tensor> constants_;
