@@ -106,6 +106,8 @@ def _fuse(graph: Graph, softmax: Node, known: dict[Value, int]) -> bool:
         "scale": scores.scale,
         "causal": False,
         "swapped": False,
+        # A mask is added whatever its type, and the softmax of nothing is NaN.
+        "additive": True,
     }
     inputs = [q, k, v, mask]
     if scores.chosen is not None:

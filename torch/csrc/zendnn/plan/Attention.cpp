@@ -13,6 +13,12 @@ bool swapped(const Node& node) {
   return node.integer("swapped", 0) != 0;
 }
 
+// As a model spells it out: what is true in a mask adds 1, and the softmax of
+// nothing is NaN.
+bool additive(const Node& node) {
+  return node.integer("additive", 0) != 0;
+}
+
 // The mask, and the choice of scores that are replaced.
 constexpr size_t kMask = 3, kChosen = 4;
 
@@ -90,7 +96,7 @@ void infer_attention(Builder& builder, const Node& node) {
             std::isinf(fill)) {
       refuse("a number that bfloat16 does not hold");
     }
-    if (!of_bool) {
+    if (!of_bool || (operand == kMask && additive(node))) {
       type_of(builder.dtype(mask));
     }
     if (sizes.size() > rank) {
@@ -130,6 +136,7 @@ void build_attention(Builder& builder, const Node& node) {
   args.scale = static_cast<float>(
       scale == 0 ? 1 / std::sqrt(static_cast<double>(args.size)) : scale);
   args.causal = node.integer("causal", 0) != 0;
+  args.unseen_is_nan = additive(node);
   args.dtype = kernel_type(builder.dtype(query));
 
   Ref mask, keep, chosen;

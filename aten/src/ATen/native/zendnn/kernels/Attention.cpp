@@ -462,12 +462,13 @@ class Attention {
 
   void finish(int64_t count) {
     const HeadStrides& s = args_.out_strides;
+    const float unseen = args_.unseen_is_nan ? __builtin_nanf("") : 0;
     for (int64_t i = 0; i < count; ++i) {
       const Query& query = queries_[i];
       T* out = static_cast<T*>(args_.out) + query.batch * s.batch +
                query.head * s.head + query.position * s.time;
       const float* sums = sums_ + i * blocks_.padded_size;
-      const Vec factor = splat(query.sum == 0 ? 0 : 1 / query.sum);
+      const Vec factor = splat(query.sum == 0 ? unseen : 1 / query.sum);
       each_vector(args_.size, [&](int64_t d, auto lanes) {
         store(out + d, load(sums + d) * factor, lanes);
       });

@@ -40,6 +40,8 @@ struct AttentionArgs {
   MaskStrides chosen_strides{};
   bool fill_where = true;
   float fill = 0;
+  // Whether a query that sees no key gives NaN, as softmax does, or 0.
+  bool unseen_is_nan = false;
   // Added to the scores, or null.
   const void* mask = nullptr;
   MaskStrides mask_strides{};
@@ -57,7 +59,6 @@ struct AttentionArgs {
 // The scratch that one thread needs; looks at `size` only.
 int64_t attention_scratch_bytes(const AttentionArgs& args);
 
-// A query that sees no key gives 0, as in torch.
 void attention(const AttentionArgs& args);
 
 } // namespace at::native::zendnn::kernels
