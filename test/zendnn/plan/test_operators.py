@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,6 +172,136 @@ def test_constant_weights_of_any_layout(b: Builder, op: str, layout: str) -> Non
     check(b, out)
 
 
+class TestWinograd:
+    """Against the direct method, wherever the kernel can compute."""
+
+    @pytest.fixture(autouse=True)
+    @staticmethod
+    def channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
+
+    @staticmethod
+    def compare(b: Builder, monkeypatch: pytest.MonkeyPatch, *outputs: Value) -> None:
+        region = region_of(b, *outputs)
+        examples = dict(zip(b.graph.inputs, b.examples, strict=True))
+        tensors = [examples[x] for x in region.inputs]
+        results = {}
+        for use in ("0", "2"):
+            monkeypatch.setenv("ZENDNN_WINOGRAD", use)
+            plan = make_plan(region)
+            results[use] = plan.run(tensors, [])
+            assert ("winograd" in implementations(plan)) == (use == "2"), implementations(plan)
+        for direct, ours in zip(results["0"], results["2"], strict=True):
+            assert (ours - direct).abs().max() <= 1e-4 * direct.abs().max()
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    @pytest.mark.parametrize("batch", BATCHES)
+    @pytest.mark.parametrize("padding", [{}, {"padding": (2, 0), "padding_end": (0, 3)}], ids=str)
+    @pytest.mark.parametrize("size", [(3, 3), (4, 4), (7, 5), (14, 13), (33, 18)], ids=str)
+    def test_of_odd_sizes(
+        self,
+        b: Builder,
+        monkeypatch: pytest.MonkeyPatch,
+        size: tuple[int, int],
+        padding: dict[str, Any],
+        batch: int,
+        threads: int,
+    ) -> None:
+        outputs = []
+        for inputs, filters in ((16, 16), (3, 17), (33, 8), (20, 70)):
+            x = b.input(tensor(batch, inputs, *size))
+            outputs.append(convolved(b, x, inputs, filters, 3))
+            assert outputs[-1].producer is not None
+            outputs[-1].producer.attributes.update(padding)
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            self.compare(b, monkeypatch, *outputs)
+        finally:
+            torch.set_num_threads(before)
+
+    @pytest.mark.parametrize("bias", [True, False])
+    @pytest.mark.parametrize("activation", ["none", "relu", "clip"])
+    @pytest.mark.parametrize("residual", ["none", "input", "dies", "read later"])
+    def test_with_post_ops(
+        self,
+        b: Builder,
+        monkeypatch: pytest.MonkeyPatch,
+        residual: str,
+        activation: str,
+        bias: bool,
+    ) -> None:
+        x = b.input(tensor(2, 16, 9, 7))
+        other = b.input(tensor(2, 17, 9, 7))
+        if residual != "input":
+            other = convolved(b, x, 16, 17)
+        weight = b.constant(17, 16, 3, 3)
+        y = b.convolution(x, weight, b.constant(17) if bias else None, padding=(1, 1))
+        if residual != "none":
+            y = then(b, y, ("add", other))
+        if activation != "none":
+            y = then(b, y, (activation, *FUNCTIONS[activation]))
+        self.compare(b, monkeypatch, y, *([other] if residual == "read later" else []))
+
+    @pytest.mark.parametrize("batch", BATCHES)
+    def test_into_a_slice(self, b: Builder, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+        x = b.input(tensor(batch, 16, 9, 7))
+        parts = [convolved(b, x, 16, count, 3) for count in (16, 3, 20)]
+        whole = b("cat", *parts, dim=1)
+        self.compare(b, monkeypatch, whole, convolved(b, whole, 39, 8, 3), parts[1])
+
+    def test_that_passes_nan_on(self, b: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ZENDNN_WINOGRAD", "2")
+        x = b.input(torch.full((1, 16, 6, 6), math.nan))
+        (got,) = make_plan(region_of(b, then(b, convolved(b, x, 16, 16, 3), "relu"))).run(
+            b.examples, []
+        )
+        assert got.isnan().all()
+
+
+def test_choices_depend_on_all_that_the_work_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these has a line of its own among the choices."""
+    path = tmp_path / "choices"
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
+    monkeypatch.setenv("ZENDNN_TUNING_CACHE", str(path))
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
+
+    def images(b: Builder, bias: bool = True, **more: Any) -> Value:
+        x = b.input(tensor(1, 32, 12, 12))
+        weight = b.constant(32, 32, 3, 3)
+        return b.convolution(x, weight, b.constant(32) if bias else None, **more)
+
+    def added(b: Builder, *shape: int) -> Value:
+        return then(b, images(b, padding=(1, 1)), ("add", b.input(tensor(*shape))))
+
+    def features(b: Builder, other: Value | None = None, bias: bool = True) -> Value:
+        y = b.linear(b.input(tensor(4, 32)), 32, 32, bias)
+        return y if other is None else then(b, y, ("add", other))
+
+    works: list[Callable[[Builder], Value]] = [
+        lambda b: images(b, padding=(1, 1)),
+        lambda b: images(b, padding=(1, 1), padding_end=(0, 0)),
+        lambda b: images(b, bias=False, padding=(1, 1)),
+        lambda b: added(b, 1, 32, 12, 12),
+        lambda b: added(b, 1, 32, 1, 1),
+        lambda b: features(b),
+        lambda b: features(b, bias=False),
+        lambda b: features(b, b.input(tensor(4, 32))),
+        lambda b: features(b, b.input(tensor(32))),
+    ]
+    known: set[str] = set()
+    torch.backends.zendnn._C._forget_tuning()
+    for i, work in enumerate(works):
+        b = Builder()
+        check(b, work(b))
+        lines = {line.split("\t")[0] for line in path.read_text().splitlines()[1:]}
+        assert len(lines) > len(known), f"work {i} has the key of another"
+        known = lines
+    torch.backends.zendnn._C._forget_tuning()
+
+
 # Products.
 
 
@@ -226,7 +357,62 @@ def test_products_of_views(b: Builder) -> None:
     check(b, b("view", out, 3, 7, -1))
 
 
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_linear_layers_with_a_result_in_float32(b: Builder, dtype: torch.dtype, bias: bool) -> None:
+    """It is never rounded to the type of the layer."""
+    x = b.input(tensor(3, 5, 33, dtype=dtype))
+    out = b("linear", x, b.constant(17, 33), b.constant(17) if bias else None, dtype="float32")
+    region = region_of(b, then(b, out, "relu"))
+    (got,) = make_plan(region, dtype).run(b.examples, [])
+    (exact,) = interpret(region, b.examples, torch.float64, dtype)
+    assert got.dtype == torch.float32
+    assert (got.double() - exact).abs().max() <= 1e-5 * exact.abs().max()
+
+
+#: Operands of a product of (2, 3, 5, 7), and whether the primitive takes them.
+PRODUCT_OPERANDS = {
+    **dict.fromkeys([(2, 3, 5, 7), (2, 3, 1, 7), (1, 1, 5, 7), (5, 7), (1, 7), (7,)], True),
+    **dict.fromkeys([(1,), (), (1, 1, 1, 1)], True),
+    **dict.fromkeys([(2, 1, 1, 7), (2, 1, 5, 7), (1, 3, 5, 7)], False),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", PRODUCT_OPERANDS, ids=str)
+def test_products_scale_and_mask_their_result(
+    b: Builder, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """In one step where one stride leads from matrix to matrix of the mask."""
+    q, k = b.input(tensor(2, 3, 5, 8, dtype=dtype)), b.input(tensor(2, 3, 8, 7, dtype=dtype))
+    mask = b.input(tensor(*shape, dtype=dtype, seed=3))
+    out = then(b, b("matmul", q, k), ("linear", 0.5, 0.0), ("add", mask))
+    plan = check(b, out, dtype=dtype)
+    steps = implementations(plan)
+    assert len(steps) == (1 if PRODUCT_OPERANDS[shape] else 2), steps
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("use", ["dies", "read later", "result"])
+def test_products_are_added_to_a_residual(
+    b: Builder, use: str, shared: bool, dtype: torch.dtype
+) -> None:
+    x = b.input(tensor(2, 3, 5, 8, dtype=dtype))
+    y = b.input(tensor(*(() if shared else (2, 3)), 8, 7, dtype=dtype))
+    residual = made(b, 2, 3, 5, 7, dtype=dtype, seed=3)
+    out = then(b, b("matmul", x, y), ("add", residual), "relu")
+    if use == "read later":
+        out = b.binary("mul", out, residual)
+    results = [residual, out] if use == "result" else [b.eltwise("tanh", out)]
+    plan = check(b, *results, dtype=dtype)
+    assert len(implementations(plan)) == {"dies": 3, "read later": 4, "result": 2}[use]
+
+
 # Post-ops.
+
+
+PRODUCERS = ("convolution", "transposed", "linear", "matmul", "binary")
 
 
 def producer(b: Builder, op: str, dtype: torch.dtype) -> Value:
@@ -234,6 +420,11 @@ def producer(b: Builder, op: str, dtype: torch.dtype) -> Value:
     if op == "convolution":
         x = b.input(tensor(3, 8, 6, 8, dtype=dtype))
         return convolved(b, x, 8, 17, 3)
+    if op == "transposed":
+        x = b.input(tensor(3, 8, 3, 4, dtype=dtype))
+        weight, bias = b.constant(8, 17, 2, 2), b.constant(17)
+        more = {"transposed": True, "output_padding": (0, 0), "stride": (2, 2)}
+        return b.convolution(x, weight, bias, **more)
     if op == "linear":
         return b.linear(b.input(tensor(3, 17, 6, 5, dtype=dtype)), 8, 5)
     x, y = (b.input(tensor(*shape, dtype=dtype)) for shape in ((3, 17, 6, 5), (17, 5, 8)))
@@ -246,7 +437,7 @@ def producer(b: Builder, op: str, dtype: torch.dtype) -> Value:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize("op", ["convolution", "linear", "matmul", "binary"])
+@pytest.mark.parametrize("op", PRODUCERS)
 def test_functions_as_post_ops(b: Builder, op: str, name: str, dtype: torch.dtype) -> None:
     if is_round(name, dtype):
         pytest.skip("half a unit in the last place may make a whole one")
@@ -255,7 +446,7 @@ def test_functions_as_post_ops(b: Builder, op: str, name: str, dtype: torch.dtyp
 
 
 @pytest.mark.parametrize(("low", "high"), [(-math.inf, 0.5), (0.0, math.inf), (0.0, 6.0)])
-@pytest.mark.parametrize("op", ["convolution", "linear", "matmul", "binary"])
+@pytest.mark.parametrize("op", PRODUCERS)
 def test_clips_with_one_bound(b: Builder, op: str, low: float, high: float) -> None:
     check(b, then(b, producer(b, op, torch.float32), ("clip", low, high)))
 
@@ -269,7 +460,7 @@ OPERANDS = [
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", OPERANDS, ids=str)
-@pytest.mark.parametrize("op", ["convolution", "linear", "matmul", "binary"])
+@pytest.mark.parametrize("op", PRODUCERS)
 def test_operands_of_post_ops(
     b: Builder, op: str, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
@@ -284,7 +475,7 @@ def test_operands_of_post_ops(
 def test_chains_of_post_ops(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
     dtype = draw(dtypes)
-    op = draw(st.sampled_from(["convolution", "linear", "matmul", "binary"]))
+    op = draw(st.sampled_from(PRODUCERS))
     posts: list[tuple[Any, ...]] = []
     for _ in range(draw(st.integers(1, 4))):
         if draw(st.booleans()):
@@ -296,6 +487,39 @@ def test_chains_of_post_ops(data: st.DataObject) -> None:
         operand = b.input(x) if draw(st.booleans()) else b.eltwise("abs", b.input(x))
         posts.append((draw(st.sampled_from(["add", "sub", "mul", "max"])), operand))
     check(b, then(b, producer(b, op, dtype), *posts), dtype=dtype)
+
+
+#: Operands that make the result of the operator larger: its own size, and theirs.
+LARGER = {
+    "a larger batch": ((1, 16, 6, 8), (3, 16, 6, 8)),
+    "a larger rank": ((3, 16, 6, 8), (2, 3, 16, 6, 8)),
+    "larger in turn": ((3, 16, 1, 8), (1, 16, 6, 1)),
+    "more columns": ((3, 16, 6, 1), (3, 16, 6, 8)),
+}
+
+
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("how", LARGER)
+@pytest.mark.parametrize("op", ["convolution", "linear", "matmul", "binary"])
+def test_operands_of_post_ops_that_are_larger_than_the_result(
+    b: Builder, op: str, how: str, dtype: torch.dtype
+) -> None:
+    """As torch.tanh(keys + query) adds keys of many positions to a query of one."""
+    own, larger = LARGER[how]
+    other, last = (b.input(tensor(*larger, dtype=dtype, seed=seed)) for seed in (5, 6))
+    x = b.input(tensor(*own[:-1], 8, dtype=dtype))
+    if op == "convolution":
+        x = convolved(b, b.input(tensor(*own, dtype=dtype)), 16, 16)
+    elif op == "linear":
+        x = b.linear(x, own[-1], 8)
+    elif op == "matmul":
+        x = b("matmul", x, b.input(tensor(8, own[-1], dtype=dtype)))
+    else:
+        x = b.binary("mul", b.input(tensor(*own, dtype=dtype)), b.input(tensor(1, dtype=dtype)))
+    gate = b.input(tensor(1, dtype=dtype))
+    out = then(b, x, "sigmoid", ("mul", gate), ("sub", other), "tanh", ("add", last), "relu")
+    check(b, out, dtype=dtype)
 
 
 # Residuals: whether a result may be added onto the memory of another value.
@@ -411,6 +635,13 @@ class TestResiduals:
         x, _ = self.start(b, block, dtype)
         residual = b("transpose", made(b, 2, 16, 16, 8, dtype=dtype), 2, 3)
         check(b, then(b, block(b, x), ("add", residual)), dtype=dtype)
+
+    def test_that_repeats_elements(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+        """Adding onto it would add onto one element many times."""
+        x, _ = self.start(b, block, dtype)
+        embedded = b.linear(b.input(tensor(2, 1, 1, 4, dtype=dtype)), 16, 4)
+        residual = b("expand", b("transpose", embedded, 1, 3), *SHAPE)
+        check(b, then(b, block(b, x), ("add", residual), "relu"), dtype=dtype)
 
     def test_that_is_a_part_of_a_concatenation(
         self, b: Builder, block: Block, dtype: torch.dtype
@@ -570,6 +801,42 @@ def test_layer_norm(data: st.DataObject) -> None:
     check(b, *node.outputs, dtype=dtype)
 
 
+@pytest.mark.parametrize("results", [1, 2])
+@pytest.mark.parametrize(
+    ("own", "other"), [((3, 5, 16), (1, 1, 16)), ((1, 5, 16), (3, 5, 1)), ((16,), (2, 16))]
+)
+def test_layer_norm_of_a_sum_that_broadcasts(
+    b: Builder, own: tuple[int, ...], other: tuple[int, ...], results: int
+) -> None:
+    x, y = b.input(tensor(*own)), b.input(tensor(*other, seed=1))
+    weight, bias = b.constant(16), b.constant(16)
+    node = b.node("layer_norm", x, weight, bias, y, results=results, eps=1e-5, dims=1)
+    check(b, *node.outputs)
+
+
+@pytest.mark.parametrize("weight", [None, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [None, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layer_norm_with_factors_of_another_type(
+    b: Builder, dtype: torch.dtype, bias: torch.dtype | None, weight: torch.dtype | None
+) -> None:
+    """Refused where the two differ, and never misread."""
+    x = tensor(4, 33, dtype=dtype)
+    factors = [None if t is None else tensor(33, dtype=t, seed=7) for t in (weight, bias)]
+    first = b.input(x)
+    operands = [None if f is None else b.input(f) for f in factors]
+    out = b("layer_norm", first, *operands, None, eps=1e-5, dims=1)
+    plan, tensors = make_plan(region_of(b, out)), b.examples
+    if None not in (weight, bias) and weight != bias:
+        assert not plan.takes(tensors, [])
+        return
+    (got,) = plan.run(tensors, [])
+    wide = [None if f is None else f.double() for f in factors]
+    want = F.layer_norm(x.double(), (33,), weight=wide[0], bias=wide[1])
+    tolerance = 1e-5 if dtype == torch.float32 else 2.0**-7
+    assert (got.double() - want).abs().max() <= tolerance * want.abs().max()
+
+
 def test_layer_norm_of_the_sum_of_a_value_and_itself(b: Builder) -> None:
     x = made(b, 4, 16)
     out = b("layer_norm", x, None, None, x, eps=1e-5, dims=1)
@@ -708,6 +975,32 @@ class TestConcatenations:
     ) -> None:
         whole = joined(b, *self.branches(b, batch, dtype, *counts))
         check(b, convolved(b, whole, sum(counts), 8), dtype=dtype)
+
+    def test_of_a_value_and_a_function_of_it(
+        self, b: Builder, batch: int, dtype: torch.dtype
+    ) -> None:
+        """Both are slices of one memory."""
+        (one,) = self.branches(b, batch, dtype, 16)
+        functions = [b.eltwise(name, one) for name in ("sigmoid", "tanh")]
+        again = b.eltwise("relu", functions[1])
+        check(b, joined(b, functions[0], one, *functions[1:], again), dtype=dtype)
+
+    def test_are_not_worth_slow_implementations(
+        self, b: Builder, batch: int, dtype: torch.dtype
+    ) -> None:
+        x, *parts = self.branches(b, batch, dtype, 32, 16, 8)
+        count = 16 + 8 + 32 + 16 + 16
+        pool = {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
+        parts += [b("max_pool", x, **pool), b("avg_pool", parts[0], **pool, include_pad=True)]
+        parts.append(then(b, convolved(b, x, 32, 16, 3), ("add", parts[0]), "relu"))
+        for _ in range(3):
+            whole = joined(b, *parts)
+            if dtype == torch.float32:  # which its statistics are
+                whole = b.batch_norm(whole, count)
+            parts.append(convolved(b, b.eltwise("relu", whole), count, 16, 3))
+            count += 16
+        plan = check(b, joined(b, *parts), dtype=dtype)
+        assert not [name for name in implementations(plan) if "ref" in name]
 
     @pytest.mark.parametrize("dim", [0, 1, 2, 3, -1])
     def test_that_are_results(self, b: Builder, batch: int, dtype: torch.dtype, dim: int) -> None:
@@ -1124,6 +1417,41 @@ def test_queries_that_see_no_key_give_zero(b: Builder, kind: str) -> None:
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("kind", ["bool", "float"])
+def test_attention_that_a_model_spells_out_stays_softmax(kind: str) -> None:
+    """Adding True adds 1, and the softmax of nothing is NaN."""
+
+    class Attention(torch.nn.Module):
+        def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
+            return ((q @ k.transpose(-2, -1)) * 0.3 + mask).softmax(-1) @ v
+
+    q, k, v = (tensor(2, 3, 70, 8, seed=seed) for seed in range(3))
+    seen = torch.ones(70, 70, dtype=torch.bool).tril(-1)
+    mask = seen if kind == "bool" else torch.zeros(70, 70).masked_fill(~seen, -math.inf)
+    want = Attention()(q, k, v, mask)
+    assert want.isnan().any() == (kind == "float")
+    frozen = torch.jit.freeze(torch.jit.trace(Attention().eval(), (q, k, v, mask)))
+    with torch.no_grad():
+        got = torch.jit.optimize_for_inference(frozen)(q, k, v, mask)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("length", [1, 5, 300])
+def test_additive_attention_gives_nan_where_no_key_is_seen(
+    b: Builder, length: int, causal: bool
+) -> None:
+    q, k, v = (b.input(tensor(1, 2, length, 16, seed=seed)) for seed in range(3))
+    unseen = torch.rand(1, 1, length, length) < 0.5
+    unseen[..., ::3, :] = True
+    mask = b.input(torch.zeros(unseen.shape).masked_fill(unseen, -math.inf))
+    out = b("attention", q, k, v, mask, scale=0.0, causal=causal, swapped=False, additive=True)
+    region = region_of(b, out)
+    (got,) = make_plan(region).run(b.examples, [])
+    (want,) = interpret(region, b.examples, torch.float32, torch.float32)
+    torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
 # Tables.
 
 
@@ -1222,6 +1550,18 @@ def test_gathered_pairs_of_products(b: Builder) -> None:
     dense = b.linear(b.input(tensor(4, 5)), 16, 5)
     pairs = b("gather_pairs", products, rows, columns)
     check(b, b.linear(joined(b, dense, pairs), 8, 16 + 36))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("features", [2, 9, 27, 64])
+def test_products_of_pairs_of_features(b: Builder, features: int, dtype: torch.dtype) -> None:
+    for size, layout in itertools.product((1, 16, 33), ("contiguous", "transposed", "repeated")):
+        b = Builder()
+        rows, columns = (b.graph.constant(i) for i in torch.tril_indices(features, features, -1))
+        x = b.input(tensor(5, features, size, dtype=dtype, layout=layout))
+        pairs = b("pairwise_dot", x, rows, columns)
+        dense = b.linear(b.input(tensor(5, 7, dtype=dtype)), 8, 7)
+        check(b, pairs, joined(b, dense, pairs), dtype=dtype)
 
 
 # Refusals.

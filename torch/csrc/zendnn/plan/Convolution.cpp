@@ -363,7 +363,7 @@ struct Way {
 std::vector<Way> ways_of(Builder& builder, const Node& node) {
   const auto target = builder.target(node.output());
   std::vector<Way> ways;
-  if (!target && can_accumulate(builder, node)) {
+  if (can_accumulate(builder, node)) {
     ways.push_back({Addition::accumulate, std::nullopt});
   }
   for (const auto addition : {Addition::read, Addition::none}) {
@@ -419,8 +419,8 @@ size_t fastest(
   std::ostringstream key;
   key << "convolution " << text_of(found[0].source) << ' '
       << builder.sizes(tensor(node, 1)) << ' ' << text_of(p.bias) << ' '
-      << text_of(found[0].result) << w.stride << w.before << w.after
-      << w.dilation << ' ' << w.groups << w.transposed << ' '
+      << text_of(found[0].result) << ' ' << w.stride << ' ' << w.before << ' '
+      << w.after << ' ' << w.dilation << ' ' << w.groups << w.transposed
       << attached.accumulator.has_value() << post_op_key(node, attached)
       << " threads " << at::get_num_threads();
   std::vector<Candidate> candidates;

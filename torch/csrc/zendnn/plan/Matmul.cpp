@@ -381,7 +381,7 @@ void build_linear(Builder& builder, const Node& node) {
   const auto& out_sizes = builder.sizes(output);
   auto layer = layer_of(builder, node);
   std::vector<Addition> additions{Addition::read, Addition::none};
-  if (!builder.target(output) && can_accumulate(builder, node)) {
+  if (!builder.is_result(output) && can_accumulate(builder, node)) {
     additions.insert(additions.begin(), Addition::accumulate);
   }
   for (const bool slow : {false, true}) {
@@ -453,7 +453,7 @@ void build_matmul(Builder& builder, const Node& node) {
                        static_cast<double>(builder.sizes(left).back());
   std::vector<Addition> additions{
       Addition::read, Addition::functions, Addition::none};
-  if (!builder.target(output) && can_accumulate(builder, node)) {
+  if (!builder.is_result(output) && can_accumulate(builder, node)) {
     additions.insert(additions.begin(), Addition::accumulate);
   }
   for (const bool slow : {false, true}) {

@@ -167,8 +167,8 @@ algorithm binary_algorithm(const std::string& name) {
   return found->second;
 }
 
-bool can_accumulate(const Builder& builder, const Node& node) {
-  return accumulating(builder, node) >= 0;
+bool can_accumulate(Builder& builder, const Node& node) {
+  return !builder.target(node.output()) && accumulating(builder, node) >= 0;
 }
 
 void check_post_ops(const Builder& builder, const Node& node) {

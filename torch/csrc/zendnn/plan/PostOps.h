@@ -43,8 +43,8 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see);
 Seen see_broadcast(Builder& builder, int64_t operand, const Dims& result);
 
 // Whether accumulating applies: the node adds a tensor of the result's size
-// that nobody needs later.
-bool can_accumulate(const Builder& builder, const Node& node);
+// that nobody needs later, and the result may be anywhere.
+bool can_accumulate(Builder& builder, const Node& node);
 
 // Adds steps for the post-ops from `taken` on, to a result that has a place.
 void apply_rest(Builder& builder, const Node& node, size_t taken);

@@ -30,6 +30,26 @@ Place over(Builder& builder, int64_t input, const Place& from, int64_t output) {
   return builder.make_dense(output);
 }
 
+// A value without gaps between its elements, such as a slice has: primitives
+// are so slow with those that a copy is cheaper.
+std::pair<memory::desc, Ref> read_solid(Builder& builder, int64_t value) {
+  if (const auto& place = builder.place(value); place.blocked) {
+    return {place.desc, place.ref};
+  }
+  const auto& sizes = builder.sizes(value);
+  const auto place = builder.addressable(value);
+  if (span(sizes, place.strides) == count(sizes)) {
+    return {builder.describe(value, place), place.ref};
+  }
+  const auto layout = sizes.size() > 2 && place.strides[1] == 1
+                          ? memory::desc(
+                                sizes,
+                                type_of(builder.dtype(value)),
+                                channels_last_strides(sizes))
+                          : builder.row_major(value);
+  return {layout, builder.in_layout(value, layout)};
+}
+
 struct Pooling {
   algorithm kind;
   Dims kernel, stride, dilation, before, after;
@@ -60,11 +80,7 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& in = builder.sizes(input);
   const auto& out = builder.sizes(output);
-  auto from = builder.place(input);
-  if (!from.blocked) {
-    from = builder.addressable(input);
-  }
-  const auto source = builder.describe(input, from);
+  const auto [source, from] = read_solid(builder, input);
   for (size_t i = 0; i < p.kernel.size(); ++i) {
     const auto reach = p.dilation[i] * (p.kernel[i] - 1) + 1;
     const auto after =
@@ -76,9 +92,8 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
     p.after[i] = after;
     p.dilation[i] -= 1;
   }
-  const auto last =
-      !from.blocked && in.size() == 4 && !is_row_major(in, from.strides);
-  const auto attempt = [&](const memory::desc& result,
+  const auto attempt = [&, source = source, from = from](
+                           const memory::desc& result,
                            const std::optional<Place>& aimed) -> bool {
     const ::zendnn::pooling_forward::primitive_desc desc(
         adeep::engine::cpu_engine(),
@@ -106,7 +121,7 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
         node,
         ::zendnn::pooling_forward(desc),
         std::string("pooling ") + desc.impl_info_str(),
-        {{ZENDNN_ARG_SRC, source, from.ref},
+        {{ZENDNN_ARG_SRC, source, from},
          {ZENDNN_ARG_DST, desc.dst_desc(), to.ref}});
     return true;
   };
@@ -120,9 +135,11 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
     }
   }
   attempt(
-      last           ? memory::desc(out, type, channels_last_strides(out))
-      : from.blocked ? memory::desc(out, type, memory::format_tag::any)
-                     : builder.row_major(output),
+      source.get_inner_nblks() > 0
+          ? memory::desc(out, type, memory::format_tag::any)
+      : is_row_major(in, source.get_strides())
+          ? builder.row_major(output)
+          : memory::desc(out, type, channels_last_strides(out)),
       std::nullopt);
   copy_to_slice(builder, output);
 }
@@ -263,11 +280,7 @@ void build_batch_norm(Builder& builder, const Node& node) {
   }
   give(ZENDNN_ARG_MEAN, 3);
   give(ZENDNN_ARG_VARIANCE, 4);
-  auto from = builder.place(input);
-  if (!from.blocked) {
-    from = builder.addressable(input);
-  }
-  const auto layout = builder.describe(input, from);
+  const auto [layout, from] = read_solid(builder, input);
   const ::zendnn::batch_normalization_forward::primitive_desc desc(
       adeep::engine::cpu_engine(),
       prop_kind::forward_inference,
@@ -277,7 +290,7 @@ void build_batch_norm(Builder& builder, const Node& node) {
       flags,
       user_scratchpad());
   const auto to = builder.make(output, layout);
-  arguments.push_back({ZENDNN_ARG_SRC, layout, from.ref});
+  arguments.push_back({ZENDNN_ARG_SRC, layout, from});
   arguments.push_back({ZENDNN_ARG_DST, layout, to.ref});
   builder.add_primitive(
       node,
