@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.backends.zendnn.graph import OPAQUE, Graph, Node, Operand, PostOp, Region, Value
-from torch.backends.zendnn.passes.partition import schedule
+from torch.backends.zendnn.passes._match import NUMBERS
+from torch.backends.zendnn.passes.partition import outside
 
 Environment = dict[Value, Any]
 
@@ -80,6 +81,56 @@ def run_regions(graph: Graph, regions: Sequence[Region], inputs: Sequence[Any]) 
             results = run_region(item, [environment[value] for value in item.inputs])
             environment.update(zip(item.outputs, results, strict=True))
     return [read(value, environment) for value in graph.outputs]
+
+
+def schedule(graph: Graph, regions: Iterable[Region]) -> list[Region | Node]:
+    """Return regions and the nodes outside in an order that can be run.
+
+    Raises AssertionError when there is none, or when somebody reads what a region does not return.
+    """
+    regions = tuple(regions)
+    outer = outside(graph, regions)
+    maker: dict[Value, Region | Node] = {}
+    for node in outer:
+        maker.update(dict.fromkeys(node.outputs, node))
+    for region in regions:
+        maker.update(dict.fromkeys(region.outputs, region))
+    given = set(graph.inputs)
+    order: list[Region | Node] = []
+    state: dict[int, str] = {}
+
+    def visit(item: Region | Node) -> None:
+        if state.get(id(item)) == "done":
+            return
+        assert id(item) not in state, "regions wait for each other"
+        state[id(item)] = "waiting"
+        for value in item.inputs if isinstance(item, Region) else item.values():
+            if value in maker:
+                visit(maker[value])
+            else:
+                opaque = isinstance(item, Node) and item.op == OPAQUE
+                made = value in given or value.constant is not None
+                assert made or (opaque and value.producer is None), f"nobody makes {value.name}"
+        state[id(item)] = "done"
+        order.append(item)
+
+    # A region comes where the last of its nodes stands, or sooner when somebody reads it.
+    place: dict[Node, Region | Node] = {node: node for node in outer}
+    place.update({_last_of(region): region for region in regions})
+    for node in graph.nodes:
+        if node in place:
+            visit(place[node])
+    ordered = [item for item in order if isinstance(item, Node) and item.ordered]
+    assert ordered == [node for node in graph.nodes if node.ordered], "effects change their order"
+    for value in graph.outputs:
+        assert value in maker or value in given or value.constant is not None, (
+            f"nobody returns {value.name}"
+        )
+    return order
+
+
+def _last_of(region: Region) -> Node:
+    return next(node for node in reversed(region.nodes) if node.op not in NUMBERS)
 
 
 def run_nodes(nodes: Iterable[Node], environment: Environment) -> None:
@@ -223,7 +274,8 @@ def adaptive_avg_pool(a: Attributes, x: Tensor) -> Tensor:
 
 def split(a: Attributes, x: Tensor) -> tuple[Tensor, ...]:
     if "sizes" in a:
-        return x.split(list(a["sizes"]), a["dim"])
+        size, *more = a["sizes"]
+        return x.split([size, *more] if more else size, a["dim"])
     return x.chunk(a["chunks"], a["dim"])
 
 

@@ -171,6 +171,14 @@ def test_a_view_of_a_view_reads_what_that_reads(b: Builder) -> None:
     assert graph.nodes[2].inputs[0] is x
 
 
+def test_what_two_views_undo_stays_where_others_read_the_first(b: Builder) -> None:
+    made = b.convolution(b.input(random(1, 3, 4, 5)), b.constant(4, 3, 1, 1))
+    inner = b("transpose", made, 2, 3)
+    graph = b.done(b("transpose", inner, 2, 3), b.eltwise("relu", inner))
+    assert b.check(remove_identities) == [0]
+    assert ops(graph) == ["convolution", "transpose", "transpose", "eltwise"]
+
+
 def test_a_dtype_is_changed_once(b: Builder) -> None:
     once = b("to", b.input(random(2)), dtype="bfloat16")
     graph = b.done(b.eltwise("exp", b("to", b("to", once, dtype="bfloat16"), dtype="float32")))
@@ -457,6 +465,21 @@ def test_arithmetic_of_a_shared_result_stays(b: Builder, escapes: bool) -> None:
     made = b.linear(b.input(random(2, 4)), 6, 4)
     result = b.binary("mul", made, b.constant(6))
     b.done(result, made if escapes else b.opaque(torch.exp, made))
+    assert b.check(fold_arithmetic) == [0]
+
+
+def test_a_difference_becomes_a_sum_with_the_opposite_layer(b: Builder) -> None:
+    x = b.input(random(2, 4, 5, 5))
+    made = b.convolution(x, b.constant(4, 4, 1, 1), b.constant(4))
+    graph = b.done(b.binary("sub", x, made))
+    assert b.check(fold_arithmetic) == [1]
+    assert only(graph, "binary").attributes["algorithm"] == "add"
+    assert only(graph, "binary").inputs == (made, x)
+
+
+def test_a_difference_of_two_layers_stays(b: Builder) -> None:
+    x = b.input(random(2, 4))
+    b.done(b.binary("sub", b.linear(x, 4, 4), b.linear(x, 4, 4)))
     assert b.check(fold_arithmetic) == [0]
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.backends.zendnn.graph import PostOp, Value
 from torch.backends.zendnn.passes import (
+    fold_arithmetic,
     fold_scalars,
     fuse_binary,
     fuse_eltwise,
@@ -105,6 +106,22 @@ def test_spelled_out_activations_are_recognised(
     torch.testing.assert_close(b.run(), before, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("factor", [1.702, 0.5, -3.0])
+def test_a_scaled_silu_gives_its_factor_to_the_layer_before(b: Builder, factor: float) -> None:
+    x = b.linear(b.input(random(3, 4)), 5, 4)
+    gate = b.eltwise("sigmoid", b.binary("mul", x, b.number(factor)))
+    graph = b.done(b.eltwise("relu", b.binary("mul", x, gate)))
+    before = b.run()
+    fold_scalars(graph)
+    assert recognise_activations(graph) == 1
+    assert ops(graph) == ["linear", *["eltwise"] * 4]
+    fold_arithmetic(graph)
+    fuse_eltwise(graph)
+    graph.check()
+    assert posts(only(graph, "linear")) == ["silu", "linear", "relu"]
+    torch.testing.assert_close(b.run(), before, rtol=1e-6, atol=1e-7)
+
+
 def test_a_part_that_others_read_keeps_an_activation_spelled_out(b: Builder) -> None:
     x = b.input(random(3, 4))
     gate = b.eltwise("sigmoid", x)
@@ -115,12 +132,12 @@ def test_a_part_that_others_read_keeps_an_activation_spelled_out(b: Builder) -> 
 
 def test_other_functions_and_other_arguments_stay(b: Builder) -> None:
     x, y = b.input(random(3, 4)), b.input(random(3, 4))
-    quick = b.binary("mul", x, b.eltwise("sigmoid", b.binary("mul", x, b.number(1.702))))
+    halved = b.binary("mul", b.binary("mul", x, b.number(2.0)), b.number(0.25))
     gated = b.binary("mul", x, b.eltwise("sigmoid", y))
     vector = b.eltwise(
         "clip", b.binary("add", x, b.graph.constant(torch.full((4,), 3.0).double())), 0.0, 6.0
     )
-    b.done(quick, gated, b.binary("div", vector, b.number(6.0)))
+    b.done(halved, gated, b.binary("div", vector, b.number(6.0)))
     assert b.check(recognise_activations) == [0]
 
 

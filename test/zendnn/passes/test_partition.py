@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 from torch.backends.zendnn.graph import Graph, Node, Region, Value
-from torch.backends.zendnn.passes.partition import outside, partition, schedule
+from torch.backends.zendnn.passes.partition import outside, partition
 
 from .build import Builder, assert_same, ops, random
-from .interpreter import run_regions
+from .interpreter import run_regions, schedule
 
 
 @pytest.fixture
@@ -196,7 +196,9 @@ def test_what_only_a_pass_made_is_handed_over_by_nobody(b: Builder) -> None:
         (["linear"], True),
         (["exp"], False),
         (["exp", "view"], False),
-        (["exp", "relu"], True),
+        (["exp", "relu", "exp", "relu", "exp"], False),
+        (["softmax", "exp"], False),
+        (["softmax", "exp", "softmax"], True),
         (["view", "transpose"], False),
         ([], False),
     ],
@@ -210,6 +212,8 @@ def test_a_region_does_enough(b: Builder, chain: list[str], kept: bool) -> None:
             x = b("view", x, 4, -1)
         elif op == "transpose":
             x = b("transpose", x, 0, 1)
+        elif op == "softmax":
+            x = b("softmax", x, dim=-1)
         else:
             x = b.eltwise(op, x)
     graph = b.done(x)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from torch.backends.zendnn.graph import Graph, Pass
 from torch.backends.zendnn.passes.attention_layout import attention_layout
+from torch.backends.zendnn.passes.defer_sizes import defer_sizes
 from torch.backends.zendnn.passes.fold_arithmetic import fold_arithmetic
 from torch.backends.zendnn.passes.fold_attention_scale import fold_attention_scale
 from torch.backends.zendnn.passes.fold_batch_norm import fold_batch_norm
@@ -35,33 +36,33 @@ from torch.backends.zendnn.passes.remove_identities import remove_identities
 class _Row(NamedTuple):
     name: str
     function: Pass
-    default: bool
     does: str
 
 
 _TABLE = (
-    _Row("fold_constants", fold_constants, True, "evaluates what constants alone decide"),
-    _Row("remove_identities", remove_identities, True, "removes what changes nothing"),
-    _Row("remove_casts", remove_casts, True, "removes conversions that convert nothing"),
-    _Row("fold_scalars", fold_scalars, True, "makes arithmetic with numbers alpha·x + beta"),
-    _Row("recognise_activations", recognise_activations, True, "finds spelled-out activations"),
-    _Row("fuse_embedding_bags", fuse_embedding_bags, True, "drops the offsets of equal bags"),
-    _Row("group_embedding_bags", group_embedding_bags, True, "joins the bags of one cat or stack"),
-    _Row("fuse_pairwise_dot", fuse_pairwise_dot, True, "computes only the products that are read"),
-    _Row("fuse_attention", fuse_attention, True, "finds spelled-out attention"),
-    _Row("fold_attention_scale", fold_attention_scale, True, "scales in attention, not before it"),
-    _Row("attention_layout", attention_layout, True, "puts attention's heads side by side"),
-    _Row("fold_pad", fold_pad, True, "pads in convolutions and pools, not before them"),
-    _Row("fold_batch_norm", fold_batch_norm, True, "folds batch norms into weights"),
-    _Row("fold_arithmetic", fold_arithmetic, True, "folds constant arithmetic into weights"),
-    _Row("fuse_casts", fuse_casts, True, "converts in the operators that compute"),
-    _Row("fuse_eltwise", fuse_eltwise, True, "makes activations post-ops"),
-    _Row("fuse_binary", fuse_binary, True, "makes residuals, masks and gates post-ops"),
-    _Row("merge_linears", merge_linears, True, "merges linear layers that read one value"),
-    _Row("fuse_layer_norm", fuse_layer_norm, True, "adds residuals in the norms that read them"),
+    _Row("fold_constants", fold_constants, "evaluates what constants alone decide"),
+    _Row("remove_identities", remove_identities, "removes what changes nothing"),
+    _Row("defer_sizes", defer_sizes, "reads sizes where nobody has to wait for them"),
+    _Row("remove_casts", remove_casts, "removes conversions that convert nothing"),
+    _Row("fold_scalars", fold_scalars, "makes arithmetic with numbers alpha·x + beta"),
+    _Row("recognise_activations", recognise_activations, "finds spelled-out activations"),
+    _Row("fuse_embedding_bags", fuse_embedding_bags, "drops the offsets of equal bags"),
+    _Row("group_embedding_bags", group_embedding_bags, "joins the bags of one cat or stack"),
+    _Row("fuse_pairwise_dot", fuse_pairwise_dot, "computes only the products that are read"),
+    _Row("fuse_attention", fuse_attention, "finds spelled-out attention"),
+    _Row("fold_attention_scale", fold_attention_scale, "scales in attention, not before it"),
+    _Row("attention_layout", attention_layout, "puts attention's heads side by side"),
+    _Row("fold_pad", fold_pad, "pads in convolutions and pools, not before them"),
+    _Row("fold_batch_norm", fold_batch_norm, "folds batch norms into weights"),
+    _Row("fold_arithmetic", fold_arithmetic, "folds constant arithmetic into weights"),
+    _Row("fuse_casts", fuse_casts, "converts in the operators that compute"),
+    _Row("fuse_eltwise", fuse_eltwise, "makes activations post-ops"),
+    _Row("fuse_binary", fuse_binary, "makes residuals, masks and gates post-ops"),
+    _Row("merge_linears", merge_linears, "merges linear layers that read one value"),
+    _Row("fuse_layer_norm", fuse_layer_norm, "adds residuals in the norms that read them"),
 )
 
-_enabled = {row.name: row.default for row in _TABLE}
+_enabled = {row.name: True for row in _TABLE}
 
 
 def names() -> tuple[str, ...]:

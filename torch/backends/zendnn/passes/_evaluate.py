@@ -69,7 +69,8 @@ def binary(node: Node, a: Tensor, b: Tensor) -> Tensor:
 def _split(node: Node, x: Tensor) -> tuple[Tensor, ...]:
     attributes: dict[str, Any] = dict(node.attributes)
     if "sizes" in attributes:
-        return torch.split(x, list(attributes["sizes"]), attributes["dim"])
+        size, *more = attributes["sizes"]  # one stands for all, and the last may be smaller
+        return torch.split(x, [size, *more] if more else size, attributes["dim"])
     return x.chunk(attributes["chunks"], attributes["dim"])
 
 

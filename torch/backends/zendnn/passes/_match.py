@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 from torch.backends.zendnn.graph import OPAQUE, Graph, Node, Operand, PostOp, Value, replace_node
@@ -26,8 +26,9 @@ VIEWS = frozenset(
     }
 )
 
-#: Operators whose result is a number.
-NUMBERS = frozenset({"size", "numel", "number_add", "number_sub", "number_mul", "number_floordiv"})
+#: Operators that make a number of a tensor, and all whose result is a number.
+SIZES = frozenset({"size", "numel"})
+NUMBERS = SIZES | {"number_add", "number_sub", "number_mul", "number_floordiv"}
 
 #: Operators that take post-ops.
 TAKES_POST_OPS = frozenset({"convolution", "linear", "matmul", "binary"})
@@ -102,6 +103,22 @@ def is_sound(number: float) -> bool:
     return number == 0 or limits.tiny <= abs(number) <= limits.max
 
 
+def line(algorithm: str, number: float, *, left: bool = False) -> tuple[float, float] | None:
+    """The (alpha, beta) of ``x algorithm number``, or of ``number algorithm x`` when it is left.
+
+    None when it is no alpha·x + beta, or one that float32 cannot hold.
+    """
+    lines = {
+        "add": (1.0, number),
+        "sub": (-1.0, number) if left else (1.0, -number),
+        "mul": (number, 0.0),
+    }
+    if number and not left:
+        lines["div"] = (1.0 / number, 0.0)
+    found = lines.get(algorithm)
+    return found if found is not None and all(map(is_sound, found)) else None
+
+
 def is_swap(node: Node | None, first: int, second: int, rank: int) -> bool:
     """Whether the node exchanges two dimensions (counted from 0) of a tensor of this rank."""
     if node is None:
@@ -135,7 +152,7 @@ def bypass(graph: Graph, node: Node, operand: Operand) -> bool:
         graph.remove(node)
         return True
     former = sole(graph, operand, *TAKES_POST_OPS, "eltwise")
-    if former is None:
+    if former is None or former.output.users != [node]:
         return False
     absorb(graph, former, node)
     return True
@@ -198,33 +215,38 @@ _RANKS: dict[str, Callable[[Node, Rank], Rank]] = {
 }
 
 
+def rank_of(operand: Operand, known: Mapping[Value, int]) -> Rank:
+    """The rank of an operand, given those of values that are not constants."""
+    tensor = constant(operand)
+    if tensor is not None:
+        return tensor.dim()
+    return known.get(operand) if isinstance(operand, Value) else None
+
+
+def result_rank(node: Node, known: Mapping[Value, int]) -> Rank:
+    """The rank of what a node makes, as far as that of what it reads is known."""
+    if node.op in ("binary", "matmul", "where"):
+        # What follows are operands of post-ops; a number has no rank of its own.
+        operands = node.inputs[: 3 if node.op == "where" else 2]
+        all_of = [rank_of(operand, known) for operand in operands if operand is not None]
+        fixed = [r for r in all_of if r is not None]
+        # A matrix product with a vector loses a dimension.
+        sure = len(fixed) == len(all_of) and (node.op != "matmul" or min(fixed) >= 2)
+        return max(fixed) if sure else None
+    if node.op == "convolution":
+        return rank_of(node.inputs[0], known) or rank_of(node.inputs[1], known)
+    if node.op == "expand_as":
+        return rank_of(node.inputs[1], known)
+    if node.op == "embedding":
+        return _plus(1)(node, rank_of(node.inputs[1], known))
+    return _RANKS[node.op](node, rank_of(node.inputs[0], known)) if node.op in _RANKS else None
+
+
 def ranks(graph: Graph) -> dict[Value, int]:
     """The ranks that operators and constants fix; graph inputs and opaque results have none."""
     known: dict[Value, int] = {}
-
-    def rank(operand: Operand) -> Rank:
-        tensor = constant(operand)
-        if tensor is not None:
-            return tensor.dim()
-        return known.get(operand) if isinstance(operand, Value) else None
-
     for node in graph.nodes:
-        result: Rank = None
-        if node.op in ("binary", "matmul", "where"):
-            # What follows are operands of post-ops; a number has no rank of its own.
-            both = [rank(x) for x in node.inputs[: 3 if node.op == "where" else 2] if x is not None]
-            fixed = [r for r in both if r is not None]
-            # A matrix product with a vector loses a dimension.
-            if len(fixed) == len(both) and (node.op != "matmul" or min(fixed) >= 2):
-                result = max(fixed)
-        elif node.op == "convolution":
-            result = rank(node.inputs[0]) or rank(node.inputs[1])
-        elif node.op == "expand_as":
-            result = rank(node.inputs[1])
-        elif node.op == "embedding":
-            result = _plus(1)(node, rank(node.inputs[1]))
-        elif node.op in _RANKS:
-            result = _RANKS[node.op](node, rank(node.inputs[0]))
+        result = result_rank(node, known)
         if result is not None:
             known.update(dict.fromkeys(node.outputs, result))
     return known

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, replace_node
+from torch.backends.zendnn.graph import Graph, Node, replace_node
 from torch.backends.zendnn.passes._match import (
     absorb,
     is_sound,
+    line,
     linear_of,
     scalar,
     sole,
@@ -26,36 +27,17 @@ def fold_scalars(graph: Graph) -> int:
 def _from_binary(graph: Graph, node: Node) -> int:
     a, b = node.inputs
     left, right = scalar(a), scalar(b)
-    if (left is None) == (right is None):
+    number = left if right is None else right
+    if number is None or (left is not None and right is not None):
         return 0
-    algorithm = str(node.attributes["algorithm"])
-    x: Operand
-    if right is not None:
-        x, alpha_beta = a, _of_right(algorithm, right)
-    else:
-        assert left is not None
-        x, alpha_beta = b, _of_left(algorithm, left)
-    if alpha_beta is None or not all(map(is_sound, alpha_beta)):
+    found = line(str(node.attributes["algorithm"]), number, left=right is None)
+    if found is None:
         return 0
-    alpha, beta = alpha_beta
+    x, (alpha, beta) = b if right is None else a, found
     graph.set_inputs(node, [x])
     attributes = {"algorithm": "linear", "alpha": alpha, "beta": beta}
     replace_node(node, op="eltwise", attributes=attributes)
     return 1
-
-
-def _of_right(algorithm: str, number: float) -> tuple[float, float] | None:
-    """The (alpha, beta) of ``x algorithm number``."""
-    if algorithm == "div":
-        return (1.0 / number, 0.0) if number and is_sound(1.0 / number) else None
-    rules = {"add": (1.0, number), "sub": (1.0, -number), "mul": (number, 0.0)}
-    return rules.get(algorithm)
-
-
-def _of_left(algorithm: str, number: float) -> tuple[float, float] | None:
-    """The (alpha, beta) of ``number algorithm x``."""
-    rules = {"add": (1.0, number), "sub": (-1.0, number), "mul": (number, 0.0)}
-    return rules.get(algorithm)
 
 
 def _join(graph: Graph, node: Node) -> int:

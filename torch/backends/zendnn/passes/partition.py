@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from torch.backends.zendnn.graph import OPAQUE, Graph, Node, Region, Value, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Region, Value, replace_node
 from torch.backends.zendnn.passes._match import NUMBERS, VIEWS, is_foreign
 
 #: One of these is worth a call.
 HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_bags"})
 
-#: And so are this many of the other operators that compute.
+#: And so are this many of the others, but for the light ones.
 ENOUGH = 2
 
 #: What is not worth a region of its own, however much of it there is in a row.
@@ -71,56 +71,6 @@ def outside(graph: Graph, regions: Iterable[Region]) -> list[Node]:
         needed.update(node.values())
         nodes.append(node)
     return nodes[::-1]
-
-
-def schedule(graph: Graph, regions: Iterable[Region]) -> list[Region | Node]:
-    """Return regions and the nodes outside in an order that can be run.
-
-    Raises AssertionError when there is none, or when somebody reads what a region does not return.
-    """
-    regions = tuple(regions)
-    outer = outside(graph, regions)
-    maker: dict[Value, Region | Node] = {}
-    for node in outer:
-        maker.update(dict.fromkeys(node.outputs, node))
-    for region in regions:
-        maker.update(dict.fromkeys(region.outputs, region))
-    given = set(graph.inputs)
-    order: list[Region | Node] = []
-    state: dict[int, str] = {}
-
-    def visit(item: Region | Node) -> None:
-        if state.get(id(item)) == "done":
-            return
-        assert id(item) not in state, "regions wait for each other"
-        state[id(item)] = "waiting"
-        for value in item.inputs if isinstance(item, Region) else item.values():
-            if value in maker:
-                visit(maker[value])
-            else:
-                opaque = isinstance(item, Node) and item.op == OPAQUE
-                made = value in given or value.constant is not None
-                assert made or (opaque and value.producer is None), f"nobody makes {value.name}"
-        state[id(item)] = "done"
-        order.append(item)
-
-    # A region comes where the last of its nodes stands, or sooner when somebody reads it.
-    place: dict[Node, Region | Node] = {node: node for node in outer}
-    place.update({_last_of(region): region for region in regions})
-    for node in graph.nodes:
-        if node in place:
-            visit(place[node])
-    ordered = [item for item in order if isinstance(item, Node) and item.ordered]
-    assert ordered == [node for node in graph.nodes if node.ordered], "effects change their order"
-    for value in graph.outputs:
-        assert value in maker or value in given or value.constant is not None, (
-            f"nobody returns {value.name}"
-        )
-    return order
-
-
-def _last_of(region: Region) -> Node:
-    return next(node for node in reversed(region.nodes) if node.op not in NUMBERS)
 
 
 def _outer(graph: Graph) -> set[Node]:
@@ -256,7 +206,7 @@ def _is_read_outside(node: Node, members: dict[Node, None]) -> bool:
 
 
 def _is_worth_a_call(members: Iterable[Node]) -> bool:
-    computing = [node for node in members if node.op not in VIEWS]
+    computing = [node for node in members if node.op not in LIGHT]
     return len(computing) >= ENOUGH or any(node.op in HEAVY for node in computing)
 
 

@@ -17,6 +17,9 @@ from torch.backends.zendnn.passes import _evaluate
 #: The largest expression that is looked at, in operators.
 MOST_OPERATORS = 12
 
+#: A scaled SiLU with a smaller factor is nearly a line.
+LEAST_FACTOR = 1e-2
+
 _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": F.silu,
     "sigmoid": torch.sigmoid,
@@ -35,32 +38,44 @@ _POINTS = torch.cat(
     ]
 )
 
+#: Eltwise operators in a row, by their attributes.
+Steps = list[dict[str, Attribute]]
+
+#: Where a scaled SiLU gives its factor away.
+_ONE = int((_POINTS == 1).nonzero().item())
+
 _EXPECTED = {name: function(_POINTS) for name, function in _FUNCTIONS.items()}
 
 
 def recognise_activations(graph: Graph) -> int:
     """Replace expressions that compute a known activation; return how many were found."""
     found = 0
-    place = {node: index for index, node in enumerate(graph.nodes)}
+    place = _places(graph)
     for root in list(graph.nodes):
         match = _match(graph, root, place)
         if match is None:
             continue
-        name, argument, members = match
+        (*before, last), argument, members = match
+        for attributes in before:
+            argument = graph.add("eltwise", [argument], before=root, attributes=attributes).output
+            place = _places(graph)
         graph.set_inputs(root, [argument])
-        attributes: dict[str, Attribute] = {"algorithm": name, "alpha": 0.0, "beta": 0.0}
         origin = tuple(label for member in members for label in member.origin)
-        replace_node(root, op="eltwise", attributes=attributes, origin=origin)
+        replace_node(root, op="eltwise", attributes=last, origin=origin)
         for member in reversed(members[:-1]):
             graph.remove(member)
         found += 1
     return found
 
 
+def _places(graph: Graph) -> dict[Node, int]:
+    return {node: index for index, node in enumerate(graph.nodes)}
+
+
 def _match(
     graph: Graph, root: Node, place: dict[Node, int]
-) -> tuple[str, Value, list[Node]] | None:
-    """The function, the argument and the operators, in order, of what ends in ``root``."""
+) -> tuple[Steps, Value, list[Node]] | None:
+    """The functions, the argument and the operators, in order, of what ends in ``root``."""
     if not _is_basic(root):
         return None
     members = {root}
@@ -70,9 +85,9 @@ def _match(
         last = max(leaves, key=lambda v: -1 if v.producer is None else place.get(v.producer, -1))
         if len(leaves) == 1 and len(members) > 1:
             ordered = sorted(members, key=place.__getitem__)
-            name = _name(ordered, last)
-            if name is not None:
-                return name, last, ordered
+            steps = _steps(ordered, last)
+            if steps is not None:
+                return steps, last, ordered
         node = last.producer
         if node is None or not _is_basic(node) or not graph.is_private(last):
             return None
@@ -99,8 +114,8 @@ def _leaves(node: Node) -> set[Value]:
     return {value for value in node.values() if value.constant is None}
 
 
-def _name(members: list[Node], argument: Value) -> str | None:
-    """The function that these operators compute."""
+def _steps(members: list[Node], argument: Value) -> Steps | None:
+    """The functions that compute the same as these operators."""
     results: dict[Value, Tensor] = {argument: _POINTS}
     for node in members:
         operands = []
@@ -111,6 +126,18 @@ def _name(members: list[Node], argument: Value) -> str | None:
         results[node.output] = evaluate(node, *operands)
     result = results[members[-1].output]
     for name, expected in _EXPECTED.items():
-        if torch.allclose(result, expected, rtol=1e-6, atol=1e-7):
-            return name
+        if _are_close(result, expected):
+            return [_step(name)]
+    # x * sigmoid(a * x) is silu(a * x) / a, and layers take factors into their weights.
+    factor = float(torch.logit(result[_ONE]))
+    if abs(factor) > LEAST_FACTOR and _are_close(result, F.silu(factor * _POINTS) / factor):
+        return [_step("linear", factor), _step("silu"), _step("linear", 1 / factor)]
     return None
+
+
+def _are_close(result: Tensor, expected: Tensor) -> bool:
+    return torch.allclose(result, expected, rtol=1e-6, atol=1e-7)
+
+
+def _step(algorithm: str, alpha: float = 0.0) -> dict[str, Attribute]:
+    return {"algorithm": algorithm, "alpha": alpha, "beta": 0.0}

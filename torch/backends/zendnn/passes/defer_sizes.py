@@ -1,0 +1,44 @@
+"""Reads the sizes of a value after the operators that keep its shape, so that these can be fused.
+
+A convolution whose size somebody reads must stay a result of its own; its activation has the same.
+"""
+
+from __future__ import annotations
+
+from torch.backends.zendnn.graph import Graph, Value
+from torch.backends.zendnn.passes._match import SIZES
+
+#: Operators whose only result has the shape of their first operand.
+_SAME_SHAPE = frozenset({"eltwise", "batch_norm", "to"})
+
+
+def defer_sizes(graph: Graph) -> int:
+    """Let sizes be read of the last value in a row that has them; return how many."""
+    deferred = 0
+    place = {node: index for index, node in enumerate(graph.nodes)}
+    for node in [node for node in graph.nodes if node.op in SIZES]:
+        value, number = node.inputs[0], node.output
+        if not isinstance(value, Value) or not graph.is_private(number):
+            continue
+        last = _last_of_its_shape(graph, value)
+        maker = last.producer
+        if last is value or maker is None:
+            continue
+        if not number.users or any(place[user] < place[maker] for user in number.users):
+            continue
+        graph.set_inputs(node, [last, *node.inputs[1:]])
+        if place[node] < place[maker]:
+            graph.move_before(node, graph.nodes[graph.nodes.index(maker) + 1])
+        deferred += 1
+    return deferred
+
+
+def _last_of_its_shape(graph: Graph, value: Value) -> Value:
+    while graph.is_private(value):
+        readers = [user for user in value.users if user.op not in SIZES]
+        if len(readers) != 1 or readers[0].op not in _SAME_SHAPE:
+            break
+        if readers[0].inputs[0] is not value:
+            break
+        value = readers[0].output
+    return value
