@@ -241,6 +241,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [IMAGE],
         "r0 = batch_norm(x, none, c0, c1, c2) eps=1e-05",
     ),
+    "mean from the end": (lambda x: x.mean((-1, -2)), [BATCH], "r0 = mean(x) dims=-1,-2 keep=0"),
+    "mean from both sides": (
+        lambda x: x.view(2, 4, 6).mean((1, -1)),
+        [BATCH],
+        "r0 = view(x, 2, 4, 6)\nr1 = mean(r0) dims=1,-1 keep=0",
+    ),
     "attention": (
         lambda x, y: F.scaled_dot_product_attention(x, y, y),
         [HEADS, HEADS + 1],
@@ -276,7 +282,8 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "index pairs": (
         lambda x: torch.bmm(x, x.mT)[:, FIRST, SECOND],
         [BATCH],
-        "r0 = transpose(x, -2, -1)\nr1 = matmul(x, r0)\nr2 = gather_pairs(r1, c0, c1)",
+        "r0 = transpose(x, -2, -1)\nr1 = matmul(x, r0)\nr2 = slice(r1, 0, 0, none, 1)\n"
+        "r3 = gather_pairs(r2, c0, c1)",
     ),
     "max_pool2d": (
         lambda x: F.max_pool2d(x, 3, padding=1),
@@ -319,6 +326,16 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [ROWS.t()],
         "r0 = contiguous(x)\nr1 = eltwise(r0) algorithm=linear alpha=2.0 beta=0.0",
     ),
+    "contiguous in another memory format": (
+        lambda x: x.contiguous(memory_format=torch.channels_last),
+        [IMAGE],
+        "r0 = contiguous(x)",
+    ),
+    "to another memory format": (
+        lambda x: x.to(memory_format=torch.channels_last),
+        [IMAGE],
+        "r0 = contiguous(x)\nr1 = to(r0) dtype=float32",
+    ),
     "to": (lambda x: x.to(torch.bfloat16), [ROWS], "r0 = to(x) dtype=bfloat16"),
     "float of a mask": (lambda x: x.float(), [IDS], "r0 = to(x) dtype=float32"),
     "view": (lambda x: x.view(3, -1), [ROWS], "r0 = view(x, 3, -1)"),
@@ -331,13 +348,18 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "unsqueeze": (lambda x: x.unsqueeze(1), [ROWS], "r0 = unsqueeze(x, 1)"),
     "squeeze": (lambda x: x.squeeze(0), [ROWS[:1]], "r0 = squeeze(x, 0)"),
     "expand": (lambda x: x.expand(3, -1, -1), [ROWS], "r0 = expand(x, 3, -1, -1)"),
-    "select": (lambda x: x[:, 1], [BATCH], "r0 = select(x, 1, 1)"),
-    "slice": (lambda x: x[:, 1:5:2], [ROWS], "r0 = slice(x, 1, 1, 5, 2)"),
-    "slice to the end": (lambda x: x[:, -2:], [ROWS], "r0 = slice(x, 1, -2, none, 1)"),
+    "select": (lambda x: x.select(1, 1), [BATCH], "r0 = select(x, 1, 1)"),
+    "slice": (lambda x: x[1:4:2], [ROWS], "r0 = slice(x, 0, 1, 4, 2)"),
+    "slice to the end": (lambda x: x[-2:], [ROWS], "r0 = slice(x, 0, -2, none, 1)"),
     "split": (
         lambda x: x.split(3, 1)[0] + x.split(3, 1)[1],
         [ROWS],
-        "r0, r1 = split(x) dim=1 sizes=3,3\nr2 = binary(r0, r1) algorithm=add",
+        "r0, r1 = split(x) dim=1 sizes=3\nr2 = binary(r0, r1) algorithm=add",
+    ),
+    "split with a smaller part": (
+        lambda x: x.split(4, 1)[1],
+        [ROWS],
+        "r0, r1 = split(x) dim=1 sizes=4",
     ),
     "split by sizes": (
         lambda x: x.split([2, 4], 1)[1],
@@ -395,18 +417,59 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         "aten::div",
         "self is not an integer",
     ),
-    "division by zero": (lambda x: x / 0, [ROWS], "aten::div", "it divides by zero"),
+    "division by zero": (lambda x: x / 0, [ROWS], "aten::div", "other is 0.0"),
+    "division by a tiny number": (lambda x: x / 1e-39, [ROWS], "aten::div", "other is 1e-39"),
+    "division by a huge number": (lambda x: x / 3e38, [ROWS], "aten::div", "other is 3e+38"),
+    "a tiny factor": (lambda x: x * 1e-40, [ROWS], "aten::mul", "other is 1e-40"),
+    "a tiny multiple of a number": (
+        lambda x: torch.sub(x, 1e-20, alpha=1e-20),
+        [ROWS],
+        "aten::sub",
+        "other is 1e-20",
+    ),
+    "a tiny slope": (
+        lambda x: F.leaky_relu(x, 1e-46),
+        [ROWS],
+        "aten::leaky_relu",
+        "negative_slope is 1e-46, which float32 does not hold",
+    ),
+    "a tiny bound": (
+        lambda x: x.clamp(max=1e-39),
+        [ROWS],
+        "aten::clamp",
+        "max is 1e-39, which float32 does not hold",
+    ),
+    "a product with booleans": (
+        lambda x, y: x * y.to(torch.bool),
+        [ROWS, SIX],
+        "aten::mul",
+        "other holds integers or booleans",
+    ),
+    "negative padding": (lambda x: F.pad(x, (1, -1)), [ROWS], "aten::pad", "pad is (1, -1)"),
+    "a mean over dimensions that are apart": (
+        lambda x: x.mean((0, 2)),
+        [BATCH],
+        "aten::mean",
+        "dim is (0, 2), which are apart",
+    ),
+    "a mean over the first and the last dimension": (
+        lambda x: x.view(2, 4, 6).mean((0, -1)),
+        [BATCH],
+        "aten::mean",
+        "dim is (0, -1), which are apart",
+    ),
+    "a mean over everything": (lambda x: x.mean([]), [BATCH], "aten::mean", "dim is empty"),
+    "indices of four dimensions": (
+        lambda x: x.view(2, 3, 8, 9)[:, :, FIRST, SECOND],
+        [IMAGE],
+        "aten::index",
+        "it indexes 4 dimensions",
+    ),
     "softmax in float64": (
         lambda x: x.softmax(0, dtype=torch.float64),
         [ROWS],
         "aten::softmax",
         "dtype is not float32 or bfloat16",
-    ),
-    "another memory format": (
-        lambda x: x.contiguous(memory_format=torch.channels_last),
-        [IMAGE],
-        "aten::contiguous",
-        "memory_format is 2",
     ),
     "to float64": (lambda x: x.double(), [ROWS], "aten::to", "dtype is not float32 or bfloat16"),
     "reflected edges": (
@@ -474,6 +537,29 @@ def test_parts_of_a_split_that_nobody_counts_are_left_out() -> None:
     ]
 
 
+def test_parts_taken_out_of_a_list_are_known_where_their_number_is() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.chunk(3, 1)[-1] + x.split([2, 4], 0)[0].unbind(1)[3]
+
+    graph = torchscript.import_graph(scripted(function))
+    expected = [
+        *("r0, r1, r2 = split(x) chunks=3 dim=1", "r3, r4 = split(x) dim=0 sizes=2,4"),
+        *("r5 = select(r3, 1, 3)", "r6 = binary(r2, r5) algorithm=add"),
+    ]
+    assert text(graph) == "\n".join(expected)
+    x = torch.randn(6, 6)
+    torch.testing.assert_close(interpreter.evaluate(graph, [x])[0], function(x))
+
+
+def test_statistics_of_batch_norms_are_float32() -> None:
+    norm = nn.BatchNorm2d(3).bfloat16().eval().requires_grad_(False)
+    graph = torchscript.import_graph(traced(lambda x: norm(x), IMAGE.bfloat16()))
+    (node,) = graph.nodes
+    assert [v.constant.dtype for v in node.values() if v.constant is not None] == [
+        torch.float32
+    ] * 4
+
+
 def test_what_is_written_to_stays_in_order() -> None:
     def function(x: Tensor) -> Tensor:
         y = F.relu(x)
@@ -517,6 +603,13 @@ def test_lists_and_tuples_are_looked_through() -> None:
     assert [node.op for node in graph.nodes] == ["eltwise", "eltwise", OPAQUE]
     assert all(not graph.is_private(node.output) for node in graph.nodes[:2])
     assert not torchscript.left_out([graph])
+
+
+@pytest.mark.parametrize("function", [lambda x: (x.relu(), x * x), lambda x: [x.relu(), x * x]])
+def test_results_in_tuples_are_as_those_in_lists(function: Callable[[Tensor], Any]) -> None:
+    graph = torchscript.import_graph(traced(function, ROWS))
+    assert [node.op for node in graph.nodes] == ["eltwise", "binary"]
+    assert graph.outputs == [node.output for node in graph.nodes]
 
 
 def test_scripted_sizes_are_numbers() -> None:

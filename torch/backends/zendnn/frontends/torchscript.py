@@ -234,6 +234,8 @@ def add_opaque(scope: Scope, node: TorchNode, reason: str, ordered: bool) -> Non
     inputs = dict.fromkeys(v for value in captured(node) for v in scope.read(value))
     made = [scope.graph.value(kind_of(value), value) for value in node.outputs()]
     scope.operands.update((value.source.unique(), value) for value in made)
+    for value in made:
+        scope.learn_type(value)
     origin = () if is_guard(node) or is_guarded_call(node) else (node.kind(),)
     scope.graph.add(
         OPAQUE,

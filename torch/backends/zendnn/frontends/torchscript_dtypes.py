@@ -16,8 +16,8 @@ from torch.backends.zendnn.frontends.torchscript_ops import (
     is_none,
 )
 
-#: torch's own numbers of its floating and complex dtypes; all others are whole.
-FLOATING_NUMBERS = frozenset({5, 6, 7, 8, 9, 10, 11, 15})
+#: torch's own numbers of its integers and bool.
+WHOLE_NUMBERS = frozenset({0, 1, 2, 3, 4, 11})
 
 #: Operators whose result is whole whatever they are given.
 MAKES_WHOLE = frozenset(
@@ -125,4 +125,4 @@ def _states_whole(node: TorchNode) -> bool:
     if value.node().kind() != "prim::Constant":
         return False
     number = value.toIValue()
-    return isinstance(number, int) and number not in FLOATING_NUMBERS
+    return number in WHOLE_NUMBERS

@@ -15,6 +15,8 @@ from typing import Any, Literal
 
 import torch
 from torch.backends.zendnn.graph import Attribute, Graph, Kind, Node, Operand, Value
+from torch.backends.zendnn.passes import _match
+from torch.backends.zendnn.passes.remove_identities import NO_END
 
 # torch's own stubs of its graph know too little of it.
 TorchValue = Any
@@ -26,9 +28,6 @@ INDEX: Dtypes = frozenset({torch.int64, torch.int32})
 BOOL: Dtypes = frozenset({torch.bool})
 #: What views and sizes may be taken of.
 ANY: Dtypes = FLOATING | INDEX | {torch.bool}
-
-#: The end of a slice that has none.
-NO_END = torch.iinfo(torch.int64).max
 
 
 class Refused(Exception):
@@ -80,6 +79,8 @@ class Scope:
     operands: dict[int, Operand] = field(default_factory=dict)
     #: Lists make no nodes: their readers look through them.
     lists: dict[int, tuple[TorchValue, ...] | SizeList] = field(default_factory=dict)
+    #: How many dimensions values have, as far as the graph says it.
+    ranks: dict[Value, int] = field(default_factory=dict)
 
     def operand(self, value: TorchValue) -> Operand:
         """Return what a TorchScript value is here, an input of the graph if nothing made it."""
@@ -90,13 +91,31 @@ class Scope:
 
     def _outer(self, value: TorchValue) -> Operand:
         if not is_constant(value):
-            return self.graph.input(kind_of(value), value)
+            given = self.graph.input(kind_of(value), value)
+            self.learn_type(given)
+            return given
         constant = value.toIValue()
         if isinstance(constant, torch.Tensor):
             return self.graph.constant(constant, value)
         if isinstance(constant, int) and not isinstance(constant, bool):
             return constant
         return None
+
+    def learn_type(self, value: Value) -> None:
+        """Note what TorchScript says of the rank of its value."""
+        rank = value.source.type().dim() if value.kind == "tensor" else None
+        if rank is not None:
+            self.ranks[value] = rank
+
+    def learn(self, node: Node) -> None:
+        """Note what a new node says of the ranks of its results."""
+        rank = _match.result_rank(node, self.ranks)
+        if rank is not None:
+            self.ranks.update(dict.fromkeys(node.outputs, rank))
+
+    def rank(self, operand: Operand) -> int | None:
+        """Return the number of dimensions of a tensor, if the graph says it."""
+        return _match.rank_of(operand, self.ranks)
 
     def read(self, value: TorchValue) -> list[Value]:
         """Return all the engine's values that a node reads by reading ``value``."""
@@ -147,10 +166,12 @@ class Call:
         return items * (length or 1) if len(items) == 1 else items
 
     def real(self, name: str) -> float:
-        """Return a constant number that a float can hold."""
+        """Return a constant number that float32 can hold: infinite, or with all its digits."""
         value = self.python(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise Refused(f"{name} is {value}")
+        if not (math.isinf(value) or _match.is_sound(value)):
+            raise Refused(f"{name} is {value}, which float32 does not hold")
         return float(value)
 
     def absent(self, name: str) -> bool:
@@ -236,16 +257,20 @@ class Call:
         self,
         op: str,
         inputs: Sequence[Operand],
-        sources: Sequence[TorchValue],
+        sources: Sequence[TorchValue | None],
         kind: Kind = "tensor",
         **attributes: Attribute,
     ) -> None:
-        """Add a node that makes these TorchScript values."""
+        """Add a node that makes these TorchScript values; None stands for one that nobody reads."""
         made = [self.scope.graph.value(kind, source) for source in sources]
         self._add(op, inputs, made, attributes)
-        self.scope.operands.update(
-            (source.unique(), value) for source, value in zip(sources, made, strict=True)
-        )
+        self.scope.operands.update((v.source.unique(), v) for v in made if v.source is not None)
+
+    def has_rank(self, rank: int) -> None:
+        """State how many dimensions the result has."""
+        result = self.scope.operand(self.node.output())
+        assert isinstance(result, Value)
+        self.scope.ranks[result] = rank
 
     def number_result(self, op: str, inputs: Sequence[Operand]) -> None:
         """Add the node that makes a number."""
@@ -262,7 +287,7 @@ class Call:
         outputs: Sequence[Value] | None,
         attributes: dict[str, Attribute],
     ) -> Node:
-        return self.scope.graph.add(
+        node = self.scope.graph.add(
             op,
             inputs,
             outputs=outputs,
@@ -270,18 +295,35 @@ class Call:
             origin=(self.kind,),
             source=(self.node,),
         )
+        self.scope.learn(node)
+        return node
 
-    def unpacked(self) -> list[TorchValue]:
-        """Return what the list that the node makes is unpacked into."""
-        return unpacked(self.node.output())
+    def unpacked(self, count: int | None = None) -> list[TorchValue | None]:
+        """Return the elements of the list that the node makes; None for those that nobody reads.
 
+        How many there are is known when ``count`` says it, or when all are taken out at once.
+        """
+        users = [use.user for use in self.node.output().uses()]
+        if len(users) == 1 and users[0].kind() == "prim::ListUnpack":
+            return list(users[0].outputs())
+        if count is None:
+            raise Refused("its results are not unpacked at once")
+        found: list[TorchValue | None] = [None] * count
+        for position, value in self.taken():
+            if not -count <= position < count or found[position] is not None:
+                raise Refused("what is read of its results is not known")
+            found[position] = value
+        return found
 
-def unpacked(value: TorchValue) -> list[TorchValue]:
-    """Return what a list is unpacked into, which must be its only use."""
-    users = [use.user for use in value.uses()]
-    if len(users) != 1 or users[0].kind() != "prim::ListUnpack":
-        raise Refused("its results are not unpacked at once")
-    return list(users[0].outputs())
+    def taken(self) -> list[tuple[int, TorchValue]]:
+        """Return what is taken out of the list that the node makes, one by one, and from where."""
+        found = []
+        for use in self.node.output().uses():
+            user = use.user
+            if user.kind() != "aten::__getitem__" or not is_constant(user.inputsAt(1)):
+                raise Refused("what is read of its results is not known")
+            found.append((user.inputsAt(1).toIValue(), user.output()))
+        return found
 
 
 @functools.cache
@@ -332,6 +374,20 @@ def optional_weight(name: str) -> Operands:
     return lambda call: [None] if call.absent(name) else weight(name)(call)
 
 
+def in_float32(operands: Operands) -> Operands:
+    """Constants, as float32."""
+
+    def converted(call: Call) -> Sequence[Operand]:
+        found: list[Operand] = []
+        for operand in operands(call):
+            if isinstance(operand, Value) and operand.constant is not None:
+                operand = call.scope.graph.constant(operand.constant.float())
+            found.append(operand)
+        return found
+
+    return converted
+
+
 def tensors(name: str) -> Operands:
     """A list of tensors."""
     return lambda call: call.tensors(name)
@@ -378,6 +434,18 @@ def integer(name: str) -> AttributeOf:
 def integers(name: str, length: int | None = None) -> AttributeOf:
     """A constant list of integers; a single one stands for ``length`` equal ones."""
     return lambda call: call.integers(name, length)
+
+
+def not_negative(name: str) -> AttributeOf:
+    """A constant list of integers, none of them below 0."""
+
+    def checked(call: Call) -> Attribute:
+        values = call.integers(name)
+        if min(values, default=0) < 0:
+            raise Refused(f"{name} is {values}")
+        return values
+
+    return checked
 
 
 def flag(name: str) -> AttributeOf:
@@ -495,7 +563,10 @@ def same_tensor(name: str, requires: Sequence[Requirement] = ()) -> Importer:
 
 
 def scalar(call: Call, name: str) -> float | None:
-    """Return a constant argument that is one number, also in a tensor without dimensions."""
+    """Return a constant argument that is one number, also in a tensor without dimensions.
+
+    torch's executor makes numbers of such tensors, too: their dtype does not matter.
+    """
     value = call.arguments[name]
     if not is_constant(value):
         return None
@@ -510,62 +581,43 @@ def scalar(call: Call, name: str) -> float | None:
     return float(constant)
 
 
-Line = Callable[[float, float], tuple[float, float]]
+def binary(algorithm: str, *, swapped: bool = False) -> Importer:
+    """``self ∘ alpha·other``, or ``other ∘ alpha·self`` when swapped.
 
-
-def binary(
-    algorithm: str, *, right: Line, left: Line | None = None, swapped: bool = False
-) -> Importer:
-    """``self ∘ other``, or ``other ∘ self`` when swapped.
-
-    A constant number makes it a line: ``right(number, alpha)`` is its slope and its offset when
-    ``other`` is the number, ``left(number, alpha)`` when ``self`` is.
+    A constant number makes it a line.
     """
+    names = ("other", "self") if swapped else ("self", "other")
 
     def importer(call: Call) -> None:
         alpha = call.real("alpha") if "alpha" in call.arguments else 1.0
-        for name, x, line in (("other", "self", right), ("self", "other", left)):
-            constant = scalar(call, name)
-            if constant is not None and line is not None:
-                slope, offset = line(constant, alpha)
-                call.result(
-                    "eltwise", [call.tensor(x)], algorithm="linear", alpha=slope, beta=offset
-                )
-                return
-        names = ("self", "other")
-        a, b = (
-            call.tensor(name, FLOATING) if scalar(call, name) is None else _refuse_scalar(name)
-            for name in names
-        )
-        if swapped:  # alpha belongs to self
-            a, b = b, a
-        if alpha != 1.0:
-            b = call.step("eltwise", [b], algorithm="linear", alpha=alpha, beta=0.0)
-        call.result("binary", [a, b], algorithm=algorithm)
+        numbers = [scalar(call, name) for name in names]
+        left, right = numbers
+        if right is not None:
+            of_number(call, *names, _match.line(algorithm, alpha * right))
+        elif left is not None:
+            found = _match.line(algorithm, left, left=True)
+            of_number(call, *names[::-1], found and (alpha * found[0], found[1]))
+        else:
+            a, b = (call.tensor(name) for name in names)
+            if alpha != 1.0:
+                b = call.step("eltwise", [b], algorithm="linear", alpha=alpha, beta=0.0)
+            call.result("binary", [a, b], algorithm=algorithm)
 
     return importer
 
 
-def _refuse_scalar(name: str) -> Value:
-    raise Refused(f"{name} is a number")
+def of_number(call: Call, name: str, number: str, found: tuple[float, float] | None) -> None:
+    """A line of the argument ``name``; the argument ``number`` made it."""
+    if found is None or not all(map(_match.is_sound, found)):
+        raise Refused(f"{number} is {scalar(call, number)}")
+    call.result("eltwise", [call.tensor(name)], algorithm="linear", alpha=found[0], beta=found[1])
 
 
-def _reciprocal(number_: float, alpha: float) -> tuple[float, float]:
-    if number_ == 0.0:
-        raise Refused("it divides by zero")
-    return 1.0 / number_, 0.0
-
-
-add = binary("add", right=lambda s, alpha: (1.0, alpha * s), left=lambda s, alpha: (alpha, s))
-sub = binary("sub", right=lambda s, alpha: (1.0, -alpha * s), left=lambda s, alpha: (-alpha, s))
-rsub = binary(
-    "sub",
-    right=lambda s, alpha: (-alpha, s),
-    left=lambda s, alpha: (1.0, -alpha * s),
-    swapped=True,
-)
-mul = binary("mul", right=lambda s, _: (s, 0.0), left=lambda s, _: (s, 0.0))
-div = binary("div", right=_reciprocal)
+add = binary("add")
+sub = binary("sub")
+rsub = binary("sub", swapped=True)
+mul = binary("mul")
+div = binary("div")
 
 
 def cube(call: Call) -> None:
@@ -651,8 +703,8 @@ def padding_of_word(
     return padding if begin == end else padding | {"padding_end": end}
 
 
-def product(a: str, b: str) -> Importer:
-    """A matrix product; one with a constant matrix is a linear layer."""
+def product(a: str, b: str, rank: int | None = None) -> Importer:
+    """A matrix product, of this rank; one with a constant matrix is a linear layer."""
 
     def importer(call: Call) -> None:
         right = call.tensor(b)
@@ -661,12 +713,14 @@ def product(a: str, b: str) -> Importer:
             call.result("linear", [call.tensor(a), transposed, None])
         else:
             call.result("matmul", [call.tensor(a), right])
+        if rank is not None:
+            call.has_rank(rank)
 
     return importer
 
 
-def product_and_sum(a: str, b: str) -> Importer:
-    """``self + a @ b``; with a constant matrix and a constant vector it is a linear layer."""
+def product_and_sum(a: str, b: str, rank: int) -> Importer:
+    """``self + a @ b``, of this rank; with a constant matrix and vector it is a linear layer."""
 
     def importer(call: Call) -> None:
         if call.real("alpha") != 1.0 or call.real("beta") != 1.0:
@@ -679,9 +733,11 @@ def product_and_sum(a: str, b: str) -> Importer:
             transposed = call.scope.graph.constant(matrix.t())
             if vector is not None and vector.shape == matrix.shape[1:]:
                 call.result("linear", [call.tensor(a), transposed, added])
+                call.has_rank(rank)
                 return
             made = call.step("linear", [call.tensor(a), transposed, None])
         call.result("binary", [made, added], algorithm="add")
+        call.has_rank(rank)
 
     return importer
 
@@ -711,6 +767,20 @@ def softmax(*, log: bool) -> Importer:
         call.result("softmax", [x], dim=call.integer("dim"), log=log)
 
     return importer
+
+
+def mean(call: Call) -> None:
+    """The mean over adjacent dimensions."""
+    absent("dtype")(call)
+    x, dims = call.tensor("self"), call.integers("dim")
+    if not dims:
+        raise Refused("dim is empty")
+    rank = call.scope.rank(x)
+    first, *_, last = sorted(dim % rank if rank else dim for dim in (*dims, dims[0]))
+    # Without a rank, dimensions of both signs may be adjacent or not.
+    if (rank or first >= 0 or last < 0) and last - first != len(dims) - 1:
+        raise Refused(f"dim is {dims}, which are apart")
+    call.result("mean", [x], dims=dims, keep=bool(call.python("keepdim")))
 
 
 def attention(call: Call) -> None:
@@ -765,30 +835,6 @@ def arange(call: Call) -> None:
     call.result("arange", [*before, *given, *after])
 
 
-#: How the number of dimensions of a result follows from that of the first argument.
-RANK_CHANGES = {
-    "aten::slice": 0,
-    "aten::transpose": 0,
-    "aten::contiguous": 0,
-    "aten::relu": 0,
-    "aten::unsqueeze": 1,
-    "aten::select": -1,
-}
-RANKS = {"aten::bmm": 3, "aten::baddbmm": 3, "aten::mm": 2, "aten::addmm": 2}
-
-
-def rank(value: TorchValue) -> int | None:
-    """Return the number of dimensions of a tensor, if the graph says it."""
-    node = value.node()
-    if value.type().dim() is not None:
-        return int(value.type().dim())
-    if node.kind() in RANKS:
-        return RANKS[node.kind()]
-    change = RANK_CHANGES.get(node.kind())
-    before = None if change is None else rank(node.inputsAt(0))
-    return None if before is None or change is None else before + change
-
-
 def index(call: Call) -> None:
     """Pairs of the last two dimensions, chosen by constant rows and columns."""
     value = call.arguments["indices"]
@@ -809,9 +855,12 @@ def index(call: Call) -> None:
     )
     if not chosen_pairs or rows.shape != columns.shape:
         raise Refused("its indices are not two lists of int64")
-    if rank(call.arguments["self"]) != len(given):
+    x = call.tensor("self")
+    if call.scope.rank(x) != len(given):
         raise Refused("how many dimensions it indexes is not known")
-    call.result("gather_pairs", [call.tensor("self"), *pair])
+    if len(given) > 3:
+        raise Refused(f"it indexes {len(given)} dimensions")
+    call.result("gather_pairs", [x, *pair])
 
 
 # Pooling, padding, joining.
@@ -843,6 +892,11 @@ def pool(op: Literal["max_pool", "avg_pool"], spatial: int) -> Importer:
 DTYPES = {6: "float32", 15: "bfloat16"}
 
 
+#: torch's own numbers of memory formats, which change no value: of a tensor's own, and of all.
+PRESERVED = (None, 1)
+MEMORY_FORMATS = (0, 2, 3)
+
+
 def to_dtype(call: Call) -> None:
     """A conversion between the engine's dtypes."""
     number_ = call.python("dtype")
@@ -850,8 +904,25 @@ def to_dtype(call: Call) -> None:
         raise Refused("dtype is not float32 or bfloat16")
     if "device" in call.arguments and torch.device(call.python("device")).type != "cpu":
         raise Refused("device is not the CPU")
-    equal("memory_format", None, 1)(call)  # 1 is torch.preserve_format
+    equal("memory_format", *PRESERVED)(call)
     call.result("to", [call.tensor("self", ANY)], dtype=DTYPES[number_])
+
+
+def to_layout(call: Call) -> None:
+    """A conversion, or none, to a dtype and a memory format, which changes no value."""
+    for requirement in (equal("layout", None, 0), equal("pin_memory", None, False)):
+        requirement(call)
+    equal("memory_format", *PRESERVED, *MEMORY_FORMATS)(call)
+    number_, device = call.python("dtype"), call.python("device")
+    if device is not None and torch.device(device).type != "cpu":
+        raise Refused("device is not the CPU")
+    x = call.tensor("self", ANY)
+    if number_ is None:
+        call.result("contiguous", [x])
+    elif number_ in DTYPES:
+        call.result("to", [call.step("contiguous", [x])], dtype=DTYPES[number_])
+    else:
+        raise Refused("dtype is not float32 or bfloat16")
 
 
 def autocast(dtype: str | None) -> Importer:
@@ -873,22 +944,19 @@ def autocast(dtype: str | None) -> Importer:
 
 
 def slice_(call: Call) -> None:
-    """A part of a dimension; the whole of it is the tensor itself."""
-    x, step = call.tensor("self", ANY), call.number("step")
+    """A part of a dimension."""
     start = None if call.absent("start") else call.number("start")
     end = None if call.absent("end") else call.number("end")
-    if end == NO_END:
+    if isinstance(end, int) and end >= NO_END:
         end = None
-    if start in (None, 0) and end is None and step == 1:
-        call.identity(x)
-    else:
-        call.result("slice", [x, call.integer("dim"), start, end, step])
+    x = call.tensor("self", ANY)
+    call.result("slice", [x, call.integer("dim"), start, end, call.number("step")])
 
 
 def split_equal(call: Call) -> None:
-    """Parts of one size: a last one that is smaller is for the plan to refuse."""
+    """Parts of one size; the last may be smaller."""
     parts = call.unpacked()
-    sizes = (call.integer("split_size"),) * len(parts)
+    sizes = (call.integer("split_size"),)
     dim = call.integer("dim")
     call.results("split", [call.tensor("self", ANY)], parts, dim=dim, sizes=sizes)
 
@@ -897,7 +965,8 @@ def split_sizes(name: str) -> Importer:
     """Parts of stated sizes."""
 
     def importer(call: Call) -> None:
-        sizes, parts = call.integers(name), call.unpacked()
+        sizes = call.integers(name)
+        parts = call.unpacked(len(sizes))
         if len(sizes) != len(parts):
             raise Refused(f"{len(sizes)} sizes make {len(parts)} parts")
         dim = call.integer("dim")
@@ -908,7 +977,8 @@ def split_sizes(name: str) -> Importer:
 
 def chunk(call: Call) -> None:
     """Equal parts."""
-    parts, chunks = call.unpacked(), call.integer("chunks")
+    chunks = call.integer("chunks")
+    parts = call.unpacked(chunks)
     if chunks != len(parts):
         raise Refused(f"{chunks} chunks make {len(parts)} parts")
     dim = call.integer("dim")
@@ -925,7 +995,9 @@ def constant_chunk(call: Call) -> None:
 def unbind(call: Call) -> None:
     """All slices of a dimension."""
     x, dim = call.tensor("self", ANY), call.integer("dim")
-    for position, part in enumerate(call.unpacked()):
+    users = {use.user.kind() for use in call.node.output().uses()}
+    whole = users == {"prim::ListUnpack"}
+    for position, part in enumerate(call.unpacked()) if whole else call.taken():
         call.results("select", [x, dim, position], [part])
 
 
@@ -933,7 +1005,7 @@ def unbind(call: Call) -> None:
 
 
 def list_construct(call: Call) -> None:
-    """A list: whoever reads it looks through it."""
+    """A list or a tuple: whoever reads it looks through it."""
     call.scope.lists[call.node.output().unique()] = tuple(call.node.inputs())
 
 
@@ -944,6 +1016,8 @@ def size_list(call: Call) -> None:
 
 def get_item(call: Call) -> None:
     """One element of a list."""
+    if call.node.output().unique() in call.scope.operands:
+        return  # the node that made the list has made it
     position = call.integer("idx")
     content = call.scope.lists.get(call.arguments["list"].unique())
     if isinstance(content, SizeList):
@@ -1002,11 +1076,11 @@ OPERATORS: dict[str, Importer] = {
     "aten::conv_transpose3d.input": convolution(transposed=True),
     # Products
     "aten::linear": row("linear", tensor("input"), weight("weight"), optional_weight("bias")),
-    "aten::addmm": product_and_sum("mat1", "mat2"),
-    "aten::baddbmm": product_and_sum("batch1", "batch2"),
+    "aten::addmm": product_and_sum("mat1", "mat2", 2),
+    "aten::baddbmm": product_and_sum("batch1", "batch2", 3),
     "aten::matmul": product("self", "other"),
-    "aten::mm": product("self", "mat2"),
-    "aten::bmm": product("self", "mat2"),
+    "aten::mm": product("self", "mat2", 2),
+    "aten::bmm": product("self", "mat2", 3),
     # Functions of each element
     "aten::relu": eltwise("relu"),
     "aten::relu6": eltwise("clip", fixed(0.0), fixed(6.0)),
@@ -1051,20 +1125,14 @@ OPERATORS: dict[str, Importer] = {
     "aten::batch_norm": row(
         "batch_norm",
         tensor("input"),
-        optional_weight("weight"),
-        optional_weight("bias"),
-        weight("running_mean"),
-        weight("running_var"),
+        in_float32(optional_weight("weight")),
+        in_float32(optional_weight("bias")),
+        in_float32(weight("running_mean")),
+        in_float32(weight("running_var")),
         requires=[equal("training", False)],
         eps=real("eps"),
     ),
-    "aten::mean.dim": row(
-        "mean",
-        tensor("self"),
-        requires=[absent("dtype")],
-        dims=integers("dim"),
-        keep=flag("keepdim"),
-    ),
+    "aten::mean.dim": mean,
     "aten::scaled_dot_product_attention": attention,
     # Tables
     "aten::embedding": row("embedding", weight("weight"), tensor("indices", INDEX)),
@@ -1090,10 +1158,12 @@ OPERATORS: dict[str, Importer] = {
         "pad",
         tensor("self"),
         requires=[equal("mode", "constant")],
-        pads=integers("pad"),
+        pads=not_negative("pad"),
         value=real_or("value", 0.0),
     ),
-    "aten::constant_pad_nd": row("pad", tensor("self"), pads=integers("pad"), value=real("value")),
+    "aten::constant_pad_nd": row(
+        "pad", tensor("self"), pads=not_negative("pad"), value=real("value")
+    ),
     # The same tensor
     **{
         f"aten::{name}": same_tensor("input", [equal("train", False)])
@@ -1101,9 +1171,10 @@ OPERATORS: dict[str, Importer] = {
     },
     "aten::detach": same_tensor("self"),
     "aten::contiguous": row(
-        "contiguous", tensor("self", ANY), requires=[equal("memory_format", 0)]
+        "contiguous", tensor("self", ANY), requires=[equal("memory_format", *MEMORY_FORMATS)]
     ),
     "aten::to.dtype": to_dtype,
+    "aten::to.dtype_layout": to_layout,
     "aten::_autocast_to_reduced_precision": autocast(None),
     "aten::_autocast_to_full_precision": autocast("float32"),
     "aten::to.device": to_dtype,
@@ -1137,6 +1208,7 @@ OPERATORS: dict[str, Importer] = {
     "aten::unbind.int": unbind,
     # Lists and numbers
     "prim::ListConstruct": list_construct,
+    "prim::TupleConstruct": list_construct,
     "prim::ListUnpack": list_unpack,
     "aten::__getitem__.t": get_item,
     "aten::size": size_list,

@@ -1,0 +1,168 @@
+"""What the importer decides, as modules see it: results, and regions whose plans run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..common import stock, values
+from ..test_frozen import optimised, settled
+from ..test_reported_failures import assert_plans_ran
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+
+Function = Callable[["Layers", Tensor], Any]
+
+
+class Layers(nn.Module):
+    """A convolution, a normalisation and a linear layer, and what is to be computed with them."""
+
+    def __init__(self, function: Function) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.conv = nn.Conv2d(3, 8, 1)
+        self.norm = settled(nn.BatchNorm2d(3))
+        self.linear = nn.Linear(9, 8)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Any:
+        return self.function(self, x)
+
+
+def check(function: Function, dtype: torch.dtype = torch.float32, ran: bool = True) -> Any:
+    """Optimise a function of layers, compare it with torch's, and return the module."""
+    net, x = Layers(function).to(dtype).eval(), values(2, 3, 8, 9, dtype=dtype)
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    with torch.no_grad():
+        module = optimised(torch.jit.trace(net, x, check_trace=False))
+        for y in (x, values(3, 3, 8, 9, seed=1, dtype=dtype)):
+            with stock():
+                want = net(y)
+            got = module(y)
+            for ours, theirs in zip(flat(got), flat(want), strict=True):
+                assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
+                if theirs.isfinite().all():
+                    assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max()
+                else:
+                    torch.testing.assert_close(ours, theirs)
+    if ran:
+        assert_plans_ran(module)
+    return module
+
+
+def flat(result: Any) -> list[Tensor]:
+    """The tensors of a result."""
+    return [result] if isinstance(result, Tensor) else [t for part in result for t in flat(part)]
+
+
+def left_out(module: Any) -> set[str]:
+    """The operators of a module that stayed outside."""
+    (method,) = torch.backends.zendnn.explain(module).methods
+    return {item.op for item in method.left_out or ()}
+
+
+NUMBERS: dict[str, tuple[Function, str]] = {
+    "a tiny slope": (lambda net, x: F.leaky_relu(net.conv(x), 1e-46), "aten::leaky_relu"),
+    "division by a tiny number": (lambda net, x: net.conv(x).sigmoid() / 1e-39, "aten::div"),
+    "zeros by a tiny number": (lambda net, x: net.conv(x).relu() * 0.0 / 1e-39, "aten::div"),
+    "multiplication by a tiny number": (lambda net, x: net.conv(x).tanh() * 1e-40, "aten::mul"),
+    "a tiny bound": (lambda net, x: net.conv(x).clamp(1e-40, 0.5), "aten::clamp"),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_float32_does_not_hold_stay_outside(name: str) -> None:
+    function, op = NUMBERS[name]
+    assert op in left_out(check(function))
+
+
+def test_a_number_with_a_wider_dtype_is_what_torch_makes_of_it() -> None:
+    """torch's executor makes a number of it, which leaves the other operand its dtype."""
+    two = torch.tensor(2.0, dtype=torch.float64)
+    net, x = Layers(lambda net, x: net.linear(x).flatten().mean(0) * two).eval(), values(2, 3, 8, 9)
+    frozen, module = (torch.jit.freeze(torch.jit.trace(net, x)) for _ in range(2))
+    module = torch.jit.optimize_for_inference(module)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(module(x), frozen(x))
+
+
+def test_a_transposition_that_is_undone_and_read_in_between() -> None:
+    def function(net: Layers, x: Tensor) -> tuple[Tensor, Tensor]:
+        inner = net.conv(x).transpose(2, 3)
+        return inner.transpose(2, 3), inner.relu()
+
+    check(function)
+
+
+REGIONS: dict[str, Function] = {
+    "a product with booleans": lambda net, x: net.conv(x) * (x[:, :1] * 3).to(torch.bool),
+    "negative padding": lambda net, x: net.linear(F.pad(net.conv(x), (1, -1))),
+    "a mean over dimensions that are apart": lambda net, x: net.conv(x).mean((0, 2)),
+    "a mean over everything": lambda net, x: net.conv(x).mean([]),
+    "a split into unequal parts": lambda net, x: [
+        part.relu() for part in torch.split(net.conv(x), 3, 1)
+    ],
+    "indices of four dimensions": lambda net, x: net.conv(x)[
+        :, :, torch.tensor([0, 1]), torch.tensor([2, 3])
+    ],
+    "channels last": lambda net, x: net.linear(
+        net.conv(x.to(memory_format=torch.channels_last)).contiguous()
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REGIONS)
+def test_one_operator_does_not_cost_the_region(name: str) -> None:
+    check(REGIONS[name])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_batch_norm_before_the_first_layer(dtype: torch.dtype) -> None:
+    module = check(lambda net, x: net.conv(net.norm(x)), dtype)
+    assert not left_out(module)
+
+
+def test_a_size_does_not_keep_an_activation_from_being_fused() -> None:
+    def function(net: Layers, x: Tensor) -> Tensor:
+        y = net.conv(x)
+        return F.relu(y).view(y.shape[0], -1) * 2.0
+
+    (method,) = torch.backends.zendnn.explain(check(function)).methods
+    (region,) = method.regions
+    assert region.operators[0].post_ops == ("relu:0.0:0.0",)
+
+
+def test_light_operators_that_end_in_a_tuple_are_in_the_region() -> None:
+    def function(net: Layers, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = net.conv(x)
+        return torch.sigmoid(torch.cat((y, x), 1)), y * y
+
+    assert not left_out(check(function))
+
+
+def test_quick_gelu_is_fused() -> None:
+    def function(net: Layers, x: Tensor) -> Tensor:
+        y = net.linear(x)
+        return y * torch.sigmoid(1.702 * y)
+
+    (method,) = torch.backends.zendnn.explain(check(function)).methods
+    (region,) = method.regions
+    assert [operator.title for operator in region.operators] == ["linear, then silu, linear"]
+
+
+def test_a_difference_is_fused_into_the_layer() -> None:
+    def function(net: Layers, x: Tensor) -> Tensor:
+        y = torch.tanh(net.linear(x))
+        return y[:, :1] - F.linear(y, torch.eye(8) * 2.0)
+
+    check(function)
