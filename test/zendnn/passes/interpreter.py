@@ -156,7 +156,7 @@ def run_node(node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
     made = OPERATORS[node.op](dict(node.attributes), *operands[:own])
     if isinstance(made, tuple):
         assert not node.post_ops
-        return made[: len(node.outputs)] if node.op == "layer_norm" else made
+        return made[: len(node.outputs)] if node.op in ("layer_norm", "rms_norm") else made
     for post in node.post_ops:
         made = apply_post_op(post, made, operands)
     return (made,)
@@ -204,6 +204,33 @@ def layer_norm(
 ) -> tuple[Tensor, Tensor]:
     total = x if residual is None else x + residual
     return F.layer_norm(total, total.shape[-a["dims"] :], weight, bias, a["eps"]), total
+
+
+def rms_norm(
+    a: Attributes, x: Tensor, weight: Tensor | None, bias: None, residual: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    assert bias is None
+    total = x if residual is None else x + residual
+    dims = list(range(-a["dims"], 0))
+    scaled = total * (total.square().mean(dims, keepdim=True) + a["eps"]).rsqrt()
+    return (scaled if weight is None else scaled * weight).to(total.dtype), total
+
+
+def group_norm(a: Attributes, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    return F.group_norm(x, a["groups"], weight, bias, a["eps"])
+
+
+def resample(a: Attributes, x: Tensor, height: int | None, width: int | None) -> Tensor:
+    linear = a["algorithm"] == "linear"
+    factors = [a["scale_height"], a["scale_width"]]
+    sizes = [
+        math.floor(size * factor) if given is None else given
+        for given, size, factor in zip((height, width), x.shape[2:], factors, strict=True)
+    ]
+    known = [factor or None for factor in factors]
+    if linear:
+        return torch.ops.aten.upsample_bilinear2d(x, sizes, a["align_corners"], *known)
+    return torch.ops.aten.upsample_nearest2d(x, sizes, *known)
 
 
 def batch_norm(
@@ -314,10 +341,13 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "matmul": lambda a, x, y: x @ y,
     "eltwise": eltwise,
     "binary": lambda a, x, y: BINARY[a["algorithm"]](x, y),
+    "nonzero": lambda a, x: x != 0,
     "where": where,
     "prelu": prelu,
     "softmax": softmax,
     "layer_norm": layer_norm,
+    "rms_norm": rms_norm,
+    "group_norm": group_norm,
     "batch_norm": batch_norm,
     "attention": attention,
     "embedding": lambda a, table, ids: F.embedding(ids, table),
@@ -328,6 +358,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "max_pool": max_pool,
     "avg_pool": avg_pool,
     "adaptive_avg_pool": adaptive_avg_pool,
+    "resample": resample,
     "mean": lambda a, x: x.mean(a["dims"], a.get("keep", False)),
     "cat": lambda a, *parts: torch.cat(parts, a["dim"]),
     "stack": lambda a, *parts: torch.stack(parts, a["dim"]),

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.backends.zendnn.graph import Value
@@ -1857,3 +1857,122 @@ def test_choices_that_a_plan_does_not_take(b: Builder, why: str) -> None:
     plan = make_plan(region_of(b, REFUSED_CHOICES[why](b)))
     assert not plan.takes(b.examples, [])
     assert refusal(plan)
+
+
+# Other norms.
+
+
+@property_test
+@given(data=st.data())
+def test_rms_norm(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, dims = draw(dtypes), draw(st.integers(1, 2))
+    shape = (draw(batches), draw(lengths), draw(lengths))
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    weight = b.constant(*shape[-dims:]) if draw(st.booleans()) else None
+    residual = b.input(tensor(*shape, dtype=dtype, seed=1)) if draw(st.booleans()) else None
+    results = draw(st.integers(1, 2))
+    node = b.node(
+        "rms_norm", x, weight, None, residual, results=results, eps=draw(SMALL), dims=dims
+    )
+    check(b, *node.outputs, dtype=dtype, constants=draw(dtypes) if weight else None)
+
+
+SMALL = st.sampled_from([1e-6, 1e-2])
+
+
+@property_test
+@given(data=st.data())
+def test_group_norm(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, groups = draw(dtypes), draw(st.sampled_from([1, 2, 8]))
+    count = groups * draw(st.sampled_from([1, 3, 10, 17]))
+    space = draw(st.lists(st.sampled_from([1, 5, 8, 17]), max_size=3))
+    shape = (draw(batches), count, *space)
+    assume(math.prod(shape) // shape[0] > groups)  # torch wants more than one value a group
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    if draw(st.booleans()):
+        x = b.eltwise("linear", x, 0.5, 0.25)
+    weight, bias = (b.constant(count) if draw(st.booleans()) else None for _ in range(2))
+    out = b("group_norm", x, weight, bias, groups=groups, eps=draw(SMALL) + 1e-3)
+    wide = weight or bias  # factors may be wider than what they scale
+    check(b, out, dtype=dtype, constants=torch.float32 if wide and draw(st.booleans()) else dtype)
+
+
+def test_group_norm_of_numbers_far_from_zero(b: Builder) -> None:
+    x = b.input(tensor(1, 4, 64, 65) + 1000)
+    check(b, b("group_norm", x, None, None, groups=2, eps=1e-5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [8, 16])
+def test_group_norm_and_resampling_between_convolutions(
+    b: Builder, images: str, count: int, dtype: torch.dtype
+) -> None:
+    x = convolved(b, b.input(tensor(2, 3, 6, 7, dtype=dtype)), 3, count, 3)
+    y = b("group_norm", x, b.constant(count), b.constant(count), groups=4, eps=1e-5)
+    y = b("resample", b.eltwise("silu", y), 12, 14, **NEAREST)
+    check(b, convolved(b, y, count, 8), dtype=dtype)
+
+
+# Resampling.
+
+NEAREST = {"algorithm": "nearest", "align_corners": False, "scale_height": 0.0, "scale_width": 0.0}
+
+
+@property_test
+@given(data=st.data())
+def test_resampling(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    size = st.sampled_from([1, 2, 5, 16, 17, 33])
+    shape = (draw(batches), draw(channels), draw(size), draw(size))
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    algorithm = draw(st.sampled_from(["nearest", "linear"]))
+    attributes = {
+        **NEAREST,
+        "algorithm": algorithm,
+        "align_corners": algorithm == "linear" and draw(st.booleans()),
+    }
+    wanted: list[int | None] = [draw(size), draw(size)]
+    if draw(st.booleans()):
+        attributes |= {"scale_height": draw(FACTORS), "scale_width": draw(FACTORS)}
+        wanted = [None, None]
+        for side, name in ((2, "scale_height"), (3, "scale_width")):
+            factor = attributes[name]
+            assume(factor in (1, 2) or math.floor(shape[side] * factor) != shape[side])
+            assume(factor in (1, 2) or math.floor(shape[side] * factor) != 2 * shape[side])
+    check(b, b("resample", x, *wanted, **attributes), dtype=dtype)
+
+
+FACTORS = st.sampled_from([1.0, 2.0, 1.3, 3.7])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_resampled_images_are_written_in_their_place(
+    b: Builder, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As feature pyramids and U-shaped nets join them."""
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
+    x = b.input(tensor(1, 3, 8, 8))
+    up = b("resample", convolved(b, x, 3, 16, stride=(2, 2)), 8, 8, **NEAREST)
+    joined = b("cat", up, convolved(b, x, 3, 16, 3), dim=1)
+    plan = check(b, convolved(b, joined, 32, 8))
+    if layout == "channels_last":
+        assert copies_of(plan) <= 2  # what comes in, and what goes out
+
+
+def test_factors_that_torch_does_not_always_heed_are_refused(b: Builder) -> None:
+    x = b.input(tensor(1, 2, 2, 2))
+    attributes = {**NEAREST, "scale_height": 1.3, "scale_width": 2.0}
+    assert not make_plan(region_of(b, b("resample", x, None, None, **attributes))).takes(
+        b.examples, []
+    )
+
+
+def test_long_rows_are_resampled_or_refused(b: Builder) -> None:
+    x = b.input(tensor(1, 2, 1, 5000))
+    out = b("resample", x, 1, 10000, **NEAREST)
+    plan = make_plan(region_of(b, out))
+    assert not plan.takes(b.examples, [])
+    assert "too long" in refusal(plan)

@@ -182,6 +182,10 @@ def _plus(more: int) -> Callable[[Node, Rank], Rank]:
 
 _KEEP_RANK = (
     "eltwise",
+    "nonzero",
+    "rms_norm",
+    "group_norm",
+    "resample",
     "softmax",
     "layer_norm",
     "batch_norm",

@@ -45,8 +45,18 @@ void infer_mean(Builder& builder, const Node& node);
 void build_mean(Builder& builder, const Node& node);
 
 // Select.cpp
+void infer_nonzero(Builder& builder, const Node& node);
+void build_nonzero(Builder& builder, const Node& node);
 void infer_where(Builder& builder, const Node& node);
 void build_where(Builder& builder, const Node& node);
+
+// GroupNorm.cpp
+void infer_group_norm(Builder& builder, const Node& node);
+void build_group_norm(Builder& builder, const Node& node);
+
+// Resampling.cpp
+void infer_resample(Builder& builder, const Node& node);
+void build_resample(Builder& builder, const Node& node);
 
 // Attention.cpp
 void infer_attention(Builder& builder, const Node& node);

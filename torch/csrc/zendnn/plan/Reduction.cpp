@@ -204,6 +204,10 @@ void infer_layer_norm(Builder& builder, const Node& node) {
        builder.dtype(tensor(node, 3)) != builder.dtype(input))) {
     refuse("a normalisation of a sum that broadcasts");
   }
+  if (node.attributes.contains("dtype") &&
+      dtype_named(node.word("dtype")) != builder.dtype(input)) {
+    refuse("a normalisation that converts");
+  }
   for (const auto output : node.outputs) {
     builder.set_type(output, sizes, builder.dtype(input));
   }
@@ -225,7 +229,7 @@ void build_layer_norm(Builder& builder, const Node& node) {
   const auto factor = tensor(node, has(node, 1) ? 1 : has(node, 2) ? 2 : 0);
   builder.add_kernel(
       node,
-      residual ? "layer_norm with residual" : "layer_norm",
+      residual ? node.op + " with residual" : node.op,
       {from.ref, weight, bias, residual, to.ref, sum},
       [from = from.ref,
        weight,
@@ -236,9 +240,10 @@ void build_layer_norm(Builder& builder, const Node& node) {
        rows = count(sizes) / columns,
        columns,
        eps = static_cast<float>(node.real("eps", 1e-5)),
+       norm = node.op == "rms_norm" ? kernels::rms_norm : kernels::layer_norm,
        dtype = kernel_type(builder.dtype(input)),
        weight_dtype = kernel_type(builder.dtype(factor))](const Frame& frame) {
-        kernels::layer_norm(
+        norm(
             {.x = frame.at(from),
              .residual = frame.at(residual),
              .weight = frame.at(weight),

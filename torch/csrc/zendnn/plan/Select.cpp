@@ -38,7 +38,46 @@ Ref number_of(Builder& builder, const Node& node, c10::ScalarType dtype) {
       });
 }
 
+template <typename T>
+void mark(const void* from, uint8_t* to, int64_t size) {
+  const auto* numbers = static_cast<const T*>(from);
+  for (int64_t i = 0; i < size; ++i) {
+    to[i] = static_cast<float>(numbers[i]) != 0.F;
+  }
+}
+
 } // namespace
+
+void infer_nonzero(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  if (builder.dtype(input) != c10::ScalarType::Bool) {
+    type_of(builder.dtype(input));
+  }
+  builder.set_type(node.output(), builder.sizes(input), c10::ScalarType::Bool);
+}
+
+void build_nonzero(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto dtype = builder.dtype(input);
+  if (dtype == c10::ScalarType::Bool) {
+    builder.set_place(output, builder.place(input));
+    return;
+  }
+  const auto from = builder.dense(input);
+  const auto to = builder.make_dense(output);
+  builder.add_kernel(
+      node,
+      "nonzero",
+      {from.ref, to.ref},
+      [from = from.ref,
+       to = to.ref,
+       size = count(builder.sizes(input)),
+       mark = dtype == c10::ScalarType::Float
+                  ? mark<float>
+                  : mark<c10::BFloat16>](const Frame& frame) {
+        mark(frame.at(from), frame.at<uint8_t>(to), size);
+      });
+}
 
 void infer_where(Builder& builder, const Node& node) {
   if (node.inputs.size() != kOperands ||

@@ -3,8 +3,10 @@
 #include "attention.h"
 #include "elementwise.h"
 #include "embedding.h"
+#include "group_norm.h"
 #include "memory.h"
 #include "normalization.h"
+#include "resampling.h"
 #include "select.h"
 #include "winograd.h"
 
@@ -64,6 +66,8 @@ ZENDNN_KERNEL(int64_t, attention_scratch_bytes, AttentionArgs)
 ZENDNN_KERNEL(void, attention, AttentionArgs)
 ZENDNN_KERNEL(void, layer_norm, NormArgs)
 ZENDNN_KERNEL(void, rms_norm, NormArgs)
+ZENDNN_KERNEL(void, group_norm, GroupNormArgs)
+ZENDNN_KERNEL(void, resample, ResampleArgs)
 ZENDNN_KERNEL(void, softmax, SoftmaxArgs)
 ZENDNN_KERNEL(void, mean, MeanArgs)
 ZENDNN_KERNEL(void, eltwise, EltwiseArgs)
