@@ -547,3 +547,134 @@ def test_weights_that_are_returned_keep_their_products(dtype: torch.dtype) -> No
     for ours, theirs in zip(module(x), Weights()(x), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype])
     assert "attention" not in operators(module)
+
+
+# Layers that torch runs as one operator when they are not trained.
+
+
+class Alone(nn.Module):
+    """The attention of a layer, without its weights."""
+
+    def __init__(self, bias: bool = True) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(32, 4, batch_first=True, bias=bias)
+
+    def forward(
+        self, x: Tensor, padding: Tensor | None = None, mask: Tensor | None = None
+    ) -> Tensor:
+        out: Tensor = self.attention(x, x, x, padding, attn_mask=mask, need_weights=False)[0]
+        return out
+
+
+def shaken(net: nn.Module) -> nn.Module:
+    """The same net with biases and norms that matter."""
+    torch.manual_seed(1)
+    for parameter in net.parameters():
+        if parameter.dim() == 1:
+            nn.init.normal_(parameter, mean=float(parameter.mean()), std=0.2)
+    return net.eval()
+
+
+PADDING = torch.zeros(3, 7, dtype=torch.bool)
+PADDING[0, 4:] = True
+LATER = torch.ones(7, 7, dtype=torch.bool).triu(1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "masks", [(), (PADDING,), (PADDING, LATER), (PADDING, LATER.expand(12, 7, 7))], ids=len
+)
+def test_multi_head_attention_is_taken_apart(masks: tuple[Tensor, ...], dtype: torch.dtype) -> None:
+    net = shaken(Alone()).to(dtype)
+    check_spelled(net, values(3, 7, 32, dtype=dtype), *masks, tolerance=TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("norm_first", [True, False])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_encoder_layers_are_taken_apart(
+    activation: str, norm_first: bool, dtype: torch.dtype
+) -> None:
+    layer = nn.TransformerEncoderLayer(
+        32, 4, 48, batch_first=True, activation=activation, norm_first=norm_first
+    )
+    net = shaken(nn.Sequential(layer, layer)).to(dtype)
+    check_spelled(net, values(3, 7, 32, dtype=dtype), attentions=2, tolerance=TOLERANCES[dtype])
+
+
+class Encoder(nn.Module):
+    def __init__(self, nested: bool) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(32, 4, 48, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=nested)
+
+    def forward(self, x: Tensor, padding: Tensor) -> Tensor:
+        out: Tensor = self.encoder(x, src_key_padding_mask=padding)
+        return out
+
+
+def test_an_encoder_with_padding_runs_in_one_region() -> None:
+    check_spelled(shaken(Encoder(False)), values(3, 7, 32), PADDING, attentions=2)
+
+
+def test_an_encoder_of_nested_tensors_is_right() -> None:
+    net, inputs = shaken(Encoder(True)), (values(3, 7, 32), PADDING)
+    with torch.no_grad():
+        module = optimised(torch.jit.trace(net, inputs, check_trace=False))
+        for _ in range(2):
+            torch.testing.assert_close(module(*inputs), net(*inputs), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("used", ["weights", "averages"])
+def test_multi_head_attention_whose_weights_are_used_is_right(used: str) -> None:
+    class Weights(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.attention = nn.MultiheadAttention(32, 4, batch_first=True)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y, weights = self.attention(x, x, x, average_attn_weights=used == "averages")
+            return y.sum() + (weights * weights).sum(-1)
+
+    net, x = shaken(Weights()), values(3, 7, 32)
+    with torch.no_grad():
+        module = optimised(traced(net, x))
+        torch.testing.assert_close(module(x), net(x), rtol=1e-4, atol=1e-5)
+
+
+class VisionTransformer(nn.Module):
+    """As torchvision writes it: patches, a class token, and layers around nn.MultiheadAttention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, 32, 8, stride=8)
+        self.token = nn.Parameter(torch.randn(1, 1, 32))
+        self.places = nn.Parameter(torch.randn(1, 17, 32))
+        self.layers = nn.ModuleList(self._layer() for _ in range(2))
+        self.norm, self.head = nn.LayerNorm(32), nn.Linear(32, 10)
+
+    @staticmethod
+    def _layer() -> nn.ModuleDict:
+        feed = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.Dropout(), nn.Linear(64, 32))
+        attention = nn.MultiheadAttention(32, 4, batch_first=True)
+        return nn.ModuleDict(
+            {"one": nn.LayerNorm(32), "mix": attention, "two": nn.LayerNorm(32), "feed": feed}
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = x.shape[0]
+        x = self.patches(x).reshape(n, 32, 16).permute(0, 2, 1)
+        x = torch.cat([self.token.expand(n, -1, -1), x], dim=1) + self.places
+        for layer in self.layers:
+            y = layer["one"](x)
+            y, _ = layer["mix"](y, y, y, need_weights=False)
+            x = x + y
+            x = x + layer["feed"](layer["two"](x))
+        out: Tensor = self.head(self.norm(x)[:, 0])
+        return out
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_vision_transformer_with_torchs_attention(dtype: torch.dtype) -> None:
+    net = shaken(VisionTransformer()).to(dtype)
+    check_spelled(net, values(2, 3, 32, 32, dtype=dtype), attentions=2, tolerance=TOLERANCES[dtype])

@@ -41,8 +41,9 @@ bool is_plain(const Tensor& tensor) {
       c10::DispatchKey::Conjugate,
       c10::DispatchKey::Negative,
       c10::DispatchKey::ZeroTensor};
-  return tensor.defined() && tensor.layout() == c10::kStrided &&
-         tensor.device().is_cpu() && !tensor.key_set().has_any(other) &&
+  return tensor.defined() && !tensor.is_nested() &&
+         tensor.layout() == c10::kStrided && tensor.device().is_cpu() &&
+         !tensor.key_set().has_any(other) &&
          !tensor._fw_grad(/*level=*/0).defined();
 }
 
