@@ -45,6 +45,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("_version", &ctx::version, "ZenDNN's version, as in '3.7.2'.");
   m.def("_build_info", &ctx::build_info, "What the binary was built from.");
   m.def("_cpu_isa", &ctx::cpu_isa, "The widest ISA that primitives use here.");
+  m.def("_kernel_isa", &ctx::kernel_isa, "The ISA of our own kernels.");
   m.def("_blas_kernels", &ctx::blas_kernels, "BLIS's kernel set on this CPU.");
   m.def(
       "_counters",

@@ -1,6 +1,7 @@
 #include <ATen/native/zendnn/Info.h>
 
 #include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <ATen/native/zendnn/kernels/types.h>
 #include <oneapi/zendnn/zendnn_debug.h>
 #include <third_party/zendnn/blis_gemm.h>
 #include <third_party/zendnn/execution_counters.h>
@@ -42,6 +43,10 @@ std::string build_info() {
       << "BLIS: " << zendnn_blis_version() << '\n'
       << "Compiler: " << ZENDNN_COMPILER << '\n';
   return out.str();
+}
+
+std::string kernel_isa() {
+  return kernels::isa();
 }
 
 std::string cpu_isa() {

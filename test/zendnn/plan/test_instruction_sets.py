@@ -1,0 +1,68 @@
+"""Plans on fewer instructions than this CPU has: those of Zen before AVX-512."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ..common import run_python
+
+FEWER = {"ZENDNN_MAX_CPU_ISA": "AVX2"}
+OPERATORS = Path(__file__).parent / "test_operators.py"
+
+#: Operators that run on kernels of ours, in float32 and bfloat16.
+OF_OURS = (
+    *("functions", "binary_operators", "nan_is_the_larger_and_the_smaller_number"),
+    *("softmax", "layer_norm", "layer_norm_of_the_sum_of_two_views", "mean"),
+    *("concatenations_and_stacks", "padding", "views_of_views", "split", "conversions"),
+    *("attention", "masks_of_every_shape", "queries_that_see_no_key_give_zero"),
+    *("embeddings", "embedding_bags", "many_embedding_bags_at_once", "gathered_pairs"),
+)
+#: Operators that run on primitives, in float32: on these instructions there is no bfloat16.
+OF_ZENDNN = (
+    *("linear_layers_of_rows_that_repeat", "products_of_views", "adaptive_pooling"),
+    *("functions_as_post_ops", "operands_of_post_ops", "functions_of_images_in_blocks"),
+    *("pooling_between_convolutions", "batch_norm", "prelu"),
+)
+
+USED = """
+import json, torch
+from torch import nn
+from torch.backends.zendnn import _C, explain
+net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 40))
+module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net.eval())))
+with torch.no_grad():
+    module(torch.ones(2, 3, 8, 8))
+(method,) = json.loads(explain(module).json())["methods"]
+steps = [step for region in method["regions"] for x in region["built"] for step in x["steps"]]
+print(json.dumps([_C._cpu_isa(), _C._kernel_isa(), [step["implementation"] for step in steps]]))
+"""
+
+
+def test_kernels_and_primitives_keep_to_what_is_allowed() -> None:
+    primitives, kernels, steps = json.loads(run_python(USED, **FEWER))
+    assert (primitives, kernels) == ("AVX2", "avx2")
+    assert any("avx2" in step for step in steps), steps
+    assert not any("avx512" in step for step in steps), steps
+
+
+@pytest.mark.parametrize(
+    ("names", "which"), [(OF_OURS, ""), (OF_ZENDNN, "not dtype1")], ids=["ours", "zendnn"]
+)
+def test_operators_are_right_on_fewer_instructions(names: tuple[str, ...], which: str) -> None:
+    """The tests of operators, in a process that is allowed AVX2 and no more."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", which]
+        + [f"{OPERATORS}::test_{name}" for name in names],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, **FEWER},
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
