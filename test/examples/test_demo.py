@@ -96,17 +96,18 @@ def test_wrong_options_end_with_code_2_and_one_reason(
     assert "error:" in captured.err.splitlines()[-1]
 
 
-def test_the_sentence_encoder_runs_on_zendnn_and_knows_what_belongs_together(
-    demo: ModuleType,
-) -> None:
+def test_all_models_run_on_zendnn_and_the_encoder_knows_what_belongs_together() -> None:
     done = subprocess.run(
-        [sys.executable, str(DEMO), "--model", "sentences", "--seconds", "0.5"],
+        [sys.executable, str(DEMO), "--seconds", "0.5"],
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
     )
     assert done.returncode == 0, done.stderr
+    for number, name in enumerate(("resnet50", "bert", "sentences"), 1):
+        assert f"[{number}/3] {name}: timing" in done.stderr
+    for title in ("ResNet-50, 1 image", "BERT-base, 128 tokens"):
+        assert f"{title}: on ZenDNN in one inference: " in done.stdout
     rows = [line for line in done.stdout.splitlines() if line.startswith((" 1  ", " 2  "))]
     first, second = ([float(cell) for cell in row.split()[-8:]] for row in rows)
     assert first[1] == second[0] > max(first[4:7])
-    assert "[1/1] sentences: timing" in done.stderr

@@ -92,6 +92,19 @@ def test_cmake_is_told_everything(kind: str, variable: str) -> None:
     }
 
 
+@pytest.mark.parametrize("sanitizer", ["address", "thread"])
+def test_a_sanitizer_has_a_tree_of_its_own_and_takes_what_is_built(sanitizer: str) -> None:
+    trees = module.Trees(Path("/g"), Path("/z"), Path("/a"), "prefix", Path("/b"))
+    plain = module.configure_arguments(trees, TORCH, TOOLS, None)
+    arguments = module.configure_arguments(trees, TORCH, TOOLS, None, sanitizer)
+    assert set(arguments) - set(plain) == {
+        str(module.BUILD / sanitizer),
+        f"-DZENDNN_SANITIZER={sanitizer}",
+        f"-DZENDNN_BUILT_DIR={module.NATIVE}",
+    }
+    assert set(plain) - set(arguments) == {str(module.NATIVE)}
+
+
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A machine whose cmake and ninja write down how they were called."""
@@ -104,7 +117,8 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         )
         (folder / name).write_text(script)
         (folder / name).chmod(0o755)
-    library = tmp_path / "libtorch_zendnn.so"
+    library = tmp_path / "build/native/lib/libtorch_zendnn.so"
+    library.parent.mkdir(parents=True)
     library.write_bytes(b"")
     blis = tmp_path / "blis"
     monkeypatch.setattr(module, "LIBRARY", library)
@@ -127,6 +141,18 @@ def test_configures_then_compiles(
     assert "-- configuring against torch 2.13.0+cpu in /site" in out
     assert "-- compiling with 3 jobs\n" in out
     assert "is ready after" in out
+
+
+def test_a_build_for_a_sanitizer_stays_beside_the_other(machine: SimpleNamespace) -> None:
+    machine.library.unlink()
+    made = module.BUILD / "thread/lib" / machine.library.name
+    made.parent.mkdir(parents=True)
+    made.write_bytes(b"")
+    assert module.build({**machine.environ, "MAX_JOBS": "3"}, "thread") == TORCH
+    cmake, ninja = machine.log.read_text().splitlines()
+    assert f"-B {module.BUILD}/thread " in cmake
+    assert "-DZENDNN_SANITIZER=thread" in cmake
+    assert ninja == f"ninja -C {module.BUILD}/thread -j 3 [%f/%t %es] "
 
 
 @pytest.mark.parametrize(
