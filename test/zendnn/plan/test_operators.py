@@ -1952,7 +1952,8 @@ def test_resampled_images_are_written_in_their_place(
     joined = b("cat", up, convolved(b, x, 3, 16, 3), dim=1)
     plan = check(b, convolved(b, joined, 32, 8))
     if layout == "channels_last":
-        assert copies_of(plan) <= 2  # what comes in, and what goes out
+        # What comes in and goes out, and the convolution: its kernels write whole tensors only.
+        assert copies_of(plan) <= 3
 
 
 def test_factors_that_torch_does_not_always_heed_are_refused(b: Builder) -> None:
