@@ -256,11 +256,11 @@ size_t Plan::fastest(
   }
 }
 
-Plan::Built Plan::find(
+std::shared_ptr<const Plan::Built> Plan::find(
     const std::vector<Tensor>& tensors,
     const std::vector<int64_t>& numbers) {
   const auto threads = at::get_num_threads();
-  std::promise<Built> promise;
+  std::promise<std::shared_ptr<const Built>> promise;
   std::vector<InputSignature> inputs;
   {
     std::unique_lock lock(mutex_);
@@ -283,13 +283,13 @@ Plan::Built Plan::find(
     return entry.matches(tensors, numbers, threads);
   };
   try {
-    auto built = build(inputs, numbers);
+    const auto built = std::make_shared<const Built>(build(inputs, numbers));
     promise.set_value(built);
     std::list<Entry> dropped; // destroyed without the lock
     {
       std::lock_guard lock(mutex_);
       const auto kind =
-          built.executable ? Entry::Kind::runs : Entry::Kind::refused;
+          built->executable ? Entry::Kind::runs : Entry::Kind::refused;
       const auto entry = std::find_if(recent_.begin(), recent_.end(), is_this);
       if (entry != recent_.end()) {
         entry->kind = kind;
@@ -350,7 +350,7 @@ bool Plan::takes(
   }
   try {
     const auto built = find(tensors, numbers);
-    return built.executable != nullptr && agrees_with_autocast(built);
+    return built->executable != nullptr && agrees_with_autocast(*built);
   } catch (const std::bad_alloc&) {
     return false; // the operators themselves want less
   }
@@ -381,12 +381,12 @@ std::vector<Tensor> Plan::run(
       " numbers");
   const auto built = find(tensors, numbers);
   TORCH_CHECK(
-      built.executable,
+      built->executable,
       "ZenDNN plan ",
       name_,
       " does not take these inputs: ",
-      built.refused);
-  return built.executable->run(tensors);
+      built->refused);
+  return built->executable->run(tensors);
 }
 
 void Plan::clear() {
@@ -410,7 +410,7 @@ std::string Plan::explain() const {
       << ", \"description\": " << quoted(description_)
       << ", \"packed_bytes\": " << packed_.bytes() << ", \"built\": ";
   write_list(out, entries, [&](const Entry& entry) {
-    const auto built = entry.built.get();
+    const auto& built = *entry.built.get();
     out << "{\"inputs\": ";
     write_list(out, entry.inputs, [&](const InputSignature& input) {
       out << "{\"dtype\": " << quoted(c10::toString(input.dtype))

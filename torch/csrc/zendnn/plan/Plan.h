@@ -55,7 +55,7 @@ class Plan : public torch::CustomClassHolder {
     std::vector<InputSignature> inputs;
     std::vector<int64_t> numbers;
     int threads;
-    std::shared_future<Built> built;
+    std::shared_future<std::shared_ptr<const Built>> built;
     enum class Kind : uint8_t { in_work, runs, refused };
     Kind kind = Kind::in_work;
 
@@ -69,7 +69,7 @@ class Plan : public torch::CustomClassHolder {
   bool fits(
       const std::vector<Tensor>& tensors,
       const std::vector<int64_t>& numbers) const;
-  Built find(
+  std::shared_ptr<const Built> find(
       const std::vector<Tensor>& tensors,
       const std::vector<int64_t>& numbers);
   // Entries of this kind that are too many, now taken out. Refusals cost
