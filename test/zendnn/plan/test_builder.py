@@ -79,14 +79,15 @@ class TestConcatenationsInBlocks:
         check(b, convolved(b, whole, 40, 8), whole)
 
     @pytest.mark.parametrize("batch", [1, 3])
-    def test_of_chunks(self, b: Builder, batch: int) -> None:
-        """Halves of an image, whose images are further apart than they are long."""
+    @pytest.mark.parametrize("other", [16, 32])
+    def test_of_chunks(self, b: Builder, batch: int, other: int) -> None:
+        """Parts of larger images on both sides, whose images are equally far apart or not."""
         left, right = b.node(
-            "split", b.input(tensor(batch, 32, 6, 5)), results=2, dim=1, chunks=2
+            "split", b.input(tensor(batch, 64, 6, 5)), results=2, dim=1, chunks=2
         ).outputs
-        (one,) = branches(b, batch, 16)
-        whole = b("cat", right, one, left, dim=1)
-        check(b, convolved(b, whole, 48, 8), b.eltwise("tanh", whole))
+        (one,) = branches(b, batch, other)
+        wholes = [b("cat", left, one, dim=1), b("cat", one, right, dim=1)]
+        check(b, *(convolved(b, whole, 32 + other, 8) for whole in wholes))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
