@@ -54,6 +54,11 @@ const std::unordered_map<std::string, Follows> kFollowed{
     {"to", Follows::first_whole},
 };
 
+// Whether there is one place for each element, and none between them.
+bool is_dense(const Dims& sizes, const Dims& strides) {
+  return !overlaps(sizes, strides) && span(sizes, strides) == count(sizes);
+}
+
 // A slice of an image with `channels` channels: whole blocks of its own.
 memory::desc
 blocked_slice(const Dims& sizes, c10::ScalarType dtype, int64_t channels) {
@@ -283,13 +288,8 @@ std::unique_ptr<Executable> Builder::build(
   infer();
   find_uses();
   for (const auto value : description_.outputs) {
-    const auto& shape = sizes(value);
     results_.emplace(value, static_cast<int64_t>(outputs_.size()));
-    outputs_.push_back(
-        {shape,
-         is_channels_last(value) ? channels_last_strides(shape)
-                                 : row_major_strides(shape),
-         dtype(value)});
+    outputs_.push_back({sizes(value), result_strides(value), dtype(value)});
   }
   find_slices();
   for (node_ = 0; node_ < static_cast<int64_t>(description_.nodes.size());
@@ -350,6 +350,18 @@ bool Builder::is_channels_last(int64_t value) const {
                              : false;
 }
 
+Dims Builder::result_strides(int64_t value) const {
+  const auto& [shape, strides] =
+      std::tie(values_[value].sizes, values_[value].strides);
+  if (is_channels_last(value)) {
+    return channels_last_strides(shape);
+  }
+  // Strides of dimensions of size one, and gaps, are of no use to anyone.
+  return is_dense(shape, strides) && !is_row_major(shape, strides)
+             ? strides
+             : row_major_strides(shape);
+}
+
 void Builder::follow_strides(const Node& node) {
   const auto found = kFollowed.find(node.op);
   if (found == kFollowed.end()) {
@@ -388,8 +400,7 @@ void Builder::follow_strides(const Node& node) {
         return;
       }
       const auto& strides = values_[*first].strides;
-      if (!overlaps(result.sizes, strides) &&
-          span(result.sizes, strides) == count(result.sizes)) {
+      if (is_dense(result.sizes, strides)) {
         result.strides = strides;
         return;
       }

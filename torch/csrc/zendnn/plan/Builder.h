@@ -205,6 +205,7 @@ class Builder {
   void place_constants();
   // As torch would see them, whatever they are inside of the plan.
   bool is_channels_last(int64_t value) const;
+  Dims result_strides(int64_t value) const;
   void follow_strides(const Node& node);
   Place place_whole(const Slice& slice);
   Ref pack(
