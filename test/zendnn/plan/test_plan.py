@@ -389,9 +389,23 @@ def test_autocast_lowers_what_was_traced_without_it(net: nn.Module, dtype: torch
             got = module(x)
             assert got.dtype == want.dtype == dtype
             assert (got.float() - want.float()).abs().max() <= 2e-2 * want.abs().max()
+    assert built(module) == []
     with torch.no_grad():
         assert_near(module(x), expected(net, x))
         assert PLAN in events_of(module, x)
+
+
+def test_autocast_lowers_products_without_weights() -> None:
+    class Product(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.softmax(x @ x.transpose(1, 2), -1)
+
+    x = values(2, 8, 8)
+    module = optimised(Product(), x)
+    for lowered in (True, False):
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=lowered):
+            assert module(x).dtype == expected(Product(), x).dtype
+            assert (PLAN in events_of(module, x)) == (not lowered)
 
 
 def test_autocast_changes_nothing_of_what_was_traced_with_it(net: nn.Module) -> None:

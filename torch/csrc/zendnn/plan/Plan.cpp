@@ -78,6 +78,16 @@ constexpr std::array<std::string_view, 5> kProducts{
     "attention",
     "pairwise_dot"};
 
+// Autocast may be on: the conversions that it would make of what products read
+// must be in the region already, as where it was on while the module was
+// traced.
+bool agree_with_autocast(const std::set<c10::ScalarType>& products) {
+  return !at::autocast::is_autocast_enabled(at::kCPU) ||
+         std::all_of(products.begin(), products.end(), [](auto dtype) {
+           return dtype == at::autocast::get_autocast_dtype(at::kCPU);
+         });
+}
+
 // Inputs of these sizes to time executables with.
 std::vector<Tensor> stand_ins(const std::vector<InputSignature>& inputs) {
   std::vector<Tensor> made;
@@ -156,6 +166,16 @@ Plan::Plan(
       constants_.size(),
       " constants and wants ",
       region_.constants.size());
+  for (const auto& node : region_.nodes) {
+    for (size_t i = 0; i < constants_.size(); ++i) {
+      if ((node.op == "convolution" || node.op == "linear") &&
+          node.inputs.size() > 1 &&
+          node.inputs[1].kind == Operand::Kind::value &&
+          node.inputs[1].index == region_.constants[i]) {
+        weights_.insert(constants_[i].scalar_type());
+      }
+    }
+  }
 }
 
 bool Plan::Entry::matches(
@@ -339,7 +359,8 @@ bool Plan::fits(
 bool Plan::takes(
     const std::vector<Tensor>& tensors,
     const std::vector<int64_t>& numbers) {
-  if (!enabled() || !fits(tensors, numbers)) {
+  // By the weights it can be told before anything is built.
+  if (!enabled() || !fits(tensors, numbers) || !agree_with_autocast(weights_)) {
     return false;
   }
   const bool grad = at::GradMode::is_enabled();
@@ -350,18 +371,10 @@ bool Plan::takes(
   }
   try {
     const auto built = find(tensors, numbers);
-    return built->executable != nullptr && agrees_with_autocast(*built);
+    return built->executable != nullptr && agree_with_autocast(built->products);
   } catch (const std::bad_alloc&) {
     return false; // the operators themselves want less
   }
-}
-
-bool Plan::agrees_with_autocast(const Built& built) {
-  return !at::autocast::is_autocast_enabled(at::kCPU) ||
-         std::all_of(
-             built.products.begin(), built.products.end(), [](auto dtype) {
-               return dtype == at::autocast::get_autocast_dtype(at::kCPU);
-             });
 }
 
 std::vector<Tensor> Plan::run(

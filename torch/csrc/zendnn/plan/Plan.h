@@ -83,14 +83,12 @@ class Plan : public torch::CustomClassHolder {
       const std::vector<InputSignature>& inputs,
       const std::vector<int64_t>& numbers,
       double& seconds) const;
-  // Autocast may be on: the conversions that it would make must be in the
-  // region already, as where it was on while the module was traced.
-  static bool agrees_with_autocast(const Built& built);
 
   std::string description_;
   std::vector<Tensor> constants_;
   std::string name_;
   Description region_;
+  std::set<c10::ScalarType> weights_; // of convolutions and linear layers
   Packed packed_;
   mutable std::mutex mutex_;
   std::list<Entry> recent_; // the most recently used first
