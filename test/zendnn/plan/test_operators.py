@@ -512,6 +512,20 @@ def test_operands_of_post_ops_that_are_larger_than_the_result(
     check(b, out, dtype=dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_operands_that_repeat_elements_are_not_copied(
+    b: Builder, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """As the embedding of a time step is added to each pixel."""
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
+    x = b.input(tensor(2, 16, 6, 8, dtype=dtype, layout="channels_last"))
+    embedded = b.linear(b.input(tensor(2, 4, dtype=dtype)), 16, 4)
+    wide = b("expand", b("view", embedded, 2, 16, 1, 1), -1, -1, 6, 8)
+    y = then(b, convolved(b, x, 16, 16, 3), ("add", wide), "relu")
+    plan = check(b, convolved(b, y, 16, 8), dtype=dtype)
+    assert not [name for name in implementations(plan)[:-1] if name.startswith(("copy", "reorder"))]
+
+
 # Residuals: whether a result may be added onto the memory of another value.
 
 
@@ -991,6 +1005,18 @@ class TestConcatenations:
             count += 16
         plan = check(b, joined(b, *parts), dtype=dtype)
         assert not [name for name in implementations(plan) if "ref" in name]
+
+    def test_convert_a_residual_once(
+        self, b: Builder, batch: int, dtype: torch.dtype, images: str
+    ) -> None:
+        """What was converted for a place that then was not used would be so in every run."""
+        x = b.input(tensor(batch, 16, 6, 5, dtype=dtype, layout="channels_last"))
+        residual = made(b, batch, 16, 6, 5, dtype=dtype)
+        parts = [then(b, convolved(b, x, 16, 16, 3), ("add", residual)), convolved(b, x, 16, 16)]
+        plan = check(b, convolved(b, joined(b, *parts), 32, 8), dtype=dtype)
+        if images == "channels_last":
+            reorders = [name for name in implementations(plan) if name.startswith("reorder")]
+            assert len(reorders) == 1, implementations(plan)
 
     @pytest.mark.parametrize("dim", [0, 1, 2, 3, -1])
     def test_that_are_results(self, b: Builder, batch: int, dtype: torch.dtype, dim: int) -> None:

@@ -24,19 +24,6 @@ constexpr size_t kMostDimensions = 8;
 // Channels that a blocked layout holds together.
 constexpr int64_t kBlock = 16;
 
-// Strides of dimensions of size one say nothing, but primitives read them.
-Dims meaningful(const Dims& sizes, Dims strides) {
-  int64_t next = 1;
-  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
-    if (sizes[i] == 1) {
-      strides[i] = next;
-    } else {
-      next = std::max(next, strides[i] * sizes[i]);
-    }
-  }
-  return strides;
-}
-
 // Which operands' strides torch's results take over.
 enum class Follows : uint8_t { input, input_or_weight, all, first_whole };
 
@@ -118,6 +105,18 @@ void Packed::trim() {
 
 // ---- Helpers
 // ---------------------------------------------------------------------
+
+Dims meaningful_strides(const Dims& sizes, Dims strides) {
+  int64_t next = 1;
+  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
+    if (sizes[i] == 1) {
+      strides[i] = next;
+    } else {
+      next = std::max(next, strides[i] * sizes[i]);
+    }
+  }
+  return strides;
+}
 
 int64_t span(const Dims& sizes, const Dims& strides) {
   int64_t last = 0;
@@ -584,7 +583,7 @@ memory::desc Builder::describe(int64_t value, const Place& place) const {
   return {
       sizes(value),
       type_of(dtype(value)),
-      meaningful(sizes(value), place.strides)};
+      meaningful_strides(sizes(value), place.strides)};
 }
 
 Ref Builder::in_layout(int64_t value, const memory::desc& layout) {

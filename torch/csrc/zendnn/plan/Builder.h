@@ -258,6 +258,9 @@ memory::format_tag blocked_tag(size_t rank);
 std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides);
 // Whether two elements can share a place.
 bool overlaps(const Dims& sizes, const Dims& strides);
+// The same strides but where they say nothing, in dimensions of size one:
+// primitives read those, too.
+Dims meaningful_strides(const Dims& sizes, Dims strides);
 // From the first element to the last, in elements.
 int64_t span(const Dims& sizes, const Dims& strides);
 bool is_row_major(const Dims& sizes, const Dims& strides);

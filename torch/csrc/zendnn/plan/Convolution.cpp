@@ -386,7 +386,8 @@ Attached attach_to_images(
   const auto see = [&](int64_t operand) -> std::optional<Seen> {
     const auto& place = builder.place(operand);
     const bool open = result.get_format_kind() == memory::format_kind::any;
-    if (builder.sizes(operand) != sizes || (open && !place.blocked)) {
+    if (builder.sizes(operand) != sizes ||
+        (!place.blocked && (open || overlaps(sizes, place.strides)))) {
       return see_broadcast(builder, operand, sizes);
     }
     result = open ? place.desc : result;

@@ -228,6 +228,20 @@ std::vector<Node> infer_fitting(Builder& builder, const Node& written) {
 }
 
 Seen see_broadcast(Builder& builder, int64_t operand, const Dims& result) {
+  const auto& place = builder.place(operand);
+  if (!place.blocked && !is_whole(builder, operand)) {
+    // What repeats elements can be read as the smaller tensor that it repeats.
+    auto sizes = builder.sizes(operand);
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      sizes[i] = place.strides[i] == 0 ? 1 : sizes[i];
+    }
+    if (!overlaps(sizes, place.strides)) {
+      const auto type = type_of(builder.dtype(operand));
+      const memory::desc small(
+          sizes, type, meaningful_strides(sizes, place.strides));
+      return {widened(small, result), [ref = place.ref] { return ref; }};
+    }
+  }
   const auto read = [&builder, operand] {
     return builder.addressable(operand).ref;
   };
