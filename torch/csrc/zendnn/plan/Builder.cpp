@@ -783,13 +783,11 @@ void Builder::add_primitive(
   if (zendnn_memory_desc_clone(
           &wanted,
           zendnn_primitive_desc_query_md(
-              primitive.get_primitive_desc(),
-              zendnn_query_scratchpad_md,
-              0)) == zendnn_success) {
+              primitive.get_primitive_desc(), zendnn_query_scratchpad_md, 0)) ==
+      zendnn_success) {
     const memory::desc scratchpad(wanted);
     if (const auto bytes = static_cast<int64_t>(scratchpad.get_size())) {
-      arguments.push_back(
-          {ZENDNN_ARG_SCRATCHPAD, scratchpad, scratch(bytes)});
+      arguments.push_back({ZENDNN_ARG_SCRATCHPAD, scratchpad, scratch(bytes)});
     }
   }
   for (const auto& argument : arguments) {
@@ -839,8 +837,7 @@ void Builder::copy(int64_t value, const Place& from, const Place& to) {
         node,
         ::zendnn::reorder(reorder),
         std::string("reorder ") + reorder.impl_info_str(),
-        {{ZENDNN_ARG_FROM, source, from.ref},
-         {ZENDNN_ARG_TO, target, to.ref}});
+        {{ZENDNN_ARG_FROM, source, from.ref}, {ZENDNN_ARG_TO, target, to.ref}});
     return;
   }
   copy_as(sizes(value), item_size(dtype(value)), from, to);

@@ -88,10 +88,38 @@ struct Problem {
   memory::desc source, weights, bias, result;
 };
 
-// The first implementations that ZenDNN has, all for the same layouts. Only
-// the first may be a slow one.
-template <typename Convolution, typename Desc>
-std::vector<Primitive> implementations(Desc desc) {
+// The first implementations that ZenDNN has, all for the same layouts; only the
+// first of them may be a slow one. Throws zendnn::error when there is none.
+template <typename Convolution>
+std::vector<Primitive> implementations(
+    algorithm kind,
+    const Window& w,
+    const Problem& p,
+    const ::zendnn::primitive_attr& attributes) {
+  Dims dilation = w.dilation, after = w.after;
+  for (size_t i = 0; i < w.kernel.size(); ++i) {
+    dilation[i] -= 1;
+    // ZenDNN wants the padding that the last window reaches, or leaves.
+    const auto reach = w.dilation[i] * (w.kernel[i] - 1) + 1;
+    const auto input = p.source.get_dims()[2 + i],
+               output = p.result.get_dims()[2 + i];
+    after[i] = w.transposed
+                   ? after[i] - w.extra[i]
+                   : (output - 1) * w.stride[i] + reach - input - w.before[i];
+  }
+  typename Convolution::primitive_desc desc(
+      adeep::engine::cpu_engine(),
+      prop_kind::forward_inference,
+      kind,
+      p.source,
+      p.weights,
+      p.bias,
+      p.result,
+      w.stride,
+      dilation,
+      w.before,
+      after,
+      attributes);
   std::vector<Primitive> found;
   do {
     if (!found.empty() && is_slow(desc.impl_info_str())) {
@@ -104,48 +132,6 @@ std::vector<Primitive> implementations(Desc desc) {
     }
   } while (found.size() < kCandidates && desc.next_impl());
   return found;
-}
-
-// Throws zendnn::error when there is none.
-std::vector<Primitive> implementations(
-    const Window& w,
-    const Problem& p,
-    const ::zendnn::primitive_attr& attributes) {
-  Dims dilation = w.dilation, after = w.after;
-  for (size_t i = 0; i < w.kernel.size(); ++i) {
-    dilation[i] -= 1;
-    // What ZenDNN takes away, or adds, beyond the last window.
-    const auto reach = w.dilation[i] * (w.kernel[i] - 1) + 1;
-    const auto input = p.source.get_dims()[2 + i],
-               output = p.result.get_dims()[2 + i];
-    after[i] = w.transposed
-                   ? after[i] - w.extra[i]
-                   : (output - 1) * w.stride[i] + reach - input - w.before[i];
-  }
-  const auto describe = [&](auto algorithm, auto* desc) {
-    return std::remove_pointer_t<decltype(desc)>(
-        adeep::engine::cpu_engine(),
-        prop_kind::forward_inference,
-        algorithm,
-        p.source,
-        p.weights,
-        p.bias,
-        p.result,
-        w.stride,
-        dilation,
-        w.before,
-        after,
-        attributes);
-  };
-  using ::zendnn::convolution_forward, ::zendnn::deconvolution_forward;
-  if (w.transposed) {
-    return implementations<deconvolution_forward>(describe(
-        algorithm::deconvolution_direct,
-        static_cast<deconvolution_forward::primitive_desc*>(nullptr)));
-  }
-  return implementations<convolution_forward>(describe(
-      algorithm::convolution_direct,
-      static_cast<convolution_forward::primitive_desc*>(nullptr)));
 }
 
 // A convolution by Winograd's method, and the operand that it adds.
@@ -330,8 +316,7 @@ memory::desc image_layout(
   return {
       sizes,
       type,
-      sizes[1] % 16 == 0 ? blocked_tag(sizes.size())
-                         : memory::format_tag::any};
+      sizes[1] % 16 == 0 ? blocked_tag(sizes.size()) : memory::format_tag::any};
 }
 
 Problem problem_of(const Builder& builder, const Node& node, const Window& w) {
@@ -460,8 +445,7 @@ void add_convolution(
         builder.packed(weight, plain_weights, made.weights)},
        {ZENDNN_ARG_DST, made.result, builder.place(output).ref}});
   arguments.insert(arguments.end(), bias.begin(), bias.end());
-  builder.add_primitive(
-      node, made.run, made.name, std::move(arguments), flops);
+  builder.add_primitive(node, made.run, made.name, std::move(arguments), flops);
   apply_rest(builder, node, attached.taken);
   copy_to_slice(builder, output);
 }
@@ -517,10 +501,10 @@ void build_convolution(Builder& builder, const Node& node) {
         {ZENDNN_ARG_BIAS, p.bias, builder.dense(tensor(node, 2)).ref});
   }
   const auto& sizes = builder.sizes(weight);
-  const double flops = 2.0 * static_cast<double>(count(builder.sizes(output))) *
-                       static_cast<double>(count(sizes)) /
-                       static_cast<double>(
-                           w.transposed ? w.groups * sizes[1] : sizes[0]);
+  const double flops =
+      2.0 * static_cast<double>(count(builder.sizes(output))) *
+      static_cast<double>(count(sizes)) /
+      static_cast<double>(w.transposed ? w.groups * sizes[1] : sizes[0]);
   const auto winograd = winograd_of(builder, node, w);
   const auto ways = ways_of(builder, node);
   // Slow implementations only where no way gives another, and never into a
@@ -528,16 +512,25 @@ void build_convolution(Builder& builder, const Node& node) {
   // the images of a batch side by side, whatever the strides.
   for (const bool slow : {false, true}) {
     for (auto [addition, aim] : ways) {
-      p.result = aim ? builder.describe(output, *aim)
-                     : image_layout(
-                           builder,
-                           builder.sizes(output),
-                           p.source.get_data_type());
-      const auto attached =
-          attach_to_images(builder, node, addition, p.result);
+      p.result =
+          aim ? builder.describe(output, *aim)
+              : image_layout(
+                    builder, builder.sizes(output), p.source.get_data_type());
+      const auto attached = attach_to_images(builder, node, addition, p.result);
       std::vector<Primitive> found;
       try {
-        found = implementations(w, p, attached.attributes);
+        using ::zendnn::convolution_forward, ::zendnn::deconvolution_forward;
+        found = w.transposed
+                    ? implementations<deconvolution_forward>(
+                          algorithm::deconvolution_direct,
+                          w,
+                          p,
+                          attached.attributes)
+                    : implementations<convolution_forward>(
+                          algorithm::convolution_direct,
+                          w,
+                          p,
+                          attached.attributes);
       } catch (const ::zendnn::error&) {
         continue; // not with these post-ops, or not into this place
       }

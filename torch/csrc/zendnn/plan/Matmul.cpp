@@ -67,10 +67,8 @@ Primitive make_inner_product(
 
 // The ways to multiply by constant weights: as they lie, row by row, or packed
 // as one of ZenDNN's kernels likes them best. Slow ones only if asked for.
-std::vector<Primitive> ways(
-    const Product& p,
-    const ::zendnn::primitive_attr& attributes,
-    bool slow) {
+std::vector<Primitive>
+ways(const Product& p, const ::zendnn::primitive_attr& attributes, bool slow) {
   std::vector<Primitive> found;
   const auto attempt = [&](const auto& make) {
     try {
@@ -269,7 +267,9 @@ Layer layer_of(Builder& builder, const Node& node) {
   if (has(node, 2)) {
     const auto bias = tensor(node, 2);
     layer.product.bias = as_rows(
-        {1, weight.size(0)}, builder.dtype(bias), /*row_stride=*/weight.size(0));
+        {1, weight.size(0)},
+        builder.dtype(bias),
+        /*row_stride=*/weight.size(0));
     layer.bias = builder.dense(bias).ref;
   }
   return layer;
@@ -277,10 +277,8 @@ Layer layer_of(Builder& builder, const Node& node) {
 
 // How far apart the result's rows are; nothing when they are unevenly so in the
 // place where they must go.
-std::optional<int64_t> row_of_result(
-    Builder& builder,
-    int64_t output,
-    const Attached& attached) {
+std::optional<int64_t>
+row_of_result(Builder& builder, int64_t output, const Attached& attached) {
   const auto& sizes = builder.sizes(output);
   if (const auto& place = attached.accumulator) {
     return place->blocked ? std::nullopt : row_stride(sizes, place->strides);
@@ -463,9 +461,8 @@ void build_matmul(Builder& builder, const Node& node) {
             return see_matrices(builder, operand, out_sizes, c_sizes);
           });
       const auto& accumulator = attached.accumulator;
-      if (accumulator &&
-          (accumulator->blocked ||
-           !is_row_major(out_sizes, accumulator->strides))) {
+      if (accumulator && (accumulator->blocked ||
+                          !is_row_major(out_sizes, accumulator->strides))) {
         continue;
       }
       std::optional<::zendnn::matmul::primitive_desc> desc;

@@ -96,7 +96,8 @@ Node combine(
   node.label = of.label;
   node.attributes["algorithm"] = algorithm;
   node.inputs = {{Operand::Kind::value, a}, b};
-  node.post.assign(of.post.begin() + static_cast<int64_t>(first), of.post.end());
+  node.post.assign(
+      of.post.begin() + static_cast<int64_t>(first), of.post.end());
   for (auto& post : node.post) {
     if (post.is_binary()) {
       node.inputs.push_back(of.inputs[post.operand]);
