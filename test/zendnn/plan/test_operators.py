@@ -766,6 +766,20 @@ def test_prelu_of_a_convolution(b: Builder) -> None:
     check(b, convolved(b, b("prelu", x, b.constant(17)), 17, 8, 3))
 
 
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("count", [16, 17, 48])
+def test_vectors_of_channels_meet_images(b: Builder, count: int, dtype: torch.dtype) -> None:
+    """By fast code where channels fill their blocks."""
+    x = convolved(b, b.input(tensor(2, 3, 6, 6, dtype=dtype)), 3, count, 3)
+    y = b("prelu", x, b.constant(count))
+    y = b.binary("mul", b.binary("sub", y, b.constant(count, 1, 1)), b.constant(1, count, 1, 1))
+    y = then(b, b.binary("add", y, b.input(tensor(1, count, 1, 1, dtype=dtype))), "relu")
+    plan = check(b, convolved(b, y, count, 8, 3), dtype=dtype)
+    if count % 16 == 0:
+        assert not [name for name in implementations(plan) if "ref" in name]
+
+
 # Along dimensions.
 
 

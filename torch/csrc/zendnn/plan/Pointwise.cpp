@@ -128,6 +128,23 @@ void place_binary(Builder& builder, const Node& node) {
   }
 }
 
+// A vector with a number for each channel, as ZenDNN's fast code for a layout
+// wants it described: in whole blocks where that has blocks.
+memory::desc channel_vector(
+    int64_t channels,
+    memory::data_type type,
+    const memory::desc& of) {
+  const auto rank = of.get_dims().size();
+  Dims sizes(rank, 1), strides(rank, 1);
+  if (channels > 1) {
+    sizes[1] = channels;
+    strides[0] = channels;
+  }
+  return channels > 1 && channels % 16 == 0 && of.get_inner_blks() == Dims{16}
+             ? memory::desc(sizes, type, blocked_tag(rank))
+             : memory::desc(sizes, type, strides);
+}
+
 // In a layout of ZenDNN's own, by ZenDNN.
 void add_binary_primitive(
     Builder& builder,
@@ -144,7 +161,12 @@ void add_binary_primitive(
       return {to.desc, builder.in_layout(value, to.desc)};
     }
     const auto seen = see_broadcast(builder, value, sizes);
-    return {seen.desc, seen.read()};
+    const auto vector =
+        channel_vector(sizes[1], to.desc.get_data_type(), to.desc);
+    // Of one channel after the other, as the values of a vector lie anyway.
+    const bool same = seen.desc.get_dims() == vector.get_dims() &&
+                      seen.desc.get_strides()[1] == 1;
+    return {same ? vector : seen.desc, seen.read()};
   };
   const auto [left, left_ref] = see(a);
   const auto [right, right_ref] = see(b);
@@ -401,15 +423,8 @@ void build_prelu(Builder& builder, const Node& node) {
     from = builder.addressable(input);
   }
   const auto layout = builder.describe(input, from);
-  const auto rank = builder.sizes(input).size();
-  Dims sizes(rank, 1), strides(rank, 1);
-  const auto slopes = count(builder.sizes(slope));
-  if (slopes > 1) {
-    sizes[1] = slopes;
-    strides[0] = slopes;
-  }
-  const memory::desc slope_layout(
-      sizes, type_of(builder.dtype(slope)), strides);
+  const auto slope_layout = channel_vector(
+      count(builder.sizes(slope)), type_of(builder.dtype(slope)), layout);
   const ::zendnn::prelu_forward::primitive_desc made(
       adeep::engine::cpu_engine(),
       ::zendnn::prop_kind::forward_inference,
