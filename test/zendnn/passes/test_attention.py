@@ -88,6 +88,7 @@ def test_spelled_out_attention_is_found(b: Builder, masked: bool, more: dict[str
     expected = 1.0 if more.get("scale") == "none" else 1 / math.sqrt(D)
     assert node.attributes["scale"] == pytest.approx(expected)
     assert not node.attributes["causal"]
+    assert node.attributes["additive"], "its mask is added, whatever the type"
     assert not {"softmax", "matmul", "eltwise", "binary"}.intersection(ops(graph))
     assert node.origin.count("aten::matmul") == 2
 

@@ -1456,7 +1456,7 @@ def test_attention_that_a_model_spells_out_stays_softmax(kind: str) -> None:
 
     class Attention(torch.nn.Module):
         def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-            return ((q @ k.transpose(-2, -1)) * 0.3 + mask).softmax(-1) @ v
+            return ((q @ k.transpose(2, 3)) * 0.3 + mask).softmax(-1) @ v
 
     q, k, v = (tensor(2, 3, 70, 8, seed=seed) for seed in range(3))
     seen = torch.ones(70, 70, dtype=torch.bool).tril(-1)
