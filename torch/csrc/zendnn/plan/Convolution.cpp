@@ -520,17 +520,15 @@ void build_convolution(Builder& builder, const Node& node) {
       std::vector<Primitive> found;
       try {
         using ::zendnn::convolution_forward, ::zendnn::deconvolution_forward;
-        found = w.transposed
-                    ? implementations<deconvolution_forward>(
-                          algorithm::deconvolution_direct,
-                          w,
-                          p,
-                          attached.attributes)
-                    : implementations<convolution_forward>(
-                          algorithm::convolution_direct,
-                          w,
-                          p,
-                          attached.attributes);
+        found =
+            w.transposed
+                ? implementations<deconvolution_forward>(
+                      algorithm::deconvolution_direct,
+                      w,
+                      p,
+                      attached.attributes)
+                : implementations<convolution_forward>(
+                      algorithm::convolution_direct, w, p, attached.attributes);
       } catch (const ::zendnn::error&) {
         continue; // not with these post-ops, or not into this place
       }
