@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..common import stock, values
 from ..test_frozen import optimised, settled
-from ..test_reported_failures import assert_plans_ran
+from ..test_reported_failures import MODELS, assert_plans_ran
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -140,6 +140,75 @@ def test_a_size_does_not_keep_an_activation_from_being_fused() -> None:
     (method,) = torch.backends.zendnn.explain(check(function)).methods
     (region,) = method.regions
     assert region.operators[0].post_ops == ("relu:0.0:0.0",)
+
+
+class Residual(nn.Module):
+    """What a layer makes, and what it was given."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = torch.tanh(self.layer(x)) + x
+        return out
+
+
+class Block(nn.Module):
+    """A residual block, pooled and classified."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.convs = nn.ModuleList(nn.Conv2d(16, 16, 3, padding=1, bias=False) for _ in range(2))
+        self.norms = nn.ModuleList(settled(nn.BatchNorm2d(16)) for _ in range(2))
+        self.last = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.norms[0](self.convs[0](x)))
+        y = F.relu(self.norms[1](self.convs[1](y)) + x)
+        out: Tensor = self.last(F.adaptive_avg_pool2d(y, 1).flatten(1))
+        return out
+
+
+def bert() -> tuple[nn.Module, Tensor]:
+    model = MODELS["bert"]
+    return model.build(), model.inputs(2, 12)
+
+
+@pytest.mark.parametrize("make", [lambda: (Block(), values(2, 16, 8, 8)), bert])
+def test_modules_traced_under_autocast_run_in_plans(
+    make: Callable[[], tuple[nn.Module, Tensor]],
+) -> None:
+    """Layers are bfloat16 and residuals float32: torch widens sums without a conversion."""
+    net, x = make()
+    net = net.eval().requires_grad_(False)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+            trace = torch.jit.trace(net, x, check_trace=False)
+            with stock():
+                want = net(x)
+        module = optimised(trace)
+        for _ in range(3):
+            got = module(x)
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    assert (got - want).abs().max() <= 2e-2 * want.abs().max()
+    assert_plans_ran(module)
+
+
+def test_a_residual_of_another_dtype_than_the_trace_had_keeps_its_dtype() -> None:
+    net, x = Block().eval().requires_grad_(False), values(2, 16, 8, 8)
+    block = Residual(net.convs[1]).eval()
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+            trace = torch.jit.trace(block, x, check_trace=False)
+        frozen, module = torch.jit.freeze(trace), optimised(trace)
+        for y in (x, x.bfloat16(), x.double()):
+            with stock():
+                want = frozen(y)
+            got = module(y)
+            assert got.dtype == want.dtype
+            assert (got - want).abs().max() <= 2e-2 * want.abs().max()
 
 
 def test_light_operators_that_end_in_a_tuple_are_in_the_region() -> None:

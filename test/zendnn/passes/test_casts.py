@@ -6,7 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 from torch.backends.zendnn.graph import Value
-from torch.backends.zendnn.passes import fuse_casts, fuse_eltwise, remove_casts
+from torch.backends.zendnn.passes import (
+    fuse_binary,
+    fuse_casts,
+    fuse_eltwise,
+    promote_operands,
+    remove_casts,
+)
 
 from .build import Builder, only, ops, posts
 
@@ -84,3 +90,44 @@ def test_a_product_that_others_read_in_bfloat16_is_left_alone(b: Builder) -> Non
     y = linear(b, b.input(half(2, 8)), 4, 8)
     b.done(b.eltwise("relu", to(b, y, "float32")), b.eltwise("relu", y))
     assert b.check(fuse_casts) == [0]
+
+
+# promote_operands
+
+
+def test_a_residual_in_float32_widens_the_layer(b: Builder) -> None:
+    x = b.input(torch.randn(2, 4))
+    graph = b.done(b.binary("add", linear(b, to(b, x, "bfloat16"), 4, 4), x))
+    before = b.run()
+    assert (promote_operands(graph), fuse_casts(graph), fuse_binary(graph)) == (1, 1, 1)
+    graph.check()
+    assert ops(graph) == ["to", "linear"]
+    assert graph.nodes[1].attributes == {"dtype": "float32"}
+    assert_close(b.run(), before)
+
+
+def test_what_follows_from_a_residual_in_float32_is_known_to_be_wide(b: Builder) -> None:
+    x = b.input(torch.randn(2, 4))
+    y = linear(b, to(b, x, "bfloat16"), 4, 4)
+    wide = b("cat", b.eltwise("relu", b.binary("mul", x, y)), y, dim=1)
+    b.done(wide)
+    assert b.check(promote_operands) == [2]
+
+
+def test_a_constant_is_widened_for_good(b: Builder) -> None:
+    x = b.input(torch.randn(2, 4))
+    graph = b.done(b.binary("add", to(b, x, "float32"), b.graph.constant(half(4))))
+    assert b.check(promote_operands) == [1]
+    assert ops(graph) == ["to", "binary"]
+
+
+def test_a_constant_without_dimensions_widens_nothing(b: Builder) -> None:
+    x = to(b, b.input(torch.randn(2, 4)), "bfloat16")
+    b.done(b.binary("max", x, b.graph.constant(torch.tensor(0.5))))
+    assert b.check(promote_operands) == [0]
+
+
+def test_what_may_have_any_dtype_is_left_alone(b: Builder) -> None:
+    x, y = b.input(half(2, 4)), b.input(half(2, 4))
+    b.done(b.binary("add", linear(b, x, 4, 4), y))
+    assert b.check(promote_operands) == [0]

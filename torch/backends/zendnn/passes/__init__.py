@@ -28,6 +28,7 @@ from torch.backends.zendnn.passes.fuse_layer_norm import fuse_layer_norm
 from torch.backends.zendnn.passes.fuse_pairwise_dot import fuse_pairwise_dot
 from torch.backends.zendnn.passes.group_embedding_bags import group_embedding_bags
 from torch.backends.zendnn.passes.merge_linears import merge_linears
+from torch.backends.zendnn.passes.promote_operands import promote_operands
 from torch.backends.zendnn.passes.recognise_activations import recognise_activations
 from torch.backends.zendnn.passes.remove_casts import remove_casts
 from torch.backends.zendnn.passes.remove_identities import remove_identities
@@ -55,6 +56,7 @@ _TABLE = (
     _Row("fold_pad", fold_pad, "pads in convolutions and pools, not before them"),
     _Row("fold_batch_norm", fold_batch_norm, "folds batch norms into weights"),
     _Row("fold_arithmetic", fold_arithmetic, "folds constant arithmetic into weights"),
+    _Row("promote_operands", promote_operands, "converts what is combined with float32"),
     _Row("fuse_casts", fuse_casts, "converts in the operators that compute"),
     _Row("fuse_eltwise", fuse_eltwise, "makes activations post-ops"),
     _Row("fuse_binary", fuse_binary, "makes residuals, masks and gates post-ops"),

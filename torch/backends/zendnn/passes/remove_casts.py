@@ -42,10 +42,10 @@ def remove_casts(graph: Graph) -> int:
     removed = 0
     known: dict[Value, str] = {}
     for node in list(graph.nodes):
-        dtype = _dtype(node, known)
+        dtype = result_dtype(node, known)
         if node.op == "to" and dtype is not None:
             (operand,) = node.inputs
-            if isinstance(operand, Value) and _of(operand, known) == dtype:
+            if isinstance(operand, Value) and dtype_of(operand, known) == dtype:
                 known[node.output] = dtype
                 removed += bypass(graph, node, operand)
                 continue
@@ -54,24 +54,24 @@ def remove_casts(graph: Graph) -> int:
     return removed
 
 
-def _dtype(node: Node, known: dict[Value, str]) -> str | None:
+def result_dtype(node: Node, known: dict[Value, str]) -> str | None:
     if "dtype" in node.attributes:
         return str(node.attributes["dtype"])
     if node.op in _FOLLOW:
         operand = node.inputs[_FOLLOW[node.op]]
-        return _of(operand, known) if isinstance(operand, Value) else None
+        return dtype_of(operand, known) if isinstance(operand, Value) else None
     if node.op not in _SHARE:
         return None
     operands = node.inputs[: _APART.get(node.op)]
     dtypes = {
-        _of(operand, known)
+        dtype_of(operand, known)
         for operand in operands
         if isinstance(operand, Value) and operand.kind == "tensor"
     }
     return dtypes.pop() if len(dtypes) == 1 else None
 
 
-def _of(value: Value, known: dict[Value, str]) -> str | None:
+def dtype_of(value: Value, known: dict[Value, str]) -> str | None:
     if value.constant is not None:
         return str(value.constant.dtype).removeprefix("torch.")
     return known.get(value)

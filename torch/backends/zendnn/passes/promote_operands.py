@@ -1,0 +1,53 @@
+"""Converts to float32 what is combined with float32, as torch does without saying so.
+
+Under autocast a layer's result is bfloat16 and the residual float32. What a model is given has no
+dtype here; it is taken for float32 where somebody converts it to bfloat16. Should it be of another,
+a plan refuses operands that differ after all, and the model's own operators run.
+"""
+
+from __future__ import annotations
+
+from torch.backends.zendnn.graph import Graph, Node, Operand, Value
+from torch.backends.zendnn.passes._match import rank_of, ranks
+from torch.backends.zendnn.passes.remove_casts import dtype_of, result_dtype
+
+_PROMOTE = frozenset({"binary", "cat", "stack"})
+
+
+def promote_operands(graph: Graph) -> int:
+    """Convert operands so that those of an operator share one dtype; return how many."""
+    converted = 0
+    known = {value: "float32" for value in graph.inputs if _is_narrowed(value)}
+    fixed = ranks(graph)
+    for node in list(graph.nodes):
+        tensors = [value for value in node.values() if value.kind == "tensor"]
+        narrow = [value for value in tensors if dtype_of(value, known) == "bfloat16"]
+        wide = [value for value in tensors if dtype_of(value, known) == "float32"]
+        # A tensor without dimensions does not widen others.
+        if (
+            node.op in _PROMOTE
+            and narrow
+            and any(rank_of(value, fixed) != 0 for value in wide)
+            and len(narrow) + len(wide) == len(tensors)
+        ):
+            graph.set_inputs(
+                node, [_widened(graph, node, v) if v in narrow else v for v in node.inputs]
+            )
+            known.update(dict.fromkeys(node.values(), "float32"))
+            converted += len(narrow)
+        dtype = result_dtype(node, known)
+        for value in node.outputs:
+            if dtype is not None or _is_narrowed(value):
+                known[value] = dtype or "float32"
+    return converted
+
+
+def _is_narrowed(value: Value) -> bool:
+    return any(user.op == "to" and user.attributes["dtype"] == "bfloat16" for user in value.users)
+
+
+def _widened(graph: Graph, node: Node, operand: Operand) -> Value:
+    assert isinstance(operand, Value)
+    if operand.constant is not None:
+        return graph.constant(operand.constant.float())
+    return graph.add("to", [operand], before=node, attributes={"dtype": "float32"}).output
