@@ -104,7 +104,15 @@ def test_a_transposition_that_is_undone_and_read_in_between() -> None:
     check(function)
 
 
+def viewed_as_another(net: Layers, x: Tensor) -> Tensor:
+    """The sizes are those of something that another region makes."""
+    y = net.conv(x)
+    z = net.linear(torch.cumsum(y, 1)).flatten(1)
+    return z.view_as(y[..., :8]).softmax(-1)
+
+
 REGIONS: dict[str, Function] = {
+    "a view as something of another region": viewed_as_another,
     "a product with booleans": lambda net, x: net.conv(x) * (x[:, :1] * 3).to(torch.bool),
     "negative padding": lambda net, x: net.linear(F.pad(net.conv(x), (1, -1))),
     "a mean over dimensions that are apart": lambda net, x: net.conv(x).mean((0, 2)),

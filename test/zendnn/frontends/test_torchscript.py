@@ -340,6 +340,21 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "float of a mask": (lambda x: x.float(), [IDS], "r0 = to(x) dtype=float32"),
     "view": (lambda x: x.view(3, -1), [ROWS], "r0 = view(x, 3, -1)"),
     "reshape": (lambda x: x.reshape(-1), [ROWS.t()], "r0 = view(x, -1)"),
+    "view_as": (
+        lambda x, y: x.view_as(y.view(3, 8)),
+        [ROWS, torch.randn(8, 3)],
+        "r0 = view(y, 3, 8)\nr1 = size(r0, 0)\nr2 = size(r0, 1)\nr3 = view(x, r1, r2)",
+    ),
+    "reshape_as": (
+        lambda x, y: x.reshape_as(y.flatten()),
+        [ROWS.t(), ROWS],
+        "r0 = flatten(y, 0, -1)\nr1 = size(r0, 0)\nr2 = view(x, r1)",
+    ),
+    "expand_as": (
+        lambda x, y: x.expand_as(y.flatten(1)),
+        [ROWS[:, :1], ROWS],
+        "r0 = flatten(y, 1, -1)\nr1 = size(r0, 0)\nr2 = size(r0, 1)\nr3 = expand(x, r1, r2)",
+    ),
     "flatten": (lambda x: x.flatten(1), [BATCH], "r0 = flatten(x, 1, -1)"),
     "unflatten": (lambda x: x.unflatten(-1, (2, -1)), [ROWS], "r0 = unflatten(x, -1, 2, -1)"),
     "transpose": (lambda x: x.transpose(1, 2), [BATCH], "r0 = transpose(x, 1, 2)"),
@@ -445,6 +460,12 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         "aten::mul",
         "other holds integers or booleans",
     ),
+    "a view as something of unknown rank": (
+        lambda x, y: x.view_as(y),
+        [ROWS, ROWS],
+        "aten::view_as",
+        "how many dimensions other has is not known",
+    ),
     "negative padding": (lambda x: F.pad(x, (1, -1)), [ROWS], "aten::pad", "pad is (1, -1)"),
     "a mean over dimensions that are apart": (
         lambda x: x.mean((0, 2)),
@@ -549,6 +570,16 @@ def test_parts_taken_out_of_a_list_are_known_where_their_number_is() -> None:
     assert text(graph) == "\n".join(expected)
     x = torch.randn(6, 6)
     torch.testing.assert_close(interpreter.evaluate(graph, [x])[0], function(x))
+
+
+def test_sizes_of_a_tensor_of_known_rank_are_looked_through() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return x.view(torch.stack([y[0], y[0]]).unsqueeze(0).view(2, 6).size())
+
+    graph = torchscript.import_graph(scripted(function))
+    assert [node.op for node in graph.nodes if node.op in ("size", "view")] == [
+        *("view", "size", "size", "view")
+    ]
 
 
 def test_statistics_of_batch_norms_are_float32() -> None:

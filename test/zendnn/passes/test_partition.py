@@ -301,6 +301,16 @@ def test_a_later_region_gets_numbers_of_an_earlier_one(b: Builder) -> None:
     assert first in one.outputs
 
 
+def test_a_number_that_the_model_does_not_have_is_made_inside(b: Builder) -> None:
+    x, other = b.input(random(2, 6)), b.opaque(torch.exp, b.input(random(3, 4)))
+    rows = b.graph.value("number")
+    b.graph.add("size", [other, 0], outputs=[rows])
+    b.done(b.eltwise("exp", b("view", b.linear(x, 6, 6), rows, -1)))
+    (region,) = divided(b)
+    assert set(region.inputs) == {x, other}
+    assert held(region) == ["size", "linear", "view", "eltwise"]
+
+
 def test_numbers_can_be_the_models_results(b: Builder) -> None:
     made = b.linear(b.input(random(2, 6)), 6, 6)
     b.done(b("number_add", b("size", made, 0), 5))

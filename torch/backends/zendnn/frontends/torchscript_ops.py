@@ -234,7 +234,21 @@ class Call:
         """Return the elements of a list of integers."""
         if is_constant(self.arguments[name]):
             return list(self.integers(name))
+        content = self.scope.lists.get(self.arguments[name].unique())
+        if isinstance(content, SizeList):
+            return self.sizes(content.tensor, name)
         return [self.as_number(element, name) for element in self.elements(name)]
+
+    def sizes(self, tensor_: Value, name: str) -> list[Operand]:
+        """Return all sizes of a tensor, which is what the argument ``name`` is about."""
+        rank = self.scope.rank(tensor_)
+        if rank is None:
+            raise Refused(f"how many dimensions {name} has is not known")
+        made: list[Operand] = []
+        for dim in range(rank):
+            made.append(self.scope.graph.value("number"))
+            self._add("size", [tensor_, dim], [made[-1]], {})
+        return made
 
     def are_numbers(self, *names: str) -> bool:
         """Whether all these arguments are integers, even if TorchScript keeps them in tensors."""
@@ -407,6 +421,11 @@ def number(name: str) -> Operands:
 def numbers(name: str) -> Operands:
     """A list of integers, known now or when the plan runs."""
     return lambda call: call.numbers(name)
+
+
+def sizes_of(name: str) -> Operands:
+    """All sizes of a tensor."""
+    return lambda call: call.sizes(call.tensor(name, ANY), name)
 
 
 def dimension(name: str) -> Operands:
@@ -1257,6 +1276,9 @@ OPERATORS: dict[str, Importer] = {
     # Views
     "aten::view": row("view", tensor("self", ANY), numbers("size")),
     "aten::reshape": row("view", tensor("self", ANY), numbers("shape")),
+    "aten::view_as": row("view", tensor("self", ANY), sizes_of("other")),
+    "aten::reshape_as": row("view", tensor("self", ANY), sizes_of("other")),
+    "aten::expand_as": row("expand", tensor("self", ANY), sizes_of("other")),
     "aten::flatten.using_ints": row(
         "flatten", tensor("self", ANY), dimension("start_dim"), dimension("end_dim")
     ),

@@ -221,11 +221,12 @@ def _with_numbers(graph: Graph, members: dict[Node, None]) -> Region:
         if node not in needed:
             continue
         values = list(node.values())
-        # A size of something made here must be made here; others may be.
+        # A size of something made here must be made here, and so must one that the model does
+        # not have, since nobody else can hand it over; others may be.
         if any(v in made or v in of_result for v in values):
             of_result.update(node.outputs)
             chosen[node] = None
-        elif all(
+        elif node.output.source is None or all(
             v.constant is not None or (v in near if v.kind == "tensor" else v.producer in chosen)
             for v in values
         ):

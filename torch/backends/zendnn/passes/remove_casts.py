@@ -55,6 +55,7 @@ def remove_casts(graph: Graph) -> int:
 
 
 def result_dtype(node: Node, known: dict[Value, str]) -> str | None:
+    """The dtype of a node's results, if those of what it reads give it away."""
     if "dtype" in node.attributes:
         return str(node.attributes["dtype"])
     if node.op in _FOLLOW:
@@ -72,6 +73,7 @@ def result_dtype(node: Node, known: dict[Value, str]) -> str | None:
 
 
 def dtype_of(value: Value, known: dict[Value, str]) -> str | None:
+    """The dtype of a value, given those of values that are not constants."""
     if value.constant is not None:
         return str(value.constant.dtype).removeprefix("torch.")
     return known.get(value)
