@@ -397,6 +397,10 @@ def arranged(x: Tensor, how: str) -> Tensor:
     return x
 
 
+#: The largest error, of the largest element, that needs no comparison with torch's.
+FLOORS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+
+
 def at_once(module: Any, inputs: list[Tensor]) -> list[Any]:
     """The results of calls from as many threads as there are inputs, which start together."""
     barrier = threading.Barrier(len(inputs))
@@ -410,7 +414,13 @@ def at_once(module: Any, inputs: list[Tensor]) -> list[Any]:
         return [future.result(120) for future in [pool.submit(call, x) for x in inputs]]
 
 
-def check_calls(module: Any, net: nn.Module, shape: Shape, draw: st.DrawFn) -> int:
+def check_calls(
+    module: Any,
+    net: nn.Module,
+    shape: Shape,
+    draw: st.DrawFn,
+    dtype: torch.dtype = torch.float32,
+) -> int:
     """Call an optimised module with several batches and layouts, from one thread or several.
 
     Returns how many steps its plans then have, so that nobody tests torch against itself.
@@ -419,7 +429,7 @@ def check_calls(module: Any, net: nn.Module, shape: Shape, draw: st.DrawFn) -> i
     for turn in range(4):
         batch, how = draw(st.integers(1, 4)), draw(hows)
         inputs = [
-            arranged(values(batch, *shape[1:], seed=10 * turn + caller), how)
+            arranged(values(batch, *shape[1:], seed=10 * turn + caller, dtype=dtype), how)
             for caller in range(draw(st.sampled_from([1, 1, 3])))
         ]
         torch.set_num_threads(draw(st.integers(1, 2)))
@@ -436,7 +446,7 @@ def check_call(module: Any, net: nn.Module, x: Tensor, got: Any, which: str) -> 
     """Check what a module made of an input."""
     with stock():
         want, exact = net(x), net.double()(x.double())
-        net.float()
+        net.to(x.dtype)
     if isinstance(got, Tensor):
         got, want, exact = (got,), (want,), (exact,)
     assert len(got) == len(want)
@@ -444,7 +454,7 @@ def check_call(module: Any, net: nn.Module, x: Tensor, got: Any, which: str) -> 
         assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
         error = (ours.double() - true).abs().max().item()
         their_error = (theirs.double() - true).abs().max().item()
-        floor = 1e-5 * max(true.abs().max().item(), 1e-2)
+        floor = FLOORS[x.dtype] * max(true.abs().max().item(), 1e-2)
         assert error <= max(SLACK * their_error, floor), (
             f"result {number} of {which}, {list(x.shape)} with strides {x.stride()}: "
             f"error {error:.2e}, torch's {their_error:.2e}\n"
@@ -452,8 +462,9 @@ def check_call(module: Any, net: nn.Module, x: Tensor, got: Any, which: str) -> 
         )
 
 
+@pytest.mark.parametrize("dtype", FLOORS, ids=str)
 @pytest.mark.parametrize("kind", ["images", "rows"])
-def test_any_traced_module_is_right(kind: str) -> None:
+def test_any_traced_module_is_right(kind: str, dtype: torch.dtype) -> None:
     kinds = IMAGES if kind == "images" else ROWS
     steps: list[int] = []
 
@@ -462,11 +473,11 @@ def test_any_traced_module_is_right(kind: str) -> None:
     def holds(data: st.DataObject) -> None:
         shapes = [(3, 3, 8, 8), (3, 16, 5, 7)] if kind == "images" else [(3, 6, 16), (3, 5, 8)]
         shape = shapes[data.draw(st.integers(0, 1))]
-        net = program(data.draw, kinds, shape)
+        net = program(data.draw, kinds, shape).to(dtype)
         with torch.no_grad():
-            trace = torch.jit.trace(net, values(*shape), check_trace=False)
+            trace = torch.jit.trace(net, values(*shape, dtype=dtype), check_trace=False)
             module = torch.jit.optimize_for_inference(torch.jit.freeze(trace))
-            steps.append(check_calls(module, net, shape, data.draw))
+            steps.append(check_calls(module, net, shape, data.draw, dtype))
 
     holds()
     assert sum(count > 0 for count in steps) > 0.8 * len(steps), steps
