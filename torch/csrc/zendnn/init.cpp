@@ -26,8 +26,7 @@ void set_graph(
   auto qualified = function.qualname();
   auto schema = function.getSchema();
   std::destroy_at(&function);
-  std::construct_at(
-      &function, std::move(qualified), std::move(graph), nullptr);
+  std::construct_at(&function, std::move(qualified), std::move(graph), nullptr);
   function.setSchema(std::move(schema));
 }
 
