@@ -331,6 +331,18 @@ MODELS = {
         attentions=2,
     ),
     "vit": Model("ViTForImageClassification", "ViTConfig", {**WIDTHS, **SMALL_IMAGE}, image=32),
+    "t5": Model(
+        "T5EncoderModel",
+        "T5Config",
+        {
+            "vocab_size": 99,
+            "d_model": 32,
+            "d_kv": 8,
+            "d_ff": 48,
+            "num_layers": 2,
+            "num_heads": 4,
+        },
+    ),
     "resnet": Model(
         "ResNetForImageClassification",
         "ResNetConfig",
@@ -678,3 +690,101 @@ class VisionTransformer(nn.Module):
 def test_a_vision_transformer_with_torchs_attention(dtype: torch.dtype) -> None:
     net = shaken(VisionTransformer()).to(dtype)
     check_spelled(net, values(2, 3, 32, 32, dtype=dtype), attentions=2, tolerance=TOLERANCES[dtype])
+
+
+# Norms and sizes.
+
+
+class RmsNorm(nn.Module):
+    """As models of several families write it."""
+
+    def __init__(self, family: str) -> None:
+        super().__init__()
+        self.weight, self.family = nn.Parameter(torch.linspace(0.5, 1.5, 32)), family
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.family == "torch":
+            return F.rms_norm(x, (32,), self.weight)
+        wide = x.to(torch.float32)
+        root = torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)
+        if self.family == "llama":
+            return self.weight * (wide * root).to(x.dtype)
+        y = x * root
+        if self.weight.dtype == torch.bfloat16:
+            y = y.to(self.weight.dtype)
+        return self.weight * y
+
+
+class Residuals(nn.Module):
+    """Layers before norms that add a residual."""
+
+    def __init__(self, family: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.up, self.gate, self.down = nn.Linear(32, 48), nn.Linear(32, 48), nn.Linear(48, 32)
+        self.one, self.two = RmsNorm(family), RmsNorm(family)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.one(x)
+        x = x + self.down(F.silu(self.gate(y)) * self.up(y))
+        out: Tensor = self.two(x)
+        return out
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("family", ["torch", "llama", "t5"])
+def test_rms_norms_are_one_step_each(family: str, dtype: torch.dtype) -> None:
+    net = Residuals(family).eval().to(dtype)
+    x = values(3, 7, 32, dtype=dtype)
+    with torch.no_grad():
+        module = optimised(traced(net, x))
+        for _ in range(2):
+            torch.testing.assert_close(
+                module(x), net(x), rtol=TOLERANCES[dtype], atol=TOLERANCES[dtype]
+            )
+    assert_plans_ran(module)
+    assert len(regions(module)) == 1
+    assert operators(module).count("rms_norm") == 2
+    assert "mean" not in operators(module)
+    # Of what comes in nobody knows the dtype, unless the norm converts back to it.
+    assert operators(module).count("to") == (dtype == torch.float32 and family != "torch")
+
+
+class Pyramid(nn.Module):
+    """Down, up again, joined with what was before, and normalised in groups."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.down = nn.Conv2d(3, 16, 3, padding=1), nn.Conv2d(16, 32, 3, 2, 1)
+        self.norms = nn.ModuleList([nn.GroupNorm(4, 16), nn.GroupNorm(8, 32)])
+        self.last, self.mode = nn.Conv2d(48, 8, 3, padding=1), mode
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.silu(self.norms[0](self.first(x)))
+        y = F.silu(self.norms[1](self.down(x)))
+        if self.mode == "factor":
+            y = F.interpolate(y, scale_factor=2)
+        elif self.mode == "nearest":
+            y = F.interpolate(y, x.shape[2:])
+        else:
+            y = F.interpolate(
+                y, size=x.shape[-2:], mode="bilinear", align_corners=self.mode == "corners"
+            )
+        out: Tensor = self.last(torch.cat([y, x], 1))
+        return out
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("mode", ["factor", "nearest", "bilinear", "corners"])
+def test_pyramids_run_in_one_region(mode: str, layout: torch.memory_format) -> None:
+    net = Pyramid(mode).eval()
+    inputs = [values(2, 3, 16, 12).contiguous(memory_format=layout), values(1, 3, 8, 20)]
+    with torch.no_grad():
+        module = optimised(traced(net, inputs[0]))
+        for x in inputs * 2:
+            torch.testing.assert_close(module(x), net(x), rtol=1e-4, atol=1e-5)
+    assert_plans_ran(module, 2)
+    assert len(regions(module)) == 1
+    assert operators(module).count("resample") == 1
+    assert operators(module).count("group_norm") == 2

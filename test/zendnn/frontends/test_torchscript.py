@@ -162,6 +162,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         name: (getattr(torch, name), [ROWS], eltwise(name))
         for name in ("sigmoid", "tanh", "exp", "abs", "erf", "square")
     },
+    **{name: (getattr(torch, name), [POSITIVE], eltwise(name)) for name in ("rsqrt",)},
     **{
         name: (getattr(F, name), [ROWS], eltwise(name))
         for name in ("silu", "hardswish", "hardsigmoid", "mish")
@@ -235,6 +236,39 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         lambda x: F.layer_norm(x, (6,), SIX, None, 1e-3),
         [BATCH],
         "r0 = layer_norm(x, c0, none, none) dims=1 eps=0.001",
+    ),
+    "rms_norm": (
+        lambda x: F.rms_norm(x, (6,), SIX, 1e-3),
+        [BATCH],
+        "r0 = rms_norm(x, c0, none, none) dims=1 eps=0.001",
+    ),
+    "rms_norm without eps": (
+        lambda x: F.rms_norm(x, (4, 6)),
+        [BATCH],
+        "r0 = rms_norm(x, none, none, none) dims=2 eps=1.1920928955078125e-07",
+    ),
+    "group_norm": (
+        lambda x: F.group_norm(x, 3, MEAN, None, 1e-3),
+        [IMAGE],
+        "r0 = group_norm(x, c0, none) eps=0.001 groups=3",
+    ),
+    "upsample by factors": (
+        lambda x: F.interpolate(x, scale_factor=(2.0, 1.5)),
+        [IMAGE],
+        "r0 = resample(x, none, none) algorithm=nearest align_corners=0 scale_height=2.0 "
+        "scale_width=1.5",
+    ),
+    "upsample to a size": (
+        lambda x: F.interpolate(x, (x.size(2) * 2, 5), mode="bilinear", align_corners=True),
+        [IMAGE],
+        "r0 = size(x, 2)\nr1 = number_mul(r0, 2)\n"
+        "r2 = resample(x, r1, 5) algorithm=linear align_corners=1 scale_height=0.0 scale_width=0.0",
+    ),
+    "upsample by one factor": (
+        lambda x: torch.ops.aten.upsample_nearest2d(x, [16, 9], 2.0, None),
+        [IMAGE],
+        "r0 = resample(x, 16, 9) algorithm=nearest align_corners=0 scale_height=2.0 "
+        "scale_width=0.0",
     ),
     "batch_norm": (
         lambda x: F.batch_norm(x, MEAN, torch.ones(3), None, BIAS),

@@ -43,6 +43,7 @@ ELTWISE: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "linear": lambda x, alpha, beta: alpha * x + beta,
     "round": lambda x, alpha, beta: x.round(),
     "erf": lambda x, alpha, beta: torch.erf(x),
+    "rsqrt": lambda x, alpha, beta: x.rsqrt(),
 }
 
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

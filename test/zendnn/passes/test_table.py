@@ -29,7 +29,7 @@ def _switches() -> Iterator[None]:
 
 
 def test_every_pass_has_a_name_and_a_line() -> None:
-    assert len(set(passes.names())) == len(passes.names()) == 21
+    assert len(set(passes.names())) == len(passes.names()) == 22
     assert set(passes.describe()) == set(passes.names())
     assert all(passes.describe().values())
 

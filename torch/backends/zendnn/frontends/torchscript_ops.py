@@ -779,6 +779,13 @@ def layer_norm(call: Call) -> None:
     call.result("layer_norm", inputs, eps=call.real("eps"), dims=dims)
 
 
+def rms_norm(call: Call) -> None:
+    """Divide the trailing dimensions by the root of their mean square."""
+    eps = torch.finfo(torch.float32).eps if call.absent("eps") else call.real("eps")
+    inputs = [call.tensor("input"), *optional_weight("weight")(call), None, None]
+    call.result("rms_norm", inputs, eps=eps, dims=len(call.numbers("normalized_shape")))
+
+
 def softmax(*, log: bool) -> Importer:
     """Softmax, of a converted tensor if a dtype is given."""
 
@@ -981,6 +988,31 @@ def pool(op: Literal["max_pool", "avg_pool"], spatial: int) -> Importer:
     return importer
 
 
+def resample(algorithm: str) -> Importer:
+    """An image in another size, or by factors."""
+
+    def importer(call: Call) -> None:
+        sizes: list[Operand] = [None, None]
+        if not call.absent("output_size"):
+            sizes = call.numbers("output_size")
+        if "scale_factors" in call.arguments:
+            factors = call.python("scale_factors") or (0.0, 0.0)
+        else:
+            factors = [0.0 if call.absent(n) else call.real(n) for n in ("scales_h", "scales_w")]
+        corners = "align_corners" in call.arguments and bool(call.python("align_corners"))
+        height, width = factors
+        call.result(
+            "resample",
+            [call.tensor("input" if "input" in call.arguments else "self"), *sizes],
+            algorithm=algorithm,
+            align_corners=corners,
+            scale_height=float(height),
+            scale_width=float(width),
+        )
+
+    return importer
+
+
 #: torch's own numbers of the engine's dtypes.
 DTYPES = {6: "float32", 15: "bfloat16"}
 
@@ -1148,7 +1180,7 @@ def _same_as(call: Call, output: TorchValue, element: TorchValue) -> None:
 #: Functions of each element that both sides call the same and that have no parameters.
 SAME_NAMES = (
     *("sigmoid", "tanh", "silu", "hardswish", "hardsigmoid", "mish"),
-    *("exp", "log", "abs", "sqrt", "square", "erf"),
+    *("exp", "log", "abs", "sqrt", "square", "erf", "rsqrt"),
 )
 CLIP_LOW = real_or("min", -math.inf)
 CLIP_HIGH = real_or("max", math.inf)
@@ -1215,6 +1247,15 @@ OPERATORS: dict[str, Importer] = {
     "aten::log_softmax.int": softmax(log=True),
     "aten::prelu": row("prelu", tensor("self"), weight("weight")),
     "aten::layer_norm": layer_norm,
+    "aten::rms_norm": rms_norm,
+    "aten::group_norm": row(
+        "group_norm",
+        tensor("input"),
+        optional_weight("weight"),
+        optional_weight("bias"),
+        groups=integer("num_groups"),
+        eps=real("eps"),
+    ),
     "aten::batch_norm": row(
         "batch_norm",
         tensor("input"),
@@ -1245,6 +1286,11 @@ OPERATORS: dict[str, Importer] = {
             "adaptive_avg_pool", tensor("self"), sizes=integers("output_size", n)
         )
         for n, name in PLAIN_POOL
+    },
+    **{
+        f"aten::upsample_{name}2d{overload}": resample(algorithm)
+        for name, algorithm in (("nearest", "nearest"), ("bilinear", "linear"))
+        for overload in ("", ".vec")
     },
     # Joined and padded
     "aten::cat": row("cat", tensors("tensors"), dim=integer("dim")),

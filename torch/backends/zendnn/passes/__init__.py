@@ -30,6 +30,7 @@ from torch.backends.zendnn.passes.group_embedding_bags import group_embedding_ba
 from torch.backends.zendnn.passes.merge_linears import merge_linears
 from torch.backends.zendnn.passes.promote_operands import promote_operands
 from torch.backends.zendnn.passes.recognise_activations import recognise_activations
+from torch.backends.zendnn.passes.recognise_rms_norm import recognise_rms_norm
 from torch.backends.zendnn.passes.remove_casts import remove_casts
 from torch.backends.zendnn.passes.remove_identities import remove_identities
 
@@ -47,6 +48,7 @@ _TABLE = (
     _Row("remove_casts", remove_casts, "removes conversions that convert nothing"),
     _Row("fold_scalars", fold_scalars, "makes arithmetic with numbers alpha·x + beta"),
     _Row("recognise_activations", recognise_activations, "finds spelled-out activations"),
+    _Row("recognise_rms_norm", recognise_rms_norm, "finds spelled-out rms norms"),
     _Row("fuse_embedding_bags", fuse_embedding_bags, "drops the offsets of equal bags"),
     _Row("group_embedding_bags", group_embedding_bags, "joins the bags of one cat or stack"),
     _Row("fuse_pairwise_dot", fuse_pairwise_dot, "computes only the products that are read"),

@@ -33,6 +33,7 @@ ELTWISE: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "linear": lambda x, a, b: x * a + b,
     "round": lambda x, a, b: x.round(),
     "erf": lambda x, a, b: x.erf(),
+    "rsqrt": lambda x, a, b: x.rsqrt(),
 }
 
 BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

@@ -37,10 +37,14 @@ TAKES_POST_OPS = frozenset({"convolution", "linear", "matmul", "binary"})
 MOST_POST_OPS = 4
 
 
+#: Functions that only passes know.
+MATCHED_ONLY = frozenset({"erf", "rsqrt"})
+
+
 def is_foreign(node: Node) -> bool:
     """Whether no plan can hold the node: opaque ones, and those made for passes to match only."""
     return node.op in (OPAQUE, "arange") or (
-        node.op == "eltwise" and node.attributes["algorithm"] == "erf"
+        node.op == "eltwise" and node.attributes["algorithm"] in MATCHED_ONLY
     )
 
 

@@ -10,7 +10,11 @@ def fuse_layer_norm(graph: Graph) -> int:
     """Make additions before a norm its residual; return how many."""
     fused = 0
     for norm in list(graph.nodes):
-        if norm.op != "layer_norm" or len(norm.outputs) != 1 or norm.inputs[3:] != (None,):
+        if (
+            norm.op not in ("layer_norm", "rms_norm")
+            or len(norm.outputs) != 1
+            or norm.inputs[3:] != (None,)
+        ):
             continue
         add = producer(norm.inputs[0], "binary")
         if add is None or add.attributes["algorithm"] != "add" or add.post_ops:
