@@ -788,3 +788,47 @@ def test_pyramids_run_in_one_region(mode: str, layout: torch.memory_format) -> N
     assert len(regions(module)) == 1
     assert operators(module).count("resample") == 1
     assert operators(module).count("group_norm") == 2
+
+
+# Recommenders.
+
+
+class Recommender(nn.Module):
+    """Bags of several tables with their offsets, rows of others, and what is dense."""
+
+    def __init__(self, last: bool) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.bags = nn.ModuleList(
+            nn.EmbeddingBag(30 + i, 16, mode="sum", include_last_offset=last) for i in range(3)
+        )
+        self.rows = nn.ModuleList(nn.Embedding(20 + i, 16) for i in range(2))
+        self.bottom, self.top = nn.Linear(5, 16), nn.Linear(96, 1)
+
+    def forward(self, dense: Tensor, rows: Tensor, ids: Tensor, offsets: Tensor) -> Tensor:
+        parts = [F.relu(self.bottom(dense))]
+        parts += [bag(ids[i], offsets[i]) for i, bag in enumerate(self.bags)]
+        parts += [table(rows[:, i]) for i, table in enumerate(self.rows)]
+        out: Tensor = torch.sigmoid(self.top(torch.cat(parts, 1)))
+        return out
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32])
+@pytest.mark.parametrize("last", [False, True])
+def test_tables_with_offsets_and_tables_of_rows_are_two_steps(
+    last: bool, kind: torch.dtype
+) -> None:
+    net = Recommender(last).eval()
+    ids = torch.randint(30, (3, 12), dtype=kind)
+    starts = torch.tensor([[0, 3, 3, 7], [0, 0, 5, 12], [0, 1, 2, 3]], dtype=kind)
+    if last:
+        starts = torch.cat([starts, torch.full((3, 1), 12, dtype=kind)], 1)
+    inputs = (values(4, 5), torch.randint(20, (4, 2), dtype=kind), ids, starts)
+    with torch.no_grad():
+        module = optimised(torch.jit.trace(net, inputs, check_trace=False))
+        for _ in range(2):
+            torch.testing.assert_close(module(*inputs), net(*inputs), rtol=1e-5, atol=1e-6)
+    assert_plans_ran(module)
+    assert len(regions(module)) == 1
+    assert operators(module).count("embedding_bags") == 2
+    assert not {"embedding", "embedding_bag"}.intersection(operators(module))

@@ -307,6 +307,11 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [BAG, OFFSETS],
         "r0 = embedding_bag(c0, x, y) mode=max",
     ),
+    "embedding_bag with the end of the last bag": (
+        lambda x, y: F.embedding_bag(x, TABLE, y, mode="sum", include_last_offset=True),
+        [BAG, torch.tensor([0, 2, 6])],
+        "r0 = embedding_bag(c0, x, y) last_offset=1 mode=sum",
+    ),
     "embedding_bag of rows": (
         lambda x: F.embedding_bag(x, TABLE, mode="sum"),
         [IDS],

@@ -272,13 +272,18 @@ def attention(
 
 
 def embedding_bag(a: Attributes, table: Tensor, ids: Tensor, offsets: Tensor | None) -> Tensor:
+    if a["mode"] == "each":
+        return F.embedding(ids, table)
     assert (offsets is None) == (ids.dim() == 2)
-    return F.embedding_bag(ids, table, offsets, mode=a["mode"])
+    last = bool(a.get("last_offset")) and offsets is not None
+    return F.embedding_bag(ids, table, offsets, mode=a["mode"], include_last_offset=last)
 
 
 def embedding_bags(a: Attributes, *operands: Tensor) -> tuple[Tensor, ...]:
-    tables, ids = operands[: a["count"]], operands[a["count"] :]
-    return tuple(embedding_bag(a, t, i, None) for t, i in zip(tables, ids, strict=True))
+    count = a["count"]
+    tables, ids, offsets = operands[:count], operands[count : 2 * count], operands[2 * count :]
+    bags = zip(tables, ids, offsets or [None] * count, strict=True)
+    return tuple(embedding_bag(a, *bag) for bag in bags)
 
 
 def max_pool(a: Attributes, x: Tensor) -> Tensor:

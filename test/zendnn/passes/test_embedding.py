@@ -101,10 +101,40 @@ def test_bags_of_one_reader_are_grouped(b: Builder, reader: str) -> None:
     assert b.check(group_embedding_bags) == [1]
     assert ops(graph) == ["linear", *["select"] * 3, "embedding_bags", reader]
     node = only(graph, "embedding_bags")
-    assert node.attributes == {"count": 3, "mode": "sum"}
+    assert node.attributes == {"count": 3, "mode": "sum", "last_offset": False}
     assert node.outputs == tuple(values)
     assert all(isinstance(v, Value) and v.constant is not None for v in node.inputs[:3])
     assert node.origin == ("aten::embedding_bag",) * 3
+
+
+def test_bags_with_offsets_and_equal_ones_are_grouped(b: Builder) -> None:
+    offsets = b.input(torch.tensor([0, 5, 5]))
+    values = [bag(b, b.input(ids(9)), offsets), *bags(b, 1), bag(b, b.input(ids(7)), offsets)]
+    graph = b.done(b("cat", *values, dim=1))
+    assert b.check(group_embedding_bags) == [1]
+    node = only(graph, "embedding_bags")
+    assert node.outputs == tuple(values)
+    assert node.inputs[-3:] == (offsets, None, offsets)
+
+
+def test_bags_whose_last_offset_is_an_end_are_a_group_of_their_own(b: Builder) -> None:
+    ends = b.input(torch.tensor([0, 5, 7, 9]))
+    values = [
+        b("embedding_bag", b.constant(10, 4), b.input(ids(9)), ends, mode="sum", last_offset=True)
+        for _ in range(2)
+    ]
+    starts = b.input(torch.tensor([0, 5, 7]))
+    graph = b.done(b("cat", *values, bag(b, b.input(ids(9)), starts), dim=1))
+    assert b.check(fuse_embedding_bags, group_embedding_bags) == [0, 1]
+    assert ops(graph).count("embedding_bag") == 1
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 3)])
+def test_rows_of_tables_are_grouped(b: Builder, shape: tuple[int, ...]) -> None:
+    values = [b("embedding", b.constant(10, 4), b.input(ids(*shape))) for _ in range(3)]
+    graph = b.done(b("cat", *values, dim=-1))
+    assert b.check(group_embedding_bags) == [1]
+    assert only(graph, "embedding_bags").attributes["mode"] == "each"
 
 
 def test_bags_are_grouped_by_mode_and_width(b: Builder) -> None:
@@ -115,7 +145,7 @@ def test_bags_are_grouped_by_mode_and_width(b: Builder) -> None:
     assert ops(graph).count("embedding_bag") == 2
 
 
-@pytest.mark.parametrize("change", ["escapes", "opaque", "twice", "offsets", "one", "added"])
+@pytest.mark.parametrize("change", ["escapes", "opaque", "twice", "one", "added"])
 def test_other_bags_stay_apart(b: Builder, change: str) -> None:
     values = bags(b, 1 if change == "one" else 2)
     outputs: list[Value] = []
@@ -125,8 +155,6 @@ def test_other_bags_stay_apart(b: Builder, change: str) -> None:
         outputs = [b.opaque(torch.exp, values[0])]
     elif change == "twice":
         values = [values[0], *values]
-    elif change == "offsets":
-        values[0] = bag(b, b.input(ids(15)), b.input(torch.tensor([0, 5, 10])))
     elif change == "added":
         values[0] = b.binary("add", values[0], values[0])
     b.done(b("cat", *values, dim=1), *outputs)

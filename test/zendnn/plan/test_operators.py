@@ -2011,3 +2011,58 @@ def test_long_rows_are_resampled_or_refused(b: Builder) -> None:
     plan = make_plan(region_of(b, out))
     assert not plan.takes(b.examples, [])
     assert "too long" in refusal(plan)
+
+
+# Groups of tables.
+
+
+@property_test
+@given(data=st.data())
+def test_groups_of_embeddings(data: st.DataObject) -> None:
+    """With offsets, without, or row by row, beside each other in one result."""
+    b, draw = Builder(), data.draw
+    dtype, count = draw(dtypes), draw(st.integers(1, 4))
+    mode = draw(st.sampled_from(["sum", "mean", "max", "each"]))
+    bags, last = draw(st.integers(1, 6)), draw(st.booleans())
+    kind = draw(st.sampled_from([torch.int64, torch.int32]))
+    tables, indices, offsets = [], [], []
+    for _ in range(count):
+        rows = draw(st.sampled_from([1, 7, 100]))
+        tables.append(b.constant(rows, draw(lengths)))
+        starts: Value | None = None
+        if mode == "each":
+            ids = torch.randint(rows, (bags,), dtype=kind)
+        elif draw(st.booleans()):
+            cuts = sorted(draw(st.integers(0, 9)) for _ in range(bags - 1))
+            ids = torch.randint(rows, (9,), dtype=kind)
+            starts = b.input(torch.tensor([0, *cuts, *([9] if last else [])], dtype=kind))
+        else:
+            ids = torch.randint(rows, (bags, draw(st.integers(1, 5))), dtype=kind)
+        indices.append(b.input(ids))
+        offsets.append(starts)
+    attributes = {"count": count, "mode": mode, "last_offset": last}
+    node = b.node("embedding_bags", *tables, *indices, *offsets, results=count, **attributes)
+    check(b, b("cat", *node.outputs, dim=1), dtype=dtype)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 1, 3)])
+def test_rows_of_several_tables_have_the_shape_of_their_indices(
+    b: Builder, shape: tuple[int, ...]
+) -> None:
+    tables = [b.constant(7, 16), b.constant(5, 16)]
+    ids = [b.input(torch.randint(5, shape).transpose(0, -1) if shape else torch.tensor(3))] * 2
+    node = b.node("embedding_bags", *tables, *ids, results=2, count=2, mode="each")
+    check(b, *node.outputs)
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.int32])
+@pytest.mark.parametrize("wrong", [(0, 3, 2), (0, 5, 13), (0, -1, 4)])
+def test_offsets_that_make_no_sense_raise(
+    b: Builder, wrong: tuple[int, ...], kind: torch.dtype
+) -> None:
+    ids, starts = b.input(torch.randint(7, (9,), dtype=kind)), b.input(torch.tensor([0, 2, 4]))
+    b.examples[1] = b.examples[1].to(kind)
+    attributes = {"count": 1, "mode": "sum", "last_offset": True}
+    plan = check(b, b("embedding_bags", b.constant(7, 8), ids, starts, **attributes))
+    with pytest.raises(IndexError, match="out of range"):
+        plan.run([b.examples[0], torch.tensor(wrong, dtype=kind)], [])

@@ -907,8 +907,7 @@ def embedding_bag(call: Call) -> None:
     """Sums, means or maxima of bags; what else the operator returns is for training."""
     if any(output.uses() for output in list(call.node.outputs())[1:]):
         raise Refused("its offsets, sizes or indices are used")
-    for requirement in (absent("per_sample_weights"), equal("include_last_offset", False)):
-        requirement(call)
+    absent("per_sample_weights")(call)
     if "padding_idx" in call.arguments:
         absent("padding_idx")(call)
     mode = call.integer("mode")
@@ -919,7 +918,8 @@ def embedding_bag(call: Call) -> None:
         call.tensor("indices", INDEX),
         call.tensor("offsets", INDEX),
     ]
-    call.result("embedding_bag", inputs, mode=BAG_MODES[mode])
+    last = {"last_offset": True} if call.python("include_last_offset") else {}
+    call.result("embedding_bag", inputs, mode=BAG_MODES[mode], **last)
 
 
 def arange(call: Call) -> None:

@@ -219,7 +219,7 @@ _RANKS: dict[str, Callable[[Node, Rank], Rank]] = {
     "mean": _mean,
     "attention": _plus(0),
     "embedding_bag": lambda node, rank: 2,
-    "embedding_bags": lambda node, rank: 2,
+    "embedding_bags": lambda node, rank: None if node.attributes["mode"] == "each" else 2,
 }
 
 

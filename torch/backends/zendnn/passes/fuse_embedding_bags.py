@@ -13,6 +13,8 @@ def fuse_embedding_bags(graph: Graph) -> int:
     for node in graph.nodes:
         if node.op != "embedding_bag" or len(node.inputs) != 3:
             continue
+        if node.attributes.get("last_offset"):
+            continue
         table, flat, offsets = node.inputs
         ids = _before_flattening(flat)
         counted = producer(offsets, "arange")

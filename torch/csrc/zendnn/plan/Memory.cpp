@@ -51,23 +51,30 @@ int64_t distance(const Builder& builder, int64_t value, const Place& place) {
       .value_or(builder.sizes(value).back());
 }
 
-// One bag a row: the tables come first, then as many tensors of ids. With a
-// single table, offsets may follow.
+// The tables come first, then as many tensors of ids, then as many of offsets.
+// Without offsets, a row of ids is a bag, or each id is one.
 struct Bags {
   size_t count;
-  std::vector<int64_t> tables, ids;
-  int64_t offsets = -1;
+  bool each, last_offset;
+  kernels::Reduction mode;
+  std::vector<int64_t> tables, ids, offsets; // -1: none
 };
 
 Bags bags_of(const Node& node) {
   Bags bags;
   bags.count = static_cast<size_t>(node.integer("count", 1));
+  const auto mode = node.word("mode", "sum");
+  bags.each = mode == "each";
+  bags.mode = bags.each ? kernels::Reduction::sum : reduction(mode);
+  bags.last_offset = node.integer("last_offset", 0) != 0;
   for (size_t i = 0; i < bags.count; ++i) {
     bags.tables.push_back(tensor(node, i));
     bags.ids.push_back(tensor(node, bags.count + i));
-  }
-  if (bags.count == 1 && node.inputs.size() > 2 && node.inputs[2]) {
-    bags.offsets = tensor(node, 2);
+    const auto offsets = 2 * bags.count + i;
+    bags.offsets.push_back(
+        offsets < node.inputs.size() && node.inputs[offsets]
+            ? tensor(node, offsets)
+            : -1);
   }
   return bags;
 }
@@ -137,45 +144,44 @@ void build_embedding(Builder& builder, const Node& node) {
 
 void infer_embedding_bags(Builder& builder, const Node& node) {
   const auto bags = bags_of(node);
-  reduction(node.word("mode", "sum"));
   for (size_t i = 0; i < bags.count; ++i) {
     const auto table = bags.tables[i], ids = bags.ids[i];
     check_table(builder, table);
     id_type(builder.dtype(ids));
-    const auto rank = builder.sizes(ids).size();
-    int64_t rows = 0;
-    if (bags.offsets >= 0) {
-      const auto& offsets = builder.sizes(bags.offsets);
-      if (rank != 1 || offsets.size() != 1 ||
-          builder.dtype(bags.offsets) != c10::ScalarType::Long) {
+    auto sizes = builder.sizes(ids);
+    if (bags.offsets[i] >= 0) {
+      const auto& offsets = builder.sizes(bags.offsets[i]);
+      id_type(builder.dtype(bags.offsets[i]));
+      if (bags.each || sizes.size() != 1 || offsets.size() != 1) {
         refuse("an embedding bag with other offsets");
       }
-      rows = offsets[0];
-    } else {
-      if (rank != 2) {
+      sizes[0] = offsets[0] - (bags.last_offset ? 1 : 0);
+      if (sizes[0] < 1) {
+        refuse("an empty tensor");
+      }
+    } else if (!bags.each) {
+      if (sizes.size() != 2) {
         refuse("an embedding bag whose indices are no matrix");
       }
-      rows = builder.sizes(ids)[0];
+      sizes.pop_back();
     }
-    builder.set_type(
-        node.outputs.at(i),
-        {rows, builder.sizes(table)[1]},
-        builder.dtype(table));
+    sizes.push_back(builder.sizes(table)[1]);
+    builder.set_type(node.outputs.at(i), sizes, builder.dtype(table));
   }
 }
 
 void build_embedding_bags(Builder& builder, const Node& node) {
   const auto bags = bags_of(node);
   std::vector<kernels::EmbeddingBag> tables(bags.count);
-  std::vector<Ref> from, index, to, touched;
-  Ref offsets;
+  std::vector<Ref> from, index, offsets(bags.count), to, touched;
   for (size_t i = 0; i < bags.count; ++i) {
     const auto table = bags.tables[i], ids = bags.ids[i],
                output = node.outputs[i];
     auto& bag = tables[i];
     const auto rows = table_place(builder, table);
     auto places = builder.strided(ids);
-    if (places.strides.back() != 1 && builder.sizes(ids).back() != 1) {
+    if (bags.each || bags.offsets[i] >= 0 ||
+        (places.strides.back() != 1 && builder.sizes(ids).back() != 1)) {
       places = builder.dense(ids);
     }
     const auto result = builder.make_rows(output);
@@ -183,25 +189,28 @@ void build_embedding_bags(Builder& builder, const Node& node) {
     bag.dim = builder.sizes(table)[1];
     bag.row_stride = rows.strides[0];
     bag.id_type = id_type(builder.dtype(ids));
-    bag.bags = builder.sizes(output)[0];
-    if (bags.offsets >= 0) {
+    bag.bags = count(builder.sizes(output)) / bag.dim;
+    if (bags.offsets[i] >= 0) {
       bag.ids_count = builder.sizes(ids)[0];
-      offsets = builder.dense(bags.offsets).ref;
+      offsets[i] = builder.dense(bags.offsets[i]).ref;
+      bag.offset_type = id_type(builder.dtype(bags.offsets[i]));
+      bag.last_offset = bags.last_offset;
+    } else if (bags.each) {
+      bag.ids_stride = bag.bag_size = 1;
     } else {
       bag.ids_stride = places.strides[0];
       bag.bag_size = builder.sizes(ids)[1];
     }
     bag.out_stride = distance(builder, output, result);
-    bag.mode = reduction(node.word("mode", "sum"));
+    bag.mode = bags.mode;
     bag.dtype = kernel_type(builder.dtype(table));
     from.push_back(rows.ref);
     index.push_back(places.ref);
     to.push_back(result.ref);
   }
-  for (const auto* refs : {&from, &index, &to}) {
+  for (const auto* refs : {&from, &index, &offsets, &to}) {
     touched.insert(touched.end(), refs->begin(), refs->end());
   }
-  touched.push_back(offsets);
   builder.add_kernel(
       node,
       bags.count > 1 ? "embedding_bags" : "embedding_bag",
@@ -212,7 +221,7 @@ void build_embedding_bags(Builder& builder, const Node& node) {
           calls[i].table = frame.at(from[i]);
           calls[i].ids = frame.at(index[i]);
           calls[i].out = frame.at(to[i]);
-          calls[i].offsets = frame.at<int64_t>(offsets);
+          calls[i].offsets = frame.at(offsets[i]);
         }
         TORCH_CHECK_INDEX(
             kernels::embedding_bags(

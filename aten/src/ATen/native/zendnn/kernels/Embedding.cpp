@@ -79,12 +79,19 @@ class Bags {
   Bag find(int64_t b) const {
     if (!args_.offsets)
       return {ids_ + b * args_.ids_stride, args_.bag_size};
-    const int64_t begin = args_.offsets[b];
-    const int64_t end =
-        b + 1 < args_.bags ? args_.offsets[b + 1] : args_.ids_count;
+    const int64_t begin = offset(b);
+    const int64_t end = b + 1 < args_.bags || args_.last_offset
+                            ? offset(b + 1)
+                            : args_.ids_count;
     if (begin < 0 || end < begin || end > args_.ids_count)
       return {ids_, -1};
     return {ids_ + begin, end - begin};
+  }
+
+  int64_t offset(int64_t b) const {
+    return args_.offset_type == IdType::int64
+               ? static_cast<const int64_t*>(args_.offsets)[b]
+               : static_cast<const int32_t*>(args_.offsets)[b];
   }
 
   bool valid(Id id) const {

@@ -33,11 +33,14 @@ struct EmbeddingBag {
   int64_t dim = 0;
   int64_t row_stride = 0;
   // Without offsets: ids is (bags, bag_size). With them: bag b holds the ids
-  // from offsets[b] to offsets[b + 1], the last one to ids_count.
+  // from offsets[b] to offsets[b + 1], the last one to ids_count unless there
+  // is an offset for its end.
   const void* ids = nullptr;
   int64_t ids_stride = 0; // from a bag to the next
   int64_t bag_size = 0;
-  const int64_t* offsets = nullptr;
+  const void* offsets = nullptr;
+  IdType offset_type = IdType::int64;
+  bool last_offset = false;
   int64_t ids_count = 0;
   IdType id_type = IdType::int64;
   int64_t bags = 0;
