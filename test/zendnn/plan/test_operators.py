@@ -1815,6 +1815,25 @@ def test_attention_with_replaced_scores(
     )
 
 
+def test_queries_that_see_no_key_give_nan_where_a_model_spells_it_out(b: Builder) -> None:
+    q, k, v = (b.input(tensor(1, 2, 5, 8, seed=seed)) for seed in range(3))
+    seen = torch.ones(5, 5, dtype=torch.bool).tril(-1)
+    chosen = b.input(seen)
+    mask = b.input(torch.zeros(5, 5).masked_fill(~seen, -math.inf))
+    attributes = {"scale": 0.5, "causal": False, "swapped": False, "additive": True}
+    region = region_of(
+        b,
+        b("attention", q, k, v, mask, **attributes),
+        b("attention", q, k, v, None, chosen, fill=-math.inf, fill_where=False, **attributes),
+    )
+    given = [b.examples[b.graph.inputs.index(value)] for value in region.inputs]
+    scores = (b.examples[0] @ b.examples[1].mT * 0.5).masked_fill(~seen, -math.inf)
+    want = scores.softmax(-1) @ b.examples[2]
+    assert want.isnan().any()
+    for got in make_plan(region).run(given, []):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
 @pytest.mark.parametrize("source", [7, 300])
 def test_the_lowest_number_hides_without_being_infinite(b: Builder, source: int) -> None:
     """Where every score of a query is the lowest number, its weights are equal, as in torch."""

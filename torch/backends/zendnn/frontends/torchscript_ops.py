@@ -854,7 +854,7 @@ def self_attention(call: Call, query: Operand, key: Operand, value: Operand) -> 
         y = call.step("unflatten", [y, -1, heads, features // heads])
         projected.append(call.step("transpose", [y, 1, 2]))
     inputs: list[Operand] = [*projected, None]
-    attributes: dict[str, Attribute] = {"scale": 0.0, "causal": False}
+    attributes: dict[str, Attribute] = {"scale": 0.0, "causal": False, "additive": True}
     if not call.absent("mask"):
         # Whatever is not 0 hides.
         hidden: Operand = call.step("nonzero", [call.tensor("mask", FLOATING | BOOL)])

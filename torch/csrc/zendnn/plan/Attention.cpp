@@ -96,7 +96,7 @@ void infer_attention(Builder& builder, const Node& node) {
             std::isinf(fill)) {
       refuse("a number that bfloat16 does not hold");
     }
-    if (!of_bool || (operand == kMask && additive(node))) {
+    if (operand == kMask && (!of_bool || additive(node))) {
       type_of(builder.dtype(mask));
     }
     if (sizes.size() > rank) {

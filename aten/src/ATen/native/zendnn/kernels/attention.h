@@ -34,6 +34,8 @@ struct AttentionArgs {
   float scale = 1;
   // The query at position t sees the keys 0 … t, as torch's is_causal.
   bool causal = false;
+  // Whether a query that sees no key gives NaN, as softmax does, or 0.
+  bool unseen_is_nan = false;
   // One byte a score: where it is not 0 (or, `fill_where` false, where it is
   // 0), the score becomes `fill`, before a mask is added. Or null.
   const uint8_t* chosen = nullptr;
