@@ -166,12 +166,16 @@ def hidden(b: Builder, *shape: int) -> Value:
 
 @pytest.mark.parametrize("fill", [-math.inf, LOWEST, -1.5])
 @pytest.mark.parametrize("where", ["chosen", "others"])
-@pytest.mark.parametrize("expanded", [True, False])
-def test_replaced_scores_are_found(b: Builder, fill: float, where: str, expanded: bool) -> None:
+@pytest.mark.parametrize("expanded", ["as", "sizes", ""])
+def test_replaced_scores_are_found(b: Builder, fill: float, where: str, expanded: str) -> None:
     q, k, v = operands(b)
     condition = hidden(b, N, 1, 1, S)
     scores = b.eltwise("linear", b("matmul", q, b("transpose", k, -1, -2)), 0.5, 0.0)
-    choice = b("expand_as", condition, scores) if expanded else condition
+    choice = condition
+    if expanded == "as":
+        choice = b("expand_as", condition, scores)
+    elif expanded == "sizes":
+        choice = b("expand", condition, *(b("size", scores, dim) for dim in range(4)))
     both = (None, scores) if where == "chosen" else (scores, None)
     if where == "others":
         example = b.examples[b.graph.inputs.index(condition)]
@@ -183,7 +187,7 @@ def test_replaced_scores_are_found(b: Builder, fill: float, where: str, expanded
     assert node.inputs == (q, k, v, None, condition)
     assert node.attributes["fill"] == fill
     assert node.attributes["fill_where"] == (where == "chosen")
-    assert "expand_as" not in ops(graph)
+    assert not {"expand_as", "expand"}.intersection(ops(graph))
 
 
 @pytest.mark.parametrize("fill", [-math.inf, -1.5])

@@ -57,9 +57,21 @@ def fuse_attention(graph: Graph) -> int:
 def _drop_expansion(graph: Graph, node: Node) -> None:
     """A condition expanded to the size of what it chooses from broadcasts to it anyway."""
     condition, *chosen = node.inputs
-    expanded = producer(condition, "expand_as")
-    if expanded is not None and expanded.inputs[1] in chosen:
+    expanded = producer(condition, "expand", "expand_as")
+    if expanded is not None and _aim(expanded) in chosen:
         graph.set_inputs(node, [expanded.inputs[0], *chosen])
+
+
+def _aim(expanded: Node) -> Operand:
+    """The tensor whose sizes a value is expanded to."""
+    if expanded.op == "expand_as":
+        return expanded.inputs[1]
+    sizes = [producer(number, "size") for number in expanded.inputs[1:]]
+    aims = [size.inputs for size in sizes if size is not None]
+    if not aims or len(aims) != len(sizes):
+        return -1
+    whole = [(aims[0][0], dim) for dim in range(len(aims))]
+    return aims[0][0] if aims == whole else -1
 
 
 def _fuse(graph: Graph, softmax: Node, known: dict[Value, int]) -> bool:
