@@ -353,7 +353,7 @@ def test_a_difference_is_relative_and_never_a_number_when_there_is_none() -> Non
 def test_attention_is_counted() -> None:
     torch = pytest.importorskip("torch")
 
-    class Attention(torch.nn.Module):  # type: ignore[misc, name-defined]
+    class Attention(torch.nn.Module):  # type: ignore[name-defined]
         def forward(self, x: Any) -> Any:
             return torch.nn.functional.scaled_dot_product_attention(x, x, x)
 

@@ -52,10 +52,11 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example, built."""
     build = tmp_path_factory.mktemp("cpp") / "build"
     prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
-    for command in (
+    commands: tuple[list[str | Path], ...] = (
         ["cmake", "-S", SOURCE, "-B", build, prefix, "-DCMAKE_BUILD_TYPE=Release"],
         ["cmake", "--build", build],
-    ):
+    )
+    for command in commands:
         done = run(*command)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     return build / "run_model"

@@ -34,6 +34,9 @@ property_test = settings(
 
 DTYPES = (torch.float32, torch.bfloat16)
 
+#: What draws from a strategy, in a test and in a composite strategy.
+Draw = Callable[..., Any]
+
 
 def stock() -> contextlib.AbstractContextManager[None]:
     """Runs what is inside on torch's own kernels."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.backends.zendnn.graph import OPAQUE, Graph, Node, Operand, Value
+from torch.backends.zendnn.graph import OPAQUE, Graph, Kind, Node, Operand, Value
 
 from .interpreter import evaluate
 
@@ -39,7 +39,7 @@ class Builder:
 
     def node(self, op: str, *inputs: Operand, results: int = 1, **attributes: Any) -> Node:
         """Append an operator; its origin is its own name."""
-        kind = "number" if op in ("size", "numel") or op.startswith("number_") else "tensor"
+        kind: Kind = "number" if op in ("size", "numel") or op.startswith("number_") else "tensor"
         outputs = [self.graph.value(kind, source=op) for _ in range(results)]
         return self.graph.add(
             op, inputs, outputs=outputs, attributes=attributes, origin=(f"aten::{op}",)

@@ -181,7 +181,7 @@ def convolution(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None) -
         return functions[dims](
             x, weight, bias, a["stride"], a["padding"], extra, a["groups"], a["dilation"]
         )
-    begin = a["padding"]
+    begin: tuple[int, ...] = a["padding"]
     end = a.get("padding_end", begin)
     padded = F.pad(x, [p for pair in zip(begin[::-1], end[::-1], strict=True) for p in pair])
     functions = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.backends.zendnn.frontends import torchscript
 
-from ..common import SLACK, property_test, stock, values
+from ..common import SLACK, Draw, property_test, stock, values
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -57,7 +57,7 @@ class Program(nn.Module):
 class Writer:
     """A program in the making; shapes are those of a batch of 3."""
 
-    draw: st.DrawFn
+    draw: Draw
     shapes: list[Shape]
     layers: list[nn.Module] = field(default_factory=list)
     steps: list[Step] = field(default_factory=list)
@@ -366,7 +366,7 @@ ROWS = [
 # The property.
 
 
-def program(draw: st.DrawFn, kinds: list[Callable[[Writer], None]], shape: Shape) -> Program:
+def program(draw: Draw, kinds: Sequence[Callable[[Writer], None]], shape: Shape) -> Program:
     w = Writer(draw, [shape])
     kinds[0](w)
     for _ in range(draw(st.integers(2, 9))):
@@ -418,7 +418,7 @@ def check_calls(
     module: Any,
     net: nn.Module,
     shape: Shape,
-    draw: st.DrawFn,
+    draw: Draw,
     dtype: torch.dtype = torch.float32,
 ) -> int:
     """Call an optimised module with several batches and layouts, from one thread or several.

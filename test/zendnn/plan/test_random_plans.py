@@ -12,7 +12,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch.backends.zendnn.graph import Value
 
-from ..common import property_test
+from ..common import Draw, property_test
 from ..passes.build import Builder
 from .check import ARRANGEMENTS, CHANNELS, check, tensor, then
 from .test_operators import FUNCTIONS, shape_after, view_of
@@ -38,7 +38,7 @@ T = TypeVar("T")
 class Net:
     """A graph in the making, with the shape of each of its values."""
 
-    draw: st.DrawFn
+    draw: Draw
     dtype: torch.dtype
     b: Builder = field(default_factory=Builder)
     shapes: dict[Value, Shape] = field(default_factory=dict)

@@ -78,7 +78,7 @@ def printed(process: subprocess.Popen[str]) -> str:
     return out
 
 
-def runs(path: Path) -> list[Counter[str]]:
+def runs(path: Path) -> list[Counter[tuple[str, str]]]:
     """The primitives that ran in the first call and in the second, by kind and implementation.
 
     Packing runs reorders; what is timed are convolutions and products.
@@ -90,7 +90,7 @@ def runs(path: Path) -> list[Counter[str]]:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Counter[str]]]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Counter[tuple[str, str]]]]:
     """A tuning cache, and what ran in the process that wrote it."""
     path = tmp_path_factory.mktemp("tuning") / "choices"
     ran = runs(path)
@@ -98,7 +98,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, list[Counter
 
 
 def test_with_a_tuning_cache_the_next_process_times_nothing(
-    tmp_path: Path, written: tuple[str, list[Counter[str]]]
+    tmp_path: Path, written: tuple[str, list[Counter[tuple[str, str]]]]
 ) -> None:
     path = tmp_path / "choices"
     path.write_text(written[0])
@@ -109,7 +109,7 @@ def test_with_a_tuning_cache_the_next_process_times_nothing(
 
 @pytest.mark.parametrize("part", [1, 2], ids=["of the format", "of the library"])
 def test_a_tuning_cache_of_another_version_is_ignored_with_a_warning(
-    tmp_path: Path, written: tuple[str, list[Counter[str]]], part: int
+    tmp_path: Path, written: tuple[str, list[Counter[tuple[str, str]]]], part: int
 ) -> None:
     path = tmp_path / "choices"
     header, rest = written[0].split("\n", 1)

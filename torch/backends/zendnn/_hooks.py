@@ -31,8 +31,8 @@ def _to_zendnn(self: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Te
 def _add_tensor_methods() -> None:
     torch.utils.rename_privateuse1_backend(DEVICE)
     torch._register_device_module(DEVICE, _device)
-    torch.Tensor.to_zendnn = _to_zendnn  # type: ignore[attr-defined]
-    torch.Tensor.is_zendnn = property(  # type: ignore[attr-defined]
+    torch.Tensor.to_zendnn = _to_zendnn
+    torch.Tensor.is_zendnn = property(
         lambda self: self.device.type == DEVICE, doc="Whether this is a zendnn tensor."
     )
 
