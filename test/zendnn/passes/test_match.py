@@ -1,0 +1,200 @@
+"""passes/_match.py: what passes ask of graphs, and what they do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.backends.zendnn.graph import PostOp, Value
+from torch.backends.zendnn.passes import _match
+
+from .build import Builder, assert_same, ops, posts, random
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+# Who makes a value.
+
+
+def test_a_producer_is_one_of_the_operators_asked_for(b: Builder) -> None:
+    y = b.eltwise("relu", b.input(random(2)))
+    assert _match.producer(y, "binary", "eltwise") is y.producer
+    assert _match.producer(y, "binary") is None
+    assert _match.producer(b.graph.inputs[0], "eltwise") is None
+    assert _match.producer(3, "eltwise") is None
+
+
+def test_only_what_one_node_reads_once_may_be_swallowed(b: Builder) -> None:
+    x = b.input(random(2))
+    once, twice, outside, opaque = (b.eltwise("relu", x) for _ in range(4))
+    results = [b.eltwise("tanh", once), b.binary("add", twice, twice), outside]
+    results += [b.eltwise("tanh", opaque), b.opaque(lambda x: x, opaque)]
+    graph = b.done(*results)
+    assert _match.sole(graph, once, "eltwise") is once.producer
+    for value in (twice, outside, opaque):
+        assert _match.sole(graph, value, "eltwise") is None
+
+
+# Constants.
+
+
+@pytest.mark.parametrize(
+    ("tensor", "number"),
+    [
+        (torch.tensor(2.5), 2.5),
+        (torch.tensor(3), 3.0),
+        (torch.tensor([2.5]), None),
+        (torch.tensor(1j), None),
+    ],
+    ids=["float", "integer", "with a dimension", "complex"],
+)
+def test_a_scalar_is_a_real_constant_without_dimensions(
+    b: Builder, tensor: Tensor, number: float | None
+) -> None:
+    assert _match.scalar(b.graph.constant(tensor)) == number
+    assert _match.scalar(b.input(random())) is None
+
+
+@pytest.mark.parametrize(
+    ("number", "sound"),
+    [(0.0, True), (1.5, True), (3e38, True), (1e-40, False), (4e38, False), (float("inf"), False)],
+)
+def test_a_sound_number_is_one_that_float32_holds(number: float, sound: bool) -> None:
+    assert _match.is_sound(number) == sound
+    assert _match.is_sound(-number) == sound
+
+
+# Exchanged dimensions.
+
+
+@pytest.mark.parametrize(
+    ("op", "dims", "swapped"),
+    [
+        ("transpose", (1, 2), True),
+        ("transpose", (2, 1), True),
+        ("transpose", (-2, -3), True),
+        ("transpose", (0, 2), False),
+        ("transpose", (1, 1), False),
+        ("permute", (0, 2, 1, 3), True),
+        ("permute", (0, 1, 2, 3), False),
+        ("permute", (0, 2, 3, 1), False),
+        ("flatten", (1, 2), False),
+    ],
+    ids=str,
+)
+def test_a_swap_exchanges_two_dimensions(
+    b: Builder, op: str, dims: tuple[int, ...], swapped: bool
+) -> None:
+    node = b(op, b.input(random(2, 3, 4, 5)), *dims).producer
+    assert _match.is_swap(node, 1, 2, 4) == swapped
+
+
+# Rewriting.
+
+
+def test_a_post_op_comes_before_those_of_the_node_that_it_was(b: Builder) -> None:
+    x, y = (b.input(random(2, 3)) for _ in range(2))
+    node, last = b.linear(x, 3, 3).producer, None
+    assert node is not None
+    last = b.binary("max", node.output, y).producer
+    assert last is not None
+    last.post_ops = (PostOp("relu"),)
+    graph = b.done(last.output)
+    before = b.run()
+    graph.set_inputs(node, [*node.inputs, y])
+    _match.with_post_op(graph, node, last, PostOp("max", operand=3))
+    graph.check()
+    assert ops(graph) == ["linear"]
+    assert posts(node) == ["max", "relu"]
+    assert node.origin == ("aten::linear", "aten::binary")
+    assert_same(b.run(), before)
+
+
+def test_a_node_that_changes_nothing_is_bypassed(b: Builder) -> None:
+    x = b.input(random(2))
+    same = b("contiguous", x)
+    graph = b.done(b.eltwise("relu", same))
+    assert same.producer is not None
+    assert _match.bypass(graph, same.producer, x)
+    assert ops(graph) == ["eltwise"]
+    graph.check()
+
+
+def test_a_result_that_changes_nothing_is_made_by_the_node_before(b: Builder) -> None:
+    y = b.eltwise("relu", b.input(random(2)))
+    same = b("contiguous", y)
+    graph = b.done(same)
+    before = b.run()
+    assert same.producer is not None
+    assert _match.bypass(graph, same.producer, y)
+    assert ops(graph) == ["eltwise"]
+    assert graph.outputs == [same]
+    graph.check()
+    assert_same(b.run(), before)
+
+
+def test_a_result_that_is_an_input_stays(b: Builder) -> None:
+    x = b.input(random(2))
+    same = b("contiguous", x)
+    graph = b.done(same)
+    assert same.producer is not None
+    assert not _match.bypass(graph, same.producer, x)
+    assert ops(graph) == ["contiguous"]
+
+
+# Ranks.
+
+#: Operators of x, of size (2, 3, 4, 4), and of others whose rank is known.
+OF_IMAGES: dict[str, Callable[[Builder, Value], Value]] = {
+    "eltwise": lambda b, x: b.eltwise("relu", x),
+    "binary": lambda b, x: b.binary("add", x, b.constant(4)),
+    "binary the other way": lambda b, x: b.binary("add", b.constant(4), x),
+    "softmax": lambda b, x: b("softmax", x, dim=1, log=False),
+    "layer_norm": lambda b, x: b.layer_norm(x, 4),
+    "batch_norm": lambda b, x: b.batch_norm(x, 3),
+    "linear": lambda b, x: b.linear(x, 5, 4),
+    "matmul": lambda b, x: b("matmul", x, b.constant(4, 5)),
+    "matmul the other way": lambda b, x: b("matmul", b.constant(5, 4), x),
+    "convolution": lambda b, x: b.convolution(x, b.constant(8, 3, 3, 3)),
+    "view": lambda b, x: b("view", x, 2, -1),
+    "expand": lambda b, x: b("expand", x, 5, 2, 3, 4, 4),
+    "permute": lambda b, x: b("permute", x, 3, 2, 1, 0),
+    "transpose": lambda b, x: b("transpose", x, 0, 1),
+    "flatten": lambda b, x: b("flatten", x, 1, -1),
+    "flatten from the back": lambda b, x: b("flatten", x, -2, -1),
+    "flatten between": lambda b, x: b("flatten", x, 1, 2),
+    "unflatten": lambda b, x: b("unflatten", x, 2, 2, 2),
+    "unsqueeze": lambda b, x: b("unsqueeze", x, -1),
+    "select": lambda b, x: b("select", x, 1, 2),
+    "slice": lambda b, x: b("slice", x, 1, 0, 2, 1),
+    "contiguous": lambda b, x: b("contiguous", x),
+    "mean": lambda b, x: b("mean", x, dims=(2, 3), keep=False),
+    "mean that keeps": lambda b, x: b("mean", x, dims=(2, 3), keep=True),
+    "cat": lambda b, x: b("cat", x, x, dim=1),
+    "stack": lambda b, x: b("stack", x, x, dim=1),
+    "pad": lambda b, x: b("pad", x, pads=(1, 1), value=0.0),
+}
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_ranks_are_those_of_the_results(b: Builder, name: str) -> None:
+    x = b("view", b.input(random(96)), 2, 3, 4, 4)
+    result = OF_IMAGES[name](b, x)
+    graph = b.done(result)
+    (tensor,) = b.run()
+    assert _match.ranks(graph)[result] == tensor.dim()
+
+
+def test_ranks_that_nothing_fixes_are_not_guessed(b: Builder) -> None:
+    """As little as the graph says of its inputs and of what is opaque."""
+    x = b.input(random(2, 3))
+    y = b.eltwise("relu", x)
+    z = b.opaque(lambda x: x, y)
+    graph = b.done(b.binary("add", b.eltwise("tanh", z), b.constant(3)))
+    known = _match.ranks(graph)
+    assert not {x, y, z, graph.outputs[0]} & set(known)
