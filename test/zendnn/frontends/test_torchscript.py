@@ -389,11 +389,6 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [ROWS.t(), ROWS],
         "r0 = flatten(y, 0, -1)\nr1 = size(r0, 0)\nr2 = view(x, r1)",
     ),
-    "expand_as": (
-        lambda x, y: x.expand_as(y.flatten(1)),
-        [ROWS[:, :1], ROWS],
-        "r0 = flatten(y, 1, -1)\nr1 = size(r0, 0)\nr2 = size(r0, 1)\nr3 = expand(x, r1, r2)",
-    ),
     "flatten": (lambda x: x.flatten(1), [BATCH], "r0 = flatten(x, 1, -1)"),
     "unflatten": (lambda x: x.unflatten(-1, (2, -1)), [ROWS], "r0 = unflatten(x, -1, 2, -1)"),
     "transpose": (lambda x: x.transpose(1, 2), [BATCH], "r0 = transpose(x, 1, 2)"),

@@ -1324,7 +1324,6 @@ OPERATORS: dict[str, Importer] = {
     "aten::reshape": row("view", tensor("self", ANY), numbers("shape")),
     "aten::view_as": row("view", tensor("self", ANY), sizes_of("other")),
     "aten::reshape_as": row("view", tensor("self", ANY), sizes_of("other")),
-    "aten::expand_as": row("expand", tensor("self", ANY), sizes_of("other")),
     "aten::flatten.using_ints": row(
         "flatten", tensor("self", ANY), dimension("start_dim"), dimension("end_dim")
     ),

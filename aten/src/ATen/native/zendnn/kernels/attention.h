@@ -42,8 +42,6 @@ struct AttentionArgs {
   MaskStrides chosen_strides{};
   bool fill_where = true;
   float fill = 0;
-  // Whether a query that sees no key gives NaN, as softmax does, or 0.
-  bool unseen_is_nan = false;
   // Added to the scores, or null.
   const void* mask = nullptr;
   MaskStrides mask_strides{};
