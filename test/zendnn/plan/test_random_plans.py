@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 import torch
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from torch.backends.zendnn.graph import Value
 
@@ -237,6 +237,58 @@ def test_any_network_of_images_is_right(layout: str, monkeypatch: pytest.MonkeyP
         add_convolution(net)
         for _ in range(data.draw(st.integers(4, 12))):
             IMAGES[data.draw(st.integers(0, len(IMAGES) - 1))](net)
+        check(net.b, *net.results(), dtype=dtype)
+
+    holds()
+
+
+# Images that are drawn or segmented.
+
+
+def add_group_norm(net: Net) -> None:
+    x, shape = net.pick()
+    factors = [net.constant(shape[1]) if net.draw(st.booleans()) else None for _ in range(2)]
+    groups = net.one_of([n for n in (1, 2, shape[1]) if shape[1] % n == 0])
+    assume(math.prod(shape[1:]) > groups)
+    net.add(net.b("group_norm", x, *factors, groups=groups, eps=1e-2), *shape)
+
+
+def add_choice(net: Net) -> None:
+    x, shape = net.pick()
+    condition = net.b.input(torch.rand(shape[1:]) < 0.5)
+    y = net.like(shape) if net.draw(st.booleans()) else None
+    net.add(net.b("where", condition, x, y, value=0.5), *shape)
+
+
+def add_resample(net: Net) -> None:
+    x, (n, c, h, w) = net.pick()
+    sizes = (net.draw(st.sampled_from([h, 2 * h])), net.draw(st.sampled_from([w, w + 1])))
+    algorithm = net.draw(st.sampled_from(["nearest", "linear"]))
+    factors = {"scale_height": 0.0, "scale_width": 0.0}
+    value = net.b("resample", x, *sizes, algorithm=algorithm, align_corners=False, **factors)
+    net.add(value, n, c, *sizes)
+
+
+SIZES = [*IMAGES, add_group_norm, add_choice, add_resample]
+
+
+@pytest.mark.parametrize("layout", ["any", "channels_last"])
+def test_any_network_with_norms_choices_and_sizes_is_right(
+    layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
+
+    @many
+    @given(data=st.data())
+    def holds(data: st.DataObject) -> None:
+        torch.manual_seed(0)
+        dtype = data.draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16]))
+        net = Net(data.draw, dtype)
+        n, h, w = data.draw(st.sampled_from([(1, 6, 6), (3, 6, 6), (2, 5, 9)]))
+        net.input(n, data.draw(st.sampled_from(CHANNELS)), h, w)
+        add_convolution(net)
+        for _ in range(data.draw(st.integers(4, 10))):
+            SIZES[data.draw(st.integers(0, len(SIZES) - 1))](net)
         check(net.b, *net.results(), dtype=dtype)
 
     holds()
