@@ -33,7 +33,7 @@ LINE, IMAGE, VOLUME = (values(2, 4, *sizes) for sizes in ((12,), (8, 6), (4, 6, 
 class Traced(nn.Module):
     """A convolution, so that there is a region, and a function after it."""
 
-    def __init__(self, function: Callable[[Tensor], Any], spatial: int) -> None:
+    def __init__(self, function: Callable[[Tensor], Any] | None, spatial: int) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.conv = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[spatial](4, 6, 1)
@@ -134,6 +134,18 @@ class Tensors(nn.Module):
         return x.view(count, -1), torch.floor_divide(x, 2), places
 
 
+class SelfAttention(nn.Module):
+    """Torch's own module, which calls one operator when it need not train."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(16, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.attention(x, x, x, need_weights=False)[0]
+        return out
+
+
 @dataclass(frozen=True)
 class Model:
     net: nn.Module
@@ -161,6 +173,19 @@ MODELS = {
     ),
     "adaptive_avg_pool3d": function(
         lambda x: F.adaptive_avg_pool3d(x, (2, 3, 2)), VOLUME, "aten::adaptive_avg_pool3d"
+    ),
+    "bilinear": function(
+        lambda x: torch.ops.aten.upsample_bilinear2d(x, [5, 7], False),
+        IMAGE,
+        "aten::upsample_bilinear2d",
+    ),
+    "self-attention": Model(
+        SelfAttention(), values(2, 5, 16), ("aten::_native_multi_head_attention",)
+    ),
+    "encoder layer": Model(
+        nn.TransformerEncoderLayer(16, 2, 32, batch_first=True),
+        values(2, 5, 16),
+        ("aten::_transformer_encoder_layer_fwd",),
     ),
     "dropouts": function(
         lambda x: F.feature_alpha_dropout(F.alpha_dropout(F.dropout2d(x, 0.5, False))).relu(),

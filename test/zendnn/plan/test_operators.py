@@ -362,7 +362,7 @@ def test_linear_layers_with_a_result_in_float32(b: Builder, dtype: torch.dtype, 
 
 
 #: Operands of a product of (2, 3, 5, 7), and whether the primitive takes them.
-PRODUCT_OPERANDS = {
+PRODUCT_OPERANDS: dict[tuple[int, ...], bool] = {
     **dict.fromkeys([(2, 3, 5, 7), (2, 3, 1, 7), (1, 1, 5, 7), (5, 7), (1, 7), (7,)], True),
     **dict.fromkeys([(1,), (), (1, 1, 1, 1)], True),
     **dict.fromkeys([(2, 1, 1, 7), (2, 1, 5, 7), (1, 3, 5, 7)], False),
@@ -1982,7 +1982,7 @@ def test_resampling(data: st.DataObject) -> None:
     shape = (draw(batches), draw(channels), draw(size), draw(size))
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
     algorithm = draw(st.sampled_from(["nearest", "linear"]))
-    attributes = {
+    attributes: dict[str, Any] = {
         **NEAREST,
         "algorithm": algorithm,
         "align_corners": algorithm == "linear" and draw(st.booleans()),

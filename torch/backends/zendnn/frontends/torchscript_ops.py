@@ -246,8 +246,9 @@ class Call:
             raise Refused(f"how many dimensions {name} has is not known")
         made: list[Operand] = []
         for dim in range(rank):
-            made.append(self.scope.graph.value("number"))
-            self._add("size", [tensor_, dim], [made[-1]], {})
+            size = self.scope.graph.value("number")
+            self._add("size", [tensor_, dim], [size], {})
+            made.append(size)
         return made
 
     def are_numbers(self, *names: str) -> bool:
