@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.backends.zendnn import passes
 from torch.backends.zendnn.graph import Graph, Node, PostOp, Region, Value
 
 from ..common import LAYOUTS, SLACK, values
@@ -62,7 +63,7 @@ def make_plan(
     region: Region, dtype: torch.dtype = torch.float32, name: str = "test"
 ) -> torch.classes.zendnn.Plan:
     """The plan of a region whose constants are of this type."""
-    description, constants = region.describe()
+    description, constants = region.describe(passes.off_in_plans())
     return torch.classes.zendnn.Plan(description, [cast(c, dtype) for c in constants], name)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.backends.zendnn import passes
 from torch.backends.zendnn.graph import Value
 
 from ..common import run_python
@@ -19,6 +20,7 @@ from .check import (
     check,
     copies_of,
     implementations,
+    layout_of,
     make_plan,
     region_of,
     tensor,
@@ -216,6 +218,32 @@ def test_what_dies_early_leaves_its_place_to_what_comes_late(b: Builder) -> None
     for width, of in ((512, 16), (16, 512), (512, 16)):
         x = b.linear(x, width, of)
     assert arena_bytes(check(b, b.linear(x, 16, 512))) <= 64 * (512 + 16) * 4 + 4096
+
+
+@pytest.mark.parametrize("name", ["join_in_place", "reuse_operands", "share_memory"])
+def test_what_spares_memory_and_copies_can_be_switched_off(b: Builder, name: str) -> None:
+    def layer() -> Value:
+        return b.eltwise("tanh", b.linear(b.input(tensor(256, 64)), 64, 64))
+
+    y = b.linear(b("cat", b.eltwise("exp", layer()), layer(), dim=1), 32, 128)
+    y = b.linear(b.eltwise("tanh", b.linear(y, 256, 32)), 8, 256)
+    sparing = check(b, y)
+    with passes.disable(name):
+        plain = check(b, y)
+    used, plainly_used = ((arena_bytes(p), len(implementations(p))) for p in (sparing, plain))
+    assert used < plainly_used
+    assert used[1] <= plainly_used[1]
+
+
+def test_the_choice_of_layouts_can_be_switched_off(
+    b: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "any")
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "1")
+    y = convolved(b, image(b, 16, torch.float32), 16, 16)
+    with passes.disable("choose_layout"):
+        plan = check(b, y)
+    assert layout_of(plan) == "channels_last"
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -286,12 +286,16 @@ class Region:
         )
         return Region(members, inputs, outputs)
 
-    def describe(self) -> tuple[str, list[torch.Tensor]]:
-        """Return the description and the constants that a plan is made from (docs/plan.md)."""
+    def describe(self, without: Iterable[str] = ()) -> tuple[str, list[torch.Tensor]]:
+        """Return the description and the constants that a plan is made from (docs/plan.md).
+
+        ``without`` are passes that the plan shall not run.
+        """
         constants: dict[Value, None] = {}
         for node in self.nodes:
             constants.update((v, None) for v in node.values() if v.constant is not None)
         lines = [f"{DESCRIPTION} {VERSION}"]
+        lines += [f"without {' '.join(names)}"] if (names := sorted(without)) else []
         lines += [f"{value.name} = input {value.kind}" for value in self.inputs]
         lines += [f"{value.name} = constant {index}" for index, value in enumerate(constants)]
         for node in self.nodes:

@@ -492,7 +492,7 @@ class Emitter:
     def _plan(self, region: Region) -> TorchValue:
         """Make a plan and return its value in the graph."""
         name = self._free_name()
-        description, constants = region.describe()
+        description, constants = region.describe(passes.off_in_plans())
         plan = self.make_plan(description, constants, name)
         self.made.append((name, region))
         self.plans[name] = plan

@@ -1,7 +1,8 @@
-"""The passes that rewrite a graph, in the order in which they run.
+"""The passes that rewrite a graph, in the order in which they run, and those that a plan runs.
 
 A pass is a function of a graph that returns how often it changed something. It sees the graph and
-nothing else: no shapes, no front end.
+nothing else: no shapes, no front end. What depends on shapes is the plan's; it is named here, so
+that it can be switched off in the same way.
 """
 
 from __future__ import annotations
@@ -66,21 +67,29 @@ _TABLE = (
     _Row("fuse_layer_norm", fuse_layer_norm, "adds residuals in the norms that read them"),
 )
 
-_enabled = {row.name: True for row in _TABLE}
+#: What plans do once they know shapes (torch/csrc/zendnn/plan/Description.h lists the same names).
+_IN_PLANS = {
+    "choose_layout": "times blocks of channels beside channels-last",
+    "join_in_place": "writes the parts of a concatenation where they belong",
+    "reuse_operands": "writes results over operands that nobody needs any more",
+    "share_memory": "lets buffers whose lives do not overlap share memory",
+}
+
+_enabled = dict.fromkeys([*(row.name for row in _TABLE), *_IN_PLANS], True)
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all passes, in the order in which they run."""
-    return tuple(row.name for row in _TABLE)
+    """Return the names of all passes, in the order in which they run; those of plans come last."""
+    return tuple(_enabled)
 
 
 def describe() -> dict[str, str]:
     """Return what each pass does, in one line."""
-    return {row.name: row.does for row in _TABLE}
+    return {row.name: row.does for row in _TABLE} | _IN_PLANS
 
 
 def is_enabled(name: str) -> bool:
-    """Return whether ``run`` runs the pass."""
+    """Return whether the pass runs."""
     _require(name)
     return _enabled[name]
 
@@ -102,6 +111,11 @@ def disable(*names: str) -> Iterator[None]:
         yield
     finally:
         _enabled.update(before)
+
+
+def off_in_plans() -> tuple[str, ...]:
+    """Return the passes that plans made now shall not run."""
+    return tuple(name for name in _IN_PLANS if not _enabled[name])
 
 
 def run(graph: Graph) -> dict[str, int]:

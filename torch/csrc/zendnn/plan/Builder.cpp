@@ -444,6 +444,9 @@ void Builder::find_uses() {
 // A value that several concatenations read is made in the last of them: the
 // earlier ones then are slices of it (as in DenseNet).
 void Builder::find_slices() {
+  if (description_.without.contains("join_in_place")) {
+    return;
+  }
   for (const auto& node : description_.nodes) {
     const bool stacks = node.op == "stack";
     if (node.op != "cat" && !stacks) {
@@ -740,6 +743,9 @@ void Builder::set_place(int64_t value, Place place) {
 }
 
 bool Builder::dies(int64_t value) const {
+  if (description_.without.contains("reuse_operands")) {
+    return false;
+  }
   const auto& operands = description_.nodes[node_].inputs;
   const auto reads =
       std::count_if(operands.begin(), operands.end(), [&](const auto& operand) {
@@ -1040,7 +1046,10 @@ std::unique_ptr<Executable> Builder::finish() {
   std::vector<Lifetime> lifetimes;
   for (const auto& buffer : buffers_) {
     if (buffer.kind == BufferKind::arena) {
-      lifetimes.push_back({buffer.bytes, buffer.first, buffer.last});
+      lifetimes.push_back(
+          description_.without.contains("share_memory")
+              ? Lifetime{buffer.bytes, 0, static_cast<int64_t>(steps_.size())}
+              : Lifetime{buffer.bytes, buffer.first, buffer.last});
     }
   }
   const auto arena_bytes = lay_out(lifetimes);

@@ -1,5 +1,6 @@
 #include <torch/csrc/zendnn/plan/Description.h>
 
+#include <algorithm>
 #include <charconv>
 #include <string_view>
 
@@ -86,6 +87,15 @@ class Parser {
         comment == View::npos ? View{} : trim(line.substr(comment + 1));
     line = trim(line.substr(0, comment));
     if (line.empty()) {
+      return;
+    }
+    if (line.starts_with("without ")) {
+      for (const auto name : split(line.substr(8), ' ')) {
+        if (std::find(kPasses.begin(), kPasses.end(), name) == kPasses.end()) {
+          throw Refused("there is no pass '" + std::string(name) + "'");
+        }
+        region_.without.emplace(name);
+      }
       return;
     }
     if (line.starts_with("return")) {

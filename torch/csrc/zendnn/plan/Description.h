@@ -1,10 +1,13 @@
 // A region as docs/plan.md writes it, read into a list of nodes.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace at::native::zendnn::plan {
@@ -53,11 +56,19 @@ struct Node {
   }
 };
 
+// What a plan does with memory and layouts, and can be told to leave.
+inline constexpr std::array<std::string_view, 4> kPasses{
+    "choose_layout",  // time blocks of channels beside channels-last
+    "join_in_place",  // write the parts of a concatenation where they belong
+    "reuse_operands", // write results over operands that nobody needs any more
+    "share_memory"};  // let buffers whose lives do not overlap share memory
+
 struct Description {
   struct Input {
     int64_t value;
     bool is_number;
   };
+  std::unordered_set<std::string> without; // passes of kPasses
   std::vector<Input> inputs;
   std::vector<int64_t> constants; // the value that each constant is
   std::vector<Node> nodes;

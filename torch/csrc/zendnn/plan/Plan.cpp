@@ -228,7 +228,8 @@ Plan::Built Plan::build(
   if (!images || may_use("channels_last")) {
     attempt(Layout::channels_last, "channels last");
   }
-  if (images && refused.empty() && may_use("blocked")) {
+  const bool only_one = region_.without.contains("choose_layout");
+  if (images && refused.empty() && may_use("blocked") && !only_one) {
     attempt(Layout::blocked, "blocked");
   }
   if (built.empty()) {
