@@ -389,6 +389,11 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [ROWS.t(), ROWS],
         "r0 = flatten(y, 0, -1)\nr1 = size(r0, 0)\nr2 = view(x, r1)",
     ),
+    "to bool": (
+        lambda x, y: y.masked_fill(x.to(torch.bool), -1.0),
+        [ROWS > 0, ROWS],
+        "r0 = nonzero(x)\nr1 = where(r0, none, y) value=-1.0",
+    ),
     "flatten": (lambda x: x.flatten(1), [BATCH], "r0 = flatten(x, 1, -1)"),
     "unflatten": (lambda x: x.unflatten(-1, (2, -1)), [ROWS], "r0 = unflatten(x, -1, 2, -1)"),
     "transpose": (lambda x: x.transpose(1, 2), [BATCH], "r0 = transpose(x, 1, 2)"),
@@ -526,7 +531,12 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         "aten::softmax",
         "dtype is not float32 or bfloat16",
     ),
-    "to float64": (lambda x: x.double(), [ROWS], "aten::to", "dtype is not float32 or bfloat16"),
+    "to float64": (
+        lambda x: x.double(),
+        [ROWS],
+        "aten::to",
+        "dtype is not float32, bfloat16 or bool",
+    ),
     "reflected edges": (
         lambda x: F.pad(x, (1, 1), mode="reflect"),
         [BATCH],

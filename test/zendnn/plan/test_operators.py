@@ -1743,6 +1743,15 @@ def test_choices(data: st.DataObject) -> None:
     check_bits(b, b("where", condition, x, y, value=value))
 
 
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.bool], ids=str
+)
+def test_the_truth_of_numbers_chooses(b: Builder, dtype: torch.dtype) -> None:
+    numbers = b.input(torch.tensor([[0, 1, -2, 0, 3]]).to(dtype))
+    x = b.input(tensor(7, 5))
+    check_bits(b, b("where", b("nonzero", numbers), None, x, value=-1.0))
+
+
 def check_bits(b: Builder, out: Value) -> None:
     """Check a plan of what computes nothing."""
     (want,) = interpret(region_of(b, out), b.examples, torch.float64, torch.float32)

@@ -1016,6 +1016,7 @@ def resample(algorithm: str) -> Importer:
 
 #: torch's own numbers of the engine's dtypes.
 DTYPES = {6: "float32", 15: "bfloat16"}
+BOOL_NUMBER = 11
 
 
 #: torch's own numbers of memory formats, which change no value: of a tensor's own, and of all.
@@ -1024,14 +1025,17 @@ MEMORY_FORMATS = (0, 2, 3)
 
 
 def to_dtype(call: Call) -> None:
-    """A conversion between the engine's dtypes."""
+    """A conversion between the engine's dtypes, or to the truth of numbers."""
     number_ = call.python("dtype")
-    if number_ not in DTYPES:
-        raise Refused("dtype is not float32 or bfloat16")
+    if number_ not in DTYPES and number_ != BOOL_NUMBER:
+        raise Refused("dtype is not float32, bfloat16 or bool")
     if "device" in call.arguments and torch.device(call.python("device")).type != "cpu":
         raise Refused("device is not the CPU")
     equal("memory_format", *PRESERVED)(call)
-    call.result("to", [call.tensor("self", ANY)], dtype=DTYPES[number_])
+    if number_ == BOOL_NUMBER:
+        call.result("nonzero", [call.tensor("self", ANY)])
+    else:
+        call.result("to", [call.tensor("self", ANY)], dtype=DTYPES[number_])
 
 
 def to_layout(call: Call) -> None:

@@ -46,12 +46,27 @@ void mark(const void* from, uint8_t* to, int64_t size) {
   }
 }
 
+void (*marker(c10::ScalarType dtype))(const void*, uint8_t*, int64_t) {
+  switch (dtype) {
+    case c10::ScalarType::Float:
+      return mark<float>;
+    case c10::ScalarType::BFloat16:
+      return mark<c10::BFloat16>;
+    case c10::ScalarType::Long:
+      return mark<int64_t>;
+    case c10::ScalarType::Int:
+      return mark<int32_t>;
+    default:
+      refuse("the truth of a tensor of another dtype");
+  }
+}
+
 } // namespace
 
 void infer_nonzero(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   if (builder.dtype(input) != c10::ScalarType::Bool) {
-    type_of(builder.dtype(input));
+    marker(builder.dtype(input));
   }
   builder.set_type(node.output(), builder.sizes(input), c10::ScalarType::Bool);
 }
@@ -72,9 +87,7 @@ void build_nonzero(Builder& builder, const Node& node) {
       [from = from.ref,
        to = to.ref,
        size = count(builder.sizes(input)),
-       mark = dtype == c10::ScalarType::Float
-                  ? mark<float>
-                  : mark<c10::BFloat16>](const Frame& frame) {
+       mark = marker(dtype)](const Frame& frame) {
         mark(frame.at(from), frame.at<uint8_t>(to), size);
       });
 }
