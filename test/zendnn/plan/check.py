@@ -115,7 +115,7 @@ def assert_near(ours: Tensor, theirs: Tensor, exact: Tensor, where: str) -> None
     error = (ours.double() - exact).abs().max().item()
     their_error = (theirs.double() - exact).abs().max().item()
     floor = FLOOR[ours.dtype] * exact.abs().max().item()
-    assert error <= max(SLACK * their_error, floor), (
+    assert error <= max(floor, SLACK * their_error), (
         f"error {error:.3e}, torch's {their_error:.3e}, always allowed {floor:.3e}: {where}"
     )
 

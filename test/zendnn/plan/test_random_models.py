@@ -455,7 +455,7 @@ def check_call(module: Any, net: nn.Module, x: Tensor, got: Any, which: str) -> 
         error = (ours.double() - true).abs().max().item()
         their_error = (theirs.double() - true).abs().max().item()
         floor = FLOORS[x.dtype] * max(true.abs().max().item(), 1e-2)
-        assert error <= max(SLACK * their_error, floor), (
+        assert error <= max(floor, SLACK * their_error), (
             f"result {number} of {which}, {list(x.shape)} with strides {x.stride()}: "
             f"error {error:.2e}, torch's {their_error:.2e}\n"
             + "\n".join(plan.description() for plan in torchscript.plans(module._c))
