@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -222,9 +223,8 @@ IMAGES = [
 ]
 
 
-@pytest.mark.parametrize("layout", ["any", "blocked", "channels_last"])
-def test_any_network_of_images_is_right(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
+def check_images(steps: Sequence[Callable[[Net], None]], most: int) -> None:
+    """Check networks of images of up to so many of these steps after a convolution."""
 
     @many
     @given(data=st.data())
@@ -235,11 +235,17 @@ def test_any_network_of_images_is_right(layout: str, monkeypatch: pytest.MonkeyP
         n, h, w = data.draw(st.sampled_from([(1, 6, 6), (3, 6, 6), (2, 5, 9)]))
         net.input(n, data.draw(st.sampled_from(CHANNELS)), h, w)
         add_convolution(net)
-        for _ in range(data.draw(st.integers(4, 12))):
-            IMAGES[data.draw(st.integers(0, len(IMAGES) - 1))](net)
+        for _ in range(data.draw(st.integers(4, most))):
+            steps[data.draw(st.integers(0, len(steps) - 1))](net)
         check(net.b, *net.results(), dtype=dtype)
 
     holds()
+
+
+@pytest.mark.parametrize("layout", ["any", "blocked", "channels_last"])
+def test_any_network_of_images_is_right(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
+    check_images(IMAGES, 12)
 
 
 # Images that are drawn or segmented.
@@ -277,21 +283,7 @@ def test_any_network_with_norms_choices_and_sizes_is_right(
     layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
-
-    @many
-    @given(data=st.data())
-    def holds(data: st.DataObject) -> None:
-        torch.manual_seed(0)
-        dtype = data.draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16]))
-        net = Net(data.draw, dtype)
-        n, h, w = data.draw(st.sampled_from([(1, 6, 6), (3, 6, 6), (2, 5, 9)]))
-        net.input(n, data.draw(st.sampled_from(CHANNELS)), h, w)
-        add_convolution(net)
-        for _ in range(data.draw(st.integers(4, 10))):
-            SIZES[data.draw(st.integers(0, len(SIZES) - 1))](net)
-        check(net.b, *net.results(), dtype=dtype)
-
-    holds()
+    check_images(SIZES, 10)
 
 
 # Rows.

@@ -8,10 +8,10 @@ from typing import Any
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
 from torch.backends.zendnn.passes._match import (
-    constant,
     is_swap,
     linear_of,
     producer,
+    rank_of,
     ranks,
     real,
     sole,
@@ -89,7 +89,7 @@ def _fuse(graph: Graph, softmax: Node, known: dict[Value, int]) -> bool:
     widened = scores.members[-1].op == "to"
     q, turned = scores.members[0].inputs
     v = last.inputs[1]
-    found = {_rank(operand, known) for operand in (q, turned, v)} - {None}
+    found = {rank_of(operand, known) for operand in (q, turned, v)} - {None}
     rank = found.pop() if found else None
     dim = softmax.attributes["dim"]
     if found or rank not in (None, *RANKS) or dim not in (-1, 3 if rank is None else rank - 1):
@@ -186,10 +186,3 @@ def _follow_replaced(graph: Graph, node: Node, scores: Scores) -> Scores | None:
 
 def _is_plain_product(node: Node) -> bool:
     return node.op == "matmul" and len(node.inputs) == 2 and not node.post_ops
-
-
-def _rank(operand: Operand, known: dict[Value, int]) -> int | None:
-    tensor = constant(operand)
-    if tensor is not None:
-        return tensor.dim()
-    return known.get(operand) if isinstance(operand, Value) else None

@@ -393,6 +393,12 @@ class Attention {
     query.sum += sum;
   }
 
+  // Of what belongs to the score of a query and a key.
+  static int64_t offset(const Query& query, int64_t key, const MaskStrides& s) {
+    return query.batch * s.batch + query.head * s.head +
+           query.position * s.target + key * s.source;
+  }
+
   template <class M>
   void add_mask(
       const Query& query,
@@ -401,8 +407,7 @@ class Attention {
       int64_t keys,
       const M* mask) {
     const MaskStrides& s = args_.mask_strides;
-    mask += query.batch * s.batch + query.head * s.head +
-            query.position * s.target + key * s.source;
+    mask += offset(query, key, s);
     const bool same = s.source == 0;
     const Vec first = splat(load_one(mask)), fill = fill_score();
     each_vector(keys, [&](int64_t i, auto lanes) {
@@ -431,9 +436,7 @@ class Attention {
 
   void replace(const Query& query, float* scores, int64_t key, int64_t keys) {
     const MaskStrides& s = args_.chosen_strides;
-    const uint8_t* chosen = args_.chosen + query.batch * s.batch +
-                            query.head * s.head + query.position * s.target +
-                            key * s.source;
+    const uint8_t* chosen = args_.chosen + offset(query, key, s);
     const bool same = s.source == 0;
     const VecI first = splat_int(*chosen);
     const Vec fill = fill_score();
@@ -446,9 +449,7 @@ class Attention {
 
   void hide(const Query& query, float* scores, int64_t key, int64_t keys) {
     const MaskStrides& s = args_.keep_strides;
-    const uint8_t* keep = args_.keep + query.batch * s.batch +
-                          query.head * s.head + query.position * s.target +
-                          key * s.source;
+    const uint8_t* keep = args_.keep + offset(query, key, s);
     const bool same = s.source == 0;
     const VecI first = splat_int(*keep);
     each_vector(keys, [&](int64_t i, auto lanes) {
