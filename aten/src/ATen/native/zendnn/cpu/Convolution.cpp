@@ -7,6 +7,7 @@
 #include <ATen/native/zendnn/NativeFunctions.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/ops/_convolution_native.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
@@ -99,6 +100,77 @@ DimVector with_height(IntArrayRef param, int64_t height) {
   return {height, param[0]};
 }
 
+bool all_equal(IntArrayRef param, int64_t value) {
+  return std::all_of(
+      param.begin(), param.end(), [=](int64_t i) { return i == value; });
+}
+
+// A kernel of one point multiplies a matrix of weights with the image as it
+// lies in memory, where a convolution would first bring both into blocks.
+// Measured on ResNet-50's and MobileNetV2's sizes, that loses only in batches:
+// of small plain images, since each makes a product of its own, and of many
+// rows in channels-last.
+bool is_product(
+    const Tensor& input,
+    const Tensor& weight,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    int64_t groups,
+    MemoryFormat format) {
+  constexpr int64_t kFewRows = 4096, kLargeImage = 784, kLittleWork = 1 << 21;
+  if (groups != 1 || !all_equal(weight.sizes().slice(2), 1) ||
+      !all_equal(padding, 0) || !all_equal(stride, 1)) {
+    return false;
+  }
+  const auto image = c10::multiply_integers(input.sizes().slice(2));
+  const auto rows = input.size(0) * image;
+  if (format != MemoryFormat::Contiguous) {
+    return rows <= kFewRows;
+  }
+  return input.size(0) == 1 || image >= kLargeImage ||
+         rows * weight.size(0) * weight.size(1) <= kLittleWork;
+}
+
+Tensor multiply(
+    const Tensor& input,
+    const Tensor& weight,
+    const Tensor& bias,
+    MemoryFormat format) {
+  const auto batch = input.size(0), in = input.size(1), out = weight.size(0);
+  const auto matrix = weight.reshape({out, in});
+  DimVector sizes(input.sizes());
+  sizes[1] = out;
+  auto result = at::empty(sizes, input.options().memory_format(format));
+  if (format != MemoryFormat::Contiguous) {
+    const auto x = input.movedim(1, -1).reshape({-1, in}), w = matrix.t();
+    auto y = result.movedim(1, -1).view({-1, out});
+    if (bias.defined()) {
+      addmm_out(bias, x, w, 1, 1, y);
+    } else {
+      mm_out(x, w, y);
+    }
+    return result;
+  }
+  const auto x = input.contiguous().view({batch, in, -1});
+  auto y = result.view({batch, out, -1});
+  if (batch == 1) {
+    auto only = y[0];
+    if (bias.defined()) {
+      addmm_out(bias.unsqueeze(1), matrix, x[0], 1, 1, only);
+    } else {
+      mm_out(matrix, x[0], only);
+    }
+  } else {
+    const auto matrices = matrix.expand({batch, out, in});
+    if (bias.defined()) {
+      baddbmm_out(bias.unsqueeze(1), matrices, x, 1, 1, y);
+    } else {
+      bmm_out(matrices, x, y);
+    }
+  }
+  return result;
+}
+
 Tensor run(
     const Tensor& input,
     const Tensor& weight,
@@ -126,8 +198,12 @@ Tensor run(
   const auto format = mkldnn_conv_use_channels_last(input, weight)
                           ? channels_last
                           : MemoryFormat::Contiguous;
-  const auto x = input.contiguous(format), w = weight.contiguous(format);
   const auto b = bias.defined() ? bias.contiguous() : bias;
+  if (!transposed &&
+      is_product(input, weight, stride, padding, groups, format)) {
+    return multiply(input, weight, b, format);
+  }
+  const auto x = input.contiguous(format), w = weight.contiguous(format);
   if (transposed) {
     return zendnn_convolution_transpose_stub(
         x, w, b, padding, output_padding, stride, dilation, groups);
