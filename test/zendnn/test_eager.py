@@ -447,6 +447,21 @@ def test_convolution_is_right_for_any_geometry() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(("batch", "size"), [(1, 7), (1, 33), (3, 9), (2, 28), (2, 65)])
+def test_convolution_with_a_kernel_of_one_point_is_right(
+    batch: int, size: int, layout: torch.memory_format, dtype: torch.dtype
+) -> None:
+    image = values(batch, 48, size, size, dtype=dtype, seed=1).contiguous(memory_format=layout)
+    weight, bias = values(40, 48, 1, 1, dtype=dtype, seed=2), values(40, dtype=dtype, seed=3)
+    for given_bias in (None, bias):
+        assert check(F.conv2d, image, weight, given_bias)
+        result = F.conv2d(image, weight, given_bias)
+        with stock():
+            assert result.stride() == F.conv2d(image, weight, given_bias).stride()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("channels", [1, 3, 16, 33])
 def test_depthwise_convolution_is_right(channels: int, dtype: torch.dtype) -> None:
     def depthwise(image: Tensor, weight: Tensor) -> Tensor:
