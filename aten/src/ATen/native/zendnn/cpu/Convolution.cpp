@@ -105,44 +105,53 @@ bool all_equal(IntArrayRef param, int64_t value) {
       param.begin(), param.end(), [=](int64_t i) { return i == value; });
 }
 
+// What a kernel of one point reads.
+Tensor strided(const Tensor& input, IntArrayRef stride) {
+  Tensor points = input;
+  for (int64_t i = 0; i < input.dim() - 2; ++i) {
+    const auto step = stride.size() == 1 ? stride[0] : stride[i];
+    points = step == 1 ? points : points.slice(i + 2, 0, std::nullopt, step);
+  }
+  return points;
+}
+
 // A kernel of one point multiplies a matrix of weights with the image as it
 // lies in memory, where a convolution would first bring both into blocks.
 // Measured on ResNet-50's and MobileNetV2's sizes, that loses only in batches:
 // of small plain images, since each makes a product of its own, and of many
 // rows in channels-last.
 bool is_product(
-    const Tensor& input,
+    const Tensor& points,
     const Tensor& weight,
-    IntArrayRef stride,
     IntArrayRef padding,
     int64_t groups,
     MemoryFormat format) {
   constexpr int64_t kFewRows = 4096, kLargeImage = 784, kLittleWork = 1 << 21;
   if (groups != 1 || !all_equal(weight.sizes().slice(2), 1) ||
-      !all_equal(padding, 0) || !all_equal(stride, 1)) {
+      !all_equal(padding, 0)) {
     return false;
   }
-  const auto image = c10::multiply_integers(input.sizes().slice(2));
-  const auto rows = input.size(0) * image;
+  const auto batch = points.size(0);
+  const auto image = c10::multiply_integers(points.sizes().slice(2));
   if (format != MemoryFormat::Contiguous) {
-    return rows <= kFewRows;
+    return batch * image <= kFewRows;
   }
-  return input.size(0) == 1 || image >= kLargeImage ||
-         rows * weight.size(0) * weight.size(1) <= kLittleWork;
+  return batch == 1 || image >= kLargeImage ||
+         batch * image * weight.size(0) * weight.size(1) <= kLittleWork;
 }
 
 Tensor multiply(
-    const Tensor& input,
+    const Tensor& points,
     const Tensor& weight,
     const Tensor& bias,
     MemoryFormat format) {
-  const auto batch = input.size(0), in = input.size(1), out = weight.size(0);
+  const auto batch = points.size(0), in = points.size(1), out = weight.size(0);
   const auto matrix = weight.reshape({out, in});
-  DimVector sizes(input.sizes());
+  DimVector sizes(points.sizes());
   sizes[1] = out;
-  auto result = at::empty(sizes, input.options().memory_format(format));
   if (format != MemoryFormat::Contiguous) {
-    const auto x = input.movedim(1, -1).reshape({-1, in}), w = matrix.t();
+    auto result = at::empty(sizes, points.options().memory_format(format));
+    const auto x = points.movedim(1, -1).reshape({-1, in}), w = matrix.t();
     auto y = result.movedim(1, -1).view({-1, out});
     if (bias.defined()) {
       addmm_out(bias, x, w, 1, 1, y);
@@ -151,24 +160,17 @@ Tensor multiply(
     }
     return result;
   }
-  const auto x = input.contiguous().view({batch, in, -1});
-  auto y = result.view({batch, out, -1});
+  const auto x = points.contiguous().view({batch, in, -1});
+  const auto column = bias.defined() ? bias.unsqueeze(1) : bias;
   if (batch == 1) {
-    auto only = y[0];
-    if (bias.defined()) {
-      addmm_out(bias.unsqueeze(1), matrix, x[0], 1, 1, only);
-    } else {
-      mm_out(matrix, x[0], only);
-    }
-  } else {
-    const auto matrices = matrix.expand({batch, out, in});
-    if (bias.defined()) {
-      baddbmm_out(bias.unsqueeze(1), matrices, x, 1, 1, y);
-    } else {
-      bmm_out(matrices, x, y);
-    }
+    return (bias.defined() ? addmm(column, matrix, x[0], 1, 1)
+                           : mm(matrix, x[0]))
+        .view(sizes);
   }
-  return result;
+  const auto matrices = matrix.expand({batch, out, in});
+  return (bias.defined() ? baddbmm(column, matrices, x, 1, 1)
+                         : bmm(matrices, x))
+      .view(sizes);
 }
 
 Tensor run(
@@ -199,9 +201,11 @@ Tensor run(
                           ? channels_last
                           : MemoryFormat::Contiguous;
   const auto b = bias.defined() ? bias.contiguous() : bias;
-  if (!transposed &&
-      is_product(input, weight, stride, padding, groups, format)) {
-    return multiply(input, weight, b, format);
+  if (!transposed) {
+    const auto points = strided(input, stride);
+    if (is_product(points, weight, padding, groups, format)) {
+      return multiply(points, weight, b, format);
+    }
   }
   const auto x = input.contiguous(format), w = weight.contiguous(format);
   if (transposed) {
