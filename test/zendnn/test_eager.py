@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -455,11 +456,13 @@ def test_convolution_with_a_kernel_of_one_point_is_right(
 ) -> None:
     image = values(batch, 48, size, size, dtype=dtype, seed=1).contiguous(memory_format=layout)
     weight, bias = values(40, 48, 1, 1, dtype=dtype, seed=2), values(40, dtype=dtype, seed=3)
-    for arguments in itertools.product((None, bias), (1, 2, (1, 3))):
-        assert check(F.conv2d, image, weight, *arguments)
-        result = F.conv2d(image, weight, *arguments)
+    strides: tuple[int | tuple[int, int], ...] = (1, 2, (1, 3))
+    for given_bias, stride in itertools.product((None, bias), strides):
+        convolve = functools.partial(F.conv2d, stride=stride)
+        assert check(convolve, image, weight, given_bias)
+        result = convolve(image, weight, given_bias)
         with stock():
-            assert result.stride() == F.conv2d(image, weight, *arguments).stride()
+            assert result.stride() == convolve(image, weight, given_bias).stride()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
