@@ -1,4 +1,5 @@
 // torch.backends.zendnn._C: what Python needs of libtorch_zendnn.
+#include <ATen/native/zendnn/Allocator.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Info.h>
 #include <torch/csrc/jit/api/module.h>
@@ -51,6 +52,12 @@ PYBIND11_MODULE(_C, m) {
       &ctx::counters,
       "Primitives run so far, by kind; kinds that have not run are left out.");
   m.def("_reset_counters", &ctx::reset_counters);
+
+  using Released = py::call_guard<py::gil_scoped_release>;
+  m.def("_memory_cached", &ctx::memory_cached);
+  m.def("_memory_cache_limit", &ctx::memory_cache_limit);
+  m.def("_set_memory_cache_limit", &ctx::set_memory_cache_limit, Released());
+  m.def("_empty_cache", &ctx::empty_cache, Released());
 
   m.def(
       "_set_graph",

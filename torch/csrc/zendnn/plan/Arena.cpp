@@ -1,3 +1,4 @@
+#include <ATen/native/zendnn/Allocator.h>
 #include <torch/csrc/zendnn/plan/Arena.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 
@@ -10,21 +11,12 @@
 #include <mutex>
 #include <new>
 #include <numeric>
-#include <string>
 #include <utility>
 
 namespace at::native::zendnn::plan {
 namespace {
 
 constexpr int64_t kHugePage = int64_t{2} << 20;
-
-bool wants_huge_pages() {
-  static const bool wanted = [] {
-    const char* text = std::getenv("ZENDNN_ARENA_HUGE_PAGES");
-    return text == nullptr || std::string(text) != "0";
-  }();
-  return wanted;
-}
 
 int64_t capacity() {
   static const int64_t bytes = [] {

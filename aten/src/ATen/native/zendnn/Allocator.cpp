@@ -1,0 +1,511 @@
+// The CPU allocator: it keeps large blocks when they are freed. The C library
+// gives them back to the kernel, which then finds and zeroes every page of the
+// next activation of the same size anew; that can take longer than to compute
+// it.
+#include <ATen/native/zendnn/Allocator.h>
+#include <ATen/native/zendnn/Context.h>
+
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Flags.h>
+
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#include <x86intrin.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <mutex>
+#include <new>
+#include <string>
+
+C10_DECLARE_bool(caffe2_cpu_allocator_do_zero_fill);
+C10_DECLARE_bool(caffe2_cpu_allocator_do_junk_fill);
+
+namespace at::native::zendnn {
+namespace {
+
+constexpr int kPageBits = 12; // blocks start at pages, and are whole pages
+constexpr size_t kHugePage = size_t{2} << 20;
+
+// Classes of sizes, eight to a power of two: rounding up to the next one wastes
+// an eighth at most, and few sizes serve many shapes.
+constexpr int kSmallestBits = 15, kStepBits = 3;
+constexpr size_t kSmallest = size_t{1} << kSmallestBits;
+constexpr size_t kLargest = size_t{1} << 39;
+constexpr size_t kClasses = ((39 - kSmallestBits) << kStepBits) + 1;
+static_assert(kSmallestBits - kStepBits >= kPageBits);
+
+size_t round_to_class(size_t bytes) {
+  const auto step = std::bit_floor(bytes) >> kStepBits;
+  return (bytes + step - 1) & ~(step - 1);
+}
+
+size_t class_of(size_t rounded) {
+  const auto bits = std::bit_width(rounded) - 1;
+  const auto eighths = (rounded >> (bits - kStepBits)) & ((1 << kStepBits) - 1);
+  return (static_cast<size_t>(bits - kSmallestBits) << kStepBits) + eighths;
+}
+
+struct Shard;
+
+struct Block {
+  struct Links {
+    Block *newer = nullptr, *older = nullptr;
+  };
+
+  char* data;
+  size_t bytes;
+  Shard* home; // of the thread that took it last
+  uint64_t freed = 0;
+  Links among_all = {}, among_its_size = {}; // of its shard, while it is kept
+};
+
+template <Block::Links Block::* links>
+struct List {
+  Block *newest = nullptr, *oldest = nullptr;
+
+  void add(Block* block) {
+    block->*links = {nullptr, newest};
+    (newest != nullptr ? (newest->*links).newer : oldest) = block;
+    newest = block;
+  }
+
+  void remove(Block* block) {
+    const auto [newer, older] = block->*links;
+    (newer != nullptr ? (newer->*links).older : newest) = older;
+    (older != nullptr ? (older->*links).newer : oldest) = newer;
+  }
+};
+
+// Blocks that are kept. There are many such lists, so that threads seldom wait
+// for each other; a thread uses one of those of its NUMA node, so that it finds
+// memory that lies there.
+struct alignas(64) Shard {
+  std::mutex mutex;
+  std::atomic<uint64_t> oldest; // when it was freed; 0: there is none
+  List<&Block::among_all> all;
+  std::array<List<&Block::among_its_size>, kClasses> by_size;
+
+  void add(Block* block) {
+    std::lock_guard lock(mutex);
+    block->freed = __rdtsc();
+    all.add(block);
+    by_size[class_of(block->bytes)].add(block);
+    oldest.store(all.oldest->freed, std::memory_order_relaxed);
+  }
+
+  Block* take_newest(size_t size_class) {
+    std::lock_guard lock(mutex);
+    return remove(by_size[size_class].newest);
+  }
+
+  Block* take_oldest() {
+    std::lock_guard lock(mutex);
+    return remove(all.oldest);
+  }
+
+ private:
+  Block* remove(Block* block) {
+    if (block != nullptr) {
+      all.remove(block);
+      by_size[class_of(block->bytes)].remove(block);
+      oldest.store(
+          all.oldest != nullptr ? all.oldest->freed : 0,
+          std::memory_order_relaxed);
+    }
+    return block;
+  }
+};
+
+// Which block starts at a page: a tree over the address space, read without
+// locks. Its nodes stay. Other memory never has an entry, since a block's goes
+// before its pages do.
+class PageTable {
+  static constexpr int kLevelBits = 12;
+  template <class T>
+  using Level = std::array<std::atomic<T*>, size_t{1} << kLevelBits>;
+  using Leaf = Level<Block>;
+  using Middle = Level<Leaf>;
+
+ public:
+  Block* find(const void* data) const {
+    const auto address = reinterpret_cast<uintptr_t>(data);
+    if ((address & ((1 << kPageBits) - 1)) != 0 || !covers(address)) {
+      return nullptr;
+    }
+    const auto* middle = root_[index(address, 2)].load();
+    if (middle == nullptr) {
+      return nullptr;
+    }
+    const auto* leaf = (*middle)[index(address, 1)].load();
+    return leaf == nullptr ? nullptr : (*leaf)[index(address, 0)].load();
+  }
+
+  // False when there is no memory for it.
+  bool set(const void* data, Block* block) {
+    const auto address = reinterpret_cast<uintptr_t>(data);
+    auto* middle = covers(address) ? child(root_[index(address, 2)]) : nullptr;
+    auto* leaf =
+        middle == nullptr ? nullptr : child((*middle)[index(address, 1)]);
+    if (leaf != nullptr) {
+      (*leaf)[index(address, 0)].store(block);
+    }
+    return leaf != nullptr;
+  }
+
+ private:
+  static bool covers(uintptr_t address) {
+    return address >> (kPageBits + 3 * kLevelBits) == 0;
+  }
+
+  static size_t index(uintptr_t address, int level) {
+    return (address >> (kPageBits + level * kLevelBits)) &
+           ((1 << kLevelBits) - 1);
+  }
+
+  template <class T>
+  static T* child(std::atomic<T*>& slot) {
+    T* found = slot.load();
+    if (found == nullptr) {
+      auto* made = new (std::nothrow) T{};
+      if (slot.compare_exchange_strong(found, made)) {
+        return made;
+      }
+      delete made;
+    }
+    return found;
+  }
+
+  Level<Middle> root_;
+};
+
+constexpr size_t kNodes = 8, kShardsPerNode = 8;
+using Node = std::array<Shard, kShardsPerNode>;
+
+// Nothing here is ever destroyed: tensors may be freed after the program's end.
+constinit std::array<Node, kNodes> nodes;
+constinit PageTable pages;
+constinit std::atomic<int64_t> cached{0};
+constinit std::atomic<int64_t> limit{-1}; // not read yet
+
+struct Place {
+  Node* node;
+  size_t shard;
+};
+
+const Place& place_of_thread() {
+  static constinit std::atomic<size_t> threads{0};
+  thread_local Place place{nullptr, 0};
+  if (place.node == nullptr) {
+    unsigned node = 0;
+    syscall(SYS_getcpu, nullptr, &node, nullptr);
+    place = {&nodes[node % kNodes], threads++ % kShardsPerNode};
+  }
+  return place;
+}
+
+// What the control groups that this process is in may use. Its file lists those
+// of both versions, as 'number:controllers:/path'.
+uint64_t limit_of_groups() {
+  auto least = std::numeric_limits<uint64_t>::max();
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const auto first = line.find(':'), second = line.find(":/", first + 1);
+    if (second == std::string::npos) {
+      continue;
+    }
+    const auto controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() && controllers != "memory") {
+      continue;
+    }
+    const auto* root = "/sys/fs/cgroup";
+    const auto* name = "/memory.max"; // the word max, if there is none
+    if (!controllers.empty()) {
+      root = "/sys/fs/cgroup/memory";
+      name = "/memory.limit_in_bytes";
+    }
+    // A parent's limit holds as well. In a container the path may be the
+    // host's, and only the root be there.
+    auto path = line.substr(second + 1);
+    while (true) {
+      uint64_t bytes = 0;
+      if (std::ifstream(root + path + name) >> bytes) {
+        least = std::min(least, bytes);
+      }
+      if (path.empty()) {
+        break;
+      }
+      path.resize(path.rfind('/'));
+    }
+  }
+  return least;
+}
+
+uint64_t usable_memory() {
+  auto bytes = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+               static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  rlimit space{};
+  if (getrlimit(RLIMIT_AS, &space) == 0) {
+    bytes = std::min<uint64_t>(bytes, space.rlim_cur);
+  }
+  return std::min(bytes, limit_of_groups());
+}
+
+int64_t initial_limit() {
+  if (const char* text = std::getenv("ZENDNN_ALLOCATOR_CACHE")) {
+    char* end = nullptr;
+    const auto bytes = std::strtoll(text, &end, 10);
+    if (end != text && *end == '\0' && bytes >= 0) {
+      return bytes;
+    }
+  }
+  return static_cast<int64_t>(usable_memory() / 8);
+}
+
+int64_t current_limit() {
+  auto bytes = limit.load(std::memory_order_relaxed);
+  if (bytes < 0) {
+    const auto initial = initial_limit();
+    bytes = limit.compare_exchange_strong(bytes, initial) ? initial : bytes;
+  }
+  return bytes;
+}
+
+// Whole huge pages, where they fit: a first touch then costs a fifth.
+char* map(size_t bytes) {
+  const auto extra = bytes >= kHugePage && wants_huge_pages() ? kHugePage : 0;
+  void* mapped = mmap(
+      nullptr,
+      bytes + extra,
+      PROT_READ | PROT_WRITE,
+      MAP_PRIVATE | MAP_ANONYMOUS,
+      -1,
+      0);
+  if (mapped == MAP_FAILED) {
+    return nullptr;
+  }
+  auto* data = static_cast<char*>(mapped);
+  if (extra != 0) {
+    const auto skipped = -reinterpret_cast<uintptr_t>(data) & (kHugePage - 1);
+    if (skipped != 0) {
+      munmap(data, skipped);
+    }
+    data += skipped;
+    munmap(data + bytes, extra - skipped);
+    madvise(data, bytes, MADV_HUGEPAGE); // best effort
+  }
+  return data;
+}
+
+void unmap(char* data, size_t bytes) {
+  if (munmap(data, bytes) != 0) { // too many mappings to split one
+    madvise(data, bytes, MADV_DONTNEED);
+  }
+}
+
+Block* make_block(size_t bytes, Shard& home) {
+  auto* data = map(bytes);
+  if (data == nullptr) {
+    return nullptr;
+  }
+  auto* block = new (std::nothrow) Block{data, bytes, &home};
+  if (block == nullptr || !pages.set(data, block)) {
+    delete block;
+    unmap(data, bytes);
+    return nullptr;
+  }
+  return block;
+}
+
+void destroy(Block* block) {
+  pages.set(block->data, nullptr);
+  unmap(block->data, block->bytes);
+  delete block;
+}
+
+void account(int64_t bytes) {
+  cached.fetch_add(bytes, std::memory_order_relaxed);
+}
+
+// Destroys the block that was freed first, if that was before `time`.
+bool drop_oldest(uint64_t time = std::numeric_limits<uint64_t>::max()) {
+  Shard* found = nullptr;
+  for (auto& node : nodes) {
+    for (auto& shard : node) {
+      const auto freed = shard.oldest.load(std::memory_order_relaxed);
+      if (freed != 0 && freed < time) {
+        found = &shard;
+        time = freed;
+      }
+    }
+  }
+  if (found == nullptr) {
+    return false;
+  }
+  if (auto* block = found->take_oldest()) {
+    account(-static_cast<int64_t>(block->bytes));
+    destroy(block);
+  }
+  return true;
+}
+
+void shrink() {
+  while (cached.load(std::memory_order_relaxed) > current_limit() &&
+         drop_oldest()) {
+  }
+}
+
+// No block, if there is no memory for it.
+Block* take(size_t bytes) {
+  const auto size_class = class_of(bytes);
+  const auto& [node, own] = place_of_thread();
+  auto& home = (*node)[own];
+  for (size_t i = 0; i < kShardsPerNode; ++i) {
+    auto& shard = (*node)[(own + i) % kShardsPerNode];
+    if (auto* block = shard.take_newest(size_class)) {
+      account(-static_cast<int64_t>(bytes));
+      block->home = &home;
+      return block;
+    }
+  }
+  return make_block(bytes, home);
+}
+
+void give_back(Block* block) {
+  const auto bytes = static_cast<int64_t>(block->bytes);
+  if (bytes > current_limit()) {
+    destroy(block);
+    return;
+  }
+  account(bytes);
+  block->home->add(block);
+  if (cached.load(std::memory_order_relaxed) > current_limit()) {
+    shrink();
+  }
+}
+
+class CachingAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes >= kSmallest && bytes <= kLargest && enabled() &&
+        !FLAGS_caffe2_cpu_allocator_do_zero_fill &&
+        !FLAGS_caffe2_cpu_allocator_do_junk_fill) {
+      const auto rounded = round_to_class(bytes);
+      if (static_cast<int64_t>(rounded) <= current_limit()) {
+        if (auto* block = take(rounded)) {
+          c10::profiledCPUMemoryReporter().New(block->data, bytes);
+          return {block->data, block->data, &release, c10::kCPU};
+        }
+      }
+    }
+    return allocate_from_stock(bytes);
+  }
+
+  c10::DeleterFnPtr raw_deleter() const override {
+    return &release;
+  }
+
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  // Whose error it is, too, when there is no memory.
+  static c10::DataPtr allocate_from_stock(size_t bytes) {
+    auto* stock = c10::GetDefaultCPUAllocator();
+    auto data = [&] {
+      if (cached.load(std::memory_order_relaxed) == 0) {
+        return stock->allocate(bytes);
+      }
+      try {
+        return stock->allocate(bytes);
+      } catch (const c10::Error&) {
+        empty_cache();
+        return stock->allocate(bytes);
+      }
+    }();
+    // One deleter for all, as raw_deleter() promises.
+    [[maybe_unused]] const auto exchanged =
+        data.compare_exchange_deleter(stock->raw_deleter(), &release);
+    return data;
+  }
+
+  static void release(void* data) {
+    if (auto* block = pages.find(data)) {
+      c10::profiledCPUMemoryReporter().Delete(data);
+      give_back(block);
+    } else {
+      c10::GetDefaultCPUAllocator()->raw_deallocate(data);
+    }
+  }
+};
+
+// A forked child gets the locks as they are, and its only thread must find them
+// free.
+void lock_all() {
+  for (auto& node : nodes) {
+    for (auto& shard : node) {
+      shard.mutex.lock();
+    }
+  }
+}
+
+void unlock_all() {
+  for (auto& node : nodes) {
+    for (auto& shard : node) {
+      shard.mutex.unlock();
+    }
+  }
+}
+
+// An allocator that somebody else has chosen stays.
+const bool installed = [] {
+  if (c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator()) {
+    return false;
+  }
+  pthread_atfork(&lock_all, &unlock_all, &unlock_all);
+  c10::SetCPUAllocator(new CachingAllocator);
+  return true;
+}();
+
+} // namespace
+
+int64_t memory_cached() {
+  return cached.load(std::memory_order_relaxed);
+}
+
+int64_t memory_cache_limit() {
+  return current_limit();
+}
+
+void set_memory_cache_limit(int64_t bytes) {
+  TORCH_CHECK_VALUE(
+      bytes >= 0, "a limit is a number of bytes from 0 on, not ", bytes);
+  limit.store(bytes);
+  shrink();
+}
+
+bool wants_huge_pages() {
+  static const bool wanted = [] {
+    const char* text = std::getenv("ZENDNN_ARENA_HUGE_PAGES");
+    return text == nullptr || std::string(text) != "0";
+  }();
+  return wanted;
+}
+
+void empty_cache() {
+  const auto now = __rdtsc(); // what is freed while it works may stay
+  while (drop_oldest(now)) {
+  }
+}
+
+} // namespace at::native::zendnn
