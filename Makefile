@@ -32,7 +32,7 @@ CXX_FILES := $(shell find aten third_party torch -name '*.cpp' -o -name '*.h')
 NEEDED := c++:g++ cmake:cmake ninja:ninja-build git:git
 WANTED := ccache:ccache
 
-.PHONY: help demo test sanitize build wheel setup lint format clean distclean
+.PHONY: help demo test upstream sanitize build wheel setup lint format clean distclean
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -42,6 +42,9 @@ demo: $(DONE)/installed ## Run three real models on ZenDNN, against stock kernel
 
 test: $(DONE)/installed ## Run all tests
 	$(BIN)/python -m pytest $(TESTS)
+
+upstream: $(DONE)/installed ## Run upstream's own tests of what is overridden, on ours and on stock torch
+	$(BIN)/python -m tools.upstream
 
 sanitize: $(DONE)/installed ## Run the engine's tests under the address and the thread sanitizer
 	$(BIN)/python -m tools.sanitize address

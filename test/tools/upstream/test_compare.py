@@ -1,0 +1,180 @@
+"""tools/upstream/compare.py and plugin.py: what is run on which torch, and what counts as lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from tools.setup_helpers import sources
+from tools.setup_helpers.errors import SetupError
+from tools.upstream import compare as module
+from tools.upstream.suites import IMPORTED, LEFT_OUT, SUITES, Suite
+
+#: A file that has each kind of test that ours can lose, and one that it cannot.
+TESTS = """
+import os
+import unittest
+
+OURS = os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] == "1"
+
+class TestIt(unittest.TestCase):
+    def test_a_passes(self): pass
+    def test_b_fails(self): self.assertFalse(OURS)
+    def test_c_crashes(self):
+        if OURS: os.abort()
+    def test_d_fails_in_part(self):
+        for number in range(3):
+            with self.subTest(number=number):
+                self.assertFalse(OURS and number == 1)
+    def test_e_is_skipped(self):
+        if OURS: self.skipTest("here")
+    def test_f_fails_on_both(self): self.fail()
+    def test_g_fails_on_stock(self): self.assertTrue(OURS)
+    def test_h_comes_after_the_crash(self): pass
+"""
+
+
+@pytest.fixture
+def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sequence[module.Row]]:
+    """Compares on the file above, in a folder of its own."""
+    (tmp_path / "tree" / "test").mkdir(parents=True)
+    (tmp_path / "tree" / "test" / "test_it.py").write_text(TESTS)
+    monkeypatch.setattr(sources, "fetch", lambda name: tmp_path / "tree")
+    monkeypatch.setattr(module, "FOLDER", tmp_path / "build")
+    monkeypatch.setattr(module, "IMPORTED", ())
+
+    def call(shards: int = 1, quick: str = "Test", **options: bool) -> Sequence[module.Row]:
+        suites = [Suite("test_it.py", shards, quick=quick)]
+        return module.compare(suites, quick=options.get("only_quick", False), processes=2)
+
+    return call
+
+
+def names(tests: Sequence[str]) -> set[str]:
+    return {test.partition("::test_")[2] for test in tests}
+
+
+def test_what_passes_on_stock_and_not_on_ours_is_lost(
+    compare: Callable[..., Sequence[module.Row]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LEFT_OUT", {"test_it.py::TestIt::test_b_fails": "because"})
+    (row,) = compare(shards=2)
+    assert names(row.lost) == {"c_crashes", "d_fails_in_part", "e_is_skipped"}
+    assert names(row.left_out) == {"b_fails"}
+    assert (row.stock, row.ours) == (6, 3)
+    printed = module.table([row])
+    assert "lost: test_it.py::TestIt::test_c_crashes" in printed
+    assert "left out: test_it.py::TestIt::test_b_fails: because" in printed
+
+
+def test_stock_torch_is_asked_once_and_ours_each_time(
+    compare: Callable[..., Sequence[module.Row]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, bool, str]] = []
+
+    def run(job: module.Job, folder: Path, logs: Path) -> module.Outcomes:
+        ran.append((job.suite.file, job.ours, job.keyword))
+        return {"test": "passed"}
+
+    monkeypatch.setattr(module, "run", run)
+    compare()
+    compare()
+    assert sorted(ran) == [("test_it.py", ours, "") for ours in (False, True, True)]
+    ran.clear()
+    compare(quick="some", only_quick=True)
+    assert sorted(ran) == [("test_it.py", ours, "some") for ours in (False, True)]
+    assert not compare(quick="", only_quick=True)
+
+
+def test_files_are_reworded_in_copies(tmp_path: Path) -> None:
+    (tmp_path / "from" / "nn").mkdir(parents=True)
+    for text in ("super(self.__class__, self).setUp()", "super().setUp()"):
+        (tmp_path / "from" / "nn" / "test_it.py").write_text(text)
+        module.copy_tests(tmp_path / "from", tmp_path / "to", ["nn/test_it.py"])
+        assert (tmp_path / "to" / "nn" / "test_it.py").read_text() == "super().setUp()"
+
+
+def test_a_changed_file_is_run_on_stock_torch_again(tmp_path: Path) -> None:
+    file = tmp_path / "test_it.py"
+    job = module.Job(Suite("test_it.py"), 0, False, "", None)
+    keys = set()
+    for text in ("a", "b"):
+        file.write_text(text)
+        keys.add(job.key(tmp_path))
+    assert len(keys) == 2
+
+
+def test_a_file_that_cannot_be_imported_is_one_sentence(
+    compare: Callable[..., Sequence[module.Row]], tmp_path: Path
+) -> None:
+    (tmp_path / "tree" / "test" / "test_it.py").write_text("import no_such_module")
+    with pytest.raises(SetupError, match=r"pytest cannot run test_it\.py 1/1 .*: see .*log"):
+        compare()
+
+
+def test_the_worst_outcome_of_a_test_counts() -> None:
+    lines = "started a,passed a,started b,passed b,failed b,passed b,started c,skipped c,started d"
+    found = {"a": "passed", "b": "failed", "c": "skipped", "d": "crashed"}
+    assert module.outcomes(lines.replace(",", "\n")) == found
+
+
+def test_another_file_is_refused() -> None:
+    with pytest.raises(SystemExit) as stopped:
+        module.main(["test_other.py"])
+    assert stopped.value.code == 2
+
+
+@pytest.mark.parametrize("lost", [(), ("a",)], ids=["none", "some"])
+def test_a_lost_test_is_the_exit_code(monkeypatch: pytest.MonkeyPatch, lost: tuple[str]) -> None:
+    monkeypatch.setattr(
+        module, "compare", lambda suites, **options: [module.Row("f", 2, 1, lost, ())]
+    )
+    assert module.main([]) == len(lost)
+
+
+def test_the_tables_name_files_that_are_fetched() -> None:
+    files = [suite.file for suite in SUITES]
+    assert len(set(files)) == len(files)
+    folder = sources.fetch("pytorch") / "test"
+    assert all((folder / file).is_file() for file in (*files, *IMPORTED))
+    assert {test.partition("::")[0] for test in LEFT_OUT} <= set(files)
+
+
+#: A file that wants what later versions of torch have elsewhere, and a table of operators.
+IMPORTS = """
+from torch.testing._internal import common_utils
+from torch.testing._internal.common_cuda import tf32_is_not_fp32
+from torch.testing._internal.common_device_type import instantiate_device_type_tests, ops
+from torch.testing._internal.common_methods_invocations import op_db, python_ref_db, xfail
+from torch.testing._internal.common_mkldnn import bf32_on_and_off
+from torch.testing._internal.common_nn import module_tests, new_module_tests
+
+class TestIt(common_utils.TestCase):
+    def test_imports(self):
+        self.assertFalse(tf32_is_not_fp32())
+        self.assertTrue(callable(xfail) and callable(bf32_on_and_off))
+        self.assertTrue(module_tests + new_module_tests)
+
+class TestOps(common_utils.TestCase):
+    @ops(op_db + python_ref_db, dtypes=[common_utils.torch.float32])
+    def test_an_operator(self, device, dtype, op): pass
+
+instantiate_device_type_tests(TestOps, globals())
+"""
+
+
+def test_old_imports_work_and_only_the_operators_named_are_tested_on_the_cpu(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "test_it.py").write_text(IMPORTS)
+    job = module.Job(Suite("test_it.py"), 0, True, "", ("mm", "nn_functional_gelu"))
+    found = module.run(job, tmp_path, tmp_path)
+    assert set(found.values()) == {"passed"}
+    assert names(list(found)) == {
+        "imports",
+        "an_operator_mm_cpu_float32",
+        "an_operator_nn_functional_gelu_cpu_float32",
+        "an_operator__refs_nn_functional_gelu_cpu_float32",
+    }

@@ -1,0 +1,41 @@
+"""tools/upstream/operators.py: which operators are ours, and who reaches them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Set
+from pathlib import Path
+
+import pytest
+from torch.testing._internal.common_methods_invocations import op_db
+
+from tools.upstream import operators as module
+
+
+def reaching(operators: Set[str], *names: str) -> list[str]:
+    infos = [info for info in op_db if info.formatted_name in names]
+    assert len(infos) == len(names)
+    return sorted(module.reaching(operators, infos))
+
+
+def test_the_dispatcher_says_which_operators_are_ours() -> None:
+    ours = module.overridden()
+    assert {"aten::mm", "aten::addmm", "aten::bmm", "aten::_convolution"} <= ours
+    assert not {"aten::add", "aten::matmul", "aten::relu"} & ours
+
+
+def test_an_operator_is_reached_directly_from_inside_and_backward() -> None:
+    names = "mm", "nn_functional_conv2d", "linalg_solve_triangular", "add"
+    assert reaching({"aten::mm"}, *names) == ["linalg_solve_triangular", "mm"]
+    assert reaching({"aten::_convolution"}, *names) == ["nn_functional_conv2d"]
+    assert not reaching(set(), *names)
+
+
+def test_the_command_writes_the_names_to_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "reaching", lambda operators, infos: iter(["mm", "add"]))
+    monkeypatch.setattr(sys, "argv", ["", str(tmp_path / "names.json")])
+    module.main()
+    assert json.loads((tmp_path / "names.json").read_text()) == ["add", "mm"]
