@@ -11,7 +11,7 @@ import importlib
 import json
 import os
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,24 @@ import pytest
 ORDERS = "ZENDNN_UPSTREAM_TESTS"
 
 #: Names that PyTorch 2.6.0's tests import from torch.testing._internal and later versions have
-#: under another name or in another module: where each was, and a function that makes it.
-MOVED: Mapping[tuple[str, str], Callable[[Callable[[str], Any]], Any]] = {
-    ("common_cuda", "tf32_is_not_fp32"): lambda module: lambda: False,  # asked of CUDA's devices
-    ("common_mkldnn", "bf32_on_and_off"): lambda module: (
-        module("common_mkldnn").reduced_f32_on_and_off
+#: elsewhere or otherwise: the module of each, and a function that makes it of what there is now.
+CHANGED: Sequence[tuple[str, str, Callable[[], Any]]] = (
+    ("common_cuda", "tf32_is_not_fp32", lambda: lambda: False),  # what CUDA's devices do
+    (
+        "common_mkldnn",
+        "bf32_on_and_off",
+        lambda: _module("common_mkldnn").reduced_f32_on_and_off,
     ),
-    ("common_nn", "new_module_tests"): lambda module: module("common_nn").get_new_module_tests(),
-    ("common_methods_invocations", "skip"): lambda module: module("common_device_type").skip,
-    ("common_methods_invocations", "skipOps"): lambda module: module("common_device_type").skipOps,
-    ("common_methods_invocations", "xfail"): lambda module: module("common_device_type").xfail,
-}
+    ("common_nn", "new_module_tests", lambda: _module("common_nn").get_new_module_tests()),
+    ("common_methods_invocations", "skip", lambda: _module("common_device_type").skip),
+    ("common_methods_invocations", "xfail", lambda: _module("common_device_type").xfail),
+    # It finds the name of the class and of the test by itself now.
+    (
+        "common_methods_invocations",
+        "skipOps",
+        lambda: lambda suite, test, which: _module("common_device_type").skipOps(which),
+    ),
+)
 
 
 def _module(name: str) -> Any:
@@ -38,21 +45,26 @@ def _module(name: str) -> Any:
 
 
 def _mend_imports() -> None:
-    for (module, name), make in MOVED.items():
+    for module, name, make in CHANGED:
         if not hasattr(_module(module), name):
-            setattr(_module(module), name, make(_module))
+            setattr(_module(module), name, make())
 
 
 def _keep_operators(wanted: set[str]) -> None:
-    """Leave only the OpInfos named, before a test file makes tests of them."""
-    database = _module("common_methods_invocations")
-    for name in ("op_db", "ops_and_refs", "python_ref_db"):
-        infos = getattr(database, name)
-        infos[:] = [
+    """Make tests of the OpInfos named alone, and of the references that stand for them."""
+    ops = _module("common_device_type").ops
+    original = ops._parametrize_test
+
+    def parametrize(self: Any, *arguments: Any) -> Iterator[Any]:
+        self.op_list = [
             info
-            for info in infos
+            for info in self.op_list
             if (getattr(info, "torch_opinfo", None) or info).formatted_name in wanted
         ]
+        if self.op_list:
+            yield from original(self, *arguments)
+
+    ops._parametrize_test = parametrize
 
 
 class Recorder:
