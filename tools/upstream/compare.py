@@ -104,8 +104,9 @@ def run(job: Job, folder: Path, logs: Path) -> Outcomes:
     stem = job.name.replace("/", "-").replace(" ", "_")
     results, log = logs / f"{stem}.results", logs / f"{stem}.log"
     command = [
-        *(sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"),
-        *("-p", plugin.__name__, "-c", os.devnull, "--rootdir", str(folder), job.suite.file),
+        *(sys.executable, "-m", "pytest", "-q", "--tb=short", "--durations=20"),
+        *("-p", "no:cacheprovider", "-p", plugin.__name__),
+        *("-c", os.devnull, "--rootdir", str(folder), job.suite.file),
         *(("-k", job.keyword) if job.keyword else ()),
     ]
     found: dict[str, str] = {}

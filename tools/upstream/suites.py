@@ -34,7 +34,11 @@ SUITES = (
     Suite("nn/test_embedding.py", quick="Test"),
     Suite("nn/test_multihead_attention.py", quick="Test"),
     Suite("nn/test_packed_sequence.py"),
-    Suite("test_linalg.py", 3, quick="(mm or matmul or einsum) and not int and not tunable"),
+    Suite(
+        "test_linalg.py",
+        3,
+        quick="(mm or matmul or einsum) and not int and not tunable and not large",
+    ),
     Suite("test_modules.py", 4),
     Suite("test_native_mha.py", quick="Test"),
     Suite("test_nn.py", 4, quick=_LAYERS),

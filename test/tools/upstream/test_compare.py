@@ -161,6 +161,9 @@ class TestOps(common_utils.TestCase):
     @ops(op_db + python_ref_db, dtypes=[common_utils.torch.float32])
     def test_an_operator(self, device, dtype, op): pass
 
+    @ops([op for op in op_db if op.name == "add"], dtypes=[common_utils.torch.float32])
+    def test_another(self, device, dtype, op): pass
+
 instantiate_device_type_tests(TestOps, globals())
 """
 
