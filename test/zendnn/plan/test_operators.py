@@ -310,6 +310,45 @@ def test_linear_layers(data: st.DataObject) -> None:
     check(b, b.linear(x, outputs, inputs, bias=draw(st.booleans())), dtype=dtype)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 33, 70), (37, 96, 129), (64, 768, 768)])
+def test_every_way_to_run_a_linear_layer_that_is_timed(
+    rows: int,
+    inputs: int,
+    outputs: int,
+    dtype: torch.dtype,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Plain and packed weights, in panels of any width, and BLIS: each is chosen by the cache."""
+    path = tmp_path / "choices"
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
+    monkeypatch.setenv("ZENDNN_TUNING_CACHE", str(path))
+    zendnn = torch.backends.zendnn
+
+    def run() -> str:
+        zendnn._C._forget_tuning()
+        b = Builder()
+        y = b.linear(b.input(tensor(rows, inputs, dtype=dtype)), outputs, inputs, bias=True)
+        y = then(b, y, "relu", ("add", b.input(tensor(rows, outputs, dtype=dtype))))
+        plan = check(b, y, dtype=dtype)
+        return next(name for name in implementations(plan) if not name.startswith("copy"))
+
+    with zendnn.verbose(zendnn.VERBOSE_ON):
+        run()
+    timed = [x.split(",")[2] for x in capfd.readouterr().out.splitlines() if ",tune," in x]
+    assert len(timed) == len(set(timed))
+    wide = zendnn._C._cpu_isa().startswith("AVX-512")
+    assert any("panels of 32" in way for way in timed) == wide
+    assert any("plain" in way and "gemm" in way for way in timed)
+    writer, line = path.read_text().splitlines()
+    for way in timed:
+        path.write_text(f"{writer}\n{line.split(chr(9))[0]}\t{way}\n")
+        assert run() == way
+    zendnn._C._forget_tuning()
+
+
 @pytest.mark.parametrize("shape", [(4, 1, 16), (1, 4, 16), (4, 16), (4, 3, 16), (16,)])
 def test_linear_layers_of_rows_that_repeat(b: Builder, shape: tuple[int, ...]) -> None:
     """As a class token is one for the whole batch."""

@@ -4,8 +4,10 @@
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/native/zendnn/Info.h>
 #include <adeep/abstract_types.hpp>
 
+#include <array>
 #include <sstream>
 
 namespace at::native::zendnn::plan {
@@ -24,26 +26,38 @@ memory::desc transposed(const memory::desc& of) {
   return {dims, of.get_data_type(), Dims{dims[1], 1}};
 }
 
-Primitive make_matmul(
+// ZenDNN's implementations of one product, best first, whatever layout of the
+// weights each of them wants.
+template <typename Desc, typename Make>
+std::vector<Primitive> implementations(Desc desc, const Make& make) {
+  std::vector<Primitive> found;
+  do {
+    found.push_back(make(desc));
+  } while (desc.next_impl());
+  return found;
+}
+
+std::vector<Primitive> matmuls(
     const Product& p,
     const memory::desc& weights,
     const ::zendnn::primitive_attr& attributes,
-    const char* kind) {
+    const std::string& kind) {
+  using Desc = ::zendnn::matmul::primitive_desc;
   const auto& engine = adeep::engine::cpu_engine();
-  const auto desc =
+  return implementations(
       p.bias.is_zero()
-          ? ::zendnn::matmul::primitive_desc(
-                engine, p.source, weights, p.result, attributes)
-          : ::zendnn::matmul::primitive_desc(
-                engine, p.source, weights, p.bias, p.result, attributes);
-  return {desc, ::zendnn::matmul(desc), kind};
+          ? Desc(engine, p.source, weights, p.result, attributes)
+          : Desc(engine, p.source, weights, p.bias, p.result, attributes),
+      [&](const Desc& desc) {
+        return Primitive(desc, ::zendnn::matmul(desc), kind);
+      });
 }
 
 // The same product as an inner product, whose weights are (out, in).
-Primitive make_inner_product(
+std::vector<Primitive> inner_products(
     const Product& p,
     const ::zendnn::primitive_attr& attributes) {
-  const auto& engine = adeep::engine::cpu_engine();
+  using Desc = ::zendnn::inner_product_forward::primitive_desc;
   const auto dims = p.weights.get_dims();
   const memory::desc weights(
       Dims{dims[1], dims[0]},
@@ -54,42 +68,86 @@ Primitive make_inner_product(
           ? memory::desc()
           : memory::desc(
                 {dims[1]}, p.bias.get_data_type(), memory::format_tag::x);
-  const ::zendnn::inner_product_forward::primitive_desc desc(
-      engine,
-      prop_kind::forward_inference,
-      p.source,
-      weights,
-      bias,
-      p.result,
-      attributes);
-  return {desc, ::zendnn::inner_product_forward(desc), kInnerProduct};
+  return implementations(
+      Desc(
+          adeep::engine::cpu_engine(),
+          prop_kind::forward_inference,
+          p.source,
+          weights,
+          bias,
+          p.result,
+          attributes),
+      [](const Desc& desc) {
+        return Primitive(
+            desc, ::zendnn::inner_product_forward(desc), kInnerProduct);
+      });
 }
 
-// The ways to multiply by constant weights: as they lie, row by row, or packed
-// as one of ZenDNN's kernels likes them best. Slow ones only if asked for.
+// Layouts of packed weights: panels of so many outputs, which a tile of the
+// AVX-512 kernels spans. Left to choose, ZenDNN looks at the sizes only. Its
+// AVX2 kernels say that they take these, and compute nonsense.
+struct Panels {
+  const char* kind;
+  memory::format_tag float32, bfloat16;
+};
+
+constexpr std::array<Panels, 3> kPanels{{
+    {"matmul panels of 32 ",
+     memory::format_tag::BA16a32b,
+     memory::format_tag::BA16a32b2a},
+    {"matmul panels of 48 ",
+     memory::format_tag::BA16a48b,
+     memory::format_tag::BA16a48b2a},
+    {"matmul panels of 64 ",
+     memory::format_tag::BA16a64b,
+     memory::format_tag::BA16a64b2a},
+}};
+
+// The ways to multiply by constant weights: as they lie, row by row, or packed,
+// by every implementation that takes them so; those that end in ZenDNN's GEMM
+// are BLIS's in float32. Slow ones only if asked for.
 std::vector<Primitive>
 ways(const Product& p, const ::zendnn::primitive_attr& attributes, bool slow) {
   std::vector<Primitive> found;
+  const bool wide = cpu_isa().starts_with("AVX-512");
+  const auto worth_timing = [&](const Primitive& made) {
+    return (slow || !is_reference(made.name)) &&
+           !(wide && made.implementation.find("avx2") != std::string::npos) &&
+           std::none_of(found.begin(), found.end(), [&](const auto& other) {
+             return other.weights == made.weights &&
+                    other.implementation == made.implementation;
+           });
+  };
   const auto attempt = [&](const auto& make) {
     try {
-      auto made = make();
-      if (made.source == p.source && made.result == p.result &&
-          (slow || !is_reference(made.name))) {
-        found.push_back(std::move(made));
+      for (auto& made : make()) {
+        if (made.source == p.source && made.result == p.result &&
+            worth_timing(made)) {
+          found.push_back(std::move(made));
+        }
       }
     } catch (const ::zendnn::error&) { // not this way
     }
   };
+  const auto type = p.weights.get_data_type();
   attempt([&] {
-    return make_matmul(p, any_layout(p.weights), attributes, "matmul packed ");
+    return matmuls(p, any_layout(p.weights), attributes, "matmul packed ");
   });
-  attempt(
-      [&] { return make_matmul(p, p.weights, attributes, "matmul plain "); });
+  for (const auto& panels : kPanels) {
+    if (!wide) {
+      break;
+    }
+    const memory::desc packed(
+        p.weights.get_dims(),
+        type,
+        type == memory::data_type::f32 ? panels.float32 : panels.bfloat16);
+    attempt([&] { return matmuls(p, packed, attributes, panels.kind); });
+  }
+  attempt([&] { return matmuls(p, p.weights, attributes, "matmul plain "); });
   attempt([&] {
-    return make_matmul(
-        p, transposed(p.weights), attributes, "matmul row major ");
+    return matmuls(p, transposed(p.weights), attributes, "matmul row major ");
   });
-  attempt([&] { return make_inner_product(p, attributes); });
+  attempt([&] { return inner_products(p, attributes); });
   return found;
 }
 

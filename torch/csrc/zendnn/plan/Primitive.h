@@ -10,7 +10,7 @@ namespace at::native::zendnn::plan {
 struct Primitive {
   ::zendnn::primitive run;
   memory::desc source, weights, result, workspace;
-  std::string name;
+  std::string implementation, name;
 
   template <typename Desc>
   Primitive(const Desc& desc, ::zendnn::primitive primitive, std::string kind)
@@ -19,7 +19,8 @@ struct Primitive {
         weights(desc.weights_desc()),
         result(desc.dst_desc()),
         workspace(desc.scratchpad_desc()),
-        name(std::move(kind) + desc.impl_info_str()) {}
+        implementation(desc.impl_info_str()),
+        name(std::move(kind) + implementation) {}
 };
 
 // ZenDNN's plain loops, for what it has no fast code for.

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -225,11 +226,19 @@ size_t choose(
   size_t winner = 0;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const auto seconds = time_candidate(candidates[i], best);
+    if (verbose() > 0) {
+      std::printf(
+          "zendnn_verbose,tune,%s,%g,%s\n",
+          candidates[i].name.c_str(),
+          seconds * 1e3,
+          key.c_str());
+    }
     if (seconds < best) {
       best = seconds;
       winner = i;
     }
   }
+  std::fflush(stdout);
   seconds_left -= seconds_since(start);
   choices.set(key, candidates[winner].name);
   return winner;
