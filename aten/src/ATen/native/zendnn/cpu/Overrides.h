@@ -53,6 +53,17 @@ Tensor& baddbmm_(
     const Scalar& beta,
     const Scalar& alpha);
 
+// Attention.cpp: float32 and bfloat16; the output and the logarithm of the sum
+// of each query's exponentials.
+std::tuple<Tensor, Tensor> flash_attention(
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    double dropout_p,
+    bool is_causal,
+    const std::optional<Tensor>& attn_mask,
+    std::optional<double> scale);
+
 // Convolution.cpp: 1 to 3 spatial dimensions, transposed or not, float32 and
 // bfloat16.
 Tensor convolution(

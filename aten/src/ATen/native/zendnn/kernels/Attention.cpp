@@ -474,6 +474,31 @@ class Attention {
         store(out + d, load(sums + d) * factor, lanes);
       });
     }
+    if (args_.log_sums)
+      store_log_sums(count);
+  }
+
+  void store_log_sums(int64_t count) {
+    constexpr float kLog2 = 1 / kLog2e;
+    const HeadStrides& s = args_.log_sum_strides;
+    for (int64_t i = 0; i < count; i += kWidth) {
+      const int64_t lanes = min(count - i, kWidth);
+      Vec sums = splat(1), bases{};
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        const Query& query = queries_[i + lane];
+        if (query.sum != 0) {
+          sums[lane] = query.sum;
+          bases[lane] = query.max;
+        }
+      }
+      const Vec results = bases * kLog2 + log(sums);
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        const Query& query = queries_[i + lane];
+        args_.log_sums
+            [query.batch * s.batch + query.head * s.head +
+             query.position * s.time] = results[lane];
+      }
+    }
   }
 
   const AttentionArgs& args_;

@@ -25,6 +25,10 @@ struct AttentionArgs {
   const void* v = nullptr;
   void* out = nullptr;
   HeadStrides q_strides{}, k_strides{}, v_strides{}, out_strides{};
+  // log(Σ exp(score)) of each query, in float, and 0 for one that sees no key;
+  // (batch, heads, target), or null.
+  float* log_sums = nullptr;
+  HeadStrides log_sum_strides{};
   int64_t batch = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0; // divides heads
