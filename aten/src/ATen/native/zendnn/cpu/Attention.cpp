@@ -7,7 +7,11 @@
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/kernels/attention.h>
+#include <ATen/ops/contiguous.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/transpose.h>
+
+#include <cpuid.h>
 
 #include <cmath>
 #include <string_view>
@@ -44,6 +48,23 @@ bool takes_mask(const Tensor& mask, IntArrayRef scores, ScalarType dtype) {
          mask.stride(dim - 1) == 1;
 }
 
+bool has_amx() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kAmxBf16 = 1U << 22;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 &&
+         (edx & kAmxBf16) != 0;
+}
+
+// In bfloat16 torch multiplies on AMX tiles where the CPU has them, with no
+// less than 64 queries and keys, and is faster then than vectors can be. No AMD
+// CPU has them.
+bool goes_to_amx(const Tensor& query, const Tensor& key) {
+  constexpr int64_t kFewest = 64;
+  static const bool amx = has_amx();
+  return amx && query.scalar_type() == kBFloat16 && query.size(2) >= kFewest &&
+         key.size(2) >= kFewest;
+}
+
 // Whether the kernel does the problem. Says nothing about errors: torch's
 // kernel reports them.
 bool takes(
@@ -62,7 +83,24 @@ bool takes(
   const auto q = query.sizes(), k = key.sizes();
   return query.numel() > 0 && key.numel() > 0 && k == value.sizes() &&
          q[0] == k[0] && q[1] == k[1] && q[3] == k[3] &&
+         !goes_to_amx(query, key) &&
          (!mask || takes_mask(*mask, {q[0], q[1], q[2], k[2]}, dtype));
+}
+
+// Whether the gradient's kernel reads what the forward pass left and what comes
+// back to it.
+bool takes_results(
+    const Tensor& query,
+    const Tensor& grad_out,
+    const Tensor& out,
+    const Tensor& log_sums) {
+  const auto dtype = query.scalar_type();
+  const auto q = query.sizes();
+  return grad_out.defined() && grad_out.scalar_type() == dtype &&
+         is_dense(grad_out) && grad_out.sizes() == q &&
+         takes_heads(out, dtype) && out.sizes() == q &&
+         log_sums.scalar_type() == kFloat && is_dense(log_sums) &&
+         log_sums.sizes() == q.slice(0, 3);
 }
 
 HeadStrides head_strides(const Tensor& t) {
@@ -83,6 +121,60 @@ kernels::DType kernel_type(const Tensor& t) {
                                    : kernels::DType::bfloat16;
 }
 
+// What the kernel and its gradient have in common; it has no results yet.
+kernels::AttentionArgs make_args(
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const Tensor& log_sums,
+    bool is_causal,
+    const std::optional<Tensor>& mask,
+    std::optional<double> scale) {
+  const auto size = query.size(3);
+  kernels::AttentionArgs args{
+      .q = query.const_data_ptr(),
+      .k = key.const_data_ptr(),
+      .v = value.const_data_ptr(),
+      .q_strides = head_strides(query),
+      .k_strides = head_strides(key),
+      .v_strides = head_strides(value),
+      .log_sums = static_cast<float*>(log_sums.data_ptr()),
+      .log_sum_strides = head_strides(log_sums),
+      .batch = query.size(0),
+      .heads = query.size(1),
+      .kv_heads = query.size(1),
+      .target = query.size(2),
+      .source = key.size(2),
+      .size = size,
+      .scale = static_cast<float>(
+          scale.value_or(1 / std::sqrt(static_cast<double>(size)))),
+      .causal = is_causal,
+      .dtype = kernel_type(query)};
+  if (mask) {
+    args.mask = mask->const_data_ptr();
+    args.mask_strides = mask_strides(*mask);
+    args.mask_dtype = kernel_type(*mask);
+  }
+  return args;
+}
+
+// Scratch for all threads, which lives as long as what is returned.
+Tensor make_scratch(kernels::AttentionArgs& args, int64_t bytes) {
+  args.scratch_bytes = bytes * at::get_num_threads();
+  Tensor scratch =
+      at::detail::empty_cpu({args.scratch_bytes}, TensorOptions(kByte));
+  args.scratch = scratch.mutable_data_ptr();
+  return scratch;
+}
+
+// A tensor (batch, heads, time, size) laid out as (batch, time, heads, size).
+Tensor empty_heads(const Tensor& like) {
+  const auto s = like.sizes();
+  const Tensor made =
+      at::detail::empty_cpu({s[0], s[2], s[1], s[3]}, like.options());
+  return made.transpose(1, 2);
+}
+
 } // namespace
 
 std::tuple<Tensor, Tensor> flash_attention(
@@ -97,46 +189,67 @@ std::tuple<Tensor, Tensor> flash_attention(
     return at::cpu::_scaled_dot_product_flash_attention_for_cpu(
         query, key, value, dropout_p, is_causal, attn_mask, scale);
   }
-  const auto batch = query.size(0), heads = query.size(1),
-             target = query.size(2), size = query.size(3);
   auto out = at::empty_like(query);
   Tensor log_sums = at::detail::empty_cpu(
-      {batch, target, heads}, query.options().dtype(kFloat));
+      {query.size(0), query.size(2), query.size(1)},
+      query.options().dtype(kFloat));
   log_sums = log_sums.transpose(1, 2);
-  kernels::AttentionArgs args{
-      .q = query.const_data_ptr(),
-      .k = key.const_data_ptr(),
-      .v = value.const_data_ptr(),
-      .out = out.mutable_data_ptr(),
-      .q_strides = head_strides(query),
-      .k_strides = head_strides(key),
-      .v_strides = head_strides(value),
-      .out_strides = head_strides(out),
-      .log_sums = log_sums.mutable_data_ptr<float>(),
-      .log_sum_strides = head_strides(log_sums),
-      .batch = batch,
-      .heads = heads,
-      .kv_heads = heads,
-      .target = target,
-      .source = key.size(2),
-      .size = size,
-      .scale = static_cast<float>(
-          scale.value_or(1 / std::sqrt(static_cast<double>(size)))),
-      .causal = is_causal,
-      .dtype = kernel_type(query)};
-  if (attn_mask) {
-    args.mask = attn_mask->const_data_ptr();
-    args.mask_strides = mask_strides(*attn_mask);
-    args.mask_dtype = kernel_type(*attn_mask);
-  }
-  args.scratch_bytes =
-      kernels::attention_scratch_bytes(args) * at::get_num_threads();
+  auto args =
+      make_args(query, key, value, log_sums, is_causal, attn_mask, scale);
+  args.out = out.mutable_data_ptr();
+  args.out_strides = head_strides(out);
   const auto scratch =
-      at::detail::empty_cpu(
-      {args.scratch_bytes}, TensorOptions(kByte));
-  args.scratch = scratch.mutable_data_ptr();
+      make_scratch(args, kernels::attention_scratch_bytes(args));
   kernels::attention(args);
   return {std::move(out), std::move(log_sums)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
+    const Tensor& grad_out,
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const Tensor& out,
+    const Tensor& logsumexp,
+    double dropout_p,
+    bool is_causal,
+    const std::optional<Tensor>& attn_mask,
+    std::optional<double> scale) {
+  if (!takes(query, key, value, dropout_p, attn_mask) ||
+      !takes_results(query, grad_out, out, logsumexp)) {
+    return at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
+        grad_out,
+        query,
+        key,
+        value,
+        out,
+        logsumexp,
+        dropout_p,
+        is_causal,
+        attn_mask,
+        scale);
+  }
+  // That of a sum is one number, expanded.
+  const auto grad = grad_out.stride(3) == 1 ? grad_out : grad_out.contiguous();
+  auto grad_query = empty_heads(query), grad_key = empty_heads(key),
+       grad_value = empty_heads(value);
+  kernels::AttentionBackwardArgs args{
+      .forward =
+          make_args(query, key, value, logsumexp, is_causal, attn_mask, scale),
+      .grad_out = grad.const_data_ptr(),
+      .grad_q = grad_query.mutable_data_ptr(),
+      .grad_k = grad_key.mutable_data_ptr(),
+      .grad_v = grad_value.mutable_data_ptr(),
+      .grad_out_strides = head_strides(grad),
+      .grad_q_strides = head_strides(grad_query),
+      .grad_k_strides = head_strides(grad_key),
+      .grad_v_strides = head_strides(grad_value)};
+  args.forward.out = out.data_ptr();
+  args.forward.out_strides = head_strides(out);
+  const auto scratch = make_scratch(
+      args.forward, kernels::attention_backward_scratch_bytes(args));
+  kernels::attention_backward(args);
+  return {std::move(grad_query), std::move(grad_key), std::move(grad_value)};
 }
 
 } // namespace at::native::zendnn::cpu

@@ -30,6 +30,9 @@ torch::Library override_kernels() {
   m.impl("baddbmm_", TORCH_FN(baddbmm_));
   m.impl(
       "_scaled_dot_product_flash_attention_for_cpu", TORCH_FN(flash_attention));
+  m.impl(
+      "_scaled_dot_product_flash_attention_for_cpu_backward",
+      TORCH_FN(flash_attention_backward));
   m.impl("_convolution", TORCH_FN(convolution));
   m.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
   m.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));

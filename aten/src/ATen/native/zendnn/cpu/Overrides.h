@@ -54,11 +54,22 @@ Tensor& baddbmm_(
     const Scalar& alpha);
 
 // Attention.cpp: float32 and bfloat16; the output and the logarithm of the sum
-// of each query's exponentials.
+// of each query's exponentials, and the gradients of query, key and value.
 std::tuple<Tensor, Tensor> flash_attention(
     const Tensor& query,
     const Tensor& key,
     const Tensor& value,
+    double dropout_p,
+    bool is_causal,
+    const std::optional<Tensor>& attn_mask,
+    std::optional<double> scale);
+std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
+    const Tensor& grad_out,
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
+    const Tensor& out,
+    const Tensor& logsumexp,
     double dropout_p,
     bool is_causal,
     const std::optional<Tensor>& attn_mask,

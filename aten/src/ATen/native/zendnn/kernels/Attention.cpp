@@ -4,144 +4,10 @@
 // Gimelshein, 2018; Dao et al., FlashAttention, 2022).
 #include "attention.h"
 
-#include "vec.h"
-#include "vecmath.h"
+#include "attention_tiles.h"
 
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
-
-constexpr float kLargest = __FLT_MAX__;
-
-// C (rows, columns) = A (rows, depth) · B (depth, columns). A register tile of
-// C is kTileRows × kTileVectors vectors. B is cut into panels as wide as the
-// tile; packed, they lie one after the other, each contiguous (depth, kPanel).
-constexpr int kTileRows = 6;
-constexpr int kTileVectors = kWidth == 16 ? 4 : 2;
-constexpr int64_t kPanel = kTileVectors * kWidth;
-
-struct Gemm {
-  const float* a;
-  int64_t a_stride;
-  const float* b;
-  int64_t b_stride, b_panel_stride;
-  float* c;
-  int64_t c_stride;
-  int64_t rows, columns, depth; // columns round up to whole vectors
-  bool accumulate;              // to what C holds
-};
-
-template <int rows, int vectors>
-void gemm_tile(const Gemm& g, const float* a, const float* b, float* c) {
-  Vec sum[rows][vectors] = {};
-  if (g.accumulate)
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 4
-      for (int j = 0; j < vectors; ++j)
-        sum[i][j] = load(c + i * g.c_stride + j * kWidth);
-  for (int64_t k = 0; k < g.depth; ++k, ++a, b += g.b_stride) {
-    Vec right[vectors];
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; ++j)
-      right[j] = load(b + j * kWidth);
-#pragma GCC unroll 8
-    for (int i = 0; i < rows; ++i) {
-      const Vec left = splat(a[i * g.a_stride]);
-#pragma GCC unroll 4
-      for (int j = 0; j < vectors; ++j)
-        sum[i][j] += left * right[j];
-    }
-  }
-#pragma GCC unroll 8
-  for (int i = 0; i < rows; ++i)
-#pragma GCC unroll 4
-    for (int j = 0; j < vectors; ++j)
-      store(c + i * g.c_stride + j * kWidth, sum[i][j]);
-}
-
-using GemmTile = void (*)(const Gemm&, const float*, const float*, float*);
-
-// The tile of a number of rows and vectors, found at index [rows - 1]
-// [vectors - 1].
-template <int rows>
-constexpr GemmTile gemm_tile_of(int vectors) {
-  switch (vectors) {
-    case 1:
-      return gemm_tile<rows, 1>;
-    case 2:
-      return gemm_tile<rows, 2>;
-    case 3:
-      return gemm_tile<rows, 3>;
-    default:
-      return gemm_tile<rows, kTileVectors>;
-  }
-}
-constexpr GemmTile gemm_tile_of(int64_t rows, int64_t vectors) {
-  switch (rows) {
-    case 1:
-      return gemm_tile_of<1>(vectors);
-    case 2:
-      return gemm_tile_of<2>(vectors);
-    case 3:
-      return gemm_tile_of<3>(vectors);
-    case 4:
-      return gemm_tile_of<4>(vectors);
-    case 5:
-      return gemm_tile_of<5>(vectors);
-    default:
-      return gemm_tile_of<kTileRows>(vectors);
-  }
-}
-
-void gemm(const Gemm& g) {
-  const float* b = g.b;
-  for (int64_t j = 0; j < g.columns; j += kPanel, b += g.b_panel_stride) {
-    const int64_t vectors = min(ceil_div(g.columns - j, kWidth), kTileVectors);
-    for (int64_t i = 0; i < g.rows; i += kTileRows)
-      gemm_tile_of(min(g.rows - i, kTileRows), vectors)(
-          g, g.a + i * g.a_stride, b, g.c + i * g.c_stride + j);
-  }
-}
-
-// Packs keys (count, size) as kᵀ; the last one again fills up a vector, and
-// makes scores that nobody reads.
-template <class T>
-void pack_keys(
-    const T* k,
-    int64_t stride,
-    int64_t count,
-    int64_t size,
-    float* packed) {
-  for (int64_t key = 0; key < count; key += kWidth) {
-    float* column = packed + key / kPanel * kPanel * size + key % kPanel;
-    const int64_t last = min(count - key, kWidth) - 1;
-    each_vector(size, [&](int64_t d, auto lanes) {
-      Vec square[kWidth];
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kWidth; ++i)
-        square[i] = load(k + (key + min(i, last)) * stride + d, lanes);
-      transpose(square);
-      const int64_t rows = min(size - d, kWidth);
-      for (int64_t i = 0; i < rows; ++i)
-        store(column + (d + i) * kPanel, square[i]);
-    });
-  }
-}
-
-template <class T>
-void pack_values(
-    const T* v,
-    int64_t stride,
-    int64_t count,
-    int64_t size,
-    float* packed,
-    int64_t panel_stride) {
-  for (int64_t j = 0; j < size; j += kPanel, packed += panel_stride)
-    for (int64_t key = 0; key < count; ++key)
-      each_vector(min(size - j, kPanel), [&](int64_t d, auto lanes) {
-        store(packed + key * kPanel + d, load(v + key * stride + j + d, lanes));
-      });
-}
 
 // Scores of one query, for so few queries that packing keys would cost more
 // than using them. Each vector of scores is made of kWidth keys at a time.
@@ -166,27 +32,21 @@ void score_keys(
   }
 }
 
-// A query that is being worked on.
-struct Query {
-  float max, sum; // of the scores, in units of log 2, and of the weights
-  int64_t position, batch, head;
-};
-
-// How the work is cut. A block of queries, of keys and of values takes 64 KiB
-// each: together they stay in the second-level cache.
+// How the work is cut. A block of keys and of values takes 64 KiB, of queries
+// and results twice that: together they stay in a second-level cache of 1 MiB.
 struct Blocks {
   explicit Blocks(int64_t size)
       : padded_size(round_up(size, kPanel)),
-        queries(min(max(16384 / padded_size, 60), 252)),
+        queries(min(max(32768 / padded_size, 60), 252)),
         keys(min(max(16384 / padded_size / 64 * 64, 64), 256)) {}
   int64_t padded_size;
   int64_t queries;
   int64_t keys;
 };
 
-// Queries whose scores are computed together: 12 KiB at most, so that they stay
-// in the first-level cache together with a panel of keys or values.
-constexpr int64_t kStrip = 2 * kTileRows;
+// Queries whose scores are computed together: few enough that they stay in the
+// first-level cache, and many beside a panel of keys that they read.
+constexpr int64_t kStrip = 4 * kTileRows;
 
 // Places within the scratch of a thread.
 struct Scratch {
@@ -195,12 +55,15 @@ struct Scratch {
         keys(q + blocks.queries * blocks.padded_size),
         values(keys + blocks.keys * blocks.padded_size),
         scores(values + blocks.keys * blocks.padded_size),
-        sums(scores + kStrip * blocks.keys),
-        queries(sums + blocks.queries * blocks.padded_size),
+        results(scores + kStrip * blocks.keys),
+        sums(results + blocks.queries * blocks.padded_size),
+        maxima(sums + blocks.queries * kWidth),
+        queries(maxima + round_up(blocks.queries, kWidth)),
         bytes(round_up(
             queries * 4 + blocks.queries * int64_t{sizeof(Query)},
             64)) {}
-  int64_t q, keys, values, scores, sums, queries; // in floats
+  // In floats.
+  int64_t q, keys, values, scores, results, sums, maxima, queries;
   int64_t bytes;
 };
 
@@ -208,14 +71,16 @@ template <class T>
 class Attention {
  public:
   Attention(const AttentionArgs& args, const Blocks& blocks, void* scratch)
-      : args_(args), blocks_(blocks) {
+      : args_(args), blocks_(blocks), mask_(args) {
     const Scratch places(blocks);
     auto* base = static_cast<float*>(scratch);
     q_ = base + places.q;
     keys_ = base + places.keys;
     values_ = base + places.values;
     scores_ = base + places.scores;
+    results_ = base + places.results;
     sums_ = base + places.sums;
+    maxima_ = base + places.maxima;
     queries_ = reinterpret_cast<Query*>(base + places.queries);
   }
 
@@ -232,23 +97,31 @@ class Attention {
     const int64_t end = visible(0, count, 0, args_.source);
     if (end == 0)
       for (int64_t i = 0; i < count * blocks_.padded_size; ++i)
-        sums_[i] = 0;
+        results_[i] = 0;
+    // Packing pays when there are many queries.
     const bool few = count <= kTileRows;
+    const bool values_in_place = few && args_.size % kWidth == 0;
     for (int64_t key = 0; key < end; key += blocks_.keys) {
       const int64_t keys = min(end - key, blocks_.keys);
       const T* k_block = k + key * ks.time;
       const T* v_block = v + key * vs.time;
       if (!few)
         pack_keys(k_block, ks.time, keys, args_.size, keys_);
-      Gemm values = place_values(v_block, keys, few);
-      for (int64_t i = 0; i < count; i += kStrip)
-        strip(
-            i,
-            min(count - i, kStrip),
-            key,
-            keys,
-            few ? k_block : nullptr,
-            values);
+      const int64_t panel_stride = blocks_.keys * kPanel;
+      if (!values_in_place)
+        pack_values(v_block, vs.time, keys, args_.size, values_, panel_stride);
+      for (int64_t i = 0; i < count; i += kStrip) {
+        const int64_t rows = min(count - i, kStrip);
+        const int64_t seen = visible(i, rows, key, keys);
+        if (seen == 0)
+          continue;
+        score(i, rows, seen, few ? k_block : nullptr);
+        weigh(i, rows, key, seen);
+        if (values_in_place)
+          spend(i, rows, key, seen, v_block, vs.time, kPanel);
+        else
+          spend(i, rows, key, seen, values_, kPanel, panel_stride);
+      }
     }
     finish(count);
   }
@@ -259,15 +132,23 @@ class Attention {
     const HeadStrides& s = args_.q_strides;
     const int64_t group = args_.heads / args_.kv_heads;
     const Vec scale = splat(args_.scale * kLog2e);
+    int64_t head = kv_head * group + first / args_.target;
+    int64_t position = first % args_.target;
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t head = kv_head * group + (first + i) / args_.target;
-      const int64_t position = (first + i) % args_.target;
-      queries_[i] = {-kInfinity, 0, position, batch, head};
+      queries_[i] = {position, batch, head};
+      maxima_[i] = -kInfinity;
+      store(sums_ + i * kWidth, Vec{});
       const T* q = static_cast<const T*>(args_.q) + batch * s.batch +
                    head * s.head + position * s.time;
+      float* row = q_ + i * blocks_.padded_size;
       each_vector(args_.size, [&](int64_t d, auto lanes) {
-        store(q_ + i * blocks_.padded_size + d, load(q + d, lanes) * scale);
+        store(row + d, load(q + d, lanes) * scale);
+        prefetch_row(q + d, s.time);
       });
+      if (++position == args_.target) {
+        position = 0;
+        ++head;
+      }
     }
   }
 
@@ -281,39 +162,11 @@ class Attention {
     return max(min(last + 1 - key, keys), 0);
   }
 
-  // The right-hand side of the product of weights and values: packed, or where
-  // they are if they need neither conversion nor padding.
-  Gemm place_values(const T* v, int64_t keys, bool few) {
-    const int64_t stride = args_.v_strides.time;
-    Gemm product{};
-    if constexpr (sizeof(T) == sizeof(float))
-      if (few && args_.size % kWidth == 0) {
-        product.b = v;
-        product.b_stride = stride;
-        product.b_panel_stride = kPanel;
-        return product;
-      }
-    product.b = values_;
-    product.b_stride = kPanel;
-    product.b_panel_stride = blocks_.keys * kPanel;
-    pack_values(v, stride, keys, args_.size, values_, product.b_panel_stride);
-    return product;
-  }
-
-  // Lets `count` queries see the keys of a block, which are packed unless `k`
-  // tells where they are.
-  void strip(
-      int64_t first,
-      int64_t count,
-      int64_t key,
-      int64_t keys,
-      const T* k,
-      Gemm values) {
-    keys = visible(first, count, key, keys);
-    if (keys == 0)
-      return;
+  // The scores of `count` queries with a block of keys, which are packed unless
+  // `k` tells where they are.
+  void score(int64_t first, int64_t count, int64_t keys, const T* k) {
     const int64_t size = blocks_.padded_size;
-    if (k) {
+    if (k)
       for (int64_t i = 0; i < count; ++i)
         score_keys(
             q_ + (first + i) * size,
@@ -322,10 +175,11 @@ class Attention {
             keys,
             args_.size,
             scores_ + i * blocks_.keys);
-    } else {
-      gemm(
+    else
+      gemm<float>(
           {.a = q_ + first * size,
            .a_stride = size,
+           .a_step = 1,
            .b = keys_,
            .b_stride = kPanel,
            .b_panel_stride = args_.size * kPanel,
@@ -335,179 +189,137 @@ class Attention {
            .columns = keys,
            .depth = args_.size,
            .accumulate = false});
-    }
-    for (int64_t i = 0; i < count; ++i)
-      weigh(
-          queries_[first + i],
-          scores_ + i * blocks_.keys,
-          key,
-          keys,
-          sums_ + (first + i) * size);
-    values.a = scores_;
-    values.a_stride = blocks_.keys;
-    values.c = sums_ + first * size;
-    values.c_stride = size;
-    values.rows = count;
-    values.columns = args_.size;
-    values.depth = keys;
-    values.accumulate = key > 0;
-    gemm(values);
   }
 
-  // Turns a row of scores into weights, and scales what was summed up before to
-  // the new maximum.
-  void
-  weigh(Query& query, float* scores, int64_t key, int64_t keys, float* sums) {
-    const int64_t seen =
-        args_.causal ? max(min(query.position + 1 - key, keys), 0) : keys;
-    if (args_.chosen)
-      replace(query, scores, key, seen);
-    if (args_.mask && args_.mask_dtype == DType::float32)
-      add_mask(query, scores, key, seen, static_cast<const float*>(args_.mask));
-    else if (args_.mask)
-      add_mask(
-          query, scores, key, seen, static_cast<const BFloat16*>(args_.mask));
-    if (args_.keep)
-      hide(query, scores, key, seen);
-
-    const float before = query.max;
-    const float here = max_of(
-        seen, [&](int64_t i, auto lanes) { return load(scores + i, lanes); });
-    query.max = here > before ? here : before;
-    // Where all is -∞ so far, weights shall be 0, not NaN.
-    const Vec base = splat(query.max == -kInfinity ? 0 : query.max);
-    const float sum = sum_of(seen, [&](int64_t i, auto lanes) {
-      const Vec weight = exp2(load(scores + i, lanes) - base);
-      store(scores + i, weight, lanes);
-      return weight;
-    });
-    for (int64_t i = seen; i < keys; ++i)
-      scores[i] = 0;
-
-    if (key > 0 && query.max != before) {
-      const Vec factor = exp2(splat(before) - base);
-      query.sum *= factor[0];
-      for (int64_t d = 0; d < args_.size; d += kWidth)
-        store(sums + d, load(sums + d) * factor);
-    }
-    query.sum += sum;
-  }
-
-  // Of what belongs to the score of a query and a key.
-  static int64_t offset(const Query& query, int64_t key, const MaskStrides& s) {
-    return query.batch * s.batch + query.head * s.head +
-           query.position * s.target + key * s.source;
-  }
-
-  template <class M>
-  void add_mask(
-      const Query& query,
-      float* scores,
+  // Adds the values, times their weights, to the results.
+  template <class V>
+  void spend(
+      int64_t first,
+      int64_t count,
       int64_t key,
       int64_t keys,
-      const M* mask) {
-    const MaskStrides& s = args_.mask_strides;
-    mask += offset(query, key, s);
-    const bool same = s.source == 0;
-    const Vec first = splat(load_one(mask)), fill = fill_score();
-    each_vector(keys, [&](int64_t i, auto lanes) {
-      const Vec addend = same ? first : load(mask + i, lanes);
-      const Vec score = load(scores + i, lanes);
-      const Vec sum = in_range(addend, addend * kLog2e + score);
-      // What was replaced can leave the range of numbers now.
-      const VecI lost =
-          args_.chosen
-              ? (score == fill) & (addend + args_.fill == splat(-kInfinity))
-              : VecI{};
-      store(scores + i, lost ? splat(-kInfinity) : sum, lanes);
-    });
+      const V* v,
+      int64_t stride,
+      int64_t panel_stride) {
+    gemm<V>(
+        {.a = scores_,
+         .a_stride = blocks_.keys,
+         .a_step = 1,
+         .b = v,
+         .b_stride = stride,
+         .b_panel_stride = panel_stride,
+         .c = results_ + first * blocks_.padded_size,
+         .c_stride = blocks_.padded_size,
+         .rows = count,
+         .columns = args_.size,
+         .depth = keys,
+         .accumulate = key > 0});
   }
 
-  // Scores are multiples of log2 e: the lowest finite number leaves their
-  // range, and must not hide a key as -∞ does.
-  static Vec in_range(Vec number, Vec score) {
-    return number == -kInfinity ? number : max(splat(-kLargest), score);
-  }
+  // Turns scores into weights, and scales what was summed up before to the new
+  // maxima. A vector's worth of queries has its maxima reduced together.
+  void weigh(int64_t first, int64_t count, int64_t key, int64_t keys) {
+    for (int64_t i = 0; i < count; i += kWidth) {
+      const int64_t rows = min(count - i, kWidth);
+      const Query* queries = queries_ + first + i;
+      float* scores = scores_ + i * blocks_.keys;
+      const auto seen = [&](int64_t row) {
+        return args_.causal ? max(min(queries[row].position + 1 - key, keys), 0)
+                            : keys;
+      };
+      Vec rows_maxima[kWidth];
+      for (int64_t row = 0; row < rows; ++row) {
+        float* row_scores = scores + row * blocks_.keys;
+        mask_.apply(queries[row], row_scores, key, seen(row));
+        rows_maxima[row] = reduce(
+            seen(row),
+            splat(-kInfinity),
+            [&](int64_t j, auto part) { return load(row_scores + j, part); },
+            [](Vec a, Vec b) { return max(a, b); });
+      }
+      for (int64_t row = rows; row < kWidth; ++row)
+        rows_maxima[row] = splat(-kInfinity);
 
-  Vec fill_score() const {
-    const Vec fill = splat(args_.fill);
-    return in_range(fill, fill * kLog2e);
-  }
+      float* maxima = maxima_ + first + i;
+      const Tail lanes(rows);
+      const Vec before = load(maxima, lanes);
+      const Vec now = max(max_each(rows_maxima), before);
+      store(maxima, now, lanes);
+      // Where all is -∞ so far, weights shall be 0, not NaN.
+      const Vec bases = now == -kInfinity ? Vec{} : now;
+      const Vec factors = exp2_below(before - bases);
 
-  void replace(const Query& query, float* scores, int64_t key, int64_t keys) {
-    const MaskStrides& s = args_.chosen_strides;
-    const uint8_t* chosen = args_.chosen + offset(query, key, s);
-    const bool same = s.source == 0;
-    const VecI first = splat_int(*chosen);
-    const Vec fill = fill_score();
-    each_vector(keys, [&](int64_t i, auto lanes) {
-      const VecI bytes = same ? first : load_bits(chosen + i, lanes);
-      const VecI filled = args_.fill_where ? bytes != 0 : bytes == 0;
-      store(scores + i, filled ? fill : load(scores + i, lanes), lanes);
-    });
-  }
-
-  void hide(const Query& query, float* scores, int64_t key, int64_t keys) {
-    const MaskStrides& s = args_.keep_strides;
-    const uint8_t* keep = args_.keep + offset(query, key, s);
-    const bool same = s.source == 0;
-    const VecI first = splat_int(*keep);
-    each_vector(keys, [&](int64_t i, auto lanes) {
-      const VecI kept = same ? first : load_bits(keep + i, lanes);
-      store(
-          scores + i,
-          kept != 0 ? load(scores + i, lanes) : splat(-kInfinity),
-          lanes);
-    });
+      for (int64_t row = 0; row < rows; ++row) {
+        float* weights = scores + row * blocks_.keys;
+        float* sums = sums_ + (first + i + row) * kWidth;
+        const Vec base = splat(bases[row]), factor = splat(factors[row]);
+        const int64_t end = seen(row);
+        const Vec sum = reduce(
+            end,
+            Vec{},
+            [&](int64_t j, auto part) {
+              const Vec weight = exp2_below(load(weights + j, part) - base);
+              store(weights + j, weight, part);
+              return weight;
+            },
+            [](Vec a, Vec b) { return a + b; });
+        for (int64_t j = end; j < keys; ++j)
+          weights[j] = 0;
+        store(sums, load(sums) * factor + sum);
+        if (key > 0 && factors[row] != 1) {
+          float* results = results_ + (first + i + row) * blocks_.padded_size;
+          for (int64_t d = 0; d < args_.size; d += kWidth)
+            store(results + d, load(results + d) * factor);
+        }
+      }
+    }
   }
 
   void finish(int64_t count) {
     const HeadStrides& s = args_.out_strides;
-    const float unseen = args_.unseen_is_nan ? __builtin_nanf("") : 0;
-    for (int64_t i = 0; i < count; ++i) {
-      const Query& query = queries_[i];
-      T* out = static_cast<T*>(args_.out) + query.batch * s.batch +
-               query.head * s.head + query.position * s.time;
-      const float* sums = sums_ + i * blocks_.padded_size;
-      const Vec factor = splat(query.sum == 0 ? unseen : 1 / query.sum);
-      each_vector(args_.size, [&](int64_t d, auto lanes) {
-        store(out + d, load(sums + d) * factor, lanes);
-      });
-    }
-    if (args_.log_sums)
-      store_log_sums(count);
-  }
-
-  void store_log_sums(int64_t count) {
-    constexpr float kLog2 = 1 / kLog2e;
-    const HeadStrides& s = args_.log_sum_strides;
-    for (int64_t i = 0; i < count; i += kWidth) {
-      const int64_t lanes = min(count - i, kWidth);
-      Vec sums = splat(1), bases{};
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        const Query& query = queries_[i + lane];
-        if (query.sum != 0) {
-          sums[lane] = query.sum;
-          bases[lane] = query.max;
-        }
-      }
-      const Vec results = bases * kLog2 + log(sums);
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        const Query& query = queries_[i + lane];
-        args_.log_sums
-            [query.batch * s.batch + query.head * s.head +
-             query.position * s.time] = results[lane];
+    const HeadStrides& ls = args_.log_sum_strides;
+    const Vec unseen = splat(args_.unseen_is_nan ? __builtin_nanf("") : 0);
+    for (int64_t first = 0; first < count; first += kWidth) {
+      const int64_t rows = min(count - first, kWidth);
+      Vec rows_sums[kWidth] = {};
+      for (int64_t row = 0; row < rows; ++row)
+        rows_sums[row] = load(sums_ + (first + row) * kWidth);
+      const Vec sums = sum_each(rows_sums);
+      const auto none = sums == Vec{};
+      const Vec factors = none ? unseen : 1 / sums;
+      // The lowest score stands for the lowest number; see ScoreMask.
+      const Vec maxima = load(maxima_ + first, Tail(rows));
+      const Vec log_sums =
+          none ? Vec{}
+               : (maxima <= -kLargest ? maxima : maxima * kLog2 + log(sums));
+      for (int64_t row = 0; row < rows; ++row) {
+        const Query& query = queries_[first + row];
+        T* out = static_cast<T*>(args_.out) + query.batch * s.batch +
+                 query.head * s.head + query.position * s.time;
+        const float* results = results_ + (first + row) * blocks_.padded_size;
+        const Vec factor = splat(factors[row]);
+        each_vector(args_.size, [&](int64_t d, auto lanes) {
+          store(out + d, load(results + d) * factor, lanes);
+          prefetch_row(out + d, s.time);
+        });
+        if (args_.log_sums)
+          args_.log_sums
+              [query.batch * ls.batch + query.head * ls.head +
+               query.position * ls.time] = log_sums[row];
       }
     }
   }
 
   const AttentionArgs& args_;
   const Blocks& blocks_;
-  float* q_;      // (queries, padded_size)
-  float* keys_;   // panels of (size, kPanel)
-  float* values_; // panels of (keys, kPanel)
-  float* scores_; // (kStrip, keys), then weights
-  float* sums_;   // (queries, padded_size), of weighted values
+  const ScoreMask mask_;
+  float* q_;       // (queries, padded_size)
+  float* keys_;    // panels of (size, kPanel)
+  float* values_;  // panels of (keys, kPanel)
+  float* scores_;  // (kStrip, keys), then weights
+  float* results_; // (queries, padded_size), of weighted values
+  float* sums_;    // (queries, kWidth), of weights in each lane
+  float* maxima_;  // (queries), of scores, in units of log 2
   Query* queries_;
 };
 

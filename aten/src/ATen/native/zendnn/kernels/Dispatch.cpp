@@ -64,6 +64,8 @@ const char* isa() {
 
 ZENDNN_KERNEL(int64_t, attention_scratch_bytes, AttentionArgs)
 ZENDNN_KERNEL(void, attention, AttentionArgs)
+ZENDNN_KERNEL(int64_t, attention_backward_scratch_bytes, AttentionBackwardArgs)
+ZENDNN_KERNEL(void, attention_backward, AttentionBackwardArgs)
 ZENDNN_KERNEL(void, layer_norm, NormArgs)
 ZENDNN_KERNEL(void, rms_norm, NormArgs)
 ZENDNN_KERNEL(void, group_norm, GroupNormArgs)

@@ -65,4 +65,23 @@ int64_t attention_scratch_bytes(const AttentionArgs& args);
 
 void attention(const AttentionArgs& args);
 
+// The gradients of q, k and v, laid out as they are, from that of out.
+struct AttentionBackwardArgs {
+  // As the forward pass had it, with its results in `out` and `log_sums`;
+  // kv_heads is heads, no size is 0, and all threads have scratch of
+  // attention_backward_scratch_bytes().
+  AttentionArgs forward;
+  const void* grad_out = nullptr;
+  void* grad_q = nullptr;
+  void* grad_k = nullptr;
+  void* grad_v = nullptr;
+  HeadStrides grad_out_strides{}, grad_q_strides{}, grad_k_strides{},
+      grad_v_strides{};
+};
+
+// The scratch that one thread needs; looks at sizes only.
+int64_t attention_backward_scratch_bytes(const AttentionBackwardArgs& args);
+
+void attention_backward(const AttentionBackwardArgs& args);
+
 } // namespace at::native::zendnn::kernels

@@ -1,0 +1,292 @@
+// What attention and its gradient are made of: matrix products of blocks that
+// lie in the cache, how blocks are packed for them, and masks.
+#pragma once
+
+#include "attention.h"
+
+#include "vec.h"
+#include "vecmath.h"
+
+namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
+namespace {
+
+constexpr float kLog2 = 1 / kLog2e;
+constexpr float kLargest = __FLT_MAX__;
+
+// C (rows, columns) = A (rows, depth) · B (depth, columns). A register tile of
+// C is kTileRows × kTileVectors vectors. B is cut into panels as wide as the
+// tile; packed, they lie one after the other, each contiguous (depth, kPanel).
+constexpr int kTileRows = 6;
+constexpr int kTileVectors = kWidth == 16 ? 4 : 2;
+constexpr int64_t kPanel = kTileVectors * kWidth;
+
+template <class B>
+struct Gemm {
+  const float* a;
+  int64_t a_stride, a_step; // between rows, and along the depth
+  const B* b;
+  int64_t b_stride, b_panel_stride;
+  float* c;
+  int64_t c_stride;
+  int64_t rows, columns, depth; // columns round up to whole vectors
+  bool accumulate;              // to what C holds
+};
+
+template <class B, int rows, int vectors>
+void gemm_tile(const Gemm<B>& g, const float* a, const B* b, float* c) {
+  Vec sum[rows][vectors] = {};
+  int64_t k = g.depth; // not 0
+  do {
+    Vec right[vectors];
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; ++j)
+      right[j] = load(b + j * kWidth, Full{});
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i) {
+      const Vec left = splat(a[i * g.a_stride]);
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j)
+        sum[i][j] += left * right[j];
+    }
+    a += g.a_step;
+    b += g.b_stride;
+  } while (--k);
+  // Added at the end, so that no sum waits for what C holds.
+  if (g.accumulate)
+#pragma GCC unroll 8
+    for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+      for (int j = 0; j < vectors; ++j)
+        sum[i][j] += load(c + i * g.c_stride + j * kWidth);
+#pragma GCC unroll 8
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < vectors; ++j)
+      store(c + i * g.c_stride + j * kWidth, sum[i][j]);
+}
+
+template <class B>
+using GemmTile = void (*)(const Gemm<B>&, const float*, const B*, float*);
+
+// The tile of a number of rows and of vectors.
+template <class B, int rows>
+GemmTile<B> gemm_tile_of(int64_t vectors) {
+  constexpr GemmTile<B> tiles[]{
+      gemm_tile<B, rows, 1>,
+      gemm_tile<B, rows, 2>,
+      gemm_tile < B,
+      rows,
+      kTileVectors < 3 ? kTileVectors : 3 >,
+      gemm_tile<B, rows, kTileVectors>};
+  return tiles[vectors - 1];
+}
+template <class B>
+GemmTile<B> gemm_tile_of(int64_t rows, int64_t vectors) {
+  constexpr GemmTile<B> (*tiles[])(int64_t){
+      gemm_tile_of<B, 1>,
+      gemm_tile_of<B, 2>,
+      gemm_tile_of<B, 3>,
+      gemm_tile_of<B, 4>,
+      gemm_tile_of<B, 5>,
+      gemm_tile_of<B, kTileRows>};
+  return tiles[rows - 1](vectors);
+}
+
+template <class B>
+void gemm(const Gemm<B>& g) {
+  const B* b = g.b;
+  for (int64_t j = 0; j < g.columns; j += kPanel, b += g.b_panel_stride) {
+    const int64_t vectors = min(ceil_div(g.columns - j, kWidth), kTileVectors);
+    for (int64_t i = 0; i < g.rows; i += kTileRows)
+      gemm_tile_of<B>(min(g.rows - i, kTileRows), vectors)(
+          g, g.a + i * g.a_stride, b, g.c + i * g.c_stride + j);
+  }
+}
+
+// Rows of heads often lie a page or more apart, where no hardware looks ahead.
+template <class T>
+void prefetch_row(const T* row, int64_t stride) {
+  __builtin_prefetch(row + kWidth * stride);
+}
+
+// Packs keys (count, size) as kᵀ; the last one again fills up a vector, and
+// makes scores that nobody reads.
+template <class T>
+void pack_keys(
+    const T* k,
+    int64_t stride,
+    int64_t count,
+    int64_t size,
+    float* packed) {
+  for (int64_t key = 0; key < count; key += kWidth) {
+    float* column = packed + key / kPanel * kPanel * size + key % kPanel;
+    const int64_t last = min(count - key, kWidth) - 1;
+    each_vector(size, [&](int64_t d, auto lanes) {
+      Vec square[kWidth];
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kWidth; ++i) {
+        const T* row = k + (key + min(i, last)) * stride + d;
+        square[i] = load(row, lanes);
+        prefetch_row(row, stride);
+      }
+      transpose(square);
+      const int64_t rows = min(size - d, kWidth);
+      for (int64_t i = 0; i < rows; ++i)
+        store(column + (d + i) * kPanel, square[i]);
+    });
+  }
+}
+
+// Lane i of the result is the maximum of rows[i].
+template <int count>
+Vec max_each(const Vec (&rows)[count]) {
+  if constexpr (count == 1) {
+    return rows[0];
+  } else {
+    Vec half[count / 2];
+#pragma GCC unroll 8
+    for (int i = 0; i < count / 2; ++i)
+      half[i] =
+          max(interleave_low(rows[i], rows[i + count / 2]),
+              interleave_high(rows[i], rows[i + count / 2]));
+    return max_each(half);
+  }
+}
+
+// 2ˣ with a relative error of 1.5e-7, and 1 for 0: about what the products
+// around it lose. AVX-512 has instructions that know what to do with -∞, and
+// takes ⌊x⌋ itself; the polynomial is a minimax one, fitted for this.
+inline Vec exp2_below(Vec x) {
+#ifdef __AVX512F__
+  const Vec r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF); // x - ⌊x⌋
+  const Vec p = polynomial(
+      r,
+      1.8671301659196615e-3f,
+      9.017029777169228e-3f,
+      5.579991266131401e-2f,
+      2.4016444385051727e-1f,
+      6.931512951850891e-1f);
+  return _mm512_scalef_ps(p * r + 1.0f, x); // p · 2^⌊x⌋
+#else
+  return exp2(x);
+#endif
+}
+
+template <class T>
+void pack_values(
+    const T* v,
+    int64_t stride,
+    int64_t count,
+    int64_t size,
+    float* packed,
+    int64_t panel_stride) {
+  for (int64_t j = 0; j < size; j += kPanel, packed += panel_stride)
+    for (int64_t key = 0; key < count; ++key)
+      each_vector(min(size - j, kPanel), [&](int64_t d, auto lanes) {
+        const T* row = v + key * stride + j + d;
+        store(packed + key * kPanel + d, load(row, lanes));
+        prefetch_row(row, stride);
+      });
+}
+
+// Where a query is.
+struct Query {
+  int64_t position, batch, head;
+};
+
+// What changes the scores of a query before their softmax. Scores are in units
+// of log 2.
+class ScoreMask {
+ public:
+  explicit ScoreMask(const AttentionArgs& args) : args_(args) {}
+
+  // Changes the scores with `keys` keys from `key` on.
+  void apply(const Query& query, float* scores, int64_t key, int64_t keys)
+      const {
+    if (args_.chosen)
+      replace(query, scores, key, keys);
+    if (args_.mask && args_.mask_dtype == DType::float32)
+      add_mask(query, scores, key, keys, static_cast<const float*>(args_.mask));
+    else if (args_.mask)
+      add_mask(
+          query, scores, key, keys, static_cast<const BFloat16*>(args_.mask));
+    if (args_.keep)
+      hide(query, scores, key, keys);
+  }
+
+ private:
+  // Of what belongs to the score of a query and a key.
+  static int64_t offset(const Query& query, int64_t key, const MaskStrides& s) {
+    return query.batch * s.batch + query.head * s.head +
+           query.position * s.target + key * s.source;
+  }
+
+  template <class M>
+  void add_mask(
+      const Query& query,
+      float* scores,
+      int64_t key,
+      int64_t keys,
+      const M* mask) const {
+    const MaskStrides& s = args_.mask_strides;
+    mask += offset(query, key, s);
+    const bool same = s.source == 0;
+    const Vec first = splat(load_one(mask)), fill = fill_score();
+    each_vector(keys, [&](int64_t i, auto lanes) {
+      const Vec addend = same ? first : load(mask + i, lanes);
+      const Vec score = load(scores + i, lanes);
+      const Vec sum = in_range(addend, addend * kLog2e + score);
+      // What was replaced can leave the range of numbers now.
+      const VecI lost =
+          args_.chosen
+              ? (score == fill) & (addend + args_.fill == splat(-kInfinity))
+              : VecI{};
+      store(scores + i, lost ? splat(-kInfinity) : sum, lanes);
+    });
+  }
+
+  // Scores are multiples of log2 e: the lowest finite number leaves their
+  // range, and must not hide a key as -∞ does.
+  static Vec in_range(Vec number, Vec score) {
+    return number == -kInfinity ? number : max(splat(-kLargest), score);
+  }
+
+  Vec fill_score() const {
+    const Vec fill = splat(args_.fill);
+    return in_range(fill, fill * kLog2e);
+  }
+
+  void replace(const Query& query, float* scores, int64_t key, int64_t keys)
+      const {
+    const MaskStrides& s = args_.chosen_strides;
+    const uint8_t* chosen = args_.chosen + offset(query, key, s);
+    const bool same = s.source == 0;
+    const VecI first = splat_int(*chosen);
+    const Vec fill = fill_score();
+    each_vector(keys, [&](int64_t i, auto lanes) {
+      const VecI bytes = same ? first : load_bits(chosen + i, lanes);
+      const VecI filled = args_.fill_where ? bytes != 0 : bytes == 0;
+      store(scores + i, filled ? fill : load(scores + i, lanes), lanes);
+    });
+  }
+
+  void hide(const Query& query, float* scores, int64_t key, int64_t keys)
+      const {
+    const MaskStrides& s = args_.keep_strides;
+    const uint8_t* keep = args_.keep + offset(query, key, s);
+    const bool same = s.source == 0;
+    const VecI first = splat_int(*keep);
+    each_vector(keys, [&](int64_t i, auto lanes) {
+      const VecI kept = same ? first : load_bits(keep + i, lanes);
+      store(
+          scores + i,
+          kept != 0 ? load(scores + i, lanes) : splat(-kInfinity),
+          lanes);
+    });
+  }
+
+  const AttentionArgs& args_;
+};
+
+} // namespace
+} // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA

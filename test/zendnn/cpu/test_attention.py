@@ -1,0 +1,452 @@
+"""Fused attention and its gradient: right for whatever they take, stock torch's for the rest."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ..common import (
+    DTYPES,
+    assert_as_exact,
+    assert_same_bits,
+    dtypes,
+    outcome,
+    property_test,
+    same_error,
+    sizes,
+    stock,
+    values,
+)
+
+attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+attention_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+
+#: Batch, heads, target, source, size: on both sides of the blocks, strips and tiles of the kernels.
+SHAPES = (
+    (1, 2, 8, 8, 16),
+    (2, 3, 5, 7, 1),
+    (1, 2, 37, 70, 33),
+    (2, 2, 130, 300, 64),
+    (1, 2, 260, 129, 32),
+    (1, 2, 1, 500, 128),
+    (1, 2, 4, 129, 40),
+    (1, 1, 300, 260, 256),
+    (1, 2, 7, 513, 65),
+    (2, 1, 20, 40, 500),
+)
+
+MASKS = (
+    "none",
+    "causal",
+    "full",
+    "own dtype",
+    "each batch",
+    "each head",
+    "rows",
+    "columns",
+    "last",
+)
+
+
+def operands(
+    shape: tuple[int, ...], dtype: torch.dtype, *, swapped: bool = True, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Query, key and value, as views of (batch, time, heads, size) or as they are."""
+    batch, heads, target, source, size = shape
+
+    def make(time: int, offset: int) -> Tensor:
+        if swapped:
+            x = values(batch, time, heads, size, dtype=dtype, seed=3 * seed + offset)
+            return x.transpose(1, 2)
+        return values(batch, heads, time, size, dtype=dtype, seed=3 * seed + offset)
+
+    return make(target, 0), make(source, 1), make(source, 2)
+
+
+def make_mask(name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+    """An additive mask that hides a third of the keys, and all of them from the first query."""
+    batch, heads, target, source, _ = shape
+    sizes = {
+        "full": (batch, heads, target, source),
+        "own dtype": (target, source),
+        "each batch": (batch, 1, 1, source),
+        "each head": (1, heads, target, source),
+        "rows": (target, 1),
+        "columns": (1, source),
+        "last": (1, 1, 1, 1),
+    }.get(name)
+    if sizes is None:
+        return None
+    mask = values(*sizes, seed=7)
+    mask[mask > 0.6] = -torch.inf
+    mask[..., 0, :] = -torch.inf if sizes[-2] > 1 else 0.0
+    return mask.to(dtype) if name == "own dtype" else mask
+
+
+def widened(mask: Tensor | None) -> Tensor | None:
+    return None if mask is None else mask.double()
+
+
+def magnitude(q: Tensor, k: Tensor) -> float:
+    """What the sums in a score and in its exponent go through."""
+    return (q.double().abs() @ k.double().abs().transpose(-1, -2)).max().item()
+
+
+def check_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+) -> None:
+    """Compares output and logarithms of sums with stock torch's and with float64."""
+    ours, our_sums = attention(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
+    with stock():
+        theirs, their_sums = attention(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
+        exact, sums = attention(
+            *(x.double() for x in (q, k, v)), 0.0, causal, attn_mask=widened(mask), scale=scale
+        )
+    bound = magnitude(q, k) * abs(scale if scale is not None else q.shape[-1] ** -0.5)
+    assert_as_exact(ours, theirs, exact, v.abs().max().item() * max(1.0, bound))
+    assert_as_exact(our_sums, their_sums, sums, max(1.0, bound))
+    assert ours.stride() == theirs.stride()
+    assert our_sums.stride() == their_sums.stride()
+
+
+def check_gradient(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    mask: Tensor | None = None,
+    scale: float | None = None,
+    expanded: bool = False,
+) -> None:
+    """Compares the three gradients with stock torch's and with float64."""
+
+    def run(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> tuple[Tensor, ...]:
+        out, sums = attention(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
+        grad = torch.empty_like(out).copy_(values(*out.shape, seed=9).to(q.dtype))
+        if expanded:
+            grad = torch.ones((), dtype=q.dtype).expand(out.shape)
+        gradients: tuple[Tensor, ...] = attention_backward(
+            grad, q, k, v, out, sums, 0.0, causal, attn_mask=mask, scale=scale
+        )
+        return gradients
+
+    ours = run(q, k, v, mask)
+    with stock():
+        theirs = run(q, k, v, mask)
+        exact = run(q.double(), k.double(), v.double(), widened(mask))
+    # The gradients of weights, less their mean, times keys: zero where there is but one key.
+    grad = torch.ones(q.shape) if expanded else values(*q.shape, seed=9)
+    cancelled = magnitude(grad, v) * k.abs().max().item() * q.shape[-1] ** -0.5
+    for our, their, true in zip(ours, theirs, exact, strict=True):
+        bound = true.abs().max().item() * max(1.0, magnitude(q, k) * q.shape[-1] ** -0.5)
+        assert our.stride() == their.stride()
+        assert_as_exact(our, their, true, max(bound, cancelled))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_attention_is_right(shape: tuple[int, ...], kind: str, dtype: torch.dtype) -> None:
+    mask = make_mask(kind, shape, dtype)
+    check_attention(*operands(shape, dtype), causal=kind == "causal", mask=mask)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("shape", SHAPES)
+def test_gradient_is_right(shape: tuple[int, ...], kind: str, dtype: torch.dtype) -> None:
+    mask = make_mask(kind, shape, dtype)
+    check_gradient(*operands(shape, dtype), causal=kind == "causal", mask=mask)
+
+
+@property_test
+@given(
+    batch=st.integers(1, 3),
+    heads=st.integers(1, 3),
+    target=sizes,
+    source=sizes,
+    size=sizes,
+    swapped=st.booleans(),
+    causal=st.booleans(),
+    dtype=dtypes,
+)
+def test_attention_is_right_for_any_shape_and_layout(
+    batch: int,
+    heads: int,
+    target: int,
+    source: int,
+    size: int,
+    swapped: bool,
+    causal: bool,
+    dtype: torch.dtype,
+) -> None:
+    made = operands((batch, heads, target, source, size), dtype, swapped=swapped)
+    check_attention(*made, causal=causal)
+    check_gradient(*made, causal=causal)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_override_runs(dtype: torch.dtype) -> None:
+    """Two kernels that sum in different orders do not agree in every bit."""
+    q, k, v = operands((1, 2, 60, 300, 64), dtype)
+    out, sums = attention(q, k, v)
+    ours = attention_backward(out, q, k, v, out, sums, 0.0, False)
+    with stock():
+        assert not torch.equal(sums, attention(q, k, v)[1])
+        theirs = attention_backward(out, q, k, v, out, sums, 0.0, False)
+    assert not torch.equal(ours[0], theirs[0])
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, -0.3])
+def test_scale(scale: float) -> None:
+    made = operands((1, 2, 70, 90, 32), torch.float32)
+    check_attention(*made, scale=scale)
+    check_gradient(*made, scale=scale)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_query_that_sees_no_key_gives_zero(dtype: torch.dtype) -> None:
+    q, k, v = operands((1, 2, 40, 300, 32), dtype)
+    mask = torch.full((40, 300), -torch.inf)
+    mask[5:] = 0
+    out, sums = attention(q, k, v, attn_mask=mask)
+    assert not out[:, :, :5].any()
+    assert not sums[:, :, :5].any()
+    grads = attention_backward(out, q, k, v, out, sums, 0.0, False, attn_mask=mask)
+    assert not grads[0][:, :, :5].any()
+    assert all(grad.isfinite().all() for grad in grads)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lowest_number_of_a_mask_is_no_infinity(dtype: torch.dtype) -> None:
+    made = operands((1, 2, 40, 100, 32), dtype)
+    mask = torch.zeros(40, 100)
+    mask[:, 70:] = mask[:7] = torch.finfo(dtype).min
+    check_attention(*made, mask=mask)
+    out, sums = attention(*made, attn_mask=mask)
+    grads = attention_backward(out, *made, out, sums, 0.0, False, attn_mask=mask)
+    assert all(grad.isfinite().all() for grad in grads)
+
+
+def test_scores_far_from_zero() -> None:
+    q, k, v = operands((1, 2, 65, 300, 64), torch.float32)
+    check_attention(30 * q, 30 * k, v)
+    check_gradient(5 * q, 5 * k, v)
+
+
+@pytest.mark.parametrize("where", range(3))
+def test_nan_and_infinity_spread_as_on_stock_kernels(where: int) -> None:
+    made = list(operands((1, 1, 40, 90, 16), torch.float32))
+    made[where] = made[where].clone()
+    made[where][0, 0, 3, 2] = torch.nan
+    ours = attention(*made)[0].isnan()
+    with stock():
+        assert torch.equal(ours, attention(*made)[0].isnan())
+
+
+def test_gradient_of_a_sum_is_one_expanded_number() -> None:
+    check_gradient(*operands((1, 2, 33, 40, 32), torch.float32), expanded=True)
+
+
+@pytest.mark.parametrize("layout", ["slices", "padded", "broadcast"])
+def test_strided_operands(layout: str) -> None:
+    """The parts of a joint projection, rows of longer rows, and a batch that shares its keys."""
+    if layout == "slices":
+        joint = values(2, 50, 3, 4, 32, seed=1)
+        q, k, v = (x.transpose(1, 2) for x in joint.unbind(2))
+    elif layout == "padded":
+        q, k, v = (values(2, 4, 50, 40, seed=i)[..., 3:35] for i in range(3))
+    else:
+        q = values(2, 4, 50, 32, seed=1)
+        k, v = (values(1, 1, 50, 32, seed=i).expand(2, 4, 50, 32) for i in (2, 3))
+    check_attention(q, k, v)
+    check_gradient(q, k, v)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_masks_of_any_stride(dtype: torch.dtype) -> None:
+    q, k, v = operands((2, 3, 40, 60, 32), dtype)
+    whole = values(2, 3, 60, 40, seed=4).to(dtype)
+    for mask in (
+        whole.transpose(-1, -2),
+        values(2, 3, 40, 121, seed=5)[..., 1::2],
+        whole[:1, :1, :1, :1].expand(2, 3, 40, 60),
+        torch._neg_view(values(40, 60, seed=6)),
+    ):
+        check_attention(q, k, v, mask=mask)
+        check_gradient(q, k, v, mask=mask)
+
+
+def refused() -> dict[str, Callable[[], Tensor]]:
+    """Calls that stock torch's kernel answers, each with what makes it so."""
+    q, k, v = operands((1, 2, 40, 50, 16), torch.float32)
+    double = [x.double() for x in (q, k, v)]
+    half = [x.half() for x in (q, k, v)]
+
+    def first(*arguments: object, **named: object) -> Tensor:
+        result: Tensor = attention(*arguments, **named)[0]
+        return result
+
+    return {
+        "float64": lambda: first(*double),
+        "float16": lambda: first(*half),
+        "dropout": lambda: first(q, k, v, 0.5),
+        "mixed dtypes": lambda: first(q, k.bfloat16(), v),
+        "three dimensions": lambda: first(q[0], k[0], v[0]),
+        "other head size": lambda: first(q, k[..., :8], v),
+        "mask of three dimensions": lambda: first(q, k, v, attn_mask=torch.zeros(1, 40, 50)),
+        "mask of float64": lambda: first(q, k, v, attn_mask=torch.zeros(40, 50).double()),
+        "no query": lambda: first(q[:, :, :0], k, v),
+        "no batch": lambda: first(q[:0], k[:0], v[:0]),
+    }
+
+
+@pytest.mark.parametrize("name", list(refused()))
+def test_other_calls_are_stock_torchs(name: str) -> None:
+    assert_same_bits(refused()[name])
+
+
+def test_errors_are_stock_torchs() -> None:
+    q, k, v = operands((1, 2, 40, 50, 16), torch.float32)
+    assert "dropout" in same_error(lambda: attention(q, k, v, 0.5))
+    assert same_error(lambda: F.scaled_dot_product_attention(q, k, v, torch.zeros(3, 50)))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_functional_form_and_autograd(dtype: torch.dtype) -> None:
+    """Through F.scaled_dot_product_attention: bool masks, grouped heads, three dimensions."""
+    q, k, v = operands((2, 4, 40, 50, 32), dtype)
+    seen = values(2, 1, 40, 50, seed=8) > -0.5
+    calls: tuple[Callable[[Tensor, Tensor, Tensor], Tensor], ...] = (
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, seen),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True),
+        lambda q, k, v: F.scaled_dot_product_attention(q[0], k[0], v[0]),
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
+    )
+
+    def run(call: Callable[..., Tensor], dtype: torch.dtype) -> list[Tensor]:
+        leaves = [x.detach().to(dtype).requires_grad_() for x in (q, k, v)]
+        out = call(*leaves)
+        weight = values(*out.shape, seed=3).to(dtype)
+        return [out.detach(), *torch.autograd.grad((out * weight).sum(), leaves)]
+
+    for call in calls:
+        ours = run(call, dtype)
+        with stock():
+            theirs, exact = run(call, dtype), run(call, torch.float64)
+        for our, their, true in zip(ours, theirs, exact, strict=True):
+            assert_as_exact(our, their, true, 4 * max(1.0, true.abs().max().item()))
+
+
+def test_autocast_and_inference_mode() -> None:
+    q, k, v = operands((1, 2, 40, 50, 32), torch.float32)
+    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
+        ours = F.scaled_dot_product_attention(q, k, v)
+        with stock():
+            theirs = F.scaled_dot_product_attention(q, k, v)
+    assert ours.dtype == theirs.dtype == torch.bfloat16
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_vmap_and_function_transforms() -> None:
+    q, k, v = (x.expand(3, *x.shape) for x in operands((1, 2, 20, 30, 16), torch.float32))
+
+    def loss(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return F.scaled_dot_product_attention(q, k, v).square().sum()
+
+    def run() -> Tensor:
+        mapped: Tensor = torch.func.vmap(torch.func.grad(loss))(q, k, v)
+        return mapped
+
+    ours = run()
+    with stock():
+        torch.testing.assert_close(ours, run())
+
+
+def test_fake_tensors_know_the_layout() -> None:
+    made = operands((2, 3, 8, 9, 16), torch.float32)
+    real = attention(*made)
+    with FakeTensorMode() as mode:
+        fake = attention(*(mode.from_tensor(x) for x in made))
+    assert [(x.shape, x.stride(), x.dtype) for x in real] == [
+        (x.shape, x.stride(), x.dtype) for x in fake
+    ]
+
+
+def test_threads_and_their_number_change_nothing() -> None:
+    made = operands((2, 3, 130, 150, 32), torch.float32)
+    expected = attention(*made)
+    gradient = attention_backward(expected[0], *made, *expected, 0.0, False)
+    threads = torch.get_num_threads()
+
+    def same(_: int) -> bool:
+        out, sums = attention(*made)
+        grads = attention_backward(out, *made, out, sums, 0.0, False)
+        results = zip((out, sums, *grads), (*expected, *gradient), strict=True)
+        return all(torch.allclose(a, b, rtol=1e-5, atol=1e-5) for a, b in results)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(same, range(16)))
+    try:
+        torch.set_num_threads(1)
+        assert same(0)
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_no_matrix_of_scores_is_in_memory() -> None:
+    """16384² scores in float32 would take a gigabyte, which the limit does not leave."""
+    code = (
+        "import resource, torch\n"
+        "x = torch.ones(1, 1, 16384, 16, requires_grad=True)\n"
+        "attention = torch.nn.functional.scaled_dot_product_attention\n"
+        "attention(x[:, :, :64], x, x).sum().backward()\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)\n"
+        "attention(x, x, x, is_causal=True).sum().backward()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+def test_right_on_fewer_instructions() -> None:
+    """The tests above in a process that is allowed AVX2 and no more."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(Path(__file__))),
+            *("-k", "is_right and not any_shape or lowest or sees_no_key"),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "ZENDNN_MAX_CPU_ISA": "AVX2"},
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+
+
+def test_unknown_mask_size_is_refused_alike() -> None:
+    q, k, v = operands((2, 2, 4, 5, 8), torch.float32)
+    mask = torch.zeros(2, 1, 4, 3)
+    kind, _ = outcome(lambda: F.scaled_dot_product_attention(q, k, v, mask))
+    with stock():
+        assert outcome(lambda: F.scaled_dot_product_attention(q, k, v, mask))[0] == kind != "value"
