@@ -55,14 +55,15 @@ bool has_amx() {
          (edx & kAmxBf16) != 0;
 }
 
-// In bfloat16 torch multiplies on AMX tiles where the CPU has them, with no
-// less than 64 queries and keys, and is faster then than vectors can be. No AMD
+// In bfloat16 torch multiplies on AMX tiles where the CPU has them, and is
+// faster then than vectors can be, from this many queries and keys on. No AMD
 // CPU has them.
-bool goes_to_amx(const Tensor& query, const Tensor& key) {
-  constexpr int64_t kFewest = 64;
+constexpr int64_t kFewestForAmx = 64, kFewestForAmxBackward = 512;
+
+bool goes_to_amx(const Tensor& query, const Tensor& key, int64_t fewest) {
   static const bool amx = has_amx();
-  return amx && query.scalar_type() == kBFloat16 && query.size(2) >= kFewest &&
-         key.size(2) >= kFewest;
+  return amx && query.scalar_type() == kBFloat16 && query.size(2) >= fewest &&
+         key.size(2) >= fewest;
 }
 
 // Whether the kernel does the problem. Says nothing about errors: torch's
@@ -83,7 +84,6 @@ bool takes(
   const auto q = query.sizes(), k = key.sizes();
   return query.numel() > 0 && key.numel() > 0 && k == value.sizes() &&
          q[0] == k[0] && q[1] == k[1] && q[3] == k[3] &&
-         !goes_to_amx(query, key) &&
          (!mask || takes_mask(*mask, {q[0], q[1], q[2], k[2]}, dtype));
 }
 
@@ -185,7 +185,8 @@ std::tuple<Tensor, Tensor> flash_attention(
     bool is_causal,
     const std::optional<Tensor>& attn_mask,
     std::optional<double> scale) {
-  if (!takes(query, key, value, dropout_p, attn_mask)) {
+  if (!takes(query, key, value, dropout_p, attn_mask) ||
+      goes_to_amx(query, key, kFewestForAmx)) {
     return at::cpu::_scaled_dot_product_flash_attention_for_cpu(
         query, key, value, dropout_p, is_causal, attn_mask, scale);
   }
@@ -216,7 +217,8 @@ std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
     const std::optional<Tensor>& attn_mask,
     std::optional<double> scale) {
   if (!takes(query, key, value, dropout_p, attn_mask) ||
-      !takes_results(query, grad_out, out, logsumexp)) {
+      !takes_results(query, grad_out, out, logsumexp) ||
+      goes_to_amx(query, key, kFewestForAmxBackward)) {
     return at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
         grad_out,
         query,
