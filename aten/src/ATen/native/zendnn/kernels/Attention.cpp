@@ -127,11 +127,11 @@ class Attention {
   }
 
  private:
-  // Reads the queries, scaled so that the weights are powers of 2.
+  // Reads the queries, scaled.
   void start(int64_t batch, int64_t kv_head, int64_t first, int64_t count) {
     const HeadStrides& s = args_.q_strides;
     const int64_t group = args_.heads / args_.kv_heads;
-    const Vec scale = splat(args_.scale * kLog2e);
+    const Vec scale = splat(args_.scale);
     int64_t head = kv_head * group + first / args_.target;
     int64_t position = first % args_.target;
     for (int64_t i = 0; i < count; ++i) {
@@ -247,7 +247,7 @@ class Attention {
       store(maxima, now, lanes);
       // Where all is -∞ so far, weights shall be 0, not NaN.
       const Vec bases = now == -kInfinity ? Vec{} : now;
-      const Vec factors = exp2_below(before - bases);
+      const Vec factors = exp_below(before - bases);
 
       for (int64_t row = 0; row < rows; ++row) {
         float* weights = scores + row * blocks_.keys;
@@ -258,7 +258,7 @@ class Attention {
             end,
             Vec{},
             [&](int64_t j, auto part) {
-              const Vec weight = exp2_below(load(weights + j, part) - base);
+              const Vec weight = exp_below(load(weights + j, part) - base);
               store(weights + j, weight, part);
               return weight;
             },
@@ -287,11 +287,8 @@ class Attention {
       const Vec sums = sum_each(rows_sums);
       const auto none = sums == Vec{};
       const Vec factors = none ? unseen : 1 / sums;
-      // The lowest score stands for the lowest number; see ScoreMask.
-      const Vec maxima = load(maxima_ + first, Tail(rows));
       const Vec log_sums =
-          none ? Vec{}
-               : (maxima <= -kLargest ? maxima : maxima * kLog2 + log(sums));
+          none ? Vec{} : load(maxima_ + first, Tail(rows)) + log(sums);
       for (int64_t row = 0; row < rows; ++row) {
         const Query& query = queries_[first + row];
         T* out = static_cast<T*>(args_.out) + query.batch * s.batch +
@@ -319,7 +316,7 @@ class Attention {
   float* scores_;  // (kStrip, keys), then weights
   float* results_; // (queries, padded_size), of weighted values
   float* sums_;    // (queries, kWidth), of weights in each lane
-  float* maxima_;  // (queries), of scores, in units of log 2
+  float* maxima_;  // (queries), of scores
   Query* queries_;
 };
 

@@ -155,7 +155,7 @@ class AttentionBackward {
           continue;
         const int64_t qs = f.q_strides.time;
         const int64_t gs = args_.grad_out_strides.time;
-        read_rows(q + i * qs, qs, count, size, f.scale * kLog2e, q_, stride);
+        read_rows(q + i * qs, qs, count, size, f.scale, q_, stride);
         read_rows(grad_out + i * gs, gs, count, size, 1, grad_out_, stride);
         meet({i, batch, head}, count, key, seen);
       }
@@ -164,7 +164,7 @@ class AttentionBackward {
           stride,
           keys,
           size,
-          kLog2, // as q_ is in units of log 2
+          1, // as q_ is scaled
           out_place(args_.grad_k, args_.grad_k_strides) +
               key * args_.grad_k_strides.time,
           args_.grad_k_strides.time);
@@ -201,9 +201,7 @@ class AttentionBackward {
       means_[i] = sum_of(f.size, [&](int64_t d, auto lanes) {
         return load(row + d, lanes) * load(grad_row + d, lanes);
       });
-      // Where masks leave the lowest number, it must stay one.
-      const float log_sum = log_sums[i * s.time] * kLog2e;
-      log_sums_[i] = log_sum < -kLargest ? -kLargest : log_sum;
+      log_sums_[i] = log_sums[i * s.time];
     }
     clear(grad_q_, f.target * blocks_.padded_size);
   }
@@ -283,7 +281,7 @@ class AttentionBackward {
     const Vec mean = splat(means_[query.position]);
     each_vector(seen, [&](int64_t j, auto lanes) {
       const Vec weight =
-          exp2_below(min(Vec{}, load(weights + j, lanes) - log_sum));
+          exp_below(min(Vec{}, load(weights + j, lanes) - log_sum));
       store(weights + j, weight, lanes);
       store(grads + j, weight * (load(grads + j, lanes) - mean), lanes);
     });
@@ -295,7 +293,7 @@ class AttentionBackward {
   const AttentionArgs& forward_;
   const Blocks& blocks_;
   const ScoreMask mask_;
-  float* q_;             // (queries, padded_size), in units of log 2
+  float* q_;             // (queries, padded_size)
   float* grad_out_;      // (queries, padded_size)
   float* weights_;       // (queries, keys): scores, then weights
   float* grad_scores_;   // (queries, keys)
@@ -305,7 +303,7 @@ class AttentionBackward {
   float* grad_keys_;     // (keys, padded_size)
   float* grad_values_;   // (keys, padded_size)
   float* grad_q_;        // (target, padded_size)
-  float* log_sums_;      // (target), in units of log 2
+  float* log_sums_;      // (target)
   float* means_;         // (target)
 };
 

@@ -10,9 +10,6 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-constexpr float kLog2 = 1 / kLog2e;
-constexpr float kLargest = __FLT_MAX__;
-
 // C (rows, columns) = A (rows, depth) · B (depth, columns). A register tile of
 // C is kTileRows × kTileVectors vectors. B is cut into panels as wide as the
 // tile; packed, they lie one after the other, each contiguous (depth, kPanel).
@@ -153,10 +150,12 @@ Vec max_each(const Vec (&rows)[count]) {
   }
 }
 
-// 2ˣ with a relative error of 1.5e-7, and 1 for 0: about what the products
-// around it lose. AVX-512 has instructions that know what to do with -∞, and
-// takes ⌊x⌋ itself; the polynomial is a minimax one, fitted for this.
-inline Vec exp2_below(Vec x) {
+// eˣ for x ≤ 0 with a relative error of 1.5e-7 beside that of x log₂ e, and 1
+// for 0: about what the products around it lose. AVX-512 has instructions that
+// know what to do with -∞, and one takes the floor itself; the polynomial is a
+// minimax one of 2ʳ, fitted for this.
+inline Vec exp_below(Vec x) {
+  x = x * kLog2e;
 #ifdef __AVX512F__
   const Vec r = _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF); // x - ⌊x⌋
   const Vec p = polynomial(
@@ -194,8 +193,7 @@ struct Query {
   int64_t position, batch, head;
 };
 
-// What changes the scores of a query before their softmax. Scores are in units
-// of log 2.
+// What changes the scores of a query before their softmax.
 class ScoreMask {
  public:
   explicit ScoreMask(const AttentionArgs& args) : args_(args) {}
@@ -231,29 +229,11 @@ class ScoreMask {
     const MaskStrides& s = args_.mask_strides;
     mask += offset(query, key, s);
     const bool same = s.source == 0;
-    const Vec first = splat(load_one(mask)), fill = fill_score();
+    const Vec first = splat(load_one(mask));
     each_vector(keys, [&](int64_t i, auto lanes) {
       const Vec addend = same ? first : load(mask + i, lanes);
-      const Vec score = load(scores + i, lanes);
-      const Vec sum = in_range(addend, addend * kLog2e + score);
-      // What was replaced can leave the range of numbers now.
-      const VecI lost =
-          args_.chosen
-              ? (score == fill) & (addend + args_.fill == splat(-kInfinity))
-              : VecI{};
-      store(scores + i, lost ? splat(-kInfinity) : sum, lanes);
+      store(scores + i, load(scores + i, lanes) + addend, lanes);
     });
-  }
-
-  // Scores are multiples of log2 e: the lowest finite number leaves their
-  // range, and must not hide a key as -∞ does.
-  static Vec in_range(Vec number, Vec score) {
-    return number == -kInfinity ? number : max(splat(-kLargest), score);
-  }
-
-  Vec fill_score() const {
-    const Vec fill = splat(args_.fill);
-    return in_range(fill, fill * kLog2e);
   }
 
   void replace(const Query& query, float* scores, int64_t key, int64_t keys)
@@ -262,7 +242,7 @@ class ScoreMask {
     const uint8_t* chosen = args_.chosen + offset(query, key, s);
     const bool same = s.source == 0;
     const VecI first = splat_int(*chosen);
-    const Vec fill = fill_score();
+    const Vec fill = splat(args_.fill);
     each_vector(keys, [&](int64_t i, auto lanes) {
       const VecI bytes = same ? first : load_bits(chosen + i, lanes);
       const VecI filled = args_.fill_where ? bytes != 0 : bytes == 0;
