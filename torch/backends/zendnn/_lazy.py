@@ -11,6 +11,8 @@ def lazy(name: str) -> Any:
     package = "torch.backends.zendnn"
     if name == "explain":
         return importlib.import_module(f"{package}._explain").explain
+    if name == "prepack":
+        return importlib.import_module(f"{package}._prepack").prepack
     if name == "passes":
         return importlib.import_module(f"{package}.passes")
     raise AttributeError(f"module {package!r} has no attribute {name!r}")

@@ -2,8 +2,10 @@
 #include <ATen/native/zendnn/Allocator.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Info.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/zendnn/Prepacked.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 
 #include <memory>
@@ -66,6 +68,10 @@ PYBIND11_MODULE(_C, m) {
       py::arg("module"),
       py::arg("method"),
       py::arg("graph"));
+
+  m.def(
+      "_prepacked_linear",
+      torch::wrap_pybind_function_no_gil(ctx::prepacked_linear));
 
   auto verbose = m.def_submodule("_verbose");
   verbose.def("zendnn_set_verbose", &ctx::set_verbose);

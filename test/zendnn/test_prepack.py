@@ -1,0 +1,424 @@
+"""``torch.backends.zendnn.prepack``: right and as documented in all modes, and never stale."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from .common import DTYPES, assert_as_exact, counting, run_python, stock, values
+
+prepack = torch.backends.zendnn.prepack
+
+
+@pytest.fixture(autouse=True)
+def packed_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without time for a comparison packed weights serve, so that the tests are of them."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+
+
+def network(dtype: torch.dtype = torch.float32) -> nn.Module:
+    """Layers of every kind that is packed, and some that are not."""
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3),
+        nn.Conv2d(32, 256, 3, stride=2, padding=1, groups=2),
+        nn.ReLU(),
+        nn.BatchNorm2d(256),
+        nn.Conv2d(256, 96, 1, padding="same"),
+        nn.Flatten(),
+        nn.Linear(96 * 25, 160),
+        nn.LayerNorm(160),
+        nn.Linear(160, 250, bias=False),
+    ).to(dtype)
+
+
+def images(batch: int = 2, dtype: torch.dtype = torch.float32) -> Tensor:
+    return values(batch, 3, 12, 12, dtype=dtype)
+
+
+def assert_close_to(module: nn.Module, packed: nn.Module, x: Tensor) -> None:
+    with torch.no_grad():
+        torch.testing.assert_close(packed(x), module(x), rtol=1e-4, atol=1e-4)
+
+
+def packed_layers(module: nn.Module) -> list[nn.Module]:
+    return [layer for layer in module.modules() if hasattr(layer, "_layer")]
+
+
+LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "linear": (lambda: nn.Linear(190, 210), (5, 190)),
+    "one row": (lambda: nn.Linear(190, 210), (1, 190)),
+    "a vector": (lambda: nn.Linear(190, 210), (190,)),
+    "many dimensions": (lambda: nn.Linear(190, 210, bias=False), (2, 3, 4, 190)),
+    "many rows": (lambda: nn.Linear(256, 140), (700, 256)),
+    "no rows": (lambda: nn.Linear(190, 210), (0, 190)),
+    "conv1d": (lambda: nn.Conv1d(128, 96, 3, padding=1, stride=2), (2, 128, 30)),
+    "conv1d reflected": (
+        lambda: nn.Conv1d(128, 96, 3, padding=1, padding_mode="reflect"),
+        (2, 128, 30),
+    ),
+    "conv2d": (lambda: nn.Conv2d(64, 64, 3, padding=(1, 2), dilation=2), (2, 64, 14, 13)),
+    "conv2d in groups": (lambda: nn.Conv2d(64, 256, 3, groups=4, bias=False), (1, 64, 9, 9)),
+    "one image without a batch": (lambda: nn.Conv2d(64, 64, 3), (64, 9, 9)),
+    "depthwise": (lambda: nn.Conv2d(2048, 4096, 3, groups=2048), (1, 2048, 6, 6)),
+    "no images": (lambda: nn.Conv2d(64, 64, 3), (0, 64, 9, 9)),
+    "conv3d": (lambda: nn.Conv3d(32, 40, 3, padding=1), (2, 32, 5, 6, 7)),
+    "one volume": (lambda: nn.Conv3d(32, 40, 3), (1, 32, 5, 6, 7)),
+}
+
+
+#: Whether images lie with channels last; lines and vectors cannot.
+CASES = [(name, False) for name in LAYERS] + [
+    (name, True) for name, (_, shape) in LAYERS.items() if len(shape) > 3 and "dimen" not in name
+]
+#: What may stay on plain weights: one row of float32, nothing to compute, or another kernel of
+#: torch's.
+PLAIN = {
+    ("one row", False),
+    ("a vector", False),
+    ("no rows", False),
+    ("no images", False),
+    ("no images", True),
+    ("one volume", True),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("name", "channels_last"), CASES)
+def test_packed_layer_is_right(name: str, channels_last: bool, dtype: torch.dtype) -> None:
+    make, shape = LAYERS[name]
+    torch.manual_seed(1)
+    layer = make().to(dtype)
+    x = values(*shape, dtype=dtype)
+    if channels_last:
+        form = torch.channels_last if x.dim() == 4 else torch.channels_last_3d
+        x, layer = x.contiguous(memory_format=form), layer.to(memory_format=form)
+    packed = prepack(layer)
+    assert packed_layers(packed) == [packed]
+    with torch.no_grad():
+        with counting() as calls:
+            ours = packed(x)
+        with stock():
+            theirs, exact = layer(x), copy.deepcopy(layer).double()(x.double())
+            bound = copy.deepcopy(layer).double()
+            for parameter in bound.parameters():
+                parameter.abs_()
+            magnitude = bound(x.double().abs())
+        assert_as_exact(ours, theirs, exact, magnitude.max().item() if x.numel() else 0.0)
+        again = packed(x)
+        torch.testing.assert_close(again, ours, rtol=0, atol=0)
+    assert ((name, channels_last) in PLAIN) or calls
+
+
+@pytest.mark.parametrize(
+    "arrange",
+    [
+        lambda x: x.t().contiguous().t(),
+        lambda x: torch.cat([x, x], 1)[:, : x.shape[1]],
+        lambda x: torch._neg_view(-x),
+        lambda x: x.double(),
+        lambda x: x.to_sparse(),
+    ],
+)
+def test_unusual_inputs_come_out_as_from_the_plain_layer(
+    arrange: Callable[[Tensor], Tensor],
+) -> None:
+    layer, x = nn.Linear(190, 210), arrange(values(9, 190))
+
+    def outcome(module: nn.Module) -> Any:
+        try:
+            with torch.no_grad():
+                return module(x)
+        except RuntimeError as error:
+            return str(error)
+
+    ours, theirs = outcome(prepack(layer)), outcome(layer)
+    if isinstance(theirs, str):
+        assert ours == theirs
+    else:
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(5, 191), (2, 3, 8, 8), (2, 64)])
+def test_inputs_of_wrong_sizes_give_the_errors_of_the_plain_layer(shape: tuple[int, ...]) -> None:
+    for layer in (nn.Linear(190, 210), nn.Conv2d(64, 64, 3)):
+        texts = []
+        for module in (layer, prepack(layer)):
+            with pytest.raises(RuntimeError) as caught, torch.no_grad():
+                module(values(*shape))
+            texts.append(str(caught.value))
+        assert texts[0] == texts[1]
+
+
+def test_it_is_a_copy_with_the_same_state() -> None:
+    module = network().train()
+    before = copy.deepcopy(module.state_dict())
+    packed = prepack(module)
+    assert list(packed.state_dict()) == list(before)
+    for name, value in packed.state_dict().items():
+        assert torch.equal(value, before[name])
+        assert torch.equal(value, module.state_dict()[name])
+    assert module.training
+    assert all(p.requires_grad for p in module.parameters())
+    assert not packed.training
+    assert not any(p.requires_grad for p in packed.parameters())
+    assert not packed_layers(module)
+    pointers = {p.data_ptr() for p in module.parameters()}
+    assert pointers.isdisjoint(p.data_ptr() for p in packed.parameters())
+
+
+def test_it_packs_what_is_worth_it_and_says_so() -> None:
+    packed = prepack(network())
+    kinds = [type(layer).__name__ for layer in packed_layers(packed)]
+    # Of the convolutions one is small, and one padded by a word.
+    assert kinds == ["PrepackedConv2d", "PrepackedLinear", "PrepackedLinear"]
+    assert repr(packed).count("packed for inference") == 3
+    assert isinstance(packed[6], nn.Linear)
+
+    class Mine(nn.Linear):
+        """A class of a user's own, whose forward is not ours to change."""
+
+    assert not packed_layers(prepack(Mine(200, 200)))
+    assert not packed_layers(prepack(nn.Linear(200, 200).double()))
+
+
+def test_it_does_not_train() -> None:
+    packed = prepack(network())
+    with pytest.raises(RuntimeError, match="for inference"):
+        packed.train()
+    packed.eval()
+    x = images()
+    assert not packed(x).requires_grad
+    with pytest.raises(RuntimeError, match="for inference"):
+        packed(x.requires_grad_())
+    with torch.no_grad():
+        packed(x)
+    layer = prepack(nn.Linear(200, 200))
+    layer.weight.requires_grad_()
+    with pytest.raises(RuntimeError, match="for inference"):
+        layer(values(3, 200))
+    with pytest.raises(RuntimeError, match="for inference"):
+        torch.func.grad(lambda y: packed(y).sum())(images())
+    with pytest.raises(RuntimeError, match="for inference"):
+        torch.func.jvp(packed, (images(),), (images(),))
+
+
+def test_changed_weights_are_packed_again() -> None:
+    module = network().eval()
+    packed, x = prepack(module), images()
+    assert_close_to(module, packed, x)
+    other = network().eval()
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.mul_(1.5)
+    packed.load_state_dict(other.state_dict())
+    assert_close_to(other, packed, x)
+    with torch.inference_mode():
+        packed.load_state_dict(module.state_dict())
+    assert_close_to(module, packed, x)
+    packed.load_state_dict(other.state_dict(), assign=True)
+    assert_close_to(other, packed, x)
+    with torch.no_grad():
+        packed[6].weight.mul_(2)
+        packed[6].bias.add_(1)
+        other[6].load_state_dict(packed[6].state_dict())
+    assert_close_to(other, packed, x)
+
+
+def test_weights_that_follow_at_the_same_address_are_packed_again() -> None:
+    layer = prepack(nn.Linear(256, 256, bias=False))
+    x = values(4, 256)
+    for seed in range(8):
+        weight = values(256, 256, seed=seed)
+        with torch.no_grad():
+            layer.weight = nn.Parameter(weight.clone(), requires_grad=False)
+            torch.testing.assert_close(layer(x), x @ weight.t(), rtol=1e-4, atol=1e-4)
+
+
+def test_another_dtype_is_packed_again() -> None:
+    module = network().eval()
+    packed, x = prepack(module), images()
+    assert_close_to(module, packed, x)
+    with torch.no_grad():
+        want = copy.deepcopy(module).bfloat16()(x.bfloat16())
+        got = packed.bfloat16()(x.bfloat16())
+    torch.testing.assert_close(got, want, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize(
+    "duplicate",
+    [
+        copy.deepcopy,
+        copy.copy,
+        lambda module: pickle.loads(pickle.dumps(module)),
+        lambda module: _saved_and_loaded(module),
+    ],
+    ids=["deepcopy", "copy", "pickle", "save"],
+)
+def test_duplicates_are_packed_on_their_own(duplicate: Callable[[nn.Module], nn.Module]) -> None:
+    module = network().eval()
+    packed = prepack(module)
+    assert_close_to(module, packed, images())
+    double = duplicate(packed)
+    assert repr(double) == repr(packed)
+    with torch.no_grad():
+        if duplicate is not copy.copy:
+            packed[6].weight.zero_()
+            assert {m._layer for m in packed_layers(double)}.isdisjoint(
+                m._layer for m in packed_layers(packed)
+            )
+    assert_close_to(module, double, images())
+
+
+def _saved_and_loaded(module: nn.Module) -> Any:
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+def test_packs_go_with_their_modules() -> None:
+    code = """
+import gc, resource, torch
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
+module = torch.nn.Linear(2048, 2048)
+with torch.no_grad():
+    for i in range(12):
+        if i == 2:
+            before = resident()
+        packed = torch.backends.zendnn.prepack(module)
+        packed(torch.ones(4, 2048))
+        del packed
+        gc.collect()
+    print((resident() - before) < 4 * 2048 * 2048 * 4)
+"""
+    assert run_python(code, ZENDNN_TUNING_BUDGET="0").strip() == "True"
+
+
+def test_inference_mode_and_autocast_are_right() -> None:
+    module = network().eval()
+    packed, x = prepack(module), images()
+    with torch.inference_mode():
+        ours = packed(x)
+        assert ours.is_inference()
+        torch.testing.assert_close(ours, module(x), rtol=1e-4, atol=1e-4)
+        made_here = prepack(module)
+        torch.testing.assert_close(made_here(x), module(x), rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        with torch.autocast("cpu", torch.bfloat16):
+            with counting() as calls:
+                ours = packed[6](values(8, 2400))
+            with stock():
+                theirs = module[6](values(8, 2400))
+        with stock():
+            exact = copy.deepcopy(module)[6].double()(values(8, 2400).double())
+    assert ours.dtype == theirs.dtype == torch.bfloat16
+    assert calls.get("inner_product"), calls
+    error, stock_error = ((y.double() - exact).abs().max() for y in (ours, theirs))
+    assert error <= 4 * stock_error
+
+
+def test_autocast_leaves_what_it_would_not_convert() -> None:
+    layer = nn.Linear(200, 200)
+    with torch.no_grad(), torch.autocast("cpu", torch.float16):
+        assert prepack(layer)(values(3, 200)).dtype == torch.float16
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        with pytest.raises(RuntimeError) as theirs:
+            layer(values(3, 200).double())
+        with pytest.raises(RuntimeError) as ours:
+            prepack(layer)(values(3, 200).double())
+    assert str(ours.value) == str(theirs.value)
+
+
+def test_switched_off_or_deterministic_it_gives_the_bits_of_the_plain_module() -> None:
+    module = network().eval()
+    packed, x = prepack(module), images()
+    with torch.no_grad():
+        with stock(), counting() as calls:
+            assert torch.equal(packed(x), module(x))
+        assert not calls
+        torch.use_deterministic_algorithms(True)
+        try:
+            assert torch.equal(packed(x), module(x))
+        finally:
+            torch.use_deterministic_algorithms(False)
+
+
+def test_traces_hold_plain_weights_and_can_be_optimised() -> None:
+    module = network().eval()
+    packed, x = prepack(module), images()
+    with torch.no_grad():
+        traced = torch.jit.trace(packed, x)
+        assert "prepacked(" not in str(traced.inlined_graph)
+        optimised = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+        torch.testing.assert_close(optimised(x), module(x), rtol=1e-4, atol=1e-4)
+        exported = torch.export.export(packed, (x,))
+        assert "prepacked" not in str(exported.graph)
+
+
+def test_compiled_it_is_one_graph_that_runs_packed_layers() -> None:
+    torch._dynamo.reset()
+    module = network().eval()
+    packed, graphs = prepack(module), []
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        graphs.append(str(graph.graph))
+        return graph
+
+    with torch.no_grad():
+        compiled = torch.compile(packed, backend=backend, fullgraph=True)
+        assert_close_to(module, compiled, images())
+        assert_close_to(module, compiled, images(5))
+        fake = torch.compile(packed, backend="aot_eager", fullgraph=True)
+        assert_close_to(module, fake, images())
+    assert graphs[0].count("prepacked") >= 2
+
+
+def test_vmap_equals_a_loop() -> None:
+    packed = prepack(nn.Linear(190, 210))
+    xs = values(3, 5, 190)
+    with torch.no_grad():
+        loop = torch.stack([packed(x) for x in xs])
+        torch.testing.assert_close(torch.vmap(packed)(xs), loop, rtol=1e-5, atol=1e-5)
+
+
+def test_many_threads_share_a_layer() -> None:
+    module = network().eval()
+    packed = prepack(module)
+    inputs = [images(batch) for batch in (1, 2, 3, 4)]
+    with torch.no_grad():
+        wanted = [module(x) for x in inputs]
+    failures: list[str] = []
+
+    def call(i: int) -> None:
+        with torch.no_grad():
+            for _ in range(20):
+                if not torch.allclose(packed(inputs[i]), wanted[i], rtol=1e-4, atol=1e-4):
+                    failures.append(f"input {i}")
+
+    threads = [threading.Thread(target=call, args=(i % 4,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_plain_weights_serve_where_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With time for it both are run; whichever is chosen, the result is right."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "2")
+    layer = nn.Linear(191, 211)
+    packed = prepack(layer)
+    for rows in (1, 3, 40, 300):
+        assert_close_to(layer, packed, values(rows, 191))
+    gc.collect()
