@@ -36,6 +36,8 @@ torch::Library override_kernels() {
   m.impl("_convolution", TORCH_FN(convolution));
   m.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer));
   m.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));
+  m.impl("_embedding_bag", TORCH_FN(embedding_bag));
+  m.impl("_embedding_bag_forward_only", TORCH_FN(embedding_bag_forward_only));
   return m;
 }
 

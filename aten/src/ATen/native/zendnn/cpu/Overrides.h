@@ -136,4 +136,27 @@ rnn_layer_backward(
     bool batch_first,
     const Tensor& workspace);
 
+// EmbeddingBag.cpp: means and maxima, and sums with padding, float32 and
+// bfloat16; torch's own sums are as fast.
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
+    const Tensor& weight,
+    const Tensor& indices,
+    const Tensor& offsets,
+    bool scale_grad_by_freq,
+    int64_t mode,
+    bool sparse,
+    const std::optional<Tensor>& per_sample_weights,
+    bool include_last_offset,
+    int64_t padding_idx);
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag_forward_only(
+    const Tensor& weight,
+    const Tensor& indices,
+    const Tensor& offsets,
+    bool scale_grad_by_freq,
+    int64_t mode,
+    bool sparse,
+    const std::optional<Tensor>& per_sample_weights,
+    bool include_last_offset,
+    int64_t padding_idx);
+
 } // namespace at::native::zendnn::cpu

@@ -65,7 +65,8 @@ class Bags {
       const int64_t ahead = max(kAhead / max(bag.size, 1), 1);
       for (asked = max(asked, b); asked < end && asked <= b + ahead; ++asked)
         prefetch(find(asked), 0, kAhead);
-      reduce_bag(bag, static_cast<T*>(args_.out) + b * args_.out_stride);
+      reduce_bag(bag, b);
+      describe(bag, b);
     }
     return ok;
   }
@@ -94,6 +95,10 @@ class Bags {
                : static_cast<const int32_t*>(args_.offsets)[b];
   }
 
+  bool is_padding(Id id) const {
+    return id == static_cast<Id>(args_.padding);
+  }
+
   bool valid(Id id) const {
     return id >= 0 && id < args_.rows;
   }
@@ -116,41 +121,86 @@ class Bags {
 
   // Reduces as many columns as registers hold; the rows come into the cache
   // with the first of them.
-  void reduce_bag(const Bag& bag, T* out) const {
+  void reduce_bag(const Bag& bag, int64_t b) const {
+    T* out = static_cast<T*>(args_.out) + b * args_.out_stride;
+    Id* max_ids = static_cast<Id*>(args_.max_ids);
+    if (max_ids)
+      max_ids += b * args_.dim;
     int64_t d = 0;
     for (; d + 8 * kWidth <= args_.dim; d += 8 * kWidth)
-      reduce_columns<8>(bag, d, out, Full{});
+      reduce_columns<8>(bag, d, out, max_ids, Full{});
     for (; d + 4 * kWidth <= args_.dim; d += 4 * kWidth)
-      reduce_columns<4>(bag, d, out, Full{});
+      reduce_columns<4>(bag, d, out, max_ids, Full{});
     for (; d + kWidth <= args_.dim; d += kWidth)
-      reduce_columns<1>(bag, d, out, Full{});
+      reduce_columns<1>(bag, d, out, max_ids, Full{});
     if (d < args_.dim)
-      reduce_columns<1>(bag, d, out, Tail(args_.dim - d));
+      reduce_columns<1>(bag, d, out, max_ids, Tail(args_.dim - d));
   }
 
   template <int vectors, class Lanes>
-  void reduce_columns(const Bag& bag, int64_t d, T* out, Lanes lanes) const {
+  void reduce_columns(
+      const Bag& bag,
+      int64_t d,
+      T* out,
+      Id* max_ids,
+      Lanes lanes) const {
     Vec sum[vectors] = {};
+    VecI place[vectors] = {}; // in the bag, of the maximum
+    int64_t count = 0;
     for (int64_t i = 0; i < bag.size; ++i) {
       if (d == 0 && i + kAhead < bag.size)
         prefetch_row(row(bag.ids[i + kAhead]), args_.dim);
+      if (is_padding(bag.ids[i]))
+        continue;
       const T* from = row(bag.ids[i]) + d;
-      if (args_.mode == Reduction::max && i > 0)
+      const VecI here = splat_int(static_cast<int32_t>(i));
+      if (args_.mode == Reduction::max && count > 0) {
 #pragma GCC unroll 8
-        for (int j = 0; j < vectors; ++j)
-          sum[j] = max(load(from + j * kWidth, lanes), sum[j]);
-      else
+        for (int j = 0; j < vectors; ++j) {
+          const Vec x = load(from + j * kWidth, lanes);
+          if (max_ids)
+            place[j] = x > sum[j] ? here : place[j];
+          sum[j] = max(x, sum[j]);
+        }
+      } else {
 #pragma GCC unroll 8
         for (int j = 0; j < vectors; ++j)
           sum[j] += load(from + j * kWidth, lanes);
+        if (max_ids)
+#pragma GCC unroll 8
+          for (int j = 0; j < vectors; ++j)
+            place[j] = here;
+      }
+      ++count;
     }
-    if (args_.mode == Reduction::mean && bag.size > 1)
+    if (args_.mode == Reduction::mean && count > 1)
 #pragma GCC unroll 8
       for (int j = 0; j < vectors; ++j)
-        sum[j] /= static_cast<float>(bag.size);
+        sum[j] /= static_cast<float>(count);
 #pragma GCC unroll 8
     for (int j = 0; j < vectors; ++j)
       store(out + d + j * kWidth, sum[j], lanes);
+    if (max_ids) {
+      int32_t places[vectors * kWidth];
+      __builtin_memcpy(places, place, sizeof(places));
+      const int64_t columns = min(args_.dim - d, vectors * kWidth);
+      for (int64_t j = 0; j < columns; ++j)
+        max_ids[d + j] = count > 0 ? bag.ids[places[j]] : 0;
+    }
+  }
+
+  void describe(const Bag& bag, int64_t b) const {
+    if (Id* bag_of = static_cast<Id*>(args_.bag_of)) {
+      bag_of += bag.ids - ids_;
+      for (int64_t i = 0; i < bag.size; ++i)
+        bag_of[i] = static_cast<Id>(b);
+    }
+    if (Id* sizes = static_cast<Id*>(args_.sizes)) {
+      int64_t count = bag.size;
+      for (int64_t i = 0; i < bag.size && args_.padding >= 0; ++i)
+        count -= is_padding(bag.ids[i]);
+      sizes[b] = static_cast<Id>(count);
+    }
   }
 
   const EmbeddingBag& args_;

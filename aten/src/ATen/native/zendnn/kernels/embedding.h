@@ -48,6 +48,11 @@ struct EmbeddingBag {
   int64_t out_stride = 0;
   Reduction mode = Reduction::sum;
   DType dtype = DType::float32;
+  int64_t padding = -1; // the id of rows that do not count; none if negative
+  // What a backward pass reads, of the ids' type; each may be missing.
+  void* bag_of = nullptr;  // (ids_count) the bag that an id is in; with offsets
+  void* sizes = nullptr;   // (bags) how many rows count
+  void* max_ids = nullptr; // (bags, dim) whose row the maximum is; 0 if none
 };
 
 // Several tables at once, in one parallel region.

@@ -1,0 +1,193 @@
+// Bags of an embedding's rows. torch sums them as fast as we do, but takes
+// maxima and leaves padding out element by element on one thread, and divides
+// sums by the sizes of bags with several operators.
+#include <ATen/native/zendnn/cpu/Overrides.h>
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/kernels/embedding.h>
+#include <ATen/ops/_embedding_bag_forward_only_native.h>
+#include <ATen/ops/_embedding_bag_native.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+#include <string_view>
+
+namespace at::native::zendnn::cpu {
+namespace {
+
+using Bags = std::tuple<Tensor, Tensor, Tensor, Tensor>;
+
+// As the operator numbers them.
+constexpr int64_t kSum = 0, kMax = 2;
+
+bool is_list(const Tensor& t, ScalarType dtype) {
+  return t.dim() == 1 && t.scalar_type() == dtype && t.layout() == kStrided &&
+         t.is_contiguous();
+}
+
+int64_t value_at(const Tensor& list, int64_t index) {
+  return list.scalar_type() == kLong ? list.const_data_ptr<int64_t>()[index]
+                                     : list.const_data_ptr<int32_t>()[index];
+}
+
+// Says nothing about errors: torch's kernel reports them. The sums that it does
+// well have neither padding nor bags that end before the ids do.
+bool takes(
+    const Tensor& weight,
+    const Tensor& indices,
+    const Tensor& offsets,
+    int64_t mode,
+    const std::optional<Tensor>& per_sample_weights,
+    bool include_last_offset,
+    int64_t padding_idx) {
+  static const bool has_kernels = std::string_view(kernels::isa()) != "none";
+  const auto dtype = weight.scalar_type(), id_type = indices.scalar_type();
+  const auto count = indices.numel();
+  return enabled() && has_kernels && mode >= kSum && mode <= kMax &&
+         (mode != kSum || padding_idx >= 0) &&
+         !(per_sample_weights && per_sample_weights->defined()) &&
+         (dtype == kFloat || dtype == kBFloat16) && weight.dim() == 2 &&
+         weight.layout() == kStrided && weight.numel() > 0 &&
+         weight.stride(1) == 1 && (id_type == kLong || id_type == kInt) &&
+         is_list(indices, id_type) && is_list(offsets, id_type) && count > 0 &&
+         count <= std::numeric_limits<int32_t>::max() &&
+         offsets.numel() > (include_last_offset ? 1 : 0) &&
+         value_at(offsets, 0) == 0 &&
+         (!include_last_offset ||
+          value_at(offsets, offsets.numel() - 1) == count);
+}
+
+Bags bags(
+    const Tensor& weight,
+    const Tensor& indices,
+    const Tensor& offsets,
+    bool scale_grad_by_freq,
+    int64_t mode,
+    bool sparse,
+    const std::optional<Tensor>& per_sample_weights,
+    bool include_last_offset,
+    int64_t padding_idx,
+    bool forward_only) {
+  const auto stock = [&] {
+    return (
+        forward_only ? at::native::_embedding_bag_forward_only_cpu
+                     : at::native::_embedding_bag_cpu)(
+        weight,
+        indices,
+        offsets,
+        scale_grad_by_freq,
+        mode,
+        sparse,
+        per_sample_weights,
+        include_last_offset,
+        padding_idx);
+  };
+  if (!takes(
+          weight,
+          indices,
+          offsets,
+          mode,
+          per_sample_weights,
+          include_last_offset,
+          padding_idx)) {
+    return stock();
+  }
+  const auto count = offsets.numel() - (include_last_offset ? 1 : 0);
+  const auto dim = weight.size(1);
+  const auto empty = [&](IntArrayRef sizes) {
+    return at::detail::empty_cpu(sizes, offsets.options());
+  };
+  Tensor out = at::detail::empty_cpu({count, dim}, weight.options());
+  Tensor bag_of = empty({indices.numel()}), sizes, max_ids;
+  if (mode == kSum) { // torch gives zeros for what no backward pass reads
+    sizes =
+        at::zeros({forward_only ? offsets.numel() : count}, offsets.options());
+  } else {
+    sizes = empty({count});
+  }
+  if (mode == kMax) {
+    max_ids = empty({count, dim});
+  }
+  const auto data = [](const Tensor& t) {
+    return t.defined() ? t.mutable_data_ptr() : nullptr;
+  };
+  const auto id_type = offsets.scalar_type() == kLong ? kernels::IdType::int64
+                                                      : kernels::IdType::int32;
+  const bool done = kernels::embedding_bag({
+      .table = weight.const_data_ptr(),
+      .rows = weight.size(0),
+      .dim = dim,
+      .row_stride = weight.stride(0),
+      .ids = indices.const_data_ptr(),
+      .offsets = offsets.const_data_ptr(),
+      .offset_type = id_type,
+      .last_offset = include_last_offset,
+      .ids_count = indices.numel(),
+      .id_type = id_type,
+      .bags = count,
+      .out = data(out),
+      .out_stride = dim,
+      .mode = static_cast<kernels::Reduction>(mode),
+      .dtype = weight.scalar_type() == kFloat ? kernels::DType::float32
+                                              : kernels::DType::bfloat16,
+      .padding = padding_idx,
+      .bag_of = data(bag_of),
+      .sizes = mode == kSum ? nullptr : data(sizes),
+      .max_ids = data(max_ids),
+  });
+  if (!done) {
+    return stock();
+  }
+  return {out, bag_of, sizes, mode == kMax ? max_ids : sizes.clone()};
+}
+
+} // namespace
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
+    const Tensor& weight,
+    const Tensor& indices,
+    const Tensor& offsets,
+    bool scale_grad_by_freq,
+    int64_t mode,
+    bool sparse,
+    const std::optional<Tensor>& per_sample_weights,
+    bool include_last_offset,
+    int64_t padding_idx) {
+  return bags(
+      weight,
+      indices,
+      offsets,
+      scale_grad_by_freq,
+      mode,
+      sparse,
+      per_sample_weights,
+      include_last_offset,
+      padding_idx,
+      /*forward_only=*/false);
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag_forward_only(
+    const Tensor& weight,
+    const Tensor& indices,
+    const Tensor& offsets,
+    bool scale_grad_by_freq,
+    int64_t mode,
+    bool sparse,
+    const std::optional<Tensor>& per_sample_weights,
+    bool include_last_offset,
+    int64_t padding_idx) {
+  return bags(
+      weight,
+      indices,
+      offsets,
+      scale_grad_by_freq,
+      mode,
+      sparse,
+      per_sample_weights,
+      include_last_offset,
+      padding_idx,
+      /*forward_only=*/true);
+}
+
+} // namespace at::native::zendnn::cpu

@@ -1,0 +1,170 @@
+"""Bags of an embedding's rows: the results, and all that a backward pass reads of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ..common import DTYPES, dtypes, gradients, property_test, same_error, stock, values
+
+MODES = ("sum", "mean", "max")
+Bags = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def ids_of(count: int, rows: int, dtype: torch.dtype = torch.int64, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(rows, (count,), generator=generator).to(dtype)
+
+
+def bags(
+    table: Tensor, ids: Tensor, offsets: Tensor, mode: str, *, grad: bool, **options: Any
+) -> Bags:
+    operator = torch._embedding_bag if grad else torch._embedding_bag_forward_only
+    result: Bags = operator(
+        table,
+        ids,
+        offsets,
+        False,
+        MODES.index(mode),
+        False,
+        None,
+        options.get("last", False),
+        options.get("padding", -1),
+    )
+    return result
+
+
+def check(table: Tensor, ids: Tensor, offsets: Tensor, mode: str, **options: Any) -> None:
+    """Compares all four results of both operators with stock torch's."""
+    for grad in (False, True):
+        ours = bags(table, ids, offsets, mode, grad=grad, **options)
+        with stock():
+            theirs = bags(table, ids, offsets, mode, grad=grad, **options)
+        names = ("output", "bag of", "sizes", "maxima")
+        for name, our, their in zip(names, ours, theirs, strict=True):
+            assert (our.dtype, our.shape) == (their.dtype, their.shape), name
+            assert our.stride() == their.stride(), name
+            if mode == "max" or name != "output":
+                torch.testing.assert_close(our, their, rtol=0, atol=0, equal_nan=True)
+            else:  # stock torch rounds sums of bfloat16 before it divides them
+                low = our.dtype == torch.bfloat16
+                tolerance = 0.02 if low else 1e-5
+                torch.testing.assert_close(
+                    our, their, rtol=tolerance, atol=tolerance, equal_nan=True
+                )
+
+
+def test_bags_are_right_for_any_sizes() -> None:
+    @property_test
+    @given(
+        dim=st.sampled_from((1, 3, 8, 16, 17, 64, 100, 128, 131, 300)),
+        sizes=st.lists(st.integers(0, 20), min_size=1, max_size=30).filter(any),
+        mode=st.sampled_from(MODES),
+        padding=st.sampled_from((-1, 0, 3)),
+        last=st.booleans(),
+        id_type=st.sampled_from((torch.int64, torch.int32)),
+        dtype=dtypes,
+        padded=st.booleans(),
+    )
+    def holds(
+        dim: int,
+        sizes: list[int],
+        mode: str,
+        padding: int,
+        last: bool,
+        id_type: torch.dtype,
+        dtype: torch.dtype,
+        padded: bool,
+    ) -> None:
+        ends = torch.tensor([0, *sizes]).cumsum(0).to(id_type)
+        table = values(7, dim + 5 * padded, dtype=dtype)[:, :dim]
+        ids = ids_of(sum(sizes), 7, id_type)
+        check(table, ids, ends if last else ends[:-1], mode, padding=padding, last=last)
+
+    holds()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", MODES)
+def test_many_bags_on_many_threads_are_right(mode: str, dtype: torch.dtype) -> None:
+    table, ids = values(1000, 64, dtype=dtype), ids_of(20_000, 1000)
+    check(table, ids, torch.arange(0, 20_000, 10), mode, padding=4)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_nan_and_infinity_come_out_as_in_stock_torch(mode: str) -> None:
+    table = values(20, 40)
+    table[::3, ::5] = float("nan")
+    table[1::3, ::7] = float("-inf")
+    table[2::3, ::7] = float("inf")
+    check(table, ids_of(200, 20), torch.arange(0, 200, 5), mode, padding=2)
+
+
+def test_of_equal_maxima_the_first_counts() -> None:
+    table = torch.ones(5, 33)
+    check(table, torch.tensor([3, 1, 4, 2, 2, 0]), torch.tensor([0, 3]), "max")
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("padding", [None, 3])
+def test_gradients_are_stock_torchs(mode: str, padding: int | None) -> None:
+    ids, offsets = ids_of(60, 12), torch.tensor([0, 10, 10, 25])
+
+    def function(table: Tensor) -> Tensor:
+        return F.embedding_bag(ids, table, offsets, mode=mode, padding_idx=padding).square()
+
+    ours = gradients(function, values(12, 24))
+    with stock():
+        theirs = gradients(function, values(12, 24))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_weights_of_samples_and_other_dtypes_are_stock_torchs() -> None:
+    ids, offsets = ids_of(60, 12), torch.tensor([0, 10, 10, 25])
+    for dtype in (torch.float64, torch.float16):
+        check(values(12, 24, dtype=dtype), ids, offsets, "max")
+    ours = F.embedding_bag(ids, values(12, 24), offsets, mode="sum", per_sample_weights=values(60))
+    with stock():
+        theirs = F.embedding_bag(
+            ids, values(12, 24), offsets, mode="sum", per_sample_weights=values(60)
+        )
+    assert torch.equal(ours, theirs)
+    check(values(24, 12).t(), ids, offsets, "max")
+    check(values(12, 24), ids, offsets.int(), "mean")
+
+
+def test_no_ids_give_empty_bags() -> None:
+    none = torch.empty(0, dtype=torch.int64)
+    for mode in MODES:
+        check(values(12, 24), none, torch.tensor([0, 0]), mode)
+
+
+@pytest.mark.parametrize("mode", ["mean", "max"])
+@pytest.mark.parametrize(
+    ("ids", "offsets"),
+    [((1, 12, 3), (0, 2)), ((1, -1, 3), (0, 2)), ((1, 2, 3), (1, 2)), ((1, 2, 3), (0, 4))],
+)
+def test_ids_and_offsets_out_of_range_give_stock_torchs_errors(
+    ids: tuple[int, ...], offsets: tuple[int, ...], mode: str
+) -> None:
+    table = values(12, 24)
+    same_error(lambda: F.embedding_bag(torch.tensor(ids), table, torch.tensor(offsets), mode=mode))
+
+
+def test_modes_of_torch_are_right() -> None:
+    table, ids = values(12, 24), ids_of(60, 12).view(6, 10)
+    want = F.embedding_bag(ids, table, mode="max")
+    with torch.inference_mode():
+        assert torch.equal(F.embedding_bag(ids, table, mode="max"), want)
+    assert torch.equal(F.embedding_bag(ids.t().contiguous().t(), table, mode="max"), want)
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda i, t: F.embedding_bag(i, t, mode="max"), backend="aot_eager")
+    assert torch.equal(compiled(ids, table), want)
+    meta = F.embedding_bag(ids.to("meta"), table.to("meta"), mode="max")
+    assert meta.shape == want.shape
