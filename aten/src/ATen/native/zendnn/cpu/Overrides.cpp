@@ -38,10 +38,17 @@ torch::Library override_kernels() {
   m.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));
   m.impl("_embedding_bag", TORCH_FN(embedding_bag));
   m.impl("_embedding_bag_forward_only", TORCH_FN(embedding_bag_forward_only));
+  m.impl("gru.input", TORCH_FN(gru));
   return m;
 }
 
 const torch::Library overrides = override_kernels();
+
+// A composite with a kernel for its backend loses its own decomposition under
+// autograd, so the same function serves both keys.
+TORCH_LIBRARY_IMPL(aten, AutogradCPU, m) {
+  m.impl("gru.input", TORCH_FN(gru));
+}
 
 } // namespace
 } // namespace at::native::zendnn::cpu

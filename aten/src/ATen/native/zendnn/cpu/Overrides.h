@@ -159,4 +159,16 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag_forward_only(
     bool include_last_offset,
     int64_t padding_idx);
 
+// Gru.cpp: all layers of a GRU for inference, float32 and bfloat16.
+std::tuple<Tensor, Tensor> gru(
+    const Tensor& input,
+    const Tensor& hx,
+    TensorList params,
+    bool has_biases,
+    int64_t num_layers,
+    double dropout,
+    bool train,
+    bool bidirectional,
+    bool batch_first);
+
 } // namespace at::native::zendnn::cpu

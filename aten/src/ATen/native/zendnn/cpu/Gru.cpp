@@ -1,0 +1,264 @@
+// GRUs for inference, a layer at a time: torch's own kernel goes through them
+// step by step. ZenDNN calls this one, which resets after the linear part, the
+// linear-before-reset GRU.
+#include <ATen/native/zendnn/cpu/Overrides.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Utils.h>
+#include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/gru_native.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <unordered_map>
+
+namespace at::native::zendnn::cpu {
+namespace {
+
+using ::zendnn::lbr_gru_forward;
+using ::zendnn::memory;
+using ::zendnn::reorder;
+
+// With fewer steps, packing the weights costs more than a layer at once saves,
+// and with more weights torch's products of matrices are the faster ones.
+constexpr int64_t kFewestSteps = 16;
+constexpr int64_t most_weights(ScalarType dtype) {
+  return dtype == kFloat ? 3 * 128 * 256 : 3 * 256 * 512;
+}
+
+bool is_plain(const Tensor& t, ScalarType dtype) {
+  constexpr c10::DispatchKeySet other{
+      c10::DispatchKey::Python,
+      c10::DispatchKey::FuncTorchBatched,
+      c10::DispatchKey::FuncTorchGradWrapper,
+      c10::DispatchKey::Functionalize,
+      c10::DispatchKey::Conjugate,
+      c10::DispatchKey::Negative,
+      c10::DispatchKey::ZeroTensor};
+  return t.defined() && t.layout() == kStrided && t.device().is_cpu() &&
+         t.scalar_type() == dtype && !t.key_set().has_any(other) &&
+         !t._fw_grad(/*level=*/0).defined();
+}
+
+// Says nothing about errors: torch's kernel reports them.
+bool takes(
+    const Tensor& input,
+    const Tensor& hx,
+    TensorList params,
+    bool has_biases,
+    int64_t num_layers,
+    bool drops,
+    bool bidirectional,
+    bool batch_first) {
+  const auto dtype = input.scalar_type();
+  if (!enabled() || drops || num_layers < 1 ||
+      at::autocast::is_autocast_enabled(kCPU) ||
+      !(dtype == kFloat ||
+        (dtype == kBFloat16 && zendnn_bf16_device_check())) ||
+      !is_plain(input, dtype) || !is_plain(hx, dtype) || input.dim() != 3 ||
+      hx.dim() != 3 || input.numel() == 0 || hx.numel() == 0) {
+    return false;
+  }
+  const int64_t directions = bidirectional ? 2 : 1;
+  const int64_t each = has_biases ? 4 : 2;
+  const auto hidden = hx.size(2), most = most_weights(dtype);
+  if (input.size(batch_first ? 1 : 0) < kFewestSteps ||
+      hx.size(0) != num_layers * directions ||
+      hx.size(1) != input.size(batch_first ? 0 : 1) ||
+      static_cast<int64_t>(params.size()) != num_layers * directions * each) {
+    return false;
+  }
+  const bool grad = at::GradMode::is_enabled();
+  if (grad && (input.requires_grad() || hx.requires_grad())) {
+    return false;
+  }
+  for (int64_t i = 0; i < static_cast<int64_t>(params.size()); ++i) {
+    const auto& t = params[i];
+    const auto layer = i / (each * directions), kind = i % each;
+    const auto inner = kind == 1    ? hidden
+                       : layer == 0 ? input.size(2)
+                                    : hidden * directions;
+    if (!is_plain(t, dtype) || 3 * hidden * (inner + hidden) > most ||
+        (grad && t.requires_grad()) || t.size(0) != 3 * hidden ||
+        t.dim() != (kind < 2 ? 2 : 1) || (kind < 2 && t.size(1) != inner)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Steps, rows, inputs, hidden, whether from the end, dtype, threads.
+using Key =
+    std::tuple<int64_t, int64_t, int64_t, int64_t, bool, ScalarType, int>;
+
+struct Primitive {
+  lbr_gru_forward::primitive_desc desc;
+  lbr_gru_forward run;
+};
+
+Primitive make_primitive(const Key& key) {
+  using tag = memory::format_tag;
+  const auto [steps, rows, inputs, hidden, reverse, dtype, threads] = key;
+  const auto type = get_zendnn_dtype(dtype);
+  const memory::desc state({1, 1, rows, hidden}, type, tag::ldnc);
+  const lbr_gru_forward::primitive_desc desc(
+      adeep::engine::cpu_engine(),
+      ::zendnn::prop_kind::forward_inference,
+      reverse ? ::zendnn::rnn_direction::unidirectional_right2left
+              : ::zendnn::rnn_direction::unidirectional_left2right,
+      memory::desc({steps, rows, inputs}, type, tag::tnc),
+      state,
+      memory::desc({1, 1, inputs, 3, hidden}, type, tag::any),
+      memory::desc({1, 1, hidden, 3, hidden}, type, tag::any),
+      memory::desc({1, 1, 4, hidden}, memory::data_type::f32, tag::ldgo),
+      memory::desc({steps, rows, hidden}, type, tag::tnc),
+      state);
+  return {desc, lbr_gru_forward(desc)};
+}
+
+// The primitives of this thread, since each makes its scratchpad for it.
+const Primitive& find_primitive(const Key& key) {
+  constexpr size_t kCapacity = 128;
+  thread_local std::map<Key, Primitive> made;
+  const auto found = made.find(key);
+  if (found != made.end()) {
+    return found->second;
+  }
+  if (made.size() >= kCapacity) {
+    made.clear();
+  }
+  return made.emplace(key, make_primitive(key)).first->second;
+}
+
+memory as_memory(const memory::desc& desc, const Tensor& t) {
+  return {
+      desc, adeep::engine::cpu_engine(), const_cast<void*>(t.const_data_ptr())};
+}
+
+// torch's gates are reset, update, new; ZenDNN's update, reset, new.
+Tensor in_order(const Tensor& gates) {
+  const auto parts = gates.chunk(3);
+  return at::cat({parts[1], parts[0], parts[2]});
+}
+
+Tensor biases_of(const Tensor& input, const Tensor& hidden) {
+  const auto from_input = in_order(input.to(kFloat));
+  const auto from_hidden = in_order(hidden.to(kFloat));
+  auto all = at::cat({from_input, from_hidden.chunk(3)[2]});
+  const auto both = 2 * (from_input.size(0) / 3);
+  all.narrow(0, 0, both).add_(from_hidden.narrow(0, 0, both));
+  return all;
+}
+
+// Weights in the layout that the primitive likes; `scratch` holds them.
+memory
+packed(const Tensor& weight, const memory::desc& wanted, Tensor& scratch) {
+  const auto plain = in_order(weight);
+  memory from = as_memory(
+      {wanted.get_dims(), wanted.get_data_type(), memory::format_tag::ldgoi},
+      plain);
+  scratch = at::empty(
+      {static_cast<int64_t>(wanted.get_size())}, weight.options().dtype(kByte));
+  memory to = as_memory(wanted, scratch);
+  reorder(from, to).execute(adeep::stream::default_stream(), from, to);
+  return to;
+}
+
+// One direction of one layer: x is (steps, rows, inputs), and hy is written.
+Tensor run_layer(
+    const Tensor& x,
+    const Tensor& hx,
+    TensorList params,
+    bool has_biases,
+    bool reverse,
+    const Tensor& hy) {
+  const auto hidden = hx.size(1);
+  const auto& [desc, run] = find_primitive(
+      {x.size(0),
+       x.size(1),
+       x.size(2),
+       hidden,
+       reverse,
+       x.scalar_type(),
+       at::get_num_threads()});
+  Tensor layer_weights, iter_weights;
+  const auto bias = has_biases
+                        ? biases_of(params[2], params[3])
+                        : at::zeros({4 * hidden}, x.options().dtype(kFloat));
+  auto out = at::empty({x.size(0), x.size(1), hidden}, x.options());
+  const std::unordered_map<int, memory> arguments{
+      {ZENDNN_ARG_SRC_LAYER, as_memory(desc.src_layer_desc(), x)},
+      {ZENDNN_ARG_SRC_ITER, as_memory(desc.src_iter_desc(), hx)},
+      {ZENDNN_ARG_WEIGHTS_LAYER,
+       packed(params[0], desc.weights_layer_desc(), layer_weights)},
+      {ZENDNN_ARG_WEIGHTS_ITER,
+       packed(params[1], desc.weights_iter_desc(), iter_weights)},
+      {ZENDNN_ARG_BIAS, as_memory(desc.bias_desc(), bias)},
+      {ZENDNN_ARG_DST_LAYER, as_memory(desc.dst_layer_desc(), out)},
+      {ZENDNN_ARG_DST_ITER, as_memory(desc.dst_iter_desc(), hy)}};
+  run.execute(adeep::stream::default_stream(), arguments);
+  return out;
+}
+
+} // namespace
+
+std::tuple<Tensor, Tensor> gru(
+    const Tensor& input,
+    const Tensor& hx,
+    TensorList params,
+    bool has_biases,
+    int64_t num_layers,
+    double dropout,
+    bool train,
+    bool bidirectional,
+    bool batch_first) {
+  const bool drops = train && dropout != 0 && num_layers > 1;
+  if (!takes(
+          input,
+          hx,
+          params,
+          has_biases,
+          num_layers,
+          drops,
+          bidirectional,
+          batch_first)) {
+    return at::native::gru(
+        input,
+        hx,
+        params,
+        has_biases,
+        num_layers,
+        dropout,
+        train,
+        bidirectional,
+        batch_first);
+  }
+  auto x = (batch_first ? input.transpose(0, 1) : input).contiguous();
+  const auto states = hx.contiguous();
+  auto hy = at::empty(states.sizes(), states.options());
+  const int64_t directions = bidirectional ? 2 : 1;
+  const size_t each = has_biases ? 4 : 2;
+  for (int64_t i = 0; i < num_layers * directions; i += directions) {
+    const auto run = [&](int64_t index, bool reverse) {
+      return run_layer(
+          x,
+          states[index],
+          params.slice(index * each, each),
+          has_biases,
+          reverse,
+          hy[index]);
+    };
+    const auto forward = run(i, false);
+    x = bidirectional ? at::cat({forward, run(i + 1, true)}, -1) : forward;
+  }
+  return {batch_first ? x.transpose(0, 1) : x, hy};
+}
+
+} // namespace at::native::zendnn::cpu
