@@ -1,4 +1,6 @@
-"""The machine's limit: compiles and runs ``peak.c``, multiply-adds between registers."""
+"""The machine's limits: compiles and runs ``peak.c``, multiply-adds between registers, and
+``bandwidth.c``, reads of memory.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +10,42 @@ import subprocess
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("peak.c")
+BANDWIDTH_SOURCE = Path(__file__).with_name("bandwidth.c")
 BUILD = Path(__file__).parents[1] / "build" / "benchmarks"
 FLAGS = ("-O3", "-march=native", "-ffp-contract=fast", "-fopenmp")
+MIB = 2**20
 
 
 class LimitError(Exception):
     """The limit could not be measured; the text says why, in one clause."""
 
 
-def _output_of(command: list[str]) -> str:
+def _output_of(command: list[str], source: Path) -> str:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     except OSError as error:
         raise LimitError(f"{command[0]} could not be started ({error.strerror})") from error
     except subprocess.CalledProcessError as error:
         said = (error.stderr.strip().splitlines() or ["no message"])[-1]
-        raise LimitError(f"{Path(command[0]).name} failed on {SOURCE.name}: {said}") from error
+        raise LimitError(f"{Path(command[0]).name} failed on {source.name}: {said}") from error
     return done.stdout
+
+
+def _rates(source: Path, *arguments: float) -> dict[str, float]:
+    """What the program prints, a name and a rate a line."""
+    # Always compiled anew: it takes a moment, and `build` may have come from another machine.
+    program = BUILD / f"{source.stem}.{os.getpid()}"
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    try:
+        BUILD.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LimitError(f"{BUILD} cannot be made ({error.strerror})") from error
+    try:
+        _output_of([*compiler, *FLAGS, str(source), "-o", str(program)], source)
+        lines = _output_of([str(program), *map(str, arguments)], source).splitlines()
+    finally:
+        program.unlink(missing_ok=True)
+    return {name: float(rate) for name, rate in (line.split() for line in lines)}
 
 
 def measure(threads: int, seconds: float = 2.0) -> dict[str, float]:
@@ -32,16 +53,23 @@ def measure(threads: int, seconds: float = 2.0) -> dict[str, float]:
 
     bf16 is missing where the CPU has no instruction for it. Raises LimitError.
     """
-    # Always compiled anew: it takes a moment, and `build` may have come from another machine.
-    program = BUILD / f"peak.{os.getpid()}"
-    compiler = shlex.split(os.environ.get("CC", "cc"))
+    return _rates(SOURCE, threads, seconds)
+
+
+def bandwidth(threads: int, seconds: float = 2.0) -> float:
+    """GB/s at most with so many threads, reading what no cache holds. Raises LimitError."""
+    return _rates(BANDWIDTH_SOURCE, threads, seconds, cold_bytes())["read"]
+
+
+def cold_bytes(caches: str = "/sys/devices/system/cpu/cpu0/cache") -> int:
+    """So many bytes are read one after the other before any of them is read again, cold.
+
+    Twice the largest cache; at most 1 GiB, because a virtual machine sees the whole host's cache,
+    of which it has but a part.
+    """
     try:
-        BUILD.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise LimitError(f"{BUILD} cannot be made ({error.strerror})") from error
-    try:
-        _output_of([*compiler, *FLAGS, str(SOURCE), "-o", str(program)])
-        lines = _output_of([str(program), str(threads), str(seconds)]).splitlines()
-    finally:
-        program.unlink(missing_ok=True)
-    return {name: float(rate) for name, rate in (line.split() for line in lines)}
+        sizes = [path.read_text().strip() for path in Path(caches).glob("index*/size")]
+    except OSError:
+        sizes = []
+    largest = max((int(size.removesuffix("K")) * 1024 for size in sizes), default=0)
+    return min(max(2 * largest, 256 * MIB), 1024 * MIB)

@@ -342,6 +342,25 @@ def test_the_limit_is_measured() -> None:
     assert not list(limit.BUILD.glob(f"peak.{os.getpid()}"))
 
 
+def test_the_bandwidth_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limit, "cold_bytes", lambda: 16 * limit.MIB)
+    assert limit.bandwidth(2, seconds=0.05) > 0.1
+    assert not list(limit.BUILD.glob(f"bandwidth.{os.getpid()}"))
+
+
+@pytest.mark.parametrize(
+    ("caches", "mebibytes"),
+    [(["32K", "1024K"], 256), (["1024K", f"{256 * 1024}K"], 512), (["2097152K"], 1024), ([], 256)],
+)
+def test_what_is_cold_is_larger_than_the_largest_cache_within_reason(
+    caches: list[str], mebibytes: int, tmp_path: Path
+) -> None:
+    for number, size in enumerate(caches):
+        (tmp_path / f"index{number}").mkdir()
+        (tmp_path / f"index{number}" / "size").write_text(f"{size}\n")
+    assert limit.cold_bytes(str(tmp_path)) == mebibytes * limit.MIB
+
+
 def test_a_difference_is_relative_and_never_a_number_when_there_is_none() -> None:
     torch = pytest.importorskip("torch")
     want = torch.tensor([1.0, -4.0])
