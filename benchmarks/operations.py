@@ -1,148 +1,307 @@
-"""Times single operations on ZenDNN and on torch's own kernels: what an override gains or costs.
+"""Times every overridden operator on ZenDNN and on torch's own kernels, at real models' sizes.
 
-    python -m benchmarks.operations [--only TEXT] [--dtype float32] [--seconds S] [--threads N]
+    python -m benchmarks.operations [--only TEXT] [--models bert-base,…] [--dtype float32,bfloat16]
+        [--seconds S] [--threads N] [--json FILE] [--plot FILE] [--check]
 
-Both sides take turns in one process, so that the ratio stands on a machine whose speed changes.
-The ratio is ZenDNN's median time over stock torch's: below 1 is a gain. Exit code 2: a wrong
-option, or a torch without ZenDNN.
+Both sides take turns in one process, in pairs, so that ratios stand on a machine whose speed
+changes. The ratio is the median over the pairs of ZenDNN's time over stock torch's: below 1 is a
+gain. Behind it stands the interval that holds the true median with 99 % confidence, whatever the
+distribution: that is the noise. ``of limit`` is the least time that the machine could take for the
+problem's operations (``peak.c``) or for what it must read or write (``bandwidth.c``), whichever is
+more, over ours; what lies in a cache can be faster than the memory, above 100 %.
+
+A problem is slower when its whole interval lies above 1.03, measured twice, the second time at the
+end with twice the time. Exit code: 0, with ``--check`` 1 when a problem is slower; 2 for a wrong
+option or a torch without ZenDNN.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
+import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+
+from benchmarks import limit
+from benchmarks.compare import Parser, cpu_name, names_of, output, positive, progress
+from benchmarks.heatmap import Row, svg
+from benchmarks.problems import MODELS, PROBLEMS, Call, Problem
+from benchmarks.report import aligned
+from tools.setup_helpers.errors import SetupError
+from tools.setup_helpers.files import write_atomic
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+LIMITS = {"float32": "fp32", "bfloat16": "bf16"}  # as peak.c calls them
+
+#: Above it is slower: what stock torch differs from itself by where nothing else runs.
+MARGIN = 1.03
+#: The interval of so few pairs is all of their range, which misses one median in 256.
+FEWEST_PAIRS = 9
+#: One reading of the clock is for calls that take at least so long together.
+SHORTEST = 2e-4
 
 
 @dataclass(frozen=True)
-class Problem:
-    """An operation at one size; ``make`` returns what to time, a function without arguments."""
+class Times:
+    """What pairs of measurements came to."""
 
-    name: str
-    make: Callable[[torch.dtype], Callable[[], object]]
+    stock_us: float
+    ours_us: float
+    ratio: float
+    low: float
+    high: float
+    calls: int
+    pairs: int
 
-
-def linear(rows: int, inner: int, columns: int) -> Problem:
-    """(rows, inner) times (inner, columns), with a bias."""
-
-    def make(dtype: torch.dtype) -> Callable[[], Tensor]:
-        x = torch.randn(rows, inner).to(dtype)
-        weight, bias = torch.randn(columns, inner).to(dtype), torch.randn(columns).to(dtype)
-        return lambda: F.linear(x, weight, bias)
-
-    return Problem(f"linear {rows}x{inner}x{columns}", make)
-
-
-def bmm(batch: int, rows: int, inner: int, columns: int) -> Problem:
-    """A batch of matrix products."""
-
-    def make(dtype: torch.dtype) -> Callable[[], Tensor]:
-        a = torch.randn(batch, rows, inner).to(dtype)
-        b = torch.randn(batch, inner, columns).to(dtype)
-        return lambda: torch.bmm(a, b)
-
-    return Problem(f"bmm {batch}x{rows}x{inner}x{columns}", make)
+    @property
+    def slower(self) -> bool:
+        """Whether ours is slower beyond noise."""
+        return self.low > MARGIN
 
 
-def conv2d(
-    channels: int, out: int, size: int, kernel: int, *, stride: int = 1, groups: int = 1
-) -> Problem:
-    """One square image, padded to keep its size when the stride is 1."""
-
-    def make(dtype: torch.dtype) -> Callable[[], Tensor]:
-        image = torch.randn(1, channels, size, size).to(dtype)
-        weight = torch.randn(out, channels // groups, kernel, kernel).to(dtype)
-        padding = kernel // 2
-        return lambda: F.conv2d(image, weight, None, stride, padding, 1, groups)
-
-    return Problem(f"conv2d {channels}->{out} {size}x{size} k{kernel} s{stride} g{groups}", make)
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Between which of the values the true median lies with 99 % confidence, or all of them."""
+    ordered = sorted(values)
+    count = len(ordered)
+    # The number of values below the median is binomial; 2.576 standard deviations hold 99 %.
+    left_out = max(0, math.floor((count - 2.576 * math.sqrt(count)) / 2))
+    return ordered[left_out], ordered[count - 1 - left_out]
 
 
-def lstm(steps: int, features: int, hidden: int) -> Problem:
-    """One layer over one sequence."""
-
-    def make(dtype: torch.dtype) -> Callable[[], object]:
-        layer = nn.LSTM(features, hidden).to(dtype).eval()
-        x = torch.randn(steps, 1, features).to(dtype)
-        return lambda: layer(x)
-
-    return Problem(f"lstm {steps} steps {features}->{hidden}", make)
-
-
-#: Sizes from BERT-base (128 tokens), ResNet-50, MobileNetV2 and a small recurrent net; and one so
-#: small that only the cost of a call shows.
-PROBLEMS: Sequence[Problem] = (
-    linear(1, 16, 16),
-    linear(1, 768, 768),
-    linear(128, 768, 768),
-    linear(128, 768, 3072),
-    linear(128, 3072, 768),
-    bmm(12, 128, 64, 128),
-    bmm(12, 128, 128, 64),
-    conv2d(3, 64, 224, 7, stride=2),
-    conv2d(64, 64, 56, 3),
-    conv2d(64, 256, 56, 1),
-    conv2d(512, 512, 7, 3),
-    conv2d(2048, 512, 7, 1),
-    conv2d(96, 96, 56, 3, groups=96),
-    lstm(32, 128, 256),
-)
-
-
-def compare(call: Callable[[], object], seconds: float) -> tuple[float, float, int]:
-    """Median microseconds on stock kernels and on ZenDNN, and the ZenDNN calls of one run."""
-    zendnn = torch.backends.zendnn
-    times: dict[bool, list[float]] = {False: [], True: []}
-    for enabled in times:
-        with zendnn.flags(enabled=enabled):
-            zendnn.reset_counters()
+def _took(call: Call, repeat: int, enabled: bool) -> float:
+    """Seconds for one call."""
+    with torch.backends.zendnn.flags(enabled=enabled):
+        start = time.perf_counter()
+        for _ in range(repeat):
             call()
+        return (time.perf_counter() - start) / repeat
+
+
+def compare(ours: Call, stock: Call, seconds: float) -> Times:
+    """Both calls in turn for about so long, and at least ``FEWEST_PAIRS`` times each."""
+    zendnn = torch.backends.zendnn
+    sides = {True: ours, False: stock}
+    zendnn.reset_counters()
+    _took(ours, 1, True)
     calls = sum(zendnn.counters().values())
+    _took(stock, 1, False)
+    repeat = 1
+    while min(_took(call, repeat, on) for on, call in sides.items()) * repeat < SHORTEST:
+        repeat *= 2
+    pairs: list[tuple[float, float]] = []
     end = time.perf_counter() + seconds
-    while not times[True] or time.perf_counter() < end:
-        for enabled, seen in times.items():
-            with zendnn.flags(enabled=enabled):
-                start = time.perf_counter()
-                call()
-                seen.append(time.perf_counter() - start)
-    stock, ours = (statistics.median(times[enabled]) * 1e6 for enabled in (False, True))
-    return stock, ours, calls
+    while len(pairs) < FEWEST_PAIRS or time.perf_counter() < end:
+        # Who comes first changes, because the second may find a busier or a warmer machine.
+        order = (True, False) if len(pairs) % 2 else (False, True)
+        took = {on: _took(sides[on], repeat, on) for on in order}
+        pairs.append((took[True], took[False]))
+    ratios = [mine / other for mine, other in pairs]
+    mine, other = (statistics.median(times) * 1e6 for times in zip(*pairs, strict=True))
+    return Times(other, mine, statistics.median(ratios), *interval(ratios), calls, len(pairs))
+
+
+def share(problem: Problem, dtype: str, us: float, limits: Mapping[str, float]) -> float | None:
+    """The least time that the problem could take over ``us``; None when a limit is not known."""
+    work = {LIMITS[dtype]: problem.flop, "read": problem.values * DTYPES[dtype].itemsize}
+    needed = {name: amount for name, amount in work.items() if amount}
+    if not needed.keys() <= limits.keys():
+        return None
+    return max(amount / limits[name] for name, amount in needed.items()) / 1e3 / us
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A problem in one dtype, measured."""
+
+    problem: Problem
+    dtype: str
+    times: Times
+    share: float | None
+
+    def row(self) -> list[str]:
+        """Its line of the table."""
+        times = self.times
+        return [
+            self.problem.name,
+            self.dtype,
+            f"{times.stock_us:.1f}",
+            f"{times.ours_us:.1f}",
+            f"{times.ratio:.2f}",
+            f"{times.low:.2f} to {times.high:.2f}",
+            "" if self.share is None else f"{self.share:.0%}",
+            str(times.calls),
+            "SLOWER" if times.slower else "",
+        ]
+
+    def as_json(self) -> dict[str, object]:
+        """All that is known of it."""
+        problem = self.problem
+        return {
+            "operator": problem.operator,
+            "size": problem.size,
+            "models": problem.models,
+            "dtype": self.dtype,
+            "flop": problem.flop,
+            "bytes": problem.values * DTYPES[self.dtype].itemsize,
+            **asdict(self.times),
+            "slower": self.times.slower,
+            "share_of_limit": self.share,
+        }
+
+
+HEADS = ["problem", "dtype", "stock us", "ZenDNN us", "ratio", "99 %", "of limit", "calls", ""]
+
+
+def measure(problem: Problem, dtype: str, seconds: float, limits: Mapping[str, float]) -> Cell:
+    """One cell, with equal operands each time."""
+    torch.manual_seed(0)
+    with torch.inference_mode():
+        ours, stock = problem.make(DTYPES[dtype])
+        times = compare(ours, stock, seconds)
+    return Cell(problem, dtype, times, share(problem, dtype, times.ours_us, limits))
+
+
+def limits_of(threads: int) -> tuple[dict[str, float], str]:
+    """The machine's limits by name, and the line that tells them."""
+    progress("measuring the machine's limits")
+    try:
+        limits = limit.measure(threads, 1.0)
+        rates = [f"{name} {rate:.0f} Gflop/s" for name, rate in limits.items()]
+        limits["read"] = limit.bandwidth(threads, 1.0)
+    except limit.LimitError as error:
+        return {}, f"unknown: {error}"
+    return limits, ", ".join([*rates, f"read {limits['read']:.1f} GB/s"])
+
+
+def summary(cells: Sequence[Cell]) -> str:
+    """Geometric means of the ratios, by operator and dtype."""
+    rows = [["operator", "dtype", "problems", "ratio", "slower", ""]]
+    for operator, dtype in dict.fromkeys((cell.problem.operator, cell.dtype) for cell in cells):
+        times = [c.times for c in cells if (c.problem.operator, c.dtype) == (operator, dtype)]
+        mean = statistics.geometric_mean(one.ratio for one in times)
+        slower = sum(one.slower for one in times)
+        rows.append([operator, dtype, str(len(times)), f"{mean:.2f}", str(slower), ""])
+    return aligned(rows)
+
+
+def heat(cells: Sequence[Cell], title: str) -> str:
+    """The heat map's SVG."""
+    rows: dict[str, Row] = {}
+    for cell in cells:
+        problem, times = cell.problem, cell.times
+        row = rows.setdefault(problem.name, Row(problem.operator, problem.size, {}))
+        row.cells[cell.dtype] = (times.ratio, cell.share, times.slower)
+    dtypes = tuple(dict.fromkeys(cell.dtype for cell in cells))
+    return svg(list(rows.values()), dtypes, title)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line, checked."""
+
+    only: str
+    models: tuple[str, ...]
+    dtype: tuple[str, ...]
+    seconds: float
+    threads: int
+    json: Path | None
+    plot: Path | None
+    check: bool
+
+
+def parse_arguments(arguments: Sequence[str] | None) -> tuple[Options, list[Problem]]:
+    """The command line and the problems that it chooses; a wrong one ends with code 2."""
+    parser = Parser(description="Single operations: ZenDNN against stock torch.")
+    add = parser.add_argument
+    add("--only", default="", help="problems whose name holds this text")
+    models, dtypes = names_of("model", MODELS), names_of("dtype", tuple(DTYPES))
+    add("--models", type=models, default=MODELS, metavar="LIST", help=", ".join(MODELS))
+    add("--dtype", type=dtypes, default=tuple(DTYPES), metavar="LIST", help=", ".join(DTYPES))
+    add("--seconds", type=positive(float), default=0.5, help="for each (default: 0.5)")
+    add("--threads", type=positive(int), default=torch.get_num_threads())
+    add("--json", type=output, metavar="FILE", help="write all measurements")
+    add("--plot", type=output, metavar="FILE", help="draw a heat map, as SVG")
+    add("--check", action="store_true", help="end with code 1 when a problem is slower")
+    options = Options(**vars(parser.parse_args(arguments)))
+    problems = [
+        problem
+        for problem in PROBLEMS
+        if options.only in problem.name and set(problem.models) & set(options.models)
+    ]
+    if not problems:
+        parser.error(f"no problem of these models has a name that holds '{options.only}'")
+    if getattr(torch.backends, "zendnn", None) is None:
+        parser.error("this Python's torch has no ZenDNN")
+    return options, [problem for problem in problems if problem.present()]
+
+
+def sweep(options: Options, problems: Sequence[Problem]) -> list[Cell]:
+    """Measure and print; those that were slower are measured again and stand as they are then."""
+    limits, told = limits_of(options.threads)
+    facts = f"{cpu_name()}, {options.threads} thread{'s' * (options.threads > 1)}"
+    print(f"CPU    {facts}\nlimit  {told}\n", flush=True)
+    width = max(len(problem.name) for problem in problems)
+    # Columns cannot wait for all rows, which come one by one.
+    form = f"{{:{width}}}  {{:8}}  {{:>10}}  {{:>10}}  {{:>5}}  {{:>12}}  {{:>8}}  {{:>5}}  {{}}"
+    print(form.format(*HEADS).rstrip(), flush=True)
+    plan = [(dtype, problem) for dtype in options.dtype for problem in problems]
+    cells: dict[tuple[str, str], Cell] = {}
+    for number, (dtype, problem) in enumerate(plan, 1):
+        progress(f"[{number}/{len(plan)}] {problem.name}, {dtype}")
+        cell = measure(problem, dtype, options.seconds, limits)
+        cells[dtype, problem.name] = cell
+        print(form.format(*cell.row()).rstrip(), flush=True)
+    again = [cell for cell in cells.values() if cell.times.slower]
+    if again:
+        print("\nOnce more, for twice the time:", flush=True)
+    for cell in again:
+        progress(f"again: {cell.problem.name}, {cell.dtype}")
+        second = measure(cell.problem, cell.dtype, 2 * options.seconds, limits)
+        cells[cell.dtype, cell.problem.name] = second
+        print(form.format(*second.row()).rstrip(), flush=True)
+    if options.json is not None:
+        document = {
+            "cpu": cpu_name(),
+            "threads": options.threads,
+            "torch": torch.__version__,
+            "limits": limits,
+            "cells": [cell.as_json() for cell in cells.values()],
+        }
+        write_atomic(options.json, f"{json.dumps(document, indent=1)}\n".encode())
+    if options.plot is not None:
+        title = f"ZenDNN's time over stock torch's, {facts}"
+        write_atomic(options.plot, heat(list(cells.values()), title).encode())
+    return list(cells.values())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the comparison and returns the exit code."""
-    parser = argparse.ArgumentParser(description="Single operations: ZenDNN against stock torch.")
-    parser.add_argument("--only", default="", help="problems whose name holds this text")
-    parser.add_argument("--dtype", choices=list(DTYPES), default="float32")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each problem (default: 1)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    options = parser.parse_args(arguments)
-    problems = [problem for problem in PROBLEMS if options.only in problem.name]
+    """Run the comparison and return the exit code."""
+    options, problems = parse_arguments(arguments)
     if not problems:
-        parser.error(f"no problem's name holds '{options.only}'")
-    if options.threads < 1 or not options.seconds > 0:
-        parser.error("--threads and --seconds must be above zero")
-    if getattr(torch.backends, "zendnn", None) is None:
-        parser.error("this Python's torch has no ZenDNN")
+        print("error: this build lacks what these problems need", file=sys.stderr)
+        return 2
     torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    width = max(len(problem.name) for problem in problems)
-    print(f"{'problem':{width}}  {'stock us':>10}  {'ZenDNN us':>10}  {'ratio':>6}  calls")
-    with torch.inference_mode():
-        for problem in problems:
-            stock, ours, calls = compare(problem.make(DTYPES[options.dtype]), options.seconds)
-            row = f"{problem.name:{width}}  {stock:10.1f}  {ours:10.1f}  {ours / stock:6.2f}"
-            print(f"{row}  {calls:5}", flush=True)
-    return 0
+    try:
+        cells = sweep(options, problems)
+    except SetupError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    print(f"\n{summary(cells)}")
+    slower = [cell for cell in cells if cell.times.slower]
+    for cell in slower:
+        times = cell.times
+        reason = f"{times.ratio:.2f} of stock torch's time ({times.low:.2f} to {times.high:.2f})"
+        print(f"slower: {cell.problem.name} in {cell.dtype}, {reason}", file=sys.stderr)
+    return 1 if slower and options.check else 0
 
 
 if __name__ == "__main__":

@@ -1,0 +1,513 @@
+"""The problems of the sweep: every overridden operator at the sizes that real models give it.
+
+To add one, enter it in ``PROBLEMS`` with the models that have it; for another operator write a
+function that returns a ``Problem``. Equal problems of several models are measured once.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from benchmarks import limit
+
+Call = Callable[[], object]
+
+#: Weights for so few rows are read from memory, where they are not too small to leave the caches.
+FEW_ROWS = 16
+LARGE_BYTES = 4 * limit.MIB
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An operator at one size.
+
+    ``make`` returns what to time for a dtype: the call on our side and that on stock torch's, which
+    are the same where nothing has to be prepared. The least that one call must do is ``flop``
+    floating point operations, and to move ``values`` numbers of that dtype between memory and
+    registers. ``present`` is false where this build cannot do it.
+    """
+
+    operator: str
+    size: str
+    models: tuple[str, ...]
+    make: Callable[[torch.dtype], tuple[Call, Call]]
+    flop: float = 0
+    values: float = 0
+    present: Callable[[], bool] = lambda: True
+
+    @property
+    def name(self) -> str:
+        """What tables call it and ``--only`` looks at."""
+        return f"{self.operator} {self.size}"
+
+
+def _same(make: Callable[[torch.dtype], Call]) -> Callable[[torch.dtype], tuple[Call, Call]]:
+    """Both sides call the same function."""
+
+    def both(dtype: torch.dtype) -> tuple[Call, Call]:
+        call = make(dtype)
+        return call, call
+
+    return both
+
+
+@functools.lru_cache(maxsize=1)
+def _pool(dtype: torch.dtype) -> Tensor:
+    """More random numbers than the caches hold; shared by all that is to be read from memory."""
+    block = torch.randn(limit.MIB).to(dtype)
+    return block.repeat(math.ceil(limit.cold_bytes() / block.nbytes))
+
+
+def cold(dtype: torch.dtype, *shape: int) -> Iterator[Tensor]:
+    """One tensor after the other, each of which has long left the caches; values are shared."""
+    pool, size = _pool(dtype), math.prod(shape)
+    count = pool.numel() // size
+    return itertools.cycle([pool[i * size : (i + 1) * size].view(shape) for i in range(count)])
+
+
+def _is_cold(rows: int, dtype: torch.dtype, *shape: int) -> bool:
+    return rows <= FEW_ROWS and math.prod(shape) * dtype.itemsize >= LARGE_BYTES
+
+
+def _weights(rows: int, dtype: torch.dtype, *shape: int) -> Iterator[Tensor]:
+    """What ``rows`` are multiplied by: cold when they are few, else always the same tensor."""
+    if _is_cold(rows, dtype, *shape):
+        return cold(dtype, *shape)
+    return itertools.repeat(torch.randn(shape).to(dtype))
+
+
+def _read(rows: int, numbers: float) -> float:
+    """What counts as moved: with many rows the weights stay in the caches."""
+    return numbers if rows <= FEW_ROWS else 0
+
+
+def linear(rows: int, inner: int, columns: int, *models: str) -> Problem:
+    """(rows, inner) times (inner, columns), with a bias."""
+
+    def make(dtype: torch.dtype) -> Call:
+        x, bias = torch.randn(rows, inner).to(dtype), torch.randn(columns).to(dtype)
+        weights = _weights(rows, dtype, columns, inner)
+        return lambda: F.linear(x, next(weights), bias)
+
+    return Problem(
+        "linear",
+        f"{rows}x{inner}x{columns}",
+        models,
+        _same(make),
+        2.0 * rows * inner * columns,
+        _read(rows, inner * columns),
+    )
+
+
+def _prepack() -> Any:
+    return getattr(getattr(torch.backends, "zendnn", None), "prepack", None)
+
+
+def packed(rows: int, inner: int, columns: int, *models: str) -> Problem:
+    """The same with weights that were packed before; stock torch has its plain ones."""
+
+    def make(dtype: torch.dtype) -> tuple[Call, Call]:
+        x = torch.randn(rows, inner).to(dtype)
+        weights = _weights(rows, dtype, columns, inner)
+        count = 1
+        if _is_cold(rows, dtype, columns, inner):
+            count = max(1, limit.cold_bytes() // (inner * columns * dtype.itemsize))
+        layer = nn.Linear(inner, columns).to(dtype).eval()
+        modules = []
+        for _ in range(count):
+            layer.weight = nn.Parameter(next(weights), requires_grad=False)
+            modules.append(_prepack()(layer))
+        ring = itertools.cycle(modules)
+        bias = layer.bias.detach()
+        return lambda: next(ring)(x), lambda: F.linear(x, next(weights), bias)
+
+    return Problem(
+        "linear packed",
+        f"{rows}x{inner}x{columns}",
+        models,
+        make,
+        2.0 * rows * inner * columns,
+        _read(rows, inner * columns),
+        present=lambda: _prepack() is not None,
+    )
+
+
+def mm(rows: int, inner: int, columns: int, form: str, *models: str) -> Problem:
+    """A product of matrices, as a layer's gradient has it: ``form`` says which are transposed."""
+
+    def make(dtype: torch.dtype) -> Call:
+        a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
+        left = a.t().contiguous().t() if form[0] == "t" else a
+        right = b.t().contiguous().t() if form[1] == "t" else b
+        return lambda: torch.mm(left, right)
+
+    size = f"{rows}x{inner}x{columns} {form}"
+    return Problem("mm", size, models, _same(make), 2.0 * rows * inner * columns)
+
+
+def addmm(rows: int, inner: int, columns: int, *models: str) -> Problem:
+    """A product that is added to a matrix, as a residual is."""
+
+    def make(dtype: torch.dtype) -> Call:
+        a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
+        c = torch.randn(rows, columns).to(dtype)
+        return lambda: torch.addmm(c, a, b)
+
+    size = f"{rows}x{inner}x{columns}"
+    return Problem("addmm", size, models, _same(make), 2.0 * rows * inner * columns)
+
+
+def addmv(rows: int, inner: int, *models: str) -> Problem:
+    """A matrix times a vector, and a vector added."""
+
+    def make(dtype: torch.dtype) -> Call:
+        vector, bias = torch.randn(inner).to(dtype), torch.randn(rows).to(dtype)
+        matrices = _weights(1, dtype, rows, inner)
+        return lambda: torch.addmv(bias, next(matrices), vector)
+
+    return Problem(
+        "addmv", f"{rows}x{inner}", models, _same(make), 2.0 * rows * inner, rows * inner
+    )
+
+
+def bmm(batch: int, rows: int, inner: int, columns: int, *models: str) -> Problem:
+    """A batch of matrix products."""
+
+    def make(dtype: torch.dtype) -> Call:
+        a = torch.randn(batch, rows, inner).to(dtype)
+        b = torch.randn(batch, inner, columns).to(dtype)
+        return lambda: torch.bmm(a, b)
+
+    size = f"{batch}x{rows}x{inner}x{columns}"
+    return Problem("bmm", size, models, _same(make), 2.0 * batch * rows * inner * columns)
+
+
+def baddbmm(batch: int, rows: int, inner: int, columns: int, *models: str) -> Problem:
+    """A batch of matrix products with a mask added, as attention has it."""
+
+    def make(dtype: torch.dtype) -> Call:
+        a = torch.randn(batch, rows, inner).to(dtype)
+        b = torch.randn(batch, columns, inner).to(dtype).transpose(1, 2)
+        mask = torch.randn(batch, 1, columns).to(dtype)
+        return lambda: torch.baddbmm(mask, a, b, alpha=0.125)
+
+    size = f"{batch}x{rows}x{inner}x{columns}"
+    return Problem("baddbmm", size, models, _same(make), 2.0 * batch * rows * inner * columns)
+
+
+_CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
+_TRANSPOSES = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
+
+
+def convolution(
+    channels: int,
+    out: int,
+    size: int | tuple[int, ...],
+    kernel: int | tuple[int, ...],
+    *models: str,
+    stride: int = 1,
+    groups: int = 1,
+    padding: int | None = None,
+    transposed: bool = False,
+) -> Problem:
+    """One image, square if ``size`` is a number; padded to keep its size when the stride is 1."""
+    sizes = size if isinstance(size, tuple) else (size, size)
+    kernels = kernel if isinstance(kernel, tuple) else (kernel,) * len(sizes)
+    pads = tuple(k // 2 if padding is None else padding for k in kernels)
+    function: Any = (_TRANSPOSES if transposed else _CONVOLUTIONS)[len(sizes) - 1]
+    front, back = (channels, out) if transposed else (out, channels)
+
+    def make(dtype: torch.dtype) -> Call:
+        image = torch.randn(1, channels, *sizes).to(dtype)
+        weight = torch.randn(front, back // groups, *kernels).to(dtype)
+        return lambda: function(image, weight, None, stride, pads, groups=groups)
+
+    if transposed:
+        places = math.prod(sizes)
+    else:
+        shape = zip(sizes, kernels, pads, strict=True)
+        places = math.prod((s + 2 * p - k) // stride + 1 for s, k, p in shape)
+
+    def told(numbers: tuple[int, ...]) -> str:
+        return "x".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
+
+    name = "conv transposed" if transposed else f"conv{len(sizes)}d"
+    if not transposed and groups == channels:
+        name = "conv depthwise"
+    words = f"{channels}->{out} {'x'.join(map(str, sizes))} k{told(kernels)}"
+    words += f" s{stride}" * (stride > 1) + f" g{groups}" * (1 < groups != channels)
+    # A product for each output and kernel value; a transpose has one for each input's.
+    flop = 2.0 * places * math.prod(kernels) * channels * out / groups
+    # A depthwise one does so little with each value that moving them is what takes time.
+    moved = channels * math.prod(sizes) + out * places if name == "conv depthwise" else 0
+    return Problem(name, words, models, _same(make), flop, moved)
+
+
+def attention(
+    batch: int, heads: int, rows: int, keys: int, width: int, *models: str, causal: bool = False
+) -> Problem:
+    """Scaled dot-product attention on the usual views of (batch, tokens, features)."""
+    numbers = 2 * batch * heads * keys * width
+
+    def make(dtype: torch.dtype) -> Call:
+        query = torch.randn(batch, rows, heads, width).to(dtype).transpose(1, 2)
+        pairs = _weights(rows, dtype, 2, batch, keys, heads, width)
+
+        def call() -> Tensor:
+            key, value = next(pairs).transpose(2, 3).unbind()
+            out: Tensor = F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+            return out
+
+        return call
+
+    size = f"{batch}x{heads}x{rows}x{width}" + f" keys {keys}" * (keys != rows)
+    flop = 4.0 * batch * heads * rows * keys * width / (2 if causal else 1)
+    size += " causal" * causal
+    return Problem("sdpa", size, models, _same(make), flop, _read(rows, numbers))
+
+
+def elementwise(
+    operator: str, function: Callable[[Tensor], Tensor], *shape_and_models: int | str
+) -> Problem:
+    """One tensor in and one of the same shape out; both count as moved."""
+    shape = tuple(one for one in shape_and_models if isinstance(one, int))
+    models = tuple(one for one in shape_and_models if isinstance(one, str))
+
+    def make(dtype: torch.dtype) -> Call:
+        x = torch.randn(shape).to(dtype)
+        return lambda: function(x)
+
+    size = "x".join(map(str, shape))
+    return Problem(operator, size, models, _same(make), values=2 * math.prod(shape))
+
+
+def norm(operator: str, rows: int, width: int, *models: str) -> Problem:
+    """A layer norm, or an RMS norm, with weights; its input and output count as moved."""
+
+    def make(dtype: torch.dtype) -> Call:
+        x, weight = torch.randn(rows, width).to(dtype), torch.randn(width).to(dtype)
+        if operator == "rms_norm":
+            return lambda: F.rms_norm(x, (width,), weight, 1e-6)
+        bias = torch.randn(width).to(dtype)
+        return lambda: F.layer_norm(x, (width,), weight, bias)
+
+    return Problem(operator, f"{rows}x{width}", models, _same(make), values=2 * rows * width)
+
+
+def embedding_bag(
+    mode: str, rows: int, width: int, bags: int, lookups: int, *models: str
+) -> Problem:
+    """Bags of random rows of a table; each lookup's row counts as moved."""
+
+    def make(dtype: torch.dtype) -> Call:
+        tables = cold(dtype, rows, width)
+        ids = torch.randint(rows, (bags * lookups,))
+        if mode == "rows":
+            return lambda: F.embedding(ids, next(tables))
+        offsets = torch.arange(0, bags * lookups, lookups)
+        return lambda: F.embedding_bag(ids, next(tables), offsets, mode=mode)
+
+    operator = "embedding" if mode == "rows" else "embedding_bag"
+    size = f"{bags}x{lookups} of {rows}x{width}" + f" {mode}" * (mode != "rows")
+    moved = (bags * lookups + bags) * width
+    return Problem(operator, size, models, _same(make), values=moved)
+
+
+def recurrent(
+    kind: str, steps: int, batch: int, features: int, hidden: int, *models: str, layers: int = 1
+) -> Problem:
+    """An LSTM or a GRU over sequences of random numbers."""
+    gates = {"LSTM": 4, "GRU": 3}[kind]
+
+    def make(dtype: torch.dtype) -> Call:
+        layer = getattr(nn, kind)(features, hidden, layers).to(dtype).eval()
+        x = torch.randn(steps, batch, features).to(dtype)
+        return lambda: layer(x)
+
+    weights = features + hidden + (layers - 1) * 2 * hidden
+    size = f"{steps} steps of {batch}, {features}->{hidden}" + f" {layers} layers" * (layers > 1)
+    return Problem(kind, size, models, _same(make), 2.0 * steps * batch * gates * hidden * weights)
+
+
+BERT, LARGE, VIT, RESNET = "bert-base", "bert-large", "vit", "resnet50"
+MOBILE, LLAMA, DLRM, OTHER = "mobilenet_v2", "llama-7b", "dlrm", "other"
+MODELS = (BERT, LARGE, VIT, RESNET, MOBILE, LLAMA, DLRM, OTHER)
+
+#: Rows, inner size, columns, models. Sequences have 128 tokens, a ViT's 197; eight make 1024 rows.
+_LINEAR: Sequence[tuple[int, int, int, str]] = (
+    (1, 16, 16, OTHER),  # so small that only the cost of a call shows
+    (1, 768, 768, BERT),
+    (128, 768, 768, BERT),
+    (128, 768, 3072, BERT),
+    (128, 3072, 768, BERT),
+    (1024, 768, 768, BERT),
+    (1024, 768, 3072, BERT),
+    (1024, 3072, 768, BERT),
+    (128, 1024, 1024, LARGE),
+    (128, 1024, 4096, LARGE),
+    (128, 4096, 1024, LARGE),
+    (197, 768, 768, VIT),
+    (197, 768, 3072, VIT),
+    (197, 3072, 768, VIT),
+    (1, 768, 1000, VIT),
+    (1, 2048, 1000, RESNET),
+    (16, 2048, 1000, RESNET),
+    (1, 1280, 1000, MOBILE),
+    (1, 4096, 4096, LLAMA),
+    (1, 4096, 11008, LLAMA),
+    (1, 11008, 4096, LLAMA),
+    (16, 4096, 4096, LLAMA),
+    (16, 4096, 11008, LLAMA),
+    (16, 11008, 4096, LLAMA),
+    (128, 4096, 4096, LLAMA),
+    (64, 512, 256, DLRM),
+    (64, 479, 1024, DLRM),
+    (64, 1024, 1024, DLRM),
+    (2048, 13, 512, DLRM),
+    (2048, 512, 256, DLRM),
+    (2048, 479, 1024, DLRM),
+    (2048, 1024, 1024, DLRM),
+    (2048, 256, 1, DLRM),
+)
+
+#: ResNet-50's convolutions: channels, outputs, size, kernel, stride.
+_RESNET: Sequence[tuple[int, int, int, int, int]] = (
+    (3, 64, 224, 7, 2),
+    (64, 64, 56, 1, 1),
+    (64, 64, 56, 3, 1),
+    (64, 256, 56, 1, 1),
+    (256, 64, 56, 1, 1),
+    (256, 128, 56, 1, 1),
+    (128, 128, 56, 3, 2),
+    (256, 512, 56, 1, 2),
+    (128, 512, 28, 1, 1),
+    (512, 128, 28, 1, 1),
+    (128, 128, 28, 3, 1),
+    (512, 256, 28, 1, 1),
+    (256, 256, 28, 3, 2),
+    (512, 1024, 28, 1, 2),
+    (256, 1024, 14, 1, 1),
+    (1024, 256, 14, 1, 1),
+    (256, 256, 14, 3, 1),
+    (1024, 512, 14, 1, 1),
+    (512, 512, 14, 3, 2),
+    (1024, 2048, 14, 1, 2),
+    (512, 2048, 7, 1, 1),
+    (2048, 512, 7, 1, 1),
+    (512, 512, 7, 3, 1),
+)
+
+#: MobileNetV2's: channels, outputs, size, kernel, stride, groups.
+_MOBILE: Sequence[tuple[int, int, int, int, int, int]] = (
+    (3, 32, 224, 3, 2, 1),
+    (32, 32, 112, 3, 1, 32),
+    (96, 96, 112, 3, 2, 96),
+    (144, 144, 56, 3, 1, 144),
+    (144, 144, 56, 3, 2, 144),
+    (192, 192, 28, 3, 1, 192),
+    (384, 384, 14, 3, 1, 384),
+    (576, 576, 14, 3, 2, 576),
+    (960, 960, 7, 3, 1, 960),
+    (16, 96, 112, 1, 1, 1),
+    (96, 24, 56, 1, 1, 1),
+    (384, 64, 14, 1, 1, 1),
+    (320, 1280, 7, 1, 1, 1),
+)
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    out: Tensor = F.gelu(x, approximate="tanh")
+    return out
+
+
+def _softmax(x: Tensor) -> Tensor:
+    return torch.softmax(x, -1)
+
+
+def _log_softmax(x: Tensor) -> Tensor:
+    return torch.log_softmax(x, -1)
+
+
+PROBLEMS: Sequence[Problem] = (
+    *itertools.starmap(linear, _LINEAR),
+    *(
+        packed(*row)
+        for row in _LINEAR
+        if row[0] >= 64 or row[3] == LLAMA  # where packing is asked for
+    ),
+    mm(128, 768, 3072, "nn", BERT),
+    mm(768, 1024, 3072, "tn", BERT),  # a weight's gradient, batch 8
+    mm(1024, 3072, 768, "nn", BERT),  # an input's
+    mm(1024, 768, 768, "nt", BERT),
+    mm(8, 8, 8, "nn", OTHER),
+    addmm(128, 768, 768, BERT),
+    addmm(1024, 3072, 768, BERT),
+    addmv(768, 768, BERT),
+    addmv(4096, 4096, LLAMA),
+    addmv(4096, 11008, LLAMA),
+    bmm(12, 128, 64, 128, BERT),
+    bmm(12, 128, 128, 64, BERT),
+    bmm(96, 128, 64, 128, BERT),
+    bmm(16, 128, 64, 128, LARGE),
+    bmm(12, 197, 64, 197, VIT),
+    bmm(12, 197, 197, 64, VIT),
+    bmm(32, 1, 128, 1024, LLAMA),
+    bmm(64, 27, 128, 27, DLRM),
+    bmm(2048, 27, 128, 27, DLRM),
+    baddbmm(12, 128, 64, 128, BERT),
+    baddbmm(12, 197, 64, 197, VIT),
+    *(convolution(c, o, n, k, RESNET, stride=s) for c, o, n, k, s in _RESNET),
+    *(convolution(c, o, n, k, MOBILE, stride=s, groups=g) for c, o, n, k, s, g in _MOBILE),
+    convolution(3, 768, 224, 16, VIT, stride=16, padding=0),
+    convolution(80, 384, (3000,), 3, OTHER),  # the first layer of a speech encoder
+    convolution(512, 512, (800,), 3, OTHER, stride=2, padding=0),
+    convolution(3, 45, (16, 112, 112), (1, 7, 7), OTHER, stride=2),  # a video network's first
+    convolution(64, 64, (8, 28, 28), 3, OTHER),
+    convolution(256, 128, 28, 2, OTHER, stride=2, padding=0, transposed=True),  # a U-Net's
+    convolution(128, 64, 32, 4, OTHER, stride=2, padding=1, transposed=True),  # a generator's
+    attention(1, 12, 128, 128, 64, BERT),
+    attention(8, 12, 128, 128, 64, BERT),
+    attention(1, 16, 128, 128, 64, LARGE),
+    attention(1, 12, 197, 197, 64, VIT),
+    attention(1, 32, 512, 512, 128, LLAMA, causal=True),
+    attention(1, 32, 1, 1024, 128, LLAMA),
+    norm("layer_norm", 128, 768, BERT),
+    norm("layer_norm", 1024, 768, BERT),
+    norm("layer_norm", 128, 1024, LARGE),
+    norm("layer_norm", 197, 768, VIT),
+    norm("rms_norm", 1, 4096, LLAMA),
+    norm("rms_norm", 128, 4096, LLAMA),
+    elementwise("gelu", F.gelu, 128, 3072, BERT),
+    elementwise("gelu", F.gelu, 1024, 3072, BERT),
+    elementwise("gelu", F.gelu, 128, 4096, LARGE),
+    elementwise("gelu", F.gelu, 197, 3072, VIT),
+    elementwise("gelu tanh", _gelu_tanh, 128, 3072, OTHER),
+    elementwise("silu", F.silu, 1, 11008, LLAMA),
+    elementwise("silu", F.silu, 128, 11008, LLAMA),
+    elementwise("softmax", _softmax, 12, 128, 128, BERT),
+    elementwise("softmax", _softmax, 12, 197, 197, VIT),
+    elementwise("softmax", _softmax, 1, 1000, RESNET, VIT, MOBILE),
+    elementwise("softmax", _softmax, 1, 32000, LLAMA),
+    elementwise("softmax", _softmax, 32, 1, 1024, LLAMA),
+    elementwise("log_softmax", _log_softmax, 128, 30522, BERT),
+    elementwise("log_softmax", _log_softmax, 16, 1000, RESNET),
+    embedding_bag("sum", 200_000, 128, 64, 1, DLRM),
+    embedding_bag("sum", 200_000, 128, 2048, 1, DLRM),
+    embedding_bag("sum", 200_000, 128, 2048, 20, DLRM),
+    embedding_bag("mean", 200_000, 128, 2048, 20, DLRM),
+    embedding_bag("max", 200_000, 128, 2048, 20, DLRM),
+    embedding_bag("rows", 30_522, 768, 128, 1, BERT),
+    recurrent("LSTM", 32, 1, 128, 256, OTHER),
+    recurrent("LSTM", 50, 16, 512, 512, OTHER, layers=2),
+    recurrent("GRU", 32, 1, 128, 256, OTHER),
+    recurrent("GRU", 50, 16, 512, 512, OTHER, layers=2),
+)
