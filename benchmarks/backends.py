@@ -66,13 +66,15 @@ def _frozen(module: nn.Module, inputs: tuple[Tensor, ...], setting: Setting) -> 
     return optimised
 
 
-def _compiled(backend: str) -> Callable[[nn.Module, tuple[Tensor, ...], Setting], Call]:
+def _compiled(
+    backend: str, freezing: bool = True
+) -> Callable[[nn.Module, tuple[Tensor, ...], Setting], Call]:
     def prepare(module: nn.Module, inputs: tuple[Tensor, ...], setting: Setting) -> Call:
         import torch
 
         # Without it, weights are inputs of the compiled code and are laid out at each call.
         config: Any = importlib.import_module("torch._inductor.config")
-        config.freezing = True
+        config.freezing = freezing
         compiled: Call = torch.compile(module, backend=backend, dynamic=False)
         return compiled
 
@@ -141,9 +143,20 @@ BACKENDS = {
         ours=True,
         environment=OURS,
     ),
+    "zendnn_inductor": Backend(
+        _compiled("inductor", freezing=False),
+        "torch.compile on ZenDNN, not frozen",
+        packages=("torch-zendnn",),
+        modules=_DYNAMO,
+        ours=True,
+        environment=OURS,
+    ),
     "eager": Backend(_as_it_is, "the module as it is"),
     "jit": Backend(_frozen, "torch.jit.optimize_for_inference"),
     "inductor": Backend(_compiled("inductor"), "torch.compile, frozen", modules=_DYNAMO),
+    "inductor_unfrozen": Backend(
+        _compiled("inductor", freezing=False), "torch.compile, not frozen", modules=_DYNAMO
+    ),
     "openvino": Backend(
         _openvino,
         "the module converted to OpenVINO",
