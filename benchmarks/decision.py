@@ -1,0 +1,154 @@
+"""What it costs that an override looks at a problem and leaves it to torch.
+
+    python -m benchmarks.decision [--only TEXT] [--rounds 7] [--check]
+
+Each operator is called on tiny operands that it refuses: for their size, for their dtype (float64),
+or because ZenDNN is switched off. A process without ZenDNN and one with it take turns; the cost is
+the difference of the best times, which is what the processor needs when nobody disturbs it. Exit
+code: 0, with ``--check`` 1 when a decision costs more than 1 us, 2 for a wrong option.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.backends import OURS, STOCK
+from benchmarks.compare import Parser, positive, progress
+from benchmarks.report import aligned
+
+ROOT = Path(__file__).parents[1]
+MOST_US = 1.0
+REPEAT, BEST_OF = 300, 30
+REASONS = ("size", "dtype", "switched off")
+
+
+def operators() -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]]:
+    """Each overridden operator, or one that may be, with the sizes of tiny operands."""
+    import torch
+    import torch.nn.functional as F
+
+    aten = torch.ops.aten
+    return {
+        "mm": (torch.mm, ((4, 4), (4, 4))),
+        "addmm": (torch.addmm, ((4,), (4, 4), (4, 4))),
+        "addmv": (torch.addmv, ((4,), (4, 4), (4,))),
+        "bmm": (torch.bmm, ((2, 4, 4), (2, 4, 4))),
+        "baddbmm": (torch.baddbmm, ((2, 4, 4), (2, 4, 4), (2, 4, 4))),
+        "linear": (F.linear, ((4, 4), (4, 4), (4,))),
+        "conv2d": (F.conv2d, ((1, 2, 4, 4), (2, 2, 3, 3))),
+        "attention": (F.scaled_dot_product_attention, ((1, 1, 4, 8),) * 3),
+        "layer_norm": (lambda x, w, b: F.layer_norm(x, (8,), w, b), ((2, 8), (8,), (8,))),
+        "gelu": (F.gelu, ((8,),)),
+        "gelu.out": (lambda x, out: aten.gelu.out(x, out=out), ((8,), (8,))),
+        "silu": (F.silu, ((8,),)),
+        "softmax": (lambda x: torch.softmax(x, -1), ((2, 8),)),
+        "log_softmax": (lambda x: torch.log_softmax(x, -1), ((2, 8),)),
+        "embedding_bag": (
+            lambda table: F.embedding_bag(torch.zeros(2, 2, dtype=torch.int64), table),
+            ((4, 4),),
+        ),
+    }
+
+
+def best_times(chosen: str) -> dict[str, dict[str, float]]:
+    """Microseconds of a call by operator and reason, in this process."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    zendnn: Any = getattr(torch.backends, "zendnn", None)
+    found: dict[str, dict[str, float]] = {}
+    with torch.inference_mode():
+        for name, (function, shapes) in operators().items():
+            if chosen not in name:
+                continue
+            found[name] = {}
+            for reason in REASONS:
+                dtype = torch.float64 if reason == "dtype" else torch.float32
+                operands = [torch.randn(shape, dtype=dtype) for shape in shapes]
+                if zendnn is not None:
+                    zendnn.set_flags(reason != "switched off")
+                    zendnn.reset_counters()
+                function(*operands)
+                if zendnn is not None and sum(zendnn.counters().values()):
+                    continue  # it is taken, and costs what its kernel costs
+                best = float("inf")
+                for _ in range(BEST_OF):
+                    start = time.perf_counter()
+                    for _ in range(REPEAT):
+                        function(*operands)
+                    best = min(best, time.perf_counter() - start)
+                found[name][reason] = best / REPEAT * 1e6
+    return found
+
+
+def ask(chosen: str, environment: dict[str, str]) -> dict[str, dict[str, float]]:
+    """The same of a process of its own."""
+    command = [sys.executable, "-W", "ignore", "-m", "benchmarks.decision", "--worker"]
+    done = subprocess.run(
+        [*command, "--only", chosen],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        check=True,
+    )
+    answer: dict[str, dict[str, float]] = json.loads(done.stdout)
+    return answer
+
+
+def costs(rounds: Sequence[tuple[Any, Any]]) -> dict[str, dict[str, tuple[float, float]]]:
+    """By operator and reason: stock torch's best time and what ours adds to it."""
+    found: dict[str, dict[str, tuple[float, float]]] = {}
+    for name, reasons in rounds[0][1].items():
+        found[name] = {}
+        for reason in reasons:
+            stock, ours = (min(one[side][name][reason] for one in rounds) for side in (0, 1))
+            found[name][reason] = stock, ours - stock
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print, and return the exit code."""
+    parser = Parser(description="What it costs to leave a problem to torch.")
+    parser.add_argument("--only", default="", help="operators whose name holds this text")
+    parser.add_argument("--rounds", type=positive(int), default=3, help="(default: 3)")
+    parser.add_argument("--check", action="store_true", help="code 1 when one costs over 1 us")
+    parser.add_argument("--worker", action="store_true", help="measure in this process, as JSON")
+    options = parser.parse_args(arguments)
+    if options.worker:
+        print(json.dumps(best_times(options.only)))
+        return 0
+    if not any(options.only in name for name in operators()):
+        parser.error(f"no operator's name holds '{options.only}'")
+    rounds = []
+    for number in range(options.rounds):
+        progress(f"round {number + 1} of {options.rounds}")
+        rounds.append((ask(options.only, dict(STOCK)), ask(options.only, dict(OURS))))
+    found = costs(rounds)
+    rows = [["operator", "stock us", *(f"{reason}, us" for reason in REASONS), ""]]
+    for name, reasons in found.items():
+        stock = [f"{times[0]:.2f}" for times in reasons.values()]
+        added = [f"{reasons[r][1]:+.2f}" if r in reasons else "taken" for r in REASONS]
+        rows.append([name, *(stock[:1] or [""]), *added, ""])
+    print(aligned(rows))
+    dear = [
+        f"{name} ({reason}) costs {cost:.2f} us"
+        for name, reasons in found.items()
+        for reason, (_, cost) in reasons.items()
+        if cost > MOST_US
+    ]
+    for line in dear:
+        print(line, file=sys.stderr)
+    return 1 if dear and options.check else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
