@@ -227,6 +227,21 @@ class Tagger(nn.Module):
         return out
 
 
+class Encoder(nn.Module):
+    """A transformer's layer: attention, layer norms, residuals and a GELU between two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(
+            32, 4, 96, dropout=0.0, activation="gelu", batch_first=True
+        )
+        self.last = nn.Linear(32, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.last(self.layer(x).mean(1))
+        return out
+
+
 def losses(
     net: nn.Module, x: Tensor, labels: Tensor, rate: float, steps: int = 20, *, bf16: bool = False
 ) -> list[float]:
@@ -245,7 +260,12 @@ def losses(
 
 @pytest.mark.parametrize(("bf16", "tolerance"), [(False, 2e-4), (True, 5e-2)])
 @pytest.mark.parametrize(
-    ("kind", "shape", "rate"), [(Classifier, (8, 3, 17, 15), 0.05), (Tagger, (8, 6, 12), 0.5)]
+    ("kind", "shape", "rate"),
+    [
+        (Classifier, (8, 3, 17, 15), 0.05),
+        (Tagger, (8, 6, 12), 0.5),
+        (Encoder, (8, 16, 32), 0.05),
+    ],
 )
 def test_training_gives_the_losses_of_stock_torch(
     kind: type[nn.Module], shape: tuple[int, ...], rate: float, bf16: bool, tolerance: float
