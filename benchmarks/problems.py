@@ -116,19 +116,24 @@ def packed(rows: int, inner: int, columns: int, *models: str) -> Problem:
     """The same with weights that were packed before; stock torch has its plain ones."""
 
     def make(dtype: torch.dtype) -> tuple[Call, Call]:
-        x = torch.randn(rows, inner).to(dtype)
-        weights = _weights(rows, dtype, columns, inner)
         count = 1
         if _is_cold(rows, dtype, columns, inner):
             count = max(1, limit.cold_bytes() // (inner * columns * dtype.itemsize))
-        layer = nn.Linear(inner, columns).to(dtype).eval()
-        modules = []
-        for _ in range(count):
-            layer.weight = nn.Parameter(next(weights), requires_grad=False)
-            modules.append(_prepack()(layer))
-        ring = itertools.cycle(modules)
-        bias = layer.bias.detach()
-        return lambda: next(ring)(x), lambda: F.linear(x, next(weights), bias)
+        # Users prepack ordinary parameters, and each layer its own.
+        with torch.inference_mode(False), torch.no_grad():
+            x = torch.randn(rows, inner).to(dtype)
+            weights = _weights(rows, dtype, columns, inner)
+            layers = []
+            for _ in range(count):
+                layer = nn.utils.skip_init(nn.Linear, inner, columns, dtype=dtype).eval()
+                layer.weight.copy_(next(weights))
+                layer.bias.copy_(torch.randn(columns))
+                layers.append(layer)
+            packed = [_prepack()(layer) for layer in layers]
+            for layer in packed:
+                layer(x)  # a first call may pack, and choose how to run
+        ours, stock = itertools.cycle(packed), itertools.cycle(layers)
+        return lambda: next(ours)(x), lambda: next(stock)(x)
 
     return Problem(
         "linear packed",

@@ -118,6 +118,8 @@ def test_packed_weights_are_compared_with_plain_ones_and_are_as_many(
     made = []
 
     def prepack(layer: Any) -> Any:
+        assert layer.weight.untyped_storage().nbytes() == layer.weight.nbytes
+        assert not layer.weight.is_inference()
         made.append(copy.deepcopy(layer))
         return made[-1]
 
