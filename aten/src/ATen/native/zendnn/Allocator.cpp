@@ -87,8 +87,8 @@ struct List {
 };
 
 // Blocks that are kept. There are many such lists, so that threads seldom wait
-// for each other; a thread uses one of those of its NUMA node, so that it finds
-// memory that lies there.
+// for each other: each has one, and looks into the others of its NUMA node only
+// for what it does not find there.
 struct alignas(64) Shard {
   std::mutex mutex;
   std::atomic<uint64_t> oldest; // when it was freed; 0: there is none
@@ -194,8 +194,9 @@ using Node = std::array<Shard, kShardsPerNode>;
 // Nothing here is ever destroyed: tensors may be freed after the program's end.
 constinit std::array<Node, kNodes> nodes;
 constinit PageTable pages;
-constinit std::atomic<int64_t> cached{0};
-constinit std::atomic<int64_t> limit{-1}; // not read yet
+// All threads write the one and read the other.
+alignas(64) constinit std::atomic<int64_t> cached{0};
+alignas(64) constinit std::atomic<int64_t> limit{-1}; // not read yet
 
 struct Place {
   Node* node;
