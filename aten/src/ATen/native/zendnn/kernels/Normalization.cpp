@@ -50,17 +50,26 @@ void norm_row(const NormArgs& args, int64_t row) {
     x = sums;
   }
 
+  // Shares of what the first number differs by are summed: the mean of equal
+  // numbers is exact, and the sum overflows for no row of one sign.
+  const float share = 1 / cols, origin = load_one(x);
   const Vec mean = splat(
-      centred ? sum_of(
-                    args.cols,
-                    [&](int64_t i, auto lanes) { return load(x + i, lanes); }) /
-                    cols
+      centred ? origin + sum_of(
+                             args.cols,
+                             [&](int64_t i, auto lanes) {
+                               return (load(x + i, lanes) - origin) * share;
+                             })
               : 0);
   const float squares = sum_of(args.cols, [&](int64_t i, auto lanes) {
     const Vec d = load(x + i, lanes) - mean;
     return d * d;
   });
-  const Vec factor = splat(1 / __builtin_sqrtf(squares / cols + args.eps));
+  const float rstd = 1 / __builtin_sqrtf(squares / cols + args.eps);
+  if (args.mean_out) {
+    store_one(static_cast<W*>(args.mean_out) + row, mean[0]);
+    store_one(static_cast<W*>(args.rstd_out) + row, rstd);
+  }
+  const Vec factor = splat(rstd);
   each_vector(args.cols, [&](int64_t i, auto lanes) {
     Vec y = (load(x + i, lanes) - mean) * factor;
     if (weight)
@@ -84,35 +93,103 @@ void norm(const NormArgs& args) {
   });
 }
 
+// Numbers that wait on the stack, in the second-level cache.
+constexpr int64_t kSpace = 32768;
+
+// Up to kWidth rows, whose sums share one logarithm or division.
 template <class T>
-void softmax_row(const T* x, T* out, int64_t size, bool log) {
-  const Vec top = splat(
-      max_of(size, [&](int64_t i, auto lanes) { return load(x + i, lanes); }));
-  // Powers of float32 wait in out; those of bfloat16 would lose digits there,
-  // and are computed twice.
-  constexpr bool wait = sizeof(T) == sizeof(float);
-  const float sum = sum_of(size, [&](int64_t i, auto lanes) {
-    const Vec power = exp(load(x + i, lanes) - top);
-    if (wait && !log)
-      store(out + i, power, lanes);
-    return power;
-  });
-  if (log) {
-    const Vec base = kernels::ZENDNN_KERNEL_ISA::log(splat(sum));
-    each_vector(size, [&](int64_t i, auto lanes) {
-      store(out + i, load(x + i, lanes) - top - base, lanes);
+void softmax_rows(const T* x, T* out, int64_t rows, int64_t size, bool log) {
+  // Powers of float32 wait in out; those of bfloat16 would lose digits there.
+  constexpr bool in_out = sizeof(T) == sizeof(float);
+  float space[in_out ? 1 : kSpace];
+  const bool wait = !log && (in_out || rows * size <= kSpace);
+  const auto place = [&](int64_t i) {
+    if constexpr (in_out)
+      return out + i;
+    else
+      return space + i;
+  };
+  float tops[kWidth] = {}, sums[kWidth] = {};
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t first = row * size;
+    const Vec top = splat(max_of(size, [&](int64_t i, auto lanes) {
+      return load(x + first + i, lanes);
+    }));
+    tops[row] = top[0];
+    sums[row] = sum_of(size, [&](int64_t i, auto lanes) {
+      const Vec power = exp(load(x + first + i, lanes) - top);
+      if (wait)
+        store(place(first + i), power, lanes);
+      return power;
     });
-    return;
   }
-  const Vec factor = splat(1 / sum);
-  each_vector(size, [&](int64_t i, auto lanes) {
-    const Vec power =
-        wait ? load(out + i, lanes) : exp(load(x + i, lanes) - top);
-    store(out + i, power * factor, lanes);
-  });
+  float ends[kWidth];
+  const Vec sum = load(sums);
+  store(ends, log ? kernels::ZENDNN_KERNEL_ISA::log(sum) : 1.0f / sum);
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t first = row * size;
+    const Vec top = splat(tops[row]), end = splat(ends[row]);
+    each_vector(size, [&](int64_t i, auto lanes) {
+      const auto power = [&] {
+        return wait ? load(place(first + i), lanes)
+                    : exp(load(x + first + i, lanes) - top);
+      };
+      const Vec y =
+          log ? load(x + first + i, lanes) - top - end : power() * end;
+      store(out + first + i, y, lanes);
+    });
+  }
 }
 
-// The same for one vector of neighbouring columns, `stride` from row to row.
+// Softmax down up to kBlock neighbouring columns, `stride` from row to row,
+// which are read once and written once: long strides miss the caches.
+constexpr int64_t kBlock = 64;
+
+template <class T>
+void softmax_block(
+    const T* x,
+    T* out,
+    int64_t size,
+    int64_t stride,
+    int64_t cols,
+    bool log) {
+  float space[kSpace], top[kBlock], sum[kBlock] = {}, part[kBlock];
+  const int64_t width = round_up(cols, kWidth);
+  const auto each = [&](auto f) {
+    for (int64_t i = 0; i < width; i += kWidth)
+      f(i);
+  };
+  each([&](int64_t i) { store(top + i, splat(-kInfinity)); });
+  for (int64_t row = 0; row < size; ++row)
+    each_vector(cols, [&](int64_t i, auto lanes) {
+      const Vec v = load(x + row * stride + i, lanes);
+      store(space + row * width + i, v);
+      store(top + i, max(v, load(top + i)));
+    });
+  // In groups, as the sums of rows are.
+  for (int64_t first = 0; first < size; first += kBlock) {
+    each([&](int64_t i) { store(part + i, Vec{}); });
+    for (int64_t row = first; row < min(first + kBlock, size); ++row)
+      each([&](int64_t i) {
+        float* place = space + row * width + i;
+        const Vec d = load(place) - load(top + i), power = exp(d);
+        store(place, log ? d : power);
+        store(part + i, load(part + i) + power);
+      });
+    each([&](int64_t i) { store(sum + i, load(sum + i) + load(part + i)); });
+  }
+  each([&](int64_t i) {
+    const Vec s = load(sum + i);
+    store(sum + i, log ? kernels::ZENDNN_KERNEL_ISA::log(s) : 1.0f / s);
+  });
+  for (int64_t row = 0; row < size; ++row)
+    each_vector(cols, [&](int64_t i, auto lanes) {
+      const Vec v = load(space + row * width + i), end = load(sum + i);
+      store(out + row * stride + i, log ? v - end : v * end, lanes);
+    });
+}
+
+// The same for one vector of columns of any size.
 template <class T, class Lanes>
 void softmax_columns(
     const T* x,
@@ -175,13 +252,41 @@ void softmax(const SoftmaxArgs& args) {
   with_type(args.dtype, [&]<class T>(T*) {
     const T* x = static_cast<const T*>(args.x);
     T* out = static_cast<T*>(args.out);
+    const int64_t grain = ceil_div(kGrain / 4, max(args.dim, 1));
     if (args.inner == 1) {
-      const int64_t grain = ceil_div(kGrain / 4, max(args.dim, 1));
+      const int64_t group = max(1, min(kWidth, kSpace / 8 / max(args.dim, 1)));
       parallel(args.outer, 1, grain, [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row)
-          softmax_row(
-              x + row * args.dim, out + row * args.dim, args.dim, args.log);
+        for (int64_t row = begin; row < end; row += group)
+          softmax_rows(
+              x + row * args.dim,
+              out + row * args.dim,
+              min(group, end - row),
+              args.dim,
+              args.log);
       });
+      return;
+    }
+    if (args.dim * kWidth <= kSpace) {
+      const int64_t fit = kSpace / max(args.dim, 1) / kWidth * kWidth;
+      const int64_t block = min(kBlock, fit);
+      const int64_t blocks = ceil_div(args.inner, block);
+      parallel(
+          args.outer * blocks,
+          1,
+          ceil_div(grain, min(block, args.inner)),
+          [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+              const int64_t first = i % blocks * block;
+              const int64_t place = i / blocks * args.dim * args.inner + first;
+              softmax_block(
+                  x + place,
+                  out + place,
+                  args.dim,
+                  args.inner,
+                  min(block, args.inner - first),
+                  args.log);
+            }
+          });
       return;
     }
     each_column(

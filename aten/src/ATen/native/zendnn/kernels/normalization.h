@@ -13,12 +13,14 @@ struct NormArgs {
   const void* weight = nullptr;   // (cols), or null
   const void* bias = nullptr;     // (cols), or null
   void* out = nullptr;
-  void* sum_out = nullptr; // receives x + residual, or null
+  void* sum_out = nullptr;  // receives x + residual, or null
+  void* mean_out = nullptr; // (rows) of layer_norm, with rstd_out, or null
+  void* rstd_out = nullptr; // (rows)
   int64_t rows = 0;
   int64_t cols = 0;
   float eps = 0;
   DType dtype = DType::float32;
-  DType weight_dtype = DType::float32; // of weight and bias
+  DType weight_dtype = DType::float32; // of weight, bias, mean and rstd
 };
 
 // (s - mean) / sqrt(variance + eps) · weight + bias, where s = x + residual is

@@ -76,6 +76,16 @@ inline Vec sqrt(Vec x) {
 inline Vec round(Vec x) { // half to even
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT);
 }
+// a / b, as precise, for finite a and b of 2⁻¹²⁰ to 2¹²⁰: a division holds up
+// what follows for as long as 30 multiplications take.
+inline Vec quotient(Vec a, Vec b) {
+  const Vec r = _mm512_rcp14_ps(b), q = a * r;
+  return (a - q * b) * r + q;
+}
+// What a · b was rounded by to become `product`.
+inline Vec rounded_off(Vec a, Vec b, Vec product) {
+  return _mm512_fmsub_ps(a, b, product);
+}
 inline VecI to_int(Vec x) {
   return reinterpret_cast<VecI>(_mm512_cvtps_epi32(x));
 }
@@ -86,6 +96,16 @@ inline Vec to_float(VecI x) {
 // of subnormal numbers.
 inline Vec scale_by_power(Vec x, Vec n) {
   return _mm512_scalef_ps(x, n);
+}
+inline bool any_below(Vec x, Vec y) {
+  return _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ) != 0;
+}
+// table[i] for the last 5 bits of each lane i.
+inline Vec look_up(const float (&table)[32], VecI i) {
+  return _mm512_permutex2var_ps(
+      _mm512_loadu_ps(table),
+      reinterpret_cast<__m512i>(i),
+      _mm512_loadu_ps(table + 16));
 }
 inline float sum_lanes(Vec x) {
   return _mm512_reduce_add_ps(x);
@@ -179,6 +199,12 @@ inline Vec sqrt(Vec x) {
 }
 inline Vec round(Vec x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
+inline Vec quotient(Vec a, Vec b) {
+  return a / b; // the approximation that AVX2 has would want two corrections
+}
+inline Vec rounded_off(Vec a, Vec b, Vec product) {
+  return _mm256_fmsub_ps(a, b, product);
 }
 inline VecI to_int(Vec x) {
   return reinterpret_cast<VecI>(_mm256_cvtps_epi32(x));

@@ -2,6 +2,7 @@
 // Cephes library, single precision (netlib.org/cephes), unless said otherwise.
 #pragma once
 
+#include "gelu_table.h"
 #include "vec.h"
 
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
@@ -23,13 +24,13 @@ inline Vec polynomial(Vec x, float first, Rest... rest) {
   return polynomial(x, splat(first), rest...);
 }
 
-// x = n log 2 + r with an integral n, and eʳ - 1.
+// x + rest = n log 2 + r with an integral n, and eʳ - 1.
 struct ExpParts {
   Vec n, r_minus_1;
 };
-inline ExpParts exp_parts(Vec x) {
+inline ExpParts exp_parts(Vec x, Vec rest = Vec{}) {
   const Vec n = round(x * kLog2e);
-  const Vec r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
+  const Vec r = (x - n * 0.693359375f) - (n * -2.12194440e-4f - rest);
   const Vec p = polynomial(
       r,
       1.9875691500e-4f,
@@ -111,33 +112,64 @@ inline Vec tanh(Vec x) {
       -5.37397155531e-2f,
       1.33314422036e-1f,
       -3.33332819422e-1f);
-  const Vec large = copy_sign(1.0f - 2.0f / (exp(a + a) + 1.0f), x);
-  return a < splat(0.625f) ? p * square * x + x : large;
+  const Vec large = 1.0f - 2.0f / (exp(a + a) + 1.0f);
+  return copy_sign(a < splat(0.625f) ? p * square * a + a : large, x);
 }
 
 inline Vec sigmoid(Vec x) {
   return 1.0f / (exp(-x) + 1.0f);
 }
 
-// x Φ(x), where Φ(-a) = ½ exp(-a² / 2) t p(t) with t = 1 / (1 + 0.3 a / √2) for
-// a ≥ 0: the form of Abramowitz and Stegun 7.1.26, with a minimax polynomial of
-// degree 8 fitted to a relative error of 2e-8.
-inline Vec gelu(Vec x) {
-  const Vec t = 1.0f / (abs(x) * (0.3f * 0.707106781186547524f) + 1.0f);
+// max(x, 0) - a Φ(-a) with a = |x|: every digit of Φ in the tail counts. Φ(-a)
+// exp(a² / 2) is the quotient of two polynomials that cancel nothing, fitted to
+// a relative error of 2⁻²⁷.
+inline Vec gelu_anywhere(Vec x) {
+  const Vec a = min(splat(14.5f), abs(x)); // there the tail has come to 0
+  // a² = square + rest exactly, and both are parts of the power.
+  const Vec square = a * a, rest = rounded_off(a, a, square);
+  const ExpParts parts = exp_parts(square * -0.5f, rest * -0.5f);
   const Vec p = polynomial(
-      t,
-      -0.12952332198619843f,
-      0.4855653941631317f,
-      -0.5122829079627991f,
-      0.5477259159088135f,
-      -0.09465507417917252f,
-      0.2149280458688736f,
-      0.14833863079547882f,
-      0.1707153171300888f,
-      0.169187992811203f);
-  const Vec tail = exp2(x * x * (-0.5f * kLog2e)) * t * p;
-  return x * 0.5f * (x < Vec{} ? tail : 2.0f - tail);
+      a,
+      0.004116307273437617f,
+      0.040633217903085266f,
+      0.18323511757909267f,
+      0.43829493056327806f,
+      0.5f);
+  const Vec q = polynomial(
+      a,
+      0.01031793245483038f,
+      0.10185881994962995f,
+      0.4694705748697686f,
+      1.20250306929644f,
+      1.6744748423651872f,
+      1.0f);
+  const Vec power = scale_by_power(parts.r_minus_1 + 1.0f, parts.n);
+  return max(Vec{}, x) - quotient(a * p, q) * power;
 }
+
+#ifdef __AVX512F__
+// The same from a table, at half the price, unless x is far out.
+inline Vec gelu(Vec x) {
+  constexpr float kEnd = 31.4f * 3 / 16; // nearest to the last centre
+  if (__builtin_expect(any_below(x, splat(-kEnd)), 0))
+    return gelu_anywhere(x);
+  const Vec a = min(splat(kEnd), abs(x));
+  // Adding 1.5 · 2²³ rounds to the integer that the low bits then hold.
+  constexpr float kMagic = 12582912.0f;
+  const Vec shifted = a * (16.0f / 3) + kMagic;
+  const Vec d = a - (shifted - kMagic) * (3.0f / 16);
+  const VecI centre = as_int(shifted);
+  Vec tail = look_up(kNormalTail[6], centre);
+#pragma GCC unroll 6
+  for (int i = 5; i >= 0; --i)
+    tail = tail * d + look_up(kNormalTail[i], centre);
+  return max(Vec{}, x) - a * tail;
+}
+#else
+inline Vec gelu(Vec x) {
+  return gelu_anywhere(x);
+}
+#endif
 
 inline Vec gelu_tanh(Vec x) {
   // ½ (1 + tanh u) is sigmoid(2 u).
