@@ -39,6 +39,23 @@ torch::Library override_kernels() {
   m.impl("_embedding_bag", TORCH_FN(embedding_bag));
   m.impl("_embedding_bag_forward_only", TORCH_FN(embedding_bag_forward_only));
   m.impl("gru.input", TORCH_FN(gru));
+  m.impl("native_layer_norm", TORCH_FN(native_layer_norm));
+  m.impl("_softmax", TORCH_FN(_softmax));
+  m.impl("_softmax.out", TORCH_FN(_softmax_out));
+  m.impl("_log_softmax", TORCH_FN(_log_softmax));
+  m.impl("_log_softmax.out", TORCH_FN(_log_softmax_out));
+  m.impl("gelu", TORCH_FN(gelu));
+  m.impl("gelu.out", TORCH_FN(gelu_out));
+  m.impl("gelu_", TORCH_FN(gelu_));
+  m.impl("silu", TORCH_FN(silu));
+  m.impl("silu.out", TORCH_FN(silu_out));
+  m.impl("silu_", TORCH_FN(silu_));
+  m.impl("tanh", TORCH_FN(tanh));
+  m.impl("tanh.out", TORCH_FN(tanh_out));
+  m.impl("tanh_", TORCH_FN(tanh_));
+  m.impl("sigmoid", TORCH_FN(sigmoid));
+  m.impl("sigmoid.out", TORCH_FN(sigmoid_out));
+  m.impl("sigmoid_", TORCH_FN(sigmoid_));
   return m;
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <optional>
+#include <string_view>
 #include <tuple>
 
 namespace at::native::zendnn::cpu {
@@ -170,5 +171,39 @@ std::tuple<Tensor, Tensor> gru(
     bool train,
     bool bidirectional,
     bool batch_first);
+// Normalization.cpp: float32 and bfloat16, contiguous. In layer norm the
+// parameters of a bfloat16 input may be float32; mean and rstd have their type.
+std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
+    const Tensor& input,
+    IntArrayRef normalized_shape,
+    const std::optional<Tensor>& weight,
+    const std::optional<Tensor>& bias,
+    double eps);
+Tensor _softmax(const Tensor& self, int64_t dim, bool half_to_float);
+Tensor& _softmax_out(
+    const Tensor& self,
+    int64_t dim,
+    bool half_to_float,
+    Tensor& out);
+Tensor _log_softmax(const Tensor& self, int64_t dim, bool half_to_float);
+Tensor& _log_softmax_out(
+    const Tensor& self,
+    int64_t dim,
+    bool half_to_float,
+    Tensor& out);
+
+// Activation.cpp: float32 and bfloat16, dense memory.
+Tensor gelu(const Tensor& self, std::string_view approximate);
+Tensor& gelu_out(const Tensor& self, std::string_view approximate, Tensor& out);
+Tensor& gelu_(Tensor& self, std::string_view approximate);
+Tensor silu(const Tensor& self);
+Tensor& silu_out(const Tensor& self, Tensor& out);
+Tensor& silu_(Tensor& self);
+Tensor tanh(const Tensor& self);
+Tensor& tanh_out(const Tensor& self, Tensor& out);
+Tensor& tanh_(Tensor& self);
+Tensor sigmoid(const Tensor& self);
+Tensor& sigmoid_out(const Tensor& self, Tensor& out);
+Tensor& sigmoid_(Tensor& self);
 
 } // namespace at::native::zendnn::cpu

@@ -1,0 +1,49 @@
+// What the overrides that run on our own vector kernels have in common.
+#pragma once
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/kernels/types.h>
+#include <oneapi/zendnn/zendnn_types.h>
+#include <third_party/zendnn/execution_counters.h>
+
+namespace at::native::zendnn::cpu {
+
+// False where ZenDNN is switched off, and where the CPU lacks what every kernel
+// needs.
+inline bool kernels_enabled() {
+  static const bool usable = kernels::isa()[0] == 'a';
+  return usable && enabled();
+}
+
+// Whether the memory of t holds plain float32 or bfloat16 numbers.
+inline bool is_kernel_operand(const Tensor& t) {
+  const auto dtype = t.scalar_type();
+  return (dtype == kFloat || dtype == kBFloat16) && t.layout() == kStrided &&
+         t.device().is_cpu() && !t.is_conj() && !t.is_neg();
+}
+
+inline kernels::DType kernel_dtype(const Tensor& t) {
+  return t.scalar_type() == kBFloat16 ? kernels::DType::bfloat16
+                                      : kernels::DType::float32;
+}
+
+// Whether a kernel that reads an element before it writes it may write out.
+inline bool may_write(const Tensor& out, const Tensor& x) {
+  if (out.is_same(x)) {
+    return true;
+  }
+  const auto overlap = get_overlap_status(out, x);
+  return overlap == MemOverlapStatus::No || overlap == MemOverlapStatus::Full;
+}
+
+// Comes before each kernel: the kernels know no counters, and would take a new
+// thread's number of OpenMP threads from the environment.
+inline void prepare_kernel(zendnn_primitive_kind_t kind) {
+  internal::lazy_init_num_threads();
+  zendnn_count_execution(kind);
+}
+
+} // namespace at::native::zendnn::cpu

@@ -1,0 +1,347 @@
+"""Layer norm and softmax: as precise as stock torch, with its statistics, forms and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from ..common import (
+    DTYPES,
+    LAYOUTS,
+    assert_as_exact,
+    assert_same_bits,
+    counting,
+    dtypes,
+    gradients,
+    outcome,
+    property_test,
+    rearranged,
+    same_error,
+    sizes,
+    stock,
+    values,
+)
+from .ulps import ulps
+
+#: Types of input and of parameters.
+TYPES = (*((dtype, dtype) for dtype in DTYPES), (torch.bfloat16, torch.float32))
+of_types = pytest.mark.parametrize(("dtype", "parameters"), TYPES, ids=str)
+SOFTMAX = {"softmax": torch._softmax, "log_softmax": torch._log_softmax}
+of_softmax = pytest.mark.parametrize("softmax", SOFTMAX.values(), ids=SOFTMAX)
+
+
+def layer_norm(
+    x: Tensor, shape: tuple[int, ...], weight: Tensor | None, bias: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.native_layer_norm(x, shape, weight, bias, 1e-5)
+
+
+def check_layer_norm(
+    x: Tensor, shape: tuple[int, ...], weight: Tensor | None, bias: Tensor | None
+) -> bool:
+    """Compares all three results with stock torch's and float64's; whether ours were used."""
+    with counting() as calls:
+        ours = layer_norm(x, shape, weight, bias)
+    with stock():
+        theirs = layer_norm(x, shape, weight, bias)
+        wide = [p if p is None else p.double() for p in (weight, bias)]
+        exact = layer_norm(x.double(), shape, *wide)
+    for our, their, true in zip(ours, theirs, exact, strict=True):
+        assert our.stride() == their.stride()
+        magnitude = max(1.0, true.abs().max().item()) if true.numel() else 0.0
+        assert_as_exact(our, their, true, magnitude)
+    return bool(calls)
+
+
+# Layer norm
+
+
+@of_types
+@pytest.mark.parametrize("given_ones", ["both", "weight", "bias", "none"])
+def test_layer_norm_and_its_statistics_are_right_and_run_on_zendnn(
+    given_ones: str, dtype: torch.dtype, parameters: torch.dtype
+) -> None:
+    weight = values(96, dtype=parameters, seed=1) if given_ones in ("both", "weight") else None
+    bias = values(96, dtype=parameters, seed=2) if given_ones in ("both", "bias") else None
+    for shape in ((96,), (1, 96), (2, 49, 96), (700, 96)):
+        assert check_layer_norm(3 * values(*shape, dtype=dtype) + 1, (96,), weight, bias)
+
+
+def test_layer_norm_is_right_for_any_size_and_depth() -> None:
+    @property_test
+    @given(
+        shape=st.lists(sizes, min_size=1, max_size=3), depth=st.integers(1, 3), dtype=dtypes,
+        offset=st.sampled_from((0.0, 1.0, -100.0)),
+    )  # fmt: skip
+    def holds(shape: list[int], depth: int, dtype: torch.dtype, offset: float) -> None:
+        over = tuple(shape[-depth:])
+        x = values(*shape, dtype=dtype) + offset
+        weight, bias = (values(*over, dtype=dtype, seed=seed) for seed in (1, 2))
+        with counting() as calls:
+            ours = layer_norm(x, over, weight, bias)
+        with stock():
+            theirs = layer_norm(x, over, weight, bias)
+            exact = layer_norm(x.double(), over, weight.double(), bias.double())
+        assert calls
+        for our, their, true in zip(ours, theirs, exact, strict=True):
+            # The mean is rounded before it is subtracted, and the spread then magnifies that.
+            magnitude = true.abs().max().item() + abs(offset) * exact[2].max().item() * 3
+            assert_as_exact(our, their, true, max(1.0, magnitude))
+
+    holds()
+
+
+@of_types
+def test_rows_of_equal_numbers_come_out_as_zero(
+    dtype: torch.dtype, parameters: torch.dtype
+) -> None:
+    for number in (0.1, 1000.1, -3e7):
+        x = torch.full((3, 771), number, dtype=dtype)
+        out, mean, _ = layer_norm(x, (771,), None, torch.zeros(771, dtype=parameters))
+        assert not out.any()
+        assert torch.equal(mean, x[:, :1].to(mean.dtype))
+
+
+def test_rows_whose_sum_overflows_keep_a_finite_mean() -> None:
+    x = torch.full((2, 640), 3e38)
+    out, mean, _ = layer_norm(x, (640,), None, None)
+    assert torch.equal(mean, x[:, :1])
+    assert not out.any()
+
+
+def test_a_nan_or_infinity_spoils_its_row_alone() -> None:
+    for bad in (float("nan"), float("inf"), float("-inf")):
+        for place in (0, 5, 99):
+            x = values(4, 100)
+            x[2, place] = bad
+            ours = layer_norm(x, (100,), None, None)
+            with stock():
+                theirs = layer_norm(x, (100,), None, None)
+            for our, their in zip(ours, theirs, strict=True):
+                assert torch.equal(our.isfinite(), their.isfinite())
+            softmax = torch.softmax(x, 1)
+            with stock():
+                assert torch.equal(softmax.isnan(), torch.softmax(x, 1).isnan())
+
+
+@of_types
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_layer_norm_of_any_layout_is_stock_torchs_or_as_exact(
+    layout: str, dtype: torch.dtype, parameters: torch.dtype
+) -> None:
+    weight, bias = (values(40, dtype=parameters, seed=seed) for seed in (1, 2))
+    x = rearranged(values(3, 5, 40, dtype=dtype), layout)
+    check_layer_norm(x, (40,), weight, bias)
+    check_layer_norm(values(3, 40, dtype=dtype), (40,), rearranged(weight, layout), bias)
+
+
+def test_what_layer_norm_refuses_is_stock_torchs() -> None:
+    x, weight = values(4, 6), values(6, seed=1)
+    low = x.bfloat16()
+    cases: list[Callable[[], Tensor]] = [
+        lambda: layer_norm(x.double(), (6,), weight.double(), None)[0],
+        lambda: layer_norm(x.half(), (6,), None, None)[0],
+        lambda: layer_norm(x[:0], (6,), weight, None)[0],
+        lambda: layer_norm(x[:, :0], (0,), None, None)[1],
+        lambda: layer_norm(x, (5,), None, None)[0],
+        lambda: layer_norm(x, (), None, None)[0],
+        lambda: layer_norm(x, (3, 4, 6), None, None)[0],
+        lambda: layer_norm(x, (6,), values(5), None)[0],
+        lambda: layer_norm(x, (6,), values(1, 6), None)[0],
+        lambda: layer_norm(x, (6,), weight.bfloat16(), None)[0],
+        lambda: layer_norm(x, (6,), weight.double(), None)[0],
+        lambda: layer_norm(low, (6,), weight, weight.bfloat16())[0],
+        lambda: layer_norm(low, (6,), weight.bfloat16(), weight)[0],
+        lambda: layer_norm(x.long(), (6,), None, None)[0],
+    ]
+    for case in cases:
+        assert_same_bits(case)
+
+
+@of_types
+def test_gradients_of_layer_norm_are_those_of_stock_torch(
+    dtype: torch.dtype, parameters: torch.dtype
+) -> None:
+    x = values(9, 5, 48, dtype=dtype)
+    weight, bias = (values(48, dtype=parameters, seed=seed) for seed in (1, 2))
+
+    def norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        return F.layer_norm(x, (48,), weight, bias) ** 2
+
+    with counting() as calls:
+        ours = gradients(norm, x, weight, bias)
+    assert calls
+    with stock():
+        theirs = gradients(norm, x, weight, bias)
+        exact = gradients(norm, x.double(), weight.double(), bias.double())
+    for our, their, true in zip(ours, theirs, exact, strict=True):
+        assert_as_exact(our, their, true, 4 * true.abs().max().item())
+
+
+# Softmax
+
+
+def check_softmax(softmax: Callable[..., Tensor], x: Tensor, dim: int) -> bool:
+    with counting() as calls:
+        ours = softmax(x, dim, False)
+    with stock():
+        theirs = softmax(x, dim, False)
+        exact = softmax(x.double(), dim, False)
+    assert ours.stride() == theirs.stride()
+    # The logarithm of a power is as far off as its argument.
+    magnitude = max(1.0, exact.abs().max().item()) if exact.numel() else 0.0
+    assert_as_exact(ours, theirs, exact, magnitude)
+    return bool(calls)
+
+
+@of_softmax
+def test_softmax_is_right_for_any_size_and_dimension(softmax: Callable[..., Tensor]) -> None:
+    @property_test
+    @given(shape=st.lists(sizes, min_size=1, max_size=3), dim=st.integers(-3, 2), dtype=dtypes)
+    def holds(shape: list[int], dim: int, dtype: torch.dtype) -> None:
+        dim = max(-len(shape), min(dim, len(shape) - 1))
+        assert check_softmax(softmax, 4 * values(*shape, dtype=dtype), dim)
+
+    holds()
+
+
+@of_softmax
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("shape", "dim"),
+    [
+        ((40, 4096), -1),  # rows that one after another wait for their sums
+        ((3, 32769), -1),  # longer than what waits on the stack
+        ((2, 700, 40), 1),  # columns in narrow blocks
+        ((2, 2049, 33), 1),  # longer than what waits in blocks
+        ((128, 70, 65), 0),
+    ],
+    ids=str,
+)
+def test_large_softmax_is_right(
+    shape: tuple[int, ...], dim: int, dtype: torch.dtype, softmax: Callable[..., Tensor]
+) -> None:
+    check_softmax(softmax, 4 * values(*shape, dtype=dtype), dim)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dim", [0, 1])
+def test_every_digit_of_a_softmax_counts(dim: int, dtype: torch.dtype) -> None:
+    """Small powers too: relative errors, whatever the spread of the row."""
+    x = 12 * values(300, 300, dtype=dtype)
+    exact = torch.softmax(x.double(), dim)
+    normal = exact >= torch.finfo(dtype).tiny
+    with stock():
+        theirs = ulps(torch.softmax(x, dim), exact)[normal].max()
+    assert ulps(torch.softmax(x, dim), exact)[normal].max() <= max(2.5, theirs.item())
+
+
+@of_softmax
+@pytest.mark.parametrize("dim", [0, 1])
+def test_rows_without_a_finite_number_come_out_as_in_stock_torch(
+    dim: int, softmax: Callable[..., Tensor]
+) -> None:
+    inf, nan = float("inf"), float("nan")
+    rows = [[-inf, -inf, -inf], [-inf, 1, 2], [inf, 1, 2], [nan, 1, 2], [1, 2, nan], [inf, -inf, 1]]
+    x = torch.tensor(rows).repeat(4, 7)
+    x = x if dim else x.t().contiguous()
+    for operand in (x, x.bfloat16()):
+        ours = softmax(operand, dim, False)
+        with stock():
+            theirs = softmax(operand, dim, False)
+        torch.testing.assert_close(ours, theirs, equal_nan=True)
+
+
+@of_softmax
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_softmax_of_any_layout_is_stock_torchs_or_as_exact(
+    layout: str, softmax: Callable[..., Tensor]
+) -> None:
+    for dim in range(3):
+        check_softmax(softmax, rearranged(values(5, 7, 9), layout), dim)
+
+
+@of_softmax
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_out_is_written_in_place_or_handled_by_stock_torch(softmax: Callable[..., Tensor]) -> None:
+    x = values(6, 40)
+    want = softmax(x, 1, False)
+    out = torch.full_like(x, float("nan"))
+    with counting() as calls:
+        assert softmax(x, 1, False, out=out) is out
+    assert calls
+    assert torch.equal(out, want)
+    mine = x.clone()
+    assert torch.equal(softmax(mine, 1, False, out=mine), want)
+    makes: list[Callable[[], Tensor]] = [
+        lambda: x.new_zeros(0),
+        lambda: x.new_zeros(40, 6).t(),
+        lambda: x.new_zeros(6, 80)[:, ::2],
+        lambda: x.new_zeros(6, 40, dtype=torch.float64),
+        lambda: x.new_zeros(6, 40, dtype=torch.bfloat16),
+        lambda: x.new_zeros(6, 40, device="meta"),
+    ]
+    for make in makes:
+        ours, theirs = make(), make()
+        kind, text = outcome(lambda out=ours: softmax(x, 1, False, out=out))
+        with stock():
+            stock_kind, stock_text = outcome(lambda out=theirs: softmax(x, 1, False, out=out))
+        assert kind == stock_kind
+        if kind != "value":
+            assert text == stock_text
+        elif not ours.is_meta:
+            assert ours.stride() == theirs.stride()
+            torch.testing.assert_close(ours, theirs)
+
+
+@of_softmax
+def test_what_softmax_refuses_is_stock_torchs(softmax: Callable[..., Tensor]) -> None:
+    x = values(4, 6)
+    for operand in (x.double(), x.half(), x.long(), x.bool(), x[:0], x[:, :0], torch.tensor(2.0)):
+        assert_same_bits(lambda operand=operand: softmax(operand, -1, False))
+    assert_same_bits(lambda: softmax(x, 1, True))
+    assert_same_bits(lambda: softmax(x.bfloat16(), 1, True))
+    same_error(lambda: softmax(x, 2, False))
+    same_error(lambda: softmax(x, -3, False))
+
+
+@of_softmax
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_of_softmax_are_those_of_stock_torch(
+    dtype: torch.dtype, softmax: Callable[..., Tensor]
+) -> None:
+    x = values(9, 21, dtype=dtype)
+
+    def squares(x: Tensor) -> Tensor:
+        return softmax(x, 1, False) ** 2
+
+    ours = gradients(squares, x)
+    with stock():
+        theirs = gradients(squares, x)
+        exact = gradients(squares, x.double())
+    for our, their, true in zip(ours, theirs, exact, strict=True):
+        assert_as_exact(our, their, true, 4 * true.abs().max().item())
+
+
+def test_transforms_and_modes_see_the_same_functions() -> None:
+    x, weight = values(4, 5, 16), values(16, seed=1)
+    normed, soft = F.layer_norm(x, (16,), weight), torch.softmax(x, -1)
+    many = torch.vmap(lambda x: F.layer_norm(x, (16,), weight))(x)
+    torch.testing.assert_close(many, normed)
+    torch.testing.assert_close(torch.vmap(lambda x: torch.softmax(x, -1))(x), soft)
+    with torch.inference_mode():
+        assert torch.equal(F.layer_norm(x, (16,), weight), normed)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(torch.softmax(x, -1), soft)
+    with FakeTensorMode() as mode, counting() as calls:
+        fake = F.layer_norm(mode.from_tensor(x), (16,))
+        assert torch.softmax(fake, -1).shape == x.shape
+    assert not calls
+    assert torch.softmax(x.bfloat16(), -1, dtype=torch.float32).dtype == torch.float32
