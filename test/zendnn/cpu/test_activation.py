@@ -116,9 +116,9 @@ def test_error_is_small_or_no_more_than_stock_torchs_anywhere(
 
 @pytest.mark.skipif(AVX2, reason="this is that process")
 def test_error_is_small_on_fewer_instructions() -> None:
+    pytest_here = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "anywhere"]
-        + [str(Path(__file__))],
+        [*pytest_here, "-k", "anywhere", str(Path(__file__))],
         capture_output=True,
         text=True,
         timeout=600,
@@ -336,5 +336,3 @@ def test_threads_of_python_and_of_torch_give_the_same_bits() -> None:
         thread.join()
     assert len(results) == 5
     assert all(torch.equal(result, want) for result in results)
-
-

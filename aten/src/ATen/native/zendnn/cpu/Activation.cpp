@@ -64,11 +64,8 @@ Tensor apply(Eltwise algorithm, const Tensor& self, Stock stock) {
 }
 
 template <class Stock>
-Tensor& apply_out(
-    Eltwise algorithm,
-    const Tensor& self,
-    Tensor& out,
-    Stock stock) {
+Tensor&
+apply_out(Eltwise algorithm, const Tensor& self, Tensor& out, Stock stock) {
   if (!takes(algorithm, self) || !takes_out(out, self)) {
     return stock();
   }
@@ -100,10 +97,8 @@ Tensor gelu(const Tensor& self, std::string_view approximate) {
   return algorithm == Eltwise::none ? stock() : apply(algorithm, self, stock);
 }
 
-Tensor& gelu_out(
-    const Tensor& self,
-    std::string_view approximate,
-    Tensor& out) {
+Tensor&
+gelu_out(const Tensor& self, std::string_view approximate, Tensor& out) {
   const auto algorithm = gelu_named(approximate);
   const auto stock = [&]() -> Tensor& {
     return at::cpu::gelu_outf(self, approximate, out);
@@ -121,20 +116,19 @@ Tensor& gelu_(Tensor& self, std::string_view approximate) {
                                     : apply_in_place(algorithm, self, stock);
 }
 
-#define ZENDNN_UNARY(name)                                         \
-  Tensor name(const Tensor& self) {                                \
-    return apply(                                                  \
-        Eltwise::name, self, [&] { return at::cpu::name(self); }); \
-  }                                                                \
-  Tensor& name##_out(const Tensor& self, Tensor& out) {            \
-    return apply_out(Eltwise::name, self, out, [&]() -> Tensor& {  \
-      return at::cpu::name##_outf(self, out);                      \
-    });                                                            \
-  }                                                                \
-  Tensor& name##_(Tensor& self) {                                  \
-    return apply_in_place(Eltwise::name, self, [&]() -> Tensor& {  \
-      return at::cpu::name##_(self);                               \
-    });                                                            \
+#define ZENDNN_UNARY(name)                                                  \
+  Tensor name(const Tensor& self) {                                         \
+    return apply(Eltwise::name, self, [&] { return at::cpu::name(self); }); \
+  }                                                                         \
+  Tensor& name##_out(const Tensor& self, Tensor& out) {                     \
+    return apply_out(Eltwise::name, self, out, [&]() -> Tensor& {           \
+      return at::cpu::name##_outf(self, out);                               \
+    });                                                                     \
+  }                                                                         \
+  Tensor& name##_(Tensor& self) {                                           \
+    return apply_in_place(Eltwise::name, self, [&]() -> Tensor& {           \
+      return at::cpu::name##_(self);                                        \
+    });                                                                     \
   }
 
 ZENDNN_UNARY(silu)

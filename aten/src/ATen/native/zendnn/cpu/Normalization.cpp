@@ -63,9 +63,18 @@ void run_softmax(const Tensor& x, int64_t dim, bool log, const Tensor& out) {
        .dtype = kernel_dtype(x)});
 }
 
-bool takes_softmax(const Tensor& x, int64_t dim, bool half_to_float) {
-  return takes(x) && !half_to_float && x.dim() > 0 && dim >= -x.dim() &&
-         dim < x.dim();
+// Where our kernel is faster: it computes the powers of long rows and columns
+// of bfloat16 twice, and the sums of short rows of float32 one by one.
+bool takes_softmax(const Tensor& x, int64_t dim, bool half_to_float, bool log) {
+  if (!takes(x) || half_to_float || x.dim() == 0 || dim < -x.dim() ||
+      dim >= x.dim()) {
+    return false;
+  }
+  const auto size = x.size(dim);
+  const bool rows = dim == -1 || dim == x.dim() - 1;
+  const bool low = x.scalar_type() == kBFloat16;
+  return log ? !(rows && !low && size <= 32 && x.numel() > 1024)
+             : !(low && size > (rows ? 32768 : 2048));
 }
 
 template <class Stock>
@@ -75,7 +84,7 @@ Tensor softmax(
     bool half_to_float,
     bool log,
     Stock stock) {
-  if (!takes_softmax(self, dim, half_to_float)) {
+  if (!takes_softmax(self, dim, half_to_float, log)) {
     return stock(self, dim, half_to_float);
   }
   Tensor out = at::detail::empty_cpu(self.sizes(), self.scalar_type());
@@ -91,9 +100,10 @@ Tensor& softmax_out(
     Tensor& out,
     bool log,
     Stock stock) {
-  if (!takes_softmax(self, dim, half_to_float) || !is_kernel_operand(out) ||
-      out.scalar_type() != self.scalar_type() || out.sizes() != self.sizes() ||
-      !out.is_contiguous() || !may_write(out, self)) {
+  if (!takes_softmax(self, dim, half_to_float, log) ||
+      !is_kernel_operand(out) || out.scalar_type() != self.scalar_type() ||
+      out.sizes() != self.sizes() || !out.is_contiguous() ||
+      !may_write(out, self)) {
     return stock(self, dim, half_to_float, out);
   }
   run_softmax(self, dim < 0 ? dim + self.dim() : dim, log, out);
@@ -145,11 +155,8 @@ Tensor _softmax(const Tensor& self, int64_t dim, bool half_to_float) {
   return softmax(self, dim, half_to_float, false, at::cpu::_softmax);
 }
 
-Tensor& _softmax_out(
-    const Tensor& self,
-    int64_t dim,
-    bool half_to_float,
-    Tensor& out) {
+Tensor&
+_softmax_out(const Tensor& self, int64_t dim, bool half_to_float, Tensor& out) {
   return softmax_out(
       self, dim, half_to_float, out, false, at::cpu::_softmax_outf);
 }

@@ -180,11 +180,8 @@ std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
     const std::optional<Tensor>& bias,
     double eps);
 Tensor _softmax(const Tensor& self, int64_t dim, bool half_to_float);
-Tensor& _softmax_out(
-    const Tensor& self,
-    int64_t dim,
-    bool half_to_float,
-    Tensor& out);
+Tensor&
+_softmax_out(const Tensor& self, int64_t dim, bool half_to_float, Tensor& out);
 Tensor _log_softmax(const Tensor& self, int64_t dim, bool half_to_float);
 Tensor& _log_softmax_out(
     const Tensor& self,
