@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -224,9 +225,9 @@ def test_any_out_is_filled_or_refused_as_by_stock_torch(
     }
     for name, make in outs.items():
         ours, theirs = make(), make()
-        kind, text = outcome(lambda out=ours: function.out(x, out))
+        kind, text = outcome(partial(function.out, x, ours))
         with stock():
-            stock_kind, stock_text = outcome(lambda out=theirs: function.out(x, out))
+            stock_kind, stock_text = outcome(partial(function.out, x, theirs))
         assert kind == stock_kind, (name, text, stock_text)
         if kind != "value":
             assert text == stock_text
