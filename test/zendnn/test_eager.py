@@ -367,6 +367,24 @@ def test_sparse_products_give_the_bits_of_stock_torch() -> None:
     assert_same_bits(lambda: torch.addmm(b, sparse.to_sparse_csr(), b))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_products_with_rows_that_lie_kilobytes_apart_are_right(
+    transposed: bool, dtype: torch.dtype
+) -> None:
+    """Such a matrix is copied: its whole, and the part of it that a slice is."""
+    a = values(129, 140, dtype=dtype, seed=1)
+    a = a.t().contiguous().t() if transposed else a
+    b, out = values(140, 512, dtype=dtype, seed=2), torch.empty(129, 512, dtype=dtype)
+    assert check(torch.mm, a, b)
+    assert check(torch.mm, a, b[:, 3:400])
+    with counting() as calls:
+        torch.mm(a, b[:, :512], out=out)
+        torch.mm(a, b[:, :200], out=out[:, 100:300])
+    assert calls["matmul"] == 2
+    assert torch.equal(out[:, 100:300], torch.mm(a, b[:, :200]))
+
+
 def test_switched_off_gives_the_bits_of_stock_torch_again() -> None:
     a, b = matrices(torch.float32)
     with stock():
