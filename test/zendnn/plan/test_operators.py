@@ -311,7 +311,9 @@ def test_linear_layers(data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(1, 33, 70), (37, 96, 129), (64, 768, 768)])
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"), [(1, 33, 70), (37, 96, 129), (64, 768, 768)]
+)
 def test_every_way_to_run_a_linear_layer_that_is_timed(
     rows: int,
     inputs: int,

@@ -233,8 +233,7 @@ bool are_apart(const Tensor& a, const Tensor& b) {
 bool takes_out(const Tensor& out, const Tensor& mat1, const Tensor& mat2) {
   return is_dense(out) && out.scalar_type() == mat1.scalar_type() &&
          out.sizes() == IntArrayRef(product_sizes(mat1, mat2)) &&
-         is_plain_matrix(out) && has_internal_overlap(out) == MemOverlap::No &&
-         are_apart(out, mat1) && are_apart(out, mat2);
+         is_plain_matrix(out) && are_apart(out, mat1) && are_apart(out, mat2);
 }
 
 // Whether self can be added. Factors that no float holds are torch's business.
