@@ -25,7 +25,7 @@ class Suite:
 _LAYERS = (
     "(Linear or LSTM or GRU or LayerNorm or layer_norm or gelu or silu or softmax or attention"
     " or Transformer) and not bilinear and not interpolate and not upsampl and not grid"
-    " and not gumbel"
+    " and not gumbel and not masked_softmax"
 )
 
 SUITES = (

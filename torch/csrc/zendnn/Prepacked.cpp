@@ -14,6 +14,7 @@
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Conv.h>
 #include <ATen/native/zendnn/NativeFunctions.h>
+#include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <ATen/ops/conv1d.h>
@@ -69,19 +70,12 @@ Operands converted(Operands of, ScalarType dtype) {
   return of;
 }
 
-bool is_dense(const Tensor& t) {
-  return t.layout() == kStrided && t.device().is_cpu() && !t.is_conj() &&
-         !t.is_neg();
-}
-
 // Says nothing about errors: torch's own operators report them.
 bool takes(const Tensor& x, const Operands& of) {
   const auto dtype = x.scalar_type();
   const auto& [weight, bias, stride, padding, dilation, groups] = of;
   if (!is_dense(x) || !is_dense(weight) || x.numel() == 0 ||
-      weight.numel() == 0 ||
-      !(dtype == kFloat ||
-        (dtype == kBFloat16 && zendnn_bf16_device_check())) ||
+      weight.numel() == 0 || !takes_dtype(dtype) ||
       (bias.defined() && (!is_dense(bias) || bias.dim() != 1 ||
                           bias.size(0) != weight.size(0)))) {
     return false;
@@ -200,11 +194,6 @@ Tensor run_linear(
 }
 
 // ---- Convolutions
-
-// conv1d as conv2d over a height of one.
-DimVector with_height(IntArrayRef param, int64_t height) {
-  return {height, param[0]};
-}
 
 // The images as the kernel reads them: those that torch has lie with channels
 // last do, and the others in torch's own order, since its results do too.

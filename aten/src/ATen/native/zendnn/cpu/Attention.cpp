@@ -6,6 +6,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/kernels/attention.h>
 #include <ATen/ops/contiguous.h>
 #include <ATen/ops/empty_like.h>
@@ -20,11 +21,6 @@ namespace at::native::zendnn::cpu {
 namespace {
 
 using kernels::HeadStrides;
-
-bool is_dense(const Tensor& t) {
-  return t.layout() == kStrided && t.device().is_cpu() && !t.is_conj() &&
-         !t.is_neg();
-}
 
 // Whether this is a tensor (batch, heads, time, size) as the kernel reads them.
 bool takes_heads(const Tensor& t, ScalarType dtype) {

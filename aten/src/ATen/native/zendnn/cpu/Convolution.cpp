@@ -5,6 +5,7 @@
 #include <ATen/native/ConvUtils.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/NativeFunctions.h>
+#include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/ops/_convolution_native.h>
 #include <ATen/ops/empty.h>
@@ -13,10 +14,6 @@
 
 namespace at::native::zendnn::cpu {
 namespace {
-
-bool is_dense(const Tensor& t) {
-  return t.layout() == kStrided && t.device().is_cpu();
-}
 
 bool all_positive(IntArrayRef sizes) {
   return std::all_of(
@@ -47,7 +44,7 @@ bool takes(
     return false;
   }
   const auto dtype = input.scalar_type();
-  if (dtype != kFloat && !(dtype == kBFloat16 && zendnn_bf16_device_check())) {
+  if (!takes_dtype(dtype)) {
     return false;
   }
   const auto channels_out =
@@ -93,11 +90,6 @@ bool takes(
     return false;
   }
   return true;
-}
-
-// conv1d as conv2d over a height of one.
-DimVector with_height(IntArrayRef param, int64_t height) {
-  return {height, param[0]};
 }
 
 bool all_equal(IntArrayRef param, int64_t value) {
@@ -184,7 +176,8 @@ Tensor run(
     IntArrayRef output_padding,
     int64_t groups) {
   if (input.dim() == 3) {
-    return run(input.contiguous().unsqueeze(2), // as torch: never channels-last
+    // As torch: never channels-last.
+    return run(input.contiguous().unsqueeze(2),
                weight.unsqueeze(2),
                bias,
                with_height(stride, 1),

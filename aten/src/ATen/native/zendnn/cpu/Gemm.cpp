@@ -7,6 +7,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <ATen/ops/empty.h>
@@ -193,22 +194,13 @@ Dims meaningful_strides(const Tensor& t) {
   return strides;
 }
 
-bool is_dense(const Tensor& t) {
-  return t.layout() == kStrided && t.device().is_cpu() && !t.is_conj() &&
-         !t.is_neg();
-}
-
 // Whether ZenDNN does mat1 @ mat2: dtypes, ranks and sizes that agree, and
 // enough work to be worth a call. Says nothing about errors: torch's kernel
 // reports them.
 bool takes(const Tensor& mat1, const Tensor& mat2, int64_t dim) {
   if (!enabled() || mat1.dim() != dim || mat2.dim() != dim ||
       mat1.scalar_type() != mat2.scalar_type() || !is_dense(mat1) ||
-      !is_dense(mat2)) {
-    return false;
-  }
-  const auto dtype = mat1.scalar_type();
-  if (dtype != kFloat && !(dtype == kBFloat16 && zendnn_bf16_device_check())) {
+      !is_dense(mat2) || !takes_dtype(mat1.scalar_type())) {
     return false;
   }
   const auto m = mat1.size(dim - 2), k = mat1.size(dim - 1),

@@ -7,6 +7,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <ATen/ops/cat.h>
@@ -59,9 +60,7 @@ bool takes(
     bool batch_first) {
   const auto dtype = input.scalar_type();
   if (!enabled() || drops || num_layers < 1 ||
-      at::autocast::is_autocast_enabled(kCPU) ||
-      !(dtype == kFloat ||
-        (dtype == kBFloat16 && zendnn_bf16_device_check())) ||
+      at::autocast::is_autocast_enabled(kCPU) || !takes_dtype(dtype) ||
       !is_plain(input, dtype) || !is_plain(hx, dtype) || input.dim() != 3 ||
       hx.dim() != 3 || input.numel() == 0 || hx.numel() == 0) {
     return false;

@@ -5,6 +5,7 @@
 
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/NativeFunctions.h>
+#include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/ops/mkldnn_rnn_layer_backward_native.h>
 #include <ATen/ops/mkldnn_rnn_layer_native.h>
@@ -28,10 +29,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> rnn_layer(
     bool bidirectional,
     bool batch_first,
     bool train) {
-  const auto dtype = input.scalar_type();
-  const bool takes =
-      enabled() &&
-      (dtype == kFloat || (dtype == kBFloat16 && zendnn_bf16_device_check()));
+  const bool takes = enabled() && takes_dtype(input.scalar_type());
   auto result = (takes ? zendnn_rnn_layer : at::native::mkldnn_rnn_layer)(
       input,
       weight0,
