@@ -2,6 +2,7 @@
 #include <torch/csrc/zendnn/plan/Arena.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 
+#include <c10/core/CPUAllocator.h>
 #include <sys/mman.h>
 
 #include <algorithm>
@@ -125,6 +126,13 @@ class Pool {
 };
 
 } // namespace
+
+std::shared_ptr<void> allocate(int64_t bytes) {
+  auto memory = std::make_shared<c10::DataPtr>(
+      c10::GetCPUAllocator()->allocate(static_cast<size_t>(bytes)));
+  auto* data = memory->get();
+  return {std::move(memory), data};
+}
 
 int64_t lay_out(std::vector<Lifetime>& buffers) {
   std::vector<size_t> order(buffers.size());

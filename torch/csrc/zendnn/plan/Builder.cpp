@@ -980,31 +980,21 @@ Ref Builder::pack(
   const auto key = std::to_string(values_[value].constant) + ' ' +
                    std::to_string(packed_.number_of(from)) + ' ' +
                    std::to_string(packed_.number_of(to));
-  const auto bytes = static_cast<int64_t>(to.get_size());
   char* data = buffers_[place.ref.buffer].data + place.ref.offset;
-  auto made = packed_.get(key, bytes, [&]() -> std::shared_ptr<void> {
+  return prepared(key, static_cast<int64_t>(to.get_size()), [&](void* packed) {
     const auto& engine = adeep::engine::cpu_engine();
-    memory source(from, engine, data);
-    auto target = std::make_shared<memory>(to, engine);
+    memory source(from, engine, data), target(to, engine, packed);
     auto& stream = adeep::stream::default_stream();
-    ::zendnn::reorder(source, *target).execute(stream, source, *target);
-    return target;
+    ::zendnn::reorder(source, target).execute(stream, source, target);
   });
-  void* packed = static_cast<memory*>(made.get())->get_data_handle();
-  return owned(std::move(made), packed);
 }
 
 Ref Builder::prepared(
     const std::string& key,
     int64_t bytes,
     const std::function<void(void*)>& fill) {
-  auto made = packed_.get(key, bytes, [&]() -> std::shared_ptr<void> {
-    const auto size = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    std::shared_ptr<void> memory(
-        std::aligned_alloc(kAlignment, static_cast<size_t>(size)), std::free);
-    if (memory == nullptr) {
-      throw std::bad_alloc();
-    }
+  auto made = packed_.get(key, bytes, [&] {
+    auto memory = allocate(bytes);
     fill(memory.get());
     return memory;
   });

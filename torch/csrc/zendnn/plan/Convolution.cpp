@@ -220,12 +220,8 @@ kernels::WinogradWeights winograd_weights(const Tensor& weight) {
 Candidate as_candidate(const Winograd& winograd, const Tensor& weight) {
   auto args = winograd.args;
   const auto zeros = [](int64_t bytes) {
-    const auto size = (bytes + kAlignment) / kAlignment * kAlignment;
-    std::shared_ptr<char> memory(
-        static_cast<char*>(
-            std::aligned_alloc(kAlignment, static_cast<size_t>(size))),
-        std::free);
-    std::fill_n(memory.get(), size, char{0});
+    auto memory = allocate(bytes);
+    std::fill_n(static_cast<char*>(memory.get()), bytes, char{0});
     return memory;
   };
   const auto floats = [&](int64_t n) { return zeros(n * 4); };

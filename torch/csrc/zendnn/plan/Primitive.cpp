@@ -48,15 +48,16 @@ Candidate as_candidate(
   }
   // Made by the first run: a choice that is known already needs none.
   std::unordered_map<int, memory> arguments;
-  return {made.name, [run = made.run, wanted, arguments]() mutable {
+  std::vector<std::shared_ptr<void>> held;
+  return {made.name, [run = made.run, wanted, arguments, held]() mutable {
             if (arguments.empty()) {
               for (const auto& [index, desc] : wanted) {
-                memory zeros(desc, adeep::engine::cpu_engine());
-                std::fill_n(
-                    static_cast<char*>(zeros.get_data_handle()),
-                    desc.get_size(),
-                    char{0});
-                arguments.emplace(index, zeros);
+                const auto bytes = static_cast<int64_t>(desc.get_size());
+                const auto& zeros = held.emplace_back(allocate(bytes));
+                std::fill_n(static_cast<char*>(zeros.get()), bytes, char{0});
+                arguments.emplace(
+                    index,
+                    memory(desc, adeep::engine::cpu_engine(), zeros.get()));
               }
             }
             run.execute(adeep::stream::default_stream(), arguments);
