@@ -110,6 +110,14 @@ def test_rows_of_equal_numbers_come_out_as_zero(
         assert torch.equal(mean, x[:, :1].to(mean.dtype))
 
 
+def test_a_row_of_millions_is_as_precise_as_a_short_one() -> None:
+    x = torch.rand(1, 9_000_000, generator=torch.Generator().manual_seed(0))
+    ours = layer_norm(x, x.shape[1:], None, None)
+    exact = layer_norm(x.double(), x.shape[1:], None, None)
+    for our, true in zip(ours, exact, strict=True):
+        assert (our.double() - true).abs().max() <= 2e-6 * true.abs().max()
+
+
 def test_rows_whose_sum_overflows_keep_a_finite_mean() -> None:
     x = torch.full((2, 640), 3e38)
     out, mean, _ = layer_norm(x, (640,), None, None)

@@ -128,8 +128,12 @@ class Pool {
 } // namespace
 
 std::shared_ptr<void> allocate(int64_t bytes) {
-  auto memory = std::make_shared<c10::DataPtr>(
-      c10::GetCPUAllocator()->allocate(static_cast<size_t>(bytes)));
+  auto memory = std::make_shared<c10::DataPtr>();
+  try {
+    *memory = c10::GetCPUAllocator()->allocate(static_cast<size_t>(bytes));
+  } catch (const c10::Error&) {
+    throw std::bad_alloc();
+  }
   auto* data = memory->get();
   return {std::move(memory), data};
 }

@@ -11,6 +11,7 @@ namespace at::native::zendnn::plan {
 constexpr int64_t kAlignment = 64;
 
 // Memory to keep, aligned and not initialised, from torch's CPU allocator.
+// Throws bad_alloc where there is none.
 std::shared_ptr<void> allocate(int64_t bytes);
 
 // A buffer that is needed from the step `first` up to and including `last`.

@@ -27,6 +27,19 @@ Vec sum_in_groups(int64_t size, Value value) {
   return sum;
 }
 
+// Sums value(i, lanes) over [0, size): runs short enough for a float to count
+// are summed in one that is long enough for all of them.
+template <class Value>
+float sum_of_many(int64_t size, Value value) {
+  constexpr int64_t run = 4096;
+  double sum = 0;
+  for (int64_t first = 0; first < size; first += run)
+    sum += sum_of(min(size - first, run), [&](int64_t i, auto lanes) {
+      return value(first + i, lanes);
+    });
+  return static_cast<float>(sum);
+}
+
 template <bool centred, class T, class W>
 void norm_row(const NormArgs& args, int64_t row) {
   const int64_t first = row * args.cols;
@@ -54,13 +67,13 @@ void norm_row(const NormArgs& args, int64_t row) {
   // numbers is exact, and the sum overflows for no row of one sign.
   const float share = 1 / cols, origin = load_one(x);
   const Vec mean = splat(
-      centred ? origin + sum_of(
+      centred ? origin + sum_of_many(
                              args.cols,
                              [&](int64_t i, auto lanes) {
                                return (load(x + i, lanes) - origin) * share;
                              })
               : 0);
-  const float squares = sum_of(args.cols, [&](int64_t i, auto lanes) {
+  const float squares = sum_of_many(args.cols, [&](int64_t i, auto lanes) {
     const Vec d = load(x + i, lanes) - mean;
     return d * d;
   });
@@ -310,7 +323,7 @@ void mean(const MeanArgs& args) {
       parallel(args.outer, 1, grain, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row) {
           const T* from = x + row * args.dim;
-          const float sum = sum_of(args.dim, [&](int64_t i, auto lanes) {
+          const float sum = sum_of_many(args.dim, [&](int64_t i, auto lanes) {
             return load(from + i, lanes);
           });
           store_one(out + row, sum / static_cast<float>(args.dim));
