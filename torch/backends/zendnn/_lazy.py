@@ -5,14 +5,16 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+_PACKAGE = "torch.backends.zendnn"
+
+#: The module below the package that has an attribute; None: the attribute is that module.
+_HOMES = {"explain": "_explain", "prepack": "_prepack", "passes": None}
+
 
 def lazy(name: str) -> Any:
     """Import an attribute of the package when somebody asks for it: its ``__getattr__``."""
-    package = "torch.backends.zendnn"
-    if name == "explain":
-        return importlib.import_module(f"{package}._explain").explain
-    if name == "prepack":
-        return importlib.import_module(f"{package}._prepack").prepack
-    if name == "passes":
-        return importlib.import_module(f"{package}.passes")
-    raise AttributeError(f"module {package!r} has no attribute {name!r}")
+    if name not in _HOMES:
+        raise AttributeError(f"module {_PACKAGE!r} has no attribute {name!r}")
+    home = _HOMES[name]
+    module = importlib.import_module(f"{_PACKAGE}.{home or name}")
+    return getattr(module, name) if home else module
