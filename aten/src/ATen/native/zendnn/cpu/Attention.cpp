@@ -5,8 +5,8 @@
 #include <ATen/CPUFunctions.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
-#include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Operands.h>
+#include <ATen/native/zendnn/cpu/Kernels.h>
 #include <ATen/native/zendnn/kernels/attention.h>
 #include <ATen/ops/contiguous.h>
 #include <ATen/ops/empty_like.h>
@@ -15,7 +15,6 @@
 #include <cpuid.h>
 
 #include <cmath>
-#include <string_view>
 
 namespace at::native::zendnn::cpu {
 namespace {
@@ -70,9 +69,8 @@ bool takes(
     const Tensor& value,
     double dropout_p,
     const std::optional<Tensor>& mask) {
-  static const bool has_kernels = std::string_view(kernels::isa()) != "none";
   const auto dtype = query.scalar_type();
-  if (!enabled() || !has_kernels || dropout_p != 0 ||
+  if (!kernels_enabled() || dropout_p != 0 ||
       (dtype != kFloat && dtype != kBFloat16) || !takes_heads(query, dtype) ||
       !takes_heads(key, dtype) || !takes_heads(value, dtype)) {
     return false;
@@ -112,11 +110,6 @@ kernels::MaskStrides mask_strides(const Tensor& mask) {
   return {step(4), step(3), step(2), step(1)};
 }
 
-kernels::DType kernel_type(const Tensor& t) {
-  return t.scalar_type() == kFloat ? kernels::DType::float32
-                                   : kernels::DType::bfloat16;
-}
-
 // What the kernel and its gradient have in common; it has no results yet.
 kernels::AttentionArgs make_args(
     const Tensor& query,
@@ -145,11 +138,11 @@ kernels::AttentionArgs make_args(
       .scale = static_cast<float>(
           scale.value_or(1 / std::sqrt(static_cast<double>(size)))),
       .causal = is_causal,
-      .dtype = kernel_type(query)};
+      .dtype = kernel_dtype(query)};
   if (mask) {
     args.mask = mask->const_data_ptr();
     args.mask_strides = mask_strides(*mask);
-    args.mask_dtype = kernel_type(*mask);
+    args.mask_dtype = kernel_dtype(*mask);
   }
   return args;
 }

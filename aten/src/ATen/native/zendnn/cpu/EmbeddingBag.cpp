@@ -4,14 +4,13 @@
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/cpu/Kernels.h>
 #include <ATen/native/zendnn/kernels/embedding.h>
 #include <ATen/ops/_embedding_bag_forward_only_native.h>
 #include <ATen/ops/_embedding_bag_native.h>
 #include <ATen/ops/zeros.h>
 
 #include <limits>
-#include <string_view>
 
 namespace at::native::zendnn::cpu {
 namespace {
@@ -41,10 +40,9 @@ bool takes(
     const std::optional<Tensor>& per_sample_weights,
     bool include_last_offset,
     int64_t padding_idx) {
-  static const bool has_kernels = std::string_view(kernels::isa()) != "none";
   const auto dtype = weight.scalar_type(), id_type = indices.scalar_type();
   const auto count = indices.numel();
-  return enabled() && has_kernels && mode >= kSum && mode <= kMax &&
+  return kernels_enabled() && mode >= kSum && mode <= kMax &&
          (mode != kSum || padding_idx >= 0) &&
          !(per_sample_weights && per_sample_weights->defined()) &&
          (dtype == kFloat || dtype == kBFloat16) && weight.dim() == 2 &&
@@ -129,8 +127,7 @@ Bags bags(
       .out = data(out),
       .out_stride = dim,
       .mode = static_cast<kernels::Reduction>(mode),
-      .dtype = weight.scalar_type() == kFloat ? kernels::DType::float32
-                                              : kernels::DType::bfloat16,
+      .dtype = kernel_dtype(weight),
       .padding = padding_idx,
       .bag_of = data(bag_of),
       .sizes = mode == kSum ? nullptr : data(sizes),
