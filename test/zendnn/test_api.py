@@ -91,13 +91,13 @@ def test_set_flags_returns_what_was_set_before() -> None:
     ZENDNN.set_flags(True, False)
 
 
-def test_enabled_can_be_assigned_like_its_siblings(monkeypatch: pytest.MonkeyPatch) -> None:
-    # torch.testing's own modules forbid it for the whole process.
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
-    ZENDNN.enabled = False
-    assert not ran_on_zendnn()
-    ZENDNN.enabled = True
-    assert ran_on_zendnn()
+def test_enabled_can_be_assigned_like_its_siblings() -> None:
+    # torch.testing's own modules forbid it for the whole process, except in these brackets.
+    with torch.backends.__allow_nonbracketed_mutation():
+        ZENDNN.enabled = False
+        assert not ran_on_zendnn()
+        ZENDNN.enabled = True
+        assert ran_on_zendnn()
 
 
 def test_upstreams_switch_is_another_one() -> None:

@@ -50,6 +50,20 @@ def _mend_imports() -> None:
             setattr(_module(module), name, make())
 
 
+def _keep_builtins() -> None:
+    """Keep alive what torch knows builtins by: it forgets none, and takes a later object at the
+    address of one that is gone for that builtin, so that some test or other cannot be scripted."""
+    builtins = importlib.import_module("torch.jit._builtins")
+    original = builtins._register_builtin
+    alive = []
+
+    def register(function: Any, operator: str) -> None:
+        alive.append(function)
+        original(function, operator)
+
+    builtins._register_builtin = register
+
+
 def _keep_operators(wanted: set[str]) -> None:
     """Make tests of the OpInfos named alone, and of the references that stand for them."""
     ops = _module("common_device_type").ops
@@ -103,6 +117,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Get torch and pytest ready for the file that is about to be imported."""
     orders = json.loads(os.environ[ORDERS])
     _mend_imports()
+    _keep_builtins()
     if orders["operators"] is not None:
         _keep_operators(set(orders["operators"]))
     config.pluginmanager.register(Recorder(orders))
