@@ -53,7 +53,7 @@ def _mend_imports() -> None:
 def _keep_builtins() -> None:
     """Keep alive what torch knows builtins by: it forgets none, and takes a later object at the
     address of one that is gone for that builtin, so that some test or other cannot be scripted."""
-    builtins = importlib.import_module("torch.jit._builtins")
+    builtins: Any = importlib.import_module("torch.jit._builtins")
     original = builtins._register_builtin
     alive = []
 
