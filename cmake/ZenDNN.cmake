@@ -69,20 +69,19 @@ foreach(part zendnn_cpu zendnn_cpu_x64)
 endforeach()
 
 # ---- What we add to it -----------------------------------------------------------
-target_sources(zendnn PRIVATE
-  "${PROJECT_SOURCE_DIR}/third_party/zendnn/blis_gemm.cpp"
-  "${PROJECT_SOURCE_DIR}/third_party/zendnn/execution_counters.cpp")
+set(zendnn_ours blis_gemm execution_counters panel_kernel panel_matmul panel_pack)
+list(TRANSFORM zendnn_ours PREPEND "${PROJECT_SOURCE_DIR}/third_party/zendnn/")
+list(TRANSFORM zendnn_ours APPEND ".cpp")
+target_sources(zendnn PRIVATE ${zendnn_ours})
 foreach(part zendnn ${zendnn_parts})
   target_include_directories(${part} PRIVATE "${PROJECT_SOURCE_DIR}")
 endforeach()
 foreach(part ${zendnn_parts})
   target_compile_options(${part} PRIVATE -w) # upstream's code warns where upstream lets it
 endforeach()
-set_source_files_properties(
-  "${PROJECT_SOURCE_DIR}/third_party/zendnn/blis_gemm.cpp"
-  "${PROJECT_SOURCE_DIR}/third_party/zendnn/execution_counters.cpp"
+set_source_files_properties(${zendnn_ours}
   TARGET_DIRECTORY zendnn
-  PROPERTIES COMPILE_OPTIONS "-std=c++20;-fopenmp;-Wall;-Wextra;-isystem${BLIS_INCLUDE_DIR}")
+  PROPERTIES COMPILE_OPTIONS "-std=c++20;-fopenmp;-Wall;-Wextra;-isystem${BLIS_INCLUDE_DIR};-isystem${ZENDNN_SOURCE_DIR}/src")
 # ZenDNN calls a CBLAS where its own GEMM kernels do not serve: BLIS.
 foreach(part zendnn_cpu zendnn_cpu_x64)
   target_compile_definitions(${part} PRIVATE USE_CBLAS)

@@ -21,6 +21,7 @@ PHRASES: tuple[Phrase, ...] = (
 )
 
 _EXECUTE = "src/common/primitive_iface.cpp"
+_MATMULS = "src/cpu/matmul/cpu_matmul_list.cpp"
 
 EDITS: tuple[Edit, ...] = (
     Edit(
@@ -39,6 +40,22 @@ EDITS: tuple[Edit, ...] = (
         text="    zendnn_count_execution(\n"
         "            static_cast<int>(primitive_iface->pd()->impl()->kind()));\n",
         reason="every execution passes here, so that what ran can be asserted and reported",
+    ),
+    Edit(
+        name="declare-panel-matmul",
+        file=_MATMULS,
+        anchor='#include "cpu/x64/matmul/jit_uni_sparse_matmul.hpp"\n',
+        action=Action.AFTER,
+        text='#include "third_party/zendnn/panel_matmul.h"\n',
+        reason="the implementation below is hand-written",
+    ),
+    Edit(
+        name="list-panel-matmul",
+        file=_MATMULS,
+        anchor="        CPU_INSTANCE_AMX(brgemm_matmul_t<avx512_core_amx_fp16>)\n",
+        action=Action.BEFORE,
+        text="        CPU_INSTANCE_AVX512(panel_matmul_t)\n",
+        reason="it fetches weights while it computes, which the others leave to the hardware",
     ),
     # Three kernels take memory with gaps between images, and then write into the gaps or read them.
     Edit(

@@ -228,8 +228,8 @@ Candidate as_candidate(const Winograd& winograd, const Tensor& weight) {
   const auto x = floats(args.batch * args.height * args.width * args.channels);
   const auto out =
       floats(args.batch * args.out_height * args.out_width * args.filters);
-  const auto packed =
-      zeros(kernels::winograd_packed_bytes(winograd_weights(weight)));
+  const auto bytes = kernels::winograd_packed_bytes(winograd_weights(weight));
+  const auto packed = zeros(bytes);
   const auto scratch = zeros(args.scratch_bytes);
   args.x = reinterpret_cast<float*>(x.get());
   args.out = reinterpret_cast<float*>(out.get());
@@ -237,7 +237,9 @@ Candidate as_candidate(const Winograd& winograd, const Tensor& weight) {
   args.weights = reinterpret_cast<float*>(packed.get());
   args.scratch = scratch.get();
   return {
-      "winograd", [args, x, out, packed, scratch] { kernels::winograd(args); }};
+      "winograd",
+      [args, x, out, packed, scratch] { kernels::winograd(args); },
+      [packed, bytes] { evict_weights(packed.get(), bytes); }};
 }
 
 // It writes into channels-last places, whatever lies between the pixels.

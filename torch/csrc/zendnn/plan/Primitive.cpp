@@ -1,11 +1,46 @@
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
+#include <ATen/Parallel.h>
 #include <adeep/abstract_types.hpp>
+
+#include <cpuid.h>
+#include <immintrin.h>
 
 #include <algorithm>
 #include <sstream>
 
 namespace at::native::zendnn::plan {
+namespace {
+
+constexpr int64_t kLine = 64;
+
+bool has_clflushopt() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b >> 23 & 1) != 0;
+}
+
+__attribute__((target("clflushopt"))) void evict_lines(
+    char* begin,
+    const char* end) {
+  for (; begin < end; begin += kLine) {
+    _mm_clflushopt(begin);
+  }
+  _mm_sfence();
+}
+
+} // namespace
+
+void evict_weights(void* weights, int64_t bytes) {
+  constexpr int64_t kSmall = 1 << 20, kGrain = 1 << 18;
+  static const bool able = has_clflushopt();
+  if (!able || bytes < kSmall) {
+    return;
+  }
+  auto* const begin = static_cast<char*>(weights);
+  at::parallel_for(0, bytes, kGrain, [begin](int64_t from, int64_t to) {
+    evict_lines(begin + from, begin + to);
+  });
+}
 
 memory::desc any_layout(const memory::desc& of) {
   return {of.get_dims(), of.get_data_type(), memory::format_tag::any};
@@ -46,22 +81,31 @@ Candidate as_candidate(
   for (const auto& operand : operands) {
     wanted.emplace_back(operand.index, operand.desc);
   }
-  // Made by the first run: a choice that is known already needs none.
-  std::unordered_map<int, memory> arguments;
-  std::vector<std::shared_ptr<void>> held;
-  return {made.name, [run = made.run, wanted, arguments, held]() mutable {
-            if (arguments.empty()) {
-              for (const auto& [index, desc] : wanted) {
-                const auto bytes = static_cast<int64_t>(desc.get_size());
-                const auto& zeros = held.emplace_back(allocate(bytes));
-                std::fill_n(static_cast<char*>(zeros.get()), bytes, char{0});
-                arguments.emplace(
-                    index,
-                    memory(desc, adeep::engine::cpu_engine(), zeros.get()));
-              }
-            }
-            run.execute(adeep::stream::default_stream(), arguments);
-          }};
+  struct Call {
+    std::unordered_map<int, memory> arguments;
+    std::vector<std::shared_ptr<void>> held;
+  };
+  const auto call = std::make_shared<Call>();
+  const auto run = [primitive = made.run, wanted, call] {
+    // Made by the first run: a choice that is known already needs none.
+    if (call->arguments.empty()) {
+      for (const auto& [index, desc] : wanted) {
+        const auto bytes = static_cast<int64_t>(desc.get_size());
+        const auto& zeros = call->held.emplace_back(allocate(bytes));
+        std::fill_n(static_cast<char*>(zeros.get()), bytes, char{0});
+        call->arguments.emplace(
+            index, memory(desc, adeep::engine::cpu_engine(), zeros.get()));
+      }
+    }
+    primitive.execute(adeep::stream::default_stream(), call->arguments);
+  };
+  const auto before = [call] {
+    const auto& weights = call->arguments.at(ZENDNN_ARG_WEIGHTS);
+    evict_weights(
+        weights.get_data_handle(),
+        static_cast<int64_t>(weights.get_desc().get_size()));
+  };
+  return {made.name, run, before};
 }
 
 } // namespace at::native::zendnn::plan

@@ -34,6 +34,10 @@ std::string text_of(const memory::desc& desc);
 // The same tensor in whichever layout the primitive likes.
 memory::desc any_layout(const memory::desc& of);
 
+// Takes weights out of the caches unless they are small, before a run is timed:
+// a model has more of them than its caches hold, so that they come from memory.
+void evict_weights(void* weights, int64_t bytes);
+
 // Runs the primitive with a bias (none when zero) and its post-ops' operands.
 Candidate as_candidate(
     const Primitive& made,

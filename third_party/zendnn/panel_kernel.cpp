@@ -1,0 +1,235 @@
+#include "third_party/zendnn/panel_kernel.h"
+
+#include "common/type_helpers.hpp"
+
+namespace zendnn::impl::cpu::x64 {
+
+#define OFFSET(field) offsetof(panel_kernel_args_t, field)
+
+panel_kernel_t::panel_kernel_t(
+    const panel_kernel_conf_t& conf,
+    const post_ops_t& post_ops,
+    const memory_desc_t& dst)
+    : jit_generator(jit_name()), conf_(conf), post_ops_(post_ops) {
+  if (!conf_.last || post_ops_.len() == 0) {
+    return;
+  }
+  const binary_injector::rhs_arg_static_params_t operands(
+      /*rhs_dt_helper_vmm_idx=*/0,
+      r14,
+      r15,
+      r13,
+      /*preserve_gpr_helpers=*/true,
+      /*preserve_vmm_helper=*/true,
+      OFFSET(post_ops_operands),
+      OFFSET(dst_origin),
+      memory_desc_wrapper(dst),
+      static_cast<size_t>(conf_.columns % kPanelLanes),
+      tail_,
+      /*use_exact_tail_scalar_bcast=*/false);
+  injector_.reset(injector_t::create(
+      this,
+      conf_.type == data_type::bf16 ? avx512_core_bf16 : avx512_core,
+      post_ops_,
+      {param1,
+       binary_injector::get_all_strategies_supported_by_injector(),
+       operands}));
+}
+
+dim_t panel_kernel_t::dst_offset(int row, int vector) const {
+  const auto size = static_cast<dim_t>(types::data_type_size(conf_.dst_type));
+  return row * conf_.dst_stride + vector * kPanelLanes * size;
+}
+
+Xbyak::Address panel_kernel_t::sums_at(int row, int vector) const {
+  return ptr[sums_ + (row * conf_.vectors + vector) * kPanelLine];
+}
+
+// The sums of one step, for all rows and columns of the tile.
+void panel_kernel_t::multiply(int step) {
+  for (int j = 0; j < vectors(); ++j) {
+    vmovups(weight(j), ptr[weights_ + (step * conf_.vectors + j) * kPanelLine]);
+  }
+  for (int i = 0; i < conf_.rows; ++i) {
+    const auto x = left(i);
+    vbroadcastss(
+        x, ptr[src_ + i * conf_.src_stride + step * int(sizeof(float))]);
+    for (int j = 0; j < vectors(); ++j) {
+      if (conf_.type == data_type::bf16) {
+        vdpbf16ps(sum(i, j), x, weight(j));
+      } else {
+        vfmadd231ps(sum(i, j), x, weight(j));
+      }
+    }
+  }
+}
+
+void panel_kernel_t::advance(int steps) {
+  add(src_, steps * int(sizeof(float)));
+  add(weights_, steps * conf_.vectors * kPanelLine);
+}
+
+// A vector of either type as float32; 0 beyond a tail.
+void panel_kernel_t::load(
+    const Xbyak::Zmm& to,
+    const Xbyak::Address& from,
+    data_type_t type,
+    int vector) {
+  const auto masked = is_tail(vector) ? to | tail_ | T_z : to;
+  if (type == data_type::bf16) {
+    vpmovzxwd(masked, from);
+    vpslld(to, to, 16);
+  } else {
+    vmovups(masked, from);
+  }
+}
+
+void panel_kernel_t::add_bias() {
+  const auto size = static_cast<int>(types::data_type_size(conf_.bias_type));
+  for (int j = 0; j < vectors(); ++j) {
+    load(weight(j), ptr[bias_ + j * kPanelLanes * size], conf_.bias_type, j);
+    for (int i = 0; i < conf_.rows; ++i) {
+      vaddps(sum(i, j), sum(i, j), weight(j));
+    }
+  }
+}
+
+// The post-op that adds what the result's memory holds, times a factor.
+void panel_kernel_t::add_previous() {
+  const auto& post_op = post_ops_.entry_[post_ops_.find(primitive_kind::sum)];
+  const float scale = post_op.sum.scale;
+  const auto previous = weight(0), factor = left(0);
+  if (scale != 1) {
+    push(rax);
+    mov(eax, float2int(scale));
+    vpbroadcastd(factor, eax);
+    pop(rax);
+  }
+  for (int i = 0; i < conf_.rows; ++i) {
+    for (int j = 0; j < vectors(); ++j) {
+      load(previous, ptr[dst_ + dst_offset(i, j)], conf_.dst_type, j);
+      if (scale == 1) {
+        vaddps(sum(i, j), sum(i, j), previous);
+      } else {
+        vfmadd231ps(sum(i, j), previous, factor);
+      }
+    }
+  }
+}
+
+void panel_kernel_t::apply_post_ops() {
+  binary_injector::rhs_arg_dynamic_params_t places;
+  injector_utils::vmm_index_set_t all;
+  for (int i = 0; i < conf_.rows; ++i) {
+    for (int j = 0; j < vectors(); ++j) {
+      const int index = sum(i, j).getIdx();
+      all.insert(index);
+      places.vmm_idx_to_out_reg.emplace(index, dst_);
+      places.vmm_idx_to_out_elem_off_val.emplace(index, dst_offset(i, j));
+      if (is_tail(j)) {
+        places.vmm_tail_idx_.insert(index);
+      }
+    }
+  }
+  if (post_ops_.find(primitive_kind::sum) >= 0) {
+    injector_->set_lambda_injector(
+        primitive_kind::sum, [this] { add_previous(); });
+  }
+  injector_->compute_vector_range(all, places);
+}
+
+void panel_kernel_t::store() {
+  for (int i = 0; i < conf_.rows; ++i) {
+    for (int j = 0; j < vectors(); ++j) {
+      const auto to = ptr[dst_ + dst_offset(i, j)];
+      const auto masked = is_tail(j) ? to | tail_ : to;
+      if (conf_.dst_type == data_type::bf16) {
+        const Xbyak::Ymm half(sum(i, j).getIdx());
+        vcvtneps2bf16(half, sum(i, j));
+        vmovdqu16(masked, half);
+      } else {
+        vmovups(masked, sum(i, j));
+      }
+    }
+  }
+}
+
+void panel_kernel_t::generate() {
+  preamble();
+  if (const int tail = conf_.columns % kPanelLanes) {
+    mov(eax, (1 << tail) - 1);
+    kmovw(tail_, eax);
+  }
+  mov(src_, ptr[param1 + OFFSET(src)]);
+  mov(weights_, ptr[param1 + OFFSET(weights)]);
+  if (conf_.prefetch > 0) {
+    mov(next_, ptr[param1 + OFFSET(next)]);
+  }
+  for (int i = 0; i < conf_.rows; ++i) {
+    for (int j = 0; j < vectors(); ++j) {
+      vpxord(sum(i, j), sum(i, j), sum(i, j));
+    }
+  }
+
+  Xbyak::Label groups, steps, rest, done;
+  mov(count_, ptr[param1 + OFFSET(groups)]);
+  test(count_, count_);
+  jz(rest, T_NEAR);
+  align(64);
+  L(groups);
+  for (int step = 0; step < kPanelUnroll; ++step) {
+    for (int line = step; line < conf_.prefetch; line += kPanelUnroll) {
+      prefetcht1(ptr[next_ + line * kPanelLine]);
+    }
+    multiply(step);
+  }
+  advance(kPanelUnroll);
+  if (conf_.prefetch > 0) {
+    add(next_, conf_.prefetch * kPanelLine);
+  }
+  dec(count_);
+  jnz(groups, T_NEAR);
+  L(rest);
+  mov(count_, ptr[param1 + OFFSET(steps)]);
+  test(count_, count_);
+  jz(done, T_NEAR);
+  L(steps);
+  multiply(0);
+  advance(1);
+  dec(count_);
+  jnz(steps, T_NEAR);
+  L(done);
+
+  if (!conf_.first || !conf_.last) {
+    mov(sums_, ptr[param1 + OFFSET(sums)]);
+  }
+  for (int i = 0; i < conf_.rows; ++i) {
+    for (int j = 0; j < vectors(); ++j) {
+      if (!conf_.first) {
+        vaddps(sum(i, j), sum(i, j), sums_at(i, j));
+      }
+      if (!conf_.last) {
+        vmovups(sums_at(i, j), sum(i, j));
+      }
+    }
+  }
+  if (conf_.last) {
+    mov(dst_, ptr[param1 + OFFSET(dst)]);
+    if (conf_.bias_type != data_type::undef) {
+      mov(bias_, ptr[param1 + OFFSET(bias)]);
+      add_bias();
+    }
+    if (injector_) {
+      apply_post_ops();
+    }
+    store();
+  }
+  postamble();
+  if (injector_) {
+    injector_->prepare_table(/*gen_table=*/true);
+  }
+}
+
+#undef OFFSET
+
+} // namespace zendnn::impl::cpu::x64

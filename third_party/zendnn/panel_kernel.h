@@ -1,0 +1,96 @@
+// The inner loop of panel_matmul.h, assembled for one tile of the result.
+#pragma once
+
+#include "common/primitive_attr.hpp"
+#include "cpu/x64/injectors/jit_uni_postops_injector.hpp"
+#include "cpu/x64/jit_generator.hpp"
+
+namespace zendnn::impl::cpu::x64 {
+
+// Floats that a vector holds; pairs of bfloat16 are as wide.
+constexpr int kPanelLanes = 16;
+// Bytes of a vector, and of a line of the cache.
+constexpr int kPanelLine = 64;
+// The depth advances in steps of one float or of a pair of bfloat16, and the
+// loop in groups of so many steps.
+constexpr int kPanelUnroll = 4;
+
+// Rows of a tile that leaves registers for the weights and for the source.
+constexpr int panel_rows(int vectors) {
+  return vectors <= 2 ? 14 : vectors == 3 ? 9 : 6;
+}
+
+// A tile of rows × columns, in float32 or, from pairs, in bfloat16.
+struct panel_kernel_conf_t {
+  data_type_t type; // of the source and the weights
+  data_type_t dst_type;
+  data_type_t bias_type;        // undef without one
+  int rows;                     // at most panel_rows(vectors)
+  int vectors;                  // of a panel
+  int columns;                  // fewer than those of a panel in the last one
+  dim_t src_stride, dst_stride; // bytes from row to row
+  bool first, last; // of the blocks of the depth: from zero, to the result
+  int prefetch;     // lines of the next block that a group of steps asks for
+};
+
+struct panel_kernel_args_t {
+  const void *src, *weights, *bias;
+  void* dst;
+  float* sums; // (rows, panel) between the blocks of the depth
+  const void* next;
+  size_t groups, steps; // of the depth: whole groups, and what is left
+  const void* post_ops_operands;
+  const void* dst_origin;
+};
+
+class panel_kernel_t : public jit_generator {
+ public:
+  DECLARE_CPU_JIT_AUX_FUNCTIONS(panel_kernel_t)
+
+  panel_kernel_t(
+      const panel_kernel_conf_t& conf,
+      const post_ops_t& post_ops,
+      const memory_desc_t& dst);
+
+ private:
+  using injector_t = injector::jit_uni_postops_injector_base_t<Xbyak::Zmm>;
+
+  void generate() override;
+  void multiply(int step);
+  void advance(int steps);
+  void add_bias();
+  void add_previous();
+  void apply_post_ops();
+  void store();
+  void load(const Xbyak::Zmm& to, const Xbyak::Address& from, data_type_t, int);
+
+  int vectors() const {
+    return (conf_.columns + kPanelLanes - 1) / kPanelLanes;
+  }
+  bool is_tail(int vector) const {
+    return (vector + 1) * kPanelLanes > conf_.columns;
+  }
+  Xbyak::Zmm sum(int row, int vector) const {
+    return Xbyak::Zmm(31 - row * vectors() - vector);
+  }
+  Xbyak::Zmm weight(int vector) const {
+    return Xbyak::Zmm(vector);
+  }
+  Xbyak::Zmm left(int row) const { // two take turns where there is room
+    const int spare = 32 - conf_.rows * vectors() - vectors();
+    return Xbyak::Zmm(vectors() + (spare > 1 ? row % 2 : 0));
+  }
+  dim_t dst_offset(int row, int vector) const;
+  Xbyak::Address sums_at(int row, int vector) const;
+
+  const panel_kernel_conf_t conf_;
+  const post_ops_t post_ops_;
+  std::unique_ptr<injector_t> injector_;
+
+  // param1 stays: post-ops read it. They save what they use of r13 to r15.
+  const Xbyak::Reg64 src_ = r8, weights_ = r9, dst_ = r10, next_ = r11,
+                     count_ = rdx, sums_ = rbx, bias_ = r12;
+  const Xbyak::Opmask tail_ = k2; // k1 is the injectors'
+};
+
+} // namespace zendnn::impl::cpu::x64
