@@ -20,25 +20,59 @@ __mmask16 first_lanes(int64_t count) {
                          : __mmask16{0};
 }
 
-// Interleaving the first half of the rows with the second one doubles what is
-// in place with each round.
-void transpose(__m512i (&rows)[kLanes]) {
-  const __m512i low =
-      _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
-  const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(kLanes / 2));
+// Four items of each of four rows that lie `apart` bytes from each other.
+__m512i load_quads(const char* from, int64_t apart) {
+  const auto quad = [&](int64_t i) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * apart));
+  };
+  // Inserted from memory, quads need no shuffle.
+  __m512i quads = _mm512_castsi128_si512(quad(0));
+  quads = _mm512_mask_broadcast_i32x4(quads, 0x00f0, quad(1));
+  quads = _mm512_mask_broadcast_i32x4(quads, 0x0f00, quad(2));
+  return _mm512_mask_broadcast_i32x4(quads, 0xf000, quad(3));
+}
+
+// Item i of row j becomes item j of row i: four columns at a time, in whose
+// lanes of four items the rest of the work is.
+void transpose(const char* from, int64_t stride, float* to, int64_t width) {
 #pragma GCC unroll 4
-  for (int round = 1; round < kLanes; round *= 2) {
-    __m512i next[kLanes];
-#pragma GCC unroll 8
-    for (int i = 0; i < kLanes / 2; ++i) {
-      const __m512i a = rows[i], b = rows[i + kLanes / 2];
-      next[2 * i] = _mm512_permutex2var_epi32(a, low, b);
-      next[2 * i + 1] = _mm512_permutex2var_epi32(a, high, b);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < kLanes; ++i) {
-      rows[i] = next[i];
-    }
+  for (int64_t quad = 0; quad < 4; ++quad, from += 16, to += 4 * width) {
+    const __m512i a = load_quads(from, 4 * stride);
+    const __m512i b = load_quads(from + stride, 4 * stride);
+    const __m512i c = load_quads(from + 2 * stride, 4 * stride);
+    const __m512i d = load_quads(from + 3 * stride, 4 * stride);
+    const __m512i ab_low = _mm512_unpacklo_epi32(a, b);
+    const __m512i ab_high = _mm512_unpackhi_epi32(a, b);
+    const __m512i cd_low = _mm512_unpacklo_epi32(c, d);
+    const __m512i cd_high = _mm512_unpackhi_epi32(c, d);
+    _mm512_storeu_si512(to, _mm512_unpacklo_epi64(ab_low, cd_low));
+    _mm512_storeu_si512(to + width, _mm512_unpackhi_epi64(ab_low, cd_low));
+    _mm512_storeu_si512(
+        to + 2 * width, _mm512_unpacklo_epi64(ab_high, cd_high));
+    _mm512_storeu_si512(
+        to + 3 * width, _mm512_unpackhi_epi64(ab_high, cd_high));
+  }
+}
+
+// The same for fewer rows and items than a square has.
+void transpose_part(
+    const char* from,
+    int64_t stride,
+    int64_t rows,
+    int64_t items,
+    float* to,
+    int64_t width) {
+  alignas(64) float whole[kLanes][kLanes]{};
+  alignas(64) float turned[kLanes][kLanes];
+  for (int64_t i = 0; i < rows && i < kLanes; ++i) {
+    _mm512_store_si512(
+        whole[i],
+        _mm512_maskz_loadu_epi32(first_lanes(items), from + i * stride));
+  }
+  transpose(
+      reinterpret_cast<const char*>(whole), sizeof *whole, *turned, kLanes);
+  for (int64_t i = 0; i < items && i < kLanes; ++i) {
+    _mm512_storeu_si512(to + i * width, _mm512_load_si512(turned[i]));
   }
 }
 
@@ -48,23 +82,14 @@ void pack_columns(const panel_source_t& source, int vectors, float* panel) {
   const int64_t width = vectors * kLanes;
   for (int64_t column = 0; column < width; column += kLanes) {
     const char* from = source.first + column * source.stride;
+    const int64_t rows = source.columns - column;
     for (int64_t k = 0; k < source.depth; k += kLanes) {
-      const auto mask = first_lanes(source.depth - k);
-      __m512i square[kLanes];
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kLanes; ++i) {
-        square[i] = column + i < source.columns
-                        ? _mm512_maskz_loadu_epi32(
-                              mask, from + i * source.stride + 4 * k)
-                        : _mm512_setzero_si512();
-      }
-      transpose(square);
       float* to = panel + k * width + column;
-#pragma GCC unroll 16
-      for (int64_t i = 0; i < kLanes; ++i) {
-        if (k + i < source.depth) {
-          _mm512_storeu_si512(to + i * width, square[i]);
-        }
+      if (rows >= kLanes && source.depth - k >= kLanes) {
+        transpose(from + 4 * k, source.stride, to, width);
+      } else {
+        transpose_part(
+            from + 4 * k, source.stride, rows, source.depth - k, to, width);
       }
     }
   }
