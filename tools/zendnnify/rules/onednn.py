@@ -21,7 +21,22 @@ PHRASES: tuple[Phrase, ...] = (
 )
 
 _EXECUTE = "src/common/primitive_iface.cpp"
+_CONVOLUTIONS = "src/cpu/cpu_convolution_list.cpp"
 _MATMULS = "src/cpu/matmul/cpu_matmul_list.cpp"
+
+
+def _list_panel_convolution(types: str) -> Edit:
+    """Put our convolution at the head of what ZenDNN has for `types`, as its list spells them."""
+    return Edit(
+        name=f"list-panel-convolution-{types.replace(', ', '-')}",
+        file=_CONVOLUTIONS,
+        anchor=f"        {{{{forward, {types}}}, {{\n"
+        "            CPU_INSTANCE_AVX512(brdgmm_dw_convolution_fwd_t)\n",
+        action=Action.AFTER,
+        text="            CPU_INSTANCE_AVX512(panel_convolution_t)\n",
+        reason="as for matmul, of which it is one with channels last",
+    )
+
 
 EDITS: tuple[Edit, ...] = (
     Edit(
@@ -57,6 +72,17 @@ EDITS: tuple[Edit, ...] = (
         text="        CPU_INSTANCE_AVX512(panel_matmul_t)\n",
         reason="it fetches weights while it computes, which the others leave to the hardware",
     ),
+    Edit(
+        name="declare-panel-convolution",
+        file=_CONVOLUTIONS,
+        anchor='#include "cpu/x64/jit_uni_x8s8s32x_convolution.hpp"\n',
+        action=Action.AFTER,
+        text='#include "third_party/zendnn/panel_convolution.h"\n',
+        reason="the implementation below is hand-written",
+    ),
+    _list_panel_convolution("f32, f32, f32"),
+    _list_panel_convolution("bf16, bf16, f32"),
+    _list_panel_convolution("bf16, bf16, bf16"),
     # Three kernels take memory with gaps between images, and then write into the gaps or read them.
     Edit(
         name="copy-dense-memory-only",

@@ -18,7 +18,7 @@ using ::zendnn::algorithm;
 using ::zendnn::prop_kind;
 
 // Implementations that are worth timing against each other, in ZenDNN's order.
-constexpr size_t kCandidates = 2;
+constexpr size_t kCandidates = 3;
 
 struct Window {
   int64_t spatial = 0;

@@ -1,0 +1,307 @@
+#include "third_party/zendnn/panel_product.h"
+#include "third_party/zendnn/panel_pack.h"
+
+#include "common/type_helpers.hpp"
+#include "common/utils.hpp"
+#include "common/zendnn_thread.hpp"
+#include "cpu/platform.hpp"
+
+#include <algorithm>
+#include <set>
+
+namespace zendnn::impl::cpu::x64 {
+namespace {
+
+// A block of a panel, the part of the source that meets it, and the block that
+// is fetched meanwhile share the second-level cache.
+constexpr dim_t kMostSteps = 1024;
+// Rows that meet a panel made of plain weights before it is made anew.
+constexpr dim_t kMostRows = 1024;
+
+struct range_t {
+  dim_t begin, end;
+  dim_t size() const {
+    return end - begin;
+  }
+};
+
+// Part `index` of a number that is cut evenly.
+range_t part(dim_t number, dim_t parts, dim_t index) {
+  range_t range{};
+  balance211(number, parts, index, range.begin, range.end);
+  return range;
+}
+
+dim_t tiles_of(dim_t rows, int vectors) {
+  return utils::div_up(rows, panel_rows(vectors));
+}
+
+dim_t size_of(data_type_t type) {
+  return static_cast<dim_t>(types::data_type_size(type));
+}
+
+// How many chunks of rows: few enough to reuse panels, enough that no thread
+// waits long for others, as long as chunks have rows for some tiles.
+dim_t chunks_of(const panel_plan_t& plan) {
+  const auto& p = plan.problem;
+  const auto tile = dim_t{panel_rows(p.vectors)};
+  const dim_t fitting = p.layout == panel_layout_t::panels
+                            ? platform::get_per_core_cache_size(2) / 2 /
+                                  (plan.block * dim_t{sizeof(float)})
+                            : kMostRows;
+  const auto most = std::max<dim_t>(1, p.rows / (2 * tile));
+  const auto fewest =
+      std::min(most, utils::div_up(p.rows, std::max(fitting, 4 * tile)));
+  const auto busy = [&](dim_t chunks) {
+    const auto items = chunks * plan.panels;
+    return static_cast<double>(items) /
+           static_cast<double>(utils::rnd_up(items, dim_t{plan.threads}));
+  };
+  constexpr double kWorthIt = 0.05;
+  auto best = fewest;
+  for (auto chunks = fewest + 1;
+       chunks <= std::min(most, dim_t{4} * plan.threads);
+       ++chunks) {
+    if (busy(chunks) > busy(best) + kWorthIt) {
+      best = chunks;
+    }
+  }
+  return best;
+}
+
+} // namespace
+
+bool panel_takes_types(
+    data_type_t src,
+    data_type_t weights,
+    data_type_t dst,
+    data_type_t bias,
+    dim_t depth) {
+  using namespace data_type;
+  if (src == f32) {
+    return mayiuse(avx512_core) && weights == f32 && dst == f32 &&
+           utils::one_of(bias, undef, f32);
+  }
+  return mayiuse(avx512_core_bf16) && src == bf16 && weights == bf16 &&
+         utils::one_of(dst, f32, bf16) && depth % 2 == 0 &&
+         utils::one_of(bias, undef, f32, bf16);
+}
+
+bool panel_takes_post_ops(
+    const post_ops_t& post_ops,
+    const memory_desc_t& dst) {
+  using namespace injector;
+  const memory_desc_wrapper wrapped(dst);
+  const auto has_operand = [](const post_ops_t::entry_t& entry) {
+    return entry.is_like_binary();
+  };
+  return post_ops.check_sum_consistency(dst.data_type, /*is_int8=*/false) &&
+         (wrapped.is_dense() ||
+          std::none_of(
+              post_ops.entry_.begin(), post_ops.entry_.end(), has_operand)) &&
+         post_ops_ok(post_ops_ok_args_t(
+             avx512_core,
+             {sum, eltwise, binary},
+             post_ops,
+             &wrapped,
+             /*sum_at_pos_0_only=*/false,
+             /*sum_requires_scale_one=*/false,
+             /*sum_requires_zp_zero=*/true,
+             /*sum_requires_same_params=*/true,
+             {broadcasting_strategy_t::scalar,
+              broadcasting_strategy_t::per_oc,
+              broadcasting_strategy_t::no_broadcast}));
+}
+
+int panel_vectors(dim_t columns) {
+  const auto padded = [columns](int vectors) {
+    return utils::rnd_up(columns, dim_t{vectors} * kPanelLanes);
+  };
+  return padded(4) <= padded(3) ? 4 : 3;
+}
+
+panel_plan_t::panel_plan_t(const panel_problem_t& p)
+    : problem(p),
+      steps(p.depth * size_of(p.type) / dim_t{sizeof(float)}),
+      panels(utils::div_up(p.columns, width())),
+      threads(zendnn_get_max_threads()) {
+  const auto whole = utils::div_up(steps, kMostSteps);
+  block = utils::rnd_up(utils::div_up(steps, whole), dim_t{kPanelLanes});
+  blocks = utils::div_up(steps, block);
+  chunks = chunks_of(*this);
+}
+
+bool panel_plan_t::next_is_contiguous() const {
+  return problem.layout == panel_layout_t::panels ||
+         (problem.layout == panel_layout_t::columns && blocks == 1 &&
+          problem.column_stride == steps * dim_t{sizeof(float)});
+}
+
+dim_t panel_plan_t::sums_size() const {
+  return blocks == 1 ? 0 : utils::div_up(problem.rows, chunks) * width();
+}
+
+dim_t panel_plan_t::panel_size() const {
+  return problem.layout == panel_layout_t::panels ? 0 : block * width();
+}
+
+void panel_plan_t::book(memory_tracking::registrar_t scratchpad) const {
+  if (const auto floats = sums_size() + panel_size()) {
+    scratchpad.book(
+        memory_tracking::names::key_brgemm_primitive_buffer,
+        static_cast<size_t>(threads * floats),
+        sizeof(float),
+        kPanelLine,
+        kPanelLine);
+  }
+}
+
+status_t panel_product_t::init(
+    const panel_plan_t& plan,
+    const post_ops_t& post_ops,
+    const memory_desc_t& dst) {
+  plan_ = plan;
+  const auto& p = plan_.problem;
+  // The sizes of tiles: two that follow each other, in each of two chunks.
+  std::set<int> sizes;
+  dim_t fewest_tiles = p.rows;
+  for (const auto chunk : {dim_t{0}, plan_.chunks - 1}) {
+    const auto rows = part(p.rows, plan_.chunks, chunk).size();
+    const auto tiles = tiles_of(rows, p.vectors);
+    fewest_tiles = std::min(fewest_tiles, tiles);
+    for (const auto tile : {dim_t{0}, tiles - 1}) {
+      sizes.insert(static_cast<int>(part(rows, tiles, tile).size()));
+    }
+  }
+  panel_kernel_conf_t conf{};
+  conf.type = p.type;
+  conf.dst_type = p.dst_type;
+  conf.bias_type = p.bias_type;
+  conf.vectors = p.vectors;
+  conf.src_stride = p.src_stride;
+  conf.dst_stride = p.dst_stride;
+  conf.prefetch = plan_.next_is_contiguous()
+                      ? static_cast<int>(utils::div_up(
+                            dim_t{kPanelUnroll} * p.vectors, fewest_tiles))
+                      : 0;
+  for (const int rows : sizes) {
+    for (const bool first : {false, true}) {
+      for (const bool last : {false, true}) {
+        for (const bool narrow : {false, true}) {
+          if ((first && last) != (plan_.blocks == 1) ||
+              (!first && !last && plan_.blocks == 2) ||
+              (!narrow && plan_.panels == 1)) {
+            continue; // there is no such tile
+          }
+          conf.rows = rows;
+          conf.first = first;
+          conf.last = last;
+          conf.columns = static_cast<int>(
+              narrow ? p.columns - (plan_.panels - 1) * plan_.width()
+                     : plan_.width());
+          auto& kernel = kernels_[{rows, first, last, narrow}];
+          kernel = std::make_unique<panel_kernel_t>(conf, post_ops, dst);
+          CHECK(kernel->create_kernel());
+        }
+      }
+    }
+  }
+  return status::success;
+}
+
+const char* panel_product_t::weights_at(
+    const char* weights,
+    dim_t panel,
+    dim_t step) const {
+  const auto& p = plan_.problem;
+  if (p.layout == panel_layout_t::panels) {
+    const auto padded = p.padded_depth * size_of(p.type);
+    return weights + panel * plan_.width() * padded +
+           step * plan_.width() * dim_t{sizeof(float)};
+  }
+  const auto row = step * dim_t{sizeof(float)} / size_of(p.type);
+  return weights + row * p.row_stride + panel * plan_.width() * p.column_stride;
+}
+
+void panel_product_t::pack(
+    const char* weights,
+    dim_t panel,
+    dim_t steps,
+    float* packed) const {
+  const auto& p = plan_.problem;
+  const bool turned = p.layout == panel_layout_t::columns;
+  const panel_source_t source{
+      .first = weights,
+      .stride = turned ? p.column_stride : p.row_stride,
+      .depth = steps,
+      .columns = std::min(plan_.width(), p.columns - panel * plan_.width())};
+  (turned                     ? pack_columns
+   : p.type == data_type::f32 ? pack_rows
+                              : pack_pairs)(source, p.vectors, packed);
+}
+
+void panel_product_t::run(
+    const panel_operands_t& operands,
+    const memory_tracking::grantor_t& scratchpad) const {
+  const auto& p = plan_.problem;
+  auto* scratch = scratchpad.template get<float>(
+      memory_tracking::names::key_brgemm_primitive_buffer);
+  const auto line = plan_.width() * dim_t{sizeof(float)}; // of one step
+  parallel(plan_.threads, [&](int thread, int threads) {
+    const auto items = part(plan_.chunks * plan_.panels, threads, thread);
+    float* sums =
+        plan_.sums_size() > 0 ? scratch + thread * plan_.sums_size() : nullptr;
+    float* packed = plan_.panel_size() > 0
+                        ? scratch + plan_.threads * plan_.sums_size() +
+                              thread * plan_.panel_size()
+                        : nullptr;
+    for (dim_t item = items.begin; item < items.end; ++item) {
+      const auto chunk = part(p.rows, plan_.chunks, item / plan_.panels);
+      const auto panel = item % plan_.panels;
+      const auto tiles = tiles_of(chunk.size(), p.vectors);
+      const bool narrow = panel == plan_.panels - 1;
+      for (dim_t block = 0; block < plan_.blocks; ++block) {
+        const bool last = block == plan_.blocks - 1;
+        const auto step = block * plan_.block;
+        const auto steps = std::min(plan_.block, plan_.steps - step);
+        const char* from = weights_at(operands.weights, panel, step);
+        if (packed) {
+          pack(from, panel, steps, packed);
+        }
+        const auto* weights =
+            packed ? reinterpret_cast<const char*>(packed) : from;
+        // What comes next lies next, unless it is another thread's.
+        const bool ends = last && (narrow || item + 1 == items.end);
+        const char* next = ends ? weights : from + steps * line;
+        const auto share = ends ? 0 : steps * line / tiles;
+        panel_kernel_args_t args{};
+        args.weights = weights;
+        args.bias = operands.bias ? operands.bias + panel * plan_.width() *
+                                                        size_of(p.bias_type)
+                                  : nullptr;
+        args.sums = sums;
+        args.groups = static_cast<size_t>(steps / kPanelUnroll);
+        args.steps = static_cast<size_t>(steps % kPanelUnroll);
+        args.post_ops_operands = operands.post_ops;
+        args.dst_origin = operands.dst_origin;
+        for (dim_t tile = 0; tile < tiles; ++tile) {
+          const auto rows = part(chunk.size(), tiles, tile);
+          const auto row = chunk.begin + rows.begin;
+          args.src =
+              operands.src + row * p.src_stride + step * dim_t{sizeof(float)};
+          args.dst = operands.dst + row * p.dst_stride +
+                     panel * plan_.width() * size_of(p.dst_type);
+          args.next = next + tile * share / kPanelLine * kPanelLine;
+          (*kernels_.at(
+              {static_cast<int>(rows.size()), block == 0, last, narrow}))(
+              &args);
+          if (sums) {
+            args.sums += rows.size() * plan_.width();
+          }
+        }
+      }
+    }
+  });
+}
+
+} // namespace zendnn::impl::cpu::x64

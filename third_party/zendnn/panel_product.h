@@ -1,0 +1,111 @@
+// A product of matrices whose right one, the weights, is cut into panels of as
+// many columns as a tile of registers has. Each panel is read once, in order,
+// while the next one is fetched from memory. Panels are packed weights (in any
+// of three widths), or made of plain ones while they are used.
+//
+// The primitives panel_matmul.h and panel_convolution.h describe such a product
+// and run it.
+#pragma once
+
+#include "third_party/zendnn/panel_kernel.h"
+
+#include "common/memory_desc_wrapper.hpp"
+#include "common/memory_tracking.hpp"
+
+#include <map>
+#include <memory>
+#include <tuple>
+#include <vector>
+
+namespace zendnn::impl::cpu::x64 {
+
+// How weights of (depth, columns) lie.
+enum class panel_layout_t {
+  panels,  // packed
+  columns, // plain, the depth contiguous
+  rows     // plain, the columns contiguous
+};
+
+struct panel_problem_t {
+  dim_t rows, columns, depth; // the depth even for bfloat16
+  data_type_t type;           // of the source and the weights
+  data_type_t dst_type;
+  data_type_t bias_type;        // undef without one
+  dim_t src_stride, dst_stride; // bytes from row to row
+  panel_layout_t layout;
+  int vectors;                     // of a panel: 2, 3 or 4
+  dim_t padded_depth;              // of packed weights
+  dim_t row_stride, column_stride; // bytes, of plain ones
+};
+
+// Whether the kernels take float32, or bfloat16 with an even depth, on this
+// CPU.
+bool panel_takes_types(
+    data_type_t src,
+    data_type_t weights,
+    data_type_t dst,
+    data_type_t bias,
+    dim_t depth);
+
+// Functions, additions to the result's memory, and operands that are one
+// number, one for each column, or as many as a result without gaps has.
+bool panel_takes_post_ops(const post_ops_t& post_ops, const memory_desc_t& dst);
+
+// Vectors of a panel that suits so many columns.
+int panel_vectors(dim_t columns);
+
+// How a product is cut. Steps of the depth are one float or a pair of bfloat16.
+struct panel_plan_t {
+  panel_plan_t() = default;
+  explicit panel_plan_t(const panel_problem_t& problem);
+
+  dim_t width() const { // columns of a panel
+    return dim_t{problem.vectors} * kPanelLanes;
+  }
+  // Whether a block's weights begin where those of the one before it end.
+  bool next_is_contiguous() const;
+  // Floats, of each thread: sums between blocks, and a panel of plain weights.
+  dim_t sums_size() const;
+  dim_t panel_size() const;
+  void book(memory_tracking::registrar_t scratchpad) const;
+
+  panel_problem_t problem{};
+  dim_t steps = 0;             // of the whole depth
+  dim_t panels = 0;            // of the columns
+  dim_t blocks = 0, block = 0; // of the depth: how many, and their steps
+  dim_t chunks = 0;            // of the rows
+  int threads = 0;
+};
+
+struct panel_operands_t {
+  const char *src, *weights, *bias;
+  char* dst;
+  const void* dst_origin; // of the memory that the result is in
+  const void* post_ops;   // their operands
+};
+
+class panel_product_t {
+ public:
+  status_t init(
+      const panel_plan_t& plan,
+      const post_ops_t& post_ops,
+      const memory_desc_t& dst);
+
+  void run(
+      const panel_operands_t& operands,
+      const memory_tracking::grantor_t& scratchpad) const;
+
+ private:
+  // By rows, whether the block is the first and the last, and whether the panel
+  // is the last.
+  using key_t = std::tuple<int, bool, bool, bool>;
+
+  // The weights of a panel from `step` of the depth on, where they are.
+  const char* weights_at(const char* weights, dim_t panel, dim_t step) const;
+  void pack(const char* weights, dim_t panel, dim_t steps, float* packed) const;
+
+  panel_plan_t plan_;
+  std::map<key_t, std::unique_ptr<panel_kernel_t>> kernels_;
+};
+
+} // namespace zendnn::impl::cpu::x64
