@@ -1,0 +1,204 @@
+"""third_party/zendnn/panel_*: products by panels, of plain and packed weights, and as convolutions.
+
+Plain weights come from eager products, packed ones from plans, where the first implementation of
+each layout serves when nothing is timed: ours, where it takes the problem.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from .common import (
+    DTYPES,
+    assert_as_exact,
+    check,
+    dtypes,
+    layouts,
+    property_test,
+    rearranged,
+    stock,
+    values,
+)
+
+ZENDNN = torch.backends.zendnn
+
+#: Depths of one block and of several, with and without steps that fill no group.
+depths = st.sampled_from((1, 2, 3, 16, 63, 64, 130, 1023, 1024, 1026, 2051))
+#: Of a tile or two, and of more than a thread's chunk.
+heights = st.sampled_from((48, 49, 63, 100, 257))
+#: On both sides of a vector's, a panel's and two panels'.
+widths = st.sampled_from((2, 15, 16, 17, 47, 48, 49, 64, 65, 97, 130))
+
+pytestmark = pytest.mark.skipif(
+    not ZENDNN._C._cpu_isa().startswith("AVX-512"), reason="panels are written for AVX-512"
+)
+
+
+def has_pairs() -> bool:
+    """Whether this CPU multiplies pairs of bfloat16."""
+    with open("/proc/cpuinfo", encoding="ascii") as lines:
+        return any("avx512_bf16" in line for line in lines if line.startswith("flags"))
+
+
+def ran(capfd: pytest.CaptureFixture[str], implementation: str) -> bool:
+    """Whether ``implementation`` is among what the verbose lines so far say was executed."""
+    lines = capfd.readouterr().out.splitlines()
+    return any(",exec," in line and f",{implementation}:" in line for line in lines)
+
+
+@property_test
+@given(m=heights, k=depths, n=widths, left=layouts, right=layouts, dtype=dtypes)
+def test_plain_weights(m: int, k: int, n: int, left: str, right: str, dtype: torch.dtype) -> None:
+    a, b = values(m, k, dtype=dtype, seed=1), values(k, n, dtype=dtype, seed=2)
+    check(torch.mm, rearranged(a, left), rearranged(b, right))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_plain_weights_in_more_rows_than_a_chunk_has(
+    transposed: bool, dtype: torch.dtype, capfd: pytest.CaptureFixture[str]
+) -> None:
+    a, b = values(2500, 1200, dtype=dtype, seed=1), values(1200, 200, dtype=dtype, seed=2)
+    with ZENDNN.verbose(ZENDNN.VERBOSE_ON):
+        check(
+            torch.addmm, values(200, dtype=dtype, seed=3), a, b.t().clone().t() if transposed else b
+        )
+    assert ran(capfd, "zen:panel") or (dtype == torch.bfloat16 and not has_pairs())
+
+
+@pytest.mark.parametrize("row", range(0, 60, 7))
+def test_numbers_that_are_none_stay_in_their_row(row: int) -> None:
+    a, b = (
+        values(60, 100, dtype=torch.float32, seed=1),
+        values(100, 70, dtype=torch.float32, seed=2),
+    )
+    a[row, 50], a[(row + 9) % 60, 3] = math.nan, math.inf
+    with stock():
+        expected = a @ b
+    got = a @ b
+    assert torch.equal(got.isnan(), expected.isnan())
+    assert torch.equal(got.isinf(), expected.isinf())
+
+
+def optimised(module: nn.Module, *inputs: Tensor) -> Any:
+    with torch.no_grad():
+        traced = torch.jit.trace(module.eval(), inputs, check_trace=False)
+        return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+
+
+def agrees(module: nn.Module, x: Tensor, optimised_module: Any) -> None:
+    """Asserts that the optimised module is as exact as the module is on stock kernels."""
+    with torch.no_grad():
+        with stock():
+            expected = module(x)
+        for _ in range(2):
+            got = optimised_module(x)
+        exact = module.double()(x.double())
+        module.to(x.dtype)
+    assert_as_exact(got, expected, exact, 8 * exact.abs().max().item())
+
+
+class Layer(nn.Module):
+    """A linear layer, a function, and what it is added to."""
+
+    def __init__(self, inputs: int, outputs: int, bias: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(inputs, outputs, bias)
+        self.other = nn.Linear(inputs, outputs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.relu(self.linear(x) + self.other(x))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"),
+    [(1, 33, 70), (5, 2050, 47), (64, 768, 769), (300, 1100, 100), (700, 64, 16)],
+)
+def test_packed_weights(
+    rows: int,
+    inputs: int,
+    outputs: int,
+    bias: bool,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+    torch.manual_seed(0)
+    module, x = Layer(inputs, outputs, bias).to(dtype), torch.randn(rows, inputs).to(dtype)
+    with ZENDNN.verbose(ZENDNN.VERBOSE_ON):
+        agrees(module, x, optimised(module, x))
+    taken = dtype == torch.float32 or (has_pairs() and inputs % 2 == 0)
+    assert ran(capfd, "zen:panel") == taken
+
+
+class Bottleneck(nn.Module):
+    """Convolutions of single points, one of them added to what went in."""
+
+    def __init__(self, channels: int, filters: int) -> None:
+        super().__init__()
+        self.reduce = nn.Conv2d(channels, filters, 1)
+        self.expand = nn.Conv2d(filters, channels, 1, bias=False)
+        self.aside = nn.Conv2d(channels, filters, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(x + self.expand(F.relu(self.reduce(x))))
+        return torch.cat([self.aside(y), self.reduce(y)], 1)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("batch", "channels", "filters", "size"),
+    [(1, 64, 32, 9), (2, 48, 66, 7), (3, 1030, 130, 5), (1, 16, 256, 30), (2, 7, 9, 4)],
+)
+def test_convolutions_of_single_points(
+    batch: int,
+    channels: int,
+    filters: int,
+    size: int,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
+    torch.manual_seed(0)
+    module = Bottleneck(channels, filters).to(dtype)
+    x = torch.randn(batch, channels, size, size + 1).to(dtype)
+    with ZENDNN.verbose(ZENDNN.VERBOSE_ON):
+        agrees(module, x, optimised(module, x))
+    even = channels % 2 == 0 or filters % 2 == 0
+    assert ran(capfd, "zen:panel_1x1") == (dtype == torch.float32 or (has_pairs() and even))
+
+
+def test_threads_of_all_sizes_at_once() -> None:
+    """Each caller's product is its own, with as many threads as the caller asked for."""
+    torch.manual_seed(0)
+    module = Layer(96, 200, True)
+    x = torch.randn(130, 96)
+    fast = optimised(module, x)
+    with torch.no_grad():
+        expected = module(x)
+
+    def run(index: int) -> bool:
+        torch.set_num_threads(1 + index % 3)
+        with torch.no_grad():
+            return all(torch.allclose(fast(x), expected, atol=1e-4) for _ in range(20))
+
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(run, range(8)))
+    finally:
+        torch.set_num_threads(before)
