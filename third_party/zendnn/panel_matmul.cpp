@@ -36,6 +36,13 @@ bool is_rows(const memory_desc_t& md) {
          bytes_of(md, stride_of(md, 0)) * panel_rows(2) < (dim_t{1} << 31);
 }
 
+// Whether columns are contiguous.
+bool is_turned(const memory_desc_t& md) {
+  const memory_desc_wrapper wrapped(md);
+  return !wrapped.has_runtime_dims_or_strides() && wrapped.is_plain() &&
+         stride_of(md, 0) == 1 && stride_of(md, 1) >= md.dims[0];
+}
+
 } // namespace
 
 bool panel_matmul_t::pd_t::set_weights_layout(panel_problem_t& problem) {
@@ -96,13 +103,18 @@ status_t panel_matmul_t::pd_t::init(engine_t* engine) {
       VERBOSE_UNSUPPORTED_ATTR);
   VDISPATCH_MATMUL(set_weights_layout(problem), VERBOSE_UNSUPPORTED_TAG);
   VDISPATCH_MATMUL(
-      set_default_formats() && is_rows(src_md_) && is_rows(dst_md_),
+      set_default_formats() && is_rows(dst_md_), VERBOSE_UNSUPPORTED_TAG);
+  problem.src_turned = !is_rows(src_md_);
+  VDISPATCH_MATMUL(
+      !problem.src_turned ||
+          (problem.type == data_type::f32 && is_turned(src_md_)),
       VERBOSE_UNSUPPORTED_TAG);
   VDISPATCH_MATMUL(
       attr_.set_default_formats(dst_md(0)) == status::success &&
           panel_takes_post_ops(attr()->post_ops_, dst_md_),
       VERBOSE_UNSUPPORTED_POSTOP);
-  problem.src_stride = bytes_of(src_md_, stride_of(src_md_, 0));
+  problem.src_stride =
+      bytes_of(src_md_, stride_of(src_md_, problem.src_turned ? 1 : 0));
   problem.dst_stride = bytes_of(dst_md_, stride_of(dst_md_, 0));
   plan = panel_plan_t(problem);
   plan.book(scratchpad_registry().registrar());

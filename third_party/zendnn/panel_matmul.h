@@ -13,8 +13,8 @@ struct panel_matmul_t : public primitive_t {
     using cpu_matmul_pd_t::cpu_matmul_pd_t;
     DECLARE_COMMON_PD_T("zen:panel:avx512_core", panel_matmul_t);
 
-    // Takes two dimensions, and rows of the source and the result that are
-    // contiguous.
+    // Takes two dimensions, rows of the result that are contiguous, and rows or
+    // (in float32) columns of the source that are.
     status_t init(engine_t* engine);
 
     panel_plan_t plan;

@@ -78,8 +78,7 @@ void transpose_part(
 
 } // namespace
 
-void pack_columns(const panel_source_t& source, int vectors, float* panel) {
-  const int64_t width = vectors * kLanes;
+void pack_columns(const panel_source_t& source, int64_t width, float* panel) {
   for (int64_t column = 0; column < width; column += kLanes) {
     const char* from = source.first + column * source.stride;
     const int64_t rows = source.columns - column;
@@ -95,25 +94,24 @@ void pack_columns(const panel_source_t& source, int vectors, float* panel) {
   }
 }
 
-void pack_rows(const panel_source_t& source, int vectors, float* panel) {
+void pack_rows(const panel_source_t& source, int64_t width, float* panel) {
   const char* from = source.first;
   for (int64_t k = 0; k < source.depth; ++k, from += source.stride) {
-    for (int j = 0; j < vectors; ++j, panel += kLanes) {
-      const auto mask = first_lanes(source.columns - j * kLanes);
-      _mm512_storeu_si512(
-          panel, _mm512_maskz_loadu_epi32(mask, from + 4 * j * kLanes));
+    for (int64_t j = 0; j < width; j += kLanes, panel += kLanes) {
+      const auto mask = first_lanes(source.columns - j);
+      _mm512_storeu_si512(panel, _mm512_maskz_loadu_epi32(mask, from + 4 * j));
     }
   }
 }
 
-void pack_pairs(const panel_source_t& source, int vectors, float* panel) {
+void pack_pairs(const panel_source_t& source, int64_t width, float* panel) {
   const char* from = source.first;
   for (int64_t k = 0; k < source.depth; ++k, from += 2 * source.stride) {
-    for (int j = 0; j < vectors; ++j, panel += kLanes) {
-      const auto mask = first_lanes(source.columns - j * kLanes);
+    for (int64_t j = 0; j < width; j += kLanes, panel += kLanes) {
+      const auto mask = first_lanes(source.columns - j);
       const auto half = [&](int64_t row) {
-        return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(
-            mask, from + row * source.stride + 2 * j * kLanes));
+        return _mm512_cvtepu16_epi32(
+            _mm256_maskz_loadu_epi16(mask, from + row * source.stride + 2 * j));
       };
       _mm512_storeu_si512(
           panel, _mm512_or_si512(half(0), _mm512_slli_epi32(half(1), 16)));

@@ -17,6 +17,7 @@ namespace {
 constexpr dim_t kMostSteps = 1024;
 // Rows that meet a panel made of plain weights before it is made anew.
 constexpr dim_t kMostRows = 1024;
+constexpr dim_t kFewRows = 128;
 
 struct range_t {
   dim_t begin, end;
@@ -45,7 +46,11 @@ dim_t size_of(data_type_t type) {
 dim_t chunks_of(const panel_plan_t& plan) {
   const auto& p = plan.problem;
   const auto tile = dim_t{panel_rows(p.vectors)};
-  const dim_t fitting = p.layout == panel_layout_t::panels
+  // A turned source is packed by each thread that meets it.
+  const dim_t share = std::clamp(
+      utils::div_up(p.rows, dim_t{plan.threads}), kFewRows, kMostRows);
+  const dim_t fitting = p.src_turned ? share
+                        : p.layout == panel_layout_t::panels
                             ? platform::get_per_core_cache_size(2) / 2 /
                                   (plan.block * dim_t{sizeof(float)})
                             : kMostRows;
@@ -145,11 +150,22 @@ dim_t panel_plan_t::panel_size() const {
   return problem.layout == panel_layout_t::panels ? 0 : block * width();
 }
 
+dim_t panel_plan_t::turned_stride() const {
+  // A line more, so that rows do not compete for a set of the cache.
+  return utils::rnd_up(steps, dim_t{kPanelLanes}) + kPanelLanes;
+}
+
+dim_t panel_plan_t::turned_size() const {
+  return problem.src_turned
+             ? utils::div_up(problem.rows, chunks) * turned_stride()
+             : 0;
+}
+
 void panel_plan_t::book(memory_tracking::registrar_t scratchpad) const {
-  if (const auto floats = sums_size() + panel_size()) {
+  if (scratch_size() > 0) {
     scratchpad.book(
         memory_tracking::names::key_brgemm_primitive_buffer,
-        static_cast<size_t>(threads * floats),
+        static_cast<size_t>(threads * scratch_size()),
         sizeof(float),
         kPanelLine,
         kPanelLine);
@@ -178,7 +194,8 @@ status_t panel_product_t::init(
   conf.dst_type = p.dst_type;
   conf.bias_type = p.bias_type;
   conf.vectors = p.vectors;
-  conf.src_stride = p.src_stride;
+  conf.src_stride = p.src_turned ? plan_.turned_stride() * dim_t{sizeof(float)}
+                                 : p.src_stride;
   conf.dst_stride = p.dst_stride;
   conf.prefetch = plan_.next_is_contiguous()
                       ? static_cast<int>(utils::div_up(
@@ -237,7 +254,7 @@ void panel_product_t::pack(
       .columns = std::min(plan_.width(), p.columns - panel * plan_.width())};
   (turned                     ? pack_columns
    : p.type == data_type::f32 ? pack_rows
-                              : pack_pairs)(source, p.vectors, packed);
+                              : pack_pairs)(source, plan_.width(), packed);
 }
 
 void panel_product_t::run(
@@ -249,14 +266,29 @@ void panel_product_t::run(
   const auto line = plan_.width() * dim_t{sizeof(float)}; // of one step
   parallel(plan_.threads, [&](int thread, int threads) {
     const auto items = part(plan_.chunks * plan_.panels, threads, thread);
-    float* sums =
-        plan_.sums_size() > 0 ? scratch + thread * plan_.sums_size() : nullptr;
-    float* packed = plan_.panel_size() > 0
-                        ? scratch + plan_.threads * plan_.sums_size() +
-                              thread * plan_.panel_size()
-                        : nullptr;
+    float* sums = scratch + thread * plan_.scratch_size();
+    float* packed = sums + plan_.sums_size();
+    float* turned = packed + plan_.panel_size();
+    dim_t turned_chunk = -1;
     for (dim_t item = items.begin; item < items.end; ++item) {
-      const auto chunk = part(p.rows, plan_.chunks, item / plan_.panels);
+      const auto index = item / plan_.panels;
+      const auto chunk = part(p.rows, plan_.chunks, index);
+      const char* src = operands.src + chunk.begin * p.src_stride;
+      auto src_stride = p.src_stride;
+      if (p.src_turned) {
+        if (turned_chunk != index) {
+          turned_chunk = index;
+          pack_columns(
+              {.first = operands.src + chunk.begin * dim_t{sizeof(float)},
+               .stride = p.src_stride,
+               .depth = chunk.size(),
+               .columns = plan_.steps},
+              plan_.turned_stride(),
+              turned);
+        }
+        src = reinterpret_cast<const char*>(turned);
+        src_stride = plan_.turned_stride() * dim_t{sizeof(float)};
+      }
       const auto panel = item % plan_.panels;
       const auto tiles = tiles_of(chunk.size(), p.vectors);
       const bool narrow = panel == plan_.panels - 1;
@@ -265,11 +297,11 @@ void panel_product_t::run(
         const auto step = block * plan_.block;
         const auto steps = std::min(plan_.block, plan_.steps - step);
         const char* from = weights_at(operands.weights, panel, step);
-        if (packed) {
+        const char* weights = from;
+        if (plan_.panel_size() > 0) {
           pack(from, panel, steps, packed);
+          weights = reinterpret_cast<const char*>(packed);
         }
-        const auto* weights =
-            packed ? reinterpret_cast<const char*>(packed) : from;
         // What comes next lies next, unless it is another thread's.
         const bool ends = last && (narrow || item + 1 == items.end);
         const char* next = ends ? weights : from + steps * line;
@@ -288,14 +320,14 @@ void panel_product_t::run(
           const auto rows = part(chunk.size(), tiles, tile);
           const auto row = chunk.begin + rows.begin;
           args.src =
-              operands.src + row * p.src_stride + step * dim_t{sizeof(float)};
+              src + rows.begin * src_stride + step * dim_t{sizeof(float)};
           args.dst = operands.dst + row * p.dst_stride +
                      panel * plan_.width() * size_of(p.dst_type);
           args.next = next + tile * share / kPanelLine * kPanelLine;
           (*kernels_.at(
               {static_cast<int>(rows.size()), block == 0, last, narrow}))(
               &args);
-          if (sums) {
+          if (plan_.sums_size() > 0) {
             args.sums += rows.size() * plan_.width();
           }
         }

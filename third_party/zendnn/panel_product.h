@@ -32,6 +32,8 @@ struct panel_problem_t {
   data_type_t dst_type;
   data_type_t bias_type;        // undef without one
   dim_t src_stride, dst_stride; // bytes from row to row
+  bool src_turned; // its rows lie side by side, in float32 only; the stride
+                   // is then from step to step of the depth
   panel_layout_t layout;
   int vectors;                     // of a panel: 2, 3 or 4
   dim_t padded_depth;              // of packed weights
@@ -64,9 +66,15 @@ struct panel_plan_t {
   }
   // Whether a block's weights begin where those of the one before it end.
   bool next_is_contiguous() const;
-  // Floats, of each thread: sums between blocks, and a panel of plain weights.
+  // Floats, of each thread: sums between blocks, a panel of plain weights, and
+  // a chunk of a source that is turned, with as many from row to row.
   dim_t sums_size() const;
   dim_t panel_size() const;
+  dim_t turned_size() const;
+  dim_t turned_stride() const;
+  dim_t scratch_size() const {
+    return sums_size() + panel_size() + turned_size();
+  }
   void book(memory_tracking::registrar_t scratchpad) const;
 
   panel_problem_t problem{};

@@ -33,7 +33,7 @@
 namespace at::native::zendnn {
 namespace {
 
-using ::zendnn::inner_product_forward;
+using ::zendnn::matmul;
 using ::zendnn::memory;
 
 // What the operator is told beside its input; a linear layer has no window, and
@@ -104,39 +104,39 @@ bool takes(const Tensor& x, const Operands& of) {
 // x · weightᵀ + bias for a number of rows. Threads share it, so that the
 // scratchpad, which ZenDNN would keep for the thread that made it, is given.
 struct Product {
-  inner_product_forward::primitive_desc desc;
-  inner_product_forward run;
+  matmul::primitive_desc desc;
+  matmul run;
 };
 
 memory::desc rows_of(int64_t rows, int64_t columns, ScalarType dtype) {
   return {{rows, columns}, get_zendnn_dtype(dtype), memory::format_tag::ab};
 }
 
-// Nothing when ZenDNN has no fast code for it.
+// The weights are (in, out). Nothing when ZenDNN has no fast code for it.
 std::shared_ptr<const Product> make_product(
     int64_t rows,
     ScalarType dtype,
     const memory::desc& weight,
     const Tensor& bias) {
-  const auto sizes = weight.get_dims();
+  const auto inputs = weight.get_dims()[0], outputs = weight.get_dims()[1];
+  const auto& engine = adeep::engine::cpu_engine();
+  const auto from = rows_of(rows, inputs, dtype);
+  const auto to = rows_of(rows, outputs, dtype);
   ::zendnn::primitive_attr attributes;
   attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
   try {
-    const inner_product_forward::primitive_desc desc(
-        adeep::engine::cpu_engine(),
-        ::zendnn::prop_kind::forward_inference,
-        rows_of(rows, sizes[1], dtype),
-        weight,
-        bias.defined() ? memory::desc(
-                             {sizes[0]},
-                             get_zendnn_dtype(bias.scalar_type()),
-                             memory::format_tag::a)
-                       : memory::desc(),
-        rows_of(rows, sizes[0], dtype),
-        attributes);
+    const auto desc =
+        bias.defined()
+            ? matmul::primitive_desc(
+                  engine,
+                  from,
+                  weight,
+                  rows_of(1, outputs, bias.scalar_type()),
+                  to,
+                  attributes)
+            : matmul::primitive_desc(engine, from, weight, to, attributes);
     if (std::string(desc.impl_info_str()).find("ref") == std::string::npos) {
-      return std::make_shared<const Product>(
-          Product{desc, inner_product_forward(desc)});
+      return std::make_shared<const Product>(Product{desc, matmul(desc)});
     }
   } catch (const ::zendnn::error&) { // plain weights serve
   }
@@ -147,11 +147,11 @@ std::shared_ptr<const Product> make_product(
 constexpr int64_t kRowsPackedFor = 16;
 
 Tensor pack_linear(const Tensor& weight) {
-  const auto from = itensor_view_from_dense(weight);
+  const auto from = itensor_view_from_dense(weight.t());
   const auto product = make_product(
       kRowsPackedFor,
       weight.scalar_type(),
-      {weight.sizes().vec(), from.get_data_type(), memory::format_tag::any},
+      {from.get_dims(), from.get_data_type(), memory::format_tag::any},
       {});
   if (!product) {
     return {};
@@ -169,7 +169,7 @@ Tensor run_linear(
     const Tensor& bias,
     const Product& product) {
   DimVector sizes(x.sizes());
-  sizes.back() = packed.size(0);
+  sizes.back() = packed.size(1);
   Tensor out = at::detail::empty_cpu(sizes, x.options());
   const auto& engine = adeep::engine::cpu_engine();
   const auto at = [](const Tensor& t) {

@@ -10,7 +10,6 @@
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
-#include <ATen/ops/empty.h>
 #include <c10/util/hash.h>
 
 #include <algorithm>
@@ -159,24 +158,6 @@ Tensor as_plain_matrix(const Tensor& t) {
   return is_plain_matrix(t) ? t : t.contiguous();
 }
 
-// Rows that lie a multiple of 1 KiB apart compete for a few sets of the cache,
-// and ZenDNN goes down the columns of the right matrix: at 12 KiB it takes half
-// as long again. Where many rows of the left one wait for it, a copy with its
-// rows a cache line further apart costs a tenth of that.
-Tensor without_conflicts(const Tensor& mat2, int64_t rows) {
-  constexpr int64_t kManyRows = 128, kConflict = 1024, kLine = 64;
-  const auto item = static_cast<int64_t>(mat2.element_size());
-  if (mat2.dim() != 2 || rows < kManyRows || mat2.size(0) < kManyRows ||
-      mat2.stride(1) != 1 || mat2.stride(0) * item % kConflict != 0) {
-    return mat2;
-  }
-  const auto columns = mat2.size(1);
-  auto copy = at::empty({mat2.size(0), columns + kLine / item}, mat2.options())
-                  .narrow(1, 0, columns);
-  copy.copy_(mat2);
-  return copy;
-}
-
 // Strides of dimensions of size one say nothing; ZenDNN reads them, though.
 Dims meaningful_strides(const Tensor& t) {
   Dims strides = t.strides().vec();
@@ -253,8 +234,7 @@ void run(
     float beta,
     float alpha,
     Tensor& out) {
-  const auto a = as_plain_matrix(mat1),
-             b = without_conflicts(as_plain_matrix(mat2), mat1.size(0));
+  const auto a = as_plain_matrix(mat1), b = as_plain_matrix(mat2);
   const Problem problem{
       a.sizes().vec(),
       meaningful_strides(a),
