@@ -56,7 +56,7 @@ bool panel_convolution_t::pd_t::set_layouts(panel_problem_t& problem) {
           format_tag::nhwc, tags[panel_vectors(OC()) - 2], format_tag::nhwc)) {
     return false;
   }
-  problem.layout = panel_layout_t::panels;
+  problem.weights.layout = panel_layout_t::panels;
   for (int i = 0; i < 3; ++i) {
     if (memory_desc_matches_tag(weights_md_, tags[i])) {
       problem.vectors = i + 2;

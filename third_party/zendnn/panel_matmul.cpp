@@ -43,37 +43,35 @@ bool is_turned(const memory_desc_t& md) {
          stride_of(md, 0) == 1 && stride_of(md, 1) >= md.dims[0];
 }
 
+const format_tag_t* panel_tags(data_type_t type) {
+  return type == data_type::bf16 ? kPairPanels : kFloatPanels;
+}
+
 } // namespace
 
-bool panel_matmul_t::pd_t::set_weights_layout(panel_problem_t& problem) {
-  const auto& tags =
-      problem.type == data_type::bf16 ? kPairPanels : kFloatPanels;
-  if (memory_desc_wrapper(weights_md_).format_any() &&
-      memory_desc_init_by_tag(weights_md_, tags[1]) != status::success) {
-    return false;
-  }
+int packed_panel_vectors(const memory_desc_t& weights) {
   for (int i = 0; i < 3; ++i) {
-    if (memory_desc_matches_tag(weights_md_, tags[i])) {
-      problem.layout = panel_layout_t::panels;
-      problem.vectors = i + 2;
-      problem.padded_depth = weights_md_.padded_dims[0];
-      return true;
+    if (memory_desc_matches_tag(weights, panel_tags(weights.data_type)[i])) {
+      return i + 2;
     }
   }
-  const memory_desc_wrapper weights(weights_md_);
-  if (!weights.is_plain() || weights.has_runtime_dims_or_strides() ||
-      M() < kFewestRows) {
+  return 0;
+}
+
+bool panel_matmul_t::pd_t::set_weights_layout(panel_problem_t& problem) {
+  if (memory_desc_wrapper(weights_md_).format_any() &&
+      memory_desc_init_by_tag(weights_md_, panel_tags(problem.type)[1]) !=
+          status::success) {
     return false;
   }
-  const auto row = stride_of(weights_md_, 0),
-             column = stride_of(weights_md_, 1);
-  problem.layout = row == 1 && column >= K() ? panel_layout_t::columns
-                                             : panel_layout_t::rows;
+  if (const int vectors = packed_panel_vectors(weights_md_)) {
+    problem.weights.layout = panel_layout_t::panels;
+    problem.vectors = vectors;
+    problem.padded_depth = weights_md_.padded_dims[0];
+    return true;
+  }
   problem.vectors = panel_vectors(N());
-  problem.row_stride = bytes_of(weights_md_, row);
-  problem.column_stride = bytes_of(weights_md_, column);
-  return problem.layout == panel_layout_t::columns ||
-         (column == 1 && row >= N());
+  return M() >= kFewestRows && set_plain_weights(problem.weights, weights_md_);
 }
 
 status_t panel_matmul_t::pd_t::init(engine_t* engine) {

@@ -8,6 +8,10 @@
 
 namespace zendnn::impl::cpu::x64 {
 
+// Vectors of the panels that weights of (depth, columns) are packed in; 0 if
+// they are not.
+int packed_panel_vectors(const memory_desc_t& weights);
+
 struct panel_matmul_t : public primitive_t {
   struct pd_t : public cpu::matmul::cpu_matmul_pd_t {
     using cpu_matmul_pd_t::cpu_matmul_pd_t;

@@ -50,7 +50,7 @@ dim_t chunks_of(const panel_plan_t& plan) {
   const dim_t share = std::clamp(
       utils::div_up(p.rows, dim_t{plan.threads}), kFewRows, kMostRows);
   const dim_t fitting = p.src_turned ? share
-                        : p.layout == panel_layout_t::panels
+                        : p.weights.layout == panel_layout_t::panels
                             ? platform::get_per_core_cache_size(2) / 2 /
                                   (plan.block * dim_t{sizeof(float)})
                             : kMostRows;
@@ -118,6 +118,40 @@ bool panel_takes_post_ops(
               broadcasting_strategy_t::no_broadcast}));
 }
 
+bool set_plain_weights(panel_weights_t& weights, const memory_desc_t& md) {
+  const memory_desc_wrapper wrapped(md);
+  if (md.ndims != 2 || wrapped.has_runtime_dims_or_strides() ||
+      !wrapped.is_plain()) {
+    return false;
+  }
+  const auto* strides = md.format_desc.blocking.strides;
+  const bool turned = strides[0] == 1 && strides[1] >= md.dims[0];
+  weights.layout = turned ? panel_layout_t::columns : panel_layout_t::rows;
+  weights.row_stride = strides[0] * size_of(md.data_type);
+  weights.column_stride = strides[1] * size_of(md.data_type);
+  return turned || (strides[1] == 1 && strides[0] >= md.dims[1]);
+}
+
+void pack_panel(
+    const panel_weights_t& weights,
+    data_type_t type,
+    const char* first,
+    dim_t steps,
+    dim_t columns,
+    dim_t width,
+    float* packed) {
+  const bool turned = weights.layout == panel_layout_t::columns;
+  const panel_source_t source{
+      .first = first,
+      .stride = turned ? weights.column_stride : weights.row_stride,
+      .depth = steps,
+      .columns = columns};
+  const auto pack = turned                   ? pack_columns
+                    : type == data_type::f32 ? pack_rows
+                                             : pack_pairs;
+  pack(source, width, packed);
+}
+
 int panel_vectors(dim_t columns) {
   const auto padded = [columns](int vectors) {
     return utils::rnd_up(columns, dim_t{vectors} * kPanelLanes);
@@ -137,9 +171,9 @@ panel_plan_t::panel_plan_t(const panel_problem_t& p)
 }
 
 bool panel_plan_t::next_is_contiguous() const {
-  return problem.layout == panel_layout_t::panels ||
-         (problem.layout == panel_layout_t::columns && blocks == 1 &&
-          problem.column_stride == steps * dim_t{sizeof(float)});
+  return problem.weights.layout == panel_layout_t::panels ||
+         (problem.weights.layout == panel_layout_t::columns && blocks == 1 &&
+          problem.weights.column_stride == steps * dim_t{sizeof(float)});
 }
 
 dim_t panel_plan_t::sums_size() const {
@@ -147,7 +181,7 @@ dim_t panel_plan_t::sums_size() const {
 }
 
 dim_t panel_plan_t::panel_size() const {
-  return problem.layout == panel_layout_t::panels ? 0 : block * width();
+  return problem.weights.layout == panel_layout_t::panels ? 0 : block * width();
 }
 
 dim_t panel_plan_t::turned_stride() const {
@@ -231,30 +265,14 @@ const char* panel_product_t::weights_at(
     dim_t panel,
     dim_t step) const {
   const auto& p = plan_.problem;
-  if (p.layout == panel_layout_t::panels) {
+  if (p.weights.layout == panel_layout_t::panels) {
     const auto padded = p.padded_depth * size_of(p.type);
     return weights + panel * plan_.width() * padded +
            step * plan_.width() * dim_t{sizeof(float)};
   }
   const auto row = step * dim_t{sizeof(float)} / size_of(p.type);
-  return weights + row * p.row_stride + panel * plan_.width() * p.column_stride;
-}
-
-void panel_product_t::pack(
-    const char* weights,
-    dim_t panel,
-    dim_t steps,
-    float* packed) const {
-  const auto& p = plan_.problem;
-  const bool turned = p.layout == panel_layout_t::columns;
-  const panel_source_t source{
-      .first = weights,
-      .stride = turned ? p.column_stride : p.row_stride,
-      .depth = steps,
-      .columns = std::min(plan_.width(), p.columns - panel * plan_.width())};
-  (turned                     ? pack_columns
-   : p.type == data_type::f32 ? pack_rows
-                              : pack_pairs)(source, plan_.width(), packed);
+  return weights + row * p.weights.row_stride +
+         panel * plan_.width() * p.weights.column_stride;
 }
 
 void panel_product_t::run(
@@ -299,7 +317,14 @@ void panel_product_t::run(
         const char* from = weights_at(operands.weights, panel, step);
         const char* weights = from;
         if (plan_.panel_size() > 0) {
-          pack(from, panel, steps, packed);
+          pack_panel(
+              p.weights,
+              p.type,
+              from,
+              steps,
+              std::min(plan_.width(), p.columns - panel * plan_.width()),
+              plan_.width(),
+              packed);
           weights = reinterpret_cast<const char*>(packed);
         }
         // What comes next lies next, unless it is another thread's.

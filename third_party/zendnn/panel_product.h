@@ -26,6 +26,26 @@ enum class panel_layout_t {
   rows     // plain, the columns contiguous
 };
 
+struct panel_weights_t {
+  panel_layout_t layout;
+  dim_t row_stride, column_stride; // bytes, of plain ones
+};
+
+// Describes plain weights of (depth, columns), of either layout; false if they
+// lie otherwise.
+bool set_plain_weights(panel_weights_t& weights, const memory_desc_t& md);
+
+// Packs part of a panel's plain weights, which begin at `first`: so many steps
+// of the depth, one float or a pair of bfloat16 each.
+void pack_panel(
+    const panel_weights_t& weights,
+    data_type_t type,
+    const char* first,
+    dim_t steps,
+    dim_t columns,
+    dim_t width,
+    float* packed);
+
 struct panel_problem_t {
   dim_t rows, columns, depth; // the depth even for bfloat16
   data_type_t type;           // of the source and the weights
@@ -34,10 +54,9 @@ struct panel_problem_t {
   dim_t src_stride, dst_stride; // bytes from row to row
   bool src_turned; // its rows lie side by side, in float32 only; the stride
                    // is then from step to step of the depth
-  panel_layout_t layout;
-  int vectors;                     // of a panel: 2, 3 or 4
-  dim_t padded_depth;              // of packed weights
-  dim_t row_stride, column_stride; // bytes, of plain ones
+  panel_weights_t weights;
+  int vectors;        // of a panel: 2, 3 or 4
+  dim_t padded_depth; // of packed weights
 };
 
 // Whether the kernels take float32, or bfloat16 with an even depth, on this
@@ -110,7 +129,6 @@ class panel_product_t {
 
   // The weights of a panel from `step` of the depth on, where they are.
   const char* weights_at(const char* weights, dim_t panel, dim_t step) const;
-  void pack(const char* weights, dim_t panel, dim_t steps, float* packed) const;
 
   panel_plan_t plan_;
   std::map<key_t, std::unique_ptr<panel_kernel_t>> kernels_;

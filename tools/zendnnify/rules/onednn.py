@@ -22,6 +22,7 @@ PHRASES: tuple[Phrase, ...] = (
 
 _EXECUTE = "src/common/primitive_iface.cpp"
 _CONVOLUTIONS = "src/cpu/cpu_convolution_list.cpp"
+_REORDERS = "src/cpu/reorder/cpu_reorder"
 _MATMULS = "src/cpu/matmul/cpu_matmul_list.cpp"
 
 
@@ -83,6 +84,30 @@ EDITS: tuple[Edit, ...] = (
     _list_panel_convolution("f32, f32, f32"),
     _list_panel_convolution("bf16, bf16, f32"),
     _list_panel_convolution("bf16, bf16, bf16"),
+    Edit(
+        name="declare-panel-reorder",
+        file=f"{_REORDERS}.hpp",
+        anchor='#include "cpu/x64/matmul/brgemm_matmul_reorders.hpp"\n',
+        action=Action.AFTER,
+        text='#include "third_party/zendnn/panel_reorder.h"\n',
+        reason="the implementation below is hand-written",
+    ),
+    Edit(
+        name="list-panel-reorder-float",
+        file=f"{_REORDERS}_regular_f32_f32.cpp",
+        anchor="        {{f32, f32, 0}, {\n",
+        action=Action.AFTER,
+        text="            CPU_REORDER_INSTANCE(x64::panel_reorder_t)\n",
+        reason="packing for matmul would go element by element",
+    ),
+    Edit(
+        name="list-panel-reorder-bfloat16",
+        file=f"{_REORDERS}_regular_bf16.cpp",
+        anchor="        {{bf16, data_type::undef, 0}, {\n",
+        action=Action.AFTER,
+        text="            CPU_REORDER_INSTANCE(x64::panel_reorder_t)\n",
+        reason="packing for matmul would go element by element",
+    ),
     # Three kernels take memory with gaps between images, and then write into the gaps or read them.
     Edit(
         name="copy-dense-memory-only",

@@ -125,7 +125,7 @@ std::vector<Primitive> implementations(
     if (!found.empty() && is_slow(desc.impl_info_str())) {
       break;
     }
-    Primitive made(desc, Convolution(desc), "");
+    auto made = Primitive::of<Convolution>(desc, "");
     if (found.empty() ||
         (made.source == found[0].source && made.result == found[0].result)) {
       found.push_back(std::move(made));
@@ -443,7 +443,8 @@ void add_convolution(
         builder.packed(weight, plain_weights, made.weights)},
        {ZENDNN_ARG_DST, made.result, builder.place(output).ref}});
   arguments.insert(arguments.end(), bias.begin(), bias.end());
-  builder.add_primitive(node, made.run, made.name, std::move(arguments), flops);
+  builder.add_primitive(
+      node, made.make(), made.name, std::move(arguments), flops);
   apply_rest(builder, node, attached.taken);
   copy_to_slice(builder, output);
 }

@@ -28,11 +28,13 @@ memory::desc transposed(const memory::desc& of) {
 
 // ZenDNN's implementations of one product, best first, whatever layout of the
 // weights each of them wants.
-template <typename Desc, typename Make>
-std::vector<Primitive> implementations(Desc desc, const Make& make) {
+template <typename Run>
+std::vector<Primitive> implementations(
+    typename Run::primitive_desc desc,
+    const std::string& kind) {
   std::vector<Primitive> found;
   do {
-    found.push_back(make(desc));
+    found.push_back(Primitive::of<Run>(desc, kind));
   } while (desc.next_impl());
   return found;
 }
@@ -44,20 +46,18 @@ std::vector<Primitive> matmuls(
     const std::string& kind) {
   using Desc = ::zendnn::matmul::primitive_desc;
   const auto& engine = adeep::engine::cpu_engine();
-  return implementations(
+  return implementations<::zendnn::matmul>(
       p.bias.is_zero()
           ? Desc(engine, p.source, weights, p.result, attributes)
           : Desc(engine, p.source, weights, p.bias, p.result, attributes),
-      [&](const Desc& desc) {
-        return Primitive(desc, ::zendnn::matmul(desc), kind);
-      });
+      kind);
 }
 
 // The same product as an inner product, whose weights are (out, in).
 std::vector<Primitive> inner_products(
     const Product& p,
     const ::zendnn::primitive_attr& attributes) {
-  using Desc = ::zendnn::inner_product_forward::primitive_desc;
+  using Run = ::zendnn::inner_product_forward;
   const auto dims = p.weights.get_dims();
   const memory::desc weights(
       Dims{dims[1], dims[0]},
@@ -68,8 +68,8 @@ std::vector<Primitive> inner_products(
           ? memory::desc()
           : memory::desc(
                 {dims[1]}, p.bias.get_data_type(), memory::format_tag::x);
-  return implementations(
-      Desc(
+  return implementations<Run>(
+      Run::primitive_desc(
           adeep::engine::cpu_engine(),
           prop_kind::forward_inference,
           p.source,
@@ -77,10 +77,7 @@ std::vector<Primitive> inner_products(
           bias,
           p.result,
           attributes),
-      [](const Desc& desc) {
-        return Primitive(
-            desc, ::zendnn::inner_product_forward(desc), kInnerProduct);
-      });
+      kInnerProduct);
 }
 
 // Layouts of packed weights: panels of so many outputs, which a tile of the
@@ -406,7 +403,7 @@ void add_linear(
   const auto rows = static_cast<double>(count(builder.sizes(output)));
   const auto inputs = static_cast<double>(layer.product.source.get_dims()[1]);
   builder.add_primitive(
-      node, made.run, made.name, std::move(arguments), 2 * rows * inputs);
+      node, made.make(), made.name, std::move(arguments), 2 * rows * inputs);
   apply_rest(builder, node, attached.taken);
 }
 

@@ -82,13 +82,15 @@ Candidate as_candidate(
     wanted.emplace_back(operand.index, operand.desc);
   }
   struct Call {
+    ::zendnn::primitive primitive;
     std::unordered_map<int, memory> arguments;
     std::vector<std::shared_ptr<void>> held;
   };
   const auto call = std::make_shared<Call>();
-  const auto run = [primitive = made.run, wanted, call] {
+  const auto run = [make = made.make, wanted, call] {
     // Made by the first run: a choice that is known already needs none.
     if (call->arguments.empty()) {
+      call->primitive = make();
       for (const auto& [index, desc] : wanted) {
         const auto bytes = static_cast<int64_t>(desc.get_size());
         const auto& zeros = call->held.emplace_back(allocate(bytes));
@@ -97,7 +99,7 @@ Candidate as_candidate(
             index, memory(desc, adeep::engine::cpu_engine(), zeros.get()));
       }
     }
-    primitive.execute(adeep::stream::default_stream(), call->arguments);
+    call->primitive.execute(adeep::stream::default_stream(), call->arguments);
   };
   const auto before = [call] {
     const auto& weights = call->arguments.at(ZENDNN_ARG_WEIGHTS);

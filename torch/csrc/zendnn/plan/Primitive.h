@@ -1,26 +1,38 @@
-// What convolutions and matrix products share: a primitive that was made, and
-// timing it on memory of its own.
+// What convolutions and matrix products share: a primitive that can be made,
+// and timing it on memory of its own.
 #pragma once
 
 #include <torch/csrc/zendnn/plan/Executable.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
+#include <functional>
+
 namespace at::native::zendnn::plan {
 
 struct Primitive {
-  ::zendnn::primitive run;
+  std::function<::zendnn::primitive()> make; // compiles it, if need be
   memory::desc source, weights, result, workspace;
   std::string implementation, name;
 
-  template <typename Desc>
-  Primitive(const Desc& desc, ::zendnn::primitive primitive, std::string kind)
-      : run(std::move(primitive)),
-        source(desc.src_desc()),
-        weights(desc.weights_desc()),
-        result(desc.dst_desc()),
-        workspace(desc.scratchpad_desc()),
-        implementation(desc.impl_info_str()),
-        name(std::move(kind) + implementation) {}
+  // Run is the class of the primitive that `desc` describes.
+  template <typename Run>
+  static Primitive of(
+      const typename Run::primitive_desc& desc,
+      const std::string& kind) {
+    // next_impl() changes what all copies of a descriptor refer to.
+    zendnn_primitive_desc_t kept = nullptr;
+    ::zendnn::error::wrap_c_api(
+        zendnn_primitive_desc_clone(&kept, desc.get()),
+        "could not copy a primitive's descriptor");
+    return {
+        [desc = typename Run::primitive_desc(kept)] { return Run(desc); },
+        desc.src_desc(),
+        desc.weights_desc(),
+        desc.dst_desc(),
+        desc.scratchpad_desc(),
+        desc.impl_info_str(),
+        kind + desc.impl_info_str()};
+  }
 };
 
 // ZenDNN's plain loops, for what it has no fast code for.

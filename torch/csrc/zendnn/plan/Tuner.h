@@ -9,7 +9,7 @@ namespace at::native::zendnn::plan {
 
 struct Candidate {
   std::string name;
-  std::function<void()> run; // once, on memory of its own
+  std::function<void()> run;      // once, on memory of its own
   std::function<void()> before{}; // each run, and not timed; or nothing
 };
 

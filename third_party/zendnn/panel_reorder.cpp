@@ -1,0 +1,78 @@
+#include "third_party/zendnn/panel_reorder.h"
+#include "third_party/zendnn/panel_matmul.h"
+
+#include "common/type_helpers.hpp"
+#include "common/utils.hpp"
+#include "common/zendnn_thread.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace zendnn::impl::cpu::x64 {
+
+status_t panel_reorder_t::pd_t::init(
+    engine_t* engine,
+    engine_t* src_engine,
+    engine_t* dst_engine) {
+  CHECK(cpu_reorder_pd_t::init(engine, src_engine, dst_engine));
+  const auto type = src_md_.data_type;
+  VDISPATCH_REORDER(mayiuse(avx512_core), VERBOSE_UNSUPPORTED_ISA);
+  VDISPATCH_REORDER(
+      type == dst_md_.data_type &&
+          (type == data_type::f32 ||
+           (type == data_type::bf16 && src_md_.dims[0] % 2 == 0)),
+      VERBOSE_UNSUPPORTED_DT);
+  VDISPATCH_REORDER(attr()->has_default_values(), VERBOSE_UNSUPPORTED_ATTR);
+  vectors = packed_panel_vectors(dst_md_);
+  VDISPATCH_REORDER(
+      vectors > 0 && set_plain_weights(weights, src_md_) &&
+          !memory_desc_wrapper(src_md_).has_zero_dim(),
+      VERBOSE_UNSUPPORTED_TAG);
+  return status::success;
+}
+
+status_t panel_reorder_t::pd_t::create(
+    reorder_pd_t** reorder_pd,
+    engine_t* engine,
+    const primitive_attr_t* attr,
+    engine_t* src_engine,
+    const memory_desc_t* src_md,
+    engine_t* dst_engine,
+    const memory_desc_t* dst_md) {
+  auto made = make_unique_pd<pd_t>(
+      attr, src_engine->kind(), src_md, dst_engine->kind(), dst_md);
+  if (made == nullptr) {
+    return status::out_of_memory;
+  }
+  CHECK(made->init(engine, src_engine, dst_engine));
+  CHECK(made->init_scratchpad_md());
+  return safe_ptr_assign<reorder_pd_t>(*reorder_pd, made.release());
+}
+
+status_t panel_reorder_t::execute(const exec_ctx_t& ctx) const {
+  const auto &src_md = *pd()->src_md(), &dst_md = *pd()->dst_md();
+  const auto size = static_cast<dim_t>(types::data_type_size(src_md.data_type));
+  const char* src =
+      CTX_IN_MEM(const char*, ZENDNN_ARG_FROM) + src_md.offset0 * size;
+  char* dst = CTX_OUT_MEM(char*, ZENDNN_ARG_TO) + dst_md.offset0 * size;
+  const auto width = dim_t{pd()->vectors} * kPanelLanes;
+  const auto columns = src_md.dims[1];
+  const auto depth = src_md.dims[0] * size,
+             padded = dst_md.padded_dims[0] * size;
+  parallel_nd(utils::div_up(columns, width), [&](dim_t panel) {
+    char* to = dst + panel * width * padded;
+    pack_panel(
+        pd()->weights,
+        src_md.data_type,
+        src + panel * width * pd()->weights.column_stride,
+        depth / dim_t{sizeof(float)},
+        std::min(width, columns - panel * width),
+        width,
+        reinterpret_cast<float*>(to));
+    std::memset(
+        to + width * depth, 0, static_cast<size_t>(width * (padded - depth)));
+  });
+  return status::success;
+}
+
+} // namespace zendnn::impl::cpu::x64
