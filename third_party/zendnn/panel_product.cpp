@@ -250,9 +250,9 @@ status_t panel_product_t::init(
           conf.columns = static_cast<int>(
               narrow ? p.columns - (plan_.panels - 1) * plan_.width()
                      : plan_.width());
-          auto& kernel = kernels_[{rows, first, last, narrow}];
-          kernel = std::make_unique<panel_kernel_t>(conf, post_ops, dst);
-          CHECK(kernel->create_kernel());
+          auto made = std::make_unique<panel_kernel_t>(conf, post_ops, dst);
+          CHECK(made->create_kernel());
+          kernel(rows, first, last, narrow) = std::move(made);
         }
       }
     }
@@ -349,9 +349,7 @@ void panel_product_t::run(
           args.dst = operands.dst + row * p.dst_stride +
                      panel * plan_.width() * size_of(p.dst_type);
           args.next = next + tile * share / kPanelLine * kPanelLine;
-          (*kernels_.at(
-              {static_cast<int>(rows.size()), block == 0, last, narrow}))(
-              &args);
+          (*kernel(rows.size(), block == 0, last, narrow))(&args);
           if (plan_.sums_size() > 0) {
             args.sums += rows.size() * plan_.width();
           }

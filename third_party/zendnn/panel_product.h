@@ -12,10 +12,8 @@
 #include "common/memory_desc_wrapper.hpp"
 #include "common/memory_tracking.hpp"
 
-#include <map>
+#include <array>
 #include <memory>
-#include <tuple>
-#include <vector>
 
 namespace zendnn::impl::cpu::x64 {
 
@@ -123,15 +121,22 @@ class panel_product_t {
       const memory_tracking::grantor_t& scratchpad) const;
 
  private:
-  // By rows, whether the block is the first and the last, and whether the panel
-  // is the last.
-  using key_t = std::tuple<int, bool, bool, bool>;
+  // Of tiles that differ in rows, in whether the block is the first and the
+  // last, and in whether the panel is the last: a small tile takes no longer
+  // than looking a kernel up in a tree.
+  using kernel_t = std::unique_ptr<panel_kernel_t>;
+  kernel_t& kernel(dim_t rows, bool first, bool last, bool narrow) {
+    return kernels_[(rows * 2 + first) * 4 + last * 2 + narrow];
+  }
+  const kernel_t& kernel(dim_t rows, bool first, bool last, bool narrow) const {
+    return kernels_[(rows * 2 + first) * 4 + last * 2 + narrow];
+  }
 
   // The weights of a panel from `step` of the depth on, where they are.
   const char* weights_at(const char* weights, dim_t panel, dim_t step) const;
 
   panel_plan_t plan_;
-  std::map<key_t, std::unique_ptr<panel_kernel_t>> kernels_;
+  std::array<kernel_t, (panel_rows(1) + 1) * 8> kernels_;
 };
 
 } // namespace zendnn::impl::cpu::x64
