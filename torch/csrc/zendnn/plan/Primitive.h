@@ -19,13 +19,10 @@ struct Primitive {
   static Primitive of(
       const typename Run::primitive_desc& desc,
       const std::string& kind) {
-    // next_impl() changes what all copies of a descriptor refer to.
-    zendnn_primitive_desc_t kept = nullptr;
-    ::zendnn::error::wrap_c_api(
-        zendnn_primitive_desc_clone(&kept, desc.get()),
-        "could not copy a primitive's descriptor");
+    // next_impl() changes what copies of a descriptor refer to; made from its
+    // handle, a descriptor is a clone.
     return {
-        [desc = typename Run::primitive_desc(kept)] { return Run(desc); },
+        [desc = typename Run::primitive_desc(desc.get())] { return Run(desc); },
         desc.src_desc(),
         desc.weights_desc(),
         desc.dst_desc(),
