@@ -1,8 +1,6 @@
 #include "third_party/zendnn/panel_matmul.h"
 
-#include "common/type_helpers.hpp"
 #include "common/utils.hpp"
-#include "cpu/binary_injector_utils.hpp"
 
 namespace zendnn::impl::cpu::x64 {
 namespace {
@@ -19,14 +17,6 @@ constexpr format_tag_t kPairPanels[]{
     format_tag::BA16a32b2a,
     format_tag::BA16a48b2a,
     format_tag::BA16a64b2a};
-
-dim_t bytes_of(const memory_desc_t& md, dim_t elements) {
-  return elements * static_cast<dim_t>(types::data_type_size(md.data_type));
-}
-
-dim_t stride_of(const memory_desc_t& md, int dimension) {
-  return md.format_desc.blocking.strides[dimension];
-}
 
 // Whether rows are contiguous, and a tile's within reach of one address.
 bool is_rows(const memory_desc_t& md) {
@@ -124,23 +114,7 @@ status_t panel_matmul_t::init(engine_t* /*engine*/) {
 }
 
 status_t panel_matmul_t::execute(const exec_ctx_t& ctx) const {
-  const auto from = [](auto* base, const memory_desc_t& md) {
-    return base ? base + bytes_of(md, md.offset0) : base;
-  };
-  const auto post_ops =
-      binary_injector::prepare_binary_args(pd()->attr()->post_ops_, ctx);
-  char* dst = CTX_OUT_MEM(char*, ZENDNN_ARG_DST);
-  product_.run(
-      {.src = from(CTX_IN_MEM(const char*, ZENDNN_ARG_SRC), *pd()->src_md()),
-       .weights = from(
-           CTX_IN_MEM(const char*, ZENDNN_ARG_WEIGHTS), *pd()->weights_md()),
-       .bias =
-           from(CTX_IN_MEM(const char*, ZENDNN_ARG_BIAS), *pd()->weights_md(1)),
-       .dst = from(dst, *pd()->dst_md()),
-       .dst_origin = dst,
-       .post_ops = post_ops.data()},
-      ctx.get_scratchpad_grantor());
-  return status::success;
+  return product_.execute(*pd(), ctx);
 }
 
 } // namespace zendnn::impl::cpu::x64

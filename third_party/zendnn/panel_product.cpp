@@ -1,9 +1,10 @@
 #include "third_party/zendnn/panel_product.h"
 #include "third_party/zendnn/panel_pack.h"
 
-#include "common/type_helpers.hpp"
+#include "common/primitive.hpp"
 #include "common/utils.hpp"
 #include "common/zendnn_thread.hpp"
+#include "cpu/binary_injector_utils.hpp"
 #include "cpu/platform.hpp"
 
 #include <algorithm>
@@ -273,6 +274,26 @@ const char* panel_product_t::weights_at(
   const auto row = step * dim_t{sizeof(float)} / size_of(p.type);
   return weights + row * p.weights.row_stride +
          panel * plan_.width() * p.weights.column_stride;
+}
+
+status_t panel_product_t::execute(
+    const descs_t& descs,
+    const post_ops_t& post_ops,
+    const exec_ctx_t& ctx) const {
+  const auto from = [](auto* base, const memory_desc_t* md) {
+    return base ? base + bytes_of(*md, md->offset0) : base;
+  };
+  const auto operands = binary_injector::prepare_binary_args(post_ops, ctx);
+  char* dst = CTX_OUT_MEM(char*, ZENDNN_ARG_DST);
+  run({.src = from(CTX_IN_MEM(const char*, ZENDNN_ARG_SRC), descs.src),
+       .weights =
+           from(CTX_IN_MEM(const char*, ZENDNN_ARG_WEIGHTS), descs.weights),
+       .bias = from(CTX_IN_MEM(const char*, ZENDNN_ARG_BIAS), descs.bias),
+       .dst = from(dst, descs.dst),
+       .dst_origin = dst,
+       .post_ops = operands.data()},
+      ctx.get_scratchpad_grantor());
+  return status::success;
 }
 
 void panel_product_t::run(

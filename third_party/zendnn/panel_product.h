@@ -4,18 +4,28 @@
 // of three widths), or made of plain ones while they are used.
 //
 // The primitives panel_matmul.h and panel_convolution.h describe such a product
-// and run it.
+// and run it; panel_reorder.h packs weights for the first.
 #pragma once
 
 #include "third_party/zendnn/panel_kernel.h"
 
 #include "common/memory_desc_wrapper.hpp"
 #include "common/memory_tracking.hpp"
+#include "common/primitive_exec_types.hpp"
+#include "common/type_helpers.hpp"
 
 #include <array>
 #include <memory>
 
 namespace zendnn::impl::cpu::x64 {
+
+inline dim_t bytes_of(const memory_desc_t& md, dim_t elements) {
+  return elements * static_cast<dim_t>(types::data_type_size(md.data_type));
+}
+
+inline dim_t stride_of(const memory_desc_t& md, int dimension) {
+  return md.format_desc.blocking.strides[dimension];
+}
 
 // How weights of (depth, columns) lie.
 enum class panel_layout_t {
@@ -116,11 +126,27 @@ class panel_product_t {
       const post_ops_t& post_ops,
       const memory_desc_t& dst);
 
+  // Runs on the memory that a primitive described as `pd` was given.
+  template <typename Pd>
+  status_t execute(const Pd& pd, const exec_ctx_t& ctx) const {
+    return execute(
+        {pd.src_md(), pd.weights_md(), pd.weights_md(1), pd.dst_md()},
+        pd.attr()->post_ops_,
+        ctx);
+  }
+
+ private:
+  struct descs_t {
+    const memory_desc_t *src, *weights, *bias, *dst;
+  };
+  status_t execute(
+      const descs_t& descs,
+      const post_ops_t& post_ops,
+      const exec_ctx_t& ctx) const;
   void run(
       const panel_operands_t& operands,
       const memory_tracking::grantor_t& scratchpad) const;
 
- private:
   // Of tiles that differ in rows, in whether the block is the first and the
   // last, and in whether the panel is the last: a small tile takes no longer
   // than looking a kernel up in a tree.

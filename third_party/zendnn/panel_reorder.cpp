@@ -1,7 +1,6 @@
 #include "third_party/zendnn/panel_reorder.h"
 #include "third_party/zendnn/panel_matmul.h"
 
-#include "common/type_helpers.hpp"
 #include "common/utils.hpp"
 #include "common/zendnn_thread.hpp"
 
@@ -51,14 +50,14 @@ status_t panel_reorder_t::pd_t::create(
 
 status_t panel_reorder_t::execute(const exec_ctx_t& ctx) const {
   const auto &src_md = *pd()->src_md(), &dst_md = *pd()->dst_md();
-  const auto size = static_cast<dim_t>(types::data_type_size(src_md.data_type));
-  const char* src =
-      CTX_IN_MEM(const char*, ZENDNN_ARG_FROM) + src_md.offset0 * size;
-  char* dst = CTX_OUT_MEM(char*, ZENDNN_ARG_TO) + dst_md.offset0 * size;
+  const char* src = CTX_IN_MEM(const char*, ZENDNN_ARG_FROM) +
+                    bytes_of(src_md, src_md.offset0);
+  char* dst =
+      CTX_OUT_MEM(char*, ZENDNN_ARG_TO) + bytes_of(dst_md, dst_md.offset0);
   const auto width = dim_t{pd()->vectors} * kPanelLanes;
   const auto columns = src_md.dims[1];
-  const auto depth = src_md.dims[0] * size,
-             padded = dst_md.padded_dims[0] * size;
+  const auto depth = bytes_of(src_md, src_md.dims[0]),
+             padded = bytes_of(dst_md, dst_md.padded_dims[0]);
   parallel_nd(utils::div_up(columns, width), [&](dim_t panel) {
     char* to = dst + panel * width * padded;
     pack_panel(

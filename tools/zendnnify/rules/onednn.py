@@ -26,6 +26,18 @@ _REORDERS = "src/cpu/reorder/cpu_reorder"
 _MATMULS = "src/cpu/matmul/cpu_matmul_list.cpp"
 
 
+def _declare(implementation: str, file: str, *, after: str) -> Edit:
+    """Include the header of a hand-written implementation where a list of them needs it."""
+    return Edit(
+        name=f"declare-{implementation.replace('_', '-')}",
+        file=file,
+        anchor=f'#include "{after}"\n',
+        action=Action.AFTER,
+        text=f'#include "third_party/zendnn/{implementation}.h"\n',
+        reason="the implementation is hand-written",
+    )
+
+
 def _list_panel_convolution(types: str) -> Edit:
     """Put our convolution at the head of what ZenDNN has for `types`, as its list spells them."""
     return Edit(
@@ -57,14 +69,7 @@ EDITS: tuple[Edit, ...] = (
         "            static_cast<int>(primitive_iface->pd()->impl()->kind()));\n",
         reason="every execution passes here, so that what ran can be asserted and reported",
     ),
-    Edit(
-        name="declare-panel-matmul",
-        file=_MATMULS,
-        anchor='#include "cpu/x64/matmul/jit_uni_sparse_matmul.hpp"\n',
-        action=Action.AFTER,
-        text='#include "third_party/zendnn/panel_matmul.h"\n',
-        reason="the implementation below is hand-written",
-    ),
+    _declare("panel_matmul", _MATMULS, after="cpu/x64/matmul/jit_uni_sparse_matmul.hpp"),
     Edit(
         name="list-panel-matmul",
         file=_MATMULS,
@@ -73,24 +78,12 @@ EDITS: tuple[Edit, ...] = (
         text="        CPU_INSTANCE_AVX512(panel_matmul_t)\n",
         reason="it fetches weights while it computes, which the others leave to the hardware",
     ),
-    Edit(
-        name="declare-panel-convolution",
-        file=_CONVOLUTIONS,
-        anchor='#include "cpu/x64/jit_uni_x8s8s32x_convolution.hpp"\n',
-        action=Action.AFTER,
-        text='#include "third_party/zendnn/panel_convolution.h"\n',
-        reason="the implementation below is hand-written",
-    ),
+    _declare("panel_convolution", _CONVOLUTIONS, after="cpu/x64/jit_uni_x8s8s32x_convolution.hpp"),
     _list_panel_convolution("f32, f32, f32"),
     _list_panel_convolution("bf16, bf16, f32"),
     _list_panel_convolution("bf16, bf16, bf16"),
-    Edit(
-        name="declare-panel-reorder",
-        file=f"{_REORDERS}.hpp",
-        anchor='#include "cpu/x64/matmul/brgemm_matmul_reorders.hpp"\n',
-        action=Action.AFTER,
-        text='#include "third_party/zendnn/panel_reorder.h"\n',
-        reason="the implementation below is hand-written",
+    _declare(
+        "panel_reorder", f"{_REORDERS}.hpp", after="cpu/x64/matmul/brgemm_matmul_reorders.hpp"
     ),
     Edit(
         name="list-panel-reorder-float",
