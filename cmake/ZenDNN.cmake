@@ -33,8 +33,9 @@ zendnn_option(ZENDNN_ARCH_OPT_FLAGS "")
 zendnn_option(ZENDNN_ENABLE_PRIMITIVE
   BATCH_NORMALIZATION BINARY CONCAT CONVOLUTION DECONVOLUTION ELTWISE
   INNER_PRODUCT LAYER_NORMALIZATION MATMUL POOLING PRELU REORDER RNN SOFTMAX SUM)
-# AVX512 includes what is below it; no AMD CPU has AMX.
-zendnn_option(ZENDNN_ENABLE_PRIMITIVE_CPU_ISA AVX512)
+# AMX includes what is below it. No AMD CPU has it, but wheels meet other CPUs too,
+# and stock torch's bf16 is many times faster there than AVX-512 can be.
+zendnn_option(ZENDNN_ENABLE_PRIMITIVE_CPU_ISA AMX)
 zendnn_option(ZENDNN_ENABLE_GEMM_KERNELS_ISA AVX512)
 
 add_subdirectory("${ZENDNN_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/zendnn" EXCLUDE_FROM_ALL)
@@ -48,8 +49,6 @@ set(zendnn_unused
   "/(jit_uni|ncsp|ref|simple)_(group_normalization|instance_normalization|lrn|reduction|resampling|shuffle)(_kernel)?\\.cpp$"
   "/cpu/x64/lrn/"
   "/jit_avx512_core_resampling\\.cpp$"
-  "/jit_avx512_core_amx_(1x1_conv_kernel|1x1_convolution|convolution|deconvolution)\\.cpp$"
-  "/jit_brgemm_conv_bwd_w\\.cpp$"
   "/(jit_uni|ref)_sparse_matmul\\.cpp$")
 foreach(part ${zendnn_parts})
   get_target_property(part_sources ${part} SOURCES)

@@ -467,6 +467,45 @@ def test_convolution_is_right_for_any_geometry() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("channels", [(1, 1, 16), (3, 3, 48), (1, 32, 48)])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "padding", "dilation"),
+    [
+        ((7, 1), (3, 1), (1, 2), (0, 1), 2),
+        ((5, 2), (2, 4), (1, 3), (0, 2), (2, 1)),
+        ((5, 4), (3, 4), (1, 3), (1, 0), 1),
+        ((1, 7), (2, 2), (3, 1), (1, 2), 2),
+        ((1, 3, 7), (2, 2, 2), 1, 1, (2, 1, 2)),
+        ((1, 5, 4), (3, 2, 4), (1, 1, 3), 2, (1, 2, 1)),
+    ],
+)
+def test_convolution_that_reaches_over_the_image_is_right(
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: int | tuple[int, ...],
+    padding: int | tuple[int, ...],
+    dilation: int | tuple[int, ...],
+    channels: tuple[int, int, int],
+    dtype: torch.dtype,
+) -> None:
+    groups, inputs, outputs = channels
+    image = values(2, inputs, *size, dtype=dtype, seed=1)
+    if image.dim() == 4:
+        image = image.contiguous(memory_format=torch.channels_last)
+    weight = values(outputs, inputs // groups, *kernel, dtype=dtype, seed=2)
+
+    def convolve(image: Tensor, weight: Tensor) -> Tensor:
+        return CONVOLUTIONS[len(size)](
+            image, weight, stride=stride, padding=padding, dilation=dilation, groups=groups
+        )
+
+    # Stock torch is wrong or crashes on some of them, so that only the exact result serves.
+    got, exact = convolve(image, weight), convolve(image.double(), weight.double())
+    tolerance = 16 * torch.finfo(dtype).eps * exact.abs().max().item()
+    torch.testing.assert_close(got.double(), exact, atol=tolerance, rtol=0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
 @pytest.mark.parametrize(("batch", "size"), [(1, 7), (1, 33), (3, 9), (2, 28), (2, 65)])
 def test_convolution_with_a_kernel_of_one_point_is_right(

@@ -88,9 +88,10 @@ bool panel_takes_types(
     return mayiuse(avx512_core) && weights == f32 && dst == f32 &&
            utils::one_of(bias, undef, f32);
   }
-  return mayiuse(avx512_core_bf16) && src == bf16 && weights == bf16 &&
-         utils::one_of(dst, f32, bf16) && depth % 2 == 0 &&
-         utils::one_of(bias, undef, f32, bf16);
+  // On AMX tiles the others multiply bfloat16 faster than vectors can.
+  return mayiuse(avx512_core_bf16) && !mayiuse(avx512_core_amx) &&
+         src == bf16 && weights == bf16 && utils::one_of(dst, f32, bf16) &&
+         depth % 2 == 0 && utils::one_of(bias, undef, f32, bf16);
 }
 
 bool panel_takes_post_ops(

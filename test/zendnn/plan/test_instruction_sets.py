@@ -1,4 +1,4 @@
-"""Plans on fewer instructions than this CPU has: those of Zen before AVX-512."""
+"""Plans on fewer instructions than this CPU has: those of Zen before AVX-512, and of Zen at all."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from torch.backends.zendnn import _C
 
 from ..common import run_python
 
-FEWER = {"ZENDNN_MAX_CPU_ISA": "AVX2"}
 OPERATORS = Path(__file__).parent / "test_operators.py"
+PANELS = Path(__file__).parents[1] / "test_panels.py"
 
 #: Operators that run on kernels of ours, in float32 and bfloat16.
 OF_OURS = (
@@ -45,24 +46,34 @@ print(json.dumps([_C._cpu_isa(), _C._kernel_isa(), [step["implementation"] for s
 
 
 def test_kernels_and_primitives_keep_to_what_is_allowed() -> None:
-    primitives, kernels, steps = json.loads(run_python(USED, **FEWER))
+    primitives, kernels, steps = json.loads(run_python(USED, ZENDNN_MAX_CPU_ISA="AVX2"))
     assert (primitives, kernels) == ("AVX2", "avx2")
     assert any("avx2" in step for step in steps), steps
     assert not any("avx512" in step for step in steps), steps
+
+
+def passes(*arguments: str, isa: str) -> None:
+    """Runs pytest with ``arguments`` in a process that is allowed ``isa`` and no more."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "ZENDNN_MAX_CPU_ISA": isa},
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
 
 
 @pytest.mark.parametrize(
     ("names", "which"), [(OF_OURS, ""), (OF_ZENDNN, "not dtype1")], ids=["ours", "zendnn"]
 )
 def test_operators_are_right_on_fewer_instructions(names: tuple[str, ...], which: str) -> None:
-    """The tests of operators, in a process that is allowed AVX2 and no more."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", which]
-        + [f"{OPERATORS}::test_{name}" for name in names],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        cwd=Path(__file__).parents[3],
-        env={**os.environ, **FEWER},
-    )
-    assert done.returncode == 0, done.stdout[-5000:] + done.stderr
+    passes("-k", which, *(f"{OPERATORS}::test_{name}" for name in names), isa="AVX2")
+
+
+@pytest.mark.skipif(
+    not _C._cpu_isa().endswith("AMX"), reason="without AMX, test_panels.py itself tests bfloat16"
+)
+def test_panels_of_bfloat16_are_right_where_amx_is_not_allowed() -> None:
+    passes("-k", "dtype1", str(PANELS), isa="AVX512_CORE_BF16")

@@ -101,6 +101,46 @@ EDITS: tuple[Edit, ...] = (
         text="            CPU_REORDER_INSTANCE(x64::panel_reorder_t)\n",
         reason="packing for matmul would go element by element",
     ),
+    # Some convolutions by brgemm address memory that is not theirs. No dilation means anything to a
+    # kernel of one point, no stride to a single output; the rest is declined.
+    Edit(
+        name="dilate-no-single-point",
+        file="src/common/convolution.cpp",
+        anchor="        VCHECK_CONV((src - ker_range + pad_l + pad_r) / str + 1 == dst,\n"
+        "                VERBOSE_INCONSISTENT_PRB);\n",
+        action=Action.AFTER,
+        text="        if (ker == 1) cd.dilates[i - 2] = 0;\n",
+        reason="such convolutions crash when the image is as narrow",
+    ),
+    Edit(
+        name="convolve-few-points-elsewhere",
+        file="src/cpu/x64/jit_brgemm_conv.cpp",
+        anchor="    const convolution_desc_t &cd = *desc();\n    if (cd.use_inversion\n",
+        action=Action.BEFORE,
+        text="    const cpu_convolution_fwd_pd_t &self = *this;\n"
+        "    const auto reaches_over = [](dim_t size, dim_t kernel, dim_t gap) {\n"
+        "        return (kernel - 1) * (gap + 1) >= size;\n"
+        "    };\n"
+        "    if (self.OW() == 1 && self.KSW() > 1) return status::unimplemented;\n"
+        "    if (is_superset(isa, avx512_core_amx)\n"
+        "            && (self.IC() / self.G() % 2 != 0\n"
+        "                    || reaches_over(self.ID(), self.KD(), self.KDD())\n"
+        "                    || reaches_over(self.IH(), self.KH(), self.KDH())\n"
+        "                    || reaches_over(self.IW(), self.KW(), self.KDW())))\n"
+        "        return status::unimplemented;\n",
+        reason="it sums what lies beside rows where the kernel reaches over their ends; on tiles,"
+        " also with an odd channel, and it crashes where a kernel is larger than the image",
+    ),
+    Edit(
+        name="multiply-whole-tiles",
+        file="src/cpu/x64/matmul/brgemm_matmul.cpp",
+        anchor="    VDISPATCH_MATMUL(is_sparse_ok, VERBOSE_UNSUPPORTED_SPARSE_CFG);\n",
+        action=Action.AFTER,
+        text="    VDISPATCH_MATMUL(IMPLICATION(is_bf16 && is_superset(isa, avx512_core_amx),\n"
+        "                             K() % 32 == 0),\n"
+        "            VERBOSE_SHAPE_RESTRICTION);\n",
+        reason="the rest of a row's last tile is the next row's, times zero: a NaN would spread",
+    ),
     # Three kernels take memory with gaps between images, and then write into the gaps or read them.
     Edit(
         name="copy-dense-memory-only",

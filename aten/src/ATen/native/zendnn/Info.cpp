@@ -67,6 +67,9 @@ std::string cpu_isa() {
       return "AVX-512 with VNNI";
     case zendnn_cpu_isa_avx512_core_bf16:
       return "AVX-512 with VNNI and bfloat16";
+    case zendnn_cpu_isa_avx512_core_amx:
+    case zendnn_cpu_isa_avx512_core_amx_fp16:
+      return "AVX-512 and AMX";
     default:
       return "AVX-512 with VNNI, bfloat16 and more";
   }
