@@ -121,6 +121,41 @@ def test_gradients_pass_through_both_conversions() -> None:
     assert torch.equal(leaf.grad, weight)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "padding"),
+    [
+        ((2, 2), (1, 3), (1, 3), (0, 2)),
+        ((5, 1), (3, 3), (3, 3), (0, 2)),
+        ((1, 2), (2, 3), (2, 3), (1, 1)),
+        ((2,), (4,), (3,), (1,)),
+    ],
+)
+def test_gradients_of_convolutions_that_reach_over_the_image(
+    size: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    padding: tuple[int, ...],
+    dtype: torch.dtype,
+) -> None:
+    convolve = F.conv1d if len(size) == 1 else F.conv2d
+    image = values(3, 32, *size, dtype=dtype, seed=1).requires_grad_()
+    weight = values(16, 32, *kernel, dtype=dtype, seed=2).requires_grad_()
+    result = convolve(image.to_zendnn(), weight, None, stride, padding).to_dense()
+    exact_image, exact_weight = (
+        leaf.detach().double().requires_grad_() for leaf in (image, weight)
+    )
+    exact = convolve(exact_image, exact_weight, None, stride, padding)
+    outward = values(*exact.shape, dtype=dtype, seed=3)
+    result.backward(outward)
+    exact.backward(outward.double())
+    for leaf, expected in ((image, exact_image), (weight, exact_weight)):
+        assert leaf.grad is not None
+        assert expected.grad is not None
+        tolerance = 16 * torch.finfo(dtype).eps * expected.grad.abs().max().item()
+        torch.testing.assert_close(leaf.grad.double(), expected.grad, atol=tolerance, rtol=0)
+
+
 # Operations
 
 COMPUTATIONS: dict[str, Callable[[Tensor], Tensor]] = {

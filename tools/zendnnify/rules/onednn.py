@@ -132,6 +132,26 @@ EDITS: tuple[Edit, ...] = (
         " also with an odd channel, and it crashes where a kernel is larger than the image",
     ),
     Edit(
+        name="convolve-backward-without-tiles",
+        file=_CONVOLUTIONS,
+        anchor="        // BWD_D fp\n",
+        action=Action.BEFORE,
+        text="#undef CPU_INSTANCE_AMX\n#define CPU_INSTANCE_AMX(...)\n",
+        reason="gradients of single outputs are wrong on tiles, as is much with strides",
+    ),
+    Edit(
+        name="take-no-gradient-of-large-kernels",
+        file="src/cpu/x64/jit_avx512_core_bf16_convolution.hpp",
+        anchor="            VDISPATCH_CONV(is_bwd_w(), VERBOSE_BAD_PROPKIND);\n",
+        action=Action.AFTER,
+        text="            VDISPATCH_CONV((KD() - 1) * (KDD() + 1) < ID()\n"
+        "                            && (KH() - 1) * (KDH() + 1) < IH()\n"
+        "                            && (KW() - 1) * (KDW() + 1) < IW(),\n"
+        "                    VERBOSE_SHAPE_RESTRICTION);\n",
+        reason="it reads memory that nothing was written to where the kernel is as large as the"
+        " image",
+    ),
+    Edit(
         name="multiply-whole-tiles",
         file="src/cpu/x64/matmul/brgemm_matmul.cpp",
         anchor="    VDISPATCH_MATMUL(is_sparse_ok, VERBOSE_UNSUPPORTED_SPARSE_CFG);\n",
