@@ -101,8 +101,8 @@ EDITS: tuple[Edit, ...] = (
         text="            CPU_REORDER_INSTANCE(x64::panel_reorder_t)\n",
         reason="packing for matmul would go element by element",
     ),
-    # Some convolutions by brgemm address memory that is not theirs. No dilation means anything to a
-    # kernel of one point, no stride to a single output; the rest is declined.
+    # Convolutions that read memory which is not theirs, mostly where the kernel reaches over the
+    # image, and products on AMX tiles that do; another implementation takes what these decline.
     Edit(
         name="dilate-no-single-point",
         file="src/common/convolution.cpp",
@@ -110,7 +110,7 @@ EDITS: tuple[Edit, ...] = (
         "                VERBOSE_INCONSISTENT_PRB);\n",
         action=Action.AFTER,
         text="        if (ker == 1) cd.dilates[i - 2] = 0;\n",
-        reason="such convolutions crash when the image is as narrow",
+        reason="it means nothing there, and kernels by brgemm crash when the image is as narrow",
     ),
     Edit(
         name="convolve-few-points-elsewhere",
@@ -137,7 +137,7 @@ EDITS: tuple[Edit, ...] = (
         anchor="        // BWD_D fp\n",
         action=Action.BEFORE,
         text="#undef CPU_INSTANCE_AMX\n#define CPU_INSTANCE_AMX(...)\n",
-        reason="gradients of single outputs are wrong on tiles, as is much with strides",
+        reason="many gradients are wrong on tiles; int8, which follows in the list, is not used",
     ),
     Edit(
         name="take-no-gradient-of-large-kernels",
