@@ -5,14 +5,13 @@
 #include <ATen/CPUFunctions.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
+#include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
 #include <ATen/native/zendnn/kernels/attention.h>
 #include <ATen/ops/contiguous.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/transpose.h>
-
-#include <cpuid.h>
 
 #include <cmath>
 
@@ -43,22 +42,15 @@ bool takes_mask(const Tensor& mask, IntArrayRef scores, ScalarType dtype) {
          mask.stride(dim - 1) == 1;
 }
 
-bool has_amx() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  constexpr unsigned kAmxBf16 = 1U << 22;
-  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 &&
-         (edx & kAmxBf16) != 0;
-}
+// In bfloat16 torch multiplies gradients on AMX tiles where the CPU has them,
+// and is faster then than vectors can be, from this many queries and keys on.
+// No AMD CPU has them.
+constexpr int64_t kFewestForAmx = 512;
 
-// In bfloat16 torch multiplies on AMX tiles where the CPU has them, and is
-// faster then than vectors can be, from this many queries and keys on. No AMD
-// CPU has them.
-constexpr int64_t kFewestForAmx = 64, kFewestForAmxBackward = 512;
-
-bool goes_to_amx(const Tensor& query, const Tensor& key, int64_t fewest) {
-  static const bool amx = has_amx();
-  return amx && query.scalar_type() == kBFloat16 && query.size(2) >= fewest &&
-         key.size(2) >= fewest;
+bool goes_to_amx(const Tensor& query, const Tensor& key) {
+  static const bool amx = cpu_isa().ends_with("AMX");
+  return amx && query.scalar_type() == kBFloat16 &&
+         query.size(2) >= kFewestForAmx && key.size(2) >= kFewestForAmx;
 }
 
 // Whether the kernel does the problem. Says nothing about errors: torch's
@@ -174,8 +166,7 @@ std::tuple<Tensor, Tensor> flash_attention(
     bool is_causal,
     const std::optional<Tensor>& attn_mask,
     std::optional<double> scale) {
-  if (!takes(query, key, value, dropout_p, attn_mask) ||
-      goes_to_amx(query, key, kFewestForAmx)) {
+  if (!takes(query, key, value, dropout_p, attn_mask)) {
     return at::cpu::_scaled_dot_product_flash_attention_for_cpu(
         query, key, value, dropout_p, is_causal, attn_mask, scale);
   }
@@ -207,7 +198,7 @@ std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
     std::optional<double> scale) {
   if (!takes(query, key, value, dropout_p, attn_mask) ||
       !takes_results(query, grad_out, out, logsumexp) ||
-      goes_to_amx(query, key, kFewestForAmxBackward)) {
+      goes_to_amx(query, key)) {
     return at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
         grad_out,
         query,

@@ -4,7 +4,11 @@
 // Gimelshein, 2018; Dao et al., FlashAttention, 2022).
 #include "attention.h"
 
+#ifdef __AVX512BF16__
+#include "attention_pairs.h"
+#else
 #include "attention_tiles.h"
+#endif
 
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
@@ -44,19 +48,35 @@ struct Blocks {
   int64_t keys;
 };
 
-// Queries whose scores are computed together: few enough that they stay in the
-// first-level cache, and many beside a panel of keys that they read.
-constexpr int64_t kStrip = 4 * kTileRows;
+// What products of operands of a type are cut to: rows of a tile, and steps of
+// the depth, which is filled up to a multiple. A strip are the queries whose
+// scores are computed together: few enough that they stay in the first-level
+// cache, and many beside a panel of keys that they read.
+template <class Operand>
+struct Cut {
+  static constexpr int64_t rows = kTileRows, step = 1, depth = 1;
+  static constexpr int64_t strip = 4 * kTileRows;
+};
+#ifdef __AVX512BF16__
+template <>
+struct Cut<BFloat16> {
+  static constexpr int64_t rows = kPairRows, step = 2, depth = kPairDepth;
+  static constexpr int64_t strip = kPairRows == 16 ? 32 : 4 * kTileRows;
+};
+#endif
+constexpr int64_t kLongestStrip = 32;
 
 // Places within the scratch of a thread.
 struct Scratch {
   explicit Scratch(const Blocks& blocks)
       : q(0),
-        keys(q + blocks.queries * blocks.padded_size),
+        keys(q + round_up(blocks.queries, kLongestStrip) * blocks.padded_size),
         values(keys + blocks.keys * blocks.padded_size),
         scores(values + blocks.keys * blocks.padded_size),
-        results(scores + kStrip * blocks.keys),
-        sums(results + blocks.queries * blocks.padded_size),
+        results(scores + kLongestStrip * blocks.keys),
+        sums(
+            results +
+            round_up(blocks.queries, kLongestStrip) * blocks.padded_size),
         maxima(sums + blocks.queries * kWidth),
         queries(maxima + round_up(blocks.queries, kWidth)),
         bytes(round_up(
@@ -67,16 +87,20 @@ struct Scratch {
   int64_t bytes;
 };
 
-template <class T>
+// Of tensors of T, by products of Operands: of floats, or of pairs of bfloat16.
+template <class T, class Operand>
 class Attention {
+  using Operands = Cut<Operand>;
+  static constexpr bool kPairs = Operands::step == 2;
+
  public:
   Attention(const AttentionArgs& args, const Blocks& blocks, void* scratch)
       : args_(args), blocks_(blocks), mask_(args) {
     const Scratch places(blocks);
     auto* base = static_cast<float*>(scratch);
-    q_ = base + places.q;
-    keys_ = base + places.keys;
-    values_ = base + places.values;
+    q_ = reinterpret_cast<Operand*>(base + places.q);
+    keys_ = reinterpret_cast<Operand*>(base + places.keys);
+    values_ = reinterpret_cast<Operand*>(base + places.values);
     scores_ = base + places.scores;
     results_ = base + places.results;
     sums_ = base + places.sums;
@@ -99,7 +123,7 @@ class Attention {
       for (int64_t i = 0; i < count * blocks_.padded_size; ++i)
         results_[i] = 0;
     // Packing pays when there are many queries.
-    const bool few = count <= kTileRows;
+    const bool few = !kPairs && count <= kTileRows;
     const bool values_in_place = few && args_.size % kWidth == 0;
     for (int64_t key = 0; key < end; key += blocks_.keys) {
       const int64_t keys = min(end - key, blocks_.keys);
@@ -110,24 +134,27 @@ class Attention {
       const int64_t panel_stride = blocks_.keys * kPanel;
       if (!values_in_place)
         pack_values(v_block, vs.time, keys, args_.size, values_, panel_stride);
-      for (int64_t i = 0; i < count; i += kStrip) {
-        const int64_t rows = min(count - i, kStrip);
+      for (int64_t i = 0; i < count; i += Operands::strip) {
+        const int64_t rows = min(count - i, Operands::strip);
         const int64_t seen = visible(i, rows, key, keys);
         if (seen == 0)
           continue;
         score(i, rows, seen, few ? k_block : nullptr);
         weigh(i, rows, key, seen);
-        if (values_in_place)
-          spend(i, rows, key, seen, v_block, vs.time, kPanel);
-        else
-          spend(i, rows, key, seen, values_, kPanel, panel_stride);
+        if constexpr (!kPairs)
+          if (values_in_place) {
+            spend(i, rows, key, seen, v_block, vs.time, kPanel);
+            continue;
+          }
+        const int64_t stride = Operands::step * kPanel;
+        spend(i, rows, key, seen, values_, stride, panel_stride);
       }
     }
     finish(count);
   }
 
  private:
-  // Reads the queries, scaled.
+  // Reads the queries; those of floats are scaled.
   void start(int64_t batch, int64_t kv_head, int64_t first, int64_t count) {
     const HeadStrides& s = args_.q_strides;
     const int64_t group = args_.heads / args_.kv_heads;
@@ -140,11 +167,14 @@ class Attention {
       store(sums_ + i * kWidth, Vec{});
       const T* q = static_cast<const T*>(args_.q) + batch * s.batch +
                    head * s.head + position * s.time;
-      float* row = q_ + i * blocks_.padded_size;
-      each_vector(args_.size, [&](int64_t d, auto lanes) {
-        store(row + d, load(q + d, lanes) * scale);
-        prefetch_row(q + d, s.time);
-      });
+      Operand* row = q_ + i * blocks_.padded_size;
+      if constexpr (kPairs)
+        pack_query(q, s.time, args_.size, row);
+      else
+        each_vector(args_.size, [&](int64_t d, auto lanes) {
+          store(row + d, load(q + d, lanes) * scale);
+          prefetch_row(q + d, s.time);
+        });
       if (++position == args_.target) {
         position = 0;
         ++head;
@@ -166,29 +196,33 @@ class Attention {
   // `k` tells where they are.
   void score(int64_t first, int64_t count, int64_t keys, const T* k) {
     const int64_t size = blocks_.padded_size;
-    if (k)
-      for (int64_t i = 0; i < count; ++i)
-        score_keys(
-            q_ + (first + i) * size,
-            k,
-            args_.k_strides.time,
-            keys,
-            args_.size,
-            scores_ + i * blocks_.keys);
-    else
-      gemm<float>(
-          {.a = q_ + first * size,
-           .a_stride = size,
-           .a_step = 1,
-           .b = keys_,
-           .b_stride = kPanel,
-           .b_panel_stride = args_.size * kPanel,
-           .c = scores_,
-           .c_stride = blocks_.keys,
-           .rows = count,
-           .columns = keys,
-           .depth = args_.size,
-           .accumulate = false});
+    if constexpr (!kPairs)
+      if (k) {
+        for (int64_t i = 0; i < count; ++i)
+          score_keys(
+              q_ + (first + i) * size,
+              k,
+              args_.k_strides.time,
+              keys,
+              args_.size,
+              scores_ + i * blocks_.keys);
+        return;
+      }
+    const int64_t depth = round_up(args_.size, Operands::depth);
+    const Gemm<Operand, Operand> product{
+        .a = q_ + first * size,
+        .a_stride = size,
+        .a_step = Operands::step,
+        .b = keys_,
+        .b_stride = Operands::step * kPanel,
+        .b_panel_stride = depth * kPanel,
+        .c = scores_,
+        .c_stride = blocks_.keys,
+        .rows = count,
+        .columns = keys,
+        .depth = depth / Operands::step,
+        .accumulate = false};
+    gemm(product);
   }
 
   // Adds the values, times their weights, to the results.
@@ -201,24 +235,37 @@ class Attention {
       const V* v,
       int64_t stride,
       int64_t panel_stride) {
-    gemm<V>(
-        {.a = scores_,
-         .a_stride = blocks_.keys,
-         .a_step = 1,
-         .b = v,
-         .b_stride = stride,
-         .b_panel_stride = panel_stride,
-         .c = results_ + first * blocks_.padded_size,
-         .c_stride = blocks_.padded_size,
-         .rows = count,
-         .columns = args_.size,
-         .depth = keys,
-         .accumulate = key > 0});
+    const Gemm<V, Operand> product{
+        .a = weights(0),
+        .a_stride = weights(1) - weights(0),
+        .a_step = Operands::step,
+        .b = v,
+        .b_stride = stride,
+        .b_panel_stride = panel_stride,
+        .c = results_ + first * blocks_.padded_size,
+        .c_stride = blocks_.padded_size,
+        .rows = count,
+        .columns = args_.size,
+        .depth = round_up(keys, Operands::depth) / Operands::step,
+        .accumulate = key > 0};
+    gemm(product);
+  }
+
+  // A query's weights take the place of its scores.
+  Operand* weights(int64_t row) {
+    return reinterpret_cast<Operand*>(scores_ + row * blocks_.keys);
   }
 
   // Turns scores into weights, and scales what was summed up before to the new
   // maxima. A vector's worth of queries has its maxima reduced together.
   void weigh(int64_t first, int64_t count, int64_t key, int64_t keys) {
+    // What scores are yet to be multiplied by.
+    const bool masked = mask_.changes_scores();
+    const Vec scale = splat(kPairs && !masked ? args_.scale : 1);
+    const auto score = [&](const float* scores, auto lanes) {
+      const Vec x = load(scores, lanes);
+      return kPairs ? x * scale : x;
+    };
     for (int64_t i = 0; i < count; i += kWidth) {
       const int64_t rows = min(count - i, kWidth);
       const Query* queries = queries_ + first + i;
@@ -230,11 +277,18 @@ class Attention {
       Vec rows_maxima[kWidth];
       for (int64_t row = 0; row < rows; ++row) {
         float* row_scores = scores + row * blocks_.keys;
-        mask_.apply(queries[row], row_scores, key, seen(row));
+        if (masked) {
+          if (kPairs)
+            each_vector(seen(row), [&](int64_t j, auto lanes) {
+              const Vec x = load(row_scores + j, lanes);
+              store(row_scores + j, x * args_.scale, lanes);
+            });
+          mask_.apply(queries[row], row_scores, key, seen(row));
+        }
         rows_maxima[row] = reduce(
             seen(row),
             splat(-kInfinity),
-            [&](int64_t j, auto part) { return load(row_scores + j, part); },
+            [&](int64_t j, auto part) { return score(row_scores + j, part); },
             [](Vec a, Vec b) { return max(a, b); });
       }
       for (int64_t row = rows; row < kWidth; ++row)
@@ -250,21 +304,24 @@ class Attention {
       const Vec factors = exp_below(before - bases);
 
       for (int64_t row = 0; row < rows; ++row) {
-        float* weights = scores + row * blocks_.keys;
+        const float* row_scores = scores + row * blocks_.keys;
+        Operand* row_weights = weights(i + row);
         float* sums = sums_ + (first + i + row) * kWidth;
         const Vec base = splat(bases[row]), factor = splat(factors[row]);
         const int64_t end = seen(row);
+        // A weight is no larger than the score whose place it takes, and what
+        // is read is ahead of what is written.
         const Vec sum = reduce(
             end,
             Vec{},
             [&](int64_t j, auto part) {
-              const Vec weight = exp_below(load(weights + j, part) - base);
-              store(weights + j, weight, part);
+              const Vec weight = exp_below(score(row_scores + j, part) - base);
+              store_weights(row_weights + j, weight, part);
               return weight;
             },
             [](Vec a, Vec b) { return a + b; });
-        for (int64_t j = end; j < keys; ++j)
-          weights[j] = 0;
+        for (int64_t j = end; j < round_up(keys, Operands::depth); ++j)
+          row_weights[j] = {};
         store(sums, load(sums) * factor + sum);
         if (key > 0 && factors[row] != 1) {
           float* results = results_ + (first + i + row) * blocks_.padded_size;
@@ -310,17 +367,17 @@ class Attention {
   const AttentionArgs& args_;
   const Blocks& blocks_;
   const ScoreMask mask_;
-  float* q_;       // (queries, padded_size)
-  float* keys_;    // panels of (size, kPanel)
-  float* values_;  // panels of (keys, kPanel)
-  float* scores_;  // (kStrip, keys), then weights
-  float* results_; // (queries, padded_size), of weighted values
-  float* sums_;    // (queries, kWidth), of weights in each lane
-  float* maxima_;  // (queries), of scores
+  Operand* q_;      // (queries, padded_size)
+  Operand* keys_;   // panels of (size, kPanel)
+  Operand* values_; // panels of (keys, kPanel)
+  float* scores_;   // (kStrip, keys), then weights
+  float* results_;  // (queries, padded_size), of weighted values
+  float* sums_;     // (queries, kWidth), of weights in each lane
+  float* maxima_;   // (queries), of scores
   Query* queries_;
 };
 
-template <class T>
+template <class T, class Operand>
 void run(const AttentionArgs& args) {
   const Blocks blocks(args.size);
   const int64_t bytes = Scratch(blocks).bytes;
@@ -336,13 +393,14 @@ void run(const AttentionArgs& args) {
   while (threads > 1 && heads * parts < 4 * threads &&
          queries >= 48 * (parts + 1))
     ++parts;
-  const int64_t part =
-      min(round_up(ceil_div(queries, parts), kTileRows), blocks.queries);
+  const int64_t part = min(
+      round_up(ceil_div(queries, parts), Cut<Operand>::rows), blocks.queries);
   parts = ceil_div(queries, part);
 
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {
-    Attention<T> attention(
+    [[maybe_unused]] const Tiles<Operand> tiles;
+    Attention<T, Operand> attention(
         args,
         blocks,
         static_cast<char*>(args.scratch) + omp_get_thread_num() * bytes);
@@ -367,7 +425,13 @@ int64_t attention_scratch_bytes(const AttentionArgs& args) {
 void attention(const AttentionArgs& args) {
   if (args.batch == 0 || args.heads == 0 || args.target == 0 || args.size == 0)
     return;
-  with_type(args.dtype, [&]<class T>(T*) { run<T>(args); });
+  if (args.dtype == DType::float32)
+    return run<float, float>(args);
+#ifdef __AVX512BF16__
+  if (args.heads / args.kv_heads * args.target > kTileRows)
+    return run<BFloat16, BFloat16>(args);
+#endif
+  run<BFloat16, float>(args);
 }
 
 } // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA

@@ -10,45 +10,26 @@
 #include "select.h"
 #include "winograd.h"
 
-#include <strings.h>
-
-#include <cstdlib>
+#include <oneapi/zendnn/zendnn.h>
 
 namespace at::native::zendnn::kernels {
 namespace {
 
-bool has_avx512() {
-  return __builtin_cpu_supports("avx512f") &&
-         __builtin_cpu_supports("avx512bw") &&
-         __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vl");
-}
-
-bool has_avx2() {
-  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-bool starts_with(const char* text, const char* prefix, size_t size) {
-  return strncasecmp(text, prefix, size) == 0;
-}
-
-// The names are libzendnn's.
-bool avx512_allowed() {
-  const char* limit = std::getenv("ZENDNN_MAX_CPU_ISA");
-  return !limit || !*limit ||
-         !(starts_with(limit, "avx2", 4) || starts_with(limit, "sse", 3) ||
-           strcasecmp(limit, "avx") == 0);
+// Whether libzendnn would use an instruction set, and those it includes: this
+// CPU has it, and ZENDNN_MAX_CPU_ISA allows it.
+bool uses(zendnn_cpu_isa_t isa) {
+  static const unsigned used = zendnn_get_effective_cpu_isa();
+  return (used & isa) == isa;
 }
 
 bool use_avx512() {
-  static const bool use = has_avx512() && avx512_allowed();
-  return use;
+  return uses(zendnn_cpu_isa_avx512_core);
 }
 
 } // namespace
 
 const char* isa() {
-  return use_avx512() ? "avx512" : has_avx2() ? "avx2" : "none";
+  return use_avx512() ? "avx512" : uses(zendnn_cpu_isa_avx2) ? "avx2" : "none";
 }
 
 #define ZENDNN_KERNEL(Result, name, Args)                        \
@@ -62,8 +43,6 @@ const char* isa() {
     return use_avx512() ? avx512::name(args) : avx2::name(args); \
   }
 
-ZENDNN_KERNEL(int64_t, attention_scratch_bytes, AttentionArgs)
-ZENDNN_KERNEL(void, attention, AttentionArgs)
 ZENDNN_KERNEL(int64_t, attention_backward_scratch_bytes, AttentionBackwardArgs)
 ZENDNN_KERNEL(void, attention_backward, AttentionBackwardArgs)
 ZENDNN_KERNEL(void, layer_norm, NormArgs)
@@ -88,6 +67,33 @@ ZENDNN_KERNEL(bool, winograd_takes, WinogradArgs)
 ZENDNN_KERNEL(void, winograd, WinogradArgs)
 
 #undef ZENDNN_KERNEL
+
+// Attention has two more, with their products of bfloat16.
+#define ZENDNN_BF16_KERNEL(Result, name, Args)                   \
+  namespace avx2 {                                               \
+  Result name(const Args& args);                                 \
+  }                                                              \
+  namespace avx512 {                                             \
+  Result name(const Args& args);                                 \
+  }                                                              \
+  namespace avx512_bf16 {                                        \
+  Result name(const Args& args);                                 \
+  }                                                              \
+  namespace amx {                                                \
+  Result name(const Args& args);                                 \
+  }                                                              \
+  Result name(const Args& args) {                                \
+    if (uses(zendnn_cpu_isa_avx512_core_amx))                    \
+      return amx::name(args);                                    \
+    if (uses(zendnn_cpu_isa_avx512_core_bf16))                   \
+      return avx512_bf16::name(args);                            \
+    return use_avx512() ? avx512::name(args) : avx2::name(args); \
+  }
+
+ZENDNN_BF16_KERNEL(int64_t, attention_scratch_bytes, AttentionArgs)
+ZENDNN_BF16_KERNEL(void, attention, AttentionArgs)
+
+#undef ZENDNN_BF16_KERNEL
 
 namespace avx2 {
 int64_t winograd_scratch_bytes(const WinogradArgs& args, int threads);

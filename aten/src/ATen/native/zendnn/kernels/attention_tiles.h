@@ -17,9 +17,9 @@ constexpr int kTileRows = 6;
 constexpr int kTileVectors = kWidth == 16 ? 4 : 2;
 constexpr int64_t kPanel = kTileVectors * kWidth;
 
-template <class B>
+template <class B, class A = float>
 struct Gemm {
-  const float* a;
+  const A* a;
   int64_t a_stride, a_step; // between rows, and along the depth
   const B* b;
   int64_t b_stride, b_panel_stride;
@@ -29,21 +29,58 @@ struct Gemm {
   bool accumulate;              // to what C holds
 };
 
-template <class B, int rows, int vectors>
-void gemm_tile(const Gemm<B>& g, const float* a, const B* b, float* c) {
+// What one step along the depth multiplies: a number of A with those of B in
+// each of a vector's columns.
+template <class B, class A>
+struct Step {
+  static Vec left(const A* a) {
+    return splat(*a);
+  }
+  static Vec right(const B* b, int vector) {
+    return load(b + vector * kWidth, Full{});
+  }
+  static Vec add(Vec sum, Vec left, Vec right) {
+    return sum + left * right;
+  }
+};
+
+#ifdef __AVX512BF16__
+// Or a pair of either, as instructions for bfloat16 take them. The pairs of B
+// belong to a column: packed, a panel is (depth / 2, kPanel, 2).
+template <>
+struct Step<BFloat16, BFloat16> {
+  static Vec left(const BFloat16* a) {
+    int32_t pair;
+    __builtin_memcpy(&pair, a, sizeof(pair));
+    return as_float(splat_int(pair));
+  }
+  static Vec right(const BFloat16* b, int vector) {
+    return load(reinterpret_cast<const float*>(b) + vector * kWidth, Full{});
+  }
+  static Vec add(Vec sum, Vec left, Vec right) {
+    return _mm512_dpbf16_ps(
+        sum,
+        reinterpret_cast<__m512bh>(left),
+        reinterpret_cast<__m512bh>(right));
+  }
+};
+#endif
+
+template <class B, class A, int rows, int vectors>
+void gemm_tile(const Gemm<B, A>& g, const A* a, const B* b, float* c) {
   Vec sum[rows][vectors] = {};
   int64_t k = g.depth; // not 0
   do {
     Vec right[vectors];
 #pragma GCC unroll 4
     for (int j = 0; j < vectors; ++j)
-      right[j] = load(b + j * kWidth, Full{});
+      right[j] = Step<B, A>::right(b, j);
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i) {
-      const Vec left = splat(a[i * g.a_stride]);
+      const Vec left = Step<B, A>::left(a + i * g.a_stride);
 #pragma GCC unroll 4
       for (int j = 0; j < vectors; ++j)
-        sum[i][j] += left * right[j];
+        sum[i][j] = Step<B, A>::add(sum[i][j], left, right[j]);
     }
     a += g.a_step;
     b += g.b_stride;
@@ -62,40 +99,41 @@ void gemm_tile(const Gemm<B>& g, const float* a, const B* b, float* c) {
       store(c + i * g.c_stride + j * kWidth, sum[i][j]);
 }
 
-template <class B>
-using GemmTile = void (*)(const Gemm<B>&, const float*, const B*, float*);
+template <class B, class A>
+using GemmTile = void (*)(const Gemm<B, A>&, const A*, const B*, float*);
 
 // The tile of a number of rows and of vectors.
-template <class B, int rows>
-GemmTile<B> gemm_tile_of(int64_t vectors) {
-  constexpr GemmTile<B> tiles[]{
-      gemm_tile<B, rows, 1>,
-      gemm_tile<B, rows, 2>,
+template <class B, class A, int rows>
+GemmTile<B, A> gemm_tile_of(int64_t vectors) {
+  constexpr GemmTile<B, A> tiles[]{
+      gemm_tile<B, A, rows, 1>,
+      gemm_tile<B, A, rows, 2>,
       gemm_tile < B,
+      A,
       rows,
       kTileVectors < 3 ? kTileVectors : 3 >,
-      gemm_tile<B, rows, kTileVectors>};
+      gemm_tile<B, A, rows, kTileVectors>};
   return tiles[vectors - 1];
 }
-template <class B>
-GemmTile<B> gemm_tile_of(int64_t rows, int64_t vectors) {
-  constexpr GemmTile<B> (*tiles[])(int64_t){
-      gemm_tile_of<B, 1>,
-      gemm_tile_of<B, 2>,
-      gemm_tile_of<B, 3>,
-      gemm_tile_of<B, 4>,
-      gemm_tile_of<B, 5>,
-      gemm_tile_of<B, kTileRows>};
+template <class B, class A>
+GemmTile<B, A> gemm_tile_of(int64_t rows, int64_t vectors) {
+  constexpr GemmTile<B, A> (*tiles[])(int64_t){
+      gemm_tile_of<B, A, 1>,
+      gemm_tile_of<B, A, 2>,
+      gemm_tile_of<B, A, 3>,
+      gemm_tile_of<B, A, 4>,
+      gemm_tile_of<B, A, 5>,
+      gemm_tile_of<B, A, kTileRows>};
   return tiles[rows - 1](vectors);
 }
 
-template <class B>
-void gemm(const Gemm<B>& g) {
+template <class B, class A>
+void gemm(const Gemm<B, A>& g) {
   const B* b = g.b;
   for (int64_t j = 0; j < g.columns; j += kPanel, b += g.b_panel_stride) {
     const int64_t vectors = min(ceil_div(g.columns - j, kWidth), kTileVectors);
     for (int64_t i = 0; i < g.rows; i += kTileRows)
-      gemm_tile_of<B>(min(g.rows - i, kTileRows), vectors)(
+      gemm_tile_of<B, A>(min(g.rows - i, kTileRows), vectors)(
           g, g.a + i * g.a_stride, b, g.c + i * g.c_stride + j);
   }
 }
@@ -188,6 +226,15 @@ void pack_values(
       });
 }
 
+template <class W>
+void store_weights(float* p, Vec x, W lanes) {
+  store(p, x, lanes);
+}
+
+// What the calling thread must have set up while it multiplies Operands.
+template <class Operand>
+struct Tiles {};
+
 // Where a query is.
 struct Query {
   int64_t position, batch, head;
@@ -197,6 +244,10 @@ struct Query {
 class ScoreMask {
  public:
   explicit ScoreMask(const AttentionArgs& args) : args_(args) {}
+
+  bool changes_scores() const {
+    return args_.chosen || args_.mask || args_.keep;
+  }
 
   // Changes the scores with `keys` keys from `key` on.
   void apply(const Query& query, float* scores, int64_t key, int64_t keys)

@@ -1,0 +1,200 @@
+// Attention's products of bfloat16 with the CPU's instructions for it: how
+// operands are packed in pairs, and products on AMX tiles where it has them.
+#pragma once
+
+#include "attention_tiles.h"
+
+namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
+namespace {
+
+#ifdef __AMX_BF16__
+// 16 rows of a tile hold 32 numbers each. Tiles 0 to 3 sum up two by two of
+// them, of the operands in 4 and 5 (A) and 6 and 7 (B).
+constexpr int64_t kPairRows = 16, kPairDepth = 32;
+
+struct alignas(64) TileShapes {
+  uint8_t palette = 1, first_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+constexpr TileShapes kTileShapes;
+
+template <>
+class Tiles<BFloat16> {
+ public:
+  Tiles() {
+    _tile_loadconfig(&kTileShapes);
+  }
+  ~Tiles() {
+    _tile_release();
+  }
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+};
+
+template <bool two_rows, bool two_columns>
+void gemm_tiles(
+    const Gemm<BFloat16, BFloat16>& g,
+    const BFloat16* a,
+    const BFloat16* b,
+    float* c) {
+  constexpr int64_t kColumns = 16;
+  const int64_t a_bytes = g.a_stride * 2, b_bytes = g.b_stride * 2,
+                c_bytes = g.c_stride * 4;
+  float* below = c + kPairRows * g.c_stride;
+  _tile_zero(0);
+  _tile_zero(1);
+  _tile_zero(2);
+  _tile_zero(3);
+  if (g.accumulate) {
+    _tile_loadd(0, c, c_bytes);
+    if constexpr (two_columns)
+      _tile_loadd(1, c + kColumns, c_bytes);
+    if constexpr (two_rows)
+      _tile_loadd(2, below, c_bytes);
+    if constexpr (two_rows && two_columns)
+      _tile_loadd(3, below + kColumns, c_bytes);
+  }
+  for (int64_t k = 0; k < g.depth; k += kPairDepth / 2) {
+    _tile_loadd(4, a, a_bytes);
+    _tile_loadd(6, b, b_bytes);
+    _tile_dpbf16ps(0, 4, 6);
+    if constexpr (two_columns) {
+      _tile_loadd(7, b + 2 * kColumns, b_bytes);
+      _tile_dpbf16ps(1, 4, 7);
+    }
+    if constexpr (two_rows) {
+      _tile_loadd(5, a + kPairRows * g.a_stride, a_bytes);
+      _tile_dpbf16ps(2, 5, 6);
+    }
+    if constexpr (two_rows && two_columns)
+      _tile_dpbf16ps(3, 5, 7);
+    a += kPairDepth;
+    b += kPairDepth / 2 * g.b_stride;
+  }
+  _tile_stored(0, c, c_bytes);
+  if constexpr (two_columns)
+    _tile_stored(1, c + kColumns, c_bytes);
+  if constexpr (two_rows)
+    _tile_stored(2, below, c_bytes);
+  if constexpr (two_rows && two_columns)
+    _tile_stored(3, below + kColumns, c_bytes);
+}
+
+// Rows of A and of C round up to whole tiles, as columns do.
+inline void gemm(const Gemm<BFloat16, BFloat16>& g) {
+  // The compiler does not know what the instructions read and write.
+  asm volatile("" ::: "memory");
+  const BFloat16* panel = g.b;
+  for (int64_t j = 0; j < g.columns; j += kPanel, panel += g.b_panel_stride)
+    for (int64_t i = 0; i < g.rows; i += 2 * kPairRows)
+      for (int64_t l = 0; l < min(g.columns - j, kPanel); l += 32) {
+        const bool two_rows = g.rows - i > 16,
+                   two_columns = g.columns - j - l > 16;
+        const auto tiles = two_rows      ? two_columns ? gemm_tiles<true, true>
+                                                       : gemm_tiles<true, false>
+                                : two_columns ? gemm_tiles<false, true>
+                                         : gemm_tiles<false, false>;
+        tiles(
+            g,
+            g.a + i * g.a_stride,
+            panel + 2 * l,
+            g.c + i * g.c_stride + j + l);
+      }
+  asm volatile("" ::: "memory");
+}
+#else
+constexpr int64_t kPairRows = kTileRows, kPairDepth = 2;
+#endif
+
+// 16 pairs, or what there is, and zeros.
+inline Vec load_pairs(const BFloat16* p, int64_t count) {
+  const auto lanes =
+      static_cast<__mmask32>(count < 32 ? (1u << count) - 1 : ~0u);
+  return reinterpret_cast<Vec>(_mm512_maskz_loadu_epi16(lanes, p));
+}
+inline void store_pairs(BFloat16* p, Vec pairs) {
+  store(reinterpret_cast<float*>(p), pairs);
+}
+
+// As it is packed, each operand is filled up with zeros to whole kPairDepths
+// along the depth.
+
+// A query; the next one is `stride` away.
+inline void pack_query(
+    const BFloat16* q,
+    int64_t stride,
+    int64_t size,
+    BFloat16* packed) {
+  for (int64_t d = 0; d < size; d += 2 * kWidth) {
+    store_pairs(packed + d, load_pairs(q + d, size - d));
+    prefetch_row(q + d, stride);
+  }
+}
+
+// Keys (count, size) as kᵀ.
+inline void pack_keys(
+    const BFloat16* k,
+    int64_t stride,
+    int64_t count,
+    int64_t size,
+    BFloat16* packed) {
+  const int64_t depth = round_up(size, kPairDepth);
+  for (int64_t key = 0; key < count; key += kWidth) {
+    BFloat16* column =
+        packed + key / kPanel * kPanel * depth + key % kPanel * 2;
+    const int64_t last = min(count - key, kWidth) - 1;
+    for (int64_t d = 0; d < size; d += 2 * kWidth) {
+      Vec square[kWidth];
+#pragma GCC unroll 16
+      for (int64_t i = 0; i < kWidth; ++i) {
+        const BFloat16* row = k + (key + min(i, last)) * stride + d;
+        square[i] = load_pairs(row, size - d);
+        prefetch_row(row, stride);
+      }
+      transpose(square);
+      const int64_t pairs = min((depth - d) / 2, kWidth);
+      for (int64_t i = 0; i < pairs; ++i)
+        store_pairs(column + (d + 2 * i) * kPanel, square[i]);
+    }
+  }
+}
+
+inline void pack_values(
+    const BFloat16* v,
+    int64_t stride,
+    int64_t count,
+    int64_t size,
+    BFloat16* packed,
+    int64_t panel_stride) {
+  const int64_t depth = round_up(count, kPairDepth);
+  for (int64_t j = 0; j < size; j += kPanel, packed += panel_stride)
+    for (int64_t key = 0; key < depth; key += 2)
+      each_vector(min(size - j, kPanel), [&](int64_t d, auto lanes) {
+        const BFloat16* row = v + key * stride + j + d;
+        const auto bits = [&](int64_t i) {
+          return key + i < count
+                     ? load_bits(
+                           reinterpret_cast<const uint16_t*>(row + i * stride),
+                           lanes)
+                     : VecI{};
+        };
+        store_pairs(
+            packed + key * kPanel + 2 * d, as_float(bits(0) | bits(1) << 16));
+        prefetch_row(row, stride);
+      });
+}
+
+// Rounds as the products' instructions do, which take subnormal numbers for 0.
+inline void store_weights(BFloat16* p, Vec x, Full) {
+  _mm256_storeu_si256(
+      reinterpret_cast<__m256i*>(p),
+      reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
+inline void store_weights(BFloat16* p, Vec x, Tail w) {
+  _mm256_mask_storeu_epi16(
+      p, w.mask, reinterpret_cast<__m256i>(_mm512_cvtneps_pbh(x)));
+}
+
+} // namespace
+} // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA
