@@ -293,12 +293,23 @@ def test_constants_are_added_when_they_fit(b: Builder, shape: tuple[int, ...], f
 def test_layers_of_one_value_become_one(b: Builder, bias: bool) -> None:
     x = b.input(random(2, 3, 8))
     q, k, v = (b.linear(x, features, 8, bias) for features in (64, 64, 128))
+    weights = [value.producer.inputs[1] for value in (q, k, v) if value.producer]
     graph = b.done(b.eltwise("exp", q), k, b.opaque(torch.exp, v))
     assert b.check(merge_linears) == [1]
-    assert ops(graph) == ["linear", "split", "eltwise", "opaque"]
-    assert graph.nodes[1].attributes == {"dim": -1, "sizes": (64, 64, 128)}
-    assert graph.nodes[1].outputs == (q, k, v)
-    assert graph.nodes[0].origin == ("aten::linear",) * 3
+    assert ops(graph) == ["cat", "linear", "split", "eltwise", "opaque"]
+    joined, wide, split, *_ = graph.nodes
+    assert joined.inputs == tuple(weights)
+    assert wide.origin == ("aten::linear",) * 3
+    assert split.attributes == {"dim": -1, "sizes": (64, 64, 128)}
+    assert split.outputs == (q, k, v)
+
+
+def test_weights_that_are_not_contiguous_become_one_constant(b: Builder) -> None:
+    x = b.input(random(2, 8))
+    weights = [b.graph.constant(random(8, 64).t()) for _ in range(2)]
+    graph = b.done(*(b("linear", x, weight, None) for weight in weights))
+    assert b.check(merge_linears) == [1]
+    assert ops(graph) == ["linear", "split"]
 
 
 def test_layers_with_the_same_activation_become_one(b: Builder) -> None:

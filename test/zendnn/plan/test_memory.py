@@ -101,6 +101,26 @@ def test_residuals_of_linear_layers_are_added_in_place(b: Builder, dtype: torch.
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("rows", [1, 64])
+def test_joined_weights_are_packed_and_not_copied(
+    b: Builder, rows: int, dtype: torch.dtype
+) -> None:
+    weights = b("cat", *(b.constant(features, 64) for features in (64, 17, 96)), dim=0)
+    x = b.input(tensor(rows, 64, dtype=dtype))
+    plan = check(b, *(b("linear", x, weights, b.constant(177)) for _ in range(2)), dtype=dtype)
+    assert len(implementations(plan)) == 2
+    assert arena_bytes(plan) < 177 * 64 * dtype.itemsize
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_joined_weights_that_others_read_are_a_tensor(b: Builder, dtype: torch.dtype) -> None:
+    parts = [b.constant(features, 16) for features in (16, 32)]
+    weights = b("cat", *parts, dim=0)
+    x = b.input(tensor(48, 16, dtype=dtype))
+    check(b, b.binary("add", x, weights), b("cat", x, weights, dim=0), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.usefixtures("layout", "no_tiles")
 def test_functions_of_images_run_in_place(b: Builder, dtype: torch.dtype) -> None:
     x = convolved(b, image(b, 16, dtype), 16, 64)

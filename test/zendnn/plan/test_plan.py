@@ -396,6 +396,25 @@ def test_autocast_lowers_what_was_traced_without_it(net: nn.Module, dtype: torch
         assert PLAN in events_of(module, x)
 
 
+def test_autocast_lowers_layers_that_were_merged() -> None:
+    class Twins(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = nn.Linear(32, 64), nn.Linear(32, 64)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.stack([self.one(x), self.other(x)])
+
+    net, x = Twins().eval(), values(8, 32)
+    module = optimised(net, x)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert module(x).dtype == expected(net, x).dtype == torch.bfloat16
+    assert built(module) == []
+    with torch.no_grad():
+        assert_near(module(x), expected(net, x))
+        assert PLAN in events_of(module, x)
+
+
 def test_autocast_lowers_products_without_weights() -> None:
     class Product(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -40,13 +40,15 @@ def _merge(graph: Graph, members: list[Node]) -> None:
     weights = [w for node in members if (w := constant(node.inputs[1])) is not None]
     biases = [b for node in members if (b := constant(node.inputs[2])) is not None]
     first = members[0]
+    if all(weight.is_contiguous() for weight in weights):
+        # Plans join them as they pack them, and keep no copy.
+        parts = [node.inputs[1] for node in members]
+        joined = graph.add("cat", parts, before=first, attributes={"dim": 0}).output
+    else:
+        joined = graph.constant(torch.cat(weights))
     wide = graph.add(
         "linear",
-        [
-            first.inputs[0],
-            graph.constant(torch.cat(weights)),
-            graph.constant(torch.cat(biases)) if biases else None,
-        ],
+        [first.inputs[0], joined, graph.constant(torch.cat(biases)) if biases else None],
         before=first,
         attributes=dict(first.attributes),
         post_ops=first.post_ops,

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <numeric>
@@ -44,6 +45,17 @@ const std::unordered_map<std::string, Follows> kFollowed{
 // Whether there is one place for each element, and none between them.
 bool is_dense(const Dims& sizes, const Dims& strides) {
   return !overlaps(sizes, strides) && span(sizes, strides) == count(sizes);
+}
+
+void reorder_now(
+    const memory::desc& from,
+    void* source,
+    const memory::desc& to,
+    void* target) {
+  const auto& engine = adeep::engine::cpu_engine();
+  memory read(from, engine, source), written(to, engine, target);
+  auto& stream = adeep::stream::default_stream();
+  ::zendnn::reorder(read, written).execute(stream, read, written);
 }
 
 // A slice of an image with `channels` channels: whole blocks of its own.
@@ -284,6 +296,7 @@ std::unique_ptr<Executable> Builder::build(
     const std::vector<int64_t>& numbers) {
   place_inputs(inputs, numbers);
   place_constants();
+  find_joined();
   infer();
   find_uses();
   for (const auto value : description_.outputs) {
@@ -336,6 +349,49 @@ void Builder::place_constants() {
          .data =
              static_cast<char*>(const_cast<void*>(constant.const_data_ptr()))});
     set_place(value, {.ref = {buffer, 0}, .strides = strides});
+  }
+}
+
+// Joining what linear layers read makes copies that are as large as the
+// weights; packing each when it is wanted keeps none of them.
+void Builder::find_joined() {
+  std::map<int64_t, int64_t> reads, reads_as_weight;
+  for (const auto& node : description_.nodes) {
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i].kind == Operand::Kind::value) {
+        ++reads[node.inputs[i].index];
+        reads_as_weight[node.inputs[i].index] += node.op == "linear" && i == 1;
+      }
+    }
+  }
+  for (const auto value : description_.outputs) {
+    ++reads[value];
+  }
+  for (const auto& node : description_.nodes) {
+    if (node.op != "cat" || node.integer("dim", 0) != 0 ||
+        reads[node.output()] != reads_as_weight[node.output()]) {
+      continue;
+    }
+    std::vector<int64_t> parts;
+    for (const auto& operand : node.inputs) {
+      const auto part = values_[operand.index].constant;
+      if (part >= 0 && constants_[part].dim() == 2 &&
+          constants_[part].is_contiguous()) {
+        parts.push_back(part);
+      }
+    }
+    if (parts.size() == node.inputs.size()) {
+      values_[node.output()].joined = std::move(parts);
+    }
+  }
+}
+
+void Builder::join_constants(int64_t value, void* to) const {
+  auto* next = static_cast<char*>(to);
+  for (const auto part : values_[value].joined) {
+    std::memcpy(
+        next, constants_[part].const_data_ptr(), constants_[part].nbytes());
+    next += constants_[part].nbytes();
   }
 }
 
@@ -923,6 +979,9 @@ bool Builder::join(const Node& node, int64_t dim) {
 
 void Builder::concatenate(const Node& node) {
   const auto whole = node.output();
+  if (is_joined(whole)) {
+    return;
+  }
   const bool stacks = node.op == "stack";
   const auto dim =
       wrap(node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
@@ -965,8 +1024,27 @@ Ref Builder::packed(
     int64_t value,
     const memory::desc& from,
     const memory::desc& to) {
-  // Nothing goes behind the place that a constant came in.
-  return pack(value, values_[value].places.back(), from, to);
+  const auto& joined = values_[value].joined;
+  if (joined.empty()) {
+    // Nothing goes behind the place that a constant came in.
+    return pack(value, values_[value].places.back(), from, to);
+  }
+  std::string name = "joined";
+  for (const auto part : joined) {
+    name += ' ' + std::to_string(part);
+  }
+  const auto bytes = static_cast<int64_t>(from.get_size());
+  return prepared(
+      packed_key(name, from, to),
+      static_cast<int64_t>(to.get_size()),
+      [&](void* packed) {
+        if (from == to) {
+          return join_constants(value, packed);
+        }
+        const auto whole = allocate(bytes);
+        join_constants(value, whole.get());
+        reorder_now(from, whole.get(), to, packed);
+      });
 }
 
 Ref Builder::pack(
@@ -977,16 +1055,19 @@ Ref Builder::pack(
   if (from == to) {
     return place.ref;
   }
-  const auto key = std::to_string(values_[value].constant) + ' ' +
-                   std::to_string(packed_.number_of(from)) + ' ' +
-                   std::to_string(packed_.number_of(to));
   char* data = buffers_[place.ref.buffer].data + place.ref.offset;
-  return prepared(key, static_cast<int64_t>(to.get_size()), [&](void* packed) {
-    const auto& engine = adeep::engine::cpu_engine();
-    memory source(from, engine, data), target(to, engine, packed);
-    auto& stream = adeep::stream::default_stream();
-    ::zendnn::reorder(source, target).execute(stream, source, target);
-  });
+  return prepared(
+      packed_key(std::to_string(values_[value].constant), from, to),
+      static_cast<int64_t>(to.get_size()),
+      [&](void* packed) { reorder_now(from, data, to, packed); });
+}
+
+std::string Builder::packed_key(
+    const std::string& name,
+    const memory::desc& from,
+    const memory::desc& to) {
+  return name + ' ' + std::to_string(packed_.number_of(from)) + ' ' +
+         std::to_string(packed_.number_of(to));
 }
 
 Ref Builder::prepared(

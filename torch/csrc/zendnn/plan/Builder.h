@@ -85,6 +85,14 @@ class Builder {
     return values_[value].dtype;
   }
   const Tensor* constant(int64_t value) const;
+  // A constant, or constants joined along the first dimension, which then have
+  // no place but as packed() makes it.
+  bool is_weight(int64_t value) const {
+    return values_[value].constant >= 0 || is_joined(value);
+  }
+  bool is_joined(int64_t value) const {
+    return !values_[value].joined.empty();
+  }
   // One that the description does not have, for a node that is taken apart.
   int64_t add_value();
   void set_number(int64_t value, int64_t number);
@@ -166,7 +174,7 @@ class Builder {
   double& tuning_seconds() {
     return tuning_seconds_;
   }
-  // A constant in this layout, packed once for all executables of the plan.
+  // A weight in this layout, packed once for all executables of the plan.
   Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
   // Memory that `fill` fills from constants, once for all executables of the
   // plan that give this key.
@@ -184,6 +192,7 @@ class Builder {
     std::vector<Place> places;
     int64_t last_use = -1; // the last node that reads it
     int64_t constant = -1;
+    std::vector<int64_t> joined{}; // constants that it is made of
   };
   struct Buffer {
     Executable::Buffer::Kind kind;
@@ -203,11 +212,17 @@ class Builder {
       const std::vector<InputSignature>& inputs,
       const std::vector<int64_t>& numbers);
   void place_constants();
+  void find_joined();
+  void join_constants(int64_t value, void* to) const;
   // As torch would see them, whatever they are inside of the plan.
   bool is_channels_last(int64_t value) const;
   Dims result_strides(int64_t value) const;
   void follow_strides(const Node& node);
   Place place_whole(const Slice& slice);
+  std::string packed_key(
+      const std::string& name,
+      const memory::desc& from,
+      const memory::desc& to);
   Ref pack(
       int64_t value,
       const Place& place,

@@ -314,21 +314,23 @@ struct Layer {
 Layer layer_of(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
-  const auto& weight = *builder.constant(tensor(node, 1));
+  const auto weight = tensor(node, 1);
+  const auto outputs = builder.sizes(weight)[0];
+  const auto& steps = builder.strides(weight);
   const auto rows = as_all_rows(builder, input, /*transposed=*/false);
   Layer layer;
   layer.source = rows.ref;
   layer.product.source = rows.desc;
   layer.product.weights = memory::desc(
-      Dims{sizes.back(), weight.size(0)},
+      Dims{sizes.back(), outputs},
       type_of(builder.dtype(input)),
-      Dims{weight.stride(1), weight.stride(0)});
+      Dims{steps[1], steps[0]});
   if (has(node, 2)) {
     const auto bias = tensor(node, 2);
     layer.product.bias = as_rows(
-        {1, weight.size(0)},
+        {1, outputs},
         builder.dtype(bias),
-        /*row_stride=*/weight.size(0));
+        /*row_stride=*/outputs);
     layer.bias = builder.dense(bias).ref;
   }
   return layer;
@@ -414,7 +416,7 @@ void infer_linear(Builder& builder, const Node& node) {
   auto out = builder.sizes(input);
   const auto& w = builder.sizes(weight);
   type_of(builder.dtype(input));
-  if (builder.constant(weight) == nullptr || w.size() != 2) {
+  if (!builder.is_weight(weight) || w.size() != 2) {
     refuse("a linear layer whose weights are computed");
   }
   if (out.empty() || out.back() != w[1] ||

@@ -78,6 +78,22 @@ constexpr std::array<std::string_view, 5> kProducts{
     "attention",
     "pairwise_dot"};
 
+// The values that layers read as their weights, and what those are joined from.
+std::set<int64_t> weights_of(const Description& region) {
+  std::set<int64_t> weights;
+  for (auto node = region.nodes.rbegin(); node != region.nodes.rend(); ++node) {
+    const bool layer = node->op == "convolution" || node->op == "linear";
+    const bool joins = node->op == "cat" && weights.contains(node->output());
+    for (size_t i = 0; i < node->inputs.size(); ++i) {
+      if (node->inputs[i].kind == Operand::Kind::value &&
+          (joins || (layer && i == 1))) {
+        weights.insert(node->inputs[i].index);
+      }
+    }
+  }
+  return weights;
+}
+
 // Autocast may be on: the conversions that it would make of what products read
 // must be in the region already, as where it was on while the module was
 // traced.
@@ -166,14 +182,10 @@ Plan::Plan(
       constants_.size(),
       " constants and wants ",
       region_.constants.size());
-  for (const auto& node : region_.nodes) {
-    for (size_t i = 0; i < constants_.size(); ++i) {
-      if ((node.op == "convolution" || node.op == "linear") &&
-          node.inputs.size() > 1 &&
-          node.inputs[1].kind == Operand::Kind::value &&
-          node.inputs[1].index == region_.constants[i]) {
-        weights_.insert(constants_[i].scalar_type());
-      }
+  const auto weights = weights_of(region_);
+  for (size_t i = 0; i < constants_.size(); ++i) {
+    if (weights.contains(region_.constants[i])) {
+      weights_.insert(constants_[i].scalar_type());
     }
   }
 }

@@ -121,11 +121,8 @@ inline void store_pairs(BFloat16* p, Vec pairs) {
 // along the depth.
 
 // A query; the next one is `stride` away.
-inline void pack_query(
-    const BFloat16* q,
-    int64_t stride,
-    int64_t size,
-    BFloat16* packed) {
+inline void
+pack_query(const BFloat16* q, int64_t stride, int64_t size, BFloat16* packed) {
   for (int64_t d = 0; d < size; d += 2 * kWidth) {
     store_pairs(packed + d, load_pairs(q + d, size - d));
     prefetch_row(q + d, stride);
