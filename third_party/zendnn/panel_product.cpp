@@ -38,10 +38,6 @@ dim_t tiles_of(dim_t rows, int vectors) {
   return utils::div_up(rows, panel_rows(vectors));
 }
 
-dim_t size_of(data_type_t type) {
-  return static_cast<dim_t>(types::data_type_size(type));
-}
-
 // How many chunks of rows: few enough to reuse panels, enough that no thread
 // waits long for others, as long as chunks have rows for some tiles.
 dim_t chunks_of(const panel_plan_t& plan) {
@@ -129,8 +125,8 @@ bool set_plain_weights(panel_weights_t& weights, const memory_desc_t& md) {
   const auto* strides = md.format_desc.blocking.strides;
   const bool turned = strides[0] == 1 && strides[1] >= md.dims[0];
   weights.layout = turned ? panel_layout_t::columns : panel_layout_t::rows;
-  weights.row_stride = strides[0] * size_of(md.data_type);
-  weights.column_stride = strides[1] * size_of(md.data_type);
+  weights.row_stride = bytes_of(md, strides[0]);
+  weights.column_stride = bytes_of(md, strides[1]);
   return turned || (strides[1] == 1 && strides[0] >= md.dims[1]);
 }
 

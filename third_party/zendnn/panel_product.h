@@ -19,8 +19,12 @@
 
 namespace zendnn::impl::cpu::x64 {
 
+inline dim_t size_of(data_type_t type) {
+  return static_cast<dim_t>(types::data_type_size(type));
+}
+
 inline dim_t bytes_of(const memory_desc_t& md, dim_t elements) {
-  return elements * static_cast<dim_t>(types::data_type_size(md.data_type));
+  return elements * size_of(md.data_type);
 }
 
 inline dim_t stride_of(const memory_desc_t& md, int dimension) {

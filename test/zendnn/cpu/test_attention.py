@@ -253,9 +253,10 @@ def test_scores_far_from_zero() -> None:
     check_gradient(5 * q, 5 * k, v)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("where", range(3))
-def test_nan_and_infinity_spread_as_on_stock_kernels(where: int) -> None:
-    made = list(operands((1, 1, 40, 90, 16), torch.float32))
+def test_nan_and_infinity_spread_as_on_stock_kernels(where: int, dtype: torch.dtype) -> None:
+    made = list(operands((1, 1, 40, 90, 16), dtype))
     made[where] = made[where].clone()
     made[where][0, 0, 3, 2] = torch.nan
     ours = attention(*made)[0].isnan()

@@ -38,6 +38,18 @@ def _declare(implementation: str, file: str, *, after: str) -> Edit:
     )
 
 
+def _decline_tiles(gradient: str, file: str, *, after: str, where: str = "true") -> Edit:
+    """Let a convolution's gradient decline, ``where`` it would use AMX tiles."""
+    return Edit(
+        name=f"decline-tiles-for-{gradient}",
+        file=f"src/cpu/x64/{file}",
+        anchor=after,
+        action=Action.AFTER,
+        text=f"    VDISPATCH_CONV(!({where}), VERBOSE_UNSUPPORTED_ISA);\n",
+        reason="many gradients are wrong on tiles",
+    )
+
+
 def _list_panel_convolution(types: str) -> Edit:
     """Put our convolution at the head of what ZenDNN has for `types`, as its list spells them."""
     return Edit(
@@ -131,13 +143,33 @@ EDITS: tuple[Edit, ...] = (
         reason="it sums what lies beside rows where the kernel reaches over their ends; on tiles,"
         " also with an odd channel, and it crashes where a kernel is larger than the image",
     ),
-    Edit(
-        name="convolve-backward-without-tiles",
-        file=_CONVOLUTIONS,
-        anchor="        // BWD_D fp\n",
-        action=Action.BEFORE,
-        text="#undef CPU_INSTANCE_AMX\n#define CPU_INSTANCE_AMX(...)\n",
-        reason="many gradients are wrong on tiles; int8, which follows in the list, is not used",
+    _decline_tiles(
+        "gradients-of-images",
+        "jit_brgemm_conv_bwd.cpp",
+        after="    VDISPATCH_CONV(is_bwd_d(), VERBOSE_BAD_PROPKIND);\n",
+        where="is_superset(isa, avx512_core_amx)",
+    ),
+    _decline_tiles(
+        "gradients-of-images-with-strides",
+        "jit_brgemm_conv_bwd_strided.cpp",
+        after="    const bool is_int8 = one_of(diff_dst_type, u8, s8);\n",
+        where="is_superset(isa, avx512_core_amx)",
+    ),
+    _decline_tiles(
+        "gradients-of-images-without-brgemm",
+        "jit_avx512_core_amx_convolution.hpp",
+        after="            VDISPATCH_CONV(desc()->prop_kind == prop_kind::backward_data,\n"
+        "                    VERBOSE_BAD_PROPKIND);\n",
+    ),
+    _decline_tiles(
+        "gradients-of-weights",
+        "jit_brgemm_conv_bwd_w.cpp",
+        after="    VDISPATCH_CONV(is_bwd_w(), VERBOSE_BAD_PROPKIND);\n",
+    ),
+    _decline_tiles(
+        "gradients-of-weights-without-brgemm",
+        "jit_avx512_core_amx_convolution.hpp",
+        after="            VDISPATCH_CONV(is_bwd_w(), VERBOSE_BAD_PROPKIND);\n",
     ),
     Edit(
         name="take-no-gradient-of-large-kernels",

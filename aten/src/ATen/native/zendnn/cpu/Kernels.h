@@ -3,8 +3,8 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
-#include <ATen/core/Tensor.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/kernels/types.h>
 #include <oneapi/zendnn/zendnn_types.h>
 #include <third_party/zendnn/execution_counters.h>
@@ -21,8 +21,7 @@ inline bool kernels_enabled() {
 // Whether the memory of t holds plain float32 or bfloat16 numbers.
 inline bool is_kernel_operand(const Tensor& t) {
   const auto dtype = t.scalar_type();
-  return (dtype == kFloat || dtype == kBFloat16) && t.layout() == kStrided &&
-         t.device().is_cpu() && !t.is_conj() && !t.is_neg();
+  return (dtype == kFloat || dtype == kBFloat16) && is_dense(t);
 }
 
 inline kernels::DType kernel_dtype(const Tensor& t) {

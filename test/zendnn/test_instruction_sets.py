@@ -1,4 +1,4 @@
-"""Plans on fewer instructions than this CPU has: those of Zen before AVX-512, and of Zen at all."""
+"""Kernels on fewer instructions than this CPU has, down to those of Zen before AVX-512."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 from torch.backends.zendnn import _C
 
-from ..common import run_python
+from .common import run_python
 
-OPERATORS = Path(__file__).parent / "test_operators.py"
-PANELS = Path(__file__).parents[1] / "test_panels.py"
+HERE = Path(__file__).parent
 
 #: Operators that run on kernels of ours, in float32 and bfloat16.
 OF_OURS = (
@@ -59,7 +58,7 @@ def passes(*arguments: str, isa: str) -> None:
         capture_output=True,
         text=True,
         timeout=600,
-        cwd=Path(__file__).parents[3],
+        cwd=HERE.parents[1],
         env={**os.environ, "ZENDNN_MAX_CPU_ISA": isa},
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
@@ -69,11 +68,17 @@ def passes(*arguments: str, isa: str) -> None:
     ("names", "which"), [(OF_OURS, ""), (OF_ZENDNN, "not dtype1")], ids=["ours", "zendnn"]
 )
 def test_operators_are_right_on_fewer_instructions(names: tuple[str, ...], which: str) -> None:
-    passes("-k", which, *(f"{OPERATORS}::test_{name}" for name in names), isa="AVX2")
+    operators = HERE / "plan" / "test_operators.py"
+    passes("-k", which, *(f"{operators}::test_{name}" for name in names), isa="AVX2")
+
+
+@pytest.mark.parametrize("isa", ["AVX512_CORE", "AVX512_CORE_BF16"])
+def test_attention_of_bfloat16_is_right_with_and_without_products_of_it(isa: str) -> None:
+    passes("-k", "attention_is_right and dtype1", str(HERE / "cpu" / "test_attention.py"), isa=isa)
 
 
 @pytest.mark.skipif(
     not _C._cpu_isa().endswith("AMX"), reason="without AMX, test_panels.py itself tests bfloat16"
 )
 def test_panels_of_bfloat16_are_right_where_amx_is_not_allowed() -> None:
-    passes("-k", "dtype1", str(PANELS), isa="AVX512_CORE_BF16")
+    passes("-k", "dtype1", str(HERE / "test_panels.py"), isa="AVX512_CORE_BF16")
