@@ -34,10 +34,11 @@ USED = """
 import json, torch
 from torch import nn
 from torch.backends.zendnn import _C, explain
-net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 40))
-module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net.eval())))
+net = nn.Sequential(nn.Conv2d(4, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 40))
+net = net.eval().to(torch.float32)
+module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
 with torch.no_grad():
-    module(torch.ones(2, 3, 8, 8))
+    module(torch.ones(2, 4, 8, 8).to(torch.float32))
 (method,) = json.loads(explain(module).json())["methods"]
 steps = [step for region in method["regions"] for x in region["built"] for step in x["steps"]]
 print(json.dumps([_C._cpu_isa(), _C._kernel_isa(), [step["implementation"] for step in steps]]))
@@ -49,6 +50,14 @@ def test_kernels_and_primitives_keep_to_what_is_allowed() -> None:
     assert (primitives, kernels) == ("AVX2", "avx2")
     assert any("avx2" in step for step in steps), steps
     assert not any("avx512" in step for step in steps), steps
+
+
+@pytest.mark.skipif(not _C._cpu_isa().endswith("AMX"), reason="only where AMX is")
+def test_layers_of_bfloat16_use_tiles() -> None:
+    _, _, steps = json.loads(run_python(USED.replace("float32", "bfloat16")))
+    layers = [step for step in steps if ":avx" in step]
+    assert len(layers) == 2, steps
+    assert all("amx" in step for step in layers), steps
 
 
 def passes(*arguments: str, isa: str) -> None:

@@ -178,10 +178,11 @@ EDITS: tuple[Edit, ...] = (
         action=Action.AFTER,
         text="            VDISPATCH_CONV((KD() - 1) * (KDD() + 1) < ID()\n"
         "                            && (KH() - 1) * (KDH() + 1) < IH()\n"
-        "                            && (KW() - 1) * (KDW() + 1) < IW(),\n"
+        "                            && (KW() - 1) * (KDW() + 1) < IW()\n"
+        "                            && (OW() > 1 || KSW() == 1),\n"
         "                    VERBOSE_SHAPE_RESTRICTION);\n",
         reason="it reads memory that nothing was written to where the kernel is as large as the"
-        " image",
+        " image, or strides past its only column",
     ),
     Edit(
         name="multiply-whole-tiles",
