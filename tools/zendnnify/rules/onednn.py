@@ -185,13 +185,12 @@ EDITS: tuple[Edit, ...] = (
         " image, or strides past its only column",
     ),
     Edit(
-        name="multiply-whole-tiles",
-        file="src/cpu/x64/matmul/brgemm_matmul.cpp",
-        anchor="    VDISPATCH_MATMUL(is_sparse_ok, VERBOSE_UNSUPPORTED_SPARSE_CFG);\n",
+        name="multiply-no-tile-over-the-end",
+        file="src/cpu/x64/matmul/brgemm_matmul_utils.cpp",
+        anchor="                && wei_zp_type == none && !use_buffer_a\n"
+        "                && !packed_sparse_weights;\n",
         action=Action.AFTER,
-        text="    VDISPATCH_MATMUL(IMPLICATION(is_bf16 && is_superset(isa, avx512_core_amx),\n"
-        "                             K() % 32 == 0),\n"
-        "            VERBOSE_SHAPE_RESTRICTION);\n",
+        text="        extendable_k_ = false;\n",
         reason="the rest of a row's last tile is the next row's, times zero: a NaN would spread",
     ),
     # Three kernels take memory with gaps between images, and then write into the gaps or read them.
