@@ -32,17 +32,33 @@ const char* isa() {
   return use_avx512() ? "avx512" : uses(zendnn_cpu_isa_avx2) ? "avx2" : "none";
 }
 
+#define ZENDNN_DECLARE(isa, Result, name, Args) \
+  namespace isa {                               \
+  Result name(const Args& args);                \
+  }
+
 #define ZENDNN_KERNEL(Result, name, Args)                        \
-  namespace avx2 {                                               \
-  Result name(const Args& args);                                 \
-  }                                                              \
-  namespace avx512 {                                             \
-  Result name(const Args& args);                                 \
-  }                                                              \
+  ZENDNN_DECLARE(avx2, Result, name, Args)                       \
+  ZENDNN_DECLARE(avx512, Result, name, Args)                     \
   Result name(const Args& args) {                                \
     return use_avx512() ? avx512::name(args) : avx2::name(args); \
   }
 
+// Of those with products of bfloat16 there are more.
+#define ZENDNN_BF16_KERNEL(Result, name, Args)                               \
+  ZENDNN_DECLARE(avx2, Result, name, Args)                                   \
+  ZENDNN_DECLARE(avx512, Result, name, Args)                                 \
+  ZENDNN_DECLARE(avx512_bf16, Result, name, Args)                            \
+  ZENDNN_DECLARE(amx, Result, name, Args)                                    \
+  Result name(const Args& args) {                                            \
+    return uses(zendnn_cpu_isa_avx512_core_amx)    ? amx::name(args)         \
+           : uses(zendnn_cpu_isa_avx512_core_bf16) ? avx512_bf16::name(args) \
+           : use_avx512()                          ? avx512::name(args)      \
+                                                   : avx2::name(args);                                \
+  }
+
+ZENDNN_BF16_KERNEL(int64_t, attention_scratch_bytes, AttentionArgs)
+ZENDNN_BF16_KERNEL(void, attention, AttentionArgs)
 ZENDNN_KERNEL(int64_t, attention_backward_scratch_bytes, AttentionBackwardArgs)
 ZENDNN_KERNEL(void, attention_backward, AttentionBackwardArgs)
 ZENDNN_KERNEL(void, layer_norm, NormArgs)
@@ -66,34 +82,9 @@ ZENDNN_KERNEL(void, winograd_pack, WinogradWeights)
 ZENDNN_KERNEL(bool, winograd_takes, WinogradArgs)
 ZENDNN_KERNEL(void, winograd, WinogradArgs)
 
-#undef ZENDNN_KERNEL
-
-// Attention has two more, with their products of bfloat16.
-#define ZENDNN_BF16_KERNEL(Result, name, Args)                   \
-  namespace avx2 {                                               \
-  Result name(const Args& args);                                 \
-  }                                                              \
-  namespace avx512 {                                             \
-  Result name(const Args& args);                                 \
-  }                                                              \
-  namespace avx512_bf16 {                                        \
-  Result name(const Args& args);                                 \
-  }                                                              \
-  namespace amx {                                                \
-  Result name(const Args& args);                                 \
-  }                                                              \
-  Result name(const Args& args) {                                \
-    if (uses(zendnn_cpu_isa_avx512_core_amx))                    \
-      return amx::name(args);                                    \
-    if (uses(zendnn_cpu_isa_avx512_core_bf16))                   \
-      return avx512_bf16::name(args);                            \
-    return use_avx512() ? avx512::name(args) : avx2::name(args); \
-  }
-
-ZENDNN_BF16_KERNEL(int64_t, attention_scratch_bytes, AttentionArgs)
-ZENDNN_BF16_KERNEL(void, attention, AttentionArgs)
-
 #undef ZENDNN_BF16_KERNEL
+#undef ZENDNN_KERNEL
+#undef ZENDNN_DECLARE
 
 namespace avx2 {
 int64_t winograd_scratch_bytes(const WinogradArgs& args, int threads);

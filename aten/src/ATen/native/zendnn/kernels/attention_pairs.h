@@ -8,9 +8,9 @@ namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
 #ifdef __AMX_BF16__
-// 16 rows of a tile hold 32 numbers each. Tiles 0 to 3 sum up two by two of
-// them, of the operands in 4 and 5 (A) and 6 and 7 (B).
-constexpr int64_t kPairRows = 16, kPairDepth = 32;
+// A tile holds 16 rows of 16 sums or of 16 pairs. Tiles 0 to 3 sum up two by
+// two tiles of C, of the operands in 4 and 5 (A) and 6 and 7 (B).
+constexpr int64_t kPairRows = 16, kTileColumns = 16, kPairDepth = 32;
 
 struct alignas(64) TileShapes {
   uint8_t palette = 1, first_row = 0, reserved[14] = {};
@@ -38,7 +38,6 @@ void gemm_tiles(
     const BFloat16* a,
     const BFloat16* b,
     float* c) {
-  constexpr int64_t kColumns = 16;
   const int64_t a_bytes = g.a_stride * 2, b_bytes = g.b_stride * 2,
                 c_bytes = g.c_stride * 4;
   float* below = c + kPairRows * g.c_stride;
@@ -49,18 +48,18 @@ void gemm_tiles(
   if (g.accumulate) {
     _tile_loadd(0, c, c_bytes);
     if constexpr (two_columns)
-      _tile_loadd(1, c + kColumns, c_bytes);
+      _tile_loadd(1, c + kTileColumns, c_bytes);
     if constexpr (two_rows)
       _tile_loadd(2, below, c_bytes);
     if constexpr (two_rows && two_columns)
-      _tile_loadd(3, below + kColumns, c_bytes);
+      _tile_loadd(3, below + kTileColumns, c_bytes);
   }
   for (int64_t k = 0; k < g.depth; k += kPairDepth / 2) {
     _tile_loadd(4, a, a_bytes);
     _tile_loadd(6, b, b_bytes);
     _tile_dpbf16ps(0, 4, 6);
     if constexpr (two_columns) {
-      _tile_loadd(7, b + 2 * kColumns, b_bytes);
+      _tile_loadd(7, b + 2 * kTileColumns, b_bytes);
       _tile_dpbf16ps(1, 4, 7);
     }
     if constexpr (two_rows) {
@@ -74,33 +73,33 @@ void gemm_tiles(
   }
   _tile_stored(0, c, c_bytes);
   if constexpr (two_columns)
-    _tile_stored(1, c + kColumns, c_bytes);
+    _tile_stored(1, c + kTileColumns, c_bytes);
   if constexpr (two_rows)
     _tile_stored(2, below, c_bytes);
   if constexpr (two_rows && two_columns)
-    _tile_stored(3, below + kColumns, c_bytes);
+    _tile_stored(3, below + kTileColumns, c_bytes);
 }
 
 // Rows of A and of C round up to whole tiles, as columns do.
 inline void gemm(const Gemm<BFloat16, BFloat16>& g) {
+  constexpr void (*tiles[2][2])(
+      const Gemm<BFloat16, BFloat16>&,
+      const BFloat16*,
+      const BFloat16*,
+      float*){
+      {gemm_tiles<false, false>, gemm_tiles<false, true>},
+      {gemm_tiles<true, false>, gemm_tiles<true, true>}};
   // The compiler does not know what the instructions read and write.
   asm volatile("" ::: "memory");
-  const BFloat16* panel = g.b;
-  for (int64_t j = 0; j < g.columns; j += kPanel, panel += g.b_panel_stride)
-    for (int64_t i = 0; i < g.rows; i += 2 * kPairRows)
-      for (int64_t l = 0; l < min(g.columns - j, kPanel); l += 32) {
-        const bool two_rows = g.rows - i > 16,
-                   two_columns = g.columns - j - l > 16;
-        const auto tiles = two_rows      ? two_columns ? gemm_tiles<true, true>
-                                                       : gemm_tiles<true, false>
-                                : two_columns ? gemm_tiles<false, true>
-                                         : gemm_tiles<false, false>;
-        tiles(
-            g,
-            g.a + i * g.a_stride,
-            panel + 2 * l,
-            g.c + i * g.c_stride + j + l);
-      }
+  for (int64_t j = 0; j < g.columns; j += 2 * kTileColumns) {
+    const BFloat16* b = g.b + j / kPanel * g.b_panel_stride + 2 * (j % kPanel);
+    const bool two_columns = g.columns - j > kTileColumns;
+    for (int64_t i = 0; i < g.rows; i += 2 * kPairRows) {
+      const bool two_rows = g.rows - i > kPairRows;
+      tiles[two_rows][two_columns](
+          g, g.a + i * g.a_stride, b, g.c + i * g.c_stride + j);
+    }
+  }
   asm volatile("" ::: "memory");
 }
 #else
