@@ -11,9 +11,9 @@ namespace {
 // Elements that are worth a thread.
 constexpr int64_t kGrain = 16384;
 
-// Calls f with the function of one vector that `algorithm` names. In min and
-// max the number comes first, so that NaN stays.
-template <class F>
+// Calls f with the function of one vector that `algorithm` names, for results
+// of type T. In min and max the number comes first, so that NaN stays.
+template <class T, class F>
 void with_function(Eltwise algorithm, float alpha, float beta, F f) {
   const Vec a = splat(alpha), b = splat(beta), zero{};
   switch (algorithm) {
@@ -30,7 +30,7 @@ void with_function(Eltwise algorithm, float alpha, float beta, F f) {
     case Eltwise::tanh:
       return f([](Vec x) { return tanh(x); });
     case Eltwise::gelu:
-      return f([](Vec x) { return gelu(x); });
+      return f([](Vec x) { return gelu<T>(x); });
     case Eltwise::gelu_tanh:
       return f([](Vec x) { return gelu_tanh(x); });
     case Eltwise::silu:
@@ -72,7 +72,7 @@ void apply(
     const T* src,
     T* dst,
     int64_t size) {
-  with_function(algorithm, alpha, beta, [&](auto function) {
+  with_function<T>(algorithm, alpha, beta, [&](auto function) {
     each_vector(size, [&](int64_t i, auto lanes) {
       store(dst + i, function(load(src + i, lanes)), lanes);
     });
