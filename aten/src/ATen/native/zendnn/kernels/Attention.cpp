@@ -29,8 +29,11 @@ void score_keys(
     each_vector(size, [&](int64_t d, auto lanes) {
       const Vec left = load(q + d, lanes);
 #pragma GCC unroll 16
-      for (int64_t i = 0; i < kWidth; ++i)
-        sums[i] += left * load(k + (key + min(i, last)) * stride + d, lanes);
+      for (int64_t i = 0; i < kWidth; ++i) {
+        const T* row = k + (key + min(i, last)) * stride + d;
+        sums[i] += left * load(row, lanes);
+        prefetch_row(row, stride);
+      }
     });
     store(scores + key, sum_each(sums));
   }

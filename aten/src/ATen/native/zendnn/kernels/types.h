@@ -19,8 +19,8 @@ struct BFloat16 {
 };
 
 // The instruction set that the kernels use: "avx512", "avx2", or "none" where
-// this CPU has neither; kernels must not be called then. The environment
-// variable ZENDNN_MAX_CPU_ISA=avx2, read once, rules avx512 out.
+// this CPU has neither, or the environment variable ZENDNN_MAX_CPU_ISA, read
+// once, allows neither; kernels must not be called then.
 const char* isa();
 
 } // namespace at::native::zendnn::kernels
