@@ -20,8 +20,7 @@ struct alignas(64) TileShapes {
 constexpr TileShapes kTileShapes;
 
 template <>
-class Tiles<BFloat16> {
- public:
+struct Tiles<BFloat16> {
   Tiles() {
     _tile_loadconfig(&kTileShapes);
   }
