@@ -20,6 +20,7 @@ import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.backends.zendnn import _C
 
 SLACK = 4.0
 ULPS = 4.0
@@ -33,6 +34,9 @@ property_test = settings(
 )
 
 DTYPES = (torch.float32, torch.bfloat16)
+
+#: Whether ZenDNN multiplies bfloat16 on AMX tiles here, as no AMD CPU can.
+HAS_TILES = _C._cpu_isa().endswith("AMX")
 
 #: What draws from a strategy, in a test and in a composite strategy.
 Draw = Callable[..., Any]

@@ -9,9 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from torch.backends.zendnn import _C
 
-from .common import run_python
+from .common import HAS_TILES, run_python
 
 HERE = Path(__file__).parent
 
@@ -52,7 +51,7 @@ def test_kernels_and_primitives_keep_to_what_is_allowed() -> None:
     assert not any("avx512" in step for step in steps), steps
 
 
-@pytest.mark.skipif(not _C._cpu_isa().endswith("AMX"), reason="only where AMX is")
+@pytest.mark.skipif(not HAS_TILES, reason="this CPU has no AMX tiles, or may not use them")
 def test_layers_of_bfloat16_use_tiles() -> None:
     code = USED.replace("float32", "bfloat16")
     _, _, steps = json.loads(run_python(code, ZENDNN_TUNING_BUDGET="0"))
@@ -87,8 +86,6 @@ def test_attention_of_bfloat16_is_right_with_and_without_products_of_it(isa: str
     passes("-k", "attention_is_right and dtype1", str(HERE / "cpu" / "test_attention.py"), isa=isa)
 
 
-@pytest.mark.skipif(
-    not _C._cpu_isa().endswith("AMX"), reason="without AMX, test_panels.py itself tests bfloat16"
-)
+@pytest.mark.skipif(not HAS_TILES, reason="without AMX, test_panels.py itself tests bfloat16")
 def test_panels_of_bfloat16_are_right_where_amx_is_not_allowed() -> None:
     passes("-k", "dtype1", str(HERE / "test_panels.py"), isa="AVX512_CORE_BF16")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.backends.zendnn import _C, passes
+from torch.backends.zendnn import passes
 from torch.backends.zendnn.graph import Value
 
-from ..common import run_python
+from ..common import HAS_TILES, run_python
 from ..passes.build import Builder
 from .check import (
     arena_bytes,
@@ -46,7 +46,7 @@ def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 
 @pytest.fixture
 def no_tiles(dtype: torch.dtype) -> None:
-    if dtype == torch.bfloat16 and _C._cpu_isa().endswith("AMX"):
+    if dtype == torch.bfloat16 and HAS_TILES:
         pytest.skip("a convolution on AMX tiles wants memory of its own, as large as the images")
 
 

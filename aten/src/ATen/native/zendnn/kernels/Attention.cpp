@@ -64,10 +64,13 @@ struct Cut {
 template <>
 struct Cut<BFloat16> {
   static constexpr int64_t rows = kPairRows, step = 2, depth = kPairDepth;
-  static constexpr int64_t strip = kPairRows == 16 ? 32 : 4 * kTileRows;
+  static constexpr int64_t strip = kPairStrip;
 };
 #endif
+// Tiles may write rows of a strip that no query has.
 constexpr int64_t kLongestStrip = 32;
+static_assert(Cut<float>::strip <= kLongestStrip);
+static_assert(Cut<BFloat16>::strip <= kLongestStrip);
 
 // Places within the scratch of a thread.
 struct Scratch {

@@ -11,6 +11,7 @@ namespace {
 // A tile holds 16 rows of 16 sums or of 16 pairs. Tiles 0 to 3 sum up two by
 // two tiles of C, of the operands in 4 and 5 (A) and 6 and 7 (B).
 constexpr int64_t kPairRows = 16, kTileColumns = 16, kPairDepth = 32;
+constexpr int64_t kPairStrip = 2 * kPairRows;
 
 struct alignas(64) TileShapes {
   uint8_t palette = 1, first_row = 0, reserved[14] = {};
@@ -103,6 +104,7 @@ inline void gemm(const Gemm<BFloat16, BFloat16>& g) {
 }
 #else
 constexpr int64_t kPairRows = kTileRows, kPairDepth = 2;
+constexpr int64_t kPairStrip = 4 * kPairRows;
 #endif
 
 // 16 pairs, or what there is, and zeros.
