@@ -287,6 +287,29 @@ def test_threads_with_more_shapes_than_are_kept_get_right_results(
     assert _C._arena_bytes_used() == 0
 
 
+def test_threads_that_build_plans_at_once_wait_for_the_weights_that_they_share() -> None:
+    """One layer's weights are most of all, and the others' are less than a thread's share."""
+    net = nn.Sequential(
+        *(layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.Tanh())),
+        nn.Linear(256, 4096),
+    ).eval()
+    inputs = [values(16 + number, 256, seed=number) for number in range(THREADS)]
+    wants = [expected(net, x) for x in inputs]
+    module = optimised(net, inputs[0])
+    packed = set()
+
+    def work(number: int) -> None:
+        assert_near(module(inputs[number]), wants[number])
+
+    for _ in range(10):
+        in_threads(work)
+        assert len(built(module)) == THREADS
+        packed.add(explained(the_plan(module))["packed_bytes"])
+        the_plan(module).clear()
+    (held,) = packed
+    assert held > 0, "each weight is packed, once"
+
+
 def test_each_number_of_threads_has_a_plan(net: nn.Module, module: torch.jit.ScriptModule) -> None:
     x = values(2, 3, 33, 33)
     want = expected(net, x)

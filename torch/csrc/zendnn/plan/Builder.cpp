@@ -58,6 +58,32 @@ void reorder_now(
   ::zendnn::reorder(read, written).execute(stream, read, written);
 }
 
+// Writes a constant's elements in row-major order.
+Fill copy_of(const Tensor& constant) {
+  return [constant](void* memory) {
+    const auto strides = row_major_strides(constant.sizes().vec());
+    kernels::copy_strided(
+        {.src = constant.const_data_ptr(),
+         .src_strides = constant.strides().data(),
+         .dst = memory,
+         .dst_strides = strides.data(),
+         .sizes = constant.sizes().data(),
+         .ndim = constant.dim(),
+         .itemsize = item_size(constant.scalar_type())});
+  };
+}
+
+// Writes contiguous constants one behind the other.
+Fill joint_copy_of(std::vector<Tensor> constants) {
+  return [constants = std::move(constants)](void* memory) {
+    auto* next = static_cast<char*>(memory);
+    for (const auto& constant : constants) {
+      std::memcpy(next, constant.const_data_ptr(), constant.nbytes());
+      next += constant.nbytes();
+    }
+  };
+}
+
 // A slice of an image with `channels` channels: whole blocks of its own.
 memory::desc
 blocked_slice(const Dims& sizes, c10::ScalarType dtype, int64_t channels) {
@@ -72,48 +98,6 @@ blocked_slice(const Dims& sizes, c10::ScalarType dtype, int64_t channels) {
 }
 
 } // namespace
-
-// ---- Packed
-// --------------------------------------------------------------------
-
-std::shared_ptr<void> Packed::get(
-    const std::string& key,
-    int64_t bytes,
-    const std::function<std::shared_ptr<void>()>& make) {
-  std::lock_guard lock(mutex_);
-  auto& entry = made_[key];
-  if (auto known = entry.memory.lock()) {
-    return known;
-  }
-  auto fresh = make();
-  entry = {fresh, bytes};
-  return fresh;
-}
-
-size_t Packed::number_of(const memory::desc& layout) {
-  std::lock_guard lock(mutex_);
-  const auto known = std::find(layouts_.begin(), layouts_.end(), layout);
-  if (known != layouts_.end()) {
-    return known - layouts_.begin();
-  }
-  layouts_.push_back(layout);
-  return layouts_.size() - 1;
-}
-
-int64_t Packed::bytes() const {
-  std::lock_guard lock(mutex_);
-  int64_t held = 0;
-  for (const auto& [key, entry] : made_) {
-    held += entry.memory.expired() ? 0 : entry.bytes;
-  }
-  return held;
-}
-
-void Packed::trim() {
-  std::lock_guard lock(mutex_);
-  std::erase_if(
-      made_, [](const auto& entry) { return entry.second.memory.expired(); });
-}
 
 // ---- Helpers
 // ---------------------------------------------------------------------
@@ -386,15 +370,6 @@ void Builder::find_joined() {
   }
 }
 
-void Builder::join_constants(int64_t value, void* to) const {
-  auto* next = static_cast<char*>(to);
-  for (const auto part : values_[value].joined) {
-    std::memcpy(
-        next, constants_[part].const_data_ptr(), constants_[part].nbytes());
-    next += constants_[part].nbytes();
-  }
-}
-
 // ---- What torch's own operators would give
 
 bool Builder::is_channels_last(int64_t value) const {
@@ -592,18 +567,8 @@ Place Builder::dense(int64_t value) {
   Place to{.ref = {}, .strides = row_major_strides(sizes(value))};
   const auto bytes = count(sizes(value)) * item_size(dtype(value));
   if (const auto index = values_[value].constant; index >= 0) {
-    to.ref =
-        prepared("dense " + std::to_string(index), bytes, [&](void* memory) {
-          const auto& tensor = constants_[index];
-          kernels::copy_strided(
-              {.src = tensor.const_data_ptr(),
-               .src_strides = tensor.strides().data(),
-               .dst = memory,
-               .dst_strides = to.strides.data(),
-               .sizes = tensor.sizes().data(),
-               .ndim = tensor.dim(),
-               .itemsize = item_size(dtype(value))});
-        });
+    to.ref = prepared(
+        "dense " + std::to_string(index), bytes, copy_of(constants_[index]));
   } else {
     to.ref = {arena(bytes), 0};
     copy(value, from, to);
@@ -653,9 +618,15 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
       return known.ref;
     }
   }
-  if (values_[value].constant >= 0) {
-    const auto from = addressable(value);
-    return pack(value, from, describe(value, from), layout);
+  if (const auto index = values_[value].constant; index >= 0) {
+    const auto own = own_place(value);
+    return overlaps(sizes(value), own.strides)
+               ? pack(
+                     "dense " + std::to_string(index),
+                     copy_of(constants_[index]),
+                     row_major(value),
+                     layout)
+               : packed(value, describe(value, own), layout);
   }
   const auto& first = place(value);
   const Place from = first.blocked ? first : addressable(value);
@@ -1012,54 +983,52 @@ void Builder::concatenate(const Node& node) {
   set_place(whole, wholes_.at(whole));
 }
 
-Ref Builder::owned(std::shared_ptr<void> memory, void* data) {
-  owned_.push_back(std::move(memory));
-  return {
-      add_buffer(
-          {.kind = BufferKind::constant, .data = static_cast<char*>(data)}),
-      0};
+// Nothing goes behind the place that a constant came in.
+const Place& Builder::own_place(int64_t constant) const {
+  return values_[constant].places.back();
 }
 
 Ref Builder::packed(
     int64_t value,
     const memory::desc& from,
     const memory::desc& to) {
-  const auto& joined = values_[value].joined;
-  if (joined.empty()) {
-    // Nothing goes behind the place that a constant came in.
-    return pack(value, values_[value].places.back(), from, to);
+  if (is_joined(value)) {
+    std::string name = "joined";
+    std::vector<Tensor> parts;
+    for (const auto part : values_[value].joined) {
+      name += ' ' + std::to_string(part);
+      parts.push_back(constants_[part]);
+    }
+    return pack(name, joint_copy_of(std::move(parts)), from, to);
   }
-  std::string name = "joined";
-  for (const auto part : joined) {
-    name += ' ' + std::to_string(part);
+  const auto own = own_place(value).ref;
+  if (from == to) {
+    return own;
   }
-  const auto bytes = static_cast<int64_t>(from.get_size());
   return prepared(
-      packed_key(name, from, to),
+      packed_key(std::to_string(values_[value].constant), from, to),
       static_cast<int64_t>(to.get_size()),
-      [&](void* packed) {
-        if (from == to) {
-          return join_constants(value, packed);
-        }
-        const auto whole = allocate(bytes);
-        join_constants(value, whole.get());
-        reorder_now(from, whole.get(), to, packed);
+      [from, to, data = buffers_[own.buffer].data](void* memory) {
+        reorder_now(from, data, to, memory);
       });
 }
 
 Ref Builder::pack(
-    int64_t value,
-    const Place& place,
+    const std::string& name,
+    Fill copy,
     const memory::desc& from,
     const memory::desc& to) {
-  if (from == to) {
-    return place.ref;
+  if (from != to) {
+    copy = [from, to, copy = std::move(copy)](void* memory) {
+      const auto whole = allocate(static_cast<int64_t>(from.get_size()));
+      copy(whole.get());
+      reorder_now(from, whole.get(), to, memory);
+    };
   }
-  char* data = buffers_[place.ref.buffer].data + place.ref.offset;
   return prepared(
-      packed_key(std::to_string(values_[value].constant), from, to),
+      packed_key(name, from, to),
       static_cast<int64_t>(to.get_size()),
-      [&](void* packed) { reorder_now(from, data, to, packed); });
+      std::move(copy));
 }
 
 std::string Builder::packed_key(
@@ -1070,17 +1039,14 @@ std::string Builder::packed_key(
          std::to_string(packed_.number_of(to));
 }
 
-Ref Builder::prepared(
-    const std::string& key,
-    int64_t bytes,
-    const std::function<void(void*)>& fill) {
-  auto made = packed_.get(key, bytes, [&] {
-    auto memory = allocate(bytes);
-    fill(memory.get());
-    return memory;
-  });
-  auto* data = made.get();
-  return owned(std::move(made), data);
+Ref Builder::prepared(const std::string& key, int64_t bytes, Fill fill) {
+  const auto& piece =
+      pieces_.emplace_back(packed_.get(key, bytes, std::move(fill)));
+  return {
+      add_buffer(
+          {.kind = BufferKind::constant,
+           .data = static_cast<char*>(piece->memory.get())}),
+      0};
 }
 
 int64_t Builder::add_buffer(Buffer buffer) {
@@ -1114,6 +1080,7 @@ void Builder::finish_results() {
 }
 
 std::unique_ptr<Executable> Builder::finish() {
+  Packed::fill(pieces_);
   std::vector<Lifetime> lifetimes;
   for (const auto& buffer : buffers_) {
     if (buffer.kind == BufferKind::arena) {
@@ -1137,7 +1104,7 @@ std::unique_ptr<Executable> Builder::finish() {
       std::move(steps_),
       std::move(buffers),
       std::move(outputs_),
-      std::move(owned_),
+      std::vector<std::shared_ptr<void>>(pieces_.begin(), pieces_.end()),
       arena_bytes,
       border_copies_);
 }

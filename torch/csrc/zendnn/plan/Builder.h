@@ -4,12 +4,12 @@
 
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Executable.h>
+#include <torch/csrc/zendnn/plan/Packed.h>
 
 #include <ATen/native/zendnn/kernels/types.h>
 #include <c10/core/ScalarType.h>
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 
@@ -25,33 +25,6 @@ enum class Layout : uint8_t {
 struct InputSignature {
   Dims sizes, strides;
   c10::ScalarType dtype;
-};
-
-// Constants in other layouts, shared by all executables of a plan.
-class Packed {
- public:
-  // Returns what `make` made for the key, now or before. Keys are a constant's
-  // index and all that its packed form depends on.
-  std::shared_ptr<void> get(
-      const std::string& key,
-      int64_t bytes,
-      const std::function<std::shared_ptr<void>()>& make);
-  // A number for keys: equal layouts have one, though their bytes differ where
-  // nothing is said.
-  size_t number_of(const memory::desc& layout);
-  // Of what executables hold now.
-  int64_t bytes() const;
-  // Forgets what no executable holds.
-  void trim();
-
- private:
-  struct Entry {
-    std::weak_ptr<void> memory;
-    int64_t bytes = 0;
-  };
-  mutable std::mutex mutex_;
-  std::map<std::string, Entry> made_;
-  std::vector<memory::desc> layouts_;
 };
 
 // Where a value is, and how its elements lie there.
@@ -177,11 +150,9 @@ class Builder {
   // A weight in this layout, packed once for all executables of the plan.
   Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
   // Memory that `fill` fills from constants, once for all executables of the
-  // plan that give this key.
-  Ref prepared(
-      const std::string& key,
-      int64_t bytes,
-      const std::function<void(void*)>& fill);
+  // plan that give this key: when all is built, and perhaps for another
+  // builder.
+  Ref prepared(const std::string& key, int64_t bytes, Fill fill);
 
  private:
   struct Value {
@@ -213,7 +184,6 @@ class Builder {
       const std::vector<int64_t>& numbers);
   void place_constants();
   void find_joined();
-  void join_constants(int64_t value, void* to) const;
   // As torch would see them, whatever they are inside of the plan.
   bool is_channels_last(int64_t value) const;
   Dims result_strides(int64_t value) const;
@@ -223,18 +193,19 @@ class Builder {
       const std::string& name,
       const memory::desc& from,
       const memory::desc& to);
+  // What `copy` writes in one layout, in another.
   Ref pack(
-      int64_t value,
-      const Place& place,
+      const std::string& name,
+      Fill copy,
       const memory::desc& from,
       const memory::desc& to);
+  const Place& own_place(int64_t constant) const;
   void infer();
   bool is_at_border(const Place& from, const Place& to) const;
   bool join(const Node& node, int64_t dim);
   void find_uses();
   void find_slices();
   int64_t add_buffer(Buffer buffer);
-  Ref owned(std::shared_ptr<void> memory, void* data);
   int64_t arena(int64_t bytes);
   void touch(Ref ref);
   void finish_results();
@@ -248,7 +219,7 @@ class Builder {
   std::vector<Value> values_;
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
-  std::vector<std::shared_ptr<void>> owned_;
+  std::vector<std::shared_ptr<Packed::Piece>> pieces_;
   std::vector<Executable::Output> outputs_;
   std::map<int64_t, int64_t> results_; // value to its first index among outputs
   std::map<int64_t, Slice> slices_;

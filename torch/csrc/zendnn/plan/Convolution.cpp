@@ -276,13 +276,14 @@ void build_winograd(
         builder.in_layout(winograd.addend.index, builder.describe(output, to));
   }
   const auto& weight = *builder.constant(tensor(node, 1));
-  auto weights = winograd_weights(weight);
+  const auto weights = winograd_weights(weight);
   const auto packed = builder.prepared(
       "winograd " + std::to_string(tensor(node, 1)),
       kernels::winograd_packed_bytes(weights),
-      [&](void* memory) {
-        weights.packed = static_cast<float*>(memory);
-        kernels::winograd_pack(weights);
+      [weights](void* memory) {
+        auto packing = weights;
+        packing.packed = static_cast<float*>(memory);
+        kernels::winograd_pack(packing);
       });
   const auto scratch = builder.scratch(args.scratch_bytes);
   builder.add_kernel(

@@ -75,7 +75,7 @@ Ref lines_of(Builder& builder, const Node& node, size_t dim) {
         std::to_string(out)}) {
     key += ' ' + part;
   }
-  return builder.prepared(key, 12 * out, [&](void* to) {
+  return builder.prepared(key, 12 * out, [node, in, out, dim](void* to) {
     auto* first = static_cast<int32_t*>(to);
     find_lines(
         node,

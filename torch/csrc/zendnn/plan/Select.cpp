@@ -25,14 +25,14 @@ c10::BFloat16 narrowed(float number) {
 Ref number_of(Builder& builder, const Node& node, c10::ScalarType dtype) {
   const auto number = static_cast<float>(node.real("value", 0));
   const bool wide = dtype == c10::ScalarType::Float;
+  const auto narrow = wide ? c10::BFloat16() : narrowed(number);
   return builder.prepared(
       (wide ? "number " : "narrow number ") + node.word("value", "0"),
       item_size(dtype),
-      [&](void* to) {
+      [=](void* to) {
         if (wide) {
           std::memcpy(to, &number, sizeof(number));
         } else {
-          const auto narrow = narrowed(number);
           std::memcpy(to, &narrow, sizeof(narrow));
         }
       });

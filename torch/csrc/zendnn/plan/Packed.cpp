@@ -1,0 +1,85 @@
+#include <torch/csrc/zendnn/plan/Arena.h>
+#include <torch/csrc/zendnn/plan/Packed.h>
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <atomic>
+#include <numeric>
+#include <utility>
+
+namespace at::native::zendnn::plan {
+
+Packed::Piece::Piece(int64_t bytes, Fill fill)
+    : memory(allocate(bytes)), bytes(bytes), fill(std::move(fill)) {}
+
+std::shared_ptr<Packed::Piece>
+Packed::get(const std::string& key, int64_t bytes, Fill fill) {
+  std::lock_guard lock(mutex_);
+  auto& made = made_[key];
+  auto piece = made.lock();
+  if (piece == nullptr) {
+    piece = std::make_shared<Piece>(bytes, std::move(fill));
+    made = piece;
+  }
+  return piece;
+}
+
+// Threads that fill one piece together wait for each other wherever they touch
+// a page for the first time, which takes longer than to pack what is in it. So
+// each fills pieces of its own, the large ones first, but for those that are
+// more than a thread's share of all.
+void Packed::fill(std::vector<std::shared_ptr<Piece>> pieces) {
+  std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) {
+    return a->bytes > b->bytes;
+  });
+  const auto total = std::accumulate(
+      pieces.begin(),
+      pieces.end(),
+      int64_t{0},
+      [](int64_t sum, const auto& piece) { return sum + piece->bytes; });
+  const auto fill_now = [](Piece& piece) {
+    std::call_once(piece.filled, [&piece] {
+      piece.fill(piece.memory.get());
+      piece.fill = nullptr; // and what it holds
+    });
+  };
+  const auto threads = at::get_num_threads();
+  std::atomic<size_t> next = 0;
+  while (next < pieces.size() && pieces[next]->bytes > total / threads) {
+    fill_now(*pieces[next++]);
+  }
+  at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+    for (size_t taken = next++; taken < pieces.size(); taken = next++) {
+      fill_now(*pieces[taken]);
+    }
+  });
+}
+
+size_t Packed::number_of(const ::zendnn::memory::desc& layout) {
+  std::lock_guard lock(mutex_);
+  const auto known = std::find(layouts_.begin(), layouts_.end(), layout);
+  if (known != layouts_.end()) {
+    return known - layouts_.begin();
+  }
+  layouts_.push_back(layout);
+  return layouts_.size() - 1;
+}
+
+int64_t Packed::bytes() const {
+  std::lock_guard lock(mutex_);
+  int64_t held = 0;
+  for (const auto& [key, made] : made_) {
+    const auto piece = made.lock();
+    held += piece == nullptr ? 0 : piece->bytes;
+  }
+  return held;
+}
+
+void Packed::trim() {
+  std::lock_guard lock(mutex_);
+  std::erase_if(
+      made_, [](const auto& entry) { return entry.second.expired(); });
+}
+
+} // namespace at::native::zendnn::plan
