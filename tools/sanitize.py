@@ -30,13 +30,15 @@ sys.exit(0 if sys.argv[1] in maps and torch.backends.zendnn.is_available() else 
 
 #: What each sanitizer is told. What Python and torch keep until the end is no leak of ours. Memory
 #: that is kept for later tensors would hide that it is used out of bounds or after it was freed.
+#: A fork takes all locks of the allocator, which are more than the search for deadlocks can hold.
 OPTIONS: Mapping[str, Mapping[str, str]] = {
     "address": {
         "ASAN_OPTIONS": "detect_leaks=0:log_path={folder}/log",
         "ZENDNN_ALLOCATOR_CACHE": "0",
     },
     "thread": {
-        "TSAN_OPTIONS": "log_path={folder}/log:suppressions={folder}/suppressions:exitcode=66",
+        "TSAN_OPTIONS": "log_path={folder}/log:suppressions={folder}/suppressions:exitcode=66"
+        ":detect_deadlocks=0",
         "OMP_NUM_THREADS": "1",
     },
 }

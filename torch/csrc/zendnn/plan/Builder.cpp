@@ -902,7 +902,7 @@ void Builder::copy_as(
 
 // Parts that lie side by side, in a larger concatenation, are the whole
 // already.
-bool Builder::join(const Node& node, int64_t dim) {
+bool Builder::place_side_by_side(const Node& node, int64_t dim) {
   const auto whole = node.output();
   const auto first = place(node.inputs[0].index);
   int64_t offset = 0, channels = 0;
@@ -956,7 +956,7 @@ void Builder::concatenate(const Node& node) {
   const bool stacks = node.op == "stack";
   const auto dim =
       wrap(node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
-  if (!stacks && !wholes_.contains(whole) && join(node, dim)) {
+  if (!stacks && !wholes_.contains(whole) && place_side_by_side(node, dim)) {
     return;
   }
   const auto saved = slices_;

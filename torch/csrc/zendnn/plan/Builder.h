@@ -202,7 +202,7 @@ class Builder {
   const Place& own_place(int64_t constant) const;
   void infer();
   bool is_at_border(const Place& from, const Place& to) const;
-  bool join(const Node& node, int64_t dim);
+  bool place_side_by_side(const Node& node, int64_t dim);
   void find_uses();
   void find_slices();
   int64_t add_buffer(Buffer buffer);
