@@ -10,7 +10,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -257,6 +257,60 @@ def convolution(
     return Problem(name, words, models, _same(make), flop, moved)
 
 
+class _Block(nn.Module):
+    """A convolution with what follows it in a residual network."""
+
+    def __init__(self, convolution: nn.Module) -> None:
+        super().__init__()
+        self.convolution = convolution
+
+    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
+        y: Tensor = self.convolution(x)
+        for other in others:
+            y = y + other
+        return F.relu(y)
+
+
+def frozen(
+    channels: int,
+    out: int,
+    size: int,
+    kernel: int,
+    *models: str,
+    stride: int = 1,
+    residual: bool = False,
+) -> Problem:
+    """A convolution as a frozen model runs it, channels last, then a residual's addition and ReLU.
+
+    Ours has packed the weights before; stock torch runs the same block eagerly.
+    """
+
+    def make(dtype: torch.dtype) -> tuple[Call, Call]:
+        with torch.inference_mode(False), torch.no_grad():
+            layer = nn.Conv2d(channels, out, kernel, stride, kernel // 2, dtype=dtype)
+            block = _Block(layer).eval().to(memory_format=torch.channels_last)
+            shapes = [(1, channels, size, size)]
+            shapes += [(1, out, places, places)] * residual
+            inputs = [
+                torch.randn(shape).to(dtype, memory_format=torch.channels_last) for shape in shapes
+            ]
+            traced = torch.jit.freeze(torch.jit.trace(block, inputs, check_trace=False))
+            optimised = torch.jit.optimize_for_inference(traced)
+            for _ in range(3):  # stock's executor optimises, ours builds a plan
+                optimised(*inputs)
+        return lambda: optimised(*inputs), lambda: block(*inputs)
+
+    alone = convolution(channels, out, size, kernel, stride=stride)
+    places = (size + 2 * (kernel // 2) - kernel) // stride + 1
+    return replace(
+        alone,
+        operator="conv2d frozen",
+        size=alone.size + " + residual" * residual,
+        models=models,
+        make=make,
+    )
+
+
 def attention(
     batch: int, heads: int, rows: int, keys: int, width: int, *models: str, causal: bool = False
 ) -> Problem:
@@ -471,6 +525,12 @@ PROBLEMS: Sequence[Problem] = (
     baddbmm(12, 128, 64, 128, BERT),
     baddbmm(12, 197, 64, 197, VIT),
     *(convolution(c, o, n, k, RESNET, stride=s) for c, o, n, k, s in _RESNET),
+    *(frozen(c, o, n, k, RESNET, stride=s) for c, o, n, k, s in _RESNET if k == 1),
+    *(
+        frozen(c, o, n, k, RESNET, residual=True)
+        for c, o, n, k, s in _RESNET
+        if (o, k, s) == (4 * c, 1, 1)  # a bottleneck's last layer
+    ),
     *(convolution(c, o, n, k, MOBILE, stride=s, groups=g) for c, o, n, k, s, g in _MOBILE),
     convolution(3, 768, 224, 16, VIT, stride=16, padding=0),
     convolution(80, 384, (3000,), 3, OTHER),  # the first layer of a speech encoder

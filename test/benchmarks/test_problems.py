@@ -58,6 +58,8 @@ SMALL = [
     (module.convolution(4, 6, (9,), 3, padding=0), (1, 6, 7)),
     (module.convolution(4, 6, (3, 9, 9), (1, 3, 3), stride=2), (1, 6, 2, 5, 5)),
     (module.convolution(4, 6, 5, 4, stride=2, padding=1, transposed=True), (1, 6, 10, 10)),
+    (module.frozen(4, 6, 9, 1, stride=2), (1, 6, 5, 5)),
+    (module.frozen(4, 6, 9, 3, residual=True), (1, 6, 9, 9)),
     (module.attention(2, 3, 5, 7, 8), (2, 3, 5, 8)),
     (module.attention(2, 3, 5, 5, 8, causal=True), (2, 3, 5, 8)),
     (module.norm("layer_norm", 3, 8), (3, 8)),
@@ -88,8 +90,9 @@ def test_a_problem_is_what_its_name_says(
 def test_operations_are_those_that_torch_counts(
     problem: module.Problem, size: tuple[int, ...]
 ) -> None:
+    _, stock = problem.make(torch.float32)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
-        problem.make(torch.float32)[0]()
+        stock()
     counted = counter.get_total_flops()
     if counted and problem.operator not in ("LSTM", "GRU"):  # of which it counts some parts only
         half = 2 if "causal" in problem.size else 1  # it knows no masks
