@@ -289,11 +289,9 @@ def frozen(
         with torch.inference_mode(False), torch.no_grad():
             layer = nn.Conv2d(channels, out, kernel, stride, kernel // 2, dtype=dtype)
             block = _Block(layer).eval().to(memory_format=torch.channels_last)
-            shapes = [(1, channels, size, size)]
-            shapes += [(1, out, places, places)] * residual
-            inputs = [
-                torch.randn(shape).to(dtype, memory_format=torch.channels_last) for shape in shapes
-            ]
+            image = torch.randn(1, channels, size, size).to(dtype)
+            inputs = [image.to(memory_format=torch.channels_last)]
+            inputs += [torch.randn_like(block(*inputs)) for _ in range(residual)]
             traced = torch.jit.freeze(torch.jit.trace(block, inputs, check_trace=False))
             optimised = torch.jit.optimize_for_inference(traced)
             for _ in range(3):  # stock's executor optimises, ours builds a plan
@@ -301,7 +299,6 @@ def frozen(
         return lambda: optimised(*inputs), lambda: block(*inputs)
 
     alone = convolution(channels, out, size, kernel, stride=stride)
-    places = (size + 2 * (kernel // 2) - kernel) // stride + 1
     return replace(
         alone,
         operator="conv2d frozen",
