@@ -1045,7 +1045,7 @@ Ref Builder::prepared(const std::string& key, int64_t bytes, Fill fill) {
   return {
       add_buffer(
           {.kind = BufferKind::constant,
-           .data = static_cast<char*>(piece->memory.get())}),
+           .data = static_cast<char*>(piece->memory())}),
       0};
 }
 

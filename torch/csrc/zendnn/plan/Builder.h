@@ -219,7 +219,7 @@ class Builder {
   std::vector<Value> values_;
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
-  std::vector<std::shared_ptr<Packed::Piece>> pieces_;
+  std::vector<std::shared_ptr<Piece>> pieces_;
   std::vector<Executable::Output> outputs_;
   std::map<int64_t, int64_t> results_; // value to its first index among outputs
   std::map<int64_t, Slice> slices_;

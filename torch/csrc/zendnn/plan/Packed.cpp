@@ -4,16 +4,24 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <atomic>
 #include <numeric>
 #include <utility>
 
 namespace at::native::zendnn::plan {
 
-Packed::Piece::Piece(int64_t bytes, Fill fill)
-    : memory(allocate(bytes)), bytes(bytes), fill(std::move(fill)) {}
+Piece::Piece(int64_t bytes, Fill fill)
+    : memory_(allocate(bytes)), bytes_(bytes), fill_(std::move(fill)) {}
 
-std::shared_ptr<Packed::Piece>
+void Piece::fill() {
+  std::lock_guard lock(filling_);
+  if (!filled_) {
+    fill_(memory_.get());
+    fill_ = nullptr; // and what it holds
+    filled_ = true;
+  }
+}
+
+std::shared_ptr<Piece>
 Packed::get(const std::string& key, int64_t bytes, Fill fill) {
   std::lock_guard lock(mutex_);
   auto& made = made_[key];
@@ -30,28 +38,26 @@ Packed::get(const std::string& key, int64_t bytes, Fill fill) {
 // each fills pieces of its own, the large ones first, but for those that are
 // more than a thread's share of all.
 void Packed::fill(std::vector<std::shared_ptr<Piece>> pieces) {
+  std::erase_if(pieces, [](const auto& piece) { return piece->is_filled(); });
+  if (pieces.empty()) {
+    return;
+  }
   std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) {
-    return a->bytes > b->bytes;
+    return a->bytes() > b->bytes();
   });
   const auto total = std::accumulate(
       pieces.begin(),
       pieces.end(),
       int64_t{0},
-      [](int64_t sum, const auto& piece) { return sum + piece->bytes; });
-  const auto fill_now = [](Piece& piece) {
-    std::call_once(piece.filled, [&piece] {
-      piece.fill(piece.memory.get());
-      piece.fill = nullptr; // and what it holds
-    });
-  };
+      [](int64_t sum, const auto& piece) { return sum + piece->bytes(); });
   const auto threads = at::get_num_threads();
   std::atomic<size_t> next = 0;
-  while (next < pieces.size() && pieces[next]->bytes > total / threads) {
-    fill_now(*pieces[next++]);
+  while (next < pieces.size() && pieces[next]->bytes() > total / threads) {
+    pieces[next++]->fill();
   }
   at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
     for (size_t taken = next++; taken < pieces.size(); taken = next++) {
-      fill_now(*pieces[taken]);
+      pieces[taken]->fill();
     }
   });
 }
@@ -71,7 +77,7 @@ int64_t Packed::bytes() const {
   int64_t held = 0;
   for (const auto& [key, made] : made_) {
     const auto piece = made.lock();
-    held += piece == nullptr ? 0 : piece->bytes;
+    held += piece == nullptr ? 0 : piece->bytes();
   }
   return held;
 }

@@ -3,6 +3,7 @@
 
 #include <adeep/abstract_types.hpp>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -17,23 +18,38 @@ namespace at::native::zendnn::plan {
 // gone, and in any thread.
 using Fill = std::function<void(void*)>;
 
+// Memory that is yet to be filled, or is.
+class Piece {
+ public:
+  Piece(int64_t bytes, Fill fill);
+
+  // Unless it is filled; waits while another thread fills it. Throws what
+  // filling throws, and can then be called again.
+  void fill();
+  bool is_filled() const {
+    return filled_;
+  }
+  void* memory() const {
+    return memory_.get();
+  }
+  int64_t bytes() const {
+    return bytes_;
+  }
+
+ private:
+  std::shared_ptr<void> memory_;
+  int64_t bytes_;
+  Fill fill_;
+  std::mutex filling_;
+  std::atomic<bool> filled_ = false;
+};
+
 class Packed {
  public:
-  // Memory that is yet to be filled, or is.
-  struct Piece {
-    Piece(int64_t bytes, Fill fill);
-
-    std::shared_ptr<void> memory;
-    int64_t bytes;
-    Fill fill;
-    std::once_flag filled;
-  };
-
   // Returns what was made for the key, now or before. Keys are a constant's
   // index and all that its packed form depends on.
   std::shared_ptr<Piece> get(const std::string& key, int64_t bytes, Fill fill);
-  // Fills those that are not filled yet. Throws what filling them throws; they
-  // can then be filled again.
+  // Fills those that are not filled yet, with the threads of the caller.
   static void fill(std::vector<std::shared_ptr<Piece>> pieces);
   // A number for keys: equal layouts have one, though their bytes differ where
   // nothing is said.
