@@ -10,12 +10,11 @@
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
-#include <c10/util/hash.h>
+#include <ATen/native/zendnn/cpu/RecentPrimitives.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <list>
 #include <unordered_map>
 
 namespace at::native::zendnn::cpu {
@@ -45,25 +44,20 @@ struct Problem {
 
 struct ProblemHash {
   size_t operator()(const Problem& p) const {
-    size_t seed = c10::get_hash(
-        static_cast<int>(p.dtype),
-        static_cast<int>(p.addend),
-        p.alpha,
-        p.beta,
-        p.threads,
-        p.deterministic);
-    for (const auto* dims :
-         {&p.a_dims,
-          &p.a_strides,
-          &p.b_dims,
-          &p.b_strides,
-          &p.out_dims,
-          &p.out_strides}) {
-      for (const auto value : *dims) {
-        seed = c10::hash_combine(seed, static_cast<size_t>(value));
-      }
-    }
-    return seed;
+    return hash_with(
+        c10::get_hash(
+            static_cast<int>(p.dtype),
+            static_cast<int>(p.addend),
+            p.alpha,
+            p.beta,
+            p.threads,
+            p.deterministic),
+        p.a_dims,
+        p.a_strides,
+        p.b_dims,
+        p.b_strides,
+        p.out_dims,
+        p.out_strides);
   }
 };
 
@@ -102,28 +96,6 @@ Primitive make_primitive(const Problem& p) {
           : ::zendnn::matmul::primitive_desc(
                 engine, made.a, made.b, made.out, attr));
   return made;
-}
-
-// The most recently used primitives of this thread. Making one takes far
-// longer than finding one, and a cache of its own needs no lock.
-const Primitive& find_primitive(const Problem& problem) {
-  constexpr size_t kCapacity = 512;
-  using Entry = std::pair<Problem, Primitive>;
-  thread_local std::list<Entry> recent;
-  thread_local std::
-      unordered_map<Problem, std::list<Entry>::iterator, ProblemHash>
-          index;
-  if (const auto found = index.find(problem); found != index.end()) {
-    recent.splice(recent.begin(), recent, found->second);
-    return found->second->second;
-  }
-  recent.emplace_front(problem, make_primitive(problem));
-  index.emplace(problem, recent.begin());
-  if (index.size() > kCapacity) {
-    index.erase(recent.back().first);
-    recent.pop_back();
-  }
-  return recent.front().second;
 }
 
 // What ZenDNN can describe: one of the last two dimensions is contiguous, and
@@ -248,7 +220,8 @@ void run(
       beta,
       at::get_num_threads(),
       deterministic()};
-  const auto& primitive = find_primitive(problem);
+  thread_local RecentPrimitives<Problem, Primitive, ProblemHash> recent;
+  const auto& primitive = recent.find(problem, make_primitive);
   const auto& engine = adeep::engine::cpu_engine();
   std::unordered_map<int, memory> args{
       {ZENDNN_ARG_SRC,
