@@ -177,6 +177,91 @@ def test_convolutions_of_single_points(
     assert ran(capfd, "zen:panel_1x1") == (dtype == torch.float32 or (PAIRS and even))
 
 
+#: Of images: with points for a part of a panel, for one, and for some.
+sides = st.sampled_from((5, 6, 7, 8, 13, 16, 21, 33))
+
+
+@property_test
+@given(
+    data=st.data(),
+    batch=st.integers(1, 3),
+    channels=st.sampled_from((1, 2, 3, 8, 17, 130)),
+    filters=st.sampled_from((1, 2, 6, 16, 37)),
+    height=sides,
+    width=sides,
+    bias=st.booleans(),
+    layout=layouts,
+    dtype=dtypes,
+)
+def test_convolutions_of_plain_images(
+    data: st.DataObject,
+    batch: int,
+    channels: int,
+    filters: int,
+    height: int,
+    width: int,
+    bias: bool,
+    layout: str,
+    dtype: torch.dtype,
+) -> None:
+    kernel = data.draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
+    geometry = {
+        "stride": data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
+        "padding": data.draw(st.tuples(st.integers(0, 6), st.integers(0, 6))),
+        "dilation": data.draw(st.tuples(st.integers(1, 3), st.integers(1, 3))),
+    }
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, geometry["dilation"], strict=True)]
+    image = values(
+        batch, channels, max(height, reach[0]), max(width, reach[1]), dtype=dtype, seed=1
+    )
+    check(
+        lambda *operands: F.conv2d(*operands, **geometry),
+        rearranged(image, layout),
+        values(filters, channels, *kernel, dtype=dtype, seed=2),
+        values(filters, dtype=dtype, seed=3) if bias else None,
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("image", "weight", "geometry"),
+    [
+        ((1, 64, 56, 56), (64, 64, 3, 3), {"padding": 1}),
+        ((1, 3, 224, 224), (64, 3, 7, 7), {"padding": 3, "stride": 2}),
+        ((1, 130, 14, 14), (1100, 130, 3, 3), {"padding": 1}),
+        ((3, 16, 30, 29), (40, 16, 3, 2), {"dilation": 2}),
+        ((5, 24, 28, 28), (96, 24, 1, 1), {}),
+        ((2, 64, 28, 28), (70, 64, 1, 1), {"stride": 2}),
+        ((2, 6, 5, 90), (8, 6, 1, 9), {"stride": (3, 2)}),
+    ],
+)
+def test_plain_images_stay_as_they_are(
+    image: tuple[int, ...],
+    weight: tuple[int, ...],
+    geometry: dict[str, Any],
+    dtype: torch.dtype,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with ZENDNN.verbose(ZENDNN.VERBOSE_ON):
+        check(
+            lambda *operands: F.conv2d(*operands, **geometry),
+            values(*image, dtype=dtype, seed=1),
+            values(*weight, dtype=dtype, seed=2),
+            values(weight[0], dtype=dtype, seed=3),
+        )
+    even = math.prod(weight[1:]) % 2 == 0
+    assert ran(capfd, "zen:panel_plain") == (dtype == torch.float32 or (PAIRS and even))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_lies_around_an_image_is_not_read(dtype: torch.dtype) -> None:
+    around = torch.full((3, 8, 12, 12), math.nan, dtype=dtype)
+    around[1] = values(8, 12, 12, dtype=dtype, seed=1)
+    weight = values(5, 8, 3, 3, dtype=dtype, seed=2)
+    for stride in (1, 2):
+        assert F.conv2d(around[1:2], weight, stride=stride, padding=2).isfinite().all()
+
+
 def test_threads_of_all_sizes_at_once() -> None:
     """Each caller's product is its own, with as many threads as the caller asked for."""
     torch.manual_seed(0)

@@ -86,6 +86,22 @@ void panel_kernel_t::load(
 
 void panel_kernel_t::add_bias() {
   const auto size = static_cast<int>(types::data_type_size(conf_.bias_type));
+  if (conf_.bias_by_row) {
+    const auto bias = weight(0);
+    for (int i = 0; i < conf_.rows; ++i) {
+      const auto from = ptr[bias_ + i * size];
+      if (conf_.bias_type == data_type::bf16) {
+        vpbroadcastw(bias, from);
+        vpslld(bias, bias, 16);
+      } else {
+        vbroadcastss(bias, from);
+      }
+      for (int j = 0; j < vectors(); ++j) {
+        vaddps(sum(i, j), sum(i, j), bias);
+      }
+    }
+    return;
+  }
   for (int j = 0; j < vectors(); ++j) {
     load(weight(j), ptr[bias_ + j * kPanelLanes * size], conf_.bias_type, j);
     for (int i = 0; i < conf_.rows; ++i) {

@@ -25,6 +25,7 @@ struct panel_kernel_conf_t {
   data_type_t type; // of the source and the weights
   data_type_t dst_type;
   data_type_t bias_type;        // undef without one
+  bool bias_by_row;             // otherwise a number for each column
   int rows;                     // at most panel_rows(vectors)
   int vectors;                  // of a panel
   int columns;                  // fewer than those of a panel in the last one

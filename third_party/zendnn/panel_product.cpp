@@ -55,7 +55,7 @@ dim_t chunks_of(const panel_plan_t& plan) {
   const auto fewest =
       std::min(most, utils::div_up(p.rows, std::max(fitting, 4 * tile)));
   const auto busy = [&](dim_t chunks) {
-    const auto items = chunks * plan.panels;
+    const auto items = p.batch * chunks * plan.panels;
     return static_cast<double>(items) /
            static_cast<double>(utils::rnd_up(items, dim_t{plan.threads}));
   };
@@ -225,6 +225,7 @@ status_t panel_product_t::init(
   conf.type = p.type;
   conf.dst_type = p.dst_type;
   conf.bias_type = p.bias_type;
+  conf.bias_by_row = p.bias_by_row;
   conf.vectors = p.vectors;
   conf.src_stride = p.src_turned ? plan_.turned_stride() * dim_t{sizeof(float)}
                                  : p.src_stride;
@@ -273,20 +274,55 @@ const char* panel_product_t::weights_at(
          panel * plan_.width() * p.weights.column_stride;
 }
 
+void panel_product_t::make_panel(
+    const char* weights,
+    dim_t panel,
+    dim_t step,
+    dim_t steps,
+    float* packed) const {
+  const auto& p = plan_.problem;
+  const auto first = panel * plan_.width();
+  const auto columns = std::min(plan_.width(), p.columns - first);
+  if (p.weights.layout == panel_layout_t::image) {
+    pack_image(
+        p.weights.image,
+        {.first = weights,
+         .pairs = p.type == data_type::bf16,
+         .step = step,
+         .steps = steps,
+         .point = first,
+         .points = columns},
+        plan_.width(),
+        packed);
+  } else {
+    pack_panel(
+        p.weights,
+        p.type,
+        weights_at(weights, panel, step),
+        steps,
+        columns,
+        plan_.width(),
+        packed);
+  }
+}
+
 status_t panel_product_t::execute(
-    const descs_t& descs,
-    const post_ops_t& post_ops,
-    const exec_ctx_t& ctx) const {
-  const auto from = [](auto* base, const memory_desc_t* md) {
+    const primitive_desc_t& pd,
+    const exec_ctx_t& ctx,
+    int source,
+    int weights) const {
+  const auto from = [&](int argument) {
+    const char* base = CTX_IN_MEM(const char*, argument);
+    const auto* md = pd.arg_md(argument);
     return base ? base + bytes_of(*md, md->offset0) : base;
   };
-  const auto operands = binary_injector::prepare_binary_args(post_ops, ctx);
+  const auto operands =
+      binary_injector::prepare_binary_args(pd.attr()->post_ops_, ctx);
   char* dst = CTX_OUT_MEM(char*, ZENDNN_ARG_DST);
-  run({.src = from(CTX_IN_MEM(const char*, ZENDNN_ARG_SRC), descs.src),
-       .weights =
-           from(CTX_IN_MEM(const char*, ZENDNN_ARG_WEIGHTS), descs.weights),
-       .bias = from(CTX_IN_MEM(const char*, ZENDNN_ARG_BIAS), descs.bias),
-       .dst = from(dst, descs.dst),
+  run({.src = from(source),
+       .weights = from(weights),
+       .bias = from(ZENDNN_ARG_BIAS),
+       .dst = dst + bytes_of(*pd.dst_md(), pd.dst_md()->offset0),
        .dst_origin = dst,
        .post_ops = operands.data()},
       ctx.get_scratchpad_grantor());
@@ -301,14 +337,19 @@ void panel_product_t::run(
       memory_tracking::names::key_brgemm_primitive_buffer);
   const auto line = plan_.width() * dim_t{sizeof(float)}; // of one step
   parallel(plan_.threads, [&](int thread, int threads) {
-    const auto items = part(plan_.chunks * plan_.panels, threads, thread);
+    const auto items =
+        part(p.batch * plan_.chunks * plan_.panels, threads, thread);
     float* sums = scratch + thread * plan_.scratch_size();
     float* packed = sums + plan_.sums_size();
     float* turned = packed + plan_.panel_size();
     dim_t turned_chunk = -1;
     for (dim_t item = items.begin; item < items.end; ++item) {
-      const auto index = item / plan_.panels;
+      const auto index = item / plan_.panels % plan_.chunks;
+      const auto product = item / plan_.panels / plan_.chunks;
       const auto chunk = part(p.rows, plan_.chunks, index);
+      const char* all_weights =
+          operands.weights + product * p.weights_batch_stride;
+      char* dst = operands.dst + product * p.dst_batch_stride;
       const char* src = operands.src + chunk.begin * p.src_stride;
       auto src_stride = p.src_stride;
       if (p.src_turned) {
@@ -332,17 +373,10 @@ void panel_product_t::run(
         const bool last = block == plan_.blocks - 1;
         const auto step = block * plan_.block;
         const auto steps = std::min(plan_.block, plan_.steps - step);
-        const char* from = weights_at(operands.weights, panel, step);
+        const char* from = weights_at(all_weights, panel, step);
         const char* weights = from;
         if (plan_.panel_size() > 0) {
-          pack_panel(
-              p.weights,
-              p.type,
-              from,
-              steps,
-              std::min(plan_.width(), p.columns - panel * plan_.width()),
-              plan_.width(),
-              packed);
+          make_panel(all_weights, panel, step, steps, packed);
           weights = reinterpret_cast<const char*>(packed);
         }
         // What comes next lies next, unless it is another thread's.
@@ -351,9 +385,6 @@ void panel_product_t::run(
         const auto share = ends ? 0 : steps * line / tiles;
         panel_kernel_args_t args{};
         args.weights = weights;
-        args.bias = operands.bias ? operands.bias + panel * plan_.width() *
-                                                        size_of(p.bias_type)
-                                  : nullptr;
         args.sums = sums;
         args.groups = static_cast<size_t>(steps / kPanelUnroll);
         args.steps = static_cast<size_t>(steps % kPanelUnroll);
@@ -364,8 +395,13 @@ void panel_product_t::run(
           const auto row = chunk.begin + rows.begin;
           args.src =
               src + rows.begin * src_stride + step * dim_t{sizeof(float)};
-          args.dst = operands.dst + row * p.dst_stride +
+          args.dst = dst + row * p.dst_stride +
                      panel * plan_.width() * size_of(p.dst_type);
+          if (operands.bias != nullptr) {
+            args.bias =
+                operands.bias + (p.bias_by_row ? row : panel * plan_.width()) *
+                                    size_of(p.bias_type);
+          }
           args.next = next + tile * share / kPanelLine * kPanelLine;
           (*kernel(rows.size(), block == 0, last, narrow))(&args);
           if (plan_.sums_size() > 0) {

@@ -1,12 +1,14 @@
 // A product of matrices whose right one, the weights, is cut into panels of as
 // many columns as a tile of registers has. Each panel is read once, in order,
 // while the next one is fetched from memory. Panels are packed weights (in any
-// of three widths), or made of plain ones while they are used.
+// of three widths), or made of plain ones or of an image while they are used.
 //
-// The primitives panel_matmul.h and panel_convolution.h describe such a product
-// and run it; panel_reorder.h packs weights for the first.
+// The primitives panel_matmul.h, panel_convolution.h and
+// panel_plain_convolution.h describe such a product and run it; panel_reorder.h
+// packs weights for the first.
 #pragma once
 
+#include "third_party/zendnn/panel_image.h"
 #include "third_party/zendnn/panel_kernel.h"
 
 #include "common/memory_desc_wrapper.hpp"
@@ -35,12 +37,14 @@ inline dim_t stride_of(const memory_desc_t& md, int dimension) {
 enum class panel_layout_t {
   panels,  // packed
   columns, // plain, the depth contiguous
-  rows     // plain, the columns contiguous
+  rows,    // plain, the columns contiguous
+  image    // what a convolution reads of one
 };
 
 struct panel_weights_t {
   panel_layout_t layout;
   dim_t row_stride, column_stride; // bytes, of plain ones
+  panel_image_t image;
 };
 
 // Describes plain weights of (depth, columns), of either layout; false if they
@@ -69,6 +73,10 @@ struct panel_problem_t {
   panel_weights_t weights;
   int vectors;        // of a panel: 2, 3 or 4
   dim_t padded_depth; // of packed weights
+  bool bias_by_row;   // otherwise a number for each column
+  // As many products of one source, with strides of their own in bytes.
+  dim_t batch = 1;
+  dim_t weights_batch_stride, dst_batch_stride;
 };
 
 // Whether the kernels take float32, or bfloat16 with an even depth, on this
@@ -130,23 +138,15 @@ class panel_product_t {
       const post_ops_t& post_ops,
       const memory_desc_t& dst);
 
-  // Runs on the memory that a primitive described as `pd` was given.
-  template <typename Pd>
-  status_t execute(const Pd& pd, const exec_ctx_t& ctx) const {
-    return execute(
-        {pd.src_md(), pd.weights_md(), pd.weights_md(1), pd.dst_md()},
-        pd.attr()->post_ops_,
-        ctx);
-  }
+  // Runs on the memory that a primitive described as `pd` was given, whose
+  // arguments `source` and `weights` are the left and the right matrix.
+  status_t execute(
+      const primitive_desc_t& pd,
+      const exec_ctx_t& ctx,
+      int source = ZENDNN_ARG_SRC,
+      int weights = ZENDNN_ARG_WEIGHTS) const;
 
  private:
-  struct descs_t {
-    const memory_desc_t *src, *weights, *bias, *dst;
-  };
-  status_t execute(
-      const descs_t& descs,
-      const post_ops_t& post_ops,
-      const exec_ctx_t& ctx) const;
   void run(
       const panel_operands_t& operands,
       const memory_tracking::grantor_t& scratchpad) const;
@@ -164,6 +164,13 @@ class panel_product_t {
 
   // The weights of a panel from `step` of the depth on, where they are.
   const char* weights_at(const char* weights, dim_t panel, dim_t step) const;
+  // Makes a panel of so many steps of such as are not packed.
+  void make_panel(
+      const char* weights,
+      dim_t panel,
+      dim_t step,
+      dim_t steps,
+      float* packed) const;
 
   panel_plan_t plan_;
   std::array<kernel_t, (panel_rows(1) + 1) * 8> kernels_;

@@ -50,16 +50,17 @@ def _decline_tiles(gradient: str, file: str, *, after: str, where: str = "true")
     )
 
 
-def _list_panel_convolution(types: str) -> Edit:
-    """Put our convolution at the head of what ZenDNN has for `types`, as its list spells them."""
+def _list_panel_convolutions(types: str) -> Edit:
+    """Put our convolutions at the head of what ZenDNN has for `types`, as its list spells them."""
     return Edit(
-        name=f"list-panel-convolution-{types.replace(', ', '-')}",
+        name=f"list-panel-convolutions-{types.replace(', ', '-')}",
         file=_CONVOLUTIONS,
         anchor=f"        {{{{forward, {types}}}, {{\n"
         "            CPU_INSTANCE_AVX512(brdgmm_dw_convolution_fwd_t)\n",
         action=Action.AFTER,
-        text="            CPU_INSTANCE_AVX512(panel_convolution_t)\n",
-        reason="as for matmul, of which it is one with channels last",
+        text="            CPU_INSTANCE_AVX512(panel_convolution_t)\n"
+        "            CPU_INSTANCE_AVX512(panel_plain_convolution_t)\n",
+        reason="as for matmul: with channels last, and with plain layouts, convolutions are such",
     )
 
 
@@ -91,9 +92,12 @@ EDITS: tuple[Edit, ...] = (
         reason="it fetches weights while it computes, which the others leave to the hardware",
     ),
     _declare("panel_convolution", _CONVOLUTIONS, after="cpu/x64/jit_uni_x8s8s32x_convolution.hpp"),
-    _list_panel_convolution("f32, f32, f32"),
-    _list_panel_convolution("bf16, bf16, f32"),
-    _list_panel_convolution("bf16, bf16, bf16"),
+    _declare(
+        "panel_plain_convolution", _CONVOLUTIONS, after="cpu/x64/jit_uni_x8s8s32x_convolution.hpp"
+    ),
+    _list_panel_convolutions("f32, f32, f32"),
+    _list_panel_convolutions("bf16, bf16, f32"),
+    _list_panel_convolutions("bf16, bf16, bf16"),
     _declare(
         "panel_reorder", f"{_REORDERS}.hpp", after="cpu/x64/matmul/brgemm_matmul_reorders.hpp"
     ),

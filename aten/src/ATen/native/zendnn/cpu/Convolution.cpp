@@ -7,6 +7,7 @@
 #include <ATen/native/zendnn/NativeFunctions.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
+#include <ATen/native/zendnn/cpu/PlainConvolution.h>
 #include <ATen/ops/_convolution_native.h>
 #include <ATen/ops/empty.h>
 
@@ -194,6 +195,18 @@ Tensor run(
                           ? channels_last
                           : MemoryFormat::Contiguous;
   const auto b = bias.defined() ? bias.contiguous() : bias;
+  if (!transposed && groups == 1 && input.dim() == 4 &&
+      format == MemoryFormat::Contiguous) {
+    if (auto result = convolve_plain(
+            input.contiguous(),
+            weight.contiguous(),
+            b,
+            stride,
+            padding,
+            dilation)) {
+      return *std::move(result);
+    }
+  }
   if (!transposed) {
     const auto points = strided(input, stride);
     if (is_product(points, weight, padding, groups, format)) {

@@ -1,0 +1,22 @@
+// Convolutions that read plain images and kernels and write a plain image.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <optional>
+
+namespace at::native::zendnn::cpu {
+
+// The convolution of images (n, channels, height, width) with kernels (filters,
+// channels, down, across), both contiguous and of one type, float32 or
+// bfloat16; parameters have one value or two. Returns nothing where ZenDNN
+// would bring them into blocks first, or is faster when it does.
+std::optional<Tensor> convolve_plain(
+    const Tensor& input,
+    const Tensor& weight,
+    const Tensor& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation);
+
+} // namespace at::native::zendnn::cpu

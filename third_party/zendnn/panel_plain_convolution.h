@@ -1,0 +1,42 @@
+// A convolution of plain images as a panel_product.h: the kernels are the rows
+// of the source, pixels the columns of the result. Nothing is brought into
+// blocks, and no matrix of what the kernels read is kept.
+#pragma once
+
+#include "third_party/zendnn/panel_product.h"
+
+#include "common/primitive.hpp"
+#include "cpu/cpu_convolution_pd.hpp"
+
+namespace zendnn::impl::cpu::x64 {
+
+struct panel_plain_convolution_t : public primitive_t {
+  struct pd_t : public cpu_convolution_fwd_pd_t {
+    using cpu_convolution_fwd_pd_t::cpu_convolution_fwd_pd_t;
+    DECLARE_COMMON_PD_T(
+        "zen:panel_plain:avx512_core",
+        panel_plain_convolution_t);
+
+    // Takes two dimensions, plain layouts that the caller chose, one group, and
+    // no post-ops.
+    status_t init(engine_t* engine);
+
+    panel_plan_t plan;
+
+   private:
+    bool is_plain() const;
+    panel_image_t image() const;
+  };
+
+  explicit panel_plain_convolution_t(const pd_t* apd) : primitive_t(apd) {}
+  status_t init(engine_t* engine) override;
+  status_t execute(const exec_ctx_t& ctx) const override;
+
+ private:
+  const pd_t* pd() const {
+    return static_cast<const pd_t*>(primitive_t::pd().get());
+  }
+  panel_product_t product_;
+};
+
+} // namespace zendnn::impl::cpu::x64
