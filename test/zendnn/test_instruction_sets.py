@@ -51,6 +51,35 @@ def test_kernels_and_primitives_keep_to_what_is_allowed() -> None:
     assert not any("avx512" in step for step in steps), steps
 
 
+def test_images_are_in_blocks_of_as_many_channels_as_a_vector_has() -> None:
+    code = USED.replace("nn.Conv2d(4, 16, 3)", "nn.Conv2d(8, 24, 3, padding=1), nn.Conv2d(24, 16, 3)")
+    _, _, steps = json.loads(
+        run_python(
+            code.replace("(2, 4, 8, 8)", "(2, 8, 8, 8)"),
+            ZENDNN_MAX_CPU_ISA="AVX2",
+            ZENDNN_PLAN_LAYOUT="blocked",
+        )
+    )
+    convolutions = [step for step in steps if "conv" in step or "jit:" in step]
+    assert len(convolutions) >= 2, steps
+    assert not any("ref" in step for step in steps), steps
+
+
+def test_products_are_left_to_torch_without_wide_vectors() -> None:
+    lines = run_python(
+        """
+import torch
+x, w = torch.rand(2, 64, 64), torch.rand(64, 64)
+torch.mm(x[0], w), torch.bmm(x, x), torch.nn.functional.linear(x, w, w[0])
+torch.nn.functional.conv2d(torch.rand(1, 8, 9, 9), torch.rand(8, 8, 3, 3))
+print(sorted(kind for kind, calls in torch.backends.zendnn.counters().items() if calls))
+""",
+        ZENDNN_MAX_CPU_ISA="AVX2",
+    )
+    assert "convolution" in lines
+    assert "matmul" not in lines
+
+
 @pytest.mark.skipif(not HAS_TILES, reason="this CPU has no AMX tiles, or may not use them")
 def test_layers_of_bfloat16_use_tiles() -> None:
     code = USED.replace("float32", "bfloat16")
@@ -88,4 +117,4 @@ def test_attention_of_bfloat16_is_right_with_and_without_products_of_it(isa: str
 
 @pytest.mark.skipif(not HAS_TILES, reason="without AMX, test_panels.py itself tests bfloat16")
 def test_panels_of_bfloat16_are_right_where_amx_is_not_allowed() -> None:
-    passes("-k", "dtype1", str(HERE / "test_panels.py"), isa="AVX512_CORE_BF16")
+    passes("-k", "dtype1 or plain", str(HERE / "test_panels.py"), isa="AVX512_CORE_BF16")

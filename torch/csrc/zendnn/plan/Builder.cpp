@@ -1,6 +1,7 @@
 #include <torch/csrc/zendnn/plan/Builder.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 
+#include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/kernels/memory.h>
 #include <c10/core/MemoryFormat.h>
 #include <adeep/abstract_types.hpp>
@@ -22,9 +23,6 @@ using BufferKind = Executable::Buffer::Kind;
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 // As many as the kernels that copy and combine tensors go through.
 constexpr size_t kMostDimensions = 8;
-// Channels that a blocked layout holds together.
-constexpr int64_t kBlock = 16;
-
 // Which operands' strides torch's results take over.
 enum class Follows : uint8_t { input, input_or_weight, all, first_whole };
 
@@ -200,10 +198,16 @@ Dims channels_last_strides(const Dims& sizes) {
   return strides;
 }
 
+int64_t channel_block() {
+  return has_wide_vectors() ? 16 : 8;
+}
+
 memory::format_tag blocked_tag(size_t rank) {
-  return rank == 3   ? memory::format_tag::nCw16c
-         : rank == 4 ? memory::format_tag::nChw16c
-                     : memory::format_tag::nCdhw16c;
+  using tag = memory::format_tag;
+  const bool wide = has_wide_vectors();
+  return rank == 3   ? (wide ? tag::nCw16c : tag::nCw8c)
+         : rank == 4 ? (wide ? tag::nChw16c : tag::nChw8c)
+                     : (wide ? tag::nCdhw16c : tag::nCdhw8c);
 }
 
 bool is_row_major(const Dims& sizes, const Dims& strides) {
@@ -491,7 +495,7 @@ void Builder::find_slices() {
     std::set<int64_t> seen;
     for (const auto& operand : node.inputs) {
       const auto part = operand.index;
-      aligned = aligned && !stacks && sizes(part)[dim] % kBlock == 0;
+      aligned = aligned && !stacks && sizes(part)[dim] % channel_block() == 0;
       if (values_[part].constant < 0 && seen.insert(part).second) {
         slices_[part] = {whole, dim, offset, stacks};
       }
@@ -656,9 +660,9 @@ std::optional<Place> Builder::target(int64_t value) {
   if (part.blocked) {
     const auto strides = part.desc.get_strides();
     part.ref.offset +=
-        strides[1] * (slice.offset / kBlock) * item_size(dtype(value));
+        strides[1] * (slice.offset / channel_block()) * item_size(dtype(value));
     part.desc = blocked_slice(
-        sizes(value), dtype(value), strides[0] / strides[1] * kBlock);
+        sizes(value), dtype(value), strides[0] / strides[1] * channel_block());
   } else {
     part.ref.offset +=
         part.strides[slice.dim] * slice.offset * item_size(dtype(value));
@@ -912,7 +916,7 @@ bool Builder::place_side_by_side(const Node& node, int64_t dim) {
     if (dim != 1 || shape.size() < 3 || shape.size() > 5) {
       return false;
     }
-    channels = strides[0] / strides[1] * kBlock;
+    channels = strides[0] / strides[1] * channel_block();
     if (shape[0] > 1 && shape[1] > channels) {
       return false;
     }
@@ -927,11 +931,11 @@ bool Builder::place_side_by_side(const Node& node, int64_t dim) {
     }
     if (first.blocked) {
       // Whole blocks of channels, of the same images.
-      if (sizes(part)[1] % kBlock != 0 ||
+      if (sizes(part)[1] % channel_block() != 0 ||
           other.desc != blocked_slice(sizes(part), dtype(part), channels)) {
         return false;
       }
-      offset += sizes(part)[1] / kBlock * other.desc.get_strides()[1] *
+      offset += sizes(part)[1] / channel_block() * other.desc.get_strides()[1] *
                 item_size(dtype(part));
     } else {
       if (other.strides != first.strides) {

@@ -237,7 +237,9 @@ int64_t item_size(c10::ScalarType dtype);
 int64_t count(const Dims& sizes);
 Dims row_major_strides(const Dims& sizes);
 Dims channels_last_strides(const Dims& sizes);
-// Sixteen channels together, for 3 to 5 dimensions.
+// Channels that a blocked layout holds together: those of a vector.
+int64_t channel_block();
+// That layout for 3 to 5 dimensions.
 memory::format_tag blocked_tag(size_t rank);
 // The distance between rows (all dimensions but the last) when it is the same
 // for all of them and elements of a row lie side by side.

@@ -315,7 +315,8 @@ memory::desc image_layout(
   return {
       sizes,
       type,
-      sizes[1] % 16 == 0 ? blocked_tag(sizes.size()) : memory::format_tag::any};
+      sizes[1] % channel_block() == 0 ? blocked_tag(sizes.size())
+                                      : memory::format_tag::any};
 }
 
 Problem problem_of(const Builder& builder, const Node& node, const Window& w) {

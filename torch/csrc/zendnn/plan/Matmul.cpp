@@ -106,7 +106,7 @@ constexpr std::array<Panels, 3> kPanels{{
 std::vector<Primitive>
 ways(const Product& p, const ::zendnn::primitive_attr& attributes, bool slow) {
   std::vector<Primitive> found;
-  const bool wide = cpu_isa().starts_with("AVX-512");
+  const bool wide = has_wide_vectors();
   const auto worth_timing = [&](const Primitive& made) {
     return (slow || !is_reference(made.name)) &&
            !(wide && made.implementation.find("avx2") != std::string::npos) &&

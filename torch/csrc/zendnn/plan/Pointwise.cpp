@@ -140,7 +140,8 @@ memory::desc channel_vector(
     sizes[1] = channels;
     strides[0] = channels;
   }
-  return channels > 1 && channels % 16 == 0 && of.get_inner_blks() == Dims{16}
+  return channels > 1 && channels % channel_block() == 0 &&
+                 of.get_inner_blks() == Dims{channel_block()}
              ? memory::desc(sizes, type, blocked_tag(rank))
              : memory::desc(sizes, type, strides);
 }

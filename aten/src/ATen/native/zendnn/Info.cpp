@@ -49,6 +49,11 @@ std::string kernel_isa() {
   return kernels::isa();
 }
 
+bool has_wide_vectors() {
+  static const bool wide = cpu_isa().starts_with("AVX-512");
+  return wide;
+}
+
 std::string cpu_isa() {
   switch (zendnn_get_effective_cpu_isa()) {
     case zendnn_cpu_isa_sse41:

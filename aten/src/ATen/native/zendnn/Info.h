@@ -13,6 +13,8 @@ C10_EXPORT std::string version();
 // Compiler, flags and sources, one 'key: value' a line.
 C10_EXPORT std::string build_info();
 C10_EXPORT std::string cpu_isa();
+// Whether ZenDNN computes with AVX-512.
+bool has_wide_vectors();
 // The same of our own kernels: avx512, avx2 or none.
 C10_EXPORT std::string kernel_isa();
 C10_EXPORT std::string blas_kernels();

@@ -53,6 +53,12 @@ bool goes_to_amx(const Tensor& query, const Tensor& key) {
          query.size(2) >= kFewestForAmx && key.size(2) >= kFewestForAmx;
 }
 
+// For one query in float32, torch's vectors of AVX2 read the keys faster.
+bool goes_to_avx2(const Tensor& query) {
+  return query.size(2) == 1 && query.scalar_type() == kFloat &&
+         !has_wide_vectors();
+}
+
 // Whether the kernel does the problem. Says nothing about errors: torch's
 // kernel reports them.
 bool takes(
@@ -69,6 +75,7 @@ bool takes(
   }
   const auto q = query.sizes(), k = key.sizes();
   return query.numel() > 0 && key.numel() > 0 && k == value.sizes() &&
+         !goes_to_avx2(query) &&
          q[0] == k[0] && q[1] == k[1] && q[3] == k[3] &&
          (!mask || takes_mask(*mask, {q[0], q[1], q[2], k[2]}, dtype));
 }

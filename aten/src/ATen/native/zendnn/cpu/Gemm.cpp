@@ -153,7 +153,7 @@ Dims meaningful_strides(const Tensor& t) {
 bool takes(const Tensor& mat1, const Tensor& mat2, int64_t dim) {
   if (!enabled() || mat1.dim() != dim || mat2.dim() != dim ||
       mat1.scalar_type() != mat2.scalar_type() || !is_dense(mat1) ||
-      !is_dense(mat2) || !takes_dtype(mat1.scalar_type())) {
+      !is_dense(mat2) || !takes_products(mat1.scalar_type())) {
     return false;
   }
   const auto m = mat1.size(dim - 2), k = mat1.size(dim - 1),

@@ -60,7 +60,7 @@ bool takes(
     bool batch_first) {
   const auto dtype = input.scalar_type();
   if (!enabled() || drops || num_layers < 1 ||
-      at::autocast::is_autocast_enabled(kCPU) || !takes_dtype(dtype) ||
+      at::autocast::is_autocast_enabled(kCPU) || !takes_products(dtype) ||
       !is_plain(input, dtype) || !is_plain(hx, dtype) || input.dim() != 3 ||
       hx.dim() != 3 || input.numel() == 0 || hx.numel() == 0) {
     return false;

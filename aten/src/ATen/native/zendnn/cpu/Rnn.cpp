@@ -29,7 +29,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> rnn_layer(
     bool bidirectional,
     bool batch_first,
     bool train) {
-  const bool takes = enabled() && takes_dtype(input.scalar_type());
+  const bool takes = enabled() && takes_products(input.scalar_type());
   auto result = (takes ? zendnn_rnn_layer : at::native::mkldnn_rnn_layer)(
       input,
       weight0,
