@@ -52,7 +52,8 @@ def test_kernels_and_primitives_keep_to_what_is_allowed() -> None:
 
 
 def test_images_are_in_blocks_of_as_many_channels_as_a_vector_has() -> None:
-    code = USED.replace("nn.Conv2d(4, 16, 3)", "nn.Conv2d(8, 24, 3, padding=1), nn.Conv2d(24, 16, 3)")
+    two = "nn.Conv2d(8, 24, 3, padding=1), nn.Conv2d(24, 16, 3)"
+    code = USED.replace("nn.Conv2d(4, 16, 3)", two)
     _, _, steps = json.loads(
         run_python(
             code.replace("(2, 4, 8, 8)", "(2, 8, 8, 8)"),
