@@ -142,7 +142,8 @@ def output(text: str) -> Path:
 
 def parse_arguments(arguments: Sequence[str] | None) -> Options:
     """The command line; a wrong one ends the process with code 2."""
-    known = "\n".join(f"  {name:14}{backend.what}" for name, backend in BACKENDS.items())
+    width = max(map(len, BACKENDS))
+    known = "\n".join(f"  {name:{width}}  {backend.what}" for name, backend in BACKENDS.items())
     parser = Parser(
         description="Whole models: ZenDNN against what else is installed.",
         epilog=f"models: FAMILY@BATCH, of {', '.join(models.FAMILIES)}\nbackends:\n{known}",
