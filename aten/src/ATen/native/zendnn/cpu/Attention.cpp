@@ -75,8 +75,7 @@ bool takes(
   }
   const auto q = query.sizes(), k = key.sizes();
   return query.numel() > 0 && key.numel() > 0 && k == value.sizes() &&
-         !goes_to_avx2(query) &&
-         q[0] == k[0] && q[1] == k[1] && q[3] == k[3] &&
+         !goes_to_avx2(query) && q[0] == k[0] && q[1] == k[1] && q[3] == k[3] &&
          (!mask || takes_mask(*mask, {q[0], q[1], q[2], k[2]}, dtype));
 }
 
