@@ -34,8 +34,16 @@ assert error < 1e-4, error
 """
 
 
-@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
-@pytest.mark.parametrize("code", [PRODUCT, CONVOLUTION], ids=["matmul", "convolution"])
+@pytest.mark.parametrize(
+    ("code", "isa"),
+    [
+        pytest.param(PRODUCT, "AVX512_CORE", id="matmul-AVX512_CORE"),  # torch's own on AVX2
+        pytest.param(INNER_PRODUCT, "AVX2", id="inner_product-AVX2"),
+        pytest.param(INNER_PRODUCT, "AVX512_CORE", id="inner_product-AVX512_CORE"),
+        pytest.param(CONVOLUTION, "AVX2", id="convolution-AVX2"),
+        pytest.param(CONVOLUTION, "AVX512_CORE", id="convolution-AVX512_CORE"),
+    ],
+)
 def test_an_older_instruction_set_gives_right_results(code: str, isa: str) -> None:
     lines = run_python(code, ZENDNN_VERBOSE="1", ZENDNN_MAX_CPU_ISA=isa)
     executed = [
