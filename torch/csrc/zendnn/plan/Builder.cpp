@@ -23,6 +23,7 @@ using BufferKind = Executable::Buffer::Kind;
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 // As many as the kernels that copy and combine tensors go through.
 constexpr size_t kMostDimensions = 8;
+
 // Which operands' strides torch's results take over.
 enum class Follows : uint8_t { input, input_or_weight, all, first_whole };
 

@@ -195,19 +195,13 @@ Tensor run(
                           ? channels_last
                           : MemoryFormat::Contiguous;
   const auto b = bias.defined() ? bias.contiguous() : bias;
-  if (!transposed && groups == 1 && input.dim() == 4 &&
-      format == MemoryFormat::Contiguous) {
-    if (auto result = convolve_plain(
-            input.contiguous(),
-            weight.contiguous(),
-            b,
-            stride,
-            padding,
-            dilation)) {
-      return *std::move(result);
-    }
-  }
   if (!transposed) {
+    if (groups == 1 && input.dim() == 4 && format == MemoryFormat::Contiguous) {
+      if (auto result =
+              convolve_plain(input, weight, b, stride, padding, dilation)) {
+        return *std::move(result);
+      }
+    }
     const auto points = strided(input, stride);
     if (is_product(points, weight, padding, groups, format)) {
       return multiply(points, weight, b, format);

@@ -137,14 +137,15 @@ std::optional<Tensor> convolve_plain(
   if (!primitive) {
     return std::nullopt;
   }
+  const auto x = input.contiguous(), w = weight.contiguous();
   auto output = at::empty(problem.output, input.options());
   const auto& engine = adeep::engine::cpu_engine();
   const auto on = [&](const memory::desc& desc, const Tensor& t) {
     return memory(desc, engine, const_cast<void*>(t.const_data_ptr()));
   };
   std::unordered_map<int, memory> args{
-      {ZENDNN_ARG_SRC, on(primitive->input, input)},
-      {ZENDNN_ARG_WEIGHTS, on(primitive->weight, weight)},
+      {ZENDNN_ARG_SRC, on(primitive->input, x)},
+      {ZENDNN_ARG_WEIGHTS, on(primitive->weight, w)},
       {ZENDNN_ARG_DST, on(primitive->output, output)}};
   if (bias.defined()) {
     args.emplace(ZENDNN_ARG_BIAS, on(primitive->bias, bias));

@@ -8,9 +8,10 @@
 namespace at::native::zendnn::cpu {
 
 // The convolution of images (n, channels, height, width) with kernels (filters,
-// channels, down, across), both contiguous and of one type, float32 or
-// bfloat16; parameters have one value or two. Returns nothing where ZenDNN
-// would bring them into blocks first, or is faster when it does.
+// channels, down, across), of one type, float32 or bfloat16; the bias is
+// contiguous, and parameters have one value or two. Returns nothing, and copies
+// nothing, where ZenDNN would bring them into blocks first, or is faster when
+// it does.
 std::optional<Tensor> convolve_plain(
     const Tensor& input,
     const Tensor& weight,
