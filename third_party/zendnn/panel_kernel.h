@@ -1,4 +1,4 @@
-// The inner loop of panel_matmul.h, assembled for one tile of the result.
+// The inner loop of panel_product.h, assembled for one tile of the result.
 #pragma once
 
 #include "common/primitive_attr.hpp"

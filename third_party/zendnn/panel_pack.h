@@ -1,4 +1,4 @@
-// Making a panel of plain weights, for panel_matmul.h.
+// Making a panel of plain weights, for panel_product.h.
 #pragma once
 
 #include <cstdint>
