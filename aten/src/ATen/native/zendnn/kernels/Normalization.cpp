@@ -40,6 +40,16 @@ float sum_of_many(int64_t size, Value value) {
   return static_cast<float>(sum);
 }
 
+// What shares of the differences from are summed to a mean: that of the first
+// vector, in shares that are powers of two. So the mean of equal numbers is
+// exact, the sum overflows for no row of one sign, and it stays small, which
+// keeps its digits.
+template <class T>
+float origin_of(const T* x, int64_t size) {
+  return size < kWidth ? load_one(x)
+                       : sum_lanes(load(x, Full{}) * splat(1.0F / kWidth));
+}
+
 template <bool centred, class T, class W>
 void norm_row(const NormArgs& args, int64_t row) {
   const int64_t first = row * args.cols;
@@ -63,9 +73,7 @@ void norm_row(const NormArgs& args, int64_t row) {
     x = sums;
   }
 
-  // Shares of what the first number differs by are summed: the mean of equal
-  // numbers is exact, and the sum overflows for no row of one sign.
-  const float share = 1 / cols, origin = load_one(x);
+  const float share = 1 / cols, origin = origin_of(x, args.cols);
   const Vec mean = splat(
       centred ? origin + sum_of_many(
                              args.cols,
