@@ -295,9 +295,10 @@ def max_pool(a: Attributes, x: Tensor) -> Tensor:
 
 def avg_pool(a: Attributes, x: Tensor) -> Tensor:
     functions = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
+    wide = x.float() if x.dtype == torch.bfloat16 else x  # of which torch has no avg_pool3d
     return functions[len(a["kernel"])](
-        x, a["kernel"], a["stride"], a["padding"], a.get("ceil", False), a["include_pad"]
-    )
+        wide, a["kernel"], a["stride"], a["padding"], a.get("ceil", False), a["include_pad"]
+    ).to(x.dtype)
 
 
 def adaptive_avg_pool(a: Attributes, x: Tensor) -> Tensor:

@@ -143,6 +143,8 @@ def test_other_functions_and_other_arguments_stay(b: Builder) -> None:
 
 # fuse_eltwise
 
+POOL = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
+
 
 def test_activations_become_post_ops(b: Builder) -> None:
     x = b.input(random(2, 3, 4, 4))
@@ -154,6 +156,13 @@ def test_activations_become_post_ops(b: Builder) -> None:
     assert graph.nodes[1].post_ops == (PostOp("linear", 0.5, 1.0),)
     assert graph.nodes[2].post_ops == (PostOp("leaky_relu", 0.1),)
     assert graph.nodes[0].origin == ("aten::convolution", "aten::eltwise")
+
+
+def test_an_activation_after_a_batch_norm_becomes_its_post_op(b: Builder) -> None:
+    x = b.input(random(2, 3, 4, 4))
+    graph = b.done(b.eltwise("relu", b.batch_norm(b("max_pool", x, **POOL), 3)))
+    assert b.check(fuse_eltwise) == [1]
+    assert ops(graph) == ["max_pool", "batch_norm"]
 
 
 def test_activations_of_shared_results_stay(b: Builder) -> None:

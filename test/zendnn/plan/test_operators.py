@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.backends.zendnn.graph import Value
 from torch.backends.zendnn.passes._match import MATCHED_ONLY
 
-from ..common import property_test
+from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, primitive_dtypes, property_test
 from ..passes.build import Builder
 from ..passes.interpreter import BINARY, ELTWISE
 from .check import (
@@ -37,10 +37,8 @@ from .check import (
     then,
 )
 
-DTYPES = (torch.float32, torch.bfloat16)
 LAYOUTS = ("any", "blocked", "channels_last")
 
-dtypes = st.sampled_from(DTYPES)
 arrangements = st.sampled_from(sorted(ARRANGEMENTS))
 channels = st.sampled_from(CHANNELS)
 batches = st.sampled_from(BATCHES)
@@ -108,7 +106,7 @@ def convolved(b: Builder, x: Value, inputs: int, outputs: int, size: int = 1, **
 @given(data=st.data())
 def test_convolutions(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
-    dims, dtype = draw(st.integers(1, 3)), draw(dtypes)
+    dims, dtype = draw(st.integers(1, 3)), draw(primitive_dtypes)
     kind = draw(st.sampled_from(["plain", "depthwise", "multiplied", "grouped"]))
     inputs, outputs, groups = draw(channels), draw(channels), 1
     if kind == "depthwise":
@@ -138,7 +136,11 @@ def test_convolutions(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_transposed_convolutions(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
-    dims, dtype, groups = draw(st.integers(1, 3)), draw(dtypes), draw(st.sampled_from([1, 2]))
+    dims, dtype, groups = (
+        draw(st.integers(1, 3)),
+        draw(primitive_dtypes),
+        draw(st.sampled_from([1, 2])),
+    )
     inputs, outputs = draw(channels) * groups, draw(channels)
     stride, padding = draw(st.integers(1, 3)), draw(st.integers(0, 1))
     attributes = {
@@ -304,13 +306,13 @@ def test_choices_depend_on_all_that_the_work_depends_on(
 @given(data=st.data())
 def test_linear_layers(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
-    dtype, inputs, outputs = draw(dtypes), draw(lengths), draw(lengths)
+    dtype, inputs, outputs = draw(primitive_dtypes), draw(lengths), draw(lengths)
     shape = (*draw(st.lists(st.sampled_from([1, 2, 5, 17]), max_size=3)), inputs)
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
     check(b, b.linear(x, outputs, inputs, bias=draw(st.booleans())), dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize(
     ("rows", "inputs", "outputs"), [(1, 33, 70), (37, 96, 129), (64, 768, 768)]
 )
@@ -368,7 +370,12 @@ def test_linear_layers_of_windows_that_overlap(b: Builder) -> None:
 @given(data=st.data())
 def test_matrix_products(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
-    dtype, rows, inner, columns = draw(dtypes), draw(lengths), draw(lengths), draw(lengths)
+    dtype, rows, inner, columns = (
+        draw(primitive_dtypes),
+        draw(lengths),
+        draw(lengths),
+        draw(lengths),
+    )
     batch = draw(st.lists(st.sampled_from([2, 3]), max_size=3))
     fewer = [
         [size if draw(st.booleans()) else 1 for size in batch[draw(st.integers(0, len(batch))) :]]
@@ -390,7 +397,7 @@ def test_products_of_views(b: Builder) -> None:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_linear_layers_with_a_result_in_float32(b: Builder, dtype: torch.dtype, bias: bool) -> None:
     """It is never rounded to the type of the layer."""
     x = b.input(tensor(3, 5, 33, dtype=dtype))
@@ -410,7 +417,7 @@ PRODUCT_OPERANDS: dict[tuple[int, ...], bool] = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("shape", PRODUCT_OPERANDS, ids=str)
 def test_products_scale_and_mask_their_result(
     b: Builder, shape: tuple[int, ...], dtype: torch.dtype
@@ -424,7 +431,7 @@ def test_products_scale_and_mask_their_result(
     assert len(steps) == (1 if PRODUCT_OPERANDS[shape] else 2), steps
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("use", ["dies", "read later", "result"])
 def test_products_are_added_to_a_residual(
@@ -467,7 +474,7 @@ def producer(b: Builder, op: str, dtype: torch.dtype) -> Value:
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("op", PRODUCERS)
 def test_functions_as_post_ops(b: Builder, op: str, name: str, dtype: torch.dtype) -> None:
@@ -490,7 +497,7 @@ OPERANDS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("shape", OPERANDS, ids=str)
 @pytest.mark.parametrize("op", PRODUCERS)
 def test_operands_of_post_ops(
@@ -506,7 +513,7 @@ def test_operands_of_post_ops(
 @given(data=st.data())
 def test_chains_of_post_ops(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
-    dtype = draw(dtypes)
+    dtype = draw(primitive_dtypes)
     op = draw(st.sampled_from(PRODUCERS))
     posts: list[tuple[Any, ...]] = []
     for _ in range(draw(st.integers(1, 4))):
@@ -531,7 +538,7 @@ LARGER = {
 
 
 @pytest.mark.usefixtures("images")
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("how", LARGER)
 @pytest.mark.parametrize("op", ["convolution", "linear", "matmul", "binary"])
 def test_operands_of_post_ops_that_are_larger_than_the_result(
@@ -554,7 +561,7 @@ def test_operands_of_post_ops_that_are_larger_than_the_result(
     check(b, out, dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_operands_that_repeat_elements_are_not_copied(
     b: Builder, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
@@ -587,7 +594,7 @@ Block = Callable[[Builder, Value], Value]
 SHAPE = (2, 16, 8, 16)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.usefixtures("images")
 class TestResiduals:
     @staticmethod
@@ -791,7 +798,7 @@ def test_operands_of_post_ops_that_a_result_could_overwrite(b: Builder) -> None:
     check(b, b.eltwise("tanh", out))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("slopes", [1, 17])
 @pytest.mark.parametrize("shape", [(3, 17), (3, 17, 5), (3, 17, 5, 6), (2, 17, 3, 4, 5)])
 def test_prelu(b: Builder, shape: tuple[int, ...], slopes: int, dtype: torch.dtype) -> None:
@@ -809,7 +816,7 @@ def test_prelu_of_a_convolution(b: Builder) -> None:
 
 
 @pytest.mark.usefixtures("images")
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("count", [16, 17, 48])
 def test_vectors_of_channels_meet_images(b: Builder, count: int, dtype: torch.dtype) -> None:
     """By fast code where channels fill their blocks."""
@@ -910,7 +917,7 @@ def test_layer_norm_of_the_sum_of_two_views(b: Builder) -> None:
     check(b, b.eltwise("tanh", out))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("affine", [(True, True), (True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("shape", [(3, 17), (3, 17, 5), (3, 16, 5, 6), (2, 3, 3, 4, 5)])
 def test_batch_norm(
@@ -927,9 +934,31 @@ def test_batch_norm(
 
 
 @pytest.mark.usefixtures("images")
-def test_batch_norm_between_convolutions(b: Builder) -> None:
-    x = convolved(b, b.input(tensor(2, 3, 6, 6)), 3, 17, 3)
-    check(b, convolved(b, b.batch_norm(b.eltwise("relu", x), 17), 17, 8, 3))
+@pytest.mark.parametrize("post", ["", "relu", "sigmoid"])
+@pytest.mark.parametrize("count", CHANNELS)
+def test_batch_norm_between_convolutions(b: Builder, count: int, post: str) -> None:
+    x = convolved(b, b.input(tensor(2, 3, 6, 6)), 3, count, 3)
+    normed = b.batch_norm(b.eltwise("relu", x), count)
+    then(b, normed, *([post] if post else []))
+    check(b, convolved(b, normed, count, 8, 3))
+
+
+@pytest.mark.parametrize("count", [700, 1030])
+def test_batch_norm_of_many_channels(b: Builder, count: int) -> None:
+    images = [
+        b.input(tensor(3, count, 4, 2, layout=layout)) for layout in ("contiguous", "channels_last")
+    ]
+    rows = b.input(tensor(40, count))
+    check(b, *(then(b, b.batch_norm(x, count), "relu") for x in [*images, rows]))
+
+
+def test_batch_norm_keeps_nan(b: Builder) -> None:
+    x = tensor(2, 19, 3, 3)
+    x[1, 17, 0, 2] = float("nan")
+    value = b.input(x)
+    plan = make_plan(region_of(b, then(b, b.batch_norm(value, 19), "relu")))
+    assert torch.equal(plan.run([x], [])[0].isnan(), x.isnan())
+    assert implementations(plan) == ["batch_norm relu"]
 
 
 @property_test
@@ -953,7 +982,7 @@ def test_mean(data: st.DataObject) -> None:
 @given(data=st.data())
 def test_pooling(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
-    dims, dtype = draw(st.integers(1, 3)), draw(dtypes)
+    dims, dtype = draw(st.integers(1, 3)), draw(primitive_dtypes)
     shape = (draw(batches), draw(channels), *(draw(st.integers(5, 9)) for _ in range(dims)))
     kernel = draw(st.lists(st.integers(1, 3), min_size=dims, max_size=dims).map(tuple))
     attributes = {
@@ -993,7 +1022,7 @@ def test_pooling_between_convolutions(b: Builder, count: int, op: str) -> None:
     check(b, convolved(b, b(op, x, **attributes[op]), count, 8))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize(
     ("shape", "sizes"),
     [
@@ -1016,11 +1045,15 @@ def test_adaptive_pooling(
 # Joining.
 
 
+#: Keeps an image's size.
+POOL = {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
+
+
 def joined(b: Builder, *parts: Value, dim: int = 1) -> Value:
     return b("cat", *parts, dim=dim)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("batch", BATCHES)
 @pytest.mark.usefixtures("images")
 class TestConcatenations:
@@ -1048,10 +1081,9 @@ class TestConcatenations:
     def test_are_not_worth_slow_implementations(
         self, b: Builder, batch: int, dtype: torch.dtype
     ) -> None:
-        x, *parts = self.branches(b, batch, dtype, 32, 16, 8)
-        count = 16 + 8 + 32 + 16 + 16
-        pool = {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
-        parts += [b("max_pool", x, **pool), b("avg_pool", parts[0], **pool, include_pad=True)]
+        x, *parts = self.branches(b, batch, dtype, 32, 16, 16)
+        count = 16 + 16 + 32 + 16 + 16
+        parts += [b("max_pool", x, **POOL), b("avg_pool", parts[0], **POOL, include_pad=True)]
         parts.append(then(b, convolved(b, x, 32, 16, 3), ("add", parts[0]), "relu"))
         for _ in range(3):
             whole = joined(b, *parts)
@@ -1061,6 +1093,27 @@ class TestConcatenations:
             count += 16
         plan = check(b, joined(b, *parts), dtype=dtype)
         assert not [name for name in implementations(plan) if "ref" in name]
+
+    def test_are_normalised_and_pooled_where_they_are(
+        self, b: Builder, batch: int, dtype: torch.dtype, images: str
+    ) -> None:
+        """As a DenseNet does: of each concatenation the next one is a part."""
+        first, second = self.branches(b, batch, dtype, 32, 16)
+        inner = joined(b, first, second)
+        if dtype == torch.float32:  # which its statistics are
+            normed = then(b, b.batch_norm(inner, 48), "relu")
+        else:
+            normed = b.eltwise("relu", inner)
+        third = convolved(b, normed, 48, 32, 3)
+        outer = joined(b, inner, third)
+        pooled = b("max_pool", outer, **POOL)
+        plan = check(b, convolved(b, pooled, 80, 16), b.eltwise("tanh", inner), dtype=dtype)
+        steps = implementations(plan)
+        assert not [name for name in steps if "ref" in name], steps
+        if dtype == torch.float32 and images != "any":
+            before = steps[1 : steps.index("batch_norm relu")]  # what comes in is laid out first
+            copies = [name for name in before if name.startswith(("copy", "reorder"))]
+            assert len(copies) <= 2, steps  # of the parts, not of their concatenation
 
     def test_convert_a_residual_once(
         self, b: Builder, batch: int, dtype: torch.dtype, images: str
@@ -1155,7 +1208,7 @@ class TestConcatenations:
         check(b, convolved(b, whole, 64, 8), dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("dim", [0, 1])
 def test_concatenations_of_rows(b: Builder, dim: int, dtype: torch.dtype) -> None:
     x = b.input(tensor(5, 17, dtype=dtype))
@@ -1627,7 +1680,7 @@ def test_gathered_pairs_of_products(b: Builder) -> None:
     check(b, b.linear(joined(b, dense, pairs), 8, 16 + 36))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("features", [2, 9, 27, 64])
 def test_products_of_pairs_of_features(b: Builder, features: int, dtype: torch.dtype) -> None:
     for size, layout in itertools.product((1, 16, 33), ("contiguous", "transposed", "repeated")):
@@ -2007,7 +2060,7 @@ def test_group_norm_of_numbers_far_from_zero(b: Builder) -> None:
     check(b, b("group_norm", x, None, None, groups=2, eps=1e-5))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("count", [8, 16])
 def test_group_norm_and_resampling_between_convolutions(
     b: Builder, images: str, count: int, dtype: torch.dtype

@@ -31,7 +31,7 @@ SIZES = frozenset({"size", "numel"})
 NUMBERS = SIZES | {"number_add", "number_sub", "number_mul", "number_floordiv"}
 
 #: Operators that take post-ops.
-TAKES_POST_OPS = frozenset({"convolution", "linear", "matmul", "binary"})
+TAKES_POST_OPS = frozenset({"convolution", "linear", "matmul", "binary", "batch_norm"})
 
 #: As many post-ops as one primitive is given.
 MOST_POST_OPS = 4

@@ -83,19 +83,6 @@ Fill joint_copy_of(std::vector<Tensor> constants) {
   };
 }
 
-// A slice of an image with `channels` channels: whole blocks of its own.
-memory::desc
-blocked_slice(const Dims& sizes, c10::ScalarType dtype, int64_t channels) {
-  const auto tag = blocked_tag(sizes.size());
-  if (sizes[0] == 1) {
-    return {sizes, type_of(dtype), tag}; // nothing lies between its blocks
-  }
-  auto whole = sizes;
-  whole[1] = channels;
-  return memory::desc(whole, type_of(dtype), tag)
-      .submemory_desc(sizes, Dims(sizes.size(), 0));
-}
-
 } // namespace
 
 // ---- Helpers
@@ -209,6 +196,20 @@ memory::format_tag blocked_tag(size_t rank) {
   return rank == 3   ? (wide ? tag::nCw16c : tag::nCw8c)
          : rank == 4 ? (wide ? tag::nChw16c : tag::nChw8c)
                      : (wide ? tag::nCdhw16c : tag::nCdhw8c);
+}
+
+memory::desc blocked_layout(
+    const Dims& sizes,
+    c10::ScalarType dtype,
+    std::optional<int64_t> channels) {
+  const auto tag = blocked_tag(sizes.size());
+  if (!channels || sizes[0] == 1) { // nothing lies between its blocks
+    return {sizes, type_of(dtype), tag};
+  }
+  auto whole = sizes;
+  whole[1] = *channels;
+  return memory::desc(whole, type_of(dtype), tag)
+      .submemory_desc(sizes, Dims(sizes.size(), 0));
 }
 
 bool is_row_major(const Dims& sizes, const Dims& strides) {
@@ -645,6 +646,17 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
   return to.ref;
 }
 
+Place Builder::solid_blocks(int64_t value) {
+  const Place& best = place(value);
+  const auto padded = best.desc.get_padded_dims();
+  if (static_cast<int64_t>(best.desc.get_size()) ==
+      count(padded) * item_size(dtype(value))) {
+    return best;
+  }
+  const auto layout = blocked_layout(sizes(value), dtype(value));
+  return {.ref = in_layout(value, layout), .desc = layout, .blocked = true};
+}
+
 // ---- Writing
 
 bool Builder::is_result(int64_t value) const {
@@ -662,7 +674,7 @@ std::optional<Place> Builder::target(int64_t value) {
     const auto strides = part.desc.get_strides();
     part.ref.offset +=
         strides[1] * (slice.offset / channel_block()) * item_size(dtype(value));
-    part.desc = blocked_slice(
+    part.desc = blocked_layout(
         sizes(value), dtype(value), strides[0] / strides[1] * channel_block());
   } else {
     part.ref.offset +=
@@ -688,8 +700,7 @@ Place Builder::place_whole(const Slice& slice) {
     made.strides = channels_last_strides(shape);
   } else if (spatial && aligned_.contains(slice.whole)) {
     made.blocked = true;
-    made.desc =
-        memory::desc(shape, type_of(dtype(slice.whole)), blocked_tag(rank));
+    made.desc = blocked_layout(shape, dtype(slice.whole));
   } else {
     made.strides = row_major_strides(shape);
   }
@@ -933,7 +944,7 @@ bool Builder::place_side_by_side(const Node& node, int64_t dim) {
     if (first.blocked) {
       // Whole blocks of channels, of the same images.
       if (sizes(part)[1] % channel_block() != 0 ||
-          other.desc != blocked_slice(sizes(part), dtype(part), channels)) {
+          other.desc != blocked_layout(sizes(part), dtype(part), channels)) {
         return false;
       }
       offset += sizes(part)[1] / channel_block() * other.desc.get_strides()[1] *
@@ -947,7 +958,7 @@ bool Builder::place_side_by_side(const Node& node, int64_t dim) {
   }
   Place joined = first;
   if (first.blocked) {
-    joined.desc = blocked_slice(sizes(whole), dtype(whole), channels);
+    joined.desc = blocked_layout(sizes(whole), dtype(whole), channels);
   }
   set_place(whole, joined);
   return true;

@@ -93,6 +93,10 @@ class Builder {
   memory::desc describe(int64_t value, const Place& place) const;
   // A plain place whose elements do not overlap, for a primitive.
   Place addressable(int64_t value);
+  // Where the best place is in blocks: in blocks without gaps between images,
+  // such as a slice has. Primitives are so slow with those that a copy is
+  // cheaper.
+  Place solid_blocks(int64_t value);
   // How that place will be described; converts nothing.
   memory::desc addressable_layout(int64_t value) const;
 
@@ -239,8 +243,13 @@ Dims row_major_strides(const Dims& sizes);
 Dims channels_last_strides(const Dims& sizes);
 // Channels that a blocked layout holds together: those of a vector.
 int64_t channel_block();
-// That layout for 3 to 5 dimensions.
+// That layout for 3 to 5 dimensions; of a slice of images with so many channels
+// if these are given, which then has whole blocks of its own.
 memory::format_tag blocked_tag(size_t rank);
+memory::desc blocked_layout(
+    const Dims& sizes,
+    c10::ScalarType dtype,
+    std::optional<int64_t> channels = std::nullopt);
 // The distance between rows (all dimensions but the last) when it is the same
 // for all of them and elements of a row lie side by side.
 std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides);

@@ -1,22 +1,27 @@
-// Normalisation of groups of channels.
+// Normalisation of channels: of groups of them by what they are, and of each by
+// statistics that are known.
 #include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/PostOps.h>
 
+#include <ATen/native/zendnn/kernels/batch_norm.h>
 #include <ATen/native/zendnn/kernels/group_norm.h>
 
 namespace at::native::zendnn::plan {
 namespace {
 
+using kernels::ChannelLayout;
+
+// How a kernel goes through a place.
 struct Steps {
-  int64_t batch, row; // see GroupNormArgs
+  ChannelLayout layout;
+  int64_t batch,
+      step; // from an image, and a channel, pixel or block, to the next
 };
 
-// How to go through a place whose pixels, or whose channels, are side by side,
-// and whose rows of pixels follow each other.
+// Where pixels, or channels, are side by side, and rows of pixels follow each
+// other.
 std::optional<Steps>
-steps_of(const Dims& sizes, const Place& place, bool channels_last) {
-  if (place.blocked) {
-    return std::nullopt;
-  }
+plain_steps(const Dims& sizes, const Dims& strides, bool channels_last) {
   // The distance from a pixel to the next.
   int64_t pixel = 1, span = 1;
   for (auto i = sizes.size() - 1; i >= 2; --i) {
@@ -24,16 +29,101 @@ steps_of(const Dims& sizes, const Place& place, bool channels_last) {
       continue;
     }
     if (span == 1) {
-      pixel = place.strides[i];
-    } else if (place.strides[i] != pixel * span) {
+      pixel = strides[i];
+    } else if (strides[i] != pixel * span) {
       return std::nullopt;
     }
     span *= sizes[i];
   }
-  if ((channels_last ? place.strides[1] : pixel) != 1) {
+  if (channels_last) {
+    return strides[1] == 1
+               ? std::optional(Steps{ChannelLayout::last, strides[0], pixel})
+               : std::nullopt;
+  }
+  return pixel == 1 ? std::optional(
+                          Steps{ChannelLayout::planes, strides[0], strides[1]})
+                    : std::nullopt;
+}
+
+std::optional<Steps>
+steps_of(const Builder& builder, int64_t value, const Place& place) {
+  const auto& sizes = builder.sizes(value);
+  if (!place.blocked) {
+    auto steps = plain_steps(sizes, place.strides, sizes[1] > 1);
+    return steps ? steps : plain_steps(sizes, place.strides, false);
+  }
+  if (sizes.size() < 3) {
     return std::nullopt;
   }
-  return Steps{place.strides[0], channels_last ? pixel : place.strides[1]};
+  const auto strides = place.desc.get_strides();
+  const auto whole = strides[0] / strides[1] * channel_block();
+  return place.desc == blocked_layout(sizes, builder.dtype(value), whole)
+             ? std::optional(
+                   Steps{ChannelLayout::blocks, strides[0], strides[1]})
+             : std::nullopt;
+}
+
+struct Site {
+  Place place;
+  Steps steps;
+};
+
+// Where the operand of a kernel is that reads such layouts, and perhaps blocks.
+Site read_channels(Builder& builder, int64_t value, bool blocks) {
+  const auto& best = builder.place(value);
+  if (best.blocked && blocks) {
+    if (const auto steps = steps_of(builder, value, best)) {
+      return {best, *steps};
+    }
+  }
+  auto from = builder.addressable(value);
+  auto steps = steps_of(builder, value, from);
+  if (!steps) {
+    from = builder.dense(value);
+    steps = steps_of(builder, value, from);
+  }
+  return {from, *steps};
+}
+
+// Where its result goes, in the same layout: over the operand, into the
+// concatenation that it is a part of, or somewhere new.
+Site write_channels(
+    Builder& builder,
+    int64_t input,
+    int64_t output,
+    const Site& from) {
+  const auto target = builder.target(output);
+  if (target) {
+    if (const auto steps = steps_of(builder, output, *target);
+        steps && steps->layout == from.steps.layout) {
+      builder.set_place(output, *target);
+      return {*target, *steps};
+    }
+  } else if (
+      builder.dies(input) &&
+      (from.place.blocked || !builder.is_result(output))) {
+    builder.set_place(output, from.place);
+    return from;
+  }
+  const auto& sizes = builder.sizes(output);
+  const auto dtype = builder.dtype(output);
+  Place to;
+  switch (from.steps.layout) {
+    case ChannelLayout::blocks:
+      to = builder.make(output, blocked_layout(sizes, dtype));
+      break;
+    case ChannelLayout::last:
+      if (sizes.size() > 2) {
+        to = builder.make(
+            output,
+            memory::desc(sizes, type_of(dtype), channels_last_strides(sizes)));
+        break;
+      }
+      [[fallthrough]];
+    case ChannelLayout::planes:
+      to = builder.make_dense(output);
+  }
+  return {to, *steps_of(builder, output, to)};
 }
 
 } // namespace
@@ -62,45 +152,18 @@ void infer_group_norm(Builder& builder, const Node& node) {
 void build_group_norm(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
-  auto from = builder.addressable(input);
-  bool last = sizes[1] > 1;
-  auto steps = steps_of(sizes, from, last);
-  if (!steps) {
-    last = false;
-    steps = steps_of(sizes, from, last);
-  }
-  if (!steps) {
-    from = builder.dense(input);
-    steps = steps_of(sizes, from, last);
-  }
-  Place to;
-  std::optional<Steps> reached;
-  if (const auto slice = builder.target(output)) {
-    to = *slice;
-    reached = steps_of(sizes, to, last);
-  }
-  if (reached) {
-    builder.set_place(output, to);
-  } else {
-    to = last && sizes.size() > 2 ? builder.make(
-                                        output,
-                                        memory::desc(
-                                            sizes,
-                                            type_of(builder.dtype(output)),
-                                            channels_last_strides(sizes)))
-                                  : builder.make_dense(output);
-    reached = steps_of(sizes, to, last);
-  }
+  const auto from = read_channels(builder, input, /*blocks=*/false);
+  const auto to = write_channels(builder, input, output, from);
   kernels::GroupNormArgs args;
   args.batch = sizes[0];
   args.groups = node.integer("groups", 1);
   args.channels = sizes[1] / args.groups;
   args.pixels = count(sizes) / (sizes[0] * sizes[1]);
-  args.x_batch_stride = steps->batch;
-  args.out_batch_stride = reached->batch;
-  args.x_stride = steps->row;
-  args.out_stride = reached->row;
-  args.channels_last = last;
+  args.x_batch_stride = from.steps.batch;
+  args.out_batch_stride = to.steps.batch;
+  args.x_stride = from.steps.step;
+  args.out_stride = to.steps.step;
+  args.channels_last = from.steps.layout == ChannelLayout::last;
   args.eps = static_cast<float>(node.real("eps", 1e-5));
   args.dtype = kernel_type(builder.dtype(input));
   Ref factors[2];
@@ -114,10 +177,10 @@ void build_group_norm(Builder& builder, const Node& node) {
   builder.add_kernel(
       node,
       "group_norm",
-      {from.ref, factors[0], factors[1], to.ref},
+      {from.place.ref, factors[0], factors[1], to.place.ref},
       [args,
-       from = from.ref,
-       to = to.ref,
+       from = from.place.ref,
+       to = to.place.ref,
        weight = factors[0],
        bias = factors[1]](const Frame& frame) {
         auto call = args;
@@ -127,6 +190,75 @@ void build_group_norm(Builder& builder, const Node& node) {
         call.out = frame.at(to);
         kernels::group_norm(call);
       });
+}
+
+void infer_batch_norm(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  const auto& sizes = builder.sizes(input);
+  type_of(builder.dtype(input));
+  if (sizes.size() < 2) {
+    refuse("a batch normalisation of a tensor without channels");
+  }
+  for (size_t i = 1; i <= 4; ++i) {
+    if (has(node, i) &&
+        (builder.dtype(tensor(node, i)) != c10::ScalarType::Float ||
+         count(builder.sizes(tensor(node, i))) != sizes[1])) {
+      refuse("a batch normalisation whose statistics are not float32");
+    }
+  }
+  builder.set_type(node.output(), sizes, builder.dtype(input));
+  check_post_ops(builder, node);
+}
+
+void build_batch_norm(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  const auto from = read_channels(builder, input, /*blocks=*/true);
+  const auto to = write_channels(builder, input, output, from);
+  kernels::BatchNormArgs args;
+  args.batch = sizes[0];
+  args.channels = sizes[1];
+  args.pixels = count(sizes) / (sizes[0] * sizes[1]);
+  args.x_batch_stride = from.steps.batch;
+  args.out_batch_stride = to.steps.batch;
+  args.x_stride = from.steps.step;
+  args.out_stride = to.steps.step;
+  args.layout = from.steps.layout;
+  args.eps = static_cast<float>(node.real("eps", 1e-5));
+  args.relu = !node.post.empty() && node.post[0].algorithm == "relu";
+  args.dtype = kernel_type(builder.dtype(input));
+  Ref factors[4]; // weight, bias, mean, variance
+  for (size_t i = 0; i < 4; ++i) {
+    if (has(node, i + 1)) {
+      factors[i] = builder.dense(tensor(node, i + 1)).ref;
+    }
+  }
+  builder.add_kernel(
+      node,
+      args.relu ? "batch_norm relu" : "batch_norm",
+      {from.place.ref,
+       factors[0],
+       factors[1],
+       factors[2],
+       factors[3],
+       to.place.ref},
+      [args,
+       from = from.place.ref,
+       to = to.place.ref,
+       weight = factors[0],
+       bias = factors[1],
+       mean = factors[2],
+       variance = factors[3]](const Frame& frame) {
+        auto call = args;
+        call.x = frame.at(from);
+        call.weight = static_cast<const float*>(frame.at(weight));
+        call.bias = static_cast<const float*>(frame.at(bias));
+        call.mean = static_cast<const float*>(frame.at(mean));
+        call.variance = static_cast<const float*>(frame.at(variance));
+        call.out = frame.at(to);
+        kernels::batch_norm(call);
+      });
+  apply_rest(builder, node, args.relu ? 1 : 0);
 }
 
 } // namespace at::native::zendnn::plan

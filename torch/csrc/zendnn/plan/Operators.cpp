@@ -35,7 +35,7 @@ const Operator& find_operator(const std::string& name) {
       {"layer_norm", {infer_layer_norm, build_layer_norm}},
       {"rms_norm", {infer_layer_norm, build_layer_norm}},
       {"group_norm", {infer_group_norm, build_group_norm}},
-      {"batch_norm", {infer_same, build_batch_norm}},
+      {"batch_norm", {infer_batch_norm, build_batch_norm}},
       {"attention", {infer_attention, build_attention}},
       {"embedding", {infer_embedding, build_embedding}},
       {"embedding_bag", {infer_embedding_bags, build_embedding_bags}},

@@ -36,7 +36,6 @@ void build_to(Builder& builder, const Node& node);
 void build_softmax(Builder& builder, const Node& node);
 void infer_layer_norm(Builder& builder, const Node& node);
 void build_layer_norm(Builder& builder, const Node& node);
-void build_batch_norm(Builder& builder, const Node& node);
 void infer_pool(Builder& builder, const Node& node);
 void build_pool(Builder& builder, const Node& node);
 void infer_adaptive_pool(Builder& builder, const Node& node);
@@ -50,7 +49,9 @@ void build_nonzero(Builder& builder, const Node& node);
 void infer_where(Builder& builder, const Node& node);
 void build_where(Builder& builder, const Node& node);
 
-// GroupNorm.cpp
+// ChannelNorm.cpp
+void infer_batch_norm(Builder& builder, const Node& node);
+void build_batch_norm(Builder& builder, const Node& node);
 void infer_group_norm(Builder& builder, const Node& node);
 void build_group_norm(Builder& builder, const Node& node);
 

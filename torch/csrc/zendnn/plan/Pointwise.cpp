@@ -343,7 +343,9 @@ void add_binary(
 void build_eltwise(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   auto from = builder.place(input);
-  if (!from.blocked && !is_solid(builder.sizes(input), from)) {
+  if (from.blocked) {
+    from = builder.solid_blocks(input);
+  } else if (!is_solid(builder.sizes(input), from)) {
     from = builder.dense(input);
   }
   Place to;

@@ -33,7 +33,8 @@ Place over(Builder& builder, int64_t input, const Place& from, int64_t output) {
 // A value without gaps between its elements, such as a slice has: primitives
 // are so slow with those that a copy is cheaper.
 std::pair<memory::desc, Ref> read_solid(Builder& builder, int64_t value) {
-  if (const auto& place = builder.place(value); place.blocked) {
+  if (builder.place(value).blocked) {
+    const auto place = builder.solid_blocks(value);
     return {place.desc, place.ref};
   }
   const auto& sizes = builder.sizes(value);
@@ -256,52 +257,6 @@ void build_layer_norm(Builder& builder, const Node& node) {
              .dtype = dtype,
              .weight_dtype = weight_dtype});
       });
-}
-
-void build_batch_norm(Builder& builder, const Node& node) {
-  using Flags = ::zendnn::normalization_flags;
-  const auto input = tensor(node, 0), output = node.output();
-  const auto channels =
-      builder.sizes(input).size() > 1 ? builder.sizes(input)[1] : int64_t{0};
-  auto flags = Flags::use_global_stats;
-  const memory::desc vector(
-      {channels}, memory::data_type::f32, memory::format_tag::x);
-  std::vector<Step::Argument> arguments;
-  const auto give = [&](int index, size_t operand) {
-    const auto value = tensor(node, operand);
-    if (builder.dtype(value) != c10::ScalarType::Float ||
-        count(builder.sizes(value)) != channels) {
-      refuse("a batch normalisation whose statistics are not float32");
-    }
-    arguments.push_back({index, vector, builder.dense(value).ref});
-  };
-  if (has(node, 1)) {
-    flags = flags | Flags::use_scale;
-    give(ZENDNN_ARG_SCALE, 1);
-  }
-  if (has(node, 2)) {
-    flags = flags | Flags::use_shift;
-    give(ZENDNN_ARG_SHIFT, 2);
-  }
-  give(ZENDNN_ARG_MEAN, 3);
-  give(ZENDNN_ARG_VARIANCE, 4);
-  const auto [layout, from] = read_solid(builder, input);
-  const ::zendnn::batch_normalization_forward::primitive_desc desc(
-      adeep::engine::cpu_engine(),
-      prop_kind::forward_inference,
-      layout,
-      layout,
-      static_cast<float>(node.real("eps", 1e-5)),
-      flags,
-      user_scratchpad());
-  const auto to = builder.make(output, layout);
-  arguments.push_back({ZENDNN_ARG_SRC, layout, from});
-  arguments.push_back({ZENDNN_ARG_DST, layout, to.ref});
-  builder.add_primitive(
-      node,
-      ::zendnn::batch_normalization_forward(desc),
-      std::string("batch normalization ") + desc.impl_info_str(),
-      arguments);
 }
 
 void infer_pool(Builder& builder, const Node& node) {

@@ -1,6 +1,7 @@
 // Each kernel is compiled once for each instruction set, in a namespace of its
 // name. The public function calls the one that this CPU runs best.
 #include "attention.h"
+#include "batch_norm.h"
 #include "elementwise.h"
 #include "embedding.h"
 #include "group_norm.h"
@@ -64,6 +65,7 @@ ZENDNN_KERNEL(void, attention_backward, AttentionBackwardArgs)
 ZENDNN_KERNEL(void, layer_norm, NormArgs)
 ZENDNN_KERNEL(void, rms_norm, NormArgs)
 ZENDNN_KERNEL(void, group_norm, GroupNormArgs)
+ZENDNN_KERNEL(void, batch_norm, BatchNormArgs)
 ZENDNN_KERNEL(void, resample, ResampleArgs)
 ZENDNN_KERNEL(void, softmax, SoftmaxArgs)
 ZENDNN_KERNEL(void, mean, MeanArgs)
