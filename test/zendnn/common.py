@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -33,10 +34,20 @@ property_test = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
-DTYPES = (torch.float32, torch.bfloat16)
-
-#: Whether ZenDNN multiplies bfloat16 on AMX tiles here, as no AMD CPU can.
+#: Whether ZenDNN has AVX-512 here, and AMX tiles, which no AMD CPU has.
+HAS_WIDE_VECTORS = _C._cpu_isa().startswith("AVX-512")
 HAS_TILES = _C._cpu_isa().endswith("AMX")
+
+#: What our kernels compute in on any CPU, and ZenDNN's primitives on this one.
+DTYPES = (torch.float32, torch.bfloat16)
+PRIMITIVE_DTYPES = DTYPES if HAS_WIDE_VECTORS else (torch.float32,)
+
+of_products = pytest.mark.skipif(
+    not HAS_WIDE_VECTORS, reason="without AVX-512, eager products are left to torch"
+)
+of_bfloat16 = pytest.mark.skipif(
+    not HAS_WIDE_VECTORS, reason="without AVX-512, no primitive computes in bfloat16"
+)
 
 #: What draws from a strategy, in a test and in a composite strategy.
 Draw = Callable[..., Any]
@@ -226,6 +237,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 layouts = st.sampled_from(sorted(LAYOUTS))
 dtypes = st.sampled_from(DTYPES)
+primitive_dtypes = st.sampled_from(PRIMITIVE_DTYPES)
 #: Sizes on both sides of every vector length and block that kernels like to assume.
 sizes = st.one_of(st.integers(1, 9), st.sampled_from((15, 16, 17, 31, 33, 48, 64, 65)))
 

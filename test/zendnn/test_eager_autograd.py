@@ -15,11 +15,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from .common import (
-    DTYPES,
+    HAS_WIDE_VECTORS,
+    PRIMITIVE_DTYPES,
     check_gradients,
     counting,
     gradients,
     layouts,
+    of_products,
     property_test,
     rearranged,
     sizes,
@@ -46,16 +48,23 @@ OPERATIONS: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     ),
 }
 
+#: What torch does as fast: somewhere, or on this CPU.
+LEFT_TO_TORCH = {
+    "conv_transpose2d",
+    *(() if HAS_WIDE_VECTORS else ("mm", "bmm", "addmm", "baddbmm", "linear")),
+}
 
-@pytest.mark.parametrize("dtype", DTYPES)
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_gradients_are_right(name: str, dtype: torch.dtype) -> None:
     function, shapes = OPERATIONS[name]
     leaves = [values(*shape, dtype=dtype, seed=i) for i, shape in enumerate(shapes)]
     calls = check_gradients(function, *leaves)
-    assert calls or name == "conv_transpose2d"
+    assert calls or name in LEFT_TO_TORCH
 
 
+@of_products
 def test_gradients_of_linear_are_right_for_any_shape_and_layout() -> None:
     total: Counter[str] = Counter()
 
@@ -277,7 +286,7 @@ def test_training_gives_the_losses_of_stock_torch(
         ours = losses(net, x, labels, rate, bf16=bf16)
     with stock():
         theirs = losses(twin, x, labels, rate, bf16=bf16)
-    assert calls
+    assert calls or (kind is Tagger and not HAS_WIDE_VECTORS)  # all of it products
     assert theirs[-1] < 0.7 * theirs[0], "the stock net did not learn; the comparison says nothing"
     assert ours == pytest.approx(theirs, rel=tolerance, abs=tolerance)
 

@@ -14,7 +14,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from .common import DTYPES, assert_as_exact, counting, run_python, stock, values
+from .common import (
+    PRIMITIVE_DTYPES,
+    assert_as_exact,
+    counting,
+    of_bfloat16,
+    run_python,
+    stock,
+    values,
+)
 
 prepack = torch.backends.zendnn.prepack
 
@@ -92,7 +100,7 @@ PLAIN = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize(("name", "channels_last"), CASES)
 def test_packed_layer_is_right(name: str, channels_last: bool, dtype: torch.dtype) -> None:
     make, shape = LAYERS[name]
@@ -305,6 +313,7 @@ with torch.no_grad():
     assert run_python(code, ZENDNN_TUNING_BUDGET="0").strip() == "True"
 
 
+@of_bfloat16
 def test_inference_mode_and_autocast_are_right() -> None:
     module = network().eval()
     packed, x = prepack(module), images()

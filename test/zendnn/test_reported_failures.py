@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .common import stock, values
+from .common import DTYPES, PRIMITIVE_DTYPES, stock, values
 from .test_frozen import assert_right, optimised, scripted, settled, traced
 
 pytestmark = [
@@ -457,7 +457,6 @@ def check_spelled(
     assert not {"softmax", "matmul"}.intersection(operators(module))
 
 
-DTYPES = [torch.float32, torch.bfloat16]
 #: bfloat16 is rounded in other places than torch rounds it.
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 5e-2}
 
@@ -524,7 +523,7 @@ SPELLED: dict[str, Callable[..., Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("name", SPELLED)
 def test_attention_is_one_step_however_it_is_spelled(name: str, dtype: torch.dtype) -> None:
     seen = torch.ones(3, 1, 1, 7, dtype=torch.int64)
@@ -535,7 +534,7 @@ def test_attention_is_one_step_however_it_is_spelled(name: str, dtype: torch.dty
     check_spelled(net, values(3, 7, 32, dtype=dtype), *masks, tolerance=TOLERANCES[dtype])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_attention_with_heads_folded_into_the_batch(dtype: torch.dtype) -> None:
     bias = values(12, 7, 7, dtype=dtype, seed=3)
     for weigh in (
@@ -592,7 +591,7 @@ PADDING[2] = True  # gives NaN
 LATER = torch.ones(7, 7, dtype=torch.bool).triu(1)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize(
     "masks", [(), (PADDING,), (PADDING, LATER), (PADDING, LATER.expand(12, 7, 7))], ids=len
 )
@@ -601,7 +600,7 @@ def test_multi_head_attention_is_taken_apart(masks: tuple[Tensor, ...], dtype: t
     check_spelled(net, values(3, 7, 32, dtype=dtype), *masks, tolerance=TOLERANCES[dtype])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_encoder_layers_are_taken_apart(
@@ -688,7 +687,7 @@ class VisionTransformer(nn.Module):
         return out
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_a_vision_transformer_with_torchs_attention(dtype: torch.dtype) -> None:
     net = shaken(VisionTransformer()).to(dtype)
     check_spelled(net, values(2, 3, 32, 32, dtype=dtype), attentions=2, tolerance=TOLERANCES[dtype])
@@ -733,7 +732,7 @@ class Residuals(nn.Module):
         return out
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("family", ["torch", "llama", "t5"])
 def test_rms_norms_are_one_step_each(family: str, dtype: torch.dtype) -> None:
     net = Residuals(family).eval().to(dtype)

@@ -166,9 +166,9 @@ import multiprocessing, torch, torch.nn.functional as F
 def work(queue):
     torch.set_num_threads(1)
     torch.backends.zendnn.reset_counters()
-    out = torch.mm(torch.ones(64, 64), torch.ones(64, 64))
-    queue.put((out.sum().item(), sum(torch.backends.zendnn.counters().values())))
-torch.mm(torch.ones(300, 300), torch.ones(300, 300))
+    out = F.conv2d(torch.ones(1, 8, 16, 16), torch.ones(8, 8, 3, 3))
+    queue.put((out.sum().item(), torch.backends.zendnn.counters()['convolution']))
+F.conv2d(torch.ones(1, 32, 64, 64), torch.ones(32, 32, 3, 3))
 context = multiprocessing.get_context('fork')
 queue = context.Queue()
 child = context.Process(target=work, args=(queue,))
@@ -177,4 +177,4 @@ print(*queue.get(timeout=60))
 child.join(60)
 print(child.exitcode)
 """
-    assert run_python(code).split() == [str(64.0**3), "1", "0"]
+    assert run_python(code).split() == [str(8 * 9 * 8 * 14.0**2), "1", "0"]

@@ -150,7 +150,9 @@ def test_infinities_nans_and_zeros_come_out_as_in_stock_torch(
             assert (ours.isnan() | (ours == limits[x])).all(), x
             continue
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
-        assert x != 0 or torch.equal(ours.signbit(), theirs.signbit())
+        # Stock torch's vectors of AVX2 lose the sign of a zero.
+        signs = (theirs, function.exact(many.double()))
+        assert x != 0 or any(torch.equal(ours.signbit(), other.signbit()) for other in signs)
 
 
 @of_each_type

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ..common import DTYPES, assert_as_exact, counting, same_error, stock, values
+from ..common import DTYPES, assert_as_exact, counting, of_products, same_error, stock, values
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -27,6 +27,7 @@ def a_gru(dtype: torch.dtype = torch.float32, **options: Any) -> nn.GRU:
     return nn.GRU(24, 40, **options).to(dtype).eval()
 
 
+@of_products
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("options", OPTIONS, ids=lambda options: "-".join(options) or "plain")
 @pytest.mark.parametrize("starts", [False, True], ids=["from zero", "from a state"])

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..common import stock, values
+from ..common import PRIMITIVE_DTYPES, of_bfloat16, stock, values
 from ..test_frozen import optimised, settled
 from ..test_reported_failures import MODELS, assert_plans_ran
 
@@ -134,7 +134,7 @@ def test_one_operator_does_not_cost_the_region(name: str) -> None:
     check(REGIONS[name])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_a_batch_norm_before_the_first_layer(dtype: torch.dtype) -> None:
     module = check(lambda net, x: net.conv(net.norm(x)), dtype)
     assert not left_out(module)
@@ -184,6 +184,7 @@ def bert() -> tuple[nn.Module, Tensor]:
     return model.build(), model.inputs(2, 12)
 
 
+@of_bfloat16
 @pytest.mark.parametrize("make", [lambda: (Block(), values(2, 16, 8, 8)), bert])
 def test_modules_traced_under_autocast_run_in_plans(
     make: Callable[[], tuple[nn.Module, Tensor]],

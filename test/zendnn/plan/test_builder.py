@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.backends.zendnn.graph import Value
 
-from ..common import stock, values
+from ..common import HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, stock, values
 from ..passes.build import Builder
 from .check import check, copies_of, implementations, make_plan, region_of, tensor, then
 
@@ -28,9 +28,13 @@ def b() -> Builder:
     return Builder()
 
 
+#: How many channels of an image lie together.
+BLOCK = 16 if HAS_WIDE_VECTORS else 8
+
+
 @pytest.fixture
 def blocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images lie in blocks of sixteen channels."""
+    """Images lie in blocks of channels."""
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "blocked")
 
 
@@ -43,24 +47,25 @@ def convolved(b: Builder, x: Value, inputs: int, outputs: int, size: int = 3) ->
 
 
 def branches(b: Builder, batch: int, *counts: int) -> list[Value]:
-    x = b.input(tensor(batch, 8, 6, 5))
-    return [then(b, convolved(b, x, 8, count), "relu") for count in counts]
+    width = BLOCK // 2
+    x = b.input(tensor(batch, width, 6, 5))
+    return [then(b, convolved(b, x, width, count), "relu") for count in counts]
 
 
 @pytest.mark.usefixtures("blocked")
 class TestConcatenationsInBlocks:
     @pytest.mark.parametrize("batch", [1, 3])
     def test_of_whole_blocks_are_written_in_place(self, b: Builder, batch: int) -> None:
-        parts = branches(b, batch, 16, 32, 16)
-        plan = check(b, convolved(b, b("cat", *parts, dim=1), 64, 16))
+        parts = branches(b, batch, BLOCK, 2 * BLOCK, BLOCK)
+        plan = check(b, convolved(b, b("cat", *parts, dim=1), 4 * BLOCK, BLOCK))
         assert copies_of(plan) == 1, implementations(plan)  # of the result alone
 
     @pytest.mark.parametrize("batch", [1, 3])
     def test_in_each_other_are_written_in_place(self, b: Builder, batch: int) -> None:
-        one, two, three = branches(b, batch, 16, 32, 16)
+        one, two, three = branches(b, batch, BLOCK, 2 * BLOCK, BLOCK)
         inner = b("cat", one, two, dim=1)
         outer = b("cat", three, inner, dim=1)
-        results = [convolved(b, inner, 48, 16), convolved(b, outer, 64, 16)]
+        results = [convolved(b, inner, 3 * BLOCK, BLOCK), convolved(b, outer, 4 * BLOCK, BLOCK)]
         plan = check(b, *results)
         assert copies_of(plan) == len(results), implementations(plan)
 
@@ -91,7 +96,7 @@ class TestConcatenationsInBlocks:
         check(b, *(convolved(b, whole, 32 + other, 8) for whole in wholes))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_a_constant_that_is_read_in_two_layouts_is_packed_from_its_own(
     b: Builder, dtype: torch.dtype
 ) -> None:

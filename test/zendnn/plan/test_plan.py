@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends import torchscript
 
-from ..common import counting, run_python, stock, values
+from ..common import counting, of_bfloat16, run_python, stock, values
 from ..passes.build import Builder
 from .check import explained, make_plan, region_of
 
@@ -451,6 +451,7 @@ def test_autocast_lowers_products_without_weights() -> None:
             assert (PLAN in events_of(module, x)) == (not lowered)
 
 
+@of_bfloat16
 def test_autocast_changes_nothing_of_what_was_traced_with_it(net: nn.Module) -> None:
     x = values(2, 3, 8, 8)
     with torch.no_grad():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.backends.zendnn.frontends import torchscript
 
-from ..common import SLACK, Draw, property_test, stock, values
+from ..common import PRIMITIVE_DTYPES, SLACK, Draw, property_test, stock, values
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -462,7 +462,7 @@ def check_call(module: Any, net: nn.Module, x: Tensor, got: Any, which: str) -> 
         )
 
 
-@pytest.mark.parametrize("dtype", FLOORS, ids=str)
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES, ids=str)
 @pytest.mark.parametrize("kind", ["images", "rows"])
 def test_any_traced_module_is_right(kind: str, dtype: torch.dtype) -> None:
     kinds = IMAGES if kind == "images" else ROWS

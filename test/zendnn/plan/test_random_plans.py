@@ -13,7 +13,7 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 from torch.backends.zendnn.graph import Value
 
-from ..common import Draw, property_test
+from ..common import PRIMITIVE_DTYPES, Draw, property_test
 from ..passes.build import Builder
 from .check import ARRANGEMENTS, CHANNELS, check, tensor, then
 from .test_operators import FUNCTIONS, shape_after, view_of
@@ -230,7 +230,7 @@ def check_images(steps: Sequence[Callable[[Net], None]], most: int) -> None:
     @given(data=st.data())
     def holds(data: st.DataObject) -> None:
         torch.manual_seed(0)
-        dtype = data.draw(st.sampled_from([torch.float32, torch.float32, torch.bfloat16]))
+        dtype = data.draw(st.sampled_from([torch.float32, *PRIMITIVE_DTYPES]))
         net = Net(data.draw, dtype)
         n, h, w = data.draw(st.sampled_from([(1, 6, 6), (3, 6, 6), (2, 5, 9)]))
         net.input(n, data.draw(st.sampled_from(CHANNELS)), h, w)
@@ -374,7 +374,7 @@ ROWS = [
 NEEDS_DIMENSIONS = [add_split, add_overlap, add_cat, add_cat]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_any_network_of_rows_is_right(dtype: torch.dtype) -> None:
     @many
     @given(data=st.data())

@@ -54,6 +54,11 @@ bool has_wide_vectors() {
   return wide;
 }
 
+bool has_tiles() {
+  static const bool tiles = cpu_isa().ends_with("AMX");
+  return tiles;
+}
+
 std::string cpu_isa() {
   switch (zendnn_get_effective_cpu_isa()) {
     case zendnn_cpu_isa_sse41:

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/Utils.h>
 
 namespace at::native::zendnn {
@@ -16,12 +15,6 @@ inline bool is_dense(const Tensor& t) {
 // Whether ZenDNN computes in this type on this CPU.
 inline bool takes_dtype(ScalarType dtype) {
   return dtype == kFloat || (dtype == kBFloat16 && zendnn_bf16_device_check());
-}
-
-// Whether products of matrices are faster on ZenDNN than in torch: in float32,
-// MKL's for AVX2 leave nothing to gain.
-inline bool takes_products(ScalarType dtype) {
-  return takes_dtype(dtype) && (dtype != kFloat || has_wide_vectors());
 }
 
 // A window's parameter over one dimension, for an image with a height of one.

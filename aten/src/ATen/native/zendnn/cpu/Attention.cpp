@@ -5,9 +5,9 @@
 #include <ATen/CPUFunctions.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
-#include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
+#include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/kernels/attention.h>
 #include <ATen/ops/contiguous.h>
 #include <ATen/ops/empty_like.h>
@@ -42,23 +42,6 @@ bool takes_mask(const Tensor& mask, IntArrayRef scores, ScalarType dtype) {
          mask.stride(dim - 1) == 1;
 }
 
-// In bfloat16 torch multiplies gradients on AMX tiles where the CPU has them,
-// and is faster then than vectors can be, from this many queries and keys on.
-// No AMD CPU has them.
-constexpr int64_t kFewestForAmx = 512;
-
-bool goes_to_amx(const Tensor& query, const Tensor& key) {
-  static const bool amx = cpu_isa().ends_with("AMX");
-  return amx && query.scalar_type() == kBFloat16 &&
-         query.size(2) >= kFewestForAmx && key.size(2) >= kFewestForAmx;
-}
-
-// For one query in float32, torch's vectors of AVX2 read the keys faster.
-bool goes_to_avx2(const Tensor& query) {
-  return query.size(2) == 1 && query.scalar_type() == kFloat &&
-         !has_wide_vectors();
-}
-
 // Whether the kernel does the problem. Says nothing about errors: torch's
 // kernel reports them.
 bool takes(
@@ -75,7 +58,8 @@ bool takes(
   }
   const auto q = query.sizes(), k = key.sizes();
   return query.numel() > 0 && key.numel() > 0 && k == value.sizes() &&
-         !goes_to_avx2(query) && q[0] == k[0] && q[1] == k[1] && q[3] == k[3] &&
+         !leaves_attention(query) && q[0] == k[0] && q[1] == k[1] &&
+         q[3] == k[3] &&
          (!mask || takes_mask(*mask, {q[0], q[1], q[2], k[2]}, dtype));
 }
 
@@ -204,7 +188,7 @@ std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
     std::optional<double> scale) {
   if (!takes(query, key, value, dropout_p, attn_mask) ||
       !takes_results(query, grad_out, out, logsumexp) ||
-      goes_to_amx(query, key)) {
+      leaves_attention_gradient(query, key)) {
     return at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
         grad_out,
         query,

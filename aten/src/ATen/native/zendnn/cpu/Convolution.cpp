@@ -7,6 +7,7 @@
 #include <ATen/native/zendnn/NativeFunctions.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
+#include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/cpu/PlainConvolution.h>
 #include <ATen/ops/_convolution_native.h>
 #include <ATen/ops/empty.h>
@@ -45,7 +46,8 @@ bool takes(
     return false;
   }
   const auto dtype = input.scalar_type();
-  if (!takes_dtype(dtype)) {
+  if (!takes_dtype(dtype) ||
+      leaves_convolution(dtype, transposed, weight.size(1))) {
     return false;
   }
   const auto channels_out =
@@ -119,7 +121,7 @@ bool is_product(
     IntArrayRef padding,
     int64_t groups,
     MemoryFormat format) {
-  constexpr int64_t kFewRows = 4096, kLargeImage = 784, kLittleWork = 1 << 21;
+  constexpr int64_t kFewRows = 4096, kLargeImage = 784;
   if (groups != 1 || !all_equal(weight.sizes().slice(2), 1) ||
       !all_equal(padding, 0)) {
     return false;

@@ -10,6 +10,7 @@
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/cpu/RecentPrimitives.h>
 
 #include <algorithm>
@@ -22,9 +23,6 @@ namespace {
 
 using ::zendnn::memory;
 using Dims = memory::dims;
-
-// Below this many multiply-adds the cost of the call outweighs its speed.
-constexpr int64_t kSmallest = 32 * 32 * 32;
 
 // How self enters self * beta + (mat1 @ mat2) * alpha.
 enum class Addend : uint8_t { none, bias, accumulate };
@@ -148,19 +146,18 @@ Dims meaningful_strides(const Tensor& t) {
 }
 
 // Whether ZenDNN does mat1 @ mat2: dtypes, ranks and sizes that agree, and
-// enough work to be worth a call. Says nothing about errors: torch's kernel
-// reports them.
+// something to gain. Says nothing about errors: torch's kernel reports them.
 bool takes(const Tensor& mat1, const Tensor& mat2, int64_t dim) {
   if (!enabled() || mat1.dim() != dim || mat2.dim() != dim ||
       mat1.scalar_type() != mat2.scalar_type() || !is_dense(mat1) ||
-      !is_dense(mat2) || !takes_products(mat1.scalar_type())) {
+      !is_dense(mat2) || !takes_dtype(mat1.scalar_type())) {
     return false;
   }
   const auto m = mat1.size(dim - 2), k = mat1.size(dim - 1),
              n = mat2.size(dim - 1);
   const auto batch = dim == 3 ? mat1.size(0) : 1;
   return k == mat2.size(dim - 2) && (dim == 2 || batch == mat2.size(0)) &&
-         m > 1 && n > 1 && batch * m * n * k >= kSmallest;
+         !leaves_product(mat1.scalar_type(), batch, m, k, n);
 }
 
 DimVector product_sizes(const Tensor& mat1, const Tensor& mat2) {

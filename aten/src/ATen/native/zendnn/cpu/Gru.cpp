@@ -10,6 +10,7 @@
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gru_native.h>
@@ -60,9 +61,10 @@ bool takes(
     bool batch_first) {
   const auto dtype = input.scalar_type();
   if (!enabled() || drops || num_layers < 1 ||
-      at::autocast::is_autocast_enabled(kCPU) || !takes_products(dtype) ||
-      !is_plain(input, dtype) || !is_plain(hx, dtype) || input.dim() != 3 ||
-      hx.dim() != 3 || input.numel() == 0 || hx.numel() == 0) {
+      at::autocast::is_autocast_enabled(kCPU) || !takes_dtype(dtype) ||
+      leaves_recurrence(dtype) || !is_plain(input, dtype) ||
+      !is_plain(hx, dtype) || input.dim() != 3 || hx.dim() != 3 ||
+      input.numel() == 0 || hx.numel() == 0) {
     return false;
   }
   const int64_t directions = bidirectional ? 2 : 1;

@@ -50,7 +50,6 @@ struct Primitive {
 // points, which leave the last panel partly empty, when there is a batch of
 // them, or when bfloat16 makes the rest short.
 bool is_faster_plain(const Problem& p) {
-  constexpr int64_t kLittleWork = 1 << 21;
   const auto kernel = p.weight[2] * p.weight[3];
   int64_t fewest_points = 1;
   if (p.input[0] > 1) {

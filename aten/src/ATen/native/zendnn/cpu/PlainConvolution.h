@@ -7,6 +7,10 @@
 
 namespace at::native::zendnn::cpu {
 
+// Up to this many multiply-adds a convolution is faster in plain layout,
+// whatever its shape.
+constexpr int64_t kLittleWork = 1 << 21;
+
 // The convolution of images (n, channels, height, width) with kernels (filters,
 // channels, down, across), of one type, float32 or bfloat16; the bias is
 // contiguous, and parameters have one value or two. Returns nothing, and copies

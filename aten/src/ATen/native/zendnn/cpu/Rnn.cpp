@@ -7,6 +7,7 @@
 #include <ATen/native/zendnn/NativeFunctions.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
+#include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/ops/mkldnn_rnn_layer_backward_native.h>
 #include <ATen/ops/mkldnn_rnn_layer_native.h>
 
@@ -29,7 +30,9 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> rnn_layer(
     bool bidirectional,
     bool batch_first,
     bool train) {
-  const bool takes = enabled() && takes_products(input.scalar_type());
+  const auto dtype = input.scalar_type();
+  const bool takes =
+      enabled() && takes_dtype(dtype) && !leaves_recurrence(dtype);
   auto result = (takes ? zendnn_rnn_layer : at::native::mkldnn_rnn_layer)(
       input,
       weight0,
