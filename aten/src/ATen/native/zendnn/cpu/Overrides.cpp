@@ -20,17 +20,15 @@ torch::Library override_kernels() {
       torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
   // Our time in that of torch's kernel, from the best size to the worst, with
   // float32 and with bfloat16: 2 threads of an Intel Xeon with AVX-512 and AMX
-  // (large gelu: 1 thread), where torch's products are at their best. ZenDNN's
-  // kernels for AMX that read memory which is not theirs are declined, so that
-  // addmm takes up to 1.6 there where the depth is odd. The other forms of an
-  // operator run the same kernel. Sizes and types that gain nothing are not
-  // taken.
-  m.impl("mm", TORCH_FN(mm)); // .96-1.0, .65-.98
+  // (large gelu: 1 thread), where torch's products are at their best. The other
+  // forms of an operator run the same kernel. Sizes and types that gain nothing
+  // are not taken (see LeftToTorch.h).
+  m.impl("mm", TORCH_FN(mm)); // .96-1.0, .64-1.0
   m.impl("mm.out", TORCH_FN(mm_out));
-  m.impl("addmm", TORCH_FN(addmm)); // .61-.99, .35-1.2
+  m.impl("addmm", TORCH_FN(addmm)); // .61-.99, .36-1.0
   m.impl("addmm.out", TORCH_FN(addmm_out));
   m.impl("addmm_", TORCH_FN(addmm_));
-  m.impl("bmm", TORCH_FN(bmm)); // .95-1.0, .45-1.1
+  m.impl("bmm", TORCH_FN(bmm)); // .95-1.0, .49-1.0
   m.impl("bmm.out", TORCH_FN(bmm_out));
   m.impl("baddbmm", TORCH_FN(baddbmm)); // .96-1.0, .53-.86
   m.impl("baddbmm.out", TORCH_FN(baddbmm_out));
@@ -41,7 +39,7 @@ torch::Library override_kernels() {
   m.impl(
       "_scaled_dot_product_flash_attention_for_cpu_backward",
       TORCH_FN(flash_attention_backward));
-  m.impl("_convolution", TORCH_FN(convolution));   // .19-1.0, .14-1.3
+  m.impl("_convolution", TORCH_FN(convolution));   // .19-1.0, .14-1.0
   m.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer)); // 1.0-1.0, .97-.99
   m.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));
   m.impl("_embedding_bag", TORCH_FN(embedding_bag)); // .08-.99, .07-1.0
