@@ -67,6 +67,7 @@ PURE_PRIMS = STRUCTURE | {
     *("prim::layout", "prim::unchecked_cast", "prim::Uninitialized", "prim::isinstance"),
     *("prim::min", "prim::max", "prim::is_nested", "prim::AutogradZero", "prim::unchecked_unwrap"),
 }
+CONTROL = frozenset({"prim::If", "prim::Loop"})
 EFFECTS = frozenset({"aten::warn", "aten::save", "aten::manual_seed", "aten::wait"})
 
 
@@ -89,11 +90,25 @@ class Imported:
     nodes: list[TorchNode]
     #: Those that are not imported, and whether they are ordered.
     opaque: dict[TorchNode, bool]
+    #: What wrote to a value, by ``unique()``, before others read it.
+    settled: dict[int, tuple[TorchNode, ...]] = field(default_factory=dict)
 
     @property
     def graph(self) -> Graph:
         """The engine's graph."""
         return self.scope.graph
+
+    def settle(self, value: TorchValue, writers: tuple[TorchNode, ...]) -> None:
+        """Make a value one that is there when all that writes to it has run, in order."""
+        if value.unique() in self.settled:
+            return
+        self.settled[value.unique()] = writers
+        before = self.scope.operand(value)
+        assert isinstance(before, Value)
+        after = self.graph.value(before.kind, value)
+        self.graph.add(OPAQUE, [before], outputs=[after], ordered=True)
+        self.scope.operands[value.unique()] = after
+        self.scope.learn_type(after)
 
 
 # Import.
@@ -161,12 +176,42 @@ def blocks_within(block: TorchBlock) -> Iterator[TorchBlock]:
             yield from blocks_within(inner)
 
 
+def may_write(node: TorchNode) -> list[TorchValue]:
+    """Return what a node, or one inside it, may write to: what its schema says, or all it reads."""
+    values = [v for block in node.blocks() for inner in block.nodes() for v in may_write(inner)]
+    kind = node.kind()
+    if "!" in node.schema() or not (kind.startswith("aten::") or kind in PURE_PRIMS | CONTROL):
+        values += node.inputs()
+    return values
+
+
+def writers_of(graph: TorchGraph, written: frozenset[int]) -> dict[int, tuple[TorchNode, ...]]:
+    """Return the nodes of the outermost block that may write to each of these values, in order."""
+    aliases = graph.alias_db()
+    nodes = list(outer_block(graph).nodes())
+    writing = [(node, targets) for node in nodes if (targets := may_write(node))]
+    values = [*graph.inputs(), *(value for node in nodes for value in node.outputs())]
+    return {
+        value.unique(): tuple(
+            node
+            for node, targets in writing
+            if any(aliases.may_contain_alias(target, value) for target in targets)
+        )
+        for value in values
+        if value.unique() in written
+    }
+
+
 @dataclass(frozen=True)
 class Facts:
     """What is known about the values of a whole TorchScript graph, by ``unique()``."""
 
     #: What something in the graph may write to.
     written: frozenset[int]
+    #: What of the outermost block does so.
+    writers: dict[int, tuple[TorchNode, ...]]
+    #: The order of the outermost block.
+    position: dict[TorchNode, int]
     #: Tensors of integers or booleans.
     whole: frozenset[int]
 
@@ -174,7 +219,29 @@ class Facts:
     def of(graph: TorchGraph) -> Facts:
         """Find out; emission invalidates nothing of it."""
         nodes = [node for block in blocks_below(outer_block(graph)) for node in block.nodes()]
-        return Facts(written_values(graph), whole_values(nodes))
+        written = written_values(graph)
+        outer = outer_block(graph).nodes()
+        return Facts(
+            written,
+            writers_of(graph, written),
+            {node: position for position, node in enumerate(outer)},
+            whole_values(nodes),
+        )
+
+    def may_change(self, value: TorchValue, node: TorchNode) -> bool:
+        """Whether something may write to a value when a node runs, or later."""
+        if value.unique() not in self.written:
+            return False
+        writers = self.writers.get(value.unique())
+        if not writers or node not in self.position:
+            return True
+        return self.position[writers[-1]] >= self.position[node]
+
+    def has_changed(self, value: TorchValue) -> bool:
+        """Whether something may write to a value after it was made."""
+        writers = self.writers.get(value.unique())
+        made = self.position.get(value.node(), -1)
+        return bool(writers) and self.position[writers[-1]] > made
 
 
 def import_block(block: TorchBlock, facts: Facts) -> Imported:
@@ -187,9 +254,11 @@ def import_block(block: TorchBlock, facts: Facts) -> Imported:
         if node.kind() == "prim::Constant":
             continue
         imported.nodes.append(node)
-        reason = ordered_reason(node, facts.written)
+        reason = ordered_reason(node, facts)
         ordered = bool(reason)
         if not reason:
+            for value in filter(facts.has_changed, node.inputs()):
+                imported.settle(value, facts.writers[value.unique()])
             reason = try_import(scope, node)
             # What is imported is not random with the arguments that it has.
             ordered = node.isNondeterministic()
@@ -202,11 +271,11 @@ def import_block(block: TorchBlock, facts: Facts) -> Imported:
     return imported
 
 
-def ordered_reason(node: TorchNode, written: frozenset[int]) -> str:
+def ordered_reason(node: TorchNode, facts: Facts) -> str:
     """Return why a node must stay in order with its kin, or nothing."""
     kind = node.kind()
     values = [*node.inputs(), *node.outputs()]
-    if any(value.unique() in written for value in values):
+    if any(facts.may_change(value, node) for value in values):
         return "something writes to a tensor or list that it reads or makes"
     if list(node.blocks()):
         return "it is control flow"
@@ -383,9 +452,13 @@ class Layout:
         items += [self._region_item(region) for region in self.outputs]
         items.sort(key=lambda item: item.position)
         makers = {key: item for item in items for key in item.makes}
+        own = {item.node: item for item in items}
         waits: dict[Item, set[Item]] = {}
         for item in items:
             waits[item] = {makers[key] for key in item.reads if key in makers}
+            if not item.ordered:
+                written = item.reads & self.imported.settled.keys()
+                waits[item] |= {own[node] for key in written for node in self.imported.settled[key]}
         ordered = [item for item in items if item.ordered]
         for before, after in itertools.pairwise(ordered):
             waits[after].add(before)

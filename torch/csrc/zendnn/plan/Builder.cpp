@@ -663,6 +663,23 @@ bool Builder::is_result(int64_t value) const {
   return results_.contains(value);
 }
 
+bool Builder::is_only_read_by(int64_t value, const std::string& op) const {
+  return !is_result(value) &&
+         std::all_of(
+             description_.nodes.begin(),
+             description_.nodes.end(),
+             [&](const Node& node) {
+               return node.op == op ||
+                      std::none_of(
+                          node.inputs.begin(),
+                          node.inputs.end(),
+                          [&](const Operand& operand) {
+                            return operand.kind == Operand::Kind::value &&
+                                   operand.index == value;
+                          });
+             });
+}
+
 std::optional<Place> Builder::target(int64_t value) {
   const auto found = slices_.find(value);
   if (found == slices_.end()) {

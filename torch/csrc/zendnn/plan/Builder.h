@@ -111,6 +111,7 @@ class Builder {
   // A place in the concatenation that the value is a part of, in its layout.
   std::optional<Place> target(int64_t value);
   bool is_result(int64_t value) const;
+  bool is_only_read_by(int64_t value, const std::string& op) const;
   void set_place(int64_t value, Place place);
   // Whether what the value occupies can be overwritten by the current node.
   bool dies(int64_t value) const;

@@ -164,6 +164,7 @@ void build_softmax(Builder& builder, const Node& node) {
        size = sizes[dim],
        inner = product(sizes, dim + 1, rank),
        log = node.integer("log", 0) != 0,
+       flush = builder.is_only_read_by(output, "matmul"),
        dtype = kernel_type(builder.dtype(input))](const Frame& frame) {
         kernels::softmax(
             {.x = frame.at(from),
@@ -172,6 +173,7 @@ void build_softmax(Builder& builder, const Node& node) {
              .dim = size,
              .inner = inner,
              .log = log,
+             .flush = flush,
              .dtype = dtype});
       });
 }

@@ -118,8 +118,9 @@ void norm(const NormArgs& args) {
 constexpr int64_t kSpace = 32768;
 
 // Up to kWidth rows, whose sums share one logarithm or division.
-template <class T>
+template <bool flush, class T>
 void softmax_rows(const T* x, T* out, int64_t rows, int64_t size, bool log) {
+  const auto power_of = [](Vec d) { return flush ? exp_or_zero(d) : exp(d); };
   // Powers of float32 wait in out; those of bfloat16 would lose digits there.
   constexpr bool in_out = sizeof(T) == sizeof(float);
   float space[in_out ? 1 : kSpace];
@@ -138,7 +139,7 @@ void softmax_rows(const T* x, T* out, int64_t rows, int64_t size, bool log) {
     }));
     tops[row] = top[0];
     sums[row] = sum_of(size, [&](int64_t i, auto lanes) {
-      const Vec power = exp(load(x + first + i, lanes) - top);
+      const Vec power = power_of(load(x + first + i, lanes) - top);
       if (wait)
         store(place(first + i), power, lanes);
       return power;
@@ -153,7 +154,7 @@ void softmax_rows(const T* x, T* out, int64_t rows, int64_t size, bool log) {
     each_vector(size, [&](int64_t i, auto lanes) {
       const auto power = [&] {
         return wait ? load(place(first + i), lanes)
-                    : exp(load(x + first + i, lanes) - top);
+                    : power_of(load(x + first + i, lanes) - top);
       };
       const Vec y =
           log ? load(x + first + i, lanes) - top - end : power() * end;
@@ -276,10 +277,11 @@ void softmax(const SoftmaxArgs& args) {
     const int64_t grain = ceil_div(kGrain / 4, max(args.dim, 1));
     if (args.inner == 1) {
       const int64_t group = max(1, min(kWidth, kSpace / 8 / max(args.dim, 1)));
+      const auto run =
+          args.flush ? softmax_rows<true, T> : softmax_rows<false, T>;
       parallel(args.outer, 1, grain, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; row += group)
-          softmax_rows(
-              x + row * args.dim,
+          run(x + row * args.dim,
               out + row * args.dim,
               min(group, end - row),
               args.dim,

@@ -203,7 +203,10 @@ inline Vec exp_below(Vec x) {
       5.579991266131401e-2f,
       2.4016444385051727e-1f,
       6.931512951850891e-1f);
-  return _mm512_scalef_ps(p * r + 1.0f, x); // p · 2^⌊x⌋
+  // p · 2^⌊x⌋, or 0 where that is no normal number, as in exp2.
+  const __mmask16 normal =
+      _mm512_cmp_ps_mask(x, splat(-126.0f), _CMP_NLT_UQ); // NaN stays
+  return _mm512_maskz_scalef_ps(normal, p * r + 1.0f, x);
 #else
   return exp2(x);
 #endif

@@ -49,10 +49,18 @@ inline Vec exp(Vec x) {
   return scale_by_power(parts.r_minus_1 + 1.0f, parts.n);
 }
 
-// 2ˣ for x ≤ 127.
+// The same, or 0 where that is less than a normal number.
+inline Vec exp_or_zero(Vec x) {
+  const Vec lowest = splat(-87.3365448f);
+  return x < lowest ? Vec{} : exp(max(lowest, x));
+}
+
+// 2ˣ for x ≤ 127, or 0 where that is less than a normal number: products with
+// denormal ones take sixty times as long.
 inline Vec exp2(Vec x) {
-  x = max(splat(-151.0f), x);
-  const Vec n = round(x), r = x - n;
+  const Vec lowest = splat(-126.0f);
+  const Vec within = max(lowest, x); // NaN stays
+  const Vec n = round(within), r = within - n;
   const Vec p = polynomial(
       r,
       1.535336188319500e-4f,
@@ -61,7 +69,8 @@ inline Vec exp2(Vec x) {
       5.550332471162809e-2f,
       2.402264791363012e-1f,
       6.931472028550421e-1f);
-  return scale_by_power(p * r + 1.0f, n);
+  const Vec y = scale_by_power(p * r + 1.0f, n);
+  return x < lowest ? Vec{} : y;
 }
 
 // eˣ - 1, precise near 0.
