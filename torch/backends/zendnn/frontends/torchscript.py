@@ -239,9 +239,9 @@ class Facts:
 
     def has_changed(self, value: TorchValue) -> bool:
         """Whether something may write to a value after it was made."""
-        writers = self.writers.get(value.unique())
+        writers = self.writers.get(value.unique(), ())
         made = self.position.get(value.node(), -1)
-        return bool(writers) and self.position[writers[-1]] > made
+        return any(self.position[writer] > made for writer in writers)
 
 
 def import_block(block: TorchBlock, facts: Facts) -> Imported:
