@@ -76,7 +76,7 @@ class Arithmetic(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = (2.0 - (self.linear(x) + 1.0)) * 0.5 / 4.0 - 1.0
         rows, count = y.size()[0], y.size()[1]
-        y = y[: count - 4] + y[-count:]
+        y = y[: count - 4 - count % 4] + y[-count:]
         return F.softmax(y.view((rows + 4) * 2 // 4, -1, 8), -1), y
 
 
@@ -128,10 +128,10 @@ class Bags(nn.Module):
 class Tensors(nn.Module):
     """Tensors where numbers are wanted, and numbers where tensors are."""
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         count = torch.full((), x.size(0), dtype=torch.int64)
         places = torch.arange(1, int(count.item()) + 1)
-        return x.view(count, -1), torch.floor_divide(x, 2), places
+        return x.view(count, -1), torch.floor_divide(x, 2), torch.remainder(x, 2), places
 
 
 class SelfAttention(nn.Module):
@@ -195,6 +195,11 @@ MODELS = {
     "floor_divide": function(
         lambda x: x.view(x.shape[0], x.shape[1] // 2, -1).softmax(-1), IMAGE, "aten::floor_divide"
     ),
+    "swapped": function(
+        lambda x: x.swapaxes(2, 3).swapdims(0, 1).softmax(-1),
+        IMAGE,
+        *("aten::swapaxes", "aten::swapdims"),
+    ),
     "to.device": function(lambda x: x.to("cpu", torch.bfloat16).float(), IMAGE, "aten::to.device"),
     **{
         f"conv{n}d, scripted": Model(
@@ -212,6 +217,7 @@ MODELS = {
             *("aten::add.Scalar", "aten::sub.Scalar", "aten::mul.Scalar", "aten::div.Scalar"),
             *("aten::add.int", "aten::sub.int", "aten::mul.int", "aten::floordiv.int"),
             *("aten::neg.int", "aten::size", "aten::__getitem__.t", "prim::TupleConstruct"),
+            "aten::remainder.int",
         ),
         script=True,
     ),
@@ -240,7 +246,7 @@ MODELS = {
         values(4, 8),
         (
             *("aten::IntImplicit", "aten::Int.Scalar", "aten::floor_divide.Scalar"),
-            "aten::arange.start",
+            *("aten::arange.start", "aten::remainder.Scalar"),
         ),
         script=True,
         whole=False,

@@ -325,6 +325,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "number_sub": lambda a, x, y: x - y,
     "number_mul": lambda a, x, y: x * y,
     "number_floordiv": lambda a, x, y: x // y,
+    "number_remainder": lambda a, x, y: x % y,
+    "power": lambda a, x: torch.tensor(float(x)) ** a["exponent"],
     "arange": lambda a, start, end, step: torch.arange(start, end, step),
     "view": lambda a, x, *sizes: x.reshape(sizes),
     "flatten": lambda a, x, start, end: x.flatten(start, end),
@@ -369,6 +371,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mean": lambda a, x: x.mean(a["dims"], a.get("keep", False)),
     "cat": lambda a, *parts: torch.cat(parts, a["dim"]),
     "stack": lambda a, *parts: torch.stack(parts, a["dim"]),
-    "pad": lambda a, x: F.pad(x, a["pads"], value=a.get("value", 0.0)),
+    "pad": lambda a, x, *pads: F.pad(x, pads, value=a["value"]),
+    "roll": lambda a, x: x.roll(a["shifts"], a["dims"]),
     "to": lambda a, x: x.to(DTYPES[a["dtype"]]),
 }

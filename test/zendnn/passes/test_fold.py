@@ -79,7 +79,7 @@ IDENTITIES: dict[str, Any] = {
     "slice": lambda b, x: b("slice", x, 0, 0, 9223372036854775807, 1),
     "slice without bounds": lambda b, x: b("slice", x, 1, None, None, 1),
     "linear": lambda b, x: b.eltwise("linear", x, 1.0, 0.0),
-    "pad": lambda b, x: b("pad", x, pads=(0, 0, 0, 0), value=1.0),
+    "pad": lambda b, x: b("pad", x, 0, 0, 0, 0, value=1.0),
     "transpose twice": lambda b, x: b("transpose", b("transpose", x, 1, 3), 3, 1),
     "transpose to itself": lambda b, x: b("transpose", x, 2, 2),
     "permute": lambda b, x: b("permute", x, 0, 1, 2, 3),
@@ -125,7 +125,7 @@ CHANGES: dict[str, Any] = {
     "slice of a part": lambda b, x: b("slice", x, 1, 0, 2, 1),
     "slice with a step": lambda b, x: b("slice", x, 1, 0, None, 2),
     "linear": lambda b, x: b.eltwise("linear", x, 1.0, 0.5),
-    "pad": lambda b, x: b("pad", x, pads=(0, 1), value=0.0),
+    "pad": lambda b, x: b("pad", x, 0, 1, value=0.0),
     "transposes": lambda b, x: b("transpose", b("transpose", x, 1, 3), 2, 1),
     "avg_pool": lambda b, x: b("avg_pool", x, **pool(1, 2), include_pad=True),
     "max_pool": lambda b, x: b("max_pool", x, **pool(2), dilation=(1, 1)),
@@ -256,7 +256,7 @@ def test_a_linear_function_that_others_read_stays(b: Builder) -> None:
 
 def test_padding_before_a_convolution_is_its_own(b: Builder) -> None:
     x = b.input(random(1, 3, 5, 6))
-    padded = b("pad", x, pads=(1, 2, 0, 3), value=0.0)
+    padded = b("pad", x, 1, 2, 0, 3, value=0.0)
     graph = b.done(b.convolution(padded, b.constant(4, 3, 3, 2), padding=(1, 0)))
     assert b.check(fold_pad) == [1]
     (node,) = graph.nodes
@@ -266,7 +266,7 @@ def test_padding_before_a_convolution_is_its_own(b: Builder) -> None:
 
 
 def test_equal_padding_has_no_end_of_its_own(b: Builder) -> None:
-    padded = b("pad", b.input(random(1, 3, 5, 6)), pads=(1, 1, 2, 2, 0, 0), value=0.0)
+    padded = b("pad", b.input(random(1, 3, 5, 6)), 1, 1, 2, 2, 0, 0, value=0.0)
     graph = b.done(b.convolution(padded, b.constant(4, 3, 3, 2)))
     assert b.check(fold_pad) == [1]
     assert graph.nodes[0].attributes["padding"] == (2, 1)
@@ -285,20 +285,20 @@ def test_equal_padding_has_no_end_of_its_own(b: Builder) -> None:
 def test_other_padding_before_a_convolution_stays(
     b: Builder, pads: tuple[int, ...], value: float, more: dict[str, Any]
 ) -> None:
-    padded = b("pad", b.input(random(1, 2, 5, 6)), pads=pads, value=value)
+    padded = b("pad", b.input(random(1, 2, 5, 6)), *pads, value=value)
     channels = 4 if len(pads) == 6 else 2
     b.done(b.convolution(padded, b.constant(channels, channels, 3, 2), **more))
     assert b.check(fold_pad) == [0]
 
 
 def test_padding_that_others_read_stays(b: Builder) -> None:
-    padded = b("pad", b.input(random(1, 3, 5, 6)), pads=(1, 1), value=0.0)
+    padded = b("pad", b.input(random(1, 3, 5, 6)), 1, 1, value=0.0)
     b.done(b.convolution(padded, b.constant(4, 3, 3, 2)), padded)
     assert b.check(fold_pad) == [0]
 
 
 def test_padding_before_several_convolutions_goes_into_all(b: Builder) -> None:
-    padded = b("pad", b.input(random(1, 3, 5, 6)), pads=(1, 1), value=0.0)
+    padded = b("pad", b.input(random(1, 3, 5, 6)), 1, 1, value=0.0)
     graph = b.done(*(b.convolution(padded, b.constant(4, 3, 3, 2)) for _ in range(2)))
     assert b.check(fold_pad) == [2]
     assert ops(graph) == ["convolution", "convolution"]
@@ -320,7 +320,7 @@ def test_padding_before_several_convolutions_goes_into_all(b: Builder) -> None:
 def test_padding_before_a_pool_is_its_own_if_it_means_the_same(
     b: Builder, op: str, value: float, pads: tuple[int, ...], more: dict[str, Any], folds: int
 ) -> None:
-    padded = b("pad", b.input(random(1, 2, 7, 8)), pads=pads, value=value)
+    padded = b("pad", b.input(random(1, 2, 7, 8)), *pads, value=value)
     dilation = {"dilation": (1, 1)} if op == "max_pool" else {}
     b.done(b(op, padded, **pool(3, 2), **dilation, **more))
     assert b.check(fold_pad) == [folds]

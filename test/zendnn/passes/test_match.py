@@ -177,7 +177,7 @@ OF_IMAGES: dict[str, Callable[[Builder, Value], Value]] = {
     "mean that keeps": lambda b, x: b("mean", x, dims=(2, 3), keep=True),
     "cat": lambda b, x: b("cat", x, x, dim=1),
     "stack": lambda b, x: b("stack", x, x, dim=1),
-    "pad": lambda b, x: b("pad", x, pads=(1, 1), value=0.0),
+    "pad": lambda b, x: b("pad", x, 1, 1, value=0.0),
 }
 
 

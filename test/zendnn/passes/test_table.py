@@ -76,7 +76,7 @@ def test_an_unknown_name_is_answered_with_the_known_ones(use: Callable[[], Any])
 def residual_block() -> Builder:
     b = Builder()
     x = b.input(random(2, 4, 6, 6))
-    padded = b("pad", x, pads=(1, 1, 1, 1), value=0.0)
+    padded = b("pad", x, 1, 1, 1, 1, value=0.0)
     y = b.eltwise("relu", b.batch_norm(b.convolution(padded, b.constant(4, 4, 3, 3)), 4))
     y = b.batch_norm(b.convolution(y, b.constant(4, 4, 1, 1)), 4)
     b.done(b.eltwise("relu", b.binary("add", y, x)))
@@ -259,7 +259,7 @@ class Writer:
             lambda: b("slice", x, 1, 0, 1 << 40, 1),
             lambda: b("expand", x, *[-1] * len(shape)),
             lambda: b("view", b("view", x, shape[0], -1), b("size", x, 0), *shape[1:]),
-            lambda: b("pad", x, pads=(0, 0), value=0.0),
+            lambda: b("pad", x, 0, 0, value=0.0),
             lambda: b("cat", x, dim=0),
         ]
         return self.choose.choice(options)()
@@ -295,7 +295,7 @@ class Writer:
         if kind == "point":
             return b.convolution(x, b.constant(channels, channels, 1, 1), bias)
         if kind == "pad":
-            return b.convolution(b("pad", x, pads=(0, 2, 1, 1), value=0.0), weight, bias)
+            return b.convolution(b("pad", x, 0, 2, 1, 1, value=0.0), weight, bias)
         more: dict[str, Any] = {
             "padding": (1, 1),
             "groups": channels // 2 if kind == "groups" else 1,
@@ -311,10 +311,10 @@ class Writer:
         b = self.b
         attributes = {"kernel": (3, 3), "stride": (1, 1), "padding": (0, 0)}
         if self.choose.random() < 0.3:
-            padded = b("pad", x, pads=(1, 1, 1, 1), value=-math.inf)
+            padded = b("pad", x, 1, 1, 1, 1, value=-math.inf)
             return b("max_pool", padded, **attributes, dilation=(1, 1))
         if self.choose.random() < 0.3:
-            padded = b("pad", x, pads=(1, 1, 1, 1), value=0.0)
+            padded = b("pad", x, 1, 1, 1, 1, value=0.0)
             return b("avg_pool", padded, **attributes, include_pad=True)
         squeezed = b("mean", x, dims=(2, 3), keep=True)
         gate = b.convolution(squeezed, b.constant(shape[1], shape[1], 1, 1))

@@ -579,12 +579,12 @@ def test_a_plan_of_another_version_is_refused_when_it_is_loaded(
     with zipfile.ZipFile(saved) as old, zipfile.ZipFile(changed, "w") as new:
         for item in old.infolist():
             content = old.read(item)
-            found += content.count(b"zendnn-plan 1\n")
-            new.writestr(item.filename, content.replace(b"zendnn-plan 1\n", b"zendnn-plan 7\n"))
+            found += content.count(b"zendnn-plan 2\n")
+            new.writestr(item.filename, content.replace(b"zendnn-plan 2\n", b"zendnn-plan 7\n"))
     assert found
     changed.seek(0)
     with pytest.raises(
-        RuntimeError, match=r"version 7 .*reads version 1.*optimize the module again"
+        RuntimeError, match=r"version 7 .*reads version 2.*optimize the module again"
     ):
         torch.jit.load(changed)
 
@@ -871,7 +871,7 @@ def test_a_plan_explains_itself(module: torch.jit.ScriptModule) -> None:
     refused, entry = explanation["built"]
     assert refused["refused"] == "an empty tensor"
     assert explanation["name"] == "_zendnn_plan_forward_0"
-    assert explanation["description"].startswith("zendnn-plan 1\n")
+    assert explanation["description"].startswith("zendnn-plan 2\n")
     assert entry["inputs"] == [
         {"dtype": "Float", "sizes": [2, 3, 8, 8], "strides": [192, 64, 8, 1]}
     ]

@@ -357,7 +357,7 @@ def add_pad(net: Net) -> None:
     x, shape = net.pick()
     if shape:
         pads = (net.draw(st.integers(0, 2)), net.draw(st.integers(0, 2)))
-        net.add(net.b("pad", x, pads=pads, value=0.5), *shape[:-1], shape[-1] + sum(pads))
+        net.add(net.b("pad", x, *pads, value=0.5), *shape[:-1], shape[-1] + sum(pads))
 
 
 def add_joined(net: Net) -> None:

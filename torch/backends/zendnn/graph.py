@@ -307,7 +307,7 @@ class Region:
 
 #: The first line of a description, and the version that saved plans are checked against.
 DESCRIPTION = "zendnn-plan"
-VERSION = 1
+VERSION = 2
 
 Pass = Callable[[Graph], int]
 

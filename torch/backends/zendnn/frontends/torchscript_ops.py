@@ -462,13 +462,14 @@ def integers(name: str, length: int | None = None) -> AttributeOf:
     return lambda call: call.integers(name, length)
 
 
-def not_negative(name: str) -> AttributeOf:
-    """A constant list of integers, none of them below 0."""
+def not_negative(name: str) -> Operands:
+    """A list of integers; those that are known now are not below 0."""
 
-    def checked(call: Call) -> Attribute:
-        values = call.integers(name)
-        if min(values, default=0) < 0:
-            raise Refused(f"{name} is {values}")
+    def checked(call: Call) -> Sequence[Operand]:
+        values = call.numbers(name)
+        known = tuple(value for value in values if isinstance(value, int))
+        if min(known, default=0) < 0:
+            raise Refused(f"{name} is {known}")
         return values
 
     return checked
@@ -498,6 +499,16 @@ def absent(name: str) -> Requirement:
     def check(call: Call) -> None:
         if not call.absent(name):
             raise Refused(f"{name} is given")
+
+    return check
+
+
+def given(name: str) -> Requirement:
+    """The argument must be a list that is not empty."""
+
+    def check(call: Call) -> None:
+        if not call.integers(name):
+            raise Refused(f"{name} is empty")
 
     return check
 
@@ -653,13 +664,25 @@ def cube(call: Call) -> None:
     call.result("binary", [squared, x], algorithm="mul")
 
 
-def on_numbers(op: str, otherwise: Importer, requires: Sequence[Requirement] = ()) -> Importer:
+def on_numbers(
+    op: str, otherwise: Importer, requires: Sequence[Requirement] = (), *, swapped: bool = False
+) -> Importer:
     """Arithmetic of sizes, which traced graphs do on tensors without dimensions."""
+    names = ("other", "self") if swapped else ("self", "other")
     return first_that(
-        lambda call: call.are_numbers("self", "other"),
-        number_row(op, number("self"), number("other"), requires=requires),
+        lambda call: call.are_numbers(*names),
+        number_row(op, *map(number, names), requires=requires),
         otherwise,
     )
+
+
+def power(call: Call) -> None:
+    """A power of a size, such as the scale of attention, which is a float32 tensor."""
+    exponent = call.python("exponent")
+    if not isinstance(exponent, float):
+        raise Refused(f"exponent is {exponent}")
+    call.result("power", [call.number("self")], exponent=call.real("exponent"))
+    call.has_rank(0)
 
 
 def masked_fill(call: Call) -> None:
@@ -766,6 +789,38 @@ def product_and_sum(a: str, b: str, rank: int) -> Importer:
         call.has_rank(rank)
 
     return importer
+
+
+def einsum(call: Call) -> None:
+    """A product of matrices, whatever the order of their dimensions."""
+    elements = call.elements("tensors")
+    terms, arrow, result = call.python("equation").replace(" ", "").partition("->")
+    left, _, right = terms.partition(",")
+    letters = [set(term) for term in (left, right, result)]
+    simple = all(term.isalpha() and len(term) == len(set(term)) for term in (left, right, result))
+    a, b, c = letters
+    batch = [letter for letter in left if letter in b and letter in c]
+    rows, columns, inner = ("".join(sorted(found)) for found in (a & c - b, b & c - a, a & b - c))
+    if not (
+        arrow
+        and simple
+        and len(elements) == 2
+        and len(rows + columns + inner) == 3 == len({*rows, *columns, *inner})
+        and c <= a | b
+    ):
+        raise Refused("it is not a product of two matrices")
+    x, y = (call.as_tensor(element, "tensors") for element in elements)
+    x = _permuted(call, x, left, [*batch, rows, inner])
+    y = _permuted(call, y, right, [*batch, inner, columns])
+    made = [*batch, rows, columns]
+    if made == list(result):
+        call.result("matmul", [x, y])
+    else:
+        call.result("permute", [call.step("matmul", [x, y]), *map(made.index, result)])
+
+
+def _permuted(call: Call, x: Value, dims: str, order: Sequence[str]) -> Value:
+    return x if list(dims) == order else call.step("permute", [x, *map(dims.index, order)])
 
 
 def layer_norm(call: Call) -> None:
@@ -1209,6 +1264,7 @@ OPERATORS: dict[str, Importer] = {
     "aten::addmm": product_and_sum("mat1", "mat2", 2),
     "aten::baddbmm": product_and_sum("batch1", "batch2", 3),
     "aten::matmul": product("self", "other"),
+    "aten::einsum": einsum,
     "aten::mm": product("self", "mat2", 2),
     "aten::bmm": product("self", "mat2", 3),
     # Functions of each element
@@ -1223,9 +1279,13 @@ OPERATORS: dict[str, Importer] = {
     "aten::elu": eltwise(
         "elu", real("alpha"), requires=[equal("scale", 1), equal("input_scale", 1)]
     ),
-    "aten::pow.Tensor_Scalar": chosen(
-        "exponent",
-        {0.5: eltwise("sqrt"), 1: same_tensor("self"), 2: eltwise("square"), 3: cube},
+    "aten::pow.Tensor_Scalar": first_that(
+        lambda call: call.are_numbers("self"),
+        power,
+        chosen(
+            "exponent",
+            {0.5: eltwise("sqrt"), 1: same_tensor("self"), 2: eltwise("square"), 3: cube},
+        ),
     ),
     "aten::neg": eltwise("linear", fixed(-1.0)),
     **{f"aten::{name}": eltwise(name) for name in SAME_NAMES},
@@ -1234,8 +1294,8 @@ OPERATORS: dict[str, Importer] = {
     "aten::add.Scalar": on_numbers("number_add", add, [equal("alpha", 1)]),
     "aten::sub.Tensor": on_numbers("number_sub", sub, [equal("alpha", 1)]),
     "aten::sub.Scalar": on_numbers("number_sub", sub, [equal("alpha", 1)]),
-    "aten::rsub.Tensor": rsub,
-    "aten::rsub.Scalar": rsub,
+    "aten::rsub.Tensor": on_numbers("number_sub", rsub, [equal("alpha", 1)], swapped=True),
+    "aten::rsub.Scalar": on_numbers("number_sub", rsub, [equal("alpha", 1)], swapped=True),
     "aten::mul.Tensor": on_numbers("number_mul", mul),
     "aten::mul.Scalar": on_numbers("number_mul", mul),
     "aten::div.Tensor": div,
@@ -1303,12 +1363,17 @@ OPERATORS: dict[str, Importer] = {
     "aten::pad": row(
         "pad",
         tensor("self"),
+        not_negative("pad"),
         requires=[equal("mode", "constant")],
-        pads=not_negative("pad"),
         value=real_or("value", 0.0),
     ),
-    "aten::constant_pad_nd": row(
-        "pad", tensor("self"), pads=not_negative("pad"), value=real("value")
+    "aten::constant_pad_nd": row("pad", tensor("self"), not_negative("pad"), value=real("value")),
+    "aten::roll": row(
+        "roll",
+        tensor("self"),
+        requires=[given("dims")],
+        shifts=integers("shifts"),
+        dims=integers("dims"),
     ),
     # The same tensor
     **{
@@ -1338,6 +1403,8 @@ OPERATORS: dict[str, Importer] = {
     "aten::transpose.int": row(
         "transpose", tensor("self", ANY), dimension("dim0"), dimension("dim1")
     ),
+    "aten::swapaxes": row("transpose", tensor("self", ANY), dimension("axis0"), dimension("axis1")),
+    "aten::swapdims": row("transpose", tensor("self", ANY), dimension("dim0"), dimension("dim1")),
     "aten::t": row("transpose", tensor("self", ANY), literal(0, 1)),
     "aten::mT": row("transpose", tensor("self", ANY), literal(-2, -1)),
     "aten::permute": row("permute", tensor("self", ANY), dimensions("dims")),
@@ -1367,6 +1434,9 @@ OPERATORS: dict[str, Importer] = {
     "aten::mul.int": number_row("number_mul", number("a"), number("b")),
     "aten::floordiv.int": number_row("number_floordiv", number("a"), number("b")),
     "aten::neg.int": number_row("number_sub", literal(0), number("a")),
+    "aten::remainder.int": number_row("number_remainder", number("a"), number("b")),
+    "aten::remainder.Tensor": number_row("number_remainder", number("self"), number("other")),
+    "aten::remainder.Scalar": number_row("number_remainder", number("self"), number("other")),
     "aten::floor_divide": number_row("number_floordiv", number("self"), number("other")),
     "aten::floor_divide.Scalar": number_row("number_floordiv", number("self"), number("other")),
     "aten::div.Tensor_mode": number_row(

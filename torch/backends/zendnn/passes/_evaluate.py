@@ -50,6 +50,7 @@ NUMBER: dict[str, Callable[[int, int], int]] = {
     "number_sub": operator.sub,
     "number_mul": operator.mul,
     "number_floordiv": operator.floordiv,
+    "number_remainder": operator.mod,
 }
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -75,11 +76,6 @@ def _split(node: Node, x: Tensor) -> tuple[Tensor, ...]:
     return x.chunk(attributes["chunks"], attributes["dim"])
 
 
-def _pad(node: Node, x: Tensor) -> Tensor:
-    attributes: dict[str, Any] = dict(node.attributes)
-    return F.pad(x, attributes["pads"], value=attributes.get("value", 0.0))
-
-
 #: Operators on constants, of the node and its operands; all but split make one result.
 OPERATORS: dict[str, Callable[..., Any]] = {
     "view": lambda node, x, *sizes: x.reshape(sizes),
@@ -101,6 +97,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "to": lambda node, x: x.to(DTYPES[str(node.attributes["dtype"])]),
     "cat": lambda node, *parts: torch.cat(parts, int(node.attributes["dim"])),
     "stack": lambda node, *parts: torch.stack(parts, int(node.attributes["dim"])),
-    "pad": _pad,
+    "pad": lambda node, x, *pads: F.pad(x, pads, value=float(node.attributes["value"])),
+    "roll": lambda node, x: x.roll(node.attributes["shifts"], node.attributes["dims"]),
     "embedding": lambda node, table, ids: table[ids.long()],
 }

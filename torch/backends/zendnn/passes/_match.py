@@ -28,7 +28,9 @@ VIEWS = frozenset(
 
 #: Operators that make a number of a tensor, and all whose result is a number.
 SIZES = frozenset({"size", "numel"})
-NUMBERS = SIZES | {"number_add", "number_sub", "number_mul", "number_floordiv"}
+NUMBERS = SIZES | {
+    *("number_add", "number_sub", "number_mul", "number_floordiv", "number_remainder"),
+}
 
 #: Operators that take post-ops.
 TAKES_POST_OPS = frozenset({"convolution", "linear", "matmul", "binary", "batch_norm"})
@@ -193,6 +195,7 @@ _KEEP_RANK = (
     "softmax",
     "layer_norm",
     "batch_norm",
+    "roll",
     "linear",
     "max_pool",
     "avg_pool",

@@ -41,7 +41,7 @@ def _number(node: Node) -> tuple[Operand, ...] | None:
     a, b = node.inputs
     if not isinstance(a, int) or not isinstance(b, int):
         return None
-    if node.op == "number_floordiv" and b == 0:
+    if node.op in ("number_floordiv", "number_remainder") and b == 0:
         return None  # the model's own error
     return (_evaluate.NUMBER[node.op](a, b),)
 

@@ -32,8 +32,9 @@ Pads = tuple[tuple[int, ...], tuple[int, ...]]
 
 def _spatial(pad: Node, spatial: int) -> Pads | None:
     """What is added before and after each spatial dimension, if no other one is padded."""
-    pads = integers(pad, "pads")
-    if min(pads, default=-1) < 0 or any(pads[2 * spatial :]):
+    pads = tuple(pad for pad in pad.inputs[1:] if isinstance(pad, int))
+    known = len(pads) == len(pad.inputs) - 1
+    if not known or min(pads, default=-1) < 0 or any(pads[2 * spatial :]):
         return None
     pads = (pads + (0,) * (2 * spatial))[: 2 * spatial]
     # The last dimension stands first.

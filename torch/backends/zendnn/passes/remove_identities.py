@@ -108,7 +108,7 @@ def _eltwise(graph: Graph, node: Node) -> Operand:
 
 
 def _pad(graph: Graph, node: Node) -> Operand:
-    return None if any(integers(node, "pads")) else node.inputs[0]
+    return node.inputs[0] if all(pad == 0 for pad in node.inputs[1:]) else None
 
 
 def _to(graph: Graph, node: Node) -> Operand:

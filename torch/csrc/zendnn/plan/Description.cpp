@@ -8,7 +8,7 @@ namespace at::native::zendnn::plan {
 namespace {
 
 constexpr std::string_view kFormat = "zendnn-plan";
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
 
 using View = std::string_view;
 

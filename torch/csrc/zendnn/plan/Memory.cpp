@@ -4,7 +4,9 @@
 #include <ATen/native/zendnn/kernels/embedding.h>
 #include <ATen/native/zendnn/kernels/memory.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -277,10 +279,23 @@ void build_cat(Builder& builder, const Node& node) {
   builder.concatenate(node);
 }
 
+namespace {
+
+// From the last dimension on, what is added before and after.
+Dims pads_of(const Builder& builder, const Node& node) {
+  Dims pads;
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    pads.push_back(builder.number(node.inputs[i]));
+  }
+  return pads;
+}
+
+} // namespace
+
 void infer_pad(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   auto sizes = builder.sizes(input);
-  const auto pads = node.integers("pads");
+  const auto pads = pads_of(builder, node);
   type_of(builder.dtype(input));
   if (pads.size() % 2 != 0 || pads.size() > 2 * sizes.size()) {
     refuse("a padding of dimensions that are not there");
@@ -296,9 +311,14 @@ void infer_pad(Builder& builder, const Node& node) {
 
 void build_pad(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
+  const auto pads = pads_of(builder, node);
+  if (std::all_of(
+          pads.begin(), pads.end(), [](int64_t pad) { return pad == 0; })) {
+    builder.set_place(output, builder.place(input));
+    return;
+  }
   const auto from = builder.strided(input);
   const auto to = builder.make_dense(output);
-  const auto pads = node.integers("pads");
   const auto& sizes = builder.sizes(input);
   const auto bytes = item_size(builder.dtype(input));
   int64_t skip = 0;
@@ -335,6 +355,58 @@ void build_pad(Builder& builder, const Node& node) {
              .ndim = static_cast<int64_t>(sizes.size()),
              .itemsize = bytes});
       });
+}
+
+void infer_roll(Builder& builder, const Node& node) {
+  const auto shifts = node.integers("shifts"), dims = node.integers("dims");
+  const auto rank = static_cast<int64_t>(builder.sizes(tensor(node, 0)).size());
+  if (shifts.size() != dims.size()) {
+    refuse("shifts of other dimensions");
+  }
+  for (const auto dim : dims) {
+    wrap(dim, rank);
+  }
+  infer_same(builder, node);
+}
+
+void build_roll(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  const auto rank = static_cast<int64_t>(sizes.size());
+  const auto shifts = node.integers("shifts"), dims = node.integers("dims");
+  Dims first(sizes.size(), 0); // where the first element goes
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const auto dim = wrap(dims[i], rank);
+    const auto size = std::max<int64_t>(sizes[dim], 1);
+    first[dim] = ((first[dim] + shifts[i]) % size + size) % size;
+  }
+  const auto from = builder.strided(input);
+  const auto to = builder.make_dense(output);
+  const auto bytes = item_size(builder.dtype(input));
+  // Each dimension has two parts, one of which may be empty: what goes to the
+  // end and what comes to the start.
+  const std::function<void(size_t, Dims, Place, Place)> copy =
+      [&](size_t dim, Dims shape, Place source, Place target) {
+        if (dim == sizes.size()) {
+          builder.copy_as(shape, bytes, source, target);
+          return;
+        }
+        for (const bool wraps : {false, true}) {
+          const auto length = wraps ? first[dim] : sizes[dim] - first[dim];
+          if (length == 0) {
+            continue;
+          }
+          auto part = shape;
+          part[dim] = length;
+          auto read = source, written = target;
+          read.ref.offset +=
+              (wraps ? sizes[dim] - length : 0) * from.strides[dim] * bytes;
+          written.ref.offset +=
+              (wraps ? 0 : first[dim]) * to.strides[dim] * bytes;
+          copy(dim + 1, part, read, written);
+        }
+      };
+  copy(0, sizes, from, to);
 }
 
 void infer_gather_pairs(Builder& builder, const Node& node) {

@@ -1,6 +1,9 @@
 // Numbers that are computed from sizes: known when a plan is built.
 #include <torch/csrc/zendnn/plan/Operators.h>
 
+#include <cmath>
+#include <sstream>
+
 namespace at::native::zendnn::plan {
 namespace {
 
@@ -21,6 +24,8 @@ void infer_number(Builder& builder, const Node& node) {
       {"number_sub", [](int64_t a, int64_t b) { return a - b; }},
       {"number_mul", [](int64_t a, int64_t b) { return a * b; }},
       {"number_floordiv", floor_divide},
+      {"number_remainder",
+       [](int64_t a, int64_t b) { return a - b * floor_divide(a, b); }},
   };
   builder.set_number(
       node.output(),
@@ -38,6 +43,24 @@ void infer_size(Builder& builder, const Node& node) {
 
 void infer_numel(Builder& builder, const Node& node) {
   builder.set_number(node.output(), count(builder.sizes(tensor(node, 0))));
+}
+
+void infer_power(Builder& builder, const Node& node) {
+  builder.number(node.inputs.at(0));
+  builder.set_type(node.output(), {}, c10::ScalarType::Float);
+}
+
+void build_power(Builder& builder, const Node& node) {
+  const auto power = std::pow(
+      static_cast<float>(builder.number(node.inputs.at(0))),
+      static_cast<float>(node.real("exponent", 1)));
+  std::ostringstream key;
+  key << "number " << std::hexfloat << power;
+  builder.set_place(
+      node.output(),
+      {.ref = builder.prepared(key.str(), sizeof(float), [power](void* memory) {
+        *static_cast<float*>(memory) = power;
+      })});
 }
 
 void build_nothing(Builder& /*builder*/, const Node& /*node*/) {}

@@ -10,6 +10,8 @@ const Operator& find_operator(const std::string& name) {
       {"number_sub", {infer_number, build_nothing}},
       {"number_mul", {infer_number, build_nothing}},
       {"number_floordiv", {infer_number, build_nothing}},
+      {"number_remainder", {infer_number, build_nothing}},
+      {"power", {infer_power, build_power}},
       {"view", {infer_view, build_view}},
       {"flatten", {infer_view, build_view}},
       {"unflatten", {infer_view, build_view}},
@@ -50,6 +52,7 @@ const Operator& find_operator(const std::string& name) {
       {"cat", {infer_cat, build_cat}},
       {"stack", {infer_stack, build_cat}},
       {"pad", {infer_pad, build_pad}},
+      {"roll", {infer_roll, build_roll}},
       {"to", {infer_to, build_to}},
   };
   const auto found = table.find(name);

@@ -71,6 +71,8 @@ void build_embedding_bags(Builder& builder, const Node& node);
 void infer_cat(Builder& builder, const Node& node);
 void infer_stack(Builder& builder, const Node& node);
 void build_cat(Builder& builder, const Node& node);
+void infer_roll(Builder& builder, const Node& node);
+void build_roll(Builder& builder, const Node& node);
 void infer_pad(Builder& builder, const Node& node);
 void build_pad(Builder& builder, const Node& node);
 void infer_gather_pairs(Builder& builder, const Node& node);
@@ -82,6 +84,8 @@ void build_pairwise_dot(Builder& builder, const Node& node);
 void infer_number(Builder& builder, const Node& node);
 void infer_size(Builder& builder, const Node& node);
 void infer_numel(Builder& builder, const Node& node);
+void infer_power(Builder& builder, const Node& node);
+void build_power(Builder& builder, const Node& node);
 void build_nothing(Builder& builder, const Node& node);
 
 // Strides of an operand over the result's dimensions; 0 where it repeats.
