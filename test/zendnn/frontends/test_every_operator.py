@@ -109,6 +109,13 @@ class Parts(nn.Module):
         return F.softmax(left * right, -1), torch.cat((one, two * four, three), -1)
 
 
+class Swapped(nn.Module):
+    """Other names of a transposition, which traces of submodules keep."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.swapdims(x.swapaxes(0, 1).softmax(-1), 0, -1)
+
+
 class Bags(nn.Module):
     """The oldest form of bags and convolutions."""
 
@@ -195,10 +202,10 @@ MODELS = {
     "floor_divide": function(
         lambda x: x.view(x.shape[0], x.shape[1] // 2, -1).softmax(-1), IMAGE, "aten::floor_divide"
     ),
-    "swapped": function(
-        lambda x: x.swapaxes(2, 3).swapdims(0, 1).softmax(-1),
-        IMAGE,
-        *("aten::swapaxes", "aten::swapdims"),
+    "swapped": Model(
+        nn.Sequential(nn.Linear(8, 8), Swapped()),
+        values(4, 8),
+        ("aten::swapaxes", "aten::swapdims"),
     ),
     "to.device": function(lambda x: x.to("cpu", torch.bfloat16).float(), IMAGE, "aten::to.device"),
     **{
