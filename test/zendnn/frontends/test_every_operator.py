@@ -113,7 +113,7 @@ class Swapped(nn.Module):
     """Other names of a transposition, which traces of submodules keep."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.swapdims(x.swapaxes(0, 1).softmax(-1), 0, -1)
+        return torch.swapdims(x.swapaxes(0, 1).softmax(-1), 0, -1).softmax(-1)
 
 
 class Bags(nn.Module):
