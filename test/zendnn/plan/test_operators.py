@@ -299,6 +299,20 @@ def test_choices_depend_on_all_that_the_work_depends_on(
     torch.backends.zendnn._C._forget_tuning()
 
 
+def test_no_more_is_timed_than_the_budget_allows(
+    b: Builder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """But for two ways of the first choice: with one there is nothing to choose."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "1e-9")
+    torch.backends.zendnn._C._forget_tuning()
+    hidden = b.linear(b.input(tensor(37, 96)), 129, 96)
+    with torch.backends.zendnn.verbose(1):
+        check(b, b.linear(hidden, 64, 129))
+    timed = [x for x in capfd.readouterr().out.splitlines() if ",tune," in x]
+    assert len(timed) == 2, timed
+    torch.backends.zendnn._C._forget_tuning()
+
+
 # Products.
 
 

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <mutex>
 #include <sstream>
 
 namespace at::native::zendnn::plan {
@@ -26,6 +27,28 @@ __attribute__((target("clflushopt"))) void evict_lines(
     _mm_clflushopt(begin);
   }
   _mm_sfence();
+}
+
+std::shared_ptr<void> zeros(int64_t bytes) {
+  auto made = allocate(bytes);
+  std::fill_n(static_cast<char*>(made.get()), bytes, char{0});
+  return made;
+}
+
+// The weights of candidates for one choice, which only read them: those of a
+// large layer take longer to allocate than to multiply by.
+std::shared_ptr<void> shared_zeros(int64_t bytes) {
+  static std::mutex mutex;
+  static std::weak_ptr<void> last;
+  static int64_t size = 0;
+  std::lock_guard lock(mutex);
+  auto found = last.lock();
+  if (!found || size < bytes) {
+    found = zeros(bytes);
+    last = found;
+    size = bytes;
+  }
+  return found;
 }
 
 } // namespace
@@ -93,10 +116,10 @@ Candidate as_candidate(
       call->primitive = make();
       for (const auto& [index, desc] : wanted) {
         const auto bytes = static_cast<int64_t>(desc.get_size());
-        const auto& zeros = call->held.emplace_back(allocate(bytes));
-        std::fill_n(static_cast<char*>(zeros.get()), bytes, char{0});
+        const auto& held = call->held.emplace_back(
+            index == ZENDNN_ARG_WEIGHTS ? shared_zeros(bytes) : zeros(bytes));
         call->arguments.emplace(
-            index, memory(desc, adeep::engine::cpu_engine(), zeros.get()));
+            index, memory(desc, adeep::engine::cpu_engine(), held.get()));
       }
     }
     call->primitive.execute(adeep::stream::default_stream(), call->arguments);

@@ -227,7 +227,11 @@ size_t choose(
   const auto start = Clock::now();
   double best = std::numeric_limits<double>::infinity();
   size_t winner = 0;
-  for (size_t i = 0; i < candidates.size(); ++i) {
+  // A large layer may need more than there is: the best so far is as good as
+  // what is not timed at all.
+  for (size_t i = 0;
+       i < candidates.size() && (i < 2 || seconds_since(start) < seconds_left);
+       ++i) {
     const auto seconds = time_candidate(candidates[i], best);
     if (verbose() > 0) {
       std::printf(
