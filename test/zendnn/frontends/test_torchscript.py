@@ -444,6 +444,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         "r0 = size(x, 1)\nr1 = number_floordiv(r0, 2)\nr2 = power(r1) exponent=-0.5\n"
         "r3 = binary(x, r2) algorithm=mul",
     ),
+    "a power of a size as a number": (
+        lambda x: x / torch.full([], x.size(-1) ** 0.5, dtype=x.dtype),
+        [ROWS],
+        "r0 = size(x, -1)\nr1 = power(r0) exponent=0.5\nr2 = to(r1) dtype=float32\n"
+        "r3 = binary(x, r2) algorithm=div",
+    ),
     "roll": (
         lambda x: x.roll((1, -2), (0, -1)),
         [BATCH],
@@ -497,6 +503,18 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
             *(("ij,jk,kl->il", 3), ("ij,kl->ik", 2), ("ij,ij->ij", 2)),
         )
     },
+    "full of a number": (
+        lambda x: x + torch.full([], x.size(0)),
+        [ROWS],
+        "aten::full",
+        "fill_value is not a power of a size",
+    ),
+    "more than one number": (
+        lambda x: x + torch.full([6], x.size(1) ** 0.5),
+        [ROWS],
+        "aten::full",
+        "it makes more than one number",
+    ),
     "rolls of what is flat": (
         lambda x: x.roll(2),
         [ROWS],

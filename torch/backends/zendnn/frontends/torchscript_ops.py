@@ -685,6 +685,30 @@ def power(call: Call) -> None:
     call.has_rank(0)
 
 
+def scalar_of(call: Call) -> None:
+    """A number that was made into a tensor: of a size, or of a power of one."""
+    if call.are_numbers("a"):
+        call.identity(call.number("a"))
+        return
+    made = call.scope.operand(call.arguments["a"])
+    if _match.producer(made, "power") is None:
+        raise Refused("a is neither an integer nor a power of one")
+    call.identity(made)
+
+
+def full(call: Call) -> None:
+    """The power of a size again, in a tensor without dimensions."""
+    if call.numbers("size"):
+        raise Refused("it makes more than one number")
+    made = call.scope.operand(call.arguments["fill_value"])
+    if _match.producer(made, "power") is None:
+        raise Refused("fill_value is not a power of a size")
+    dtype = DTYPES.get(call.python("dtype"))
+    if dtype is None:
+        raise Refused("dtype is not float32 or bfloat16")
+    call.result("to", [made], dtype=dtype)
+
+
 def masked_fill(call: Call) -> None:
     """A number where a mask says so, the tensor elsewhere."""
     fill = scalar(call, "value")
@@ -1448,6 +1472,7 @@ OPERATORS: dict[str, Importer] = {
     "prim::NumToTensor.Scalar": same_number("a"),
     "aten::Int.Tensor": same_number("a"),
     "aten::Int.Scalar": same_number("a"),
-    "aten::ScalarImplicit": same_number("a"),
+    "aten::ScalarImplicit": scalar_of,
+    "aten::full": full,
     "aten::IntImplicit": same_number("a"),
 }

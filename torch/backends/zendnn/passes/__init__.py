@@ -43,7 +43,7 @@ class _Row(NamedTuple):
 
 
 _TABLE = (
-    _Row("fold_constants", fold_constants, "evaluates what constants alone decide"),
+    _Row("fold_constants", fold_constants, "evaluates what constants decide, and sizes too"),
     _Row("remove_identities", remove_identities, "removes what changes nothing"),
     _Row("defer_sizes", defer_sizes, "reads sizes where nobody has to wait for them"),
     _Row("remove_casts", remove_casts, "removes conversions that convert nothing"),

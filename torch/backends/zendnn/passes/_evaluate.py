@@ -98,6 +98,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "cat": lambda node, *parts: torch.cat(parts, int(node.attributes["dim"])),
     "stack": lambda node, *parts: torch.stack(parts, int(node.attributes["dim"])),
     "pad": lambda node, x, *pads: F.pad(x, pads, value=float(node.attributes["value"])),
+    "power": lambda node, n: torch.tensor(float(n)) ** node.attributes["exponent"],
     "roll": lambda node, x: x.roll(node.attributes["shifts"], node.attributes["dims"]),
     "embedding": lambda node, table, ids: table[ids.long()],
 }

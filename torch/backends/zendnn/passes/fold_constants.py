@@ -1,4 +1,4 @@
-"""Evaluates what constants alone decide."""
+"""Evaluates what constants alone decide, and the sizes that they give away."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.passes import _evaluate
 from torch.backends.zendnn.passes._match import constant, is_foreign
+from torch.backends.zendnn.passes._sizes import Sizes
 
 #: Larger results would make a module larger for a moment's work.
 MOST_ELEMENTS = 1 << 24
@@ -14,11 +15,15 @@ MOST_ELEMENTS = 1 << 24
 def fold_constants(graph: Graph) -> int:
     """Replace results that depend on constants only; return how many nodes went."""
     folded = 0
+    sizes = Sizes()
     for node in list(graph.nodes):
-        if is_foreign(node) or not all(map(graph.is_private, node.outputs)):
-            continue  # a constant cannot stand where others expect a result
-        results = _number(node) if node.outputs[0].kind == "number" else _tensors(graph, node)
+        results = None
+        # A constant cannot stand where others expect a result.
+        if not is_foreign(node) and all(map(graph.is_private, node.outputs)):
+            is_number = node.outputs[0].kind == "number"
+            results = _number(node, sizes) if is_number else _tensors(graph, node)
         if results is None:
+            sizes.learn(node)
             continue
         for value, result in zip(node.outputs, results, strict=True):
             graph.replace_uses(value, result)
@@ -27,15 +32,16 @@ def fold_constants(graph: Graph) -> int:
     return folded
 
 
-def _number(node: Node) -> tuple[Operand, ...] | None:
-    if node.op in ("size", "numel"):
+def _number(node: Node, sizes: Sizes) -> tuple[Operand, ...] | None:
+    if node.op == "numel":
         tensor = constant(node.inputs[0])
-        if tensor is None:
+        return None if tensor is None else (tensor.numel(),)
+    if node.op == "size":
+        shape, dim = sizes.of(node.inputs[0]), node.inputs[1]
+        if shape is None or not isinstance(dim, int) or not -len(shape) <= dim < len(shape):
             return None
-        if node.op == "numel":
-            return (tensor.numel(),)
-        dim = node.inputs[1]
-        return (tensor.shape[dim],) if isinstance(dim, int) else None
+        size = shape[dim]
+        return None if size is None else (size,)
     if node.op not in _evaluate.NUMBER:
         return None
     a, b = node.inputs
@@ -58,7 +64,8 @@ def _tensors(graph: Graph, node: Node) -> tuple[Operand, ...] | None:
         else:
             operands.append(operand)
     tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
-    if not tensors or (node.op == "eltwise" and not tensors[0].is_floating_point()):
+    wanted = tensors and (node.op != "eltwise" or tensors[0].is_floating_point())
+    if not wanted and node.op != "power":
         return None
     try:
         with torch.no_grad():

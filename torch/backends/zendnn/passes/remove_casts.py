@@ -20,6 +20,7 @@ _SHARE = VIEWS | {
     "cat",
     "stack",
     "pad",
+    "roll",
     "gather_pairs",
 }
 
@@ -58,6 +59,8 @@ def result_dtype(node: Node, known: dict[Value, str]) -> str | None:
     """The dtype of a node's results, if those of what it reads give it away."""
     if "dtype" in node.attributes:
         return str(node.attributes["dtype"])
+    if node.op == "power":
+        return "float32"
     if node.op in _FOLLOW:
         operand = node.inputs[_FOLLOW[node.op]]
         return dtype_of(operand, known) if isinstance(operand, Value) else None
