@@ -450,6 +450,11 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         "r0 = size(x, -1)\nr1 = power(r0) exponent=0.5\nr2 = to(r1) dtype=float32\n"
         "r3 = binary(x, r2) algorithm=div",
     ),
+    "type_as": (
+        lambda x, y: x.type_as(y),
+        [ROWS, MATRIX.bfloat16()],
+        "r0 = to_like(x, y)",
+    ),
     "roll": (
         lambda x: x.roll((1, -2), (0, -1)),
         [BATCH],

@@ -373,5 +373,6 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "stack": lambda a, *parts: torch.stack(parts, a["dim"]),
     "pad": lambda a, x, *pads: F.pad(x, pads, value=a["value"]),
     "roll": lambda a, x: x.roll(a["shifts"], a["dims"]),
+    "to_like": lambda a, x, y: x.to(y.dtype),
     "to": lambda a, x: x.to(DTYPES[a["dtype"]]),
 }

@@ -51,6 +51,25 @@ def test_a_conversion_to_the_dtype_of_the_weights_is_removed_after_views_and_act
     assert ops(graph) == ["linear", "eltwise", "view", "eltwise"]
 
 
+def test_a_conversion_to_the_dtype_of_another_is_one_to_a_dtype_that_is_known(b: Builder) -> None:
+    """As T5 has it: softmax(scores in float32), as scores are."""
+    scores = linear(b, b.input(half(2, 8)), 4, 8)
+    weights = b("softmax", to(b, scores, "float32"), dim=-1, log=False)
+    unknown = b("to_like", weights, b.input(half(2)))
+    graph = b.done(b.eltwise("relu", b("to_like", weights, scores)), unknown)
+    assert b.check(remove_casts) == [0]
+    assert ops(graph) == ["linear", "to", "softmax", "to_like", "to", "eltwise"]
+    assert graph.nodes[4].attributes == {"dtype": "bfloat16"}
+
+
+def test_a_conversion_to_the_dtype_that_it_has_goes_with_the_other(b: Builder) -> None:
+    scores = linear(b, b.input(half(2, 8)), 4, 8)
+    weights = b("softmax", scores, dim=-1, log=False)
+    graph = b.done(b.eltwise("relu", b("to_like", weights, scores)))
+    assert b.check(remove_casts) == [1]
+    assert ops(graph) == ["linear", "softmax", "eltwise"]
+
+
 def test_a_conversion_of_something_unknown_stays(b: Builder) -> None:
     graph = b.done(b.eltwise("relu", to(b, b.input(half(3)), "float32")))
     assert b.check(remove_casts) == [0]

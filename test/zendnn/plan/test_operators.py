@@ -1452,6 +1452,20 @@ def test_conversions(b: Builder, dtype: torch.dtype, to: str, layout: str) -> No
     assert torch.equal(got, b.examples[0].to(getattr(torch, to)))
 
 
+@pytest.mark.parametrize("like", [*DTYPES, torch.int64])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_conversions_to_the_dtype_of_another(
+    b: Builder, dtype: torch.dtype, like: torch.dtype
+) -> None:
+    x, y = b.input(tensor(3, 17, dtype=dtype)), b.input(tensor(2, dtype=like))
+    plan = make_plan(region_of(b, b("to_like", b.eltwise("abs", x), y)))
+    if like not in DTYPES:
+        assert not plan.takes(b.examples, [])
+        return
+    (got,) = plan.run(b.examples, [])
+    assert torch.equal(got, b.examples[0].abs().to(like))
+
+
 def test_conversions_between_layers(b: Builder) -> None:
     x = b.eltwise("abs", b.input(tensor(5, 33)))
     narrow = b("to", x, dtype="bfloat16")

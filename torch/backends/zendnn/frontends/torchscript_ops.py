@@ -1413,6 +1413,7 @@ OPERATORS: dict[str, Importer] = {
     "aten::_autocast_to_reduced_precision": autocast(None),
     "aten::_autocast_to_full_precision": autocast("float32"),
     "aten::to.device": to_dtype,
+    "aten::type_as": row("to_like", tensor("self", ANY), tensor("other", ANY)),
     # Views
     "aten::view": row("view", tensor("self", ANY), numbers("size")),
     "aten::reshape": row("view", tensor("self", ANY), numbers("shape")),

@@ -201,6 +201,7 @@ _KEEP_RANK = (
     "avg_pool",
     "adaptive_avg_pool",
     "to",
+    "to_like",
     "cat",
     "pad",
     "contiguous",

@@ -145,7 +145,7 @@ def _sliced(sizes: Sizes, node: Node) -> Shape | None:
 _RULES: dict[str, Callable[[Sizes, Node], Shape | None]] = {
     **dict.fromkeys(
         (
-            *("eltwise", "prelu", "softmax", "to", "contiguous", "roll"),
+            *("eltwise", "prelu", "softmax", "to", "to_like", "contiguous", "roll"),
             *("layer_norm", "rms_norm", "group_norm", "batch_norm"),
         ),
         _same,

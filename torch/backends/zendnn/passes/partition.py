@@ -24,7 +24,7 @@ HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_ba
 ENOUGH = 2
 
 #: What is not worth a region of its own, however much of it there is in a row.
-LIGHT = VIEWS | {"to", "eltwise", "binary", "where"}
+LIGHT = VIEWS | {"to", "to_like", "eltwise", "binary", "where"}
 
 
 def partition(graph: Graph) -> list[Region]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Value
+from torch.backends.zendnn.graph import Graph, Node, Value, replace_node
 from torch.backends.zendnn.passes._match import VIEWS, bypass
 
 #: Operators whose results have the dtype that all of their tensors share.
@@ -30,6 +30,7 @@ _FOLLOW = {
     "linear": 1,
     "layer_norm": 0,
     "batch_norm": 0,
+    "to_like": 1,
     "embedding": 0,
     "embedding_bag": 0,
 }
@@ -44,6 +45,9 @@ def remove_casts(graph: Graph) -> int:
     known: dict[Value, str] = {}
     for node in list(graph.nodes):
         dtype = result_dtype(node, known)
+        if node.op == "to_like" and dtype is not None:
+            graph.set_inputs(node, node.inputs[:1])
+            replace_node(node, op="to", attributes={"dtype": dtype})
         if node.op == "to" and dtype is not None:
             (operand,) = node.inputs
             if isinstance(operand, Value) and dtype_of(operand, known) == dtype:

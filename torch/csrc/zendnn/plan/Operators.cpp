@@ -54,6 +54,7 @@ const Operator& find_operator(const std::string& name) {
       {"pad", {infer_pad, build_pad}},
       {"roll", {infer_roll, build_roll}},
       {"to", {infer_to, build_to}},
+      {"to_like", {infer_to, build_to}},
   };
   const auto found = table.find(name);
   if (found == table.end()) {

@@ -447,7 +447,9 @@ void build_prelu(Builder& builder, const Node& node) {
 
 void infer_to(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto to = dtype_named(node.word("dtype"));
+  const auto to = node.op == "to" ? dtype_named(node.word("dtype"))
+                                  : builder.dtype(tensor(node, 1));
+  type_of(to);
   const auto from = builder.dtype(input);
   if (node.integer("floating", 0) != 0 || conversion(from) == nullptr ||
       to != c10::ScalarType::Float) {
