@@ -442,7 +442,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         lambda x: x * (x.size(1) // 2) ** -0.5,
         [ROWS],
         "r0 = size(x, 1)\nr1 = number_floordiv(r0, 2)\nr2 = power(r1) exponent=-0.5\n"
-        "r3 = binary(x, r2) algorithm=mul",
+        "r3 = to_like(r2, x)\nr4 = binary(x, r3) algorithm=mul",
     ),
     "a power of a size as a number": (
         lambda x: x / torch.full([], x.size(-1) ** 0.5, dtype=x.dtype),
@@ -499,13 +499,13 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
     **{
         f"einsum {equation}": (
             lambda *x, of=equation: torch.einsum(of, *x),
-            [torch.randn(3, 3) for _ in range(count)],
+            [torch.randn([3] * len(term)) for term in equation.split("->")[0].split(",")],
             "aten::einsum",
             "it is not a product of two matrices",
         )
-        for equation, count in (
-            *(("ij->ji", 1), ("ij,jk", 2), ("ii,ij->j", 2), ("...j,jk->...k", 2)),
-            *(("ij,jk,kl->il", 3), ("ij,kl->ik", 2), ("ij,ij->ij", 2)),
+        for equation in (
+            *("ij->ji", "ij,jk", "ii,ij->j", "...j,jk->...k", "ij,jk,kl->il", "ij,kl->ik"),
+            *("ij,ij->ij", "ij,j->i", "ijk,jl->il", "ij,jkl->ik", "hij,hjk->ik", "ij,jk->ijk"),
         )
     },
     "full of a number": (

@@ -102,6 +102,14 @@ def test_sizes_and_their_powers_are_evaluated(b: Builder) -> None:
     assert graph.nodes[-1].inputs[4] == 4
 
 
+def test_a_number_in_a_tensor_has_no_dtype_where_it_meets_another(b: Builder) -> None:
+    x, eight = b.input(random(2, 8)), b.graph.constant(torch.tensor(8.0))
+    scaled = b.binary("mul", x, b("to_like", eight, x))
+    graph = b.done(scaled, b.eltwise("sqrt", b("to_like", eight, scaled)))
+    assert b.check(remove_identities) == [1]
+    assert ops(graph) == ["binary", "to_like", "eltwise"]
+
+
 def test_constants_that_others_read_stay_results(b: Builder) -> None:
     seen = b("transpose", b.constant(2, 3), 0, 1)
     returned = b.eltwise("exp", b("view", b.constant(6), 2, 3))

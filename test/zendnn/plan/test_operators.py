@@ -1432,6 +1432,12 @@ def test_powers_of_numbers(b: Builder, exponent: float) -> None:
     check(b, b.binary("mul", x, b("power", n, exponent=exponent)))
 
 
+def test_powers_of_numbers_take_the_dtype_of_what_they_meet(b: Builder) -> None:
+    x, n = b.input(tensor(3, 5, dtype=torch.bfloat16)), b.input(7)
+    factor = b("to_like", b("power", n, exponent=-0.5), x)
+    check(b, b.binary("mul", x, factor), dtype=torch.bfloat16)
+
+
 # Types.
 
 

@@ -636,6 +636,11 @@ def binary(algorithm: str, *, swapped: bool = False) -> Importer:
             of_number(call, *names[::-1], found and (alpha * found[0], found[1]))
         else:
             a, b = (call.tensor(name) for name in names)
+            # A number in a tensor takes the dtype of the other one.
+            if _match.producer(b, "power") is not None:
+                b = call.step("to_like", [b, a])
+            elif _match.producer(a, "power") is not None:
+                a = call.step("to_like", [a, b])
             if alpha != 1.0:
                 b = call.step("eltwise", [b], algorithm="linear", alpha=alpha, beta=0.0)
             call.result("binary", [a, b], algorithm=algorithm)
@@ -818,25 +823,22 @@ def product_and_sum(a: str, b: str, rank: int) -> Importer:
 def einsum(call: Call) -> None:
     """A product of matrices, whatever the order of their dimensions."""
     elements = call.elements("tensors")
-    terms, arrow, result = call.python("equation").replace(" ", "").partition("->")
+    terms, _, result = call.python("equation").replace(" ", "").partition("->")
     left, _, right = terms.partition(",")
-    letters = [set(term) for term in (left, right, result)]
-    simple = all(term.isalpha() and len(term) == len(set(term)) for term in (left, right, result))
-    a, b, c = letters
-    batch = [letter for letter in left if letter in b and letter in c]
-    rows, columns, inner = ("".join(sorted(found)) for found in (a & c - b, b & c - a, a & b - c))
-    if not (
-        arrow
-        and simple
-        and len(elements) == 2
-        and len(rows + columns + inner) == 3 == len({*rows, *columns, *inner})
-        and c <= a | b
+    a, b, c = (set(term) for term in (left, right, result))
+    rows, columns, inner = a - b, b - a, a & b - c
+    if (
+        len(elements) != 2
+        or not all(t.isalpha() and len(t) == len(set(t)) for t in (left, right, result))
+        or not len(rows) == len(columns) == len(inner) == 1
+        or c != (a | b) - inner
     ):
         raise Refused("it is not a product of two matrices")
     x, y = (call.as_tensor(element, "tensors") for element in elements)
-    x = _permuted(call, x, left, [*batch, rows, inner])
-    y = _permuted(call, y, right, [*batch, inner, columns])
-    made = [*batch, rows, columns]
+    batch = [letter for letter in left if letter in b & c]
+    x = _permuted(call, x, left, [*batch, *rows, *inner])
+    y = _permuted(call, y, right, [*batch, *inner, *columns])
+    made = [*batch, *rows, *columns]
     if made == list(result):
         call.result("matmul", [x, y])
     else:

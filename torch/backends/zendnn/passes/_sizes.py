@@ -97,7 +97,7 @@ def _linear(sizes: Sizes, node: Node) -> Shape | None:
 
 
 def _convolution(sizes: Sizes, node: Node) -> Shape | None:
-    """The channels; the rest depends on what the graph is given."""
+    """The channels, of images that are known to come in batches."""
     shape, weight = sizes.of(node.inputs[0]), sizes.of(node.inputs[1])
     if not shape or not weight or len(shape) != len(weight) or node.attributes.get("transposed"):
         return None

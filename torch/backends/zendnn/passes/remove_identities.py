@@ -12,6 +12,7 @@ from torch.backends.zendnn.passes._match import (
     linear_of,
     producer,
     real,
+    scalar,
 )
 
 #: From here on, the end of a slice means 'to the last element'.
@@ -118,6 +119,12 @@ def _to(graph: Graph, node: Node) -> Operand:
     return None
 
 
+def _to_like(graph: Graph, node: Node) -> Operand:
+    """A constant number has no dtype where it meets a tensor."""
+    meets = all(user.op == "binary" for user in node.output.users)
+    return node.inputs[0] if meets and scalar(node.inputs[0]) is not None else None
+
+
 def _pool(graph: Graph, node: Node) -> Operand:
     ones = {*integers(node, "kernel"), *integers(node, "stride")} == {1}
     return node.inputs[0] if ones and not any(integers(node, "padding")) else None
@@ -147,6 +154,7 @@ _SAME: dict[str, Callable[[Graph, Node], Operand]] = {
     "eltwise": _eltwise,
     "pad": _pad,
     "to": _to,
+    "to_like": _to_like,
     "max_pool": _pool,
     "avg_pool": _pool,
     "cat": _only_part,
