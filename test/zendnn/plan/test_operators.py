@@ -17,7 +17,14 @@ from torch import Tensor
 from torch.backends.zendnn.graph import Value
 from torch.backends.zendnn.passes._match import MATCHED_ONLY
 
-from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, primitive_dtypes, property_test
+from ..common import (
+    DTYPES,
+    HAS_WIDE_VECTORS,
+    PRIMITIVE_DTYPES,
+    dtypes,
+    primitive_dtypes,
+    property_test,
+)
 from ..passes.build import Builder
 from ..passes.interpreter import BINARY, ELTWISE
 from .check import (
@@ -357,8 +364,7 @@ def test_every_way_to_run_a_linear_layer_that_is_timed(
         run()
     timed = [x.split(",")[2] for x in capfd.readouterr().out.splitlines() if ",tune," in x]
     assert len(timed) == len(set(timed))
-    wide = zendnn._C._cpu_isa().startswith("AVX-512")
-    assert any("panels of 32" in way for way in timed) == wide
+    assert any("panels of 32" in way for way in timed) == HAS_WIDE_VECTORS
     assert any("plain" in way and "gemm" in way for way in timed)
     writer, line = path.read_text().splitlines()
     for way in timed:

@@ -384,7 +384,7 @@ class Layout:
             tensors = [value for value in region.outputs if value.kind == "tensor"]
             self.outputs[region] = {value.source.unique(): value for value in tensors}
         self.kept: set[TorchNode] = set()
-        self._settle()
+        self._find_kept()
         self.order = self._in_order()
 
     @staticmethod
@@ -394,7 +394,7 @@ class Layout:
         if not tensors or any(v.source is None for v in (*region.inputs, *region.outputs)):
             raise Unplaceable(region)
 
-    def _settle(self) -> None:
+    def _find_kept(self) -> None:
         """Find the nodes that stay, and which tensors of regions they read.
 
         Numbers never leave a region: what others need of them is computed beside it, from tensors

@@ -126,6 +126,27 @@ Site write_channels(
   return {to, *steps_of(builder, output, to)};
 }
 
+// What both kernels ask for.
+template <class Args>
+Args args_of(
+    const Builder& builder,
+    const Node& node,
+    const Site& from,
+    const Site& to) {
+  const auto input = tensor(node, 0);
+  const auto& sizes = builder.sizes(input);
+  Args args;
+  args.batch = sizes[0];
+  args.pixels = count(sizes) / (sizes[0] * sizes[1]);
+  args.x_batch_stride = from.steps.batch;
+  args.out_batch_stride = to.steps.batch;
+  args.x_stride = from.steps.step;
+  args.out_stride = to.steps.step;
+  args.eps = static_cast<float>(node.real("eps", 1e-5));
+  args.dtype = kernel_type(builder.dtype(input));
+  return args;
+}
+
 } // namespace
 
 void infer_group_norm(Builder& builder, const Node& node) {
@@ -154,18 +175,10 @@ void build_group_norm(Builder& builder, const Node& node) {
   const auto& sizes = builder.sizes(input);
   const auto from = read_channels(builder, input, /*blocks=*/false);
   const auto to = write_channels(builder, input, output, from);
-  kernels::GroupNormArgs args;
-  args.batch = sizes[0];
+  auto args = args_of<kernels::GroupNormArgs>(builder, node, from, to);
   args.groups = node.integer("groups", 1);
   args.channels = sizes[1] / args.groups;
-  args.pixels = count(sizes) / (sizes[0] * sizes[1]);
-  args.x_batch_stride = from.steps.batch;
-  args.out_batch_stride = to.steps.batch;
-  args.x_stride = from.steps.step;
-  args.out_stride = to.steps.step;
   args.channels_last = from.steps.layout == ChannelLayout::last;
-  args.eps = static_cast<float>(node.real("eps", 1e-5));
-  args.dtype = kernel_type(builder.dtype(input));
   Ref factors[2];
   for (size_t i = 0; i < 2; ++i) {
     if (node.inputs.size() > i + 1 && node.inputs[i + 1]) {
@@ -212,21 +225,12 @@ void infer_batch_norm(Builder& builder, const Node& node) {
 
 void build_batch_norm(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto& sizes = builder.sizes(input);
   const auto from = read_channels(builder, input, /*blocks=*/true);
   const auto to = write_channels(builder, input, output, from);
-  kernels::BatchNormArgs args;
-  args.batch = sizes[0];
-  args.channels = sizes[1];
-  args.pixels = count(sizes) / (sizes[0] * sizes[1]);
-  args.x_batch_stride = from.steps.batch;
-  args.out_batch_stride = to.steps.batch;
-  args.x_stride = from.steps.step;
-  args.out_stride = to.steps.step;
+  auto args = args_of<kernels::BatchNormArgs>(builder, node, from, to);
+  args.channels = builder.sizes(input)[1];
   args.layout = from.steps.layout;
-  args.eps = static_cast<float>(node.real("eps", 1e-5));
   args.relu = !node.post.empty() && node.post[0].algorithm == "relu";
-  args.dtype = kernel_type(builder.dtype(input));
   Ref factors[4]; // weight, bias, mean, variance
   for (size_t i = 0; i < 4; ++i) {
     if (has(node, i + 1)) {

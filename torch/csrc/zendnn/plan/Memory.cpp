@@ -1,4 +1,5 @@
-// Operators that move data: embeddings, concatenation, padding, gathering.
+// Operators that move data: embeddings, concatenation, padding, rolling,
+// gathering.
 #include <torch/csrc/zendnn/plan/Operators.h>
 
 #include <ATen/native/zendnn/kernels/embedding.h>
@@ -12,6 +13,15 @@ namespace at::native::zendnn::plan {
 namespace {
 
 constexpr const char* kOutOfRange = "index out of range in self";
+
+// From the last dimension on, what is added before and after.
+Dims pads_of(const Builder& builder, const Node& node) {
+  Dims pads;
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    pads.push_back(builder.number(node.inputs[i]));
+  }
+  return pads;
+}
 
 kernels::IdType id_type(c10::ScalarType dtype) {
   if (dtype == c10::ScalarType::Long) {
@@ -278,19 +288,6 @@ void infer_stack(Builder& builder, const Node& node) {
 void build_cat(Builder& builder, const Node& node) {
   builder.concatenate(node);
 }
-
-namespace {
-
-// From the last dimension on, what is added before and after.
-Dims pads_of(const Builder& builder, const Node& node) {
-  Dims pads;
-  for (size_t i = 1; i < node.inputs.size(); ++i) {
-    pads.push_back(builder.number(node.inputs[i]));
-  }
-  return pads;
-}
-
-} // namespace
 
 void infer_pad(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
