@@ -1,5 +1,5 @@
-# The target blis: BLIS as ZenDNN's GEMM fallback, linked statically and behind
-# our own names (third_party/zendnn/blis_gemm.h).
+# BLIS_LIBRARY and BLIS_INCLUDE_DIR: BLIS as ZenDNN's GEMM fallback, linked
+# statically and behind our own names (third_party/zendnn/blis_gemm.h).
 #
 # BLIS_ROOT is an installed prefix; BLIS_SOURCE_DIR a source tree to build.
 if(BLIS_SOURCE_DIR)
@@ -19,7 +19,7 @@ if(BLIS_SOURCE_DIR)
   file(MAKE_DIRECTORY "${BLIS_INCLUDE_DIR}")
 else()
   find_library(BLIS_LIBRARY
-    NAMES libblis.a libblis-mt.a blis blis-mt
+    NAMES libblis.a libblis-mt.a
     PATHS "${BLIS_ROOT}" PATH_SUFFIXES lib lib64 NO_DEFAULT_PATH)
   find_path(BLIS_INCLUDE_DIR blis/blis.h
     PATHS "${BLIS_ROOT}" PATH_SUFFIXES include NO_DEFAULT_PATH)
@@ -27,12 +27,4 @@ else()
     message(FATAL_ERROR
       "No BLIS in '${BLIS_ROOT}': BLIS_ROOT wants a prefix with include/blis/blis.h and lib/libblis.a.")
   endif()
-endif()
-
-add_library(blis UNKNOWN IMPORTED)
-set_target_properties(blis PROPERTIES
-  IMPORTED_LOCATION "${BLIS_LIBRARY}"
-  INTERFACE_INCLUDE_DIRECTORIES "${BLIS_INCLUDE_DIR}")
-if(TARGET blis_build)
-  add_dependencies(blis blis_build)
 endif()

@@ -1,7 +1,17 @@
 # The targets torch_zendnn, a library that registers itself with the dispatcher
 # when it is loaded, and zendnn_python, its Python bindings.
-find_package(Torch REQUIRED)
+#
+# TORCH_ROOT is the installed torch, TORCH_VERSION its version. Its own CMake
+# package is not asked: a torch with CUDA would want the CUDA toolkit, too.
 find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+
+foreach(name torch_cpu c10 torch_python)
+  find_library(TORCH_LIBRARY_${name} ${name} PATHS "${TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUIRED)
+endforeach()
+set(torch_include "${TORCH_ROOT}/include" "${TORCH_ROOT}/include/torch/csrc/api/include")
+# Older wheels were built with the older of the C++ library's two ABIs.
+file(STRINGS "${TORCH_ROOT}/share/cmake/Torch/TorchConfig.cmake" torch_abi
+  REGEX "_GLIBCXX_USE_CXX11_ABI=0")
 
 set(overlay "${PROJECT_SOURCE_DIR}")
 set(generated "${ZENDNN_GENERATED_DIR}")
@@ -31,7 +41,7 @@ target_compile_definitions(torch_zendnn PRIVATE
   HAVE_AVX2_CPU_DEFINITION HAVE_AVX512_CPU_DEFINITION
   AT_PER_OPERATOR_HEADERS
   "ZENDNN_PYTORCH_BASELINE=\"${pytorch_release}\""
-  "ZENDNN_TORCH_VERSION=\"${Torch_VERSION}\""
+  "ZENDNN_TORCH_VERSION=\"${TORCH_VERSION}\""
   "ZENDNN_COMPILER=\"${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}\"")
 # Function-like macros, which CMake cannot define as definitions.
 target_compile_options(torch_zendnn PRIVATE
@@ -39,7 +49,7 @@ target_compile_options(torch_zendnn PRIVATE
 target_precompile_headers(torch_zendnn PRIVATE
   <ATen/core/Tensor.h> <torch/library.h> "${ADEEP_INCLUDE_DIR}/adeep.hpp")
 target_link_libraries(torch_zendnn PRIVATE
-  torch -Wl,--no-undefined
+  "${TORCH_LIBRARY_torch_cpu}" "${TORCH_LIBRARY_c10}" -Wl,--no-undefined
   -Wl,--exclude-libs,ALL
   "-Wl,--version-script=${overlay}/cmake/libtorch_zendnn.map"
   "$<TARGET_FILE:zendnn>" "${BLIS_LIBRARY}")
@@ -52,13 +62,12 @@ set_target_properties(torch_zendnn PROPERTIES
 # OpenMP's pragmas, but not the compiler's library: the copy that torch ships is
 # the one that torch.set_num_threads rules.
 file(GLOB torch_openmp
-  "${TORCH_INSTALL_PREFIX}/lib/libgomp*.so*" "${TORCH_INSTALL_PREFIX}/../torch.libs/libgomp*.so*")
+  "${TORCH_ROOT}/lib/libgomp*.so*" "${TORCH_ROOT}/../torch.libs/libgomp*.so*")
 target_link_libraries(torch_zendnn PRIVATE ${torch_openmp})
 
-find_library(TORCH_PYTHON_LIBRARY torch_python
-  PATHS "${TORCH_INSTALL_PREFIX}/lib" NO_DEFAULT_PATH REQUIRED)
 add_library(zendnn_python MODULE ${bindings})
-target_link_libraries(zendnn_python PRIVATE torch_zendnn torch "${TORCH_PYTHON_LIBRARY}" Python::Module)
+target_link_libraries(zendnn_python PRIVATE torch_zendnn
+  "${TORCH_LIBRARY_torch_python}" "${TORCH_LIBRARY_torch_cpu}" "${TORCH_LIBRARY_c10}" Python::Module)
 set_target_properties(zendnn_python PROPERTIES
   PREFIX "" OUTPUT_NAME _C SUFFIX ".${Python_SOABI}.so"
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
@@ -70,8 +79,11 @@ foreach(target torch_zendnn zendnn_python)
     "${overlay}/aten/src" "${overlay}" "${generated}/aten/src" "${generated}")
   target_include_directories(${target} SYSTEM PRIVATE
     "${ADEEP_INCLUDE_DIR}" "${ZENDNN_SOURCE_DIR}/include" "${BLIS_INCLUDE_DIR}" "${ZENDNN_CONFIGURED_INCLUDE_DIR}"
-    ${TORCH_INCLUDE_DIRS})
+    ${torch_include})
   set_target_properties(${target} PROPERTIES
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
-  target_compile_options(${target} PRIVATE -fopenmp ${TORCH_CXX_FLAGS})
+  target_compile_options(${target} PRIVATE -fopenmp)
+  if(torch_abi)
+    target_compile_definitions(${target} PRIVATE _GLIBCXX_USE_CXX11_ABI=0)
+  endif()
 endforeach()

@@ -110,12 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.sanitize", description=__doc__)
     parser.add_argument("sanitizer", choices=sorted(OPTIONS))
     parsed, rest = parser.parse_known_args(arguments)
-    codes: list[int] = []
-
-    def action() -> None:
-        codes.append(run(parsed.sanitizer, rest or TESTS[parsed.sanitizer]))
-
-    return exit_code_of(action) or codes[0]
+    return exit_code_of(lambda: run(parsed.sanitizer, rest or TESTS[parsed.sanitizer]))
 
 
 if __name__ == "__main__":

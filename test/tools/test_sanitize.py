@@ -39,7 +39,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     builds: list[str | None] = []
     monkeypatch.setattr(build, "build", lambda sanitizer=None: builds.append(sanitizer))
     monkeypatch.setattr(build, "BUILD", tmp_path / "build")
-    monkeypatch.setattr(env, "find_tools", lambda _: {"compiler": str(compiler)})
+    monkeypatch.setattr(
+        env, "find_tools", lambda _: {"compiler": str(compiler), "c_compiler": str(compiler)}
+    )
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     for name in ("ASAN_OPTIONS", "TSAN_OPTIONS", "OMP_NUM_THREADS", "REPORT"):
         monkeypatch.delenv(name, raising=False)

@@ -56,6 +56,9 @@ class Tool:
 
 
 TOOLS: Mapping[str, Tool] = {
+    "c_compiler": Tool(
+        "a C compiler", ("cc", "gcc", "clang"), "CC", "install gcc (apt-get install gcc)"
+    ),
     "compiler": Tool(
         "a C++ compiler", ("c++", "g++", "clang++"), "CXX", "install g++ (apt-get install g++)"
     ),
@@ -72,11 +75,20 @@ TOOLS: Mapping[str, Tool] = {
 
 
 def find_tools(environ: Mapping[str, str]) -> Mapping[str, str]:
-    """Return the path of every tool of TOOLS; raises SetupError naming all that are missing."""
+    """Return the path of every tool of TOOLS.
+
+    Raises SetupError naming all that are missing, Python's headers among them, or the variable
+    that holds options.
+    """
     found: dict[str, str] = {}
     missing: list[str] = []
     for key, tool in TOOLS.items():
         named = environ.get(tool.variable or "", "").split()
+        if options := [word for word in named if word.startswith("-")]:
+            raise SetupError(
+                f"{tool.variable} is '{' '.join(named)}': it can only name {tool.purpose}; give "
+                f"{options[0]} in CFLAGS or CXXFLAGS"
+            )
         for name in named[-1:] or tool.names:  # CXX may be "ccache g++"
             if path := shutil.which(name, path=environ.get("PATH")):
                 found[key] = path
@@ -84,6 +96,9 @@ def find_tools(environ: Mapping[str, str]) -> Mapping[str, str]:
         else:
             named_by = f" ({tool.variable} names '{named[-1]}')" if named else ""
             missing.append(f"{tool.purpose} is missing{named_by}: {tool.remedy}")
+    headers = Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").exists():
+        missing.append(f"Python.h is missing in {headers}: install python3-dev")
     if missing:
         raise SetupError("; ".join(missing))
     return found
@@ -106,9 +121,9 @@ class Torch:
         return self.version.partition("+")[0]
 
     @property
-    def cmake_dir(self) -> Path:
-        """The folder that holds TorchConfig.cmake."""
-        return self.site / "torch" / "share" / "cmake" / "Torch"
+    def root(self) -> Path:
+        """The folder that holds include/ and lib/."""
+        return self.site / "torch"
 
 
 def site_folders() -> tuple[Path, ...]:

@@ -10,17 +10,16 @@ class SetupError(Exception):
     """Something the user can act on: one sentence saying what failed, where and what to do."""
 
 
-def exit_code_of(action: Callable[[], None]) -> int:
-    """Run `action` and return its process exit code: 0, 2 for a SetupError, 130 when interrupted.
+def exit_code_of(action: Callable[[], int | None]) -> int:
+    """Run `action` and return its process exit code; 2 for a SetupError, 130 when interrupted.
 
     A SetupError and an interruption are reported on stderr in one line, without a traceback.
     """
     try:
-        action()
+        return action() or 0
     except SetupError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted; run the same command again to go on from here", file=sys.stderr)
         return 130
-    return 0

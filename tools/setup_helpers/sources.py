@@ -16,7 +16,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
@@ -214,23 +213,29 @@ def _from_snapshot(place: Snapshot, archives: Path) -> Path:
 
 
 def _git(folder: Path, *arguments: str) -> None:
+    """Run git in `folder`; its progress goes to a terminal, its last words into the error."""
     command = ["git", "-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30", *arguments]
     environ = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    last = "no message"
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
             cwd=folder,
             env=environ,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
-            check=False,
         )
     except FileNotFoundError as error:
         raise SetupError("git is not installed: install git") from error
-    if done.returncode:
-        last_line = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise SetupError(f"git {arguments[0]} failed: {last_line}")
+    with process:
+        assert process.stderr is not None
+        for line in process.stderr:
+            last = line.strip() or last
+            if sys.stderr.isatty():
+                print(f"\r{last:<78}", end="", file=sys.stderr)
+    if process.returncode:
+        raise SetupError(f"git {arguments[0]} failed: {last}")
 
 
 def _from_git(place: Git, archives: Path) -> Path:
@@ -240,20 +245,23 @@ def _from_git(place: Git, archives: Path) -> Path:
     target = archives / f"{name}-{revision}.tar"
     if target.exists():
         return target
-    archives.mkdir(parents=True, exist_ok=True)
+    # It stays until all of it is there, so that a run that was interrupted is not in vain.
+    repository = archives / f".{target.stem}.git"
+    repository.mkdir(parents=True, exist_ok=True)
     # A shortened commit cannot be asked for by name: the history of the branches (without their
     # files) says which one it is.
     what = ["--filter=blob:none", "origin", "+refs/heads/*:refs/remotes/origin/*"]
     if place.ref:
         what = ["--depth=1", "origin", place.ref]
     print(f"{name}: fetching {revision} from {place.url}", file=sys.stderr)
-    with tempfile.TemporaryDirectory(prefix=f".{name}.", dir=archives) as scratch:
-        folder = Path(scratch)
-        _git(folder, "init", "--quiet", "--bare", ".")
-        _git(folder, "remote", "add", "origin", place.url)
-        _git(folder, "fetch", "--quiet", "--no-recurse-submodules", *what)
-        _git(folder, "archive", "--format=tar", "-o", "tree.tar", place.commit or "FETCH_HEAD")
-        os.replace(folder / "tree.tar", target)
+    _git(repository, "init", "--quiet", "--bare", ".")
+    _git(repository, "config", "remote.origin.url", place.url)
+    progress = ["--progress"] if sys.stderr.isatty() else []
+    _git(repository, "fetch", *progress, "--no-recurse-submodules", *what)
+    made = repository / "tree.tar"
+    _git(repository, "archive", "--format=tar", "-o", str(made), place.commit or "FETCH_HEAD")
+    os.replace(made, target)
+    shutil.rmtree(repository, ignore_errors=True)
     return target
 
 
@@ -265,6 +273,17 @@ def bring(mirror: Mirror, archives: Path) -> Path:
     if isinstance(place, Snapshot):
         return _from_snapshot(place, archives)
     return _from_git(place, archives)
+
+
+def _unpacked(source: Source, mirror: Mirror, archives: Path, tree: Path) -> str:
+    """Unpack what `mirror` gives into `tree` and return its digest."""
+    archive = bring(mirror, archives)
+    try:
+        return unpack(archive, source.selection(mirror), tree, mirror.digest)
+    except SetupError:
+        if isinstance(mirror.place, Git):  # the digest is the first to tell that it is not right
+            archive.unlink(missing_ok=True)
+        raise
 
 
 def mirror_order(source: Source, environ: Mapping[str, str]) -> tuple[Mirror, ...]:
@@ -336,8 +355,7 @@ def fetch_source(source: Source, folder: Path, environ: Mapping[str, str]) -> Pa
         failures = []
         for mirror in mirror_order(source, environ):
             try:
-                archive = bring(mirror, folder / "archives")
-                digest = unpack(archive, source.selection(mirror), tree, mirror.digest)
+                digest = _unpacked(source, mirror, folder / "archives", tree)
             except SetupError as error:
                 failures.append(f"{mirror.kind}: {error}")
                 continue

@@ -267,12 +267,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     if unknown := [file for file in parsed.files if file not in files]:
         parser.error(f"there is no file '{unknown[0]}'")
-    codes: list[int] = []
 
-    def action() -> None:
+    def action() -> int:
         chosen = [files[file] for file in parsed.files] or list(SUITES)
         rows = compare(chosen, quick=parsed.quick, processes=parsed.processes)
         print(table(rows))
-        codes.append(any(entry.lost for entry in rows))
+        return any(entry.lost for entry in rows)
 
-    return exit_code_of(action) or codes[0]
+    return exit_code_of(action)

@@ -36,7 +36,8 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if options.explain is not None:
-            _explain(options.project_directory, options.explain)
+            with files.in_one_sentence(f"explain {options.explain}"):
+                _explain(options.project_directory, options.explain)
             return 0
         if options.output_directory is None:
             raise ZendnnifyError("say where to write: --output-directory OUT")

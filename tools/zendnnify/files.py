@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -12,6 +13,16 @@ from tools.zendnnify.rules.model import ZendnnifyError
 
 STAGING = ".zendnnify-staging"
 """Holds a run's new files until all of them are there; a leftover means an interrupted run."""
+
+
+@contextlib.contextmanager
+def in_one_sentence(what: str) -> Iterator[None]:
+    """Makes a ZendnnifyError of what the system refuses inside: folders that cannot be searched,
+    links in circles, names that are no UTF-8. ``what`` cannot be done then."""
+    try:
+        yield
+    except (OSError, RuntimeError, UnicodeError) as error:
+        raise ZendnnifyError(f"cannot {what}: {error}") from error
 
 
 def read_bytes(path: Path) -> bytes:

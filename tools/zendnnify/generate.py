@@ -86,9 +86,14 @@ def run(
     Raises:
         ZendnnifyError: the input is bad or the output cannot be written; ``out`` is as it was.
     """
+    with files.in_one_sentence(f"convert {tree_root} into {out}"):
+        return _run(Path(tree_root), Path(out), paths, check)
+
+
+def _run(tree_root: Path, out: Path, paths: list[str] | None, check: bool) -> Summary:
     started = time.monotonic()
-    tree = trees.recognise(Path(tree_root))
-    out = Path(out).resolve()
+    tree = trees.recognise(tree_root)
+    out = out.resolve()
     _check_apart(tree.root, out)
     before = manifest.load(out)
     plan, explicit = _plan(tree, before, paths)

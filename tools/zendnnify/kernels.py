@@ -18,7 +18,7 @@ REGISTRATION = "aten/src/ATen/native/zendnn/RegisterZendnn.cpp"
 _VOCABULARY = "mkldnn"
 _REGISTERED_KEYS = ("MkldnnCPU", "CompositeExplicitAutograd")
 
-# Schema type to (C++ parameter type, C++ return type).
+# Schema type to the type of the C++ parameter.
 _TYPES: dict[str, str] = {
     "Tensor": "const at::Tensor&",
     "Tensor?": "const std::optional<at::Tensor>&",
@@ -26,6 +26,7 @@ _TYPES: dict[str, str] = {
     "Scalar": "const at::Scalar&",
     "Scalar?": "const std::optional<at::Scalar>&",
     "int": "int64_t",
+    "SymInt": "c10::SymInt",
     "int?": "std::optional<int64_t>",
     "float": "double",
     "float?": "std::optional<double>",
@@ -143,7 +144,7 @@ def _parameter_type(argument: Argument, symbolic: bool, location: Location) -> s
     array = re.fullmatch(r"(int|SymInt|bool)\[(\d*)\](\??)", text)
     if array is None:
         try:
-            return {**_TYPES, "SymInt": "c10::SymInt"}[text]
+            return _TYPES[text]
         except KeyError:
             raise ZendnnifyError(
                 f"{location}: no C++ type is known for {argument.type!r}; "
@@ -198,7 +199,7 @@ def header(
     declared: dict[str, str] = {}
     for operator in operators:
         for _, kernel in operator.kernels:
-            name = names.text(kernel)
+            name = names.text(kernel, operator.location)
             declared.setdefault(name, signature(operator, kernel, name))
     lines = "\n".join(f"{line};" for line in (*declared.values(), *more))
     return (
@@ -220,9 +221,8 @@ def registration(operators: list[Operator], names: Renamer, source: str) -> str:
         kernels = dict(operator.kernels)
         key = next((key for key in _REGISTERED_KEYS if key in kernels), None)
         if key is not None:
-            lines.append(
-                f'  m.impl("{operator.name}", TORCH_FN(at::native::{names.text(kernels[key])}));'
-            )
+            name = names.text(kernels[key], operator.location)
+            lines.append(f'  m.impl("{operator.name}", TORCH_FN(at::native::{name}));')
     body = "\n".join(lines)
     return (
         f"// {MARK}{source}; do not edit.\n"

@@ -88,6 +88,10 @@ class Uncovered(ZendnnifyError):
     """Tokens of the source vocabulary that no rule covers."""
 
 
+def _uncovered(where: Location | str, name: str, more: str = "") -> Uncovered:
+    return Uncovered(f"{where}: no rule covers {name!r}{more}; add a rule to tools/zendnnify/rules")
+
+
 def vocabulary(text: str) -> list[tuple[int, int]]:
     """Where words of the source vocabulary stand, in any case; as parts of other words, too."""
     lowered = text.lower()
@@ -162,9 +166,20 @@ class Renamer:
             done = end
         return "".join((*parts, name[done:]))
 
-    def text(self, text: str) -> str:
-        """``text`` with every identifier renamed; what follows no rule stays as it is."""
-        return _IDENTIFIER.sub(lambda match: self.identifier(match[0]) or match[0], text)
+    def text(self, text: str, where: Location | str) -> str:
+        """``text`` with every identifier renamed.
+
+        Raises:
+            Uncovered: an identifier follows no rule; the error says ``where`` that is.
+        """
+
+        def renamed(match: re.Match[str]) -> str:
+            new = self.identifier(match[0])
+            if new is None:
+                raise _uncovered(where, match[0])
+            return new
+
+        return _IDENTIFIER.sub(renamed, text)
 
 
 def _is_word(name: str, start: int, end: int) -> bool:
@@ -284,16 +299,14 @@ def rewrite(text: str, path: str, rules: RuleSet, language: str) -> Rewritten:
                     f"{locate(text, start, path)}: {match[0]!r} has no rule: {phrase.reason}; "
                     "add a rule to tools/zendnnify/rules"
                 )
-            new = match[0] if phrase.replacement is None else _expand(match, phrase, names)
+            where = locate(text, start, path)
+            new = match[0] if phrase.replacement is None else _expand(match, phrase, names, where)
             claims.add(Substitution(start, end, new, phrase.name))
     general, uncovered = _general(text, hits, names, claims)
     if uncovered:
         start, end = uncovered[0]
         more = f" (and {len(uncovered) - 1} more in this file)" if len(uncovered) > 1 else ""
-        raise Uncovered(
-            f"{locate(text, start, path)}: no rule covers {text[start:end]!r}{more}; "
-            "add a rule to tools/zendnnify/rules"
-        )
+        raise _uncovered(locate(text, start, path), text[start:end], more)
     items = sorted((*claims.items, *general), key=lambda item: item.start)
     return Rewritten(_assemble(text, items), tuple(items), _merged(text, general))
 
@@ -326,11 +339,13 @@ def _general(
     return found, uncovered
 
 
-def _expand(match: re.Match[str], phrase: Phrase, names: Renamer) -> str:
+def _expand(match: re.Match[str], phrase: Phrase, names: Renamer, where: Location) -> str:
     """The phrase's replacement, its groups renamed by the general rule."""
     assert phrase.replacement is not None
     return re.sub(
-        r"\\(\d)", lambda group: names.text(match[int(group[1])] or ""), phrase.replacement
+        r"\\(\d)",
+        lambda group: names.text(match[int(group[1])] or "", where),
+        phrase.replacement,
     )
 
 

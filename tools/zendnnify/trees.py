@@ -135,7 +135,7 @@ class Tree:
 
     def source(self, path: str) -> Source:
         """The file at ``path`` (relative, with forward slashes) as something to convert."""
-        output = renamer(self.rules).text(path.removeprefix(self.kind.prefix))
+        output = renamer(self.rules).text(path.removeprefix(self.kind.prefix), path)
         return Source(path, output, language(path))
 
     def default_sources(self) -> list[Source]:

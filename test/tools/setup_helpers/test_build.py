@@ -14,7 +14,12 @@ from tools.setup_helpers.errors import SetupError
 from tools.zendnnify import generate
 from tools.zendnnify.rules.model import ZendnnifyError
 
-TOOLS = {"compiler": "/t/g++", "cmake": "/t/cmake", "ninja": "/t/ninja"}
+TOOLS = {
+    "c_compiler": "/t/gcc",
+    "compiler": "/t/g++",
+    "cmake": "/t/cmake",
+    "ninja": "/t/ninja",
+}
 TORCH = env.Torch("2.13.0+cpu", Path("/site"), frozenset())
 
 
@@ -80,11 +85,13 @@ def test_cmake_is_told_everything(kind: str, variable: str) -> None:
     assert cache == {
         "CMAKE_BUILD_TYPE": "Release",
         "CMAKE_MAKE_PROGRAM": "/t/ninja",
+        "CMAKE_C_COMPILER": "/t/gcc",
         "CMAKE_CXX_COMPILER": "/t/g++",
         "CMAKE_C_COMPILER_LAUNCHER": "/t/ccache",
         "CMAKE_CXX_COMPILER_LAUNCHER": "/t/ccache",
         "Python_EXECUTABLE": sys.executable,
-        "Torch_DIR": "/site/torch/share/cmake/Torch",
+        "TORCH_ROOT": "/site/torch",
+        "TORCH_VERSION": TORCH.version,
         "ZENDNN_GENERATED_DIR": "/g",
         "ZENDNN_SOURCE_DIR": "/z",
         "ADEEP_INCLUDE_DIR": "/a",
@@ -110,7 +117,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A machine whose cmake and ninja write down how they were called."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("g++", "cmake", "ninja"):
+    for name in ("gcc", "g++", "cmake", "ninja"):
         script = (
             f'#!/bin/sh\necho "{name} $* $NINJA_STATUS" >> "{tmp_path}/log"\n'
             f"exit ${{FAIL_{name.strip('+')}:-0}}\n"

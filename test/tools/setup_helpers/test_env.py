@@ -61,7 +61,7 @@ def tools(tmp_path: Path) -> Path:
     """A PATH folder that holds every tool."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    for name in ("g++", "cmake", "ninja"):
+    for name in ("gcc", "g++", "cmake", "ninja"):
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o755)
     return folder
@@ -69,6 +69,7 @@ def tools(tmp_path: Path) -> Path:
 
 def test_finds_all_tools(tools: Path) -> None:
     assert env.find_tools({"PATH": str(tools)}) == {
+        "c_compiler": f"{tools}/gcc",
         "compiler": f"{tools}/g++",
         "cmake": f"{tools}/cmake",
         "ninja": f"{tools}/ninja",
@@ -78,6 +79,7 @@ def test_finds_all_tools(tools: Path) -> None:
 @pytest.mark.parametrize(
     ("program", "sentence"),
     [
+        ("gcc", "a C compiler is missing: install gcc"),
         ("g++", r"a C\+\+ compiler is missing: install g\+\+"),
         ("cmake", "CMake is missing: install cmake"),
         ("ninja", "Ninja is missing: install ninja"),
@@ -102,6 +104,19 @@ def test_cxx_names_the_compiler(tools: Path) -> None:
         env.find_tools({"PATH": str(tools), "CXX": "gone++"})
 
 
+def test_a_variable_for_a_compiler_takes_no_options(tools: Path) -> None:
+    with pytest.raises(SetupError, match=r"CXX is 'g\+\+ -m64'.* give -m64 in CFLAGS or CXXFLAGS"):
+        env.find_tools({"PATH": str(tools), "CXX": "g++ -m64"})
+
+
+def test_pythons_headers_are_needed_too(
+    tools: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sysconfig.get_path", lambda _: str(tmp_path))
+    with pytest.raises(SetupError, match=r"Python\.h is missing in .*: install python3-dev"):
+        env.find_tools({"PATH": str(tools)})
+
+
 def test_finds_torch_without_importing_it(tmp_path: Path) -> None:
     install_torch(tmp_path / "site", "2.13.0+cpu", ("torch/a.py", "torch/lib/b.so"))
     torch = env.find_torch([tmp_path / "empty", tmp_path / "site"])
@@ -109,7 +124,7 @@ def test_finds_torch_without_importing_it(tmp_path: Path) -> None:
     assert torch.public_version == "2.13.0"
     assert torch.site == tmp_path / "site"
     assert torch.files == {"torch/a.py", "torch/lib/b.so"}
-    assert torch.cmake_dir == tmp_path / "site/torch/share/cmake/Torch"
+    assert torch.root == tmp_path / "site/torch"
 
 
 @pytest.mark.parametrize("version", ["1.13.1", "2.0.0", "2.5.1+cu121"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import errno
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -232,6 +233,23 @@ def test_an_undecodable_file_is_an_error(onednn: Path, out: Path) -> None:
 def test_an_unreadable_file_is_an_error(onednn: Path, out: Path) -> None:
     (onednn / "src/odd.cpp").symlink_to("nowhere")
     fails(r"cannot read .*src/odd\.cpp: No such file", onednn, out)
+
+
+def test_a_file_name_that_no_rule_covers_is_an_error(onednn: Path, out: Path) -> None:
+    write_tree(onednn, {"src/xdnnlfoo.cpp": ""})
+    fails(r"src/xdnnlfoo\.cpp: no rule covers 'xdnnlfoo'", onednn, out)
+    assert not out.exists()
+
+
+def test_a_name_that_is_no_text_is_an_error(onednn: Path, out: Path) -> None:
+    (onednn / "src" / os.fsdecode(b"odd\xff.cpp")).write_text("")
+    fails("cannot convert .*surrogates not allowed", onednn, out)
+    assert not out.exists()
+
+
+def test_an_output_folder_behind_a_circle_of_links_is_an_error(onednn: Path, out: Path) -> None:
+    out.symlink_to(out)
+    fails(rf"cannot convert {onednn} into {out}/x: Symlink loop", onednn, out / "x")
 
 
 def test_an_anchor_that_is_gone_is_an_error(pytorch: Path, out: Path) -> None:

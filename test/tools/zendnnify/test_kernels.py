@@ -15,7 +15,7 @@ NAMES = Renamer(SPELLINGS, GLUED)
 def declare(schema: str, kernel: str = "mkldnn_f", key: str = "MkldnnCPU") -> str:
     table = f"- func: {schema}\n  dispatch:\n    CPU: f\n    {key}: {kernel}\n"
     (operator,) = kernels.parse(table, "table.yaml")
-    return kernels.signature(operator, kernel, NAMES.text(kernel))
+    return kernels.signature(operator, kernel, NAMES.text(kernel, operator.location))
 
 
 @pytest.mark.parametrize(

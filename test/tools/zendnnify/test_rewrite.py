@@ -107,7 +107,7 @@ def test_a_word_inside_of_a_longer_word_is_never_renamed(a: str, word: str, b: s
 @given(st.text("abcdefgklmnopqDNLMKIE_019", max_size=12))
 def test_names_without_the_vocabulary_stay(name: str) -> None:
     if not any(word in name.lower() for word in WORDS):
-        assert NAMES.text(name) == name
+        assert NAMES.text(name, "a.py") == name
 
 
 def test_a_new_name_before_an_l_is_not_taken_for_the_vocabulary() -> None:
@@ -120,8 +120,8 @@ def test_a_new_name_before_an_l_is_not_taken_for_the_vocabulary() -> None:
 @given(st.lists(spellings, min_size=1, max_size=4))
 def test_renaming_twice_is_renaming_once(words: list[Spelling]) -> None:
     for joint in ("_", "8"):
-        once = NAMES.text(joint.join(word.source for word in words) + "Lower")
-        assert NAMES.text(once) == once
+        once = NAMES.text(joint.join(word.source for word in words) + "Lower", "a.py")
+        assert NAMES.text(once, "a.py") == once
         assert plain(once) == once
 
 

@@ -15,7 +15,7 @@ from tools.zendnnify.trees import NATIVE_FUNCTIONS, Tree
 
 Upstream = Callable[[str], Path]
 PYTORCH = ("pytorch", "pytorch-1.13.1")
-ALL = (*PYTORCH, "onednn", "ideep")
+ALL = (*PYTORCH, "onednn", "ideep", "ideep-1.13.1")
 
 
 @pytest.fixture(scope="module")
@@ -120,13 +120,12 @@ def test_a_compiler_error_can_be_traced_to_its_source(converted: Converted) -> N
 def test_all_is_converted_in_twenty_seconds_and_again_in_three(
     upstream: Upstream, tmp_path: Path
 ) -> None:
-    names = ("pytorch", "onednn", "ideep")
-    for name in names:
+    for name in ALL:
         upstream(name)
 
     def convert() -> float:
         started = time.monotonic()
-        for name in names:
+        for name in ALL:
             generate.run(upstream(name), tmp_path / name)
         return time.monotonic() - started
 

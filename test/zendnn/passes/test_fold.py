@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
-from torch.backends.zendnn.graph import Graph, Value
+from torch.backends.zendnn.graph import Graph
 from torch.backends.zendnn.passes import (
     fold_arithmetic,
     fold_batch_norm,
@@ -17,7 +16,6 @@ from torch.backends.zendnn.passes import (
     fold_scalars,
     remove_identities,
 )
-from torch.backends.zendnn.passes._sizes import Sizes
 
 from .build import Builder, only, ops, random
 
@@ -48,46 +46,6 @@ def test_sizes_of_constants_and_integer_arithmetic_are_evaluated(b: Builder) -> 
     graph = b.done(b("view", x, 2, b("number_add", columns, 4), -1))
     assert b.check(fold_constants) == [8]
     assert graph.nodes[0].inputs[1:] == (2, 6, -1)
-
-
-SHAPES: dict[str, tuple[Callable[[Builder, Value], Value], tuple[int | None, ...]]] = {
-    "view": (lambda b, x: x, (None, None, 4, 6)),
-    "permute": (lambda b, x: b("permute", x, 0, 2, -1, 1), (None, 4, 6, None)),
-    "transpose": (lambda b, x: b("transpose", x, -1, 1), (None, 6, 4, None)),
-    "unsqueeze": (lambda b, x: b("unsqueeze", x, -2), (None, None, 4, 1, 6)),
-    "expand": (lambda b, x: b("expand", x, 7, -1, 4, 6), (7, None, 4, 6)),
-    "linear": (lambda b, x: b.linear(x, 5, 6), (None, None, 4, 5)),
-    "convolution": (lambda b, x: b.convolution(x, b.constant(5, 2, 1, 1)), (None, 5, None, None)),
-    "matmul": (lambda b, x: b("matmul", x, b.constant(1, 3, 6, 8)), (None, 3, 4, 8)),
-    "binary": (lambda b, x: b.binary("add", b.constant(3, 1, 1), x), (None, 3, 4, 6)),
-    "ones": (lambda b, x: b.binary("add", b.constant(1, 1, 1), x), (None, None, 4, 6)),
-    "embedding": (lambda b, x: b("embedding", b.constant(9, 5), x), (None, None, 4, 6, 5)),
-    "select": (lambda b, x: b("select", x, -2, 1), (None, None, 6)),
-    "split": (
-        lambda b, x: b.node("split", x, results=2, dim=3, chunks=2).outputs[1],
-        (None, None, 4, None),
-    ),
-    "slice": (lambda b, x: b("slice", x, -1, 1, -1, None), (None, None, 4, 4)),
-    "slice of what is unknown": (lambda b, x: b("slice", x, 0, None, 2, 1), (None, None, 4, 6)),
-    "slice to somewhere": (
-        lambda b, x: b("slice", x, 2, None, b("size", x, 0), 1),
-        (None, None, None, 6),
-    ),
-    "softmax": (lambda b, x: b("softmax", x, dim=-1, log=False), (None, None, 4, 6)),
-    "no such dimension": (lambda b, x: b("transpose", x, 5, 1), (None, None, None, None)),
-}
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_sizes_that_operators_give_away_are_known(name: str) -> None:
-    make, expected = SHAPES[name]
-    b, sizes = Builder(), Sizes()
-    x = b("view", b.input(random(2, 2, 4, 6)), b.input(2), -1, 4, 6)
-    made = make(b, x)
-    for node in b.graph.nodes:
-        sizes.learn(node)
-    assert sizes.of(made) == expected
-    assert sizes.of(b.graph.inputs[0]) is None
 
 
 def test_sizes_and_their_powers_are_evaluated(b: Builder) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from torch import Tensor
-from torch.backends.zendnn.graph import PostOp, Value
+from torch.backends.zendnn.graph import PostOp
 from torch.backends.zendnn.passes import _match
 
 from .build import Builder, assert_same, ops, posts, random
@@ -145,56 +143,3 @@ def test_a_result_that_is_an_input_stays(b: Builder) -> None:
     assert same.producer is not None
     assert not _match.bypass(graph, same.producer, x)
     assert ops(graph) == ["contiguous"]
-
-
-# Ranks.
-
-#: Operators of x, of size (2, 3, 4, 4), and of others whose rank is known.
-OF_IMAGES: dict[str, Callable[[Builder, Value], Value]] = {
-    "eltwise": lambda b, x: b.eltwise("relu", x),
-    "binary": lambda b, x: b.binary("add", x, b.constant(4)),
-    "binary the other way": lambda b, x: b.binary("add", b.constant(4), x),
-    "softmax": lambda b, x: b("softmax", x, dim=1, log=False),
-    "layer_norm": lambda b, x: b.layer_norm(x, 4),
-    "batch_norm": lambda b, x: b.batch_norm(x, 3),
-    "linear": lambda b, x: b.linear(x, 5, 4),
-    "matmul": lambda b, x: b("matmul", x, b.constant(4, 5)),
-    "matmul the other way": lambda b, x: b("matmul", b.constant(5, 4), x),
-    "convolution": lambda b, x: b.convolution(x, b.constant(8, 3, 3, 3)),
-    "view": lambda b, x: b("view", x, 2, -1),
-    "expand": lambda b, x: b("expand", x, 5, 2, 3, 4, 4),
-    "permute": lambda b, x: b("permute", x, 3, 2, 1, 0),
-    "transpose": lambda b, x: b("transpose", x, 0, 1),
-    "flatten": lambda b, x: b("flatten", x, 1, -1),
-    "flatten from the back": lambda b, x: b("flatten", x, -2, -1),
-    "flatten between": lambda b, x: b("flatten", x, 1, 2),
-    "unflatten": lambda b, x: b("unflatten", x, 2, 2, 2),
-    "unsqueeze": lambda b, x: b("unsqueeze", x, -1),
-    "select": lambda b, x: b("select", x, 1, 2),
-    "slice": lambda b, x: b("slice", x, 1, 0, 2, 1),
-    "contiguous": lambda b, x: b("contiguous", x),
-    "mean": lambda b, x: b("mean", x, dims=(2, 3), keep=False),
-    "mean that keeps": lambda b, x: b("mean", x, dims=(2, 3), keep=True),
-    "cat": lambda b, x: b("cat", x, x, dim=1),
-    "stack": lambda b, x: b("stack", x, x, dim=1),
-    "pad": lambda b, x: b("pad", x, 1, 1, value=0.0),
-}
-
-
-@pytest.mark.parametrize("name", OF_IMAGES)
-def test_ranks_are_those_of_the_results(b: Builder, name: str) -> None:
-    x = b("view", b.input(random(96)), 2, 3, 4, 4)
-    result = OF_IMAGES[name](b, x)
-    graph = b.done(result)
-    (tensor,) = b.run()
-    assert _match.ranks(graph)[result] == tensor.dim()
-
-
-def test_ranks_that_nothing_fixes_are_not_guessed(b: Builder) -> None:
-    """As little as the graph says of its inputs and of what is opaque."""
-    x = b.input(random(2, 3))
-    y = b.eltwise("relu", x)
-    z = b.opaque(lambda x: x, y)
-    graph = b.done(b.binary("add", b.eltwise("tanh", z), b.constant(3)))
-    known = _match.ranks(graph)
-    assert not {x, y, z, graph.outputs[0]} & set(known)

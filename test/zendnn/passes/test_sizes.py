@@ -1,11 +1,15 @@
-"""Sizes are read where nobody has to wait for them."""
+"""What passes take for the sizes of values are the sizes that they have."""
 
 from __future__ import annotations
 
-import pytest
-from torch.backends.zendnn.passes import defer_sizes, fold_batch_norm, fuse_eltwise
+from collections.abc import Callable
 
-from .build import Builder, ops, posts, random
+import pytest
+from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.passes import fuse_binary
+from torch.backends.zendnn.passes._sizes import Sizes
+
+from .build import Builder, random
 
 
 @pytest.fixture
@@ -13,32 +17,128 @@ def b() -> Builder:
     return Builder()
 
 
-def test_a_size_is_read_of_the_activation_so_that_it_is_fused(b: Builder) -> None:
-    made = b.convolution(b.input(random(2, 3, 4, 4)), b.constant(4, 3, 1, 1))
-    rows = b("size", made, 0)
-    activated = b.eltwise("relu", b.batch_norm(made, 4))
-    graph = b.done(b("view", activated, rows, b("number_mul", b("size", made, 1), 4), -1))
-    assert b.check(defer_sizes, fold_batch_norm, fuse_eltwise) == [2, 1, 1]
-    assert ops(graph) == ["convolution", "size", "size", "number_mul", "view"]
-    assert posts(graph.nodes[0]) == ["relu"]
+#: Operators of x, of size (2, 3, 4, 4), and of others whose rank is known.
+OF_IMAGES: dict[str, Callable[[Builder, Value], Value]] = {
+    "eltwise": lambda b, x: b.eltwise("relu", x),
+    "binary": lambda b, x: b.binary("add", x, b.constant(4)),
+    "binary the other way": lambda b, x: b.binary("add", b.constant(4), x),
+    "softmax": lambda b, x: b("softmax", x, dim=1, log=False),
+    "layer_norm": lambda b, x: b.layer_norm(x, 4),
+    "batch_norm": lambda b, x: b.batch_norm(x, 3),
+    "linear": lambda b, x: b.linear(x, 5, 4),
+    "matmul": lambda b, x: b("matmul", x, b.constant(4, 5)),
+    "matmul the other way": lambda b, x: b("matmul", b.constant(5, 4), x),
+    "convolution": lambda b, x: b.convolution(x, b.constant(8, 3, 3, 3)),
+    "view": lambda b, x: b("view", x, 2, -1),
+    "expand": lambda b, x: b("expand", x, 5, 2, 3, 4, 4),
+    "permute": lambda b, x: b("permute", x, 3, 2, 1, 0),
+    "transpose": lambda b, x: b("transpose", x, 0, 1),
+    "flatten": lambda b, x: b("flatten", x, 1, -1),
+    "flatten from the back": lambda b, x: b("flatten", x, -2, -1),
+    "flatten between": lambda b, x: b("flatten", x, 1, 2),
+    "unflatten": lambda b, x: b("unflatten", x, 2, 2, 2),
+    "unsqueeze": lambda b, x: b("unsqueeze", x, -1),
+    "select": lambda b, x: b("select", x, 1, 2),
+    "slice": lambda b, x: b("slice", x, 1, 0, 2, 1),
+    "contiguous": lambda b, x: b("contiguous", x),
+    "mean": lambda b, x: b("mean", x, dims=(2, 3), keep=False),
+    "mean that keeps": lambda b, x: b("mean", x, dims=(2, 3), keep=True),
+    "cat": lambda b, x: b("cat", x, x, dim=1),
+    "stack": lambda b, x: b("stack", x, x, dim=1),
+    "pad": lambda b, x: b("pad", x, 1, 1, value=0.0),
+}
 
 
-def test_a_size_that_is_needed_before_the_activation_stays(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 4)), 4, 4)
-    other = b("view", b.input(random(4)), b("size", made, 0), 2)
-    b.done(b.eltwise("relu", made), other)
-    assert b.check(defer_sizes) == [0]
+@pytest.mark.parametrize("name", OF_IMAGES)
+@pytest.mark.parametrize("stated", [(2, 3, 4, 4), (-1, 3, 4, -1)], ids=["all", "some"])
+def test_what_is_known_of_a_result_is_so(b: Builder, name: str, stated: tuple[int, ...]) -> None:
+    x = b("expand", b.input(random(2, 3, 4, 4)), *stated)
+    result = OF_IMAGES[name](b, x)
+    graph = b.done(result)
+    (tensor,) = b.run()
+    sizes = Sizes(graph.nodes)
+    known = sizes.of(result)
+    assert known is not None
+    assert sizes.rank(result) == tensor.dim()
+    assert [size for size in known if size is not None] == [
+        size for size, given in zip(tensor.shape, known, strict=True) if given is not None
+    ]
 
 
-def test_sizes_of_values_with_several_readers_stay(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 4)), 4, 4)
-    rows = b("size", made, 0)
-    b.done(b("view", b.eltwise("relu", made), rows, 2, 2), b.eltwise("exp", made))
-    assert b.check(defer_sizes) == [0]
+SHAPES: dict[str, tuple[Callable[[Builder, Value], Value], tuple[int | None, ...]]] = {
+    "view": (lambda b, x: x, (None, None, 4, 6)),
+    "permute": (lambda b, x: b("permute", x, 0, 2, -1, 1), (None, 4, 6, None)),
+    "transpose": (lambda b, x: b("transpose", x, -1, 1), (None, 6, 4, None)),
+    "unsqueeze": (lambda b, x: b("unsqueeze", x, -2), (None, None, 4, 1, 6)),
+    "expand": (lambda b, x: b("expand", x, 7, -1, 4, 6), (7, None, 4, 6)),
+    "linear": (lambda b, x: b.linear(x, 5, 6), (None, None, 4, 5)),
+    "convolution": (lambda b, x: b.convolution(x, b.constant(5, 2, 1, 1)), (None, 5, None, None)),
+    "matmul": (lambda b, x: b("matmul", x, b.constant(1, 3, 6, 8)), (None, 3, 4, 8)),
+    "binary": (lambda b, x: b.binary("add", b.constant(3, 1, 1), x), (None, 3, 4, 6)),
+    "ones": (lambda b, x: b.binary("add", b.constant(1, 1, 1), x), (None, None, 4, 6)),
+    "embedding": (lambda b, x: b("embedding", b.constant(9, 5), x), (None, None, 4, 6, 5)),
+    "select": (lambda b, x: b("select", x, -2, 1), (None, None, 6)),
+    "split": (
+        lambda b, x: b.node("split", x, results=2, dim=3, chunks=2).outputs[1],
+        (None, None, 4, None),
+    ),
+    "slice": (lambda b, x: b("slice", x, -1, 1, -1, None), (None, None, 4, 4)),
+    "slice of what is unknown": (lambda b, x: b("slice", x, 0, None, 2, 1), (None, None, 4, 6)),
+    "slice to somewhere": (
+        lambda b, x: b("slice", x, 2, None, b("size", x, 0), 1),
+        (None, None, None, 6),
+    ),
+    "softmax": (lambda b, x: b("softmax", x, dim=-1, log=False), (None, None, 4, 6)),
+}
 
 
-def test_sizes_that_others_read_stay(b: Builder) -> None:
-    made = b.linear(b.input(random(2, 4)), 4, 4)
-    rows = b("size", made, 0)
-    b.done(b("view", b.eltwise("relu", made), rows, 2, 2), rows)
-    assert b.check(defer_sizes) == [0]
+@pytest.mark.parametrize("name", SHAPES)
+def test_sizes_that_operators_give_away_are_known(name: str) -> None:
+    make, expected = SHAPES[name]
+    b = Builder()
+    x = b("view", b.input(random(2, 2, 4, 6)), b.input(2), -1, 4, 6)
+    made = make(b, x)
+    sizes = Sizes(b.graph.nodes)
+    assert sizes.of(made) == expected
+    assert sizes.of(b.graph.inputs[0]) is None
+
+
+def test_some_operators_fix_the_rank_of_what_was_unknown(b: Builder) -> None:
+    x = b.input(random(2, 3, 4))
+    made = [b("permute", x, 0, 2, 1), b("view", x, 2, -1), b("flatten", x, 1, -1)]
+    sizes = Sizes(b.graph.nodes)
+    assert [sizes.rank(value) for value in made] == [3, 2, 2]
+
+
+def test_what_no_rule_or_a_wrong_dimension_makes_is_not_known(b: Builder) -> None:
+    x = b("view", b.input(random(6)), 2, 3)
+    made = [b("transpose", x, 5, 1), b("squeeze", x, 0)]
+    sizes = Sizes(b.graph.nodes)
+    assert [sizes.of(value) for value in made] == [None, None]
+
+
+def test_sizes_of_a_layer_are_known(b: Builder) -> None:
+    x = b("view", b.input(random(96)), 2, -1, 16)
+    result = b("unflatten", b.linear(x, 12, 16), -1, 3, 4)
+    graph = b.done(b("flatten", result, 1, -1), b("mean", result, dims=(-1, 0), keep=False))
+    sizes = Sizes(graph.nodes)
+    assert sizes.of(result) == (2, None, 3, 4)
+    assert [sizes.of(value) for value in graph.outputs] == [(2, None), (None, 3)]
+
+
+def test_what_a_post_op_reads_may_be_larger(b: Builder) -> None:
+    x = b("view", b.input(random(4)), 1, 4)
+    result = b.linear(x, 4, 4)
+    graph = b.done(b.binary("add", result, b.input(random(3, 4))))
+    assert b.check(fuse_binary) == [1]
+    assert Sizes(graph.nodes).of(graph.outputs[0]) == (None, None)
+
+
+def test_sizes_that_nothing_fixes_are_not_guessed(b: Builder) -> None:
+    """As little as the graph says of its inputs and of what is opaque."""
+    x = b.input(random(2, 3))
+    y = b.eltwise("relu", x)
+    z = b.opaque(lambda x: x, y)
+    graph = b.done(b.binary("add", b.eltwise("tanh", z), b.constant(3)))
+    sizes = Sizes(graph.nodes)
+    assert [sizes.of(value) for value in (x, y, z, graph.outputs[0])] == [None] * 4

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import torch
 from torch.backends.zendnn.graph import Attribute, Graph, Kind, Node, Operand, Value
 from torch.backends.zendnn.passes import _match
+from torch.backends.zendnn.passes._sizes import Sizes
 from torch.backends.zendnn.passes.remove_identities import NO_END
 
 # torch's own stubs of its graph know too little of it.
@@ -79,8 +80,8 @@ class Scope:
     operands: dict[int, Operand] = field(default_factory=dict)
     #: Lists make no nodes: their readers look through them.
     lists: dict[int, tuple[TorchValue, ...] | SizeList] = field(default_factory=dict)
-    #: How many dimensions values have, as far as the graph says it.
-    ranks: dict[Value, int] = field(default_factory=dict)
+    #: The sizes of values, as far as the graph says them.
+    sizes: Sizes = field(default_factory=Sizes)
 
     def operand(self, value: TorchValue) -> Operand:
         """Return what a TorchScript value is here, an input of the graph if nothing made it."""
@@ -105,17 +106,7 @@ class Scope:
         """Note what TorchScript says of the rank of its value."""
         rank = value.source.type().dim() if value.kind == "tensor" else None
         if rank is not None:
-            self.ranks[value] = rank
-
-    def learn(self, node: Node) -> None:
-        """Note what a new node says of the ranks of its results."""
-        rank = _match.result_rank(node, self.ranks)
-        if rank is not None:
-            self.ranks.update(dict.fromkeys(node.outputs, rank))
-
-    def rank(self, operand: Operand) -> int | None:
-        """Return the number of dimensions of a tensor, if the graph says it."""
-        return _match.rank_of(operand, self.ranks)
+            self.sizes.learn_rank(value, rank)
 
     def read(self, value: TorchValue) -> list[Value]:
         """Return all the engine's values that a node reads by reading ``value``."""
@@ -241,7 +232,7 @@ class Call:
 
     def sizes(self, tensor_: Value, name: str) -> list[Operand]:
         """Return all sizes of a tensor, which is what the argument ``name`` is about."""
-        rank = self.scope.rank(tensor_)
+        rank = self.scope.sizes.rank(tensor_)
         if rank is None:
             raise Refused(f"how many dimensions {name} has is not known")
         made: list[Operand] = []
@@ -285,7 +276,7 @@ class Call:
         """State how many dimensions the result has."""
         result = self.scope.operand(self.node.output())
         assert isinstance(result, Value)
-        self.scope.ranks[result] = rank
+        self.scope.sizes.learn_rank(result, rank)
 
     def rename(self, value: Value) -> None:
         """Make what a step made the first result of the TorchScript node."""
@@ -316,7 +307,7 @@ class Call:
             origin=(self.kind,),
             source=(self.node,),
         )
-        self.scope.learn(node)
+        self.scope.sizes.learn(node)
         return node
 
     def unpacked(self, count: int | None = None) -> list[TorchValue | None]:
@@ -687,7 +678,6 @@ def power(call: Call) -> None:
     if not isinstance(exponent, float):
         raise Refused(f"exponent is {exponent}")
     call.result("power", [call.number("self")], exponent=call.real("exponent"))
-    call.has_rank(0)
 
 
 def scalar_of(call: Call) -> None:
@@ -889,7 +879,7 @@ def mean(call: Call) -> None:
     x, dims = call.tensor("self"), call.integers("dim")
     if not dims:
         raise Refused("dim is empty")
-    rank = call.scope.rank(x)
+    rank = call.scope.sizes.rank(x)
     first, *_, last = sorted(dim % rank if rank else dim for dim in (*dims, dims[0]))
     # Without a rank, dimensions of both signs may be adjacent or not.
     if (rank or first >= 0 or last < 0) and last - first != len(dims) - 1:
@@ -1038,7 +1028,7 @@ def index(call: Call) -> None:
     if not chosen_pairs or rows.shape != columns.shape:
         raise Refused("its indices are not two lists of int64")
     x = call.tensor("self")
-    if call.scope.rank(x) != len(given):
+    if call.scope.sizes.rank(x) != len(given):
         raise Refused("how many dimensions it indexes is not known")
     if len(given) > 3:
         raise Refused(f"it indexes {len(given)} dimensions")

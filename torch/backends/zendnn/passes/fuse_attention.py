@@ -11,11 +11,10 @@ from torch.backends.zendnn.passes._match import (
     is_swap,
     linear_of,
     producer,
-    rank_of,
-    ranks,
     real,
     sole,
 )
+from torch.backends.zendnn.passes._sizes import Sizes
 
 #: Batch, heads, positions, size: the last two must be there, and the plan makes up for the others.
 RANKS = (2, 3, 4)
@@ -47,9 +46,9 @@ def fuse_attention(graph: Graph) -> int:
         if node.op == "where":
             _drop_expansion(graph, node)
     graph.remove_dead()
-    known = ranks(graph)
+    sizes = Sizes(graph.nodes)
     for softmax in list(graph.nodes):
-        if softmax.op == "softmax" and _fuse(graph, softmax, known):
+        if softmax.op == "softmax" and _fuse(graph, softmax, sizes):
             fused += 1
     return fused
 
@@ -74,7 +73,7 @@ def _aim(expanded: Node) -> Operand:
     return aims[0][0] if aims == whole else -1
 
 
-def _fuse(graph: Graph, softmax: Node, known: dict[Value, int]) -> bool:
+def _fuse(graph: Graph, softmax: Node, sizes: Sizes) -> bool:
     weights = softmax.output
     last = graph.only_user(weights)
     narrowed = last if last is not None and last.op == "to" else None
@@ -89,7 +88,7 @@ def _fuse(graph: Graph, softmax: Node, known: dict[Value, int]) -> bool:
     widened = scores.members[-1].op == "to"
     q, turned = scores.members[0].inputs
     v = last.inputs[1]
-    found = {rank_of(operand, known) for operand in (q, turned, v)} - {None}
+    found = {sizes.rank(operand) for operand in (q, turned, v)} - {None}
     rank = found.pop() if found else None
     dim = softmax.attributes["dim"]
     if found or rank not in (None, *RANKS) or dim not in (-1, 3 if rank is None else rank - 1):

@@ -14,10 +14,10 @@ from torch.backends.zendnn.passes._match import (
     MOST_POST_OPS,
     VIEWS,
     constant,
-    ranks,
     sole,
     with_post_op,
 )
+from torch.backends.zendnn.passes._sizes import Sizes
 from torch.backends.zendnn.passes._weights import channels, weight_of
 
 #: The operators that can have the other operand on their left, too.
@@ -42,7 +42,7 @@ _KEEPS_SIZE = VIEWS | {
 class _Known:
     """What can be said of sizes."""
 
-    ranks: dict[Value, int]
+    sizes: Sizes
     #: The values that come from averages over all positions, and have only one of these.
     averaged: set[Value]
 
@@ -50,7 +50,7 @@ class _Known:
 def fuse_binary(graph: Graph) -> int:
     """Make binary operators post-ops of what makes one of their operands; return how many."""
     fused = 0
-    known = _Known(ranks(graph), _averaged(graph))
+    known = _Known(Sizes(graph.nodes), _averaged(graph))
     for last in list(graph.nodes):
         if last.op != "binary" or len(last.inputs) != 2:
             continue
@@ -90,7 +90,7 @@ def _covers(node: Node, other: Value, known: _Known) -> bool:
         return count is None or _fits(tensor, node, count)
     if count == 1 and _channels(other.producer) != 1:
         return False
-    rank, other_rank = known.ranks.get(node.output), known.ranks.get(other)
+    rank, other_rank = known.sizes.rank(node.output), known.sizes.rank(other)
     if rank is not None and other_rank is not None and rank < other_rank:
         return False
     # Squeeze and excitation: the gate is one number for a channel, what it multiplies an image.

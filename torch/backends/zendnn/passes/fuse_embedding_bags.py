@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
-from torch.backends.zendnn.passes._match import constant, producer, ranks
+from torch.backends.zendnn.passes._match import constant, producer
+from torch.backends.zendnn.passes._sizes import Sizes
 
 
 def fuse_embedding_bags(graph: Graph) -> int:
     """Let bags read a 2-D index instead of its elements and their offsets; return how many."""
     fused = 0
-    known = ranks(graph)
+    sizes = Sizes(graph.nodes)
     for node in graph.nodes:
         if node.op != "embedding_bag" or len(node.inputs) != 3:
             continue
@@ -20,10 +21,8 @@ def fuse_embedding_bags(graph: Graph) -> int:
         counted = producer(offsets, "arange")
         if ids is None or counted is None or not isinstance(flat, Value):
             continue
-        tensor = constant(ids)
-        rank = known.get(ids) if tensor is None else tensor.dim()
         # An unknown rank is left to the plan, which takes none but 2.
-        if rank in (None, 2) and _counts_rows(counted, ids, flat):
+        if sizes.rank(ids) in (None, 2) and _counts_rows(counted, ids, flat):
             graph.set_inputs(node, [table, ids, None])
             replace_node(node, origin=counted.origin + node.origin)
             fused += 1

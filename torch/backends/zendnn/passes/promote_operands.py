@@ -8,7 +8,7 @@ a plan refuses operands that differ after all, and the model's own operators run
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._match import rank_of, ranks
+from torch.backends.zendnn.passes._sizes import Sizes
 from torch.backends.zendnn.passes.remove_casts import dtype_of, result_dtype
 
 _PROMOTE = frozenset({"binary", "cat", "stack"})
@@ -18,7 +18,7 @@ def promote_operands(graph: Graph) -> int:
     """Convert operands so that those of an operator share one dtype; return how many."""
     converted = 0
     known = {value: "float32" for value in graph.inputs if _is_narrowed(value)}
-    fixed = ranks(graph)
+    sizes = Sizes(graph.nodes)
     for node in list(graph.nodes):
         tensors = [value for value in node.values() if value.kind == "tensor"]
         narrow = [value for value in tensors if dtype_of(value, known) == "bfloat16"]
@@ -27,7 +27,7 @@ def promote_operands(graph: Graph) -> int:
         if (
             node.op in _PROMOTE
             and narrow
-            and any(rank_of(value, fixed) != 0 for value in wide)
+            and any(sizes.rank(value) != 0 for value in wide)
             and len(narrow) + len(wide) == len(tensors)
         ):
             graph.set_inputs(

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <functional>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -380,30 +379,32 @@ void build_roll(Builder& builder, const Node& node) {
   const auto from = builder.strided(input);
   const auto to = builder.make_dense(output);
   const auto bytes = item_size(builder.dtype(input));
-  // Each dimension has two parts, one of which may be empty: what goes to the
-  // end and what comes to the start.
-  const std::function<void(size_t, Dims, Place, Place)> copy =
-      [&](size_t dim, Dims shape, Place source, Place target) {
-        if (dim == sizes.size()) {
-          builder.copy_as(shape, bytes, source, target);
-          return;
-        }
-        for (const bool wraps : {false, true}) {
-          const auto length = wraps ? first[dim] : sizes[dim] - first[dim];
-          if (length == 0) {
-            continue;
-          }
-          auto part = shape;
-          part[dim] = length;
-          auto read = source, written = target;
-          read.ref.offset +=
-              (wraps ? sizes[dim] - length : 0) * from.strides[dim] * bytes;
-          written.ref.offset +=
-              (wraps ? 0 : first[dim]) * to.strides[dim] * bytes;
-          copy(dim + 1, part, read, written);
-        }
-      };
-  copy(0, sizes, from, to);
+  // What moves on within a dimension and what wraps around to its start are
+  // copied apart.
+  struct Part {
+    Dims sizes;
+    Place from, to;
+  };
+  std::vector<Part> parts{{sizes, from, to}};
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    if (first[dim] == 0) {
+      continue;
+    }
+    auto wrapped = parts;
+    const auto moved = sizes[dim] - first[dim];
+    for (auto& part : parts) {
+      part.sizes[dim] = moved;
+      part.to.ref.offset += first[dim] * to.strides[dim] * bytes;
+    }
+    for (auto& part : wrapped) {
+      part.sizes[dim] = first[dim];
+      part.from.ref.offset += moved * from.strides[dim] * bytes;
+    }
+    parts.insert(parts.end(), wrapped.begin(), wrapped.end());
+  }
+  for (const auto& part : parts) {
+    builder.copy_as(part.sizes, bytes, part.from, part.to);
+  }
 }
 
 void infer_gather_pairs(Builder& builder, const Node& node) {

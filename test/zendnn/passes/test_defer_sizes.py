@@ -1,0 +1,44 @@
+"""Sizes are read where nobody has to wait for them."""
+
+from __future__ import annotations
+
+import pytest
+from torch.backends.zendnn.passes import defer_sizes, fold_batch_norm, fuse_eltwise
+
+from .build import Builder, ops, posts, random
+
+
+@pytest.fixture
+def b() -> Builder:
+    return Builder()
+
+
+def test_a_size_is_read_of_the_activation_so_that_it_is_fused(b: Builder) -> None:
+    made = b.convolution(b.input(random(2, 3, 4, 4)), b.constant(4, 3, 1, 1))
+    rows = b("size", made, 0)
+    activated = b.eltwise("relu", b.batch_norm(made, 4))
+    graph = b.done(b("view", activated, rows, b("number_mul", b("size", made, 1), 4), -1))
+    assert b.check(defer_sizes, fold_batch_norm, fuse_eltwise) == [2, 1, 1]
+    assert ops(graph) == ["convolution", "size", "size", "number_mul", "view"]
+    assert posts(graph.nodes[0]) == ["relu"]
+
+
+def test_a_size_that_is_needed_before_the_activation_stays(b: Builder) -> None:
+    made = b.linear(b.input(random(2, 4)), 4, 4)
+    other = b("view", b.input(random(4)), b("size", made, 0), 2)
+    b.done(b.eltwise("relu", made), other)
+    assert b.check(defer_sizes) == [0]
+
+
+def test_sizes_of_values_with_several_readers_stay(b: Builder) -> None:
+    made = b.linear(b.input(random(2, 4)), 4, 4)
+    rows = b("size", made, 0)
+    b.done(b("view", b.eltwise("relu", made), rows, 2, 2), b.eltwise("exp", made))
+    assert b.check(defer_sizes) == [0]
+
+
+def test_sizes_that_others_read_stay(b: Builder) -> None:
+    made = b.linear(b.input(random(2, 4)), 4, 4)
+    rows = b("size", made, 0)
+    b.done(b("view", b.eltwise("relu", made), rows, 2, 2), rows)
+    assert b.check(defer_sizes) == [0]
