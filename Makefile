@@ -26,13 +26,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INPUTS := $(shell find aten cmake third_party tools torch CMakeLists.txt setup.py version.txt \
 	-type f -not -name '*.pyc' 2>/dev/null)
 
-CXX_FILES := $(shell find aten third_party torch -name '*.cpp' -o -name '*.h')
+CXX_FILES := $(shell find aten benchmarks third_party torch -name '*.cpp' -o -name '*.[ch]')
 
 # command:Debian package
-NEEDED := c++:g++ cmake:cmake ninja:ninja-build git:git
+NEEDED := cc:gcc c++:g++ cmake:cmake ninja:ninja-build git:git
 WANTED := ccache:ccache
 
-.PHONY: help demo test upstream sanitize build wheel setup lint format clean distclean
+# Of the choices above, those that were made for this run; none stands for what was chosen last.
+export CHOICES := $(foreach name,PYTHON TORCH PIP_TORCH_ARGS,$(if \
+	$(filter file,$(origin $(name))),,$(name)=$($(name))))
+
+.PHONY: help demo test upstream sanitize build wheel setup lint format clean distclean FORCE
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -65,13 +69,13 @@ lint: $(DONE)/lint-packages ## Check style and types
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
-format: $(DONE)/lint-packages ## Put the Python files into shape
+format: $(DONE)/lint-packages ## Put the Python and C++ files into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(CXX_FILES)
 
 clean: ## Remove what was built; fetched sources and .venv stay
-	rm -rf build/generated build/native build/.done/installed dist
+	rm -rf $(filter-out build/sources,$(wildcard build/*)) $(DONE)/installed dist
 
 distclean: clean ## Remove everything that was made
 	rm -rf build $(VENV)
@@ -91,18 +95,24 @@ $(DONE)/lint-packages: requirements-lint.txt $(DONE)/venv
 	$(PIP) install --quiet -r requirements-lint.txt
 	@touch $@
 
-$(DONE)/venv: | $(DONE)/system
+$(DONE)/venv: $(DONE)/choices | $(DONE)/system
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-		{ echo 'error: $(PYTHON) is older than 3.10: name a newer one with PYTHON=' >&2; exit 2; }
+		{ echo 'error: $(PYTHON) is no Python 3.10 or newer: name one with PYTHON=' >&2; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
 	@rm -f $(DONE)/packages $(DONE)/lint-packages $(DONE)/installed
 	@touch $@
+
+$(DONE)/choices: FORCE
+	@mkdir -p $(DONE)
+	@if [ ! -e $@ ] || [ -n "$$CHOICES" -a "$$CHOICES" != "$$(cat $@)" ]; then \
+		echo "$$CHOICES" > $@; \
+	fi
 
 # Only what is missing is installed, and only by root where apt is.
 $(DONE)/system:
 	@mkdir -p $(DONE)
 	@missing() { for pair in "$$@"; do command -v "$${pair%%:*}" >/dev/null || echo "$${pair#*:}"; done; }; \
-	needed=$$(missing $(NEEDED) $(PYTHON):python3); \
+	needed=$$(missing $(NEEDED) $(PYTHON):$(PYTHON)); \
 	$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || needed="$$needed python3-venv"; \
 	$(PYTHON) -c 'import pathlib, sys, sysconfig; \
 		sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' || \

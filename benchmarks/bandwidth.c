@@ -1,10 +1,12 @@
-// The machine's limit: the best rate of reading memory that no cache holds, in GB/s.
+// The machine's limit: the best rate of reading memory that no cache holds, in
+// GB/s.
 //
-//     cc -O3 -march=native -fopenmp bandwidth.c -o bandwidth && ./bandwidth THREADS SECONDS BYTES
+//     cc -O3 -march=native -fopenmp bandwidth.c -o bandwidth
+//     ./bandwidth THREADS SECONDS BYTES
 //
-// Prints `read RATE`. Each thread adds up its part of BYTES, again and again; BYTES should be well
-// above the last cache's size. Of the passes the best one counts: the others shared the memory with
-// somebody.
+// Prints `read RATE`. Each thread adds up its part of BYTES, again and again;
+// BYTES should be well above the last cache's size. Of the passes the best one
+// counts: the others shared the memory with somebody.
 
 #include <omp.h>
 #include <stdint.h>
@@ -40,7 +42,8 @@ int main(int count, char** arguments) {
   if (threads < 1 || !(seconds > 0) || !(bytes >= CHUNK * (double)threads)) {
     fprintf(
         stderr,
-        "error: call it as %s THREADS SECONDS BYTES, with at least %d bytes a thread\n",
+        "error: call it as %s THREADS SECONDS BYTES, with at least %d bytes a "
+        "thread\n",
         arguments[0],
         CHUNK);
     return 2;

@@ -1,10 +1,13 @@
-// The machine's limit: the best rate of multiply-adds between registers, in Gflop/s.
+// The machine's limit: the best rate of multiply-adds between registers, in
+// Gflop/s.
 //
-//     cc -O3 -march=native -ffp-contract=fast -fopenmp peak.c -o peak && ./peak THREADS SECONDS
+//     cc -O3 -march=native -ffp-contract=fast -fopenmp peak.c -o peak
+//     ./peak THREADS SECONDS
 //
-// Prints `fp32 RATE`, and `bf16 RATE` where AVX-512 multiplies pairs of bfloat16 and adds them up
-// in float (a matrix unit such as AMX is not measured). SECONDS is for each of the two. Of many
-// short runs the best one counts: the others shared their cores with somebody.
+// Prints `fp32 RATE`, and `bf16 RATE` where AVX-512 multiplies pairs of
+// bfloat16 and adds them up in float (a matrix unit such as AMX is not
+// measured). SECONDS is for each of the two. Of many short runs the best one
+// counts: the others shared their cores with somebody.
 
 #include <omp.h>
 #include <stdio.h>
@@ -21,18 +24,25 @@
 #define EACH_SUM(DO) EACH_OF_12(DO)
 #endif
 
-// Sums that do not wait for one another: more than the units times their latency in cycles, few
-// enough for the registers (32 with AVX-512, else 16). Named one by one, so that they stay there.
-#define EACH_OF_12(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
+// Sums that do not wait for one another: more than the units times their
+// latency in cycles, few enough for the registers (32 with AVX-512, else 16).
+// Named one by one, so that they stay there.
+#define EACH_OF_12(DO) \
+  DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 #define EACH_OF_12_MORE(DO) \
-  DO(12) DO(13) DO(14) DO(15) DO(16) DO(17) DO(18) DO(19) DO(20) DO(21) DO(22) DO(23)
+  DO(12)                    \
+  DO(13) DO(14) DO(15) DO(16) DO(17) DO(18) DO(19) DO(20) DO(21) DO(22) DO(23)
 #define COUNT(i) +1
 #define DECLARE(i) vector sum##i = a * (float)(i);
 #define COLLECT(i) total += sum##i;
 
 typedef float vector __attribute__((vector_size(BYTES)));
 
-enum { SUMS = 0 EACH_SUM(COUNT), STEPS = 1 << 21, LANES = BYTES / sizeof(float) };
+enum {
+  SUMS = 0 EACH_SUM(COUNT),
+  STEPS = 1 << 21,
+  LANES = BYTES / sizeof(float)
+};
 
 #define DEFINE_KERNEL(NAME, STEP)              \
   static float NAME(vector a, vector b) {      \
@@ -49,15 +59,21 @@ enum { SUMS = 0 EACH_SUM(COUNT), STEPS = 1 << 21, LANES = BYTES / sizeof(float) 
 DEFINE_KERNEL(fp32, FP32_STEP)
 
 #if defined(__AVX512BF16__)
-#define BF16_STEP(i) __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum##i) : "v"(a), "v"(b));
+#define BF16_STEP(i) \
+  __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum##i) : "v"(a), "v"(b));
 DEFINE_KERNEL(bf16, BF16_STEP)
 #endif
 
 static volatile float sink;
 
 static void measure(
-    const char* name, float (*kernel)(vector, vector), double flop_a_lane, int threads, double seconds) {
-  // Read from a volatile, so that the compiler cannot work the sums out. They stay small.
+    const char* name,
+    float (*kernel)(vector, vector),
+    double flop_a_lane,
+    int threads,
+    double seconds) {
+  // Read from a volatile, so that the compiler cannot work the sums out. They
+  // stay small.
   volatile float half = 0.5F;
   vector a = (vector){} + half;
   const double end = omp_get_wtime() + seconds;
@@ -66,7 +82,8 @@ static void measure(
     const double start = omp_get_wtime();
 #pragma omp parallel num_threads(threads)
     sink = kernel(a, a);
-    const double rate = flop_a_lane * LANES * SUMS * STEPS * threads / (omp_get_wtime() - start);
+    const double rate = flop_a_lane * LANES * SUMS * STEPS * threads /
+                        (omp_get_wtime() - start);
     best = rate > best ? rate : best;
   } while (omp_get_wtime() < end);
   printf("%s %.1f\n", name, best / 1e9);
@@ -76,7 +93,10 @@ int main(int count, char** arguments) {
   const int threads = count == 3 ? atoi(arguments[1]) : 0;
   const double seconds = count == 3 ? atof(arguments[2]) : 0;
   if (threads < 1 || !(seconds > 0)) {
-    fprintf(stderr, "error: call it as %s THREADS SECONDS, both above zero\n", arguments[0]);
+    fprintf(
+        stderr,
+        "error: call it as %s THREADS SECONDS, both above zero\n",
+        arguments[0]);
     return 2;
   }
   measure("fp32", fp32, 2, threads, seconds);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -261,6 +261,66 @@ def test_out_is_written_in_place_whatever_its_layout(layout: str, dtype: torch.d
     torch.baddbmm(out, a.expand(2, 64, 96), b.expand(2, 96, 80), beta=-1, out=out)
     error = (out.double() - (exact - before)).abs().max()
     assert error <= 2 * torch.finfo(dtype).eps * 100
+
+
+@of_products
+def test_an_out_of_columns_is_written_by_code_as_fast_as_for_rows(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    a, b, bias = values(64, 96, seed=1), values(96, 80, seed=2), values(80, seed=3)
+    with torch.backends.zendnn.verbose(torch.backends.zendnn.VERBOSE_ON):
+        out = torch.empty(80, 64).t()
+        torch.mm(a, b, out=out)
+        torch.addmm(bias, a, b, out=torch.empty(80, 64).t())
+        torch.bmm(a[None], b[None], out=torch.empty(1, 80, 64).mT)
+        torch.empty(80, 64).t().addmm_(a, b)
+    torch.testing.assert_close(out, a @ b)
+    lines = [line for line in capfd.readouterr().out.splitlines() if ",exec,cpu,matmul" in line]
+    assert len(lines) == 4
+    assert not [line for line in lines if ",ref" in line]
+
+
+@pytest.fixture
+def precisions() -> Iterator[None]:
+    """What torch may round float32 to, as it was after the test."""
+    kept = [(place, place.fp32_precision) for place in PRECISIONS]
+    legacy = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(legacy)
+    for place, precision in kept:
+        place.fp32_precision = precision
+
+
+PRECISIONS = [
+    place
+    for name in ("matmul", "conv", "rnn")
+    if (place := getattr(torch.backends.mkldnn, name, None)) is not None
+]
+
+
+@of_products
+@pytest.mark.usefixtures("precisions")
+@pytest.mark.parametrize(("precision", "taken"), [("medium", False), ("highest", True)])
+def test_products_that_torch_may_round_are_left_to_it(precision: str, taken: bool) -> None:
+    a, b = matrices(torch.float32)
+    torch.set_float32_matmul_precision(precision)
+    with counting() as calls:
+        ours = torch.mm(a, b)
+    assert bool(calls["matmul"]) == taken
+    with stock():
+        assert_as_exact(ours, torch.mm(a, b), a.double() @ b.double(), 100.0)
+
+
+@pytest.mark.skipif(not PRECISIONS, reason="this torch has one precision for all operators")
+@pytest.mark.usefixtures("precisions")
+def test_convolutions_that_torch_may_round_are_left_to_it() -> None:
+    x, weight = values(2, 16, 9, 9), values(16, 16, 3, 3)
+    torch.backends.mkldnn.conv.fp32_precision = "bf16"
+    with counting() as calls:
+        ours = F.conv2d(x, weight)
+    assert not calls["convolution"]
+    with stock():
+        torch.testing.assert_close(ours, F.conv2d(x, weight), rtol=0, atol=0)
 
 
 def test_what_lies_between_the_rows_of_out_stays() -> None:

@@ -73,6 +73,16 @@ def test_plain_weights_in_more_rows_than_a_chunk_has(
     assert ran(capfd, "zen:panel") or (dtype == torch.bfloat16 and not PAIRS)
 
 
+@pytest.mark.parametrize(("depth", "taken"), [(9000, True), (40_000, False)])
+def test_turned_rows_are_kept_as_far_as_that_takes_little_memory(
+    depth: int, taken: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    a, b = values(depth, 300, seed=1), values(depth, 70, seed=2)
+    with ZENDNN.verbose(ZENDNN.VERBOSE_ON):
+        check(torch.mm, a.t(), b)
+    assert ran(capfd, "zen:panel") == taken
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("depth", [96, 99, 100])
 @pytest.mark.parametrize("row", range(0, 60, 7))

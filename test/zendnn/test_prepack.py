@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .common import (
@@ -240,6 +241,28 @@ def test_changed_weights_are_packed_again() -> None:
         packed[6].bias.add_(1)
         other[6].load_state_dict(packed[6].state_dict())
     assert_close_to(other, packed, x)
+
+
+def test_a_bias_may_come_and_go_and_lie_anywhere() -> None:
+    layer, x = prepack(nn.Linear(256, 256, bias=False)), values(16, 256)
+    expanded = torch.tensor([3.0]).expand(256)
+    every_other = values(512, seed=3)[::2]
+    for bias in (None, torch.ones(256), None, expanded, every_other):
+        with torch.no_grad():
+            layer.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+            want = F.linear(
+                x.double(), layer.weight.double(), None if bias is None else bias.double()
+            )
+            torch.testing.assert_close(layer(x).double(), want, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_of_inference_mode_are_read_anew_each_time() -> None:
+    layer, x = prepack(nn.Linear(256, 256, bias=False)), values(16, 256)
+    with torch.inference_mode():
+        layer.load_state_dict({"weight": values(256, 256)}, assign=True)
+        for _ in range(2):
+            torch.testing.assert_close(layer(x), F.linear(x, layer.weight), rtol=1e-4, atol=1e-4)
+            layer.weight.mul_(2)
 
 
 def test_weights_that_follow_at_the_same_address_are_packed_again() -> None:

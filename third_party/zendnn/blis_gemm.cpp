@@ -3,6 +3,7 @@
 #include <blis/blis.h>
 #include <omp.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
 
@@ -31,6 +32,15 @@ bool initialize() {
 
 const bool initialized = initialize();
 
+// How many threads OpenMP is sure to give: BLIS ends the process when it gets
+// fewer than it asked for. Left alone, it starts some inside a parallel region,
+// too.
+int threads_to_get() {
+  return omp_in_parallel() || omp_get_dynamic()
+             ? 1
+             : std::min(omp_get_max_threads(), omp_get_thread_limit());
+}
+
 // One matrix as BLIS describes it: transposing swaps the strides.
 struct Strides {
   inc_t row, col;
@@ -58,9 +68,7 @@ void zendnn_blis_sgemm(
     long ldc) {
   rntm_t runtime;
   bli_rntm_init(&runtime);
-  // Left alone, BLIS starts threads inside a parallel region too.
-  bli_rntm_set_num_threads(
-      omp_in_parallel() ? 1 : omp_get_max_threads(), &runtime);
+  bli_rntm_set_num_threads(threads_to_get(), &runtime);
   const auto sa = strides(transpose_a, lda), sb = strides(transpose_b, ldb);
   bli_sgemm_ex(
       BLIS_NO_TRANSPOSE,

@@ -7,6 +7,8 @@ namespace {
 
 // Below this many rows a panel that is made of plain weights does not pay.
 constexpr dim_t kFewestRows = 48;
+// Rows of a turned source are kept in full; deeper ones would take too much.
+constexpr dim_t kMostTurnedDepth = 1 << 15;
 
 // What packed weights look like, by vectors of a panel less two.
 constexpr format_tag_t kFloatPanels[]{
@@ -95,7 +97,8 @@ status_t panel_matmul_t::pd_t::init(engine_t* engine) {
   problem.src_turned = !is_rows(src_md_);
   VDISPATCH_MATMUL(
       !problem.src_turned ||
-          (problem.type == data_type::f32 && is_turned(src_md_)),
+          (problem.type == data_type::f32 && is_turned(src_md_) &&
+           problem.depth <= kMostTurnedDepth),
       VERBOSE_UNSUPPORTED_TAG);
   VDISPATCH_MATMUL(
       attr_.set_default_formats(dst_md(0)) == status::success &&

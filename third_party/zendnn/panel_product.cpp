@@ -19,6 +19,8 @@ constexpr dim_t kMostSteps = 1024;
 // Rows that meet a panel made of plain weights before it is made anew.
 constexpr dim_t kMostRows = 1024;
 constexpr dim_t kFewRows = 128;
+// What a thread keeps of a source that is turned, in floats.
+constexpr dim_t kMostTurned = 1 << 20;
 
 struct range_t {
   dim_t begin, end;
@@ -45,7 +47,9 @@ dim_t chunks_of(const panel_plan_t& plan) {
   const auto tile = dim_t{panel_rows(p.vectors)};
   // A turned source is packed by each thread that meets it.
   const dim_t share = std::clamp(
-      utils::div_up(p.rows, dim_t{plan.threads}), kFewRows, kMostRows);
+      utils::div_up(p.rows, dim_t{plan.threads}),
+      kFewRows,
+      std::clamp(kMostTurned / plan.steps, kFewRows, kMostRows));
   const dim_t fitting = p.src_turned ? share
                         : p.weights.layout == panel_layout_t::panels
                             ? platform::get_per_core_cache_size(2) / 2 /

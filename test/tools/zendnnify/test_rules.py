@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tools.zendnnify.rules import KINDS, pytorch, ruleset
+from tools.zendnnify.rules import pytorch, ruleset
 from tools.zendnnify.rules.model import Action, Edit, Glued, Phrase, RuleSet, Spelling
 from tools.zendnnify.rules.vocabulary import SPELLINGS, WORDS
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["pytorch", "onednn", "ideep"])
 @pytest.mark.parametrize("release", ["2.6", "1.13", "3.7", ""])
 def test_every_rule_has_a_reason(kind: str, release: str) -> None:
     rules = ruleset(kind, release, ("mkldnn_linear",))

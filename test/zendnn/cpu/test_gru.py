@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
 
 from ..common import DTYPES, assert_as_exact, counting, of_products, same_error, stock, values
 
@@ -136,6 +138,16 @@ def test_what_zendnn_does_not_take_is_stock_torchs() -> None:
         weights = gru._flat_weights
         same_error(lambda: torch.gru(x, torch.zeros(1, 5, 40), weights, *options))
         same_error(lambda: torch.gru(x, torch.zeros(1, 7, 40), weights[:3], *options))
+
+
+def test_what_watches_operators_sees_those_that_torch_makes_of_it() -> None:
+    gru, x = a_gru(), values(17, 7, 24)
+    with torch.no_grad():
+        with FlopCounterMode(display=False) as flops:
+            gru(x)
+        assert flops.get_total_flops() > 0
+        traced = make_fx(lambda x: gru(x)[0], tracing_mode="real")(x)
+        torch.testing.assert_close(traced(2 * x), gru(2 * x)[0], rtol=1e-5, atol=1e-5)
 
 
 def test_modes_of_torch_are_right() -> None:

@@ -6,14 +6,12 @@ from tools.zendnnify.rules.vocabulary import GLUED, SPELLINGS
 
 _TABLES = {"pytorch": pytorch, "onednn": onednn, "ideep": ideep}
 
-KINDS: tuple[str, ...] = tuple(_TABLES)
-
 
 def ruleset(kind: str, release: str, operators: tuple[str, ...] = ()) -> RuleSet:
     """The rules for a tree.
 
     Args:
-        kind: one of ``KINDS``.
+        kind: the name of a ``trees.Kind``.
         release: ``"major.minor"`` of the tree; some rules do not hold for every release.
         operators: names that the phrases' ``{operators}`` stands for (PyTorch's own operators).
     """

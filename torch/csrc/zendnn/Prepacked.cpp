@@ -28,6 +28,7 @@
 #include <memory>
 #include <mutex>
 #include <sstream>
+#include <tuple>
 #include <unordered_map>
 
 namespace at::native::zendnn {
@@ -278,7 +279,8 @@ class Layer {
   };
   struct Pack {
     Tensor packed; // undefined where ZenDNN has no format for it
-    std::map<std::pair<int64_t, int>, Way> ways; // by rows or pixels, threads
+    // By rows or pixels, threads, and whether there is a bias.
+    std::map<std::tuple<int64_t, int, bool>, Way> ways;
   };
 
   // Of the weights that all packs are made of. Holding them here, no others
@@ -300,12 +302,8 @@ class Layer {
 // More sizes than that are not remembered at a time.
 constexpr size_t kMostWays = 256;
 
-int64_t version_of(const Tensor& t) {
-  return t.is_inference() ? -1 : t._version();
-}
-
 bool Layer::is_stale(const Tensor& weight) const {
-  return !weight_.defined() || version_ != version_of(weight) ||
+  return !weight_.defined() || version_ != weight._version() ||
          weight_.const_data_ptr() != weight.const_data_ptr() ||
          weight_.scalar_type() != weight.scalar_type() ||
          weight_.sizes() != weight.sizes() ||
@@ -364,7 +362,8 @@ Tensor Layer::run(const Tensor& x, const Operands& of, ScalarType dtype) {
     images.emplace(x, of);
   }
   const auto channels = of.is_linear() ? x.sizes().back() : x.size(1);
-  const std::pair size(x.numel() / channels, at::get_num_threads());
+  const std::tuple size(
+      x.numel() / channels, at::get_num_threads(), of.bias.defined());
   Tensor packed;
   Way way;
   {
@@ -372,7 +371,7 @@ Tensor Layer::run(const Tensor& x, const Operands& of, ScalarType dtype) {
     if (is_stale(of.weight)) {
       packs_.clear();
       weight_ = of.weight.detach();
-      version_ = version_of(of.weight);
+      version_ = of.weight._version();
     }
     const auto [found, is_new] =
         packs_.try_emplace({dtype, images && images->channels_last});
@@ -482,8 +481,9 @@ Tensor packed(
     int64_t groups,
     int64_t layer,
     std::optional<ScalarType> dtype) {
-  // What is timed may differ from process to process.
-  if (enabled() && !deterministic() &&
+  // What is timed may differ from process to process, and nothing tells when
+  // a weight that was made in inference mode has changed.
+  if (enabled() && !deterministic() && !weight.is_inference() &&
       !at::globalContext().deterministicAlgorithms() &&
       (dtype || x.scalar_type() == weight.scalar_type())) {
     const Tensor input = dtype ? x.to(*dtype) : x;
@@ -493,6 +493,7 @@ Tensor packed(
       of.bias = dtype ? of.bias.to(*dtype) : Tensor();
     }
     if (of.bias.defined() == bias.has_value() && takes(input, of)) {
+      of.bias = of.bias.defined() ? of.bias.contiguous() : of.bias;
       if (const auto found = Layers::instance().find(layer)) {
         return found->run(input, of, input.scalar_type());
       }

@@ -195,6 +195,11 @@ bool takes_self(
          is_expandable_to(self.sizes(), product_sizes(mat1, mat2));
 }
 
+// Whether rows lie side by side, as all fast kernels write them.
+bool has_rows(const Tensor& out) {
+  return out.stride(-1) == 1 || out.size(-1) == 1;
+}
+
 void run(
     const Tensor& mat1,
     const Tensor& mat2,
@@ -202,7 +207,10 @@ void run(
     Addend addend,
     float beta,
     float alpha,
-    Tensor& out) {
+    const Tensor& out) {
+  if (!has_rows(out)) { // (a @ b).T is b.T @ a.T
+    return run(mat2.mT(), mat1.mT(), bias, addend, beta, alpha, out.mT());
+  }
   const auto a = as_plain_matrix(mat1), b = as_plain_matrix(mat2);
   const Problem problem{
       a.sizes().vec(),
@@ -242,7 +250,7 @@ void add_product(
     const Tensor& mat2,
     const Scalar& beta_scalar,
     const Scalar& alpha_scalar,
-    Tensor& out) {
+    const Tensor& out) {
   const auto beta = static_cast<float>(beta_scalar.toDouble());
   const auto alpha = static_cast<float>(alpha_scalar.toDouble());
   if (beta == 0) {
@@ -250,7 +258,7 @@ void add_product(
   }
   const auto n = mat2.sizes().back();
   if (beta == 1 && alpha == 1 && self.numel() == n && self.dim() >= 1 &&
-      self.sizes().back() == n && !self.is_same(out)) {
+      self.sizes().back() == n && !self.is_same(out) && has_rows(out)) {
     return run(mat1, mat2, self.contiguous(), Addend::bias, beta, alpha, out);
   }
   if (!self.is_same(out)) {
@@ -265,8 +273,7 @@ Tensor make_out(const Tensor& mat1, const Tensor& mat2) {
 
 // Whether self shares memory with out other than by being it.
 bool aliases(const Tensor& self, const Tensor& out) {
-  return !self.is_same(out) &&
-         get_overlap_status(self, out) != MemOverlapStatus::No;
+  return !self.is_same(out) && !are_apart(self, out);
 }
 
 // The two-dimensional operators and their batched siblings differ in the number

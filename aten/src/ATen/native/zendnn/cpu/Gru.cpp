@@ -11,13 +11,14 @@
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
+#include <ATen/native/zendnn/cpu/RecentPrimitives.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gru_native.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
-#include <map>
 #include <tuple>
 #include <unordered_map>
 
@@ -61,6 +62,8 @@ bool takes(
     bool batch_first) {
   const auto dtype = input.scalar_type();
   if (!enabled() || drops || num_layers < 1 ||
+      // They want to see the operators that torch makes of it.
+      c10::impl::TorchDispatchModeTLS::any_modes_set() ||
       at::autocast::is_autocast_enabled(kCPU) || !takes_dtype(dtype) ||
       leaves_recurrence(dtype) || !is_plain(input, dtype) ||
       !is_plain(hx, dtype) || input.dim() != 3 || hx.dim() != 3 ||
@@ -124,20 +127,6 @@ Primitive make_primitive(const Key& key) {
   return {desc, lbr_gru_forward(desc)};
 }
 
-// The primitives of this thread, since each makes its scratchpad for it.
-const Primitive& find_primitive(const Key& key) {
-  constexpr size_t kCapacity = 128;
-  thread_local std::map<Key, Primitive> made;
-  const auto found = made.find(key);
-  if (found != made.end()) {
-    return found->second;
-  }
-  if (made.size() >= kCapacity) {
-    made.clear();
-  }
-  return made.emplace(key, make_primitive(key)).first->second;
-}
-
 memory as_memory(const memory::desc& desc, const Tensor& t) {
   return {
       desc, adeep::engine::cpu_engine(), const_cast<void*>(t.const_data_ptr())};
@@ -181,14 +170,16 @@ Tensor run_layer(
     bool reverse,
     const Tensor& hy) {
   const auto hidden = hx.size(1);
-  const auto& [desc, run] = find_primitive(
+  thread_local RecentPrimitives<Key, Primitive, c10::hash<Key>> recent;
+  const auto& [desc, run] = recent.find(
       {x.size(0),
        x.size(1),
        x.size(2),
        hidden,
        reverse,
        x.scalar_type(),
-       at::get_num_threads()});
+       at::get_num_threads()},
+      make_primitive);
   Tensor layer_weights, iter_weights;
   const auto bias = has_biases
                         ? biases_of(params[2], params[3])

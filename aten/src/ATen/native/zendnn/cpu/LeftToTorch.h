@@ -4,10 +4,32 @@
 // benchmarks.operations.
 #pragma once
 
+#include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/zendnn/Info.h>
+#include <torch/version.h>
 
 namespace at::native::zendnn::cpu {
+
+// Whether torch may multiply float32 in bfloat16, as its own kernels then do:
+// torch.set_float32_matmul_precision("medium") and its successors.
+enum class Multiplies : uint8_t { matrices, images, recurrences };
+inline bool may_round(ScalarType dtype, Multiplies what) {
+  if (dtype != kFloat) {
+    return false;
+  }
+  const auto& context = at::globalContext();
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 9
+  const auto op = what == Multiplies::matrices ? at::Float32Op::MATMUL
+                  : what == Multiplies::images ? at::Float32Op::CONV
+                                               : at::Float32Op::RNN;
+  return context.float32Precision(at::Float32Backend::MKLDNN, op) ==
+         at::Float32Precision::BF16;
+#else
+  return what == Multiplies::matrices &&
+         context.float32MatmulPrecision() == at::Float32MatmulPrecision::MEDIUM;
+#endif
+}
 
 // Products of (m, k) and (k, n), as many as the batch has.
 inline bool leaves_product(
@@ -18,7 +40,8 @@ inline bool leaves_product(
     int64_t n) {
   // The cost of the call outweighs its speed below this many multiply-adds.
   constexpr int64_t kSmallest = 32 * 32 * 32;
-  if (m == 1 || n == 1 || batch * m * n * k < kSmallest) {
+  if (m == 1 || n == 1 || batch * m * n * k < kSmallest ||
+      may_round(dtype, Multiplies::matrices)) {
     return true;
   }
   if (dtype == kFloat) { // MKL's for AVX2 leave nothing to gain
@@ -33,7 +56,8 @@ inline bool leaves_product(
 
 // LSTMs and GRUs, which are products of few rows, again and again.
 inline bool leaves_recurrence(ScalarType dtype) {
-  return dtype == kFloat && !has_wide_vectors();
+  return (dtype == kFloat && !has_wide_vectors()) ||
+         may_round(dtype, Multiplies::recurrences);
 }
 
 inline bool leaves_convolution(
@@ -42,15 +66,17 @@ inline bool leaves_convolution(
     int64_t channels_in_group) {
   // ZenDNN declines kernels for AMX that torch's oneDNN has made safe since.
   constexpr int64_t kFewChannels = 4;
-  return dtype == kBFloat16 && has_tiles() &&
-         (transposed ||
-          (channels_in_group > 1 && channels_in_group < kFewChannels));
+  return (dtype == kBFloat16 && has_tiles() &&
+          (transposed ||
+           (channels_in_group > 1 && channels_in_group < kFewChannels))) ||
+         may_round(dtype, Multiplies::images);
 }
 
 // Of tensors (batch, heads, time, size).
 inline bool leaves_attention(const Tensor& query) {
-  return query.scalar_type() == kFloat && query.size(2) == 1 &&
-         !has_wide_vectors();
+  return (query.scalar_type() == kFloat && query.size(2) == 1 &&
+          !has_wide_vectors()) ||
+         may_round(query.scalar_type(), Multiplies::matrices);
 }
 
 inline bool leaves_attention_gradient(const Tensor& query, const Tensor& key) {
