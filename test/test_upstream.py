@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 
 from tools.upstream.compare import compare, table
@@ -39,6 +42,25 @@ def test_the_converted_file_passes_as_often_as_the_original() -> None:
     expected = COUNTS.get(torch.__version__.partition("+")[0])
     assert outcomes[0], summary
     assert expected in (None, outcomes), summary
+
+
+@pytest.mark.parametrize("name", ["frozen_ops_to_zendnn", "zendnn_rewrite"])
+def test_converted_passes_that_the_engine_takes_the_place_of_compile(name: str) -> None:
+    """They are converted for a PyTorch that is built from source, and in no library of ours."""
+    commands = json.loads((REPO / "build/native/compile_commands.json").read_text())
+    folder = REPO / "build" / "generated"
+    sibling = str(folder / "aten/src/ATen/native/zendnn/Conv.cpp")
+    command = next(entry["command"] for entry in commands if entry["file"] == sibling)
+    compiler, *options = shlex.split(command.partition(" -o ")[0])
+    source = folder / f"torch/csrc/jit/passes/{name}.cpp"
+    done = subprocess.run(
+        [compiler, *options, "-fsyntax-only", source],
+        cwd=REPO / "build" / "native",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[:8000]
 
 
 def test_nothing_fails_that_passes_on_stock_torch() -> None:

@@ -280,6 +280,29 @@ def test_an_out_of_columns_is_written_by_code_as_fast_as_for_rows(
     assert not [line for line in lines if ",ref" in line]
 
 
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("repeated", [(True, False), (False, True), (True, True)])
+def test_matrices_that_are_the_same_for_a_batch_need_no_copies(
+    repeated: tuple[bool, bool],
+    turned: bool,
+    dtype: torch.dtype,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    a, b = (
+        values(1, *size, dtype=dtype, seed=1).expand(5, *size)
+        if same
+        else values(5, *size, dtype=dtype, seed=1)
+        for size, same in zip(((64, 96), (96, 80)), repeated, strict=True)
+    )
+    if turned:
+        a, b = b.mT, a.mT
+    with torch.backends.zendnn.verbose(torch.backends.zendnn.VERBOSE_ON):
+        check(torch.bmm, a, b)
+    lines = capfd.readouterr().out.splitlines()
+    assert not [line for line in lines if ",exec,cpu,matmul,ref" in line]
+
+
 @pytest.fixture
 def precisions() -> Iterator[None]:
     """What torch may round float32 to, as it was after the test."""

@@ -128,6 +128,10 @@ Tensor as_plain_matrix(const Tensor& t) {
   return is_plain_matrix(t) ? t : t.contiguous();
 }
 
+bool is_repeated(const Tensor& t) {
+  return t.dim() == 3 && t.size(0) > 1 && t.stride(0) == 0;
+}
+
 // Strides of dimensions of size one say nothing; ZenDNN reads them, though.
 Dims meaningful_strides(const Tensor& t) {
   Dims strides = t.strides().vec();
@@ -211,7 +215,13 @@ void run(
   if (!has_rows(out)) { // (a @ b).T is b.T @ a.T
     return run(mat2.mT(), mat1.mT(), bias, addend, beta, alpha, out.mT());
   }
-  const auto a = as_plain_matrix(mat1), b = as_plain_matrix(mat2);
+  // ZenDNN repeats a matrix that is the same for the whole batch, if the other
+  // one is not.
+  const auto once = [](const Tensor& t, const Tensor& other) {
+    return as_plain_matrix(
+        is_repeated(t) && !is_repeated(other) ? t.narrow(0, 0, 1) : t);
+  };
+  const auto a = once(mat1, mat2), b = once(mat2, mat1);
   const Problem problem{
       a.sizes().vec(),
       meaningful_strides(a),
