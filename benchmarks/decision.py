@@ -35,6 +35,8 @@ def operators() -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ..
     import torch.nn.functional as F
 
     aten = torch.ops.aten
+    # Biases, layers, dropout, training, directions, batch first.
+    recurrent = (False, 1, 0.0, False, False, False)
     return {
         "mm": (torch.mm, ((4, 4), (4, 4))),
         "addmm": (torch.addmm, ((4,), (4, 4), (4, 4))),
@@ -42,12 +44,24 @@ def operators() -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ..
         "bmm": (torch.bmm, ((2, 4, 4), (2, 4, 4))),
         "baddbmm": (torch.baddbmm, ((2, 4, 4), (2, 4, 4), (2, 4, 4))),
         "linear": (F.linear, ((4, 4), (4, 4), (4,))),
+        "conv1d": (F.conv1d, ((1, 2, 8), (2, 2, 3))),
         "conv2d": (F.conv2d, ((1, 2, 4, 4), (2, 2, 3, 3))),
+        "conv_transpose2d": (F.conv_transpose2d, ((1, 2, 4, 4), (2, 2, 3, 3))),
+        "lstm": (
+            lambda x, h, *weights: torch.lstm(x, (h, h), weights, *recurrent),
+            ((2, 1, 4), (1, 1, 4), (16, 4), (16, 4)),
+        ),
+        "gru": (
+            lambda x, h, *weights: torch.gru(x, h, weights, *recurrent),
+            ((2, 1, 4), (1, 1, 4), (12, 4), (12, 4)),
+        ),
         "attention": (F.scaled_dot_product_attention, ((1, 1, 4, 8),) * 3),
         "layer_norm": (lambda x, w, b: F.layer_norm(x, (8,), w, b), ((2, 8), (8,), (8,))),
         "gelu": (F.gelu, ((8,),)),
         "gelu.out": (lambda x, out: aten.gelu.out(x, out=out), ((8,), (8,))),
         "silu": (F.silu, ((8,),)),
+        "tanh": (torch.tanh, ((8,),)),
+        "sigmoid": (torch.sigmoid, ((8,),)),
         "softmax": (lambda x: torch.softmax(x, -1), ((2, 8),)),
         "log_softmax": (lambda x: torch.log_softmax(x, -1), ((2, 8),)),
         "embedding_bag": (
