@@ -973,6 +973,36 @@ class Writing(nn.Module):
         return torch.cat(parts, 1).softmax(1), x
 
 
+class Held(nn.Module):
+    """Writes to a tensor that a list holds already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        a = x.clone()
+        parts = [a, x]
+        h = self.before(x)
+        a.add_(h)
+        return torch.cat(parts), self.after(h), a
+
+
+class TakenOut(nn.Module):
+    """Takes out of a tuple what was written to in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor, deep: bool) -> Tensor:
+        a = x.clone()
+        pairs = [(a, x), (x, a)]
+        a.add_(self.before(torch.cumsum(x, 1)))
+        out: Tensor = self.after(pairs[int(deep)][0])
+        return out
+
+
 MODELS: dict[str, tuple[type[nn.Module], tuple[Any, ...], bool]] = {
     "residual": (Residual, (torch.randn(2, 3, 8, 8),), False),
     "residual, scripted": (Residual, (torch.randn(2, 3, 8, 8),), True),
@@ -982,6 +1012,8 @@ MODELS: dict[str, tuple[type[nn.Module], tuple[Any, ...], bool]] = {
     "sizes, scripted": (Sizes, (torch.randn(4, 6),), True),
     "writing": (Writing, (torch.randn(4, 6),), False),
     "writing, scripted": (Writing, (torch.randn(4, 6),), True),
+    "held by a list": (Held, (torch.randn(4, 6),), True),
+    "taken out of a tuple": (TakenOut, (torch.randn(4, 6), False), True),
 }
 
 

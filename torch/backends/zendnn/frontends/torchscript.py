@@ -100,8 +100,8 @@ class Imported:
 
     def settle(self, value: TorchValue, writers: tuple[TorchNode, ...]) -> None:
         """Make a value one that is there when all that writes to it has run, in order."""
-        if value.unique() in self.settled:
-            return
+        if value.unique() in self.settled or value.unique() in self.scope.lists:
+            return  # of a list that is looked through, the elements are settled
         self.settled[value.unique()] = writers
         before = self.scope.operand(value)
         assert isinstance(before, Value)
@@ -144,12 +144,20 @@ def is_guard(node: TorchNode) -> bool:
 
 
 def written_values(graph: TorchGraph) -> frozenset[int]:
-    """Return the values, by ``unique()``, that something in the graph may write to."""
+    """Return the values, by ``unique()``, that something in the graph may write to.
+
+    So are lists and tuples that hold what is written.
+    """
     aliases = graph.alias_db()
+    targets = [target for node in outer_block(graph).nodes() for target in may_write(node)]
     written: set[int] = set()
     for block in blocks_below(outer_block(graph)):
-        values = [*block.inputs(), *(v for node in block.nodes() for v in node.outputs())]
-        written.update(value.unique() for value in values if aliases.has_writers(value))
+        for value in (*block.inputs(), *(v for node in block.nodes() for v in node.outputs())):
+            if aliases.has_writers(value) or (
+                kind_of(value) == "other"
+                and any(aliases.may_contain_alias(target, value) for target in targets)
+            ):
+                written.add(value.unique())
     return frozenset(written)
 
 
@@ -237,12 +245,6 @@ class Facts:
             return True
         return self.position[writers[-1]] >= self.position[node]
 
-    def has_changed(self, value: TorchValue) -> bool:
-        """Whether something may write to a value after it was made."""
-        writers = self.writers.get(value.unique(), ())
-        made = self.position.get(value.node(), -1)
-        return any(self.position[writer] > made for writer in writers)
-
 
 def import_block(block: TorchBlock, facts: Facts) -> Imported:
     """Return one block, imported; what it takes from outside are inputs of its graph."""
@@ -257,8 +259,11 @@ def import_block(block: TorchBlock, facts: Facts) -> Imported:
         reason = ordered_reason(node, facts)
         ordered = bool(reason)
         if not reason:
-            for value in filter(facts.has_changed, node.inputs()):
-                imported.settle(value, facts.writers[value.unique()])
+            # All that writes to what it reads comes before it, or it would be ordered; also where
+            # the value itself, such as an attribute that is read again, is made after that.
+            for value in node.inputs():
+                if writers := facts.writers.get(value.unique()):
+                    imported.settle(value, writers)
             reason = try_import(scope, node)
             # What is imported is not random with the arguments that it has.
             ordered = node.isNondeterministic()
