@@ -483,21 +483,6 @@ def test_arithmetic_of_a_shared_result_stays(b: Builder, escapes: bool) -> None:
     assert b.check(fold_arithmetic) == [0]
 
 
-def test_a_difference_becomes_a_sum_with_the_opposite_layer(b: Builder) -> None:
-    x = b.input(random(2, 4, 5, 5))
-    made = b.convolution(x, b.constant(4, 4, 1, 1), b.constant(4))
-    graph = b.done(b.binary("sub", x, made))
-    assert b.check(fold_arithmetic) == [1]
-    assert only(graph, "binary").attributes["algorithm"] == "add"
-    assert only(graph, "binary").inputs == (made, x)
-
-
-def test_a_difference_of_two_layers_stays(b: Builder) -> None:
-    x = b.input(random(2, 4))
-    b.done(b.binary("sub", b.linear(x, 4, 4), b.linear(x, 4, 4)))
-    assert b.check(fold_arithmetic) == [0]
-
-
 def test_division_by_zero_is_not_folded(b: Builder) -> None:
     made = b.linear(b.input(random(2, 4)), 6, 4)
     graph: Graph = b.done(b.binary("div", made, b.number(0.0)))
