@@ -141,6 +141,28 @@ def test_other_functions_and_other_arguments_stay(b: Builder) -> None:
     assert b.check(recognise_activations) == [0]
 
 
+GUARDS: dict[str, Callable[[Builder, Value], Value]] = {
+    "1e-7 more": lambda b, y: b.binary("add", y, b.number(1e-7)),
+    "1e-20 more": lambda b, y: b.eltwise("linear", y, 1.0, 1e-20),
+    "1e-6 less": lambda b, y: b.binary("sub", y, b.number(1e-6)),
+    "above 1e-8": lambda b, y: b.eltwise("clip", y, 1e-8, math.inf),
+    "below 1 - 1e-7": lambda b, y: b.eltwise("clip", y, -math.inf, 1 - 1e-7),
+}
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("spell", [sigmoid, hardsigmoid, silu, mish])
+def test_what_keeps_a_result_off_its_limit_is_not_taken_for_rounding(
+    b: Builder, spell: Callable[[Builder, Value], Value], guard: str
+) -> None:
+    x = b.input(random(3, 4))
+    graph = b.done(GUARDS[guard](b, spell(b, x)))
+    last = graph.nodes[-1]
+    recognise_activations(graph)
+    assert graph.nodes[-1] is last
+    assert last.op == "binary" or last.attributes["algorithm"] in ("linear", "clip")
+
+
 # fuse_eltwise
 
 POOL = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
