@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn.frontends import torchscript
+from torch.backends.zendnn.frontends import torchscript, torchscript_ops
 from torch.backends.zendnn.graph import OPAQUE, Graph, Region, format_node
 
 from ..passes import interpreter
@@ -669,6 +669,16 @@ def test_what_is_left_out_has_a_reason(name: str) -> None:
     graph = torchscript.import_graph(traced(function, *inputs))
     left = [(item.op, item.reason) for item in torchscript.left_out([graph])]
     assert (op, reason) in left
+
+
+def test_an_eps_that_depends_on_the_dtype_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torchscript_ops, "has_one_default_eps", lambda: False)
+    graph = torchscript.import_graph(traced(lambda x: F.rms_norm(x, (6,)), ROWS))
+    (left,) = torchscript.left_out([graph])
+    assert left.reason == "eps is not given, and depends on the dtype in this torch"
+    assert not torchscript.left_out(
+        [torchscript.import_graph(traced(lambda x: F.rms_norm(x, (6,), None, 1e-6), ROWS))]
+    )
 
 
 def test_parts_of_a_split_that_nobody_counts_are_left_out() -> None:
