@@ -539,6 +539,18 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         "aten::linear",
         "weight is not a constant",
     ),
+    "a vector of weights": (
+        lambda x: F.linear(x, SIX),
+        [ROWS],
+        "aten::linear",
+        "weight is no matrix",
+    ),
+    "a bias for all rows": (
+        lambda x: F.linear(x, MATRIX, VECTOR[0]),
+        [ROWS],
+        "aten::linear",
+        "bias has not one number for each row of weight",
+    ),
     "another dtype": (
         lambda x: F.linear(x, MATRIX.double()),
         [ROWS.double()],

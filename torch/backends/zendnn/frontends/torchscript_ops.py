@@ -516,6 +516,19 @@ def equal(name: str, *allowed: Any) -> Requirement:
     return check
 
 
+def matrix_and_vector(matrix: str, vector: str) -> Requirement:
+    """The weights of a linear layer must be a matrix and, if any, a bias for each of its rows."""
+
+    def check(call: Call) -> None:
+        rows = call.weight(matrix).shape[:-1]
+        if len(rows) != 1:
+            raise Refused(f"{matrix} is no matrix")
+        if not call.absent(vector) and call.weight(vector).shape != rows:
+            raise Refused(f"{vector} has not one number for each row of {matrix}")
+
+    return check
+
+
 # Importers.
 
 
@@ -1287,7 +1300,13 @@ OPERATORS: dict[str, Importer] = {
     "aten::conv_transpose2d.input": convolution(transposed=True),
     "aten::conv_transpose3d.input": convolution(transposed=True),
     # Products
-    "aten::linear": row("linear", tensor("input"), weight("weight"), optional_weight("bias")),
+    "aten::linear": row(
+        "linear",
+        tensor("input"),
+        weight("weight"),
+        optional_weight("bias"),
+        requires=[matrix_and_vector("weight", "bias")],
+    ),
     "aten::addmm": product_and_sum("mat1", "mat2", 2),
     "aten::baddbmm": product_and_sum("batch1", "batch2", 3),
     "aten::matmul": product("self", "other"),
