@@ -124,13 +124,13 @@ def outer_block(graph: TorchGraph) -> TorchBlock:
     return graph.return_node().owningBlock()
 
 
-def blocks_below(block: TorchBlock) -> Iterator[TorchBlock]:
-    """Yield a block and the blocks inside it; not those that an earlier run made."""
+def blocks_below(block: TorchBlock, *, of_calls: bool = False) -> Iterator[TorchBlock]:
+    """Yield a block and the blocks inside it; those that an earlier run made if ``of_calls``."""
     yield block
     for node in list(block.nodes()):
-        if not is_guarded_call(node):
+        if of_calls or not is_guarded_call(node):
             for inner in node.blocks():
-                yield from blocks_below(inner)
+                yield from blocks_below(inner, of_calls=of_calls)
 
 
 def is_guarded_call(node: TorchNode) -> bool:
@@ -166,7 +166,7 @@ def captured(node: TorchNode) -> list[TorchValue]:
     read = {value.unique(): value for value in node.inputs()}
     made: set[int] = set()
     for inner in node.blocks():
-        for block in blocks_within(inner):
+        for block in blocks_below(inner, of_calls=True):
             made.update(value.unique() for value in block.inputs())
             values = list(block.outputs())
             for member in block.nodes():
@@ -174,14 +174,6 @@ def captured(node: TorchNode) -> list[TorchValue]:
                 values.extend(member.inputs())
             read.update((value.unique(), value) for value in values)
     return [value for key, value in read.items() if key not in made]
-
-
-def blocks_within(block: TorchBlock) -> Iterator[TorchBlock]:
-    """Yield a block and all blocks inside it."""
-    yield block
-    for node in block.nodes():
-        for inner in node.blocks():
-            yield from blocks_within(inner)
 
 
 def may_write(node: TorchNode) -> list[TorchValue]:

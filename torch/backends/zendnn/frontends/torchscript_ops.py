@@ -467,11 +467,6 @@ def not_negative(name: str) -> Operands:
     return checked
 
 
-def flag(name: str) -> AttributeOf:
-    """A constant bool."""
-    return lambda call: bool(call.python(name))
-
-
 def real(name: str) -> AttributeOf:
     """A constant number, as a float."""
     return lambda call: call.real(name)
