@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.backends.zendnn.frontends import torchscript, torchscript_ops
-from torch.backends.zendnn.graph import OPAQUE, Graph, Region, format_node
+from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value, format_node
 
 from ..passes import interpreter
 
@@ -1149,6 +1149,15 @@ def test_a_region_that_cannot_be_cut_off_stays_what_it_was() -> None:
         "aten::relu",
     ]
     assert torchscript.left_out([imported.graph])
+
+
+def test_only_a_region_of_a_circle_is_given_up() -> None:
+    regions = [Region((), (Value(name),), ()) for name in ("reads one", "one", "other")]
+    reader, one, other = (torchscript.Item(0, set(), set(), region=region) for region in regions)
+    waits = {reader: {one}, one: {other}, other: {one}}
+    with pytest.raises(torchscript.Unplaceable) as caught:
+        torchscript.Layout._sorted([reader, one, other], waits)
+    assert caught.value.region in (one.region, other.region)
 
 
 def test_calls_survive_saving_and_copying() -> None:

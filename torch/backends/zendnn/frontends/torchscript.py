@@ -24,6 +24,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import torch
@@ -463,26 +464,21 @@ class Layout:
 
     @staticmethod
     def _sorted(items: list[Item], waits: dict[Item, set[Item]]) -> list[Item]:
+        sorter = TopologicalSorter(waits)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            regions = [item.region for item in error.args[1] if item.region is not None]
+            assert regions, "TorchScript's own order is circular"
+            raise Unplaceable(regions[0]) from error
         rank = {item: index for index, item in enumerate(items)}
-        readers: dict[Item, list[Item]] = {item: [] for item in items}
-        for item, others in waits.items():
-            for other in others:
-                readers[other].append(item)
-        missing = {item: len(others) for item, others in waits.items()}
-        ready = [rank[item] for item in items if not missing[item]]
-        heapq.heapify(ready)
+        ready: list[int] = []
         done: list[Item] = []
-        while ready:
-            item = items[heapq.heappop(ready)]
-            done.append(item)
-            for reader in readers[item]:
-                missing[reader] -= 1
-                if not missing[reader]:
-                    heapq.heappush(ready, rank[reader])
-        for item in items:
-            if missing[item] and item.region is not None:
-                raise Unplaceable(item.region)
-        assert len(done) == len(items), "TorchScript's own order is circular"
+        while sorter.is_active():
+            for item in sorter.get_ready():
+                heapq.heappush(ready, rank[item])
+            done.append(items[heapq.heappop(ready)])
+            sorter.done(done[-1])
         return done
 
 
