@@ -707,10 +707,7 @@ def full(call: Call) -> None:
     made = call.scope.operand(call.arguments["fill_value"])
     if _match.producer(made, "power") is None:
         raise Refused("fill_value is not a power of a size")
-    dtype = DTYPES.get(call.python("dtype"))
-    if dtype is None:
-        raise Refused("dtype is not float32 or bfloat16")
-    call.result("to", [made], dtype=dtype)
+    call.result("to", [made], dtype=engine_dtype(call, "dtype"))
 
 
 def masked_fill(call: Call) -> None:
@@ -883,10 +880,7 @@ def softmax(*, log: bool) -> Importer:
     def importer(call: Call) -> None:
         x: Operand = call.tensor("self")
         if not call.absent("dtype"):
-            number_ = call.python("dtype")
-            if number_ not in DTYPES:
-                raise Refused("dtype is not float32 or bfloat16")
-            x = call.step("to", [x], dtype=DTYPES[number_])
+            x = call.step("to", [x], dtype=engine_dtype(call, "dtype"))
         call.result("softmax", [x], dim=call.integer("dim"), log=log)
 
     return importer
@@ -1109,6 +1103,15 @@ DTYPES = {6: "float32", 15: "bfloat16"}
 BOOL_NUMBER = 11
 
 
+def engine_dtype(call: Call, name: str) -> str:
+    """Return what the engine calls a dtype that a constant argument states."""
+    number_ = call.python(name)
+    if number_ not in DTYPES:
+        raise Refused(f"{name} is not float32 or bfloat16")
+    return DTYPES[number_]
+
+
+
 #: torch's own numbers of memory formats, which change no value: of a tensor's own, and of all.
 PRESERVED = (None, 1)
 MEMORY_FORMATS = (0, 2, 3)
@@ -1133,16 +1136,15 @@ def to_layout(call: Call) -> None:
     for requirement in (equal("layout", None, 0), equal("pin_memory", None, False)):
         requirement(call)
     equal("memory_format", *PRESERVED, *MEMORY_FORMATS)(call)
-    number_, device = call.python("dtype"), call.python("device")
+    device = call.python("device")
     if device is not None and torch.device(device).type != "cpu":
         raise Refused("device is not the CPU")
     x = call.tensor("self", ANY)
-    if number_ is None:
+    if call.absent("dtype"):
         call.result("contiguous", [x])
-    elif number_ in DTYPES:
-        call.result("to", [call.step("contiguous", [x])], dtype=DTYPES[number_])
     else:
-        raise Refused("dtype is not float32 or bfloat16")
+        dtype = engine_dtype(call, "dtype")
+        call.result("to", [call.step("contiguous", [x])], dtype=dtype)
 
 
 def autocast(dtype: str | None) -> Importer:
@@ -1152,9 +1154,7 @@ def autocast(dtype: str | None) -> Importer:
         if not call.python("cpu_enabled"):
             call.identity(call.tensor("self", ANY))
             return
-        wanted = dtype or DTYPES.get(call.python("cpu_dtype"))
-        if wanted is None:
-            raise Refused("dtype is not float32 or bfloat16")
+        wanted = dtype or engine_dtype(call, "cpu_dtype")
         call.result("to", [call.tensor("self")], dtype=wanted, floating=True)
 
     return importer
