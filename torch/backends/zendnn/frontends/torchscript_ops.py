@@ -777,16 +777,20 @@ def padding_of_word(
     return padding if begin == end else padding | {"padding_end": end}
 
 
+def factors(call: Call, a: str, b: str) -> tuple[str, list[Operand]]:
+    """Return the operator and the operands of a product; a constant matrix makes it a layer."""
+    left, right = call.tensor(a), call.tensor(b)
+    matrix = right.constant
+    if matrix is None or matrix.dim() != 2:
+        return "matmul", [left, right]
+    return "linear", [left, call.scope.graph.constant(matrix.t()), None]
+
+
 def product(a: str, b: str, rank: int | None = None) -> Importer:
     """A matrix product, of this rank; one with a constant matrix is a linear layer."""
 
     def importer(call: Call) -> None:
-        right = call.tensor(b)
-        if right.constant is not None and right.constant.dim() == 2:
-            transposed = call.scope.graph.constant(right.constant.t())
-            call.result("linear", [call.tensor(a), transposed, None])
-        else:
-            call.result("matmul", [call.tensor(a), right])
+        call.result(*factors(call, a, b))
         if rank is not None:
             call.has_rank(rank)
 
@@ -799,18 +803,13 @@ def product_and_sum(a: str, b: str, rank: int) -> Importer:
     def importer(call: Call) -> None:
         if call.real("alpha") != 1.0 or call.real("beta") != 1.0:
             raise Refused("alpha or beta is not 1")
-        added, right = call.tensor("self"), call.tensor(b)
-        matrix, vector = right.constant, added.constant
-        if matrix is None or matrix.dim() != 2:
-            made = call.step("matmul", [call.tensor(a), right])
+        added = call.tensor("self")
+        op, operands = factors(call, a, b)
+        vector = added.constant
+        if op == "linear" and vector is not None and vector.shape == call.weight(b).shape[1:]:
+            call.result(op, [*operands[:2], added])
         else:
-            transposed = call.scope.graph.constant(matrix.t())
-            if vector is not None and vector.shape == matrix.shape[1:]:
-                call.result("linear", [call.tensor(a), transposed, added])
-                call.has_rank(rank)
-                return
-            made = call.step("linear", [call.tensor(a), transposed, None])
-        call.result("binary", [made, added], algorithm="add")
+            call.result("binary", [call.step(op, operands), added], algorithm="add")
         call.has_rank(rank)
 
     return importer
