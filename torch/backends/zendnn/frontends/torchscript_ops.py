@@ -655,13 +655,6 @@ def of_number(call: Call, name: str, number: str, found: tuple[float, float] | N
     call.result("eltwise", [call.tensor(name)], algorithm="linear", alpha=found[0], beta=found[1])
 
 
-add = binary("add")
-sub = binary("sub")
-rsub = binary("sub", swapped=True)
-mul = binary("mul")
-div = binary("div")
-
-
 def cube(call: Call) -> None:
     """The third power, which spelled-out activations take."""
     x = call.tensor("self")
@@ -1110,7 +1103,6 @@ def engine_dtype(call: Call, name: str) -> str:
     return DTYPES[number_]
 
 
-
 #: torch's own numbers of memory formats, which change no value: of a tensor's own, and of all.
 PRESERVED = (None, 1)
 MEMORY_FORMATS = (0, 2, 3)
@@ -1278,6 +1270,8 @@ SAME_NAMES = (
 )
 CLIP_LOW = real_or("min", -math.inf)
 CLIP_HIGH = real_or("max", math.inf)
+ALPHA_IS_1 = (equal("alpha", 1),)
+WITH_EITHER = ("Tensor", "Scalar")
 PLAIN_POOL = ((1, "1d"), (2, "2d"), (3, "3d"))
 
 OPERATORS: dict[str, Importer] = {
@@ -1330,20 +1324,22 @@ OPERATORS: dict[str, Importer] = {
     "aten::neg": eltwise("linear", fixed(-1.0)),
     **{f"aten::{name}": eltwise(name) for name in SAME_NAMES},
     # Of two tensors, or of a tensor and a number
-    "aten::add.Tensor": on_numbers("number_add", add, [equal("alpha", 1)]),
-    "aten::add.Scalar": on_numbers("number_add", add, [equal("alpha", 1)]),
-    "aten::sub.Tensor": on_numbers("number_sub", sub, [equal("alpha", 1)]),
-    "aten::sub.Scalar": on_numbers("number_sub", sub, [equal("alpha", 1)]),
-    "aten::rsub.Tensor": on_numbers("number_sub", rsub, [equal("alpha", 1)], swapped=True),
-    "aten::rsub.Scalar": on_numbers("number_sub", rsub, [equal("alpha", 1)], swapped=True),
-    "aten::mul.Tensor": on_numbers("number_mul", mul),
-    "aten::mul.Scalar": on_numbers("number_mul", mul),
-    "aten::div.Tensor": div,
-    "aten::div.Scalar": div,
-    "aten::maximum": row("binary", tensor("self"), tensor("other"), algorithm=fixed("max")),
-    "aten::minimum": row("binary", tensor("self"), tensor("other"), algorithm=fixed("min")),
-    "aten::max.other": row("binary", tensor("self"), tensor("other"), algorithm=fixed("max")),
-    "aten::min.other": row("binary", tensor("self"), tensor("other"), algorithm=fixed("min")),
+    **{
+        f"aten::{name}.{overload}": on_numbers(f"number_{name}", binary(name), requires)
+        for name, requires in (("add", ALPHA_IS_1), ("sub", ALPHA_IS_1), ("mul", ()))
+        for overload in WITH_EITHER
+    },
+    **{
+        f"aten::rsub.{overload}": on_numbers(
+            "number_sub", binary("sub", swapped=True), ALPHA_IS_1, swapped=True
+        )
+        for overload in WITH_EITHER
+    },
+    **{f"aten::div.{overload}": binary("div") for overload in WITH_EITHER},
+    **{
+        f"aten::{name}": row("binary", tensor("self"), tensor("other"), algorithm=fixed(name[:3]))
+        for name in ("maximum", "minimum", "max.other", "min.other")
+    },
     "aten::masked_fill.Scalar": masked_fill,
     "aten::masked_fill.Tensor": masked_fill,
     **{f"aten::where.{overload}": where for overload in ("self", "ScalarSelf", "ScalarOther")},
@@ -1441,11 +1437,12 @@ OPERATORS: dict[str, Importer] = {
     "aten::unflatten.int": row(
         "unflatten", tensor("self", ANY), dimension("dim"), numbers("sizes")
     ),
-    "aten::transpose.int": row(
-        "transpose", tensor("self", ANY), dimension("dim0"), dimension("dim1")
-    ),
-    "aten::swapaxes": row("transpose", tensor("self", ANY), dimension("axis0"), dimension("axis1")),
-    "aten::swapdims": row("transpose", tensor("self", ANY), dimension("dim0"), dimension("dim1")),
+    **{
+        f"aten::{name}": row(
+            "transpose", tensor("self", ANY), dimension(f"{dim}0"), dimension(f"{dim}1")
+        )
+        for name, dim in (("transpose.int", "dim"), ("swapaxes", "axis"), ("swapdims", "dim"))
+    },
     "aten::t": row("transpose", tensor("self", ANY), literal(0, 1)),
     "aten::mT": row("transpose", tensor("self", ANY), literal(-2, -1)),
     "aten::permute": row("permute", tensor("self", ANY), dimensions("dims")),
@@ -1470,16 +1467,19 @@ OPERATORS: dict[str, Importer] = {
     "aten::size": size_list,
     "aten::size.int": number_row("size", tensor("self", ANY), dimension("dim")),
     "aten::numel": number_row("numel", tensor("self", ANY)),
-    "aten::add.int": number_row("number_add", number("a"), number("b")),
-    "aten::sub.int": number_row("number_sub", number("a"), number("b")),
-    "aten::mul.int": number_row("number_mul", number("a"), number("b")),
-    "aten::floordiv.int": number_row("number_floordiv", number("a"), number("b")),
+    **{
+        f"aten::{name}.int": number_row(f"number_{name}", number("a"), number("b"))
+        for name in ("add", "sub", "mul", "floordiv", "remainder")
+    },
     "aten::neg.int": number_row("number_sub", literal(0), number("a")),
-    "aten::remainder.int": number_row("number_remainder", number("a"), number("b")),
-    "aten::remainder.Tensor": number_row("number_remainder", number("self"), number("other")),
-    "aten::remainder.Scalar": number_row("number_remainder", number("self"), number("other")),
-    "aten::floor_divide": number_row("number_floordiv", number("self"), number("other")),
-    "aten::floor_divide.Scalar": number_row("number_floordiv", number("self"), number("other")),
+    **{
+        f"aten::{name}": number_row(f"number_{op}", number("self"), number("other"))
+        for op, names in (
+            ("remainder", ("remainder.Tensor", "remainder.Scalar")),
+            ("floordiv", ("floor_divide", "floor_divide.Scalar")),
+        )
+        for name in names
+    },
     "aten::div.Tensor_mode": number_row(
         "number_floordiv",
         number("self"),
