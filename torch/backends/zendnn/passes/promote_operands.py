@@ -8,8 +8,8 @@ a plan refuses operands that differ after all, and the model's own operators run
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
+from torch.backends.zendnn.passes._dtypes import dtype_of, result_dtype
 from torch.backends.zendnn.passes._sizes import Sizes
-from torch.backends.zendnn.passes.remove_casts import dtype_of, result_dtype
 
 _PROMOTE = frozenset({"binary", "cat", "stack"})
 
