@@ -839,3 +839,112 @@ def test_tables_with_offsets_and_tables_of_rows_are_two_steps(
     assert len(regions(module)) == 1
     assert operators(module).count("embedding_bags") == 2
     assert not {"embedding", "embedding_bag"}.intersection(operators(module))
+
+
+# Results that were wrong without a word.
+
+
+class Layers(nn.Module):
+    """Linear layers of one size, and what is made of them."""
+
+    def __init__(self, function: Callable[..., Any], *features: int, size: int = 64) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.ModuleList(nn.Linear(size, count) for count in features)
+        self.function = function
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(*self.layers, *inputs)
+
+
+def scaled_attention(q: nn.Module, k: nn.Module, v: nn.Module, x: Tensor) -> Tensor:
+    """Queries that are scaled before a view, and keys that have to be waited for."""
+    queries = (q(x) * 0.125).unsqueeze(1)
+    keys = torch.cumsum(k(x), 1).unsqueeze(1)
+    return torch.softmax(queries @ keys.transpose(-1, -2), -1) @ v(x).unsqueeze(1)
+
+
+def masked_attention(layer: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
+    """A mask of booleans that is made one of numbers, which are added."""
+    y = layer(x).unflatten(-1, (4, 16)).transpose(1, 2)
+    return F.scaled_dot_product_attention(y, y, y, attn_mask=mask * 1.0)
+
+
+def saturated(guard: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Tensor], Tensor]:
+    """The logarithm of a sigmoid that is 0 in float32, kept from being infinite."""
+    return lambda layer, x: torch.log(guard(torch.sigmoid(layer(x) * 1e-3 - 120.0)))
+
+
+ROWS = (2, 7, 64)
+QUIET: dict[str, tuple[Layers, tuple[Tensor, ...]]] = {
+    "the difference to a single feature": (
+        Layers(lambda layer, x: torch.cumsum(x - layer(x), 1), 1),
+        (values(*ROWS),),
+    ),
+    "queries that are scaled before a view": (
+        Layers(scaled_attention, 64, 64, 64),
+        (values(*ROWS),),
+    ),
+    "1e-8 more than a sigmoid": (Layers(saturated(lambda y: y + 1e-8), 8), (values(*ROWS),)),
+    "1e-7 more than a sigmoid": (Layers(saturated(lambda y: y + 1e-7), 8), (values(*ROWS),)),
+    "a sigmoid between bounds": (
+        Layers(saturated(lambda y: y.clamp(1e-7, 1 - 1e-7)), 8),
+        (values(*ROWS),),
+    ),
+    "a mask of numbers": (Layers(masked_attention, 64), (values(*ROWS), values(2, 1, 7, 7) > 0)),
+    "a mask of products of booleans": (
+        Layers(
+            lambda layer, x, mask: F.scaled_dot_product_attention(
+                torch.cumsum(layer(x), 1), x, x, attn_mask=(mask * mask) * 1.0
+            ),
+            64,
+        ),
+        (values(*ROWS), values(2, 7, 7) > 0),
+    ),
+    "a float32 number beside bfloat16": (
+        Layers(lambda layer, x, n: (layer(x) * n, n.to(torch.bfloat16)), 8).to(torch.bfloat16),
+        (values(*ROWS, dtype=torch.bfloat16), torch.tensor(2.5)),
+    ),
+    "a number that integers truncate": (
+        Layers(lambda layer, x, n: layer(x) * torch.tensor(2.5).type_as(n), 8),
+        (values(*ROWS), torch.tensor([3])),
+    ),
+    "a vector of weights": (
+        Layers(lambda layer, other, x: F.linear(layer(x), other.weight[0]), 64, 64),
+        (values(*ROWS),),
+    ),
+    "one bias for all features": (
+        Layers(lambda a, b, x: [F.linear(x, layer.weight, a.bias[0]) for layer in (a, b)], 64, 64),
+        (values(*ROWS),),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", QUIET)
+def test_results_are_those_of_the_model(name: str) -> None:
+    net, inputs = QUIET[name]
+    with torch.no_grad():
+        module = optimised(torch.jit.trace(net.eval(), inputs))
+        for _ in range(3):
+            tolerance = TOLERANCES[inputs[0].dtype]
+            torch.testing.assert_close(
+                module(*inputs), net(*inputs), rtol=tolerance, atol=tolerance
+            )
+
+
+class ReadAgain(nn.Module):
+    """Reads an attribute again after it wrote to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.register_buffer("kept", torch.zeros(4, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.kept.copy_(self.before(torch.cumsum(x, 1)))
+        out: Tensor = self.after(self.kept)
+        return out
+
+
+def test_an_attribute_is_read_again_after_it_is_written_to() -> None:
+    check(ReadAgain(), values(4, 6), makers=("scripted",))

@@ -12,8 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn.frontends import torchscript
-from torch.backends.zendnn.graph import OPAQUE, Graph, Region, format_node
+from torch.backends.zendnn.frontends import torchscript, torchscript_ops
+from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value, format_node
 
 from ..passes import interpreter
 
@@ -539,6 +539,18 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         "aten::linear",
         "weight is not a constant",
     ),
+    "a vector of weights": (
+        lambda x: F.linear(x, SIX),
+        [ROWS],
+        "aten::linear",
+        "weight is no matrix",
+    ),
+    "a bias for all rows": (
+        lambda x: F.linear(x, MATRIX, VECTOR[0]),
+        [ROWS],
+        "aten::linear",
+        "bias has not one number for each row of weight",
+    ),
     "another dtype": (
         lambda x: F.linear(x, MATRIX.double()),
         [ROWS.double()],
@@ -669,6 +681,16 @@ def test_what_is_left_out_has_a_reason(name: str) -> None:
     graph = torchscript.import_graph(traced(function, *inputs))
     left = [(item.op, item.reason) for item in torchscript.left_out([graph])]
     assert (op, reason) in left
+
+
+def test_an_eps_that_depends_on_the_dtype_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torchscript_ops, "has_one_default_eps", lambda: False)
+    graph = torchscript.import_graph(traced(lambda x: F.rms_norm(x, (6,)), ROWS))
+    (left,) = torchscript.left_out([graph])
+    assert left.reason == "eps is not given, and depends on the dtype in this torch"
+    assert not torchscript.left_out(
+        [torchscript.import_graph(traced(lambda x: F.rms_norm(x, (6,), None, 1e-6), ROWS))]
+    )
 
 
 def test_parts_of_a_split_that_nobody_counts_are_left_out() -> None:
@@ -973,6 +995,36 @@ class Writing(nn.Module):
         return torch.cat(parts, 1).softmax(1), x
 
 
+class Held(nn.Module):
+    """Writes to a tensor that a list holds already."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        a = x.clone()
+        parts = [a, x]
+        h = self.before(x)
+        a.add_(h)
+        return torch.cat(parts), self.after(h), a
+
+
+class TakenOut(nn.Module):
+    """Takes out of a tuple what was written to in it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before, self.after = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor, deep: bool) -> Tensor:
+        a = x.clone()
+        pairs = [(a, x), (x, a)]
+        a.add_(self.before(torch.cumsum(x, 1)))
+        out: Tensor = self.after(pairs[int(deep)][0])
+        return out
+
+
 MODELS: dict[str, tuple[type[nn.Module], tuple[Any, ...], bool]] = {
     "residual": (Residual, (torch.randn(2, 3, 8, 8),), False),
     "residual, scripted": (Residual, (torch.randn(2, 3, 8, 8),), True),
@@ -982,6 +1034,8 @@ MODELS: dict[str, tuple[type[nn.Module], tuple[Any, ...], bool]] = {
     "sizes, scripted": (Sizes, (torch.randn(4, 6),), True),
     "writing": (Writing, (torch.randn(4, 6),), False),
     "writing, scripted": (Writing, (torch.randn(4, 6),), True),
+    "held by a list": (Held, (torch.randn(4, 6),), True),
+    "taken out of a tuple": (TakenOut, (torch.randn(4, 6), False), True),
 }
 
 
@@ -1095,6 +1149,15 @@ def test_a_region_that_cannot_be_cut_off_stays_what_it_was() -> None:
         "aten::relu",
     ]
     assert torchscript.left_out([imported.graph])
+
+
+def test_only_a_region_of_a_circle_is_given_up() -> None:
+    regions = [Region((), (Value(name),), ()) for name in ("reads one", "one", "other")]
+    reader, one, other = (torchscript.Item(0, set(), set(), region=region) for region in regions)
+    waits = {reader: {one}, one: {other}, other: {one}}
+    with pytest.raises(torchscript.Unplaceable) as caught:
+        torchscript.Layout._sorted([reader, one, other], waits)
+    assert caught.value.region in (one.region, other.region)
 
 
 def test_calls_survive_saving_and_copying() -> None:

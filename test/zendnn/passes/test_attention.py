@@ -319,6 +319,17 @@ def test_a_factor_is_found_through_views(b: Builder) -> None:
     assert "eltwise" not in ops(graph)
 
 
+def test_views_without_their_factor_are_handed_over_to_nobody(b: Builder) -> None:
+    x = b.input(random(N, T, H * D))
+    scaled = b.eltwise("linear", x, 0.25, 0.0)
+    q = heads(b, scaled)
+    graph = b.done(attention(b, q, heads(b, x), heads(b, x)))
+    views = [node.output for node in graph.nodes if node.op == "view"]
+    assert b.check(fold_attention_scale) == [1]
+    assert q.source is None
+    assert [view.source for view in views] == [None, "view", "view"]
+
+
 @pytest.mark.parametrize("where", ["before", "between"])
 @pytest.mark.parametrize("escapes", [True, False])
 def test_a_factor_that_others_see_stays(b: Builder, where: str, escapes: bool) -> None:

@@ -135,15 +135,29 @@ def test_what_follows_from_a_residual_in_float32_is_known_to_be_wide(b: Builder)
 
 def test_a_constant_is_widened_for_good(b: Builder) -> None:
     x = b.input(torch.randn(2, 4))
-    graph = b.done(b.binary("add", to(b, x, "float32"), b.graph.constant(half(4))))
+    graph = b.done(b.binary("add", to(b, b("view", x, 2, 4), "float32"), b.graph.constant(half(4))))
     assert b.check(promote_operands) == [1]
-    assert ops(graph) == ["to", "binary"]
+    assert ops(graph) == ["view", "to", "binary"]
 
 
 def test_a_constant_without_dimensions_widens_nothing(b: Builder) -> None:
     x = to(b, b.input(torch.randn(2, 4)), "bfloat16")
     b.done(b.binary("max", x, b.graph.constant(torch.tensor(0.5))))
     assert b.check(promote_operands) == [0]
+
+
+def test_what_may_have_no_dimensions_widens_nothing(b: Builder) -> None:
+    x, number = b.input(half(2, 4)), b.input(torch.tensor(0.5))
+    graph = b.done(b.binary("mul", linear(b, x, 4, 4), number), to(b, number, "bfloat16"))
+    assert promote_operands(graph) == 0
+
+
+def test_what_a_layer_reads_has_dimensions_and_widens(b: Builder) -> None:
+    x = b.input(torch.randn(2, 4))
+    read = to(b, b("transpose", b.eltwise("relu", x), 0, 1), "bfloat16")
+    other = b.eltwise("tanh", linear(b, read, 3, 2))
+    b.done(b("cat", linear(b, to(b, x, "bfloat16"), 3, 4), x, dim=1), other)
+    assert b.check(promote_operands) == [1]
 
 
 def test_what_may_have_any_dtype_is_left_alone(b: Builder) -> None:

@@ -141,6 +141,28 @@ def test_other_functions_and_other_arguments_stay(b: Builder) -> None:
     assert b.check(recognise_activations) == [0]
 
 
+GUARDS: dict[str, Callable[[Builder, Value], Value]] = {
+    "1e-7 more": lambda b, y: b.binary("add", y, b.number(1e-7)),
+    "1e-20 more": lambda b, y: b.eltwise("linear", y, 1.0, 1e-20),
+    "1e-6 less": lambda b, y: b.binary("sub", y, b.number(1e-6)),
+    "above 1e-8": lambda b, y: b.eltwise("clip", y, 1e-8, math.inf),
+    "below 1 - 1e-7": lambda b, y: b.eltwise("clip", y, -math.inf, 1 - 1e-7),
+}
+
+
+@pytest.mark.parametrize("guard", GUARDS)
+@pytest.mark.parametrize("spell", [sigmoid, hardsigmoid, silu, mish])
+def test_what_keeps_a_result_off_its_limit_is_not_taken_for_rounding(
+    b: Builder, spell: Callable[[Builder, Value], Value], guard: str
+) -> None:
+    x = b.input(random(3, 4))
+    graph = b.done(GUARDS[guard](b, spell(b, x)))
+    last = graph.nodes[-1]
+    recognise_activations(graph)
+    assert graph.nodes[-1] is last
+    assert last.op == "binary" or last.attributes["algorithm"] in ("linear", "clip")
+
+
 # fuse_eltwise
 
 POOL = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
@@ -238,11 +260,27 @@ def test_chains_become_post_ops_up_to_four(b: Builder) -> None:
     assert [post.operand for post in graph.nodes[0].post_ops] == [3, 4, 5, 6]
 
 
-@pytest.mark.parametrize("algorithm", ["sub", "div"])
-def test_differences_and_quotients_want_the_layer_on_the_left(b: Builder, algorithm: str) -> None:
+def test_a_quotient_wants_the_layer_on_the_left(b: Builder) -> None:
     x = b.input(random(2, 4))
-    b.done(b.binary(algorithm, x, b.linear(x, 4, 4)))
+    b.done(b.binary("div", x, b.linear(x, 4, 4)))
     assert b.check(fuse_binary) == [0]
+
+
+def test_a_layer_on_the_right_of_a_difference_makes_the_opposite(b: Builder) -> None:
+    x = b.input(random(2, 4, 5, 5))
+    made = b.convolution(x, b.constant(4, 4, 1, 1), b.constant(4))
+    graph = b.done(b.eltwise("relu", b.binary("sub", x, made)))
+    assert b.check(fuse_eltwise, fuse_binary) == [1, 1]
+    assert ops(graph) == ["convolution"]
+    assert posts(graph.nodes[0]) == ["add", "relu"]
+
+
+def test_a_layer_that_cannot_add_the_other_operand_keeps_its_sign(b: Builder) -> None:
+    x = b.input(random(2, 4))
+    graph = b.done(b.binary("sub", x, b.linear(x, 1, 4)))
+    weight = only(graph, "linear").inputs[1]
+    assert b.check(fold_arithmetic, fuse_binary) == [0, 0]
+    assert only(graph, "linear").inputs[1] is weight
 
 
 def test_shared_results_are_combined_apart(b: Builder) -> None:

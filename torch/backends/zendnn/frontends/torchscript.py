@@ -24,6 +24,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 import torch
@@ -100,8 +101,8 @@ class Imported:
 
     def settle(self, value: TorchValue, writers: tuple[TorchNode, ...]) -> None:
         """Make a value one that is there when all that writes to it has run, in order."""
-        if value.unique() in self.settled:
-            return
+        if value.unique() in self.settled or value.unique() in self.scope.lists:
+            return  # of a list that is looked through, the elements are settled
         self.settled[value.unique()] = writers
         before = self.scope.operand(value)
         assert isinstance(before, Value)
@@ -124,13 +125,13 @@ def outer_block(graph: TorchGraph) -> TorchBlock:
     return graph.return_node().owningBlock()
 
 
-def blocks_below(block: TorchBlock) -> Iterator[TorchBlock]:
-    """Yield a block and the blocks inside it; not those that an earlier run made."""
+def blocks_below(block: TorchBlock, *, of_calls: bool = False) -> Iterator[TorchBlock]:
+    """Yield a block and the blocks inside it; those that an earlier run made if ``of_calls``."""
     yield block
     for node in list(block.nodes()):
-        if not is_guarded_call(node):
+        if of_calls or not is_guarded_call(node):
             for inner in node.blocks():
-                yield from blocks_below(inner)
+                yield from blocks_below(inner, of_calls=of_calls)
 
 
 def is_guarded_call(node: TorchNode) -> bool:
@@ -144,12 +145,20 @@ def is_guard(node: TorchNode) -> bool:
 
 
 def written_values(graph: TorchGraph) -> frozenset[int]:
-    """Return the values, by ``unique()``, that something in the graph may write to."""
+    """Return the values, by ``unique()``, that something in the graph may write to.
+
+    So are lists and tuples that hold what is written.
+    """
     aliases = graph.alias_db()
+    targets = [target for node in outer_block(graph).nodes() for target in may_write(node)]
     written: set[int] = set()
     for block in blocks_below(outer_block(graph)):
-        values = [*block.inputs(), *(v for node in block.nodes() for v in node.outputs())]
-        written.update(value.unique() for value in values if aliases.has_writers(value))
+        for value in (*block.inputs(), *(v for node in block.nodes() for v in node.outputs())):
+            if aliases.has_writers(value) or (
+                kind_of(value) == "other"
+                and any(aliases.may_contain_alias(target, value) for target in targets)
+            ):
+                written.add(value.unique())
     return frozenset(written)
 
 
@@ -158,7 +167,7 @@ def captured(node: TorchNode) -> list[TorchValue]:
     read = {value.unique(): value for value in node.inputs()}
     made: set[int] = set()
     for inner in node.blocks():
-        for block in blocks_within(inner):
+        for block in blocks_below(inner, of_calls=True):
             made.update(value.unique() for value in block.inputs())
             values = list(block.outputs())
             for member in block.nodes():
@@ -166,14 +175,6 @@ def captured(node: TorchNode) -> list[TorchValue]:
                 values.extend(member.inputs())
             read.update((value.unique(), value) for value in values)
     return [value for key, value in read.items() if key not in made]
-
-
-def blocks_within(block: TorchBlock) -> Iterator[TorchBlock]:
-    """Yield a block and all blocks inside it."""
-    yield block
-    for node in block.nodes():
-        for inner in node.blocks():
-            yield from blocks_within(inner)
 
 
 def may_write(node: TorchNode) -> list[TorchValue]:
@@ -237,12 +238,6 @@ class Facts:
             return True
         return self.position[writers[-1]] >= self.position[node]
 
-    def has_changed(self, value: TorchValue) -> bool:
-        """Whether something may write to a value after it was made."""
-        writers = self.writers.get(value.unique(), ())
-        made = self.position.get(value.node(), -1)
-        return any(self.position[writer] > made for writer in writers)
-
 
 def import_block(block: TorchBlock, facts: Facts) -> Imported:
     """Return one block, imported; what it takes from outside are inputs of its graph."""
@@ -257,8 +252,11 @@ def import_block(block: TorchBlock, facts: Facts) -> Imported:
         reason = ordered_reason(node, facts)
         ordered = bool(reason)
         if not reason:
-            for value in filter(facts.has_changed, node.inputs()):
-                imported.settle(value, facts.writers[value.unique()])
+            # All that writes to what it reads comes before it, or it would be ordered; also where
+            # the value itself, such as an attribute that is read again, is made after that.
+            for value in node.inputs():
+                if writers := facts.writers.get(value.unique()):
+                    imported.settle(value, writers)
             reason = try_import(scope, node)
             # What is imported is not random with the arguments that it has.
             ordered = node.isNondeterministic()
@@ -466,26 +464,21 @@ class Layout:
 
     @staticmethod
     def _sorted(items: list[Item], waits: dict[Item, set[Item]]) -> list[Item]:
+        sorter = TopologicalSorter(waits)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            regions = [item.region for item in error.args[1] if item.region is not None]
+            assert regions, "TorchScript's own order is circular"
+            raise Unplaceable(regions[0]) from error
         rank = {item: index for index, item in enumerate(items)}
-        readers: dict[Item, list[Item]] = {item: [] for item in items}
-        for item, others in waits.items():
-            for other in others:
-                readers[other].append(item)
-        missing = {item: len(others) for item, others in waits.items()}
-        ready = [rank[item] for item in items if not missing[item]]
-        heapq.heapify(ready)
+        ready: list[int] = []
         done: list[Item] = []
-        while ready:
-            item = items[heapq.heappop(ready)]
-            done.append(item)
-            for reader in readers[item]:
-                missing[reader] -= 1
-                if not missing[reader]:
-                    heapq.heappush(ready, rank[reader])
-        for item in items:
-            if missing[item] and item.region is not None:
-                raise Unplaceable(item.region)
-        assert len(done) == len(items), "TorchScript's own order is circular"
+        while sorter.is_active():
+            for item in sorter.get_ready():
+                heapq.heappush(ready, rank[item])
+            done.append(items[heapq.heappop(ready)])
+            sorter.done(done[-1])
         return done
 
 

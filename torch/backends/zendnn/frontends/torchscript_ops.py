@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch.backends.zendnn.graph import Attribute, Graph, Kind, Node, Operand, Value
 from torch.backends.zendnn.passes import _match
 from torch.backends.zendnn.passes._sizes import Sizes
@@ -466,11 +467,6 @@ def not_negative(name: str) -> Operands:
     return checked
 
 
-def flag(name: str) -> AttributeOf:
-    """A constant bool."""
-    return lambda call: bool(call.python(name))
-
-
 def real(name: str) -> AttributeOf:
     """A constant number, as a float."""
     return lambda call: call.real(name)
@@ -511,6 +507,19 @@ def equal(name: str, *allowed: Any) -> Requirement:
         value = call.python(name)
         if value not in allowed:
             raise Refused(f"{name} is {value}")
+
+    return check
+
+
+def matrix_and_vector(matrix: str, vector: str) -> Requirement:
+    """The weights of a linear layer must be a matrix and, if any, a bias for each of its rows."""
+
+    def check(call: Call) -> None:
+        rows = call.weight(matrix).shape[:-1]
+        if len(rows) != 1:
+            raise Refused(f"{matrix} is no matrix")
+        if not call.absent(vector) and call.weight(vector).shape != rows:
+            raise Refused(f"{vector} has not one number for each row of {matrix}")
 
     return check
 
@@ -646,13 +655,6 @@ def of_number(call: Call, name: str, number: str, found: tuple[float, float] | N
     call.result("eltwise", [call.tensor(name)], algorithm="linear", alpha=found[0], beta=found[1])
 
 
-add = binary("add")
-sub = binary("sub")
-rsub = binary("sub", swapped=True)
-mul = binary("mul")
-div = binary("div")
-
-
 def cube(call: Call) -> None:
     """The third power, which spelled-out activations take."""
     x = call.tensor("self")
@@ -698,10 +700,7 @@ def full(call: Call) -> None:
     made = call.scope.operand(call.arguments["fill_value"])
     if _match.producer(made, "power") is None:
         raise Refused("fill_value is not a power of a size")
-    dtype = DTYPES.get(call.python("dtype"))
-    if dtype is None:
-        raise Refused("dtype is not float32 or bfloat16")
-    call.result("to", [made], dtype=dtype)
+    call.result("to", [made], dtype=engine_dtype(call, "dtype"))
 
 
 def masked_fill(call: Call) -> None:
@@ -771,16 +770,20 @@ def padding_of_word(
     return padding if begin == end else padding | {"padding_end": end}
 
 
+def factors(call: Call, a: str, b: str) -> tuple[str, list[Operand]]:
+    """Return the operator and the operands of a product; a constant matrix makes it a layer."""
+    left, right = call.tensor(a), call.tensor(b)
+    matrix = right.constant
+    if matrix is None or matrix.dim() != 2:
+        return "matmul", [left, right]
+    return "linear", [left, call.scope.graph.constant(matrix.t()), None]
+
+
 def product(a: str, b: str, rank: int | None = None) -> Importer:
     """A matrix product, of this rank; one with a constant matrix is a linear layer."""
 
     def importer(call: Call) -> None:
-        right = call.tensor(b)
-        if right.constant is not None and right.constant.dim() == 2:
-            transposed = call.scope.graph.constant(right.constant.t())
-            call.result("linear", [call.tensor(a), transposed, None])
-        else:
-            call.result("matmul", [call.tensor(a), right])
+        call.result(*factors(call, a, b))
         if rank is not None:
             call.has_rank(rank)
 
@@ -793,18 +796,13 @@ def product_and_sum(a: str, b: str, rank: int) -> Importer:
     def importer(call: Call) -> None:
         if call.real("alpha") != 1.0 or call.real("beta") != 1.0:
             raise Refused("alpha or beta is not 1")
-        added, right = call.tensor("self"), call.tensor(b)
-        matrix, vector = right.constant, added.constant
-        if matrix is None or matrix.dim() != 2:
-            made = call.step("matmul", [call.tensor(a), right])
+        added = call.tensor("self")
+        op, operands = factors(call, a, b)
+        vector = added.constant
+        if op == "linear" and vector is not None and vector.shape == call.weight(b).shape[1:]:
+            call.result(op, [*operands[:2], added])
         else:
-            transposed = call.scope.graph.constant(matrix.t())
-            if vector is not None and vector.shape == matrix.shape[1:]:
-                call.result("linear", [call.tensor(a), transposed, added])
-                call.has_rank(rank)
-                return
-            made = call.step("linear", [call.tensor(a), transposed, None])
-        call.result("binary", [made, added], algorithm="add")
+            call.result("binary", [call.step(op, operands), added], algorithm="add")
         call.has_rank(rank)
 
     return importer
@@ -851,8 +849,18 @@ def layer_norm(call: Call) -> None:
     call.result("layer_norm", inputs, eps=call.real("eps"), dims=dims)
 
 
+@functools.cache
+def has_one_default_eps() -> bool:
+    """Whether the running torch adds float32's eps to mean squares in bfloat16, too."""
+    x = torch.full((1,), 2.0**-12)  # its square is about that eps
+    wide, narrow = F.rms_norm(x, (1,)), F.rms_norm(x.bfloat16(), (1,))
+    return torch.allclose(narrow.float(), wide, rtol=2.0**-6)
+
+
 def rms_norm(call: Call) -> None:
     """Divide the trailing dimensions by the root of their mean square."""
+    if call.absent("eps") and not has_one_default_eps():
+        raise Refused("eps is not given, and depends on the dtype in this torch")
     eps = torch.finfo(torch.float32).eps if call.absent("eps") else call.real("eps")
     inputs = [call.tensor("input"), *optional_weight("weight")(call), None, None]
     call.result("rms_norm", inputs, eps=eps, dims=len(call.numbers("normalized_shape")))
@@ -864,10 +872,7 @@ def softmax(*, log: bool) -> Importer:
     def importer(call: Call) -> None:
         x: Operand = call.tensor("self")
         if not call.absent("dtype"):
-            number_ = call.python("dtype")
-            if number_ not in DTYPES:
-                raise Refused("dtype is not float32 or bfloat16")
-            x = call.step("to", [x], dtype=DTYPES[number_])
+            x = call.step("to", [x], dtype=engine_dtype(call, "dtype"))
         call.result("softmax", [x], dim=call.integer("dim"), log=log)
 
     return importer
@@ -1090,6 +1095,14 @@ DTYPES = {6: "float32", 15: "bfloat16"}
 BOOL_NUMBER = 11
 
 
+def engine_dtype(call: Call, name: str) -> str:
+    """Return what the engine calls a dtype that a constant argument states."""
+    number_ = call.python(name)
+    if number_ not in DTYPES:
+        raise Refused(f"{name} is not float32 or bfloat16")
+    return DTYPES[number_]
+
+
 #: torch's own numbers of memory formats, which change no value: of a tensor's own, and of all.
 PRESERVED = (None, 1)
 MEMORY_FORMATS = (0, 2, 3)
@@ -1114,16 +1127,15 @@ def to_layout(call: Call) -> None:
     for requirement in (equal("layout", None, 0), equal("pin_memory", None, False)):
         requirement(call)
     equal("memory_format", *PRESERVED, *MEMORY_FORMATS)(call)
-    number_, device = call.python("dtype"), call.python("device")
+    device = call.python("device")
     if device is not None and torch.device(device).type != "cpu":
         raise Refused("device is not the CPU")
     x = call.tensor("self", ANY)
-    if number_ is None:
+    if call.absent("dtype"):
         call.result("contiguous", [x])
-    elif number_ in DTYPES:
-        call.result("to", [call.step("contiguous", [x])], dtype=DTYPES[number_])
     else:
-        raise Refused("dtype is not float32 or bfloat16")
+        dtype = engine_dtype(call, "dtype")
+        call.result("to", [call.step("contiguous", [x])], dtype=dtype)
 
 
 def autocast(dtype: str | None) -> Importer:
@@ -1133,9 +1145,7 @@ def autocast(dtype: str | None) -> Importer:
         if not call.python("cpu_enabled"):
             call.identity(call.tensor("self", ANY))
             return
-        wanted = dtype or DTYPES.get(call.python("cpu_dtype"))
-        if wanted is None:
-            raise Refused("dtype is not float32 or bfloat16")
+        wanted = dtype or engine_dtype(call, "cpu_dtype")
         call.result("to", [call.tensor("self")], dtype=wanted, floating=True)
 
     return importer
@@ -1260,6 +1270,8 @@ SAME_NAMES = (
 )
 CLIP_LOW = real_or("min", -math.inf)
 CLIP_HIGH = real_or("max", math.inf)
+ALPHA_IS_1 = (equal("alpha", 1),)
+WITH_EITHER = ("Tensor", "Scalar")
 PLAIN_POOL = ((1, "1d"), (2, "2d"), (3, "3d"))
 
 OPERATORS: dict[str, Importer] = {
@@ -1276,7 +1288,13 @@ OPERATORS: dict[str, Importer] = {
     "aten::conv_transpose2d.input": convolution(transposed=True),
     "aten::conv_transpose3d.input": convolution(transposed=True),
     # Products
-    "aten::linear": row("linear", tensor("input"), weight("weight"), optional_weight("bias")),
+    "aten::linear": row(
+        "linear",
+        tensor("input"),
+        weight("weight"),
+        optional_weight("bias"),
+        requires=[matrix_and_vector("weight", "bias")],
+    ),
     "aten::addmm": product_and_sum("mat1", "mat2", 2),
     "aten::baddbmm": product_and_sum("batch1", "batch2", 3),
     "aten::matmul": product("self", "other"),
@@ -1306,20 +1324,22 @@ OPERATORS: dict[str, Importer] = {
     "aten::neg": eltwise("linear", fixed(-1.0)),
     **{f"aten::{name}": eltwise(name) for name in SAME_NAMES},
     # Of two tensors, or of a tensor and a number
-    "aten::add.Tensor": on_numbers("number_add", add, [equal("alpha", 1)]),
-    "aten::add.Scalar": on_numbers("number_add", add, [equal("alpha", 1)]),
-    "aten::sub.Tensor": on_numbers("number_sub", sub, [equal("alpha", 1)]),
-    "aten::sub.Scalar": on_numbers("number_sub", sub, [equal("alpha", 1)]),
-    "aten::rsub.Tensor": on_numbers("number_sub", rsub, [equal("alpha", 1)], swapped=True),
-    "aten::rsub.Scalar": on_numbers("number_sub", rsub, [equal("alpha", 1)], swapped=True),
-    "aten::mul.Tensor": on_numbers("number_mul", mul),
-    "aten::mul.Scalar": on_numbers("number_mul", mul),
-    "aten::div.Tensor": div,
-    "aten::div.Scalar": div,
-    "aten::maximum": row("binary", tensor("self"), tensor("other"), algorithm=fixed("max")),
-    "aten::minimum": row("binary", tensor("self"), tensor("other"), algorithm=fixed("min")),
-    "aten::max.other": row("binary", tensor("self"), tensor("other"), algorithm=fixed("max")),
-    "aten::min.other": row("binary", tensor("self"), tensor("other"), algorithm=fixed("min")),
+    **{
+        f"aten::{name}.{overload}": on_numbers(f"number_{name}", binary(name), requires)
+        for name, requires in (("add", ALPHA_IS_1), ("sub", ALPHA_IS_1), ("mul", ()))
+        for overload in WITH_EITHER
+    },
+    **{
+        f"aten::rsub.{overload}": on_numbers(
+            "number_sub", binary("sub", swapped=True), ALPHA_IS_1, swapped=True
+        )
+        for overload in WITH_EITHER
+    },
+    **{f"aten::div.{overload}": binary("div") for overload in WITH_EITHER},
+    **{
+        f"aten::{name}": row("binary", tensor("self"), tensor("other"), algorithm=fixed(name[:3]))
+        for name in ("maximum", "minimum", "max.other", "min.other")
+    },
     "aten::masked_fill.Scalar": masked_fill,
     "aten::masked_fill.Tensor": masked_fill,
     **{f"aten::where.{overload}": where for overload in ("self", "ScalarSelf", "ScalarOther")},
@@ -1417,11 +1437,12 @@ OPERATORS: dict[str, Importer] = {
     "aten::unflatten.int": row(
         "unflatten", tensor("self", ANY), dimension("dim"), numbers("sizes")
     ),
-    "aten::transpose.int": row(
-        "transpose", tensor("self", ANY), dimension("dim0"), dimension("dim1")
-    ),
-    "aten::swapaxes": row("transpose", tensor("self", ANY), dimension("axis0"), dimension("axis1")),
-    "aten::swapdims": row("transpose", tensor("self", ANY), dimension("dim0"), dimension("dim1")),
+    **{
+        f"aten::{name}": row(
+            "transpose", tensor("self", ANY), dimension(f"{dim}0"), dimension(f"{dim}1")
+        )
+        for name, dim in (("transpose.int", "dim"), ("swapaxes", "axis"), ("swapdims", "dim"))
+    },
     "aten::t": row("transpose", tensor("self", ANY), literal(0, 1)),
     "aten::mT": row("transpose", tensor("self", ANY), literal(-2, -1)),
     "aten::permute": row("permute", tensor("self", ANY), dimensions("dims")),
@@ -1446,16 +1467,19 @@ OPERATORS: dict[str, Importer] = {
     "aten::size": size_list,
     "aten::size.int": number_row("size", tensor("self", ANY), dimension("dim")),
     "aten::numel": number_row("numel", tensor("self", ANY)),
-    "aten::add.int": number_row("number_add", number("a"), number("b")),
-    "aten::sub.int": number_row("number_sub", number("a"), number("b")),
-    "aten::mul.int": number_row("number_mul", number("a"), number("b")),
-    "aten::floordiv.int": number_row("number_floordiv", number("a"), number("b")),
+    **{
+        f"aten::{name}.int": number_row(f"number_{name}", number("a"), number("b"))
+        for name in ("add", "sub", "mul", "floordiv", "remainder")
+    },
     "aten::neg.int": number_row("number_sub", literal(0), number("a")),
-    "aten::remainder.int": number_row("number_remainder", number("a"), number("b")),
-    "aten::remainder.Tensor": number_row("number_remainder", number("self"), number("other")),
-    "aten::remainder.Scalar": number_row("number_remainder", number("self"), number("other")),
-    "aten::floor_divide": number_row("number_floordiv", number("self"), number("other")),
-    "aten::floor_divide.Scalar": number_row("number_floordiv", number("self"), number("other")),
+    **{
+        f"aten::{name}": number_row(f"number_{op}", number("self"), number("other"))
+        for op, names in (
+            ("remainder", ("remainder.Tensor", "remainder.Scalar")),
+            ("floordiv", ("floor_divide", "floor_divide.Scalar")),
+        )
+        for name in names
+    },
     "aten::div.Tensor_mode": number_row(
         "number_floordiv",
         number("self"),

@@ -33,6 +33,16 @@ NUMBERS = SIZES | {
 #: Operators that take post-ops.
 TAKES_POST_OPS = frozenset({"convolution", "linear", "matmul", "binary", "batch_norm"})
 
+#: Operators that plans refuse to run on anything but floating-point numbers.
+COMPUTES = TAKES_POST_OPS | {
+    *("eltwise", "prelu", "softmax", "layer_norm", "rms_norm", "group_norm"),
+}
+
+#: Operators whose results are floating-point numbers in torch, too, and functions of each element
+#: that make integers of integers there.
+MAKE_FLOATS = COMPUTES - {"binary", "matmul", "prelu"} | {"attention", "to", "embedding"}
+KEEP_WHOLE = frozenset({"relu", "clip", "abs", "square", "linear", "round"})
+
 #: As many post-ops as one primitive is given.
 MOST_POST_OPS = 4
 
@@ -65,6 +75,22 @@ def sole(graph: Graph, operand: Operand, *ops: str) -> Node | None:
 def constant(operand: Operand) -> torch.Tensor | None:
     """The operand's tensor, if it is a constant."""
     return operand.constant if isinstance(operand, Value) else None
+
+
+def is_floating(operand: Operand) -> bool:
+    """Whether a tensor surely holds floating-point numbers, wherever it is made."""
+    while constant(operand) is None:
+        node = operand.producer if isinstance(operand, Value) else None
+        if node is None:
+            return False
+        whole = node.op == "eltwise" and node.attributes["algorithm"] in KEEP_WHOLE
+        if node.op in MAKE_FLOATS and not whole:
+            return True
+        if node.op not in VIEWS and not whole:
+            return False
+        operand = node.inputs[0]
+    tensor = constant(operand)
+    return tensor is not None and tensor.is_floating_point()
 
 
 def scalar(operand: Operand) -> float | None:

@@ -4,15 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch.backends.zendnn.graph import Graph, Node, replace_node
-from torch.backends.zendnn.passes._match import (
-    TAKES_POST_OPS,
-    absorb,
-    constant,
-    is_sound,
-    linear_of,
-    sole,
-)
+from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.passes._match import absorb, constant, is_sound, linear_of
 from torch.backends.zendnn.passes._weights import channels, fold, foldable, per_channel
 
 
@@ -29,24 +22,7 @@ def fold_arithmetic(graph: Graph) -> int:
                 absorb(graph, node, last)
                 folded += 1
                 break
-        else:
-            folded += _add_opposite(graph, last)
     return folded
-
-
-def _add_opposite(graph: Graph, last: Node) -> bool:
-    """Make x - y of x + (-y), where the layer that makes y can add x to its result."""
-    if last.attributes["algorithm"] != "sub":
-        return False
-    x, y = last.inputs
-    node = foldable(graph, y)
-    if node is None or constant(x) is not None or sole(graph, x, *TAKES_POST_OPS) is not None:
-        return False
-    if not fold(graph, node, torch.tensor(-1.0, dtype=torch.float64).expand(channels(node)), None):
-        return False
-    graph.set_inputs(last, [y, x])
-    replace_node(last, attributes={**last.attributes, "algorithm": "add"})
-    return True
 
 
 Affine = tuple[Tensor | None, Tensor | None]

@@ -17,7 +17,8 @@ def fold_attention_scale(graph: Graph) -> int:
         if node.op != "attention" or not real(node, "scale"):
             continue
         for side in (0, 1):
-            while (scaling := _scaling(graph, node.inputs[side])) is not None:
+            while (found := _scaling(graph, node.inputs[side])) is not None:
+                scaling, views = found
                 factor = linear_of(scaling)
                 assert factor is not None
                 scale = real(node, "scale") * factor[0]
@@ -27,12 +28,15 @@ def fold_attention_scale(graph: Graph) -> int:
                 replace_node(node, attributes=attributes, origin=scaling.origin + node.origin)
                 graph.replace_uses(scaling.output, scaling.inputs[0])
                 graph.remove(scaling)
+                for view in views:  # they are not what the model knows under their names any more
+                    view.source = None
                 folded += 1
     return folded
 
 
-def _scaling(graph: Graph, operand: Operand) -> Node | None:
-    """The factor on the way to an operand, if nobody else reads a value that it changes."""
+def _scaling(graph: Graph, operand: Operand) -> tuple[Node, list[Value]] | None:
+    """The factor on the way to an operand and the views between, if nobody else reads them."""
+    views: list[Value] = []
     while isinstance(operand, Value) and graph.is_private(operand):
         readers = [user for user in operand.users if user.op not in NUMBERS]
         node = operand.producer
@@ -40,8 +44,9 @@ def _scaling(graph: Graph, operand: Operand) -> Node | None:
             return None
         factor = linear_of(node)
         if factor is not None:
-            return node if factor[0] and not factor[1] else None
+            return (node, views) if factor[0] and not factor[1] else None
         if node.op not in _THROUGH:
             return None
+        views.append(operand)
         operand = node.inputs[0]
     return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.backends.zendnn.graph import Graph, Node, PostOp, Value
+from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value
 from torch.backends.zendnn.passes._match import (
     MOST_POST_OPS,
     VIEWS,
@@ -18,7 +18,7 @@ from torch.backends.zendnn.passes._match import (
     with_post_op,
 )
 from torch.backends.zendnn.passes._sizes import Sizes
-from torch.backends.zendnn.passes._weights import channels, weight_of
+from torch.backends.zendnn.passes._weights import channels, fold, foldable, weight_of
 
 #: The operators that can have the other operand on their left, too.
 _COMMUTE = frozenset({"add", "mul", "max", "min"})
@@ -54,7 +54,10 @@ def fuse_binary(graph: Graph) -> int:
     for last in list(graph.nodes):
         if last.op != "binary" or len(last.inputs) != 2:
             continue
+        algorithm = str(last.attributes["algorithm"])
         candidates = _candidates(graph, last, known)
+        if not candidates and algorithm == "sub":
+            candidates, algorithm = _opposite(graph, last, known), "add"
         if not candidates:
             continue
         place = graph.nodes.index
@@ -63,24 +66,42 @@ def fuse_binary(graph: Graph) -> int:
         if other.producer is not None and place(other.producer) > place(node):
             graph.move_before(node, last)
         graph.set_inputs(node, [*node.inputs, other])
-        post = PostOp(str(last.attributes["algorithm"]), operand=len(node.inputs) - 1)
+        post = PostOp(algorithm, operand=len(node.inputs) - 1)
         with_post_op(graph, node, last, post)
         fused += 1
     return fused
 
 
-def _candidates(graph: Graph, last: Node, known: _Known) -> list[tuple[Node, Value]]:
+Candidate = tuple[Node, Value]
+
+
+def _candidates(graph: Graph, last: Node, known: _Known) -> list[Candidate]:
+    """What may do the work of ``last``, and what it then combines its result with."""
     a, b = last.inputs
     sides = ((a, b), (b, a)) if last.attributes["algorithm"] in _COMMUTE else ((a, b),)
-    found = []
-    for result, other in sides:
-        node = sole(graph, result, "convolution", "linear", "matmul")
-        if node is None or not isinstance(other, Value) or other.kind != "tensor":
-            continue
-        count = len(node.post_ops) + 1 + len(last.post_ops)
-        if count <= MOST_POST_OPS and _covers(node, other, known):
-            found.append((node, other))
-    return found
+    found = (_candidate(graph, last, result, other, known) for result, other in sides)
+    return [candidate for candidate in found if candidate is not None]
+
+
+def _candidate(
+    graph: Graph, last: Node, result: Operand, other: Operand, known: _Known
+) -> Candidate | None:
+    node = sole(graph, result, "convolution", "linear", "matmul")
+    if node is None or not isinstance(other, Value) or other.kind != "tensor":
+        return None
+    count = len(node.post_ops) + 1 + len(last.post_ops)
+    return (node, other) if count <= MOST_POST_OPS and _covers(node, other, known) else None
+
+
+def _opposite(graph: Graph, last: Node, known: _Known) -> list[Candidate]:
+    """The layer that makes y, for x - y: from now on it makes -y, and can add x to that."""
+    x, y = last.inputs
+    candidate = _candidate(graph, last, y, x, known)
+    layer = foldable(graph, y)
+    if candidate is None or layer is None:
+        return []
+    opposite = torch.tensor(-1.0, dtype=torch.float64).expand(channels(layer))
+    return [candidate] if fold(graph, layer, opposite, None) else []
 
 
 def _covers(node: Node, other: Value, known: _Known) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, replace_node
+from torch.backends.zendnn.passes._dtypes import dtype_of
 from torch.backends.zendnn.passes._match import absorb, sole
 
 
@@ -25,7 +26,7 @@ def _around_eltwise(graph: Graph, last: Node) -> bool:
     before = sole(graph, first.inputs[0], "linear", "convolution")
     if (first.attributes["dtype"], last.attributes["dtype"]) != ("float32", "bfloat16"):
         return False
-    if before is None or "dtype" in before.attributes or not _computes_in(before, "bfloat16"):
+    if before is None or "dtype" in before.attributes or dtype_of(before.inputs[1]) != "bfloat16":
         return False
     graph.set_inputs(function, [first.inputs[0]])
     replace_node(function, origin=first.origin + function.origin)
@@ -39,14 +40,8 @@ def _after_linear(graph: Graph, last: Node) -> bool:
     node = sole(graph, last.inputs[0], "linear")
     if node is None or node.post_ops or "dtype" in node.attributes:
         return False
-    if last.attributes["dtype"] != "float32" or not _computes_in(node, "bfloat16"):
+    if last.attributes["dtype"] != "float32" or dtype_of(node.inputs[1]) != "bfloat16":
         return False
     replace_node(node, attributes={**node.attributes, "dtype": "float32"})
     absorb(graph, node, last)
     return True
-
-
-def _computes_in(node: Node, dtype: str) -> bool:
-    weight = node.inputs[1]
-    tensor = getattr(weight, "constant", None)
-    return tensor is not None and str(tensor.dtype) == f"torch.{dtype}"

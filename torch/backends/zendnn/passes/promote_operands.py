@@ -8,26 +8,43 @@ a plan refuses operands that differ after all, and the model's own operators run
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
+from torch.backends.zendnn.passes._dtypes import dtype_of, result_dtype
 from torch.backends.zendnn.passes._sizes import Sizes
-from torch.backends.zendnn.passes.remove_casts import dtype_of, result_dtype
 
 _PROMOTE = frozenset({"binary", "cat", "stack"})
+
+#: Operators whose first operand has dimensions, as torch wants it, and so have their results.
+_WANT = frozenset(
+    {
+        *("linear", "convolution", "layer_norm", "rms_norm", "group_norm", "batch_norm"),
+        *("max_pool", "avg_pool", "adaptive_avg_pool", "resample", "attention", "pad"),
+        *("slice", "split", "cat", "embedding", "embedding_bag", "unflatten"),
+    }
+)
+#: Operators whose results have dimensions, and those where they do if and only if x has some.
+_MAKE = frozenset({"stack", "unsqueeze", "flatten"})
+_KEEP = frozenset(
+    {
+        *("eltwise", "softmax", "to", "to_like", "contiguous", "roll", "prelu"),
+        *("transpose", "permute"),
+    }
+)
 
 
 def promote_operands(graph: Graph) -> int:
     """Convert operands so that those of an operator share one dtype; return how many."""
     converted = 0
     known = {value: "float32" for value in graph.inputs if _is_narrowed(value)}
-    sizes = Sizes(graph.nodes)
+    with_dimensions = _with_dimensions(graph)
     for node in list(graph.nodes):
         tensors = [value for value in node.values() if value.kind == "tensor"]
         narrow = [value for value in tensors if dtype_of(value, known) == "bfloat16"]
         wide = [value for value in tensors if dtype_of(value, known) == "float32"]
-        # A tensor without dimensions does not widen others.
+        # A tensor without dimensions does not widen others, and one that is not known may be such.
         if (
             node.op in _PROMOTE
             and narrow
-            and any(sizes.rank(value) != 0 for value in wide)
+            and not with_dimensions.isdisjoint(wide)
             and len(narrow) + len(wide) == len(tensors)
         ):
             graph.set_inputs(
@@ -40,6 +57,21 @@ def promote_operands(graph: Graph) -> int:
             if dtype is not None or _is_narrowed(value):
                 known[value] = dtype or "float32"
     return converted
+
+
+def _with_dimensions(graph: Graph) -> set[Value]:
+    """The tensors that surely have dimensions, by what makes or reads them."""
+    sizes = Sizes(graph.nodes)
+    tensors = {value for node in graph.nodes for value in (*node.values(), *node.outputs)}
+    found = {value for value in tensors if sizes.rank(value)}
+    for node in reversed(graph.nodes):
+        if node.op in _WANT or (node.op in _KEEP and node.output in found):
+            found.update(value for value in node.inputs[:1] if isinstance(value, Value))
+    for node in graph.nodes:
+        read = node.inputs[:1] if node.op in _KEEP else node.inputs if node.op == "binary" else ()
+        if node.op in _WANT | _MAKE or any(operand in found for operand in read):
+            found.update(node.outputs)
+    return found
 
 
 def _is_narrowed(value: Value) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
+from torch.backends.zendnn.passes._dtypes import dtype_of
 from torch.backends.zendnn.passes._match import (
     constant,
     integers,
@@ -101,7 +102,7 @@ def _replace(graph: Graph, scaling: Node, root: _Root, x: Operand) -> None:
     if weighing is not None:
         weight = _weight(weighing, last.output, attributes.get("dtype"))
         if weight is not None:
-            attributes["dtype"] = _dtype(weight)
+            attributes["dtype"] = str(dtype_of(weight))
             last = weighing
             members.append(weighing)
     node = graph.add(
@@ -123,10 +124,4 @@ def _weight(node: Node, x: Value, dtype: Attribute | None) -> Value | None:
     tensor = constant(weight)
     if tensor is None or not isinstance(weight, Value) or tensor.dim() != 1:
         return None
-    return weight if dtype in (None, _dtype(weight)) else None
-
-
-def _dtype(weight: Value) -> str:
-    tensor = constant(weight)
-    assert tensor is not None
-    return str(tensor.dtype).removeprefix("torch.")
+    return weight if dtype in (None, dtype_of(weight)) else None

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, replace_node
 from torch.backends.zendnn.passes._match import (
+    COMPUTES,
     VIEWS,
     bypass,
     integers,
+    is_floating,
     linear_of,
     producer,
     real,
@@ -105,7 +107,10 @@ def _slice(graph: Graph, node: Node) -> Operand:
 
 
 def _eltwise(graph: Graph, node: Node) -> Operand:
-    return node.inputs[0] if linear_of(node) == (1.0, 0.0) else None
+    """Of integers and booleans it makes floating-point numbers; what computes refuses these."""
+    (x,), readers = node.inputs, node.output.users
+    private = graph.is_private(node.output) and all(user.op in COMPUTES for user in readers)
+    return x if linear_of(node) == (1.0, 0.0) and (private or is_floating(x)) else None
 
 
 def _pad(graph: Graph, node: Node) -> Operand:
@@ -120,9 +125,12 @@ def _to(graph: Graph, node: Node) -> Operand:
 
 
 def _to_like(graph: Graph, node: Node) -> Operand:
-    """A constant number has no dtype where it meets a tensor."""
-    meets = all(user.op == "binary" for user in node.output.users)
-    return node.inputs[0] if meets and scalar(node.inputs[0]) is not None else None
+    """A constant number has no dtype where it meets a tensor, unless integers truncate it."""
+    x, like = node.inputs
+    readers = node.output.users
+    meets = scalar(x) is not None and all(user.op == "binary" for user in readers)
+    floating = is_floating(like) or all(like in user.inputs for user in readers)
+    return x if meets and floating else None
 
 
 def _pool(graph: Graph, node: Node) -> Operand:
