@@ -1686,7 +1686,7 @@ INTEGERS_LACK = ("strided", "padded", "misaligned")
 @given(data=st.data())
 def test_embedding_bags(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
-    dtype, mode = draw(dtypes), draw(st.sampled_from(["sum", "mean", "max"]))
+    dtype, mode = draw(dtypes), draw(st.sampled_from(["sum", "weighted", "mean", "max"]))
     width, rows, bags = draw(lengths), draw(st.sampled_from([1, 7, 100])), draw(st.integers(1, 6))
     kind = draw(st.sampled_from([torch.int64, torch.int32]))
     table = b.constant(rows, width)
@@ -1698,7 +1698,22 @@ def test_embedding_bags(data: st.DataObject) -> None:
         starts = sorted(draw(st.integers(0, 9)) for _ in range(bags - 1))
         ids = torch.randint(rows, (9,))
         offsets = b.input(torch.tensor([0, *starts]))
-    check(b, b("embedding_bag", table, b.input(ids), offsets, mode=mode), dtype=dtype)
+    index = b.input(ids)
+    weights = [b.input(tensor(*ids.shape, dtype=dtype))] if mode == "weighted" else []
+    mode = mode.replace("weighted", "sum")
+    check(b, b("embedding_bag", table, index, offsets, *weights, mode=mode), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", sorted(ARRANGEMENTS))
+@pytest.mark.parametrize("shape", [(5, 7), (35,)])
+def test_weights_of_bags_in_any_layout(
+    b: Builder, shape: tuple[int, ...], layout: str, dtype: torch.dtype
+) -> None:
+    index = b.input(torch.randint(9, (5, 7)).t().contiguous().t())
+    weights = b.input(tensor(*shape, dtype=dtype, layout=layout, seed=1))
+    out = b("embedding_bag", b.constant(9, 19), index, None, weights, mode="sum")
+    check(b, out, dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -1781,6 +1796,10 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
     def image(b: Builder, op: str, **attributes: Any) -> Value:
         return b(op, x(b, 1, 3, 5, 5), **attributes)
 
+    def bag(b: Builder, weights: Value, mode: str = "sum") -> Value:
+        ids = b.input(torch.randint(5, (2, 3)))
+        return b("embedding_bag", b.constant(5, 3), ids, None, weights, mode=mode)
+
     pool = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
     return {
         "an empty tensor": lambda b: b.eltwise("relu", x(b, 0, 3)),
@@ -1815,6 +1834,9 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
         "an index that is not there": lambda b: b("select", x(b, 4, 2), 0, 4),
         "means that are apart": lambda b: b("mean", x(b, 2, 3, 4), dims=(0, 2)),
         "indices of float": lambda b: b("embedding", b.constant(5, 3), x(b, 4)),
+        "weights of a mean": lambda b: bag(b, x(b, 6), mode="mean"),
+        "weights of other ids": lambda b: bag(b, x(b, 5)),
+        "weights of another dtype": lambda b: bag(b, b.input(tensor(6).bfloat16())),
         "an unknown operator": lambda b: b("arange", 0, 5, 1),
         "an unknown function": lambda b: b.eltwise("erf", x(b, 4)),
         "a bias of another size": lambda b: b(
@@ -2224,7 +2246,8 @@ def test_groups_of_embeddings(data: st.DataObject) -> None:
     mode = draw(st.sampled_from(["sum", "mean", "max", "each"]))
     bags, last = draw(st.integers(1, 6)), draw(st.booleans())
     kind = draw(st.sampled_from([torch.int64, torch.int32]))
-    tables, indices, offsets = [], [], []
+    tables, indices, offsets, weights = [], [], [], []
+    weighted = mode == "sum" and draw(st.booleans())
     for _ in range(count):
         rows = draw(st.sampled_from([1, 7, 100]))
         tables.append(b.constant(rows, draw(lengths)))
@@ -2239,8 +2262,11 @@ def test_groups_of_embeddings(data: st.DataObject) -> None:
             ids = torch.randint(rows, (bags, draw(st.integers(1, 5))), dtype=kind)
         indices.append(b.input(ids))
         offsets.append(starts)
+        given = weighted and draw(st.booleans())
+        weights.append(b.input(tensor(*ids.shape, dtype=dtype)) if given else None)
+    operands = [*tables, *indices, *offsets, *(weights if weighted else ())]
     attributes = {"count": count, "mode": mode, "last_offset": last}
-    node = b.node("embedding_bags", *tables, *indices, *offsets, results=count, **attributes)
+    node = b.node("embedding_bags", *operands, results=count, **attributes)
     check(b, b("cat", *node.outputs, dim=1), dtype=dtype)
 
 
