@@ -66,6 +66,8 @@ SMALL = [
     (module.norm("rms_norm", 3, 8), (3, 8)),
     (module.elementwise("gelu", torch.nn.functional.gelu, 3, 8, "other"), (3, 8)),
     (module.embedding_bag("sum", 50, 8, 3, 2), (3, 8)),
+    (module.embedding_bag("sum", 50, 8, 3, 2, weighted=True), (3, 8)),
+    (module.embedding_bag("sum", 50, 8, 3, 2, padding=0), (3, 8)),
     (module.embedding_bag("max", 50, 8, 3, 2), (3, 8)),
     (module.embedding_bag("rows", 50, 8, 3, 2), (6, 8)),
     (module.recurrent("LSTM", 7, 2, 3, 4), (7, 2, 4)),
