@@ -7,9 +7,6 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Elements that are worth a thread.
-constexpr int64_t kGrain = 16384;
-
 // A group is a matrix: its rows are channels, or the group's part of pixels.
 template <class T, class W>
 class Group {

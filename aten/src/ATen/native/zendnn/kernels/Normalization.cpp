@@ -8,9 +8,6 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Elements that are worth a thread.
-constexpr int64_t kGrain = 16384;
-
 // Sums value(i) over [0, size) in groups, whose sums are as precise as they are
 // small.
 template <class Value>

@@ -7,9 +7,6 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Elements that are worth a thread.
-constexpr int64_t kGrain = 16384;
-
 Vec gather(const float* from, VecI places) {
 #ifdef __AVX512F__
   return _mm512_i32gather_ps(reinterpret_cast<__m512i>(places), from, 4);
