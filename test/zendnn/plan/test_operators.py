@@ -24,6 +24,8 @@ from ..common import (
     dtypes,
     primitive_dtypes,
     property_test,
+    stock,
+    values,
 )
 from ..passes.build import Builder
 from ..passes.interpreter import BINARY, ELTWISE
@@ -2157,6 +2159,29 @@ def test_group_norm(data: st.DataObject) -> None:
 def test_group_norm_of_numbers_far_from_zero(b: Builder) -> None:
     x = b.input(tensor(1, 4, 64, 65) + 1000)
     check(b, b("group_norm", x, None, None, groups=2, eps=1e-5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("shape", [(1, 2, 512, 512), (1, 64, 80, 80), (2, 6, 3, 5)], ids=str)
+def test_group_norm_of_equal_numbers_is_zero(
+    b: Builder, shape: tuple[int, ...], layout: str, dtype: torch.dtype
+) -> None:
+    x = ARRANGEMENTS[layout](torch.full(shape, 100.3).to(dtype))
+    region = region_of(b, b("group_norm", b.input(x), None, None, groups=1, eps=1e-5))
+    (got,) = make_plan(region, dtype).run([x], [])
+    assert not got.any()
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("channels", [2, 40])
+def test_group_norm_of_large_nearly_constant_planes_keeps_its_digits(
+    b: Builder, channels: int, layout: str
+) -> None:
+    x = ARRANGEMENTS[layout](values(1, channels, 300, 301) * 0.01 + 100.3)
+    region = region_of(b, b("group_norm", b.input(x), None, None, groups=2, eps=1e-5))
+    (got,) = make_plan(region).run([x], [])
+    torch.testing.assert_close(got.double(), F.group_norm(x.double(), 2), rtol=2e-4, atol=1e-3)
 
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
