@@ -2243,6 +2243,28 @@ def test_resampled_images_are_written_in_their_place(
         assert copies_of(plan) <= 3
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_bilinear_resampling_blends_infinities_as_torch_does(
+    b: Builder, corners: bool, layout: str, dtype: torch.dtype
+) -> None:
+    """Between two infinities of one sign there is the same one, and NaN between others."""
+    x = values(1, 5, 9, 8)
+    x[:, :2, 2:6, 1:5] = math.inf
+    x[:, 2:4, 2:6, 1:5] = -math.inf
+    x[:, 3:, 4:7, 3:7] = math.inf
+    x = ARRANGEMENTS[layout](x.to(dtype))
+    attributes = {**NEAREST, "algorithm": "linear", "align_corners": corners}
+    region = region_of(b, b("resample", b.input(x), 20, 19, **attributes))
+    (got,) = make_plan(region, dtype).run([x], [])
+    with stock():
+        want = F.interpolate(x, (20, 19), mode="bilinear", align_corners=corners)
+    assert want.isinf().any()
+    tolerance = 0.02 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
 def test_factors_that_torch_does_not_always_heed_are_refused(b: Builder) -> None:
     x = b.input(tensor(1, 2, 2, 2))
     attributes = {**NEAREST, "scale_height": 1.3, "scale_width": 2.0}
