@@ -755,6 +755,39 @@ def test_functions(b: Builder, name: str, dtype: torch.dtype) -> None:
     check(b, *results, dtype=dtype)
 
 
+#: Functions as torch has them.
+TORCHS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "mish": F.mish,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": F.relu,
+    "elu": lambda x: F.elu(x, 0.7),
+    "exp": torch.exp,
+    "log": torch.log,
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("x", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("name", TORCHS)
+def test_functions_of_infinity_and_nan_are_torchs(
+    b: Builder, name: str, x: float, dtype: torch.dtype
+) -> None:
+    given = torch.full((37,), x, dtype=dtype)
+    (got,) = make_plan(region_of(b, b.eltwise(name, b.input(given), *FUNCTIONS[name]))).run(
+        [given], []
+    )
+    with stock():
+        want, alone = TORCHS[name](given), TORCHS[name](given[:1]).expand(37)
+    # torch's vectors and its single numbers differ in gelu(∞).
+    assert any(torch.equal(got.nan_to_num(7), other.nan_to_num(7)) for other in (want, alone))
+
+
 @pytest.mark.usefixtures("images")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_images_in_blocks(b: Builder, name: str) -> None:
