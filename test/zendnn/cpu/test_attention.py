@@ -211,8 +211,11 @@ def test_gradients_where_heads_share_keys_are_stock_torchs(kind: str, dtype: tor
 
     def run(dtype: torch.dtype) -> list[Tensor]:
         leaves = [x.detach().to(dtype).requires_grad_() for x in (q, k[:, :2], v[:, :2])]
+        queries, keys, contents = leaves
         out = F.scaled_dot_product_attention(
-            *leaves,
+            queries,
+            keys,
+            contents,
             mask if mask is None else mask.to(dtype),
             is_causal=kind == "causal",
             enable_gqa=True,
