@@ -2286,7 +2286,7 @@ def test_bilinear_resampling_blends_infinities_as_torch_does(
     x = values(1, 5, 9, 8)
     x[:, :2, 2:6, 1:5] = math.inf
     x[:, 2:4, 2:6, 1:5] = -math.inf
-    x[:, 3:, 4:7, 3:7] = math.inf
+    x[:, 3:, 4:7, 3:7] = x[:, 0, -1, -1] = math.inf
     x = ARRANGEMENTS[layout](x.to(dtype))
     attributes = {**NEAREST, "algorithm": "linear", "align_corners": corners}
     region = region_of(b, b("resample", b.input(x), 20, 19, **attributes))
