@@ -309,23 +309,37 @@ def frozen(
 
 
 def attention(
-    batch: int, heads: int, rows: int, keys: int, width: int, *models: str, causal: bool = False
+    batch: int,
+    heads: int,
+    rows: int,
+    keys: int,
+    width: int,
+    *models: str,
+    causal: bool = False,
+    key_heads: int | None = None,
 ) -> Problem:
-    """Scaled dot-product attention on the usual views of (batch, tokens, features)."""
-    numbers = 2 * batch * heads * keys * width
+    """Scaled dot-product attention on the usual views of (batch, tokens, features).
+
+    ``key_heads`` says how many heads keys and values have, if fewer than queries.
+    """
+    key_heads = key_heads or heads
+    numbers = 2 * batch * key_heads * keys * width
 
     def make(dtype: torch.dtype) -> Call:
         query = torch.randn(batch, rows, heads, width).to(dtype).transpose(1, 2)
-        pairs = _weights(rows, dtype, 2, batch, keys, heads, width)
+        pairs = _weights(rows, dtype, 2, batch, keys, key_heads, width)
 
         def call() -> Tensor:
             key, value = next(pairs).transpose(2, 3).unbind()
-            out: Tensor = F.scaled_dot_product_attention(query, key, value, is_causal=causal)
+            out: Tensor = F.scaled_dot_product_attention(
+                query, key, value, is_causal=causal, enable_gqa=key_heads != heads
+            )
             return out
 
         return call
 
     size = f"{batch}x{heads}x{rows}x{width}" + f" keys {keys}" * (keys != rows)
+    size += f" key heads {key_heads}" * (key_heads != heads)
     flop = 4.0 * batch * heads * rows * keys * width / (2 if causal else 1)
     size += " causal" * causal
     return Problem("sdpa", size, models, _same(make), flop, _read(rows, numbers))
@@ -360,7 +374,14 @@ def norm(operator: str, rows: int, width: int, *models: str) -> Problem:
 
 
 def embedding_bag(
-    mode: str, rows: int, width: int, bags: int, lookups: int, *models: str
+    mode: str,
+    rows: int,
+    width: int,
+    bags: int,
+    lookups: int,
+    *models: str,
+    weighted: bool = False,
+    padding: int | None = None,
 ) -> Problem:
     """Bags of random rows of a table; each lookup's row counts as moved."""
 
@@ -370,10 +391,19 @@ def embedding_bag(
         if mode == "rows":
             return lambda: F.embedding(ids, next(tables))
         offsets = torch.arange(0, bags * lookups, lookups)
-        return lambda: F.embedding_bag(ids, next(tables), offsets, mode=mode)
+        weights = torch.rand(bags * lookups).to(dtype) if weighted else None
+        return lambda: F.embedding_bag(
+            ids,
+            next(tables),
+            offsets,
+            mode=mode,
+            per_sample_weights=weights,
+            padding_idx=padding,
+        )
 
     operator = "embedding" if mode == "rows" else "embedding_bag"
     size = f"{bags}x{lookups} of {rows}x{width}" + f" {mode}" * (mode != "rows")
+    size += " weighted" * weighted + f" padding {padding}" * (padding is not None)
     moved = (bags * lookups + bags) * width
     return Problem(operator, size, models, _same(make), values=moved)
 
@@ -542,6 +572,8 @@ PROBLEMS: Sequence[Problem] = (
     attention(1, 12, 197, 197, 64, VIT),
     attention(1, 32, 512, 512, 128, LLAMA, causal=True),
     attention(1, 32, 1, 1024, 128, LLAMA),
+    attention(1, 32, 512, 512, 128, LLAMA, causal=True, key_heads=8),
+    attention(1, 32, 1, 1024, 128, LLAMA, key_heads=8),
     norm("layer_norm", 128, 768, BERT),
     norm("layer_norm", 1024, 768, BERT),
     norm("layer_norm", 128, 1024, LARGE),
@@ -565,6 +597,8 @@ PROBLEMS: Sequence[Problem] = (
     embedding_bag("sum", 200_000, 128, 64, 1, DLRM),
     embedding_bag("sum", 200_000, 128, 2048, 1, DLRM),
     embedding_bag("sum", 200_000, 128, 2048, 20, DLRM),
+    embedding_bag("sum", 200_000, 128, 2048, 20, DLRM, weighted=True),
+    embedding_bag("sum", 200_000, 128, 2048, 20, DLRM, padding=0),
     embedding_bag("mean", 200_000, 128, 2048, 20, DLRM),
     embedding_bag("max", 200_000, 128, 2048, 20, DLRM),
     embedding_bag("rows", 30_522, 768, 128, 1, BERT),

@@ -20,6 +20,9 @@ OF_OURS = (
     *("softmax", "layer_norm", "layer_norm_of_the_sum_of_two_views", "mean"),
     *("concatenations_and_stacks", "padding", "views_of_views", "split", "conversions"),
     *("attention", "masks_of_every_shape", "queries_that_see_no_key_give_zero"),
+    *("functions_of_infinity_and_nan_are_torchs", "weights_of_bags_in_any_layout"),
+    *("group_norm", "group_norm_of_equal_numbers_is_zero", "resampling"),
+    "bilinear_resampling_blends_infinities_as_torch_does",
     *("embeddings", "embedding_bags", "many_embedding_bags_at_once", "gathered_pairs"),
 )
 #: Operators that run on primitives, in float32: on these instructions there is no bfloat16.

@@ -1,5 +1,11 @@
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,bmi2")
 #include "third_party/zendnn/panel_image.h"
+
+#include <algorithm>
+#include <array>
+
+// After all that other files share: the linker may choose the inline functions
+// of this one.
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,bmi2")
 
 // GCC 12 takes its own way to leave a register undefined for a mistake.
 #pragma GCC diagnostic push
@@ -7,9 +13,6 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #include <immintrin.h>
 #pragma GCC diagnostic pop
-
-#include <algorithm>
-#include <array>
 
 namespace zendnn::impl::cpu::x64 {
 namespace {

@@ -1,5 +1,8 @@
-#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
 #include "third_party/zendnn/panel_pack.h"
+
+// After all that other files share: the linker may choose the inline functions
+// of this one.
+#pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
 
 // GCC 12 takes its own way to leave a register undefined for a mistake.
 #pragma GCC diagnostic push

@@ -139,16 +139,13 @@ def test_infinities_nans_and_zeros_come_out_as_in_stock_torch(
     function: Function, dtype: torch.dtype
 ) -> None:
     inf, nan = float("inf"), float("nan")
-    # What stock torch's kernels make a NaN of, by way of ∞ · 0.
-    limits = {inf: inf, -inf: 0.0}
     for x in (inf, -inf, nan, -nan, 0.0, -0.0):
         many = torch.full((37,), x, dtype=dtype)  # longer than any vector
         ours = function.call(many)
         with stock():
             theirs = function.call(many)
-        if x in limits and theirs.isnan().all():
-            assert (ours.isnan() | (ours == limits[x])).all(), x
-            continue
+            if x == inf and theirs.isnan().all():  # its vectors only, by way of ∞ · 0
+                theirs = function.call(many[:1]).expand(37)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
         # Stock torch's vectors of AVX2 lose the sign of a zero.
         signs = (theirs, function.exact(many.double()))

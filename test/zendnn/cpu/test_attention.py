@@ -19,11 +19,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ..common import (
     DTYPES,
+    HAS_WIDE_VECTORS,
     assert_as_exact,
     assert_same_bits,
+    counting,
     dtypes,
     outcome,
     property_test,
+    run_python,
     same_error,
     sizes,
     stock,
@@ -101,7 +104,8 @@ def widened(mask: Tensor | None) -> Tensor | None:
 
 def magnitude(q: Tensor, k: Tensor) -> float:
     """What the sums in a score and in its exponent go through."""
-    return (q.double().abs() @ k.double().abs().transpose(-1, -2)).max().item()
+    keys = k.double().abs().repeat_interleave(q.shape[1] // k.shape[1], 1)
+    return (q.double().abs() @ keys.transpose(-1, -2)).max().item()
 
 
 def check_attention(
@@ -176,6 +180,85 @@ def test_attention_is_right(shape: tuple[int, ...], kind: str, dtype: torch.dtyp
 def test_gradient_is_right(shape: tuple[int, ...], kind: str, dtype: torch.dtype) -> None:
     mask = make_mask(kind, shape, dtype)
     check_gradient(*operands(shape, dtype), causal=kind == "causal", mask=mask)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", MASKS)
+@pytest.mark.parametrize("groups", [1, 2, 3])
+@pytest.mark.parametrize("target", [1, 70])
+def test_attention_whose_heads_share_keys_is_right(
+    target: int, groups: int, kind: str, dtype: torch.dtype
+) -> None:
+    shape = (2, 6, target, 150, 33)
+    q, k, v = operands(shape, dtype)
+    with counting() as calls:
+        check_attention(
+            q,
+            k[:, :groups],
+            v[:, :groups],
+            causal=kind == "causal",
+            mask=make_mask(kind, shape, dtype),
+        )
+    assert calls == {"matmul": 1} or not HAS_WIDE_VECTORS
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["none", "causal", "each head"])
+def test_gradients_where_heads_share_keys_are_stock_torchs(kind: str, dtype: torch.dtype) -> None:
+    shape = (2, 6, 40, 50, 32)
+    q, k, v = operands(shape, dtype)
+    mask = make_mask(kind, shape, dtype)
+
+    def run(dtype: torch.dtype) -> list[Tensor]:
+        leaves = [x.detach().to(dtype).requires_grad_() for x in (q, k[:, :2], v[:, :2])]
+        queries, keys, contents = leaves
+        out = F.scaled_dot_product_attention(
+            queries,
+            keys,
+            contents,
+            mask if mask is None else mask.to(dtype),
+            is_causal=kind == "causal",
+            enable_gqa=True,
+        )
+        weight = values(*out.shape, seed=3).to(dtype)
+        return [out.detach(), *torch.autograd.grad((out * weight).sum(), leaves)]
+
+    with counting() as calls:
+        ours = run(dtype)
+    assert calls == {"matmul": 1}, "the gradient is left to torch"
+    with stock():
+        theirs, exact = run(dtype), run(torch.float64)
+    for our, their, true in zip(ours, theirs, exact, strict=True):
+        assert_as_exact(our, their, true, 4 * max(1.0, true.abs().max().item()))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_query_that_overlaps_itself_gives_a_dense_result(dtype: torch.dtype) -> None:
+    """Whose own strides have the last dimension in another place."""
+    q = values(1, 1, 100, dtype=dtype).unfold(2, 64, 1)
+    k, v = (values(1, 1, 37, 64, dtype=dtype, seed=i) for i in (1, 2))
+    ours = attention(q, k, v)[0]
+    with stock():
+        exact = attention(*(x.double().contiguous() for x in (q, k, v)))[0]
+    tolerance = 2e-2 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(ours.double(), exact, rtol=tolerance, atol=tolerance)
+    assert ours.stride(3) == 1
+
+
+def test_gradient_has_scratch_for_threads_with_work_only() -> None:
+    """A head of 200,000 queries takes 50 MB, which sixteen threads would multiply."""
+    code = """
+import resource, torch
+torch.set_num_threads(16)
+attention = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+q, k = torch.ones(1, 1, 200_000, 64), torch.ones(1, 1, 1, 64)
+out, sums = attention(q, k, k)
+used = int(open('/proc/self/statm').read().split()[0]) * 4096
+resource.setrlimit(resource.RLIMIT_AS, (used + (300 << 20),) * 2)
+backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+print(backward(out, q, k, k, out, sums, 0.0, False)[0].isfinite().all().item())
+"""
+    assert run_python(code).strip() == "True"
 
 
 @property_test

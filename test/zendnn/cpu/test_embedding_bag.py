@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ..common import DTYPES, dtypes, gradients, property_test, same_error, stock, values
+from ..common import (
+    DTYPES,
+    counting,
+    dtypes,
+    gradients,
+    property_test,
+    run_python,
+    same_error,
+    stock,
+    values,
+)
 
 MODES = ("sum", "mean", "max")
 Bags = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -33,7 +44,7 @@ def bags(
         False,
         MODES.index(mode),
         False,
-        None,
+        options.get("weights"),
         options.get("last", False),
         options.get("padding", -1),
     )
@@ -125,16 +136,134 @@ def test_gradients_are_stock_torchs(mode: str, padding: int | None) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_weights_of_samples_and_other_dtypes_are_stock_torchs() -> None:
+#: Layouts of weights: one after the other, with gaps, and all the same one.
+WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "dense": lambda x: x,
+    "strided": lambda x: x.repeat_interleave(3)[::3],
+    "expanded": lambda x: x[:1].expand_as(x),
+}
+
+
+def test_sums_are_weighted_for_any_sizes() -> None:
+    @property_test
+    @given(
+        dim=st.sampled_from((1, 3, 16, 17, 64, 100, 131, 300)),
+        sizes=st.lists(st.integers(0, 20), min_size=1, max_size=30).filter(any),
+        padding=st.sampled_from((-1, 0, 3)),
+        last=st.booleans(),
+        id_type=st.sampled_from((torch.int64, torch.int32)),
+        dtype=dtypes,
+        layout=st.sampled_from(sorted(WEIGHTS)),
+    )
+    def holds(
+        dim: int,
+        sizes: list[int],
+        padding: int,
+        last: bool,
+        id_type: torch.dtype,
+        dtype: torch.dtype,
+        layout: str,
+    ) -> None:
+        ends = torch.tensor([0, *sizes]).cumsum(0).to(id_type)
+        table, ids = values(7, dim, dtype=dtype), ids_of(sum(sizes), 7, id_type)
+        weights = WEIGHTS[layout](values(sum(sizes), dtype=dtype, seed=1))
+        starts = ends if last else ends[:-1]
+        with counting() as calls:
+            check(table, ids, starts, "sum", padding=padding, last=last, weights=weights)
+        assert calls == {"reduction": 2}
+
+    holds()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_weighted_bags_on_many_threads_are_right(dtype: torch.dtype) -> None:
+    table, ids = values(1000, 64, dtype=dtype), ids_of(20_000, 1000)
+    weights = values(20_000, dtype=dtype, seed=1)
+    check(table, ids, torch.arange(0, 20_000, 10), "sum", weights=weights)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", ["dense", "transposed", "expanded"])
+def test_a_matrix_of_ids_takes_a_matrix_of_weights(layout: str, dtype: torch.dtype) -> None:
+    table, ids = values(12, 19, dtype=dtype), ids_of(60, 12).view(6, 10)
+    weights = {
+        "dense": values(6, 10, dtype=dtype, seed=1),
+        "transposed": values(10, 6, dtype=dtype, seed=1).t(),
+        "expanded": values(6, 1, dtype=dtype, seed=1).expand(6, 10),
+    }[layout]
+    with counting() as calls:
+        ours = F.embedding_bag(ids, table, mode="sum", per_sample_weights=weights)
+    assert calls == {"reduction": 1}
+    exact = (table.double()[ids] * weights.double().unsqueeze(-1)).sum(1)
+    tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(ours.double(), exact, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("padding", [None, 3])
+@pytest.mark.parametrize("layout", sorted(WEIGHTS))
+def test_gradients_of_weights_are_stock_torchs(layout: str, padding: int | None) -> None:
+    ids, offsets = ids_of(60, 12), torch.tensor([0, 10, 10, 25])
+
+    def function(table: Tensor, weights: Tensor) -> Tensor:
+        return F.embedding_bag(
+            ids,
+            table,
+            offsets,
+            mode="sum",
+            padding_idx=padding,
+            per_sample_weights=WEIGHTS[layout](weights),
+        ).square()
+
+    ours = gradients(function, values(12, 24), values(60, seed=1))
+    with stock():
+        theirs = gradients(function, values(12, 24), values(60, seed=1))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_other_weights_give_stock_torchs_errors() -> None:
+    ids, offsets, table = ids_of(60, 12), torch.tensor([0, 10, 10, 25]), values(12, 24)
+    same_error(lambda: bags(table, ids, offsets, "sum", grad=True, weights=values(59)))
+    same_error(lambda: bags(table, ids, offsets, "sum", grad=True, weights=values(60, 1)))
+    same_error(lambda: bags(table, ids, offsets, "sum", grad=True, weights=values(60).bfloat16()))
+    same_error(lambda: bags(table, ids, offsets, "mean", grad=True, weights=values(60)))
+    ids[7] = 12
+    same_error(lambda: bags(table, ids, offsets, "sum", grad=True, weights=values(60)))
+
+
+def test_a_new_python_thread_keeps_to_torchs_number_of_threads() -> None:
+    """OpenMP would give a thread that torch has not prepared as many as the environment says."""
+    code = """
+import threading, time, torch, torch.nn.functional as F
+torch.set_num_threads(1)
+table, ids = torch.ones(1000, 256), torch.randint(1000, (20_000,))
+offsets, weights = torch.arange(0, 20_000, 10), torch.ones(20_000)
+calls = {
+    "weighted": lambda: F.embedding_bag(
+        ids, table, offsets, mode="sum", per_sample_weights=weights
+    ),
+    "mean": lambda: F.embedding_bag(ids, table, offsets, mode="mean"),
+}
+def threads():
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) for line in status if line.startswith("Threads"))
+def work():
+    for name, call in calls.items():
+        before = threads()
+        call()
+        print(name, threads() - before)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+print(torch.backends.zendnn.counters()["reduction"])
+"""
+    assert run_python(code, OMP_NUM_THREADS="4").split() == ["weighted", "0", "mean", "0", "2"]
+
+
+def test_other_dtypes_and_layouts_are_stock_torchs() -> None:
     ids, offsets = ids_of(60, 12), torch.tensor([0, 10, 10, 25])
     for dtype in (torch.float64, torch.float16):
         check(values(12, 24, dtype=dtype), ids, offsets, "max")
-    ours = F.embedding_bag(ids, values(12, 24), offsets, mode="sum", per_sample_weights=values(60))
-    with stock():
-        theirs = F.embedding_bag(
-            ids, values(12, 24), offsets, mode="sum", per_sample_weights=values(60)
-        )
-    assert torch.equal(ours, theirs)
+        check(values(12, 24, dtype=dtype), ids, offsets, "sum", weights=values(60, dtype=dtype))
     check(values(24, 12).t(), ids, offsets, "max")
     check(values(12, 24), ids, offsets.int(), "mean")
 

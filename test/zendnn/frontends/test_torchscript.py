@@ -312,6 +312,11 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [BAG, torch.tensor([0, 2, 6])],
         "r0 = embedding_bag(c0, x, y) last_offset=1 mode=sum",
     ),
+    "weighted embedding_bag": (
+        lambda x, y, z: F.embedding_bag(x, TABLE, y, mode="sum", per_sample_weights=z),
+        [BAG, OFFSETS, torch.rand(6)],
+        "r0 = embedding_bag(c0, x, y, z) mode=sum",
+    ),
     "embedding_bag of rows": (
         lambda x: F.embedding_bag(x, TABLE, mode="sum"),
         [IDS],
@@ -641,12 +646,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         [IMAGE],
         "aten::avg_pool2d",
         "divisor_override is given",
-    ),
-    "weighted bags": (
-        lambda x, y, z: F.embedding_bag(x, TABLE, y, mode="sum", per_sample_weights=z),
-        [BAG, OFFSETS, torch.rand(6)],
-        "aten::embedding_bag",
-        "per_sample_weights is given",
     ),
     "padded bags": (
         lambda x, y: F.embedding_bag(x, TABLE, y, padding_idx=-1),

@@ -271,18 +271,32 @@ def attention(
     return result.transpose(1, 2) if a.get("swapped") else result
 
 
-def embedding_bag(a: Attributes, table: Tensor, ids: Tensor, offsets: Tensor | None) -> Tensor:
+def embedding_bag(
+    a: Attributes,
+    table: Tensor,
+    ids: Tensor,
+    offsets: Tensor | None,
+    weights: Tensor | None = None,
+) -> Tensor:
     if a["mode"] == "each":
         return F.embedding(ids, table)
     assert (offsets is None) == (ids.dim() == 2)
     last = bool(a.get("last_offset")) and offsets is not None
-    return F.embedding_bag(ids, table, offsets, mode=a["mode"], include_last_offset=last)
+    return F.embedding_bag(
+        ids,
+        table,
+        offsets,
+        mode=a["mode"],
+        include_last_offset=last,
+        per_sample_weights=None if weights is None else weights.reshape(ids.shape),
+    )
 
 
 def embedding_bags(a: Attributes, *operands: Tensor) -> tuple[Tensor, ...]:
     count = a["count"]
-    tables, ids, offsets = operands[:count], operands[count : 2 * count], operands[2 * count :]
-    bags = zip(tables, ids, offsets or [None] * count, strict=True)
+    groups = [operands[i : i + count] for i in range(0, len(operands), count)]
+    tables, ids, offsets, weights = groups + [(None,) * count] * (4 - len(groups))
+    bags = zip(tables, ids, offsets, weights, strict=True)
     return tuple(embedding_bag(a, *bag) for bag in bags)
 
 

@@ -56,6 +56,15 @@ def test_offsets_of_equal_bags_are_dropped(b: Builder, mode: str, count: str, di
     assert graph.nodes[0].attributes == {"mode": mode}
 
 
+def test_weights_stay_when_offsets_are_dropped(b: Builder) -> None:
+    x, weights = b.input(ids(3, 5)), b("view", b.input(random(3, 5)), -1)
+    offsets = b("arange", 0, b("numel", x), b("size", x, 1))
+    flat = b("view", x, -1)
+    graph = b.done(b("embedding_bag", b.constant(10, 4), flat, offsets, weights, mode="sum"))
+    assert b.check(fuse_embedding_bags) == [1]
+    assert only(graph, "embedding_bag").inputs[1:] == (x, None, weights)
+
+
 def test_what_others_read_of_the_offsets_stays(b: Builder) -> None:
     x = b.input(ids(3, 5))
     flat = b("view", x, -1)
@@ -115,6 +124,14 @@ def test_bags_with_offsets_and_equal_ones_are_grouped(b: Builder) -> None:
     node = only(graph, "embedding_bags")
     assert node.outputs == tuple(values)
     assert node.inputs[-3:] == (offsets, None, offsets)
+
+
+def test_weighted_bags_and_others_are_grouped(b: Builder) -> None:
+    index, weights = b.input(ids(3, 5)), b.input(random(3, 5))
+    weighted = b("embedding_bag", b.constant(10, 4), index, None, weights, mode="sum")
+    graph = b.done(b("cat", *bags(b, 1), weighted, dim=1))
+    assert b.check(group_embedding_bags) == [1]
+    assert only(graph, "embedding_bags").inputs[-2:] == (weights, None)
 
 
 def test_bags_whose_last_offset_is_an_end_are_a_group_of_their_own(b: Builder) -> None:

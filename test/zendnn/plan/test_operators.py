@@ -24,6 +24,8 @@ from ..common import (
     dtypes,
     primitive_dtypes,
     property_test,
+    stock,
+    values,
 )
 from ..passes.build import Builder
 from ..passes.interpreter import BINARY, ELTWISE
@@ -751,6 +753,39 @@ def test_functions(b: Builder, name: str, dtype: torch.dtype) -> None:
     if name in ("log", "square", "exp"):
         results = results[::2]
     check(b, *results, dtype=dtype)
+
+
+#: Functions as torch has them.
+TORCHS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "mish": F.mish,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": F.relu,
+    "elu": lambda x: F.elu(x, 0.7),
+    "exp": torch.exp,
+    "log": torch.log,
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("x", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("name", TORCHS)
+def test_functions_of_infinity_and_nan_are_torchs(
+    b: Builder, name: str, x: float, dtype: torch.dtype
+) -> None:
+    given = torch.full((37,), x, dtype=dtype)
+    (got,) = make_plan(region_of(b, b.eltwise(name, b.input(given), *FUNCTIONS[name]))).run(
+        [given], []
+    )
+    with stock():
+        want, alone = TORCHS[name](given), TORCHS[name](given[:1]).expand(37)
+    # torch's vectors and its single numbers differ in gelu(∞).
+    assert any(torch.equal(got.nan_to_num(7), other.nan_to_num(7)) for other in (want, alone))
 
 
 @pytest.mark.usefixtures("images")
@@ -1686,7 +1721,7 @@ INTEGERS_LACK = ("strided", "padded", "misaligned")
 @given(data=st.data())
 def test_embedding_bags(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
-    dtype, mode = draw(dtypes), draw(st.sampled_from(["sum", "mean", "max"]))
+    dtype, mode = draw(dtypes), draw(st.sampled_from(["sum", "weighted", "mean", "max"]))
     width, rows, bags = draw(lengths), draw(st.sampled_from([1, 7, 100])), draw(st.integers(1, 6))
     kind = draw(st.sampled_from([torch.int64, torch.int32]))
     table = b.constant(rows, width)
@@ -1698,7 +1733,22 @@ def test_embedding_bags(data: st.DataObject) -> None:
         starts = sorted(draw(st.integers(0, 9)) for _ in range(bags - 1))
         ids = torch.randint(rows, (9,))
         offsets = b.input(torch.tensor([0, *starts]))
-    check(b, b("embedding_bag", table, b.input(ids), offsets, mode=mode), dtype=dtype)
+    index = b.input(ids)
+    weights = [b.input(tensor(*ids.shape, dtype=dtype))] if mode == "weighted" else []
+    mode = mode.replace("weighted", "sum")
+    check(b, b("embedding_bag", table, index, offsets, *weights, mode=mode), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", sorted(ARRANGEMENTS))
+@pytest.mark.parametrize("shape", [(5, 7), (35,)])
+def test_weights_of_bags_in_any_layout(
+    b: Builder, shape: tuple[int, ...], layout: str, dtype: torch.dtype
+) -> None:
+    index = b.input(torch.randint(9, (5, 7)).t().contiguous().t())
+    weights = b.input(tensor(*shape, dtype=dtype, layout=layout, seed=1))
+    out = b("embedding_bag", b.constant(9, 19), index, None, weights, mode="sum")
+    check(b, out, dtype=dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -1781,6 +1831,10 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
     def image(b: Builder, op: str, **attributes: Any) -> Value:
         return b(op, x(b, 1, 3, 5, 5), **attributes)
 
+    def bag(b: Builder, weights: Value, mode: str = "sum") -> Value:
+        ids = b.input(torch.randint(5, (2, 3)))
+        return b("embedding_bag", b.constant(5, 3), ids, None, weights, mode=mode)
+
     pool = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
     return {
         "an empty tensor": lambda b: b.eltwise("relu", x(b, 0, 3)),
@@ -1815,6 +1869,9 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
         "an index that is not there": lambda b: b("select", x(b, 4, 2), 0, 4),
         "means that are apart": lambda b: b("mean", x(b, 2, 3, 4), dims=(0, 2)),
         "indices of float": lambda b: b("embedding", b.constant(5, 3), x(b, 4)),
+        "weights of a mean": lambda b: bag(b, x(b, 6), mode="mean"),
+        "weights of other ids": lambda b: bag(b, x(b, 5)),
+        "weights of another dtype": lambda b: bag(b, b.input(tensor(6).bfloat16())),
         "an unknown operator": lambda b: b("arange", 0, 5, 1),
         "an unknown function": lambda b: b.eltwise("erf", x(b, 4)),
         "a bias of another size": lambda b: b(
@@ -2137,6 +2194,29 @@ def test_group_norm_of_numbers_far_from_zero(b: Builder) -> None:
     check(b, b("group_norm", x, None, None, groups=2, eps=1e-5))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("shape", [(1, 2, 512, 512), (1, 64, 80, 80), (2, 6, 3, 5)], ids=str)
+def test_group_norm_of_equal_numbers_is_zero(
+    b: Builder, shape: tuple[int, ...], layout: str, dtype: torch.dtype
+) -> None:
+    x = ARRANGEMENTS[layout](torch.full(shape, 100.3).to(dtype))
+    region = region_of(b, b("group_norm", b.input(x), None, None, groups=1, eps=1e-5))
+    (got,) = make_plan(region, dtype).run([x], [])
+    assert not got.any()
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("channels", [2, 40])
+def test_group_norm_of_large_nearly_constant_planes_keeps_its_digits(
+    b: Builder, channels: int, layout: str
+) -> None:
+    x = ARRANGEMENTS[layout](values(1, channels, 300, 301) * 0.01 + 100.3)
+    region = region_of(b, b("group_norm", b.input(x), None, None, groups=2, eps=1e-5))
+    (got,) = make_plan(region).run([x], [])
+    torch.testing.assert_close(got.double(), F.group_norm(x.double(), 2), rtol=2e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("count", [8, 16])
 def test_group_norm_and_resampling_between_convolutions(
@@ -2196,6 +2276,28 @@ def test_resampled_images_are_written_in_their_place(
         assert copies_of(plan) <= 3
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("corners", [False, True])
+def test_bilinear_resampling_blends_infinities_as_torch_does(
+    b: Builder, corners: bool, layout: str, dtype: torch.dtype
+) -> None:
+    """Between two infinities of one sign there is the same one, and NaN between others."""
+    x = values(1, 5, 9, 8)
+    x[:, :2, 2:6, 1:5] = math.inf
+    x[:, 2:4, 2:6, 1:5] = -math.inf
+    x[:, 3:, 4:7, 3:7] = x[:, 0, -1, -1] = math.inf
+    x = ARRANGEMENTS[layout](x.to(dtype))
+    attributes = {**NEAREST, "algorithm": "linear", "align_corners": corners}
+    region = region_of(b, b("resample", b.input(x), 20, 19, **attributes))
+    (got,) = make_plan(region, dtype).run([x], [])
+    with stock():
+        want = F.interpolate(x, (20, 19), mode="bilinear", align_corners=corners)
+    assert want.isinf().any()
+    tolerance = 0.02 if dtype == torch.bfloat16 else 1e-5
+    torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
 def test_factors_that_torch_does_not_always_heed_are_refused(b: Builder) -> None:
     x = b.input(tensor(1, 2, 2, 2))
     attributes = {**NEAREST, "scale_height": 1.3, "scale_width": 2.0}
@@ -2224,7 +2326,8 @@ def test_groups_of_embeddings(data: st.DataObject) -> None:
     mode = draw(st.sampled_from(["sum", "mean", "max", "each"]))
     bags, last = draw(st.integers(1, 6)), draw(st.booleans())
     kind = draw(st.sampled_from([torch.int64, torch.int32]))
-    tables, indices, offsets = [], [], []
+    tables, indices, offsets, weights = [], [], [], []
+    weighted = mode == "sum" and draw(st.booleans())
     for _ in range(count):
         rows = draw(st.sampled_from([1, 7, 100]))
         tables.append(b.constant(rows, draw(lengths)))
@@ -2239,8 +2342,11 @@ def test_groups_of_embeddings(data: st.DataObject) -> None:
             ids = torch.randint(rows, (bags, draw(st.integers(1, 5))), dtype=kind)
         indices.append(b.input(ids))
         offsets.append(starts)
+        given = weighted and draw(st.booleans())
+        weights.append(b.input(tensor(*ids.shape, dtype=dtype)) if given else None)
+    operands = [*tables, *indices, *offsets, *(weights if weighted else ())]
     attributes = {"count": count, "mode": mode, "last_offset": last}
-    node = b.node("embedding_bags", *tables, *indices, *offsets, results=count, **attributes)
+    node = b.node("embedding_bags", *operands, results=count, **attributes)
     check(b, b("cat", *node.outputs, dim=1), dtype=dtype)
 
 

@@ -984,7 +984,6 @@ def embedding_bag(call: Call) -> None:
     """Sums, means or maxima of bags; what else the operator returns is for training."""
     if any(output.uses() for output in list(call.node.outputs())[1:]):
         raise Refused("its offsets, sizes or indices are used")
-    absent("per_sample_weights")(call)
     if "padding_idx" in call.arguments:
         absent("padding_idx")(call)
     mode = call.integer("mode")
@@ -995,6 +994,8 @@ def embedding_bag(call: Call) -> None:
         call.tensor("indices", INDEX),
         call.tensor("offsets", INDEX),
     ]
+    if not call.absent("per_sample_weights"):
+        inputs.append(call.tensor("per_sample_weights"))
     last = {"last_offset": True} if call.python("include_last_offset") else {}
     call.result("embedding_bag", inputs, mode=BAG_MODES[mode], **last)
 

@@ -12,18 +12,18 @@ def fuse_embedding_bags(graph: Graph) -> int:
     fused = 0
     sizes = Sizes(graph.nodes)
     for node in graph.nodes:
-        if node.op != "embedding_bag" or len(node.inputs) != 3:
+        if node.op != "embedding_bag":
             continue
         if node.attributes.get("last_offset"):
             continue
-        table, flat, offsets = node.inputs
+        table, flat, offsets, *weights = node.inputs
         ids = _before_flattening(flat)
         counted = producer(offsets, "arange")
         if ids is None or counted is None or not isinstance(flat, Value):
             continue
         # An unknown rank is left to the plan, which takes none but 2.
         if sizes.rank(ids) in (None, 2) and _counts_rows(counted, ids, flat):
-            graph.set_inputs(node, [table, ids, None])
+            graph.set_inputs(node, [table, ids, None, *weights])
             replace_node(node, origin=counted.origin + node.origin)
             fused += 1
     return fused

@@ -35,7 +35,7 @@ def _join(graph: Graph, members: list[Node]) -> None:
     """At the place of the last bag, where all indices are known and nobody has read a bag yet."""
     operands = [
         node.inputs[column] if column < len(node.inputs) else None
-        for column in range(3)
+        for column in range(max(3, *(len(node.inputs) for node in members)))
         for node in members
     ]
     node = graph.add(

@@ -62,13 +62,14 @@ int64_t distance(const Builder& builder, int64_t value, const Place& place) {
       .value_or(builder.sizes(value).back());
 }
 
-// The tables come first, then as many tensors of ids, then as many of offsets.
-// Without offsets, a row of ids is a bag, or each id is one.
+// The tables come first, then as many tensors of ids, then as many of offsets,
+// then as many of weights. Without offsets, a row of ids is a bag, or each id
+// is one.
 struct Bags {
   size_t count;
   bool each, last_offset;
   kernels::Reduction mode;
-  std::vector<int64_t> tables, ids, offsets; // -1: none
+  std::vector<int64_t> tables, ids, offsets, weights; // -1: none
 };
 
 Bags bags_of(const Node& node) {
@@ -79,13 +80,16 @@ Bags bags_of(const Node& node) {
   bags.mode = bags.each ? kernels::Reduction::sum : reduction(mode);
   bags.last_offset = node.integer("last_offset", 0) != 0;
   for (size_t i = 0; i < bags.count; ++i) {
+    const auto operand = [&](size_t group) {
+      const auto place = group * bags.count + i;
+      return place < node.inputs.size() && node.inputs[place]
+                 ? tensor(node, place)
+                 : -1;
+    };
     bags.tables.push_back(tensor(node, i));
     bags.ids.push_back(tensor(node, bags.count + i));
-    const auto offsets = 2 * bags.count + i;
-    bags.offsets.push_back(
-        offsets < node.inputs.size() && node.inputs[offsets]
-            ? tensor(node, offsets)
-            : -1);
+    bags.offsets.push_back(operand(2));
+    bags.weights.push_back(operand(3));
   }
   return bags;
 }
@@ -176,6 +180,13 @@ void infer_embedding_bags(Builder& builder, const Node& node) {
       }
       sizes.pop_back();
     }
+    if (const auto weights = bags.weights[i]; weights >= 0) {
+      if (bags.each || bags.mode != kernels::Reduction::sum ||
+          builder.dtype(weights) != builder.dtype(table) ||
+          count(builder.sizes(weights)) != count(builder.sizes(ids))) {
+        refuse("an embedding bag with other weights");
+      }
+    }
     sizes.push_back(builder.sizes(table)[1]);
     builder.set_type(node.outputs.at(i), sizes, builder.dtype(table));
   }
@@ -184,7 +195,8 @@ void infer_embedding_bags(Builder& builder, const Node& node) {
 void build_embedding_bags(Builder& builder, const Node& node) {
   const auto bags = bags_of(node);
   std::vector<kernels::EmbeddingBag> tables(bags.count);
-  std::vector<Ref> from, index, offsets(bags.count), to, touched;
+  std::vector<Ref> from, index, offsets(bags.count), weights(bags.count), to,
+      touched;
   for (size_t i = 0; i < bags.count; ++i) {
     const auto table = bags.tables[i], ids = bags.ids[i],
                output = node.outputs[i];
@@ -212,6 +224,9 @@ void build_embedding_bags(Builder& builder, const Node& node) {
       bag.ids_stride = places.strides[0];
       bag.bag_size = builder.sizes(ids)[1];
     }
+    if (bags.weights[i] >= 0) {
+      weights[i] = builder.dense(bags.weights[i]).ref;
+    }
     bag.out_stride = distance(builder, output, result);
     bag.mode = bags.mode;
     bag.dtype = kernel_type(builder.dtype(table));
@@ -219,20 +234,21 @@ void build_embedding_bags(Builder& builder, const Node& node) {
     index.push_back(places.ref);
     to.push_back(result.ref);
   }
-  for (const auto* refs : {&from, &index, &offsets, &to}) {
+  for (const auto* refs : {&from, &index, &offsets, &weights, &to}) {
     touched.insert(touched.end(), refs->begin(), refs->end());
   }
   builder.add_kernel(
       node,
       bags.count > 1 ? "embedding_bags" : "embedding_bag",
       touched,
-      [tables, from, index, to, offsets](const Frame& frame) {
+      [tables, from, index, to, offsets, weights](const Frame& frame) {
         auto calls = tables;
         for (size_t i = 0; i < calls.size(); ++i) {
           calls[i].table = frame.at(from[i]);
           calls[i].ids = frame.at(index[i]);
           calls[i].out = frame.at(to[i]);
           calls[i].offsets = frame.at(offsets[i]);
+          calls[i].weights = frame.at(weights[i]);
         }
         TORCH_CHECK_INDEX(
             kernels::embedding_bags(

@@ -13,6 +13,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/transpose.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace at::native::zendnn::cpu {
@@ -58,7 +59,7 @@ bool takes(
   }
   const auto q = query.sizes(), k = key.sizes();
   return query.numel() > 0 && key.numel() > 0 && k == value.sizes() &&
-         !leaves_attention(query) && q[0] == k[0] && q[1] == k[1] &&
+         !leaves_attention(query) && q[0] == k[0] && q[1] % k[1] == 0 &&
          q[3] == k[3] &&
          (!mask || takes_mask(*mask, {q[0], q[1], q[2], k[2]}, dtype));
 }
@@ -113,7 +114,7 @@ kernels::AttentionArgs make_args(
       .log_sum_strides = head_strides(log_sums),
       .batch = query.size(0),
       .heads = query.size(1),
-      .kv_heads = query.size(1),
+      .kv_heads = key.size(1),
       .target = query.size(2),
       .source = key.size(2),
       .size = size,
@@ -129,9 +130,11 @@ kernels::AttentionArgs make_args(
   return args;
 }
 
-// Scratch for all threads, which lives as long as what is returned.
-Tensor make_scratch(kernels::AttentionArgs& args, int64_t bytes) {
-  args.scratch_bytes = bytes * at::get_num_threads();
+// Scratch for all threads that have a part of the work, which lives as long as
+// what is returned.
+Tensor
+make_scratch(kernels::AttentionArgs& args, int64_t bytes, int64_t parts) {
+  args.scratch_bytes = bytes * std::min<int64_t>(at::get_num_threads(), parts);
   Tensor scratch =
       at::detail::empty_cpu({args.scratch_bytes}, TensorOptions(kByte));
   args.scratch = scratch.mutable_data_ptr();
@@ -160,7 +163,12 @@ std::tuple<Tensor, Tensor> flash_attention(
     return at::cpu::_scaled_dot_product_flash_attention_for_cpu(
         query, key, value, dropout_p, is_causal, attn_mask, scale);
   }
+  // That of a query which overlaps itself may have its last dimension in
+  // another place.
   auto out = at::empty_like(query);
+  if (!takes_heads(out, query.scalar_type())) {
+    out = empty_heads(query);
+  }
   Tensor log_sums = at::detail::empty_cpu(
       {query.size(0), query.size(2), query.size(1)},
       query.options().dtype(kFloat));
@@ -169,8 +177,11 @@ std::tuple<Tensor, Tensor> flash_attention(
       make_args(query, key, value, log_sums, is_causal, attn_mask, scale);
   args.out = out.mutable_data_ptr();
   args.out_strides = head_strides(out);
-  const auto scratch =
-      make_scratch(args, kernels::attention_scratch_bytes(args));
+  prepare_kernel(zendnn_matmul);
+  const auto scratch = make_scratch(
+      args,
+      kernels::attention_scratch_bytes(args),
+      log_sums.numel()); // a query at the least
   kernels::attention(args);
   return {std::move(out), std::move(log_sums)};
 }
@@ -188,7 +199,7 @@ std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
     std::optional<double> scale) {
   if (!takes(query, key, value, dropout_p, attn_mask) ||
       !takes_results(query, grad_out, out, logsumexp) ||
-      leaves_attention_gradient(query, key)) {
+      query.size(1) != key.size(1) || leaves_attention_gradient(query, key)) {
     return at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
         grad_out,
         query,
@@ -218,8 +229,11 @@ std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
       .grad_v_strides = head_strides(grad_value)};
   args.forward.out = out.data_ptr();
   args.forward.out_strides = head_strides(out);
+  prepare_kernel(zendnn_matmul);
   const auto scratch = make_scratch(
-      args.forward, kernels::attention_backward_scratch_bytes(args));
+      args.forward,
+      kernels::attention_backward_scratch_bytes(args),
+      query.size(0) * query.size(1));
   kernels::attention_backward(args);
   return {std::move(grad_query), std::move(grad_key), std::move(grad_value)};
 }

@@ -1,6 +1,6 @@
 // Bags of an embedding's rows. torch sums them as fast as we do, but takes
-// maxima and leaves padding out element by element on one thread, and divides
-// sums by the sizes of bags with several operators.
+// maxima, leaves padding out and reads weights with gaps element by element on
+// one thread, and divides sums by the sizes of bags with several operators.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/EmptyTensor.h>
@@ -30,8 +30,23 @@ int64_t value_at(const Tensor& list, int64_t index) {
                                      : list.const_data_ptr<int32_t>()[index];
 }
 
-// Says nothing about errors: torch's kernel reports them. The sums that it does
-// well have neither padding nor bags that end before the ids do.
+bool is_weighted(const std::optional<Tensor>& per_sample_weights) {
+  return per_sample_weights && per_sample_weights->defined();
+}
+
+// Of any stride: weights are often the same for all ids.
+bool takes_weights(
+    const Tensor& weights,
+    const Tensor& weight,
+    const Tensor& indices,
+    int64_t mode) {
+  return mode == kSum && weights.dim() == 1 && is_dense(weights) &&
+         weights.scalar_type() == weight.scalar_type() &&
+         weights.numel() == indices.numel();
+}
+
+// Says nothing about errors: torch's kernel reports them. The plain sums that
+// it does well have neither padding nor bags that end before the ids do.
 bool takes(
     const Tensor& weight,
     const Tensor& indices,
@@ -42,9 +57,11 @@ bool takes(
     int64_t padding_idx) {
   const auto dtype = weight.scalar_type(), id_type = indices.scalar_type();
   const auto count = indices.numel();
+  const bool weighted = is_weighted(per_sample_weights);
   return kernels_enabled() && mode >= kSum && mode <= kMax &&
-         (mode != kSum || padding_idx >= 0) &&
-         !(per_sample_weights && per_sample_weights->defined()) &&
+         (mode != kSum || padding_idx >= 0 || weighted) &&
+         (!weighted ||
+          takes_weights(*per_sample_weights, weight, indices, mode)) &&
          (dtype == kFloat || dtype == kBFloat16) && weight.dim() == 2 &&
          weight.layout() == kStrided && weight.numel() > 0 &&
          weight.stride(1) == 1 && (id_type == kLong || id_type == kInt) &&
@@ -97,7 +114,12 @@ Bags bags(
     return at::detail::empty_cpu(sizes, offsets.options());
   };
   Tensor out = at::detail::empty_cpu({count, dim}, weight.options());
-  Tensor bag_of = empty({indices.numel()}), sizes, max_ids;
+  // torch leaves bags unknown, and its backward pass finds them, where it sums
+  // without looking at each id.
+  const bool weighted = is_weighted(per_sample_weights);
+  const bool plain =
+      weighted && padding_idx < 0 && (per_sample_weights->stride(0) == 1);
+  Tensor bag_of = empty({plain ? 0 : indices.numel()}), sizes, max_ids;
   if (mode == kSum) { // torch gives zeros for what no backward pass reads
     sizes =
         at::zeros({forward_only ? offsets.numel() : count}, offsets.options());
@@ -108,10 +130,11 @@ Bags bags(
     max_ids = empty({count, dim});
   }
   const auto data = [](const Tensor& t) {
-    return t.defined() ? t.mutable_data_ptr() : nullptr;
+    return t.defined() && t.numel() > 0 ? t.mutable_data_ptr() : nullptr;
   };
   const auto id_type = offsets.scalar_type() == kLong ? kernels::IdType::int64
                                                       : kernels::IdType::int32;
+  prepare_kernel(zendnn_reduction);
   const bool done = kernels::embedding_bag({
       .table = weight.const_data_ptr(),
       .rows = weight.size(0),
@@ -124,6 +147,8 @@ Bags bags(
       .ids_count = indices.numel(),
       .id_type = id_type,
       .bags = count,
+      .weights = weighted ? per_sample_weights->const_data_ptr() : nullptr,
+      .weights_stride = weighted ? per_sample_weights->stride(0) : 0,
       .out = data(out),
       .out_stride = dim,
       .mode = static_cast<kernels::Reduction>(mode),

@@ -8,9 +8,6 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Elements that are worth a thread.
-constexpr int64_t kGrain = 16384;
-
 // Channels whose factors wait on the stack.
 constexpr int64_t kChunk = 512;
 

@@ -8,9 +8,6 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Elements that are worth a thread.
-constexpr int64_t kGrain = 16384;
-
 // Calls f with the function of one vector that `algorithm` names, for results
 // of type T. In min and max the number comes first, so that NaN stays.
 template <class T, class F>
@@ -98,10 +95,6 @@ void with_function(Binary algorithm, F f) {
   }
 }
 
-// Elements of a run that are worked on at a time, where an operand has to be
-// collected or a post-op follows: they stay in the first-level cache.
-constexpr int64_t kChunk = 1024;
-
 template <class T>
 struct Operand {
   const T* data;
@@ -109,11 +102,9 @@ struct Operand {
 
   // The same elements with a stride of 0 or 1, in `space` if need be.
   Operand collected(int64_t first, int64_t count, T* space) const {
-    if (stride == 0 || stride == 1)
-      return {data + first * stride, stride};
-    for (int64_t i = 0; i < count; ++i)
-      space[i] = data[(first + i) * stride];
-    return {space, 1};
+    if (stride == 0)
+      return *this;
+    return {side_by_side(data, stride, first, count, space), 1};
   }
 };
 

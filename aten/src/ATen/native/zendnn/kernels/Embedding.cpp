@@ -50,7 +50,8 @@ class Bags {
   explicit Bags(const EmbeddingBag& args)
       : args_(args),
         table_(static_cast<const T*>(args.table)),
-        ids_(static_cast<const Id*>(args.ids)) {}
+        ids_(static_cast<const Id*>(args.ids)),
+        weights_(static_cast<const T*>(args.weights)) {}
 
   bool run(int64_t begin, int64_t end) const {
     bool ok = true;
@@ -74,19 +75,20 @@ class Bags {
  private:
   struct Bag {
     const Id* ids;
-    int64_t size; // negative if the offsets make no sense
+    int64_t size;  // negative if the offsets make no sense
+    int64_t first; // of its weights
   };
 
   Bag find(int64_t b) const {
     if (!args_.offsets)
-      return {ids_ + b * args_.ids_stride, args_.bag_size};
+      return {ids_ + b * args_.ids_stride, args_.bag_size, b * args_.bag_size};
     const int64_t begin = offset(b);
     const int64_t end = b + 1 < args_.bags || args_.last_offset
                             ? offset(b + 1)
                             : args_.ids_count;
     if (begin < 0 || end < begin || end > args_.ids_count)
-      return {ids_, -1};
-    return {ids_ + begin, end - begin};
+      return {ids_, -1, 0};
+    return {ids_ + begin, end - begin, begin};
   }
 
   int64_t offset(int64_t b) const {
@@ -111,6 +113,10 @@ class Bags {
 
   const T* row(Id id) const {
     return table_ + id * args_.row_stride;
+  }
+
+  Vec weight(int64_t i) const {
+    return splat(weights_ ? load_one(weights_ + i * args_.weights_stride) : 1);
   }
 
   void prefetch(const Bag& bag, int64_t first, int64_t count) const {
@@ -163,9 +169,10 @@ class Bags {
           sum[j] = max(x, sum[j]);
         }
       } else {
+        const Vec factor = weight(bag.first + i);
 #pragma GCC unroll 8
         for (int j = 0; j < vectors; ++j)
-          sum[j] += load(from + j * kWidth, lanes);
+          sum[j] += load(from + j * kWidth, lanes) * factor;
         if (max_ids)
 #pragma GCC unroll 8
           for (int j = 0; j < vectors; ++j)
@@ -206,6 +213,7 @@ class Bags {
   const EmbeddingBag& args_;
   const T* table_;
   const Id* ids_;
+  const T* weights_;
 };
 
 bool reduce_bags(const EmbeddingBag& args, int64_t begin, int64_t end) {

@@ -2,13 +2,11 @@
 // each pass, so that every sum is taken of well-scaled numbers.
 #include "group_norm.h"
 
+#include "reduction.h"
 #include "vec.h"
 
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
-
-// Elements that are worth a thread.
-constexpr int64_t kGrain = 16384;
 
 // A group is a matrix: its rows are channels, or the group's part of pixels.
 template <class T, class W>
@@ -29,8 +27,12 @@ class Group {
 
   void run() const {
     const float count = static_cast<float>(rows_ * cols_);
-    const Vec mean = splat(sum([](Vec x) { return x; }) / count);
-    const float squares = sum([=](Vec x) { return (x - mean) * (x - mean); });
+    const Vec mean = splat(mean_of(x_, rows_, cols_, args_.x_stride));
+    const float squares =
+        sum_of_rows(rows_, cols_, [&](int64_t row, int64_t i, auto lanes) {
+          const Vec d = load(x_ + row * args_.x_stride + i, lanes) - mean;
+          return d * d;
+        });
     const float factor = 1 / __builtin_sqrtf(squares / count + args_.eps);
     for (int64_t row = 0; row < rows_; ++row) {
       const T* x = x_ + row * args_.x_stride;
@@ -56,26 +58,6 @@ class Group {
   }
 
  private:
-  // Row by row, and some rows at a time: small sums are precise ones.
-  template <class F>
-  float sum(F f) const {
-    constexpr int64_t together = 64;
-    double total = 0;
-    for (int64_t first = 0; first < rows_; first += together) {
-      Vec part{};
-      for (int64_t row = first; row < min(first + together, rows_); ++row) {
-        const T* x = x_ + row * args_.x_stride;
-        part += reduce(
-            cols_,
-            Vec{},
-            [&](int64_t i, auto lanes) { return f(load(x + i, lanes)); },
-            [](Vec a, Vec b) { return a + b; });
-      }
-      total += sum_lanes(part);
-    }
-    return static_cast<float>(total);
-  }
-
   const W* weight() const {
     return static_cast<const W*>(args_.weight) + channel_;
   }

@@ -8,7 +8,7 @@ namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
 // Bytes that are worth a thread.
-constexpr int64_t kGrain = 128 * 1024;
+constexpr int64_t kGrainBytes = 128 * 1024;
 
 // Without a call for a short run, whose last bytes may be copied twice.
 inline void copy_bytes(char* dst, const char* src, int64_t size) {
@@ -27,7 +27,7 @@ void copy_runs(const Loops<2>& loops, const Item* src, Item* dst) {
   const int last = loops.ndim - 1;
   const int64_t to = loops.strides[0][last], from = loops.strides[1][last];
   const int64_t items = 64 / int64_t{sizeof(Item)};
-  const int64_t grain = kGrain / int64_t{sizeof(Item)};
+  const int64_t grain = kGrainBytes / int64_t{sizeof(Item)};
   parallel(loops.total(), items, grain, [&](int64_t begin, int64_t end) {
     each_run(loops, begin, end, [&](Offsets<2> at, int64_t count) {
       Item* d = dst + at.at[0];
@@ -77,7 +77,8 @@ void copy_transposed(const Loops<2>& loops, const Item* src, Item* dst) {
   const int64_t src_stride = loops.strides[1][last];
   const int64_t bands = ceil_div(rows, kWidth);
   const int64_t outer = loops.total() / (rows * cols);
-  const int64_t grain = ceil_div(kGrain, cols * kWidth * int64_t{sizeof(Item)});
+  const int64_t grain =
+      ceil_div(kGrainBytes, cols * kWidth * int64_t{sizeof(Item)});
   parallel(outer * bands, 1, grain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Offsets<2> at = outer_offsets(loops, 2, i / bands);
@@ -127,7 +128,7 @@ void copy_items(
 
 template <class From, class To>
 void convert_items(const From* src, To* dst, int64_t size) {
-  parallel(size, 64, kGrain / 4, [&](int64_t begin, int64_t end) {
+  parallel(size, 64, kGrainBytes / 4, [&](int64_t begin, int64_t end) {
     each_vector(end - begin, [&](int64_t i, auto lanes) {
       store(dst + begin + i, load(src + begin + i, lanes), lanes);
     });
@@ -185,7 +186,7 @@ bool gather_pairs(const GatherPairsArgs& args) {
       return false;
   with_type(args.dtype, [&]<class T>(T*) {
     const int64_t grain =
-        ceil_div(kGrain / 8, int64_t{sizeof(T)} * max(args.pairs, 1));
+        ceil_div(kGrainBytes / 8, int64_t{sizeof(T)} * max(args.pairs, 1));
     parallel(args.batch, 1, grain, [&](int64_t begin, int64_t end) {
       // Where the pairs of a group are is worked out once for all the batch.
       constexpr int64_t group = 512;

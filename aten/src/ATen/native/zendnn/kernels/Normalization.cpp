@@ -2,14 +2,12 @@
 // pass, so that every sum is taken of well-scaled numbers.
 #include "normalization.h"
 
+#include "reduction.h"
 #include "vec.h"
 #include "vecmath.h"
 
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
-
-// Elements that are worth a thread.
-constexpr int64_t kGrain = 16384;
 
 // Sums value(i) over [0, size) in groups, whose sums are as precise as they are
 // small.
@@ -25,29 +23,6 @@ Vec sum_in_groups(int64_t size, Value value) {
     sum += part;
   }
   return sum;
-}
-
-// Sums value(i, lanes) over [0, size): runs short enough for a float to count
-// are summed in one that is long enough for all of them.
-template <class Value>
-float sum_of_many(int64_t size, Value value) {
-  constexpr int64_t run = 4096;
-  double sum = 0;
-  for (int64_t first = 0; first < size; first += run)
-    sum += sum_of(min(size - first, run), [&](int64_t i, auto lanes) {
-      return value(first + i, lanes);
-    });
-  return static_cast<float>(sum);
-}
-
-// What shares of the differences from are summed to a mean: that of the first
-// vector, in shares that are powers of two. So the mean of equal numbers is
-// exact, the sum overflows for no row of one sign, and it stays small, which
-// keeps its digits.
-template <class T>
-float origin_of(const T* x, int64_t size) {
-  return size < kWidth ? load_one(x)
-                       : sum_lanes(load(x, Full{}) * splat(1.0F / kWidth));
 }
 
 template <bool centred, class T, class W>
@@ -73,14 +48,7 @@ void norm_row(const NormArgs& args, int64_t row) {
     x = sums;
   }
 
-  const float share = 1 / cols, origin = origin_of(x, args.cols);
-  const Vec mean = splat(
-      centred ? origin + sum_of_many(
-                             args.cols,
-                             [&](int64_t i, auto lanes) {
-                               return (load(x + i, lanes) - origin) * share;
-                             })
-              : 0);
+  const Vec mean = splat(centred ? mean_of(x, 1, args.cols, 0) : 0);
   const float squares = sum_of_many(args.cols, [&](int64_t i, auto lanes) {
     const Vec d = load(x + i, lanes) - mean;
     return d * d;

@@ -7,9 +7,6 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Elements that are worth a thread.
-constexpr int64_t kGrain = 16384;
-
 Vec gather(const float* from, VecI places) {
 #ifdef __AVX512F__
   return _mm512_i32gather_ps(reinterpret_cast<__m512i>(places), from, 4);
@@ -21,6 +18,11 @@ Vec gather(const float* from, VecI places) {
 template <class Lanes>
 VecI load_places(const int32_t* from, Lanes lanes) {
   return load_bits(reinterpret_cast<const uint32_t*>(from), lanes);
+}
+
+// As torch does it: of two infinities, the difference would be NaN.
+Vec blend(Vec a, Vec b, Vec share) {
+  return a * (1.0f - share) + b * share;
 }
 
 template <class T>
@@ -47,8 +49,10 @@ void blend_pixels(const ResampleArgs& args, int64_t batch, int64_t y) {
       const Vec b = load(above + right + c, lanes);
       const Vec d = load(below + left + c, lanes);
       const Vec e = load(below + right + c, lanes);
-      const Vec one = (b - a) * across + a, two = (e - d) * across + d;
-      store(out + c, (two - one) * down + one, lanes);
+      store(
+          out + c,
+          blend(blend(a, b, across), blend(d, e, across), down),
+          lanes);
     });
   }
 }
@@ -72,7 +76,7 @@ void blend_rows(
     const Vec one = load(above + i, lanes);
     store(
         row + i,
-        args.rows.share ? (load(below + i, lanes) - one) * down + one : one,
+        args.rows.share ? blend(one, load(below + i, lanes), down) : one,
         lanes);
   });
   each_vector(args.out_width, [&](int64_t i, auto lanes) {
@@ -83,7 +87,7 @@ void blend_rows(
     }
     const Vec right = gather(row, load_places(args.columns.second + i, lanes));
     const Vec across = load(args.columns.share + i, lanes);
-    store(out + i, (right - left) * across + left, lanes);
+    store(out + i, blend(left, right, across), lanes);
   });
 }
 

@@ -7,29 +7,6 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Elements that are worth a thread.
-constexpr int64_t kGrain = 16384;
-
-// Elements of a run that are worked on at a time: they stay in the first-level
-// cache.
-constexpr int64_t kChunk = 1024;
-
-// The elements from `first` on, side by side, in `space` if need be; with a
-// stride of 0, they are that one element again and again.
-template <class T>
-const T* collected(
-    const T* data,
-    int64_t stride,
-    int64_t first,
-    int64_t count,
-    T* space) {
-  if (stride == 1)
-    return data + first;
-  for (int64_t i = 0; i < count; ++i)
-    space[i] = data[(first + i) * stride];
-  return space;
-}
-
 template <class T>
 void choose(
     const uint8_t* condition,
@@ -68,19 +45,19 @@ void where(const WhereArgs& args) {
           const int64_t count = min(size - first, kChunk);
           T* to = stride == 1 ? out + first : outs;
           choose(
-              collected(
+              side_by_side(
                   args.condition + at.at[1],
                   loops.strides[1][last],
                   first,
                   count,
                   conditions),
-              collected(
+              side_by_side(
                   static_cast<const T*>(args.x) + at.at[2],
                   loops.strides[2][last],
                   first,
                   count,
                   xs),
-              collected(
+              side_by_side(
                   static_cast<const T*>(args.y) + at.at[3],
                   loops.strides[3][last],
                   first,

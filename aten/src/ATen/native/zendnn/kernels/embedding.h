@@ -44,6 +44,10 @@ struct EmbeddingBag {
   int64_t ids_count = 0;
   IdType id_type = IdType::int64;
   int64_t bags = 0;
+  // Of the table's type, for sums: what the row of each id is multiplied by,
+  // in the order of the ids, bag after bag. Null if by 1.
+  const void* weights = nullptr;
+  int64_t weights_stride = 1;
   void* out = nullptr; // (bags, dim)
   int64_t out_stride = 0;
   Reduction mode = Reduction::sum;

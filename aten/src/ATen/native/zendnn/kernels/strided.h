@@ -148,5 +148,25 @@ void each_run(const Loops<operands>& loops, int64_t begin, int64_t end, F f) {
   }
 }
 
+// Elements of a run that are worked on at a time, where an operand has to be
+// collected or something follows: they stay in the first-level cache.
+constexpr int64_t kChunk = 1024;
+
+// The elements from `first` on, side by side, in `space` if need be; with a
+// stride of 0, they are that one element again and again.
+template <class T>
+const T* side_by_side(
+    const T* data,
+    int64_t stride,
+    int64_t first,
+    int64_t count,
+    T* space) {
+  if (stride == 1)
+    return data + first;
+  for (int64_t i = 0; i < count; ++i)
+    space[i] = data[(first + i) * stride];
+  return space;
+}
+
 } // namespace
 } // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA

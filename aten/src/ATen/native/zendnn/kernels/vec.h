@@ -433,6 +433,9 @@ inline float max_of(int64_t size, Value value) {
       }));
 }
 
+// Elements that are worth a thread, where little is done with each.
+constexpr int64_t kGrain = 16384;
+
 // The threads to use: all if there are two pieces of work of a useful size, as
 // waking a part of them costs more than it saves.
 inline int threads_for(int64_t size, int64_t grain) {

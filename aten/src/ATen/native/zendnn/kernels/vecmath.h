@@ -153,7 +153,9 @@ inline Vec gelu_anywhere(Vec x) {
       1.6744748423651872f,
       1.0f);
   const Vec power = scale_by_power(parts.r_minus_1 + 1.0f, parts.n);
-  return max(Vec{}, x) - quotient(a * p, q) * power;
+  const Vec y = max(Vec{}, x) - quotient(a * p, q) * power;
+  // torch has -∞ · 0 there, as the other functions of this kind have.
+  return x == splat(-kInfinity) ? splat(__builtin_nanf("")) : y;
 }
 
 #ifdef __AVX512F__

@@ -1,0 +1,56 @@
+// Sums of many numbers and their mean, as precise as they are asked for: a
+// float that has counted much loses what little comes next.
+#pragma once
+
+#include "vec.h"
+
+namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
+namespace {
+
+// Sums value(row, i, lanes) over (rows, cols): runs short enough for a float to
+// count are summed in one that is long enough for all of them. Rows shorter
+// than a run share one.
+template <class Value>
+float sum_of_rows(int64_t rows, int64_t cols, Value value) {
+  constexpr int64_t run = 4096, most = 64;
+  const int64_t together = max(min(run / max(cols, 1), most), 1);
+  double sum = 0;
+  for (int64_t top = 0; top < rows; top += together)
+    for (int64_t first = 0; first < cols; first += run) {
+      Vec part{};
+      for (int64_t row = top; row < min(top + together, rows); ++row)
+        part += reduce(
+            min(cols - first, run),
+            Vec{},
+            [&](int64_t i, auto lanes) { return value(row, first + i, lanes); },
+            [](Vec a, Vec b) { return a + b; });
+      sum += sum_lanes(part);
+    }
+  return static_cast<float>(sum);
+}
+
+// The same of one row's value(i, lanes).
+template <class Value>
+float sum_of_many(int64_t size, Value value) {
+  return sum_of_rows(
+      1, size, [&](int64_t, int64_t i, auto lanes) { return value(i, lanes); });
+}
+
+// The mean of (rows, cols), `stride` from row to row. Shares of the differences
+// from that of the first vector are summed, which is itself taken in shares
+// that are powers of two. So the mean of equal numbers is exact, the sum
+// overflows for no row of one sign, and it stays small, which keeps its digits.
+template <class T>
+float mean_of(const T* x, int64_t rows, int64_t cols, int64_t stride) {
+  const float origin = cols < kWidth
+                           ? load_one(x)
+                           : sum_lanes(load(x, Full{}) * splat(1.0F / kWidth));
+  const float share = 1 / static_cast<float>(rows * cols);
+  return origin +
+         sum_of_rows(rows, cols, [&](int64_t row, int64_t i, auto lanes) {
+           return (load(x + row * stride + i, lanes) - origin) * share;
+         });
+}
+
+} // namespace
+} // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA
