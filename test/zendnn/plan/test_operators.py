@@ -1217,6 +1217,25 @@ class TestConcatenations:
         again = then(b, convolved(b, changed, 16, 16), ("add", two))
         check(b, convolved(b, whole, 32, 4), again, dtype=dtype)
 
+    @pytest.mark.parametrize("change", ["tanh", "add", "softmax", "group_norm", "layer_norm"])
+    def test_keep_views_of_the_other_place_that_a_part_is_in(
+        self, b: Builder, batch: int, dtype: torch.dtype, change: str
+    ) -> None:
+        """A part that was made aside lies there, too; who may write over one may not over both."""
+        changes: dict[str, Callable[[Value], Value]] = {
+            "tanh": lambda x: b.eltwise("tanh", x),
+            "add": lambda x: b.binary("add", x, b.constant(1, 1, 1, 1)),
+            "softmax": lambda x: b("softmax", x, dim=1),
+            "group_norm": lambda x: b("group_norm", x, None, None, eps=0.1, groups=4),
+            "layer_norm": lambda x: b("layer_norm", x, None, None, eps=0.1, dims=1),
+        }
+        x, other = (b.input(tensor(batch, 16, size, size, dtype=dtype)) for size in (8, 4))
+        part = b("max_pool", x, kernel=(2, 2), stride=(2, 2), padding=(0, 0), dilation=(1, 1))
+        whole = b("mean", joined(b, part, other), dims=(2, 3))
+        flat = b("flatten", part, 1, -1)
+        changed = b("mean", changes[change](part), dims=(2, 3))
+        check(b, whole, b.eltwise("sigmoid", flat), changed, dtype=dtype)
+
     def test_of_pooled_padded_and_added_values(
         self, b: Builder, batch: int, dtype: torch.dtype
     ) -> None:

@@ -249,6 +249,26 @@ def turned(w: Writer) -> None:
     w.add(lambda made: made[i].transpose(2, 3), n, c, width, h)
 
 
+def flattened(w: Writer) -> None:
+    """A view of what lies in rows, with the dimensions of an image."""
+    i = w.pick()
+    n, c, h, width = w.shapes[i]
+    w.add(lambda made: made[i].flatten(1).unflatten(1, (width, c, h)), n, width, c, h)
+
+
+def pooled_and_joined(w: Writer) -> None:
+    """A part of a concatenation that was made aside, a view of it, and a function of it."""
+    i = w.pick()
+    n, c, h, width = w.shapes[i]
+    if min(h, width) < 3 or 2 * c > 96:
+        return
+    at, shape = len(w.shapes), (c, h // 2, width // 2)
+    w.add(lambda made: F.max_pool2d(made[i], 2), n, *shape)
+    w.add(lambda made: torch.cat([made[at], made[at].neg()], 1), n, 2 * c, *shape[1:])
+    flattened(w)
+    activation(w)
+
+
 def shuffled(w: Writer) -> None:
     i = w.pick()
     n, c, h, width = w.shapes[i]
@@ -272,7 +292,7 @@ def prelu(w: Writer) -> None:
 
 IMAGES = [
     *[convolution] * 5,
-    *(transposed_convolution, batch_norm, pool, pool, gate, turned, shuffled, prelu),
+    *(transposed_convolution, batch_norm, pool, pool, gate, turned, flattened, shuffled, prelu),
     *COMMON,
 ]
 

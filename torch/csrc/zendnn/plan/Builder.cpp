@@ -802,7 +802,7 @@ void Builder::set_place(int64_t value, Place place) {
   places.insert(places.begin(), std::move(place));
 }
 
-bool Builder::dies(int64_t value) const {
+bool Builder::dies(int64_t value, const Place& place) const {
   if (description_.without.contains("reuse_operands")) {
     return false;
   }
@@ -814,7 +814,7 @@ bool Builder::dies(int64_t value) const {
   if (reads > 1) {
     return false; // the second time may be after the first result is there
   }
-  const auto& buffer = buffers_[place(value).ref.buffer];
+  const auto& buffer = buffers_[place.ref.buffer];
   return buffer.kind == BufferKind::arena &&
          std::all_of(
              buffer.occupants.begin(),
@@ -823,6 +823,16 @@ bool Builder::dies(int64_t value) const {
              [&](int64_t other) {
                return values_[other].last_use < node_ + (other == value);
              });
+}
+
+bool Builder::reuse(int64_t output, int64_t input, const Place& from) {
+  if (!dies(input, from) || slices_.contains(output) ||
+      (is_result(output) &&
+       !from.blocked)) { // results have places of their own
+    return false;
+  }
+  set_place(output, from);
+  return true;
 }
 
 Ref Builder::scratch(int64_t bytes) {

@@ -113,8 +113,11 @@ class Builder {
   bool is_result(int64_t value) const;
   bool is_only_read_by(int64_t value, const std::string& op) const;
   void set_place(int64_t value, Place place);
-  // Whether what the value occupies can be overwritten by the current node.
-  bool dies(int64_t value) const;
+  // Whether the current node can overwrite this place, one of the value's.
+  bool dies(int64_t value, const Place& place) const;
+  // Makes that place of the input the output's, where the node can write over
+  // it and the output need not be elsewhere.
+  bool reuse(int64_t output, int64_t input, const Place& from);
   // Memory for the current step alone.
   Ref scratch(int64_t bytes);
 

@@ -99,10 +99,7 @@ Site write_channels(
       builder.set_place(output, *target);
       return {*target, *steps};
     }
-  } else if (
-      builder.dies(input) &&
-      (from.place.blocked || !builder.is_result(output))) {
-    builder.set_place(output, from.place);
+  } else if (builder.reuse(output, input, from.place)) {
     return from;
   }
   const auto& sizes = builder.sizes(output);

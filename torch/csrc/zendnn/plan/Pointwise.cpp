@@ -96,28 +96,23 @@ Convert conversion(c10::ScalarType from) {
 void place_binary(Builder& builder, const Node& node) {
   const auto output = node.output();
   const auto& out_sizes = builder.sizes(output);
-  const bool free = !builder.target(output);
   for (const auto value : {tensor(node, 0), tensor(node, 1)}) {
     if (builder.sizes(value) != out_sizes) {
       continue;
     }
     const auto place = builder.place(value);
-    if (place.blocked && !(free && builder.dies(value))) {
-      builder.make(output, place.desc);
-      return;
-    }
     if (place.blocked) {
-      builder.set_place(output, place);
+      if (!builder.reuse(output, value, place)) {
+        builder.make(output, place.desc);
+      }
       return;
     }
   }
   for (const auto value : {tensor(node, 0), tensor(node, 1)}) {
     const auto place = builder.strided(value);
-    if (free && !builder.is_result(output) &&
-        builder.sizes(value) == out_sizes && builder.dies(value) &&
+    if (builder.sizes(value) == out_sizes &&
         is_row_major(out_sizes, place.strides) &&
-        builder.place(value).ref.buffer == place.ref.buffer) {
-      builder.set_place(output, place);
+        builder.reuse(output, value, place)) {
       return;
     }
   }
@@ -349,10 +344,8 @@ void build_eltwise(Builder& builder, const Node& node) {
     from = builder.dense(input);
   }
   Place to;
-  if (builder.dies(input) && !builder.target(output) &&
-      (from.blocked || !builder.is_result(output))) {
+  if (builder.reuse(output, input, from)) {
     to = from;
-    builder.set_place(output, to);
   } else if (const auto slice = builder.target(output);
              slice && !slice->blocked && !from.blocked) {
     to = *slice;

@@ -34,7 +34,8 @@ int64_t accumulating(const Builder& builder, const Node& node) {
           other.kind == Operand::Kind::value && other.index == operand.index;
     }
     if (reads == 1 && same_size(builder, operand.index, node.output()) &&
-        builder.dies(operand.index) && is_whole(builder, operand.index)) {
+        builder.dies(operand.index, builder.place(operand.index)) &&
+        is_whole(builder, operand.index)) {
       return static_cast<int64_t>(i);
     }
   }

@@ -21,13 +21,7 @@ int64_t product(const Dims& sizes, int64_t first, int64_t last) {
 // Where a row-major result of the input's size goes: over the input when that
 // is not needed any more.
 Place over(Builder& builder, int64_t input, const Place& from, int64_t output) {
-  if (builder.place(input).ref.buffer == from.ref.buffer &&
-      builder.dies(input) && !builder.target(output) &&
-      !builder.is_result(output)) {
-    builder.set_place(output, from);
-    return from;
-  }
-  return builder.make_dense(output);
+  return builder.reuse(output, input, from) ? from : builder.make_dense(output);
 }
 
 // A value without gaps between its elements, such as a slice has: primitives
