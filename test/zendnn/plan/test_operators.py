@@ -1827,6 +1827,24 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
         "a window larger than the image": lambda b: image(
             b, "max_pool", **{**pool, "kernel": (7, 7)}
         ),
+        **{
+            f"a pool with a {name} of {number}": lambda b, name=name, number=number: image(
+                b, "max_pool", **{**pool, name: (number, 2)}
+            )
+            for name, number in [("kernel", 0), ("stride", 0), ("dilation", 0), ("padding", -1)]
+        },
+        **{
+            f"a convolution with a {name} of {number}": lambda b, name=name, number=number: (
+                b.convolution(x(b, 1, 3, 5, 5), b.constant(8, 3, 3, 3), **{name: (number, 1)})
+            )
+            for name, number in [("stride", 0), ("stride", -1), ("dilation", 0), ("padding", -1)]
+        },
+        "groups that do not divide": lambda b: b.convolution(
+            x(b, 1, 9, 5, 5), b.constant(8, 3, 3, 3), groups=3
+        ),
+        "an adaptive pool to less than nothing": lambda b: image(
+            b, "adaptive_avg_pool", sizes=(-1, 1)
+        ),
         "windows of several sizes": lambda b: image(b, "adaptive_avg_pool", sizes=(2, 2)),
         "another number of elements": lambda b: b("view", x(b, 2, 3), 4, -1),
         "a dimension that is not there": lambda b: b("transpose", x(b, 2, 3), 0, 2),

@@ -35,8 +35,8 @@ Window window_of(const Builder& builder, const Node& node) {
     refuse("a convolution over " + std::to_string(w.spatial) + " dimensions");
   }
   w.kernel.assign(weight.begin() + 2, weight.end());
-  w.stride = spread(node.integers("stride"), w.spatial, 1);
-  w.dilation = spread(node.integers("dilation"), w.spatial, 1);
+  w.stride = spread(node.integers("stride"), w.spatial, 1, 1);
+  w.dilation = spread(node.integers("dilation"), w.spatial, 1, 1);
   w.before = spread(node.integers("padding"), w.spatial, 0);
   w.after = node.attributes.contains("padding_end")
                 ? spread(node.integers("padding_end"), w.spatial, 0)
@@ -466,6 +466,9 @@ void infer_convolution(Builder& builder, const Node& node) {
     refuse("a convolution of a tensor without a batch dimension");
   }
   type_of(builder.dtype(input));
+  if (w.groups < 1 || kernel[0] % w.groups != 0) {
+    refuse("a convolution in groups that do not divide its channels");
+  }
   const auto channels = w.transposed ? kernel[0] : kernel[1] * w.groups;
   const auto filters = w.transposed ? kernel[1] * w.groups : kernel[0];
   if (builder.dtype(input) != builder.dtype(weight) || in[1] != channels) {
