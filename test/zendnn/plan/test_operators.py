@@ -1908,6 +1908,9 @@ BAD_TEXTS = {
     "zendnn-plan 2\n%1 = input tensor\n%2 = linear(%1, %1) post=add@7\nreturn %2\n": "no operand",
     "zendnn-plan 2\n%1 = input tensor\n%2 = eltwise(%1) nonsense\nreturn %2\n": "no attribute",
     "zendnn-plan 2\n%1 = input tensor\n%2 = eltwise %1\nreturn %2\n": "not an operator",
+    "zendnn-plan 2\n%1 = input numbr\nreturn \n": "line 2 .*no input 'numbr'",
+    "zendnn-plan 2\n, = input tensor\nreturn \n": "line 2 .*wants one name",
+    "zendnn-plan 2\n, = constant 0\nreturn \n": "line 2 .*wants one name",
     "zendnn-plan x\n": "not a number",
 }
 
@@ -1916,6 +1919,65 @@ BAD_TEXTS = {
 def test_texts_that_are_no_description(text: str) -> None:
     with pytest.raises(RuntimeError, match=f"ZenDNN plan bad.*({BAD_TEXTS[text]})"):
         torch.classes.zendnn.Plan(text, [], "bad")
+
+
+#: Nodes that are not as the table of operators says, of an image of 6 channels and the number 2.
+BAD_NODES = {
+    "cat(%x, 99999999999) dim=0": "operand 1 is no tensor",
+    "cat() dim=0": "operand 0 is no tensor",
+    "linear(%x)": "operand 1 is no tensor",
+    "flatten(%x)": "operand 1 is no number",
+    "flatten(%x, 0, none)": "operand 2 is no number",
+    "view(%x, %x)": "operand 1 is no number",
+    "eltwise(%n) algorithm=relu": "operand 0 is no tensor",
+    "eltwise(%x, %x) algorithm=relu": "2 operands",
+    "batch_norm(%x, none, none, none, none)": "operand 3 is no tensor",
+    "embedding_bags(%x, none) count=1": "without operand 1",
+    "embedding_bags(%x, %x) count=2": "results",
+    "max_pool(%x) kernel=2,2 stide=1,1": "attribute 'stide'",
+    "softmax(%x, 99999999999) dim=0 post=add@1": "post-ops",
+    "softmax(%x) dim=0 post=relu": "post-ops",
+    "binary(%x, %x) algorithm=add post=add@1": "own operand",
+    "binary(%x, %x, 3) algorithm=add post=add@2": "operand 2 is no tensor",
+    "binary(%x, %x) algorithm=add post=:": "function",
+    "numel(%x)": "result that is a number",
+    "split(%x) dim=1 sizes=-1": "split",
+}
+
+
+@pytest.mark.parametrize("node", BAD_NODES)
+def test_nodes_that_no_operator_is_like_are_refused(node: str) -> None:
+    text = f"zendnn-plan 2\n%x = input tensor\n%n = input number\n%y = {node}\nreturn %y\n"
+    plan = torch.classes.zendnn.Plan(text, [], "bad")
+    assert not plan.takes([tensor(2, 6, 4, 4)], [2])
+    assert BAD_NODES[node] in refusal(plan)
+
+
+def test_results_that_an_operator_does_not_have_are_refused() -> None:
+    text = "zendnn-plan 2\n%1 = input tensor\n%2, %3 = softmax(%1) dim=0\nreturn %2, %3\n"
+    plan = torch.classes.zendnn.Plan(text, [], "bad")
+    assert not plan.takes([tensor(2, 6)], [])
+    assert "2 results" in refusal(plan)
+
+
+#: How views of a tensor of 2 by 6 elements can get sizes below zero.
+NEGATIVE = {
+    "%2 = view(%1, -2, -6)": "%2",
+    "%2 = unflatten(%1, 1, -2, -3)": "%2",
+    "%2 = slice(%1, 0, 0, 1, 1)\n%3 = expand(%2, -3, 6)": "%3",
+    "%2, %3 = split(%1) dim=0 sizes=1000000,-999998": "%2, %3",
+    "%2, %3 = split(%1) dim=0 chunks=9223372036854775807": "%2, %3",
+}
+
+
+@pytest.mark.parametrize("lines", NEGATIVE)
+def test_sizes_below_zero_are_refused(lines: str) -> None:
+    """torch raises an error then, since its own operators run."""
+    text = f"zendnn-plan 2\n%1 = input tensor\n{lines}\nreturn {NEGATIVE[lines]}\n"
+    plan = torch.classes.zendnn.Plan(text, [], "bad")
+    chunked = "chunks" in lines  # as many as there can be are right
+    assert plan.takes([tensor(2, 6)], []) == chunked
+    assert chunked or refusal(plan)
 
 
 @pytest.mark.parametrize(("tensors", "numbers"), [([], [3]), ([0], []), ([0, 0], [3]), ([], [])])

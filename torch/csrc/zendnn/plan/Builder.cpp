@@ -284,6 +284,7 @@ Builder::Builder(
 std::unique_ptr<Executable> Builder::build(
     const std::vector<InputSignature>& inputs,
     const std::vector<int64_t>& numbers) {
+  check_operators(description_);
   place_inputs(inputs, numbers);
   place_constants();
   find_joined();
@@ -544,6 +545,11 @@ void Builder::set_type(
     const std::optional<Dims>& strides) {
   if (sizes.size() > kMostDimensions) {
     refuse("a tensor with " + std::to_string(sizes.size()) + " dimensions");
+  }
+  for (const auto size : sizes) {
+    if (size < 0) {
+      refuse("a tensor of a size of " + std::to_string(size));
+    }
   }
   values_[value].strides = strides.value_or(row_major_strides(sizes));
   values_[value].sizes = std::move(sizes);

@@ -12,6 +12,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 
 namespace at::native::zendnn::plan {
 
@@ -273,13 +274,30 @@ int64_t wrap(int64_t dim, int64_t rank);
 
 // ---- The table of operators
 // --------------------------------------------------
+enum class Results : uint8_t {
+  tensor,
+  one_or_two, // tensors
+  tensors,    // as many as the operator finds right
+  number
+};
+
 struct Operator {
   // Gives the results their sizes and dtypes.
   void (*infer)(Builder&, const Node&);
   // Gives the results their places, and adds the steps that fill them.
   void (*build)(Builder&, const Node&);
+  // A letter for each operand: t, a tensor; n, a number; T and N, which may be
+  // none, or missing at the end. A star repeats the letter before it, or leaves
+  // it out.
+  std::string_view operands;
+  std::vector<std::string_view> attributes{};
+  Results results = Results::tensor;
+  bool post_ops = false;
 };
 // Throws Refused for an unknown name.
 const Operator& find_operator(const std::string& name);
+// Throws Refused where a node is not as the table says: its operands, results,
+// attributes or post-ops.
+void check_operators(const Description& region);
 
 } // namespace at::native::zendnn::plan

@@ -217,7 +217,6 @@ void infer_batch_norm(Builder& builder, const Node& node) {
     }
   }
   builder.set_type(node.output(), sizes, builder.dtype(input));
-  check_post_ops(builder, node);
 }
 
 void build_batch_norm(Builder& builder, const Node& node) {

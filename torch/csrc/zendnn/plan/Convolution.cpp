@@ -492,7 +492,6 @@ void infer_convolution(Builder& builder, const Node& node) {
     out.push_back(size);
   }
   builder.set_type(node.output(), out, builder.dtype(input));
-  check_post_ops(builder, node);
 }
 
 void build_convolution(Builder& builder, const Node& node) {

@@ -432,7 +432,6 @@ void infer_linear(Builder& builder, const Node& node) {
       node.output(),
       out,
       dtype.empty() ? builder.dtype(input) : dtype_named(dtype));
-  check_post_ops(builder, node);
 }
 
 void build_linear(Builder& builder, const Node& node) {
@@ -488,7 +487,6 @@ void infer_matmul(Builder& builder, const Node& node) {
   out[rank - 2] = a[a.size() - 2];
   out[rank - 1] = b.back();
   builder.set_type(node.output(), out, dtype);
-  check_post_ops(builder, node);
 }
 
 void build_matmul(Builder& builder, const Node& node) {

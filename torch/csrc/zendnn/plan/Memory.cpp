@@ -82,10 +82,7 @@ Bags bags_of(const Node& node) {
     bags.tables.push_back(tensor(node, i));
     bags.ids.push_back(tensor(node, bags.count + i));
     const auto offsets = 2 * bags.count + i;
-    bags.offsets.push_back(
-        offsets < node.inputs.size() && node.inputs[offsets]
-            ? tensor(node, offsets)
-            : -1);
+    bags.offsets.push_back(has(node, offsets) ? tensor(node, offsets) : -1);
   }
   return bags;
 }
@@ -155,6 +152,9 @@ void build_embedding(Builder& builder, const Node& node) {
 
 void infer_embedding_bags(Builder& builder, const Node& node) {
   const auto bags = bags_of(node);
+  if (node.outputs.size() != bags.count) {
+    refuse("as many embedding bags as there are no results");
+  }
   for (size_t i = 0; i < bags.count; ++i) {
     const auto table = bags.tables[i], ids = bags.ids[i];
     check_table(builder, table);
@@ -177,7 +177,7 @@ void infer_embedding_bags(Builder& builder, const Node& node) {
       sizes.pop_back();
     }
     sizes.push_back(builder.sizes(table)[1]);
-    builder.set_type(node.outputs.at(i), sizes, builder.dtype(table));
+    builder.set_type(node.outputs[i], sizes, builder.dtype(table));
   }
 }
 
@@ -243,9 +243,6 @@ void build_embedding_bags(Builder& builder, const Node& node) {
 }
 
 void infer_cat(Builder& builder, const Node& node) {
-  if (node.inputs.empty()) {
-    refuse("a concatenation of nothing");
-  }
   auto out = builder.sizes(tensor(node, 0));
   const auto dtype = builder.dtype(tensor(node, 0));
   const auto dim =
@@ -266,9 +263,6 @@ void infer_cat(Builder& builder, const Node& node) {
 }
 
 void infer_stack(Builder& builder, const Node& node) {
-  if (node.inputs.empty()) {
-    refuse("a stack of nothing");
-  }
   auto out = builder.sizes(tensor(node, 0));
   const auto dtype = builder.dtype(tensor(node, 0));
   type_of(dtype);

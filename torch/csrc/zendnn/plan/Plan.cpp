@@ -224,7 +224,7 @@ Plan::Built Plan::build(
       for (const auto& node : region_.nodes) {
         if (std::find(kProducts.begin(), kProducts.end(), node.op) !=
             kProducts.end()) {
-          made.products.insert(builder.dtype(node.inputs.at(0).index));
+          made.products.insert(builder.dtype(node.inputs[0].index));
         }
       }
       built.push_back(std::move(made));

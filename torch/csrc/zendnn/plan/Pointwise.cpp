@@ -383,7 +383,6 @@ void infer_binary(Builder& builder, const Node& node) {
     out[i] = one == 1 ? two : one;
   }
   builder.set_type(node.output(), out, builder.dtype(a));
-  check_post_ops(builder, node);
 }
 
 void build_binary(Builder& builder, const Node& node) {

@@ -173,23 +173,6 @@ bool can_accumulate(Builder& builder, const Node& node) {
   return !builder.target(node.output()) && accumulating(builder, node) >= 0;
 }
 
-void check_post_ops(const Builder& builder, const Node& node) {
-  for (const auto& post : node.post) {
-    if (!post.is_binary()) {
-      function_of(post);
-      continue;
-    }
-    binary_algorithm(post.algorithm);
-    const auto& operand = node.inputs[post.operand];
-    if (operand.kind != Operand::Kind::value) {
-      refuse("a post-op with a number");
-    }
-    if (builder.dtype(operand.index) != builder.dtype(node.output())) {
-      refuse("tensors of different dtypes");
-    }
-  }
-}
-
 std::vector<Node> infer_fitting(Builder& builder, const Node& written) {
   std::vector<Node> nodes;
   auto node = written;
@@ -206,6 +189,12 @@ std::vector<Node> infer_fitting(Builder& builder, const Node& written) {
     nodes.push_back(std::move(sum));
   }
   infer();
+  for (const auto& post : node.post) {
+    if (post.is_binary() && builder.dtype(node.inputs[post.operand].index) !=
+                                builder.dtype(node.output())) {
+      refuse("tensors of different dtypes");
+    }
+  }
   for (;;) {
     const auto first = first_outgrown(builder, node);
     if (first == node.post.size()) {

@@ -53,11 +53,8 @@ void apply_rest(Builder& builder, const Node& node, size_t taken);
 // of: once, for that and for all that are slices of it.
 void copy_to_slice(Builder& builder, int64_t value);
 
-// Throws Refused unless the node's post-ops are known, and their operands of
-// the result's type.
-void check_post_ops(const Builder& builder, const Node& node);
-
-// Infers sizes. Where an operand of a post-op, or a residual, makes the result
+// Infers sizes. Throws Refused unless operands of post-ops are of the result's
+// type. Where an operand of a post-op, or a residual, makes the result
 // larger than what the operator itself gives, binary nodes do the rest: returns
 // all that stand for the node, in order.
 std::vector<Node> infer_fitting(Builder& builder, const Node& node);

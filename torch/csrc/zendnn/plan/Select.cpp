@@ -93,14 +93,13 @@ void build_nonzero(Builder& builder, const Node& node) {
 }
 
 void infer_where(Builder& builder, const Node& node) {
-  if (node.inputs.size() != kOperands ||
-      builder.dtype(tensor(node, 0)) != c10::ScalarType::Bool) {
+  if (builder.dtype(tensor(node, 0)) != c10::ScalarType::Bool) {
     refuse("a choice whose condition is not a tensor of bool");
   }
   auto dtype = c10::ScalarType::Undefined;
   Dims out;
   for (size_t i = 0; i < kOperands; ++i) {
-    if (!node.inputs[i]) {
+    if (!has(node, i)) {
       continue;
     }
     const auto& sizes = builder.sizes(tensor(node, i));
@@ -136,7 +135,7 @@ void build_where(Builder& builder, const Node& node) {
   std::vector<Ref> from;
   std::vector<Dims> strides;
   for (size_t i = 0; i < kOperands; ++i) {
-    if (!node.inputs[i]) {
+    if (!has(node, i)) {
       from.push_back(number_of(builder, node, builder.dtype(output)));
       strides.emplace_back(sizes.size(), 0);
       continue;
