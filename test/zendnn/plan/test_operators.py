@@ -888,16 +888,17 @@ def test_layer_norm(data: st.DataObject) -> None:
     check(b, *node.outputs, dtype=dtype)
 
 
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize("results", [1, 2])
 @pytest.mark.parametrize(
     ("own", "other"), [((3, 5, 16), (1, 1, 16)), ((1, 5, 16), (3, 5, 1)), ((16,), (2, 16))]
 )
-def test_layer_norm_of_a_sum_that_broadcasts(
-    b: Builder, own: tuple[int, ...], other: tuple[int, ...], results: int
+def test_norms_of_a_sum_that_broadcasts(
+    b: Builder, own: tuple[int, ...], other: tuple[int, ...], results: int, op: str
 ) -> None:
     x, y = b.input(tensor(*own)), b.input(tensor(*other, seed=1))
-    weight, bias = b.constant(16), b.constant(16)
-    node = b.node("layer_norm", x, weight, bias, y, results=results, eps=1e-5, dims=1)
+    weight, bias = b.constant(16), b.constant(16) if op == "layer_norm" else None
+    node = b.node(op, x, weight, bias, y, results=results, eps=1e-5, dims=1)
     check(b, *node.outputs)
 
 
@@ -1227,7 +1228,7 @@ class TestConcatenations:
             "add": lambda x: b.binary("add", x, b.constant(1, 1, 1, 1)),
             "softmax": lambda x: b("softmax", x, dim=1),
             "group_norm": lambda x: b("group_norm", x, None, None, eps=0.1, groups=4),
-            "layer_norm": lambda x: b("layer_norm", x, None, None, eps=0.1, dims=1),
+            "layer_norm": lambda x: b("layer_norm", x, None, None, None, eps=0.1, dims=1),
         }
         x, other = (b.input(tensor(batch, 16, size, size, dtype=dtype)) for size in (8, 4))
         part = b("max_pool", x, kernel=(2, 2), stride=(2, 2), padding=(0, 0), dilation=(1, 1))
@@ -1313,7 +1314,8 @@ def test_roll(data: st.DataObject) -> None:
     dims = draw(st.lists(st.integers(-len(shape), len(shape) - 1), min_size=1, max_size=3))
     shifts = tuple(draw(st.integers(-20, 20)) for _ in dims)
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
-    check(b, b("roll", x, dims=tuple(dims), shifts=shifts), dtype=dtype)
+    plan = check(b, b("roll", x, dims=tuple(dims), shifts=shifts), dtype=dtype)
+    assert implementations(plan) == ["roll"]
 
 
 def test_padding_with_infinity(b: Builder) -> None:
@@ -1422,6 +1424,17 @@ def test_split(b: Builder, attributes: dict[str, Any], dim: int) -> None:
     results = len(attributes.get("sizes", range(3)))
     parts = b.node("split", x, results=results, dim=dim, **attributes).outputs
     check(b, *(b.eltwise("relu", part) for part in parts), *parts)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_items_that_are_too_wide_to_copy_are_refused(b: Builder, constant: bool) -> None:
+    numbers = torch.randn(3, 4, dtype=torch.complex128).t()
+    x = b.input(tensor(2))
+    wide = b.graph.constant(numbers) if constant else b.input(numbers)
+    out = b("view", wide, 12)
+    plan = torch.classes.zendnn.Plan(*region_of(b, out, b.eltwise("relu", x)).describe(), "wide")
+    assert not plan.takes(b.examples, [])
+    assert "16 bytes" in refusal(plan)
 
 
 def test_split_of_projections(b: Builder) -> None:

@@ -57,8 +57,16 @@ void reorder_now(
   ::zendnn::reorder(read, written).execute(stream, read, written);
 }
 
+// What the kernel that copies takes; not complex128.
+void check_copied(int64_t item_bytes) {
+  if (item_bytes > 8) {
+    refuse("a copy of items of " + std::to_string(item_bytes) + " bytes");
+  }
+}
+
 // Writes a constant's elements in row-major order.
 Fill copy_of(const Tensor& constant) {
+  check_copied(item_size(constant.scalar_type()));
   return [constant](void* memory) {
     const auto strides = row_major_strides(constant.sizes().vec());
     kernels::copy_strided(
@@ -930,6 +938,7 @@ void Builder::copy_as(
     int64_t item_bytes,
     const Place& from,
     const Place& to) {
+  check_copied(item_bytes);
   border_copies_ += is_at_border(from, to);
   Node node;
   node.label = "reorder";

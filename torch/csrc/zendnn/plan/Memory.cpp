@@ -367,8 +367,8 @@ void build_roll(Builder& builder, const Node& node) {
   Dims first(sizes.size(), 0); // where the first element goes
   for (size_t i = 0; i < dims.size(); ++i) {
     const auto dim = wrap(dims[i], rank);
-    const auto size = std::max<int64_t>(sizes[dim], 1);
-    first[dim] = ((first[dim] + shifts[i]) % size + size) % size;
+    const auto size = sizes[dim];
+    first[dim] = ((first[dim] + shifts[i] % size) % size + size) % size;
   }
   const auto from = builder.strided(input);
   const auto to = builder.make_dense(output);
@@ -396,9 +396,19 @@ void build_roll(Builder& builder, const Node& node) {
     }
     parts.insert(parts.end(), wrapped.begin(), wrapped.end());
   }
-  for (const auto& part : parts) {
-    builder.copy_as(part.sizes, bytes, part.from, part.to);
-  }
+  builder.add_kernel(
+      node, "roll", {from.ref, to.ref}, [parts, bytes](const Frame& frame) {
+        for (const auto& part : parts) {
+          kernels::copy_strided(
+              {.src = frame.at(part.from.ref),
+               .src_strides = part.from.strides.data(),
+               .dst = frame.at(part.to.ref),
+               .dst_strides = part.to.strides.data(),
+               .sizes = part.sizes.data(),
+               .ndim = static_cast<int64_t>(part.sizes.size()),
+               .itemsize = bytes});
+        }
+      });
 }
 
 void infer_gather_pairs(Builder& builder, const Node& node) {

@@ -177,7 +177,7 @@ std::vector<Node> infer_fitting(Builder& builder, const Node& written) {
   std::vector<Node> nodes;
   auto node = written;
   const auto infer = [&] { find_operator(node.op).infer(builder, node); };
-  if (node.op == "layer_norm" && has(node, 3) &&
+  if ((node.op == "layer_norm" || node.op == "rms_norm") && has(node, 3) &&
       builder.sizes(tensor(node, 0)) != builder.sizes(tensor(node, 3))) {
     auto sum = combine("add", tensor(node, 0), node.inputs[3], node, 0);
     sum.outputs = {
