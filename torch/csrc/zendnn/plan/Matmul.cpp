@@ -366,8 +366,9 @@ size_t fastest(
       << attached.accumulator.has_value() << post_op_key(node, attached)
       << " threads " << at::get_num_threads();
   std::vector<Candidate> candidates;
+  const auto zeros = std::make_shared<Zeros>();
   for (const auto& made : found) {
-    candidates.push_back(as_candidate(made, p.bias, attached.operands));
+    candidates.push_back(as_candidate(made, p.bias, attached.operands, zeros));
   }
   return choose(key.str(), candidates, builder.tuning_seconds());
 }
