@@ -246,6 +246,10 @@ std::vector<int64_t> Node::integers(const std::string& key) const {
   return numbers;
 }
 
+void refuse(const std::string& why) {
+  throw Refused(why);
+}
+
 Description parse(const std::string& text) {
   return Parser().parse(text);
 }

@@ -56,13 +56,6 @@ kernels::Binary binary_kernel(const std::string& name) {
   return found->second;
 }
 
-// Whether the place holds the value's elements and nothing else between them,
-// so that it can be gone through in memory order.
-bool is_solid(const Dims& sizes, const Place& place) {
-  return !place.blocked && !overlaps(sizes, place.strides) &&
-         span(sizes, place.strides) == count(sizes);
-}
-
 template <typename From>
 void to_float(const void* src, void* dst, int64_t size) {
   const auto* from = static_cast<const From*>(src);
@@ -284,7 +277,7 @@ void add_eltwise(
     return;
   }
   const auto& sizes = builder.sizes(value);
-  if (!is_solid(sizes, to) || from.strides != to.strides) {
+  if (!is_dense(sizes, to.strides) || from.strides != to.strides) {
     // The kernel that knows strides wants two operands: the larger of x and x.
     const Operands same{from, from, from.strides, from.strides};
     add_binary_kernel(builder, node, "max", same, value, to, &function);
@@ -340,7 +333,7 @@ void build_eltwise(Builder& builder, const Node& node) {
   auto from = builder.place(input);
   if (from.blocked) {
     from = builder.solid_blocks(input);
-  } else if (!is_solid(builder.sizes(input), from)) {
+  } else if (!is_dense(builder.sizes(input), from.strides)) {
     from = builder.dense(input);
   }
   Place to;

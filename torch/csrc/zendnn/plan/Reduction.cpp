@@ -33,7 +33,7 @@ std::pair<memory::desc, Ref> read_solid(Builder& builder, int64_t value) {
   }
   const auto& sizes = builder.sizes(value);
   const auto place = builder.addressable(value);
-  if (span(sizes, place.strides) == count(sizes)) {
+  if (is_dense(sizes, place.strides)) {
     return {builder.describe(value, place), place.ref};
   }
   const auto layout = sizes.size() > 2 && place.strides[1] == 1
