@@ -405,6 +405,14 @@ Place Builder::strided(int64_t value) {
   return dense(value);
 }
 
+Place Builder::with_rows(int64_t value) {
+  const auto known = strided(value);
+  const auto& shape = sizes(value);
+  return shape.empty() || shape.back() == 1 || known.strides.back() == 1
+             ? known
+             : dense(value);
+}
+
 Place Builder::addressable(int64_t value) {
   const auto known = strided(value);
   return overlaps(sizes(value), known.strides) ? dense(value) : known;

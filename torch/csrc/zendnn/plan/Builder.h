@@ -86,6 +86,8 @@ class Builder {
   // Row by row, or with whatever strides it has.
   Place dense(int64_t value);
   Place strided(int64_t value);
+  // With the elements of the last dimension side by side, or only one of them.
+  Place with_rows(int64_t value);
   // In this very layout.
   Ref in_layout(int64_t value, const memory::desc& layout);
   // The description of a plain place, for a primitive.

@@ -46,6 +46,18 @@ int64_t count(const Dims& sizes) {
       sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }
 
+Dims broadcast(const Dims& a, const Dims& b) {
+  auto [narrow, out] = a.size() < b.size() ? std::pair(a, b) : std::pair(b, a);
+  narrow.insert(narrow.begin(), out.size() - narrow.size(), 1);
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (narrow[i] != out[i] && narrow[i] != 1 && out[i] != 1) {
+      refuse("tensors whose sizes do not broadcast");
+    }
+    out[i] = out[i] == 1 ? narrow[i] : out[i];
+  }
+  return out;
+}
+
 Dims row_major_strides(const Dims& sizes) {
   Dims strides(sizes.size());
   int64_t next = 1;

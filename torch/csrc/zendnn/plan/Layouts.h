@@ -18,6 +18,9 @@ memory::data_type type_of(c10::ScalarType dtype);
 kernels::DType kernel_type(c10::ScalarType dtype);
 int64_t item_size(c10::ScalarType dtype);
 int64_t count(const Dims& sizes);
+// The sizes that two tensors have when each is repeated to meet the other's;
+// throws Refused where there are none.
+Dims broadcast(const Dims& a, const Dims& b);
 Dims row_major_strides(const Dims& sizes);
 Dims channels_last_strides(const Dims& sizes);
 // Channels that a blocked layout holds together: those of a vector.

@@ -475,18 +475,8 @@ void infer_matmul(Builder& builder, const Node& node) {
   if (a.back() != b[b.size() - 2] || dtype != builder.dtype(tensor(node, 1))) {
     refuse("a matrix product whose operands disagree");
   }
-  const auto rank = std::max(a.size(), b.size());
-  Dims out(rank);
-  for (size_t i = 0; i + 2 < rank; ++i) {
-    const auto left = i + a.size() < rank ? 1 : a[i + a.size() - rank];
-    const auto right = i + b.size() < rank ? 1 : b[i + b.size() - rank];
-    if (left != right && left != 1 && right != 1) {
-      refuse("a matrix product whose batches disagree");
-    }
-    out[i] = left == 1 ? right : left;
-  }
-  out[rank - 2] = a[a.size() - 2];
-  out[rank - 1] = b.back();
+  auto out = broadcast({a.begin(), a.end() - 2}, {b.begin(), b.end() - 2});
+  out.insert(out.end(), {a.end()[-2], b.back()});
   builder.set_type(node.output(), out, dtype);
 }
 

@@ -52,11 +52,6 @@ void check_table(const Builder& builder, int64_t table) {
   }
 }
 
-Place table_place(Builder& builder, int64_t table) {
-  const auto known = builder.strided(table);
-  return known.strides[1] == 1 ? known : builder.dense(table);
-}
-
 int64_t distance(const Builder& builder, int64_t value, const Place& place) {
   return row_stride(builder.sizes(value), place.strides)
       .value_or(builder.sizes(value).back());
@@ -125,7 +120,7 @@ void infer_embedding(Builder& builder, const Node& node) {
 void build_embedding(Builder& builder, const Node& node) {
   const auto table = tensor(node, 0), ids = tensor(node, 1),
              output = node.output();
-  const auto from = table_place(builder, table);
+  const auto from = builder.with_rows(table);
   const auto index = builder.dense(ids);
   const auto to = builder.make_rows(output);
   kernels::EmbeddingArgs args;
@@ -189,12 +184,10 @@ void build_embedding_bags(Builder& builder, const Node& node) {
     const auto table = bags.tables[i], ids = bags.ids[i],
                output = node.outputs[i];
     auto& bag = tables[i];
-    const auto rows = table_place(builder, table);
-    auto places = builder.strided(ids);
-    if (bags.each || bags.offsets[i] >= 0 ||
-        (places.strides.back() != 1 && builder.sizes(ids).back() != 1)) {
-      places = builder.dense(ids);
-    }
+    const auto rows = builder.with_rows(table);
+    const auto places = bags.each || bags.offsets[i] >= 0
+                            ? builder.dense(ids)
+                            : builder.with_rows(ids);
     const auto result = builder.make_rows(output);
     bag.rows = builder.sizes(table)[0];
     bag.dim = builder.sizes(table)[1];
@@ -477,10 +470,7 @@ void infer_pairwise_dot(Builder& builder, const Node& node) {
 void build_pairwise_dot(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
-  auto from = builder.strided(input);
-  if (from.strides[2] != 1 && sizes[2] != 1) {
-    from = builder.dense(input);
-  }
+  const auto from = builder.with_rows(input);
   const auto rows = builder.dense(tensor(node, 1)),
              columns = builder.dense(tensor(node, 2));
   const auto to = builder.make_rows(output);

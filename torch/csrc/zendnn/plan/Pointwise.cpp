@@ -358,24 +358,15 @@ void build_eltwise(Builder& builder, const Node& node) {
 
 void infer_binary(Builder& builder, const Node& node) {
   const auto a = tensor(node, 0), b = tensor(node, 1);
-  const auto &left = builder.sizes(a), &right = builder.sizes(b);
   if (builder.dtype(a) != builder.dtype(b)) {
     refuse("tensors of different dtypes");
   }
   type_of(builder.dtype(a));
   binary_kernel(node.word("algorithm"));
-  Dims out(std::max(left.size(), right.size()));
-  for (size_t i = 0; i < out.size(); ++i) {
-    const auto from_end = out.size() - i;
-    const auto one = from_end > left.size() ? 1 : left[left.size() - from_end];
-    const auto two =
-        from_end > right.size() ? 1 : right[right.size() - from_end];
-    if (one != two && one != 1 && two != 1) {
-      refuse("tensors whose sizes do not broadcast");
-    }
-    out[i] = one == 1 ? two : one;
-  }
-  builder.set_type(node.output(), out, builder.dtype(a));
+  builder.set_type(
+      node.output(),
+      broadcast(builder.sizes(a), builder.sizes(b)),
+      builder.dtype(a));
 }
 
 void build_binary(Builder& builder, const Node& node) {

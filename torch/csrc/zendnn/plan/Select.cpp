@@ -102,17 +102,7 @@ void infer_where(Builder& builder, const Node& node) {
     if (!has(node, i)) {
       continue;
     }
-    const auto& sizes = builder.sizes(tensor(node, i));
-    if (sizes.size() > out.size()) {
-      out.insert(out.begin(), sizes.size() - out.size(), 1);
-    }
-    for (size_t d = 0; d < sizes.size(); ++d) {
-      auto& whole = out[out.size() - sizes.size() + d];
-      if (sizes[d] != whole && sizes[d] != 1 && whole != 1) {
-        refuse("tensors whose sizes do not broadcast");
-      }
-      whole = whole == 1 ? sizes[d] : whole;
-    }
+    out = broadcast(out, builder.sizes(tensor(node, i)));
     if (i == 0) {
       continue;
     }
