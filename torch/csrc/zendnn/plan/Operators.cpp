@@ -62,7 +62,7 @@ void check_post_ops(const Operator& op, const Node& node) {
       function_of(post);
       continue;
     }
-    binary_algorithm(post.algorithm);
+    combination_of(post.algorithm);
     if (static_cast<size_t>(post.operand) < op.operands.size()) {
       refuse(node.op + " with a post-op that reads the operator's own operand");
     }

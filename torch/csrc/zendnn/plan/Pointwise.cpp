@@ -9,53 +9,6 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-kernels::Eltwise eltwise_kernel(const std::string& name) {
-  using kernels::Eltwise;
-  static const std::unordered_map<std::string, Eltwise> table{
-      {"relu", Eltwise::relu},
-      {"leaky_relu", Eltwise::leaky_relu},
-      {"clip", Eltwise::clip},
-      {"sigmoid", Eltwise::sigmoid},
-      {"tanh", Eltwise::tanh},
-      {"gelu", Eltwise::gelu},
-      {"gelu_tanh", Eltwise::gelu_tanh},
-      {"silu", Eltwise::silu},
-      {"hardswish", Eltwise::hardswish},
-      {"hardsigmoid", Eltwise::hardsigmoid},
-      {"elu", Eltwise::elu},
-      {"mish", Eltwise::mish},
-      {"exp", Eltwise::exp},
-      {"abs", Eltwise::abs},
-      {"sqrt", Eltwise::sqrt},
-      {"square", Eltwise::square},
-      {"log", Eltwise::log},
-      {"linear", Eltwise::linear},
-      {"round", Eltwise::round},
-  };
-  const auto found = table.find(name);
-  if (found == table.end()) {
-    refuse("the function '" + name + "'");
-  }
-  return found->second;
-}
-
-kernels::Binary binary_kernel(const std::string& name) {
-  using kernels::Binary;
-  static const std::unordered_map<std::string, Binary> table{
-      {"add", Binary::add},
-      {"sub", Binary::sub},
-      {"mul", Binary::mul},
-      {"div", Binary::div},
-      {"max", Binary::max},
-      {"min", Binary::min},
-  };
-  const auto found = table.find(name);
-  if (found == table.end()) {
-    refuse("the function '" + name + "'");
-  }
-  return found->second;
-}
-
 template <typename From>
 void to_float(const void* src, void* dst, int64_t size) {
   const auto* from = static_cast<const From*>(src);
@@ -161,14 +114,14 @@ void add_binary_primitive(
   const auto [right, right_ref] = see(b);
   auto attributes = user_scratchpad();
   if (function != nullptr) {
-    const auto [kind, alpha, beta] = function_of(*function);
+    const auto as = function_of(*function);
     ::zendnn::post_ops chain;
-    chain.append_eltwise(kind, alpha, beta);
+    chain.append_eltwise(as.kind, as.alpha, as.beta);
     attributes.set_post_ops(chain);
   }
   const ::zendnn::binary::primitive_desc made(
       adeep::engine::cpu_engine(),
-      binary_algorithm(algorithm),
+      combination_of(algorithm).kind,
       left,
       right,
       to.desc,
@@ -207,10 +160,10 @@ void add_binary_kernel(
        right_strides = operands.b_strides,
        to_strides = to.strides,
        sizes = builder.sizes(result),
-       kind = binary_kernel(algorithm),
+       kind = combination_of(algorithm).kernel,
        dtype = kernel_type(builder.dtype(result)),
        post = function == nullptr ? kernels::Eltwise::none
-                                  : eltwise_kernel(function->algorithm),
+                                  : function_of(*function).kernel,
        alpha = function == nullptr ? 0.F : function->alpha,
        beta = function == nullptr ? 0.F : function->beta](const Frame& frame) {
         kernels::binary(
@@ -258,15 +211,15 @@ void add_eltwise(
     const Place& from,
     const Place& to) {
   if (to.blocked) {
-    const auto [kind, alpha, beta] = function_of(function);
+    const auto as = function_of(function);
     const ::zendnn::eltwise_forward::primitive_desc made(
         adeep::engine::cpu_engine(),
         ::zendnn::prop_kind::forward_inference,
-        kind,
+        as.kind,
         to.desc,
         to.desc,
-        alpha,
-        beta,
+        as.alpha,
+        as.beta,
         user_scratchpad());
     builder.add_primitive(
         node,
@@ -289,7 +242,7 @@ void add_eltwise(
       {from.ref, to.ref},
       [from = from.ref,
        to = to.ref,
-       kind = eltwise_kernel(function.algorithm),
+       kind = function_of(function).kernel,
        alpha = function.alpha,
        beta = function.beta,
        size = count(sizes),
@@ -362,7 +315,7 @@ void infer_binary(Builder& builder, const Node& node) {
     refuse("tensors of different dtypes");
   }
   type_of(builder.dtype(a));
-  binary_kernel(node.word("algorithm"));
+  combination_of(node.word("algorithm"));
   builder.set_type(
       node.output(),
       broadcast(builder.sizes(a), builder.sizes(b)),
