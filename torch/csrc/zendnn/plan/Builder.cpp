@@ -584,9 +584,10 @@ bool Builder::dies(int64_t value, const Place& place) const {
 }
 
 bool Builder::reuse(int64_t output, int64_t input, const Place& from) {
+  // A result is copied to where it must be if it is in blocks, and made there
+  // if it is not.
   if (!dies(input, from) || slices_.contains(output) ||
-      (is_result(output) &&
-       !from.blocked)) { // results have places of their own
+      (is_result(output) && !from.blocked)) {
     return false;
   }
   set_place(output, from);
