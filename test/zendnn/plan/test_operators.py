@@ -923,16 +923,17 @@ def test_layer_norm(data: st.DataObject) -> None:
     check(b, *node.outputs, dtype=dtype)
 
 
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
 @pytest.mark.parametrize("results", [1, 2])
 @pytest.mark.parametrize(
     ("own", "other"), [((3, 5, 16), (1, 1, 16)), ((1, 5, 16), (3, 5, 1)), ((16,), (2, 16))]
 )
-def test_layer_norm_of_a_sum_that_broadcasts(
-    b: Builder, own: tuple[int, ...], other: tuple[int, ...], results: int
+def test_norms_of_a_sum_that_broadcasts(
+    b: Builder, own: tuple[int, ...], other: tuple[int, ...], results: int, op: str
 ) -> None:
     x, y = b.input(tensor(*own)), b.input(tensor(*other, seed=1))
-    weight, bias = b.constant(16), b.constant(16)
-    node = b.node("layer_norm", x, weight, bias, y, results=results, eps=1e-5, dims=1)
+    weight, bias = b.constant(16), b.constant(16) if op == "layer_norm" else None
+    node = b.node(op, x, weight, bias, y, results=results, eps=1e-5, dims=1)
     check(b, *node.outputs)
 
 
@@ -1252,6 +1253,25 @@ class TestConcatenations:
         again = then(b, convolved(b, changed, 16, 16), ("add", two))
         check(b, convolved(b, whole, 32, 4), again, dtype=dtype)
 
+    @pytest.mark.parametrize("change", ["tanh", "add", "softmax", "group_norm", "layer_norm"])
+    def test_keep_views_of_the_other_place_that_a_part_is_in(
+        self, b: Builder, batch: int, dtype: torch.dtype, change: str
+    ) -> None:
+        """A part that was made aside lies there, too; who may write over one may not over both."""
+        changes: dict[str, Callable[[Value], Value]] = {
+            "tanh": lambda x: b.eltwise("tanh", x),
+            "add": lambda x: b.binary("add", x, b.constant(1, 1, 1, 1)),
+            "softmax": lambda x: b("softmax", x, dim=1),
+            "group_norm": lambda x: b("group_norm", x, None, None, eps=0.1, groups=4),
+            "layer_norm": lambda x: b("layer_norm", x, None, None, None, eps=0.1, dims=1),
+        }
+        x, other = (b.input(tensor(batch, 16, size, size, dtype=dtype)) for size in (8, 4))
+        part = b("max_pool", x, kernel=(2, 2), stride=(2, 2), padding=(0, 0), dilation=(1, 1))
+        whole = b("mean", joined(b, part, other), dims=(2, 3))
+        flat = b("flatten", part, 1, -1)
+        changed = b("mean", changes[change](part), dims=(2, 3))
+        check(b, whole, b.eltwise("sigmoid", flat), changed, dtype=dtype)
+
     def test_of_pooled_padded_and_added_values(
         self, b: Builder, batch: int, dtype: torch.dtype
     ) -> None:
@@ -1329,7 +1349,8 @@ def test_roll(data: st.DataObject) -> None:
     dims = draw(st.lists(st.integers(-len(shape), len(shape) - 1), min_size=1, max_size=3))
     shifts = tuple(draw(st.integers(-20, 20)) for _ in dims)
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
-    check(b, b("roll", x, dims=tuple(dims), shifts=shifts), dtype=dtype)
+    plan = check(b, b("roll", x, dims=tuple(dims), shifts=shifts), dtype=dtype)
+    assert implementations(plan) == ["roll"]
 
 
 def test_padding_with_infinity(b: Builder) -> None:
@@ -1438,6 +1459,17 @@ def test_split(b: Builder, attributes: dict[str, Any], dim: int) -> None:
     results = len(attributes.get("sizes", range(3)))
     parts = b.node("split", x, results=results, dim=dim, **attributes).outputs
     check(b, *(b.eltwise("relu", part) for part in parts), *parts)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_items_that_are_too_wide_to_copy_are_refused(b: Builder, constant: bool) -> None:
+    numbers = torch.randn(3, 4, dtype=torch.complex128).t()
+    wide = b.graph.constant(numbers) if constant else b.input(numbers)
+    x = b.input(tensor(2))
+    out = b("view", wide, 12)
+    plan = torch.classes.zendnn.Plan(*region_of(b, out, b.eltwise("relu", x)).describe(), "wide")
+    assert not plan.takes(b.examples, [])
+    assert "16 bytes" in refusal(plan)
 
 
 def test_split_of_projections(b: Builder) -> None:
@@ -1862,6 +1894,24 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
         "a window larger than the image": lambda b: image(
             b, "max_pool", **{**pool, "kernel": (7, 7)}
         ),
+        **{
+            f"a pool with a {name} of {number}": lambda b, name=name, number=number: image(
+                b, "max_pool", **{**pool, name: (number, 2)}
+            )
+            for name, number in [("kernel", 0), ("stride", 0), ("dilation", 0), ("padding", -1)]
+        },
+        **{
+            f"a convolution with a {name} of {number}": lambda b, name=name, number=number: (
+                b.convolution(x(b, 1, 3, 5, 5), b.constant(8, 3, 3, 3), **{name: (number, 1)})
+            )
+            for name, number in [("stride", 0), ("stride", -1), ("dilation", 0), ("padding", -1)]
+        },
+        "groups that do not divide": lambda b: b.convolution(
+            x(b, 1, 9, 5, 5), b.constant(8, 3, 3, 3), groups=3
+        ),
+        "an adaptive pool to less than nothing": lambda b: image(
+            b, "adaptive_avg_pool", sizes=(-1, 1)
+        ),
         "windows of several sizes": lambda b: image(b, "adaptive_avg_pool", sizes=(2, 2)),
         "another number of elements": lambda b: b("view", x(b, 2, 3), 4, -1),
         "a dimension that is not there": lambda b: b("transpose", x(b, 2, 3), 0, 2),
@@ -1928,6 +1978,9 @@ BAD_TEXTS = {
     "zendnn-plan 2\n%1 = input tensor\n%2 = linear(%1, %1) post=add@7\nreturn %2\n": "no operand",
     "zendnn-plan 2\n%1 = input tensor\n%2 = eltwise(%1) nonsense\nreturn %2\n": "no attribute",
     "zendnn-plan 2\n%1 = input tensor\n%2 = eltwise %1\nreturn %2\n": "not an operator",
+    "zendnn-plan 2\n%1 = input numbr\nreturn \n": "line 2 .*no input 'numbr'",
+    "zendnn-plan 2\n, = input tensor\nreturn \n": "line 2 .*wants one name",
+    "zendnn-plan 2\n, = constant 0\nreturn \n": "line 2 .*wants one name",
     "zendnn-plan x\n": "not a number",
 }
 
@@ -1936,6 +1989,65 @@ BAD_TEXTS = {
 def test_texts_that_are_no_description(text: str) -> None:
     with pytest.raises(RuntimeError, match=f"ZenDNN plan bad.*({BAD_TEXTS[text]})"):
         torch.classes.zendnn.Plan(text, [], "bad")
+
+
+#: Nodes that are not as the table of operators says, of an image of 6 channels and the number 2.
+BAD_NODES = {
+    "cat(%x, 99999999999) dim=0": "operand 1 is no tensor",
+    "cat() dim=0": "operand 0 is no tensor",
+    "linear(%x)": "operand 1 is no tensor",
+    "flatten(%x)": "operand 1 is no number",
+    "flatten(%x, 0, none)": "operand 2 is no number",
+    "view(%x, %x)": "operand 1 is no number",
+    "eltwise(%n) algorithm=relu": "operand 0 is no tensor",
+    "eltwise(%x, %x) algorithm=relu": "2 operands",
+    "batch_norm(%x, none, none, none, none)": "operand 3 is no tensor",
+    "embedding_bags(%x, none) count=1": "without operand 1",
+    "embedding_bags(%x, %x, %x, %x) count=2": "results",
+    "max_pool(%x) kernel=2,2 stide=1,1": "attribute 'stide'",
+    "softmax(%x, 99999999999) dim=0 post=add@1": "post-ops",
+    "softmax(%x) dim=0 post=relu": "post-ops",
+    "binary(%x, %x) algorithm=add post=add@1": "own operand",
+    "binary(%x, %x, 3) algorithm=add post=add@2": "operand 2 is no tensor",
+    "binary(%x, %x) algorithm=add post=:": "function",
+    "numel(%x)": "result that is a number",
+    "split(%x) dim=1 sizes=-1": "split",
+}
+
+
+@pytest.mark.parametrize("node", BAD_NODES)
+def test_nodes_that_no_operator_is_like_are_refused(node: str) -> None:
+    text = f"zendnn-plan 2\n%x = input tensor\n%n = input number\n%y = {node}\nreturn %y\n"
+    plan = torch.classes.zendnn.Plan(text, [], "bad")
+    assert not plan.takes([tensor(2, 6, 4, 4)], [2])
+    assert BAD_NODES[node] in refusal(plan)
+
+
+def test_results_that_an_operator_does_not_have_are_refused() -> None:
+    text = "zendnn-plan 2\n%1 = input tensor\n%2, %3 = softmax(%1) dim=0\nreturn %2, %3\n"
+    plan = torch.classes.zendnn.Plan(text, [], "bad")
+    assert not plan.takes([tensor(2, 6)], [])
+    assert "2 results" in refusal(plan)
+
+
+#: How views of a tensor of 2 by 6 elements can get sizes below zero.
+NEGATIVE = {
+    "%2 = view(%1, -2, -6)": "%2",
+    "%2 = unflatten(%1, 1, -2, -3)": "%2",
+    "%2 = slice(%1, 0, 0, 1, 1)\n%3 = expand(%2, -3, 6)": "%3",
+    "%2, %3 = split(%1) dim=0 sizes=1000000,-999998": "%2, %3",
+    "%2, %3 = split(%1) dim=0 chunks=9223372036854775807": "%2, %3",
+}
+
+
+@pytest.mark.parametrize("lines", NEGATIVE)
+def test_sizes_below_zero_are_refused(lines: str) -> None:
+    """torch raises an error then, since its own operators run."""
+    text = f"zendnn-plan 2\n%1 = input tensor\n{lines}\nreturn {NEGATIVE[lines]}\n"
+    plan = torch.classes.zendnn.Plan(text, [], "bad")
+    chunked = "chunks" in lines  # as many as there can be are right
+    assert plan.takes([tensor(2, 6)], []) == chunked
+    assert chunked or refusal(plan)
 
 
 @pytest.mark.parametrize(("tensors", "numbers"), [([], [3]), ([0], []), ([0, 0], [3]), ([], [])])

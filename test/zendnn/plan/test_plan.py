@@ -9,6 +9,7 @@ import io
 import json
 import os
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -687,6 +688,76 @@ resource.setrlimit(resource.RLIMIT_AS, (most, most))
 print(plan.takes([x], []))
 """
     assert run_python(code, ZENDNN_TUNING_BUDGET="0").split() == ["True", "False", "True"]
+
+
+TIMED = {"ZENDNN_TUNING_BUDGET": "2"}
+LIMITED = """
+import json, resource, torch
+from torch import nn
+from torch.backends.zendnn.frontends import torchscript
+def plan_of(net):
+    module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net.eval())))
+    return torchscript.plans(module._c)[0]
+def limit(mebibytes):
+    #What more there shall be than is used now.
+    pages = int(open("/proc/self/statm").read().split()[0])
+    _, most = resource.getrlimit(resource.RLIMIT_AS)
+    limit = pages * resource.getpagesize() + (mebibytes << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
+"""
+
+
+def test_a_plan_that_there_is_no_memory_to_time_serves_untimed() -> None:
+    code = """
+plan = plan_of(nn.Linear(256, 256))
+x = torch.ones(1 << 16, 256)  # 64 MiB, and as much for the result
+print(plan.takes([x[:300]], []))  # whose timing starts threads
+limit(48)
+print(plan.takes([x], []), len(json.loads(plan.explain())["built"]))
+"""
+    assert run_python(LIMITED + code, **TIMED).split() == ["True", "True", "2"]
+
+
+def test_a_layout_that_there_is_no_memory_for_leaves_the_other() -> None:
+    code = """
+plan = plan_of(nn.Conv2d(1024, 1024, 3, bias=False))
+x = torch.ones(1, 1024, 5, 5)
+print(plan.takes([x], []), json.loads(plan.explain())["packed_bytes"] >> 20)
+plan.clear()
+torch.backends.zendnn.empty_cache()
+limit(60)  # for weights that are packed in one way, of 36 MiB
+print(plan.takes([x], []), json.loads(plan.explain())["built"][0]["layout"])
+"""
+    got = run_python(LIMITED + code, ZENDNN_TUNING_BUDGET="0").split()
+    assert got == ["True", "36", "True", "channels", "last"]
+
+
+def test_candidates_are_timed_in_the_memory_of_one() -> None:
+    code = """
+plan = plan_of(nn.Linear(256, 256))
+x = torch.ones(1 << 16, 256)  # 64 MiB, and as much for the result
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(plan.takes([x], []))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 2.5 * 64)
+"""
+    assert run_python(LIMITED + code, **TIMED).split() == ["True", "True"]
+
+
+def test_what_is_chosen_already_does_not_wait_for_another_choice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "2")
+    known, large = optimised(nn.Linear(8, 24), values(3, 8)), nn.Linear(2048, 2048)
+    known(values(3, 8))
+    slow = optimised(large, values(2, 2048))
+    the_plan(known).clear()
+    with ThreadPoolExecutor(1) as pool, torch.no_grad():
+        choice = pool.submit(the_plan(slow).takes, [values(8192, 2048)], [])
+        time.sleep(0.3)  # that takes seconds
+        assert the_plan(known).takes([values(3, 8)], [])
+        then = time.monotonic()
+        assert choice.result()
+        assert time.monotonic() - then > 0.3
 
 
 def test_idle_arenas_that_were_used_last_stay() -> None:

@@ -249,6 +249,32 @@ def turned(w: Writer) -> None:
     w.add(lambda made: made[i].transpose(2, 3), n, c, width, h)
 
 
+def flattened(w: Writer) -> None:
+    """A view of what lies in rows, with the dimensions of an image."""
+    i = w.pick()
+    n, c, h, width = w.shapes[i]
+    w.add(lambda made: made[i].flatten(1).unflatten(1, (width, c, h)), n, width, c, h)
+
+
+def part_and_view(w: Writer) -> None:
+    """A part of a concatenation, and a view of it that is read after a function of the part."""
+    i = w.pick()
+    n, c, h, width = w.shapes[i]
+    if min(h, width) < 3:
+        return
+    h, width = h // 2, width // 2
+    one, two = (ACTIVATIONS[w.draw(st.sampled_from(sorted(ACTIVATIONS)))] for _ in range(2))
+
+    def step(made: list[Tensor]) -> Tensor:
+        part = F.max_pool2d(made[i], 2)
+        whole = torch.cat([part, part.neg()], 1).mean((2, 3))
+        flat = part.flatten(1)
+        means = one(part).mean((2, 3)) * whole[:, c:]
+        return two(flat).unflatten(1, (c, h, width)) + means[:, :, None, None]
+
+    w.add(step, n, c, h, width)
+
+
 def shuffled(w: Writer) -> None:
     i = w.pick()
     n, c, h, width = w.shapes[i]
@@ -273,6 +299,7 @@ def prelu(w: Writer) -> None:
 IMAGES = [
     *[convolution] * 5,
     *(transposed_convolution, batch_norm, pool, pool, gate, turned, shuffled, prelu),
+    *(flattened, part_and_view, part_and_view),
     *COMMON,
 ]
 

@@ -28,7 +28,8 @@ kernels::MaskStrides score_strides(const Dims& sizes, const Dims& strides) {
   return {wide[0], wide[1], wide[2], wide[3]};
 }
 
-// A place whose innermost elements lie side by side, or are one.
+// A place whose innermost elements lie side by side, or are one, perhaps
+// repeated.
 Place score_place(Builder& builder, int64_t value) {
   const auto& sizes = builder.sizes(value);
   const auto known = builder.strided(value);
@@ -49,14 +50,6 @@ Dims in_heads(Dims sizes, int64_t missing) {
 kernels::HeadStrides head_strides(const Dims& strides) {
   const auto wide = in_heads(strides, 0);
   return {wide[0], wide[1], wide[2]};
-}
-
-// A place whose innermost elements lie side by side.
-Place with_rows(Builder& builder, int64_t value) {
-  const auto known = builder.strided(value);
-  return known.strides.back() == 1 || builder.sizes(value).back() == 1
-             ? known
-             : builder.dense(value);
 }
 
 } // namespace
@@ -117,8 +110,8 @@ void infer_attention(Builder& builder, const Node& node) {
 void build_attention(Builder& builder, const Node& node) {
   const auto query = tensor(node, 0), key = tensor(node, 1),
              value = tensor(node, 2), output = node.output();
-  const auto q = with_rows(builder, query), k = with_rows(builder, key),
-             v = with_rows(builder, value);
+  const auto q = builder.with_rows(query), k = builder.with_rows(key),
+             v = builder.with_rows(value);
   const auto sizes = in_heads(builder.sizes(query), 1),
              source = in_heads(builder.sizes(key), 1);
 

@@ -1,17 +1,13 @@
 #include <torch/csrc/zendnn/plan/Builder.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 
-#include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/kernels/memory.h>
 #include <c10/core/MemoryFormat.h>
 #include <adeep/abstract_types.hpp>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
-#include <new>
-#include <numeric>
 #include <tuple>
 #include <unordered_map>
 
@@ -41,11 +37,6 @@ const std::unordered_map<std::string, Follows> kFollowed{
     {"to", Follows::first_whole},
 };
 
-// Whether there is one place for each element, and none between them.
-bool is_dense(const Dims& sizes, const Dims& strides) {
-  return !overlaps(sizes, strides) && span(sizes, strides) == count(sizes);
-}
-
 void reorder_now(
     const memory::desc& from,
     void* source,
@@ -57,8 +48,16 @@ void reorder_now(
   ::zendnn::reorder(read, written).execute(stream, read, written);
 }
 
+// What the kernel that copies takes; not complex128.
+void check_copied(int64_t item_bytes) {
+  if (item_bytes > 8) {
+    refuse("a copy of items of " + std::to_string(item_bytes) + " bytes");
+  }
+}
+
 // Writes a constant's elements in row-major order.
 Fill copy_of(const Tensor& constant) {
+  check_copied(item_size(constant.scalar_type()));
   return [constant](void* memory) {
     const auto strides = row_major_strides(constant.sizes().vec());
     kernels::copy_strided(
@@ -88,163 +87,6 @@ Fill joint_copy_of(std::vector<Tensor> constants) {
 // ---- Helpers
 // ---------------------------------------------------------------------
 
-Dims meaningful_strides(const Dims& sizes, Dims strides) {
-  int64_t next = 1;
-  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
-    if (sizes[i] == 1) {
-      strides[i] = next;
-    } else {
-      next = std::max(next, strides[i] * sizes[i]);
-    }
-  }
-  return strides;
-}
-
-int64_t span(const Dims& sizes, const Dims& strides) {
-  int64_t last = 0;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == 0) {
-      return 0;
-    }
-    last += (sizes[i] - 1) * strides[i];
-  }
-  return last + 1;
-}
-
-bool overlaps(const Dims& sizes, const Dims& strides) {
-  std::vector<std::pair<int64_t, int64_t>> dims;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] > 1) {
-      dims.emplace_back(strides[i], sizes[i]);
-    }
-  }
-  std::sort(dims.begin(), dims.end());
-  int64_t reach = 1;
-  for (const auto& [stride, size] : dims) {
-    if (stride < reach) {
-      return true;
-    }
-    reach = stride * size;
-  }
-  return false;
-}
-
-c10::ScalarType dtype_named(const std::string& name) {
-  if (name == "float32") {
-    return c10::ScalarType::Float;
-  }
-  if (name == "bfloat16") {
-    return c10::ScalarType::BFloat16;
-  }
-  refuse("a conversion to " + name);
-}
-
-memory::data_type type_of(c10::ScalarType dtype) {
-  switch (dtype) {
-    case c10::ScalarType::Float:
-      return memory::data_type::f32;
-    case c10::ScalarType::BFloat16:
-      return memory::data_type::bf16;
-    default:
-      refuse(std::string("tensors of ") + c10::toString(dtype));
-  }
-}
-
-kernels::DType kernel_type(c10::ScalarType dtype) {
-  return type_of(dtype) == memory::data_type::bf16 ? kernels::DType::bfloat16
-                                                   : kernels::DType::float32;
-}
-
-int64_t item_size(c10::ScalarType dtype) {
-  return static_cast<int64_t>(c10::elementSize(dtype));
-}
-
-int64_t count(const Dims& sizes) {
-  return std::accumulate(
-      sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-}
-
-Dims row_major_strides(const Dims& sizes) {
-  Dims strides(sizes.size());
-  int64_t next = 1;
-  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
-    strides[i] = next;
-    next *= std::max<int64_t>(sizes[i], 1);
-  }
-  return strides;
-}
-
-Dims channels_last_strides(const Dims& sizes) {
-  Dims strides(sizes.size());
-  int64_t next = sizes[1];
-  strides[1] = 1;
-  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 2; --i) {
-    strides[i] = next;
-    next *= sizes[i];
-  }
-  strides[0] = next;
-  return strides;
-}
-
-int64_t channel_block() {
-  return has_wide_vectors() ? 16 : 8;
-}
-
-memory::format_tag blocked_tag(size_t rank) {
-  using tag = memory::format_tag;
-  const bool wide = has_wide_vectors();
-  return rank == 3   ? (wide ? tag::nCw16c : tag::nCw8c)
-         : rank == 4 ? (wide ? tag::nChw16c : tag::nChw8c)
-                     : (wide ? tag::nCdhw16c : tag::nCdhw8c);
-}
-
-memory::desc blocked_layout(
-    const Dims& sizes,
-    c10::ScalarType dtype,
-    std::optional<int64_t> channels) {
-  const auto tag = blocked_tag(sizes.size());
-  if (!channels || sizes[0] == 1) { // nothing lies between its blocks
-    return {sizes, type_of(dtype), tag};
-  }
-  auto whole = sizes;
-  whole[1] = *channels;
-  return memory::desc(whole, type_of(dtype), tag)
-      .submemory_desc(sizes, Dims(sizes.size(), 0));
-}
-
-bool is_row_major(const Dims& sizes, const Dims& strides) {
-  int64_t next = 1;
-  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
-    if (sizes[i] != 1) {
-      if (strides[i] != next) {
-        return false;
-      }
-      next *= sizes[i];
-    }
-  }
-  return true;
-}
-
-std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides) {
-  const auto rank = static_cast<int64_t>(sizes.size());
-  if (rank == 0 || (sizes[rank - 1] != 1 && strides[rank - 1] != 1)) {
-    return std::nullopt;
-  }
-  std::optional<int64_t> row;
-  int64_t next = 0; // of the dimension before, in elements
-  for (auto i = rank - 2; i >= 0; --i) {
-    if (sizes[i] == 1) {
-      continue;
-    }
-    if (row ? strides[i] != next : strides[i] < sizes[rank - 1]) {
-      return std::nullopt; // rows that are unevenly apart, or overlap
-    }
-    row = row.value_or(strides[i]);
-    next = strides[i] * sizes[i];
-  }
-  return row.value_or(sizes[rank - 1]);
-}
-
 ::zendnn::primitive_attr user_scratchpad() {
   ::zendnn::primitive_attr attributes;
   attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
@@ -259,10 +101,6 @@ int64_t wrap(int64_t dim, int64_t rank) {
         std::to_string(rank));
   }
   return wrapped;
-}
-
-void refuse(const std::string& why) {
-  throw Refused(why);
 }
 
 // ---- Builder
@@ -284,6 +122,7 @@ Builder::Builder(
 std::unique_ptr<Executable> Builder::build(
     const std::vector<InputSignature>& inputs,
     const std::vector<int64_t>& numbers) {
+  check_operators(description_);
   place_inputs(inputs, numbers);
   place_constants();
   find_joined();
@@ -478,37 +317,6 @@ void Builder::find_uses() {
   }
 }
 
-// A value that several concatenations read is made in the last of them: the
-// earlier ones then are slices of it (as in DenseNet).
-void Builder::find_slices() {
-  if (description_.without.contains("join_in_place")) {
-    return;
-  }
-  for (const auto& node : description_.nodes) {
-    const bool stacks = node.op == "stack";
-    if (node.op != "cat" && !stacks) {
-      continue;
-    }
-    const auto whole = node.output();
-    const auto dim =
-        wrap(node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
-    int64_t offset = 0;
-    bool aligned = true;
-    std::set<int64_t> seen;
-    for (const auto& operand : node.inputs) {
-      const auto part = operand.index;
-      aligned = aligned && !stacks && sizes(part)[dim] % channel_block() == 0;
-      if (values_[part].constant < 0 && seen.insert(part).second) {
-        slices_[part] = {whole, dim, offset, stacks};
-      }
-      offset += stacks ? 1 : sizes(part)[dim];
-    }
-    if (aligned) {
-      aligned_.insert(whole);
-    }
-  }
-}
-
 // ---- Values
 
 int64_t Builder::number(const Operand& operand) const {
@@ -544,6 +352,11 @@ void Builder::set_type(
     const std::optional<Dims>& strides) {
   if (sizes.size() > kMostDimensions) {
     refuse("a tensor with " + std::to_string(sizes.size()) + " dimensions");
+  }
+  for (const auto size : sizes) {
+    if (size < 0) {
+      refuse("a tensor of a size of " + std::to_string(size));
+    }
   }
   values_[value].strides = strides.value_or(row_major_strides(sizes));
   values_[value].sizes = std::move(sizes);
@@ -590,6 +403,14 @@ Place Builder::strided(int64_t value) {
     }
   }
   return dense(value);
+}
+
+Place Builder::with_rows(int64_t value) {
+  const auto known = strided(value);
+  const auto& shape = sizes(value);
+  return shape.empty() || shape.back() == 1 || known.strides.back() == 1
+             ? known
+             : dense(value);
 }
 
 Place Builder::addressable(int64_t value) {
@@ -680,69 +501,6 @@ bool Builder::is_only_read_by(int64_t value, const std::string& op) const {
              });
 }
 
-std::optional<Place> Builder::target(int64_t value) {
-  const auto found = slices_.find(value);
-  if (found == slices_.end()) {
-    return std::nullopt;
-  }
-  const auto& slice = found->second;
-  auto part = place_whole(slice);
-  if (part.blocked) {
-    const auto strides = part.desc.get_strides();
-    part.ref.offset +=
-        strides[1] * (slice.offset / channel_block()) * item_size(dtype(value));
-    part.desc = blocked_layout(
-        sizes(value), dtype(value), strides[0] / strides[1] * channel_block());
-  } else {
-    part.ref.offset +=
-        part.strides[slice.dim] * slice.offset * item_size(dtype(value));
-    if (slice.stacked) {
-      part.strides.erase(part.strides.begin() + slice.dim);
-    }
-  }
-  return part;
-}
-
-Place Builder::place_whole(const Slice& slice) {
-  const auto known = wholes_.find(slice.whole);
-  if (known != wholes_.end()) {
-    return known->second;
-  }
-  const auto& shape = sizes(slice.whole);
-  const auto rank = shape.size();
-  const bool spatial =
-      rank >= 4 && rank <= 5 && slice.dim == 1 && !slice.stacked;
-  Place made;
-  if (spatial && layout_ == Layout::channels_last) {
-    made.strides = channels_last_strides(shape);
-  } else if (spatial && aligned_.contains(slice.whole)) {
-    made.blocked = true;
-    made.desc = blocked_layout(shape, dtype(slice.whole));
-  } else {
-    made.strides = row_major_strides(shape);
-  }
-  // The concatenation may be a part of a larger one, or a result.
-  if (const auto outer = target(slice.whole);
-      outer && outer->blocked == made.blocked) {
-    made = *outer;
-  } else if (
-      !made.blocked && is_result(slice.whole) &&
-      outputs_[results_[slice.whole]].strides == made.strides) {
-    made.ref = {
-        add_buffer(
-            {.kind = BufferKind::output, .index = results_[slice.whole]}),
-        0};
-  } else {
-    const auto bytes = made.blocked
-                           ? static_cast<int64_t>(made.desc.get_size())
-                           : count(shape) * item_size(dtype(slice.whole));
-    made.ref = {arena(bytes), 0};
-  }
-  buffers_[made.ref.buffer].occupants.insert(slice.whole);
-  wholes_.emplace(slice.whole, made);
-  return made;
-}
-
 Place Builder::make_dense(int64_t value) {
   if (const auto slice = target(value);
       slice && !slice->blocked && is_row_major(sizes(value), slice->strides)) {
@@ -802,7 +560,7 @@ void Builder::set_place(int64_t value, Place place) {
   places.insert(places.begin(), std::move(place));
 }
 
-bool Builder::dies(int64_t value) const {
+bool Builder::dies(int64_t value, const Place& place) const {
   if (description_.without.contains("reuse_operands")) {
     return false;
   }
@@ -814,7 +572,7 @@ bool Builder::dies(int64_t value) const {
   if (reads > 1) {
     return false; // the second time may be after the first result is there
   }
-  const auto& buffer = buffers_[place(value).ref.buffer];
+  const auto& buffer = buffers_[place.ref.buffer];
   return buffer.kind == BufferKind::arena &&
          std::all_of(
              buffer.occupants.begin(),
@@ -823,6 +581,17 @@ bool Builder::dies(int64_t value) const {
              [&](int64_t other) {
                return values_[other].last_use < node_ + (other == value);
              });
+}
+
+bool Builder::reuse(int64_t output, int64_t input, const Place& from) {
+  // A result is copied to where it must be if it is in blocks, and made there
+  // if it is not.
+  if (!dies(input, from) || slices_.contains(output) ||
+      (is_result(output) && !from.blocked)) {
+    return false;
+  }
+  set_place(output, from);
+  return true;
 }
 
 Ref Builder::scratch(int64_t bytes) {
@@ -914,6 +683,7 @@ void Builder::copy_as(
     int64_t item_bytes,
     const Place& from,
     const Place& to) {
+  check_copied(item_bytes);
   border_copies_ += is_at_border(from, to);
   Node node;
   node.label = "reorder";
@@ -931,89 +701,6 @@ void Builder::copy_as(
              .ndim = static_cast<int64_t>(shape.size()),
              .itemsize = item_bytes});
       });
-}
-
-// Parts that lie side by side, in a larger concatenation, are the whole
-// already.
-bool Builder::place_side_by_side(const Node& node, int64_t dim) {
-  const auto whole = node.output();
-  const auto first = place(node.inputs[0].index);
-  int64_t offset = 0, channels = 0;
-  if (first.blocked) {
-    const auto strides = first.desc.get_strides();
-    const auto& shape = sizes(whole);
-    if (dim != 1 || shape.size() < 3 || shape.size() > 5) {
-      return false;
-    }
-    channels = strides[0] / strides[1] * channel_block();
-    if (shape[0] > 1 && shape[1] > channels) {
-      return false;
-    }
-  }
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
-    const auto part = node.inputs[i].index;
-    const auto& other = place(part);
-    if (other.ref.buffer != first.ref.buffer ||
-        other.ref.offset != first.ref.offset + offset ||
-        other.blocked != first.blocked) {
-      return false;
-    }
-    if (first.blocked) {
-      // Whole blocks of channels, of the same images.
-      if (sizes(part)[1] % channel_block() != 0 ||
-          other.desc != blocked_layout(sizes(part), dtype(part), channels)) {
-        return false;
-      }
-      offset += sizes(part)[1] / channel_block() * other.desc.get_strides()[1] *
-                item_size(dtype(part));
-    } else {
-      if (other.strides != first.strides) {
-        return false;
-      }
-      offset += sizes(part)[dim] * first.strides[dim] * item_size(dtype(part));
-    }
-  }
-  Place joined = first;
-  if (first.blocked) {
-    joined.desc = blocked_layout(sizes(whole), dtype(whole), channels);
-  }
-  set_place(whole, joined);
-  return true;
-}
-
-void Builder::concatenate(const Node& node) {
-  const auto whole = node.output();
-  if (is_joined(whole)) {
-    return;
-  }
-  const bool stacks = node.op == "stack";
-  const auto dim =
-      wrap(node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
-  if (!stacks && !wholes_.contains(whole) && place_side_by_side(node, dim)) {
-    return;
-  }
-  const auto saved = slices_;
-  int64_t offset = 0;
-  for (const auto& operand : node.inputs) {
-    const auto part = operand.index;
-    // As a part of this concatenation, whichever it was made for.
-    slices_[part] = {whole, dim, offset, stacks};
-    const auto place = *target(part);
-    offset += stacks ? 1 : sizes(part)[dim];
-    const auto& known = values_[part].places;
-    const bool there =
-        std::any_of(known.begin(), known.end(), [&](const Place& other) {
-          return other.ref.buffer == place.ref.buffer &&
-                 other.ref.offset == place.ref.offset &&
-                 other.blocked == place.blocked &&
-                 describe(part, other) == describe(part, place);
-        });
-    if (!there) {
-      copy(part, this->place(part), place);
-    }
-  }
-  slices_ = saved;
-  set_place(whole, wholes_.at(whole));
 }
 
 // Nothing goes behind the place that a constant came in.

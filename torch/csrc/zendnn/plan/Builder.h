@@ -4,14 +4,13 @@
 
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Executable.h>
+#include <torch/csrc/zendnn/plan/Layouts.h>
 #include <torch/csrc/zendnn/plan/Packed.h>
-
-#include <ATen/native/zendnn/kernels/types.h>
-#include <c10/core/ScalarType.h>
 
 #include <map>
 #include <optional>
 #include <set>
+#include <string_view>
 
 namespace at::native::zendnn::plan {
 
@@ -87,6 +86,8 @@ class Builder {
   // Row by row, or with whatever strides it has.
   Place dense(int64_t value);
   Place strided(int64_t value);
+  // With the elements of the last dimension side by side, or only one of them.
+  Place with_rows(int64_t value);
   // In this very layout.
   Ref in_layout(int64_t value, const memory::desc& layout);
   // The description of a plain place, for a primitive.
@@ -113,8 +114,11 @@ class Builder {
   bool is_result(int64_t value) const;
   bool is_only_read_by(int64_t value, const std::string& op) const;
   void set_place(int64_t value, Place place);
-  // Whether what the value occupies can be overwritten by the current node.
-  bool dies(int64_t value) const;
+  // Whether the current node can overwrite this place, one of the value's.
+  bool dies(int64_t value, const Place& place) const;
+  // Makes that place of the input the output's, where the node can write over
+  // it and the output need not be elsewhere.
+  bool reuse(int64_t output, int64_t input, const Place& from);
   // Memory for the current step alone.
   Ref scratch(int64_t bytes);
 
@@ -194,6 +198,7 @@ class Builder {
   Dims result_strides(int64_t value) const;
   void follow_strides(const Node& node);
   Place place_whole(const Slice& slice);
+  Place part_of(int64_t value, const Slice& slice);
   std::string packed_key(
       const std::string& name,
       const memory::desc& from,
@@ -234,49 +239,37 @@ class Builder {
 };
 
 // ---- Shared helpers ---------------------------------------------------------
-// float32 or bfloat16; throws Refused for another name.
-c10::ScalarType dtype_named(const std::string& name);
-memory::data_type type_of(c10::ScalarType dtype);
-kernels::DType kernel_type(c10::ScalarType dtype);
-int64_t item_size(c10::ScalarType dtype);
-int64_t count(const Dims& sizes);
-Dims row_major_strides(const Dims& sizes);
-Dims channels_last_strides(const Dims& sizes);
-// Channels that a blocked layout holds together: those of a vector.
-int64_t channel_block();
-// That layout for 3 to 5 dimensions; of a slice of images with so many channels
-// if these are given, which then has whole blocks of its own.
-memory::format_tag blocked_tag(size_t rank);
-memory::desc blocked_layout(
-    const Dims& sizes,
-    c10::ScalarType dtype,
-    std::optional<int64_t> channels = std::nullopt);
-// The distance between rows (all dimensions but the last) when it is the same
-// for all of them and elements of a row lie side by side.
-std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides);
-// Whether two elements can share a place.
-bool overlaps(const Dims& sizes, const Dims& strides);
-// The same strides but where they say nothing, in dimensions of size one:
-// primitives read those, too.
-Dims meaningful_strides(const Dims& sizes, Dims strides);
-// From the first element to the last, in elements.
-int64_t span(const Dims& sizes, const Dims& strides);
-bool is_row_major(const Dims& sizes, const Dims& strides);
 // The attributes of a primitive that may run in several threads at once.
 ::zendnn::primitive_attr user_scratchpad();
 // Wraps a dimension that counts from the back.
 int64_t wrap(int64_t dim, int64_t rank);
-[[noreturn]] void refuse(const std::string& why);
 
 // ---- The table of operators
 // --------------------------------------------------
+enum class Results : uint8_t {
+  tensor,
+  one_or_two, // tensors
+  tensors,    // as many as the operator finds right
+  number
+};
+
 struct Operator {
   // Gives the results their sizes and dtypes.
   void (*infer)(Builder&, const Node&);
   // Gives the results their places, and adds the steps that fill them.
   void (*build)(Builder&, const Node&);
+  // A letter for each operand: t, a tensor; n, a number; T and N, which may be
+  // none, or missing at the end. A star repeats the letter before it, or leaves
+  // it out.
+  std::string_view operands;
+  std::vector<std::string_view> attributes{};
+  Results results = Results::tensor;
+  bool post_ops = false;
 };
 // Throws Refused for an unknown name.
 const Operator& find_operator(const std::string& name);
+// Throws Refused where a node is not as the table says: its operands, results,
+// attributes or post-ops.
+void check_operators(const Description& region);
 
 } // namespace at::native::zendnn::plan

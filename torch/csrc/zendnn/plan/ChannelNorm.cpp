@@ -99,10 +99,7 @@ Site write_channels(
       builder.set_place(output, *target);
       return {*target, *steps};
     }
-  } else if (
-      builder.dies(input) &&
-      (from.place.blocked || !builder.is_result(output))) {
-    builder.set_place(output, from.place);
+  } else if (builder.reuse(output, input, from.place)) {
     return from;
   }
   const auto& sizes = builder.sizes(output);
@@ -220,7 +217,6 @@ void infer_batch_norm(Builder& builder, const Node& node) {
     }
   }
   builder.set_type(node.output(), sizes, builder.dtype(input));
-  check_post_ops(builder, node);
 }
 
 void build_batch_norm(Builder& builder, const Node& node) {

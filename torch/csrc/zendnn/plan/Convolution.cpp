@@ -35,8 +35,8 @@ Window window_of(const Builder& builder, const Node& node) {
     refuse("a convolution over " + std::to_string(w.spatial) + " dimensions");
   }
   w.kernel.assign(weight.begin() + 2, weight.end());
-  w.stride = spread(node.integers("stride"), w.spatial, 1);
-  w.dilation = spread(node.integers("dilation"), w.spatial, 1);
+  w.stride = spread(node.integers("stride"), w.spatial, 1, 1);
+  w.dilation = spread(node.integers("dilation"), w.spatial, 1, 1);
   w.before = spread(node.integers("padding"), w.spatial, 0);
   w.after = node.attributes.contains("padding_end")
                 ? spread(node.integers("padding_end"), w.spatial, 0)
@@ -216,30 +216,33 @@ kernels::WinogradWeights winograd_weights(const Tensor& weight) {
   return weights;
 }
 
-// On zeros, in memory of its own.
-Candidate as_candidate(const Winograd& winograd, const Tensor& weight) {
-  auto args = winograd.args;
-  const auto zeros = [](int64_t bytes) {
-    auto memory = allocate(bytes);
-    std::fill_n(static_cast<char*>(memory.get()), bytes, char{0});
-    return memory;
-  };
-  const auto floats = [&](int64_t n) { return zeros(n * 4); };
-  const auto x = floats(args.batch * args.height * args.width * args.channels);
-  const auto out =
-      floats(args.batch * args.out_height * args.out_width * args.filters);
+Candidate as_candidate(
+    const Winograd& winograd,
+    const Tensor& weight,
+    const std::shared_ptr<Zeros>& zeros) {
   const auto bytes = kernels::winograd_packed_bytes(winograd_weights(weight));
-  const auto packed = zeros(bytes);
-  const auto scratch = zeros(args.scratch_bytes);
-  args.x = reinterpret_cast<float*>(x.get());
-  args.out = reinterpret_cast<float*>(out.get());
-  args.addend = winograd.addend ? args.out : nullptr;
-  args.weights = reinterpret_cast<float*>(packed.get());
-  args.scratch = scratch.get();
-  return {
-      "winograd",
-      [args, x, out, packed, scratch] { kernels::winograd(args); },
-      [packed, bytes] { evict_weights(packed.get(), bytes); }};
+  const auto run = [args = winograd.args,
+                    adds = static_cast<bool>(winograd.addend),
+                    bytes,
+                    zeros] {
+    const auto floats = [&](int argument, int64_t n) {
+      return static_cast<float*>(zeros->at(argument, n * 4));
+    };
+    auto call = args;
+    call.x = floats(
+        ZENDNN_ARG_SRC, args.batch * args.height * args.width * args.channels);
+    call.out = floats(
+        ZENDNN_ARG_DST,
+        args.batch * args.out_height * args.out_width * args.filters);
+    call.addend = adds ? call.out : nullptr;
+    call.weights = static_cast<float*>(zeros->at(ZENDNN_ARG_WEIGHTS, bytes));
+    call.scratch = zeros->at(ZENDNN_ARG_SCRATCHPAD, args.scratch_bytes);
+    kernels::winograd(call);
+  };
+  const auto before = [zeros, bytes] {
+    evict_weights(zeros->at(ZENDNN_ARG_WEIGHTS, bytes), bytes);
+  };
+  return {"winograd", run, before};
 }
 
 // It writes into channels-last places, whatever lies between the pixels.
@@ -387,8 +390,8 @@ Attached attach_to_images(
   return attached;
 }
 
-// The index of the fastest primitive, or their number for Winograd's method.
-size_t fastest(
+// The index of the fastest primitive; none when Winograd's method is faster.
+std::optional<size_t> fastest(
     Builder& builder,
     const Node& node,
     const Window& w,
@@ -397,7 +400,7 @@ size_t fastest(
     const std::vector<Primitive>& found,
     const std::optional<Winograd>& winograd) {
   if (winograd && winograd_use() == Use::always) {
-    return found.size();
+    return std::nullopt;
   }
   if (found.size() + (winograd ? 1 : 0) < 2) {
     return 0;
@@ -410,14 +413,16 @@ size_t fastest(
       << attached.accumulator.has_value() << post_op_key(node, attached)
       << " threads " << at::get_num_threads();
   std::vector<Candidate> candidates;
+  const auto zeros = std::make_shared<Zeros>();
   for (const auto& made : found) {
-    candidates.push_back(as_candidate(made, p.bias, attached.operands));
+    candidates.push_back(as_candidate(made, p.bias, attached.operands, zeros));
   }
   if (winograd) {
     candidates.push_back(
-        as_candidate(*winograd, *builder.constant(tensor(node, 1))));
+        as_candidate(*winograd, *builder.constant(tensor(node, 1)), zeros));
   }
-  return choose(key.str(), candidates, builder.tuning_seconds());
+  const auto chosen = choose(key.str(), candidates, builder.tuning_seconds());
+  return chosen < found.size() ? std::optional(chosen) : std::nullopt;
 }
 
 void add_convolution(
@@ -466,6 +471,9 @@ void infer_convolution(Builder& builder, const Node& node) {
     refuse("a convolution of a tensor without a batch dimension");
   }
   type_of(builder.dtype(input));
+  if (w.groups < 1 || kernel[0] % w.groups != 0) {
+    refuse("a convolution in groups that do not divide its channels");
+  }
   const auto channels = w.transposed ? kernel[0] : kernel[1] * w.groups;
   const auto filters = w.transposed ? kernel[1] * w.groups : kernel[0];
   if (builder.dtype(input) != builder.dtype(weight) || in[1] != channels) {
@@ -489,7 +497,6 @@ void infer_convolution(Builder& builder, const Node& node) {
     out.push_back(size);
   }
   builder.set_type(node.output(), out, builder.dtype(input));
-  check_post_ops(builder, node);
 }
 
 void build_convolution(Builder& builder, const Node& node) {
@@ -539,7 +546,7 @@ void build_convolution(Builder& builder, const Node& node) {
       }
       const auto chosen =
           fastest(builder, node, w, p, attached, found, winograd);
-      if (chosen == found.size()) {
+      if (!chosen) {
         return build_winograd(
             builder,
             node,
@@ -551,7 +558,7 @@ void build_convolution(Builder& builder, const Node& node) {
       return add_convolution(
           builder,
           node,
-          found[chosen],
+          found[*chosen],
           attached,
           place,
           bias,

@@ -112,14 +112,17 @@ class Parser {
     const auto made = split(line.substr(0, equals), ',');
     const auto rest = trim(line.substr(equals + 3));
     if (rest.starts_with("input ")) {
-      region_.inputs.push_back(
-          {make(made.at(0)), trim(rest.substr(6)) == "number"});
+      const auto kind = trim(rest.substr(6));
+      if (kind != "tensor" && kind != "number") {
+        throw Refused("there is no input '" + std::string(kind) + "'");
+      }
+      region_.inputs.push_back({make(only(made)), kind == "number"});
     } else if (rest.starts_with("constant ")) {
       const auto index = to_number<size_t>(trim(rest.substr(9)));
       if (index != region_.constants.size()) {
         throw Refused("constants are not in order");
       }
-      region_.constants.push_back(make(made.at(0)));
+      region_.constants.push_back(make(only(made)));
     } else {
       read_node(made, rest, label);
     }
@@ -169,7 +172,7 @@ class Parser {
       return post;
     }
     const auto parts = split(text, ':');
-    post.algorithm = parts.at(0);
+    post.algorithm = parts.empty() ? View() : parts[0];
     post.alpha = parts.size() > 1 ? to_number<float>(parts[1]) : 0;
     post.beta = parts.size() > 2 ? to_number<float>(parts[2]) : 0;
     return post;
@@ -183,6 +186,13 @@ class Parser {
       return {Operand::Kind::value, value(text)};
     }
     return {Operand::Kind::number, to_number<int64_t>(text)};
+  }
+
+  static View only(const std::vector<View>& names) {
+    if (names.size() != 1) {
+      throw Refused("an input or constant wants one name");
+    }
+    return names[0];
   }
 
   int64_t make(View name) {
@@ -234,6 +244,10 @@ std::vector<int64_t> Node::integers(const std::string& key) const {
     }
   }
   return numbers;
+}
+
+void refuse(const std::string& why) {
+  throw Refused(why);
 }
 
 Description parse(const std::string& text) {

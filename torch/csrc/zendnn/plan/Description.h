@@ -16,6 +16,7 @@ namespace at::native::zendnn::plan {
 struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+[[noreturn]] void refuse(const std::string& why);
 
 struct Operand {
   enum class Kind : uint8_t { none, value, number };

@@ -366,8 +366,9 @@ size_t fastest(
       << attached.accumulator.has_value() << post_op_key(node, attached)
       << " threads " << at::get_num_threads();
   std::vector<Candidate> candidates;
+  const auto zeros = std::make_shared<Zeros>();
   for (const auto& made : found) {
-    candidates.push_back(as_candidate(made, p.bias, attached.operands));
+    candidates.push_back(as_candidate(made, p.bias, attached.operands, zeros));
   }
   return choose(key.str(), candidates, builder.tuning_seconds());
 }
@@ -432,7 +433,6 @@ void infer_linear(Builder& builder, const Node& node) {
       node.output(),
       out,
       dtype.empty() ? builder.dtype(input) : dtype_named(dtype));
-  check_post_ops(builder, node);
 }
 
 void build_linear(Builder& builder, const Node& node) {
@@ -475,20 +475,9 @@ void infer_matmul(Builder& builder, const Node& node) {
   if (a.back() != b[b.size() - 2] || dtype != builder.dtype(tensor(node, 1))) {
     refuse("a matrix product whose operands disagree");
   }
-  const auto rank = std::max(a.size(), b.size());
-  Dims out(rank);
-  for (size_t i = 0; i + 2 < rank; ++i) {
-    const auto left = i + a.size() < rank ? 1 : a[i + a.size() - rank];
-    const auto right = i + b.size() < rank ? 1 : b[i + b.size() - rank];
-    if (left != right && left != 1 && right != 1) {
-      refuse("a matrix product whose batches disagree");
-    }
-    out[i] = left == 1 ? right : left;
-  }
-  out[rank - 2] = a[a.size() - 2];
-  out[rank - 1] = b.back();
+  auto out = broadcast({a.begin(), a.end() - 2}, {b.begin(), b.end() - 2});
+  out.insert(out.end(), {a.end()[-2], b.back()});
   builder.set_type(node.output(), out, dtype);
-  check_post_ops(builder, node);
 }
 
 void build_matmul(Builder& builder, const Node& node) {

@@ -52,11 +52,6 @@ void check_table(const Builder& builder, int64_t table) {
   }
 }
 
-Place table_place(Builder& builder, int64_t table) {
-  const auto known = builder.strided(table);
-  return known.strides[1] == 1 ? known : builder.dense(table);
-}
-
 int64_t distance(const Builder& builder, int64_t value, const Place& place) {
   return row_stride(builder.sizes(value), place.strides)
       .value_or(builder.sizes(value).back());
@@ -82,9 +77,7 @@ Bags bags_of(const Node& node) {
   for (size_t i = 0; i < bags.count; ++i) {
     const auto operand = [&](size_t group) {
       const auto place = group * bags.count + i;
-      return place < node.inputs.size() && node.inputs[place]
-                 ? tensor(node, place)
-                 : -1;
+      return has(node, place) ? tensor(node, place) : -1;
     };
     bags.tables.push_back(tensor(node, i));
     bags.ids.push_back(tensor(node, bags.count + i));
@@ -132,7 +125,7 @@ void infer_embedding(Builder& builder, const Node& node) {
 void build_embedding(Builder& builder, const Node& node) {
   const auto table = tensor(node, 0), ids = tensor(node, 1),
              output = node.output();
-  const auto from = table_place(builder, table);
+  const auto from = builder.with_rows(table);
   const auto index = builder.dense(ids);
   const auto to = builder.make_rows(output);
   kernels::EmbeddingArgs args;
@@ -159,6 +152,9 @@ void build_embedding(Builder& builder, const Node& node) {
 
 void infer_embedding_bags(Builder& builder, const Node& node) {
   const auto bags = bags_of(node);
+  if (node.outputs.size() != bags.count) {
+    refuse("as many embedding bags as there are no results");
+  }
   for (size_t i = 0; i < bags.count; ++i) {
     const auto table = bags.tables[i], ids = bags.ids[i];
     check_table(builder, table);
@@ -188,7 +184,7 @@ void infer_embedding_bags(Builder& builder, const Node& node) {
       }
     }
     sizes.push_back(builder.sizes(table)[1]);
-    builder.set_type(node.outputs.at(i), sizes, builder.dtype(table));
+    builder.set_type(node.outputs[i], sizes, builder.dtype(table));
   }
 }
 
@@ -201,12 +197,10 @@ void build_embedding_bags(Builder& builder, const Node& node) {
     const auto table = bags.tables[i], ids = bags.ids[i],
                output = node.outputs[i];
     auto& bag = tables[i];
-    const auto rows = table_place(builder, table);
-    auto places = builder.strided(ids);
-    if (bags.each || bags.offsets[i] >= 0 ||
-        (places.strides.back() != 1 && builder.sizes(ids).back() != 1)) {
-      places = builder.dense(ids);
-    }
+    const auto rows = builder.with_rows(table);
+    const auto places = bags.each || bags.offsets[i] >= 0
+                            ? builder.dense(ids)
+                            : builder.with_rows(ids);
     const auto result = builder.make_rows(output);
     bag.rows = builder.sizes(table)[0];
     bag.dim = builder.sizes(table)[1];
@@ -259,9 +253,6 @@ void build_embedding_bags(Builder& builder, const Node& node) {
 }
 
 void infer_cat(Builder& builder, const Node& node) {
-  if (node.inputs.empty()) {
-    refuse("a concatenation of nothing");
-  }
   auto out = builder.sizes(tensor(node, 0));
   const auto dtype = builder.dtype(tensor(node, 0));
   const auto dim =
@@ -282,9 +273,6 @@ void infer_cat(Builder& builder, const Node& node) {
 }
 
 void infer_stack(Builder& builder, const Node& node) {
-  if (node.inputs.empty()) {
-    refuse("a stack of nothing");
-  }
   auto out = builder.sizes(tensor(node, 0));
   const auto dtype = builder.dtype(tensor(node, 0));
   type_of(dtype);
@@ -389,8 +377,8 @@ void build_roll(Builder& builder, const Node& node) {
   Dims first(sizes.size(), 0); // where the first element goes
   for (size_t i = 0; i < dims.size(); ++i) {
     const auto dim = wrap(dims[i], rank);
-    const auto size = std::max<int64_t>(sizes[dim], 1);
-    first[dim] = ((first[dim] + shifts[i]) % size + size) % size;
+    const auto size = sizes[dim];
+    first[dim] = ((first[dim] + shifts[i] % size) % size + size) % size;
   }
   const auto from = builder.strided(input);
   const auto to = builder.make_dense(output);
@@ -418,9 +406,19 @@ void build_roll(Builder& builder, const Node& node) {
     }
     parts.insert(parts.end(), wrapped.begin(), wrapped.end());
   }
-  for (const auto& part : parts) {
-    builder.copy_as(part.sizes, bytes, part.from, part.to);
-  }
+  builder.add_kernel(
+      node, "roll", {from.ref, to.ref}, [parts, bytes](const Frame& frame) {
+        for (const auto& part : parts) {
+          kernels::copy_strided(
+              {.src = frame.at(part.from.ref),
+               .src_strides = part.from.strides.data(),
+               .dst = frame.at(part.to.ref),
+               .dst_strides = part.to.strides.data(),
+               .sizes = part.sizes.data(),
+               .ndim = static_cast<int64_t>(part.sizes.size()),
+               .itemsize = bytes});
+        }
+      });
 }
 
 void infer_gather_pairs(Builder& builder, const Node& node) {
@@ -489,10 +487,7 @@ void infer_pairwise_dot(Builder& builder, const Node& node) {
 void build_pairwise_dot(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
-  auto from = builder.strided(input);
-  if (from.strides[2] != 1 && sizes[2] != 1) {
-    from = builder.dense(input);
-  }
+  const auto from = builder.with_rows(input);
   const auto rows = builder.dense(tensor(node, 1)),
              columns = builder.dense(tensor(node, 2));
   const auto to = builder.make_rows(output);

@@ -30,13 +30,12 @@ void infer_number(Builder& builder, const Node& node) {
   builder.set_number(
       node.output(),
       table.at(node.op)(
-          builder.number(node.inputs.at(0)),
-          builder.number(node.inputs.at(1))));
+          builder.number(node.inputs[0]), builder.number(node.inputs[1])));
 }
 
 void infer_size(Builder& builder, const Node& node) {
   const auto& sizes = builder.sizes(tensor(node, 0));
-  const auto dim = builder.number(node.inputs.at(1));
+  const auto dim = builder.number(node.inputs[1]);
   builder.set_number(
       node.output(), sizes[wrap(dim, static_cast<int64_t>(sizes.size()))]);
 }
@@ -46,13 +45,13 @@ void infer_numel(Builder& builder, const Node& node) {
 }
 
 void infer_power(Builder& builder, const Node& node) {
-  builder.number(node.inputs.at(0));
+  builder.number(node.inputs[0]);
   builder.set_type(node.output(), {}, c10::ScalarType::Float);
 }
 
 void build_power(Builder& builder, const Node& node) {
   const auto power = std::pow(
-      static_cast<float>(builder.number(node.inputs.at(0))),
+      static_cast<float>(builder.number(node.inputs[0])),
       static_cast<float>(node.real("exponent", 1)));
   std::ostringstream key;
   key << "number " << std::hexfloat << power;

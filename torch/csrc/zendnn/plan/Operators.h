@@ -109,7 +109,9 @@ inline bool has(const Node& node, size_t index) {
 }
 
 // A list with a number for each dimension; one number stands for all of them.
-inline Dims spread(Dims numbers, size_t dimensions, int64_t otherwise) {
+// Throws Refused when one of them is less than the least.
+inline Dims
+spread(Dims numbers, size_t dimensions, int64_t otherwise, int64_t least = 0) {
   if (numbers.empty()) {
     numbers.push_back(otherwise);
   }
@@ -118,6 +120,11 @@ inline Dims spread(Dims numbers, size_t dimensions, int64_t otherwise) {
   }
   if (numbers.size() != dimensions) {
     refuse("an operator with an argument for another number of dimensions");
+  }
+  for (const auto number : numbers) {
+    if (number < least) {
+      refuse("a window with an argument of " + std::to_string(number));
+    }
   }
   return numbers;
 }

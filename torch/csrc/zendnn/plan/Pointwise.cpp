@@ -9,60 +9,6 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-kernels::Eltwise eltwise_kernel(const std::string& name) {
-  using kernels::Eltwise;
-  static const std::unordered_map<std::string, Eltwise> table{
-      {"relu", Eltwise::relu},
-      {"leaky_relu", Eltwise::leaky_relu},
-      {"clip", Eltwise::clip},
-      {"sigmoid", Eltwise::sigmoid},
-      {"tanh", Eltwise::tanh},
-      {"gelu", Eltwise::gelu},
-      {"gelu_tanh", Eltwise::gelu_tanh},
-      {"silu", Eltwise::silu},
-      {"hardswish", Eltwise::hardswish},
-      {"hardsigmoid", Eltwise::hardsigmoid},
-      {"elu", Eltwise::elu},
-      {"mish", Eltwise::mish},
-      {"exp", Eltwise::exp},
-      {"abs", Eltwise::abs},
-      {"sqrt", Eltwise::sqrt},
-      {"square", Eltwise::square},
-      {"log", Eltwise::log},
-      {"linear", Eltwise::linear},
-      {"round", Eltwise::round},
-  };
-  const auto found = table.find(name);
-  if (found == table.end()) {
-    refuse("the function '" + name + "'");
-  }
-  return found->second;
-}
-
-kernels::Binary binary_kernel(const std::string& name) {
-  using kernels::Binary;
-  static const std::unordered_map<std::string, Binary> table{
-      {"add", Binary::add},
-      {"sub", Binary::sub},
-      {"mul", Binary::mul},
-      {"div", Binary::div},
-      {"max", Binary::max},
-      {"min", Binary::min},
-  };
-  const auto found = table.find(name);
-  if (found == table.end()) {
-    refuse("the function '" + name + "'");
-  }
-  return found->second;
-}
-
-// Whether the place holds the value's elements and nothing else between them,
-// so that it can be gone through in memory order.
-bool is_solid(const Dims& sizes, const Place& place) {
-  return !place.blocked && !overlaps(sizes, place.strides) &&
-         span(sizes, place.strides) == count(sizes);
-}
-
 template <typename From>
 void to_float(const void* src, void* dst, int64_t size) {
   const auto* from = static_cast<const From*>(src);
@@ -96,28 +42,23 @@ Convert conversion(c10::ScalarType from) {
 void place_binary(Builder& builder, const Node& node) {
   const auto output = node.output();
   const auto& out_sizes = builder.sizes(output);
-  const bool free = !builder.target(output);
   for (const auto value : {tensor(node, 0), tensor(node, 1)}) {
     if (builder.sizes(value) != out_sizes) {
       continue;
     }
     const auto place = builder.place(value);
-    if (place.blocked && !(free && builder.dies(value))) {
-      builder.make(output, place.desc);
-      return;
-    }
     if (place.blocked) {
-      builder.set_place(output, place);
+      if (!builder.reuse(output, value, place)) {
+        builder.make(output, place.desc);
+      }
       return;
     }
   }
   for (const auto value : {tensor(node, 0), tensor(node, 1)}) {
     const auto place = builder.strided(value);
-    if (free && !builder.is_result(output) &&
-        builder.sizes(value) == out_sizes && builder.dies(value) &&
+    if (builder.sizes(value) == out_sizes &&
         is_row_major(out_sizes, place.strides) &&
-        builder.place(value).ref.buffer == place.ref.buffer) {
-      builder.set_place(output, place);
+        builder.reuse(output, value, place)) {
       return;
     }
   }
@@ -173,14 +114,14 @@ void add_binary_primitive(
   const auto [right, right_ref] = see(b);
   auto attributes = user_scratchpad();
   if (function != nullptr) {
-    const auto [kind, alpha, beta] = function_of(*function);
+    const auto as = function_of(*function);
     ::zendnn::post_ops chain;
-    chain.append_eltwise(kind, alpha, beta);
+    chain.append_eltwise(as.kind, as.alpha, as.beta);
     attributes.set_post_ops(chain);
   }
   const ::zendnn::binary::primitive_desc made(
       adeep::engine::cpu_engine(),
-      binary_algorithm(algorithm),
+      combination_of(algorithm).kind,
       left,
       right,
       to.desc,
@@ -219,10 +160,10 @@ void add_binary_kernel(
        right_strides = operands.b_strides,
        to_strides = to.strides,
        sizes = builder.sizes(result),
-       kind = binary_kernel(algorithm),
+       kind = combination_of(algorithm).kernel,
        dtype = kernel_type(builder.dtype(result)),
        post = function == nullptr ? kernels::Eltwise::none
-                                  : eltwise_kernel(function->algorithm),
+                                  : function_of(*function).kernel,
        alpha = function == nullptr ? 0.F : function->alpha,
        beta = function == nullptr ? 0.F : function->beta](const Frame& frame) {
         kernels::binary(
@@ -270,15 +211,15 @@ void add_eltwise(
     const Place& from,
     const Place& to) {
   if (to.blocked) {
-    const auto [kind, alpha, beta] = function_of(function);
+    const auto as = function_of(function);
     const ::zendnn::eltwise_forward::primitive_desc made(
         adeep::engine::cpu_engine(),
         ::zendnn::prop_kind::forward_inference,
-        kind,
+        as.kind,
         to.desc,
         to.desc,
-        alpha,
-        beta,
+        as.alpha,
+        as.beta,
         user_scratchpad());
     builder.add_primitive(
         node,
@@ -289,7 +230,7 @@ void add_eltwise(
     return;
   }
   const auto& sizes = builder.sizes(value);
-  if (!is_solid(sizes, to) || from.strides != to.strides) {
+  if (!is_dense(sizes, to.strides) || from.strides != to.strides) {
     // The kernel that knows strides wants two operands: the larger of x and x.
     const Operands same{from, from, from.strides, from.strides};
     add_binary_kernel(builder, node, "max", same, value, to, &function);
@@ -301,7 +242,7 @@ void add_eltwise(
       {from.ref, to.ref},
       [from = from.ref,
        to = to.ref,
-       kind = eltwise_kernel(function.algorithm),
+       kind = function_of(function).kernel,
        alpha = function.alpha,
        beta = function.beta,
        size = count(sizes),
@@ -345,14 +286,12 @@ void build_eltwise(Builder& builder, const Node& node) {
   auto from = builder.place(input);
   if (from.blocked) {
     from = builder.solid_blocks(input);
-  } else if (!is_solid(builder.sizes(input), from)) {
+  } else if (!is_dense(builder.sizes(input), from.strides)) {
     from = builder.dense(input);
   }
   Place to;
-  if (builder.dies(input) && !builder.target(output) &&
-      (from.blocked || !builder.is_result(output))) {
+  if (builder.reuse(output, input, from)) {
     to = from;
-    builder.set_place(output, to);
   } else if (const auto slice = builder.target(output);
              slice && !slice->blocked && !from.blocked) {
     to = *slice;
@@ -372,25 +311,15 @@ void build_eltwise(Builder& builder, const Node& node) {
 
 void infer_binary(Builder& builder, const Node& node) {
   const auto a = tensor(node, 0), b = tensor(node, 1);
-  const auto &left = builder.sizes(a), &right = builder.sizes(b);
   if (builder.dtype(a) != builder.dtype(b)) {
     refuse("tensors of different dtypes");
   }
   type_of(builder.dtype(a));
-  binary_kernel(node.word("algorithm"));
-  Dims out(std::max(left.size(), right.size()));
-  for (size_t i = 0; i < out.size(); ++i) {
-    const auto from_end = out.size() - i;
-    const auto one = from_end > left.size() ? 1 : left[left.size() - from_end];
-    const auto two =
-        from_end > right.size() ? 1 : right[right.size() - from_end];
-    if (one != two && one != 1 && two != 1) {
-      refuse("tensors whose sizes do not broadcast");
-    }
-    out[i] = one == 1 ? two : one;
-  }
-  builder.set_type(node.output(), out, builder.dtype(a));
-  check_post_ops(builder, node);
+  combination_of(node.word("algorithm"));
+  builder.set_type(
+      node.output(),
+      broadcast(builder.sizes(a), builder.sizes(b)),
+      builder.dtype(a));
 }
 
 void build_binary(Builder& builder, const Node& node) {

@@ -34,7 +34,8 @@ int64_t accumulating(const Builder& builder, const Node& node) {
           other.kind == Operand::Kind::value && other.index == operand.index;
     }
     if (reads == 1 && same_size(builder, operand.index, node.output()) &&
-        builder.dies(operand.index) && is_whole(builder, operand.index)) {
+        builder.dies(operand.index, builder.place(operand.index)) &&
+        is_whole(builder, operand.index)) {
       return static_cast<int64_t>(i);
     }
   }
@@ -110,31 +111,45 @@ Node combine(
 } // namespace
 
 Function function_of(const PostOp& post) {
+  using kernels::Eltwise;
   struct Row {
+    Eltwise kernel;
     algorithm kind;
     bool own_parameters;
     float alpha, beta;
   };
   static const std::unordered_map<std::string, Row> table{
-      {"relu", {algorithm::eltwise_relu, false, 0, 0}},
-      {"leaky_relu", {algorithm::eltwise_relu, true, 0, 0}},
-      {"clip", {algorithm::eltwise_clip, true, 0, 0}},
-      {"sigmoid", {algorithm::eltwise_logistic, false, 0, 0}},
-      {"tanh", {algorithm::eltwise_tanh, false, 0, 0}},
-      {"gelu", {algorithm::eltwise_gelu_erf, false, 0, 0}},
-      {"gelu_tanh", {algorithm::eltwise_gelu_tanh, false, 0, 0}},
-      {"silu", {algorithm::eltwise_swish, false, 1, 0}},
-      {"hardswish", {algorithm::eltwise_hardswish, false, 1.F / 6, 0.5F}},
-      {"hardsigmoid", {algorithm::eltwise_hardsigmoid, false, 1.F / 6, 0.5F}},
-      {"elu", {algorithm::eltwise_elu, true, 0, 0}},
-      {"mish", {algorithm::eltwise_mish, false, 0, 0}},
-      {"exp", {algorithm::eltwise_exp, false, 0, 0}},
-      {"abs", {algorithm::eltwise_abs, false, 0, 0}},
-      {"sqrt", {algorithm::eltwise_sqrt, false, 0, 0}},
-      {"square", {algorithm::eltwise_square, false, 0, 0}},
-      {"log", {algorithm::eltwise_log, false, 0, 0}},
-      {"linear", {algorithm::eltwise_linear, true, 0, 0}},
-      {"round", {algorithm::eltwise_round, false, 0, 0}},
+      {"relu", {Eltwise::relu, algorithm::eltwise_relu, false, 0, 0}},
+      {"leaky_relu",
+       {Eltwise::leaky_relu, algorithm::eltwise_relu, true, 0, 0}},
+      {"clip", {Eltwise::clip, algorithm::eltwise_clip, true, 0, 0}},
+      {"sigmoid", {Eltwise::sigmoid, algorithm::eltwise_logistic, false, 0, 0}},
+      {"tanh", {Eltwise::tanh, algorithm::eltwise_tanh, false, 0, 0}},
+      {"gelu", {Eltwise::gelu, algorithm::eltwise_gelu_erf, false, 0, 0}},
+      {"gelu_tanh",
+       {Eltwise::gelu_tanh, algorithm::eltwise_gelu_tanh, false, 0, 0}},
+      {"silu", {Eltwise::silu, algorithm::eltwise_swish, false, 1, 0}},
+      {"hardswish",
+       {Eltwise::hardswish,
+        algorithm::eltwise_hardswish,
+        false,
+        1.F / 6,
+        0.5F}},
+      {"hardsigmoid",
+       {Eltwise::hardsigmoid,
+        algorithm::eltwise_hardsigmoid,
+        false,
+        1.F / 6,
+        0.5F}},
+      {"elu", {Eltwise::elu, algorithm::eltwise_elu, true, 0, 0}},
+      {"mish", {Eltwise::mish, algorithm::eltwise_mish, false, 0, 0}},
+      {"exp", {Eltwise::exp, algorithm::eltwise_exp, false, 0, 0}},
+      {"abs", {Eltwise::abs, algorithm::eltwise_abs, false, 0, 0}},
+      {"sqrt", {Eltwise::sqrt, algorithm::eltwise_sqrt, false, 0, 0}},
+      {"square", {Eltwise::square, algorithm::eltwise_square, false, 0, 0}},
+      {"log", {Eltwise::log, algorithm::eltwise_log, false, 0, 0}},
+      {"linear", {Eltwise::linear, algorithm::eltwise_linear, true, 0, 0}},
+      {"round", {Eltwise::round, algorithm::eltwise_round, false, 0, 0}},
   };
   const auto found = table.find(post.algorithm);
   if (found == table.end()) {
@@ -149,17 +164,18 @@ Function function_of(const PostOp& post) {
     alpha = std::max(alpha, -most);
     beta = std::min(beta, most);
   }
-  return {row.kind, alpha, beta};
+  return {row.kernel, row.kind, alpha, beta};
 }
 
-algorithm binary_algorithm(const std::string& name) {
-  static const std::unordered_map<std::string, algorithm> table{
-      {"add", algorithm::binary_add},
-      {"sub", algorithm::binary_sub},
-      {"mul", algorithm::binary_mul},
-      {"div", algorithm::binary_div},
-      {"max", algorithm::binary_max},
-      {"min", algorithm::binary_min},
+Combination combination_of(const std::string& name) {
+  using kernels::Binary;
+  static const std::unordered_map<std::string, Combination> table{
+      {"add", {Binary::add, algorithm::binary_add}},
+      {"sub", {Binary::sub, algorithm::binary_sub}},
+      {"mul", {Binary::mul, algorithm::binary_mul}},
+      {"div", {Binary::div, algorithm::binary_div}},
+      {"max", {Binary::max, algorithm::binary_max}},
+      {"min", {Binary::min, algorithm::binary_min}},
   };
   const auto found = table.find(name);
   if (found == table.end()) {
@@ -172,28 +188,11 @@ bool can_accumulate(Builder& builder, const Node& node) {
   return !builder.target(node.output()) && accumulating(builder, node) >= 0;
 }
 
-void check_post_ops(const Builder& builder, const Node& node) {
-  for (const auto& post : node.post) {
-    if (!post.is_binary()) {
-      function_of(post);
-      continue;
-    }
-    binary_algorithm(post.algorithm);
-    const auto& operand = node.inputs[post.operand];
-    if (operand.kind != Operand::Kind::value) {
-      refuse("a post-op with a number");
-    }
-    if (builder.dtype(operand.index) != builder.dtype(node.output())) {
-      refuse("tensors of different dtypes");
-    }
-  }
-}
-
 std::vector<Node> infer_fitting(Builder& builder, const Node& written) {
   std::vector<Node> nodes;
   auto node = written;
   const auto infer = [&] { find_operator(node.op).infer(builder, node); };
-  if (node.op == "layer_norm" && has(node, 3) &&
+  if ((node.op == "layer_norm" || node.op == "rms_norm") && has(node, 3) &&
       builder.sizes(tensor(node, 0)) != builder.sizes(tensor(node, 3))) {
     auto sum = combine("add", tensor(node, 0), node.inputs[3], node, 0);
     sum.outputs = {
@@ -205,6 +204,12 @@ std::vector<Node> infer_fitting(Builder& builder, const Node& written) {
     nodes.push_back(std::move(sum));
   }
   infer();
+  for (const auto& post : node.post) {
+    if (post.is_binary() && builder.dtype(node.inputs[post.operand].index) !=
+                                builder.dtype(node.output())) {
+      refuse("tensors of different dtypes");
+    }
+  }
   for (;;) {
     const auto first = first_outgrown(builder, node);
     if (first == node.post.size()) {
@@ -275,8 +280,8 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see) {
   for (size_t i = 0; i < node.post.size(); ++i) {
     const auto& post = node.post[i];
     if (!post.is_binary()) {
-      const auto [kind, alpha, beta] = function_of(post);
-      chain.append_eltwise(kind, alpha, beta);
+      const auto function = function_of(post);
+      chain.append_eltwise(function.kind, function.alpha, function.beta);
       continue;
     }
     if (addition == Addition::functions) {
@@ -292,7 +297,7 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see) {
     if (!seen) {
       break;
     }
-    chain.append_binary(binary_algorithm(post.algorithm), seen->desc);
+    chain.append_binary(combination_of(post.algorithm).kind, seen->desc);
     attached.operands.push_back(
         {ZENDNN_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(i)) |
              ZENDNN_ARG_SRC_1,

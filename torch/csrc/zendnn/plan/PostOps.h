@@ -3,6 +3,8 @@
 
 #include <torch/csrc/zendnn/plan/Builder.h>
 
+#include <ATen/native/zendnn/kernels/elementwise.h>
+
 namespace at::native::zendnn::plan {
 
 // How the operands of post-ops are given to a primitive.
@@ -53,23 +55,27 @@ void apply_rest(Builder& builder, const Node& node, size_t taken);
 // of: once, for that and for all that are slices of it.
 void copy_to_slice(Builder& builder, int64_t value);
 
-// Throws Refused unless the node's post-ops are known, and their operands of
-// the result's type.
-void check_post_ops(const Builder& builder, const Node& node);
-
-// Infers sizes. Where an operand of a post-op, or a residual, makes the result
+// Infers sizes. Throws Refused unless operands of post-ops are of the result's
+// type. Where an operand of a post-op, or a residual, makes the result
 // larger than what the operator itself gives, binary nodes do the rest: returns
 // all that stand for the node, in order.
 std::vector<Node> infer_fitting(Builder& builder, const Node& node);
 
-// The function of a post-op without an operand, as ZenDNN knows it.
+// The function of a post-op without an operand: as our kernels know it, with
+// the post-op's own parameters, and as ZenDNN does.
 struct Function {
+  kernels::Eltwise kernel;
   ::zendnn::algorithm kind;
-  float alpha, beta;
+  float alpha, beta; // ZenDNN's
 };
-// Throws Refused for an unknown name.
+// The same of one with an operand.
+struct Combination {
+  kernels::Binary kernel;
+  ::zendnn::algorithm kind;
+};
+// Throw Refused for an unknown name.
 Function function_of(const PostOp& post);
-::zendnn::algorithm binary_algorithm(const std::string& name);
+Combination combination_of(const std::string& algorithm);
 
 // A text that two nodes share when a primitive has the same work with them.
 std::string post_op_key(const Node& node, const Attached& attached);

@@ -7,7 +7,6 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <mutex>
 #include <sstream>
 
 namespace at::native::zendnn::plan {
@@ -27,28 +26,6 @@ __attribute__((target("clflushopt"))) void evict_lines(
     _mm_clflushopt(begin);
   }
   _mm_sfence();
-}
-
-std::shared_ptr<void> zeros(int64_t bytes) {
-  auto made = allocate(bytes);
-  std::fill_n(static_cast<char*>(made.get()), bytes, char{0});
-  return made;
-}
-
-// The weights of candidates for one choice, which only read them: those of a
-// large layer take longer to allocate than to multiply by.
-std::shared_ptr<void> shared_zeros(int64_t bytes) {
-  static std::mutex mutex;
-  static std::weak_ptr<void> last;
-  static int64_t size = 0;
-  std::lock_guard lock(mutex);
-  auto found = last.lock();
-  if (!found || size < bytes) {
-    found = zeros(bytes);
-    last = found;
-    size = bytes;
-  }
-  return found;
 }
 
 } // namespace
@@ -89,15 +66,26 @@ std::string text_of(const memory::desc& desc) {
   return text.str();
 }
 
+void* Zeros::at(int argument, int64_t bytes) {
+  auto& piece = pieces_[argument];
+  if (piece.bytes < bytes) {
+    piece = {}; // before there is more
+    piece = {allocate(bytes), bytes};
+    std::fill_n(static_cast<char*>(piece.memory.get()), bytes, char{0});
+  }
+  return piece.memory.get();
+}
+
 Candidate as_candidate(
     const Primitive& made,
     const memory::desc& bias,
-    const std::vector<Step::Argument>& operands) {
+    const std::vector<Step::Argument>& operands,
+    const std::shared_ptr<Zeros>& zeros) {
   std::vector<std::pair<int, memory::desc>> wanted{
       {ZENDNN_ARG_SRC, made.source},
       {ZENDNN_ARG_WEIGHTS, made.weights},
       {ZENDNN_ARG_DST, made.result},
-      {ZENDNN_ARG_SCRATCHPAD, made.workspace}};
+      {ZENDNN_ARG_SCRATCHPAD, made.scratchpad}};
   if (!bias.is_zero()) {
     wanted.emplace_back(ZENDNN_ARG_BIAS, bias);
   }
@@ -107,19 +95,16 @@ Candidate as_candidate(
   struct Call {
     ::zendnn::primitive primitive;
     std::unordered_map<int, memory> arguments;
-    std::vector<std::shared_ptr<void>> held;
   };
   const auto call = std::make_shared<Call>();
-  const auto run = [make = made.make, wanted, call] {
+  const auto run = [make = made.make, wanted, call, zeros] {
     // Made by the first run: a choice that is known already needs none.
     if (call->arguments.empty()) {
       call->primitive = make();
       for (const auto& [index, desc] : wanted) {
-        const auto bytes = static_cast<int64_t>(desc.get_size());
-        const auto& held = call->held.emplace_back(
-            index == ZENDNN_ARG_WEIGHTS ? shared_zeros(bytes) : zeros(bytes));
+        auto* data = zeros->at(index, static_cast<int64_t>(desc.get_size()));
         call->arguments.emplace(
-            index, memory(desc, adeep::engine::cpu_engine(), held.get()));
+            index, memory(desc, adeep::engine::cpu_engine(), data));
       }
     }
     call->primitive.execute(adeep::stream::default_stream(), call->arguments);

@@ -6,12 +6,13 @@
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
 #include <functional>
+#include <map>
 
 namespace at::native::zendnn::plan {
 
 struct Primitive {
   std::function<::zendnn::primitive()> make; // compiles it, if need be
-  memory::desc source, weights, result, workspace;
+  memory::desc source, weights, result, scratchpad;
   std::string implementation, name;
 
   // Run is the class of the primitive that `desc` describes.
@@ -47,10 +48,26 @@ memory::desc any_layout(const memory::desc& of);
 // a model has more of them than its caches hold, so that they come from memory.
 void evict_weights(void* weights, int64_t bytes);
 
+// What the candidates for one choice run on, one after the other: for each
+// argument, memory of zeros at first, as large as any of them has asked for.
+// Who asks for more ends what was there.
+class Zeros {
+ public:
+  void* at(int argument, int64_t bytes);
+
+ private:
+  struct Piece {
+    std::shared_ptr<void> memory;
+    int64_t bytes = 0;
+  };
+  std::map<int, Piece> pieces_;
+};
+
 // Runs the primitive with a bias (none when zero) and its post-ops' operands.
 Candidate as_candidate(
     const Primitive& made,
     const memory::desc& bias,
-    const std::vector<Step::Argument>& operands);
+    const std::vector<Step::Argument>& operands,
+    const std::shared_ptr<Zeros>& zeros);
 
 } // namespace at::native::zendnn::plan

@@ -21,13 +21,7 @@ int64_t product(const Dims& sizes, int64_t first, int64_t last) {
 // Where a row-major result of the input's size goes: over the input when that
 // is not needed any more.
 Place over(Builder& builder, int64_t input, const Place& from, int64_t output) {
-  if (builder.place(input).ref.buffer == from.ref.buffer &&
-      builder.dies(input) && !builder.target(output) &&
-      !builder.is_result(output)) {
-    builder.set_place(output, from);
-    return from;
-  }
-  return builder.make_dense(output);
+  return builder.reuse(output, input, from) ? from : builder.make_dense(output);
 }
 
 // A value without gaps between its elements, such as a slice has: primitives
@@ -39,7 +33,7 @@ std::pair<memory::desc, Ref> read_solid(Builder& builder, int64_t value) {
   }
   const auto& sizes = builder.sizes(value);
   const auto place = builder.addressable(value);
-  if (span(sizes, place.strides) == count(sizes)) {
+  if (is_dense(sizes, place.strides)) {
     return {builder.describe(value, place), place.ref};
   }
   const auto layout = sizes.size() > 2 && place.strides[1] == 1
@@ -63,12 +57,11 @@ Pooling pooling_of(const Builder& builder, const Node& node) {
   }
   const auto spatial = sizes.size() - 2;
   Pooling p;
-  p.kernel = spread(node.integers("kernel"), spatial, 1);
-  p.stride =
-      node.attributes.contains("stride") && !node.integers("stride").empty()
-          ? spread(node.integers("stride"), spatial, 1)
-          : p.kernel;
-  p.dilation = spread(node.integers("dilation"), spatial, 1);
+  p.kernel = spread(node.integers("kernel"), spatial, 1, 1);
+  p.stride = node.integers("stride").empty()
+                 ? p.kernel
+                 : spread(node.integers("stride"), spatial, 1, 1);
+  p.dilation = spread(node.integers("dilation"), spatial, 1, 1);
   p.before = p.after = spread(node.integers("padding"), spatial, 0);
   p.kind = node.op == "max_pool" ? algorithm::pooling_max
            : node.integer("include_pad", 1) != 0
@@ -271,7 +264,7 @@ void infer_pool(Builder& builder, const Node& node) {
   for (size_t i = 0; i < p.kernel.size(); ++i) {
     const auto reach = p.dilation[i] * (p.kernel[i] - 1) + 1;
     const auto room = in[2 + i] + 2 * p.before[i] - reach;
-    if (room < 0 || p.stride[i] <= 0) {
+    if (room < 0) {
       refuse("a pooling of an image smaller than its window");
     }
     auto size = (room + (ceil ? p.stride[i] - 1 : 0)) / p.stride[i] + 1;
@@ -291,19 +284,17 @@ void build_pool(Builder& builder, const Node& node) {
 void infer_adaptive_pool(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& in = builder.sizes(input);
-  auto wanted = node.integers("sizes");
   type_of(builder.dtype(input));
   if (in.size() < 3 || in.size() > 5) {
     refuse("a pooling of a tensor without batch and channels");
   }
-  wanted = spread(wanted, in.size() - 2, 1);
+  const auto wanted = spread(node.integers("sizes"), in.size() - 2, 1, 1);
   Dims out{in[0], in[1]};
   for (size_t i = 0; i < wanted.size(); ++i) {
-    const auto size = wanted[i] < 0 ? in[2 + i] : wanted[i];
-    if (size == 0 || in[2 + i] % size != 0) {
+    if (in[2 + i] % wanted[i] != 0) {
       refuse("an adaptive pooling with windows of different sizes");
     }
-    out.push_back(size);
+    out.push_back(wanted[i]);
   }
   builder.set_type(node.output(), out, builder.dtype(input));
 }

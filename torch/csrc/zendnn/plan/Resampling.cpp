@@ -102,7 +102,7 @@ void infer_resample(Builder& builder, const Node& node) {
   auto sizes = builder.sizes(input);
   type_of(builder.dtype(input));
   is_linear(node);
-  if (sizes.size() != 4 || node.inputs.size() != 3) {
+  if (sizes.size() != 4) {
     refuse("a resampling of a tensor that is no batch of images");
   }
   for (size_t dim = 0; dim < 2; ++dim) {
@@ -110,7 +110,7 @@ void infer_resample(Builder& builder, const Node& node) {
     if (size < 1) {
       refuse("an empty tensor");
     }
-    size = node.inputs[1 + dim]
+    size = has(node, 1 + dim)
                ? builder.number(node.inputs[1 + dim])
                : static_cast<int64_t>(std::floor(
                      static_cast<double>(size) * node.real(kScales[dim], 0)));

@@ -93,27 +93,16 @@ void build_nonzero(Builder& builder, const Node& node) {
 }
 
 void infer_where(Builder& builder, const Node& node) {
-  if (node.inputs.size() != kOperands ||
-      builder.dtype(tensor(node, 0)) != c10::ScalarType::Bool) {
+  if (builder.dtype(tensor(node, 0)) != c10::ScalarType::Bool) {
     refuse("a choice whose condition is not a tensor of bool");
   }
   auto dtype = c10::ScalarType::Undefined;
   Dims out;
   for (size_t i = 0; i < kOperands; ++i) {
-    if (!node.inputs[i]) {
+    if (!has(node, i)) {
       continue;
     }
-    const auto& sizes = builder.sizes(tensor(node, i));
-    if (sizes.size() > out.size()) {
-      out.insert(out.begin(), sizes.size() - out.size(), 1);
-    }
-    for (size_t d = 0; d < sizes.size(); ++d) {
-      auto& whole = out[out.size() - sizes.size() + d];
-      if (sizes[d] != whole && sizes[d] != 1 && whole != 1) {
-        refuse("tensors whose sizes do not broadcast");
-      }
-      whole = whole == 1 ? sizes[d] : whole;
-    }
+    out = broadcast(out, builder.sizes(tensor(node, i)));
     if (i == 0) {
       continue;
     }
@@ -136,7 +125,7 @@ void build_where(Builder& builder, const Node& node) {
   std::vector<Ref> from;
   std::vector<Dims> strides;
   for (size_t i = 0; i < kOperands; ++i) {
-    if (!node.inputs[i]) {
+    if (!has(node, i)) {
       from.push_back(number_of(builder, node, builder.dtype(output)));
       strides.emplace_back(sizes.size(), 0);
       continue;

@@ -17,6 +17,7 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -61,15 +62,19 @@ class Choices {
     return *choices;
   }
 
-  bool find(const std::string& key, std::string& name) {
+  // The index of the candidate that was chosen for the key, if any.
+  std::optional<size_t> find(
+      const std::string& key,
+      const std::vector<Candidate>& candidates) {
     std::lock_guard lock(mutex_);
     load();
     const auto found = names_.find(key);
-    if (found == names_.end()) {
-      return false;
+    for (size_t i = 0; found != names_.end() && i < candidates.size(); ++i) {
+      if (candidates[i].name == found->second) {
+        return i;
+      }
     }
-    name = found->second;
-    return true;
+    return std::nullopt;
   }
 
   void set(const std::string& key, const std::string& name) {
@@ -211,28 +216,33 @@ size_t choose(
     const std::vector<Candidate>& candidates,
     double& seconds_left) {
   auto& choices = Choices::instance();
-  // Two candidates timed at once would only measure each other.
-  std::lock_guard lock(choices.timing());
-  std::string chosen;
-  if (choices.find(key, chosen)) {
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      if (candidates[i].name == chosen) {
-        return i;
-      }
-    }
+  if (const auto known = choices.find(key, candidates)) {
+    return *known; // and waits for nobody
   }
   if (candidates.size() < 2 || seconds_left <= 0) {
     return 0;
   }
+  // Two candidates timed at once would only measure each other.
+  std::lock_guard lock(choices.timing());
+  if (const auto known = choices.find(key, candidates)) {
+    return *known; // by whoever held the lock
+  }
   const auto start = Clock::now();
   double best = std::numeric_limits<double>::infinity();
   size_t winner = 0;
+  bool failed = false;
   // A large layer may need more than there is: the best so far is as good as
   // what is not timed at all.
   for (size_t i = 0;
        i < candidates.size() && (i < 2 || seconds_since(start) < seconds_left);
        ++i) {
-    const auto seconds = time_candidate(candidates[i], best);
+    double seconds = 0;
+    try {
+      seconds = time_candidate(candidates[i], best);
+    } catch (const std::exception&) {
+      failed = true; // no memory for timing is no reason not to run
+      break;
+    }
     if (verbose() > 0) {
       std::printf(
           "zendnn_verbose,tune,%s,%g,%s\n",
@@ -247,7 +257,9 @@ size_t choose(
   }
   std::fflush(stdout);
   seconds_left -= seconds_since(start);
-  choices.set(key, candidates[winner].name);
+  if (!failed) {
+    choices.set(key, candidates[winner].name);
+  }
   return winner;
 }
 

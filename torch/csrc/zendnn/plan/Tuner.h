@@ -9,7 +9,7 @@ namespace at::native::zendnn::plan {
 
 struct Candidate {
   std::string name;
-  std::function<void()> run;      // once, on memory of its own
+  std::function<void()> run; // once, on memory of its own or of all candidates
   std::function<void()> before{}; // each run, and not timed; or nothing
 };
 
@@ -19,6 +19,7 @@ struct Candidate {
 // ZENDNN_TUNING_CACHE=path, a file that is ignored with a warning when another
 // CPU or version wrote it. `seconds_left` is what the caller can still spend on
 // timing; without any, the first candidate serves and nothing is remembered.
+// Where a candidate fails, as without memory for it, the best so far serves so.
 // The file is written by save_choices.
 size_t choose(
     const std::string& key,

@@ -75,8 +75,8 @@ View make_flatten(const Builder& b, const Node& n, View v, bool& copied) {
   if (v.sizes.empty()) {
     return {{1}, {1}, v.offset};
   }
-  const auto first = wrap(b.number(n.inputs.at(1)), rank(v));
-  const auto last = wrap(b.number(n.inputs.at(2)), rank(v));
+  const auto first = wrap(b.number(n.inputs[1]), rank(v));
+  const auto last = wrap(b.number(n.inputs[2]), rank(v));
   if (last < first) {
     refuse("a flatten that ends before it starts");
   }
@@ -91,7 +91,7 @@ View make_flatten(const Builder& b, const Node& n, View v, bool& copied) {
 }
 
 View make_unflatten(const Builder& b, const Node& n, View v, bool& copied) {
-  const auto dim = wrap(b.number(n.inputs.at(1)), rank(v));
+  const auto dim = wrap(b.number(n.inputs[1]), rank(v));
   auto inner = numbers(b, n, 2);
   const auto open = std::find(inner.begin(), inner.end(), -1);
   if (open != inner.end()) {
@@ -113,8 +113,8 @@ View make_unflatten(const Builder& b, const Node& n, View v, bool& copied) {
 
 View make_transpose(const Builder& b, const Node& n, View v, bool& /*copied*/) {
   if (!v.sizes.empty()) {
-    const auto one = wrap(b.number(n.inputs.at(1)), rank(v));
-    const auto two = wrap(b.number(n.inputs.at(2)), rank(v));
+    const auto one = wrap(b.number(n.inputs[1]), rank(v));
+    const auto two = wrap(b.number(n.inputs[2]), rank(v));
     std::swap(v.sizes[one], v.sizes[two]);
     std::swap(v.strides[one], v.strides[two]);
   }
@@ -141,7 +141,7 @@ View make_permute(const Builder& b, const Node& n, View v, bool& /*copied*/) {
 }
 
 View make_unsqueeze(const Builder& b, const Node& n, View v, bool& /*copied*/) {
-  const auto dim = wrap(b.number(n.inputs.at(1)), rank(v) + 1);
+  const auto dim = wrap(b.number(n.inputs[1]), rank(v) + 1);
   const auto stride = dim < rank(v) ? v.sizes[dim] * v.strides[dim] : 1;
   v.sizes.insert(v.sizes.begin() + dim, 1);
   v.strides.insert(v.strides.begin() + dim, stride);
@@ -149,7 +149,7 @@ View make_unsqueeze(const Builder& b, const Node& n, View v, bool& /*copied*/) {
 }
 
 View make_squeeze(const Builder& b, const Node& n, View v, bool& /*copied*/) {
-  const auto dim = wrap(b.number(n.inputs.at(1)), rank(v));
+  const auto dim = wrap(b.number(n.inputs[1]), rank(v));
   if (v.sizes[dim] == 1) {
     v.sizes.erase(v.sizes.begin() + dim);
     v.strides.erase(v.strides.begin() + dim);
@@ -190,8 +190,8 @@ View make_expand_as(const Builder& b, const Node& n, View v, bool& /*copied*/) {
 }
 
 View make_select(const Builder& b, const Node& n, View v, bool& /*copied*/) {
-  const auto dim = wrap(b.number(n.inputs.at(1)), rank(v));
-  const auto index = wrap(b.number(n.inputs.at(2)), v.sizes[dim]);
+  const auto dim = wrap(b.number(n.inputs[1]), rank(v));
+  const auto index = wrap(b.number(n.inputs[2]), v.sizes[dim]);
   v.offset += index * v.strides[dim];
   v.sizes.erase(v.sizes.begin() + dim);
   v.strides.erase(v.strides.begin() + dim);
@@ -199,17 +199,17 @@ View make_select(const Builder& b, const Node& n, View v, bool& /*copied*/) {
 }
 
 View make_slice(const Builder& b, const Node& n, View v, bool& /*copied*/) {
-  const auto dim = wrap(b.number(n.inputs.at(1)), rank(v));
+  const auto dim = wrap(b.number(n.inputs[1]), rank(v));
   const auto size = v.sizes[dim];
   const auto bound = [&](size_t index, int64_t otherwise) {
-    if (!n.inputs.at(index)) {
+    if (!n.inputs[index]) {
       return otherwise;
     }
     const auto number = b.number(n.inputs[index]);
     return std::clamp<int64_t>(number < 0 ? number + size : number, 0, size);
   };
   const auto first = bound(2, 0), last = bound(3, size);
-  const auto step = b.number(n.inputs.at(4));
+  const auto step = b.number(n.inputs[4]);
   if (step <= 0) {
     refuse("a slice with a step of " + std::to_string(step));
   }
@@ -252,7 +252,7 @@ Dims split_sizes(const Builder& builder, const Node& node) {
   const auto results = static_cast<int64_t>(node.outputs.size());
   auto parts = node.integers("sizes");
   if (const auto chunks = node.integer("chunks", 0); chunks > 0) {
-    const auto each = (whole + chunks - 1) / chunks;
+    const auto each = whole / chunks + (whole % chunks != 0);
     for (int64_t left = whole; left > 0; left -= each) {
       parts.push_back(std::min(each, left));
     }

@@ -1,0 +1,187 @@
+#include <torch/csrc/zendnn/plan/Description.h>
+#include <torch/csrc/zendnn/plan/Layouts.h>
+
+#include <ATen/native/zendnn/Info.h>
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+namespace at::native::zendnn::plan {
+
+c10::ScalarType dtype_named(const std::string& name) {
+  if (name == "float32") {
+    return c10::ScalarType::Float;
+  }
+  if (name == "bfloat16") {
+    return c10::ScalarType::BFloat16;
+  }
+  refuse("a conversion to " + name);
+}
+
+memory::data_type type_of(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::ScalarType::Float:
+      return memory::data_type::f32;
+    case c10::ScalarType::BFloat16:
+      return memory::data_type::bf16;
+    default:
+      refuse(std::string("tensors of ") + c10::toString(dtype));
+  }
+}
+
+kernels::DType kernel_type(c10::ScalarType dtype) {
+  return type_of(dtype) == memory::data_type::bf16 ? kernels::DType::bfloat16
+                                                   : kernels::DType::float32;
+}
+
+int64_t item_size(c10::ScalarType dtype) {
+  return static_cast<int64_t>(c10::elementSize(dtype));
+}
+
+int64_t count(const Dims& sizes) {
+  return std::accumulate(
+      sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
+
+Dims broadcast(const Dims& a, const Dims& b) {
+  auto [narrow, out] = a.size() < b.size() ? std::pair(a, b) : std::pair(b, a);
+  narrow.insert(narrow.begin(), out.size() - narrow.size(), 1);
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (narrow[i] != out[i] && narrow[i] != 1 && out[i] != 1) {
+      refuse("tensors whose sizes do not broadcast");
+    }
+    out[i] = out[i] == 1 ? narrow[i] : out[i];
+  }
+  return out;
+}
+
+Dims row_major_strides(const Dims& sizes) {
+  Dims strides(sizes.size());
+  int64_t next = 1;
+  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
+    strides[i] = next;
+    next *= std::max<int64_t>(sizes[i], 1);
+  }
+  return strides;
+}
+
+Dims channels_last_strides(const Dims& sizes) {
+  Dims strides(sizes.size());
+  int64_t next = sizes[1];
+  strides[1] = 1;
+  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 2; --i) {
+    strides[i] = next;
+    next *= sizes[i];
+  }
+  strides[0] = next;
+  return strides;
+}
+
+Dims meaningful_strides(const Dims& sizes, Dims strides) {
+  int64_t next = 1;
+  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
+    if (sizes[i] == 1) {
+      strides[i] = next;
+    } else {
+      next = std::max(next, strides[i] * sizes[i]);
+    }
+  }
+  return strides;
+}
+
+int64_t span(const Dims& sizes, const Dims& strides) {
+  int64_t last = 0;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] == 0) {
+      return 0;
+    }
+    last += (sizes[i] - 1) * strides[i];
+  }
+  return last + 1;
+}
+
+bool overlaps(const Dims& sizes, const Dims& strides) {
+  std::vector<std::pair<int64_t, int64_t>> dims;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1) {
+      dims.emplace_back(strides[i], sizes[i]);
+    }
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t reach = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < reach) {
+      return true;
+    }
+    reach = stride * size;
+  }
+  return false;
+}
+
+bool is_dense(const Dims& sizes, const Dims& strides) {
+  return !overlaps(sizes, strides) && span(sizes, strides) == count(sizes);
+}
+
+bool is_row_major(const Dims& sizes, const Dims& strides) {
+  int64_t next = 1;
+  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
+    if (sizes[i] != 1) {
+      if (strides[i] != next) {
+        return false;
+      }
+      next *= sizes[i];
+    }
+  }
+  return true;
+}
+
+std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides) {
+  const auto rank = static_cast<int64_t>(sizes.size());
+  if (rank == 0 || (sizes[rank - 1] != 1 && strides[rank - 1] != 1)) {
+    return std::nullopt;
+  }
+  std::optional<int64_t> row;
+  int64_t next = 0; // of the dimension before, in elements
+  for (auto i = rank - 2; i >= 0; --i) {
+    if (sizes[i] == 1) {
+      continue;
+    }
+    if (row ? strides[i] != next : strides[i] < sizes[rank - 1]) {
+      return std::nullopt; // rows that are unevenly apart, or overlap
+    }
+    row = row.value_or(strides[i]);
+    next = strides[i] * sizes[i];
+  }
+  return row.value_or(sizes[rank - 1]);
+}
+
+int64_t channel_block() {
+  return has_wide_vectors() ? 16 : 8;
+}
+
+memory::format_tag blocked_tag(size_t rank) {
+  using tag = memory::format_tag;
+  const bool wide = has_wide_vectors();
+  return rank == 3   ? (wide ? tag::nCw16c : tag::nCw8c)
+         : rank == 4 ? (wide ? tag::nChw16c : tag::nChw8c)
+                     : (wide ? tag::nCdhw16c : tag::nCdhw8c);
+}
+
+memory::desc blocked_layout(
+    const Dims& sizes,
+    c10::ScalarType dtype,
+    std::optional<int64_t> channels) {
+  const auto tag = blocked_tag(sizes.size());
+  if (!channels || sizes[0] == 1) { // nothing lies between its blocks
+    return {sizes, type_of(dtype), tag};
+  }
+  auto whole = sizes;
+  whole[1] = *channels;
+  return memory::desc(whole, type_of(dtype), tag)
+      .submemory_desc(sizes, Dims(sizes.size(), 0));
+}
+
+} // namespace at::native::zendnn::plan

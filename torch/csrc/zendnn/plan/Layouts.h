@@ -1,0 +1,50 @@
+// How the elements of tensors lie: their types, and functions of sizes and
+// strides.
+#pragma once
+
+#include <torch/csrc/zendnn/plan/Executable.h>
+
+#include <ATen/native/zendnn/kernels/types.h>
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+#include <string>
+
+namespace at::native::zendnn::plan {
+
+// float32 or bfloat16; throws Refused for another name.
+c10::ScalarType dtype_named(const std::string& name);
+memory::data_type type_of(c10::ScalarType dtype);
+kernels::DType kernel_type(c10::ScalarType dtype);
+int64_t item_size(c10::ScalarType dtype);
+int64_t count(const Dims& sizes);
+// The sizes that two tensors have when each is repeated to meet the other's;
+// throws Refused where there are none.
+Dims broadcast(const Dims& a, const Dims& b);
+Dims row_major_strides(const Dims& sizes);
+Dims channels_last_strides(const Dims& sizes);
+// Channels that a blocked layout holds together: those of a vector.
+int64_t channel_block();
+// That layout for 3 to 5 dimensions; of a slice of images with so many channels
+// if these are given, which then has whole blocks of its own.
+memory::format_tag blocked_tag(size_t rank);
+memory::desc blocked_layout(
+    const Dims& sizes,
+    c10::ScalarType dtype,
+    std::optional<int64_t> channels = std::nullopt);
+// The distance between rows (all dimensions but the last) when it is the same
+// for all of them and elements of a row lie side by side.
+std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides);
+// Whether two elements can share a place.
+bool overlaps(const Dims& sizes, const Dims& strides);
+// The same strides but where they say nothing, in dimensions of size one:
+// primitives read those, too.
+Dims meaningful_strides(const Dims& sizes, Dims strides);
+// From the first element to the last, in elements.
+int64_t span(const Dims& sizes, const Dims& strides);
+bool is_row_major(const Dims& sizes, const Dims& strides);
+// Whether there is one place for each element, and none between them, so that
+// they can be gone through in memory order.
+bool is_dense(const Dims& sizes, const Dims& strides);
+
+} // namespace at::native::zendnn::plan
