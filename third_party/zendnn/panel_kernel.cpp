@@ -178,8 +178,7 @@ void panel_kernel_t::generate() {
   }
   mov(src_, ptr[param1 + OFFSET(src)]);
   mov(weights_, ptr[param1 + OFFSET(weights)]);
-  const auto& walk = conf_.walk;
-  if (walk.lines > 0) {
+  if (conf_.prefetch > 0) {
     mov(next_, ptr[param1 + OFFSET(next)]);
   }
   for (int i = 0; i < conf_.rows; ++i) {
@@ -195,24 +194,16 @@ void panel_kernel_t::generate() {
   align(64);
   L(groups);
   for (int step = 0; step < kPanelUnroll; ++step) {
-    for (int line = step; line < walk.lines; line += kPanelUnroll) {
-      prefetcht1(ptr[next_ + line * walk.apart]);
+    for (int line = step; line < conf_.prefetch; line += kPanelUnroll) {
+      prefetcht1(ptr[next_ + line * kPanelLine]);
     }
     multiply(step);
   }
   advance(kPanelUnroll);
-  dec(count_);
-  if (walk.lines > 0) {
-    add(next_, static_cast<int>(walk.lines * walk.apart));
-    if (walk.jump != 0) {
-      Xbyak::Label in_turn;
-      test(count_, walk.turn - 1);
-      jnz(in_turn);
-      add(next_, static_cast<int>(walk.jump));
-      L(in_turn);
-    }
-    test(count_, count_);
+  if (conf_.prefetch > 0) {
+    add(next_, conf_.prefetch * kPanelLine);
   }
+  dec(count_);
   jnz(groups, T_NEAR);
   L(rest);
   mov(count_, ptr[param1 + OFFSET(steps)]);

@@ -20,16 +20,6 @@ constexpr int panel_rows(int vectors) {
   return vectors <= 2 ? 14 : vectors == 3 ? 9 : 6;
 }
 
-// The walk through what is asked for ahead of time: with each group of steps so
-// many lines, `apart` bytes from one to the next, and on from there. After a
-// turn of so many groups, a power of two, it jumps.
-struct panel_walk_t {
-  int lines = 0;
-  dim_t apart = 0;
-  int turn = 1;
-  dim_t jump = 0;
-};
-
 // A tile of rows × columns, in float32 or, from pairs, in bfloat16.
 struct panel_kernel_conf_t {
   data_type_t type; // of the source and the weights
@@ -40,8 +30,8 @@ struct panel_kernel_conf_t {
   int vectors;                  // of a panel
   int columns;                  // fewer than those of a panel in the last one
   dim_t src_stride, dst_stride; // bytes from row to row
-  bool first, last;  // of the blocks of the depth: from zero, to the result
-  panel_walk_t walk; // through the weights of the next block
+  bool first, last; // of the blocks of the depth: from zero, to the result
+  int prefetch;     // lines of the next block that a group of steps asks for
 };
 
 struct panel_kernel_args_t {

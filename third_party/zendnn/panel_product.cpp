@@ -178,55 +178,6 @@ bool panel_plan_t::next_is_contiguous() const {
           problem.weights.column_stride == steps * dim_t{sizeof(float)});
 }
 
-panel_walk_t panel_plan_t::walk(dim_t tiles) const {
-  const auto& weights = problem.weights;
-  const auto vectors = problem.vectors;
-  // To meet as many lines as a block has, whose steps all tiles go through.
-  const auto lines =
-      static_cast<int>(utils::div_up(dim_t{kPanelUnroll} * vectors, tiles));
-  panel_walk_t walk{};
-  if (next_is_contiguous()) {
-    walk = {.lines = lines, .apart = kPanelLine};
-  } else if (weights.layout == panel_layout_t::columns) {
-    // Some columns side by side, a line of each in a turn.
-    constexpr int kTurn = kPanelLanes / kPanelUnroll;
-    const auto apart = weights.column_stride;
-    const auto few =
-        static_cast<int>(utils::div_up(width(), tiles * dim_t{kTurn}));
-    walk = {
-        .lines = few,
-        .apart = apart,
-        .turn = kTurn,
-        .jump = kPanelLine - kTurn * few * apart};
-  } else if (
-      weights.layout == panel_layout_t::rows &&
-      problem.type == data_type::f32) {
-    // One row of the panel in a turn.
-    const auto most = std::min(lines, vectors);
-    const auto turn = most >= vectors ? 1 : 2 * most >= vectors ? 2 : 4;
-    walk = {
-        .lines = most,
-        .apart = kPanelLine,
-        .turn = turn,
-        .jump = weights.row_stride - dim_t{turn} * most * kPanelLine};
-  }
-  constexpr dim_t kFar = dim_t{1} << 31;
-  const bool reaches =
-      walk.lines * walk.apart < kFar && -walk.jump < kFar && walk.jump < kFar;
-  return reaches ? walk : panel_walk_t{};
-}
-
-dim_t panel_plan_t::walk_start(dim_t steps, dim_t tile, dim_t tiles) const {
-  const auto& weights = problem.weights;
-  if (next_is_contiguous()) {
-    const auto line = width() * dim_t{sizeof(float)}; // of one step
-    return tile * (steps * line / tiles) / kPanelLine * kPanelLine;
-  }
-  return weights.layout == panel_layout_t::columns
-             ? tile * width() / tiles * weights.column_stride
-             : tile * steps / tiles * weights.row_stride;
-}
-
 dim_t panel_plan_t::sums_size() const {
   return blocks == 1 ? 0 : utils::div_up(problem.rows, chunks) * width();
 }
@@ -283,7 +234,10 @@ status_t panel_product_t::init(
   conf.src_stride = p.src_turned ? plan_.turned_stride() * dim_t{sizeof(float)}
                                  : p.src_stride;
   conf.dst_stride = p.dst_stride;
-  conf.walk = plan_.walk(fewest_tiles);
+  conf.prefetch = plan_.next_is_contiguous()
+                      ? static_cast<int>(utils::div_up(
+                            dim_t{kPanelUnroll} * p.vectors, fewest_tiles))
+                      : 0;
   for (const int rows : sizes) {
     for (const bool first : {false, true}) {
       for (const bool last : {false, true}) {
@@ -385,6 +339,7 @@ void panel_product_t::run(
   const auto& p = plan_.problem;
   auto* scratch = scratchpad.template get<float>(
       memory_tracking::names::key_brgemm_primitive_buffer);
+  const auto line = plan_.width() * dim_t{sizeof(float)}; // of one step
   parallel(plan_.threads, [&](int thread, int threads) {
     const auto items =
         part(p.batch * plan_.chunks * plan_.panels, threads, thread);
@@ -428,12 +383,10 @@ void panel_product_t::run(
           make_panel(all_weights, panel, step, steps, packed);
           weights = reinterpret_cast<const char*>(packed);
         }
-        // At the end, what comes next is another thread's.
+        // What comes next lies next, unless it is another thread's.
         const bool ends = last && (narrow || item + 1 == items.end);
-        const char* next = ends ? from
-                           : last
-                               ? weights_at(all_weights, panel + 1, 0)
-                               : weights_at(all_weights, panel, step + steps);
+        const char* next = ends ? weights : from + steps * line;
+        const auto share = ends ? 0 : steps * line / tiles;
         panel_kernel_args_t args{};
         args.weights = weights;
         args.sums = sums;
@@ -453,7 +406,7 @@ void panel_product_t::run(
                 operands.bias + (p.bias_by_row ? row : panel * plan_.width()) *
                                     size_of(p.bias_type);
           }
-          args.next = next + (ends ? 0 : plan_.walk_start(steps, tile, tiles));
+          args.next = next + tile * share / kPanelLine * kPanelLine;
           (*kernel(rows.size(), block == 0, last, narrow))(&args);
           if (plan_.sums_size() > 0) {
             args.sums += rows.size() * plan_.width();

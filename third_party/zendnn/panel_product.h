@@ -103,19 +103,14 @@ struct panel_plan_t {
   dim_t width() const { // columns of a panel
     return dim_t{problem.vectors} * kPanelLanes;
   }
-  // How a tile, of at least so many that a block's panel meets, walks through
-  // its part of the next block's weights; and how far into them its part
-  // begins, in bytes.
-  panel_walk_t walk(dim_t tiles) const;
-  dim_t walk_start(dim_t steps, dim_t tile, dim_t tiles) const;
+  // Whether a block's weights begin where those of the one before it end.
+  bool next_is_contiguous() const;
   // Floats, of each thread: sums between blocks, a panel of plain weights, and
   // a chunk of a source that is turned, with as many from row to row.
   dim_t sums_size() const;
   dim_t panel_size() const;
   dim_t turned_size() const;
   dim_t turned_stride() const;
-  // Whether a block's weights begin where those of the one before it end.
-  bool next_is_contiguous() const;
   dim_t scratch_size() const {
     return sums_size() + panel_size() + turned_size();
   }
