@@ -170,7 +170,8 @@ def test_sums_are_weighted_for_any_sizes() -> None:
         starts = ends if last else ends[:-1]
         with counting() as calls:
             check(table, ids, starts, "sum", padding=padding, last=last, weights=weights)
-        assert calls == {"reduction": 2}
+        left = padding < 0 and weights.stride(0) == 1  # torch's kernel does these well
+        assert calls == ({} if left else {"reduction": 2})
 
     holds()
 
@@ -178,7 +179,7 @@ def test_sums_are_weighted_for_any_sizes() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_many_weighted_bags_on_many_threads_are_right(dtype: torch.dtype) -> None:
     table, ids = values(1000, 64, dtype=dtype), ids_of(20_000, 1000)
-    weights = values(20_000, dtype=dtype, seed=1)
+    weights = WEIGHTS["strided"](values(20_000, dtype=dtype, seed=1))
     check(table, ids, torch.arange(0, 20_000, 10), "sum", weights=weights)
 
 
@@ -191,9 +192,7 @@ def test_a_matrix_of_ids_takes_a_matrix_of_weights(layout: str, dtype: torch.dty
         "transposed": values(10, 6, dtype=dtype, seed=1).t(),
         "expanded": values(6, 1, dtype=dtype, seed=1).expand(6, 10),
     }[layout]
-    with counting() as calls:
-        ours = F.embedding_bag(ids, table, mode="sum", per_sample_weights=weights)
-    assert calls == {"reduction": 1}
+    ours = F.embedding_bag(ids, table, mode="sum", per_sample_weights=weights)
     exact = (table.double()[ids] * weights.double().unsqueeze(-1)).sum(1)
     tolerance = 1e-2 if dtype == torch.bfloat16 else 1e-5
     torch.testing.assert_close(ours.double(), exact, rtol=tolerance, atol=tolerance)
@@ -236,7 +235,7 @@ def test_a_new_python_thread_keeps_to_torchs_number_of_threads() -> None:
 import threading, time, torch, torch.nn.functional as F
 torch.set_num_threads(1)
 table, ids = torch.ones(1000, 256), torch.randint(1000, (20_000,))
-offsets, weights = torch.arange(0, 20_000, 10), torch.ones(20_000)
+offsets, weights = torch.arange(0, 20_000, 10), torch.ones(1).expand(20_000)
 calls = {
     "weighted": lambda: F.embedding_bag(
         ids, table, offsets, mode="sum", per_sample_weights=weights

@@ -45,8 +45,9 @@ bool takes_weights(
          weights.numel() == indices.numel();
 }
 
-// Says nothing about errors: torch's kernel reports them. The plain sums that
-// it does well have neither padding nor bags that end before the ids do.
+// Says nothing about errors: torch's kernel reports them. The sums that it does
+// well have no padding, no bags that end before the ids do, and weights side by
+// side if any.
 bool takes(
     const Tensor& weight,
     const Tensor& indices,
@@ -59,7 +60,8 @@ bool takes(
   const auto count = indices.numel();
   const bool weighted = is_weighted(per_sample_weights);
   return kernels_enabled() && mode >= kSum && mode <= kMax &&
-         (mode != kSum || padding_idx >= 0 || weighted) &&
+         (mode != kSum || padding_idx >= 0 ||
+          (weighted && per_sample_weights->stride(0) != 1)) &&
          (!weighted ||
           takes_weights(*per_sample_weights, weight, indices, mode)) &&
          (dtype == kFloat || dtype == kBFloat16) && weight.dim() == 2 &&
@@ -114,12 +116,8 @@ Bags bags(
     return at::detail::empty_cpu(sizes, offsets.options());
   };
   Tensor out = at::detail::empty_cpu({count, dim}, weight.options());
-  // torch leaves bags unknown, and its backward pass finds them, where it sums
-  // without looking at each id.
   const bool weighted = is_weighted(per_sample_weights);
-  const bool plain =
-      weighted && padding_idx < 0 && (per_sample_weights->stride(0) == 1);
-  Tensor bag_of = empty({plain ? 0 : indices.numel()}), sizes, max_ids;
+  Tensor bag_of = empty({indices.numel()}), sizes, max_ids;
   if (mode == kSum) { // torch gives zeros for what no backward pass reads
     sizes =
         at::zeros({forward_only ? offsets.numel() : count}, offsets.options());
