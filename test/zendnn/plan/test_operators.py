@@ -1868,6 +1868,14 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
         return b("embedding_bag", b.constant(5, 3), ids, None, weights, mode=mode)
 
     pool = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
+
+    def pooled(name: str, number: int) -> Callable[[Builder], Value]:
+        return lambda b: image(b, "max_pool", **{**pool, name: (number, 2)})
+
+    def convolved(name: str, number: int) -> Callable[[Builder], Value]:
+        window: dict[str, Any] = {name: (number, 1)}
+        return lambda b: b.convolution(x(b, 1, 3, 5, 5), b.constant(8, 3, 3, 3), **window)
+
     return {
         "an empty tensor": lambda b: b.eltwise("relu", x(b, 0, 3)),
         "an empty slice": lambda b: b("slice", x(b, 4, 3), 0, 2, 2, 1),
@@ -1895,15 +1903,11 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
             b, "max_pool", **{**pool, "kernel": (7, 7)}
         ),
         **{
-            f"a pool with a {name} of {number}": lambda b, name=name, number=number: image(
-                b, "max_pool", **{**pool, name: (number, 2)}
-            )
+            f"a pool with a {name} of {number}": pooled(name, number)
             for name, number in [("kernel", 0), ("stride", 0), ("dilation", 0), ("padding", -1)]
         },
         **{
-            f"a convolution with a {name} of {number}": lambda b, name=name, number=number: (
-                b.convolution(x(b, 1, 3, 5, 5), b.constant(8, 3, 3, 3), **{name: (number, 1)})
-            )
+            f"a convolution with a {name} of {number}": convolved(name, number)
             for name, number in [("stride", 0), ("stride", -1), ("dilation", 0), ("padding", -1)]
         },
         "groups that do not divide": lambda b: b.convolution(
