@@ -28,7 +28,7 @@ torch::Library override_kernels() {
   m.impl("addmm", TORCH_FN(addmm)); // .61-.99, .36-1.0
   m.impl("addmm.out", TORCH_FN(addmm_out));
   m.impl("addmm_", TORCH_FN(addmm_));
-  m.impl("bmm", TORCH_FN(bmm)); // .95-1.0, .49-1.0
+  m.impl("bmm", TORCH_FN(bmm)); // .95-1.08, .49-1.12
   m.impl("bmm.out", TORCH_FN(bmm_out));
   m.impl("baddbmm", TORCH_FN(baddbmm)); // .96-1.0, .53-.86
   m.impl("baddbmm.out", TORCH_FN(baddbmm_out));
