@@ -1,9 +1,10 @@
-"""Layer norm and softmax: as precise as stock torch, with its statistics, forms and errors."""
+"""Layer norm, RMS norm and softmax: as precise as stock torch, with the same forms and errors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..common import (
     DTYPES,
@@ -192,6 +194,121 @@ def test_gradients_of_layer_norm_are_those_of_stock_torch(
         exact = gradients(norm, x.double(), weight.double(), bias.double())
     for our, their, true in zip(ours, theirs, exact, strict=True):
         assert_as_exact(our, their, true, 4 * true.abs().max().item())
+
+
+# RMS norm
+
+
+def check_rms_norm(
+    x: Tensor, shape: tuple[int, ...], weight: Tensor | None = None, eps: float | None = 1e-5
+) -> bool:
+    """Compares the result with stock torch's and float64's; whether ours was used."""
+    with counting() as calls:
+        ours = F.rms_norm(x, shape, weight, eps)
+    with stock():
+        theirs = F.rms_norm(x, shape, weight, eps)
+        wide = None if weight is None else weight.double()
+        added = torch.finfo(torch.float32).eps if eps is None else eps
+        exact = F.rms_norm(x.double(), shape, wide, added)
+    assert kind(ours) == kind(theirs)
+    assert_as_exact(ours, theirs, exact, max(1.0, exact.abs().max().item()))
+    return bool(calls)
+
+
+def kind(x: Tensor) -> tuple[Any, ...]:
+    return x.dtype, x.size(), x.stride(), x.requires_grad
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_rms_norm_is_right_and_runs_on_zendnn(weighted: bool, dtype: torch.dtype) -> None:
+    weight = values(96, dtype=dtype, seed=1) if weighted else None
+    for shape in ((96,), (1, 96), (2, 49, 96), (700, 96)):
+        assert check_rms_norm(3 * values(*shape, dtype=dtype) + 1, (96,), weight)
+    assert check_rms_norm(values(5, 96), (96,), eps=None)
+
+
+def test_rms_norm_is_right_for_any_size_and_depth() -> None:
+    @property_test
+    @given(
+        shape=st.lists(sizes, min_size=1, max_size=3), depth=st.integers(1, 3), dtype=dtypes,
+        factor=st.sampled_from((1e-4, 1.0, 1e10)),
+    )  # fmt: skip
+    def holds(shape: list[int], depth: int, dtype: torch.dtype, factor: float) -> None:
+        over = tuple(shape[-depth:])
+        x, weight = factor * values(*shape, dtype=dtype), values(*over, dtype=dtype, seed=1)
+        assert check_rms_norm(x, over, weight)
+
+    holds()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rms_norm_of_any_layout_is_stock_torchs_or_as_exact(
+    layout: str, dtype: torch.dtype
+) -> None:
+    weight = values(40, dtype=dtype, seed=1)
+    check_rms_norm(rearranged(values(3, 5, 40, dtype=dtype), layout), (40,), weight)
+    check_rms_norm(values(3, 40, dtype=dtype), (40,), rearranged(weight, layout))
+
+
+def test_what_rms_norm_refuses_is_stock_torchs() -> None:
+    x, weight = values(4, 6), values(6, seed=1)
+    low = x.bfloat16()
+    cases: list[Callable[[], Tensor]] = [
+        lambda: F.rms_norm(x.double(), (6,), weight.double()),
+        lambda: F.rms_norm(x.half(), (6,)),
+        lambda: F.rms_norm(x[:0], (6,), weight),
+        lambda: F.rms_norm(x, (5,)),
+        lambda: F.rms_norm(x, ()),
+        lambda: F.rms_norm(x, (3, 4, 6)),
+        lambda: F.rms_norm(x, (6,), values(5)),
+        lambda: F.rms_norm(x, (6,), values(1, 6)),
+        lambda: F.rms_norm(x, (6,), weight.bfloat16()),
+        lambda: F.rms_norm(low, (6,), weight),
+        lambda: F.rms_norm(low, (6,)),
+        lambda: F.rms_norm(x.long(), (6,)),
+    ]
+    for case in cases:
+        assert_same_bits(case)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert_same_bits(lambda: F.rms_norm(low, (6,), weight.bfloat16(), 1e-5))
+
+
+def test_gradients_of_rms_norm_are_those_of_stock_torch() -> None:
+    x, weight = values(9, 21), values(21, seed=1)
+
+    def squares(x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, (21,), weight, 1e-5) ** 2
+
+    ours = gradients(squares, x, weight)
+    with stock():
+        theirs = gradients(squares, x, weight)
+    for our, their in zip(ours, theirs, strict=True):
+        assert torch.equal(our, their)
+
+
+def test_transforms_and_modes_see_what_torch_makes_of_rms_norm() -> None:
+    x, weight = values(4, 5, 16), values(16, seed=1)
+
+    def norm(x: Tensor, weight: Tensor) -> Tensor:
+        return F.rms_norm(x, (16,), weight, 1e-5)
+
+    want = norm(x, weight)
+    torch.testing.assert_close(torch.vmap(norm, (0, None))(x, weight), want)
+    _, tangent = torch.func.jvp(norm, (x, weight), (torch.ones_like(x), weight))
+    assert tangent.abs().sum() > 0
+    with torch.inference_mode():
+        assert torch.equal(norm(x, weight), want)
+    traced = make_fx(norm, tracing_mode="symbolic")(x, weight)
+    torch.testing.assert_close(traced(2 * x, weight), norm(2 * x, weight))
+    torch._dynamo.reset()
+    compiled = torch.compile(norm, backend="aot_eager", dynamic=True)
+    torch.testing.assert_close(compiled(x, weight), want)
+    with FakeTensorMode() as mode, counting() as calls:
+        assert F.rms_norm(mode.from_tensor(x), (16,)).shape == x.shape
+    assert not calls
+    assert F.rms_norm(x.to("meta"), (16,)).shape == x.shape
 
 
 # Softmax

@@ -15,7 +15,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.backends.zendnn.graph import Value
-from torch.backends.zendnn.passes._match import MATCHED_ONLY
+from torch.backends.zendnn.passes._operators import MATCHED_ONLY
 
 from ..common import (
     DTYPES,

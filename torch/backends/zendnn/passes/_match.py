@@ -3,59 +3,16 @@
 from __future__ import annotations
 
 import torch
-from torch.backends.zendnn.graph import OPAQUE, Graph, Node, Operand, PostOp, Value, replace_node
-
-#: Operators that rearrange a tensor and compute nothing.
-VIEWS = frozenset(
-    {
-        "view",
-        "flatten",
-        "unflatten",
-        "transpose",
-        "permute",
-        "unsqueeze",
-        "squeeze",
-        "expand",
-        "expand_as",
-        "select",
-        "slice",
-        "split",
-        "contiguous",
-    }
+from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value, replace_node
+from torch.backends.zendnn.passes._operators import (
+    TAKES_POST_OPS,
+    VIEWS,
+    keeps_whole,
+    makes_floats,
 )
-
-#: Operators that make a number of a tensor, and all whose result is a number.
-SIZES = frozenset({"size", "numel"})
-NUMBERS = SIZES | {
-    *("number_add", "number_sub", "number_mul", "number_floordiv", "number_remainder"),
-}
-
-#: Operators that take post-ops.
-TAKES_POST_OPS = frozenset({"convolution", "linear", "matmul", "binary", "batch_norm"})
-
-#: Operators that plans refuse to run on anything but floating-point numbers.
-COMPUTES = TAKES_POST_OPS | {
-    *("eltwise", "prelu", "softmax", "layer_norm", "rms_norm", "group_norm"),
-}
-
-#: Operators whose results are floating-point numbers in torch, too, and functions of each element
-#: that make integers of integers there.
-MAKE_FLOATS = COMPUTES - {"binary", "matmul", "prelu"} | {"attention", "to", "embedding"}
-KEEP_WHOLE = frozenset({"relu", "clip", "abs", "square", "linear", "round"})
 
 #: As many post-ops as one primitive is given.
 MOST_POST_OPS = 4
-
-
-#: Functions that only passes know.
-MATCHED_ONLY = frozenset({"erf", "rsqrt"})
-
-
-def is_foreign(node: Node) -> bool:
-    """Whether no plan can hold the node: opaque ones, and those made for passes to match only."""
-    return node.op in (OPAQUE, "arange") or (
-        node.op == "eltwise" and node.attributes["algorithm"] in MATCHED_ONLY
-    )
 
 
 def producer(operand: Operand, *ops: str) -> Node | None:
@@ -83,10 +40,9 @@ def is_floating(operand: Operand) -> bool:
         node = operand.producer if isinstance(operand, Value) else None
         if node is None:
             return False
-        whole = node.op == "eltwise" and node.attributes["algorithm"] in KEEP_WHOLE
-        if node.op in MAKE_FLOATS and not whole:
+        if makes_floats(node):
             return True
-        if node.op not in VIEWS and not whole:
+        if node.op not in VIEWS and not keeps_whole(node):
             return False
         operand = node.inputs[0]
     tensor = constant(operand)

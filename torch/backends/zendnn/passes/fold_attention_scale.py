@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
-from torch.backends.zendnn.passes._match import NUMBERS, VIEWS, is_sound, linear_of, real
+from torch.backends.zendnn.passes._match import is_sound, linear_of, real
+from torch.backends.zendnn.passes._operators import NUMBERS, VIEWS
 
 #: Views through which a factor can be moved: those with one result.
 _THROUGH = VIEWS - {"split"}

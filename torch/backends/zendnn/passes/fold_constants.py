@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.passes import _evaluate
-from torch.backends.zendnn.passes._match import constant, is_foreign
+from torch.backends.zendnn.passes._match import constant
+from torch.backends.zendnn.passes._operators import is_foreign
 from torch.backends.zendnn.passes._sizes import Sizes
 
 #: Larger results would make a module larger for a moment's work.

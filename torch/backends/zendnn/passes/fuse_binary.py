@@ -12,11 +12,11 @@ import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value
 from torch.backends.zendnn.passes._match import (
     MOST_POST_OPS,
-    VIEWS,
     constant,
     sole,
     with_post_op,
 )
+from torch.backends.zendnn.passes._operators import VIEWS
 from torch.backends.zendnn.passes._sizes import Sizes
 from torch.backends.zendnn.passes._weights import channels, fold, foldable, weight_of
 

@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, PostOp
-from torch.backends.zendnn.passes._match import (
-    MOST_POST_OPS,
-    TAKES_POST_OPS,
-    is_foreign,
-    real,
-    sole,
-    with_post_op,
-)
+from torch.backends.zendnn.passes._match import MOST_POST_OPS, real, sole, with_post_op
+from torch.backends.zendnn.passes._operators import TAKES_POST_OPS, is_foreign
 
 
 def fuse_eltwise(graph: Graph) -> int:

@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from torch.backends.zendnn.graph import Graph, Node, Region, Value, replace_node
-from torch.backends.zendnn.passes._match import NUMBERS, VIEWS, is_foreign
+from torch.backends.zendnn.passes._operators import NUMBERS, VIEWS, is_foreign
 
 #: One of these is worth a call.
 HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_bags"})

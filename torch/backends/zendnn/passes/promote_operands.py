@@ -8,27 +8,15 @@ a plan refuses operands that differ after all, and the model's own operators run
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
+from torch.backends.zendnn.passes import _shapes
 from torch.backends.zendnn.passes._dtypes import dtype_of, result_dtype
+from torch.backends.zendnn.passes._operators import Trait, operator
 from torch.backends.zendnn.passes._sizes import Sizes
 
 _PROMOTE = frozenset({"binary", "cat", "stack"})
 
-#: Operators whose first operand has dimensions, as torch wants it, and so have their results.
-_WANT = frozenset(
-    {
-        *("linear", "convolution", "layer_norm", "rms_norm", "group_norm", "batch_norm"),
-        *("max_pool", "avg_pool", "adaptive_avg_pool", "resample", "attention", "pad"),
-        *("slice", "split", "cat", "embedding", "embedding_bag", "unflatten"),
-    }
-)
-#: Operators whose results have dimensions, and those where they do if and only if x has some.
-_MAKE = frozenset({"stack", "unsqueeze", "flatten"})
-_KEEP = frozenset(
-    {
-        *("eltwise", "softmax", "to", "to_like", "contiguous", "roll", "prelu"),
-        *("transpose", "permute"),
-    }
-)
+#: What gives results dimensions if and only if the first operand has some.
+_KEEP = (_shapes.same, _shapes.permuted, _shapes.transposed)
 
 
 def promote_operands(graph: Graph) -> int:
@@ -65,11 +53,14 @@ def _with_dimensions(graph: Graph) -> set[Value]:
     tensors = {value for node in graph.nodes for value in (*node.values(), *node.outputs)}
     found = {value for value in tensors if sizes.rank(value)}
     for node in reversed(graph.nodes):
-        if node.op in _WANT or (node.op in _KEEP and node.output in found):
+        row = operator(node)
+        kept = row.shape in _KEEP and not found.isdisjoint(node.outputs)
+        if kept or Trait.WANTS_DIMENSIONS in row.traits:
             found.update(value for value in node.inputs[:1] if isinstance(value, Value))
     for node in graph.nodes:
-        read = node.inputs[:1] if node.op in _KEEP else node.inputs if node.op == "binary" else ()
-        if node.op in _WANT | _MAKE or any(operand in found for operand in read):
+        row = operator(node)
+        read = node.inputs if node.op == "binary" else node.inputs[: row.shape in _KEEP]
+        if Trait.DIMENSIONS in row.traits or any(operand in found for operand in read):
             found.update(node.outputs)
     return found
 

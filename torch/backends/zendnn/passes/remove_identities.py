@@ -6,8 +6,6 @@ from collections.abc import Callable
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, replace_node
 from torch.backends.zendnn.passes._match import (
-    COMPUTES,
-    VIEWS,
     bypass,
     integers,
     is_floating,
@@ -16,23 +14,10 @@ from torch.backends.zendnn.passes._match import (
     real,
     scalar,
 )
+from torch.backends.zendnn.passes._operators import COMPUTES, DENSE, VIEWS
 
 #: From here on, the end of a slice means 'to the last element'.
 NO_END = 1 << 31
-
-#: What makes a result that is dense in the order of its dimensions.
-DENSE = frozenset(
-    {
-        "linear",
-        "matmul",
-        "attention",
-        "layer_norm",
-        "softmax",
-        "embedding",
-        "embedding_bag",
-        "contiguous",
-    }
-)
 
 
 def remove_identities(graph: Graph) -> int:

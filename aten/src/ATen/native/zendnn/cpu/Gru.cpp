@@ -4,19 +4,17 @@
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/Parallel.h>
-#include <ATen/autocast_mode.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <ATen/native/zendnn/cpu/Composites.h>
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/cpu/RecentPrimitives.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gru_native.h>
 #include <ATen/ops/zeros.h>
-#include <c10/core/impl/TorchDispatchModeTLS.h>
 
 #include <algorithm>
 #include <tuple>
@@ -36,20 +34,6 @@ constexpr int64_t most_weights(ScalarType dtype) {
   return dtype == kFloat ? 3 * 128 * 256 : 3 * 256 * 512;
 }
 
-bool is_plain(const Tensor& t, ScalarType dtype) {
-  constexpr c10::DispatchKeySet other{
-      c10::DispatchKey::Python,
-      c10::DispatchKey::FuncTorchBatched,
-      c10::DispatchKey::FuncTorchGradWrapper,
-      c10::DispatchKey::Functionalize,
-      c10::DispatchKey::Conjugate,
-      c10::DispatchKey::Negative,
-      c10::DispatchKey::ZeroTensor};
-  return t.defined() && t.layout() == kStrided && t.device().is_cpu() &&
-         t.scalar_type() == dtype && !t.key_set().has_any(other) &&
-         !t._fw_grad(/*level=*/0).defined();
-}
-
 // Says nothing about errors: torch's kernel reports them.
 bool takes(
     const Tensor& input,
@@ -62,11 +46,9 @@ bool takes(
     bool batch_first) {
   const auto dtype = input.scalar_type();
   if (!enabled() || drops || num_layers < 1 ||
-      // They want to see the operators that torch makes of it.
-      c10::impl::TorchDispatchModeTLS::any_modes_set() ||
-      at::autocast::is_autocast_enabled(kCPU) || !takes_dtype(dtype) ||
-      leaves_recurrence(dtype) || !is_plain(input, dtype) ||
-      !is_plain(hx, dtype) || input.dim() != 3 || hx.dim() != 3 ||
+      is_watched() || !takes_dtype(dtype) || leaves_recurrence(dtype) ||
+      !is_plain(input) || !is_plain(hx) || hx.scalar_type() != dtype ||
+      input.dim() != 3 || hx.dim() != 3 ||
       input.numel() == 0 || hx.numel() == 0) {
     return false;
   }
@@ -79,18 +61,14 @@ bool takes(
       static_cast<int64_t>(params.size()) != num_layers * directions * each) {
     return false;
   }
-  const bool grad = at::GradMode::is_enabled();
-  if (grad && (input.requires_grad() || hx.requires_grad())) {
-    return false;
-  }
   for (int64_t i = 0; i < static_cast<int64_t>(params.size()); ++i) {
     const auto& t = params[i];
     const auto layer = i / (each * directions), kind = i % each;
     const auto inner = kind == 1    ? hidden
                        : layer == 0 ? input.size(2)
                                     : hidden * directions;
-    if (!is_plain(t, dtype) || 3 * hidden * (inner + hidden) > most ||
-        (grad && t.requires_grad()) || t.size(0) != 3 * hidden ||
+    if (!is_plain(t) || t.scalar_type() != dtype ||
+        3 * hidden * (inner + hidden) > most || t.size(0) != 3 * hidden ||
         t.dim() != (kind < 2 ? 2 : 1) || (kind < 2 && t.size(1) != inner)) {
       return false;
     }

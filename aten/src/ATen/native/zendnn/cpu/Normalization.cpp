@@ -1,13 +1,17 @@
-// Layer norm and softmax on our own kernels, for contiguous tensors.
+// Layer norm, RMS norm and softmax on our own kernels, for contiguous tensors.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/CPUFunctions.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/native/zendnn/cpu/Composites.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
 #include <ATen/native/zendnn/kernels/normalization.h>
 
+#include <ATen/ops/rms_norm_compositeimplicitautograd_dispatch.h>
+
 #include <algorithm>
+#include <limits>
 
 namespace at::native::zendnn::cpu {
 namespace {
@@ -149,6 +153,41 @@ std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
        .dtype = kernel_dtype(input),
        .weight_dtype = kernel_dtype(mean)});
   return {out, mean, rstd};
+}
+
+Tensor rms_norm(
+    const Tensor& input,
+    c10::SymIntArrayRef normalized_shape,
+    const std::optional<Tensor>& weight,
+    std::optional<double> eps) {
+  const auto shape = c10::asIntArrayRefSlowOpt(normalized_shape);
+  const auto depth = static_cast<int64_t>(normalized_shape.size());
+  const bool weighted = weight && weight->defined();
+  if (!shape || is_watched() || !is_plain(input) || !takes(input) ||
+      // What torch adds to bfloat16 unasked changed from version to version.
+      (!eps && input.scalar_type() != kFloat) || depth == 0 ||
+      depth > input.dim() ||
+      input.sizes().slice(input.dim() - depth) != *shape ||
+      (weighted && (!is_plain(*weight) ||
+                    weight->scalar_type() != input.scalar_type())) ||
+      !takes_parameter(weight, *shape, input)) {
+    return at::compositeimplicitautograd::rms_norm_symint(
+        input, normalized_shape, weight, eps);
+  }
+  const auto cols = c10::multiply_integers(*shape);
+  Tensor out = at::detail::empty_cpu(input.sizes(), input.scalar_type());
+  prepare_kernel(zendnn_layer_normalization);
+  kernels::rms_norm(
+      {.x = input.const_data_ptr(),
+       .weight = data_or_null(weight),
+       .out = out.mutable_data_ptr(),
+       .rows = input.numel() / cols,
+       .cols = cols,
+       .eps = static_cast<float>(
+           eps.value_or(std::numeric_limits<float>::epsilon())),
+       .dtype = kernel_dtype(input),
+       .weight_dtype = kernel_dtype(input)});
+  return out;
 }
 
 Tensor _softmax(const Tensor& self, int64_t dim, bool half_to_float) {

@@ -46,6 +46,7 @@ torch::Library override_kernels() {
   m.impl("_embedding_bag_forward_only", TORCH_FN(embedding_bag_forward_only));
   m.impl("gru.input", TORCH_FN(gru));                       // .78-.99, .23-.82
   m.impl("native_layer_norm", TORCH_FN(native_layer_norm)); // .26-.98, .59-.81
+  m.impl("rms_norm", TORCH_FN(rms_norm));                   // .15-.23, .04-.13
   m.impl("_softmax", TORCH_FN(_softmax));                   // .23-.88, .17-.89
   m.impl("_softmax.out", TORCH_FN(_softmax_out));
   m.impl("_log_softmax", TORCH_FN(_log_softmax)); // .24-1.0, .09-.93
@@ -71,6 +72,7 @@ const torch::Library overrides = override_kernels();
 // autograd, so the same function serves both keys.
 TORCH_LIBRARY_IMPL(aten, AutogradCPU, m) {
   m.impl("gru.input", TORCH_FN(gru));
+  m.impl("rms_norm", TORCH_FN(rms_norm));
 }
 
 } // namespace

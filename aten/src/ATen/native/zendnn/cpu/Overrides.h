@@ -179,6 +179,11 @@ std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
     const std::optional<Tensor>& weight,
     const std::optional<Tensor>& bias,
     double eps);
+Tensor rms_norm(
+    const Tensor& input,
+    c10::SymIntArrayRef normalized_shape,
+    const std::optional<Tensor>& weight,
+    std::optional<double> eps);
 Tensor _softmax(const Tensor& self, int64_t dim, bool half_to_float);
 Tensor&
 _softmax_out(const Tensor& self, int64_t dim, bool half_to_float, Tensor& out);
