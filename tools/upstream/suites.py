@@ -24,8 +24,8 @@ class Suite:
 #: In test_nn.py: convolutions have a file of their own, and pictures are enlarged in many ways.
 _LAYERS = (
     "(Linear or LSTM or GRU or LayerNorm or layer_norm or RMSNorm or rms_norm or gelu or silu"
-    " or softmax or attention or Transformer) and not bilinear and not interpolate and not upsampl and not grid"
-    " and not gumbel and not masked_softmax"
+    " or softmax or attention or Transformer) and not bilinear and not interpolate"
+    " and not upsampl and not grid and not gumbel and not masked_softmax"
 )
 
 SUITES = (

@@ -45,11 +45,10 @@ bool takes(
     bool bidirectional,
     bool batch_first) {
   const auto dtype = input.scalar_type();
-  if (!enabled() || drops || num_layers < 1 ||
-      is_watched() || !takes_dtype(dtype) || leaves_recurrence(dtype) ||
-      !is_plain(input) || !is_plain(hx) || hx.scalar_type() != dtype ||
-      input.dim() != 3 || hx.dim() != 3 ||
-      input.numel() == 0 || hx.numel() == 0) {
+  if (!enabled() || drops || num_layers < 1 || is_watched() ||
+      !takes_dtype(dtype) || leaves_recurrence(dtype) || !is_plain(input) ||
+      !is_plain(hx) || hx.scalar_type() != dtype || input.dim() != 3 ||
+      hx.dim() != 3 || input.numel() == 0 || hx.numel() == 0) {
     return false;
   }
   const int64_t directions = bidirectional ? 2 : 1;

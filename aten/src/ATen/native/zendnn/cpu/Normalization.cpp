@@ -168,8 +168,8 @@ Tensor rms_norm(
       (!eps && input.scalar_type() != kFloat) || depth == 0 ||
       depth > input.dim() ||
       input.sizes().slice(input.dim() - depth) != *shape ||
-      (weighted && (!is_plain(*weight) ||
-                    weight->scalar_type() != input.scalar_type())) ||
+      (weighted &&
+       (!is_plain(*weight) || weight->scalar_type() != input.scalar_type())) ||
       !takes_parameter(weight, *shape, input)) {
     return at::compositeimplicitautograd::rms_norm_symint(
         input, normalized_shape, weight, eps);
