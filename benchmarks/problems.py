@@ -519,6 +519,14 @@ def _softmax(x: Tensor) -> Tensor:
     return torch.softmax(x, -1)
 
 
+def _softmax_of_columns(x: Tensor) -> Tensor:
+    return torch.softmax(x, 1)
+
+
+def _bernoulli(x: Tensor) -> Tensor:
+    return x.bernoulli_(0.9)
+
+
 def _log_softmax(x: Tensor) -> Tensor:
     return torch.log_softmax(x, -1)
 
@@ -587,11 +595,16 @@ PROBLEMS: Sequence[Problem] = (
     elementwise("gelu tanh", _gelu_tanh, 128, 3072, OTHER),
     elementwise("silu", F.silu, 1, 11008, LLAMA),
     elementwise("silu", F.silu, 128, 11008, LLAMA),
+    elementwise("sigmoid", torch.sigmoid, 2048, 1024, OTHER),
+    elementwise("tanh", torch.tanh, 8, 768, BERT),
+    elementwise("tanh", torch.tanh, 2048, 1024, OTHER),
+    elementwise("bernoulli", _bernoulli, 1024, 768, BERT),  # where training drops something
     elementwise("softmax", _softmax, 12, 128, 128, BERT),
     elementwise("softmax", _softmax, 12, 197, 197, VIT),
     elementwise("softmax", _softmax, 1, 1000, RESNET, VIT, MOBILE),
     elementwise("softmax", _softmax, 1, 32000, LLAMA),
     elementwise("softmax", _softmax, 32, 1, 1024, LLAMA),
+    elementwise("softmax of columns", _softmax_of_columns, 8, 21, 4096, OTHER),  # segmentation
     elementwise("log_softmax", _log_softmax, 128, 30522, BERT),
     elementwise("log_softmax", _log_softmax, 16, 1000, RESNET),
     embedding_bag("sum", 200_000, 128, 64, 1, DLRM),

@@ -171,6 +171,11 @@ std::tuple<Tensor, Tensor> gru(
     bool train,
     bool bidirectional,
     bool batch_first);
+// Random.cpp: float32 and bfloat16, the numbers and the generator's state that
+// torch would have.
+Tensor&
+bernoulli_(Tensor& self, double p, std::optional<Generator> generator);
+
 // Normalization.cpp: float32 and bfloat16, contiguous. In layer norm the
 // parameters of a bfloat16 input may be float32; mean and rstd have their type.
 std::tuple<Tensor, Tensor, Tensor> native_layer_norm(

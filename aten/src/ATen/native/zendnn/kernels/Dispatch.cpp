@@ -7,6 +7,7 @@
 #include "group_norm.h"
 #include "memory.h"
 #include "normalization.h"
+#include "random.h"
 #include "resampling.h"
 #include "select.h"
 #include "winograd.h"
@@ -74,6 +75,7 @@ ZENDNN_KERNEL(void, mean, MeanArgs)
 ZENDNN_KERNEL(void, eltwise, EltwiseArgs)
 ZENDNN_KERNEL(void, binary, BinaryArgs)
 ZENDNN_KERNEL(void, where, WhereArgs)
+ZENDNN_KERNEL(int, bernoulli, BernoulliArgs)
 ZENDNN_KERNEL(void, copy_strided, CopyArgs)
 ZENDNN_KERNEL(void, convert, ConvertArgs)
 ZENDNN_KERNEL(bool, gather_pairs, GatherPairsArgs)

@@ -1,0 +1,84 @@
+// Bernoulli's numbers, which dropout draws: the very ones that torch would draw
+// one by one.
+#include <ATen/native/zendnn/cpu/Overrides.h>
+
+#include <ATen/CPUFunctions.h>
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/zendnn/cpu/Kernels.h>
+#include <ATen/native/zendnn/kernels/random.h>
+
+#include <cstring>
+#include <mutex>
+
+namespace at::native::zendnn::cpu {
+namespace {
+
+// Below this, taking the engine out of its generator and putting it back takes
+// longer than the numbers do.
+constexpr int64_t kFewest = 128;
+
+void draw(CPUGeneratorImpl& generator, double p, const Tensor& out) {
+  auto engine = generator.engine();
+  auto data = engine.data();
+  static_assert(data.state_.size() == kernels::kStateWords);
+  // With 1 left there is none: the engine counts down before it draws.
+  const int used =
+      data.left_ == 1 ? kernels::kStateWords : static_cast<int>(data.next_);
+  const int now = kernels::bernoulli(
+      {.state = data.state_.data(),
+       .used = used,
+       .out = out.mutable_data_ptr(),
+       .size = out.numel(),
+       .p = p,
+       .dtype = kernel_dtype(out)});
+  data.next_ = now;
+  data.left_ = kernels::kStateWords + 1 - now;
+  engine.set_data(data);
+  generator.set_engine(engine);
+}
+
+// False where this torch draws otherwise, as it does from MKL on some CPUs.
+bool draws_alike() {
+  static const bool alike = [] {
+    constexpr int64_t kCount = 1000;
+    constexpr double kHalf = 0.5;
+    auto ours = at::detail::createCPUGenerator();
+    auto theirs = at::detail::createCPUGenerator();
+    Tensor x = at::detail::empty_cpu({kCount}, kFloat);
+    Tensor y = at::detail::empty_cpu({kCount}, kFloat);
+    draw(*ours.get<CPUGeneratorImpl>(), kHalf, x);
+    at::cpu::bernoulli_(y, kHalf, theirs);
+    return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+  }();
+  return alike;
+}
+
+bool takes(
+    const Tensor& self,
+    double p,
+    const std::optional<Generator>& generator) {
+  return kernels_enabled() && is_kernel_operand(self) &&
+         self.numel() >= kFewest && self.is_non_overlapping_and_dense() &&
+         p >= 0 && p <= 1 &&
+         (!generator || !generator->defined() ||
+          generator->device().is_cpu()) &&
+         draws_alike();
+}
+
+} // namespace
+
+Tensor&
+bernoulli_(Tensor& self, double p, std::optional<Generator> generator) {
+  if (!takes(self, p, generator)) {
+    return at::cpu::bernoulli_(self, p, std::move(generator));
+  }
+  prepare_kernel(zendnn_eltwise);
+  auto* source = get_generator_or_default<CPUGeneratorImpl>(
+      generator, at::detail::getDefaultCPUGenerator());
+  const std::lock_guard<std::mutex> lock(source->mutex_);
+  draw(*source, p, self);
+  return self;
+}
+
+} // namespace at::native::zendnn::cpu
