@@ -67,12 +67,14 @@ lint: $(DONE)/lint-packages ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
+	@echo "$(BIN)/clang-format --dry-run --Werror, $(words $(CXX_FILES)) files"
+	@$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
 format: $(DONE)/lint-packages ## Put the Python and C++ files into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
-	$(BIN)/clang-format -i $(CXX_FILES)
+	@echo "$(BIN)/clang-format -i, $(words $(CXX_FILES)) files"
+	@$(BIN)/clang-format -i $(CXX_FILES)
 
 clean: ## Remove what was built; fetched sources and .venv stay
 	rm -rf $(filter-out build/sources,$(wildcard build/*)) $(DONE)/installed dist

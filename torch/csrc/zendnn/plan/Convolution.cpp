@@ -197,8 +197,8 @@ winograd_of(const Builder& builder, const Node& node, const Window& w) {
   args.pad_left = w.before[1];
   args.x_strides = image_strides(channels_last_strides(in));
   args.out_strides = image_strides(channels_last_strides(out));
-  args.scratch_bytes =
-      kernels::winograd_scratch_bytes(args, at::get_num_threads());
+  args.threads = at::get_num_threads();
+  args.scratch_bytes = kernels::winograd_scratch_bytes(args);
   return winograd_use() == Use::always || kernels::winograd_takes(args)
              ? std::optional(made)
              : std::nullopt;

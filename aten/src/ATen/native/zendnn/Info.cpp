@@ -25,6 +25,11 @@ std::atomic<int>& verbose_level() {
   return level;
 }
 
+// Whether ZenDNN uses an instruction set, and those it includes.
+bool uses(zendnn_cpu_isa_t isa) {
+  return (zendnn_get_effective_cpu_isa() & isa) == isa;
+}
+
 } // namespace
 
 std::string version() {
@@ -50,12 +55,12 @@ std::string kernel_isa() {
 }
 
 bool has_wide_vectors() {
-  static const bool wide = cpu_isa().starts_with("AVX-512");
+  static const bool wide = uses(zendnn_cpu_isa_avx512_core);
   return wide;
 }
 
 bool has_tiles() {
-  static const bool tiles = cpu_isa().ends_with("AMX");
+  static const bool tiles = uses(zendnn_cpu_isa_avx512_core_amx);
   return tiles;
 }
 

@@ -170,11 +170,6 @@ DimVector product_sizes(const Tensor& mat1, const Tensor& mat2) {
   return sizes;
 }
 
-// get_overlap_status alone gives up on slices.
-bool are_apart(const Tensor& a, const Tensor& b) {
-  return !a.is_alias_of(b) || get_overlap_status(a, b) == MemOverlapStatus::No;
-}
-
 // Whether a result can be written into out as it is.
 bool takes_out(const Tensor& out, const Tensor& mat1, const Tensor& mat2) {
   return is_dense(out) && out.scalar_type() == mat1.scalar_type() &&

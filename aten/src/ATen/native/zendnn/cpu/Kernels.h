@@ -1,7 +1,6 @@
 // What the overrides that run on our own vector kernels have in common.
 #pragma once
 
-#include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Operands.h>
@@ -27,15 +26,6 @@ inline bool is_kernel_operand(const Tensor& t) {
 inline kernels::DType kernel_dtype(const Tensor& t) {
   return t.scalar_type() == kBFloat16 ? kernels::DType::bfloat16
                                       : kernels::DType::float32;
-}
-
-// Whether a kernel that reads an element before it writes it may write out.
-inline bool may_write(const Tensor& out, const Tensor& x) {
-  if (out.is_same(x)) {
-    return true;
-  }
-  const auto overlap = get_overlap_status(out, x);
-  return overlap == MemOverlapStatus::No || overlap == MemOverlapStatus::Full;
 }
 
 // Comes before each kernel: the kernels know no counters, and would take a new

@@ -58,7 +58,7 @@ torch::Library override_kernels() {
   m.impl("silu.out", TORCH_FN(silu_out));
   m.impl("silu_", TORCH_FN(silu_));
   m.impl("bernoulli_.float", TORCH_FN(bernoulli_)); // .12, .13: dropout
-  m.impl("tanh", TORCH_FN(tanh)); // not taken, .35-.73
+  m.impl("tanh", TORCH_FN(tanh));                   // not taken, .35-.73
   m.impl("tanh.out", TORCH_FN(tanh_out));
   m.impl("tanh_", TORCH_FN(tanh_));
   m.impl("sigmoid", TORCH_FN(sigmoid)); // .52-.81, .55-.91

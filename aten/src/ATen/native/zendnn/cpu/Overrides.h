@@ -173,8 +173,7 @@ std::tuple<Tensor, Tensor> gru(
     bool batch_first);
 // Random.cpp: float32 and bfloat16, the numbers and the generator's state that
 // torch would have.
-Tensor&
-bernoulli_(Tensor& self, double p, std::optional<Generator> generator);
+Tensor& bernoulli_(Tensor& self, double p, std::optional<Generator> generator);
 
 // Normalization.cpp: float32 and bfloat16, contiguous. In layer norm the
 // parameters of a bfloat16 input may be float32; mean and rstd have their type.

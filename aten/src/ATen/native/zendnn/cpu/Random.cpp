@@ -68,8 +68,7 @@ bool takes(
 
 } // namespace
 
-Tensor&
-bernoulli_(Tensor& self, double p, std::optional<Generator> generator) {
+Tensor& bernoulli_(Tensor& self, double p, std::optional<Generator> generator) {
   if (!takes(self, p, generator)) {
     return at::cpu::bernoulli_(self, p, std::move(generator));
   }

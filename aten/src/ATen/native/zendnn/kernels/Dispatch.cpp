@@ -34,18 +34,16 @@ const char* isa() {
   return use_avx512() ? "avx512" : uses(zendnn_cpu_isa_avx2) ? "avx2" : "none";
 }
 
-// One may have a second argument, whose type is the last of these.
-#define ZENDNN_DECLARE(isa, Result, name, Args, ...)            \
-  namespace isa {                                               \
-  Result name(const Args& args __VA_OPT__(, __VA_ARGS__ more)); \
+#define ZENDNN_DECLARE(isa, Result, name, Args) \
+  namespace isa {                               \
+  Result name(const Args& args);                \
   }
 
-#define ZENDNN_KERNEL(Result, name, Args, ...)                   \
-  ZENDNN_DECLARE(avx2, Result, name, Args, __VA_ARGS__)          \
-  ZENDNN_DECLARE(avx512, Result, name, Args, __VA_ARGS__)        \
-  Result name(const Args& args __VA_OPT__(, __VA_ARGS__ more)) { \
-    return use_avx512() ? avx512::name(args __VA_OPT__(, more))  \
-                        : avx2::name(args __VA_OPT__(, more));   \
+#define ZENDNN_KERNEL(Result, name, Args)                        \
+  ZENDNN_DECLARE(avx2, Result, name, Args)                       \
+  ZENDNN_DECLARE(avx512, Result, name, Args)                     \
+  Result name(const Args& args) {                                \
+    return use_avx512() ? avx512::name(args) : avx2::name(args); \
   }
 
 // Of those with products of bfloat16 there are more.
@@ -86,7 +84,7 @@ ZENDNN_KERNEL(bool, pairwise_dot, PairwiseDotArgs)
 ZENDNN_KERNEL(int64_t, winograd_packed_bytes, WinogradWeights)
 ZENDNN_KERNEL(void, winograd_pack, WinogradWeights)
 ZENDNN_KERNEL(bool, winograd_takes, WinogradArgs)
-ZENDNN_KERNEL(int64_t, winograd_scratch_bytes, WinogradArgs, int)
+ZENDNN_KERNEL(int64_t, winograd_scratch_bytes, WinogradArgs)
 ZENDNN_KERNEL(void, winograd, WinogradArgs)
 
 #undef ZENDNN_BF16_KERNEL

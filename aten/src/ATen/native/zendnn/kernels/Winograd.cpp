@@ -439,9 +439,9 @@ bool winograd_takes(const WinogradArgs& args) {
   return direct * args.filters >= ours * round_up(args.filters, kPanel);
 }
 
-int64_t winograd_scratch_bytes(const WinogradArgs& args, int threads) {
+int64_t winograd_scratch_bytes(const WinogradArgs& args) {
   int64_t bytes = 0; // for fewer threads, too
-  for (int i = 1; i <= threads; ++i)
+  for (int i = 1; i <= args.threads; ++i)
     bytes = max(bytes, Plan(args, i).bytes);
   return bytes;
 }
@@ -452,7 +452,7 @@ void winograd(const WinogradArgs& args) {
     return;
   const int64_t work = args.batch * args.out_height * args.out_width *
                        args.channels * args.filters;
-  int threads = threads_for(work, 1 << 17);
+  int threads = static_cast<int>(min(args.threads, threads_for(work, 1 << 17)));
   while (threads > 1 && Plan(args, threads).bytes > args.scratch_bytes)
     --threads;
   const Plan plan(args, threads);

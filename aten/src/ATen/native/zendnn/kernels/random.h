@@ -13,7 +13,7 @@ constexpr int kStateWords = 624;
 // words of 32 bits, the first one on top, of which the lower 53 bits count.
 struct BernoulliArgs {
   uint32_t* state = nullptr; // kStateWords, which change
-  int used = 0; // how many of them have been drawn already
+  int used = 0;              // how many of them have been drawn already
   void* out = nullptr;
   int64_t size = 0;
   double p = 0; // from 0 to 1

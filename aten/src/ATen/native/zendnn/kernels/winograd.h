@@ -44,8 +44,9 @@ struct WinogradArgs {
   // ReLU is [0, ∞). NaN stays.
   float low = -__builtin_inff();
   float high = __builtin_inff();
-  // Aligned to 64 bytes. As many threads work as winograd_scratch_bytes() has
-  // been asked for; there must be enough for one.
+  int threads = 1; // at most
+  // Aligned to 64 bytes. Fewer threads work where it is less than
+  // winograd_scratch_bytes(); there must be enough for one.
   void* scratch = nullptr;
   int64_t scratch_bytes = 0;
 };
@@ -61,8 +62,8 @@ void winograd_pack(const WinogradWeights& weights);
 // others, too. Looks at sizes only, as does winograd_scratch_bytes().
 bool winograd_takes(const WinogradArgs& args);
 
-// For all of `threads` together.
-int64_t winograd_scratch_bytes(const WinogradArgs& args, int threads);
+// For all threads together.
+int64_t winograd_scratch_bytes(const WinogradArgs& args);
 
 // An infinity or NaN in x may turn all outputs of its 4 × 4 tile to NaN, and
 // those of the tiles next to it.
