@@ -57,6 +57,7 @@ def operators() -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ..
         ),
         "attention": (F.scaled_dot_product_attention, ((1, 1, 4, 8),) * 3),
         "layer_norm": (lambda x, w, b: F.layer_norm(x, (8,), w, b), ((2, 8), (8,), (8,))),
+        "rms_norm": (lambda x, w: F.rms_norm(x, (8,), w, 1e-5), ((2, 8), (8,))),
         "gelu": (F.gelu, ((8,),)),
         "gelu.out": (lambda x, out: aten.gelu.out(x, out=out), ((8,), (8,))),
         "silu": (F.silu, ((8,),)),
@@ -64,6 +65,7 @@ def operators() -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ..
         "sigmoid": (torch.sigmoid, ((8,),)),
         "softmax": (lambda x: torch.softmax(x, -1), ((2, 8),)),
         "log_softmax": (lambda x: torch.log_softmax(x, -1), ((2, 8),)),
+        "bernoulli": (lambda x: x.bernoulli_(0.9), ((8,),)),
         "embedding_bag": (
             lambda table: F.embedding_bag(torch.zeros(2, 2, dtype=torch.int64), table),
             ((4, 4),),
