@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
@@ -140,13 +142,17 @@ def test_what_zendnn_does_not_take_is_stock_torchs() -> None:
         same_error(lambda: torch.gru(x, torch.zeros(1, 7, 40), weights[:3], *options))
 
 
-def test_what_watches_operators_sees_those_that_torch_makes_of_it() -> None:
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_what_watches_operators_sees_those_that_torch_makes_of_it(
+    mode: Callable[[], AbstractContextManager[None]],
+) -> None:
     gru, x = a_gru(), values(17, 7, 24)
-    with torch.no_grad():
+    with mode():
         with FlopCounterMode(display=False) as flops:
             gru(x)
         assert flops.get_total_flops() > 0
         traced = make_fx(lambda x: gru(x)[0], tracing_mode="real")(x)
+        assert torch.ops.aten.gru.input not in [node.target for node in traced.graph.nodes]
         torch.testing.assert_close(traced(2 * x), gru(2 * x)[0], rtol=1e-5, atol=1e-5)
 
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..common import (
@@ -225,7 +226,7 @@ def test_rms_norm_is_right_and_runs_on_zendnn(weighted: bool, dtype: torch.dtype
     weight = values(96, dtype=dtype, seed=1) if weighted else None
     for shape in ((96,), (1, 96), (2, 49, 96), (700, 96)):
         assert check_rms_norm(3 * values(*shape, dtype=dtype) + 1, (96,), weight)
-    assert check_rms_norm(values(5, 96), (96,), eps=None)
+    assert check_rms_norm(values(5, 96, dtype=dtype), (96,), eps=None)
 
 
 def test_rms_norm_is_right_for_any_size_and_depth() -> None:
@@ -266,7 +267,6 @@ def test_what_rms_norm_refuses_is_stock_torchs() -> None:
         lambda: F.rms_norm(x, (6,), values(1, 6)),
         lambda: F.rms_norm(x, (6,), weight.bfloat16()),
         lambda: F.rms_norm(low, (6,), weight),
-        lambda: F.rms_norm(low, (6,)),
         lambda: F.rms_norm(x.long(), (6,)),
     ]
     for case in cases:
@@ -288,26 +288,65 @@ def test_gradients_of_rms_norm_are_those_of_stock_torch() -> None:
         assert torch.equal(our, their)
 
 
-def test_transforms_and_modes_see_what_torch_makes_of_rms_norm() -> None:
-    x, weight = values(4, 5, 16), values(16, seed=1)
+def norm(x: Tensor, weight: Tensor) -> Tensor:
+    return F.rms_norm(x, (16,), weight, 1e-5)
 
-    def norm(x: Tensor, weight: Tensor) -> Tensor:
-        return F.rms_norm(x, (16,), weight, 1e-5)
 
+def test_derivatives_and_transforms_of_rms_norm_are_stock_torchs() -> None:
+    x, weight, along = values(4, 5, 16), values(16, seed=1), values(4, 5, 16, seed=2)
+
+    def tangent() -> Tensor:
+        with forward_ad.dual_level():
+            made = norm(forward_ad.make_dual(x, along), weight)
+            return forward_ad.unpack_dual(made).tangent
+
+    cases: list[Callable[[], Tensor]] = [
+        lambda: torch.func.jvp(norm, (x, weight), (along, weight))[1],
+        lambda: torch.func.grad(lambda w: norm(x, w).square().sum())(weight),
+        lambda: torch.func.jacrev(norm)(x[0, 0], weight),
+        lambda: norm(x, weight.clone().requires_grad_()),
+        tangent,
+    ]
+    for case in cases:
+        assert_same_bits(case)
+    with torch.no_grad():
+        assert_same_bits(tangent)
     want = norm(x, weight)
     torch.testing.assert_close(torch.vmap(norm, (0, None))(x, weight), want)
-    _, tangent = torch.func.jvp(norm, (x, weight), (torch.ones_like(x), weight))
-    assert tangent.abs().sum() > 0
-    with torch.inference_mode():
-        assert torch.equal(norm(x, weight), want)
-    traced = make_fx(norm, tracing_mode="symbolic")(x, weight)
-    torch.testing.assert_close(traced(2 * x, weight), norm(2 * x, weight))
-    torch._dynamo.reset()
-    compiled = torch.compile(norm, backend="aot_eager", dynamic=True)
-    torch.testing.assert_close(compiled(x, weight), want)
-    with FakeTensorMode() as mode, counting() as calls:
-        assert F.rms_norm(mode.from_tensor(x), (16,)).shape == x.shape
-    assert not calls
+    torch.testing.assert_close(torch.func.functionalize(norm)(x, weight), want)
+    torch.testing.assert_close(norm(torch._neg_view(x), torch._neg_view(weight)), want)
+    assert not norm(x, torch._efficientzerotensor(16)).any()
+
+
+def test_who_traces_sees_what_torch_makes_of_rms_norm() -> None:
+    x, other, weight = values(4, 5, 16), values(4, 5, 16, seed=3), values(16, seed=1)
+
+    class Norm(torch.nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return norm(x, weight)
+
+    def check(graph: torch.fx.Graph) -> None:
+        made = [node.target for node in graph.nodes if node.op == "call_function"]
+        assert torch.ops.aten.rsqrt.default in made
+        assert torch.ops.aten.rms_norm.default not in made
+
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            traced = make_fx(norm, tracing_mode="symbolic")(x, weight)
+            check(traced.graph)
+            torch.testing.assert_close(traced(other, weight), norm(other, weight))
+            exported = torch.export.export(Norm(), (x,)).run_decompositions()
+            check(exported.graph)
+            torch.testing.assert_close(exported.module()(other), norm(other, weight))
+            torch._dynamo.reset()
+            compiled = torch.compile(norm, backend="aot_eager", dynamic=True)
+            torch.testing.assert_close(compiled(other, weight), norm(other, weight))
+            with FakeTensorMode() as fake, counting() as calls:
+                assert F.rms_norm(fake.from_tensor(x), (16,)).shape == x.shape
+            assert not calls
+            with counting() as calls:
+                norm(x, weight)
+            assert calls
     assert F.rms_norm(x.to("meta"), (16,)).shape == x.shape
 
 

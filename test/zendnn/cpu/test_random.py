@@ -143,3 +143,41 @@ def test_threads_that_share_a_generator_draw_each_number_once() -> None:
     rows = {tuple(row.tolist()) for row in one}
     assert {tuple(row.tolist()) for row in drawn} == rows
     assert len(rows) == 64
+
+
+def test_numbers_change_no_memory_but_their_own() -> None:
+    x = torch.full((3, MANY), 7.0)
+    with counting() as calls:
+        x[1].bernoulli_()
+    assert bool(calls) == TAKEN
+    assert x._version == 1
+    assert (x[::2] == 7).all()
+    copy = torch._lazy_clone(x)
+    copy.bernoulli_()
+    assert (x[::2] == 7).all()
+
+
+@pytest.mark.parametrize("randomness", ["same", "different"])
+def test_numbers_of_a_mapped_function_are_stock_torchs(randomness: str) -> None:
+    x = values(3, MANY)
+
+    def draw(g: Generator) -> Tensor:
+        torch.manual_seed(5)
+        return torch.vmap(lambda x: F.dropout(x, 0.3), randomness=randomness)(x)
+
+    check(draw)
+
+
+def test_an_engine_in_a_state_of_no_engine_draws_as_stock_torch_does() -> None:
+    generator = Generator().manual_seed(1)
+    torch.rand(100, generator=generator)
+    state = generator.get_state()
+    left = state.view(torch.int32)[2:3]  # after the seed, of 64 bits
+    assert left.item() == 525
+    left.fill_(9)
+
+    def draw(g: Generator) -> Tensor:
+        g.set_state(state)
+        return torch.empty(MANY).bernoulli_(generator=g)
+
+    assert not check(draw)

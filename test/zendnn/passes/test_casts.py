@@ -160,6 +160,21 @@ def test_what_a_layer_reads_has_dimensions_and_widens(b: Builder) -> None:
     assert b.check(promote_operands) == [1]
 
 
+def test_what_is_expanded_like_a_tensor_keeps_its_own_dtype(b: Builder) -> None:
+    x, like = b.input(torch.randn(4)), b.input(half(2, 4))
+    wide = b("unsqueeze", b("expand_as", to(b, x, "float32"), like), 0)
+    b.done(b.binary("add", linear(b, to(b, b.input(torch.randn(2, 4)), "bfloat16"), 4, 4), wide))
+    assert b.check(promote_operands) == [1]
+
+
+def test_what_is_compared_with_zero_has_dimensions_if_the_result_has(b: Builder) -> None:
+    x = b.input(torch.randn(2, 4))
+    chosen = b("slice", b("nonzero", x), 0, 0, 2, 1)
+    narrow = linear(b, to(b, b.input(torch.randn(2, 4)), "bfloat16"), 4, 4)
+    b.done(b.binary("add", narrow, x), chosen, to(b, x, "bfloat16"))
+    assert b.check(promote_operands) == [1]
+
+
 def test_what_may_have_any_dtype_is_left_alone(b: Builder) -> None:
     x, y = b.input(half(2, 4)), b.input(half(2, 4))
     b.done(b.binary("add", linear(b, x, 4, 4), y))

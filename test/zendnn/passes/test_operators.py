@@ -12,17 +12,23 @@ from torch.backends.zendnn.passes._operators import OPERATORS, makes_floats
 from ..plan.check import make_plan, refusal, region_of, tensor
 from .build import Builder, random
 
-DOCUMENT = Path(__file__).parents[3] / "docs/plan.md"
+ROOT = Path(__file__).parents[3]
 
 
 def documented() -> set[str]:
     """The operators in the first column of the document's tables, each before its operands."""
-    rows = re.findall(r"^\| (`.+?`) \|", DOCUMENT.read_text(), re.MULTILINE)
+    text = (ROOT / "docs/plan.md").read_text()
+    rows = re.findall(r"^\| (`.+?`) \|", text, re.MULTILINE)
     return {name for row in rows for name in re.findall(r"`(\w+)[(`]", row)}
 
 
 def test_the_table_and_the_document_name_the_same_operators() -> None:
     assert set(OPERATORS) == documented()
+
+
+def test_the_table_and_that_of_plans_name_the_same_operators() -> None:
+    text = (ROOT / "torch/csrc/zendnn/plan/Operators.cpp").read_text()
+    assert set(OPERATORS) == set(re.findall(r'^      \{"(\w+)",', text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", sorted(OPERATORS))

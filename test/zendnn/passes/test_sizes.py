@@ -117,6 +117,12 @@ def test_what_no_rule_or_a_wrong_dimension_makes_is_not_known(b: Builder) -> Non
     assert [sizes.of(value) for value in made] == [None, None]
 
 
+def test_a_mean_over_nobody_knows_what_has_no_known_sizes(b: Builder) -> None:
+    x = b("view", b.input(random(6)), 2, 3)
+    made = b("mean", x)
+    assert Sizes(b.graph.nodes).of(made) is None
+
+
 def test_sizes_of_a_layer_are_known(b: Builder) -> None:
     x = b("view", b.input(random(96)), 2, -1, 16)
     result = b("unflatten", b.linear(x, 12, 16), -1, 3, 4)

@@ -14,19 +14,20 @@ class Trait(Flag):
 
     VIEW = auto()  # it rearranges a tensor and computes nothing
     NUMBER = auto()  # its result is a number
-    SIZE = auto()  # and one that is read off a tensor
+    SIZE = auto()  # its result is a number that is read off a tensor
     POST_OPS = auto()  # it takes post-ops
     COMPUTES = auto()  # plans refuse to run it on anything but floating-point numbers
     FLOATING = auto()  # results are floating-point numbers in torch, too, whatever the operands are
     DENSE = auto()  # results are dense in the order of their dimensions
-    DIMENSIONS = auto()  # results have dimensions, one at least
-    WANTS_DIMENSIONS = auto()  # and the first operand, too, as torch wants it
+    WANTS_DIMENSIONS = auto()  # torch refuses a first operand without dimensions
+    MAKES_DIMENSIONS = auto()  # results have at least one
+    KEEPS_DIMENSIONS = auto()  # results have some if and only if the first operand has
 
 
 _NONE = Trait(0)
 _VIEW, _DENSE, _FLOATING, _COMPUTES = Trait.VIEW, Trait.DENSE, Trait.FLOATING, Trait.COMPUTES
 _SIZE = Trait.NUMBER | Trait.SIZE
-_MAKES = Trait.DIMENSIONS
+_KEEPS, _MAKES = Trait.KEEPS_DIMENSIONS, Trait.MAKES_DIMENSIONS
 _WANTS = Trait.WANTS_DIMENSIONS | _MAKES
 _PRODUCT = _COMPUTES | Trait.POST_OPS
 _FUNCTION = _COMPUTES | _FLOATING
@@ -60,8 +61,8 @@ OPERATORS = {
     "view": Operator(_VIEW, shapes.stated, _ALL),
     "flatten": Operator(_VIEW | _MAKES, shapes.flattened, _ALL),
     "unflatten": Operator(_VIEW | _WANTS, shapes.unflattened, _ALL),
-    "transpose": Operator(_VIEW, shapes.transposed, _ALL),
-    "permute": Operator(_VIEW, shapes.permuted, _ALL),
+    "transpose": Operator(_VIEW | _KEEPS, shapes.transposed, _ALL),
+    "permute": Operator(_VIEW | _KEEPS, shapes.permuted, _ALL),
     "unsqueeze": Operator(_VIEW | _MAKES, shapes.unsqueezed, _ALL),
     "squeeze": Operator(_VIEW, None, _ALL),
     "expand": Operator(_VIEW, shapes.stated, _ALL),
@@ -69,20 +70,20 @@ OPERATORS = {
     "select": Operator(_VIEW, shapes.selected, _ALL),
     "slice": Operator(_VIEW | _WANTS, shapes.sliced, _ALL),
     "split": Operator(_VIEW | _WANTS, shapes.split, _ALL),
-    "contiguous": Operator(_VIEW | _DENSE, shapes.same, _ALL),
+    "contiguous": Operator(_VIEW | _KEEPS | _DENSE, shapes.same, _ALL),
     "convolution": Operator(_PRODUCT | _FLOATING | _WANTS, shapes.convolution, _SECOND),
     "linear": Operator(_PRODUCT | _FLOATING | _WANTS | _DENSE, shapes.linear, _SECOND),
     "matmul": Operator(_PRODUCT | _DENSE, shapes.matmul, _ALL),
     "binary": Operator(_PRODUCT, shapes.broadcast(2), _ALL),
     "batch_norm": Operator(_PRODUCT | _FLOATING | _WANTS, shapes.same, _FIRST),
-    "eltwise": Operator(_FUNCTION, shapes.same, _ALL),
-    "prelu": Operator(_COMPUTES, shapes.same, _ALL),
-    "softmax": Operator(_FUNCTION | _DENSE, shapes.same, _ALL),
+    "eltwise": Operator(_FUNCTION | _KEEPS, shapes.same, _ALL),
+    "prelu": Operator(_COMPUTES | _KEEPS, shapes.same, _ALL),
+    "softmax": Operator(_FUNCTION | _KEEPS | _DENSE, shapes.same, _ALL),
     "layer_norm": Operator(_FUNCTION | _WANTS | _DENSE, shapes.same, _FIRST),
     "rms_norm": Operator(_FUNCTION | _WANTS, shapes.same),
     "group_norm": Operator(_FUNCTION | _WANTS, shapes.same),
     "attention": Operator(_FLOATING | _WANTS | _DENSE, shapes.as_many(0), slice(3)),
-    "nonzero": Operator(shape=shapes.same),
+    "nonzero": Operator(_KEEPS, shapes.same),
     "where": Operator(shape=shapes.broadcast(3)),
     "embedding": Operator(_FLOATING | _WANTS | _DENSE, shapes.embedding, _FIRST),
     "embedding_bag": Operator(_WANTS | _DENSE, shapes.always(shapes.unknown(2)), _FIRST),
@@ -97,9 +98,9 @@ OPERATORS = {
     "cat": Operator(_WANTS, shapes.as_many(0), _ALL),
     "stack": Operator(_MAKES, shapes.as_many(1), _ALL),
     "pad": Operator(_WANTS, shapes.as_many(0), _ALL),
-    "roll": Operator(_NONE, shapes.same, _ALL),
-    "to_like": Operator(_NONE, shapes.same, _SECOND),
-    "to": Operator(_FLOATING, shapes.same),
+    "roll": Operator(_KEEPS, shapes.same, _ALL),
+    "to_like": Operator(_KEEPS, shapes.same, _SECOND),
+    "to": Operator(_FLOATING | _KEEPS, shapes.same),
 }
 
 

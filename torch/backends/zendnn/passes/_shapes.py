@@ -142,9 +142,11 @@ def split(node: Node, shapes: Shapes) -> Shape | None:
 
 def averaged(node: Node, shapes: Shapes) -> Shape | None:
     """Without the dimensions that are averaged over, or with 1 in their places."""
-    shape, dims = shapes[0], node.attributes["dims"]
-    if not shape or not isinstance(dims, tuple):
+    shape, dims = shapes[0], node.attributes.get("dims")
+    if not shape:
         return shape
+    if not isinstance(dims, tuple):
+        return None
     gone = {dim % len(shape) for dim in dims}
     kept = [1 if dim in gone else size for dim, size in enumerate(shape)]
     return tuple(

@@ -8,15 +8,11 @@ a plan refuses operands that differ after all, and the model's own operators run
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
-from torch.backends.zendnn.passes import _shapes
 from torch.backends.zendnn.passes._dtypes import dtype_of, result_dtype
 from torch.backends.zendnn.passes._operators import Trait, operator
 from torch.backends.zendnn.passes._sizes import Sizes
 
 _PROMOTE = frozenset({"binary", "cat", "stack"})
-
-#: What gives results dimensions if and only if the first operand has some.
-_KEEP = (_shapes.same, _shapes.permuted, _shapes.transposed)
 
 
 def promote_operands(graph: Graph) -> int:
@@ -53,14 +49,15 @@ def _with_dimensions(graph: Graph) -> set[Value]:
     tensors = {value for node in graph.nodes for value in (*node.values(), *node.outputs)}
     found = {value for value in tensors if sizes.rank(value)}
     for node in reversed(graph.nodes):
-        row = operator(node)
-        kept = row.shape in _KEEP and not found.isdisjoint(node.outputs)
-        if kept or Trait.WANTS_DIMENSIONS in row.traits:
+        traits = operator(node).traits
+        kept = Trait.KEEPS_DIMENSIONS in traits and not found.isdisjoint(node.outputs)
+        if kept or Trait.WANTS_DIMENSIONS in traits:
             found.update(value for value in node.inputs[:1] if isinstance(value, Value))
     for node in graph.nodes:
-        row = operator(node)
-        read = node.inputs if node.op == "binary" else node.inputs[: row.shape in _KEEP]
-        if Trait.DIMENSIONS in row.traits or any(operand in found for operand in read):
+        traits = operator(node).traits
+        keeps = node.inputs[:1] if Trait.KEEPS_DIMENSIONS in traits else ()
+        read = node.inputs if node.op == "binary" else keeps
+        if Trait.MAKES_DIMENSIONS in traits or any(operand in found for operand in read):
             found.update(node.outputs)
     return found
 

@@ -1,6 +1,6 @@
 // What overrides of composite operators ask of their operands: such a kernel
 // comes before autograd, the transforms and whoever wants to see the operators
-// that torch makes of it.
+// that torch makes of it, and it serves all devices.
 #pragma once
 
 #include <ATen/autocast_mode.h>

@@ -114,6 +114,18 @@ Tensor& softmax_out(
   return out;
 }
 
+// Whether torch adds float32's epsilon to mean squares of bfloat16, too, where
+// none is given: that changed from version to version.
+bool has_one_default_eps() {
+  static const bool one = [] {
+    Tensor x = at::detail::empty_cpu({1}, kBFloat16);
+    x.mutable_data_ptr<BFloat16>()[0] = 0x1p-12f; // whose square is about that
+    const auto y = at::compositeimplicitautograd::rms_norm(x, {1});
+    return y.const_data_ptr<BFloat16>()[0] > 0.5f;
+  }();
+  return one;
+}
+
 } // namespace
 
 std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
@@ -164,9 +176,8 @@ Tensor rms_norm(
   const auto depth = static_cast<int64_t>(normalized_shape.size());
   const bool weighted = weight && weight->defined();
   if (!shape || is_watched() || !is_plain(input) || !takes(input) ||
-      // What torch adds to bfloat16 unasked changed from version to version.
-      (!eps && input.scalar_type() != kFloat) || depth == 0 ||
-      depth > input.dim() ||
+      depth == 0 || depth > input.dim() ||
+      (!eps && input.scalar_type() != kFloat && !has_one_default_eps()) ||
       input.sizes().slice(input.dim() - depth) != *shape ||
       (weighted &&
        (!is_plain(*weight) || weight->scalar_type() != input.scalar_type())) ||

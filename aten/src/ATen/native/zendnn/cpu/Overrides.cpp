@@ -13,11 +13,17 @@ struct Silent final : c10::WarningHandler {
 
 // Not a TORCH_LIBRARY_IMPL block, because the dispatcher warns of a kernel that
 // replaces another, which here is what is meant.
-torch::Library override_kernels() {
+torch::Library override_kernels(
+    c10::DispatchKey key,
+    void (*list)(torch::Library& m)) {
   Silent silent;
   c10::WarningUtils::WarningHandlerGuard guard(&silent);
-  torch::Library m(
-      torch::Library::IMPL, "aten", c10::DispatchKey::CPU, __FILE__, __LINE__);
+  torch::Library m(torch::Library::IMPL, "aten", key, __FILE__, __LINE__);
+  list(m);
+  return m;
+}
+
+void list_kernels(torch::Library& m) {
   // Our time in that of torch's kernel, from the best size to the worst, with
   // float32 and with bfloat16: 2 threads of an Intel Xeon with AVX-512 and AMX
   // (large gelu: 1 thread), where torch's products are at their best. The other
@@ -44,9 +50,7 @@ torch::Library override_kernels() {
   m.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));
   m.impl("_embedding_bag", TORCH_FN(embedding_bag)); // .08-.99, .07-1.0
   m.impl("_embedding_bag_forward_only", TORCH_FN(embedding_bag_forward_only));
-  m.impl("gru.input", TORCH_FN(gru));                       // .78-.99, .23-.82
   m.impl("native_layer_norm", TORCH_FN(native_layer_norm)); // .26-.98, .59-.81
-  m.impl("rms_norm", TORCH_FN(rms_norm));                   // .15-.23, .04-.13
   m.impl("_softmax", TORCH_FN(_softmax));                   // .23-.88, .17-.89
   m.impl("_softmax.out", TORCH_FN(_softmax_out));
   m.impl("_log_softmax", TORCH_FN(_log_softmax)); // .24-1.0, .09-.93
@@ -64,17 +68,20 @@ torch::Library override_kernels() {
   m.impl("sigmoid", TORCH_FN(sigmoid)); // .52-.81, .55-.91
   m.impl("sigmoid.out", TORCH_FN(sigmoid_out));
   m.impl("sigmoid_", TORCH_FN(sigmoid_));
-  return m;
 }
 
-const torch::Library overrides = override_kernels();
-
-// A composite with a kernel for its backend loses its own decomposition under
-// autograd, so the same function serves both keys.
-TORCH_LIBRARY_IMPL(aten, AutogradCPU, m) {
-  m.impl("gru.input", TORCH_FN(gru));
-  m.impl("rms_norm", TORCH_FN(rms_norm));
+// What torch composes of other operators stays a composite: a kernel for a
+// backend would take its decomposition from autograd, and from who traces.
+void list_composites(torch::Library& m) {
+  m.impl("gru.input", TORCH_FN(gru));     // .78-.99, .23-.82
+  m.impl("rms_norm", TORCH_FN(rms_norm)); // .15-.23, .04-.13
 }
+
+const torch::Library kernels =
+    override_kernels(c10::DispatchKey::CPU, list_kernels);
+const torch::Library composites = override_kernels(
+    c10::DispatchKey::CompositeImplicitAutograd,
+    list_composites);
 
 } // namespace
 } // namespace at::native::zendnn::cpu

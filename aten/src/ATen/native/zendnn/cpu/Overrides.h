@@ -171,6 +171,7 @@ std::tuple<Tensor, Tensor> gru(
     bool train,
     bool bidirectional,
     bool batch_first);
+
 // Random.cpp: float32 and bfloat16, the numbers and the generator's state that
 // torch would have.
 Tensor& bernoulli_(Tensor& self, double p, std::optional<Generator> generator);

@@ -18,13 +18,18 @@ namespace {
 // longer than the numbers do.
 constexpr int64_t kFewest = 128;
 
-void draw(CPUGeneratorImpl& generator, double p, const Tensor& out) {
+// False, and nothing drawn, where the engine is in a state that it cannot come
+// to by itself.
+bool draw(CPUGeneratorImpl& generator, double p, const Tensor& out) {
+  constexpr int kWords = kernels::kStateWords;
   auto engine = generator.engine();
   auto data = engine.data();
-  static_assert(data.state_.size() == kernels::kStateWords);
+  static_assert(data.state_.size() == kWords);
   // With 1 left there is none: the engine counts down before it draws.
-  const int used =
-      data.left_ == 1 ? kernels::kStateWords : static_cast<int>(data.next_);
+  const int used = data.left_ == 1 ? kWords : static_cast<int>(data.next_);
+  if (data.left_ != kWords + 1 - used) {
+    return false;
+  }
   const int now = kernels::bernoulli(
       {.state = data.state_.data(),
        .used = used,
@@ -33,12 +38,13 @@ void draw(CPUGeneratorImpl& generator, double p, const Tensor& out) {
        .p = p,
        .dtype = kernel_dtype(out)});
   data.next_ = now;
-  data.left_ = kernels::kStateWords + 1 - now;
+  data.left_ = kWords + 1 - now;
   engine.set_data(data);
   generator.set_engine(engine);
+  return true;
 }
 
-// False where this torch draws otherwise, as it does from MKL on some CPUs.
+// False where this torch draws otherwise, from MKL for example.
 bool draws_alike() {
   static const bool alike = [] {
     constexpr int64_t kCount = 1000;
@@ -47,9 +53,9 @@ bool draws_alike() {
     auto theirs = at::detail::createCPUGenerator();
     Tensor x = at::detail::empty_cpu({kCount}, kFloat);
     Tensor y = at::detail::empty_cpu({kCount}, kFloat);
-    draw(*ours.get<CPUGeneratorImpl>(), kHalf, x);
     at::cpu::bernoulli_(y, kHalf, theirs);
-    return std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+    return draw(*ours.get<CPUGeneratorImpl>(), kHalf, x) &&
+           std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
   }();
   return alike;
 }
@@ -69,15 +75,16 @@ bool takes(
 } // namespace
 
 Tensor& bernoulli_(Tensor& self, double p, std::optional<Generator> generator) {
-  if (!takes(self, p, generator)) {
-    return at::cpu::bernoulli_(self, p, std::move(generator));
+  if (takes(self, p, generator)) {
+    auto* source = get_generator_or_default<CPUGeneratorImpl>(
+        generator, at::detail::getDefaultCPUGenerator());
+    const std::lock_guard<std::mutex> lock(source->mutex_);
+    if (draw(*source, p, self)) {
+      prepare_kernel(zendnn_eltwise);
+      return self;
+    }
   }
-  prepare_kernel(zendnn_eltwise);
-  auto* source = get_generator_or_default<CPUGeneratorImpl>(
-      generator, at::detail::getDefaultCPUGenerator());
-  const std::lock_guard<std::mutex> lock(source->mutex_);
-  draw(*source, p, self);
-  return self;
+  return at::cpu::bernoulli_(self, p, std::move(generator));
 }
 
 } // namespace at::native::zendnn::cpu

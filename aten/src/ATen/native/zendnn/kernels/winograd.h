@@ -59,7 +59,7 @@ int64_t winograd_packed_bytes(const WinogradWeights& weights);
 void winograd_pack(const WinogradWeights& weights);
 
 // Whether winograd() is likely to beat a direct convolution. It can compute
-// others, too. Looks at sizes only, as does winograd_scratch_bytes().
+// others, too. Looks at sizes only; winograd_scratch_bytes() at threads, too.
 bool winograd_takes(const WinogradArgs& args);
 
 // For all threads together.
