@@ -683,7 +683,7 @@ def test_what_is_left_out_has_a_reason(name: str) -> None:
 
 
 def test_an_eps_that_depends_on_the_dtype_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torchscript_ops, "has_one_default_eps", lambda: False)
+    monkeypatch.setattr(torchscript_ops._C, "_has_one_default_eps", lambda: False)
     graph = torchscript.import_graph(traced(lambda x: F.rms_norm(x, (6,)), ROWS))
     (left,) = torchscript.left_out([graph])
     assert left.reason == "eps is not given, and depends on the dtype in this torch"

@@ -2,6 +2,7 @@
 #include <ATen/native/zendnn/Allocator.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Info.h>
+#include <ATen/native/zendnn/cpu/Overrides.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/utils/pybind.h>
@@ -48,6 +49,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("_build_info", &ctx::build_info, "What the binary was built from.");
   m.def("_cpu_isa", &ctx::cpu_isa, "The widest ISA that primitives use here.");
   m.def("_kernel_isa", &ctx::kernel_isa, "The ISA of our own kernels.");
+  m.def(
+      "_has_one_default_eps",
+      &ctx::cpu::has_one_default_eps,
+      "Whether torch's RMS norms of bfloat16 add float32's eps, too.");
   m.def("_blas_kernels", &ctx::blas_kernels, "BLIS's kernel set on this CPU.");
   m.def(
       "_counters",

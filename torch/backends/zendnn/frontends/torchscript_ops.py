@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
+from torch.backends.zendnn import _C
 from torch.backends.zendnn.graph import Attribute, Graph, Kind, Node, Operand, Value
 from torch.backends.zendnn.passes import _match
 from torch.backends.zendnn.passes._sizes import Sizes
@@ -849,17 +849,9 @@ def layer_norm(call: Call) -> None:
     call.result("layer_norm", inputs, eps=call.real("eps"), dims=dims)
 
 
-@functools.cache
-def has_one_default_eps() -> bool:
-    """Whether the running torch adds float32's eps to mean squares in bfloat16, too."""
-    x = torch.full((1,), 2.0**-12)  # its square is about that eps
-    wide, narrow = F.rms_norm(x, (1,)), F.rms_norm(x.bfloat16(), (1,))
-    return torch.allclose(narrow.float(), wide, rtol=2.0**-6)
-
-
 def rms_norm(call: Call) -> None:
     """Divide the trailing dimensions by the root of their mean square."""
-    if call.absent("eps") and not has_one_default_eps():
+    if call.absent("eps") and not _C._has_one_default_eps():
         raise Refused("eps is not given, and depends on the dtype in this torch")
     eps = torch.finfo(torch.float32).eps if call.absent("eps") else call.real("eps")
     inputs = [call.tensor("input"), *optional_weight("weight")(call), None, None]

@@ -7,6 +7,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Operands.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
 
@@ -29,22 +30,6 @@ std::atomic<size_t>& capacity() {
     return static_cast<size_t>(std::max<int64_t>(number, 1));
   }();
   return entries;
-}
-
-// Tensors that are more than memory on the CPU want the dispatcher.
-bool is_plain(const Tensor& tensor) {
-  constexpr c10::DispatchKeySet other{
-      c10::DispatchKey::Python,
-      c10::DispatchKey::FuncTorchBatched,
-      c10::DispatchKey::FuncTorchGradWrapper,
-      c10::DispatchKey::Functionalize,
-      c10::DispatchKey::Conjugate,
-      c10::DispatchKey::Negative,
-      c10::DispatchKey::ZeroTensor};
-  return tensor.defined() && !tensor.is_nested() &&
-         tensor.layout() == c10::kStrided && tensor.device().is_cpu() &&
-         !tensor.key_set().has_any(other) &&
-         !tensor._fw_grad(/*level=*/0).defined();
 }
 
 bool has_images(const Description& region) {

@@ -1,6 +1,7 @@
 #include <ATen/native/zendnn/Info.h>
 
 #include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <ATen/native/zendnn/kernels/isa.h>
 #include <ATen/native/zendnn/kernels/types.h>
 #include <oneapi/zendnn/zendnn_debug.h>
 #include <third_party/zendnn/blis_gemm.h>
@@ -23,11 +24,6 @@ std::atomic<int>& verbose_level() {
                                                        : 1;
   }();
   return level;
-}
-
-// Whether ZenDNN uses an instruction set, and those it includes.
-bool uses(zendnn_cpu_isa_t isa) {
-  return (zendnn_get_effective_cpu_isa() & isa) == isa;
 }
 
 } // namespace
@@ -55,13 +51,11 @@ std::string kernel_isa() {
 }
 
 bool has_wide_vectors() {
-  static const bool wide = uses(zendnn_cpu_isa_avx512_core);
-  return wide;
+  return kernels::uses(zendnn_cpu_isa_avx512_core);
 }
 
 bool has_tiles() {
-  static const bool tiles = uses(zendnn_cpu_isa_avx512_core_amx);
-  return tiles;
+  return kernels::uses(zendnn_cpu_isa_avx512_core_amx);
 }
 
 std::string cpu_isa() {

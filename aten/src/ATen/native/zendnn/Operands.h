@@ -13,6 +13,23 @@ inline bool is_dense(const Tensor& t) {
          !t.is_neg();
 }
 
+// Whether a tensor in memory on the CPU is all that there is: no subclass, no
+// transform, no tangent, no view that a bit changes. What comes before torch's
+// dispatcher has looked asks this.
+inline bool is_plain(const Tensor& t) {
+  constexpr c10::DispatchKeySet other{
+      c10::DispatchKey::Python,
+      c10::DispatchKey::FuncTorchBatched,
+      c10::DispatchKey::FuncTorchGradWrapper,
+      c10::DispatchKey::Functionalize,
+      c10::DispatchKey::Conjugate,
+      c10::DispatchKey::Negative,
+      c10::DispatchKey::ZeroTensor};
+  return t.defined() && !t.is_nested() && t.layout() == kStrided &&
+         t.device().is_cpu() && !t.key_set().has_any(other) &&
+         !t._fw_grad(/*level=*/0).defined();
+}
+
 // Whether no element of the one shares memory with one of the other.
 // get_overlap_status alone gives up on slices.
 inline bool are_apart(const Tensor& a, const Tensor& b) {

@@ -6,6 +6,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/native/zendnn/Operands.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 
 namespace at::native::zendnn::cpu {
@@ -16,20 +17,10 @@ inline bool is_watched() {
          at::autocast::is_autocast_enabled(kCPU);
 }
 
-// Whether a tensor in memory is all that there is: no subclass, no transform,
-// no view that a bit changes, no gradient wanted.
-inline bool is_plain(const Tensor& t) {
-  constexpr c10::DispatchKeySet other{
-      c10::DispatchKey::Python,
-      c10::DispatchKey::FuncTorchBatched,
-      c10::DispatchKey::FuncTorchGradWrapper,
-      c10::DispatchKey::Functionalize,
-      c10::DispatchKey::Conjugate,
-      c10::DispatchKey::Negative,
-      c10::DispatchKey::ZeroTensor};
-  return t.defined() && t.layout() == kStrided && t.device().is_cpu() &&
-         !t.key_set().has_any(other) && !t._fw_grad(/*level=*/0).defined() &&
-         !(at::GradMode::is_enabled() && t.requires_grad());
+// Whether torch would do no more with a tensor than compute with its memory:
+// nor is a gradient wanted of it.
+inline bool is_unrecorded(const Tensor& t) {
+  return is_plain(t) && !(at::GradMode::is_enabled() && t.requires_grad());
 }
 
 } // namespace at::native::zendnn::cpu

@@ -46,9 +46,10 @@ bool takes(
     bool batch_first) {
   const auto dtype = input.scalar_type();
   if (!enabled() || drops || num_layers < 1 || is_watched() ||
-      !takes_dtype(dtype) || leaves_recurrence(dtype) || !is_plain(input) ||
-      !is_plain(hx) || hx.scalar_type() != dtype || input.dim() != 3 ||
-      hx.dim() != 3 || input.numel() == 0 || hx.numel() == 0) {
+      !takes_dtype(dtype) || leaves_recurrence(dtype) ||
+      !is_unrecorded(input) || !is_unrecorded(hx) ||
+      hx.scalar_type() != dtype || input.dim() != 3 || hx.dim() != 3 ||
+      input.numel() == 0 || hx.numel() == 0) {
     return false;
   }
   const int64_t directions = bidirectional ? 2 : 1;
@@ -66,7 +67,7 @@ bool takes(
     const auto inner = kind == 1    ? hidden
                        : layer == 0 ? input.size(2)
                                     : hidden * directions;
-    if (!is_plain(t) || t.scalar_type() != dtype ||
+    if (!is_unrecorded(t) || t.scalar_type() != dtype ||
         3 * hidden * (inner + hidden) > most || t.size(0) != 3 * hidden ||
         t.dim() != (kind < 2 ? 2 : 1) || (kind < 2 && t.size(1) != inner)) {
       return false;

@@ -114,8 +114,8 @@ Tensor& softmax_out(
   return out;
 }
 
-// Whether torch adds float32's epsilon to mean squares of bfloat16, too, where
-// none is given: that changed from version to version.
+} // namespace
+
 bool has_one_default_eps() {
   static const bool one = [] {
     Tensor x = at::detail::empty_cpu({1}, kBFloat16);
@@ -125,8 +125,6 @@ bool has_one_default_eps() {
   }();
   return one;
 }
-
-} // namespace
 
 std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
     const Tensor& input,
@@ -175,12 +173,12 @@ Tensor rms_norm(
   const auto shape = c10::asIntArrayRefSlowOpt(normalized_shape);
   const auto depth = static_cast<int64_t>(normalized_shape.size());
   const bool weighted = weight && weight->defined();
-  if (!shape || is_watched() || !is_plain(input) || !takes(input) ||
+  if (!shape || is_watched() || !is_unrecorded(input) || !takes(input) ||
       depth == 0 || depth > input.dim() ||
       (!eps && input.scalar_type() != kFloat && !has_one_default_eps()) ||
       input.sizes().slice(input.dim() - depth) != *shape ||
-      (weighted &&
-       (!is_plain(*weight) || weight->scalar_type() != input.scalar_type())) ||
+      (weighted && (!is_unrecorded(*weight) ||
+                    weight->scalar_type() != input.scalar_type())) ||
       !takes_parameter(weight, *shape, input)) {
     return at::compositeimplicitautograd::rms_norm_symint(
         input, normalized_shape, weight, eps);

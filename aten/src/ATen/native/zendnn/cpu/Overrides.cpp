@@ -77,9 +77,9 @@ void list_composites(torch::Library& m) {
   m.impl("rms_norm", TORCH_FN(rms_norm)); // .15-.23, .04-.13
 }
 
-const torch::Library kernels =
+const torch::Library for_cpu =
     override_kernels(c10::DispatchKey::CPU, list_kernels);
-const torch::Library composites = override_kernels(
+const torch::Library for_composites = override_kernels(
     c10::DispatchKey::CompositeImplicitAutograd,
     list_composites);
 

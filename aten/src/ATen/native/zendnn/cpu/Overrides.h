@@ -184,6 +184,9 @@ std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
     const std::optional<Tensor>& weight,
     const std::optional<Tensor>& bias,
     double eps);
+// Whether torch adds float32's epsilon to mean squares of bfloat16, too, where
+// none is given: that changed from version to version.
+C10_EXPORT bool has_one_default_eps();
 Tensor rms_norm(
     const Tensor& input,
     c10::SymIntArrayRef normalized_shape,

@@ -5,6 +5,7 @@
 #include "elementwise.h"
 #include "embedding.h"
 #include "group_norm.h"
+#include "isa.h"
 #include "memory.h"
 #include "normalization.h"
 #include "random.h"
@@ -12,17 +13,8 @@
 #include "select.h"
 #include "winograd.h"
 
-#include <oneapi/zendnn/zendnn.h>
-
 namespace at::native::zendnn::kernels {
 namespace {
-
-// Whether libzendnn would use an instruction set, and those it includes: this
-// CPU has it, and ZENDNN_MAX_CPU_ISA allows it.
-bool uses(zendnn_cpu_isa_t isa) {
-  static const unsigned used = zendnn_get_effective_cpu_isa();
-  return (used & isa) == isa;
-}
 
 bool use_avx512() {
   return uses(zendnn_cpu_isa_avx512_core);
