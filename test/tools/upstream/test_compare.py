@@ -114,6 +114,16 @@ def test_a_file_that_cannot_be_imported_is_one_sentence(
         compare()
 
 
+def test_a_file_that_runs_no_test_because_pytest_stops_has_not_passed(
+    compare: Callable[..., Sequence[module.Row]], tmp_path: Path
+) -> None:
+    conftest = tmp_path / "build" / "test" / "conftest.py"
+    conftest.parent.mkdir(parents=True)
+    conftest.write_text("def pytest_runtest_setup(no_such_argument): pass")
+    with pytest.raises(SetupError, match=r"pytest cannot run test_it\.py"):
+        compare()
+
+
 def test_the_worst_outcome_of_a_test_counts() -> None:
     lines = "started a,passed a,started b,passed b,failed b,passed b,started c,skipped c,started d"
     found = {"a": "passed", "b": "failed", "c": "skipped", "d": "crashed"}
