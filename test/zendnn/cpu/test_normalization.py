@@ -268,6 +268,7 @@ def test_what_rms_norm_refuses_is_stock_torchs() -> None:
         lambda: F.rms_norm(x, (6,), weight.bfloat16()),
         lambda: F.rms_norm(low, (6,), weight),
         lambda: F.rms_norm(x.long(), (6,)),
+        lambda: F.rms_norm(x, (6,), weight, -0.5),
     ]
     for case in cases:
         assert_same_bits(case)

@@ -172,9 +172,11 @@ Tensor rms_norm(
     std::optional<double> eps) {
   const auto shape = c10::asIntArrayRefSlowOpt(normalized_shape);
   const auto depth = static_cast<int64_t>(normalized_shape.size());
+  // Taken from a mean of squares, it may leave nothing but what was rounded.
+  const bool subtracts = eps && *eps < 0;
   const bool weighted = weight && weight->defined();
   if (!shape || is_watched() || !is_unrecorded(input) || !takes(input) ||
-      depth == 0 || depth > input.dim() ||
+      depth == 0 || depth > input.dim() || subtracts ||
       (!eps && input.scalar_type() != kFloat && !has_one_default_eps()) ||
       input.sizes().slice(input.dim() - depth) != *shape ||
       (weighted && (!is_unrecorded(*weight) ||

@@ -85,10 +85,46 @@ void norm(const NormArgs& args) {
 // Numbers that wait on the stack, in the second-level cache.
 constexpr int64_t kSpace = 32768;
 
+// What powers are multiplied by to divide them by sum + lost, so that only the
+// quotient is rounded.
+struct Reciprocal {
+  Vec high, low;
+
+  Vec operator*(Vec power) const {
+    return multiply_add(power, high, power * low);
+  }
+};
+inline Reciprocal reciprocal(Vec sum, Vec lost) {
+  const Vec high = 1.0f / sum;
+  const Vec rest = multiply_add(-high, sum, splat(1.0f)) - high * lost;
+  return {high, rest * high};
+}
+
+// A sum of numbers of 0 to 1 in each lane, and what it was rounded by so far:
+// it begins with a 1 that does not count, so that the number is the smaller
+// term.
+struct CompensatedSum {
+  Vec one_more = splat(1), lost{};
+
+  void add(Vec x) {
+    const Vec before = one_more;
+    one_more += x;
+    lost += before - one_more + x;
+  }
+  Vec sum() const {
+    return one_more - 1.0f;
+  }
+};
+
 // Up to kWidth rows, whose sums share one logarithm or division.
-template <bool flush, class T>
-void softmax_rows(const T* x, T* out, int64_t rows, int64_t size, bool log) {
-  const auto power_of = [](Vec d) { return flush ? exp_or_zero(d) : exp(d); };
+template <class T>
+void softmax_rows(
+    const T* x,
+    T* out,
+    int64_t rows,
+    int64_t size,
+    float lowest,
+    bool log) {
   // Powers of float32 wait in out; those of bfloat16 would lose digits there.
   constexpr bool in_out = sizeof(T) == sizeof(float);
   float space[in_out ? 1 : kSpace];
@@ -99,34 +135,51 @@ void softmax_rows(const T* x, T* out, int64_t rows, int64_t size, bool log) {
     else
       return space + i;
   };
-  float tops[kWidth] = {}, sums[kWidth] = {};
+  float tops[kWidth] = {}, sums[kWidth] = {}, lost[kWidth] = {};
+  for (int64_t row = 0; row < rows; ++row)
+    tops[row] = max_of(size, [&](int64_t i, auto lanes) {
+      return load(x + row * size + i, lanes);
+    });
+  const PowersBelow powers_of(load(tops));
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t first = row * size;
-    const Vec top = splat(max_of(size, [&](int64_t i, auto lanes) {
-      return load(x + first + i, lanes);
-    }));
-    tops[row] = top[0];
-    sums[row] = sum_of(size, [&](int64_t i, auto lanes) {
-      const Vec power = power_of(load(x + first + i, lanes) - top);
+    const PowersBelow power_of = powers_of.of_lane(row);
+    CompensatedSum powers;
+    each_vector(size, [&](int64_t i, auto lanes) {
+      const Vec power = power_of(load(x + first + i, lanes), lowest);
       if (wait)
         store(place(first + i), power, lanes);
-      return power;
+      powers.add(keep(power, lanes, Vec{}));
     });
+    const double sum = sum_in_double(powers.sum(), powers.lost);
+    sums[row] = static_cast<float>(sum);
+    lost[row] = static_cast<float>(sum - sums[row]);
   }
-  float ends[kWidth];
-  const Vec sum = load(sums);
-  store(ends, log ? kernels::ZENDNN_KERNEL_ISA::log(sum) : 1.0f / sum);
+  float logs[kWidth] = {}, highs[kWidth] = {}, lows[kWidth] = {};
+  if (log) {
+    store(logs, kernels::ZENDNN_KERNEL_ISA::log(load(sums)));
+  } else {
+    const Reciprocal factors = reciprocal(load(sums), load(lost));
+    store(highs, factors.high);
+    store(lows, factors.low);
+  }
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t first = row * size;
-    const Vec top = splat(tops[row]), end = splat(ends[row]);
+    const Vec top = splat(tops[row]);
+    if (log) {
+      const Vec end = splat(logs[row]);
+      each_vector(size, [&](int64_t i, auto lanes) {
+        const Vec y = load(x + first + i, lanes) - top - end;
+        store(out + first + i, y, lanes);
+      });
+      continue;
+    }
+    const PowersBelow power_of = powers_of.of_lane(row);
+    const Reciprocal factor{splat(highs[row]), splat(lows[row])};
     each_vector(size, [&](int64_t i, auto lanes) {
-      const auto power = [&] {
-        return wait ? load(place(first + i), lanes)
-                    : power_of(load(x + first + i, lanes) - top);
-      };
-      const Vec y =
-          log ? load(x + first + i, lanes) - top - end : power() * end;
-      store(out + first + i, y, lanes);
+      const Vec power = wait ? load(place(first + i), lanes)
+                             : power_of(load(x + first + i, lanes), lowest);
+      store(out + first + i, factor * power, lanes);
     });
   }
 }
@@ -142,8 +195,9 @@ void softmax_block(
     int64_t size,
     int64_t stride,
     int64_t cols,
+    float lowest,
     bool log) {
-  float space[kSpace], top[kBlock], sum[kBlock] = {}, part[kBlock];
+  float space[kSpace], top[kBlock], end[kBlock], low[kBlock];
   const int64_t width = round_up(cols, kWidth);
   const auto each = [&](auto f) {
     for (int64_t i = 0; i < width; i += kWidth)
@@ -156,26 +210,31 @@ void softmax_block(
       store(space + row * width + i, v);
       store(top + i, max(v, load(top + i)));
     });
-  // In groups, as the sums of rows are.
-  for (int64_t first = 0; first < size; first += kBlock) {
-    each([&](int64_t i) { store(part + i, Vec{}); });
-    for (int64_t row = first; row < min(first + kBlock, size); ++row)
-      each([&](int64_t i) {
-        float* place = space + row * width + i;
-        const Vec d = load(place) - load(top + i), power = exp(d);
-        store(place, log ? d : power);
-        store(part + i, load(part + i) + power);
-      });
-    each([&](int64_t i) { store(sum + i, load(sum + i) + load(part + i)); });
-  }
+  // Column by column, so that what belongs to it stays in registers.
   each([&](int64_t i) {
-    const Vec s = load(sum + i);
-    store(sum + i, log ? kernels::ZENDNN_KERNEL_ISA::log(s) : 1.0f / s);
+    const Vec highest = load(top + i);
+    const PowersBelow power_of(highest);
+    CompensatedSum powers;
+    for (int64_t row = 0; row < size; ++row) {
+      float* place = space + row * width + i;
+      const Vec v = load(place), power = power_of(v, lowest);
+      store(place, log ? v - highest : power);
+      powers.add(power);
+    }
+    if (log) {
+      store(end + i, kernels::ZENDNN_KERNEL_ISA::log(powers.sum()));
+      return;
+    }
+    const Reciprocal factor = reciprocal(powers.sum(), powers.lost);
+    store(end + i, factor.high);
+    store(low + i, factor.low);
   });
   for (int64_t row = 0; row < size; ++row)
     each_vector(cols, [&](int64_t i, auto lanes) {
-      const Vec v = load(space + row * width + i), end = load(sum + i);
-      store(out + row * stride + i, log ? v - end : v * end, lanes);
+      const Vec v = load(space + row * width + i);
+      const Vec y = log ? v - load(end + i)
+                        : Reciprocal{load(end + i), load(low + i)} * v;
+      store(out + row * stride + i, y, lanes);
     });
 }
 
@@ -186,17 +245,22 @@ void softmax_columns(
     T* out,
     int64_t size,
     int64_t stride,
+    float lowest,
     bool log,
     Lanes lanes) {
   Vec top = splat(-kInfinity);
   for (int64_t i = 0; i < size; ++i)
     top = max(load(x + i * stride, lanes), top);
-  const Vec sum = sum_in_groups(
-      size, [&](int64_t i) { return exp(load(x + i * stride, lanes) - top); });
-  const Vec base = kernels::ZENDNN_KERNEL_ISA::log(sum), factor = 1.0f / sum;
+  const PowersBelow power_of(top);
+  CompensatedSum powers;
+  for (int64_t i = 0; i < size; ++i)
+    powers.add(power_of(load(x + i * stride, lanes), lowest));
+  const Vec base = kernels::ZENDNN_KERNEL_ISA::log(powers.sum());
+  const Reciprocal factor = reciprocal(powers.sum(), powers.lost);
   for (int64_t i = 0; i < size; ++i) {
-    const Vec d = load(x + i * stride, lanes) - top;
-    store(out + i * stride, log ? d - base : exp(d) * factor, lanes);
+    const Vec v = load(x + i * stride, lanes);
+    const Vec y = log ? v - top - base : factor * power_of(v, lowest);
+    store(out + i * stride, y, lanes);
   }
 }
 
@@ -242,17 +306,18 @@ void softmax(const SoftmaxArgs& args) {
   with_type(args.dtype, [&]<class T>(T*) {
     const T* x = static_cast<const T*>(args.x);
     T* out = static_cast<T*>(args.out);
+    const float lowest = args.flush ? -87.3365448f : -104.0f;
     const int64_t grain = ceil_div(kGrain / 4, max(args.dim, 1));
     if (args.inner == 1) {
       const int64_t group = max(1, min(kWidth, kSpace / 8 / max(args.dim, 1)));
-      const auto run =
-          args.flush ? softmax_rows<true, T> : softmax_rows<false, T>;
       parallel(args.outer, 1, grain, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; row += group)
-          run(x + row * args.dim,
+          softmax_rows(
+              x + row * args.dim,
               out + row * args.dim,
               min(group, end - row),
               args.dim,
+              lowest,
               args.log);
       });
       return;
@@ -275,6 +340,7 @@ void softmax(const SoftmaxArgs& args) {
                   args.dim,
                   args.inner,
                   min(block, args.inner - first),
+                  lowest,
                   args.log);
             }
           });
@@ -287,7 +353,13 @@ void softmax(const SoftmaxArgs& args) {
         [&](int64_t outer, int64_t first, auto lanes) {
           const int64_t place = outer * args.dim * args.inner + first;
           softmax_columns(
-              x + place, out + place, args.dim, args.inner, args.log, lanes);
+              x + place,
+              out + place,
+              args.dim,
+              args.inner,
+              lowest,
+              args.log,
+              lanes);
         });
   });
 }

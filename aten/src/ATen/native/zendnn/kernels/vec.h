@@ -86,14 +86,17 @@ inline Vec quotient(Vec a, Vec b) {
 inline Vec rounded_off(Vec a, Vec b, Vec product) {
   return _mm512_fmsub_ps(a, b, product);
 }
+inline Vec multiply_add(Vec a, Vec b, Vec c) { // rounded once
+  return _mm512_fmadd_ps(a, b, c);
+}
 inline VecI to_int(Vec x) {
   return reinterpret_cast<VecI>(_mm512_cvtps_epi32(x));
 }
 inline Vec to_float(VecI x) {
   return _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(x));
 }
-// x · 2ⁿ for an integral n within ±250; overflows to infinity, and to 0 by way
-// of subnormal numbers.
+// x · 2^⌊n⌋ for n within ±250; overflows to infinity, and to 0 by way of
+// subnormal numbers.
 inline Vec scale_by_power(Vec x, Vec n) {
   return _mm512_scalef_ps(x, n);
 }
@@ -107,8 +110,21 @@ inline Vec look_up(const float (&table)[32], VecI i) {
       reinterpret_cast<__m512i>(i),
       _mm512_loadu_ps(table + 16));
 }
+// table[i] for the last 4 bits of each lane i.
+inline Vec look_up(const float (&table)[16], VecI i) {
+  return _mm512_permutexvar_ps(
+      reinterpret_cast<__m512i>(i), _mm512_loadu_ps(table));
+}
 inline float sum_lanes(Vec x) {
   return _mm512_reduce_add_ps(x);
+}
+// The sum of the lanes of both.
+inline double sum_in_double(Vec x, Vec y) {
+  const auto folded = [](__m512 z) {
+    return _mm512_cvtps_pd(_mm512_castps512_ps256(z)) +
+           _mm512_cvtps_pd(_mm512_extractf32x8_ps(z, 1));
+  };
+  return _mm512_reduce_add_pd(folded(x) + folded(y));
 }
 inline float max_lanes(Vec x) {
   return _mm512_reduce_max_ps(x);
@@ -206,6 +222,9 @@ inline Vec quotient(Vec a, Vec b) {
 inline Vec rounded_off(Vec a, Vec b, Vec product) {
   return _mm256_fmsub_ps(a, b, product);
 }
+inline Vec multiply_add(Vec a, Vec b, Vec c) {
+  return _mm256_fmadd_ps(a, b, c);
+}
 inline VecI to_int(Vec x) {
   return reinterpret_cast<VecI>(_mm256_cvtps_epi32(x));
 }
@@ -213,15 +232,30 @@ inline Vec to_float(VecI x) {
   return _mm256_cvtepi32_ps(reinterpret_cast<__m256i>(x));
 }
 inline Vec scale_by_power(Vec x, Vec n) {
-  // In two steps, as 2ⁿ itself may be no normal number.
-  const VecI whole = to_int(n), half = whole >> 1;
+  // In two steps, as the power itself may be no normal number.
+  const VecI whole = to_int(_mm256_floor_ps(n)), half = whole >> 1;
   return x * as_float((half + 127) << 23) *
          as_float((whole - half + 127) << 23);
+}
+inline Vec look_up(const float (&table)[16], VecI i) {
+  const auto half = [&](int first) {
+    return _mm256_permutevar8x32_ps(
+        _mm256_loadu_ps(table + first), reinterpret_cast<__m256i>(i));
+  };
+  return _mm256_blendv_ps(half(0), half(8), as_float(i << 28));
 }
 inline float sum_lanes(Vec x) {
   __m128 y = _mm256_castps256_ps128(x) + _mm256_extractf128_ps(x, 1);
   y += _mm_movehl_ps(y, y);
   return y[0] + y[1];
+}
+inline double sum_in_double(Vec x, Vec y) {
+  const auto folded = [](__m256 z) {
+    return _mm256_cvtps_pd(_mm256_castps256_ps128(z)) +
+           _mm256_cvtps_pd(_mm256_extractf128_ps(z, 1));
+  };
+  const __m256d sums = folded(x) + folded(y);
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 inline float max_lanes(Vec x) {
   __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));

@@ -24,36 +24,89 @@ inline Vec polynomial(Vec x, float first, Rest... rest) {
   return polynomial(x, splat(first), rest...);
 }
 
-// x + rest = n log 2 + r with an integral n, and eʳ - 1.
+// 2^(j / 16) as a float, and what that lacks.
+// clang-format off
+constexpr float kPowers[16] = {
+    1.0f, 1.04427373f, 1.09050775f, 1.13878858f,
+    1.18920708f, 1.24185777f, 1.29683959f, 1.35425556f,
+    1.41421354f, 1.47682619f, 1.54221082f, 1.61049032f,
+    1.68179286f, 1.75625217f, 1.8340081f, 1.91520655f};
+constexpr float kPowerRests[16] = {
+    0.0f, 4.83347016e-8f, -1.30775399e-8f, 5.38622231e-8f,
+    3.79763527e-8f, 4.4968381e-8f, -4.01899953e-8f, -1.01233493e-8f,
+    2.4203235e-8f, -4.50089885e-8f, 8.07090483e-9f, 9.83621717e-9f,
+    -2.47553267e-8f, -9.23577037e-9f, -1.1239278e-8f, 9.84532811e-9f};
+// clang-format on
+
+// log 2 / 16 as a float, and what that lacks.
+constexpr float kStep = 0.693147182f / 16;
+constexpr float kStepRest = -1.90465421e-9f / 16;
+constexpr float kSteps = kLog2e * 16; // in 1
+// Adding 1.5 · 2²³ rounds to the integer that the low bits then hold.
+constexpr float kMagic = 12582912.0f;
+
+// A power of e, 2^⌊n⌋ (power + rest), with a power of the table's and a rest of
+// at most 1/16 of it.
 struct ExpParts {
-  Vec n, r_minus_1;
+  Vec n, power, rest;
+
+  Vec value() const {
+    return scale_by_power(power + rest, n);
+  }
 };
-inline ExpParts exp_parts(Vec x, Vec rest = Vec{}) {
-  const Vec n = round(x * kLog2e);
-  const Vec r = (x - n * 0.693359375f) - (n * -2.12194440e-4f - rest);
-  const Vec p = polynomial(
-      r,
-      1.9875691500e-4f,
-      1.3981999507e-3f,
-      8.3334519073e-3f,
-      4.1665795894e-2f,
-      1.6666665459e-1f,
-      5.0000001201e-1f);
-  return {n, p * (r * r) + r};
+// exp(k log 2 / 16 + r) for |r| ≤ 1/23 and an integer k, given as magic + k.
+inline ExpParts exp_parts_of(Vec shifted, Vec r) {
+  const Vec power = look_up(kPowers, as_int(shifted));
+  const Vec lacking = look_up(kPowerRests, as_int(shifted));
+  const Vec p = polynomial(r, 4.16666679e-2f, 1.66666672e-1f, 0.5f);
+  const Vec rest = power * r + (p * (power * (r * r)) + lacking);
+  return {(shifted - kMagic) * (1.0f / 16), power, rest};
+}
+// exp(x + more), where both together are exact.
+inline ExpParts exp_parts(Vec x, Vec more = Vec{}) {
+  const Vec shifted = x * kSteps + kMagic, k = shifted - kMagic;
+  const Vec r = (x - k * kStep) - (k * kStepRest - more);
+  return exp_parts_of(shifted, r);
 }
 
 inline Vec exp(Vec x) {
   // As arguments of min and max go, NaN stays.
   x = min(splat(89.0f), max(splat(-104.0f), x));
-  const ExpParts parts = exp_parts(x);
-  return scale_by_power(parts.r_minus_1 + 1.0f, parts.n);
+  return exp_parts(x).value();
 }
 
-// The same, or 0 where that is less than a normal number.
-inline Vec exp_or_zero(Vec x) {
-  const Vec lowest = splat(-87.3365448f);
-  return x < lowest ? Vec{} : exp(max(lowest, x));
-}
+// exp(x - top) for x ≤ top. What such a difference is rounded by would come to
+// many last digits of a small power, so both numbers are reduced before they
+// are subtracted, unless they are so near each other that nothing is lost.
+class PowersBelow {
+ public:
+  explicit PowersBelow(Vec top)
+      : base_(abs(top) < splat(208.0f) ? Vec{} : top), k_(Vec{}), r_(Vec{}) {
+    const Vec rest = abs(top) < splat(208.0f) ? top : Vec{};
+    k_ = rest * kSteps + kMagic - kMagic;
+    r_ = (rest - k_ * kStep) - k_ * kStepRest;
+  }
+
+  // Powers of less than `lowest` are 0.
+  Vec operator()(Vec x, float lowest) const {
+    x = x - base_;
+    const Vec shifted = x * kSteps + (kMagic - k_), k = shifted - kMagic;
+    const Vec steps = k + k_;
+    const Vec r = (x - steps * kStep) - (steps * kStepRest + r_);
+    const Vec power = exp_parts_of(shifted, r).value();
+    return k < splat(lowest * kSteps) ? Vec{} : power;
+  }
+
+  // As if every lane of top was that one.
+  PowersBelow of_lane(int64_t i) const {
+    return PowersBelow(splat(base_[i]), splat(k_[i]), splat(r_[i]));
+  }
+
+ private:
+  PowersBelow(Vec base, Vec k, Vec r) : base_(base), k_(k), r_(r) {}
+
+  Vec base_, k_, r_; // top = base + k log 2 / 16 + r
+};
 
 // 2ˣ for x ≤ 127, or 0 where that is less than a normal number: products with
 // denormal ones take sixty times as long.
@@ -77,8 +130,8 @@ inline Vec exp2(Vec x) {
 inline Vec expm1(Vec x) {
   x = min(splat(89.0f), max(splat(-104.0f), x));
   const ExpParts parts = exp_parts(x);
-  const Vec power = scale_by_power(splat(1.0f), parts.n);
-  return parts.r_minus_1 * power + (power - 1.0f);
+  return scale_by_power(parts.rest, parts.n) +
+         (scale_by_power(parts.power, parts.n) - 1.0f);
 }
 
 inline Vec log(Vec x) {
@@ -112,17 +165,25 @@ inline Vec log(Vec x) {
   return (x > Vec{}) & (x < splat(kInfinity)) ? result : special;
 }
 
+// Near 0 a polynomial, fitted to a relative error of 2⁻²⁹; else 1 - q with q =
+// 2 / (exp(2 |x|) + 1), and with what rounding takes from the sum, from q and
+// from the difference.
 inline Vec tanh(Vec x) {
-  const Vec a = abs(x), square = x * x;
+  const Vec a = min(splat(16.0f), abs(x)), square = a * a;
   const Vec p = polynomial(
-      square,
-      -5.70498872745e-3f,
-      2.06390887954e-2f,
-      -5.37397155531e-2f,
-      1.33314422036e-1f,
-      -3.33332819422e-1f);
-  const Vec large = 1.0f - 2.0f / (exp(a + a) + 1.0f);
-  return copy_sign(a < splat(0.625f) ? p * square * a + a : large, x);
+      square, 2.00338334e-2f, -5.38320458e-2f, 1.3332931e-1f, -3.33333296e-1f);
+  const ExpParts parts = exp_parts(a + a);
+  const Vec power = parts.power + parts.rest;
+  const Vec missing = parts.power - power + parts.rest;
+  const Vec e = scale_by_power(power, parts.n);
+  const Vec sum = e + 1.0f;
+  const Vec lost = (e - sum + 1.0f) + scale_by_power(missing, parts.n);
+  const Vec q = quotient(splat(2.0f), sum);
+  // q is too large by that, times q / 2.
+  const Vec excess = (q * sum - 2.0f) + q * lost;
+  const Vec high = 1.0f - q, low = 1.0f - high - q;
+  const Vec large = high + (excess * (q * 0.5f) + low);
+  return copy_sign(a < splat(0.3f) ? p * square * a + a : large, x);
 }
 
 inline Vec sigmoid(Vec x) {
@@ -152,8 +213,7 @@ inline Vec gelu_anywhere(Vec x) {
       1.20250306929644f,
       1.6744748423651872f,
       1.0f);
-  const Vec power = scale_by_power(parts.r_minus_1 + 1.0f, parts.n);
-  const Vec y = max(Vec{}, x) - quotient(a * p, q) * power;
+  const Vec y = max(Vec{}, x) - quotient(a * p, q) * parts.value();
   // torch has -∞ · 0 there, as the other functions of this kind have.
   return x == splat(-kInfinity) ? splat(__builtin_nanf("")) : y;
 }
@@ -193,9 +253,12 @@ Vec gelu(Vec x) {
 #endif
 
 inline Vec gelu_tanh(Vec x) {
-  // ½ (1 + tanh u) is sigmoid(2 u).
-  const Vec u = x * (x * x * 0.044715f + 1.0f);
-  return x / (exp(u * -1.5957691216057308f) + 1.0f);
+  // ½ (1 + tanh u) is sigmoid(2 u), which is 0 or 1 beyond these.
+  const Vec a = min(splat(10.6f), max(splat(-10.6f), x)); // NaN stays
+  const Vec factor = a * a * -0.0713548163f - 1.59576912f;
+  const Vec u = a * factor;
+  const ExpParts parts = exp_parts(u, rounded_off(a, factor, u));
+  return x / (parts.value() + 1.0f);
 }
 
 inline Vec silu(Vec x) {
