@@ -178,3 +178,31 @@ child.join(60)
 print(child.exitcode)
 """
     assert run_python(code).split() == [str(8 * 9 * 8 * 14.0**2), "1", "0"]
+
+
+def test_a_fork_has_gradients_after_those_of_the_process_it_is_a_fork_of() -> None:
+    code = """
+import multiprocessing, torch, torch.nn.functional as F
+def gradient(threads):
+    torch.set_num_threads(threads)
+    x = torch.ones(1, 8, 16, 16, requires_grad=True)
+    F.conv2d(x, torch.ones(8, 8, 3, 3)).sum().backward()
+    return x.grad[0, 0, 8, 8].item()
+gradient(2)
+with multiprocessing.get_context('fork').Pool(1) as pool:
+    print(*pool.map(gradient, [1]))
+"""
+    assert run_python(code).split() == ["72.0"]
+
+
+def test_a_blocked_tensor_has_gradients_after_those_of_plain_ones() -> None:
+    """The engine of autograd had found no device, and has made no thread for one."""
+    code = """
+import torch, torch.nn.functional as F
+x, weight = torch.rand(1, 8, 9, 9, requires_grad=True), torch.rand(8, 8, 3, 3)
+(plain,) = torch.autograd.grad(F.conv2d(x, weight).square().sum(), x)
+y = F.conv2d(x.to_zendnn(), weight).to_dense()
+(blocked,) = torch.autograd.grad(y.square().sum(), x)
+torch.testing.assert_close(blocked, plain)
+"""
+    assert run_python(code) == ""

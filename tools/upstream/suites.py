@@ -29,17 +29,21 @@ _LAYERS = (
 )
 
 SUITES = (
+    Suite("functorch/test_eager_transforms.py"),
     Suite("jit/test_freezing.py", quick="Test"),
     Suite("nn/test_convolution.py", 2, quick="Test"),
+    Suite("nn/test_dropout.py", quick="Test"),
     Suite("nn/test_embedding.py", quick="Test"),
     Suite("nn/test_multihead_attention.py", quick="Test"),
     Suite("nn/test_packed_sequence.py"),
+    Suite("test_autograd.py", 2),
     Suite(
         "test_linalg.py",
         3,
         quick="(mm or matmul or einsum) and not int and not tunable and not large and not brute",
     ),
     Suite("test_modules.py", 4),
+    Suite("test_multiprocessing.py", quick="autograd or fork"),
     Suite("test_native_mha.py", quick="Test"),
     Suite("test_nn.py", 4, quick=_LAYERS),
     Suite(
@@ -51,6 +55,8 @@ SUITES = (
     ),
     Suite("test_ops_fwd_gradients.py", 3, operators=True),
     Suite("test_ops_gradients.py", 6, operators=True),
+    Suite("test_proxy_tensor.py", 2, operators=True),
+    Suite("test_torch.py", 2),
     Suite(
         "test_transformers.py",
         4,
@@ -60,7 +66,13 @@ SUITES = (
 )
 
 #: Files of upstream's that these import.
-IMPORTED = ("test_cpp_extensions_open_device_registration.py",)
+IMPORTED = (
+    "autograd/test_complex.py",
+    "autograd/test_functional.py",
+    "autograd/test_logging.py",
+    "functorch/common_utils.py",
+    "test_cpp_extensions_open_device_registration.py",
+)
 
 #: What later versions of torch.testing make of these files wants said otherwise: there a class that
 #: is made for a device inherits from the one in the file, which thus would call itself.

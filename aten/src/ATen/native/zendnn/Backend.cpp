@@ -6,10 +6,45 @@
 #include <ATen/native/utils/ParamUtils.h>
 #include <ATen/native/zendnn/NativeFunctions.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/library.h>
+
+#include <atomic>
+#include <mutex>
 
 namespace at::native::zendnn {
 namespace {
+
+// The engine of autograd has a thread for each device, and a process where it
+// has one cannot compute gradients in its forks. So that those who never ask
+// for a gradient of a zendnn tensor may fork as ever, the engine finds the
+// device only when such a gradient is recorded; it may have looked for devices
+// before.
+class GradientThread : torch::autograd::Engine {
+ public:
+  static bool is_wanted() {
+    return wanted;
+  }
+
+  static void start() {
+    static std::once_flag once;
+    std::call_once(once, [] {
+      wanted = true;
+      try {
+        auto& engine = Engine::get_default_engine();
+        engine.initialize_device_threads_pool();
+        if ((engine.*&GradientThread::device_ready_queues_).empty()) {
+          (engine.*&GradientThread::start_device_threads)();
+        }
+      } catch (const c10::Error&) {
+        // In such a fork: backward() says so.
+      }
+    });
+  }
+
+ private:
+  static inline std::atomic<bool> wanted{false};
+};
 
 // One device with one stream. Kernels have run when they return, so an event
 // has happened when it is made.
@@ -22,7 +57,12 @@ struct Guard final : c10::impl::NoOpDeviceGuardImpl<DeviceType::PrivateUse1> {
   Device exchangeDevice(Device /*device*/) const override {
     return getDevice();
   }
+  DeviceIndex deviceCount() const noexcept override {
+    return GradientThread::is_wanted() ? 1 : 0;
+  }
+  // Asked for by each node of a graph that a zendnn tensor goes through.
   c10::Stream getStream(Device /*device*/) const noexcept override {
+    GradientThread::start();
     return c10::Stream(c10::Stream::DEFAULT, getDevice());
   }
   c10::Stream getDefaultStream(Device device) const override {
