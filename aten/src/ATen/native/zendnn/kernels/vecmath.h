@@ -41,12 +41,13 @@ constexpr float kPowerRests[16] = {
 // log 2 / 16 as a float, and what that lacks.
 constexpr float kStep = 0.693147182f / 16;
 constexpr float kStepRest = -1.90465421e-9f / 16;
-constexpr float kSteps = kLog2e * 16; // in 1
+constexpr float kSteps = kLog2e * 16; // that make 1
 // Adding 1.5 · 2²³ rounds to the integer that the low bits then hold.
 constexpr float kMagic = 12582912.0f;
 
 // A power of e, 2^⌊n⌋ (power + rest), with a power of the table's and a rest of
-// at most 1/16 of it.
+// at most 1/16 of it (P. T. P. Tang, Table-driven implementation of the
+// exponential function in IEEE floating-point arithmetic, 1989).
 struct ExpParts {
   Vec n, power, rest;
 
@@ -77,14 +78,17 @@ inline Vec exp(Vec x) {
 
 // exp(x - top) for x ≤ top. What such a difference is rounded by would come to
 // many last digits of a small power, so both numbers are reduced before they
-// are subtracted, unless they are so near each other that nothing is lost.
+// are subtracted. From a top beyond ±208 nothing is lost: whatever is near
+// enough for a power that is not 0 lies within a factor of two (Sterbenz,
+// 1974).
 class PowersBelow {
  public:
-  explicit PowersBelow(Vec top)
-      : base_(abs(top) < splat(208.0f) ? Vec{} : top), k_(Vec{}), r_(Vec{}) {
-    const Vec rest = abs(top) < splat(208.0f) ? top : Vec{};
-    k_ = rest * kSteps + kMagic - kMagic;
-    r_ = (rest - k_ * kStep) - k_ * kStepRest;
+  explicit PowersBelow(Vec top) {
+    const auto near = abs(top) < splat(208.0f);
+    base_ = near ? Vec{} : top;
+    const Vec reduced = near ? top : Vec{};
+    k_ = reduced * kSteps + kMagic - kMagic;
+    r_ = (reduced - k_ * kStep) - k_ * kStepRest;
   }
 
   // Powers of less than `lowest` are 0.
