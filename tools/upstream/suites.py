@@ -71,6 +71,7 @@ IMPORTED = (
     "autograd/test_functional.py",
     "autograd/test_logging.py",
     "functorch/common_utils.py",
+    "functorch/functorch_additional_op_db.py",
     "test_cpp_extensions_open_device_registration.py",
 )
 
