@@ -418,6 +418,15 @@ def test_every_digit_of_a_softmax_counts(dim: int, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dim", [0, 1])
+def test_a_log_softmax_keeps_its_digits_where_it_is_nearly_zero(dim: int) -> None:
+    """Where one number is far above the others: the sum is 1 and a little."""
+    x = 12 * values(300, 300)
+    exact = torch.log_softmax(x.double(), dim)
+    sure = exact < -1e-7  # float64 cannot tell either below
+    assert ulps(torch.log_softmax(x, dim), exact)[sure].max() <= 2
+
+
+@pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("offset", [-1e38, -1e6, -300, 250, 1e5, 1e30])
 def test_a_softmax_far_from_0_is_that_of_the_differences(offset: float, dim: int) -> None:
     """With rows that also hold a mask's largest negative number."""

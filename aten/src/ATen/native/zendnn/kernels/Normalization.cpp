@@ -116,6 +116,11 @@ struct CompensatedSum {
   }
 };
 
+// log(sum + lost), where a sum near 1 would lose all digits.
+inline Vec log_of(Vec sum, Vec lost) {
+  return log(sum) + lost / sum;
+}
+
 // Up to kWidth rows, whose sums share one logarithm or division.
 template <class T>
 void softmax_rows(
@@ -157,7 +162,7 @@ void softmax_rows(
   }
   float logs[kWidth] = {}, highs[kWidth] = {}, lows[kWidth] = {};
   if (log) {
-    store(logs, kernels::ZENDNN_KERNEL_ISA::log(load(sums)));
+    store(logs, log_of(load(sums), load(lost)));
   } else {
     const Reciprocal factors = reciprocal(load(sums), load(lost));
     store(highs, factors.high);
@@ -222,7 +227,7 @@ void softmax_block(
       powers.add(power);
     }
     if (log) {
-      store(end + i, kernels::ZENDNN_KERNEL_ISA::log(powers.sum()));
+      store(end + i, log_of(powers.sum(), powers.lost));
       return;
     }
     const Reciprocal factor = reciprocal(powers.sum(), powers.lost);
@@ -255,7 +260,7 @@ void softmax_columns(
   CompensatedSum powers;
   for (int64_t i = 0; i < size; ++i)
     powers.add(power_of(load(x + i * stride, lanes), lowest));
-  const Vec base = kernels::ZENDNN_KERNEL_ISA::log(powers.sum());
+  const Vec base = log_of(powers.sum(), powers.lost);
   const Reciprocal factor = reciprocal(powers.sum(), powers.lost);
   for (int64_t i = 0; i < size; ++i) {
     const Vec v = load(x + i * stride, lanes);
