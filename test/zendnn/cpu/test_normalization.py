@@ -386,6 +386,9 @@ def test_softmax_is_right_for_any_size_and_dimension(softmax: Callable[..., Tens
 @pytest.mark.parametrize(
     ("shape", "dim"),
     [
+        ((1003, 47), -1),  # short rows, each in a lane
+        ((55, 48), -1),
+        ((55, 49), -1),
         ((40, 4096), -1),  # rows that one after another wait for their sums
         ((3, 32769), -1),  # longer than what waits on the stack
         ((2, 700, 40), 1),  # columns in narrow blocks
@@ -401,16 +404,16 @@ def test_large_softmax_is_right(
 
 
 def test_a_softmax_that_stock_torch_does_faster_is_stock_torchs() -> None:
-    assert_same_bits(lambda: torch.log_softmax(values(1000, 16), 1))
+    assert_same_bits(lambda: torch.log_softmax(values(9, 4, 50, dtype=torch.bfloat16), 1))
     assert_same_bits(lambda: torch.softmax(values(2, 32769, dtype=torch.bfloat16), 1))
-    assert_same_bits(lambda: torch.softmax(values(2, 2049, 5, dtype=torch.bfloat16), 1))
+    assert_same_bits(lambda: torch.softmax(values(2, 1025, 5, dtype=torch.bfloat16), 1))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("dim", [0, 1])
-def test_every_digit_of_a_softmax_counts(dim: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("size", "dim"), [(300, 0), (300, 1), (30, 1)])
+def test_every_digit_of_a_softmax_counts(size: int, dim: int, dtype: torch.dtype) -> None:
     """Small powers too: relative errors, whatever the spread of the row."""
-    x = 12 * values(300, 300, dtype=dtype)
+    x = 12 * values(300, size, dtype=dtype)
     exact = torch.softmax(x.double(), dim)
     normal = exact >= torch.finfo(dtype).tiny
     allowed = 0.51 if dtype == torch.bfloat16 else 2

@@ -77,8 +77,7 @@ bool takes_softmax(const Tensor& x, int64_t dim, bool half_to_float, bool log) {
   const auto size = x.size(dim);
   const bool rows = dim == -1 || dim == x.dim() - 1;
   const bool low = x.scalar_type() == kBFloat16;
-  return log ? !(rows && !low && size <= 32 && x.numel() > 1024)
-             : !(low && size > (rows ? 32768 : 2048));
+  return !low || (log ? rows || size > 4 : size <= (rows ? 32768 : 1024));
 }
 
 template <class Stock>

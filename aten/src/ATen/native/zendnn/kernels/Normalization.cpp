@@ -243,7 +243,45 @@ void softmax_block(
     });
 }
 
-// The same for one vector of columns of any size.
+// Rows so short that putting each in a lane of its own is cheaper than reducing
+// vectors to one number for each row.
+constexpr int64_t kShort = 48;
+
+// Up to kWidth of them.
+template <class T>
+void softmax_short_rows(
+    const T* x,
+    T* out,
+    int64_t rows,
+    int64_t size,
+    float lowest,
+    bool log) {
+  float columns[kShort * kWidth]; // of a row in each lane
+  if (size < 1)
+    __builtin_unreachable();
+  each_vector(size, [&](int64_t i, auto lanes) {
+    Vec square[kWidth];
+#pragma GCC unroll 16
+    for (int64_t row = 0; row < kWidth; ++row)
+      square[row] = load(x + min(row, rows - 1) * size + i, lanes);
+    transpose(square);
+#pragma GCC unroll 16
+    for (int64_t j = 0; j < kWidth; ++j)
+      store(columns + (i + j) * kWidth, square[j]);
+  });
+  softmax_block(columns, columns, size, kWidth, kWidth, lowest, log);
+  each_vector(size, [&](int64_t i, auto lanes) {
+    Vec square[kWidth];
+#pragma GCC unroll 16
+    for (int64_t j = 0; j < kWidth; ++j)
+      square[j] = load(columns + (i + j) * kWidth);
+    transpose(square);
+    for (int64_t row = 0; row < rows; ++row)
+      store(out + row * size + i, square[row], lanes);
+  });
+}
+
+// Softmax down one vector of columns of any size.
 template <class T, class Lanes>
 void softmax_columns(
     const T* x,
@@ -317,13 +355,14 @@ void softmax(const SoftmaxArgs& args) {
       const int64_t group = max(1, min(kWidth, kSpace / 8 / max(args.dim, 1)));
       parallel(args.outer, 1, grain, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; row += group)
-          softmax_rows(
-              x + row * args.dim,
-              out + row * args.dim,
-              min(group, end - row),
-              args.dim,
-              lowest,
-              args.log);
+          (args.dim <= kShort && 2 * (end - row) >= kWidth
+               ? softmax_short_rows<T>
+               : softmax_rows<T>)(x + row * args.dim,
+                                  out + row * args.dim,
+                                  min(group, end - row),
+                                  args.dim,
+                                  lowest,
+                                  args.log);
       });
       return;
     }
