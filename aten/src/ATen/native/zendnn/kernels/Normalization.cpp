@@ -170,9 +170,8 @@ void softmax_rows(
   }
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t first = row * size;
-    const Vec top = splat(tops[row]);
     if (log) {
-      const Vec end = splat(logs[row]);
+      const Vec top = splat(tops[row]), end = splat(logs[row]);
       each_vector(size, [&](int64_t i, auto lanes) {
         const Vec y = load(x + first + i, lanes) - top - end;
         store(out + first + i, y, lanes);
@@ -257,7 +256,7 @@ void softmax_short_rows(
     float lowest,
     bool log) {
   float columns[kShort * kWidth]; // of a row in each lane
-  if (size < 1)
+  if (size < 1)                   // which GCC would warn of
     __builtin_unreachable();
   each_vector(size, [&](int64_t i, auto lanes) {
     Vec square[kWidth];
@@ -349,6 +348,7 @@ void softmax(const SoftmaxArgs& args) {
   with_type(args.dtype, [&]<class T>(T*) {
     const T* x = static_cast<const T*>(args.x);
     T* out = static_cast<T*>(args.out);
+    // Of the exponents whose powers are normal numbers, or numbers at all.
     const float lowest = args.flush ? -87.3365448f : -104.0f;
     const int64_t grain = ceil_div(kGrain / 4, max(args.dim, 1));
     if (args.inner == 1) {

@@ -82,10 +82,6 @@ inline Vec quotient(Vec a, Vec b) {
   const Vec r = _mm512_rcp14_ps(b), q = a * r;
   return (a - q * b) * r + q;
 }
-// What a · b was rounded by to become `product`.
-inline Vec rounded_off(Vec a, Vec b, Vec product) {
-  return _mm512_fmsub_ps(a, b, product);
-}
 inline Vec multiply_add(Vec a, Vec b, Vec c) { // rounded once
   return _mm512_fmadd_ps(a, b, c);
 }
@@ -219,9 +215,6 @@ inline Vec round(Vec x) {
 inline Vec quotient(Vec a, Vec b) {
   return a / b; // the approximation that AVX2 has would want two corrections
 }
-inline Vec rounded_off(Vec a, Vec b, Vec product) {
-  return _mm256_fmsub_ps(a, b, product);
-}
 inline Vec multiply_add(Vec a, Vec b, Vec c) {
   return _mm256_fmadd_ps(a, b, c);
 }
@@ -324,6 +317,10 @@ inline Vec interleave_high(Vec a, Vec b) {
 
 #endif
 
+// What a · b was rounded by to become `product`.
+inline Vec rounded_off(Vec a, Vec b, Vec product) {
+  return multiply_add(a, b, -product);
+}
 inline Vec keep(Vec x, Full, Vec) {
   return x;
 }

@@ -91,7 +91,7 @@ class PowersBelow {
     r_ = (reduced - k_ * kStep) - k_ * kStepRest;
   }
 
-  // Powers of less than `lowest` are 0.
+  // Of differences below `lowest`, the powers are 0.
   Vec operator()(Vec x, float lowest) const {
     x = x - base_;
     const Vec shifted = x * kSteps + (kMagic - k_), k = shifted - kMagic;
@@ -238,8 +238,6 @@ Vec gelu(Vec x) {
   if (__builtin_expect(any_below(x, splat(-kEnd)), 0))
     return gelu_anywhere(x);
   const Vec a = min(splat(kEnd), abs(x));
-  // Adding 1.5 · 2²³ rounds to the integer that the low bits then hold.
-  constexpr float kMagic = 12582912.0f;
   const Vec shifted = a * (16.0f / 3) + kMagic;
   const Vec d = a - (shifted - kMagic) * (3.0f / 16);
   const VecI centre = as_int(shifted);
