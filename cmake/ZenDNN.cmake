@@ -69,7 +69,7 @@ endforeach()
 
 # ---- What we add to it -----------------------------------------------------------
 set(zendnn_ours blis_gemm execution_counters panel_convolution panel_image panel_kernel
-  panel_matmul panel_pack panel_plain_convolution panel_product panel_reorder)
+  panel_dot panel_matmul panel_pack panel_plain_convolution panel_product panel_reorder)
 list(TRANSFORM zendnn_ours PREPEND "${PROJECT_SOURCE_DIR}/third_party/zendnn/")
 list(TRANSFORM zendnn_ours APPEND ".cpp")
 target_sources(zendnn PRIVATE ${zendnn_ours})

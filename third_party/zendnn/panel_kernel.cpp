@@ -48,12 +48,14 @@ Xbyak::Address panel_kernel_t::sums_at(int row, int vector) const {
 // The sums of one step, for all rows and columns of the tile.
 void panel_kernel_t::multiply(int step) {
   for (int j = 0; j < vectors(); ++j) {
-    vmovups(weight(j), ptr[weights_ + (step * conf_.vectors + j) * kPanelLine]);
+    const auto w = weight(j);
+    vmovups(
+        conf_.padded || !is_tail(j) ? w : w | tail_ | T_z,
+        ptr[weights_ + step * conf_.weights_step + j * kPanelLine]);
   }
   for (int i = 0; i < conf_.rows; ++i) {
     const auto x = left(i);
-    vbroadcastss(
-        x, ptr[src_ + i * conf_.src_stride + step * int(sizeof(float))]);
+    vbroadcastss(x, ptr[src_ + i * conf_.src_stride + step * conf_.src_step]);
     for (int j = 0; j < vectors(); ++j) {
       if (conf_.type == data_type::bf16) {
         vdpbf16ps(sum(i, j), x, weight(j));
@@ -65,8 +67,8 @@ void panel_kernel_t::multiply(int step) {
 }
 
 void panel_kernel_t::advance(int steps) {
-  add(src_, steps * int(sizeof(float)));
-  add(weights_, steps * conf_.vectors * kPanelLine);
+  add(src_, static_cast<uint32_t>(steps * conf_.src_step));
+  add(weights_, static_cast<uint32_t>(steps * conf_.weights_step));
 }
 
 // A vector of either type as float32; 0 beyond a tail.

@@ -29,7 +29,9 @@ struct panel_kernel_conf_t {
   int rows;                     // at most panel_rows(vectors)
   int vectors;                  // of a panel
   int columns;                  // fewer than those of a panel in the last one
+  bool padded;                  // weights have all columns of a panel
   dim_t src_stride, dst_stride; // bytes from row to row
+  dim_t src_step, weights_step; // bytes from step to step of the depth
   bool first, last; // of the blocks of the depth: from zero, to the result
   int prefetch;     // lines of the next block that a group of steps asks for
 };

@@ -5,7 +5,7 @@
 namespace zendnn::impl::cpu::x64 {
 namespace {
 
-// Below this many rows a panel that is made of plain weights does not pay.
+// Below this many rows a panel that is made of rows of weights does not pay.
 constexpr dim_t kFewestRows = 48;
 // Rows of a turned source are kept in full; deeper ones would take too much.
 constexpr dim_t kMostTurnedDepth = 1 << 15;
@@ -24,15 +24,20 @@ constexpr format_tag_t kPairPanels[]{
 bool is_rows(const memory_desc_t& md) {
   const memory_desc_wrapper wrapped(md);
   return !wrapped.has_runtime_dims_or_strides() && wrapped.is_plain() &&
-         stride_of(md, 1) == 1 && stride_of(md, 0) >= md.dims[1] &&
-         bytes_of(md, stride_of(md, 0)) * panel_rows(2) < (dim_t{1} << 31);
+         stride_of(md, -1) == 1 && stride_of(md, -2) >= md.dims[md.ndims - 1] &&
+         bytes_of(md, stride_of(md, -2)) * panel_rows(2) < (dim_t{1} << 31);
 }
 
 // Whether columns are contiguous.
 bool is_turned(const memory_desc_t& md) {
   const memory_desc_wrapper wrapped(md);
   return !wrapped.has_runtime_dims_or_strides() && wrapped.is_plain() &&
-         stride_of(md, 0) == 1 && stride_of(md, 1) >= md.dims[0];
+         stride_of(md, -2) == 1 && stride_of(md, -1) >= md.dims[md.ndims - 2];
+}
+
+// From one matrix to the next, 0 if all products share one.
+dim_t batch_stride(const memory_desc_t& md) {
+  return md.dims[0] == 1 ? 0 : bytes_of(md, stride_of(md, 0));
 }
 
 const format_tag_t* panel_tags(data_type_t type) {
@@ -51,9 +56,12 @@ int packed_panel_vectors(const memory_desc_t& weights) {
 }
 
 bool panel_matmul_t::pd_t::set_weights_layout(panel_problem_t& problem) {
-  if (memory_desc_wrapper(weights_md_).format_any() &&
+  if (!batched() && memory_desc_wrapper(weights_md_).format_any() &&
       memory_desc_init_by_tag(weights_md_, panel_tags(problem.type)[1]) !=
           status::success) {
+    return false;
+  }
+  if (!set_default_formats()) {
     return false;
   }
   if (const int vectors = packed_panel_vectors(weights_md_)) {
@@ -63,13 +71,30 @@ bool panel_matmul_t::pd_t::set_weights_layout(panel_problem_t& problem) {
     return true;
   }
   problem.vectors = panel_vectors(N());
-  return M() >= kFewestRows && set_plain_weights(problem.weights, weights_md_);
+  return set_plain_weights(problem.weights, weights_md_);
+}
+
+bool panel_matmul_t::pd_t::set_strides(panel_problem_t& problem) {
+  problem.src_turned = !is_rows(src_md_);
+  problem.src_stride =
+      bytes_of(src_md_, stride_of(src_md_, problem.src_turned ? -1 : -2));
+  problem.dst_stride = bytes_of(dst_md_, stride_of(dst_md_, -2));
+  if (batched()) {
+    problem.batch = batch();
+    problem.src_batch_stride = batch_stride(src_md_);
+    problem.weights_batch_stride = batch_stride(weights_md_);
+    problem.dst_batch_stride = batch_stride(dst_md_);
+  }
+  return is_rows(dst_md_) &&
+         (!problem.src_turned ||
+          (problem.type == data_type::f32 && is_turned(src_md_) &&
+           problem.depth <= kMostTurnedDepth));
 }
 
 status_t panel_matmul_t::pd_t::init(engine_t* engine) {
   using skip = primitive_attr_t::skip_mask_t;
   VDISPATCH_MATMUL(is_dense_format_kind(), VERBOSE_UNSUPPORTED_SPARSE_CFG);
-  VDISPATCH_MATMUL(ndims() == 2, VERBOSE_BAD_NDIMS, "dst", ndims());
+  VDISPATCH_MATMUL(ndims() <= 3, VERBOSE_BAD_NDIMS, "dst", ndims());
   VDISPATCH_MATMUL(!has_zero_dim_memory(), VERBOSE_EMPTY_TENSOR, "");
   panel_problem_t problem{};
   problem.rows = M();
@@ -91,23 +116,18 @@ status_t panel_matmul_t::pd_t::init(engine_t* engine) {
       attr()->has_default_values(
           skip::post_ops | skip::sum_dt | skip::fpmath_mode, problem.dst_type),
       VERBOSE_UNSUPPORTED_ATTR);
-  VDISPATCH_MATMUL(set_weights_layout(problem), VERBOSE_UNSUPPORTED_TAG);
   VDISPATCH_MATMUL(
-      set_default_formats() && is_rows(dst_md_), VERBOSE_UNSUPPORTED_TAG);
-  problem.src_turned = !is_rows(src_md_);
-  VDISPATCH_MATMUL(
-      !problem.src_turned ||
-          (problem.type == data_type::f32 && is_turned(src_md_) &&
-           problem.depth <= kMostTurnedDepth),
+      set_weights_layout(problem) && set_strides(problem),
       VERBOSE_UNSUPPORTED_TAG);
   VDISPATCH_MATMUL(
       attr_.set_default_formats(dst_md(0)) == status::success &&
           panel_takes_post_ops(attr()->post_ops_, dst_md_),
       VERBOSE_UNSUPPORTED_POSTOP);
-  problem.src_stride =
-      bytes_of(src_md_, stride_of(src_md_, problem.src_turned ? 1 : 0));
-  problem.dst_stride = bytes_of(dst_md_, stride_of(dst_md_, 0));
   plan = panel_plan_t(problem);
+  VDISPATCH_MATMUL(
+      plan.weights_use != panel_use_t::pack ||
+          problem.weights.layout != panel_layout_t::rows || M() >= kFewestRows,
+      VERBOSE_SHAPE_RESTRICTION);
   plan.book(scratchpad_registry().registrar());
   return status::success;
 }

@@ -17,15 +17,18 @@ struct panel_matmul_t : public primitive_t {
     using cpu_matmul_pd_t::cpu_matmul_pd_t;
     DECLARE_COMMON_PD_T("zen:panel:avx512_core", panel_matmul_t);
 
-    // Takes two dimensions, rows of the result that are contiguous, and rows or
-    // (in float32) columns of the source that are.
+    // Takes two dimensions, or three whose first is a batch of plain matrices;
+    // rows of the result that are contiguous, and rows or (in float32) columns
+    // of the source that are.
     status_t init(engine_t* engine);
 
     panel_plan_t plan;
 
    private:
-    // Chooses one when the caller has none; says whether it is taken.
+    // Chooses layouts where the caller has none; each says whether what it sets
+    // is taken.
     bool set_weights_layout(panel_problem_t& problem);
+    bool set_strides(panel_problem_t& problem);
   };
 
   explicit panel_matmul_t(const pd_t* apd) : primitive_t(apd) {}

@@ -1,4 +1,5 @@
 #include "third_party/zendnn/panel_product.h"
+#include "third_party/zendnn/panel_dot.h"
 #include "third_party/zendnn/panel_pack.h"
 
 #include "common/primitive.hpp"
@@ -21,6 +22,15 @@ constexpr dim_t kMostRows = 1024;
 constexpr dim_t kFewRows = 128;
 // What a thread keeps of a source that is turned, in floats.
 constexpr dim_t kMostTurned = 1 << 20;
+// Bytes of a plain matrix that is read fast enough where it is, whatever its
+// strides: more compete for the sets of the cache.
+constexpr dim_t kMostInPlace = 1 << 18;
+// Rows for which columns are summed where they are, and steps that a sum of a
+// vector's lanes is worth.
+constexpr dim_t kMostDotRows = 3 * kDotRows;
+constexpr dim_t kFewestDotSteps = 256;
+constexpr int kDotVectors = 4;
+static_assert(kDotRows == panel_rows(kDotVectors));
 
 struct range_t {
   dim_t begin, end;
@@ -40,6 +50,24 @@ dim_t tiles_of(dim_t rows, int vectors) {
   return utils::div_up(rows, panel_rows(vectors));
 }
 
+panel_use_t use_of_weights(const panel_problem_t& p, dim_t steps) {
+  switch (p.weights.layout) {
+    case panel_layout_t::panels:
+      return panel_use_t::in_place;
+    case panel_layout_t::rows: // pairs are not side by side
+      return p.type == data_type::f32 &&
+                     steps * p.weights.row_stride <= kMostInPlace
+                 ? panel_use_t::in_place
+                 : panel_use_t::pack;
+    case panel_layout_t::columns:
+      return p.rows <= kMostDotRows && steps >= kFewestDotSteps
+                 ? panel_use_t::dots
+                 : panel_use_t::pack;
+    default:
+      return panel_use_t::pack;
+  }
+}
+
 // How many chunks of rows: few enough to reuse panels, enough that no thread
 // waits long for others, as long as chunks have rows for some tiles.
 dim_t chunks_of(const panel_plan_t& plan) {
@@ -50,8 +78,8 @@ dim_t chunks_of(const panel_plan_t& plan) {
       utils::div_up(p.rows, dim_t{plan.threads}),
       kFewRows,
       std::clamp(kMostTurned / plan.steps, kFewRows, kMostRows));
-  const dim_t fitting = p.src_turned ? share
-                        : p.weights.layout == panel_layout_t::panels
+  const dim_t fitting = plan.turns_source ? share
+                        : plan.weights_use != panel_use_t::pack
                             ? platform::get_per_core_cache_size(2) / 2 /
                                   (plan.block * dim_t{sizeof(float)})
                             : kMostRows;
@@ -99,6 +127,11 @@ bool panel_takes_post_ops(
     const memory_desc_t& dst) {
   using namespace injector;
   const memory_desc_wrapper wrapped(dst);
+  bcast_set_t operands{
+      broadcasting_strategy_t::scalar, broadcasting_strategy_t::no_broadcast};
+  if (dst.ndims != 3) { // where the second dimension is the columns
+    operands.insert(broadcasting_strategy_t::per_oc);
+  }
   const auto has_operand = [](const post_ops_t::entry_t& entry) {
     return entry.is_like_binary();
   };
@@ -115,23 +148,21 @@ bool panel_takes_post_ops(
              /*sum_requires_scale_one=*/false,
              /*sum_requires_zp_zero=*/true,
              /*sum_requires_same_params=*/true,
-             {broadcasting_strategy_t::scalar,
-              broadcasting_strategy_t::per_oc,
-              broadcasting_strategy_t::no_broadcast}));
+             operands));
 }
 
 bool set_plain_weights(panel_weights_t& weights, const memory_desc_t& md) {
   const memory_desc_wrapper wrapped(md);
-  if (md.ndims != 2 || wrapped.has_runtime_dims_or_strides() ||
-      !wrapped.is_plain()) {
+  if (wrapped.has_runtime_dims_or_strides() || !wrapped.is_plain()) {
     return false;
   }
-  const auto* strides = md.format_desc.blocking.strides;
-  const bool turned = strides[0] == 1 && strides[1] >= md.dims[0];
+  const auto depth = md.dims[md.ndims - 2], columns = md.dims[md.ndims - 1];
+  const auto row = stride_of(md, -2), column = stride_of(md, -1);
+  const bool turned = row == 1 && column >= depth;
   weights.layout = turned ? panel_layout_t::columns : panel_layout_t::rows;
-  weights.row_stride = bytes_of(md, strides[0]);
-  weights.column_stride = bytes_of(md, strides[1]);
-  return turned || (strides[1] == 1 && strides[0] >= md.dims[1]);
+  weights.row_stride = bytes_of(md, row);
+  weights.column_stride = bytes_of(md, column);
+  return turned || (column == 1 && row >= columns);
 }
 
 void pack_panel(
@@ -155,6 +186,9 @@ void pack_panel(
 }
 
 int panel_vectors(dim_t columns) {
+  if (columns <= dim_t{2} * kPanelLanes) {
+    return 2;
+  }
   const auto padded = [columns](int vectors) {
     return utils::rnd_up(columns, dim_t{vectors} * kPanelLanes);
   };
@@ -164,9 +198,16 @@ int panel_vectors(dim_t columns) {
 panel_plan_t::panel_plan_t(const panel_problem_t& p)
     : problem(p),
       steps(p.depth * size_of(p.type) / dim_t{sizeof(float)}),
-      panels(utils::div_up(p.columns, width())),
       threads(zendnn_get_max_threads()) {
-  const auto whole = utils::div_up(steps, kMostSteps);
+  weights_use = use_of_weights(p, steps);
+  if (weights_use == panel_use_t::dots) {
+    problem.vectors = kDotVectors;
+  }
+  turns_source = p.src_turned && (weights_use == panel_use_t::dots ||
+                                  steps * p.src_stride > kMostInPlace);
+  panels = utils::div_up(p.columns, width());
+  const auto whole =
+      weights_use == panel_use_t::dots ? 1 : utils::div_up(steps, kMostSteps);
   block = utils::rnd_up(utils::div_up(steps, whole), dim_t{kPanelLanes});
   blocks = utils::div_up(steps, block);
   chunks = chunks_of(*this);
@@ -179,11 +220,13 @@ bool panel_plan_t::next_is_contiguous() const {
 }
 
 dim_t panel_plan_t::sums_size() const {
-  return blocks == 1 ? 0 : utils::div_up(problem.rows, chunks) * width();
+  return blocks == 1 && weights_use != panel_use_t::dots
+             ? 0
+             : utils::div_up(problem.rows, chunks) * width();
 }
 
 dim_t panel_plan_t::panel_size() const {
-  return problem.weights.layout == panel_layout_t::panels ? 0 : block * width();
+  return weights_use == panel_use_t::pack ? block * width() : 0;
 }
 
 dim_t panel_plan_t::turned_stride() const {
@@ -192,9 +235,24 @@ dim_t panel_plan_t::turned_stride() const {
 }
 
 dim_t panel_plan_t::turned_size() const {
-  return problem.src_turned
-             ? utils::div_up(problem.rows, chunks) * turned_stride()
-             : 0;
+  return turns_source ? utils::div_up(problem.rows, chunks) * turned_stride()
+                      : 0;
+}
+
+dim_t panel_plan_t::src_stride() const {
+  return turns_source         ? turned_stride() * dim_t{sizeof(float)}
+         : problem.src_turned ? dim_t{sizeof(float)}
+                              : problem.src_stride;
+}
+
+dim_t panel_plan_t::src_step() const {
+  return problem.src_turned && !turns_source ? problem.src_stride
+                                             : dim_t{sizeof(float)};
+}
+
+dim_t panel_plan_t::weights_step() const {
+  return weights_are_padded() ? width() * dim_t{sizeof(float)}
+                              : problem.weights.row_stride;
 }
 
 void panel_plan_t::book(memory_tracking::registrar_t scratchpad) const {
@@ -231,21 +289,28 @@ status_t panel_product_t::init(
   conf.bias_type = p.bias_type;
   conf.bias_by_row = p.bias_by_row;
   conf.vectors = p.vectors;
-  conf.src_stride = p.src_turned ? plan_.turned_stride() * dim_t{sizeof(float)}
-                                 : p.src_stride;
+  conf.src_stride = plan_.src_stride();
+  conf.src_step = plan_.src_step();
   conf.dst_stride = p.dst_stride;
+  conf.weights_step = plan_.weights_step();
+  conf.padded = plan_.weights_are_padded();
   conf.prefetch = plan_.next_is_contiguous()
                       ? static_cast<int>(utils::div_up(
                             dim_t{kPanelUnroll} * p.vectors, fewest_tiles))
                       : 0;
+  const auto is_there = [&](bool first, bool last, bool narrow) {
+    const bool block = plan_.weights_use == panel_use_t::dots ? !first && last
+                       : plan_.blocks == 1
+                           ? first && last
+                           : first != last || (!first && plan_.blocks > 2);
+    return block && (narrow || plan_.panels > 1);
+  };
   for (const int rows : sizes) {
     for (const bool first : {false, true}) {
       for (const bool last : {false, true}) {
         for (const bool narrow : {false, true}) {
-          if ((first && last) != (plan_.blocks == 1) ||
-              (!first && !last && plan_.blocks == 2) ||
-              (!narrow && plan_.panels == 1)) {
-            continue; // there is no such tile
+          if (!is_there(first, last, narrow)) {
+            continue;
           }
           conf.rows = rows;
           conf.first = first;
@@ -339,14 +404,16 @@ void panel_product_t::run(
   const auto& p = plan_.problem;
   auto* scratch = scratchpad.template get<float>(
       memory_tracking::names::key_brgemm_primitive_buffer);
-  const auto line = plan_.width() * dim_t{sizeof(float)}; // of one step
+  const auto line = plan_.weights_step();
+  const auto src_stride = plan_.src_stride(), src_step = plan_.src_step();
+  const bool dots = plan_.weights_use == panel_use_t::dots;
   parallel(plan_.threads, [&](int thread, int threads) {
     const auto items =
         part(p.batch * plan_.chunks * plan_.panels, threads, thread);
     float* sums = scratch + thread * plan_.scratch_size();
     float* packed = sums + plan_.sums_size();
     float* turned = packed + plan_.panel_size();
-    dim_t turned_chunk = -1;
+    const char* turned_source = nullptr;
     for (dim_t item = items.begin; item < items.end; ++item) {
       const auto index = item / plan_.panels % plan_.chunks;
       const auto product = item / plan_.panels / plan_.chunks;
@@ -354,13 +421,14 @@ void panel_product_t::run(
       const char* all_weights =
           operands.weights + product * p.weights_batch_stride;
       char* dst = operands.dst + product * p.dst_batch_stride;
-      const char* src = operands.src + chunk.begin * p.src_stride;
-      auto src_stride = p.src_stride;
-      if (p.src_turned) {
-        if (turned_chunk != index) {
-          turned_chunk = index;
+      const char* src =
+          operands.src + product * p.src_batch_stride +
+          chunk.begin * (p.src_turned ? dim_t{sizeof(float)} : p.src_stride);
+      if (plan_.turns_source) {
+        if (turned_source != src) {
+          turned_source = src;
           pack_columns(
-              {.first = operands.src + chunk.begin * dim_t{sizeof(float)},
+              {.first = src,
                .stride = p.src_stride,
                .depth = chunk.size(),
                .columns = plan_.steps},
@@ -368,7 +436,6 @@ void panel_product_t::run(
               turned);
         }
         src = reinterpret_cast<const char*>(turned);
-        src_stride = plan_.turned_stride() * dim_t{sizeof(float)};
       }
       const auto panel = item % plan_.panels;
       const auto tiles = tiles_of(chunk.size(), p.vectors);
@@ -397,8 +464,7 @@ void panel_product_t::run(
         for (dim_t tile = 0; tile < tiles; ++tile) {
           const auto rows = part(chunk.size(), tiles, tile);
           const auto row = chunk.begin + rows.begin;
-          args.src =
-              src + rows.begin * src_stride + step * dim_t{sizeof(float)};
+          args.src = src + rows.begin * src_stride + step * src_step;
           args.dst = dst + row * p.dst_stride +
                      panel * plan_.width() * size_of(p.dst_type);
           if (operands.bias != nullptr) {
@@ -407,7 +473,22 @@ void panel_product_t::run(
                                     size_of(p.bias_type);
           }
           args.next = next + tile * share / kPanelLine * kPanelLine;
-          (*kernel(rows.size(), block == 0, last, narrow))(&args);
+          if (dots) { // are summed already, as blocks before the last one are
+            args.groups = args.steps = 0;
+            dot_panel(
+                {.src = static_cast<const char*>(args.src),
+                 .src_stride = src_stride,
+                 .rows = rows.size(),
+                 .weights = weights,
+                 .weights_stride = p.weights.column_stride,
+                 .columns =
+                     std::min(plan_.width(), p.columns - panel * plan_.width()),
+                 .steps = steps},
+                p.type == data_type::bf16,
+                plan_.width(),
+                args.sums);
+          }
+          (*kernel(rows.size(), block == 0 && !dots, last, narrow))(&args);
           if (plan_.sums_size() > 0) {
             args.sums += rows.size() * plan_.width();
           }

@@ -29,8 +29,10 @@ inline dim_t bytes_of(const memory_desc_t& md, dim_t elements) {
   return elements * size_of(md.data_type);
 }
 
+// A negative dimension counts from the last one.
 inline dim_t stride_of(const memory_desc_t& md, int dimension) {
-  return md.format_desc.blocking.strides[dimension];
+  return md.format_desc.blocking
+      .strides[dimension < 0 ? md.ndims + dimension : dimension];
 }
 
 // How weights of (depth, columns) lie.
@@ -47,8 +49,8 @@ struct panel_weights_t {
   panel_image_t image;
 };
 
-// Describes plain weights of (depth, columns), of either layout; false if they
-// lie otherwise.
+// Describes plain weights of (depth, columns), of either layout, or each of a
+// batch; false if they lie otherwise.
 bool set_plain_weights(panel_weights_t& weights, const memory_desc_t& md);
 
 // Packs part of a panel's plain weights, which begin at `first`: so many steps
@@ -74,9 +76,9 @@ struct panel_problem_t {
   int vectors;        // of a panel: 2, 3 or 4
   dim_t padded_depth; // of packed weights
   bool bias_by_row;   // otherwise a number for each column
-  // As many products of one source, with strides of their own in bytes.
+  // As many products; bytes from one to the next, 0 of what all of them share.
   dim_t batch = 1;
-  dim_t weights_batch_stride, dst_batch_stride;
+  dim_t src_batch_stride, weights_batch_stride, dst_batch_stride;
 };
 
 // Whether the kernels take float32, or bfloat16 with an even depth, on this
@@ -89,11 +91,19 @@ bool panel_takes_types(
     dim_t depth);
 
 // Functions, additions to the result's memory, and operands that are one
-// number, one for each column, or as many as a result without gaps has.
+// number, one for each column (but of a batch), or as many as a result without
+// gaps has.
 bool panel_takes_post_ops(const post_ops_t& post_ops, const memory_desc_t& dst);
 
 // Vectors of a panel that suits so many columns.
 int panel_vectors(dim_t columns);
+
+// How kernels come by weights.
+enum class panel_use_t {
+  in_place, // step by step where they are
+  pack,     // from a panel that is made of plain ones first
+  dots      // column by column where they are
+};
 
 // How a product is cut. Steps of the depth are one float or a pair of bfloat16.
 struct panel_plan_t {
@@ -111,12 +121,23 @@ struct panel_plan_t {
   dim_t panel_size() const;
   dim_t turned_size() const;
   dim_t turned_stride() const;
+  // Of what the kernels read: bytes from row to row and from step to step, and
+  // whether a step has all columns of a panel.
+  dim_t src_stride() const;
+  dim_t src_step() const;
+  dim_t weights_step() const;
+  bool weights_are_padded() const {
+    return weights_use == panel_use_t::pack ||
+           problem.weights.layout == panel_layout_t::panels;
+  }
   dim_t scratch_size() const {
     return sums_size() + panel_size() + turned_size();
   }
   void book(memory_tracking::registrar_t scratchpad) const;
 
   panel_problem_t problem{};
+  panel_use_t weights_use = panel_use_t::in_place;
+  bool turns_source = false;   // otherwise it is read as it is
   dim_t steps = 0;             // of the whole depth
   dim_t panels = 0;            // of the columns
   dim_t blocks = 0, block = 0; // of the depth: how many, and their steps
