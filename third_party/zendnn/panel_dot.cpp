@@ -98,14 +98,10 @@ void dot_rows(const panel_dot_t& problem, int64_t width, float* sums) {
   }
 }
 
+// By how many rows a tile has.
 template <bool pairs, int64_t... rows>
-void dot(
-    const panel_dot_t& problem,
-    int64_t width,
-    float* sums,
-    std::integer_sequence<int64_t, rows...>) {
-  constexpr std::array run{dot_rows<pairs, rows + 1>...};
-  run[problem.rows - 1](problem, width, sums);
+constexpr auto dots_of(std::integer_sequence<int64_t, rows...>) {
+  return std::array{dot_rows<pairs, rows + 1>...};
 }
 
 } // namespace
@@ -115,11 +111,16 @@ void dot_panel(
     bool pairs,
     int64_t width,
     float* sums) {
-  const auto rows = std::make_integer_sequence<int64_t, kDotRows>();
-  if (pairs) {
-    dot<true>(problem, width, sums, rows);
-  } else {
-    dot<false>(problem, width, sums, rows);
+  constexpr auto sizes = std::make_integer_sequence<int64_t, kDotRows>();
+  static constexpr auto floats = dots_of<false>(sizes);
+  static constexpr auto bfloats = dots_of<true>(sizes);
+  const auto tiles = (problem.rows + kDotRows - 1) / kDotRows;
+  auto part = problem;
+  for (int64_t tile = 0; tile < tiles; ++tile) {
+    part.rows = (problem.rows + tile) / tiles; // even, to a row
+    (pairs ? bfloats : floats)[part.rows - 1](part, width, sums);
+    part.src += part.rows * part.src_stride;
+    sums += part.rows * width;
   }
 }
 

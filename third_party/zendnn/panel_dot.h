@@ -6,14 +6,14 @@
 
 namespace zendnn::impl::cpu::x64 {
 
-// Rows of a tile, and its columns.
+// Most rows of a tile, and its columns.
 constexpr int64_t kDotRows = 6, kDotColumns = 4;
 
 // Steps of the depth are items of 4 bytes: floats, or pairs of bfloat16.
 struct panel_dot_t {
   const char* src;
   int64_t src_stride; // bytes from row to row
-  int64_t rows;       // at most kDotRows
+  int64_t rows;
   const char* weights;
   int64_t weights_stride; // bytes from column to column
   int64_t columns;

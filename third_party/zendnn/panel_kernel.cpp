@@ -172,12 +172,7 @@ void panel_kernel_t::store() {
   }
 }
 
-void panel_kernel_t::generate() {
-  preamble();
-  if (const int tail = conf_.columns % kPanelLanes) {
-    mov(eax, (1 << tail) - 1);
-    kmovw(tail_, eax);
-  }
+void panel_kernel_t::make_tile() {
   mov(src_, ptr[param1 + OFFSET(src)]);
   mov(weights_, ptr[param1 + OFFSET(weights)]);
   if (conf_.prefetch > 0) {
@@ -242,6 +237,41 @@ void panel_kernel_t::generate() {
     }
     store();
   }
+}
+
+void panel_kernel_t::next_tile() {
+  const auto move = [this](size_t argument, dim_t bytes) {
+    add(qword[param1 + argument], static_cast<uint32_t>(bytes));
+  };
+  move(OFFSET(src), conf_.rows * conf_.src_stride);
+  move(OFFSET(dst), conf_.rows * conf_.dst_stride);
+  if (!conf_.first || !conf_.last) {
+    move(OFFSET(sums), dim_t{conf_.rows} * conf_.vectors * kPanelLine);
+  }
+  if (conf_.bias_type != data_type::undef && conf_.bias_by_row) {
+    move(
+        OFFSET(bias),
+        conf_.rows *
+            static_cast<dim_t>(types::data_type_size(conf_.bias_type)));
+  }
+  if (conf_.prefetch > 0) {
+    mov(rax, ptr[param1 + OFFSET(next_share)]);
+    add(ptr[param1 + OFFSET(next)], rax);
+  }
+}
+
+void panel_kernel_t::generate() {
+  preamble();
+  if (const int tail = conf_.columns % kPanelLanes) {
+    mov(eax, (1 << tail) - 1);
+    kmovw(tail_, eax);
+  }
+  Xbyak::Label tiles;
+  L(tiles);
+  make_tile();
+  next_tile();
+  dec(qword[param1 + OFFSET(tiles)]);
+  jnz(tiles, T_NEAR);
   postamble();
   if (injector_) {
     injector_->prepare_table(/*gen_table=*/true);

@@ -1,4 +1,5 @@
-// The inner loop of panel_product.h, assembled for one tile of the result.
+// The inner loops of panel_product.h, assembled for tiles of one size, one
+// below the other.
 #pragma once
 
 #include "common/primitive_attr.hpp"
@@ -36,12 +37,15 @@ struct panel_kernel_conf_t {
   int prefetch;     // lines of the next block that a group of steps asks for
 };
 
+// Those of the first line move on with each tile.
 struct panel_kernel_args_t {
-  const void *src, *weights, *bias;
-  void* dst;
+  const char *src, *next, *bias; // the bias only if it is by rows
+  char* dst;
   float* sums; // (rows, panel) between the blocks of the depth
-  const void* next;
+  size_t tiles;
+  const void* weights;
   size_t groups, steps; // of the depth: whole groups, and what is left
+  size_t next_share;    // bytes that each tile asks for
   const void* post_ops_operands;
   const void* dst_origin;
 };
@@ -59,6 +63,8 @@ class panel_kernel_t : public jit_generator {
   using injector_t = injector::jit_uni_postops_injector_base_t<Xbyak::Zmm>;
 
   void generate() override;
+  void make_tile();
+  void next_tile();
   void multiply(int step);
   void advance(int steps);
   void add_bias();

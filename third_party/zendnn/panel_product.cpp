@@ -272,7 +272,7 @@ status_t panel_product_t::init(
     const memory_desc_t& dst) {
   plan_ = plan;
   const auto& p = plan_.problem;
-  // The sizes of tiles: two that follow each other, in each of two chunks.
+  // The heights of tiles: two that follow each other, in each of two chunks.
   std::set<int> sizes;
   dim_t fewest_tiles = p.rows;
   for (const auto chunk : {dim_t{0}, plan_.chunks - 1}) {
@@ -450,47 +450,50 @@ void panel_product_t::run(
           make_panel(all_weights, panel, step, steps, packed);
           weights = reinterpret_cast<const char*>(packed);
         }
+        if (dots) {
+          dot_panel(
+              {.src = src,
+               .src_stride = src_stride,
+               .rows = chunk.size(),
+               .weights = weights,
+               .weights_stride = p.weights.column_stride,
+               .columns =
+                   std::min(plan_.width(), p.columns - panel * plan_.width()),
+               .steps = steps},
+              p.type == data_type::bf16,
+              plan_.width(),
+              sums);
+        }
         // What comes next lies next, unless it is another thread's.
         const bool ends = last && (narrow || item + 1 == items.end);
-        const char* next = ends ? weights : from + steps * line;
-        const auto share = ends ? 0 : steps * line / tiles;
         panel_kernel_args_t args{};
-        args.weights = weights;
+        args.src = src + step * src_step;
+        args.dst = dst + chunk.begin * p.dst_stride +
+                   panel * plan_.width() * size_of(p.dst_type);
         args.sums = sums;
-        args.groups = static_cast<size_t>(steps / kPanelUnroll);
-        args.steps = static_cast<size_t>(steps % kPanelUnroll);
+        args.weights = weights;
+        args.next = ends ? weights : from + steps * line;
+        args.next_share = ends ? 0
+                               : static_cast<size_t>(utils::rnd_up(
+                                     steps * line / tiles, dim_t{kPanelLine}));
+        if (operands.bias != nullptr) {
+          args.bias = operands.bias +
+                      (p.bias_by_row ? chunk.begin : panel * plan_.width()) *
+                          size_of(p.bias_type);
+        }
+        if (!dots) { // are summed already, as blocks before the last one are
+          args.groups = static_cast<size_t>(steps / kPanelUnroll);
+          args.steps = static_cast<size_t>(steps % kPanelUnroll);
+        }
         args.post_ops_operands = operands.post_ops;
         args.dst_origin = operands.dst_origin;
-        for (dim_t tile = 0; tile < tiles; ++tile) {
-          const auto rows = part(chunk.size(), tiles, tile);
-          const auto row = chunk.begin + rows.begin;
-          args.src = src + rows.begin * src_stride + step * src_step;
-          args.dst = dst + row * p.dst_stride +
-                     panel * plan_.width() * size_of(p.dst_type);
-          if (operands.bias != nullptr) {
-            args.bias =
-                operands.bias + (p.bias_by_row ? row : panel * plan_.width()) *
-                                    size_of(p.bias_type);
-          }
-          args.next = next + tile * share / kPanelLine * kPanelLine;
-          if (dots) { // are summed already, as blocks before the last one are
-            args.groups = args.steps = 0;
-            dot_panel(
-                {.src = static_cast<const char*>(args.src),
-                 .src_stride = src_stride,
-                 .rows = rows.size(),
-                 .weights = weights,
-                 .weights_stride = p.weights.column_stride,
-                 .columns =
-                     std::min(plan_.width(), p.columns - panel * plan_.width()),
-                 .steps = steps},
-                p.type == data_type::bf16,
-                plan_.width(),
-                args.sums);
-          }
-          (*kernel(rows.size(), block == 0 && !dots, last, narrow))(&args);
-          if (plan_.sums_size() > 0) {
-            args.sums += rows.size() * plan_.width();
+        // Some tiles have a row more than the others.
+        const auto rows = chunk.size() / tiles, more = chunk.size() % tiles;
+        for (const auto& [height, count] :
+             {std::pair{rows + 1, more}, std::pair{rows, tiles - more}}) {
+          if (count > 0) {
+            args.tiles = static_cast<size_t>(count);
+            (*kernel(height, block == 0 && !dots, last, narrow))(&args);
           }
         }
       }
