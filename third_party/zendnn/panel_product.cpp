@@ -25,10 +25,8 @@ constexpr dim_t kMostTurned = 1 << 20;
 // Bytes of a plain matrix that is read fast enough where it is, whatever its
 // strides: more compete for the sets of the cache.
 constexpr dim_t kMostInPlace = 1 << 18;
-// Rows for which columns are summed where they are, and steps that a sum of a
-// vector's lanes is worth.
+// Rows for which columns are summed where they are.
 constexpr dim_t kMostDotRows = 3 * kDotRows;
-constexpr dim_t kFewestDotSteps = 256;
 constexpr int kDotVectors = 4;
 static_assert(kDotRows == panel_rows(kDotVectors));
 
@@ -50,6 +48,14 @@ dim_t tiles_of(dim_t rows, int vectors) {
   return utils::div_up(rows, panel_rows(vectors));
 }
 
+// A thread more costs as long as some multiply-adds.
+int threads_for(const panel_problem_t& p) {
+  constexpr dim_t kFewest = 1 << 17;
+  const auto share = p.batch * p.rows * p.columns * p.depth / kFewest;
+  return static_cast<int>(
+      std::clamp<dim_t>(share, 1, dim_t{zendnn_get_max_threads()}));
+}
+
 panel_use_t use_of_weights(const panel_problem_t& p, dim_t steps) {
   switch (p.weights.layout) {
     case panel_layout_t::panels:
@@ -60,7 +66,8 @@ panel_use_t use_of_weights(const panel_problem_t& p, dim_t steps) {
                  ? panel_use_t::in_place
                  : panel_use_t::pack;
     case panel_layout_t::columns:
-      return p.rows <= kMostDotRows && steps >= kFewestDotSteps
+      // Each sum ends in one over the lanes, packing takes longer with depth.
+      return p.rows <= std::min(kMostDotRows, steps / kPanelLanes)
                  ? panel_use_t::dots
                  : panel_use_t::pack;
     default:
@@ -86,10 +93,19 @@ dim_t chunks_of(const panel_plan_t& plan) {
   const auto most = std::max<dim_t>(1, p.rows / (2 * tile));
   const auto fewest =
       std::min(most, utils::div_up(p.rows, std::max(fitting, 4 * tile)));
+  // The share of their time that threads work, the last panel being narrower.
+  const auto vectors = utils::div_up(p.columns, dim_t{kPanelLanes});
+  const auto missing = plan.panels * p.vectors - vectors;
   const auto busy = [&](dim_t chunks) {
     const auto items = p.batch * chunks * plan.panels;
-    return static_cast<double>(items) /
-           static_cast<double>(utils::rnd_up(items, dim_t{plan.threads}));
+    dim_t longest = 0;
+    for (int thread = 0; thread < plan.threads; ++thread) {
+      const auto mine = part(items, plan.threads, thread);
+      const auto narrow = mine.end / plan.panels - mine.begin / plan.panels;
+      longest = std::max(longest, mine.size() * p.vectors - narrow * missing);
+    }
+    return static_cast<double>(p.batch * chunks * vectors) /
+           static_cast<double>(longest * plan.threads);
   };
   constexpr double kWorthIt = 0.05;
   auto best = fewest;
@@ -198,7 +214,7 @@ int panel_vectors(dim_t columns) {
 panel_plan_t::panel_plan_t(const panel_problem_t& p)
     : problem(p),
       steps(p.depth * size_of(p.type) / dim_t{sizeof(float)}),
-      threads(zendnn_get_max_threads()) {
+      threads(threads_for(p)) {
   weights_use = use_of_weights(p, steps);
   if (weights_use == panel_use_t::dots) {
     problem.vectors = kDotVectors;

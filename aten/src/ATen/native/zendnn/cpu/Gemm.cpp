@@ -22,7 +22,6 @@ namespace at::native::zendnn::cpu {
 namespace {
 
 using ::zendnn::memory;
-using Dims = memory::dims;
 
 // How self enters self * beta + (mat1 @ mat2) * alpha.
 enum class Addend : uint8_t { none, bias, accumulate };
@@ -30,7 +29,7 @@ enum class Addend : uint8_t { none, bias, accumulate };
 // out = post(a @ b): a is (batch,) m x k, b is (batch,) k x n, out is
 // (batch,) m x n; all of one dtype.
 struct Problem {
-  Dims a_dims, a_strides, b_dims, b_strides, out_dims, out_strides;
+  DimVector a_sizes, a_strides, b_sizes, b_strides, out_sizes, out_strides;
   memory::data_type dtype;
   Addend addend;
   float alpha, beta;
@@ -50,25 +49,30 @@ struct ProblemHash {
             p.beta,
             p.threads,
             p.deterministic),
-        p.a_dims,
+        p.a_sizes,
         p.a_strides,
-        p.b_dims,
+        p.b_sizes,
         p.b_strides,
-        p.out_dims,
+        p.out_sizes,
         p.out_strides);
   }
 };
 
 struct Primitive {
-  memory::desc a, b, bias, out;
   ::zendnn::matmul matmul;
+  // Memory that is given its address for each run.
+  std::unordered_map<int, memory> operands;
 };
 
+memory::desc
+describe(IntArrayRef sizes, IntArrayRef strides, memory::data_type dtype) {
+  return {sizes.vec(), dtype, strides.vec()};
+}
+
 Primitive make_primitive(const Problem& p) {
-  Primitive made;
-  made.a = memory::desc(p.a_dims, p.dtype, p.a_strides);
-  made.b = memory::desc(p.b_dims, p.dtype, p.b_strides);
-  made.out = memory::desc(p.out_dims, p.dtype, p.out_strides);
+  const auto a = describe(p.a_sizes, p.a_strides, p.dtype);
+  const auto b = describe(p.b_sizes, p.b_strides, p.dtype);
+  const auto out = describe(p.out_sizes, p.out_strides, p.dtype);
   ::zendnn::primitive_attr attr;
   attr.set_deterministic(p.deterministic);
   ::zendnn::post_ops post;
@@ -79,20 +83,27 @@ Primitive make_primitive(const Problem& p) {
     post.append_sum(p.beta);
   }
   attr.set_post_ops(post);
-  if (p.addend == Addend::bias) {
-    Dims dims(p.out_dims.size(), 1);
-    dims.back() = p.out_dims.back();
-    Dims strides(dims.size(), dims.back());
-    strides.back() = 1;
-    made.bias = memory::desc(dims, p.dtype, strides);
-  }
   const auto& engine = adeep::engine::cpu_engine();
-  made.matmul = ::zendnn::matmul(
-      p.addend == Addend::bias
-          ? ::zendnn::matmul::primitive_desc(
-                engine, made.a, made.b, made.bias, made.out, attr)
-          : ::zendnn::matmul::primitive_desc(
-                engine, made.a, made.b, made.out, attr));
+  const auto unbound = [&engine](const memory::desc& desc) {
+    return memory(desc, engine, nullptr);
+  };
+  Primitive made;
+  made.operands = {
+      {ZENDNN_ARG_SRC, unbound(a)},
+      {ZENDNN_ARG_WEIGHTS, unbound(b)},
+      {ZENDNN_ARG_DST, unbound(out)}};
+  using Desc = ::zendnn::matmul::primitive_desc;
+  if (p.addend == Addend::bias) {
+    DimVector sizes(p.out_sizes.size(), 1);
+    sizes.back() = p.out_sizes.back();
+    DimVector strides(sizes.size(), sizes.back());
+    strides.back() = 1;
+    const auto bias = describe(sizes, strides, p.dtype);
+    made.operands.emplace(ZENDNN_ARG_BIAS, unbound(bias));
+    made.matmul = ::zendnn::matmul(Desc(engine, a, b, bias, out, attr));
+  } else {
+    made.matmul = ::zendnn::matmul(Desc(engine, a, b, out, attr));
+  }
   return made;
 }
 
@@ -133,8 +144,8 @@ bool is_repeated(const Tensor& t) {
 }
 
 // Strides of dimensions of size one say nothing; ZenDNN reads them, though.
-Dims meaningful_strides(const Tensor& t) {
-  Dims strides = t.strides().vec();
+DimVector meaningful_strides(const Tensor& t) {
+  DimVector strides(t.strides());
   const auto dim = t.dim();
   const auto rows = t.size(dim - 2), cols = t.size(dim - 1);
   if (cols == 1) {
@@ -150,8 +161,13 @@ Dims meaningful_strides(const Tensor& t) {
 }
 
 // Whether ZenDNN does mat1 @ mat2: dtypes, ranks and sizes that agree, and
-// something to gain. Says nothing about errors: torch's kernel reports them.
-bool takes(const Tensor& mat1, const Tensor& mat2, int64_t dim) {
+// something to gain, be it alone or added to something. Says nothing about
+// errors: torch's kernel reports them.
+bool takes(
+    const Tensor& mat1,
+    const Tensor& mat2,
+    int64_t dim,
+    bool added = false) {
   if (!enabled() || mat1.dim() != dim || mat2.dim() != dim ||
       mat1.scalar_type() != mat2.scalar_type() || !is_dense(mat1) ||
       !is_dense(mat2) || !takes_dtype(mat1.scalar_type())) {
@@ -161,7 +177,7 @@ bool takes(const Tensor& mat1, const Tensor& mat2, int64_t dim) {
              n = mat2.size(dim - 1);
   const auto batch = dim == 3 ? mat1.size(0) : 1;
   return k == mat2.size(dim - 2) && (dim == 2 || batch == mat2.size(0)) &&
-         !leaves_product(mat1.scalar_type(), batch, m, k, n);
+         !leaves_product(mat1.scalar_type(), batch, m, k, n, added);
 }
 
 DimVector product_sizes(const Tensor& mat1, const Tensor& mat2) {
@@ -177,14 +193,17 @@ bool takes_out(const Tensor& out, const Tensor& mat1, const Tensor& mat2) {
          is_plain_matrix(out) && are_apart(out, mat1) && are_apart(out, mat2);
 }
 
-// Whether self can be added. Factors that no float holds are torch's business.
-bool takes_self(
+// The same of self * beta + (mat1 @ mat2) * alpha. Factors that no float holds
+// are torch's business.
+bool takes_sum(
     const Tensor& self,
     const Tensor& mat1,
     const Tensor& mat2,
     const Scalar& beta,
-    const Scalar& alpha) {
-  if (beta.isComplex() || alpha.isComplex()) {
+    const Scalar& alpha,
+    int64_t dim) {
+  if (!takes(mat1, mat2, dim, /*added=*/true) || beta.isComplex() ||
+      alpha.isComplex()) {
     return false;
   }
   const auto b = static_cast<float>(beta.toDouble());
@@ -218,11 +237,11 @@ void run(
   };
   const auto a = once(mat1, mat2), b = once(mat2, mat1);
   const Problem problem{
-      a.sizes().vec(),
+      DimVector(a.sizes()),
       meaningful_strides(a),
-      b.sizes().vec(),
+      DimVector(b.sizes()),
       meaningful_strides(b),
-      out.sizes().vec(),
+      DimVector(out.sizes()),
       meaningful_strides(out),
       get_zendnn_dtype(out),
       addend,
@@ -232,20 +251,16 @@ void run(
       deterministic()};
   thread_local RecentPrimitives<Problem, Primitive, ProblemHash> recent;
   const auto& primitive = recent.find(problem, make_primitive);
-  const auto& engine = adeep::engine::cpu_engine();
-  std::unordered_map<int, memory> args{
-      {ZENDNN_ARG_SRC,
-       {primitive.a, engine, const_cast<void*>(a.const_data_ptr())}},
-      {ZENDNN_ARG_WEIGHTS,
-       {primitive.b, engine, const_cast<void*>(b.const_data_ptr())}},
-      {ZENDNN_ARG_DST, {primitive.out, engine, out.mutable_data_ptr()}}};
+  const auto bind = [&primitive](int argument, const void* address) {
+    primitive.operands.at(argument).set_data_handle(const_cast<void*>(address));
+  };
+  bind(ZENDNN_ARG_SRC, a.const_data_ptr());
+  bind(ZENDNN_ARG_WEIGHTS, b.const_data_ptr());
+  bind(ZENDNN_ARG_DST, out.mutable_data_ptr());
   if (addend == Addend::bias) {
-    args.emplace(
-        ZENDNN_ARG_BIAS,
-        memory(
-            primitive.bias, engine, const_cast<void*>(bias.const_data_ptr())));
+    bind(ZENDNN_ARG_BIAS, bias.const_data_ptr());
   }
-  primitive.matmul.execute(adeep::stream::default_stream(), args);
+  primitive.matmul.execute(adeep::stream::default_stream(), primitive.operands);
 }
 
 // out = self * beta + (mat1 @ mat2) * alpha. out may be self.
@@ -323,7 +338,7 @@ Tensor sum(
         const Tensor&,
         const Scalar&,
         const Scalar&)) {
-  if (!takes(mat1, mat2, dim) || !takes_self(self, mat1, mat2, beta, alpha)) {
+  if (!takes_sum(self, mat1, mat2, beta, alpha, dim)) {
     return stock(self, mat1, mat2, beta, alpha);
   }
   Tensor out = make_out(mat1, mat2);
@@ -346,7 +361,7 @@ Tensor& sum_out(
         const Scalar&,
         const Scalar&,
         Tensor&)) {
-  if (!takes(mat1, mat2, dim) || !takes_self(self, mat1, mat2, beta, alpha) ||
+  if (!takes_sum(self, mat1, mat2, beta, alpha, dim) ||
       !takes_out(out, mat1, mat2) || aliases(self, out)) {
     return stock(self, mat1, mat2, beta, alpha, out);
   }
@@ -367,7 +382,7 @@ Tensor& sum_in_place(
         const Tensor&,
         const Scalar&,
         const Scalar&)) {
-  if (!takes(mat1, mat2, dim) || !takes_self(self, mat1, mat2, beta, alpha) ||
+  if (!takes_sum(self, mat1, mat2, beta, alpha, dim) ||
       !takes_out(self, mat1, mat2)) {
     return stock(self, mat1, mat2, beta, alpha);
   }

@@ -31,16 +31,21 @@ inline bool may_round(ScalarType dtype, Multiplies what) {
 #endif
 }
 
-// Products of (m, k) and (k, n), as many as the batch has.
+// Products of (m, k) and (k, n), as many as the batch has, alone or added to
+// something.
 inline bool leaves_product(
     ScalarType dtype,
     int64_t batch,
     int64_t m,
     int64_t k,
-    int64_t n) {
-  // The cost of the call outweighs its speed below this many multiply-adds.
-  constexpr int64_t kSmallest = 32 * 32 * 32;
-  if (m == 1 || n == 1 || batch * m * n * k < kSmallest ||
+    int64_t n,
+    bool added) {
+  // The cost of the call outweighs its speed below this many multiply-adds: of
+  // all calls, torch's to multiply two matrices of float32 costs least.
+  const int64_t smallest = added                             ? 1 << 8
+                           : batch > 1 || dtype == kBFloat16 ? 1 << 11
+                                                             : 1 << 15;
+  if (m == 1 || n == 1 || batch * m * n * k < smallest ||
       may_round(dtype, Multiplies::matrices)) {
     return true;
   }
