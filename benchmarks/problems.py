@@ -146,13 +146,16 @@ def packed(rows: int, inner: int, columns: int, *models: str) -> Problem:
     )
 
 
+def _transposed(matrices: Tensor, form: str) -> Tensor:
+    return matrices.mT.contiguous().mT if form == "t" else matrices
+
+
 def mm(rows: int, inner: int, columns: int, form: str, *models: str) -> Problem:
     """A product of matrices, as a layer's gradient has it: ``form`` says which are transposed."""
 
     def make(dtype: torch.dtype) -> Call:
         a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
-        left = a.t().contiguous().t() if form[0] == "t" else a
-        right = b.t().contiguous().t() if form[1] == "t" else b
+        left, right = _transposed(a, form[0]), _transposed(b, form[1])
         return lambda: torch.mm(left, right)
 
     size = f"{rows}x{inner}x{columns} {form}"
@@ -184,15 +187,18 @@ def addmv(rows: int, inner: int, *models: str) -> Problem:
     )
 
 
-def bmm(batch: int, rows: int, inner: int, columns: int, *models: str) -> Problem:
-    """A batch of matrix products."""
+def bmm(
+    batch: int, rows: int, inner: int, columns: int, *models: str, form: str = "nn"
+) -> Problem:
+    """A batch of matrix products; ``form`` says which are transposed."""
 
     def make(dtype: torch.dtype) -> Call:
         a = torch.randn(batch, rows, inner).to(dtype)
         b = torch.randn(batch, inner, columns).to(dtype)
-        return lambda: torch.bmm(a, b)
+        left, right = _transposed(a, form[0]), _transposed(b, form[1])
+        return lambda: torch.bmm(left, right)
 
-    size = f"{batch}x{rows}x{inner}x{columns}"
+    size = f"{batch}x{rows}x{inner}x{columns}" + f" {form}" * (form != "nn")
     return Problem("bmm", size, models, _same(make), 2.0 * batch * rows * inner * columns)
 
 
@@ -432,6 +438,8 @@ MODELS = (BERT, LARGE, VIT, RESNET, MOBILE, LLAMA, DLRM, OTHER)
 _LINEAR: Sequence[tuple[int, int, int, str]] = (
     (1, 16, 16, OTHER),  # so small that only the cost of a call shows
     (1, 768, 768, BERT),
+    (2, 768, 768, BERT),
+    (8, 768, 3072, BERT),
     (128, 768, 768, BERT),
     (128, 768, 3072, BERT),
     (128, 3072, 768, BERT),
@@ -451,6 +459,9 @@ _LINEAR: Sequence[tuple[int, int, int, str]] = (
     (1, 4096, 4096, LLAMA),
     (1, 4096, 11008, LLAMA),
     (1, 11008, 4096, LLAMA),
+    (2, 4096, 4096, LLAMA),
+    (4, 4096, 11008, LLAMA),
+    (8, 4096, 4096, LLAMA),
     (16, 4096, 4096, LLAMA),
     (16, 4096, 11008, LLAMA),
     (16, 11008, 4096, LLAMA),
@@ -549,7 +560,9 @@ PROBLEMS: Sequence[Problem] = (
     addmv(4096, 4096, LLAMA),
     addmv(4096, 11008, LLAMA),
     bmm(12, 128, 64, 128, BERT),
+    bmm(12, 128, 64, 128, BERT, form="nt"),  # queries and keys
     bmm(12, 128, 128, 64, BERT),
+    bmm(12, 128, 128, 64, BERT, form="tn"),  # their gradients
     bmm(96, 128, 64, 128, BERT),
     bmm(16, 128, 64, 128, LARGE),
     bmm(12, 197, 64, 197, VIT),
@@ -557,6 +570,7 @@ PROBLEMS: Sequence[Problem] = (
     bmm(32, 1, 128, 1024, LLAMA),
     bmm(64, 27, 128, 27, DLRM),
     bmm(2048, 27, 128, 27, DLRM),
+    bmm(2048, 27, 128, 27, DLRM, form="nt"),
     baddbmm(12, 128, 64, 128, BERT),
     baddbmm(12, 197, 64, 197, VIT),
     *(convolution(c, o, n, k, RESNET, stride=s) for c, o, n, k, s in _RESNET),

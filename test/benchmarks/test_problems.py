@@ -50,6 +50,7 @@ SMALL = [
     (module.addmm(3, 4, 5), (3, 5)),
     (module.addmv(3, 4), (3,)),
     (module.bmm(2, 3, 4, 5), (2, 3, 5)),
+    (module.bmm(2, 3, 4, 5, form="nt"), (2, 3, 5)),
     (module.baddbmm(2, 3, 4, 5), (2, 3, 5)),
     (module.convolution(4, 6, 9, 3), (1, 6, 9, 9)),
     (module.convolution(4, 6, 9, 3, stride=2, groups=2), (1, 6, 5, 5)),

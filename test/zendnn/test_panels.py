@@ -33,8 +33,8 @@ ZENDNN = torch.backends.zendnn
 
 #: Depths of one block and of several, with and without steps that fill no group.
 depths = st.sampled_from((1, 2, 3, 16, 63, 64, 130, 1023, 1024, 1026, 2051))
-#: Of a tile or two, and of more than a thread's chunk.
-heights = st.sampled_from((48, 49, 63, 100, 257))
+#: Of a part of a tile, of a tile or two, and of more than a thread's chunk.
+heights = st.sampled_from((2, 3, 6, 7, 13, 18, 19, 47, 48, 49, 63, 100, 257))
 #: On both sides of a vector's, a panel's and two panels'.
 widths = st.sampled_from((2, 15, 16, 17, 47, 48, 49, 64, 65, 97, 130))
 
@@ -58,6 +58,100 @@ def ran(capfd: pytest.CaptureFixture[str], implementation: str) -> bool:
 def test_plain_weights(m: int, k: int, n: int, left: str, right: str, dtype: torch.dtype) -> None:
     a, b = values(m, k, dtype=dtype, seed=1), values(k, n, dtype=dtype, seed=2)
     check(torch.mm, rearranged(a, left), rearranged(b, right))
+
+
+def laid_out(matrices: Tensor, transposed: bool, gap: int) -> Tensor:
+    """Copies matrices to rows or columns that lie ``gap`` numbers apart, none of them a number."""
+    source = matrices.mT if transposed else matrices
+    wide = source.new_full((*source.shape[:-1], source.shape[-1] + gap), math.nan)
+    inner = wide[..., : source.shape[-1]].copy_(source)
+    return inner.mT if transposed else inner
+
+
+@property_test
+@given(
+    batch=st.sampled_from((1, 2, 3, 40)),
+    m=st.sampled_from((2, 5, 6, 13, 14, 18, 27, 64, 130)),
+    k=st.sampled_from((1, 15, 16, 27, 64, 100, 300, 1100)),
+    n=st.sampled_from((2, 16, 27, 32, 33, 64, 100, 300)),
+    left=st.tuples(st.booleans(), st.sampled_from((0, 3))),
+    right=st.tuples(st.booleans(), st.sampled_from((0, 3))),
+    added=st.sampled_from(("nothing", "row", "matrix")),
+    dtype=dtypes,
+)
+def test_batches(
+    batch: int,
+    m: int,
+    k: int,
+    n: int,
+    left: tuple[bool, int],
+    right: tuple[bool, int],
+    added: str,
+    dtype: torch.dtype,
+) -> None:
+    a = laid_out(values(batch, m, k, dtype=dtype, seed=1), *left)
+    b = laid_out(values(batch, k, n, dtype=dtype, seed=2), *right)
+    if added == "nothing":
+        check(torch.bmm, a, b)
+        return
+    to = values(n, dtype=dtype, seed=3) if added == "row" else values(batch, m, n, dtype=dtype)
+    check(torch.baddbmm, to, a, b)
+    check(lambda *operands: torch.baddbmm(*operands, beta=0.5, alpha=2), to, a, b)
+
+
+@pytest.mark.parametrize("right", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+@pytest.mark.parametrize(
+    ("batch", "m", "k", "n"),
+    [(12, 128, 64, 128), (64, 27, 128, 27), (16, 8, 128, 512), (3, 200, 300, 300)],
+)
+def test_batches_of_plain_matrices_run_in_panels(
+    batch: int,
+    m: int,
+    k: int,
+    n: int,
+    left: bool,
+    right: bool,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    a = laid_out(values(batch, m, k, seed=1), left, 0)
+    b = laid_out(values(batch, k, n, seed=2), right, 0)
+    with ZENDNN.verbose(ZENDNN.VERBOSE_ON):
+        check(torch.bmm, a, b)
+    assert ran(capfd, "zen:panel")
+
+
+@pytest.mark.parametrize("repeated", [0, 1])
+def test_a_matrix_that_a_batch_shares(repeated: int) -> None:
+    a, b = values(9, 20, 70, seed=1), values(9, 70, 40, seed=2)
+    operands = [a, b]
+    operands[repeated] = operands[repeated][:1].expand_as(operands[repeated])
+    check(torch.bmm, *operands)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [64, 100, 1000])
+@pytest.mark.parametrize("k", [256, 770, 4100])
+@pytest.mark.parametrize("m", [2, 3, 5, 8, 13, 18])
+def test_layers_of_few_rows(
+    m: int, k: int, n: int, dtype: torch.dtype, capfd: pytest.CaptureFixture[str]
+) -> None:
+    x, weight = values(m, k, dtype=dtype, seed=1), values(n, k, dtype=dtype, seed=2)
+    with ZENDNN.verbose(ZENDNN.VERBOSE_ON):
+        check(F.linear, x, weight, values(n, dtype=dtype, seed=3))
+    assert ran(capfd, "zen:panel") == (dtype == torch.float32 or PAIRS)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("m", [2, 7, 18])
+def test_a_number_that_is_none_stays_in_the_row_and_the_column_it_is_of(
+    m: int, dtype: torch.dtype
+) -> None:
+    x, weight = values(m, 500, dtype=dtype, seed=1), values(70, 500, dtype=dtype, seed=2)
+    x[1, 499], weight[69, 498] = math.nan, math.inf
+    got, exact = F.linear(x, weight), F.linear(x.double(), weight.double())
+    assert torch.equal(got.isnan(), exact.isnan())
+    assert torch.equal(got.isinf(), exact.isinf())
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
