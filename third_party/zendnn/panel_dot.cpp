@@ -19,26 +19,40 @@ namespace zendnn::impl::cpu::x64 {
 namespace {
 
 constexpr int64_t kLanes = 16, kLine = 64;
+// Part of the depth whose columns the first-level cache keeps for all rows.
+constexpr int64_t kMostSteps = 1024;
+
+static_assert(kDotColumns == 4);
+
+// A vector for each column of a tile.
+struct columns_t {
+  __m512 a, b, c, d;
+};
 
 template <bool pairs>
-void add_product(__m512& sum, __m512i x, __m512i weight) {
+__m512 multiply_add(__m512 sum, __m512 x, __m512 y) {
   if constexpr (pairs) {
-    sum = _mm512_dpbf16_ps(
-        sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(weight));
+    return _mm512_dpbf16_ps(
+        sum, reinterpret_cast<__m512bh>(x), reinterpret_cast<__m512bh>(y));
   } else {
-    sum = _mm512_fmadd_ps(
-        _mm512_castsi512_ps(x), _mm512_castsi512_ps(weight), sum);
+    return _mm512_fmadd_ps(x, y, sum);
   }
 }
 
-// The sum of each of four vectors' lanes.
-__m128 sums_of(const std::array<__m512, kDotColumns>& vectors) {
-  const auto neighbours = [&](int64_t i) {
-    const auto a = vectors[i], b = vectors[i + 1];
-    return _mm512_castps_pd(
-        _mm512_add_ps(_mm512_unpacklo_ps(a, b), _mm512_unpackhi_ps(a, b)));
-  };
-  const auto low = neighbours(0), high = neighbours(2);
+template <bool pairs>
+void add_products(columns_t& sums, __m512 x, const columns_t& weights) {
+  sums.a = multiply_add<pairs>(sums.a, x, weights.a);
+  sums.b = multiply_add<pairs>(sums.b, x, weights.b);
+  sums.c = multiply_add<pairs>(sums.c, x, weights.c);
+  sums.d = multiply_add<pairs>(sums.d, x, weights.d);
+}
+
+// The sum of each column's lanes.
+__m128 over_lanes(const columns_t& sums) {
+  const auto low = _mm512_castps_pd(_mm512_add_ps(
+      _mm512_unpacklo_ps(sums.a, sums.b), _mm512_unpackhi_ps(sums.a, sums.b)));
+  const auto high = _mm512_castps_pd(_mm512_add_ps(
+      _mm512_unpacklo_ps(sums.c, sums.d), _mm512_unpackhi_ps(sums.c, sums.d)));
   const auto quads = _mm512_add_ps(
       _mm512_castpd_ps(_mm512_unpacklo_pd(low, high)),
       _mm512_castpd_ps(_mm512_unpackhi_pd(low, high)));
@@ -48,61 +62,68 @@ __m128 sums_of(const std::array<__m512, kDotColumns>& vectors) {
       _mm256_castps256_ps128(halves), _mm256_extractf128_ps(halves, 1));
 }
 
-template <bool pairs, int64_t rows>
-void dot_rows(const panel_dot_t& problem, int64_t width, float* sums) {
-  for (int64_t column = 0; column < problem.columns; column += kDotColumns) {
-    // The last tile repeats a column where there is none.
-    std::array<const char*, kDotColumns> weights;
-    for (int64_t j = 0; j < kDotColumns; ++j) {
-      weights[j] = problem.weights + std::min(column + j, problem.columns - 1) *
-                                         problem.weights_stride;
-    }
-    std::array<std::array<__m512, kDotColumns>, rows> sum;
-    for (auto& row : sum) {
-      row.fill(_mm512_setzero_ps());
-    }
-    const auto multiply = [&](int64_t byte, const auto& load) {
-      std::array<__m512i, kDotColumns> weight;
-#pragma GCC unroll 8
-      for (int64_t j = 0; j < kDotColumns; ++j) {
-        weight[j] = load(weights[j] + byte);
-        if constexpr (rows <= kDotRows / 2) { // there is time for the next tile
-          _mm_prefetch(
-              weights[j] + byte + kDotColumns * problem.weights_stride,
-              _MM_HINT_T0);
-        }
-      }
-#pragma GCC unroll 8
-      for (int64_t i = 0; i < rows; ++i) {
-        const auto x = load(problem.src + i * problem.src_stride + byte);
-#pragma GCC unroll 8
-        for (int64_t j = 0; j < kDotColumns; ++j) {
-          add_product<pairs>(sum[i][j], x, weight[j]);
-        }
-      }
+// A tile, over a part of the depth.
+struct tile_t {
+  const char* src;
+  int64_t src_stride; // bytes from row to row
+  std::array<const char*, kDotColumns> weights;
+  int64_t ahead; // bytes from them to those that come next; 0 to ask for none
+  int64_t steps;
+  int64_t width; // of the sums
+  float* sums;
+  bool first; // otherwise the sums are added to
+};
+
+// Rows are told apart by constants alone, so that all sums stay in registers.
+template <bool pairs, int64_t... row>
+void dot(const tile_t& tile, std::integer_sequence<int64_t, row...>) {
+  columns_t sums[]{((void)row, columns_t{})...};
+  const auto advance = [&](int64_t byte,
+                           __mmask16 mask) __attribute__((always_inline)) {
+    const auto load = [&](const char* from, __m512& to) {
+      to = _mm512_maskz_loadu_ps(mask, from + byte);
     };
-    const auto whole = problem.steps / kLanes * kLine;
-    for (int64_t byte = 0; byte < whole; byte += kLine) {
-      multiply(byte, [](const char* from) { return _mm512_loadu_si512(from); });
+    columns_t weights;
+    load(tile.weights[0], weights.a);
+    load(tile.weights[1], weights.b);
+    load(tile.weights[2], weights.c);
+    load(tile.weights[3], weights.d);
+    for (const auto* from : tile.weights) {
+      _mm_prefetch(from + byte + tile.ahead, _MM_HINT_T0);
     }
-    if (const auto rest = problem.steps % kLanes) {
-      const auto mask = static_cast<__mmask16>((1U << rest) - 1);
-      multiply(whole, [mask](const char* from) {
-        return _mm512_maskz_loadu_epi32(mask, from);
-      });
-    }
-#pragma GCC unroll 8
-    for (int64_t i = 0; i < rows; ++i) {
-      _mm_storeu_ps(sums + i * width + column, sums_of(sum[i]));
-    }
+    __m512 x;
+    ((load(tile.src + row * tile.src_stride, x),
+      add_products<pairs>(sums[row], x, weights)),
+     ...);
+  };
+  const auto whole = tile.steps / kLanes * kLine;
+  for (int64_t byte = 0; byte < whole; byte += kLine) {
+    advance(byte, 0xffff);
   }
+  if (const auto rest = tile.steps % kLanes) {
+    advance(whole, static_cast<__mmask16>((1U << rest) - 1));
+  }
+  const auto store = [&](float* to, const columns_t& of) {
+    const auto sum = over_lanes(of);
+    _mm_storeu_ps(to, tile.first ? sum : _mm_add_ps(sum, _mm_loadu_ps(to)));
+  };
+  (store(tile.sums + row * tile.width, sums[row]), ...);
 }
 
-// By how many rows a tile has.
-template <bool pairs, int64_t... rows>
-constexpr auto dots_of(std::integer_sequence<int64_t, rows...>) {
-  return std::array{dot_rows<pairs, rows + 1>...};
+template <bool pairs, int64_t rows>
+void dot_rows(const tile_t& tile) {
+  dot<pairs>(tile, std::make_integer_sequence<int64_t, rows>());
 }
+
+// By how many rows a tile has, less one.
+template <bool pairs>
+constexpr void (*kDots[kDotRows])(const tile_t&){
+    dot_rows<pairs, 1>,
+    dot_rows<pairs, 2>,
+    dot_rows<pairs, 3>,
+    dot_rows<pairs, 4>,
+    dot_rows<pairs, 5>,
+    dot_rows<pairs, 6>};
 
 } // namespace
 
@@ -111,16 +132,33 @@ void dot_panel(
     bool pairs,
     int64_t width,
     float* sums) {
-  constexpr auto sizes = std::make_integer_sequence<int64_t, kDotRows>();
-  static constexpr auto floats = dots_of<false>(sizes);
-  static constexpr auto bfloats = dots_of<true>(sizes);
+  const auto& dots = pairs ? kDots<true> : kDots<false>;
   const auto tiles = (problem.rows + kDotRows - 1) / kDotRows;
-  auto part = problem;
-  for (int64_t tile = 0; tile < tiles; ++tile) {
-    part.rows = (problem.rows + tile) / tiles; // even, to a row
-    (pairs ? bfloats : floats)[part.rows - 1](part, width, sums);
-    part.src += part.rows * part.src_stride;
-    sums += part.rows * width;
+  for (int64_t column = 0; column < problem.columns; column += kDotColumns) {
+    for (int64_t step = 0; step < problem.steps; step += kMostSteps) {
+      tile_t tile{};
+      for (int64_t j = 0; j < kDotColumns; ++j) {
+        // The last tile repeats a column where there is none.
+        tile.weights[j] =
+            problem.weights + 4 * step +
+            std::min(column + j, problem.columns - 1) * problem.weights_stride;
+      }
+      tile.src = problem.src + 4 * step;
+      tile.src_stride = problem.src_stride;
+      tile.steps = std::min(kMostSteps, problem.steps - step);
+      tile.width = width;
+      tile.sums = sums + column;
+      tile.first = step == 0;
+      for (int64_t i = 0; i < tiles; ++i) {
+        if (i == tiles - 1) {
+          tile.ahead = kDotColumns * problem.weights_stride;
+        }
+        const auto rows = (problem.rows + i) / tiles; // even, to a row
+        dots[rows - 1](tile);
+        tile.src += rows * problem.src_stride;
+        tile.sums += rows * width;
+      }
+    }
   }
 }
 

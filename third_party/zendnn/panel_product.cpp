@@ -26,7 +26,7 @@ constexpr dim_t kMostTurned = 1 << 20;
 // strides: more compete for the sets of the cache.
 constexpr dim_t kMostInPlace = 1 << 18;
 // Rows for which columns are summed where they are.
-constexpr dim_t kMostDotRows = 3 * kDotRows;
+constexpr dim_t kMostDotRows = 4 * kDotRows;
 constexpr int kDotVectors = 4;
 static_assert(kDotRows == panel_rows(kDotVectors));
 
