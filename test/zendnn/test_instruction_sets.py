@@ -122,3 +122,7 @@ def test_attention_of_bfloat16_is_right_with_and_without_products_of_it(isa: str
 @pytest.mark.skipif(not HAS_TILES, reason="without AMX, test_panels.py itself tests bfloat16")
 def test_panels_of_bfloat16_are_right_where_amx_is_not_allowed() -> None:
     passes("-k", "dtype1 or plain", str(HERE / "test_panels.py"), isa="AVX512_CORE_BF16")
+
+
+def test_convolutions_of_planes_are_right_on_fewer_instructions() -> None:
+    passes(str(HERE / "cpu" / "test_depthwise.py"), isa="AVX2")

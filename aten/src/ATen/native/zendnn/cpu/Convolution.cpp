@@ -198,9 +198,9 @@ Tensor run(
                           : MemoryFormat::Contiguous;
   const auto b = bias.defined() ? bias.contiguous() : bias;
   if (!transposed) {
-    if (groups == 1 && input.dim() == 4 && format == MemoryFormat::Contiguous) {
-      if (auto result =
-              convolve_plain(input, weight, b, stride, padding, dilation)) {
+    if (input.dim() == 4 && format == MemoryFormat::Contiguous) {
+      if (auto result = convolve_plain(
+              input, weight, b, stride, padding, dilation, groups)) {
         return *std::move(result);
       }
     }

@@ -4,7 +4,9 @@
 #include <ATen/native/ConvUtils.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <ATen/native/zendnn/cpu/Kernels.h>
 #include <ATen/native/zendnn/cpu/RecentPrimitives.h>
+#include <ATen/native/zendnn/kernels/depthwise.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 
@@ -105,31 +107,11 @@ Dims both(IntArrayRef param) {
   return {param.front(), param.back()};
 }
 
-} // namespace
-
-std::optional<Tensor> convolve_plain(
+std::optional<Tensor> convolve_in_panels(
+    const Problem& problem,
     const Tensor& input,
     const Tensor& weight,
-    const Tensor& bias,
-    IntArrayRef stride,
-    IntArrayRef padding,
-    IntArrayRef dilation) {
-  Problem problem{
-      .input = input.sizes().vec(),
-      .weight = weight.sizes().vec(),
-      .output = {},
-      .stride = both(stride),
-      .padding = both(padding),
-      .dilation = both(dilation),
-      .dtype = get_zendnn_dtype(input),
-      .has_bias = bias.defined(),
-      .threads = at::get_num_threads()};
-  problem.output = conv_output_size(
-      problem.input,
-      problem.weight,
-      problem.padding,
-      problem.stride,
-      problem.dilation);
+    const Tensor& bias) {
   thread_local RecentPrimitives<Problem, std::optional<Primitive>, ProblemHash>
       recent;
   const auto& primitive = recent.find(problem, make_primitive);
@@ -151,6 +133,75 @@ std::optional<Tensor> convolve_plain(
   }
   primitive->convolution.execute(adeep::stream::default_stream(), args);
   return output;
+}
+
+std::optional<Tensor> convolve_planes(
+    const Problem& problem,
+    const Tensor& input,
+    const Tensor& weight,
+    const Tensor& bias) {
+  kernels::DepthwiseArgs args{
+      .batch = problem.input[0],
+      .channels = problem.input[1],
+      .filters = problem.weight[0],
+      .height = problem.input[2],
+      .width = problem.input[3],
+      .out_height = problem.output[2],
+      .out_width = problem.output[3],
+      .kernel_height = problem.weight[2],
+      .kernel_width = problem.weight[3],
+      .stride_down = problem.stride[0],
+      .stride_across = problem.stride[1],
+      .dilation_down = problem.dilation[0],
+      .dilation_across = problem.dilation[1],
+      .pad_top = problem.padding[0],
+      .pad_left = problem.padding[1],
+      .dtype = kernel_dtype(input)};
+  if (!kernels::depthwise_takes(args)) {
+    return std::nullopt;
+  }
+  const auto x = input.contiguous(), w = weight.contiguous();
+  auto output = at::empty(problem.output, input.options());
+  args.x = x.const_data_ptr();
+  args.weight = w.const_data_ptr();
+  args.bias = bias.defined() ? bias.const_data_ptr() : nullptr;
+  args.out = output.mutable_data_ptr();
+  prepare_kernel(::zendnn_convolution);
+  kernels::depthwise(args);
+  return output;
+}
+
+} // namespace
+
+std::optional<Tensor> convolve_plain(
+    const Tensor& input,
+    const Tensor& weight,
+    const Tensor& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    int64_t groups) {
+  if (groups > 1 && weight.size(1) > 1) {
+    return std::nullopt;
+  }
+  Problem problem{
+      .input = input.sizes().vec(),
+      .weight = weight.sizes().vec(),
+      .output = {},
+      .stride = both(stride),
+      .padding = both(padding),
+      .dilation = both(dilation),
+      .dtype = get_zendnn_dtype(input),
+      .has_bias = bias.defined(),
+      .threads = at::get_num_threads()};
+  problem.output = conv_output_size(
+      problem.input,
+      problem.weight,
+      problem.padding,
+      problem.stride,
+      problem.dilation);
+  return (groups > 1 ? convolve_planes : convolve_in_panels)(
+      problem, input, weight, bias);
 }
 
 } // namespace at::native::zendnn::cpu

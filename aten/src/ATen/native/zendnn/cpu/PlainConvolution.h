@@ -12,16 +12,17 @@ namespace at::native::zendnn::cpu {
 constexpr int64_t kLittleWork = 1 << 21;
 
 // The convolution of images (n, channels, height, width) with kernels (filters,
-// channels, down, across), of one type, float32 or bfloat16; the bias is
-// contiguous, and parameters have one value or two. Returns nothing, and copies
-// nothing, where ZenDNN would bring them into blocks first, or is faster when
-// it does.
+// channels / groups, down, across), of one type, float32 or bfloat16; the bias
+// is contiguous, and parameters have one value or two. Returns nothing, and
+// copies nothing, where ZenDNN would bring them into blocks first, or is faster
+// when it does: always if groups have more than one channel.
 std::optional<Tensor> convolve_plain(
     const Tensor& input,
     const Tensor& weight,
     const Tensor& bias,
     IntArrayRef stride,
     IntArrayRef padding,
-    IntArrayRef dilation);
+    IntArrayRef dilation,
+    int64_t groups);
 
 } // namespace at::native::zendnn::cpu

@@ -2,6 +2,7 @@
 // name. The public function calls the one that this CPU runs best.
 #include "attention.h"
 #include "batch_norm.h"
+#include "depthwise.h"
 #include "elementwise.h"
 #include "embedding.h"
 #include "group_norm.h"
@@ -59,6 +60,8 @@ ZENDNN_KERNEL(void, layer_norm, NormArgs)
 ZENDNN_KERNEL(void, rms_norm, NormArgs)
 ZENDNN_KERNEL(void, group_norm, GroupNormArgs)
 ZENDNN_KERNEL(void, batch_norm, BatchNormArgs)
+ZENDNN_KERNEL(bool, depthwise_takes, DepthwiseArgs)
+ZENDNN_KERNEL(void, depthwise, DepthwiseArgs)
 ZENDNN_KERNEL(void, resample, ResampleArgs)
 ZENDNN_KERNEL(void, softmax, SoftmaxArgs)
 ZENDNN_KERNEL(void, mean, MeanArgs)
