@@ -47,6 +47,7 @@ def operators() -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ..
         "conv1d": (F.conv1d, ((1, 2, 8), (2, 2, 3))),
         "conv2d": (F.conv2d, ((1, 2, 4, 4), (2, 2, 3, 3))),
         "conv_transpose2d": (F.conv_transpose2d, ((1, 2, 4, 4), (2, 2, 3, 3))),
+        "max_pool2d": (lambda x: F.max_pool2d(x, 2), ((1, 2, 4, 4),)),
         "lstm": (
             lambda x, h, *weights: torch.lstm(x, (h, h), weights, *recurrent),
             ((2, 1, 4), (1, 1, 4), (16, 4), (16, 4)),

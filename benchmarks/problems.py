@@ -187,9 +187,7 @@ def addmv(rows: int, inner: int, *models: str) -> Problem:
     )
 
 
-def bmm(
-    batch: int, rows: int, inner: int, columns: int, *models: str, form: str = "nn"
-) -> Problem:
+def bmm(batch: int, rows: int, inner: int, columns: int, *models: str, form: str = "nn") -> Problem:
     """A batch of matrix products; ``form`` says which are transposed."""
 
     def make(dtype: torch.dtype) -> Call:
@@ -377,6 +375,22 @@ def norm(operator: str, rows: int, width: int, *models: str) -> Problem:
         return lambda: F.layer_norm(x, (width,), weight, bias)
 
     return Problem(operator, f"{rows}x{width}", models, _same(make), values=2 * rows * width)
+
+
+def max_pool(
+    channels: int, size: int, kernel: int, *models: str, batch: int = 1, stride: int, padding: int
+) -> Problem:
+    """A max pooling of square images, with the places of what it finds; all that moves counts."""
+
+    def make(dtype: torch.dtype) -> Call:
+        x = torch.randn(batch, channels, size, size).to(dtype)
+        return lambda: F.max_pool2d(x, kernel, stride, padding)
+
+    out = (size + 2 * padding - kernel) // stride + 1
+    name = f"{batch}x{channels} {size}x{size} k{kernel} s{stride}"
+    # A place has eight bytes: as many as two numbers of float32.
+    moved = batch * channels * (size**2 + 3 * out**2)
+    return Problem("max_pool2d", name, models, _same(make), values=moved)
 
 
 def embedding_bag(
@@ -596,6 +610,9 @@ PROBLEMS: Sequence[Problem] = (
     attention(1, 32, 1, 1024, 128, LLAMA),
     attention(1, 32, 512, 512, 128, LLAMA, causal=True, key_heads=8),
     attention(1, 32, 1, 1024, 128, LLAMA, key_heads=8),
+    max_pool(64, 112, 3, RESNET, stride=2, padding=1),
+    max_pool(64, 112, 3, RESNET, batch=16, stride=2, padding=1),
+    max_pool(256, 28, 2, OTHER, stride=2, padding=0),
     norm("layer_norm", 128, 768, BERT),
     norm("layer_norm", 1024, 768, BERT),
     norm("layer_norm", 128, 1024, LARGE),

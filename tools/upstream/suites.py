@@ -36,6 +36,7 @@ SUITES = (
     Suite("nn/test_embedding.py", quick="Test"),
     Suite("nn/test_multihead_attention.py", quick="Test"),
     Suite("nn/test_packed_sequence.py"),
+    Suite("nn/test_pooling.py", quick="MaxPool2d or max_pool2d"),
     Suite("test_autograd.py", 2),
     Suite(
         "test_linalg.py",

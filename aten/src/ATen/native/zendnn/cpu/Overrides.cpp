@@ -45,7 +45,10 @@ void list_kernels(torch::Library& m) {
   m.impl(
       "_scaled_dot_product_flash_attention_for_cpu_backward",
       TORCH_FN(flash_attention_backward));
-  m.impl("_convolution", TORCH_FN(convolution));   // .19-1.0, .14-1.0
+  m.impl("_convolution", TORCH_FN(convolution)); // .19-1.0, .14-1.0
+  m.impl(
+      "max_pool2d_with_indices",
+      TORCH_FN(max_pool2d_with_indices));          // .05-.57, .05-.56
   m.impl("mkldnn_rnn_layer", TORCH_FN(rnn_layer)); // 1.0-1.0, .97-.99
   m.impl("mkldnn_rnn_layer_backward", TORCH_FN(rnn_layer_backward));
   m.impl("_embedding_bag", TORCH_FN(embedding_bag)); // .08-.99, .07-1.0

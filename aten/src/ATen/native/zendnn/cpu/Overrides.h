@@ -93,6 +93,16 @@ Tensor convolution(
     bool cudnn_enabled,
     bool allow_tf32);
 
+// Pooling.cpp: plain images, float32 and bfloat16; the largest numbers, and
+// where in their planes they are.
+std::tuple<Tensor, Tensor> max_pool2d_with_indices(
+    const Tensor& self,
+    IntArrayRef kernel_size,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool ceil_mode);
+
 // Rnn.cpp: one layer of an LSTM, one direction, float32 and bfloat16.
 std::tuple<Tensor, Tensor, Tensor, Tensor> rnn_layer(
     const Tensor& input,

@@ -144,20 +144,21 @@ std::optional<Tensor> convolve_planes(
       .batch = problem.input[0],
       .channels = problem.input[1],
       .filters = problem.weight[0],
-      .height = problem.input[2],
-      .width = problem.input[3],
-      .out_height = problem.output[2],
-      .out_width = problem.output[3],
-      .kernel_height = problem.weight[2],
-      .kernel_width = problem.weight[3],
-      .stride_down = problem.stride[0],
-      .stride_across = problem.stride[1],
-      .dilation_down = problem.dilation[0],
-      .dilation_across = problem.dilation[1],
-      .pad_top = problem.padding[0],
-      .pad_left = problem.padding[1],
+      .windows =
+          {.height = problem.input[2],
+           .width = problem.input[3],
+           .out_height = problem.output[2],
+           .out_width = problem.output[3],
+           .kernel_height = problem.weight[2],
+           .kernel_width = problem.weight[3],
+           .stride_down = problem.stride[0],
+           .stride_across = problem.stride[1],
+           .dilation_down = problem.dilation[0],
+           .dilation_across = problem.dilation[1],
+           .pad_top = problem.padding[0],
+           .pad_left = problem.padding[1]},
       .dtype = kernel_dtype(input)};
-  if (!kernels::depthwise_takes(args)) {
+  if (!kernels::takes_windows(args.windows)) {
     return std::nullopt;
   }
   const auto x = input.contiguous(), w = weight.contiguous();

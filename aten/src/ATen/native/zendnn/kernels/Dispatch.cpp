@@ -7,6 +7,7 @@
 #include "embedding.h"
 #include "group_norm.h"
 #include "isa.h"
+#include "max_pool.h"
 #include "memory.h"
 #include "normalization.h"
 #include "random.h"
@@ -60,8 +61,9 @@ ZENDNN_KERNEL(void, layer_norm, NormArgs)
 ZENDNN_KERNEL(void, rms_norm, NormArgs)
 ZENDNN_KERNEL(void, group_norm, GroupNormArgs)
 ZENDNN_KERNEL(void, batch_norm, BatchNormArgs)
-ZENDNN_KERNEL(bool, depthwise_takes, DepthwiseArgs)
+ZENDNN_KERNEL(bool, takes_windows, Windows)
 ZENDNN_KERNEL(void, depthwise, DepthwiseArgs)
+ZENDNN_KERNEL(void, max_pool, MaxPoolArgs)
 ZENDNN_KERNEL(void, resample, ResampleArgs)
 ZENDNN_KERNEL(void, softmax, SoftmaxArgs)
 ZENDNN_KERNEL(void, mean, MeanArgs)

@@ -185,6 +185,15 @@ inline Vec interleave_high(Vec a, Vec b) {
   return __builtin_shuffle(
       a, b, VecI{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
 }
+// Every second lane of both, from the first one or the second one on.
+inline Vec even_lanes(Vec a, Vec b) {
+  return __builtin_shuffle(
+      a, b, VecI{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30});
+}
+inline Vec odd_lanes(Vec a, Vec b) {
+  return __builtin_shuffle(
+      a, b, VecI{1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31});
+}
 
 #else // AVX2
 
@@ -313,6 +322,12 @@ inline Vec interleave_low(Vec a, Vec b) {
 }
 inline Vec interleave_high(Vec a, Vec b) {
   return __builtin_shuffle(a, b, VecI{4, 12, 5, 13, 6, 14, 7, 15});
+}
+inline Vec even_lanes(Vec a, Vec b) {
+  return __builtin_shuffle(a, b, VecI{0, 2, 4, 6, 8, 10, 12, 14});
+}
+inline Vec odd_lanes(Vec a, Vec b) {
+  return __builtin_shuffle(a, b, VecI{1, 3, 5, 7, 9, 11, 13, 15});
 }
 
 #endif

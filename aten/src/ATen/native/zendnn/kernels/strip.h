@@ -1,0 +1,130 @@
+// Rows of a plane as float32, with what is imagined around them, and with the
+// columns that a stride takes apart side by side: so that whatever the
+// geometry, each point of a kernel reads vectors in order.
+#pragma once
+
+#include "windows.h"
+
+#include "vec.h"
+
+namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
+namespace {
+
+// How rows lie in a strip.
+struct StripLayout {
+  explicit StripLayout(const Windows& w)
+      : reach((w.kernel_height - 1) * w.dilation_down + 1),
+        columns(round_up(
+            round_up(w.out_width, kWidth) +
+                (w.kernel_width - 1) * w.dilation_across / w.stride_across,
+            kWidth)),
+        row(columns * w.stride_across) {}
+
+  int64_t reach;   // rows from the first to the last of a window
+  int64_t columns; // of a part of a row: those that are whole strides apart
+  int64_t row;     // floats
+};
+
+class Strip {
+ public:
+  // Points of a kernel.
+  static constexpr int64_t kMostTaps = 128;
+
+  // Whether there is room for what one row of the result reads.
+  static bool fits(const Windows& w) {
+    const StripLayout layout(w);
+    return w.kernel_height * w.kernel_width <= kMostTaps &&
+           layout.row <= kLongestRow && layout.reach * layout.row <= kFloats;
+  }
+
+  // Of windows that fit and outlive the strip.
+  Strip(const Windows& windows, float around)
+      : w_(windows), around_(splat(around)), layout_(windows) {
+    for (int64_t ky = 0, tap = 0; ky < w_.kernel_height; ++ky) {
+      for (int64_t kx = 0; kx < w_.kernel_width; ++kx, ++tap) {
+        const int64_t column = kx * w_.dilation_across;
+        places_[tap] = ky * w_.dilation_down * layout_.row +
+                       column % w_.stride_across * layout_.columns +
+                       column / w_.stride_across;
+      }
+    }
+  }
+
+  // Rows of the result that there is room for.
+  int64_t bands() const {
+    return (kFloats / layout_.row - layout_.reach) / w_.stride_down + 1;
+  }
+  // From what a row of the result reads to what the next one does, in floats.
+  int64_t step() const {
+    return w_.stride_down * layout_.row;
+  }
+
+  // Brings in what so many rows of the result read, from row y of it on.
+  template <class T>
+  void fill(const T* plane, int64_t y, int64_t rows) {
+    const int64_t first = y * w_.stride_down - w_.pad_top;
+    const int64_t count = (rows - 1) * w_.stride_down + layout_.reach;
+    for (int64_t i = 0; i < count; ++i)
+      bring_in(plane, first + i, floats_ + i * layout_.row);
+  }
+
+  // What the first column of row `row` of those reads at a point of the kernel.
+  const float* at(int64_t row, int64_t tap) const {
+    return floats_ + row * step() + places_[tap];
+  }
+
+ private:
+  // On the stack, most of it in the first-level cache.
+  static constexpr int64_t kFloats = 6144;
+  // Of a row before it is taken apart.
+  static constexpr int64_t kLongestRow = 4096;
+
+  template <class T>
+  void bring_in(const T* plane, int64_t y, float* to) {
+    if (y < 0 || y >= w_.height) {
+      for (int64_t i = 0; i < layout_.row; i += kWidth)
+        store(to + i, around_);
+      return;
+    }
+    const T* from = plane + y * w_.width;
+    if (w_.stride_across == 1)
+      return surround(from, to);
+    surround(from, whole_);
+    if (w_.stride_across == 2) {
+      for (int64_t i = 0; i < layout_.columns; i += kWidth) {
+        const Vec a = load(whole_ + 2 * i), b = load(whole_ + 2 * i + kWidth);
+        store(to + i, even_lanes(a, b));
+        store(to + layout_.columns + i, odd_lanes(a, b));
+      }
+      return;
+    }
+    for (int64_t part = 0; part < w_.stride_across; ++part) {
+      for (int64_t i = 0; i < layout_.columns; ++i)
+        to[part * layout_.columns + i] = whole_[i * w_.stride_across + part];
+    }
+  }
+
+  template <class T>
+  void surround(const T* from, float* to) {
+    const int64_t left = min(w_.pad_left, layout_.row);
+    const int64_t count = min(w_.width, layout_.row - left);
+    for (int64_t i = 0; i < left; i += kWidth)
+      store(to + i, around_);
+    for (int64_t i = (left + count) / kWidth * kWidth; i < layout_.row;
+         i += kWidth)
+      store(to + i, around_);
+    each_vector(count, [&](int64_t i, auto lanes) {
+      store(to + left + i, load(from + i, lanes), lanes);
+    });
+  }
+
+  const Windows& w_;
+  const Vec around_;
+  const StripLayout layout_;
+  int64_t places_[kMostTaps];
+  alignas(64) float floats_[kFloats];
+  alignas(64) float whole_[kLongestRow];
+};
+
+} // namespace
+} // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA

@@ -1,0 +1,23 @@
+// Where the windows of a convolution or a pooling lie on plain images.
+#pragma once
+
+#include "types.h"
+
+namespace at::native::zendnn::kernels {
+
+struct Windows {
+  int64_t height = 0, width = 0; // of the image
+  int64_t out_height = 0, out_width = 0;
+  int64_t kernel_height = 0, kernel_width = 0;
+  int64_t stride_down = 1, stride_across = 1;
+  int64_t dilation_down = 1, dilation_across = 1;
+  // As many rows are imagined above the image, and as many as out_height asks
+  // for below.
+  int64_t pad_top = 0, pad_left = 0;
+};
+
+// Whether what a row of the result reads is small enough for the kernels that
+// bring it in. Looks at sizes only.
+bool takes_windows(const Windows& windows);
+
+} // namespace at::native::zendnn::kernels
