@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from typing import Any
 
 import pytest
 import torch
@@ -27,12 +28,12 @@ from ..common import (
 sides = st.sampled_from((1, 2, 7, 8, 15, 16, 17, 33, 60))
 
 
-def pool(x: Tensor, *arguments: object) -> tuple[Tensor, Tensor]:
-    result: tuple[Tensor, Tensor] = F.max_pool2d(x, *arguments, return_indices=True)
+def pool(x: Tensor, *arguments: Any) -> tuple[Tensor, Tensor]:
+    result: tuple[Tensor, Tensor] = F.max_pool2d_with_indices(x, *arguments)
     return result
 
 
-def assert_as_stock(x: Tensor, *arguments: object) -> Counter[str]:
+def assert_as_stock(x: Tensor, *arguments: Any) -> Counter[str]:
     with counting() as calls:
         ours = pool(x, *arguments)
     with stock():
