@@ -10,13 +10,13 @@
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <ATen/native/zendnn/cpu/BoundPrimitive.h>
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/cpu/RecentPrimitives.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <unordered_map>
 
 namespace at::native::zendnn::cpu {
 namespace {
@@ -58,18 +58,12 @@ struct ProblemHash {
   }
 };
 
-struct Primitive {
-  ::zendnn::matmul matmul;
-  // Memory that is given its address for each run.
-  std::unordered_map<int, memory> operands;
-};
-
 memory::desc
 describe(IntArrayRef sizes, IntArrayRef strides, memory::data_type dtype) {
   return {sizes.vec(), dtype, strides.vec()};
 }
 
-Primitive make_primitive(const Problem& p) {
+BoundPrimitive make_primitive(const Problem& p) {
   const auto a = describe(p.a_sizes, p.a_strides, p.dtype);
   const auto b = describe(p.b_sizes, p.b_strides, p.dtype);
   const auto out = describe(p.out_sizes, p.out_strides, p.dtype);
@@ -83,28 +77,24 @@ Primitive make_primitive(const Problem& p) {
     post.append_sum(p.beta);
   }
   attr.set_post_ops(post);
-  const auto& engine = adeep::engine::cpu_engine();
-  const auto unbound = [&engine](const memory::desc& desc) {
-    return memory(desc, engine, nullptr);
-  };
-  Primitive made;
-  made.operands = {
-      {ZENDNN_ARG_SRC, unbound(a)},
-      {ZENDNN_ARG_WEIGHTS, unbound(b)},
-      {ZENDNN_ARG_DST, unbound(out)}};
-  using Desc = ::zendnn::matmul::primitive_desc;
+  memory::desc bias;
   if (p.addend == Addend::bias) {
     DimVector sizes(p.out_sizes.size(), 1);
     sizes.back() = p.out_sizes.back();
     DimVector strides(sizes.size(), sizes.back());
     strides.back() = 1;
-    const auto bias = describe(sizes, strides, p.dtype);
-    made.operands.emplace(ZENDNN_ARG_BIAS, unbound(bias));
-    made.matmul = ::zendnn::matmul(Desc(engine, a, b, bias, out, attr));
-  } else {
-    made.matmul = ::zendnn::matmul(Desc(engine, a, b, out, attr));
+    bias = describe(sizes, strides, p.dtype);
   }
-  return made;
+  using Desc = ::zendnn::matmul::primitive_desc;
+  const auto& engine = adeep::engine::cpu_engine();
+  const auto desc = bias.is_zero() ? Desc(engine, a, b, out, attr)
+                                   : Desc(engine, a, b, bias, out, attr);
+  return {
+      ::zendnn::matmul(desc),
+      {{ZENDNN_ARG_SRC, a},
+       {ZENDNN_ARG_WEIGHTS, b},
+       {ZENDNN_ARG_BIAS, bias},
+       {ZENDNN_ARG_DST, out}}};
 }
 
 // What ZenDNN can describe: one of the last two dimensions is contiguous, and
@@ -249,18 +239,15 @@ void run(
       beta,
       at::get_num_threads(),
       deterministic()};
-  thread_local RecentPrimitives<Problem, Primitive, ProblemHash> recent;
+  thread_local RecentPrimitives<Problem, BoundPrimitive, ProblemHash> recent;
   const auto& primitive = recent.find(problem, make_primitive);
-  const auto bind = [&primitive](int argument, const void* address) {
-    primitive.operands.at(argument).set_data_handle(const_cast<void*>(address));
-  };
-  bind(ZENDNN_ARG_SRC, a.const_data_ptr());
-  bind(ZENDNN_ARG_WEIGHTS, b.const_data_ptr());
-  bind(ZENDNN_ARG_DST, out.mutable_data_ptr());
+  primitive.bind(ZENDNN_ARG_SRC, a.const_data_ptr());
+  primitive.bind(ZENDNN_ARG_WEIGHTS, b.const_data_ptr());
+  primitive.bind(ZENDNN_ARG_DST, out.mutable_data_ptr());
   if (addend == Addend::bias) {
-    bind(ZENDNN_ARG_BIAS, bias.const_data_ptr());
+    primitive.bind(ZENDNN_ARG_BIAS, bias.const_data_ptr());
   }
-  primitive.matmul.execute(adeep::stream::default_stream(), primitive.operands);
+  primitive.run();
 }
 
 // out = self * beta + (mat1 @ mat2) * alpha. out may be self.

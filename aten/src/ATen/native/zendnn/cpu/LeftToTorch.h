@@ -1,7 +1,6 @@
-// What is left to torch's own kernels although ZenDNN could do it, because on
-// this CPU they are as fast or faster: a function for each family of operators
-// that answers differently from one CPU to another. Measured with
-// benchmarks.operations.
+// What is left to torch's own kernels although ZenDNN could do it, because they
+// are as fast or faster, some of them on some CPUs: a function for each family
+// of operators. Measured with benchmarks.operations.
 #pragma once
 
 #include <ATen/Context.h>
@@ -89,6 +88,19 @@ inline bool leaves_attention_gradient(const Tensor& query, const Tensor& key) {
   constexpr int64_t kFewest = 512;
   return query.scalar_type() == kBFloat16 && query.size(2) >= kFewest &&
          key.size(2) >= kFewest && has_tiles();
+}
+
+// Of a dimension that x has, or the logarithm of one.
+inline bool leaves_softmax(const Tensor& x, int64_t dim, bool log) {
+  if (x.scalar_type() != kBFloat16) {
+    return false;
+  }
+  // Ours computes the powers of long rows and columns twice.
+  constexpr int64_t kLongRow = 32768, kLongColumn = 1024, kShortColumn = 4;
+  const auto size = x.size(dim);
+  const bool rows = dim == -1 || dim == x.dim() - 1;
+  return log ? !rows && size <= kShortColumn
+             : size > (rows ? kLongRow : kLongColumn);
 }
 
 } // namespace at::native::zendnn::cpu

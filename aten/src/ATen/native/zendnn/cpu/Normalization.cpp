@@ -6,6 +6,7 @@
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/zendnn/cpu/Composites.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
+#include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/kernels/normalization.h>
 
 #include <ATen/ops/rms_norm_compositeimplicitautograd_dispatch.h>
@@ -67,17 +68,9 @@ void run_softmax(const Tensor& x, int64_t dim, bool log, const Tensor& out) {
        .dtype = kernel_dtype(x)});
 }
 
-// Where our kernel is faster: it computes the powers of long rows and columns
-// of bfloat16 twice, and the sums of short rows of float32 one by one.
 bool takes_softmax(const Tensor& x, int64_t dim, bool half_to_float, bool log) {
-  if (!takes(x) || half_to_float || x.dim() == 0 || dim < -x.dim() ||
-      dim >= x.dim()) {
-    return false;
-  }
-  const auto size = x.size(dim);
-  const bool rows = dim == -1 || dim == x.dim() - 1;
-  const bool low = x.scalar_type() == kBFloat16;
-  return !low || (log ? rows || size > 4 : size <= (rows ? 32768 : 1024));
+  return takes(x) && !half_to_float && x.dim() > 0 && dim >= -x.dim() &&
+         dim < x.dim() && !leaves_softmax(x, dim, log);
 }
 
 template <class Stock>

@@ -4,24 +4,22 @@
 #include <ATen/native/ConvUtils.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <ATen/native/zendnn/cpu/BoundPrimitive.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
 #include <ATen/native/zendnn/cpu/RecentPrimitives.h>
 #include <ATen/native/zendnn/kernels/depthwise.h>
-#include <ATen/ops/empty.h>
 #include <c10/util/accumulate.h>
 
 #include <string_view>
-#include <unordered_map>
 
 namespace at::native::zendnn::cpu {
 namespace {
 
 using ::zendnn::convolution_forward;
 using ::zendnn::memory;
-using Dims = memory::dims;
 
 struct Problem {
-  Dims input, weight, output, stride, padding, dilation;
+  DimVector input, weight, output, stride, padding, dilation;
   memory::data_type dtype;
   bool has_bias;
   int threads;
@@ -42,11 +40,6 @@ struct ProblemHash {
   }
 };
 
-struct Primitive {
-  memory::desc input, weight, bias, output;
-  convolution_forward convolution;
-};
-
 // Whether bringing all into blocks takes longer than it saves. Measured on
 // ResNet-50's, MobileNetV2's and smaller sizes, it pays for images of few
 // points, which leave the last panel partly empty, when there is a batch of
@@ -65,19 +58,18 @@ bool is_faster_plain(const Problem& p) {
 
 // Only our implementation is made for plain layouts; upstream's that take them
 // are slower than those in blocks.
-std::optional<Primitive> make_primitive(const Problem& p) {
+std::optional<BoundPrimitive> make_primitive(const Problem& p) {
   if (!is_faster_plain(p)) {
     return std::nullopt;
   }
   using tag = memory::format_tag;
-  Primitive made{
-      .input = {p.input, p.dtype, tag::nchw},
-      .weight = {p.weight, p.dtype, tag::oihw},
-      .bias = p.has_bias ? memory::desc({p.weight[0]}, p.dtype, tag::a)
-                         : memory::desc(),
-      .output = {p.output, p.dtype, tag::nchw},
-      .convolution = {}};
-  Dims dilation = p.dilation; // ZenDNN counts what lies between points
+  const auto dims = [](IntArrayRef sizes) { return sizes.vec(); };
+  const memory::desc input(dims(p.input), p.dtype, tag::nchw);
+  const memory::desc weight(dims(p.weight), p.dtype, tag::oihw);
+  const memory::desc output(dims(p.output), p.dtype, tag::nchw);
+  const auto bias = p.has_bias ? memory::desc({p.weight[0]}, p.dtype, tag::a)
+                               : memory::desc();
+  auto dilation = dims(p.dilation); // ZenDNN counts what lies between points
   for (auto& step : dilation) {
     --step;
   }
@@ -85,25 +77,29 @@ std::optional<Primitive> make_primitive(const Problem& p) {
       adeep::engine::cpu_engine(),
       ::zendnn::prop_kind::forward_inference,
       ::zendnn::algorithm::convolution_direct,
-      made.input,
-      made.weight,
-      made.bias,
-      made.output,
-      p.stride,
+      input,
+      weight,
+      bias,
+      output,
+      dims(p.stride),
       dilation,
-      p.padding,
-      p.padding,
+      dims(p.padding),
+      dims(p.padding),
       ::zendnn::primitive_attr(),
       /*allow_empty=*/true);
   if (!described ||
       !std::string_view(described.impl_info_str()).starts_with("zen:")) {
     return std::nullopt;
   }
-  made.convolution = convolution_forward(described);
-  return made;
+  return BoundPrimitive(
+      convolution_forward(described),
+      {{ZENDNN_ARG_SRC, input},
+       {ZENDNN_ARG_WEIGHTS, weight},
+       {ZENDNN_ARG_BIAS, bias},
+       {ZENDNN_ARG_DST, output}});
 }
 
-Dims both(IntArrayRef param) {
+DimVector both(IntArrayRef param) {
   return {param.front(), param.back()};
 }
 
@@ -112,26 +108,24 @@ std::optional<Tensor> convolve_in_panels(
     const Tensor& input,
     const Tensor& weight,
     const Tensor& bias) {
-  thread_local RecentPrimitives<Problem, std::optional<Primitive>, ProblemHash>
+  thread_local RecentPrimitives<
+      Problem,
+      std::optional<BoundPrimitive>,
+      ProblemHash>
       recent;
   const auto& primitive = recent.find(problem, make_primitive);
   if (!primitive) {
     return std::nullopt;
   }
   const auto x = input.contiguous(), w = weight.contiguous();
-  auto output = at::empty(problem.output, input.options());
-  const auto& engine = adeep::engine::cpu_engine();
-  const auto on = [&](const memory::desc& desc, const Tensor& t) {
-    return memory(desc, engine, const_cast<void*>(t.const_data_ptr()));
-  };
-  std::unordered_map<int, memory> args{
-      {ZENDNN_ARG_SRC, on(primitive->input, x)},
-      {ZENDNN_ARG_WEIGHTS, on(primitive->weight, w)},
-      {ZENDNN_ARG_DST, on(primitive->output, output)}};
+  auto output = at::detail::empty_cpu(problem.output, input.options());
+  primitive->bind(ZENDNN_ARG_SRC, x.const_data_ptr());
+  primitive->bind(ZENDNN_ARG_WEIGHTS, w.const_data_ptr());
+  primitive->bind(ZENDNN_ARG_DST, output.mutable_data_ptr());
   if (bias.defined()) {
-    args.emplace(ZENDNN_ARG_BIAS, on(primitive->bias, bias));
+    primitive->bind(ZENDNN_ARG_BIAS, bias.const_data_ptr());
   }
-  primitive->convolution.execute(adeep::stream::default_stream(), args);
+  primitive->run();
   return output;
 }
 
@@ -162,7 +156,7 @@ std::optional<Tensor> convolve_planes(
     return std::nullopt;
   }
   const auto x = input.contiguous(), w = weight.contiguous();
-  auto output = at::empty(problem.output, input.options());
+  auto output = at::detail::empty_cpu(problem.output, input.options());
   args.x = x.const_data_ptr();
   args.weight = w.const_data_ptr();
   args.bias = bias.defined() ? bias.const_data_ptr() : nullptr;
@@ -186,8 +180,8 @@ std::optional<Tensor> convolve_plain(
     return std::nullopt;
   }
   Problem problem{
-      .input = input.sizes().vec(),
-      .weight = weight.sizes().vec(),
+      .input = DimVector(input.sizes()),
+      .weight = DimVector(weight.sizes()),
       .output = {},
       .stride = both(stride),
       .padding = both(padding),
@@ -195,12 +189,12 @@ std::optional<Tensor> convolve_plain(
       .dtype = get_zendnn_dtype(input),
       .has_bias = bias.defined(),
       .threads = at::get_num_threads()};
-  problem.output = conv_output_size(
+  problem.output = DimVector(conv_output_size(
       problem.input,
       problem.weight,
       problem.padding,
       problem.stride,
-      problem.dilation);
+      problem.dilation));
   return (groups > 1 ? convolve_planes : convolve_in_panels)(
       problem, input, weight, bias);
 }
