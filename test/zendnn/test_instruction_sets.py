@@ -124,5 +124,8 @@ def test_panels_of_bfloat16_are_right_where_amx_is_not_allowed() -> None:
     passes("-k", "dtype1 or plain", str(HERE / "test_panels.py"), isa="AVX512_CORE_BF16")
 
 
-def test_convolutions_of_planes_are_right_on_fewer_instructions() -> None:
-    passes(str(HERE / "cpu" / "test_depthwise.py"), isa="AVX2")
+@pytest.mark.parametrize("isa", ["AVX2", "SSE41"])
+def test_kernels_on_planes_are_right_on_fewer_instructions(isa: str) -> None:
+    names = "" if isa == "AVX2" else "not our_kernel and not any_windows and not no_numbers"
+    files = (str(HERE / "cpu" / f"test_{name}.py") for name in ("depthwise", "pooling"))
+    passes("-k", names, *files, isa=isa)

@@ -67,7 +67,7 @@ struct tile_t {
   const char* src;
   int64_t src_stride; // bytes from row to row
   std::array<const char*, kDotColumns> weights;
-  int64_t ahead; // bytes from them to those that come next; 0 to ask for none
+  int64_t ahead; // bytes from them to those that are asked for meanwhile
   int64_t steps;
   int64_t width; // of the sums
   float* sums;
@@ -150,8 +150,10 @@ void dot_panel(
       tile.sums = sums + column;
       tile.first = step == 0;
       for (int64_t i = 0; i < tiles; ++i) {
-        if (i == tiles - 1) {
-          tile.ahead = kDotColumns * problem.weights_stride;
+        if (i == tiles - 1) { // what comes next: the first tile has all read
+          tile.ahead = step + kMostSteps < problem.steps
+                           ? 4 * kMostSteps
+                           : kDotColumns * problem.weights_stride - 4 * step;
         }
         const auto rows = (problem.rows + i) / tiles; // even, to a row
         dots[rows - 1](tile);

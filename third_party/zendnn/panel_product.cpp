@@ -93,27 +93,27 @@ dim_t chunks_of(const panel_plan_t& plan) {
   const auto most = std::max<dim_t>(1, p.rows / (2 * tile));
   const auto fewest =
       std::min(most, utils::div_up(p.rows, std::max(fitting, 4 * tile)));
-  // The share of their time that threads work, the last panel being narrower.
+  // The share of their time that threads work; one that has the most items has
+  // its share of last panels, which are narrower.
   const auto vectors = utils::div_up(p.columns, dim_t{kPanelLanes});
   const auto missing = plan.panels * p.vectors - vectors;
   const auto busy = [&](dim_t chunks) {
     const auto items = p.batch * chunks * plan.panels;
-    dim_t longest = 0;
-    for (int thread = 0; thread < plan.threads; ++thread) {
-      const auto mine = part(items, plan.threads, thread);
-      const auto narrow = mine.end / plan.panels - mine.begin / plan.panels;
-      longest = std::max(longest, mine.size() * p.vectors - narrow * missing);
-    }
+    const auto most_items = utils::div_up(items, dim_t{plan.threads});
+    const auto longest =
+        most_items * p.vectors - most_items / plan.panels * missing;
     return static_cast<double>(p.batch * chunks * vectors) /
            static_cast<double>(longest * plan.threads);
   };
   constexpr double kWorthIt = 0.05;
   auto best = fewest;
+  auto best_share = busy(best);
   for (auto chunks = fewest + 1;
        chunks <= std::min(most, dim_t{4} * plan.threads);
        ++chunks) {
-    if (busy(chunks) > busy(best) + kWorthIt) {
+    if (const auto share = busy(chunks); share > best_share + kWorthIt) {
       best = chunks;
+      best_share = share;
     }
   }
   return best;
@@ -231,7 +231,8 @@ panel_plan_t::panel_plan_t(const panel_problem_t& p)
 
 bool panel_plan_t::next_is_contiguous() const {
   return problem.weights.layout == panel_layout_t::panels ||
-         (problem.weights.layout == panel_layout_t::columns && blocks == 1 &&
+         (problem.weights.layout == panel_layout_t::columns &&
+          weights_use == panel_use_t::pack && blocks == 1 &&
           problem.weights.column_stride == steps * dim_t{sizeof(float)});
 }
 
@@ -462,7 +463,7 @@ void panel_product_t::run(
         const auto steps = std::min(plan_.block, plan_.steps - step);
         const char* from = weights_at(all_weights, panel, step);
         const char* weights = from;
-        if (plan_.panel_size() > 0) {
+        if (plan_.weights_use == panel_use_t::pack) {
           make_panel(all_weights, panel, step, steps, packed);
           weights = reinterpret_cast<const char*>(packed);
         }

@@ -131,6 +131,25 @@ def test_numbers_that_are_none_come_out_where_they_are_met(stride: int, dtype: t
     assert torch.equal(got.isinf(), exact.isinf())
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_weights_that_are_no_numbers_meet_no_zeros_around_an_image(
+    layout: torch.memory_format,
+) -> None:
+    x = values(1, 2, 6, 6, seed=1).contiguous(memory_format=layout)
+    weight = values(2, 1, 3, 3, seed=2)
+    weight[0, 0, 0, 0] = math.inf
+    got = F.conv2d(x, weight, padding=1, groups=2)
+    with stock():
+        expected = F.conv2d(x, weight, padding=1, groups=2)
+    torch.testing.assert_close(got, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("stride", [2**59, 2**60, 2**62])
+def test_strides_beyond_all_images(stride: int) -> None:
+    x, weight = values(1, 4, 8, 8, seed=1), values(4, 1, 3, 3, seed=2)
+    check(lambda *operands: F.conv2d(*operands, stride=(1, stride), groups=4), x, weight)
+
+
 def test_what_lies_around_an_image_is_not_read() -> None:
     around = torch.full((3, 8, 12, 12), math.nan)
     around[1] = values(8, 12, 12, seed=1)

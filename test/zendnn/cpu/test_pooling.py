@@ -1,4 +1,4 @@
-"""Max pooling: the bits and the places of stock torch, whatever the windows and the numbers."""
+"""Max pooling: the numbers and the places of stock torch, whatever the windows."""
 
 from __future__ import annotations
 
@@ -138,10 +138,14 @@ def test_gradients_are_stock_torchs() -> None:
         ((1, 0, 8, 8), (2,)),
         ((0, 2, 8, 8), (2,)),
         ((8, 8), (2,)),
+        ((1, 4, 8, 8), (2, (1, 2**60))),
+        ((1, 4, 8, 8), (1, (2**33, 1))),
+        ((1, 4, 8, 8), (1, 1, 0, 2**31)),
+        ((1, 4, 40, 40), ((17, 1), 1, 0, (2**60, 1))),
     ],
 )
 def test_what_torch_says_to_wrong_windows(
-    shape: tuple[int, ...], arguments: tuple[int, ...]
+    shape: tuple[int, ...], arguments: tuple[Any, ...]
 ) -> None:
     ours = outcome(lambda: pool(torch.ones(shape), *arguments))
     with stock():

@@ -4,7 +4,9 @@
 
 #include <adeep/abstract_types.hpp>
 
+#include <initializer_list>
 #include <unordered_map>
+#include <utility>
 
 namespace at::native::zendnn::cpu {
 
@@ -24,11 +26,13 @@ class BoundPrimitive {
     }
   }
 
-  // For the thread that it belongs to.
-  void bind(int argument, const void* address) const {
-    operands_.at(argument).set_data_handle(const_cast<void*>(address));
-  }
-  void run() const {
+  // For the thread that it belongs to. Operands that are not there are null.
+  void run(std::initializer_list<std::pair<int, const void*>> addresses) const {
+    for (const auto& [argument, address] : addresses) {
+      if (address != nullptr) {
+        operands_.at(argument).set_data_handle(const_cast<void*>(address));
+      }
+    }
     primitive_.execute(adeep::stream::default_stream(), operands_);
   }
 

@@ -241,13 +241,12 @@ void run(
       deterministic()};
   thread_local RecentPrimitives<Problem, BoundPrimitive, ProblemHash> recent;
   const auto& primitive = recent.find(problem, make_primitive);
-  primitive.bind(ZENDNN_ARG_SRC, a.const_data_ptr());
-  primitive.bind(ZENDNN_ARG_WEIGHTS, b.const_data_ptr());
-  primitive.bind(ZENDNN_ARG_DST, out.mutable_data_ptr());
-  if (addend == Addend::bias) {
-    primitive.bind(ZENDNN_ARG_BIAS, bias.const_data_ptr());
-  }
-  primitive.run();
+  primitive.run(
+      {{ZENDNN_ARG_SRC, a.const_data_ptr()},
+       {ZENDNN_ARG_WEIGHTS, b.const_data_ptr()},
+       {ZENDNN_ARG_BIAS,
+        addend == Addend::bias ? bias.const_data_ptr() : nullptr},
+       {ZENDNN_ARG_DST, out.mutable_data_ptr()}});
 }
 
 // out = self * beta + (mat1 @ mat2) * alpha. out may be self.

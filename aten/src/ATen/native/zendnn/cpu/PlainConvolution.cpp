@@ -119,13 +119,11 @@ std::optional<Tensor> convolve_in_panels(
   }
   const auto x = input.contiguous(), w = weight.contiguous();
   auto output = at::detail::empty_cpu(problem.output, input.options());
-  primitive->bind(ZENDNN_ARG_SRC, x.const_data_ptr());
-  primitive->bind(ZENDNN_ARG_WEIGHTS, w.const_data_ptr());
-  primitive->bind(ZENDNN_ARG_DST, output.mutable_data_ptr());
-  if (bias.defined()) {
-    primitive->bind(ZENDNN_ARG_BIAS, bias.const_data_ptr());
-  }
-  primitive->run();
+  primitive->run(
+      {{ZENDNN_ARG_SRC, x.const_data_ptr()},
+       {ZENDNN_ARG_WEIGHTS, w.const_data_ptr()},
+       {ZENDNN_ARG_BIAS, bias.defined() ? bias.const_data_ptr() : nullptr},
+       {ZENDNN_ARG_DST, output.mutable_data_ptr()}});
   return output;
 }
 
@@ -152,7 +150,7 @@ std::optional<Tensor> convolve_planes(
            .pad_top = problem.padding[0],
            .pad_left = problem.padding[1]},
       .dtype = kernel_dtype(input)};
-  if (!kernels::takes_windows(args.windows)) {
+  if (!kernels_enabled() || !kernels::takes_windows(args.windows)) {
     return std::nullopt;
   }
   const auto x = input.contiguous(), w = weight.contiguous();
@@ -162,8 +160,7 @@ std::optional<Tensor> convolve_planes(
   args.bias = bias.defined() ? bias.const_data_ptr() : nullptr;
   args.out = output.mutable_data_ptr();
   prepare_kernel(::zendnn_convolution);
-  kernels::depthwise(args);
-  return output;
+  return kernels::depthwise(args) ? std::optional(output) : std::nullopt;
 }
 
 } // namespace

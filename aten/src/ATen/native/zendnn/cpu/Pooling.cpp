@@ -11,6 +11,9 @@
 namespace at::native::zendnn::cpu {
 namespace {
 
+// Places, and those imagined around them, are counted in 32 bits.
+constexpr int64_t kLargestPlane = 1 << 30;
+
 // One value stands for both dimensions.
 struct Parameter {
   explicit Parameter(IntArrayRef values)
@@ -30,7 +33,9 @@ bool takes_windows_along(
     int64_t stride,
     int64_t pad,
     int64_t dilation) {
-  return size > 0 && kernel > 0 && stride > 0 && dilation > 0 && pad >= 0 &&
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  return size > 0 && kernel > 0 && kernel <= kMost && stride > 0 &&
+         stride <= kMost && dilation > 0 && dilation <= kMost && pad >= 0 &&
          pad <= kernel / 2 && (pad == 0 || dilation == 1);
 }
 
@@ -59,7 +64,7 @@ bool set_windows(
           height, kernel.down, step.down, pad.down, apart.down) ||
       !takes_windows_along(
           width, kernel.across, step.across, pad.across, apart.across) ||
-      height * width > std::numeric_limits<int32_t>::max()) {
+      height * width > kLargestPlane) {
     return false;
   }
   windows = {

@@ -16,7 +16,8 @@ class Depthwise {
   explicit Depthwise(const DepthwiseArgs& args)
       : a_(args), w_(args.windows), strip_(args.windows, 0) {}
 
-  void run(int64_t image, int64_t filter) {
+  // Rows of a plane, from row y of the result on.
+  void run(int64_t image, int64_t filter, int64_t y) {
     const T* weight = static_cast<const T*>(a_.weight) + filter * taps();
     for (int64_t i = 0; i < taps(); ++i)
       weights_[i] = load_one(weight + i);
@@ -27,12 +28,10 @@ class Depthwise {
                  (image * a_.channels + channel) * w_.height * w_.width;
     T* out = static_cast<T*>(a_.out) +
              (image * a_.filters + filter) * w_.out_height * w_.out_width;
-    for (int64_t y = 0; y < w_.out_height; y += strip_.bands()) {
-      const int64_t rows = min(strip_.bands(), w_.out_height - y);
-      strip_.fill(x, y, rows);
-      for (int64_t i = 0; i < rows; i += kRows)
-        make_rows<kRows>(i, rows - i, out + (y + i) * w_.out_width);
-    }
+    const int64_t rows = min(strip_.rows(), w_.out_height - y);
+    strip_.fill(x, y, rows);
+    for (int64_t i = 0; i < rows; i += kRows)
+      make_rows<kRows>(i, rows - i, out + (y + i) * w_.out_width);
   }
 
  private:
@@ -107,26 +106,36 @@ class Depthwise {
   Strip strip_;
 };
 
+template <class T>
+bool all_finite(const T* from, int64_t size) {
+  return sum_of(size, [&](int64_t i, auto lanes) {
+           return load(from + i, lanes) * 0.0f;
+         }) == 0;
+}
+
 } // namespace
 
 bool takes_windows(const Windows& windows) {
   return Strip::fits(windows);
 }
 
-void depthwise(const DepthwiseArgs& args) {
-  const int64_t work = round_up(args.windows.out_width, kWidth) *
-                       args.windows.out_height * args.windows.kernel_height *
-                       args.windows.kernel_width;
-  with_type(args.dtype, [&]<class T>(T*) {
-    parallel(
+bool depthwise(const DepthwiseArgs& args) {
+  const Windows& w = args.windows;
+  return with_type(args.dtype, [&]<class T>(T*) {
+    if ((w.pad_top > 0 || w.pad_left > 0) &&
+        !all_finite(
+            static_cast<const T*>(args.weight),
+            args.filters * w.kernel_height * w.kernel_width))
+      return false;
+    each_strip(
+        w,
         args.batch * args.filters,
-        1,
-        ceil_div(8 * kGrain, max(work, 1)),
-        [&](int64_t begin, int64_t end) {
-          Depthwise<T> planes(args);
-          for (int64_t i = begin; i < end; ++i)
-            planes.run(i / args.filters, i % args.filters);
+        w.kernel_height * w.kernel_width,
+        [&] { return Depthwise<T>(args); },
+        [&](Depthwise<T>& planes, int64_t plane, int64_t y) {
+          planes.run(plane / args.filters, plane % args.filters, y);
         });
+    return true;
   });
 }
 

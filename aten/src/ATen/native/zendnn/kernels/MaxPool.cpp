@@ -20,15 +20,14 @@ class MaxPool {
       lanes_[i] = i;
   }
 
-  void run(int64_t plane) {
+  // Rows of a plane, from row y of the result on.
+  void run(int64_t plane, int64_t y) {
     const T* x = static_cast<const T*>(a_.x) + plane * w_.height * w_.width;
     const int64_t first = plane * w_.out_height * w_.out_width;
-    for (int64_t y = 0; y < w_.out_height; y += strip_.bands()) {
-      const int64_t rows = min(strip_.bands(), w_.out_height - y);
-      strip_.fill(x, y, rows);
-      for (int64_t i = 0; i < rows; ++i)
-        make_row(y + i, i, first + (y + i) * w_.out_width);
-    }
+    const int64_t rows = min(strip_.rows(), w_.out_height - y);
+    strip_.fill(x, y, rows);
+    for (int64_t i = 0; i < rows; ++i)
+      make_row(y + i, i, first + (y + i) * w_.out_width);
   }
 
  private:
@@ -77,18 +76,15 @@ class MaxPool {
 } // namespace
 
 void max_pool(const MaxPoolArgs& args) {
-  const int64_t work = round_up(args.windows.out_width, kWidth) *
-                       args.windows.out_height * args.windows.kernel_height *
-                       args.windows.kernel_width;
+  const Windows& w = args.windows;
   with_type(args.dtype, [&]<class T>(T*) {
-    parallel(
+    each_strip(
+        w,
         args.planes,
-        1,
-        ceil_div(4 * kGrain, max(work, 1)),
-        [&](int64_t begin, int64_t end) {
-          MaxPool<T> pool(args);
-          for (int64_t i = begin; i < end; ++i)
-            pool.run(i);
+        2 * w.kernel_height * w.kernel_width,
+        [&] { return MaxPool<T>(args); },
+        [](MaxPool<T>& planes, int64_t plane, int64_t y) {
+          planes.run(plane, y);
         });
   });
 }

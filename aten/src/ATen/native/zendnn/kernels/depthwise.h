@@ -18,6 +18,8 @@ struct DepthwiseArgs {
   DType dtype = DType::float32;
 };
 
-void depthwise(const DepthwiseArgs& args);
+// False, with nothing written, where a weight is no finite number and would
+// meet the zeros around an image.
+bool depthwise(const DepthwiseArgs& args);
 
 } // namespace at::native::zendnn::kernels

@@ -12,17 +12,30 @@ namespace {
 
 // How rows lie in a strip.
 struct StripLayout {
+  // A strip's, on the stack, most of them in the first-level cache.
+  static constexpr int64_t kFloats = 6144;
+
   explicit StripLayout(const Windows& w)
       : reach((w.kernel_height - 1) * w.dilation_down + 1),
         columns(round_up(
             round_up(w.out_width, kWidth) +
                 (w.kernel_width - 1) * w.dilation_across / w.stride_across,
             kWidth)),
-        row(columns * w.stride_across) {}
+        row(columns * w.stride_across),
+        step(w.stride_down * row),
+        stride_down(w.stride_down) {}
 
   int64_t reach;   // rows from the first to the last of a window
   int64_t columns; // of a part of a row: those that are whole strides apart
   int64_t row;     // floats
+  // From what a row of the result reads to what the next one does, in floats.
+  int64_t step;
+  int64_t stride_down;
+
+  // Rows of the result that there is room for.
+  int64_t rows() const {
+    return (kFloats / row - reach) / stride_down + 1;
+  }
 };
 
 class Strip {
@@ -32,6 +45,19 @@ class Strip {
 
   // Whether there is room for what one row of the result reads.
   static bool fits(const Windows& w) {
+    // Numbers beyond a strip's could overflow in its layout.
+    const int64_t numbers[]{
+        w.out_width,
+        w.kernel_height,
+        w.kernel_width,
+        w.stride_down,
+        w.stride_across,
+        w.dilation_down,
+        w.dilation_across};
+    for (const int64_t number : numbers) {
+      if (number < 1 || number > kFloats)
+        return false;
+    }
     const StripLayout layout(w);
     return w.kernel_height * w.kernel_width <= kMostTaps &&
            layout.row <= kLongestRow && layout.reach * layout.row <= kFloats;
@@ -50,13 +76,11 @@ class Strip {
     }
   }
 
-  // Rows of the result that there is room for.
-  int64_t bands() const {
-    return (kFloats / layout_.row - layout_.reach) / w_.stride_down + 1;
+  int64_t rows() const {
+    return layout_.rows();
   }
-  // From what a row of the result reads to what the next one does, in floats.
   int64_t step() const {
-    return w_.stride_down * layout_.row;
+    return layout_.step;
   }
 
   // Brings in what so many rows of the result read, from row y of it on.
@@ -74,8 +98,7 @@ class Strip {
   }
 
  private:
-  // On the stack, most of it in the first-level cache.
-  static constexpr int64_t kFloats = 6144;
+  static constexpr int64_t kFloats = StripLayout::kFloats;
   // Of a row before it is taken apart.
   static constexpr int64_t kLongestRow = 4096;
 
@@ -125,6 +148,31 @@ class Strip {
   alignas(64) float floats_[kFloats];
   alignas(64) float whole_[kLongestRow];
 };
+
+// Calls run(worker, plane, y) for each strip of each plane, where y is the
+// first row of the result that it serves, and make() for the worker of each
+// thread. An element of the result takes so many operations.
+template <class Make, class Run>
+void each_strip(
+    const Windows& windows,
+    int64_t planes,
+    int64_t operations,
+    Make make,
+    Run run) {
+  const int64_t rows =
+      max(1, min(StripLayout(windows).rows(), windows.out_height));
+  const int64_t strips = ceil_div(windows.out_height, rows);
+  const int64_t work = rows * round_up(windows.out_width, kWidth) * operations;
+  parallel(
+      planes * strips,
+      1,
+      ceil_div(8 * kGrain, work),
+      [&](int64_t begin, int64_t end) {
+        auto worker = make();
+        for (int64_t i = begin; i < end; ++i)
+          run(worker, i / strips, i % strips * rows);
+      });
+}
 
 } // namespace
 } // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA
