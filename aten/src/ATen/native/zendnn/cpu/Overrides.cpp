@@ -29,14 +29,14 @@ void list_kernels(torch::Library& m) {
   // (large gelu: 1 thread), where torch's products are at their best. The other
   // forms of an operator run the same kernel. Sizes and types that gain nothing
   // are not taken (see LeftToTorch.h).
-  m.impl("mm", TORCH_FN(mm)); // .96-1.05, .64-1.0
+  m.impl("mm", TORCH_FN(mm)); // .95-1.03, .62-1.0
   m.impl("mm.out", TORCH_FN(mm_out));
-  m.impl("addmm", TORCH_FN(addmm)); // .61-.99, .36-1.0
+  m.impl("addmm", TORCH_FN(addmm)); // .44-1.09, .31-1.0
   m.impl("addmm.out", TORCH_FN(addmm_out));
   m.impl("addmm_", TORCH_FN(addmm_));
-  m.impl("bmm", TORCH_FN(bmm)); // .95-1.08, .49-1.12
+  m.impl("bmm", TORCH_FN(bmm)); // .87-1.0, .43-1.09
   m.impl("bmm.out", TORCH_FN(bmm_out));
-  m.impl("baddbmm", TORCH_FN(baddbmm)); // .96-1.0, .53-.86
+  m.impl("baddbmm", TORCH_FN(baddbmm)); // .98-.99, .49-.83
   m.impl("baddbmm.out", TORCH_FN(baddbmm_out));
   m.impl("baddbmm_", TORCH_FN(baddbmm_));
   m.impl(
