@@ -332,9 +332,8 @@ status_t panel_product_t::init(
           conf.rows = rows;
           conf.first = first;
           conf.last = last;
-          conf.columns = static_cast<int>(
-              narrow ? p.columns - (plan_.panels - 1) * plan_.width()
-                     : plan_.width());
+          conf.columns =
+              static_cast<int>(plan_.columns_of(narrow ? plan_.panels - 1 : 0));
           auto made = std::make_unique<panel_kernel_t>(conf, post_ops, dst);
           CHECK(made->create_kernel());
           kernel(rows, first, last, narrow) = std::move(made);
@@ -368,7 +367,7 @@ void panel_product_t::make_panel(
     float* packed) const {
   const auto& p = plan_.problem;
   const auto first = panel * plan_.width();
-  const auto columns = std::min(plan_.width(), p.columns - first);
+  const auto columns = plan_.columns_of(panel);
   if (p.weights.layout == panel_layout_t::image) {
     pack_image(
         p.weights.image,
@@ -474,8 +473,7 @@ void panel_product_t::run(
                .rows = chunk.size(),
                .weights = weights,
                .weights_stride = p.weights.column_stride,
-               .columns =
-                   std::min(plan_.width(), p.columns - panel * plan_.width()),
+               .columns = plan_.columns_of(panel),
                .steps = steps},
               p.type == data_type::bf16,
               plan_.width(),

@@ -16,6 +16,7 @@
 #include "common/primitive_exec_types.hpp"
 #include "common/type_helpers.hpp"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 
@@ -112,6 +113,9 @@ struct panel_plan_t {
 
   dim_t width() const { // columns of a panel
     return dim_t{problem.vectors} * kPanelLanes;
+  }
+  dim_t columns_of(dim_t panel) const { // fewer in the last one
+    return std::min(width(), problem.columns - panel * width());
   }
   // Whether a block's weights begin where those of the one before it end.
   bool next_is_contiguous() const;

@@ -115,10 +115,6 @@ bool all_finite(const T* from, int64_t size) {
 
 } // namespace
 
-bool takes_windows(const Windows& windows) {
-  return Strip::fits(windows);
-}
-
 bool depthwise(const DepthwiseArgs& args) {
   const Windows& w = args.windows;
   return with_type(args.dtype, [&]<class T>(T*) {
