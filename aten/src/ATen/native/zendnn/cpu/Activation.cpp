@@ -5,6 +5,7 @@
 #include <ATen/CPUFunctions.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
+#include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/kernels/elementwise.h>
 
 namespace at::native::zendnn::cpu {
@@ -15,8 +16,7 @@ using kernels::Eltwise;
 bool takes(Eltwise algorithm, const Tensor& self) {
   return kernels_enabled() && is_kernel_operand(self) && self.numel() > 0 &&
          self.is_non_overlapping_and_dense() &&
-         // torch's own tanh of float32 is faster.
-         (algorithm != Eltwise::tanh || self.scalar_type() == kBFloat16);
+         !leaves_function(algorithm, self.scalar_type());
 }
 
 // Whether a result can be written into out as it is.

@@ -6,6 +6,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/zendnn/Info.h>
+#include <ATen/native/zendnn/kernels/elementwise.h>
 #include <torch/version.h>
 
 namespace at::native::zendnn::cpu {
@@ -88,6 +89,18 @@ inline bool leaves_attention_gradient(const Tensor& query, const Tensor& key) {
   constexpr int64_t kFewest = 512;
   return query.scalar_type() == kBFloat16 && query.size(2) >= kFewest &&
          key.size(2) >= kFewest && has_tiles();
+}
+
+// Elementwise functions.
+inline bool leaves_function(kernels::Eltwise function, ScalarType dtype) {
+  switch (function) {
+    case kernels::Eltwise::tanh:
+      return dtype == kFloat;
+    case kernels::Eltwise::gelu: // which looks a table up
+      return !has_wide_vectors();
+    default:
+      return false;
+  }
 }
 
 // Of a dimension that x has, or the logarithm of one.

@@ -23,15 +23,15 @@ void with_function(Eltwise algorithm, float alpha, float beta, F f) {
     case Eltwise::clip:
       return f([=](Vec x) { return min(b, max(a, x)); });
     case Eltwise::sigmoid:
-      return f([](Vec x) { return sigmoid(x); });
+      return f([](Vec x) { return sigmoid<T>(x); });
     case Eltwise::tanh:
       return f([](Vec x) { return tanh(x); });
     case Eltwise::gelu:
       return f([](Vec x) { return gelu<T>(x); });
     case Eltwise::gelu_tanh:
-      return f([](Vec x) { return gelu_tanh(x); });
+      return f([](Vec x) { return gelu_tanh<T>(x); });
     case Eltwise::silu:
-      return f([](Vec x) { return silu(x); });
+      return f([](Vec x) { return silu<T>(x); });
     case Eltwise::hardswish:
       return f([=](Vec x) {
         return x * min(splat(6), max(zero, x + 3.0f)) * (1 / 6.0f);

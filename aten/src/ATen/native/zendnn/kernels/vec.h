@@ -76,10 +76,13 @@ inline Vec sqrt(Vec x) {
 inline Vec round(Vec x) { // half to even
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT);
 }
+inline Vec reciprocal(Vec x) { // to 2⁻¹⁴ at least
+  return _mm512_rcp14_ps(x);
+}
 // a / b, as precise, for finite a and b of 2⁻¹²⁰ to 2¹²⁰: a division holds up
 // what follows for as long as 30 multiplications take.
 inline Vec quotient(Vec a, Vec b) {
-  const Vec r = _mm512_rcp14_ps(b), q = a * r;
+  const Vec r = reciprocal(b), q = a * r;
   return (a - q * b) * r + q;
 }
 inline Vec multiply_add(Vec a, Vec b, Vec c) { // rounded once
@@ -224,6 +227,9 @@ inline Vec round(Vec x) {
 inline Vec quotient(Vec a, Vec b) {
   return a / b; // the approximation that AVX2 has would want two corrections
 }
+inline Vec reciprocal(Vec x) {
+  return 1.0f / x;
+}
 inline Vec multiply_add(Vec a, Vec b, Vec c) {
   return _mm256_fmadd_ps(a, b, c);
 }
@@ -238,6 +244,9 @@ inline Vec scale_by_power(Vec x, Vec n) {
   const VecI whole = to_int(_mm256_floor_ps(n)), half = whole >> 1;
   return x * as_float((half + 127) << 23) *
          as_float((whole - half + 127) << 23);
+}
+inline bool any_below(Vec x, Vec y) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(x, y, _CMP_LT_OQ)) != 0;
 }
 inline Vec look_up(const float (&table)[16], VecI i) {
   const auto half = [&](int first) {

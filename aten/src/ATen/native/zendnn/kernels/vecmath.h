@@ -190,36 +190,131 @@ inline Vec tanh(Vec x) {
   return copy_sign(a < splat(0.3f) ? p * square * a + a : large, x);
 }
 
-inline Vec sigmoid(Vec x) {
-  return 1.0f / (exp(-x) + 1.0f);
+// ratio ≈ n / q times a power of e, rounded little more than once: what the
+// ratio lacks and the power's rest are added last.
+inline Vec times_power(Vec ratio, Vec lacking, ExpParts power) {
+  const Vec rest = ratio * power.rest + lacking * (power.power + power.rest);
+  return scale_by_power(ratio * power.power + rest, power.n);
+}
+// n / (1 + eᵗ) times eᵗ.
+inline Vec times_logistic(Vec n, ExpParts power) {
+  const Vec q = power.value() + 1.0f, r = reciprocal(q), ratio = n * r;
+  return times_power(ratio, (n - ratio * q) * r, power);
 }
 
-// max(x, 0) - a Φ(-a) with a = |x|: every digit of Φ in the tail counts. Φ(-a)
-// exp(a² / 2) is the quotient of two polynomials that cancel nothing, fitted to
-// a relative error of 2⁻²⁷.
+// x Φ(x) = max(x, 0) - |x| Φ(-|x|) for the functions of this kind, given the
+// latter: of a tail, every digit counts. torch has -∞ · 0 at one end.
+inline Vec less_tail(Vec x, Vec tail) {
+  return x == splat(-kInfinity) ? splat(__builtin_nanf(""))
+                                : max(Vec{}, x) - tail;
+}
+
+// Whether results of type T are worth every digit of a float.
+template <class T>
+constexpr bool kPrecise = sizeof(T) == sizeof(float);
+
+// n / (1 + exp(-x - more)), for |x| < 87: the power is fitted to a relative
+// error of 2⁻²⁸, and what its sum with 1 is rounded by is made up for; or to
+// one of 2⁻¹⁷.
+template <class T>
+inline Vec over_logistic(Vec n, Vec x, Vec more = Vec{}) {
+  const Vec shifted = x * -kLog2e + kMagic, k = shifted - kMagic;
+  const Vec power = as_float((as_int(shifted) << 23) + 0x3f800000); // 2ᵏ
+  const Vec r = (-x - k * 0.693147182f) + (k * 1.90465421e-9f - more);
+  const Vec p = kPrecise<T>
+                    ? polynomial(
+                          r,
+                          0.00138212356f,
+                          0.00836866628f,
+                          0.0416682586f,
+                          0.166665211f,
+                          0.49999994f)
+                    : polynomial(r, 0.0412774943f, 0.16753532f, 0.5000512f);
+  const Vec rest = r * r * p + r;
+  const Vec e = power * rest + power, sum = e + 1.0f;
+  const Vec y = reciprocal(sum);
+  if constexpr (!kPrecise<T>) {
+    return n * (y * (2.0f - sum * y));
+  }
+  const Vec one = splat(1.0f), lost = (max(e, one) - sum) + min(e, one);
+  const Vec ratio = n * y;
+  const Vec lacking = (n - sum * ratio) - lost * ratio;
+  return copy_sign(lacking * y + ratio, n); // -0 stays
+}
+
+template <class T>
+inline Vec sigmoid(Vec x) {
+  if (__builtin_expect(any_below(splat(87.0f), abs(x)), 0)) {
+    const ExpParts parts = exp_parts(-min(splat(105.0f), abs(x)));
+    const Vec tail = times_logistic(splat(1.0f), parts);
+    return x < Vec{} ? tail : 1.0f - tail;
+  }
+  return over_logistic<T>(splat(1.0f), x);
+}
+
+template <class T>
+inline Vec silu(Vec x) {
+  if (__builtin_expect(any_below(splat(87.0f), abs(x)), 0)) {
+    const Vec a = min(splat(110.0f), abs(x)); // there the tail has come to 0
+    return less_tail(x, times_logistic(a, exp_parts(-a)));
+  }
+  return over_logistic<T>(x, x);
+}
+
+// Φ(-a) exp(a² / 2) is 1 / (√(2 π) (a + w)) with w of √(2 / π) at 0, and less
+// further out (Mills' ratio): the errors of w = (2 + n) / (1 + p) / √(2 π),
+// where polynomials n and p cancel nothing, fade where they would add up. It is
+// fitted to a relative error of 2⁻³⁰ of the whole.
 inline Vec gelu_anywhere(Vec x) {
   const Vec a = min(splat(14.5f), abs(x)); // there the tail has come to 0
   // a² = square + rest exactly, and both are parts of the power.
   const Vec square = a * a, rest = rounded_off(a, a, square);
   const ExpParts parts = exp_parts(square * -0.5f, rest * -0.5f);
-  const Vec p = polynomial(
-      a,
-      0.004116307273437617f,
-      0.040633217903085266f,
-      0.18323511757909267f,
-      0.43829493056327806f,
-      0.5f);
-  const Vec q = polynomial(
-      a,
-      0.01031793245483038f,
-      0.10185881994962995f,
-      0.4694705748697686f,
-      1.20250306929644f,
-      1.6744748423651872f,
-      1.0f);
-  const Vec y = max(Vec{}, x) - quotient(a * p, q) * parts.value();
-  // torch has -∞ · 0 there, as the other functions of this kind have.
-  return x == splat(-kInfinity) ? splat(__builtin_nanf("")) : y;
+  const Vec p = a * polynomial(
+                        a,
+                        0.00248458935f,
+                        0.029766921f,
+                        0.170496047f,
+                        0.5652951f,
+                        1.08494353f);
+  const Vec n =
+      a *
+      polynomial(a, 0.00622857129f, 0.0745831206f, 0.41560021f, 1.25902784f);
+  // above / below = a (1 + p) / (2 + n + √(2 π) a (1 + p))
+  const Vec above = a * p + a;
+  const Vec added = multiply_add(above, splat(2.50662827f), n);
+  const Vec below = added + 2.0f, r = reciprocal(below), ratio = above * r;
+  // What the two were rounded by, if that counts: further out it fades.
+  const Vec more = (a - above) + a * p;
+  const Vec less = (2.0f - below) + added + more * 2.50662827f;
+  const Vec lacking = (above - ratio * below) + (more - ratio * less);
+  return less_tail(x, times_power(ratio, lacking * r, parts));
+}
+
+// Φ(x) is sigmoid(u) with u = x (k + l x²), of which every digit after the
+// point counts.
+template <class T>
+inline Vec gelu_tanh(Vec x) {
+  constexpr float k = 1.59576917f, k_rest = -4.53406804e-8f;
+  constexpr float l = 0.0713548139f, l_rest = 2.3988324e-9f;
+  const Vec a = min(splat(10.8f), abs(x)); // there the tail has come to 0
+  const Vec square = a * a, v = square * l + k;
+  // What these were rounded by. The larger of two comes first in such a sum.
+  const Vec rest = rounded_off(a, a, square) * l + (square * l_rest + k_rest);
+  if (__builtin_expect(any_below(splat(kPrecise<T> ? 4.7f : 9.8f), a), 0)) {
+    const Vec cubic = square * l, added = v - cubic;
+    const Vec lacking = (k - added) + (cubic - (v - added)) +
+                        rounded_off(square, splat(l), cubic) + rest;
+    const Vec u = a * v;
+    const ExpParts parts = exp_parts(-u, -(rounded_off(a, v, u) + a * lacking));
+    return less_tail(x, times_logistic(a, parts));
+  }
+  const Vec u = x * v;
+  if constexpr (!kPrecise<T>) {
+    return over_logistic<T>(x, u);
+  }
+  const Vec lacking = multiply_add(square, splat(l), k - v) + rest;
+  return over_logistic<T>(x, u, rounded_off(x, v, u) + x * lacking);
 }
 
 #ifdef __AVX512F__
@@ -233,39 +328,28 @@ constexpr int kTailTerms<BFloat16> = 5;
 
 // The same from a table, at half the price, unless x is far out.
 template <class T>
-Vec gelu(Vec x) {
-  constexpr float kEnd = 31.4f * 3 / 16; // nearest to the last centre
+inline Vec gelu(Vec x) {
+  constexpr float kEnd = 31.4f * kTailStep; // nearest to the last multiple
   if (__builtin_expect(any_below(x, splat(-kEnd)), 0))
     return gelu_anywhere(x);
   const Vec a = min(splat(kEnd), abs(x));
-  const Vec shifted = a * (16.0f / 3) + kMagic;
-  const Vec d = a - (shifted - kMagic) * (3.0f / 16);
-  const VecI centre = as_int(shifted);
-  Vec tail = look_up(kNormalTail[kTailTerms<T> - 1], centre);
+  const VecI i = as_int(a * (1 / kTailStep) + kMagic);
+  const Vec d = a - look_up(kTailCentres, i);
+  Vec slope = look_up(kNormalTail[kTailTerms<T> - 1], i);
 #pragma GCC unroll 6
-  for (int i = kTailTerms<T> - 2; i >= 0; --i)
-    tail = tail * d + look_up(kNormalTail[i], centre);
-  return max(Vec{}, x) - a * tail;
+  for (int term = kTailTerms<T> - 2; term > 0; --term)
+    slope = slope * d + look_up(kNormalTail[term], i);
+  const Vec tail = look_up(kNormalTail[0], i);
+  if constexpr (!kPrecise<T>)
+    return max(Vec{}, x) - a * (slope * d + tail);
+  return max(Vec{}, x) - (a * tail + a * (slope * d));
 }
 #else
 template <class T>
-Vec gelu(Vec x) {
+inline Vec gelu(Vec x) {
   return gelu_anywhere(x);
 }
 #endif
-
-inline Vec gelu_tanh(Vec x) {
-  // ½ (1 + tanh u) is sigmoid(2 u), which is 0 or 1 beyond these.
-  const Vec a = min(splat(10.6f), max(splat(-10.6f), x)); // NaN stays
-  const Vec factor = a * a * -0.0713548163f - 1.59576912f;
-  const Vec u = a * factor;
-  const ExpParts parts = exp_parts(u, rounded_off(a, factor, u));
-  return x / (parts.value() + 1.0f);
-}
-
-inline Vec silu(Vec x) {
-  return x / (exp(-x) + 1.0f);
-}
 
 inline Vec mish(Vec x) {
   // tanh(log(1 + e)) = (e² + 2 e) / (e² + 2 e + 2)
