@@ -174,6 +174,24 @@ def addmm(rows: int, inner: int, columns: int, *models: str) -> Problem:
     return Problem("addmm", size, models, _same(make), 2.0 * rows * inner * columns)
 
 
+def conv1d(rows: int, inner: int, columns: int, *models: str) -> Problem:
+    """A layer of GPT-2's, whose weights (inner, columns) lie in rows."""
+
+    def make(dtype: torch.dtype) -> Call:
+        x, bias = torch.randn(rows, inner).to(dtype), torch.randn(columns).to(dtype)
+        weights = _weights(rows, dtype, inner, columns)
+        return lambda: torch.addmm(bias, x, next(weights))
+
+    return Problem(
+        "addmm",
+        f"{rows}x{inner}x{columns} row",
+        models,
+        _same(make),
+        2.0 * rows * inner * columns,
+        _read(rows, inner * columns),
+    )
+
+
 def addmv(rows: int, inner: int, *models: str) -> Problem:
     """A matrix times a vector, and a vector added."""
 
@@ -445,8 +463,8 @@ def recurrent(
 
 
 BERT, LARGE, VIT, RESNET = "bert-base", "bert-large", "vit", "resnet50"
-MOBILE, LLAMA, DLRM, OTHER = "mobilenet_v2", "llama-7b", "dlrm", "other"
-MODELS = (BERT, LARGE, VIT, RESNET, MOBILE, LLAMA, DLRM, OTHER)
+MOBILE, LLAMA, GPT2, DLRM, OTHER = "mobilenet_v2", "llama-7b", "gpt2", "dlrm", "other"
+MODELS = (BERT, LARGE, VIT, RESNET, MOBILE, LLAMA, GPT2, DLRM, OTHER)
 
 #: Rows, inner size, columns, models. Sequences have 128 tokens, a ViT's 197; eight make 1024 rows.
 _LINEAR: Sequence[tuple[int, int, int, str]] = (
@@ -570,6 +588,13 @@ PROBLEMS: Sequence[Problem] = (
     mm(8, 8, 8, "nn", OTHER),
     addmm(128, 768, 768, BERT),
     addmm(1024, 3072, 768, BERT),
+    conv1d(4, 768, 768, GPT2),  # tokens of as many texts; the larger widths are gpt2-medium's
+    conv1d(8, 768, 3072, GPT2),
+    conv1d(16, 3072, 768, GPT2),
+    conv1d(24, 768, 2304, GPT2),
+    conv1d(32, 1024, 1024, GPT2),
+    conv1d(48, 1024, 4096, GPT2),
+    conv1d(256, 768, 3072, GPT2),
     addmv(768, 768, BERT),
     addmv(4096, 4096, LLAMA),
     addmv(4096, 11008, LLAMA),

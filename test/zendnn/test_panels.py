@@ -142,6 +142,24 @@ def test_layers_of_few_rows(
     assert ran(capfd, "zen:panel") == (dtype == torch.float32 or PAIRS)
 
 
+@pytest.mark.parametrize(("n", "gap"), [(64, 960), (100, 3), (1024, 0)])
+@pytest.mark.parametrize("k", [256, 770, 1100])
+@pytest.mark.parametrize("m", [2, 6, 9, 15, 47, 79])
+def test_few_rows_and_weights_in_rows(
+    m: int, k: int, n: int, gap: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    x, weight = values(m, k, seed=1), laid_out(values(k, n, seed=2), False, gap)
+    with ZENDNN.verbose(ZENDNN.VERBOSE_ON):
+        check(torch.addmm, values(n, seed=3), x, weight)
+    assert ran(capfd, "zen:panel")
+
+
+@pytest.mark.parametrize("apart", [40_000_000, 50_000_000])
+def test_rows_of_weights_that_lie_far_apart(apart: int) -> None:
+    weight = torch.empty(6, apart)[:, :70]  # of which little is ever touched
+    check(torch.mm, values(70, 6, seed=1), weight.copy_(values(6, 70, seed=2)))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("m", [2, 7, 24])
 def test_a_number_that_is_none_stays_in_the_row_and_the_column_it_is_of(

@@ -52,6 +52,11 @@ void panel_kernel_t::multiply(int step) {
     vmovups(
         conf_.padded || !is_tail(j) ? w : w | tail_ | T_z,
         ptr[weights_ + step * conf_.weights_step + j * kPanelLine]);
+    if (conf_.ahead > 0) {
+      prefetcht0(
+          ptr[weights_ + (step + conf_.ahead) * conf_.weights_step +
+              j * kPanelLine]);
+    }
   }
   for (int i = 0; i < conf_.rows; ++i) {
     const auto x = left(i);

@@ -5,7 +5,7 @@
 namespace zendnn::impl::cpu::x64 {
 namespace {
 
-// Below this many rows a panel that is made of rows of weights does not pay.
+// Below this many rows a panel that is made of pairs of rows does not pay.
 constexpr dim_t kFewestRows = 48;
 // Rows of a turned source are kept in full; deeper ones would take too much.
 constexpr dim_t kMostTurnedDepth = 1 << 15;

@@ -17,6 +17,11 @@ namespace {
 // A block of a panel, the part of the source that meets it, and the block that
 // is fetched meanwhile share the second-level cache.
 constexpr dim_t kMostSteps = 1024;
+// Of rows that are read where they are: the first-level cache keeps them for
+// the next tile, although they compete for few of its sets.
+constexpr dim_t kMostRowSteps = 128;
+// Steps to the rows that are asked for meanwhile: no cache foresees them.
+constexpr int kRowsAhead = 8;
 // Rows that meet a panel made of plain weights before it is made anew.
 constexpr dim_t kMostRows = 1024;
 constexpr dim_t kFewRows = 128;
@@ -25,6 +30,10 @@ constexpr dim_t kMostTurned = 1 << 20;
 // Bytes of a plain matrix that is read fast enough where it is, whatever its
 // strides: more compete for the sets of the cache.
 constexpr dim_t kMostInPlace = 1 << 18;
+// Rows from which a panel that is made of rows of weights pays.
+constexpr dim_t kFewestPackedRows = 80;
+// Bytes from row to row that leave those ahead within reach of one address.
+constexpr dim_t kLongestRow = (dim_t{1} << 31) / (kRowsAhead + kPanelUnroll);
 // Rows for which columns are summed where they are.
 constexpr dim_t kMostDotRows = 4 * kDotRows;
 constexpr int kDotVectors = 4;
@@ -60,10 +69,12 @@ panel_use_t use_of_weights(const panel_problem_t& p, dim_t steps) {
   switch (p.weights.layout) {
     case panel_layout_t::panels:
       return panel_use_t::in_place;
-    case panel_layout_t::rows: // pairs are not side by side
-      return p.type == data_type::f32 &&
-                     steps * p.weights.row_stride <= kMostInPlace
+    case panel_layout_t::rows:
+      return p.type != data_type::f32 ? panel_use_t::pack // pairs lie apart
+             : steps * p.weights.row_stride <= kMostInPlace
                  ? panel_use_t::in_place
+             : p.rows < kFewestPackedRows && p.weights.row_stride < kLongestRow
+                 ? panel_use_t::rows
                  : panel_use_t::pack;
     case panel_layout_t::columns:
       // Each sum ends in one over the lanes, packing takes longer with depth.
@@ -218,12 +229,18 @@ panel_plan_t::panel_plan_t(const panel_problem_t& p)
   weights_use = use_of_weights(p, steps);
   if (weights_use == panel_use_t::dots) {
     problem.vectors = kDotVectors;
+  } else if (weights_use == panel_use_t::rows) { // one tile, if that has all
+    problem.vectors = p.rows <= panel_rows(4)   ? 4
+                      : p.rows <= panel_rows(3) ? 3
+                                                : 2;
   }
   turns_source = p.src_turned && (weights_use == panel_use_t::dots ||
                                   steps * p.src_stride > kMostInPlace);
   panels = utils::div_up(p.columns, width());
-  const auto whole =
-      weights_use == panel_use_t::dots ? 1 : utils::div_up(steps, kMostSteps);
+  const auto most = weights_use == panel_use_t::dots   ? steps
+                    : weights_use == panel_use_t::rows ? kMostRowSteps
+                                                       : kMostSteps;
+  const auto whole = utils::div_up(steps, most);
   block = utils::rnd_up(utils::div_up(steps, whole), dim_t{kPanelLanes});
   blocks = utils::div_up(steps, block);
   chunks = chunks_of(*this);
@@ -290,14 +307,14 @@ status_t panel_product_t::init(
   plan_ = plan;
   const auto& p = plan_.problem;
   // The heights of tiles: two that follow each other, in each of two chunks.
-  std::set<int> sizes;
+  std::set<int> heights;
   dim_t fewest_tiles = p.rows;
   for (const auto chunk : {dim_t{0}, plan_.chunks - 1}) {
     const auto rows = part(p.rows, plan_.chunks, chunk).size();
     const auto tiles = tiles_of(rows, p.vectors);
     fewest_tiles = std::min(fewest_tiles, tiles);
     for (const auto tile : {dim_t{0}, tiles - 1}) {
-      sizes.insert(static_cast<int>(part(rows, tiles, tile).size()));
+      heights.insert(static_cast<int>(part(rows, tiles, tile).size()));
     }
   }
   panel_kernel_conf_t conf{};
@@ -311,33 +328,26 @@ status_t panel_product_t::init(
   conf.dst_stride = p.dst_stride;
   conf.weights_step = plan_.weights_step();
   conf.padded = plan_.weights_are_padded();
+  conf.ahead = plan_.weights_use == panel_use_t::rows ? kRowsAhead : 0;
   conf.prefetch = plan_.next_is_contiguous()
                       ? static_cast<int>(utils::div_up(
                             dim_t{kPanelUnroll} * p.vectors, fewest_tiles))
                       : 0;
-  const auto is_there = [&](bool first, bool last, bool narrow) {
-    const bool block = plan_.weights_use == panel_use_t::dots ? !first && last
-                       : plan_.blocks == 1
-                           ? first && last
-                           : first != last || (!first && plan_.blocks > 2);
-    return block && (narrow || plan_.panels > 1);
-  };
-  for (const int rows : sizes) {
-    for (const bool first : {false, true}) {
-      for (const bool last : {false, true}) {
-        for (const bool narrow : {false, true}) {
-          if (!is_there(first, last, narrow)) {
-            continue;
-          }
-          conf.rows = rows;
-          conf.first = first;
-          conf.last = last;
-          conf.columns =
-              static_cast<int>(plan_.columns_of(narrow ? plan_.panels - 1 : 0));
-          auto made = std::make_unique<panel_kernel_t>(conf, post_ops, dst);
-          CHECK(made->create_kernel());
-          kernel(rows, first, last, narrow) = std::move(made);
-        }
+  // As run() meets them.
+  std::set<std::pair<bool, bool>> blocks; // first, last
+  for (dim_t block = 0; block < plan_.blocks; ++block) {
+    blocks.emplace(plan_.is_first(block), plan_.is_last(block));
+  }
+  for (const auto panel : std::set<dim_t>{0, plan_.panels - 1}) {
+    conf.columns = static_cast<int>(plan_.columns_of(panel));
+    for (const auto& [first, last] : blocks) {
+      conf.first = first;
+      conf.last = last;
+      for (const int rows : heights) {
+        conf.rows = rows;
+        auto made = std::make_unique<panel_kernel_t>(conf, post_ops, dst);
+        CHECK(made->create_kernel());
+        kernel(rows, first, last, plan_.is_narrow(panel)) = std::move(made);
       }
     }
   }
@@ -420,100 +430,130 @@ void panel_product_t::run(
   const auto& p = plan_.problem;
   auto* scratch = scratchpad.template get<float>(
       memory_tracking::names::key_brgemm_primitive_buffer);
-  const auto line = plan_.weights_step();
-  const auto src_stride = plan_.src_stride(), src_step = plan_.src_step();
-  const bool dots = plan_.weights_use == panel_use_t::dots;
   parallel(plan_.threads, [&](int thread, int threads) {
     const auto items =
         part(p.batch * plan_.chunks * plan_.panels, threads, thread);
-    float* sums = scratch + thread * plan_.scratch_size();
-    float* packed = sums + plan_.sums_size();
-    float* turned = packed + plan_.panel_size();
-    const char* turned_source = nullptr;
+    memory_t memory{};
+    memory.sums = scratch + thread * plan_.scratch_size();
+    memory.packed = memory.sums + plan_.sums_size();
+    memory.turned = memory.packed + plan_.panel_size();
     for (dim_t item = items.begin; item < items.end; ++item) {
-      const auto index = item / plan_.panels % plan_.chunks;
       const auto product = item / plan_.panels / plan_.chunks;
-      const auto chunk = part(p.rows, plan_.chunks, index);
-      const char* all_weights =
-          operands.weights + product * p.weights_batch_stride;
-      char* dst = operands.dst + product * p.dst_batch_stride;
-      const char* src =
-          operands.src + product * p.src_batch_stride +
-          chunk.begin * (p.src_turned ? dim_t{sizeof(float)} : p.src_stride);
-      if (plan_.turns_source) {
-        if (turned_source != src) {
-          turned_source = src;
-          pack_columns(
-              {.first = src,
-               .stride = p.src_stride,
-               .depth = chunk.size(),
-               .columns = plan_.steps},
-              plan_.turned_stride(),
-              turned);
-        }
-        src = reinterpret_cast<const char*>(turned);
-      }
+      const auto chunk =
+          part(p.rows, plan_.chunks, item / plan_.panels % plan_.chunks);
       const auto panel = item % plan_.panels;
-      const auto tiles = tiles_of(chunk.size(), p.vectors);
-      const bool narrow = panel == plan_.panels - 1;
-      for (dim_t block = 0; block < plan_.blocks; ++block) {
-        const bool last = block == plan_.blocks - 1;
-        const auto step = block * plan_.block;
-        const auto steps = std::min(plan_.block, plan_.steps - step);
-        const char* from = weights_at(all_weights, panel, step);
-        const char* weights = from;
-        if (plan_.weights_use == panel_use_t::pack) {
-          make_panel(all_weights, panel, step, steps, packed);
-          weights = reinterpret_cast<const char*>(packed);
-        }
-        if (dots) {
-          dot_panel(
-              {.src = src,
-               .src_stride = src_stride,
-               .rows = chunk.size(),
-               .weights = weights,
-               .weights_stride = p.weights.column_stride,
-               .columns = plan_.columns_of(panel),
-               .steps = steps},
-              p.type == data_type::bf16,
-              plan_.width(),
-              sums);
-        }
-        // What comes next lies next, unless it is another thread's.
-        const bool ends = last && (narrow || item + 1 == items.end);
-        panel_kernel_args_t args{};
-        args.src = src + step * src_step;
-        args.dst = dst + chunk.begin * p.dst_stride +
-                   panel * plan_.width() * size_of(p.dst_type);
-        args.sums = sums;
-        args.weights = weights;
-        args.next = ends ? weights : from + steps * line;
-        args.next_share = ends ? 0
-                               : static_cast<size_t>(utils::rnd_up(
-                                     steps * line / tiles, dim_t{kPanelLine}));
-        if (operands.bias != nullptr) {
-          args.bias = operands.bias +
-                      (p.bias_by_row ? chunk.begin : panel * plan_.width()) *
-                          size_of(p.bias_type);
-        }
-        if (!dots) { // are summed already, as blocks before the last one are
-          args.groups = static_cast<size_t>(steps / kPanelUnroll);
-          args.steps = static_cast<size_t>(steps % kPanelUnroll);
-        }
-        args.post_ops_operands = operands.post_ops;
-        args.dst_origin = operands.dst_origin;
-        // Some tiles have a row more than the others.
-        const auto rows = chunk.size() / tiles, more = chunk.size() % tiles;
-        for (const auto& [height, count] :
-             {std::pair{rows + 1, more}, std::pair{rows, tiles - more}}) {
-          if (count > 0) {
-            args.tiles = static_cast<size_t>(count);
-            (*kernel(height, block == 0 && !dots, last, narrow))(&args);
-          }
-        }
-      }
+      multiply(
+          {.src = source(
+               operands.src + product * p.src_batch_stride +
+                   chunk.begin *
+                       (p.src_turned ? dim_t{sizeof(float)} : p.src_stride),
+               chunk.size(),
+               memory),
+           .weights = operands.weights + product * p.weights_batch_stride,
+           .bias =
+               operands.bias == nullptr
+                   ? nullptr
+                   : operands.bias +
+                         (p.bias_by_row ? chunk.begin : panel * plan_.width()) *
+                             size_of(p.bias_type),
+           .dst = operands.dst + product * p.dst_batch_stride +
+                  chunk.begin * p.dst_stride +
+                  panel * plan_.width() * size_of(p.dst_type),
+           .dst_origin = operands.dst_origin,
+           .post_ops = operands.post_ops},
+          chunk.size(),
+          panel,
+          /*next_is_ours=*/item + 1 < items.end,
+          memory);
     }
   });
+}
+
+// The rows that kernels read: as they are, or turned if the last ones were not
+// the same.
+const char*
+panel_product_t::source(const char* src, dim_t rows, memory_t& memory) const {
+  if (!plan_.turns_source) {
+    return src;
+  }
+  if (memory.turned_source != src) {
+    memory.turned_source = src;
+    pack_columns(
+        {.first = src,
+         .stride = plan_.problem.src_stride,
+         .depth = rows,
+         .columns = plan_.steps},
+        plan_.turned_stride(),
+        memory.turned);
+  }
+  return reinterpret_cast<const char*>(memory.turned);
+}
+
+void panel_product_t::multiply(
+    const panel_operands_t& operands,
+    dim_t rows,
+    dim_t panel,
+    bool next_is_ours,
+    const memory_t& memory) const {
+  const auto& p = plan_.problem;
+  const auto tiles = tiles_of(rows, p.vectors);
+  const bool dots = plan_.weights_use == panel_use_t::dots;
+  for (dim_t block = 0; block < plan_.blocks; ++block) {
+    const auto step = block * plan_.block;
+    const auto steps = std::min(plan_.block, plan_.steps - step);
+    const char* from = weights_at(operands.weights, panel, step);
+    const char* weights = from;
+    if (plan_.weights_use == panel_use_t::pack) {
+      make_panel(operands.weights, panel, step, steps, memory.packed);
+      weights = reinterpret_cast<const char*>(memory.packed);
+    }
+    if (dots) {
+      dot_panel(
+          {.src = operands.src,
+           .src_stride = plan_.src_stride(),
+           .rows = rows,
+           .weights = weights,
+           .weights_stride = p.weights.column_stride,
+           .columns = plan_.columns_of(panel),
+           .steps = steps},
+          p.type == data_type::bf16,
+          plan_.width(),
+          memory.sums);
+    }
+    // What comes next lies next, unless it is another thread's.
+    const bool ends =
+        plan_.is_last(block) && (plan_.is_narrow(panel) || !next_is_ours);
+    const auto bytes = steps * plan_.weights_step();
+    panel_kernel_args_t args{};
+    args.src = operands.src + step * plan_.src_step();
+    args.dst = operands.dst;
+    args.bias = operands.bias;
+    args.sums = memory.sums;
+    args.weights = weights;
+    args.next = ends ? weights : from + bytes;
+    args.next_share = ends ? 0
+                           : static_cast<size_t>(utils::rnd_up(
+                                 bytes / tiles, dim_t{kPanelLine}));
+    if (!dots) { // are summed already, as blocks before the last one are
+      args.groups = static_cast<size_t>(steps / kPanelUnroll);
+      args.steps = static_cast<size_t>(steps % kPanelUnroll);
+    }
+    args.post_ops_operands = operands.post_ops;
+    args.dst_origin = operands.dst_origin;
+    // Some tiles have a row more than the others.
+    const auto fewest = rows / tiles, more = rows % tiles;
+    for (const auto& [height, count] :
+         {std::pair{fewest + 1, more}, std::pair{fewest, tiles - more}}) {
+      if (count > 0) {
+        args.tiles = static_cast<size_t>(count);
+        (*kernel(
+            height,
+            plan_.is_first(block),
+            plan_.is_last(block),
+            plan_.is_narrow(panel)))(&args);
+      }
+    }
+  }
 }
 
 } // namespace zendnn::impl::cpu::x64

@@ -102,6 +102,7 @@ int panel_vectors(dim_t columns);
 // How kernels come by weights.
 enum class panel_use_t {
   in_place, // step by step where they are
+  rows,     // the same of a large matrix, a part of its rows at a time
   pack,     // from a panel that is made of plain ones first
   dots      // column by column where they are
 };
@@ -116,6 +117,18 @@ struct panel_plan_t {
   }
   dim_t columns_of(dim_t panel) const { // fewer in the last one
     return std::min(width(), problem.columns - panel * width());
+  }
+  // The last panel has kernels of its own.
+  bool is_narrow(dim_t panel) const {
+    return panel == panels - 1;
+  }
+  // Whether a block's sums begin with 0, and whether they are the result. Dot
+  // products are summed before.
+  bool is_first(dim_t block) const {
+    return block == 0 && weights_use != panel_use_t::dots;
+  }
+  bool is_last(dim_t block) const {
+    return block == blocks - 1;
   }
   // Whether a block's weights begin where those of the one before it end.
   bool next_is_contiguous() const;
@@ -172,9 +185,25 @@ class panel_product_t {
       int weights = ZENDNN_ARG_WEIGHTS) const;
 
  private:
+  // A thread's: sums between blocks, a panel of plain weights, and the chunk of
+  // the source that was turned last.
+  struct memory_t {
+    float *sums, *packed, *turned;
+    const char* turned_source;
+  };
+
   void run(
       const panel_operands_t& operands,
       const memory_tracking::grantor_t& scratchpad) const;
+  const char* source(const char* src, dim_t rows, memory_t& memory) const;
+  // The product of so many rows and a panel. `operands` begin there, but for
+  // the weights.
+  void multiply(
+      const panel_operands_t& operands,
+      dim_t rows,
+      dim_t panel,
+      bool next_is_ours,
+      const memory_t& memory) const;
 
   // Of tiles that differ in rows, in whether the block is the first and the
   // last, and in whether the panel is the last: a small tile takes no longer
