@@ -52,10 +52,8 @@ void panel_kernel_t::multiply(int step) {
     vmovups(
         conf_.padded || !is_tail(j) ? w : w | tail_ | T_z,
         ptr[weights_ + step * conf_.weights_step + j * kPanelLine]);
-    if (conf_.ahead > 0) {
-      prefetcht0(
-          ptr[weights_ + (step + conf_.ahead) * conf_.weights_step +
-              j * kPanelLine]);
+    if (conf_.next_rows) {
+      prefetcht0(ptr[next_ + step * conf_.weights_step + j * kPanelLine]);
     }
   }
   for (int i = 0; i < conf_.rows; ++i) {
@@ -74,6 +72,9 @@ void panel_kernel_t::multiply(int step) {
 void panel_kernel_t::advance(int steps) {
   add(src_, static_cast<uint32_t>(steps * conf_.src_step));
   add(weights_, static_cast<uint32_t>(steps * conf_.weights_step));
+  if (conf_.next_rows) {
+    add(next_, static_cast<uint32_t>(steps * conf_.weights_step));
+  }
 }
 
 // A vector of either type as float32; 0 beyond a tail.
@@ -180,7 +181,7 @@ void panel_kernel_t::store() {
 void panel_kernel_t::make_tile() {
   mov(src_, ptr[param1 + OFFSET(src)]);
   mov(weights_, ptr[param1 + OFFSET(weights)]);
-  if (conf_.prefetch > 0) {
+  if (conf_.prefetch > 0 || conf_.next_rows) {
     mov(next_, ptr[param1 + OFFSET(next)]);
   }
   for (int i = 0; i < conf_.rows; ++i) {

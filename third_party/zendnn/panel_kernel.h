@@ -35,7 +35,7 @@ struct panel_kernel_conf_t {
   dim_t src_step, weights_step; // bytes from step to step of the depth
   bool first, last; // of the blocks of the depth: from zero, to the result
   int prefetch;     // lines of the next block that a group of steps asks for
-  int ahead;        // steps to those whose weights each step asks for, or 0
+  bool next_rows;   // whether each step asks for a row of it instead
 };
 
 // Those of the first line move on with each tile.

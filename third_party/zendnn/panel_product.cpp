@@ -20,8 +20,6 @@ constexpr dim_t kMostSteps = 1024;
 // Of rows that are read where they are: the first-level cache keeps them for
 // the next tile, although they compete for few of its sets.
 constexpr dim_t kMostRowSteps = 128;
-// Steps to the rows that are asked for meanwhile: no cache foresees them.
-constexpr int kRowsAhead = 8;
 // Rows that meet a panel made of plain weights before it is made anew.
 constexpr dim_t kMostRows = 1024;
 constexpr dim_t kFewRows = 128;
@@ -32,19 +30,12 @@ constexpr dim_t kMostTurned = 1 << 20;
 constexpr dim_t kMostInPlace = 1 << 18;
 // Rows from which a panel that is made of rows of weights pays.
 constexpr dim_t kFewestPackedRows = 80;
-// Bytes from row to row that leave those ahead within reach of one address.
-constexpr dim_t kLongestRow = (dim_t{1} << 31) / (kRowsAhead + kPanelUnroll);
+// Bytes from row to row that leave a group of them within reach of one address.
+constexpr dim_t kLongestRow = (dim_t{1} << 31) / (2 * kPanelUnroll);
 // Rows for which columns are summed where they are.
 constexpr dim_t kMostDotRows = 4 * kDotRows;
 constexpr int kDotVectors = 4;
 static_assert(kDotRows == panel_rows(kDotVectors));
-
-struct range_t {
-  dim_t begin, end;
-  dim_t size() const {
-    return end - begin;
-  }
-};
 
 // Part `index` of a number that is cut evenly.
 range_t part(dim_t number, dim_t parts, dim_t index) {
@@ -254,9 +245,15 @@ bool panel_plan_t::next_is_contiguous() const {
 }
 
 dim_t panel_plan_t::sums_size() const {
-  return blocks == 1 && weights_use != panel_use_t::dots
-             ? 0
-             : utils::div_up(problem.rows, chunks) * width();
+  const auto of_panel = utils::div_up(problem.rows, chunks) * width();
+  return weights_use == panel_use_t::dots ? of_panel
+         : blocks == 1                    ? 0
+         : weights_use == panel_use_t::rows
+             ? of_panel *
+                   std::min(
+                       panels,
+                       utils::div_up(problem.batch * chunks * panels, threads))
+             : of_panel;
 }
 
 dim_t panel_plan_t::panel_size() const {
@@ -328,7 +325,7 @@ status_t panel_product_t::init(
   conf.dst_stride = p.dst_stride;
   conf.weights_step = plan_.weights_step();
   conf.padded = plan_.weights_are_padded();
-  conf.ahead = plan_.weights_use == panel_use_t::rows ? kRowsAhead : 0;
+  conf.next_rows = plan_.weights_use == panel_use_t::rows;
   conf.prefetch = plan_.next_is_contiguous()
                       ? static_cast<int>(utils::div_up(
                             dim_t{kPanelUnroll} * p.vectors, fewest_tiles))
@@ -437,34 +434,41 @@ void panel_product_t::run(
     memory.sums = scratch + thread * plan_.scratch_size();
     memory.packed = memory.sums + plan_.sums_size();
     memory.turned = memory.packed + plan_.panel_size();
-    for (dim_t item = items.begin; item < items.end; ++item) {
-      const auto product = item / plan_.panels / plan_.chunks;
-      const auto chunk =
-          part(p.rows, plan_.chunks, item / plan_.panels % plan_.chunks);
-      const auto panel = item % plan_.panels;
-      multiply(
-          {.src = source(
-               operands.src + product * p.src_batch_stride +
-                   chunk.begin *
-                       (p.src_turned ? dim_t{sizeof(float)} : p.src_stride),
-               chunk.size(),
-               memory),
-           .weights = operands.weights + product * p.weights_batch_stride,
-           .bias =
-               operands.bias == nullptr
-                   ? nullptr
-                   : operands.bias +
-                         (p.bias_by_row ? chunk.begin : panel * plan_.width()) *
-                             size_of(p.bias_type),
-           .dst = operands.dst + product * p.dst_batch_stride +
-                  chunk.begin * p.dst_stride +
-                  panel * plan_.width() * size_of(p.dst_type),
-           .dst_origin = operands.dst_origin,
-           .post_ops = operands.post_ops},
-          chunk.size(),
-          panel,
-          /*next_is_ours=*/item + 1 < items.end,
-          memory);
+    for (dim_t item = items.begin; item < items.end;) {
+      const auto index = item / plan_.panels;
+      const auto product = index / plan_.chunks;
+      const auto chunk = part(p.rows, plan_.chunks, index % plan_.chunks);
+      const range_t panels{
+          item % plan_.panels,
+          std::min(plan_.panels, items.end - index * plan_.panels)};
+      const char* src =
+          operands.src + product * p.src_batch_stride +
+          chunk.begin * (p.src_turned ? dim_t{sizeof(float)} : p.src_stride);
+      const chunk_t of{
+          .src = source(src, chunk.size(), memory),
+          .weights = operands.weights + product * p.weights_batch_stride,
+          .bias = operands.bias == nullptr || !p.bias_by_row
+                      ? operands.bias
+                      : operands.bias + chunk.begin * size_of(p.bias_type),
+          .dst = operands.dst + product * p.dst_batch_stride +
+                 chunk.begin * p.dst_stride,
+          .rows = chunk.size(),
+          .panels = panels};
+      // Parts of rows lie near those of the next panel.
+      if (plan_.weights_use == panel_use_t::rows) {
+        for (dim_t block = 0; block < plan_.blocks; ++block) {
+          for (auto panel = panels.begin; panel < panels.end; ++panel) {
+            multiply(of, panel, block, operands, memory);
+          }
+        }
+      } else {
+        for (auto panel = panels.begin; panel < panels.end; ++panel) {
+          for (dim_t block = 0; block < plan_.blocks; ++block) {
+            multiply(of, panel, block, operands, memory);
+          }
+        }
+      }
+      item += panels.size();
     }
   });
 }
@@ -489,69 +493,86 @@ panel_product_t::source(const char* src, dim_t rows, memory_t& memory) const {
   return reinterpret_cast<const char*>(memory.turned);
 }
 
+// What kernels ask for meanwhile: of rows, those of the next panel or block;
+// else what lies next, unless it is another thread's.
+const char*
+panel_product_t::next(const chunk_t& chunk, dim_t panel, dim_t block) const {
+  const auto step = block * plan_.block;
+  const bool ends = panel + 1 == chunk.panels.end;
+  if (plan_.weights_use == panel_use_t::rows) {
+    return !ends ? weights_at(chunk.weights, panel + 1, step)
+           : !plan_.is_last(block)
+               ? weights_at(
+                     chunk.weights, chunk.panels.begin, step + plan_.block)
+               : nullptr;
+  }
+  return ends && plan_.is_last(block)
+             ? nullptr
+             : weights_at(chunk.weights, panel, step) +
+                   plan_.steps_of(block) * plan_.weights_step();
+}
+
 void panel_product_t::multiply(
-    const panel_operands_t& operands,
-    dim_t rows,
+    const chunk_t& chunk,
     dim_t panel,
-    bool next_is_ours,
+    dim_t block,
+    const panel_operands_t& operands,
     const memory_t& memory) const {
   const auto& p = plan_.problem;
-  const auto tiles = tiles_of(rows, p.vectors);
-  const bool dots = plan_.weights_use == panel_use_t::dots;
-  for (dim_t block = 0; block < plan_.blocks; ++block) {
-    const auto step = block * plan_.block;
-    const auto steps = std::min(plan_.block, plan_.steps - step);
-    const char* from = weights_at(operands.weights, panel, step);
-    const char* weights = from;
-    if (plan_.weights_use == panel_use_t::pack) {
-      make_panel(operands.weights, panel, step, steps, memory.packed);
-      weights = reinterpret_cast<const char*>(memory.packed);
-    }
-    if (dots) {
-      dot_panel(
-          {.src = operands.src,
-           .src_stride = plan_.src_stride(),
-           .rows = rows,
-           .weights = weights,
-           .weights_stride = p.weights.column_stride,
-           .columns = plan_.columns_of(panel),
-           .steps = steps},
-          p.type == data_type::bf16,
-          plan_.width(),
-          memory.sums);
-    }
-    // What comes next lies next, unless it is another thread's.
-    const bool ends =
-        plan_.is_last(block) && (plan_.is_narrow(panel) || !next_is_ours);
-    const auto bytes = steps * plan_.weights_step();
-    panel_kernel_args_t args{};
-    args.src = operands.src + step * plan_.src_step();
-    args.dst = operands.dst;
-    args.bias = operands.bias;
-    args.sums = memory.sums;
-    args.weights = weights;
-    args.next = ends ? weights : from + bytes;
-    args.next_share = ends ? 0
-                           : static_cast<size_t>(utils::rnd_up(
-                                 bytes / tiles, dim_t{kPanelLine}));
-    if (!dots) { // are summed already, as blocks before the last one are
-      args.groups = static_cast<size_t>(steps / kPanelUnroll);
-      args.steps = static_cast<size_t>(steps % kPanelUnroll);
-    }
-    args.post_ops_operands = operands.post_ops;
-    args.dst_origin = operands.dst_origin;
-    // Some tiles have a row more than the others.
-    const auto fewest = rows / tiles, more = rows % tiles;
-    for (const auto& [height, count] :
-         {std::pair{fewest + 1, more}, std::pair{fewest, tiles - more}}) {
-      if (count > 0) {
-        args.tiles = static_cast<size_t>(count);
-        (*kernel(
-            height,
-            plan_.is_first(block),
-            plan_.is_last(block),
-            plan_.is_narrow(panel)))(&args);
-      }
+  const auto tiles = tiles_of(chunk.rows, p.vectors);
+  const auto first_column = panel * plan_.width();
+  const auto step = block * plan_.block, steps = plan_.steps_of(block);
+  panel_kernel_args_t args{};
+  args.src = chunk.src + step * plan_.src_step();
+  args.dst = chunk.dst + first_column * size_of(p.dst_type);
+  args.bias = chunk.bias == nullptr || p.bias_by_row
+                  ? chunk.bias
+                  : chunk.bias + first_column * size_of(p.bias_type);
+  args.weights = weights_at(chunk.weights, panel, step);
+  args.sums = memory.sums;
+  if (plan_.weights_use == panel_use_t::rows) {
+    args.sums += (panel - chunk.panels.begin) * chunk.rows * plan_.width();
+  }
+  args.next = next(chunk, panel, block);
+  if (args.next == nullptr) {
+    args.next = static_cast<const char*>(args.weights);
+  } else if (plan_.weights_use != panel_use_t::rows) {
+    args.next_share = static_cast<size_t>(
+        utils::rnd_up(steps * plan_.weights_step() / tiles, dim_t{kPanelLine}));
+  }
+  if (plan_.weights_use == panel_use_t::pack) {
+    make_panel(chunk.weights, panel, step, steps, memory.packed);
+    args.weights = memory.packed;
+  }
+  if (plan_.weights_use == panel_use_t::dots) {
+    dot_panel(
+        {.src = chunk.src,
+         .src_stride = plan_.src_stride(),
+         .rows = chunk.rows,
+         .weights = static_cast<const char*>(args.weights),
+         .weights_stride = p.weights.column_stride,
+         .columns = plan_.columns_of(panel),
+         .steps = steps},
+        p.type == data_type::bf16,
+        plan_.width(),
+        memory.sums);
+  } else { // as blocks before the last one, dots are summed already
+    args.groups = static_cast<size_t>(steps / kPanelUnroll);
+    args.steps = static_cast<size_t>(steps % kPanelUnroll);
+  }
+  args.post_ops_operands = operands.post_ops;
+  args.dst_origin = operands.dst_origin;
+  // Some tiles have a row more than the others.
+  const auto fewest = chunk.rows / tiles, more = chunk.rows % tiles;
+  for (const auto& [height, count] :
+       {std::pair{fewest + 1, more}, std::pair{fewest, tiles - more}}) {
+    if (count > 0) {
+      args.tiles = static_cast<size_t>(count);
+      (*kernel(
+          height,
+          plan_.is_first(block),
+          plan_.is_last(block),
+          plan_.is_narrow(panel)))(&args);
     }
   }
 }

@@ -99,6 +99,13 @@ bool panel_takes_post_ops(const post_ops_t& post_ops, const memory_desc_t& dst);
 // Vectors of a panel that suits so many columns.
 int panel_vectors(dim_t columns);
 
+struct range_t {
+  dim_t begin, end;
+  dim_t size() const {
+    return end - begin;
+  }
+};
+
 // How kernels come by weights.
 enum class panel_use_t {
   in_place, // step by step where they are
@@ -129,6 +136,9 @@ struct panel_plan_t {
   }
   bool is_last(dim_t block) const {
     return block == blocks - 1;
+  }
+  dim_t steps_of(dim_t index) const { // fewer in the last block
+    return std::min(block, steps - index * block);
   }
   // Whether a block's weights begin where those of the one before it end.
   bool next_is_contiguous() const;
@@ -191,18 +201,24 @@ class panel_product_t {
     float *sums, *packed, *turned;
     const char* turned_source;
   };
+  // Rows, and the panels that a thread multiplies them with.
+  struct chunk_t {
+    const char *src, *weights, *bias;
+    char* dst;
+    dim_t rows;
+    range_t panels;
+  };
 
   void run(
       const panel_operands_t& operands,
       const memory_tracking::grantor_t& scratchpad) const;
   const char* source(const char* src, dim_t rows, memory_t& memory) const;
-  // The product of so many rows and a panel. `operands` begin there, but for
-  // the weights.
+  const char* next(const chunk_t& chunk, dim_t panel, dim_t block) const;
   void multiply(
-      const panel_operands_t& operands,
-      dim_t rows,
+      const chunk_t& chunk,
       dim_t panel,
-      bool next_is_ours,
+      dim_t block,
+      const panel_operands_t& operands,
       const memory_t& memory) const;
 
   // Of tiles that differ in rows, in whether the block is the first and the
