@@ -144,7 +144,7 @@ def test_layers_of_few_rows(
 
 @pytest.mark.parametrize(("n", "gap"), [(64, 960), (100, 3), (1024, 0)])
 @pytest.mark.parametrize("k", [256, 770, 1100])
-@pytest.mark.parametrize("m", [2, 6, 9, 15, 47, 79])
+@pytest.mark.parametrize("m", [2, 6, 9, 15, 47, 95])
 def test_few_rows_and_weights_in_rows(
     m: int, k: int, n: int, gap: int, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,9 +17,9 @@ namespace {
 // A block of a panel, the part of the source that meets it, and the block that
 // is fetched meanwhile share the second-level cache.
 constexpr dim_t kMostSteps = 1024;
-// Of rows that are read where they are: the first-level cache keeps them for
-// the next tile, although they compete for few of its sets.
-constexpr dim_t kMostRowSteps = 128;
+// Of rows that are read where they are: these and the next panel's compete for
+// few sets of a cache where they lie whole pages apart.
+constexpr dim_t kMostRowSteps = 48;
 // Rows that meet a panel made of plain weights before it is made anew.
 constexpr dim_t kMostRows = 1024;
 constexpr dim_t kFewRows = 128;
@@ -29,7 +29,7 @@ constexpr dim_t kMostTurned = 1 << 20;
 // strides: more compete for the sets of the cache.
 constexpr dim_t kMostInPlace = 1 << 18;
 // Rows from which a panel that is made of rows of weights pays.
-constexpr dim_t kFewestPackedRows = 80;
+constexpr dim_t kFewestPackedRows = 96;
 // Bytes from row to row that leave a group of them within reach of one address.
 constexpr dim_t kLongestRow = (dim_t{1} << 31) / (2 * kPanelUnroll);
 // Rows for which columns are summed where they are.
