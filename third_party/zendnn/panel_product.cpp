@@ -92,7 +92,10 @@ dim_t chunks_of(const panel_plan_t& plan) {
                             ? platform::get_per_core_cache_size(2) / 2 /
                                   (plan.block * dim_t{sizeof(float)})
                             : kMostRows;
-  const auto most = std::max<dim_t>(1, p.rows / (2 * tile));
+  // Of few rows, a chunk may have half a tile.
+  const auto least =
+      plan.weights_use == panel_use_t::rows ? tile / 2 : 2 * tile;
+  const auto most = std::max<dim_t>(1, p.rows / least);
   const auto fewest =
       std::min(most, utils::div_up(p.rows, std::max(fitting, 4 * tile)));
   // The share of their time that threads work; one that has the most items has
