@@ -247,16 +247,24 @@ bool panel_plan_t::next_is_contiguous() const {
           problem.weights.column_stride == steps * dim_t{sizeof(float)});
 }
 
+dim_t panel_plan_t::sums_of_panel() const {
+  return utils::div_up(problem.rows, chunks) * width();
+}
+
+dim_t panel_plan_t::panels_together() const {
+  if (weights_use != panel_use_t::rows) {
+    return 1;
+  }
+  const auto fitting = platform::get_per_core_cache_size(2) / 4 /
+                       (sums_of_panel() * dim_t{sizeof(float)});
+  const auto share = utils::div_up(problem.batch * chunks * panels, threads);
+  return std::clamp<dim_t>(fitting, 1, std::min(panels, share));
+}
+
 dim_t panel_plan_t::sums_size() const {
-  const auto of_panel = utils::div_up(problem.rows, chunks) * width();
-  return weights_use == panel_use_t::dots ? of_panel
-         : blocks == 1                    ? 0
-         : weights_use == panel_use_t::rows
-             ? of_panel *
-                   std::min(
-                       panels,
-                       utils::div_up(problem.batch * chunks * panels, threads))
-             : of_panel;
+  return blocks == 1 && weights_use != panel_use_t::dots
+             ? 0
+             : panels_together() * sums_of_panel();
 }
 
 dim_t panel_plan_t::panel_size() const {
@@ -441,9 +449,9 @@ void panel_product_t::run(
       const auto index = item / plan_.panels;
       const auto product = index / plan_.chunks;
       const auto chunk = part(p.rows, plan_.chunks, index % plan_.chunks);
+      const auto first = item % plan_.panels;
       const range_t panels{
-          item % plan_.panels,
-          std::min(plan_.panels, items.end - index * plan_.panels)};
+          first, std::min(plan_.panels, first + items.end - item)};
       const char* src =
           operands.src + product * p.src_batch_stride +
           chunk.begin * (p.src_turned ? dim_t{sizeof(float)} : p.src_stride);
@@ -457,19 +465,9 @@ void panel_product_t::run(
                  chunk.begin * p.dst_stride,
           .rows = chunk.size(),
           .panels = panels};
-      // Parts of rows lie near those of the next panel.
-      if (plan_.weights_use == panel_use_t::rows) {
-        for (dim_t block = 0; block < plan_.blocks; ++block) {
-          for (auto panel = panels.begin; panel < panels.end; ++panel) {
-            multiply(of, panel, block, operands, memory);
-          }
-        }
-      } else {
-        for (auto panel = panels.begin; panel < panels.end; ++panel) {
-          for (dim_t block = 0; block < plan_.blocks; ++block) {
-            multiply(of, panel, block, operands, memory);
-          }
-        }
+      for (place_t place{panels.begin, 0}; place.panel < panels.end;
+           place = next(place, panels)) {
+        multiply(of, place, operands, memory);
       }
       item += panels.size();
     }
@@ -496,32 +494,24 @@ panel_product_t::source(const char* src, dim_t rows, memory_t& memory) const {
   return reinterpret_cast<const char*>(memory.turned);
 }
 
-// What kernels ask for meanwhile: of rows, those of the next panel or block;
-// else what lies next, unless it is another thread's.
-const char*
-panel_product_t::next(const chunk_t& chunk, dim_t panel, dim_t block) const {
-  const auto step = block * plan_.block;
-  const bool ends = panel + 1 == chunk.panels.end;
-  if (plan_.weights_use == panel_use_t::rows) {
-    return !ends ? weights_at(chunk.weights, panel + 1, step)
-           : !plan_.is_last(block)
-               ? weights_at(
-                     chunk.weights, chunk.panels.begin, step + plan_.block)
-               : nullptr;
-  }
-  return ends && plan_.is_last(block)
-             ? nullptr
-             : weights_at(chunk.weights, panel, step) +
-                   plan_.steps_of(block) * plan_.weights_step();
+panel_product_t::place_t panel_product_t::next(
+    place_t place,
+    const range_t& panels) const {
+  const auto together = plan_.panels_together();
+  const auto first = place.panel - (place.panel - panels.begin) % together;
+  const auto end = std::min(first + together, panels.end);
+  return place.panel + 1 < end         ? place_t{place.panel + 1, place.block}
+         : !plan_.is_last(place.block) ? place_t{first, place.block + 1}
+                                       : place_t{end, 0};
 }
 
 void panel_product_t::multiply(
     const chunk_t& chunk,
-    dim_t panel,
-    dim_t block,
+    place_t place,
     const panel_operands_t& operands,
     const memory_t& memory) const {
   const auto& p = plan_.problem;
+  const auto& [panel, block] = place;
   const auto tiles = tiles_of(chunk.rows, p.vectors);
   const auto first_column = panel * plan_.width();
   const auto step = block * plan_.block, steps = plan_.steps_of(block);
@@ -532,14 +522,15 @@ void panel_product_t::multiply(
                   ? chunk.bias
                   : chunk.bias + first_column * size_of(p.bias_type);
   args.weights = weights_at(chunk.weights, panel, step);
-  args.sums = memory.sums;
-  if (plan_.weights_use == panel_use_t::rows) {
-    args.sums += (panel - chunk.panels.begin) * chunk.rows * plan_.width();
-  }
-  args.next = next(chunk, panel, block);
-  if (args.next == nullptr) {
-    args.next = static_cast<const char*>(args.weights);
-  } else if (plan_.weights_use != panel_use_t::rows) {
+  args.sums = memory.sums + (panel - chunk.panels.begin) %
+                                plan_.panels_together() * plan_.sums_of_panel();
+  // Asked for meanwhile, unless it is another thread's.
+  const auto then = next(place, chunk.panels);
+  const bool ends = then.panel == chunk.panels.end;
+  args.next =
+      ends ? static_cast<const char*>(args.weights)
+           : weights_at(chunk.weights, then.panel, then.block * plan_.block);
+  if (!ends && plan_.weights_use != panel_use_t::rows) {
     args.next_share = static_cast<size_t>(
         utils::rnd_up(steps * plan_.weights_step() / tiles, dim_t{kPanelLine}));
   }

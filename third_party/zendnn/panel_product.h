@@ -142,8 +142,12 @@ struct panel_plan_t {
   }
   // Whether a block's weights begin where those of the one before it end.
   bool next_is_contiguous() const;
+  // Panels that a thread multiplies by a block of each before the next block:
+  // several of rows, parts of which lie near each other.
+  dim_t panels_together() const;
   // Floats, of each thread: sums between blocks, a panel of plain weights, and
   // a chunk of a source that is turned, with as many from row to row.
+  dim_t sums_of_panel() const;
   dim_t sums_size() const;
   dim_t panel_size() const;
   dim_t turned_size() const;
@@ -201,6 +205,9 @@ class panel_product_t {
     float *sums, *packed, *turned;
     const char* turned_source;
   };
+  struct place_t {
+    dim_t panel, block;
+  };
   // Rows, and the panels that a thread multiplies them with.
   struct chunk_t {
     const char *src, *weights, *bias;
@@ -213,11 +220,10 @@ class panel_product_t {
       const panel_operands_t& operands,
       const memory_tracking::grantor_t& scratchpad) const;
   const char* source(const char* src, dim_t rows, memory_t& memory) const;
-  const char* next(const chunk_t& chunk, dim_t panel, dim_t block) const;
+  place_t next(place_t place, const range_t& panels) const;
   void multiply(
       const chunk_t& chunk,
-      dim_t panel,
-      dim_t block,
+      place_t place,
       const panel_operands_t& operands,
       const memory_t& memory) const;
 
