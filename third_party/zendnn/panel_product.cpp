@@ -238,6 +238,12 @@ panel_plan_t::panel_plan_t(const panel_problem_t& p)
   block = utils::rnd_up(utils::div_up(steps, whole), dim_t{kPanelLanes});
   blocks = utils::div_up(steps, block);
   chunks = chunks_of(*this);
+  if (weights_use == panel_use_t::rows) {
+    const auto fitting = platform::get_per_core_cache_size(2) / 4 /
+                         (sums_of_panel() * dim_t{sizeof(float)});
+    const auto share = utils::div_up(p.batch * chunks * panels, threads);
+    together = std::clamp<dim_t>(fitting, 1, std::min(panels, share));
+  }
 }
 
 bool panel_plan_t::next_is_contiguous() const {
@@ -251,20 +257,10 @@ dim_t panel_plan_t::sums_of_panel() const {
   return utils::div_up(problem.rows, chunks) * width();
 }
 
-dim_t panel_plan_t::panels_together() const {
-  if (weights_use != panel_use_t::rows) {
-    return 1;
-  }
-  const auto fitting = platform::get_per_core_cache_size(2) / 4 /
-                       (sums_of_panel() * dim_t{sizeof(float)});
-  const auto share = utils::div_up(problem.batch * chunks * panels, threads);
-  return std::clamp<dim_t>(fitting, 1, std::min(panels, share));
-}
-
 dim_t panel_plan_t::sums_size() const {
   return blocks == 1 && weights_use != panel_use_t::dots
              ? 0
-             : panels_together() * sums_of_panel();
+             : together * sums_of_panel();
 }
 
 dim_t panel_plan_t::panel_size() const {
@@ -497,9 +493,9 @@ panel_product_t::source(const char* src, dim_t rows, memory_t& memory) const {
 panel_product_t::place_t panel_product_t::next(
     place_t place,
     const range_t& panels) const {
-  const auto together = plan_.panels_together();
-  const auto first = place.panel - (place.panel - panels.begin) % together;
-  const auto end = std::min(first + together, panels.end);
+  const auto first =
+      place.panel - (place.panel - panels.begin) % plan_.together;
+  const auto end = std::min(first + plan_.together, panels.end);
   return place.panel + 1 < end         ? place_t{place.panel + 1, place.block}
          : !plan_.is_last(place.block) ? place_t{first, place.block + 1}
                                        : place_t{end, 0};
@@ -522,8 +518,8 @@ void panel_product_t::multiply(
                   ? chunk.bias
                   : chunk.bias + first_column * size_of(p.bias_type);
   args.weights = weights_at(chunk.weights, panel, step);
-  args.sums = memory.sums + (panel - chunk.panels.begin) %
-                                plan_.panels_together() * plan_.sums_of_panel();
+  args.sums = memory.sums + (panel - chunk.panels.begin) % plan_.together *
+                                plan_.sums_of_panel();
   // Asked for meanwhile, unless it is another thread's.
   const auto then = next(place, chunk.panels);
   const bool ends = then.panel == chunk.panels.end;

@@ -142,9 +142,6 @@ struct panel_plan_t {
   }
   // Whether a block's weights begin where those of the one before it end.
   bool next_is_contiguous() const;
-  // Panels that a thread multiplies by a block of each before the next block:
-  // several of rows, parts of which lie near each other.
-  dim_t panels_together() const;
   // Floats, of each thread: sums between blocks, a panel of plain weights, and
   // a chunk of a source that is turned, with as many from row to row.
   dim_t sums_of_panel() const;
@@ -173,6 +170,9 @@ struct panel_plan_t {
   dim_t panels = 0;            // of the columns
   dim_t blocks = 0, block = 0; // of the depth: how many, and their steps
   dim_t chunks = 0;            // of the rows
+  // Panels that a thread multiplies by a block of each before the next block:
+  // several of rows, parts of which lie near each other.
+  dim_t together = 1;
   int threads = 0;
 };
 
