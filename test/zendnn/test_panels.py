@@ -154,6 +154,13 @@ def test_few_rows_and_weights_in_rows(
     assert ran(capfd, "zen:panel")
 
 
+@pytest.mark.parametrize("batch", [0, 3])
+def test_rows_of_weights_of_more_columns_than_sums_are_kept_of(batch: int) -> None:
+    shape = (batch,) if batch else ()
+    x, weight = values(*shape, 95, 130, seed=1), values(*shape, 130, 5000, seed=2)
+    check(torch.bmm if batch else torch.mm, x, weight)
+
+
 @pytest.mark.parametrize("apart", [40_000_000, 50_000_000])
 def test_rows_of_weights_that_lie_far_apart(apart: int) -> None:
     weight = torch.empty(6, apart)[:, :70]  # of which little is ever touched
