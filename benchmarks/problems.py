@@ -162,29 +162,18 @@ def mm(rows: int, inner: int, columns: int, form: str, *models: str) -> Problem:
     return Problem("mm", size, models, _same(make), 2.0 * rows * inner * columns)
 
 
-def addmm(rows: int, inner: int, columns: int, *models: str) -> Problem:
-    """A product that is added to a matrix, as a residual is."""
+def addmm(rows: int, inner: int, columns: int, *models: str, added: str = "matrix") -> Problem:
+    """A product that is added to a matrix, as a residual is, or to a row, as in GPT-2's layers."""
 
     def make(dtype: torch.dtype) -> Call:
-        a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
-        c = torch.randn(rows, columns).to(dtype)
-        return lambda: torch.addmm(c, a, b)
-
-    size = f"{rows}x{inner}x{columns}"
-    return Problem("addmm", size, models, _same(make), 2.0 * rows * inner * columns)
-
-
-def conv1d(rows: int, inner: int, columns: int, *models: str) -> Problem:
-    """A layer of GPT-2's, whose weights (inner, columns) lie in rows."""
-
-    def make(dtype: torch.dtype) -> Call:
-        x, bias = torch.randn(rows, inner).to(dtype), torch.randn(columns).to(dtype)
+        x = torch.randn(rows, inner).to(dtype)
+        c = torch.randn((rows, columns) if added == "matrix" else columns).to(dtype)
         weights = _weights(rows, dtype, inner, columns)
-        return lambda: torch.addmm(bias, x, next(weights))
+        return lambda: torch.addmm(c, x, next(weights))
 
     return Problem(
         "addmm",
-        f"{rows}x{inner}x{columns} row",
+        f"{rows}x{inner}x{columns}" + " row" * (added == "row"),
         models,
         _same(make),
         2.0 * rows * inner * columns,
@@ -588,13 +577,14 @@ PROBLEMS: Sequence[Problem] = (
     mm(8, 8, 8, "nn", OTHER),
     addmm(128, 768, 768, BERT),
     addmm(1024, 3072, 768, BERT),
-    conv1d(4, 768, 768, GPT2),  # tokens of as many texts; the larger widths are gpt2-medium's
-    conv1d(8, 768, 3072, GPT2),
-    conv1d(16, 3072, 768, GPT2),
-    conv1d(24, 768, 2304, GPT2),
-    conv1d(32, 1024, 1024, GPT2),
-    conv1d(48, 1024, 4096, GPT2),
-    conv1d(256, 768, 3072, GPT2),
+    # Tokens of as many texts; the larger widths are gpt2-medium's.
+    addmm(4, 768, 768, GPT2, added="row"),
+    addmm(8, 768, 3072, GPT2, added="row"),
+    addmm(16, 3072, 768, GPT2, added="row"),
+    addmm(24, 768, 2304, GPT2, added="row"),
+    addmm(32, 1024, 1024, GPT2, added="row"),
+    addmm(48, 1024, 4096, GPT2, added="row"),
+    addmm(256, 768, 3072, GPT2, added="row"),
     addmv(768, 768, BERT),
     addmv(4096, 4096, LLAMA),
     addmv(4096, 11008, LLAMA),

@@ -444,26 +444,27 @@ void panel_product_t::run(
     for (dim_t item = items.begin; item < items.end;) {
       const auto index = item / plan_.panels;
       const auto product = index / plan_.chunks;
-      const auto chunk = part(p.rows, plan_.chunks, index % plan_.chunks);
+      const auto rows = part(p.rows, plan_.chunks, index % plan_.chunks);
       const auto first = item % plan_.panels;
       const range_t panels{
           first, std::min(plan_.panels, first + items.end - item)};
       const char* src =
           operands.src + product * p.src_batch_stride +
-          chunk.begin * (p.src_turned ? dim_t{sizeof(float)} : p.src_stride);
-      const chunk_t of{
-          .src = source(src, chunk.size(), memory),
+          rows.begin * (p.src_turned ? dim_t{sizeof(float)} : p.src_stride);
+      const chunk_t chunk{
+          .src = source(src, rows.size(), memory),
           .weights = operands.weights + product * p.weights_batch_stride,
           .bias = operands.bias == nullptr || !p.bias_by_row
                       ? operands.bias
-                      : operands.bias + chunk.begin * size_of(p.bias_type),
+                      : operands.bias + rows.begin * size_of(p.bias_type),
           .dst = operands.dst + product * p.dst_batch_stride +
-                 chunk.begin * p.dst_stride,
-          .rows = chunk.size(),
+                 rows.begin * p.dst_stride,
+          .rows = rows.size(),
           .panels = panels};
-      for (place_t place{panels.begin, 0}; place.panel < panels.end;
-           place = next(place, panels)) {
-        multiply(of, place, operands, memory);
+      for (place_t place{panels.begin, 0}; place.panel < panels.end;) {
+        const auto then = next(place, panels);
+        multiply(chunk, place, then, operands, memory);
+        place = then;
       }
       item += panels.size();
     }
@@ -504,6 +505,7 @@ panel_product_t::place_t panel_product_t::next(
 void panel_product_t::multiply(
     const chunk_t& chunk,
     place_t place,
+    place_t then,
     const panel_operands_t& operands,
     const memory_t& memory) const {
   const auto& p = plan_.problem;
@@ -521,7 +523,6 @@ void panel_product_t::multiply(
   args.sums = memory.sums + (panel - chunk.panels.begin) % plan_.together *
                                 plan_.sums_of_panel();
   // Asked for meanwhile, unless it is another thread's.
-  const auto then = next(place, chunk.panels);
   const bool ends = then.panel == chunk.panels.end;
   args.next =
       ends ? static_cast<const char*>(args.weights)

@@ -142,8 +142,9 @@ struct panel_plan_t {
   }
   // Whether a block's weights begin where those of the one before it end.
   bool next_is_contiguous() const;
-  // Floats, of each thread: sums between blocks, a panel of plain weights, and
-  // a chunk of a source that is turned, with as many from row to row.
+  // Floats, of each thread: sums between blocks (of each panel), a panel of
+  // plain weights, and a chunk of a source that is turned, with as many from
+  // row to row.
   dim_t sums_of_panel() const;
   dim_t sums_size() const;
   dim_t panel_size() const;
@@ -220,10 +221,12 @@ class panel_product_t {
       const panel_operands_t& operands,
       const memory_tracking::grantor_t& scratchpad) const;
   const char* source(const char* src, dim_t rows, memory_t& memory) const;
+  // The panel after the last one where there is no more.
   place_t next(place_t place, const range_t& panels) const;
   void multiply(
       const chunk_t& chunk,
       place_t place,
+      place_t then,
       const panel_operands_t& operands,
       const memory_t& memory) const;
 

@@ -38,9 +38,9 @@ constexpr float kPowerRests[16] = {
     -2.47553267e-8f, -9.23577037e-9f, -1.1239278e-8f, 9.84532811e-9f};
 // clang-format on
 
-// log 2 / 16 as a float, and what that lacks.
-constexpr float kStep = 0.693147182f / 16;
-constexpr float kStepRest = -1.90465421e-9f / 16;
+// log 2 as a float, and what that lacks.
+constexpr float kLog2 = 0.693147182f, kLog2Rest = -1.90465421e-9f;
+constexpr float kStep = kLog2 / 16, kStepRest = kLog2Rest / 16;
 constexpr float kSteps = kLog2e * 16; // that make 1
 // Adding 1.5 · 2²³ rounds to the integer that the low bits then hold.
 constexpr float kMagic = 12582912.0f;
@@ -213,14 +213,19 @@ inline Vec less_tail(Vec x, Vec tail) {
 template <class T>
 constexpr bool kPrecise = sizeof(T) == sizeof(float);
 
-// n / (1 + exp(-x - more)), for |x| < 87: the power is fitted to a relative
-// error of 2⁻²⁸, and what its sum with 1 is rounded by is made up for; or to
-// one of 2⁻¹⁷.
+// Powers of e beyond these are no normal numbers.
+inline bool any_far_out(Vec x) {
+  return __builtin_expect(any_below(splat(87.0f), abs(x)), 0);
+}
+
+// n / (1 + exp(-x - more)), unless x is far out: the power is fitted to a
+// relative error of 2⁻²⁸, and what its sum with 1 is rounded by is made up for;
+// or to one of 2⁻¹⁷.
 template <class T>
 inline Vec over_logistic(Vec n, Vec x, Vec more = Vec{}) {
   const Vec shifted = x * -kLog2e + kMagic, k = shifted - kMagic;
   const Vec power = as_float((as_int(shifted) << 23) + 0x3f800000); // 2ᵏ
-  const Vec r = (-x - k * 0.693147182f) + (k * 1.90465421e-9f - more);
+  const Vec r = (-x - k * kLog2) - (k * kLog2Rest + more);
   const Vec p = kPrecise<T>
                     ? polynomial(
                           r,
@@ -244,7 +249,7 @@ inline Vec over_logistic(Vec n, Vec x, Vec more = Vec{}) {
 
 template <class T>
 inline Vec sigmoid(Vec x) {
-  if (__builtin_expect(any_below(splat(87.0f), abs(x)), 0)) {
+  if (any_far_out(x)) {
     const ExpParts parts = exp_parts(-min(splat(105.0f), abs(x)));
     const Vec tail = times_logistic(splat(1.0f), parts);
     return x < Vec{} ? tail : 1.0f - tail;
@@ -254,7 +259,7 @@ inline Vec sigmoid(Vec x) {
 
 template <class T>
 inline Vec silu(Vec x) {
-  if (__builtin_expect(any_below(splat(87.0f), abs(x)), 0)) {
+  if (any_far_out(x)) {
     const Vec a = min(splat(110.0f), abs(x)); // there the tail has come to 0
     return less_tail(x, times_logistic(a, exp_parts(-a)));
   }
@@ -322,9 +327,7 @@ inline Vec gelu_tanh(Vec x) {
 // look-ups take the most time. With five, bfloat16 is off by 5e-4 of the tail
 // at most.
 template <class T>
-constexpr int kTailTerms = 7;
-template <>
-constexpr int kTailTerms<BFloat16> = 5;
+constexpr int kTailTerms = kPrecise<T> ? 7 : 5;
 
 // The same from a table, at half the price, unless x is far out.
 template <class T>
