@@ -384,6 +384,33 @@ def norm(operator: str, rows: int, width: int, *models: str) -> Problem:
     return Problem(operator, f"{rows}x{width}", models, _same(make), values=2 * rows * width)
 
 
+def batch_norm(
+    channels: int, size: int, *models: str, batch: int = 1, training: bool = False
+) -> Problem:
+    """Square images normalised channel by channel; forward and backward where it is for training.
+
+    The input and the output count as moved, as do, backward, those of that and the input again.
+    """
+
+    def make(dtype: torch.dtype) -> Call:
+        x, grad = torch.randn(2, batch, channels, size, size).to(dtype)
+        weight, bias, mean, variance = torch.rand(4, channels)
+
+        def forward() -> Tensor:
+            out: Tensor = F.batch_norm(x, mean, variance, weight, bias, training)
+            return out
+
+        if not training:
+            return forward
+        weight.requires_grad_()
+        x.requires_grad_()
+        return lambda: torch.autograd.grad(forward(), (x, weight), grad)
+
+    name = f"{batch}x{channels} {size}x{size}" + (" training" if training else "")
+    moved = (5 if training else 2) * batch * channels * size**2
+    return Problem("batch_norm", name, models, _same(make), values=moved)
+
+
 def max_pool(
     channels: int, size: int, kernel: int, *models: str, batch: int = 1, stride: int, padding: int
 ) -> Problem:
@@ -628,6 +655,13 @@ PROBLEMS: Sequence[Problem] = (
     max_pool(64, 112, 3, RESNET, stride=2, padding=1),
     max_pool(64, 112, 3, RESNET, batch=16, stride=2, padding=1),
     max_pool(256, 28, 2, OTHER, stride=2, padding=0),
+    batch_norm(64, 112, RESNET),
+    batch_norm(256, 56, RESNET),
+    batch_norm(2048, 7, RESNET),
+    batch_norm(96, 56, MOBILE),
+    batch_norm(64, 112, RESNET, batch=16, training=True),
+    batch_norm(256, 56, RESNET, batch=16, training=True),
+    batch_norm(2048, 7, RESNET, batch=16, training=True),
     norm("layer_norm", 128, 768, BERT),
     norm("layer_norm", 1024, 768, BERT),
     norm("layer_norm", 128, 1024, LARGE),

@@ -251,10 +251,10 @@ void build_batch_norm(Builder& builder, const Node& node) {
        variance = factors[3]](const Frame& frame) {
         auto call = args;
         call.x = frame.at(from);
-        call.weight = static_cast<const float*>(frame.at(weight));
-        call.bias = static_cast<const float*>(frame.at(bias));
-        call.mean = static_cast<const float*>(frame.at(mean));
-        call.variance = static_cast<const float*>(frame.at(variance));
+        call.weight = frame.at(weight);
+        call.bias = frame.at(bias);
+        call.mean = frame.at(mean);
+        call.variance = frame.at(variance);
         call.out = frame.at(to);
         kernels::batch_norm(call);
       });

@@ -7,6 +7,7 @@
 #include <ATen/native/zendnn/cpu/Composites.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
+#include <ATen/native/zendnn/cpu/Parameters.h>
 #include <ATen/native/zendnn/kernels/normalization.h>
 
 #include <ATen/ops/rms_norm_compositeimplicitautograd_dispatch.h>
@@ -20,37 +21,6 @@ namespace {
 bool takes(const Tensor& x) {
   return kernels_enabled() && is_kernel_operand(x) && x.numel() > 0 &&
          x.is_contiguous();
-}
-
-// Whether a weight or bias, if there is one, has this shape, and x's type or,
-// for a bfloat16 x, float32.
-bool takes_parameter(
-    const std::optional<Tensor>& parameter,
-    IntArrayRef shape,
-    const Tensor& x) {
-  return !parameter || !parameter->defined() ||
-         (is_kernel_operand(*parameter) && parameter->sizes() == shape &&
-          parameter->is_contiguous() &&
-          (parameter->scalar_type() == x.scalar_type() ||
-           parameter->scalar_type() == kFloat));
-}
-
-// The type of the parameters, and so of mean and rstd; undefined where weight
-// and bias differ.
-ScalarType parameter_type(
-    const std::optional<Tensor>& weight,
-    const std::optional<Tensor>& bias,
-    const Tensor& x) {
-  const bool has_weight = weight && weight->defined();
-  const bool has_bias = bias && bias->defined();
-  if (has_weight && has_bias && weight->scalar_type() != bias->scalar_type()) {
-    return ScalarType::Undefined;
-  }
-  return (has_weight ? *weight : has_bias ? *bias : x).scalar_type();
-}
-
-const void* data_or_null(const std::optional<Tensor>& t) {
-  return t && t->defined() ? t->const_data_ptr() : nullptr;
 }
 
 // A softmax over dimension `dim`; it may write over its operand.
@@ -126,7 +96,7 @@ std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
     double eps) {
   const auto sizes = input.sizes();
   const auto depth = static_cast<int64_t>(normalized_shape.size());
-  const auto type = parameter_type(weight, bias, input);
+  const auto type = parameter_type({weight, bias}, input);
   if (!takes(input) || depth == 0 || depth > input.dim() ||
       sizes.slice(sizes.size() - depth) != normalized_shape ||
       type == ScalarType::Undefined ||

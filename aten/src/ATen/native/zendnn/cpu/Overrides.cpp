@@ -54,7 +54,9 @@ void list_kernels(torch::Library& m) {
   m.impl("_embedding_bag", TORCH_FN(embedding_bag)); // .08-.99, .07-1.0
   m.impl("_embedding_bag_forward_only", TORCH_FN(embedding_bag_forward_only));
   m.impl("native_layer_norm", TORCH_FN(native_layer_norm)); // .26-.98, .59-.81
-  m.impl("_softmax", TORCH_FN(_softmax));                   // .05-.99, .09-1.0
+  m.impl("native_batch_norm", TORCH_FN(native_batch_norm));
+  m.impl("native_batch_norm_backward", TORCH_FN(native_batch_norm_backward));
+  m.impl("_softmax", TORCH_FN(_softmax)); // .05-.99, .09-1.0
   m.impl("_softmax.out", TORCH_FN(_softmax_out));
   m.impl("_log_softmax", TORCH_FN(_log_softmax)); // .06-1.0, .05-1.0
   m.impl("_log_softmax.out", TORCH_FN(_log_softmax_out));

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <optional>
 #include <string_view>
 #include <tuple>
@@ -211,6 +212,29 @@ Tensor& _log_softmax_out(
     int64_t dim,
     bool half_to_float,
     Tensor& out);
+
+// BatchNorm.cpp: float32 and bfloat16, contiguous or channels-last; parameters
+// as in layer norm, but float32 in training.
+std::tuple<Tensor, Tensor, Tensor> native_batch_norm(
+    const Tensor& input,
+    const std::optional<Tensor>& weight,
+    const std::optional<Tensor>& bias,
+    const std::optional<Tensor>& running_mean,
+    const std::optional<Tensor>& running_var,
+    bool training,
+    double momentum,
+    double eps);
+std::tuple<Tensor, Tensor, Tensor> native_batch_norm_backward(
+    const Tensor& grad_out,
+    const Tensor& input,
+    const std::optional<Tensor>& weight,
+    const std::optional<Tensor>& running_mean,
+    const std::optional<Tensor>& running_var,
+    const std::optional<Tensor>& save_mean,
+    const std::optional<Tensor>& save_invstd,
+    bool train,
+    double eps,
+    std::array<bool, 3> output_mask);
 
 // Activation.cpp: float32 and bfloat16, dense memory.
 Tensor gelu(const Tensor& self, std::string_view approximate);

@@ -11,7 +11,7 @@ namespace {
 // Channels whose factors wait on the stack.
 constexpr int64_t kChunk = 512;
 
-template <class T, bool relu>
+template <class T, class W, bool relu>
 class Norm {
  public:
   explicit Norm(const BatchNormArgs& args) : args_(args) {}
@@ -44,14 +44,14 @@ class Norm {
 
   template <class Lanes>
   Affine affine(int64_t channel, Lanes lanes) const {
-    Vec scale =
-        splat(1) / sqrt(load(args_.variance + channel, lanes) + args_.eps);
+    const auto of = [&](const void* factors) {
+      return load(static_cast<const W*>(factors) + channel, lanes);
+    };
+    Vec scale = splat(1) / sqrt(of(args_.variance) + args_.eps);
     if (args_.weight)
-      scale = scale * load(args_.weight + channel, lanes);
-    const Vec moved = load(args_.mean + channel, lanes) * scale;
-    return {
-        scale,
-        (args_.bias ? load(args_.bias + channel, lanes) : Vec{}) - moved};
+      scale = scale * of(args_.weight);
+    const Vec moved = of(args_.mean) * scale;
+    return {scale, (args_.bias ? of(args_.bias) : Vec{}) - moved};
   }
 
   int64_t blocks() const {
@@ -143,10 +143,12 @@ class Norm {
 
 void batch_norm(const BatchNormArgs& args) {
   with_type(args.dtype, [&]<class T>(T*) {
-    if (args.relu)
-      Norm<T, true>(args).run();
-    else
-      Norm<T, false>(args).run();
+    with_type(args.weight_dtype, [&]<class W>(W*) {
+      if (args.relu)
+        Norm<T, W, true>(args).run();
+      else
+        Norm<T, W, false>(args).run();
+    });
   });
 }
 

@@ -1,4 +1,4 @@
-// Normalisation of channels by statistics that are known.
+// Normalisation of channels, by statistics that are known or by their own.
 #pragma once
 
 #include "types.h"
@@ -16,11 +16,11 @@ enum class ChannelLayout { planes, last, blocks };
 struct BatchNormArgs {
   const void* x = nullptr;
   void* out = nullptr; // may be x of equal strides
-  // One for each channel; weight and bias may be null.
-  const float* mean = nullptr;
-  const float* variance = nullptr;
-  const float* weight = nullptr;
-  const float* bias = nullptr;
+  // One for each channel, of weight_dtype; weight and bias may be null.
+  const void* mean = nullptr;
+  const void* variance = nullptr;
+  const void* weight = nullptr;
+  const void* bias = nullptr;
   int64_t batch = 0, channels = 0, pixels = 0;
   int64_t x_batch_stride = 0, out_batch_stride = 0;
   // From a channel, a pixel or a block to the next.
@@ -29,8 +29,63 @@ struct BatchNormArgs {
   float eps = 0;
   bool relu = false;
   DType dtype = DType::float32; // of x and out
+  DType weight_dtype = DType::float32;
 };
 
 void batch_norm(const BatchNormArgs& args);
+
+// The same with each channel's own mean and variance, which the running ones
+// follow: each becomes momentum · new + (1 - momentum) · old, where the new
+// variance is that of a sample. x and out are dense, planes or last, with more
+// than one number in a channel.
+struct BatchNormTrainingArgs {
+  const void* x = nullptr;
+  void* out = nullptr;
+  // One for each channel.
+  const float* weight = nullptr;     // or null
+  const float* bias = nullptr;       // or null
+  float* running_mean = nullptr;     // or null
+  float* running_variance = nullptr; // or null
+  float* mean = nullptr;
+  float* rstd = nullptr; // 1 / sqrt(variance + eps)
+  double* scratch = nullptr;
+  int64_t batch = 0, channels = 0, pixels = 0;
+  double eps = 0, momentum = 0;
+  ChannelLayout layout = ChannelLayout::planes;
+  DType dtype = DType::float32; // of x and out
+};
+
+void batch_norm_training(const BatchNormTrainingArgs& args);
+
+// The gradients of out = (x - mean) · rstd · weight + bias. Those that are null
+// are not wanted. grad_out, x and grad_x are dense, planes or last.
+struct BatchNormBackwardArgs {
+  const void* grad_out = nullptr;
+  const void* x = nullptr;
+  void* grad_x = nullptr;
+  // One for each channel.
+  const float* weight = nullptr; // or null
+  const float* mean = nullptr;
+  const float* rstd = nullptr;
+  float* grad_weight = nullptr;
+  float* grad_bias = nullptr;
+  double* scratch = nullptr;
+  int64_t batch = 0, channels = 0, pixels = 0;
+  bool own = true; // whether mean and rstd depend on x
+  ChannelLayout layout = ChannelLayout::planes;
+  DType dtype = DType::float32; // of grad_out, x and grad_x
+};
+
+void batch_norm_backward(const BatchNormBackwardArgs& args);
+
+// Images of channels-last layout are summed in tiles of so many channels, and
+// in so many chunks of rows, each in two numbers of scratch for each channel.
+constexpr int64_t kBatchNormTile = 512;
+inline int64_t batch_norm_chunks(int64_t rows, int64_t channels) {
+  constexpr int64_t size = 32768, most = 64;
+  const int64_t tile = channels < kBatchNormTile ? channels : kBatchNormTile;
+  const int64_t wanted = rows * tile / size;
+  return wanted < 1 ? 1 : wanted > most ? most : wanted;
+}
 
 } // namespace at::native::zendnn::kernels

@@ -7,25 +7,33 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Sums value(row, i, lanes) over (rows, cols): runs short enough for a float to
-// count are summed in one that is long enough for all of them. Rows shorter
-// than a run share one.
-template <class Value>
-float sum_of_rows(int64_t rows, int64_t cols, Value value) {
+// Sums value(row, i, lanes), a Vec or what adds up as one, over (rows, cols),
+// and calls take with each part of the sum: a run short enough for a float to
+// count. Rows shorter than a run share one.
+template <class V, class Value, class Take>
+void sum_runs(int64_t rows, int64_t cols, V zero, Value value, Take take) {
   constexpr int64_t run = 4096, most = 64;
   const int64_t together = max(min(run / max(cols, 1), most), 1);
-  double sum = 0;
   for (int64_t top = 0; top < rows; top += together)
     for (int64_t first = 0; first < cols; first += run) {
-      Vec part{};
+      V part = zero;
       for (int64_t row = top; row < min(top + together, rows); ++row)
-        part += reduce(
-            min(cols - first, run),
-            Vec{},
-            [&](int64_t i, auto lanes) { return value(row, first + i, lanes); },
-            [](Vec a, Vec b) { return a + b; });
-      sum += sum_lanes(part);
+        part = part + reduce(
+                          min(cols - first, run),
+                          zero,
+                          [&](int64_t i, auto lanes) {
+                            return value(row, first + i, lanes);
+                          },
+                          [](V a, V b) { return a + b; });
+      take(part);
     }
+}
+
+// The sum of value(row, i, lanes) over (rows, cols), counted by a double.
+template <class Value>
+float sum_of_rows(int64_t rows, int64_t cols, Value value) {
+  double sum = 0;
+  sum_runs(rows, cols, Vec{}, value, [&](Vec part) { sum += sum_lanes(part); });
   return static_cast<float>(sum);
 }
 
@@ -42,9 +50,11 @@ float sum_of_many(int64_t size, Value value) {
 // overflows for no row of one sign, and it stays small, which keeps its digits.
 template <class T>
 float mean_of(const T* x, int64_t rows, int64_t cols, int64_t stride) {
-  const float origin = cols < kWidth
-                           ? load_one(x)
-                           : sum_lanes(load(x, Full{}) * splat(1.0F / kWidth));
+  float origin = cols < kWidth
+                     ? load_one(x)
+                     : sum_lanes(load(x, Full{}) * splat(1.0F / kWidth));
+  if (!__builtin_isfinite(origin)) // so that infinities stay such
+    origin = 0;
   const float share = 1 / static_cast<float>(rows * cols);
   return origin +
          sum_of_rows(rows, cols, [&](int64_t row, int64_t i, auto lanes) {

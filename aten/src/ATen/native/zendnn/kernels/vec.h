@@ -457,9 +457,9 @@ inline void each_vector(int64_t size, F f) {
 
 // Reduces value(i, lanes) over [0, size) lane by lane, in four chains so that
 // one need not wait for another. `neutral` stands in beyond the end.
-template <class Value, class Combine>
-inline Vec reduce(int64_t size, Vec neutral, Value value, Combine combine) {
-  Vec a = neutral, b = neutral, c = neutral, d = neutral;
+template <class V, class Value, class Combine>
+inline V reduce(int64_t size, V neutral, Value value, Combine combine) {
+  V a = neutral, b = neutral, c = neutral, d = neutral;
   int64_t i = 0;
   for (; i + 4 * kWidth <= size; i += 4 * kWidth) {
     a = combine(a, value(i, Full{}));

@@ -1,0 +1,51 @@
+// What normalisations on our own kernels ask of weights, biases and statistics.
+#pragma once
+
+#include <ATen/native/zendnn/cpu/Kernels.h>
+
+#include <initializer_list>
+#include <optional>
+
+namespace at::native::zendnn::cpu {
+
+using Parameter = std::optional<Tensor>;
+
+inline bool has(const Parameter& parameter) {
+  return parameter && parameter->defined();
+}
+
+// Whether a parameter, if there is one, has this shape, and x's type or, for a
+// bfloat16 x, float32.
+inline bool takes_parameter(
+    const Parameter& parameter,
+    IntArrayRef shape,
+    const Tensor& x) {
+  return !has(parameter) ||
+         (is_kernel_operand(*parameter) && parameter->sizes() == shape &&
+          parameter->is_contiguous() &&
+          (parameter->scalar_type() == x.scalar_type() ||
+           parameter->scalar_type() == kFloat));
+}
+
+// The type of the parameters, which is also that of statistics, or x's if there
+// are none; undefined where they differ.
+inline ScalarType parameter_type(
+    std::initializer_list<std::reference_wrapper<const Parameter>> parameters,
+    const Tensor& x) {
+  std::optional<ScalarType> type;
+  for (const Parameter& parameter : parameters) {
+    if (has(parameter)) {
+      if (type.value_or(parameter->scalar_type()) != parameter->scalar_type()) {
+        return ScalarType::Undefined;
+      }
+      type = parameter->scalar_type();
+    }
+  }
+  return type.value_or(x.scalar_type());
+}
+
+inline const void* data_or_null(const Parameter& parameter) {
+  return has(parameter) ? parameter->const_data_ptr() : nullptr;
+}
+
+} // namespace at::native::zendnn::cpu
