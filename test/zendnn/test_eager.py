@@ -659,6 +659,15 @@ def test_transposed_convolution_is_right(
     check(convolve, image, weight, values(12 * groups, dtype=dtype, seed=3))
 
 
+@pytest.mark.parametrize("dims", [1, 2, 3])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_one_value_stands_for_all_dimensions_of_a_window(transposed: bool, dims: int) -> None:
+    convolve = (TRANSPOSED if transposed else CONVOLUTIONS)[dims]
+    image, weight = values(2, 8, *[7] * dims), values(8, 8, *[3] * dims, seed=1)
+    for window in ({"dilation": (2,)}, {"stride": (2,)}, {"padding": (1,)}):
+        assert check(lambda x, w, window=window: convolve(x, w, **window), image, weight)
+
+
 @pytest.mark.parametrize(("stride", "dilation", "extra"), [(1, 2, 1), (2, 3, 2), (1, 3, 2)])
 def test_transposed_convolution_with_much_output_padding_is_right(
     stride: int, dilation: int, extra: int

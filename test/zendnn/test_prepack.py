@@ -20,6 +20,7 @@ from .common import (
     assert_as_exact,
     counting,
     of_bfloat16,
+    outcome,
     run_python,
     stock,
     values,
@@ -52,6 +53,18 @@ def network(dtype: torch.dtype = torch.float32) -> nn.Module:
 
 def images(batch: int = 2, dtype: torch.dtype = torch.float32) -> Tensor:
     return values(batch, 3, 12, 12, dtype=dtype)
+
+
+def assert_same_outcome(plain: nn.Module, packed: nn.Module, x: Tensor, close: float) -> None:
+    """Both give results that are close, or the same error."""
+    with torch.no_grad():
+        kind, ours = outcome(lambda: packed(x))
+        plain_kind, theirs = outcome(lambda: plain(x))
+    assert kind == plain_kind
+    if kind != "value":
+        assert ours == theirs
+    else:
+        torch.testing.assert_close(ours, theirs, rtol=close, atol=close)
 
 
 def assert_close_to(module: nn.Module, packed: nn.Module, x: Tensor) -> None:
@@ -141,20 +154,8 @@ def test_packed_layer_is_right(name: str, channels_last: bool, dtype: torch.dtyp
 def test_unusual_inputs_come_out_as_from_the_plain_layer(
     arrange: Callable[[Tensor], Tensor],
 ) -> None:
-    layer, x = nn.Linear(190, 210), arrange(values(9, 190))
-
-    def outcome(module: nn.Module) -> Any:
-        try:
-            with torch.no_grad():
-                return module(x)
-        except RuntimeError as error:
-            return str(error)
-
-    ours, theirs = outcome(prepack(layer)), outcome(layer)
-    if isinstance(theirs, str):
-        assert ours == theirs
-    else:
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+    layer = nn.Linear(190, 210)
+    assert_same_outcome(layer, prepack(layer), arrange(values(9, 190)), 1e-5)
 
 
 @pytest.mark.parametrize("shape", [(5, 191), (2, 3, 8, 8), (2, 64)])
@@ -166,6 +167,14 @@ def test_inputs_of_wrong_sizes_give_the_errors_of_the_plain_layer(shape: tuple[i
                 module(values(*shape))
             texts.append(str(caught.value))
         assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("name", ["stride", "padding", "dilation"])
+@pytest.mark.parametrize("value", [-1, 0, (2,)])
+def test_unusual_windows_come_out_as_from_the_plain_layer(name: str, value: Any) -> None:
+    layer, x = nn.Conv2d(64, 64, 3), values(2, 64, 9, 9)
+    setattr(layer, name, value if isinstance(value, tuple) else (value, value))
+    assert_same_outcome(layer, prepack(layer), x, 1e-4)
 
 
 def test_it_is_a_copy_with_the_same_state() -> None:

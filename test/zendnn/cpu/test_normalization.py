@@ -138,6 +138,7 @@ def test_a_nan_or_infinity_spoils_its_row_alone() -> None:
                 theirs = layer_norm(x, (100,), None, None)
             for our, their in zip(ours, theirs, strict=True):
                 assert torch.equal(our.isfinite(), their.isfinite())
+                assert torch.equal(our.isnan(), their.isnan())
             softmax = torch.softmax(x, 1)
             with stock():
                 assert torch.equal(softmax.isnan(), torch.softmax(x, 1).isnan())

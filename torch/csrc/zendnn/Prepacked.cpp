@@ -91,9 +91,16 @@ bool takes(const Tensor& x, const Operands& of) {
        mkldnn_conv_use_channels_last(x, weight))) {
     return false;
   }
-  for (int64_t i = 0; i + 2 < x.dim(); ++i) {
-    if (x.size(i + 2) + 2 * padding[i] <
-        dilation[i] * (weight.size(i + 2) - 1) + 1) {
+  const auto spatial = static_cast<size_t>(x.dim() - 2);
+  if (stride.size() != spatial || padding.size() != spatial ||
+      dilation.size() != spatial) {
+    return false;
+  }
+  for (size_t i = 0; i < spatial; ++i) {
+    const auto dim = static_cast<int64_t>(i) + 2;
+    if (stride[i] < 1 || padding[i] < 0 || dilation[i] < 1 ||
+        x.size(dim) + 2 * padding[i] <
+            dilation[i] * (weight.size(dim) - 1) + 1) {
       return false;
     }
   }

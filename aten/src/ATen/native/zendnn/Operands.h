@@ -47,6 +47,11 @@ inline bool takes_dtype(ScalarType dtype) {
   return dtype == kFloat || (dtype == kBFloat16 && zendnn_bf16_device_check());
 }
 
+// A window's parameter over all spatial dimensions: one value stands for all.
+inline DimVector in_each(IntArrayRef param, int64_t spatial) {
+  return param.size() == 1 ? DimVector(spatial, param[0]) : DimVector(param);
+}
+
 // A window's parameter over one dimension, for an image with a height of one.
 inline DimVector with_height(IntArrayRef param, int64_t height) {
   return {height, param[0]};

@@ -104,8 +104,8 @@ bool all_equal(IntArrayRef param, int64_t value) {
 Tensor strided(const Tensor& input, IntArrayRef stride) {
   Tensor points = input;
   for (int64_t i = 0; i < input.dim() - 2; ++i) {
-    const auto step = stride.size() == 1 ? stride[0] : stride[i];
-    points = step == 1 ? points : points.slice(i + 2, 0, std::nullopt, step);
+    points = stride[i] == 1 ? points
+                            : points.slice(i + 2, 0, std::nullopt, stride[i]);
   }
   return points;
 }
@@ -259,15 +259,16 @@ Tensor convolution(
         cudnn_enabled,
         allow_tf32);
   }
+  const auto spatial = input.dim() - 2;
   return run(
       input,
       weight,
       b,
-      stride,
-      padding,
-      dilation,
+      in_each(stride, spatial),
+      in_each(padding, spatial),
+      in_each(dilation, spatial),
       transposed,
-      output_padding,
+      in_each(output_padding, spatial),
       groups);
 }
 

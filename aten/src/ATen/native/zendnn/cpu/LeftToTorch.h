@@ -69,7 +69,7 @@ inline bool leaves_convolution(
     ScalarType dtype,
     bool transposed,
     int64_t channels_in_group) {
-  // ZenDNN declines kernels for AMX that torch's oneDNN has made safe since.
+  // ZenDNN declines kernels for AMX that torch's newer oneDNN has.
   constexpr int64_t kFewChannels = 4;
   return (dtype == kBFloat16 && has_tiles() &&
           (transposed ||

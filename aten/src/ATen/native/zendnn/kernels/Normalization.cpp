@@ -48,7 +48,10 @@ void norm_row(const NormArgs& args, int64_t row) {
     x = sums;
   }
 
-  const Vec mean = splat(centred ? mean_of(x, 1, args.cols, 0) : 0);
+  float middle = centred ? mean_of(x, 1, args.cols, 0) : 0;
+  if (!__builtin_isfinite(middle)) // as torch has it
+    middle = __builtin_nanf("");
+  const Vec mean = splat(middle);
   const float squares = sum_of_many(args.cols, [&](int64_t i, auto lanes) {
     const Vec d = load(x + i, lanes) - mean;
     return d * d;
