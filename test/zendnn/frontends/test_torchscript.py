@@ -208,12 +208,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "masked_fill": (
         lambda x: x.masked_fill(SIX > 0, float("-inf")),
         [ROWS],
-        "r0 = where(c0, none, x) value=-inf",
+        "r0 = where(c0, none, x) filled=1 value=-inf",
     ),
     "masked_fill with a number tensor": (
         lambda x, y: x.masked_fill(y, torch.tensor(2.0)),
         [ROWS, SIX > 0],
-        "r0 = where(y, none, x) value=2.0",
+        "r0 = where(y, none, x) filled=1 value=2.0",
     ),
     "where": (
         lambda x, y, z: torch.where(z, x, y),
@@ -235,17 +235,17 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "layer_norm": (
         lambda x: F.layer_norm(x, (6,), SIX, None, 1e-3),
         [BATCH],
-        "r0 = layer_norm(x, c0, none, none) dims=1 eps=0.001",
+        "r0 = layer_norm(x, c0, none, none) dims=1 eps=0.001 sizes=6",
     ),
     "rms_norm": (
         lambda x: F.rms_norm(x, (6,), SIX, 1e-3),
         [BATCH],
-        "r0 = rms_norm(x, c0, none, none) dims=1 eps=0.001",
+        "r0 = rms_norm(x, c0, none, none) dims=1 eps=0.001 sizes=6",
     ),
     "rms_norm without eps": (
         lambda x: F.rms_norm(x, (4, 6)),
         [BATCH],
-        "r0 = rms_norm(x, none, none, none) dims=2 eps=1.1920928955078125e-07",
+        "r0 = rms_norm(x, none, none, none) dims=2 eps=1.1920928955078125e-07 sizes=4,6",
     ),
     "group_norm": (
         lambda x: F.group_norm(x, 3, MEAN, None, 1e-3),
@@ -299,7 +299,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "grouped attention": (
         lambda x, y: F.scaled_dot_product_attention(x, y, y, enable_gqa=True),
         [torch.randn(2, 6, 5, 4), HEADS],
-        "r0 = attention(x, y, y, none) causal=0 scale=0.0",
+        "r0 = attention(x, y, y, none) causal=0 grouped=1 scale=0.0",
     ),
     "embedding": (lambda x: F.embedding(x, TABLE), [IDS], "r0 = embedding(c0, x)"),
     "embedding_bag": (
@@ -370,14 +370,9 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [ROWS.t()],
         "r0 = contiguous(x)\nr1 = eltwise(r0) algorithm=linear alpha=2.0 beta=0.0",
     ),
-    "contiguous in another memory format": (
-        lambda x: x.contiguous(memory_format=torch.channels_last),
-        [IMAGE],
-        "r0 = contiguous(x)",
-    ),
-    "to another memory format": (
-        lambda x: x.to(memory_format=torch.channels_last),
-        [IMAGE],
+    "to a memory format": (
+        lambda x: x.to(memory_format=torch.contiguous_format),
+        [ROWS.t()],
         "r0 = contiguous(x)\nr1 = to(r0) dtype=float32",
     ),
     "to": (lambda x: x.to(torch.bfloat16), [ROWS], "r0 = to(x) dtype=bfloat16"),
@@ -397,7 +392,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "to bool": (
         lambda x, y: y.masked_fill(x.to(torch.bool), -1.0),
         [ROWS > 0, ROWS],
-        "r0 = nonzero(x)\nr1 = where(r0, none, y) value=-1.0",
+        "r0 = nonzero(x)\nr1 = where(r0, none, y) filled=1 value=-1.0",
     ),
     "flatten": (lambda x: x.flatten(1), [BATCH], "r0 = flatten(x, 1, -1)"),
     "unflatten": (lambda x: x.unflatten(-1, (2, -1)), [ROWS], "r0 = unflatten(x, -1, 2, -1)"),
@@ -501,6 +496,24 @@ def test_operators_are_imported_and_mean_the_same(name: str) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
+    "contiguous in another memory format": (
+        lambda x: x.contiguous(memory_format=torch.channels_last),
+        [IMAGE],
+        "aten::contiguous",
+        "memory_format is 2",
+    ),
+    "a conversion to another memory format": (
+        lambda x: x.to(memory_format=torch.channels_last),
+        [IMAGE],
+        "aten::to",
+        "memory_format is 2",
+    ),
+    "a number that float32 cannot hold": (
+        lambda x: x.masked_fill(SIX > 0, -1e39),
+        [ROWS.double()],
+        "aten::masked_fill",
+        "value is larger than any number of float32",
+    ),
     **{
         f"einsum {equation}": (
             lambda *x, of=equation: torch.einsum(of, *x),

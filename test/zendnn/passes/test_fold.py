@@ -107,7 +107,6 @@ IDENTITIES: dict[str, Any] = {
     "avg_pool": lambda b, x: b("avg_pool", x, **pool(1), include_pad=True),
     "max_pool": lambda b, x: b("max_pool", x, **pool(1), dilation=(1, 1)),
     "cat": lambda b, x: b("cat", x, dim=1),
-    "contiguous": lambda b, x: b("contiguous", x),
 }
 
 
@@ -121,6 +120,13 @@ def test_what_changes_nothing_goes(b: Builder, name: str) -> None:
     graph = b.done(b.eltwise("exp", IDENTITIES[name](b, x)))
     b.check(remove_identities, remove_identities)
     assert ops(graph) == ["eltwise"]
+
+
+def test_contiguous_goes_where_the_order_in_memory_ends(b: Builder) -> None:
+    x = b("permute", b.input(random(2, 3, 4, 5)), 0, 2, 1, 3)
+    graph = b.done(b("softmax", b("contiguous", x), dim=1, log=False))
+    b.check(remove_identities)
+    assert ops(graph) == ["permute", "softmax"]
 
 
 @pytest.mark.parametrize("name", IDENTITIES)
@@ -152,6 +158,7 @@ CHANGES: dict[str, Any] = {
     "contiguous before a view": lambda b, x: b(
         "view", b("contiguous", b("permute", x, 0, 2, 1, 3)), -1
     ),
+    "contiguous before what follows its strides": lambda b, x: b("contiguous", x),
 }
 
 

@@ -1613,6 +1613,7 @@ def test_attention(data: st.DataObject) -> None:
         scale=draw(st.sampled_from([0.0, 0.3])),
         causal=draw(st.booleans()),
         swapped=swapped,
+        grouped=group > 1,
     )
     if group == 1:
         check(b, out, dtype=dtype, meant=meant)

@@ -103,9 +103,10 @@ class Imported:
         """Make a value one that is there when all that writes to it has run, in order."""
         if value.unique() in self.settled or value.unique() in self.scope.lists:
             return  # of a list that is looked through, the elements are settled
-        self.settled[value.unique()] = writers
         before = self.scope.operand(value)
-        assert isinstance(before, Value)
+        if not isinstance(before, Value):
+            return  # a constant list, which only seems to share what is written to
+        self.settled[value.unique()] = writers
         after = self.graph.value(before.kind, value)
         self.graph.add(OPAQUE, [before], outputs=[after], ordered=True)
         self.scope.operands[value.unique()] = after

@@ -618,6 +618,13 @@ def scalar(call: Call, name: str) -> float | None:
     return float(constant)
 
 
+def is_tensor(call: Call, name: str, dtype: torch.dtype) -> bool:
+    """Whether an argument is a constant tensor of this dtype."""
+    value = call.arguments[name]
+    constant = value.toIValue() if is_constant(value) else None
+    return isinstance(constant, torch.Tensor) and constant.dtype == dtype
+
+
 def binary(algorithm: str, *, swapped: bool = False) -> Importer:
     """``self ∘ alpha·other``, or ``other ∘ alpha·self`` when swapped.
 
@@ -708,18 +715,26 @@ def masked_fill(call: Call) -> None:
     fill = scalar(call, "value")
     if fill is None:
         raise Refused("value is not a constant number")
-    call.result("where", [call.tensor("mask", BOOL), None, call.tensor("self")], value=fill)
+    if math.isfinite(fill) and abs(fill) > torch.finfo(torch.float32).max:
+        raise Refused("value is larger than any number of float32")
+    operands = [call.tensor("mask", BOOL), None, call.tensor("self")]
+    call.result("where", operands, value=fill, filled=True)
 
 
 def where(call: Call) -> None:
     """One of two tensors, or a tensor or a constant number."""
-    numbers_ = [scalar(call, name) for name in ("self", "other")]
+    names = ("self", "other")
+    numbers_ = [scalar(call, name) for name in names]
     if None not in numbers_:
         raise Refused("both self and other are numbers")
     operands = [
         call.tensor(name) if given is None else None
-        for name, given in zip(("self", "other"), numbers_, strict=True)
+        for name, given in zip(names, numbers_, strict=True)
     ]
+    # A tensor without dimensions has a say in the result's dtype if the other has none, too.
+    wide = any(is_tensor(call, name, torch.float64) for name in names)
+    if wide and not any(x is not None and call.scope.sizes.rank(x) for x in operands):
+        raise Refused("a number of float64 meets what may have no dimensions")
     fill = next((given for given in numbers_ if given is not None), 0.0)
     call.result("where", [call.tensor("condition", BOOL), *operands], value=fill)
 
@@ -837,6 +852,13 @@ def _permuted(call: Call, x: Value, dims: str, order: Sequence[str]) -> Value:
     return x if list(dims) == order else call.step("permute", [x, *map(dims.index, order)])
 
 
+def normalized(call: Call) -> dict[str, Attribute]:
+    """How many trailing dimensions are normalised, and their sizes if they are known."""
+    sizes = call.numbers("normalized_shape")
+    known = tuple(size for size in sizes if isinstance(size, int))
+    return {"dims": len(sizes), **({"sizes": known} if len(known) == len(sizes) else {})}
+
+
 def layer_norm(call: Call) -> None:
     """Normalise the trailing dimensions; there is no residual yet."""
     inputs = [
@@ -845,8 +867,7 @@ def layer_norm(call: Call) -> None:
         *optional_weight("bias")(call),
         None,
     ]
-    dims = len(call.numbers("normalized_shape"))
-    call.result("layer_norm", inputs, eps=call.real("eps"), dims=dims)
+    call.result("layer_norm", inputs, eps=call.real("eps"), **normalized(call))
 
 
 def rms_norm(call: Call) -> None:
@@ -855,7 +876,7 @@ def rms_norm(call: Call) -> None:
         raise Refused("eps is not given, and depends on the dtype in this torch")
     eps = torch.finfo(torch.float32).eps if call.absent("eps") else call.real("eps")
     inputs = [call.tensor("input"), *optional_weight("weight")(call), None, None]
-    call.result("rms_norm", inputs, eps=eps, dims=len(call.numbers("normalized_shape")))
+    call.result("rms_norm", inputs, eps=eps, **normalized(call))
 
 
 def softmax(*, log: bool) -> Importer:
@@ -894,11 +915,11 @@ def attention(call: Call) -> None:
     causal = bool(call.python("is_causal"))
     if causal and not call.absent("attn_mask"):
         raise Refused("it is causal and has a mask")
-    if "enable_gqa" in call.arguments:
-        call.python("enable_gqa")
+    grouped = "enable_gqa" in call.arguments and bool(call.python("enable_gqa"))
     masks = optional_tensor("attn_mask", FLOATING | {torch.bool})(call)
     inputs = [call.tensor("query"), call.tensor("key"), call.tensor("value"), *masks]
-    call.result("attention", inputs, scale=scale, causal=causal)
+    more: dict[str, Attribute] = {"grouped": True} if grouped else {}
+    call.result("attention", inputs, scale=scale, causal=causal, **more)
 
 
 def linear_step(
@@ -1096,9 +1117,9 @@ def engine_dtype(call: Call, name: str) -> str:
     return DTYPES[number_]
 
 
-#: torch's own numbers of memory formats, which change no value: of a tensor's own, and of all.
+#: torch's own numbers of memory formats: of a tensor's own, and of the order of its dimensions.
 PRESERVED = (None, 1)
-MEMORY_FORMATS = (0, 2, 3)
+CONTIGUOUS = 0
 
 
 def to_dtype(call: Call) -> None:
@@ -1116,19 +1137,20 @@ def to_dtype(call: Call) -> None:
 
 
 def to_layout(call: Call) -> None:
-    """A conversion, or none, to a dtype and a memory format, which changes no value."""
+    """A conversion, or none, to a dtype and to the order of dimensions."""
     for requirement in (equal("layout", None, 0), equal("pin_memory", None, False)):
         requirement(call)
-    equal("memory_format", *PRESERVED, *MEMORY_FORMATS)(call)
+    equal("memory_format", *PRESERVED, CONTIGUOUS)(call)
     device = call.python("device")
     if device is not None and torch.device(device).type != "cpu":
         raise Refused("device is not the CPU")
     x = call.tensor("self", ANY)
+    if call.python("memory_format") == CONTIGUOUS:
+        x = call.step("contiguous", [x])
     if call.absent("dtype"):
-        call.result("contiguous", [x])
+        call.identity(x)
     else:
-        dtype = engine_dtype(call, "dtype")
-        call.result("to", [call.step("contiguous", [x])], dtype=dtype)
+        call.result("to", [x], dtype=engine_dtype(call, "dtype"))
 
 
 def autocast(dtype: str | None) -> Importer:
@@ -1411,7 +1433,7 @@ OPERATORS: dict[str, Importer] = {
     },
     "aten::detach": same_tensor("self"),
     "aten::contiguous": row(
-        "contiguous", tensor("self", ANY), requires=[equal("memory_format", *MEMORY_FORMATS)]
+        "contiguous", tensor("self", ANY), requires=[equal("memory_format", CONTIGUOUS)]
     ),
     "aten::to.dtype": to_dtype,
     "aten::to.dtype_layout": to_layout,

@@ -19,6 +19,7 @@ class Trait(Flag):
     COMPUTES = auto()  # plans refuse to run it on anything but floating-point numbers
     FLOATING = auto()  # results are floating-point numbers in torch, too, whatever the operands are
     DENSE = auto()  # results are dense in the order of their dimensions
+    ORDERED = auto()  # results are in one order in memory, in whatever order operands are
     WANTS_DIMENSIONS = auto()  # torch refuses a first operand without dimensions
     MAKES_DIMENSIONS = auto()  # results have at least one
     KEEPS_DIMENSIONS = auto()  # results have some if and only if the first operand has
@@ -82,7 +83,7 @@ OPERATORS = {
     "layer_norm": Operator(_FUNCTION | _WANTS | _DENSE, shapes.same, _FIRST),
     "rms_norm": Operator(_FUNCTION | _WANTS, shapes.same),
     "group_norm": Operator(_FUNCTION | _WANTS, shapes.same),
-    "attention": Operator(_FLOATING | _WANTS | _DENSE, shapes.as_many(0), slice(3)),
+    "attention": Operator(_FLOATING | _WANTS | Trait.ORDERED, shapes.as_many(0), slice(3)),
     "nonzero": Operator(_KEEPS, shapes.same),
     "where": Operator(shape=shapes.broadcast(3)),
     "embedding": Operator(_FLOATING | _WANTS | _DENSE, shapes.embedding, _FIRST),
@@ -120,6 +121,7 @@ SIZES = having(Trait.SIZE)
 TAKES_POST_OPS = having(Trait.POST_OPS)
 COMPUTES = having(Trait.COMPUTES)
 DENSE = having(Trait.DENSE)
+ORDERED = having(Trait.DENSE | Trait.ORDERED)
 
 #: Functions of each element that make integers of integers in torch.
 KEEP_WHOLE = frozenset({"relu", "clip", "abs", "square", "linear", "round"})

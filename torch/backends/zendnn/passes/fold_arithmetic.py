@@ -25,6 +25,9 @@ def fold_arithmetic(graph: Graph) -> int:
     return folded
 
 
+#: What is added to numbers this large is rounded to whole numbers, which may be what it is for.
+_ROUNDS = 2.0**22
+
 Affine = tuple[Tensor | None, Tensor | None]
 
 
@@ -33,6 +36,8 @@ def _affine(node: Node, last: Node, side: int) -> Affine | None:
     if last.op == "eltwise":
         factors = linear_of(last)
         if factors is None or not factors[0] or not all(map(is_sound, factors)):
+            return None
+        if abs(factors[1]) >= _ROUNDS:
             return None
         scale, shift = (torch.tensor(f, dtype=torch.float64) for f in factors)
         count = channels(node)

@@ -12,6 +12,9 @@ from torch.backends.zendnn.passes._match import (
     sole,
 )
 
+#: How much larger than what is left a number may be that another one takes away.
+_CANCELS = 1024.0
+
 
 def fold_scalars(graph: Graph) -> int:
     """Rewrite binary operators with a constant number as eltwise ones, and join chains of these."""
@@ -48,6 +51,9 @@ def _join(graph: Graph, node: Node) -> int:
     alpha, beta = first[0] * second[0], first[1] * second[0] + second[1]
     # (x + b) * c is exact where x is near -b, and x * c + b * c is not: these stay two.
     if first[1] and abs(first[0]) == 1 and abs(second[0]) != 1:
+        return 0
+    # (x + c) - c rounds x where c is large: what cancels out stays, too.
+    if abs(second[1]) > _CANCELS * abs(beta):
         return 0
     if not is_sound(alpha) or not is_sound(beta):
         return 0

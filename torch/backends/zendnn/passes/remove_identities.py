@@ -14,7 +14,7 @@ from torch.backends.zendnn.passes._match import (
     real,
     scalar,
 )
-from torch.backends.zendnn.passes._operators import COMPUTES, DENSE, VIEWS
+from torch.backends.zendnn.passes._operators import COMPUTES, DENSE, ORDERED, SIZES
 
 #: From here on, the end of a slice means 'to the last element'.
 NO_END = 1 << 31
@@ -60,13 +60,11 @@ def _permute_of_permute(graph: Graph, node: Node) -> int:
 
 
 def _contiguous(graph: Graph, node: Node) -> Operand:
-    """Not where a view could notice: a view that stays outside wants the strides it had."""
+    """Not where a view outside could notice, which wants the strides that its operand had."""
     value = node.output
-    if not graph.is_private(value):
-        return None
-    if producer(node.inputs[0], *DENSE) is None and any(user.op in VIEWS for user in value.users):
-        return None
-    return node.inputs[0]
+    ordered = all(user.op in ORDERED or user.op in SIZES for user in value.users)
+    dense = producer(node.inputs[0], *DENSE) is not None
+    return node.inputs[0] if graph.is_private(value) and (dense or ordered) else None
 
 
 def _transpose(graph: Graph, node: Node) -> Operand:

@@ -68,6 +68,10 @@ void infer_attention(Builder& builder, const Node& node) {
       q[1] % k[1] != 0 || q[3] > 1024) {
     refuse("an attention whose operands have other sizes");
   }
+  const bool grouped = node.integer("grouped", 0) != 0;
+  if (q[1] != k[1] && k[1] != 1 && !grouped) {
+    refuse("an attention of groups that nobody asked for");
+  }
   if (builder.dtype(tensor(node, 1)) != dtype ||
       builder.dtype(tensor(node, 2)) != dtype) {
     refuse("tensors of different dtypes");
@@ -101,10 +105,24 @@ void infer_attention(Builder& builder, const Node& node) {
       }
     }
   }
+  if (swapped(node)) {
+    builder.set_type(node.output(), {q[0], q[2], q[1], q[3]}, dtype);
+    return;
+  }
+  // torch's kernel of this name follows the query, what it composes does not.
+  const auto mask_rank =
+      has(node, kMask) ? builder.sizes(tensor(node, kMask)).size() : 4;
+  const auto& sizes = builder.sizes(query);
+  const auto& strides = builder.strides(query);
+  const bool follows = rank == 4 && strides.back() == 1 && !additive(node) &&
+                       (q[1] == k[1] || grouped) &&
+                       (mask_rank == 2 || mask_rank == 4);
   builder.set_type(
       node.output(),
-      swapped(node) ? Dims{q[0], q[2], q[1], q[3]} : builder.sizes(query),
-      dtype);
+      sizes,
+      dtype,
+      follows ? combined_strides(sizes, {{sizes, strides}})
+              : row_major_strides(sizes));
 }
 
 void build_attention(Builder& builder, const Node& node) {

@@ -20,8 +20,9 @@ constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 // As many as the kernels that copy and combine tensors go through.
 constexpr size_t kMostDimensions = 8;
 
-// Which operands' strides torch's results take over.
-enum class Follows : uint8_t { input, input_or_weight, all, first_whole };
+// Which operands' strides torch's results take over: with `elements`, all those
+// that are combined element by element.
+enum class Follows : uint8_t { input, input_or_weight, all, elements };
 
 const std::unordered_map<std::string, Follows> kFollowed{
     {"convolution", Follows::input_or_weight},
@@ -29,12 +30,19 @@ const std::unordered_map<std::string, Follows> kFollowed{
     {"avg_pool", Follows::input},
     {"adaptive_avg_pool", Follows::input},
     {"batch_norm", Follows::input},
+    {"group_norm", Follows::input},
+    {"resample", Follows::input},
+    {"rms_norm", Follows::input},
+    {"roll", Follows::input},
     {"pad", Follows::input},
     {"cat", Follows::all},
-    {"eltwise", Follows::first_whole},
-    {"prelu", Follows::first_whole},
-    {"binary", Follows::first_whole},
-    {"to", Follows::first_whole},
+    {"eltwise", Follows::elements},
+    {"prelu", Follows::elements},
+    {"binary", Follows::elements},
+    {"where", Follows::elements},
+    {"nonzero", Follows::elements},
+    {"to", Follows::elements},
+    {"to_like", Follows::elements},
 };
 
 void reorder_now(
@@ -239,7 +247,7 @@ Dims Builder::result_strides(int64_t value) const {
 
 void Builder::follow_strides(const Node& node) {
   const auto found = kFollowed.find(node.op);
-  if (found == kFollowed.end()) {
+  if (found == kFollowed.end() || node.integer("filled", 0) != 0) {
     return; // row-major, or a view that has its strides
   }
   auto& result = values_[node.output()];
@@ -269,18 +277,13 @@ void Builder::follow_strides(const Node& node) {
     case Follows::all:
       channels_last = std::all_of(read.begin(), read.end(), last);
       break;
-    case Follows::first_whole: {
-      const auto first = std::find_if(read.begin(), read.end(), whole);
-      if (first == read.end()) {
-        return;
+    case Follows::elements: {
+      std::vector<std::pair<Dims, Dims>> operands;
+      for (const auto value : read) {
+        operands.emplace_back(sizes(value), strides(value));
       }
-      const auto& strides = values_[*first].strides;
-      if (is_dense(result.sizes, strides)) {
-        result.strides = strides;
-        return;
-      }
-      channels_last = last(*first);
-      break;
+      result.strides = combined_strides(result.sizes, operands);
+      return;
     }
   }
   if (channels_last && result.sizes.size() >= 4) {

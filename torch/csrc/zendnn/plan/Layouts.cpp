@@ -80,6 +80,57 @@ Dims channels_last_strides(const Dims& sizes) {
   return strides;
 }
 
+Dims combined_strides(
+    const Dims& sizes,
+    const std::vector<std::pair<Dims, Dims>>& operands) {
+  const auto rank = sizes.size();
+  // Whether dimension i is the outer one of two: 1, -1 if it is not, or 0.
+  const auto compare = [&](size_t i, size_t j) {
+    for (const auto& [of, strides] : operands) {
+      const auto missing = rank - of.size();
+      const auto stride = [&](size_t dim) {
+        return dim < missing || of[dim - missing] == 1 ? int64_t{0}
+                                                       : strides[dim - missing];
+      };
+      const auto a = stride(i), b = stride(j);
+      if (a == 0 || b == 0) {
+        continue; // broadcast
+      }
+      if (a != b) {
+        return a > b ? 1 : -1;
+      }
+      if (sizes[i] > sizes[j]) {
+        return 1;
+      }
+    }
+    return 0;
+  };
+  Dims order(rank); // the innermost dimension comes first
+  for (size_t i = 0; i < rank; ++i) {
+    order[i] = static_cast<int64_t>(rank - 1 - i);
+  }
+  for (size_t i = 1; i < rank; ++i) {
+    auto here = i;
+    for (size_t j = i; j-- > 0;) {
+      const auto outer = compare(order[j], order[here]);
+      if (outer < 0) {
+        break;
+      }
+      if (outer > 0) {
+        std::swap(order[j], order[here]);
+        here = j;
+      }
+    }
+  }
+  Dims strides(rank);
+  int64_t stride = 1;
+  for (const auto dim : order) {
+    strides[dim] = stride;
+    stride *= sizes[dim];
+  }
+  return strides;
+}
+
 Dims meaningful_strides(const Dims& sizes, Dims strides) {
   int64_t next = 1;
   for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {

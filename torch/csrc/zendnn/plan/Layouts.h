@@ -23,6 +23,12 @@ int64_t count(const Dims& sizes);
 Dims broadcast(const Dims& a, const Dims& b);
 Dims row_major_strides(const Dims& sizes);
 Dims channels_last_strides(const Dims& sizes);
+// The strides of a dense result of operands that are combined element by
+// element: its dimensions come in the order that they have in the first operand
+// that tells, as with torch's TensorIterator. Operands broadcast.
+Dims combined_strides(
+    const Dims& sizes,
+    const std::vector<std::pair<Dims, Dims>>& operands); // sizes, strides
 // Channels that a blocked layout holds together: those of a vector.
 int64_t channel_block();
 // That layout for 3 to 5 dimensions; of a slice of images with so many channels

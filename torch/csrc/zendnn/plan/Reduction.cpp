@@ -63,6 +63,12 @@ Pooling pooling_of(const Builder& builder, const Node& node) {
                  : spread(node.integers("stride"), spatial, 1, 1);
   p.dilation = spread(node.integers("dilation"), spatial, 1, 1);
   p.before = p.after = spread(node.integers("padding"), spatial, 0);
+  for (size_t i = 0; i < spatial; ++i) {
+    const auto reach = p.dilation[i] * (p.kernel[i] - 1) + 1;
+    if (p.before[i] < 0 || 2 * p.before[i] > reach) {
+      refuse("a pooling of windows that lie in the padding");
+    }
+  }
   p.kind = node.op == "max_pool" ? algorithm::pooling_max
            : node.integer("include_pad", 1) != 0
                ? algorithm::pooling_avg_include_padding
@@ -181,6 +187,11 @@ void infer_layer_norm(Builder& builder, const Node& node) {
     refuse("a normalisation over dimensions that are not there");
   }
   const auto columns = product(sizes, rank - dims, rank);
+  const auto wanted = node.integers("sizes");
+  if (!wanted.empty() &&
+      !std::equal(wanted.begin(), wanted.end(), sizes.end() - dims)) {
+    refuse("a normalisation over other sizes");
+  }
   for (const size_t i : {1, 2}) {
     if (has(node, i)) {
       const auto factor = tensor(node, i);

@@ -86,7 +86,8 @@ class Bags {
     const int64_t end = b + 1 < args_.bags || args_.last_offset
                             ? offset(b + 1)
                             : args_.ids_count;
-    if (begin < 0 || end < begin || end > args_.ids_count)
+    if (begin < 0 || (b == 0 && begin > 0) || end < begin ||
+        end > args_.ids_count)
       return {ids_, -1, 0};
     return {ids_ + begin, end - begin, begin};
   }
