@@ -66,6 +66,7 @@ SMALL = [
     (module.attention(2, 4, 5, 7, 8, key_heads=2), (2, 4, 5, 8)),
     (module.max_pool(3, 9, 3, stride=2, padding=1), (1, 3, 5, 5)),
     (module.batch_norm(3, 5, batch=2), (2, 3, 5, 5)),
+    (module.batch_norm(3, 5, batch=2, training=True), (2, 3, 5, 5)),
     (module.norm("layer_norm", 3, 8), (3, 8)),
     (module.norm("rms_norm", 3, 8), (3, 8)),
     (module.elementwise("gelu", torch.nn.functional.gelu, 3, 8, "other"), (3, 8)),

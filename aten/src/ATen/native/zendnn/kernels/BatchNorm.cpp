@@ -20,14 +20,19 @@ class Norm {
     switch (args_.layout) {
       case ChannelLayout::planes:
         return each(
-            args_.batch * args_.channels, args_.pixels, &Norm::normalise_plane);
+            args_.batch * args_.channels,
+            args_.pixels,
+            [&](int64_t begin, int64_t end) { normalise_planes(begin, end); });
       case ChannelLayout::last:
         return normalise_rows();
       case ChannelLayout::blocks:
         return each(
             args_.batch * blocks(),
             args_.pixels * kWidth,
-            &Norm::normalise_block);
+            [&](int64_t begin, int64_t end) {
+              for (int64_t i = begin; i < end; ++i)
+                normalise_block(i);
+            });
     }
   }
 
@@ -66,24 +71,36 @@ class Norm {
            step * args_.out_stride;
   }
 
-  void each(int64_t count, int64_t size, void (Norm::*normalise)(int64_t) const)
-      const {
+  template <class F>
+  void each(int64_t count, int64_t size, F normalise) const {
     const int64_t grain = ceil_div(kGrain, max(size, 1));
-    parallel(count, 1, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        (this->*normalise)(i);
-    });
+    parallel(count, 1, grain, normalise);
   }
 
-  void normalise_plane(int64_t i) const {
-    const int64_t batch = i / args_.channels, channel = i % args_.channels;
-    const Affine one = affine(channel, Tail(1));
-    const Affine same{splat(one.scale[0]), splat(one.shift[0])};
-    const T* from = x(batch, channel);
-    T* to = out(batch, channel);
-    each_vector(args_.pixels, [&](int64_t p, auto lanes) {
-      store(to + p, same(load(from + p, lanes)), lanes);
-    });
+  // Factors are worked out for a vector of channels at a time.
+  void normalise_planes(int64_t begin, int64_t end) const {
+    float scale[kWidth] = {}, shift[kWidth] = {};
+    for (int64_t i = begin; i < end; ++i) {
+      const int64_t batch = i / args_.channels, channel = i % args_.channels;
+      const int64_t lane = channel % kWidth, first = channel - lane;
+      if (i == begin || lane == 0) {
+        const auto prepare = [&](auto lanes) {
+          const Affine of = affine(first, lanes);
+          store(scale, of.scale);
+          store(shift, of.shift);
+        };
+        if (args_.channels - first < kWidth)
+          prepare(Tail(args_.channels - first));
+        else
+          prepare(Full{});
+      }
+      const Affine same{splat(scale[lane]), splat(shift[lane])};
+      const T* from = x(batch, channel);
+      T* to = out(batch, channel);
+      each_vector(args_.pixels, [&](int64_t p, auto lanes) {
+        store(to + p, same(load(from + p, lanes)), lanes);
+      });
+    }
   }
 
   void normalise_block(int64_t i) const {
