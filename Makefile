@@ -6,20 +6,32 @@
 #   PIP_TORCH_ARGS='…'         more arguments for that, such as the index of CPU-only builds
 #   TESTS='test/tools -k x'    what `make test` hands to pytest
 #   MAX_JOBS=4                 compilations at a time; see setup.py for the build's other variables
+#
+# The first three are kept: a later run without them goes by what was chosen last.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
 
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := build/.done
+
+# Of the three choices that make .venv, those of this run and, where it makes none, of earlier runs.
+define newline
+
+
+endef
+$(eval $(file <$(DONE)/choices.mk))
+export CHOICES := $(foreach name,PYTHON TORCH PIP_TORCH_ARGS,$(if \
+	$(filter-out undefined,$(origin $(name))),$(name) ?= $($(name))$(newline)))
+
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
 PIP_TORCH_ARGS ?=
 TESTS ?= test
 
-VENV := .venv
-BIN := $(VENV)/bin
-DONE := build/.done
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
 # What the build reads of this checkout: a change makes it run again (and do only what changed).
@@ -31,10 +43,6 @@ CXX_FILES := $(shell find aten benchmarks third_party torch -name '*.cpp' -o -na
 # command:Debian package
 NEEDED := cc:gcc c++:g++ cmake:cmake ninja:ninja-build git:git
 WANTED := ccache:ccache
-
-# Of the choices above, those that were made for this run; none stands for what was chosen last.
-export CHOICES := $(foreach name,PYTHON TORCH PIP_TORCH_ARGS,$(if \
-	$(filter file,$(origin $(name))),,$(name)=$($(name))))
 
 .PHONY: help demo test upstream sanitize build wheel setup lint format clean distclean FORCE
 
@@ -97,18 +105,16 @@ $(DONE)/lint-packages: requirements-lint.txt $(DONE)/venv
 	$(PIP) install --quiet -r requirements-lint.txt
 	@touch $@
 
-$(DONE)/venv: $(DONE)/choices | $(DONE)/system
+$(DONE)/venv: $(DONE)/choices.mk | $(DONE)/system
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo 'error: $(PYTHON) is no Python 3.10 or newer: name one with PYTHON=' >&2; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
 	@rm -f $(DONE)/packages $(DONE)/lint-packages $(DONE)/installed
 	@touch $@
 
-$(DONE)/choices: FORCE
+$(DONE)/choices.mk: FORCE
 	@mkdir -p $(DONE)
-	@if [ ! -e $@ ] || [ -n "$$CHOICES" -a "$$CHOICES" != "$$(cat $@)" ]; then \
-		echo "$$CHOICES" > $@; \
-	fi
+	@printf %s "$$CHOICES" | cmp -s - $@ || printf %s "$$CHOICES" > $@
 
 # Only what is missing is installed, and only by root where apt is.
 $(DONE)/system:
