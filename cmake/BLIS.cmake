@@ -18,6 +18,9 @@ if(BLIS_SOURCE_DIR)
   set(BLIS_INCLUDE_DIR "${BLIS_ROOT}/include")
   file(MAKE_DIRECTORY "${BLIS_INCLUDE_DIR}")
 else()
+  # What was found in another prefix before would stand otherwise.
+  unset(BLIS_LIBRARY CACHE)
+  unset(BLIS_INCLUDE_DIR CACHE)
   find_library(BLIS_LIBRARY
     NAMES libblis.a libblis-mt.a
     PATHS "${BLIS_ROOT}" PATH_SUFFIXES lib lib64 NO_DEFAULT_PATH)

@@ -6,8 +6,17 @@
 find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
 
 foreach(name torch_cpu c10 torch_python)
+  unset(TORCH_LIBRARY_${name} CACHE) # of another torch
   find_library(TORCH_LIBRARY_${name} ${name} PATHS "${TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUIRED)
 endforeach()
+# OpenMP's pragmas, but not the compiler's library: the copy that torch ships is
+# the one that torch.set_num_threads rules.
+file(GLOB torch_openmp
+  "${TORCH_ROOT}/lib/libgomp*.so*" "${TORCH_ROOT}/../torch.libs/libgomp*.so*")
+if(NOT torch_openmp)
+  message(FATAL_ERROR
+    "No libgomp*.so* comes with the torch in '${TORCH_ROOT}': install torch's own wheel with pip.")
+endif()
 set(torch_include "${TORCH_ROOT}/include" "${TORCH_ROOT}/include/torch/csrc/api/include")
 # Older wheels were built with the older of the C++ library's two ABIs.
 file(STRINGS "${TORCH_ROOT}/share/cmake/Torch/TorchConfig.cmake" torch_abi
@@ -52,18 +61,12 @@ target_link_libraries(torch_zendnn PRIVATE
   "${TORCH_LIBRARY_torch_cpu}" "${TORCH_LIBRARY_c10}" -Wl,--no-undefined
   -Wl,--exclude-libs,ALL
   "-Wl,--version-script=${overlay}/cmake/libtorch_zendnn.map"
-  "$<TARGET_FILE:zendnn>" "${BLIS_LIBRARY}")
+  "$<TARGET_FILE:zendnn>" "${BLIS_LIBRARY}" ${torch_openmp})
 add_dependencies(torch_zendnn zendnn)
 set_target_properties(torch_zendnn PROPERTIES
   LINK_DEPENDS "${overlay}/cmake/libtorch_zendnn.map"
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
   BUILD_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
-
-# OpenMP's pragmas, but not the compiler's library: the copy that torch ships is
-# the one that torch.set_num_threads rules.
-file(GLOB torch_openmp
-  "${TORCH_ROOT}/lib/libgomp*.so*" "${TORCH_ROOT}/../torch.libs/libgomp*.so*")
-target_link_libraries(torch_zendnn PRIVATE ${torch_openmp})
 
 add_library(zendnn_python MODULE ${bindings})
 target_link_libraries(zendnn_python PRIVATE torch_zendnn

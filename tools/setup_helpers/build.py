@@ -107,7 +107,9 @@ def configure_arguments(
         "ZENDNN_GENERATED_DIR": str(trees.generated),
         "ZENDNN_SOURCE_DIR": str(trees.zendnn),
         "ADEEP_INCLUDE_DIR": str(trees.adeep),
-        "BLIS_ROOT" if trees.blis_kind == "prefix" else "BLIS_SOURCE_DIR": str(trees.blis),
+        # Both, since CMake keeps what it was told before.
+        "BLIS_ROOT": str(trees.blis) if trees.blis_kind == "prefix" else "",
+        "BLIS_SOURCE_DIR": str(trees.blis) if trees.blis_kind == "source" else "",
         **(sanitized if sanitizer else {}),
     }
     return [
@@ -157,6 +159,8 @@ def build(environ: Mapping[str, str] = os.environ, sanitizer: str | None = None)
     started = time.monotonic()
     with locked(BUILD / ".lock"):
         trees = prepare()
+        if trees.blis_kind == "source" and not shutil.which("make", path=environ.get("PATH")):
+            raise SetupError("make is missing, which builds BLIS: install make")
         say(f"configuring against torch {torch.version} in {torch.site}")
         arguments = configure_arguments(trees, torch, tools, ccache, sanitizer)
         quiet = {**environ, "CLICOLOR": "0"}
@@ -165,6 +169,7 @@ def build(environ: Mapping[str, str] = os.environ, sanitizer: str | None = None)
         visible = {
             **ccache_environment(),
             **environ,
+            "MAKEFLAGS": f"-j{jobs}",  # BLIS's sources are built by make
             "NINJA_STATUS": environ.get("NINJA_STATUS", "[%f/%t %es] "),
         }
         _run(

@@ -74,10 +74,8 @@ def test_a_tree_that_cannot_be_converted_is_one_sentence(monkeypatch: pytest.Mon
         module.prepare()
 
 
-@pytest.mark.parametrize(
-    ("kind", "variable"), [("prefix", "BLIS_ROOT"), ("source", "BLIS_SOURCE_DIR")]
-)
-def test_cmake_is_told_everything(kind: str, variable: str) -> None:
+@pytest.mark.parametrize(("kind", "root", "sources"), [("prefix", "/b", ""), ("source", "", "/b")])
+def test_cmake_is_told_everything(kind: str, root: str, sources: str) -> None:
     trees = module.Trees(Path("/g"), Path("/z"), Path("/a"), kind, Path("/b"))
     arguments = module.configure_arguments(trees, TORCH, TOOLS, "/t/ccache")
     assert arguments[:2] == ["-G", "Ninja"]
@@ -95,7 +93,8 @@ def test_cmake_is_told_everything(kind: str, variable: str) -> None:
         "ZENDNN_GENERATED_DIR": "/g",
         "ZENDNN_SOURCE_DIR": "/z",
         "ADEEP_INCLUDE_DIR": "/a",
-        variable: "/b",
+        "BLIS_ROOT": root,
+        "BLIS_SOURCE_DIR": sources,
     }
 
 
@@ -119,7 +118,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     folder.mkdir()
     for name in ("gcc", "g++", "cmake", "ninja"):
         script = (
-            f'#!/bin/sh\necho "{name} $* $NINJA_STATUS" >> "{tmp_path}/log"\n'
+            f'#!/bin/sh\necho "{name} $* $NINJA_STATUS$MAKEFLAGS" >> "{tmp_path}/log"\n'
             f"exit ${{FAIL_{name.strip('+')}:-0}}\n"
         )
         (folder / name).write_text(script)
@@ -143,7 +142,7 @@ def test_configures_then_compiles(
     assert module.build({**machine.environ, "MAX_JOBS": "3"}) == TORCH
     cmake, ninja = machine.log.read_text().splitlines()
     assert cmake.startswith("cmake -G Ninja -S ")
-    assert ninja == f"ninja -C {module.NATIVE} -j 3 [%f/%t %es] "
+    assert ninja == f"ninja -C {module.NATIVE} -j 3 [%f/%t %es] -j3"
     out = capfd.readouterr().out
     assert "-- configuring against torch 2.13.0+cpu in /site" in out
     assert "-- compiling with 3 jobs\n" in out
@@ -159,7 +158,7 @@ def test_a_build_for_a_sanitizer_stays_beside_the_other(machine: SimpleNamespace
     cmake, ninja = machine.log.read_text().splitlines()
     assert f"-B {module.BUILD}/thread " in cmake
     assert "-DZENDNN_SANITIZER=thread" in cmake
-    assert ninja == f"ninja -C {module.BUILD}/thread -j 3 [%f/%t %es] "
+    assert ninja == f"ninja -C {module.BUILD}/thread -j 3 [%f/%t %es] -j3"
 
 
 @pytest.mark.parametrize(
@@ -175,6 +174,16 @@ def test_a_failed_step_ends_the_build(
     with pytest.raises(SetupError, match=sentence):
         module.build({**machine.environ, variable: "7"})
     assert len(machine.log.read_text().splitlines()) == steps
+
+
+def test_sources_of_blis_need_make(
+    machine: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trees = module.Trees(tmp_path, tmp_path, tmp_path, "source", tmp_path)
+    monkeypatch.setattr(module, "prepare", lambda: trees)
+    with pytest.raises(SetupError, match="make is missing, which builds BLIS: install make"):
+        module.build(machine.environ)
+    assert not machine.log.exists()
 
 
 def test_a_missing_library_is_an_error(machine: SimpleNamespace) -> None:

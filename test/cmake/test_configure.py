@@ -1,0 +1,50 @@
+"""cmake/*.cmake: what they find at each configuration, and what they miss before the build."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+CMAKE = Path(__file__).resolve().parents[2] / "cmake"
+
+pytestmark = pytest.mark.skipif(not shutil.which("cmake"), reason="needs CMake")
+
+
+def configure(folder: Path, module: str, **cache: Path | str) -> str:
+    """Configure a project that only includes `module`; return what CMake says."""
+    (folder / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.19)\nproject(x LANGUAGES NONE)\n"
+        f'include("{CMAKE / module}")\n'
+        'message(STATUS "found ${BLIS_LIBRARY} ${BLIS_INCLUDE_DIR}")\n'
+    )
+    options = [f"-D{name}={value}" for name, value in cache.items()]
+    command = ["cmake", "-S", str(folder), "-B", str(folder / "build"), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout + " ".join(done.stderr.split())
+
+
+def test_another_blis_is_found_in_a_tree_that_was_configured_before(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        root = tmp_path / name
+        for file in ("lib/libblis.a", "include/blis/blis.h"):
+            (root / file).parent.mkdir(parents=True)
+            (root / file).touch()
+        said = configure(tmp_path, "BLIS.cmake", BLIS_ROOT=root, BLIS_SOURCE_DIR="")
+        assert f"found {root}/lib/libblis.a {root}/include" in said
+    said = configure(tmp_path, "BLIS.cmake", BLIS_ROOT=tmp_path / "none", BLIS_SOURCE_DIR="")
+    assert f"No BLIS in '{tmp_path}/none'" in said
+
+
+def test_a_torch_without_openmp_is_refused_and_another_one_is_found(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        library = tmp_path / name / "lib"
+        library.mkdir(parents=True)
+        for part in ("torch_cpu", "c10", "torch_python"):
+            (library / f"lib{part}.so").touch()
+        said = configure(tmp_path, "Torch.cmake", TORCH_ROOT=tmp_path / name)
+        assert f"No libgomp*.so* comes with the torch in '{tmp_path / name}'" in said
+        cache = (tmp_path / "build" / "CMakeCache.txt").read_text()
+        assert f"={library}/libtorch_cpu.so" in cache
