@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import shutil
@@ -33,6 +32,7 @@ from benchmarks.backends import BACKENDS, PRECISIONS
 from benchmarks.report import Case, Sample, Series
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
+from tools.setup_helpers.options import positive
 
 ROOT = Path(__file__).parents[1]
 
@@ -77,19 +77,6 @@ def physical_cores(
         return len({Path(topology.format(cpu)).read_text() for cpu in cpus})
     except OSError:
         return len(cpus)
-
-
-def positive(kind: type[int] | type[float]) -> Callable[[str], int | float]:
-    """An argparse type: a finite number of ``kind`` above zero."""
-
-    def parse(text: str) -> int | float:
-        value = kind(text)
-        if not 0 < value < math.inf:
-            raise argparse.ArgumentTypeError(f"{text} is not above zero")
-        return value
-
-    parse.__name__ = kind.__name__  # argparse names the type in its own message
-    return parse
 
 
 def names_of(kind: str, known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:

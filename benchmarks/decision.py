@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.backends import OURS, STOCK
-from benchmarks.compare import Parser, positive, progress
+from benchmarks.compare import Parser, progress
 from benchmarks.report import aligned
+from tools.setup_helpers.options import positive
 
 ROOT = Path(__file__).parents[1]
 MOST_US = 1.0

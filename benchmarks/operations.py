@@ -29,12 +29,13 @@ from pathlib import Path
 import torch
 
 from benchmarks import limit
-from benchmarks.compare import Parser, cpu_name, names_of, output, positive, progress
+from benchmarks.compare import Parser, cpu_name, names_of, output, progress
 from benchmarks.heatmap import Row, svg
 from benchmarks.problems import MODELS, PROBLEMS, Call, Problem
 from benchmarks.report import aligned
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
+from tools.setup_helpers.options import positive
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 LIMITS = {"float32": "fp32", "bfloat16": "bf16"}  # as peak.c calls them

@@ -25,10 +25,11 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 
 from benchmarks import models
-from benchmarks.compare import Parser, cpu_name, model_names, output, positive, progress
+from benchmarks.compare import Parser, cpu_name, model_names, output, progress
 from benchmarks.report import aligned
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
+from tools.setup_helpers.options import positive
 
 DEFAULT = ("bert@8", "resnet50@16")
 #: So small that the weights stay as good as they were, and no step works on other numbers.

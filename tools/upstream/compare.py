@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,12 +18,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
-from importlib.metadata import version
+from importlib.metadata import distributions
 from pathlib import Path
 
 from tools.setup_helpers import sources
 from tools.setup_helpers.errors import SetupError, exit_code_of
 from tools.setup_helpers.files import write_atomic
+from tools.setup_helpers.options import positive
 from tools.upstream import plugin
 from tools.upstream.suites import IMPORTED, LEFT_OUT, REWORDED, SUITES, Suite
 
@@ -33,6 +35,10 @@ RANKS = ("crashed", "passed", "skipped", "failed")
 LIMIT = 3600
 #: Of each process: two, so that work is split, and waiting threads that do not take a core.
 THREADS = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
+#: Exit codes of a process that ran tests and was interrupted.
+INTERRUPTED = (2, -signal.SIGINT)
+#: Packages on whose version it may depend what a test comes to.
+PACKAGES = ("torch", "pytest", "scipy")
 
 Outcomes = Mapping[str, str]
 
@@ -55,10 +61,14 @@ class Job:
 
     def key(self, folder: Path) -> str:
         """Return a text that changes whenever what the job comes to on stock torch might."""
-        files = [folder / self.suite.file, Path(plugin.__file__)]
+        files = [
+            *(folder / file for file in (self.suite.file, *IMPORTED)),
+            Path(plugin.__file__),
+        ]
         texts = [file.read_text(encoding="utf-8") for file in files]
         part = self.suite.file, self.shard, self.suite.shards, self.keyword, self.operators
-        text = repr((part, sys.version, version("torch"), texts))
+        versions = [found.version for name in PACKAGES for found in distributions(name=name)]
+        text = repr((part, sys.version, versions, texts))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -99,7 +109,8 @@ def outcomes(lines: str) -> Outcomes:
 def run(job: Job, folder: Path, logs: Path) -> Outcomes:
     """Run `job` on the tests in `folder`, in as many processes as crash; keep their output in logs.
 
-    Raises SetupError when pytest does not come to run any test.
+    Raises SetupError when pytest does not come to run any test, KeyboardInterrupt when it is
+    interrupted.
     """
     stem = job.name.replace("/", "-").replace(" ", "_")
     results, log = logs / f"{stem}.results", logs / f"{stem}.log"
@@ -134,6 +145,8 @@ def run(job: Job, folder: Path, logs: Path) -> Outcomes:
             except subprocess.TimeoutExpired:
                 code = -1
         new = outcomes(results.read_text(encoding="utf-8"))
+        if new and code in INTERRUPTED:
+            raise KeyboardInterrupt
         found |= new
         # All pass, none is chosen, some fail; pytest also says 1 when a plugin stops it.
         if code in (0, 5) or (code == 1 and found):
@@ -179,9 +192,18 @@ def operators() -> tuple[str, ...]:
 
 
 def copy_tests(source: Path, target: Path, files: Iterable[str]) -> None:
-    """Write `files` of `source` below `target`, reworded so that a later torch runs them."""
+    """Write `files` of `source` below `target`, reworded so that a later torch runs them.
+
+    Raises SetupError when `source` has not all of them.
+    """
     for file in files:
-        text = (source / file).read_text(encoding="utf-8")
+        try:
+            text = (source / file).read_text(encoding="utf-8")
+        except OSError as error:
+            raise SetupError(
+                f"cannot read {source / file} ({error.strerror}): PYTORCH_SOURCE_DIR, where it is "
+                "set, has to name a PyTorch tree with its tests"
+            ) from error
         for old, new in REWORDED.items():
             text = text.replace(old, new)
         write_atomic(target / file, text.encode())
@@ -262,12 +284,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.upstream", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="only the part that CI runs")
     parser.add_argument(
-        "--processes", type=int, default=os.cpu_count(), help="how many at a time (default: cores)"
+        "--processes",
+        type=positive(int),
+        default=os.cpu_count(),
+        help="how many at a time (default: cores)",
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help=f"of {', '.join(files)}")
     parsed = parser.parse_args(arguments)
     if unknown := [file for file in parsed.files if file not in files]:
         parser.error(f"there is no file '{unknown[0]}'")
+    if parsed.quick and (whole := [file for file in parsed.files if not files[file].quick]):
+        parser.error(f"{whole[0]} has no quick part")
 
     def action() -> int:
         chosen = [files[file] for file in parsed.files] or list(SUITES)

@@ -8,17 +8,19 @@ calls it on the CPU, forward or backward, directly or from inside other operator
 
 from __future__ import annotations
 
+import argparse
 import itertools
 import json
 import re
-import sys
 import warnings
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch.autograd.profiler import profile
+
+from tools.setup_helpers.files import write_atomic
 
 #: The dispatcher's line for a kernel of ours that is in use.
 _OURS = re.compile(r"^(Autograd)?CPU: registered at \S*native/zendnn/", re.MULTILINE)
@@ -68,13 +70,16 @@ def reaching(operators: Set[str], infos: list[Any]) -> Iterator[str]:
             yield info.formatted_name
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Write the names to the file that the command line gives."""
+    parser = argparse.ArgumentParser(prog="python -m tools.upstream.operators", description=__doc__)
+    parser.add_argument("file", type=Path, metavar="FILE")
+    file: Path = parser.parse_args(arguments).file
     from torch.testing._internal.common_methods_invocations import op_db
 
     torch.manual_seed(0)
     names = sorted(reaching(overridden(), list(op_db)))
-    Path(sys.argv[1]).write_text(json.dumps(names), encoding="utf-8")
+    write_atomic(file, json.dumps(names).encode())
 
 
 if __name__ == "__main__":

@@ -96,14 +96,17 @@ def test_files_are_reworded_in_copies(tmp_path: Path) -> None:
         assert (tmp_path / "to" / "nn" / "test_it.py").read_text() == "super().setUp()"
 
 
-def test_a_changed_file_is_run_on_stock_torch_again(tmp_path: Path) -> None:
-    file = tmp_path / "test_it.py"
+def test_a_changed_file_is_run_on_stock_torch_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "IMPORTED", ("imported.py",))
     job = module.Job(Suite("test_it.py"), 0, False, "", None)
     keys = set()
-    for text in ("a", "b"):
-        file.write_text(text)
+    for texts in ("aa", "ba", "bb"):
+        for file, text in zip(("test_it.py", "imported.py"), texts, strict=True):
+            (tmp_path / file).write_text(text)
         keys.add(job.key(tmp_path))
-    assert len(keys) == 2
+    assert len(keys) == 3
 
 
 def test_a_file_that_cannot_be_imported_is_one_sentence(
@@ -124,16 +127,47 @@ def test_a_file_that_runs_no_test_because_pytest_stops_has_not_passed(
         compare()
 
 
+def test_an_interrupted_run_ends_and_keeps_nothing(
+    compare: Callable[..., Sequence[module.Row]], tmp_path: Path
+) -> None:
+    test = tmp_path / "tree" / "test" / "test_it.py"
+    test.write_text("def test_a(): pass\ndef test_b(): raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        compare()
+    assert not (tmp_path / "build" / "stock").exists()
+
+
+def test_a_tree_without_tests_is_one_sentence(
+    compare: Callable[..., Sequence[module.Row]], tmp_path: Path
+) -> None:
+    (tmp_path / "tree" / "test" / "test_it.py").unlink()
+    with pytest.raises(SetupError, match=r"cannot read .*/test_it\.py .*: PYTORCH_SOURCE_DIR"):
+        compare()
+
+
 def test_the_worst_outcome_of_a_test_counts() -> None:
     lines = "started a,passed a,started b,passed b,failed b,passed b,started c,skipped c,started d"
     found = {"a": "passed", "b": "failed", "c": "skipped", "d": "crashed"}
     assert module.outcomes(lines.replace(",", "\n")) == found
 
 
-def test_another_file_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["test_other.py"], "there is no file 'test_other.py'"),
+        (["--quick", "test_nn.py", "test_torch.py"], "test_torch.py has no quick part"),
+        (["--processes", "0"], "0 is not above zero"),
+        (["--processes", "x"], "invalid int value: 'x'"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_refused(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as stopped:
-        module.main(["test_other.py"])
+        module.main(arguments)
     assert stopped.value.code == 2
+    assert capsys.readouterr().err.endswith(f"{reason}\n")
 
 
 @pytest.mark.parametrize("lost", [(), ("a",)], ids=["none", "some"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Set
 from pathlib import Path
 
@@ -36,6 +35,12 @@ def test_the_command_writes_the_names_to_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "reaching", lambda operators, infos: iter(["mm", "add"]))
-    monkeypatch.setattr(sys, "argv", ["", str(tmp_path / "names.json")])
-    module.main()
+    module.main([str(tmp_path / "names.json")])
     assert json.loads((tmp_path / "names.json").read_text()) == ["add", "mm"]
+
+
+def test_the_command_without_a_file_runs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "reaching", lambda *_: pytest.fail("must not be run"))
+    with pytest.raises(SystemExit) as stopped:
+        module.main([])
+    assert stopped.value.code == 2
