@@ -6,9 +6,11 @@
 
 Environment variables:
 
-    USE_ZENDNN=1        build ZenDNN; without it (or with 0) torch is left as it is
+    USE_ZENDNN=1        build ZenDNN; without it (or with 0) torch is left as it is, and
+                        install and develop remove ZenDNN
     MAX_JOBS            how many compilations run at once (default: one for each core)
-    CXX                 the C++ compiler
+    CC, CXX             the C and the C++ compiler
+    CFLAGS, CXXFLAGS    more options for them, read when a build is configured first
     ZENDNN_SOURCES      'debian' or 'git': fetch from there only
     PYTORCH_SOURCE_DIR  a PyTorch tree to convert instead of the pinned one
     ZENDNN_SOURCE_DIR   a oneDNN tree, or one that is renamed already
