@@ -5,7 +5,6 @@ Every step does only what is left to do, so that an interrupted build goes on wh
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -16,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.setup_helpers import env
+from tools.setup_helpers import env, sources
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import locked
 
@@ -31,13 +30,17 @@ RENAMED_LANDMARK = "include/oneapi/zendnn/zendnn.h"
 
 @dataclass(frozen=True)
 class Trees:
-    """What CMake compiles: three converted trees, and BLIS (see sources.Blis for its kinds)."""
+    """What CMake compiles: three converted trees, and BLIS (see sources.Blis for its kinds).
+
+    `sources` are the folders that they were made from, by the names of sources.yaml.
+    """
 
     generated: Path
     zendnn: Path
     adeep: Path
     blis_kind: str
     blis: Path
+    sources: Mapping[str, Path]
 
 
 def say(text: str) -> None:
@@ -45,18 +48,11 @@ def say(text: str) -> None:
     print(f"-- {text}", flush=True)
 
 
-def require_modules() -> None:
-    """Raise SetupError when a Python package that the build imports is missing."""
-    if importlib.util.find_spec("yaml") is None:
-        raise SetupError(f"{sys.executable} has no PyYAML: install it (pip install pyyaml)")
-
-
 def prepare() -> Trees:
     """Fetch the sources and convert them into build/generated/.
 
     Raises SetupError when a source cannot be had or converted.
     """
-    from tools.setup_helpers import sources
     from tools.zendnnify import generate
     from tools.zendnnify.rules.model import ZendnnifyError
 
@@ -78,7 +74,7 @@ def prepare() -> Trees:
             raise SetupError(f"{name} cannot be converted: {error}") from error
         say(f"{name} converted into {out} in {time.monotonic() - started:.1f} s")
     blis = sources.blis(fetched["blis"])
-    return Trees(GENERATED, zendnn, adeep, blis.kind, blis.path)
+    return Trees(GENERATED, zendnn, adeep, blis.kind, blis.path, fetched)
 
 
 def configure_arguments(
@@ -141,15 +137,17 @@ def _run(command: Sequence[str], environ: Mapping[str, str], failure: str) -> No
         raise SetupError(f"{failure} (exit code {code}); its messages are above")
 
 
-def build(environ: Mapping[str, str] = os.environ, sanitizer: str | None = None) -> env.Torch:
-    """Make build/native/lib/libtorch_zendnn.so and return the torch that it is compiled against.
+def build(
+    environ: Mapping[str, str] = os.environ, sanitizer: str | None = None
+) -> tuple[env.Torch, Trees]:
+    """Make build/native/lib/libtorch_zendnn.so; return the torch it is for and what it is made of.
 
     With a `sanitizer` ('address' or 'thread') it makes build/<sanitizer>/lib/libtorch_zendnn.so
     from a libzendnn that is built already. Progress goes to stdout. MAX_JOBS limits how many
     compilations run at once. Raises SetupError when something is missing on this machine (before
     anything is fetched) or a step fails.
     """
-    require_modules()
+    env.require_modules()
     torch = env.find_torch(env.site_folders())
     tools = env.find_tools(environ)
     jobs = env.jobs(environ)
@@ -181,4 +179,4 @@ def build(environ: Mapping[str, str] = os.environ, sanitizer: str | None = None)
         if not path.exists():
             raise SetupError(f"the compilation ended without making {path}")
     say(f"{made[0]} is ready after {time.monotonic() - started:.0f} s")
-    return torch
+    return torch, trees

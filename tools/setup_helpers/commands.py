@@ -7,6 +7,7 @@ what pip calls (pyproject.toml names this module as the build backend).
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 import tempfile
@@ -15,8 +16,6 @@ from pathlib import Path
 
 from tools.setup_helpers import build, env, wheel
 from tools.setup_helpers.errors import SetupError, exit_code_of
-
-COMPILED_IN = ("pytorch", "onednn", "ideep", "blis")
 
 
 def outline() -> wheel.Wheel:
@@ -30,17 +29,19 @@ def outline() -> wheel.Wheel:
 def assemble(*, editable: bool = False) -> wheel.Wheel:
     """Build what USE_ZENDNN asks for and return the wheel of it. Raises SetupError."""
     if not env.use_zendnn(os.environ):
-        print("torch stays as it is: set USE_ZENDNN=1 to build and install ZenDNN", flush=True)
+        print(
+            "torch stays as it is, and an installation removes ZenDNN where it is installed: set "
+            "USE_ZENDNN=1 to build and install it",
+            flush=True,
+        )
         return wheel.empty_wheel()
-    torch = build.build()
-    # Not before: it needs PyYAML, whose absence the build reports in one sentence.
-    from tools.setup_helpers import sources
-
-    trees = {name: sources.fetch(name) for name in COMPILED_IN}
-    return wheel.native_wheel(torch, editable=editable, trees=trees)
+    torch, trees = build.build()
+    return wheel.native_wheel(torch, editable=editable, trees=trees.sources)
 
 
 def _install(editable: bool) -> None:
+    if importlib.util.find_spec("pip") is None:
+        raise SetupError(f"{sys.executable} has no pip: install it (python -m ensurepip)")
     made = assemble(editable=editable)
     with tempfile.TemporaryDirectory(prefix="torch-zendnn-") as folder:
         wheel.install(wheel.write(made, Path(folder)))
@@ -59,7 +60,11 @@ def develop(_: argparse.Namespace) -> None:
 
 def bdist_wheel(arguments: argparse.Namespace) -> None:
     """Build a wheel and write it to the folder of --dist-dir."""
-    print(wheel.write(assemble(), Path(arguments.dist_dir)))
+    folder = Path(arguments.dist_dir).absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise SetupError(f"cannot write to {folder}: name another folder with --dist-dir")
+    print(wheel.write(assemble(), folder))
 
 
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
@@ -72,7 +77,8 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
 def main(arguments: Sequence[str]) -> int:
     """Run `setup.py` with these arguments; return the exit code (2: an error that was printed)."""
     parser = argparse.ArgumentParser(
-        prog="setup.py", epilog="With USE_ZENDNN=1 only; otherwise torch is left as it is."
+        prog="setup.py",
+        epilog="Without USE_ZENDNN=1 nothing is built, and install and develop remove ZenDNN.",
     )
     parser.add_argument("--version", action="version", version=wheel.version())
     commands = parser.add_subparsers(metavar="COMMAND", required=True)

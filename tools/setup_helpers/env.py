@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
@@ -43,6 +44,12 @@ def jobs(environ: Mapping[str, str]) -> int:
     if not value.isascii() or not value.isdigit() or int(value) < 1:
         raise SetupError(f"MAX_JOBS is '{value}': it has to be a number from 1")
     return int(value)
+
+
+def require_modules() -> None:
+    """Raise SetupError when a Python package that the build imports is missing."""
+    if importlib.util.find_spec("yaml") is None:
+        raise SetupError(f"{sys.executable} has no PyYAML: install it (pip install pyyaml)")
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from tools.setup_helpers import env
 from tools.setup_helpers.archives import Selection, tree_digest, unpack
 from tools.setup_helpers.download import RemoteFile, download
 from tools.setup_helpers.errors import SetupError, exit_code_of
@@ -130,6 +129,9 @@ def _mirror(name: str, kind: str, entry: Mapping[str, Any], digest: str | None) 
 
 def read_table(path: Path) -> Mapping[str, Source]:
     """Read sources.yaml; raises SetupError naming the entry that is not well formed."""
+    env.require_modules()
+    import yaml
+
     sources = {}
     try:
         table = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -247,7 +249,10 @@ def _from_git(place: Git, archives: Path) -> Path:
         return target
     # It stays until all of it is there, so that a run that was interrupted is not in vain.
     repository = archives / f".{target.stem}.git"
-    repository.mkdir(parents=True, exist_ok=True)
+    try:
+        repository.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SetupError(f"cannot write to {repository}: {error.strerror}") from error
     # A shortened commit cannot be asked for by name: the history of the branches (without their
     # files) says which one it is.
     what = ["--filter=blob:none", "origin", "+refs/heads/*:refs/remotes/origin/*"]
@@ -327,13 +332,14 @@ def _is_ready(source: Source, tree: Path, stamp: Path) -> bool:
         return False
     if noted.get("pins") != source.pins() or not tree.is_dir():
         return False
-    if noted.get("digest") == tree_digest(tree):
-        return True
-    print(
-        f"{tree} was changed and is unpacked again; name a copy of it in {source.override} to "
-        "build changed sources",
-        file=sys.stderr,
-    )
+    try:
+        if noted.get("digest") == tree_digest(tree):
+            return True
+    except OSError:  # what was added cannot be read, such as the link that is an editor's lock
+        pass
+    copy = f"; name a copy of it in {source.override} to build changed sources"
+    remedy = copy if source.override else ""
+    print(f"{tree} was changed and is unpacked again{remedy}", file=sys.stderr)
     return False
 
 

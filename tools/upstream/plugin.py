@@ -13,9 +13,10 @@ import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 ORDERS = "ZENDNN_UPSTREAM_TESTS"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +21,7 @@ TOOLS = {
     "cmake": "/t/cmake",
     "ninja": "/t/ninja",
 }
+TREES = module.Trees(Path("/g"), Path("/z"), Path("/a"), "prefix", Path("/b"), {})
 TORCH = env.Torch("2.13.0+cpu", Path("/site"), frozenset())
 
 
@@ -52,6 +54,7 @@ def test_converts_three_trees_each_to_its_place(
     ]
     assert prepared.zendnn == module.GENERATED / "third_party/zendnn"
     assert (prepared.blis_kind, prepared.blis) == ("prefix", trees["blis"])
+    assert prepared.sources == trees
 
 
 def test_a_renamed_tree_is_used_in_place(
@@ -76,7 +79,7 @@ def test_a_tree_that_cannot_be_converted_is_one_sentence(monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize(("kind", "root", "sources"), [("prefix", "/b", ""), ("source", "", "/b")])
 def test_cmake_is_told_everything(kind: str, root: str, sources: str) -> None:
-    trees = module.Trees(Path("/g"), Path("/z"), Path("/a"), kind, Path("/b"))
+    trees = replace(TREES, blis_kind=kind)
     arguments = module.configure_arguments(trees, TORCH, TOOLS, "/t/ccache")
     assert arguments[:2] == ["-G", "Ninja"]
     cache = dict(argument[2:].split("=", 1) for argument in arguments if argument.startswith("-D"))
@@ -100,9 +103,8 @@ def test_cmake_is_told_everything(kind: str, root: str, sources: str) -> None:
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
 def test_a_sanitizer_has_a_tree_of_its_own_and_takes_what_is_built(sanitizer: str) -> None:
-    trees = module.Trees(Path("/g"), Path("/z"), Path("/a"), "prefix", Path("/b"))
-    plain = module.configure_arguments(trees, TORCH, TOOLS, None)
-    arguments = module.configure_arguments(trees, TORCH, TOOLS, None, sanitizer)
+    plain = module.configure_arguments(TREES, TORCH, TOOLS, None)
+    arguments = module.configure_arguments(TREES, TORCH, TOOLS, None, sanitizer)
     assert set(arguments) - set(plain) == {
         str(module.BUILD / sanitizer),
         f"-DZENDNN_SANITIZER={sanitizer}",
@@ -126,20 +128,19 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     library = tmp_path / "build/native/lib/libtorch_zendnn.so"
     library.parent.mkdir(parents=True)
     library.write_bytes(b"")
-    blis = tmp_path / "blis"
     monkeypatch.setattr(module, "LIBRARY", library)
     monkeypatch.setattr(module, "BINDINGS", library)
     monkeypatch.setattr(module, "BUILD", tmp_path / "build")
     monkeypatch.setattr(module, "NATIVE", tmp_path / "build/native")
     monkeypatch.setattr(env, "find_torch", lambda _: TORCH)
-    monkeypatch.setattr(module, "prepare", lambda: module.Trees(blis, blis, blis, "prefix", blis))
+    monkeypatch.setattr(module, "prepare", lambda: TREES)
     return SimpleNamespace(environ={"PATH": str(folder)}, log=tmp_path / "log", library=library)
 
 
 def test_configures_then_compiles(
     machine: SimpleNamespace, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert module.build({**machine.environ, "MAX_JOBS": "3"}) == TORCH
+    assert module.build({**machine.environ, "MAX_JOBS": "3"}) == (TORCH, TREES)
     cmake, ninja = machine.log.read_text().splitlines()
     assert cmake.startswith("cmake -G Ninja -S ")
     assert ninja == f"ninja -C {module.NATIVE} -j 3 [%f/%t %es] -j3"
@@ -154,7 +155,7 @@ def test_a_build_for_a_sanitizer_stays_beside_the_other(machine: SimpleNamespace
     made = module.BUILD / "thread/lib" / machine.library.name
     made.parent.mkdir(parents=True)
     made.write_bytes(b"")
-    assert module.build({**machine.environ, "MAX_JOBS": "3"}, "thread") == TORCH
+    assert module.build({**machine.environ, "MAX_JOBS": "3"}, "thread") == (TORCH, TREES)
     cmake, ninja = machine.log.read_text().splitlines()
     assert f"-B {module.BUILD}/thread " in cmake
     assert "-DZENDNN_SANITIZER=thread" in cmake
@@ -177,10 +178,9 @@ def test_a_failed_step_ends_the_build(
 
 
 def test_sources_of_blis_need_make(
-    machine: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trees = module.Trees(tmp_path, tmp_path, tmp_path, "source", tmp_path)
-    monkeypatch.setattr(module, "prepare", lambda: trees)
+    monkeypatch.setattr(module, "prepare", lambda: replace(TREES, blis_kind="source"))
     with pytest.raises(SetupError, match="make is missing, which builds BLIS: install make"):
         module.build(machine.environ)
     assert not machine.log.exists()
@@ -198,9 +198,3 @@ def test_nothing_is_fetched_on_a_machine_without_a_compiler(
     monkeypatch.setattr(module, "prepare", lambda: pytest.fail("must not be called"))
     with pytest.raises(SetupError, match=r"a C\+\+ compiler is missing"):
         module.build({"PATH": str(tmp_path)})
-
-
-def test_a_missing_pyyaml_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
-    with pytest.raises(SetupError, match="has no PyYAML: install it"):
-        module.require_modules()

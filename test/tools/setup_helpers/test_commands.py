@@ -29,8 +29,8 @@ def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheel, "GENERATED", generated)
     monkeypatch.setattr(wheel, "LIBRARY", library)
     monkeypatch.setattr(wheel, "BINDINGS", library)
-    monkeypatch.setattr(build, "build", lambda: TORCH)
-    monkeypatch.setattr(sources, "fetch", lambda _: tmp_path / "nowhere")
+    trees = build.Trees(generated, generated, generated, "prefix", generated, {})
+    monkeypatch.setattr(build, "build", lambda: (TORCH, trees))
     monkeypatch.setenv("USE_ZENDNN", "1")
 
 
@@ -72,7 +72,8 @@ def test_off_builds_and_fetches_nothing(
         if value is not None:
             monkeypatch.setenv("USE_ZENDNN", value)
         assert commands.main(["bdist_wheel", "-d", str(tmp_path)]) == 0
-        assert "torch stays as it is: set USE_ZENDNN=1" in capsys.readouterr().out
+        said = capsys.readouterr().out
+        assert "an installation removes ZenDNN where it is installed: set USE_ZENDNN=1" in said
     assert [path.name for path in tmp_path.iterdir()] == [wheel.empty_wheel().name]
 
 
@@ -123,6 +124,26 @@ def test_there_is_no_sdist(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         commands.build_sdist("x")
     assert "clone the repository instead" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("built")
+def test_a_folder_that_cannot_be_written_is_known_before_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build, "build", lambda: pytest.fail("must not be built"))
+    (tmp_path / "file").touch()
+    assert commands.main(["bdist_wheel", "-d", str(tmp_path / "file" / "dist")]) == 2
+    assert capsys.readouterr().err.startswith(f"error: cannot write to {tmp_path}/file/dist: ")
+
+
+@pytest.mark.usefixtures("built")
+def test_a_missing_pip_is_known_before_the_build(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build, "build", lambda: pytest.fail("must not be built"))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert commands.main(["install"]) == 2
+    assert "has no pip: install it" in capsys.readouterr().err
 
 
 def test_a_failed_build_installs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

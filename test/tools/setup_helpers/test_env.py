@@ -56,6 +56,12 @@ def test_jobs_default_to_the_usable_cores() -> None:
     assert env.jobs({}) == len(os.sched_getaffinity(0))
 
 
+def test_a_missing_pyyaml_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(SetupError, match="has no PyYAML: install it"):
+        env.require_modules()
+
+
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
     """A PATH folder that holds every tool."""

@@ -262,6 +262,26 @@ def test_a_changed_tree_is_unpacked_again_without_the_network(
     )
 
 
+def test_a_tree_with_a_dangling_link_was_changed(
+    debian: Mirror, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = replace(source_of(debian), override=None)
+    tree = fetch_source(source, tmp_path / "sources", {})
+    (tree / "src/.#a.c").symlink_to("nowhere")
+    assert contents(fetch_source(source, tmp_path / "sources", {})) == FILES
+    assert not (tree / "src/.#a.c").is_symlink()
+    assert capsys.readouterr().err.endswith(f"\n{tree} was changed and is unpacked again\n")
+
+
+def test_a_file_in_the_way_of_git_is_one_sentence(repository: Path, tmp_path: Path) -> None:
+    taken = tmp_path / "sources/archives/.upstream-v1.0.git"
+    taken.parent.mkdir(parents=True)
+    taken.touch()
+    source = source_of(git_mirror(repository, ref="v1.0"))
+    with pytest.raises(SetupError, match=r"git: cannot write to .*v1\.0\.git: File exists"):
+        fetch_source(source, tmp_path / "sources", {})
+
+
 def test_a_new_pin_is_fetched(
     server: Server, tar_of: TarOf, debian: Mirror, tmp_path: Path
 ) -> None:
