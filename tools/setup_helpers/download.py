@@ -10,8 +10,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from tools.setup_helpers.errors import SetupError
 
@@ -64,8 +66,20 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
+def _blocks(response: IO[bytes]) -> Iterator[bytes]:
+    """Yield what comes. A dropped line raises HTTPException, so that an OSError is the disk's."""
+    try:
+        while block := response.read(_BLOCK):
+            yield block
+    except OSError as error:
+        raise http.client.HTTPException(error) from error
+
+
 def _append(remote: RemoteFile, part: Path, progress: Progress) -> None:
-    """Bring the rest of `remote` into `part`; raises a network error when the line drops."""
+    """Bring the rest of `remote` into `part`.
+
+    Raises a network error when the line drops, SetupError when `part` cannot be written.
+    """
     have = part.stat().st_size if part.exists() else 0
     if have > remote.size:
         part.unlink()
@@ -80,15 +94,18 @@ def _append(remote: RemoteFile, part: Path, progress: Progress) -> None:
         # A server that ignores the range answers 200 and starts from the first byte again.
         resumed = have > 0 and response.status == 206
         have = have if resumed else 0
-        with part.open("ab" if resumed else "wb") as stream:
-            while block := response.read(_BLOCK):
-                stream.write(block)
-                have += len(block)
-                if have > remote.size:
-                    raise SetupError(
-                        f"{remote.url} is longer than the {remote.size} bytes that are expected"
-                    )
-                progress.show(have)
+        try:
+            with part.open("ab" if resumed else "wb") as stream:
+                for block in _blocks(response):
+                    stream.write(block)
+                    have += len(block)
+                    if have > remote.size:
+                        raise SetupError(
+                            f"{remote.url} is longer than the {remote.size} bytes that are expected"
+                        )
+                    progress.show(have)
+        except OSError as error:
+            raise SetupError(f"cannot write {part}: {error.strerror}") from error
     if have < remote.size:
         raise ConnectionError(f"the connection closed after {have} of {remote.size} bytes")
 

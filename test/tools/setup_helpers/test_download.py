@@ -121,6 +121,15 @@ def test_says_when_the_folder_cannot_be_written(server: Server, tmp_path: Path) 
         download(server.put("x.tar", CONTENT), tmp_path / "file/x.tar")
 
 
+def test_a_file_that_cannot_be_written_is_not_the_networks_fault(
+    server: Server, tmp_path: Path
+) -> None:
+    (tmp_path / "x.tar.part").mkdir()
+    with pytest.raises(SetupError, match=r"cannot write .*/x\.tar\.part: Is a directory"):
+        download(server.put("x.tar", CONTENT), tmp_path / "x.tar")
+    assert len(server.requests) == 1
+
+
 def test_shows_how_far_it_is(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
