@@ -33,6 +33,8 @@ GENERATED_PYTHON = ("torch/backends/zendnn/__init__.py", "torch/utils/zendnn.py"
 LIBRARY_PATH = "torch/lib/libtorch_zendnn.so"
 BINDINGS_FOLDER = "torch/backends/zendnn"
 LICENSE_NAMES = ("LICENSE*", "THIRD-PARTY-PROGRAMS", "share/doc/*/copyright")
+# ideep's licence is the comment that this file of it opens with: no mirror brings another.
+LICENSED_HEADER = "ideep.hpp"
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time a zip can hold: equal input, equal bytes
 
 _EDITABLE = '''"""Editable install: runs {path} in this module's place."""
@@ -112,7 +114,12 @@ def licenses(trees: Mapping[str, Path]) -> Mapping[str, bytes]:
     `trees` maps the names of the sources to their folders.
     """
     found = {"": REPO, **{f"{name}/": tree for name, tree in trees.items()}}
+    headers = {f"{name}/LICENSE": tree / LICENSED_HEADER for name, tree in trees.items()}
     return {
+        name: path.read_bytes().partition(b"*/")[0] + b"*/\n"
+        for name, path in headers.items()
+        if path.is_file()
+    } | {
         f"{folder}{path.name}": path.read_bytes()
         for folder, tree in found.items()
         for glob in (LICENSE_NAMES if folder else LICENSE_NAMES[:1])

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tools.setup_helpers import env
+from tools.setup_helpers import env, sources
 from tools.setup_helpers import wheel as module
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.wheel import Wheel, write
@@ -46,6 +46,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "build/native/lib/_C.so": "bindings",
         "upstream/LICENSE.txt": "theirs",
         "upstream/THIRD-PARTY-PROGRAMS": "others",
+        "ideep/ideep.hpp": "/* Permission is granted. */\n#ifndef IDEEP_HPP\n",
     }
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -58,7 +59,9 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made(repo: Path, *, editable: bool = False) -> Wheel:
-    return module.native_wheel(TORCH, editable=editable, trees={"onednn": repo / "upstream"})
+    return module.native_wheel(
+        TORCH, editable=editable, trees={"onednn": repo / "upstream", "ideep": repo / "ideep"}
+    )
 
 
 def test_holds_our_python_the_converted_python_and_the_library(repo: Path) -> None:
@@ -92,9 +95,18 @@ def test_registers_the_autoload_entry_point(repo: Path) -> None:
 def test_carries_every_licence(repo: Path) -> None:
     assert made(repo).licenses == {
         "LICENSE": b"ours",
+        "ideep/LICENSE": b"/* Permission is granted. */\n",
         "onednn/LICENSE.txt": b"theirs",
         "onednn/THIRD-PARTY-PROGRAMS": b"others",
     }
+
+
+def test_each_source_that_is_compiled_in_brings_its_licence() -> None:
+    trees = {name: sources.fetch(name) for name in ("pytorch", "onednn", "ideep", "blis")}
+    found = module.licenses(trees)
+    assert {name.partition("/")[0] for name in found} == {"LICENSE", *trees}
+    assert b"Permission is hereby granted" in found["ideep/LICENSE"]
+    assert b"#" not in found["ideep/LICENSE"]
 
 
 @pytest.mark.parametrize("taken", ["torch/lib/libtorch_zendnn.so", "torch/utils/zendnn.py"])
