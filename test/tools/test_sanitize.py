@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from tools.setup_helpers.errors import SetupError
 #: Stands for setarch, which runs Python: writes down its arguments and what the environment says,
 #: reports what REPORT holds as a sanitizer does, and ends as FAIL_LOAD and FAIL_TESTS say.
 SETARCH = """#!/bin/sh
+[ "$3" = true ] && exit ${{FAIL_SETARCH:-0}}
 for word in "$@"; do printf '%s\\0' "$word"; done >> "{log}"
 printf '\\1' >> "{log}"
 env > "{folder}/environment"
@@ -136,6 +138,27 @@ def test_a_compiler_without_the_runtime_is_one_sentence(
     assert capsys.readouterr().err == (
         f"error: {machine.compiler} has no libtsan.so: install the compiler's sanitizer libraries\n"
     )
+
+
+def test_a_compiler_that_fails_is_one_sentence(
+    machine: SimpleNamespace, capsys: pytest.CaptureFixture[str]
+) -> None:
+    machine.compiler.write_text("#!/bin/sh\nexit 1\n")
+    assert module.main(["thread"]) == 2
+    assert f"error: {machine.compiler} has no libtsan.so" in capsys.readouterr().err
+
+
+def test_where_setarch_is_refused_python_runs_without_it(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FAIL_SETARCH", "1")
+    python = machine.folder / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -c ] || echo "$*" > "$0.log"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    assert module.main(["address", "test/x.py"]) == 0
+    assert (machine.folder / "python.log").read_text() == "-m pytest test/x.py\n"
+    assert "setarch is refused" in capsys.readouterr().err
 
 
 def test_nothing_is_tested_when_torch_loads_another_library(
