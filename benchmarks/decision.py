@@ -1,11 +1,12 @@
 """What it costs that an override looks at a problem and leaves it to torch.
 
-    python -m benchmarks.decision [--only TEXT] [--rounds 7] [--check]
+    python -m benchmarks.decision [--only TEXT] [--rounds 3] [--check]
 
 Each operator is called on tiny operands that it refuses: for their size, for their dtype (float64),
 or because ZenDNN is switched off. A process without ZenDNN and one with it take turns; the cost is
 the difference of the best times, which is what the processor needs when nobody disturbs it. Exit
-code: 0, with ``--check`` 1 when a decision costs more than 1 us, 2 for a wrong option.
+code: 0, with ``--check`` 1 when a decision costs more than 1 us, 2 for a wrong option, a torch
+without ZenDNN or a process that fails.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from benchmarks.backends import OURS, STOCK
 from benchmarks.compare import Parser, progress
 from benchmarks.report import aligned
+from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.options import positive
 
 ROOT = Path(__file__).parents[1]
@@ -108,7 +110,7 @@ def best_times(chosen: str) -> dict[str, dict[str, float]]:
 
 
 def ask(chosen: str, environment: dict[str, str]) -> dict[str, dict[str, float]]:
-    """The same of a process of its own."""
+    """The same of a process of its own. Raises SetupError when it comes to nothing."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.decision", "--worker"]
     done = subprocess.run(
         [*command, "--only", chosen],
@@ -116,8 +118,11 @@ def ask(chosen: str, environment: dict[str, str]) -> dict[str, dict[str, float]]
         text=True,
         cwd=ROOT,
         env={**os.environ, **environment},
-        check=True,
+        check=False,
     )
+    if done.returncode:
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise SetupError(f"{' '.join(command)} failed: {said}")
     answer: dict[str, dict[str, float]] = json.loads(done.stdout)
     return answer
 
@@ -135,6 +140,8 @@ def costs(rounds: Sequence[tuple[Any, Any]]) -> dict[str, dict[str, tuple[float,
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
+    import torch
+
     parser = Parser(description="What it costs to leave a problem to torch.")
     parser.add_argument("--only", default="", help="operators whose name holds this text")
     parser.add_argument("--rounds", type=positive(int), default=3, help="(default: 3)")
@@ -146,10 +153,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if not any(options.only in name for name in operators()):
         parser.error(f"no operator's name holds '{options.only}'")
+    if getattr(torch.backends, "zendnn", None) is None:
+        parser.error("this Python's torch has no ZenDNN")
+    try:
+        return compare(options.only, options.rounds, check=options.check)
+    except SetupError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def compare(chosen: str, count: int, *, check: bool) -> int:
+    """Measure so many rounds, print, and return the exit code."""
     rounds = []
-    for number in range(options.rounds):
-        progress(f"round {number + 1} of {options.rounds}")
-        rounds.append((ask(options.only, dict(STOCK)), ask(options.only, dict(OURS))))
+    for number in range(count):
+        progress(f"round {number + 1} of {count}")
+        rounds.append((ask(chosen, dict(STOCK)), ask(chosen, dict(OURS))))
     found = costs(rounds)
     rows = [["operator", "stock us", *(f"{reason}, us" for reason in REASONS), ""]]
     for name, reasons in found.items():
@@ -165,7 +186,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     for line in dear:
         print(line, file=sys.stderr)
-    return 1 if dear and options.check else 0
+    return 1 if dear and check else 0
 
 
 if __name__ == "__main__":

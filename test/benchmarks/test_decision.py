@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +50,7 @@ def test_check_fails_for_a_cost_above_a_microsecond(
         return {"mm": {"dtype": 1.0 + cost * ours, "switched off": 1.0}}
 
     monkeypatch.setattr(module, "ask", ask)
+    monkeypatch.setattr(torch.backends, "zendnn", object(), raising=False)
     assert module.main(["--check", "--rounds", "1"]) == code
     captured = capsys.readouterr()
     assert captured.out.splitlines()[1].split() == ["mm", "1.00", "taken", f"+{cost:.2f}", "+0.00"]
@@ -60,3 +62,36 @@ def test_an_unknown_operator_ends_with_code_2(capsys: pytest.CaptureFixture[str]
         module.main(["--only", "no such"])
     assert stopped.value.code == 2
     assert "no operator's name holds 'no such'" in capsys.readouterr().err
+
+
+def test_a_torch_without_zendnn_ends_with_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.backends, "zendnn", None, raising=False)
+    with pytest.raises(SystemExit) as stopped:
+        module.main(["--check"])
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err == "error: this Python's torch has no ZenDNN\n"
+
+
+def test_a_worker_that_fails_is_one_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "benchmarks").mkdir()
+    (tmp_path / "benchmarks" / "decision.py").write_text("import sys; sys.exit('no memory')")
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(torch.backends, "zendnn", object(), raising=False)
+    assert module.main([]) == 2
+    assert capsys.readouterr().err.endswith(" failed: no memory\n")
+
+
+def test_an_interruption_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ask(chosen: str, environment: dict[str, str]) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "ask", ask)
+    monkeypatch.setattr(torch.backends, "zendnn", object(), raising=False)
+    assert module.main([]) == 130
+    assert capsys.readouterr().err.endswith("\ninterrupted\n")
