@@ -17,7 +17,8 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m tools.zendnnify",
         description="Writes the ZenDNN variants of files of a PyTorch, oneDNN or ideep tree.",
-        epilog="Exit status: 0 done; 1 with --check, something would change; 2 an error.",
+        epilog="Exit status: 0 done; 1 with --check, something would change; 2 an error; "
+        "130 interrupted.",
     )
     made.add_argument(
         "paths", nargs="*", metavar="PATH", help="files and folders of the tree (default: all)"
@@ -36,6 +37,10 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if options.explain is not None:
+            if options.paths or options.check or options.output_directory is not None:
+                raise ZendnnifyError(
+                    "--explain FILE writes nothing: give it no PATH, --check or --output-directory"
+                )
             with files.in_one_sentence(f"explain {options.explain}"):
                 _explain(options.project_directory, options.explain)
             return 0
@@ -50,6 +55,9 @@ def main(arguments: list[str] | None = None) -> int:
     except ZendnnifyError as error:
         print(f"zendnnify: error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("zendnnify: interrupted", file=sys.stderr)
+        return 130
     if options.check:
         for path in summary.changes:
             print(path)
@@ -89,6 +97,8 @@ def table(summary: Summary) -> str:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        status = main()
+        sys.stdout.flush()
+        sys.exit(status)
     except BrokenPipeError:  # The reader of our output, such as `head`, has seen enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -21,6 +21,8 @@ def in_one_sentence(what: str) -> Iterator[None]:
     links in circles, names that are no UTF-8. ``what`` cannot be done then."""
     try:
         yield
+    except BrokenPipeError:  # The reader of our output has seen enough.
+        raise
     except (OSError, RuntimeError, UnicodeError) as error:
         raise ZendnnifyError(f"cannot {what}: {error}") from error
 

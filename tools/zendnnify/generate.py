@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterable
@@ -242,6 +243,7 @@ _worker: tuple[Tree, Path]
 
 def _start_worker(tree: Tree, out: Path) -> None:
     global _worker
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent ends them all.
     _worker = (tree, out)
 
 
@@ -256,7 +258,11 @@ def _convert_all(tree: Tree, out: Path, tasks: list[tuple[Source, bool]]) -> lis
     # Forked children share the compiled rules and need not import anything.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(processes, context, _start_worker, (tree, out)) as pool:
-        return list(_tell(pool.map(_work, tasks, chunksize=32), len(tasks)))
+        try:
+            return list(_tell(pool.map(_work, tasks, chunksize=32), len(tasks)))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _tell(items: Iterable[_Made], total: int) -> Iterable[_Made]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from test.tools.zendnnify.conftest import write_tree
 from tools.zendnnify.__main__ import main
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -72,6 +75,59 @@ def test_without_an_output_folder_it_says_which_option_is_missing(
 ) -> None:
     assert main(["--project-directory", str(onednn)]) == 2
     assert "--output-directory" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [["--check"], ["src"], ["--output-directory", "x"]], ids=str)
+def test_explain_refuses_what_it_would_ignore(
+    onednn: Path, more: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = ["--project-directory", str(onednn), "--explain", "src/plain.cpp"]
+    assert main([*tree, *more]) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("zendnnify: error: --explain FILE writes nothing: ")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(onednn: Path) -> None:
+    tree = ["--project-directory", str(onednn), "--explain", "src"]
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-m", "tools.zendnnify", *tree]
+    done = subprocess.run(command, cwd=ROOT, stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+#: Converts so slowly that it can be interrupted, by processes that say when they are at work.
+SLOW = """
+import os, signal, sys, time
+from tools.zendnnify import __main__, generate
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.sched_getaffinity = lambda _: {0, 1}
+def convert(*_):
+    os.write(1, b"working\\n")
+    time.sleep(0.05)
+generate._convert = convert
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+
+
+def test_an_interruption_is_one_line_and_leaves_no_process(onednn: Path, out: Path) -> None:
+    write_tree(onednn, {f"src/dnnl_{i}.cpp": "" for i in range(1000)})
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, *arguments(onednn, out)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "working\n"
+    os.killpg(process.pid, signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert (process.returncode, said) == (130, "zendnnify: interrupted\n")
+    assert not out.exists()
 
 
 def test_it_runs_as_a_module_without_torch(onednn: Path, out: Path) -> None:
