@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
@@ -86,7 +87,8 @@ class Transaction:
     """Puts files into a folder all together, or leaves the folder as it was.
 
     Use as a context manager: ``stage`` every file, then ``commit``. Leaving without a commit, or
-    an error in it, takes everything back.
+    an error in it, takes everything back. Only one at a time can be inside for a folder; another
+    is refused.
     """
 
     def __init__(self, out: Path) -> None:
@@ -97,10 +99,12 @@ class Transaction:
         self._undo: list[Callable[[], object]] = []
 
     def __enter__(self) -> Transaction:
-        self._guard(lambda: shutil.rmtree(self.out / STAGING, ignore_errors=True))
         try:
-            self._make_folder(self.out)
-            self._guard(lambda: self._new.mkdir(parents=True))
+            self._make_folder(self.out / STAGING)
+            self._guard(self._lock)
+            for leftover in (self._new, self._old):
+                shutil.rmtree(leftover, ignore_errors=True)
+            self._guard(self._new.mkdir)
         except BaseException:
             self._roll_back()
             raise
@@ -115,8 +119,19 @@ class Transaction:
         if kind is not None:
             self._roll_back()
         shutil.rmtree(self.out / STAGING, ignore_errors=True)
+        self._locked.close()
         if kind is not None:
             self._undo_folders()
+
+    def _lock(self) -> None:
+        self._locked = (self.out / STAGING / "lock").open("w")
+        try:
+            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._locked.close()
+            raise ZendnnifyError(
+                f"another run is writing into {self.out}; run again when it has ended"
+            ) from None
 
     def stage(self, path: str, data: bytes) -> Path:
         """Keeps a file ready; ``path`` is relative to the folder. Returns where it is meanwhile."""

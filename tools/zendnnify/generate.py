@@ -98,7 +98,7 @@ def _run(tree_root: Path, out: Path, paths: list[str] | None, check: bool) -> Su
     _check_apart(tree.root, out)
     before = manifest.load(out)
     plan, explicit = _plan(tree, before, paths)
-    _check_outputs(plan, before, out)
+    _check_outputs(tree, plan, before, out)
 
     generator = generator_digest()
     made: list[_Made] = []
@@ -196,7 +196,7 @@ def _check_apart(root: Path, out: Path) -> None:
         )
 
 
-def _check_outputs(plan: list[Source], before: Record, out: Path) -> None:
+def _check_outputs(tree: Tree, plan: list[Source], before: Record, out: Path) -> None:
     """Refuses to write into a folder, or over a file, that is not ours."""
     if not os.path.lexists(out):
         return
@@ -210,6 +210,11 @@ def _check_outputs(plan: list[Source], before: Record, out: Path) -> None:
                 f"({stranger.relative_to(out)}); choose an empty folder"
             )
         return
+    if before.kind not in ("", tree.kind.name):
+        raise ZendnnifyError(
+            f"the output folder {out} holds what was made of {before.kind}, which {tree.kind.name} "
+            "would replace; choose another"
+        )
     for source in plan:
         if source.output not in before.owned and os.path.lexists(out / source.output):
             raise ZendnnifyError(
@@ -375,6 +380,8 @@ def _write(
     if not changed and not removed and same_record and not leftover and stats == before.stats:
         return
     with Transaction(out) as transaction:
+        if manifest.load(out).entries != before.entries:
+            raise ZendnnifyError(f"another run has written into {out} meanwhile; run again")
         if not same_record:
             transaction.stage(MANIFEST, record)
         for item in changed:

@@ -44,6 +44,7 @@ class Record:
     """An output folder as an earlier run left it.
 
     Attributes:
+        kind: of the tree; empty where there is no manifest.
         ours: whether it has a manifest, or the leftover of an interrupted run.
         entries: output path to its entry.
         owned: paths that may be overwritten: the entries', and those that an interrupted run may
@@ -52,6 +53,7 @@ class Record:
         generator: the digest of the generator that the stats were taken with.
     """
 
+    kind: str
     ours: bool
     entries: dict[str, Entry]
     owned: frozenset[str]
@@ -76,6 +78,7 @@ def load(out: Path) -> Record:
     except (AttributeError, TypeError):
         raise _damaged(out / MANIFEST) from None
     return Record(
+        kind=(manifest or pending).get("kind", ""),
         ours=manifest is not None or (out / STAGING).is_dir(),
         entries=entries,
         owned=frozenset(entries) | frozenset(pending.get("outputs", {})),

@@ -113,6 +113,17 @@ def test_a_leftover_of_an_interrupted_run_is_cleared(folder: Path) -> None:
     assert not (folder / files.STAGING).exists()
 
 
+def test_a_second_one_for_the_folder_is_refused_and_the_first_is_left_alone(folder: Path) -> None:
+    with Transaction(folder) as first:
+        first.stage("replaced", b"first")
+        with pytest.raises(ZendnnifyError, match=r"another run is writing into .*; run again"):
+            write(folder)
+        first.commit()
+    assert (folder / "replaced").read_bytes() == b"first"
+    write(folder)
+    assert (folder / "replaced").read_bytes() == b"new"
+
+
 def test_undecodable_text_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "f").write_bytes(b"ok \xff")
     with pytest.raises(ZendnnifyError, match=r"cannot decode .*/f as UTF-8 \(byte 3\); if it is"):

@@ -277,6 +277,31 @@ def test_another_source_tree_as_output_folder_is_an_error(onednn: Path, pytorch:
     fails("holds files that zendnnify did not write", onednn, pytorch)
 
 
+@pytest.mark.parametrize("paths", [None, ["torch/other.py"]])
+def test_the_output_folder_of_another_kind_of_tree_is_an_error(
+    onednn: Path, pytorch: Path, out: Path, paths: list[str] | None
+) -> None:
+    generate.run(onednn, out)
+    fails("holds what was made of onednn, which pytorch would replace", pytorch, out, paths)
+
+
+def test_what_another_run_wrote_meanwhile_is_not_overwritten(
+    onednn: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    convert_all = generate._convert_all
+
+    def meanwhile(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        generate.run(onednn, out, ["src/plain.cpp"])
+        return convert_all(*arguments)
+
+    monkeypatch.setattr(generate, "_convert_all", meanwhile)
+    with pytest.raises(ZendnnifyError, match=r"another run has written into .* meanwhile"):
+        generate.run(onednn, out)
+    assert sorted(set(snapshot(out)) - {MANIFEST, STATS}) == ["src/plain.cpp"]
+    assert len(generate.run(onednn, out).written) == 4
+
+
 def test_a_file_as_output_folder_is_an_error(onednn: Path, out: Path) -> None:
     out.write_text("")
     with pytest.raises(ZendnnifyError, match="is not a folder; choose another"):
