@@ -38,7 +38,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INPUTS := $(shell find aten cmake third_party tools torch CMakeLists.txt setup.py version.txt \
 	-type f -not -name '*.pyc' 2>/dev/null)
 
-CXX_FILES := $(shell find aten benchmarks third_party torch -name '*.cpp' -o -name '*.[ch]')
+CXX_FILES := $(shell find aten benchmarks examples third_party torch -name '*.cpp' -o -name '*.[ch]')
 
 # command:Debian package
 NEEDED := cc:gcc c++:g++ cmake:cmake ninja:ninja-build git:git

@@ -4,16 +4,26 @@
 //   run_model MODULE.pt SIZE…        as in: run_model resnet.pt 1 3 224 224
 #include <torch/script.h>
 
+#include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace {
 
 constexpr int kWrongUse = 2;
 constexpr int kRuns = 10;
+
+// Whether all of `text` is a number, which `size` is then.
+bool parse(const std::string& text, int64_t& size) {
+  const auto end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, size);
+  return error == std::errc() && rest == end;
+}
 
 double milliseconds(
     torch::jit::Module& module,
@@ -51,11 +61,15 @@ int main(int argc, char** argv) {
     std::cerr << "usage: " << argv[0] << " MODULE.pt SIZE…\n";
     return kWrongUse;
   }
-  try {
-    std::vector<int64_t> sizes;
-    for (int i = 2; i < argc; ++i) {
-      sizes.push_back(std::stoll(argv[i]));
+  std::vector<int64_t> sizes(argc - 2);
+  for (int i = 2; i < argc; ++i) {
+    if (!parse(argv[i], sizes[i - 2])) {
+      std::cerr << argv[0] << ": '" << argv[i]
+                << "' is no SIZE: give a number\n";
+      return kWrongUse;
     }
+  }
+  try {
     return run(argv[1], sizes);
   } catch (const std::exception& error) {
     std::cerr << argv[0] << ": " << error.what() << '\n';

@@ -51,9 +51,9 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example, built."""
     build = tmp_path_factory.mktemp("cpp") / "build"
-    prefix = f"-DCMAKE_PREFIX_PATH={torch.utils.cmake_prefix_path}"
+    root = f"-DTORCH_ROOT={Path(torch.__file__).parent}"
     commands: tuple[list[str | Path], ...] = (
-        ["cmake", "-S", SOURCE, "-B", build, prefix, "-DCMAKE_BUILD_TYPE=Release"],
+        ["cmake", "-S", SOURCE, "-B", build, root, "-DCMAKE_BUILD_TYPE=Release"],
         ["cmake", "--build", build],
     )
     for command in commands:
@@ -93,7 +93,11 @@ def test_the_example_runs_plans(program: Path, saved: tuple[nn.Module, Path]) ->
 
 def test_wrong_use_is_said_in_one_sentence(program: Path, saved: tuple[nn.Module, Path]) -> None:
     assert run(program).returncode == 2
-    for arguments in ([saved[1], "2", "3"], [saved[1], "x"], ["missing.pt", "1"]):
+    for size in ("x", "3x", ""):
+        done = run(program, saved[1], "2", size)
+        assert done.returncode == 2
+        assert done.stderr == f"{program}: '{size}' is no SIZE: give a number\n"
+    for arguments in ([saved[1], "2", "3"], ["missing.pt", "1"]):
         done = run(program, *arguments)
         assert done.returncode == 1
         assert done.stderr
