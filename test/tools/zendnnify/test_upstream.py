@@ -109,6 +109,12 @@ def test_converted_python_compiles(name: str, converted: Converted) -> None:
         compile(files.read_text(out / path), path, "exec")
 
 
+def test_zendnn_is_not_called_its_own_former_name(converted: Converted) -> None:
+    _, out = converted("pytorch")
+    text = files.read_text(out / "torch/backends/zendnn/__init__.py")
+    assert "On-demand ZenDNN verbosing functionality." in text
+
+
 def test_a_compiler_error_can_be_traced_to_its_source(converted: Converted) -> None:
     _, out = converted("onednn")
     for path in files.walk(out):

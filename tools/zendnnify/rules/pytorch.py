@@ -20,6 +20,13 @@ _TEST = "test/test_mkldnn.py"
 PHRASES: tuple[Phrase, ...] = (
     *_ONEDNN,
     Phrase(
+        name="former-name",
+        pattern=r" \(former MKL-DNN\)",
+        replacement="",
+        files=(_BACKEND,),
+        reason="with both names replaced, ZenDNN would be the former ZenDNN",
+    ),
+    Phrase(
         name="product-name",
         pattern=r"\bMKL-DNN\b",
         replacement="ZenDNN",
