@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -41,12 +42,28 @@ def test_the_build_info_names_what_was_built_from_what() -> None:
         assert word.lower() in text.lower()
 
 
-def test_the_report_is_fit_for_a_bug_report() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.backends.zendnn"], capture_output=True, text=True, timeout=120
+def run_report(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "torch.backends.zendnn", *arguments],
+        env={**os.environ, **variables},
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
+
+
+def test_the_report_takes_no_arguments() -> None:
+    assert run_report("--help").stdout.startswith("usage: python -m torch.backends.zendnn")
+    assert run_report("stray").returncode == 2
+
+
+def test_the_report_is_fit_for_a_bug_report() -> None:
+    done = run_report(KMP_BLOCKTIME="7", ATEN_CPU_CAPABILITY="avx2")
     assert done.returncode == 0, done.stderr
     assert torch.__version__ in done.stdout
+    assert re.search(rf"^torch-zendnn +{re.escape(version('torch-zendnn'))}$", done.stdout, re.M)
+    assert "ATEN_CPU_CAPABILITY=avx2" in done.stdout
+    assert "KMP_BLOCKTIME=7" in done.stdout
     assert ZENDNN.version() in done.stdout
     cpu = next(
         line.split(":", 1)[1].strip()

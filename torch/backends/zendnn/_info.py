@@ -5,10 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import re
+from importlib.metadata import distributions
 from pathlib import Path
 
 import torch
 from torch.backends.zendnn import _C
+
+#: How variables begin that what runs, and how fast, may depend on.
+_VARIABLES = (
+    *("ZENDNN_", "BLIS_", "OMP_", "MKL_", "KMP_"),
+    *("LD_PRELOAD", "ATEN_CPU_CAPABILITY", "TORCH_DEVICE_BACKEND_AUTOLOAD"),
+)
 
 
 def version() -> str:
@@ -50,12 +57,12 @@ def report() -> str:
     backend = torch.backends.zendnn
     switches = [f"enabled={backend.enabled}", f"deterministic={backend.deterministic}"]
     variables = {
-        name: value
-        for name, value in sorted(os.environ.items())
-        if name.startswith(("ZENDNN_", "BLIS_", "OMP_", "TORCH_DEVICE_BACKEND_AUTOLOAD"))
+        name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
     }
+    installed = [found.version for found in distributions(name="torch-zendnn")]
     rows = [
         ("torch", torch.__version__),
+        ("torch-zendnn", ", ".join(installed) or "unknown"),
         ("python", platform.python_version()),
         *(tuple(line.split(": ", 1)) for line in build_info().splitlines()),
         ("CPU", _cpu_name()),
