@@ -209,6 +209,12 @@ def test_it_packs_what_is_worth_it_and_says_so() -> None:
     assert not packed_layers(prepack(nn.Linear(200, 200).double()))
 
 
+@pytest.mark.parametrize("thing", [3, None, nn.Linear])
+def test_anything_but_a_module_is_refused_in_one_sentence(thing: Any) -> None:
+    with pytest.raises(TypeError, match=rf"a torch\.nn\.Module.*of type {type(thing).__name__}$"):
+        prepack(thing)
+
+
 def test_it_does_not_train() -> None:
     packed = prepack(network())
     with pytest.raises(RuntimeError, match="for inference"):

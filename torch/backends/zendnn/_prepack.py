@@ -42,8 +42,12 @@ def prepack(module: Module) -> Module:
         module: any module; it is copied as ``copy.deepcopy`` does and put into ``eval()``.
 
     Raises:
+        TypeError: it is no module.
         RuntimeError: later, from ``train()`` of the copy, or from a call that autograd records.
     """
+    if not isinstance(module, nn.Module):
+        given = type(module).__name__
+        raise TypeError(f"this takes a torch.nn.Module, and was given an object of type {given}")
     with torch.inference_mode(False), torch.no_grad():
         packed = copy.deepcopy(module).eval().requires_grad_(False)
         for layer in packed.modules():
