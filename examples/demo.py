@@ -28,8 +28,12 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-import torch
-from torch import Tensor, nn
+try:
+    import torch
+    from torch import Tensor, nn
+except ImportError as missing:
+    print(f"demo: This Python has no torch to run ({missing}); see README.md", file=sys.stderr)
+    sys.exit(2)
 
 #: Largest |difference| allowed, as a share of the largest |output|. fp32 carries 6e-8 for each
 #: operation; some fifty layers of sums taken in another order stay well below this.
@@ -340,7 +344,11 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=torch.get_num_threads(),
         help="threads to compute with (default: torch's own choice, here %(default)s)",
     )
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    most = max(os.cpu_count() or 1, torch.get_num_threads())
+    if options.threads > most:
+        parser.error(f"argument --threads: {options.threads} is more than the {most} CPUs here")
+    return options
 
 
 def require_packages() -> None:
@@ -378,6 +386,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("demo: interrupted", file=sys.stderr)
+        return 130
     print("\n" + table(results))
     for result in results:
         ops = ", ".join(f"{count} {op}" for op, count in sorted(result.calls.items()))

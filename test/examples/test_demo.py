@@ -82,7 +82,10 @@ def test_equal_vectors_are_fully_similar(demo: ModuleType) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--model", "vgg"], ["--seconds", "0"], ["--seconds", "nan"], ["--threads", "x"], ["stray"]],
+    [
+        *(["--model", "vgg"], ["--seconds", "0"], ["--seconds", "nan"], ["stray"]),
+        *(["--threads", "x"], ["--threads", "10000000000"]),
+    ],
     ids=" ".join,
 )
 def test_wrong_options_end_with_code_2_and_one_reason(
@@ -94,6 +97,25 @@ def test_wrong_options_end_with_code_2_and_one_reason(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "error:" in captured.err.splitlines()[-1]
+
+
+def test_without_torch_it_ends_with_code_2_and_one_sentence() -> None:
+    done = subprocess.run([sys.executable, "-S", str(DEMO)], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("demo: This Python has no torch to run (No module named 'torch'")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_interruption_is_one_line(
+    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(demo, "measure", interrupted)
+    threads = str(torch.get_num_threads())
+    assert demo.main(["--threads", threads]) == 130
+    assert capsys.readouterr().err == "demo: interrupted\n"
 
 
 def test_all_models_run_on_zendnn_and_the_encoder_knows_what_belongs_together() -> None:
