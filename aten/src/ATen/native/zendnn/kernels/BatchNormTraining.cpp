@@ -51,8 +51,7 @@ void keep_statistics(
   follow(args.running_variance, of.squares / (count(args) - 1));
 }
 
-// What is added to and multiplied with a channel's numbers, or a vector's of
-// channels.
+// What makes results of the numbers of a channel, or of a vector of channels.
 template <class Number>
 struct Affine {
   Number mean, scale, shift;
@@ -91,15 +90,15 @@ Ways keep_gradients(
 // The gradient of x, from that of the result.
 template <class Number>
 struct Gradient {
+  bool own;
   Number mean, scale, by_mean, by_variance;
 
   Vec operator()(Vec grad, Vec x) const {
-    return (grad - by_mean - (x - mean) * by_variance) * scale;
+    return (own ? grad - by_mean - (x - mean) * by_variance : grad) * scale;
   }
 };
 
 // A channel's planes, one in each image.
-template <class T>
 class Planes {
  public:
   template <class Args>
@@ -109,6 +108,7 @@ class Planes {
         stride_(args.channels * args.pixels),
         first_(channel * args.pixels) {}
 
+  template <class T>
   float mean(const T* x) const {
     return mean_of(x + first_, images_, pixels_, stride_);
   }
@@ -156,7 +156,7 @@ void normalise_planes(const BatchNormTrainingArgs& args) {
   const T* x = static_cast<const T*>(args.x);
   T* out = static_cast<T*>(args.out);
   each_channel(args, [&](int64_t channel) {
-    const Planes<T> planes(args, channel);
+    const Planes planes(args, channel);
     const float mean = planes.mean(x);
     double squares = 0;
     planes.sum(
@@ -181,7 +181,7 @@ void differentiate_planes(const BatchNormBackwardArgs& args) {
   const T* x = static_cast<const T*>(args.x);
   T* grad_x = static_cast<T*>(args.grad_x);
   each_channel(args, [&](int64_t channel) {
-    const Planes<T> planes(args, channel);
+    const Planes planes(args, channel);
     const float mean = args.mean[channel];
     Sums sums{0, 0};
     planes.sum(
@@ -198,7 +198,11 @@ void differentiate_planes(const BatchNormBackwardArgs& args) {
     if (!grad_x)
       return;
     const Gradient<float> gradient{
-        mean, scale_of(args, channel), ways.by_mean, ways.by_variance};
+        args.own,
+        mean,
+        scale_of(args, channel),
+        ways.by_mean,
+        ways.by_variance};
     planes.each([&](int64_t i, auto lanes) {
       const Vec y = gradient(load(grad + i, lanes), load(x + i, lanes));
       store(grad_x + i, y, lanes);
@@ -453,6 +457,7 @@ void differentiate_rows(const BatchNormBackwardArgs& args) {
   rows.each(
       [&](int64_t channel, auto lanes) {
         Gradient<Vec> of{
+            args.own,
             load(args.mean + channel, lanes),
             scales_of(args, channel, lanes),
             {},
