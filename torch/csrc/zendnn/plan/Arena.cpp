@@ -1,4 +1,5 @@
 #include <ATen/native/zendnn/Allocator.h>
+#include <ATen/native/zendnn/Environment.h>
 #include <torch/csrc/zendnn/plan/Arena.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 
@@ -21,9 +22,7 @@ constexpr int64_t kHugePage = int64_t{2} << 20;
 
 int64_t capacity() {
   static const int64_t bytes = [] {
-    const char* text = std::getenv("ZENDNN_ARENA_CAPACITY");
-    const auto mebibytes = text == nullptr ? 1024 : std::atoll(text);
-    return std::max<int64_t>(mebibytes, 0) << 20;
+    return whole_number_from("ZENDNN_ARENA_CAPACITY", 0, 1024) << 20;
   }();
   return bytes;
 }

@@ -4,10 +4,10 @@
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/kernels/winograd.h>
 #include <adeep/abstract_types.hpp>
 
-#include <cstdlib>
 #include <limits>
 #include <sstream>
 
@@ -145,8 +145,7 @@ struct Winograd {
 enum class Use : uint8_t { never, timed, always };
 
 Use winograd_use() {
-  const char* text = std::getenv("ZENDNN_WINOGRAD");
-  const std::string use = text == nullptr ? "1" : text;
+  const auto use = word_from("ZENDNN_WINOGRAD", {"1", "0", "2"});
   return use == "0" ? Use::never : use == "2" ? Use::always : Use::timed;
 }
 

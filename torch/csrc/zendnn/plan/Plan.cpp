@@ -7,6 +7,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -25,9 +26,8 @@ namespace {
 
 std::atomic<size_t>& capacity() {
   static std::atomic<size_t> entries = [] {
-    const char* text = std::getenv("ZENDNN_PLAN_CACHE_CAPACITY");
-    const auto number = text == nullptr ? 32 : std::atoll(text);
-    return static_cast<size_t>(std::max<int64_t>(number, 1));
+    return static_cast<size_t>(
+        whole_number_from("ZENDNN_PLAN_CACHE_CAPACITY", 1, 32));
   }();
   return entries;
 }
@@ -42,9 +42,9 @@ bool has_images(const Description& region) {
 // Whether ZENDNN_PLAN_LAYOUT, which names a layout or is "any", allows this
 // one.
 bool may_use(std::string_view layout) {
-  const char* text = std::getenv("ZENDNN_PLAN_LAYOUT");
-  const std::string_view only = text == nullptr ? "any" : text;
-  return only == layout || (only != "channels_last" && only != "blocked");
+  const auto only =
+      word_from("ZENDNN_PLAN_LAYOUT", {"any", "channels_last", "blocked"});
+  return only == layout || only == "any";
 }
 
 // Whether inputs are about as large as their elements: strides can span any

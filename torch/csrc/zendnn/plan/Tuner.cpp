@@ -1,6 +1,7 @@
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
+#include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Info.h>
 #include <c10/util/Exception.h>
 
@@ -268,8 +269,7 @@ void save_choices() {
 }
 
 double tuning_budget() {
-  const char* text = std::getenv("ZENDNN_TUNING_BUDGET");
-  return text == nullptr ? 2.0 : std::atof(text);
+  return number_from("ZENDNN_TUNING_BUDGET", 2);
 }
 
 void forget_choices() {

@@ -1,0 +1,81 @@
+// Reads environment variables.
+#include <ATen/native/zendnn/Environment.h>
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <system_error>
+
+namespace at::native::zendnn {
+namespace {
+
+void warn(const char* name, const char* text, const std::string& rest) {
+  static std::mutex mutex;
+  static auto* const told = new std::set<std::string>; // outlives who asks
+  {
+    const std::lock_guard lock(mutex);
+    if (!told->insert(name).second) {
+      return;
+    }
+  }
+  TORCH_WARN(name, " is '", text, "', ", rest);
+}
+
+template <class Number>
+Number
+read(const char* name, Number least, Number otherwise, const char* kind) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr) {
+    return otherwise;
+  }
+  const char* const end = text + std::strlen(text);
+  Number number{};
+  const auto [rest, error] = std::from_chars(text, end, number);
+  // Which is false of NaN, too.
+  if (error == std::errc() && rest == end && number >= least) {
+    return number;
+  }
+  std::ostringstream told;
+  told << "which is no " << kind << " from " << least << " on: it stays "
+       << otherwise;
+  warn(name, text, told.str());
+  return otherwise;
+}
+
+} // namespace
+
+int64_t whole_number_from(const char* name, int64_t least, int64_t otherwise) {
+  return read(name, least, otherwise, "whole number");
+}
+
+double number_from(const char* name, double otherwise) {
+  return read(name, 0.0, otherwise, "number");
+}
+
+std::string word_from(
+    const char* name,
+    std::initializer_list<const char*> words) {
+  const std::string usual = *words.begin();
+  const char* const text = std::getenv(name);
+  if (text == nullptr ||
+      std::find(words.begin(), words.end(), std::string(text)) != words.end()) {
+    return text == nullptr ? usual : text;
+  }
+  std::ostringstream told;
+  told << "which is none of";
+  for (const auto* word : words) {
+    told << ' ' << word;
+  }
+  told << ": it stays " << usual;
+  warn(name, text, told.str());
+  return usual;
+}
+
+} // namespace at::native::zendnn
