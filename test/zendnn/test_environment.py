@@ -30,8 +30,8 @@ TOLD = {
     ("ZENDNN_TUNING_BUDGET", "nan"): "which is no number from 0 on: it stays 2",
     ("ZENDNN_TUNING_BUDGET", "-1"): "which is no number from 0 on: it stays 2",
     ("ZENDNN_ARENA_CAPACITY", "1g"): "which is no whole number from 0 on: it stays 1024",
-    ("ZENDNN_PLAN_CACHE_CAPACITY", "0"): "which is no whole number from 1 on: it stays 32",
-    ("ZENDNN_PLAN_CACHE_CAPACITY", ""): "which is no whole number from 1 on: it stays 32",
+    ("ZENDNN_PLAN_CACHE_CAPACITY", "-1"): "which is no whole number from 0 on: it stays 32",
+    ("ZENDNN_PLAN_CACHE_CAPACITY", ""): "which is no whole number from 0 on: it stays 32",
 }
 
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..common import (
     DTYPES,
+    HAS_WIDE_VECTORS,
     LAYOUTS,
     assert_as_exact,
     assert_same_bits,
@@ -56,6 +57,11 @@ def parameters_of(channels: int, dtype: torch.dtype) -> list[Tensor]:
     return [made[0].abs(), made[1], made[2].abs(), made[3].abs() + 0.1]
 
 
+def takes(dtype: torch.dtype) -> bool:
+    """Whether ours is faster on this CPU."""
+    return dtype == torch.float32 or HAS_WIDE_VECTORS
+
+
 def norm(
     x: Tensor, parameters: Sequence[Tensor | None], training: bool, eps: float = EPS
 ) -> list[Tensor]:
@@ -77,7 +83,7 @@ def check(
     """Compares all results with stock torch's and float64's, and what ran with ``runs``."""
     with counting() as calls:
         ours = norm(x, parameters, training, eps)
-    assert bool(calls) == runs
+    assert bool(calls) == (runs and takes(x.dtype))
     with stock():
         theirs = norm(x, parameters, training, eps)
         exact = norm(
@@ -262,7 +268,7 @@ def test_gradients_are_right_and_run_on_zendnn(
         factors = parameters_of(shape[1], parameters)
         with counting() as calls:
             ours = backward(grad, x, factors, training)
-        if parameters == torch.float32:
+        if parameters == torch.float32 and takes(dtype):
             assert calls["batch_normalization"] == 2, calls
         with stock():
             theirs = backward(grad, x, factors, training)
@@ -407,7 +413,7 @@ def test_autocast_trains_on_zendnn_as_on_stock_torch() -> None:
 
     with counting() as calls:
         ours = gradients(run, x)
-    assert calls["batch_normalization"] == 2
+    assert calls["batch_normalization"] == (2 if takes(torch.bfloat16) else 0)
     with stock():
         theirs = gradients(run, x)
     for our, their in zip(ours, theirs, strict=True):

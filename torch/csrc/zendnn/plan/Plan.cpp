@@ -26,8 +26,8 @@ namespace {
 
 std::atomic<size_t>& capacity() {
   static std::atomic<size_t> entries = [] {
-    return static_cast<size_t>(
-        whole_number_from("ZENDNN_PLAN_CACHE_CAPACITY", 1, 32));
+    const auto number = whole_number_from("ZENDNN_PLAN_CACHE_CAPACITY", 0, 32);
+    return static_cast<size_t>(std::max<int64_t>(number, 1));
   }();
   return entries;
 }

@@ -3,6 +3,7 @@
 
 #include <ATen/CPUFunctions.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/cpu/Parameters.h>
 #include <ATen/native/zendnn/kernels/batch_norm.h>
 
@@ -43,7 +44,8 @@ MemoryFormat format_of(const Tensor& x) {
 
 bool takes(const Tensor& x) {
   return kernels_enabled() && is_kernel_operand(x) && x.dim() >= 2 &&
-         x.numel() > 0 && x.is_contiguous(format_of(x));
+         x.numel() > 0 && x.is_contiguous(format_of(x)) &&
+         !leaves_batch_norm(x.scalar_type());
 }
 
 Tensor empty_images(const Tensor& like, MemoryFormat format) {

@@ -103,6 +103,11 @@ inline bool leaves_function(kernels::Eltwise function, ScalarType dtype) {
   }
 }
 
+// Without AVX-512 there is no gain in bfloat16.
+inline bool leaves_batch_norm(ScalarType dtype) {
+  return dtype == kBFloat16 && !has_wide_vectors();
+}
+
 // Of a dimension that x has, or the logarithm of one.
 inline bool leaves_softmax(const Tensor& x, int64_t dim, bool log) {
   if (x.scalar_type() != kBFloat16) {
