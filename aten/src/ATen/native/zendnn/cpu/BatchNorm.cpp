@@ -10,6 +10,8 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/rsqrt.h>
 
+#include <algorithm>
+
 namespace at::native::zendnn::cpu {
 namespace {
 

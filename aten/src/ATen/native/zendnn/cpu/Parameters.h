@@ -3,6 +3,7 @@
 
 #include <ATen/native/zendnn/cpu/Kernels.h>
 
+#include <functional>
 #include <initializer_list>
 #include <optional>
 
