@@ -136,7 +136,7 @@ Tensor rms_norm(
   const auto depth = static_cast<int64_t>(normalized_shape.size());
   // Taken from a mean of squares, it may leave nothing but what was rounded.
   const bool subtracts = eps && *eps < 0;
-  const bool weighted = weight && weight->defined();
+  const bool weighted = has(weight);
   if (!shape || is_watched() || !is_unrecorded(input) || !takes(input) ||
       depth == 0 || depth > input.dim() || subtracts ||
       (!eps && input.scalar_type() != kFloat && !has_one_default_eps()) ||
