@@ -30,15 +30,11 @@ from typing import Any, NoReturn
 from benchmarks import limit, models, plot, report
 from benchmarks.backends import BACKENDS, PRECISIONS
 from benchmarks.report import Case, Sample, Series
-from tools.setup_helpers.errors import SetupError
+from tools.setup_helpers.errors import SetupError, exit_code_of
 from tools.setup_helpers.files import write_atomic
 from tools.setup_helpers.options import positive
 
 ROOT = Path(__file__).parents[1]
-
-
-class CompareError(Exception):
-    """Nothing can be measured; the text is one sentence that says what to do."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +200,7 @@ def installed(options: Options) -> tuple[dict[str, dict[str, str]], dict[str, st
             answers[python] = ask_worker(python, ["--versions", ",".join(everything)], {})
         found = answers[python]
         if "failure" in found:
-            raise CompareError(f"{python} cannot run the benchmark: {found['failure']}")
+            raise SetupError(f"{python} cannot run the benchmark: {found['failure']}")
         missing = [package for package in needed(name, options) if package not in found]
         if missing:
             absent[name] = f"{python} has no {' and no '.join(missing)}"
@@ -300,7 +296,7 @@ def compare(options: Options) -> int:
     """Measure, print and write; return the exit code."""
     present, absent = installed(options)
     if not present:
-        raise CompareError(f"nothing to measure: {'; '.join(absent.values())}")
+        raise SetupError(f"nothing to measure: {'; '.join(absent.values())}")
     ours = [name for name in present if BACKENDS[name].ours]
     limits, told = limits_of(options)
     cpu = f"{cpu_name()}, {options.threads} thread{'s' * (options.threads > 1)}"
@@ -342,14 +338,7 @@ def compare(options: Options) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison and return the exit code."""
     options = parse_arguments(arguments)
-    try:
-        return compare(options)
-    except (CompareError, SetupError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return exit_code_of(lambda: compare(options), resumes=False)
 
 
 if __name__ == "__main__":

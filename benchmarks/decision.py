@@ -23,7 +23,7 @@ from typing import Any
 from benchmarks.backends import OURS, STOCK
 from benchmarks.compare import Parser, progress
 from benchmarks.report import aligned
-from tools.setup_helpers.errors import SetupError
+from tools.setup_helpers.errors import SetupError, exit_code_of
 from tools.setup_helpers.options import positive
 
 ROOT = Path(__file__).parents[1]
@@ -155,14 +155,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no operator's name holds '{options.only}'")
     if getattr(torch.backends, "zendnn", None) is None:
         parser.error("this Python's torch has no ZenDNN")
-    try:
-        return compare(options.only, options.rounds, check=options.check)
-    except SetupError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    return exit_code_of(
+        lambda: compare(options.only, options.rounds, check=options.check), resumes=False
+    )
 
 
 def compare(chosen: str, count: int, *, check: bool) -> int:

@@ -33,7 +33,7 @@ from benchmarks.compare import Parser, cpu_name, names_of, output, progress
 from benchmarks.heatmap import Row, svg
 from benchmarks.problems import MODELS, PROBLEMS, Call, Problem
 from benchmarks.report import aligned
-from tools.setup_helpers.errors import SetupError
+from tools.setup_helpers.errors import exit_code_of
 from tools.setup_helpers.files import write_atomic
 from tools.setup_helpers.options import positive
 
@@ -281,21 +281,10 @@ def sweep(options: Options, problems: Sequence[Problem]) -> list[Cell]:
     return list(cells.values())
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the comparison and return the exit code."""
-    options, problems = parse_arguments(arguments)
-    if not problems:
-        print("error: this build lacks what these problems need", file=sys.stderr)
-        return 2
+def report(options: Options, problems: Sequence[Problem]) -> int:
+    """Measure, print, and return the exit code."""
     torch.set_num_threads(options.threads)
-    try:
-        cells = sweep(options, problems)
-    except SetupError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    cells = sweep(options, problems)
     print(f"\n{summary(cells)}")
     slower = [cell for cell in cells if cell.times.slower]
     for cell in slower:
@@ -303,6 +292,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reason = f"{times.ratio:.2f} of stock torch's time ({times.low:.2f} to {times.high:.2f})"
         print(f"slower: {cell.problem.name} in {cell.dtype}, {reason}", file=sys.stderr)
     return 1 if slower and options.check else 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the comparison and return the exit code."""
+    options, problems = parse_arguments(arguments)
+    if not problems:
+        print("error: this build lacks what these problems need", file=sys.stderr)
+        return 2
+    return exit_code_of(lambda: report(options, problems), resumes=False)
 
 
 if __name__ == "__main__":

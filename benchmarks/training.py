@@ -27,7 +27,7 @@ from torch.profiler import ProfilerActivity, profile
 from benchmarks import models
 from benchmarks.compare import Parser, cpu_name, model_names, output, progress
 from benchmarks.report import aligned
-from tools.setup_helpers.errors import SetupError
+from tools.setup_helpers.errors import exit_code_of
 from tools.setup_helpers.files import write_atomic
 from tools.setup_helpers.options import positive
 
@@ -166,35 +166,32 @@ def parse_arguments(arguments: Sequence[str] | None) -> Options:
     return options
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the comparison and return the exit code."""
-    options = parse_arguments(arguments)
+def compare(options: Options) -> None:
+    """Measure and print."""
     torch.set_num_threads(options.threads)
     print(f"{cpu_name()}, {options.threads} thread{'s' * (options.threads > 1)}", flush=True)
     results = []
-    try:
-        for name in options.models:
-            step = step_of(name, options)
-            seen = measure(name, step, options.rounds)
-            print(
-                f"\n{name}: stock {seen.stock_ms:.0f} ms, ZenDNN {seen.ours_ms:.0f} ms,"
-                f" ratio {seen.ratio:.2f}",
-                flush=True,
-            )
-            parts = parts_of(step, options.profile) if options.profile else []
-            if parts:
-                print(table(parts), flush=True)
-            results.append({**asdict(seen), "profile": [asdict(part) for part in parts]})
-        if options.json is not None:
-            found = {"cpu": cpu_name(), "results": results}
-            write_atomic(options.json, f"{json.dumps(found, indent=1)}\n".encode())
-    except SetupError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
-    return 0
+    for name in options.models:
+        step = step_of(name, options)
+        seen = measure(name, step, options.rounds)
+        print(
+            f"\n{name}: stock {seen.stock_ms:.0f} ms, ZenDNN {seen.ours_ms:.0f} ms,"
+            f" ratio {seen.ratio:.2f}",
+            flush=True,
+        )
+        parts = parts_of(step, options.profile) if options.profile else []
+        if parts:
+            print(table(parts), flush=True)
+        results.append({**asdict(seen), "profile": [asdict(part) for part in parts]})
+    if options.json is not None:
+        found = {"cpu": cpu_name(), "results": results}
+        write_atomic(options.json, f"{json.dumps(found, indent=1)}\n".encode())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the comparison and return the exit code."""
+    options = parse_arguments(arguments)
+    return exit_code_of(lambda: compare(options), resumes=False)
 
 
 if __name__ == "__main__":

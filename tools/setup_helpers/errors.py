@@ -10,10 +10,11 @@ class SetupError(Exception):
     """Something the user can act on: one sentence saying what failed, where and what to do."""
 
 
-def exit_code_of(action: Callable[[], int | None]) -> int:
+def exit_code_of(action: Callable[[], int | None], *, resumes: bool = True) -> int:
     """Run `action` and return its process exit code; 2 for a SetupError, 130 when interrupted.
 
     A SetupError and an interruption are reported on stderr in one line, without a traceback.
+    `resumes` says whether the same command, run again, goes on from where it was interrupted.
     """
     try:
         return action() or 0
@@ -21,5 +22,6 @@ def exit_code_of(action: Callable[[], int | None]) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted; run the same command again to go on from here", file=sys.stderr)
+        rest = "; run the same command again to go on from here" if resumes else ""
+        print(f"interrupted{rest}", file=sys.stderr)
         return 130

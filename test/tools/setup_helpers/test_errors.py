@@ -33,3 +33,11 @@ def test_a_mistake_of_ours_keeps_its_traceback() -> None:
 
     with pytest.raises(ZeroDivisionError):
         exit_code_of(slip)
+
+
+def test_what_starts_anew_does_not_say_that_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    assert exit_code_of(interrupt, resumes=False) == 130
+    assert capsys.readouterr().err == "interrupted\n"
