@@ -566,12 +566,23 @@ Tensor autocast(
       to);
 }
 
+// The tag for operands whose strides a compiler must not change; the weaker one
+// where torch (before 2.8) has no other.
+template <typename Tag>
+constexpr Tag strides_kept() {
+  if constexpr (requires { Tag::needs_exact_strides; }) {
+    return Tag::needs_exact_strides;
+  } else {
+    return Tag::needs_fixed_stride_order;
+  }
+}
+
 TORCH_LIBRARY_FRAGMENT(zendnn, m) {
   m.def(
       "prepacked(Tensor x, Tensor weight, Tensor? bias, int[] stride, int[] "
       "padding, int[] dilation, int groups, int layer, ScalarType? dtype=None) "
       "-> Tensor",
-      {at::Tag::pt2_compliant_tag, at::Tag::needs_exact_strides});
+      {at::Tag::pt2_compliant_tag, strides_kept<at::Tag>()});
   m.def("prepacked_layer() -> int", [] { return Layers::instance().add(); });
   m.def("forget_prepacked_layer(int layer) -> ()", [](int64_t layer) {
     Layers::instance().remove(layer);

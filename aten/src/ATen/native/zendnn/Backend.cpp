@@ -48,15 +48,20 @@ class GradientThread : torch::autograd::Engine {
 
 // One device with one stream. Kernels have run when they return, so an event
 // has happened when it is made.
-struct Guard final : c10::impl::NoOpDeviceGuardImpl<DeviceType::PrivateUse1> {
+struct Guard final : c10::impl::DeviceGuardImplInterface {
   Guard() = default;
   explicit Guard(DeviceType /*type*/) {}
+  DeviceType type() const override {
+    return DeviceType::PrivateUse1;
+  }
   Device getDevice() const override {
-    return Device(DeviceType::PrivateUse1, 0);
+    return Device(type(), 0);
   }
   Device exchangeDevice(Device /*device*/) const override {
     return getDevice();
   }
+  void setDevice(Device /*device*/) const override {}
+  void uncheckedSetDevice(Device /*device*/) const noexcept override {}
   DeviceIndex deviceCount() const noexcept override {
     return GradientThread::is_wanted() ? 1 : 0;
   }
@@ -95,13 +100,14 @@ struct Guard final : c10::impl::NoOpDeviceGuardImpl<DeviceType::PrivateUse1> {
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
+// The first two override nothing in torch before 2.7.
 struct Hooks final : PrivateUse1HooksInterface {
-  bool isBuilt() const override {
+  bool isBuilt() const /*override*/ {
     return true;
   }
   // False: the CPU's own cores are not an accelerator that code written for
   // one (pinned memory, streams) should find.
-  bool isAvailable() const override {
+  bool isAvailable() const /*override*/ {
     return false;
   }
   bool hasPrimaryContext(DeviceIndex /*device_index*/) const override {
