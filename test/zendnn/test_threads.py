@@ -146,6 +146,46 @@ print(sum(torch.backends.zendnn.counters().values()))
     assert int(calls) > 2
 
 
+#: Work that is not worth all of eight threads.
+SMALL = {
+    "product": "a, b = torch.ones(32, 64), torch.ones(64, 192); call = lambda: torch.mm(a, b)",
+    "dot products": "a, b = torch.ones(16, 256), torch.ones(128, 256); call = lambda: a @ b.t()",
+    "attention": """
+q, k = torch.ones(1, 4, 1, 64), torch.ones(1, 4, 2048, 64)
+call = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, k)
+""",
+    "gradients of attention": """
+q, k = (torch.ones(1, 3, 256, 64, requires_grad=True) for _ in range(2))
+def call():
+    torch.nn.functional.scaled_dot_product_attention(q, k, k).square().sum().backward()
+""",
+}
+
+
+@pytest.mark.parametrize("work", SMALL)
+def test_work_for_some_threads_ends_none_of_the_others(work: str) -> None:
+    """libgomp ends the threads that a smaller team leaves out, which costs more than such work."""
+    code = f"""
+import os, torch
+torch.set_num_threads(8)
+torch.set_grad_enabled({"gradients" in work})
+large = torch.ones(1 << 20)
+{SMALL[work]}
+call()
+torch.backends.zendnn.reset_counters()
+seen = set()
+for _ in range(20):
+    torch.sigmoid(large)
+    seen.update(os.listdir("/proc/self/task"))
+    call()
+    seen.update(os.listdir("/proc/self/task"))
+print(len(seen), sum(torch.backends.zendnn.counters().values()))
+"""
+    threads, calls = map(int, run_python(code).split())
+    assert calls >= 20
+    assert threads <= 2 * 8  # autograd has some of its own
+
+
 def test_one_openmp_runtime_is_loaded() -> None:
     code = """
 import torch

@@ -23,8 +23,10 @@ constexpr dim_t kMostRowSteps = 48;
 // Rows that meet a panel made of plain weights before it is made anew.
 constexpr dim_t kMostRows = 1024;
 constexpr dim_t kFewRows = 128;
-// What a thread keeps of a source that is turned, in floats.
+// What a thread keeps of a source that is turned, in floats, unless that is too
+// little for few rows; and what all of them keep then.
 constexpr dim_t kMostTurned = 1 << 20;
+constexpr dim_t kMostTurnedByAll = 1 << 24;
 // Bytes of a plain matrix that is read fast enough where it is, whatever its
 // strides: more compete for the sets of the cache.
 constexpr dim_t kMostInPlace = 1 << 18;
@@ -46,6 +48,11 @@ range_t part(dim_t number, dim_t parts, dim_t index) {
 
 dim_t tiles_of(dim_t rows, int vectors) {
   return utils::div_up(rows, panel_rows(vectors));
+}
+
+// Of a core's second level, which some hypervisors do not tell.
+dim_t cache_bytes() {
+  return std::max<dim_t>(platform::get_per_core_cache_size(2), 1 << 19);
 }
 
 // A thread more costs as long as some multiply-adds.
@@ -81,17 +88,21 @@ panel_use_t use_of_weights(const panel_problem_t& p, dim_t steps) {
 // waits long for others, as long as chunks have rows for some tiles.
 dim_t chunks_of(const panel_plan_t& plan) {
   const auto& p = plan.problem;
-  const auto tile = dim_t{panel_rows(p.vectors)};
+  const auto tile = plan.weights_use == panel_use_t::dots
+                        ? dim_t{kDotRows}
+                        : dim_t{panel_rows(p.vectors)};
   // A turned source is packed by each thread that meets it.
-  const dim_t share = std::clamp(
+  const auto few = std::clamp(
+      kMostTurnedByAll / (plan.steps * plan.threads), 4 * tile, kFewRows);
+  const auto share = std::clamp(
       utils::div_up(p.rows, dim_t{plan.threads}),
-      kFewRows,
-      std::clamp(kMostTurned / plan.steps, kFewRows, kMostRows));
-  const dim_t fitting = plan.turns_source ? share
-                        : plan.weights_use != panel_use_t::pack
-                            ? platform::get_per_core_cache_size(2) / 2 /
-                                  (plan.block * dim_t{sizeof(float)})
-                            : kMostRows;
+      few,
+      std::clamp(kMostTurned / plan.steps, few, kMostRows));
+  const dim_t fitting =
+      plan.turns_source ? share
+      : plan.weights_use != panel_use_t::pack
+          ? cache_bytes() / 2 / (plan.block * dim_t{sizeof(float)})
+          : kMostRows;
   // Of few rows, a chunk may have half a tile.
   const auto least =
       plan.weights_use == panel_use_t::rows ? tile / 2 : 2 * tile;
@@ -222,7 +233,14 @@ panel_plan_t::panel_plan_t(const panel_problem_t& p)
       threads(threads_for(p)) {
   weights_use = use_of_weights(p, steps);
   if (weights_use == panel_use_t::dots) {
+    // Narrower panels, so that each thread has one.
+    const auto most_chunks = std::max<dim_t>(1, p.rows / (2 * kDotRows));
     problem.vectors = kDotVectors;
+    while (problem.vectors > 2 &&
+           p.batch * most_chunks * utils::div_up(p.columns, width()) <
+               threads) {
+      --problem.vectors;
+    }
   } else if (weights_use == panel_use_t::rows) { // one tile, if that has all
     problem.vectors = p.rows <= panel_rows(4)   ? 4
                       : p.rows <= panel_rows(3) ? 3
@@ -239,8 +257,8 @@ panel_plan_t::panel_plan_t(const panel_problem_t& p)
   blocks = utils::div_up(steps, block);
   chunks = chunks_of(*this);
   if (weights_use == panel_use_t::rows) {
-    const auto fitting = platform::get_per_core_cache_size(2) / 4 /
-                         (sums_of_panel() * dim_t{sizeof(float)});
+    const auto fitting =
+        cache_bytes() / 4 / (sums_of_panel() * dim_t{sizeof(float)});
     const auto share = utils::div_up(p.batch * chunks * panels, threads);
     together = std::clamp<dim_t>(fitting, 1, std::min(panels, share));
   }
@@ -434,7 +452,14 @@ void panel_product_t::run(
   const auto& p = plan_.problem;
   auto* scratch = scratchpad.template get<float>(
       memory_tracking::names::key_brgemm_primitive_buffer);
-  parallel(plan_.threads, [&](int thread, int threads) {
+  // All are woken: libgomp ends threads that a smaller team has no place for,
+  // and makes them anew for the next large one.
+  const int all = plan_.threads == 1 ? 1 : zendnn_get_max_threads();
+  parallel(all, [&](int thread, int team) {
+    const int threads = std::min(team, plan_.threads);
+    if (thread >= threads) {
+      return;
+    }
     const auto items =
         part(p.batch * plan_.chunks * plan_.panels, threads, thread);
     memory_t memory{};

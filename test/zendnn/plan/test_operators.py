@@ -2057,6 +2057,38 @@ NEGATIVE = {
 }
 
 
+MOST, THIRD = 2**63 - 1, 3074457345618258603  # three times the latter is 1 in 64 bits
+#: How numbers can get so large that 64 bits do not hold what is computed with them.
+TOO_LARGE = {
+    f"%y = pad(%x, {MOST}, {MOST}) value=0.0": "padding",
+    f"%1 = view(%x, 64, 3, 1)\n%2 = expand(%1, 64, 3, {THIRD})\n%y = eltwise(%2) algorithm=abs": (
+        "more elements"
+    ),
+    f"%y = max_pool(%x) kernel=2,2 stride=1,1 padding=0,0 dilation={MOST},1": "window",
+    f"%1 = number_add({MOST}, %n)\n%y = slice(%x, 0, 0, %1, 1)": "64 bits",
+    f"%1 = number_sub(%n, {-MOST})\n%y = slice(%x, 0, 0, %1, 1)": "64 bits",
+    f"%1 = number_mul({MOST}, %n)\n%y = slice(%x, 0, 0, %1, 1)": "64 bits",
+    f"%1 = number_floordiv({-MOST - 1}, -1)\n%y = slice(%x, 0, 0, %1, 1)": "64 bits",
+    "%y = layer_norm(%x, none, none, none) eps=0.1 dims=1 sizes=4,4,4": "other sizes",
+}
+
+
+@pytest.mark.parametrize("lines", TOO_LARGE)
+def test_numbers_that_are_too_large_are_refused(lines: str) -> None:
+    plan = plan_of("%x = input tensor", "%n = input number", lines, "return %y")
+    assert not plan.takes([tensor(2, 6, 4, 4)], [2])
+    assert TOO_LARGE[lines] in refusal(plan)
+
+
+def test_a_remainder_by_minus_one() -> None:
+    """Processors trap when they divide the least number by it."""
+    lines = f"%1 = number_remainder({-MOST - 1}, %n)\n%y = slice(%x, 0, %1, 1, 1)"
+    plan = plan_of("%x = input tensor", "%n = input number", lines, "return %y")
+    x = tensor(2, 6)
+    (got,) = plan.run([x], [-1])
+    assert torch.equal(got, x[:1])
+
+
 @pytest.mark.parametrize("lines", NEGATIVE)
 def test_sizes_below_zero_are_refused(lines: str) -> None:
     """torch raises an error then, since its own operators run."""

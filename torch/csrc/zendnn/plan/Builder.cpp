@@ -19,6 +19,8 @@ using BufferKind = Executable::Buffer::Kind;
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 // As many as the kernels that copy and combine tensors go through.
 constexpr size_t kMostDimensions = 8;
+// Their bytes, and sums of some of them, can be told in 64 bits.
+constexpr int64_t kMostElements = int64_t{1} << 56;
 
 // Which operands' strides torch's results take over: with `elements`, all those
 // that are combined element by element.
@@ -356,10 +358,16 @@ void Builder::set_type(
   if (sizes.size() > kMostDimensions) {
     refuse("a tensor with " + std::to_string(sizes.size()) + " dimensions");
   }
+  int64_t elements = 1;
   for (const auto size : sizes) {
     if (size < 0) {
       refuse("a tensor of a size of " + std::to_string(size));
     }
+    const auto most = kMostElements / elements;
+    if (size > most) {
+      refuse("a tensor of more elements than there can be");
+    }
+    elements *= std::max<int64_t>(size, 1);
   }
   values_[value].strides = strides.value_or(row_major_strides(sizes));
   values_[value].sizes = std::move(sizes);

@@ -304,7 +304,10 @@ void infer_pad(Builder& builder, const Node& node) {
     if (pads[i] < 0) {
       refuse("a negative padding");
     }
-    sizes[sizes.size() - 1 - i / 2] += pads[i];
+    auto& size = sizes[sizes.size() - 1 - i / 2];
+    if (__builtin_add_overflow(size, pads[i], &size)) {
+      refuse("a padding of " + std::to_string(pads[i]));
+    }
   }
   builder.set_type(node.output(), sizes, builder.dtype(input));
 }

@@ -7,30 +7,58 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-int64_t floor_divide(int64_t a, int64_t b) {
+// Each computes a number and returns whether it does not fit in 64 bits.
+using Compute = bool (*)(int64_t a, int64_t b, int64_t* result);
+
+bool add(int64_t a, int64_t b, int64_t* sum) {
+  return __builtin_add_overflow(a, b, sum);
+}
+
+bool subtract(int64_t a, int64_t b, int64_t* difference) {
+  return __builtin_sub_overflow(a, b, difference);
+}
+
+bool multiply(int64_t a, int64_t b, int64_t* product) {
+  return __builtin_mul_overflow(a, b, product);
+}
+
+bool floor_divide(int64_t a, int64_t b, int64_t* quotient) {
   if (b == 0) {
     refuse("a division by zero");
   }
-  const auto quotient = a / b;
-  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+  if (b == -1) { // not a / b, which may trap
+    return subtract(0, a, quotient);
+  }
+  *quotient = a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
+  return false;
+}
+
+bool remainder(int64_t a, int64_t b, int64_t* rest) {
+  if (b == 0) {
+    refuse("a division by zero");
+  }
+  *rest = b == -1 ? 0 : a % b; // the first may trap
+  *rest += *rest != 0 && (*rest < 0) != (b < 0) ? b : 0;
+  return false;
 }
 
 } // namespace
 
 void infer_number(Builder& builder, const Node& node) {
-  using Compute = int64_t (*)(int64_t, int64_t);
   static const std::unordered_map<std::string, Compute> table{
-      {"number_add", [](int64_t a, int64_t b) { return a + b; }},
-      {"number_sub", [](int64_t a, int64_t b) { return a - b; }},
-      {"number_mul", [](int64_t a, int64_t b) { return a * b; }},
+      {"number_add", add},
+      {"number_sub", subtract},
+      {"number_mul", multiply},
       {"number_floordiv", floor_divide},
-      {"number_remainder",
-       [](int64_t a, int64_t b) { return a - b * floor_divide(a, b); }},
+      {"number_remainder", remainder},
   };
-  builder.set_number(
-      node.output(),
-      table.at(node.op)(
-          builder.number(node.inputs[0]), builder.number(node.inputs[1])));
+  const auto a = builder.number(node.inputs[0]);
+  const auto b = builder.number(node.inputs[1]);
+  int64_t result = 0;
+  if (table.at(node.op)(a, b, &result)) {
+    refuse("a number beyond 64 bits");
+  }
+  builder.set_number(node.output(), result);
 }
 
 void infer_size(Builder& builder, const Node& node) {

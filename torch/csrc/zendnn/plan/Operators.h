@@ -4,6 +4,8 @@
 
 #include <torch/csrc/zendnn/plan/Builder.h>
 
+#include <limits>
+
 namespace at::native::zendnn::plan {
 
 // Convolution.cpp
@@ -109,7 +111,8 @@ inline bool has(const Node& node, size_t index) {
 }
 
 // A list with a number for each dimension; one number stands for all of them.
-// Throws Refused when one of them is less than the least.
+// Throws Refused when one of them is less than the least, or so large that what
+// is computed with it may not fit in 64 bits.
 inline Dims
 spread(Dims numbers, size_t dimensions, int64_t otherwise, int64_t least = 0) {
   if (numbers.empty()) {
@@ -121,8 +124,9 @@ spread(Dims numbers, size_t dimensions, int64_t otherwise, int64_t least = 0) {
   if (numbers.size() != dimensions) {
     refuse("an operator with an argument for another number of dimensions");
   }
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   for (const auto number : numbers) {
-    if (number < least) {
+    if (number < least || number > kMost) {
       refuse("a window with an argument of " + std::to_string(number));
     }
   }

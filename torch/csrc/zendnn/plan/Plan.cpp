@@ -302,25 +302,9 @@ std::shared_ptr<const Plan::Built> Plan::find(
   const auto is_this = [&](const Entry& entry) {
     return entry.matches(tensors, numbers, threads);
   };
+  std::shared_ptr<const Built> built;
   try {
-    const auto built = std::make_shared<const Built>(build(inputs, numbers));
-    promise.set_value(built);
-    std::list<Entry> dropped; // destroyed without the lock
-    {
-      std::lock_guard lock(mutex_);
-      const auto kind =
-          built->executable ? Entry::Kind::runs : Entry::Kind::refused;
-      const auto entry = std::find_if(recent_.begin(), recent_.end(), is_this);
-      if (entry != recent_.end()) {
-        entry->kind = kind;
-      }
-      dropped = beyond_capacity(kind);
-    }
-    if (!dropped.empty()) {
-      dropped.clear();
-      packed_.trim();
-    }
-    return built;
+    built = std::make_shared<const Built>(build(inputs, numbers));
   } catch (...) {
     // Not a refusal but an accident, such as no memory: let the next call try.
     promise.set_exception(std::current_exception());
@@ -328,6 +312,23 @@ std::shared_ptr<const Plan::Built> Plan::find(
     recent_.remove_if(is_this);
     throw;
   }
+  promise.set_value(built);
+  std::list<Entry> dropped; // destroyed without the lock
+  {
+    std::lock_guard lock(mutex_);
+    const auto kind =
+        built->executable ? Entry::Kind::runs : Entry::Kind::refused;
+    const auto entry = std::find_if(recent_.begin(), recent_.end(), is_this);
+    if (entry != recent_.end()) {
+      entry->kind = kind;
+    }
+    dropped = beyond_capacity(kind);
+  }
+  if (!dropped.empty()) {
+    dropped.clear();
+    packed_.trim();
+  }
+  return built;
 }
 
 std::list<Plan::Entry> Plan::beyond_capacity(Entry::Kind kind) {

@@ -189,7 +189,8 @@ void infer_layer_norm(Builder& builder, const Node& node) {
   const auto columns = product(sizes, rank - dims, rank);
   const auto wanted = node.integers("sizes");
   if (!wanted.empty() &&
-      !std::equal(wanted.begin(), wanted.end(), sizes.end() - dims)) {
+      !std::equal(
+          wanted.begin(), wanted.end(), sizes.end() - dims, sizes.end())) {
     refuse("a normalisation over other sizes");
   }
   for (const size_t i : {1, 2}) {

@@ -88,12 +88,17 @@ class Choices {
   }
 
   void save() {
-    std::lock_guard lock(mutex_);
-    if (!unsaved_ || path().empty() || foreign_) {
-      return;
+    std::map<std::string, std::string> names;
+    {
+      std::lock_guard lock(mutex_);
+      if (!unsaved_ || path().empty() || foreign_) {
+        return;
+      }
+      unsaved_ = false;
+      names = names_;
     }
-    unsaved_ = false;
-    if (!write()) {
+    // Without the lock: another process may be writing.
+    if (!write(std::move(names))) {
       TORCH_WARN_ONCE("ZENDNN_TUNING_CACHE: ", path(), " cannot be written.");
     }
   }
@@ -153,12 +158,11 @@ class Choices {
 
   // Written beside and renamed. Who replaces the file holds a lock on it, so
   // that nothing is lost between reading and renaming.
-  bool write() const {
+  static bool write(std::map<std::string, std::string> names) {
     const auto lock = lock_file();
     if (lock < 0) {
       return false;
     }
-    auto names = names_;
     const bool ours = read(names);
     const auto draft = path() + "." + std::to_string(::getpid());
     std::error_code failed;

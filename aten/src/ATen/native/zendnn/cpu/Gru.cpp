@@ -68,8 +68,8 @@ bool takes(
                        : layer == 0 ? input.size(2)
                                     : hidden * directions;
     if (!is_unrecorded(t) || t.scalar_type() != dtype ||
-        3 * hidden * (inner + hidden) > most || t.size(0) != 3 * hidden ||
-        t.dim() != (kind < 2 ? 2 : 1) || (kind < 2 && t.size(1) != inner)) {
+        3 * hidden * (inner + hidden) > most || t.dim() != (kind < 2 ? 2 : 1) ||
+        t.size(0) != 3 * hidden || (kind < 2 && t.size(1) != inner)) {
       return false;
     }
   }

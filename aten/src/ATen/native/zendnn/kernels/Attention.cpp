@@ -403,15 +403,12 @@ void run(const AttentionArgs& args) {
       round_up(ceil_div(queries, parts), Cut<Operand>::rows), blocks.queries);
   parts = ceil_div(queries, part);
 
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
+  int64_t next = 0;
+  in_threads(threads, [&](int thread, int) {
     [[maybe_unused]] const Tiles<Operand> tiles;
     Attention<T, Operand> attention(
-        args,
-        blocks,
-        static_cast<char*>(args.scratch) + omp_get_thread_num() * bytes);
-#pragma omp for schedule(dynamic)
-    for (int64_t i = 0; i < heads * parts; ++i) {
+        args, blocks, static_cast<char*>(args.scratch) + thread * bytes);
+    for (int64_t i = take(next); i < heads * parts; i = take(next)) {
       const int64_t head = i / parts, first = i % parts * part;
       attention.run(
           head / args.kv_heads,
@@ -419,7 +416,7 @@ void run(const AttentionArgs& args) {
           first,
           min(queries - first, part));
     }
-  }
+  });
 }
 
 } // namespace

@@ -316,16 +316,13 @@ void run(const AttentionBackwardArgs& args) {
   const int64_t work = heads * f.target * f.source * f.size;
   const int threads = static_cast<int>(
       min(threads_for(work, 16384), max(f.scratch_bytes / bytes, 1)));
-#pragma omp parallel num_threads(threads) if (threads > 1)
-  {
+  int64_t next = 0;
+  in_threads(threads, [&](int thread, int) {
     AttentionBackward<T> backward(
-        args,
-        blocks,
-        static_cast<char*>(f.scratch) + omp_get_thread_num() * bytes);
-#pragma omp for schedule(dynamic)
-    for (int64_t i = 0; i < heads; ++i)
+        args, blocks, static_cast<char*>(f.scratch) + thread * bytes);
+    for (int64_t i = take(next); i < heads; i = take(next))
       backward.run(i / f.heads, i % f.heads);
-  }
+  });
 }
 
 } // namespace

@@ -158,6 +158,8 @@ void copy_strided(const CopyArgs& args) {
 
 void convert(const ConvertArgs& args) {
   if (args.from == args.to) {
+    if (args.src == args.dst)
+      return;
     const int64_t stride = 1;
     copy_strided(
         {.src = args.src,
@@ -165,7 +167,7 @@ void convert(const ConvertArgs& args) {
          .dst = args.dst,
          .dst_strides = &stride,
          .sizes = &args.size,
-         .ndim = args.src == args.dst ? 0 : 1,
+         .ndim = 1,
          .itemsize = args.from == DType::float32 ? 4 : 2});
     return;
   }

@@ -497,25 +497,42 @@ inline int threads_for(int64_t size, int64_t grain) {
   return size >= 2 * grain && !omp_in_parallel() ? omp_get_max_threads() : 1;
 }
 
+// Calls f(thread, threads) in so many threads. All threads are woken for it:
+// libgomp ends those that a smaller team has no place for, and makes them anew
+// for the next large one.
+template <class F>
+inline void in_threads(int threads, F f) {
+  if (threads == 1)
+    return f(0, 1);
+#pragma omp parallel
+  {
+    const int thread = omp_get_thread_num();
+    const int count =
+        omp_get_num_threads() < threads ? omp_get_num_threads() : threads;
+    if (thread < count)
+      f(thread, count);
+  }
+}
+
+// The next piece of work, for threads that take one after the other.
+inline int64_t take(int64_t& next) {
+  int64_t taken;
+#pragma omp atomic capture
+  taken = next++;
+  return taken;
+}
+
 // Calls f(begin, end) for consecutive parts of [0, size), one a thread. Parts
 // begin at multiples of `step`. `grain` is what is worth a thread.
 template <class F>
 inline void parallel(int64_t size, int64_t step, int64_t grain, F f) {
-  const int threads = threads_for(size, grain);
-  if (threads == 1) {
-    if (size > 0)
-      f(int64_t{0}, size);
-    return;
-  }
-#pragma omp parallel num_threads(threads)
-  {
+  in_threads(threads_for(size, grain), [&](int64_t thread, int64_t threads) {
     const int64_t steps = ceil_div(size, step);
-    const int64_t thread = omp_get_thread_num(), count = omp_get_num_threads();
-    const int64_t begin = steps * thread / count * step;
-    const int64_t end = min(steps * (thread + 1) / count * step, size);
+    const int64_t begin = steps * thread / threads * step;
+    const int64_t end = min(steps * (thread + 1) / threads * step, size);
     if (begin < end)
       f(begin, end);
-  }
+  });
 }
 
 // Calls f with a null pointer of the type that `dtype` names.
