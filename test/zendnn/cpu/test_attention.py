@@ -202,6 +202,26 @@ def test_attention_whose_heads_share_keys_is_right(
     assert calls == {"matmul": 1} or not HAS_WIDE_VECTORS
 
 
+@pytest.mark.parametrize("kind", ["none", "causal", "each head"])
+def test_autograd_comes_to_our_gradient(kind: str) -> None:
+    """A mask that is not there is None to the operator, and undefined to autograd."""
+    shape = (2, 3, 40, 50, 32)
+    mask = make_mask(kind, shape, torch.float32)
+
+    def run() -> list[Tensor]:
+        leaves = [x.detach().requires_grad_() for x in operands(shape, torch.float32)]
+        out = F.scaled_dot_product_attention(*leaves, mask, is_causal=kind == "causal")
+        out.backward(values(*out.shape, seed=3))
+        return [x.grad for x in leaves]
+
+    with counting() as calls:
+        ours = run()
+    assert calls == {"matmul": 2}
+    with stock():
+        theirs = run()
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["none", "causal", "each head"])
 def test_gradients_where_heads_share_keys_are_stock_torchs(kind: str, dtype: torch.dtype) -> None:

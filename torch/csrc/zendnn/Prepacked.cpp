@@ -499,7 +499,7 @@ Tensor packed(
     if (of.bias.defined() && of.bias.scalar_type() != input.scalar_type()) {
       of.bias = dtype ? of.bias.to(*dtype) : Tensor();
     }
-    if (of.bias.defined() == bias.has_value() && takes(input, of)) {
+    if (of.bias.defined() == has(bias) && takes(input, of)) {
       of.bias = of.bias.defined() ? of.bias.contiguous() : of.bias;
       if (const auto found = Layers::instance().find(layer)) {
         return found->run(input, of, input.scalar_type());
@@ -525,9 +525,8 @@ Tensor refuse_gradients(
     int64_t layer,
     std::optional<ScalarType> dtype) {
   TORCH_CHECK(
-      !at::GradMode::is_enabled() ||
-          !(needs_grad(x) || needs_grad(weight) ||
-            (bias && bias->defined() && needs_grad(*bias))),
+      !at::GradMode::is_enabled() || !(needs_grad(x) || needs_grad(weight) ||
+                                       (has(bias) && needs_grad(*bias))),
       "a prepacked layer is for inference and computes no gradients: run it "
       "under torch.no_grad(), or train the module that it was made from");
   at::AutoDispatchBelowADInplaceOrView below;

@@ -5,7 +5,15 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/zendnn/Utils.h>
 
+#include <optional>
+
 namespace at::native::zendnn {
+
+// Whether an operand is there. To autograd's formulas, what is not is a tensor
+// that is not defined.
+inline bool has(const std::optional<Tensor>& operand) {
+  return operand && operand->defined();
+}
 
 // Whether memory holds the elements as they are.
 inline bool is_dense(const Tensor& t) {

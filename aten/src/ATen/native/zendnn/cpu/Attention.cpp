@@ -61,7 +61,7 @@ bool takes(
   return query.numel() > 0 && key.numel() > 0 && k == value.sizes() &&
          !leaves_attention(query) && q[0] == k[0] && q[1] % k[1] == 0 &&
          q[3] == k[3] &&
-         (!mask || takes_mask(*mask, {q[0], q[1], q[2], k[2]}, dtype));
+         (!has(mask) || takes_mask(*mask, {q[0], q[1], q[2], k[2]}, dtype));
 }
 
 // Whether the gradient's kernel reads what the forward pass left and what comes
@@ -122,7 +122,7 @@ kernels::AttentionArgs make_args(
           scale.value_or(1 / std::sqrt(static_cast<double>(size)))),
       .causal = is_causal,
       .dtype = kernel_dtype(query)};
-  if (mask) {
+  if (has(mask)) {
     args.mask = mask->const_data_ptr();
     args.mask_strides = mask_strides(*mask);
     args.mask_dtype = kernel_dtype(*mask);

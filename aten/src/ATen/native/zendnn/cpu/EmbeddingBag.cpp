@@ -30,10 +30,6 @@ int64_t value_at(const Tensor& list, int64_t index) {
                                      : list.const_data_ptr<int32_t>()[index];
 }
 
-bool is_weighted(const std::optional<Tensor>& per_sample_weights) {
-  return per_sample_weights && per_sample_weights->defined();
-}
-
 // Of any stride: weights are often the same for all ids.
 bool takes_weights(
     const Tensor& weights,
@@ -58,7 +54,7 @@ bool takes(
     int64_t padding_idx) {
   const auto dtype = weight.scalar_type(), id_type = indices.scalar_type();
   const auto count = indices.numel();
-  const bool weighted = is_weighted(per_sample_weights);
+  const bool weighted = has(per_sample_weights);
   return kernels_enabled() && mode >= kSum && mode <= kMax &&
          (mode != kSum || padding_idx >= 0 ||
           (weighted && per_sample_weights->stride(0) != 1)) &&
@@ -116,7 +112,7 @@ Bags bags(
     return at::detail::empty_cpu(sizes, offsets.options());
   };
   Tensor out = at::detail::empty_cpu({count, dim}, weight.options());
-  const bool weighted = is_weighted(per_sample_weights);
+  const bool weighted = has(per_sample_weights);
   Tensor bag_of = empty({indices.numel()}), sizes, max_ids;
   if (mode == kSum) { // torch gives zeros for what no backward pass reads
     sizes =

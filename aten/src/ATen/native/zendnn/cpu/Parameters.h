@@ -11,10 +11,6 @@ namespace at::native::zendnn::cpu {
 
 using Parameter = std::optional<Tensor>;
 
-inline bool has(const Parameter& parameter) {
-  return parameter && parameter->defined();
-}
-
 // Whether a parameter, if there is one, has this shape, and x's type or, for a
 // bfloat16 x, float32.
 inline bool takes_parameter(
