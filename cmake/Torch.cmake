@@ -21,6 +21,11 @@ set(torch_include "${TORCH_ROOT}/include" "${TORCH_ROOT}/include/torch/csrc/api/
 # Older wheels were built with the older of the C++ library's two ABIs.
 file(STRINGS "${TORCH_ROOT}/share/cmake/Torch/TorchConfig.cmake" torch_abi
   REGEX "_GLIBCXX_USE_CXX11_ABI=0")
+# pybind11 shares types between modules that name their compiler and ABI alike. Before torch 2.9 the
+# names are not the headers' own but those that torch was built with.
+file(STRINGS "${TORCH_LIBRARY_torch_python}" torch_pybind
+  REGEX "__pybind11_internals_v[0-9]+_gcc_libstdcpp_cxxabi[0-9]+__" LIMIT_COUNT 1)
+string(REGEX MATCH "_cxxabi[0-9]+" torch_pybind_abi "${torch_pybind}")
 
 set(overlay "${PROJECT_SOURCE_DIR}")
 set(generated "${ZENDNN_GENERATED_DIR}")
@@ -75,6 +80,10 @@ set_target_properties(zendnn_python PROPERTIES
   PREFIX "" OUTPUT_NAME _C SUFFIX ".${Python_SOABI}.so"
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
   BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../../lib")
+if(torch_pybind_abi)
+  target_compile_definitions(zendnn_python PRIVATE "PYBIND11_COMPILER_TYPE=\"_gcc\""
+    "PYBIND11_STDLIB=\"_libstdcpp\"" "PYBIND11_BUILD_ABI=\"${torch_pybind_abi}\"")
+endif()
 
 # All of ours and all that the headers of the ones below need.
 foreach(target torch_zendnn zendnn_python)

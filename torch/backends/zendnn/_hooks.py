@@ -78,8 +78,8 @@ def _hide_from_accelerators() -> None:
     upstream = torch.accelerator.current_accelerator
 
     @functools.wraps(upstream)
-    def current_accelerator(check_available: bool = False) -> torch.device | None:
-        found = upstream(check_available)
+    def current_accelerator(*arguments: Any, **named: Any) -> torch.device | None:
+        found = upstream(*arguments, **named)  # takes none before torch 2.7
         return None if found is not None and found.type == DEVICE else found
 
     torch.accelerator.current_accelerator = current_accelerator
