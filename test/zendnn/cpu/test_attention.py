@@ -210,7 +210,8 @@ def test_autograd_comes_to_our_gradient(kind: str) -> None:
 
     def run() -> list[Tensor]:
         leaves = [x.detach().requires_grad_() for x in operands(shape, torch.float32)]
-        out = F.scaled_dot_product_attention(*leaves, mask, is_causal=kind == "causal")
+        q, k, v = leaves
+        out = F.scaled_dot_product_attention(q, k, v, mask, is_causal=kind == "causal")
         out.backward(values(*out.shape, seed=3))
         return [x.grad for x in leaves]
 

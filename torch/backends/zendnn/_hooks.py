@@ -79,7 +79,8 @@ def _hide_from_accelerators() -> None:
 
     @functools.wraps(upstream)
     def current_accelerator(*arguments: Any, **named: Any) -> torch.device | None:
-        found = upstream(*arguments, **named)  # takes none before torch 2.7
+        # Takes none before torch 2.7.
+        found: torch.device | None = upstream(*arguments, **named)
         return None if found is not None and found.type == DEVICE else found
 
     torch.accelerator.current_accelerator = current_accelerator
