@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from .common import (
     PRIMITIVE_DTYPES,
@@ -470,3 +471,10 @@ def test_plain_weights_serve_where_they_are_faster(monkeypatch: pytest.MonkeyPat
     for rows in (1, 3, 40, 300):
         assert_close_to(layer, packed, values(rows, 191))
     gc.collect()
+
+
+def test_the_fake_kernel_converts_a_layer_without_bias() -> None:
+    with FakeTensorMode():
+        x, weight = torch.empty(3, 200), torch.empty(200, 200)
+        made = torch.ops.zendnn.prepacked(x, weight, None, [], [], [], 1, 0, torch.bfloat16)
+    assert made.dtype == torch.bfloat16

@@ -232,3 +232,14 @@ def test_globs(path: str) -> None:
     assert bool(glob_pattern(["*"]).fullmatch(path)) == (not rest)
     assert bool(glob_pattern([f"{first}/**"]).fullmatch(path)) == bool(rest)
     assert not glob_pattern([]).fullmatch(path)
+
+
+def test_links_inside_are_left_out(make_tar: MakeTar, tmp_path: Path) -> None:
+    unpack(make_tar({"b": b"1"}, link("a/l", "../b")), EVERYTHING, tmp_path / "out", None)
+    assert contents(tmp_path / "out") == {"b": b"1"}
+
+
+def test_hard_links_start_at_the_root(make_tar: MakeTar, tmp_path: Path) -> None:
+    archive = make_tar({}, link("a/l", "../x", tarfile.LNKTYPE))
+    with pytest.raises(SetupError, match="leads outside"):
+        unpack(archive, EVERYTHING, tmp_path / "out", None)

@@ -198,3 +198,19 @@ def test_nothing_is_fetched_on_a_machine_without_a_compiler(
     monkeypatch.setattr(module, "prepare", lambda: pytest.fail("must not be called"))
     with pytest.raises(SetupError, match=r"a C\+\+ compiler is missing"):
         module.build({"PATH": str(tmp_path)})
+
+
+def test_without_ccache_no_launcher_is_named() -> None:
+    arguments = module.configure_arguments(TREES, TORCH, TOOLS, None)
+    assert {"-DCMAKE_C_COMPILER_LAUNCHER=", "-DCMAKE_CXX_COMPILER_LAUNCHER="} <= set(arguments)
+
+
+def test_sources_of_blis_are_built_where_make_is(
+    machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "prepare", lambda: replace(TREES, blis_kind="source"))
+    make = Path(machine.environ["PATH"]) / "make"
+    make.write_text("#!/bin/sh\n")
+    make.chmod(0o755)
+    module.build(machine.environ)
+    assert len(machine.log.read_text().splitlines()) == 2

@@ -50,7 +50,8 @@ def test_a_lock_keeps_other_processes_out(tmp_path: Path) -> None:
         )
         assert other.stderr is not None
         assert other.stderr.readline() == f"waiting for another build in {lock.parent}\n"
-        assert other.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            other.wait(0.5)
     out, _ = other.communicate(timeout=30)
     assert out == "in\n"
 

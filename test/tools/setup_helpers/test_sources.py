@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping
@@ -369,3 +370,40 @@ def test_the_stamp_is_checked_in_little_time(debian: Mirror, tmp_path: Path) -> 
     assert time.monotonic() - started < 1
     stamp = json.loads((tmp_path / "sources/.thing.json").read_text(encoding="utf-8"))
     assert stamp == {"pins": source.pins(), "digest": digest_of(FILES)}
+
+
+def test_a_wrong_archive_of_git_is_not_kept(repository: Path, tmp_path: Path) -> None:
+    wrong = replace(git_mirror(repository, ref="v1.0"), digest="0" * 64)
+    with pytest.raises(SetupError, match="is pinned"):
+        fetch_source(source_of(wrong), tmp_path / "sources", {})
+    assert not list((tmp_path / "sources/archives").iterdir())
+
+
+def test_archives_are_named_by_their_commit(repository: Path, tmp_path: Path) -> None:
+    command = ["git", "rev-parse", "v1.0"]
+    said = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=True)
+    commit = said.stdout[:12]
+    fetch_source(source_of(git_mirror(repository, commit=commit)), tmp_path / "sources", {})
+    names = [path.name for path in (tmp_path / "sources/archives").iterdir()]
+    assert names == [f"upstream-{commit}.tar"]
+
+
+def test_a_source_may_have_no_override(debian: Mirror, tmp_path: Path) -> None:
+    source = replace(source_of(debian), override=None)
+    assert contents(fetch_source(source, tmp_path / "sources", os.environ)) == FILES
+
+
+def test_the_command_fetches_what_is_named_or_built(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+
+    def fetch(name: str) -> Path:
+        asked.append(name)
+        return tmp_path
+
+    monkeypatch.setattr(module, "fetch", fetch)
+    module.main(["blis"])
+    assert asked == ["blis"]
+    module.main([])
+    assert asked[1:] == [name for name, source in module.sources().items() if source.override]

@@ -233,3 +233,16 @@ def test_a_pip_that_fails_is_one_sentence(tmp_path: Path) -> None:
     broken.write_bytes(b"no zip")
     with pytest.raises(SetupError, match=r"pip cannot install torch_zendnn-1-py3-none-any\.whl"):
         module.install(broken)
+
+
+def test_files_of_the_wheel_have_modes(repo: Path, tmp_path: Path) -> None:
+    with zipfile.ZipFile(write(made(repo), tmp_path)) as archive:
+        modes = {item.filename: item.external_attr >> 16 for item in archive.infolist()}
+    assert modes["torch/lib/libtorch_zendnn.so"] == 0o755
+    assert modes["torch/utils/zendnn.py"] == 0o644
+
+
+def test_only_the_empty_wheel_is_pure(repo: Path) -> None:
+    for wheel, pure in ((made(repo), b"false"), (module.empty_wheel(), b"true")):
+        text = module.dist_info(wheel)[f"{wheel.info}/WHEEL"]
+        assert b"Root-Is-Purelib: " + pure + b"\n" in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from test.tools.zendnnify.conftest import ONEDNN_FILES, snapshot, write_tree
 from tools.zendnnify import files, generate, manifest
 from tools.zendnnify.files import STAGING
 from tools.zendnnify.manifest import MANIFEST, STATS
+from tools.zendnnify.rewrite import with_header
 from tools.zendnnify.rules.model import ZendnnifyError
 
 ANSWER = "src/cpu/zendnn_answer.cpp"
@@ -374,3 +376,33 @@ def test_output_folders_may_be_nested(pytorch: Path, onednn: Path, out: Path) ->
     assert generate.run(onednn, inner, check=True).changes == []
     assert snapshot(inner) == before
     assert manifest.load(inner).entries.keys().isdisjoint(manifest.load(out).entries)
+
+
+def test_a_changed_generator_converts_everything_again(
+    onednn: Path, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate.run(onednn, out)
+    monkeypatch.setattr(generate, "generator_digest", lambda: "another")
+    monkeypatch.setattr(generate, "with_header", lambda *a: f"{with_header(*a)}// new\n")
+    assert generate.run(onednn, out).written
+
+
+def test_the_manifest_follows_runs_over_some_paths(onednn: Path, out: Path) -> None:
+    generate.run(onednn, out)
+    (onednn / "src/plain.cpp").write_text("int changed;\n")
+    generate.run(onednn, out, ["src/plain.cpp"])
+    entry = json.loads((out / MANIFEST).read_text())["outputs"]["src/plain.cpp"]
+    assert entry["sha256"] == hashlib.sha256((out / "src/plain.cpp").read_bytes()).hexdigest()
+    (onednn / "src/plain.cpp").unlink()
+    generate.run(onednn, out, ["CMakeLists.txt"])
+    assert not (out / "src/plain.cpp").exists()
+
+
+def test_a_linked_folder_in_the_output_folder_is_strange(
+    onednn: Path, out: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other/x").mkdir(parents=True)
+    out.mkdir()
+    (out / "src").symlink_to(tmp_path / "other")
+    with pytest.raises(ZendnnifyError, match="did not write"):
+        generate.run(onednn, out)

@@ -331,3 +331,23 @@ def test_a_header_leaves_script_lines_and_byte_order_marks_in_front() -> None:
     assert script.startswith("#!/usr/bin/env python\n# Generated")
     assert is_generated(script)
     assert with_header("\ufeffint x;", "a.cpp", "cpp").startswith("\ufeff// Generated")
+
+
+def test_code_after_a_comment_and_a_string_is_code() -> None:
+    text = 'at::mkldnn_linear(x); // a\nf("b");at::mkldnn_linear(y);'
+    assert rewrite(text, "a.cpp", rules(phrases=(KEEP,)), "cpp").text == text
+
+
+def test_an_edit_of_a_file_without_vocabulary_is_made() -> None:
+    edit = Edit("e", "a.cpp", "int x;", Action.AFTER, " int y;", "why")
+    assert rewrite("int x;", "a.cpp", rules(edits=(edit,)), "cpp").text == "int x; int y;"
+
+
+def test_all_of_a_file_follows_its_byte_order_mark() -> None:
+    assert with_header("\ufeffint x;", "a.cpp", "cpp").endswith("\nint x;")
+
+
+@pytest.mark.parametrize("name", ["ABDNNL", "XDNNL_A", "AMKLDNN", "ldnnl"])
+def test_what_is_no_word_of_its_own_is_uncovered(name: str) -> None:
+    with pytest.raises(Uncovered):
+        plain(name)

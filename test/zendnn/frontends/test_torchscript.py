@@ -512,7 +512,13 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         lambda x: x.masked_fill(SIX > 0, -1e39),
         [ROWS.double()],
         "aten::masked_fill",
-        "value is larger than any number of float32",
+        "a number is larger than any of float32",
+    ),
+    "a choice of a number that float32 cannot hold": (
+        lambda x: torch.where(SIX > 0, x, 1e39),
+        [ROWS.double()],
+        "aten::where",
+        "a number is larger than any of float32",
     ),
     **{
         f"einsum {equation}": (
@@ -1183,3 +1189,47 @@ def test_calls_survive_saving_and_copying() -> None:
         assert same.graph.findAllNodes("zendnn::run")
         assert torchscript.reasons(same._c)
         torch.testing.assert_close(same(x), expected)
+
+
+class Printing(nn.Module):
+    """Prints what a layer gave, and then something that nothing is waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(64, 64), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.a(x)
+        print("first", y.numel(), y[0, 0] > 1e9)
+        print("second", x.numel())
+        return self.b(y.relu())
+
+
+def test_prints_stay_in_order(capfd: pytest.CaptureFixture[str]) -> None:
+    model = torch.jit.optimize_for_inference(torch.jit.script(Printing().eval()))
+    capfd.readouterr()
+    with torch.no_grad():
+        model(torch.randn(2, 64))
+    said = capfd.readouterr().out.split()
+    assert [word for word in said if word in ("first", "second")] == ["first", "second"]
+
+
+def test_a_part_that_is_read_under_two_numbers_is_left_out() -> None:
+    def function(x: Tensor) -> Tensor:
+        parts = x.split([2, 4], 0)
+        return parts[0] + parts[-2]
+
+    left = torchscript.left_out([torchscript.import_graph(scripted(function))])
+    found = [(item.op, item.reason) for item in left]
+    assert ("aten::split", "what is read of its results is not known") in found
+
+
+def test_elements_that_are_not_there_are_the_models_own_error() -> None:
+    def part(x: Tensor) -> Tensor:
+        return x.split([2, 4], 0)[2]
+
+    def element(x: Tensor) -> Tensor:
+        return [x, x + 1][2]
+
+    for function in (part, element):
+        torchscript.import_graph(scripted(function))

@@ -417,3 +417,27 @@ def test_side_by_side_is_contiguous(b: Builder) -> None:
     graph = b.done(result)
     assert b.check(attention_layout) == [1]
     assert only(graph, "attention").output is result
+
+
+@pytest.mark.parametrize("reader", ["layer", "gate"])
+def test_weights_that_no_product_reads_stay(b: Builder, reader: str) -> None:
+    q, k, _ = operands(b)
+    weights = b("softmax", b("matmul", q, b("transpose", k, -2, -1)), dim=-1)
+    gate = b.input(random(N, H, T, S))
+    b.done(b.linear(weights, S, S) if reader == "layer" else b.binary("mul", weights, gate))
+    assert b.check(fuse_attention) == [0]
+
+
+def test_shifted_scores_that_are_replaced_stay(b: Builder) -> None:
+    q, k, v = operands(b)
+    scores = b.eltwise("linear", b("matmul", q, b("transpose", k, -2, -1)), 0.5, 3.0)
+    chosen = b("where", b.input(torch.rand(T, S) > 0.5), None, scores, value=-1.5)
+    b.done(b("matmul", b("softmax", chosen, dim=-1), v))
+    assert b.check(fuse_attention) == [0]
+
+
+@pytest.mark.parametrize("swap", [(1, 3), (1, 2), (0, 1)])
+def test_other_swaps_of_an_unknown_rank_are_right(b: Builder, swap: tuple[int, int]) -> None:
+    q, k, v = (b.input(random(4, 4, 4, 4)) for _ in range(3))
+    b.done(b("matmul", b("softmax", b("matmul", q, b("transpose", k, *swap)), dim=-1), v))
+    b.check(fuse_attention)

@@ -179,3 +179,11 @@ def test_what_may_have_any_dtype_is_left_alone(b: Builder) -> None:
     x, y = b.input(half(2, 4)), b.input(half(2, 4))
     b.done(b.binary("add", linear(b, x, 4, 4), y))
     assert b.check(promote_operands) == [0]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_number_beside_what_must_have_dimensions_widens_nothing(b: Builder, first: bool) -> None:
+    one, y = to(b, b.input(torch.randn(())), "float32"), linear(b, b.input(half(2, 8)), 4, 8)
+    total = b.binary("add", *((one, y) if first else (y, one)))
+    b.done(b("layer_norm", total, None, None, None, eps=1e-5, dims=1))
+    assert b.check(promote_operands) == [0]

@@ -208,3 +208,16 @@ def test_a_product_of_different_features_is_no_interaction(b: Builder) -> None:
     product = b("matmul", x, b("transpose", y, 1, 2))
     b.done(b("gather_pairs", product, index, index))
     assert b.check(fuse_pairwise_dot) == [0]
+
+
+def test_offsets_of_some_rows_only_stay(b: Builder) -> None:
+    x = b.input(ids(4, 4))
+    flat, width = b("view", x, -1), b("size", x, 1)
+    b.done(bag(b, flat, b("arange", 0, b("number_mul", 2, width), width)))
+    assert b.check(fuse_embedding_bags) == [0]
+
+
+def test_pairs_of_what_is_no_product_stay(b: Builder) -> None:
+    pair = [b.graph.constant(torch.tensor(i)) for i in ([0, 1], [1, 2])]
+    b.done(b("gather_pairs", b.input(random(2, 3, 3)), *pair))
+    assert b.check(fuse_pairwise_dot) == [0]

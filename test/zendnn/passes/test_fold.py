@@ -523,3 +523,27 @@ def test_division_by_zero_is_not_folded(b: Builder) -> None:
     graph: Graph = b.done(b.binary("div", made, b.number(0.0)))
     assert fold_arithmetic(graph) == 0
     assert only(graph, "binary")
+
+
+def test_a_constant_look_up_that_fails_stays(b: Builder) -> None:
+    """-1 is no index of an embedding, though it is one of a tensor."""
+    ids = b.graph.constant(torch.tensor([1, -1]))
+    b.graph.set_outputs([b.eltwise("relu", b("embedding", b.constant(5, 4), ids))])
+    assert fold_constants(b.graph) == 0
+
+
+def test_a_constant_in_fewer_parts_than_are_read_stays(b: Builder) -> None:
+    parts = b.node("split", b.constant(4, 2), results=3, dim=0, chunks=3).outputs
+    b.graph.set_outputs([b.binary("add", parts[0], b.binary("add", parts[1], parts[2]))])
+    assert fold_constants(b.graph) == 0
+
+
+def test_lines_whose_sum_float32_cannot_hold_stay_two(b: Builder) -> None:
+    b.done(b.eltwise("linear", b.eltwise("linear", b.input(random(2, 8)), 2.0, 1e30), 1e30, 0.0))
+    assert b.check(fold_scalars) == [0]
+
+
+def test_truths_times_one_are_numbers(b: Builder) -> None:
+    truth = b("nonzero", b.eltwise("tanh", b.input(random(2, 8))))
+    b.done(b("view", b.eltwise("linear", truth, 1.0, 0.0), 16))
+    assert b.check(remove_identities) == [0]

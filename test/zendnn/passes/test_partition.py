@@ -340,3 +340,10 @@ def test_constants_are_no_inputs(b: Builder) -> None:
     (region,) = divided(b)
     assert all(isinstance(v, Value) and v.constant is None for v in region.inputs)
     assert ops(b.graph) == ["linear"]
+
+
+def test_sizes_of_what_a_pass_made_are_read_in_the_region(b: Builder) -> None:
+    x = b.input(random(2, 8))
+    made = b.graph.add("linear", [x, b.constant(8, 8), None]).output  # the model has no such value
+    b.done(b("view", b.linear(made, 8, 8), b("size", made, 0), 2, 4))
+    assert partition(b.graph)

@@ -102,3 +102,15 @@ def test_conversions_around_rms_norms(
     graph = converted(b, family, after, weight)
     assert ops(graph) == left
     assert only(graph, "rms_norm").attributes["dtype"] == (after or "float32")
+
+
+def test_what_is_divided_by_the_root_of_no_mean_stays(b: Builder) -> None:
+    x, v = b.input(random(2, 8)), b.input(random(2, 1).abs())
+    b.done(b.binary("mul", x, b.eltwise("rsqrt", b.eltwise("linear", v, 1.0, 1e-6))))
+    assert b.check(recognise_rms_norm) == [0]
+
+
+def test_an_rms_norm_without_a_weight_before_a_layer_is_found(b: Builder) -> None:
+    x = b.input(random(2, 8))
+    b.done(b.linear(b.binary("mul", x, root(b, x)), 4, 8))
+    assert b.check(fold_scalars, recognise_rms_norm)[1] == 1

@@ -710,15 +710,20 @@ def full(call: Call) -> None:
     call.result("to", [made], dtype=engine_dtype(call, "dtype"))
 
 
+def fill_value(number: float) -> float:
+    """Return a number to fill with; torch raises an error where float32 has none so large."""
+    if math.isfinite(number) and abs(number) > torch.finfo(torch.float32).max:
+        raise Refused("a number is larger than any of float32")
+    return number
+
+
 def masked_fill(call: Call) -> None:
     """A number where a mask says so, the tensor elsewhere."""
     fill = scalar(call, "value")
     if fill is None:
         raise Refused("value is not a constant number")
-    if math.isfinite(fill) and abs(fill) > torch.finfo(torch.float32).max:
-        raise Refused("value is larger than any number of float32")
     operands = [call.tensor("mask", BOOL), None, call.tensor("self")]
-    call.result("where", operands, value=fill, filled=True)
+    call.result("where", operands, value=fill_value(fill), filled=True)
 
 
 def where(call: Call) -> None:
@@ -736,7 +741,7 @@ def where(call: Call) -> None:
     if wide and not any(x is not None and call.scope.sizes.rank(x) for x in operands):
         raise Refused("a number of float64 meets what may have no dimensions")
     fill = next((given for given in numbers_ if given is not None), 0.0)
-    call.result("where", [call.tensor("condition", BOOL), *operands], value=fill)
+    call.result("where", [call.tensor("condition", BOOL), *operands], value=fill_value(fill))
 
 
 # Convolutions, products.

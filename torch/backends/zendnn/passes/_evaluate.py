@@ -100,5 +100,5 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "pad": lambda node, x, *pads: F.pad(x, pads, value=float(node.attributes["value"])),
     "power": lambda node, n: torch.tensor(float(n)) ** node.attributes["exponent"],
     "roll": lambda node, x: x.roll(node.attributes["shifts"], node.attributes["dims"]),
-    "embedding": lambda node, table, ids: table[ids.long()],
+    "embedding": lambda node, table, ids: F.embedding(ids.long(), table),
 }

@@ -74,6 +74,8 @@ def _tensors(graph: Graph, node: Node) -> tuple[Operand, ...] | None:
     except (RuntimeError, IndexError):
         return None  # the model's own error, raised when it runs
     results = made if isinstance(made, tuple) else (made,)
+    if len(results) != len(node.outputs):
+        return None  # here, too
     if any(result.numel() > MOST_ELEMENTS for result in results):
         return None
     return tuple(graph.constant(result.contiguous()) for result in results)
