@@ -24,6 +24,7 @@ from ..common import (
     outcome,
     property_test,
     rearranged,
+    same_error,
     sizes,
     stock,
     values,
@@ -437,3 +438,12 @@ def test_results_depend_on_no_number_of_threads(where: Callable[[Tensor], Tensor
             assert one is not None
             assert same is not None
             assert torch.equal(one, same)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("given", [0, 1])
+def test_one_statistic_without_the_other_is_torchs_error(given: int, training: bool) -> None:
+    x = values(4, 8, 5, 5)
+    statistics: list[Tensor | None] = [None, None]
+    statistics[given] = torch.ones(8)
+    same_error(lambda: F.batch_norm(x, *statistics, training=training))

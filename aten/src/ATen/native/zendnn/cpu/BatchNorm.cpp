@@ -133,15 +133,15 @@ std::tuple<Tensor, Tensor, Tensor> native_batch_norm(
         momentum,
         eps);
   };
-  if (!takes(input) ||
+  // One of the statistics without the other: torch's kernel says so.
+  if (!takes(input) || has(running_mean) != has(running_var) ||
       !takes_parameters({weight, bias, running_mean, running_var}, input)) {
     return stock();
   }
   const auto type =
       parameter_type({weight, bias, running_mean, running_var}, input);
   if (!training) {
-    if (type == ScalarType::Undefined || !has(running_mean) ||
-        !has(running_var)) {
+    if (type == ScalarType::Undefined || !has(running_mean)) {
       return stock();
     }
     return {
