@@ -18,16 +18,6 @@ from .check import check, copies_of, implementations, make_plan, region_of, tens
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-@pytest.fixture(autouse=True)
-def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
-
-
-@pytest.fixture
-def b() -> Builder:
-    return Builder()
-
-
 #: How many channels of an image lie together.
 BLOCK = 16 if HAS_WIDE_VECTORS else 8
 

@@ -30,12 +30,6 @@ from .check import (
 SIZE = 32
 
 
-@pytest.fixture(autouse=True)
-def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first implementation serves, so that every run of the tests has the same steps."""
-    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
-
-
 @pytest.fixture(params=["blocked", "channels_last"])
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """How the plan lays out images inside."""
@@ -47,11 +41,6 @@ def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 def no_tiles(dtype: torch.dtype) -> None:
     if dtype == torch.bfloat16 and HAS_TILES:
         pytest.skip("a convolution on AMX tiles wants memory of its own, as large as the images")
-
-
-@pytest.fixture
-def b() -> Builder:
-    return Builder()
 
 
 def image(

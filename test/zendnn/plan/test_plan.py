@@ -107,11 +107,6 @@ def capacity() -> Iterator[Callable[[int], None]]:
     _C._set_plan_cache_capacity(before)
 
 
-@pytest.fixture(autouse=True)
-def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
-
-
 # What is built, and kept.
 
 

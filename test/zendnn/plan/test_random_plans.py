@@ -16,7 +16,7 @@ from torch.backends.zendnn.graph import Value
 from ..common import PRIMITIVE_DTYPES, Draw, property_test
 from ..passes.build import Builder
 from .check import ARRANGEMENTS, CHANNELS, check, tensor, then
-from .test_operators import FUNCTIONS, shape_after, view_of
+from .samples import FUNCTIONS, shape_after, view_of
 
 #: Graphs are small and quick; explaining which part of one does not matter takes long.
 many = settings(property_test, max_examples=300, phases=[Phase.generate, Phase.shrink])
@@ -24,11 +24,6 @@ many = settings(property_test, max_examples=300, phases=[Phase.generate, Phase.s
 #: Functions that let nothing grow.
 TAME = ("relu", "clip", "sigmoid", "tanh", "gelu", "silu", "hardswish", "hardsigmoid", "abs")
 KINDS = ("add", "sub", "mul", "max", "min")
-
-
-@pytest.fixture(autouse=True)
-def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
 
 
 Shape = tuple[int, ...]

@@ -1,0 +1,230 @@
+"""Convolutions in plans: any window, layout and algorithm, and what is timed to choose one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.backends.zendnn.graph import Value
+
+from ..common import primitive_dtypes, property_test
+from ..passes.build import Builder
+from .check import ARRANGEMENTS, BATCHES, check, implementations, make_plan, region_of, tensor, then
+from .samples import FUNCTIONS, arrangements, batches, channels, convolved
+
+
+@property_test
+@given(data=st.data())
+def test_convolutions(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dims, dtype = draw(st.integers(1, 3)), draw(primitive_dtypes)
+    kind = draw(st.sampled_from(["plain", "depthwise", "multiplied", "grouped"]))
+    inputs, outputs, groups = draw(channels), draw(channels), 1
+    if kind == "depthwise":
+        groups, outputs = inputs, inputs
+    elif kind == "multiplied":
+        groups, outputs = inputs, 2 * inputs
+    elif kind == "grouped":
+        groups, inputs, outputs = 2, 2 * inputs, 2 * outputs
+    each = st.lists(st.integers(1, 3), min_size=dims, max_size=dims).map(tuple)
+    pads = st.lists(st.integers(0, 2), min_size=dims, max_size=dims).map(tuple)
+    attributes = {
+        "stride": draw(each),
+        "dilation": draw(st.sampled_from([1, 2]).map(lambda n: (n,) * dims)),
+        "padding": draw(pads),
+        "groups": groups,
+    }
+    if draw(st.booleans()):
+        attributes["padding_end"] = draw(pads)
+    shape = (draw(batches), inputs, *(draw(st.integers(5, 9)) for _ in range(dims)))
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    weight = b.constant(outputs, inputs // groups, *draw(each))
+    bias = b.constant(outputs) if draw(st.booleans()) else None
+    check(b, b.convolution(x, weight, bias, **attributes), dtype=dtype)
+
+
+@property_test
+@given(data=st.data())
+def test_transposed_convolutions(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dims, dtype, groups = (
+        draw(st.integers(1, 3)),
+        draw(primitive_dtypes),
+        draw(st.sampled_from([1, 2])),
+    )
+    inputs, outputs = draw(channels) * groups, draw(channels)
+    stride, padding = draw(st.integers(1, 3)), draw(st.integers(0, 1))
+    attributes = {
+        "transposed": True,
+        "stride": (stride,) * dims,
+        "dilation": (draw(st.integers(1, 2)),) * dims,
+        "padding": (padding,) * dims,
+        "output_padding": (draw(st.integers(0, stride - 1)),) * dims,
+        "groups": groups,
+    }
+    shape = (draw(batches), inputs, *(draw(st.integers(3, 6)) for _ in range(dims)))
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    weight = b.constant(inputs, outputs, *(draw(st.integers(1, 3)) for _ in range(dims)))
+    bias = b.constant(outputs * groups) if draw(st.booleans()) else None
+    check(b, b.convolution(x, weight, bias, **attributes), dtype=dtype)
+
+
+@pytest.mark.parametrize("layout", ["transposed", "padded", "repeated", "channels_last"])
+@pytest.mark.parametrize("op", ["convolution", "linear"])
+def test_constant_weights_of_any_layout(b: Builder, op: str, layout: str) -> None:
+    x = b.input(tensor(2, 8, 6, 8))
+    shape = (16, 8, 3, 3) if op == "convolution" else (16, 8)
+    weight = b.graph.constant(ARRANGEMENTS[layout](torch.randn(shape, dtype=torch.float64)))
+    bias = b.graph.constant(torch.randn(1, dtype=torch.float64).expand(16))
+    out = b.convolution(x, weight, bias) if op == "convolution" else b("linear", x, weight, bias)
+    check(b, out)
+
+
+class TestWinograd:
+    """Against the direct method, wherever the kernel can compute."""
+
+    @pytest.fixture(autouse=True)
+    @staticmethod
+    def channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
+
+    @staticmethod
+    def compare(b: Builder, monkeypatch: pytest.MonkeyPatch, *outputs: Value) -> None:
+        region = region_of(b, *outputs)
+        examples = dict(zip(b.graph.inputs, b.examples, strict=True))
+        tensors = [examples[x] for x in region.inputs]
+        results = {}
+        for use in ("0", "2"):
+            monkeypatch.setenv("ZENDNN_WINOGRAD", use)
+            plan = make_plan(region)
+            results[use] = plan.run(tensors, [])
+            assert ("winograd" in implementations(plan)) == (use == "2"), implementations(plan)
+        for direct, ours in zip(results["0"], results["2"], strict=True):
+            assert (ours - direct).abs().max() <= 1e-4 * direct.abs().max()
+
+    @pytest.mark.parametrize("threads", [1, 3])
+    @pytest.mark.parametrize("batch", BATCHES)
+    @pytest.mark.parametrize("padding", [{}, {"padding": (2, 0), "padding_end": (0, 3)}], ids=str)
+    @pytest.mark.parametrize("size", [(3, 3), (4, 4), (7, 5), (14, 13), (33, 18)], ids=str)
+    def test_of_odd_sizes(
+        self,
+        b: Builder,
+        monkeypatch: pytest.MonkeyPatch,
+        size: tuple[int, int],
+        padding: dict[str, Any],
+        batch: int,
+        threads: int,
+    ) -> None:
+        outputs = []
+        for inputs, filters in ((16, 16), (3, 17), (33, 8), (20, 70)):
+            x = b.input(tensor(batch, inputs, *size))
+            outputs.append(convolved(b, x, inputs, filters, 3))
+            assert outputs[-1].producer is not None
+            outputs[-1].producer.attributes.update(padding)
+        before = torch.get_num_threads()
+        torch.set_num_threads(threads)
+        try:
+            self.compare(b, monkeypatch, *outputs)
+        finally:
+            torch.set_num_threads(before)
+
+    @pytest.mark.parametrize("bias", [True, False])
+    @pytest.mark.parametrize("activation", ["none", "relu", "clip"])
+    @pytest.mark.parametrize("residual", ["none", "input", "dies", "read later"])
+    def test_with_post_ops(
+        self,
+        b: Builder,
+        monkeypatch: pytest.MonkeyPatch,
+        residual: str,
+        activation: str,
+        bias: bool,
+    ) -> None:
+        x = b.input(tensor(2, 16, 9, 7))
+        other = b.input(tensor(2, 17, 9, 7))
+        if residual != "input":
+            other = convolved(b, x, 16, 17)
+        weight = b.constant(17, 16, 3, 3)
+        y = b.convolution(x, weight, b.constant(17) if bias else None, padding=(1, 1))
+        if residual != "none":
+            y = then(b, y, ("add", other))
+        if activation != "none":
+            y = then(b, y, (activation, *FUNCTIONS[activation]))
+        self.compare(b, monkeypatch, y, *([other] if residual == "read later" else []))
+
+    @pytest.mark.parametrize("batch", BATCHES)
+    def test_into_a_slice(self, b: Builder, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+        x = b.input(tensor(batch, 16, 9, 7))
+        parts = [convolved(b, x, 16, count, 3) for count in (16, 3, 20)]
+        whole = b("cat", *parts, dim=1)
+        self.compare(b, monkeypatch, whole, convolved(b, whole, 39, 8, 3), parts[1])
+
+    def test_that_passes_nan_on(self, b: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("ZENDNN_WINOGRAD", "2")
+        x = b.input(torch.full((1, 16, 6, 6), math.nan))
+        (got,) = make_plan(region_of(b, then(b, convolved(b, x, 16, 16, 3), "relu"))).run(
+            b.examples, []
+        )
+        assert got.isnan().all()
+
+
+def test_choices_depend_on_all_that_the_work_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of these has a line of its own among the choices."""
+    path = tmp_path / "choices"
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
+    monkeypatch.setenv("ZENDNN_TUNING_CACHE", str(path))
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
+
+    def images(b: Builder, bias: bool = True, **more: Any) -> Value:
+        x = b.input(tensor(1, 32, 12, 12))
+        weight = b.constant(32, 32, 3, 3)
+        return b.convolution(x, weight, b.constant(32) if bias else None, **more)
+
+    def added(b: Builder, *shape: int) -> Value:
+        return then(b, images(b, padding=(1, 1)), ("add", b.input(tensor(*shape))))
+
+    def features(b: Builder, other: Value | None = None, bias: bool = True) -> Value:
+        y = b.linear(b.input(tensor(4, 32)), 32, 32, bias)
+        return y if other is None else then(b, y, ("add", other))
+
+    works: list[Callable[[Builder], Value]] = [
+        lambda b: images(b, padding=(1, 1)),
+        lambda b: images(b, padding=(1, 1), padding_end=(0, 0)),
+        lambda b: images(b, bias=False, padding=(1, 1)),
+        lambda b: added(b, 1, 32, 12, 12),
+        lambda b: added(b, 1, 32, 1, 1),
+        lambda b: features(b),
+        lambda b: features(b, bias=False),
+        lambda b: features(b, b.input(tensor(4, 32))),
+        lambda b: features(b, b.input(tensor(32))),
+    ]
+    known: set[str] = set()
+    torch.backends.zendnn._C._forget_tuning()
+    for i, work in enumerate(works):
+        b = Builder()
+        check(b, work(b))
+        lines = {line.split("\t")[0] for line in path.read_text().splitlines()[1:]}
+        assert len(lines) > len(known), f"work {i} has the key of another"
+        known = lines
+    torch.backends.zendnn._C._forget_tuning()
+
+
+def test_no_more_is_timed_than_the_budget_allows(
+    b: Builder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """But for two ways of the first choice: with one there is nothing to choose."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "1e-9")
+    torch.backends.zendnn._C._forget_tuning()
+    hidden = b.linear(b.input(tensor(37, 96)), 129, 96)
+    with torch.backends.zendnn.verbose(1):
+        check(b, b.linear(hidden, 64, 129))
+    timed = [x for x in capfd.readouterr().out.splitlines() if ",tune," in x]
+    assert len(timed) == 2, timed
+    torch.backends.zendnn._C._forget_tuning()

@@ -1,0 +1,30 @@
+"""What is no description of a plan."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+BAD_TEXTS = {
+    "": "not a plan|ends before",
+    "hello": "line 1 .*not a plan",
+    "zendnn-plan 3\nreturn \n": "version 3 .*optimize the module again",
+    "zendnn-plan 2\n%1 = input tensor\n": "ends before its 'return'",
+    "zendnn-plan 2\n%2 = eltwise(%1) algorithm=relu\nreturn %2\n": "line 2 .*before it is made",
+    "zendnn-plan 2\n%1 = input tensor\n%1 = input tensor\nreturn %1\n": "line 3 .*made twice",
+    "zendnn-plan 2\n%1 = input tensor\nnonsense\nreturn %1\n": "line 3 .*not understood",
+    "zendnn-plan 2\n%1 = constant 0\nreturn %1\n": "comes with 0 constants and wants 1",
+    "zendnn-plan 2\n%1 = input tensor\n%2 = linear(%1, %1) post=add@7\nreturn %2\n": "no operand",
+    "zendnn-plan 2\n%1 = input tensor\n%2 = eltwise(%1) nonsense\nreturn %2\n": "no attribute",
+    "zendnn-plan 2\n%1 = input tensor\n%2 = eltwise %1\nreturn %2\n": "not an operator",
+    "zendnn-plan 2\n%1 = input numbr\nreturn \n": "line 2 .*no input 'numbr'",
+    "zendnn-plan 2\n, = input tensor\nreturn \n": "line 2 .*wants one name",
+    "zendnn-plan 2\n, = constant 0\nreturn \n": "line 2 .*wants one name",
+    "zendnn-plan x\n": "not a number",
+}
+
+
+@pytest.mark.parametrize("text", BAD_TEXTS, ids=lambda text: repr(text)[-40:])
+def test_texts_that_are_no_description(text: str) -> None:
+    with pytest.raises(RuntimeError, match=f"ZenDNN plan bad.*({BAD_TEXTS[text]})"):
+        torch.classes.zendnn.Plan(text, [], "bad")

@@ -1,0 +1,160 @@
+"""Linear layers and matrix products in plans: any size, layout and way to run them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ..common import HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, primitive_dtypes, property_test
+from ..passes.build import Builder
+from .check import check, implementations, interpret, make_plan, region_of, tensor, then
+from .samples import arrangements, lengths, made
+
+
+@property_test
+@given(data=st.data())
+def test_linear_layers(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, inputs, outputs = draw(primitive_dtypes), draw(lengths), draw(lengths)
+    shape = (*draw(st.lists(st.sampled_from([1, 2, 5, 17]), max_size=3)), inputs)
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    check(b, b.linear(x, outputs, inputs, bias=draw(st.booleans())), dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"), [(1, 33, 70), (37, 96, 129), (64, 768, 768)]
+)
+def test_every_way_to_run_a_linear_layer_that_is_timed(
+    rows: int,
+    inputs: int,
+    outputs: int,
+    dtype: torch.dtype,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Plain and packed weights, in panels of any width, and BLIS: each is chosen by the cache."""
+    path = tmp_path / "choices"
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
+    monkeypatch.setenv("ZENDNN_TUNING_CACHE", str(path))
+    zendnn = torch.backends.zendnn
+
+    def run() -> str:
+        zendnn._C._forget_tuning()
+        b = Builder()
+        y = b.linear(b.input(tensor(rows, inputs, dtype=dtype)), outputs, inputs, bias=True)
+        y = then(b, y, "relu", ("add", b.input(tensor(rows, outputs, dtype=dtype))))
+        plan = check(b, y, dtype=dtype)
+        return next(name for name in implementations(plan) if not name.startswith("copy"))
+
+    with zendnn.verbose(zendnn.VERBOSE_ON):
+        run()
+    timed = [x.split(",")[2] for x in capfd.readouterr().out.splitlines() if ",tune," in x]
+    assert len(timed) == len(set(timed))
+    assert any("panels of 32" in way for way in timed) == HAS_WIDE_VECTORS
+    assert any("plain" in way and "gemm" in way for way in timed)
+    writer, line = path.read_text().splitlines()
+    for way in timed:
+        path.write_text(f"{writer}\n{line.split(chr(9))[0]}\t{way}\n")
+        assert run() == way
+    zendnn._C._forget_tuning()
+
+
+@pytest.mark.parametrize("shape", [(4, 1, 16), (1, 4, 16), (4, 16), (4, 3, 16), (16,)])
+def test_linear_layers_of_rows_that_repeat(b: Builder, shape: tuple[int, ...]) -> None:
+    """As a class token is one for the whole batch."""
+    base = tensor(*[1] * (len(shape) - 1), 16)
+    x = b.input(base.expand(shape))
+    check(b, b.linear(x, 8, 16))
+
+
+def test_linear_layers_of_windows_that_overlap(b: Builder) -> None:
+    """Rows that start one element after each other."""
+    check(b, b.linear(b.input(tensor(40).unfold(0, 16, 1)), 8, 16))
+
+
+@property_test
+@given(data=st.data())
+def test_matrix_products(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, rows, inner, columns = (
+        draw(primitive_dtypes),
+        draw(lengths),
+        draw(lengths),
+        draw(lengths),
+    )
+    batch = draw(st.lists(st.sampled_from([2, 3]), max_size=3))
+    fewer = [
+        [size if draw(st.booleans()) else 1 for size in batch[draw(st.integers(0, len(batch))) :]]
+        for _ in range(2)
+    ]
+    layouts = [draw(arrangements) for _ in range(2)]
+    left = b.input(tensor(*fewer[0], rows, inner, dtype=dtype, layout=layouts[0]))
+    right = b.input(tensor(*fewer[1], inner, columns, dtype=dtype, layout=layouts[1], seed=1))
+    check(b, b("matmul", left, right), dtype=dtype)
+
+
+def test_products_of_views(b: Builder) -> None:
+    """Scores of attention that nobody fused."""
+    x = made(b, 3, 7, 4 * 6)
+    q = b("transpose", b("view", x, 3, 7, 4, 6), 1, 2)
+    scores = b("matmul", q, b("transpose", q, -1, -2))
+    out = b("transpose", b("matmul", b("softmax", scores, dim=-1), q), 1, 2)
+    check(b, b("view", out, 3, 7, -1))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+def test_linear_layers_with_a_result_in_float32(b: Builder, dtype: torch.dtype, bias: bool) -> None:
+    """It is never rounded to the type of the layer."""
+    x = b.input(tensor(3, 5, 33, dtype=dtype))
+    out = b("linear", x, b.constant(17, 33), b.constant(17) if bias else None, dtype="float32")
+    region = region_of(b, then(b, out, "relu"))
+    (got,) = make_plan(region, dtype).run(b.examples, [])
+    (exact,) = interpret(region, b.examples, torch.float64, dtype)
+    assert got.dtype == torch.float32
+    assert (got.double() - exact).abs().max() <= 1e-5 * exact.abs().max()
+
+
+#: Operands of a product of (2, 3, 5, 7), and whether the primitive takes them.
+PRODUCT_OPERANDS: dict[tuple[int, ...], bool] = {
+    **dict.fromkeys([(2, 3, 5, 7), (2, 3, 1, 7), (1, 1, 5, 7), (5, 7), (1, 7), (7,)], True),
+    **dict.fromkeys([(1,), (), (1, 1, 1, 1)], True),
+    **dict.fromkeys([(2, 1, 1, 7), (2, 1, 5, 7), (1, 3, 5, 7)], False),
+}
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("shape", PRODUCT_OPERANDS, ids=str)
+def test_products_scale_and_mask_their_result(
+    b: Builder, shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """In one step where one stride leads from matrix to matrix of the mask."""
+    q, k = b.input(tensor(2, 3, 5, 8, dtype=dtype)), b.input(tensor(2, 3, 8, 7, dtype=dtype))
+    mask = b.input(tensor(*shape, dtype=dtype, seed=3))
+    out = then(b, b("matmul", q, k), ("linear", 0.5, 0.0), ("add", mask))
+    plan = check(b, out, dtype=dtype)
+    steps = implementations(plan)
+    assert len(steps) == (1 if PRODUCT_OPERANDS[shape] else 2), steps
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("use", ["dies", "read later", "result"])
+def test_products_are_added_to_a_residual(
+    b: Builder, use: str, shared: bool, dtype: torch.dtype
+) -> None:
+    x = b.input(tensor(2, 3, 5, 8, dtype=dtype))
+    y = b.input(tensor(*(() if shared else (2, 3)), 8, 7, dtype=dtype))
+    residual = made(b, 2, 3, 5, 7, dtype=dtype, seed=3)
+    out = then(b, b("matmul", x, y), ("add", residual), "relu")
+    if use == "read later":
+        out = b.binary("mul", out, residual)
+    results = [residual, out] if use == "result" else [b.eltwise("tanh", out)]
+    plan = check(b, *results, dtype=dtype)
+    assert len(implementations(plan)) == {"dies": 3, "read later": 4, "result": 2}[use]

@@ -1,0 +1,215 @@
+"""Functions, binary operators, prelu and conversions in plans."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.backends.zendnn.graph import Value
+
+from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, property_test, stock
+from ..cpu.ulps import floats, ulps
+from ..passes.build import Builder
+from ..passes.interpreter import BINARY
+from .check import check, implementations, make_plan, refusal, region_of, tensor, then
+from .samples import BEFORE, FUNCTIONS, arrangements, convolved, is_round, made
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(b: Builder, name: str, dtype: torch.dtype) -> None:
+    """Of an input, and in place of a value that nobody needs."""
+    if is_round(name, dtype):
+        pytest.skip("half a unit in the last place may make a whole one")
+    results = []
+    for layout in ("contiguous", "transposed", "strided", "channels_last", "repeated"):
+        x = b.input(tensor(3, 17, 5, 7, dtype=dtype, layout=layout))
+        for before in BEFORE.get(name, ()):
+            x = b.eltwise(before[0], x, *before[1:])
+        results.append(b.eltwise(name, x, *FUNCTIONS[name]))
+        results.append(b.eltwise(name, b.eltwise("abs", results[-1]), *FUNCTIONS[name]))
+    if name in ("log", "square", "exp"):
+        results = results[::2]
+    check(b, *results, dtype=dtype)
+
+
+#: Functions as torch has them.
+TORCHS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "mish": F.mish,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "relu": F.relu,
+    "elu": lambda x: F.elu(x, 0.7),
+    "exp": torch.exp,
+    "log": torch.log,
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("x", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("name", TORCHS)
+def test_functions_of_infinity_and_nan_are_torchs(
+    b: Builder, name: str, x: float, dtype: torch.dtype
+) -> None:
+    given = torch.full((37,), x, dtype=dtype)
+    (got,) = make_plan(region_of(b, b.eltwise(name, b.input(given), *FUNCTIONS[name]))).run(
+        [given], []
+    )
+    with stock():
+        want, alone = TORCHS[name](given), TORCHS[name](given[:1]).expand(37)
+    # torch's vectors and its single numbers differ in gelu(∞).
+    assert any(torch.equal(got.nan_to_num(7), other.nan_to_num(7)) for other in (want, alone))
+
+
+@pytest.mark.parametrize("name", ["exp", "tanh"])
+def test_functions_are_as_precise_as_stock_torchs(b: Builder, name: str) -> None:
+    """Whose largest errors over all floats are 0.572 and 0.569 of the last digit's unit."""
+    x = floats(torch.float32)
+    (got,) = make_plan(region_of(b, b.eltwise(name, b.input(x)))).run([x], [])
+    exact = TORCHS[name](x.double())
+    normal = exact.isfinite() & (exact.abs() >= torch.finfo(x.dtype).tiny)
+    assert ulps(got[normal], exact[normal]).max() <= 0.57
+
+
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_images_in_blocks(b: Builder, name: str) -> None:
+    """17 channels fill up a block of 32 with what must stay 0 for the convolution that follows."""
+    x = convolved(b, b.input(tensor(2, 17, 6, 6)), 17, 17, 3)
+    for before in BEFORE.get(name, ()):
+        x = b.eltwise(before[0], x, *before[1:])
+    y = b.eltwise(name, x, *FUNCTIONS[name])
+    check(b, convolved(b, y, 17, 17, 3), b.eltwise("sigmoid", y))
+
+
+@property_test
+@given(data=st.data())
+def test_binary_operators(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, name = draw(dtypes), draw(st.sampled_from(sorted(BINARY)))
+    shape = draw(st.lists(st.sampled_from([1, 2, 3, 5, 17, 33]), max_size=5))
+    operands = []
+    for seed in range(2):
+        own = [n if draw(st.booleans()) else 1 for n in shape[draw(st.integers(0, len(shape))) :]]
+        layout = draw(arrangements) if own else "contiguous"
+        x = tensor(*own, dtype=dtype, layout=layout, seed=seed)
+        x = x.abs() + 0.5 if name == "div" and seed else x
+        operands.append(b.input(x))
+        if draw(st.booleans()):
+            operands[-1] = b.eltwise("abs", operands[-1])
+    check(b, b.binary(name, *operands), dtype=dtype)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_nan_is_the_larger_and_the_smaller_number(b: Builder, name: str) -> None:
+    numbers = torch.tensor([math.nan, 1.0, -math.inf, math.inf, 0.0])
+    x, y = b.input(numbers.repeat(5)), b.input(numbers.repeat_interleave(5))
+    region = region_of(b, b.binary(name, x, y))
+    (got,) = make_plan(region).run(b.examples, [])
+    torch.testing.assert_close(got, BINARY[name](*b.examples), equal_nan=True)
+
+
+OVERLAPPING: dict[str, Callable[[Builder, Value], tuple[Value, Value]]] = {
+    "next and this": lambda b, x: (b("slice", x, 0, 1, None, 1), b("slice", x, 0, 0, -1, 1)),
+    "this and next": lambda b, x: (b("slice", x, 0, 0, -1, 1), b("slice", x, 0, 1, None, 1)),
+    "all and the first": lambda b, x: (x, b("slice", x, 0, 0, 1, 1)),
+    "all and the last": lambda b, x: (x, b("select", x, 0, -1)),
+    "the first and all": lambda b, x: (b("slice", x, 0, 0, 1, 1), x),
+    "all and a column": lambda b, x: (x, b("slice", x, 1, 0, 1, 1)),
+    "all and turned": lambda b, x: (x, b("transpose", x, 0, 1)),
+    "turned and all": lambda b, x: (b("transpose", x, 0, 1), x),
+    "all and one element": lambda b, x: (x, b("select", b("select", x, 0, 3), 0, 3)),
+    "all and the same": lambda b, x: (x, b("view", x, 40, 40)),
+}
+
+
+@pytest.mark.parametrize("how", OVERLAPPING)
+@pytest.mark.parametrize("name", ["sub", "mul"])
+def test_two_views_of_one_value(b: Builder, name: str, how: str) -> None:
+    """The result must not overwrite what is still to be read."""
+    check(b, b.eltwise("relu", b.binary(name, *OVERLAPPING[how](b, made(b, 40, 40)))))
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("slopes", [1, 17])
+@pytest.mark.parametrize("shape", [(3, 17), (3, 17, 5), (3, 17, 5, 6), (2, 17, 3, 4, 5)])
+def test_prelu(b: Builder, shape: tuple[int, ...], slopes: int, dtype: torch.dtype) -> None:
+    results = []
+    for layout in ("contiguous", "transposed", "padded", "channels_last", "repeated"):
+        x = b.input(tensor(*shape, dtype=dtype, layout=layout))
+        results.append(b("prelu", x, b.constant(slopes)))
+    check(b, *results, dtype=dtype)
+
+
+@pytest.mark.usefixtures("images")
+def test_prelu_of_a_convolution(b: Builder) -> None:
+    x = convolved(b, b.input(tensor(2, 3, 6, 6)), 3, 17, 3)
+    check(b, convolved(b, b("prelu", x, b.constant(17)), 17, 8, 3))
+
+
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("count", [16, 17, 48])
+def test_vectors_of_channels_meet_images(b: Builder, count: int, dtype: torch.dtype) -> None:
+    """By fast code where channels fill their blocks."""
+    x = convolved(b, b.input(tensor(2, 3, 6, 6, dtype=dtype)), 3, count, 3)
+    y = b("prelu", x, b.constant(count))
+    y = b.binary("mul", b.binary("sub", y, b.constant(count, 1, 1)), b.constant(1, count, 1, 1))
+    y = then(b, b.binary("add", y, b.input(tensor(1, count, 1, 1, dtype=dtype))), "relu")
+    plan = check(b, convolved(b, y, count, 8, 3), dtype=dtype)
+    if count % 16 == 0:
+        assert not [name for name in implementations(plan) if "ref" in name]
+
+
+@pytest.mark.parametrize("layout", ["contiguous", "transposed", "repeated"])
+@pytest.mark.parametrize("to", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "dtype",
+    [*DTYPES, torch.float64, torch.int64, torch.int32, torch.bool, torch.uint8],
+)
+def test_conversions(b: Builder, dtype: torch.dtype, to: str, layout: str) -> None:
+    x = b.input(tensor(3, 17, dtype=dtype, layout=layout))
+    plan = make_plan(region_of(b, b("to", x, dtype=to)))
+    if to == "bfloat16" and dtype not in DTYPES:
+        assert not plan.takes(b.examples, [])
+        assert refusal(plan).startswith("tensors of ")
+        return
+    (got,) = plan.run(b.examples, [])
+    assert torch.equal(got, b.examples[0].to(getattr(torch, to)))
+
+
+@pytest.mark.parametrize("like", [*DTYPES, torch.int64])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_conversions_to_the_dtype_of_another(
+    b: Builder, dtype: torch.dtype, like: torch.dtype
+) -> None:
+    x, y = b.input(tensor(3, 17, dtype=dtype)), b.input(tensor(2, dtype=like))
+    plan = make_plan(region_of(b, b("to_like", b.eltwise("abs", x), y)))
+    if like not in DTYPES:
+        assert not plan.takes(b.examples, [])
+        return
+    (got,) = plan.run(b.examples, [])
+    assert torch.equal(got, b.examples[0].abs().to(like))
+
+
+def test_conversions_between_layers(b: Builder) -> None:
+    x = b.eltwise("abs", b.input(tensor(5, 33)))
+    narrow = b("to", x, dtype="bfloat16")
+    same = b("to", narrow, dtype="bfloat16")
+    wide = b("to", b.eltwise("tanh", same), dtype="float32")
+    region = region_of(b, narrow, b.binary("add", wide, x))
+    got = make_plan(region).run(b.examples, [])
+    want = b.examples[0].abs()
+    assert torch.equal(got[0], want.bfloat16())
+    torch.testing.assert_close(got[1], want.bfloat16().tanh().float() + want, rtol=1e-2, atol=1e-2)

@@ -1,0 +1,197 @@
+"""Softmax, layer and RMS norms, means and pooling in plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.backends.zendnn.graph import Value
+
+from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, primitive_dtypes, property_test
+from ..passes.build import Builder
+from .check import CHANNELS, check, make_plan, refusal, region_of, tensor, then
+from .samples import SMALL, arrangements, batches, channels, convolved, lengths, made
+
+
+@property_test
+@given(data=st.data())
+def test_softmax(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    shape = draw(st.lists(lengths.filter(lambda n: n < 40), min_size=1, max_size=3))
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    if draw(st.booleans()):
+        x = b.eltwise("linear", x, 3.0, 0.0)
+    dim = draw(st.integers(-len(shape), len(shape) - 1))
+    check(b, b("softmax", x, dim=dim, log=draw(st.booleans())), dtype=dtype)
+
+
+@property_test
+@given(data=st.data())
+def test_layer_norm(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    shape = draw(st.lists(st.sampled_from([1, 2, 3, 8, 17]), min_size=1, max_size=3))
+    shape = [*shape, draw(st.sampled_from([5, 16, 33, 64]))]
+    dims = draw(st.integers(1, len(shape)))
+
+    def operand(seed: int) -> Value:
+        x = b.input(tensor(*shape, dtype=dtype, layout=layout, seed=seed))
+        return b.eltwise("linear", x, 2.0, 0.5) if computed else x
+
+    layout = draw(arrangements.filter(lambda name: name != "repeated_last"))
+    computed = draw(st.booleans())
+    x = operand(0)
+    weight, bias = (b.constant(*shape[-dims:]) if draw(st.booleans()) else None for _ in range(2))
+    residual = operand(1) if draw(st.booleans()) else None
+    results = draw(st.integers(1, 2)) if residual else 1
+    node = b.node("layer_norm", x, weight, bias, residual, results=results, eps=1e-5, dims=dims)
+    check(b, *node.outputs, dtype=dtype)
+
+
+@pytest.mark.parametrize("op", ["layer_norm", "rms_norm"])
+@pytest.mark.parametrize("results", [1, 2])
+@pytest.mark.parametrize(
+    ("own", "other"), [((3, 5, 16), (1, 1, 16)), ((1, 5, 16), (3, 5, 1)), ((16,), (2, 16))]
+)
+def test_norms_of_a_sum_that_broadcasts(
+    b: Builder, own: tuple[int, ...], other: tuple[int, ...], results: int, op: str
+) -> None:
+    x, y = b.input(tensor(*own)), b.input(tensor(*other, seed=1))
+    weight, bias = b.constant(16), b.constant(16) if op == "layer_norm" else None
+    node = b.node(op, x, weight, bias, y, results=results, eps=1e-5, dims=1)
+    check(b, *node.outputs)
+
+
+@pytest.mark.parametrize("weight", [None, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("bias", [None, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_layer_norm_with_factors_of_another_type(
+    b: Builder, dtype: torch.dtype, bias: torch.dtype | None, weight: torch.dtype | None
+) -> None:
+    """Refused where the two differ, and never misread."""
+    x = tensor(4, 33, dtype=dtype)
+    factors = [None if t is None else tensor(33, dtype=t, seed=7) for t in (weight, bias)]
+    first = b.input(x)
+    operands = [None if f is None else b.input(f) for f in factors]
+    out = b("layer_norm", first, *operands, None, eps=1e-5, dims=1)
+    plan, tensors = make_plan(region_of(b, out)), b.examples
+    if None not in (weight, bias) and weight != bias:
+        assert not plan.takes(tensors, [])
+        return
+    (got,) = plan.run(tensors, [])
+    wide = [None if f is None else f.double() for f in factors]
+    want = F.layer_norm(x.double(), (33,), weight=wide[0], bias=wide[1])
+    tolerance = 1e-5 if dtype == torch.float32 else 2.0**-7
+    assert (got.double() - want).abs().max() <= tolerance * want.abs().max()
+
+
+def test_layer_norm_of_the_sum_of_a_value_and_itself(b: Builder) -> None:
+    x = made(b, 4, 16)
+    out = b("layer_norm", x, None, None, x, eps=1e-5, dims=1)
+    check(b, b.eltwise("tanh", out))
+
+
+def test_layer_norm_of_the_sum_of_two_views(b: Builder) -> None:
+    x = made(b, 40, 16)
+    one, two = (b("slice", x, 0, i, 38 + i, 1) for i in (2, 0))
+    out = b("layer_norm", one, None, None, two, eps=1e-5, dims=1)
+    check(b, b.eltwise("tanh", out))
+
+
+@property_test
+@given(data=st.data())
+def test_mean(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    shape = draw(st.lists(st.sampled_from([1, 2, 5, 17]), min_size=1, max_size=4))
+    first = draw(st.integers(0, len(shape) - 1))
+    dims = list(range(first, draw(st.integers(first, len(shape) - 1)) + 1))
+    if draw(st.booleans()):
+        dims = [dim - len(shape) for dim in dims][::-1]
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    check(b, b("mean", x, dims=tuple(dims), keep=draw(st.booleans())), dtype=dtype)
+
+
+@property_test
+@given(data=st.data())
+def test_pooling(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dims, dtype = draw(st.integers(1, 3)), draw(primitive_dtypes)
+    shape = (draw(batches), draw(channels), *(draw(st.integers(5, 9)) for _ in range(dims)))
+    kernel = draw(st.lists(st.integers(1, 3), min_size=dims, max_size=dims).map(tuple))
+    attributes = {
+        "kernel": kernel,
+        "stride": draw(st.lists(st.integers(1, 3), min_size=dims, max_size=dims).map(tuple)),
+        "padding": tuple(draw(st.integers(0, size // 2)) for size in kernel),
+        "ceil": draw(st.booleans()),
+    }
+    op = draw(st.sampled_from(["max_pool", "avg_pool"]))
+    if op == "max_pool":
+        attributes["dilation"] = (draw(st.integers(1, 2)),) * dims
+    else:
+        attributes["include_pad"] = draw(st.booleans())
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    if draw(st.booleans()):
+        x = b.eltwise("linear", x, 1.0, -3.0)  # all less than the 0 of a padding
+    out = b(op, x, **attributes)
+    plan = make_plan(region_of(b, out))
+    tensors = [b.examples[0]]
+    if attributes.get("include_pad") and attributes["ceil"] and not plan.takes(tensors, []):
+        assert "beyond the padding" in refusal(plan)
+        return
+    check(b, out, dtype=dtype)
+
+
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize("op", ["max_pool", "avg_pool", "adaptive_avg_pool", "mean"])
+@pytest.mark.parametrize("count", CHANNELS)
+def test_pooling_between_convolutions(b: Builder, count: int, op: str) -> None:
+    x = then(b, convolved(b, b.input(tensor(2, 3, 8, 8)), 3, count, 3), "relu")
+    attributes: dict[str, dict[str, Any]] = {
+        "max_pool": {"kernel": (3, 3), "stride": (2, 2), "padding": (1, 1), "dilation": (1, 1)},
+        "avg_pool": {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "include_pad": True},
+        "adaptive_avg_pool": {"sizes": (2, 4)},
+        "mean": {"dims": (2, 3), "keep": True},
+    }
+    check(b, convolved(b, b(op, x, **attributes[op]), count, 8))
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize(
+    ("shape", "sizes"),
+    [
+        ((3, 17, 12), (4,)),
+        ((1, 8, 6, 9), (2, 3)),
+        ((2, 3, 6, 6), (1, 1)),
+        ((1, 3, 4, 6, 8), (2, 3, 1)),
+    ],
+)
+def test_adaptive_pooling(
+    b: Builder, shape: tuple[int, ...], sizes: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    results = []
+    for layout in ("contiguous", "transposed", "strided", "channels_last", "repeated"):
+        x = b.input(tensor(*shape, dtype=dtype, layout=layout))
+        results.append(b("adaptive_avg_pool", x, sizes=sizes))
+    check(b, *results, dtype=dtype)
+
+
+@property_test
+@given(data=st.data())
+def test_rms_norm(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype, dims = draw(dtypes), draw(st.integers(1, 2))
+    shape = (draw(batches), draw(lengths), draw(lengths))
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    weight = b.constant(*shape[-dims:]) if draw(st.booleans()) else None
+    residual = b.input(tensor(*shape, dtype=dtype, seed=1)) if draw(st.booleans()) else None
+    results = draw(st.integers(1, 2))
+    node = b.node(
+        "rms_norm", x, weight, None, residual, results=results, eps=draw(SMALL), dims=dims
+    )
+    check(b, *node.outputs, dtype=dtype, constants=draw(dtypes) if weight else None)

@@ -1,0 +1,88 @@
+"""Views in plans, alone and of one another."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ..common import dtypes, property_test
+from ..passes.build import Builder
+from .check import check, make_plan, refusal, region_of, tensor
+from .samples import arrangements, made, shape_after, view_of
+
+
+@property_test
+@given(data=st.data())
+def test_views_of_views(data: st.DataObject) -> None:
+    """Of inputs and of values; as results, and read by an operator that may run in place."""
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 4, 6]), min_size=2, max_size=4)))
+    x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
+    if draw(st.booleans()):
+        x = b.eltwise("abs", x)
+    results = []
+    for _ in range(draw(st.integers(1, 5))):
+        if not shape or math.prod(shape) > 5000 or len(shape) > 6:
+            break
+        name, arguments, attributes = draw(view_of(shape))
+        x, shape = b(name, x, *arguments, **attributes), shape_after(shape, name, arguments)
+        if draw(st.sampled_from([0, 0, 1])):
+            results.append(x)
+        if draw(st.sampled_from([0, 0, 1])):
+            x = b.eltwise("linear", x, 1.5, 0.5)
+    check(b, *dict.fromkeys([*results, x]), dtype=dtype)
+
+
+@pytest.mark.parametrize("rank", [8, 9, 12])
+def test_views_have_at_most_eight_dimensions(b: Builder, rank: int) -> None:
+    """As many as a kernel's loops can count."""
+    x = made(b, *[2] * rank)
+    order = [*range(rank - 1, -1, -2), *range(rank - 2, -1, -2)]
+    out = b("permute", x, *order)
+    if rank <= 8:
+        check(b, out)
+        return
+    plan = make_plan(region_of(b, out))
+    assert not plan.takes(b.examples, [])
+    assert refusal(plan) == f"a tensor with {rank} dimensions"
+
+
+@pytest.mark.parametrize("attributes", [{"chunks": 3}, {"sizes": (6, 6, 5)}, {"sizes": (1, 16)}])
+@pytest.mark.parametrize("dim", [1, -2])
+def test_split(b: Builder, attributes: dict[str, Any], dim: int) -> None:
+    x = made(b, 3, 17, 5)
+    results = len(attributes.get("sizes", range(3)))
+    parts = b.node("split", x, results=results, dim=dim, **attributes).outputs
+    check(b, *(b.eltwise("relu", part) for part in parts), *parts)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_items_that_are_too_wide_to_copy_are_refused(b: Builder, constant: bool) -> None:
+    numbers = torch.randn(3, 4, dtype=torch.complex128).t()
+    wide = b.graph.constant(numbers) if constant else b.input(numbers)
+    x = b.input(tensor(2))
+    out = b("view", wide, 12)
+    plan = torch.classes.zendnn.Plan(*region_of(b, out, b.eltwise("relu", x)).describe(), "wide")
+    assert not plan.takes(b.examples, [])
+    assert "16 bytes" in refusal(plan)
+
+
+def test_split_of_projections(b: Builder) -> None:
+    """Queries, keys and values of one layer, as heads."""
+    x = b.linear(b.input(tensor(2, 7, 24)), 72, 24)
+    q, k, v = b.node("split", x, results=3, dim=2, chunks=3).outputs
+    q, k, v = (b("transpose", b("view", y, 2, 7, 4, 6), 1, 2) for y in (q, k, v))
+    out = b("attention", q, k, v, None, scale=0.0, causal=False, swapped=True)
+    check(b, b.linear(b("view", out, 2, 7, -1), 24, 24))
+
+
+@pytest.mark.parametrize("shape", [(5,), (2, 3, 5), (1, 1)])
+def test_expansions_to_the_size_of_another_tensor(b: Builder, shape: tuple[int, ...]) -> None:
+    x, other = b.input(tensor(5) if shape[-1] == 5 else tensor(1)), b.input(tensor(*shape))
+    check(b, b.binary("mul", b("expand_as", x, other), other))
