@@ -147,6 +147,28 @@ def assert_same_bits(function: Callable[[], Tensor]) -> None:
     assert torch.equal(torch.nan_to_num(ours, nan=7.0), torch.nan_to_num(theirs, nan=7.0))
 
 
+def assert_same_outcome(function: Callable[[], Any]) -> None:
+    """Asserts that ``function`` comes to what it does on stock torch, or to nearly that.
+
+    That is its error word by word, or tensors, alone or in a tuple, that are within rounding, with
+    the same type and (in dimensions longer than 1) strides.
+    """
+    kind, ours = outcome(function)
+    with stock():
+        stock_kind, theirs = outcome(function)
+    assert kind == stock_kind, (ours, theirs)
+    if kind != "value":
+        assert ours == theirs
+        return
+    pairs = zip(*([x] if isinstance(x, Tensor) else list(x) for x in (ours, theirs)), strict=True)
+    for mine, other in pairs:
+        if other is None:
+            assert mine is None
+            continue
+        assert long_strides(mine) == long_strides(other)
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
 def same_error(function: Callable[[], Any]) -> str:
     """Asserts that ``function`` fails with stock torch's error, and returns its text."""
     kind, text = outcome(function)

@@ -21,6 +21,7 @@ from .common import (
     PRIMITIVE_DTYPES,
     assert_as_exact,
     assert_same_bits,
+    assert_same_outcome,
     check,
     counting,
     dtypes,
@@ -377,32 +378,98 @@ def test_an_out_that_is_also_the_added_tensor_is_read_before_it_is_written() -> 
     torch.testing.assert_close(c, want)
 
 
+BF16, F64 = torch.bfloat16, torch.float64
+
+
+# Of sizes that are not left to torch before anything is checked.
 @pytest.mark.parametrize(
     "function",
     [
-        lambda: torch.mm(values(3, 4), values(5, 6)),
-        lambda: torch.mm(values(3, 4), values(4)),
-        lambda: torch.mm(values(3, 4), values(4, 5, dtype=torch.bfloat16)),
-        lambda: torch.bmm(values(2, 3, 4), values(3, 4, 5)),
-        lambda: torch.bmm(values(2, 3, 4), values(2, 5, 4)),
-        lambda: torch.addmm(values(7), values(3, 4), values(4, 5)),
-        lambda: torch.addmm(values(3, 5, dtype=torch.float64), values(3, 4), values(4, 5)),
-        lambda: torch.baddbmm(values(3, 5), values(2, 3, 4), values(3, 4, 5)),
-        lambda: F.linear(values(3, 4), values(5, 6)),
-        lambda: F.linear(values(3, 4), values(5, 4), values(6)),
-        lambda: torch.mm(values(3, 4), values(4, 5), out=torch.empty(3, 5, dtype=torch.float64)),
+        lambda: torch.mm(values(64, 96), values(95, 80)),
+        lambda: torch.mm(values(64, 96), values(96)),
+        lambda: torch.mm(values(64, 96), values(96, 80, dtype=BF16)),
+        lambda: torch.mm(values(64, 96), values(96, 80), out=torch.empty(64, 80, dtype=F64)),
+        lambda: torch.mm(values(64, 96), values(96, 80), out=torch.empty(64, 80, dtype=BF16)),
+        lambda: torch.bmm(values(2, 64, 96), values(3, 96, 80)),
+        lambda: torch.bmm(values(2, 64, 96), values(2, 95, 80)),
+        lambda: torch.addmm(values(7), values(64, 96), values(96, 80)),
+        lambda: torch.addmm(values(64, 80, dtype=F64), values(64, 96), values(96, 80)),
+        lambda: torch.addmm(values(64, 80, dtype=BF16), values(64, 96), values(96, 80)),
+        lambda: torch.addmm(values(80), values(64, 96), values(96, 80), alpha=1j),
+        lambda: torch.addmm(values(80), values(64, 96), values(96, 80), beta=1j),
+        lambda: torch.baddbmm(values(3, 64, 80), values(2, 64, 96), values(2, 96, 80)),
+        lambda: torch.baddbmm(values(64, 80), values(2, 64, 96), values(3, 96, 80)),
+        lambda: F.linear(values(64, 96), values(80, 95)),
+        lambda: F.linear(values(64, 96), values(80, 96), values(81)),
         lambda: F.conv2d(values(1, 3, 8, 8), values(4, 2, 3, 3)),
         lambda: F.conv2d(values(1, 3, 2, 2), values(4, 3, 5, 5)),
         lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3), values(5)),
+        lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3), values(4, dtype=BF16)),
         lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3), stride=0),
         lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3), dilation=0),
         lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3), padding=-1),
-        lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3, dtype=torch.bfloat16)),
+        lambda: F.conv2d(values(1, 3, 8, 8), values(4, 3, 3, 3, dtype=BF16)),
+        lambda: F.conv2d(values(1, 6, 8, 8), values(8, 2, 3, 3), groups=3),
         lambda: F.conv1d(values(8), values(4, 3, 3)),
+        lambda: F.conv_transpose2d(values(1, 6, 8, 8), values(6, 2, 3, 3), groups=4),
+        lambda: F.conv_transpose2d(values(1, 3, 2, 2), values(3, 4, 1, 1), padding=3),
+        lambda: F.conv_transpose2d(
+            values(1, 3, 4, 4), values(3, 4, 3, 3), output_padding=-1, stride=2
+        ),
     ],
 )
 def test_wrong_operands_raise_the_error_of_stock_torch(function: Callable[[], Tensor]) -> None:
     assert same_error(function)
+
+
+def product_into(place: str) -> Tensor:
+    """A product that is written to where one of its operands is."""
+    a, b, rows = values(64, 64, seed=1), values(64, 64, seed=2), values(65, 64, seed=3)
+    if place == "both":
+        return a.addmm_(a, b)
+    if place == "added":
+        return torch.addmm(rows[1:], a, b, out=rows[:-1])
+    return torch.mm(a, b, out=a)
+
+
+@pytest.mark.parametrize("place", ["left", "added", "both"])
+def test_products_written_to_an_operand_are_stock_torchs(place: str) -> None:
+    assert_same_outcome(lambda: product_into(place))
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+@pytest.mark.parametrize("beta", [0, 1])
+def test_alpha_zero_comes_out_as_in_stock_torch(beta: int, bad: float) -> None:
+    a, b = matrices(torch.float32)
+    assert_same_outcome(lambda: torch.addmm(values(80), a * bad, b, alpha=0, beta=beta))
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("shape", [(0,), (0, 80), (64, 1), (80, 64), (3, 64, 80)], ids=str)
+def test_an_out_of_another_size_is_resized(shape: tuple[int, ...]) -> None:
+    a, b = matrices(torch.float32)
+    assert_same_outcome(lambda: torch.mm(a, b, out=torch.empty(shape)))
+
+
+@pytest.mark.parametrize(
+    "strides", [((1, 1), (80, 1)), ((5, 2), (7, 1)), ((1, 64), (1, 1)), ((7, 3), (1, 7))], ids=str
+)
+def test_strides_of_single_columns_and_rows_say_nothing(
+    strides: tuple[tuple[int, int], tuple[int, int]],
+) -> None:
+    column = values(4000, seed=1).as_strided((64, 1), strides[0])
+    row = values(4000, seed=2).as_strided((1, 80), strides[1])
+    assert_same_outcome(lambda: torch.mm(column, row))
+    assert_same_outcome(lambda: torch.addmm(values(64, 80), column, row))
+    assert_same_outcome(lambda: torch.bmm(column[None], row[None]))
+
+
+def test_a_column_is_added_to_all_columns() -> None:
+    a, b = matrices(torch.float32)
+    assert_same_outcome(lambda: torch.addmm(values(64, 1), a, b))
+    assert_same_outcome(
+        lambda: torch.baddbmm(values(64, 1), a.expand(2, -1, -1), b.expand(2, -1, -1))
+    )
 
 
 # Types that ZenDNN stays out of

@@ -420,6 +420,8 @@ def refused() -> dict[str, Callable[[], Tensor]]:
         "other head size": lambda: first(q, k[..., :8], v),
         "mask of three dimensions": lambda: first(q, k, v, attn_mask=torch.zeros(1, 40, 50)),
         "mask of float64": lambda: first(q, k, v, attn_mask=torch.zeros(40, 50).double()),
+        "mask of another size": lambda: first(q, k, v, attn_mask=torch.zeros(40, 49)),
+        "other size of values": lambda: first(q, k, v[..., :8]),
         "no batch": lambda: first(q[:0], k[:0], v[:0]),
     }
 

@@ -18,6 +18,7 @@ from ..common import (
     LAYOUTS,
     assert_as_exact,
     assert_same_bits,
+    assert_same_outcome,
     counting,
     dtypes,
     gradients,
@@ -234,6 +235,15 @@ def test_what_is_refused_is_stock_torchs() -> None:
     ]
     for case in cases:
         assert_same_bits(case)
+    factors = full[0], full[1]
+    native = torch.native_batch_norm
+    unusual: list[Callable[[], Any]] = [
+        lambda: native(x[:1, :, 0], *factors, full[2], full[3], True, 0.1, EPS),
+        lambda: native(x[..., 0], *factors, None, full[3], False, 0.1, EPS),
+        lambda: native(x[0, :, 0], *factors, full[2], full[3], False, 0.1, EPS),
+    ]
+    for call in unusual:
+        assert_same_outcome(call)
 
 
 # Gradients

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..common import (
     DTYPES,
+    assert_same_outcome,
     counting,
     dtypes,
     gradients,
@@ -271,6 +272,36 @@ def test_no_ids_give_empty_bags() -> None:
     none = torch.empty(0, dtype=torch.int64)
     for mode in MODES:
         check(values(12, 24), none, torch.tensor([0, 0]), mode)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "last"), [((0, 2, 4), True), ((0, 2, 5), True), ((0, 2, 5), False)]
+)
+@pytest.mark.parametrize("mode", [1, 2])
+def test_the_last_offset_ends_a_bag_or_begins_one(
+    mode: int, offsets: tuple[int, ...], last: bool
+) -> None:
+    """Only without one that ends a bag, or with one that ends at the last id, are they ours."""
+    arguments = (values(5, 4), torch.tensor([1, 2, 3, 4, 0]), torch.tensor(offsets))
+
+    def reduced() -> Any:
+        made = torch._embedding_bag(*arguments, False, mode, False, None, last)
+        return made[0][: len(offsets) - last]  # torch leaves what is beyond undefined
+
+    assert_same_outcome(reduced)
+
+
+@pytest.mark.parametrize("weights", [values(6)[::2], values(8)[::2], values(3, 2)[:, :1]])
+def test_weights_that_lie_apart_are_stock_torchs(weights: Tensor) -> None:
+    ids, offsets = torch.tensor([1, 2, 3]), torch.tensor([0, 1])
+    assert_same_outcome(
+        lambda: torch._embedding_bag(values(5, 4), ids, offsets, False, 0, False, weights)
+    )
+
+
+def test_a_maximum_of_zeros_keeps_its_sign() -> None:
+    table = torch.full((3, 20), -0.0)
+    assert F.embedding_bag(torch.zeros(2, 4, dtype=torch.long), table, mode="max").signbit().all()
 
 
 @pytest.mark.parametrize("mode", ["mean", "max"])

@@ -13,7 +13,16 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..common import DTYPES, assert_as_exact, counting, of_products, same_error, stock, values
+from ..common import (
+    DTYPES,
+    assert_as_exact,
+    assert_same_outcome,
+    counting,
+    of_products,
+    same_error,
+    stock,
+    values,
+)
 
 OPTIONS: list[dict[str, Any]] = [
     {},
@@ -140,6 +149,54 @@ def test_what_zendnn_does_not_take_is_stock_torchs() -> None:
         weights = gru._flat_weights
         same_error(lambda: torch.gru(x, torch.zeros(1, 5, 40), weights, *options))
         same_error(lambda: torch.gru(x, torch.zeros(1, 7, 40), weights[:3], *options))
+
+
+OF_ONE_LAYER = [(48, 8), (48, 16), (48,), (48,)]
+WRONG: dict[str, tuple[dict[int, tuple[int, ...]], tuple[int, ...]]] = {
+    "state for two layers": ({}, (2, 3, 16)),
+    "rows of the input's weight": ({0: (47, 8)}, (1, 3, 16)),
+    "columns of the input's weight": ({0: (48, 9)}, (1, 3, 16)),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_parameters_give_stock_torchs_outcome(what: str) -> None:
+    wrong, state = WRONG[what]
+    weights = [values(*wrong.get(i, shape)) for i, shape in enumerate(OF_ONE_LAYER)]
+    x, options = values(20, 3, 8), (True, 1, 0.0, False, False, False)
+    assert_same_outcome(lambda: torch.gru(x, values(*state), weights, *options))
+
+
+@pytest.mark.parametrize("which", ["state", "weight"])
+def test_parameters_of_another_type_give_stock_torchs_error(which: str) -> None:
+    weights = [values(*shape) for shape in OF_ONE_LAYER]
+    state, x = values(1, 3, 16), values(20, 3, 8)
+    if which == "state":
+        state = state.bfloat16()
+    else:
+        weights[0] = weights[0].bfloat16()
+    same_error(lambda: torch.gru(x, state, weights, True, 1, 0.0, False, False, False))
+
+
+def test_no_sequences_and_dropout_are_stock_torchs() -> None:
+    weights = [values(*shape) for shape in OF_ONE_LAYER]
+    options = (0.0, False, False, False)
+    assert_same_outcome(
+        lambda: torch.gru(values(20, 0, 8), values(1, 0, 16), weights, True, 1, *options)
+    )
+    second = [values(48, 16), *weights[1:]]
+    dropped = (True, 2, 1.0, True, False, False)
+    assert_same_outcome(
+        lambda: torch.gru(values(20, 3, 8), values(2, 3, 16), [*weights, *second], *dropped)
+    )
+
+
+def test_a_state_that_needs_a_gradient_gets_one() -> None:
+    weights = [values(*shape) for shape in OF_ONE_LAYER]
+    state = values(1, 3, 16).requires_grad_()
+    y, _ = torch.gru(values(20, 3, 8), state, weights, True, 1, 0.0, False, False, False)
+    y.sum().backward()
+    assert state.grad is not None
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])

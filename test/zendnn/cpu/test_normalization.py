@@ -499,6 +499,13 @@ def test_out_is_written_in_place_or_handled_by_stock_torch(softmax: Callable[...
             torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_a_softmax_keeps_numbers_below_the_normal_ones(dim: int) -> None:
+    x = torch.tensor([[0.0, -92.0] * 8]).repeat(64, 1)
+    small = torch.softmax(x if dim == 1 else x.t().contiguous(), dim).select(dim, 1)
+    assert (small > 0).all()
+
+
 @of_softmax
 def test_what_softmax_refuses_is_stock_torchs(softmax: Callable[..., Tensor]) -> None:
     x = values(4, 6)

@@ -7,11 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.backends.zendnn.graph import Value
 
 from ..passes.build import Builder
 from .check import last_node, make_plan, refusal, region_of, tensor, then
 from .samples import plan_of
+
+BF16 = torch.bfloat16
 
 
 def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
@@ -26,6 +29,12 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
     def bag(b: Builder, weights: Value, mode: str = "sum") -> Value:
         ids = b.input(torch.randint(5, (2, 3)))
         return b("embedding_bag", b.constant(5, 3), ids, None, weights, mode=mode)
+
+    def pairs(
+        b: Builder, rows: list[int], columns: list[int], dtype: torch.dtype = torch.int64
+    ) -> Value:
+        places = (torch.tensor(rows, dtype=dtype), torch.tensor(columns))
+        return b("gather_pairs", x(b, 4, 4), *map(b.graph.constant, places))
 
     pool = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
 
@@ -105,6 +114,21 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
             "attention", x(b, 1, 3, 4, 8), x(b, 1, 2, 4, 8), x(b, 1, 2, 4, 8), None, scale=0.0
         ),
         "a split into other parts": lambda b: b("split", x(b, 5, 3), dim=0, sizes=(2,)),
+        "a layer of another type": lambda b: b.linear(x(b, 2, 3, dtype=BF16), 4, 3),
+        "weights of three dimensions": lambda b: b("linear", x(b, 2, 3), b.constant(4, 3, 2), None),
+        "weights that are one vector": lambda b: b(
+            "linear", x(b, 3, 5), b("cat", b.constant(5), b.constant(5), dim=0), None
+        ),
+        "images of another type": lambda b: b.convolution(
+            x(b, 1, 3, 5, 5, dtype=BF16), b.constant(8, 3, 3, 3)
+        ),
+        "a pair before the first": lambda b: pairs(b, [0, -1], [0, 1]),
+        "a pair beyond the last": lambda b: pairs(b, [0, 4], [0, 1]),
+        "more rows than columns": lambda b: pairs(b, [0, 1, 2], [0, 1]),
+        "pairs of int32": lambda b: pairs(b, [0, 1], [0, 1], torch.int32),
+        "65 features": lambda b: b(
+            "pairwise_dot", x(b, 2, 65, 8), *(b.graph.constant(torch.tensor([0, 1])),) * 2
+        ),
         "a factor of another size": lambda b: b(
             "layer_norm", x(b, 2, 3), b.constant(4), None, None, eps=1e-5, dims=1
         ),
@@ -159,6 +183,106 @@ def test_nodes_that_no_operator_is_like_are_refused(node: str) -> None:
     plan = plan_of("%x = input tensor", "%n = input number", f"%y = {node}", "return %y")
     assert not plan.takes([tensor(2, 6, 4, 4)], [2])
     assert BAD_NODES[node] in refusal(plan)
+
+
+def ids(*shape: int, below: int = 5) -> Tensor:
+    return torch.randint(below, shape)
+
+
+#: Nodes whose operands disagree, with the operands %0, %1, … and what the plan says.
+BAD_OPERANDS: dict[str, tuple[list[Tensor], str]] = {
+    "embedding_bag(%0, %1, none, %2) mode=each": (
+        [tensor(5, 3), ids(2, 3), tensor(2, 3)],
+        "other weights",
+    ),
+    "embedding_bag(%0, %1, %2) mode=sum": ([tensor(5, 3), ids(2, 3), ids(2)], "other offsets"),
+    "embedding_bag(%0, %1, %2) mode=max": ([tensor(5, 3), ids(6), ids(2, 1)], "other offsets"),
+    "cat(%0, %1) dim=0": ([tensor(2, 3), tensor(2, 3, dtype=BF16)], "different tensors"),
+    "stack(%0, %1) dim=0": ([tensor(2, 3), tensor(2, 3, dtype=BF16)], "different tensors"),
+    "pad(%0, 1)": ([tensor(2, 3)], "dimensions that are not there"),
+    "pad(%0, 1, 1, 1, 1)": ([tensor(3)], "dimensions that are not there"),
+    "pad(%0, -1, 1)": ([tensor(2, 3)], "a negative padding"),
+    "roll(%0) shifts=1 dims=0,1": ([tensor(2, 3)], "shifts of other dimensions"),
+    "gather_pairs(%0, %1, %1)": ([tensor(2, 2, 3, 3), ids(4, below=3)], "with other dimensions"),
+    "softmax(%0) dim=-9": ([tensor(2, 3)], "dimension -9 of a tensor with 2"),
+    "matmul(%0, %1)": ([tensor(32, 64), tensor(64, 32, dtype=BF16)], "operands disagree"),
+    "binary(%0, %0, %1) algorithm=add post=add@2": (
+        [tensor(2), tensor(2, dtype=BF16)],
+        "different dtypes",
+    ),
+    "prelu(%0, %1)": ([tensor(2, 3, 4, 4), tensor(3, dtype=BF16)], "one for each channel"),
+    "prelu(%0, %1) ": ([tensor(2, 3, 1, 2, 2, 2), tensor(3)], "one for each channel"),
+    "attention(%0, %0, %0, none) scale=0.5": ([tensor(1, 2, 3, 1032)], "other sizes"),
+    "attention(%0, %0, %0, %1) scale=0.5": (
+        [tensor(2, 3, 8), tensor(1, 2, 3, 3)],
+        "too many dimensions",
+    ),
+    "attention(%0, %0, %0, %1) scale=0.25": (
+        [tensor(1, 2, 3, 8), tensor(1, 2, 2, 3)],
+        "does not broadcast",
+    ),
+    "attention(%0, %0, %0, none) scale=0.5 swapped=1": ([tensor(2, 3, 8)], "other sizes"),
+    "attention(%0, %1, %1, none) scale=0.5": (
+        [tensor(1, 2, 3, 8), tensor(1, 2, 3, 9)],
+        "other sizes",
+    ),
+    "attention(%0, %1, %1, none) scale=1.0": (
+        [tensor(2, 2, 3, 8), tensor(1, 2, 3, 8)],
+        "other sizes",
+    ),
+    "attention(%0, %0, %0, none, %1) scale=0.5 fill=0": (
+        [tensor(1, 2, 3, 8), tensor(3, 3)],
+        "not a tensor of bool",
+    ),
+    "permute(%0, 0, 0)": ([tensor(2, 2)], "repeats a dimension"),
+    "expand(%0, 4, 6)": ([tensor(2, 6)], "a size that is not 1"),
+    "expand(%0, -1, 2, 6)": ([tensor(2, 6)], "leaves a new size open"),
+    "unflatten(%0, 1, -1, 2)": ([tensor(2, 5)], "another number of elements"),
+    "flatten(%0, 1, 0)": ([tensor(2, 6)], "ends before it starts"),
+    "layer_norm(%0, none, none, %1) eps=1e-5 dims=1": (
+        [tensor(2), tensor(2, dtype=BF16)],
+        "a sum that broadcasts",
+    ),
+    "layer_norm(%0, none, none, none) eps=1e-5 dims=3": (
+        [tensor(2, 6)],
+        "dimensions that are not there",
+    ),
+    "layer_norm(%0, none, none, none) eps=1e-5 dims=1 sizes=5": (
+        [tensor(2, 6)],
+        "over other sizes",
+    ),
+    "rms_norm(%0, none) eps=1e-5 dims=1 dtype=bfloat16": ([tensor(2, 6)], "converts"),
+    "batch_norm(%0, none, none, %1, %1) eps=1e-5": (
+        [tensor(2, 6, 3, 3), tensor(6, dtype=BF16).abs()],
+        "statistics are not float32",
+    ),
+    "batch_norm(%0, none, none, %1, %1) eps=1e-3": (
+        [tensor(2, 6, 3), tensor(3).abs()],
+        "statistics are not float32",
+    ),
+    "group_norm(%0, none, none) eps=1e-5 groups=4": (
+        [tensor(2, 6, 3, 3)],
+        "do not divide the channels",
+    ),
+    "resample(%0, 10, 10) algorithm=nearest scale_height=2.05 scale_width=2.05": (
+        [tensor(1, 3, 5, 5)],
+        "not that of the sizes",
+    ),
+    "max_pool(%0) kernel=3,3 stride=1,1 padding=2,0 dilation=1,1": (
+        [tensor(1, 2, 5, 5)],
+        "lie in the padding",
+    ),
+    "mean(%0) dims=0": ([tensor(3, 0).t()], "an empty tensor"),
+}
+
+
+@pytest.mark.parametrize("node", BAD_OPERANDS)
+def test_operands_that_disagree_are_refused(node: str) -> None:
+    operands, why = BAD_OPERANDS[node]
+    inputs = [f"%{i} = input tensor" for i in range(len(operands))]
+    plan = plan_of(*inputs, f"%9 = {node}", "return %9")
+    assert not plan.takes(operands, [])
+    assert why in refusal(plan)
 
 
 def test_results_that_an_operator_does_not_have_are_refused() -> None:

@@ -1,5 +1,5 @@
 // Concatenations whose parts are made where they belong.
-#include <torch/csrc/zendnn/plan/Builder.h>
+#include <torch/csrc/zendnn/plan/Operators.h>
 
 #include <algorithm>
 
@@ -179,6 +179,46 @@ void Builder::concatenate(const Node& node) {
     }
   }
   set_place(whole, wholes_.at(whole));
+}
+
+void infer_cat(Builder& builder, const Node& node) {
+  auto out = builder.sizes(tensor(node, 0));
+  const auto dtype = builder.dtype(tensor(node, 0));
+  const auto dim =
+      wrap(node.integer("dim", 0), static_cast<int64_t>(out.size()));
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    auto sizes = builder.sizes(tensor(node, i));
+    if (sizes.size() != out.size() || builder.dtype(tensor(node, i)) != dtype) {
+      refuse("a concatenation of different tensors");
+    }
+    out[dim] += sizes[dim];
+    sizes[dim] = out[dim];
+    if (sizes != out) {
+      refuse("a concatenation of different sizes");
+    }
+  }
+  type_of(dtype);
+  builder.set_type(node.output(), out, dtype);
+}
+
+void infer_stack(Builder& builder, const Node& node) {
+  auto out = builder.sizes(tensor(node, 0));
+  const auto dtype = builder.dtype(tensor(node, 0));
+  type_of(dtype);
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    if (builder.sizes(tensor(node, i)) != out ||
+        builder.dtype(tensor(node, i)) != dtype) {
+      refuse("a stack of different tensors");
+    }
+  }
+  const auto dim =
+      wrap(node.integer("dim", 0), static_cast<int64_t>(out.size()) + 1);
+  out.insert(out.begin() + dim, static_cast<int64_t>(node.inputs.size()));
+  builder.set_type(node.output(), out, dtype);
+}
+
+void build_cat(Builder& builder, const Node& node) {
+  builder.concatenate(node);
 }
 
 } // namespace at::native::zendnn::plan

@@ -197,7 +197,6 @@ winograd_of(const Builder& builder, const Node& node, const Window& w) {
   args.x_strides = image_strides(channels_last_strides(in));
   args.out_strides = image_strides(channels_last_strides(out));
   args.threads = at::get_num_threads();
-  args.scratch_bytes = kernels::winograd_scratch_bytes(args);
   return winograd_use() == Use::always || kernels::winograd_takes(args)
              ? std::optional(made)
              : std::nullopt;
@@ -235,7 +234,8 @@ Candidate as_candidate(
         args.batch * args.out_height * args.out_width * args.filters);
     call.addend = adds ? call.out : nullptr;
     call.weights = static_cast<float*>(zeros->at(ZENDNN_ARG_WEIGHTS, bytes));
-    call.scratch = zeros->at(ZENDNN_ARG_SCRATCHPAD, args.scratch_bytes);
+    call.scratch = zeros->at(
+        ZENDNN_ARG_SCRATCHPAD, kernels::winograd_scratch_bytes(args));
     kernels::winograd(call);
   };
   const auto before = [zeros, bytes] {
@@ -287,7 +287,7 @@ void build_winograd(
         packing.packed = static_cast<float*>(memory);
         kernels::winograd_pack(packing);
       });
-  const auto scratch = builder.scratch(args.scratch_bytes);
+  const auto scratch = builder.scratch(kernels::winograd_scratch_bytes(args));
   builder.add_kernel(
       node,
       "winograd",

@@ -166,7 +166,7 @@ class Parser {
     if (const auto at = text.find('@'); at != View::npos) {
       post.algorithm = text.substr(0, at);
       post.operand = to_number<int>(text.substr(at + 1));
-      if (post.operand < 0 || static_cast<size_t>(post.operand) >= operands) {
+      if (static_cast<size_t>(post.operand) >= operands) { // or below zero
         throw Refused("'" + std::string(text) + "' names no operand");
       }
       return post;

@@ -269,7 +269,7 @@ Matrices as_matrices(Builder& builder, int64_t value, const Dims& batch) {
     if (batch[i] == 1) {
       continue;
     }
-    even = even && steps[i] > 0 && (apart == 0 || steps[i] == next);
+    even = even && (apart == 0 || steps[i] == next);
     apart = apart == 0 ? steps[i] : apart;
     next = steps[i] * batch[i];
   }
@@ -279,9 +279,8 @@ Matrices as_matrices(Builder& builder, int64_t value, const Dims& batch) {
   row = rows == 1 ? (column == 1 ? columns : 1) : row;
   const bool plain =
       (column == 1 && row >= columns) || (row == 1 && column >= rows);
-  const auto reach = std::max(row * rows, column * columns);
   auto ref = place.ref;
-  if (!even || !plain || (matrices > 1 && apart < reach)) {
+  if (!even || !plain || overlaps(whole, steps)) {
     const Place to{
         .ref = builder.scratch(count(whole) * item_size(builder.dtype(value))),
         .strides = row_major_strides(whole)};

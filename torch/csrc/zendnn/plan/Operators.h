@@ -65,18 +65,24 @@ void build_resample(Builder& builder, const Node& node);
 void infer_attention(Builder& builder, const Node& node);
 void build_attention(Builder& builder, const Node& node);
 
-// Memory.cpp: embeddings, concatenation, padding, gathering
+// Concatenation.cpp
+void infer_cat(Builder& builder, const Node& node);
+void infer_stack(Builder& builder, const Node& node);
+void build_cat(Builder& builder, const Node& node);
+
+// Padding.cpp
+void infer_pad(Builder& builder, const Node& node);
+void build_pad(Builder& builder, const Node& node);
+void infer_roll(Builder& builder, const Node& node);
+void build_roll(Builder& builder, const Node& node);
+
+// Embedding.cpp
 void infer_embedding(Builder& builder, const Node& node);
 void build_embedding(Builder& builder, const Node& node);
 void infer_embedding_bags(Builder& builder, const Node& node);
 void build_embedding_bags(Builder& builder, const Node& node);
-void infer_cat(Builder& builder, const Node& node);
-void infer_stack(Builder& builder, const Node& node);
-void build_cat(Builder& builder, const Node& node);
-void infer_roll(Builder& builder, const Node& node);
-void build_roll(Builder& builder, const Node& node);
-void infer_pad(Builder& builder, const Node& node);
-void build_pad(Builder& builder, const Node& node);
+
+// Pairs.cpp
 void infer_gather_pairs(Builder& builder, const Node& node);
 void build_gather_pairs(Builder& builder, const Node& node);
 void infer_pairwise_dot(Builder& builder, const Node& node);

@@ -2,8 +2,6 @@
 #include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
-#include <limits>
-
 namespace at::native::zendnn::plan {
 namespace {
 
@@ -156,15 +154,11 @@ Function function_of(const PostOp& post) {
     refuse("the function '" + post.algorithm + "'");
   }
   const auto& row = found->second;
-  auto alpha = row.own_parameters ? post.alpha : row.alpha;
-  auto beta = row.own_parameters ? post.beta : row.beta;
-  if (row.kind == algorithm::eltwise_clip) {
-    // Bounds that are not there, as numbers that a kernel can compare with.
-    constexpr auto most = std::numeric_limits<float>::max();
-    alpha = std::max(alpha, -most);
-    beta = std::min(beta, most);
-  }
-  return {row.kernel, row.kind, alpha, beta};
+  return {
+      row.kernel,
+      row.kind,
+      row.own_parameters ? post.alpha : row.alpha,
+      row.own_parameters ? post.beta : row.beta};
 }
 
 Combination combination_of(const std::string& name) {

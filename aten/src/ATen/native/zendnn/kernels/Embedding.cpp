@@ -161,23 +161,24 @@ class Bags {
         continue;
       const T* from = row(bag.ids[i]) + d;
       const VecI here = splat_int(static_cast<int32_t>(i));
-      if (args_.mode == Reduction::max && count > 0) {
-#pragma GCC unroll 8
-        for (int j = 0; j < vectors; ++j) {
-          const Vec x = load(from + j * kWidth, lanes);
-          if (max_ids)
-            place[j] = x > sum[j] ? here : place[j];
-          sum[j] = max(x, sum[j]);
-        }
-      } else {
+      if (args_.mode != Reduction::max) {
         const Vec factor = weight(bag.first + i);
 #pragma GCC unroll 8
         for (int j = 0; j < vectors; ++j)
           sum[j] += load(from + j * kWidth, lanes) * factor;
-        if (max_ids)
+      } else if (count == 0) {
 #pragma GCC unroll 8
-          for (int j = 0; j < vectors; ++j)
-            place[j] = here;
+        for (int j = 0; j < vectors; ++j) {
+          place[j] = here;
+          sum[j] = load(from + j * kWidth, lanes);
+        }
+      } else {
+#pragma GCC unroll 8
+        for (int j = 0; j < vectors; ++j) {
+          const Vec x = load(from + j * kWidth, lanes);
+          place[j] = x > sum[j] ? here : place[j];
+          sum[j] = max(x, sum[j]);
+        }
       }
       ++count;
     }

@@ -452,9 +452,8 @@ void winograd(const WinogradArgs& args) {
     return;
   const int64_t work = args.batch * args.out_height * args.out_width *
                        args.channels * args.filters;
-  int threads = static_cast<int>(min(args.threads, threads_for(work, 1 << 17)));
-  while (threads > 1 && Plan(args, threads).bytes > args.scratch_bytes)
-    --threads;
+  const int threads =
+      static_cast<int>(min(args.threads, threads_for(work, 1 << 17)));
   const Plan plan(args, threads);
 #pragma omp parallel num_threads(threads) if (threads > 1)
   {

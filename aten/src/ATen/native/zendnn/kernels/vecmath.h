@@ -203,10 +203,11 @@ inline Vec times_logistic(Vec n, ExpParts power) {
 }
 
 // x Φ(x) = max(x, 0) - |x| Φ(-|x|) for the functions of this kind, given the
-// latter: of a tail, every digit counts. torch has -∞ · 0 at one end.
+// latter: of a tail, every digit counts. Where it has come to 0, that is -0.
+// torch has -∞ · 0 at one end.
 inline Vec less_tail(Vec x, Vec tail) {
   return x == splat(-kInfinity) ? splat(__builtin_nanf(""))
-                                : max(Vec{}, x) - tail;
+                                : copy_sign(max(Vec{}, x) - tail, x);
 }
 
 // Whether results of type T are worth every digit of a float.

@@ -45,10 +45,8 @@ struct WinogradArgs {
   float low = -__builtin_inff();
   float high = __builtin_inff();
   int threads = 1; // at most
-  // Aligned to 64 bytes. Fewer threads work where it is less than
-  // winograd_scratch_bytes(); there must be enough for one.
+  // Of winograd_scratch_bytes(), aligned to 64 bytes.
   void* scratch = nullptr;
-  int64_t scratch_bytes = 0;
 };
 
 // Looks at `filters` and `channels` only.

@@ -1,0 +1,154 @@
+// Padding and rolling.
+#include <torch/csrc/zendnn/plan/Operators.h>
+
+#include <ATen/native/zendnn/kernels/memory.h>
+
+#include <algorithm>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+// From the last dimension on, what is added before and after.
+Dims pads_of(const Builder& builder, const Node& node) {
+  Dims pads;
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    pads.push_back(builder.number(node.inputs[i]));
+  }
+  return pads;
+}
+
+} // namespace
+
+void infer_pad(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  auto sizes = builder.sizes(input);
+  const auto pads = pads_of(builder, node);
+  type_of(builder.dtype(input));
+  if (pads.size() % 2 != 0 || pads.size() > 2 * sizes.size()) {
+    refuse("a padding of dimensions that are not there");
+  }
+  for (size_t i = 0; i < pads.size(); ++i) {
+    if (pads[i] < 0) {
+      refuse("a negative padding");
+    }
+    auto& size = sizes[sizes.size() - 1 - i / 2];
+    if (__builtin_add_overflow(size, pads[i], &size)) {
+      refuse("a padding of " + std::to_string(pads[i]));
+    }
+  }
+  builder.set_type(node.output(), sizes, builder.dtype(input));
+}
+
+void build_pad(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto pads = pads_of(builder, node);
+  if (std::all_of(
+          pads.begin(), pads.end(), [](int64_t pad) { return pad == 0; })) {
+    builder.set_place(output, builder.place(input));
+    return;
+  }
+  const auto from = builder.strided(input);
+  const auto to = builder.make_dense(output);
+  const auto& sizes = builder.sizes(input);
+  const auto bytes = item_size(builder.dtype(input));
+  int64_t skip = 0;
+  for (size_t i = 0; i < pads.size(); i += 2) {
+    skip += pads[i] * to.strides[sizes.size() - 1 - i / 2];
+  }
+  const auto value = static_cast<float>(node.real("value", 0));
+  const bool wide = bytes == 4;
+  const c10::BFloat16 narrow(value);
+  builder.add_kernel(
+      node,
+      "pad",
+      {from.ref, to.ref},
+      [from,
+       to,
+       sizes,
+       bytes,
+       skip,
+       value,
+       narrow,
+       wide,
+       total = count(builder.sizes(output))](const Frame& frame) {
+        if (wide) {
+          std::fill_n(frame.at<float>(to.ref), total, value);
+        } else {
+          std::fill_n(frame.at<c10::BFloat16>(to.ref), total, narrow);
+        }
+        kernels::copy_strided(
+            {.src = frame.at(from.ref),
+             .src_strides = from.strides.data(),
+             .dst = frame.at<char>(to.ref) + skip * bytes,
+             .dst_strides = to.strides.data(),
+             .sizes = sizes.data(),
+             .ndim = static_cast<int64_t>(sizes.size()),
+             .itemsize = bytes});
+      });
+}
+
+void infer_roll(Builder& builder, const Node& node) {
+  const auto shifts = node.integers("shifts"), dims = node.integers("dims");
+  const auto rank = static_cast<int64_t>(builder.sizes(tensor(node, 0)).size());
+  if (shifts.size() != dims.size()) {
+    refuse("shifts of other dimensions");
+  }
+  for (const auto dim : dims) {
+    wrap(dim, rank);
+  }
+  infer_same(builder, node);
+}
+
+void build_roll(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  const auto rank = static_cast<int64_t>(sizes.size());
+  const auto shifts = node.integers("shifts"), dims = node.integers("dims");
+  Dims first(sizes.size(), 0); // where the first element goes
+  for (size_t i = 0; i < dims.size(); ++i) {
+    const auto dim = wrap(dims[i], rank);
+    const auto size = sizes[dim];
+    first[dim] = ((first[dim] + shifts[i] % size) % size + size) % size;
+  }
+  const auto from = builder.strided(input);
+  const auto to = builder.make_dense(output);
+  const auto bytes = item_size(builder.dtype(input));
+  // What moves on within a dimension and what wraps around to its start are
+  // copied apart.
+  struct Part {
+    Dims sizes;
+    Place from, to;
+  };
+  std::vector<Part> parts{{sizes, from, to}};
+  for (size_t dim = 0; dim < sizes.size(); ++dim) {
+    if (first[dim] == 0) {
+      continue;
+    }
+    auto wrapped = parts;
+    const auto moved = sizes[dim] - first[dim];
+    for (auto& part : parts) {
+      part.sizes[dim] = moved;
+      part.to.ref.offset += first[dim] * to.strides[dim] * bytes;
+    }
+    for (auto& part : wrapped) {
+      part.sizes[dim] = first[dim];
+      part.from.ref.offset += moved * from.strides[dim] * bytes;
+    }
+    parts.insert(parts.end(), wrapped.begin(), wrapped.end());
+  }
+  builder.add_kernel(
+      node, "roll", {from.ref, to.ref}, [parts, bytes](const Frame& frame) {
+        for (const auto& part : parts) {
+          kernels::copy_strided(
+              {.src = frame.at(part.from.ref),
+               .src_strides = part.from.strides.data(),
+               .dst = frame.at(part.to.ref),
+               .dst_strides = part.to.strides.data(),
+               .sizes = part.sizes.data(),
+               .ndim = static_cast<int64_t>(part.sizes.size()),
+               .itemsize = bytes});
+        }
+      });
+}
+
+} // namespace at::native::zendnn::plan

@@ -1,0 +1,137 @@
+// Pairs of features: gathered elements, and products of vectors.
+#include <torch/csrc/zendnn/plan/Operators.h>
+
+#include <ATen/native/zendnn/kernels/embedding.h>
+#include <ATen/native/zendnn/kernels/memory.h>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+// Constants may share their memory with a module, which may write to it.
+constexpr const char* kOutOfRange = "index out of range in self";
+
+// Throws Refused unless operands 1 and 2 are constant indices within the
+// limits.
+void check_pairs(
+    const Builder& builder,
+    const Node& node,
+    int64_t rows,
+    int64_t columns) {
+  for (const auto& [operand, limit] : {std::pair{1, rows}, {2, columns}}) {
+    const auto* index = builder.constant(tensor(node, operand));
+    if (index == nullptr || index->dim() != 1 ||
+        index->scalar_type() != c10::ScalarType::Long ||
+        index->numel() != builder.sizes(tensor(node, 1))[0]) {
+      refuse("a gathering by computed indices");
+    }
+    const auto* numbers = index->const_data_ptr<int64_t>();
+    for (int64_t i = 0; i < index->numel(); ++i) {
+      const auto number = numbers[i * index->stride(0)];
+      if (number < 0 || number >= limit) {
+        refuse("a gathering from outside the tensor");
+      }
+    }
+  }
+}
+
+} // namespace
+
+void infer_gather_pairs(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  auto sizes = builder.sizes(input);
+  type_of(builder.dtype(input));
+  if (sizes.size() < 2 || sizes.size() > 3) {
+    refuse("a gathering of a tensor with other dimensions");
+  }
+  check_pairs(builder, node, sizes[sizes.size() - 2], sizes.back());
+  sizes.pop_back();
+  sizes.back() = builder.sizes(tensor(node, 1))[0];
+  builder.set_type(node.output(), sizes, builder.dtype(input));
+}
+
+void build_gather_pairs(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  const auto from = builder.strided(input);
+  const auto rows = builder.dense(tensor(node, 1)),
+             columns = builder.dense(tensor(node, 2));
+  const auto to = builder.make_rows(output);
+  const auto rank = sizes.size();
+  kernels::GatherPairsArgs args;
+  args.batch = rank == 3 ? sizes[0] : 1;
+  args.rows = sizes[rank - 2];
+  args.cols = sizes[rank - 1];
+  args.batch_stride = rank == 3 ? from.strides[0] : 0;
+  args.row_stride = from.strides[rank - 2];
+  args.col_stride = from.strides[rank - 1];
+  args.pairs = builder.sizes(output).back();
+  args.out_stride = *row_stride(builder.sizes(output), to.strides);
+  args.dtype = kernel_type(builder.dtype(input));
+  builder.add_kernel(
+      node,
+      "gather_pairs",
+      {from.ref, rows.ref, columns.ref, to.ref},
+      [args,
+       from = from.ref,
+       rows = rows.ref,
+       columns = columns.ref,
+       to = to.ref](const Frame& frame) {
+        auto call = args;
+        call.x = frame.at(from);
+        call.row = frame.at<int64_t>(rows);
+        call.col = frame.at<int64_t>(columns);
+        call.out = frame.at(to);
+        TORCH_CHECK_INDEX(kernels::gather_pairs(call), kOutOfRange);
+      });
+}
+
+void infer_pairwise_dot(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  const auto& sizes = builder.sizes(input);
+  type_of(builder.dtype(input));
+  if (sizes.size() != 3 || sizes[1] > 64) {
+    refuse("an interaction of more than 64 features");
+  }
+  check_pairs(builder, node, sizes[1], sizes[1]);
+  builder.set_type(
+      node.output(),
+      {sizes[0], builder.sizes(tensor(node, 1))[0]},
+      builder.dtype(input));
+}
+
+void build_pairwise_dot(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  const auto from = builder.with_rows(input);
+  const auto rows = builder.dense(tensor(node, 1)),
+             columns = builder.dense(tensor(node, 2));
+  const auto to = builder.make_rows(output);
+  kernels::PairwiseDotArgs args;
+  args.batch_stride = from.strides[0];
+  args.feature_stride = from.strides[1];
+  args.batch = sizes[0];
+  args.features = sizes[1];
+  args.dim = sizes[2];
+  args.pairs = builder.sizes(output)[1];
+  args.out_stride = *row_stride(builder.sizes(output), to.strides);
+  args.dtype = kernel_type(builder.dtype(input));
+  builder.add_kernel(
+      node,
+      "pairwise_dot",
+      {from.ref, rows.ref, columns.ref, to.ref},
+      [args,
+       from = from.ref,
+       rows = rows.ref,
+       columns = columns.ref,
+       to = to.ref](const Frame& frame) {
+        auto call = args;
+        call.x = frame.at(from);
+        call.row = frame.at<int64_t>(rows);
+        call.col = frame.at<int64_t>(columns);
+        call.out = frame.at(to);
+        TORCH_CHECK_INDEX(kernels::pairwise_dot(call), kOutOfRange);
+      },
+      2.0 * static_cast<double>(args.batch * args.pairs * args.dim));
+}
+
+} // namespace at::native::zendnn::plan
