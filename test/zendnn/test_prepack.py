@@ -272,6 +272,29 @@ def test_a_bias_may_come_and_go_and_lie_anywhere() -> None:
             torch.testing.assert_close(layer(x).double(), want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [lambda w: w.t(), lambda w: w.view(512, 128), lambda w: w.view(torch.bfloat16)[:, ::2]],
+    ids=["transposed", "viewed", "reinterpreted"],
+)
+def test_the_same_memory_seen_otherwise_is_packed_again(change: Callable[[Tensor], Tensor]) -> None:
+    layer, x = prepack(nn.Linear(256, 256, bias=False)), values(32, 256)
+    layer(x)
+    layer.weight.data = change(layer.weight.data)
+    x = x[:, : layer.weight.shape[1]].to(layer.weight.dtype)
+    with torch.no_grad():
+        want = F.linear(x, layer.weight)
+        torch.testing.assert_close(layer(x), want, rtol=1e-2, atol=1e-2, equal_nan=True)
+
+
+@pytest.mark.parametrize("bias", [values(1), values(300).double()], ids=["one", "double"])
+def test_another_bias_comes_out_as_from_the_plain_layer(bias: Tensor) -> None:
+    layer = nn.Linear(300, 300).eval()
+    packed = prepack(layer)
+    packed.bias = layer.bias = nn.Parameter(bias, requires_grad=False)
+    assert_same_outcome(layer, packed, values(33, 300), 1e-4)
+
+
 def test_weights_of_inference_mode_are_read_anew_each_time() -> None:
     layer, x = prepack(nn.Linear(256, 256, bias=False)), values(16, 256)
     with torch.inference_mode():
@@ -396,6 +419,8 @@ def test_switched_off_or_deterministic_it_gives_the_bits_of_the_plain_module() -
         with stock(), counting() as calls:
             assert torch.equal(packed(x), module(x))
         assert not calls
+        with torch.backends.zendnn.flags(enabled=True, deterministic=True):
+            assert torch.equal(packed(x), module(x))
         torch.use_deterministic_algorithms(True)
         try:
             assert torch.equal(packed(x), module(x))

@@ -282,3 +282,31 @@ def test_attention_without_heads_or_batch(
         b("attention", q, k, v, mask, **attributes),
         dtype=dtype,
     )
+
+
+def test_a_number_that_replaces_scores_is_rounded_as_they_are(b: Builder) -> None:
+    bf16 = torch.bfloat16
+    fours = torch.full((1, 1, 4, 8), 4.0, dtype=bf16)
+    q, k = b.input(fours[..., :3, :]), b.input(fours)
+    v, hidden = tensor(1, 1, 4, 8, dtype=bf16), torch.tensor([True, False, False, False])
+    options = {"scale": 1.0, "fill": 128.6, "fill_where": True}
+    out = b("attention", q, k, b.input(v), None, b.input(hidden), **options)
+    (got,) = make_plan(region_of(b, out), bf16).run(b.examples, [])
+    scores = torch.full((3, 4), 128.0, dtype=bf16).masked_fill(hidden, 128.6)
+    want = scores.float().softmax(-1) @ v[0, 0].float()
+    torch.testing.assert_close(got[0, 0].float(), want, rtol=0.01, atol=0.01)
+
+
+def test_a_number_that_is_infinite_in_bfloat16_is_refused(b: Builder) -> None:
+    q, k, v = (b.input(tensor(1, 1, 3, 8, dtype=torch.bfloat16, seed=seed)) for seed in range(3))
+    hidden = b.input(torch.ones(3, 3, dtype=torch.bool))
+    options = {"scale": 0.5, "fill": -3.4e38, "fill_where": True}
+    region = region_of(b, b("attention", q, k, v, None, hidden, **options))
+    assert not make_plan(region, torch.bfloat16).takes(b.examples, [])
+
+
+@pytest.mark.parametrize("layout", ["transposed", "strided"])
+def test_masks_of_other_strides(b: Builder, layout: str) -> None:
+    q, k, v = (b.input(tensor(1, 2, n, 8, seed=seed)) for seed, n in enumerate((5, 7, 7)))
+    mask = b.input(tensor(5, 7, layout=layout))
+    check(b, b("attention", q, k, v, mask, scale=0.5))

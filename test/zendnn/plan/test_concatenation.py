@@ -230,3 +230,37 @@ def test_concatenations_and_stacks(data: st.DataObject) -> None:
     whole = b(op, *parts, dim=dim)
     results = [whole, b.eltwise("tanh", whole)] if draw(st.booleans()) else [whole]
     check(b, *results, dtype=dtype)
+
+
+def test_parts_of_one_buffer_with_other_strides_are_copied(b: Builder) -> None:
+    x = made(b, 4, 4)
+    top, low = b("slice", x, 0, 0, 2, 1), b("view", b("slice", x, 0, 2, 4, 1), 4, 2)
+    check(b, b.eltwise("relu", joined(b, top, b("transpose", low, 0, 1), dim=0)))
+
+
+def test_slices_of_two_buffers_are_copied(b: Builder) -> None:
+    x, y = made(b, 4, 6), made(b, 4, 6, seed=1)
+    parts = b("slice", x, 0, 0, 2, 1), b("slice", y, 0, 2, 4, 1)
+    check(b, b.eltwise("relu", joined(b, *parts, dim=0)), b.binary("add", x, y))
+
+
+@pytest.mark.usefixtures("images")
+def test_images_side_by_side_in_two_dimensions(b: Builder) -> None:
+    x = b.input(tensor(1, 32, 6, 6))
+    parts = [convolved(b, x, 32, 32, 3) for _ in range(2)]
+    batches, channels = joined(b, *parts, dim=0), joined(b, *parts, dim=1)
+    check(b, convolved(b, batches, 32, 16), convolved(b, channels, 64, 16))
+
+
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize("batch", BATCHES)
+def test_a_part_of_half_a_block_in_a_larger_whole(b: Builder, batch: int) -> None:
+    x = b.input(tensor(batch, 16, 6, 6))
+    small, other, large = (convolved(b, x, 16, count, 3) for count in (8, 8, 16))
+    inner = joined(b, small, other)
+    check(b, joined(b, inner, large), convolved(b, inner, 16, 16))
+
+
+def test_transposed_rows_are_written_to_a_part(b: Builder) -> None:
+    x, y = b("transpose", b.input(tensor(6, 4)), 0, 1), b.input(tensor(4, 6))
+    check(b, joined(b, b.eltwise("relu", x), b.eltwise("relu", y), dim=0))

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.backends.zendnn.graph import Value
 
-from ..common import primitive_dtypes, property_test
+from ..common import PRIMITIVE_DTYPES, primitive_dtypes, property_test
 from ..passes.build import Builder
 from .check import ARRANGEMENTS, BATCHES, check, implementations, make_plan, region_of, tensor, then
-from .samples import FUNCTIONS, arrangements, batches, channels, convolved
+from .samples import FUNCTIONS, arrangements, batches, channels, convolved, joined
 
 
 @property_test
@@ -164,6 +164,39 @@ class TestWinograd:
         whole = b("cat", *parts, dim=1)
         self.compare(b, monkeypatch, whole, convolved(b, whole, 39, 8, 3), parts[1])
 
+    @pytest.mark.parametrize(
+        "case",
+        ["two residuals", "relu and clip", "clip and relu", "batches", "grouped", "bfloat16"],
+    )
+    def test_that_others_do_what_it_does_not(
+        self, b: Builder, monkeypatch: pytest.MonkeyPatch, case: str
+    ) -> None:
+        monkeypatch.setenv("ZENDNN_WINOGRAD", "2")
+        dtype = torch.bfloat16 if case == "bfloat16" else torch.float32
+        x = b.input(tensor(2, 16, 9, 9, dtype=dtype))
+        others = [b.input(tensor(2, 32, 9, 9, seed=seed)) for seed in (3, 4)]
+        if case == "grouped":
+            y = b.convolution(x, b.constant(32, 8, 3, 3), padding=(1, 1), groups=2)
+        else:
+            y = convolved(b, x, 16, 32, 3)
+        if case == "two residuals":
+            y = then(b, y, *(("add", other) for other in others))
+        elif case == "relu and clip":
+            y = then(b, y, "relu", ("clip", -1.0, 0.5))
+        elif case == "clip and relu":
+            y = then(b, y, ("clip", -1.0, 0.5), "relu")
+        elif case == "batches":
+            y = joined(b, y, b.eltwise("relu", others[0]), dim=0)
+        check(b, y, dtype=dtype)
+
+    @pytest.mark.parametrize("threads", [1, 2, 4])
+    def test_of_many_blocks(
+        self, b: Builder, monkeypatch: pytest.MonkeyPatch, threads: int
+    ) -> None:
+        torch.set_num_threads(threads)
+        x = b.input(tensor(1, 512, 64, 64, layout="channels_last"))
+        self.compare(b, monkeypatch, convolved(b, x, 512, 64, 3))
+
     def test_that_passes_nan_on(self, b: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ZENDNN_WINOGRAD", "2")
         x = b.input(torch.full((1, 16, 6, 6), math.nan))
@@ -228,3 +261,31 @@ def test_no_more_is_timed_than_the_budget_allows(
     timed = [x for x in capfd.readouterr().out.splitlines() if ",tune," in x]
     assert len(timed) == 2, timed
     torch.backends.zendnn._C._forget_tuning()
+
+
+@pytest.mark.usefixtures("images")
+def test_one_weight_in_two_directions(b: Builder) -> None:
+    weight, x = b.constant(32, 32, 3, 3), b.input(tensor(1, 32, 8, 8))
+    padding: dict[str, Any] = {"padding": (1, 1)}
+    check(
+        b, b.convolution(x, weight, **padding), b.convolution(x, weight, transposed=True, **padding)
+    )
+
+
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "groups", "dilation"),
+    [(9, 6, 3, 1), (9, 9, 9, 1), (3, 5, 1, 1), (16, 16, 1, 3), (6, 4, 2, 2)],
+)
+def test_convolutions_of_few_channels_side_by_side(
+    b: Builder, inputs: int, outputs: int, groups: int, dilation: int, dtype: torch.dtype
+) -> None:
+    x = b.input(tensor(3, inputs, 9, 9, dtype=dtype))
+    window: dict[str, Any] = {
+        "groups": groups,
+        "dilation": (dilation,) * 2,
+        "padding": (dilation,) * 2,
+    }
+    weights = [b.constant(outputs, inputs // groups, 3, 3) for _ in range(2)]
+    check(b, joined(b, *(b.convolution(x, weight, **window) for weight in weights)), dtype=dtype)

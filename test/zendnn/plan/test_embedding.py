@@ -11,7 +11,7 @@ from torch.backends.zendnn.graph import Value
 from ..common import DTYPES, dtypes, property_test
 from ..passes.build import Builder
 from .check import ARRANGEMENTS, check, tensor
-from .samples import arrangements, joined, lengths
+from .samples import arrangements, joined, lengths, plan_of
 
 
 @property_test
@@ -159,3 +159,10 @@ def test_offsets_that_make_no_sense_raise(
     plan = check(b, b("embedding_bags", b.constant(7, 8), ids, starts, **attributes))
     with pytest.raises(IndexError, match="out of range"):
         plan.run([b.examples[0], torch.tensor(wrong, dtype=kind)], [])
+
+
+def test_a_first_offset_that_is_not_zero_raises() -> None:
+    inputs = [f"%{i} = input tensor" for i in range(3)]
+    plan = plan_of(*inputs, "%3 = embedding_bag(%0, %1, %2) mode=sum", "return %3")
+    with pytest.raises(IndexError, match="out of range"):
+        plan.run([tensor(5, 3), torch.tensor([1, 2, 3]), torch.tensor([1, 2])], [])

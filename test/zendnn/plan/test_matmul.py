@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ..common import HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, primitive_dtypes, property_test
 from ..passes.build import Builder
-from .check import check, implementations, interpret, make_plan, region_of, tensor, then
-from .samples import arrangements, lengths, made
+from .check import check, copies_of, implementations, interpret, make_plan, region_of, tensor, then
+from .samples import arrangements, joined, lengths, made
 
 
 @property_test
@@ -158,3 +158,57 @@ def test_products_are_added_to_a_residual(
     results = [residual, out] if use == "result" else [b.eltwise("tanh", out)]
     plan = check(b, *results, dtype=dtype)
     assert len(implementations(plan)) == {"dies": 3, "read later": 4, "result": 2}[use]
+
+
+def test_interleaved_matrices_are_multiplied_where_they_lie(b: Builder) -> None:
+    """Heads of one image or sentence, that lie in one tensor."""
+    x, y = b.input(tensor(1, 7, 4, 8)), b.input(tensor(1, 7, 4, 8, seed=1))
+    plan = check(b, b("matmul", b("permute", x, 0, 2, 1, 3), b("permute", y, 0, 2, 3, 1)))
+    assert copies_of(plan) == 0, implementations(plan)
+
+
+@pytest.mark.parametrize("strides", [(1, 2), (2, 16), (1, 8)], ids=str)
+def test_a_matrix_of_any_strides(b: Builder, strides: tuple[int, int]) -> None:
+    x = b.input(tensor(200).as_strided((8, 6), strides))
+    check(b, b("matmul", x, b.input(tensor(6, 5))))
+
+
+@pytest.mark.parametrize("apart", [0, 1, 5, 47], ids=str)
+def test_matrices_that_share_memory(b: Builder, apart: int) -> None:
+    x = b.input(tensor(400).as_strided((3, 8, 6), (apart, 6, 1)))
+    check(b, b("matmul", x, b.input(tensor(3, 6, 5))))
+
+
+@pytest.mark.parametrize("op", ["linear", "matmul"])
+@pytest.mark.parametrize("dies", [False, True])
+def test_a_residual_with_gaps(b: Builder, dies: bool, op: str) -> None:
+    wide = made(b, 5, 12) if dies else b.input(tensor(5, 12))
+    residual = b("slice", wide, 1, 0, 6, 1)
+    x = b.input(tensor(5, 7))
+    y = b.linear(x, 6, 7) if op == "linear" else b("matmul", x, b.input(tensor(7, 6)))
+    check(b, b.eltwise("relu", then(b, y, ("add", residual))))
+
+
+def test_one_matrix_as_weight_operand_and_term(b: Builder) -> None:
+    weight, x = b.constant(32, 32), b.input(tensor(32, 32))
+    layer = b("linear", x, weight, None)
+    check(b, layer, b("matmul", x, weight), b.binary("add", x, weight))
+
+
+def test_layers_that_share_a_part_of_their_weights(b: Builder) -> None:
+    first, *others = b.constant(4, 5), b.constant(6, 5), b.constant(6, 5)
+    x = b.input(tensor(3, 5))
+    check(b, *(b("linear", x, joined(b, first, other, dim=0), None) for other in others))
+
+
+@pytest.mark.parametrize("use", ["result", "columns", "float64"])
+def test_joined_weights_that_are_more_than_weights_are_refused(b: Builder, use: str) -> None:
+    x = b.input(tensor(3, 5))
+    if use == "columns":
+        weight = joined(b, b.constant(4, 2), b.constant(4, 3), dim=1)
+    else:
+        first = b.graph.constant(torch.randn(5, 4, dtype=torch.float64).t())
+        weight = joined(b, first if use == "float64" else b.constant(4, 5), b.constant(6, 5), dim=0)
+    layer = b("linear", x, weight, None)
+    results = [layer, weight] if use == "result" else [layer]
+    assert not make_plan(region_of(b, *results)).takes(b.examples, [])

@@ -9,7 +9,7 @@ import torch
 
 from ..common import DTYPES, PRIMITIVE_DTYPES
 from ..passes.build import Builder
-from .check import check, tensor
+from .check import check, make_plan, region_of, tensor
 from .samples import joined, made
 
 
@@ -44,3 +44,27 @@ def test_products_of_pairs_of_features(b: Builder, features: int, dtype: torch.d
         pairs = b("pairwise_dot", x, rows, columns)
         dense = b.linear(b.input(tensor(5, 7, dtype=dtype)), 8, 7)
         check(b, pairs, joined(b, dense, pairs), dtype=dtype)
+
+
+def test_indices_that_lie_apart(b: Builder) -> None:
+    rows, columns = (
+        torch.tensor(numbers)[::2] for numbers in ([0, 9, 1, 9, 2, 9], [3, -7, 2, -7, 1, -7])
+    )
+    check(b, b("gather_pairs", b.input(tensor(4, 4)), *map(b.graph.constant, (rows, columns))))
+
+
+def test_more_pairs_than_are_computed_at_once(b: Builder) -> None:
+    x = b.input(tensor(5, 9, 16))
+    check(b, b("pairwise_dot", x, *(b.graph.constant(torch.randint(9, (5000,))) for _ in range(2))))
+
+
+def test_indices_that_were_changed_since_raise(b: Builder) -> None:
+    """Constants share their memory with the module that they come from."""
+    rows, columns = torch.tensor([0, 1]), torch.tensor([1, 2])
+    x = b.input(tensor(3, 3))
+    region = region_of(b, b("gather_pairs", x, *map(b.graph.constant, (rows, columns))))
+    plan = make_plan(region)
+    plan.run(b.examples, [])
+    rows[0] = 3
+    with pytest.raises(IndexError, match="out of range"):
+        plan.run(b.examples, [])

@@ -945,3 +945,18 @@ def test_a_plan_explains_itself(module: torch.jit.ScriptModule) -> None:
         2 * 2 * 64 * 16 * 27e-9 + 2 * 2 * 64 * 16 * 144e-9, rel=0.1
     )
     assert all(step["implementation"] for step in entry["steps"])
+
+
+def test_a_sparse_constant_is_refused() -> None:
+    text = "%1 = input tensor\n%2 = constant 0\n%3 = binary(%1, %2) algorithm=add\nreturn %3\n"
+    constants = [torch.eye(3).to_sparse()]
+    plan = torch.classes.zendnn.Plan(f"zendnn-plan 2\n{text}", constants, "test")
+    assert not plan.takes([torch.ones(3, 3)], [])
+
+
+def test_a_name_of_any_letters_is_explained() -> None:
+    name = 'a\\b"c\n'
+    plan = torch.classes.zendnn.Plan(
+        "zendnn-plan 2\n%1 = input tensor\n%2 = eltwise(%1) algorithm=relu\nreturn %2\n", [], name
+    )
+    assert json.loads(plan.explain())["name"] == name

@@ -213,3 +213,8 @@ def test_conversions_between_layers(b: Builder) -> None:
     want = b.examples[0].abs()
     assert torch.equal(got[0], want.bfloat16())
     torch.testing.assert_close(got[1], want.bfloat16().tanh().float() + want, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("layout", ["repeated", "repeated_last"])
+def test_prelu_of_repeated_elements(b: Builder, layout: str) -> None:
+    check(b, b("prelu", b.input(tensor(2, 3, 4, 5, layout=layout)), b.constant(3)))

@@ -15,7 +15,7 @@ from torch.backends.zendnn.graph import Value
 from ..common import PRIMITIVE_DTYPES, primitive_dtypes, property_test
 from ..passes.build import Builder
 from ..passes.interpreter import BINARY
-from .check import check, implementations, tensor, then
+from .check import check, implementations, make_plan, region_of, tensor, then
 from .samples import BEFORE, FUNCTIONS, arrangements, convolved, is_round, made
 
 PRODUCERS = ("convolution", "transposed", "linear", "matmul", "binary")
@@ -281,3 +281,13 @@ def test_operands_of_post_ops_that_a_result_could_overwrite(b: Builder) -> None:
     x = made(b, 4, 16)
     out = then(b, b.binary("add", x, b.constant(16)), ("mul", x), "relu")
     check(b, b.eltwise("tanh", out))
+
+
+@pytest.mark.parametrize("op", ["convolution", "linear"])
+def test_a_clip_without_a_bound_passes_infinity_on(b: Builder, op: str) -> None:
+    shape = (4, 16, 3, 3) if op == "convolution" else (4, 16)
+    x = b.input(torch.full(shape, 1e38))
+    weight = b.graph.constant(torch.ones(8, 16, *(1 for _ in shape[2:]), dtype=torch.float64))
+    y = b.convolution(x, weight) if op == "convolution" else b("linear", x, weight, None)
+    (got,) = make_plan(region_of(b, then(b, y, ("clip", 1.0, math.inf)))).run(b.examples, [])
+    assert got.isinf().all()

@@ -195,3 +195,9 @@ def test_rms_norm(data: st.DataObject) -> None:
         "rms_norm", x, weight, None, residual, results=results, eps=draw(SMALL), dims=dims
     )
     check(b, *node.outputs, dtype=dtype, constants=draw(dtypes) if weight else None)
+
+
+def test_softmax_keeps_numbers_below_the_normal_ones(b: Builder) -> None:
+    x = b("softmax", b.input(torch.tensor([[0.0, -92.0] * 4] * 2)), dim=-1)
+    (got,) = make_plan(region_of(b, x)).run(b.examples, [])
+    assert (got[:, 1] > 0).all()

@@ -96,3 +96,8 @@ def test_long_rows_are_resampled_or_refused(b: Builder) -> None:
     plan = make_plan(region_of(b, out))
     assert not plan.takes(b.examples, [])
     assert "too long" in refusal(plan)
+
+
+def test_one_pixel_with_corners(b: Builder) -> None:
+    x = b.input(tensor(1, 3, 5, 7))
+    check(b, b("resample", x, 1, 1, **{**NEAREST, "algorithm": "linear", "align_corners": True}))

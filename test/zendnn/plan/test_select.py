@@ -119,3 +119,12 @@ def test_choices_that_a_plan_does_not_take(b: Builder, why: str) -> None:
     plan = make_plan(region_of(b, REFUSED_CHOICES[why](b)))
     assert not plan.takes(b.examples, [])
     assert refusal(plan)
+
+
+def test_one_number_of_two_types(b: Builder) -> None:
+    where, x = b.input(torch.tensor([True, False, True])), b.input(tensor(3))
+    y = b.input(tensor(3, dtype=torch.bfloat16))
+    region = region_of(b, *(b("where", where, z, None, value=2.5) for z in (x, y)))
+    examples = dict(zip(b.graph.inputs, b.examples, strict=True))
+    for result in make_plan(region).run([examples[value] for value in region.inputs], []):
+        assert result[1] == 2.5

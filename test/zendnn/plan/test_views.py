@@ -86,3 +86,14 @@ def test_split_of_projections(b: Builder) -> None:
 def test_expansions_to_the_size_of_another_tensor(b: Builder, shape: tuple[int, ...]) -> None:
     x, other = b.input(tensor(5) if shape[-1] == 5 else tensor(1)), b.input(tensor(*shape))
     check(b, b.binary("mul", b("expand_as", x, other), other))
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "strides"), [("expand", (4, 5), (5, 1)), ("slice", (1, 0, 5, 2), (3, 1))]
+)
+def test_a_view_that_is_a_result_is_dense(
+    b: Builder, name: str, arguments: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
+    x = made(b, 4, 1) if name == "expand" else made(b, 4, 5)
+    (got,) = make_plan(region_of(b, b(name, x, *arguments))).run(b.examples, [])
+    assert got.stride() == strides
