@@ -464,4 +464,4 @@ print("hg" in flags.split())
 def test_large_blocks_ask_for_huge_pages_unless_told_not_to() -> None:
     """The kernel marks memory that it may put into huge pages by advice with 'hg'."""
     assert run_python(HUGE_PAGES).split() == ["0", "True"]
-    assert run_python(HUGE_PAGES, ZENDNN_ARENA_HUGE_PAGES="0").split()[1] == "False"
+    assert run_python(HUGE_PAGES, ZENDNN_HUGE_PAGES="0").split()[1] == "False"

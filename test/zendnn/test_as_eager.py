@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.backends.zendnn import _C
 
 from .common import long_strides, outcome, stock, values
 from .test_frozen import optimised, scripted
@@ -97,6 +98,8 @@ FUNCTIONS: dict[str, Function] = {
 def test_results_have_the_strides_that_torch_gives_them(
     function: Function, made: Callable[[], Tensor]
 ) -> None:
+    if function is FUNCTIONS["rms_norm"] and not _C._has_one_default_eps():
+        pytest.skip("this older torch composes it of elementwise operators, which keep strides")
     ours, theirs = both(function, made())
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert long_strides(ours) == long_strides(theirs)

@@ -29,7 +29,7 @@ TOLD = {
     ("ZENDNN_TUNING_BUDGET", "fast"): "which is no number from 0 on: it stays 2",
     ("ZENDNN_TUNING_BUDGET", "nan"): "which is no number from 0 on: it stays 2",
     ("ZENDNN_TUNING_BUDGET", "-1"): "which is no number from 0 on: it stays 2",
-    ("ZENDNN_ARENA_CAPACITY", "1g"): "which is no whole number from 0 on: it stays 1024",
+    ("ZENDNN_HUGE_PAGES", "no"): "which is none of 1 0: it stays 1",
     ("ZENDNN_PLAN_CACHE_CAPACITY", "-1"): "which is no whole number from 0 on: it stays 32",
     ("ZENDNN_PLAN_CACHE_CAPACITY", ""): "which is no whole number from 0 on: it stays 32",
 }
@@ -47,7 +47,8 @@ def test_a_value_that_makes_no_sense_is_told_once(name: str, value: str) -> None
         ("ZENDNN_PLAN_LAYOUT", "blocked"),
         ("ZENDNN_WINOGRAD", "2"),
         ("ZENDNN_TUNING_BUDGET", "1e-2"),
-        ("ZENDNN_ARENA_CAPACITY", "0"),
+        ("ZENDNN_ALLOCATOR_CACHE", "0"),
+        ("ZENDNN_HUGE_PAGES", "0"),
         ("ZENDNN_PLAN_CACHE_CAPACITY", "1"),
     ],
 )

@@ -486,6 +486,8 @@ NOT_INTERPRETED = frozenset({"attention with a mask", "grouped attention"})
 
 @pytest.mark.parametrize("name", IMPORTED)
 def test_operators_are_imported_and_mean_the_same(name: str) -> None:
+    if name == "rms_norm without eps" and not torchscript_ops._C._has_one_default_eps():
+        pytest.skip("in this older torch it depends on the dtype, and is left to torch")
     function, inputs, expected = IMPORTED[name]
     graph = torchscript.import_graph(traced(function, *inputs))
     assert text(graph) == expected

@@ -101,7 +101,6 @@ def test_indices_out_of_range_raise_and_the_plan_works_on(b: Builder, op: str, w
     for _ in range(2):
         with pytest.raises(IndexError, match="index out of range"):
             plan.run(tensors, [])
-    assert torch.backends.zendnn._C._arena_bytes_used() == 0
     check(b, out)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +11,7 @@ from torch import Tensor
 from torch.backends.zendnn import passes
 from torch.backends.zendnn.graph import Value
 
-from ..common import DTYPES, HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, run_python
+from ..common import DTYPES, HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES
 from ..passes.build import Builder
 from .check import (
     arena_bytes,
@@ -273,39 +271,6 @@ def test_buffers_start_at_multiples_of_64_bytes(b: Builder, dtype: torch.dtype) 
     assert arena_bytes(check(b, out, dtype=dtype)) == 3 * 64
 
 
-HUGE_PAGES = """
-import torch
-from torch import nn
-from torch.backends.zendnn import _C
-net = nn.Sequential(nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 512), nn.Linear(512, 8))
-module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net.eval())))
-with torch.no_grad():
-    module(torch.ones(4096, 512))
-print(_C._arena_bytes_idle())
-print(open("/proc/self/smaps").read())
-"""
-
-
-@pytest.mark.skipif(
-    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a kernel without them"
-)
-@pytest.mark.parametrize(
-    ("setting", "wanted"), [({}, True), ({"ZENDNN_ARENA_HUGE_PAGES": "0"}, False)]
-)
-def test_large_arenas_ask_for_huge_pages_unless_told_not_to(
-    setting: dict[str, str], wanted: bool
-) -> None:
-    """The kernel marks memory that it may put into huge pages by advice with 'hg'."""
-    alone = {"ZENDNN_ALLOCATOR_CACHE": "0"}  # large tensors ask for them, too
-    size, _, maps = run_python(HUGE_PAGES, **alone, **setting).partition("\n")
-    mapping = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) .*?^VmFlags:(.*?)$", re.DOTALL | re.MULTILINE)
-    found = mapping.findall(maps)
-    assert found
-    advised = [(int(start, 16), int(end, 16)) for start, end, flags in found if " hg" in flags]
-    assert sum(end - start for start, end in advised) == (int(size) if wanted else 0)
-    assert all(start % 2**21 == 0 for start, _ in advised)
-
-
 # Running.
 
 
@@ -329,7 +294,7 @@ def profiled(
     return names, sizes, results
 
 
-def test_running_dispatches_nothing_and_allocates_its_results_alone(b: Builder) -> None:
+def test_running_dispatches_nothing_and_allocates_its_results_and_an_arena(b: Builder) -> None:
     """By torch's own account, of a plan with primitives, kernels, copies and three results."""
     x = b.input(tensor(2, 16, 8, 8))
     y = then(b, convolved(b, x, 16, 24), "relu")
@@ -338,4 +303,5 @@ def test_running_dispatches_nothing_and_allocates_its_results_alone(b: Builder) 
     plan = make_plan(region_of(b, y, rows, out))
     names, sizes, results = profiled(plan.run, b.examples, [])
     assert names == []
-    assert sizes == [x.nbytes for x in results]
+    arena = arena_bytes(plan)
+    assert sizes == [*(x.nbytes for x in results), arena, -arena]

@@ -83,8 +83,5 @@ PYBIND11_MODULE(_C, m) {
 
   m.def("_plan_cache_capacity", &ctx::plan::plan_cache_capacity);
   m.def("_set_plan_cache_capacity", &ctx::plan::set_plan_cache_capacity);
-  m.def("_arena_bytes_used", &ctx::plan::arena_bytes_used);
-  m.def("_arena_bytes_idle", &ctx::plan::arena_bytes_idle);
-  m.def("_release_arenas", &ctx::plan::release_idle_arenas);
   m.def("_forget_tuning", &ctx::plan::forget_choices);
 }

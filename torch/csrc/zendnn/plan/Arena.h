@@ -1,4 +1,5 @@
-// The memory that a running plan keeps its intermediate results in.
+// Memory that plans take: what they keep, and what a running one has its
+// intermediate results in.
 #pragma once
 
 #include <cstddef>
@@ -26,21 +27,5 @@ struct Lifetime {
 // whole life (greedy by size: Pisarchyk and Lee, 2020). Returns the bytes
 // needed.
 int64_t lay_out(std::vector<Lifetime>& buffers);
-
-// Memory on loan: 64-byte aligned, from the pool and back to it.
-class Arena {
- public:
-  explicit Arena(int64_t bytes);
-  ~Arena();
-  Arena(const Arena&) = delete;
-  Arena& operator=(const Arena&) = delete;
-  char* data() const {
-    return data_;
-  }
-
- private:
-  char* data_;
-  int64_t bytes_;
-};
 
 } // namespace at::native::zendnn::plan

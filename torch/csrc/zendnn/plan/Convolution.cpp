@@ -234,8 +234,8 @@ Candidate as_candidate(
         args.batch * args.out_height * args.out_width * args.filters);
     call.addend = adds ? call.out : nullptr;
     call.weights = static_cast<float*>(zeros->at(ZENDNN_ARG_WEIGHTS, bytes));
-    call.scratch = zeros->at(
-        ZENDNN_ARG_SCRATCHPAD, kernels::winograd_scratch_bytes(args));
+    call.scratch =
+        zeros->at(ZENDNN_ARG_SCRATCHPAD, kernels::winograd_scratch_bytes(args));
     kernels::winograd(call);
   };
   const auto before = [zeros, bytes] {

@@ -11,7 +11,7 @@ namespace at::native::zendnn::plan {
 namespace {
 
 // Idle instances that an executable keeps; each has memory objects of its own,
-// and takes its arena from the pool only while it runs.
+// and an arena only while it runs.
 constexpr size_t kIdleInstances = 16;
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
@@ -171,8 +171,8 @@ std::vector<Tensor> Executable::run(const std::vector<Tensor>& inputs) const {
         output.sizes, output.strides, output.dtype, false));
   }
   auto instance = take();
-  const Arena arena(arena_bytes_);
-  instance->run(arena.data(), inputs, results);
+  const auto arena = allocate(arena_bytes_);
+  instance->run(static_cast<char*>(arena.get()), inputs, results);
   std::lock_guard lock(mutex_);
   if (idle_.size() < kIdleInstances) {
     idle_.push_back(std::move(instance));

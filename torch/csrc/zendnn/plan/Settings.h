@@ -13,12 +13,6 @@ namespace at::native::zendnn::plan {
 C10_EXPORT size_t plan_cache_capacity();
 C10_EXPORT void set_plan_cache_capacity(int64_t entries);
 
-// Arena memory, in bytes: in running plans, and idle in the pool. Idle memory
-// is bounded by ZENDNN_ARENA_CAPACITY (in MiB, 1024 unless set).
-C10_EXPORT int64_t arena_bytes_used();
-C10_EXPORT int64_t arena_bytes_idle();
-C10_EXPORT void release_idle_arenas();
-
 // Forgets which candidates were chosen in this process; the file that
 // ZENDNN_TUNING_CACHE names stays. For tests.
 C10_EXPORT void forget_choices();

@@ -4,6 +4,7 @@
 // it.
 #include <ATen/native/zendnn/Allocator.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Environment.h>
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
@@ -262,14 +263,8 @@ uint64_t usable_memory() {
 }
 
 int64_t initial_limit() {
-  if (const char* text = std::getenv("ZENDNN_ALLOCATOR_CACHE")) {
-    char* end = nullptr;
-    const auto bytes = std::strtoll(text, &end, 10);
-    if (end != text && *end == '\0' && bytes >= 0) {
-      return bytes;
-    }
-  }
-  return static_cast<int64_t>(usable_memory() / 8);
+  return whole_number_from(
+      "ZENDNN_ALLOCATOR_CACHE", 0, static_cast<int64_t>(usable_memory() / 8));
 }
 
 int64_t current_limit() {
@@ -279,6 +274,11 @@ int64_t current_limit() {
     bytes = limit.compare_exchange_strong(bytes, initial) ? initial : bytes;
   }
   return bytes;
+}
+
+bool wants_huge_pages() {
+  static const bool wanted = word_from("ZENDNN_HUGE_PAGES", {"1", "0"}) == "1";
+  return wanted;
 }
 
 // Whole huge pages, where they fit: a first touch then costs a fifth.
@@ -493,14 +493,6 @@ void set_memory_cache_limit(int64_t bytes) {
       bytes >= 0, "a limit is a number of bytes from 0 on, not ", bytes);
   limit.store(bytes);
   shrink();
-}
-
-bool wants_huge_pages() {
-  static const bool wanted = [] {
-    const char* text = std::getenv("ZENDNN_ARENA_HUGE_PAGES");
-    return text == nullptr || std::string(text) != "0";
-  }();
-  return wanted;
 }
 
 void empty_cache() {

@@ -17,8 +17,4 @@ C10_EXPORT void set_memory_cache_limit(int64_t bytes);
 // Gives everything that is kept back to the system.
 C10_EXPORT void empty_cache();
 
-// Whether large blocks and arenas ask the kernel for huge pages: yes, unless
-// ZENDNN_ARENA_HUGE_PAGES is 0.
-bool wants_huge_pages();
-
 } // namespace at::native::zendnn
