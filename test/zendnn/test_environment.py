@@ -14,6 +14,7 @@ from torch import nn
 net = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()).eval()
 with warnings.catch_warnings(record=True) as caught, torch.no_grad():
     warnings.simplefilter("always")
+    torch.empty(1 << 20)  # larger than a huge page
     module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
     for size in (8, 9):
         x = torch.randn(1, 8, size, size)

@@ -30,6 +30,8 @@ constexpr dim_t kMostTurnedByAll = 1 << 24;
 // Bytes of a plain matrix that is read fast enough where it is, whatever its
 // strides: more compete for the sets of the cache.
 constexpr dim_t kMostInPlace = 1 << 18;
+// Rows that take as long as a panel that is made.
+constexpr dim_t kPackedRows = 16;
 // Rows from which a panel that is made of rows of weights pays.
 constexpr dim_t kFewestPackedRows = 96;
 // Bytes from row to row that leave a group of them within reach of one address.
@@ -109,27 +111,26 @@ dim_t chunks_of(const panel_plan_t& plan) {
   const auto most = std::max<dim_t>(1, p.rows / least);
   const auto fewest =
       std::min(most, utils::div_up(p.rows, std::max(fitting, 4 * tile)));
-  // The share of their time that threads work; one that has the most items has
-  // its share of last panels, which are narrower.
+  // How long the thread works that has the most items; it has its share of last
+  // panels, which are narrower.
   const auto vectors = utils::div_up(p.columns, dim_t{kPanelLanes});
   const auto missing = plan.panels * p.vectors - vectors;
-  const auto busy = [&](dim_t chunks) {
+  const auto made = plan.weights_use == panel_use_t::pack ? kPackedRows : 0;
+  const auto time = [&](dim_t chunks) {
     const auto items = p.batch * chunks * plan.panels;
     const auto most_items = utils::div_up(items, dim_t{plan.threads});
     const auto longest =
         most_items * p.vectors - most_items / plan.panels * missing;
-    return static_cast<double>(p.batch * chunks * vectors) /
-           static_cast<double>(longest * plan.threads);
+    return static_cast<double>(
+        longest * (utils::div_up(p.rows, chunks) + made));
   };
-  constexpr double kWorthIt = 0.05;
+  constexpr double kWorthIt = 0.95;
   auto best = fewest;
-  auto best_share = busy(best);
   for (auto chunks = fewest + 1;
        chunks <= std::min(most, dim_t{4} * plan.threads);
        ++chunks) {
-    if (const auto share = busy(chunks); share > best_share + kWorthIt) {
+    if (time(chunks) < kWorthIt * time(best)) {
       best = chunks;
-      best_share = share;
     }
   }
   return best;
