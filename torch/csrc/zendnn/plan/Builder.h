@@ -238,14 +238,7 @@ class Builder {
   int64_t node_ = 0, border_copies_ = 0;
 };
 
-// ---- Shared helpers ---------------------------------------------------------
-// The attributes of a primitive that may run in several threads at once.
-::zendnn::primitive_attr user_scratchpad();
-// Wraps a dimension that counts from the back.
-int64_t wrap(int64_t dim, int64_t rank);
-
-// ---- The table of operators
-// --------------------------------------------------
+// A row of the table of operators.
 enum class Results : uint8_t {
   tensor,
   one_or_two, // tensors

@@ -41,6 +41,12 @@ int64_t item_size(c10::ScalarType dtype) {
   return static_cast<int64_t>(c10::elementSize(dtype));
 }
 
+void check_copied(int64_t item_bytes) {
+  if (item_bytes > 8) {
+    refuse("a copy of items of " + std::to_string(item_bytes) + " bytes");
+  }
+}
+
 int64_t count(const Dims& sizes) {
   return std::accumulate(
       sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
@@ -152,6 +158,16 @@ int64_t span(const Dims& sizes, const Dims& strides) {
     last += (sizes[i] - 1) * strides[i];
   }
   return last + 1;
+}
+
+int64_t wrap(int64_t dim, int64_t rank) {
+  const auto wrapped = dim < 0 ? dim + rank : dim;
+  if (wrapped < 0 || wrapped >= rank) {
+    refuse(
+        "dimension " + std::to_string(dim) + " of a tensor with " +
+        std::to_string(rank));
+  }
+  return wrapped;
 }
 
 bool overlaps(const Dims& sizes, const Dims& strides) {

@@ -17,7 +17,13 @@ c10::ScalarType dtype_named(const std::string& name);
 memory::data_type type_of(c10::ScalarType dtype);
 kernels::DType kernel_type(c10::ScalarType dtype);
 int64_t item_size(c10::ScalarType dtype);
+// Throws Refused for items that the kernel that copies does not take, such as
+// complex128.
+void check_copied(int64_t item_bytes);
 int64_t count(const Dims& sizes);
+// Wraps a dimension that counts from the back; throws Refused for one that is
+// not there.
+int64_t wrap(int64_t dim, int64_t rank);
 // The sizes that two tensors have when each is repeated to meet the other's;
 // throws Refused where there are none.
 Dims broadcast(const Dims& a, const Dims& b);

@@ -18,6 +18,9 @@ namespace at::native::zendnn::plan {
 // gone, and in any thread.
 using Fill = std::function<void(void*)>;
 
+// Writes the elements of a constant in row-major order.
+Fill copy_of(const Tensor& constant);
+
 // Memory that is yet to be filled, or is.
 class Piece {
  public:

@@ -1,6 +1,7 @@
 // Functions of single elements: eltwise, binary, conversions.
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
+#include <torch/csrc/zendnn/plan/Primitive.h>
 
 #include <ATen/native/zendnn/kernels/elementwise.h>
 #include <ATen/native/zendnn/kernels/memory.h>

@@ -30,6 +30,12 @@ __attribute__((target("clflushopt"))) void evict_lines(
 
 } // namespace
 
+::zendnn::primitive_attr user_scratchpad() {
+  ::zendnn::primitive_attr attributes;
+  attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
+  return attributes;
+}
+
 void evict_weights(void* weights, int64_t bytes) {
   constexpr int64_t kSmall = 1 << 20, kGrain = 1 << 18;
   static const bool able = has_clflushopt();

@@ -10,6 +10,9 @@
 
 namespace at::native::zendnn::plan {
 
+// The attributes of a primitive that may run in several threads at once.
+::zendnn::primitive_attr user_scratchpad();
+
 struct Primitive {
   std::function<::zendnn::primitive()> make; // compiles it, if need be
   memory::desc source, weights, result, scratchpad;

@@ -1,0 +1,240 @@
+// Where values are: in the layout that a reader wants, and where they are made.
+#include <torch/csrc/zendnn/plan/Builder.h>
+
+#include <algorithm>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+using BufferKind = Executable::Buffer::Kind;
+
+} // namespace
+
+const Place& Builder::place(int64_t value) const {
+  if (values_[value].places.empty()) {
+    refuse("a value that nothing has made");
+  }
+  return values_[value].places.front();
+}
+
+Place Builder::dense(int64_t value) {
+  for (const auto& known : values_[value].places) {
+    if (!known.blocked && is_row_major(sizes(value), known.strides)) {
+      return known;
+    }
+  }
+  const Place from = place(value);
+  Place to{.ref = {}, .strides = row_major_strides(sizes(value))};
+  const auto bytes = count(sizes(value)) * item_size(dtype(value));
+  if (const auto index = values_[value].constant; index >= 0) {
+    to.ref = prepared(
+        "dense " + std::to_string(index), bytes, copy_of(constants_[index]));
+  } else {
+    to.ref = {arena(bytes), 0};
+    copy(value, from, to);
+  }
+  set_place(value, to);
+  return to;
+}
+
+Place Builder::strided(int64_t value) {
+  for (const auto& known : values_[value].places) {
+    if (!known.blocked) {
+      return known;
+    }
+  }
+  return dense(value);
+}
+
+Place Builder::with_rows(int64_t value) {
+  const auto known = strided(value);
+  const auto& shape = sizes(value);
+  return shape.empty() || shape.back() == 1 || known.strides.back() == 1
+             ? known
+             : dense(value);
+}
+
+Place Builder::addressable(int64_t value) {
+  const auto known = strided(value);
+  return overlaps(sizes(value), known.strides) ? dense(value) : known;
+}
+
+memory::desc Builder::addressable_layout(int64_t value) const {
+  const auto& places = values_[value].places;
+  const auto plain = std::find_if(
+      places.begin(), places.end(), [](const auto& at) { return !at.blocked; });
+  return plain == places.end() || overlaps(sizes(value), plain->strides)
+             ? row_major(value)
+             : describe(value, *plain);
+}
+
+memory::desc Builder::describe(int64_t value, const Place& place) const {
+  if (place.blocked) {
+    return place.desc;
+  }
+  return {
+      sizes(value),
+      type_of(dtype(value)),
+      meaningful_strides(sizes(value), place.strides)};
+}
+
+Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
+  for (const auto& known : values_[value].places) {
+    if (known.blocked ? known.desc == layout
+                      : (!overlaps(sizes(value), known.strides) &&
+                         describe(value, known) == layout)) {
+      return known.ref;
+    }
+  }
+  if (const auto index = values_[value].constant; index >= 0) {
+    const auto own = own_place(value);
+    return overlaps(sizes(value), own.strides)
+               ? pack(
+                     "dense " + std::to_string(index),
+                     copy_of(constants_[index]),
+                     row_major(value),
+                     layout)
+               : packed(value, describe(value, own), layout);
+  }
+  const auto& first = place(value);
+  const Place from = first.blocked ? first : addressable(value);
+  const Place to{
+      .ref = {arena(static_cast<int64_t>(layout.get_size())), 0},
+      .desc = layout,
+      .blocked = true};
+  copy(value, from, to);
+  values_[value].places.push_back(to);
+  buffers_[to.ref.buffer].occupants.insert(value);
+  return to.ref;
+}
+
+Place Builder::solid_blocks(int64_t value) {
+  const Place& best = place(value);
+  const auto padded = best.desc.get_padded_dims();
+  if (static_cast<int64_t>(best.desc.get_size()) ==
+      count(padded) * item_size(dtype(value))) {
+    return best;
+  }
+  const auto layout = blocked_layout(sizes(value), dtype(value));
+  return {.ref = in_layout(value, layout), .desc = layout, .blocked = true};
+}
+
+bool Builder::is_result(int64_t value) const {
+  return results_.contains(value);
+}
+
+bool Builder::is_only_read_by(int64_t value, const std::string& op) const {
+  return !is_result(value) &&
+         std::all_of(
+             description_.nodes.begin(),
+             description_.nodes.end(),
+             [&](const Node& node) {
+               return node.op == op ||
+                      std::none_of(
+                          node.inputs.begin(),
+                          node.inputs.end(),
+                          [&](const Operand& operand) {
+                            return operand.kind == Operand::Kind::value &&
+                                   operand.index == value;
+                          });
+             });
+}
+
+Place Builder::make_dense(int64_t value) {
+  if (const auto slice = target(value);
+      slice && !slice->blocked && is_row_major(sizes(value), slice->strides)) {
+    set_place(value, *slice);
+    return *slice;
+  }
+  Place made{.ref = {}, .strides = row_major_strides(sizes(value))};
+  if (is_result(value) &&
+      is_row_major(sizes(value), outputs_[results_[value]].strides)) {
+    made.ref = {
+        add_buffer({.kind = BufferKind::output, .index = results_[value]}), 0};
+  } else {
+    made.ref = {arena(count(sizes(value)) * item_size(dtype(value))), 0};
+  }
+  set_place(value, made);
+  return made;
+}
+
+Place Builder::make_rows(int64_t value) {
+  if (const auto slice = target(value);
+      slice && !slice->blocked && row_stride(sizes(value), slice->strides)) {
+    set_place(value, *slice);
+    return *slice;
+  }
+  return make_dense(value);
+}
+
+Place Builder::make(int64_t value, const memory::desc& layout) {
+  if (const auto slice = target(value);
+      slice && describe(value, *slice) == layout) {
+    set_place(value, *slice);
+    return *slice;
+  }
+  if (layout == row_major(value)) {
+    return make_dense(value);
+  }
+  Place made{.ref = {}, .desc = layout, .blocked = true};
+  if (layout.get_inner_nblks() == 0) {
+    made.blocked = false;
+    made.strides = layout.get_strides();
+    made.desc = {};
+  }
+  if (!made.blocked && is_result(value) &&
+      outputs_[results_[value]].strides == made.strides) {
+    made.ref = {
+        add_buffer({.kind = BufferKind::output, .index = results_[value]}), 0};
+  } else {
+    made.ref = {arena(static_cast<int64_t>(layout.get_size())), 0};
+  }
+  set_place(value, made);
+  return made;
+}
+
+void Builder::set_place(int64_t value, Place place) {
+  buffers_[place.ref.buffer].occupants.insert(value);
+  auto& places = values_[value].places;
+  places.insert(places.begin(), std::move(place));
+}
+
+bool Builder::dies(int64_t value, const Place& place) const {
+  if (description_.without.contains("reuse_operands")) {
+    return false;
+  }
+  const auto& operands = description_.nodes[node_].inputs;
+  const auto reads =
+      std::count_if(operands.begin(), operands.end(), [&](const auto& operand) {
+        return operand.kind == Operand::Kind::value && operand.index == value;
+      });
+  if (reads > 1) {
+    return false; // the second time may be after the first result is there
+  }
+  const auto& buffer = buffers_[place.ref.buffer];
+  return buffer.kind == BufferKind::arena &&
+         std::all_of(
+             buffer.occupants.begin(),
+             buffer.occupants.end(),
+             // Other views of the memory may be operands of this very node.
+             [&](int64_t other) {
+               return values_[other].last_use < node_ + (other == value);
+             });
+}
+
+bool Builder::reuse(int64_t output, int64_t input, const Place& from) {
+  // A result is copied to where it must be if it is in blocks, and made there
+  // if it is not.
+  if (!dies(input, from) || slices_.contains(output) ||
+      (is_result(output) && !from.blocked)) {
+    return false;
+  }
+  set_place(output, from);
+  return true;
+}
+
+Ref Builder::scratch(int64_t bytes) {
+  return bytes > 0 ? Ref{arena(bytes), 0} : Ref{};
+}
+
+} // namespace at::native::zendnn::plan
