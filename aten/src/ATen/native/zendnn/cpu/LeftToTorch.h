@@ -19,12 +19,17 @@ inline bool may_round(ScalarType dtype, Multiplies what) {
     return false;
   }
   const auto& context = at::globalContext();
-#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 9
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 10
   const auto op = what == Multiplies::matrices ? at::Float32Op::MATMUL
                   : what == Multiplies::images ? at::Float32Op::CONV
                                                : at::Float32Op::RNN;
   return context.float32Precision(at::Float32Backend::MKLDNN, op) ==
          at::Float32Precision::BF16;
+#elif TORCH_VERSION_MINOR == 9
+  const auto* op = what == Multiplies::matrices ? "matmul"
+                   : what == Multiplies::images ? "conv"
+                                                : "rnn";
+  return context.float32Precision("mkldnn", op) == "bf16";
 #else
   return what == Multiplies::matrices &&
          context.float32MatmulPrecision() == at::Float32MatmulPrecision::MEDIUM;
