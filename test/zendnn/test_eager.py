@@ -31,6 +31,7 @@ from .common import (
     of_products,
     property_test,
     rearranged,
+    run_python,
     same_error,
     sizes,
     stock,
@@ -345,6 +346,23 @@ def test_convolutions_that_torch_may_round_are_left_to_it() -> None:
     assert not calls["convolution"]
     with stock():
         torch.testing.assert_close(ours, F.conv2d(x, weight), rtol=0, atol=0)
+
+
+def test_products_of_many_sizes_share_what_they_compute_in() -> None:
+    """Packed panels take 200 KB a thread; what else a size keeps is code."""
+    code = """
+import torch
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+weight = torch.ones(768, 768).t()
+rows = torch.ones(400, 768)
+torch.mm(rows, weight)
+before = resident()
+for count in range(100, 400):
+    torch.mm(rows[:count], weight)
+print((resident() - before) >> 20)
+"""
+    assert int(run_python(code)) < 75
 
 
 def test_what_lies_between_the_rows_of_out_stays() -> None:

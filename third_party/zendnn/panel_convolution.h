@@ -12,7 +12,10 @@ namespace zendnn::impl::cpu::x64 {
 struct panel_convolution_t : public primitive_t {
   struct pd_t : public cpu_convolution_fwd_pd_t {
     using cpu_convolution_fwd_pd_t::cpu_convolution_fwd_pd_t;
-    DECLARE_COMMON_PD_T("zen:panel_1x1:avx512_core", panel_convolution_t);
+    DECLARE_COMMON_PD_T(
+        "zen:panel_1x1:avx512_core",
+        panel_convolution_t,
+        USE_GLOBAL_SCRATCHPAD);
 
     // Takes images with channels last whose pixels lie evenly apart, a stride
     // of 1, no padding, one group, and packed weights.

@@ -15,7 +15,10 @@ int packed_panel_vectors(const memory_desc_t& weights);
 struct panel_matmul_t : public primitive_t {
   struct pd_t : public cpu::matmul::cpu_matmul_pd_t {
     using cpu_matmul_pd_t::cpu_matmul_pd_t;
-    DECLARE_COMMON_PD_T("zen:panel:avx512_core", panel_matmul_t);
+    DECLARE_COMMON_PD_T(
+        "zen:panel:avx512_core",
+        panel_matmul_t,
+        USE_GLOBAL_SCRATCHPAD);
 
     // Takes two dimensions, or three whose first is a batch of plain matrices;
     // rows of the result that are contiguous, and rows or (in float32) columns

@@ -15,7 +15,8 @@ struct panel_plain_convolution_t : public primitive_t {
     using cpu_convolution_fwd_pd_t::cpu_convolution_fwd_pd_t;
     DECLARE_COMMON_PD_T(
         "zen:panel_plain:avx512_core",
-        panel_plain_convolution_t);
+        panel_plain_convolution_t,
+        USE_GLOBAL_SCRATCHPAD);
 
     // Takes two dimensions, plain layouts that the caller chose, one group, and
     // no post-ops.
