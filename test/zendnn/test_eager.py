@@ -283,11 +283,11 @@ def test_an_out_of_columns_is_written_by_code_as_fast_as_for_rows(
 
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
-@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("repeated", [(True, False), (False, True), (True, True)])
 def test_matrices_that_are_the_same_for_a_batch_need_no_copies(
     repeated: tuple[bool, bool],
-    turned: bool,
+    transposed: bool,
     dtype: torch.dtype,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -297,7 +297,7 @@ def test_matrices_that_are_the_same_for_a_batch_need_no_copies(
         else values(5, *size, dtype=dtype, seed=1)
         for size, same in zip(((64, 96), (96, 80)), repeated, strict=True)
     )
-    if turned:
+    if transposed:
         a, b = b.mT, a.mT
     with torch.backends.zendnn.verbose(torch.backends.zendnn.VERBOSE_ON):
         check(torch.bmm, a, b)

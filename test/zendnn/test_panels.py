@@ -193,7 +193,7 @@ def test_plain_weights_in_more_rows_than_a_chunk_has(
 
 
 @pytest.mark.parametrize(("depth", "taken"), [(9000, True), (40_000, False)])
-def test_turned_rows_are_kept_as_far_as_that_takes_little_memory(
+def test_transposed_rows_are_kept_as_far_as_that_takes_little_memory(
     depth: int, taken: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     a, b = values(depth, 300, seed=1), values(depth, 70, seed=2)

@@ -7,8 +7,9 @@ namespace {
 
 // Below this many rows a panel that is made of pairs of rows does not pay.
 constexpr dim_t kFewestRows = 48;
-// Rows of a turned source are kept in full; deeper ones would take too much.
-constexpr dim_t kMostTurnedDepth = 1 << 15;
+// Rows of a transposed source are kept in full; deeper ones would take too
+// much.
+constexpr dim_t kMostTransposedDepth = 1 << 15;
 
 // What packed weights look like, by vectors of a panel less two.
 constexpr format_tag_t kFloatPanels[]{
@@ -29,7 +30,7 @@ bool is_rows(const memory_desc_t& md) {
 }
 
 // Whether columns are contiguous.
-bool is_turned(const memory_desc_t& md) {
+bool is_transposed(const memory_desc_t& md) {
   const memory_desc_wrapper wrapped(md);
   return !wrapped.has_runtime_dims_or_strides() && wrapped.is_plain() &&
          stride_of(md, -2) == 1 && stride_of(md, -1) >= md.dims[md.ndims - 2];
@@ -75,9 +76,9 @@ bool panel_matmul_t::pd_t::set_weights_layout(panel_problem_t& problem) {
 }
 
 bool panel_matmul_t::pd_t::set_strides(panel_problem_t& problem) {
-  problem.src_turned = !is_rows(src_md_);
+  problem.src_transposed = !is_rows(src_md_);
   problem.src_stride =
-      bytes_of(src_md_, stride_of(src_md_, problem.src_turned ? -1 : -2));
+      bytes_of(src_md_, stride_of(src_md_, problem.src_transposed ? -1 : -2));
   problem.dst_stride = bytes_of(dst_md_, stride_of(dst_md_, -2));
   if (batched()) {
     problem.batch = batch();
@@ -86,9 +87,9 @@ bool panel_matmul_t::pd_t::set_strides(panel_problem_t& problem) {
     problem.dst_batch_stride = batch_stride(dst_md_);
   }
   return is_rows(dst_md_) &&
-         (!problem.src_turned ||
-          (problem.type == data_type::f32 && is_turned(src_md_) &&
-           problem.depth <= kMostTurnedDepth));
+         (!problem.src_transposed ||
+          (problem.type == data_type::f32 && is_transposed(src_md_) &&
+           problem.depth <= kMostTransposedDepth));
 }
 
 status_t panel_matmul_t::pd_t::init(engine_t* engine) {

@@ -66,16 +66,16 @@ void transpose_part(
     float* to,
     int64_t width) {
   alignas(64) float whole[kLanes][kLanes]{};
-  alignas(64) float turned[kLanes][kLanes];
+  alignas(64) float transposed[kLanes][kLanes];
   for (int64_t i = 0; i < rows && i < kLanes; ++i) {
     _mm512_store_si512(
         whole[i],
         _mm512_maskz_loadu_epi32(first_lanes(items), from + i * stride));
   }
   transpose(
-      reinterpret_cast<const char*>(whole), sizeof *whole, *turned, kLanes);
+      reinterpret_cast<const char*>(whole), sizeof *whole, *transposed, kLanes);
   for (int64_t i = 0; i < items && i < kLanes; ++i) {
-    _mm512_storeu_si512(to + i * width, _mm512_load_si512(turned[i]));
+    _mm512_storeu_si512(to + i * width, _mm512_load_si512(transposed[i]));
   }
 }
 

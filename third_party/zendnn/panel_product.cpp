@@ -23,10 +23,10 @@ constexpr dim_t kMostRowSteps = 48;
 // Rows that meet a panel made of plain weights before it is made anew.
 constexpr dim_t kMostRows = 1024;
 constexpr dim_t kFewRows = 128;
-// What a thread keeps of a source that is turned, in floats, unless that is too
-// little for few rows; and what all of them keep then.
-constexpr dim_t kMostTurned = 1 << 20;
-constexpr dim_t kMostTurnedByAll = 1 << 24;
+// What a thread keeps of a source that is transposed, in floats, unless that is
+// too little for few rows; and what all of them keep then.
+constexpr dim_t kMostTransposed = 1 << 20;
+constexpr dim_t kMostTransposedByAll = 1 << 24;
 // Bytes of a plain matrix that is read fast enough where it is, whatever its
 // strides: more compete for the sets of the cache.
 constexpr dim_t kMostInPlace = 1 << 18;
@@ -93,15 +93,15 @@ dim_t chunks_of(const panel_plan_t& plan) {
   const auto tile = plan.weights_use == panel_use_t::dots
                         ? dim_t{kDotRows}
                         : dim_t{panel_rows(p.vectors)};
-  // A turned source is packed by each thread that meets it.
+  // A transposed source is packed by each thread that meets it.
   const auto few = std::clamp(
-      kMostTurnedByAll / (plan.steps * plan.threads), 4 * tile, kFewRows);
+      kMostTransposedByAll / (plan.steps * plan.threads), 4 * tile, kFewRows);
   const auto share = std::clamp(
       utils::div_up(p.rows, dim_t{plan.threads}),
       few,
-      std::clamp(kMostTurned / plan.steps, few, kMostRows));
+      std::clamp(kMostTransposed / plan.steps, few, kMostRows));
   const dim_t fitting =
-      plan.turns_source ? share
+      plan.transposes_source ? share
       : plan.weights_use != panel_use_t::pack
           ? cache_bytes() / 2 / (plan.block * dim_t{sizeof(float)})
           : kMostRows;
@@ -191,11 +191,11 @@ bool set_plain_weights(panel_weights_t& weights, const memory_desc_t& md) {
   }
   const auto depth = md.dims[md.ndims - 2], columns = md.dims[md.ndims - 1];
   const auto row = stride_of(md, -2), column = stride_of(md, -1);
-  const bool turned = row == 1 && column >= depth;
-  weights.layout = turned ? panel_layout_t::columns : panel_layout_t::rows;
+  const bool transposed = row == 1 && column >= depth;
+  weights.layout = transposed ? panel_layout_t::columns : panel_layout_t::rows;
   weights.row_stride = bytes_of(md, row);
   weights.column_stride = bytes_of(md, column);
-  return turned || (column == 1 && row >= columns);
+  return transposed || (column == 1 && row >= columns);
 }
 
 void pack_panel(
@@ -206,13 +206,13 @@ void pack_panel(
     dim_t columns,
     dim_t width,
     float* packed) {
-  const bool turned = weights.layout == panel_layout_t::columns;
+  const bool transposed = weights.layout == panel_layout_t::columns;
   const panel_source_t source{
       .first = first,
-      .stride = turned ? weights.column_stride : weights.row_stride,
+      .stride = transposed ? weights.column_stride : weights.row_stride,
       .depth = steps,
       .columns = columns};
-  const auto pack = turned                   ? pack_columns
+  const auto pack = transposed               ? pack_columns
                     : type == data_type::f32 ? pack_rows
                                              : pack_pairs;
   pack(source, width, packed);
@@ -247,8 +247,8 @@ panel_plan_t::panel_plan_t(const panel_problem_t& p)
                       : p.rows <= panel_rows(3) ? 3
                                                 : 2;
   }
-  turns_source = p.src_turned && (weights_use == panel_use_t::dots ||
-                                  steps * p.src_stride > kMostInPlace);
+  transposes_source = p.src_transposed && (weights_use == panel_use_t::dots ||
+                                           steps * p.src_stride > kMostInPlace);
   panels = utils::div_up(p.columns, width());
   const auto most = weights_use == panel_use_t::dots   ? steps
                     : weights_use == panel_use_t::rows ? kMostRowSteps
@@ -286,25 +286,26 @@ dim_t panel_plan_t::panel_size() const {
   return weights_use == panel_use_t::pack ? block * width() : 0;
 }
 
-dim_t panel_plan_t::turned_stride() const {
+dim_t panel_plan_t::transposed_stride() const {
   // A line more, so that rows do not compete for a set of the cache.
   return utils::rnd_up(steps, dim_t{kPanelLanes}) + kPanelLanes;
 }
 
-dim_t panel_plan_t::turned_size() const {
-  return turns_source ? utils::div_up(problem.rows, chunks) * turned_stride()
-                      : 0;
+dim_t panel_plan_t::transposed_size() const {
+  return transposes_source
+             ? utils::div_up(problem.rows, chunks) * transposed_stride()
+             : 0;
 }
 
 dim_t panel_plan_t::src_stride() const {
-  return turns_source         ? turned_stride() * dim_t{sizeof(float)}
-         : problem.src_turned ? dim_t{sizeof(float)}
-                              : problem.src_stride;
+  return transposes_source        ? transposed_stride() * dim_t{sizeof(float)}
+         : problem.src_transposed ? dim_t{sizeof(float)}
+                                  : problem.src_stride;
 }
 
 dim_t panel_plan_t::src_step() const {
-  return problem.src_turned && !turns_source ? problem.src_stride
-                                             : dim_t{sizeof(float)};
+  return problem.src_transposed && !transposes_source ? problem.src_stride
+                                                      : dim_t{sizeof(float)};
 }
 
 dim_t panel_plan_t::weights_step() const {
@@ -466,7 +467,7 @@ void panel_product_t::run(
     memory_t memory{};
     memory.sums = scratch + thread * plan_.scratch_size();
     memory.packed = memory.sums + plan_.sums_size();
-    memory.turned = memory.packed + plan_.panel_size();
+    memory.transposed = memory.packed + plan_.panel_size();
     for (dim_t item = items.begin; item < items.end;) {
       const auto index = item / plan_.panels;
       const auto product = index / plan_.chunks;
@@ -476,7 +477,7 @@ void panel_product_t::run(
           first, std::min(plan_.panels, first + items.end - item)};
       const char* src =
           operands.src + product * p.src_batch_stride +
-          rows.begin * (p.src_turned ? dim_t{sizeof(float)} : p.src_stride);
+          rows.begin * (p.src_transposed ? dim_t{sizeof(float)} : p.src_stride);
       const chunk_t chunk{
           .src = source(src, rows.size(), memory),
           .weights = operands.weights + product * p.weights_batch_stride,
@@ -497,24 +498,24 @@ void panel_product_t::run(
   });
 }
 
-// The rows that kernels read: as they are, or turned if the last ones were not
-// the same.
+// The rows that kernels read: as they are, or transposed if the last ones were
+// not the same.
 const char*
 panel_product_t::source(const char* src, dim_t rows, memory_t& memory) const {
-  if (!plan_.turns_source) {
+  if (!plan_.transposes_source) {
     return src;
   }
-  if (memory.turned_source != src) {
-    memory.turned_source = src;
+  if (memory.transposed_source != src) {
+    memory.transposed_source = src;
     pack_columns(
         {.first = src,
          .stride = plan_.problem.src_stride,
          .depth = rows,
          .columns = plan_.steps},
-        plan_.turned_stride(),
-        memory.turned);
+        plan_.transposed_stride(),
+        memory.transposed);
   }
-  return reinterpret_cast<const char*>(memory.turned);
+  return reinterpret_cast<const char*>(memory.transposed);
 }
 
 panel_product_t::place_t panel_product_t::next(

@@ -71,8 +71,8 @@ struct panel_problem_t {
   data_type_t dst_type;
   data_type_t bias_type;        // undef without one
   dim_t src_stride, dst_stride; // bytes from row to row
-  bool src_turned; // its rows lie side by side, in float32 only; the stride
-                   // is then from step to step of the depth
+  bool src_transposed; // its rows lie side by side, in float32 only; the stride
+                       // is then from step to step of the depth
   panel_weights_t weights;
   int vectors;        // of a panel: 2, 3 or 4
   dim_t padded_depth; // of packed weights
@@ -143,13 +143,13 @@ struct panel_plan_t {
   // Whether a block's weights begin where those of the one before it end.
   bool next_is_contiguous() const;
   // Floats, of each thread: sums between blocks (of each panel), a panel of
-  // plain weights, and a chunk of a source that is turned, with as many from
-  // row to row.
+  // plain weights, and a chunk of a source that is transposed, with as many
+  // from row to row.
   dim_t sums_of_panel() const;
   dim_t sums_size() const;
   dim_t panel_size() const;
-  dim_t turned_size() const;
-  dim_t turned_stride() const;
+  dim_t transposed_size() const;
+  dim_t transposed_stride() const;
   // Of what the kernels read: bytes from row to row and from step to step, and
   // whether a step has all columns of a panel.
   dim_t src_stride() const;
@@ -160,17 +160,17 @@ struct panel_plan_t {
            problem.weights.layout == panel_layout_t::panels;
   }
   dim_t scratch_size() const {
-    return sums_size() + panel_size() + turned_size();
+    return sums_size() + panel_size() + transposed_size();
   }
   void book(memory_tracking::registrar_t scratchpad) const;
 
   panel_problem_t problem{};
   panel_use_t weights_use = panel_use_t::in_place;
-  bool turns_source = false;   // otherwise it is read as it is
-  dim_t steps = 0;             // of the whole depth
-  dim_t panels = 0;            // of the columns
-  dim_t blocks = 0, block = 0; // of the depth: how many, and their steps
-  dim_t chunks = 0;            // of the rows
+  bool transposes_source = false; // otherwise it is read as it is
+  dim_t steps = 0;                // of the whole depth
+  dim_t panels = 0;               // of the columns
+  dim_t blocks = 0, block = 0;    // of the depth: how many, and their steps
+  dim_t chunks = 0;               // of the rows
   // Panels that a thread multiplies by a block of each before the next block:
   // several of rows, parts of which lie near each other.
   dim_t together = 1;
@@ -201,10 +201,10 @@ class panel_product_t {
 
  private:
   // A thread's: sums between blocks, a panel of plain weights, and the chunk of
-  // the source that was turned last.
+  // the source that was transposed last.
   struct memory_t {
-    float *sums, *packed, *turned;
-    const char* turned_source;
+    float *sums, *packed, *transposed;
+    const char* transposed_source;
   };
   struct place_t {
     dim_t panel, block;

@@ -49,8 +49,8 @@ def spell(
         q = b.binary("mul", q, b.number(factor))
     if scale == "both":
         q, k = (b.eltwise("linear", x, math.sqrt(factor), 0.0) for x in (q, k))
-    turned = b("transpose" if len(swap) == 2 else "permute", k, *swap)
-    scores = b("matmul", q, turned)
+    transposed = b("transpose" if len(swap) == 2 else "permute", k, *swap)
+    scores = b("matmul", q, transposed)
     if scale == "div":
         scores = b.binary("div", scores, b.number(1 / factor))
     if mask is not None:
@@ -95,11 +95,11 @@ def test_spelled_out_attention_is_found(b: Builder, masked: bool, more: dict[str
 
 def test_the_model_may_share_its_transposed_keys(b: Builder) -> None:
     q, k, v = operands(b)
-    turned = b("transpose", k, -1, -2)
-    scores = b("matmul", q, turned)
-    graph = b.done(b("matmul", b("softmax", scores, dim=-1), v), turned)
+    transposed = b("transpose", k, -1, -2)
+    scores = b("matmul", q, transposed)
+    graph = b.done(b("matmul", b("softmax", scores, dim=-1), v), transposed)
     assert b.check(fuse_attention) == [1]
-    assert turned.producer in graph.nodes
+    assert transposed.producer in graph.nodes
 
 
 def test_attention_comes_after_all_that_it_reads(b: Builder) -> None:
@@ -134,8 +134,8 @@ def test_attention_of_an_unknown_rank_is_found(b: Builder, swap: tuple[int, ...]
 
 def test_keys_that_one_view_splits_and_transposes_are_transposed_back(b: Builder) -> None:
     q, _, v = operands(b)
-    turned = b("permute", b("view", b.input(random(N, S, H * D)), N, S, H, D), 0, 2, 3, 1)
-    graph = b.done(b("matmul", b("softmax", b("matmul", q, turned), dim=-1), v))
+    transposed = b("permute", b("view", b.input(random(N, S, H * D)), N, S, H, D), 0, 2, 3, 1)
+    graph = b.done(b("matmul", b("softmax", b("matmul", q, transposed), dim=-1), v))
     assert b.check(fuse_attention) == [1]
     assert ops(graph)[-2:] == ["transpose", "attention"]
 
@@ -212,11 +212,11 @@ def test_a_mask_is_added_after_the_replacement_or_does_not_matter(
 
 def test_replacements_that_are_more_stay(b: Builder) -> None:
     q, k, v = operands(b)
-    turned = b("transpose", k, -1, -2)
+    transposed = b("transpose", k, -1, -2)
     condition = hidden(b, T, S)
 
     def product() -> Value:
-        return b("matmul", q, turned)
+        return b("matmul", q, transposed)
 
     twice = b("where", condition, None, product(), value=-1.0)
     filled = [
@@ -283,19 +283,19 @@ def test_attention_with_a_part_that_others_read_stays(
 
 def test_what_only_looks_like_attention_stays(b: Builder) -> None:
     q, k, v = operands(b)
-    turned = b("transpose", k, -1, -2)
-    scores = b("matmul", q, turned)
+    transposed = b("transpose", k, -1, -2)
+    scores = b("matmul", q, transposed)
     shifted = b.eltwise("linear", scores, 0.5, 1.0)
     results = [
-        b("matmul", b("softmax", b("matmul", q, turned), dim=2), v),
-        b("matmul", b("softmax", b("matmul", q, turned), dim=-1, log=True), v),
+        b("matmul", b("softmax", b("matmul", q, transposed), dim=2), v),
+        b("matmul", b("softmax", b("matmul", q, transposed), dim=-1, log=True), v),
         b("matmul", b("softmax", shifted, dim=-1), v),
         b(
             "matmul",
             b("transpose", v, 2, 3),
             b("softmax", b("matmul", k, b("transpose", q, 2, 3)), dim=3),
         ),
-        b("matmul", b("softmax", b.binary("mul", b("matmul", q, turned), scores), dim=-1), v),
+        b("matmul", b("softmax", b.binary("mul", b("matmul", q, transposed), scores), dim=-1), v),
     ]
     b.done(*results)
     assert b.check(fuse_attention) == [0]

@@ -127,8 +127,8 @@ OVERLAPPING: dict[str, Callable[[Builder, Value], tuple[Value, Value]]] = {
     "all and the last": lambda b, x: (x, b("select", x, 0, -1)),
     "the first and all": lambda b, x: (b("slice", x, 0, 0, 1, 1), x),
     "all and a column": lambda b, x: (x, b("slice", x, 1, 0, 1, 1)),
-    "all and turned": lambda b, x: (x, b("transpose", x, 0, 1)),
-    "turned and all": lambda b, x: (b("transpose", x, 0, 1), x),
+    "all and transposed": lambda b, x: (x, b("transpose", x, 0, 1)),
+    "transposed and all": lambda b, x: (b("transpose", x, 0, 1), x),
     "all and one element": lambda b, x: (x, b("select", b("select", x, 0, 3), 0, 3)),
     "all and the same": lambda b, x: (x, b("view", x, 40, 40)),
 }

@@ -243,7 +243,7 @@ def gate(w: Writer) -> None:
     )
 
 
-def turned(w: Writer) -> None:
+def transposed(w: Writer) -> None:
     i = w.pick()
     n, c, h, width = w.shapes[i]
     w.add(lambda made: made[i].transpose(2, 3), n, c, width, h)
@@ -298,7 +298,7 @@ def prelu(w: Writer) -> None:
 
 IMAGES = [
     *[convolution] * 5,
-    *(transposed_convolution, batch_norm, pool, pool, gate, turned, shuffled, prelu),
+    *(transposed_convolution, batch_norm, pool, pool, gate, transposed, shuffled, prelu),
     *(flattened, part_and_view, part_and_view),
     *COMMON,
 ]

@@ -86,9 +86,9 @@ def _fuse(graph: Graph, softmax: Node, sizes: Sizes) -> bool:
     if scores is None or last.inputs[0] is not weights:
         return False
     widened = scores.members[-1].op == "to"
-    q, turned = scores.members[0].inputs
+    q, keys = scores.members[0].inputs
     v = last.inputs[1]
-    found = {sizes.rank(operand) for operand in (q, turned, v)} - {None}
+    found = {sizes.rank(operand) for operand in (q, keys, v)} - {None}
     rank = found.pop() if found else None
     dim = softmax.attributes["dim"]
     if found or rank not in (None, *RANKS) or dim not in (-1, 3 if rank is None else rank - 1):
@@ -99,14 +99,14 @@ def _fuse(graph: Graph, softmax: Node, sizes: Sizes) -> bool:
     def add(op: str, *operands: Operand, **attributes: Attribute) -> Value:
         return graph.add(op, operands, before=last, attributes=attributes).output
 
-    transposed = producer(turned, "transpose", "permute")
+    transposed = producer(keys, "transpose", "permute")
     assert transposed is not None
     members = [*scores.members, softmax, *([narrowed] if narrowed else []), last]
     if is_swap(transposed, (rank or 4) - 2, (rank or 4) - 1, rank or 4):
         k = transposed.inputs[0]
         members.insert(0, transposed)
     else:
-        k = add("transpose", turned, -2, -1)
+        k = add("transpose", keys, -2, -1)
     if (narrowed is None) == widened:
         # The weights are float32, and so are the values; of queries and keys we cannot tell.
         q, k = (add("to", operand, dtype="float32") for operand in (q, k))
@@ -156,8 +156,8 @@ def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
         scale = scores.scale * factor[0]
         return _follow(graph, node.inputs[0], scores.after(node, scale=scale, depth=1))
     # A scale of 0 has another meaning.
-    turned = producer(node.inputs[1], "transpose", "permute")
-    plain = _is_plain_product(node) and turned is not None and scores.scale
+    transposed = producer(node.inputs[1], "transpose", "permute")
+    plain = _is_plain_product(node) and transposed is not None and scores.scale
     return scores.after(node) if plain else None
 
 
