@@ -86,13 +86,22 @@ panel_use_t use_of_weights(const panel_problem_t& p, dim_t steps) {
   }
 }
 
+dim_t tile_of(const panel_problem_t& p, panel_use_t use) {
+  return use == panel_use_t::dots ? dim_t{kDotRows} : panel_rows(p.vectors);
+}
+
+// As many as have rows for two tiles; of few rows, for half a tile.
+dim_t most_chunks(const panel_problem_t& p, panel_use_t use) {
+  const auto tile = tile_of(p, use);
+  return std::max<dim_t>(
+      1, p.rows / (use == panel_use_t::rows ? tile / 2 : 2 * tile));
+}
+
 // How many chunks of rows: few enough to reuse panels, enough that no thread
-// waits long for others, as long as chunks have rows for some tiles.
+// waits long for others.
 dim_t chunks_of(const panel_plan_t& plan) {
   const auto& p = plan.problem;
-  const auto tile = plan.weights_use == panel_use_t::dots
-                        ? dim_t{kDotRows}
-                        : dim_t{panel_rows(p.vectors)};
+  const auto tile = tile_of(p, plan.weights_use);
   // A transposed source is packed by each thread that meets it.
   const auto few = std::clamp(
       kMostTransposedByAll / (plan.steps * plan.threads), 4 * tile, kFewRows);
@@ -105,10 +114,7 @@ dim_t chunks_of(const panel_plan_t& plan) {
       : plan.weights_use != panel_use_t::pack
           ? cache_bytes() / 2 / (plan.block * dim_t{sizeof(float)})
           : kMostRows;
-  // Of few rows, a chunk may have half a tile.
-  const auto least =
-      plan.weights_use == panel_use_t::rows ? tile / 2 : 2 * tile;
-  const auto most = std::max<dim_t>(1, p.rows / least);
+  const auto most = most_chunks(p, plan.weights_use);
   const auto fewest =
       std::min(most, utils::div_up(p.rows, std::max(fitting, 4 * tile)));
   // How long the thread works that has the most items; it has its share of last
@@ -235,11 +241,10 @@ panel_plan_t::panel_plan_t(const panel_problem_t& p)
   weights_use = use_of_weights(p, steps);
   if (weights_use == panel_use_t::dots) {
     // Narrower panels, so that each thread has one.
-    const auto most_chunks = std::max<dim_t>(1, p.rows / (2 * kDotRows));
+    const auto chunks_of_all = p.batch * most_chunks(p, weights_use);
     problem.vectors = kDotVectors;
     while (problem.vectors > 2 &&
-           p.batch * most_chunks * utils::div_up(p.columns, width()) <
-               threads) {
+           chunks_of_all * utils::div_up(p.columns, width()) < threads) {
       --problem.vectors;
     }
   } else if (weights_use == panel_use_t::rows) { // one tile, if that has all

@@ -56,8 +56,6 @@ void build_pad(Builder& builder, const Node& node) {
     skip += pads[i] * to.strides[sizes.size() - 1 - i / 2];
   }
   const auto value = static_cast<float>(node.real("value", 0));
-  const bool wide = bytes == 4;
-  const c10::BFloat16 narrow(value);
   builder.add_kernel(
       node,
       "pad",
@@ -65,25 +63,29 @@ void build_pad(Builder& builder, const Node& node) {
       [from,
        to,
        sizes,
+       padded = builder.sizes(output),
+       everywhere = Dims(sizes.size(), 0),
        bytes,
        skip,
-       value,
-       narrow,
-       wide,
-       total = count(builder.sizes(output))](const Frame& frame) {
-        if (wide) {
-          std::fill_n(frame.at<float>(to.ref), total, value);
-        } else {
-          std::fill_n(frame.at<c10::BFloat16>(to.ref), total, narrow);
+       wide = value,
+       narrow = c10::BFloat16(value)](const Frame& frame) {
+        kernels::CopyArgs copy{
+            .src = &wide,
+            .src_strides = everywhere.data(),
+            .dst = frame.at(to.ref),
+            .dst_strides = to.strides.data(),
+            .sizes = padded.data(),
+            .ndim = static_cast<int64_t>(sizes.size()),
+            .itemsize = bytes};
+        if (bytes != sizeof wide) {
+          copy.src = &narrow;
         }
-        kernels::copy_strided(
-            {.src = frame.at(from.ref),
-             .src_strides = from.strides.data(),
-             .dst = frame.at<char>(to.ref) + skip * bytes,
-             .dst_strides = to.strides.data(),
-             .sizes = sizes.data(),
-             .ndim = static_cast<int64_t>(sizes.size()),
-             .itemsize = bytes});
+        kernels::copy_strided(copy);
+        copy.src = frame.at(from.ref);
+        copy.src_strides = from.strides.data();
+        copy.dst = frame.at<char>(to.ref) + skip * bytes;
+        copy.sizes = sizes.data();
+        kernels::copy_strided(copy);
       });
 }
 
