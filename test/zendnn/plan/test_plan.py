@@ -85,7 +85,7 @@ def expected(net: nn.Module, x: Tensor) -> Tensor:
 
 
 def exact(net: nn.Module, x: Tensor) -> Tensor:
-    """In float64, rounded: stock torch's own float32 was seen to vary by 3e-5 among many threads."""
+    """In float64, rounded: stock torch's float32 was seen to vary by 3e-5 from run to run."""
     return expected(copy.deepcopy(net).double(), x.double()).to(x.dtype)
 
 
