@@ -56,7 +56,7 @@ def images(batch: int = 2, dtype: torch.dtype = torch.float32) -> Tensor:
     return values(batch, 3, 12, 12, dtype=dtype)
 
 
-def assert_same_outcome(plain: nn.Module, packed: nn.Module, x: Tensor, close: float) -> None:
+def assert_as_plain(plain: nn.Module, packed: nn.Module, x: Tensor, close: float) -> None:
     """Both give results that are close, or the same error."""
     with torch.no_grad():
         kind, ours = outcome(lambda: packed(x))
@@ -156,7 +156,7 @@ def test_unusual_inputs_come_out_as_from_the_plain_layer(
     arrange: Callable[[Tensor], Tensor],
 ) -> None:
     layer = nn.Linear(190, 210)
-    assert_same_outcome(layer, prepack(layer), arrange(values(9, 190)), 1e-5)
+    assert_as_plain(layer, prepack(layer), arrange(values(9, 190)), 1e-5)
 
 
 @pytest.mark.parametrize("shape", [(5, 191), (2, 3, 8, 8), (2, 64)])
@@ -175,7 +175,7 @@ def test_inputs_of_wrong_sizes_give_the_errors_of_the_plain_layer(shape: tuple[i
 def test_unusual_windows_come_out_as_from_the_plain_layer(name: str, value: Any) -> None:
     layer, x = nn.Conv2d(64, 64, 3), values(2, 64, 9, 9)
     setattr(layer, name, value if isinstance(value, tuple) else (value, value))
-    assert_same_outcome(layer, prepack(layer), x, 1e-4)
+    assert_as_plain(layer, prepack(layer), x, 1e-4)
 
 
 def test_it_is_a_copy_with_the_same_state() -> None:
@@ -292,7 +292,7 @@ def test_another_bias_comes_out_as_from_the_plain_layer(bias: Tensor) -> None:
     layer = nn.Linear(300, 300).eval()
     packed = prepack(layer)
     packed.bias = layer.bias = nn.Parameter(bias, requires_grad=False)
-    assert_same_outcome(layer, packed, values(33, 300), 1e-4)
+    assert_as_plain(layer, packed, values(33, 300), 1e-4)
 
 
 def test_weights_of_inference_mode_are_read_anew_each_time() -> None:

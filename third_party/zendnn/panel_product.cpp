@@ -30,8 +30,8 @@ constexpr dim_t kMostTransposedByAll = 1 << 24;
 // Bytes of a plain matrix that is read fast enough where it is, whatever its
 // strides: more compete for the sets of the cache.
 constexpr dim_t kMostInPlace = 1 << 18;
-// Rows that take as long as a panel that is made.
-constexpr dim_t kPackedRows = 16;
+// What making a panel costs, in rows of the product.
+constexpr dim_t kPackingCost = 16;
 // Rows from which a panel that is made of rows of weights pays.
 constexpr dim_t kFewestPackedRows = 96;
 // Bytes from row to row that leave a group of them within reach of one address.
@@ -121,14 +121,14 @@ dim_t chunks_of(const panel_plan_t& plan) {
   // panels, which are narrower.
   const auto vectors = utils::div_up(p.columns, dim_t{kPanelLanes});
   const auto missing = plan.panels * p.vectors - vectors;
-  const auto made = plan.weights_use == panel_use_t::pack ? kPackedRows : 0;
+  const auto packing = plan.weights_use == panel_use_t::pack ? kPackingCost : 0;
   const auto time = [&](dim_t chunks) {
     const auto items = p.batch * chunks * plan.panels;
     const auto most_items = utils::div_up(items, dim_t{plan.threads});
     const auto longest =
         most_items * p.vectors - most_items / plan.panels * missing;
     return static_cast<double>(
-        longest * (utils::div_up(p.rows, chunks) + made));
+        longest * (utils::div_up(p.rows, chunks) + packing));
   };
   constexpr double kWorthIt = 0.95;
   auto best = fewest;

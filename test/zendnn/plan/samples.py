@@ -16,10 +16,10 @@ from .check import ARRANGEMENTS, BATCHES, CHANNELS, tensor
 LAYOUTS = ("any", "blocked", "channels_last")
 
 arrangements = st.sampled_from(sorted(ARRANGEMENTS))
-
 channels = st.sampled_from(CHANNELS)
-
 batches = st.sampled_from(BATCHES)
+#: What norms add to a variance.
+SMALL = st.sampled_from([1e-6, 1e-2])
 
 #: Lengths on both sides of a vector's.
 lengths = st.sampled_from((1, 2, 5, 8, 15, 16, 17, 31, 33, 64))
@@ -39,6 +39,14 @@ BEFORE: dict[str, list[tuple[str, float, float]]] = {
     "log": [("abs", 0.0, 0.0), ("linear", 1.0, 0.5)],
     "exp": [("tanh", 0.0, 0.0)],
 }
+
+#: How an image is resampled, but for its new size.
+NEAREST = {"algorithm": "nearest", "align_corners": False, "scale_height": 0.0, "scale_width": 0.0}
+#: Operators that give another view.
+VIEWS = (
+    *("transpose", "permute", "unsqueeze", "squeeze", "select", "slice"),
+    *("flatten", "unflatten", "view", "expand", "contiguous"),
+)
 
 
 def is_round(name: str, dtype: torch.dtype) -> bool:
@@ -63,12 +71,6 @@ def convolved(b: Builder, x: Value, inputs: int, outputs: int, size: int = 1, **
 
 def joined(b: Builder, *parts: Value, dim: int = 1) -> Value:
     return b("cat", *parts, dim=dim)
-
-
-VIEWS = (
-    *("transpose", "permute", "unsqueeze", "squeeze", "select", "slice"),
-    *("flatten", "unflatten", "view", "expand", "contiguous"),
-)
 
 
 @st.composite
@@ -120,8 +122,3 @@ def shape_after(shape: tuple[int, ...], name: str, arguments: list[Any]) -> tupl
 
 def plan_of(*lines: str) -> Any:
     return torch.classes.zendnn.Plan("\n".join(("zendnn-plan 2", *lines, "")), [], "written")
-
-
-SMALL = st.sampled_from([1e-6, 1e-2])
-
-NEAREST = {"algorithm": "nearest", "align_corners": False, "scale_height": 0.0, "scale_width": 0.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from torch.backends.zendnn.graph import Value
 
 from ..common import HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, stock, values
 from ..passes.build import Builder
+from . import samples
 from .check import check, copies_of, implementations, make_plan, region_of, tensor, then
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -28,12 +30,8 @@ def blocked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "blocked")
 
 
-def convolved(b: Builder, x: Value, inputs: int, outputs: int, size: int = 3) -> Value:
-    """A convolution of images that keeps their size."""
-    weight = b.constant(outputs, inputs, size, size)
-    assert weight.constant is not None
-    weight.constant /= (inputs * size * size) ** 0.5
-    return b.convolution(x, weight, b.constant(outputs), padding=(size // 2,) * 2)
+#: Keeps the size of images.
+convolved = functools.partial(samples.convolved, size=3)
 
 
 def branches(b: Builder, batch: int, *counts: int) -> list[Value]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch.backends.zendnn.graph import Value
 
 from ..common import DTYPES, HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES
 from ..passes.build import Builder
+from . import samples
 from .check import (
     arena_bytes,
     check,
@@ -47,10 +49,8 @@ def image(
     return b.input(tensor(batch, channels, SIZE, SIZE, dtype=dtype, layout=layout))
 
 
-def convolved(b: Builder, x: Value, inputs: int, outputs: int) -> Value:
-    """A convolution that keeps the size of images."""
-    weight = torch.randn(outputs, inputs, 3, 3, dtype=torch.float64) / (inputs * 9) ** 0.5
-    return b.convolution(x, b.graph.constant(weight), b.constant(outputs), padding=(1, 1))
+#: Keeps the size of images.
+convolved = functools.partial(samples.convolved, size=3)
 
 
 def bytes_of(channels: int, dtype: torch.dtype, batch: int = 1) -> int:

@@ -10,8 +10,8 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-int64_t round_up(int64_t bytes, int64_t to) {
-  return (bytes + to - 1) / to * to;
+int64_t aligned(int64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
 } // namespace
@@ -37,7 +37,7 @@ int64_t lay_out(std::vector<Lifetime>& buffers) {
   int64_t total = 0;
   for (const auto index : order) {
     auto& buffer = buffers[index];
-    const auto bytes = round_up(std::max<int64_t>(buffer.bytes, 1), kAlignment);
+    const auto bytes = aligned(std::max<int64_t>(buffer.bytes, 1));
     int64_t offset = 0;
     for (const auto* other : placed) {
       if (other->last < buffer.first || buffer.last < other->first) {
@@ -46,8 +46,7 @@ int64_t lay_out(std::vector<Lifetime>& buffers) {
       if (offset + bytes <= other->offset) {
         break;
       }
-      offset =
-          std::max(offset, round_up(other->offset + other->bytes, kAlignment));
+      offset = std::max(offset, aligned(other->offset + other->bytes));
     }
     buffer.offset = offset;
     total = std::max(total, offset + bytes);

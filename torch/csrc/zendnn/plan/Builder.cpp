@@ -11,8 +11,6 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-using BufferKind = Executable::Buffer::Kind;
-
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 // As many as the kernels that copy and combine tensors go through.
 constexpr size_t kMostDimensions = 8;

@@ -26,6 +26,8 @@ struct InputSignature {
   c10::ScalarType dtype;
 };
 
+using BufferKind = Executable::Buffer::Kind;
+
 // Where a value is, and how its elements lie there.
 struct Place {
   Ref ref;

@@ -87,8 +87,7 @@ Place Builder::place_whole(const Slice& slice) {
       outputs_[results_[slice.whole]].strides == made.strides) {
     made.ref = {
         add_buffer(
-            {.kind = Executable::Buffer::Kind::output,
-             .index = results_[slice.whole]}),
+            {.kind = BufferKind::output, .index = results_[slice.whole]}),
         0};
   } else {
     const auto bytes = made.blocked

@@ -9,8 +9,6 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-using BufferKind = Executable::Buffer::Kind;
-
 void reorder_now(
     const memory::desc& from,
     void* source,

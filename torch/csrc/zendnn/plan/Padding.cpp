@@ -70,16 +70,14 @@ void build_pad(Builder& builder, const Node& node) {
        wide = value,
        narrow = c10::BFloat16(value)](const Frame& frame) {
         kernels::CopyArgs copy{
-            .src = &wide,
+            .src = bytes == sizeof wide ? static_cast<const void*>(&wide)
+                                        : &narrow,
             .src_strides = everywhere.data(),
             .dst = frame.at(to.ref),
             .dst_strides = to.strides.data(),
             .sizes = padded.data(),
             .ndim = static_cast<int64_t>(sizes.size()),
             .itemsize = bytes};
-        if (bytes != sizeof wide) {
-          copy.src = &narrow;
-        }
         kernels::copy_strided(copy);
         copy.src = frame.at(from.ref);
         copy.src_strides = from.strides.data();

@@ -34,6 +34,37 @@ void check_pairs(
   }
 }
 
+// Gives the kernel what both of them have: the pairs and the result.
+template <class Args>
+void add_kernel_of_pairs(
+    Builder& builder,
+    const Node& node,
+    Ref from,
+    Args args,
+    bool (*kernel)(const Args&),
+    double flops = 0) {
+  const auto rows = builder.dense(tensor(node, 1)).ref,
+             columns = builder.dense(tensor(node, 2)).ref;
+  const auto& sizes = builder.sizes(node.output());
+  const auto to = builder.make_rows(node.output());
+  args.pairs = sizes.back();
+  args.out_stride = *row_stride(sizes, to.strides);
+  args.dtype = kernel_type(builder.dtype(node.output()));
+  builder.add_kernel(
+      node,
+      node.op,
+      {from, rows, columns, to.ref},
+      [args, kernel, from, rows, columns, to = to.ref](const Frame& frame) {
+        auto call = args;
+        call.x = frame.at(from);
+        call.row = frame.at<int64_t>(rows);
+        call.col = frame.at<int64_t>(columns);
+        call.out = frame.at(to);
+        TORCH_CHECK_INDEX(kernel(call), kOutOfRange);
+      },
+      flops);
+}
+
 } // namespace
 
 void infer_gather_pairs(Builder& builder, const Node& node) {
@@ -50,12 +81,9 @@ void infer_gather_pairs(Builder& builder, const Node& node) {
 }
 
 void build_gather_pairs(Builder& builder, const Node& node) {
-  const auto input = tensor(node, 0), output = node.output();
+  const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
   const auto from = builder.strided(input);
-  const auto rows = builder.dense(tensor(node, 1)),
-             columns = builder.dense(tensor(node, 2));
-  const auto to = builder.make_rows(output);
   const auto rank = sizes.size();
   kernels::GatherPairsArgs args;
   args.batch = rank == 3 ? sizes[0] : 1;
@@ -64,25 +92,7 @@ void build_gather_pairs(Builder& builder, const Node& node) {
   args.batch_stride = rank == 3 ? from.strides[0] : 0;
   args.row_stride = from.strides[rank - 2];
   args.col_stride = from.strides[rank - 1];
-  args.pairs = builder.sizes(output).back();
-  args.out_stride = *row_stride(builder.sizes(output), to.strides);
-  args.dtype = kernel_type(builder.dtype(input));
-  builder.add_kernel(
-      node,
-      "gather_pairs",
-      {from.ref, rows.ref, columns.ref, to.ref},
-      [args,
-       from = from.ref,
-       rows = rows.ref,
-       columns = columns.ref,
-       to = to.ref](const Frame& frame) {
-        auto call = args;
-        call.x = frame.at(from);
-        call.row = frame.at<int64_t>(rows);
-        call.col = frame.at<int64_t>(columns);
-        call.out = frame.at(to);
-        TORCH_CHECK_INDEX(kernels::gather_pairs(call), kOutOfRange);
-      });
+  add_kernel_of_pairs(builder, node, from.ref, args, kernels::gather_pairs);
 }
 
 void infer_pairwise_dot(Builder& builder, const Node& node) {
@@ -100,38 +110,23 @@ void infer_pairwise_dot(Builder& builder, const Node& node) {
 }
 
 void build_pairwise_dot(Builder& builder, const Node& node) {
-  const auto input = tensor(node, 0), output = node.output();
+  const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
   const auto from = builder.with_rows(input);
-  const auto rows = builder.dense(tensor(node, 1)),
-             columns = builder.dense(tensor(node, 2));
-  const auto to = builder.make_rows(output);
   kernels::PairwiseDotArgs args;
   args.batch_stride = from.strides[0];
   args.feature_stride = from.strides[1];
   args.batch = sizes[0];
   args.features = sizes[1];
   args.dim = sizes[2];
-  args.pairs = builder.sizes(output)[1];
-  args.out_stride = *row_stride(builder.sizes(output), to.strides);
-  args.dtype = kernel_type(builder.dtype(input));
-  builder.add_kernel(
+  add_kernel_of_pairs(
+      builder,
       node,
-      "pairwise_dot",
-      {from.ref, rows.ref, columns.ref, to.ref},
-      [args,
-       from = from.ref,
-       rows = rows.ref,
-       columns = columns.ref,
-       to = to.ref](const Frame& frame) {
-        auto call = args;
-        call.x = frame.at(from);
-        call.row = frame.at<int64_t>(rows);
-        call.col = frame.at<int64_t>(columns);
-        call.out = frame.at(to);
-        TORCH_CHECK_INDEX(kernels::pairwise_dot(call), kOutOfRange);
-      },
-      2.0 * static_cast<double>(args.batch * args.pairs * args.dim));
+      from.ref,
+      args,
+      kernels::pairwise_dot,
+      2.0 *
+          static_cast<double>(count(builder.sizes(node.output())) * args.dim));
 }
 
 } // namespace at::native::zendnn::plan

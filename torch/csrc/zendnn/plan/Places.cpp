@@ -4,12 +4,6 @@
 #include <algorithm>
 
 namespace at::native::zendnn::plan {
-namespace {
-
-using BufferKind = Executable::Buffer::Kind;
-
-} // namespace
-
 const Place& Builder::place(int64_t value) const {
   if (values_[value].places.empty()) {
     refuse("a value that nothing has made");

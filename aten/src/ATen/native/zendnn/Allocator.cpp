@@ -21,7 +21,6 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <mutex>
