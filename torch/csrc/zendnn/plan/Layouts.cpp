@@ -225,6 +225,13 @@ std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides) {
   return row.value_or(sizes[rank - 1]);
 }
 
+std::optional<int64_t> writable_row_stride(
+    const Dims& sizes,
+    const Dims& strides) {
+  const auto row = row_stride(sizes, strides);
+  return row && sizes.back() == 1 && *row != 1 ? std::nullopt : row;
+}
+
 int64_t channel_block() {
   return has_wide_vectors() ? 16 : 8;
 }

@@ -47,6 +47,12 @@ memory::desc blocked_layout(
 // The distance between rows (all dimensions but the last) when it is the same
 // for all of them and elements of a row lie side by side.
 std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides);
+// The same where a primitive may write. Rows of one element must lie side by
+// side: a column with gaps has strides that read as a transposed matrix's, and
+// ZenDNN's kernels write it as one.
+std::optional<int64_t> writable_row_stride(
+    const Dims& sizes,
+    const Dims& strides);
 // Whether two elements can share a place.
 bool overlaps(const Dims& sizes, const Dims& strides);
 // The same strides but where they say nothing, in dimensions of size one:

@@ -341,11 +341,13 @@ std::optional<int64_t>
 row_of_result(Builder& builder, int64_t output, const Attached& attached) {
   const auto& sizes = builder.sizes(output);
   if (const auto& place = attached.accumulator) {
-    return place->blocked ? std::nullopt : row_stride(sizes, place->strides);
+    return place->blocked ? std::nullopt
+                          : writable_row_stride(sizes, place->strides);
   }
   const auto slice = builder.target(output);
   return slice && !slice->blocked
-             ? row_stride(sizes, slice->strides).value_or(sizes.back())
+             ? writable_row_stride(sizes, slice->strides)
+                   .value_or(sizes.back())
              : sizes.back();
 }
 

@@ -154,7 +154,8 @@ Place Builder::make_dense(int64_t value) {
 
 Place Builder::make_rows(int64_t value) {
   if (const auto slice = target(value);
-      slice && !slice->blocked && row_stride(sizes(value), slice->strides)) {
+      slice && !slice->blocked &&
+      writable_row_stride(sizes(value), slice->strides)) {
     set_place(value, *slice);
     return *slice;
   }
