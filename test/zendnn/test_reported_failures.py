@@ -948,3 +948,33 @@ class ReadAgain(nn.Module):
 
 def test_an_attribute_is_read_again_after_it_is_written_to() -> None:
     check(ReadAgain(), values(4, 6), makers=("scripted",))
+
+
+class JoinedWithItsInput(nn.Module):
+    """A layer whose few outputs are written beside its input, in the concatenation of the two."""
+
+    def __init__(self, inputs: int, outputs: int, first: bool) -> None:
+        super().__init__()
+        self.layer, self.first = nn.Linear(inputs, outputs), first
+
+    def forward(self, x: Tensor) -> Tensor:
+        made = self.layer(x)
+        return torch.cat([made, x] if self.first else [x, made], -1)
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+@pytest.mark.parametrize(("rows", "inputs"), [((1,), 3), ((2, 3), 17), ((11, 6, 6), 60), ((7,), 1)])
+def test_few_columns_are_written_into_a_concatenation(
+    rows: tuple[int, ...], inputs: int, outputs: int, first: bool, dtype: torch.dtype
+) -> None:
+    """One column with gaps has strides that read as a transposed matrix's."""
+    torch.manual_seed(0)
+    net = JoinedWithItsInput(inputs, outputs, first).to(dtype).eval()
+    x = values(*rows, inputs, dtype=dtype)
+    with torch.no_grad():
+        module = optimised(torch.jit.trace(net, x))
+        result, tolerance = module(x), {torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
+        exact = net.double()(x.double())
+    torch.testing.assert_close(result.double(), exact, rtol=tolerance, atol=tolerance)
