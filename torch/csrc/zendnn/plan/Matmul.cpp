@@ -346,8 +346,7 @@ row_of_result(Builder& builder, int64_t output, const Attached& attached) {
   }
   const auto slice = builder.target(output);
   return slice && !slice->blocked
-             ? writable_row_stride(sizes, slice->strides)
-                   .value_or(sizes.back())
+             ? writable_row_stride(sizes, slice->strides).value_or(sizes.back())
              : sizes.back();
 }
 
