@@ -692,10 +692,45 @@ def test_a_plan_that_there_is_no_memory_to_time_serves_untimed() -> None:
 plan = plan_of(nn.Linear(256, 256))
 x = torch.ones(1 << 16, 256)  # 64 MiB, and as much for the result
 print(plan.takes([x[:300]], []))  # whose timing starts threads
-limit(48)
+limit(100)  # for the result, and not for what candidates run on
 print(plan.takes([x], []), len(json.loads(plan.explain())["built"]))
 """
     assert run_python(LIMITED + code, **TIMED).split() == ["True", "True", "2"]
+
+
+def test_without_memory_to_run_the_operators_run_the_original_way() -> None:
+    code = """
+net = nn.Sequential(*(nn.Softmax(-1) for _ in range(12)))
+passes = torch.backends.zendnn.passes
+with passes.disable("share_memory"), passes.disable("reuse_operands"):  # an arena of 704 MiB
+    module = torch.jit.freeze(torch.jit.script(net.eval()))
+    module = torch.jit.optimize_for_inference(module)
+(plan,) = torchscript.plans(module._c)
+x = torch.randn(1 << 12, 1 << 12)  # 64 MiB
+print(plan.takes([x], []))
+wanted = module(x)
+torch.backends.zendnn.empty_cache()
+limit(400)
+print(plan.takes([x], []))
+result = module(x)
+limit(4000)
+print(torch.allclose(result, wanted))
+print(plan.takes([x], []))
+"""
+    assert run_python(LIMITED + code, **TIMED).split() == ["True", "False", "True", "True"]
+
+
+def test_no_convolution_has_a_scratchpad_out_of_proportion() -> None:
+    """That of some is the product of an image's size and a kernel's."""
+    net = nn.Conv1d(1, 1, 65533, padding=65530, stride=40000).eval()
+    x = values(1, 1, 65536)
+    module = optimised(net, x)
+    with torch.no_grad():
+        result = module(x)
+        exact = copy.deepcopy(net).double()(x.double())
+    torch.testing.assert_close(result.double(), exact, rtol=1e-3, atol=1e-4)
+    (built,) = json.loads(the_plan(module).explain())["built"]
+    assert built["arena_bytes"] < (64 << 20) + 16 * (2 * x.nbytes)
 
 
 def test_a_layout_that_there_is_no_memory_for_leaves_the_other() -> None:

@@ -185,6 +185,15 @@ void Builder::add_primitive(
       zendnn_success) {
     const memory::desc scratchpad(wanted);
     if (const auto bytes = static_cast<int64_t>(scratchpad.get_size())) {
+      int64_t operands = 0;
+      for (const auto& argument : arguments) {
+        operands += static_cast<int64_t>(argument.desc.get_size());
+      }
+      if (bytes > scratchpad_bound(operands)) {
+        refuse(
+            implementation + " wants a scratchpad of " + std::to_string(bytes) +
+            " bytes for operands of " + std::to_string(operands));
+      }
       arguments.push_back({ZENDNN_ARG_SCRATCHPAD, scratchpad, scratch(bytes)});
     }
   }

@@ -89,7 +89,8 @@ struct Problem {
 };
 
 // The first implementations that ZenDNN has, all for the same layouts; only the
-// first of them may be a slow one. Throws zendnn::error when there is none.
+// first of them may be a slow one; none where all want too much memory. Throws
+// zendnn::error when there is none.
 template <typename Convolution>
 std::vector<Primitive> implementations(
     algorithm kind,
@@ -126,8 +127,9 @@ std::vector<Primitive> implementations(
       break;
     }
     auto made = Primitive::of<Convolution>(desc, "");
-    if (found.empty() ||
-        (made.source == found[0].source && made.result == found[0].result)) {
+    if (is_affordable(made) &&
+        (found.empty() ||
+         (made.source == found[0].source && made.result == found[0].result))) {
       found.push_back(std::move(made));
     }
   } while (found.size() < kCandidates && desc.next_impl());
@@ -540,7 +542,7 @@ void build_convolution(Builder& builder, const Node& node) {
         continue; // not with these post-ops, or not into this place
       }
       const auto place = attached.accumulator ? attached.accumulator : aim;
-      if (is_slow(found[0].name) && (place || !slow)) {
+      if (found.empty() || (is_slow(found[0].name) && (place || !slow))) {
         continue;
       }
       const auto chosen =

@@ -4,8 +4,11 @@
 #include <ATen/native/zendnn/Info.h>
 #include <adeep/abstract_types.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <new>
+#include <utility>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -147,7 +150,10 @@ Executable::Executable(
       outputs_(std::move(outputs)),
       owned_(std::move(owned)),
       arena_bytes_(arena_bytes),
-      border_copies_(border_copies) {}
+      border_copies_(border_copies) {
+  static std::atomic<uint64_t> made{0};
+  id_ = ++made;
+}
 
 Executable::~Executable() = default;
 
@@ -163,21 +169,43 @@ std::unique_ptr<Executable::Instance> Executable::take() const {
   return std::make_unique<Instance>(*this);
 }
 
-std::vector<Tensor> Executable::run(const std::vector<Tensor>& inputs) const {
-  std::vector<Tensor> results;
-  results.reserve(outputs_.size());
-  for (const auto& output : outputs_) {
-    results.push_back(at::detail::empty_strided_cpu(
-        output.sizes, output.strides, output.dtype, false));
+std::pair<uint64_t, Executable::Room>& Executable::reserved() {
+  thread_local std::pair<uint64_t, Room> kept;
+  return kept;
+}
+
+Executable::Room Executable::make_room() const {
+  Room room;
+  try {
+    for (const auto& output : outputs_) {
+      room.results.push_back(at::detail::empty_strided_cpu(
+          output.sizes, output.strides, output.dtype, false));
+    }
+  } catch (const c10::Error&) { // the allocator's
+    throw std::bad_alloc();
   }
-  auto instance = take();
-  const auto arena = allocate(arena_bytes_);
-  instance->run(static_cast<char*>(arena.get()), inputs, results);
+  room.instance = take();
+  room.arena = allocate(arena_bytes_);
+  return room;
+}
+
+void Executable::reserve() const {
+  reserved() = {}; // before there is more
+  reserved() = {id_, make_room()};
+}
+
+std::vector<Tensor> Executable::run(const std::vector<Tensor>& inputs) const {
+  auto [id, room] = std::exchange(reserved(), {});
+  if (id != id_) {
+    room = make_room();
+  }
+  room.instance->run(
+      static_cast<char*>(room.arena.get()), inputs, room.results);
   std::lock_guard lock(mutex_);
   if (idle_.size() < kIdleInstances) {
-    idle_.push_back(std::move(instance));
+    idle_.push_back(std::move(room.instance));
   }
-  return results;
+  return std::move(room.results);
 }
 
 } // namespace at::native::zendnn::plan

@@ -81,8 +81,11 @@ class Executable {
       int64_t border_copies);
   ~Executable();
 
+  // Takes the memory of this thread's next run, which then cannot fail for want
+  // of it. Throws bad_alloc where there is none.
+  void reserve() const;
   // Inputs have the sizes, strides and dtypes that this was built for. Safe to
-  // call from several threads at once.
+  // call from several threads at once. Throws bad_alloc unless reserved.
   std::vector<Tensor> run(const std::vector<Tensor>& inputs) const;
 
   const std::vector<Step>& steps() const {
@@ -99,14 +102,24 @@ class Executable {
  private:
   // Memory objects of one run at a time.
   class Instance;
+  // All that one run writes to.
+  struct Room {
+    std::vector<Tensor> results;
+    std::unique_ptr<Instance> instance;
+    std::shared_ptr<void> arena;
+  };
 
   std::unique_ptr<Instance> take() const;
+  Room make_room() const;
+  // What reserve() took in this thread, and the executable that it is for.
+  static std::pair<uint64_t, Room>& reserved();
 
   std::vector<Step> steps_;
   std::vector<Buffer> buffers_;
   std::vector<Output> outputs_;
   std::vector<std::shared_ptr<void>> owned_; // what constants point into
   int64_t arena_bytes_, border_copies_;
+  uint64_t id_; // unlike its address, never another's later
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Instance>> idle_;
 };

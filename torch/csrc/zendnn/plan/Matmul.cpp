@@ -108,7 +108,7 @@ ways(const Product& p, const ::zendnn::primitive_attr& attributes, bool slow) {
   std::vector<Primitive> found;
   const bool wide = has_wide_vectors();
   const auto worth_timing = [&](const Primitive& made) {
-    return (slow || !is_reference(made.name)) &&
+    return (slow || !is_reference(made.name)) && is_affordable(made) &&
            !(wide && made.implementation.find("avx2") != std::string::npos) &&
            std::none_of(found.begin(), found.end(), [&](const auto& other) {
              return other.weights == made.weights &&

@@ -372,8 +372,17 @@ bool Plan::takes(
   }
   try {
     const auto built = find(tensors, numbers);
-    return built->executable != nullptr && agree_with_autocast(built->products);
+    if (!built->executable || !agree_with_autocast(built->products)) {
+      return false;
+    }
+    built->executable->reserve();
+    return true;
   } catch (const std::bad_alloc&) {
+    TORCH_WARN_ONCE(
+        "ZenDNN plan ",
+        name_,
+        " cannot get the memory that it wants, so that its operators run on "
+        "torch's own kernels.");
     return false; // the operators themselves want less
   }
 }

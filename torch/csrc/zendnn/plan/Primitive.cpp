@@ -1,12 +1,14 @@
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/native/zendnn/Info.h>
 #include <adeep/abstract_types.hpp>
 
 #include <cpuid.h>
 #include <immintrin.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <sstream>
 
 namespace at::native::zendnn::plan {
@@ -34,6 +36,27 @@ __attribute__((target("clflushopt"))) void evict_lines(
   ::zendnn::primitive_attr attributes;
   attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
   return attributes;
+}
+
+bool is_affordable(const Primitive& made) {
+  const auto bytes = [](const memory::desc& desc) {
+    return static_cast<int64_t>(desc.get_size());
+  };
+  const auto operands =
+      bytes(made.source) + bytes(made.weights) + bytes(made.result);
+  const auto wanted = bytes(made.scratchpad);
+  if (wanted <= scratchpad_bound(operands)) {
+    return true;
+  }
+  if (verbose() > 0) {
+    std::printf(
+        "zendnn_verbose,refuse,%s,a scratchpad of %lld bytes for %lld of "
+        "operands\n",
+        made.name.c_str(),
+        static_cast<long long>(wanted),
+        static_cast<long long>(operands));
+  }
+  return false;
 }
 
 void evict_weights(void* weights, int64_t bytes) {

@@ -36,6 +36,16 @@ struct Primitive {
   }
 };
 
+// The most bytes of scratchpad that a primitive may have whose operands take so
+// many. Some convolutions want room in proportion to products of sizes.
+inline int64_t scratchpad_bound(int64_t operand_bytes) {
+  constexpr int64_t kFree = int64_t{64} << 20, kShare = 16;
+  return kFree + kShare * operand_bytes;
+}
+
+// Whether a candidate keeps within that bound; says in a verbose line if not.
+bool is_affordable(const Primitive& made);
+
 // ZenDNN's plain loops, for what it has no fast code for.
 inline bool is_reference(const std::string& implementation) {
   return implementation.find("ref") != std::string::npos;
