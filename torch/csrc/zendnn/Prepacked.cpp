@@ -360,7 +360,7 @@ Layer::Way Layer::choose(
        {"plain", [&] { run_plain(x, converted(of, dtype)); }}},
       seconds);
   plan::save_choices();
-  return chosen == 0 ? way : Way{};
+  return chosen.index == 0 ? way : Way{};
 }
 
 Tensor Layer::run(const Tensor& x, const Operands& of, ScalarType dtype) {

@@ -226,6 +226,18 @@ void Builder::add_kernel(
   steps_.push_back(std::move(step));
 }
 
+size_t Builder::choose(
+    const Node& node,
+    const std::string& key,
+    const std::vector<Candidate>& candidates,
+    const Judge& judge) {
+  const auto choice = plan::choose(key, candidates, tuning_seconds_, judge);
+  for (const auto& name : choice.wrong) {
+    wrong_.push_back(name + " for " + node.label);
+  }
+  return choice.index;
+}
+
 bool Builder::is_at_border(const Place& from, const Place& to) const {
   return buffers_[from.ref.buffer].kind == BufferKind::input ||
          buffers_[to.ref.buffer].kind == BufferKind::output;
@@ -332,7 +344,8 @@ std::unique_ptr<Executable> Builder::finish() {
       std::move(outputs_),
       std::vector<std::shared_ptr<void>>(pieces_.begin(), pieces_.end()),
       arena_bytes,
-      border_copies_);
+      border_copies_,
+      std::move(wrong_));
 }
 
 } // namespace at::native::zendnn::plan

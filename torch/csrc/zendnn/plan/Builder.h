@@ -6,6 +6,7 @@
 #include <torch/csrc/zendnn/plan/Executable.h>
 #include <torch/csrc/zendnn/plan/Layouts.h>
 #include <torch/csrc/zendnn/plan/Packed.h>
+#include <torch/csrc/zendnn/plan/Tuner.h>
 
 #include <map>
 #include <optional>
@@ -155,9 +156,15 @@ class Builder {
   Layout layout() const {
     return layout_;
   }
-  double& tuning_seconds() {
-    return tuning_seconds_;
-  }
+  // Writes a weight's own elements as `layout`, which is plain, says.
+  Fill plain_weights(int64_t value, const memory::desc& layout) const;
+  // The candidate that serves the node; see choose() in Tuner.h. Those that are
+  // wrong are told with the executable.
+  size_t choose(
+      const Node& node,
+      const std::string& key,
+      const std::vector<Candidate>& candidates,
+      const Judge& judge);
   // A weight in this layout, packed once for all executables of the plan.
   Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
   // Memory that `fill` fills from constants, once for all executables of the
@@ -211,6 +218,7 @@ class Builder {
       Fill copy,
       const memory::desc& from,
       const memory::desc& to);
+  std::vector<Tensor> joined_parts(int64_t value) const;
   const Place& own_place(int64_t constant) const;
   void infer();
   bool is_at_border(const Place& from, const Place& to) const;
@@ -231,6 +239,7 @@ class Builder {
   std::vector<Value> values_;
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
+  std::vector<std::string> wrong_; // implementations, for what
   std::vector<std::shared_ptr<Piece>> pieces_;
   std::vector<Executable::Output> outputs_;
   std::map<int64_t, int64_t> results_; // value to its first index among outputs

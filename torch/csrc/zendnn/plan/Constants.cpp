@@ -105,18 +105,33 @@ const Place& Builder::own_place(int64_t constant) const {
   return values_[constant].places.back();
 }
 
+std::vector<Tensor> Builder::joined_parts(int64_t value) const {
+  std::vector<Tensor> parts;
+  for (const auto part : values_[value].joined) {
+    parts.push_back(constants_[part]);
+  }
+  return parts;
+}
+
+Fill Builder::plain_weights(int64_t value, const memory::desc& layout) const {
+  if (is_joined(value)) {
+    return joint_copy_of(joined_parts(value));
+  }
+  return [weight = *constant(value), bytes = layout.get_size()](void* memory) {
+    std::memcpy(memory, weight.const_data_ptr(), bytes);
+  };
+}
+
 Ref Builder::packed(
     int64_t value,
     const memory::desc& from,
     const memory::desc& to) {
   if (is_joined(value)) {
     std::string name = "joined";
-    std::vector<Tensor> parts;
     for (const auto part : values_[value].joined) {
       name += ' ' + std::to_string(part);
-      parts.push_back(constants_[part]);
     }
-    return pack(name, joint_copy_of(std::move(parts)), from, to);
+    return pack(name, joint_copy_of(joined_parts(value)), from, to);
   }
   const auto own = own_place(value).ref;
   if (from == to) {

@@ -2,6 +2,7 @@
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
+#include <torch/csrc/zendnn/plan/Trial.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Environment.h>
@@ -86,14 +87,13 @@ bool is_slow(const std::string& implementation) {
 // What ZenDNN is told of a convolution.
 struct Problem {
   memory::desc source, weights, bias, result;
+  memory::desc plain; // the weights as they lie
 };
 
-// The first implementations that ZenDNN has, all for the same layouts; only the
-// first of them may be a slow one; none where all want too much memory. Throws
+// ZenDNN's description of it, for the first of its implementations. Throws
 // zendnn::error when there is none.
 template <typename Convolution>
-std::vector<Primitive> implementations(
-    algorithm kind,
+typename Convolution::primitive_desc describe(
     const Window& w,
     const Problem& p,
     const ::zendnn::primitive_attr& attributes) {
@@ -108,10 +108,11 @@ std::vector<Primitive> implementations(
                    ? after[i] - w.extra[i]
                    : (output - 1) * w.stride[i] + reach - input - w.before[i];
   }
-  typename Convolution::primitive_desc desc(
+  return {
       adeep::engine::cpu_engine(),
       prop_kind::forward_inference,
-      kind,
+      w.transposed ? algorithm::deconvolution_direct
+                   : algorithm::convolution_direct,
       p.source,
       p.weights,
       p.bias,
@@ -120,13 +121,23 @@ std::vector<Primitive> implementations(
       dilation,
       w.before,
       after,
-      attributes);
+      attributes};
+}
+
+// The first implementations that ZenDNN has, all for the same layouts; only the
+// first of them may be a slow one; none where all want too much memory.
+template <typename Convolution>
+std::vector<Primitive> implementations(
+    const Window& w,
+    const Problem& p,
+    const ::zendnn::primitive_attr& attributes) {
+  auto desc = describe<Convolution>(w, p, attributes);
   std::vector<Primitive> found;
   do {
     if (!found.empty() && is_slow(desc.impl_info_str())) {
       break;
     }
-    auto made = Primitive::of<Convolution>(desc, "");
+    auto made = Primitive::of<Convolution>(desc, "", p.plain);
     if (is_affordable(made) &&
         (found.empty() ||
          (made.source == found[0].source && made.result == found[0].result))) {
@@ -134,6 +145,21 @@ std::vector<Primitive> implementations(
     }
   } while (found.size() < kCandidates && desc.next_impl());
   return found;
+}
+
+// ZenDNN's plain loops.
+template <typename Convolution>
+Primitive reference(
+    const Window& w,
+    const Problem& p,
+    const ::zendnn::primitive_attr& attributes) {
+  auto desc = describe<Convolution>(w, p, attributes);
+  do {
+    if (is_reference(desc.impl_info_str())) {
+      return Primitive::of<Convolution>(desc, "reference ", p.plain);
+    }
+  } while (desc.next_impl());
+  refuse("a convolution that has no reference");
 }
 
 // A convolution by Winograd's method, and the operand that it adds.
@@ -216,34 +242,74 @@ kernels::WinogradWeights winograd_weights(const Tensor& weight) {
   return weights;
 }
 
+// Compared with the primitives where it adds what they add, if anything.
 Candidate as_candidate(
     const Winograd& winograd,
     const Tensor& weight,
-    const std::shared_ptr<Zeros>& zeros) {
-  const auto bytes = kernels::winograd_packed_bytes(winograd_weights(weight));
-  const auto run = [args = winograd.args,
-                    adds = static_cast<bool>(winograd.addend),
-                    bytes,
-                    zeros] {
-    const auto floats = [&](int argument, int64_t n) {
-      return static_cast<float*>(zeros->at(argument, n * 4));
+    const memory::desc& bias,
+    const Attached& attached,
+    bool comparable,
+    const std::shared_ptr<Trial>& trial) {
+  using type = memory::data_type;
+  const auto& args = winograd.args;
+  const auto image = [](int64_t n, int64_t c, int64_t h, int64_t w) {
+    return memory::desc({n, c, h, w}, type::f32, memory::format_tag::nhwc);
+  };
+  const auto source = image(args.batch, args.channels, args.height, args.width);
+  const auto result =
+      image(args.batch, args.filters, args.out_height, args.out_width);
+  const bool accumulates = attached.accumulator.has_value();
+  comparable =
+      comparable &&
+      (!winograd.addend || accumulates ||
+       (attached.operands.size() == 1 && attached.operands[0].desc == result));
+  const auto call = std::make_shared<kernels::WinogradArgs>(args);
+  const auto run = [call] { kernels::winograd(*call); };
+  const auto prepare = [=, adds = static_cast<bool>(winograd.addend)] {
+    const auto floats = [](void* data) { return static_cast<float*>(data); };
+    auto packing = winograd_weights(weight);
+    packing.packed = floats(
+        trial->at(ZENDNN_ARG_WEIGHTS, kernels::winograd_packed_bytes(packing)));
+    kernels::winograd_pack(packing);
+    call->weights = packing.packed;
+    call->x = floats(trial->operand(ZENDNN_ARG_SRC, source));
+    call->out = floats(trial->destination(result, accumulates));
+    call->addend =
+        !adds ? nullptr
+        : accumulates || !comparable
+            ? call->out
+            : floats(trial->operand(attached.operands[0].index, result));
+    call->bias = bias.is_zero() ? nullptr
+                                : floats(trial->operand(ZENDNN_ARG_BIAS, bias));
+    call->scratch = trial->at(
+        ZENDNN_ARG_SCRATCHPAD, kernels::winograd_scratch_bytes(*call));
+  };
+  const auto before = [call, weight] {
+    evict_weights(
+        const_cast<float*>(call->weights),
+        kernels::winograd_packed_bytes(winograd_weights(weight)));
+  };
+  // Its transforms lose some digits.
+  constexpr double kLoss = 32;
+  Candidate made{
+      .name = "winograd",
+      .run =
+          [call, prepare, run] {
+            if (call->x == nullptr) {
+              prepare();
+            }
+            run();
+          },
+      .before = before,
+      .precision = kLoss * trial->precision()};
+  if (comparable) {
+    made.compute = [=] {
+      prepare();
+      run();
+      return outcome_of(result, call->out);
     };
-    auto call = args;
-    call.x = floats(
-        ZENDNN_ARG_SRC, args.batch * args.height * args.width * args.channels);
-    call.out = floats(
-        ZENDNN_ARG_DST,
-        args.batch * args.out_height * args.out_width * args.filters);
-    call.addend = adds ? call.out : nullptr;
-    call.weights = static_cast<float*>(zeros->at(ZENDNN_ARG_WEIGHTS, bytes));
-    call.scratch =
-        zeros->at(ZENDNN_ARG_SCRATCHPAD, kernels::winograd_scratch_bytes(args));
-    kernels::winograd(call);
-  };
-  const auto before = [zeros, bytes] {
-    evict_weights(zeros->at(ZENDNN_ARG_WEIGHTS, bytes), bytes);
-  };
-  return {"winograd", run, before};
+  }
+  return made;
 }
 
 // It writes into channels-last places, whatever lies between the pixels.
@@ -331,7 +397,8 @@ Problem problem_of(const Builder& builder, const Node& node, const Window& w) {
   // What is in a layout of ZenDNN's own already stays in it.
   p.source = from.blocked ? from.desc
                           : image_layout(builder, builder.sizes(input), type);
-  p.weights = any_layout(weight_desc(*builder.constant(tensor(node, 1)), w));
+  p.plain = weight_desc(*builder.constant(tensor(node, 1)), w);
+  p.weights = any_layout(p.plain);
   if (has(node, 2)) {
     const auto bias = tensor(node, 2);
     p.bias = memory::desc(
@@ -396,14 +463,14 @@ std::optional<size_t> fastest(
     Builder& builder,
     const Node& node,
     const Window& w,
-    const Problem& p,
+    Problem p,
     const Attached& attached,
     const std::vector<Primitive>& found,
     const std::optional<Winograd>& winograd) {
   if (winograd && winograd_use() == Use::always) {
     return std::nullopt;
   }
-  if (found.size() + (winograd ? 1 : 0) < 2) {
+  if (found.size() + (winograd ? 1 : 0) < 2 && !verifies()) {
     return 0;
   }
   std::ostringstream key;
@@ -413,16 +480,41 @@ std::optional<size_t> fastest(
       << w.after << ' ' << w.dilation << ' ' << w.groups << w.transposed
       << attached.accumulator.has_value() << post_op_key(node, attached)
       << " threads " << at::get_num_threads();
+  const auto& weight = *builder.constant(tensor(node, 1));
+  const auto trial = std::make_shared<Trial>(
+      p.plain,
+      builder.plain_weights(tensor(node, 1), p.plain),
+      weight.numel() / std::max<int64_t>(weight.size(w.transposed ? 1 : 0), 1));
+  const auto candidate = [&](const Primitive& made) {
+    return as_candidate(
+        made,
+        p.bias,
+        attached.operands,
+        attached.accumulator.has_value(),
+        trial);
+  };
   std::vector<Candidate> candidates;
-  const auto zeros = std::make_shared<Zeros>();
   for (const auto& made : found) {
-    candidates.push_back(as_candidate(made, p.bias, attached.operands, zeros));
+    candidates.push_back(candidate(made));
   }
   if (winograd) {
-    candidates.push_back(
-        as_candidate(*winograd, *builder.constant(tensor(node, 1)), zeros));
+    candidates.push_back(as_candidate(
+        *winograd,
+        weight,
+        p.bias,
+        attached,
+        attached.taken == node.post.size(),
+        trial));
   }
-  const auto chosen = choose(key.str(), candidates, builder.tuning_seconds());
+  p.source = found[0].source;
+  p.result = found[0].result;
+  const auto chosen = builder.choose(node, key.str(), candidates, [&] {
+    using ::zendnn::convolution_forward, ::zendnn::deconvolution_forward;
+    return candidate(
+        w.transposed
+            ? reference<deconvolution_forward>(w, p, attached.attributes)
+            : reference<convolution_forward>(w, p, attached.attributes));
+  });
   return chosen < found.size() ? std::optional(chosen) : std::nullopt;
 }
 
@@ -433,7 +525,6 @@ void add_convolution(
     const Attached& attached,
     const std::optional<Place>& aim,
     std::vector<Step::Argument> bias,
-    const memory::desc& plain_weights,
     double flops) {
   const auto output = node.output(), weight = tensor(node, 1);
   auto arguments = attached.read();
@@ -448,7 +539,7 @@ void add_convolution(
       {{ZENDNN_ARG_SRC, made.source, source},
        {ZENDNN_ARG_WEIGHTS,
         made.weights,
-        builder.packed(weight, plain_weights, made.weights)},
+        builder.packed(weight, made.plain, made.weights)},
        {ZENDNN_ARG_DST, made.result, builder.place(output).ref}});
   arguments.insert(arguments.end(), bias.begin(), bias.end());
   builder.add_primitive(
@@ -529,15 +620,10 @@ void build_convolution(Builder& builder, const Node& node) {
       std::vector<Primitive> found;
       try {
         using ::zendnn::convolution_forward, ::zendnn::deconvolution_forward;
-        found =
-            w.transposed
-                ? implementations<deconvolution_forward>(
-                      algorithm::deconvolution_direct,
-                      w,
-                      p,
-                      attached.attributes)
-                : implementations<convolution_forward>(
-                      algorithm::convolution_direct, w, p, attached.attributes);
+        found = w.transposed ? implementations<deconvolution_forward>(
+                                   w, p, attached.attributes)
+                             : implementations<convolution_forward>(
+                                   w, p, attached.attributes);
       } catch (const ::zendnn::error&) {
         continue; // not with these post-ops, or not into this place
       }
@@ -557,14 +643,7 @@ void build_convolution(Builder& builder, const Node& node) {
             flops);
       }
       return add_convolution(
-          builder,
-          node,
-          found[*chosen],
-          attached,
-          place,
-          bias,
-          weight_desc(*builder.constant(weight), w),
-          flops);
+          builder, node, found[*chosen], attached, place, bias, flops);
     }
   }
   refuse("a convolution that ZenDNN does not do");

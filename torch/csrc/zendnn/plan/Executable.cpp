@@ -144,13 +144,15 @@ Executable::Executable(
     std::vector<Output> outputs,
     std::vector<std::shared_ptr<void>> owned,
     int64_t arena_bytes,
-    int64_t border_copies)
+    int64_t border_copies,
+    std::vector<std::string> wrong)
     : steps_(std::move(steps)),
       buffers_(std::move(buffers)),
       outputs_(std::move(outputs)),
       owned_(std::move(owned)),
       arena_bytes_(arena_bytes),
-      border_copies_(border_copies) {
+      border_copies_(border_copies),
+      wrong_(std::move(wrong)) {
   static std::atomic<uint64_t> made{0};
   id_ = ++made;
 }

@@ -78,7 +78,8 @@ class Executable {
       std::vector<Output> outputs,
       std::vector<std::shared_ptr<void>> owned,
       int64_t arena_bytes,
-      int64_t border_copies);
+      int64_t border_copies,
+      std::vector<std::string> wrong);
   ~Executable();
 
   // Takes the memory of this thread's next run, which then cannot fail for want
@@ -97,6 +98,11 @@ class Executable {
   // Steps that only bring an input or a result into another layout.
   int64_t border_copies() const {
     return border_copies_;
+  }
+
+  // Implementations that were tried and computed wrong results, for what.
+  const std::vector<std::string>& wrong() const {
+    return wrong_;
   }
 
  private:
@@ -119,6 +125,7 @@ class Executable {
   std::vector<Output> outputs_;
   std::vector<std::shared_ptr<void>> owned_; // what constants point into
   int64_t arena_bytes_, border_copies_;
+  std::vector<std::string> wrong_;
   uint64_t id_; // unlike its address, never another's later
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Instance>> idle_;

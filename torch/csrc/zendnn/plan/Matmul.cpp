@@ -2,6 +2,7 @@
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
+#include <torch/csrc/zendnn/plan/Trial.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Info.h>
@@ -31,10 +32,11 @@ memory::desc transposed(const memory::desc& of) {
 template <typename Run>
 std::vector<Primitive> implementations(
     typename Run::primitive_desc desc,
-    const std::string& kind) {
+    const std::string& kind,
+    const memory::desc& plain) {
   std::vector<Primitive> found;
   do {
-    found.push_back(Primitive::of<Run>(desc, kind));
+    found.push_back(Primitive::of<Run>(desc, kind, plain));
   } while (desc.next_impl());
   return found;
 }
@@ -50,7 +52,8 @@ std::vector<Primitive> matmuls(
       p.bias.is_zero()
           ? Desc(engine, p.source, weights, p.result, attributes)
           : Desc(engine, p.source, weights, p.bias, p.result, attributes),
-      kind);
+      kind,
+      p.weights);
 }
 
 // The same product as an inner product, whose weights are (out, in).
@@ -77,7 +80,8 @@ std::vector<Primitive> inner_products(
           bias,
           p.result,
           attributes),
-      kInnerProduct);
+      kInnerProduct,
+      p.weights.permute_axes({1, 0}));
 }
 
 // Layouts of packed weights: panels of so many outputs, which a tile of the
@@ -350,13 +354,39 @@ row_of_result(Builder& builder, int64_t output, const Attached& attached) {
              : sizes.back();
 }
 
+// An inner product's bias has one dimension.
+memory::desc bias_of(const Primitive& made, const memory::desc& bias) {
+  return made.name.starts_with(kInnerProduct) && !bias.is_zero()
+             ? bias.reshape({bias.get_dims()[1]})
+             : bias;
+}
+
+// ZenDNN's plain loops.
+Candidate reference(
+    const Product& p,
+    const Attached& attached,
+    const std::shared_ptr<Trial>& trial) {
+  for (const auto& made :
+       matmuls(p, p.weights, attached.attributes, "reference ")) {
+    if (is_reference(made.name)) {
+      return as_candidate(
+          made,
+          p.bias,
+          attached.operands,
+          attached.accumulator.has_value(),
+          trial);
+    }
+  }
+  refuse("a product that has no reference");
+}
+
 size_t fastest(
     Builder& builder,
     const Node& node,
     const Layer& layer,
     const Attached& attached,
     const std::vector<Primitive>& found) {
-  if (found.size() < 2) {
+  if (found.size() < 2 && !verifies()) {
     return 0;
   }
   const auto& p = layer.product;
@@ -365,12 +395,22 @@ size_t fastest(
       << text_of(p.bias) << ' ' << text_of(p.result) << ' '
       << attached.accumulator.has_value() << post_op_key(node, attached)
       << " threads " << at::get_num_threads();
+  const auto trial = std::make_shared<Trial>(
+      p.weights,
+      builder.plain_weights(tensor(node, 1), p.weights),
+      p.weights.get_dims()[0]);
   std::vector<Candidate> candidates;
-  const auto zeros = std::make_shared<Zeros>();
   for (const auto& made : found) {
-    candidates.push_back(as_candidate(made, p.bias, attached.operands, zeros));
+    candidates.push_back(as_candidate(
+        made,
+        bias_of(made, p.bias),
+        attached.operands,
+        attached.accumulator.has_value(),
+        trial));
   }
-  return choose(key.str(), candidates, builder.tuning_seconds());
+  return builder.choose(node, key.str(), candidates, [&] {
+    return reference(p, attached, trial);
+  });
 }
 
 void add_linear(
@@ -380,13 +420,7 @@ void add_linear(
     const Attached& attached,
     const Primitive& made) {
   const auto output = node.output();
-  auto weights = layer.product.weights, bias = layer.product.bias;
-  if (made.name.starts_with(kInnerProduct)) { // weights are (out, in)
-    weights = weights.permute_axes({1, 0});
-    if (!bias.is_zero()) {
-      bias = bias.reshape({bias.get_dims()[1]});
-    }
-  }
+  const auto bias = bias_of(made, layer.product.bias);
   auto arguments = attached.read();
   if (attached.accumulator) {
     builder.set_place(output, *attached.accumulator);
@@ -398,7 +432,7 @@ void add_linear(
       {{ZENDNN_ARG_SRC, made.source, layer.source},
        {ZENDNN_ARG_WEIGHTS,
         made.weights,
-        builder.packed(tensor(node, 1), weights, made.weights)},
+        builder.packed(tensor(node, 1), made.plain, made.weights)},
        {ZENDNN_ARG_DST, made.result, builder.place(output).ref}});
   if (!bias.is_zero()) {
     arguments.push_back({ZENDNN_ARG_BIAS, bias, layer.bias});

@@ -273,7 +273,7 @@ size_t Plan::fastest(
                             executable->run(given);
                           }});
   }
-  return choose(key.str(), candidates, seconds);
+  return choose(key.str(), candidates, seconds).index;
 }
 
 std::shared_ptr<const Plan::Built> Plan::find(
@@ -457,7 +457,11 @@ std::string Plan::explain() const {
     out << ", \"layout\": " << quoted(built.layout)
         << ", \"border_copies\": " << built.executable->border_copies()
         << ", \"arena_bytes\": " << built.executable->arena_bytes()
-        << ", \"gflop\": " << flops / 1e9 << ", \"steps\": ";
+        << ", \"gflop\": " << flops / 1e9 << ", \"wrong\": ";
+    write_list(out, built.executable->wrong(), [&](const std::string& name) {
+      out << quoted(name);
+    });
+    out << ", \"steps\": ";
     write_list(out, built.executable->steps(), [&](const Step& step) {
       out << "{\"does\": " << quoted(step.label)
           << ", \"implementation\": " << quoted(step.implementation)

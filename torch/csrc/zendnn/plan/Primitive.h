@@ -1,12 +1,9 @@
-// What convolutions and matrix products share: a primitive that can be made,
-// and timing it on memory of its own.
+// What convolutions and matrix products share: a primitive that can be made.
 #pragma once
 
 #include <torch/csrc/zendnn/plan/Executable.h>
-#include <torch/csrc/zendnn/plan/Tuner.h>
 
 #include <functional>
-#include <map>
 
 namespace at::native::zendnn::plan {
 
@@ -16,13 +13,15 @@ namespace at::native::zendnn::plan {
 struct Primitive {
   std::function<::zendnn::primitive()> make; // compiles it, if need be
   memory::desc source, weights, result, scratchpad;
+  memory::desc plain; // the weights as they lie
   std::string implementation, name;
 
   // Run is the class of the primitive that `desc` describes.
   template <typename Run>
   static Primitive of(
       const typename Run::primitive_desc& desc,
-      const std::string& kind) {
+      const std::string& kind,
+      const memory::desc& plain) {
     // next_impl() changes what copies of a descriptor refer to; made from its
     // handle, a descriptor is a clone.
     return {
@@ -31,6 +30,7 @@ struct Primitive {
         desc.weights_desc(),
         desc.dst_desc(),
         desc.scratchpad_desc(),
+        plain,
         desc.impl_info_str(),
         kind + desc.impl_info_str()};
   }
@@ -60,27 +60,5 @@ memory::desc any_layout(const memory::desc& of);
 // Takes weights out of the caches unless they are small, before a run is timed:
 // a model has more of them than its caches hold, so that they come from memory.
 void evict_weights(void* weights, int64_t bytes);
-
-// What the candidates for one choice run on, one after the other: for each
-// argument, memory of zeros at first, as large as any of them has asked for.
-// Who asks for more ends what was there.
-class Zeros {
- public:
-  void* at(int argument, int64_t bytes);
-
- private:
-  struct Piece {
-    std::shared_ptr<void> memory;
-    int64_t bytes = 0;
-  };
-  std::map<int, Piece> pieces_;
-};
-
-// Runs the primitive with a bias (none when zero) and its post-ops' operands.
-Candidate as_candidate(
-    const Primitive& made,
-    const memory::desc& bias,
-    const std::vector<Step::Argument>& operands,
-    const std::shared_ptr<Zeros>& zeros);
 
 } // namespace at::native::zendnn::plan

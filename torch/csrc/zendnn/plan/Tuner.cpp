@@ -1,3 +1,4 @@
+#include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
@@ -10,7 +11,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -19,6 +22,8 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <sstream>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -35,8 +40,8 @@ double seconds_since(Clock::time_point start) {
 }
 
 // The fastest of several runs; gives up on what is clearly slower than `best`.
+// An earlier run has paid for page faults and cold code.
 double time_candidate(const Candidate& candidate, double best) {
-  candidate.run(); // the first run pays for page faults and cold code
   double fastest = std::numeric_limits<double>::infinity(), spent = 0;
   for (int i = 0; i < kRepeats && spent < kSecondsEach; ++i) {
     if (candidate.before) {
@@ -53,6 +58,96 @@ double time_candidate(const Candidate& candidate, double best) {
   }
   return fastest;
 }
+
+// How many times what rounding explains two results differ by at most; infinity
+// where one is no number.
+double
+distance(const Outcome& a, const Outcome& b, double precision, bool bfloat16) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (a.nans != b.nans || a.values.size() != b.values.size()) {
+    return kInfinity;
+  }
+  double largest = 0;
+  for (const auto value : b.values) {
+    largest = std::isfinite(value)
+                  ? std::max(largest, std::abs(static_cast<double>(value)))
+                  : largest;
+  }
+  double most = 0;
+  for (size_t i = 0; i < a.values.size(); ++i) {
+    const double x = a.values[i], y = b.values[i];
+    if (x == y || (std::isnan(x) && std::isnan(y))) {
+      continue;
+    }
+    const auto rounding = bfloat16 ? 0x1p-7 * std::abs(y) : 0.;
+    const auto allowed = precision * largest + rounding;
+    const auto far = std::abs(x - y) / allowed;
+    if (std::isnan(far)) {
+      return kInfinity;
+    }
+    most = std::max(most, far);
+  }
+  return most;
+}
+
+// The results of one choice's candidates so far: those that are the first one's
+// but for rounding, and the others.
+class Comparison {
+ public:
+  // Runs the candidate once.
+  void add(size_t index, const Candidate& candidate) {
+    if (!candidate.compute) {
+      candidate.run();
+      return;
+    }
+    auto outcome = candidate.compute();
+    const auto loss = candidate.precision;
+    for (auto& group : groups_) {
+      const auto precision = std::max(loss, group.precision);
+      if (distance(outcome, group.outcome, precision, candidate.bfloat16) <=
+          1) {
+        group.members.push_back(index);
+        return;
+      }
+    }
+    groups_.push_back({std::move(outcome), loss, candidate.bfloat16, {index}});
+  }
+
+  // Whether there is something to decide.
+  bool is_open(bool verify) const {
+    return groups_.size() > 1 || (verify && !groups_.empty());
+  }
+
+  // The candidates that are wrong when this is right.
+  std::set<size_t> wrong_by(const Outcome& right) const {
+    constexpr double kFarther = 4;
+    std::vector<double> distances;
+    for (const auto& group : groups_) {
+      distances.push_back(
+          distance(group.outcome, right, group.precision, group.bfloat16));
+    }
+    const auto least =
+        groups_.size() > 1
+            ? *std::min_element(distances.begin(), distances.end())
+            : 0;
+    std::set<size_t> wrong;
+    for (size_t i = 0; i < groups_.size(); ++i) {
+      if (distances[i] > 1 && distances[i] > kFarther * least) {
+        wrong.insert(groups_[i].members.begin(), groups_[i].members.end());
+      }
+    }
+    return wrong;
+  }
+
+ private:
+  struct Group {
+    Outcome outcome;
+    double precision;
+    bool bfloat16;
+    std::vector<size_t> members;
+  };
+  std::vector<Group> groups_;
+};
 
 // The choices so far, and the file that they are kept in: a line that says who
 // wrote it, then `key<tab>name` lines.
@@ -76,6 +171,29 @@ class Choices {
       }
     }
     return std::nullopt;
+  }
+
+  // The names of the candidates that were found wrong for the key.
+  std::vector<std::string> wrong(const std::string& key) {
+    std::lock_guard lock(mutex_);
+    load();
+    std::vector<std::string> names;
+    const auto found = names_.find(kWrong + key);
+    std::istringstream text(found == names_.end() ? "" : found->second);
+    for (std::string name; std::getline(text, name, ';');) {
+      names.push_back(name);
+    }
+    return names;
+  }
+
+  void set_wrong(
+      const std::string& key,
+      const std::vector<std::string>& names) {
+    std::string text;
+    for (const auto& name : names) {
+      text += (text.empty() ? "" : ";") + name;
+    }
+    set(kWrong + key, text);
   }
 
   void set(const std::string& key, const std::string& name) {
@@ -114,6 +232,8 @@ class Choices {
   }
 
  private:
+  static constexpr const char* kWrong = "wrong ";
+
   static std::string path() {
     const char* text = std::getenv("ZENDNN_TUNING_CACHE");
     return text == nullptr ? "" : text;
@@ -216,34 +336,54 @@ class Choices {
 
 } // namespace
 
-size_t choose(
+Choice choose(
     const std::string& key,
     const std::vector<Candidate>& candidates,
-    double& seconds_left) {
+    double& seconds_left,
+    const Judge& judge) {
   auto& choices = Choices::instance();
   if (const auto known = choices.find(key, candidates)) {
-    return *known; // and waits for nobody
+    return {*known, choices.wrong(key)}; // and waits for nobody
   }
-  if (candidates.size() < 2 || seconds_left <= 0) {
-    return 0;
+  const auto eligible = [&] {
+    const auto wrong = choices.wrong(key);
+    std::vector<size_t> indices;
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (std::find(wrong.begin(), wrong.end(), candidates[i].name) ==
+          wrong.end()) {
+        indices.push_back(i);
+      }
+    }
+    if (indices.empty()) {
+      refuse("implementations that all compute wrong results");
+    }
+    return indices;
+  };
+  const bool verify = verifies();
+  if (!verify && (candidates.size() < 2 || seconds_left <= 0)) {
+    return {eligible().front(), choices.wrong(key)};
   }
   // Two candidates timed at once would only measure each other.
   std::lock_guard lock(choices.timing());
   if (const auto known = choices.find(key, candidates)) {
-    return *known; // by whoever held the lock
+    return {*known, choices.wrong(key)}; // by whoever held the lock
   }
   const auto start = Clock::now();
+  const auto indices = eligible();
+  std::map<size_t, double> times;
+  Comparison comparison;
   double best = std::numeric_limits<double>::infinity();
-  size_t winner = 0;
   bool failed = false;
   // A large layer may need more than there is: the best so far is as good as
   // what is not timed at all.
   for (size_t i = 0;
-       i < candidates.size() && (i < 2 || seconds_since(start) < seconds_left);
+       i < indices.size() && (i < 2 || seconds_since(start) < seconds_left);
        ++i) {
+    const auto& candidate = candidates[indices[i]];
     double seconds = 0;
     try {
-      seconds = time_candidate(candidates[i], best);
+      comparison.add(indices[i], candidate);
+      seconds = indices.size() > 1 ? time_candidate(candidate, best) : 0;
     } catch (const std::exception&) {
       failed = true; // no memory for timing is no reason not to run
       break;
@@ -251,21 +391,46 @@ size_t choose(
     if (verbose() > 0) {
       std::printf(
           "zendnn_verbose,tune,%s,%g,%s\n",
-          candidates[i].name.c_str(),
+          candidate.name.c_str(),
           seconds * 1e3,
           key.c_str());
     }
-    if (seconds < best) {
-      best = seconds;
-      winner = i;
-    }
+    times[indices[i]] = seconds;
+    best = std::min(best, seconds);
   }
   std::fflush(stdout);
   seconds_left -= seconds_since(start);
-  if (!failed) {
-    choices.set(key, candidates[winner].name);
+  if (judge && comparison.is_open(verify)) {
+    auto names = choices.wrong(key);
+    std::set<size_t> wrong;
+    try {
+      wrong = comparison.wrong_by(judge().compute());
+    } catch (const std::exception&) {
+      failed = true; // it may want more memory than the candidates
+    }
+    for (const auto index : wrong) {
+      const auto& name = candidates[index].name;
+      TORCH_WARN(
+          "ZenDNN: ",
+          name,
+          " computes a wrong result and is not used for ",
+          key);
+      names.push_back(name);
+      times.erase(index);
+    }
+    if (!names.empty()) {
+      choices.set_wrong(key, names);
+    }
   }
-  return winner;
+  const auto winner = std::min_element(
+      times.begin(), times.end(), [](const auto& a, const auto& b) {
+        return a.second < b.second;
+      });
+  const auto index = winner == times.end() ? eligible().front() : winner->first;
+  if (!failed) {
+    choices.set(key, candidates[index].name);
+  }
+  return {index, choices.wrong(key)};
 }
 
 void save_choices() {
@@ -274,6 +439,10 @@ void save_choices() {
 
 double tuning_budget() {
   return number_from("ZENDNN_TUNING_BUDGET", 2);
+}
+
+bool verifies() {
+  return word_from("ZENDNN_VERIFY", {"0", "1"}) == "1";
 }
 
 void forget_choices() {

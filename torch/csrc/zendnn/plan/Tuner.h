@@ -1,19 +1,41 @@
-// Chooses between implementations by timing them, and remembers the choices.
+// Chooses between implementations by timing them and comparing their results,
+// and remembers the choices.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
 namespace at::native::zendnn::plan {
 
+// What a candidate has computed: its elements, or a sample of many, and how
+// many of all of them are NaN.
+struct Outcome {
+  std::vector<float> values;
+  int64_t nans = 0;
+};
+
 struct Candidate {
   std::string name;
   std::function<void()> run; // once, on memory of its own or of all candidates
   std::function<void()> before{}; // each run, and not timed; or nothing
+  // Runs once on the operands that all candidates have, over a result of NaN;
+  // or nothing, for one that is not compared.
+  std::function<Outcome()> compute{};
+  double precision = 0;  // relative to the largest element of a right result
+  bool bfloat16 = false; // what the result is rounded to
 };
 
-// Returns the index of the fastest candidate. `key` says all that the choice
+// Makes the candidate that decides which of several is wrong.
+using Judge = std::function<Candidate()>;
+
+struct Choice {
+  size_t index;
+  std::vector<std::string> wrong; // the candidates that compute wrong results
+};
+
+// Returns the fastest candidate that is right. `key` says all that the choice
 // depends on, the number of threads included. A choice is made once in a
 // process, by one thread at a time, and once for good with
 // ZENDNN_TUNING_CACHE=path, a file that is ignored with a warning when another
@@ -21,10 +43,17 @@ struct Candidate {
 // timing; without any, the first candidate serves and nothing is remembered.
 // Where a candidate fails, as without memory for it, the best so far serves so.
 // The file is written by save_choices.
-size_t choose(
+//
+// Candidates that are timed are compared, too. Where two differ by more than
+// rounding explains, `judge` computes the result, and those that are far from
+// it, and farther than others, are wrong: a warning says so, and they are
+// remembered like choices. ZENDNN_VERIFY=1 has a single candidate judged.
+// Throws Refused where all are wrong.
+Choice choose(
     const std::string& key,
     const std::vector<Candidate>& candidates,
-    double& seconds_left);
+    double& seconds_left,
+    const Judge& judge = {});
 
 // Adds this process's new choices to the file, if any, in one step: readers see
 // the old file or the new one, and other processes' choices stay.
@@ -33,5 +62,8 @@ void save_choices();
 // What one plan may spend on timing: ZENDNN_TUNING_BUDGET seconds (2 unless
 // set).
 double tuning_budget();
+
+// Whether ZENDNN_VERIFY is 1.
+bool verifies();
 
 } // namespace at::native::zendnn::plan

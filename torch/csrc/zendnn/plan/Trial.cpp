@@ -1,0 +1,237 @@
+#include <torch/csrc/zendnn/plan/Layouts.h>
+#include <torch/csrc/zendnn/plan/Trial.h>
+
+#include <adeep/abstract_types.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+using data_type = memory::data_type;
+
+// Enough to meet every tile and tail of a kernel.
+constexpr int64_t kMostCompared = int64_t{1} << 22;
+
+// Marsaglia's xorshift, as a number from 0 to 1.
+float next_random(uint32_t& state) {
+  state ^= state << 13;
+  state ^= state >> 17;
+  state ^= state << 5;
+  return static_cast<float>(state >> 8) * 0x1p-24F;
+}
+
+template <typename T>
+void fill_random(void* data, int64_t size, int seed, float low, float high) {
+  auto* to = static_cast<T*>(data);
+  auto state = static_cast<uint32_t>(seed) * 2654435761U + 1U;
+  for (int64_t i = 0; i < size; ++i) {
+    to[i] = static_cast<T>(low + (high - low) * next_random(state));
+  }
+}
+
+int64_t bytes_of(const memory::desc& desc) {
+  return static_cast<int64_t>(desc.get_size());
+}
+
+void fill_with_numbers(const memory::desc& desc, void* data, int argument) {
+  const bool post_op = argument >= ZENDNN_ARG_ATTR_MULTIPLE_POST_OP_BASE;
+  const float low = post_op ? 0.5F : -1.F, high = post_op ? 1.5F : 1.F;
+  if (desc.get_data_type() == data_type::bf16) {
+    fill_random<c10::BFloat16>(data, bytes_of(desc) / 2, argument, low, high);
+  } else {
+    fill_random<float>(data, bytes_of(desc) / 4, argument, low, high);
+  }
+}
+
+// Reads elements one after the other, and keeps one in so many.
+template <typename T>
+class Reader {
+ public:
+  Reader(const void* data, int64_t count)
+      : data_(static_cast<const T*>(data)),
+        step_(std::max<int64_t>(1, count / kMostCompared) | 1) {
+    outcome.values.reserve(count / step_ + 1);
+  }
+
+  void read(int64_t at) {
+    const auto value = static_cast<float>(data_[at]);
+    outcome.nans += std::isnan(value);
+    if (--left_ == 0) {
+      outcome.values.push_back(value);
+      left_ = step_;
+    }
+  }
+
+  Outcome outcome;
+
+ private:
+  const T* data_;
+  int64_t step_, left_ = 1;
+};
+
+template <typename T>
+Outcome read(const memory::desc& desc, const void* data) {
+  if (desc.get_inner_nblks() > 0) {
+    const auto count = bytes_of(desc) / static_cast<int64_t>(sizeof(T));
+    Reader<T> reader(data, count);
+    for (int64_t i = 0; i < count; ++i) {
+      reader.read(i);
+    }
+    return std::move(reader.outcome);
+  }
+  const auto sizes = desc.get_dims(), strides = desc.get_strides();
+  std::vector<size_t> order(sizes.size()); // the outermost dimension first
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return strides[a] > strides[b];
+  });
+  const auto inner = order.back();
+  Reader<T> reader(data, count(sizes));
+  Dims index(sizes.size());
+  for (int64_t at = 0;;) {
+    for (int64_t i = 0; i < sizes[inner]; ++i) {
+      reader.read(at + i * strides[inner]);
+    }
+    auto dim = static_cast<int64_t>(order.size()) - 2;
+    for (; dim >= 0; --dim) {
+      const auto d = order[dim];
+      at += strides[d];
+      if (++index[d] < sizes[d]) {
+        break;
+      }
+      at -= strides[d] * sizes[d];
+      index[d] = 0;
+    }
+    if (dim < 0) {
+      return std::move(reader.outcome);
+    }
+  }
+}
+
+} // namespace
+
+Outcome outcome_of(const memory::desc& desc, const void* data) {
+  return desc.get_data_type() == data_type::bf16
+             ? read<c10::BFloat16>(desc, data)
+             : read<float>(desc, data);
+}
+
+Trial::Trial(memory::desc plain, Fill weights, int64_t depth)
+    : plain_(std::move(plain)), weights_(std::move(weights)), depth_(depth) {}
+
+double Trial::precision() const {
+  return 16 * std::sqrt(static_cast<double>(depth_)) *
+         std::numeric_limits<float>::epsilon();
+}
+
+void* Trial::at(int argument, int64_t bytes) {
+  auto& piece = pieces_[argument];
+  if (piece.bytes < bytes) {
+    piece = {}; // before there is more
+    piece = {allocate(bytes), bytes};
+  }
+  return piece.memory.get();
+}
+
+void* Trial::operand(int argument, const memory::desc& desc) {
+  const auto known = pieces_.find(argument);
+  const bool there =
+      known != pieces_.end() && known->second.bytes >= bytes_of(desc);
+  auto* data = at(argument, bytes_of(desc));
+  if (!there) { // all candidates read the same
+    fill_with_numbers(desc, data, argument);
+  }
+  return data;
+}
+
+void* Trial::destination(const memory::desc& desc, bool accumulates) {
+  auto* data = at(ZENDNN_ARG_DST, bytes_of(desc));
+  if (accumulates) {
+    fill_with_numbers(desc, data, ZENDNN_ARG_DST);
+  } else { // all ones are a NaN of either type
+    std::fill_n(static_cast<uint8_t*>(data), bytes_of(desc), uint8_t{0xFF});
+  }
+  return data;
+}
+
+void* Trial::weights(const memory::desc& seen, const memory::desc& layout) {
+  constexpr int kPlain = -1; // no argument of a primitive
+  auto* data = at(ZENDNN_ARG_WEIGHTS, bytes_of(layout));
+  if (seen == layout) {
+    weights_(data);
+    return data;
+  }
+  auto* plain = at(kPlain, bytes_of(plain_));
+  weights_(plain);
+  const auto& engine = adeep::engine::cpu_engine();
+  memory from(seen, engine, plain), to(layout, engine, data);
+  ::zendnn::reorder(from, to).execute(
+      adeep::stream::default_stream(), from, to);
+  pieces_.erase(kPlain);
+  return data;
+}
+
+Candidate as_candidate(
+    const Primitive& made,
+    const memory::desc& bias,
+    const std::vector<Step::Argument>& operands,
+    bool accumulates,
+    const std::shared_ptr<Trial>& trial) {
+  struct Call {
+    ::zendnn::primitive primitive;
+    std::unordered_map<int, memory> arguments;
+  };
+  const auto call = std::make_shared<Call>();
+  const auto run = [call] {
+    call->primitive.execute(adeep::stream::default_stream(), call->arguments);
+  };
+  // Made when it is first compared: a choice that is known already needs none.
+  const auto compute = [=] {
+    call->primitive = made.make();
+    call->arguments.clear();
+    const auto add = [&](int index, const memory::desc& desc, void* data) {
+      call->arguments.emplace(
+          index, memory(desc, adeep::engine::cpu_engine(), data));
+    };
+    add(ZENDNN_ARG_SRC,
+        made.source,
+        trial->operand(ZENDNN_ARG_SRC, made.source));
+    add(ZENDNN_ARG_WEIGHTS,
+        made.weights,
+        trial->weights(made.plain, made.weights));
+    auto* result = trial->destination(made.result, accumulates);
+    add(ZENDNN_ARG_DST, made.result, result);
+    add(ZENDNN_ARG_SCRATCHPAD,
+        made.scratchpad,
+        trial->at(ZENDNN_ARG_SCRATCHPAD, bytes_of(made.scratchpad)));
+    if (!bias.is_zero()) {
+      add(ZENDNN_ARG_BIAS, bias, trial->operand(ZENDNN_ARG_BIAS, bias));
+    }
+    for (const auto& operand : operands) {
+      add(operand.index,
+          operand.desc,
+          trial->operand(operand.index, operand.desc));
+    }
+    run();
+    return outcome_of(made.result, result);
+  };
+  const auto before = [call] {
+    const auto& weights = call->arguments.at(ZENDNN_ARG_WEIGHTS);
+    evict_weights(
+        weights.get_data_handle(),
+        static_cast<int64_t>(weights.get_desc().get_size()));
+  };
+  return {
+      .name = made.name,
+      .run = run,
+      .before = before,
+      .compute = compute,
+      .precision = trial->precision(),
+      .bfloat16 = made.result.get_data_type() == data_type::bf16};
+}
+
+} // namespace at::native::zendnn::plan
