@@ -78,6 +78,8 @@ class Built:
     arena_bytes: int = 0
     gflop: float = 0.0
     steps: tuple[Step, ...] = ()
+    #: Implementations that computed wrong results when they were tried, each with what for.
+    wrong: tuple[str, ...] = ()
 
     @staticmethod
     def read(entry: Mapping[str, Any]) -> Built:
@@ -96,6 +98,7 @@ class Built:
             entry.get("arena_bytes", 0),
             entry.get("gflop", 0.0),
             tuple(Step(_labels(x["does"]), x["implementation"], x["gflop"]) for x in steps),
+            tuple(entry.get("wrong", ())),
         )
 
 
@@ -312,6 +315,8 @@ def _built_lines(built: Built) -> Iterator[str]:
     if copies := built.border_copies:
         costs.append(f"{copies} {'copy' if copies == 1 else 'copies'} at its borders")
     yield f"built for {inputs}: {', '.join(costs)}"
+    for name in built.wrong:
+        yield f"  struck off, since its results are wrong: {name}"
     kinds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for step in built.steps:
         kinds[_short(step.does), step.implementation].append(step.gflop)

@@ -8,7 +8,13 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/zendnn/Prepacked.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
+#include <torch/csrc/zendnn/plan/Tuner.h>
 
+#include <pybind11/functional.h>
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <cmath>
 #include <memory>
 #include <string>
 
@@ -32,6 +38,40 @@ void set_graph(
   std::destroy_at(&function);
   std::construct_at(&function, std::move(qualified), std::move(graph), nullptr);
   function.setSchema(std::move(schema));
+}
+
+// For tests: candidates made in Python, timed for as long as they like.
+std::pair<size_t, std::vector<std::string>> choose(
+    const std::string& key,
+    const std::vector<
+        std::pair<std::string, std::function<std::vector<float>()>>>&
+        candidates,
+    const std::function<std::vector<float>()>& judge) {
+  constexpr double kPrecision = 1e-6, kSeconds = 1e9;
+  const auto made = [&](const std::string& name, const auto& compute) {
+    return ctx::plan::Candidate{
+        .name = name,
+        .run = [compute] { compute(); },
+        .compute =
+            [compute] {
+              ctx::plan::Outcome outcome{.values = compute()};
+              outcome.nans = std::count_if(
+                  outcome.values.begin(),
+                  outcome.values.end(),
+                  [](float value) { return std::isnan(value); });
+              return outcome;
+            },
+        .precision = kPrecision};
+  };
+  std::vector<ctx::plan::Candidate> all;
+  for (const auto& [name, compute] : candidates) {
+    all.push_back(made(name, compute));
+  }
+  auto seconds = kSeconds;
+  auto choice = ctx::plan::choose(
+      key, all, seconds, [&] { return made("judge", judge); });
+  ctx::plan::save_choices();
+  return {choice.index, std::move(choice.wrong)};
 }
 
 } // namespace
@@ -84,4 +124,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("_plan_cache_capacity", &ctx::plan::plan_cache_capacity);
   m.def("_set_plan_cache_capacity", &ctx::plan::set_plan_cache_capacity);
   m.def("_forget_tuning", &ctx::plan::forget_choices);
+  m.def(
+      "_choose",
+      torch::wrap_pybind_function(choose),
+      "The index of the fastest right candidate and the names of the wrong "
+      "ones. A candidate is a name and a function that computes numbers.",
+      py::arg("key"),
+      py::arg("candidates"),
+      py::arg("judge"));
 }

@@ -368,7 +368,7 @@ Candidate reference(
     const std::shared_ptr<Trial>& trial) {
   for (const auto& made :
        matmuls(p, p.weights, attached.attributes, "reference ")) {
-    if (is_reference(made.name)) {
+    if (is_reference(made.implementation)) {
       return as_candidate(
           made,
           p.bias,

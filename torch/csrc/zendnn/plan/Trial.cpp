@@ -51,17 +51,20 @@ void fill_with_numbers(const memory::desc& desc, void* data, int argument) {
 template <typename T>
 class Reader {
  public:
-  Reader(const void* data, int64_t count)
+  // Counts NaN in all of the memory: what is written between the elements
+  // shows.
+  Reader(const void* data, int64_t span, int64_t count)
       : data_(static_cast<const T*>(data)),
         step_(std::max<int64_t>(1, count / kMostCompared) | 1) {
     outcome.values.reserve(count / step_ + 1);
+    for (int64_t i = 0; i < span; ++i) {
+      outcome.nans += std::isnan(static_cast<float>(data_[i]));
+    }
   }
 
   void read(int64_t at) {
-    const auto value = static_cast<float>(data_[at]);
-    outcome.nans += std::isnan(value);
     if (--left_ == 0) {
-      outcome.values.push_back(value);
+      outcome.values.push_back(static_cast<float>(data_[at]));
       left_ = step_;
     }
   }
@@ -75,10 +78,10 @@ class Reader {
 
 template <typename T>
 Outcome read(const memory::desc& desc, const void* data) {
+  const auto span = bytes_of(desc) / static_cast<int64_t>(sizeof(T));
   if (desc.get_inner_nblks() > 0) {
-    const auto count = bytes_of(desc) / static_cast<int64_t>(sizeof(T));
-    Reader<T> reader(data, count);
-    for (int64_t i = 0; i < count; ++i) {
+    Reader<T> reader(data, span, span);
+    for (int64_t i = 0; i < span; ++i) {
       reader.read(i);
     }
     return std::move(reader.outcome);
@@ -90,7 +93,7 @@ Outcome read(const memory::desc& desc, const void* data) {
     return strides[a] > strides[b];
   });
   const auto inner = order.back();
-  Reader<T> reader(data, count(sizes));
+  Reader<T> reader(data, span, count(sizes));
   Dims index(sizes.size());
   for (int64_t at = 0;;) {
     for (int64_t i = 0; i < sizes[inner]; ++i) {

@@ -45,8 +45,8 @@ class Trial {
   int64_t depth_;
 };
 
-// The elements at `data` in the order of memory, without what lies between
-// them: a sample where they are many.
+// The elements at `data` in the order of memory, a sample where they are many;
+// its count of NaN is that of all the memory, between them too.
 Outcome outcome_of(const memory::desc& desc, const void* data);
 
 // Runs the primitive with a bias (none when zero) and its post-ops' operands.

@@ -2,6 +2,8 @@
 // and remembers the choices.
 #pragma once
 
+#include <c10/macros/Export.h>
+
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -10,7 +12,7 @@
 namespace at::native::zendnn::plan {
 
 // What a candidate has computed: its elements, or a sample of many, and how
-// many of all of them are NaN.
+// many NaN its memory holds.
 struct Outcome {
   std::vector<float> values;
   int64_t nans = 0;
@@ -49,7 +51,7 @@ struct Choice {
 // it, and farther than others, are wrong: a warning says so, and they are
 // remembered like choices. ZENDNN_VERIFY=1 has a single candidate judged.
 // Throws Refused where all are wrong.
-Choice choose(
+C10_EXPORT Choice choose(
     const std::string& key,
     const std::vector<Candidate>& candidates,
     double& seconds_left,
@@ -57,7 +59,7 @@ Choice choose(
 
 // Adds this process's new choices to the file, if any, in one step: readers see
 // the old file or the new one, and other processes' choices stay.
-void save_choices();
+C10_EXPORT void save_choices();
 
 // What one plan may spend on timing: ZENDNN_TUNING_BUDGET seconds (2 unless
 // set).

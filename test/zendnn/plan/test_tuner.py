@@ -1,0 +1,154 @@
+"""Candidates that check each other while they are timed."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch.backends.zendnn import _C
+
+from ..common import run_python
+
+Compute = Callable[[], list[float]]
+
+RIGHT = [1.0, -2.0, 3.0, 0.0]
+WRONG = {
+    "another number": [1.0, -2.0, 3.5, 0.0],
+    "not written": [1.0, math.nan, 3.0, 0.0],
+    "infinite": [1.0, -2.0, math.inf, 0.0],
+    "a small one": [1.0, -2.0, 3.0, 1e-4],
+}
+
+
+def candidate(values: list[float], seconds: float = 0.0) -> Compute:
+    def compute() -> list[float]:
+        time.sleep(seconds)
+        return values
+
+    return compute
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    _C._forget_tuning()
+    yield
+    _C._forget_tuning()
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
+def test_a_wrong_candidate_is_struck_off_though_it_is_the_fastest(
+    wrong: list[float], place: int
+) -> None:
+    candidates = [("slow", candidate(RIGHT, 0.004)), ("slower", candidate(RIGHT, 0.008))]
+    candidates.insert(place, ("wrong", candidate(wrong)))
+    with pytest.warns(UserWarning, match="wrong computes a wrong result .* for 1x1"):
+        index, struck = _C._choose("1x1", candidates, candidate(RIGHT))
+    assert (candidates[index][0], struck) == ("slow", ["wrong"])
+
+
+def test_the_judge_decides_and_not_the_majority() -> None:
+    candidates = [("one", candidate(WRONG["infinite"])), ("two", candidate(WRONG["infinite"]))]
+    candidates.append(("right", candidate(RIGHT, 0.004)))
+    with pytest.warns(UserWarning, match="wrong result"):
+        index, struck = _C._choose("1x1", candidates, candidate(RIGHT))
+    assert (index, struck) == (2, ["one", "two"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_rounding_is_no_fault() -> None:
+    near = [value * (1 + 5e-7) for value in RIGHT]
+    candidates = [("one", candidate(RIGHT, 0.004)), ("near", candidate(near))]
+    assert _C._choose("1x1", candidates, candidate(WRONG["infinite"])) == (1, [])
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_all_make_no_number_is_no_fault(value: float) -> None:
+    candidates = [("one", candidate([1.0, value], 0.004)), ("two", candidate([1.0, value]))]
+    assert _C._choose("1x1", candidates, candidate(RIGHT)) == (1, [])
+
+
+def test_when_all_are_wrong_alike_verifying_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = [(name, candidate(WRONG["infinite"])) for name in ("one", "two")]
+    monkeypatch.setenv("ZENDNN_VERIFY", "1")
+    with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="all compute wrong results"):
+        _C._choose("1x1", candidates, candidate(RIGHT))
+
+
+def test_it_is_told_once_and_what_is_struck_off_is_not_tried_again() -> None:
+    calls = []
+
+    def wrong() -> list[float]:
+        calls.append(1)
+        return WRONG["infinite"]
+
+    candidates = [("wrong", wrong), ("right", candidate(RIGHT, 0.004))]
+    with pytest.warns(UserWarning):
+        _C._choose("1x1", candidates, candidate(RIGHT))
+    seen = len(calls)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert _C._choose("1x1", candidates, candidate(RIGHT)) == (1, ["wrong"])
+        others = [("wrong", wrong), ("new", candidate(RIGHT))]
+        assert _C._choose("1x1", others, candidate(RIGHT)) == (1, ["wrong"])
+    assert len(calls) == seen
+
+
+def test_the_next_process_does_not_try_it(tmp_path: Path) -> None:
+    code = """
+from torch.backends.zendnn import _C
+def wrong():
+    print("tried")
+    return [float("inf")]
+candidates = [("wrong", wrong), ("right", lambda: [1.0])]
+print(_C._choose("1x1", candidates, lambda: [1.0]))
+"""
+    setting = {"ZENDNN_TUNING_CACHE": str(tmp_path / "choices")}
+    first, second = (run_python(code, **setting).splitlines() for _ in range(2))
+    assert "tried" in first
+    assert second == ["(1, ['wrong'])"]
+
+
+def test_a_single_candidate_is_judged_on_demand_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unwanted() -> list[float]:
+        raise AssertionError
+
+    only = [("only", candidate(WRONG["infinite"]))]
+    assert _C._choose("1x1", only, unwanted) == (0, [])
+    monkeypatch.setenv("ZENDNN_VERIFY", "1")
+    with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="all compute wrong results"):
+        _C._choose("1x1", only, candidate(RIGHT))
+    assert _C._choose("2x2", only, candidate(WRONG["infinite"])) == (0, [])
+
+
+@pytest.mark.filterwarnings("error::UserWarning")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_models_own_candidates_agree(dtype: torch.dtype) -> None:
+    """In a process that tunes for long, and judges single candidates, too."""
+    code = f"""
+import torch, warnings
+from torch import nn
+warnings.filterwarnings("error", "ZenDNN")
+net = nn.Sequential(
+    nn.Conv2d(3, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 40, 1), nn.GELU(),
+    nn.Conv2d(40, 48, 3, stride=2, groups=8), nn.Flatten(), nn.Linear(48 * 49, 50), nn.SiLU(),
+    nn.Linear(50, 1),
+).to({dtype}).eval()
+x = torch.rand(3, 3, 16, 16).to({dtype})
+with torch.no_grad():
+    module = torch.jit.freeze(torch.jit.trace(net, x))
+    module = torch.jit.optimize_for_inference(module)
+    module(x)
+(region,) = torch.backends.zendnn.explain(module).methods[0].regions
+print([built.wrong for built in region.built], [built.refused for built in region.built])
+"""
+    environment = {"ZENDNN_VERIFY": "1", "ZENDNN_TUNING_BUDGET": "5"}
+    assert run_python(code, **environment).strip() == "[()] ['']"
+    assert "ZENDNN_VERIFY" not in os.environ
