@@ -9,17 +9,6 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-void reorder_now(
-    const memory::desc& from,
-    void* source,
-    const memory::desc& to,
-    void* target) {
-  const auto& engine = adeep::engine::cpu_engine();
-  memory read(from, engine, source), written(to, engine, target);
-  auto& stream = adeep::stream::default_stream();
-  ::zendnn::reorder(read, written).execute(stream, read, written);
-}
-
 // Writes contiguous constants one behind the other.
 Fill joint_copy_of(std::vector<Tensor> constants) {
   return [constants = std::move(constants)](void* memory) {

@@ -21,6 +21,14 @@ using Fill = std::function<void(void*)>;
 // Writes the elements of a constant in row-major order.
 Fill copy_of(const Tensor& constant);
 
+// Brings what lies at `source` in one layout to `target` in another, with zeros
+// in the padding of blocks.
+void reorder_now(
+    const ::zendnn::memory::desc& from,
+    void* source,
+    const ::zendnn::memory::desc& to,
+    void* target);
+
 // Memory that is yet to be filled, or is.
 class Piece {
  public:

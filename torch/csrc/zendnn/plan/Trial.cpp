@@ -38,6 +38,17 @@ int64_t bytes_of(const memory::desc& desc) {
 }
 
 void fill_with_numbers(const memory::desc& desc, void* data, int argument) {
+  if (desc.get_padded_dims() != desc.get_dims()) {
+    // Primitives rely on zeros in the padding, which a reorder writes.
+    const memory::desc plain(
+        desc.get_dims(),
+        desc.get_data_type(),
+        row_major_strides(desc.get_dims()));
+    const auto numbers = allocate(bytes_of(plain));
+    fill_with_numbers(plain, numbers.get(), argument);
+    reorder_now(plain, numbers.get(), desc, data);
+    return;
+  }
   const bool post_op = argument >= ZENDNN_ARG_ATTR_MULTIPLE_POST_OP_BASE;
   const float low = post_op ? 0.5F : -1.F, high = post_op ? 1.5F : 1.F;
   if (desc.get_data_type() == data_type::bf16) {
@@ -170,10 +181,7 @@ void* Trial::weights(const memory::desc& seen, const memory::desc& layout) {
   }
   auto* plain = at(kPlain, bytes_of(plain_));
   weights_(plain);
-  const auto& engine = adeep::engine::cpu_engine();
-  memory from(seen, engine, plain), to(layout, engine, data);
-  ::zendnn::reorder(from, to).execute(
-      adeep::stream::default_stream(), from, to);
+  reorder_now(seen, plain, layout, data);
   pieces_.erase(kPlain);
   return data;
 }
