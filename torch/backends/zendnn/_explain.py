@@ -63,6 +63,16 @@ class Step:
 
 
 @dataclass(frozen=True)
+class LeftToTorch:
+    """Operators of the model that a built plan calls torch for, why, and what that costs."""
+
+    operator: tuple[str, ...]
+    reason: str
+    #: Milliseconds of one run, timed on stand-ins for the operands when the plan was built.
+    ms: float
+
+
+@dataclass(frozen=True)
 class Built:
     """What a plan made for one set of input shapes; nothing when it refused them."""
 
@@ -78,6 +88,7 @@ class Built:
     arena_bytes: int = 0
     gflop: float = 0.0
     steps: tuple[Step, ...] = ()
+    left_to_torch: tuple[LeftToTorch, ...] = ()
 
     @staticmethod
     def read(entry: Mapping[str, Any]) -> Built:
@@ -96,6 +107,10 @@ class Built:
             entry.get("arena_bytes", 0),
             entry.get("gflop", 0.0),
             tuple(Step(_labels(x["does"]), x["implementation"], x["gflop"]) for x in steps),
+            tuple(
+                LeftToTorch(_labels(x["operator"]), x["reason"], x["ms"])
+                for x in entry.get("left_to_torch", ())
+            ),
         )
 
 
@@ -320,6 +335,10 @@ def _built_lines(built: Built) -> Iterator[str]:
         for kind, gflops in kinds.items()
     ]
     yield from _indented(_table(rows, "><<>"))
+    if built.left_to_torch:
+        yield "left to torch"
+        left = [(_short(x.operator), x.reason, f"{x.ms:.2f} ms") for x in built.left_to_torch]
+        yield from _indented(_table(left, "<<>"))
 
 
 def _table(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
