@@ -59,6 +59,10 @@ BUILT = {
         step("aten::conv2d+aten::add+aten::hardtanh", "jit:avx512_core", 0.00025),
         step("aten::conv2d+aten::relu", "brgconv:avx512_core", 0.25),
     ],
+    "left_to_torch": [
+        {"operator": "aten::conv2d+aten::relu", "reason": "why", "ms": 12.5},
+        {"operator": "aten::mean", "reason": "why not", "ms": 0.043},
+    ],
 }
 REFUSED = {
     "inputs": [*[tensor("Long", [0], [1])] * 3, tensor("BFloat16", [2, 1, 5], [5, 9, 1])],
@@ -95,6 +99,9 @@ forward: 1 region of 6 operators, 13 operators left out
       1  reorder                  copy
       2  conv2d + relu            brgconv:avx512_core  0.50 Gflop
       1  conv2d + add + hardtanh  jit:avx512_core      0.25 Mflop
+    left to torch
+      conv2d + relu  why      12.50 ms
+      mean           why not   0.04 ms
     refused for 3 x int64 (0,), bfloat16 (2, 1, 5), 1 thread: an empty tensor
 
   left out

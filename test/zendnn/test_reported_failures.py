@@ -140,20 +140,20 @@ def test_one_value_times_several_numbers() -> None:
 @pytest.mark.parametrize("padding", [0, 1])
 @pytest.mark.parametrize("ceil", [False, True])
 def test_a_convolution_before_an_average_pool(padding: int, ceil: bool) -> None:
-    """pytorch#86535: a crash. Pools with a ceiling may be refused, and run as torch's own."""
+    """pytorch#86535: a crash. A plan may leave pools with a ceiling to torch."""
     net = nn.Sequential(
         nn.Conv2d(3, 10, 3),
         nn.AvgPool2d(3, stride=2, padding=padding, ceil_mode=ceil),
         nn.Conv2d(10, 4, 1),
     )
-    check(net, values(1, 3, 16, 16), values(3, 3, 9, 13), ran=not ceil)
+    check(net, values(1, 3, 16, 16), values(3, 3, 9, 13))
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 5])
 def test_a_convolution_before_an_adaptive_pool(size: int) -> None:
-    """Windows of one size are pooled in the plan; others as torch does it."""
+    """Windows of one size are pooled in the plan; others by torch, inside of it."""
     net = nn.Sequential(nn.Conv2d(3, 17, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(size))
-    check(net, values(2, 3, 8, 8), values(1, 3, 20, 12), ran=size < 5)
+    check(net, values(2, 3, 8, 8), values(1, 3, 20, 12))
 
 
 def test_a_convolution_whose_bias_or_weight_is_a_buffer() -> None:

@@ -180,6 +180,12 @@ def refusal(plan: torch.classes.zendnn.Plan) -> str:
     return reason
 
 
+def left_of(plan: torch.classes.zendnn.Plan) -> list[dict[str, Any]]:
+    """What the plan calls torch for, for the inputs that it saw last, and why."""
+    left: list[dict[str, Any]] = explained(plan)["built"][0].get("left_to_torch", [])
+    return left
+
+
 def implementations(plan: torch.classes.zendnn.Plan) -> list[str]:
     """What the plan runs for the inputs that it saw last."""
     return [step["implementation"] for step in explained(plan)["built"][0]["steps"]]

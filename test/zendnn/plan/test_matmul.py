@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from ..common import HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, primitive_dtypes, property_test
 from ..passes.build import Builder
-from .check import check, copies_of, implementations, interpret, make_plan, region_of, tensor, then
+from .check import (
+    check,
+    copies_of,
+    implementations,
+    interpret,
+    left_of,
+    make_plan,
+    region_of,
+    tensor,
+    then,
+)
 from .samples import arrangements, joined, lengths, made
 
 
@@ -202,7 +212,8 @@ def test_layers_that_share_a_part_of_their_weights(b: Builder) -> None:
 
 
 @pytest.mark.parametrize("use", ["result", "columns", "float64"])
-def test_joined_weights_that_are_more_than_weights_are_refused(b: Builder, use: str) -> None:
+def test_a_layer_whose_joined_weights_are_more_than_weights(b: Builder, use: str) -> None:
+    """It is left to torch, which multiplies by what the plan computes."""
     x = b.input(tensor(3, 5))
     if use == "columns":
         weight = joined(b, b.constant(4, 2), b.constant(4, 3), dim=1)
@@ -211,4 +222,5 @@ def test_joined_weights_that_are_more_than_weights_are_refused(b: Builder, use: 
         weight = joined(b, first if use == "float64" else b.constant(4, 5), b.constant(6, 5), dim=0)
     layer = b("linear", x, weight, None)
     results = [layer, weight] if use == "result" else [layer]
-    assert not make_plan(region_of(b, *results)).takes(b.examples, [])
+    (left,) = left_of(check(b, *results))
+    assert "weights are computed" in left["reason"]

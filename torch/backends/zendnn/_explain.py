@@ -63,6 +63,16 @@ class Step:
 
 
 @dataclass(frozen=True)
+class LeftToTorch:
+    """Operators of the model that a built plan calls torch for, why, and what that costs."""
+
+    operator: tuple[str, ...]
+    reason: str
+    #: Milliseconds of one run, timed on stand-ins for the operands when the plan was built.
+    ms: float
+
+
+@dataclass(frozen=True)
 class Built:
     """What a plan made for one set of input shapes; nothing when it refused them."""
 
@@ -80,6 +90,7 @@ class Built:
     steps: tuple[Step, ...] = ()
     #: Implementations that computed wrong results when they were tried, each with what for.
     wrong: tuple[str, ...] = ()
+    left_to_torch: tuple[LeftToTorch, ...] = ()
 
     @staticmethod
     def read(entry: Mapping[str, Any]) -> Built:
@@ -99,6 +110,10 @@ class Built:
             entry.get("gflop", 0.0),
             tuple(Step(_labels(x["does"]), x["implementation"], x["gflop"]) for x in steps),
             tuple(entry.get("wrong", ())),
+            tuple(
+                LeftToTorch(_labels(x["operator"]), x["reason"], x["ms"])
+                for x in entry.get("left_to_torch", ())
+            ),
         )
 
 
@@ -325,6 +340,10 @@ def _built_lines(built: Built) -> Iterator[str]:
         for kind, gflops in kinds.items()
     ]
     yield from _indented(_table(rows, "><<>"))
+    if built.left_to_torch:
+        yield "left to torch"
+        left = [(_short(x.operator), x.reason, f"{x.ms:.2f} ms") for x in built.left_to_torch]
+        yield from _indented(_table(left, "<<>"))
 
 
 def _table(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:

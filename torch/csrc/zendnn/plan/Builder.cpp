@@ -24,11 +24,13 @@ Builder::Builder(
     const std::vector<Tensor>& constants,
     Packed& packed,
     Layout layout,
+    std::vector<Left>& left,
     double& tuning_seconds)
     : description_(description),
       constants_(constants),
       packed_(packed),
       layout_(layout),
+      left_(left),
       tuning_seconds_(tuning_seconds),
       values_(description.values) {}
 
@@ -46,11 +48,7 @@ std::unique_ptr<Executable> Builder::build(
     outputs_.push_back({sizes(value), result_strides(value), dtype(value)});
   }
   find_slices();
-  for (node_ = 0; node_ < static_cast<int64_t>(description_.nodes.size());
-       ++node_) {
-    const auto& node = description_.nodes[node_];
-    find_operator(node.op).build(*this, node);
-  }
+  build_nodes();
   finish_results();
   return finish();
 }
@@ -78,18 +76,46 @@ void Builder::place_inputs(
 
 void Builder::infer() {
   std::vector<Node> nodes;
-  for (const auto& node : description_.nodes) {
-    for (auto& part : infer_fitting(*this, node)) {
-      follow_strides(part);
+  const auto all = static_cast<int64_t>(description_.nodes.size());
+  for (int64_t written = 0; written < all; ++written) {
+    const auto& node = description_.nodes[written];
+    std::vector<Node> parts;
+    at_node(written, [&] {
+      if (auto* left = find_left(left_, written)) {
+        infer_by_torch(*this, node, *left);
+        parts = {node};
+        return;
+      }
+      parts = infer_fitting(*this, node);
+      std::for_each(parts.begin(), parts.end(), [&](const Node& part) {
+        follow_strides(part);
+      });
+    });
+    for (auto& part : parts) {
       for (const auto output : part.outputs) {
         if (!values_[output].is_number && count(sizes(output)) == 0) {
           refuse("an empty tensor");
         }
       }
       nodes.push_back(std::move(part));
+      written_.push_back(written);
     }
   }
   description_.nodes = std::move(nodes);
+}
+
+void Builder::build_nodes() {
+  const auto all = static_cast<int64_t>(description_.nodes.size());
+  for (node_ = 0; node_ < all; ++node_) {
+    const auto& node = description_.nodes[node_];
+    at_node(written_[node_], [&] {
+      if (const auto* left = find_left(left_, written_[node_])) {
+        build_by_torch(*this, node, *left);
+      } else {
+        find_operator(node.op).build(*this, node);
+      }
+    });
+  }
 }
 
 void Builder::find_uses() {

@@ -5,6 +5,7 @@
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Executable.h>
 #include <torch/csrc/zendnn/plan/Layouts.h>
+#include <torch/csrc/zendnn/plan/LeftToTorch.h>
 #include <torch/csrc/zendnn/plan/Packed.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
@@ -39,20 +40,26 @@ struct Place {
 
 class Builder {
  public:
+  // `left` are the nodes that torch computes.
   Builder(
       const Description& description,
       const std::vector<Tensor>& constants,
       Packed& packed,
       Layout layout,
+      std::vector<Left>& left,
       double& tuning_seconds);
 
-  // Throws Refused when there is something that a plan does not take.
+  // Throws Refused when there is something that a plan does not take; where it
+  // is one node, RefusedNode.
   std::unique_ptr<Executable> build(
       const std::vector<InputSignature>& inputs,
       const std::vector<int64_t>& numbers);
 
   // ---- Values -------------------------------------------------------------
   int64_t number(const Operand& operand) const;
+  bool is_number(int64_t value) const {
+    return values_[value].is_number;
+  }
   const Dims& sizes(int64_t value) const {
     return values_[value].sizes;
   }
@@ -221,6 +228,7 @@ class Builder {
   std::vector<Tensor> joined_parts(int64_t value) const;
   const Place& own_place(int64_t constant) const;
   void infer();
+  void build_nodes();
   bool is_at_border(const Place& from, const Place& to) const;
   bool place_side_by_side(const Node& node, int64_t dim);
   void find_uses();
@@ -235,7 +243,9 @@ class Builder {
   const std::vector<Tensor>& constants_;
   Packed& packed_;
   Layout layout_;
+  std::vector<Left>& left_;
   double& tuning_seconds_;
+  std::vector<int64_t> written_; // of each node, the one that it stands for
   std::vector<Value> values_;
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;

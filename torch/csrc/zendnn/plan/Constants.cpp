@@ -59,11 +59,14 @@ void Builder::place_constants() {
 // weights; packing each when it is wanted keeps none of them.
 void Builder::find_joined() {
   std::map<int64_t, int64_t> reads, reads_as_weight;
-  for (const auto& node : description_.nodes) {
+  for (size_t k = 0; k < description_.nodes.size(); ++k) {
+    const auto& node = description_.nodes[k];
+    const bool packs = node.op == "linear" &&
+                       find_left(left_, static_cast<int64_t>(k)) == nullptr;
     for (size_t i = 0; i < node.inputs.size(); ++i) {
       if (node.inputs[i].kind == Operand::Kind::value) {
         ++reads[node.inputs[i].index];
-        reads_as_weight[node.inputs[i].index] += node.op == "linear" && i == 1;
+        reads_as_weight[node.inputs[i].index] += packs && i == 1;
       }
     }
   }

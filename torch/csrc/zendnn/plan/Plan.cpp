@@ -202,17 +202,8 @@ Plan::Built Plan::build(
   const bool images = has_images(region_);
   const auto attempt = [&](Layout layout, const char* name) {
     try {
-      Builder builder(region_, constants_, packed_, layout, seconds);
-      Built made;
-      made.executable = builder.build(inputs, numbers);
-      made.layout = images ? name : "";
-      for (const auto& node : region_.nodes) {
-        if (std::find(kProducts.begin(), kProducts.end(), node.op) !=
-            kProducts.end()) {
-          made.products.insert(builder.dtype(node.inputs[0].index));
-        }
-      }
-      built.push_back(std::move(made));
+      built.push_back(build(inputs, numbers, layout, seconds));
+      built.back().layout = images ? name : "";
     } catch (const Refused& error) {
       refused = error.what();
     } catch (const ::zendnn::error& error) {
@@ -244,6 +235,31 @@ Plan::Built Plan::build(
   packed_.trim();
   save_choices();
   return winner;
+}
+
+Plan::Built Plan::build(
+    const std::vector<InputSignature>& inputs,
+    const std::vector<int64_t>& numbers,
+    Layout layout,
+    double& seconds) {
+  Built made;
+  for (;;) {
+    Builder builder(region_, constants_, packed_, layout, made.left, seconds);
+    try {
+      made.executable = builder.build(inputs, numbers);
+    } catch (const RefusedNode& refused) {
+      // All over again: what is built depends on what torch computes.
+      leave(region_, refused, made.left);
+      continue;
+    }
+    for (const auto& node : region_.nodes) {
+      if (std::find(kProducts.begin(), kProducts.end(), node.op) !=
+          kProducts.end()) {
+        made.products.insert(builder.dtype(node.inputs[0].index));
+      }
+    }
+    return made;
+  }
 }
 
 size_t Plan::fastest(
@@ -466,6 +482,14 @@ std::string Plan::explain() const {
       out << "{\"does\": " << quoted(step.label)
           << ", \"implementation\": " << quoted(step.implementation)
           << ", \"gflop\": " << step.flops / 1e9 << '}';
+    });
+    out << ", \"left_to_torch\": ";
+    write_list(out, built.left, [&](const Left& left) {
+      const auto& node = region_.nodes[left.node];
+      out << "{\"operator\": "
+          << quoted(node.label.empty() ? node.op : node.label)
+          << ", \"reason\": " << quoted(left.reason)
+          << ", \"ms\": " << left.milliseconds << '}';
     });
     out << '}';
   });

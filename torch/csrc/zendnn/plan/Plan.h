@@ -50,6 +50,7 @@ class Plan : public torch::CustomClassHolder {
     std::string refused{};                            // why not
     std::string layout{}; // of images; empty when there are none
     std::set<c10::ScalarType> products{}; // what autocast would convert
+    std::vector<Left> left{};             // what torch computes
   };
   struct Entry {
     std::vector<InputSignature> inputs;
@@ -78,6 +79,12 @@ class Plan : public torch::CustomClassHolder {
   Built build(
       const std::vector<InputSignature>& inputs,
       const std::vector<int64_t>& numbers);
+  // In one layout of images. Throws Refused when nothing is gained by that.
+  Built build(
+      const std::vector<InputSignature>& inputs,
+      const std::vector<int64_t>& numbers,
+      Layout layout,
+      double& seconds);
   size_t fastest(
       const std::vector<Built>& built,
       const std::vector<InputSignature>& inputs,

@@ -81,16 +81,24 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
   const auto& in = builder.sizes(input);
   const auto& out = builder.sizes(output);
   const auto [source, from] = read_solid(builder, input);
+  bool beyond = false, padded = false;
   for (size_t i = 0; i < p.kernel.size(); ++i) {
+    if (out[2 + i] == 1 && p.dilation[i] == 1) { // nothing counts beyond
+      p.kernel[i] = std::min(p.kernel[i], in[2 + i] + 2 * p.before[i]);
+    }
     const auto reach = p.dilation[i] * (p.kernel[i] - 1) + 1;
     const auto after =
         (out[2 + i] - 1) * p.stride[i] + reach - in[2 + i] - p.before[i];
-    if (after > p.after[i] &&
-        p.kind == algorithm::pooling_avg_include_padding) {
-      refuse("an average over windows that reach beyond the padding");
-    }
+    beyond = beyond || after > p.after[i];
+    padded = padded || p.before[i] > 0;
     p.after[i] = after;
     p.dilation[i] -= 1;
+  }
+  if (beyond && p.kind == algorithm::pooling_avg_include_padding) {
+    if (padded) {
+      refuse("an average over windows that reach beyond the padding");
+    }
+    p.kind = algorithm::pooling_avg_exclude_padding; // the same without any
   }
   const auto attempt = [&, source = source, from = from](
                            const memory::desc& result,
@@ -275,11 +283,14 @@ void infer_pool(Builder& builder, const Node& node) {
   const bool ceil = node.integer("ceil", 0) != 0;
   for (size_t i = 0; i < p.kernel.size(); ++i) {
     const auto reach = p.dilation[i] * (p.kernel[i] - 1) + 1;
-    const auto room = in[2 + i] + 2 * p.before[i] - reach;
-    if (room < 0) {
+    const auto room =
+        in[2 + i] + 2 * p.before[i] - reach + (ceil ? p.stride[i] - 1 : 0);
+    // torch's avg_pool3d wants an image, without padding, to hold a window.
+    const bool whole = node.op == "avg_pool" && p.kernel.size() == 3;
+    if (room < 0 || (whole && p.kernel[i] > in[2 + i])) {
       refuse("a pooling of an image smaller than its window");
     }
-    auto size = (room + (ceil ? p.stride[i] - 1 : 0)) / p.stride[i] + 1;
+    auto size = room / p.stride[i] + 1;
     // The last window must start inside the image or its left padding.
     if (ceil && (size - 1) * p.stride[i] >= in[2 + i] + p.before[i]) {
       --size;

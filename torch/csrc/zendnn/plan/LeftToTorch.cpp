@@ -1,0 +1,533 @@
+// What torch computes in place of a plan: a table of the operators that plans
+// refuse for some shapes, by torch's own functions.
+#include <torch/csrc/zendnn/plan/LeftToTorch.h>
+#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/PostOps.h>
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/TensorIndexing.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <new>
+#include <string_view>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+// A node's operands: tensors, undefined where there is none, and numbers.
+struct Operands {
+  std::vector<Tensor> tensors;
+  std::vector<std::optional<int64_t>> numbers;
+
+  const Tensor& operator[](size_t index) const {
+    static const Tensor none;
+    return index < tensors.size() ? tensors[index] : none;
+  }
+  std::optional<Tensor> optional(size_t index) const {
+    const auto& found = (*this)[index];
+    return found.defined() ? std::optional(found) : std::nullopt;
+  }
+};
+
+using Compute = Tensor (*)(const Node&, const Operands&);
+
+// Nothing between the operators and the kernels of the CPU: no gradients, no
+// autocast, no tracer, and no mode that Python has set.
+class BelowEverything {
+  c10::impl::ExcludeDispatchKeyGuard guard_{
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+      c10::autocast_dispatch_keyset |
+      c10::DispatchKeySet(
+          {c10::DispatchKey::Tracer,
+           c10::DispatchKey::Python,
+           c10::DispatchKey::PythonTLSSnapshot,
+           c10::DispatchKey::Functionalize,
+           c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+           c10::DispatchKey::FuncTorchDynamicLayerBackMode})};
+};
+
+// ---- Functions of single elements, for post-ops
+
+using Function1 = Tensor (*)(const Tensor&, double alpha, double beta);
+
+Tensor line(const Tensor& x, double alpha, double beta) {
+  const auto scaled = alpha == 1 ? x : at::mul(x, alpha);
+  return beta == 0 ? scaled : at::add(scaled, beta);
+}
+
+Tensor apply_function(const PostOp& post, const Tensor& x) {
+  static const std::unordered_map<std::string, Function1> table{
+      {"relu", [](const Tensor& x, double, double) { return at::relu(x); }},
+      {"leaky_relu",
+       [](const Tensor& x, double slope, double) {
+         return at::leaky_relu(x, slope);
+       }},
+      {"clip",
+       [](const Tensor& x, double low, double high) {
+         return at::clamp(x, low, high);
+       }},
+      {"sigmoid",
+       [](const Tensor& x, double, double) { return at::sigmoid(x); }},
+      {"tanh", [](const Tensor& x, double, double) { return at::tanh(x); }},
+      {"gelu", [](const Tensor& x, double, double) { return at::gelu(x); }},
+      {"gelu_tanh",
+       [](const Tensor& x, double, double) { return at::gelu(x, "tanh"); }},
+      {"silu", [](const Tensor& x, double, double) { return at::silu(x); }},
+      {"hardswish",
+       [](const Tensor& x, double, double) { return at::hardswish(x); }},
+      {"hardsigmoid",
+       [](const Tensor& x, double, double) { return at::hardsigmoid(x); }},
+      {"elu",
+       [](const Tensor& x, double alpha, double) { return at::elu(x, alpha); }},
+      {"mish", [](const Tensor& x, double, double) { return at::mish(x); }},
+      {"exp", [](const Tensor& x, double, double) { return at::exp(x); }},
+      {"abs", [](const Tensor& x, double, double) { return at::abs(x); }},
+      {"sqrt", [](const Tensor& x, double, double) { return at::sqrt(x); }},
+      {"square", [](const Tensor& x, double, double) { return at::square(x); }},
+      {"log", [](const Tensor& x, double, double) { return at::log(x); }},
+      {"linear", line},
+      {"round", [](const Tensor& x, double, double) { return at::round(x); }},
+  };
+  return table.at(post.algorithm)(x, post.alpha, post.beta);
+}
+
+Tensor combine(const std::string& algorithm, const Tensor& a, const Tensor& b) {
+  using Function2 = Tensor (*)(const Tensor&, const Tensor&);
+  static const std::unordered_map<std::string, Function2> table{
+      {"add", [](const Tensor& a, const Tensor& b) { return at::add(a, b); }},
+      {"sub", [](const Tensor& a, const Tensor& b) { return at::sub(a, b); }},
+      {"mul", at::mul},
+      {"div", at::div},
+      {"max", at::maximum},
+      {"min", at::minimum},
+  };
+  return table.at(algorithm)(a, b);
+}
+
+// ---- Operators
+
+// How many spatial dimensions a window has; one number stands for all of them.
+size_t
+spatial_of(const Node& node, const std::string& window, const Tensor& x) {
+  const auto given = node.integers(window).size();
+  return given > 1 ? given
+                   : static_cast<size_t>(std::max<int64_t>(x.dim() - 2, 1));
+}
+
+Tensor convolution(const Node& node, const Operands& given) {
+  const auto spatial = static_cast<size_t>(given[1].dim() - 2);
+  if (given[0].dim() != given[1].dim()) {
+    // What is folded into the weights was of dimension 1.
+    refuse("a convolution of a tensor without a batch dimension");
+  }
+  auto x = given[0];
+  auto padding = spread(node.integers("padding"), spatial, 0);
+  if (node.attributes.contains("padding_end")) {
+    const auto end = spread(node.integers("padding_end"), spatial, 0);
+    Dims pads; // the last dimension first
+    for (size_t i = spatial; i-- > 0;) {
+      pads.insert(pads.end(), {padding[i], end[i]});
+      padding[i] = 0;
+    }
+    x = at::constant_pad_nd(x, pads);
+  }
+  return at::convolution(
+      x,
+      given[1],
+      given.optional(2),
+      spread(node.integers("stride"), spatial, 1),
+      padding,
+      spread(node.integers("dilation"), spatial, 1),
+      node.integer("transposed", 0) != 0,
+      spread(node.integers("output_padding"), spatial, 0),
+      node.integer("groups", 1));
+}
+
+Tensor linear(const Node& node, const Operands& given) {
+  const auto made = at::linear(given[0], given[1], given.optional(2));
+  const auto dtype = node.word("dtype");
+  return dtype.empty() ? made : made.to(dtype_named(dtype));
+}
+
+Tensor matmul(const Node& /*node*/, const Operands& given) {
+  return at::matmul(given[0], given[1]);
+}
+
+Tensor prelu(const Node& /*node*/, const Operands& given) {
+  return at::prelu(given[0], given[1]);
+}
+
+// As softmax(q·kᵀ + mask)·v where the model spells it out.
+Tensor spelled_out_attention(const Node& node, const Operands& given) {
+  const auto &q = given[0], &mask = given[3], &chosen = given[4];
+  if (node.integer("causal", 0) != 0 || node.integer("grouped", 0) != 0 ||
+      (mask.defined() && mask.scalar_type() != q.scalar_type())) {
+    refuse("an attention that no model spells out");
+  }
+  const auto scale = node.real("scale", 0);
+  auto scores = line(
+      at::matmul(q, given[1].transpose(-2, -1)),
+      scale == 0 ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : scale,
+      0);
+  if (chosen.defined()) {
+    scores = at::masked_fill(
+        scores,
+        node.integer("fill_where", 1) != 0 ? chosen : chosen.logical_not(),
+        node.real("fill", 0));
+  }
+  if (mask.defined()) {
+    scores = at::add(scores, mask);
+  }
+  return at::matmul(at::softmax(scores, -1), given[2]);
+}
+
+Tensor attention(const Node& node, const Operands& given) {
+  Tensor made;
+  if (node.integer("additive", 0) != 0) {
+    made = spelled_out_attention(node, given);
+  } else if (given[4].defined()) {
+    refuse("an attention that no model spells out");
+  } else {
+    const auto scale = node.real("scale", 0);
+    made = at::scaled_dot_product_attention(
+        given[0],
+        given[1],
+        given[2],
+        given.optional(3),
+        /*dropout_p=*/0,
+        node.integer("causal", 0) != 0,
+        scale == 0 ? std::nullopt : std::optional(scale),
+        node.integer("grouped", 0) != 0);
+  }
+  return node.integer("swapped", 0) != 0 ? made.transpose(1, 2).contiguous()
+                                         : made;
+}
+
+Tensor gather_pairs(const Node& /*node*/, const Operands& given) {
+  return given[0].index({indexing::Ellipsis, given[1], given[2]});
+}
+
+Tensor pairwise_dot(const Node& node, const Operands& given) {
+  const auto& x = given[0];
+  return gather_pairs(
+      node, {{at::matmul(x, x.transpose(-2, -1)), given[1], given[2]}, {}});
+}
+
+Tensor max_pool(const Node& node, const Operands& given) {
+  const auto spatial = spatial_of(node, "kernel", given[0]);
+  using Pool = Tensor (*)(
+      const Tensor&, IntArrayRef, IntArrayRef, IntArrayRef, IntArrayRef, bool);
+  const Pool pool = spatial == 1   ? static_cast<Pool>(at::max_pool1d)
+                    : spatial == 2 ? static_cast<Pool>(at::max_pool2d)
+                                   : static_cast<Pool>(at::max_pool3d);
+  return pool(
+      given[0],
+      spread(node.integers("kernel"), spatial, 1),
+      node.integers("stride"),
+      spread(node.integers("padding"), spatial, 0),
+      spread(node.integers("dilation"), spatial, 1),
+      node.integer("ceil", 0) != 0);
+}
+
+Tensor avg_pool(const Node& node, const Operands& given) {
+  const auto& x = given[0];
+  const auto spatial = spatial_of(node, "kernel", x);
+  const auto kernel = spread(node.integers("kernel"), spatial, 1);
+  const auto stride = node.integers("stride");
+  const auto padding = spread(node.integers("padding"), spatial, 0);
+  const bool ceil = node.integer("ceil", 0) != 0;
+  const bool counted = node.integer("include_pad", 1) != 0;
+  switch (spatial) {
+    case 1:
+      return at::avg_pool1d(x, kernel, stride, padding, ceil, counted);
+    case 2:
+      return at::avg_pool2d(x, kernel, stride, padding, ceil, counted);
+    default:
+      return at::avg_pool3d(x, kernel, stride, padding, ceil, counted);
+  }
+}
+
+Tensor adaptive_avg_pool(const Node& node, const Operands& given) {
+  const auto& x = given[0];
+  const auto spatial = spatial_of(node, "sizes", x);
+  const auto sizes = spread(node.integers("sizes"), spatial, 1);
+  switch (spatial) {
+    case 1:
+      return at::adaptive_avg_pool1d(x, sizes);
+    case 2:
+      return at::adaptive_avg_pool2d(x, sizes);
+    default:
+      return at::adaptive_avg_pool3d(x, sizes);
+  }
+}
+
+Tensor resample(const Node& node, const Operands& given) {
+  const auto& x = given[0];
+  const auto algorithm = node.word("algorithm");
+  std::optional<double> factors[2];
+  Dims sizes;
+  for (const int i : {0, 1}) {
+    const auto factor = node.real(i == 0 ? "scale_height" : "scale_width", 0);
+    factors[i] = factor > 0 ? std::optional(factor) : std::nullopt;
+    sizes.push_back(given.numbers[1 + i].value_or(static_cast<int64_t>(
+        std::floor(static_cast<double>(x.size(2 + i)) * factor))));
+  }
+  if (algorithm == "nearest") {
+    return at::upsample_nearest2d(x, sizes, factors[0], factors[1]);
+  }
+  return at::upsample_bilinear2d(
+      x, sizes, node.integer("align_corners", 0) != 0, factors[0], factors[1]);
+}
+
+Tensor mean(const Node& node, const Operands& given) {
+  return at::mean(
+      given[0], node.integers("dims"), node.integer("keep", 0) != 0);
+}
+
+Tensor pad(const Node& node, const Operands& given) {
+  Dims pads;
+  for (size_t i = 1; i < given.numbers.size(); ++i) {
+    pads.push_back(given.numbers[i].value());
+  }
+  return at::constant_pad_nd(given[0], pads, node.real("value", 0));
+}
+
+// Null for an operator that is refused for its types, or only where torch
+// refuses it, too.
+Compute find_compute(const std::string& op) {
+  static const std::unordered_map<std::string, Compute> table{
+      {"convolution", convolution},
+      {"linear", linear},
+      {"matmul", matmul},
+      {"prelu", prelu},
+      {"attention", attention},
+      {"gather_pairs", gather_pairs},
+      {"pairwise_dot", pairwise_dot},
+      {"max_pool", max_pool},
+      {"avg_pool", avg_pool},
+      {"adaptive_avg_pool", adaptive_avg_pool},
+      {"resample", resample},
+      {"mean", mean},
+      {"pad", pad},
+  };
+  const auto found = table.find(op);
+  return found == table.end() ? nullptr : found->second;
+}
+
+// The node with its post-ops, one after the other.
+Tensor compute(const Node& node, const Operands& given) {
+  auto made = find_compute(node.op)(node, given);
+  for (const auto& post : node.post) {
+    made = post.is_binary() ? combine(post.algorithm, made, given[post.operand])
+                            : apply_function(post, made);
+  }
+  return made;
+}
+
+bool is_computed(const Node& node) {
+  const auto& op = find_operator(node.op);
+  return op.results != Results::number && op.build != build_view &&
+         op.build != build_split;
+}
+
+bool is_of_post_op(const Node& node, size_t operand) {
+  return std::any_of(
+      node.post.begin(), node.post.end(), [&](const PostOp& post) {
+        return post.operand == static_cast<int>(operand);
+      });
+}
+
+// Where a type is not as passes have assumed, what they made of the model's
+// operators is not the same as those.
+void check_types(const Builder& builder, const Node& node, const Left& left) {
+  const auto dtype = builder.dtype(tensor(node, 0));
+  type_of(dtype);
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    if (node.inputs[i].kind != Operand::Kind::value ||
+        builder.is_number(node.inputs[i].index)) {
+      continue;
+    }
+    const auto other = builder.dtype(node.inputs[i].index);
+    if (other != dtype &&
+        (c10::isFloatingType(other) || is_of_post_op(node, i))) {
+      refuse(left.reason);
+    }
+  }
+}
+
+Operands operands_of(
+    const Builder& builder,
+    const Node& node,
+    const std::function<Tensor(int64_t)>& find) {
+  Operands given;
+  for (const auto& operand : node.inputs) {
+    const bool none = operand.kind == Operand::Kind::none;
+    const bool number = operand.kind == Operand::Kind::number ||
+                        (!none && builder.is_number(operand.index));
+    given.tensors.push_back(none || number ? Tensor() : find(operand.index));
+    given.numbers.push_back(
+        number ? std::optional(builder.number(operand)) : std::nullopt);
+  }
+  return given;
+}
+
+// A tensor of the value's type: its constant, or zeros.
+Tensor stand_in(const Builder& builder, int64_t value) {
+  if (const auto* constant = builder.constant(value)) {
+    return *constant;
+  }
+  const auto& sizes = builder.sizes(value);
+  auto strides = builder.strides(value);
+  if (span(sizes, strides) > 4 * count(sizes)) {
+    strides = row_major_strides(sizes); // strides can span any memory
+  }
+  auto made = at::detail::empty_strided_cpu(
+      sizes, strides, builder.dtype(value), /*pin_memory=*/false);
+  std::fill_n(
+      static_cast<char*>(made.mutable_data_ptr()),
+      made.storage().nbytes(),
+      char{0});
+  return made;
+}
+
+// torch has no type of its own for what its allocator of the CPU throws.
+bool is_about_memory(const c10::Error& error) {
+  return std::string_view(error.what_without_backtrace())
+             .find("DefaultCPUAllocator") != std::string_view::npos;
+}
+
+bool is_channels_last(const Dims& sizes, const Dims& strides) {
+  return sizes.size() >= 4 && sizes.size() <= 5 &&
+         !is_row_major(sizes, strides) &&
+         strides == channels_last_strides(sizes);
+}
+
+memory::desc channels_last(const Dims& sizes, c10::ScalarType dtype) {
+  return {sizes, type_of(dtype), channels_last_strides(sizes)};
+}
+
+// The value as torch would have it: how a tensor lies decides which kernel
+// torch takes, and so how it rounds.
+Place as_in_torch(Builder& builder, int64_t value) {
+  const auto& sizes = builder.sizes(value);
+  const auto& strides = builder.strides(value);
+  if (is_channels_last(sizes, strides)) {
+    return {
+        .ref = builder.in_layout(
+            value, channels_last(sizes, builder.dtype(value))),
+        .strides = strides};
+  }
+  return is_row_major(sizes, strides) ? builder.dense(value)
+                                      : builder.strided(value);
+}
+
+} // namespace
+
+Left* find_left(std::vector<Left>& left, int64_t node) {
+  const auto found =
+      std::find_if(left.begin(), left.end(), [&](const Left& it) {
+        return it.node == node;
+      });
+  return found == left.end() ? nullptr : &*found;
+}
+
+void leave(
+    const Description& region,
+    const RefusedNode& refused,
+    std::vector<Left>& left) {
+  const auto& nodes = region.nodes;
+  const auto first =
+      left.empty() ? std::string(refused.what()) : left.front().reason;
+  if (find_left(left, refused.node) != nullptr ||
+      find_compute(nodes[refused.node].op) == nullptr) {
+    refuse(first);
+  }
+  left.push_back({.node = refused.node, .reason = refused.what()});
+  const auto computed = std::count_if(nodes.begin(), nodes.end(), is_computed);
+  if (2 * static_cast<int64_t>(left.size()) > computed) {
+    refuse(first);
+  }
+}
+
+void infer_by_torch(Builder& builder, const Node& node, Left& left) {
+  if (left.dtype == c10::ScalarType::Undefined) {
+    check_types(builder, node, left);
+    const BelowEverything below;
+    try {
+      const auto given = operands_of(builder, node, [&](int64_t value) {
+        return stand_in(builder, value);
+      });
+      const auto made = compute(node, given);
+      left.sizes = made.sizes().vec();
+      left.strides = made.strides().vec();
+      left.dtype = made.scalar_type();
+      const auto start = std::chrono::steady_clock::now();
+      compute(node, given);
+      left.milliseconds = std::chrono::duration<double, std::milli>(
+                              std::chrono::steady_clock::now() - start)
+                              .count();
+    } catch (const c10::Error& error) {
+      if (is_about_memory(error)) {
+        throw std::bad_alloc();
+      }
+      refuse(left.reason); // the model's own operators say what is wrong
+    }
+  }
+  type_of(left.dtype);
+  builder.set_type(node.output(), left.sizes, left.dtype, left.strides);
+}
+
+void build_by_torch(Builder& builder, const Node& node, const Left& left) {
+  struct Given {
+    Place place;
+    Dims sizes;
+    c10::ScalarType dtype;
+  };
+  std::map<int64_t, Given> places;
+  std::vector<Ref> touched;
+  operands_of(builder, node, [&](int64_t value) {
+    const auto place = as_in_torch(builder, value);
+    places[value] = {place, builder.sizes(value), builder.dtype(value)};
+    touched.push_back(place.ref);
+    return Tensor();
+  });
+  const auto output = node.output();
+  const auto to =
+      is_channels_last(left.sizes, left.strides)
+          ? builder.make(output, channels_last(left.sizes, left.dtype))
+          : builder.make_dense(output);
+  touched.push_back(to.ref);
+  builder.add_kernel(
+      node,
+      "torch " + node.op,
+      touched,
+      [node,
+       places,
+       numbers =
+           operands_of(builder, node, [](int64_t) { return Tensor(); }).numbers,
+       to,
+       sizes = left.sizes,
+       dtype = left.dtype](const Frame& frame) {
+        const BelowEverything below;
+        Operands given{{}, numbers};
+        for (const auto& operand : node.inputs) {
+          const auto found = operand.kind == Operand::Kind::value
+                                 ? places.find(operand.index)
+                                 : places.end();
+          given.tensors.push_back(
+              found == places.end() ? Tensor()
+                                    : at::from_blob(
+                                          frame.at(found->second.place.ref),
+                                          found->second.sizes,
+                                          found->second.place.strides,
+                                          found->second.dtype));
+        }
+        at::from_blob(frame.at(to.ref), sizes, to.strides, dtype)
+            .copy_(compute(node, given));
+      });
+}
+
+} // namespace at::native::zendnn::plan
