@@ -1,0 +1,313 @@
+"""Check a model on each front end against stock torch; float64 decides where the two differ.
+
+It needs torch alone: what a find's folder holds to repeat it carries a copy of this file.
+"""
+
+from __future__ import annotations
+
+import linecache
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Dict, Tuple  # noqa: UP035 - what TorchScript reads
+
+import torch
+import torch.nn.functional as F
+
+Results = tuple[torch.Tensor, ...]
+Inputs = Sequence[torch.Tensor]
+
+#: Largest error, relative to a result's largest number, that is taken for rounding.
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+#: By how much, relatively, each result is moved to see if a model computes stably.
+NUDGE = {torch.float32: 4e-7, torch.bfloat16: 4e-3}
+TRIALS = 6
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one model on one front end.
+
+    ``outcome``: same, differs (wrong numbers), nonfinite (NaN or infinities elsewhere), raises,
+    unstable (stock itself cannot be relied on), refused (torch.jit does not take the model).
+    """
+
+    outcome: str
+    front_end: str = ""
+    detail: str = ""
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def is_find(self) -> bool:
+        return self.outcome in FINDS
+
+
+#: Outcomes that are faults of ours.
+FINDS = ("differs", "nonfinite", "shape", "raises", "crash", "timeout")
+
+
+class Code:
+    """A model's source, with the classes Model and Nudged, for any dtype in place of FLOAT."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def classes(
+        self, dtype: torch.dtype, nudge: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> dict[str, Any]:
+        """Return the namespace that the source gives, with ``nudge`` in it."""
+        text = self._text.replace("FLOAT", str(dtype))
+        name = f"<model {hash(text)}>"
+        # torch.jit.script asks for the source again, by file and line.
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        names = {"torch": torch, "F": F, "Dict": Dict, "Tuple": Tuple, "nudge": nudge}  # noqa: UP006
+        names["__name__"] = "fuzzed"
+        exec(compile(text, name, "exec"), names)
+        return names
+
+
+class _Refused(Exception):
+    """torch.jit itself does not take the model."""
+
+
+def _stock() -> Any:
+    return torch.backends.zendnn.flags(enabled=False)
+
+
+def _eager(module: torch.nn.Module, inputs: Inputs) -> Callable[..., Any]:
+    return module
+
+
+def _prepacked(module: torch.nn.Module, inputs: Inputs) -> Callable[..., Any]:
+    return torch.backends.zendnn.prepack(module)  # type: ignore[no-any-return]
+
+
+def _frozen(make: Callable[..., Any]) -> Callable[..., Callable[..., Any]]:
+    def build(module: torch.nn.Module, inputs: Inputs) -> Callable[..., Any]:
+        with _stock():
+            try:
+                graph = torch.jit.freeze(make(module, inputs))
+                graph(*_copies(inputs))
+            except Exception as error:
+                raise _Refused(str(error)) from error
+        return torch.jit.optimize_for_inference(graph)  # type: ignore[no-any-return]
+
+    return build
+
+
+def _trace(module: torch.nn.Module, inputs: Inputs) -> Any:
+    return torch.jit.trace(module, tuple(_copies(inputs)), check_trace=False)
+
+
+def _script(module: torch.nn.Module, inputs: Inputs) -> Any:
+    return torch.jit.script(module)
+
+
+#: Front ends by name: each makes something to call of a module and of what it is called with.
+FRONT_ENDS: Mapping[str, Callable[[torch.nn.Module, Inputs], Callable[..., Any]]] = {
+    "trace": _frozen(_trace),
+    "script": _frozen(_script),
+    "eager": _eager,
+    "prepack": _prepacked,
+}
+
+
+def check(
+    code: Code, weights: Mapping[str, torch.Tensor], runs: Sequence[Inputs], front_end: str
+) -> Verdict:
+    """Run a model on a front end with each set of inputs, and the first one again.
+
+    The weights' or inputs' dtype is the one that the model computes in: float32 or bfloat16.
+    """
+    lower = _floating(weights.values(), runs)
+    expected = []
+    with _stock(), torch.no_grad():
+        module = code.classes(lower)["Model"](dict(weights)).eval()
+        taken = []
+        for number, inputs in enumerate(runs):
+            try:
+                expected.append(module(*_copies(inputs)))
+                taken.append(inputs)
+            except Exception as error:
+                if not number:
+                    return Verdict("invalid", front_end, _line(error))
+    runs = taken  # many models are for the sizes of the first run only
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = code.classes(lower)["Model"](dict(weights)).eval()
+        try:
+            made = FRONT_ENDS[front_end](module, runs[0])
+        except _Refused as error:
+            return Verdict("refused", front_end, _line(error))
+        except Exception as error:
+            return Verdict("raises", front_end, _line(error))
+        refusals: tuple[str, ...] = ()
+        for number in [*range(len(runs)), 0]:
+            try:
+                got = made(*_copies(runs[number]))
+            except Exception as error:
+                if number and front_end not in ("eager", "prepack"):
+                    continue  # a trace may be for its own shapes only
+                return Verdict("raises", front_end, _line(error))
+            verdict = _compare(code, weights, runs[number], got, expected[number], lower)
+            if verdict is not None:
+                outcome, detail = verdict
+                return Verdict(outcome, front_end, f"inputs {number}: {detail}")
+        if front_end in ("trace", "script"):
+            refusals = _refusals(made)
+    return Verdict("same", front_end, "", refusals)
+
+
+def _compare(
+    code: Code,
+    weights: Mapping[str, torch.Tensor],
+    inputs: Inputs,
+    got: Results,
+    expected: Results,
+    lower: torch.dtype,
+) -> tuple[str, str] | None:
+    suspects = []
+    for number, (ours, stock) in enumerate(zip(got, expected, strict=True)):
+        if ours.shape != stock.shape or ours.dtype != stock.dtype:
+            return "shape", f"result {number} is {_type(ours)}, of stock {_type(stock)}"
+        if not _close(ours, stock, lower):
+            suspects.append(number)
+    if not suspects:
+        return None
+    exact = _run(code, weights, inputs, torch.float64)
+    for number in suspects:
+        ours, stock, right = (x[number].double() for x in (got, expected, exact))
+        if exact[number].shape != ours.shape:
+            return None
+        nonfinite = _kind(ours) != _kind(stock)
+        rounded = _kind(right.to(lower).double())
+        lost = nonfinite & (_kind(stock) == rounded)
+        finite = torch.isfinite(ours) & torch.isfinite(stock) & torch.isfinite(right)
+        scale = _scale(right)
+        mine = _largest((ours - right).abs()[finite])
+        theirs = _largest((stock - right).abs()[finite])
+        limit = max(TOLERANCE[lower] * scale, 4 * theirs)
+        if not lost.any() and mine <= limit:
+            continue
+        if not _stable(code, weights, inputs, number, expected[number], exact[number], lower):
+            return "unstable", f"result {number}"
+        if lost.any():
+            place = tuple(int(i) for i in lost.nonzero()[0])
+            return "nonfinite", (
+                f"result {number} at {place} is {ours[place].item()}, of stock "
+                f"{stock[place].item()}; {int(lost.sum())} of {lost.numel()} so"
+            )
+        return "differs", (
+            f"result {number} is off by {mine:.2g}, stock by {theirs:.2g}, of at most {scale:.2g}"
+        )
+    return None
+
+
+def _stable(
+    code: Code,
+    weights: Mapping[str, torch.Tensor],
+    inputs: Inputs,
+    number: int,
+    stock: torch.Tensor,
+    exact: torch.Tensor,
+    lower: torch.dtype,
+) -> bool:
+    """Say if moving every input, weight and intermediate by rounding's size moves no result."""
+    for dtype, base in ((lower, stock), (torch.float64, exact)):
+        for trial in range(TRIALS):
+            generator = torch.Generator().manual_seed(trial)
+
+            def nudge(x: torch.Tensor, generator: torch.Generator = generator) -> torch.Tensor:
+                if not x.is_floating_point():
+                    return x
+                sign = torch.randint(-1, 2, x.shape, generator=generator).to(torch.float64)
+                return (x.double() * (1 + NUDGE[lower] * sign)).to(x.dtype)
+
+            moved = _run(code, weights, inputs, dtype, nudge)[number].double()
+            base = base.double()
+            if not torch.equal(_kind(moved), _kind(base)):
+                return False
+            finite = torch.isfinite(base)
+            if _largest((moved - base).abs()[finite]) > TOLERANCE[lower] * _scale(base):
+                return False
+    return True
+
+
+def _run(
+    code: Code,
+    weights: Mapping[str, torch.Tensor],
+    inputs: Inputs,
+    dtype: torch.dtype,
+    nudge: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> Results:
+    def prepared(x: torch.Tensor) -> torch.Tensor:
+        x = x.to(dtype) if x.is_floating_point() else x
+        return nudge(x) if nudge else x
+
+    classes = code.classes(dtype, nudge)
+    with _stock(), torch.no_grad():
+        module = classes["Nudged" if nudge else "Model"](
+            {name: prepared(x) for name, x in weights.items()}
+        ).eval()
+        return tuple(module(*[prepared(x) for x in _copies(inputs)]))
+
+
+def _close(ours: torch.Tensor, stock: torch.Tensor, lower: torch.dtype) -> bool:
+    if not stock.is_floating_point():
+        return torch.equal(ours, stock)
+    a, b = ours.double(), stock.double()
+    if not torch.equal(_kind(a), _kind(b)):
+        return False
+    finite = torch.isfinite(b)
+    return _largest((a - b).abs()[finite]) <= TOLERANCE[lower] * _scale(b)
+
+
+def _kind(x: torch.Tensor) -> torch.Tensor:
+    """Return 0 for numbers, 1 for NaN, 2 and 3 for the infinities."""
+    return torch.isnan(x) + 2 * torch.isposinf(x) + 3 * torch.isneginf(x)
+
+
+def _scale(x: torch.Tensor) -> float:
+    return _largest(x.abs()[torch.isfinite(x)]) + 1e-30
+
+
+def _largest(x: torch.Tensor) -> float:
+    return float(x.max()) if x.numel() else 0.0
+
+
+def _floating(weights: Any, runs: Sequence[Inputs]) -> torch.dtype:
+    every = [*weights, *(x for inputs in runs for x in inputs)]
+    return torch.bfloat16 if any(x.dtype == torch.bfloat16 for x in every) else torch.float32
+
+
+def _copies(inputs: Inputs) -> list[torch.Tensor]:
+    """Return inputs that a model may write to, with the same strides."""
+    copies = []
+    for x in inputs:
+        if x.numel() and 0 in [s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1]:
+            copies.append(x)
+            continue
+        room = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1
+        flat = torch.zeros(max(room, 0), dtype=x.dtype) if x.numel() else x
+        copy = flat.as_strided(x.shape, x.stride()) if x.numel() else x.clone()
+        copies.append(copy.copy_(x))
+    return copies
+
+
+def _refusals(made: Any) -> tuple[str, ...]:
+    told = torch.backends.zendnn.explain(made).as_dict()
+    found = []
+    for method in told["methods"]:
+        for region in method["regions"]:
+            found += [built["refused"] for built in region["built"] if built["refused"]]
+        found += [f"{left['op']}: {left['reason']}" for left in method["left_out"] or ()]
+    return tuple(found)
+
+
+def _type(x: torch.Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
