@@ -114,10 +114,11 @@ class Fuzzer:
         if options.index is not None:
             yield [options.index]
             return
-        for start in range(0, options.count, BLOCK):
+        last = options.first + options.count
+        for start in range(options.first // BLOCK * BLOCK, last, BLOCK):
             if options.minutes and time.monotonic() - self.started > options.minutes * 60:
                 return
-            yield range(start, min(start + BLOCK, options.count))
+            yield range(max(start, options.first), min(start + BLOCK, last))
 
     def _thread(self) -> None:
         maker = Worker({"OMP_NUM_THREADS": "1"})  # NNSmith takes seconds to import: once a thread
@@ -158,9 +159,7 @@ class Fuzzer:
             summary.finds += finds
             self._progress(finds)
 
-    def _find(
-        self, settings: dict[str, str], index: int, model: Model, verdict: Verdict
-    ) -> Find:
+    def _find(self, settings: dict[str, str], index: int, model: Model, verdict: Verdict) -> Find:
         """Shrink a find, in a process of its own, and save it."""
         worker = Worker(settings)
 
@@ -238,10 +237,13 @@ def describe(summary: Summary, known: Sequence[str]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return 1 when there is a find."""
-    parser = argparse.ArgumentParser(prog="python -m tools.fuzz", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.fuzz", description=__doc__.split("\n")[0]
+    )
     add = parser.add_argument
     add("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: fresh")
     add("--count", type=int, default=1000, help="models to check")
+    add("--first", type=int, default=0, help="index of the first one")
     add("--index", type=int, help="check this one of the seed's models alone")
     add("--nodes", type=int, default=5, help="operators of a model at most")
     add("--bf16", action="store_true", help="compute in bfloat16")

@@ -190,7 +190,9 @@ KINDS: Mapping[str, Any] = {
 
 
 def _strided(tensor: torch.Tensor) -> torch.Tensor:
-    wide = tensor.new_zeros((*tensor.shape[:-1], tensor.shape[-1] * 2 + 1)) if tensor.dim() else None
+    wide = (
+        tensor.new_zeros((*tensor.shape[:-1], tensor.shape[-1] * 2 + 1)) if tensor.dim() else None
+    )
     if wide is None:
         return tensor
     part = wide[..., 1::2]

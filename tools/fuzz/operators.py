@@ -130,10 +130,8 @@ WITH_DIM = {
 
 def _with_dim(text: str) -> Callable[[list[Sizes], Attributes], Text]:
     def make(shapes: list[Sizes], a: Attributes) -> Text:
-        d, n = a["dim"], shapes[0][a["dim"]]
-        for old, new in (("d", d), ("n", n), ("k", a["k"]), ("s", list(shapes[0]))):
-            text_ = (text if old == "d" else text_).replace("{%s}" % old, str(new))  # noqa: UP031
-        return text_, []
+        sizes = list(shapes[0])
+        return text.format("{0}", d=a["dim"], n=sizes[a["dim"]], k=a["k"], s=sizes), []
 
     return make
 
@@ -352,9 +350,7 @@ def _conv_gives(shapes: list[Sizes], a: Attributes) -> Sizes:
 def _conv_needs(shapes: list[Sizes], a: Attributes) -> list[Any]:
     return [
         nnsmith_ge(nnsmith_add(n, 2 * p), d * (k - 1) + 1)
-        for n, k, p, d in zip(
-            shapes[0][2:], a["kernel"], a["padding"], a["dilation"], strict=True
-        )
+        for n, k, p, d in zip(shapes[0][2:], a["kernel"], a["padding"], a["dilation"], strict=True)
     ]
 
 
@@ -375,7 +371,9 @@ def _conv_same(shapes: list[Sizes], a: Attributes) -> Text:
     groups = random.choice([1, 1, channels])
     weights = [_weight([channels, channels // groups, *[k] * dims], "scaled"), _weight([channels])]
     part = f"F.conv{dims}d({{0}}, {{w0}}, {{w1}}, 1, {k // 2}, 1, {groups})"
-    form = random.choice(["{p}", "{p} + {{0}}", "F.relu({p} + {{0}})", "F.silu({p})", "{{0}} * {p}"])
+    form = random.choice(
+        ["{p}", "{p} + {{0}}", "F.relu({p} + {{0}})", "F.silu({p})", "{{0}} * {p}"]
+    )
     return form.replace("{p}", part).replace("{{0}}", "{0}"), weights
 
 
@@ -424,7 +422,9 @@ def _adaptive(shapes: list[Sizes], a: Attributes) -> Text:
 
 def _global_pool(shapes: list[Sizes], a: Attributes) -> Text:
     dims = list(range(2, len(shapes[0])))
-    form = random.choice(["{0}.mean(%s)", "torch.mean({0}, %s)", "{0}.sum(%s)", "torch.amax({0}, %s)"])
+    form = random.choice(
+        ["{0}.mean(%s)", "torch.mean({0}, %s)", "{0}.sum(%s)", "torch.amax({0}, %s)"]
+    )
     return form % dims, []
 
 
@@ -505,7 +505,9 @@ def _attention(shapes: list[Sizes], a: Attributes) -> Text:
     if form == "named":
         scores = "torch.matmul({0}, {1}.transpose(-2, -1))"
         return f"torch.matmul(F.softmax({scores} * 0.25, dim=-1), {{2}})", []
-    return start + {"plain": "", "causal": ", None, 0.0, True", "scale": ", scale=0.2"}[form] + ")", []
+    return start + {"plain": "", "causal": ", None, 0.0, True", "scale": ", scale=0.2"}[
+        form
+    ] + ")", []
 
 
 def _attention_needs(shapes: list[Sizes], a: Attributes) -> list[Any]:
@@ -578,7 +580,10 @@ _IMAGES = ((3, 4, 4, 4, 5),)
 def _resized(shapes: list[Sizes], a: Attributes) -> Text:
     mode = random.choice(["nearest", "bilinear"])
     corners = random.choice(["True", "False"]) if mode == "bilinear" else "None"
-    return f"F.interpolate({{0}}, scale_factor={a['k']}.0, mode='{mode}', align_corners={corners})", []
+    return (
+        f"F.interpolate({{0}}, scale_factor={a['k']}.0, mode='{mode}', align_corners={corners})",
+        [],
+    )
 
 
 OPERATORS: tuple[Operator, ...] = (
@@ -592,8 +597,13 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("rms_norm", (_up_to(5, 2),), _rms_norm, often=3, **_KEEP),
     Operator("group_norm", (_up_to(5, 3),), _group_norm, often=3, **_KEEP),
     Operator("batch_norm", (_up_to(5, 2),), _batch_norm, often=4, **_KEEP),
-    Operator("instance_norm", ((3, 4),), _instance_norm, needs=lambda shapes, a: [
-        nnsmith_ge(shapes[0][2], 2)], **_KEEP),
+    Operator(
+        "instance_norm",
+        ((3, 4),),
+        _instance_norm,
+        needs=lambda shapes, a: [nnsmith_ge(shapes[0][2], 2)],
+        **_KEEP,
+    ),
     Operator("prelu", (_up_to(5, 2),), _prelu, often=2, **_KEEP),
     Operator("per_channel", (_up_to(5),), _per_channel, often=4, **_KEEP),
     Operator("full_weight", (_up_to(4),), _full_weight, often=2, **_KEEP),
@@ -604,37 +614,96 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("packed_attention", ((3,),), _packed_attention, often=2, **_KEEP),
     Operator("recurrent", ((3,),), _recurrent, _recurrent_gives, draw=_recurrent_draw, often=3),
     Operator("linear", (_up_to(5),), _linear, _last_out, draw=_out, often=10),
-    Operator("linear_beside", (_up_to(4, 2),), _with_input, lambda s, a: [
-        *s[0][:-1], nnsmith_add(s[0][-1], a["out"])],
-        draw=lambda ranks: {**_out(ranks), "k": random.randrange(2)}, often=3),
+    Operator(
+        "linear_beside",
+        (_up_to(4, 2),),
+        _with_input,
+        lambda s, a: [*s[0][:-1], nnsmith_add(s[0][-1], a["out"])],
+        draw=lambda ranks: {**_out(ranks), "k": random.randrange(2)},
+        often=3,
+    ),
     Operator("matmul_weight", (_up_to(5),), _matmul_weight, _last_out, draw=_out, often=3),
     Operator("addmm", ((2,),), _addmm, _last_out, draw=_out, often=3),
     Operator("convolution", _IMAGES, _conv, _conv_gives, _conv_needs, _conv_draw, often=12),
     Operator("convolution_same", ((3, 4, 5),), _conv_same, often=6, **_KEEP),
-    Operator("conv_transpose", ((3, 4, 5),), _conv_transpose, _conv_transpose_gives,
-             draw=_conv_transpose_draw, often=4),
+    Operator(
+        "conv_transpose",
+        ((3, 4, 5),),
+        _conv_transpose,
+        _conv_transpose_gives,
+        draw=_conv_transpose_draw,
+        often=4,
+    ),
     Operator("pool", ((3, 4, 5),), _pool, _conv_gives, _conv_needs, _pool_draw, often=6),
-    Operator("adaptive_pool", ((3, 4),), _adaptive, lambda s, a: [*s[0][:2], *a["sizes"]],
-             draw=lambda ranks: {"sizes": [random.choice([1, 1, 2, 3])] * (ranks[0] - 2)}, often=2),
+    Operator(
+        "adaptive_pool",
+        ((3, 4),),
+        _adaptive,
+        lambda s, a: [*s[0][:2], *a["sizes"]],
+        draw=lambda ranks: {"sizes": [random.choice([1, 1, 2, 3])] * (ranks[0] - 2)},
+        often=2,
+    ),
     Operator("global_pool", ((3, 4, 5),), _global_pool, lambda s, a: list(s[0][:2]), often=2),
     Operator("mean_keep", (_up_to(5),), _mean_keep, _kept, draw=_any_dim, often=3),
     Operator("select", (_up_to(5),), _select, _selected, draw=_any_dim, often=2),
-    Operator("permute", (_up_to(5, 2),), _permute,
-             lambda s, a: [s[0][i] for i in a["order"]], draw=_permute_draw, often=5),
+    Operator(
+        "permute",
+        (_up_to(5, 2),),
+        _permute,
+        lambda s, a: [s[0][i] for i in a["order"]],
+        draw=_permute_draw,
+        often=5,
+    ),
     Operator("index_select", (_up_to(5),), _index_select, _indexed, draw=_index_draw, often=2),
     Operator("scatter", (_up_to(4),), _scatter, draw=_any_dim, often=2),
     Operator("gather", (_up_to(4),), _gather, draw=_any_dim, often=1),
-    Operator("resize", ((4,),), _resized, lambda s, a: [
-        *s[0][:2], *[nnsmith_mul(n, a["k"]) for n in s[0][2:]]],
-        draw=lambda ranks: {"k": random.choice([1, 2, 3])}, often=2),
-    Operator("embedding", (_up_to(3),), _embedding, lambda s, a: [*s[0], a["out"]], draw=_out,
-             takes=(I64,), often=4, back=None),
-    Operator("embedding_bag", ((2,),), _embedding_bag, lambda s, a: [s[0][0], a["out"]], draw=_out,
-             takes=(I64,), often=4),
-    Operator("attention", ((3, 4),) * 3, _attention, lambda s, a: [*s[0][:-1], s[2][-1]],
-             _attention_needs, back=_same_rank(3), takes=(F32,) * 3, often=8),
-    Operator("batched_matmul", ((2, 3, 4, 5),) * 2, _batched, _batched_gives, _batched_needs,
-             _batched_draw, back=_same_rank(2), often=6),
+    Operator(
+        "resize",
+        ((4,),),
+        _resized,
+        lambda s, a: [*s[0][:2], *[nnsmith_mul(n, a["k"]) for n in s[0][2:]]],
+        draw=lambda ranks: {"k": random.choice([1, 2, 3])},
+        often=2,
+    ),
+    Operator(
+        "embedding",
+        (_up_to(3),),
+        _embedding,
+        lambda s, a: [*s[0], a["out"]],
+        draw=_out,
+        takes=(I64,),
+        often=4,
+        back=None,
+    ),
+    Operator(
+        "embedding_bag",
+        ((2,),),
+        _embedding_bag,
+        lambda s, a: [s[0][0], a["out"]],
+        draw=_out,
+        takes=(I64,),
+        often=4,
+    ),
+    Operator(
+        "attention",
+        ((3, 4),) * 3,
+        _attention,
+        lambda s, a: [*s[0][:-1], s[2][-1]],
+        _attention_needs,
+        back=_same_rank(3),
+        takes=(F32,) * 3,
+        often=8,
+    ),
+    Operator(
+        "batched_matmul",
+        ((2, 3, 4, 5),) * 2,
+        _batched,
+        _batched_gives,
+        _batched_needs,
+        _batched_draw,
+        back=_same_rank(2),
+        often=6,
+    ),
     Operator("stack", (_up_to(4),) * 2, _stack, _stacked, _equal_sizes, _any_dim, often=3),
 )
 
@@ -682,6 +751,10 @@ def _dim(op: Any) -> int:
     return int(op.extra_attrs["reduce_dim"])
 
 
+def _reduction(text: str) -> Callable[[Any], str]:
+    return lambda op: text.format(d=_dim(op))
+
+
 def _slice(op: Any) -> str:
     n = op.input_like[0].shape[op.extra_attrs["axis"]]
     start, end, region = op.start, op.end, op.extra_attrs["region"]
@@ -706,7 +779,8 @@ def _cat(op: Any) -> str:
 
 def _pool2d(kind: str) -> Callable[[Any], str]:
     return lambda op: (
-        f"F.{kind}_pool2d({{0}}, [{op.kernel_h_size}, {op.kernel_w_size}], {op.stride}, {op.padding})"
+        f"F.{kind}_pool2d({{0}}, [{op.kernel_h_size}, {op.kernel_w_size}], "
+        f"{op.stride}, {op.padding})"
     )
 
 
@@ -763,9 +837,7 @@ _REDUCTIONS = {
 #: Expressions of NNSmith's operators; one that is not here is not used.
 NNSMITH: Mapping[str, Callable[[Any], str]] = {
     **{name: _call(function) for name, function in _CALLS.items()},
-    **{
-        name: (lambda op, text=text: text.format(d=_dim(op))) for name, text in _REDUCTIONS.items()
-    },
+    **{name: _reduction(text) for name, text in _REDUCTIONS.items()},
     "Clip": _clip,
     "Softmax": lambda op: f"F.softmax({{0}}, {op.dim})",
     "MaxPool2d": _pool2d("max"),
@@ -774,10 +846,7 @@ NNSMITH: Mapping[str, Callable[[Any], str]] = {
     "ConstPad": _pad("constant"),
     "ReflectPad": _pad("reflect"),
     "ReplicatePad": _pad("replicate"),
-    **{
-        f"ExpandLast{i}": _expand
-        for i in range(1, 5)
-    },
+    **{f"ExpandLast{i}": _expand for i in range(1, 5)},
     "Reshape": _reshape,
     "Transpose": _transpose,
     "NearestInterp": _interpolate("nearest"),

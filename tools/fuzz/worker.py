@@ -99,7 +99,9 @@ class Worker:
         while True:
             line = self._line(deadline)
             if line is None:
-                late = process.poll() is None and time.monotonic() >= deadline
+                late = time.monotonic() >= deadline
+                if not late:
+                    process.wait()  # its pipe closes before it has ended
                 self.close()
                 how = f"no answer in {LIMIT:.0f} s" if late else _ending(process.returncode)
                 return [*answers, {"ended": "timeout" if late else "crash", "detail": how}]
