@@ -260,12 +260,13 @@ def _recurrent(shapes: list[Sizes], a: Attributes) -> Text:
             depth = n if layer == 0 else hidden * directions
             weights += [_weight([gates, depth], "scaled"), _weight([gates, hidden], "scaled")]
             weights += [_weight([gates]), _weight([gates])]
-    # Any batch: torch's kernel writes out of bounds where a state is of another one.
+    # torch's kernel reads and writes out of bounds where a batch or a depth is another one.
+    x = f"{{0}}.expand(-1, -1, {n})"
     state = _weight([layers * directions, 1, hidden])
     names = ", ".join(f"{{w{i}}}" for i in range(len(weights)))
     h = f"{{w{len(weights)}}}.expand(-1, {{0}}.size({0 if first else 1}), -1).contiguous()"
     hx = f"[{h}, {h} * 0.5]" if kind == "lstm" else h
-    text = f"torch.{kind}({{0}}, {hx}, [{names}], True, {layers}, 0.0, False, {both}, {first})[0]"
+    text = f"torch.{kind}({x}, {hx}, [{names}], True, {layers}, 0.0, False, {both}, {first})[0]"
     return text, [*weights, state]
 
 
@@ -796,7 +797,7 @@ def _expand(op: Any) -> str:
 def _reshape(op: Any) -> str:
     sizes = list(op.target_shape)
     if sizes:
-        sizes[random.choice([0, 0, 0, -1])] = -1
+        sizes[0] = -1
     return f"{{0}}.{random.choice(['reshape', 'reshape', 'contiguous().view'])}({sizes})"
 
 

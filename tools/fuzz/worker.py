@@ -19,6 +19,7 @@ from tools.fuzz.model import Model, source, tensors
 #: Environment variables that are drawn for the models of a process, most of them at their default.
 SETTINGS: Mapping[str, Sequence[str]] = {
     "OMP_NUM_THREADS": ("1", "1", "2"),
+    "OMP_WAIT_POLICY": ("passive",),  # threads that spin take most of the time of small models
     "ZENDNN_TUNING_BUDGET": ("0", "0.01", "0.05", "0.2", "2"),
     "ZENDNN_PLAN_LAYOUT": ("any", "any", "any", "channels_last", "blocked"),
     "ZENDNN_WINOGRAD": ("1", "1", "2", "0"),
