@@ -29,7 +29,8 @@ class Verdict:
     """What became of one model on one front end.
 
     ``outcome``: same, differs (wrong numbers), nonfinite (NaN or infinities elsewhere), raises,
-    unstable (stock itself cannot be relied on), refused (torch.jit does not take the model).
+    unstable (stock itself cannot be relied on), refused (torch.jit does not take the model),
+    upstream (torch.jit makes something else of it), invalid (stock does not run it).
     """
 
     outcome: str
@@ -148,8 +149,10 @@ def check(
                     theirs = again(*_copies(runs[number]))
                 except Exception:
                     continue  # a trace for the sizes of the first run only
-            if number and not all(map(_close, theirs, expected[number], [lower] * len(theirs))):
-                continue
+            if not all(map(_close, theirs, expected[number], [lower] * len(theirs))):
+                if number:
+                    continue
+                return Verdict("upstream", front_end, "stock's graph is not what its eager mode is")
             return Verdict(verdict[0], front_end, f"inputs {number}: {verdict[1]}")
         refusals = _refusals(made) if way.explains else ()
     return Verdict("same", front_end, "", refusals)

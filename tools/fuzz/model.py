@@ -180,7 +180,7 @@ KINDS: Mapping[str, Any] = {
     "scaled": _scaled,
     "positive": lambda shape, generator: torch.rand(shape, generator=generator) + 0.5,
     "integral": lambda shape, generator: _normal(shape, generator).mul(2).round(),
-    "constant": lambda shape, generator: _normal((1,), generator).expand(shape).clone(),
+    "constant": lambda shape, generator: _normal((), generator).expand(shape).clone(),
     "large": lambda shape, generator: _normal(shape, generator) * 1e4,
     "nan": _special([float("nan")]),
     "infinite": _special([float("inf"), float("-inf")]),

@@ -103,6 +103,14 @@ def test_every_layout_keeps_the_shape(layout: str, shape: tuple[int, ...]) -> No
     assert layout == "expanded" or torch.equal(x, tensors(CHAIN, [Data("x", shape)])["x"])
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_every_kind_gives_the_shape(kind: str, shape: tuple[int, ...]) -> None:
+    x = tensors(CHAIN, [Data("x", shape, kind=kind)])["x"]
+    assert x.shape == shape
+    assert x.dtype == torch.float32
+
+
 def test_kinds_bring_nan_infinities_and_subnormals() -> None:
     x = tensors(CHAIN, [Data("x", (50, 50), kind="all")])["x"]
     assert x.isnan().any()
