@@ -5,6 +5,7 @@
 #   TORCH=torch==2.13.0        what to ask pip for as the base torch
 #   PIP_TORCH_ARGS='…'         more arguments for that, such as the index of CPU-only builds
 #   TESTS='test/tools -k x'    what `make test` hands to pytest
+#   FUZZ='--count 5000'        what `make fuzz` hands to tools.fuzz
 #   MAX_JOBS=4                 compilations at a time; see setup.py for the build's other variables
 #
 # The first three are kept: a later run without them goes by what was chosen last.
@@ -31,6 +32,7 @@ PYTHON ?= python3
 TORCH ?= torch==2.13.0
 PIP_TORCH_ARGS ?=
 TESTS ?= test
+FUZZ ?= --count 300 --jobs 2
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -44,7 +46,7 @@ CXX_FILES := $(shell find aten benchmarks examples third_party torch -name '*.cp
 NEEDED := cc:gcc c++:g++ cmake:cmake ninja:ninja-build git:git
 WANTED := ccache:ccache
 
-.PHONY: help demo test upstream sanitize build wheel setup lint format clean distclean FORCE
+.PHONY: help demo test upstream sanitize fuzz build wheel setup lint format clean distclean FORCE
 
 help: ## Say what can be made
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -52,7 +54,7 @@ help: ## Say what can be made
 demo: $(DONE)/installed ## Run three real models on ZenDNN, against stock kernels
 	$(BIN)/python examples/demo.py
 
-test: $(DONE)/installed ## Run all tests
+test: $(DONE)/installed $(DONE)/fuzz-packages ## Run all tests
 	$(BIN)/python -m pytest $(TESTS)
 
 upstream: $(DONE)/installed ## Run upstream's own tests of what is overridden, on ours and on stock torch
@@ -61,6 +63,9 @@ upstream: $(DONE)/installed ## Run upstream's own tests of what is overridden, o
 sanitize: $(DONE)/installed ## Run the engine's tests under the address and the thread sanitizer
 	$(BIN)/python -m tools.sanitize address
 	$(BIN)/python -m tools.sanitize thread
+
+fuzz: $(DONE)/installed $(DONE)/fuzz-packages ## Check random models against stock torch
+	$(BIN)/python -m tools.fuzz $(FUZZ)
 
 build: setup ## Build and install into the torch of .venv
 	USE_ZENDNN=1 $(BIN)/python setup.py install
@@ -99,6 +104,11 @@ $(DONE)/packages: requirements.txt $(DONE)/venv
 	$(PIP) install --quiet $(PIP_TORCH_ARGS) '$(TORCH)'
 	$(PIP) install --quiet '$(TORCH)' -r requirements.txt
 	@rm -f $(DONE)/installed
+	@touch $@
+
+# Without their dependencies, which would bring another torch and much that is not used.
+$(DONE)/fuzz-packages: requirements-fuzz.txt $(DONE)/packages
+	$(PIP) install --quiet --no-deps -r requirements-fuzz.txt
 	@touch $@
 
 $(DONE)/lint-packages: requirements-lint.txt $(DONE)/venv

@@ -1,0 +1,257 @@
+"""tools/fuzz: models come from their seed, wrong front ends are found, finds become small."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tools.fuzz import __main__ as command
+from tools.fuzz import check as check_module
+from tools.fuzz.check import FrontEnd, Verdict
+from tools.fuzz.generate import generate
+from tools.fuzz.model import KINDS, LAYOUTS, Data, Model, Node, source, tensors
+from tools.fuzz.operators import names
+from tools.fuzz.shrink import shrink
+from tools.fuzz.worker import Worker, checked, draw_settings
+
+ROOT = Path(__file__).parents[3]
+X = Data("v0", (6, 4))
+
+
+def node(number: int, expression: str, *arguments: int, **more: Any) -> Node:
+    """Return node ``v{number}`` of shape (6, 4)."""
+    read = tuple(f"v{argument}" for argument in arguments)
+    return Node(f"v{number}", f"op{number}", read, expression, **{**PLAIN, **more})
+
+
+PLAIN: dict[str, Any] = {"weights": (), "shape": (6, 4), "dtype": "float32"}
+CHAIN = Model(
+    7,
+    (
+        node(1, "torch.tanh({0})", 0),
+        node(2, "F.linear({0}, {w0})", 1, weights=(Data("v2_0", (4, 4), kind="scaled"),)),
+        node(3, "torch.relu({0})", 2),
+        node(4, "{0} + {1}", 3, 1),
+        node(5, "torch.exp({0})", 1),
+    ),
+    ((X,), (replace(X, shape=(1, 4)),)),
+    ("v4", "v5"),
+)
+
+
+class Off(torch.nn.Module):
+    """Stands for a faulty optimisation: spoils one element of the first result."""
+
+    def __init__(self, module: Any, value: float) -> None:
+        super().__init__()
+        self.module, self.value = module, value
+
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, *rest = (x.clone() for x in self.module(*inputs))
+        first.view(-1)[0] += self.value
+        return (first, *rest)
+
+
+def fake(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
+    """Add a front end ``fake`` that is off by a value."""
+    made = FrontEnd(lambda module, inputs: module, lambda module: Off(module, value))
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": made})
+
+
+def test_a_model_comes_from_its_seed_and_index_alone() -> None:
+    first = [generate(5, index, 4) for index in range(6)]
+    assert generate(5, 4, 4) == first[4]
+    assert len({source(model) for model in first}) > 1
+    assert generate(6, 4, 4) != first[4]
+    assert Model.read(first[4].as_dict()) == first[4]
+
+
+def test_another_process_draws_the_same_model_and_tensors() -> None:
+    worker = Worker({})
+    got = worker.generate(5, 3, 4, False)
+    worker.close()
+    here = generate(5, 3, 4)
+    assert got == here
+    again = tensors(here, here.inputs[0])
+    for name, x in tensors(here, here.inputs[0]).items():
+        assert torch.equal(x, again[name]) or x.isnan().any()
+
+
+def test_generated_models_run_and_are_of_the_shapes_that_they_claim() -> None:
+    for index in range(12):
+        model = generate(11, index, 5)
+        code = check_module.Code(source(model)).classes(torch.float32)
+        made = code["Model"](tensors(model, list(model.weights().values())))
+        results = made(*tensors(model, model.inputs[0]).values())
+        shapes = {node.result: node.shape for node in model.nodes}
+        assert [tuple(x.shape) for x in results] == [shapes[name] for name in model.outputs]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(), (1,), (3,), (2, 3), (2, 3, 4, 5), (1, 1, 1)])
+def test_every_layout_keeps_the_shape(layout: str, shape: tuple[int, ...]) -> None:
+    data = Data("x", shape, layout=layout)
+    x = tensors(CHAIN, [data])["x"]
+    assert x.shape == shape
+    assert layout == "expanded" or torch.equal(x, tensors(CHAIN, [Data("x", shape)])["x"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_every_kind_gives_the_shape(kind: str, shape: tuple[int, ...]) -> None:
+    x = tensors(CHAIN, [Data("x", shape, kind=kind)])["x"]
+    assert x.shape == shape
+    assert x.dtype == torch.float32
+
+
+def test_kinds_bring_nan_infinities_and_subnormals() -> None:
+    x = tensors(CHAIN, [Data("x", (50, 50), kind="all")])["x"]
+    assert x.isnan().any()
+    assert x.isposinf().any()
+    assert x.isneginf().any()
+    assert ((x != 0) & (x.abs() < torch.finfo().tiny)).any()
+    assert set(KINDS) >= {"nan", "infinite", "subnormal"}
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome"),
+    [(0.0, "same"), (1e-6, "same"), (0.1, "differs"), (math.nan, "nonfinite")],
+)
+def test_a_wrong_front_end_is_found(
+    monkeypatch: pytest.MonkeyPatch, value: float, outcome: str
+) -> None:
+    fake(monkeypatch, value)
+    verdict = checked(CHAIN, "fake")
+    assert verdict.outcome == outcome
+    assert verdict.is_find == (outcome != "same")
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf])
+def test_an_infinity_in_place_of_a_number_is_found(
+    monkeypatch: pytest.MonkeyPatch, value: float
+) -> None:
+    fake(monkeypatch, value)
+    assert checked(CHAIN, "fake").outcome == "nonfinite"
+
+
+def test_what_stock_does_not_compute_stably_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, 0.1)
+    edge = (node(1, "{0} * 0 + 1", 0), node(2, "torch.floor({0})", 1))
+    unstable = replace(CHAIN, nodes=edge, outputs=("v2",))
+    assert checked(unstable, "fake").outcome == "unstable"
+
+
+def test_a_model_that_stock_refuses_is_no_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, 0.1)
+    invalid = replace(CHAIN, nodes=(node(1, "{0}.view(5, 5)", 0),), outputs=("v1",))
+    assert checked(invalid, "fake").outcome == "invalid"
+
+
+def test_other_sizes_that_a_model_is_not_for_are_left_out() -> None:
+    fixed = replace(CHAIN, nodes=(node(1, "{0}.view(4, 6)", 0),), outputs=("v1",))
+    assert [checked(fixed, name).outcome for name in ("trace", "script", "eager")] == ["same"] * 3
+
+
+def test_a_trace_that_keeps_a_count_of_its_first_inputs_is_no_find() -> None:
+    counted = node(1, "torch.stack(torch.unbind({0}))", 0)
+    model = replace(CHAIN, nodes=(counted,), outputs=("v1",))
+    assert checked(model, "trace").outcome == "same"
+
+
+def test_a_crash_is_a_find_and_the_worker_goes_on() -> None:
+    crash = replace(CHAIN, nodes=(node(1, "torch.ops.aten.nothing({0})", 0),), outputs=("v1",))
+    text = "__import__('os').kill(__import__('os').getpid(), 11) or {0}"
+    crash = replace(crash, nodes=(replace(crash.nodes[0], expression=text),))
+    worker = Worker({})
+    try:
+        assert worker.check(crash, ["trace", "eager"]) == [Verdict("crash", "trace", "signal 11")]
+        assert [v.outcome for v in worker.check(CHAIN, ["trace", "eager"])] == ["same", "same"]
+    finally:
+        worker.close()
+
+
+def test_the_smallest_failing_model_is_found() -> None:
+    def fails(model: Model) -> bool:
+        return any(node.expression.startswith("torch.relu") for node in model.nodes)
+
+    small = shrink(CHAIN, fails)
+    assert [node.operator for node in small.nodes] == ["op3"]
+    assert small.outputs == ("v3",)
+    assert [data.shape for run in small.inputs for data in run] == [(1, 1)]
+
+
+def test_shrinking_keeps_what_a_failure_needs() -> None:
+    def fails(model: Model) -> bool:
+        chosen = {node.operator for node in model.nodes}
+        wide = any(data.shape[-1:] == (4,) for data in model.inputs[0])
+        return {"op1", "op4"} <= chosen and wide and len(model.inputs) == 2
+
+    small = shrink(CHAIN, fails)
+    assert [node.operator for node in small.nodes] == ["op1", "op4"]
+    assert len(small.inputs) == 2
+
+
+def test_shrinking_ends_after_its_trials() -> None:
+    tried = []
+
+    def fails(model: Model) -> bool:
+        tried.append(model)
+        return False
+
+    assert shrink(CHAIN, fails, 5) == CHAIN
+    assert len(tried) == 5
+
+
+def test_a_saved_find_repeats_itself(tmp_path: Path) -> None:
+    save = command.save
+    save(tmp_path / "1-2", CHAIN, Verdict("differs", "trace", "by 3"), {"OMP_NUM_THREADS": "1"})
+    run = [sys.executable, "repeat.py"]
+    done = subprocess.run(run, cwd=tmp_path / "1-2", capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "outcome='same'" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["1-2"]
+
+
+def test_settings_come_from_the_seed() -> None:
+    drawn = [draw_settings(3, block) for block in range(20)]
+    assert drawn == [draw_settings(3, block) for block in range(20)]
+    assert len({tuple(settings.items()) for settings in drawn}) > 5
+
+
+def test_the_command_sums_up_and_succeeds_without_a_find(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    outcome = Verdict("same", "eager")
+    monkeypatch.setattr(Worker, "check", lambda self, model, front_ends: [outcome])
+    arguments = ["--seed", "1", "--count", "3", "--front-end", "eager", "--out", str(tmp_path)]
+    assert command.main(arguments) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("seed 1\n")
+    assert "3 models" in told
+    assert "3 same" in told
+    assert "finds: 0" in told
+
+
+def test_the_command_fails_and_names_the_folder_of_a_find(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    outcome = Verdict("differs", "eager", "by 3")
+    monkeypatch.setattr(Worker, "check", lambda self, model, front_ends: [outcome])
+    arguments = ["--seed", "1", "--index", "2", "--front-end", "eager", "--out", str(tmp_path)]
+    assert command.main(arguments) == 1
+    assert f"python {tmp_path}/1-2/repeat.py" in capsys.readouterr().out
+    assert (tmp_path / "1-2" / "repeat.py").exists()
+
+
+def test_the_table_has_nnsmith_operators_and_those_that_it_lacks() -> None:
+    wanted = {"attention", "layer_norm", "rms_norm", "recurrent", "embedding_bag", "MaxPool2d"}
+    assert wanted <= set(names())

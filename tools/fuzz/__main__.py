@@ -1,0 +1,274 @@
+"""Fuzz: random models on our front ends against stock torch.
+
+    python -m tools.fuzz --seed 7 --count 1000         models 0 to 999 of seed 7
+    python -m tools.fuzz --seed 7 --index 123          model 123 of it alone
+
+Each find is shrunk and saved in build/fuzz/SEED-INDEX/, where `python repeat.py` repeats it. The
+exit code is 1 when there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import shutil
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from tools.fuzz import check as check_module
+from tools.fuzz.check import FINDS, FRONT_ENDS, Verdict
+from tools.fuzz.model import Model, source, tensors
+from tools.fuzz.shrink import shrink
+from tools.fuzz.worker import Worker, draw_settings
+
+#: Models that one process checks; they share its environment variables.
+BLOCK = 100
+#: How often a model that failed is run alone until it fails again.
+ATTEMPTS = 4
+#: Seconds between two lines of progress where stdout is no terminal.
+PACE = 30.0
+
+_REPEAT = '''"""{title}
+
+{detail}
+Repeat: python {folder}/repeat.py
+"""
+
+import os
+
+os.environ.update({settings})
+
+from pathlib import Path
+
+import torch
+from check import Code, check
+
+MODEL = """
+{source}"""
+
+saved = torch.load(Path(__file__).with_name("tensors.pt"))
+verdict = check(Code(MODEL), saved["weights"], saved["runs"], {front_end!r})
+print(verdict)
+raise SystemExit(verdict.is_find)
+'''
+
+
+@dataclass(frozen=True)
+class Find:
+    """A model that fails, as small as it got."""
+
+    index: int
+    model: Model
+    verdict: Verdict
+    alone: bool
+    folder: Path
+
+    @property
+    def group(self) -> tuple[str, str]:
+        return self.verdict.outcome, " ".join(self.model.operators())
+
+
+@dataclass
+class Summary:
+    """What a run came to."""
+
+    models: int = 0
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    operators: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
+    none: int = 0
+    finds: list[Find] = field(default_factory=list)
+
+
+class Fuzzer:
+    """Schedules blocks of models to threads, each of which has a worker process."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.front_ends = list(FRONT_ENDS) if options.front_end == "all" else [options.front_end]
+        self.summary = Summary()
+        self.started = time.monotonic()
+        self._lock = threading.Lock()
+        self._said = self.started
+        self._blocks = self._indices()
+        self._failed: list[BaseException] = []
+
+    def run(self) -> Summary:
+        """Check all models; raises what stopped a thread."""
+        threads = [threading.Thread(target=self._thread) for _ in range(self.options.jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._failed:
+            raise self._failed[0]
+        return self.summary
+
+    def _indices(self) -> Iterator[Sequence[int]]:
+        options = self.options
+        if options.index is not None:
+            yield [options.index]
+            return
+        last = options.first + options.count
+        for start in range(options.first // BLOCK * BLOCK, last, BLOCK):
+            if options.minutes and time.monotonic() - self.started > options.minutes * 60:
+                return
+            yield range(max(start, options.first), min(start + BLOCK, last))
+
+    def _thread(self) -> None:
+        maker = Worker({"OMP_NUM_THREADS": "1"})  # NNSmith takes seconds to import: once a thread
+        try:
+            while True:
+                with self._lock:
+                    block = next(self._blocks, None)
+                if block is None:
+                    return
+                worker = Worker(draw_settings(self.options.seed, block[0] // BLOCK))
+                for index in block:
+                    self._model(maker, worker, index)
+                worker.close()
+        except BaseException as error:
+            self._failed.append(error)
+            raise
+        finally:
+            maker.close()
+
+    def _model(self, maker: Worker, worker: Worker, index: int) -> None:
+        options = self.options
+        model = maker.generate(options.seed, index, options.nodes, options.bf16)
+        verdicts = worker.check(model, self.front_ends) if model else []
+        finds = []
+        if model is not None:
+            for verdict in verdicts:
+                if verdict.is_find and verdict.outcome not in options.ignore:
+                    finds.append(self._find(worker.settings, index, model, verdict))
+                    break  # one find a model: the front ends share what they run on
+        with self._lock:
+            summary = self.summary
+            summary.models += 1
+            summary.none += model is None
+            summary.operators.update(model.operators() if model else ())
+            for verdict in verdicts:
+                summary.outcomes[verdict.front_end, verdict.outcome] += 1
+                summary.refusals.update(verdict.refusals)
+            summary.finds += finds
+            self._progress(finds)
+
+    def _find(self, settings: dict[str, str], index: int, model: Model, verdict: Verdict) -> Find:
+        """Shrink a find, in a process of its own, and save it."""
+        worker = Worker(settings)
+
+        def again(candidate: Model) -> bool:
+            got = worker.check(candidate, [verdict.front_end])
+            return got[-1].outcome == verdict.outcome
+
+        # What is chosen by timing, or read of memory that nobody wrote, differs between runs.
+        alone = any(again(model) for _ in range(ATTEMPTS))
+        if alone:
+            model = shrink(model, again)
+            model = replace(model, outputs=tuple(dict.fromkeys(model.outputs)))
+            verdict = worker.check(model, [verdict.front_end])[-1]
+        worker.close()
+        folder = Path(self.options.out) / f"{self.options.seed}-{index}"
+        save(folder, model, verdict, settings)
+        return Find(index, model, verdict, alone, folder)
+
+    def _progress(self, finds: Sequence[Find]) -> None:
+        now = time.monotonic()
+        for find in finds:
+            note = "" if find.alone else " (only after other models of its process)"
+            outcome, operators = find.group
+            print(f"find {find.index}: {outcome} on {find.verdict.front_end}: {operators}{note}")
+            print(f"  {find.verdict.detail}\n  python {find.folder}/repeat.py", flush=True)
+        terminal = sys.stdout.isatty()
+        if now - self._said > (1 if terminal else PACE):
+            self._said = now
+            rate = self.summary.models / (now - self.started)
+            text = f"{self.summary.models} models, {len(self.summary.finds)} finds, {rate:.1f}/s"
+            print(text, end="\r" if terminal else "\n", flush=True)
+
+
+def save(folder: Path, model: Model, verdict: Verdict, settings: dict[str, str]) -> None:
+    """Write a folder whose ``repeat.py`` repeats a find; what was there before is gone."""
+    made = folder.with_name(f".{folder.name}")
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir(parents=True)
+    text = _REPEAT.format(
+        title=f"{verdict.outcome} on {verdict.front_end}: {' '.join(model.operators())}",
+        detail=verdict.detail.replace("\\", "/").replace('"""', "'''"),
+        folder=folder,
+        settings=settings,
+        source=source(model),
+        front_end=verdict.front_end,
+    )
+    (made / "repeat.py").write_text(text)
+    shutil.copyfile(str(check_module.__file__), made / "check.py")
+    runs = [list(tensors(model, inputs).values()) for inputs in model.inputs]
+    weights = tensors(model, list(model.weights().values()))
+    torch.save({"weights": weights, "runs": runs}, made / "tensors.pt")
+    shutil.rmtree(folder, ignore_errors=True)
+    made.rename(folder)
+
+
+def describe(summary: Summary, known: Sequence[str]) -> str:
+    """Return what a run came to, for people."""
+    lines = [f"{summary.models} models, {summary.none} for which NNSmith found no graph"]
+    for front_end in FRONT_ENDS:
+        told = {o: n for (f, o), n in sorted(summary.outcomes.items()) if f == front_end}
+        if told:
+            lines.append(f"  {front_end:8}" + "".join(f"  {n} {o}" for o, n in told.items()))
+    never = sorted(set(known) - set(summary.operators))
+    lines.append(f"operators: {len(summary.operators)} of {len(known)} in some model")
+    lines += [f"  in none: {' '.join(never)}"] if never else []
+    if summary.refusals:
+        lines.append("left out by plans, most often:")
+        lines += [f"  {count:6} {reason}" for reason, count in summary.refusals.most_common(15)]
+    groups = Counter(find.group for find in summary.finds)
+    lines.append(f"finds: {len(summary.finds)} in {len(groups)} groups")
+    for (outcome, operators), count in groups.most_common():
+        folders = [str(f.folder) for f in summary.finds if f.group == (outcome, operators)]
+        lines.append(f"  {count:4} {outcome:9} {operators}: {' '.join(folders[:3])}")
+    return "\n".join(lines)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 when there is a find."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tools.fuzz", description=__doc__.split("\n")[0]
+    )
+    add = parser.add_argument
+    add("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: fresh")
+    add("--count", type=int, default=1000, help="models to check")
+    add("--first", type=int, default=0, help="index of the first one")
+    add("--index", type=int, help="check this one of the seed's models alone")
+    add("--nodes", type=int, default=5, help="operators of a model at most")
+    add("--bf16", action="store_true", help="compute in bfloat16")
+    add("--front-end", choices=[*FRONT_ENDS, "all"], default="all")
+    add("--ignore", choices=FINDS, action="append", default=[], help="count these, save none")
+    add("--minutes", type=float, default=0, help="start no more models after this time")
+    add("--jobs", type=int, default=1, help="models to check at a time")
+    add("--out", default="build/fuzz", help="folder for finds")
+    options = parser.parse_args(arguments)
+    try:
+        from tools.fuzz.operators import names
+    except ModuleNotFoundError as error:
+        missing = f"{error.name} is missing: run `make fuzz`, or pip install --no-deps"
+        print(f"error: {missing} -r requirements-fuzz.txt", file=sys.stderr)
+        return 2
+    print(f"seed {options.seed}", flush=True)
+    fuzzer = Fuzzer(options)
+    summary = fuzzer.run()
+    seconds = time.monotonic() - fuzzer.started
+    print(f"{describe(summary, names())}\n{seconds:.0f} s, seed {options.seed}")
+    return int(bool(summary.finds))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,313 @@
+"""Check a model on each front end against stock torch; float64 decides where the two differ.
+
+It needs torch alone: what a find's folder holds to repeat it carries a copy of this file.
+"""
+
+from __future__ import annotations
+
+import linecache
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Dict, Tuple  # noqa: UP035 - what TorchScript reads
+
+import torch
+import torch.nn.functional as F
+
+Results = tuple[torch.Tensor, ...]
+Inputs = Sequence[torch.Tensor]
+
+#: Largest error, relative to a result's largest number, that is taken for rounding.
+TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+#: By how much, relatively, each result is moved to see if a model computes stably.
+NUDGE = {torch.float32: 4e-7, torch.bfloat16: 4e-3}
+TRIALS = 6
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one model on one front end.
+
+    ``outcome``: same, differs (wrong numbers), nonfinite (NaN or infinities elsewhere), raises,
+    unstable (stock itself cannot be relied on), refused (torch.jit does not take the model),
+    upstream (torch.jit makes something else of it), invalid (stock does not run it).
+    """
+
+    outcome: str
+    front_end: str = ""
+    detail: str = ""
+    refusals: tuple[str, ...] = ()
+
+    @property
+    def is_find(self) -> bool:
+        return self.outcome in FINDS
+
+
+#: Outcomes that are faults of ours.
+FINDS = ("differs", "nonfinite", "shape", "raises", "crash", "timeout")
+
+
+class Code:
+    """A model's source, with the classes Model and Nudged, for any dtype in place of FLOAT."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def classes(
+        self, dtype: torch.dtype, nudge: Callable[[torch.Tensor], torch.Tensor] | None = None
+    ) -> dict[str, Any]:
+        """Return the namespace that the source gives, with ``nudge`` in it."""
+        text = self._text.replace("FLOAT", str(dtype))
+        name = f"<model {hash(text)}>"
+        # torch.jit.script asks for the source again, by file and line.
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        names = {"torch": torch, "F": F, "Dict": Dict, "Tuple": Tuple, "nudge": nudge}  # noqa: UP006
+        names["__name__"] = "fuzzed"
+        exec(compile(text, name, "exec"), names)
+        return names
+
+
+def _stock() -> Any:
+    return torch.backends.zendnn.flags(enabled=False)
+
+
+def _as_it_is(module: torch.nn.Module, inputs: Inputs) -> Any:
+    return module
+
+
+def _traced(module: torch.nn.Module, inputs: Inputs) -> Any:
+    return torch.jit.freeze(torch.jit.trace(module, tuple(_copies(inputs)), check_trace=False))
+
+
+def _scripted(module: torch.nn.Module, inputs: Inputs) -> Any:
+    return torch.jit.freeze(torch.jit.script(module))
+
+
+@dataclass(frozen=True)
+class FrontEnd:
+    """A way to run a module: what stock torch makes of it, and what we make of that."""
+
+    stock: Callable[[torch.nn.Module, Inputs], Any]
+    ours: Callable[[Any], Any]
+    explains: bool = False
+
+
+FRONT_ENDS: Mapping[str, FrontEnd] = {
+    "trace": FrontEnd(_traced, torch.jit.optimize_for_inference, True),
+    "script": FrontEnd(_scripted, torch.jit.optimize_for_inference, True),
+    "eager": FrontEnd(_as_it_is, lambda module: module),
+    "prepack": FrontEnd(_as_it_is, torch.backends.zendnn.prepack),
+}
+
+
+def check(
+    code: Code, weights: Mapping[str, torch.Tensor], runs: Sequence[Inputs], front_end: str
+) -> Verdict:
+    """Run a model on a front end with each set of inputs, and the first one again.
+
+    The weights' or inputs' dtype is the one that the model computes in: float32 or bfloat16.
+    """
+    lower = _floating(weights.values(), runs)
+    expected = []
+    with _stock(), torch.no_grad():
+        module = code.classes(lower)["Model"](dict(weights)).eval()
+        taken = []
+        for number, inputs in enumerate(runs):
+            try:
+                expected.append(module(*_copies(inputs)))
+                taken.append(inputs)
+            except Exception as error:
+                if not number:
+                    return Verdict("invalid", front_end, _line(error))
+    runs = taken  # many models are for the sizes of the first run only
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = code.classes(lower)["Model"](dict(weights)).eval()
+        way = FRONT_ENDS[front_end]
+        try:
+            with _stock():
+                stock = way.stock(module, runs[0])
+                stock(*_copies(runs[0]))
+        except Exception as error:
+            return Verdict("refused", front_end, _line(error))
+        try:
+            made = way.ours(stock)
+        except Exception as error:
+            return Verdict("raises", front_end, _line(error))
+        for number in [*range(len(runs)), 0]:
+            verdict = None
+            try:
+                got = made(*_copies(runs[number]))
+            except Exception as error:
+                verdict = ("raises", _line(error))
+            verdict = verdict or _compare(code, weights, runs[number], got, expected[number], lower)
+            if verdict is None:
+                continue
+            with _stock():
+                again = way.stock(code.classes(lower)["Model"](dict(weights)).eval(), runs[0])
+                try:
+                    theirs = again(*_copies(runs[number]))
+                except Exception:
+                    continue  # a trace for the sizes of the first run only
+            if not all(map(_close, theirs, expected[number], [lower] * len(theirs))):
+                if number:
+                    continue
+                return Verdict("upstream", front_end, "stock's graph is not what its eager mode is")
+            return Verdict(verdict[0], front_end, f"inputs {number}: {verdict[1]}")
+        refusals = _refusals(made) if way.explains else ()
+    return Verdict("same", front_end, "", refusals)
+
+
+def _compare(
+    code: Code,
+    weights: Mapping[str, torch.Tensor],
+    inputs: Inputs,
+    got: Results,
+    expected: Results,
+    lower: torch.dtype,
+) -> tuple[str, str] | None:
+    suspects = []
+    for number, (ours, stock) in enumerate(zip(got, expected, strict=True)):
+        if ours.shape != stock.shape or ours.dtype != stock.dtype:
+            return "shape", f"result {number} is {_type(ours)}, of stock {_type(stock)}"
+        if not _close(ours, stock, lower):
+            suspects.append(number)
+    if not suspects:
+        return None
+    exact = _run(code, weights, inputs, torch.float64)
+    for number in suspects:
+        ours, stock, right = (x[number].double() for x in (got, expected, exact))
+        if exact[number].shape != ours.shape:
+            return None
+        nonfinite = _kind(ours) != _kind(stock)
+        rounded = _kind(right.to(lower).double())
+        lost = nonfinite & (_kind(stock) == rounded)
+        finite = torch.isfinite(ours) & torch.isfinite(stock) & torch.isfinite(right)
+        scale = _scale(right)
+        mine = _largest((ours - right).abs()[finite])
+        theirs = _largest((stock - right).abs()[finite])
+        limit = max(TOLERANCE[lower] * scale, 4 * theirs)
+        if not lost.any() and mine <= limit:
+            continue
+        if not _stable(code, weights, inputs, number, expected[number], exact[number], lower):
+            return "unstable", f"result {number}"
+        if lost.any():
+            place = tuple(int(i) for i in lost.nonzero()[0])
+            return "nonfinite", (
+                f"result {number} at {place} is {ours[place].item()}, of stock "
+                f"{stock[place].item()}; {int(lost.sum())} of {lost.numel()} so"
+            )
+        return "differs", (
+            f"result {number} is off by {mine:.2g}, stock by {theirs:.2g}, of at most {scale:.2g}"
+        )
+    return None
+
+
+def _stable(
+    code: Code,
+    weights: Mapping[str, torch.Tensor],
+    inputs: Inputs,
+    number: int,
+    stock: torch.Tensor,
+    exact: torch.Tensor,
+    lower: torch.dtype,
+) -> bool:
+    """Say if moving every input, weight and intermediate by rounding's size moves no result."""
+    for dtype, base in ((lower, stock), (torch.float64, exact)):
+        for trial in range(TRIALS):
+            generator = torch.Generator().manual_seed(trial)
+
+            def nudge(x: torch.Tensor, generator: torch.Generator = generator) -> torch.Tensor:
+                if not x.is_floating_point():
+                    return x
+                sign = torch.randint(-1, 2, x.shape, generator=generator).to(torch.float64)
+                return (x.double() * (1 + NUDGE[lower] * sign)).to(x.dtype)
+
+            moved = _run(code, weights, inputs, dtype, nudge)[number].double()
+            base = base.double()
+            if not torch.equal(_kind(moved), _kind(base)):
+                return False
+            finite = torch.isfinite(base)
+            if _largest((moved - base).abs()[finite]) > TOLERANCE[lower] * _scale(base):
+                return False
+    return True
+
+
+def _run(
+    code: Code,
+    weights: Mapping[str, torch.Tensor],
+    inputs: Inputs,
+    dtype: torch.dtype,
+    nudge: Callable[[torch.Tensor], torch.Tensor] | None = None,
+) -> Results:
+    def prepared(x: torch.Tensor) -> torch.Tensor:
+        x = x.to(dtype) if x.is_floating_point() else x
+        return nudge(x) if nudge else x
+
+    classes = code.classes(dtype, nudge)
+    with _stock(), torch.no_grad():
+        module = classes["Nudged" if nudge else "Model"](
+            {name: prepared(x) for name, x in weights.items()}
+        ).eval()
+        return tuple(module(*[prepared(x) for x in _copies(inputs)]))
+
+
+def _close(ours: torch.Tensor, stock: torch.Tensor, lower: torch.dtype) -> bool:
+    if ours.shape != stock.shape or not stock.is_floating_point():
+        return bool(torch.equal(ours, stock))
+    a, b = ours.double(), stock.double()
+    if not torch.equal(_kind(a), _kind(b)):
+        return False
+    finite = torch.isfinite(b)
+    return _largest((a - b).abs()[finite]) <= TOLERANCE[lower] * _scale(b)
+
+
+def _kind(x: torch.Tensor) -> torch.Tensor:
+    """Return 0 for numbers, 1 for NaN, 2 and 3 for the infinities."""
+    return torch.isnan(x) + 2 * torch.isposinf(x) + 3 * torch.isneginf(x)
+
+
+def _scale(x: torch.Tensor) -> float:
+    return _largest(x.abs()[torch.isfinite(x)]) + 1e-30
+
+
+def _largest(x: torch.Tensor) -> float:
+    return float(x.max()) if x.numel() else 0.0
+
+
+def _floating(weights: Any, runs: Sequence[Inputs]) -> torch.dtype:
+    every = [*weights, *(x for inputs in runs for x in inputs)]
+    return torch.bfloat16 if any(x.dtype == torch.bfloat16 for x in every) else torch.float32
+
+
+def _copies(inputs: Inputs) -> list[torch.Tensor]:
+    """Return inputs that a model may write to, with the same strides."""
+    copies = []
+    for x in inputs:
+        if x.numel() and 0 in [s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1]:
+            copies.append(x)
+            continue
+        room = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1
+        flat = torch.zeros(max(room, 0), dtype=x.dtype) if x.numel() else x
+        copy = flat.as_strided(x.shape, x.stride()) if x.numel() else x.clone()
+        copies.append(copy.copy_(x))
+    return copies
+
+
+def _refusals(made: Any) -> tuple[str, ...]:
+    told = torch.backends.zendnn.explain(made).as_dict()
+    found = []
+    for method in told["methods"]:
+        for region in method["regions"]:
+            found += [built["refused"] for built in region["built"] if built["refused"]]
+        found += [f"{left['op']}: {left['reason']}" for left in method["left_out"] or ()]
+    return tuple(found)
+
+
+def _type(x: torch.Tensor) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
+
+
+def _line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]

@@ -1,0 +1,238 @@
+"""What a model is: nodes, weights and inputs, as data that becomes Python source."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Data:
+    """A tensor's name, shape, dtype and what its elements are.
+
+    ``kind`` names how elements are drawn (see ``KINDS``) and ``limit`` bounds integers from above.
+    ``layout`` names how they lie in memory (see ``LAYOUTS``).
+    """
+
+    name: str
+    shape: Shape
+    dtype: str = "float32"
+    kind: str = "normal"
+    limit: int = 4
+    layout: str = "contiguous"
+
+    @staticmethod
+    def read(entry: Mapping[str, Any]) -> Data:
+        """Read what ``dataclasses.asdict`` and JSON made of one."""
+        return Data(**{**entry, "shape": tuple(entry["shape"])})
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator: ``result = expression``, in which ``{0}`` is the first argument.
+
+    ``{w0}`` stands for the first weight and ``{float}`` for the model's floating-point dtype.
+    """
+
+    result: str
+    operator: str
+    arguments: tuple[str, ...]
+    expression: str
+    weights: tuple[Data, ...]
+    shape: Shape
+    dtype: str
+
+    @staticmethod
+    def read(entry: Mapping[str, Any]) -> Node:
+        """Read what ``dataclasses.asdict`` and JSON made of one."""
+        return Node(
+            entry["result"],
+            entry["operator"],
+            tuple(entry["arguments"]),
+            entry["expression"],
+            tuple(Data.read(weight) for weight in entry["weights"]),
+            tuple(entry["shape"]),
+            entry["dtype"],
+        )
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model and what it is run on: sets of inputs, which differ in their shapes alone."""
+
+    seed: int
+    nodes: tuple[Node, ...]
+    #: Each has an entry for each input; the first is what the model is traced with.
+    inputs: tuple[tuple[Data, ...], ...]
+    outputs: tuple[str, ...]
+    bf16: bool = False
+
+    @staticmethod
+    def read(entry: Mapping[str, Any]) -> Model:
+        """Read what ``dataclasses.asdict`` and JSON made of one."""
+        return Model(
+            entry["seed"],
+            tuple(Node.read(node) for node in entry["nodes"]),
+            tuple(tuple(Data.read(data) for data in one) for one in entry["inputs"]),
+            tuple(entry["outputs"]),
+            entry["bf16"],
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what ``read`` reads, fit for JSON."""
+        return dataclasses.asdict(self)
+
+    def weights(self) -> dict[str, Data]:
+        """Return all weights by their names."""
+        return {weight.name: weight for node in self.nodes for weight in node.weights}
+
+    def operators(self) -> tuple[str, ...]:
+        """Return the names of its operators, in order."""
+        return tuple(node.operator for node in self.nodes)
+
+
+#: Where a model's source leaves the dtype open that it computes in.
+FLOAT = "FLOAT"
+
+
+def source(model: Model) -> str:
+    """Return a class ``Model`` whose weights are its arguments, computing in the dtype ``FLOAT``.
+
+    ``nudge`` in it stands before each result of a floating-point operator in the class ``Nudged``,
+    which is otherwise the same.
+    """
+    return "\n\n".join(_class(model, name, name == "Nudged") for name in ("Model", "Nudged"))
+
+
+def _class(model: Model, name: str, nudged: bool) -> str:
+    weights = list(model.weights())
+    inputs = [data.name for data in model.inputs[0]]
+    lines = [f"class {name}(torch.nn.Module):"]
+    lines += ["    def __init__(self, weights: Dict[str, torch.Tensor]) -> None:"]
+    lines += ["        super().__init__()"]
+    for weight in weights:
+        lines += [f"        self.register_buffer({weight!r}, weights[{weight!r}])"]
+    typed = "".join(f", {name}: torch.Tensor" for name in inputs)
+    results = ", ".join(["torch.Tensor"] * len(model.outputs))
+    lines += ["", f"    def forward(self{typed}) -> Tuple[{results}]:"]
+    for node in model.nodes:
+        named = {f"w{i}": f"self.{weight.name}" for i, weight in enumerate(node.weights)}
+        text = node.expression.format(*node.arguments, float=FLOAT, **named)
+        lines += [f"        {node.result} = {text}"]
+        if nudged and node.dtype == "float32":
+            lines += [f"        {node.result} = nudge({node.result})"]
+    lines += [f"        return ({', '.join(model.outputs)},)"]
+    return "\n".join(lines) + "\n"
+
+
+def tensors(model: Model, which: Sequence[Data]) -> dict[str, torch.Tensor]:
+    """Return tensors of the model, each drawn from the model's seed and its own name alone."""
+    return {data.name: _tensor(data, model.seed, model.bf16) for data in which}
+
+
+def _tensor(data: Data, seed: int, bf16: bool) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(zlib.crc32(f"{seed} {data.name}".encode()))
+    dtype = getattr(torch, data.dtype)
+    if dtype.is_floating_point:
+        made = KINDS[data.kind](data.shape, generator)
+        made = made.to(torch.bfloat16 if bf16 else dtype)
+    elif dtype == torch.bool:
+        made = torch.rand(data.shape, generator=generator) < 0.5
+    elif data.kind == "permutation":
+        made = torch.randperm(data.shape[0], generator=generator)
+    else:
+        low = 0 if data.kind == "index" else -data.limit
+        made = torch.randint(low, data.limit, data.shape, generator=generator).to(dtype)
+    return LAYOUTS[data.layout](made)
+
+
+def _normal(shape: Shape, generator: torch.Generator) -> torch.Tensor:
+    return torch.randn(shape, generator=generator)
+
+
+def _scaled(shape: Shape, generator: torch.Generator) -> torch.Tensor:
+    depth = max(1, _normal(shape[1:], generator).numel())
+    return _normal(shape, generator) / depth**0.5
+
+
+def _special(values: Sequence[float]) -> Any:
+    """Return a way to draw elements of which a tenth are the given values."""
+
+    def draw(shape: Shape, generator: torch.Generator) -> torch.Tensor:
+        made = _normal(shape, generator)
+        chosen = torch.tensor(values)[torch.randint(len(values), shape, generator=generator)]
+        return torch.where(torch.rand(shape, generator=generator) < 0.1, chosen, made)
+
+    return draw
+
+
+#: How elements of floating-point tensors are drawn.
+KINDS: Mapping[str, Any] = {
+    "normal": _normal,
+    "scaled": _scaled,
+    "positive": lambda shape, generator: torch.rand(shape, generator=generator) + 0.5,
+    "integral": lambda shape, generator: _normal(shape, generator).mul(2).round(),
+    "constant": lambda shape, generator: _normal((), generator).expand(shape).clone(),
+    "large": lambda shape, generator: _normal(shape, generator) * 1e4,
+    "nan": _special([float("nan")]),
+    "infinite": _special([float("inf"), float("-inf")]),
+    "subnormal": _special([1e-40, -1e-40, 1e-45, 0.0, -0.0]),
+    "all": _special([float("nan"), float("inf"), float("-inf"), 1e-40, 0.0, -0.0]),
+}
+
+
+def _strided(tensor: torch.Tensor) -> torch.Tensor:
+    wide = (
+        tensor.new_zeros((*tensor.shape[:-1], tensor.shape[-1] * 2 + 1)) if tensor.dim() else None
+    )
+    if wide is None:
+        return tensor
+    part = wide[..., 1::2]
+    part.copy_(tensor)
+    return part
+
+
+def _offset(tensor: torch.Tensor) -> torch.Tensor:
+    if not tensor.dim():
+        return tensor
+    wide = tensor.new_zeros((tensor.shape[0] + 2, *[size + 3 for size in tensor.shape[1:]]))
+    for dim, size in enumerate(tensor.shape):
+        wide = wide.narrow(dim, 1, size)
+    wide.copy_(tensor)
+    return wide
+
+
+def _transposed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.transpose(-1, -2).contiguous().transpose(-1, -2) if tensor.dim() > 1 else tensor
+
+
+def _channels_last(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.movedim(1, -1).contiguous().movedim(-1, 1) if tensor.dim() > 2 else tensor
+
+
+def _expanded(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor[:1].expand(tensor.shape) if tensor.dim() else tensor
+
+
+#: How a tensor lies in memory; each takes any number of dimensions.
+LAYOUTS: Mapping[str, Any] = {
+    "contiguous": lambda tensor: tensor,
+    "strided": _strided,
+    "offset": _offset,
+    "transposed": _transposed,
+    "channels_last": _channels_last,
+    "expanded": _expanded,
+}
+
+
+def draw_layout(rng: random.Random) -> str:
+    """Return a layout, contiguous in most cases."""
+    return rng.choice(list(LAYOUTS)) if rng.random() < 0.35 else "contiguous"

@@ -1,0 +1,159 @@
+"""A process that checks models, and its handle, which outlives crashes and hangs of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from tools.fuzz.check import Code, Verdict, check
+from tools.fuzz.model import Model, source, tensors
+
+#: Environment variables that are drawn for the models of a process, most of them at their default.
+SETTINGS: Mapping[str, Sequence[str]] = {
+    "OMP_NUM_THREADS": ("1", "1", "2"),
+    "OMP_WAIT_POLICY": ("passive",),  # threads that spin take most of the time of small models
+    "ZENDNN_TUNING_BUDGET": ("0", "0.01", "0.05", "0.2", "2"),
+    "ZENDNN_PLAN_LAYOUT": ("any", "any", "any", "channels_last", "blocked"),
+    "ZENDNN_WINOGRAD": ("1", "1", "2", "0"),
+    "ZENDNN_MAX_CPU_ISA": ("DEFAULT", "DEFAULT", "DEFAULT", "DEFAULT", "AVX512_CORE", "AVX2"),
+    "ZENDNN_ALLOCATOR_CACHE": ("", "", "", "0"),
+}
+#: Seconds that one task may take before its process counts as hanging.
+LIMIT = 90.0
+
+
+def draw_settings(seed: int, block: int) -> dict[str, str]:
+    """Return environment variables for a block of models of a seed."""
+    rng = random.Random(f"settings {seed} {block}")
+    drawn = {name: rng.choice(values) for name, values in SETTINGS.items()}
+    return {name: value for name, value in drawn.items() if value not in ("", "DEFAULT")}
+
+
+def checked(model: Model, front_end: str) -> Verdict:
+    """Check a model in this process."""
+    runs = [list(tensors(model, inputs).values()) for inputs in model.inputs]
+    weights = tensors(model, list(model.weights().values()))
+    return check(Code(source(model)), weights, runs, front_end)
+
+
+class Worker:
+    """A process that does one task after the other, and is started again when it ended."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self.settings = dict(settings)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._unread = b""
+
+    def generate(self, seed: int, index: int, nodes: int, bf16: bool) -> Model | None:
+        """Return a model of a seed, or None where NNSmith finds none."""
+        answers = self._ask({"seed": seed, "index": index, "nodes": nodes, "bf16": bf16})
+        made = answers[-1].get("model")
+        return Model.read(made) if made else None
+
+    def check(self, model: Model, front_ends: Sequence[str]) -> list[Verdict]:
+        """Check a model on each front end, up to the first one that ends the process."""
+        answers = self._ask({"model": model.as_dict(), "front_ends": list(front_ends)})
+        verdicts = [
+            Verdict(**{**answer, "refusals": tuple(answer["refusals"])})
+            for answer in answers
+            if "outcome" in answer
+        ]
+        if "ended" in answers[-1]:
+            where = front_ends[min(len(verdicts), len(front_ends) - 1)]
+            verdicts.append(Verdict(answers[-1]["ended"], where, answers[-1]["detail"]))
+        return verdicts
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+        self._process, self._unread = None, b""
+
+    def _ask(self, task: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the answers to a task; the last one is empty, or says how the process ended."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tools.fuzz.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env={**os.environ, **self.settings},
+            )
+        process = self._process
+        assert process.stdin is not None
+        deadline = time.monotonic() + LIMIT
+        answers: list[dict[str, Any]] = []
+        try:
+            process.stdin.write(json.dumps(task).encode() + b"\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            pass
+        while True:
+            line = self._line(deadline)
+            if line is None:
+                late = time.monotonic() >= deadline
+                if not late:
+                    process.wait()  # its pipe closes before it has ended
+                self.close()
+                how = f"no answer in {LIMIT:.0f} s" if late else _ending(process.returncode)
+                return [*answers, {"ended": "timeout" if late else "crash", "detail": how}]
+            answer = json.loads(line)
+            if "done" in answer:
+                return [*answers, answer]
+            answers.append(answer)
+
+    def _line(self, deadline: float) -> bytes | None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        pipe = self._process.stdout.fileno()
+        while b"\n" not in self._unread:
+            ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+            got = os.read(pipe, 1 << 16) if ready else b""
+            if not got:
+                return None
+            self._unread += got
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+
+def _ending(code: int | None) -> str:
+    return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+
+def main() -> None:
+    """Answer each line of stdin, a task in JSON, by lines of stdout, the last of them 'done'."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what torch and ZenDNN print is no answer
+
+    def answer(what: Mapping[str, Any]) -> None:
+        answers.write(json.dumps(what) + "\n")
+        answers.flush()
+
+    for line in sys.stdin:
+        task = json.loads(line)
+        if "index" in task:
+            from tools.fuzz.generate import generate  # takes NNSmith and Z3, seconds to import
+
+            try:
+                model = generate(task["seed"], task["index"], task["nodes"], task["bf16"])
+                answer({"done": True, "model": model.as_dict()})
+            except RuntimeError:
+                answer({"done": True})
+            continue
+        model = Model.read(task["model"])
+        for front_end in task["front_ends"]:
+            answer(asdict(checked(model, front_end)))
+        answer({"done": True})
+
+
+if __name__ == "__main__":
+    main()
