@@ -14,6 +14,14 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
+# For `--hypothesis-profile=long`: other examples in each run, or those of `--hypothesis-seed`.
+settings.register_profile(
+    "long",
+    parent=settings.get_profile("reproducible"),
+    derandomize=False,
+    max_examples=2000,
+    print_blob=True,
+)
 settings.load_profile("reproducible")
 
 

@@ -53,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
             options.check,
         )
     except ZendnnifyError as error:
-        print(f"zendnnify: error: {error}", file=sys.stderr)
+        print(f"zendnnify: error: {_in_one_line(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("zendnnify: interrupted", file=sys.stderr)
@@ -64,6 +64,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 1 if summary.changes else 0
     print(table(summary))
     return 0
+
+
+def _in_one_line(text: str) -> str:
+    """``text`` with what does not print, such as a line's end in the name of a file, escaped."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def _explain(root: Path, path: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tools.zendnnify import files
@@ -66,24 +66,66 @@ class Record:
 
 
 def load(out: Path) -> Record:
-    """Reads what there is in ``out``; an empty record when there is nothing."""
-    manifest = _read(out / MANIFEST)
-    pending = _read(out / STAGING / "new" / MANIFEST) or {}
+    """Reads what there is in ``out``; an empty record when there is nothing.
+
+    Raises:
+        ZendnnifyError: a file in it is not as a run writes it.
+    """
+    manifest, outputs = _outputs(out / MANIFEST)
+    try:
+        pending, left_behind = _outputs(out / STAGING / "new" / MANIFEST)
+    except ZendnnifyError:  # The first file of a run: it was killed before it moved any.
+        pending, left_behind = None, {}
     stats = _read(out / STATS) or {}
+    files_of_stats = stats.get("files", {})
+    if not isinstance(files_of_stats, dict):
+        raise _damaged(out / STATS)
+    return Record(
+        kind=(pending if manifest is None else manifest) or "",
+        ours=manifest is not None or (out / STAGING).is_dir(),
+        entries=outputs,
+        owned=frozenset(outputs) | frozenset(left_behind),
+        stats=files_of_stats,
+        generator=stats.get("generator", ""),
+    )
+
+
+def _outputs(path: Path) -> tuple[str | None, dict[str, Entry]]:
+    """The kind of tree that a manifest names, None without a manifest, and its entries."""
+    manifest = _read(path)
+    if manifest is None:
+        return None, {}
+    kind, outputs = manifest.get("kind", ""), manifest.get("outputs", {})
+    if not isinstance(kind, str) or not isinstance(outputs, dict):
+        raise _damaged(path)
     try:
         entries = {
-            path: Entry(**{**fields, "merged": tuple(fields.get("merged", ()))})
-            for path, fields in (manifest or {}).get("outputs", {}).items()
+            output: Entry(**{**fields, "merged": tuple(fields.get("merged", ()))})
+            for output, fields in outputs.items()
         }
     except (AttributeError, TypeError):
-        raise _damaged(out / MANIFEST) from None
-    return Record(
-        kind=(manifest or pending).get("kind", ""),
-        ours=manifest is not None or (out / STAGING).is_dir(),
-        entries=entries,
-        owned=frozenset(entries) | frozenset(pending.get("outputs", {})),
-        stats=stats.get("files", {}),
-        generator=stats.get("generator", ""),
+        raise _damaged(path) from None
+    if not all(_is_inside(output) and _is_sound(entry) for output, entry in entries.items()):
+        raise _damaged(path)
+    return kind, entries
+
+
+def _is_inside(path: str) -> bool:
+    """Whether a path leads to a place below the folder that it is relative to."""
+    pure = PurePosixPath(path)
+    return (
+        path.isprintable() and not pure.is_absolute() and bool(pure.name) and ".." not in pure.parts
+    )
+
+
+def _is_sound(entry: Entry) -> bool:
+    return (
+        all(isinstance(x, str) for x in (entry.source, entry.source_sha256, entry.sha256))
+        and _is_inside(entry.source)
+        and isinstance(entry.rules, dict)
+        and all(isinstance(count, int) for count in entry.rules.values())
+        and all(isinstance(name, str) for name in entry.merged)
+        and isinstance(entry.explicit, bool)
     )
 
 

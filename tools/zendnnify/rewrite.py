@@ -246,8 +246,15 @@ class _Lexed:
         return Where.CODE
 
 
+def _span(item: Substitution) -> tuple[int, int]:
+    return item.start, item.end
+
+
 class _Claims:
-    """Substitutions that do not overlap, kept in the order of the text."""
+    """Substitutions that do not overlap, kept in the order of the text.
+
+    What is inserted where another one starts goes in front of it.
+    """
 
     def __init__(self) -> None:
         self.items: list[Substitution] = []
@@ -258,7 +265,7 @@ class _Claims:
         return index == 0 or self.items[index - 1].end <= start
 
     def add(self, item: Substitution) -> None:
-        index = bisect.bisect_right(self._starts, item.start)
+        index = bisect.bisect_right(self.items, _span(item), key=_span)
         self._starts.insert(index, item.start)
         self.items.insert(index, item)
 
@@ -274,12 +281,18 @@ def rewrite(text: str, path: str, rules: RuleSet, language: str) -> Rewritten:
 
     Raises:
         Uncovered: the source vocabulary occurs where no rule covers it.
-        ZendnnifyError: an edit's anchor does not stand exactly once.
+        ZendnnifyError: an edit's anchor does not stand exactly once, or overlaps another's.
     """
     claims = _Claims()
     for edit in rules.edits:
         if edit.file == path:
-            claims.add(_locate_edit(text, edit))
+            item = _locate_edit(text, edit)
+            if not claims.is_free(item.start, item.end):
+                raise ZendnnifyError(
+                    f"{locate(text, item.start, path)}: the anchor of rule {edit.name!r} overlaps "
+                    "that of another rule; make one edit of both in tools/zendnnify/rules"
+                )
+            claims.add(item)
     hits = vocabulary(text)
     if not hits and not claims.items:
         return Rewritten(text, (), ())
@@ -307,7 +320,7 @@ def rewrite(text: str, path: str, rules: RuleSet, language: str) -> Rewritten:
         start, end = uncovered[0]
         more = f" (and {len(uncovered) - 1} more in this file)" if len(uncovered) > 1 else ""
         raise _uncovered(locate(text, start, path), text[start:end], more)
-    items = sorted((*claims.items, *general), key=lambda item: item.start)
+    items = sorted((*claims.items, *general), key=_span)
     return Rewritten(_assemble(text, items), tuple(items), _merged(text, general))
 
 
@@ -319,16 +332,19 @@ def _general(
     uncovered: list[tuple[int, int]] = []
     done = 0
     claimed = claims.items
-    for start, end in hits:
-        if start < done:
+    for first, last in hits:
+        if first < done:
             continue
+        start = first
         while start > 0 and text[start - 1] in _LETTERS:
             start -= 1
         match = _IDENTIFIER.match(text, start)
         assert match is not None
         end = done = match.end()
         if claimed and not claims.is_free(start, end):
-            # A phrase may have claimed a part of the identifier, never the middle of a word.
+            done = last
+            if claims.is_free(first, last):  # Another part of the identifier is claimed.
+                uncovered.append((start, end))
             continue
         flag = start > 0 and text[start - 1] == "-"
         new = names.identifier(match[0], flag)

@@ -134,7 +134,16 @@ class Tree:
     rules: RuleSet
 
     def source(self, path: str) -> Source:
-        """The file at ``path`` (relative, with forward slashes) as something to convert."""
+        """The file at ``path`` (relative, with forward slashes) as something to convert.
+
+        Raises:
+            ZendnnifyError: its name would break the line of the output that names it, or follows
+                no rule.
+        """
+        if not path.isprintable():
+            raise ZendnnifyError(
+                f"{path!r} in {self.root} has a name that does not print; rename it"
+            )
         output = renamer(self.rules).text(path.removeprefix(self.kind.prefix), path)
         return Source(path, output, language(path))
 

@@ -243,9 +243,11 @@ def test_a_file_name_that_no_rule_covers_is_an_error(onednn: Path, out: Path) ->
     assert not out.exists()
 
 
-def test_a_name_that_is_no_text_is_an_error(onednn: Path, out: Path) -> None:
-    (onednn / "src" / os.fsdecode(b"odd\xff.cpp")).write_text("")
-    fails("cannot convert .*surrogates not allowed", onednn, out)
+@pytest.mark.parametrize("name", [b"odd\xff.cpp", b"odd\nint x;.cpp", b"odd\r.cpp"])
+def test_a_name_that_does_not_print_is_an_error(onednn: Path, out: Path, name: bytes) -> None:
+    """An output's first line names its source, and would be two lines."""
+    (onednn / "src" / os.fsdecode(name)).write_text("")
+    fails("has a name that does not print", onednn, out)
     assert not out.exists()
 
 
@@ -318,11 +320,46 @@ def test_a_strange_file_in_the_way_is_an_error(onednn: Path, out: Path) -> None:
     fails(r"src/late\.cpp was not written by zendnnify and is in the way", onednn, out)
 
 
-def test_a_damaged_manifest_is_an_error(onednn: Path, out: Path) -> None:
+def manifest_of(output: str = "a", **fields: object) -> str:
+    """A manifest with one output, some of whose fields are others than a run would write."""
+    entry = {"source": "a", "source_sha256": "", "sha256": "", "rules": {}, **fields}
+    return json.dumps({"kind": "onednn", "outputs": {output: entry}})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *("{", "[]", '{"outputs": {"a": {"b": 1}}}', '{"outputs": null}', '{"kind": 1}'),
+        manifest_of(rules={"general": None}),
+        manifest_of(rules=1),
+        manifest_of(source=1),
+        manifest_of(merged=[1]),
+        manifest_of(explicit=0),
+    ],
+)
+def test_a_damaged_manifest_is_an_error(onednn: Path, out: Path, damage: str) -> None:
     generate.run(onednn, out)
-    for damage in ("{", "[]", '{"outputs": {"a": {"b": 1}}}'):
+    (out / MANIFEST).write_text(damage)
+    fails(r"zendnnify\.json is damaged; remove the folder", onednn, out)
+
+
+@pytest.mark.parametrize("place", ["../mine", "/mine", "a/../../mine", "", "a\nb", "a\0"])
+def test_a_manifest_that_names_a_place_outside_is_damaged(
+    onednn: Path, out: Path, place: str
+) -> None:
+    """What it names is removed when its source is gone."""
+    generate.run(onednn, out)
+    mine = write_tree(out.parent, {"mine": "kept"}) / "mine"
+    for damage in (manifest_of(place), manifest_of(source=place)):
         (out / MANIFEST).write_text(damage)
         fails(r"zendnnify\.json is damaged; remove the folder", onednn, out)
+    assert mine.read_text() == "kept"
+
+
+def test_damaged_time_stamps_are_an_error(onednn: Path, out: Path) -> None:
+    generate.run(onednn, out)
+    (out / STATS).write_text('{"files": null}')
+    fails(r"zendnnify-stats\.json is damaged; remove the folder", onednn, out)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -364,6 +401,12 @@ def test_a_killed_run_is_taken_up_again(onednn: Path, out: Path) -> None:
     (out / STATS).unlink()
     generate.run(onednn, out)
     assert {n: i[0] for n, i in snapshot(out).items() if n != STATS} == complete
+
+
+def test_a_run_that_was_killed_at_its_first_file_is_taken_up_again(onednn: Path, out: Path) -> None:
+    write_tree(out / STAGING / "new", {MANIFEST: '{"kind": "one'})
+    assert len(generate.run(onednn, out).written) == 5
+    assert not (out / STAGING).exists()
 
 
 def test_output_folders_may_be_nested(pytorch: Path, onednn: Path, out: Path) -> None:

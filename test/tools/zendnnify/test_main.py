@@ -70,6 +70,15 @@ def test_errors_are_one_line_and_exit_with_two(
     assert shown.err.count("\n") == 1
 
 
+def test_an_error_is_one_line_where_a_name_is_two(
+    tmp_path: Path, out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments(tmp_path / "no\nwhere", out)) == 2
+    said = capsys.readouterr().err
+    assert "no\\nwhere;" in said
+    assert said.count("\n") == 1
+
+
 def test_without_an_output_folder_it_says_which_option_is_missing(
     onednn: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -290,6 +290,37 @@ def test_an_anchor_that_is_not_there_once_is_an_error(text: str, count: int) -> 
     assert "the nearest text is at line 2: 'int b = " in message
 
 
+def edit_of(anchor: str, action: Action, text: str) -> Edit:
+    return Edit(f"{action.value} {anchor}", "a.cpp", anchor, action, text, "why")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (edit_of("a b", Action.REPLACE, "x"), edit_of("b c", Action.REPLACE, "y")),
+        (edit_of("a b c", Action.REPLACE, "x"), edit_of("c", Action.BEFORE, "y")),
+    ],
+    ids=["two pieces", "an insertion"],
+)
+def test_edits_of_one_piece_of_text_are_an_error(one: Edit, other: Edit) -> None:
+    for edits in ((one, other), (other, one)):
+        with pytest.raises(ZendnnifyError, match=r"a\.cpp:1:\d: the anchor of rule .* overlaps"):
+            rewrite("a b c", "a.cpp", rules(edits=edits), "cpp")
+
+
+def test_an_insertion_goes_before_what_is_replaced_there() -> None:
+    edits = (edit_of("b", Action.REPLACE, "x"), edit_of("b", Action.BEFORE, "y "))
+    for ordered in (edits, edits[::-1]):
+        assert rewrite("a b c", "a.cpp", rules(edits=ordered), "cpp").text == "a y x c"
+
+
+def test_the_rest_of_an_identifier_that_is_partly_claimed_is_uncovered() -> None:
+    phrase = Phrase("p", "mkldnn_a", "why", replacement="b")
+    with pytest.raises(Uncovered, match=r"a\.cpp:1:1: no rule covers 'mkldnn_a_dnnl'"):
+        rewrite("mkldnn_a_dnnl", "a.cpp", rules(phrases=(phrase,)), "cpp")
+    assert rewrite("mkldnn_a_x", "a.cpp", rules(phrases=(phrase,)), "cpp").text == "b_x"
+
+
 # --- what else a result tells ------------------------------------------------------------------
 
 
