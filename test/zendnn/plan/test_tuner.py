@@ -17,6 +17,8 @@ from ..common import run_python
 
 Compute = Callable[[], list[float]]
 
+TOLD = "computes a wrong result"
+NONE = "all compute wrong results"
 RIGHT = [1.0, -2.0, 3.0, 0.0]
 WRONG = {
     "another number": [1.0, -2.0, 3.5, 0.0],
@@ -48,7 +50,7 @@ def test_a_wrong_candidate_is_struck_off_though_it_is_the_fastest(
 ) -> None:
     candidates = [("slow", candidate(RIGHT, 0.004)), ("slower", candidate(RIGHT, 0.008))]
     candidates.insert(place, ("wrong", candidate(wrong)))
-    with pytest.warns(UserWarning, match="wrong computes a wrong result .* for 1x1"):
+    with pytest.warns(UserWarning, match=f"wrong {TOLD} .* for 1x1"):
         index, struck = _C._choose("1x1", candidates, candidate(RIGHT))
     assert (candidates[index][0], struck) == ("slow", ["wrong"])
 
@@ -56,7 +58,7 @@ def test_a_wrong_candidate_is_struck_off_though_it_is_the_fastest(
 def test_the_judge_decides_and_not_the_majority() -> None:
     candidates = [("one", candidate(WRONG["infinite"])), ("two", candidate(WRONG["infinite"]))]
     candidates.append(("right", candidate(RIGHT, 0.004)))
-    with pytest.warns(UserWarning, match="wrong result"):
+    with pytest.warns(UserWarning, match=TOLD):
         index, struck = _C._choose("1x1", candidates, candidate(RIGHT))
     assert (index, struck) == (2, ["one", "two"])
 
@@ -78,7 +80,7 @@ def test_what_all_make_no_number_is_no_fault(value: float) -> None:
 def test_when_all_are_wrong_alike_verifying_tells(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = [(name, candidate(WRONG["infinite"])) for name in ("one", "two")]
     monkeypatch.setenv("ZENDNN_VERIFY", "1")
-    with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="all compute wrong results"):
+    with pytest.warns(UserWarning, match=TOLD), pytest.raises(RuntimeError, match=NONE):
         _C._choose("1x1", candidates, candidate(RIGHT))
 
 
@@ -90,7 +92,7 @@ def test_it_is_told_once_and_what_is_struck_off_is_not_tried_again() -> None:
         return WRONG["infinite"]
 
     candidates = [("wrong", wrong), ("right", candidate(RIGHT, 0.004))]
-    with pytest.warns(UserWarning):
+    with pytest.warns(UserWarning, match=TOLD):
         _C._choose("1x1", candidates, candidate(RIGHT))
     seen = len(calls)
     with warnings.catch_warnings():
@@ -123,7 +125,7 @@ def test_a_single_candidate_is_judged_on_demand_only(monkeypatch: pytest.MonkeyP
     only = [("only", candidate(WRONG["infinite"]))]
     assert _C._choose("1x1", only, unwanted) == (0, [])
     monkeypatch.setenv("ZENDNN_VERIFY", "1")
-    with pytest.warns(UserWarning), pytest.raises(RuntimeError, match="all compute wrong results"):
+    with pytest.warns(UserWarning, match=TOLD), pytest.raises(RuntimeError, match=NONE):
         _C._choose("1x1", only, candidate(RIGHT))
     assert _C._choose("2x2", only, candidate(WRONG["infinite"])) == (0, [])
 
