@@ -154,3 +154,39 @@ print([built.wrong for built in region.built], [built.refused for built in regio
     environment = {"ZENDNN_VERIFY": "1", "ZENDNN_TUNING_BUDGET": "5"}
     assert run_python(code, **environment).strip() == "[()] ['']"
     assert "ZENDNN_VERIFY" not in os.environ
+
+
+# Whole plans.
+
+WHOLE = """
+import torch, warnings
+from torch import nn
+from torch.backends.zendnn.frontends import torchscript
+def make_plan(description, constants, name):
+    assert "relu" in description
+    return torchscript.make_plan(description.replace("relu", {name!r}), constants, name)
+net = nn.Sequential(nn.Linear(8, 8), nn.ReLU()).eval()
+with torch.no_grad():
+    module = torch.jit.freeze(torch.jit.trace(net, torch.rand(2, 8)))
+    torchscript.optimize(module._c, ["forward"], make_plan)
+    for rows in (2, 3):
+        x = torch.rand(rows, 8)
+        for _ in range(2):
+            with warnings.catch_warnings(record=True) as told:
+                warnings.simplefilter("always")
+                same = torch.allclose(module(x), net(x), atol=1e-5)
+            print(same, [str(w.message) for w in told if "differs" in str(w.message)] != [])
+(region,) = torch.backends.zendnn.explain(module).methods[0].regions
+print(*{{built.refused for built in region.built}})
+"""
+
+
+def test_a_plan_that_differs_from_its_operators_is_told_and_not_run_again() -> None:
+    lines = run_python(WHOLE.format(name="sigmoid"), ZENDNN_VERIFY="1").splitlines()
+    assert lines[:4] == ["True True", "True False"] * 2
+    assert lines[4:] == ["results that differ from the original operators'"]
+
+
+def test_a_plan_that_is_right_goes_on() -> None:
+    lines = run_python(WHOLE.format(name="relu"), ZENDNN_VERIFY="1").splitlines()
+    assert lines == ["True False"] * 4 + [""]

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -547,7 +548,7 @@ class Emitter:
         takes = self._node("zendnn::takes", operands, [torch._C.BoolType.get()], end)
         wanted = [value.source for value in region.outputs]
         branch = self._node("prim::If", [takes.output()], [TENSOR] * len(wanted), end)
-        self._fill_call(branch.addBlock(), operands, len(wanted))
+        self._fill_call(branch.addBlock(), operands, fallback, wanted)
         self._fill_fallback(branch.addBlock(), fallback, wanted)
         for old, new in zip(wanted, branch.outputs(), strict=True):
             name = old.debugName()
@@ -577,23 +578,59 @@ class Emitter:
             if not self.module.hasattr(name):
                 return name
 
-    def _fill_call(self, block: TorchBlock, operands: list[TorchValue], count: int) -> None:
+    def _fill_call(
+        self,
+        block: TorchBlock,
+        operands: list[TorchValue],
+        fallback: Sequence[TorchNode],
+        wanted: Sequence[TorchValue],
+    ) -> None:
         end = block.returnNode()
         made = self._node("zendnn::run", operands, [TENSORS], end).output()
-        for value in self._node("prim::ListUnpack", [made], [TENSOR] * count, end).outputs():
+        if os.environ.get("ZENDNN_VERIFY") == "1":
+            made = self._verified(made, operands, fallback, wanted, end)
+        results = self._node("prim::ListUnpack", [made], [TENSOR] * len(wanted), end)
+        for value in results.outputs():
             block.registerOutput(value)
+
+    def _verified(
+        self,
+        made: TorchValue,
+        operands: list[TorchValue],
+        fallback: Sequence[TorchNode],
+        wanted: Sequence[TorchValue],
+        end: TorchNode,
+    ) -> TorchValue:
+        """Return what a plan made, or, where that is due, what its operators make."""
+        due = self._node("zendnn::is_due", operands, [torch._C.BoolType.get()], end)
+        branch = self._node("prim::If", [due.output()], [TENSORS], end)
+        compared, kept = branch.addBlock(), branch.addBlock()
+        last = compared.returnNode()
+        original = self._node(
+            "prim::ListConstruct", self._clone(fallback, wanted, last), [TENSORS], last
+        )
+        both = [*operands, made, original.output()]
+        compared.registerOutput(self._node("zendnn::verified", both, [TENSORS], last).output())
+        kept.registerOutput(made)
+        return branch.output()
 
     def _fill_fallback(
         self, block: TorchBlock, nodes: Sequence[TorchNode], wanted: Sequence[TorchValue]
     ) -> None:
+        for value in self._clone(nodes, wanted, block.returnNode()):
+            block.registerOutput(value)
+
+    def _clone(
+        self, nodes: Sequence[TorchNode], wanted: Sequence[TorchValue], before: TorchNode
+    ) -> list[TorchValue]:
+        """Clone nodes, and return what the clones make of some values."""
         clones: dict[int, TorchValue] = {}
         for node in nodes:
             clone = self.graph.createClone(node, lambda value: clones.get(value.unique(), value))
-            clone.insertBefore(block.returnNode())
+            clone.insertBefore(before)
             for old, new in zip(node.outputs(), clone.outputs(), strict=True):
                 clones[old.unique()] = new
-        for value in wanted:
-            block.registerOutput(clones[value.unique()])
+        return [clones[value.unique()] for value in wanted]
 
     def _integer(self, value: TorchValue, end: TorchNode) -> TorchValue:
         """Return a number as an int, which traced graphs may keep in a tensor."""

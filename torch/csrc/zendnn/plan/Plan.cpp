@@ -2,6 +2,7 @@
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
+#include <ATen/ATen.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
@@ -102,6 +103,24 @@ std::vector<Tensor> stand_ins(const std::vector<InputSignature>& inputs) {
     made.push_back(std::move(tensor));
   }
   return made;
+}
+
+// Whether results are the same but for what rounding explains in a whole
+// region: a part in ten thousand of the largest number in float32, a twentieth
+// in bfloat16.
+bool are_near(const Tensor& a, const Tensor& b) {
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) {
+    return false;
+  }
+  const at::NoGradGuard no_grad;
+  if (!a.is_floating_point()) {
+    return at::equal(a, b);
+  }
+  const auto x = a.to(at::kDouble), y = b.to(at::kDouble);
+  const auto finite = y.masked_fill(y.isfinite().logical_not(), 0);
+  const auto share = a.scalar_type() == at::kBFloat16 ? 5e-2 : 1e-4;
+  const auto most = y.numel() > 0 ? finite.abs().max().item<double>() : 0.;
+  return at::allclose(x, y, share, share * most, /*equal_nan=*/true);
 }
 
 // ---- JSON
@@ -428,6 +447,48 @@ std::vector<Tensor> Plan::run(
   return built->executable->run(tensors);
 }
 
+bool Plan::is_due(
+    const std::vector<Tensor>& tensors,
+    const std::vector<int64_t>& numbers) {
+  return verifies() && find(tensors, numbers)->due->exchange(false);
+}
+
+std::vector<Tensor> Plan::verified(
+    const std::vector<Tensor>& tensors,
+    const std::vector<int64_t>& numbers,
+    const std::vector<Tensor>& given,
+    const std::vector<Tensor>& original) {
+  bool same = given.size() == original.size();
+  for (size_t i = 0; same && i < given.size(); ++i) {
+    same = are_near(given[i], original[i]);
+  }
+  if (!same) {
+    std::ostringstream sizes;
+    for (const auto& tensor : tensors) {
+      sizes << ' ' << tensor.sizes();
+    }
+    TORCH_WARN(
+        "ZenDNN plan ",
+        name_,
+        " differs from its original operators, which run from now on, for "
+        "inputs of",
+        sizes.str());
+    std::promise<std::shared_ptr<const Built>> refused;
+    refused.set_value(std::make_shared<const Built>(
+        Built{.refused = "results that differ from the original operators'"}));
+    const auto threads = at::get_num_threads();
+    std::lock_guard lock(mutex_);
+    for (auto& entry : recent_) {
+      if (entry.matches(tensors, numbers, threads)) {
+        entry.built = refused.get_future().share();
+        entry.kind = Entry::Kind::refused;
+        break;
+      }
+    }
+  }
+  return original;
+}
+
 void Plan::clear() {
   std::list<Entry> dropped;
   {
@@ -515,6 +576,22 @@ std::vector<Tensor> run(
   return plan->run(tensors, numbers);
 }
 
+bool is_due(
+    const PlanPtr& plan,
+    const std::vector<Tensor>& tensors,
+    const std::vector<int64_t>& numbers) {
+  return plan->is_due(tensors, numbers);
+}
+
+std::vector<Tensor> verified(
+    const PlanPtr& plan,
+    const std::vector<Tensor>& tensors,
+    const std::vector<int64_t>& numbers,
+    const std::vector<Tensor>& given,
+    const std::vector<Tensor>& original) {
+  return plan->verified(tensors, numbers, given, original);
+}
+
 using State = std::tuple<std::string, std::vector<Tensor>, std::string>;
 
 TORCH_LIBRARY_FRAGMENT(zendnn, m) {
@@ -542,6 +619,14 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
       "run(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] "
       "numbers) -> Tensor[]",
       run);
+  m.def(
+      "is_due(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, "
+      "int[] numbers) -> bool",
+      is_due);
+  m.def(
+      "verified(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, "
+      "int[] numbers, Tensor[] given, Tensor[] original) -> Tensor[]",
+      verified);
 }
 
 // A batched tensor is none that a plan takes: say so, and let the operators

@@ -5,6 +5,7 @@
 #include <torch/csrc/zendnn/plan/Builder.h>
 #include <torch/custom_class.h>
 
+#include <atomic>
 #include <future>
 #include <list>
 #include <set>
@@ -30,6 +31,20 @@ class Plan : public torch::CustomClassHolder {
       const std::vector<Tensor>& tensors,
       const std::vector<int64_t>& numbers);
 
+  // Whether a run on these inputs is to be compared with the original
+  // operators: once for each set of shapes, with ZENDNN_VERIFY=1.
+  bool is_due(
+      const std::vector<Tensor>& tensors,
+      const std::vector<int64_t>& numbers);
+  // Returns what the original operators gave for these inputs. Where the plan
+  // gave something else, a warning says so, and from now on it refuses the
+  // shapes.
+  std::vector<Tensor> verified(
+      const std::vector<Tensor>& tensors,
+      const std::vector<int64_t>& numbers,
+      const std::vector<Tensor>& given,
+      const std::vector<Tensor>& original);
+
   const std::string& description() const {
     return description_;
   }
@@ -51,6 +66,8 @@ class Plan : public torch::CustomClassHolder {
     std::string layout{}; // of images; empty when there are none
     std::set<c10::ScalarType> products{}; // what autocast would convert
     std::vector<Left> left{};             // what torch computes
+    std::shared_ptr<std::atomic<bool>> due =
+        std::make_shared<std::atomic<bool>>(verifies());
   };
   struct Entry {
     std::vector<InputSignature> inputs;
