@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -283,6 +284,74 @@ def test_operands_that_disagree_are_refused(node: str) -> None:
     plan = plan_of(*inputs, f"%9 = {node}", "return %9")
     assert not plan.takes(operands, [])
     assert why in refusal(plan)
+
+
+#: Constants that are no plain memory, or no elements at all, and the nodes that read them.
+BAD_CONSTANTS: dict[str, tuple[str, Callable[[], Tensor]]] = {
+    "signs are to be turned": ("nonzero(%c)", lambda: torch._neg_view(tensor(6))),
+    "zeros have no memory": ("nonzero(%c)", lambda: torch._efficientzerotensor((6,))),
+    "rows have sizes of their own": ("nonzero(%c)", lambda: torch.nested.nested_tensor([ids(6)])),
+    "keys have no heads": ("attention(%x, %c, %c, none)", lambda: torch.empty(1, 0, 3, 6)),
+    "products sum nothing": ("matmul(%c, %c)", lambda: torch.empty(0, 0)),
+    "layers have no features": ("linear(%c, %c, none)", lambda: torch.empty(3, 0)),
+}
+
+
+@pytest.mark.parametrize("which", BAD_CONSTANTS)
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_constants_without_elements_of_their_own_are_refused(which: str) -> None:
+    node, make = BAD_CONSTANTS[which]
+    lines = ("zendnn-plan 2", "%x = input tensor", "%c = constant 0", f"%y = {node}", "return %y")
+    plan = torch.classes.zendnn.Plan("\n".join(lines), [make()], "test")
+    assert not plan.takes([tensor(1, 2, 3, 6)], [])
+    assert re.search("an empty tensor|not a dense CPU tensor", refusal(plan))
+
+
+@pytest.mark.parametrize("factor", ["1e-30", "1e-300", "inf", "nan", "-1"])
+def test_images_of_one_line_are_resampled_by_any_factor(factor: str) -> None:
+    """Places that no integer holds are beyond the last line, not in the next image."""
+    scales = f"scale_height={factor} scale_width={factor} align_corners=0"
+    plan = plan_of(
+        "%x = input tensor", f"%y = resample(%x, 4, 4) algorithm=linear {scales}", "return %y"
+    )
+    x = tensor(3, 2, 1, 1)
+    assert plan.takes([x], []), refusal(plan)
+    assert torch.equal(plan.run([x], [])[0], x.expand(3, 2, 4, 4))
+
+
+#: Arguments so large that what ZenDNN computes with them overflowed, or took for ever.
+LARGE_WINDOWS = [
+    *(
+        f"{op}(%x) kernel={size} stride=1 padding={size // 2} dilation=1"
+        for op in ("max_pool", "avg_pool")
+        for size in (1 << 13, (1 << 31) - 1)
+    ),
+    *(
+        f"convolution(%x, %w, none) stride={s} padding={p} dilation={d} groups=1 transposed={t}"
+        for t in (0, 1)
+        for s, p, d in [((1 << 31) - 1, (1 << 31) - 1, 1), (1, (1 << 31) - 1, (1 << 31) - 1)]
+    ),
+]
+
+
+@pytest.mark.parametrize("node", LARGE_WINDOWS)
+def test_windows_that_are_too_large_are_refused(node: str) -> None:
+    lines = ("zendnn-plan 2", "%x = input tensor", "%w = constant 0", f"%y = {node}", "return %y")
+    plan = torch.classes.zendnn.Plan("\n".join(lines), [tensor(4, 4, 3, 3)], "test")
+    assert not plan.takes([tensor(1, 4, 5, 5)], [])
+    assert "window" in refusal(plan)
+
+
+@pytest.mark.parametrize("parts", ["sizes=1", f"chunks={1 << 40}", f"chunks={(1 << 63) - 1}"])
+def test_a_split_into_very_many_parts_is_refused_without_listing_them(parts: str) -> None:
+    plan = plan_of(
+        "%x = input tensor",
+        f"%a = expand(%x, {1 << 40})",
+        f"%y, %z = split(%a) dim=0 {parts}",
+        "return %y, %z",
+    )
+    assert not plan.takes([tensor(1)], [])
+    assert "a split into other parts" in refusal(plan)
 
 
 def test_results_that_an_operator_does_not_have_are_refused() -> None:

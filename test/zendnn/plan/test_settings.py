@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -130,3 +132,42 @@ def test_processes_that_write_a_tuning_cache_at_once_leave_one_that_serves(tmp_p
     assert all(line.count("\t") == 1 for line in lines)
     assert [p.name for p in tmp_path.iterdir() if "." in p.name] == [], "a draft was left behind"
     assert "ZENDNN" not in printed(tuning(path))
+
+
+@pytest.mark.parametrize("kind", ["folder", "device", "endless device", "pipe", "text", "one line"])
+def test_what_is_no_tuning_cache_stays_as_it_is(tmp_path: Path, kind: str) -> None:
+    """A device is not replaced, though it can be written to, and nothing waits for its end."""
+    path = tmp_path / "choices"
+    makers: dict[str, Callable[[], object]] = {
+        "folder": path.mkdir,
+        "device": lambda: os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3)),  # as /dev/null
+        "endless device": lambda: os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 5)),
+        "pipe": lambda: os.mkfifo(path),
+        "text": lambda: path.write_bytes(b"\0\xff mine\n"),
+        "one line": lambda: path.write_bytes(b"mine" * (1 << 22)),
+    }
+    try:
+        makers[kind]()
+    except PermissionError:
+        pytest.skip("only root makes devices")
+    before = path.stat()
+    said = "is from another CPU or version" if path.is_file() else "cannot be written"
+    assert said in printed(tuning(path))
+    after = path.stat()
+    assert (after.st_ino, after.st_mode, after.st_size) == (
+        before.st_ino,
+        before.st_mode,
+        before.st_size,
+    )
+    assert [p.name for p in tmp_path.iterdir()] == ["choices"]
+
+
+def test_a_tuning_cache_behind_a_link_is_replaced_where_it_is(tmp_path: Path) -> None:
+    path, link = tmp_path / "choices", tmp_path / "link"
+    path.touch(mode=0o600)
+    link.symlink_to(path)
+    assert "ZENDNN" not in printed(tuning(link))
+    assert link.is_symlink()
+    assert path.read_text().startswith("zendnn-tuning ")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["choices", "link"]

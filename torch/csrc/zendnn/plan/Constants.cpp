@@ -1,6 +1,7 @@
 // Constants: as they are, in other layouts, and joined.
 #include <torch/csrc/zendnn/plan/Builder.h>
 
+#include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/kernels/memory.h>
 
 #include <cstring>
@@ -41,8 +42,11 @@ void Builder::place_constants() {
   for (size_t i = 0; i < constants_.size(); ++i) {
     const auto value = description_.constants.at(i);
     const auto& constant = constants_[i];
-    if (constant.layout() != c10::kStrided || !constant.device().is_cpu()) {
+    if (!is_plain(constant)) {
       refuse("a constant that is not a dense CPU tensor");
+    }
+    if (constant.numel() == 0) {
+      refuse("an empty tensor");
     }
     values_[value].constant = static_cast<int64_t>(i);
     const auto strides = constant.strides().vec();

@@ -4,8 +4,6 @@
 
 #include <torch/csrc/zendnn/plan/Builder.h>
 
-#include <limits>
-
 namespace at::native::zendnn::plan {
 
 // Convolution.cpp
@@ -116,9 +114,13 @@ inline bool has(const Node& node, size_t index) {
   return index < node.inputs.size() && node.inputs[index];
 }
 
+// What a window may have as its stride, dilation or padding, or elements in
+// all: what ZenDNN computes with these then fits in 32 bits.
+inline constexpr int64_t kLargestArgument = 1 << 24;
+
 // A list with a number for each dimension; one number stands for all of them.
-// Throws Refused when one of them is less than the least, or so large that what
-// is computed with it may not fit in 64 bits.
+// Throws Refused when one of them is less than the least, or larger than
+// kLargestArgument.
 inline Dims
 spread(Dims numbers, size_t dimensions, int64_t otherwise, int64_t least = 0) {
   if (numbers.empty()) {
@@ -130,9 +132,8 @@ spread(Dims numbers, size_t dimensions, int64_t otherwise, int64_t least = 0) {
   if (numbers.size() != dimensions) {
     refuse("an operator with an argument for another number of dimensions");
   }
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   for (const auto number : numbers) {
-    if (number < least || number > kMost) {
+    if (number < least || number > kLargestArgument) {
       refuse("a window with an argument of " + std::to_string(number));
     }
   }

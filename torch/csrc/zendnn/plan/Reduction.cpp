@@ -63,7 +63,12 @@ Pooling pooling_of(const Builder& builder, const Node& node) {
                  : spread(node.integers("stride"), spatial, 1, 1);
   p.dilation = spread(node.integers("dilation"), spatial, 1, 1);
   p.before = p.after = spread(node.integers("padding"), spatial, 0);
+  int64_t elements = 1; // of a window, which ZenDNN goes through and counts
   for (size_t i = 0; i < spatial; ++i) {
+    elements *= p.kernel[i];
+    if (elements > kLargestArgument) {
+      refuse("a pooling of windows of too many elements");
+    }
     const auto reach = p.dilation[i] * (p.kernel[i] - 1) + 1;
     if (p.before[i] < 0 || 2 * p.before[i] > reach) {
       refuse("a pooling of windows that lie in the padding");

@@ -54,7 +54,10 @@ void find_lines(
     if (is_linear(node) && !corners) {
       source = std::max(scale * (place + 0.5F) - 0.5F, 0.F);
     }
-    const auto line = std::min(static_cast<int64_t>(source), in - 1);
+    // A factor next to 0 makes places that no integer holds, and NaN.
+    const auto line = source < static_cast<float>(in - 1)
+                          ? std::min(static_cast<int64_t>(source), in - 1)
+                          : in - 1;
     first[i] = static_cast<int32_t>(line);
     second[i] = static_cast<int32_t>(std::min(line + 1, in - 1));
     share[i] = std::clamp(source - static_cast<float>(line), 0.F, 1.F);

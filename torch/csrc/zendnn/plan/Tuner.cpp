@@ -258,14 +258,21 @@ class Choices {
     }
   }
 
-  // Adds what the file has and `names` has not; false for another's file.
+  // Adds what the file has and `names` has not; false for another's file. What
+  // is no regular file, such as /dev/zero or a pipe, may never end.
   static bool read(std::map<std::string, std::string>& names) {
-    std::ifstream file(path());
-    std::string line;
-    if (path().empty() || !file || !std::getline(file, line)) {
+    std::error_code failed;
+    if (!std::filesystem::is_regular_file(path(), failed)) {
       return true;
     }
-    if (line != writer()) {
+    const auto header = writer();
+    std::ifstream file(path());
+    std::string line(header.size() + 1, '\n');
+    file.read(line.data(), static_cast<std::streamsize>(line.size()));
+    if (file.gcount() == 0) {
+      return true;
+    }
+    if (line != header + '\n') {
       return false;
     }
     while (names.size() < kMostChoices && std::getline(file, line)) {
@@ -284,9 +291,12 @@ class Choices {
       return false;
     }
     const bool ours = read(names);
-    const auto draft = path() + "." + std::to_string(::getpid());
     std::error_code failed;
-    if (ours) {
+    // A link stays, and so do the permissions of what it leads to.
+    const auto target = std::filesystem::canonical(path(), failed);
+    auto draft = target;
+    draft += "." + std::to_string(::getpid());
+    if (ours && !failed) {
       std::ofstream file(draft, std::ios::trunc);
       file << writer() << '\n';
       for (const auto& [key, name] : names) {
@@ -296,7 +306,9 @@ class Choices {
       if (!file) {
         failed = std::make_error_code(std::errc::io_error);
       } else {
-        std::filesystem::rename(draft, path(), failed);
+        const auto status = std::filesystem::status(target, failed);
+        std::filesystem::permissions(draft, status.permissions(), failed);
+        std::filesystem::rename(draft, target, failed);
       }
       if (failed) {
         std::error_code ignored;
@@ -308,14 +320,14 @@ class Choices {
   }
 
   // A descriptor of the file, made when missing, that holds the lock; -1 when
-  // it cannot be had.
+  // it cannot be had, or is one that must not be replaced, such as /dev/null.
   static int lock_file() {
     while (true) {
       const int file =
           ::open(path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
       struct stat locked{}, named{};
-      if (file < 0 || ::flock(file, LOCK_EX) != 0 ||
-          ::fstat(file, &locked) != 0) {
+      if (file < 0 || ::fstat(file, &locked) != 0 || !S_ISREG(locked.st_mode) ||
+          ::flock(file, LOCK_EX) != 0) {
         if (file >= 0) {
           ::close(file);
         }

@@ -251,17 +251,18 @@ Dims split_sizes(const Builder& builder, const Node& node) {
       sizes[wrap(node.integer("dim", 0), static_cast<int64_t>(sizes.size()))];
   const auto results = static_cast<int64_t>(node.outputs.size());
   auto parts = node.integers("sizes");
+  int64_t each = 0; // the size of all, but for the last
   if (const auto chunks = node.integer("chunks", 0); chunks > 0) {
-    const auto each = whole / chunks + (whole % chunks != 0);
-    for (int64_t left = whole; left > 0; left -= each) {
-      parts.push_back(std::min(each, left));
+    each = whole / chunks + (whole % chunks != 0);
+  } else if (parts.size() == 1 && results != 1) {
+    each = parts[0];
+  }
+  if (each > 0) {
+    if (whole / each + (whole % each != 0) != results) {
+      refuse("a split into other parts");
     }
-  } else if (parts.size() == 1 && results != 1) { // the size of each
-    const auto each = parts[0];
-    parts.clear();
-    for (int64_t left = whole; left > 0 && each > 0; left -= each) {
-      parts.push_back(std::min(each, left));
-    }
+    parts.assign(results, each);
+    parts.back() = whole - (results - 1) * each;
   }
   if (static_cast<int64_t>(parts.size()) != results ||
       std::accumulate(parts.begin(), parts.end(), int64_t{0}) != whole) {

@@ -1,0 +1,153 @@
+"""Descriptions, constants and inputs that were changed at random, as in a saved file that somebody
+damaged: a plan refuses them with a reason or computes something, in another process, which must not
+end, hang, take much memory, or write to what it only reads."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+
+import pytest
+import torch
+from hypothesis import event, given
+from hypothesis import strategies as st
+
+from test.mutations import examples
+
+from .descriptions import SAMPLES, Case, changed_case
+
+#: What a plan may take beyond what the process has from the start; all of it is small here.
+MORE_BYTES = 3 << 30
+SECONDS = 60.0
+
+#: Answers each case with what came of it. An assertion that fails is an answer, too.
+SERVER = """
+import io, json, os, resource, sys
+from multiprocessing.connection import Connection
+import torch
+
+asked = Connection(int(sys.argv[1]))
+if "asan" not in os.environ.get("LD_PRELOAD", ""):  # which maps far more than it uses
+    taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + int(sys.argv[2]),) * 2)
+
+def bits(x):
+    if x.device.type != "cpu" or x.layout != torch.strided or not x.numel():
+        return None
+    x = x.detach()
+    x = torch._neg_view(x) if x.is_neg() else x
+    return torch.empty(x.numel(), dtype=x.dtype).copy_(x.flatten()).view(torch.uint8)
+
+def same(x, y):
+    return x is None or torch.equal(x, y)
+
+def first_line(error):
+    return str(error).splitlines()[0] if str(error) else ""
+
+def answer(text, constants, tensors, numbers):
+    before = [bits(x) for x in (*constants, *tensors)]
+    try:
+        plan = torch.classes.zendnn.Plan(text, constants, "changed")
+    except RuntimeError as error:
+        assert "ZenDNN plan changed" in first_line(error), first_line(error)
+        return "not read: " + first_line(error)
+    with torch.no_grad():
+        takes = plan.takes(tensors, numbers)
+        try:
+            results = plan.run(tensors, numbers)
+        except (RuntimeError, IndexError, ValueError, MemoryError) as error:
+            said = first_line(error)
+            refused = "ZenDNN plan changed does not take" in said
+            assert takes != refused or "alloc" in said, f"takes: {takes}, but run: {said}"
+            return "refused: " + said
+    assert takes, "runs what it does not take"
+    assert all(isinstance(x, torch.Tensor) and x.sum() is not None for x in results)
+    for x, kept in zip((*constants, *tensors), before, strict=True):
+        assert same(kept, bits(x)), "a constant or an input was changed"
+    json.loads(plan.explain())
+    return "runs"
+
+while True:
+    try:
+        given = torch.load(io.BytesIO(asked.recv_bytes()), weights_only=False)
+    except EOFError:
+        break
+    try:
+        said = answer(*given)
+    except Exception as error:
+        said = f"wrong: {type(error).__name__}: {error}"
+    asked.send_bytes(said.encode(errors="replace"))
+"""
+
+
+class Server:
+    """A process that makes plans; another one takes its place when it has ended."""
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[str] | None = None
+
+    def _start(self) -> None:
+        ours, theirs = socket.socketpair()
+        self._process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", SERVER, str(theirs.fileno()), str(MORE_BYTES)],
+            pass_fds=[theirs.fileno()],
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "ZENDNN_TUNING_BUDGET": "0"},
+        )
+        theirs.close()
+        self._connection = Connection(ours.detach())
+
+    def ask(self, case: Case) -> str:
+        """What comes of a case: ``not read: …``, ``refused: …``, ``runs`` or ``wrong: …``."""
+        if self._process is None:
+            self._start()
+        sent = io.BytesIO()
+        torch.save((case.text, list(case.constants), list(case.tensors), list(case.numbers)), sent)
+        self._connection.send_bytes(sent.getvalue())
+        with contextlib.suppress(EOFError, ConnectionError):
+            if self._connection.poll(SECONDS):
+                return self._connection.recv_bytes().decode()
+            return f"wrong: no answer within {SECONDS} seconds" + self.stop()
+        return "wrong: the process ended" + self.stop()
+
+    def stop(self) -> str:
+        """End the process and say how it ended."""
+        if self._process is None:
+            return ""
+        self._connection.close()
+        try:
+            _, said = self._process.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            _, said = self._process.communicate()
+        code, self._process = self._process.returncode, None
+        return f" with code {code}: {said[-2000:]}"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    made = Server()
+    yield made
+    made.stop()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_unchanged_descriptions_run(server: Server, name: str) -> None:
+    assert server.ask(SAMPLES[name]) == "runs"
+
+
+@examples(600)
+@given(data=st.data())
+def test_changed_descriptions(server: Server, data: st.DataObject) -> None:
+    case = changed_case(data.draw)
+    said = server.ask(case)
+    event(said.partition(":")[0])
+    shapes = [(x.dtype, tuple(x.shape)) for x in (*case.constants, *case.tensors)]
+    assert not said.startswith("wrong"), f"{said}\n{case.text}\n{shapes}\n{case.numbers}"
