@@ -1,0 +1,132 @@
+"""Results and operands with a dimension of one, in concatenations: their strides there say nothing.
+
+A primitive that reads such strides as those of another layout writes where it should not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .common import PRIMITIVE_DTYPES, stock
+from .test_frozen import optimised
+
+Make = Callable[[Tensor, Tensor], Tensor]
+
+pytestmark = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "error:ZenDNN")
+
+
+class Made(nn.Module):
+    """An operator's result beside another tensor, along each dimension where the two fit."""
+
+    def __init__(self, make: Callable[[Tensor], Tensor], weights: list[Tensor], first: bool):
+        super().__init__()
+        self.make, self.first = make, first
+        self.weights = nn.ParameterList(weights)
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        made = self.make(x, *self.weights)
+        joined = []
+        for dim in range(made.dim()):
+            other = F.relu(made + 1)
+            joined.append(torch.cat([made, other] if self.first else [other, made], dim))
+            joined.append(torch.cat([other, made * 2, other], dim))
+        return joined
+
+
+#: The input's sizes, those of weights, and the operator.
+OPERATORS: dict[str, tuple[tuple[int, ...], list[tuple[int, ...]], Callable[..., Tensor]]] = {
+    "linear to one": ((6, 5), [(1, 5)], F.linear),
+    "linear of one": ((6, 1), [(4, 1)], F.linear),
+    "linear of a row": ((1, 5), [(3, 5)], F.linear),
+    "linear of one number": ((1, 1), [(1, 1)], F.linear),
+    "linear in batches": ((2, 1, 3, 7), [(1, 7)], F.linear),
+    "matmul to one": ((6, 5), [], lambda x: x @ x[:1].t()),
+    "matmul of one": ((6, 1), [], lambda x: x @ x.t()),
+    "matmul in batches": ((3, 4, 5), [], lambda x: x @ x[:, :1].transpose(1, 2)),
+    "matmul of a row in batches": ((3, 1, 5), [], lambda x: x @ x.transpose(1, 2)),
+    "convolution to one channel": ((2, 3, 6, 5), [(1, 3, 3, 3)], F.conv2d),
+    "convolution of one channel": ((2, 1, 6, 5), [(4, 1, 3, 3)], F.conv2d),
+    "convolution of a row": ((2, 3, 1, 5), [(4, 3, 1, 1)], F.conv2d),
+    "convolution to a column": ((2, 16, 6, 1), [(16, 16, 1, 1)], F.conv2d),
+    "convolution to a point": ((3, 16, 3, 3), [(16, 16, 3, 3)], F.conv2d),
+    "convolution in one dimension": ((2, 3, 7), [(1, 3, 3)], F.conv1d),
+    "transposed convolution": ((2, 3, 4, 1), [(3, 1, 2, 2)], F.conv_transpose2d),
+    "depthwise convolution": ((1, 1, 6, 5), [(1, 1, 3, 3)], F.conv2d),
+    "max pooling of one channel": ((2, 1, 6, 5), [], lambda x: F.max_pool2d(x, 2)),
+    "max pooling to a point": ((2, 16, 4, 4), [], lambda x: F.max_pool2d(x, 4)),
+    "average pooling of one channel": ((2, 1, 6, 5), [], lambda x: F.avg_pool2d(x, 2)),
+    "average pooling to a point": ((2, 16, 4, 4), [], lambda x: F.adaptive_avg_pool2d(x, 1)),
+    "layer norm of one": ((6, 1), [(1,), (1,)], lambda x, w, b: F.layer_norm(x, (1,), w, b)),
+    "layer norm of a row": ((1, 6), [(6,), (6,)], lambda x, w, b: F.layer_norm(x, (6,), w, b)),
+    "softmax of one": ((6, 1), [], lambda x: F.softmax(x, -1)),
+    "softmax over a row": ((1, 6), [], lambda x: F.softmax(x, 0)),
+    "group norm of one channel": ((2, 1, 5), [], lambda x: F.group_norm(x, 1)),
+    "mean to one": ((6, 5), [], lambda x: x.mean(-1, keepdim=True)),
+    "sigmoid of a column": ((6, 1), [], torch.sigmoid),
+    "sum of a column and a row": ((6, 1), [], lambda x: x + x[:1]),
+    "select": ((6, 4), [], lambda x: x[:, 1:2] * 2),
+    "embedding of one number": (
+        (6, 4),
+        [(9, 1)],
+        lambda x, table: F.embedding((x.abs() * 2).long().clamp(0, 8), table),
+    ),
+    "attention of one head": (
+        (2, 1, 5, 8),
+        [],
+        lambda x: F.scaled_dot_product_attention(x, x, x),
+    ),
+    "attention of one query": (
+        (2, 3, 5, 8),
+        [],
+        lambda x: F.scaled_dot_product_attention(x[:, :, :1], x, x),
+    ),
+    "attention of one number": (
+        (2, 3, 5, 1),
+        [],
+        lambda x: F.scaled_dot_product_attention(x, x, x),
+    ),
+    "interpolation of one channel": (
+        (2, 1, 3, 4),
+        [],
+        lambda x: F.interpolate(x, scale_factor=2),
+    ),
+}
+
+
+def with_odd_strides(x: Tensor) -> Tensor:
+    """The same numbers, with strides in dimensions of one that no layout has."""
+    strides = [7 if size == 1 else step for size, step in zip(x.shape, x.stride(), strict=True)]
+    return x.as_strided(x.shape, strides)
+
+
+def with_gaps(x: Tensor) -> Tensor:
+    """The same numbers as a slice of a larger tensor that holds NaN."""
+    whole = torch.full((*x.shape[:-1], x.shape[-1] + 3), torch.nan, dtype=x.dtype)
+    part = whole[..., 1:-2]
+    return part.copy_(x)
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
+@pytest.mark.parametrize("name", OPERATORS)
+def test_what_is_joined_is_right(name: str, first: bool, dtype: torch.dtype) -> None:
+    sizes, weights, make = OPERATORS[name]
+    torch.manual_seed(0)
+    net = Made(make, [torch.randn(size).to(dtype) for size in weights], first).eval()
+    tolerance = {torch.float32: 1e-5, torch.bfloat16: 5e-2}[dtype]
+    with torch.no_grad():
+        x = torch.randn(sizes).to(dtype)
+        module = optimised(torch.jit.trace(net, x, check_trace=False))
+        for arrange in (torch.Tensor.contiguous, with_odd_strides, with_gaps):
+            x = arrange(torch.randn(sizes).to(dtype))
+            results = module(x)
+            with stock():
+                wanted = net(x)
+            for got, right in zip(results, wanted, strict=True):
+                assert got.stride() == right.stride()
+                torch.testing.assert_close(got, right, rtol=tolerance, atol=tolerance)
