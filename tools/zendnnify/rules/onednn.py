@@ -1,5 +1,6 @@
 """Rules for the oneDNN tree: the general rule, and what must not be touched."""
 
+from tools.zendnnify.rules import nan
 from tools.zendnnify.rules.model import Action, Edit, Phrase
 
 PHRASES: tuple[Phrase, ...] = (
@@ -18,6 +19,7 @@ PHRASES: tuple[Phrase, ...] = (
         pattern=r"\b\w*[Cc]udnnL\w*",
         reason="cuDNN's own names (cudnnLRN…), in which the vocabulary only seems to occur",
     ),
+    *nan.PHRASES,
 )
 
 _EXECUTE = "src/common/primitive_iface.cpp"
@@ -240,4 +242,5 @@ EDITS: tuple[Edit, ...] = (
         reason="images may be further apart than they are long, which only single precision on"
         " planes heeds",
     ),
+    *nan.EDITS,
 )

@@ -40,6 +40,12 @@ int64_t accumulating(const Builder& builder, const Node& node) {
   return -1;
 }
 
+// Whether ZenDNN's post-op may make a number of a NaN: its instructions return
+// their second operand where either is one.
+bool loses_nan(const std::string& algorithm) {
+  return algorithm == "max" || algorithm == "min";
+}
+
 // A tensor seen with leading dimensions of size one, as many as the result has.
 memory::desc widened(const memory::desc& narrow, const Dims& result) {
   const auto sizes = narrow.get_dims();
@@ -278,7 +284,7 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see) {
       chain.append_eltwise(function.kind, function.alpha, function.beta);
       continue;
     }
-    if (addition == Addition::functions) {
+    if (addition == Addition::functions || loses_nan(post.algorithm)) {
       break;
     }
     const auto operand = node.inputs[post.operand].index;

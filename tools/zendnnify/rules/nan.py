@@ -1,0 +1,232 @@
+"""Rules that keep NaN in oneDNN, whose maxima, minima and activations make numbers of it.
+
+x86's maxps and minps return their second operand where either is NaN. So each form below has what may
+be NaN there, or blends by an ordered comparison, which is false for NaN.
+"""
+
+from __future__ import annotations
+
+from tools.zendnnify.rules.model import Action, Edit, Phrase, Where
+
+_REASON = "torch's result is NaN where its input is"
+_ELTWISE = "src/cpu/x64/injectors/jit_uni_eltwise_injector.cpp"
+_POOLING = "src/cpu/x64/jit_uni_pool_kernel.cpp"
+_BINARY = "src/cpu/x64/jit_uni_binary_kernel.cpp"
+_LISTED = "src/cpu/nchw_pooling.cpp", "src/cpu/nhwc_pooling.cpp", "src/cpu/ref_pooling.cpp"
+_MATH = "src/common/math_utils.hpp"
+# Predicates of vcmpps. oneDNN's name for 'greater' is that of 'not less or equal', true for NaN.
+_GREATER, _UNORDERED, _ORDERED = 14, 3, 7
+
+
+def _replace(name: str, file: str, anchor: str, text: str) -> Edit:
+    return Edit(f"keep-nan-{name}", file, anchor, Action.REPLACE, text, _REASON)
+
+
+def _phrase(name: str, pattern: str, replacement: str, *files: str) -> Phrase:
+    return Phrase(f"keep-nan-{name}", pattern, _REASON, replacement, where=Where.CODE, files=files)
+
+
+def _bounded(*bounds: tuple[str, str]) -> str:
+    """Return code that puts each bound in place of what compares so with it."""
+    return "".join(
+        f"    compute_cmp_mask(vmm_src, table_val({bound}), {predicate});\n"
+        f"    blend_with_mask(vmm_src, table_val({bound}));\n"
+        for bound, predicate in bounds
+    )
+
+
+def _clamp(low: str, high: str) -> str:
+    return _bounded((low, "_cmp_lt_os"), (high, str(_GREATER)))
+
+
+def _combination(kind: str) -> Edit:
+    return _replace(
+        f"in-{kind}",
+        _BINARY,
+        f"        uni_v{kind}ps(v0, v0, v1);\n",
+        "    {\n"
+        "        if (is_avx512) {\n"
+        f"            vcmpps(cmp_mask, v0, v0, {_ORDERED});\n"
+        f"            v{kind}ps(v0 | cmp_mask, v0, v1);\n"
+        "        } else {\n"
+        f"            uni_vcmpps(vreg_one_, v0, v0, {_UNORDERED});\n"
+        f"            uni_v{kind}ps(v0, v0, v1);\n"
+        "            uni_vorps(v0, v0, vreg_one_);\n"
+        "        }\n"
+        "    }\n",
+    )
+
+
+PHRASES: tuple[Phrase, ...] = (
+    _phrase("in-loops-of-pooling", r"if \(s > (d|d\[0\])\)", r"if (s > \1 || s != s)", *_LISTED),
+    _phrase(
+        "in-vectors-of-pooling",
+        r"nstl::max\((s|s\[oc\]|src_f32\[oc\]), (mv|d\[oc\]|dst_f32\[oc\])\)",
+        r"(\1 > \2 || \1 != \1 ? \1 : \2)",
+        *_LISTED,
+    ),
+    _phrase("in-indices-of-pooling", r"\(s > mv\) \?", "(s > mv || s != s) ?", *_LISTED),
+    Phrase(
+        name="pool-from-infinity",
+        pattern=r"\b(?:nstl::)?numeric_limits<data_t>::lowest\(\)",
+        replacement="-std::numeric_limits<float>::infinity()",
+        reason="a window full of -infinity has no larger number",
+        where=Where.CODE,
+        files=_LISTED,
+    ),
+    _phrase("below-a-bound", r"\bs > alpha \? s : \(U\)alpha", "s < alpha ? (U)alpha : s", _MATH),
+    _phrase("above-a-bound", r"\bs < beta \? s : \(U\)beta", "s > beta ? (U)beta : s", _MATH),
+)
+
+EDITS: tuple[Edit, ...] = (
+    _replace(
+        "in-relu",
+        _ELTWISE,
+        "relu_zero_ns_compute_vector_fwd(\n"
+        "        const Vmm &vmm_src) {\n"
+        "    h->uni_vmaxps(vmm_src, vmm_src, table_val(zero));\n",
+        "relu_zero_ns_compute_vector_fwd(\n"
+        "        const Vmm &vmm_src) {\n" + _bounded(("zero", "_cmp_lt_os")),
+    ),
+    _replace(
+        "with-a-mask-in-relu",
+        _ELTWISE,
+        "            case eltwise_relu: return alpha != 0.f;\n",
+        "            case eltwise_relu: return true;\n",
+    ),
+    _replace(
+        "in-clip",
+        _ELTWISE,
+        "    h->uni_vmaxps(vmm_src, vmm_src, table_val(alpha));\n"
+        "    h->uni_vminps(vmm_src, vmm_src, table_val(beta));\n",
+        _clamp("alpha", "beta"),
+    ),
+    _replace(
+        "with-a-mask-in-clip",
+        _ELTWISE,
+        "            case eltwise_clip_v2: return false;\n",
+        "            case eltwise_clip_v2: return true;\n",
+    ),
+    _replace(
+        "in-hardsigmoid",
+        _ELTWISE,
+        "    h->uni_vminps(vmm_src, vmm_src, table_val(one));\n"
+        "    h->uni_vmaxps(vmm_src, vmm_src, table_val(zero));\n",
+        _clamp("zero", "one"),
+    ),
+    _replace(
+        "with-a-mask-in-hardsigmoid",
+        _ELTWISE,
+        "            case eltwise_hardswish: return false;\n"
+        "            case eltwise_hardsigmoid: return false;\n",
+        "            case eltwise_hardswish: return true;\n"
+        "            case eltwise_hardsigmoid: return true;\n",
+    ),
+    _replace(
+        "in-exp",
+        _ELTWISE,
+        "    h->uni_vminps(vmm_src, vmm_src, table_val(exp_ln_flt_max_f));\n"
+        "    h->uni_vmaxps(vmm_src, vmm_src, vmm_aux(0));\n"
+        "    h->uni_vmovups(vmm_aux(0), vmm_src);\n",
+        "    h->uni_vmovups(vmm_aux(1), table_val(exp_ln_flt_max_f));\n"
+        "    h->uni_vminps(vmm_aux(1), vmm_aux(1), vmm_src);\n"
+        "    h->uni_vmaxps(vmm_aux(0), vmm_aux(0), vmm_aux(1));\n"
+        "    h->uni_vmovups(vmm_src, vmm_aux(0));\n",
+    ),
+    _replace(
+        "in-relu-after-batch-norm",
+        "src/cpu/x64/jit_uni_batch_normalization.cpp",
+        "uni_vmaxps(vdata, vdata, vzero);",
+        "uni_vmaxps(vdata, vzero, vdata);",
+    ),
+    _replace(
+        "in-relu-after-batch-norm-of-channels",
+        "src/cpu/x64/jit_uni_batch_normalization.cpp",
+        "uni_vmaxps(v, v, vzero);",
+        "uni_vmaxps(v, vzero, v);",
+    ),
+    _replace(
+        "in-relu-after-batch-norm-of-blocks",
+        "src/cpu/x64/jit_uni_tbb_batch_normalization.cpp",
+        "h_->uni_vmaxps(v, v, vzero_);",
+        "h_->uni_vmaxps(v, vzero_, v);",
+    ),
+    _replace(
+        "in-a-single-sigmoid",
+        _MATH,
+        "    return in < exp_overflow_bound ? (U)(1.f / (1.f + ::expf(in))) : 0.f;\n",
+        "    return in >= exp_overflow_bound ? 0.f : (U)(1.f / (1.f + ::expf(in)));\n",
+    ),
+    _replace(
+        "in-a-single-maximum",
+        "src/cpu/primitive_attr_postops.cpp",
+        "return nstl::max(x, y);",
+        "return x != x ? x : nstl::max(x, y);",
+    ),
+    _replace(
+        "in-a-single-minimum",
+        "src/cpu/primitive_attr_postops.cpp",
+        "return nstl::min(x, y);",
+        "return x != x ? x : nstl::min(x, y);",
+    ),
+    _combination("max"),
+    _combination("min"),
+    Edit(
+        name="pool-vectors-from-infinity",
+        file=_POOLING,
+        anchor="    mov(tmp_gpr, float2int(nstl::numeric_limits<float>::lowest()));\n",
+        action=Action.REPLACE,
+        text="    mov(tmp_gpr, float2int(-std::numeric_limits<float>::infinity()));\n",
+        reason="a window full of -infinity has no larger number",
+    ),
+    # The accumulator is the second operand, so that its NaN stays; the input's is put in.
+    _replace(
+        "in-pooling-by-avx2",
+        _POOLING,
+        "                    vcmpps(cvtvr, accvr, inpvr, _cmp_lt_os);\n"
+        "                    vblendvps(accvr, accvr, inpvr, cvtvr);\n"
+        "                    if (jpp.is_training)\n",
+        "                    if (jpp.is_training) {\n"
+        "                        vcmpps(cvtvr, accvr, inpvr, _cmp_lt_os);\n"
+        f"                        vcmpps(vmm_tmp, inpvr, inpvr, {_UNORDERED});\n"
+        "                        vorps(cvtvr, cvtvr, vmm_tmp);\n"
+        "                        vblendvps(accvr, accvr, inpvr, cvtvr);\n"
+        "                    } else {\n"
+        f"                        vcmpps(cvtvr, inpvr, inpvr, {_UNORDERED});\n"
+        "                        vmaxps(accvr, inpvr, accvr);\n"
+        "                        vorps(accvr, accvr, cvtvr);\n"
+        "                    }\n"
+        "                    if (jpp.is_training)\n",
+    ),
+    # vfixupimmps puts in the input where that is of a class which the table names: NaN.
+    _replace(
+        "in-pooling-by-avx512",
+        _POOLING,
+        "                    vcmpps(k_store_mask, accvr, inpvr, _cmp_lt_os);\n"
+        "                    vblendmps(accvr | k_store_mask, accvr, inpvr);\n"
+        "                    if (jpp.is_training)\n",
+        "                    if (jpp.is_training) {\n"
+        "                        const Opmask is_nan(7);\n"
+        "                        vcmpps(k_store_mask, accvr, inpvr, _cmp_lt_os);\n"
+        f"                        vcmpps(is_nan, inpvr, inpvr, {_UNORDERED});\n"
+        "                        korw(k_store_mask, k_store_mask, is_nan);\n"
+        "                        vblendmps(accvr | k_store_mask, accvr, inpvr);\n"
+        "                    } else {\n"
+        "                        vmaxps(accvr, inpvr, accvr);\n"
+        "                        vfixupimmps(accvr, inpvr, vmm_tmp, 0);\n"
+        "                    }\n"
+        "                    if (jpp.is_training)\n",
+    ),
+    Edit(
+        name="name-nan-to-pooling-by-avx512",
+        file=_POOLING,
+        anchor="    if (jpp.is_training) {\n        uni_vmovq(xmm_tmp, reg_k_shift);\n",
+        action=Action.BEFORE,
+        text="    if (is_superset(isa, avx512_core) && !jpp.is_training) {\n"
+        "        mov(tmp_gpr, 0x21);\n"
+        "        uni_vmovq(xmm_tmp, tmp_gpr);\n"
+        "        uni_vpbroadcastd(vmm_tmp, xmm_tmp);\n"
+        "    }\n",
+        reason=_REASON,
+    ),
+)
