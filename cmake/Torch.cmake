@@ -43,25 +43,28 @@ list(REMOVE_ITEM torch_zendnn_written "${bindings}")
 file(READ "${generated}/zendnnify.json" manifest)
 string(JSON pytorch_release GET "${manifest}" release)
 
-# Upstream's code warns where upstream lets it; ours does not.
-set_source_files_properties(${torch_zendnn_generated} PROPERTIES COMPILE_OPTIONS "-w")
-set_source_files_properties(${torch_zendnn_written} ${bindings}
-  PROPERTIES COMPILE_OPTIONS "-Wall;-Wextra")
+# Upstream's code, whose warnings are upstream's.
+add_library(torch_zendnn_generated OBJECT ${torch_zendnn_generated})
+compile_together(torch_zendnn_generated generated 8 ${torch_zendnn_generated})
+set_target_properties(torch_zendnn_generated PROPERTIES
+  UNITY_BUILD_CODE_AFTER_INCLUDE "#undef TORCH_ASSERT_ONLY_METHOD_OPERATORS")
+target_compile_options(torch_zendnn_generated PRIVATE -w)
+target_precompile_headers(torch_zendnn_generated PRIVATE
+  <ATen/core/Tensor.h> <torch/library.h> <adeep.hpp>)
+add_dependencies(torch_zendnn_generated zendnn)
 
 add_library(torch_zendnn SHARED
-  ${torch_zendnn_generated} ${torch_zendnn_written} ${zendnn_kernels})
-# torch's headers choose the layout of dispatch stubs by these two.
-target_compile_definitions(torch_zendnn PRIVATE
-  HAVE_AVX2_CPU_DEFINITION HAVE_AVX512_CPU_DEFINITION
-  AT_PER_OPERATOR_HEADERS
-  "ZENDNN_PYTORCH_BASELINE=\"${pytorch_release}\""
-  "ZENDNN_TORCH_VERSION=\"${TORCH_VERSION}\""
-  "ZENDNN_COMPILER=\"${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}\"")
-# Function-like macros, which CMake cannot define as definitions.
-target_compile_options(torch_zendnn PRIVATE
-  "-DAT_ZENDNN_ENABLED()=1" "-DAT_ZENDNN_ACL_ENABLED()=0" "-DAT_ZENDNN_MKL_ENABLED()=0")
-target_precompile_headers(torch_zendnn PRIVATE
-  <ATen/core/Tensor.h> <torch/library.h> "${ADEEP_INCLUDE_DIR}/adeep.hpp")
+  ${torch_zendnn_written} ${zendnn_kernels} $<TARGET_OBJECTS:torch_zendnn_generated>)
+foreach(folder aten/src/ATen/native/zendnn aten/src/ATen/native/zendnn/cpu torch/csrc/zendnn/plan)
+  set(sources ${torch_zendnn_written})
+  list(FILTER sources INCLUDE REGEX "/${folder}/[^/]*$")
+  # Names in these collide with others'.
+  list(FILTER sources EXCLUDE REGEX "/cpu/(Gru|Normalization)\\.cpp$|/plan/LeftToTorch\\.cpp$")
+  get_filename_component(name ${folder} NAME)
+  compile_together(torch_zendnn ${name} 6 ${sources})
+endforeach()
+target_compile_options(torch_zendnn PRIVATE -Wall -Wextra)
+target_precompile_headers(torch_zendnn REUSE_FROM torch_zendnn_generated)
 target_link_libraries(torch_zendnn PRIVATE
   "${TORCH_LIBRARY_torch_cpu}" "${TORCH_LIBRARY_c10}" -Wl,--no-undefined
   -Wl,--exclude-libs,ALL
@@ -71,9 +74,10 @@ add_dependencies(torch_zendnn zendnn)
 set_target_properties(torch_zendnn PROPERTIES
   LINK_DEPENDS "${overlay}/cmake/libtorch_zendnn.map"
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
-  BUILD_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN")
+  BUILD_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN" DEFINE_SYMBOL "")
 
 add_library(zendnn_python MODULE ${bindings})
+target_compile_options(zendnn_python PRIVATE -Wall -Wextra)
 target_link_libraries(zendnn_python PRIVATE torch_zendnn
   "${TORCH_LIBRARY_torch_python}" "${TORCH_LIBRARY_torch_cpu}" "${TORCH_LIBRARY_c10}" Python::Module)
 set_target_properties(zendnn_python PROPERTIES
@@ -86,7 +90,7 @@ if(torch_pybind_abi)
 endif()
 
 # All of ours and all that the headers of the ones below need.
-foreach(target torch_zendnn zendnn_python)
+foreach(target torch_zendnn_generated torch_zendnn zendnn_python)
   target_include_directories(${target} PRIVATE
     "${overlay}/aten/src" "${overlay}" "${generated}/aten/src" "${generated}")
   target_include_directories(${target} SYSTEM PRIVATE
@@ -95,6 +99,16 @@ foreach(target torch_zendnn zendnn_python)
   set_target_properties(${target} PROPERTIES
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_compile_options(${target} PRIVATE -fopenmp)
+  # torch's headers choose the layout of dispatch stubs by the first two.
+  target_compile_definitions(${target} PRIVATE
+    HAVE_AVX2_CPU_DEFINITION HAVE_AVX512_CPU_DEFINITION
+    AT_PER_OPERATOR_HEADERS
+    "ZENDNN_PYTORCH_BASELINE=\"${pytorch_release}\""
+    "ZENDNN_TORCH_VERSION=\"${TORCH_VERSION}\""
+    "ZENDNN_COMPILER=\"${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}\"")
+  # Function-like macros, which CMake cannot define as definitions.
+  target_compile_options(${target} PRIVATE
+    "-DAT_ZENDNN_ENABLED()=1" "-DAT_ZENDNN_ACL_ENABLED()=0" "-DAT_ZENDNN_MKL_ENABLED()=0")
   if(torch_abi)
     target_compile_definitions(${target} PRIVATE _GLIBCXX_USE_CXX11_ABI=0)
   endif()

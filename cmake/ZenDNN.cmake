@@ -42,29 +42,55 @@ add_subdirectory("${ZENDNN_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/zendnn" EXCLUDE_F
 set(zendnn_parts zendnn_common zendnn_cpu zendnn_cpu_x64)
 
 # ---- What of it need not be compiled -------------------------------------------
-# Sources of primitives and ISAs that are off above. Found by linking everything
-# and listing the members of the archive that the linker left out; a source that
-# is needed after all shows as an undefined symbol (the link allows none).
+# Sources of primitives that are off above, and of ISAs that tools/zendnnify/rules/isa.py
+# leaves out. Found by linking everything and listing the members of the archive that the
+# linker left out; a source that is needed after all shows as an undefined symbol (the link
+# allows none).
 set(zendnn_unused
   "/(jit_uni|ncsp|ref|simple)_(group_normalization|instance_normalization|lrn|reduction|resampling|shuffle)(_kernel)?\\.cpp$"
   "/cpu/x64/lrn/"
   "/jit_avx512_core_resampling\\.cpp$"
-  "/(jit_uni|ref)_sparse_matmul\\.cpp$")
+  "/(jit_uni|ref)_sparse_matmul\\.cpp$"
+  "/gemm/.*/jit_(sse41|avx|avx2_vnni)_.*_autogen\\.cpp$"
+  "/jit_sse41_(1x1_)?conv")
+
+# ---- How it is compiled ---------------------------------------------------------
+# These are compiled alone: names in them collide with others', or they take longest.
+set(zendnn_alone
+  "_list\\.cpp$"
+  "_kern(_autogen)?\\.cpp$"
+  "/common/gemm\\.cpp$"
+  "/gemm_convolution_utils\\.cpp$"
+  "/ref_(deconvolution|rnn|softmax)\\.cpp$"
+  "/jit_avx2_conv_kernel_f32\\.cpp$"
+  "/jit_avx512_common_(1x1_)?conv_kernel\\.cpp$"
+  "/jit_avx512_core_(amx_convolution|bf16_(dw_)?conv_kernel|x8s8s32x_1x1_conv_kernel)\\.cpp$"
+  "/jit_brgemm_(conv|inner_product)\\.cpp$"
+  "/jit_uni_(binary|pool|x8s8s32x_conv)_kernel\\.cpp$"
+  "/jit_uni_x8s8s32x_(de)?convolution\\.cpp$"
+  "/jit_(uni_xf16_sum|prelu_reduction_kernel)\\.cpp$")
+list(JOIN zendnn_unused "|" zendnn_unused)
+list(JOIN zendnn_alone "|" zendnn_alone)
 foreach(part ${zendnn_parts})
   get_target_property(part_sources ${part} SOURCES)
-  foreach(pattern ${zendnn_unused})
-    list(FILTER part_sources EXCLUDE REGEX "${pattern}")
-  endforeach()
+  list(FILTER part_sources EXCLUDE REGEX "${zendnn_unused}")
   set_target_properties(${part} PROPERTIES SOURCES "${part_sources}")
+  # Straight lines of calls that run once: what optimising them takes is never gained back.
+  set(part_straight ${part_sources})
+  list(FILTER part_straight INCLUDE REGEX "_autogen\\.cpp$")
+  set_source_files_properties(${part_straight}
+    TARGET_DIRECTORY ${part} PROPERTIES COMPILE_OPTIONS -O1)
+  list(FILTER part_sources EXCLUDE REGEX "${zendnn_alone}")
+  compile_together(${part} ${part} 8 ${part_sources})
 endforeach()
 
-# Parsing the JIT assembler's headers is a fifth of the whole compilation.
-target_precompile_headers(zendnn_common PRIVATE
-  "$<$<COMPILE_LANGUAGE:CXX>:${ZENDNN_SOURCE_DIR}/src/common/primitive.hpp>")
+# Parsing the JIT assembler's headers is a fifth of the whole compilation. Named without a folder,
+# so that ccache knows the header in another one.
+target_precompile_headers(zendnn_common PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:<common/primitive.hpp$<ANGLE-R>>")
 foreach(part zendnn_cpu zendnn_cpu_x64)
   target_precompile_headers(${part} PRIVATE
-    "$<$<COMPILE_LANGUAGE:CXX>:${ZENDNN_SOURCE_DIR}/src/common/primitive.hpp>"
-    "$<$<COMPILE_LANGUAGE:CXX>:${ZENDNN_SOURCE_DIR}/src/cpu/x64/jit_generator.hpp>")
+    "$<$<COMPILE_LANGUAGE:CXX>:<common/primitive.hpp$<ANGLE-R>>"
+    "$<$<COMPILE_LANGUAGE:CXX>:<cpu/x64/jit_generator.hpp$<ANGLE-R>>")
 endforeach()
 
 # ---- What we add to it -----------------------------------------------------------

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.setup_helpers import env, sources
+from tools.setup_helpers import env, progress, sources
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import locked
 
@@ -132,7 +132,10 @@ def ccache_environment() -> Mapping[str, str]:
 
 
 def _run(command: Sequence[str], environ: Mapping[str, str], failure: str) -> None:
-    code = subprocess.run(command, env=environ, check=False).returncode
+    _check(subprocess.run(command, env=environ, check=False).returncode, failure)
+
+
+def _check(code: int, failure: str) -> None:
     if code:
         raise SetupError(f"{failure} (exit code {code}); its messages are above")
 
@@ -168,13 +171,9 @@ def build(
             **ccache_environment(),
             **environ,
             "MAKEFLAGS": f"-j{jobs}",  # BLIS's sources are built by make
-            "NINJA_STATUS": environ.get("NINJA_STATUS", "[%f/%t %es] "),
         }
-        _run(
-            [tools["ninja"], "-C", str(tree), "-j", str(jobs)],
-            visible,
-            "the compilation failed",
-        )
+        code = progress.run_ninja([tools["ninja"], "-C", str(tree), "-j", str(jobs)], visible)
+        _check(code, "the compilation failed")
     for path in made:
         if not path.exists():
             raise SetupError(f"the compilation ended without making {path}")

@@ -141,9 +141,10 @@ def test_configures_then_compiles(
     machine: SimpleNamespace, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert module.build({**machine.environ, "MAX_JOBS": "3"}) == (TORCH, TREES)
-    cmake, ninja = machine.log.read_text().splitlines()
+    cmake, counted, ninja = machine.log.read_text().splitlines()
     assert cmake.startswith("cmake -G Ninja -S ")
-    assert ninja == f"ninja -C {module.NATIVE} -j 3 [%f/%t %es] -j3"
+    assert counted == f"ninja -C {module.NATIVE} -j 3 -n [%f/%t] -j3"
+    assert ninja == f"ninja -C {module.NATIVE} -j 3 [%f/%t] -j3"
     out = capfd.readouterr().out
     assert "-- configuring against torch 2.13.0+cpu in /site" in out
     assert "-- compiling with 3 jobs\n" in out
@@ -156,17 +157,17 @@ def test_a_build_for_a_sanitizer_stays_beside_the_other(machine: SimpleNamespace
     made.parent.mkdir(parents=True)
     made.write_bytes(b"")
     assert module.build({**machine.environ, "MAX_JOBS": "3"}, "thread") == (TORCH, TREES)
-    cmake, ninja = machine.log.read_text().splitlines()
+    cmake, _, ninja = machine.log.read_text().splitlines()
     assert f"-B {module.BUILD}/thread " in cmake
     assert "-DZENDNN_SANITIZER=thread" in cmake
-    assert ninja == f"ninja -C {module.BUILD}/thread -j 3 [%f/%t %es] -j3"
+    assert ninja == f"ninja -C {module.BUILD}/thread -j 3 [%f/%t] -j3"
 
 
 @pytest.mark.parametrize(
     ("variable", "sentence", "steps"),
     [
         ("FAIL_cmake", r"cmake cannot configure the build \(exit code 7\)", 1),
-        ("FAIL_ninja", r"the compilation failed \(exit code 7\)", 2),
+        ("FAIL_ninja", r"the compilation failed \(exit code 7\)", 3),
     ],
 )
 def test_a_failed_step_ends_the_build(

@@ -11,6 +11,7 @@ import pytest
 
 from tools.zendnnify import files, generate, kernels, manifest, rewrite, trees
 from tools.zendnnify.rewrite import GENERAL, vocabulary
+from tools.zendnnify.rules import isa, nan
 from tools.zendnnify.trees import NATIVE_FUNCTIONS, Tree
 
 Upstream = Callable[[str], Path]
@@ -83,6 +84,32 @@ def test_every_rule_about_the_integration_is_used(name: str, converted: Converte
     for entry in manifest.load(out).entries.values():
         used |= entry.rules.keys()
     assert {edit.name for edit in tree.rules.edits} <= used
+
+
+def test_every_rule_about_the_library_is_used(converted: Converted) -> None:
+    tree, out = converted("onednn")
+    used: set[str] = set()
+    for entry in manifest.load(out).entries.values():
+        used |= entry.rules.keys()
+    assert {edit.name for edit in tree.rules.edits} <= used
+    assert {phrase.name for phrase in (*nan.PHRASES, *isa.PHRASES)} <= used
+
+
+@pytest.mark.parametrize(
+    ("file", "pattern", "count"),
+    [
+        # In a macro that is not used.
+        ("cpu_convolution_list.cpp", r"<(sse41|avx2_vnni(_2)?|\w*_fp16)>", 1),
+        ("cpu_eltwise_list.cpp", r"<(sse41|avx|avx2|avx512_core), f32>", 4),
+        ("x64/jit_brgemm_conv.cpp", r"template struct brgemm_convolution_fwd_t<\w+>;", 5),
+        ("cpu_rnn_list.cpp", r"CPU_INSTANCE\(\w+\)", 4),
+    ],
+)
+def test_what_no_zen_runs_is_neither_listed_nor_instantiated(
+    file: str, pattern: str, count: int, converted: Converted
+) -> None:
+    _, out = converted("onednn")
+    assert len(re.findall(pattern, files.read_text(out / "src/cpu" / file))) == count
 
 
 def test_what_the_build_needs_is_there(converted: Converted) -> None:

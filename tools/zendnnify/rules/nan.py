@@ -1,7 +1,7 @@
 """Rules that keep NaN in oneDNN, whose maxima, minima and activations make numbers of it.
 
-x86's maxps and minps return their second operand where either is NaN. So each form below has what may
-be NaN there, or blends by an ordered comparison, which is false for NaN.
+x86's maxps and minps return their second operand where either is NaN. So each form below has what
+may be NaN there, or blends by an ordered comparison, which is false for NaN.
 """
 
 from __future__ import annotations

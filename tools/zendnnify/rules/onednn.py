@@ -1,6 +1,6 @@
 """Rules for the oneDNN tree: the general rule, and what must not be touched."""
 
-from tools.zendnnify.rules import nan
+from tools.zendnnify.rules import isa, nan
 from tools.zendnnify.rules.model import Action, Edit, Phrase
 
 PHRASES: tuple[Phrase, ...] = (
@@ -19,6 +19,7 @@ PHRASES: tuple[Phrase, ...] = (
         pattern=r"\b\w*[Cc]udnnL\w*",
         reason="cuDNN's own names (cudnnLRN…), in which the vocabulary only seems to occur",
     ),
+    *isa.PHRASES,
     *nan.PHRASES,
 )
 

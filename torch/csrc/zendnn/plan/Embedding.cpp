@@ -6,8 +6,6 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-constexpr const char* kOutOfRange = "index out of range in self";
-
 kernels::IdType id_type(c10::ScalarType dtype) {
   if (dtype == c10::ScalarType::Long) {
     return kernels::IdType::int64;

@@ -8,7 +8,7 @@ namespace at::native::zendnn::plan {
 namespace {
 
 // Each computes a number and returns whether it does not fit in 64 bits.
-using Compute = bool (*)(int64_t a, int64_t b, int64_t* result);
+using Arithmetic = bool (*)(int64_t a, int64_t b, int64_t* result);
 
 bool add(int64_t a, int64_t b, int64_t* sum) {
   return __builtin_add_overflow(a, b, sum);
@@ -45,7 +45,7 @@ bool remainder(int64_t a, int64_t b, int64_t* rest) {
 } // namespace
 
 void infer_number(Builder& builder, const Node& node) {
-  static const std::unordered_map<std::string, Compute> table{
+  static const std::unordered_map<std::string, Arithmetic> table{
       {"number_add", add},
       {"number_sub", subtract},
       {"number_mul", multiply},

@@ -7,9 +7,6 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-// Constants may share their memory with a module, which may write to it.
-constexpr const char* kOutOfRange = "index out of range in self";
-
 // Throws Refused unless operands 1 and 2 are constant indices within the
 // limits.
 void check_pairs(
@@ -60,6 +57,7 @@ void add_kernel_of_pairs(
         call.row = frame.at<int64_t>(rows);
         call.col = frame.at<int64_t>(columns);
         call.out = frame.at(to);
+        // Constants may share their memory with a module, which may write to it.
         TORCH_CHECK_INDEX(kernel(call), kOutOfRange);
       },
       flops);
