@@ -45,7 +45,7 @@ string(JSON pytorch_release GET "${manifest}" release)
 
 # Upstream's code, whose warnings are upstream's.
 add_library(torch_zendnn_generated OBJECT ${torch_zendnn_generated})
-compile_together(torch_zendnn_generated generated 8 ${torch_zendnn_generated})
+compile_together(torch_zendnn_generated generated 8 "" ${torch_zendnn_generated})
 set_target_properties(torch_zendnn_generated PROPERTIES
   UNITY_BUILD_CODE_AFTER_INCLUDE "#undef TORCH_ASSERT_ONLY_METHOD_OPERATORS")
 target_compile_options(torch_zendnn_generated PRIVATE -w)
@@ -55,13 +55,13 @@ add_dependencies(torch_zendnn_generated zendnn)
 
 add_library(torch_zendnn SHARED
   ${torch_zendnn_written} ${zendnn_kernels} $<TARGET_OBJECTS:torch_zendnn_generated>)
+# Names in these collide with others'.
+set(collide "/cpu/(Gru|Normalization)\\.cpp$" "/plan/LeftToTorch\\.cpp$")
 foreach(folder aten/src/ATen/native/zendnn aten/src/ATen/native/zendnn/cpu torch/csrc/zendnn/plan)
   set(sources ${torch_zendnn_written})
   list(FILTER sources INCLUDE REGEX "/${folder}/[^/]*$")
-  # Names in these collide with others'.
-  list(FILTER sources EXCLUDE REGEX "/cpu/(Gru|Normalization)\\.cpp$|/plan/LeftToTorch\\.cpp$")
   get_filename_component(name ${folder} NAME)
-  compile_together(torch_zendnn ${name} 6 ${sources})
+  compile_together(torch_zendnn ${name} 7 collide ${sources})
 endforeach()
 target_compile_options(torch_zendnn PRIVATE -Wall -Wextra)
 target_precompile_headers(torch_zendnn REUSE_FROM torch_zendnn_generated)

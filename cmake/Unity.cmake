@@ -1,15 +1,22 @@
-# compile_together(target name count source...): compile so many of the target's sources at a time,
-# as groups of that name. Each alone would read the same headers and instantiate the same templates,
-# which takes most of its time. A source that has compile options of its own stays alone.
-function(compile_together target name count)
+# compile_together(target name count alone source...): compile so many of the target's sources at a
+# time, as groups of that name. Each would read the same headers and instantiate the same templates,
+# which takes most of its time. Those that match one of the patterns in the list named `alone`, or
+# have compile options of their own, stay alone; they count, so that one more of them leaves all
+# other groups as they are.
+function(compile_together target name count alone)
   set(index 0)
-  set(sources ${ARGN})
-  list(FILTER sources INCLUDE REGEX "\\.cpp$")
-  foreach(source ${sources})
-    math(EXPR group "${index} / ${count}")
-    math(EXPR index "${index} + 1")
-    set_source_files_properties("${source}"
-      TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP "${name}_${group}")
+  foreach(source ${ARGN})
+    if(source MATCHES "\\.cpp$")
+      math(EXPR group "${index} / ${count}")
+      math(EXPR index "${index} + 1")
+      set(property UNITY_GROUP "${name}_${group}")
+      foreach(pattern ${${alone}})
+        if(source MATCHES "${pattern}")
+          set(property SKIP_UNITY_BUILD_INCLUSION ON)
+        endif()
+      endforeach()
+      set_source_files_properties("${source}" TARGET_DIRECTORY ${target} PROPERTIES ${property})
+    endif()
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
 endfunction()

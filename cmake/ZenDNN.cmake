@@ -57,32 +57,43 @@ set(zendnn_unused
 # ---- How it is compiled ---------------------------------------------------------
 # These are compiled alone: names in them collide with others', or they take longest.
 set(zendnn_alone
-  "_list\\.cpp$"
   "_kern(_autogen)?\\.cpp$"
   "/common/gemm\\.cpp$"
-  "/gemm_convolution_utils\\.cpp$"
-  "/ref_(deconvolution|rnn|softmax)\\.cpp$"
+  "/gemm_(convolution_utils|inner_product)\\.cpp$"
+  "/(cpu_sum|ref_(deconvolution|rnn|softmax)|simple_concat)\\.cpp$"
   "/jit_avx2_conv_kernel_f32\\.cpp$"
   "/jit_avx512_common_(1x1_)?conv_kernel\\.cpp$"
   "/jit_avx512_core_(amx_convolution|bf16_(dw_)?conv_kernel|x8s8s32x_1x1_conv_kernel)\\.cpp$"
-  "/jit_brgemm_(conv|inner_product)\\.cpp$"
+  "/jit_brgemm_(conv|inner_product|inner_product_utils)\\.cpp$"
+  "/jit_avx512_common_gemm_f32\\.cpp$"
   "/jit_uni_(binary|pool|x8s8s32x_conv)_kernel\\.cpp$"
   "/jit_uni_x8s8s32x_(de)?convolution\\.cpp$"
   "/jit_(uni_xf16_sum|prelu_reduction_kernel)\\.cpp$")
-list(JOIN zendnn_unused "|" zendnn_unused)
-list(JOIN zendnn_alone "|" zendnn_alone)
+# Code of these runs for each block of a problem. The other files for x64 assemble kernels, which
+# happens once for each, and lists are gone through once: more than -O1 takes longer than it gains.
+set(zendnn_hot
+  "/gemm_driver\\.cpp$"
+  "/jit_brgemm_(1x1_)?conv(_bwd_w|_bwd_strided|_bwd)?\\.cpp$"
+  "/jit_brgemm_inner_product\\.cpp$"
+  "/matmul/brgemm_matmul\\.cpp$"
+  "/jit_uni_reorder\\.cpp$")
+foreach(patterns zendnn_unused zendnn_hot)
+  list(JOIN ${patterns} "|" ${patterns})
+endforeach()
 foreach(part ${zendnn_parts})
   get_target_property(part_sources ${part} SOURCES)
   list(FILTER part_sources EXCLUDE REGEX "${zendnn_unused}")
   set_target_properties(${part} PROPERTIES SOURCES "${part_sources}")
-  # Straight lines of calls that run once: what optimising them takes is never gained back.
-  set(part_straight ${part_sources})
-  list(FILTER part_straight INCLUDE REGEX "_autogen\\.cpp$")
-  set_source_files_properties(${part_straight}
-    TARGET_DIRECTORY ${part} PROPERTIES COMPILE_OPTIONS -O1)
-  list(FILTER part_sources EXCLUDE REGEX "${zendnn_alone}")
-  compile_together(${part} ${part} 8 ${part_sources})
+  set(part_lists ${part_sources})
+  list(FILTER part_lists INCLUDE REGEX "_list\\.cpp$")
+  set(part_hot ${part_sources})
+  list(FILTER part_hot INCLUDE REGEX "${zendnn_hot}")
+  set_source_files_properties(${part_lists} TARGET_DIRECTORY ${part} PROPERTIES COMPILE_OPTIONS -O1)
+  set_source_files_properties(${part_hot} TARGET_DIRECTORY ${part} PROPERTIES COMPILE_OPTIONS -O2)
+  compile_together(${part} ${part} 10 zendnn_alone ${part_sources})
 endforeach()
+
+target_compile_options(zendnn_cpu_x64 PRIVATE -O1)
 
 # Parsing the JIT assembler's headers is a fifth of the whole compilation. Named without a folder,
 # so that ccache knows the header in another one.

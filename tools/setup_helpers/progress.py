@@ -22,15 +22,8 @@ USUAL = 3.0
 LEAST = 5.0
 
 _OUTPUT = re.compile(r"(?:Building \w+ object|Linking \w+ \w+ library) (\S+)$")
+_MADE = re.compile(r"\.(?:o|gch|a|so)$")
 _STEP = re.compile(r"\[(\d+)/(\d+)\] (.*)")
-
-
-def weight_of(description: str, weights: Mapping[str, float]) -> float:
-    """Return the weight of a step that ninja describes so, in seconds."""
-    found = _OUTPUT.match(description)
-    if not found:
-        return 0.0
-    return weights.get(_key(found[1]), USUAL)
 
 
 def read_weights(path: Path = WEIGHTS) -> dict[str, float]:
@@ -52,30 +45,31 @@ def _key(output: str) -> str:
 
 
 class Estimate:
-    """The time left, from the weights of the steps that are done and of those to come."""
+    """The time left, from the weights of the steps that are done and of those that may come."""
 
     def __init__(
         self,
-        steps: Iterable[str],
+        outputs: Iterable[str],
         weights: Mapping[str, float],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._weights = weights
-        self._all = sum(weight_of(step, weights) for step in steps)
+        self._coming = {_key(output): weights.get(_key(output), USUAL) for output in outputs}
         self._clock = clock
         self._start = clock()
         self._done = 0.0
 
-    def finish(self, step: str) -> None:
-        """Count a step as done."""
-        self._done += weight_of(step, self._weights)
+    def finish(self, output: str | None, left: int) -> str:
+        """Count a step as done, after which so many are left; return the time that they take.
 
-    def left(self) -> str:
-        """Return the time left, such as '4:05'; nothing before a fiftieth is done."""
-        if self._all == 0 or self._done < self._all / 50:
+        It reads '4:05', and nothing before five seconds' weight is done.
+        """
+        if output is not None:
+            self._done += self._coming.pop(_key(output), USUAL)
+        if self._done < LEAST:
             return ""
-        spent = self._clock() - self._start
-        seconds = round(max(spent * (self._all / self._done - 1), 0))
+        # Of a tree that is partly built, any steps may be left: those of the usual weight.
+        each = sum(self._coming.values()) / len(self._coming) if self._coming else USUAL
+        seconds = round((self._clock() - self._start) * left * each / self._done)
         return f"{seconds // 60}:{seconds % 60:02}"
 
 
@@ -84,11 +78,13 @@ def run_ninja(command: Sequence[str], environ: Mapping[str, str]) -> int:
 
     On a terminal a line follows the other in one place; what compilers print stays.
     """
-    plain = {**environ, "NINJA_STATUS": "[%f/%t] "}
-    dry = subprocess.run([*command, "-n"], env=plain, capture_output=True, text=True, check=False)
-    steps = [found[3] for line in dry.stdout.splitlines() if (found := _STEP.match(line))]
-    estimate = Estimate(steps, read_weights())
+    told = subprocess.run(
+        [*command, "-t", "targets", "all"], capture_output=True, text=True, check=False
+    )
+    outputs = [line.partition(":")[0] for line in told.stdout.splitlines()]
+    estimate = Estimate(filter(_MADE.search, outputs), read_weights())
     in_place = sys.stdout.isatty()
+    plain = {**environ, "NINJA_STATUS": "[%f/%t] "}
     with subprocess.Popen(command, env=plain, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         open_line = False
@@ -98,9 +94,10 @@ def run_ninja(command: Sequence[str], environ: Mapping[str, str]) -> int:
                 print(("\n" if open_line else "") + line, end="", flush=True)
                 open_line = False
                 continue
-            estimate.finish(found[3])
-            left = estimate.left()
-            text = f"[{found[1]}/{found[2]}{f', {left} left' if left else ''}] {found[3]}"
+            done, all_of_them, does = int(found[1]), int(found[2]), found[3]
+            output = _OUTPUT.match(does)
+            left = estimate.finish(output[1] if output else None, all_of_them - done)
+            text = f"[{done}/{all_of_them}{f', {left} left' if left else ''}] {does}"
             print(f"\r\033[K{text[:99]}" if in_place else text, end="" if in_place else "\n")
             sys.stdout.flush()
             open_line = in_place
