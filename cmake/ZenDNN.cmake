@@ -88,8 +88,11 @@ foreach(part ${zendnn_parts})
   list(FILTER part_lists INCLUDE REGEX "_list\\.cpp$")
   set(part_hot ${part_sources})
   list(FILTER part_hot INCLUDE REGEX "${zendnn_hot}")
-  set_source_files_properties(${part_lists} TARGET_DIRECTORY ${part} PROPERTIES COMPILE_OPTIONS -O1)
-  set_source_files_properties(${part_hot} TARGET_DIRECTORY ${part} PROPERTIES COMPILE_OPTIONS -O2)
+  # GCC crashes on a header that was precompiled for another level of optimisation.
+  set_source_files_properties(${part_lists} TARGET_DIRECTORY ${part}
+    PROPERTIES COMPILE_OPTIONS -O1 SKIP_PRECOMPILE_HEADERS ON)
+  set_source_files_properties(${part_hot} TARGET_DIRECTORY ${part}
+    PROPERTIES COMPILE_OPTIONS -O2 SKIP_PRECOMPILE_HEADERS ON)
   compile_together(${part} ${part} 10 zendnn_alone ${part_sources})
 endforeach()
 

@@ -19,7 +19,7 @@ _X64 = "src/cpu/x64"
 PHRASES: tuple[Phrase, ...] = (
     Phrase(
         name="list-no-other-isa",
-        pattern=rf"\bCPU_INSTANCE_\w+\(\w+<[^()]*{_ISAS}[^()]*>\)",
+        pattern=rf"\bCPU_INSTANCE_\w+\([\s\\]*\w+<[^()]*{_ISAS}[^()]*>\)",
         replacement="",
         reason=_REASON,
         where=Where.CODE,
@@ -77,5 +77,13 @@ PHRASES: tuple[Phrase, ...] = (
         reason="torch's recurrent layers here are of float32 and bfloat16",
         where=Where.CODE,
         files=("src/cpu/rnn/ref_rnn.cpp",),
+    ),
+    Phrase(
+        name="instantiate-no-cell-of-other-types",
+        pattern=r"\btemplate rnn_\w+\(\s*ref_rnn_\w+_(?:f16|u8s8|s8s8)_t::\w+\);",
+        replacement="",
+        reason="torch's recurrent layers here are of float32 and bfloat16",
+        where=Where.CODE,
+        files=("src/cpu/rnn/*.cpp",),
     ),
 )
