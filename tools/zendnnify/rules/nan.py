@@ -198,7 +198,7 @@ EDITS: tuple[Edit, ...] = (
         "                    }\n"
         "                    if (jpp.is_training)\n",
     ),
-    # vfixupimmps puts in the input where that is of a class which the table names: NaN.
+    # What is NaN already is masked out, and the input's NaN is the second operand.
     _replace(
         "in-pooling-by-avx512",
         _POOLING,
@@ -212,21 +212,9 @@ EDITS: tuple[Edit, ...] = (
         "                        korw(k_store_mask, k_store_mask, is_nan);\n"
         "                        vblendmps(accvr | k_store_mask, accvr, inpvr);\n"
         "                    } else {\n"
-        "                        vmaxps(accvr, inpvr, accvr);\n"
-        "                        vfixupimmps(accvr, inpvr, vmm_tmp, 0);\n"
+        f"                        vcmpps(k_store_mask, accvr, accvr, {_ORDERED});\n"
+        "                        vmaxps(accvr | k_store_mask, accvr, inpvr);\n"
         "                    }\n"
         "                    if (jpp.is_training)\n",
-    ),
-    Edit(
-        name="name-nan-to-pooling-by-avx512",
-        file=_POOLING,
-        anchor="    if (jpp.is_training) {\n        uni_vmovq(xmm_tmp, reg_k_shift);\n",
-        action=Action.BEFORE,
-        text="    if (is_superset(isa, avx512_core) && !jpp.is_training) {\n"
-        "        mov(tmp_gpr, 0x21);\n"
-        "        uni_vmovq(xmm_tmp, tmp_gpr);\n"
-        "        uni_vpbroadcastd(vmm_tmp, xmm_tmp);\n"
-        "    }\n",
-        reason=_REASON,
     ),
 )
