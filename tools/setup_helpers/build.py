@@ -119,13 +119,13 @@ def tree_of(sanitizer: str | None = None) -> Path:
     return BUILD / sanitizer if sanitizer else NATIVE
 
 
-def ccache_environment() -> Mapping[str, str]:
+def ccache_environment(checkout: Path = REPO) -> Mapping[str, str]:
     """Return what lets ccache serve one checkout's results to another.
 
-    Not those that use a precompiled header: the header's bytes differ from build to build.
+    Precompiled headers come from it, too: what uses them is known by their bytes.
     """
     return {
-        "CCACHE_BASEDIR": str(REPO),
+        "CCACHE_BASEDIR": str(checkout),
         "CCACHE_NOHASHDIR": "1",
         "CCACHE_SLOPPINESS": "pch_defines,time_macros,include_file_mtime,include_file_ctime",
     }

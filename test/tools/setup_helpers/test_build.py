@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -215,3 +218,41 @@ def test_sources_of_blis_are_built_where_make_is(
     make.chmod(0o755)
     module.build(machine.environ)
     assert len(machine.log.read_text().splitlines()) == 3
+
+
+@pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
+def test_ccache_serves_another_folder_with_precompiled_headers_too(tmp_path: Path) -> None:
+    """As CMake compiles them: a header, and a source that includes others by their full names."""
+    made = [_compile_through_ccache(tmp_path / name, tmp_path / "cache") for name in ("a", "b")]
+    assert made[0] == made[1]
+    counted = subprocess.run(
+        ["ccache", "--print-stats"],
+        env={**os.environ, "CCACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    counts = dict(line.split("\t") for line in counted.stdout.splitlines())
+    assert int(counts["direct_cache_hit"]) + int(counts["preprocessed_cache_hit"]) == 2
+    assert counts["cache_miss"] == "2"
+
+
+def _compile_through_ccache(checkout: Path, cache: Path) -> bytes:
+    """Compile a header and a source that names its folder; return the object."""
+    build = checkout / "build"
+    build.mkdir(parents=True)
+    (checkout / "h.hpp").write_text("#include <map>\n")
+    (checkout / "x.cpp").write_text("const char* f() { return __FILE__; }\n")
+    (build / "pch.hxx").write_text("#include <h.hpp>\n")
+    (build / "pch.hxx.cxx").write_text("/* empty */\n")
+    (build / "unity.cxx").write_text(f'#include "{checkout}/x.cpp"\n')
+    common = ["ccache", "g++", f"-I{checkout}", f"-ffile-prefix-map={checkout}=.", "-O1"]
+    common += ["-fpch-preprocess", "-include", f"{build}/pch.hxx"]
+    environ = {**os.environ, **module.ccache_environment(checkout), "CCACHE_DIR": str(cache)}
+    environ.pop("CCACHE_DISABLE", None)
+    for options in (
+        ["-x", "c++-header", "-o", "pch.hxx.gch", "-c", f"{build}/pch.hxx.cxx"],
+        ["-o", "unity.o", "-c", f"{build}/unity.cxx"],
+    ):
+        subprocess.run([*common, *options], cwd=build, env=environ, check=True)
+    return (build / "unity.o").read_bytes()
