@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.backends.zendnn import _C
 
 from ..common import (
     DTYPES,
@@ -31,7 +32,8 @@ from ..common import (
 )
 from .ulps import BANDS, floats, ulps
 
-AVX2 = os.environ.get("ZENDNN_MAX_CPU_ISA", "").upper() == "AVX2"
+#: Without AVX-512 gelu is torch's own.
+AVX2 = _C._kernel_isa() == "avx2"
 
 
 def _out(operator: str, **named: str) -> Callable[..., Tensor]:
