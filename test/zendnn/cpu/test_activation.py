@@ -129,6 +129,7 @@ def test_error_is_small_on_fewer_instructions() -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.skipif(AVX2, reason="without AVX-512 gelu is torch's own")
 def test_gelu_keeps_its_digits_where_it_is_nearly_zero() -> None:
     x = torch.linspace(-12.5, -5, 10007)
     exact = FUNCTIONS["gelu"].exact(x.double())
@@ -176,14 +177,14 @@ def test_images_keep_their_memory_format(dtype: torch.dtype) -> None:
     for shape in ((2, 5, 4, 3), (4, 1, 6, 6), (4, 7, 1, 1), (1, 3, 8, 8)):
         x = values(*shape, dtype=dtype).to(memory_format=torch.channels_last)
         with counting() as calls:
-            ours = F.gelu(x)
+            ours = F.silu(x)
         assert calls
         with stock():
-            theirs = F.gelu(x)
+            theirs = F.silu(x)
         assert ours.stride() == theirs.stride()
         torch.testing.assert_close(ours, theirs)
     permuted = values(5, 4, 3, dtype=dtype).permute(2, 0, 1)
-    assert F.gelu(permuted).stride() == permuted.stride()
+    assert F.silu(permuted).stride() == permuted.stride()
 
 
 @of_each_type
@@ -271,7 +272,7 @@ def test_a_tensor_without_dimensions_stays_one(function: Function) -> None:
     x = torch.tensor(0.75, dtype=torch.bfloat16)
     with counting() as calls:
         ours = function.call(x)
-    assert calls
+    assert bool(calls) == bool(function.dtypes)
     with stock():
         torch.testing.assert_close(ours, function.call(x))
 

@@ -217,7 +217,8 @@ class Choices {
     }
     // Without the lock: another process may be writing.
     if (!write(std::move(names))) {
-      TORCH_WARN_ONCE("ZENDNN_TUNING_CACHE: ", path(), " cannot be written.");
+      TORCH_WARN_ONCE(
+          "ZENDNN_TUNING_CACHE: ", printable(path()), " cannot be written.");
     }
   }
 
@@ -253,7 +254,7 @@ class Choices {
     if (foreign_) {
       TORCH_WARN(
           "ZENDNN_TUNING_CACHE: ",
-          path(),
+          printable(path()),
           " is from another CPU or version and is ignored.");
     }
   }
@@ -354,11 +355,24 @@ Choice choose(
     double& seconds_left,
     const Judge& judge) {
   auto& choices = Choices::instance();
+  // Anyone may have written the file: what is not compared cannot be wrong.
+  const auto struck_off = [&] {
+    const auto wrong = choices.wrong(key);
+    std::vector<std::string> names;
+    for (const auto& candidate : candidates) {
+      if (candidate.compute &&
+          std::find(wrong.begin(), wrong.end(), candidate.name) !=
+              wrong.end()) {
+        names.push_back(candidate.name);
+      }
+    }
+    return names;
+  };
   if (const auto known = choices.find(key, candidates)) {
-    return {*known, choices.wrong(key)}; // and waits for nobody
+    return {*known, struck_off()}; // and waits for nobody
   }
   const auto eligible = [&] {
-    const auto wrong = choices.wrong(key);
+    const auto wrong = struck_off();
     std::vector<size_t> indices;
     for (size_t i = 0; i < candidates.size(); ++i) {
       if (std::find(wrong.begin(), wrong.end(), candidates[i].name) ==
@@ -373,12 +387,12 @@ Choice choose(
   };
   const bool verify = verifies();
   if (!verify && (candidates.size() < 2 || seconds_left <= 0)) {
-    return {eligible().front(), choices.wrong(key)};
+    return {eligible().front(), struck_off()};
   }
   // Two candidates timed at once would only measure each other.
   std::lock_guard lock(choices.timing());
   if (const auto known = choices.find(key, candidates)) {
-    return {*known, choices.wrong(key)}; // by whoever held the lock
+    return {*known, struck_off()}; // by whoever held the lock
   }
   const auto start = Clock::now();
   const auto indices = eligible();
@@ -413,7 +427,7 @@ Choice choose(
   std::fflush(stdout);
   seconds_left -= seconds_since(start);
   if (judge && comparison.is_open(verify)) {
-    auto names = choices.wrong(key);
+    auto names = struck_off();
     std::set<size_t> wrong;
     try {
       wrong = comparison.wrong_by(judge().compute());
@@ -442,7 +456,7 @@ Choice choose(
   if (!failed) {
     choices.set(key, candidates[index].name);
   }
-  return {index, choices.wrong(key)};
+  return {index, struck_off()};
 }
 
 void save_choices() {

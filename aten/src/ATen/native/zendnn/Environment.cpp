@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <iomanip>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -25,7 +26,7 @@ void warn(const char* name, const char* text, const std::string& rest) {
       return;
     }
   }
-  TORCH_WARN(name, " is '", text, "', ", rest);
+  TORCH_WARN(name, " is '", printable(text), "', ", rest);
 }
 
 template <class Number>
@@ -50,6 +51,22 @@ read(const char* name, Number least, Number otherwise, const char* kind) {
 }
 
 } // namespace
+
+std::string printable(const std::string& text) {
+  constexpr size_t kMost = 200;
+  std::ostringstream shown;
+  shown << std::hex << std::setfill('0');
+  for (const char character : text.substr(0, kMost)) {
+    if (character >= ' ' && character <= '~') {
+      shown << character;
+    } else {
+      shown << "\\x" << std::setw(2)
+            << static_cast<int>(static_cast<unsigned char>(character));
+    }
+  }
+  shown << (text.size() > kMost ? "..." : "");
+  return shown.str();
+}
 
 int64_t whole_number_from(const char* name, int64_t least, int64_t otherwise) {
   return read(name, least, otherwise, "whole number");

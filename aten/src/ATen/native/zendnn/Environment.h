@@ -18,4 +18,8 @@ std::string word_from(
     const char* name,
     std::initializer_list<const char*> words);
 
+// The text as a warning may show it, in one line: what is not printable ASCII
+// as \xNN, and the beginning of what is long.
+std::string printable(const std::string& text);
+
 } // namespace at::native::zendnn
