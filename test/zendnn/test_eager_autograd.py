@@ -279,6 +279,8 @@ def losses(
 def test_training_gives_the_losses_of_stock_torch(
     kind: type[nn.Module], shape: tuple[int, ...], rate: float, bf16: bool, tolerance: float
 ) -> None:
+    if kind is Tagger and bf16 and not HAS_WIDE_VECTORS:
+        pytest.skip("stock torch itself has no such LSTM without AVX-512")
     net = kind()
     x, labels = values(*shape), torch.arange(8) % 5
     twin = copy.deepcopy(net)

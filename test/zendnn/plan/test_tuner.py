@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.backends.zendnn import _C
 
-from ..common import run_python
+from ..common import PRIMITIVE_DTYPES, run_python
 
 Compute = Callable[[], list[float]]
 
@@ -131,7 +131,7 @@ def test_a_single_candidate_is_judged_on_demand_only(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_a_models_own_candidates_agree(dtype: torch.dtype) -> None:
     """In a process that tunes for long, and judges single candidates, too."""
     code = f"""
