@@ -57,7 +57,8 @@ void add_kernel_of_pairs(
         call.row = frame.at<int64_t>(rows);
         call.col = frame.at<int64_t>(columns);
         call.out = frame.at(to);
-        // Constants may share their memory with a module, which may write to it.
+        // Constants may share their memory with a module, which may write to
+        // it.
         TORCH_CHECK_INDEX(kernel(call), kOutOfRange);
       },
       flops);
