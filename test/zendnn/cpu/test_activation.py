@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.backends.zendnn import _C
 
 from ..common import (
     DTYPES,
+    HAS_WIDE_VECTORS,
     LAYOUTS,
     assert_same_bits,
     counting,
@@ -33,7 +33,7 @@ from ..common import (
 from .ulps import BANDS, floats, ulps
 
 #: Without AVX-512 gelu is torch's own.
-AVX2 = _C._kernel_isa() == "avx2"
+AVX2 = not HAS_WIDE_VECTORS
 
 
 def _out(operator: str, **named: str) -> Callable[..., Tensor]:
