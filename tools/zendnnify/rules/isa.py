@@ -13,46 +13,42 @@ _ISAS = (
     r"\b(?:sse41|avx|avx2_vnni|avx2_vnni_2|avx512_core_fp16|avx512_core_amx_fp16"
     r"|avx10_1_512_amx_fp16)\b"
 )
+_TYPES = "torch's recurrent layers here are of float32 and bfloat16"
 _REASON = "no CPU of the Zen family runs it, or none prefers it"
 _X64 = "src/cpu/x64"
 
+
+def _drop(name: str, pattern: str, *files: str, reason: str = _REASON) -> Phrase:
+    return Phrase(name, pattern, reason, "", where=Where.CODE, files=files)
+
+
 PHRASES: tuple[Phrase, ...] = (
-    Phrase(
-        name="list-no-other-isa",
-        pattern=rf"\bCPU_INSTANCE_\w+\([\s\\]*\w+<[^()]*{_ISAS}[^()]*>\)",
-        replacement="",
-        reason=_REASON,
-        where=Where.CODE,
-        files=("src/cpu/cpu_*_list.cpp", "src/cpu/matmul/cpu_matmul_list.cpp"),
+    _drop(
+        "list-no-other-isa",
+        rf"\bCPU_INSTANCE_\w+\([\s\\]*\w+<[^()]*{_ISAS}[^()]*>\)",
+        "src/cpu/cpu_*_list.cpp",
+        "src/cpu/matmul/cpu_matmul_list.cpp",
     ),
-    Phrase(
-        name="list-nothing-of-sse41",
-        pattern=r"\bCPU_INSTANCE_SSE41\(\w+(?:<[^()]*>)?\)",
-        replacement="",
-        reason=_REASON,
-        where=Where.CODE,
-        files=("src/cpu/cpu_*_list.cpp",),
+    _drop(
+        "list-nothing-of-sse41",
+        r"\bCPU_INSTANCE_SSE41\(\w+(?:<[^()]*>)?\)",
+        "src/cpu/cpu_*_list.cpp",
     ),
-    Phrase(
-        name="instantiate-no-other-isa",
-        pattern=rf"\btemplate (?:struct|class) \w+<[^;(){{}}]*{_ISAS}[^;(){{}}]*>;",
-        replacement="",
-        reason=_REASON,
-        where=Where.CODE,
-        files=(
-            f"{_X64}/jit_brgemm_1x1_conv.cpp",
-            f"{_X64}/jit_brgemm_conv*.cpp",
-            f"{_X64}/jit_brgemm_deconv.cpp",
-            f"{_X64}/jit_brgemm_inner_product.cpp",
-            f"{_X64}/jit_uni_batch_normalization*.cpp",
-            f"{_X64}/jit_uni_eltwise*.cpp",
-            f"{_X64}/jit_uni_i8i8_pooling.cpp",
-            f"{_X64}/jit_uni_pool*.cpp",
-            f"{_X64}/jit_uni_tbb_batch_normalization.cpp",
-            f"{_X64}/jit_uni_x8s8s32x_*.cpp",
-            f"{_X64}/matmul/brgemm_matmul.cpp",
-            f"{_X64}/shuffle/*.cpp",
-        ),
+    _drop(
+        "instantiate-no-other-isa",
+        rf"\btemplate (?:struct|class) \w+<[^;(){{}}]*{_ISAS}[^;(){{}}]*>;",
+        f"{_X64}/jit_brgemm_1x1_conv.cpp",
+        f"{_X64}/jit_brgemm_conv*.cpp",
+        f"{_X64}/jit_brgemm_deconv.cpp",
+        f"{_X64}/jit_brgemm_inner_product.cpp",
+        f"{_X64}/jit_uni_batch_normalization*.cpp",
+        f"{_X64}/jit_uni_eltwise*.cpp",
+        f"{_X64}/jit_uni_i8i8_pooling.cpp",
+        f"{_X64}/jit_uni_pool*.cpp",
+        f"{_X64}/jit_uni_tbb_batch_normalization.cpp",
+        f"{_X64}/jit_uni_x8s8s32x_*.cpp",
+        f"{_X64}/matmul/brgemm_matmul.cpp",
+        f"{_X64}/shuffle/*.cpp",
     ),
     Phrase(
         name="multiply-by-no-other-isa",
@@ -62,28 +58,22 @@ PHRASES: tuple[Phrase, ...] = (
         where=Where.CODE,
         files=(f"{_X64}/gemm/gemm_info.cpp",),
     ),
-    Phrase(
-        name="list-no-recurrence-of-other-types",
-        pattern=r"\bCPU_INSTANCE\(ref_rnn_(?:fwd|bwd)_(?:f16|s8s8|u8s8)_t\)",
-        replacement="",
-        reason="torch's recurrent layers here are of float32 and bfloat16",
-        where=Where.CODE,
-        files=("src/cpu/cpu_rnn_list.cpp",),
+    _drop(
+        "list-no-recurrence-of-other-types",
+        r"\bCPU_INSTANCE\(ref_rnn_(?:fwd|bwd)_(?:f16|s8s8|u8s8)_t\)",
+        "src/cpu/cpu_rnn_list.cpp",
+        reason=_TYPES,
     ),
-    Phrase(
-        name="instantiate-no-recurrence-of-other-types",
-        pattern=r"\btemplate struct _ref_rnn_common_t<[^;]*data_type::(?:f16|u8|s8)\b[^;]*>;",
-        replacement="",
-        reason="torch's recurrent layers here are of float32 and bfloat16",
-        where=Where.CODE,
-        files=("src/cpu/rnn/ref_rnn.cpp",),
+    _drop(
+        "instantiate-no-recurrence-of-other-types",
+        r"\btemplate struct _ref_rnn_common_t<[^;]*data_type::(?:f16|u8|s8)\b[^;]*>;",
+        "src/cpu/rnn/ref_rnn.cpp",
+        reason=_TYPES,
     ),
-    Phrase(
-        name="instantiate-no-cell-of-other-types",
-        pattern=r"\btemplate rnn_\w+\(\s*ref_rnn_\w+_(?:f16|u8s8|s8s8)_t::\w+\);",
-        replacement="",
-        reason="torch's recurrent layers here are of float32 and bfloat16",
-        where=Where.CODE,
-        files=("src/cpu/rnn/*.cpp",),
+    _drop(
+        "instantiate-no-cell-of-other-types",
+        r"\btemplate rnn_\w+\(\s*ref_rnn_\w+_(?:f16|u8s8|s8s8)_t::\w+\);",
+        "src/cpu/rnn/*.cpp",
+        reason=_TYPES,
     ),
 )
