@@ -555,6 +555,92 @@ def test_attention_keeps_nan(how: str, where: str, bad: float, dtype: torch.dtyp
         check_call(Attention(), *operands.values())
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("queries", [3, 40])
+@pytest.mark.parametrize("bad", [NAN, INF, -INF])
+@pytest.mark.parametrize("where", ["q", "k", "v"])
+@pytest.mark.parametrize("how", ["in a plan", "in eager mode"])
+def test_attention_keeps_nan_of_keys_that_a_mask_hides(
+    how: str, where: str, bad: float, queries: int, dtype: torch.dtype
+) -> None:
+    operands = {
+        name: values(2, 2, count, 16, dtype=dtype, seed=i)
+        for i, (name, count) in enumerate([("q", queries), ("k", 40), ("v", 40)])
+    }
+    mask = values(queries, 40) > 0
+    mask[:, 1::5] = False
+    for place in (1, 2):
+        operands[where][0, place % 2, place, 2] = bad
+    if how == "in a plan":
+        check_plan(Attention(), *operands.values(), mask)
+    else:
+        check_call(Attention(), *operands.values(), mask)
+
+
+class Residual(nn.Module):
+    """A convolution of one image that is added to another."""
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return F.relu(self.conv(x) + y)
+
+
+@pytest.mark.parametrize("where", ["x", "y", "weight", "bias"])
+@pytest.mark.parametrize("kinds", [(NAN,), (INF,), (-INF,), (NAN, INF, -INF)], ids=str)
+@pytest.mark.parametrize(("channels", "side"), [((16, 16), 9), ((5, 41), 6)])
+def test_winograds_method_has_nan_and_infinities_where_stock_torch_has(
+    monkeypatch: pytest.MonkeyPatch,
+    channels: tuple[int, int],
+    side: int,
+    kinds: Sequence[float],
+    where: str,
+) -> None:
+    """Its transforms alone would spread one over a tile, and make NaN of infinity."""
+    monkeypatch.setenv("ZENDNN_WINOGRAD", "2")
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
+    net = Residual(*channels).eval()
+    operands = {
+        "x": values(3, channels[0], side, side),
+        "y": values(3, channels[1], side, side, seed=1),
+        "weight": net.conv.weight,
+        "bias": net.conv.bias,
+    }
+    chosen = operands[where]
+    with torch.no_grad():
+        if where in ("weight", "bias"):
+            chosen[1::3] = strewn(*chosen[1::3].shape, share=0.03, kinds=kinds)
+        else:
+            chosen[:2] = strewn(*chosen[:2].shape, share=0.003, kinds=kinds)
+        module = optimised(torch.jit.trace(net, (operands["x"], operands["y"]), check_trace=False))
+        module(operands["x"], operands["y"])
+    assert "winograd" in str(torch.backends.zendnn.explain(module))
+    check_plan(net, operands["x"], operands["y"], layout="channels_last")
+
+
+@pytest.mark.parametrize("outputs", [16, 41])
+def test_winograds_method_does_not_overflow_where_a_sum_does_not(
+    monkeypatch: pytest.MonkeyPatch, outputs: int
+) -> None:
+    """Its transforms multiply by up to 3.6 and add."""
+    monkeypatch.setenv("ZENDNN_WINOGRAD", "2")
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
+    net = Residual(16, outputs).eval()
+    x = strewn(2, 16, 9, 9, share=0.01, kinds=(3e38, -3e38))
+    y = values(2, outputs, 9, 9, seed=1)
+    with torch.no_grad():
+        module = optimised(torch.jit.trace(net, (x, y), check_trace=False))
+        got = module(x, y)
+        with stock():
+            want = net(x, y)
+    assert "winograd" in str(torch.backends.zendnn.explain(module))
+    assert want.isfinite().all()
+    assert got.isfinite().all()
+    torch.testing.assert_close(got, want, rtol=0, atol=1e-5 * float(want.max()))
+
+
 # Eager mode.
 
 

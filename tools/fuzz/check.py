@@ -8,11 +8,13 @@ from __future__ import annotations
 import linecache
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Dict, Tuple  # noqa: UP035 - what TorchScript reads
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Results = tuple[torch.Tensor, ...]
 Inputs = Sequence[torch.Tensor]
@@ -245,7 +247,9 @@ def _run(
         return nudge(x) if nudge else x
 
     classes = code.classes(dtype, nudge)
-    with _stock(), torch.no_grad():
+    # Attention's definition: blocks of torch's faster kernel give 0 for scores that are all NaN.
+    exact = sdpa_kernel(SDPBackend.MATH) if dtype == torch.float64 else nullcontext()
+    with _stock(), torch.no_grad(), exact:
         module = classes["Nudged" if nudge else "Model"](
             {name: prepared(x) for name, x in weights.items()}
         ).eval()

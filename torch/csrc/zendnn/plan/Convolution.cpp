@@ -272,6 +272,7 @@ Candidate as_candidate(
         trial->at(ZENDNN_ARG_WEIGHTS, kernels::winograd_packed_bytes(packing)));
     kernels::winograd_pack(packing);
     call->weights = packing.packed;
+    call->unpacked = packing;
     call->x = floats(trial->operand(ZENDNN_ARG_SRC, source));
     call->out = floats(trial->destination(result, accumulates));
     call->addend =
@@ -347,6 +348,7 @@ void build_winograd(
   }
   const auto& weight = *builder.constant(tensor(node, 1));
   const auto weights = winograd_weights(weight);
+  args.unpacked = weights;
   const auto packed = builder.prepared(
       "winograd " + std::to_string(tensor(node, 1)),
       kernels::winograd_packed_bytes(weights),
@@ -360,7 +362,8 @@ void build_winograd(
       node,
       "winograd",
       {from, to.ref, addend, bias, packed, scratch},
-      [args, from, to = to.ref, addend, bias, packed, scratch](
+      // `weight` holds what `args` points to.
+      [args, weight, from, to = to.ref, addend, bias, packed, scratch](
           const Frame& frame) {
         auto call = args;
         call.x = frame.at<float>(from);

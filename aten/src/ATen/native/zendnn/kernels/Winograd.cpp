@@ -365,6 +365,10 @@ class Winograd {
           break;
         Vec transformed[kOutput];
         transform_output(half[y], transformed);
+        if (!all_finite(
+                (transformed[0] + transformed[1]) +
+                (transformed[2] + transformed[3])))
+          convolve(t, y, filter + f, min(filters - f, kWidth), transformed);
         const int64_t place = offset + f + y * s.row;
 #pragma GCC unroll 4
         for (int64_t z = 0; z < kOutput; ++z) {
@@ -380,6 +384,43 @@ class Winograd {
         }
       }
     });
+  }
+
+  // A row of a tile for up to a vector of filters, by the definition. Only this
+  // tells what infinities and NaN, of which the transforms make NaN all over
+  // the tile, and numbers too large for the transforms come to.
+  [[gnu::noinline]] void convolve(
+      const Tile& t,
+      int64_t tile_row,
+      int64_t filter,
+      int64_t filters,
+      Vec (&out)[kOutput]) const {
+    const ImageStrides& s = args_.x_strides;
+    const WinogradWeights& w = args_.unpacked;
+    for (Vec& sum : out)
+      sum = Vec{};
+    for (int64_t y = 0; y < 3; ++y) {
+      const int64_t row = t.row + tile_row + y - args_.pad_top;
+      if (row < 0 || row >= args_.height)
+        continue;
+      for (int64_t x = 0; x < 3; ++x) {
+        const int64_t left = t.column + x - args_.pad_left;
+        const int64_t begin = max(-left, 0);
+        const int64_t end = min(args_.width - left, kOutput);
+        const float* pixels =
+            args_.x + t.batch * s.batch + row * s.row + left * s.pixel;
+        const float* taps = w.weights + filter * w.filter_stride +
+                            y * w.row_stride + x * w.column_stride;
+        for (int64_t c = 0; c < args_.channels; ++c) {
+          float lanes[kWidth] = {};
+          for (int64_t f = 0; f < filters; ++f)
+            lanes[f] = taps[f * w.filter_stride + c * w.channel_stride];
+          const Vec right = load(lanes);
+          for (int64_t z = begin; z < end; ++z)
+            out[z] += splat(pixels[z * s.pixel + c]) * right;
+        }
+      }
+    }
   }
 
   const WinogradArgs& args_;

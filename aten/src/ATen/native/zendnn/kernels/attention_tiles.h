@@ -310,12 +310,11 @@ class ScoreMask {
     const uint8_t* keep = args_.keep + offset(query, key, s);
     const bool same = s.source == 0;
     const VecI first = splat_int(*keep);
+    // Added, as torch does, so that what is hidden stays NaN or becomes it.
     each_vector(keys, [&](int64_t i, auto lanes) {
       const VecI kept = same ? first : load_bits(keep + i, lanes);
-      store(
-          scores + i,
-          kept != 0 ? load(scores + i, lanes) : splat(-kInfinity),
-          lanes);
+      const Vec addend = kept != 0 ? Vec{} : splat(-kInfinity);
+      store(scores + i, load(scores + i, lanes) + addend, lanes);
     });
   }
 

@@ -102,6 +102,9 @@ inline Vec scale_by_power(Vec x, Vec n) {
 inline bool any_below(Vec x, Vec y) {
   return _mm512_cmp_ps_mask(x, y, _CMP_LT_OQ) != 0;
 }
+inline bool any_nan(Vec x) {
+  return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0;
+}
 // table[i] for the last 5 bits of each lane i.
 inline Vec look_up(const float (&table)[32], VecI i) {
   return _mm512_permutex2var_ps(
@@ -247,6 +250,9 @@ inline Vec scale_by_power(Vec x, Vec n) {
 }
 inline bool any_below(Vec x, Vec y) {
   return _mm256_movemask_ps(_mm256_cmp_ps(x, y, _CMP_LT_OQ)) != 0;
+}
+inline bool any_nan(Vec x) {
+  return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0;
 }
 inline Vec look_up(const float (&table)[16], VecI i) {
   const auto half = [&](int first) {
@@ -398,6 +404,10 @@ inline void store_one(float* p, float x) {
 inline void store_one(BFloat16* p, float x) {
   *p = {static_cast<uint16_t>(
       static_cast<uint32_t>(round_bits(splat(x))[0]) >> 16)};
+}
+
+inline bool all_finite(Vec x) {
+  return !any_nan(x - x);
 }
 
 // Transposes a square of lanes. Interleaving the first half of the rows with

@@ -29,6 +29,7 @@ struct WinogradArgs {
   const float* x = nullptr;       // (batch, height, width, channels)
   float* out = nullptr;           // (batch, out_height, out_width, filters)
   const float* weights = nullptr; // as winograd_pack() leaves them
+  WinogradWeights unpacked;       // the same, for tiles that are not finite
   const float* bias = nullptr;    // (filters), or null
   const float* addend = nullptr;  // strides of out; may be out; or null
   ImageStrides x_strides{}, out_strides{};
@@ -63,8 +64,8 @@ bool winograd_takes(const WinogradArgs& args);
 // For all threads together.
 int64_t winograd_scratch_bytes(const WinogradArgs& args);
 
-// An infinity or NaN in x may turn all outputs of its 4 × 4 tile to NaN, and
-// those of the tiles next to it.
+// Infinities and NaN come out where a direct convolution has them: rows of
+// tiles with such results are computed directly, many times as slow.
 void winograd(const WinogradArgs& args);
 
 } // namespace at::native::zendnn::kernels
