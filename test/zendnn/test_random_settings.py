@@ -3,17 +3,14 @@ may end a process, fail or change a result, and what is told of them is one sent
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -21,6 +18,7 @@ from hypothesis import Phase, event, example, given, settings
 from hypothesis import strategies as st
 
 from test.mutations import Draw, changed, examples, one_of
+from test.server import Ended, Server
 
 from .common import run_python
 
@@ -77,13 +75,9 @@ def environment(**more: str) -> dict[str, str]:
 # Tuning files.
 
 #: Answers each path of a tuning file with the warnings of a run that reads it.
-SERVER = (
+ANSWERS = (
     MODEL
     + """
-from multiprocessing.connection import Connection
-
-asked = Connection(int(sys.argv[1]))
-
 def answer(path):
     os.environ["ZENDNN_TUNING_CACHE"] = path
     _C._forget_tuning()
@@ -108,53 +102,18 @@ while True:
 )
 
 
-class Server:
-    """A process that reads tuning files; another one takes its place when it has ended."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", SERVER, str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=environment(),
-        )
-        theirs.close()
-        self._connection = Connection(ours.detach())
-
-    def ask(self, path: Path) -> list[str] | str:
-        """The warnings of a run with this tuning file, or what went wrong."""
-        if self._process is None:
-            self._start()
-        self._connection.send_bytes(str(path).encode())
-        with contextlib.suppress(EOFError, ConnectionError):
-            if self._connection.poll(SECONDS):
-                said: list[str] | str = json.loads(self._connection.recv_bytes())
-                return said
-            return f"no answer within {SECONDS} seconds" + self.stop()
-        return "the process ended" + self.stop()
-
-    def stop(self) -> str:
-        """End the process and say how it ended."""
-        if self._process is None:
-            return ""
-        self._connection.close()
-        try:
-            _, said = self._process.communicate(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            _, said = self._process.communicate()
-        code, self._process = self._process.returncode, None
-        return f" with code {code}: {said[-2000:]}"
+def ask(server: Server, path: Path) -> list[str] | str:
+    """The warnings of a run with this tuning file, or what went wrong."""
+    try:
+        said: list[str] | str = json.loads(server.ask(str(path).encode()))
+    except Ended as error:
+        return str(error)
+    return said
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    made = Server()
+    made = Server(ANSWERS, env=environment(), seconds=SECONDS)
     yield made
     made.stop()
 
@@ -255,7 +214,7 @@ def test_random_tuning_files_change_no_result(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "choices")
         path.write_bytes(content)
-        said = server.ask(path)
+        said = ask(server, path)
         ignored = f"ZENDNN_TUNING_CACHE: {path} is from another CPU or version and is ignored."
         assert said == ([] if ours else [ignored]), f"{said}\n{content[:2000]!r}"
         after = path.read_bytes()

@@ -4,14 +4,9 @@ end, hang, take much memory, or write to what it only reads."""
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 
 import pytest
 import torch
@@ -19,6 +14,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from test.mutations import examples
+from test.server import Ended, Server
 
 from .descriptions import SAMPLES, Case, changed_case
 
@@ -27,12 +23,10 @@ MORE_BYTES = 3 << 30
 SECONDS = 60.0
 
 #: Answers each case with what came of it. An assertion that fails is an answer, too.
-SERVER = """
-import io, json, os, resource, sys
-from multiprocessing.connection import Connection
+PROGRAM = """
+import io, json, os, resource
 import torch
 
-asked = Connection(int(sys.argv[1]))
 if "asan" not in os.environ.get("LD_PRELOAD", ""):  # which maps far more than it uses
     taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (taken + int(sys.argv[2]),) * 2)
@@ -86,68 +80,34 @@ while True:
 """
 
 
-class Server:
-    """A process that makes plans; another one takes its place when it has ended."""
-
-    def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
-
-    def _start(self) -> None:
-        ours, theirs = socket.socketpair()
-        self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-c", SERVER, str(theirs.fileno()), str(MORE_BYTES)],
-            pass_fds=[theirs.fileno()],
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, "ZENDNN_TUNING_BUDGET": "0"},
-        )
-        theirs.close()
-        self._connection = Connection(ours.detach())
-
-    def ask(self, case: Case) -> str:
-        """What comes of a case: ``not read: …``, ``refused: …``, ``runs`` or ``wrong: …``."""
-        if self._process is None:
-            self._start()
-        sent = io.BytesIO()
-        torch.save((case.text, list(case.constants), list(case.tensors), list(case.numbers)), sent)
-        self._connection.send_bytes(sent.getvalue())
-        with contextlib.suppress(EOFError, ConnectionError):
-            if self._connection.poll(SECONDS):
-                return self._connection.recv_bytes().decode()
-            return f"wrong: no answer within {SECONDS} seconds" + self.stop()
-        return "wrong: the process ended" + self.stop()
-
-    def stop(self) -> str:
-        """End the process and say how it ended."""
-        if self._process is None:
-            return ""
-        self._connection.close()
-        try:
-            _, said = self._process.communicate(timeout=5)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            _, said = self._process.communicate()
-        code, self._process = self._process.returncode, None
-        return f" with code {code}: {said[-2000:]}"
+def ask(server: Server, case: Case) -> str:
+    """What comes of a case: ``not read: …``, ``refused: …``, ``runs`` or ``wrong: …``."""
+    sent = io.BytesIO()
+    torch.save((case.text, list(case.constants), list(case.tensors), list(case.numbers)), sent)
+    try:
+        return server.ask(sent.getvalue()).decode()
+    except Ended as error:
+        return f"wrong: {error}"
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    made = Server()
+    env = {**os.environ, "ZENDNN_TUNING_BUDGET": "0"}
+    made = Server(PROGRAM, str(MORE_BYTES), env=env, seconds=SECONDS)
     yield made
     made.stop()
 
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_unchanged_descriptions_run(server: Server, name: str) -> None:
-    assert server.ask(SAMPLES[name]) == "runs"
+    assert ask(server, SAMPLES[name]) == "runs"
 
 
 @examples(600)
 @given(data=st.data())
 def test_changed_descriptions(server: Server, data: st.DataObject) -> None:
     case = changed_case(data.draw)
-    said = server.ask(case)
+    said = ask(server, case)
     event(said.partition(":")[0])
     shapes = [(x.dtype, tuple(x.shape)) for x in (*case.constants, *case.tensors)]
     assert not said.startswith("wrong"), f"{said}\n{case.text}\n{shapes}\n{case.numbers}"
