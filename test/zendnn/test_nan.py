@@ -508,6 +508,10 @@ OPERATORS: dict[str, Function] = {
     "mean of channels": lambda x: x.mean(1, keepdim=True),
     "nearest": lambda x: F.interpolate(x, scale_factor=2.0),
     "bilinear": lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+    "bilinear, same size": lambda x: F.interpolate(x, scale_factor=1.0, mode="bilinear"),
+    "bilinear, same width": lambda x: F.interpolate(x, (9, 8), mode="bilinear"),
+    "bilinear, same height": lambda x: F.interpolate(x, (6, 13), mode="bilinear"),
+    "bilinear, less": lambda x: F.interpolate(x, (3, 4), mode="bilinear", align_corners=True),
     "concatenation": lambda x: torch.cat([x, x * 2], 1),
 }
 

@@ -59,7 +59,9 @@ void find_lines(
                           ? std::min(static_cast<int64_t>(source), in - 1)
                           : in - 1;
     first[i] = static_cast<int32_t>(line);
-    second[i] = static_cast<int32_t>(std::min(line + 1, in - 1));
+    // Lines that are copied are not blended with the next one, times nothing.
+    second[i] =
+        static_cast<int32_t>(in == out ? line : std::min(line + 1, in - 1));
     share[i] = std::clamp(source - static_cast<float>(line), 0.F, 1.F);
   }
 }
