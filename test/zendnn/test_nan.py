@@ -277,6 +277,10 @@ PLACES = {
     "after a depthwise convolution": Place(
         lambda: nn.Conv2d(17, 17, 3, padding=1, groups=17), IMAGE
     ),
+    # Which ZenDNN convolves by way of a product of matrices, and loops for what follows.
+    "after a convolution with more padding than image": Place(
+        lambda: nn.Conv1d(17, 17, 1, padding=1, groups=17), (2, 17, 1), layout="channels_last"
+    ),
     "after a linear layer": Place(lambda: nn.Linear(8, 16), (2, 17, 8), along=-1),
     "after a product of matrices": Place(
         lambda: Pair(torch.matmul), (2, 17, 8), (2, 8, 16), along=-1

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from pathlib import Path
 
 import pytest
-from torch.testing._internal.common_methods_invocations import op_db
+from hypothesis import settings
 
 from tools.upstream import operators as module
 
 
+@pytest.fixture(autouse=True)
+def our_profile() -> Iterator[None]:
+    """torch.testing sets hypothesis up for its own tests."""
+    name = settings.get_current_profile_name()
+    yield
+    settings.load_profile(name)
+
+
 def reaching(operators: Set[str], *names: str) -> list[str]:
+    from torch.testing._internal.common_methods_invocations import op_db
+
     infos = [info for info in op_db if info.formatted_name in names]
     assert len(infos) == len(names)
     return sorted(module.reaching(operators, infos))

@@ -74,6 +74,14 @@ PHRASES: tuple[Phrase, ...] = (
         where=Where.CODE,
         files=_LISTED,
     ),
+    Phrase(
+        name="keep-relu-of-infinity",
+        pattern=r"\breturn s > 0 \? s : \(U\)\(s \* alpha\);",
+        replacement="return s > 0 ? s : s < 0 && alpha == 0 ? (U)0 : (U)(s * alpha);",
+        reason="a slope of 0 makes NaN of -infinity",
+        where=Where.CODE,
+        files=(_MATH,),
+    ),
     _phrase("below-a-bound", r"\bs > alpha \? s : \(U\)alpha", "s < alpha ? (U)alpha : s", _MATH),
     _phrase("above-a-bound", r"\bs < beta \? s : \(U\)beta", "s > beta ? (U)beta : s", _MATH),
 )
