@@ -29,13 +29,10 @@ PHRASES: tuple[Phrase, ...] = (
         "src/cpu/cpu_*_list.cpp",
         "src/cpu/matmul/cpu_matmul_list.cpp",
     ),
-    Phrase(
-        name="register-nothing-of-sse41",
-        pattern=r"(#define REG_SSE41_ISA\(\.\.\.\)) __VA_ARGS__",
-        replacement=r"\1",
-        reason=_REASON,
-        where=Where.CODE,
-        files=("src/cpu/platform.hpp",),
+    _drop(
+        "list-nothing-of-sse41",
+        r"\bCPU_INSTANCE_SSE41\(\w+(?:<[^()]*>)?\)",
+        "src/cpu/cpu_*_list.cpp",
     ),
     _drop(
         "create-nothing-of-sse41",
@@ -66,14 +63,12 @@ PHRASES: tuple[Phrase, ...] = (
     _drop(
         "instantiate-no-other-isa",
         rf"\btemplate (?:struct|class) \w+<[^;(){{}}]*{_ISAS}[^;(){{}}]*>;",
-        f"{_X64}/injectors/*.cpp",
         f"{_X64}/jit_brgemm_1x1_conv.cpp",
         f"{_X64}/jit_brgemm_conv*.cpp",
         f"{_X64}/jit_brgemm_deconv.cpp",
         f"{_X64}/jit_brgemm_inner_product.cpp",
         f"{_X64}/jit_uni_batch_normalization*.cpp",
         f"{_X64}/jit_uni_binary_kernel.cpp",
-        f"{_X64}/jit_uni_dw_conv_kernel_f32.cpp",
         f"{_X64}/jit_uni_eltwise*.cpp",
         f"{_X64}/jit_uni_i8i8_pooling.cpp",
         f"{_X64}/jit_uni_pool*.cpp",
@@ -81,6 +76,12 @@ PHRASES: tuple[Phrase, ...] = (
         f"{_X64}/jit_uni_x8s8s32x_*.cpp",
         f"{_X64}/matmul/brgemm_matmul.cpp",
         f"{_X64}/shuffle/*.cpp",
+    ),
+    # Recurrent cells, and what a pointwise convolution does with a depthwise one, name SSE4.1's.
+    _drop(
+        "inject-for-no-other-isa",
+        r"\btemplate (?:struct|class) \w+<(?:avx|avx2_vnni_2|avx512_core_fp16)\b[^;(){}]*>;",
+        f"{_X64}/injectors/*.cpp",
     ),
     Phrase(
         name="multiply-by-no-other-isa",
