@@ -75,6 +75,31 @@ def test_transposed_convolutions(data: st.DataObject) -> None:
     check(b, b.convolution(x, weight, bias, **attributes), dtype=dtype)
 
 
+@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("inputs", [3, 8])
+@pytest.mark.parametrize("layout", ["blocked", "channels_last"])
+def test_transposed_convolutions_into_and_of_a_slice(
+    b: Builder,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+    inputs: int,
+    stride: int,
+    batch: int,
+) -> None:
+    """What computes them as a convolution's gradient writes images side by side."""
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
+    x = b.input(tensor(batch, inputs, 8, 8))
+    attributes = {"transposed": True, "stride": (stride, stride)}
+    parts = [
+        b.convolution(x, b.constant(inputs, n, 2, 2), b.constant(n), **attributes) for n in (8, 16)
+    ]
+    whole = joined(b, *parts)
+    after = b.convolution(whole, b.constant(24, 8, 2, 2), b.constant(8), **attributes)
+    of_part = b.convolution(parts[1], b.constant(16, 8, 2, 2), **attributes)
+    check(b, after, of_part, convolved(b, whole, 24, 8, 3))
+
+
 @pytest.mark.parametrize("layout", ["transposed", "padded", "repeated", "channels_last"])
 @pytest.mark.parametrize("op", ["convolution", "linear"])
 def test_constant_weights_of_any_layout(b: Builder, op: str, layout: str) -> None:

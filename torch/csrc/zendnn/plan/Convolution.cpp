@@ -84,6 +84,14 @@ bool is_slow(const std::string& implementation) {
          implementation.find("gemm:") != std::string::npos;
 }
 
+// Whether it writes the images of a batch side by side, whatever the strides:
+// by matrix products, or, transposed, as a convolution's gradient. The latter
+// wrote wrong numbers, and beyond a given place.
+bool writes_side_by_side(const std::string& implementation) {
+  return implementation.find("gemm:") != std::string::npos ||
+         implementation.find("conv:any+") == 0;
+}
+
 // What ZenDNN is told of a convolution.
 struct Problem {
   memory::desc source, weights, bias, result;
@@ -125,12 +133,14 @@ typename Convolution::primitive_desc describe(
 }
 
 // The first implementations that ZenDNN has, all for the same layouts; only the
-// first of them may be a slow one; none where all want too much memory.
+// first of them may be a slow one; none where all want too much memory, or
+// cannot write into a given place.
 template <typename Convolution>
 std::vector<Primitive> implementations(
     const Window& w,
     const Problem& p,
-    const ::zendnn::primitive_attr& attributes) {
+    const ::zendnn::primitive_attr& attributes,
+    bool given_place) {
   auto desc = describe<Convolution>(w, p, attributes);
   std::vector<Primitive> found;
   do {
@@ -139,6 +149,7 @@ std::vector<Primitive> implementations(
     }
     auto made = Primitive::of<Convolution>(desc, "", p.plain);
     if (is_affordable(made) &&
+        !(given_place && writes_side_by_side(made.name)) &&
         (found.empty() ||
          (made.source == found[0].source && made.result == found[0].result))) {
       found.push_back(std::move(made));
@@ -611,8 +622,7 @@ void build_convolution(Builder& builder, const Node& node) {
   const auto winograd = winograd_of(builder, node, w);
   const auto ways = ways_of(builder, node);
   // Slow implementations only where no way gives another, and never into a
-  // given place: a copy is faster, and those that call a matrix product write
-  // the images of a batch side by side, whatever the strides.
+  // given place: a copy is faster.
   for (const bool slow : {false, true}) {
     for (auto [addition, aim] : ways) {
       p.result =
@@ -620,17 +630,18 @@ void build_convolution(Builder& builder, const Node& node) {
               : image_layout(
                     builder, builder.sizes(output), p.source.get_data_type());
       const auto attached = attach_to_images(builder, node, addition, p.result);
+      const auto place = attached.accumulator ? attached.accumulator : aim;
       std::vector<Primitive> found;
       try {
         using ::zendnn::convolution_forward, ::zendnn::deconvolution_forward;
-        found = w.transposed ? implementations<deconvolution_forward>(
-                                   w, p, attached.attributes)
-                             : implementations<convolution_forward>(
-                                   w, p, attached.attributes);
+        found = w.transposed
+                    ? implementations<deconvolution_forward>(
+                          w, p, attached.attributes, place.has_value())
+                    : implementations<convolution_forward>(
+                          w, p, attached.attributes, place.has_value());
       } catch (const ::zendnn::error&) {
         continue; // not with these post-ops, or not into this place
       }
-      const auto place = attached.accumulator ? attached.accumulator : aim;
       if (found.empty() || (is_slow(found[0].name) && (place || !slow))) {
         continue;
       }
