@@ -90,7 +90,7 @@ def test_transposed_convolutions_into_and_of_a_slice(
     """What computes them as a convolution's gradient writes images side by side."""
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
     x = b.input(tensor(batch, inputs, 8, 8))
-    attributes = {"transposed": True, "stride": (stride, stride)}
+    attributes: dict[str, Any] = {"transposed": True, "stride": (stride, stride)}
     parts = [
         b.convolution(x, b.constant(inputs, n, 2, 2), b.constant(n), **attributes) for n in (8, 16)
     ]
