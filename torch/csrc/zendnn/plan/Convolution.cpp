@@ -78,18 +78,20 @@ memory::desc weight_desc(const Tensor& weight, const Window& w) {
   return {dims, type, steps};
 }
 
-// Those that are not worth timing where there are others.
-bool is_slow(const std::string& implementation) {
-  return is_reference(implementation) ||
-         implementation.find("gemm:") != std::string::npos;
+bool multiplies_matrices(const std::string& implementation) {
+  return implementation.find("gemm:") != std::string::npos;
 }
 
-// Whether it writes the images of a batch side by side, whatever the strides:
-// by matrix products, or, transposed, as a convolution's gradient. The latter
-// wrote wrong numbers, and beyond a given place.
+// Those that are not worth timing where there are others.
+bool is_slow(const std::string& implementation) {
+  return is_reference(implementation) || multiplies_matrices(implementation);
+}
+
+// Whether it ignores the strides of a given place. ZenDNN's transposed
+// convolution by a convolution's gradient writes beyond the place.
 bool writes_side_by_side(const std::string& implementation) {
-  return implementation.find("gemm:") != std::string::npos ||
-         implementation.find("conv:any+") == 0;
+  return multiplies_matrices(implementation) ||
+         implementation.starts_with("conv:any+");
 }
 
 // What ZenDNN is told of a convolution.
