@@ -7,7 +7,7 @@ what pip calls (pyproject.toml names this module as the build backend).
 from __future__ import annotations
 
 import argparse
-import importlib.util
+import importlib.machinery
 import os
 import sys
 import tempfile
@@ -40,7 +40,9 @@ def assemble(*, editable: bool = False) -> wheel.Wheel:
 
 
 def _install(editable: bool) -> None:
-    if importlib.util.find_spec("pip") is None:
+    # Not importlib.util's: setuptools' own finder takes a look for pip as a sign of pip running,
+    # and then `import setuptools` fails in this process.
+    if importlib.machinery.PathFinder.find_spec("pip") is None:
         raise SetupError(f"{sys.executable} has no pip: install it (python -m ensurepip)")
     made = assemble(editable=editable)
     with tempfile.TemporaryDirectory(prefix="torch-zendnn-") as folder:

@@ -131,6 +131,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     library = tmp_path / "build/native/lib/libtorch_zendnn.so"
     library.parent.mkdir(parents=True)
     library.write_bytes(b"")
+    monkeypatch.delenv("MAKEFLAGS", raising=False)  # which is there where make runs the tests
     monkeypatch.setattr(module, "LIBRARY", library)
     monkeypatch.setattr(module, "BINDINGS", library)
     monkeypatch.setattr(module, "BUILD", tmp_path / "build")

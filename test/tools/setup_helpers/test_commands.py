@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -141,9 +144,22 @@ def test_a_missing_pip_is_known_before_the_build(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(build, "build", lambda: pytest.fail("must not be built"))
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    monkeypatch.setattr("importlib.machinery.PathFinder.find_spec", lambda _: None)
     assert commands.main(["install"]) == 2
     assert "has no pip: install it" in capsys.readouterr().err
+
+
+def test_setuptools_can_be_imported_after_an_installation() -> None:
+    """Its finder for pip sets distutils aside for the rest of a process of Python 3.10 or 3.11."""
+    lines = (
+        "from tools.setup_helpers import build, commands, errors",
+        "def fail(): raise errors.SetupError('the compilation failed')",
+        "build.build = fail",
+        "assert commands.main(['install']) == 2",
+        "import setuptools",
+    )
+    environ = {**os.environ, "USE_ZENDNN": "1"}
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], env=environ, check=True)
 
 
 def test_a_failed_build_installs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
