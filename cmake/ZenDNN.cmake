@@ -69,11 +69,12 @@ set(zendnn_alone
   "/jit_uni_(binary|pool|x8s8s32x_conv)_kernel\\.cpp$"
   "/jit_uni_x8s8s32x_(de)?convolution\\.cpp$"
   "/jit_(uni_xf16_sum|prelu_reduction_kernel)\\.cpp$")
-# Code of these runs for each block of a problem. The other files for x64 assemble kernels, which
-# happens once for each: more than -O1 takes longer than it gains. Lists are gone through once, and
-# files of one kernel are a few functions of thousands of calls: -Og compiles them in two thirds of
-# what -O1 takes.
+# Code of these runs for each block of a problem. The others assemble kernels, which happens once
+# for each, are reference loops, or have loops that OpenMP vectorises at any level: more than -O1
+# takes longer than it gains. Lists are gone through once, and files of one kernel are a few
+# functions of thousands of calls: -Og compiles them in two thirds of what -O1 takes.
 set(zendnn_hot
+  "/(cpu_sum|gemm_convolution_utils|simple_concat)\\.cpp$"
   "/gemm_driver\\.cpp$"
   "/jit_brgemm_(1x1_)?conv(_bwd_w|_bwd_strided|_bwd)?\\.cpp$"
   "/jit_brgemm_inner_product\\.cpp$"
@@ -91,17 +92,16 @@ foreach(part ${zendnn_parts})
   list(FILTER part_once INCLUDE REGEX "${zendnn_once}")
   set(part_hot ${part_sources})
   list(FILTER part_hot INCLUDE REGEX "${zendnn_hot}")
-  # GCC crashes on a header that was precompiled for another level of optimisation, but for -Og
-  # on one for -O1.
-  string(COMPARE NOTEQUAL ${part} zendnn_cpu_x64 part_skips)
-  set_source_files_properties(${part_once} TARGET_DIRECTORY ${part}
-    PROPERTIES COMPILE_OPTIONS -Og SKIP_PRECOMPILE_HEADERS ${part_skips})
+  set_source_files_properties(${part_once} TARGET_DIRECTORY ${part} PROPERTIES COMPILE_OPTIONS -Og)
+  # GCC crashes on a header that was precompiled for -O1.
   set_source_files_properties(${part_hot} TARGET_DIRECTORY ${part}
     PROPERTIES COMPILE_OPTIONS -O2 SKIP_PRECOMPILE_HEADERS ON)
   compile_together(${part} ${part} 10 zendnn_alone ${part_sources})
 endforeach()
 
-target_compile_options(zendnn_cpu_x64 PRIVATE -O1)
+foreach(part zendnn_cpu zendnn_cpu_x64)
+  target_compile_options(${part} PRIVATE -O1)
+endforeach()
 
 # Parsing the JIT assembler's headers is a fifth of the whole compilation. Named without a folder,
 # so that ccache knows the header in another one.
