@@ -7,7 +7,7 @@ have it. `cmake/ZenDNN.cmake` leaves out the files that nothing needs any more.
 
 from __future__ import annotations
 
-from tools.zendnnify.rules.model import Phrase, Where
+from tools.zendnnify.rules.model import Phrase, in_code
 
 _ISAS = (
     r"\b(?:sse41|avx|avx2_vnni|avx2_vnni_2|avx512_core_fp16|avx512_core_amx_fp16"
@@ -19,7 +19,7 @@ _X64 = "src/cpu/x64"
 
 
 def _drop(name: str, pattern: str, *files: str, reason: str = _REASON) -> Phrase:
-    return Phrase(name, pattern, reason, "", where=Where.CODE, files=files)
+    return in_code(name, pattern, "", reason, *files)
 
 
 PHRASES: tuple[Phrase, ...] = (
@@ -83,13 +83,12 @@ PHRASES: tuple[Phrase, ...] = (
         r"\btemplate (?:struct|class) \w+<(?:avx|avx2_vnni_2|avx512_core_fp16)\b[^;(){}]*>;",
         f"{_X64}/injectors/*.cpp",
     ),
-    Phrase(
-        name="multiply-by-no-other-isa",
-        pattern=r"\belse if \(mayiuse\((?:avx|sse41|avx2_vnni)\)\)",
-        replacement="else if (false)",
-        reason=_REASON,
-        where=Where.CODE,
-        files=(f"{_X64}/gemm/gemm_info.cpp",),
+    in_code(
+        "multiply-by-no-other-isa",
+        r"\belse if \(mayiuse\((?:avx|sse41|avx2_vnni)\)\)",
+        "else if (false)",
+        _REASON,
+        f"{_X64}/gemm/gemm_info.cpp",
     ),
     _drop(
         "list-no-recurrence-of-other-types",

@@ -120,6 +120,11 @@ class Phrase:
         return re.compile(self.pattern.replace(OPERATORS, f"(?:{names})"))
 
 
+def in_code(name: str, pattern: str, replacement: str, reason: str, *files: str) -> Phrase:
+    """Return a phrase that is replaced in the code of those files, not in strings or comments."""
+    return Phrase(name, pattern, reason, replacement, where=Where.CODE, files=files)
+
+
 @dataclass(frozen=True)
 class Edit:
     """Code that we add to, or put in place of, a piece of one upstream file.

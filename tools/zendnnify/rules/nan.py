@@ -6,9 +6,10 @@ may be NaN there, or blends by an ordered comparison, which is false for NaN.
 
 from __future__ import annotations
 
-from tools.zendnnify.rules.model import Action, Edit, Phrase, Where
+from tools.zendnnify.rules.model import Action, Edit, Phrase, in_code
 
 _REASON = "torch's result is NaN where its input is"
+_LOWEST = "a window full of -infinity has no larger number"
 _ELTWISE = "src/cpu/x64/injectors/jit_uni_eltwise_injector.cpp"
 _POOLING = "src/cpu/x64/jit_uni_pool_kernel.cpp"
 _BINARY = "src/cpu/x64/jit_uni_binary_kernel.cpp"
@@ -23,7 +24,7 @@ def _replace(name: str, file: str, anchor: str, text: str) -> Edit:
 
 
 def _phrase(name: str, pattern: str, replacement: str, *files: str) -> Phrase:
-    return Phrase(f"keep-nan-{name}", pattern, _REASON, replacement, where=Where.CODE, files=files)
+    return in_code(f"keep-nan-{name}", pattern, replacement, _REASON, *files)
 
 
 def _bounded(*bounds: tuple[str, str]) -> str:
@@ -66,21 +67,19 @@ PHRASES: tuple[Phrase, ...] = (
         *_LISTED,
     ),
     _phrase("in-indices-of-pooling", r"\(s > mv\) \?", "(s > mv || s != s) ?", *_LISTED),
-    Phrase(
-        name="pool-from-infinity",
-        pattern=r"\b(?:nstl::)?numeric_limits<data_t>::lowest\(\)",
-        replacement="-std::numeric_limits<float>::infinity()",
-        reason="a window full of -infinity has no larger number",
-        where=Where.CODE,
-        files=_LISTED,
+    in_code(
+        "pool-from-infinity",
+        r"\b(?:nstl::)?numeric_limits<data_t>::lowest\(\)",
+        "-std::numeric_limits<float>::infinity()",
+        _LOWEST,
+        *_LISTED,
     ),
-    Phrase(
-        name="keep-relu-of-infinity",
-        pattern=r"\breturn s > 0 \? s : \(U\)\(s \* alpha\);",
-        replacement="return s > 0 ? s : s < 0 && alpha == 0 ? (U)0 : (U)(s * alpha);",
-        reason="a slope of 0 makes NaN of -infinity",
-        where=Where.CODE,
-        files=(_MATH,),
+    in_code(
+        "keep-relu-of-infinity",
+        r"\breturn s > 0 \? s : \(U\)\(s \* alpha\);",
+        "return s > 0 ? s : s < 0 && alpha == 0 ? (U)0 : (U)(s * alpha);",
+        "a slope of 0 makes NaN of -infinity",
+        _MATH,
     ),
     _phrase("below-a-bound", r"\bs > alpha \? s : \(U\)alpha", "s < alpha ? (U)alpha : s", _MATH),
     _phrase("above-a-bound", r"\bs < beta \? s : \(U\)beta", "s > beta ? (U)beta : s", _MATH),
@@ -185,7 +184,7 @@ EDITS: tuple[Edit, ...] = (
         anchor="    mov(tmp_gpr, float2int(nstl::numeric_limits<float>::lowest()));\n",
         action=Action.REPLACE,
         text="    mov(tmp_gpr, float2int(-std::numeric_limits<float>::infinity()));\n",
-        reason="a window full of -infinity has no larger number",
+        reason=_LOWEST,
     ),
     # The accumulator is the second operand, so that its NaN stays; the input's is put in.
     _replace(
