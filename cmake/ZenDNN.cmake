@@ -71,9 +71,8 @@ set(zendnn_alone
   "/jit_(uni_xf16_sum|prelu_reduction_kernel)\\.cpp$")
 # Code of these runs for each block of a problem. The others assemble kernels, which happens once
 # for each, are reference loops, or have loops that OpenMP vectorises at any level: more than -O1
-# takes longer than it gains. Lists are gone through once, injectors are templates of many vectors,
-# and files of one kernel are a few functions of thousands of calls: -Og compiles these in two thirds
-# of what -O1 takes.
+# takes longer than it gains. Lists are gone through once, and files of one kernel are a few
+# functions of thousands of calls: -Og compiles them in two thirds of what -O1 takes.
 set(zendnn_hot
   "/(cpu_sum|gemm_convolution_utils|simple_concat)\\.cpp$"
   "/gemm_driver\\.cpp$"
@@ -81,7 +80,7 @@ set(zendnn_hot
   "/jit_brgemm_inner_product\\.cpp$"
   "/matmul/brgemm_matmul\\.cpp$"
   "/jit_uni_reorder\\.cpp$")
-set(zendnn_once "_kern(_autogen)?\\.cpp$" "_list\\.cpp$" "/jit_uni_[a-z]+_injector\\.cpp$")
+set(zendnn_once "_kern(_autogen)?\\.cpp$" "_list\\.cpp$")
 foreach(patterns zendnn_unused zendnn_hot zendnn_once)
   list(JOIN ${patterns} "|" ${patterns})
 endforeach()
