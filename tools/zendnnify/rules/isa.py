@@ -83,6 +83,11 @@ PHRASES: tuple[Phrase, ...] = (
         r"\btemplate (?:struct|class) \w+<(?:avx|avx2_vnni_2|avx512_core_fp16)\b[^;(){}]*>;",
         f"{_X64}/injectors/*.cpp",
     ),
+    _drop(
+        "create-no-injector-of-other-isa",
+        r"\bCASE_(?:EXACT_MATCH|MAYIUSE)\((?:avx|avx2_vnni_2|avx512_core_fp16)\);",
+        f"{_X64}/injectors/jit_uni_postops_injector.cpp",
+    ),
     in_code(
         "multiply-by-no-other-isa",
         r"\belse if \(mayiuse\((?:avx|sse41|avx2_vnni)\)\)",
