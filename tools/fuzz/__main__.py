@@ -225,7 +225,7 @@ def describe(summary: Summary, known: Sequence[str]) -> str:
         if told:
             lines.append(f"  {front_end:8}" + "".join(f"  {n} {o}" for o, n in told.items()))
     never = sorted(set(known) - set(summary.operators))
-    lines.append(f"operators: {len(summary.operators)} of {len(known)} in some model")
+    lines.append(f"operators: {len(known) - len(never)} of {len(known)} in some model")
     lines += [f"  in none: {' '.join(never)}"] if never else []
     if summary.refusals:
         lines.append("left out by plans, most often:")
