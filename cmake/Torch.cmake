@@ -45,7 +45,7 @@ string(JSON pytorch_release GET "${manifest}" release)
 
 # Upstream's code, whose warnings are upstream's.
 add_library(torch_zendnn_generated OBJECT ${torch_zendnn_generated})
-compile_together(torch_zendnn_generated generated 8 "" ${torch_zendnn_generated})
+compile_together(torch_zendnn_generated generated 8 "" "" ${torch_zendnn_generated})
 set_target_properties(torch_zendnn_generated PROPERTIES
   UNITY_BUILD_CODE_AFTER_INCLUDE "#undef TORCH_ASSERT_ONLY_METHOD_OPERATORS")
 target_compile_options(torch_zendnn_generated PRIVATE -w)
@@ -61,7 +61,7 @@ foreach(folder aten/src/ATen/native/zendnn aten/src/ATen/native/zendnn/cpu torch
   set(sources ${torch_zendnn_written})
   list(FILTER sources INCLUDE REGEX "/${folder}/[^/]*$")
   get_filename_component(name ${folder} NAME)
-  compile_together(torch_zendnn ${name} 7 collide ${sources})
+  compile_together(torch_zendnn ${name} 7 collide "" ${sources})
 endforeach()
 target_compile_options(torch_zendnn PRIVATE -Wall -Wextra)
 target_precompile_headers(torch_zendnn REUSE_FROM torch_zendnn_generated)

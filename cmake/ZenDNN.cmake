@@ -57,7 +57,7 @@ set(zendnn_unused
 # ---- How it is compiled ---------------------------------------------------------
 # These are compiled alone: names in them collide with others', or they take longest.
 set(zendnn_alone
-  "_kern(_autogen)?\\.cpp$"
+  "_kern\\.cpp$"
   "/common/gemm\\.cpp$"
   "/gemm_(convolution_utils|inner_product)\\.cpp$"
   "/(cpu_sum|ref_(deconvolution|rnn|softmax)|simple_concat)\\.cpp$"
@@ -72,7 +72,8 @@ set(zendnn_alone
 # Code of these runs for each block of a problem. The others assemble kernels, which happens once
 # for each, are reference loops, or have loops that OpenMP vectorises at any level: more than -O1
 # takes longer than it gains. Lists are gone through once, and files of one kernel are a few
-# functions of thousands of calls: -Og compiles them in two thirds of what -O1 takes.
+# functions of thousands of calls: -Og compiles them in two thirds of what -O1 takes. Kernels of one
+# shape, whose names do not collide, are compiled together: half of each is what all have.
 set(zendnn_hot
   "/(cpu_sum|gemm_convolution_utils|simple_concat)\\.cpp$"
   "/gemm_driver\\.cpp$"
@@ -80,7 +81,7 @@ set(zendnn_hot
   "/jit_brgemm_inner_product\\.cpp$"
   "/matmul/brgemm_matmul\\.cpp$"
   "/jit_uni_reorder\\.cpp$")
-set(zendnn_once "_kern(_autogen)?\\.cpp$" "_list\\.cpp$")
+set(zendnn_once "_kern\\.cpp$" "_list\\.cpp$")
 foreach(patterns zendnn_unused zendnn_hot zendnn_once)
   list(JOIN ${patterns} "|" ${patterns})
 endforeach()
@@ -97,7 +98,12 @@ foreach(part ${zendnn_parts})
   # GCC crashes on a header that was precompiled for -O1.
   set_source_files_properties(${part_hot} TARGET_DIRECTORY ${part}
     PROPERTIES COMPILE_OPTIONS -O2 SKIP_PRECOMPILE_HEADERS ON)
-  compile_together(${part} ${part} 10 zendnn_alone ${part_sources})
+  set(part_kernels ${part_sources})
+  list(FILTER part_kernels INCLUDE REGEX "_kern_autogen\\.cpp$")
+  compile_together(${part} ${part} 10 zendnn_alone "" ${part_sources})
+  # Upstream's level of their own would keep them out of groups.
+  set_property(SOURCE ${part_kernels} TARGET_DIRECTORY ${part} PROPERTY COMPILE_FLAGS)
+  compile_together(${part} ${part}_kernels 8 "" -Og ${part_kernels})
 endforeach()
 
 foreach(part zendnn_cpu zendnn_cpu_x64)
