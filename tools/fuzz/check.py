@@ -31,8 +31,9 @@ class Verdict:
     """What became of one model on one front end.
 
     ``outcome``: same, differs (wrong numbers), nonfinite (NaN or infinities elsewhere), raises,
-    unstable (stock itself cannot be relied on), refused (torch.jit does not take the model),
-    upstream (torch.jit makes something else of it), invalid (stock does not run it).
+    struck (right, but a plan tried an implementation that was wrong), unstable (stock itself cannot
+    be relied on), refused (torch.jit does not take the model), upstream (torch.jit makes something
+    else of it), invalid (stock does not run it).
     """
 
     outcome: str
@@ -46,7 +47,7 @@ class Verdict:
 
 
 #: Outcomes that are faults of ours.
-FINDS = ("differs", "nonfinite", "shape", "raises", "crash", "timeout")
+FINDS = ("differs", "nonfinite", "shape", "raises", "struck", "crash", "timeout")
 
 
 class Code:
@@ -165,8 +166,17 @@ def check(
                     continue
                 return Verdict("upstream", front_end, "stock's graph is not what its eager mode is")
             return Verdict(verdict[0], front_end, f"inputs {number}: {verdict[1]}")
-        refusals = _refusals(made) if way.explains else ()
-    return Verdict("same", front_end, "", refusals)
+        methods = torch.backends.zendnn.explain(made).as_dict()["methods"] if way.explains else []
+    regions = [region for method in methods for region in method["regions"]]
+    builds = [built for region in regions for built in region["built"]]
+    wrong = [name for built in builds for name in built["wrong"]]
+    if wrong:
+        return Verdict("struck", front_end, "; ".join(wrong))
+    refusals = [built["refused"] for built in builds if built["refused"]]
+    refusals += [
+        f"{x['op']}: {x['reason']}" for method in methods for x in method["left_out"] or ()
+    ]
+    return Verdict("same", front_end, "", tuple(refusals))
 
 
 def _compare(
@@ -305,16 +315,6 @@ def _copies(inputs: Inputs) -> list[torch.Tensor]:
         copy = flat.as_strided(x.shape, x.stride()) if x.numel() else x.clone()
         copies.append(copy.copy_(x))
     return copies
-
-
-def _refusals(made: Any) -> tuple[str, ...]:
-    told = torch.backends.zendnn.explain(made).as_dict()
-    found = []
-    for method in told["methods"]:
-        for region in method["regions"]:
-            found += [built["refused"] for built in region["built"] if built["refused"]]
-        found += [f"{left['op']}: {left['reason']}" for left in method["left_out"] or ()]
-    return tuple(found)
 
 
 def _type(x: torch.Tensor) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -139,6 +140,18 @@ def test_an_infinity_in_place_of_a_number_is_found(
 ) -> None:
     fake(monkeypatch, value)
     assert checked(CHAIN, "fake").outcome == "nonfinite"
+
+
+def test_a_right_model_with_an_implementation_that_was_struck_off_is_a_find(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built = {"refused": "", "wrong": ["jit:avx2 for aten::linear"]}
+    told = {"methods": [{"regions": [{"built": [built]}], "left_out": None}]}
+    explained = SimpleNamespace(as_dict=lambda: told)
+    monkeypatch.setattr(torch.backends.zendnn, "explain", lambda _: explained)
+    verdict = checked(CHAIN, "trace")
+    assert (verdict.outcome, verdict.detail) == ("struck", "jit:avx2 for aten::linear")
+    assert verdict.is_find
 
 
 def test_what_stock_does_not_compute_stably_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
