@@ -40,6 +40,12 @@ int64_t accumulating(const Builder& builder, const Node& node) {
   return -1;
 }
 
+// Whether nothing lies between the elements.
+bool is_solid(const memory::desc& layout, c10::ScalarType dtype) {
+  return static_cast<int64_t>(layout.get_size()) ==
+         count(layout.get_dims()) * item_size(dtype);
+}
+
 // Whether ZenDNN's post-op may make a number of a NaN: its instructions return
 // their second operand where either is one.
 bool loses_nan(const std::string& algorithm) {
@@ -233,18 +239,20 @@ std::vector<Node> infer_fitting(Builder& builder, const Node& written) {
   }
 }
 
+// ZenDNN's post-ops count an operand's elements without asking for its strides,
+// so one with gaps between elements is copied.
 Seen see_broadcast(Builder& builder, int64_t operand, const Dims& result) {
   const auto& place = builder.place(operand);
+  const auto dtype = builder.dtype(operand);
   if (!place.blocked && !is_whole(builder, operand)) {
     // What repeats elements can be read as the smaller tensor that it repeats.
     auto sizes = builder.sizes(operand);
     for (size_t i = 0; i < sizes.size(); ++i) {
       sizes[i] = place.strides[i] == 0 ? 1 : sizes[i];
     }
-    if (!overlaps(sizes, place.strides)) {
-      const auto type = type_of(builder.dtype(operand));
-      const memory::desc small(
-          sizes, type, meaningful_strides(sizes, place.strides));
+    const memory::desc small(
+        sizes, type_of(dtype), meaningful_strides(sizes, place.strides));
+    if (!overlaps(sizes, place.strides) && is_solid(small, dtype)) {
       return {widened(small, result), [ref = place.ref] { return ref; }};
     }
   }
@@ -253,9 +261,15 @@ Seen see_broadcast(Builder& builder, int64_t operand, const Dims& result) {
   };
   if (builder.sizes(operand).empty()) { // a single number
     const Dims ones(result.size(), 1);
-    return {{ones, type_of(builder.dtype(operand)), ones}, read};
+    return {{ones, type_of(dtype), ones}, read};
   }
-  return {widened(builder.addressable_layout(operand), result), read};
+  const auto layout = builder.addressable_layout(operand);
+  if (!is_solid(layout, dtype)) {
+    return {widened(builder.row_major(operand), result), [&builder, operand] {
+              return builder.dense(operand).ref;
+            }};
+  }
+  return {widened(layout, result), read};
 }
 
 std::vector<Step::Argument> Attached::read() const {
