@@ -76,6 +76,34 @@ def test_operands_of_post_ops(
         check(b, then(b, producer(b, op, dtype), (name, other), "relu"), dtype=dtype)
 
 
+#: Which part of a larger tensor an operand is: the dimension that is cut, and how.
+GAPS: dict[str, tuple[int, slice]] = {
+    "between columns": (-1, slice(None, None, 3)),
+    "between channels": (-3, slice(1, None, 2)),
+    "repeated columns": (-1, slice(0, 1)),
+}
+
+
+@pytest.mark.usefixtures("images")
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("how", GAPS)
+@pytest.mark.parametrize("shape", [shape for shape in OPERANDS if len(shape) > 2], ids=str)
+@pytest.mark.parametrize("op", PRODUCERS)
+def test_operands_of_post_ops_with_gaps_between_their_elements(
+    op: str, shape: tuple[int, ...], how: str, dtype: torch.dtype
+) -> None:
+    """ZenDNN's post-ops count elements and do not ask for strides."""
+    dimension, part = GAPS[how]
+    larger = list(shape)
+    larger[dimension] *= part.step or 1
+    index: list[slice] = [slice(None)] * len(shape)
+    index[dimension] = part
+    for name in ("add", "mul"):
+        b = Builder()
+        x = tensor(*larger, dtype=dtype, seed=5)[tuple(index)].expand(shape)
+        check(b, then(b, producer(b, op, dtype), (name, b.input(x)), "relu"), dtype=dtype)
+
+
 @property_test
 @given(data=st.data())
 def test_chains_of_post_ops(data: st.DataObject) -> None:
