@@ -113,6 +113,15 @@ def test_rows_of_equal_numbers_come_out_as_zero(
         assert torch.equal(mean, x[:, :1].to(mean.dtype))
 
 
+def test_equal_numbers_come_out_as_zero_and_never_as_minus_zero() -> None:
+    x = torch.full((3, 4), 0.5)
+    weight = torch.tensor([1.0, -1.0, 0.0, -0.0])
+    with counting() as calls:
+        result = F.layer_norm(x, [4], weight)
+    assert calls
+    assert torch.equal(1 / result, torch.full_like(x, torch.inf))
+
+
 def test_a_row_of_millions_is_as_precise_as_a_short_one() -> None:
     x = torch.rand(1, 9_000_000, generator=torch.Generator().manual_seed(0))
     ours = layer_norm(x, x.shape[1:], None, None)

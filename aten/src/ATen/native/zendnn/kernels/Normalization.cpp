@@ -68,6 +68,8 @@ void norm_row(const NormArgs& args, int64_t row) {
       y = y * load(weight + i, lanes);
     if (bias)
       y = y + load(bias + i, lanes);
+    else if (centred)
+      y = y + splat(0); // as torch has it, which makes 0 of -0
     store(out + i, y, lanes);
   });
 }
