@@ -72,8 +72,8 @@ set(zendnn_alone
 # Code of these runs for each block of a problem. The others assemble kernels, which happens once
 # for each, are reference loops, or have loops that OpenMP vectorises at any level: more than -O1
 # takes longer than it gains. Lists are gone through once, and files of one kernel are a few
-# functions of thousands of calls: -Og compiles them in two thirds of what -O1 takes. Kernels of one
-# shape, whose names do not collide, are compiled together: half of each is what all have.
+# functions of thousands of calls: -Og compiles them in two thirds of what -O1 takes. Generated kernels
+# (autogen) are compiled together, in half the time: each would compile the same assembler again.
 set(zendnn_hot
   "/(cpu_sum|gemm_convolution_utils|simple_concat)\\.cpp$"
   "/gemm_driver\\.cpp$"

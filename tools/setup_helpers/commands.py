@@ -40,8 +40,8 @@ def assemble(*, editable: bool = False) -> wheel.Wheel:
 
 
 def _install(editable: bool) -> None:
-    # Not importlib.util's: setuptools' own finder takes a look for pip as a sign of pip running,
-    # and then `import setuptools` fails in this process.
+    # importlib.util.find_spec would ask setuptools' finder, too, which takes the question for pip
+    # running: `import setuptools` then fails in this process.
     if importlib.machinery.PathFinder.find_spec("pip") is None:
         raise SetupError(f"{sys.executable} has no pip: install it (python -m ensurepip)")
     made = assemble(editable=editable)

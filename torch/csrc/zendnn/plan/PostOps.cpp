@@ -40,12 +40,6 @@ int64_t accumulating(const Builder& builder, const Node& node) {
   return -1;
 }
 
-// Whether nothing lies between the elements.
-bool is_solid(const memory::desc& layout, c10::ScalarType dtype) {
-  return static_cast<int64_t>(layout.get_size()) ==
-         count(layout.get_dims()) * item_size(dtype);
-}
-
 // Whether ZenDNN's post-op may make a number of a NaN: its instructions return
 // their second operand where either is one.
 bool loses_nan(const std::string& algorithm) {
@@ -250,9 +244,9 @@ Seen see_broadcast(Builder& builder, int64_t operand, const Dims& result) {
     for (size_t i = 0; i < sizes.size(); ++i) {
       sizes[i] = place.strides[i] == 0 ? 1 : sizes[i];
     }
-    const memory::desc small(
-        sizes, type_of(dtype), meaningful_strides(sizes, place.strides));
-    if (!overlaps(sizes, place.strides) && is_solid(small, dtype)) {
+    if (is_dense(sizes, place.strides)) {
+      const memory::desc small(
+          sizes, type_of(dtype), meaningful_strides(sizes, place.strides));
       return {widened(small, result), [ref = place.ref] { return ref; }};
     }
   }
@@ -264,12 +258,12 @@ Seen see_broadcast(Builder& builder, int64_t operand, const Dims& result) {
     return {{ones, type_of(dtype), ones}, read};
   }
   const auto layout = builder.addressable_layout(operand);
-  if (!is_solid(layout, dtype)) {
-    return {widened(builder.row_major(operand), result), [&builder, operand] {
-              return builder.dense(operand).ref;
-            }};
+  if (is_dense(builder.sizes(operand), layout.get_strides())) {
+    return {widened(layout, result), read};
   }
-  return {widened(layout, result), read};
+  return {widened(builder.row_major(operand), result), [&builder, operand] {
+            return builder.dense(operand).ref;
+          }};
 }
 
 std::vector<Step::Argument> Attached::read() const {
