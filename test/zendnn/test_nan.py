@@ -402,6 +402,8 @@ def test_pools_in_plans_keep_nan_at_every_place(
     name: str, channels: int, how: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of inputs, and of what a convolution makes in the plan's own layout."""
+    if name == "average of a cube" and dtype == torch.bfloat16:
+        pytest.skip("torch has none for bfloat16 to compare with")
     spatial, pool = POOLS[name]
     x = images(channels, *SIDES[spatial], dtype=dtype)
     torch.manual_seed(0)
@@ -496,6 +498,80 @@ def test_random_pools_have_nan_and_infinities_where_stock_torch_has(
         (want,) = interpret(region, operands, dtype, dtype)
         (exact,) = interpret(region, operands, torch.float64, dtype)
     assert_as_stock(got, want, exact)
+
+
+# Products, which take bfloat16 in pairs: the last of an odd row has none but 0.
+
+#: Of so many channels, with the sides of the images.
+PRODUCTS: dict[str, tuple[tuple[int, ...], Callable[[int], nn.Module]]] = {
+    "linear": ((), lambda c: nn.Linear(c, 9)),
+    "linear to one": ((), lambda c: nn.Linear(c, 1)),
+    "a line": ((11,), lambda c: nn.Conv1d(c, 9, 3, padding=2)),
+    "a line with strides": ((49,), lambda c: nn.Conv1d(c, 1, 3, stride=3, padding=2)),
+    "points": ((6, 7), lambda c: nn.Conv2d(c, 9, 1)),
+    "three by three": ((6, 7), lambda c: nn.Conv2d(c, 9, 3, padding=1)),
+    "three by three, many": ((6, 7), lambda c: nn.Conv2d(c, 70, 3, padding=1)),
+    "five by five": ((3, 31), lambda c: nn.Conv2d(c, 1, 5, padding=2)),
+    "seven by seven": ((15, 16), lambda c: nn.Conv2d(c, 16, 7, stride=2, padding=3)),
+    "with gaps": ((9, 8), lambda c: nn.Conv2d(c, 9, 3, padding=2, dilation=2)),
+    "groups": ((6, 7), lambda c: nn.Conv2d(2 * c, 18, 3, padding=1, groups=2)),
+    "transposed": ((6, 7), lambda c: nn.ConvTranspose2d(c, 9, 3, stride=2)),
+    "a cube": ((3, 4, 5), lambda c: nn.Conv3d(c, 9, 2, padding=1)),
+}
+
+
+def check_product(
+    name: str, channels: int, dtype: torch.dtype, run: Callable[[nn.Module, Tensor], Tensor]
+) -> None:
+    """Check products of rows or images with one infinity each, of which no sum is NaN."""
+    torch.manual_seed(channels)
+    sides, make = PRODUCTS[name]
+    net = make(channels).eval().to(dtype)
+    x = values(8, 2 * channels if name == "groups" else channels, *sides, dtype=dtype)
+    flat = x.view(8, -1)
+    places = torch.randint(flat.shape[1], (8,))
+    flat[torch.arange(8), places] = torch.tensor([INF, -INF] * 4, dtype=dtype)
+    with torch.no_grad():
+        got = run(net, x)
+        with stock():
+            exact = net.double()(x.double())
+    assert not exact.isnan().any()
+    assert torch.equal(kinds_of(got), kinds_of(exact))
+    finite = exact.isfinite()
+    tolerance = TOLERANCE[dtype]
+    torch.testing.assert_close(got[finite].double(), exact[finite], rtol=tolerance, atol=tolerance)
+
+
+ODD_CHANNELS = (1, 3, 5, 17, 33, 67)
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("channels", ODD_CHANNELS)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_infinities_enter_no_product_in_plans_but_their_own(
+    name: str, channels: int, layout: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
+
+    def run(net: nn.Module, x: Tensor) -> Tensor:
+        module = optimised(torch.jit.trace(net, x, check_trace=False))
+        result: Tensor = module(x)
+        assert_plans_ran(module)
+        return result
+
+    check_product(name, channels, dtype, run)
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("arranged", ["contiguous", "channels_last"])
+@pytest.mark.parametrize("channels", ODD_CHANNELS)
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_infinities_enter_no_eager_product_but_their_own(
+    name: str, channels: int, arranged: str, dtype: torch.dtype
+) -> None:
+    arrange = channels_last if arranged == "channels_last" else Tensor.contiguous
+    check_product(name, channels, dtype, lambda net, x: net(arrange(x)))
 
 
 # Other operators of plans, which are also eager overrides.

@@ -2,6 +2,9 @@
 
 x86's maxps and minps return their second operand where either is NaN. So each form below has what
 may be NaN there, or blends by an ordered comparison, which is false for NaN.
+
+Products of bfloat16 take pairs. The last pair of an odd row has a partner that is multiplied by 0,
+which makes NaN of infinity; so the partner must be 0, too.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from tools.zendnnify.rules.model import Action, Edit, Phrase, in_code
 
 _REASON = "torch's result is NaN where its input is"
 _LOWEST = "a window full of -infinity has no larger number"
+_PAIRED = "0 times the infinity beside a row is NaN"
 _ELTWISE = "src/cpu/x64/injectors/jit_uni_eltwise_injector.cpp"
 _POOLING = "src/cpu/x64/jit_uni_pool_kernel.cpp"
 _BINARY = "src/cpu/x64/jit_uni_binary_kernel.cpp"
@@ -80,6 +84,13 @@ PHRASES: tuple[Phrase, ...] = (
         "return s > 0 ? s : s < 0 && alpha == 0 ? (U)0 : (U)(s * alpha);",
         "a slope of 0 makes NaN of -infinity",
         _MATH,
+    ),
+    in_code(
+        "pair-with-zero-in-brgemm",
+        r"\bbrg\.brgattr\.wary_A_k_tail_read\b",
+        "(brg.is_bf16 || brg.brgattr.wary_A_k_tail_read)",
+        _PAIRED,
+        "src/cpu/x64/brgemm/jit_brgemm_kernel.cpp",
     ),
     _phrase("below-a-bound", r"\bs > alpha \? s : \(U\)alpha", "s < alpha ? (U)alpha : s", _MATH),
     _phrase("above-a-bound", r"\bs < beta \? s : \(U\)beta", "s > beta ? (U)beta : s", _MATH),
@@ -223,5 +234,46 @@ EDITS: tuple[Edit, ...] = (
         "                        vmaxps(accvr | k_store_mask, accvr, inpvr);\n"
         "                    }\n"
         "                    if (jpp.is_training)\n",
+    ),
+    Edit(
+        name="pair-with-zero-in-gemm",
+        file="src/cpu/x64/gemm/bf16/jit_avx512_core_gemm_bf16bf16f32_kern.cpp",
+        anchor="                case 2: vpbroadcastw(b, b_src); break;\n",
+        action=Action.REPLACE,
+        text="                case 2: vpbroadcastw(b, b_src); vpsrld(b, b, 16); break;\n",
+        reason=_PAIRED,
+    ),
+    Edit(
+        name="pair-with-zero-in-convolution",
+        file="src/cpu/x64/jit_avx512_core_bf16_conv_kernel.cpp",
+        anchor="                        const bool safe_overstep = (src_offset < max_src_offset)\n"
+        "                                && !is_src_layout_nxc();\n",
+        action=Action.REPLACE,
+        text="                        const bool safe_overstep = false;\n",
+        reason=_PAIRED,
+    ),
+    Edit(
+        name="pair-with-zero-in-gradient-of-convolution",
+        file="src/cpu/x64/jit_avx512_core_bf16_conv_kernel.cpp",
+        anchor="                        vpbroadcastw(ddst, ptr[aux_reg_dst + aux_ddst_offset]);\n",
+        action=Action.AFTER,
+        text="                        vpsrld(ddst, ddst, 16);\n",
+        reason=_PAIRED,
+    ),
+    # Rounded up, a row goes on into the next one. Tiles need it; no AMD CPU has any.
+    Edit(
+        name="end-rows-in-convolution-by-brgemm",
+        file="src/cpu/x64/jit_brgemm_conv_utils.cpp",
+        anchor="        K_tail = kh_koef * rnd_up(ic % ic_block, ic_ceil);\n    }\n",
+        action=Action.AFTER,
+        text="    if (src_dt == data_type::bf16 && !is_amx(isa)) {\n"
+        "        if (is_relo()) {\n"
+        "            K_tail = kh_koef * kw * inp_ic_block;\n"
+        "            K = ic >= ic_block ? K_tail : 0;\n"
+        "        } else if (exec_type != exec_trans) {\n"
+        "            K_tail = kh_koef * (ic % ic_block);\n"
+        "        }\n"
+        "    }\n",
+        reason=_PAIRED,
     ),
 )

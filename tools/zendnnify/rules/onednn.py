@@ -150,6 +150,15 @@ EDITS: tuple[Edit, ...] = (
         reason="it sums what lies beside rows where the kernel reaches over their ends; on tiles,"
         " also with an odd channel, and it crashes where a kernel is larger than the image",
     ),
+    Edit(
+        name="lower-no-deep-kernel",
+        file="src/cpu/x64/jit_brgemm_conv_utils.cpp",
+        anchor="                && IMPLICATION(jcp.id > 1, relo_conv_weights_wi == false)\n",
+        action=Action.REPLACE,
+        text="                && IMPLICATION(jcp.id > 1 || jcp.kd > 1,\n"
+        "                        relo_conv_weights_wi == false)\n",
+        reason="it copies the first slice of the weights only, which padding may have passed",
+    ),
     _decline_tiles(
         "gradients-of-images",
         "jit_brgemm_conv_bwd.cpp",
