@@ -48,6 +48,7 @@ OPERATORS: dict[str, tuple[tuple[int, ...], list[tuple[int, ...]], Callable[...,
     "linear in batches": ((2, 1, 3, 7), [(1, 7)], F.linear),
     "matmul to one": ((6, 5), [], lambda x: x @ x[:1].t()),
     "matmul of one": ((6, 1), [], lambda x: x @ x.t()),
+    "matmul of a row": ((1, 6), [], lambda x: x @ x.t()),
     "matmul in batches": ((3, 4, 5), [], lambda x: x @ x[:, :1].transpose(1, 2)),
     "matmul of a row in batches": ((3, 1, 5), [], lambda x: x @ x.transpose(1, 2)),
     "convolution to one channel": ((2, 3, 6, 5), [(1, 3, 3, 3)], F.conv2d),
@@ -96,6 +97,16 @@ OPERATORS: dict[str, tuple[tuple[int, ...], list[tuple[int, ...]], Callable[...,
         [],
         lambda x: F.interpolate(x, scale_factor=2),
     ),
+    "bilinear interpolation of a column": (
+        (2, 3, 4, 1),
+        [],
+        lambda x: F.interpolate(x, (7, 1), mode="bilinear", align_corners=True),
+    ),
+    "bilinear interpolation of a row": (
+        (2, 3, 1, 4),
+        [],
+        lambda x: F.interpolate(x, (1, 7), mode="bilinear"),
+    ),
 }
 
 
@@ -112,6 +123,27 @@ def with_gaps(x: Tensor) -> Tensor:
     return part.copy_(x)
 
 
+def with_steps(x: Tensor) -> Tensor:
+    """The same numbers as every second element, along each dimension, of a tensor of NaN."""
+    whole = torch.full([2 * size for size in x.shape], torch.nan, dtype=x.dtype)
+    return whole[(slice(None, None, 2),) * x.dim()].copy_(x)
+
+
+def with_last_dimension_first(x: Tensor) -> Tensor:
+    """The same numbers, in the order of the dimensions in reverse."""
+    order = tuple(reversed(range(x.dim())))
+    return x.permute(order).contiguous().permute(order)
+
+
+ARRANGEMENTS = (
+    torch.Tensor.contiguous,
+    with_odd_strides,
+    with_gaps,
+    with_steps,
+    with_last_dimension_first,
+)
+
+
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
 @pytest.mark.parametrize("name", OPERATORS)
@@ -125,11 +157,11 @@ def test_what_is_joined_is_right(name: str, first: bool, dtype: torch.dtype) -> 
     with torch.no_grad():
         x = torch.randn(sizes).to(dtype)
         module = optimised(torch.jit.trace(net, x, check_trace=False))
-        for arrange in (torch.Tensor.contiguous, with_odd_strides, with_gaps):
+        for arrange in ARRANGEMENTS:
             x = arrange(torch.randn(sizes).to(dtype))
             results = module(x)
             with stock():
                 wanted = net(x)
             for got, right in zip(results, wanted, strict=True):
-                assert got.stride() == right.stride()
+                assert got.stride() == right.stride(), arrange
                 torch.testing.assert_close(got, right, rtol=tolerance, atol=tolerance)

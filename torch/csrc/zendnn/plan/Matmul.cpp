@@ -243,8 +243,8 @@ Matrices as_all_rows(Builder& builder, int64_t value, bool transposed) {
   if (const auto row = row_stride(sizes, place.strides)) {
     return {as_rows(sizes, dtype, *row), place.ref};
   }
-  if (transposed && sizes.size() == 2 && place.strides[0] == 1 &&
-      place.strides[1] >= sizes[0]) {
+  if (transposed && sizes.size() == 2 && sizes[0] > 1 &&
+      place.strides[0] == 1 && place.strides[1] >= sizes[0]) {
     return {memory::desc(sizes, type_of(dtype), place.strides), place.ref};
   }
   return {as_rows(sizes, dtype, sizes.back()), builder.dense(value).ref};
@@ -278,9 +278,11 @@ Matrices as_matrices(Builder& builder, int64_t value, const Dims& batch) {
     next = steps[i] * batch[i];
   }
   auto row = steps.end()[-2], column = steps.back();
-  // Strides of single rows and columns say nothing.
+  // Strides of single rows and columns say nothing. A single row with gaps
+  // could be called a transposed column, but ZenDNN reads that as if it had
+  // none.
   column = columns == 1 ? 1 : column;
-  row = rows == 1 ? (column == 1 ? columns : 1) : row;
+  row = rows == 1 ? columns : row;
   const bool plain =
       (column == 1 && row >= columns) || (row == 1 && column >= rows);
   auto ref = place.ref;

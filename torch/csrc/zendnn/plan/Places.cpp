@@ -12,13 +12,14 @@ const Place& Builder::place(int64_t value) const {
 }
 
 Place Builder::dense(int64_t value) {
+  Place to{.ref = {}, .strides = row_major_strides(sizes(value))};
   for (const auto& known : values_[value].places) {
     if (!known.blocked && is_row_major(sizes(value), known.strides)) {
-      return known;
+      to.ref = known.ref; // dimensions of 1 may have any stride there
+      return to;
     }
   }
   const Place from = place(value);
-  Place to{.ref = {}, .strides = row_major_strides(sizes(value))};
   const auto bytes = count(sizes(value)) * item_size(dtype(value));
   if (const auto index = values_[value].constant; index >= 0) {
     to.ref = prepared(
