@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.graph import Region, Value
 from torch.backends.zendnn.passes import (
     fuse_binary,
     fuse_casts,
@@ -122,6 +122,8 @@ def test_a_residual_in_float32_widens_the_layer(b: Builder) -> None:
     graph.check()
     assert ops(graph) == ["to", "linear"]
     assert graph.nodes[1].attributes == {"dtype": "float32"}
+    assert x.taken_for == "float32"
+    assert "%1 = input tensor float32\n" in Region.of(graph.nodes).describe()[0]
     assert_close(b.run(), before)
 
 
@@ -131,6 +133,7 @@ def test_what_follows_from_a_residual_in_float32_is_known_to_be_wide(b: Builder)
     wide = b("cat", b.eltwise("relu", b.binary("mul", x, y)), y, dim=1)
     b.done(wide)
     assert b.check(promote_operands) == [2]
+    assert x.taken_for == "float32"
 
 
 def test_a_constant_is_widened_for_good(b: Builder) -> None:
@@ -173,6 +176,13 @@ def test_what_is_compared_with_zero_has_dimensions_if_the_result_has(b: Builder)
     narrow = linear(b, to(b, b.input(torch.randn(2, 4)), "bfloat16"), 4, 4)
     b.done(b.binary("add", narrow, x), chosen, to(b, x, "bfloat16"))
     assert b.check(promote_operands) == [1]
+
+
+def test_what_is_converted_and_widens_nothing_may_have_any_dtype(b: Builder) -> None:
+    x = b.input(half(2, 4))
+    b.done(linear(b, to(b, x, "bfloat16"), 4, 4))
+    assert b.check(promote_operands) == [0]
+    assert not x.taken_for
 
 
 def test_what_may_have_any_dtype_is_left_alone(b: Builder) -> None:

@@ -24,6 +24,8 @@ BAD_TEXTS = {
     "zendnn-plan 2\n%1 = input tensor\n%2 = eltwise(%1) nonsense\nreturn %2\n": "no attribute",
     "zendnn-plan 2\n%1 = input tensor\n%2 = eltwise %1\nreturn %2\n": "not an operator",
     "zendnn-plan 2\n%1 = input numbr\nreturn \n": "line 2 .*no input 'numbr'",
+    "zendnn-plan 2\n%1 = input tensor int64\nreturn \n": "line 2 .*the dtype int64",
+    "zendnn-plan 2\n%1 = input number float32\nreturn \n": "line 2 .*no input 'number float32'",
     "zendnn-plan 2\n, = input tensor\nreturn \n": "line 2 .*wants one name",
     "zendnn-plan 2\n, = constant 0\nreturn \n": "line 2 .*wants one name",
     "zendnn-plan x\n": "not a number",

@@ -606,6 +606,32 @@ def test_errors_are_torchs_own(shape: tuple[int, ...]) -> None:
         assert str(theirs.value).splitlines()[0] in str(ours.value)
 
 
+class Residual(nn.Module):
+    """A residual whose dtype nothing tells before it comes: float32, as a conversion has it?"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4).bfloat16()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        narrow = x.to(torch.bfloat16)
+        return x.relu() + self.layer(narrow), narrow
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, BF16])
+def test_inputs_of_a_dtype_that_passes_did_not_take_them_for(dtype: torch.dtype) -> None:
+    """Torch computes all of it: what it is left of a plan would be widened."""
+    net = Residual().eval()
+    module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
+    x = values(3, 4, dtype=dtype)
+    with torch.no_grad():
+        for ours, theirs in zip(module(x), net(x), strict=True):
+            assert ours.dtype == theirs.dtype
+            torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
+    (built,) = explained(the_plan(module))["built"]
+    assert built.get("refused", "") == ("an input that is not float32" if dtype == BF16 else "")
+
+
 # Pools whose windows are larger than images, which plans compute themselves.
 
 

@@ -28,6 +28,7 @@ class Value:
     ``kind`` is 'tensor', 'number' (one Python int) or 'other' (what only opaque nodes touch).
     ``escapes`` is true when somebody outside the graph's nodes reads the value; it is also read
     outside when an opaque node uses it (``Graph.is_private`` looks at both).
+    ``taken_for`` is the dtype that a pass relied on; a plan refuses an input of another.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Value:
     constant: torch.Tensor | None = None
     producer: Node | None = None
     escapes: bool = False
+    taken_for: str = ""
     source: Any = None
     #: The nodes that read this value, once for each operand. Kept by Graph alone.
     users: list[Node] = field(default_factory=list, repr=False)
@@ -296,7 +298,10 @@ class Region:
             constants.update((v, None) for v in node.values() if v.constant is not None)
         lines = [f"{DESCRIPTION} {VERSION}"]
         lines += [f"without {' '.join(names)}"] if (names := sorted(without)) else []
-        lines += [f"{value.name} = input {value.kind}" for value in self.inputs]
+        lines += [
+            " ".join(filter(None, (value.name, "= input", value.kind, value.taken_for)))
+            for value in self.inputs
+        ]
         lines += [f"{value.name} = constant {index}" for index, value in enumerate(constants)]
         for node in self.nodes:
             label = "+".join(node.origin)

@@ -2,7 +2,7 @@
 
 Under autocast a layer's result is bfloat16 and the residual float32. What a model is given has no
 dtype here; it is taken for float32 where somebody converts it to bfloat16. Should it be of another,
-a plan refuses operands that differ after all, and the model's own operators run.
+the plan refuses it, and the model's own operators run.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ def promote_operands(graph: Graph) -> int:
             graph.set_inputs(
                 node, [_widened(graph, node, v) if v in narrow else v for v in node.inputs]
             )
+            _rely_on(wide, known)
             known.update(dict.fromkeys(node.values(), "float32"))
             converted += len(narrow)
         dtype = result_dtype(node, known)
@@ -60,6 +61,16 @@ def _with_dimensions(graph: Graph) -> set[Value]:
         if Trait.MAKES_DIMENSIONS in traits or any(operand in found for operand in read):
             found.update(node.outputs)
     return found
+
+
+def _rely_on(values: list[Value], known: dict[Value, str]) -> None:
+    """Note that these must be float32, and so must those that make them so."""
+    open_values = [value for value in values if not value.taken_for]
+    while open_values:
+        value = open_values.pop()
+        value.taken_for = "float32"
+        made_of = value.producer.values() if value.producer else ()
+        open_values += [v for v in made_of if not v.taken_for and known.get(v) == "float32"]
 
 
 def _is_narrowed(value: Value) -> bool:

@@ -63,6 +63,9 @@ void Builder::place_inputs(
       continue;
     }
     const auto& signature = inputs.at(tensor);
+    if (!input.dtype.empty() && signature.dtype != dtype_named(input.dtype)) {
+      refuse("an input that is not " + input.dtype);
+    }
     set_type(input.value, signature.sizes, signature.dtype, signature.strides);
     if (count(signature.sizes) == 0) {
       refuse("an empty tensor");

@@ -1,4 +1,5 @@
 #include <torch/csrc/zendnn/plan/Description.h>
+#include <torch/csrc/zendnn/plan/Layouts.h>
 
 #include <algorithm>
 #include <charconv>
@@ -113,10 +114,17 @@ class Parser {
     const auto rest = trim(line.substr(equals + 3));
     if (rest.starts_with("input ")) {
       const auto kind = trim(rest.substr(6));
-      if (kind != "tensor" && kind != "number") {
+      const auto space = std::min(kind.find(' '), kind.size());
+      const auto dtype = trim(kind.substr(space));
+      const bool is_number = kind == "number";
+      if (!is_number && kind.substr(0, space) != "tensor") {
         throw Refused("there is no input '" + std::string(kind) + "'");
       }
-      region_.inputs.push_back({make(only(made)), kind == "number"});
+      if (!dtype.empty()) {
+        dtype_named(std::string(dtype)); // refuses what is none
+      }
+      region_.inputs.push_back(
+          {make(only(made)), is_number, std::string(dtype)});
     } else if (rest.starts_with("constant ")) {
       const auto index = to_number<size_t>(trim(rest.substr(9)));
       if (index != region_.constants.size()) {

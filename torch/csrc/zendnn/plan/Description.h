@@ -68,6 +68,7 @@ struct Description {
   struct Input {
     int64_t value;
     bool is_number;
+    std::string dtype; // that the passes took a tensor for; empty for any
   };
   std::unordered_set<std::string> without; // passes of kPasses
   std::vector<Input> inputs;

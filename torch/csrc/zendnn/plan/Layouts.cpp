@@ -18,7 +18,7 @@ c10::ScalarType dtype_named(const std::string& name) {
   if (name == "bfloat16") {
     return c10::ScalarType::BFloat16;
   }
-  refuse("a conversion to " + name);
+  refuse("the dtype " + name);
 }
 
 memory::data_type type_of(c10::ScalarType dtype) {
