@@ -574,6 +574,22 @@ def test_infinities_enter_no_eager_product_but_their_own(
     check_product(name, channels, dtype, lambda net, x: net(arrange(x)))
 
 
+@pytest.mark.parametrize("how", ["in a plan", "in eager mode"])
+def test_an_infinite_weight_enters_no_other_row_of_a_kernel(how: str) -> None:
+    """Of channels that are summed in parts, the last of which is no whole vector."""
+    torch.manual_seed(0)
+    net = nn.Conv2d(1300, 64, (3, 1), padding=(1, 0)).eval().to(memory_format=torch.channels_last)
+    x = channels_last(values(2, 1300, 9, 1))
+    with torch.no_grad():
+        net.weight[:, 0, 1] = INF
+        run = optimised(torch.jit.trace(net, x, check_trace=False)) if how == "in a plan" else net
+        got = run(x)
+        with stock():
+            exact = copy.deepcopy(net).double()(x.double())
+    assert exact.isinf().all()
+    assert torch.equal(kinds_of(got), kinds_of(exact))
+
+
 # Other operators of plans, which are also eager overrides.
 
 OPERATORS: dict[str, Function] = {

@@ -260,17 +260,19 @@ EDITS: tuple[Edit, ...] = (
         text="                        vpsrld(ddst, ddst, 16);\n",
         reason=_PAIRED,
     ),
-    # Rounded up, a row goes on into the next one. Tiles need it; no AMD CPU has any.
+    # Rounded up, a row goes on into the next one, and the last of the weights over their end. Tiles
+    # need it; no AMD CPU has any.
     Edit(
         name="end-rows-in-convolution-by-brgemm",
         file="src/cpu/x64/jit_brgemm_conv_utils.cpp",
         anchor="        K_tail = kh_koef * rnd_up(ic % ic_block, ic_ceil);\n    }\n",
         action=Action.AFTER,
-        text="    if (src_dt == data_type::bf16 && !is_amx(isa)) {\n"
+        text="    const bool in_pairs = src_dt == data_type::bf16;\n"
+        "    if ((in_pairs || src_dt == data_type::f32) && !is_bf32 && !is_amx(isa)) {\n"
         "        if (is_relo()) {\n"
         "            K_tail = kh_koef * kw * inp_ic_block;\n"
         "            K = ic >= ic_block ? K_tail : 0;\n"
-        "        } else if (exec_type != exec_trans) {\n"
+        "        } else if (exec_type != exec_trans || !in_pairs) {\n"
         "            K_tail = kh_koef * (ic % ic_block);\n"
         "        }\n"
         "    }\n",
