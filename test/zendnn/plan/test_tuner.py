@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor, nn
 from torch.backends.zendnn import _C
 
 from ..common import PRIMITIVE_DTYPES, run_python
+from ..test_frozen import optimised
 
 Compute = Callable[[], list[float]]
 
@@ -154,6 +156,33 @@ print([built.wrong for built in region.built], [built.refused for built in regio
     environment = {"ZENDNN_VERIFY": "1", "ZENDNN_TUNING_BUDGET": "5"}
     assert run_python(code, **environment).strip() == "[()] ['']"
     assert "ZENDNN_VERIFY" not in os.environ
+
+
+class Sums(nn.Module):
+    """Layers of one output: where its terms cancel out, nothing near is as large as they are."""
+
+    def __init__(self, sizes: range) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(size, 1) for size in sizes)
+        for layer in self.layers:
+            nn.init.normal_(layer.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([layer(x[:, : layer.in_features]) for layer in self.layers], 1)
+
+
+@pytest.mark.filterwarnings("error:ZenDNN", "ignore::torch.jit.TracerWarning")
+def test_rounding_errors_are_of_the_terms_and_not_of_the_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
+    torch.manual_seed(5)  # of which eight sums are close to 0
+    net, x = Sums(range(16, 316)).eval(), torch.rand(1, 316)
+    with torch.no_grad():
+        module = optimised(torch.jit.trace(net, x))
+        module(x)
+    (region,) = torch.backends.zendnn.explain(module).methods[0].regions
+    assert [built.wrong for built in region.built] == [()]
 
 
 # Whole plans.

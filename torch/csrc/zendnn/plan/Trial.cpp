@@ -13,6 +13,9 @@ namespace {
 
 using data_type = memory::data_type;
 
+// No argument of a primitive, but the layer's weights as they are given.
+constexpr int kPlain = -1;
+
 // Enough to meet every tile and tail of a kernel.
 constexpr int64_t kMostCompared = int64_t{1} << 22;
 
@@ -142,6 +145,21 @@ double Trial::precision() const {
          std::numeric_limits<float>::epsilon();
 }
 
+double Trial::scale() {
+  auto* plain = at(kPlain, bytes_of(plain_));
+  weights_(plain);
+  double squares = 0;
+  const auto values = outcome_of(plain_, plain).values;
+  for (const double value : values) {
+    squares += value * value;
+  }
+  pieces_.erase(kPlain);
+  constexpr double kMeanSquare = 1. / 3; // of numbers from -1 to 1
+  return std::sqrt(
+      squares / static_cast<double>(values.size()) * kMeanSquare *
+      static_cast<double>(depth_));
+}
+
 void* Trial::at(int argument, int64_t bytes) {
   auto& piece = pieces_[argument];
   if (piece.bytes < bytes) {
@@ -173,7 +191,6 @@ void* Trial::destination(const memory::desc& desc, bool accumulates) {
 }
 
 void* Trial::weights(const memory::desc& seen, const memory::desc& layout) {
-  constexpr int kPlain = -1; // no argument of a primitive
   auto* data = at(ZENDNN_ARG_WEIGHTS, bytes_of(layout));
   if (seen == layout) {
     weights_(data);
@@ -242,6 +259,7 @@ Candidate as_candidate(
       .before = before,
       .compute = compute,
       .precision = trial->precision(),
+      .scale = [trial] { return trial->scale(); },
       .bfloat16 = made.result.get_data_type() == data_type::bf16};
 }
 

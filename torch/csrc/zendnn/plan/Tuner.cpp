@@ -67,7 +67,7 @@ distance(const Outcome& a, const Outcome& b, double precision, bool bfloat16) {
   if (a.nans != b.nans || a.values.size() != b.values.size()) {
     return kInfinity;
   }
-  double largest = 0;
+  double largest = b.scale;
   for (const auto value : b.values) {
     largest = std::isfinite(value)
                   ? std::max(largest, std::abs(static_cast<double>(value)))
@@ -430,7 +430,10 @@ Choice choose(
     auto names = struck_off();
     std::set<size_t> wrong;
     try {
-      wrong = comparison.wrong_by(judge().compute());
+      const auto judged = judge();
+      auto right = judged.compute();
+      right.scale = judged.scale ? judged.scale() : 0;
+      wrong = comparison.wrong_by(right);
     } catch (const std::exception&) {
       failed = true; // it may want more memory than the candidates
     }

@@ -16,6 +16,7 @@ namespace at::native::zendnn::plan {
 struct Outcome {
   std::vector<float> values;
   int64_t nans = 0;
+  double scale = 0; // what rounding errors are of where all values are less
 };
 
 struct Candidate {
@@ -26,6 +27,8 @@ struct Candidate {
   // or nothing, for one that is not compared.
   std::function<Outcome()> compute{};
   double precision = 0;  // relative to the largest element of a right result
+  // The scale of its outcome, which takes a while; or nothing.
+  std::function<double()> scale{};
   bool bfloat16 = false; // what the result is rounded to
 };
 
