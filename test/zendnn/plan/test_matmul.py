@@ -118,6 +118,34 @@ def test_products_of_views(b: Builder) -> None:
     check(b, b("view", out, 3, 7, -1))
 
 
+@pytest.mark.parametrize("post", ["", "abs"])
+@pytest.mark.parametrize("shapes", [((5, 1), (1, 7)), ((2, 3, 5, 1), (1, 7)), ((1, 1), (1, 1))])
+def test_products_of_a_column_and_a_row_keep_the_sign_of_zeros(
+    b: Builder, shapes: tuple[tuple[int, ...], ...], post: str
+) -> None:
+    """As torch's, in float32: one divided by them is an infinity of that sign."""
+    left, right = (b.input(tensor(*shape, seed=seed)) for seed, shape in enumerate(shapes))
+    for x in b.examples:
+        x.view(-1)[::2] = 0
+    product = b("matmul", left, right)
+    region = region_of(b, then(b, product, post) if post else product)
+    plan = make_plan(region)
+    (got,), (want,) = plan.run(b.examples, []), interpret(region, b.examples, torch.float32, torch.float32)
+    assert not left_of(plan)
+    assert torch.equal(got, want)
+    assert torch.equal(got.signbit(), want.signbit())
+
+
+def test_linear_layers_of_one_input_keep_the_sign_of_zeros(b: Builder) -> None:
+    x = b.input(torch.tensor([[0.0], [-0.0], [1.0]]))
+    region = region_of(b, b.linear(x, 6, 1))
+    (got,), (want,) = (
+        make_plan(region).run(b.examples, []),
+        interpret(region, b.examples, torch.float32, torch.float32),
+    )
+    assert torch.equal(got.signbit(), want.signbit())
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_linear_layers_with_a_result_in_float32(b: Builder, dtype: torch.dtype, bias: bool) -> None:

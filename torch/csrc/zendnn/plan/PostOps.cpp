@@ -112,6 +112,17 @@ Node combine(
   return node;
 }
 
+// Whether each number of the result is a single product. In float32 torch keeps
+// the sign of such zeros, which sums lose, since they begin with 0; torch's own
+// products in batches are sums.
+bool has_no_sums(const Builder& builder, const Node& node) {
+  const bool is_product = node.op == "matmul"
+                              ? builder.sizes(tensor(node, 1)).size() == 2
+                              : node.op == "linear" && !has(node, 2);
+  return is_product && builder.dtype(node.output()) == kFloat &&
+         builder.sizes(tensor(node, 0)).back() == 1;
+}
+
 } // namespace
 
 Function function_of(const PostOp& post) {
@@ -204,6 +215,23 @@ std::vector<Node> infer_fitting(Builder& builder, const Node& written) {
     nodes.push_back(std::move(sum));
   }
   infer();
+  if (has_no_sums(builder, node)) {
+    auto row = node.inputs[1];
+    if (node.op == "linear") {
+      Node view;
+      view.op = "view";
+      view.label = node.label;
+      view.inputs = {row, {Operand::Kind::number, -1}};
+      view.outputs = {builder.add_value()};
+      find_operator(view.op).infer(builder, view);
+      row.index = view.output();
+      nodes.push_back(std::move(view));
+    }
+    auto product = combine("mul", tensor(node, 0), row, node, 0);
+    product.outputs = node.outputs;
+    node = std::move(product);
+    infer();
+  }
   for (const auto& post : node.post) {
     if (post.is_binary() && builder.dtype(node.inputs[post.operand].index) !=
                                 builder.dtype(node.output())) {

@@ -54,8 +54,10 @@ inline bool leaves_product(
       may_round(dtype, Multiplies::matrices)) {
     return true;
   }
-  if (dtype == kFloat) { // MKL's for AVX2 leave nothing to gain
-    return !has_wide_vectors();
+  if (dtype == kFloat) {
+    // MKL's for AVX2 leave nothing to gain. Zeros that are no sums keep their
+    // sign there.
+    return !has_wide_vectors() || (k == 1 && !added);
   }
   // On AMX, torch's newer oneDNN is ahead in large results and where pairs
   // leave one over.
