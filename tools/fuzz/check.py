@@ -58,7 +58,7 @@ class Code:
 
     @property
     def has_causal_attention(self) -> bool:
-        """Whether NaN of keys that a query must not see may reach it.
+        """Whether NaN of keys that a query must not see may reach it, and numbers made of that.
 
         It does, times a weight of 0, where a kernel computes a block of keys for a block of
         queries; torch's blocks are others than ours, and its other kernels have none.
@@ -195,6 +195,8 @@ def _compare(
             suspects.append(number)
     if not suspects:
         return None
+    if code.has_causal_attention and not all(x.isfinite().all() for x in inputs):
+        return "unstable", "torch's own kernels differ in what they hide"
     exact = _run(code, weights, inputs, torch.float64)
     for number in suspects:
         ours, stock, right = (x[number].double() for x in (got, expected, exact))

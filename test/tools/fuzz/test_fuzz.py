@@ -161,6 +161,26 @@ def test_what_stock_does_not_compute_stably_is_left_out(monkeypatch: pytest.Monk
     assert checked(unstable, "fake").outcome == "unstable"
 
 
+@pytest.mark.parametrize(("value", "outcome"), [(1.0, "differs"), (math.inf, "unstable")])
+def test_causal_attention_is_compared_where_nothing_is_infinite(
+    monkeypatch: pytest.MonkeyPatch, value: float, outcome: str
+) -> None:
+    """What a kernel hides may be made a number again, which says nothing."""
+    fake(monkeypatch, 0.1)
+    x = torch.full((1, 3, 2), value)
+    code = check_module.Code(
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self, weights):\n"
+        "        super().__init__()\n"
+        "    def forward(self, x):\n"
+        "        y = F.scaled_dot_product_attention(x, x, x, None, 0.0, True)\n"
+        "        return (torch.where(y > 0, y, 0.25),)\n"
+        "class Nudged(Model):\n"
+        "    pass\n"
+    )
+    assert check_module.check(code, {}, [[x]], "fake").outcome == outcome
+
+
 def test_a_model_that_stock_refuses_is_no_find(monkeypatch: pytest.MonkeyPatch) -> None:
     fake(monkeypatch, 0.1)
     invalid = replace(CHAIN, nodes=(node(1, "{0}.view(5, 5)", 0),), outputs=("v1",))

@@ -130,7 +130,8 @@ def test_products_of_a_column_and_a_row_keep_the_sign_of_zeros(
     product = b("matmul", left, right)
     region = region_of(b, then(b, product, post) if post else product)
     plan = make_plan(region)
-    (got,), (want,) = plan.run(b.examples, []), interpret(region, b.examples, torch.float32, torch.float32)
+    (got,) = plan.run(b.examples, [])
+    (want,) = interpret(region, b.examples, torch.float32, torch.float32)
     assert not left_of(plan)
     assert torch.equal(got, want)
     assert torch.equal(got.signbit(), want.signbit())
@@ -139,10 +140,8 @@ def test_products_of_a_column_and_a_row_keep_the_sign_of_zeros(
 def test_linear_layers_of_one_input_keep_the_sign_of_zeros(b: Builder) -> None:
     x = b.input(torch.tensor([[0.0], [-0.0], [1.0]]))
     region = region_of(b, b.linear(x, 6, 1))
-    (got,), (want,) = (
-        make_plan(region).run(b.examples, []),
-        interpret(region, b.examples, torch.float32, torch.float32),
-    )
+    (got,) = make_plan(region).run(b.examples, [])
+    (want,) = interpret(region, b.examples, torch.float32, torch.float32)
     assert torch.equal(got.signbit(), want.signbit())
 
 

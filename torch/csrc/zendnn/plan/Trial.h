@@ -33,8 +33,8 @@ class Trial {
   // How far rounding may move a result of float32 sums, relative to the largest
   // one.
   double precision() const;
-  // What a sum of the layer's products with such numbers is about, where they do
-  // not cancel out by chance.
+  // What a sum of the layer's products with such numbers is about, where they
+  // do not cancel out by chance.
   double scale();
 
  private:
