@@ -185,6 +185,32 @@ def test_rounding_errors_are_of_the_terms_and_not_of_the_sum(
     assert [built.wrong for built in region.built] == [()]
 
 
+@pytest.mark.filterwarnings("error:ZenDNN", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("function", [torch.log, torch.exp, torch.sqrt, torch.round])
+def test_what_a_function_makes_of_rounding_errors_is_no_fault(
+    function: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Next to 0, to a half, or far from 0, where a little more is much more."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Conv2d(16, 16, 1)
+            nn.init.normal_(self.layer.weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return function(self.layer(x) + x)
+
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
+    torch.manual_seed(2)  # of which one sum is next to 0
+    net, x = Net().eval(), torch.randn(1, 16, 22, 1)
+    with torch.no_grad():
+        module = optimised(torch.jit.trace(net, x))
+        module(x)
+    (region,) = torch.backends.zendnn.explain(module).methods[0].regions
+    assert [built.wrong for built in region.built] == [()]
+
+
 # Whole plans.
 
 WHOLE = """

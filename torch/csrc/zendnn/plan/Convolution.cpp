@@ -500,7 +500,8 @@ std::optional<size_t> fastest(
   const auto trial = std::make_shared<Trial>(
       p.plain,
       builder.plain_weights(tensor(node, 1), p.plain),
-      weight.numel() / std::max<int64_t>(weight.size(w.transposed ? 1 : 0), 1));
+      weight.numel() / std::max<int64_t>(weight.size(w.transposed ? 1 : 0), 1),
+      magnification(node));
   const auto candidate = [&](const Primitive& made) {
     return as_candidate(
         made,

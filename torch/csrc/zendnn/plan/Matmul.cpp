@@ -400,7 +400,8 @@ size_t fastest(
   const auto trial = std::make_shared<Trial>(
       p.weights,
       builder.plain_weights(tensor(node, 1), p.weights),
-      p.weights.get_dims()[0]);
+      p.weights.get_dims()[0],
+      magnification(node));
   std::vector<Candidate> candidates;
   for (const auto& made : found) {
     candidates.push_back(as_candidate(

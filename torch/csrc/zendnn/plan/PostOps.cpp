@@ -178,6 +178,27 @@ Function function_of(const PostOp& post) {
       row.own_parameters ? post.beta : row.beta};
 }
 
+double magnification(const Node& node) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  // Operands are from 0.5 to 1.5 where this matters.
+  static const std::unordered_map<std::string, double> table{
+      {"mul", 1.5},
+      {"div", 2},
+      {"exp", kInfinity},
+      {"log", kInfinity},
+      {"sqrt", kInfinity},
+      {"round", kInfinity}};
+  double whole = 1;
+  for (const auto& post : node.post) {
+    const auto found = table.find(post.algorithm);
+    whole *= found != table.end() ? found->second
+             : post.algorithm == "linear"
+                 ? std::max(1., std::abs(static_cast<double>(post.alpha)))
+                 : 1;
+  }
+  return whole;
+}
+
 Combination combination_of(const std::string& name) {
   using kernels::Binary;
   static const std::unordered_map<std::string, Combination> table{

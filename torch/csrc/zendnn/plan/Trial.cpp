@@ -137,11 +137,18 @@ Outcome outcome_of(const memory::desc& desc, const void* data) {
              : read<float>(desc, data);
 }
 
-Trial::Trial(memory::desc plain, Fill weights, int64_t depth)
-    : plain_(std::move(plain)), weights_(std::move(weights)), depth_(depth) {}
+Trial::Trial(
+    memory::desc plain,
+    Fill weights,
+    int64_t depth,
+    double magnification)
+    : plain_(std::move(plain)),
+      weights_(std::move(weights)),
+      depth_(depth),
+      magnification_(magnification) {}
 
 double Trial::precision() const {
-  return 16 * std::sqrt(static_cast<double>(depth_)) *
+  return 16 * magnification_ * std::sqrt(static_cast<double>(depth_)) *
          std::numeric_limits<float>::epsilon();
 }
 

@@ -13,8 +13,9 @@ namespace at::native::zendnn::plan {
 class Trial {
  public:
   // `weights` writes the layer's own weights as `plain` says; `depth` products
-  // are summed for each element of the result.
-  Trial(memory::desc plain, Fill weights, int64_t depth);
+  // are summed for each element of the result, and post-ops magnify what
+  // rounding makes of the sum.
+  Trial(memory::desc plain, Fill weights, int64_t depth, double magnification);
 
   // Memory for an argument, as large as any candidate has asked for. Who asks
   // for more ends what was there.
@@ -46,6 +47,7 @@ class Trial {
   memory::desc plain_;
   Fill weights_;
   int64_t depth_;
+  double magnification_;
 };
 
 // The elements at `data` in the order of memory, a sample where they are many;

@@ -102,6 +102,9 @@ class Comparison {
     }
     auto outcome = candidate.compute();
     const auto loss = candidate.precision;
+    if (std::isinf(loss)) {
+      return;
+    }
     for (auto& group : groups_) {
       const auto precision = std::max(loss, group.precision);
       if (distance(outcome, group.outcome, precision, candidate.bfloat16) <=

@@ -26,7 +26,9 @@ struct Candidate {
   // Runs once on the operands that all candidates have, over a result of NaN;
   // or nothing, for one that is not compared.
   std::function<Outcome()> compute{};
-  double precision = 0; // relative to the largest element of a right result
+  // How far rounding may move a right result, relative to its largest element;
+  // where that is infinity, there is nothing to compare.
+  double precision = 0;
   // The scale of its outcome, which takes a while; or nothing.
   std::function<double()> scale{};
   bool bfloat16 = false; // what the result is rounded to
