@@ -178,6 +178,14 @@ def test_what_is_compared_with_zero_has_dimensions_if_the_result_has(b: Builder)
     assert b.check(promote_operands) == [1]
 
 
+def test_what_a_residual_is_made_of_must_be_as_wide(b: Builder) -> None:
+    x, scale = b.input(torch.randn(2, 4)), b.input(torch.randn(2, 4))
+    y = b.eltwise("relu", b.binary("mul", x, scale))
+    b.done(b.binary("add", linear(b, to(b, y, "bfloat16"), 4, 4), y))
+    assert b.check(promote_operands) == [1]
+    assert (x.taken_for, scale.taken_for) == ("float32", "float32")
+
+
 def test_what_is_converted_and_widens_nothing_may_have_any_dtype(b: Builder) -> None:
     x = b.input(half(2, 4))
     b.done(linear(b, to(b, x, "bfloat16"), 4, 4))

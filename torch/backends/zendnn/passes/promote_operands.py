@@ -64,13 +64,17 @@ def _with_dimensions(graph: Graph) -> set[Value]:
 
 
 def _rely_on(values: list[Value], known: dict[Value, str]) -> None:
-    """Note that these must be float32, and so must those that make them so."""
-    open_values = [value for value in values if not value.taken_for]
+    """Note that these must be float32, and so must the operands that they have their dtype of."""
+    open_values = list(values)
     while open_values:
         value = open_values.pop()
+        if value.taken_for or dtype_of(value, known) not in (None, "float32"):
+            continue
         value.taken_for = "float32"
-        made_of = value.producer.values() if value.producer else ()
-        open_values += [v for v in made_of if not v.taken_for and known.get(v) == "float32"]
+        if value.producer is not None and "dtype" not in value.producer.attributes:
+            dtype = operator(value.producer).dtype
+            operands = value.producer.inputs[dtype] if isinstance(dtype, slice) else ()
+            open_values += [v for v in operands if isinstance(v, Value) and v.kind == "tensor"]
 
 
 def _is_narrowed(value: Value) -> bool:
