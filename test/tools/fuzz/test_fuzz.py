@@ -161,6 +161,24 @@ def test_what_stock_does_not_compute_stably_is_left_out(monkeypatch: pytest.Monk
     assert checked(unstable, "fake").outcome == "unstable"
 
 
+@pytest.mark.parametrize(("value", "outcome"), [(1.0, "differs"), (1e-40, "unstable")])
+def test_subnormal_numbers_are_none_to_products_of_bfloat16(
+    monkeypatch: pytest.MonkeyPatch, value: float, outcome: str
+) -> None:
+    fake(monkeypatch, 0.1)
+    x = torch.full((2, 3), value, dtype=torch.bfloat16)
+    code = check_module.Code(
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self, weights):\n"
+        "        super().__init__()\n"
+        "    def forward(self, x):\n"
+        "        return (torch.sign(x),)\n"
+        "class Nudged(Model):\n"
+        "    pass\n"
+    )
+    assert check_module.check(code, {}, [[x]], "fake").outcome == outcome
+
+
 @pytest.mark.parametrize(("value", "outcome"), [(1.0, "differs"), (math.inf, "unstable")])
 def test_causal_attention_is_compared_where_nothing_is_infinite(
     monkeypatch: pytest.MonkeyPatch, value: float, outcome: str
