@@ -500,9 +500,9 @@ def test_random_pools_have_nan_and_infinities_where_stock_torch_has(
     assert_as_stock(got, want, exact)
 
 
-# Products, which take bfloat16 in pairs: the last of an odd row has none but 0.
+# Products, which take bfloat16 in pairs.
 
-#: Of so many channels, with the sides of the images.
+#: The sides of the images, and a layer that reads so many channels.
 PRODUCTS: dict[str, tuple[tuple[int, ...], Callable[[int], nn.Module]]] = {
     "linear": ((), lambda c: nn.Linear(c, 9)),
     "linear to one": ((), lambda c: nn.Linear(c, 1)),

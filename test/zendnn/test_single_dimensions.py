@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .common import PRIMITIVE_DTYPES, stock
+from .common import LAYOUTS, PRIMITIVE_DTYPES, stock
 from .test_frozen import optimised
 
 Make = Callable[[Tensor, Tensor], Tensor]
@@ -123,12 +123,6 @@ def with_gaps(x: Tensor) -> Tensor:
     return part.copy_(x)
 
 
-def with_steps(x: Tensor) -> Tensor:
-    """The same numbers as every second element, along each dimension, of a tensor of NaN."""
-    whole = torch.full([2 * size for size in x.shape], torch.nan, dtype=x.dtype)
-    return whole[(slice(None, None, 2),) * x.dim()].copy_(x)
-
-
 def with_last_dimension_first(x: Tensor) -> Tensor:
     """The same numbers, in the order of the dimensions in reverse."""
     order = tuple(reversed(range(x.dim())))
@@ -136,10 +130,10 @@ def with_last_dimension_first(x: Tensor) -> Tensor:
 
 
 ARRANGEMENTS = (
-    torch.Tensor.contiguous,
+    LAYOUTS["contiguous"],
+    LAYOUTS["strided"],
     with_odd_strides,
     with_gaps,
-    with_steps,
     with_last_dimension_first,
 )
 

@@ -58,10 +58,11 @@ class Code:
 
     @property
     def has_causal_attention(self) -> bool:
-        """Whether NaN of keys that a query must not see may reach it, and numbers made of that.
+        """Whether NaN of keys that a query must not see may reach it.
 
         It does, times a weight of 0, where a kernel computes a block of keys for a block of
-        queries; torch's blocks are others than ours, and its other kernels have none.
+        queries; torch's blocks are others than ours, and its other kernels have none. Later
+        operators may make numbers of that NaN.
         """
         return ", None, 0.0, True)" in self._text
 
@@ -237,8 +238,8 @@ def _stable(
 ) -> bool:
     """Say if moving every input, weight and intermediate by rounding's size moves no result.
 
-    In bfloat16, that is also what the CPU's own products do to subnormal numbers: they are 0 to
-    VDPBF16PS, and so NaN times infinity.
+    In bfloat16, subnormal numbers are also flushed to 0, as the instruction VDPBF16PS does: times
+    infinity, they are NaN to it.
     """
     for dtype, base in ((lower, stock), (torch.float64, exact)):
         moves = [_nudge(lower, seed) for seed in range(TRIALS)]

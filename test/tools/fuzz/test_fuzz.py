@@ -66,6 +66,19 @@ def fake(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
     monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": made})
 
 
+def computing(expression: str) -> check_module.Code:
+    """Return a model of one input ``x``."""
+    return check_module.Code(
+        "class Model(torch.nn.Module):\n"
+        "    def __init__(self, weights):\n"
+        "        super().__init__()\n"
+        "    def forward(self, x):\n"
+        f"        return ({expression},)\n"
+        "class Nudged(Model):\n"
+        "    pass\n"
+    )
+
+
 def test_a_model_comes_from_its_seed_and_index_alone() -> None:
     first = [generate(5, index, 4) for index in range(6)]
     assert generate(5, 4, 4) == first[4]
@@ -167,15 +180,7 @@ def test_subnormal_numbers_are_none_to_products_of_bfloat16(
 ) -> None:
     fake(monkeypatch, 0.1)
     x = torch.full((2, 3), value, dtype=torch.bfloat16)
-    code = check_module.Code(
-        "class Model(torch.nn.Module):\n"
-        "    def __init__(self, weights):\n"
-        "        super().__init__()\n"
-        "    def forward(self, x):\n"
-        "        return (torch.sign(x),)\n"
-        "class Nudged(Model):\n"
-        "    pass\n"
-    )
+    code = computing("torch.sign(x)")
     assert check_module.check(code, {}, [[x]], "fake").outcome == outcome
 
 
@@ -183,19 +188,11 @@ def test_subnormal_numbers_are_none_to_products_of_bfloat16(
 def test_causal_attention_is_compared_where_nothing_is_infinite(
     monkeypatch: pytest.MonkeyPatch, value: float, outcome: str
 ) -> None:
-    """What a kernel hides may be made a number again, which says nothing."""
+    """Behind it, NaN that one kernel hides and another does not may be a number again."""
     fake(monkeypatch, 0.1)
     x = torch.full((1, 3, 2), value)
-    code = check_module.Code(
-        "class Model(torch.nn.Module):\n"
-        "    def __init__(self, weights):\n"
-        "        super().__init__()\n"
-        "    def forward(self, x):\n"
-        "        y = F.scaled_dot_product_attention(x, x, x, None, 0.0, True)\n"
-        "        return (torch.where(y > 0, y, 0.25),)\n"
-        "class Nudged(Model):\n"
-        "    pass\n"
-    )
+    attention = "F.scaled_dot_product_attention(x, x, x, None, 0.0, True)"
+    code = computing(f"torch.where({attention} > 0, {attention}, 0.25)")
     assert check_module.check(code, {}, [[x]], "fake").outcome == outcome
 
 

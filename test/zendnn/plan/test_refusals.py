@@ -607,7 +607,7 @@ def test_errors_are_torchs_own(shape: tuple[int, ...]) -> None:
 
 
 class Residual(nn.Module):
-    """A residual whose dtype nothing tells before it comes: float32, as a conversion has it?"""
+    """A scripted residual of unknown dtype, which passes take for float32: it is converted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -620,7 +620,7 @@ class Residual(nn.Module):
 
 @pytest.mark.parametrize("dtype", [torch.float32, BF16])
 def test_inputs_of_a_dtype_that_passes_did_not_take_them_for(dtype: torch.dtype) -> None:
-    """Torch computes all of it: what it is left of a plan would be widened."""
+    """Torch computes the whole region: inside the plan, the result would be widened."""
     net = Residual().eval()
     module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
     x = values(3, 4, dtype=dtype)

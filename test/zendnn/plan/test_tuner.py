@@ -158,8 +158,16 @@ print([built.wrong for built in region.built], [built.refused for built in regio
     assert "ZENDNN_VERIFY" not in os.environ
 
 
+def assert_nothing_is_struck_off(net: nn.Module, x: Tensor) -> None:
+    with torch.no_grad():
+        module = optimised(torch.jit.trace(net.eval(), x))
+        module(x)
+    (region,) = torch.backends.zendnn.explain(module).methods[0].regions
+    assert [built.wrong for built in region.built] == [()]
+
+
 class Sums(nn.Module):
-    """Layers of one output: where its terms cancel out, nothing near is as large as they are."""
+    """Layers of one output, which is near 0 where its terms cancel out."""
 
     def __init__(self, sizes: range) -> None:
         super().__init__()
@@ -177,12 +185,7 @@ def test_rounding_errors_are_of_the_terms_and_not_of_the_sum(
 ) -> None:
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
     torch.manual_seed(5)  # of which eight sums are close to 0
-    net, x = Sums(range(16, 316)).eval(), torch.rand(1, 316)
-    with torch.no_grad():
-        module = optimised(torch.jit.trace(net, x))
-        module(x)
-    (region,) = torch.backends.zendnn.explain(module).methods[0].regions
-    assert [built.wrong for built in region.built] == [()]
+    assert_nothing_is_struck_off(Sums(range(16, 316)), torch.rand(1, 316))
 
 
 @pytest.mark.filterwarnings("error:ZenDNN", "ignore::torch.jit.TracerWarning")
@@ -190,7 +193,7 @@ def test_rounding_errors_are_of_the_terms_and_not_of_the_sum(
 def test_what_a_function_makes_of_rounding_errors_is_no_fault(
     function: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Next to 0, to a half, or far from 0, where a little more is much more."""
+    """Near a pole or a step, or where the function grows fast."""
 
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -203,12 +206,7 @@ def test_what_a_function_makes_of_rounding_errors_is_no_fault(
 
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
     torch.manual_seed(2)  # of which one sum is next to 0
-    net, x = Net().eval(), torch.randn(1, 16, 22, 1)
-    with torch.no_grad():
-        module = optimised(torch.jit.trace(net, x))
-        module(x)
-    (region,) = torch.backends.zendnn.explain(module).methods[0].regions
-    assert [built.wrong for built in region.built] == [()]
+    assert_nothing_is_struck_off(Net(), torch.randn(1, 16, 22, 1))
 
 
 # Whole plans.

@@ -3,8 +3,8 @@
 x86's maxps and minps return their second operand where either is NaN. So each form below has what
 may be NaN there, or blends by an ordered comparison, which is false for NaN.
 
-Products of bfloat16 take pairs. The last pair of an odd row has a partner that is multiplied by 0,
-which makes NaN of infinity; so the partner must be 0, too.
+Products of bfloat16 take numbers in pairs. The last number of an odd row has no partner: what
+stands in its place is multiplied by 0, which makes NaN of an infinity, so that must be 0 as well.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ def _replace(name: str, file: str, anchor: str, text: str) -> Edit:
 
 def _phrase(name: str, pattern: str, replacement: str, *files: str) -> Phrase:
     return in_code(f"keep-nan-{name}", pattern, replacement, _REASON, *files)
+
+
+def _pair(name: str, file: str, anchor: str, text: str) -> Edit:
+    return Edit(name, f"src/cpu/x64/{file}", anchor, Action.REPLACE, text, _PAIRED)
 
 
 def _bounded(*bounds: tuple[str, str]) -> str:
@@ -235,39 +239,34 @@ EDITS: tuple[Edit, ...] = (
         "                    }\n"
         "                    if (jpp.is_training)\n",
     ),
-    Edit(
-        name="pair-with-zero-in-gemm",
-        file="src/cpu/x64/gemm/bf16/jit_avx512_core_gemm_bf16bf16f32_kern.cpp",
-        anchor="                case 2: vpbroadcastw(b, b_src); break;\n",
-        action=Action.REPLACE,
-        text="                case 2: vpbroadcastw(b, b_src); vpsrld(b, b, 16); break;\n",
-        reason=_PAIRED,
+    _pair(
+        "pair-with-zero-in-gemm",
+        "gemm/bf16/jit_avx512_core_gemm_bf16bf16f32_kern.cpp",
+        "                case 2: vpbroadcastw(b, b_src); break;\n",
+        "                case 2: vpbroadcastw(b, b_src); vpsrld(b, b, 16); break;\n",
     ),
-    Edit(
-        name="pair-with-zero-in-convolution",
-        file="src/cpu/x64/jit_avx512_core_bf16_conv_kernel.cpp",
-        anchor="                        const bool safe_overstep = (src_offset < max_src_offset)\n"
+    _pair(
+        "pair-with-zero-in-convolution",
+        "jit_avx512_core_bf16_conv_kernel.cpp",
+        "                        const bool safe_overstep = (src_offset < max_src_offset)\n"
         "                                && !is_src_layout_nxc();\n",
-        action=Action.REPLACE,
-        text="                        const bool safe_overstep = false;\n",
-        reason=_PAIRED,
+        "                        const bool safe_overstep = false;\n",
     ),
-    Edit(
-        name="pair-with-zero-in-gradient-of-convolution",
-        file="src/cpu/x64/jit_avx512_core_bf16_conv_kernel.cpp",
-        anchor="                        vpbroadcastw(ddst, ptr[aux_reg_dst + aux_ddst_offset]);\n",
-        action=Action.AFTER,
-        text="                        vpsrld(ddst, ddst, 16);\n",
-        reason=_PAIRED,
+    _pair(
+        "pair-with-zero-in-gradient-of-convolution",
+        "jit_avx512_core_bf16_conv_kernel.cpp",
+        "                        vpbroadcastw(ddst, ptr[aux_reg_dst + aux_ddst_offset]);\n",
+        "                        vpbroadcastw(ddst, ptr[aux_reg_dst + aux_ddst_offset]);\n"
+        "                        vpsrld(ddst, ddst, 16);\n",
     ),
-    # Rounded up, a row goes on into the next one, and the last of the weights over their end. Tiles
-    # need it; no AMD CPU has any.
-    Edit(
-        name="end-rows-in-convolution-by-brgemm",
-        file="src/cpu/x64/jit_brgemm_conv_utils.cpp",
-        anchor="        K_tail = kh_koef * rnd_up(ic % ic_block, ic_ceil);\n    }\n",
-        action=Action.AFTER,
-        text="    const bool in_pairs = src_dt == data_type::bf16;\n"
+    # Rounded up, K runs on into the next row, and past the end of the weights. AMX tiles need that;
+    # no AMD CPU has them.
+    _pair(
+        "end-rows-in-convolution-by-brgemm",
+        "jit_brgemm_conv_utils.cpp",
+        "        K_tail = kh_koef * rnd_up(ic % ic_block, ic_ceil);\n    }\n",
+        "        K_tail = kh_koef * rnd_up(ic % ic_block, ic_ceil);\n    }\n"
+        "    const bool in_pairs = src_dt == data_type::bf16;\n"
         "    if ((in_pairs || src_dt == data_type::f32) && !is_bf32 && !is_amx(isa)) {\n"
         "        if (is_relo()) {\n"
         "            K_tail = kh_koef * kw * inp_ic_block;\n"
@@ -276,6 +275,5 @@ EDITS: tuple[Edit, ...] = (
         "            K_tail = kh_koef * (ic % ic_block);\n"
         "        }\n"
         "    }\n",
-        reason=_PAIRED,
     ),
 )

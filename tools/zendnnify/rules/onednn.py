@@ -157,7 +157,7 @@ EDITS: tuple[Edit, ...] = (
         action=Action.REPLACE,
         text="                && IMPLICATION(jcp.id > 1 || jcp.kd > 1,\n"
         "                        relo_conv_weights_wi == false)\n",
-        reason="it copies the first slice of the weights only, which padding may have passed",
+        reason="lowering copies the first slice of the weights only, and padding may skip that one",
     ),
     _decline_tiles(
         "gradients-of-images",

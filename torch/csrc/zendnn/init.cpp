@@ -69,7 +69,7 @@ std::pair<size_t, std::vector<std::string>> choose(
   }
   auto seconds = kSeconds;
   auto choice = ctx::plan::choose(
-      key, all, seconds, [&] { return made("judge", judge); });
+      key, all, seconds, [&] { return made("judge", judge).compute(); });
   ctx::plan::save_choices();
   return {choice.index, std::move(choice.wrong)};
 }

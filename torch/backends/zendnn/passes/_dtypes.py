@@ -14,12 +14,16 @@ def result_dtype(node: Node, known: dict[Value, str]) -> str | None:
     dtype = operator(node).dtype
     if not isinstance(dtype, slice):
         return dtype
-    dtypes = {
-        dtype_of(operand, known)
-        for operand in node.inputs[dtype]
-        if isinstance(operand, Value) and operand.kind == "tensor"
-    }
+    dtypes = {dtype_of(operand, known) for operand in dtype_sources(node)}
     return dtypes.pop() if len(dtypes) == 1 else None
+
+
+def dtype_sources(node: Node) -> list[Value]:
+    """The operands whose dtype a node's results have; none where the node states it."""
+    dtype = operator(node).dtype
+    if "dtype" in node.attributes or not isinstance(dtype, slice):
+        return []
+    return [v for v in node.inputs[dtype] if isinstance(v, Value) and v.kind == "tensor"]
 
 
 def dtype_of(operand: Operand, known: dict[Value, str] | None = None) -> str | None:

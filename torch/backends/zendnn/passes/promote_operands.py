@@ -8,7 +8,7 @@ the plan refuses it, and the model's own operators run.
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._dtypes import dtype_of, result_dtype
+from torch.backends.zendnn.passes._dtypes import dtype_of, dtype_sources, result_dtype
 from torch.backends.zendnn.passes._operators import Trait, operator
 from torch.backends.zendnn.passes._sizes import Sizes
 
@@ -64,17 +64,15 @@ def _with_dimensions(graph: Graph) -> set[Value]:
 
 
 def _rely_on(values: list[Value], known: dict[Value, str]) -> None:
-    """Note that these must be float32, and so must the operands that they have their dtype of."""
+    """Note that these values must be float32, and so must those that give them their dtype."""
     open_values = list(values)
     while open_values:
         value = open_values.pop()
         if value.taken_for or dtype_of(value, known) not in (None, "float32"):
             continue
         value.taken_for = "float32"
-        if value.producer is not None and "dtype" not in value.producer.attributes:
-            dtype = operator(value.producer).dtype
-            operands = value.producer.inputs[dtype] if isinstance(dtype, slice) else ()
-            open_values += [v for v in operands if isinstance(v, Value) and v.kind == "tensor"]
+        if value.producer is not None:
+            open_values += dtype_sources(value.producer)
 
 
 def _is_narrowed(value: Value) -> bool:

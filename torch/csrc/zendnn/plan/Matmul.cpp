@@ -278,9 +278,8 @@ Matrices as_matrices(Builder& builder, int64_t value, const Dims& batch) {
     next = steps[i] * batch[i];
   }
   auto row = steps.end()[-2], column = steps.back();
-  // Strides of single rows and columns say nothing. A single row with gaps
-  // could be called a transposed column, but ZenDNN reads that as if it had
-  // none.
+  // Strides of single rows and columns say nothing. ZenDNN must not see a single
+  // row with gaps as a transposed column: it ignores the gaps.
   column = columns == 1 ? 1 : column;
   row = rows == 1 ? columns : row;
   const bool plain =
@@ -412,7 +411,7 @@ size_t fastest(
         trial));
   }
   return builder.choose(node, key.str(), candidates, [&] {
-    return reference(p, attached, trial);
+    return judgement_of(reference(p, attached, trial), *trial);
   });
 }
 

@@ -112,15 +112,55 @@ Node combine(
   return node;
 }
 
-// Whether each number of the result is a single product. In float32 torch keeps
-// the sign of such zeros, which sums lose, since they begin with 0; torch's own
-// products in batches are sums.
-bool has_no_sums(const Builder& builder, const Node& node) {
+// Whether each element of the result is a single product. In float32, torch keeps
+// the sign of such a zero; a sum, which begins with 0, loses it. In batches,
+// torch sums, too.
+bool is_outer_product(const Builder& builder, const Node& node) {
   const bool is_product = node.op == "matmul"
                               ? builder.sizes(tensor(node, 1)).size() == 2
                               : node.op == "linear" && !has(node, 2);
   return is_product && builder.dtype(node.output()) == kFloat &&
          builder.sizes(tensor(node, 0)).back() == 1;
+}
+
+// The multiplication that an outer product is: of a column by a row, which a
+// layer has as a column of weights.
+std::vector<Node> as_multiplication(Builder& builder, const Node& node) {
+  std::vector<Node> nodes;
+  auto row = node.inputs[1];
+  if (node.op == "linear") {
+    Node view;
+    view.op = "view";
+    view.label = node.label;
+    view.inputs = {row, {Operand::Kind::number, -1}};
+    view.outputs = {builder.add_value()};
+    row.index = view.output();
+    nodes.push_back(std::move(view));
+  }
+  auto product = combine("mul", tensor(node, 0), row, node, 0);
+  product.outputs = node.outputs;
+  nodes.push_back(std::move(product));
+  for (const auto& made : nodes) {
+    find_operator(made.op).infer(builder, made);
+  }
+  return nodes;
+}
+
+// The same as `magnification`, of one post-op.
+double magnification_by(const PostOp& post) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  static const std::unordered_map<std::string, double> table{
+      {"mul", 1.5}, // by operands of 0.5 to 1.5, as trials have them
+      {"div", 2},
+      {"exp", kInfinity},
+      {"log", kInfinity},
+      {"sqrt", kInfinity},
+      {"round", kInfinity}};
+  if (post.algorithm == "linear") {
+    return std::max(1., std::abs(static_cast<double>(post.alpha)));
+  }
+  const auto found = table.find(post.algorithm);
+  return found == table.end() ? 1 : found->second;
 }
 
 } // namespace
@@ -179,22 +219,9 @@ Function function_of(const PostOp& post) {
 }
 
 double magnification(const Node& node) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  // Operands are from 0.5 to 1.5 where this matters.
-  static const std::unordered_map<std::string, double> table{
-      {"mul", 1.5},
-      {"div", 2},
-      {"exp", kInfinity},
-      {"log", kInfinity},
-      {"sqrt", kInfinity},
-      {"round", kInfinity}};
   double whole = 1;
   for (const auto& post : node.post) {
-    const auto found = table.find(post.algorithm);
-    whole *= found != table.end() ? found->second
-             : post.algorithm == "linear"
-                 ? std::max(1., std::abs(static_cast<double>(post.alpha)))
-                 : 1;
+    whole *= magnification_by(post);
   }
   return whole;
 }
@@ -236,22 +263,10 @@ std::vector<Node> infer_fitting(Builder& builder, const Node& written) {
     nodes.push_back(std::move(sum));
   }
   infer();
-  if (has_no_sums(builder, node)) {
-    auto row = node.inputs[1];
-    if (node.op == "linear") {
-      Node view;
-      view.op = "view";
-      view.label = node.label;
-      view.inputs = {row, {Operand::Kind::number, -1}};
-      view.outputs = {builder.add_value()};
-      find_operator(view.op).infer(builder, view);
-      row.index = view.output();
-      nodes.push_back(std::move(view));
-    }
-    auto product = combine("mul", tensor(node, 0), row, node, 0);
-    product.outputs = node.outputs;
-    node = std::move(product);
-    infer();
+  if (is_outer_product(builder, node)) {
+    nodes = as_multiplication(builder, node);
+    node = std::move(nodes.back());
+    nodes.pop_back();
   }
   for (const auto& post : node.post) {
     if (post.is_binary() && builder.dtype(node.inputs[post.operand].index) !=

@@ -13,7 +13,7 @@ namespace {
 
 using data_type = memory::data_type;
 
-// No argument of a primitive, but the layer's weights as they are given.
+// Stands for no primitive's argument: the layer's weights in the plain layout.
 constexpr int kPlain = -1;
 
 // Enough to meet every tile and tail of a kernel.
@@ -210,6 +210,12 @@ void* Trial::weights(const memory::desc& seen, const memory::desc& layout) {
   return data;
 }
 
+Outcome judgement_of(const Candidate& reference, Trial& trial) {
+  auto outcome = reference.compute();
+  outcome.scale = trial.scale();
+  return outcome;
+}
+
 Candidate as_candidate(
     const Primitive& made,
     const memory::desc& bias,
@@ -266,7 +272,6 @@ Candidate as_candidate(
       .before = before,
       .compute = compute,
       .precision = trial->precision(),
-      .scale = [trial] { return trial->scale(); },
       .bfloat16 = made.result.get_data_type() == data_type::bf16};
 }
 

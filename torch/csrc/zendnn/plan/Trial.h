@@ -34,8 +34,8 @@ class Trial {
   // How far rounding may move a result of float32 sums, relative to the largest
   // one.
   double precision() const;
-  // What a sum of the layer's products with such numbers is about, where they
-  // do not cancel out by chance.
+  // The typical size of a sum of the layer's products with such numbers: one that
+  // cancels out has the same rounding errors.
   double scale();
 
  private:
@@ -53,6 +53,9 @@ class Trial {
 // The elements at `data` in the order of memory, a sample where they are many;
 // its count of NaN is that of all the memory, between them too.
 Outcome outcome_of(const memory::desc& desc, const void* data);
+
+// What the reference computes, with the scale of its sums.
+Outcome judgement_of(const Candidate& reference, Trial& trial);
 
 // Runs the primitive with a bias (none when zero) and its post-ops' operands.
 Candidate as_candidate(

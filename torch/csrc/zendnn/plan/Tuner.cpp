@@ -433,10 +433,7 @@ Choice choose(
     auto names = struck_off();
     std::set<size_t> wrong;
     try {
-      const auto judged = judge();
-      auto right = judged.compute();
-      right.scale = judged.scale ? judged.scale() : 0;
-      wrong = comparison.wrong_by(right);
+      wrong = comparison.wrong_by(judge());
     } catch (const std::exception&) {
       failed = true; // it may want more memory than the candidates
     }

@@ -16,7 +16,7 @@ namespace at::native::zendnn::plan {
 struct Outcome {
   std::vector<float> values;
   int64_t nans = 0;
-  double scale = 0; // what rounding errors are of where all values are less
+  double scale = 0; // of the sums: rounding errors are of it or of larger values
 };
 
 struct Candidate {
@@ -29,13 +29,11 @@ struct Candidate {
   // How far rounding may move a right result, relative to its largest element;
   // where that is infinity, there is nothing to compare.
   double precision = 0;
-  // The scale of its outcome, which takes a while; or nothing.
-  std::function<double()> scale{};
   bool bfloat16 = false; // what the result is rounded to
 };
 
-// Makes the candidate that decides which of several is wrong.
-using Judge = std::function<Candidate()>;
+// Computes the outcome that decides which of several is wrong.
+using Judge = std::function<Outcome()>;
 
 struct Choice {
   size_t index;

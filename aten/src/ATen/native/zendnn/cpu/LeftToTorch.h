@@ -55,8 +55,8 @@ inline bool leaves_product(
     return true;
   }
   if (dtype == kFloat) {
-    // MKL's for AVX2 leave nothing to gain. Zeros that are no sums keep their
-    // sign there.
+    // MKL's for AVX2 leave nothing to gain. An outer product has no sums: MKL
+    // keeps the sign of its zeros.
     return !has_wide_vectors() || (k == 1 && !added);
   }
   // On AMX, torch's newer oneDNN is ahead in large results and where pairs
