@@ -527,9 +527,10 @@ std::optional<size_t> fastest(
   p.result = found[0].result;
   const auto chosen = builder.choose(node, key.str(), candidates, [&] {
     using ::zendnn::convolution_forward, ::zendnn::deconvolution_forward;
-    const auto made = w.transposed
-        ? reference<deconvolution_forward>(w, p, attached.attributes)
-        : reference<convolution_forward>(w, p, attached.attributes);
+    const auto made =
+        w.transposed
+            ? reference<deconvolution_forward>(w, p, attached.attributes)
+            : reference<convolution_forward>(w, p, attached.attributes);
     return judgement_of(candidate(made), *trial);
   });
   return chosen < found.size() ? std::optional(chosen) : std::nullopt;

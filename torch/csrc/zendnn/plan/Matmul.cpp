@@ -278,8 +278,8 @@ Matrices as_matrices(Builder& builder, int64_t value, const Dims& batch) {
     next = steps[i] * batch[i];
   }
   auto row = steps.end()[-2], column = steps.back();
-  // Strides of single rows and columns say nothing. ZenDNN must not see a single
-  // row with gaps as a transposed column: it ignores the gaps.
+  // Strides of single rows and columns say nothing. ZenDNN must not see a
+  // single row with gaps as a transposed column: it ignores the gaps.
   column = columns == 1 ? 1 : column;
   row = rows == 1 ? columns : row;
   const bool plain =

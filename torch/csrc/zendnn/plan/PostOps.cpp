@@ -112,9 +112,9 @@ Node combine(
   return node;
 }
 
-// Whether each element of the result is a single product. In float32, torch keeps
-// the sign of such a zero; a sum, which begins with 0, loses it. In batches,
-// torch sums, too.
+// Whether each element of the result is a single product. In float32, torch
+// keeps the sign of such a zero; a sum, which begins with 0, loses it. In
+// batches, torch sums, too.
 bool is_outer_product(const Builder& builder, const Node& node) {
   const bool is_product = node.op == "matmul"
                               ? builder.sizes(tensor(node, 1)).size() == 2

@@ -34,8 +34,8 @@ class Trial {
   // How far rounding may move a result of float32 sums, relative to the largest
   // one.
   double precision() const;
-  // The typical size of a sum of the layer's products with such numbers: one that
-  // cancels out has the same rounding errors.
+  // The typical size of a sum of the layer's products with such numbers: one
+  // that cancels out has the same rounding errors.
   double scale();
 
  private:
