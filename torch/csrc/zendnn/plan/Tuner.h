@@ -16,8 +16,7 @@ namespace at::native::zendnn::plan {
 struct Outcome {
   std::vector<float> values;
   int64_t nans = 0;
-  double scale =
-      0; // of the sums: rounding errors are of it or of larger values
+  double scale = 0; // of its sums, whose rounding errors are of it at least
 };
 
 struct Candidate {
