@@ -219,7 +219,7 @@ def test_a_region_is_described_with_its_constants_in_order(graph: Graph) -> None
     graph.set_outputs([two.output])
     text, constants = Region.of(graph.nodes).describe()
     assert text == (
-        "zendnn-plan 2\n"
+        "zendnn-plan 3\n"
         "%1 = input tensor\n"
         "%2 = input number\n"
         "%4 = constant 0\n"

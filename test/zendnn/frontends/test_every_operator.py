@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.backends.zendnn.frontends import torchscript
-from torch.backends.zendnn.frontends.torchscript_ops import OPERATORS, operator_name
+from torch.backends.zendnn.frontends.torchscript.calls import OPERATORS, operator_name
 
 from ..common import stock, values
 from ..test_reported_failures import assert_plans_ran

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn.frontends import torchscript, torchscript_ops
+from torch.backends.zendnn.frontends import aten, torchscript
 from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value, format_node
 
 from ..passes import interpreter
@@ -175,18 +175,18 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [ROWS, SIX],
         "r0 = eltwise(y) algorithm=linear alpha=2.0 beta=0.0\nr1 = binary(x, r0) algorithm=add",
     ),
-    "add a number": (lambda x: x + 2, [ROWS], eltwise("linear", 1.0, 2.0)),
+    "add a number": (lambda x: x + 2, [ROWS], eltwise("affine", 1.0, 2.0)),
     "add a number tensor": (
         lambda x: x + torch.tensor(2.0, dtype=torch.float64),
         [ROWS],
-        eltwise("linear", 1.0, 2.0),
+        eltwise("affine", 1.0, 2.0),
     ),
-    "subtract a number": (lambda x: x - 2, [ROWS], eltwise("linear", 1.0, -2.0)),
-    "subtract from a number": (lambda x: 1.5 - x, [ROWS], eltwise("linear", -1.0, 1.5)),
+    "subtract a number": (lambda x: x - 2, [ROWS], eltwise("affine", 1.0, -2.0)),
+    "subtract from a number": (lambda x: 1.5 - x, [ROWS], eltwise("affine", -1.0, 1.5)),
     "subtract from a number tensor": (
         lambda x: torch.tensor(1.5) - x,
         [ROWS],
-        eltwise("linear", -1.0, 1.5),
+        eltwise("affine", -1.0, 1.5),
     ),
     "rsub": (
         lambda x, y: torch.rsub(x, y, alpha=3),
@@ -194,9 +194,9 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         "r0 = eltwise(x) algorithm=linear alpha=3.0 beta=0.0\nr1 = binary(y, r0) algorithm=sub",
     ),
     "multiply": (lambda x, y: x * y, [ROWS, SIX], "r0 = binary(x, y) algorithm=mul"),
-    "multiply by a number": (lambda x: x * 0.5, [ROWS], eltwise("linear", 0.5)),
+    "multiply by a number": (lambda x: x * 0.5, [ROWS], eltwise("affine", 0.5)),
     "divide": (lambda x, y: x / y, [ROWS, POSITIVE], "r0 = binary(x, y) algorithm=div"),
-    "divide by a number": (lambda x: x / 4, [ROWS], eltwise("linear", 0.25)),
+    "divide by a number": (lambda x: x / 4, [ROWS], eltwise("affine", 0.25)),
     "maximum": (torch.maximum, [ROWS, SIX], "r0 = binary(x, y) algorithm=max"),
     "minimum": (torch.min, [ROWS, SIX], "r0 = binary(x, y) algorithm=min"),
     "softmax": (lambda x: x.softmax(-1), [ROWS], "r0 = softmax(x) dim=-1 log=0"),
@@ -486,7 +486,7 @@ NOT_INTERPRETED = frozenset({"attention with a mask", "grouped attention"})
 
 @pytest.mark.parametrize("name", IMPORTED)
 def test_operators_are_imported_and_mean_the_same(name: str) -> None:
-    if name == "rms_norm without eps" and not torchscript_ops._C._has_one_default_eps():
+    if name == "rms_norm without eps" and not aten._C._has_one_default_eps():
         pytest.skip("in this older torch it depends on the dtype, and is left to torch")
     function, inputs, expected = IMPORTED[name]
     graph = torchscript.import_graph(traced(function, *inputs))
@@ -704,7 +704,7 @@ def test_what_is_left_out_has_a_reason(name: str) -> None:
 
 
 def test_an_eps_that_depends_on_the_dtype_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torchscript_ops._C, "_has_one_default_eps", lambda: False)
+    monkeypatch.setattr(aten._C, "_has_one_default_eps", lambda: False)
     graph = torchscript.import_graph(traced(lambda x: F.rms_norm(x, (6,)), ROWS))
     (left,) = torchscript.left_out([graph])
     assert left.reason == "eps is not given, and depends on the dtype in this torch"

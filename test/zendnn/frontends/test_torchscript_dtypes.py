@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.backends.zendnn.frontends.torchscript_dtypes import whole_values
+from torch.backends.zendnn.frontends.torchscript.dtypes import whole_values
 
 from ..common import values
 

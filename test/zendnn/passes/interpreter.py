@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.backends.zendnn.graph import OPAQUE, Graph, Node, Operand, PostOp, Region, Value
-from torch.backends.zendnn.passes._operators import NUMBERS
+from torch.backends.zendnn.operators import NUMBERS
 from torch.backends.zendnn.passes.partition import outside
 
 Environment = dict[Value, Any]

@@ -48,7 +48,7 @@ def spell(
     if scale == "before":
         q = b.binary("mul", q, b.number(factor))
     if scale == "both":
-        q, k = (b.eltwise("linear", x, math.sqrt(factor), 0.0) for x in (q, k))
+        q, k = (b.eltwise("affine", x, math.sqrt(factor), 0.0) for x in (q, k))
     transposed = b("transpose" if len(swap) == 2 else "permute", k, *swap)
     scores = b("matmul", q, transposed)
     if scale == "div":
@@ -170,7 +170,7 @@ def hidden(b: Builder, *shape: int) -> Value:
 def test_replaced_scores_are_found(b: Builder, fill: float, where: str, expanded: str) -> None:
     q, k, v = operands(b)
     condition = hidden(b, N, 1, 1, S)
-    scores = b.eltwise("linear", b("matmul", q, b("transpose", k, -1, -2)), 0.5, 0.0)
+    scores = b.eltwise("affine", b("matmul", q, b("transpose", k, -1, -2)), 0.5, 0.0)
     choice = condition
     if expanded == "as":
         choice = b("expand_as", condition, scores)
@@ -222,7 +222,7 @@ def test_replacements_that_are_more_stay(b: Builder) -> None:
     filled = [
         b("where", condition, product(), b.input(random(T, S)), value=0.0),
         b("where", condition, None, twice, value=-2.0),
-        b.eltwise("linear", b("where", condition, None, product(), value=-1.0), 2.0, 0.0),
+        b.eltwise("affine", b("where", condition, None, product(), value=-1.0), 2.0, 0.0),
     ]
     b.done(*(b("matmul", b("softmax", scores, dim=-1), v) for scores in filled))
     assert b.check(fuse_attention) == [0]
@@ -273,7 +273,7 @@ def test_attention_with_a_part_that_others_read_stays(
 ) -> None:
     q, k, v = operands(b)
     parts = {"scores": b("matmul", q, b("transpose", k, -1, -2))}
-    parts["scaled"] = b.eltwise("linear", parts["scores"], 0.5, 0.0)
+    parts["scaled"] = b.eltwise("affine", parts["scores"], 0.5, 0.0)
     parts["masked"] = b.binary("add", parts["scaled"], b.input(random(T, S)))
     parts["weights"] = b("softmax", parts["masked"], dim=-1)
     result = b("matmul", parts["weights"], v)
@@ -285,7 +285,7 @@ def test_what_only_looks_like_attention_stays(b: Builder) -> None:
     q, k, v = operands(b)
     transposed = b("transpose", k, -1, -2)
     scores = b("matmul", q, transposed)
-    shifted = b.eltwise("linear", scores, 0.5, 1.0)
+    shifted = b.eltwise("affine", scores, 0.5, 1.0)
     results = [
         b("matmul", b("softmax", b("matmul", q, transposed), dim=2), v),
         b("matmul", b("softmax", b("matmul", q, transposed), dim=-1, log=True), v),
@@ -311,7 +311,7 @@ def attention(b: Builder, q: Value, k: Value, v: Value, scale: float = 0.5, **mo
 
 def test_a_factor_is_found_through_views(b: Builder) -> None:
     x = b.input(random(N, T, H * D))
-    q = heads(b, b.eltwise("linear", x, 0.25, 0.0))
+    q = heads(b, b.eltwise("affine", x, 0.25, 0.0))
     k, v = heads(b, x), heads(b, x)
     graph = b.done(attention(b, q, k, v))
     assert b.check(fold_attention_scale) == [1]
@@ -321,7 +321,7 @@ def test_a_factor_is_found_through_views(b: Builder) -> None:
 
 def test_views_without_their_factor_are_handed_over_to_nobody(b: Builder) -> None:
     x = b.input(random(N, T, H * D))
-    scaled = b.eltwise("linear", x, 0.25, 0.0)
+    scaled = b.eltwise("affine", x, 0.25, 0.0)
     q = heads(b, scaled)
     graph = b.done(attention(b, q, heads(b, x), heads(b, x)))
     views = [node.output for node in graph.nodes if node.op == "view"]
@@ -334,7 +334,7 @@ def test_views_without_their_factor_are_handed_over_to_nobody(b: Builder) -> Non
 @pytest.mark.parametrize("escapes", [True, False])
 def test_a_factor_that_others_see_stays(b: Builder, where: str, escapes: bool) -> None:
     x = b.input(random(N, T, H * D))
-    scaled = b.eltwise("linear", x, 0.25, 0.0)
+    scaled = b.eltwise("affine", x, 0.25, 0.0)
     q = heads(b, scaled)
     seen = scaled if where == "before" else q
     result = attention(b, q, heads(b, x), heads(b, x))
@@ -344,28 +344,28 @@ def test_a_factor_that_others_see_stays(b: Builder, where: str, escapes: bool) -
 
 def test_a_scale_that_depends_on_sizes_stays(b: Builder) -> None:
     x = b.input(random(N, T, H * D))
-    q = heads(b, b.eltwise("linear", x, 0.25, 0.0))
+    q = heads(b, b.eltwise("affine", x, 0.25, 0.0))
     b.done(attention(b, q, heads(b, x), heads(b, x), scale=0.0))
     assert b.check(fold_attention_scale) == [0]
 
 
 def test_a_scale_that_float32_cannot_hold_stays_apart(b: Builder) -> None:
     x = b.input(random(N, T, H * D))
-    q = heads(b, b.eltwise("linear", x, 1e-30, 0.0))
+    q = heads(b, b.eltwise("affine", x, 1e-30, 0.0))
     graph = b.done(attention(b, q, heads(b, x), heads(b, x), scale=1e-30))
     assert b.check(fold_attention_scale) == [0]
     assert only(graph, "attention").attributes["scale"] == 1e-30
 
 
 def test_values_that_are_both_queries_and_keys_keep_their_factor(b: Builder) -> None:
-    x = heads(b, b.eltwise("linear", b.input(random(N, T, H * D)), 0.25, 0.0))
+    x = heads(b, b.eltwise("affine", b.input(random(N, T, H * D)), 0.25, 0.0))
     b.done(attention(b, x, x, x))
     assert b.check(fold_attention_scale) == [0]
 
 
 def test_more_than_a_factor_stays(b: Builder) -> None:
     x = b.input(random(N, T, H * D))
-    q = heads(b, b.eltwise("linear", x, 0.25, 1.0))
+    q = heads(b, b.eltwise("affine", x, 0.25, 1.0))
     b.done(attention(b, q, heads(b, x), heads(b, x)))
     assert b.check(fold_attention_scale) == [0]
 
@@ -430,7 +430,7 @@ def test_weights_that_no_product_reads_stay(b: Builder, reader: str) -> None:
 
 def test_shifted_scores_that_are_replaced_stay(b: Builder) -> None:
     q, k, v = operands(b)
-    scores = b.eltwise("linear", b("matmul", q, b("transpose", k, -2, -1)), 0.5, 3.0)
+    scores = b.eltwise("affine", b("matmul", q, b("transpose", k, -2, -1)), 0.5, 3.0)
     chosen = b("where", b.input(torch.rand(T, S) > 0.5), None, scores, value=-1.5)
     b.done(b("matmul", b("softmax", chosen, dim=-1), v))
     assert b.check(fuse_attention) == [0]

@@ -31,7 +31,7 @@ def b() -> Builder:
 def test_constants_are_evaluated(b: Builder) -> None:
     x = b.input(random(2, 3, 4))
     table = b("transpose", b("expand", b.constant(1, 3), 4, -1), 0, 1)
-    scaled = b.eltwise("linear", b.eltwise("sigmoid", table), 2.0, 1.0)
+    scaled = b.eltwise("affine", b.eltwise("sigmoid", table), 2.0, 1.0)
     first, _ = b.node("split", b.constant(6, 4), results=2, dim=0, sizes=(3, 3)).outputs
     graph = b.done(b.binary("add", x, b.binary("mul", scaled, first)))
     assert b.check(fold_constants) == [6]
@@ -98,7 +98,7 @@ IDENTITIES: dict[str, Any] = {
     "expand": lambda b, x: b("expand", x, -1, -1, -1, -1),
     "slice": lambda b, x: b("slice", x, 0, 0, 9223372036854775807, 1),
     "slice without bounds": lambda b, x: b("slice", x, 1, None, None, 1),
-    "linear": lambda b, x: b.eltwise("linear", x, 1.0, 0.0),
+    "linear": lambda b, x: b.eltwise("affine", x, 1.0, 0.0),
     "pad": lambda b, x: b("pad", x, 0, 0, 0, 0, value=1.0),
     "transpose twice": lambda b, x: b("transpose", b("transpose", x, 1, 3), 3, 1),
     "transpose to itself": lambda b, x: b("transpose", x, 2, 2),
@@ -139,7 +139,7 @@ def test_a_result_stays_where_others_look_for_it(b: Builder, name: str) -> None:
 
 
 def test_the_maker_of_a_returned_identity_makes_it(b: Builder) -> None:
-    value = b.eltwise("linear", b.eltwise("exp", b.input(random(3))), 1.0, 0.0)
+    value = b.eltwise("affine", b.eltwise("exp", b.input(random(3))), 1.0, 0.0)
     graph = b.done(value)
     assert b.check(remove_identities) == [1]
     assert str(graph) == f"{value.name} = eltwise(%1) algorithm=exp alpha=0.0 beta=0.0"
@@ -150,7 +150,7 @@ CHANGES: dict[str, Any] = {
     "expand": lambda b, x: b("expand", x, 2, -1, -1, -1, -1),
     "slice of a part": lambda b, x: b("slice", x, 1, 0, 2, 1),
     "slice with a step": lambda b, x: b("slice", x, 1, 0, None, 2),
-    "linear": lambda b, x: b.eltwise("linear", x, 1.0, 0.5),
+    "linear": lambda b, x: b.eltwise("affine", x, 1.0, 0.5),
     "pad": lambda b, x: b("pad", x, 0, 1, value=0.0),
     "transposes": lambda b, x: b("transpose", b("transpose", x, 1, 3), 2, 1),
     "avg_pool": lambda b, x: b("avg_pool", x, **pool(1, 2), include_pad=True),
@@ -205,7 +205,7 @@ def test_what_two_views_undo_stays_where_others_read_the_first(b: Builder) -> No
 def test_a_product_with_one_stays_where_booleans_would_be_told_from_numbers(
     b: Builder, reader: str
 ) -> None:
-    mask = b.eltwise("linear", b.input(random(5, 5)), 1.0, 0.0)
+    mask = b.eltwise("affine", b.input(random(5, 5)), 1.0, 0.0)
     q = b.input(random(2, 5, 4))
     readers = {
         "view": lambda: b("unsqueeze", mask, 0),
@@ -218,7 +218,7 @@ def test_a_product_with_one_stays_where_booleans_would_be_told_from_numbers(
 
 def test_a_product_with_one_goes_where_a_view_reads_the_result_of_a_layer(b: Builder) -> None:
     made = b("transpose", b.linear(b.input(random(2, 4)), 4, 4), 0, 1)
-    graph = b.done(b("unsqueeze", b.eltwise("linear", made, 1.0, 0.0), 0))
+    graph = b.done(b("unsqueeze", b.eltwise("affine", made, 1.0, 0.0), 0))
     assert b.check(remove_identities) == [1]
     assert ops(graph) == ["linear", "transpose", "unsqueeze"]
 
@@ -264,7 +264,7 @@ def test_arithmetic_with_a_number_is_linear(
     operands = (b.number(4.0), x) if left else (x, b.number(4.0))
     graph = b.done(b.binary(algorithm, *operands))
     assert b.check(fold_scalars) == [1]
-    assert graph.nodes[0].attributes == {"algorithm": "linear", "alpha": alpha, "beta": beta}
+    assert graph.nodes[0].attributes == {"algorithm": "affine", "alpha": alpha, "beta": beta}
 
 
 def test_other_arithmetic_stays_binary(b: Builder) -> None:
@@ -285,7 +285,7 @@ def test_other_arithmetic_stays_binary(b: Builder) -> None:
 def test_linear_functions_in_a_row_become_one(b: Builder) -> None:
     x = b.input(random(2, 3))
     value = b.binary(
-        "sub", b.binary("mul", b.eltwise("linear", x, 2.0, 1.0), b.number(3.0)), b.number(5.0)
+        "sub", b.binary("mul", b.eltwise("affine", x, 2.0, 1.0), b.number(3.0)), b.number(5.0)
     )
     graph = b.done(value)
     b.check(fold_scalars)
@@ -295,14 +295,14 @@ def test_linear_functions_in_a_row_become_one(b: Builder) -> None:
 def test_a_difference_is_not_spread_over_a_product(b: Builder) -> None:
     """(x - 1000) * 1e6 is exact near 1000; 1e6 x - 1e9 is not."""
     x = b.input(random(2, 3))
-    graph = b.done(b.eltwise("linear", b.eltwise("linear", x, 1.0, -1000.0), 1e6, 0.0))
+    graph = b.done(b.eltwise("affine", b.eltwise("affine", x, 1.0, -1000.0), 1e6, 0.0))
     assert b.check(fold_scalars) == [0]
     assert len(graph.nodes) == 2
 
 
 def test_a_linear_function_that_others_read_stays(b: Builder) -> None:
-    once = b.eltwise("linear", b.input(random(3)), 2.0, 0.0)
-    b.done(b.eltwise("linear", once, 2.0, 0.0), once)
+    once = b.eltwise("affine", b.input(random(3)), 2.0, 0.0)
+    b.done(b.eltwise("affine", once, 2.0, 0.0), once)
     assert b.check(fold_scalars) == [0]
 
 
@@ -479,7 +479,7 @@ def test_the_constant_may_stand_on_the_left(b: Builder, algorithm: str, folds: i
 
 def test_a_linear_function_is_folded(b: Builder) -> None:
     made = b.linear(b.input(random(2, 4)), 6, 4, bias=False)
-    graph = b.done(b.eltwise("linear", b.eltwise("linear", made, 0.5, 0.0), 1.0, 3.0))
+    graph = b.done(b.eltwise("affine", b.eltwise("affine", made, 0.5, 0.0), 1.0, 3.0))
     assert b.check(fold_arithmetic) == [2]
     assert ops(graph) == ["linear"]
 
@@ -539,11 +539,11 @@ def test_a_constant_in_fewer_parts_than_are_read_stays(b: Builder) -> None:
 
 
 def test_lines_whose_sum_float32_cannot_hold_stay_two(b: Builder) -> None:
-    b.done(b.eltwise("linear", b.eltwise("linear", b.input(random(2, 8)), 2.0, 1e30), 1e30, 0.0))
+    b.done(b.eltwise("affine", b.eltwise("affine", b.input(random(2, 8)), 2.0, 1e30), 1e30, 0.0))
     assert b.check(fold_scalars) == [0]
 
 
 def test_truths_times_one_are_numbers(b: Builder) -> None:
     truth = b("nonzero", b.eltwise("tanh", b.input(random(2, 8))))
-    b.done(b("view", b.eltwise("linear", truth, 1.0, 0.0), 16))
+    b.done(b("view", b.eltwise("affine", truth, 1.0, 0.0), 16))
     assert b.check(remove_identities) == [0]

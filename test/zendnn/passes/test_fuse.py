@@ -66,7 +66,7 @@ def gelu_tanh(b: Builder, x: Value) -> Value:
 
 
 def sigmoid(b: Builder, x: Value) -> Value:
-    grown = b.eltwise("exp", b.eltwise("linear", x, -1.0, 0.0))
+    grown = b.eltwise("exp", b.eltwise("affine", x, -1.0, 0.0))
     return b.binary("div", b.number(1.0), b.binary("add", grown, b.number(1.0)))
 
 
@@ -143,7 +143,7 @@ def test_other_functions_and_other_arguments_stay(b: Builder) -> None:
 
 GUARDS: dict[str, Callable[[Builder, Value], Value]] = {
     "1e-7 more": lambda b, y: b.binary("add", y, b.number(1e-7)),
-    "1e-20 more": lambda b, y: b.eltwise("linear", y, 1.0, 1e-20),
+    "1e-20 more": lambda b, y: b.eltwise("affine", y, 1.0, 1e-20),
     "1e-6 less": lambda b, y: b.binary("sub", y, b.number(1e-6)),
     "above 1e-8": lambda b, y: b.eltwise("clip", y, 1e-8, math.inf),
     "below 1 - 1e-7": lambda b, y: b.eltwise("clip", y, -math.inf, 1 - 1e-7),
@@ -171,7 +171,7 @@ POOL = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1
 def test_activations_become_post_ops(b: Builder) -> None:
     x = b.input(random(2, 3, 4, 4))
     made = b.eltwise("relu", b.convolution(x, b.constant(3, 3, 1, 1)))
-    product = b.eltwise("linear", b("matmul", made, b.constant(4, 4)), 0.5, 1.0)
+    product = b.eltwise("affine", b("matmul", made, b.constant(4, 4)), 0.5, 1.0)
     graph = b.done(b.eltwise("leaky_relu", b.binary("sub", product, x), 0.1))
     assert b.check(fuse_eltwise) == [3]
     assert ops(graph) == ["convolution", "matmul", "binary"]

@@ -98,7 +98,7 @@ def test_effects_stay_in_order(b: Builder) -> None:
 def test_what_prepares_for_opaque_nodes_alone_does_not_divide(b: Builder) -> None:
     """A mask that is made of an input in opaque steps is there before the first layer."""
     x, given = b.input(random(2, 4)), b.input(random(4))
-    mask = b.opaque(torch.exp, b.eltwise("linear", b("unsqueeze", given, 0), -1.0, 1.0))
+    mask = b.opaque(torch.exp, b.eltwise("affine", b("unsqueeze", given, 0), -1.0, 1.0))
     b.done(b.linear(b.binary("add", b.linear(x, 4, 4), mask), 4, 4))
     (region,) = divided(b)
     assert held(region) == ["linear", "binary", "linear"]
@@ -177,7 +177,7 @@ def test_a_split_that_a_pass_made_stays_inside(b: Builder) -> None:
 def test_what_only_a_pass_made_is_handed_over_by_nobody(b: Builder) -> None:
     x = b.input(random(2, 4))
     first = b.linear(x, 4, 4)
-    attributes = {"algorithm": "linear", "alpha": 2.0, "beta": 0.0}
+    attributes = {"algorithm": "affine", "alpha": 2.0, "beta": 0.0}
     step = b.graph.add("eltwise", [first], attributes=attributes).output
     view = b.graph.add("transpose", [step, 0, 1]).output
     late = b.opaque(torch.exp, first)

@@ -58,7 +58,7 @@ def test_what_only_looks_like_an_rms_norm_stays(b: Builder) -> None:
         b.binary("div", root(b, x, "sqrt"), x),
         b.binary("mul", x, root(b, x, dims=0)),
         b.binary("mul", x, shared),
-        b.binary("mul", x, b.eltwise("rsqrt", b.eltwise("linear", mean, 2.0, 1.0))),
+        b.binary("mul", x, b.eltwise("rsqrt", b.eltwise("affine", mean, 2.0, 1.0))),
     ]
     b.done(*results, shared)
     assert b.check(fold_scalars, recognise_rms_norm)[1] == 0
@@ -106,7 +106,7 @@ def test_conversions_around_rms_norms(
 
 def test_what_is_divided_by_the_root_of_no_mean_stays(b: Builder) -> None:
     x, v = b.input(random(2, 8)), b.input(random(2, 1).abs())
-    b.done(b.binary("mul", x, b.eltwise("rsqrt", b.eltwise("linear", v, 1.0, 1e-6))))
+    b.done(b.binary("mul", x, b.eltwise("rsqrt", b.eltwise("affine", v, 1.0, 1e-6))))
     assert b.check(recognise_rms_norm) == [0]
 
 

@@ -34,7 +34,7 @@ def case(*nodes: str, **operands: Tensor | int) -> Case:
     inputs = {name: x for name, x in operands.items() if name.islower()}
     constants = {name: x for name, x in operands.items() if not name.islower()}
     lines = [
-        "zendnn-plan 2",
+        "zendnn-plan 3",
         *(
             f"%{name} = input {'tensor' if isinstance(x, Tensor) else 'number'}"
             for name, x in inputs.items()

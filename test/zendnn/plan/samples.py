@@ -56,7 +56,7 @@ def is_round(name: str, dtype: torch.dtype) -> bool:
 
 def made(b: Builder, *shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Value:
     """A value that the region computes row by row, and so may overwrite."""
-    return b.eltwise("linear", b.input(tensor(*shape, dtype=dtype, seed=seed)), 0.5, 0.25)
+    return b.eltwise("affine", b.input(tensor(*shape, dtype=dtype, seed=seed)), 0.5, 0.25)
 
 
 def convolved(b: Builder, x: Value, inputs: int, outputs: int, size: int = 1, **more: Any) -> Value:
@@ -121,4 +121,4 @@ def shape_after(shape: tuple[int, ...], name: str, arguments: list[Any]) -> tupl
 
 
 def plan_of(*lines: str) -> Any:
-    return torch.classes.zendnn.Plan("\n".join(("zendnn-plan 2", *lines, "")), [], "written")
+    return torch.classes.zendnn.Plan("\n".join(("zendnn-plan 3", *lines, "")), [], "written")

@@ -80,7 +80,7 @@ def test_group_norm(data: st.DataObject) -> None:
     assume(math.prod(shape) // shape[0] > groups)  # torch wants more than one value a group
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
     if draw(st.booleans()):
-        x = b.eltwise("linear", x, 0.5, 0.25)
+        x = b.eltwise("affine", x, 0.5, 0.25)
     weight, bias = (b.constant(count) if draw(st.booleans()) else None for _ in range(2))
     out = b("group_norm", x, weight, bias, groups=groups, eps=draw(SMALL) + 1e-3)
     wide = weight or bias  # factors may be wider than what they scale

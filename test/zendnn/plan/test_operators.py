@@ -301,7 +301,7 @@ BAD_CONSTANTS: dict[str, tuple[str, Callable[[], Tensor]]] = {
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
 def test_constants_without_elements_of_their_own_are_refused(which: str) -> None:
     node, make = BAD_CONSTANTS[which]
-    lines = ("zendnn-plan 2", "%x = input tensor", "%c = constant 0", f"%y = {node}", "return %y")
+    lines = ("zendnn-plan 3", "%x = input tensor", "%c = constant 0", f"%y = {node}", "return %y")
     plan = torch.classes.zendnn.Plan("\n".join(lines), [make()], "test")
     assert not plan.takes([tensor(1, 2, 3, 6)], [])
     assert re.search("an empty tensor|not a dense CPU tensor", refusal(plan))
@@ -336,7 +336,7 @@ LARGE_WINDOWS = [
 
 @pytest.mark.parametrize("node", LARGE_WINDOWS)
 def test_windows_that_are_too_large_are_refused(node: str) -> None:
-    lines = ("zendnn-plan 2", "%x = input tensor", "%w = constant 0", f"%y = {node}", "return %y")
+    lines = ("zendnn-plan 3", "%x = input tensor", "%w = constant 0", f"%y = {node}", "return %y")
     plan = torch.classes.zendnn.Plan("\n".join(lines), [tensor(4, 4, 3, 3)], "test")
     assert not plan.takes([tensor(1, 4, 5, 5)], [])
     assert "window" in refusal(plan)

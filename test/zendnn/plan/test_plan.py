@@ -578,8 +578,8 @@ def test_a_plan_of_another_version_is_refused_when_it_is_loaded(
     with zipfile.ZipFile(saved) as old, zipfile.ZipFile(changed, "w") as new:
         for item in old.infolist():
             content = old.read(item)
-            found += content.count(b"zendnn-plan 2\n")
-            new.writestr(item.filename, content.replace(b"zendnn-plan 2\n", b"zendnn-plan 7\n"))
+            found += content.count(b"zendnn-plan 3\n")
+            new.writestr(item.filename, content.replace(b"zendnn-plan 3\n", b"zendnn-plan 7\n"))
     assert found
     changed.seek(0)
     with pytest.raises(
@@ -936,7 +936,7 @@ def test_a_plan_explains_itself(module: torch.jit.ScriptModule) -> None:
     refused, entry = explanation["built"]
     assert refused["refused"] == "an empty tensor"
     assert explanation["name"] == "_zendnn_plan_forward_0"
-    assert explanation["description"].startswith("zendnn-plan 2\n")
+    assert explanation["description"].startswith("zendnn-plan 3\n")
     assert entry["inputs"] == [
         {"dtype": "Float", "sizes": [2, 3, 8, 8], "strides": [192, 64, 8, 1]}
     ]
@@ -949,13 +949,13 @@ def test_a_plan_explains_itself(module: torch.jit.ScriptModule) -> None:
 def test_a_sparse_constant_is_refused() -> None:
     text = "%1 = input tensor\n%2 = constant 0\n%3 = binary(%1, %2) algorithm=add\nreturn %3\n"
     constants = [torch.eye(3).to_sparse()]
-    plan = torch.classes.zendnn.Plan(f"zendnn-plan 2\n{text}", constants, "test")
+    plan = torch.classes.zendnn.Plan(f"zendnn-plan 3\n{text}", constants, "test")
     assert not plan.takes([torch.ones(3, 3)], [])
 
 
 def test_a_name_of_any_letters_is_explained() -> None:
     name = 'a\\b"c\n'
     plan = torch.classes.zendnn.Plan(
-        "zendnn-plan 2\n%1 = input tensor\n%2 = eltwise(%1) algorithm=relu\nreturn %2\n", [], name
+        "zendnn-plan 3\n%1 = input tensor\n%2 = eltwise(%1) algorithm=relu\nreturn %2\n", [], name
     )
     assert json.loads(plan.explain())["name"] == name

@@ -90,7 +90,7 @@ class Net:
         A plan never overwrites anything with a result itself, so most results come one step later.
         """
         made = [v for v in self.shapes if v.producer is not None]
-        shown = [self.b.eltwise("linear", v, 0.5, 0.25) for v in made if not v.users]
+        shown = [self.b.eltwise("affine", v, 0.5, 0.25) for v in made if not v.users]
         return [*shown, self.one_of(made)] if self.draw(st.booleans()) else shown
 
 

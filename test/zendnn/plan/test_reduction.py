@@ -25,7 +25,7 @@ def test_softmax(data: st.DataObject) -> None:
     shape = draw(st.lists(lengths.filter(lambda n: n < 40), min_size=1, max_size=3))
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
     if draw(st.booleans()):
-        x = b.eltwise("linear", x, 3.0, 0.0)
+        x = b.eltwise("affine", x, 3.0, 0.0)
     dim = draw(st.integers(-len(shape), len(shape) - 1))
     check(b, b("softmax", x, dim=dim, log=draw(st.booleans())), dtype=dtype)
 
@@ -41,7 +41,7 @@ def test_layer_norm(data: st.DataObject) -> None:
 
     def operand(seed: int) -> Value:
         x = b.input(tensor(*shape, dtype=dtype, layout=layout, seed=seed))
-        return b.eltwise("linear", x, 2.0, 0.5) if computed else x
+        return b.eltwise("affine", x, 2.0, 0.5) if computed else x
 
     layout = draw(arrangements.filter(lambda name: name != "repeated_last"))
     computed = draw(st.booleans())
@@ -137,7 +137,7 @@ def test_pooling(data: st.DataObject) -> None:
         attributes["include_pad"] = draw(st.booleans())
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
     if draw(st.booleans()):
-        x = b.eltwise("linear", x, 1.0, -3.0)  # all less than the 0 of a padding
+        x = b.eltwise("affine", x, 1.0, -3.0)  # all less than the 0 of a padding
     out = b(op, x, **attributes)
     plan = make_plan(region_of(b, out))
     tensors = [b.examples[0]]

@@ -440,7 +440,7 @@ def test_modes_see_the_plan_only() -> None:
 def test_without_memory_to_try_torch_a_plan_steps_aside_until_there_is() -> None:
     code = """
 import resource, torch
-lines = ["zendnn-plan 2", "%0 = input tensor", "%1 = adaptive_avg_pool(%0) sizes=7,7",
+lines = ["zendnn-plan 3", "%0 = input tensor", "%1 = adaptive_avg_pool(%0) sizes=7,7",
          "%2 = eltwise(%1) algorithm=abs", "return %2", ""]
 plan = torch.classes.zendnn.Plan("\\n".join(lines), [], "it")
 x = torch.ones(1, 1024, 128, 128)  # 64 MiB
@@ -465,7 +465,7 @@ import json, torch
 lines = ["%0 = input tensor", "%2 = constant 0", "%3 = constant 1", "%1 = softmax(%0) dim=-1",
          "%4 = {node} # product", "%5 = eltwise(%4) algorithm=gelu", "return %4, %5"]
 constants = [torch.randn(8, 8).bfloat16(), torch.randn(8).bfloat16()]
-plan = torch.classes.zendnn.Plan("\\n".join(["zendnn-plan 2", *lines, ""]), constants, "it")
+plan = torch.classes.zendnn.Plan("\\n".join(["zendnn-plan 3", *lines, ""]), constants, "it")
 x = torch.randn(3, 8).bfloat16()
 got, _ = plan.run([x], [])
 (built,) = json.loads(plan.explain())["built"]
@@ -656,7 +656,7 @@ def test_windows_larger_than_images(data: st.DataObject) -> None:
         attributes["dilation"] = (1,) * dims
     else:
         attributes["include_pad"] = draw(st.booleans())
-    x = b.eltwise("linear", b.input(tensor(2, 16, *sizes)), 1.0, -3.0)
+    x = b.eltwise("affine", b.input(tensor(2, 16, *sizes)), 1.0, -3.0)
     out = b(op, x, **attributes)
     region = region_of(b, out)
     try:

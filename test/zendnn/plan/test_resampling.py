@@ -72,7 +72,7 @@ def test_bilinear_resampling_blends_infinities_as_torch_does(
     x[:, 2:4, 2:6, 1:5] = -math.inf
     x[:, 3:, 4:7, 3:7] = x[:, 0, -1, -1] = math.inf
     x = ARRANGEMENTS[layout](x.to(dtype))
-    attributes = {**NEAREST, "algorithm": "linear", "align_corners": corners}
+    attributes = {**NEAREST, "algorithm": "affine", "align_corners": corners}
     region = region_of(b, b("resample", b.input(x), 20, 19, **attributes))
     (got,) = make_plan(region, dtype).run([x], [])
     with stock():
@@ -100,4 +100,4 @@ def test_long_rows_are_resampled_or_refused(b: Builder) -> None:
 
 def test_one_pixel_with_corners(b: Builder) -> None:
     x = b.input(tensor(1, 3, 5, 7))
-    check(b, b("resample", x, 1, 1, **{**NEAREST, "algorithm": "linear", "align_corners": True}))
+    check(b, b("resample", x, 1, 1, **{**NEAREST, "algorithm": "affine", "align_corners": True}))

@@ -79,7 +79,7 @@ def test_several_numbers_to_choose(b: Builder) -> None:
     x, condition = b.input(tensor(4, 5)), b.input(torch.rand(4, 5) < 0.5)
     chosen = [b("where", condition, None, x, value=value) for value in (1e-8, 2e-8, -1e-8)]
     out = b.binary("add", b.binary("add", chosen[0], chosen[1]), chosen[2])
-    check(b, b.eltwise("linear", out, 1e6, 0.0))
+    check(b, b.eltwise("affine", out, 1e6, 0.0))
 
 
 REFUSED_CHOICES: dict[str, Callable[[Builder], Value]] = {

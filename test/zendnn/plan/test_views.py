@@ -35,7 +35,7 @@ def test_views_of_views(data: st.DataObject) -> None:
         if draw(st.sampled_from([0, 0, 1])):
             results.append(x)
         if draw(st.sampled_from([0, 0, 1])):
-            x = b.eltwise("linear", x, 1.5, 0.5)
+            x = b.eltwise("affine", x, 1.5, 0.5)
     check(b, *dict.fromkeys([*results, x]), dtype=dtype)
 
 

@@ -1,8 +1,8 @@
 """The engine's own graph: front ends import into it, passes rewrite it, plans are made of it.
 
-A graph is a list of nodes in an order that can be run. It knows nothing of shapes, and nothing of
-where it came from: a front end hangs what it needs to find its way back on ``Value.source`` and
-``Node.source``. docs/plan.md lists the operators, their operands and their attributes.
+A graph is a list of nodes in an order that can be run. Its values have types, inferred by the rules
+of ``operators.py`` when a node is added. It does not know where it came from: a front end keeps
+what it needs to find its way back in ``Value.source`` and ``Node.source``.
 """
 
 from __future__ import annotations
@@ -13,22 +13,32 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
+from torch.backends.zendnn.dims import Dim, Dims, unknown
+from torch.backends.zendnn.operators import FUNCTIONS, OPERATORS, Attribute, Operator, Trait
 
 Kind = Literal["tensor", "number", "other"]
-Attribute = bool | int | float | str | tuple[int, ...]
 
 #: The operator of a node that only its front end understands; it stays where it was.
 OPAQUE = "opaque"
+
+
+#: Dtypes of which only the class is known.
+SOME_FLOAT, SOME_INTEGER = "floating", "integer"
+_FLOATS = frozenset({"float32", "bfloat16", "float16", "float64", SOME_FLOAT})
 
 
 @dataclass(eq=False)
 class Value:
     """What a node makes, the graph is given, or a constant.
 
-    ``kind`` is 'tensor', 'number' (one Python int) or 'other' (what only opaque nodes touch).
-    ``escapes`` is true when somebody outside the graph's nodes reads the value; it is also read
-    outside when an opaque node uses it (``Graph.is_private`` looks at both).
-    ``taken_for`` is the dtype that a pass relied on; a plan refuses an input of another.
+    Attributes:
+        kind: 'tensor', 'number' (one Python int) or 'other' (what only opaque nodes touch).
+        dtype: its name, SOME_FLOAT or SOME_INTEGER (which bool is, too); None when unknown.
+        dims: its sizes, as far as they are known; None where not even their number is.
+        is_assumed: whether a pass relied on a dtype that the graph does not prove. A plan refuses
+            an input of another one.
+        escapes: whether somebody outside the graph's nodes reads it; an opaque node that reads it
+            is outside, too (``Graph.is_private`` looks at both).
     """
 
     name: str
@@ -36,10 +46,33 @@ class Value:
     constant: torch.Tensor | None = None
     producer: Node | None = None
     escapes: bool = False
-    taken_for: str = ""
+    dtype: str | None = None
+    dims: Dims | None = None
+    is_assumed: bool = False
     source: Any = None
     #: The nodes that read this value, once for each operand. Kept by Graph alone.
     users: list[Node] = field(default_factory=list, repr=False)
+
+    @property
+    def rank(self) -> int | None:
+        """How many dimensions it has."""
+        return None if self.dims is None else len(self.dims)
+
+    @property
+    def is_floating(self) -> bool:
+        """Whether it surely holds floating-point numbers."""
+        return self.dtype in _FLOATS
+
+    def learn_dims(self, dims: Dims) -> None:
+        """Note dims; sizes that are known already stay, and so does a rank."""
+        if self.dims is None:
+            self.dims = dims
+        elif len(self.dims) == len(dims):
+            self.dims = tuple(map(_more_exact, self.dims, dims))
+
+
+def _more_exact(old: Dim, new: Dim) -> Dim:
+    return new if old is None or (isinstance(new, int) and not isinstance(old, int)) else old
 
 
 Operand = Value | int | None
@@ -78,6 +111,25 @@ class Node:
     source: Any = None
 
     @property
+    def row(self) -> Operator | None:
+        """The row of its operator; None for an opaque node."""
+        return OPERATORS.get(self.op)
+
+    def has(self, trait: Trait) -> bool:
+        """Whether its operator has one of these traits."""
+        return self.row is not None and bool(self.row.traits & trait)
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether no plan can hold it: opaque nodes, and those made for passes to match only."""
+        function = FUNCTIONS.get(str(self.attributes.get("algorithm")))
+        return (
+            self.row is None
+            or self.has(Trait.FOREIGN)
+            or (self.op == "eltwise" and function is not None and function.foreign)
+        )
+
+    @property
     def output(self) -> Value:
         """The only output."""
         (value,) = self.outputs
@@ -112,6 +164,8 @@ class Graph:
         """Return a new value that always is ``tensor``."""
         value = self.value("tensor", source)
         value.constant = tensor
+        value.dtype = str(tensor.dtype).removeprefix("torch.")
+        value.dims = tuple(tensor.shape)
         return value
 
     def set_outputs(self, values: Sequence[Value]) -> None:
@@ -140,7 +194,13 @@ class Graph:
             self.nodes.append(node)
         else:
             self.nodes.insert(self.nodes.index(before), node)
+        infer_types(node)
         return node
+
+    def infer_types(self) -> None:
+        """Infer the types of all values again, from what passes have found out since."""
+        for node in self.nodes:
+            infer_types(node)
 
     def set_inputs(self, node: Node, inputs: Sequence[Operand]) -> None:
         """Give a node other operands."""
@@ -155,6 +215,10 @@ class Graph:
         assert self.is_private(old), f"{old.name} is read outside the graph"
         for node in list(dict.fromkeys(old.users)):
             self.set_inputs(node, [new if operand is old else operand for operand in node.inputs])
+        if old.kind == "number":
+            for value in (value for node in self.nodes for value in node.outputs):
+                if value.dims is not None and old in value.dims:
+                    value.dims = tuple(new if dim is old else dim for dim in value.dims)
 
     def take_over(self, node: Node, *values: Value) -> None:
         """Make ``node`` the producer of ``values``, in place of its own outputs.
@@ -230,6 +294,54 @@ class Graph:
         return "\n".join(map(format_node, self.nodes))
 
 
+def infer_types(node: Node) -> None:
+    """Note what the rules of the operator's row say of a node's results."""
+    row = node.row
+    if row is None:
+        return
+    dtype, dims = infer_dtype(node), _infer_dims(node, row)
+    for value in node.outputs:
+        if dtype is not None and value.dtype in (None, SOME_FLOAT, SOME_INTEGER):
+            value.dtype = dtype
+        if dims is not None:
+            value.learn_dims(dims)
+
+
+def infer_dtype(node: Node) -> str | None:
+    """The dtype of a node's results, as far as its operands tell."""
+    if stated := node.attributes.get("dtype"):
+        return str(stated)
+    row = node.row
+    if row is None or isinstance(row.dtype, str):
+        return None if row is None else row.dtype
+    dtypes = {value.dtype for value in dtype_sources(node)}
+    dtype = dtypes.pop() if len(dtypes) == 1 else None
+    function = FUNCTIONS.get(str(node.attributes.get("algorithm")))
+    keeps_integers = node.op == "eltwise" and function is not None and function.keeps_integers
+    makes_floats = Trait.FLOATING in row.traits and not keeps_integers
+    return SOME_FLOAT if makes_floats and dtype not in _FLOATS else dtype
+
+
+def dtype_sources(node: Node) -> list[Value]:
+    """The operands whose dtype a node's results have; none where the node states it."""
+    dtype = None if node.row is None else node.row.dtype
+    if node.attributes.get("dtype") or not isinstance(dtype, slice):
+        return []
+    return [v for v in node.inputs[dtype] if isinstance(v, Value) and v.kind == "tensor"]
+
+
+def _infer_dims(node: Node, row: Operator) -> Dims | None:
+    if row.dims is None:
+        return None
+    given = [operand.dims if isinstance(operand, Value) else None for operand in node.inputs]
+    try:
+        dims = row.dims(node, given)
+    except IndexError:  # the model's own error, raised when it runs
+        return None
+    # What a post-op reads may be larger.
+    return unknown(len(dims)) if dims is not None and node.post_ops else dims
+
+
 def format_operand(operand: Operand) -> str:
     """Return an operand as a description writes it: a name, a number or ``none``."""
     if operand is None:
@@ -299,7 +411,12 @@ class Region:
         lines = [f"{DESCRIPTION} {VERSION}"]
         lines += [f"without {' '.join(names)}"] if (names := sorted(without)) else []
         lines += [
-            " ".join(filter(None, (value.name, "= input", value.kind, value.taken_for)))
+            " ".join(
+                filter(
+                    None,
+                    (value.name, "= input", value.kind, value.dtype if value.is_assumed else None),
+                )
+            )
             for value in self.inputs
         ]
         lines += [f"{value.name} = constant {index}" for index, value in enumerate(constants)]
@@ -312,7 +429,7 @@ class Region:
 
 #: The first line of a description, and the version that saved plans are checked against.
 DESCRIPTION = "zendnn-plan"
-VERSION = 2
+VERSION = 3
 
 Pass = Callable[[Graph], int]
 

@@ -126,6 +126,7 @@ def run(graph: Graph) -> dict[str, int]:
         if _enabled[row.name]:
             changes[row.name] = row.function(graph)
             graph.remove_dead()
+            graph.infer_types()
     return changes
 
 

@@ -1,49 +1,20 @@
-"""How passes evaluate the operators of constants, with torch."""
+"""How passes evaluate operators on constants: by the aten operators that their rows name."""
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 from torch.backends.zendnn.graph import Node
-
-#: Eltwise algorithms, of (x, alpha, beta).
-ELTWISE: dict[str, Callable[[Tensor, float, float], Tensor]] = {
-    "relu": lambda x, a, b: F.relu(x),
-    "leaky_relu": lambda x, a, b: F.leaky_relu(x, a),
-    "clip": lambda x, a, b: x.clamp(a, b),
-    "sigmoid": lambda x, a, b: x.sigmoid(),
-    "tanh": lambda x, a, b: x.tanh(),
-    "gelu": lambda x, a, b: F.gelu(x),
-    "gelu_tanh": lambda x, a, b: F.gelu(x, approximate="tanh"),
-    "silu": lambda x, a, b: F.silu(x),
-    "hardswish": lambda x, a, b: F.hardswish(x),
-    "hardsigmoid": lambda x, a, b: F.hardsigmoid(x),
-    "elu": lambda x, a, b: F.elu(x, a),
-    "mish": lambda x, a, b: F.mish(x),
-    "exp": lambda x, a, b: x.exp(),
-    "abs": lambda x, a, b: x.abs(),
-    "sqrt": lambda x, a, b: x.sqrt(),
-    "square": lambda x, a, b: x.square(),
-    "log": lambda x, a, b: x.log(),
-    "linear": lambda x, a, b: x * a + b,
-    "round": lambda x, a, b: x.round(),
-    "erf": lambda x, a, b: x.erf(),
-    "rsqrt": lambda x, a, b: x.rsqrt(),
-}
-
-BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "max": torch.maximum,
-    "min": torch.minimum,
-}
+from torch.backends.zendnn.operators import (
+    COMBINATIONS,
+    FUNCTIONS,
+    Mapping,
+    Operator,
+)
 
 NUMBER: dict[str, Callable[[int, int], int]] = {
     "number_add": operator.add,
@@ -53,19 +24,36 @@ NUMBER: dict[str, Callable[[int, int], int]] = {
     "number_remainder": operator.mod,
 }
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+def call(mapping: Mapping, operands: Iterable[str], given: dict[str, Any]) -> Any:
+    """Call the aten operator of a mapping; ``given`` are operands and attributes by name."""
+    name, _, overload = mapping.name.removeprefix("aten::").partition(".")
+    function = getattr(getattr(torch.ops.aten, name), overload or "default")
+    arguments = {
+        argument.name: given[argument.target] if argument.target else argument.literal
+        for argument in mapping.arguments(operands)
+        if argument.target != "_"
+    }
+    return function(**arguments)
 
 
-def eltwise(node: Node, x: Tensor) -> Tensor:
-    """Evaluate an eltwise operator."""
-    attributes: dict[str, Any] = dict(node.attributes)
-    function = ELTWISE[attributes["algorithm"]]
-    return function(x, attributes.get("alpha", 0.0), attributes.get("beta", 0.0))
-
-
-def binary(node: Node, a: Tensor, b: Tensor) -> Tensor:
-    """Evaluate a binary operator that has no post-ops."""
-    return BINARY[str(node.attributes["algorithm"])](a, b)
+def elementwise(node: Node, *operands: Tensor) -> Tensor:
+    """Evaluate an ``eltwise`` or a ``binary`` without post-ops."""
+    algorithm = str(node.attributes["algorithm"])
+    result: Tensor
+    if node.op == "binary":
+        names = ("a", "b")
+        mapping = Mapping(COMBINATIONS[algorithm].aten)
+        result = call(mapping, names, dict(zip(names, operands, strict=True)))
+        return result
+    (x,) = operands
+    alpha, beta = (node.attributes.get(name, 0.0) for name in ("alpha", "beta"))
+    if algorithm == "affine":
+        return x * alpha + beta
+    function = FUNCTIONS[algorithm]
+    given = {"x": x, "alpha": alpha, "beta": beta}
+    result = call(Mapping(function.aten[0]), function.operands, given)
+    return result
 
 
 def _split(node: Node, x: Tensor) -> tuple[Tensor, ...]:
@@ -76,29 +64,40 @@ def _split(node: Node, x: Tensor) -> tuple[Tensor, ...]:
     return x.chunk(attributes["chunks"], attributes["dim"])
 
 
-#: Operators on constants, of the node and its operands; all but split make one result.
-OPERATORS: dict[str, Callable[..., Any]] = {
-    "view": lambda node, x, *sizes: x.reshape(sizes),
-    "flatten": lambda node, x, start, end: x.flatten(start, end),
-    "unflatten": lambda node, x, dim, *sizes: x.unflatten(dim, sizes),
-    "transpose": lambda node, x, a, b: x.transpose(a, b),
-    "permute": lambda node, x, *dims: x.permute(dims),
-    "unsqueeze": lambda node, x, dim: x.unsqueeze(dim),
-    "squeeze": lambda node, x, dim: x.squeeze(dim),
-    "expand": lambda node, x, *sizes: x.expand(sizes),
-    "select": lambda node, x, dim, index: x.select(dim, index),
-    "slice": lambda node, x, dim, start, end, step: torch.ops.aten.slice(
-        x, dim, start, end, step or 1
-    ),
-    "contiguous": lambda node, x: x,
+#: Operators that no aten operator stands for, of the node and its operands.
+_SPECIAL: dict[str, Callable[..., Any]] = {
     "split": _split,
-    "eltwise": eltwise,
-    "binary": binary,
-    "to": lambda node, x: x.to(DTYPES[str(node.attributes["dtype"])]),
-    "cat": lambda node, *parts: torch.cat(parts, int(node.attributes["dim"])),
-    "stack": lambda node, *parts: torch.stack(parts, int(node.attributes["dim"])),
-    "pad": lambda node, x, *pads: F.pad(x, pads, value=float(node.attributes["value"])),
+    "eltwise": elementwise,
+    "binary": elementwise,
+    "to": lambda node, x: x.to(getattr(torch, str(node.attributes["dtype"]))),
     "power": lambda node, n: torch.tensor(float(n)) ** node.attributes["exponent"],
-    "roll": lambda node, x: x.roll(node.attributes["shifts"], node.attributes["dims"]),
-    "embedding": lambda node, table, ids: F.embedding(ids.long(), table),
+    "embedding": lambda node, table, ids: torch.embedding(table, ids.long()),
 }
+
+
+def can_evaluate(node: Node) -> bool:
+    """Whether ``evaluate`` knows the operator."""
+    row = node.row
+    return node.op in _SPECIAL or (row is not None and row.results == "tensor" and bool(row.aten))
+
+
+def evaluate(node: Node, *operands: Tensor | int | None) -> Any:
+    """Return the result, or the tuple of results, of a node without post-ops."""
+    if node.op in _SPECIAL:
+        return _SPECIAL[node.op](node, *operands)
+    row = node.row
+    assert row is not None
+    given = _attributes(row, node) | _operands(row, operands)
+    return call(row.mappings[0], (operand.name for operand in row.operands), given)
+
+
+def _attributes(row: Operator, node: Node) -> dict[str, Any]:
+    return {name: node.attributes.get(name, a.default) for name, a in row.attributes.items()}
+
+
+def _operands(row: Operator, operands: tuple[Any, ...]) -> dict[str, Any]:
+    given = {}
+    for position, operand in enumerate(row.operands):
+        rest = operands[position:]
+        given[operand.name] = list(rest) if operand.many else rest[0] if rest else None
+    return given

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value, replace_node
-from torch.backends.zendnn.passes._operators import (
-    TAKES_POST_OPS,
-    VIEWS,
-    keeps_whole,
-    makes_floats,
-)
+from torch.backends.zendnn.operators import TAKES_POST_OPS
 
 #: As many post-ops as one primitive is given.
 MOST_POST_OPS = 4
 
 
 def producer(operand: Operand, *ops: str) -> Node | None:
-    """The node that makes ``operand``, if it is one of these operators."""
+    """The node that makes ``operand``, if it is one of these operators, where any are given."""
     node = operand.producer if isinstance(operand, Value) else None
-    return node if node is not None and node.op in ops else None
+    return node if node is not None and (not ops or node.op in ops) else None
+
+
+def rank(operand: Operand) -> int | None:
+    """How many dimensions a tensor has, if that is known."""
+    return operand.rank if isinstance(operand, Value) else None
 
 
 def sole(graph: Graph, operand: Operand, *ops: str) -> Node | None:
@@ -32,21 +32,6 @@ def sole(graph: Graph, operand: Operand, *ops: str) -> Node | None:
 def constant(operand: Operand) -> torch.Tensor | None:
     """The operand's tensor, if it is a constant."""
     return operand.constant if isinstance(operand, Value) else None
-
-
-def is_floating(operand: Operand) -> bool:
-    """Whether a tensor surely holds floating-point numbers, wherever it is made."""
-    while constant(operand) is None:
-        node = operand.producer if isinstance(operand, Value) else None
-        if node is None:
-            return False
-        if makes_floats(node):
-            return True
-        if node.op not in VIEWS and not keeps_whole(node):
-            return False
-        operand = node.inputs[0]
-    tensor = constant(operand)
-    return tensor is not None and tensor.is_floating_point()
 
 
 def scalar(operand: Operand) -> float | None:
@@ -76,9 +61,9 @@ def is_eltwise(node: Node | None, algorithm: str) -> bool:
     return node is not None and node.op == "eltwise" and node.attributes["algorithm"] == algorithm
 
 
-def linear_of(node: Node | None) -> tuple[float, float] | None:
+def affine_of(node: Node | None) -> tuple[float, float] | None:
     """The (alpha, beta) of an eltwise alpha·x + beta."""
-    if node is None or not is_eltwise(node, "linear"):
+    if node is None or not is_eltwise(node, "affine"):
         return None
     return real(node, "alpha"), real(node, "beta")
 
@@ -89,19 +74,19 @@ def is_sound(number: float) -> bool:
     return number == 0 or limits.tiny <= abs(number) <= limits.max
 
 
-def line(algorithm: str, number: float, *, left: bool = False) -> tuple[float, float] | None:
+def as_affine(algorithm: str, number: float, *, left: bool = False) -> tuple[float, float] | None:
     """The (alpha, beta) of ``x algorithm number``, or of ``number algorithm x`` when it is left.
 
     None when it is no alpha·x + beta, or one that float32 cannot hold.
     """
-    lines = {
+    forms = {
         "add": (1.0, number),
         "sub": (-1.0, number) if left else (1.0, -number),
         "mul": (number, 0.0),
     }
     if number and not left:
-        lines["div"] = (1.0 / number, 0.0)
-    found = lines.get(algorithm)
+        forms["div"] = (1.0 / number, 0.0)
+    found = forms.get(algorithm)
     return found if found is not None and all(map(is_sound, found)) else None
 
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, replace_node
 from torch.backends.zendnn.passes._match import absorb, is_swap
-from torch.backends.zendnn.passes._sizes import Sizes
 
 
 def attention_layout(graph: Graph) -> int:
     """Swallow the exchange of heads and positions after attention; return how often."""
     swapped = 0
-    sizes = Sizes(graph.nodes)
     for node in list(graph.nodes):
         if node.op != "attention" or node.attributes.get("swapped"):
             continue
-        if sizes.rank(node.output) not in (None, 4):
+        if node.output.rank not in (None, 4):
             continue
         reader = graph.only_user(node.output)
         # Where others read the result, they want the strides of a transposed tensor.

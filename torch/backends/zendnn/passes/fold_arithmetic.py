@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 from torch.backends.zendnn.graph import Graph, Node
-from torch.backends.zendnn.passes._match import absorb, constant, is_sound, linear_of
+from torch.backends.zendnn.passes._match import absorb, affine_of, constant, is_sound
 from torch.backends.zendnn.passes._weights import channels, fold, foldable, per_channel
 
 
@@ -34,7 +34,7 @@ Affine = tuple[Tensor | None, Tensor | None]
 def _affine(node: Node, last: Node, side: int) -> Affine | None:
     """The scale and shift that ``last`` gives to the result of ``node``, its operand ``side``."""
     if last.op == "eltwise":
-        factors = linear_of(last)
+        factors = affine_of(last)
         if factors is None or not factors[0] or not all(map(is_sound, factors)):
             return None
         if abs(factors[1]) >= _ROUNDS:

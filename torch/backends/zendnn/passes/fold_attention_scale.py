@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
-from torch.backends.zendnn.passes._match import is_sound, linear_of, real
-from torch.backends.zendnn.passes._operators import NUMBERS, VIEWS
+from torch.backends.zendnn.operators import NUMBERS, VIEWS
+from torch.backends.zendnn.passes._match import affine_of, is_sound, real
 
 #: Views through which a factor can be moved: those with one result.
 _THROUGH = VIEWS - {"split"}
@@ -20,7 +20,7 @@ def fold_attention_scale(graph: Graph) -> int:
         for side in (0, 1):
             while (found := _scaling(graph, node.inputs[side])) is not None:
                 scaling, views = found
-                factor = linear_of(scaling)
+                factor = affine_of(scaling)
                 assert factor is not None
                 scale = real(node, "scale") * factor[0]
                 if not is_sound(scale):
@@ -43,7 +43,7 @@ def _scaling(graph: Graph, operand: Operand) -> tuple[Node, list[Value]] | None:
         node = operand.producer
         if len(readers) != 1 or node is None:
             return None
-        factor = linear_of(node)
+        factor = affine_of(node)
         if factor is not None:
             return (node, views) if factor[0] and not factor[1] else None
         if node.op not in _THROUGH:

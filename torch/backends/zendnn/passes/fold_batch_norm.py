@@ -5,20 +5,18 @@ from __future__ import annotations
 import torch
 from torch.backends.zendnn.graph import Graph, Node
 from torch.backends.zendnn.passes._match import absorb, constant, real
-from torch.backends.zendnn.passes._sizes import Sizes
 from torch.backends.zendnn.passes._weights import channels, fold, foldable
 
 
 def fold_batch_norm(graph: Graph) -> int:
     """Fold norms that follow a layer whose result nobody else reads; return how many."""
     folded = 0
-    sizes = Sizes(graph.nodes)
     for norm in list(graph.nodes):
         if norm.op != "batch_norm":
             continue
         node = foldable(graph, norm.inputs[0])
         # Channels are dimension 1: a linear layer's features only when the rank is 2.
-        if node is None or (node.op == "linear" and sizes.rank(node.output) != 2):
+        if node is None or (node.op == "linear" and node.output.rank != 2):
             continue
         affine = _affine(norm, channels(node))
         if affine is not None and fold(graph, node, *affine):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value
+from torch.backends.zendnn.graph import Graph, Node, Operand, Value, infer_types
 from torch.backends.zendnn.passes import _evaluate
 from torch.backends.zendnn.passes._match import constant
-from torch.backends.zendnn.passes._operators import is_foreign
-from torch.backends.zendnn.passes._sizes import Sizes
 
 #: Larger results would make a module larger for a moment's work.
 MOST_ELEMENTS = 1 << 24
@@ -16,15 +14,14 @@ MOST_ELEMENTS = 1 << 24
 def fold_constants(graph: Graph) -> int:
     """Replace results that depend on constants only; return how many nodes went."""
     folded = 0
-    sizes = Sizes()
     for node in list(graph.nodes):
         results = None
+        infer_types(node)  # an operand may be a constant by now
         # A constant cannot stand where others expect a result.
-        if not is_foreign(node) and all(map(graph.is_private, node.outputs)):
+        if not node.is_foreign and all(map(graph.is_private, node.outputs)):
             is_number = node.outputs[0].kind == "number"
-            results = _number(node, sizes) if is_number else _tensors(graph, node)
+            results = _number(node) if is_number else _tensors(graph, node)
         if results is None:
-            sizes.learn(node)
             continue
         for value, result in zip(node.outputs, results, strict=True):
             graph.replace_uses(value, result)
@@ -33,16 +30,17 @@ def fold_constants(graph: Graph) -> int:
     return folded
 
 
-def _number(node: Node, sizes: Sizes) -> tuple[Operand, ...] | None:
+def _number(node: Node) -> tuple[Operand, ...] | None:
     if node.op == "numel":
         tensor = constant(node.inputs[0])
         return None if tensor is None else (tensor.numel(),)
     if node.op == "size":
-        shape, dim = sizes.of(node.inputs[0]), node.inputs[1]
-        if shape is None or not isinstance(dim, int) or not -len(shape) <= dim < len(shape):
+        x, dim = node.inputs
+        dims = x.dims if isinstance(x, Value) else None
+        if dims is None or not isinstance(dim, int) or not -len(dims) <= dim < len(dims):
             return None
-        size = shape[dim]
-        return None if size is None else (size,)
+        size = dims[dim]
+        return (size,) if isinstance(size, int) else None
     if node.op not in _evaluate.NUMBER:
         return None
     a, b = node.inputs
@@ -54,7 +52,7 @@ def _number(node: Node, sizes: Sizes) -> tuple[Operand, ...] | None:
 
 
 def _tensors(graph: Graph, node: Node) -> tuple[Operand, ...] | None:
-    if node.op not in _evaluate.OPERATORS or node.post_ops:
+    if not _evaluate.can_evaluate(node) or node.post_ops:
         return None
     operands: list[torch.Tensor | int | None] = []
     for operand in node.inputs:
@@ -70,7 +68,7 @@ def _tensors(graph: Graph, node: Node) -> tuple[Operand, ...] | None:
         return None
     try:
         with torch.no_grad():
-            made = _evaluate.OPERATORS[node.op](node, *operands)
+            made = _evaluate.evaluate(node, *operands)
     except (RuntimeError, IndexError):
         return None  # the model's own error, raised when it runs
     results = made if isinstance(made, tuple) else (made,)

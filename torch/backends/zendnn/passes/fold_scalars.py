@@ -5,9 +5,9 @@ from __future__ import annotations
 from torch.backends.zendnn.graph import Graph, Node, replace_node
 from torch.backends.zendnn.passes._match import (
     absorb,
+    affine_of,
+    as_affine,
     is_sound,
-    line,
-    linear_of,
     scalar,
     sole,
 )
@@ -22,7 +22,7 @@ def fold_scalars(graph: Graph) -> int:
     for node in list(graph.nodes):
         if node.op == "binary" and not node.post_ops:
             folded += _from_binary(graph, node)
-        if linear_of(node) is not None:
+        if affine_of(node) is not None:
             folded += _join(graph, node)
     return folded
 
@@ -33,19 +33,19 @@ def _from_binary(graph: Graph, node: Node) -> int:
     number = left if right is None else right
     if number is None or (left is not None and right is not None):
         return 0
-    found = line(str(node.attributes["algorithm"]), number, left=right is None)
+    found = as_affine(str(node.attributes["algorithm"]), number, left=right is None)
     if found is None:
         return 0
     x, (alpha, beta) = b if right is None else a, found
     graph.set_inputs(node, [x])
-    attributes = {"algorithm": "linear", "alpha": alpha, "beta": beta}
+    attributes = {"algorithm": "affine", "alpha": alpha, "beta": beta}
     replace_node(node, op="eltwise", attributes=attributes)
     return 1
 
 
 def _join(graph: Graph, node: Node) -> int:
     inner = sole(graph, node.inputs[0], "eltwise")
-    first, second = linear_of(inner), linear_of(node)
+    first, second = affine_of(inner), affine_of(node)
     if inner is None or first is None or second is None:
         return 0
     alpha, beta = first[0] * second[0], first[1] * second[0] + second[1]
@@ -57,6 +57,6 @@ def _join(graph: Graph, node: Node) -> int:
         return 0
     if not is_sound(alpha) or not is_sound(beta):
         return 0
-    replace_node(inner, attributes={"algorithm": "linear", "alpha": alpha, "beta": beta})
+    replace_node(inner, attributes={"algorithm": "affine", "alpha": alpha, "beta": beta})
     absorb(graph, inner, node)
     return 1

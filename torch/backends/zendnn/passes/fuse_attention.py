@@ -8,13 +8,13 @@ from typing import Any
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
 from torch.backends.zendnn.passes._match import (
+    affine_of,
     is_swap,
-    linear_of,
     producer,
+    rank,
     real,
     sole,
 )
-from torch.backends.zendnn.passes._sizes import Sizes
 
 #: Batch, heads, positions, size: the last two must be there, and the plan makes up for the others.
 RANKS = (2, 3, 4)
@@ -46,9 +46,8 @@ def fuse_attention(graph: Graph) -> int:
         if node.op == "where":
             _drop_expansion(graph, node)
     graph.remove_dead()
-    sizes = Sizes(graph.nodes)
     for softmax in list(graph.nodes):
-        if softmax.op == "softmax" and _fuse(graph, softmax, sizes):
+        if softmax.op == "softmax" and _fuse(graph, softmax):
             fused += 1
     return fused
 
@@ -73,7 +72,7 @@ def _aim(expanded: Node) -> Operand:
     return aims[0][0] if aims == whole else -1
 
 
-def _fuse(graph: Graph, softmax: Node, sizes: Sizes) -> bool:
+def _fuse(graph: Graph, softmax: Node) -> bool:
     weights = softmax.output
     last = graph.only_user(weights)
     narrowed = last if last is not None and last.op == "to" else None
@@ -88,10 +87,10 @@ def _fuse(graph: Graph, softmax: Node, sizes: Sizes) -> bool:
     widened = scores.members[-1].op == "to"
     q, keys = scores.members[0].inputs
     v = last.inputs[1]
-    found = {sizes.rank(operand) for operand in (q, keys, v)} - {None}
-    rank = found.pop() if found else None
+    found = {rank(operand) for operand in (q, keys, v)} - {None}
+    dims = found.pop() if found else None
     dim = softmax.attributes["dim"]
-    if found or rank not in (None, *RANKS) or dim not in (-1, 3 if rank is None else rank - 1):
+    if found or dims not in (None, *RANKS) or dim not in (-1, 3 if dims is None else dims - 1):
         return False
     if narrowed is not None and not widened and narrowed.attributes["dtype"] != "float32":
         return False
@@ -102,7 +101,8 @@ def _fuse(graph: Graph, softmax: Node, sizes: Sizes) -> bool:
     transposed = producer(keys, "transpose", "permute")
     assert transposed is not None
     members = [*scores.members, softmax, *([narrowed] if narrowed else []), last]
-    if is_swap(transposed, (rank or 4) - 2, (rank or 4) - 1, rank or 4):
+    dims = dims or 4
+    if is_swap(transposed, dims - 2, dims - 1, dims):
         k = transposed.inputs[0]
         members.insert(0, transposed)
     else:
@@ -150,7 +150,7 @@ def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
     if node.op == "where":
         return _follow_replaced(graph, node, scores)
     if node.op == "eltwise":
-        factor = linear_of(node)
+        factor = affine_of(node)
         if factor is None or factor[1]:
             return None
         scale = scores.scale * factor[0]

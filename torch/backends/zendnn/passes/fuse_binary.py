@@ -6,22 +6,16 @@ is likely to be smaller than the other operand is left alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value
+from torch.backends.zendnn.operators import COMBINATIONS, VIEWS
 from torch.backends.zendnn.passes._match import (
     MOST_POST_OPS,
     constant,
     sole,
     with_post_op,
 )
-from torch.backends.zendnn.passes._operators import VIEWS
-from torch.backends.zendnn.passes._sizes import Sizes
 from torch.backends.zendnn.passes._weights import channels, fold, foldable, weight_of
-
-#: The operators that can have the other operand on their left, too.
-_COMMUTE = frozenset({"add", "mul", "max", "min"})
 
 #: What keeps a value that was averaged over its positions that small.
 _KEEPS_SIZE = VIEWS | {
@@ -38,26 +32,17 @@ _KEEPS_SIZE = VIEWS | {
 }
 
 
-@dataclass(frozen=True)
-class _Known:
-    """What can be said of sizes."""
-
-    sizes: Sizes
-    #: The values that come from averages over all positions, and have only one of these.
-    averaged: set[Value]
-
-
 def fuse_binary(graph: Graph) -> int:
     """Make binary operators post-ops of what makes one of their operands; return how many."""
     fused = 0
-    known = _Known(Sizes(graph.nodes), _averaged(graph))
+    averaged = _averaged(graph)
     for last in list(graph.nodes):
         if last.op != "binary" or len(last.inputs) != 2:
             continue
         algorithm = str(last.attributes["algorithm"])
-        candidates = _candidates(graph, last, known)
+        candidates = _candidates(graph, last, averaged)
         if not candidates and algorithm == "sub":
-            candidates, algorithm = _opposite(graph, last, known), "add"
+            candidates, algorithm = _opposite(graph, last, averaged), "add"
         if not candidates:
             continue
         place = graph.nodes.index
@@ -75,28 +60,29 @@ def fuse_binary(graph: Graph) -> int:
 Candidate = tuple[Node, Value]
 
 
-def _candidates(graph: Graph, last: Node, known: _Known) -> list[Candidate]:
+def _candidates(graph: Graph, last: Node, averaged: set[Value]) -> list[Candidate]:
     """What may do the work of ``last``, and what it then combines its result with."""
     a, b = last.inputs
-    sides = ((a, b), (b, a)) if last.attributes["algorithm"] in _COMMUTE else ((a, b),)
-    found = (_candidate(graph, last, result, other, known) for result, other in sides)
+    commutes = COMBINATIONS[str(last.attributes["algorithm"])].commutes
+    sides = ((a, b), (b, a)) if commutes else ((a, b),)
+    found = (_candidate(graph, last, result, other, averaged) for result, other in sides)
     return [candidate for candidate in found if candidate is not None]
 
 
 def _candidate(
-    graph: Graph, last: Node, result: Operand, other: Operand, known: _Known
+    graph: Graph, last: Node, result: Operand, other: Operand, averaged: set[Value]
 ) -> Candidate | None:
     node = sole(graph, result, "convolution", "linear", "matmul")
     if node is None or not isinstance(other, Value) or other.kind != "tensor":
         return None
     count = len(node.post_ops) + 1 + len(last.post_ops)
-    return (node, other) if count <= MOST_POST_OPS and _covers(node, other, known) else None
+    return (node, other) if count <= MOST_POST_OPS and _covers(node, other, averaged) else None
 
 
-def _opposite(graph: Graph, last: Node, known: _Known) -> list[Candidate]:
+def _opposite(graph: Graph, last: Node, averaged: set[Value]) -> list[Candidate]:
     """The layer that makes y, for x - y: from now on it makes -y, and can add x to that."""
     x, y = last.inputs
-    candidate = _candidate(graph, last, y, x, known)
+    candidate = _candidate(graph, last, y, x, averaged)
     layer = foldable(graph, y)
     if candidate is None or layer is None:
         return []
@@ -104,18 +90,18 @@ def _opposite(graph: Graph, last: Node, known: _Known) -> list[Candidate]:
     return [candidate] if fold(graph, layer, opposite, None) else []
 
 
-def _covers(node: Node, other: Value, known: _Known) -> bool:
+def _covers(node: Node, other: Value, averaged: set[Value]) -> bool:
     """Whether the node's result is likely to have every element of the result of both."""
     tensor, count = constant(other), _channels(node)
     if tensor is not None:
         return count is None or _fits(tensor, node, count)
     if count == 1 and _channels(other.producer) != 1:
         return False
-    rank, other_rank = known.sizes.rank(node.output), known.sizes.rank(other)
+    rank, other_rank = node.output.rank, other.rank
     if rank is not None and other_rank is not None and rank < other_rank:
         return False
     # Squeeze and excitation: the gate is one number for a channel, what it multiplies an image.
-    return node.output not in known.averaged or other in known.averaged
+    return node.output not in averaged or other in averaged
 
 
 def _fits(tensor: torch.Tensor, node: Node, count: int) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, replace_node
-from torch.backends.zendnn.passes._dtypes import dtype_of
+from torch.backends.zendnn.graph import Graph, Node, Value, replace_node
 from torch.backends.zendnn.passes._match import absorb, sole
 
 
@@ -26,7 +25,7 @@ def _around_eltwise(graph: Graph, last: Node) -> bool:
     before = sole(graph, first.inputs[0], "linear", "convolution")
     if (first.attributes["dtype"], last.attributes["dtype"]) != ("float32", "bfloat16"):
         return False
-    if before is None or "dtype" in before.attributes or dtype_of(before.inputs[1]) != "bfloat16":
+    if before is None or "dtype" in before.attributes or _weight_dtype(before) != "bfloat16":
         return False
     graph.set_inputs(function, [first.inputs[0]])
     replace_node(function, origin=first.origin + function.origin)
@@ -40,8 +39,13 @@ def _after_linear(graph: Graph, last: Node) -> bool:
     node = sole(graph, last.inputs[0], "linear")
     if node is None or node.post_ops or "dtype" in node.attributes:
         return False
-    if last.attributes["dtype"] != "float32" or dtype_of(node.inputs[1]) != "bfloat16":
+    if last.attributes["dtype"] != "float32" or _weight_dtype(node) != "bfloat16":
         return False
     replace_node(node, attributes={**node.attributes, "dtype": "float32"})
     absorb(graph, node, last)
     return True
+
+
+def _weight_dtype(node: Node) -> str | None:
+    weight = node.inputs[1]
+    return weight.dtype if isinstance(weight, Value) else None

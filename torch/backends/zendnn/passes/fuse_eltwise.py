@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, PostOp
+from torch.backends.zendnn.operators import TAKES_POST_OPS
 from torch.backends.zendnn.passes._match import MOST_POST_OPS, real, sole, with_post_op
-from torch.backends.zendnn.passes._operators import TAKES_POST_OPS, is_foreign
 
 
 def fuse_eltwise(graph: Graph) -> int:
     """Make eltwise operators post-ops of what they read; return how many."""
     fused = 0
     for last in list(graph.nodes):
-        if last.op != "eltwise" or is_foreign(last):
+        if last.op != "eltwise" or last.is_foreign:
             continue
         node = sole(graph, last.inputs[0], *TAKES_POST_OPS)
         if node is None or len(node.post_ops) >= MOST_POST_OPS:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
 from torch.backends.zendnn.passes._match import constant, producer
-from torch.backends.zendnn.passes._sizes import Sizes
 
 
 def fuse_embedding_bags(graph: Graph) -> int:
     """Let bags read a 2-D index instead of its elements and their offsets; return how many."""
     fused = 0
-    sizes = Sizes(graph.nodes)
     for node in graph.nodes:
         if node.op != "embedding_bag":
             continue
@@ -22,7 +20,7 @@ def fuse_embedding_bags(graph: Graph) -> int:
         if ids is None or counted is None or not isinstance(flat, Value):
             continue
         # An unknown rank is left to the plan, which takes none but 2.
-        if sizes.rank(ids) in (None, 2) and _counts_rows(counted, ids, flat):
+        if ids.rank in (None, 2) and _counts_rows(counted, ids, flat):
             graph.set_inputs(node, [table, ids, None, *weights])
             replace_node(node, origin=counted.origin + node.origin)
             fused += 1

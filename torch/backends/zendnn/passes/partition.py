@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from torch.backends.zendnn.graph import Graph, Node, Region, Value, replace_node
-from torch.backends.zendnn.passes._operators import NUMBERS, VIEWS, is_foreign
+from torch.backends.zendnn.operators import NUMBERS, VIEWS
 
 #: One of these is worth a call.
 HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_bags"})
@@ -83,9 +83,9 @@ def _outer(graph: Graph) -> set[Node]:
     for node in reversed(graph.nodes):
         readers = [user for value in node.outputs for user in value.users]
         light = node.op in LIGHT and readers and all(user in outer for user in readers)
-        if is_foreign(node) or (light and not any(value.escapes for value in node.outputs)):
+        if node.is_foreign or (light and not any(value.escapes for value in node.outputs)):
             outer.add(node)
-            if not is_foreign(node):
+            if not node.is_foreign:
                 replace_node(node, reason="only operators outside read it")
     return outer
 
@@ -120,9 +120,9 @@ def _delay_steps(graph: Graph, stages: dict[Node, int]) -> None:
     for node in reversed(graph.nodes):
         known = any(value.source is not None or value.escapes for value in node.outputs)
         readers = [user for value in node.outputs for user in value.users]
-        if known or not readers or node not in stages or is_foreign(node):
+        if known or not readers or node not in stages or node.is_foreign:
             continue
-        if not any(user.op in NUMBERS or is_foreign(user) for user in readers):
+        if not any(user.op in NUMBERS or user.is_foreign for user in readers):
             stages[node] = min(stages[user] for user in readers)
 
 

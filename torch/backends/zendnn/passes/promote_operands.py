@@ -1,16 +1,24 @@
 """Converts to float32 what is combined with float32, as torch does without saying so.
 
-Under autocast a layer's result is bfloat16 and the residual float32. What a model is given has no
-dtype here; it is taken for float32 where somebody converts it to bfloat16. Should it be of another,
-the plan refuses it, and the model's own operators run.
+Under autocast a layer's result is bfloat16 and the residual float32. A value of unknown dtype that
+is converted to bfloat16 is assumed to be float32 while the pass runs; where a conversion relied on
+it, it stays assumed. The plan refuses inputs of another dtype: the model's own operators run.
 """
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._dtypes import dtype_of, dtype_sources, result_dtype
-from torch.backends.zendnn.passes._operators import Trait, operator
-from torch.backends.zendnn.passes._sizes import Sizes
+from collections.abc import Iterable
+
+from torch.backends.zendnn.graph import (
+    SOME_FLOAT,
+    Graph,
+    Node,
+    Operand,
+    Value,
+    dtype_sources,
+    infer_types,
+)
+from torch.backends.zendnn.operators import Trait
 
 _PROMOTE = frozenset({"binary", "cat", "stack"})
 
@@ -18,61 +26,68 @@ _PROMOTE = frozenset({"binary", "cat", "stack"})
 def promote_operands(graph: Graph) -> int:
     """Convert operands so that those of an operator share one dtype; return how many."""
     converted = 0
-    known = {value: "float32" for value in graph.inputs if _is_narrowed(value)}
-    with_dimensions = _with_dimensions(graph)
+    before = {value: value.dtype for value in _values(graph)}
+    _assume(graph.inputs)
+    with_dims = _with_dims(graph)
     for node in list(graph.nodes):
         tensors = [value for value in node.values() if value.kind == "tensor"]
-        narrow = [value for value in tensors if dtype_of(value, known) == "bfloat16"]
-        wide = [value for value in tensors if dtype_of(value, known) == "float32"]
+        narrow = [value for value in tensors if value.dtype == "bfloat16"]
+        wide = [value for value in tensors if value.dtype == "float32"]
         # A tensor without dimensions does not widen others, and one that is not known may be such.
         if (
             node.op in _PROMOTE
             and narrow
-            and not with_dimensions.isdisjoint(wide)
+            and not with_dims.isdisjoint(wide)
             and len(narrow) + len(wide) == len(tensors)
         ):
             graph.set_inputs(
                 node, [_widened(graph, node, v) if v in narrow else v for v in node.inputs]
             )
-            _rely_on(wide, known)
-            known.update(dict.fromkeys(node.values(), "float32"))
+            _rely_on(wide, before)
             converted += len(narrow)
-        dtype = result_dtype(node, known)
-        for value in node.outputs:
-            if dtype is not None or _is_narrowed(value):
-                known[value] = dtype or "float32"
+        infer_types(node)
+        _assume(node.outputs)
+    for value, dtype in before.items():
+        value.dtype = "float32" if value.is_assumed else dtype
+    graph.infer_types()
     return converted
 
 
-def _with_dimensions(graph: Graph) -> set[Value]:
+def _values(graph: Graph) -> set[Value]:
+    return {*graph.inputs, *(v for node in graph.nodes for v in (*node.values(), *node.outputs))}
+
+
+def _assume(values: Iterable[Value]) -> None:
+    for value in values:
+        if value.dtype in (None, SOME_FLOAT) and _is_narrowed(value):
+            value.dtype = "float32"
+
+
+def _with_dims(graph: Graph) -> set[Value]:
     """The tensors that surely have dimensions, by what makes or reads them."""
-    sizes = Sizes(graph.nodes)
-    tensors = {value for node in graph.nodes for value in (*node.values(), *node.outputs)}
-    found = {value for value in tensors if sizes.rank(value)}
+    found = {value for value in _values(graph) if value.rank}
     for node in reversed(graph.nodes):
-        traits = operator(node).traits
-        kept = Trait.KEEPS_DIMENSIONS in traits and not found.isdisjoint(node.outputs)
-        if kept or Trait.WANTS_DIMENSIONS in traits:
+        kept = node.has(Trait.KEEPS_DIMS) and not found.isdisjoint(node.outputs)
+        if kept or node.has(Trait.WANTS_DIMS):
             found.update(value for value in node.inputs[:1] if isinstance(value, Value))
     for node in graph.nodes:
-        traits = operator(node).traits
-        keeps = node.inputs[:1] if Trait.KEEPS_DIMENSIONS in traits else ()
+        keeps = node.inputs[:1] if node.has(Trait.KEEPS_DIMS) else ()
         read = node.inputs if node.op == "binary" else keeps
-        if Trait.MAKES_DIMENSIONS in traits or any(operand in found for operand in read):
+        if node.has(Trait.MAKES_DIMS) or any(operand in found for operand in read):
             found.update(node.outputs)
     return found
 
 
-def _rely_on(values: list[Value], known: dict[Value, str]) -> None:
+def _rely_on(values: list[Value], proven: dict[Value, str | None]) -> None:
     """Note that these values must be float32, and so must those that give them their dtype."""
-    open_values = list(values)
-    while open_values:
-        value = open_values.pop()
-        if value.taken_for or dtype_of(value, known) not in (None, "float32"):
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if value.is_assumed or proven.get(value) not in (None, SOME_FLOAT):
             continue
-        value.taken_for = "float32"
+        value.is_assumed, value.dtype = True, "float32"
         if value.producer is not None:
-            open_values += dtype_sources(value.producer)
+            waiting += dtype_sources(value.producer)
 
 
 def _is_narrowed(value: Value) -> bool:

@@ -128,8 +128,7 @@ def _steps(members: list[Node], argument: Value) -> Steps | None:
         for value in node.values():
             tensor = value.constant
             operands.append(results[value] if tensor is None else tensor.double())
-        evaluate = _evaluate.eltwise if node.op == "eltwise" else _evaluate.binary
-        results[node.output] = evaluate(node, *operands)
+        results[node.output] = _evaluate.elementwise(node, *operands)
     result = results[members[-1].output]
     for name, expected in _EXPECTED.items():
         if _are_close(result, expected):
@@ -137,7 +136,7 @@ def _steps(members: list[Node], argument: Value) -> Steps | None:
     # x * sigmoid(a * x) is silu(a * x) / a, and layers take factors into their weights.
     factor = float(torch.logit(result[_ONE]))
     if abs(factor) > LEAST_FACTOR and _are_close(result, F.silu(factor * _POINTS) / factor):
-        return [_step("linear", factor), _step("silu"), _step("linear", 1 / factor)]
+        return [_step("affine", factor), _step("silu"), _step("affine", 1 / factor)]
     return None
 
 

@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._dtypes import dtype_of
 from torch.backends.zendnn.passes._match import (
+    affine_of,
     constant,
     integers,
     is_eltwise,
-    linear_of,
     producer,
     sole,
 )
@@ -60,8 +59,8 @@ def _root(graph: Graph, operand: Operand, *, divides: bool) -> _Root | None:
         return None
     assert root is not None
     shifted = sole(graph, root.inputs[0], "eltwise")
-    line = linear_of(shifted)
-    if shifted is None or line is None or line[0] != 1 or line[1] < 0:
+    affine = affine_of(shifted)
+    if shifted is None or affine is None or affine[0] != 1 or affine[1] < 0:
         return None
     mean = sole(graph, shifted.inputs[0], "mean")
     if mean is None or integers(mean, "dims") != (-1,) or not mean.attributes.get("keep"):
@@ -72,7 +71,7 @@ def _root(graph: Graph, operand: Operand, *, divides: bool) -> _Root | None:
     is_product = square.op == "binary" and square.attributes["algorithm"] == "mul"
     if not is_eltwise(square, "square") and not (is_product and len({*square.inputs}) == 1):
         return None
-    return _Root((square, mean, shifted, root), square.inputs[0], line[1])
+    return _Root((square, mean, shifted, root), square.inputs[0], affine[1])
 
 
 def _unconverted(x: Operand) -> Operand:
@@ -102,7 +101,7 @@ def _replace(graph: Graph, scaling: Node, root: _Root, x: Operand) -> None:
     if weighing is not None:
         weight = _weight(weighing, last.output, attributes.get("dtype"))
         if weight is not None:
-            attributes["dtype"] = str(dtype_of(weight))
+            attributes["dtype"] = str(weight.dtype)
             last = weighing
             members.append(weighing)
     node = graph.add(
@@ -124,4 +123,4 @@ def _weight(node: Node, x: Value, dtype: Attribute | None) -> Value | None:
     tensor = constant(weight)
     if tensor is None or not isinstance(weight, Value) or tensor.dim() != 1:
         return None
-    return weight if dtype in (None, dtype_of(weight)) else None
+    return weight if dtype in (None, weight.dtype) else None

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Value, replace_node
-from torch.backends.zendnn.passes._dtypes import dtype_of, result_dtype
+from torch.backends.zendnn.graph import Graph, Value, infer_dtype, infer_types, replace_node
 from torch.backends.zendnn.passes._match import bypass
+
+_ENGINE_DTYPES = ("float32", "bfloat16")
 
 
 def remove_casts(graph: Graph) -> int:
     """Remove conversions that convert nothing; return how many."""
     removed = 0
-    known: dict[Value, str] = {}
     for node in list(graph.nodes):
-        dtype = result_dtype(node, known)
-        if node.op == "to_like" and dtype is not None:
+        infer_types(node)  # an operand may be another one than before
+        dtype = infer_dtype(node)
+        if node.op == "to_like" and dtype in _ENGINE_DTYPES:
             graph.set_inputs(node, node.inputs[:1])
             replace_node(node, op="to", attributes={"dtype": dtype})
-        if node.op == "to" and dtype is not None:
+        if node.op == "to":
             (operand,) = node.inputs
-            if dtype_of(operand, known) == dtype:
-                known[node.output] = dtype
+            if isinstance(operand, Value) and operand.dtype == dtype:
                 removed += bypass(graph, node, operand)
-                continue
-        if dtype is not None:
-            known.update(dict.fromkeys(node.outputs, dtype))
     return removed

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
+from torch.backends.zendnn.operators import SIZES, Trait
 from torch.backends.zendnn.passes._match import (
+    affine_of,
     bypass,
     integers,
-    is_floating,
-    linear_of,
     producer,
     real,
     scalar,
 )
-from torch.backends.zendnn.passes._operators import COMPUTES, DENSE, ORDERED, SIZES
 
 #: From here on, the end of a slice means 'to the last element'.
 NO_END = 1 << 31
@@ -62,8 +61,10 @@ def _permute_of_permute(graph: Graph, node: Node) -> int:
 def _contiguous(graph: Graph, node: Node) -> Operand:
     """Not where a view outside could notice, which wants the strides that its operand had."""
     value = node.output
-    ordered = all(user.op in ORDERED or user.op in SIZES for user in value.users)
-    dense = producer(node.inputs[0], *DENSE) is not None
+    orders = Trait.ROW_MAJOR | Trait.ORDERED
+    ordered = all(user.has(orders) or user.op in SIZES for user in value.users)
+    maker = producer(node.inputs[0])
+    dense = maker is not None and maker.has(Trait.ROW_MAJOR)
     return node.inputs[0] if graph.is_private(value) and (dense or ordered) else None
 
 
@@ -92,8 +93,9 @@ def _slice(graph: Graph, node: Node) -> Operand:
 def _eltwise(graph: Graph, node: Node) -> Operand:
     """Of integers and booleans it makes floating-point numbers; what computes refuses these."""
     (x,), readers = node.inputs, node.output.users
-    private = graph.is_private(node.output) and all(user.op in COMPUTES for user in readers)
-    return x if linear_of(node) == (1.0, 0.0) and (private or is_floating(x)) else None
+    private = graph.is_private(node.output) and all(u.has(Trait.COMPUTES) for u in readers)
+    floating = isinstance(x, Value) and x.is_floating
+    return x if affine_of(node) == (1.0, 0.0) and (private or floating) else None
 
 
 def _pad(graph: Graph, node: Node) -> Operand:
@@ -112,7 +114,8 @@ def _to_like(graph: Graph, node: Node) -> Operand:
     x, like = node.inputs
     readers = node.output.users
     meets = scalar(x) is not None and all(user.op == "binary" for user in readers)
-    floating = is_floating(like) or all(like in user.inputs for user in readers)
+    assert isinstance(like, Value)
+    floating = like.is_floating or all(like in user.inputs for user in readers)
     return x if meets and floating else None
 
 

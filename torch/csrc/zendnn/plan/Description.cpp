@@ -9,7 +9,7 @@ namespace at::native::zendnn::plan {
 namespace {
 
 constexpr std::string_view kFormat = "zendnn-plan";
-constexpr int64_t kVersion = 2;
+constexpr int64_t kVersion = 3;
 
 using View = std::string_view;
 

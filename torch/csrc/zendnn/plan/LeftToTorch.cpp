@@ -88,7 +88,7 @@ Tensor apply_function(const PostOp& post, const Tensor& x) {
       {"sqrt", [](const Tensor& x, double, double) { return at::sqrt(x); }},
       {"square", [](const Tensor& x, double, double) { return at::square(x); }},
       {"log", [](const Tensor& x, double, double) { return at::log(x); }},
-      {"linear", line},
+      {"affine", line},
       {"round", [](const Tensor& x, double, double) { return at::round(x); }},
   };
   return table.at(post.algorithm)(x, post.alpha, post.beta);

@@ -156,7 +156,7 @@ double magnification_by(const PostOp& post) {
       {"log", kInfinity},
       {"sqrt", kInfinity},
       {"round", kInfinity}};
-  if (post.algorithm == "linear") {
+  if (post.algorithm == "affine") {
     return std::max(1., std::abs(static_cast<double>(post.alpha)));
   }
   const auto found = table.find(post.algorithm);
@@ -203,7 +203,7 @@ Function function_of(const PostOp& post) {
       {"sqrt", {Eltwise::sqrt, algorithm::eltwise_sqrt, false, 0, 0}},
       {"square", {Eltwise::square, algorithm::eltwise_square, false, 0, 0}},
       {"log", {Eltwise::log, algorithm::eltwise_log, false, 0, 0}},
-      {"linear", {Eltwise::linear, algorithm::eltwise_linear, true, 0, 0}},
+      {"affine", {Eltwise::linear, algorithm::eltwise_linear, true, 0, 0}},
       {"round", {Eltwise::round, algorithm::eltwise_round, false, 0, 0}},
   };
   const auto found = table.find(post.algorithm);

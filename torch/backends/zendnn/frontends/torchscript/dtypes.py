@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import torch
-from torch.backends.zendnn.frontends.torchscript_ops import (
+from torch.backends.zendnn.frontends.torchscript.calls import (
     TorchNode,
     TorchValue,
-    argument_names,
-    is_none,
+    is_constant,
+    schema_arguments,
 )
 
 #: torch's own numbers of its integers and bool.
@@ -93,7 +93,7 @@ def _follows(node: TorchNode, known: set[int]) -> Iterator[TorchValue]:
             yield outputs[0]
         if outputs[0].unique() in known:
             yield inputs[0]
-    elif kind == "aten::cumsum" and _is_whole(inputs[0], known) and is_none(inputs[2]):
+    elif kind == "aten::cumsum" and _is_whole(inputs[0], known) and _is_none(inputs[2]):
         yield outputs[0]
     elif kind == "aten::type_as":
         for one, other in ((inputs[1], outputs[0]), (outputs[0], inputs[1])):
@@ -104,6 +104,10 @@ def _follows(node: TorchNode, known: set[int]) -> Iterator[TorchValue]:
             yield outputs[0]
         if outputs[0].unique() in known:
             yield from (value for value in inputs if value.type().kind() == "TensorType")
+
+
+def _is_none(value: TorchValue) -> bool:
+    return is_constant(value) and value.toIValue() is None
 
 
 def _is_whole(value: TorchValue, known: set[int]) -> bool:
@@ -118,7 +122,7 @@ def _is_whole(value: TorchValue, known: set[int]) -> bool:
 
 
 def _states_whole(node: TorchNode) -> bool:
-    names = argument_names(node.schema())
+    names, _ = schema_arguments(node.schema())
     if "dtype" not in names:
         return False
     value = node.inputsAt(names.index("dtype"))

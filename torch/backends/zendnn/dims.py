@@ -1,0 +1,240 @@
+"""The dims of values, and the rules that infer those of an operator's results.
+
+A rule takes a node and the dims of its operands, and returns the dims of each result. It raises
+IndexError where a dimension does not exist, which is the model's own error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeAlias, Union
+
+if TYPE_CHECKING:
+    from torch.backends.zendnn.graph import Node, Operand, Value
+
+#: A size: known, symbolic (the value that holds it when the plan runs) or unknown.
+Dim: TypeAlias = Union[int, "Value", None]
+
+#: The size of each dimension.
+Dims: TypeAlias = tuple[Dim, ...]
+
+#: The dims of each operand; None where not even the rank is known.
+OperandDims: TypeAlias = Sequence[Dims | None]
+Rule: TypeAlias = Callable[["Node", OperandDims], Dims | None]
+
+
+def unknown(rank: int) -> Dims:
+    """Dims of which only the rank is known."""
+    return (None,) * rank
+
+
+def same(node: Node, dims: OperandDims) -> Dims | None:
+    """The dims of the first operand."""
+    return dims[0]
+
+
+def as_other(node: Node, dims: OperandDims) -> Dims | None:
+    """The dims of the second operand."""
+    return dims[1]
+
+
+def as_many(more: int) -> Rule:
+    """The rank of the first operand, plus a number."""
+
+    def rule(node: Node, dims: OperandDims) -> Dims | None:
+        return None if dims[0] is None else unknown(len(dims[0]) + more)
+
+    return rule
+
+
+def always(result: Dims) -> Rule:
+    """These dims."""
+    return lambda node, dims: result
+
+
+def _given(sizes: Iterable[Operand]) -> Dims:
+    """The sizes that a view or an expansion states; -1 leaves one open."""
+    return tuple(map(_given_size, sizes))
+
+
+def _given_size(size: Operand) -> Dim:
+    if isinstance(size, int):
+        return size if size >= 0 else None
+    # Any other number may turn out to be -1.
+    return size if size is not None and _is_size(size) else None
+
+
+def _is_size(number: Value) -> bool:
+    return number.producer is not None and number.producer.op in ("size", "numel")
+
+
+def stated(node: Node, dims: OperandDims) -> Dims:
+    """The sizes that follow the first operand."""
+    return _given(node.inputs[1:])
+
+
+def flattened(node: Node, dims: OperandDims) -> Dims | None:
+    """Adjacent dimensions as one."""
+    x, (start, end) = dims[0], node.inputs[1:3]
+    if not isinstance(start, int) or not isinstance(end, int):
+        return None
+    if x is None:
+        return unknown(start + 1) if end == -1 and start >= 0 else None
+    if not x:
+        return (1,)
+    start, end = start % len(x), end % len(x)
+    joined = x[start : end + 1]
+    sizes = [size for size in joined if isinstance(size, int)]
+    if len(joined) == 1:
+        return x
+    size = math.prod(sizes) if len(sizes) == len(joined) else None
+    return (*x[:start], size, *x[end + 1 :])
+
+
+def unflattened(node: Node, dims: OperandDims) -> Dims | None:
+    """One dimension as several."""
+    x, dim = dims[0], node.inputs[1]
+    if not x or not isinstance(dim, int):
+        return None
+    dim %= len(x)
+    return (*x[:dim], *_given(node.inputs[2:]), *x[dim + 1 :])
+
+
+def permuted(node: Node, dims: OperandDims) -> Dims:
+    """All dimensions in another order."""
+    x, order = dims[0], node.inputs[1:]
+    if x is None or len(x) != len(order):
+        return unknown(len(order))
+    return tuple(x[dim] for dim in order if isinstance(dim, int))
+
+
+def transposed(node: Node, dims: OperandDims) -> Dims | None:
+    """Two dimensions swapped."""
+    x, (a, b) = dims[0], node.inputs[1:]
+    if x is None or not isinstance(a, int) or not isinstance(b, int):
+        return None
+    swapped = list(x)
+    swapped[a], swapped[b] = swapped[b], swapped[a]
+    return tuple(swapped)
+
+
+def unsqueezed(node: Node, dims: OperandDims) -> Dims | None:
+    """One more dimension, of size 1."""
+    x, dim = dims[0], node.inputs[1]
+    if x is None or not isinstance(dim, int):
+        return None
+    dim %= len(x) + 1
+    return (*x[:dim], 1, *x[dim:])
+
+
+def selected(node: Node, dims: OperandDims) -> Dims | None:
+    """One dimension less."""
+    x, dim = dims[0], node.inputs[1]
+    if not x or not isinstance(dim, int):
+        return None
+    dim %= len(x)
+    return x[:dim] + x[dim + 1 :]
+
+
+def sliced(node: Node, dims: OperandDims) -> Dims | None:
+    """The dims with one cut, whose size is known where both bounds are."""
+    x, (dim, start, end, step) = dims[0], node.inputs[1:]
+    if not x or not isinstance(dim, int):
+        return None
+    size = x[dim]
+    bounds = [bound for bound in (start, end) if bound is None or isinstance(bound, int)]
+    cut: list[Dim] = list(x)
+    cut[dim] = None
+    if isinstance(size, int) and len(bounds) == 2 and step in (None, 1):
+        cut[dim] = len(range(size)[slice(*bounds)])
+    return tuple(cut)
+
+
+def split(node: Node, dims: OperandDims) -> Dims | None:
+    """The dims that all parts share: the last may be smaller than the others."""
+    x, dim = dims[0], node.attributes["dim"]
+    if not x or not isinstance(dim, int):
+        return None
+    parts = list(x)
+    parts[dim] = None
+    return tuple(parts)
+
+
+def reduced(node: Node, dims: OperandDims) -> Dims | None:
+    """The dims without those that are reduced, or with 1 in their places."""
+    x, over = dims[0], node.attributes.get("dims")
+    if not x:
+        return x
+    if not isinstance(over, tuple):
+        return None
+    gone = {dim % len(x) for dim in over}
+    if node.attributes.get("keep"):
+        return tuple(1 if dim in gone else size for dim, size in enumerate(x))
+    return tuple(size for dim, size in enumerate(x) if dim not in gone)
+
+
+def linear(node: Node, dims: OperandDims) -> Dims | None:
+    """The first dimension of the weight in place of the last."""
+    x, weight = dims[:2]
+    if not x or weight is None or len(weight) != 2:
+        return None
+    return (*x[:-1], weight[0])
+
+
+def convolution(node: Node, dims: OperandDims) -> Dims | None:
+    """The channels, where the images surely come in batches."""
+    x, weight = dims[:2]
+    if x is None or weight is None:
+        known = x or weight
+        return None if known is None else unknown(len(known))
+    if len(x) != len(weight) or node.attributes.get("transposed"):
+        return unknown(len(x))
+    return (x[0], weight[0], *unknown(len(x) - 2))
+
+
+def matmul(node: Node, dims: OperandDims) -> Dims | None:
+    """Rows of one, columns of the other, and the batches of both."""
+    a, b = dims[:2]
+    if a is None or b is None or min(len(a), len(b)) < 2:
+        return None  # a product with a vector loses a dimension
+    return (*_common(a[:-2], b[:-2]), a[-2], b[-1])
+
+
+def broadcast(count: int) -> Rule:
+    """What the first operands broadcast to, where they are tensors."""
+
+    def rule(node: Node, dims: OperandDims) -> Dims | None:
+        common: Dims = ()
+        for operand, given in zip(node.inputs[:count], dims, strict=False):
+            if given is not None:
+                common = _common(common, given)
+            elif operand is not None:
+                return None
+        return common
+
+    return rule
+
+
+def _common(a: Dims, b: Dims) -> Dims:
+    rank = max(len(a), len(b))
+    pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
+    return tuple(map(_common_size, *zip(*pairs, strict=True))) if rank else ()
+
+
+def _common_size(a: Dim, b: Dim) -> Dim:
+    for one, other in ((a, b), (b, a)):
+        if isinstance(one, int):
+            return other if one == 1 else one  # what is not known is 1, or the same
+    return a if a is b else None
+
+
+def embedding(node: Node, dims: OperandDims) -> Dims | None:
+    """A row of the table for each index."""
+    table, ids = dims[:2]
+    return None if ids is None else (*ids, None if table is None else table[1])
+
+
+def embedding_bags(node: Node, dims: OperandDims) -> Dims | None:
+    """A row for each bag, or for each index."""
+    return None if node.attributes["mode"] == "each" else unknown(2)

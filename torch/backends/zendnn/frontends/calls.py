@@ -1,0 +1,318 @@
+"""What an importer sees of one call of an aten operator, whatever kind of model it comes from.
+
+Importers (``aten.py``) ask for arguments as constants, tensors or numbers of the engine's graph,
+and state what the call makes. ``Refused`` tells why the engine does not take it.
+"""
+
+from __future__ import annotations
+
+import abc
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.backends.zendnn.graph import SOME_INTEGER, Graph, Kind, Node, Operand, Value
+from torch.backends.zendnn.operators import Attribute
+from torch.backends.zendnn.passes import _match
+
+Dtypes = frozenset[torch.dtype]
+FLOATING: Dtypes = frozenset({torch.float32, torch.bfloat16})
+INDEX: Dtypes = frozenset({torch.int64, torch.int32})
+BOOL: Dtypes = frozenset({torch.bool})
+#: What views and sizes may be taken of.
+ANY: Dtypes = FLOATING | INDEX | BOOL
+
+#: A value or an argument as the model has it.
+Handle = Any
+
+
+class Refused(Exception):
+    """Why the engine does not take a call."""
+
+
+class _Missing:
+    """Stands for an argument that is no constant."""
+
+
+MISSING = _Missing()
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether a constant is an ordinary tensor."""
+    strided = tensor.layout == torch.strided and tensor.device.type == "cpu"
+    return strided and not tensor.is_quantized
+
+
+def words(dtypes: Iterable[torch.dtype]) -> str:
+    """Return dtypes as people write them."""
+    return " or ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))
+
+
+class Call(abc.ABC):
+    """One call: ``name`` is the operator with its overload, ``label`` what users know it as."""
+
+    name: str
+    label: str
+    graph: Graph
+    arguments: dict[str, Handle]
+    #: Of those arguments that have one.
+    defaults: dict[str, Any]
+    #: What the call makes, in the model's terms.
+    outputs: list[Handle]
+
+    # What a front end says.
+
+    @abc.abstractmethod
+    def constant_of(self, handle: Handle) -> Any:
+        """Return a constant, with lists of constants as lists; MISSING for what is none."""
+
+    @abc.abstractmethod
+    def operand_of(self, handle: Handle) -> Operand:
+        """Return what a value is in the engine's graph; None for what has no part in it."""
+
+    @abc.abstractmethod
+    def elements_of(self, handle: Handle) -> Sequence[Handle] | None:
+        """Return the elements of a list that the model makes; None where they are not known."""
+
+    @abc.abstractmethod
+    def tensor_of_sizes(self, handle: Handle) -> Value | None:
+        """Return the tensor whose sizes a list holds, if it is such a list."""
+
+    @abc.abstractmethod
+    def dtype_of(self, handle: Handle) -> torch.dtype | None:
+        """Return the dtype that the model states for a value."""
+
+    @abc.abstractmethod
+    def is_used(self, position: int) -> bool:
+        """Whether anybody reads one of the call's results."""
+
+    @abc.abstractmethod
+    def parts(self, count: int | None = None) -> list[Handle | None]:
+        """Return the elements of the list that the call makes; None for those that nobody reads.
+
+        How many there are is known when ``count`` says it, or when all are taken out at once.
+        """
+
+    @abc.abstractmethod
+    def parts_read(self) -> list[tuple[int, Handle]]:
+        """Return the elements of the list that are read, with their positions."""
+
+    @abc.abstractmethod
+    def source(self) -> Any:
+        """Return what ``Node.source`` holds of the call."""
+
+    @abc.abstractmethod
+    def bind(self, handle: Handle, operand: Operand) -> None:
+        """Note what a value of the model is in the engine's graph."""
+
+    # Arguments.
+
+    def has(self, name: str) -> bool:
+        """Whether the operator has such an argument."""
+        return name in self.arguments
+
+    def python(self, name: str) -> Any:
+        """Return a constant argument."""
+        value = self.constant_of(self.arguments[name])
+        if value is MISSING:
+            raise Refused(f"{name} is not a constant")
+        return value
+
+    def constant(self, name: str) -> Any:
+        """Return a constant argument, or MISSING."""
+        return self.constant_of(self.arguments[name])
+
+    def absent(self, name: str) -> bool:
+        """Whether an argument is None."""
+        return self.constant(name) is None
+
+    def require(self, name: str, *allowed: Any) -> None:
+        """Refuse the call unless the argument is one of these constants."""
+        value = self.python(name)
+        if value not in allowed:
+            raise Refused(f"{name} is {value}")
+
+    def require_defaults(self, named: Iterable[str]) -> None:
+        """Refuse the call unless all arguments but those named have their defaults."""
+        for name in self.arguments.keys() - set(named):
+            if name not in self.defaults:
+                raise Refused(f"{name} is given")
+            self.require(name, self.defaults[name])
+
+    def integer(self, name: str) -> int:
+        """Return a constant integer."""
+        value = self.python(name)
+        if not isinstance(value, int):
+            raise Refused(f"{name} is {value}")
+        return int(value)
+
+    def integers(self, name: str, length: int | None = None) -> tuple[int, ...]:
+        """Return a constant list of integers; a single one stands for ``length`` equal ones."""
+        value = self.python(name)
+        if value is None:
+            raise Refused(f"{name} is None")
+        items = tuple(value) if isinstance(value, list | tuple) else (value,)
+        return items * (length or 1) if len(items) == 1 else items
+
+    def real(self, name: str) -> float:
+        """Return a constant number that float32 can hold: infinite, or with all its digits."""
+        value = self.python(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise Refused(f"{name} is {value}")
+        if not (math.isinf(value) or _match.is_sound(value)):
+            raise Refused(f"{name} is {value}, which float32 does not hold")
+        return float(value)
+
+    def tensor(self, name: str, dtypes: Dtypes = FLOATING) -> Value:
+        """Return a tensor; its dtype is checked as far as it is known."""
+        return self.as_tensor(self.arguments[name], name, dtypes)
+
+    def as_tensor(self, handle: Handle, name: str, dtypes: Dtypes = FLOATING) -> Value:
+        """Return an argument, or an element of one, as a tensor."""
+        operand = self.operand_of(handle)
+        if not isinstance(operand, Value) or operand.kind != "tensor":
+            raise Refused(f"{name} is not a tensor")
+        dtype = self.dtype_of(handle)
+        if operand.constant is not None:
+            dtype = operand.constant.dtype
+            if not is_dense(operand.constant):
+                raise Refused(f"{name} is not a dense CPU tensor")
+        if dtype is not None and dtype not in dtypes:
+            raise Refused(f"{name} is {words([dtype])}, not {words(dtypes)}")
+        if dtypes <= FLOATING and operand.dtype == SOME_INTEGER:
+            raise Refused(f"{name} holds integers or booleans")
+        return operand
+
+    def weight(self, name: str, dtypes: Dtypes = FLOATING) -> torch.Tensor:
+        """Return a constant tensor."""
+        constant = self.tensor(name, dtypes).constant
+        if constant is None:
+            raise Refused(f"{name} is not a constant")
+        return constant
+
+    def optional_weight(self, name: str) -> Value | None:
+        """Return a constant tensor, or None."""
+        if self.absent(name):
+            return None
+        self.weight(name)
+        return self.tensor(name)
+
+    def elements(self, name: str) -> Sequence[Handle]:
+        """Return the elements of a list that the model makes."""
+        elements = self.elements_of(self.arguments[name])
+        if elements is None:
+            raise Refused(f"the length of {name} is not known")
+        return elements
+
+    def tensors(self, name: str, dtypes: Dtypes = FLOATING) -> list[Value]:
+        """Return the elements of a list of tensors."""
+        return [self.as_tensor(element, name, dtypes) for element in self.elements(name)]
+
+    def as_number(self, handle: Handle, name: str) -> Operand:
+        """Return an argument, or an element of one, as an integer or a value of kind number."""
+        operand = self.operand_of(handle)
+        if isinstance(operand, int) or (isinstance(operand, Value) and operand.kind == "number"):
+            return operand
+        constant = operand.constant if isinstance(operand, Value) else None
+        if constant is not None and constant.dim() == 0 and constant.dtype == torch.int64:
+            return int(constant.item())
+        raise Refused(f"{name} is not an integer")
+
+    def number(self, name: str) -> Operand:
+        """Return an integer or a value of kind number."""
+        return self.as_number(self.arguments[name], name)
+
+    def optional_number(self, name: str) -> Operand:
+        """Return an integer, a value of kind number, or None."""
+        return None if self.absent(name) else self.number(name)
+
+    def numbers(self, name: str) -> list[Operand]:
+        """Return the elements of a list of integers."""
+        handle = self.arguments[name]
+        if self.constant_of(handle) is not MISSING:
+            return list(self.integers(name))
+        tensor = self.tensor_of_sizes(handle)
+        if tensor is not None:
+            return self.sizes(tensor, name)
+        return [self.as_number(element, name) for element in self.elements(name)]
+
+    def sizes(self, tensor: Value, name: str) -> list[Operand]:
+        """Return all sizes of a tensor, which is what the argument ``name`` is about."""
+        if tensor.rank is None:
+            raise Refused(f"how many dimensions {name} has is not known")
+        made: list[Operand] = []
+        for dim in range(tensor.rank):
+            size = self.graph.value("number")
+            self.add("size", [tensor, dim], [size])
+            made.append(size)
+        return made
+
+    def are_numbers(self, *names: str) -> bool:
+        """Whether all these arguments are integers, even if the model keeps them in tensors."""
+        try:
+            return bool([self.number(name) for name in names])
+        except Refused:
+            return False
+
+    # Results.
+
+    def step(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> Value:
+        """Add a node whose result only this importer knows."""
+        return self.add(op, inputs, None, attributes).output
+
+    def result(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> None:
+        """Add the node that makes the first result of the call."""
+        self.results(op, inputs, self.outputs[:1], **attributes)
+
+    def number_result(self, op: str, inputs: Sequence[Operand]) -> None:
+        """Add the node that makes a number."""
+        self.results(op, inputs, self.outputs[:1], "number")
+
+    def results(
+        self,
+        op: str,
+        inputs: Sequence[Operand],
+        sources: Sequence[Handle | None],
+        kind: Kind = "tensor",
+        **attributes: Attribute,
+    ) -> None:
+        """Add a node that makes these values of the model; None stands for one nobody reads."""
+        made = [self.graph.value(kind, source) for source in sources]
+        self.add(op, inputs, made, attributes)
+        for value in made:
+            if value.source is not None:
+                self.bind(value.source, value)
+
+    def add(
+        self,
+        op: str,
+        inputs: Sequence[Operand],
+        outputs: Sequence[Value] | None = None,
+        attributes: dict[str, Attribute] | None = None,
+    ) -> Node:
+        """Add a node."""
+        return self.graph.add(
+            op,
+            inputs,
+            outputs=outputs,
+            attributes=attributes or {},
+            origin=(self.label,),
+            source=self.source(),
+        )
+
+    def rename(self, value: Value) -> None:
+        """Make what a step made the first result of the call."""
+        value.source = self.outputs[0]
+        self.bind(value.source, value)
+
+    def identity(self, operand: Operand) -> None:
+        """Make an operand the call's result."""
+        self.bind(self.outputs[0], operand)
+
+    def has_rank(self, rank: int) -> None:
+        """State how many dimensions the result has."""
+        result = self.operand_of(self.outputs[0])
+        assert isinstance(result, Value)
+        if result.rank != rank:
+            result.dims = (None,) * rank

@@ -1,0 +1,184 @@
+"""The TorchScript front end: frozen modules come in, calls of plans go out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.backends.zendnn import _C, passes
+from torch.backends.zendnn.frontends import LeftOut, Optimized
+from torch.backends.zendnn.frontends.torchscript.calls import TorchValue
+from torch.backends.zendnn.frontends.torchscript.reader import (
+    STRUCTURE,
+    Facts,
+    TorchGraph,
+    blocks_below,
+    import_block,
+    outer_block,
+)
+from torch.backends.zendnn.frontends.torchscript.writer import (
+    Emitter,
+    MakePlan,
+    TorchModule,
+    lay_out,
+    type_of,
+)
+from torch.backends.zendnn.graph import Graph, Region
+from torch.backends.zendnn.passes import partition
+
+#: The name of a module's attribute for what was left out, by method.
+LEFT_OUT_ATTRIBUTE = "_zendnn_left_out_{method}"
+
+
+@dataclass
+class MethodReport:
+    """What became of one method."""
+
+    method: str
+    regions: list[tuple[str, Region]] = field(default_factory=list)
+    left_out: tuple[LeftOut, ...] = ()
+
+
+def make_plan(description: str, constants: list[torch.Tensor], name: str) -> Any:
+    """Return the plan that C++ makes of a region."""
+    return torch.classes.zendnn.Plan(description, constants, name)
+
+
+@dataclass
+class Rewritten:
+    """A method as it is to become."""
+
+    graph: TorchGraph
+    plans: dict[str, Any]
+    report: MethodReport
+
+
+def optimize(
+    model: object,
+    method_names: Sequence[str],
+    make_plan: MakePlan = make_plan,
+) -> list[MethodReport]:
+    """Move what the engine takes of a frozen module's methods into plans, in place.
+
+    The module changes when all is ready: an error on the way leaves it as it was.
+    """
+    module = module_of(model)
+    rewritten = [rewrite(module, name, make_plan) for name in method_names]
+    for method in rewritten:
+        for name, plan in method.plans.items():
+            module._register_attribute(name, type_of(plan), plan)
+        _C._set_graph(module, method.report.method, method.graph)
+        store_left_out(module, method.report)
+    return [method.report for method in rewritten]
+
+
+def rewrite(module: TorchModule, name: str, make_plan: MakePlan) -> Rewritten:
+    """Return a method with calls of plans; the module stays as it is."""
+    graph: TorchGraph = module._get_method(name).graph.copy()
+    simplify(graph)
+    facts = Facts.of(graph)
+    emitter = Emitter(module, name, graph, make_plan)
+    graphs = []
+    for block in list(blocks_below(outer_block(graph))):
+        imported = import_block(block, facts)
+        graphs.append(imported.graph)
+        passes.run(imported.graph)
+        emitter.emit(lay_out(imported, partition.partition(imported.graph)))
+    torch._C._jit_pass_dce(graph)
+    graph.lint()
+    report = MethodReport(name, emitter.made, left_out(graphs))
+    return Rewritten(graph, emitter.plans, report)
+
+
+def simplify(graph: TorchGraph) -> None:
+    """Make operators of their in-place twins where nobody can tell, and join equal ones."""
+    torch._C._jit_pass_remove_mutation(graph)
+    torch._C._jit_pass_constant_propagation(graph)
+    torch._C._jit_pass_cse(graph)
+    torch._C._jit_pass_dce(graph)
+
+
+def store_left_out(module: TorchModule, report: MethodReport) -> None:
+    """Keep on the module what was left out and why, so that it can be explained later."""
+    name = LEFT_OUT_ATTRIBUTE.format(method=report.method)
+    pairs = [(item.op, item.reason) for item in report.left_out for _ in range(item.count)]
+    if module.hasattr(name):
+        module.setattr(name, pairs)
+        return
+    text = torch._C.StringType.get()
+    pair_list = torch._C.ListType(torch._C.TupleType([text, text]))
+    module._register_attribute(name, pair_list, pairs)
+
+
+def reasons(module: TorchModule, method: str = "forward") -> list[tuple[str, str]]:
+    """Return each operator of an optimised method that was left out, and why."""
+    name = LEFT_OUT_ATTRIBUTE.format(method=method)
+    if not module.hasattr(name):
+        return []
+    return [(op, reason) for op, reason in module.getattr(name)]
+
+
+# What an optimised module says about itself.
+
+#: What ``frontends.FrontEnd`` asks for.
+TAKES = "a torch.jit.ScriptModule, such as torch.jit.optimize_for_inference returns"
+HOW_TO_OPTIMIZE = "torch.jit.optimize_for_inference makes plans, while ZenDNN is enabled"
+
+
+def takes(model: object) -> bool:
+    """Return whether a model is a TorchScript module, as users or as torch's own passes hold it."""
+    return isinstance(model, torch.jit.ScriptModule | torch._C.ScriptModule)
+
+
+def module_of(model: Any) -> TorchModule:
+    """Return the module that all functions here work on."""
+    return model._c if isinstance(model, torch.jit.ScriptModule) else model
+
+
+def optimized(model: object) -> list[Optimized]:
+    """Return the methods that ``optimize`` has seen, or that call plans of submodules."""
+    module = module_of(model)
+    found = []
+    for name in module._method_names():
+        method_plans, noted = tuple(plans(module, name)), None
+        if module.hasattr(LEFT_OUT_ATTRIBUTE.format(method=name)):
+            noted = counted(reasons(module, name))
+        if method_plans or noted is not None:
+            found.append(Optimized(name, method_plans, noted))
+    return found
+
+
+def plans(module: TorchModule, method: str = "forward") -> list[Any]:
+    """Return the plans that a method calls, those of submodules too, in the order of the calls."""
+    graph = module._get_method(method).inlined_graph
+    calls = graph.findAllNodes("zendnn::takes")
+    found = {node.inputsAt(0).unique(): node.inputsAt(0) for node in calls}
+    return [held_by(module, value) for value in found.values()]
+
+
+def held_by(module: TorchModule, value: TorchValue) -> Any:
+    """Return what a value of a method's graph is: an attribute, a constant or the module itself."""
+    node = value.node()
+    if node.kind() == "prim::GetAttr":
+        return held_by(module, node.inputsAt(0)).getattr(node.s("name"))
+    return module if node.kind() == "prim::Param" else value.toIValue()
+
+
+def left_out(graphs: Iterable[Graph]) -> tuple[LeftOut, ...]:
+    """Return what stays outside of plans and says why, the most frequent first."""
+    return counted(
+        (op, node.reason)
+        for graph in graphs
+        for node in graph.nodes
+        for op in node.origin
+        if node.reason and op not in STRUCTURE
+    )
+
+
+def counted(pairs: Iterable[tuple[str, str]]) -> tuple[LeftOut, ...]:
+    """Return operators and reasons with their numbers, the most frequent first."""
+    counts = Counter(pairs).most_common()
+    return tuple(LeftOut(op, reason, count) for (op, reason), count in counts)

@@ -1,0 +1,263 @@
+"""TorchScript's calls, as importers see them, and its own operators of lists and numbers."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.backends.zendnn.frontends.aten import IMPORTERS, Importer, same_number
+from torch.backends.zendnn.frontends.calls import ANY, MISSING, Call, Refused
+from torch.backends.zendnn.graph import SOME_INTEGER, Graph, Kind, Operand, Value
+
+# torch's own stubs of its graph know too little of it.
+TorchValue = Any
+TorchNode = Any
+
+
+def is_constant(value: TorchValue) -> bool:
+    """Whether the graph itself says what ``value`` is."""
+    return bool(value.node().kind() == "prim::Constant")
+
+
+def kind_of(value: TorchValue) -> Kind:
+    """Return the engine's kind of a TorchScript value."""
+    kinds: dict[str, Kind] = {"TensorType": "tensor", "IntType": "number"}
+    return kinds.get(value.type().kind(), "other")
+
+
+@dataclass
+class SizeList:
+    """The list that ``x.size()`` makes."""
+
+    tensor: Value
+
+
+@dataclass
+class Scope:
+    """What the values of one block have become so far; they are named by ``unique()``."""
+
+    graph: Graph
+    #: Values that must be integers or booleans (``dtypes.py``).
+    whole: frozenset[int] = frozenset()
+    #: An identity gives its result the operand that it read.
+    operands: dict[int, Operand] = field(default_factory=dict)
+    #: Lists make no nodes: their readers look through them.
+    lists: dict[int, tuple[TorchValue, ...] | SizeList] = field(default_factory=dict)
+
+    def operand(self, value: TorchValue) -> Operand:
+        """Return what a TorchScript value is here, an input of the graph if nothing made it."""
+        key = value.unique()
+        if key not in self.operands:
+            self.bind(value, self._outer(value))
+        return self.operands[key]
+
+    def bind(self, value: TorchValue, operand: Operand) -> None:
+        """Note what a TorchScript value is here."""
+        self.operands[value.unique()] = operand
+        if isinstance(operand, Value):
+            self.learn_type(operand, value)
+
+    def _outer(self, value: TorchValue) -> Operand:
+        if not is_constant(value):
+            return self.graph.input(kind_of(value), value)
+        constant = value.toIValue()
+        if isinstance(constant, torch.Tensor):
+            return self.graph.constant(constant, value)
+        if isinstance(constant, int) and not isinstance(constant, bool):
+            return constant
+        return None
+
+    def learn_type(self, operand: Value, value: TorchValue) -> None:
+        """Note what TorchScript says of the type of its value."""
+        if operand.kind != "tensor" or operand.constant is not None:
+            return
+        rank = value.type().dim()
+        if rank is not None and operand.rank != rank:
+            operand.dims = (None,) * rank
+        if value.unique() in self.whole and operand.dtype is None:
+            operand.dtype = SOME_INTEGER
+
+    def read(self, value: TorchValue) -> list[Value]:
+        """Return all the engine's values that a node reads by reading ``value``."""
+        content = self.lists.get(value.unique())
+        if isinstance(content, SizeList):
+            return [content.tensor]
+        if content is not None:
+            return [v for element in content for v in self.read(element)]
+        operand = self.operand(value)
+        return [operand] if isinstance(operand, Value) else []
+
+
+class TorchScriptCall(Call):
+    """One TorchScript node."""
+
+    def __init__(self, scope: Scope, node: TorchNode) -> None:
+        self.scope = scope
+        self.node = node
+        self.graph = scope.graph
+        self.name = operator_name(node)
+        self.label = node.kind()
+        names, self.defaults = schema_arguments(node.schema())
+        self.arguments = dict(zip(names, node.inputs(), strict=False))
+        self.outputs = list(node.outputs())
+
+    def constant_of(self, handle: TorchValue) -> Any:
+        """See ``Call``."""
+        if is_constant(handle):
+            return handle.toIValue()
+        elements = self.scope.lists.get(handle.unique())
+        if isinstance(elements, tuple) and all(map(is_constant, elements)):
+            return [element.toIValue() for element in elements]
+        return MISSING
+
+    def operand_of(self, handle: TorchValue) -> Operand:
+        """See ``Call``."""
+        return self.scope.operand(handle)
+
+    def elements_of(self, handle: TorchValue) -> Sequence[TorchValue] | None:
+        """See ``Call``."""
+        elements = self.scope.lists.get(handle.unique())
+        return elements if isinstance(elements, tuple) else None
+
+    def tensor_of_sizes(self, handle: TorchValue) -> Value | None:
+        """See ``Call``."""
+        content = self.scope.lists.get(handle.unique())
+        return content.tensor if isinstance(content, SizeList) else None
+
+    def dtype_of(self, handle: TorchValue) -> torch.dtype | None:
+        """See ``Call``."""
+        dtype: torch.dtype | None = handle.type().dtype()
+        return dtype
+
+    def is_used(self, position: int) -> bool:
+        """See ``Call``."""
+        return bool(self.outputs[position].uses())
+
+    def parts(self, count: int | None = None) -> list[TorchValue | None]:
+        """See ``Call``."""
+        users = [use.user for use in self.node.output().uses()]
+        if len(users) == 1 and users[0].kind() == "prim::ListUnpack":
+            return list(users[0].outputs())
+        if count is None:
+            raise Refused("its results are not unpacked at once")
+        found: list[TorchValue | None] = [None] * count
+        for position, value in self._taken():
+            if not -count <= position < count or found[position] is not None:
+                raise Refused("what is read of its results is not known")
+            found[position] = value
+        return found
+
+    def parts_read(self) -> list[tuple[int, TorchValue]]:
+        """See ``Call``."""
+        kinds = {use.user.kind() for use in self.node.output().uses()}
+        if kinds == {"prim::ListUnpack"}:
+            return list(enumerate(self.parts()))
+        return self._taken()
+
+    def _taken(self) -> list[tuple[int, TorchValue]]:
+        """Return what is taken out of the list one by one, and from where."""
+        found = []
+        for use in self.node.output().uses():
+            user = use.user
+            if user.kind() != "aten::__getitem__" or not is_constant(user.inputsAt(1)):
+                raise Refused("what is read of its results is not known")
+            found.append((user.inputsAt(1).toIValue(), user.output()))
+        return found
+
+    def source(self) -> Any:
+        """See ``Call``."""
+        return (self.node,)
+
+    def bind(self, handle: TorchValue, operand: Operand) -> None:
+        """See ``Call``."""
+        self.scope.bind(handle, operand)
+
+
+@functools.cache
+def schema_arguments(schema: str) -> tuple[tuple[str, ...], dict[str, Any]]:
+    """Return the names of a schema's arguments, and their defaults.
+
+    There are none for a node without a schema.
+    """
+    if "(" not in schema or schema.startswith("("):
+        return (), {}
+    arguments = torch._C.parse_schema(schema).arguments
+    defaults = {a.name: a.default_value for a in arguments if a.has_default_value()}
+    return tuple(argument.name for argument in arguments), defaults
+
+
+def operator_name(node: TorchNode) -> str:
+    """Return the key of a node in the table: its operator with its overload."""
+    schema = node.schema()
+    return node.kind() if schema.startswith("(") else str(schema.split("(", 1)[0])
+
+
+# Lists and numbers.
+
+
+def constant_chunk(call: TorchScriptCall) -> None:
+    """Equal parts, in torch's own form of it after it has run."""
+    x = call.as_tensor(call.node.inputsAt(0), "self", ANY)
+    chunks, dim = call.node.i("chunks"), call.node.i("dim")
+    call.results("split", [x], call.outputs, dim=dim, chunks=chunks)
+
+
+def list_construct(call: TorchScriptCall) -> None:
+    """A list or a tuple: whoever reads it looks through it."""
+    call.scope.lists[call.node.output().unique()] = tuple(call.node.inputs())
+
+
+def size_list(call: TorchScriptCall) -> None:
+    """All sizes of a tensor."""
+    call.scope.lists[call.node.output().unique()] = SizeList(call.tensor("self", ANY))
+
+
+def get_item(call: TorchScriptCall) -> None:
+    """One element of a list."""
+    if call.node.output().unique() in call.scope.operands:
+        return  # the node that made the list has made it
+    position = call.integer("idx")
+    content = call.scope.lists.get(call.arguments["list"].unique())
+    if isinstance(content, SizeList):
+        call.number_result("size", [content.tensor, position])
+    elif content is None or not -len(content) <= position < len(content):
+        raise Refused("what the list holds is not known")
+    else:
+        _same_as(call, call.node.output(), content[position])
+
+
+def list_unpack(call: TorchScriptCall) -> None:
+    """All elements of a list."""
+    if all(output.unique() in call.scope.operands for output in call.outputs):
+        return  # the node that made the list has made them
+    content = call.scope.lists.get(call.node.inputsAt(0).unique())
+    if isinstance(content, SizeList):
+        for position, output in enumerate(call.outputs):
+            call.results("size", [content.tensor, position], [output], "number")
+    elif content is None or len(content) != len(call.outputs):
+        raise Refused("what the list holds is not known")
+    else:
+        for output, element in zip(call.outputs, content, strict=True):
+            _same_as(call, output, element)
+
+
+def _same_as(call: TorchScriptCall, output: TorchValue, element: TorchValue) -> None:
+    operand = call.scope.operand(element)
+    if operand is None or (isinstance(operand, Value) and operand.kind == "other"):
+        raise Refused("the list holds neither tensors nor integers")
+    call.bind(output, operand)
+
+
+#: Every operator that the engine takes of a TorchScript graph.
+OPERATORS: dict[str, Importer] = IMPORTERS | {  # type: ignore[assignment]
+    "prim::ConstantChunk": constant_chunk,
+    "prim::ListConstruct": list_construct,
+    "prim::TupleConstruct": list_construct,
+    "prim::ListUnpack": list_unpack,
+    "prim::NumToTensor.Scalar": same_number("a"),
+    "aten::__getitem__.t": get_item,
+    "aten::size": size_list,
+}

@@ -1,0 +1,364 @@
+"""Writes TorchScript: in the place of each region a method gets a guarded call of a plan.
+
+    %ok : bool = zendnn::takes(%plan, %tensors, %numbers)
+    %out : Tensor = prim::If(%ok)
+      block0():
+        %list : Tensor[] = zendnn::run(%plan, %tensors, %numbers)
+        %a : Tensor = prim::ListUnpack(%list)
+        -> (%a)
+      block1():
+        ... the operators that the region was made from
+        -> (%b)
+
+The plan is an attribute of the module, so that saving and copying keep it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+import torch
+from torch.backends.zendnn import passes
+from torch.backends.zendnn.frontends.torchscript.calls import TorchNode, TorchValue
+from torch.backends.zendnn.frontends.torchscript.reader import (
+    Imported,
+    TorchBlock,
+    TorchGraph,
+    captured,
+)
+from torch.backends.zendnn.graph import Region, Value, replace_node
+
+#: ``torch._C.ScriptModule``.
+TorchModule = Any
+
+MakePlan = Callable[[str, list[torch.Tensor], str], Any]
+
+#: The name of a module's attribute for a plan, by method and number.
+PLAN_ATTRIBUTE = "_zendnn_plan_{method}_{number}"
+
+
+class Unplaceable(Exception):
+    """A region that cannot be put anywhere; its operators stay what they were."""
+
+    def __init__(self, region: Region) -> None:
+        super().__init__("the region has no place")
+        self.region = region
+
+
+@dataclass(eq=False)
+class Item:
+    """What is put in order: a TorchScript node that stays, or a region."""
+
+    position: int
+    reads: set[int]
+    makes: set[int]
+    node: TorchNode | None = None
+    region: Region | None = None
+    ordered: bool = False
+    #: The nodes that the fallback of a region repeats, in order.
+    fallback: list[TorchNode] = field(default_factory=list)
+
+
+class Layout:
+    """Where everything of a block goes: what stays, what becomes calls, and in which order.
+
+    TorchScript values are named by ``unique()``.
+    """
+
+    def __init__(self, imported: Imported, regions: Sequence[Region]) -> None:
+        self.imported = imported
+        self.position = {node: index for index, node in enumerate(imported.nodes)}
+        self.producers = {
+            value.unique(): node for node in imported.nodes for value in node.outputs()
+        }
+        self.owner = {node: region for region in regions for node in region.nodes}
+        self.engine = {
+            value.source.unique(): value
+            for node in imported.graph.nodes
+            for value in node.outputs
+            if value.source is not None and node in self.owner
+        }
+        self.outputs: dict[Region, dict[int, Value]] = {}
+        for region in regions:
+            self._check_sources(region)
+            tensors = [value for value in region.outputs if value.kind == "tensor"]
+            self.outputs[region] = {value.source.unique(): value for value in tensors}
+        self.kept: set[TorchNode] = set()
+        self._find_kept()
+        self.order = self._in_order()
+
+    @staticmethod
+    def _check_sources(region: Region) -> None:
+        """A region can only be cut off where TorchScript has values."""
+        tensors = [value for value in region.outputs if value.kind == "tensor"]
+        if not tensors or any(v.source is None for v in (*region.inputs, *region.outputs)):
+            raise Unplaceable(region)
+
+    def _find_kept(self) -> None:
+        """Find the nodes that stay, and which tensors of regions they read.
+
+        Numbers never leave a region: what others need of them is computed beside it, from tensors
+        that then do.
+        """
+        needed = [value for node in self.imported.opaque for value in captured(node)]
+        needed += self.imported.block.outputs()
+        needed += [value.source for region in self.outputs for value in region.inputs]
+        seen: set[int] = set()
+        while needed:
+            value = needed.pop()
+            key = value.unique()
+            node = self.producers.get(key)
+            if key in seen or node is None or node in self.imported.opaque:
+                continue
+            seen.add(key)
+            made = self.engine.get(key)
+            if made is not None and made.kind == "tensor" and made.producer is not None:
+                self.outputs[self.owner[made.producer]][key] = made
+            else:
+                self.kept.add(node)
+                needed += node.inputs()
+
+    def _item(self, node: TorchNode) -> Item:
+        reads = {value.unique() for value in captured(node)}
+        makes = {value.unique() for value in node.outputs()}
+        ordered = self.imported.opaque.get(node, False)
+        return Item(self.position[node], reads, makes, node=node, ordered=ordered)
+
+    def _region_item(self, region: Region) -> Item:
+        inputs = {value.source.unique() for value in region.inputs}
+        fallback, reads = self._fallback(region, inputs)
+        position = max((self.position[node] for node in fallback), default=0)
+        makes = set(self.outputs[region])
+        return Item(position, reads | inputs, makes, region=region, fallback=fallback)
+
+    def _fallback(self, region: Region, inputs: set[int]) -> tuple[list[TorchNode], set[int]]:
+        """Return the nodes between a region's inputs and its outputs, and what they read."""
+        nodes: set[TorchNode] = set()
+        reads: set[int] = set()
+        pending = list(self.outputs[region])
+        while pending:
+            key = pending.pop()
+            node = self.producers.get(key)
+            if key in inputs or node is None or node in self.imported.opaque:
+                reads.add(key)
+            elif node not in nodes:
+                nodes.add(node)
+                pending += [value.unique() for value in node.inputs()]
+        return sorted(nodes, key=self.position.__getitem__), reads
+
+    def _in_order(self) -> list[Item]:
+        """Return all items so that each comes after what it reads, else as they were."""
+        items = [self._item(node) for node in {*self.imported.opaque, *self.kept}]
+        items += [self._region_item(region) for region in self.outputs]
+        items.sort(key=lambda item: item.position)
+        makers = {key: item for item in items for key in item.makes}
+        own = {item.node: item for item in items}
+        waits: dict[Item, set[Item]] = {}
+        for item in items:
+            waits[item] = {makers[key] for key in item.reads if key in makers}
+            if not item.ordered:
+                written = item.reads & self.imported.settled.keys()
+                waits[item] |= {own[node] for key in written for node in self.imported.settled[key]}
+        ordered = [item for item in items if item.ordered]
+        for before, after in itertools.pairwise(ordered):
+            waits[after].add(before)
+        return self._sorted(items, waits)
+
+    @staticmethod
+    def _sorted(items: list[Item], waits: dict[Item, set[Item]]) -> list[Item]:
+        sorter = TopologicalSorter(waits)
+        try:
+            sorter.prepare()
+        except CycleError as error:
+            regions = [item.region for item in error.args[1] if item.region is not None]
+            assert regions, "TorchScript's own order is circular"
+            raise Unplaceable(regions[0]) from error
+        rank = {item: index for index, item in enumerate(items)}
+        ready: list[int] = []
+        done: list[Item] = []
+        while sorter.is_active():
+            for item in sorter.get_ready():
+                heapq.heappush(ready, rank[item])
+            done.append(items[heapq.heappop(ready)])
+            sorter.done(done[-1])
+        return done
+
+
+def lay_out(imported: Imported, regions: Sequence[Region]) -> Layout:
+    """Return the layout of the regions that have a place."""
+    remaining = list(regions)
+    while True:
+        try:
+            return Layout(imported, remaining)
+        except Unplaceable as error:
+            remaining.remove(error.region)
+            for node in error.region.nodes:
+                replace_node(node, reason="its results cannot be handed over")
+
+
+class Emitter:
+    """Makes plans and writes their calls into the graph of one method of a module."""
+
+    def __init__(
+        self, module: TorchModule, method: str, graph: TorchGraph, make_plan: MakePlan
+    ) -> None:
+        self.module = module
+        self.method = method
+        self.graph = graph
+        self.make_plan = make_plan
+        self.made: list[tuple[str, Region]] = []
+        #: The plans by the names of the attributes that the graph reads them from.
+        self.plans: dict[str, Any] = {}
+        self._number = 0
+
+    def emit(self, layout: Layout) -> None:
+        """Rewrite a block."""
+        end = layout.imported.block.returnNode()
+        current: dict[int, TorchValue] = {}
+        for item in layout.order:
+            if item.node is not None:
+                item.node.moveBefore(end)
+            elif item.region is not None:
+                outputs = list(layout.outputs[item.region].values())
+                region = Region(item.region.nodes, item.region.inputs, tuple(outputs))
+                self._call(region, item.fallback, current, end)
+        for node in reversed(layout.imported.nodes):
+            if node not in layout.kept and node not in layout.imported.opaque:
+                assert not node.hasUses(), f"{node.kind()} is still read"
+                node.destroy()
+
+    def _call(
+        self,
+        region: Region,
+        fallback: Sequence[TorchNode],
+        current: dict[int, TorchValue],
+        end: TorchNode,
+    ) -> None:
+        plan = self._plan(region)
+        sources = {
+            kind: [
+                current.get(v.source.unique(), v.source) for v in region.inputs if v.kind == kind
+            ]
+            for kind in ("tensor", "number")
+        }
+        tensors = self._node("prim::ListConstruct", sources["tensor"], [TENSORS], end).output()
+        integers = [self._integer(value, end) for value in sources["number"]]
+        numbers = self._node("prim::ListConstruct", integers, [INTEGERS], end).output()
+        operands = [plan, tensors, numbers]
+        takes = self._node("zendnn::takes", operands, [torch._C.BoolType.get()], end)
+        wanted = [value.source for value in region.outputs]
+        branch = self._node("prim::If", [takes.output()], [TENSOR] * len(wanted), end)
+        self._fill_call(branch.addBlock(), operands, fallback, wanted)
+        self._fill_fallback(branch.addBlock(), fallback, wanted)
+        for old, new in zip(wanted, branch.outputs(), strict=True):
+            name = old.debugName()
+            old.replaceAllUsesWith(new)
+            if not name.isdigit():
+                new.setDebugName(name)
+            current[old.unique()] = new
+
+    def _plan(self, region: Region) -> TorchValue:
+        """Make a plan and return its value in the graph."""
+        name = self._free_name()
+        description, constants = region.describe(passes.off_in_plans())
+        plan = self.make_plan(description, constants, name)
+        self.made.append((name, region))
+        self.plans[name] = plan
+        (owner, *_) = self.graph.inputs()
+        node = self.graph.create("prim::GetAttr", [owner], 1)
+        node.s_("name", name)
+        node.output().setType(type_of(plan))
+        self.graph.prependNode(node)
+        return node.output()
+
+    def _free_name(self) -> str:
+        while True:
+            name = PLAN_ATTRIBUTE.format(method=self.method, number=self._number)
+            self._number += 1
+            if not self.module.hasattr(name):
+                return name
+
+    def _fill_call(
+        self,
+        block: TorchBlock,
+        operands: list[TorchValue],
+        fallback: Sequence[TorchNode],
+        wanted: Sequence[TorchValue],
+    ) -> None:
+        end = block.returnNode()
+        made = self._node("zendnn::run", operands, [TENSORS], end).output()
+        if os.environ.get("ZENDNN_VERIFY") == "1":
+            made = self._verified(made, operands, fallback, wanted, end)
+        results = self._node("prim::ListUnpack", [made], [TENSOR] * len(wanted), end)
+        for value in results.outputs():
+            block.registerOutput(value)
+
+    def _verified(
+        self,
+        made: TorchValue,
+        operands: list[TorchValue],
+        fallback: Sequence[TorchNode],
+        wanted: Sequence[TorchValue],
+        end: TorchNode,
+    ) -> TorchValue:
+        """Return what a plan made, or, where that is due, what its operators make."""
+        due = self._node("zendnn::is_due", operands, [torch._C.BoolType.get()], end)
+        branch = self._node("prim::If", [due.output()], [TENSORS], end)
+        compared, kept = branch.addBlock(), branch.addBlock()
+        last = compared.returnNode()
+        original = self._node(
+            "prim::ListConstruct", self._clone(fallback, wanted, last), [TENSORS], last
+        )
+        both = [*operands, made, original.output()]
+        compared.registerOutput(self._node("zendnn::verified", both, [TENSORS], last).output())
+        kept.registerOutput(made)
+        return branch.output()
+
+    def _fill_fallback(
+        self, block: TorchBlock, nodes: Sequence[TorchNode], wanted: Sequence[TorchValue]
+    ) -> None:
+        for value in self._clone(nodes, wanted, block.returnNode()):
+            block.registerOutput(value)
+
+    def _clone(
+        self, nodes: Sequence[TorchNode], wanted: Sequence[TorchValue], before: TorchNode
+    ) -> list[TorchValue]:
+        """Clone nodes, and return what the clones make of some values."""
+        clones: dict[int, TorchValue] = {}
+        for node in nodes:
+            clone = self.graph.createClone(node, lambda value: clones.get(value.unique(), value))
+            clone.insertBefore(before)
+            for old, new in zip(node.outputs(), clone.outputs(), strict=True):
+                clones[old.unique()] = new
+        return [clones[value.unique()] for value in wanted]
+
+    def _integer(self, value: TorchValue, end: TorchNode) -> TorchValue:
+        """Return a number as an int, which traced graphs may keep in a tensor."""
+        if value.type().kind() == "IntType":
+            return value
+        return self._node("aten::Int", [value], [torch._C.IntType.get()], end).output()
+
+    def _node(
+        self, kind: str, inputs: Sequence[TorchValue], types: Sequence[Any], before: TorchNode
+    ) -> TorchNode:
+        node = self.graph.create(kind, list(inputs), len(types))
+        for value, type_ in zip(node.outputs(), types, strict=True):
+            value.setType(type_)
+        node.insertBefore(before)
+        return node
+
+
+TENSOR = torch._C.TensorType.get()
+TENSORS = torch._C.ListType(TENSOR)
+INTEGERS = torch._C.ListType(torch._C.IntType.get())
+
+
+def type_of(thing: Any) -> Any:
+    """Return TorchScript's type of a thing."""
+    return torch._C._jit_try_infer_type(thing).type()
