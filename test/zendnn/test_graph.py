@@ -233,7 +233,7 @@ def test_a_region_is_described_with_its_constants_in_order(graph: Graph) -> None
     assert first.constant is not None
     assert [x.tolist() for x in constants] == [[1.0, 1.0], [0.0, 0.0]]
     less, _ = Region.of(graph.nodes).describe(["share_memory", "join_in_place"])
-    assert less == text.replace("plan 2\n", "plan 2\nwithout join_in_place share_memory\n")
+    assert less == text.replace("plan 3\n", "plan 3\nwithout join_in_place share_memory\n")
 
 
 def test_every_value_has_a_name_of_its_own(graph: Graph) -> None:

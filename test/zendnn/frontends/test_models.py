@@ -235,7 +235,7 @@ def test_quick_gelu_is_fused() -> None:
 
     (method,) = torch.backends.zendnn.explain(check(function)).methods
     (region,) = method.regions
-    assert [operator.title for operator in region.operators] == ["linear, then silu, linear"]
+    assert [operator.title for operator in region.operators] == ["linear, then silu, affine"]
 
 
 def test_a_difference_is_fused_into_the_layer() -> None:

@@ -13,7 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.backends.zendnn.frontends import aten, torchscript
+from torch.backends.zendnn.frontends.torchscript import reader, writer
+from torch.backends.zendnn.frontends.torchscript.reader import import_graph
 from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value, format_node
+from torch.backends.zendnn.operators import FUNCTIONS
 
 from ..passes import interpreter
 
@@ -138,7 +141,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "relu_ of a result": (
         lambda x: F.relu_(x.neg()),
         [ROWS],
-        "r0 = eltwise(x) algorithm=linear alpha=-1.0 beta=0.0\n"
+        "r0 = eltwise(x) algorithm=affine alpha=-1.0 beta=0.0\n"
         "r1 = eltwise(r0) algorithm=relu alpha=0.0 beta=0.0",
     ),
     "relu6": (F.relu6, [ROWS], eltwise("clip", 0.0, 6.0)),
@@ -159,21 +162,21 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     ),
     "root": (lambda x: x**0.5, [POSITIVE], eltwise("sqrt")),
     **{
-        name: (getattr(torch, name), [ROWS], eltwise(name))
-        for name in ("sigmoid", "tanh", "exp", "abs", "erf", "square")
+        name: (lambda x, name=name: getattr(torch.ops.aten, name)(x), [POSITIVE], eltwise(name))
+        for name, function in FUNCTIONS.items()
+        if function.aten == (f"aten::{name}(self)",)
     },
     **{name: (getattr(torch, name), [POSITIVE], eltwise(name)) for name in ("rsqrt",)},
     **{
         name: (getattr(F, name), [ROWS], eltwise(name))
         for name in ("silu", "hardswish", "hardsigmoid", "mish")
     },
-    **{name: (getattr(torch, name), [POSITIVE], eltwise(name)) for name in ("sqrt", "log")},
     "add": (lambda x, y: x + y, [ROWS, SIX], "r0 = binary(x, y) algorithm=add"),
     "add a constant tensor": (lambda x: x + SIX, [ROWS], "r0 = binary(x, c0) algorithm=add"),
     "add a multiple": (
         lambda x, y: torch.add(x, y, alpha=2),
         [ROWS, SIX],
-        "r0 = eltwise(y) algorithm=linear alpha=2.0 beta=0.0\nr1 = binary(x, r0) algorithm=add",
+        "r0 = eltwise(y) algorithm=affine alpha=2.0 beta=0.0\nr1 = binary(x, r0) algorithm=add",
     ),
     "add a number": (lambda x: x + 2, [ROWS], eltwise("affine", 1.0, 2.0)),
     "add a number tensor": (
@@ -191,7 +194,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "rsub": (
         lambda x, y: torch.rsub(x, y, alpha=3),
         [ROWS, SIX],
-        "r0 = eltwise(x) algorithm=linear alpha=3.0 beta=0.0\nr1 = binary(y, r0) algorithm=sub",
+        "r0 = eltwise(x) algorithm=affine alpha=3.0 beta=0.0\nr1 = binary(y, r0) algorithm=sub",
     ),
     "multiply": (lambda x, y: x * y, [ROWS, SIX], "r0 = binary(x, y) algorithm=mul"),
     "multiply by a number": (lambda x: x * 0.5, [ROWS], eltwise("affine", 0.5)),
@@ -368,7 +371,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "contiguous": (
         lambda x: x.contiguous() * 2.0,
         [ROWS.t()],
-        "r0 = contiguous(x)\nr1 = eltwise(r0) algorithm=linear alpha=2.0 beta=0.0",
+        "r0 = contiguous(x)\nr1 = eltwise(r0) algorithm=affine alpha=2.0 beta=0.0",
     ),
     "to a memory format": (
         lambda x: x.to(memory_format=torch.contiguous_format),
@@ -489,7 +492,7 @@ def test_operators_are_imported_and_mean_the_same(name: str) -> None:
     if name == "rms_norm without eps" and not aten._C._has_one_default_eps():
         pytest.skip("in this older torch it depends on the dtype, and is left to torch")
     function, inputs, expected = IMPORTED[name]
-    graph = torchscript.import_graph(traced(function, *inputs))
+    graph = import_graph(traced(function, *inputs))
     assert text(graph) == expected
     graph.check()
     if name not in NOT_INTERPRETED:
@@ -698,18 +701,18 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_is_left_out_has_a_reason(name: str) -> None:
     function, inputs, op, reason = REFUSED[name]
-    graph = torchscript.import_graph(traced(function, *inputs))
+    graph = import_graph(traced(function, *inputs))
     left = [(item.op, item.reason) for item in torchscript.left_out([graph])]
     assert (op, reason) in left
 
 
 def test_an_eps_that_depends_on_the_dtype_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(aten._C, "_has_one_default_eps", lambda: False)
-    graph = torchscript.import_graph(traced(lambda x: F.rms_norm(x, (6,)), ROWS))
+    graph = import_graph(traced(lambda x: F.rms_norm(x, (6,)), ROWS))
     (left,) = torchscript.left_out([graph])
     assert left.reason == "eps is not given, and depends on the dtype in this torch"
     assert not torchscript.left_out(
-        [torchscript.import_graph(traced(lambda x: F.rms_norm(x, (6,), None, 1e-6), ROWS))]
+        [import_graph(traced(lambda x: F.rms_norm(x, (6,), None, 1e-6), ROWS))]
     )
 
 
@@ -717,7 +720,7 @@ def test_parts_of_a_split_that_nobody_counts_are_left_out() -> None:
     def function(x: Tensor) -> Tensor:
         return torch.stack(x.split(2), 0)
 
-    left = torchscript.left_out([torchscript.import_graph(scripted(function))])
+    left = torchscript.left_out([import_graph(scripted(function))])
     reasons = [(item.op, item.reason) for item in left]
     assert reasons == [
         ("aten::split", "its results are not unpacked at once"),
@@ -729,7 +732,7 @@ def test_parts_taken_out_of_a_list_are_known_where_their_number_is() -> None:
     def function(x: Tensor) -> Tensor:
         return x.chunk(3, 1)[-1] + x.split([2, 4], 0)[0].unbind(1)[3]
 
-    graph = torchscript.import_graph(scripted(function))
+    graph = import_graph(scripted(function))
     expected = [
         *("r0, r1, r2 = split(x) chunks=3 dim=1", "r3, r4 = split(x) dim=0 sizes=2,4"),
         *("r5 = select(r3, 1, 3)", "r6 = binary(r2, r5) algorithm=add"),
@@ -743,7 +746,7 @@ def test_sizes_of_a_tensor_of_known_rank_are_looked_through() -> None:
     def function(x: Tensor, y: Tensor) -> Tensor:
         return x.view(torch.stack([y[0], y[0]]).unsqueeze(0).view(2, 6).size())
 
-    graph = torchscript.import_graph(scripted(function))
+    graph = import_graph(scripted(function))
     assert [node.op for node in graph.nodes if node.op in ("size", "view")] == [
         *("view", "size", "size", "view")
     ]
@@ -751,7 +754,7 @@ def test_sizes_of_a_tensor_of_known_rank_are_looked_through() -> None:
 
 def test_statistics_of_batch_norms_are_float32() -> None:
     norm = nn.BatchNorm2d(3).bfloat16().eval().requires_grad_(False)
-    graph = torchscript.import_graph(traced(lambda x: norm(x), IMAGE.bfloat16()))
+    graph = import_graph(traced(lambda x: norm(x), IMAGE.bfloat16()))
     (node,) = graph.nodes
     assert [v.constant.dtype for v in node.values() if v.constant is not None] == [
         torch.float32
@@ -766,7 +769,7 @@ def test_what_is_written_to_stays_in_order() -> None:
         row.mul_(2)
         return F.relu(x) + y.sigmoid()
 
-    graph = torchscript.import_graph(traced(function, ROWS.clone()))
+    graph = import_graph(traced(function, ROWS.clone()))
     opaque = [node for node in graph.nodes if node.op == OPAQUE]
     assert all(node.ordered for node in opaque)
     named = [node.origin[0] for node in opaque if node.origin]
@@ -782,7 +785,7 @@ def test_what_nobody_writes_to_any_more_is_as_good_as_any_other() -> None:
         y[0].fill_(3.0)
         return (y + mask).sigmoid()
 
-    graph = torchscript.import_graph(traced(function, torch.randn(4, 4)))
+    graph = import_graph(traced(function, torch.randn(4, 4)))
     assert [node.op for node in graph.nodes if node.op != OPAQUE] == [
         "eltwise",
         "binary",
@@ -857,7 +860,7 @@ def test_arithmetic_on_ids_and_masks_is_left_out() -> None:
         seen = (mask != 0).unsqueeze(-1) * ids.unsqueeze(-1)
         return F.embedding(places, PLACES) + F.embedding(ids * 1, TABLE) + seen.float()
 
-    graph = torchscript.import_graph(traced(function, IDS, torch.ones_like(IDS)))
+    graph = import_graph(traced(function, IDS, torch.ones_like(IDS)))
     left = {(item.op, item.reason) for item in torchscript.left_out([graph])}
     assert {("aten::mul", "self holds integers or booleans")} <= left
     ops = sorted(node.op for node in graph.nodes if node.op != OPAQUE)
@@ -865,7 +868,7 @@ def test_arithmetic_on_ids_and_masks_is_left_out() -> None:
 
 
 def test_random_operators_stay_in_order() -> None:
-    graph = torchscript.import_graph(traced(lambda x: torch.rand_like(x) + x, ROWS))
+    graph = import_graph(traced(lambda x: torch.rand_like(x) + x, ROWS))
     assert [(node.op, node.ordered) for node in graph.nodes] == [(OPAQUE, True), ("binary", False)]
 
 
@@ -873,7 +876,7 @@ def test_lists_and_tuples_are_looked_through() -> None:
     def function(x: Tensor) -> dict[str, list[Tensor]]:
         return {"both": [x.relu(), x.tanh()]}
 
-    graph = torchscript.import_graph(scripted(function))
+    graph = import_graph(scripted(function))
     assert [node.op for node in graph.nodes] == ["eltwise", "eltwise", OPAQUE]
     assert all(not graph.is_private(node.output) for node in graph.nodes[:2])
     assert not torchscript.left_out([graph])
@@ -881,7 +884,7 @@ def test_lists_and_tuples_are_looked_through() -> None:
 
 @pytest.mark.parametrize("function", [lambda x: (x.relu(), x * x), lambda x: [x.relu(), x * x]])
 def test_results_in_tuples_are_as_those_in_lists(function: Callable[[Tensor], Any]) -> None:
-    graph = torchscript.import_graph(traced(function, ROWS))
+    graph = import_graph(traced(function, ROWS))
     assert [node.op for node in graph.nodes] == ["eltwise", "binary"]
     assert graph.outputs == [node.output for node in graph.nodes]
 
@@ -891,7 +894,7 @@ def test_scripted_sizes_are_numbers() -> None:
         batch, _ = x.size()
         return x.view(batch, x.shape[1] // 2, 2).transpose(0, 1)
 
-    graph = torchscript.import_graph(scripted(function))
+    graph = import_graph(scripted(function))
     expected = [
         *("r0 = size(x, 0)", "r1 = size(x, 1)", "r2 = number_floordiv(r1, 2)"),
         *("r3 = view(x, r0, r2, 2)", "r4 = transpose(r3, 0, 1)"),
@@ -1158,11 +1161,11 @@ def test_an_error_on_the_way_leaves_the_module_as_it_was() -> None:
 
 def test_a_region_that_cannot_be_cut_off_stays_what_it_was() -> None:
     graph = traced(lambda x, y: torch.baddbmm(x, x, y).relu(), BATCH[:, :, :4], BATCH[:, :, :4])
-    facts = torchscript.Facts.of(graph)
-    imported = torchscript.import_block(torchscript.outer_block(graph), facts)
+    facts = reader.Facts.of(graph)
+    imported = reader.import_block(reader.outer_block(graph), facts)
     matmul, add, relu = imported.graph.nodes
     regions = [Region.of([matmul]), Region.of([add, relu])]  # cuts where TorchScript has no value
-    layout = torchscript.lay_out(imported, regions)
+    layout = writer.lay_out(imported, regions)
     assert not layout.outputs
     assert [node.kind() for node in layout.imported.nodes if node in layout.kept] == [
         "aten::baddbmm",
@@ -1173,10 +1176,10 @@ def test_a_region_that_cannot_be_cut_off_stays_what_it_was() -> None:
 
 def test_only_a_region_of_a_circle_is_given_up() -> None:
     regions = [Region((), (Value(name),), ()) for name in ("reads one", "one", "other")]
-    reader, one, other = (torchscript.Item(0, set(), set(), region=region) for region in regions)
-    waits = {reader: {one}, one: {other}, other: {one}}
-    with pytest.raises(torchscript.Unplaceable) as caught:
-        torchscript.Layout._sorted([reader, one, other], waits)
+    last, one, other = (writer.Item(0, set(), set(), region=region) for region in regions)
+    waits = {last: {one}, one: {other}, other: {one}}
+    with pytest.raises(writer.Unplaceable) as caught:
+        writer.Layout._sorted([last, one, other], waits)
     assert caught.value.region in (one.region, other.region)
 
 
@@ -1221,7 +1224,7 @@ def test_a_part_that_is_read_under_two_numbers_is_left_out() -> None:
         parts = x.split([2, 4], 0)
         return parts[0] + parts[-2]
 
-    left = torchscript.left_out([torchscript.import_graph(scripted(function))])
+    left = torchscript.left_out([import_graph(scripted(function))])
     found = [(item.op, item.reason) for item in left]
     assert ("aten::split", "what is read of its results is not known") in found
 
@@ -1234,4 +1237,4 @@ def test_elements_that_are_not_there_are_the_models_own_error() -> None:
         return [x, x + 1][2]
 
     for function in (part, element):
-        torchscript.import_graph(scripted(function))
+        import_graph(scripted(function))

@@ -40,7 +40,7 @@ ELTWISE: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "sqrt": lambda x, alpha, beta: x.sqrt(),
     "square": lambda x, alpha, beta: x * x,
     "log": lambda x, alpha, beta: x.log(),
-    "linear": lambda x, alpha, beta: alpha * x + beta,
+    "affine": lambda x, alpha, beta: alpha * x + beta,
     "round": lambda x, alpha, beta: x.round(),
     "erf": lambda x, alpha, beta: torch.erf(x),
     "rsqrt": lambda x, alpha, beta: x.rsqrt(),

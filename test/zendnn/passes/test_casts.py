@@ -122,7 +122,7 @@ def test_a_residual_in_float32_widens_the_layer(b: Builder) -> None:
     graph.check()
     assert ops(graph) == ["to", "linear"]
     assert graph.nodes[1].attributes == {"dtype": "float32"}
-    assert x.taken_for == "float32"
+    assert (x.dtype, x.is_assumed) == ("float32", True)
     assert "%1 = input tensor float32\n" in Region.of(graph.nodes).describe()[0]
     assert_close(b.run(), before)
 
@@ -133,7 +133,7 @@ def test_what_follows_from_a_residual_in_float32_is_known_to_be_wide(b: Builder)
     wide = b("cat", b.eltwise("relu", b.binary("mul", x, y)), y, dim=1)
     b.done(wide)
     assert b.check(promote_operands) == [2]
-    assert x.taken_for == "float32"
+    assert (x.dtype, x.is_assumed) == ("float32", True)
 
 
 def test_a_constant_is_widened_for_good(b: Builder) -> None:
@@ -183,14 +183,14 @@ def test_what_a_residual_is_made_of_must_be_as_wide(b: Builder) -> None:
     y = b.eltwise("relu", b.binary("mul", x, scale))
     b.done(b.binary("add", linear(b, to(b, y, "bfloat16"), 4, 4), y))
     assert b.check(promote_operands) == [1]
-    assert (x.taken_for, scale.taken_for) == ("float32", "float32")
+    assert x.is_assumed and scale.is_assumed
 
 
 def test_what_is_converted_and_widens_nothing_may_have_any_dtype(b: Builder) -> None:
     x = b.input(half(2, 4))
     b.done(linear(b, to(b, x, "bfloat16"), 4, 4))
     assert b.check(promote_operands) == [0]
-    assert not x.taken_for
+    assert not x.is_assumed
 
 
 def test_what_may_have_any_dtype_is_left_alone(b: Builder) -> None:

@@ -289,7 +289,7 @@ def test_linear_functions_in_a_row_become_one(b: Builder) -> None:
     )
     graph = b.done(value)
     b.check(fold_scalars)
-    assert str(graph) == f"{value.name} = eltwise(%1) algorithm=linear alpha=6.0 beta=-2.0"
+    assert str(graph) == f"{value.name} = eltwise(%1) algorithm=affine alpha=6.0 beta=-2.0"
 
 
 def test_a_difference_is_not_spread_over_a_product(b: Builder) -> None:

@@ -118,7 +118,7 @@ def test_a_scaled_silu_gives_its_factor_to_the_layer_before(b: Builder, factor: 
     fold_arithmetic(graph)
     fuse_eltwise(graph)
     graph.check()
-    assert posts(only(graph, "linear")) == ["silu", "linear", "relu"]
+    assert posts(only(graph, "linear")) == ["silu", "affine", "relu"]
     torch.testing.assert_close(b.run(), before, rtol=1e-6, atol=1e-7)
 
 
@@ -160,7 +160,7 @@ def test_what_keeps_a_result_off_its_limit_is_not_taken_for_rounding(
     last = graph.nodes[-1]
     recognise_activations(graph)
     assert graph.nodes[-1] is last
-    assert last.op == "binary" or last.attributes["algorithm"] in ("linear", "clip")
+    assert last.op == "binary" or last.attributes["algorithm"] in ("affine", "clip")
 
 
 # fuse_eltwise
@@ -175,7 +175,7 @@ def test_activations_become_post_ops(b: Builder) -> None:
     graph = b.done(b.eltwise("leaky_relu", b.binary("sub", product, x), 0.1))
     assert b.check(fuse_eltwise) == [3]
     assert ops(graph) == ["convolution", "matmul", "binary"]
-    assert graph.nodes[1].post_ops == (PostOp("linear", 0.5, 1.0),)
+    assert graph.nodes[1].post_ops == (PostOp("affine", 0.5, 1.0),)
     assert graph.nodes[2].post_ops == (PostOp("leaky_relu", 0.1),)
     assert graph.nodes[0].origin == ("aten::convolution", "aten::eltwise")
 

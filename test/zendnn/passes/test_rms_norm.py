@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 from torch.backends.zendnn.graph import Graph, Value
 from torch.backends.zendnn.passes import fold_scalars, fuse_layer_norm, recognise_rms_norm
 
@@ -72,9 +73,7 @@ def converted(b: Builder, family: str, after: str | None, weight: str | None) ->
     if after:
         scaled = b("to", scaled, dtype=after)
     if weight:
-        factors = b.constant(8)
-        assert factors.constant is not None
-        factors.constant = factors.constant.to(getattr(__import__("torch"), weight))
+        factors = b.graph.constant(random(8).to(getattr(torch, weight)))
         scaled = b.binary("mul", factors, scaled)
     graph = b.done(scaled)
     fold_scalars(graph)

@@ -225,7 +225,7 @@ class Writer:
         self.keep(self.choose.choice(steps)(x, shape))
 
     def eltwise(self, x: Value, shape: tuple[int, ...]) -> Value:
-        algorithm = self.choose.choice(["relu", "tanh", "sigmoid", "clip", "linear", "abs", "gelu"])
+        algorithm = self.choose.choice(["relu", "tanh", "sigmoid", "clip", "affine", "abs", "gelu"])
         alpha, beta = sorted((self.choose.uniform(-1, 1), self.choose.uniform(-1, 1)))
         return self.b.eltwise(algorithm, x, alpha, beta)
 

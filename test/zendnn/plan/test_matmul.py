@@ -174,7 +174,7 @@ def test_products_scale_and_mask_their_result(
     """In one step where one stride leads from matrix to matrix of the mask."""
     q, k = b.input(tensor(2, 3, 5, 8, dtype=dtype)), b.input(tensor(2, 3, 8, 7, dtype=dtype))
     mask = b.input(tensor(*shape, dtype=dtype, seed=3))
-    out = then(b, b("matmul", q, k), ("linear", 0.5, 0.0), ("add", mask))
+    out = then(b, b("matmul", q, k), ("affine", 0.5, 0.0), ("add", mask))
     plan = check(b, out, dtype=dtype)
     steps = implementations(plan)
     assert len(steps) == (1 if PRODUCT_OPERANDS[shape] else 2), steps

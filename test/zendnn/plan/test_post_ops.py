@@ -113,7 +113,7 @@ def test_chains_of_post_ops(data: st.DataObject) -> None:
     posts: list[tuple[Any, ...]] = []
     for _ in range(draw(st.integers(1, 4))):
         if draw(st.booleans()):
-            name = draw(st.sampled_from(["relu", "sigmoid", "clip", "linear", "gelu", "hardswish"]))
+            name = draw(st.sampled_from(["relu", "sigmoid", "clip", "affine", "gelu", "hardswish"]))
             posts.append((name, *FUNCTIONS[name]))
             continue
         layout, shape = draw(arrangements), draw(st.sampled_from(OPERANDS[:-1]))

@@ -153,7 +153,7 @@ def sliced(node: Node, dims: OperandDims) -> Dims | None:
 
 def split(node: Node, dims: OperandDims) -> Dims | None:
     """The dims that all parts share: the last may be smaller than the others."""
-    x, dim = dims[0], node.attributes["dim"]
+    x, dim = dims[0], node.attributes.get("dim", 0)
     if not x or not isinstance(dim, int):
         return None
     parts = list(x)
@@ -237,4 +237,4 @@ def embedding(node: Node, dims: OperandDims) -> Dims | None:
 
 def embedding_bags(node: Node, dims: OperandDims) -> Dims | None:
     """A row for each bag, or for each index."""
-    return None if node.attributes["mode"] == "each" else unknown(2)
+    return None if node.attributes.get("mode") == "each" else unknown(2)

@@ -25,6 +25,7 @@ OPAQUE = "opaque"
 #: Dtypes of which only the class is known.
 SOME_FLOAT, SOME_INTEGER = "floating", "integer"
 _FLOATS = frozenset({"float32", "bfloat16", "float16", "float64", SOME_FLOAT})
+_INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint8", "bool", SOME_INTEGER})
 
 
 @dataclass(eq=False)
@@ -62,6 +63,11 @@ class Value:
     def is_floating(self) -> bool:
         """Whether it surely holds floating-point numbers."""
         return self.dtype in _FLOATS
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether it surely holds integers or booleans."""
+        return self.dtype in _INTEGERS
 
     def learn_dims(self, dims: Dims) -> None:
         """Note dims; sizes that are known already stay, and so does a rank."""
@@ -331,15 +337,19 @@ def dtype_sources(node: Node) -> list[Value]:
 
 
 def _infer_dims(node: Node, row: Operator) -> Dims | None:
-    if row.dims is None:
+    if row.dims is None or len(node.inputs) < row.fewest:
         return None
     given = [operand.dims if isinstance(operand, Value) else None for operand in node.inputs]
     try:
         dims = row.dims(node, given)
     except IndexError:  # the model's own error, raised when it runs
         return None
+    if dims is None or not node.post_ops:
+        return dims
     # What a post-op reads may be larger.
-    return unknown(len(dims)) if dims is not None and node.post_ops else dims
+    given = [given[post.operand] for post in node.post_ops if post.operand is not None]
+    ranks = [len(dims), *(len(other) for other in given if other is not None)]
+    return unknown(max(ranks)) if len(ranks) == len(given) + 1 else None
 
 
 def format_operand(operand: Operand) -> str:

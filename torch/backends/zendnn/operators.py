@@ -227,6 +227,12 @@ class Operator:
         """The aten operators that do the same."""
         return tuple(map(Mapping, self.aten))
 
+    @cached_property
+    def fewest(self) -> int:
+        """How many operands a node must have: those at the end may be left out if optional."""
+        wanted = [i for i, x in enumerate(self.operands) if not (x.optional or x.many)]
+        return wanted[-1] + 1 if wanted else 0
+
     def operand(self, position: int) -> Operand | None:
         """The operand at a position, of which the last may stand for several; None beyond them."""
         if position < len(self.operands):

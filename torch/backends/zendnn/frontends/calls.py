@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.backends.zendnn.graph import SOME_INTEGER, Graph, Kind, Node, Operand, Value
+from torch.backends.zendnn.graph import Graph, Kind, Node, Operand, Value
 from torch.backends.zendnn.operators import Attribute
 from torch.backends.zendnn.passes import _match
 
@@ -131,7 +131,7 @@ class Call(abc.ABC):
         """Refuse the call unless the argument is one of these constants."""
         value = self.python(name)
         if value not in allowed:
-            raise Refused(f"{name} is {value}")
+            raise Refused(f"{name} is given" if allowed == (None,) else f"{name} is {value}")
 
     def require_defaults(self, named: Iterable[str]) -> None:
         """Refuse the call unless all arguments but those named have their defaults."""
@@ -180,7 +180,7 @@ class Call(abc.ABC):
                 raise Refused(f"{name} is not a dense CPU tensor")
         if dtype is not None and dtype not in dtypes:
             raise Refused(f"{name} is {words([dtype])}, not {words(dtypes)}")
-        if dtypes <= FLOATING and operand.dtype == SOME_INTEGER:
+        if dtypes <= FLOATING and operand.is_integer:
             raise Refused(f"{name} holds integers or booleans")
         return operand
 

@@ -72,7 +72,7 @@ class Scope:
 
     def learn_type(self, operand: Value, value: TorchValue) -> None:
         """Note what TorchScript says of the type of its value."""
-        if operand.kind != "tensor" or operand.constant is not None:
+        if kind_of(value) != "tensor" or operand.kind != "tensor" or operand.constant is not None:
             return
         rank = value.type().dim()
         if rank is not None and operand.rank != rank:

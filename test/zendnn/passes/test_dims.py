@@ -1,4 +1,4 @@
-"""What passes take for the sizes of values are the sizes that they have."""
+"""The dims that rules infer are the sizes that values have."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 from torch.backends.zendnn.graph import Value
 from torch.backends.zendnn.passes import fuse_binary
-from torch.backends.zendnn.passes._sizes import Sizes
 
 from .build import Builder, random
 
@@ -56,10 +55,9 @@ def test_what_is_known_of_a_result_is_so(b: Builder, name: str, stated: tuple[in
     result = OF_IMAGES[name](b, x)
     graph = b.done(result)
     (tensor,) = b.run()
-    sizes = Sizes(graph.nodes)
-    known = sizes.of(result)
+    known = result.dims
     assert known is not None
-    assert sizes.rank(result) == tensor.dim()
+    assert result.rank == tensor.dim()
     assert [size for size in known if size is not None] == [
         size for size, given in zip(tensor.shape, known, strict=True) if given is not None
     ]
@@ -98,38 +96,34 @@ def test_sizes_that_operators_give_away_are_known(name: str) -> None:
     b = Builder()
     x = b("view", b.input(random(2, 2, 4, 6)), b.input(2), -1, 4, 6)
     made = make(b, x)
-    sizes = Sizes(b.graph.nodes)
-    assert sizes.of(made) == expected
-    assert sizes.of(b.graph.inputs[0]) is None
+    assert made.dims == expected
+    assert b.graph.inputs[0].dims is None
 
 
 def test_some_operators_fix_the_rank_of_what_was_unknown(b: Builder) -> None:
     x = b.input(random(2, 3, 4))
     made = [b("permute", x, 0, 2, 1), b("view", x, 2, -1), b("flatten", x, 1, -1)]
-    sizes = Sizes(b.graph.nodes)
-    assert [sizes.rank(value) for value in made] == [3, 2, 2]
+    assert [value.rank for value in made] == [3, 2, 2]
 
 
 def test_what_no_rule_or_a_wrong_dimension_makes_is_not_known(b: Builder) -> None:
     x = b("view", b.input(random(6)), 2, 3)
     made = [b("transpose", x, 5, 1), b("squeeze", x, 0)]
-    sizes = Sizes(b.graph.nodes)
-    assert [sizes.of(value) for value in made] == [None, None]
+    assert [value.dims for value in made] == [None, None]
 
 
 def test_a_mean_over_nobody_knows_what_has_no_known_sizes(b: Builder) -> None:
     x = b("view", b.input(random(6)), 2, 3)
     made = b("mean", x)
-    assert Sizes(b.graph.nodes).of(made) is None
+    assert made.dims is None
 
 
 def test_sizes_of_a_layer_are_known(b: Builder) -> None:
     x = b("view", b.input(random(96)), 2, -1, 16)
     result = b("unflatten", b.linear(x, 12, 16), -1, 3, 4)
     graph = b.done(b("flatten", result, 1, -1), b("mean", result, dims=(-1, 0), keep=False))
-    sizes = Sizes(graph.nodes)
-    assert sizes.of(result) == (2, None, 3, 4)
-    assert [sizes.of(value) for value in graph.outputs] == [(2, None), (None, 3)]
+    assert result.dims == (2, None, 3, 4)
+    assert [value.dims for value in graph.outputs] == [(2, None), (None, 3)]
 
 
 def test_what_a_post_op_reads_may_be_larger(b: Builder) -> None:
@@ -137,7 +131,7 @@ def test_what_a_post_op_reads_may_be_larger(b: Builder) -> None:
     result = b.linear(x, 4, 4)
     graph = b.done(b.binary("add", result, b.input(random(3, 4))))
     assert b.check(fuse_binary) == [1]
-    assert Sizes(graph.nodes).of(graph.outputs[0]) == (None, None)
+    assert graph.outputs[0].dims is None
 
 
 def test_sizes_that_nothing_fixes_are_not_guessed(b: Builder) -> None:
@@ -146,5 +140,27 @@ def test_sizes_that_nothing_fixes_are_not_guessed(b: Builder) -> None:
     y = b.eltwise("relu", x)
     z = b.opaque(lambda x: x, y)
     graph = b.done(b.binary("add", b.eltwise("tanh", z), b.constant(3)))
-    sizes = Sizes(graph.nodes)
-    assert [sizes.of(value) for value in (x, y, z, graph.outputs[0])] == [None] * 4
+    assert [value.dims for value in (x, y, z, graph.outputs[0])] == [None] * 4
+
+
+def test_a_size_that_is_read_stays_a_symbol_until_it_is_known(b: Builder) -> None:
+    x = b.input(random(2, 12))
+    rows = b("size", x, 0)
+    y = b.eltwise("relu", b("view", x, rows, 3, 4))
+    assert y.dims == (rows, 3, 4)
+    b.graph.set_outputs([y])
+    b.graph.replace_uses(rows, 2)
+    assert y.dims == (2, 3, 4)
+
+
+def test_a_number_that_may_be_minus_one_is_no_size(b: Builder) -> None:
+    assert b("view", b.input(random(2, 12)), b.input(-1), 4).dims == (None, 4)
+
+
+def test_sums_of_one_symbol_keep_it(b: Builder) -> None:
+    x = b.input(random(2, 3))
+    rows, other = b("size", x, 0), b("size", x, 1)
+    a, c = b("view", x, rows, 3), b("view", x, other, -1)
+    assert b.binary("add", a, b.constant(1, 3)).dims == (rows, 3)
+    assert b.binary("add", a, a).dims == (rows, 3)
+    assert b.binary("add", a, c).dims == (None, 3)

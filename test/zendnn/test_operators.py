@@ -1,0 +1,106 @@
+"""The table of operators: its notation, and that documents, plans and importers agree with it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.backends.zendnn.graph import SOME_FLOAT
+from torch.backends.zendnn.operators import (
+    COMBINATIONS,
+    FUNCTIONS,
+    OPERATORS,
+    AttributeSpec,
+    Mapping,
+    Operand,
+    Operator,
+    Trait,
+)
+
+from .passes.build import Builder, random
+from .passes.interpreter import BINARY, ELTWISE
+from .passes.interpreter import OPERATORS as INTERPRETED
+from .plan.check import make_plan, refusal, region_of, tensor
+
+
+def test_a_signature_names_operands_and_attributes() -> None:
+    row = Operator("f(Tensor x, Index? i, int[] n, *, float eps=1e-5, int[] dims=[1, 2])", "f")
+    assert row.name == "f"
+    assert row.operands == (
+        Operand("x", "Tensor", optional=False, many=False),
+        Operand("i", "Index", optional=True, many=False),
+        Operand("n", "int", optional=False, many=True),
+    )
+    assert row.attributes == {
+        "eps": AttributeSpec("eps", "float", 1e-5),
+        "dims": AttributeSpec("dims", "int[]", (1, 2)),
+    }
+    assert row.operand(7) == row.operands[2]
+
+
+@pytest.mark.parametrize("text", ["f", "f(Tensor x", "(Tensor x)"])
+def test_what_is_no_signature_is_told(text: str) -> None:
+    with pytest.raises(AssertionError, match="is no signature"):
+        _ = Operator(text, "f").name
+
+
+def test_a_mapping_binds_arguments_to_operands_and_attributes() -> None:
+    mapping = Mapping("aten::f.x(self, low=alpha|-inf, mode='a', n=_) beta=2.0")
+    found = [(a.name, a.target, a.literal) for a in mapping.arguments(["x"])]
+    assert mapping.name == "aten::f.x"
+    assert found == [
+        ("self", "x", None),
+        ("low", "alpha", -math.inf),
+        ("mode", "", "a"),
+        ("n", "_", None),
+    ]
+    assert mapping.fixed == {"beta": 2.0}
+
+
+def all_mappings() -> dict[str, tuple[list[str], Mapping]]:
+    rows: list[tuple[list[str], tuple[str, ...]]] = [
+        ([operand.name for operand in row.operands], row.aten) for row in OPERATORS.values()
+    ]
+    rows += [(["x"], function.aten) for function in FUNCTIONS.values()]
+    rows += [(["a", "b"], (row.aten,)) for row in COMBINATIONS.values()]
+    return {text: (names, Mapping(text)) for names, texts in rows for text in texts}
+
+
+@pytest.mark.parametrize("text", all_mappings())
+def test_a_mapping_names_arguments_that_torch_has(text: str) -> None:
+    names, mapping = all_mappings()[text]
+    name, _, overload = mapping.name.partition(".")
+    schema = torch._C._get_schema(name, overload)
+    arguments = [argument.name for argument in schema.arguments]
+    named = [argument.name for argument in mapping.arguments(names)]
+    assert set(named) <= set(arguments)
+    left = [a for a in schema.arguments if a.name not in named]
+    assert all(argument.has_default_value() for argument in left)
+
+
+def test_every_operator_and_function_has_a_second_opinion() -> None:
+    assert set(OPERATORS) == set(INTERPRETED)
+    assert set(FUNCTIONS) == set(ELTWISE)
+    assert set(COMBINATIONS) == set(BINARY)
+
+
+@pytest.mark.parametrize("name", [n for n, r in OPERATORS.items() if not r.traits & Trait.FOREIGN])
+def test_plans_know_the_operator(name: str) -> None:
+    b = Builder()
+    x = tensor(2, 3)
+    plan = make_plan(region_of(b, b(name, b.input(x))))
+    plan.takes([x], [])
+    assert f"the operator '{name}'" not in refusal(plan)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "floats"), [("relu", False), ("round", False), ("exp", True), ("sigmoid", True)]
+)
+def test_functions_make_floats_unless_torch_lets_them_keep_integers(
+    algorithm: str, floats: bool
+) -> None:
+    b = Builder()
+    made: Any = b.eltwise(algorithm, b.input(random(2)))
+    assert (made.dtype == SOME_FLOAT) == floats
