@@ -17,6 +17,8 @@ function(add_kernels isa)
   target_compile_definitions(${target} PRIVATE ZENDNN_KERNEL_ISA=${isa})
   target_compile_options(${target} PRIVATE
     ${zendnn_kernel_flags_${isa}} -O3 -fopenmp -Wall -Wextra)
+  target_include_directories(${target} PRIVATE "${ZENDNN_OPERATORS_DIR}/aten/src")
+  add_dependencies(${target} operator_tables)
   set_target_properties(${target} PROPERTIES
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   set(zendnn_kernels ${zendnn_kernels} $<TARGET_OBJECTS:${target}> PARENT_SCOPE)

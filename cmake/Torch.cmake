@@ -40,6 +40,9 @@ file(GLOB torch_zendnn_written CONFIGURE_DEPENDS
 set(bindings "${overlay}/torch/csrc/zendnn/init.cpp")
 list(REMOVE_ITEM torch_zendnn_written "${bindings}")
 
+# What C++ knows of operators, from the one table of them.
+set(operator_tables "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/OperatorTables.cpp")
+
 file(READ "${generated}/zendnnify.json" manifest)
 string(JSON pytorch_release GET "${manifest}" release)
 
@@ -54,7 +57,7 @@ target_precompile_headers(torch_zendnn_generated PRIVATE
 add_dependencies(torch_zendnn_generated zendnn)
 
 add_library(torch_zendnn SHARED
-  ${torch_zendnn_written} ${zendnn_kernels} $<TARGET_OBJECTS:torch_zendnn_generated>)
+  ${torch_zendnn_written} "${operator_tables}" ${zendnn_kernels} $<TARGET_OBJECTS:torch_zendnn_generated>)
 # Names in these collide with others'.
 set(collide "/cpu/(Gru|Normalization)\\.cpp$" "/plan/LeftToTorch\\.cpp$")
 foreach(folder aten/src/ATen/native/zendnn aten/src/ATen/native/zendnn/cpu torch/csrc/zendnn/plan)
@@ -70,7 +73,7 @@ target_link_libraries(torch_zendnn PRIVATE
   -Wl,--exclude-libs,ALL
   "-Wl,--version-script=${overlay}/cmake/libtorch_zendnn.map"
   "$<TARGET_FILE:zendnn>" "${BLIS_LIBRARY}" ${torch_openmp})
-add_dependencies(torch_zendnn zendnn)
+add_dependencies(torch_zendnn zendnn operator_tables)
 set_target_properties(torch_zendnn PROPERTIES
   LINK_DEPENDS "${overlay}/cmake/libtorch_zendnn.map"
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
@@ -92,7 +95,8 @@ endif()
 # All of ours and all that the headers of the ones below need.
 foreach(target torch_zendnn_generated torch_zendnn zendnn_python)
   target_include_directories(${target} PRIVATE
-    "${overlay}/aten/src" "${overlay}" "${generated}/aten/src" "${generated}")
+    "${overlay}/aten/src" "${overlay}" "${generated}/aten/src" "${generated}"
+    "${ZENDNN_OPERATORS_DIR}/aten/src" "${ZENDNN_OPERATORS_DIR}")
   target_include_directories(${target} SYSTEM PRIVATE
     "${ADEEP_INCLUDE_DIR}" "${ZENDNN_SOURCE_DIR}/include" "${BLIS_INCLUDE_DIR}" "${ZENDNN_CONFIGURED_INCLUDE_DIR}"
     ${torch_include})

@@ -10,13 +10,13 @@ namespace at::native::zendnn::plan {
 namespace {
 
 bool swapped(const Node& node) {
-  return node.integer("swapped", 0) != 0;
+  return node.get(attr::attention::swapped);
 }
 
 // As a model spells it out: what is true in a mask adds 1, and the softmax of
 // nothing is NaN.
 bool additive(const Node& node) {
-  return node.integer("additive", 0) != 0;
+  return node.get(attr::attention::additive);
 }
 
 // The mask, and the choice of scores that are replaced.
@@ -68,7 +68,7 @@ void infer_attention(Builder& builder, const Node& node) {
       q[1] % k[1] != 0 || q[3] > 1024) {
     refuse("an attention whose operands have other sizes");
   }
-  const bool grouped = node.integer("grouped", 0) != 0;
+  const bool grouped = node.get(attr::attention::grouped);
   if (q[1] != k[1] && k[1] != 1 && !grouped) {
     refuse("an attention of groups that nobody asked for");
   }
@@ -87,7 +87,7 @@ void infer_attention(Builder& builder, const Node& node) {
     if (operand == kChosen && !of_bool) {
       refuse("a choice of scores that is not a tensor of bool");
     }
-    const auto fill = static_cast<float>(node.real("fill", 0));
+    const auto fill = static_cast<float>(node.get(attr::attention::fill));
     if (operand == kChosen && dtype == c10::ScalarType::BFloat16 &&
         std::isinf(static_cast<float>(c10::BFloat16(fill))) !=
             std::isinf(fill)) {
@@ -143,10 +143,10 @@ void build_attention(Builder& builder, const Node& node) {
   args.target = sizes[2];
   args.source = source[2];
   args.size = sizes[3];
-  const auto scale = node.real("scale", 0);
+  const auto scale = node.get(attr::attention::scale);
   args.scale = static_cast<float>(
       scale == 0 ? 1 / std::sqrt(static_cast<double>(args.size)) : scale);
-  args.causal = node.integer("causal", 0) != 0;
+  args.causal = node.get(attr::attention::causal);
   args.unseen_is_nan = additive(node);
   args.dtype = kernel_type(builder.dtype(query));
 
@@ -156,8 +156,8 @@ void build_attention(Builder& builder, const Node& node) {
     const auto from = score_place(builder, operand);
     chosen = from.ref;
     args.chosen_strides = score_strides(builder.sizes(operand), from.strides);
-    args.fill_where = node.integer("fill_where", 1) != 0;
-    args.fill = static_cast<float>(node.real("fill", 0));
+    args.fill_where = node.get(attr::attention::fill_where);
+    args.fill = static_cast<float>(node.get(attr::attention::fill));
     if (args.dtype == kernels::DType::bfloat16) {
       args.fill = static_cast<float>(c10::BFloat16(args.fill));
     }

@@ -267,6 +267,16 @@ enum class Results : uint8_t {
   number
 };
 
+// Which operands' strides torch's results take over: with `elements`, all those
+// that are combined element by element.
+enum class Follows : uint8_t {
+  nothing, // they are row-major, or the operator is a view
+  input,
+  input_or_weight,
+  all,
+  elements
+};
+
 struct Operator {
   // Gives the results their sizes and dtypes.
   void (*infer)(Builder&, const Node&);
@@ -279,7 +289,11 @@ struct Operator {
   std::vector<std::string_view> attributes{};
   Results results = Results::tensor;
   bool post_ops = false;
+  bool casts = false; // autocast computes it in its own type
+  bool is_view = false;
+  Follows follows = Follows::nothing;
 };
+const std::unordered_map<std::string, Operator>& operators();
 // Throws Refused for an unknown name.
 const Operator& find_operator(const std::string& name);
 // Throws Refused where a node is not as the table says: its operands, results,

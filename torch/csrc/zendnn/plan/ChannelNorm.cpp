@@ -139,7 +139,7 @@ Args args_of(
   args.out_batch_stride = to.steps.batch;
   args.x_stride = from.steps.step;
   args.out_stride = to.steps.step;
-  args.eps = static_cast<float>(node.real("eps", 1e-5));
+  args.eps = static_cast<float>(node.get(attr::batch_norm::eps));
   args.dtype = kernel_type(builder.dtype(input));
   return args;
 }
@@ -149,7 +149,7 @@ Args args_of(
 void infer_group_norm(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
-  const auto groups = node.integer("groups", 1);
+  const auto groups = node.get(attr::group_norm::groups);
   type_of(builder.dtype(input));
   if (sizes.size() < 2 || groups < 1 || sizes[1] % groups != 0) {
     refuse("a normalisation of groups that do not divide the channels");
@@ -173,7 +173,7 @@ void build_group_norm(Builder& builder, const Node& node) {
   const auto from = read_channels(builder, input, /*blocks=*/false);
   const auto to = write_channels(builder, input, output, from);
   auto args = args_of<kernels::GroupNormArgs>(builder, node, from, to);
-  args.groups = node.integer("groups", 1);
+  args.groups = node.get(attr::group_norm::groups);
   args.channels = sizes[1] / args.groups;
   args.channels_last = from.steps.layout == ChannelLayout::last;
   Ref factors[2];

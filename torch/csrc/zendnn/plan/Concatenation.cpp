@@ -17,8 +17,8 @@ void Builder::find_slices() {
       continue;
     }
     const auto whole = node.output();
-    const auto dim =
-        wrap(node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
+    const auto dim = wrap(
+        node.get(attr::cat::dim), static_cast<int64_t>(sizes(whole).size()));
     int64_t offset = 0;
     bool aligned = true;
     std::set<int64_t> seen;
@@ -155,7 +155,7 @@ void Builder::concatenate(const Node& node) {
   }
   const bool stacks = node.op == "stack";
   const auto dim =
-      wrap(node.integer("dim", 0), static_cast<int64_t>(sizes(whole).size()));
+      wrap(node.get(attr::cat::dim), static_cast<int64_t>(sizes(whole).size()));
   if (!stacks && !wholes_.contains(whole) && place_side_by_side(node, dim)) {
     return;
   }
@@ -184,7 +184,7 @@ void infer_cat(Builder& builder, const Node& node) {
   auto out = builder.sizes(tensor(node, 0));
   const auto dtype = builder.dtype(tensor(node, 0));
   const auto dim =
-      wrap(node.integer("dim", 0), static_cast<int64_t>(out.size()));
+      wrap(node.get(attr::cat::dim), static_cast<int64_t>(out.size()));
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     auto sizes = builder.sizes(tensor(node, i));
     if (sizes.size() != out.size() || builder.dtype(tensor(node, i)) != dtype) {
@@ -211,13 +211,17 @@ void infer_stack(Builder& builder, const Node& node) {
     }
   }
   const auto dim =
-      wrap(node.integer("dim", 0), static_cast<int64_t>(out.size()) + 1);
+      wrap(node.get(attr::cat::dim), static_cast<int64_t>(out.size()) + 1);
   out.insert(out.begin() + dim, static_cast<int64_t>(node.inputs.size()));
   builder.set_type(node.output(), out, dtype);
 }
 
 void build_cat(Builder& builder, const Node& node) {
   builder.concatenate(node);
+}
+
+void build_stack(Builder& builder, const Node& node) {
+  build_cat(builder, node);
 }
 
 } // namespace at::native::zendnn::plan

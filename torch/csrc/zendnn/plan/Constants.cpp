@@ -78,7 +78,7 @@ void Builder::find_joined() {
     ++reads[value];
   }
   for (const auto& node : description_.nodes) {
-    if (node.op != "cat" || node.integer("dim", 0) != 0 ||
+    if (node.op != "cat" || node.get(attr::cat::dim) != 0 ||
         reads[node.output()] != reads_as_weight[node.output()]) {
       continue;
     }

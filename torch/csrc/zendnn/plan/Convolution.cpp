@@ -36,15 +36,15 @@ Window window_of(const Builder& builder, const Node& node) {
     refuse("a convolution over " + std::to_string(w.spatial) + " dimensions");
   }
   w.kernel.assign(weight.begin() + 2, weight.end());
-  w.stride = spread(node.integers("stride"), w.spatial, 1, 1);
-  w.dilation = spread(node.integers("dilation"), w.spatial, 1, 1);
-  w.before = spread(node.integers("padding"), w.spatial, 0);
+  w.stride = spread(node.get(attr::convolution::stride), w.spatial, 1, 1);
+  w.dilation = spread(node.get(attr::convolution::dilation), w.spatial, 1, 1);
+  w.before = spread(node.get(attr::convolution::padding), w.spatial, 0);
   w.after = node.attributes.contains("padding_end")
-                ? spread(node.integers("padding_end"), w.spatial, 0)
+                ? spread(node.get(attr::convolution::padding_end), w.spatial, 0)
                 : w.before;
-  w.extra = spread(node.integers("output_padding"), w.spatial, 0);
-  w.groups = node.integer("groups", 1);
-  w.transposed = node.integer("transposed", 0) != 0;
+  w.extra = spread(node.get(attr::convolution::output_padding), w.spatial, 0);
+  w.groups = node.get(attr::convolution::groups);
+  w.transposed = node.get(attr::convolution::transposed);
   return w;
 }
 

@@ -226,27 +226,34 @@ class Parser {
 
 } // namespace
 
-int64_t Node::integer(const std::string& key, int64_t otherwise) const {
-  const auto found = attributes.find(key);
-  return found == attributes.end() ? otherwise
+bool Node::get(const Attribute<bool>& attribute) const {
+  const auto found = attributes.find(attribute.key);
+  return found == attributes.end() ? attribute.otherwise
+                                   : to_number<int64_t>(found->second) != 0;
+}
+
+int64_t Node::get(const Attribute<int64_t>& attribute) const {
+  const auto found = attributes.find(attribute.key);
+  return found == attributes.end() ? attribute.otherwise
                                    : to_number<int64_t>(found->second);
 }
 
-double Node::real(const std::string& key, double otherwise) const {
-  const auto found = attributes.find(key);
-  return found == attributes.end() ? otherwise
+double Node::get(const Attribute<double>& attribute) const {
+  const auto found = attributes.find(attribute.key);
+  return found == attributes.end() ? attribute.otherwise
                                    : to_number<double>(found->second);
 }
 
-std::string Node::word(const std::string& key, const std::string& otherwise)
-    const {
-  const auto found = attributes.find(key);
-  return found == attributes.end() ? otherwise : found->second;
+std::string Node::get(const Attribute<std::string_view>& attribute) const {
+  const auto found = attributes.find(attribute.key);
+  return found == attributes.end() ? std::string(attribute.otherwise)
+                                   : found->second;
 }
 
-std::vector<int64_t> Node::integers(const std::string& key) const {
+std::vector<int64_t> Node::get(const Attribute<List>& attribute) const {
   std::vector<int64_t> numbers;
-  if (const auto found = attributes.find(key); found != attributes.end()) {
+  if (const auto found = attributes.find(attribute.key);
+      found != attributes.end()) {
     for (const auto part : split(found->second, ',')) {
       numbers.push_back(to_number<int64_t>(part));
     }

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -38,20 +39,30 @@ struct PostOp {
   }
 };
 
+// An attribute of an operator: its key, and its value in a node without it.
+// The build generates them from the table of operators, by family.
+template <typename T>
+struct Attribute {
+  std::string_view key;
+  T otherwise{};
+};
+// Of integers; none by default.
+struct List {};
+
 struct Node {
   std::string op;
   std::vector<Operand> inputs;
   std::vector<int64_t> outputs; // values
-  std::unordered_map<std::string, std::string> attributes;
+  std::map<std::string, std::string, std::less<>> attributes;
   std::vector<PostOp> post;
   std::string label;
 
-  int64_t integer(const std::string& key, int64_t otherwise) const;
-  double real(const std::string& key, double otherwise) const;
-  std::string word(const std::string& key, const std::string& otherwise = "")
-      const;
-  // Empty when there is no such attribute.
-  std::vector<int64_t> integers(const std::string& key) const;
+  // Throw Refused where the attribute is of another type.
+  bool get(const Attribute<bool>& attribute) const;
+  int64_t get(const Attribute<int64_t>& attribute) const;
+  double get(const Attribute<double>& attribute) const;
+  std::string get(const Attribute<std::string_view>& attribute) const;
+  std::vector<int64_t> get(const Attribute<List>& attribute) const;
   int64_t output() const {
     return outputs.front();
   }

@@ -48,11 +48,11 @@ struct Bags {
 
 Bags bags_of(const Node& node) {
   Bags bags;
-  bags.count = static_cast<size_t>(node.integer("count", 1));
-  const auto mode = node.word("mode", "sum");
+  bags.count = static_cast<size_t>(node.get(attr::embedding_bags::count));
+  const auto mode = node.get(attr::embedding_bags::mode);
   bags.each = mode == "each";
   bags.mode = bags.each ? kernels::Reduction::sum : reduction(mode);
-  bags.last_offset = node.integer("last_offset", 0) != 0;
+  bags.last_offset = node.get(attr::embedding_bags::last_offset);
   for (size_t i = 0; i < bags.count; ++i) {
     const auto operand = [&](size_t group) {
       const auto place = group * bags.count + i;

@@ -110,9 +110,8 @@ Tensor combine(const std::string& algorithm, const Tensor& a, const Tensor& b) {
 // ---- Operators
 
 // How many spatial dimensions a window has; one number stands for all of them.
-size_t
-spatial_of(const Node& node, const std::string& window, const Tensor& x) {
-  const auto given = node.integers(window).size();
+size_t spatial_of(const Dims& window, const Tensor& x) {
+  const auto given = window.size();
   return given > 1 ? given
                    : static_cast<size_t>(std::max<int64_t>(x.dim() - 2, 1));
 }
@@ -124,9 +123,10 @@ Tensor convolution(const Node& node, const Operands& given) {
     refuse("a convolution of a tensor without a batch dimension");
   }
   auto x = given[0];
-  auto padding = spread(node.integers("padding"), spatial, 0);
+  auto padding = spread(node.get(attr::convolution::padding), spatial, 0);
   if (node.attributes.contains("padding_end")) {
-    const auto end = spread(node.integers("padding_end"), spatial, 0);
+    const auto end =
+        spread(node.get(attr::convolution::padding_end), spatial, 0);
     Dims pads; // the last dimension first
     for (size_t i = spatial; i-- > 0;) {
       pads.insert(pads.end(), {padding[i], end[i]});
@@ -138,17 +138,17 @@ Tensor convolution(const Node& node, const Operands& given) {
       x,
       given[1],
       given.optional(2),
-      spread(node.integers("stride"), spatial, 1),
+      spread(node.get(attr::convolution::stride), spatial, 1),
       padding,
-      spread(node.integers("dilation"), spatial, 1),
-      node.integer("transposed", 0) != 0,
-      spread(node.integers("output_padding"), spatial, 0),
-      node.integer("groups", 1));
+      spread(node.get(attr::convolution::dilation), spatial, 1),
+      node.get(attr::convolution::transposed),
+      spread(node.get(attr::convolution::output_padding), spatial, 0),
+      node.get(attr::convolution::groups));
 }
 
 Tensor linear(const Node& node, const Operands& given) {
   const auto made = at::linear(given[0], given[1], given.optional(2));
-  const auto dtype = node.word("dtype");
+  const auto dtype = node.get(attr::linear::dtype);
   return dtype.empty() ? made : made.to(dtype_named(dtype));
 }
 
@@ -163,11 +163,11 @@ Tensor prelu(const Node& /*node*/, const Operands& given) {
 // As softmax(q·kᵀ + mask)·v where the model spells it out.
 Tensor spelled_out_attention(const Node& node, const Operands& given) {
   const auto &q = given[0], &mask = given[3], &chosen = given[4];
-  if (node.integer("causal", 0) != 0 || node.integer("grouped", 0) != 0 ||
+  if (node.get(attr::attention::causal) || node.get(attr::attention::grouped) ||
       (mask.defined() && mask.scalar_type() != q.scalar_type())) {
     refuse("an attention that no model spells out");
   }
-  const auto scale = node.real("scale", 0);
+  const auto scale = node.get(attr::attention::scale);
   auto scores = line(
       at::matmul(q, given[1].transpose(-2, -1)),
       scale == 0 ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : scale,
@@ -175,8 +175,8 @@ Tensor spelled_out_attention(const Node& node, const Operands& given) {
   if (chosen.defined()) {
     scores = at::masked_fill(
         scores,
-        node.integer("fill_where", 1) != 0 ? chosen : chosen.logical_not(),
-        node.real("fill", 0));
+        node.get(attr::attention::fill_where) ? chosen : chosen.logical_not(),
+        node.get(attr::attention::fill));
   }
   if (mask.defined()) {
     scores = at::add(scores, mask);
@@ -186,24 +186,24 @@ Tensor spelled_out_attention(const Node& node, const Operands& given) {
 
 Tensor attention(const Node& node, const Operands& given) {
   Tensor made;
-  if (node.integer("additive", 0) != 0) {
+  if (node.get(attr::attention::additive)) {
     made = spelled_out_attention(node, given);
   } else if (given[4].defined()) {
     refuse("an attention that no model spells out");
   } else {
-    const auto scale = node.real("scale", 0);
+    const auto scale = node.get(attr::attention::scale);
     made = at::scaled_dot_product_attention(
         given[0],
         given[1],
         given[2],
         given.optional(3),
         /*dropout_p=*/0,
-        node.integer("causal", 0) != 0,
+        node.get(attr::attention::causal),
         scale == 0 ? std::nullopt : std::optional(scale),
-        node.integer("grouped", 0) != 0);
+        node.get(attr::attention::grouped));
   }
-  return node.integer("swapped", 0) != 0 ? made.transpose(1, 2).contiguous()
-                                         : made;
+  return node.get(attr::attention::swapped) ? made.transpose(1, 2).contiguous()
+                                            : made;
 }
 
 Tensor gather_pairs(const Node& /*node*/, const Operands& given) {
@@ -217,7 +217,7 @@ Tensor pairwise_dot(const Node& node, const Operands& given) {
 }
 
 Tensor max_pool(const Node& node, const Operands& given) {
-  const auto spatial = spatial_of(node, "kernel", given[0]);
+  const auto spatial = spatial_of(node.get(attr::pool::kernel), given[0]);
   using Pool = Tensor (*)(
       const Tensor&, IntArrayRef, IntArrayRef, IntArrayRef, IntArrayRef, bool);
   const Pool pool = spatial == 1   ? static_cast<Pool>(at::max_pool1d)
@@ -225,21 +225,21 @@ Tensor max_pool(const Node& node, const Operands& given) {
                                    : static_cast<Pool>(at::max_pool3d);
   return pool(
       given[0],
-      spread(node.integers("kernel"), spatial, 1),
-      node.integers("stride"),
-      spread(node.integers("padding"), spatial, 0),
-      spread(node.integers("dilation"), spatial, 1),
-      node.integer("ceil", 0) != 0);
+      spread(node.get(attr::pool::kernel), spatial, 1),
+      node.get(attr::pool::stride),
+      spread(node.get(attr::pool::padding), spatial, 0),
+      spread(node.get(attr::pool::dilation), spatial, 1),
+      node.get(attr::pool::ceil));
 }
 
 Tensor avg_pool(const Node& node, const Operands& given) {
   const auto& x = given[0];
-  const auto spatial = spatial_of(node, "kernel", x);
-  const auto kernel = spread(node.integers("kernel"), spatial, 1);
-  const auto stride = node.integers("stride");
-  const auto padding = spread(node.integers("padding"), spatial, 0);
-  const bool ceil = node.integer("ceil", 0) != 0;
-  const bool counted = node.integer("include_pad", 1) != 0;
+  const auto spatial = spatial_of(node.get(attr::pool::kernel), x);
+  const auto kernel = spread(node.get(attr::pool::kernel), spatial, 1);
+  const auto stride = node.get(attr::pool::stride);
+  const auto padding = spread(node.get(attr::pool::padding), spatial, 0);
+  const bool ceil = node.get(attr::pool::ceil);
+  const bool counted = node.get(attr::pool::include_pad);
   switch (spatial) {
     case 1:
       return at::avg_pool1d(x, kernel, stride, padding, ceil, counted);
@@ -252,8 +252,8 @@ Tensor avg_pool(const Node& node, const Operands& given) {
 
 Tensor adaptive_avg_pool(const Node& node, const Operands& given) {
   const auto& x = given[0];
-  const auto spatial = spatial_of(node, "sizes", x);
-  const auto sizes = spread(node.integers("sizes"), spatial, 1);
+  const auto spatial = spatial_of(node.get(attr::adaptive_pool::sizes), x);
+  const auto sizes = spread(node.get(attr::adaptive_pool::sizes), spatial, 1);
   switch (spatial) {
     case 1:
       return at::adaptive_avg_pool1d(x, sizes);
@@ -266,11 +266,12 @@ Tensor adaptive_avg_pool(const Node& node, const Operands& given) {
 
 Tensor resample(const Node& node, const Operands& given) {
   const auto& x = given[0];
-  const auto algorithm = node.word("algorithm");
+  const auto algorithm = node.get(attr::resample::algorithm);
   std::optional<double> factors[2];
   Dims sizes;
   for (const int i : {0, 1}) {
-    const auto factor = node.real(i == 0 ? "scale_height" : "scale_width", 0);
+    const auto factor = i == 0 ? node.get(attr::resample::scale_height)
+                               : node.get(attr::resample::scale_width);
     factors[i] = factor > 0 ? std::optional(factor) : std::nullopt;
     sizes.push_back(given.numbers[1 + i].value_or(static_cast<int64_t>(
         std::floor(static_cast<double>(x.size(2 + i)) * factor))));
@@ -279,12 +280,16 @@ Tensor resample(const Node& node, const Operands& given) {
     return at::upsample_nearest2d(x, sizes, factors[0], factors[1]);
   }
   return at::upsample_bilinear2d(
-      x, sizes, node.integer("align_corners", 0) != 0, factors[0], factors[1]);
+      x,
+      sizes,
+      node.get(attr::resample::align_corners),
+      factors[0],
+      factors[1]);
 }
 
 Tensor mean(const Node& node, const Operands& given) {
   return at::mean(
-      given[0], node.integers("dims"), node.integer("keep", 0) != 0);
+      given[0], node.get(attr::mean::dims), node.get(attr::mean::keep));
 }
 
 Tensor pad(const Node& node, const Operands& given) {
@@ -292,7 +297,7 @@ Tensor pad(const Node& node, const Operands& given) {
   for (size_t i = 1; i < given.numbers.size(); ++i) {
     pads.push_back(given.numbers[i].value());
   }
-  return at::constant_pad_nd(given[0], pads, node.real("value", 0));
+  return at::constant_pad_nd(given[0], pads, node.get(attr::pad::value));
 }
 
 // Null for an operator that is refused for its types, or only where torch
@@ -329,8 +334,7 @@ Tensor compute(const Node& node, const Operands& given) {
 
 bool is_computed(const Node& node) {
   const auto& op = find_operator(node.op);
-  return op.results != Results::number && op.build != build_view &&
-         op.build != build_split;
+  return op.results != Results::number && !op.is_view;
 }
 
 bool is_of_post_op(const Node& node, size_t operand) {

@@ -464,7 +464,7 @@ void infer_linear(Builder& builder, const Node& node) {
   if (has(node, 2) && builder.sizes(tensor(node, 2)) != Dims{w[0]}) {
     refuse("a linear layer whose bias is not one number for each output");
   }
-  const auto dtype = node.word("dtype");
+  const auto dtype = node.get(attr::linear::dtype);
   builder.set_type(
       node.output(),
       out,

@@ -80,7 +80,7 @@ void infer_power(Builder& builder, const Node& node) {
 void build_power(Builder& builder, const Node& node) {
   const auto power = std::pow(
       static_cast<float>(builder.number(node.inputs[0])),
-      static_cast<float>(node.real("exponent", 1)));
+      static_cast<float>(node.get(attr::power::exponent)));
   std::ostringstream key;
   key << "number " << std::hexfloat << power;
   builder.set_place(

@@ -1,98 +1,12 @@
-// The operators that a plan knows, one pair of functions each; the table that
-// lists them is in Operators.cpp.
+// The operators that a plan knows. The build generates the declarations of
+// their functions, the keys of their attributes and the tables that list them
+// from torch/backends/zendnn/operators.py.
 #pragma once
 
+#include <torch/csrc/zendnn/plan/Attributes.h>
 #include <torch/csrc/zendnn/plan/Builder.h>
 
 namespace at::native::zendnn::plan {
-
-// Convolution.cpp
-void infer_convolution(Builder& builder, const Node& node);
-void build_convolution(Builder& builder, const Node& node);
-
-// Matmul.cpp
-void infer_linear(Builder& builder, const Node& node);
-void build_linear(Builder& builder, const Node& node);
-void infer_matmul(Builder& builder, const Node& node);
-void build_matmul(Builder& builder, const Node& node);
-
-// Views.cpp
-void infer_view(Builder& builder, const Node& node);
-void build_view(Builder& builder, const Node& node);
-void infer_split(Builder& builder, const Node& node);
-void build_split(Builder& builder, const Node& node);
-
-// Pointwise.cpp
-void infer_same(Builder& builder, const Node& node);
-void build_eltwise(Builder& builder, const Node& node);
-void infer_binary(Builder& builder, const Node& node);
-void build_binary(Builder& builder, const Node& node);
-void infer_prelu(Builder& builder, const Node& node);
-void build_prelu(Builder& builder, const Node& node);
-void infer_to(Builder& builder, const Node& node);
-void build_to(Builder& builder, const Node& node);
-
-// Reduction.cpp: softmax, norms, pooling, means
-void build_softmax(Builder& builder, const Node& node);
-void infer_layer_norm(Builder& builder, const Node& node);
-void build_layer_norm(Builder& builder, const Node& node);
-void infer_pool(Builder& builder, const Node& node);
-void build_pool(Builder& builder, const Node& node);
-void infer_adaptive_pool(Builder& builder, const Node& node);
-void build_adaptive_pool(Builder& builder, const Node& node);
-void infer_mean(Builder& builder, const Node& node);
-void build_mean(Builder& builder, const Node& node);
-
-// Select.cpp
-void infer_nonzero(Builder& builder, const Node& node);
-void build_nonzero(Builder& builder, const Node& node);
-void infer_where(Builder& builder, const Node& node);
-void build_where(Builder& builder, const Node& node);
-
-// ChannelNorm.cpp
-void infer_batch_norm(Builder& builder, const Node& node);
-void build_batch_norm(Builder& builder, const Node& node);
-void infer_group_norm(Builder& builder, const Node& node);
-void build_group_norm(Builder& builder, const Node& node);
-
-// Resampling.cpp
-void infer_resample(Builder& builder, const Node& node);
-void build_resample(Builder& builder, const Node& node);
-
-// Attention.cpp
-void infer_attention(Builder& builder, const Node& node);
-void build_attention(Builder& builder, const Node& node);
-
-// Concatenation.cpp
-void infer_cat(Builder& builder, const Node& node);
-void infer_stack(Builder& builder, const Node& node);
-void build_cat(Builder& builder, const Node& node);
-
-// Padding.cpp
-void infer_pad(Builder& builder, const Node& node);
-void build_pad(Builder& builder, const Node& node);
-void infer_roll(Builder& builder, const Node& node);
-void build_roll(Builder& builder, const Node& node);
-
-// Embedding.cpp
-void infer_embedding(Builder& builder, const Node& node);
-void build_embedding(Builder& builder, const Node& node);
-void infer_embedding_bags(Builder& builder, const Node& node);
-void build_embedding_bags(Builder& builder, const Node& node);
-
-// Pairs.cpp
-void infer_gather_pairs(Builder& builder, const Node& node);
-void build_gather_pairs(Builder& builder, const Node& node);
-void infer_pairwise_dot(Builder& builder, const Node& node);
-void build_pairwise_dot(Builder& builder, const Node& node);
-
-// Numbers.cpp
-void infer_number(Builder& builder, const Node& node);
-void infer_size(Builder& builder, const Node& node);
-void infer_numel(Builder& builder, const Node& node);
-void infer_power(Builder& builder, const Node& node);
-void build_power(Builder& builder, const Node& node);
-void build_nothing(Builder& builder, const Node& node);
 
 // Strides of an operand over the result's dimensions; 0 where it repeats.
 Dims broadcast_strides(

@@ -55,7 +55,7 @@ void build_pad(Builder& builder, const Node& node) {
   for (size_t i = 0; i < pads.size(); i += 2) {
     skip += pads[i] * to.strides[sizes.size() - 1 - i / 2];
   }
-  const auto value = static_cast<float>(node.real("value", 0));
+  const auto value = static_cast<float>(node.get(attr::pad::value));
   builder.add_kernel(
       node,
       "pad",
@@ -88,7 +88,8 @@ void build_pad(Builder& builder, const Node& node) {
 }
 
 void infer_roll(Builder& builder, const Node& node) {
-  const auto shifts = node.integers("shifts"), dims = node.integers("dims");
+  const auto shifts = node.get(attr::roll::shifts),
+             dims = node.get(attr::roll::dims);
   const auto rank = static_cast<int64_t>(builder.sizes(tensor(node, 0)).size());
   if (shifts.size() != dims.size()) {
     refuse("shifts of other dimensions");
@@ -96,14 +97,15 @@ void infer_roll(Builder& builder, const Node& node) {
   for (const auto dim : dims) {
     wrap(dim, rank);
   }
-  infer_same(builder, node);
+  infer_eltwise(builder, node);
 }
 
 void build_roll(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
   const auto rank = static_cast<int64_t>(sizes.size());
-  const auto shifts = node.integers("shifts"), dims = node.integers("dims");
+  const auto shifts = node.get(attr::roll::shifts),
+             dims = node.get(attr::roll::dims);
   Dims first(sizes.size(), 0); // where the first element goes
   for (size_t i = 0; i < dims.size(); ++i) {
     const auto dim = wrap(dims[i], rank);

@@ -56,14 +56,6 @@ bool are_compact(const std::vector<InputSignature>& inputs) {
   });
 }
 
-// What autocast computes in its own type, whatever the operands are.
-constexpr std::array<std::string_view, 5> kProducts{
-    "convolution",
-    "linear",
-    "matmul",
-    "attention",
-    "pairwise_dot"};
-
 // The values that layers read as their weights, and what those are joined from.
 std::set<int64_t> weights_of(const Description& region) {
   std::set<int64_t> weights;
@@ -272,8 +264,7 @@ Plan::Built Plan::build(
       continue;
     }
     for (const auto& node : region_.nodes) {
-      if (std::find(kProducts.begin(), kProducts.end(), node.op) !=
-          kProducts.end()) {
+      if (find_operator(node.op).casts) {
         made.products.insert(builder.dtype(node.inputs[0].index));
       }
     }

@@ -198,7 +198,7 @@ Dims broadcast_strides(
   return wide;
 }
 
-void infer_same(Builder& builder, const Node& node) {
+void infer_eltwise(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   type_of(builder.dtype(input));
   builder.set_type(node.output(), builder.sizes(input), builder.dtype(input));
@@ -304,9 +304,9 @@ void build_eltwise(Builder& builder, const Node& node) {
     to = builder.make(output, builder.describe(input, from));
   }
   const PostOp function{
-      .algorithm = node.word("algorithm"),
-      .alpha = static_cast<float>(node.real("alpha", 0)),
-      .beta = static_cast<float>(node.real("beta", 0))};
+      .algorithm = node.get(attr::eltwise::algorithm),
+      .alpha = static_cast<float>(node.get(attr::eltwise::alpha)),
+      .beta = static_cast<float>(node.get(attr::eltwise::beta))};
   add_eltwise(builder, node, output, function, from, to);
 }
 
@@ -316,7 +316,7 @@ void infer_binary(Builder& builder, const Node& node) {
     refuse("tensors of different dtypes");
   }
   type_of(builder.dtype(a));
-  combination_of(node.word("algorithm"));
+  combination_of(node.get(attr::binary::algorithm));
   builder.set_type(
       node.output(),
       broadcast(builder.sizes(a), builder.sizes(b)),
@@ -329,7 +329,7 @@ void build_binary(Builder& builder, const Node& node) {
   add_binary(
       builder,
       node,
-      node.word("algorithm"),
+      node.get(attr::binary::algorithm),
       tensor(node, 0),
       tensor(node, 1),
       node.output(),
@@ -338,7 +338,7 @@ void build_binary(Builder& builder, const Node& node) {
 }
 
 void infer_prelu(Builder& builder, const Node& node) {
-  infer_same(builder, node);
+  infer_eltwise(builder, node);
   const auto slopes = count(builder.sizes(tensor(node, 1)));
   const auto& sizes = builder.sizes(tensor(node, 0));
   if (builder.dtype(tensor(node, 1)) != builder.dtype(tensor(node, 0)) ||
@@ -377,11 +377,11 @@ void build_prelu(Builder& builder, const Node& node) {
 
 void infer_to(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto to = node.op == "to" ? dtype_named(node.word("dtype"))
+  const auto to = node.op == "to" ? dtype_named(node.get(attr::to::dtype))
                                   : builder.dtype(tensor(node, 1));
   type_of(to);
   const auto from = builder.dtype(input);
-  if (node.integer("floating", 0) != 0 || conversion(from) == nullptr ||
+  if (node.get(attr::to::floating) || conversion(from) == nullptr ||
       to != c10::ScalarType::Float) {
     type_of(from);
   }

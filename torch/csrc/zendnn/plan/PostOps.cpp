@@ -148,66 +148,19 @@ std::vector<Node> as_multiplication(Builder& builder, const Node& node) {
 
 // The same as `magnification`, of one post-op.
 double magnification_by(const PostOp& post) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  static const std::unordered_map<std::string, double> table{
-      {"mul", 1.5}, // by operands of 0.5 to 1.5, as trials have them
-      {"div", 2},
-      {"exp", kInfinity},
-      {"log", kInfinity},
-      {"sqrt", kInfinity},
-      {"round", kInfinity}};
-  if (post.algorithm == "affine") {
-    return std::max(1., std::abs(static_cast<double>(post.alpha)));
+  if (post.is_binary()) {
+    return combinations().at(post.algorithm).magnifies;
   }
-  const auto found = table.find(post.algorithm);
-  return found == table.end() ? 1 : found->second;
+  return post.algorithm == "affine"
+             ? std::max(1., std::abs(static_cast<double>(post.alpha)))
+             : functions().at(post.algorithm).magnifies;
 }
 
 } // namespace
 
 Function function_of(const PostOp& post) {
-  using kernels::Eltwise;
-  struct Row {
-    Eltwise kernel;
-    algorithm kind;
-    bool own_parameters;
-    float alpha, beta;
-  };
-  static const std::unordered_map<std::string, Row> table{
-      {"relu", {Eltwise::relu, algorithm::eltwise_relu, false, 0, 0}},
-      {"leaky_relu",
-       {Eltwise::leaky_relu, algorithm::eltwise_relu, true, 0, 0}},
-      {"clip", {Eltwise::clip, algorithm::eltwise_clip, true, 0, 0}},
-      {"sigmoid", {Eltwise::sigmoid, algorithm::eltwise_logistic, false, 0, 0}},
-      {"tanh", {Eltwise::tanh, algorithm::eltwise_tanh, false, 0, 0}},
-      {"gelu", {Eltwise::gelu, algorithm::eltwise_gelu_erf, false, 0, 0}},
-      {"gelu_tanh",
-       {Eltwise::gelu_tanh, algorithm::eltwise_gelu_tanh, false, 0, 0}},
-      {"silu", {Eltwise::silu, algorithm::eltwise_swish, false, 1, 0}},
-      {"hardswish",
-       {Eltwise::hardswish,
-        algorithm::eltwise_hardswish,
-        false,
-        1.F / 6,
-        0.5F}},
-      {"hardsigmoid",
-       {Eltwise::hardsigmoid,
-        algorithm::eltwise_hardsigmoid,
-        false,
-        1.F / 6,
-        0.5F}},
-      {"elu", {Eltwise::elu, algorithm::eltwise_elu, true, 0, 0}},
-      {"mish", {Eltwise::mish, algorithm::eltwise_mish, false, 0, 0}},
-      {"exp", {Eltwise::exp, algorithm::eltwise_exp, false, 0, 0}},
-      {"abs", {Eltwise::abs, algorithm::eltwise_abs, false, 0, 0}},
-      {"sqrt", {Eltwise::sqrt, algorithm::eltwise_sqrt, false, 0, 0}},
-      {"square", {Eltwise::square, algorithm::eltwise_square, false, 0, 0}},
-      {"log", {Eltwise::log, algorithm::eltwise_log, false, 0, 0}},
-      {"affine", {Eltwise::linear, algorithm::eltwise_linear, true, 0, 0}},
-      {"round", {Eltwise::round, algorithm::eltwise_round, false, 0, 0}},
-  };
-  const auto found = table.find(post.algorithm);
-  if (found == table.end()) {
+  const auto found = functions().find(post.algorithm);
+  if (found == functions().end()) {
     refuse("the function '" + post.algorithm + "'");
   }
   const auto& row = found->second;
@@ -226,18 +179,9 @@ double magnification(const Node& node) {
   return whole;
 }
 
-Combination combination_of(const std::string& name) {
-  using kernels::Binary;
-  static const std::unordered_map<std::string, Combination> table{
-      {"add", {Binary::add, algorithm::binary_add}},
-      {"sub", {Binary::sub, algorithm::binary_sub}},
-      {"mul", {Binary::mul, algorithm::binary_mul}},
-      {"div", {Binary::div, algorithm::binary_div}},
-      {"max", {Binary::max, algorithm::binary_max}},
-      {"min", {Binary::min, algorithm::binary_min}},
-  };
-  const auto found = table.find(name);
-  if (found == table.end()) {
+const CombinationRow& combination_of(const std::string& name) {
+  const auto found = combinations().find(name);
+  if (found == combinations().end()) {
     refuse("the function '" + name + "'");
   }
   return found->second;

@@ -68,14 +68,25 @@ struct Function {
   ::zendnn::algorithm kind;
   float alpha, beta; // ZenDNN's
 };
-// The same of one with an operand.
-struct Combination {
+// Rows of the tables that the build generates, by name.
+struct FunctionRow {
+  kernels::Eltwise kernel;
+  ::zendnn::algorithm kind; // undef where only our kernels have it
+  bool own_parameters;      // alpha and beta are the post-op's
+  float alpha, beta;        // ZenDNN's, where they are not
+  double magnifies;
+};
+struct CombinationRow {
   kernels::Binary kernel;
   ::zendnn::algorithm kind;
+  double magnifies;
 };
+const std::unordered_map<std::string, FunctionRow>& functions();
+const std::unordered_map<std::string, CombinationRow>& combinations();
+
 // Throw Refused for an unknown name.
 Function function_of(const PostOp& post);
-Combination combination_of(const std::string& algorithm);
+const CombinationRow& combination_of(const std::string& algorithm);
 
 // The factor by which a node's post-ops may magnify rounding errors of its
 // sums; infinity where there is no bound, as for log next to 0.

@@ -57,12 +57,12 @@ Pooling pooling_of(const Builder& builder, const Node& node) {
   }
   const auto spatial = sizes.size() - 2;
   Pooling p;
-  p.kernel = spread(node.integers("kernel"), spatial, 1, 1);
-  p.stride = node.integers("stride").empty()
+  p.kernel = spread(node.get(attr::pool::kernel), spatial, 1, 1);
+  p.stride = node.get(attr::pool::stride).empty()
                  ? p.kernel
-                 : spread(node.integers("stride"), spatial, 1, 1);
-  p.dilation = spread(node.integers("dilation"), spatial, 1, 1);
-  p.before = p.after = spread(node.integers("padding"), spatial, 0);
+                 : spread(node.get(attr::pool::stride), spatial, 1, 1);
+  p.dilation = spread(node.get(attr::pool::dilation), spatial, 1, 1);
+  p.before = p.after = spread(node.get(attr::pool::padding), spatial, 0);
   int64_t elements = 1; // of a window, which ZenDNN goes through and counts
   for (size_t i = 0; i < spatial; ++i) {
     elements *= p.kernel[i];
@@ -75,7 +75,7 @@ Pooling pooling_of(const Builder& builder, const Node& node) {
     }
   }
   p.kind = node.op == "max_pool" ? algorithm::pooling_max
-           : node.integer("include_pad", 1) != 0
+           : node.get(attr::pool::include_pad)
                ? algorithm::pooling_avg_include_padding
                : algorithm::pooling_avg_exclude_padding;
   return p;
@@ -159,11 +159,15 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
 
 } // namespace
 
+void infer_softmax(Builder& builder, const Node& node) {
+  infer_eltwise(builder, node);
+}
+
 void build_softmax(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
   const auto rank = static_cast<int64_t>(sizes.size());
-  const auto dim = wrap(node.integer("dim", -1), rank);
+  const auto dim = wrap(node.get(attr::softmax::dim), rank);
   const auto from = builder.dense(input);
   const auto to = over(builder, input, from, output);
   builder.add_kernel(
@@ -175,7 +179,7 @@ void build_softmax(Builder& builder, const Node& node) {
        outer = product(sizes, 0, dim),
        size = sizes[dim],
        inner = product(sizes, dim + 1, rank),
-       log = node.integer("log", 0) != 0,
+       log = node.get(attr::softmax::log),
        flush = builder.is_only_read_by(output, "matmul"),
        dtype = kernel_type(builder.dtype(input))](const Frame& frame) {
         kernels::softmax(
@@ -193,14 +197,14 @@ void build_softmax(Builder& builder, const Node& node) {
 void infer_layer_norm(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
-  const auto dims = node.integer("dims", 1);
+  const auto dims = node.get(attr::layer_norm::dims);
   const auto rank = static_cast<int64_t>(sizes.size());
   type_of(builder.dtype(input));
   if (dims < 1 || dims > rank) {
     refuse("a normalisation over dimensions that are not there");
   }
   const auto columns = product(sizes, rank - dims, rank);
-  const auto wanted = node.integers("sizes");
+  const auto wanted = node.get(attr::layer_norm::sizes);
   if (!wanted.empty() &&
       !std::equal(
           wanted.begin(), wanted.end(), sizes.end() - dims, sizes.end())) {
@@ -226,7 +230,7 @@ void infer_layer_norm(Builder& builder, const Node& node) {
     refuse("a normalisation of a sum that broadcasts");
   }
   if (node.attributes.contains("dtype") &&
-      dtype_named(node.word("dtype")) != builder.dtype(input)) {
+      dtype_named(node.get(attr::layer_norm::dtype)) != builder.dtype(input)) {
     refuse("a normalisation that converts");
   }
   for (const auto output : node.outputs) {
@@ -238,7 +242,8 @@ void build_layer_norm(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
   const auto rank = static_cast<int64_t>(sizes.size());
-  const auto columns = product(sizes, rank - node.integer("dims", 1), rank);
+  const auto columns =
+      product(sizes, rank - node.get(attr::layer_norm::dims), rank);
   const auto from = builder.dense(input);
   const auto operand = [&](size_t index) {
     return has(node, index) ? builder.dense(tensor(node, index)).ref : Ref{};
@@ -260,7 +265,7 @@ void build_layer_norm(Builder& builder, const Node& node) {
        sum,
        rows = count(sizes) / columns,
        columns,
-       eps = static_cast<float>(node.real("eps", 1e-5)),
+       eps = static_cast<float>(node.get(attr::layer_norm::eps)),
        norm = node.op == "rms_norm" ? kernels::rms_norm : kernels::layer_norm,
        dtype = kernel_type(builder.dtype(input)),
        weight_dtype = kernel_type(builder.dtype(factor))](const Frame& frame) {
@@ -285,7 +290,7 @@ void infer_pool(Builder& builder, const Node& node) {
   const auto& in = builder.sizes(input);
   type_of(builder.dtype(input));
   Dims out{in[0], in[1]};
-  const bool ceil = node.integer("ceil", 0) != 0;
+  const bool ceil = node.get(attr::pool::ceil);
   for (size_t i = 0; i < p.kernel.size(); ++i) {
     const auto reach = p.dilation[i] * (p.kernel[i] - 1) + 1;
     const auto room =
@@ -316,7 +321,8 @@ void infer_adaptive_pool(Builder& builder, const Node& node) {
   if (in.size() < 3 || in.size() > 5) {
     refuse("a pooling of a tensor without batch and channels");
   }
-  const auto wanted = spread(node.integers("sizes"), in.size() - 2, 1, 1);
+  const auto wanted =
+      spread(node.get(attr::adaptive_pool::sizes), in.size() - 2, 1, 1);
   Dims out{in[0], in[1]};
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (in[2 + i] % wanted[i] != 0) {
@@ -347,7 +353,7 @@ void infer_mean(Builder& builder, const Node& node) {
   const auto& in = builder.sizes(input);
   const auto rank = static_cast<int64_t>(in.size());
   type_of(builder.dtype(input));
-  auto dims = node.integers("dims");
+  auto dims = node.get(attr::mean::dims);
   for (auto& dim : dims) {
     dim = wrap(dim, rank);
   }
@@ -364,7 +370,7 @@ void infer_mean(Builder& builder, const Node& node) {
   for (int64_t i = 0; i < rank; ++i) {
     if (!std::binary_search(dims.begin(), dims.end(), i)) {
       out.push_back(in[i]);
-    } else if (node.integer("keep", 0) != 0) {
+    } else if (node.get(attr::mean::keep)) {
       out.push_back(1);
     }
   }
@@ -375,7 +381,7 @@ void build_mean(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& in = builder.sizes(input);
   const auto rank = static_cast<int64_t>(in.size());
-  const auto dims = node.integers("dims");
+  const auto dims = node.get(attr::mean::dims);
   int64_t first = rank;
   for (const auto dim : dims) {
     first = std::min(first, wrap(dim, rank));

@@ -5,14 +5,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <sstream>
 
 namespace at::native::zendnn::plan {
 namespace {
 
-constexpr const char* kScales[] = {"scale_height", "scale_width"};
+// The factor of the height or of the width; 0 where it is not known.
+double scale_of(const Node& node, size_t dim) {
+  return dim == 0 ? node.get(attr::resample::scale_height)
+                  : node.get(attr::resample::scale_width);
+}
 
 bool is_linear(const Node& node) {
-  const auto algorithm = node.word("algorithm");
+  const auto algorithm = node.get(attr::resample::algorithm);
   if (algorithm != "nearest" && algorithm != "linear") {
     refuse("a resampling by '" + algorithm + "'");
   }
@@ -41,7 +46,7 @@ void find_lines(
     int32_t* first,
     int32_t* second,
     float* share) {
-  const bool corners = node.integer("align_corners", 0) != 0;
+  const bool corners = node.get(attr::resample::align_corners);
   float scale = factor > 0 ? static_cast<float>(1.0 / factor)
                            : static_cast<float>(in) / static_cast<float>(out);
   if (corners) {
@@ -70,23 +75,17 @@ void find_lines(
 Ref lines_of(Builder& builder, const Node& node, size_t dim) {
   const auto in = builder.sizes(tensor(node, 0))[2 + dim],
              out = builder.sizes(node.output())[2 + dim];
-  const auto factor = node.word(kScales[dim], "0");
-  std::string key = "lines";
-  for (const auto& part :
-       {node.word("algorithm"),
-        node.word("align_corners", "0"),
-        factor,
-        std::to_string(in),
-        std::to_string(out)}) {
-    key += ' ' + part;
-  }
-  return builder.prepared(key, 12 * out, [node, in, out, dim](void* to) {
+  std::ostringstream key;
+  key << "lines " << node.get(attr::resample::algorithm) << ' '
+      << node.get(attr::resample::align_corners) << ' ' << std::hexfloat
+      << scale_of(node, dim) << ' ' << in << ' ' << out;
+  return builder.prepared(key.str(), 12 * out, [node, in, out, dim](void* to) {
     auto* first = static_cast<int32_t*>(to);
     find_lines(
         node,
         in,
         out,
-        node.real(kScales[dim], 0),
+        scale_of(node, dim),
         first,
         first + out,
         reinterpret_cast<float*>(first + 2 * out));
@@ -118,12 +117,12 @@ void infer_resample(Builder& builder, const Node& node) {
     size = has(node, 1 + dim)
                ? builder.number(node.inputs[1 + dim])
                : static_cast<int64_t>(std::floor(
-                     static_cast<double>(size) * node.real(kScales[dim], 0)));
+                     static_cast<double>(size) * scale_of(node, dim)));
     if (size < 1 || size > INT32_MAX) {
       refuse("a resampling to nothing");
     }
     const auto before = builder.sizes(input)[2 + dim];
-    const auto factor = node.real(kScales[dim], 0);
+    const auto factor = scale_of(node, dim);
     if (!is_linear(node) && factor > 0 &&
         ((size == before && factor != 1) ||
          (size == 2 * before && factor != 2))) {
@@ -176,7 +175,7 @@ void build_resample(Builder& builder, const Node& node) {
   args.dtype = kernel_type(builder.dtype(input));
   builder.add_kernel(
       node,
-      "resample " + node.word("algorithm"),
+      "resample " + node.get(attr::resample::algorithm),
       {from.ref, to.ref, lines, columns},
       [args,
        from = from.ref,

@@ -23,19 +23,18 @@ c10::BFloat16 narrowed(float number) {
 
 // The node's number, once for all executables of a plan.
 Ref number_of(Builder& builder, const Node& node, c10::ScalarType dtype) {
-  const auto number = static_cast<float>(node.real("value", 0));
+  const auto number = static_cast<float>(node.get(attr::where::value));
   const bool wide = dtype == c10::ScalarType::Float;
   const auto narrow = wide ? c10::BFloat16() : narrowed(number);
-  return builder.prepared(
-      (wide ? "number " : "narrow number ") + node.word("value", "0"),
-      item_size(dtype),
-      [=](void* to) {
-        if (wide) {
-          std::memcpy(to, &number, sizeof(number));
-        } else {
-          std::memcpy(to, &narrow, sizeof(narrow));
-        }
-      });
+  std::ostringstream key;
+  key << (wide ? "number " : "narrow number ") << std::hexfloat << number;
+  return builder.prepared(key.str(), item_size(dtype), [=](void* to) {
+    if (wide) {
+      std::memcpy(to, &number, sizeof(number));
+    } else {
+      std::memcpy(to, &narrow, sizeof(narrow));
+    }
+  });
 }
 
 template <typename T>
@@ -114,7 +113,7 @@ void infer_where(Builder& builder, const Node& node) {
   }
   type_of(dtype);
   if (dtype == c10::ScalarType::BFloat16) {
-    narrowed(static_cast<float>(node.real("value", 0)));
+    narrowed(static_cast<float>(node.get(attr::where::value)));
   }
   builder.set_type(node.output(), out, dtype);
 }

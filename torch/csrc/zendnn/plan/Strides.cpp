@@ -1,42 +1,12 @@
 // The strides that torch's operators would give their results.
-#include <torch/csrc/zendnn/plan/Builder.h>
+#include <torch/csrc/zendnn/plan/Operators.h>
 
 #include <c10/core/MemoryFormat.h>
 
 #include <algorithm>
 #include <tuple>
-#include <unordered_map>
 
 namespace at::native::zendnn::plan {
-namespace {
-
-// Which operands' strides torch's results take over: with `elements`, all those
-// that are combined element by element.
-enum class Follows : uint8_t { input, input_or_weight, all, elements };
-
-const std::unordered_map<std::string, Follows> kFollowed{
-    {"convolution", Follows::input_or_weight},
-    {"max_pool", Follows::input},
-    {"avg_pool", Follows::input},
-    {"adaptive_avg_pool", Follows::input},
-    {"batch_norm", Follows::input},
-    {"group_norm", Follows::input},
-    {"resample", Follows::input},
-    {"rms_norm", Follows::input},
-    {"roll", Follows::input},
-    {"pad", Follows::input},
-    {"cat", Follows::all},
-    {"eltwise", Follows::elements},
-    {"prelu", Follows::elements},
-    {"binary", Follows::elements},
-    {"where", Follows::elements},
-    {"nonzero", Follows::elements},
-    {"to", Follows::elements},
-    {"to_like", Follows::elements},
-};
-
-} // namespace
-
 bool Builder::is_channels_last(int64_t value) const {
   const auto& [sizes, strides] =
       std::tie(values_[value].sizes, values_[value].strides);
@@ -58,8 +28,8 @@ Dims Builder::result_strides(int64_t value) const {
 }
 
 void Builder::follow_strides(const Node& node) {
-  const auto found = kFollowed.find(node.op);
-  if (found == kFollowed.end() || node.integer("filled", 0) != 0) {
+  const auto follows = find_operator(node.op).follows;
+  if (follows == Follows::nothing || node.get(attr::where::filled)) {
     return; // row-major, or a view that has its strides
   }
   auto& result = values_[node.output()];
@@ -74,7 +44,9 @@ void Builder::follow_strides(const Node& node) {
   };
   const auto last = [&](int64_t value) { return is_channels_last(value); };
   bool channels_last = false;
-  switch (found->second) {
+  switch (follows) {
+    case Follows::nothing:
+      break;
     case Follows::input:
       channels_last = last(read[0]);
       break;

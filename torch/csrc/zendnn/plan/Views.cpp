@@ -247,12 +247,12 @@ Make find_make(const std::string& op) {
 
 Dims split_sizes(const Builder& builder, const Node& node) {
   const auto& sizes = builder.sizes(tensor(node, 0));
-  const auto whole =
-      sizes[wrap(node.integer("dim", 0), static_cast<int64_t>(sizes.size()))];
+  const auto whole = sizes[wrap(
+      node.get(attr::split::dim), static_cast<int64_t>(sizes.size()))];
   const auto results = static_cast<int64_t>(node.outputs.size());
-  auto parts = node.integers("sizes");
+  auto parts = node.get(attr::split::sizes);
   int64_t each = 0; // the size of all, but for the last
-  if (const auto chunks = node.integer("chunks", 0); chunks > 0) {
+  if (const auto chunks = node.get(attr::split::chunks); chunks > 0) {
     each = whole / chunks + (whole % chunks != 0);
   } else if (parts.size() == 1 && results != 1) {
     each = parts[0];
@@ -313,7 +313,7 @@ void infer_split(Builder& builder, const Node& node) {
   const auto parts = split_sizes(builder, node);
   auto sizes = builder.sizes(input);
   const auto dim =
-      wrap(node.integer("dim", 0), static_cast<int64_t>(sizes.size()));
+      wrap(node.get(attr::split::dim), static_cast<int64_t>(sizes.size()));
   for (size_t i = 0; i < parts.size(); ++i) {
     sizes[dim] = parts[i];
     builder.set_type(
@@ -325,7 +325,7 @@ void build_split(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto from = builder.strided(input);
   const auto dim = wrap(
-      node.integer("dim", 0),
+      node.get(attr::split::dim),
       static_cast<int64_t>(builder.sizes(input).size()));
   auto offset = from.ref.offset;
   for (const auto output : node.outputs) {

@@ -54,7 +54,7 @@ void with_function(Eltwise algorithm, float alpha, float beta, F f) {
       return f([](Vec x) { return x * x; });
     case Eltwise::log:
       return f([](Vec x) { return log(x); });
-    case Eltwise::linear:
+    case Eltwise::affine:
       return f([=](Vec x) { return x * a + b; });
     case Eltwise::round:
       return f([](Vec x) { return round(x); });

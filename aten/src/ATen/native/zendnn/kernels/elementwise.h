@@ -3,31 +3,12 @@
 
 #include "types.h"
 
+#include <ATen/native/zendnn/kernels/functions.h>
+
 namespace at::native::zendnn::kernels {
 
-// NaN propagates as in torch.
-enum class Eltwise {
-  none, // x
-  relu,
-  leaky_relu, // slope alpha
-  clip,       // to [alpha, beta]
-  sigmoid,
-  tanh,
-  gelu, // exact, with erf
-  gelu_tanh,
-  silu,
-  hardswish,
-  hardsigmoid,
-  elu, // alpha
-  mish,
-  exp,
-  abs,
-  sqrt,
-  square,
-  log,
-  linear, // alpha x + beta
-  round,  // half to even
-};
+// NaN propagates as in torch. The functions, and what alpha and beta are, stand
+// in torch/backends/zendnn/operators.py; `none` is x.
 
 // Contiguous; dst may be src.
 struct EltwiseArgs {
@@ -41,8 +22,6 @@ struct EltwiseArgs {
 };
 
 void eltwise(const EltwiseArgs& args);
-
-enum class Binary { add, sub, mul, div, max, min };
 
 // out = post(a op b) over up to 8 dimensions. A stride of 0 broadcasts an
 // operand; out must not overlap itself, and may be an operand of equal strides.

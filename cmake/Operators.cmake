@@ -1,0 +1,19 @@
+# The target operator_tables: what C++ knows of operators, generated from the one
+# table of them into ZENDNN_OPERATORS_DIR.
+find_package(Python REQUIRED COMPONENTS Interpreter)
+
+set(ZENDNN_OPERATORS_DIR "${PROJECT_BINARY_DIR}/operators")
+set(operator_files
+  "${ZENDNN_OPERATORS_DIR}/aten/src/ATen/native/zendnn/kernels/functions.h"
+  "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/Attributes.h"
+  "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/OperatorTables.cpp")
+add_custom_command(OUTPUT ${operator_files}
+  COMMAND "${Python_EXECUTABLE}" -m tools.setup_helpers.operators "${ZENDNN_OPERATORS_DIR}"
+  DEPENDS
+    "${PROJECT_SOURCE_DIR}/tools/setup_helpers/operators.py"
+    "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/operators.py"
+    "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/dims.py"
+  WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
+  COMMENT "Writing the tables of operators"
+  VERBATIM)
+add_custom_target(operator_tables DEPENDS ${operator_files})

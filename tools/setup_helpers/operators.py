@@ -1,0 +1,257 @@
+"""Generates what C++ and the documentation know of operators from the one table of them.
+
+The table is ``torch/backends/zendnn/operators.py``. ``python -m tools.setup_helpers.operators FOLDER``
+writes the C++ side into a folder, as the build does; with ``--document FILE`` it replaces the tables
+of a document, between the lines that mark them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import math
+import re
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tools.setup_helpers.files import write_atomic
+
+REPO = Path(__file__).resolve().parents[2]
+PACKAGE = "torch.backends.zendnn"
+
+NOTE = "// Generated from torch/backends/zendnn/operators.py.\n"
+
+_CPP_TYPES = {
+    "bool": "bool",
+    "int": "int64_t",
+    "float": "double",
+    "str": "std::string_view",
+    "int[]": "List",
+}
+_FOLLOWS = ("input", "input_or_weight", "all", "elements")
+
+
+def load(repo: Path = REPO) -> Any:
+    """Return the module of the table, without importing torch, which need not be installed.
+
+    It is for a process of its own: it puts stand-ins in the place of torch's packages.
+    """
+    for name in ("torch", "torch.backends", PACKAGE):
+        package = types.ModuleType(name)
+        package.__path__ = [str(repo.joinpath(*name.split(".")))]
+        sys.modules[name] = package
+    return importlib.import_module(f"{PACKAGE}.operators")
+
+
+# C++.
+
+
+def functions_header(table: Any) -> str:
+    """Return the enumerators of the kernels' functions of one and of two elements."""
+    planned = [name for name, row in table.FUNCTIONS.items() if not row.foreign]
+    return (
+        f"{NOTE}#pragma once\n\nnamespace at::native::zendnn::kernels {{\n\n"
+        f"enum class Eltwise {{ none, {', '.join(planned)} }};\n"
+        f"enum class Binary {{ {', '.join(table.COMBINATIONS)} }};\n\n"
+        "} // namespace at::native::zendnn::kernels\n"
+    )
+
+
+def _names(row: Any) -> tuple[str, str]:
+    """The functions that infer and build a row; a number is known once it is inferred."""
+    build = "nothing" if row.results == "number" else row.family
+    return f"infer_{row.family}", f"build_{build}"
+
+
+def _planned(table: Any) -> list[Any]:
+    return [row for row in table.OPERATORS.values() if row.family]
+
+
+def attributes_header(table: Any) -> str:
+    """Return the typed keys of attributes, by family, and the declarations of the families."""
+    families: dict[str, dict[str, Any]] = {}
+    for row in _planned(table):
+        known = families.setdefault(row.family, {})
+        for name, spec in row.attributes.items():
+            if known.setdefault(name, spec) != spec:
+                raise ValueError(f"the family {row.family} has two attributes '{name}'")
+    lines = [NOTE + "#pragma once\n", "#include <torch/csrc/zendnn/plan/Description.h>\n"]
+    lines += ["namespace at::native::zendnn::plan {\n", "class Builder;\n"]
+    for name in dict.fromkeys(name for row in _planned(table) for name in _names(row)):
+        lines.append(f"void {name}(Builder& builder, const Node& node);")
+    lines.append("\nnamespace attr {")
+    for family, specs in families.items():
+        if specs:
+            lines.append(f"namespace {family} {{")
+            lines += [_attribute(spec) for spec in specs.values()]
+            lines.append(f"}} // namespace {family}")
+    lines += ["} // namespace attr", "} // namespace at::native::zendnn::plan\n"]
+    return "\n".join(lines)
+
+
+def _attribute(spec: Any) -> str:
+    value = spec.default
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, str):
+        text = f'"{value}"'
+    else:
+        text = "" if isinstance(value, tuple) else repr(value)
+    if isinstance(value, tuple) and value:
+        raise ValueError(f"the default of the list '{spec.name}' is not empty")
+    type_ = _CPP_TYPES[spec.type]
+    return f'inline constexpr Attribute<{type_}> {spec.name}{{"{spec.name}", {{{text}}}}};'
+
+
+def letters(row: Any) -> str:
+    """Return a row's operands as plans check them: see ``Operator`` in plan/Builder.h."""
+    found = ""
+    for operand in row.operands:
+        letter = "n" if operand.is_number else "t"
+        letter = letter.upper() if operand.optional else letter
+        # A list of tensors is never empty.
+        repeated = letter if operand.many and letter == "t" else ""
+        found += repeated + letter + ("*" if operand.many else "")
+    return found
+
+
+def tables_source(table: Any) -> str:
+    """Return the tables of operators and of functions."""
+    operators = []
+    for row in _planned(table):
+        traits = table.Trait
+        infer, build = _names(row)
+        results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.results
+        keys = ", ".join(f'"{name}"' for name in row.attributes)
+        follows = row.strides if row.strides in _FOLLOWS else "nothing"
+        flags = (bool(row.traits & trait) for trait in (traits.POST_OPS, traits.CASTS, traits.VIEW))
+        post_ops, casts, view = (str(flag).lower() for flag in flags)
+        operators.append(
+            f'{{"{row.name}", {{{infer}, {build}, "{letters(row)}", '
+            f"{{{keys}}}, Results::{results}, {post_ops}, {casts}, {view}, "
+            f"Follows::{follows}}}}},"
+        )
+    functions = [
+        f'{{"{row.name}", {{kernels::Eltwise::{row.name}, '
+        f"::zendnn::algorithm::{row.primitive or 'undef'}, {str(row.has_parameters).lower()}, "
+        f"{_float(row.alpha or 0.0)}, {_float(row.beta or 0.0)}, {_double(row.magnifies)}}}}},"
+        for row in table.FUNCTIONS.values()
+        if not row.foreign
+    ]
+    combinations = [
+        f'{{"{row.name}", {{kernels::Binary::{row.name}, ::zendnn::algorithm::{row.primitive}, '
+        f"{_double(row.magnifies)}}}}},"
+        for row in table.COMBINATIONS.values()
+    ]
+    return "\n".join(
+        [
+            NOTE + "#include <torch/csrc/zendnn/plan/Operators.h>",
+            "#include <torch/csrc/zendnn/plan/PostOps.h>\n",
+            "#include <limits>\n",
+            "namespace at::native::zendnn::plan {\n",
+            *_table("Operator", "operators", operators),
+            *_table("FunctionRow", "functions", functions),
+            *_table("CombinationRow", "combinations", combinations),
+            "} // namespace at::native::zendnn::plan\n",
+        ]
+    )
+
+
+def _table(type_: str, name: str, rows: Iterable[str]) -> Iterator[str]:
+    yield f"const std::unordered_map<std::string, {type_}>& {name}() {{"
+    yield f"  static const std::unordered_map<std::string, {type_}> table{{"
+    yield from (f"      {row}" for row in rows)
+    yield "  };\n  return table;\n}\n"
+
+
+def _float(number: float) -> str:
+    return f"{number!r}F"
+
+
+def _double(number: float) -> str:
+    return repr(number) if math.isfinite(number) else "std::numeric_limits<double>::infinity()"
+
+
+#: What is generated, by path below the folder.
+FILES = {
+    "aten/src/ATen/native/zendnn/kernels/functions.h": functions_header,
+    "torch/csrc/zendnn/plan/Attributes.h": attributes_header,
+    "torch/csrc/zendnn/plan/OperatorTables.cpp": tables_source,
+}
+
+
+def write(table: Any, folder: Path) -> None:
+    """Write the C++ side; a file that is the same already keeps its time."""
+    for path, make in FILES.items():
+        target, text = folder / path, make(table)
+        if not target.exists() or target.read_text() != text:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_atomic(target, text.encode())
+
+
+# The documentation.
+
+
+def document(table: Any, text: str) -> str:
+    """Return a document with its tables written anew.
+
+    Each stands between ``<!-- operators: NAME -->`` and ``<!-- end -->``, where NAME is NUMBERS,
+    VIEWS, COMPUTE or FUNCTIONS.
+    """
+
+    def replaced(match: re.Match[str]) -> str:
+        rows = getattr(table, match[1])
+        made = _function_rows(rows) if match[1] == "FUNCTIONS" else _operator_rows(table, rows)
+        return f"<!-- operators: {match[1]} -->\n" + "\n".join(made) + "\n<!-- end -->"
+
+    return re.sub(r"<!-- operators: (\w+) -->.*?<!-- end -->", replaced, text, flags=re.DOTALL)
+
+
+def _operator_rows(table: Any, rows: Iterable[Any]) -> Iterator[str]:
+    yield "| operator | attributes | meaning |"
+    yield "| --- | --- | --- |"
+    for row in rows:
+        more = ["…"] if row.traits & table.Trait.POST_OPS else []
+        operands = ", ".join([*map(_operand, row.operands), *more])
+        keys = " ".join(f"`{x.name}={_default(x.default)}`" for x in row.attributes.values())
+        yield f"| `{row.name}({operands})` | {keys} | {row.doc} |".replace("  ", " ")
+
+
+def _operand(operand: Any) -> str:
+    type_ = "" if operand.type == "Tensor" else f"{operand.type} "
+    return f"{type_}{operand.name}{'…' if operand.many else ''}{'?' if operand.optional else ''}"
+
+
+def _default(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _function_rows(rows: dict[str, Any]) -> Iterator[str]:
+    yield "| function | alpha, beta | in plans |"
+    yield "| --- | --- | --- |"
+    for row in rows.values():
+        parameters = f" {row.doc} " if row.doc else " "
+        yield f"| `{row.name}` |{parameters}| {'no: for passes to match' if row.foreign else ''} |"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Write what the command line asks for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("folder", nargs="?", type=Path, help="where the C++ side goes")
+    parser.add_argument("--document", type=Path, help="a document whose tables are replaced")
+    options = parser.parse_args(arguments)
+    table = load()
+    if options.folder:
+        write(table, options.folder)
+    if options.document:
+        text = document(table, options.document.read_text())
+        write_atomic(options.document, text.encode())
+
+
+if __name__ == "__main__":
+    main()
