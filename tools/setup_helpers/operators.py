@@ -198,8 +198,8 @@ def write(table: Any, folder: Path) -> None:
 def document(table: Any, text: str) -> str:
     """Return a document with its tables written anew.
 
-    Each stands between ``<!-- operators: NAME -->`` and ``<!-- end -->``, where NAME is NUMBERS,
-    VIEWS, COMPUTE or FUNCTIONS.
+    Each stands between ``<!-- operators: NAME -->`` and ``<!-- end -->``, where NAME is that of a
+    part of the table.
     """
 
     def replaced(match: re.Match[str]) -> str:

@@ -20,7 +20,8 @@ from .interpreter import read, run_nodes, run_regions
 
 
 @pytest.fixture(autouse=True)
-def _switches() -> Iterator[None]:
+def _verified(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("ZENDNN_VERIFY", "1")
     with passes.disable():
         yield
 
@@ -68,6 +69,21 @@ def test_an_unknown_name_is_answered_with_the_known_ones(use: Callable[[], Any])
     with pytest.raises(ValueError, match=r"no pass named 'fold_bath_norm'.*fold_batch_norm, fold_"):
         use()
     assert passes.is_enabled("fold_pad")
+
+
+def broken(graph: Graph) -> int:
+    """A pass that gives a result the type of another."""
+    graph.nodes[0].output.dims = (7, 7)
+    return 1
+
+
+def test_a_pass_that_breaks_a_graph_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    row = passes._TABLE[5]._replace(function=broken)
+    monkeypatch.setattr(passes, "_TABLE", (*passes._TABLE[:5], row, *passes._TABLE[6:]))
+    b = Builder()
+    b.done(b.linear(b("view", b.input(random(6)), 2, 3), 4, 3))
+    with pytest.raises(RuntimeError, match=rf"the pass {row.name} broke the graph: .*\(7, 7\)"):
+        passes.run(b.graph)
 
 
 # Together

@@ -277,7 +277,7 @@ class Graph:
         return dead
 
     def check(self) -> None:
-        """Raise AssertionError when an invariant is broken: order, producers, use lists."""
+        """Raise AssertionError when an invariant is broken: order, use lists, rows or types."""
         made: set[Value] = set(self.inputs)
         readers: dict[Value, list[Node]] = {}
         for node in self.nodes:
@@ -291,6 +291,7 @@ class Graph:
                 made.add(value)
             for post in node.post_ops:
                 assert post.operand is None or post.operand < len(node.inputs)
+            _check_row(node)
         for value in made:
             assert sorted(map(id, value.users)) == sorted(map(id, readers.get(value, []))), (
                 f"{value.name} does not know its users"
@@ -298,6 +299,33 @@ class Graph:
 
     def __str__(self) -> str:
         return "\n".join(map(format_node, self.nodes))
+
+
+def _check_row(node: Node) -> None:
+    """Raise AssertionError when a node is not as its row says, or its results have other types."""
+    row = node.row
+    if row is None:
+        return
+    unknown_keys = node.attributes.keys() - row.attributes.keys()
+    assert not unknown_keys, f"{node.op} has no attribute {min(unknown_keys)}"
+    own = len(node.inputs) - sum(post.operand is not None for post in node.post_ops)
+    assert own >= row.fewest, f"{node.op} has {own} operands"
+    for position, operand in enumerate(node.inputs[:own]):
+        spec = row.operand(position)
+        assert spec is not None, f"{node.op} has {own} operands"
+        number = isinstance(operand, int) or (operand is not None and operand.kind == "number")
+        assert operand is None or number == spec.is_number, f"{node.op}'s {spec.name} is {operand}"
+    if node.post_ops:
+        return
+    dtype, dims = infer_dtype(node), _infer_dims(node, row)
+    for value in node.outputs:
+        told = {dtype, value.dtype} - {None, SOME_FLOAT, SOME_INTEGER}
+        assert len(told) < 2, f"{node.op} makes {dtype}, and {value.name} is {value.dtype}"
+        if dims is not None and value.dims is not None:
+            pairs = zip(dims, value.dims, strict=False)
+            both = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
+            assert len(dims) == len(value.dims), f"{value.name} has {len(value.dims)} dimensions"
+            assert all(a == b for a, b in both), f"{node.op} makes {dims}, not {value.dims}"
 
 
 def infer_types(node: Node) -> None:

@@ -393,7 +393,7 @@ def _window(name: str, more: str, doc: str, aten: tuple[str, ...] = ()) -> Opera
     )
 
 
-NUMBERS = (
+NUMBER_ROWS = (
     Operator(
         "size(Any x, dim dim)",
         "size",
@@ -437,7 +437,7 @@ NUMBERS = (
     ),
 )
 
-VIEWS = (
+VIEW_ROWS = (
     Operator(
         "view(Any x, int[] sizes)",
         "view",
@@ -564,7 +564,7 @@ VIEWS = (
     ),
 )
 
-COMPUTE = (
+COMPUTE_ROWS = (
     Operator(
         "convolution(Tensor x, Constant weight, Constant? bias, *, int[] stride=[], "
         "int[] padding=[], int[] padding_end=[], int[] dilation=[], int groups=1, "
@@ -842,7 +842,7 @@ COMPUTE = (
 )
 
 #: Every operator, by name.
-OPERATORS = {row.name: row for row in (*NUMBERS, *VIEWS, *COMPUTE)}
+OPERATORS = {row.name: row for row in (*NUMBER_ROWS, *VIEW_ROWS, *COMPUTE_ROWS)}
 
 
 def having(trait: Trait) -> frozenset[str]:

@@ -8,6 +8,7 @@ that it can be switched off in the same way.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -119,15 +120,29 @@ def off_in_plans() -> tuple[str, ...]:
 
 
 def run(graph: Graph) -> dict[str, int]:
-    """Run the passes that are on; return how often each of them changed something."""
+    """Run the passes that are on; return how often each of them changed something.
+
+    Raises:
+        RuntimeError: with ``ZENDNN_VERIFY=1``, when a pass breaks an invariant; it names the pass.
+    """
     changes = {}
+    verify = os.environ.get("ZENDNN_VERIFY") == "1"
     graph.remove_dead()
     for row in _TABLE:
         if _enabled[row.name]:
             changes[row.name] = row.function(graph)
             graph.remove_dead()
             graph.infer_types()
+            if verify:
+                _verify(graph, row.name)
     return changes
+
+
+def _verify(graph: Graph, name: str) -> None:
+    try:
+        graph.check()
+    except AssertionError as error:
+        raise RuntimeError(f"the pass {name} broke the graph: {error}") from error
 
 
 def _require(name: str) -> None:

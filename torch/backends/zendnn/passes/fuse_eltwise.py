@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, PostOp
-from torch.backends.zendnn.operators import TAKES_POST_OPS
+from torch.backends.zendnn.operators import FUNCTIONS, TAKES_POST_OPS
 from torch.backends.zendnn.passes._match import MOST_POST_OPS, real, sole, with_post_op
 
 
@@ -16,7 +16,10 @@ def fuse_eltwise(graph: Graph) -> int:
         node = sole(graph, last.inputs[0], *TAKES_POST_OPS)
         if node is None or len(node.post_ops) >= MOST_POST_OPS:
             continue
-        post = PostOp(str(last.attributes["algorithm"]), real(last, "alpha"), real(last, "beta"))
+        algorithm = str(last.attributes["algorithm"])
+        if not FUNCTIONS[algorithm].primitive:
+            continue
+        post = PostOp(algorithm, real(last, "alpha"), real(last, "beta"))
         with_post_op(graph, node, last, post)
         fused += 1
     return fused

@@ -57,7 +57,9 @@ void check_post_ops(const Operator& op, const Node& node) {
   }
   for (const auto& post : node.post) {
     if (!post.is_binary()) {
-      function_of(post);
+      if (!has_primitive(post.algorithm)) {
+        refuse(node.op + " with a post-op '" + post.algorithm + "'");
+      }
       continue;
     }
     combination_of(post.algorithm);

@@ -286,7 +286,9 @@ void build_eltwise(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   auto from = builder.place(input);
   if (from.blocked) {
-    from = builder.solid_blocks(input);
+    from = has_primitive(node.get(attr::eltwise::algorithm))
+               ? builder.solid_blocks(input)
+               : builder.dense(input);
   } else if (!is_dense(builder.sizes(input), from.strides)) {
     from = builder.dense(input);
   }

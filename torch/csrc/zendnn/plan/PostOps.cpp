@@ -158,6 +158,11 @@ double magnification_by(const PostOp& post) {
 
 } // namespace
 
+bool has_primitive(const std::string& function) {
+  return function_of({.algorithm = function}).kind !=
+         ::zendnn::algorithm::undef;
+}
+
 Function function_of(const PostOp& post) {
   const auto found = functions().find(post.algorithm);
   if (found == functions().end()) {

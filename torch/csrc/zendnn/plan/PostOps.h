@@ -84,6 +84,9 @@ struct CombinationRow {
 const std::unordered_map<std::string, FunctionRow>& functions();
 const std::unordered_map<std::string, CombinationRow>& combinations();
 
+// Whether ZenDNN has the function; if not, it is no post-op, and blocked
+// places do not take it: their padding must stay 0.
+bool has_primitive(const std::string& function);
 // Throw Refused for an unknown name.
 Function function_of(const PostOp& post);
 const CombinationRow& combination_of(const std::string& algorithm);
