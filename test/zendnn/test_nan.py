@@ -33,7 +33,7 @@ from .plan.check import (
     region_of,
     then,
 )
-from .plan.samples import FUNCTIONS as ALGORITHMS
+from .plan.samples import POST_OPS as ALGORITHMS
 from .plan.samples import LAYOUTS as ANY_LAYOUT
 from .plan.samples import is_round
 from .plan.test_post_ops import PRODUCERS, producer

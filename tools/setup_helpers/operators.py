@@ -1,8 +1,8 @@
 """Generates what C++ and the documentation know of operators from the one table of them.
 
-The table is ``torch/backends/zendnn/operators.py``. ``python -m tools.setup_helpers.operators FOLDER``
-writes the C++ side into a folder, as the build does; with ``--document FILE`` it replaces the tables
-of a document, between the lines that mark them.
+The table is ``torch/backends/zendnn/operators.py``. With a folder,
+``python -m tools.setup_helpers.operators`` writes the C++ side into it, as the build does; with
+``--document FILE`` it replaces the tables of a document, between the lines that mark them.
 """
 
 from __future__ import annotations

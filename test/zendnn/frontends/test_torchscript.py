@@ -279,6 +279,24 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         "r0 = batch_norm(x, none, c0, c1, c2) eps=1e-05",
     ),
     "mean from the end": (lambda x: x.mean((-1, -2)), [BATCH], "r0 = mean(x) dims=-1,-2 keep=0"),
+    "mean over dimensions that are apart": (
+        lambda x: x.mean((0, 2)),
+        [BATCH],
+        "r0 = mean(x) dims=0,2 keep=0",
+    ),
+    "mean over everything": (lambda x: x.mean(), [BATCH], "r0 = mean(x)"),
+    "sum": (lambda x: x.sum((0, -1), True), [BATCH], "r0 = sum(x) dims=0,-1 keep=1"),
+    "sum over everything": (lambda x: x.sum(), [BATCH], "r0 = sum(x)"),
+    "argmax": (lambda x: x.argmax(-1), [BATCH], "r0 = argmax(x) dims=-1 keep=0"),
+    "argmax of everything": (lambda x: x.argmax(), [BATCH], "r0 = argmax(x) keep=0"),
+    "triu": (lambda x: x.triu(1), [BATCH], "r0 = triu(x) diagonal=1"),
+    "tril": (lambda x: x.tril(-1), [BATCH], "r0 = tril(x) diagonal=-1"),
+    "linear1d": (
+        lambda x: F.interpolate(x, 9, mode="linear", align_corners=True),
+        [BATCH],
+        "r0 = resample(x, none, 9) algorithm=linear align_corners=1 scale_height=0.0 "
+        "scale_width=0.0",
+    ),
     "mean from both sides": (
         lambda x: x.view(2, 4, 6).mean((1, -1)),
         [BATCH],
@@ -628,19 +646,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         "how many dimensions other has is not known",
     ),
     "negative padding": (lambda x: F.pad(x, (1, -1)), [ROWS], "aten::pad", "pad is (1, -1)"),
-    "a mean over dimensions that are apart": (
-        lambda x: x.mean((0, 2)),
-        [BATCH],
-        "aten::mean",
-        "dim is (0, 2), which are apart",
-    ),
-    "a mean over the first and the last dimension": (
-        lambda x: x.view(2, 4, 6).mean((0, -1)),
-        [BATCH],
-        "aten::mean",
-        "dim is (0, -1), which are apart",
-    ),
-    "a mean over everything": (lambda x: x.mean([]), [BATCH], "aten::mean", "dim is empty"),
     "indices of four dimensions": (
         lambda x: x.view(2, 3, 8, 9)[:, :, FIRST, SECOND],
         [IMAGE],

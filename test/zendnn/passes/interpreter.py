@@ -42,6 +42,11 @@ ELTWISE: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "log": lambda x, alpha, beta: x.log(),
     "affine": lambda x, alpha, beta: alpha * x + beta,
     "round": lambda x, alpha, beta: x.round(),
+    "log2": lambda x, alpha, beta: x.log2(),
+    "sin": lambda x, alpha, beta: x.sin(),
+    "cos": lambda x, alpha, beta: x.cos(),
+    "floor": lambda x, alpha, beta: x.floor(),
+    "ceil": lambda x, alpha, beta: x.ceil(),
     "erf": lambda x, alpha, beta: torch.erf(x),
     "rsqrt": lambda x, alpha, beta: x.rsqrt(),
 }
@@ -222,16 +227,24 @@ def group_norm(a: Attributes, x: Tensor, weight: Tensor | None, bias: Tensor | N
 
 
 def resample(a: Attributes, x: Tensor, height: int | None, width: int | None) -> Tensor:
-    linear = a["algorithm"] == "linear"
-    factors = [a["scale_height"], a["scale_width"]]
+    spatial = x.dim() - 2
+    wanted = (height, width)[-spatial:]
+    factors = [a.get("scale_height", 0.0), a.get("scale_width", 0.0)][-spatial:]
     sizes = [
         math.floor(size * factor) if given is None else given
-        for given, size, factor in zip((height, width), x.shape[2:], factors, strict=True)
+        for given, size, factor in zip(
+            (height, width)[-spatial:], x.shape[2:], factors, strict=True
+        )
     ]
     known = [factor or None for factor in factors]
-    if linear:
-        return torch.ops.aten.upsample_bilinear2d(x, sizes, a["align_corners"], *known)
-    return torch.ops.aten.upsample_nearest2d(x, sizes, *known)
+    functions = {
+        ("linear", 1): torch.ops.aten.upsample_linear1d,
+        ("linear", 2): torch.ops.aten.upsample_bilinear2d,
+        ("cubic", 2): torch.ops.aten.upsample_bicubic2d,
+    }
+    if a["algorithm"] == "nearest":
+        return torch.ops.aten.upsample_nearest2d(x, sizes, *known)
+    return functions[a["algorithm"], spatial](x, sizes, a.get("align_corners", False), *known)
 
 
 def batch_norm(
@@ -327,6 +340,11 @@ def split(a: Attributes, x: Tensor) -> tuple[Tensor, ...]:
     return x.chunk(a["chunks"], a["dim"])
 
 
+def argmax(a: Attributes, x: Tensor) -> Tensor:
+    (dim,) = a.get("dims", ()) or (None,)
+    return x.argmax(dim, a.get("keep", False))
+
+
 def cut(a: Attributes, x: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Any:
     return torch.ops.aten.slice(x, dim, start, end, step)
 
@@ -382,7 +400,11 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "avg_pool": avg_pool,
     "adaptive_avg_pool": adaptive_avg_pool,
     "resample": resample,
-    "mean": lambda a, x: x.mean(a["dims"], a.get("keep", False)),
+    "mean": lambda a, x: x.mean(a.get("dims", ()), a.get("keep", False)),
+    "sum": lambda a, x: x.sum(a.get("dims", ()), a.get("keep", False)),
+    "argmax": argmax,
+    "triu": lambda a, x: x.triu(a.get("diagonal", 0)),
+    "tril": lambda a, x: x.tril(a.get("diagonal", 0)),
     "cat": lambda a, *parts: torch.cat(parts, a["dim"]),
     "stack": lambda a, *parts: torch.stack(parts, a["dim"]),
     "pad": lambda a, x, *pads: F.pad(x, pads, value=a["value"]),

@@ -183,7 +183,8 @@ def test_what_a_residual_is_made_of_must_be_as_wide(b: Builder) -> None:
     y = b.eltwise("relu", b.binary("mul", x, scale))
     b.done(b.binary("add", linear(b, to(b, y, "bfloat16"), 4, 4), y))
     assert b.check(promote_operands) == [1]
-    assert x.is_assumed and scale.is_assumed
+    assert x.is_assumed
+    assert scale.is_assumed
 
 
 def test_what_is_converted_and_widens_nothing_may_have_any_dtype(b: Builder) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
+from torch.backends.zendnn import operators
 from torch.backends.zendnn.graph import Value
-from torch.backends.zendnn.operators import FUNCTIONS
 
 from ..passes.build import Builder
 from ..passes.interpreter import ELTWISE
@@ -26,17 +26,23 @@ lengths = st.sampled_from((1, 2, 5, 8, 15, 16, 17, 31, 33, 64))
 
 #: Every function that a plan takes, with parameters that matter.
 FUNCTIONS: dict[str, tuple[float, float]] = {
-    **dict.fromkeys((name for name in ELTWISE if not FUNCTIONS[name].foreign), (0.0, 0.0)),
+    **dict.fromkeys(
+        (name for name in ELTWISE if not operators.FUNCTIONS[name].foreign), (0.0, 0.0)
+    ),
     "leaky_relu": (0.1, 0.0),
     "clip": (-0.5, 0.75),
     "elu": (0.7, 0.0),
     "affine": (-1.5, 0.25),
 }
 
+#: Those that primitives apply to their results.
+POST_OPS = {name: x for name, x in FUNCTIONS.items() if operators.FUNCTIONS[name].primitive}
+
 #: What makes the operand of a function one that it is defined and smooth for.
 BEFORE: dict[str, list[tuple[str, float, float]]] = {
     "sqrt": [("abs", 0.0, 0.0), ("affine", 1.0, 0.5)],
     "log": [("abs", 0.0, 0.0), ("affine", 1.0, 0.5)],
+    "log2": [("abs", 0.0, 0.0), ("affine", 1.0, 0.5)],
     "exp": [("tanh", 0.0, 0.0)],
 }
 
@@ -51,7 +57,7 @@ VIEWS = (
 
 def is_round(name: str, dtype: torch.dtype) -> bool:
     """Whether half a unit in the last place may make a whole one of it."""
-    return name == "round" and dtype != torch.float32
+    return name in ("round", "floor", "ceil") and dtype != torch.float32
 
 
 def made(b: Builder, *shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Value:

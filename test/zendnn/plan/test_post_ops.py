@@ -16,7 +16,7 @@ from ..common import PRIMITIVE_DTYPES, primitive_dtypes, property_test
 from ..passes.build import Builder
 from ..passes.interpreter import BINARY
 from .check import check, implementations, make_plan, region_of, tensor, then
-from .samples import BEFORE, FUNCTIONS, arrangements, convolved, is_round, made
+from .samples import BEFORE, POST_OPS, arrangements, convolved, is_round, made
 
 PRODUCERS = ("convolution", "transposed", "linear", "matmul", "binary")
 
@@ -42,12 +42,12 @@ def producer(b: Builder, op: str, dtype: torch.dtype) -> Value:
 
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", POST_OPS)
 @pytest.mark.parametrize("op", PRODUCERS)
 def test_functions_as_post_ops(b: Builder, op: str, name: str, dtype: torch.dtype) -> None:
     if is_round(name, dtype):
         pytest.skip("half a unit in the last place may make a whole one")
-    out = then(b, producer(b, op, dtype), *BEFORE.get(name, ()), (name, *FUNCTIONS[name]))
+    out = then(b, producer(b, op, dtype), *BEFORE.get(name, ()), (name, *POST_OPS[name]))
     check(b, out, dtype=dtype)
 
 
@@ -114,7 +114,7 @@ def test_chains_of_post_ops(data: st.DataObject) -> None:
     for _ in range(draw(st.integers(1, 4))):
         if draw(st.booleans()):
             name = draw(st.sampled_from(["relu", "sigmoid", "clip", "affine", "gelu", "hardswish"]))
-            posts.append((name, *FUNCTIONS[name]))
+            posts.append((name, *POST_OPS[name]))
             continue
         layout, shape = draw(arrangements), draw(st.sampled_from(OPERANDS[:-1]))
         x = tensor(*shape, dtype=dtype, layout=layout, seed=len(posts))

@@ -1,7 +1,8 @@
-"""Softmax, layer and RMS norms, means and pooling in plans."""
+"""Softmax, norms, sums, means, argmax, triangles and pooling in plans."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -11,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.backends.zendnn.graph import Value
 
-from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, primitive_dtypes, property_test
+from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, primitive_dtypes, property_test, values
 from ..passes.build import Builder
-from .check import CHANNELS, check, make_plan, refusal, region_of, tensor, then
+from .check import ARRANGEMENTS, CHANNELS, check, make_plan, refusal, region_of, tensor, then
 from .samples import SMALL, arrangements, batches, channels, convolved, lengths, made
 
 
@@ -105,16 +106,46 @@ def test_layer_norm_of_the_sum_of_two_views(b: Builder) -> None:
 
 @property_test
 @given(data=st.data())
-def test_mean(data: st.DataObject) -> None:
+def test_sums_and_means_over_any_dimensions(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
     dtype = draw(dtypes)
     shape = draw(st.lists(st.sampled_from([1, 2, 5, 17]), min_size=1, max_size=4))
-    first = draw(st.integers(0, len(shape) - 1))
-    dims = list(range(first, draw(st.integers(first, len(shape) - 1)) + 1))
-    if draw(st.booleans()):
-        dims = [dim - len(shape) for dim in dims][::-1]
+    dims = draw(st.lists(st.integers(0, len(shape) - 1), unique=True))
+    dims = [dim - len(shape) if draw(st.booleans()) else dim for dim in dims]
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
-    check(b, b("mean", x, dims=tuple(dims), keep=draw(st.booleans())), dtype=dtype)
+    op = draw(st.sampled_from(["sum", "mean"]))
+    check(b, b(op, x, dims=tuple(dims), keep=draw(st.booleans())), dtype=dtype)
+
+
+@property_test
+@given(data=st.data())
+def test_argmax(data: st.DataObject) -> None:
+    """Of equal numbers the first, and NaN before all; whole numbers, so that many are equal."""
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    shape = draw(st.lists(st.sampled_from([1, 2, 5, 17, 40]), min_size=1, max_size=4))
+    dims = draw(st.lists(st.integers(-len(shape), len(shape) - 1), max_size=1))
+    numbers = values(*shape, dtype=dtype).mul(2).round()
+    if draw(st.booleans()):
+        numbers.view(-1)[draw(st.integers(0, numbers.numel() - 1))] = math.nan
+    x = ARRANGEMENTS[draw(arrangements)](numbers)
+    keep = draw(st.booleans())
+    region = region_of(b, b("argmax", b.input(x), dims=tuple(dims), keep=keep))
+    (got,) = make_plan(region).run([x], [])
+    assert torch.equal(got, x.argmax(dims[0] if dims else None, keepdim=keep))
+
+
+@pytest.mark.parametrize("op", ["triu", "tril"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+@pytest.mark.parametrize("diagonal", [-9, -1, 0, 2, 9])
+@pytest.mark.parametrize("shape", [(5, 7), (2, 3, 8, 4), (1, 1)])
+def test_triangles(
+    b: Builder, op: str, dtype: torch.dtype, diagonal: int, shape: tuple[int, ...]
+) -> None:
+    x = tensor(*shape).mul_(9).to(dtype)
+    region = region_of(b, b(op, b.input(x), diagonal=diagonal))
+    (got,) = make_plan(region).run([x], [])
+    assert torch.equal(got, getattr(x, op)(diagonal))
 
 
 @property_test

@@ -32,7 +32,7 @@ from .check import (
     tensor,
     then,
 )
-from .samples import FUNCTIONS, convolved, plan_of
+from .samples import POST_OPS, convolved, plan_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -136,16 +136,6 @@ LEFT: dict[str, tuple[list[Tensor], str, Callable[..., Tensor]]] = {
         "a PReLU whose slopes are not one for each channel",
         F.prelu,
     ),
-    "mean(%0) dims=0,2": (
-        [tensor(3, 4, 5)],
-        "a mean over dimensions that are apart",
-        lambda x: x.mean((0, 2)),
-    ),
-    "mean(%0) dims=1,-1 keep=1": (
-        [tensor(3, 4, 5, 6)],
-        "a mean over dimensions that are apart",
-        lambda x: x.mean((1, -1), keepdim=True),
-    ),
     "pad(%0, -1, 2, 1, -2) value=0.5": (
         [tensor(2, 6, 6)],
         "a negative padding",
@@ -214,8 +204,12 @@ LEFT: dict[str, tuple[list[Tensor], str, Callable[..., Tensor]]] = {
 OF_IMAGES = [
     node
     for node, (operands, *_) in LEFT.items()
-    if operands[0].dim() == 4 and node.split("(")[0] in ("avg_pool", "adaptive_avg_pool", "mean")
+    if operands[0].dim() == 4 and node.split("(")[0] in ("avg_pool", "adaptive_avg_pool")
 ]
+
+
+#: Of (3, 4, 5), a pool with windows that overlap.
+POOL = "adaptive_avg_pool(%0) sizes=2"
 
 
 def left_plan(node: str, operands: int) -> Any:
@@ -269,12 +263,12 @@ def test_a_refusal_between_convolutions(b: Builder, size: int) -> None:
     assert layout_of(plan)
 
 
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("name", POST_OPS)
 @pytest.mark.parametrize("dtype", [torch.float32, BF16])
 def test_functions_after_a_refused_node(b: Builder, name: str, dtype: torch.dtype) -> None:
     x, vector = b.input(tensor(5, 4, 8, dtype=dtype)), b.input(tensor(8, dtype=dtype))
     positive = b.eltwise("abs", x), b.eltwise("abs", vector)
-    product = then(b, b("matmul", *positive), (name, *FUNCTIONS[name]))
+    product = then(b, b("matmul", *positive), (name, *POST_OPS[name]))
     plan = make_plan(region_of(b, product))
     (got,) = plan.run(b.examples, [])
     assert len(left_of(plan)) == 1
@@ -282,7 +276,7 @@ def test_functions_after_a_refused_node(b: Builder, name: str, dtype: torch.dtyp
     out = reference.eltwise(name, reference.input(b.examples[0].abs() @ b.examples[1].abs()))
     node = out.producer
     assert node is not None
-    alpha, beta = FUNCTIONS[name]
+    alpha, beta = POST_OPS[name]
     node.attributes = {**node.attributes, "alpha": alpha, "beta": beta}
     (want,) = make_plan(region_of(reference, out)).run(reference.examples, [])
     last_place = 1e-5 if dtype == torch.float32 else 2.0**-7
@@ -316,15 +310,15 @@ def test_a_refused_node_that_reads_one_value_twice(b: Builder) -> None:
 @pytest.mark.parametrize("repeated", ["repeated", "strided", "transposed"])
 def test_operands_of_any_strides(b: Builder, repeated: str) -> None:
     x = b.input(tensor(4, 6, 8, layout=repeated))
-    check(b, b.eltwise("tanh", b("mean", x, dims=(0, 2))), b.eltwise("abs", x))
+    check(b, b.eltwise("tanh", b("adaptive_avg_pool", x, sizes=(3,))), b.eltwise("abs", x))
 
 
 def plan_with(refused: int, others: int) -> Any:
-    """A plan of as many means that it refuses, and of other operators."""
-    means = [f"%m{i} = mean(%0) dims=0,2 # mean{i}" for i in range(refused)]
+    """A plan of as many pools that it refuses, and of other operators."""
+    pools = [f"%m{i} = {POOL} # pool{i}" for i in range(refused)]
     rest = [f"%r{i} = eltwise(%0) algorithm=abs" for i in range(others)]
     results = [f"%m{i}" for i in range(refused)] + [f"%r{i}" for i in range(others)]
-    return plan_of("%0 = input tensor", *means, *rest, f"return {', '.join(results)}")
+    return plan_of("%0 = input tensor", *pools, *rest, f"return {', '.join(results)}")
 
 
 @pytest.mark.parametrize(
@@ -334,7 +328,7 @@ def plan_with(refused: int, others: int) -> Any:
 def test_a_plan_that_gains_nothing_is_refused(refused: int, others: int, taken: bool) -> None:
     plan = plan_with(refused, others)
     assert plan.takes([tensor(3, 4, 5)], []) is taken
-    assert (refusal(plan) == "a mean over dimensions that are apart") is not taken
+    assert (refusal(plan) == "an adaptive pooling with windows of different sizes") is not taken
     assert len(left_of(plan)) == (refused if taken else 0)
 
 
@@ -342,10 +336,10 @@ def test_views_are_no_gain() -> None:
     """They cost nothing, wherever they are."""
     plan = plan_of(
         "%0 = input tensor",
-        "%1 = mean(%0) dims=0,2",
+        f"%1 = {POOL}",
         "%2 = unsqueeze(%1, 0)",
         "%3 = size(%0, 0)",
-        "%4 = expand(%2, %3, -1)",
+        "%4 = expand(%2, %3, -1, -1, -1)",
         "return %4",
     )
     assert not plan.takes([tensor(3, 4, 5)], [])
@@ -354,7 +348,7 @@ def test_views_are_no_gain() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64])
 def test_other_types_cost_the_region(dtype: torch.dtype) -> None:
     """What passes made of the model's operators is the same for the types that plans take only."""
-    plan = left_plan("mean(%0) dims=0,2", 1)
+    plan = left_plan(POOL, 1)
     x = torch.ones(3, 4, 5, dtype=dtype)
     assert not plan.takes([x], [])
     assert refusal(plan).startswith("tensors of ")
@@ -411,7 +405,7 @@ def test_autocast_changes_nothing_inside() -> None:
 
 
 def test_gradients_are_not_recorded() -> None:
-    plan = left_plan("mean(%0) dims=0,2", 1)
+    plan = left_plan(POOL, 1)
     x = tensor(3, 4, 5)
     with torch.enable_grad():
         got, _ = plan.run([x], [])
@@ -429,7 +423,7 @@ def test_modes_see_the_plan_only() -> None:
             names.append(str(func))
             return func(*args, **(kwargs or {}))
 
-    plan = left_plan("mean(%0) dims=0,2", 1)
+    plan = left_plan(POOL, 1)
     x = tensor(3, 4, 5)
     with Seen():
         torch.ops.zendnn.takes(plan, [x], [])

@@ -25,11 +25,11 @@ def test_resampling(data: st.DataObject) -> None:
     size = st.sampled_from([1, 2, 5, 16, 17, 33])
     shape = (draw(batches), draw(channels), draw(size), draw(size))
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
-    algorithm = draw(st.sampled_from(["nearest", "linear"]))
+    algorithm = draw(st.sampled_from(["nearest", "linear", "cubic"]))
     attributes: dict[str, Any] = {
         **NEAREST,
         "algorithm": algorithm,
-        "align_corners": algorithm == "linear" and draw(st.booleans()),
+        "align_corners": algorithm != "nearest" and draw(st.booleans()),
     }
     wanted: list[int | None] = [draw(size), draw(size)]
     if draw(st.booleans()):
@@ -40,6 +40,22 @@ def test_resampling(data: st.DataObject) -> None:
             assume(factor in (1, 2) or math.floor(shape[side] * factor) != shape[side])
             assume(factor in (1, 2) or math.floor(shape[side] * factor) != 2 * shape[side])
     check(b, b("resample", x, *wanted, **attributes), dtype=dtype)
+
+
+@property_test
+@given(data=st.data())
+def test_signals_are_resampled(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(dtypes)
+    size = st.sampled_from([1, 2, 5, 17, 33])
+    shape = (draw(batches), draw(channels), draw(size))
+    layout = draw(st.sampled_from(["contiguous", "transposed", "strided"]))
+    x = b.input(tensor(*shape, dtype=dtype, layout=layout))
+    attributes: dict[str, Any] = {"algorithm": "linear", "align_corners": draw(st.booleans())}
+    wanted: int | None = draw(size)
+    if draw(st.booleans()):
+        attributes["scale_width"], wanted = draw(FACTORS), None
+    check(b, b("resample", x, None, wanted, **attributes), dtype=dtype)
 
 
 FACTORS = st.sampled_from([1.0, 2.0, 1.3, 3.7])
@@ -72,7 +88,7 @@ def test_bilinear_resampling_blends_infinities_as_torch_does(
     x[:, 2:4, 2:6, 1:5] = -math.inf
     x[:, 3:, 4:7, 3:7] = x[:, 0, -1, -1] = math.inf
     x = ARRANGEMENTS[layout](x.to(dtype))
-    attributes = {**NEAREST, "algorithm": "affine", "align_corners": corners}
+    attributes = {**NEAREST, "algorithm": "linear", "align_corners": corners}
     region = region_of(b, b("resample", b.input(x), 20, 19, **attributes))
     (got,) = make_plan(region, dtype).run([x], [])
     with stock():
@@ -100,4 +116,4 @@ def test_long_rows_are_resampled_or_refused(b: Builder) -> None:
 
 def test_one_pixel_with_corners(b: Builder) -> None:
     x = b.input(tensor(1, 3, 5, 7))
-    check(b, b("resample", x, 1, 1, **{**NEAREST, "algorithm": "affine", "align_corners": True}))
+    check(b, b("resample", x, 1, 1, **{**NEAREST, "algorithm": "linear", "align_corners": True}))

@@ -162,13 +162,12 @@ def split(node: Node, dims: OperandDims) -> Dims | None:
 
 
 def reduced(node: Node, dims: OperandDims) -> Dims | None:
-    """The dims without those that are reduced, or with 1 in their places."""
-    x, over = dims[0], node.attributes.get("dims")
+    """The dims without those that are reduced, or with 1 in their places; none named means all."""
+    x, over = dims[0], node.attributes.get("dims", ())
     if not x:
         return x
-    if not isinstance(over, tuple):
-        return None
-    gone = {dim % len(x) for dim in over}
+    assert isinstance(over, tuple)
+    gone = {dim % len(x) for dim in over or range(len(x))}
     if node.attributes.get("keep"):
         return tuple(1 if dim in gone else size for dim, size in enumerate(x))
     return tuple(size for dim, size in enumerate(x) if dim not in gone)

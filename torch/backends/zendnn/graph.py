@@ -346,8 +346,10 @@ def infer_dtype(node: Node) -> str | None:
     if stated := node.attributes.get("dtype"):
         return str(stated)
     row = node.row
-    if row is None or isinstance(row.dtype, str):
-        return None if row is None else row.dtype
+    if row is None:
+        return None
+    if isinstance(row.dtype, str):
+        return row.dtype
     dtypes = {value.dtype for value in dtype_sources(node)}
     dtype = dtypes.pop() if len(dtypes) == 1 else None
     function = FUNCTIONS.get(str(node.attributes.get("algorithm")))

@@ -346,6 +346,11 @@ FUNCTIONS = {
         _plain("log", "eltwise_log", **_UNBOUNDED),
         Function("affine", (), "alpha·x + beta", primitive="eltwise_linear", keeps_integers=True),
         _plain("round", "eltwise_round", keeps_integers=True, **_UNBOUNDED),
+        _plain("log2", ""),
+        _plain("sin", ""),
+        _plain("cos", ""),
+        _plain("floor", "", keeps_integers=True),
+        _plain("ceil", "", keeps_integers=True),
         _plain("erf", "", foreign=True),
         _plain("rsqrt", "", foreign=True),
     )
@@ -766,18 +771,49 @@ COMPUTE_ROWS = (
         "resample(Tensor x, int? height, int? width, *, str algorithm='', "
         "float scale_height=0.0, float scale_width=0.0, bool align_corners=False)",
         "resample",
-        "scales stand for what is none, and are 0 when they are not known; `algorithm`: nearest or "
-        "linear; x is (batch, channels, height, width)",
+        "scales stand for what is none, and are 0 when they are not known; `algorithm`: "
+        "nearest, linear or cubic; x is (batch, channels, height, width), or (batch, channels, "
+        "width) of linear ones",
         _WANTS,
         infer.as_many(0),
         strides="input",
     ),
     Operator(
         "mean(Tensor x, *, int[] dims=[], bool keep=False)",
-        "mean",
-        "`dims`: one or more, side by side",
+        "reduce",
+        "over `dims`, or over all without any; `keep`: they stay, with a size of 1",
         dims=infer.reduced,
         dtype=_ALL,
+        aten=("aten::mean.dim(self, dim=dims|[], keepdim=keep)", "aten::mean(self)"),
+    ),
+    Operator(
+        "sum(Tensor x, *, int[] dims=[], bool keep=False)",
+        "reduce",
+        "as `mean`",
+        dims=infer.reduced,
+        dtype=_ALL,
+        aten=("aten::sum.dim_IntList(self, dim=dims|[], keepdim=keep)", "aten::sum(self)"),
+    ),
+    Operator(
+        "argmax(Tensor x, *, int[] dims=[], bool keep=False)",
+        "argmax",
+        "the first of the largest elements along a dimension, or of all without one; int64; NaN is "
+        "the largest",
+        dims=infer.reduced,
+        dtype="int64",
+        aten=("aten::argmax(self, dim=dims|[], keepdim=keep)",),
+    ),
+    *(
+        Operator(
+            f"{name}(Any x, *, int diagonal=0)",
+            "triangle",
+            f"zeros {where} the diagonal, of the last two dimensions",
+            _KEEPS | _WANTS | _ROW_MAJOR,
+            infer.same,
+            _ALL,
+            aten=(f"aten::{name}(self, diagonal=diagonal)",),
+        )
+        for name, where in (("triu", "below"), ("tril", "above"))
     ),
     Operator(
         "cat(Tensor[] parts, *, int dim=0)",

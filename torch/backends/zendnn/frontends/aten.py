@@ -55,9 +55,10 @@ def _read_operand(call: Call, argument: Argument, spec: OperandSpec) -> list[Ope
     name, dtypes = argument.name, _DTYPES.get(spec.type, FLOATING)
     if spec.optional and call.absent(name):
         return [None]
+    if spec.many and spec.is_number:
+        return list(call.numbers(name) if spec.type == "int" else call.integers(name))
     if spec.many:
-        read = {"int": call.numbers, "dim": call.integers}.get(spec.type)
-        return list(read(name) if read else call.tensors(name, dtypes))
+        return list(call.tensors(name, dtypes))
     if spec.is_number:
         return [call.number(name) if spec.type == "int" else call.integer(name)]
     operand = call.tensor(name, dtypes)
@@ -72,7 +73,7 @@ def _read_attribute(call: Call, argument: Argument, spec: AttributeSpec) -> Attr
     """What an argument is as an attribute of a signature."""
     name = argument.name
     if argument.literal is not None and call.absent(name):
-        return argument.literal  # type: ignore[no-any-return]
+        return argument.literal
     read: dict[str, Callable[[str], Attribute]] = {
         "int": call.integer,
         "float": call.real,
@@ -97,7 +98,9 @@ def _import_mapping(call: Call, row: Operator, mapping: Mapping) -> None:
             operands[argument.target] = _read_operand(call, argument, specs[argument.target])
         elif argument.target in row.attributes:
             spec = row.attributes[argument.target]
-            attributes[argument.target] = _read_attribute(call, argument, spec)
+            value = _read_attribute(call, argument, spec)
+            if value != ():
+                attributes[argument.target] = value
     for name, value in mapping.fixed.items():
         if name in specs:
             assert isinstance(value, int)
@@ -510,20 +513,6 @@ def softmax(*, log: bool) -> Importer:
     return importer
 
 
-def mean(call: Call) -> None:
-    """The mean over adjacent dimensions."""
-    call.require("dtype", None)
-    x, dims = call.tensor("self"), call.integers("dim")
-    if not dims:
-        raise Refused("dim is empty")
-    rank = x.rank
-    first, *_, last = sorted(dim % rank if rank else dim for dim in (*dims, dims[0]))
-    # Without a rank, dimensions of both signs may be adjacent or not.
-    if (rank or first >= 0 or last < 0) and last - first != len(dims) - 1:
-        raise Refused(f"dim is {dims}, which are apart")
-    call.result("mean", [x], dims=dims, keep=bool(call.python("keepdim")))
-
-
 def attention(call: Call) -> None:
     """Scaled dot product attention, with a mask or a causal one, not both."""
     scale = 0.0 if call.absent("scale") else call.real("scale")
@@ -701,23 +690,22 @@ def pool(op: Literal["max_pool", "avg_pool"], spatial: int) -> Importer:
 
 
 def resample(algorithm: str) -> Importer:
-    """An image in another size, or by factors."""
+    """An image or a signal in another size, or by factors."""
 
     def importer(call: Call) -> None:
-        sizes: list[Operand] = [None, None]
-        if not call.absent("output_size"):
-            sizes = call.numbers("output_size")
+        keys = ("scales",) if call.has("scales") else ("scales_h", "scales_w")
         if call.has("scale_factors"):
-            factors = call.python("scale_factors") or (0.0, 0.0)
+            factors = call.python("scale_factors") or ()
         else:
-            factors = [0.0 if call.absent(n) else call.real(n) for n in ("scales_h", "scales_w")]
-        corners = call.has("align_corners") and bool(call.python("align_corners"))
-        height, width = factors
+            factors = [0.0 if call.absent(name) else call.real(name) for name in keys]
+        sizes = [] if call.absent("output_size") else call.numbers("output_size")
+        # A signal has no height.
+        height, width = [0.0, 0.0, *factors][-2:]
         call.result(
             "resample",
-            [call.tensor("input" if call.has("input") else "self"), *sizes],
+            [call.tensor("input" if call.has("input") else "self"), *[None, None, *sizes][-2:]],
             algorithm=algorithm,
-            align_corners=corners,
+            align_corners=call.has("align_corners") and bool(call.python("align_corners")),
             scale_height=float(height),
             scale_width=float(width),
         )
@@ -890,6 +878,12 @@ def roll(call: Call) -> None:
 
 MAPPED = from_mappings()
 WITH_EITHER = ("Tensor", "Scalar")
+RESAMPLINGS = (
+    ("nearest2d", "nearest"),
+    ("linear1d", "linear"),
+    ("bilinear2d", "linear"),
+    ("bicubic2d", "cubic"),
+)
 PLAIN_POOL = ((1, "1d"), (2, "2d"), (3, "3d"))
 
 IMPORTERS: dict[str, Importer] = MAPPED | {
@@ -936,7 +930,6 @@ IMPORTERS: dict[str, Importer] = MAPPED | {
     "aten::log_softmax.int": softmax(log=True),
     "aten::layer_norm": layer_norm,
     "aten::rms_norm": rms_norm,
-    "aten::mean.dim": mean,
     "aten::scaled_dot_product_attention": attention,
     "aten::_native_multi_head_attention": multi_head_attention,
     "aten::_transformer_encoder_layer_fwd": encoder_layer,
@@ -952,8 +945,8 @@ IMPORTERS: dict[str, Importer] = MAPPED | {
     **{f"aten::avg_pool{name}": pool("avg_pool", n) for n, name in PLAIN_POOL},
     **{f"aten::adaptive_avg_pool{name}": adaptive_pool(n) for n, name in PLAIN_POOL},
     **{
-        f"aten::upsample_{name}2d{overload}": resample(algorithm)
-        for name, algorithm in (("nearest", "nearest"), ("bilinear", "linear"))
+        f"aten::upsample_{name}{overload}": resample(algorithm)
+        for name, algorithm in RESAMPLINGS
         for overload in ("", ".vec")
     },
     "aten::pad": pad,

@@ -263,7 +263,7 @@ class Call(abc.ABC):
 
     def result(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> None:
         """Add the node that makes the first result of the call."""
-        self.results(op, inputs, self.outputs[:1], **attributes)
+        self.results(op, inputs, self.outputs[:1], "tensor", **attributes)
 
     def number_result(self, op: str, inputs: Sequence[Operand]) -> None:
         """Add the node that makes a number."""

@@ -287,11 +287,6 @@ Tensor resample(const Node& node, const Operands& given) {
       factors[1]);
 }
 
-Tensor mean(const Node& node, const Operands& given) {
-  return at::mean(
-      given[0], node.get(attr::mean::dims), node.get(attr::mean::keep));
-}
-
 Tensor pad(const Node& node, const Operands& given) {
   Dims pads;
   for (size_t i = 1; i < given.numbers.size(); ++i) {
@@ -315,7 +310,6 @@ Compute find_compute(const std::string& op) {
       {"avg_pool", avg_pool},
       {"adaptive_avg_pool", adaptive_avg_pool},
       {"resample", resample},
-      {"mean", mean},
       {"pad", pad},
   };
   const auto found = table.find(op);

@@ -1,4 +1,4 @@
-// Padding and rolling.
+// Padding, rolling and triangles.
 #include <torch/csrc/zendnn/plan/Operators.h>
 
 #include <ATen/native/zendnn/kernels/memory.h>
@@ -150,6 +150,47 @@ void build_roll(Builder& builder, const Node& node) {
                .ndim = static_cast<int64_t>(part.sizes.size()),
                .itemsize = bytes});
         }
+      });
+}
+
+void infer_triangle(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  const auto& sizes = builder.sizes(input);
+  check_copied(item_size(builder.dtype(input)));
+  if (sizes.size() < 2) {
+    refuse("a triangle of a tensor that is no matrix");
+  }
+  builder.set_type(node.output(), sizes, builder.dtype(input));
+}
+
+void build_triangle(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  const auto from = builder.dense(input);
+  const auto to =
+      builder.reuse(output, input, from) ? from : builder.make_dense(output);
+  const auto rows = sizes.end()[-2], cols = sizes.back();
+  builder.add_kernel(
+      node,
+      node.op,
+      {from.ref, to.ref},
+      [from = from.ref,
+       to = to.ref,
+       batch = count(sizes) / (rows * cols),
+       rows,
+       cols,
+       diagonal = node.get(attr::triangle::diagonal),
+       upper = node.op == "triu",
+       bytes = item_size(builder.dtype(input))](const Frame& frame) {
+        kernels::triangle(
+            {.x = frame.at(from),
+             .out = frame.at(to),
+             .batch = batch,
+             .rows = rows,
+             .cols = cols,
+             .diagonal = diagonal,
+             .upper = upper,
+             .itemsize = bytes});
       });
 }
 

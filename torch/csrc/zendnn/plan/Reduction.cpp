@@ -1,12 +1,15 @@
-// Softmax, normalisation, pooling and means.
+// Softmax, normalisation, pooling, sums, means and argmax.
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
+#include <ATen/native/zendnn/kernels/argmax.h>
 #include <ATen/native/zendnn/kernels/normalization.h>
+#include <ATen/native/zendnn/kernels/sum.h>
 #include <adeep/abstract_types.hpp>
 
 #include <algorithm>
+#include <numeric>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -155,6 +158,39 @@ void add_pooling(Builder& builder, const Node& node, Pooling p) {
           : memory::desc(out, type, channels_last_strides(out)),
       std::nullopt);
   copy_to_slice(builder, output);
+}
+
+// The dimensions that are reduced: all where none is named.
+Dims reduced_dims(const Dims& sizes, Dims dims) {
+  const auto rank = static_cast<int64_t>(sizes.size());
+  if (dims.empty()) {
+    dims.resize(sizes.size());
+    std::iota(dims.begin(), dims.end(), 0);
+  }
+  for (auto& dim : dims) {
+    dim = rank == 0 ? wrap(dim, 1) : wrap(dim, rank);
+  }
+  std::sort(dims.begin(), dims.end());
+  if (std::adjacent_find(dims.begin(), dims.end()) != dims.end()) {
+    refuse("a reduction that repeats a dimension");
+  }
+  if (rank == 0) {
+    dims.clear();
+  }
+  return dims;
+}
+
+Dims reduced_sizes(const Dims& sizes, const Dims& dims, bool keep) {
+  const auto gone = reduced_dims(sizes, dims);
+  Dims out;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (!std::binary_search(gone.begin(), gone.end(), i)) {
+      out.push_back(sizes[i]);
+    } else if (keep) {
+      out.push_back(1);
+    }
+  }
+  return out;
 }
 
 } // namespace
@@ -348,62 +384,95 @@ void build_adaptive_pool(Builder& builder, const Node& node) {
   add_pooling(builder, node, p);
 }
 
-void infer_mean(Builder& builder, const Node& node) {
+void infer_reduce(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& in = builder.sizes(input);
-  const auto rank = static_cast<int64_t>(in.size());
   type_of(builder.dtype(input));
-  auto dims = node.get(attr::mean::dims);
-  for (auto& dim : dims) {
-    dim = wrap(dim, rank);
-  }
-  std::sort(dims.begin(), dims.end());
-  for (size_t i = 0; i < dims.size(); ++i) {
-    if (dims[i] != dims[0] + static_cast<int64_t>(i)) {
-      refuse("a mean over dimensions that are apart");
-    }
-  }
-  if (dims.empty()) {
-    refuse("a mean over everything");
-  }
-  Dims out;
-  for (int64_t i = 0; i < rank; ++i) {
-    if (!std::binary_search(dims.begin(), dims.end(), i)) {
-      out.push_back(in[i]);
-    } else if (node.get(attr::mean::keep)) {
-      out.push_back(1);
-    }
-  }
+  const auto out = reduced_sizes(
+      builder.sizes(input),
+      node.get(attr::reduce::dims),
+      node.get(attr::reduce::keep));
   builder.set_type(node.output(), out, builder.dtype(input));
 }
 
-void build_mean(Builder& builder, const Node& node) {
+void build_reduce(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto& in = builder.sizes(input);
-  const auto rank = static_cast<int64_t>(in.size());
-  const auto dims = node.get(attr::mean::dims);
-  int64_t first = rank;
-  for (const auto dim : dims) {
-    first = std::min(first, wrap(dim, rank));
+  const auto& sizes = builder.sizes(input);
+  const auto gone = reduced_dims(sizes, node.get(attr::reduce::dims));
+  const auto from = builder.strided(input);
+  const auto to = builder.make_dense(output);
+  // Strides of the result over the operand's dimensions: 0 sums.
+  Dims kept = sizes;
+  int64_t summed = 1;
+  for (const auto dim : gone) {
+    summed *= sizes[dim];
+    kept[dim] = 1;
   }
-  const auto last = first + static_cast<int64_t>(dims.size());
+  auto strides = row_major_strides(kept);
+  for (const auto dim : gone) {
+    strides[dim] = 0;
+  }
+  const double scale = node.op == "mean" ? 1. / static_cast<double>(summed) : 1;
+  builder.add_kernel(
+      node,
+      node.op,
+      {from.ref, to.ref},
+      [from = from.ref,
+       to = to.ref,
+       x_strides = from.strides,
+       out_strides = strides,
+       sizes,
+       scale,
+       dtype = kernel_type(builder.dtype(input))](const Frame& frame) {
+        kernels::reduce_sum(
+            {.x = frame.at(from),
+             .x_strides = x_strides.data(),
+             .out = frame.at(to),
+             .out_strides = out_strides.data(),
+             .sizes = sizes.data(),
+             .ndim = static_cast<int64_t>(sizes.size()),
+             .scale = scale,
+             .dtype = dtype});
+      });
+}
+
+void infer_argmax(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0);
+  type_of(builder.dtype(input));
+  const auto dims = node.get(attr::argmax::dims);
+  if (dims.size() > 1) {
+    refuse("an argmax over several dimensions");
+  }
+  const auto& sizes = builder.sizes(input);
+  builder.set_type(
+      node.output(),
+      reduced_sizes(sizes, dims, node.get(attr::argmax::keep)),
+      c10::ScalarType::Long);
+}
+
+void build_argmax(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  const auto rank = static_cast<int64_t>(sizes.size());
+  const auto dims = node.get(attr::argmax::dims);
+  const auto first = dims.empty() ? 0 : wrap(dims[0], rank);
+  const auto last = dims.empty() ? rank : std::min(first + 1, rank);
   const auto from = builder.dense(input);
   const auto to = builder.make_dense(output);
   builder.add_kernel(
       node,
-      "mean",
+      "argmax",
       {from.ref, to.ref},
       [from = from.ref,
        to = to.ref,
-       outer = product(in, 0, first),
-       size = product(in, first, last),
-       inner = product(in, last, rank),
+       outer = product(sizes, 0, first),
+       dim = product(sizes, first, last),
+       inner = product(sizes, last, rank),
        dtype = kernel_type(builder.dtype(input))](const Frame& frame) {
-        kernels::mean(
+        kernels::argmax(
             {.x = frame.at(from),
-             .out = frame.at(to),
+             .out = frame.at<int64_t>(to),
              .outer = outer,
-             .dim = size,
+             .dim = dim,
              .inner = inner,
              .dtype = dtype});
       });

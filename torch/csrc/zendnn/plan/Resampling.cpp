@@ -1,4 +1,4 @@
-// Images in other sizes: nearest and bilinear.
+// Images and signals in other sizes.
 #include <torch/csrc/zendnn/plan/Operators.h>
 
 #include <ATen/native/zendnn/kernels/resampling.h>
@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <sstream>
+#include <unordered_map>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -16,12 +17,34 @@ double scale_of(const Node& node, size_t dim) {
                   : node.get(attr::resample::scale_width);
 }
 
-bool is_linear(const Node& node) {
-  const auto algorithm = node.get(attr::resample::algorithm);
-  if (algorithm != "nearest" && algorithm != "linear") {
-    refuse("a resampling by '" + algorithm + "'");
+kernels::Resampling algorithm_of(const Node& node) {
+  using kernels::Resampling;
+  static const std::unordered_map<std::string, Resampling> table{
+      {"nearest", Resampling::nearest},
+      {"linear", Resampling::linear},
+      {"cubic", Resampling::cubic}};
+  const auto name = node.get(attr::resample::algorithm);
+  const auto found = table.find(name);
+  if (found == table.end()) {
+    refuse("a resampling by '" + name + "'");
   }
-  return algorithm == "linear";
+  return found->second;
+}
+
+// A signal is an image of one row.
+Dims as_image(Dims sizes) {
+  if (sizes.size() == 3) {
+    sizes.insert(sizes.begin() + 2, 1);
+  }
+  return sizes;
+}
+
+Place as_image(Place place) {
+  if (place.strides.size() == 3) {
+    place.strides.insert(
+        place.strides.begin() + 2, 0); // there is no second row
+  }
+  return place;
 }
 
 // The strides of an image whose pixels or whose channels lie side by side.
@@ -37,66 +60,48 @@ std::optional<kernels::ResampleStrides> image_strides(
                                                  : std::nullopt;
 }
 
-// In torch's own arithmetic, so that ties go where torch sends them.
-void find_lines(
-    const Node& node,
-    int64_t in,
-    int64_t out,
-    double factor,
-    int32_t* first,
-    int32_t* second,
-    float* share) {
-  const bool corners = node.get(attr::resample::align_corners);
-  float scale = factor > 0 ? static_cast<float>(1.0 / factor)
-                           : static_cast<float>(in) / static_cast<float>(out);
-  if (corners) {
-    scale = out > 1 ? static_cast<float>(in - 1) / static_cast<float>(out - 1)
-                    : 0.F;
-  }
-  for (int64_t i = 0; i < out; ++i) {
-    const auto place = static_cast<float>(i);
-    float source = place * scale;
-    if (is_linear(node) && !corners) {
-      source = std::max(scale * (place + 0.5F) - 0.5F, 0.F);
-    }
-    // A factor next to 0 makes places that no integer holds, and NaN.
-    const auto line = source < static_cast<float>(in - 1)
-                          ? std::min(static_cast<int64_t>(source), in - 1)
-                          : in - 1;
-    first[i] = static_cast<int32_t>(line);
-    // Lines that are copied are not blended with the next one, times nothing.
-    second[i] =
-        static_cast<int32_t>(in == out ? line : std::min(line + 1, in - 1));
-    share[i] = std::clamp(source - static_cast<float>(line), 0.F, 1.F);
-  }
-}
+// Where the lines of the result come from, along one of the two dimensions.
+struct ImageLines {
+  kernels::Resampling algorithm;
+  int64_t count;
+  Ref ref{}; // places, then weights
 
-// Three rows of as many items as the result has lines.
-Ref lines_of(Builder& builder, const Node& node, size_t dim) {
-  const auto in = builder.sizes(tensor(node, 0))[2 + dim],
-             out = builder.sizes(node.output())[2 + dim];
+  kernels::Lines at(const Frame& frame) const {
+    const auto taps = kernels::taps_of(algorithm);
+    const auto* places = frame.at<int32_t>(ref);
+    return {
+        algorithm,
+        places,
+        reinterpret_cast<const float*>(places + taps * count)};
+  }
+};
+
+ImageLines
+lines_of(Builder& builder, const Node& node, size_t dim, const Dims& in) {
+  const bool is_signal = builder.sizes(node.output()).size() == 3;
+  const auto algorithm = is_signal && dim == 0 ? kernels::Resampling::nearest
+                                               : algorithm_of(node);
+  const auto out = as_image(builder.sizes(node.output()))[2 + dim];
+  const kernels::LinesArgs args{
+      .algorithm = algorithm,
+      .align_corners = node.get(attr::resample::align_corners),
+      .in = in[2 + dim],
+      .out = out,
+      .factor = is_signal && dim == 0 ? 0 : scale_of(node, dim)};
   std::ostringstream key;
-  key << "lines " << node.get(attr::resample::algorithm) << ' '
-      << node.get(attr::resample::align_corners) << ' ' << std::hexfloat
-      << scale_of(node, dim) << ' ' << in << ' ' << out;
-  return builder.prepared(key.str(), 12 * out, [node, in, out, dim](void* to) {
-    auto* first = static_cast<int32_t*>(to);
-    find_lines(
-        node,
-        in,
-        out,
-        scale_of(node, dim),
-        first,
-        first + out,
-        reinterpret_cast<float*>(first + 2 * out));
-  });
-}
-
-kernels::Lines see_lines(const int32_t* lines, int64_t count, bool linear) {
+  key << "lines " << static_cast<int>(algorithm) << ' ' << args.align_corners
+      << ' ' << std::hexfloat << args.factor << ' ' << args.in << ' ' << out;
+  const auto taps = kernels::taps_of(algorithm);
   return {
-      lines,
-      lines + count,
-      linear ? reinterpret_cast<const float*>(lines + 2 * count) : nullptr};
+      algorithm,
+      out,
+      builder.prepared(key.str(), 8 * taps * out, [args, taps](void* to) {
+        auto call = args;
+        call.places = static_cast<int32_t*>(to);
+        call.weights =
+            reinterpret_cast<float*>(call.places + taps * call.out);
+        kernels::find_lines(call);
+      })};
 }
 
 } // namespace
@@ -105,12 +110,14 @@ void infer_resample(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   auto sizes = builder.sizes(input);
   type_of(builder.dtype(input));
-  is_linear(node);
-  if (sizes.size() != 4) {
+  const auto algorithm = algorithm_of(node);
+  const bool is_signal =
+      sizes.size() == 3 && algorithm == kernels::Resampling::linear;
+  if (sizes.size() != 4 && !is_signal) {
     refuse("a resampling of a tensor that is no batch of images");
   }
-  for (size_t dim = 0; dim < 2; ++dim) {
-    auto& size = sizes[2 + dim];
+  for (size_t dim = is_signal ? 1 : 0; dim < 2; ++dim) {
+    auto& size = sizes[sizes.size() - 2 + dim];
     if (size < 1) {
       refuse("an empty tensor");
     }
@@ -121,9 +128,9 @@ void infer_resample(Builder& builder, const Node& node) {
     if (size < 1 || size > INT32_MAX) {
       refuse("a resampling to nothing");
     }
-    const auto before = builder.sizes(input)[2 + dim];
+    const auto before = builder.sizes(input)[sizes.size() - 2 + dim];
     const auto factor = scale_of(node, dim);
-    if (!is_linear(node) && factor > 0 &&
+    if (algorithm == kernels::Resampling::nearest && factor > 0 &&
         ((size == before && factor != 1) ||
          (size == 2 * before && factor != 2))) {
       // torch heeds the factor or not, as the layout has it.
@@ -135,25 +142,23 @@ void infer_resample(Builder& builder, const Node& node) {
 
 void build_resample(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  const auto &in = builder.sizes(input), &out = builder.sizes(output);
-  auto from = builder.strided(input);
+  const auto in = as_image(builder.sizes(input)),
+             out = as_image(builder.sizes(output));
+  auto from = as_image(builder.strided(input));
   auto strides = image_strides(in, from);
-  if (!strides) {
-    from = builder.dense(input);
+  const bool is_signal = builder.sizes(output).size() == 3;
+  if (!strides || (is_signal && strides->pixel != 1)) {
+    from = as_image(builder.dense(input));
     strides = image_strides(in, from);
   }
-  if (strides->channel != 1 && in[1] != 1 && in[3] > kernels::kLongestRow) {
-    refuse("a resampling of rows that are too long");
-  }
-  const bool rows = strides->pixel == 1 && in[3] <= kernels::kLongestRow;
-  const auto fits = [&](const Place& place) {
-    return !place.blocked && place.strides[rows ? 3 : 1] == 1;
-  };
+  const bool rows = strides->pixel == 1;
+  const auto slice = builder.target(output);
   Place to;
-  if (const auto slice = builder.target(output); slice && fits(*slice)) {
+  if (slice && !slice->blocked &&
+      as_image(*slice).strides[rows ? 3 : 1] == 1) {
     to = *slice;
     builder.set_place(output, to);
-  } else if (rows) {
+  } else if (rows || is_signal) {
     to = builder.make_dense(output);
   } else {
     to = builder.make(
@@ -161,35 +166,29 @@ void build_resample(Builder& builder, const Node& node) {
         memory::desc(
             out, type_of(builder.dtype(output)), channels_last_strides(out)));
   }
-  const auto lines = lines_of(builder, node, 0),
-             columns = lines_of(builder, node, 1);
+  to = as_image(to);
+  const auto lines = lines_of(builder, node, 0, in),
+             columns = lines_of(builder, node, 1, in);
   kernels::ResampleArgs args;
   args.x_strides = *strides;
   args.out_strides = {
       to.strides[0], to.strides[1], to.strides[2], to.strides[3]};
   args.batch = in[0];
   args.channels = in[1];
-  args.width = in[3];
   args.out_height = out[2];
   args.out_width = out[3];
   args.dtype = kernel_type(builder.dtype(input));
   builder.add_kernel(
       node,
       "resample " + node.get(attr::resample::algorithm),
-      {from.ref, to.ref, lines, columns},
-      [args,
-       from = from.ref,
-       to = to.ref,
-       lines,
-       columns,
-       linear = is_linear(node)](const Frame& frame) {
+      {from.ref, to.ref, lines.ref, columns.ref},
+      [args, from = from.ref, to = to.ref, lines, columns](
+          const Frame& frame) {
         auto call = args;
         call.x = frame.at(from);
         call.out = frame.at(to);
-        call.rows =
-            see_lines(frame.at<int32_t>(lines), args.out_height, linear);
-        call.columns =
-            see_lines(frame.at<int32_t>(columns), args.out_width, linear);
+        call.rows = lines.at(frame);
+        call.columns = columns.at(frame);
         kernels::resample(call);
       });
 }

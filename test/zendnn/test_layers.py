@@ -1,0 +1,63 @@
+"""Who may import whom: data flows one way, from the table to the front ends."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch.backends.zendnn
+
+PACKAGE = Path(torch.backends.zendnn.__file__).parent
+PREFIX = "torch.backends.zendnn"
+
+#: Each layer by its files, and the layers below that it may import; the innermost path counts.
+LAYERS = {
+    "dims": {"dims"},
+    "operators": {"operators", "dims"},
+    "graph": {"graph", "operators", "dims"},
+    "passes": {"passes", "graph", "operators"},
+    "frontends/calls": {"frontends/calls", "passes", "graph", "operators"},
+    "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "operators", "_C"},
+    "frontends": {"frontends", "frontends/torchscript"},
+    "frontends/torchscript": {
+        *("frontends", "frontends/torchscript", "frontends/aten", "frontends/calls"),
+        *("passes", "graph", "_C"),
+    },
+}
+
+
+def layer_of(module: str) -> str:
+    """The layer that a module below the package belongs to."""
+    path = module.replace(".", "/")
+    found = [layer for layer in LAYERS if path == layer or path.startswith(layer + "/")]
+    return max(found, key=len) if found else path.split("/")[0]
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules of ours that a file imports when it runs, without the package's name."""
+    tree = ast.parse(path.read_text())
+    typing = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n)]
+    skipped = {id(inner) for node in typing for inner in ast.walk(node)}
+    for node in ast.walk(tree):
+        if id(node) in skipped or not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        yield from (name[len(PREFIX) + 1 :] for name in names if name.startswith(PREFIX + "."))
+
+
+@pytest.mark.parametrize("layer", LAYERS)
+def test_a_layer_imports_only_those_below(layer: str) -> None:
+    files = [
+        path
+        for path in PACKAGE.rglob("*.py")
+        if layer_of(str(path.relative_to(PACKAGE).with_suffix("")).removesuffix("/__init__"))
+        == layer
+    ]
+    assert files
+    found = {layer_of(module) for path in files for module in imported(path)}
+    assert sorted(found - LAYERS[layer]) == []
