@@ -33,8 +33,8 @@ from .plan.check import (
     region_of,
     then,
 )
-from .plan.samples import POST_OPS as ALGORITHMS
 from .plan.samples import LAYOUTS as ANY_LAYOUT
+from .plan.samples import POST_OPS as ALGORITHMS
 from .plan.samples import is_round
 from .plan.test_post_ops import PRODUCERS, producer
 from .test_backend_tensor import COMPUTATIONS

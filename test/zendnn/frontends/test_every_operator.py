@@ -181,6 +181,21 @@ MODELS = {
     "adaptive_avg_pool3d": function(
         lambda x: F.adaptive_avg_pool3d(x, (2, 3, 2)), VOLUME, "aten::adaptive_avg_pool3d"
     ),
+    "bicubic": function(
+        lambda x: torch.ops.aten.upsample_bicubic2d(x, [5, 7], True),
+        IMAGE,
+        "aten::upsample_bicubic2d",
+    ),
+    "linear with factors": function(
+        lambda x: torch.ops.aten.upsample_linear1d.vec(x, None, True, [1.5]),
+        LINE,
+        "aten::upsample_linear1d.vec",
+    ),
+    "linear": function(
+        lambda x: torch.ops.aten.upsample_linear1d(x, [7], False),
+        LINE,
+        "aten::upsample_linear1d",
+    ),
     "bilinear": function(
         lambda x: torch.ops.aten.upsample_bilinear2d(x, [5, 7], False),
         IMAGE,

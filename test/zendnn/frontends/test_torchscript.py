@@ -297,6 +297,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         "r0 = resample(x, none, 9) algorithm=linear align_corners=1 scale_height=0.0 "
         "scale_width=0.0",
     ),
+    "bicubic": (
+        lambda x: F.interpolate(x.view(1, 2, 4, 6), (3, 9), mode="bicubic"),
+        [BATCH],
+        "r0 = view(x, 1, 2, 4, 6)\nr1 = resample(r0, 3, 9) algorithm=cubic align_corners=0 "
+        "scale_height=0.0 scale_width=0.0",
+    ),
     "mean from both sides": (
         lambda x: x.view(2, 4, 6).mean((1, -1)),
         [BATCH],
@@ -785,7 +791,7 @@ def test_what_nobody_writes_to_any_more_is_as_good_as_any_other() -> None:
     def function(x: Tensor) -> Tensor:
         mask = torch.full((4, 4), 1.0)
         mask[1:].fill_(-1.0)
-        mask.mul_(x.sum())
+        mask.mul_(x.prod())
         y = F.relu(mask) * x
         y[0].fill_(3.0)
         return (y + mask).sigmoid()

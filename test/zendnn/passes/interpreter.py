@@ -232,9 +232,7 @@ def resample(a: Attributes, x: Tensor, height: int | None, width: int | None) ->
     factors = [a.get("scale_height", 0.0), a.get("scale_width", 0.0)][-spatial:]
     sizes = [
         math.floor(size * factor) if given is None else given
-        for given, size, factor in zip(
-            (height, width)[-spatial:], x.shape[2:], factors, strict=True
-        )
+        for given, size, factor in zip(wanted, x.shape[2:], factors, strict=True)
     ]
     known = [factor or None for factor in factors]
     functions = {

@@ -79,8 +79,8 @@ struct ImageLines {
 ImageLines
 lines_of(Builder& builder, const Node& node, size_t dim, const Dims& in) {
   const bool is_signal = builder.sizes(node.output()).size() == 3;
-  const auto algorithm = is_signal && dim == 0 ? kernels::Resampling::nearest
-                                               : algorithm_of(node);
+  const auto algorithm =
+      is_signal && dim == 0 ? kernels::Resampling::nearest : algorithm_of(node);
   const auto out = as_image(builder.sizes(node.output()))[2 + dim];
   const kernels::LinesArgs args{
       .algorithm = algorithm,
@@ -98,8 +98,7 @@ lines_of(Builder& builder, const Node& node, size_t dim, const Dims& in) {
       builder.prepared(key.str(), 8 * taps * out, [args, taps](void* to) {
         auto call = args;
         call.places = static_cast<int32_t*>(to);
-        call.weights =
-            reinterpret_cast<float*>(call.places + taps * call.out);
+        call.weights = reinterpret_cast<float*>(call.places + taps * call.out);
         kernels::find_lines(call);
       })};
 }
@@ -154,8 +153,7 @@ void build_resample(Builder& builder, const Node& node) {
   const bool rows = strides->pixel == 1;
   const auto slice = builder.target(output);
   Place to;
-  if (slice && !slice->blocked &&
-      as_image(*slice).strides[rows ? 3 : 1] == 1) {
+  if (slice && !slice->blocked && as_image(*slice).strides[rows ? 3 : 1] == 1) {
     to = *slice;
     builder.set_place(output, to);
   } else if (rows || is_signal) {
@@ -182,8 +180,7 @@ void build_resample(Builder& builder, const Node& node) {
       node,
       "resample " + node.get(attr::resample::algorithm),
       {from.ref, to.ref, lines.ref, columns.ref},
-      [args, from = from.ref, to = to.ref, lines, columns](
-          const Frame& frame) {
+      [args, from = from.ref, to = to.ref, lines, columns](const Frame& frame) {
         auto call = args;
         call.x = frame.at(from);
         call.out = frame.at(to);

@@ -1,5 +1,6 @@
 // Each kernel is compiled once for each instruction set, in a namespace of its
 // name. The public function calls the one that this CPU runs best.
+#include "argmax.h"
 #include "attention.h"
 #include "batch_norm.h"
 #include "depthwise.h"
@@ -13,6 +14,7 @@
 #include "random.h"
 #include "resampling.h"
 #include "select.h"
+#include "sum.h"
 #include "winograd.h"
 
 namespace at::native::zendnn::kernels {
@@ -66,15 +68,19 @@ ZENDNN_KERNEL(void, batch_norm_backward, BatchNormBackwardArgs)
 ZENDNN_KERNEL(bool, takes_windows, Windows)
 ZENDNN_KERNEL(bool, depthwise, DepthwiseArgs)
 ZENDNN_KERNEL(void, max_pool, MaxPoolArgs)
+ZENDNN_KERNEL(void, find_lines, LinesArgs)
 ZENDNN_KERNEL(void, resample, ResampleArgs)
 ZENDNN_KERNEL(void, softmax, SoftmaxArgs)
 ZENDNN_KERNEL(void, mean, MeanArgs)
+ZENDNN_KERNEL(void, reduce_sum, SumArgs)
+ZENDNN_KERNEL(void, argmax, ArgmaxArgs)
 ZENDNN_KERNEL(void, eltwise, EltwiseArgs)
 ZENDNN_KERNEL(void, binary, BinaryArgs)
 ZENDNN_KERNEL(void, where, WhereArgs)
 ZENDNN_KERNEL(int, bernoulli, BernoulliArgs)
 ZENDNN_KERNEL(void, copy_strided, CopyArgs)
 ZENDNN_KERNEL(void, convert, ConvertArgs)
+ZENDNN_KERNEL(void, triangle, TriangleArgs)
 ZENDNN_KERNEL(bool, gather_pairs, GatherPairsArgs)
 ZENDNN_KERNEL(bool, embedding, EmbeddingArgs)
 ZENDNN_KERNEL(bool, embedding_bag, EmbeddingBag)

@@ -58,6 +58,16 @@ void with_function(Eltwise algorithm, float alpha, float beta, F f) {
       return f([=](Vec x) { return x * a + b; });
     case Eltwise::round:
       return f([](Vec x) { return round(x); });
+    case Eltwise::log2:
+      return f([](Vec x) { return log2(x); });
+    case Eltwise::sin:
+      return f([](Vec x) { return sin(x); });
+    case Eltwise::cos:
+      return f([](Vec x) { return cos(x); });
+    case Eltwise::floor:
+      return f([](Vec x) { return floor(x); });
+    case Eltwise::ceil:
+      return f([](Vec x) { return ceil(x); });
   }
 }
 
@@ -89,7 +99,7 @@ void with_function(Binary algorithm, F f) {
       return f([](Vec a, Vec b) { return a / b; });
     // b comes back where one is NaN.
     case Binary::max:
-      return f([](Vec a, Vec b) { return a == a ? max(a, b) : a; });
+      return f(max_or_nan);
     case Binary::min:
       return f([](Vec a, Vec b) { return a == a ? min(a, b) : a; });
   }

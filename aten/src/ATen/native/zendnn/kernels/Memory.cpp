@@ -181,6 +181,38 @@ void convert(const ConvertArgs& args) {
   });
 }
 
+void triangle(const TriangleArgs& args) {
+  const int64_t row_bytes = args.cols * args.itemsize;
+  const int64_t grain = ceil_div(kGrainBytes, max(row_bytes, 1));
+  const auto* x = static_cast<const char*>(args.x);
+  auto* out = static_cast<char*>(args.out);
+  // Of the first row: the column that the upper triangle begins with, or the
+  // lower one ends before.
+  const int64_t corner =
+      min(max(args.diagonal, -args.rows), args.cols) + (args.upper ? 0 : 1);
+  const auto zero = [&](int64_t begin, int64_t end) {
+    __builtin_memset(out + begin, 0, end - begin);
+  };
+  const auto keep = [&](int64_t begin, int64_t end) {
+    if (out != x)
+      copy_bytes(out + begin, x + begin, end - begin);
+  };
+  parallel(args.batch * args.rows, 1, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      const int64_t column = min(max(row % args.rows + corner, 0), args.cols);
+      const int64_t first = row * row_bytes, last = first + row_bytes;
+      const int64_t middle = first + column * args.itemsize;
+      if (args.upper) {
+        zero(first, middle);
+        keep(middle, last);
+      } else {
+        keep(first, middle);
+        zero(middle, last);
+      }
+    }
+  });
+}
+
 bool gather_pairs(const GatherPairsArgs& args) {
   for (int64_t i = 0; i < args.pairs; ++i)
     if (args.row[i] < 0 || args.row[i] >= args.rows || args.col[i] < 0 ||

@@ -1,4 +1,4 @@
-// Normalisation, softmax and mean: rows are read again from the cache for each
+// Normalisation and softmax: rows are read again from the cache for each
 // pass, so that every sum is taken of well-scaled numbers.
 #include "normalization.h"
 
@@ -8,22 +8,6 @@
 
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
-
-// Sums value(i) over [0, size) in groups, whose sums are as precise as they are
-// small.
-template <class Value>
-Vec sum_in_groups(int64_t size, Value value) {
-  constexpr int64_t group = 64;
-  Vec sum{};
-  for (int64_t first = 0; first < size; first += group) {
-    const int64_t last = min(first + group, size);
-    Vec part{};
-    for (int64_t i = first; i < last; ++i)
-      part += value(i);
-    sum += part;
-  }
-  return sum;
-}
 
 template <bool centred, class T, class W>
 void norm_row(const NormArgs& args, int64_t row) {
@@ -311,18 +295,6 @@ void softmax_columns(
   }
 }
 
-template <class T, class Lanes>
-void mean_columns(
-    const T* x,
-    T* out,
-    int64_t size,
-    int64_t stride,
-    Lanes lanes) {
-  const Vec sum = sum_in_groups(
-      size, [&](int64_t i) { return load(x + i * stride, lanes); });
-  store(out, sum / static_cast<float>(size), lanes);
-}
-
 // Calls f(outer, first, lanes) for each vector of columns of (outer, inner).
 template <class F>
 void each_column(int64_t outer, int64_t dim, int64_t inner, F f) {
@@ -408,38 +380,6 @@ void softmax(const SoftmaxArgs& args) {
               args.inner,
               lowest,
               args.log,
-              lanes);
-        });
-  });
-}
-
-void mean(const MeanArgs& args) {
-  with_type(args.dtype, [&]<class T>(T*) {
-    const T* x = static_cast<const T*>(args.x);
-    T* out = static_cast<T*>(args.out);
-    if (args.inner == 1) {
-      const int64_t grain = ceil_div(kGrain, max(args.dim, 1));
-      parallel(args.outer, 1, grain, [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row) {
-          const T* from = x + row * args.dim;
-          const float sum = sum_of_many(args.dim, [&](int64_t i, auto lanes) {
-            return load(from + i, lanes);
-          });
-          store_one(out + row, sum / static_cast<float>(args.dim));
-        }
-      });
-      return;
-    }
-    each_column(
-        args.outer,
-        args.dim,
-        args.inner,
-        [&](int64_t outer, int64_t first, auto lanes) {
-          mean_columns(
-              x + outer * args.dim * args.inner + first,
-              out + outer * args.inner + first,
-              args.dim,
-              args.inner,
               lanes);
         });
   });

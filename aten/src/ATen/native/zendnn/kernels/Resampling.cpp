@@ -1,5 +1,5 @@
-// Images in other sizes: channels side by side are blended as they are; rows
-// are blended with each other first, and then within themselves.
+// Images in other sizes: channels side by side are summed as they are; rows are
+// summed with each other first, and then within themselves.
 #include "resampling.h"
 
 #include "vec.h"
@@ -20,45 +20,65 @@ VecI load_places(const int32_t* from, Lanes lanes) {
   return load_bits(reinterpret_cast<const uint32_t*>(from), lanes);
 }
 
-// As torch does it: of two infinities, the difference would be NaN.
-Vec blend(Vec a, Vec b, Vec share) {
-  return a * (1.0f - share) + b * share;
+// The sum of value(tap), times its weight(tap) where there are several.
+template <int taps, class Value, class Weight>
+inline Vec weighted(Value value, Weight weight) {
+  if constexpr (taps == 1)
+    return value(0);
+  Vec sum = value(0) * weight(0);
+#pragma GCC unroll 4
+  for (int tap = 1; tap < taps; ++tap)
+    sum = value(tap) * weight(tap) + sum;
+  return sum;
 }
 
-template <class T>
-void blend_pixels(const ResampleArgs& args, int64_t batch, int64_t y) {
+// One line of the result.
+template <int taps>
+struct Line {
+  int64_t away[taps]; // from the beginning of the image
+  Vec weights[taps];
+
+  Line(const Lines& lines, int64_t i, int64_t count, int64_t stride) {
+    for (int tap = 0; tap < taps; ++tap) {
+      away[tap] = lines.places[tap * count + i] * stride;
+      weights[tap] = splat(taps == 1 ? 1 : lines.weights[tap * count + i]);
+    }
+  }
+};
+
+template <class T, int down, int across>
+void sum_pixels(const ResampleArgs& args, int64_t batch, int64_t y) {
   const ResampleStrides& in = args.x_strides;
   const T* x = static_cast<const T*>(args.x) + batch * in.batch;
-  const T* above = x + args.rows.first[y] * in.row;
-  const T* below = x + args.rows.second[y] * in.row;
   T* out = static_cast<T*>(args.out) + batch * args.out_strides.batch +
            y * args.out_strides.row;
+  const Line<down> row(args.rows, y, args.out_height, in.row);
   for (int64_t i = 0; i < args.out_width; ++i, out += args.out_strides.pixel) {
-    const int64_t left = args.columns.first[i] * in.pixel;
-    const int64_t right = args.columns.second[i] * in.pixel;
-    if (!args.rows.share) {
-      each_vector(args.channels, [&](int64_t c, auto lanes) {
-        store(out + c, load(above + left + c, lanes), lanes);
-      });
-      continue;
-    }
-    const Vec down = splat(args.rows.share[y]);
-    const Vec across = splat(args.columns.share[i]);
+    const Line<across> column(args.columns, i, args.out_width, in.pixel);
     each_vector(args.channels, [&](int64_t c, auto lanes) {
-      const Vec a = load(above + left + c, lanes);
-      const Vec b = load(above + right + c, lanes);
-      const Vec d = load(below + left + c, lanes);
-      const Vec e = load(below + right + c, lanes);
-      store(
-          out + c,
-          blend(blend(a, b, across), blend(d, e, across), down),
-          lanes);
+      const Vec sum = weighted<down>(
+          [&](int j) {
+            return weighted<across>(
+                [&](int k) {
+                  return load(x + row.away[j] + column.away[k] + c, lanes);
+                },
+                [&](int k) { return column.weights[k]; });
+          },
+          [&](int j) { return row.weights[j]; });
+      store(out + c, sum, lanes);
     });
   }
 }
 
+// Pixels of a row of the image that are waiting at a time.
+constexpr int64_t kSpace = 4096;
 template <class T>
-void blend_rows(
+constexpr bool kPlain = false;
+template <>
+constexpr bool kPlain<float> = true;
+
+template <class T, int down, int across>
+void sum_rows(
     const ResampleArgs& args,
     int64_t batch,
     int64_t channel,
@@ -66,53 +86,142 @@ void blend_rows(
   const ResampleStrides& in = args.x_strides;
   const T* x =
       static_cast<const T*>(args.x) + batch * in.batch + channel * in.channel;
-  const T* above = x + args.rows.first[y] * in.row;
-  const T* below = x + args.rows.second[y] * in.row;
   T* out = static_cast<T*>(args.out) + batch * args.out_strides.batch +
            channel * args.out_strides.channel + y * args.out_strides.row;
-  float row[kLongestRow];
-  const Vec down = splat(args.rows.share ? args.rows.share[y] : 0);
-  each_vector(args.width, [&](int64_t i, auto lanes) {
-    const Vec one = load(above + i, lanes);
-    store(
-        row + i,
-        args.rows.share ? blend(one, load(below + i, lanes), down) : one,
-        lanes);
-  });
-  each_vector(args.out_width, [&](int64_t i, auto lanes) {
-    const Vec left = gather(row, load_places(args.columns.first + i, lanes));
-    if (!args.columns.share) {
-      store(out + i, left, lanes);
-      return;
-    }
-    const Vec right = gather(row, load_places(args.columns.second + i, lanes));
-    const Vec across = load(args.columns.share + i, lanes);
-    store(out + i, blend(left, right, across), lanes);
-  });
+  const Line<down> line(args.rows, y, args.out_height, in.row);
+  const int32_t* first = args.columns.places;
+  const int32_t* last = first + (across - 1) * args.out_width;
+  int64_t end = 0;
+  for (int64_t begin = 0; begin < args.out_width; begin = end) {
+    // As many pixels of the result as find theirs in the space.
+    const int32_t left = first[begin];
+    end = args.out_width;
+    if (last[end - 1] >= left + kSpace)
+      for (end = begin + 1; last[end] < left + kSpace;)
+        ++end;
+    float space[kSpace];
+    const float* row = space;
+    if constexpr (down == 1 && kPlain<T>)
+      row = x + line.away[0] + left;
+    else
+      each_vector(last[end - 1] + 1 - left, [&](int64_t i, auto lanes) {
+        const Vec sum = weighted<down>(
+            [&](int tap) { return load(x + line.away[tap] + left + i, lanes); },
+            [&](int tap) { return line.weights[tap]; });
+        store(space + i, sum, lanes);
+      });
+    each_vector(end - begin, [&](int64_t i, auto lanes) {
+      const Vec sum = weighted<across>(
+          [&](int tap) {
+            const int32_t* places = first + tap * args.out_width + begin + i;
+            return gather(row, load_places(places, lanes) - left);
+          },
+          [&](int tap) {
+            return load(
+                args.columns.weights + tap * args.out_width + begin + i, lanes);
+          });
+      store(out + begin + i, sum, lanes);
+    });
+  }
+}
+
+// Keys' kernel for the pixel at a distance of up to 1, and of 1 to 2 (R. Keys,
+// Cubic convolution interpolation for digital image processing, 1981), with the
+// slope that torch chose.
+constexpr float kSlope = -0.75f;
+float near_weight(float x) {
+  return ((kSlope + 2) * x - (kSlope + 3)) * x * x + 1;
+}
+float far_weight(float x) {
+  return ((kSlope * x - 5 * kSlope) * x + 8 * kSlope) * x - 4 * kSlope;
+}
+
+// The product as torch rounds it, whatever is added to it.
+float rounded_product(float a, float b) {
+  return static_cast<float>(static_cast<double>(a) * b);
+}
+
+template <int down, int across>
+struct Taps {};
+
+template <class F>
+void with_taps(const ResampleArgs& args, F f) {
+  switch (args.columns.algorithm) {
+    case Resampling::nearest:
+      return f(Taps<1, 1>{});
+    case Resampling::linear:
+      return args.rows.algorithm == Resampling::nearest ? f(Taps<1, 2>{})
+                                                        : f(Taps<2, 2>{});
+    case Resampling::cubic:
+      return f(Taps<4, 4>{});
+  }
 }
 
 } // namespace
 
+// In torch's own arithmetic, so that ties go where torch sends them.
+void find_lines(const LinesArgs& args) {
+  const int64_t taps = taps_of(args.algorithm), end = args.in - 1;
+  const auto in = static_cast<float>(args.in);
+  const auto out = static_cast<float>(args.out);
+  float scale =
+      args.factor > 0 ? static_cast<float>(1 / args.factor) : in / out;
+  if (args.align_corners)
+    scale = args.out > 1 ? (in - 1) / (out - 1) : 0;
+  const bool centres =
+      args.algorithm != Resampling::nearest && !args.align_corners;
+  for (int64_t i = 0; i < args.out; ++i) {
+    const float place = static_cast<float>(i);
+    float source = centres ? rounded_product(scale, place + 0.5f) - 0.5f
+                           : rounded_product(scale, place);
+    if (args.algorithm == Resampling::linear)
+      source = args.in == args.out ? place : source > 0 ? source : 0;
+    // A factor next to 0 makes places that no integer holds, and NaN.
+    const int64_t line = source < static_cast<float>(end)
+                             ? static_cast<int64_t>(__builtin_floorf(source))
+                             : end;
+    const float beyond = source - static_cast<float>(line);
+    const float share = beyond > 0 ? (beyond < 1 ? beyond : 1) : 0;
+    const float rest = 1 - share;
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      const int64_t wanted = line + tap - (taps == 4 ? 1 : 0);
+      args.places[tap * args.out + i] =
+          static_cast<int32_t>(max(min(wanted, end), 0));
+    }
+    if (taps == 1)
+      continue;
+    const float weights[4] = {
+        taps == 4 ? far_weight(1 + share) : rest,
+        taps == 4 ? near_weight(share) : share,
+        near_weight(rest),
+        far_weight(1 + rest)};
+    for (int64_t tap = 0; tap < taps; ++tap)
+      args.weights[tap * args.out + i] = weights[tap];
+  }
+}
+
 void resample(const ResampleArgs& args) {
-  const bool rows = args.x_strides.pixel == 1 && args.out_strides.pixel == 1 &&
-                    args.width <= kLongestRow;
+  const bool rows = args.x_strides.pixel == 1 && args.out_strides.pixel == 1;
   const int64_t images = args.batch * (rows ? args.channels : 1);
   const int64_t each = args.out_width * (rows ? 1 : args.channels);
   with_type(args.dtype, [&]<class T>(T*) {
-    parallel(
-        images * args.out_height,
-        1,
-        ceil_div(kGrain, max(each, 1)),
-        [&](int64_t begin, int64_t end) {
-          for (int64_t i = begin; i < end; ++i) {
-            const int64_t image = i / args.out_height, y = i % args.out_height;
-            if (rows)
-              blend_rows<T>(
-                  args, image / args.channels, image % args.channels, y);
-            else
-              blend_pixels<T>(args, image, y);
-          }
-        });
+    with_taps(args, [&]<int down, int across>(Taps<down, across>) {
+      parallel(
+          images * args.out_height,
+          1,
+          ceil_div(kGrain, max(each * down * across, 1)),
+          [&](int64_t begin, int64_t end) {
+            for (int64_t i = begin; i < end; ++i) {
+              const int64_t image = i / args.out_height;
+              const int64_t y = i % args.out_height;
+              if (rows)
+                sum_rows<T, down, across>(
+                    args, image / args.channels, image % args.channels, y);
+              else
+                sum_pixels<T, down, across>(args, image, y);
+            }
+          });
+    });
   });
 }
 

@@ -32,6 +32,21 @@ struct ConvertArgs {
 
 void convert(const ConvertArgs& args);
 
+// Matrices of which a triangle is kept and the rest is 0: where column - row is
+// at least `diagonal` (upper), or at most that. Contiguous; out may be x.
+struct TriangleArgs {
+  const void* x = nullptr; // (batch, rows, cols)
+  void* out = nullptr;
+  int64_t batch = 1;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t diagonal = 0;
+  bool upper = true;
+  int64_t itemsize = 4; // bytes
+};
+
+void triangle(const TriangleArgs& args);
+
 // out[b, i] = x[b, row[i], col[i]].
 struct GatherPairsArgs {
   const void* x = nullptr; // (batch, rows, cols)

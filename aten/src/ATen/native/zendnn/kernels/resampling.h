@@ -5,31 +5,55 @@
 
 namespace at::native::zendnn::kernels {
 
+enum class Resampling { nearest, linear, cubic };
+
+// How many lines of the image a line of the result is a sum of.
+constexpr int64_t taps_of(Resampling algorithm) {
+  switch (algorithm) {
+    case Resampling::nearest:
+      return 1;
+    case Resampling::linear:
+      return 2;
+    default:
+      return 4;
+  }
+}
+
+// Finds those lines, and how much each counts, as torch does: both of (taps,
+// out).
+struct LinesArgs {
+  Resampling algorithm = Resampling::nearest;
+  bool align_corners = false;
+  int64_t in = 0;
+  int64_t out = 0;
+  double factor = 0; // 0: out / in
+  int32_t* places = nullptr;
+  float* weights = nullptr; // may be null for nearest
+};
+
+void find_lines(const LinesArgs& args);
+
+// What find_lines() found.
+struct Lines {
+  Resampling algorithm = Resampling::nearest;
+  const int32_t* places = nullptr;
+  const float* weights = nullptr;
+};
+
 // Strides of images. Either the pixels of a row or the channels of a pixel lie
 // side by side.
 struct ResampleStrides {
   int64_t batch = 0, channel = 0, row = 0, pixel = 0;
 };
 
-// For each line of the result: between which lines of the image it lies, and
-// how much of the second one it has.
-struct Lines {
-  const int32_t* first = nullptr;
-  const int32_t* second = nullptr;
-  const float* share = nullptr; // null: all of the first line
-};
-
-// A row of the image is up to this long.
-constexpr int64_t kLongestRow = 4096;
-
-// out[y, x] = the mean of the up to four pixels of x that it lies between.
+// out[y, x] = the weighted sum of pixels of x. Rows and columns are of one
+// algorithm, or rows are nearest and columns linear, as in a signal of one row.
 struct ResampleArgs {
   const void* x = nullptr;
   void* out = nullptr;
   ResampleStrides x_strides{}, out_strides{};
-  Lines rows, columns; // shares are both null or both given
+  Lines rows, columns;
   int64_t batch = 0, channels = 0;
-  int64_t width = 0; // of x
   int64_t out_height = 0, out_width = 0;
   DType dtype = DType::float32;
 };

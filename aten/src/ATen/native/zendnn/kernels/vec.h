@@ -31,6 +31,7 @@ constexpr int kWidth = 8;
 // scalar operand too, and a * b + c becomes a fused multiply-add.
 using Vec [[gnu::vector_size(4 * kWidth)]] = float;
 using VecI [[gnu::vector_size(4 * kWidth)]] = int32_t;
+using VecD [[gnu::vector_size(4 * kWidth)]] = double; // half as many lanes
 
 // How many lanes of a vector an access touches: all, or the first few.
 struct Full {};
@@ -76,6 +77,12 @@ inline Vec sqrt(Vec x) {
 inline Vec round(Vec x) { // half to even
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT);
 }
+inline Vec floor(Vec x) {
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF);
+}
+inline Vec ceil(Vec x) {
+  return _mm512_roundscale_ps(x, _MM_FROUND_TO_POS_INF);
+}
 inline Vec reciprocal(Vec x) { // to 2⁻¹⁴ at least
   return _mm512_rcp14_ps(x);
 }
@@ -105,6 +112,10 @@ inline bool any_below(Vec x, Vec y) {
 inline bool any_nan(Vec x) {
   return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0;
 }
+// A bit for each lane of a comparison.
+inline unsigned lanes_where(VecI condition) {
+  return _mm512_movepi32_mask(reinterpret_cast<__m512i>(condition));
+}
 // table[i] for the last 5 bits of each lane i.
 inline Vec look_up(const float (&table)[32], VecI i) {
   return _mm512_permutex2var_ps(
@@ -120,13 +131,18 @@ inline Vec look_up(const float (&table)[16], VecI i) {
 inline float sum_lanes(Vec x) {
   return _mm512_reduce_add_ps(x);
 }
-// The sum of the lanes of both.
-inline double sum_in_double(Vec x, Vec y) {
-  const auto folded = [](__m512 z) {
-    return _mm512_cvtps_pd(_mm512_castps512_ps256(z)) +
-           _mm512_cvtps_pd(_mm512_extractf32x8_ps(z, 1));
-  };
-  return _mm512_reduce_add_pd(folded(x) + folded(y));
+inline double sum_lanes(VecD x) {
+  return _mm512_reduce_add_pd(x);
+}
+inline VecD low_doubles(Vec x) {
+  return _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+}
+inline VecD high_doubles(Vec x) {
+  return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+}
+inline Vec narrow(VecD low, VecD high) {
+  return _mm512_insertf32x8(
+      _mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
 }
 inline float max_lanes(Vec x) {
   return _mm512_reduce_max_ps(x);
@@ -227,6 +243,12 @@ inline Vec sqrt(Vec x) {
 inline Vec round(Vec x) {
   return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
+inline Vec floor(Vec x) {
+  return _mm256_floor_ps(x);
+}
+inline Vec ceil(Vec x) {
+  return _mm256_ceil_ps(x);
+}
 inline Vec quotient(Vec a, Vec b) {
   return a / b; // the approximation that AVX2 has would want two corrections
 }
@@ -244,7 +266,7 @@ inline Vec to_float(VecI x) {
 }
 inline Vec scale_by_power(Vec x, Vec n) {
   // In two steps, as the power itself may be no normal number.
-  const VecI whole = to_int(_mm256_floor_ps(n)), half = whole >> 1;
+  const VecI whole = to_int(floor(n)), half = whole >> 1;
   return x * as_float((half + 127) << 23) *
          as_float((whole - half + 127) << 23);
 }
@@ -253,6 +275,9 @@ inline bool any_below(Vec x, Vec y) {
 }
 inline bool any_nan(Vec x) {
   return _mm256_movemask_ps(_mm256_cmp_ps(x, x, _CMP_UNORD_Q)) != 0;
+}
+inline unsigned lanes_where(VecI condition) {
+  return _mm256_movemask_ps(as_float(condition));
 }
 inline Vec look_up(const float (&table)[16], VecI i) {
   const auto half = [&](int first) {
@@ -266,13 +291,17 @@ inline float sum_lanes(Vec x) {
   y += _mm_movehl_ps(y, y);
   return y[0] + y[1];
 }
-inline double sum_in_double(Vec x, Vec y) {
-  const auto folded = [](__m256 z) {
-    return _mm256_cvtps_pd(_mm256_castps256_ps128(z)) +
-           _mm256_cvtps_pd(_mm256_extractf128_ps(z, 1));
-  };
-  const __m256d sums = folded(x) + folded(y);
-  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+inline double sum_lanes(VecD x) {
+  return (x[0] + x[1]) + (x[2] + x[3]);
+}
+inline VecD low_doubles(Vec x) {
+  return _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+}
+inline VecD high_doubles(Vec x) {
+  return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+}
+inline Vec narrow(VecD low, VecD high) {
+  return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
 }
 inline float max_lanes(Vec x) {
   __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
@@ -346,6 +375,19 @@ inline Vec odd_lanes(Vec a, Vec b) {
 }
 
 #endif
+
+// The lanes of x two by two, added in double.
+inline VecD fold(Vec x) {
+  return low_doubles(x) + high_doubles(x);
+}
+// The sum of the lanes of both.
+inline double sum_in_double(Vec x, Vec y) {
+  return sum_lanes(fold(x) + fold(y));
+}
+// The larger one, or NaN.
+inline Vec max_or_nan(Vec a, Vec b) {
+  return a == a ? max(a, b) : a;
+}
 
 // What a · b was rounded by to become `product`.
 inline Vec rounded_off(Vec a, Vec b, Vec product) {

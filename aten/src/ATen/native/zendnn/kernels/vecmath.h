@@ -138,11 +138,14 @@ inline Vec expm1(Vec x) {
          (scale_by_power(parts.power, parts.n) - 1.0f);
 }
 
-inline Vec log(Vec x) {
+// x = (1 + m) 2ᵉ with 1 + m in [√½, √2), and log(1 + m) = m - m² / 2 + cubic.
+struct LogParts {
+  Vec e, m, square, cubic;
+};
+inline LogParts log_parts(Vec x) {
   // Subnormal numbers are scaled to normal ones.
   const auto small = x < splat(1.17549435e-38f);
   const Vec normal = small ? x * 8388608.0f : x;
-  // normal = m · 2ᵉ with m in [√½, √2)
   const VecI bits = as_int(normal);
   Vec e = to_float((bits >> 23) - (small ? splat_int(149) : splat_int(126)));
   Vec m = as_float((bits & 0x7fffff) | 0x3f000000);
@@ -161,12 +164,80 @@ inline Vec log(Vec x) {
       2.0000714765e-1f,
       -2.4999993993e-1f,
       3.3333331174e-1f);
-  const Vec y = p * m * square + e * -2.12194440e-4f - square * 0.5f;
-  const Vec result = (m + y) + e * 0.693359375f;
+  return {e, m, square, p * m * square};
+}
+// The logarithm of x, given that of a positive number.
+inline Vec log_or_special(Vec x, Vec result) {
   const Vec special =
       x == Vec{} ? splat(-kInfinity)
                  : (x == splat(kInfinity) ? x : splat(__builtin_nanf("")));
   return (x > Vec{}) & (x < splat(kInfinity)) ? result : special;
+}
+
+inline Vec log(Vec x) {
+  const auto [e, m, square, cubic] = log_parts(x);
+  const Vec y = cubic + e * -2.12194440e-4f - square * 0.5f;
+  return log_or_special(x, (m + y) + e * 0.693359375f);
+}
+
+// Only the last two sums round what counts, so that whole numbers are exact.
+inline Vec log2(Vec x) {
+  constexpr float rest = 1.92596303e-8f;
+  const auto [e, m, square, cubic] = log_parts(x);
+  const Vec y = cubic - square * 0.5f, sum = m + y, lost = m - sum + y;
+  return log_or_special(x, (sum * kLog2e + (lost * kLog2e + sum * rest)) + e);
+}
+
+// Arguments of sin and cos up to this are reduced in vectors.
+constexpr float kFarArgument = 131072.0f;
+
+template <class Function>
+[[gnu::noinline]] Vec at_far_lanes(Vec x, Vec y, Function function) {
+  for (int i = 0; i < kWidth; ++i)
+    if (!(abs(x)[i] <= kFarArgument))
+      y[i] = function(x[i]);
+  return y;
+}
+
+// sin(x + quadrant · π/2) for x ≥ 0: x = k π/2 + r with |r| ≤ π/4, where π/2 is
+// subtracted in three parts (W. J. Cody and W. Waite, Software Manual for the
+// Elementary Functions, 1980). The first difference is exact, and what the
+// second one is rounded by counts.
+inline Vec wave(Vec x, int quadrant) {
+  constexpr float kQuarter = 1.57079637f, kRest = -4.37113883e-8f,
+                  kLast = -1.71512451e-15f;
+  const Vec shifted = x * 0.636619772f + kMagic, k = shifted - kMagic;
+  const Vec near = x - k * kQuarter, r = near - k * kRest;
+  const Vec lost = near - r - k * kRest - k * kLast;
+  const Vec square = r * r;
+  const Vec s = polynomial(
+      square, -1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f);
+  const Vec c = polynomial(
+      square,
+      2.443315711809948e-5f,
+      -1.388731625493765e-3f,
+      4.166664568298827e-2f);
+  const VecI q = as_int(shifted) + quadrant;
+  const Vec sine = (s * (square * r) + lost) + r;
+  const Vec cosine = (c * square * square - square * 0.5f) + 1.0f;
+  const Vec y = (q & 1) == 0 ? sine : cosine;
+  return as_float(as_int(y) ^ ((q & 2) << 30));
+}
+
+inline Vec sin(Vec x) {
+  const Vec a = abs(x);
+  const VecI sign = as_int(x) ^ as_int(a);
+  const Vec y = as_float(as_int(wave(a, 0)) ^ sign);
+  if (__builtin_expect(any_below(splat(kFarArgument), a), 0))
+    return at_far_lanes(x, y, [](float v) { return __builtin_sinf(v); });
+  return y;
+}
+
+inline Vec cos(Vec x) {
+  const Vec a = abs(x), y = wave(a, 1);
+  if (__builtin_expect(any_below(splat(kFarArgument), a), 0))
+    return at_far_lanes(x, y, [](float v) { return __builtin_cosf(v); });
+  return y;
 }
 
 // Near 0 a polynomial, fitted to a relative error of 2⁻²⁹; else 1 - q with q =

@@ -1,0 +1,23 @@
+// Where the largest elements are.
+#pragma once
+
+#include "types.h"
+
+namespace at::native::zendnn::kernels {
+
+// The index of the largest element down the middle of contiguous (outer, dim,
+// inner): of equal ones the first, of NaN the first before all numbers. out is
+// contiguous (outer, inner). dim is at least 1, and below 2³¹ unless inner
+// is 1.
+struct ArgmaxArgs {
+  const void* x = nullptr;
+  int64_t* out = nullptr;
+  int64_t outer = 1;
+  int64_t dim = 0;
+  int64_t inner = 1;
+  DType dtype = DType::float32;
+};
+
+void argmax(const ArgmaxArgs& args);
+
+} // namespace at::native::zendnn::kernels

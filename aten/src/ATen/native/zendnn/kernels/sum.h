@@ -1,0 +1,24 @@
+// Sums and means over any dimensions.
+#pragma once
+
+#include "types.h"
+
+namespace at::native::zendnn::kernels {
+
+// Sums up to 8 dimensions of x, times `scale`; out does not overlap x. Doubles
+// count, so that the mean of equal numbers is that number. Fastest where an
+// inner stride of x is 1.
+struct SumArgs {
+  const void* x = nullptr;
+  const int64_t* x_strides = nullptr; // null: contiguous
+  void* out = nullptr;
+  const int64_t* out_strides = nullptr; // 0: a dimension is summed
+  const int64_t* sizes = nullptr;       // of x
+  int64_t ndim = 0;
+  double scale = 1; // 1 / count for a mean
+  DType dtype = DType::float32;
+};
+
+void reduce_sum(const SumArgs& args);
+
+} // namespace at::native::zendnn::kernels
