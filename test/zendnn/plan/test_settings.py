@@ -81,14 +81,18 @@ def printed(process: subprocess.Popen[str]) -> str:
 
 
 def runs(path: Path) -> list[Counter[tuple[str, str]]]:
-    """The primitives that ran in the first call and in the second, by kind and implementation.
+    """What ran in the first call and in the second: steps, and primitives that are none.
 
     Packing runs reorders; what is timed are convolutions and products.
     """
     text = printed(tuning(path, ZENDNN_VERBOSE="1"))
     _, *calls = text.split("call ")
-    lines = [[line.split(",") for line in call.splitlines() if ",exec," in line] for call in calls]
-    return [Counter((x[5], x[6]) for x in call if x[5] != "reorder") for call in lines]
+    lines = [[line.split(",") for line in call.splitlines()] for call in calls]
+    return [
+        Counter(("plan", x[3]) for x in call if "plan" in x)
+        + Counter((x[5], x[6]) for x in call if "exec" in x and "reorder" not in x)
+        for call in lines
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -81,9 +81,18 @@ EDITS: tuple[Edit, ...] = (
         file=_EXECUTE,
         anchor="    auto stream = ctx.stream();\n    status_t status = success;\n",
         action=Action.AFTER,
-        text="    zendnn_count_execution(\n"
-        "            static_cast<int>(primitive_iface->pd()->impl()->kind()));\n",
+        text="    const bool is_printed = zendnn_count_execution(\n"
+        "            static_cast<int>(primitive_iface->pd()->impl()->kind()),\n"
+        "            primitive_iface->pd()->impl()->name());\n",
         reason="every execution passes here, so that what ran can be asserted and reported",
+    ),
+    Edit(
+        name="print-execution-once",
+        file=_EXECUTE,
+        anchor="    if (get_verbose(verbose_t::exec_profile,\n",
+        action=Action.REPLACE,
+        text="    if (!is_printed && get_verbose(verbose_t::exec_profile,\n",
+        reason="a plan prints a line for each of its steps, and most are one primitive",
     ),
     _declare("panel_matmul", _MATMULS, after="cpu/x64/matmul/jit_uni_sparse_matmul.hpp"),
     Edit(

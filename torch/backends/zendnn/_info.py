@@ -29,10 +29,11 @@ def build_info() -> str:
 
 
 def counters() -> dict[str, int]:
-    """Return how many ZenDNN primitives ran since the start or the last reset.
+    """Return how many primitives and kernels of ours ran since the start or the last reset.
 
-    The keys are primitive kinds (``'convolution'``, ``'matmul'``, ``'reorder'``, ...); kinds that
-    have not run are left out. All threads count together.
+    The keys are primitive kinds (``'convolution'``, ``'matmul'``, ``'reorder'``, ...), and
+    ``'other'`` for kernels that no primitive does; kinds that have not run are left out. All
+    threads count together.
     """
     return _C._counters()
 

@@ -8,7 +8,13 @@ from typing import Any
 _PACKAGE = "torch.backends.zendnn"
 
 #: The module below the package that has an attribute; None: the attribute is that module.
-_HOMES = {"explain": "_explain", "prepack": "_prepack", "passes": None}
+_HOMES = {
+    "Event": "_events",
+    "explain": "_explain",
+    "passes": None,
+    "prepack": "_prepack",
+    "record": "_events",
+}
 
 
 def lazy(name: str) -> Any:

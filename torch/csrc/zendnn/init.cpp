@@ -1,8 +1,10 @@
 // torch.backends.zendnn._C: what Python needs of libtorch_zendnn.
 #include <ATen/native/zendnn/Allocator.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/cpu/Overrides.h>
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/utils/pybind.h>
@@ -74,6 +76,27 @@ std::pair<size_t, std::vector<std::string>> choose(
   return {choice.index, std::move(choice.wrong)};
 }
 
+// As the fields of a Python Event are.
+py::tuple as_fields(const ctx::Event& event) {
+  py::list shapes;
+  for (const auto& sizes : event.shapes) {
+    shapes.append(py::tuple(py::cast(sizes)));
+  }
+  py::object dtype = py::none();
+  if (event.dtype) {
+    dtype = py::reinterpret_borrow<py::object>(
+        reinterpret_cast<PyObject*>(torch::getTHPDtype(*event.dtype)));
+  }
+  return py::make_tuple(
+      event.operation,
+      ctx::name_of(event.route),
+      event.reason,
+      event.implementation,
+      py::tuple(shapes),
+      dtype,
+      event.milliseconds);
+}
+
 } // namespace
 
 PYBIND11_MODULE(_C, m) {
@@ -99,6 +122,20 @@ PYBIND11_MODULE(_C, m) {
       &ctx::counters,
       "Primitives run so far, by kind; kinds that have not run are left out.");
   m.def("_reset_counters", &ctx::reset_counters);
+
+  py::class_<ctx::Recording>(m, "_Recording")
+      .def(py::init())
+      .def(
+          "take",
+          [](ctx::Recording& recording) {
+            py::list taken;
+            for (const auto& event : recording.take()) {
+              taken.append(as_fields(event));
+            }
+            return taken;
+          },
+          "The fields of each event since the last call.")
+      .def("stop", &ctx::Recording::stop);
 
   using Released = py::call_guard<py::gil_scoped_release>;
   m.def("_memory_cached", &ctx::memory_cached);

@@ -1,13 +1,17 @@
 #include <torch/csrc/zendnn/plan/Executable.h>
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/native/zendnn/Info.h>
+#include <ATen/native/zendnn/Events.h>
+#include <ATen/record_function.h>
 #include <adeep/abstract_types.hpp>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
-#include <chrono>
-#include <cstdio>
+#include <iterator>
 #include <new>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 namespace at::native::zendnn::plan {
@@ -17,10 +21,65 @@ namespace {
 // and an arena only while it runs.
 constexpr size_t kIdleInstances = 16;
 
-double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(
-             std::chrono::steady_clock::now() - start)
-      .count();
+constexpr std::string_view kTorch = "torch ";
+
+// The kinds of primitives that our kernels do, by how their implementations'
+// names begin; the first that fits counts. What only moves elements reorders.
+struct Kind {
+  std::string_view begin;
+  zendnn_primitive_kind_t kind;
+};
+constexpr std::array<Kind, 19> kKinds{{
+    {"attention", zendnn_matmul},
+    {"batch_norm", zendnn_batch_normalization},
+    {"binary", zendnn_binary},
+    {"convert", zendnn_reorder},
+    {"copy", zendnn_reorder},
+    {"eltwise", zendnn_eltwise},
+    {"embedding_bag", zendnn_reduction},
+    {"embedding", zendnn_reorder},
+    {"gather_pairs", zendnn_reorder},
+    {"group_norm", zendnn_group_normalization},
+    {"layer_norm", zendnn_layer_normalization},
+    {"mean", zendnn_reduction},
+    {"pad", zendnn_reorder},
+    {"pairwise_dot", zendnn_matmul},
+    {"resample", zendnn_resampling},
+    {"rms_norm", zendnn_layer_normalization},
+    {"roll", zendnn_reorder},
+    {"softmax", zendnn_softmax},
+    {"winograd", zendnn_convolution},
+}};
+
+// Undefined for those that no primitive does; nothing for torch's.
+std::optional<int> kind_of(const Step& step) {
+  if (!step.kernel || step.implementation.starts_with(kTorch)) {
+    return std::nullopt;
+  }
+  const auto* const found =
+      std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& of) {
+        return step.implementation.starts_with(of.begin);
+      });
+  return found == kKinds.end() ? zendnn_undefined_primitive : found->kind;
+}
+
+Event event_of(const Step& step, size_t index) {
+  Event event{
+      .operation = step.label,
+      .route = Route::plan,
+      .implementation = step.implementation,
+      .step = static_cast<int64_t>(index)};
+  if (step.implementation.starts_with(kTorch)) {
+    event.route = Route::torch;
+    event.reason = "the plan left it to torch: explain() says why";
+  }
+  for (const auto& argument : step.arguments) {
+    if (argument.index == ZENDNN_ARG_SRC ||
+        argument.index == ZENDNN_ARG_WEIGHTS) {
+      event.shapes.push_back(argument.desc.get_dims());
+    }
+  }
+  return event;
 }
 
 } // namespace
@@ -32,6 +91,7 @@ class Executable::Instance {
     const auto& engine = adeep::engine::cpu_engine();
     arguments_.resize(owner.steps_.size());
     for (size_t i = 0; i < owner.steps_.size(); ++i) {
+      kinds_.push_back(kind_of(owner.steps_[i]));
       for (const auto& argument : owner.steps_[i].arguments) {
         memories_.emplace_back(argument.desc, engine, nullptr);
         memory_buffers_.push_back(argument.ref.buffer);
@@ -70,19 +130,11 @@ class Executable::Instance {
       }
     }
     refresh();
-    if (verbose() > 0) {
+    if (listening() ||
+        at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION)) {
       for (size_t i = 0; i < owner_.steps_.size(); ++i) {
-        const auto start = std::chrono::steady_clock::now();
-        run_step(i);
-        const auto& step = owner_.steps_[i];
-        std::printf(
-            "zendnn_verbose,plan,%zu,%s,%s,%g\n",
-            i,
-            step.implementation.c_str(),
-            step.label.c_str(),
-            milliseconds_since(start));
+        tell_step(i);
       }
-      std::fflush(stdout);
       return;
     }
     for (size_t i = 0; i < owner_.steps_.size(); ++i) {
@@ -110,9 +162,21 @@ class Executable::Instance {
     changed_ = false;
   }
 
+  // Runs a step under the eyes of the profiler and of who listens.
+  void tell_step(size_t index) {
+    const auto& step = owner_.steps_[index];
+    RECORD_FUNCTION(
+        "zendnn::" + step.implementation, c10::ArrayRef<const c10::IValue>{});
+    const Operation told(event_of(step, index));
+    run_step(index);
+  }
+
   void run_step(size_t index) {
     const auto& step = owner_.steps_[index];
     if (step.kernel) {
+      if (const auto kind = kinds_[index]) {
+        count_kernel(*kind);
+      }
       step.kernel(frame_);
       return;
     }
@@ -135,6 +199,7 @@ class Executable::Instance {
   std::vector<memory> memories_;
   std::vector<int64_t> memory_buffers_, memory_offsets_;
   std::vector<std::vector<zendnn_exec_arg_t>> arguments_; // of each step
+  std::vector<std::optional<int>> kinds_; // of primitives, likewise
   bool changed_ = true;
 };
 

@@ -9,6 +9,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Environment.h>
+#include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/record_function.h>
 #include <torch/library.h>
@@ -386,29 +387,49 @@ bool Plan::fits(
 bool Plan::takes(
     const std::vector<Tensor>& tensors,
     const std::vector<int64_t>& numbers) {
-  // By the weights it can be told before anything is built.
-  if (!enabled() || !fits(tensors, numbers) || !agree_with_autocast(weights_)) {
+  const auto to_torch = [this](const std::string& reason) {
+    if (listening()) {
+      tell({.operation = name_, .route = Route::torch, .reason = reason});
+    }
     return false;
+  };
+  constexpr const char* kAutocast = "autocast to another type";
+  if (!enabled()) {
+    return to_torch("ZenDNN is switched off");
+  }
+  if (!fits(tensors, numbers)) {
+    return to_torch("other inputs than plain tensors and numbers, or other CPUs");
+  }
+  // By the weights it can be told before anything is built.
+  if (!agree_with_autocast(weights_)) {
+    return to_torch(kAutocast);
   }
   const bool grad = at::GradMode::is_enabled();
   for (const auto& tensor : tensors) {
     if (grad && tensor.requires_grad()) {
-      return false;
+      return to_torch("an input whose gradient is wanted");
     }
   }
   try {
     const auto built = find(tensors, numbers);
-    if (!built->executable || !agree_with_autocast(built->products)) {
-      return false;
+    if (!built->executable) {
+      return to_torch(built->refused);
+    }
+    if (!agree_with_autocast(built->products)) {
+      return to_torch(kAutocast);
     }
     built->executable->reserve();
     return true;
   } catch (const std::bad_alloc&) {
-    TORCH_WARN_ONCE(
-        "ZenDNN plan ",
-        name_,
-        " cannot get the memory that it wants, so that its operators run on "
-        "torch's own kernels.");
+    static std::atomic<bool> warned{false};
+    const Event event{
+        .operation = name_,
+        .route = Route::torch,
+        .reason =
+            "cannot get the memory that it wants, so that its operators "
+            "run on torch's own kernels."};
+    const bool again = warned.exchange(true);
+    (again && !c10::WarningUtils::get_warnAlways() ? tell : warn)(event);
     return false; // the operators themselves want less
   }
 }
@@ -458,12 +479,12 @@ std::vector<Tensor> Plan::verified(
     for (const auto& tensor : tensors) {
       sizes << ' ' << tensor.sizes();
     }
-    TORCH_WARN(
-        "ZenDNN plan ",
-        name_,
-        " differs from its original operators, which run from now on, for "
-        "inputs of",
-        sizes.str());
+    warn(
+        {.operation = name_,
+         .route = Route::torch,
+         .reason = "differs from its original operators, which run from now "
+                   "on, for inputs of" +
+                   sizes.str()});
     std::promise<std::shared_ptr<const Built>> refused;
     refused.set_value(std::make_shared<const Built>(
         Built{.refused = "results that differ from the original operators'"}));

@@ -1,20 +1,15 @@
 #include <ATen/native/zendnn/Context.h>
 
-#include <atomic>
-
 namespace at::native::zendnn {
 
+std::atomic<bool> switches::enabled{true};
+
 namespace {
-std::atomic<bool> enabled_{true};
 std::atomic<bool> deterministic_{false};
 } // namespace
 
-bool enabled() {
-  return enabled_.load(std::memory_order_relaxed);
-}
-
 void set_enabled(bool value) {
-  enabled_.store(value, std::memory_order_relaxed);
+  switches::enabled.store(value, std::memory_order_relaxed);
 }
 
 bool deterministic() {

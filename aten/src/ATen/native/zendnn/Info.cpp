@@ -1,5 +1,6 @@
 #include <ATen/native/zendnn/Info.h>
 
+#include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <ATen/native/zendnn/kernels/isa.h>
 #include <ATen/native/zendnn/kernels/types.h>
@@ -94,7 +95,7 @@ std::map<std::string, uint64_t> counters() {
     if (const auto count = zendnn_executions(kind)) {
       const auto* name =
           zendnn_prim_kind2str(static_cast<zendnn_primitive_kind_t>(kind));
-      out.emplace(name, count);
+      out.emplace(kind == zendnn_undefined_primitive ? "other" : name, count);
     }
   }
   return out;
@@ -116,6 +117,7 @@ bool set_verbose(int level) {
   const bool known = zendnn_set_verbose(level) == zendnn_success;
   if (known) {
     verbose_level() = level;
+    set_listening(kVerboseLines, level > 0);
   }
   return known;
 }

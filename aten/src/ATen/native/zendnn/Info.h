@@ -26,7 +26,8 @@ C10_EXPORT std::string cpu_signature();
 C10_EXPORT std::map<std::string, uint64_t> counters();
 C10_EXPORT void reset_counters();
 
-// 0: silent; 1: a line for each execution; 2: for each creation as well.
+// 0: silent; 1: a line for each execution; 2: for each creation as well, for
+// each primitive within a plan's step, and for each operator that is torch's.
 // Returns false for any other level.
 C10_EXPORT bool set_verbose(int level);
 // The level in force: what was set last, or ZENDNN_VERBOSE.

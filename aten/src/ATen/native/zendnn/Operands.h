@@ -17,8 +17,10 @@ inline bool has(const std::optional<Tensor>& operand) {
 
 // Whether memory holds the elements as they are.
 inline bool is_dense(const Tensor& t) {
-  return t.layout() == kStrided && t.device().is_cpu() && !t.is_conj() &&
-         !t.is_neg();
+  constexpr c10::DispatchKeySet lazy{
+      c10::DispatchKey::Conjugate, c10::DispatchKey::Negative};
+  return t.layout() == kStrided && t.device().is_cpu() &&
+         !t.key_set().has_any(lazy);
 }
 
 // Whether a tensor in memory on the CPU is all that there is: no subclass, no

@@ -3,10 +3,10 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/kernels/types.h>
 #include <oneapi/zendnn/zendnn_types.h>
-#include <third_party/zendnn/execution_counters.h>
 
 namespace at::native::zendnn::cpu {
 
@@ -32,7 +32,7 @@ inline kernels::DType kernel_dtype(const Tensor& t) {
 // thread's number of OpenMP threads from the environment.
 inline void prepare_kernel(zendnn_primitive_kind_t kind) {
   internal::lazy_init_num_threads();
-  zendnn_count_execution(kind);
+  count_kernel(kind);
 }
 
 } // namespace at::native::zendnn::cpu
