@@ -17,6 +17,7 @@
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/ops/conv1d.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/conv3d.h>
@@ -34,6 +35,8 @@
 namespace at::native::zendnn {
 namespace {
 
+namespace why = cpu::why;
+using cpu::Reason;
 using ::zendnn::matmul;
 using ::zendnn::memory;
 
@@ -71,40 +74,49 @@ Operands converted(Operands of, ScalarType dtype) {
   return of;
 }
 
-// Says nothing about errors: torch's own operators report them.
-bool takes(const Tensor& x, const Operands& of) {
+// Why torch's own operators serve; they report errors, too.
+Reason why_not(const Tensor& x, const Operands& of) {
   const auto dtype = x.scalar_type();
   const auto& [weight, bias, stride, padding, dilation, groups] = of;
-  if (!is_dense(x) || !is_dense(weight) || x.numel() == 0 ||
-      weight.numel() == 0 || !takes_dtype(dtype) ||
-      (bias.defined() && (!is_dense(bias) || bias.dim() != 1 ||
-                          bias.size(0) != weight.size(0)))) {
-    return false;
+  if (!is_dense(x) || !is_dense(weight)) {
+    return why::kLayout;
+  }
+  if (x.numel() == 0 || weight.numel() == 0) {
+    return why::kEmpty;
+  }
+  if (!takes_dtype(dtype)) {
+    return why::kType;
+  }
+  if (bias.defined() &&
+      (!is_dense(bias) || bias.dim() != 1 || bias.size(0) != weight.size(0))) {
+    return why::kParameter;
   }
   if (of.is_linear()) {
-    return x.dim() > 0 && x.sizes().back() == weight.size(1) &&
-           x.is_contiguous();
+    return x.dim() == 0 || x.sizes().back() != weight.size(1) ? why::kSizes
+           : !x.is_contiguous()                               ? why::kOrder
+                                                              : nullptr;
   }
-  if (x.dim() != weight.dim() || x.size(1) != weight.size(1) * groups ||
-      // torch may choose a kernel whose result has other strides.
-      (x.dim() == 5 && x.size(0) == 1 &&
-       mkldnn_conv_use_channels_last(x, weight))) {
-    return false;
+  if (x.dim() != weight.dim() || x.size(1) != weight.size(1) * groups) {
+    return why::kSizes;
+  }
+  if (x.dim() == 5 && x.size(0) == 1 &&
+      mkldnn_conv_use_channels_last(x, weight)) {
+    return why::kStrides;
   }
   const auto spatial = static_cast<size_t>(x.dim() - 2);
   if (stride.size() != spatial || padding.size() != spatial ||
       dilation.size() != spatial) {
-    return false;
+    return why::kSizes;
   }
   for (size_t i = 0; i < spatial; ++i) {
     const auto dim = static_cast<int64_t>(i) + 2;
     if (stride[i] < 1 || padding[i] < 0 || dilation[i] < 1 ||
         x.size(dim) + 2 * padding[i] <
             dilation[i] * (weight.size(dim) - 1) + 1) {
-      return false;
+      return why::kWindow;
     }
   }
-  return true;
+  return nullptr;
 }
 
 // ---- Linear layers
@@ -401,6 +413,9 @@ Tensor Layer::run(const Tensor& x, const Operands& of, ScalarType dtype) {
     packed = pack.packed;
   }
   if (!way.packed) {
+    if (listening()) {
+      leave_to_torch("plain weights, which are as fast here");
+    }
     return run_plain(x, converted(of, dtype));
   }
   return images ? run_convolution(
@@ -478,6 +493,44 @@ Tensor plain(
                : run_plain(x, of);
 }
 
+// Runs a packed layer into out, or says why not.
+Reason run_packed(
+    Tensor& out,
+    const Tensor& x,
+    Operands of,
+    int64_t layer,
+    std::optional<ScalarType> dtype) {
+  if (!enabled()) {
+    return why::kOff;
+  }
+  // What is timed may differ from process to process.
+  if (deterministic() || at::globalContext().deterministicAlgorithms()) {
+    return "results that are to be the same from run to run";
+  }
+  if (of.weight.is_inference()) {
+    return "a weight of inference mode: nothing would tell that it changed";
+  }
+  if (!dtype &&
+      (x.scalar_type() != of.weight.scalar_type() ||
+       (of.bias.defined() && of.bias.scalar_type() != x.scalar_type()))) {
+    return why::kTypes;
+  }
+  const Tensor input = dtype ? x.to(*dtype) : x;
+  if (of.bias.defined()) {
+    of.bias = of.bias.to(input.scalar_type());
+  }
+  if (const auto reason = why_not(input, of)) {
+    return reason;
+  }
+  of.bias = of.bias.defined() ? of.bias.contiguous() : of.bias;
+  const auto found = Layers::instance().find(layer);
+  if (found == nullptr) {
+    return "a layer of another process, or that is gone";
+  }
+  out = found->run(input, of, input.scalar_type());
+  return nullptr;
+}
+
 Tensor packed(
     const Tensor& x,
     const Tensor& weight,
@@ -488,23 +541,22 @@ Tensor packed(
     int64_t groups,
     int64_t layer,
     std::optional<ScalarType> dtype) {
-  // What is timed may differ from process to process, and nothing tells when
-  // a weight that was made in inference mode has changed.
-  if (enabled() && !deterministic() && !weight.is_inference() &&
-      !at::globalContext().deterministicAlgorithms() &&
-      (dtype || x.scalar_type() == weight.scalar_type())) {
-    const Tensor input = dtype ? x.to(*dtype) : x;
-    Operands of{
-        weight, bias.value_or(Tensor()), stride, padding, dilation, groups};
-    if (of.bias.defined() && of.bias.scalar_type() != input.scalar_type()) {
-      of.bias = dtype ? of.bias.to(*dtype) : Tensor();
-    }
-    if (of.bias.defined() == has(bias) && takes(input, of)) {
-      of.bias = of.bias.defined() ? of.bias.contiguous() : of.bias;
-      if (const auto found = Layers::instance().find(layer)) {
-        return found->run(input, of, input.scalar_type());
-      }
-    }
+  std::unique_ptr<Operation> operation;
+  if (listening()) {
+    operation = cpu::told(kName, nullptr, x, weight, bias);
+  }
+  Tensor out;
+  const auto reason = run_packed(
+      out,
+      x,
+      {weight, bias.value_or(Tensor()), stride, padding, dilation, groups},
+      layer,
+      dtype);
+  if (reason == nullptr) {
+    return out;
+  }
+  if (operation != nullptr) {
+    leave_to_torch(reason);
   }
   return plain(
       x, weight, bias, stride, padding, dilation, groups, layer, dtype);

@@ -122,6 +122,10 @@ PYBIND11_MODULE(_C, m) {
       &ctx::counters,
       "Primitives run so far, by kind; kinds that have not run are left out.");
   m.def("_reset_counters", &ctx::reset_counters);
+  m.def(
+      "_overrides",
+      &ctx::cpu::override_names,
+      "The names of torch's operators whose CPU kernel is ours.");
 
   py::class_<ctx::Recording>(m, "_Recording")
       .def(py::init())

@@ -398,7 +398,8 @@ bool Plan::takes(
     return to_torch("ZenDNN is switched off");
   }
   if (!fits(tensors, numbers)) {
-    return to_torch("other inputs than plain tensors and numbers, or other CPUs");
+    return to_torch(
+        "other inputs than plain tensors and numbers, or other CPUs");
   }
   // By the weights it can be told before anything is built.
   if (!agree_with_autocast(weights_)) {

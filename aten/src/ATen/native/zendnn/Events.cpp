@@ -9,7 +9,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <mutex>
 #include <sstream>
@@ -34,7 +33,7 @@ void append(std::string& all, std::string_view more) {
   }
 }
 
-// float32 64x256:256
+// Float 64x256:256
 std::string operands_of(const Event& event) {
   std::ostringstream text;
   text << (event.dtype ? c10::toString(*event.dtype) : "") << ' ';
@@ -49,6 +48,12 @@ std::string operands_of(const Event& event) {
 }
 
 // ---- Verbose lines
+
+// Commas end the words of a line.
+std::string as_word(std::string text) {
+  std::replace(text.begin(), text.end(), ',', ';');
+  return text;
+}
 
 // Of what libzendnn has no line for: steps, kernels of ours and, with the level
 // that shows creations, what is torch's.
@@ -65,7 +70,7 @@ void print(const Event& event) {
     std::printf(
         "zendnn_verbose,%s,%s,%s,%s,%g\n",
         name_of(event.route),
-        (event.has_kernel ? event.implementation : event.reason).c_str(),
+        as_word(event.has_kernel ? event.implementation : event.reason).c_str(),
         event.operation.c_str(),
         operands_of(event).c_str(),
         event.milliseconds);
@@ -181,7 +186,9 @@ Operation::Operation(Event event)
 Operation::~Operation() {
   event_.milliseconds = milliseconds_since(start_);
   innermost = outer_;
-  if (outer_ != nullptr && !outer_->given_) {
+  // What is in an operator that is torch's has events of its own.
+  if (outer_ != nullptr && !outer_->given_ &&
+      outer_->event_.route != Route::torch) {
     append(outer_->event_.implementation, event_.implementation);
   }
   try {

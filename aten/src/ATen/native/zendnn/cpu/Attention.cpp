@@ -43,41 +43,69 @@ bool takes_mask(const Tensor& mask, IntArrayRef scores, ScalarType dtype) {
          mask.stride(dim - 1) == 1;
 }
 
-// Whether the kernel does the problem. Says nothing about errors: torch's
-// kernel reports them.
-bool takes(
+Reason why_not_attend(
     const Tensor& query,
     const Tensor& key,
     const Tensor& value,
     double dropout_p,
-    const std::optional<Tensor>& mask) {
+    bool /*is_causal*/,
+    const std::optional<Tensor>& mask,
+    std::optional<double> /*scale*/) {
   const auto dtype = query.scalar_type();
-  if (!kernels_enabled() || dropout_p != 0 ||
-      (dtype != kFloat && dtype != kBFloat16) || !takes_heads(query, dtype) ||
-      !takes_heads(key, dtype) || !takes_heads(value, dtype)) {
-    return false;
+  if (dropout_p != 0) {
+    return "dropout";
+  }
+  if (dtype != kFloat && dtype != kBFloat16) {
+    return why::kType;
+  }
+  if (!takes_heads(query, dtype) || !takes_heads(key, dtype) ||
+      !takes_heads(value, dtype)) {
+    return "heads that differ in type, or whose numbers do not lie side by "
+           "side";
   }
   const auto q = query.sizes(), k = key.sizes();
-  return query.numel() > 0 && key.numel() > 0 && k == value.sizes() &&
-         !leaves_attention(query) && q[0] == k[0] && q[1] % k[1] == 0 &&
-         q[3] == k[3] &&
-         (!has(mask) || takes_mask(*mask, {q[0], q[1], q[2], k[2]}, dtype));
+  if (query.numel() == 0 || key.numel() == 0) {
+    return why::kEmpty;
+  }
+  if (const auto reason = why_leave_attention(query)) {
+    return reason;
+  }
+  if (k != value.sizes() || q[0] != k[0] || q[1] % k[1] != 0 || q[3] != k[3]) {
+    return why::kSizes;
+  }
+  return has(mask) && !takes_mask(*mask, {q[0], q[1], q[2], k[2]}, dtype)
+             ? "a mask of another type, shape or layout"
+             : nullptr;
 }
 
-// Whether the gradient's kernel reads what the forward pass left and what comes
-// back to it.
-bool takes_results(
-    const Tensor& query,
+// What the forward pass left and what comes back to it, too.
+Reason why_not_attend_backward(
     const Tensor& grad_out,
+    const Tensor& query,
+    const Tensor& key,
+    const Tensor& value,
     const Tensor& out,
-    const Tensor& log_sums) {
+    const Tensor& log_sums,
+    double dropout_p,
+    bool is_causal,
+    const std::optional<Tensor>& mask,
+    std::optional<double> scale) {
+  if (const auto reason = why_not_attend(
+          query, key, value, dropout_p, is_causal, mask, scale)) {
+    return reason;
+  }
   const auto dtype = query.scalar_type();
   const auto q = query.sizes();
-  return grad_out.defined() && grad_out.scalar_type() == dtype &&
-         is_dense(grad_out) && grad_out.sizes() == q &&
-         takes_heads(out, dtype) && out.sizes() == q &&
-         log_sums.scalar_type() == kFloat && is_dense(log_sums) &&
-         log_sums.sizes() == q.slice(0, 3);
+  if (!grad_out.defined() || grad_out.scalar_type() != dtype ||
+      !is_dense(grad_out) || grad_out.sizes() != q ||
+      !takes_heads(out, dtype) || out.sizes() != q ||
+      log_sums.scalar_type() != kFloat || !is_dense(log_sums) ||
+      log_sums.sizes() != q.slice(0, 3)) {
+    return "results of another type, shape or layout";
+  }
+  return query.size(1) != key.size(1)
+             ? "heads that share keys"
+             : why_leave_attention_gradient(query, key);
 }
 
 HeadStrides head_strides(const Tensor& t) {
@@ -149,20 +177,14 @@ Tensor empty_heads(const Tensor& like) {
   return made.transpose(1, 2);
 }
 
-} // namespace
-
-std::tuple<Tensor, Tensor> flash_attention(
+std::tuple<Tensor, Tensor> attend(
     const Tensor& query,
     const Tensor& key,
     const Tensor& value,
-    double dropout_p,
+    double /*dropout_p*/,
     bool is_causal,
     const std::optional<Tensor>& attn_mask,
     std::optional<double> scale) {
-  if (!takes(query, key, value, dropout_p, attn_mask)) {
-    return at::cpu::_scaled_dot_product_flash_attention_for_cpu(
-        query, key, value, dropout_p, is_causal, attn_mask, scale);
-  }
   // That of a query which overlaps itself may have its last dimension in
   // another place.
   auto out = at::empty_like(query);
@@ -186,32 +208,17 @@ std::tuple<Tensor, Tensor> flash_attention(
   return {std::move(out), std::move(log_sums)};
 }
 
-std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
+std::tuple<Tensor, Tensor, Tensor> attend_backward(
     const Tensor& grad_out,
     const Tensor& query,
     const Tensor& key,
     const Tensor& value,
     const Tensor& out,
     const Tensor& logsumexp,
-    double dropout_p,
+    double /*dropout_p*/,
     bool is_causal,
     const std::optional<Tensor>& attn_mask,
     std::optional<double> scale) {
-  if (!takes(query, key, value, dropout_p, attn_mask) ||
-      !takes_results(query, grad_out, out, logsumexp) ||
-      query.size(1) != key.size(1) || leaves_attention_gradient(query, key)) {
-    return at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward(
-        grad_out,
-        query,
-        key,
-        value,
-        out,
-        logsumexp,
-        dropout_p,
-        is_causal,
-        attn_mask,
-        scale);
-  }
   // That of a sum is one number, expanded.
   const auto grad = grad_out.stride(3) == 1 ? grad_out : grad_out.contiguous();
   auto grad_query = empty_heads(query), grad_key = empty_heads(key),
@@ -236,6 +243,23 @@ std::tuple<Tensor, Tensor, Tensor> flash_attention_backward(
       query.size(0) * query.size(1));
   kernels::attention_backward(args);
   return {std::move(grad_query), std::move(grad_key), std::move(grad_value)};
+}
+
+} // namespace
+
+void list_attention(torch::Library& m) {
+  add_rows<
+      Row<"aten::_scaled_dot_product_flash_attention_for_cpu", // .46-.92,
+                                                               // .51-.98
+          Needs::vectors,
+          why_not_attend,
+          attend,
+          at::cpu::_scaled_dot_product_flash_attention_for_cpu>,
+      Row<"aten::_scaled_dot_product_flash_attention_for_cpu_backward",
+          Needs::vectors,
+          why_not_attend_backward,
+          attend_backward,
+          at::cpu::_scaled_dot_product_flash_attention_for_cpu_backward>>(m);
 }
 
 } // namespace at::native::zendnn::cpu

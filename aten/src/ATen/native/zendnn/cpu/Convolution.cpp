@@ -3,12 +3,12 @@
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/native/ConvUtils.h>
-#include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/NativeFunctions.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/cpu/PlainConvolution.h>
+#include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/ops/_convolution_native.h>
 #include <ATen/ops/empty.h>
 
@@ -28,44 +28,56 @@ bool fits(IntArrayRef param, int64_t spatial) {
   return size == spatial || size == 1;
 }
 
-// Says nothing about errors: torch's kernel reports them.
-bool takes(
+Reason why_not_convolve(
     const Tensor& input,
     const Tensor& weight,
-    const Tensor& bias,
+    const std::optional<Tensor>& bias,
     IntArrayRef stride,
     IntArrayRef padding,
     IntArrayRef dilation,
     bool transposed,
     IntArrayRef output_padding,
-    int64_t groups) {
+    int64_t groups,
+    bool /*benchmark*/,
+    bool /*deterministic*/,
+    bool /*cudnn_enabled*/,
+    bool /*allow_tf32*/) {
   const auto dim = input.dim();
-  if (!enabled() || dim < 3 || dim > 5 || weight.dim() != dim ||
-      !is_dense(input) || !is_dense(weight) ||
-      weight.scalar_type() != input.scalar_type() || groups < 1) {
-    return false;
+  if (dim < 3 || dim > 5 || weight.dim() != dim || groups < 1) {
+    return why::kSizes;
+  }
+  if (!is_dense(input) || !is_dense(weight)) {
+    return why::kLayout;
   }
   const auto dtype = input.scalar_type();
-  if (!takes_dtype(dtype) ||
-      leaves_convolution(dtype, transposed, weight.size(1))) {
-    return false;
+  if (weight.scalar_type() != dtype) {
+    return why::kTypes;
+  }
+  if (!takes_dtype(dtype)) {
+    return why::kType;
+  }
+  if (const auto reason =
+          why_leave_convolution(dtype, transposed, weight.size(1))) {
+    return reason;
   }
   const auto channels_out =
       transposed ? weight.size(1) * groups : weight.size(0);
   const auto channels_in =
       transposed ? weight.size(0) : weight.size(1) * groups;
-  if (bias.defined() && (!is_dense(bias) || bias.scalar_type() != dtype ||
-                         bias.dim() != 1 || bias.size(0) != channels_out)) {
-    return false;
+  if (has(bias) && (!is_dense(*bias) || bias->scalar_type() != dtype ||
+                    bias->dim() != 1 || bias->size(0) != channels_out)) {
+    return why::kParameter;
   }
   const auto spatial = dim - 2;
   if (!fits(stride, spatial) || !fits(padding, spatial) ||
       !fits(dilation, spatial) || !fits(output_padding, spatial) ||
-      !all_positive(input.sizes()) || !all_positive(weight.sizes()) ||
       !all_positive(stride) || !all_positive(dilation) ||
       channels_in != input.size(1) || channels_in % groups != 0 ||
       channels_out % groups != 0) {
-    return false;
+    return why::kSizes;
+  }
+  if (!all_positive(input.sizes()) || !all_positive(weight.sizes())) {
+    return why::kEmpty;
   }
   const auto at = [](IntArrayRef param, int64_t i) {
     return param.size() == 1 ? param[0] : param[i];
@@ -74,25 +86,19 @@ bool takes(
     const auto kernel = at(dilation, i) * (weight.size(i + 2) - 1) + 1;
     const auto size = input.size(i + 2), pad = at(padding, i);
     const auto extra = at(output_padding, i);
-    if (pad < 0 || extra < 0) {
-      return false;
-    }
-    if (transposed) {
-      // An extra as large as the stride is more than ZenDNN can describe.
-      if (extra >= at(stride, i) ||
-          (size - 1) * at(stride, i) - 2 * pad + kernel + extra <= 0) {
-        return false;
-      }
-    } else if (size + 2 * pad < kernel) {
-      return false;
+    // An extra as large as the stride is more than ZenDNN can describe.
+    if (pad < 0 || extra < 0 ||
+        (transposed
+             ? extra >= at(stride, i) ||
+                   (size - 1) * at(stride, i) - 2 * pad + kernel + extra <= 0
+             : size + 2 * pad < kernel)) {
+      return why::kWindow;
     }
   }
-  // Here torch may choose a kernel of its own, whose result has other strides.
-  if (dim == 5 && input.size(0) == 1 &&
-      mkldnn_conv_use_channels_last(input, weight)) {
-    return false;
-  }
-  return true;
+  return dim == 5 && input.size(0) == 1 &&
+                 mkldnn_conv_use_channels_last(input, weight)
+             ? why::kStrides
+             : nullptr;
 }
 
 bool all_equal(IntArrayRef param, int64_t value) {
@@ -135,7 +141,7 @@ bool is_product(
          batch * image * weight.size(0) * weight.size(1) <= kLittleWork;
 }
 
-Tensor multiply(
+Tensor multiply_points(
     const Tensor& points,
     const Tensor& weight,
     const Tensor& bias,
@@ -146,29 +152,19 @@ Tensor multiply(
   sizes[1] = out;
   if (format != MemoryFormat::Contiguous) {
     auto result = at::empty(sizes, points.options().memory_format(format));
-    const auto x = points.movedim(1, -1).reshape({-1, in}), w = matrix.t();
+    const auto x = points.movedim(1, -1).reshape({-1, in});
     auto y = result.movedim(1, -1).view({-1, out});
-    if (bias.defined()) {
-      addmm_out(bias, x, w, 1, 1, y);
-    } else {
-      mm_out(x, w, y);
-    }
+    product_out(bias, x, matrix.t(), y);
     return result;
   }
   const auto x = points.contiguous().view({batch, in, -1});
   const auto column = bias.defined() ? bias.unsqueeze(1) : bias;
-  if (batch == 1) {
-    return (bias.defined() ? addmm(column, matrix, x[0], 1, 1)
-                           : mm(matrix, x[0]))
-        .view(sizes);
-  }
-  const auto matrices = matrix.expand({batch, out, in});
-  return (bias.defined() ? baddbmm(column, matrices, x, 1, 1)
-                         : bmm(matrices, x))
+  return (batch == 1 ? product(column, matrix, x[0])
+                     : product(column, matrix.expand({batch, out, in}), x))
       .view(sizes);
 }
 
-Tensor run(
+Tensor convolve_taken(
     const Tensor& input,
     const Tensor& weight,
     const Tensor& bias,
@@ -180,7 +176,8 @@ Tensor run(
     int64_t groups) {
   if (input.dim() == 3) {
     // As torch: never channels-last.
-    return run(input.contiguous().unsqueeze(2),
+    return convolve_taken(
+               input.contiguous().unsqueeze(2),
                weight.unsqueeze(2),
                bias,
                with_height(stride, 1),
@@ -206,7 +203,7 @@ Tensor run(
     }
     const auto points = strided(input, stride);
     if (is_product(points, weight, padding, groups, format)) {
-      return multiply(points, weight, b, format);
+      return multiply_points(points, weight, b, format);
     }
   }
   const auto x = input.contiguous(format), w = weight.contiguous(format);
@@ -217,9 +214,7 @@ Tensor run(
   return zendnn_convolution(x, w, b, padding, stride, dilation, groups);
 }
 
-} // namespace
-
-Tensor convolution(
+Tensor convolve(
     const Tensor& input,
     const Tensor& weight,
     const std::optional<Tensor>& bias,
@@ -229,47 +224,32 @@ Tensor convolution(
     bool transposed,
     IntArrayRef output_padding,
     int64_t groups,
-    bool benchmark,
-    bool deterministic,
-    bool cudnn_enabled,
-    bool allow_tf32) {
-  const Tensor b = bias.value_or(Tensor());
-  if (!takes(
-          input,
-          weight,
-          b,
-          stride,
-          padding,
-          dilation,
-          transposed,
-          output_padding,
-          groups)) {
-    return at::native::_convolution(
-        input,
-        weight,
-        bias,
-        stride,
-        padding,
-        dilation,
-        transposed,
-        output_padding,
-        groups,
-        benchmark,
-        deterministic,
-        cudnn_enabled,
-        allow_tf32);
-  }
+    bool /*benchmark*/,
+    bool /*deterministic*/,
+    bool /*cudnn_enabled*/,
+    bool /*allow_tf32*/) {
   const auto spatial = input.dim() - 2;
-  return run(
+  return convolve_taken(
       input,
       weight,
-      b,
+      bias.value_or(Tensor()),
       in_each(stride, spatial),
       in_each(padding, spatial),
       in_each(dilation, spatial),
       transposed,
       in_each(output_padding, spatial),
       groups);
+}
+
+} // namespace
+
+void list_convolutions(torch::Library& m) {
+  add_rows<
+      Row<"aten::_convolution", // .19-1.0, .14-1.0
+          Needs::primitives,
+          why_not_convolve,
+          convolve,
+          static_cast<decltype(&convolve)>(at::native::_convolution)>>(m);
 }
 
 } // namespace at::native::zendnn::cpu

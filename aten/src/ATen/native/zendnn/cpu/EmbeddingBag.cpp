@@ -41,36 +41,55 @@ bool takes_weights(
          weights.numel() == indices.numel();
 }
 
-// Says nothing about errors: torch's kernel reports them. The sums that it does
-// well have no padding, no bags that end before the ids do, and weights side by
-// side if any.
-bool takes(
+// The sums that torch does well have no padding, no bags that end before the
+// ids do, and weights side by side if any.
+Reason why_not_bags(
     const Tensor& weight,
     const Tensor& indices,
     const Tensor& offsets,
+    bool /*scale_grad_by_freq*/,
     int64_t mode,
+    bool /*sparse*/,
     const std::optional<Tensor>& per_sample_weights,
     bool include_last_offset,
     int64_t padding_idx) {
   const auto dtype = weight.scalar_type(), id_type = indices.scalar_type();
   const auto count = indices.numel();
   const bool weighted = has(per_sample_weights);
-  return kernels_enabled() && mode >= kSum && mode <= kMax &&
-         (mode != kSum || padding_idx >= 0 ||
-          (weighted && per_sample_weights->stride(0) != 1)) &&
-         (!weighted ||
-          takes_weights(*per_sample_weights, weight, indices, mode)) &&
-         (dtype == kFloat || dtype == kBFloat16) && weight.dim() == 2 &&
-         weight.layout() == kStrided && weight.numel() > 0 &&
-         weight.stride(1) == 1 && (id_type == kLong || id_type == kInt) &&
-         is_list(indices, id_type) && is_list(offsets, id_type) && count > 0 &&
-         count <= std::numeric_limits<int32_t>::max() &&
-         offsets.numel() > (include_last_offset ? 1 : 0) &&
-         value_at(offsets, 0) == 0 &&
-         (!include_last_offset ||
-          value_at(offsets, offsets.numel() - 1) == count);
+  if (mode < kSum || mode > kMax) {
+    return "a mode of no known number";
+  }
+  if (mode == kSum && padding_idx < 0 &&
+      !(weighted && per_sample_weights->stride(0) != 1)) {
+    return "sums, which torch computes as fast";
+  }
+  if (weighted && !takes_weights(*per_sample_weights, weight, indices, mode)) {
+    return why::kParameter;
+  }
+  if (dtype != kFloat && dtype != kBFloat16) {
+    return why::kType;
+  }
+  if (weight.dim() != 2 || weight.layout() != kStrided || weight.numel() == 0 ||
+      weight.stride(1) != 1) {
+    return why::kLayout;
+  }
+  return (id_type != kLong && id_type != kInt) || !is_list(indices, id_type) ||
+                 !is_list(offsets, id_type) || count == 0 ||
+                 count > std::numeric_limits<int32_t>::max() ||
+                 offsets.numel() <= (include_last_offset ? 1 : 0) ||
+                 value_at(offsets, 0) != 0 ||
+                 (include_last_offset &&
+                  value_at(offsets, offsets.numel() - 1) != count)
+             ? "ids or offsets of another type or layout, or that do not fit"
+             : nullptr;
 }
 
+template <bool kForwardOnly>
+constexpr auto stock =
+    kForwardOnly ? at::native::_embedding_bag_forward_only_cpu
+                 : at::native::_embedding_bag_cpu;
+
+template <bool kForwardOnly>
 Bags bags(
     const Tensor& weight,
     const Tensor& indices,
@@ -80,32 +99,7 @@ Bags bags(
     bool sparse,
     const std::optional<Tensor>& per_sample_weights,
     bool include_last_offset,
-    int64_t padding_idx,
-    bool forward_only) {
-  const auto stock = [&] {
-    return (
-        forward_only ? at::native::_embedding_bag_forward_only_cpu
-                     : at::native::_embedding_bag_cpu)(
-        weight,
-        indices,
-        offsets,
-        scale_grad_by_freq,
-        mode,
-        sparse,
-        per_sample_weights,
-        include_last_offset,
-        padding_idx);
-  };
-  if (!takes(
-          weight,
-          indices,
-          offsets,
-          mode,
-          per_sample_weights,
-          include_last_offset,
-          padding_idx)) {
-    return stock();
-  }
+    int64_t padding_idx) {
   const auto count = offsets.numel() - (include_last_offset ? 1 : 0);
   const auto dim = weight.size(1);
   const auto empty = [&](IntArrayRef sizes) {
@@ -116,7 +110,7 @@ Bags bags(
   Tensor bag_of = empty({indices.numel()}), sizes, max_ids;
   if (mode == kSum) { // torch gives zeros for what no backward pass reads
     sizes =
-        at::zeros({forward_only ? offsets.numel() : count}, offsets.options());
+        at::zeros({kForwardOnly ? offsets.numel() : count}, offsets.options());
   } else {
     sizes = empty({count});
   }
@@ -153,57 +147,35 @@ Bags bags(
       .max_ids = data(max_ids),
   });
   if (!done) {
-    return stock();
+    leave_to_torch("ids or offsets out of order");
+    return stock<kForwardOnly>(
+        weight,
+        indices,
+        offsets,
+        scale_grad_by_freq,
+        mode,
+        sparse,
+        per_sample_weights,
+        include_last_offset,
+        padding_idx);
   }
   return {out, bag_of, sizes, mode == kMax ? max_ids : sizes.clone()};
 }
 
 } // namespace
 
-std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag(
-    const Tensor& weight,
-    const Tensor& indices,
-    const Tensor& offsets,
-    bool scale_grad_by_freq,
-    int64_t mode,
-    bool sparse,
-    const std::optional<Tensor>& per_sample_weights,
-    bool include_last_offset,
-    int64_t padding_idx) {
-  return bags(
-      weight,
-      indices,
-      offsets,
-      scale_grad_by_freq,
-      mode,
-      sparse,
-      per_sample_weights,
-      include_last_offset,
-      padding_idx,
-      /*forward_only=*/false);
-}
-
-std::tuple<Tensor, Tensor, Tensor, Tensor> embedding_bag_forward_only(
-    const Tensor& weight,
-    const Tensor& indices,
-    const Tensor& offsets,
-    bool scale_grad_by_freq,
-    int64_t mode,
-    bool sparse,
-    const std::optional<Tensor>& per_sample_weights,
-    bool include_last_offset,
-    int64_t padding_idx) {
-  return bags(
-      weight,
-      indices,
-      offsets,
-      scale_grad_by_freq,
-      mode,
-      sparse,
-      per_sample_weights,
-      include_last_offset,
-      padding_idx,
-      /*forward_only=*/true);
+void list_embedding_bags(torch::Library& m) {
+  add_rows<
+      Row<"aten::_embedding_bag", // .08-.99, .07-1.0
+          Needs::vectors,
+          why_not_bags,
+          bags<false>,
+          stock<false>>,
+      Row<"aten::_embedding_bag_forward_only",
+          Needs::vectors,
+          why_not_bags,
+          bags<true>,
+          stock<true>>>(m);
 }
 
 } // namespace at::native::zendnn::cpu

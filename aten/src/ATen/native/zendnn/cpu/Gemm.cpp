@@ -13,6 +13,7 @@
 #include <ATen/native/zendnn/cpu/BoundPrimitive.h>
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/cpu/RecentPrimitives.h>
+#include <ATen/native/zendnn/cpu/Row.h>
 
 #include <algorithm>
 #include <array>
@@ -150,24 +151,30 @@ DimVector meaningful_strides(const Tensor& t) {
   return strides;
 }
 
-// Whether ZenDNN does mat1 @ mat2: dtypes, ranks and sizes that agree, and
-// something to gain, be it alone or added to something. Says nothing about
-// errors: torch's kernel reports them.
-bool takes(
+// Why not mat1 @ mat2, alone or added to something.
+Reason why_not_multiply(
     const Tensor& mat1,
     const Tensor& mat2,
     int64_t dim,
-    bool added = false) {
-  if (!enabled() || mat1.dim() != dim || mat2.dim() != dim ||
-      mat1.scalar_type() != mat2.scalar_type() || !is_dense(mat1) ||
-      !is_dense(mat2) || !takes_dtype(mat1.scalar_type())) {
-    return false;
+    bool added) {
+  if (mat1.dim() != dim || mat2.dim() != dim) {
+    return why::kSizes;
+  }
+  if (mat1.scalar_type() != mat2.scalar_type()) {
+    return why::kTypes;
+  }
+  if (!is_dense(mat1) || !is_dense(mat2)) {
+    return why::kLayout;
+  }
+  if (!takes_dtype(mat1.scalar_type())) {
+    return why::kType;
   }
   const auto m = mat1.size(dim - 2), k = mat1.size(dim - 1),
              n = mat2.size(dim - 1);
   const auto batch = dim == 3 ? mat1.size(0) : 1;
-  return k == mat2.size(dim - 2) && (dim == 2 || batch == mat2.size(0)) &&
-         !leaves_product(mat1.scalar_type(), batch, m, k, n, added);
+  return k != mat2.size(dim - 2) || (dim == 3 && batch != mat2.size(0))
+             ? why::kSizes
+             : why_leave_product(mat1.scalar_type(), batch, m, k, n, added);
 }
 
 DimVector product_sizes(const Tensor& mat1, const Tensor& mat2) {
@@ -177,30 +184,13 @@ DimVector product_sizes(const Tensor& mat1, const Tensor& mat2) {
 }
 
 // Whether a result can be written into out as it is.
-bool takes_out(const Tensor& out, const Tensor& mat1, const Tensor& mat2) {
-  return is_dense(out) && out.scalar_type() == mat1.scalar_type() &&
-         out.sizes() == IntArrayRef(product_sizes(mat1, mat2)) &&
-         is_plain_matrix(out) && are_apart(out, mat1) && are_apart(out, mat2);
-}
-
-// The same of self * beta + (mat1 @ mat2) * alpha. Factors that no float holds
-// are torch's business.
-bool takes_sum(
-    const Tensor& self,
-    const Tensor& mat1,
-    const Tensor& mat2,
-    const Scalar& beta,
-    const Scalar& alpha,
-    int64_t dim) {
-  if (!takes(mat1, mat2, dim, /*added=*/true) || beta.isComplex() ||
-      alpha.isComplex()) {
-    return false;
-  }
-  const auto b = static_cast<float>(beta.toDouble());
-  const auto a = static_cast<float>(alpha.toDouble());
-  return std::isfinite(b) && std::isfinite(a) && a != 0 &&
-         self.scalar_type() == mat1.scalar_type() && is_dense(self) &&
-         is_expandable_to(self.sizes(), product_sizes(mat1, mat2));
+Reason why_not_into(const Tensor& out, const Tensor& mat1, const Tensor& mat2) {
+  return !is_dense(out) || out.scalar_type() != mat1.scalar_type() ||
+                 out.sizes() != IntArrayRef(product_sizes(mat1, mat2)) ||
+                 !is_plain_matrix(out)
+             ? why::kResult
+         : !are_apart(out, mat1) || !are_apart(out, mat2) ? why::kOverlap
+                                                          : nullptr;
 }
 
 // Whether rows lie side by side, as all fast kernels write them.
@@ -208,7 +198,7 @@ bool has_rows(const Tensor& out) {
   return out.stride(-1) == 1 || out.size(-1) == 1;
 }
 
-void run(
+void multiply(
     const Tensor& mat1,
     const Tensor& mat2,
     const Tensor& bias,
@@ -217,7 +207,7 @@ void run(
     float alpha,
     const Tensor& out) {
   if (!has_rows(out)) { // (a @ b).T is b.T @ a.T
-    return run(mat2.mT(), mat1.mT(), bias, addend, beta, alpha, out.mT());
+    return multiply(mat2.mT(), mat1.mT(), bias, addend, beta, alpha, out.mT());
   }
   // ZenDNN repeats a matrix that is the same for the whole batch, if the other
   // one is not.
@@ -260,195 +250,214 @@ void add_product(
   const auto beta = static_cast<float>(beta_scalar.toDouble());
   const auto alpha = static_cast<float>(alpha_scalar.toDouble());
   if (beta == 0) {
-    return run(mat1, mat2, {}, Addend::none, 0, alpha, out);
+    return multiply(mat1, mat2, {}, Addend::none, 0, alpha, out);
   }
   const auto n = mat2.sizes().back();
   if (beta == 1 && alpha == 1 && self.numel() == n && self.dim() >= 1 &&
       self.sizes().back() == n && !self.is_same(out) && has_rows(out)) {
-    return run(mat1, mat2, self.contiguous(), Addend::bias, beta, alpha, out);
+    return multiply(
+        mat1, mat2, self.contiguous(), Addend::bias, beta, alpha, out);
   }
   if (!self.is_same(out)) {
     out.copy_(self);
   }
-  run(mat1, mat2, {}, Addend::accumulate, beta, alpha, out);
+  multiply(mat1, mat2, {}, Addend::accumulate, beta, alpha, out);
 }
 
 Tensor make_out(const Tensor& mat1, const Tensor& mat2) {
   return at::detail::empty_cpu(product_sizes(mat1, mat2), mat1.options());
 }
 
-// Whether self shares memory with out other than by being it.
-bool aliases(const Tensor& self, const Tensor& out) {
-  return !self.is_same(out) && !are_apart(self, out);
-}
-
 // The two-dimensional operators and their batched siblings differ in the number
-// of dimensions and in torch's own kernel, which takes what ZenDNN does not.
+// of dimensions and in torch's own kernel.
 
-Tensor product(
-    const Tensor& mat1,
-    const Tensor& mat2,
-    int64_t dim,
-    Tensor (*stock)(const Tensor&, const Tensor&)) {
-  if (!takes(mat1, mat2, dim)) {
-    return stock(mat1, mat2);
+template <int64_t kDim>
+struct Product {
+  static Reason why_not(const Tensor& mat1, const Tensor& mat2) {
+    return why_not_multiply(mat1, mat2, kDim, /*added=*/false);
   }
-  Tensor out = make_out(mat1, mat2);
-  run(mat1, mat2, {}, Addend::none, 0, 1, out);
-  return out;
-}
+  static Reason
+  why_not_out(const Tensor& mat1, const Tensor& mat2, const Tensor& out) {
+    const auto reason = why_not(mat1, mat2);
+    return reason != nullptr ? reason : why_not_into(out, mat1, mat2);
+  }
 
-Tensor& product_out(
-    const Tensor& mat1,
-    const Tensor& mat2,
-    Tensor& out,
-    int64_t dim,
-    Tensor& (*stock)(const Tensor&, const Tensor&, Tensor&)) {
-  if (!takes(mat1, mat2, dim) || !takes_out(out, mat1, mat2)) {
-    return stock(mat1, mat2, out);
+  static Tensor run(const Tensor& mat1, const Tensor& mat2) {
+    Tensor out = make_out(mat1, mat2);
+    return run_out(mat1, mat2, out);
   }
-  run(mat1, mat2, {}, Addend::none, 0, 1, out);
-  return out;
-}
+  static Tensor& run_out(const Tensor& mat1, const Tensor& mat2, Tensor& out) {
+    multiply(mat1, mat2, {}, Addend::none, 0, 1, out);
+    return out;
+  }
+};
 
-Tensor sum(
-    const Tensor& self,
-    const Tensor& mat1,
-    const Tensor& mat2,
-    const Scalar& beta,
-    const Scalar& alpha,
-    int64_t dim,
-    Tensor (*stock)(
-        const Tensor&,
-        const Tensor&,
-        const Tensor&,
-        const Scalar&,
-        const Scalar&)) {
-  if (!takes_sum(self, mat1, mat2, beta, alpha, dim)) {
-    return stock(self, mat1, mat2, beta, alpha);
+template <int64_t kDim>
+struct Sum {
+  static Reason why_not(
+      const Tensor& self,
+      const Tensor& mat1,
+      const Tensor& mat2,
+      const Scalar& beta,
+      const Scalar& alpha) {
+    if (const auto reason =
+            why_not_multiply(mat1, mat2, kDim, /*added=*/true)) {
+      return reason;
+    }
+    constexpr Reason kFactors = "factors that no float holds";
+    if (beta.isComplex() || alpha.isComplex()) {
+      return kFactors;
+    }
+    const auto b = static_cast<float>(beta.toDouble());
+    const auto a = static_cast<float>(alpha.toDouble());
+    return !std::isfinite(b) || !std::isfinite(a) || a == 0 ? kFactors
+           : self.scalar_type() != mat1.scalar_type()       ? why::kTypes
+           : !is_dense(self)                                ? why::kLayout
+           : !is_expandable_to(self.sizes(), product_sizes(mat1, mat2))
+               ? why::kSizes
+               : nullptr;
   }
-  Tensor out = make_out(mat1, mat2);
-  add_product(self, mat1, mat2, beta, alpha, out);
-  return out;
-}
+  static Reason why_not_out(
+      const Tensor& self,
+      const Tensor& mat1,
+      const Tensor& mat2,
+      const Scalar& beta,
+      const Scalar& alpha,
+      const Tensor& out) {
+    if (const auto reason = why_not(self, mat1, mat2, beta, alpha)) {
+      return reason;
+    }
+    if (const auto reason = why_not_into(out, mat1, mat2)) {
+      return reason;
+    }
+    return !self.is_same(out) && !are_apart(self, out) ? why::kOverlap
+                                                       : nullptr;
+  }
+  static Reason why_not_in_place(
+      const Tensor& self,
+      const Tensor& mat1,
+      const Tensor& mat2,
+      const Scalar& beta,
+      const Scalar& alpha) {
+    return why_not_out(self, mat1, mat2, beta, alpha, self);
+  }
 
-Tensor& sum_out(
-    const Tensor& self,
-    const Tensor& mat1,
-    const Tensor& mat2,
-    const Scalar& beta,
-    const Scalar& alpha,
-    Tensor& out,
-    int64_t dim,
-    Tensor& (*stock)(
-        const Tensor&,
-        const Tensor&,
-        const Tensor&,
-        const Scalar&,
-        const Scalar&,
-        Tensor&)) {
-  if (!takes_sum(self, mat1, mat2, beta, alpha, dim) ||
-      !takes_out(out, mat1, mat2) || aliases(self, out)) {
-    return stock(self, mat1, mat2, beta, alpha, out);
+  static Tensor run(
+      const Tensor& self,
+      const Tensor& mat1,
+      const Tensor& mat2,
+      const Scalar& beta,
+      const Scalar& alpha) {
+    Tensor out = make_out(mat1, mat2);
+    return run_out(self, mat1, mat2, beta, alpha, out);
   }
-  add_product(self, mat1, mat2, beta, alpha, out);
-  return out;
-}
+  static Tensor& run_out(
+      const Tensor& self,
+      const Tensor& mat1,
+      const Tensor& mat2,
+      const Scalar& beta,
+      const Scalar& alpha,
+      Tensor& out) {
+    add_product(self, mat1, mat2, beta, alpha, out);
+    return out;
+  }
+  static Tensor& run_in_place(
+      Tensor& self,
+      const Tensor& mat1,
+      const Tensor& mat2,
+      const Scalar& beta,
+      const Scalar& alpha) {
+    return run_out(self, mat1, mat2, beta, alpha, self);
+  }
+};
 
-Tensor& sum_in_place(
-    Tensor& self,
-    const Tensor& mat1,
-    const Tensor& mat2,
-    const Scalar& beta,
-    const Scalar& alpha,
-    int64_t dim,
-    Tensor& (*stock)(
-        Tensor&,
-        const Tensor&,
-        const Tensor&,
-        const Scalar&,
-        const Scalar&)) {
-  if (!takes_sum(self, mat1, mat2, beta, alpha, dim) ||
-      !takes_out(self, mat1, mat2)) {
-    return stock(self, mat1, mat2, beta, alpha);
-  }
-  add_product(self, mat1, mat2, beta, alpha, self);
-  return self;
-}
+template <
+    Name kName,
+    int64_t kDim,
+    auto kStock,
+    auto kStockOut,
+    class Of = Product<kDim>>
+struct Products {
+  using Plain = Row<kName, Needs::primitives, Of::why_not, Of::run, kStock>;
+  using Out =
+      Row<kName + ".out",
+          Needs::primitives,
+          Of::why_not_out,
+          Of::run_out,
+          kStockOut>;
+};
+template <
+    Name kName,
+    int64_t kDim,
+    auto kStock,
+    auto kStockOut,
+    auto kStockInPlace>
+struct Sums : Products<kName, kDim, kStock, kStockOut, Sum<kDim>> {
+  using InPlace =
+      Row<kName + "_",
+          Needs::primitives,
+          Sum<kDim>::why_not_in_place,
+          Sum<kDim>::run_in_place,
+          kStockInPlace>;
+};
+
+using Mm = Products<
+    "aten::mm", // .96-1.04, .65-1.0
+    2,
+    at::cpu::mm,
+    at::cpu::mm_outf>;
+using Addmm = Sums<
+    "aten::addmm", // .44-1.06, .29-1.35
+    2,
+    at::cpu::addmm,
+    at::cpu::addmm_outf,
+    at::cpu::addmm_>;
+using Bmm = Products<
+    "aten::bmm", // .88-1.0, .4-1.17
+    3,
+    at::cpu::bmm,
+    at::cpu::bmm_outf>;
+using Baddbmm = Sums<
+    "aten::baddbmm", // .98-.99, .49-.83
+    3,
+    at::cpu::baddbmm,
+    at::cpu::baddbmm_outf,
+    at::cpu::baddbmm_>;
 
 } // namespace
 
-Tensor mm(const Tensor& self, const Tensor& mat2) {
-  return product(self, mat2, 2, at::cpu::mm);
+void list_products(torch::Library& m) {
+  add_rows<
+      Mm::Plain,
+      Mm::Out,
+      Addmm::Plain,
+      Addmm::Out,
+      Addmm::InPlace,
+      Bmm::Plain,
+      Bmm::Out,
+      Baddbmm::Plain,
+      Baddbmm::Out,
+      Baddbmm::InPlace>(m);
 }
 
-Tensor& mm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
-  return product_out(self, mat2, out, 2, at::cpu::mm_outf);
+Tensor product(const Tensor& added, const Tensor& a, const Tensor& b) {
+  const bool alone = !added.defined();
+  return a.dim() == 2 ? (alone ? Mm::Plain::call(a, b)
+                               : Addmm::Plain::call(added, a, b, 1, 1))
+                      : (alone ? Bmm::Plain::call(a, b)
+                               : Baddbmm::Plain::call(added, a, b, 1, 1));
 }
 
-Tensor addmm(
-    const Tensor& self,
-    const Tensor& mat1,
-    const Tensor& mat2,
-    const Scalar& beta,
-    const Scalar& alpha) {
-  return sum(self, mat1, mat2, beta, alpha, 2, at::cpu::addmm);
-}
-
-Tensor& addmm_out(
-    const Tensor& self,
-    const Tensor& mat1,
-    const Tensor& mat2,
-    const Scalar& beta,
-    const Scalar& alpha,
+void product_out(
+    const Tensor& added,
+    const Tensor& a,
+    const Tensor& b,
     Tensor& out) {
-  return sum_out(self, mat1, mat2, beta, alpha, out, 2, at::cpu::addmm_outf);
-}
-
-Tensor& addmm_(
-    Tensor& self,
-    const Tensor& mat1,
-    const Tensor& mat2,
-    const Scalar& beta,
-    const Scalar& alpha) {
-  return sum_in_place(self, mat1, mat2, beta, alpha, 2, at::cpu::addmm_);
-}
-
-Tensor bmm(const Tensor& self, const Tensor& mat2) {
-  return product(self, mat2, 3, at::cpu::bmm);
-}
-
-Tensor& bmm_out(const Tensor& self, const Tensor& mat2, Tensor& out) {
-  return product_out(self, mat2, out, 3, at::cpu::bmm_outf);
-}
-
-Tensor baddbmm(
-    const Tensor& self,
-    const Tensor& batch1,
-    const Tensor& batch2,
-    const Scalar& beta,
-    const Scalar& alpha) {
-  return sum(self, batch1, batch2, beta, alpha, 3, at::cpu::baddbmm);
-}
-
-Tensor& baddbmm_out(
-    const Tensor& self,
-    const Tensor& batch1,
-    const Tensor& batch2,
-    const Scalar& beta,
-    const Scalar& alpha,
-    Tensor& out) {
-  return sum_out(
-      self, batch1, batch2, beta, alpha, out, 3, at::cpu::baddbmm_outf);
-}
-
-Tensor& baddbmm_(
-    Tensor& self,
-    const Tensor& batch1,
-    const Tensor& batch2,
-    const Scalar& beta,
-    const Scalar& alpha) {
-  return sum_in_place(self, batch1, batch2, beta, alpha, 3, at::cpu::baddbmm_);
+  if (added.defined()) {
+    Addmm::Out::call(added, a, b, 1, 1, out);
+  } else {
+    Mm::Out::call(a, b, out);
+  }
 }
 
 } // namespace at::native::zendnn::cpu

@@ -4,13 +4,13 @@
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/Parallel.h>
-#include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <ATen/native/zendnn/cpu/Composites.h>
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/cpu/RecentPrimitives.h>
+#include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/gru_native.h>
@@ -34,32 +34,48 @@ constexpr int64_t most_weights(ScalarType dtype) {
   return dtype == kFloat ? 3 * 128 * 256 : 3 * 256 * 512;
 }
 
-// Says nothing about errors: torch's kernel reports them.
-bool takes(
+Reason why_not_gru(
     const Tensor& input,
     const Tensor& hx,
     TensorList params,
     bool has_biases,
     int64_t num_layers,
-    bool drops,
+    double dropout,
+    bool train,
     bool bidirectional,
     bool batch_first) {
   const auto dtype = input.scalar_type();
-  if (!enabled() || drops || num_layers < 1 || is_watched() ||
-      !takes_dtype(dtype) || leaves_recurrence(dtype) ||
-      !is_unrecorded(input) || !is_unrecorded(hx) ||
-      hx.scalar_type() != dtype || input.dim() != 3 || hx.dim() != 3 ||
-      input.numel() == 0 || hx.numel() == 0) {
-    return false;
+  if (train && dropout != 0 && num_layers > 1) {
+    return "dropout";
+  }
+  if (is_watched() || !is_unrecorded(input) || !is_unrecorded(hx)) {
+    return why::kWatched;
+  }
+  if (!takes_dtype(dtype)) {
+    return why::kType;
+  }
+  if (const auto reason = why_leave_recurrence(dtype)) {
+    return reason;
+  }
+  if (hx.scalar_type() != dtype) {
+    return why::kTypes;
+  }
+  if (input.dim() != 3 || hx.dim() != 3 || num_layers < 1) {
+    return why::kSizes;
+  }
+  if (input.numel() == 0 || hx.numel() == 0) {
+    return why::kEmpty;
   }
   const int64_t directions = bidirectional ? 2 : 1;
   const int64_t each = has_biases ? 4 : 2;
   const auto hidden = hx.size(2), most = most_weights(dtype);
-  if (input.size(batch_first ? 1 : 0) < kFewestSteps ||
-      hx.size(0) != num_layers * directions ||
+  if (input.size(batch_first ? 1 : 0) < kFewestSteps) {
+    return "too few steps to gain";
+  }
+  if (hx.size(0) != num_layers * directions ||
       hx.size(1) != input.size(batch_first ? 0 : 1) ||
       static_cast<int64_t>(params.size()) != num_layers * directions * each) {
-    return false;
+    return why::kSizes;
   }
   for (int64_t i = 0; i < static_cast<int64_t>(params.size()); ++i) {
     const auto& t = params[i];
@@ -67,13 +83,18 @@ bool takes(
     const auto inner = kind == 1    ? hidden
                        : layer == 0 ? input.size(2)
                                     : hidden * directions;
-    if (!is_unrecorded(t) || t.scalar_type() != dtype ||
-        3 * hidden * (inner + hidden) > most || t.dim() != (kind < 2 ? 2 : 1) ||
+    if (!is_unrecorded(t)) {
+      return why::kWatched;
+    }
+    if (3 * hidden * (inner + hidden) > most) {
+      return "weights so many that torch is as fast";
+    }
+    if (t.scalar_type() != dtype || t.dim() != (kind < 2 ? 2 : 1) ||
         t.size(0) != 3 * hidden || (kind < 2 && t.size(1) != inner)) {
-      return false;
+      return why::kParameter;
     }
   }
-  return true;
+  return nullptr;
 }
 
 // Steps, rows, inputs, hidden, whether from the end, dtype, threads.
@@ -177,39 +198,16 @@ Tensor run_layer(
   return out;
 }
 
-} // namespace
-
-std::tuple<Tensor, Tensor> gru(
+std::tuple<Tensor, Tensor> run_gru(
     const Tensor& input,
     const Tensor& hx,
     TensorList params,
     bool has_biases,
     int64_t num_layers,
-    double dropout,
-    bool train,
+    double /*dropout*/,
+    bool /*train*/,
     bool bidirectional,
     bool batch_first) {
-  const bool drops = train && dropout != 0 && num_layers > 1;
-  if (!takes(
-          input,
-          hx,
-          params,
-          has_biases,
-          num_layers,
-          drops,
-          bidirectional,
-          batch_first)) {
-    return at::native::gru(
-        input,
-        hx,
-        params,
-        has_biases,
-        num_layers,
-        dropout,
-        train,
-        bidirectional,
-        batch_first);
-  }
   auto x = (batch_first ? input.transpose(0, 1) : input).contiguous();
   const auto states = hx.contiguous();
   auto hy = at::empty(states.sizes(), states.options());
@@ -229,6 +227,17 @@ std::tuple<Tensor, Tensor> gru(
     x = bidirectional ? at::cat({forward, run(i + 1, true)}, -1) : forward;
   }
   return {batch_first ? x.transpose(0, 1) : x, hy};
+}
+
+} // namespace
+
+void list_grus(torch::Library& m) {
+  add_rows<
+      Row<"aten::gru.input", // .78-.99, .23-.82
+          Needs::primitives,
+          why_not_gru,
+          run_gru,
+          static_cast<decltype(&run_gru)>(at::native::gru)>>(m);
 }
 
 } // namespace at::native::zendnn::cpu

@@ -2,25 +2,22 @@
 #pragma once
 
 #include <ATen/Parallel.h>
-#include <ATen/native/zendnn/Context.h>
-#include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Operands.h>
+#include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/native/zendnn/kernels/types.h>
 #include <oneapi/zendnn/zendnn_types.h>
 
 namespace at::native::zendnn::cpu {
 
-// False where ZenDNN is switched off, and where the CPU lacks what every kernel
-// needs.
-inline bool kernels_enabled() {
-  static const bool usable = kernels::isa()[0] == 'a';
-  return usable && enabled();
-}
-
 // Whether the memory of t holds plain float32 or bfloat16 numbers.
-inline bool is_kernel_operand(const Tensor& t) {
+inline Reason why_no_operand(const Tensor& t) {
   const auto dtype = t.scalar_type();
-  return (dtype == kFloat || dtype == kBFloat16) && is_dense(t);
+  return dtype != kFloat && dtype != kBFloat16 ? why::kType
+         : !is_dense(t)                        ? why::kLayout
+                                               : nullptr;
+}
+inline bool is_kernel_operand(const Tensor& t) {
+  return why_no_operand(t) == nullptr;
 }
 
 inline kernels::DType kernel_dtype(const Tensor& t) {

@@ -1,11 +1,12 @@
 // What is left to torch's own kernels although ZenDNN could do it, because they
 // are as fast or faster, some of them on some CPUs: a function for each family
-// of operators. Measured with benchmarks.operations.
+// of operators, and its reason. Measured with benchmarks.operations.
 #pragma once
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/zendnn/Info.h>
+#include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/native/zendnn/kernels/elementwise.h>
 #include <torch/version.h>
 
@@ -38,7 +39,7 @@ inline bool may_round(ScalarType dtype, Multiplies what) {
 
 // Products of (m, k) and (k, n), as many as the batch has, alone or added to
 // something.
-inline bool leaves_product(
+inline Reason why_leave_product(
     ScalarType dtype,
     int64_t batch,
     int64_t m,
@@ -50,82 +51,102 @@ inline bool leaves_product(
   const int64_t smallest = added                             ? 1 << 8
                            : batch > 1 || dtype == kBFloat16 ? 1 << 11
                                                              : 1 << 15;
-  if (m == 1 || n == 1 || batch * m * n * k < smallest ||
-      may_round(dtype, Multiplies::matrices)) {
-    return true;
+  if (m == 1 || n == 1) {
+    return "a matrix and a vector, which memory bounds";
+  }
+  if (batch * m * n * k < smallest) {
+    return "a product too small to gain";
+  }
+  if (may_round(dtype, Multiplies::matrices)) {
+    return why::kRounds;
   }
   if (dtype == kFloat) {
     // MKL's for AVX2 leave nothing to gain. An outer product has no sums: MKL
     // keeps the sign of its zeros.
-    return !has_wide_vectors() || (k == 1 && !added);
+    return !has_wide_vectors() ? why::kNoGain
+           : k == 1 && !added  ? "an outer product"
+                               : nullptr;
   }
   // On AMX, torch's newer oneDNN is ahead in large results and where pairs
   // leave one over.
   constexpr int64_t kLargeResult = 1 << 21, kManyRows = 2048, kDeep = 64;
   return has_tiles() && (m * n >= kLargeResult ||
-                         (k % 2 == 1 && k > kDeep && batch * m >= kManyRows));
+                         (k % 2 == 1 && k > kDeep && batch * m >= kManyRows))
+             ? why::kNoGain
+             : nullptr;
 }
 
 // LSTMs and GRUs, which are products of few rows, again and again.
-inline bool leaves_recurrence(ScalarType dtype) {
-  return (dtype == kFloat && !has_wide_vectors()) ||
-         may_round(dtype, Multiplies::recurrences);
+inline Reason why_leave_recurrence(ScalarType dtype) {
+  return dtype == kFloat && !has_wide_vectors()      ? why::kNoGain
+         : may_round(dtype, Multiplies::recurrences) ? why::kRounds
+                                                     : nullptr;
 }
 
-inline bool leaves_convolution(
+inline Reason why_leave_convolution(
     ScalarType dtype,
     bool transposed,
     int64_t channels_in_group) {
   // ZenDNN declines kernels for AMX that torch's newer oneDNN has.
   constexpr int64_t kFewChannels = 4;
-  return (dtype == kBFloat16 && has_tiles() &&
-          (transposed ||
-           (channels_in_group > 1 && channels_in_group < kFewChannels))) ||
-         may_round(dtype, Multiplies::images);
+  return dtype == kBFloat16 && has_tiles() &&
+                 (transposed ||
+                  (channels_in_group > 1 && channels_in_group < kFewChannels))
+             ? why::kNoGain
+         : may_round(dtype, Multiplies::images) ? why::kRounds
+                                                : nullptr;
 }
 
 // Of tensors (batch, heads, time, size).
-inline bool leaves_attention(const Tensor& query) {
-  return (query.scalar_type() == kFloat && query.size(2) == 1 &&
-          !has_wide_vectors()) ||
-         may_round(query.scalar_type(), Multiplies::matrices);
+inline Reason why_leave_attention(const Tensor& query) {
+  return query.scalar_type() == kFloat && query.size(2) == 1 &&
+                 !has_wide_vectors()
+             ? why::kNoGain
+         : may_round(query.scalar_type(), Multiplies::matrices) ? why::kRounds
+                                                                : nullptr;
 }
 
-inline bool leaves_attention_gradient(const Tensor& query, const Tensor& key) {
+inline Reason why_leave_attention_gradient(
+    const Tensor& query,
+    const Tensor& key) {
   // Tiles are faster than vectors can be from this many on.
   constexpr int64_t kFewest = 512;
   return query.scalar_type() == kBFloat16 && query.size(2) >= kFewest &&
-         key.size(2) >= kFewest && has_tiles();
+                 key.size(2) >= kFewest && has_tiles()
+             ? why::kNoGain
+             : nullptr;
 }
 
 // Elementwise functions.
-inline bool leaves_function(kernels::Eltwise function, ScalarType dtype) {
+inline Reason why_leave_function(kernels::Eltwise function, ScalarType dtype) {
   switch (function) {
     case kernels::Eltwise::tanh:
-      return dtype == kFloat;
+      return dtype == kFloat ? why::kNoGain : nullptr;
     case kernels::Eltwise::gelu: // which looks a table up
-      return !has_wide_vectors();
+      return has_wide_vectors() ? nullptr : why::kNoGain;
     default:
-      return false;
+      return nullptr;
   }
 }
 
 // Without AVX-512 there is no gain in bfloat16.
-inline bool leaves_batch_norm(ScalarType dtype) {
-  return dtype == kBFloat16 && !has_wide_vectors();
+inline Reason why_leave_batch_norm(ScalarType dtype) {
+  return dtype == kBFloat16 && !has_wide_vectors() ? why::kNoGain : nullptr;
 }
 
 // Of a dimension that x has, or the logarithm of one.
-inline bool leaves_softmax(const Tensor& x, int64_t dim, bool log) {
+inline Reason why_leave_softmax(const Tensor& x, int64_t dim, bool log) {
   if (x.scalar_type() != kBFloat16) {
-    return false;
+    return nullptr;
   }
   // Ours computes the powers of long rows and columns twice.
   constexpr int64_t kLongRow = 32768, kLongColumn = 1024, kShortColumn = 4;
   const auto size = x.size(dim);
   const bool rows = dim == -1 || dim == x.dim() - 1;
-  return log ? !rows && size <= kShortColumn
-             : size > (rows ? kLongRow : kLongColumn);
+  const bool leaves = log ? !rows && size <= kShortColumn
+                          : size > (rows ? kLongRow : kLongColumn);
+  return leaves ? "rows or columns of a size at which torch is as fast"
+                : nullptr;
 }
 
 } // namespace at::native::zendnn::cpu

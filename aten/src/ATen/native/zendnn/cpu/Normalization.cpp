@@ -18,9 +18,12 @@
 namespace at::native::zendnn::cpu {
 namespace {
 
-bool takes(const Tensor& x) {
-  return kernels_enabled() && is_kernel_operand(x) && x.numel() > 0 &&
-         x.is_contiguous();
+Reason why_not_normalize(const Tensor& x) {
+  const auto reason = why_no_operand(x);
+  return reason != nullptr    ? reason
+         : x.numel() == 0     ? why::kEmpty
+         : !x.is_contiguous() ? why::kOrder
+                              : nullptr;
 }
 
 // A softmax over dimension `dim`; it may write over its operand.
@@ -38,73 +41,78 @@ void run_softmax(const Tensor& x, int64_t dim, bool log, const Tensor& out) {
        .dtype = kernel_dtype(x)});
 }
 
-bool takes_softmax(const Tensor& x, int64_t dim, bool half_to_float, bool log) {
-  return takes(x) && !half_to_float && x.dim() > 0 && dim >= -x.dim() &&
-         dim < x.dim() && !leaves_softmax(x, dim, log);
-}
-
-template <class Stock>
-Tensor softmax(
-    const Tensor& self,
-    int64_t dim,
-    bool half_to_float,
-    bool log,
-    Stock stock) {
-  if (!takes_softmax(self, dim, half_to_float, log)) {
-    return stock(self, dim, half_to_float);
+// Softmax, or its logarithm.
+template <bool kLog>
+struct Softmax {
+  static Reason why_not(const Tensor& self, int64_t dim, bool half_to_float) {
+    if (const auto reason = why_not_normalize(self)) {
+      return reason;
+    }
+    return half_to_float ? why::kType
+           : dim < -self.dim() || dim >= self.dim()
+               ? why::kSizes
+               : why_leave_softmax(self, dim, kLog);
   }
-  Tensor out = at::detail::empty_cpu(self.sizes(), self.scalar_type());
-  run_softmax(self, dim < 0 ? dim + self.dim() : dim, log, out);
-  return out;
-}
-
-template <class Stock>
-Tensor& softmax_out(
-    const Tensor& self,
-    int64_t dim,
-    bool half_to_float,
-    Tensor& out,
-    bool log,
-    Stock stock) {
-  if (!takes_softmax(self, dim, half_to_float, log) ||
-      !is_kernel_operand(out) || out.scalar_type() != self.scalar_type() ||
-      out.sizes() != self.sizes() || !out.is_contiguous() ||
-      !may_write(out, self)) {
-    return stock(self, dim, half_to_float, out);
+  static Reason why_not_out(
+      const Tensor& self,
+      int64_t dim,
+      bool half_to_float,
+      const Tensor& out) {
+    const auto reason = why_not(self, dim, half_to_float);
+    return reason != nullptr ? reason
+           : !is_kernel_operand(out) ||
+                   out.scalar_type() != self.scalar_type() ||
+                   out.sizes() != self.sizes() || !out.is_contiguous()
+               ? why::kResult
+           : !may_write(out, self) ? why::kOverlap
+                                   : nullptr;
   }
-  run_softmax(self, dim < 0 ? dim + self.dim() : dim, log, out);
-  return out;
+
+  static Tensor run(const Tensor& self, int64_t dim, bool half_to_float) {
+    Tensor out = at::detail::empty_cpu(self.sizes(), self.scalar_type());
+    return run_out(self, dim, half_to_float, out);
+  }
+  static Tensor& run_out(
+      const Tensor& self,
+      int64_t dim,
+      bool /*half_to_float*/,
+      Tensor& out) {
+    run_softmax(self, dim < 0 ? dim + self.dim() : dim, kLog, out);
+    return out;
+  }
+};
+
+Reason why_not_layer_norm(
+    const Tensor& input,
+    IntArrayRef normalized_shape,
+    const std::optional<Tensor>& weight,
+    const std::optional<Tensor>& bias,
+    double /*eps*/) {
+  const auto depth = static_cast<int64_t>(normalized_shape.size());
+  const auto sizes = input.sizes();
+  if (const auto reason = why_not_normalize(input)) {
+    return reason;
+  }
+  if (depth == 0 || depth > input.dim() ||
+      sizes.slice(sizes.size() - depth) != normalized_shape) {
+    return why::kSizes;
+  }
+  return parameter_type({weight, bias}, input) == ScalarType::Undefined ||
+                 !takes_parameter(weight, normalized_shape, input) ||
+                 !takes_parameter(bias, normalized_shape, input)
+             ? why::kParameter
+             : nullptr;
 }
 
-} // namespace
-
-bool has_one_default_eps() {
-  static const bool one = [] {
-    Tensor x = at::detail::empty_cpu({1}, kBFloat16);
-    x.mutable_data_ptr<BFloat16>()[0] = 0x1p-12f; // whose square is about that
-    const auto y = at::compositeimplicitautograd::rms_norm(x, {1});
-    return y.const_data_ptr<BFloat16>()[0] > 0.5f;
-  }();
-  return one;
-}
-
-std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
+std::tuple<Tensor, Tensor, Tensor> layer_norm(
     const Tensor& input,
     IntArrayRef normalized_shape,
     const std::optional<Tensor>& weight,
     const std::optional<Tensor>& bias,
     double eps) {
   const auto sizes = input.sizes();
-  const auto depth = static_cast<int64_t>(normalized_shape.size());
+  const auto depth = normalized_shape.size();
   const auto type = parameter_type({weight, bias}, input);
-  if (!takes(input) || depth == 0 || depth > input.dim() ||
-      sizes.slice(sizes.size() - depth) != normalized_shape ||
-      type == ScalarType::Undefined ||
-      !takes_parameter(weight, normalized_shape, input) ||
-      !takes_parameter(bias, normalized_shape, input)) {
-    return at::cpu::native_layer_norm(
-        input, normalized_shape, weight, bias, eps);
-  }
   const auto cols = c10::multiply_integers(normalized_shape);
   DimVector statistics(sizes);
   std::fill(statistics.end() - depth, statistics.end(), 1);
@@ -127,27 +135,47 @@ std::tuple<Tensor, Tensor, Tensor> native_layer_norm(
   return {out, mean, rstd};
 }
 
-Tensor rms_norm(
+Reason why_not_rms_norm(
     const Tensor& input,
     c10::SymIntArrayRef normalized_shape,
     const std::optional<Tensor>& weight,
     std::optional<double> eps) {
   const auto shape = c10::asIntArrayRefSlowOpt(normalized_shape);
   const auto depth = static_cast<int64_t>(normalized_shape.size());
-  // Taken from a mean of squares, it may leave nothing but what was rounded.
-  const bool subtracts = eps && *eps < 0;
-  const bool weighted = has(weight);
-  if (!shape || is_watched() || !is_unrecorded(input) || !takes(input) ||
-      depth == 0 || depth > input.dim() || subtracts ||
-      (!eps && input.scalar_type() != kFloat && !has_one_default_eps()) ||
-      input.sizes().slice(input.dim() - depth) != *shape ||
-      (weighted && (!is_unrecorded(*weight) ||
-                    weight->scalar_type() != input.scalar_type())) ||
-      !takes_parameter(weight, *shape, input)) {
-    return at::compositeimplicitautograd::rms_norm_symint(
-        input, normalized_shape, weight, eps);
+  if (!shape) {
+    return "sizes that are symbols";
   }
-  const auto cols = c10::multiply_integers(*shape);
+  if (is_watched() || !is_unrecorded(input) ||
+      (has(weight) && !is_unrecorded(*weight))) {
+    return why::kWatched;
+  }
+  if (const auto reason = why_not_normalize(input)) {
+    return reason;
+  }
+  // Taken from a mean of squares, it may leave nothing but what was rounded.
+  if (eps && *eps < 0) {
+    return "an epsilon below zero";
+  }
+  if (!eps && input.scalar_type() != kFloat && !has_one_default_eps()) {
+    return "an epsilon that depends on the type";
+  }
+  if (depth == 0 || depth > input.dim() ||
+      input.sizes().slice(input.dim() - depth) != *shape) {
+    return why::kSizes;
+  }
+  return (has(weight) && weight->scalar_type() != input.scalar_type()) ||
+                 !takes_parameter(weight, *shape, input)
+             ? why::kParameter
+             : nullptr;
+}
+
+Tensor run_rms_norm(
+    const Tensor& input,
+    c10::SymIntArrayRef normalized_shape,
+    const std::optional<Tensor>& weight,
+    std::optional<double> eps) {
+  const auto cols =
+      c10::multiply_integers(C10_AS_INTARRAYREF_SLOW(normalized_shape));
   Tensor out = at::detail::empty_cpu(input.sizes(), input.scalar_type());
   prepare_kernel(zendnn_layer_normalization);
   kernels::rms_norm(
@@ -163,27 +191,54 @@ Tensor rms_norm(
   return out;
 }
 
-Tensor _softmax(const Tensor& self, int64_t dim, bool half_to_float) {
-  return softmax(self, dim, half_to_float, false, at::cpu::_softmax);
+} // namespace
+
+bool has_one_default_eps() {
+  static const bool one = [] {
+    Tensor x = at::detail::empty_cpu({1}, kBFloat16);
+    x.mutable_data_ptr<BFloat16>()[0] = 0x1p-12f; // whose square is about that
+    const auto y = at::compositeimplicitautograd::rms_norm(x, {1});
+    return y.const_data_ptr<BFloat16>()[0] > 0.5f;
+  }();
+  return one;
 }
 
-Tensor&
-_softmax_out(const Tensor& self, int64_t dim, bool half_to_float, Tensor& out) {
-  return softmax_out(
-      self, dim, half_to_float, out, false, at::cpu::_softmax_outf);
+void list_normalizations(torch::Library& m) {
+  add_rows<
+      Row<"aten::native_layer_norm", // .26-.98, .59-.81
+          Needs::vectors,
+          why_not_layer_norm,
+          layer_norm,
+          at::cpu::native_layer_norm>,
+      Row<"aten::_softmax", // .05-.99, .09-1.0
+          Needs::vectors,
+          Softmax<false>::why_not,
+          Softmax<false>::run,
+          at::cpu::_softmax>,
+      Row<"aten::_softmax.out",
+          Needs::vectors,
+          Softmax<false>::why_not_out,
+          Softmax<false>::run_out,
+          at::cpu::_softmax_outf>,
+      Row<"aten::_log_softmax", // .06-1.0, .05-1.0
+          Needs::vectors,
+          Softmax<true>::why_not,
+          Softmax<true>::run,
+          at::cpu::_log_softmax>,
+      Row<"aten::_log_softmax.out",
+          Needs::vectors,
+          Softmax<true>::why_not_out,
+          Softmax<true>::run_out,
+          at::cpu::_log_softmax_outf>>(m);
 }
 
-Tensor _log_softmax(const Tensor& self, int64_t dim, bool half_to_float) {
-  return softmax(self, dim, half_to_float, true, at::cpu::_log_softmax);
-}
-
-Tensor& _log_softmax_out(
-    const Tensor& self,
-    int64_t dim,
-    bool half_to_float,
-    Tensor& out) {
-  return softmax_out(
-      self, dim, half_to_float, out, true, at::cpu::_log_softmax_outf);
+void list_rms_norms(torch::Library& m) {
+  add_rows<
+      Row<"aten::rms_norm", // .15-.23, .04-.13
+          Needs::vectors,
+          why_not_rms_norm,
+          run_rms_norm,
+          at::compositeimplicitautograd::rms_norm_symint>>(m);
 }
 
 } // namespace at::native::zendnn::cpu

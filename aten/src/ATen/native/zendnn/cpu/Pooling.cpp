@@ -13,6 +13,7 @@ namespace {
 
 // Places, and those imagined around them, are counted in 32 bits.
 constexpr int64_t kLargestPlane = 1 << 30;
+constexpr Reason kWindows = "windows that lie in the padding, or too large";
 
 // One value stands for both dimensions.
 struct Parameter {
@@ -39,9 +40,8 @@ bool takes_windows_along(
          pad <= kernel / 2 && (pad == 0 || dilation == 1);
 }
 
-// Sets what of a pooling depends on sizes. Says nothing about errors: torch's
-// kernel reports them.
-bool set_windows(
+// Sets what of a pooling depends on sizes, unless it is not taken.
+Reason set_windows(
     kernels::Windows& windows,
     const Tensor& self,
     IntArrayRef kernel_size,
@@ -50,12 +50,20 @@ bool set_windows(
     IntArrayRef dilation,
     bool ceil_mode) {
   const auto dim = self.dim();
-  if (!kernels_enabled() || !is_kernel_operand(self) || dim < 3 || dim > 4 ||
-      !self.is_contiguous() || self.numel() == 0 || !is_pair(kernel_size) ||
+  if (const auto reason = why_no_operand(self)) {
+    return reason;
+  }
+  if (dim < 3 || dim > 4 || !is_pair(kernel_size) ||
       !(stride.empty() || is_pair(stride)) || !is_pair(padding) ||
-      !is_pair(dilation) ||
+      !is_pair(dilation)) {
+    return why::kSizes;
+  }
+  if (self.numel() == 0) {
+    return why::kEmpty;
+  }
+  if (!self.is_contiguous() ||
       self.suggest_memory_format() != MemoryFormat::Contiguous) {
-    return false;
+    return why::kOrder;
   }
   const Parameter kernel(kernel_size), pad(padding), apart(dilation);
   const Parameter step(stride.empty() ? kernel_size : stride);
@@ -65,7 +73,7 @@ bool set_windows(
       !takes_windows_along(
           width, kernel.across, step.across, pad.across, apart.across) ||
       height * width > kLargestPlane) {
-    return false;
+    return kWindows;
   }
   windows = {
       .height = height,
@@ -88,12 +96,24 @@ bool set_windows(
       .pad_top = pad.down,
       .pad_left = pad.across};
   return windows.out_height > 0 && windows.out_width > 0 &&
-         kernels::takes_windows(windows);
+                 kernels::takes_windows(windows)
+             ? nullptr
+             : kWindows;
 }
 
-} // namespace
+Reason why_not_max_pool(
+    const Tensor& self,
+    IntArrayRef kernel_size,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool ceil_mode) {
+  kernels::Windows windows;
+  return set_windows(
+      windows, self, kernel_size, stride, padding, dilation, ceil_mode);
+}
 
-std::tuple<Tensor, Tensor> max_pool2d_with_indices(
+std::tuple<Tensor, Tensor> max_pool(
     const Tensor& self,
     IntArrayRef kernel_size,
     IntArrayRef stride,
@@ -101,17 +121,8 @@ std::tuple<Tensor, Tensor> max_pool2d_with_indices(
     IntArrayRef dilation,
     bool ceil_mode) {
   kernels::MaxPoolArgs args;
-  if (!set_windows(
-          args.windows,
-          self,
-          kernel_size,
-          stride,
-          padding,
-          dilation,
-          ceil_mode)) {
-    return at::cpu::max_pool2d_with_indices(
-        self, kernel_size, stride, padding, dilation, ceil_mode);
-  }
+  set_windows(
+      args.windows, self, kernel_size, stride, padding, dilation, ceil_mode);
   const auto& windows = args.windows;
   DimVector sizes(self.sizes());
   sizes.end()[-2] = windows.out_height;
@@ -126,6 +137,17 @@ std::tuple<Tensor, Tensor> max_pool2d_with_indices(
   prepare_kernel(zendnn_pooling);
   kernels::max_pool(args);
   return {std::move(out), std::move(indices)};
+}
+
+} // namespace
+
+void list_pooling(torch::Library& m) {
+  add_rows<
+      Row<"aten::max_pool2d_with_indices", // .05-.57, .05-.56
+          Needs::vectors,
+          why_not_max_pool,
+          max_pool,
+          at::cpu::max_pool2d_with_indices>>(m);
 }
 
 } // namespace at::native::zendnn::cpu

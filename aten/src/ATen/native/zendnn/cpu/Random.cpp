@@ -60,22 +60,23 @@ bool draws_alike() {
   return alike;
 }
 
-bool takes(
+Reason why_not_bernoulli(
     const Tensor& self,
     double p,
     const std::optional<Generator>& generator) {
-  return kernels_enabled() && is_kernel_operand(self) &&
-         self.numel() >= kFewest && self.is_non_overlapping_and_dense() &&
-         p >= 0 && p <= 1 &&
-         (!generator || !generator->defined() ||
-          generator->device().is_cpu()) &&
-         draws_alike();
+  const auto reason = why_no_operand(self);
+  return reason != nullptr                      ? reason
+         : self.numel() < kFewest               ? "too few numbers to gain"
+         : !self.is_non_overlapping_and_dense() ? why::kOrder
+         : !(p >= 0 && p <= 1)                  ? "a p that is no probability"
+         : generator && generator->defined() && !generator->device().is_cpu()
+             ? "a generator of another device"
+         : !draws_alike() ? "a torch that draws otherwise"
+                          : nullptr;
 }
 
-} // namespace
-
-Tensor& bernoulli_(Tensor& self, double p, std::optional<Generator> generator) {
-  if (takes(self, p, generator)) {
+Tensor& bernoulli(Tensor& self, double p, std::optional<Generator> generator) {
+  {
     auto* source = get_generator_or_default<CPUGeneratorImpl>(
         generator, at::detail::getDefaultCPUGenerator());
     const std::lock_guard<std::mutex> lock(source->mutex_);
@@ -84,7 +85,19 @@ Tensor& bernoulli_(Tensor& self, double p, std::optional<Generator> generator) {
       return self;
     }
   }
+  leave_to_torch("a generator in a state that it cannot come to by itself");
   return at::cpu::bernoulli_(self, p, std::move(generator));
+}
+
+} // namespace
+
+void list_random(torch::Library& m) {
+  add_rows<
+      Row<"aten::bernoulli_.float", // .12, .13: dropout
+          Needs::vectors,
+          why_not_bernoulli,
+          bernoulli,
+          static_cast<decltype(&bernoulli)>(at::cpu::bernoulli_)>>(m);
 }
 
 } // namespace at::native::zendnn::cpu
