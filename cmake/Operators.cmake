@@ -12,6 +12,7 @@ add_custom_command(OUTPUT ${operator_files}
   DEPENDS
     "${PROJECT_SOURCE_DIR}/tools/setup_helpers/operators.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/operators.py"
+    "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/signatures.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/dims.py"
   WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
   COMMENT "Writing the tables of operators"

@@ -13,13 +13,15 @@ PACKAGE = Path(torch.backends.zendnn.__file__).parent
 PREFIX = "torch.backends.zendnn"
 
 #: Each layer by its files, and the layers below that it may import; the innermost path counts.
+_TABLE = {"operators", "signatures"}
 LAYERS = {
     "dims": {"dims"},
-    "operators": {"operators", "dims"},
-    "graph": {"graph", "operators", "dims"},
-    "passes": {"passes", "graph", "operators"},
-    "frontends/calls": {"frontends/calls", "passes", "graph", "operators"},
-    "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "operators", "_C"},
+    "signatures": {"signatures", "dims"},
+    "operators": {"operators", "signatures", "dims"},
+    "graph": {"graph", "dims", *_TABLE},
+    "passes": {"passes", "graph", *_TABLE},
+    "frontends/calls": {"frontends/calls", "passes", "graph", *_TABLE},
+    "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "_C", *_TABLE},
     "frontends": {"frontends", "frontends/torchscript"},
     "frontends/torchscript": {
         *("frontends", "frontends/torchscript", "frontends/aten", "frontends/calls"),

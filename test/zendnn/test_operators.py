@@ -12,12 +12,8 @@ from torch.backends.zendnn.operators import (
     COMBINATIONS,
     FUNCTIONS,
     OPERATORS,
-    AttributeSpec,
-    Mapping,
-    Operand,
-    Operator,
-    Trait,
 )
+from torch.backends.zendnn.signatures import AttributeSpec, Mapping, Operand, Operator, Trait
 
 from .passes.build import Builder, random
 from .passes.interpreter import BINARY, ELTWISE

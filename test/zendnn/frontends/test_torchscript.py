@@ -12,7 +12,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn.frontends import aten, torchscript
+from torch.backends.zendnn import _C
+from torch.backends.zendnn.frontends import torchscript
 from torch.backends.zendnn.frontends.torchscript import reader, writer
 from torch.backends.zendnn.frontends.torchscript.reader import import_graph
 from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value, format_node
@@ -513,7 +514,7 @@ NOT_INTERPRETED = frozenset({"attention with a mask", "grouped attention"})
 
 @pytest.mark.parametrize("name", IMPORTED)
 def test_operators_are_imported_and_mean_the_same(name: str) -> None:
-    if name == "rms_norm without eps" and not aten._C._has_one_default_eps():
+    if name == "rms_norm without eps" and not _C._has_one_default_eps():
         pytest.skip("in this older torch it depends on the dtype, and is left to torch")
     function, inputs, expected = IMPORTED[name]
     graph = import_graph(traced(function, *inputs))
@@ -718,7 +719,7 @@ def test_what_is_left_out_has_a_reason(name: str) -> None:
 
 
 def test_an_eps_that_depends_on_the_dtype_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aten._C, "_has_one_default_eps", lambda: False)
+    monkeypatch.setattr(_C, "_has_one_default_eps", lambda: False)
     graph = import_graph(traced(lambda x: F.rms_norm(x, (6,)), ROWS))
     (left,) = torchscript.left_out([graph])
     assert left.reason == "eps is not given, and depends on the dtype in this torch"

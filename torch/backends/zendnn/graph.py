@@ -14,7 +14,15 @@ from typing import Any, Literal
 
 import torch
 from torch.backends.zendnn.dims import Dim, Dims, unknown
-from torch.backends.zendnn.operators import FUNCTIONS, OPERATORS, Attribute, Operator, Trait
+from torch.backends.zendnn.operators import (
+    FUNCTIONS,
+    OPERATORS,
+)
+from torch.backends.zendnn.signatures import (
+    Attribute,
+    Operator,
+    Trait,
+)
 
 Kind = Literal["tensor", "number", "other"]
 

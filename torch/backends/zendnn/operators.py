@@ -1,287 +1,18 @@
 """The one table of the engine's operators: what each is called and takes, and what follows from it.
 
 It serves the types of values (``graph.py``), the passes, the importers of aten operators
-(``frontends/aten.py``), the C++ side, which the build generates, and the tables of docs/plan.md. It
-imports no torch, so that the build can read it before there is one.
-
-A *signature* names an operator, its operands and, after ``*``, its attributes with their defaults:
-
-    softmax(Tensor x, *, int dim=-1, bool log=False)
-
-===========  ==============================================================
-operand      what it takes
-===========  ==============================================================
-``Tensor``   float32 or bfloat16
-``Index``    int64 or int32
-``Bool``     bool
-``Any``      all of these
-``Constant`` a Tensor that is known before the plan runs
-``Float``    the same, converted to float32
-``int``      a number: an integer, or a value that is known when the plan runs
-``dim``      an integer
-===========  ==============================================================
-
-``?`` allows None; ``[]`` stands for as many as there are, last of all.
-
-A *mapping* says which aten operator does the same. It is read in both directions: to import a call,
-and to make one. Its items are the operator's arguments. An item without ``=`` is the next operand;
-``eps=eps`` names an operand or an attribute; ``min=alpha|-inf`` adds what None stands for; a
-literal, ``training=False``, is the only value that is taken; ``_`` takes any. An argument that is
-not named must have its default. After the parentheses stand attributes that no argument gives:
-
-    aten::relu6(self) alpha=0.0 beta=6.0
+(``frontends/aten``), the C++ side, which the build generates, and the tables of docs/plan.md. It
+imports no torch, so that the build can read it before there is one. ``signatures.py`` explains the
+notation.
 """
 
 from __future__ import annotations
 
-import ast
 import math
-import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import Flag, auto
-from functools import cached_property
 from typing import Any
 
 from torch.backends.zendnn import dims as infer
-
-Attribute = bool | int | float | str | tuple[int, ...]
-
-_SIGNATURE = re.compile(r"(\w+)\((.*)\)")
-_MAPPING = re.compile(r"([\w:.]+)\((.*?)\)(.*)")
-
-
-@dataclass(frozen=True)
-class Operand:
-    """One operand of a signature, or several when it is ``many``."""
-
-    name: str
-    type: str
-    optional: bool
-    many: bool
-
-    @property
-    def is_number(self) -> bool:
-        """Whether it is a number rather than a tensor."""
-        return self.type in ("int", "dim")
-
-
-@dataclass(frozen=True)
-class AttributeSpec:
-    """One attribute of a signature: its type (bool, int, float, str or int[]) and its default."""
-
-    name: str
-    type: str
-    default: Attribute
-
-
-@dataclass(frozen=True)
-class Argument:
-    """One argument of a mapping: what it is bound to, or what it must be."""
-
-    name: str
-    #: The operand or attribute; empty where only ``literal`` is taken, ``_`` where anything is.
-    target: str
-    literal: Any = None
-
-
-@dataclass(frozen=True)
-class Mapping:
-    """An aten operator in terms of a row: see the notation above."""
-
-    text: str
-
-    @cached_property
-    def _parts(self) -> tuple[str, str, str]:
-        match = _MAPPING.fullmatch(self.text)
-        assert match is not None, f"'{self.text}' is no mapping"
-        return match[1], match[2], match[3]
-
-    @property
-    def name(self) -> str:
-        """The aten operator, with its overload."""
-        return self._parts[0]
-
-    def arguments(self, operands: Iterable[str]) -> list[Argument]:
-        """Its arguments, given the names of the row's operands."""
-        free = iter(operands)
-        return [_argument(item, free) for item in _items(self._parts[1])]
-
-    @cached_property
-    def fixed(self) -> dict[str, Attribute]:
-        """The attributes that no argument gives."""
-        return {
-            key: _literal(text)
-            for key, text in (word.split("=") for word in self._parts[2].split())
-        }
-
-
-def _items(text: str) -> list[str]:
-    return [item.strip() for item in text.split(",") if item.strip()]
-
-
-def _literal(text: str) -> Any:
-    if text in ("inf", "-inf"):
-        return float(text)
-    value = ast.literal_eval(text)
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _argument(item: str, free: Any) -> Argument:
-    name, equals, bound = item.partition("=")
-    if not equals:
-        return Argument(name, next(free))
-    target, bar, default = bound.partition("|")
-    if target == "_" or (target.isidentifier() and target not in ("None", "True", "False")):
-        return Argument(name, target, _literal(default) if bar else None)
-    return Argument(name, "", _literal(bound))
-
-
-class Trait(Flag):
-    """What is true of an operator, or of its results."""
-
-    VIEW = auto()  # it rearranges a tensor and computes nothing
-    POST_OPS = auto()  # it takes post-ops
-    COMPUTES = auto()  # plans refuse to run it on anything but floating-point numbers
-    FLOATING = auto()  # results are floating-point numbers in torch, too, whatever the operands are
-    ROW_MAJOR = auto()  # results are contiguous
-    ORDERED = auto()  # results lie in one order, whatever the order of operands
-    WANTS_DIMS = auto()  # torch refuses a first operand without dimensions
-    MAKES_DIMS = auto()  # results have at least one
-    KEEPS_DIMS = auto()  # results have some if and only if the first operand has
-    CASTS = auto()  # autocast lowers its operands
-    FOREIGN = auto()  # passes match it, and no plan holds it
-    ONE_OR_TWO = auto()  # it makes a second result where one is wanted
-
-
-NONE = Trait(0)
-
-
-@dataclass(frozen=True)
-class Operator:
-    """A row of the table.
-
-    Attributes:
-        signature: the name, operands and attributes, in the notation above.
-        family: the functions ``infer_<family>`` and ``build_<family>`` of plans run it.
-        doc: a sentence or two for docs/plan.md.
-        dims: the rule for the dims of results; None says nothing.
-        dtype: that of results: a slice of the operands that share it, or a name. A node's attribute
-            ``dtype`` comes first.
-        strides: whose strides torch's results take over: 'input', 'input_or_weight', 'all', or
-            'elements' of all operands that are combined; '' for row-major ones and for views.
-        results: 'tensor', 'tensors' or 'number'.
-        aten: mappings; the first serves calls too.
-    """
-
-    signature: str
-    family: str
-    doc: str = ""
-    traits: Trait = NONE
-    dims: infer.Rule | None = None
-    dtype: slice | str | None = None
-    strides: str = ""
-    results: str = "tensor"
-    aten: tuple[str, ...] = ()
-
-    @cached_property
-    def name(self) -> str:
-        """What descriptions call it."""
-        return self._match[1]
-
-    @cached_property
-    def _match(self) -> re.Match[str]:
-        match = _SIGNATURE.fullmatch(self.signature)
-        assert match is not None, f"'{self.signature}' is no signature"
-        return match
-
-    @cached_property
-    def _halves(self) -> tuple[list[str], list[str]]:
-        items = _items(self._match[2])
-        cut = items.index("*") if "*" in items else len(items)
-        return items[:cut], items[cut + 1 :]
-
-    @cached_property
-    def operands(self) -> tuple[Operand, ...]:
-        """Its operands."""
-        found = []
-        for item in self._halves[0]:
-            type_, name = item.split()
-            many = type_.endswith("[]")
-            type_ = type_.removesuffix("[]")
-            found.append(Operand(name, type_.rstrip("?"), type_.endswith("?"), many))
-        return tuple(found)
-
-    @cached_property
-    def attributes(self) -> dict[str, AttributeSpec]:
-        """Its attributes, by name."""
-        found = {}
-        for item in self._halves[1]:
-            type_, _, rest = item.partition(" ")
-            name, _, default = rest.partition("=")
-            found[name] = AttributeSpec(name, type_, _literal(default))
-        return found
-
-    @cached_property
-    def mappings(self) -> tuple[Mapping, ...]:
-        """The aten operators that do the same."""
-        return tuple(map(Mapping, self.aten))
-
-    @cached_property
-    def fewest(self) -> int:
-        """How many operands a node must have: those at the end may be left out if optional."""
-        wanted = [i for i, x in enumerate(self.operands) if not (x.optional or x.many)]
-        return wanted[-1] + 1 if wanted else 0
-
-    def operand(self, position: int) -> Operand | None:
-        """The operand at a position, of which the last may stand for several; None beyond them."""
-        if position < len(self.operands):
-            return self.operands[position]
-        return self.operands[-1] if self.operands and self.operands[-1].many else None
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function of each element: an algorithm of ``eltwise``, and a post-op.
-
-    Attributes:
-        name: what descriptions call it.
-        aten: mappings to ``alpha`` and ``beta``; the first serves calls too.
-        doc: what alpha and beta are.
-        primitive: ZenDNN's algorithm; empty where only our kernels have the function.
-        alpha, beta: the parameters of ZenDNN's algorithm, where they are not the function's own.
-        magnifies: the factor by which it may magnify the rounding error of a sum; infinity where
-            there is no bound, as for log next to 0.
-        keeps_integers: whether torch makes integers of integers.
-        foreign: whether passes match it, and no plan computes it.
-    """
-
-    name: str
-    aten: tuple[str, ...] = ()
-    doc: str = ""
-    primitive: str = ""
-    alpha: float | None = None
-    beta: float | None = None
-    magnifies: float = 1.0
-    keeps_integers: bool = False
-    foreign: bool = False
-    operands: tuple[str, ...] = field(default=("x",), init=False)
-
-    @property
-    def has_parameters(self) -> bool:
-        """Whether alpha and beta are the function's own."""
-        return self.alpha is None
-
-
-@dataclass(frozen=True)
-class Combination:
-    """A function of two elements: an algorithm of ``binary``, and a post-op."""
-
-    name: str
-    aten: str
-    primitive: str
-    magnifies: float = 1.0
-    commutes: bool = False
+from torch.backends.zendnn.signatures import NONE, Combination, Function, Operator, Trait
 
 
 def _plain(name: str, primitive: str, **more: Any) -> Function:
@@ -398,6 +129,18 @@ def _window(name: str, more: str, doc: str, aten: tuple[str, ...] = ()) -> Opera
     )
 
 
+def _view(
+    signature: str,
+    dims: infer.Rule | None,
+    *aten: str,
+    doc: str = "",
+    traits: Trait = NONE,
+    dtype: slice = _ALL,
+) -> Operator:
+    """The same elements with other sizes or strides."""
+    return Operator(signature, "view", doc, _VIEW | traits, dims, dtype, aten=aten)
+
+
 NUMBER_ROWS = (
     Operator(
         "size(Any x, dim dim)",
@@ -443,110 +186,63 @@ NUMBER_ROWS = (
 )
 
 VIEW_ROWS = (
-    Operator(
+    _view(
         "view(Any x, int[] sizes)",
-        "view",
-        "one size may be -1; also for a reshape",
-        _VIEW,
         infer.stated,
-        _ALL,
-        aten=("aten::reshape(self, shape)", "aten::view(self, size)"),
+        "aten::reshape(self, shape)",
+        "aten::view(self, size)",
+        doc="one size may be -1; also for a reshape",
     ),
-    Operator(
+    _view(
         "flatten(Any x, dim start, dim end)",
-        "view",
-        "",
-        _VIEW | _MAKES,
         infer.flattened,
-        _ALL,
-        aten=("aten::flatten.using_ints(self, start_dim, end_dim)",),
+        "aten::flatten.using_ints(self, start_dim, end_dim)",
+        traits=_MAKES,
     ),
-    Operator(
+    _view(
         "unflatten(Any x, dim dim, int[] sizes)",
-        "view",
-        "one size may be -1",
-        _VIEW | _WANTS,
         infer.unflattened,
-        _ALL,
-        aten=("aten::unflatten.int(self, dim, sizes)",),
+        "aten::unflatten.int(self, dim, sizes)",
+        doc="one size may be -1",
+        traits=_WANTS,
     ),
-    Operator(
+    _view(
         "transpose(Any x, dim a, dim b)",
-        "view",
-        "",
-        _VIEW | _KEEPS,
         infer.transposed,
-        _ALL,
-        aten=(
-            "aten::transpose.int(self, dim0, dim1)",
-            "aten::swapaxes(self, axis0, axis1)",
-            "aten::swapdims(self, dim0, dim1)",
-            "aten::t(self) a=0 b=1",
-            "aten::mT(self) a=-2 b=-1",
-        ),
+        "aten::transpose.int(self, dim0, dim1)",
+        "aten::swapaxes(self, axis0, axis1)",
+        "aten::swapdims(self, dim0, dim1)",
+        "aten::t(self) a=0 b=1",
+        "aten::mT(self) a=-2 b=-1",
+        traits=_KEEPS,
     ),
-    Operator(
-        "permute(Any x, dim[] dims)",
-        "view",
-        "",
-        _VIEW | _KEEPS,
-        infer.permuted,
-        _ALL,
-        aten=("aten::permute(self, dims)",),
+    _view("permute(Any x, dim[] dims)", infer.permuted, "aten::permute(self, dims)", traits=_KEEPS),
+    _view(
+        "unsqueeze(Any x, dim dim)", infer.unsqueezed, "aten::unsqueeze(self, dim)", traits=_MAKES
     ),
-    Operator(
-        "unsqueeze(Any x, dim dim)",
-        "view",
-        "",
-        _VIEW | _MAKES,
-        infer.unsqueezed,
-        _ALL,
-        aten=("aten::unsqueeze(self, dim)",),
-    ),
-    Operator(
-        "squeeze(Any x, dim dim)",
-        "view",
-        "",
-        _VIEW,
-        None,
-        _ALL,
-        aten=("aten::squeeze.dim(self, dim)",),
-    ),
-    Operator(
+    _view("squeeze(Any x, dim dim)", None, "aten::squeeze.dim(self, dim)"),
+    _view(
         "expand(Any x, int[] sizes)",
-        "view",
-        "-1 keeps a size",
-        _VIEW,
         infer.stated,
-        _ALL,
-        aten=("aten::expand(self, size, implicit=_)",),
+        "aten::expand(self, size, implicit=_)",
+        doc="-1 keeps a size",
     ),
-    Operator(
+    _view(
         "expand_as(Any x, Any other)",
-        "view",
-        "to the sizes of another tensor",
-        _VIEW,
         infer.as_other,
-        _FIRST,
-        aten=("aten::expand_as(self, other)",),
+        "aten::expand_as(self, other)",
+        doc="to the sizes of another tensor",
+        dtype=_FIRST,
     ),
-    Operator(
-        "select(Any x, dim dim, int index)",
-        "view",
-        "",
-        _VIEW,
-        infer.selected,
-        _ALL,
-        aten=("aten::select.int(self, dim, index)",),
+    _view(
+        "select(Any x, dim dim, int index)", infer.selected, "aten::select.int(self, dim, index)"
     ),
-    Operator(
+    _view(
         "slice(Any x, dim dim, int? start, int? end, int step)",
-        "view",
-        "`none` stands for a missing bound",
-        _VIEW | _WANTS,
         infer.sliced,
-        _ALL,
-        aten=("aten::slice.Tensor(self, dim, start, end, step)",),
+        "aten::slice.Tensor(self, dim, start, end, step)",
+        doc="`none` stands for a missing bound",
+        traits=_WANTS,
     ),
     Operator(
         "split(Any x, *, int dim=0, int[] sizes=[], int chunks=0)",
@@ -558,14 +254,12 @@ VIEW_ROWS = (
         _ALL,
         results="tensors",
     ),
-    Operator(
+    _view(
         "contiguous(Any x)",
-        "view",
-        "a hint that a plan may ignore",
-        _VIEW | _KEEPS | _ROW_MAJOR,
         infer.same,
-        _ALL,
-        aten=("aten::contiguous(self)",),
+        "aten::contiguous(self)",
+        doc="a hint that a plan may ignore",
+        traits=_KEEPS | _ROW_MAJOR,
     ),
 )
 

@@ -13,8 +13,10 @@ from typing import Any
 
 import torch
 from torch.backends.zendnn.graph import Graph, Kind, Node, Operand, Value
-from torch.backends.zendnn.operators import Attribute
 from torch.backends.zendnn.passes import _match
+from torch.backends.zendnn.signatures import (
+    Attribute,
+)
 
 Dtypes = frozenset[torch.dtype]
 FLOATING: Dtypes = frozenset({torch.float32, torch.bfloat16})
@@ -191,12 +193,14 @@ class Call(abc.ABC):
             raise Refused(f"{name} is not a constant")
         return constant
 
-    def optional_weight(self, name: str) -> Value | None:
-        """Return a constant tensor, or None."""
-        if self.absent(name):
-            return None
+    def constant_operand(self, name: str) -> Value:
+        """Return a constant tensor as an operand."""
         self.weight(name)
         return self.tensor(name)
+
+    def optional_weight(self, name: str) -> Value | None:
+        """Return a constant tensor as an operand, or None."""
+        return None if self.absent(name) else self.constant_operand(name)
 
     def elements(self, name: str) -> Sequence[Handle]:
         """Return the elements of a list that the model makes."""

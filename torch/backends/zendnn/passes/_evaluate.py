@@ -12,6 +12,8 @@ from torch.backends.zendnn.graph import Node
 from torch.backends.zendnn.operators import (
     COMBINATIONS,
     FUNCTIONS,
+)
+from torch.backends.zendnn.signatures import (
     Mapping,
     Operator,
 )

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value
-from torch.backends.zendnn.operators import COMBINATIONS, VIEWS
+from torch.backends.zendnn.operators import (
+    COMBINATIONS,
+    VIEWS,
+)
 from torch.backends.zendnn.passes._match import (
     MOST_POST_OPS,
     constant,

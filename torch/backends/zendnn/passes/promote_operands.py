@@ -18,7 +18,9 @@ from torch.backends.zendnn.graph import (
     dtype_sources,
     infer_types,
 )
-from torch.backends.zendnn.operators import Trait
+from torch.backends.zendnn.signatures import (
+    Trait,
+)
 
 _PROMOTE = frozenset({"binary", "cat", "stack"})
 

@@ -1,0 +1,68 @@
+"""tools/setup_helpers/operators.py: what C++ and the documentation know of operators."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).parents[3]
+
+
+def run(*arguments: str | Path) -> None:
+    command = [sys.executable, "-m", "tools.setup_helpers.operators", *map(str, arguments)]
+    subprocess.run(command, cwd=REPO, check=True)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("operators")
+    run(folder)
+    return folder
+
+
+def test_attributes_have_types_and_defaults(written: Path) -> None:
+    text = (written / "torch/csrc/zendnn/plan/Attributes.h").read_text()
+    assert 'inline constexpr Attribute<double> eps{"eps", {1e-05}};' in text
+    assert 'inline constexpr Attribute<bool> include_pad{"include_pad", {true}};' in text
+    assert 'inline constexpr Attribute<List> kernel{"kernel", {}};' in text
+    assert "void build_nothing(Builder& builder, const Node& node);" in text
+    assert "build_number" not in text
+
+
+def test_functions_are_enumerators_unless_passes_alone_know_them(written: Path) -> None:
+    text = (written / "aten/src/ATen/native/zendnn/kernels/functions.h").read_text()
+    (eltwise,) = [line for line in text.splitlines() if line.startswith("enum class Eltwise")]
+    assert eltwise.startswith("enum class Eltwise { none, relu, leaky_relu, clip, ")
+    assert "erf," not in eltwise
+    assert "enum class Binary { add, sub, mul, div, max, min };" in text
+
+
+def test_tables_name_operands_by_letters(written: Path) -> None:
+    text = (written / "torch/csrc/zendnn/plan/OperatorTables.cpp").read_text()
+    for row in (
+        '{"slice", {infer_view, build_view, "tnNNn", ',
+        '{"cat", {infer_cat, build_cat, "tt*", ',
+        '{"view", {infer_view, build_view, "tn*", ',
+        '{"embedding_bags", {infer_embedding_bags, build_embedding_bags, "T*", ',
+        '{"log", {kernels::Eltwise::log, ::zendnn::algorithm::eltwise_log, false, ',
+        '{"sin", {kernels::Eltwise::sin, ::zendnn::algorithm::undef, false, ',
+    ):
+        assert row in text
+
+
+def test_what_is_the_same_is_not_written_again(written: Path) -> None:
+    path = written / "torch/csrc/zendnn/plan/Attributes.h"
+    before = path.stat().st_mtime_ns
+    run(written)
+    assert path.stat().st_mtime_ns == before
+
+
+def test_the_document_has_the_tables_of_today(tmp_path: Path) -> None:
+    document = REPO / "docs/plan.md"
+    copy = tmp_path / "plan.md"
+    copy.write_text(document.read_text())
+    run("--document", copy)
+    assert copy.read_text() == document.read_text()

@@ -1,0 +1,98 @@
+"""Attention, and the layers that torch makes of it."""
+
+from __future__ import annotations
+
+import math
+
+from torch.backends.zendnn.frontends.calls import (
+    BOOL,
+    FLOATING,
+    Call,
+    Refused,
+)
+from torch.backends.zendnn.graph import Attribute, Operand, Value
+
+
+def attention(call: Call) -> None:
+    """Scaled dot product attention, with a mask or a causal one, not both."""
+    scale = 0.0 if call.absent("scale") else call.real("scale")
+    if scale == 0.0 and not call.absent("scale"):
+        raise Refused("scale is 0")
+    if call.real("dropout_p") != 0.0:
+        raise Refused("dropout_p is not 0")
+    causal = bool(call.python("is_causal"))
+    if causal and not call.absent("attn_mask"):
+        raise Refused("it is causal and has a mask")
+    grouped = call.has("enable_gqa") and bool(call.python("enable_gqa"))
+    mask = None if call.absent("attn_mask") else call.tensor("attn_mask", FLOATING | BOOL)
+    inputs = [call.tensor("query"), call.tensor("key"), call.tensor("value"), mask]
+    more: dict[str, Attribute] = {"grouped": True} if grouped else {}
+    call.result("attention", inputs, scale=scale, causal=causal, **more)
+
+
+def linear_step(
+    call: Call, x: Operand, weight_: str, bias: str, part: slice | None = None
+) -> Value:
+    """One of the linear layers of an operator, with its weights or with some rows of them."""
+    rows = slice(None) if part is None else part
+    constants = [call.weight(name)[rows] for name in (weight_, bias)]
+    return call.step("linear", [x, *map(call.graph.constant, constants)])
+
+
+def self_attention(call: Call, query: Operand, key: Operand, value: Operand) -> Value:
+    """Multi-head attention with its projections, of (batch, time, features)."""
+    heads = call.integer("num_heads" if call.has("num_heads") else "num_head")
+    features = call.integer("embed_dim")
+    if call.weight("qkv_weight").shape != (3 * features, features) or features % heads:
+        raise Refused("qkv_weight has another shape")
+    projected = []
+    for position, x in enumerate((query, key, value)):
+        part = slice(position * features, (position + 1) * features)
+        y = linear_step(call, x, "qkv_weight", "qkv_bias", part)
+        y = call.step("unflatten", [y, -1, heads, features // heads])
+        projected.append(call.step("transpose", [y, 1, 2]))
+    inputs: list[Operand] = [*projected, None]
+    attributes: dict[str, Attribute] = {"scale": 0.0, "causal": False, "additive": True}
+    if not call.absent("mask"):
+        # Whatever is not 0 hides.
+        hidden: Operand = call.step("nonzero", [call.tensor("mask", FLOATING | BOOL)])
+        mask_type = None if call.absent("mask_type") else call.integer("mask_type")
+        if mask_type == 1:  # (batch, source)
+            hidden = call.step("unsqueeze", [call.step("unsqueeze", [hidden, 1]), 1])
+        elif mask_type not in (0, 2):  # (target, source), or for each head
+            raise Refused(f"mask_type is {mask_type}")
+        inputs.append(hidden)
+        attributes |= {"fill": -math.inf, "fill_where": True}
+    y = call.step("transpose", [call.step("attention", inputs, **attributes), 1, 2])
+    return linear_step(call, call.step("flatten", [y, 2, 3]), "proj_weight", "proj_bias")
+
+
+def multi_head_attention(call: Call) -> None:
+    """What nn.MultiheadAttention is when it is not trained."""
+    if call.is_used(1):
+        raise Refused("its weights are used")
+    result = self_attention(call, *(call.tensor(name) for name in ("query", "key", "value")))
+    call.rename(result)
+
+
+def encoder_layer(call: Call) -> None:
+    """What nn.TransformerEncoderLayer is when it is not trained."""
+    first = bool(call.python("norm_first"))
+
+    def norm(x: Operand, number_: int) -> Value:
+        names = (f"norm_weight_{number_}", f"norm_bias_{number_}")
+        inputs = [x, *(call.constant_operand(name) for name in names), None]
+        return call.step("layer_norm", inputs, eps=call.real("eps"), dims=1)
+
+    def feed_forward(x: Operand) -> Value:
+        y = linear_step(call, x, "ffn_weight_1", "ffn_bias_1")
+        name = "gelu" if call.python("use_gelu") else "relu"
+        y = call.step("eltwise", [y], algorithm=name, alpha=0.0, beta=0.0)
+        return linear_step(call, y, "ffn_weight_2", "ffn_bias_2")
+
+    x: Value = call.tensor("src")
+    for position, layer in ((1, lambda y: self_attention(call, y, y, y)), (2, feed_forward)):
+        y = layer(norm(x, position) if first else x)
+        x = call.step("binary", [x, y], algorithm="add")
+        x = x if first else norm(x, position)
+    call.rename(x)

@@ -1,0 +1,177 @@
+"""Arithmetic, powers, masks and choices."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
+from torch.backends.zendnn.frontends.aten.mappings import Importer, first_that, same_tensor
+from torch.backends.zendnn.frontends.calls import (
+    BOOL,
+    Call,
+    Refused,
+)
+from torch.backends.zendnn.passes import _match
+
+
+def scalar(call: Call, name: str) -> float | None:
+    """Return a constant argument that is one number, also in a tensor without dimensions.
+
+    torch's executor makes numbers of such tensors, too: their dtype does not matter.
+    """
+    constant = call.constant(name)
+    if isinstance(constant, torch.Tensor):
+        real_number = not (constant.dtype == torch.bool or constant.is_complex())
+        if constant.dim() or not real_number or constant.layout != torch.strided:
+            return None
+        constant = constant.item()
+    if isinstance(constant, bool) or not isinstance(constant, int | float):
+        return None
+    return float(constant)
+
+
+def is_tensor(call: Call, name: str, dtype: torch.dtype) -> bool:
+    """Whether an argument is a constant tensor of this dtype."""
+    constant = call.constant(name)
+    return isinstance(constant, torch.Tensor) and constant.dtype == dtype
+
+
+def eltwise(algorithm: str, name: str = "self", alpha: float = 0.0, beta: float = 0.0) -> Importer:
+    """A function of each element, with fixed parameters."""
+    return lambda call: call.result(
+        "eltwise", [call.tensor(name)], algorithm=algorithm, alpha=alpha, beta=beta
+    )
+
+
+def binary(algorithm: str, *, swapped: bool = False) -> Importer:
+    """``self ∘ alpha·other``, or ``other ∘ alpha·self`` when swapped.
+
+    A constant number makes it alpha·x + beta.
+    """
+    names = ("other", "self") if swapped else ("self", "other")
+
+    def importer(call: Call) -> None:
+        alpha = call.real("alpha") if call.has("alpha") else 1.0
+        numbers = [scalar(call, name) for name in names]
+        left, right = numbers
+        if right is not None:
+            of_number(call, *names, _match.as_affine(algorithm, alpha * right))
+        elif left is not None:
+            found = _match.as_affine(algorithm, left, left=True)
+            of_number(call, *names[::-1], found and (alpha * found[0], found[1]))
+        else:
+            a, b = (call.tensor(name) for name in names)
+            # A number in a tensor takes the dtype of the other one.
+            if _match.producer(b, "power") is not None:
+                b = call.step("to_like", [b, a])
+            elif _match.producer(a, "power") is not None:
+                a = call.step("to_like", [a, b])
+            if alpha != 1.0:
+                b = call.step("eltwise", [b], algorithm="affine", alpha=alpha, beta=0.0)
+            call.result("binary", [a, b], algorithm=algorithm)
+
+    return importer
+
+
+def of_number(call: Call, name: str, number: str, found: tuple[float, float] | None) -> None:
+    """alpha·x + beta of the argument ``name``; the argument ``number`` made it."""
+    if found is None or not all(map(_match.is_sound, found)):
+        raise Refused(f"{number} is {scalar(call, number)}")
+    call.result("eltwise", [call.tensor(name)], algorithm="affine", alpha=found[0], beta=found[1])
+
+
+def cube(call: Call) -> None:
+    """The third power, which spelled-out activations take."""
+    x = call.tensor("self")
+    squared = call.step("eltwise", [x], algorithm="square", alpha=0.0, beta=0.0)
+    call.result("binary", [squared, x], algorithm="mul")
+
+
+def on_numbers(op: str, otherwise: Importer, *, swapped: bool = False) -> Importer:
+    """Arithmetic of sizes, which traced graphs do on tensors without dimensions."""
+    names = ("other", "self") if swapped else ("self", "other")
+
+    def arithmetic(call: Call) -> None:
+        if call.has("alpha"):
+            call.require("alpha", 1)
+        call.number_result(op, [call.number(name) for name in names])
+
+    return first_that(lambda call: call.are_numbers(*names), arithmetic, otherwise)
+
+
+#: What ``x ** exponent`` is.
+POWERS: dict[float, Importer] = {
+    0.5: eltwise("sqrt"),
+    1: same_tensor("self"),
+    2: eltwise("square"),
+    3: cube,
+}
+
+
+def power(call: Call) -> None:
+    """A power of a tensor, or of a size, such as the scale of attention: a float32 tensor."""
+    exponent = call.python("exponent")
+    if not call.are_numbers("self"):
+        if exponent not in POWERS:
+            raise Refused(f"exponent is {exponent}")
+        POWERS[exponent](call)
+    elif isinstance(exponent, float):
+        call.result("power", [call.number("self")], exponent=call.real("exponent"))
+    else:
+        raise Refused(f"exponent is {exponent}")
+
+
+def scalar_of(call: Call) -> None:
+    """A number that was made into a tensor: of a size, or of a power of one."""
+    if call.are_numbers("a"):
+        call.identity(call.number("a"))
+        return
+    made = call.operand_of(call.arguments["a"])
+    if _match.producer(made, "power") is None:
+        raise Refused("a is neither an integer nor a power of one")
+    call.identity(made)
+
+
+def full(call: Call) -> None:
+    """The power of a size again, in a tensor without dimensions."""
+    if call.numbers("size"):
+        raise Refused("it makes more than one number")
+    made = call.operand_of(call.arguments["fill_value"])
+    if _match.producer(made, "power") is None:
+        raise Refused("fill_value is not a power of a size")
+    call.result("to", [made], dtype=engine_dtype(call, "dtype"))
+
+
+def fill_value(number: float) -> float:
+    """Return a number to fill with; torch raises an error where float32 has none so large."""
+    if math.isfinite(number) and abs(number) > torch.finfo(torch.float32).max:
+        raise Refused("a number is larger than any of float32")
+    return number
+
+
+def masked_fill(call: Call) -> None:
+    """A number where a mask says so, the tensor elsewhere."""
+    fill = scalar(call, "value")
+    if fill is None:
+        raise Refused("value is not a constant number")
+    operands = [call.tensor("mask", BOOL), None, call.tensor("self")]
+    call.result("where", operands, value=fill_value(fill), filled=True)
+
+
+def where(call: Call) -> None:
+    """One of two tensors, or a tensor or a constant number."""
+    names = ("self", "other")
+    numbers = [scalar(call, name) for name in names]
+    if None not in numbers:
+        raise Refused("both self and other are numbers")
+    operands = [
+        call.tensor(name) if given is None else None
+        for name, given in zip(names, numbers, strict=True)
+    ]
+    # A tensor without dimensions has a say in the result's dtype if the other has none, too.
+    wide = any(is_tensor(call, name, torch.float64) for name in names)
+    if wide and not any(x is not None and x.rank for x in operands):
+        raise Refused("a number of float64 meets what may have no dimensions")
+    fill = next((given for given in numbers if given is not None), 0.0)
+    call.result("where", [call.tensor("condition", BOOL), *operands], value=fill_value(fill))

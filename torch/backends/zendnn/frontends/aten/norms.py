@@ -1,0 +1,52 @@
+"""Normalisation and softmax."""
+
+from __future__ import annotations
+
+import torch
+from torch.backends.zendnn import _C
+from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
+from torch.backends.zendnn.frontends.aten.mappings import Importer
+from torch.backends.zendnn.frontends.calls import (
+    Call,
+    Refused,
+)
+from torch.backends.zendnn.graph import Attribute, Operand
+
+
+def normalized(call: Call) -> dict[str, Attribute]:
+    """How many trailing dimensions are normalised, and their sizes if they are known."""
+    sizes = call.numbers("normalized_shape")
+    known = tuple(size for size in sizes if isinstance(size, int))
+    return {"dims": len(sizes), **({"sizes": known} if len(known) == len(sizes) else {})}
+
+
+def layer_norm(call: Call) -> None:
+    """Normalise the trailing dimensions; there is no residual yet."""
+    inputs = [
+        call.tensor("input"),
+        call.optional_weight("weight"),
+        call.optional_weight("bias"),
+        None,
+    ]
+    call.result("layer_norm", inputs, eps=call.real("eps"), **normalized(call))
+
+
+def rms_norm(call: Call) -> None:
+    """Divide the trailing dimensions by the root of their mean square."""
+    if call.absent("eps") and not _C._has_one_default_eps():
+        raise Refused("eps is not given, and depends on the dtype in this torch")
+    eps = torch.finfo(torch.float32).eps if call.absent("eps") else call.real("eps")
+    inputs = [call.tensor("input"), call.optional_weight("weight"), None, None]
+    call.result("rms_norm", inputs, eps=eps, **normalized(call))
+
+
+def softmax(*, log: bool) -> Importer:
+    """Softmax, of a converted tensor if a dtype is given."""
+
+    def importer(call: Call) -> None:
+        x: Operand = call.tensor("self")
+        if not call.absent("dtype"):
+            x = call.step("to", [x], dtype=engine_dtype(call, "dtype"))
+        call.result("softmax", [x], dim=call.integer("dim"), log=log)
+
+    return importer

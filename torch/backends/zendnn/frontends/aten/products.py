@@ -1,0 +1,133 @@
+"""Convolutions, linear layers and matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch.backends.zendnn.frontends.aten.mappings import Importer
+from torch.backends.zendnn.frontends.calls import (
+    Call,
+    Refused,
+)
+from torch.backends.zendnn.graph import Attribute, Operand, Value
+
+
+def linear(call: Call) -> None:
+    """A linear layer: a matrix and, if any, a bias for each of its rows."""
+    rows = call.weight("weight").shape[:-1]
+    if len(rows) != 1:
+        raise Refused("weight is no matrix")
+    if not call.absent("bias") and call.weight("bias").shape != rows:
+        raise Refused("bias has not one number for each row of weight")
+    inputs = [call.tensor("input"), call.tensor("weight"), call.optional_weight("bias")]
+    call.result("linear", inputs)
+
+
+def convolution(*, transposed: bool | None = None, words_for_padding: bool = False) -> Importer:
+    """A convolution with constant weights; ``transposed`` None reads it from the call."""
+
+    def importer(call: Call) -> None:
+        kernel = call.weight("weight")
+        spatial = kernel.dim() - 2
+        if spatial not in (1, 2, 3):
+            raise Refused(f"it has {spatial} spatial dimensions")
+        is_transposed = bool(call.python("transposed")) if transposed is None else transposed
+        attributes: dict[str, Attribute] = {
+            name: call.integers(name, spatial) for name in ("stride", "dilation")
+        }
+        attributes["groups"] = call.integer("groups")
+        if words_for_padding:
+            attributes.update(padding_of_word(call, kernel.shape[2:], attributes))
+        else:
+            attributes["padding"] = call.integers("padding", spatial)
+        if is_transposed:
+            attributes["transposed"] = True
+            attributes["output_padding"] = call.integers("output_padding", spatial)
+        inputs = [call.tensor("input"), call.tensor("weight"), call.optional_weight("bias")]
+        call.result("convolution", inputs, **attributes)
+
+    return importer
+
+
+def padding_of_word(
+    call: Call, kernel: Sequence[int], attributes: dict[str, Attribute]
+) -> dict[str, Attribute]:
+    """Return what 'same' or 'valid' stands for."""
+    word, stride, dilation = call.python("padding"), attributes["stride"], attributes["dilation"]
+    assert isinstance(stride, tuple)
+    assert isinstance(dilation, tuple)
+    if word == "valid":
+        return {"padding": (0,) * len(stride)}
+    if word != "same" or any(step != 1 for step in stride):
+        raise Refused(f"padding is {word} and stride {stride}")
+    total = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    begin, end = tuple(t // 2 for t in total), tuple(t - t // 2 for t in total)
+    padding: dict[str, Attribute] = {"padding": begin}
+    return padding if begin == end else padding | {"padding_end": end}
+
+
+def factors(call: Call, a: str, b: str) -> tuple[str, list[Operand]]:
+    """Return the operator and the operands of a product; a constant matrix makes it a layer."""
+    left, right = call.tensor(a), call.tensor(b)
+    matrix = right.constant
+    if matrix is None or matrix.dim() != 2:
+        return "matmul", [left, right]
+    return "linear", [left, call.graph.constant(matrix.t()), None]
+
+
+def product(a: str, b: str, rank: int | None = None) -> Importer:
+    """A matrix product, of this rank; one with a constant matrix is a linear layer."""
+
+    def importer(call: Call) -> None:
+        call.result(*factors(call, a, b))
+        if rank is not None:
+            call.has_rank(rank)
+
+    return importer
+
+
+def product_and_sum(a: str, b: str, rank: int) -> Importer:
+    """``self + a @ b``, of this rank; with a constant matrix and vector it is a linear layer."""
+
+    def importer(call: Call) -> None:
+        if call.real("alpha") != 1.0 or call.real("beta") != 1.0:
+            raise Refused("alpha or beta is not 1")
+        added = call.tensor("self")
+        op, operands = factors(call, a, b)
+        vector = added.constant
+        if op == "linear" and vector is not None and vector.shape == call.weight(b).shape[1:]:
+            call.result(op, [*operands[:2], added])
+        else:
+            call.result("binary", [call.step(op, operands), added], algorithm="add")
+        call.has_rank(rank)
+
+    return importer
+
+
+def einsum(call: Call) -> None:
+    """A product of matrices, whatever the order of their dimensions."""
+    elements = call.elements("tensors")
+    terms, _, result = call.python("equation").replace(" ", "").partition("->")
+    left, _, right = terms.partition(",")
+    a, b, c = (set(term) for term in (left, right, result))
+    rows, columns, inner = a - b, b - a, a & b - c
+    if (
+        len(elements) != 2
+        or not all(t.isalpha() and len(t) == len(set(t)) for t in (left, right, result))
+        or not len(rows) == len(columns) == len(inner) == 1
+        or c != (a | b) - inner
+    ):
+        raise Refused("it is not a product of two matrices")
+    x, y = (call.as_tensor(element, "tensors") for element in elements)
+    batch = [letter for letter in left if letter in b & c]
+    x = _permuted(call, x, left, [*batch, *rows, *inner])
+    y = _permuted(call, y, right, [*batch, *inner, *columns])
+    made = [*batch, *rows, *columns]
+    if made == list(result):
+        call.result("matmul", [x, y])
+    else:
+        call.result("permute", [call.step("matmul", [x, y]), *map(made.index, result)])
+
+
+def _permuted(call: Call, x: Value, dims: str, order: Sequence[str]) -> Value:
+    return x if list(dims) == order else call.step("permute", [x, *map(dims.index, order)])
