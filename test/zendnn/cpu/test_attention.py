@@ -254,6 +254,18 @@ def test_gradients_where_heads_share_keys_are_stock_torchs(kind: str, dtype: tor
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(1, 1, 7, 2), (2, 3, 70, 16), (1, 2, 130, 64)])
+def test_scores_that_are_far_apart_choose_one_key(
+    shape: tuple[int, ...], dtype: torch.dtype
+) -> None:
+    """Next to scores of 1e15, what a product was rounded by is itself a large number."""
+    x = (values(*shape) * 8e7).to(dtype)
+    got = F.scaled_dot_product_attention(x, x, x)
+    scores = x.double() @ x.double().mT
+    assert torch.equal(got.double(), (scores / shape[-1] ** 0.5).softmax(-1) @ x.double())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_a_query_that_overlaps_itself_gives_a_dense_result(dtype: torch.dtype) -> None:
     """Whose own strides have the last dimension in another place."""
     q = values(1, 1, 100, dtype=dtype).unfold(2, 64, 1)

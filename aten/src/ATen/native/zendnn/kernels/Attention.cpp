@@ -270,7 +270,7 @@ class Attention {
     const Vec scale = splat(kPairs && !masked ? args_.scale : 1);
     const auto score = [&](const float* scores, auto lanes) {
       const Vec x = load(scores, lanes);
-      return kPairs ? x * scale : x;
+      return kPairs ? rounded(x * scale) : x;
     };
     for (int64_t i = 0; i < count; i += kWidth) {
       const int64_t rows = min(count - i, kWidth);

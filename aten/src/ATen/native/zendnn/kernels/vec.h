@@ -389,6 +389,17 @@ inline Vec max_or_nan(Vec a, Vec b) {
   return a == a ? max(a, b) : a;
 }
 
+// x as a float has it: a product that is not fused with what is added to it, so
+// that it is the same wherever it is computed again.
+inline Vec rounded(Vec x) {
+#ifdef __AVX512F__
+  __asm__("" : "+v"(x));
+#else
+  __asm__("" : "+x"(x));
+#endif
+  return x;
+}
+
 // What a · b was rounded by to become `product`.
 inline Vec rounded_off(Vec a, Vec b, Vec product) {
   return multiply_add(a, b, -product);
