@@ -109,7 +109,9 @@ def test_a_plan_tells_each_step(layers: tuple[torch.jit.ScriptModule, Tensor]) -
         ("aten::softmax", "plan"),
         ("aten::layer_norm", "plan"),
     ]
-    assert found[0].shapes == ((64, 256), (256, 128))
+    x_shape, weight_shape = found[0].shapes
+    assert x_shape == (64, 256)
+    assert sorted(weight_shape) == [128, 256]  # or transposed, as an inner product has it
 
 
 def test_inputs_that_a_plan_does_not_take_are_told_with_the_reason(

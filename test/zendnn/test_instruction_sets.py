@@ -29,8 +29,14 @@ OF_OURS = {
         *("functions", "functions_of_infinity_and_nan_are_torchs", "binary_operators"),
         *("nan_is_the_larger_and_the_smaller_number", "conversions"),
     ),
-    "reduction": ("softmax", "layer_norm", "layer_norm_of_the_sum_of_two_views", "mean"),
-    "resampling": ("resampling", "bilinear_resampling_blends_infinities_as_torch_does"),
+    "reduction": (
+        *("softmax", "layer_norm", "layer_norm_of_the_sum_of_two_views", "argmax", "triangles"),
+        "sums_and_means_over_any_dimensions",
+    ),
+    "resampling": (
+        *("resampling", "signals_are_resampled"),
+        "bilinear_resampling_blends_infinities_as_torch_does",
+    ),
     "views": ("views_of_views", "split"),
 }
 #: Those on primitives, in float32: on these instructions there is no bfloat16.

@@ -112,10 +112,10 @@ def test_what_no_rule_or_a_wrong_dimension_makes_is_not_known(b: Builder) -> Non
     assert [value.dims for value in made] == [None, None]
 
 
-def test_a_mean_over_nobody_knows_what_has_no_known_sizes(b: Builder) -> None:
+def test_a_mean_over_everything_has_no_dimensions(b: Builder) -> None:
     x = b("view", b.input(random(6)), 2, 3)
-    made = b("mean", x)
-    assert made.dims is None
+    assert b("mean", x).dims == ()
+    assert b("mean", x, keep=True).dims == (1, 1)
 
 
 def test_sizes_of_a_layer_are_known(b: Builder) -> None:

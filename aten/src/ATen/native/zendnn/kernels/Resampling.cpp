@@ -72,10 +72,6 @@ void sum_pixels(const ResampleArgs& args, int64_t batch, int64_t y) {
 
 // Pixels of a row of the image that are waiting at a time.
 constexpr int64_t kSpace = 4096;
-template <class T>
-constexpr bool kPlain = false;
-template <>
-constexpr bool kPlain<float> = true;
 
 template <class T, int down, int across>
 void sum_rows(
@@ -101,7 +97,7 @@ void sum_rows(
         ++end;
     float space[kSpace];
     const float* row = space;
-    if constexpr (down == 1 && kPlain<T>)
+    if constexpr (down == 1 && sizeof(T) == sizeof(float))
       row = x + line.away[0] + left;
     else
       each_vector(last[end - 1] + 1 - left, [&](int64_t i, auto lanes) {
@@ -114,7 +110,8 @@ void sum_rows(
       const Vec sum = weighted<across>(
           [&](int tap) {
             const int32_t* places = first + tap * args.out_width + begin + i;
-            return gather(row, load_places(places, lanes) - left);
+            const VecI away = load_places(places, lanes) - left;
+            return gather(row, away > 0 ? away : 0); // also beyond a tail
           },
           [&](int tap) {
             return load(
@@ -168,6 +165,8 @@ void find_lines(const LinesArgs& args) {
       args.factor > 0 ? static_cast<float>(1 / args.factor) : in / out;
   if (args.align_corners)
     scale = args.out > 1 ? (in - 1) / (out - 1) : 0;
+  const bool copies =
+      args.algorithm == Resampling::linear && args.in == args.out;
   const bool centres =
       args.algorithm != Resampling::nearest && !args.align_corners;
   for (int64_t i = 0; i < args.out; ++i) {
@@ -175,7 +174,7 @@ void find_lines(const LinesArgs& args) {
     float source = centres ? rounded_product(scale, place + 0.5f) - 0.5f
                            : rounded_product(scale, place);
     if (args.algorithm == Resampling::linear)
-      source = args.in == args.out ? place : source > 0 ? source : 0;
+      source = copies ? place : source > 0 ? source : 0;
     // A factor next to 0 makes places that no integer holds, and NaN.
     const int64_t line = source < static_cast<float>(end)
                              ? static_cast<int64_t>(__builtin_floorf(source))
@@ -184,7 +183,8 @@ void find_lines(const LinesArgs& args) {
     const float share = beyond > 0 ? (beyond < 1 ? beyond : 1) : 0;
     const float rest = 1 - share;
     for (int64_t tap = 0; tap < taps; ++tap) {
-      const int64_t wanted = line + tap - (taps == 4 ? 1 : 0);
+      // Lines that are copied are not blended with the next one, times nothing.
+      const int64_t wanted = copies ? line : line + tap - (taps == 4 ? 1 : 0);
       args.places[tap * args.out + i] =
           static_cast<int32_t>(max(min(wanted, end), 0));
     }

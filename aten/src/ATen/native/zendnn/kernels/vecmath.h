@@ -201,14 +201,12 @@ template <class Function>
 
 // sin(x + quadrant · π/2) for x ≥ 0: x = k π/2 + r with |r| ≤ π/4, where π/2 is
 // subtracted in three parts (W. J. Cody and W. Waite, Software Manual for the
-// Elementary Functions, 1980). The first difference is exact, and what the
-// second one is rounded by counts.
+// Elementary Functions, 1980), the first of which leaves an exact difference.
 inline Vec wave(Vec x, int quadrant) {
   constexpr float kQuarter = 1.57079637f, kRest = -4.37113883e-8f,
                   kLast = -1.71512451e-15f;
   const Vec shifted = x * 0.636619772f + kMagic, k = shifted - kMagic;
-  const Vec near = x - k * kQuarter, r = near - k * kRest;
-  const Vec lost = near - r - k * kRest - k * kLast;
+  const Vec r = x - k * kQuarter - k * kRest - k * kLast;
   const Vec square = r * r;
   const Vec s = polynomial(
       square, -1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f);
@@ -218,7 +216,7 @@ inline Vec wave(Vec x, int quadrant) {
       -1.388731625493765e-3f,
       4.166664568298827e-2f);
   const VecI q = as_int(shifted) + quadrant;
-  const Vec sine = (s * (square * r) + lost) + r;
+  const Vec sine = s * square * r + r;
   const Vec cosine = (c * square * square - square * 0.5f) + 1.0f;
   const Vec y = (q & 1) == 0 ? sine : cosine;
   return as_float(as_int(y) ^ ((q & 2) << 30));
