@@ -232,11 +232,12 @@ def _default(value: Any) -> str:
 
 
 def _function_rows(rows: dict[str, Any]) -> Iterator[str]:
-    yield "| function | alpha, beta | in plans |"
+    yield "| function | alpha, beta | use |"
     yield "| --- | --- | --- |"
     for row in rows.values():
         parameters = f" {row.doc} " if row.doc else " "
-        yield f"| `{row.name}` |{parameters}| {'no: for passes to match' if row.foreign else ''} |"
+        use = "" if row.primitive else "`eltwise` only "
+        yield f"| `{row.name}` |{parameters}| {'none: passes match it ' if row.foreign else use}|"
 
 
 def main(arguments: list[str] | None = None) -> None:
