@@ -3,7 +3,6 @@
 // row by row.
 #include "sum.h"
 
-#include "normalization.h"
 #include "strided.h"
 #include "vec.h"
 
@@ -226,19 +225,6 @@ class Sum {
 
 void reduce_sum(const SumArgs& args) {
   with_type(args.dtype, [&]<class T>(T*) { Sum<T>(args).run(); });
-}
-
-void mean(const MeanArgs& args) {
-  const int64_t sizes[3] = {args.outer, args.dim, args.inner};
-  const int64_t out_strides[3] = {args.inner, 0, 1};
-  reduce_sum(
-      {.x = args.x,
-       .out = args.out,
-       .out_strides = out_strides,
-       .sizes = sizes,
-       .ndim = 3,
-       .scale = 1 / static_cast<double>(args.dim),
-       .dtype = args.dtype});
 }
 
 } // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA

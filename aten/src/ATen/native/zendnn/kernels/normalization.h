@@ -1,4 +1,4 @@
-// Normalisation, softmax and mean.
+// Normalisation and softmax.
 #pragma once
 
 #include "types.h"
@@ -44,18 +44,5 @@ struct SoftmaxArgs {
 };
 
 void softmax(const SoftmaxArgs& args);
-
-// Mean over the middle of contiguous (outer, dim, inner): out is contiguous
-// (outer, inner) and does not overlap x.
-struct MeanArgs {
-  const void* x = nullptr;
-  void* out = nullptr;
-  int64_t outer = 1;
-  int64_t dim = 0;
-  int64_t inner = 1;
-  DType dtype = DType::float32;
-};
-
-void mean(const MeanArgs& args);
 
 } // namespace at::native::zendnn::kernels
