@@ -1,6 +1,5 @@
-// Sums and means over any dimensions. Where the innermost one is summed, a
-// result is the sum of runs; otherwise results that lie side by side are summed
-// row by row.
+// Sums and means over any dimensions: where the innermost one is summed, run by
+// run; otherwise results that lie side by side are summed row by row.
 #include "sum.h"
 
 #include "strided.h"
@@ -9,9 +8,9 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Results that are summed side by side, and threads that share their terms
-// where there is no other work for them.
-constexpr int64_t kColumns = 512;
+// Results that are summed together: side by side, or run by run.
+constexpr int64_t kColumns = 512, kRuns = 64;
+// Threads that share the terms where there are too few results for all.
 constexpr int kMostParts = 16;
 
 // Sums `count` values by pairs, which makes the exact multiple of equal ones.
@@ -22,6 +21,34 @@ inline Vec sum_pairs(Value value, int first = 0) {
   else
     return sum_pairs<count / 2>(value, first) +
            sum_pairs<count / 2>(value, first + count / 2);
+}
+
+// Two vectors, added in any order.
+inline Vec load_two(const float* x) {
+  return load(x, Full{}) + load(x + kWidth, Full{});
+}
+inline Vec load_two(const BFloat16* x) {
+  const VecI both = load_bits(reinterpret_cast<const uint32_t*>(x), Full{});
+  return as_float(both << 16) + as_float(both & ~0xffff);
+}
+
+template <class T>
+double sum_of_run(const T* x, int64_t size) {
+  constexpr int64_t two = 2 * kWidth;
+  constexpr int pairs = 8 / sizeof(T); // longer steps read memory more slowly
+  VecD sum{};
+  int64_t i = 0;
+  for (; i + pairs * two <= size; i += pairs * two)
+    sum += fold(sum_pairs<pairs>(
+        [&](int pair) { return load_two(x + i + pair * two); }));
+  for (; i + two <= size; i += two)
+    sum += fold(load_two(x + i));
+  if (const int64_t rest = size - i; rest > kWidth)
+    sum +=
+        fold(load(x + i, Full{}) + load(x + i + kWidth, Tail(rest - kWidth)));
+  else
+    sum += fold(load(x + i, Tail(rest)));
+  return sum_lanes(sum);
 }
 
 template <class T>
@@ -50,46 +77,46 @@ class Sum {
     x_step_ = results_.strides[0][last];
     out_step_ = results_.strides[1][last];
     stride_ = terms_.strides[0][terms_.ndim - 1];
-    const int64_t blocks = ceil_div(width_, rows_ ? kColumns : 1);
-    block_ = rows_ ? round_up(ceil_div(width_, blocks), kWidth) : 1;
   }
 
   void run() const {
     const int64_t results = results_.total(), terms = terms_.total();
-    if (results == 0)
-      return;
-    const int64_t blocks = ceil_div(width_, block_);
-    const int64_t pieces = results / width_ * blocks;
     const int threads = threads_for(results * terms, kGrain);
+    int64_t blocks = ceil_div(width_, rows_ ? kColumns : kRuns);
+    if (blocks > 1) // so that threads get equal parts
+      blocks = round_up(blocks, threads);
+    const int64_t block = round_up(ceil_div(width_, blocks), kWidth);
+    blocks = ceil_div(width_, block);
+    const int64_t pieces = results / width_ * blocks;
+    const auto piece = [&](int64_t i) {
+      const Offsets<2> at = outer_offsets(results_, 1, i / blocks);
+      const int64_t first = i % blocks * block;
+      return Piece{
+          x_ + at.at[0] + first * x_step_,
+          out_ + at.at[1] + first * out_step_,
+          min(block, width_ - first)};
+    };
     if (pieces < threads) {
       for (int64_t i = 0; i < pieces; ++i)
-        share(piece(i / blocks, i % blocks), threads);
+        share(piece(i), threads);
       return;
     }
     const int64_t grain = ceil_div(kGrain * pieces, max(results * terms, 1));
     parallel(pieces, 1, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const Piece here = piece(i / blocks, i % blocks);
-        VecD sums[kVectors];
-        clear(here, sums);
-        add(here, 0, terms, sums);
-        write(here, sums);
+        double sums[kColumns];
+        add(piece(i), 0, terms, sums);
+        write(piece(i), sums);
       }
     });
   }
 
  private:
-  static constexpr int64_t kVectors = 2 * kColumns / kWidth;
-
-  // Some results side by side, or one.
+  // Some results.
   struct Piece {
     const T* x;
     T* out;
-    int64_t columns;
-
-    int64_t vectors() const {
-      return 2 * ceil_div(columns, kWidth);
-    }
+    int64_t size;
   };
 
   template <int operands>
@@ -103,57 +130,35 @@ class Sum {
     ++loops.ndim;
   }
 
-  Piece piece(int64_t row, int64_t block) const {
-    const Offsets<2> at = outer_offsets(results_, 1, row);
-    const int64_t first = block * block_;
-    return {
-        x_ + at.at[0] + first * x_step_,
-        out_ + at.at[1] + first * out_step_,
-        min(block_, width_ - first)};
-  }
-
-  static void clear(const Piece& piece, VecD* sums) {
-    for (int64_t i = 0; i < piece.vectors(); ++i)
-      sums[i] = VecD{};
-  }
-
-  // Adds the terms [begin, end) of each result.
-  void add(const Piece& piece, int64_t begin, int64_t end, VecD* sums) const {
+  // The sums of the terms [begin, end) of each result.
+  void add(const Piece& piece, int64_t begin, int64_t end, double* sums) const {
+    for (int64_t i = 0; i < round_up(piece.size, kWidth); ++i)
+      sums[i] = 0;
     if (begin == end)
       return;
     each_run(terms_, begin, end, [&](Offsets<1> at, int64_t count) {
       const T* x = piece.x + at.at[0];
       if (rows_)
-        add_rows(x, count, piece.columns, sums);
+        add_rows(x, count, piece.size, sums);
       else
-        sums[0] += sum_of_run(x, count);
+        for (int64_t i = 0; i < piece.size; ++i)
+          sums[i] += sum_of_terms(x + i * x_step_, count);
     });
   }
 
-  VecD sum_of_run(const T* x, int64_t size) const {
-    VecD sum{};
-    if (stride_ == 1) {
-      int64_t i = 0;
-      for (; i + 4 * kWidth <= size; i += 4 * kWidth)
-        sum += fold(sum_pairs<4>(
-            [&](int v) { return load(x + i + v * kWidth, Full{}); }));
-      each_vector(size - i, [&](int64_t more, auto lanes) {
-        sum += fold(load(x + i + more, lanes));
-      });
-      return sum;
-    }
+  double sum_of_terms(const T* x, int64_t size) const {
+    if (stride_ == 1)
+      return sum_of_run(x, size);
+    double sum = 0;
     T space[kChunk];
     for (int64_t first = 0; first < size; first += kChunk) {
       const int64_t count = min(size - first, kChunk);
-      const T* items = side_by_side(x, stride_, first, count, space);
-      each_vector(count, [&](int64_t i, auto lanes) {
-        sum += fold(load(items + i, lanes));
-      });
+      sum += sum_of_run(side_by_side(x, stride_, first, count, space), count);
     }
     return sum;
   }
 
-  void add_rows(const T* x, int64_t rows, int64_t columns, VecD* sums) const {
+  void add_rows(const T* x, int64_t rows, int64_t columns, double* sums) const {
     int64_t row = 0;
     if (x_step_ == 1)
       for (; row + 8 <= rows; row += 8)
@@ -167,46 +172,46 @@ class Sum {
   }
 
   template <int rows>
-  void add_together(const T* x, int64_t columns, VecD* sums) const {
+  void add_together(const T* x, int64_t columns, double* sums) const {
     each_vector(columns, [&](int64_t i, auto lanes) {
       const Vec sum = sum_pairs<rows>(
           [&](int row) { return load(x + row * stride_ + i, lanes); });
-      VecD* to = sums + 2 * i / kWidth;
-      to[0] += low_doubles(sum);
-      to[1] += high_doubles(sum);
+      double *low = sums + i, *high = low + kWidth / 2;
+      store(low, load(low) + low_doubles(sum));
+      store(high, load(high) + high_doubles(sum));
     });
   }
 
-  // Each thread adds a part of the terms.
+  // Each thread sums a part of the terms.
   void share(const Piece& piece, int threads) const {
-    VecD parts[kMostParts][kVectors];
-    threads = threads < kMostParts ? threads : kMostParts;
-    for (int part = 0; part < threads; ++part)
-      clear(piece, parts[part]);
-    const int64_t terms = terms_.total();
-    in_threads(threads, [&](int64_t thread, int64_t count) {
-      add(piece,
-          terms * thread / count,
-          terms * (thread + 1) / count,
-          parts[thread]);
-    });
-    for (int part = 1; part < threads; ++part)
-      for (int64_t i = 0; i < piece.vectors(); ++i)
+    double parts[kMostParts][kColumns];
+    int count = 1;
+    in_threads(
+        threads < kMostParts ? threads : kMostParts,
+        [&](int64_t thread, int64_t all) {
+          const int64_t terms = terms_.total();
+          add(piece,
+              terms * thread / all,
+              terms * (thread + 1) / all,
+              parts[thread]);
+          if (thread == 0)
+            count = static_cast<int>(all);
+        });
+    for (int part = 1; part < count; ++part)
+      for (int64_t i = 0; i < piece.size; ++i)
         parts[0][i] += parts[part][i];
     write(piece, parts[0]);
   }
 
-  void write(const Piece& piece, VecD* sums) const {
-    if (!rows_)
-      sums[0] = VecD{sum_lanes(sums[0])};
+  void write(const Piece& piece, const double* sums) const {
     T space[kColumns];
     T* to = out_step_ == 1 ? piece.out : space;
-    each_vector(piece.columns, [&](int64_t i, auto lanes) {
-      const VecD* from = sums + 2 * i / kWidth;
-      store(to + i, narrow(from[0] * scale_, from[1] * scale_), lanes);
+    each_vector(piece.size, [&](int64_t i, auto lanes) {
+      const VecD low = load(sums + i), high = load(sums + i + kWidth / 2);
+      store(to + i, narrow(low * scale_, high * scale_), lanes);
     });
     if (out_step_ != 1)
-      for (int64_t i = 0; i < piece.columns; ++i)
+      for (int64_t i = 0; i < piece.size; ++i)
         piece.out[i * out_step_] = to[i];
   }
 
@@ -216,14 +221,16 @@ class Sum {
   bool rows_ = false; // whether the innermost dimension is kept
   Loops<2> results_;  // in x and in out
   Loops<1> terms_;
-  int64_t width_, block_; // of the innermost results, and those of a piece
-  int64_t x_step_, out_step_;
-  int64_t stride_; // from term to term
+  // Of the innermost results and terms.
+  int64_t width_, x_step_, out_step_, stride_;
 };
 
 } // namespace
 
 void reduce_sum(const SumArgs& args) {
+  for (int64_t d = 0; d < args.ndim; ++d)
+    if (args.sizes[d] == 0 && args.out_strides[d] != 0)
+      return;
   with_type(args.dtype, [&]<class T>(T*) { Sum<T>(args).run(); });
 }
 

@@ -140,6 +140,12 @@ inline VecD low_doubles(Vec x) {
 inline VecD high_doubles(Vec x) {
   return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
 }
+inline VecD load(const double* p) {
+  return _mm512_loadu_pd(p);
+}
+inline void store(double* p, VecD x) {
+  _mm512_storeu_pd(p, x);
+}
 inline Vec narrow(VecD low, VecD high) {
   return _mm512_insertf32x8(
       _mm512_castps256_ps512(_mm512_cvtpd_ps(low)), _mm512_cvtpd_ps(high), 1);
@@ -299,6 +305,12 @@ inline VecD low_doubles(Vec x) {
 }
 inline VecD high_doubles(Vec x) {
   return _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+}
+inline VecD load(const double* p) {
+  return _mm256_loadu_pd(p);
+}
+inline void store(double* p, VecD x) {
+  _mm256_storeu_pd(p, x);
 }
 inline Vec narrow(VecD low, VecD high) {
   return _mm256_set_m128(_mm256_cvtpd_ps(high), _mm256_cvtpd_ps(low));
