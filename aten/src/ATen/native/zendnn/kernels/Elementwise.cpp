@@ -59,7 +59,7 @@ void with_function(Eltwise algorithm, float alpha, float beta, F f) {
     case Eltwise::round:
       return f([](Vec x) { return round(x); });
     case Eltwise::log2:
-      return f([](Vec x) { return log2(x); });
+      return f([](Vec x) { return log2<T>(x); });
     case Eltwise::sin:
       return f([](Vec x) { return sin(x); });
     case Eltwise::cos:

@@ -31,7 +31,8 @@ constexpr int kWidth = 8;
 // scalar operand too, and a * b + c becomes a fused multiply-add.
 using Vec [[gnu::vector_size(4 * kWidth)]] = float;
 using VecI [[gnu::vector_size(4 * kWidth)]] = int32_t;
-using VecD [[gnu::vector_size(4 * kWidth)]] = double; // half as many lanes
+using VecU [[gnu::vector_size(4 * kWidth)]] = uint32_t; // may overflow
+using VecD [[gnu::vector_size(4 * kWidth)]] = double;   // half as many lanes
 
 // How many lanes of a vector an access touches: all, or the first few.
 struct Full {};
@@ -50,6 +51,9 @@ inline Vec as_float(VecI x) {
 }
 inline VecI as_int(Vec x) {
   return reinterpret_cast<VecI>(x);
+}
+inline VecU as_unsigned(Vec x) {
+  return reinterpret_cast<VecU>(x);
 }
 
 #ifdef __AVX512F__
@@ -428,8 +432,7 @@ inline Vec copy_sign(Vec x, Vec sign) {
 
 // The bits of the bfloat16 nearest to each lane, in the upper half of the lane.
 inline VecI round_bits(Vec x) {
-  using VecU [[gnu::vector_size(4 * kWidth)]] = uint32_t; // may overflow
-  const VecU bits = reinterpret_cast<VecU>(x);
+  const VecU bits = as_unsigned(x);
   const VecU rounded = bits + 0x7fff + ((bits >> 16) & 1);
   return reinterpret_cast<VecI>(x == x ? rounded : bits | 0x400000);
 }

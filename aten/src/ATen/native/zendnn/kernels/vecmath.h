@@ -146,12 +146,13 @@ inline LogParts log_parts(Vec x) {
   // Subnormal numbers are scaled to normal ones.
   const auto small = x < splat(1.17549435e-38f);
   const Vec normal = small ? x * 8388608.0f : x;
-  const VecI bits = as_int(normal);
-  Vec e = to_float((bits >> 23) - (small ? splat_int(149) : splat_int(126)));
-  Vec m = as_float((bits & 0x7fffff) | 0x3f000000);
-  const auto low = m < splat(0.707106781186547524f);
-  e = low ? e - 1.0f : e;
-  m = (low ? m + m : m) - 1.0f;
+  // From √½ on, what is added carries into the exponent.
+  constexpr uint32_t root = 0x3f3504f3, one = 0x3f800000;
+  const VecU carried = as_unsigned(normal) + (one - root);
+  const Vec e = to_float(
+      reinterpret_cast<VecI>(carried >> 23) -
+      (small ? splat_int(150) : splat_int(127)));
+  const Vec m = reinterpret_cast<Vec>((carried & 0x7fffff) + root) - 1.0f;
   const Vec square = m * m;
   const Vec p = polynomial(
       m,
@@ -178,14 +179,6 @@ inline Vec log(Vec x) {
   const auto [e, m, square, cubic] = log_parts(x);
   const Vec y = cubic + e * -2.12194440e-4f - square * 0.5f;
   return log_or_special(x, (m + y) + e * 0.693359375f);
-}
-
-// Only the last two sums round what counts, so that whole numbers are exact.
-inline Vec log2(Vec x) {
-  constexpr float rest = 1.92596303e-8f;
-  const auto [e, m, square, cubic] = log_parts(x);
-  const Vec y = cubic - square * 0.5f, sum = m + y, lost = m - sum + y;
-  return log_or_special(x, (sum * kLog2e + (lost * kLog2e + sum * rest)) + e);
 }
 
 // Arguments of sin and cos up to this are reduced in vectors.
@@ -282,6 +275,16 @@ inline Vec less_tail(Vec x, Vec tail) {
 // Whether results of type T are worth every digit of a float.
 template <class T>
 constexpr bool kPrecise = sizeof(T) == sizeof(float);
+
+// What the logarithm of 1 + m is rounded by counts; whole numbers are exact.
+template <class T>
+inline Vec log2(Vec x) {
+  constexpr float rest = 1.92596303e-8f; // that kLog2e lacks
+  const auto [e, m, square, cubic] = log_parts(x);
+  const Vec y = cubic - square * 0.5f, sum = m + y;
+  const Vec lacking = kPrecise<T> ? (m - sum + y) * kLog2e + sum * rest : Vec{};
+  return log_or_special(x, (sum * kLog2e + lacking) + e);
+}
 
 // Powers of e beyond these are no normal numbers.
 inline bool any_far_out(Vec x) {
