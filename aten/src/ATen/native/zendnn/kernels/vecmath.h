@@ -199,8 +199,11 @@ inline Vec wave(Vec x, int quadrant) {
   constexpr float kQuarter = 1.57079637f, kRest = -4.37113883e-8f,
                   kLast = -1.71512451e-15f;
   const Vec shifted = x * 0.636619772f + kMagic, k = shifted - kMagic;
-  const Vec r = x - k * kQuarter - k * kRest - k * kLast;
+  const Vec near = x - k * kQuarter, r = near - k * kRest - k * kLast;
   const Vec square = r * r;
+  // What r was rounded by. Near 0 the first difference would be rounded too.
+  const Vec rest = near - r - k * kRest - k * kLast;
+  const Vec lost = square > splat(0x1p-16f) ? rest : Vec{};
   const Vec s = polynomial(
       square, -1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f);
   const Vec c = polynomial(
@@ -209,7 +212,7 @@ inline Vec wave(Vec x, int quadrant) {
       -1.388731625493765e-3f,
       4.166664568298827e-2f);
   const VecI q = as_int(shifted) + quadrant;
-  const Vec sine = s * square * r + r;
+  const Vec sine = (s * (square * r) + lost) + r;
   const Vec cosine = (c * square * square - square * 0.5f) + 1.0f;
   const Vec y = (q & 1) == 0 ? sine : cosine;
   return as_float(as_int(y) ^ ((q & 2) << 30));
