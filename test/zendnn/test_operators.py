@@ -44,8 +44,8 @@ def test_what_is_no_signature_is_told(text: str) -> None:
 
 
 def test_a_mapping_binds_arguments_to_operands_and_attributes() -> None:
-    mapping = Mapping("aten::f.x(self, low=alpha|-inf, mode='a', n=_) beta=2.0")
-    found = [(a.name, a.target, a.literal) for a in mapping.arguments(["x"])]
+    mapping = Mapping("aten::f.x(self, low=alpha|-inf, mode='a', n=_) beta=2.0", ("x",))
+    found = [(a.name, a.target, a.literal) for a in mapping.arguments]
     assert mapping.name == "aten::f.x"
     assert found == [
         ("self", "x", None),
@@ -56,22 +56,20 @@ def test_a_mapping_binds_arguments_to_operands_and_attributes() -> None:
     assert mapping.fixed == {"beta": 2.0}
 
 
-def all_mappings() -> dict[str, tuple[list[str], Mapping]]:
-    rows: list[tuple[list[str], tuple[str, ...]]] = [
-        ([operand.name for operand in row.operands], row.aten) for row in OPERATORS.values()
-    ]
-    rows += [(["x"], function.aten) for function in FUNCTIONS.values()]
-    rows += [(["a", "b"], (row.aten,)) for row in COMBINATIONS.values()]
-    return {text: (names, Mapping(text)) for names, texts in rows for text in texts}
+def all_mappings() -> dict[str, Mapping]:
+    mappings = [mapping for row in OPERATORS.values() for mapping in row.mappings]
+    mappings += [mapping for function in FUNCTIONS.values() for mapping in function.mappings]
+    mappings += [row.mapping for row in COMBINATIONS.values()]
+    return {mapping.text: mapping for mapping in mappings}
 
 
 @pytest.mark.parametrize("text", all_mappings())
 def test_a_mapping_names_arguments_that_torch_has(text: str) -> None:
-    names, mapping = all_mappings()[text]
+    mapping = all_mappings()[text]
     name, _, overload = mapping.name.partition(".")
     schema = torch._C._get_schema(name, overload)
     arguments = [argument.name for argument in schema.arguments]
-    named = [argument.name for argument in mapping.arguments(names)]
+    named = [argument.name for argument in mapping.arguments]
     assert set(named) <= set(arguments)
     left = [a for a in schema.arguments if a.name not in named]
     assert all(argument.has_default_value() for argument in left)

@@ -14,15 +14,8 @@ from typing import Any, Literal
 
 import torch
 from torch.backends.zendnn.dims import Dim, Dims, unknown
-from torch.backends.zendnn.operators import (
-    FUNCTIONS,
-    OPERATORS,
-)
-from torch.backends.zendnn.signatures import (
-    Attribute,
-    Operator,
-    Trait,
-)
+from torch.backends.zendnn.operators import FUNCTIONS, OPERATORS
+from torch.backends.zendnn.signatures import Attribute, Function, Operator, Trait
 
 Kind = Literal["tensor", "number", "other"]
 
@@ -129,6 +122,13 @@ class Node:
         """The row of its operator; None for an opaque node."""
         return OPERATORS.get(self.op)
 
+    @property
+    def function(self) -> Function | None:
+        """The function of an ``eltwise``, if there is one of that name."""
+        return (
+            FUNCTIONS.get(str(self.attributes.get("algorithm"))) if self.op == "eltwise" else None
+        )
+
     def has(self, trait: Trait) -> bool:
         """Whether its operator has one of these traits."""
         return self.row is not None and bool(self.row.traits & trait)
@@ -136,11 +136,11 @@ class Node:
     @property
     def is_foreign(self) -> bool:
         """Whether no plan can hold it: opaque nodes, and those made for passes to match only."""
-        function = FUNCTIONS.get(str(self.attributes.get("algorithm")))
+        function = self.function
         return (
             self.row is None
             or self.has(Trait.FOREIGN)
-            or (self.op == "eltwise" and function is not None and function.foreign)
+            or (function is not None and function.foreign)
         )
 
     @property
@@ -360,8 +360,7 @@ def infer_dtype(node: Node) -> str | None:
         return row.dtype
     dtypes = {value.dtype for value in dtype_sources(node)}
     dtype = dtypes.pop() if len(dtypes) == 1 else None
-    function = FUNCTIONS.get(str(node.attributes.get("algorithm")))
-    keeps_integers = node.op == "eltwise" and function is not None and function.keeps_integers
+    keeps_integers = node.function is not None and node.function.keeps_integers
     makes_floats = Trait.FLOATING in row.traits and not keeps_integers
     return SOME_FLOAT if makes_floats and dtype not in _FLOATS else dtype
 

@@ -32,8 +32,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Flag, auto
 from functools import cached_property
 from typing import Any
@@ -82,9 +82,10 @@ class Argument:
 
 @dataclass(frozen=True)
 class Mapping:
-    """An aten operator in terms of a row: see the notation above."""
+    """An aten operator in terms of a row, whose operands have these names."""
 
     text: str
+    operands: tuple[str, ...]
 
     @cached_property
     def _parts(self) -> tuple[str, str, str]:
@@ -97,10 +98,11 @@ class Mapping:
         """The aten operator, with its overload."""
         return self._parts[0]
 
-    def arguments(self, operands: Iterable[str]) -> list[Argument]:
-        """Its arguments, given the names of the row's operands."""
-        free = iter(operands)
-        return [_argument(item, free) for item in _items(self._parts[1])]
+    @cached_property
+    def arguments(self) -> tuple[Argument, ...]:
+        """The arguments of the aten operator."""
+        free = iter(self.operands)
+        return tuple(_argument(item, free) for item in _items(self._parts[1]))
 
     @cached_property
     def fixed(self) -> dict[str, Attribute]:
@@ -122,7 +124,7 @@ def _literal(text: str) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _argument(item: str, free: Any) -> Argument:
+def _argument(item: str, free: Iterator[str]) -> Argument:
     name, equals, bound = item.partition("=")
     if not equals:
         return Argument(name, next(free))
@@ -220,7 +222,8 @@ class Operator:
     @cached_property
     def mappings(self) -> tuple[Mapping, ...]:
         """The aten operators that do the same."""
-        return tuple(map(Mapping, self.aten))
+        names = tuple(operand.name for operand in self.operands)
+        return tuple(Mapping(text, names) for text in self.aten)
 
     @cached_property
     def fewest(self) -> int:
@@ -260,7 +263,11 @@ class Function:
     magnifies: float = 1.0
     keeps_integers: bool = False
     foreign: bool = False
-    operands: tuple[str, ...] = field(default=("x",), init=False)
+
+    @cached_property
+    def mappings(self) -> tuple[Mapping, ...]:
+        """The aten operators that do the same to ``x``."""
+        return tuple(Mapping(text, ("x",)) for text in self.aten)
 
     @property
     def has_parameters(self) -> bool:
@@ -277,3 +284,8 @@ class Combination:
     primitive: str
     magnifies: float = 1.0
     commutes: bool = False
+
+    @cached_property
+    def mapping(self) -> Mapping:
+        """The aten operator that does the same to ``a`` and ``b``."""
+        return Mapping(self.aten, ("a", "b"))

@@ -14,9 +14,7 @@ from typing import Any
 import torch
 from torch.backends.zendnn.graph import Graph, Kind, Node, Operand, Value
 from torch.backends.zendnn.passes import _match
-from torch.backends.zendnn.signatures import (
-    Attribute,
-)
+from torch.backends.zendnn.signatures import Attribute
 
 Dtypes = frozenset[torch.dtype]
 FLOATING: Dtypes = frozenset({torch.float32, torch.bfloat16})

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.backends.zendnn.graph import Node
-from torch.backends.zendnn.operators import (
-    COMBINATIONS,
-    FUNCTIONS,
-)
-from torch.backends.zendnn.signatures import (
-    Mapping,
-    Operator,
-)
+from torch.backends.zendnn.operators import COMBINATIONS, FUNCTIONS
+from torch.backends.zendnn.signatures import Mapping, Operator
 
 NUMBER: dict[str, Callable[[int, int], int]] = {
     "number_add": operator.add,
@@ -27,13 +21,13 @@ NUMBER: dict[str, Callable[[int, int], int]] = {
 }
 
 
-def call(mapping: Mapping, operands: Iterable[str], given: dict[str, Any]) -> Any:
+def call(mapping: Mapping, given: dict[str, Any]) -> Any:
     """Call the aten operator of a mapping; ``given`` are operands and attributes by name."""
     name, _, overload = mapping.name.removeprefix("aten::").partition(".")
     function = getattr(getattr(torch.ops.aten, name), overload or "default")
     arguments = {
         argument.name: given[argument.target] if argument.target else argument.literal
-        for argument in mapping.arguments(operands)
+        for argument in mapping.arguments
         if argument.target != "_"
     }
     return function(**arguments)
@@ -44,17 +38,13 @@ def elementwise(node: Node, *operands: Tensor) -> Tensor:
     algorithm = str(node.attributes["algorithm"])
     result: Tensor
     if node.op == "binary":
-        names = ("a", "b")
-        mapping = Mapping(COMBINATIONS[algorithm].aten)
-        result = call(mapping, names, dict(zip(names, operands, strict=True)))
+        result = call(COMBINATIONS[algorithm].mapping, dict(zip("ab", operands, strict=True)))
         return result
     (x,) = operands
     alpha, beta = (node.attributes.get(name, 0.0) for name in ("alpha", "beta"))
     if algorithm == "affine":
         return x * alpha + beta
-    function = FUNCTIONS[algorithm]
-    given = {"x": x, "alpha": alpha, "beta": beta}
-    result = call(Mapping(function.aten[0]), function.operands, given)
+    result = call(FUNCTIONS[algorithm].mappings[0], {"x": x, "alpha": alpha, "beta": beta})
     return result
 
 
@@ -89,8 +79,7 @@ def evaluate(node: Node, *operands: Tensor | int | None) -> Any:
         return _SPECIAL[node.op](node, *operands)
     row = node.row
     assert row is not None
-    given = _attributes(row, node) | _operands(row, operands)
-    return call(row.mappings[0], (operand.name for operand in row.operands), given)
+    return call(row.mappings[0], _attributes(row, node) | _operands(row, operands))
 
 
 def _attributes(row: Operator, node: Node) -> dict[str, Any]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value, replace_node
-from torch.backends.zendnn.operators import (
-    TAKES_POST_OPS,
-)
+from torch.backends.zendnn.operators import TAKES_POST_OPS
 
 #: As many post-ops as one primitive is given.
 MOST_POST_OPS = 4

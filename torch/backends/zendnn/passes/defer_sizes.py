@@ -6,9 +6,7 @@ A convolution whose size somebody reads must stay a result of its own; its activ
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Value
-from torch.backends.zendnn.operators import (
-    SIZES,
-)
+from torch.backends.zendnn.operators import SIZES
 
 #: Operators whose only result has the shape of their first operand.
 _SAME_SHAPE = frozenset({"eltwise", "batch_norm", "to"})

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
-from torch.backends.zendnn.operators import (
-    NUMBERS,
-    VIEWS,
-)
+from torch.backends.zendnn.operators import NUMBERS, VIEWS
 from torch.backends.zendnn.passes._match import affine_of, is_sound, real
 
 #: Views through which a factor can be moved: those with one result.

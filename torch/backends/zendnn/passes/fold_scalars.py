@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, replace_node
-from torch.backends.zendnn.passes._match import (
-    absorb,
-    affine_of,
-    as_affine,
-    is_sound,
-    scalar,
-    sole,
-)
+from torch.backends.zendnn.passes._match import absorb, affine_of, as_affine, is_sound, scalar, sole
 
 #: How much larger than what is left a number may be that another one takes away.
 _CANCELS = 1024.0

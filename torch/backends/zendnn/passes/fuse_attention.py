@@ -7,14 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._match import (
-    affine_of,
-    is_swap,
-    producer,
-    rank,
-    real,
-    sole,
-)
+from torch.backends.zendnn.passes._match import affine_of, is_swap, producer, rank, real, sole
 
 #: Batch, heads, positions, size: the last two must be there, and the plan makes up for the others.
 RANKS = (2, 3, 4)

@@ -8,16 +8,8 @@ from __future__ import annotations
 
 import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value
-from torch.backends.zendnn.operators import (
-    COMBINATIONS,
-    VIEWS,
-)
-from torch.backends.zendnn.passes._match import (
-    MOST_POST_OPS,
-    constant,
-    sole,
-    with_post_op,
-)
+from torch.backends.zendnn.operators import COMBINATIONS, VIEWS
+from torch.backends.zendnn.passes._match import MOST_POST_OPS, constant, sole, with_post_op
 from torch.backends.zendnn.passes._weights import channels, fold, foldable, weight_of
 
 #: What keeps a value that was averaged over its positions that small.

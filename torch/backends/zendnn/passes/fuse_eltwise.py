@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, PostOp
-from torch.backends.zendnn.operators import (
-    FUNCTIONS,
-    TAKES_POST_OPS,
-)
+from torch.backends.zendnn.operators import FUNCTIONS, TAKES_POST_OPS
 from torch.backends.zendnn.passes._match import MOST_POST_OPS, real, sole, with_post_op
 
 

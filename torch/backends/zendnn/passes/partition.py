@@ -15,10 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from torch.backends.zendnn.graph import Graph, Node, Region, Value, replace_node
-from torch.backends.zendnn.operators import (
-    NUMBERS,
-    VIEWS,
-)
+from torch.backends.zendnn.operators import NUMBERS, VIEWS
 
 #: One of these is worth a call.
 HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_bags"})

@@ -5,20 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
-from torch.backends.zendnn.operators import (
-    SIZES,
-)
-from torch.backends.zendnn.passes._match import (
-    affine_of,
-    bypass,
-    integers,
-    producer,
-    real,
-    scalar,
-)
-from torch.backends.zendnn.signatures import (
-    Trait,
-)
+from torch.backends.zendnn.operators import SIZES
+from torch.backends.zendnn.passes._match import affine_of, bypass, integers, producer, real, scalar
+from torch.backends.zendnn.signatures import Trait
 
 #: From here on, the end of a slice means 'to the last element'.
 NO_END = 1 << 31

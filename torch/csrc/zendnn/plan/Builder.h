@@ -129,6 +129,11 @@ class Builder {
   // Makes that place of the input the output's, where the node can write over
   // it and the output need not be elsewhere.
   bool reuse(int64_t output, int64_t input, const Place& from);
+  // A row-major place for a result of the input's size: over the input where
+  // reuse() allows it, else a new one.
+  Place make_over(int64_t output, int64_t input, const Place& from) {
+    return reuse(output, input, from) ? from : make_dense(output);
+  }
   // Memory for the current step alone.
   Ref scratch(int64_t bytes);
 

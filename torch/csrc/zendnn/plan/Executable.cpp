@@ -29,7 +29,7 @@ struct Kind {
   std::string_view begin;
   zendnn_primitive_kind_t kind;
 };
-constexpr std::array<Kind, 19> kKinds{{
+constexpr std::array<Kind, 20> kKinds{{
     {"attention", zendnn_matmul},
     {"batch_norm", zendnn_batch_normalization},
     {"binary", zendnn_binary},
@@ -48,6 +48,7 @@ constexpr std::array<Kind, 19> kKinds{{
     {"rms_norm", zendnn_layer_normalization},
     {"roll", zendnn_reorder},
     {"softmax", zendnn_softmax},
+    {"sum", zendnn_reduction},
     {"winograd", zendnn_convolution},
 }};
 

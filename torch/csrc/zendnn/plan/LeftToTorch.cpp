@@ -279,6 +279,9 @@ Tensor resample(const Node& node, const Operands& given) {
   if (algorithm == "nearest") {
     return at::upsample_nearest2d(x, sizes, factors[0], factors[1]);
   }
+  if (algorithm != "linear" || x.dim() != 4) {
+    refuse("a resampling that is neither nearest nor bilinear");
+  }
   return at::upsample_bilinear2d(
       x,
       sizes,

@@ -167,8 +167,7 @@ void build_triangle(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
   const auto from = builder.dense(input);
-  const auto to =
-      builder.reuse(output, input, from) ? from : builder.make_dense(output);
+  const auto to = builder.make_over(output, input, from);
   const auto rows = sizes.end()[-2], cols = sizes.back();
   builder.add_kernel(
       node,

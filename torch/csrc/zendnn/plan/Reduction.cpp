@@ -21,12 +21,6 @@ int64_t product(const Dims& sizes, int64_t first, int64_t last) {
   return count(Dims(sizes.begin() + first, sizes.begin() + last));
 }
 
-// Where a row-major result of the input's size goes: over the input when that
-// is not needed any more.
-Place over(Builder& builder, int64_t input, const Place& from, int64_t output) {
-  return builder.reuse(output, input, from) ? from : builder.make_dense(output);
-}
-
 // A value without gaps between its elements, such as a slice has: primitives
 // are so slow with those that a copy is cheaper.
 std::pair<memory::desc, Ref> read_solid(Builder& builder, int64_t value) {
@@ -168,7 +162,8 @@ Dims reduced_dims(const Dims& sizes, Dims dims) {
     std::iota(dims.begin(), dims.end(), 0);
   }
   for (auto& dim : dims) {
-    dim = rank == 0 ? wrap(dim, 1) : wrap(dim, rank);
+    dim = wrap(
+        dim, std::max<int64_t>(rank, 1)); // torch allows 0 and -1 for a number
   }
   std::sort(dims.begin(), dims.end());
   if (std::adjacent_find(dims.begin(), dims.end()) != dims.end()) {
@@ -205,7 +200,7 @@ void build_softmax(Builder& builder, const Node& node) {
   const auto rank = static_cast<int64_t>(sizes.size());
   const auto dim = wrap(node.get(attr::softmax::dim), rank);
   const auto from = builder.dense(input);
-  const auto to = over(builder, input, from, output);
+  const auto to = builder.make_over(output, input, from);
   builder.add_kernel(
       node,
       "softmax",
@@ -285,7 +280,7 @@ void build_layer_norm(Builder& builder, const Node& node) {
     return has(node, index) ? builder.dense(tensor(node, index)).ref : Ref{};
   };
   const auto weight = operand(1), bias = operand(2), residual = operand(3);
-  const auto to = over(builder, input, from, output);
+  const auto to = builder.make_over(output, input, from);
   const auto sum =
       node.outputs.size() > 1 ? builder.make_dense(node.outputs[1]).ref : Ref{};
   const auto factor = tensor(node, has(node, 1) ? 1 : has(node, 2) ? 2 : 0);
@@ -454,7 +449,8 @@ void build_argmax(Builder& builder, const Node& node) {
   const auto& sizes = builder.sizes(input);
   const auto rank = static_cast<int64_t>(sizes.size());
   const auto dims = node.get(attr::argmax::dims);
-  const auto first = dims.empty() ? 0 : wrap(dims[0], rank);
+  const auto first =
+      dims.empty() ? 0 : wrap(dims[0], std::max<int64_t>(rank, 1));
   const auto last = dims.empty() ? rank : std::min(first + 1, rank);
   const auto from = builder.dense(input);
   const auto to = builder.make_dense(output);

@@ -23,6 +23,7 @@ from torch.backends.zendnn.frontends.aten.elementwise import (
     scalar_of,
     where,
 )
+from torch.backends.zendnn.frontends.aten.embeddings import arange, embedding_bag, index
 from torch.backends.zendnn.frontends.aten.mappings import MAPPED, Importer, same_number, same_tensor
 from torch.backends.zendnn.frontends.aten.norms import layer_norm, rms_norm, softmax
 from torch.backends.zendnn.frontends.aten.products import (
@@ -32,7 +33,6 @@ from torch.backends.zendnn.frontends.aten.products import (
     product,
     product_and_sum,
 )
-from torch.backends.zendnn.frontends.aten.tables import arange, embedding_bag, index
 from torch.backends.zendnn.frontends.aten.views import (
     chunk,
     slice_,

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import math
 
-from torch.backends.zendnn.frontends.calls import (
-    BOOL,
-    FLOATING,
-    Call,
-    Refused,
-)
+from torch.backends.zendnn.frontends.calls import BOOL, FLOATING, Call, Refused
 from torch.backends.zendnn.graph import Attribute, Operand, Value
 
 

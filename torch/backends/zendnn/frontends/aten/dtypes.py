@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch.backends.zendnn.frontends.aten.mappings import Importer
-from torch.backends.zendnn.frontends.calls import (
-    ANY,
-    Call,
-    Refused,
-)
+from torch.backends.zendnn.frontends.calls import ANY, Call, Refused
 
 #: torch's own numbers of the engine's dtypes.
 DTYPES = {6: "float32", 15: "bfloat16"}

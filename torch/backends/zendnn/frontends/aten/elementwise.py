@@ -7,11 +7,7 @@ import math
 import torch
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
 from torch.backends.zendnn.frontends.aten.mappings import Importer, first_that, same_tensor
-from torch.backends.zendnn.frontends.calls import (
-    BOOL,
-    Call,
-    Refused,
-)
+from torch.backends.zendnn.frontends.calls import BOOL, Call, Refused
 from torch.backends.zendnn.passes import _match
 
 

@@ -6,31 +6,18 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from torch.backends.zendnn.frontends.calls import (
-    ANY,
-    BOOL,
-    FLOATING,
-    INDEX,
-    Call,
-    Dtypes,
-    Refused,
-)
+from torch.backends.zendnn.frontends.calls import ANY, BOOL, FLOATING, INDEX, Call, Dtypes, Refused
 from torch.backends.zendnn.graph import Attribute, Operand
-from torch.backends.zendnn.operators import (
-    COMBINATIONS,
-    FUNCTIONS,
-    OPERATORS,
-)
+from torch.backends.zendnn.operators import COMBINATIONS, FUNCTIONS, OPERATORS
 from torch.backends.zendnn.signatures import (
     Argument,
     AttributeSpec,
+    Combination,
     Function,
     Mapping,
     Operator,
 )
-from torch.backends.zendnn.signatures import (
-    Operand as OperandSpec,
-)
+from torch.backends.zendnn.signatures import Operand as OperandSpec
 
 Importer = Callable[[Call], None]
 
@@ -70,17 +57,21 @@ def _read_attribute(call: Call, argument: Argument, spec: AttributeSpec) -> Attr
     return read[spec.type](name)
 
 
-def _import_mapping(call: Call, row: Operator, mapping: Mapping) -> None:
-    """Add the one node that a mapping stands for."""
-    arguments = mapping.arguments(operand.name for operand in row.operands)
-    operands: dict[str, list[Operand]] = {}
-    attributes: dict[str, Attribute] = {}
-    for argument in arguments:
+def _require_literals(call: Call, mapping: Mapping) -> None:
+    """Refuse the call unless its arguments are those that the mapping states."""
+    for argument in mapping.arguments:
         if not argument.target:
             call.require(argument.name, argument.literal)
-    call.require_defaults({argument.name for argument in arguments})
+
+
+def _import_mapping(call: Call, row: Operator, mapping: Mapping) -> None:
+    """Add the one node that a mapping stands for."""
+    operands: dict[str, list[Operand]] = {}
+    attributes: dict[str, Attribute] = {}
+    _require_literals(call, mapping)
+    call.require_defaults({argument.name for argument in mapping.arguments})
     specs = {operand.name: operand for operand in row.operands}
-    for argument in arguments:
+    for argument in mapping.arguments:
         if argument.target in specs:
             operands[argument.target] = _read_operand(call, argument, specs[argument.target])
         elif argument.target in row.attributes:
@@ -107,38 +98,37 @@ def _import_mapping(call: Call, row: Operator, mapping: Mapping) -> None:
 def _import_function(call: Call, function: Function, mapping: Mapping) -> None:
     """Add the ``eltwise`` that a mapping to a function stands for."""
     attributes: dict[str, Attribute] = {"alpha": 0.0, "beta": 0.0, **mapping.fixed}
-    arguments = mapping.arguments(function.operands)
-    for argument in arguments:
-        if argument.target in ("alpha", "beta"):
-            default = argument.literal
-            absent = default is not None and call.absent(argument.name)
-            attributes[argument.target] = default if absent else call.real(argument.name)
-        elif not argument.target:
-            call.require(argument.name, argument.literal)
-    (name,) = (argument.name for argument in arguments if argument.target == "x")
-    call.result("eltwise", [call.tensor(name)], algorithm=function.name, **attributes)
+    _require_literals(call, mapping)
+    specs = OPERATORS["eltwise"].attributes
+    for argument in mapping.arguments:
+        if argument.target in specs:
+            spec = specs[argument.target]
+            attributes[argument.target] = _read_attribute(call, argument, spec)
+    (x,) = (call.tensor(a.name) for a in mapping.arguments if a.target == "x")
+    call.result("eltwise", [x], algorithm=function.name, **attributes)
 
 
-def _import_combination(call: Call, algorithm: str, mapping: Mapping) -> None:
-    names = [argument.name for argument in mapping.arguments(("a", "b"))]
-    call.result("binary", [call.tensor(name) for name in names], algorithm=algorithm)
+def _import_combination(call: Call, row: Combination) -> None:
+    """Add the ``binary`` that a mapping to a combination stands for."""
+    operands = [call.tensor(argument.name) for argument in row.mapping.arguments]
+    call.result("binary", operands, algorithm=row.name)
 
 
 def from_mappings() -> dict[str, Importer]:
     """Return the importers of all mappings of the table, by aten operator."""
     found: dict[str, list[Importer]] = {}
-    for row in OPERATORS.values():
-        for mapping in row.mappings:
-            importer = functools.partial(_import_mapping, row=row, mapping=mapping)
+    for operator in OPERATORS.values():
+        for mapping in operator.mappings:
+            importer = functools.partial(_import_mapping, row=operator, mapping=mapping)
             found.setdefault(mapping.name, []).append(importer)
     for function in FUNCTIONS.values():
-        for mapping in map(Mapping, function.aten):
+        for mapping in function.mappings:
             importer = functools.partial(_import_function, function=function, mapping=mapping)
             found.setdefault(mapping.name, []).append(importer)
     for name in ("max", "min"):
-        mapping = Mapping(COMBINATIONS[name].aten)
-        importer = functools.partial(_import_combination, algorithm=name, mapping=mapping)
-        found[mapping.name] = found[f"aten::{name}.other"] = [importer]
+        row = COMBINATIONS[name]
+        importer = functools.partial(_import_combination, row=row)
+        found[row.mapping.name] = found[f"aten::{name}.other"] = [importer]
     return {name: first_of(*importers) for name, importers in found.items()}
 
 

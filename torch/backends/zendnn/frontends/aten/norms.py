@@ -6,10 +6,7 @@ import torch
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
 from torch.backends.zendnn.frontends.aten.mappings import Importer
-from torch.backends.zendnn.frontends.calls import (
-    Call,
-    Refused,
-)
+from torch.backends.zendnn.frontends.calls import Call, Refused
 from torch.backends.zendnn.graph import Attribute, Operand
 
 

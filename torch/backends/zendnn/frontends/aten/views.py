@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.frontends.aten.mappings import Importer
-from torch.backends.zendnn.frontends.calls import (
-    ANY,
-    Call,
-    Refused,
-)
-
-#: From here on, the end of a slice means 'to the last element'.
-NO_END = 1 << 31
+from torch.backends.zendnn.frontends.calls import ANY, Call, Refused
+from torch.backends.zendnn.passes.remove_identities import NO_END
 
 
 def view_as(call: Call) -> None:

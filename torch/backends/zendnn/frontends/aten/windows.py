@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from torch.backends.zendnn.frontends.aten.mappings import MAPPED, Importer
-from torch.backends.zendnn.frontends.calls import (
-    Call,
-    Refused,
-)
+from torch.backends.zendnn.frontends.calls import Call, Refused
 from torch.backends.zendnn.graph import Attribute
 
 

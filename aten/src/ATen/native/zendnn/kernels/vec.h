@@ -405,8 +405,8 @@ inline Vec max_or_nan(Vec a, Vec b) {
   return a == a ? max(a, b) : a;
 }
 
-// x as a float has it: a product that is not fused with what is added to it, so
-// that it is the same wherever it is computed again.
+// Keeps the compiler from fusing the product x with an addition that follows:
+// it is rounded to the same number wherever it is computed.
 inline Vec rounded(Vec x) {
 #ifdef __AVX512F__
   __asm__("" : "+v"(x));

@@ -1,14 +1,15 @@
 """Generates what C++ and the documentation know of operators from the one table of them.
 
-The table is ``torch/backends/zendnn/operators.py``. With a folder,
-``python -m tools.setup_helpers.operators`` writes the C++ side into it, as the build does; with
-``--document FILE`` it replaces the tables of a document, between the lines that mark them.
+The table is ``torch/backends/zendnn/operators.py``. As a module, with a folder, this writes the C++
+side into it: that is what the build does. With ``--document FILE`` it replaces the tables of a
+document, between the lines that mark them.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import math
 import re
 import sys
@@ -31,7 +32,6 @@ _CPP_TYPES = {
     "str": "std::string_view",
     "int[]": "List",
 }
-_FOLLOWS = ("input", "input_or_weight", "all", "elements")
 
 
 def load(repo: Path = REPO) -> Any:
@@ -93,15 +93,10 @@ def attributes_header(table: Any) -> str:
 
 
 def _attribute(spec: Any) -> str:
-    value = spec.default
-    if isinstance(value, bool):
-        text = str(value).lower()
-    elif isinstance(value, str):
-        text = f'"{value}"'
-    else:
-        text = "" if isinstance(value, tuple) else repr(value)
-    if isinstance(value, tuple) and value:
+    if spec.type == "int[]" and spec.default:
         raise ValueError(f"the default of the list '{spec.name}' is not empty")
+    # JSON writes all others as C++ does.
+    text = "" if spec.type == "int[]" else json.dumps(spec.default)
     type_ = _CPP_TYPES[spec.type]
     return f'inline constexpr Attribute<{type_}> {spec.name}{{"{spec.name}", {{{text}}}}};'
 
@@ -126,13 +121,12 @@ def tables_source(table: Any) -> str:
         infer, build = _names(row)
         results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.results
         keys = ", ".join(f'"{name}"' for name in row.attributes)
-        follows = row.strides if row.strides in _FOLLOWS else "nothing"
         flags = (bool(row.traits & trait) for trait in (traits.POST_OPS, traits.CASTS, traits.VIEW))
         post_ops, casts, view = (str(flag).lower() for flag in flags)
         operators.append(
             f'{{"{row.name}", {{{infer}, {build}, "{letters(row)}", '
             f"{{{keys}}}, Results::{results}, {post_ops}, {casts}, {view}, "
-            f"Follows::{follows}}}}},"
+            f"Follows::{row.strides or 'nothing'}}}}},"
         )
     functions = [
         f'{{"{row.name}", {{kernels::Eltwise::{row.name}, '

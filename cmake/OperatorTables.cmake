@@ -8,9 +8,9 @@ set(operator_files
   "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/Attributes.h"
   "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/OperatorTables.cpp")
 add_custom_command(OUTPUT ${operator_files}
-  COMMAND "${Python_EXECUTABLE}" -m tools.setup_helpers.operators "${ZENDNN_OPERATORS_DIR}"
+  COMMAND "${Python_EXECUTABLE}" -m tools.setup_helpers.operator_tables "${ZENDNN_OPERATORS_DIR}"
   DEPENDS
-    "${PROJECT_SOURCE_DIR}/tools/setup_helpers/operators.py"
+    "${PROJECT_SOURCE_DIR}/tools/setup_helpers/operator_tables.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/operators.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/signatures.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/dims.py"

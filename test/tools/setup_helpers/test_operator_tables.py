@@ -1,4 +1,4 @@
-"""tools/setup_helpers/operators.py: what C++ and the documentation know of operators."""
+"""tools/setup_helpers/operator_tables.py: what C++ and the documentation know of operators."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPO = Path(__file__).parents[3]
 
 
 def run(*arguments: str | Path) -> None:
-    command = [sys.executable, "-m", "tools.setup_helpers.operators", *map(str, arguments)]
+    command = [sys.executable, "-m", "tools.setup_helpers.operator_tables", *map(str, arguments)]
     subprocess.run(command, cwd=REPO, check=True)
 
 

@@ -1,15 +1,9 @@
-"""Look-ups in tables, and what they read."""
+"""Embeddings, and the indices and offsets that they read."""
 
 from __future__ import annotations
 
 import torch
-from torch.backends.zendnn.frontends.calls import (
-    ANY,
-    INDEX,
-    MISSING,
-    Call,
-    Refused,
-)
+from torch.backends.zendnn.frontends.calls import ANY, INDEX, MISSING, Call, Refused
 from torch.backends.zendnn.graph import Operand, Value
 
 BAG_MODES = {0: "sum", 1: "mean", 2: "max"}
