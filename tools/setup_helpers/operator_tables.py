@@ -121,11 +121,13 @@ def tables_source(table: Any) -> str:
         infer, build = _names(row)
         results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.results
         keys = ", ".join(f'"{name}"' for name in row.attributes)
-        flags = (bool(row.traits & trait) for trait in (traits.POST_OPS, traits.CASTS, traits.VIEW))
-        post_ops, casts, view = (str(flag).lower() for flag in flags)
+        flags = ", ".join(
+            str(bool(row.traits & trait)).lower()
+            for trait in (traits.POST_OPS, traits.CASTS, traits.VIEW, traits.WRITES)
+        )
         operators.append(
             f'{{"{row.name}", {{{infer}, {build}, "{letters(row)}", '
-            f"{{{keys}}}, Results::{results}, {post_ops}, {casts}, {view}, "
+            f"{{{keys}}}, Results::{results}, {flags}, "
             f"Follows::{row.strides or 'nothing'}}}}},"
         )
     functions = [

@@ -347,6 +347,16 @@ def cut(a: Attributes, x: Tensor, dim: int, start: int | None, end: int | None, 
     return torch.ops.aten.slice(x, dim, start, end, step)
 
 
+def write(
+    a: Attributes, x: Tensor, target: Tensor, value: Tensor, rows: Tensor | None = None
+) -> Tensor:
+    if rows is None:
+        target.copy_(value)
+    else:
+        target[(*[slice(None)] * a["dim"], rows)] = value
+    return x
+
+
 #: Every operator, of its attributes and its operands without those of post-ops.
 OPERATORS: dict[str, Callable[..., Any]] = {
     "size": lambda a, x, dim: x.shape[dim],
@@ -358,6 +368,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "number_remainder": lambda a, x, y: x % y,
     "power": lambda a, x: torch.tensor(float(x)) ** a["exponent"],
     "arange": lambda a, start, end, step: torch.arange(start, end, step),
+    "write": write,
     "view": lambda a, x, *sizes: x.reshape(sizes),
     "flatten": lambda a, x, start, end: x.flatten(start, end),
     "unflatten": lambda a, x, dim, *sizes: x.unflatten(dim, sizes),

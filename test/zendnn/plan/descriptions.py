@@ -137,6 +137,17 @@ def samples() -> dict[str, Case]:
             W=random(16, 8, 3, 3),
             B=random(8),
         ),
+        "writes": case(
+            "%a = slice(%x, 1, %n, 4, 1)",
+            "%b = write(%x, %a, %v)",
+            "%y = write(%b, %b, %w, %r) dim=0 wraps=1",
+            "%z = eltwise(%y) algorithm=abs alpha=0.0 beta=0.0",
+            x=x,
+            n=2,
+            v=random(3, 1),
+            w=random(2, 8),
+            r=torch.tensor([2, -3]),
+        ),
         "depthwise": case(
             "%a = convolution(%x, %D, %B) stride=2,2 padding=0,1 padding_end=1,1 dilation=1,1 "
             "groups=16",

@@ -39,6 +39,8 @@ class Value:
         dims: its sizes, as far as they are known; None where not even their number is.
         is_assumed: whether a pass relied on a dtype that the graph does not prove. A plan refuses
             an input of another one.
+        is_state: whether it is memory that a node writes to, as it is at this point of the order,
+            or a view of it. A region is given it and never returns it.
         escapes: whether somebody outside the graph's nodes reads it; an opaque node that reads it
             is outside, too (``Graph.is_private`` looks at both).
     """
@@ -51,6 +53,7 @@ class Value:
     dtype: str | None = None
     dims: Dims | None = None
     is_assumed: bool = False
+    is_state: bool = False
     source: Any = None
     #: The nodes that read this value, once for each operand. Kept by Graph alone.
     users: list[Node] = field(default_factory=list, repr=False)
@@ -132,6 +135,11 @@ class Node:
     def has(self, trait: Trait) -> bool:
         """Whether its operator has one of these traits."""
         return self.row is not None and bool(self.row.traits & trait)
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes to its first operand."""
+        return self.has(Trait.WRITES)
 
     @property
     def is_foreign(self) -> bool:
@@ -276,10 +284,11 @@ class Graph:
         return None
 
     def remove_dead(self) -> int:
-        """Remove the nodes, other than opaque ones, whose results nobody reads; return how many."""
+        """Remove the nodes without effects whose results nobody reads; return how many."""
         dead = 0
         for node in reversed(list(self.nodes)):
-            if node.op != OPAQUE and not any(v.users or v.escapes for v in node.outputs):
+            effects = node.op == OPAQUE or node.writes
+            if not effects and not any(v.users or v.escapes for v in node.outputs):
                 self._unlink(node)
                 dead += 1
         return dead
@@ -300,13 +309,38 @@ class Graph:
             for post in node.post_ops:
                 assert post.operand is None or post.operand < len(node.inputs)
             _check_row(node)
+        assert not self.late_reader(), f"{self.late_reader()} reads what has been overwritten"
         for value in made:
             assert sorted(map(id, value.users)) == sorted(map(id, readers.get(value, []))), (
                 f"{value.name} does not know its users"
             )
 
+    def late_reader(self) -> Node | None:
+        """A node that reads a state, or a view of it, after another has written to it."""
+        gone: set[Value] = set()
+        for node in self.nodes:
+            if any(value in gone for value in node.values()):
+                if not node.has(Trait.VIEW):
+                    return node
+                gone.update(node.outputs)  # a view reads nothing
+            if node.writes:
+                gone |= _with_views(node.inputs[0])
+        return None
+
     def __str__(self) -> str:
         return "\n".join(map(format_node, self.nodes))
+
+
+def _with_views(operand: Operand) -> set[Value]:
+    """A value and the views of it."""
+    found: set[Value] = set()
+    waiting = [operand]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Value) and value not in found:
+            found.add(value)
+            waiting += [v for user in value.users if user.has(Trait.VIEW) for v in user.outputs]
+    return found
 
 
 def _check_row(node: Node) -> None:
@@ -342,7 +376,10 @@ def infer_types(node: Node) -> None:
     if row is None:
         return
     dtype, dims = infer_dtype(node), _infer_dims(node, row)
+    first = node.inputs[0] if node.inputs else None
+    shares = isinstance(first, Value) and first.is_state and node.has(Trait.VIEW | Trait.WRITES)
     for value in node.outputs:
+        value.is_state = value.is_state or shares
         if dtype is not None and value.dtype in (None, SOME_FLOAT, SOME_INTEGER):
             value.dtype = dtype
         if dims is not None:
@@ -443,7 +480,8 @@ class Region:
             value
             for node in members
             for value in node.outputs
-            if value.escapes or any(user not in inside for user in value.users)
+            if not value.is_state
+            and (value.escapes or any(user not in inside for user in value.users))
         )
         return Region(members, inputs, outputs)
 

@@ -552,6 +552,16 @@ COMPUTE_ROWS = (
         aten=("aten::roll(self, shifts=shifts, dims=dims)",),
     ),
     Operator(
+        "write(Any x, Any target, Any value, Index? rows, *, int dim=0, bool wraps=False)",
+        "write",
+        "x, after `value`, which broadcasts, was written to `target`, a view of x, or to `rows` of "
+        "its dimension `dim`; `wraps`: negative ones count from the end; x keeps its memory, and "
+        "what read it before comes before",
+        Trait.WRITES | _KEEPS,
+        infer.same,
+        _FIRST,
+    ),
+    Operator(
         "to_like(Any x, Any y)",
         "to",
         "of what dtype y is",
@@ -583,4 +593,5 @@ def having(trait: Trait) -> frozenset[str]:
 NUMBERS = frozenset(name for name, row in OPERATORS.items() if row.results == "number")
 SIZES = frozenset({"size", "numel"})
 VIEWS = having(Trait.VIEW)
+WRITES = having(Trait.WRITES)
 TAKES_POST_OPS = having(Trait.POST_OPS)

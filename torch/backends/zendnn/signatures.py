@@ -148,6 +148,7 @@ class Trait(Flag):
     KEEPS_DIMS = auto()  # results have some if and only if the first operand has
     CASTS = auto()  # autocast lowers its operands
     FOREIGN = auto()  # passes match it, and no plan holds it
+    WRITES = auto()  # it writes to its first operand, which its result is from then on
     ONE_OR_TWO = auto()  # it makes a second result where one is wanted
 
 

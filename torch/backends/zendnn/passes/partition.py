@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from torch.backends.zendnn.graph import Graph, Node, Region, Value, replace_node
-from torch.backends.zendnn.operators import NUMBERS, VIEWS
+from torch.backends.zendnn.operators import NUMBERS, VIEWS, WRITES
 
 #: One of these is worth a call.
 HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_bags"})
@@ -24,7 +24,7 @@ HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_ba
 ENOUGH = 2
 
 #: What is not worth a region of its own, however much of it there is in a row.
-LIGHT = VIEWS | {"to", "to_like", "eltwise", "binary", "where"}
+LIGHT = VIEWS | WRITES | {"to", "to_like", "eltwise", "binary", "where"}
 
 
 def partition(graph: Graph) -> list[Region]:
@@ -118,7 +118,10 @@ def _delay_steps(graph: Graph, stages: dict[Node, int]) -> None:
     Such values can be handed over by nobody.
     """
     for node in reversed(graph.nodes):
-        known = any(value.source is not None or value.escapes for value in node.outputs)
+        known = any(
+            (value.source is not None and not value.is_state) or value.escapes
+            for value in node.outputs
+        )
         readers = [user for value in node.outputs for user in value.users]
         if known or not readers or node not in stages or node.is_foreign:
             continue
@@ -170,6 +173,8 @@ def _can_be_outside(node: Node) -> bool:
     if node.op not in VIEWS:
         return False
     values = (*node.values(), *node.outputs)
+    if any(value.is_state for value in values):
+        return False  # a plan must see that it shares memory
     return all(value.source is not None for value in values if value.constant is None)
 
 
@@ -227,7 +232,8 @@ def _with_numbers(graph: Graph, members: dict[Node, None]) -> Region:
             of_result.update(node.outputs)
             chosen[node] = None
         elif node.output.source is None or all(
-            v.constant is not None or (v in near if v.kind == "tensor" else v.producer in chosen)
+            v.constant is not None
+            or (v in near if v.kind == "tensor" else v.source is not None or v.producer in chosen)
             for v in values
         ):
             chosen[node] = None
@@ -249,6 +255,6 @@ def _with_outputs(region: Region, regions: Iterable[Region], outer: Iterable[Nod
         for node in region.nodes
         if node.op not in NUMBERS
         for value in node.outputs
-        if value.escapes or value in read
+        if (value.escapes or value in read) and not value.is_state
     )
     return Region(region.nodes, region.inputs, outputs)

@@ -25,12 +25,14 @@ Builder::Builder(
     Packed& packed,
     Layout layout,
     std::vector<Left>& left,
+    Conditions& conditions,
     double& tuning_seconds)
     : description_(description),
       constants_(constants),
       packed_(packed),
       layout_(layout),
       left_(left),
+      conditions_(conditions),
       tuning_seconds_(tuning_seconds),
       values_(description.values) {}
 
@@ -57,9 +59,10 @@ void Builder::place_inputs(
     const std::vector<InputSignature>& inputs,
     const std::vector<int64_t>& numbers) {
   size_t tensor = 0, number = 0;
+  numbers_ = numbers;
   for (const auto& input : description_.inputs) {
     if (input.is_number) {
-      set_number(input.value, numbers.at(number++));
+      set_number(input.value, {.factors = {{number++, 1}}});
       continue;
     }
     const auto& signature = inputs.at(tensor);
@@ -137,14 +140,34 @@ void Builder::find_uses() {
 // ---- Values
 
 int64_t Builder::number(const Operand& operand) const {
+  const auto number = unbound(operand);
+  conditions_.fix(number);
+  const auto value = number.at(numbers_);
+  if (!value) {
+    refuse("a number beyond 64 bits");
+  }
+  return *value;
+}
+
+Number Builder::unbound(const Operand& operand) const {
   if (operand.kind == Operand::Kind::number) {
-    return operand.index;
+    return {operand.index};
   }
   if (operand.kind == Operand::Kind::none ||
       !values_[operand.index].is_number) {
     refuse("a tensor where a number is wanted");
   }
   return values_[operand.index].number;
+}
+
+bool Builder::keeps_within(const Number& number, int64_t least, int64_t most)
+    const {
+  const auto value = number.at(numbers_);
+  const bool within = value && *value >= least && *value <= most;
+  if (within) {
+    conditions_.keep({number, least, most});
+  }
+  return within;
 }
 
 const Tensor* Builder::constant(int64_t value) const {
@@ -157,9 +180,9 @@ int64_t Builder::add_value() {
   return static_cast<int64_t>(values_.size()) - 1;
 }
 
-void Builder::set_number(int64_t value, int64_t number) {
+void Builder::set_number(int64_t value, Number number) {
   values_[value].is_number = true;
-  values_[value].number = number;
+  values_[value].number = std::move(number);
 }
 
 void Builder::set_type(
@@ -193,8 +216,8 @@ memory::desc Builder::row_major(int64_t value) const {
 // ---- Steps
 
 void Builder::touch(Ref ref) {
-  if (ref) {
-    auto& buffer = buffers_[ref.buffer];
+  for (const auto index : buffers_of(ref)) {
+    auto& buffer = buffers_[index];
     buffer.last = static_cast<int64_t>(steps_.size());
     buffer.first = std::min(buffer.first, buffer.last);
   }
@@ -259,8 +282,10 @@ size_t Builder::choose(
     const Node& node,
     const std::string& key,
     const std::vector<Candidate>& candidates,
-    const Judge& judge) {
-  const auto choice = plan::choose(key, candidates, tuning_seconds_, judge);
+    const Judge& judge,
+    const std::string& about) {
+  const auto choice =
+      plan::choose(key, candidates, tuning_seconds_, judge, about);
   for (const auto& name : choice.wrong) {
     wrong_.push_back(name + " for " + node.label);
   }
@@ -268,8 +293,8 @@ size_t Builder::choose(
 }
 
 bool Builder::is_at_border(const Place& from, const Place& to) const {
-  return buffers_[from.ref.buffer].kind == BufferKind::input ||
-         buffers_[to.ref.buffer].kind == BufferKind::output;
+  return buffers_[root_of(from.ref)].kind == BufferKind::input ||
+         buffers_[root_of(to.ref)].kind == BufferKind::output;
 }
 
 void Builder::copy(int64_t value, const Place& from, const Place& to) {
@@ -322,6 +347,16 @@ int64_t Builder::add_buffer(Buffer buffer) {
   return static_cast<int64_t>(buffers_.size()) - 1;
 }
 
+std::vector<int64_t> Builder::buffers_of(Ref ref) const {
+  std::vector<int64_t> found;
+  for (auto index = ref.buffer; index >= 0;) {
+    found.push_back(index);
+    const auto& buffer = buffers_[index];
+    index = buffer.kind == BufferKind::bound ? buffer.index : -1;
+  }
+  return found;
+}
+
 int64_t Builder::arena(int64_t bytes) {
   return add_buffer({.kind = BufferKind::arena, .bytes = bytes});
 }
@@ -365,7 +400,8 @@ std::unique_ptr<Executable> Builder::finish() {
         {buffer.kind,
          buffer.kind == BufferKind::arena ? lifetimes[next++].offset
                                           : buffer.index,
-         buffer.data});
+         buffer.data,
+         buffer.offset});
   }
   return std::make_unique<Executable>(
       std::move(steps_),

@@ -40,13 +40,15 @@ struct Place {
 
 class Builder {
  public:
-  // `left` are the nodes that torch computes.
+  // `left` are the nodes that torch computes; `conditions` become those of the
+  // numbers.
   Builder(
       const Description& description,
       const std::vector<Tensor>& constants,
       Packed& packed,
       Layout layout,
       std::vector<Left>& left,
+      Conditions& conditions,
       double& tuning_seconds);
 
   // Throws Refused when there is something that a plan does not take; where it
@@ -56,7 +58,13 @@ class Builder {
       const std::vector<int64_t>& numbers);
 
   // ---- Values -------------------------------------------------------------
+  // What it is now, which it must be at each call.
   int64_t number(const Operand& operand) const;
+  // What it is computed from at each call.
+  Number unbound(const Operand& operand) const;
+  // Whether the number is within these bounds now; then it must be so at each
+  // call.
+  bool keeps_within(const Number& number, int64_t least, int64_t most) const;
   bool is_number(int64_t value) const {
     return values_[value].is_number;
   }
@@ -77,7 +85,7 @@ class Builder {
   }
   // One that the description does not have, for a node that is taken apart.
   int64_t add_value();
-  void set_number(int64_t value, int64_t number);
+  void set_number(int64_t value, Number number);
   // `strides` are those that torch's own operators would give, and say how a
   // result must lie; row-major unless given.
   void set_type(
@@ -110,6 +118,14 @@ class Builder {
   Place solid_blocks(int64_t value);
   // How that place will be described; converts nothing.
   memory::desc addressable_layout(int64_t value) const;
+  // The memory that is the value's own, to be written; throws Refused where it
+  // has none, or several.
+  Place own_memory(int64_t value) const;
+  // A plain place of the value in the same buffer.
+  std::optional<Place> place_in(int64_t value, Ref whole) const;
+  // Whether two plain places can share memory.
+  bool may_overlap(int64_t a, const Place& of_a, int64_t b, const Place& of_b)
+      const;
 
   // ---- Writing ------------------------------------------------------------
   // A new row-major place, in a result or in the concatenation that it is a
@@ -121,6 +137,8 @@ class Builder {
   Place make(int64_t value, const memory::desc& layout);
   // A place in the concatenation that the value is a part of, in its layout.
   std::optional<Place> target(int64_t value);
+  // What lies so many bytes behind this, at each call.
+  Ref moved(Ref from, const Number& bytes);
   bool is_result(int64_t value) const;
   bool is_only_read_by(int64_t value, const std::string& op) const;
   void set_place(int64_t value, Place place);
@@ -176,7 +194,8 @@ class Builder {
       const Node& node,
       const std::string& key,
       const std::vector<Candidate>& candidates,
-      const Judge& judge);
+      const Judge& judge,
+      const std::string& about = {});
   // A weight in this layout, packed once for all executables of the plan.
   Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
   // Memory that `fill` fills from constants, once for all executables of the
@@ -187,7 +206,7 @@ class Builder {
  private:
   struct Value {
     bool is_number = false;
-    int64_t number = 0;
+    Number number{};
     Dims sizes, strides;
     c10::ScalarType dtype = c10::ScalarType::Undefined;
     std::vector<Place> places;
@@ -199,6 +218,7 @@ class Builder {
     Executable::Buffer::Kind kind;
     int64_t index = 0;
     char* data = nullptr;
+    Number offset{}; // of a bound one
     int64_t bytes = 0, first = 0, last = 0;
     std::set<int64_t> occupants{};
   };
@@ -239,6 +259,11 @@ class Builder {
   void find_uses();
   void find_slices();
   int64_t add_buffer(Buffer buffer);
+  // The buffer, and those that it lies in.
+  std::vector<int64_t> buffers_of(Ref ref) const;
+  int64_t root_of(Ref ref) const {
+    return buffers_of(ref).back();
+  }
   int64_t arena(int64_t bytes);
   void touch(Ref ref);
   void finish_results();
@@ -249,6 +274,8 @@ class Builder {
   Packed& packed_;
   Layout layout_;
   std::vector<Left>& left_;
+  Conditions& conditions_;
+  std::vector<int64_t> numbers_; // that the region is called with now
   double& tuning_seconds_;
   std::vector<int64_t> written_; // of each node, the one that it stands for
   std::vector<Value> values_;
@@ -296,6 +323,7 @@ struct Operator {
   bool post_ops = false;
   bool casts = false; // autocast computes it in its own type
   bool is_view = false;
+  bool writes = false; // to its first operand, which its result is
   Follows follows = Follows::nothing;
 };
 const std::unordered_map<std::string, Operator>& operators();

@@ -110,7 +110,9 @@ class Executable::Instance {
   void run(
       char* arena,
       const std::vector<Tensor>& inputs,
+      const std::vector<int64_t>& numbers,
       std::vector<Tensor>& outputs) {
+    frame_.numbers_ = &numbers;
     for (size_t i = 0; i < owner_.buffers_.size(); ++i) {
       const auto& buffer = owner_.buffers_[i];
       switch (buffer.kind) {
@@ -125,6 +127,9 @@ class Executable::Instance {
           break;
         case Buffer::Kind::output:
           move(i, static_cast<char*>(outputs[buffer.index].mutable_data_ptr()));
+          break;
+        case Buffer::Kind::bound:
+          move(i, frame_.bases_[buffer.index] + frame_.value(buffer.offset));
           break;
         case Buffer::Kind::constant:
           break;
@@ -262,13 +267,15 @@ void Executable::reserve() const {
   reserved() = {id_, make_room()};
 }
 
-std::vector<Tensor> Executable::run(const std::vector<Tensor>& inputs) const {
+std::vector<Tensor> Executable::run(
+    const std::vector<Tensor>& inputs,
+    const std::vector<int64_t>& numbers) const {
   auto [id, room] = std::exchange(reserved(), {});
   if (id != id_) {
     room = make_room();
   }
   room.instance->run(
-      static_cast<char*>(room.arena.get()), inputs, room.results);
+      static_cast<char*>(room.arena.get()), inputs, numbers, room.results);
   std::lock_guard lock(mutex_);
   if (idle_.size() < kIdleInstances) {
     idle_.push_back(std::move(room.instance));

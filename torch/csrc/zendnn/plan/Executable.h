@@ -3,6 +3,7 @@
 #pragma once
 
 #include <torch/csrc/zendnn/plan/Arena.h>
+#include <torch/csrc/zendnn/plan/Numbers.h>
 
 #include <ATen/core/Tensor.h>
 #include <zendnn.hpp>
@@ -28,10 +29,14 @@ struct Ref {
   }
 };
 
-// Where the buffers are during one run.
+// Where the buffers are during one run, and the numbers that it was given.
 class Frame {
  public:
   explicit Frame(std::vector<char*> bases) : bases_(std::move(bases)) {}
+
+  int64_t value(const Number& number) const {
+    return number.at(*numbers_).value();
+  }
 
   template <typename T = void>
   T* at(Ref ref) const {
@@ -40,6 +45,7 @@ class Frame {
   }
 
   std::vector<char*> bases_;
+  const std::vector<int64_t>* numbers_ = nullptr;
 };
 
 struct Step {
@@ -62,10 +68,13 @@ struct Step {
 class Executable {
  public:
   struct Buffer {
-    enum class Kind : uint8_t { arena, constant, input, output };
+    enum class Kind : uint8_t { arena, constant, input, output, bound };
     Kind kind;
-    int64_t index; // of the input or output; the offset in the arena
+    // Of the input or output; the offset in the arena; the buffer that a bound
+    // one lies in.
+    int64_t index;
     char* data;    // of a constant
+    Number offset; // of a bound one, in bytes
   };
   struct Output {
     Dims sizes, strides;
@@ -85,9 +94,12 @@ class Executable {
   // Takes the memory of this thread's next run, which then cannot fail for want
   // of it. Throws bad_alloc where there is none.
   void reserve() const;
-  // Inputs have the sizes, strides and dtypes that this was built for. Safe to
-  // call from several threads at once. Throws bad_alloc unless reserved.
-  std::vector<Tensor> run(const std::vector<Tensor>& inputs) const;
+  // Inputs have the sizes, strides and dtypes that this was built for, and
+  // numbers meet its conditions. Safe to call from several threads at once.
+  // Throws bad_alloc unless reserved.
+  std::vector<Tensor> run(
+      const std::vector<Tensor>& inputs,
+      const std::vector<int64_t>& numbers) const;
 
   const std::vector<Step>& steps() const {
     return steps_;

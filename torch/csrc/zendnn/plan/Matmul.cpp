@@ -391,11 +391,15 @@ size_t fastest(
     return 0;
   }
   const auto& p = layer.product;
-  std::ostringstream key;
-  key << "linear " << text_of(p.source) << ' ' << text_of(p.weights) << ' '
-      << text_of(p.bias) << ' ' << text_of(p.result) << ' '
-      << attached.accumulator.has_value() << post_op_key(node, attached)
-      << " threads " << at::get_num_threads();
+  const auto key = [&](bool about) {
+    std::ostringstream text;
+    text << (about ? "about " : "") << "linear " << text_of(p.source, about)
+         << ' ' << text_of(p.weights) << ' ' << text_of(p.bias) << ' '
+         << text_of(p.result, about) << ' ' << attached.accumulator.has_value()
+         << post_op_key(node, attached, about) << " threads "
+         << at::get_num_threads();
+    return text.str();
+  };
   const auto trial = std::make_shared<Trial>(
       p.weights,
       builder.plain_weights(tensor(node, 1), p.weights),
@@ -410,9 +414,12 @@ size_t fastest(
         attached.accumulator.has_value(),
         trial));
   }
-  return builder.choose(node, key.str(), candidates, [&] {
-    return judgement_of(reference(p, attached, trial), *trial);
-  });
+  return builder.choose(
+      node,
+      key(false),
+      candidates,
+      [&] { return judgement_of(reference(p, attached, trial), *trial); },
+      key(true));
 }
 
 void add_linear(

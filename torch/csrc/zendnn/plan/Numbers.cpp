@@ -1,6 +1,7 @@
-// Numbers that are computed from sizes: known when a plan is built.
+#include <torch/csrc/zendnn/plan/Numbers.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
 
+#include <algorithm>
 #include <cmath>
 #include <sstream>
 
@@ -42,7 +43,74 @@ bool remainder(int64_t a, int64_t b, int64_t* rest) {
   return false;
 }
 
+// The same of linear functions; nothing where the result is none.
+std::optional<Number>
+linear_result(const std::string& op, const Number& a, const Number& b) {
+  if (op == "number_add" || op == "number_sub") {
+    return sum(a, b, op == "number_add" ? 1 : -1);
+  }
+  if (op == "number_mul" && (a.is_constant() || b.is_constant())) {
+    return a.is_constant() ? sum({}, b, a.constant) : sum({}, a, b.constant);
+  }
+  return std::nullopt;
+}
+
 } // namespace
+
+std::optional<int64_t> Number::at(const std::vector<int64_t>& numbers) const {
+  int64_t value = constant, term = 0;
+  for (const auto& [index, factor] : factors) {
+    if (multiply(numbers.at(index), factor, &term) ||
+        add(value, term, &value)) {
+      return std::nullopt;
+    }
+  }
+  return value;
+}
+
+std::optional<Number> sum(const Number& a, const Number& b, int64_t factor) {
+  Number result = a;
+  int64_t term = 0;
+  const auto add_to = [&](int64_t& target, int64_t number) {
+    return !multiply(number, factor, &term) && !add(target, term, &target);
+  };
+  if (!add_to(result.constant, b.constant)) {
+    return std::nullopt;
+  }
+  for (const auto& [index, number] : b.factors) {
+    if (!add_to(result.factors[index], number)) {
+      return std::nullopt;
+    }
+  }
+  std::erase_if(
+      result.factors, [](const auto& entry) { return entry.second == 0; });
+  return result;
+}
+
+void Conditions::fix(const Number& number) {
+  for (const auto& [index, factor] : number.factors) {
+    fixed.insert(index);
+  }
+}
+
+void Conditions::keep(const Range& range) {
+  if (std::find(ranges.begin(), ranges.end(), range) == ranges.end()) {
+    ranges.push_back(range);
+  }
+}
+
+bool Conditions::hold(
+    const std::vector<int64_t>& built,
+    const std::vector<int64_t>& given) const {
+  return std::all_of(
+             fixed.begin(),
+             fixed.end(),
+             [&](size_t index) { return built[index] == given[index]; }) &&
+         std::all_of(ranges.begin(), ranges.end(), [&](const Range& range) {
+           const auto value = range.number.at(given);
+           return value && *value >= range.least && *value <= range.most;
+         });
+}
 
 void infer_number(Builder& builder, const Node& node) {
   static const std::unordered_map<std::string, Arithmetic> table{
@@ -52,35 +120,52 @@ void infer_number(Builder& builder, const Node& node) {
       {"number_floordiv", floor_divide},
       {"number_remainder", remainder},
   };
+  const auto linear = linear_result(
+      node.op,
+      builder.unbound(node.inputs[0]),
+      builder.unbound(node.inputs[1]));
+  if (linear) {
+    builder.set_number(node.output(), *linear);
+    return;
+  }
   const auto a = builder.number(node.inputs[0]);
   const auto b = builder.number(node.inputs[1]);
   int64_t result = 0;
   if (table.at(node.op)(a, b, &result)) {
     refuse("a number beyond 64 bits");
   }
-  builder.set_number(node.output(), result);
+  builder.set_number(node.output(), {result});
 }
 
 void infer_size(Builder& builder, const Node& node) {
   const auto& sizes = builder.sizes(tensor(node, 0));
   const auto dim = builder.number(node.inputs[1]);
   builder.set_number(
-      node.output(), sizes[wrap(dim, static_cast<int64_t>(sizes.size()))]);
+      node.output(), {sizes[wrap(dim, static_cast<int64_t>(sizes.size()))]});
 }
 
 void infer_numel(Builder& builder, const Node& node) {
-  builder.set_number(node.output(), count(builder.sizes(tensor(node, 0))));
+  builder.set_number(node.output(), {count(builder.sizes(tensor(node, 0)))});
 }
 
 void infer_power(Builder& builder, const Node& node) {
-  builder.number(node.inputs[0]);
+  builder.unbound(node.inputs[0]); // which is no tensor
   builder.set_type(node.output(), {}, c10::ScalarType::Float);
 }
 
 void build_power(Builder& builder, const Node& node) {
-  const auto power = std::pow(
-      static_cast<float>(builder.number(node.inputs[0])),
-      static_cast<float>(node.get(attr::power::exponent)));
+  const auto base = builder.unbound(node.inputs[0]);
+  const auto exponent = static_cast<float>(node.get(attr::power::exponent));
+  if (!base.is_constant()) {
+    const auto to = builder.make_dense(node.output());
+    builder.add_kernel(
+        node, "power", {to.ref}, [base, exponent, to](const Frame& frame) {
+          *frame.at<float>(to.ref) =
+              std::pow(static_cast<float>(frame.value(base)), exponent);
+        });
+    return;
+  }
+  const auto power = std::pow(static_cast<float>(base.constant), exponent);
   std::ostringstream key;
   key << "number " << std::hexfloat << power;
   builder.set_place(

@@ -114,6 +114,44 @@ Place Builder::solid_blocks(int64_t value) {
   return {.ref = in_layout(value, layout), .desc = layout, .blocked = true};
 }
 
+Place Builder::own_memory(int64_t value) const {
+  const auto& places = values_[value].places;
+  const auto given =
+      std::find_if(places.begin(), places.end(), [&](const Place& known) {
+        return buffers_[root_of(known.ref)].kind == BufferKind::input;
+      });
+  const bool one =
+      places.size() == 1 && !places[0].blocked && values_[value].constant < 0;
+  if (given == places.end() && !one) {
+    refuse("a write into a tensor without memory of its own");
+  }
+  return given == places.end() ? places[0] : *given;
+}
+
+std::optional<Place> Builder::place_in(int64_t value, Ref whole) const {
+  for (const auto& known : values_[value].places) {
+    if (!known.blocked && root_of(known.ref) == root_of(whole)) {
+      return known;
+    }
+  }
+  return std::nullopt;
+}
+
+bool Builder::may_overlap(
+    int64_t a,
+    const Place& of_a,
+    int64_t b,
+    const Place& of_b) const {
+  if (of_a.ref.buffer != of_b.ref.buffer) {
+    return root_of(of_a.ref) == root_of(of_b.ref);
+  }
+  const auto end = [&](int64_t value, const Place& place) {
+    return place.ref.offset +
+           span(sizes(value), place.strides) * item_size(dtype(value));
+  };
+  return of_a.ref.offset < end(b, of_b) && of_b.ref.offset < end(a, of_a);
+}
+
 bool Builder::is_result(int64_t value) const {
   return results_.contains(value);
 }
@@ -190,7 +228,9 @@ Place Builder::make(int64_t value, const memory::desc& layout) {
 }
 
 void Builder::set_place(int64_t value, Place place) {
-  buffers_[place.ref.buffer].occupants.insert(value);
+  for (const auto buffer : buffers_of(place.ref)) {
+    buffers_[buffer].occupants.insert(value);
+  }
   auto& places = values_[value].places;
   places.insert(places.begin(), std::move(place));
 }
@@ -227,6 +267,20 @@ bool Builder::reuse(int64_t output, int64_t input, const Place& from) {
   }
   set_place(output, from);
   return true;
+}
+
+Ref Builder::moved(Ref from, const Number& bytes) {
+  if (bytes.is_constant()) {
+    return {from.buffer, from.offset + bytes.constant};
+  }
+  auto offset = bytes;
+  offset.constant += from.offset;
+  return {
+      add_buffer(
+          {.kind = BufferKind::bound,
+           .index = from.buffer,
+           .offset = std::move(offset)}),
+      0};
 }
 
 Ref Builder::scratch(int64_t bytes) {

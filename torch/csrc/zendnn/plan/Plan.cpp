@@ -1,5 +1,6 @@
 #include <torch/csrc/zendnn/plan/Plan.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
+#include <torch/csrc/zendnn/plan/State.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
 #include <ATen/ATen.h>
@@ -147,6 +148,7 @@ Plan::Plan(
       constants_.size(),
       " constants and wants ",
       region_.constants.size());
+  states_ = states_of(region_);
   const auto weights = weights_of(region_);
   for (size_t i = 0; i < constants_.size(); ++i) {
     if (weights.contains(region_.constants[i])) {
@@ -159,8 +161,8 @@ bool Plan::Entry::matches(
     const std::vector<Tensor>& tensors,
     const std::vector<int64_t>& given,
     int threads_now) const {
-  if (threads != threads_now || numbers != given ||
-      inputs.size() != tensors.size()) {
+  if (threads != threads_now || inputs.size() != tensors.size() ||
+      !(numbers == given || (conditions && conditions->hold(numbers, given)))) {
     return false;
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -179,10 +181,11 @@ Plan::Built Plan::build(
   double seconds = tuning_budget();
   std::vector<Built> built;
   std::string refused;
+  Conditions conditions;
   const bool images = has_images(region_);
   const auto attempt = [&](Layout layout, const char* name) {
     try {
-      built.push_back(build(inputs, numbers, layout, seconds));
+      built.push_back(build(inputs, numbers, layout, conditions, seconds));
       built.back().layout = images ? name : "";
     } catch (const Refused& error) {
       refused = error.what();
@@ -207,10 +210,11 @@ Plan::Built Plan::build(
     }
   }
   if (built.empty()) {
-    return {.refused = refused};
+    return {.refused = refused, .conditions = conditions};
   }
-  const auto chosen = fastest(built, inputs, numbers, seconds);
+  const auto chosen = fastest(built, inputs, numbers, conditions, seconds);
   auto winner = std::move(built[chosen]);
+  winner.conditions = conditions;
   built.clear();
   packed_.trim();
   save_choices();
@@ -221,10 +225,12 @@ Plan::Built Plan::build(
     const std::vector<InputSignature>& inputs,
     const std::vector<int64_t>& numbers,
     Layout layout,
+    Conditions& conditions,
     double& seconds) {
   Built made;
   for (;;) {
-    Builder builder(region_, constants_, packed_, layout, made.left, seconds);
+    Builder builder(
+        region_, constants_, packed_, layout, made.left, conditions, seconds);
     try {
       made.executable = builder.build(inputs, numbers);
     } catch (const RefusedNode& refused) {
@@ -245,6 +251,7 @@ size_t Plan::fastest(
     const std::vector<Built>& built,
     const std::vector<InputSignature>& inputs,
     const std::vector<int64_t>& numbers,
+    const Conditions& conditions,
     double& seconds) const {
   if (built.size() < 2 || !are_compact(inputs)) {
     return 0;
@@ -257,7 +264,10 @@ size_t Plan::fastest(
   for (const auto& input : inputs) {
     key << ' ' << input.sizes << input.strides << c10::toString(input.dtype);
   }
-  key << ' ' << numbers << " threads " << at::get_num_threads();
+  for (const auto index : conditions.fixed) {
+    key << ' ' << numbers[index];
+  }
+  key << " threads " << at::get_num_threads();
   std::vector<Tensor> given; // made when there is something to time
   std::vector<Candidate> candidates;
   for (const auto& made : built) {
@@ -265,7 +275,7 @@ size_t Plan::fastest(
                             if (given.empty()) {
                               given = stand_ins(inputs);
                             }
-                            executable->run(given);
+                            executable->run(given, numbers);
                           }});
   }
   return choose(key.str(), candidates, seconds).index;
@@ -277,6 +287,7 @@ std::shared_ptr<const Plan::Built> Plan::find(
   const auto threads = at::get_num_threads();
   std::promise<std::shared_ptr<const Built>> promise;
   std::vector<InputSignature> inputs;
+  uint64_t id = 0;
   {
     std::unique_lock lock(mutex_);
     for (auto entry = recent_.begin(); entry != recent_.end(); ++entry) {
@@ -291,12 +302,11 @@ std::shared_ptr<const Plan::Built> Plan::find(
       inputs.push_back(
           {tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()});
     }
+    id = ++entries_;
     recent_.push_front(
-        {inputs, numbers, threads, promise.get_future().share()});
+        {inputs, numbers, threads, id, promise.get_future().share()});
   }
-  const auto is_this = [&](const Entry& entry) {
-    return entry.matches(tensors, numbers, threads);
-  };
+  const auto is_this = [&](const Entry& entry) { return entry.id == id; };
   std::shared_ptr<const Built> built;
   try {
     built = std::make_shared<const Built>(build(inputs, numbers));
@@ -316,6 +326,7 @@ std::shared_ptr<const Plan::Built> Plan::find(
     const auto entry = std::find_if(recent_.begin(), recent_.end(), is_this);
     if (entry != recent_.end()) {
       entry->kind = kind;
+      entry->conditions = built->conditions;
     }
     dropped = beyond_capacity(kind);
   }
@@ -379,6 +390,9 @@ bool Plan::takes(
       return to_torch("an input whose gradient is wanted");
     }
   }
+  if (!are_apart(states_, tensors)) {
+    return to_torch("a state that shares memory with another input");
+  }
   try {
     const auto built = find(tensors, numbers);
     if (!built->executable) {
@@ -425,7 +439,7 @@ std::vector<Tensor> Plan::run(
       name_,
       " does not take these inputs: ",
       built->refused);
-  return built->executable->run(tensors);
+  return built->executable->run(tensors, numbers);
 }
 
 bool Plan::is_due(
@@ -540,6 +554,14 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
   m.def(
       "run(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] "
       "numbers) -> Tensor[]",
+      run);
+  // The same of a plan that writes to some of the tensors. An annotation of the
+  // list would not say so: TorchScript takes it for the list's own.
+  m.def(
+      torch::schema(
+          "update(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, "
+          "int[] numbers) -> Tensor[]",
+          c10::AliasAnalysisKind::CONSERVATIVE),
       run);
   m.def(
       "is_due(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, "

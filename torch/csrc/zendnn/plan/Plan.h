@@ -22,8 +22,8 @@ class Plan : public torch::CustomClassHolder {
 
   // Whether run() takes these inputs as things stand: ZenDNN is switched on,
   // nothing needs a gradient, every operator takes these sizes and dtypes,
-  // autocast would not convert them, and there is memory to prepare them.
-  // Builds what is missing.
+  // autocast would not convert them, what is written shares no memory with
+  // other inputs, and there is memory to prepare them. Builds what is missing.
   bool takes(
       const std::vector<Tensor>& tensors,
       const std::vector<int64_t>& numbers);
@@ -66,6 +66,7 @@ class Plan : public torch::CustomClassHolder {
     std::string layout{}; // of images; empty when there are none
     std::set<c10::ScalarType> products{}; // what autocast would convert
     std::vector<Left> left{};             // what torch computes
+    Conditions conditions{};              // of the numbers
     std::shared_ptr<std::atomic<bool>> due =
         std::make_shared<std::atomic<bool>>(verifies());
   };
@@ -73,9 +74,11 @@ class Plan : public torch::CustomClassHolder {
     std::vector<InputSignature> inputs;
     std::vector<int64_t> numbers;
     int threads;
+    uint64_t id;
     std::shared_future<std::shared_ptr<const Built>> built;
     enum class Kind : uint8_t { in_work, runs, refused };
     Kind kind = Kind::in_work;
+    std::optional<Conditions> conditions{}; // once it is built
 
     bool matches(
         const std::vector<Tensor>& tensors,
@@ -101,21 +104,25 @@ class Plan : public torch::CustomClassHolder {
       const std::vector<InputSignature>& inputs,
       const std::vector<int64_t>& numbers,
       Layout layout,
+      Conditions& conditions,
       double& seconds);
   size_t fastest(
       const std::vector<Built>& built,
       const std::vector<InputSignature>& inputs,
       const std::vector<int64_t>& numbers,
+      const Conditions& conditions,
       double& seconds) const;
 
   std::string description_;
   std::vector<Tensor> constants_;
   std::string name_;
   Description region_;
+  std::set<size_t> states_;           // of the tensors, those that are written
   std::set<c10::ScalarType> weights_; // of convolutions and linear layers
   Packed packed_;
   mutable std::mutex mutex_;
   std::list<Entry> recent_; // the most recently used first
+  uint64_t entries_ = 0;    // that there have been
 };
 
 } // namespace at::native::zendnn::plan

@@ -362,13 +362,14 @@ void copy_to_slice(Builder& builder, int64_t value) {
   }
 }
 
-std::string post_op_key(const Node& node, const Attached& attached) {
+std::string
+post_op_key(const Node& node, const Attached& attached, bool about) {
   std::string key;
   for (size_t i = 0; i < attached.taken; ++i) {
     key += ' ' + node.post[i].algorithm;
   }
   for (const auto& operand : attached.operands) {
-    key += ' ' + text_of(operand.desc);
+    key += ' ' + text_of(operand.desc, about);
   }
   return key;
 }

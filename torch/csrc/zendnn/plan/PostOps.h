@@ -96,7 +96,8 @@ const CombinationRow& combination_of(const std::string& algorithm);
 double magnification(const Node& node);
 
 // A text that two nodes share when a primitive has the same work with them.
-std::string post_op_key(const Node& node, const Attached& attached);
+std::string
+post_op_key(const Node& node, const Attached& attached, bool about = false);
 
 // Pointwise.cpp: steps in whichever layout the result's place has.
 

@@ -30,6 +30,16 @@ __attribute__((target("clflushopt"))) void evict_lines(
   _mm_sfence();
 }
 
+// Itself while it is small, else 2ⁿ or 3 · 2ⁿ.
+int64_t rounded_up(int64_t rows) {
+  constexpr int64_t kSmall = 16;
+  int64_t size = kSmall;
+  while (size < rows) {
+    size += (size & (size - 1)) == 0 ? size / 2 : size / 3;
+  }
+  return rows <= kSmall ? rows : size;
+}
+
 } // namespace
 
 ::zendnn::primitive_attr user_scratchpad() {
@@ -75,7 +85,7 @@ memory::desc any_layout(const memory::desc& of) {
   return {of.get_dims(), of.get_data_type(), memory::format_tag::any};
 }
 
-std::string text_of(const memory::desc& desc) {
+std::string text_of(const memory::desc& desc, bool about) {
   std::ostringstream text;
   const auto list = [&](char before, const Dims& numbers) {
     for (const auto number : numbers) {
@@ -86,7 +96,9 @@ std::string text_of(const memory::desc& desc) {
     return "none";
   }
   text << static_cast<int>(desc.get_data_type());
-  list(':', desc.get_dims());
+  auto dims = desc.get_dims();
+  dims[0] = about ? rounded_up(dims[0]) : dims[0];
+  list(':', dims);
   if (desc.get_format_kind() == memory::format_kind::blocked) {
     list('/', desc.get_strides());
     list('b', desc.get_inner_blks());

@@ -51,8 +51,9 @@ inline bool is_reference(const std::string& implementation) {
   return implementation.find("ref") != std::string::npos;
 }
 
-// A tensor's type, sizes and layout, for the key of a choice.
-std::string text_of(const memory::desc& desc);
+// A tensor's type, sizes and layout, for the key of a choice; `about` rounds
+// the first size up to one that its neighbours share.
+std::string text_of(const memory::desc& desc, bool about = false);
 
 // The same tensor in whichever layout the primitive likes.
 memory::desc any_layout(const memory::desc& of);

@@ -356,7 +356,8 @@ Choice choose(
     const std::string& key,
     const std::vector<Candidate>& candidates,
     double& seconds_left,
-    const Judge& judge) {
+    const Judge& judge,
+    const std::string& about) {
   auto& choices = Choices::instance();
   // Anyone may have written the file: what is not compared cannot be wrong.
   const auto struck_off = [&] {
@@ -389,6 +390,13 @@ Choice choose(
     return indices;
   };
   const bool verify = verifies();
+  if (!verify && !about.empty()) {
+    const auto known = choices.find(about, candidates);
+    const auto may = eligible();
+    if (known && std::find(may.begin(), may.end(), *known) != may.end()) {
+      return {*known, struck_off()};
+    }
+  }
   if (!verify && (candidates.size() < 2 || seconds_left <= 0)) {
     return {eligible().front(), struck_off()};
   }
@@ -458,6 +466,9 @@ Choice choose(
   const auto index = winner == times.end() ? eligible().front() : winner->first;
   if (!failed) {
     choices.set(key, candidates[index].name);
+    if (!about.empty()) {
+      choices.set(about, candidates[index].name);
+    }
   }
   return {index, struck_off()};
 }

@@ -47,7 +47,8 @@ struct Choice {
 // CPU or version wrote it. `seconds_left` is what the caller can still spend on
 // timing; without any, the first candidate serves and nothing is remembered.
 // Where a candidate fails, as without memory for it, the best so far serves so.
-// The file is written by save_choices.
+// The file is written by save_choices. `about` is a key that problems of nearly
+// this size share: the first of them to be timed chooses for all.
 //
 // Candidates that are timed are compared, too. Where two differ by more than
 // rounding explains, `judge` computes the result, and those that are far from
@@ -58,7 +59,8 @@ C10_EXPORT Choice choose(
     const std::string& key,
     const std::vector<Candidate>& candidates,
     double& seconds_left,
-    const Judge& judge = {});
+    const Judge& judge = {},
+    const std::string& about = {});
 
 // Adds this process's new choices to the file, if any, in one step: readers see
 // the old file or the new one, and other processes' choices stay.

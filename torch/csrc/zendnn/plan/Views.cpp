@@ -13,8 +13,16 @@ namespace {
 // A tensor's sizes, and where its elements are from the first one on.
 struct View {
   Dims sizes, strides;
-  int64_t offset = 0; // in elements
+  Number offset{}; // in elements
 };
+
+void move(View& view, const Number& elements, int64_t stride) {
+  const auto moved = sum(view.offset, elements, stride);
+  if (!moved) {
+    refuse("a view beyond 64 bits");
+  }
+  view.offset = *moved;
+}
 
 int64_t rank(const View& view) {
   return static_cast<int64_t>(view.sizes.size());
@@ -191,11 +199,32 @@ View make_expand_as(const Builder& b, const Node& n, View v, bool& /*copied*/) {
 
 View make_select(const Builder& b, const Node& n, View v, bool& /*copied*/) {
   const auto dim = wrap(b.number(n.inputs[1]), rank(v));
-  const auto index = wrap(b.number(n.inputs[2]), v.sizes[dim]);
-  v.offset += index * v.strides[dim];
+  const auto index = b.unbound(n.inputs[2]);
+  const bool bound = b.keeps_within(index, 0, v.sizes[dim] - 1);
+  move(
+      v,
+      bound ? index : Number{wrap(b.number(n.inputs[2]), v.sizes[dim])},
+      v.strides[dim]);
   v.sizes.erase(v.sizes.begin() + dim);
   v.strides.erase(v.strides.begin() + dim);
   return v;
+}
+
+// A slice between bounds that move together, whose size stays.
+bool slice_bound(const Builder& b, const Node& n, View& v, int64_t dim) {
+  if (!n.inputs[2] || !n.inputs[3]) {
+    return false;
+  }
+  const auto first = b.unbound(n.inputs[2]);
+  const auto length = sum(b.unbound(n.inputs[3]), first, -1);
+  if (first.is_constant() || !length || !length->is_constant() ||
+      length->constant < 0 ||
+      !b.keeps_within(first, 0, v.sizes[dim] - length->constant)) {
+    return false;
+  }
+  move(v, first, v.strides[dim]);
+  v.sizes[dim] = length->constant;
+  return true;
 }
 
 View make_slice(const Builder& b, const Node& n, View v, bool& /*copied*/) {
@@ -208,13 +237,16 @@ View make_slice(const Builder& b, const Node& n, View v, bool& /*copied*/) {
     const auto number = b.number(n.inputs[index]);
     return std::clamp<int64_t>(number < 0 ? number + size : number, 0, size);
   };
-  const auto first = bound(2, 0), last = bound(3, size);
   const auto step = b.number(n.inputs[4]);
   if (step <= 0) {
     refuse("a slice with a step of " + std::to_string(step));
   }
-  v.offset += first * v.strides[dim];
-  v.sizes[dim] = std::max<int64_t>((last - first + step - 1) / step, 0);
+  if (!slice_bound(b, n, v, dim)) {
+    const auto first = bound(2, 0), last = bound(3, size);
+    move(v, {first}, v.strides[dim]);
+    v.sizes[dim] = std::max<int64_t>(last - first, 0);
+  }
+  v.sizes[dim] = v.sizes[dim] > 0 ? (v.sizes[dim] - 1) / step + 1 : 0;
   v.strides[dim] *= step;
   return v;
 }
@@ -300,12 +332,13 @@ void build_view(Builder& builder, const Node& node) {
     from = builder.dense(input);
     made = make(builder, node, {builder.sizes(input), from.strides}, copied);
   }
+  const auto bytes = sum({}, made.offset, item_size(builder.dtype(input)));
+  if (!bytes) {
+    refuse("a view beyond 64 bits");
+  }
   builder.set_place(
       output,
-      {.ref =
-           {from.ref.buffer,
-            from.ref.offset + made.offset * item_size(builder.dtype(input))},
-       .strides = made.strides});
+      {.ref = builder.moved(from.ref, *bytes), .strides = made.strides});
 }
 
 void infer_split(Builder& builder, const Node& node) {

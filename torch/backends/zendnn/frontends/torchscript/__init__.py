@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch.backends.zendnn import _C, passes
 from torch.backends.zendnn.frontends import LeftOut, Optimized
+from torch.backends.zendnn.frontends.torchscript.blocks import (
+    TorchBlock,
+    TorchGraph,
+    blocks_below,
+    outer_block,
+)
 from torch.backends.zendnn.frontends.torchscript.calls import TorchValue
 from torch.backends.zendnn.frontends.torchscript.reader import (
     STRUCTURE,
     Facts,
-    TorchGraph,
-    blocks_below,
     import_block,
-    outer_block,
 )
+from torch.backends.zendnn.frontends.torchscript.state import Unproven
 from torch.backends.zendnn.frontends.torchscript.writer import (
     Emitter,
+    Layout,
     MakePlan,
     TorchModule,
     lay_out,
@@ -83,14 +88,25 @@ def rewrite(module: TorchModule, name: str, make_plan: MakePlan) -> Rewritten:
     emitter = Emitter(module, name, graph, make_plan)
     graphs = []
     for block in list(blocks_below(outer_block(graph))):
-        imported = import_block(block, facts)
-        graphs.append(imported.graph)
-        passes.run(imported.graph)
-        emitter.emit(lay_out(imported, partition.partition(imported.graph)))
+        layout = plan_block(block, facts)
+        graphs.append(layout.imported.graph)
+        emitter.emit(layout)
     torch._C._jit_pass_dce(graph)
     graph.lint()
     report = MethodReport(name, emitter.made, left_out(graphs))
     return Rewritten(graph, emitter.plans, report)
+
+
+def plan_block(block: TorchBlock, facts: Facts) -> Layout:
+    """Return what is to become of one block; without states where they cannot be followed."""
+    try:
+        imported = import_block(block, facts)
+        passes.run(imported.graph)
+        if late := imported.graph.late_reader():
+            raise Unproven(f"{late.op} reads what has been overwritten")
+        return lay_out(imported, partition.partition(imported.graph))
+    except Unproven:
+        return plan_block(block, replace(facts, states=None))
 
 
 def simplify(graph: TorchGraph) -> None:

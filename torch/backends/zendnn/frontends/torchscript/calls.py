@@ -5,12 +5,15 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.backends.zendnn.frontends.aten import IMPORTERS, Importer, same_number
 from torch.backends.zendnn.frontends.calls import ANY, MISSING, Call, Refused
 from torch.backends.zendnn.graph import SOME_INTEGER, Graph, Kind, Operand, Value
+
+if TYPE_CHECKING:
+    from torch.backends.zendnn.frontends.torchscript.state import States
 
 # torch's own stubs of its graph know too little of it.
 TorchValue = Any
@@ -46,6 +49,8 @@ class Scope:
     operands: dict[int, Operand] = field(default_factory=dict)
     #: Lists make no nodes: their readers look through them.
     lists: dict[int, tuple[TorchValue, ...] | SizeList] = field(default_factory=dict)
+    #: What the block writes to, where that is known (``state.py``).
+    states: States | None = None
 
     def operand(self, value: TorchValue) -> Operand:
         """Return what a TorchScript value is here, an input of the graph if nothing made it."""
@@ -59,6 +64,8 @@ class Scope:
         self.operands[value.unique()] = operand
         if isinstance(operand, Value):
             self.learn_type(operand, value)
+            if self.states is not None and value.unique() in self.states.roots:
+                operand.is_state = operand.constant is None
 
     def _outer(self, value: TorchValue) -> Operand:
         if not is_constant(value):

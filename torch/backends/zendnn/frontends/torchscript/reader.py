@@ -1,16 +1,24 @@
 """Reads TorchScript: each block of a method's graph becomes a graph of the engine.
 
 What the importers take becomes nodes of the engine, everything else an opaque node with its reason.
-Values that something writes to stay opaque, by torch's own alias analysis, until the last write.
+Values that something writes to stay opaque, by torch's own alias analysis, until the last write;
+not so where ``state.py`` knows what is written.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from torch.backends.zendnn.frontends.calls import Refused
+from torch.backends.zendnn.frontends.torchscript.blocks import (
+    TorchBlock,
+    TorchGraph,
+    blocks_below,
+    captured,
+    is_guard,
+    is_guarded_call,
+    outer_block,
+)
 from torch.backends.zendnn.frontends.torchscript.calls import (
     OPERATORS,
     Scope,
@@ -21,11 +29,14 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
     operator_name,
 )
 from torch.backends.zendnn.frontends.torchscript.dtypes import whole_values
+from torch.backends.zendnn.frontends.torchscript.state import (
+    WRITES,
+    States,
+    Unproven,
+    find_states,
+    join_attributes,
+)
 from torch.backends.zendnn.graph import OPAQUE, Graph, Value
-
-#: ``torch._C.Block`` and ``Graph``; torch's stubs know too little of them.
-TorchBlock = Any
-TorchGraph = Any
 
 #: Builds and takes apart what others read; nobody needs to hear that the engine does not take it.
 STRUCTURE = frozenset(
@@ -56,6 +67,8 @@ class Imported:
     opaque: dict[TorchNode, bool]
     #: What wrote to a value, by ``unique()``, before others read it.
     settled: dict[int, tuple[TorchNode, ...]] = field(default_factory=dict)
+    #: What may share memory with a state, by ``unique()``.
+    near_states: frozenset[int] = frozenset()
 
     @property
     def graph(self) -> Graph:
@@ -80,30 +93,6 @@ def import_graph(graph: TorchGraph) -> Graph:
     return import_block(outer_block(graph), Facts.of(graph)).graph
 
 
-def outer_block(graph: TorchGraph) -> TorchBlock:
-    """Return the block that holds all others."""
-    return graph.return_node().owningBlock()
-
-
-def blocks_below(block: TorchBlock, *, of_calls: bool = False) -> Iterator[TorchBlock]:
-    """Yield a block and the blocks inside it; those that an earlier run made if ``of_calls``."""
-    yield block
-    for node in list(block.nodes()):
-        if of_calls or not is_guarded_call(node):
-            for inner in node.blocks():
-                yield from blocks_below(inner, of_calls=of_calls)
-
-
-def is_guarded_call(node: TorchNode) -> bool:
-    """Whether a node is a call of a plan with its fallback."""
-    return node.kind() == "prim::If" and is_guard(node.inputsAt(0).node())
-
-
-def is_guard(node: TorchNode) -> bool:
-    """Whether a node asks a plan what it takes."""
-    return bool(node.kind() == "zendnn::takes")
-
-
 def written_values(graph: TorchGraph) -> frozenset[int]:
     """Return the values, by ``unique()``, that something in the graph may write to.
 
@@ -120,21 +109,6 @@ def written_values(graph: TorchGraph) -> frozenset[int]:
             ):
                 written.add(value.unique())
     return frozenset(written)
-
-
-def captured(node: TorchNode) -> list[TorchValue]:
-    """Return what a node reads: its inputs and what its blocks take from outside."""
-    read = {value.unique(): value for value in node.inputs()}
-    made: set[int] = set()
-    for inner in node.blocks():
-        for block in blocks_below(inner, of_calls=True):
-            made.update(value.unique() for value in block.inputs())
-            values = list(block.outputs())
-            for member in block.nodes():
-                made.update(value.unique() for value in member.outputs())
-                values.extend(member.inputs())
-            read.update((value.unique(), value) for value in values)
-    return [value for key, value in read.items() if key not in made]
 
 
 def may_write(node: TorchNode) -> list[TorchValue]:
@@ -175,19 +149,28 @@ class Facts:
     position: dict[TorchNode, int]
     #: Tensors of integers or booleans.
     whole: frozenset[int]
+    #: What the outermost block writes to, where all of that is known.
+    states: States | None = None
 
     @staticmethod
     def of(graph: TorchGraph) -> Facts:
         """Find out; emission invalidates nothing of it."""
+        outermost = list(outer_block(graph).nodes())
+        join_attributes(outermost)
+        states = find_states(outermost, [node for node in outermost if may_write(node)])
         nodes = [node for block in blocks_below(outer_block(graph)) for node in block.nodes()]
         written = written_values(graph)
-        outer = outer_block(graph).nodes()
         return Facts(
             written,
             writers_of(graph, written),
-            {node: position for position, node in enumerate(outer)},
+            {node: position for position, node in enumerate(outermost)},
             whole_values(nodes),
+            states,
         )
+
+    def states_of(self, block: TorchBlock) -> States | None:
+        """Return the states of the outermost block; others have none."""
+        return self.states if next(iter(block.nodes()), None) in self.position else None
 
     def may_change(self, value: TorchValue, node: TorchNode) -> bool:
         """Whether something may write to a value when a node runs, or later."""
@@ -200,9 +183,15 @@ class Facts:
 
 
 def import_block(block: TorchBlock, facts: Facts) -> Imported:
-    """Return one block, imported; what it takes from outside are inputs of its graph."""
-    scope = Scope(Graph(), facts.whole)
+    """Return one block, imported; what it takes from outside are inputs of its graph.
+
+    Raises Unproven where a state cannot be followed.
+    """
+    states = facts.states_of(block)
+    scope = Scope(Graph(), facts.whole, states=states)
     imported = Imported(block, scope, [], {})
+    if states is not None:
+        imported.near_states, facts = facts.written, replace(facts, written=frozenset(), writers={})
     for value in block.inputs():
         scope.operand(value)
     for node in block.nodes():
@@ -218,6 +207,8 @@ def import_block(block: TorchBlock, facts: Facts) -> Imported:
                 if writers := facts.writers.get(value.unique()):
                     imported.settle(value, writers)
             reason = try_import(scope, node)
+            if reason and states is not None and (node in states.writes or states.is_view(node)):
+                raise Unproven(reason)
             # What is imported is not random with the arguments that it has.
             ordered = node.isNondeterministic()
         if reason:
@@ -246,7 +237,8 @@ def ordered_reason(node: TorchNode, facts: Facts) -> str:
 def try_import(scope: Scope, node: TorchNode) -> str:
     """Import a node, or return why not."""
     name = operator_name(node)
-    importer = OPERATORS.get(name)
+    written = scope.states is not None and node in scope.states.writes
+    importer = (WRITES if written else OPERATORS).get(name)
     if importer is None:
         return "the engine has no such operator"
     try:

@@ -25,13 +25,10 @@ from typing import Any
 
 import torch
 from torch.backends.zendnn import passes
+from torch.backends.zendnn.frontends.torchscript.blocks import TorchBlock, TorchGraph, captured
 from torch.backends.zendnn.frontends.torchscript.calls import TorchNode, TorchValue
-from torch.backends.zendnn.frontends.torchscript.reader import (
-    Imported,
-    TorchBlock,
-    TorchGraph,
-    captured,
-)
+from torch.backends.zendnn.frontends.torchscript.reader import Imported
+from torch.backends.zendnn.frontends.torchscript.state import Unproven, reads_memory
 from torch.backends.zendnn.graph import Region, Value, replace_node
 
 #: ``torch._C.ScriptModule``.
@@ -61,6 +58,9 @@ class Item:
     node: TorchNode | None = None
     region: Region | None = None
     ordered: bool = False
+    #: Where it reads or makes what may share memory with a state, and where it writes to one.
+    touches: list[int] = field(default_factory=list)
+    writes: list[int] = field(default_factory=list)
     #: The nodes that the fallback of a region repeats, in order.
     fallback: list[TorchNode] = field(default_factory=list)
 
@@ -82,7 +82,10 @@ class Layout:
             value.source.unique(): value
             for node in imported.graph.nodes
             for value in node.outputs
-            if value.source is not None and node in self.owner
+            if value.source is not None and node in self.owner and not value.is_state
+        }
+        self.writes = {
+            source: node for node in imported.graph.nodes if node.writes for source in node.source
         }
         self.outputs: dict[Region, dict[int, Value]] = {}
         for region in regions:
@@ -97,7 +100,8 @@ class Layout:
     def _check_sources(region: Region) -> None:
         """A region can only be cut off where TorchScript has values."""
         tensors = [value for value in region.outputs if value.kind == "tensor"]
-        if not tensors or any(v.source is None for v in (*region.inputs, *region.outputs)):
+        works = tensors or any(node.writes for node in region.nodes)
+        if not works or any(v.source is None for v in (*region.inputs, *region.outputs)):
             raise Unplaceable(region)
 
     def _find_kept(self) -> None:
@@ -109,6 +113,10 @@ class Layout:
         needed = [value for node in self.imported.opaque for value in captured(node)]
         needed += self.imported.block.outputs()
         needed += [value.source for region in self.outputs for value in region.inputs]
+        for node, write in self.writes.items():
+            if write not in self.owner:
+                self.kept.add(node)
+                needed += node.inputs()
         seen: set[int] = set()
         while needed:
             value = needed.pop()
@@ -128,20 +136,37 @@ class Layout:
         reads = {value.unique() for value in captured(node)}
         makes = {value.unique() for value in node.outputs()}
         ordered = self.imported.opaque.get(node, False)
-        return Item(self.position[node], reads, makes, node=node, ordered=ordered)
+        item = Item(self.position[node], reads, makes, node=node, ordered=ordered)
+        return self._near_states(item, [node])
+
+    def _near_states(self, item: Item, nodes: Sequence[TorchNode]) -> Item:
+        """Note where an item, which runs these nodes, has to do with states."""
+        near = self.imported.near_states
+        for node in nodes if near else ():
+            values = (*captured(node), *node.outputs())
+            if reads_memory(node) and any(value.unique() in near for value in values):
+                item.touches.append(self.position[node])
+            if node in self.writes:
+                item.writes.append(self.position[node])
+        return item
 
     def _region_item(self, region: Region) -> Item:
         inputs = {value.source.unique() for value in region.inputs}
         fallback, reads = self._fallback(region, inputs)
         position = max((self.position[node] for node in fallback), default=0)
         makes = set(self.outputs[region])
-        return Item(position, reads | inputs, makes, region=region, fallback=fallback)
+        item = Item(position, reads | inputs, makes, region=region, fallback=fallback)
+        return self._near_states(item, fallback)
 
     def _fallback(self, region: Region, inputs: set[int]) -> tuple[list[TorchNode], set[int]]:
         """Return the nodes between a region's inputs and its outputs, and what they read."""
         nodes: set[TorchNode] = set()
         reads: set[int] = set()
         pending = list(self.outputs[region])
+        for node, write in self.writes.items():
+            if self.owner.get(write) is region:
+                nodes.add(node)
+                pending += [value.unique() for value in node.inputs()]
         while pending:
             key = pending.pop()
             node = self.producers.get(key)
@@ -168,7 +193,21 @@ class Layout:
         ordered = [item for item in items if item.ordered]
         for before, after in itertools.pairwise(ordered):
             waits[after].add(before)
+        for writer in (item for item in items if item.writes):
+            for item in items:
+                if item.touches and item is not writer:
+                    before, after = self._around(writer, item)
+                    waits[after].add(before)
         return self._sorted(items, waits)
+
+    @staticmethod
+    def _around(writer: Item, item: Item) -> tuple[Item, Item]:
+        """Order what writes to states and what may notice as the model does."""
+        if max(item.touches) < min(writer.writes):
+            return item, writer
+        if min(item.touches) > max(writer.writes):
+            return writer, item
+        raise Unproven("a region would read or write a state too early or too late")
 
     @staticmethod
     def _sorted(items: list[Item], waits: dict[Item, set[Item]]) -> list[Item]:
@@ -191,12 +230,17 @@ class Layout:
 
 
 def lay_out(imported: Imported, regions: Sequence[Region]) -> Layout:
-    """Return the layout of the regions that have a place."""
+    """Return the layout of the regions that have a place.
+
+    Raises Unproven where one has none, and states are the reason.
+    """
     remaining = list(regions)
     while True:
         try:
             return Layout(imported, remaining)
         except Unplaceable as error:
+            if imported.near_states:
+                raise Unproven(str(error)) from error
             remaining.remove(error.region)
             for node in error.region.nodes:
                 replace_node(node, reason="its results cannot be handed over")
@@ -254,7 +298,8 @@ class Emitter:
         takes = self._node("zendnn::takes", operands, [torch._C.BoolType.get()], end)
         wanted = [value.source for value in region.outputs]
         branch = self._node("prim::If", [takes.output()], [TENSOR] * len(wanted), end)
-        self._fill_call(branch.addBlock(), operands, fallback, wanted)
+        writes = any(node.writes for node in region.nodes)
+        self._fill_call(branch.addBlock(), operands, fallback, wanted, writes=writes)
         self._fill_fallback(branch.addBlock(), fallback, wanted)
         for old, new in zip(wanted, branch.outputs(), strict=True):
             name = old.debugName()
@@ -290,10 +335,14 @@ class Emitter:
         operands: list[TorchValue],
         fallback: Sequence[TorchNode],
         wanted: Sequence[TorchValue],
+        *,
+        writes: bool,
     ) -> None:
         end = block.returnNode()
-        made = self._node("zendnn::run", operands, [TENSORS], end).output()
-        if os.environ.get("ZENDNN_VERIFY") == "1":
+        # Where a plan writes, its operators cannot be run beside it: they would write, too.
+        kind = "zendnn::update" if writes else "zendnn::run"
+        made = self._node(kind, operands, [TENSORS], end).output()
+        if os.environ.get("ZENDNN_VERIFY") == "1" and not writes:
             made = self._verified(made, operands, fallback, wanted, end)
         results = self._node("prim::ListUnpack", [made], [TENSOR] * len(wanted), end)
         for value in results.outputs():

@@ -1,0 +1,374 @@
+"""Modules that write to their buffers or arguments: in plans, with what torch would leave there."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.backends.zendnn.frontends import torchscript
+
+from ..common import property_test, stock
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+
+LENGTH, HEADS, SIZE = 40, 2, 16
+WIDTH = HEADS * SIZE
+
+
+class Decoder(nn.Module):
+    """Attention over a cache of keys and values, into which it writes a token at a position."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
+        self.out = nn.Linear(WIDTH, WIDTH)
+        self.register_buffer("keys", torch.zeros(1, HEADS, LENGTH, SIZE))
+        self.register_buffer("entries", torch.zeros(1, HEADS, LENGTH, SIZE))
+
+    def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        shape = [x.size(0), x.size(1), 2, 16]
+        return (
+            q.view(shape).transpose(1, 2),
+            k.view(shape).transpose(1, 2),
+            v.view(shape).transpose(1, 2),
+        )
+
+    def attend(self, q: Tensor, mask: Tensor) -> Tensor:
+        y = F.scaled_dot_product_attention(q, self.keys, self.entries, mask)
+        return self.out(y.transpose(1, 2).reshape(1, -1, 32))
+
+
+class SliceDecoder(Decoder):
+    def forward(self, x: Tensor, mask: Tensor, position: int) -> Tensor:
+        q, k, v = self.heads(x)
+        self.keys[:, :, position : position + 1] = k
+        self.entries[:, :, position : position + 1] = v
+        return self.attend(q, mask)
+
+
+class PutDecoder(Decoder):
+    def forward(self, x: Tensor, mask: Tensor, position: Tensor) -> Tensor:
+        q, k, v = self.heads(x)
+        self.keys[:, :, position] = k
+        self.entries[:, :, position] = v
+        return self.attend(q, mask)
+
+
+class CopyDecoder(Decoder):
+    def forward(self, x: Tensor, mask: Tensor, position: Tensor) -> Tensor:
+        q, k, v = self.heads(x)
+        self.keys.index_copy_(2, position, k)
+        self.entries.index_copy_(2, position, v)
+        return self.attend(q, mask)
+
+
+def optimized(module: nn.Module) -> Any:
+    """The module, scripted, frozen and in plans, with buffers of its own."""
+    scripted = torch.jit.script(copy.deepcopy(module).eval())
+    return torch.jit.optimize_for_inference(torch.jit.freeze(scripted))
+
+
+def plans(module: Any) -> list[Any]:
+    return torchscript.plans(torchscript.module_of(module))
+
+
+def built(module: Any) -> list[int]:
+    """How many executables each plan has."""
+    found = [json.loads(plan.explain())["built"] for plan in plans(module)]
+    return [sum("refused" not in entry for entry in entries) for entries in found]
+
+
+def near(got: Tensor, want: Tensor) -> None:
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+
+
+def mask_up_to(position: int) -> Tensor:
+    return torch.where(torch.arange(LENGTH) <= position, 0.0, -1e30).reshape(1, 1, 1, LENGTH)
+
+
+@pytest.mark.parametrize("kind", [SliceDecoder, PutDecoder, CopyDecoder])
+def test_a_decoder_writes_its_cache_in_one_plan_that_is_built_once(kind: type[Decoder]) -> None:
+    torch.manual_seed(0)
+    module = kind().eval()
+    ours = optimized(module)
+    for position in range(LENGTH):
+        x, mask = torch.randn(1, 1, WIDTH), mask_up_to(position)
+        where = position if kind is SliceDecoder else torch.tensor([position])
+        with torch.no_grad():
+            got = ours(x, mask, where)
+            with stock():
+                want = module(x, mask, where)
+        near(got, want)
+    assert built(ours) == [1]
+
+
+def test_a_prompt_is_written_at_once() -> None:
+    module = PutDecoder().eval()
+    ours = optimized(module)
+    x, rows = torch.randn(1, 7, WIDTH), torch.tensor([3, 0, 39, 5, -2, 8, 21])
+    with torch.no_grad():
+        got = ours(x, mask_up_to(39), rows)
+        with stock():
+            want = module(x, mask_up_to(39), rows)
+    near(got, want)
+    near(ours.keys, module.keys)
+    assert built(ours) == [1]
+
+
+@pytest.mark.parametrize("row", [LENGTH, -LENGTH - 1])
+def test_a_row_that_is_not_there_raises_an_error_and_writes_nothing(row: int) -> None:
+    ours = optimized(PutDecoder())
+    with pytest.raises((IndexError, RuntimeError), match="out of bounds"), torch.no_grad():
+        ours(torch.randn(1, 2, WIDTH), mask_up_to(0), torch.tensor([1, row]))
+    assert not ours.keys.any()
+
+
+def test_a_state_is_saved_and_loaded() -> None:
+    ours = optimized(SliceDecoder())
+    x = torch.randn(1, 1, WIDTH)
+    with torch.no_grad():
+        ours(x, mask_up_to(0), 0)
+        buffer = io.BytesIO()
+        torch.jit.save(ours, buffer)
+        buffer.seek(0)
+        loaded = torch.jit.load(buffer)
+        near(loaded.keys, ours.keys)
+        near(loaded(x, mask_up_to(1), 1), ours(x, mask_up_to(1), 1))
+    near(loaded.keys, ours.keys)
+
+
+class Argument(nn.Module):
+    """Writes to an argument what it makes of another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, cache: Tensor) -> Tensor:
+        cache[1:3] = self.first(x)
+        return self.second(x) + cache[2:4]
+
+
+def both(module: nn.Module, make: Callable[[], tuple[Tensor, ...]], used: bool) -> None:
+    """Check results and arguments; ``used``: whether the plan runs."""
+    ours = optimized(module)
+    given, ours_given = make(), make()
+    with torch.no_grad():
+        got = ours(*ours_given)
+        with stock():
+            want = module(*given)
+    near(got, want)
+    for left, right in zip(ours_given, given, strict=True):
+        near(left, right)
+    assert (sum(built(ours)) > 0) == used
+
+
+def test_an_argument_is_written_in_a_plan() -> None:
+    x, cache = torch.randn(2, 8), torch.randn(5, 8)
+    both(Argument(), lambda: (x.clone(), cache.clone()), used=True)
+
+
+def test_arguments_that_share_memory_fall_back_to_torch() -> None:
+    whole = torch.randn(5, 8)
+
+    def make() -> tuple[Tensor, ...]:
+        cache = whole.clone()
+        return cache[1:3], cache
+
+    both(Argument(), make, used=False)
+
+
+def test_arguments_side_by_side_share_no_memory() -> None:
+    whole = torch.randn(7, 8)
+
+    def make() -> tuple[Tensor, ...]:
+        memory = whole.clone()
+        return memory[:2], memory[2:]
+
+    both(Argument(), make, used=True)
+
+
+class Counter(nn.Module):
+    """Running sums, and a result that is a view of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.register_buffer("total", torch.ones(3, 6))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        before = self.layer(self.total)
+        part = self.total[1:]
+        self.total.add_(self.layer(x))
+        after = self.layer(part)
+        self.total.mul_(0.5)
+        return before, after, self.total[0]
+
+
+def test_what_is_read_before_and_after_a_write() -> None:
+    module = Counter().eval()
+    ours = optimized(module)
+    for _ in range(3):
+        x = torch.randn(3, 6)
+        with torch.no_grad():
+            got = ours(x)
+            with stock():
+                want = module(x)
+        for left, right in zip(got, want, strict=True):
+            near(left, right)
+        near(ours.total, module.total)
+    assert built(ours) == [1]
+    got[2].zero_()
+    assert not ours.total[0].any(), "the result is a view of the state"
+
+
+class Branch(nn.Module):
+    """Writes under a condition, which nobody can follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.register_buffer("total", torch.ones(3, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        if x.size(0) > 2:
+            self.total.copy_(y)
+        return self.layer(self.total)
+
+
+class Reshaped(nn.Module):
+    """Reads late what may be a view or a copy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.register_buffer("total", torch.ones(3, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = self.total.reshape(6, 3)
+        self.total.copy_(self.layer(x))
+        return self.layer(flat.reshape(3, 6))
+
+
+class Shifted(nn.Module):
+    """Moves the rows of a buffer by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.register_buffer("total", torch.randn(4, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.total.copy_(torch.roll(self.total, -1, 0))
+        self.total[-1:] = self.layer(x)
+        return self.layer(self.total)
+
+
+@pytest.mark.parametrize("kind", [Branch, Reshaped, Shifted])
+def test_other_writes_are_torchs(kind: type[nn.Module]) -> None:
+    module = kind().eval()
+    ours = optimized(module)
+    for rows in (3, 1, 3) if kind is not Shifted else (1, 1, 1):
+        x = torch.randn(rows, 6)
+        with torch.no_grad():
+            got = ours(x if kind is not Reshaped else x.expand(3, 6))
+            with stock():
+                want = module(x if kind is not Reshaped else x.expand(3, 6))
+        near(got, want)
+        near(ours.total, module.total)
+
+
+# Random programs.
+
+VIEWS: dict[str, Callable[[Tensor, int], Tensor]] = {
+    "slice": lambda v, n: v[n % v.size(0) :],
+    "columns": lambda v, n: v[:, : 1 + n % v.size(1)],
+    "steps": lambda v, n: v[:: 1 + n % 2],
+    "transpose": lambda v, n: v.transpose(0, 1),
+    "select": lambda v, n: v[n % v.size(0)].unsqueeze(0),
+    "reshape": lambda v, n: v.reshape(-1, 1),
+    "contiguous": lambda v, n: v.contiguous(),
+}
+#: What a program does with a view of the buffer or of what it was given: its number, and another.
+Step = tuple[str, int, int]
+
+
+class Program(nn.Module):
+    """Takes views, writes to them and reads them, as the steps say."""
+
+    def __init__(self, steps: list[Step]) -> None:
+        super().__init__()
+        self.steps = steps
+        self.layer = nn.Linear(1, 3)
+        self.register_buffer("state", torch.zeros(4, 6))
+
+    def forward(self, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        views, results = [self.state, x], []
+        scale = self.layer(y[:1, :1])
+        for kind, which, n in self.steps:
+            view = views[which % len(views)]
+            if kind in VIEWS:
+                views.append(VIEWS[kind](view, n))
+            elif kind == "write":
+                view.copy_(scale[0, n % 3])
+            elif kind == "add":
+                view.add_(scale[0, n % 3])
+            elif kind == "put":
+                view[torch.tensor([n % view.size(0)])] = scale[:, :1]
+            elif kind == "opaque":
+                results.append(torch.cumsum(view, 0))
+            else:
+                results.append(self.layer(view.sum().reshape(1, 1)))
+        return (*results, self.layer(views[-1].mean().reshape(1, 1)))
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from([*VIEWS, "write", "write", "add", "put", "opaque", "read", "read"]),
+        st.integers(0, 7),
+        st.integers(0, 7),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+@property_test
+@given(steps=STEPS, shared=st.booleans())
+def test_random_programs(steps: list[Step], shared: bool) -> None:
+    torch.manual_seed(0)
+    module = Program(steps).eval()
+    start, given_x, y = torch.randn(4, 6), torch.randn(4, 6), torch.randn(4, 6)
+    module.state.copy_(start)
+    with stock(), torch.no_grad():
+        traced = torch.jit.trace(
+            copy.deepcopy(module), (given_x.clone(), y.clone()), check_trace=False
+        )
+    ours = torch.jit.optimize_for_inference(torch.jit.freeze(traced.eval()))
+    if hasattr(ours, "state"):  # else it is a constant
+        ours.state.copy_(start)
+    x, ours_x = given_x.clone(), given_x.clone()
+    with torch.no_grad():
+        got = ours(ours_x, ours_x if shared else y)
+        with stock():
+            want = module(x, x if shared else y)
+    for left, right in zip(got, want, strict=True):
+        near(left, right)
+    near(ours_x, x)
+    if hasattr(ours, "state"):
+        near(ours.state, module.state)

@@ -1,0 +1,22 @@
+// States: tensors that a region is given and writes to, in the order of its
+// nodes.
+#pragma once
+
+#include <torch/csrc/zendnn/plan/Description.h>
+
+#include <ATen/core/Tensor.h>
+
+#include <set>
+#include <vector>
+
+namespace at::native::zendnn::plan {
+
+// Their positions among the tensors that the region is given.
+std::set<size_t> states_of(const Description& region);
+
+// Whether nothing that is written shares memory with another of these tensors.
+bool are_apart(
+    const std::set<size_t>& states,
+    const std::vector<Tensor>& tensors);
+
+} // namespace at::native::zendnn::plan
