@@ -64,7 +64,7 @@ def test_an_event_of_torch_has_a_reason() -> None:
     assert [event.route for event in found] == ["torch", "torch"]
     assert [event.reason for event in found] == [
         "ZenDNN is switched off",
-        "a type that ZenDNN does not compute in here",
+        "a dtype that ZenDNN does not support here",
     ]
     assert not any(event.implementation for event in found)
 
@@ -88,7 +88,7 @@ def test_an_operator_that_fails_makes_an_event() -> None:
             torch.mm(values(3, 4), values(5, 6))
 
     (event,) = events(product)
-    assert event.reason == "sizes that do not go together"
+    assert event.reason == "sizes that do not match"
 
 
 @of_products
@@ -174,7 +174,7 @@ def test_a_recording_prints_as_a_table() -> None:
     lines = sorted(str(recording).splitlines(), key=lambda line: line.split()[0])
     assert len(lines) == 2
     assert lines[0].split()[3:5] == ["torch", "aten::mm"]
-    assert lines[0].endswith("a type that ZenDNN does not compute in here")
+    assert lines[0].endswith("a dtype that ZenDNN does not support here")
     assert (lines[1].split()[0], lines[1].split()[3]) == ("3", "eager")
 
 
@@ -230,7 +230,7 @@ def test_a_higher_level_shows_primitives_within_steps_and_fallbacks() -> None:
     lines = lines_of(2)
     assert sum("exec" in x for x in lines) == 1
     (torchs,) = (x for x in lines if x[1] == "torch")
-    assert torchs[2:4] == ["a type that ZenDNN does not compute in here", "aten::mm"]
+    assert torchs[2:4] == ["a dtype that ZenDNN does not support here", "aten::mm"]
 
 
 def test_the_profiler_names_each_step(layers: tuple[torch.jit.ScriptModule, Tensor]) -> None:

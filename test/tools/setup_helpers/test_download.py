@@ -89,7 +89,7 @@ def test_replaces_a_target_of_other_content(server: Server, tmp_path: Path) -> N
 def test_refuses_more_bytes_than_expected(server: Server, tmp_path: Path) -> None:
     remote = server.put("x.tar", CONTENT)
     server.files["x.tar"] = CONTENT * 3
-    with pytest.raises(SetupError, match=f"longer than the {len(CONTENT)} bytes"):
+    with pytest.raises(SetupError, match=f"longer than the expected {len(CONTENT)} bytes"):
         download(remote, tmp_path / "x.tar")
 
 

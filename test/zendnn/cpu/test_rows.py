@@ -173,15 +173,15 @@ def reason_of(function: Callable[[], Any]) -> str:
         (lambda: torch.mm(values(8, 8), values(8, 8)), "a product too small to gain"),
         (
             lambda: torch.mm(values(40, 40), values(40, 40).bfloat16()),
-            "operands whose types differ",
+            "operands with different dtypes",
         ),
         (
             lambda: torch.addmm(values(40), values(40, 40), values(40, 40), beta=1e300),
-            "factors that no float holds",
+            "factors that float cannot represent",
         ),
         (lambda: torch.sigmoid(values(0)), "no elements"),
-        (lambda: torch.sigmoid(values(40, 40)[:, ::2]), "elements that do not lie in order"),
-        (lambda: torch.softmax(values(40, 40).t(), -1), "elements that do not lie in order"),
+        (lambda: torch.sigmoid(values(40, 40)[:, ::2]), "elements that are not in order"),
+        (lambda: torch.softmax(values(40, 40).t(), -1), "elements that are not in order"),
         (
             lambda: torch.sigmoid(values(9), out=values(9).double()),
             "a result that the kernel cannot be written to",
