@@ -96,7 +96,7 @@ def test_wrong_usage_prints_one_sentence(program: Path, saved: tuple[nn.Module, 
     for size in ("x", "3x", ""):
         done = run(program, saved[1], "2", size)
         assert done.returncode == 2
-        assert done.stderr == f"{program}: '{size}' is no SIZE: give a number\n"
+        assert done.stderr == f"{program}: '{size}' is not a size: give a number\n"
     for arguments in ([saved[1], "2", "3"], ["missing.pt", "1"]):
         done = run(program, *arguments)
         assert done.returncode == 1
