@@ -63,7 +63,7 @@ def test_an_unknown_operator_ends_with_code_2(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit) as stopped:
         module.main(["--only", "no such"])
     assert stopped.value.code == 2
-    assert "no operator's name holds 'no such'" in capsys.readouterr().err
+    assert "no operator's name contains 'no such'" in capsys.readouterr().err
 
 
 def test_a_torch_without_zendnn_ends_with_code_2(
