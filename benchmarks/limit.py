@@ -49,7 +49,7 @@ def _rates(source: Path, *arguments: float) -> dict[str, float]:
 
 
 def measure(threads: int, seconds: float = 2.0) -> dict[str, float]:
-    """The highest Gflop/s that so many threads reach, by precision, each timed for ``seconds``.
+    """The highest Gflop/s of ``threads`` threads, by precision, each timed for ``seconds``.
 
     bf16 is missing if the CPU has no instruction for it. Raises LimitError.
     """
@@ -57,7 +57,7 @@ def measure(threads: int, seconds: float = 2.0) -> dict[str, float]:
 
 
 def bandwidth(threads: int, seconds: float = 2.0) -> float:
-    """The highest GB/s at which so many threads read uncached memory. Raises LimitError."""
+    """The highest GB/s at which ``threads`` threads read uncached memory. Raises LimitError."""
     return _rates(BANDWIDTH_SOURCE, threads, seconds, cold_bytes())["read"]
 
 

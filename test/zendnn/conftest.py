@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-MISSING = "these tests want a torch with ZenDNN: USE_ZENDNN=1 python setup.py install"
+MISSING = "these tests need a torch with ZenDNN: USE_ZENDNN=1 python setup.py install"
 
 
 @pytest.fixture(scope="session", autouse=True)

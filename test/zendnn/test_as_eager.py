@@ -24,7 +24,7 @@ Function = Callable[..., Tensor]
 
 
 class Net(nn.Module):
-    """A function beside a layer, so that it belongs to a region."""
+    """A function next to a layer, so that it belongs to a region."""
 
     def __init__(self, function: Function) -> None:
         super().__init__()

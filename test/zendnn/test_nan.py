@@ -236,7 +236,7 @@ class Sum(nn.Module):
 
 
 class Net(nn.Module):
-    """A function after a layer, beside normalisations that make a plan worthwhile.
+    """A function after a layer, next to normalisations that make a plan worthwhile.
 
     ``kept`` also returns the layer's result, so that the function cannot be its post-op.
     """

@@ -184,7 +184,7 @@ def reason_of(function: Callable[[], Any]) -> str:
         (lambda: torch.softmax(values(40, 40).t(), -1), "elements that are not in order"),
         (
             lambda: torch.sigmoid(values(9), out=values(9).double()),
-            "a result that the kernel cannot be written to",
+            "a result that the kernel cannot write",
         ),
         (lambda: aten.gelu(values(9), approximate="sinh"), "an approximation of no known name"),
         (lambda: values(9).bernoulli_(0.5), "too few numbers to gain"),

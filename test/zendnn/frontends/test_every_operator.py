@@ -133,7 +133,7 @@ class Bags(nn.Module):
 
 
 class Tensors(nn.Module):
-    """Tensors in place of numbers, and numbers in place of tensors."""
+    """Tensors instead of numbers, and numbers instead of tensors."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         count = torch.full((), x.size(0), dtype=torch.int64)

@@ -965,7 +965,7 @@ class Residual(nn.Module):
 
 
 class Interrupted(nn.Module):
-    """Supported operators before, between and beside unsupported ones."""
+    """Supported operators before, between and next to unsupported ones."""
 
     def __init__(self) -> None:
         super().__init__()
