@@ -459,7 +459,8 @@ print("hg" in flags.split())
 
 
 @pytest.mark.skipif(
-    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a kernel without them"
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(),
+    reason="this Linux kernel has no transparent huge pages",
 )
 def test_large_blocks_request_huge_pages_by_default() -> None:
     """The kernel marks memory with the huge-page advice by 'hg'."""

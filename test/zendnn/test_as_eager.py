@@ -99,7 +99,7 @@ def test_results_have_the_strides_that_torch_gives_them(
     function: Function, made: Callable[[], Tensor]
 ) -> None:
     if function is FUNCTIONS["rms_norm"] and not _C._has_one_default_eps():
-        pytest.skip("this older torch composes it of elementwise operators, which keep strides")
+        pytest.skip("this older torch builds it from elementwise operators, which keep strides")
     ours, theirs = both(function, made())
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert long_strides(ours) == long_strides(theirs)

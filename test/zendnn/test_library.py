@@ -46,7 +46,7 @@ assert error < 1e-4, error
 )
 def test_an_older_instruction_set_gives_right_results(code: str, isa: str) -> None:
     if code == PRODUCT and not HAS_WIDE_VECTORS:
-        pytest.skip("without AVX-512 products are torch's own")
+        pytest.skip("without AVX-512, products are left to torch")
     lines = run_python(code, ZENDNN_VERBOSE="1", ZENDNN_MAX_CPU_ISA=isa)
     executed = [
         line for line in lines.splitlines() if line.startswith("zendnn_verbose,v1,primitive,exec")

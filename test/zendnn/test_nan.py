@@ -338,7 +338,7 @@ def test_functions_of_two_tensors_in_plans_keep_nan(
 def test_every_algorithm_as_a_post_op_keeps_nan(name: str, op: str, dtype: torch.dtype) -> None:
     """NaN is in one of three images and must not reach the others."""
     if is_round(name, dtype):
-        pytest.skip("half a unit in the last place may make a whole one")
+        pytest.skip("an error of half a unit in the last place may round to a whole unit")
     b = Builder()
     region = region_of(b, then(b, producer(b, op, dtype), (name, *ALGORITHMS[name])))
     operands = operands_of(b, region)
@@ -403,7 +403,7 @@ def test_pools_in_plans_keep_nan_at_every_place(
 ) -> None:
     """Both of inputs, and of a convolution's result in the plan's own layout."""
     if name == "average of a cube" and dtype == torch.bfloat16:
-        pytest.skip("torch has none for bfloat16 to compare with")
+        pytest.skip("torch has no bfloat16 kernel to compare with")
     spatial, pool = POOLS[name]
     x = images(channels, *SIDES[spatial], dtype=dtype)
     torch.manual_seed(0)
@@ -807,7 +807,7 @@ def test_batch_norm_on_the_device_keeps_nan(channels: int) -> None:
             assert_as_stock(got, norm(x), copy.deepcopy(norm).double()(x.double()))
 
 
-@pytest.mark.skipif(not HAS_WIDE_VECTORS, reason="this CPU has no more than AVX2 itself")
+@pytest.mark.skipif(not HAS_WIDE_VECTORS, reason="this CPU itself has only AVX2")
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
 def test_nan_is_kept_on_fewer_instructions(isa: str) -> None:
     passes("-k", "not fewer_instructions", __file__, isa=isa)

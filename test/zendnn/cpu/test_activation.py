@@ -116,7 +116,7 @@ def test_error_is_small_and_no_more_than_stock_torchs_anywhere(
     assert our_error <= max(2 * step, their_error)
 
 
-@pytest.mark.skipif(AVX2, reason="this is that process")
+@pytest.mark.skipif(AVX2, reason="the tests already run without AVX-512")
 def test_error_is_small_on_fewer_instructions() -> None:
     pytest_here = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -129,7 +129,7 @@ def test_error_is_small_on_fewer_instructions() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.skipif(AVX2, reason="without AVX-512 gelu is torch's own")
+@pytest.mark.skipif(AVX2, reason="without AVX-512, gelu is left to torch")
 def test_gelu_is_precise_near_zero() -> None:
     x = torch.linspace(-12.5, -5, 10007)
     exact = FUNCTIONS["gelu"].exact(x.double())

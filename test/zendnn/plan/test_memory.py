@@ -40,7 +40,7 @@ def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.fixture
 def no_tiles(dtype: torch.dtype) -> None:
     if dtype == torch.bfloat16 and HAS_TILES:
-        pytest.skip("a convolution on AMX tiles wants memory of its own, as large as the images")
+        pytest.skip("a convolution on AMX tiles needs extra memory, as large as the images")
 
 
 def image(
@@ -78,7 +78,7 @@ def test_residuals_of_convolutions_are_added_in_place(
 
 @pytest.mark.skipif(
     not HAS_WIDE_VECTORS,
-    reason="products for AVX2 want memory of their own, as large as the result",
+    reason="products for AVX2 need extra memory, as large as the result",
 )
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_residuals_of_linear_layers_are_added_in_place(b: Builder, dtype: torch.dtype) -> None:

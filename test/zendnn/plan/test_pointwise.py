@@ -26,7 +26,7 @@ from .samples import BEFORE, FUNCTIONS, arrangements, convolved, is_round, made
 def test_functions(b: Builder, name: str, dtype: torch.dtype) -> None:
     """On an input, and in place on a value without other readers."""
     if is_round(name, dtype):
-        pytest.skip("half a unit in the last place may make a whole one")
+        pytest.skip("an error of half a unit in the last place may round to a whole unit")
     results = []
     for layout in ("contiguous", "transposed", "strided", "channels_last", "repeated"):
         x = b.input(tensor(3, 17, 5, 7, dtype=dtype, layout=layout))

@@ -46,7 +46,7 @@ def producer(b: Builder, op: str, dtype: torch.dtype) -> Value:
 @pytest.mark.parametrize("op", PRODUCERS)
 def test_functions_as_post_ops(b: Builder, op: str, name: str, dtype: torch.dtype) -> None:
     if is_round(name, dtype):
-        pytest.skip("half a unit in the last place may make a whole one")
+        pytest.skip("an error of half a unit in the last place may round to a whole unit")
     out = then(b, producer(b, op, dtype), *BEFORE.get(name, ()), (name, *POST_OPS[name]))
     check(b, out, dtype=dtype)
 
