@@ -1,14 +1,14 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Each does whatever is still to do,
-# and can be interrupted and run again.
+# On a fresh machine, run `make demo` or `make test`. Each first does all the steps that it needs and
+# that have not been done yet. It can be interrupted and run again.
 #
-#   PYTHON=python3.12          the Python that .venv is made with (3.10 or newer)
-#   TORCH=torch==2.13.0        what to ask pip for as the base torch
-#   PIP_TORCH_ARGS='…'         more arguments for that, such as the index of CPU-only builds
-#   TESTS='test/tools -k x'    what `make test` hands to pytest
-#   FUZZ='--count 5000'        what `make fuzz` hands to tools.fuzz
-#   MAX_JOBS=4                 compilations at a time; see setup.py for the build's other variables
+#   PYTHON=python3.12          the Python with which .venv is made (3.10 or newer)
+#   TORCH=torch==2.13.0        the base torch, as a requirement for pip
+#   PIP_TORCH_ARGS='…'         more arguments for pip, such as the index of CPU-only builds
+#   TESTS='test/tools -k x'    arguments that `make test` passes to pytest
+#   FUZZ='--count 5000'        arguments that `make fuzz` passes to tools.fuzz
+#   MAX_JOBS=4                 how many compilations run at once; setup.py lists more variables
 #
-# The first three are kept: a later run without them goes by what was chosen last.
+# The first three are remembered: a later run that does not set them uses the last values.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -19,7 +19,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 DONE := build/.done
 
-# Of the three choices that make .venv, those of this run and, where it makes none, of earlier runs.
+# The three variables that determine .venv: as set in this run, or else in an earlier one.
 define newline
 
 
@@ -36,7 +36,8 @@ FUZZ ?= --count 300 --jobs 2
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-# What the build reads of this checkout: a change makes it run again (and do only what changed).
+# The files of this checkout that the build reads. If one changes, the build runs again, but only for
+# what has changed.
 INPUTS := $(shell find aten cmake third_party tools torch CMakeLists.txt setup.py version.txt \
 	-type f -not -name '*.pyc' 2>/dev/null)
 
@@ -48,16 +49,16 @@ WANTED := ccache:ccache
 
 .PHONY: help demo test upstream sanitize fuzz build wheel setup lint format clean distclean FORCE
 
-help: ## Say what can be made
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
-demo: $(DONE)/installed ## Run three real models on ZenDNN, against stock kernels
+demo: $(DONE)/installed ## Run three real models on ZenDNN and compare them with stock kernels
 	$(BIN)/python examples/demo.py
 
 test: $(DONE)/installed $(DONE)/fuzz-packages ## Run all tests
 	$(BIN)/python -m pytest $(TESTS)
 
-upstream: $(DONE)/installed ## Run upstream's own tests of what is overridden, on ours and on stock torch
+upstream: $(DONE)/installed ## Run upstream's tests of the overridden operators, on ours and on stock torch
 	$(BIN)/python -m tools.upstream
 
 sanitize: $(DONE)/installed ## Run the engine's tests under the address and the thread sanitizer
@@ -74,7 +75,7 @@ build: setup ## Build and install into the torch of .venv
 wheel: setup ## Write a wheel to dist/
 	USE_ZENDNN=1 $(BIN)/python setup.py bdist_wheel
 
-setup: $(DONE)/packages ## Make .venv with all that the build and the tests need
+setup: $(DONE)/packages ## Make .venv with everything that the build and the tests need
 
 lint: $(DONE)/lint-packages ## Check style and types
 	$(BIN)/ruff check .
@@ -83,16 +84,16 @@ lint: $(DONE)/lint-packages ## Check style and types
 	@echo "$(BIN)/clang-format --dry-run --Werror, $(words $(CXX_FILES)) files"
 	@$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
-format: $(DONE)/lint-packages ## Put the Python and C++ files into shape
+format: $(DONE)/lint-packages ## Format the Python and C++ files
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	@echo "$(BIN)/clang-format -i, $(words $(CXX_FILES)) files"
 	@$(BIN)/clang-format -i $(CXX_FILES)
 
-clean: ## Remove what was built; fetched sources and .venv stay
+clean: ## Remove what was built; keep fetched sources and .venv
 	rm -rf $(filter-out build/sources,$(wildcard build/*)) $(DONE)/installed dist
 
-distclean: clean ## Remove everything that was made
+distclean: clean ## Remove everything that make created
 	rm -rf build $(VENV)
 
 $(DONE)/installed: $(DONE)/packages $(INPUTS)
@@ -106,7 +107,7 @@ $(DONE)/packages: requirements.txt $(DONE)/venv
 	@rm -f $(DONE)/installed
 	@touch $@
 
-# Without their dependencies, which would bring another torch and much that is not used.
+# Their dependencies are not installed, because they include another torch and much that is not used.
 $(DONE)/fuzz-packages: requirements-fuzz.txt $(DONE)/packages
 	$(PIP) install --quiet --no-deps -r requirements-fuzz.txt
 	@touch $@
@@ -117,7 +118,7 @@ $(DONE)/lint-packages: requirements-lint.txt $(DONE)/venv
 
 $(DONE)/venv: $(DONE)/choices.mk | $(DONE)/system
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-		{ echo 'error: $(PYTHON) is no Python 3.10 or newer: name one with PYTHON=' >&2; exit 2; }
+		{ echo 'error: $(PYTHON) is not Python 3.10 or newer: set PYTHON= to one that is' >&2; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
 	@rm -f $(DONE)/packages $(DONE)/lint-packages $(DONE)/installed
 	@touch $@
@@ -126,7 +127,7 @@ $(DONE)/choices.mk: FORCE
 	@mkdir -p $(DONE)
 	@printf %s "$$CHOICES" | cmp -s - $@ || printf %s "$$CHOICES" > $@
 
-# Only what is missing is installed, and only by root where apt is.
+# Installs only what is missing, and only if the user is root and apt exists.
 $(DONE)/system:
 	@mkdir -p $(DONE)
 	@missing() { for pair in "$$@"; do command -v "$${pair%%:*}" >/dev/null || echo "$${pair#*:}"; done; }; \
@@ -144,7 +145,7 @@ $(DONE)/system:
 				$$needed $$wanted; \
 		fi; \
 	elif [ -n "$$needed" ]; then \
-		echo "error: these are missing, install them (named as on Debian):" $$needed >&2; \
+		echo "error: these packages are missing, install them (names as on Debian):" $$needed >&2; \
 		exit 2; \
 	fi
 	@touch $@

@@ -1,20 +1,20 @@
 """Build and install PyTorch with ZenDNN: `USE_ZENDNN=1 python setup.py install`.
 
-    install      build ZenDNN and put it into the torch that is installed
-    develop      the same, with this checkout's Python files in use
+    install      build ZenDNN and install it into the installed torch
+    develop      the same, but use the Python files of this checkout
     bdist_wheel  write a wheel to dist/
 
 Environment variables:
 
-    USE_ZENDNN=1        build ZenDNN; without it (or with 0) torch is left as it is, and
-                        install and develop remove ZenDNN
+    USE_ZENDNN=1        build ZenDNN; if it is 0 or not set, nothing is built, and install
+                        and develop remove ZenDNN from torch
     MAX_JOBS            how many compilations run at once (default: one for each core)
     CC, CXX             the C and the C++ compiler
-    CFLAGS, CXXFLAGS    more options for them, read when a build is configured first
-    ZENDNN_SOURCES      'debian' or 'git': fetch from there only
+    CFLAGS, CXXFLAGS    more options for the compilers, read when a build is first configured
+    ZENDNN_SOURCES      'debian' or 'git': fetch sources only from there
     PYTORCH_SOURCE_DIR  a PyTorch tree to convert instead of the pinned one
-    ZENDNN_SOURCE_DIR   a oneDNN tree, or one that is renamed already
-    IDEEP_SOURCE_DIR    a folder that holds ideep.hpp
+    ZENDNN_SOURCE_DIR   a oneDNN tree, either original or already renamed
+    IDEEP_SOURCE_DIR    a folder that contains ideep.hpp
     BLIS_ROOT           an installed BLIS (include/ and lib/), or its sources
 """
 

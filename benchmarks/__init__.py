@@ -1,1 +1,1 @@
-"""What ZenDNN gains: ``compare`` times whole models, ``operations`` single operations."""
+"""Measures what ZenDNN gains: ``compare`` times whole models, ``operations`` single operations."""

@@ -1,8 +1,8 @@
-"""The ways to run a model that are compared, each as its own documentation says to run it.
+"""The backends that are compared, each used the way its own documentation recommends.
 
-To add one, write a function that takes the module, its inputs and the setting and returns what to
-call with the inputs, and enter it in ``BACKENDS``. Nothing heavy is imported before that function
-runs, or the modules that the entry names.
+To add one, write a function that takes the module, its inputs and the setting and returns a
+callable that takes the inputs. Then add it to ``BACKENDS``. Do not import anything heavy at the top
+of this file: the function may import it, or the entry may list it in ``modules``.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 PRECISIONS = ("fp32", "bf16")
 
-#: torch loads no other package's backend: what runs is the stock torch.
+#: torch does not load backends from other packages, so the model runs on stock torch.
 STOCK = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 OURS = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What every backend is told."""
+    """The options that are passed to every backend."""
 
     precision: str
     threads: int
@@ -37,9 +37,9 @@ class Setting:
 class Backend:
     """A way to run a model.
 
-    ``packages`` (distributions, beside torch) must be installed; ``modules`` are imported before
-    the clock of the preparation starts. With ``autocast`` bf16 means torch.autocast around
-    preparation and calls; without, ``prepare`` sees to it.
+    ``packages`` are the distributions that must be installed besides torch. ``modules`` are
+    imported before the time of the preparation is measured. If ``autocast`` is set, bf16 runs the
+    preparation and the calls under torch.autocast; otherwise ``prepare`` has to handle bf16 itself.
     """
 
     prepare: Callable[[nn.Module, tuple[Tensor, ...], Setting], Call]
@@ -72,7 +72,7 @@ def _compiled(
     def prepare(module: nn.Module, inputs: tuple[Tensor, ...], setting: Setting) -> Call:
         import torch
 
-        # Without it, weights are inputs of the compiled code and are laid out at each call.
+        # Without freezing, weights are inputs of the compiled code and are repacked at each call.
         config: Any = importlib.import_module("torch._inductor.config")
         config.freezing = freezing
         compiled: Call = torch.compile(module, backend=backend, dynamic=False)
@@ -93,7 +93,7 @@ def _openvino(module: nn.Module, inputs: tuple[Tensor, ...], setting: Setting) -
     properties = {
         "PERFORMANCE_HINT": "LATENCY",
         "INFERENCE_NUM_THREADS": setting.threads,
-        # Left to itself it takes bf16 wherever the CPU has it.
+        # By default OpenVINO uses bf16 wherever the CPU supports it.
         "INFERENCE_PRECISION_HINT": {"fp32": "f32", "bf16": "bf16"}[setting.precision],
     }
     request = openvino.compile_model(model, "CPU", properties).create_infer_request()
@@ -169,7 +169,7 @@ BACKENDS = {
         "the module exported to ONNX, fp32 only",
         packages=("onnxruntime", "onnx"),
         modules=("onnx", "onnxruntime", "torch.onnx"),
-        precisions=("fp32",),  # its CPU provider has next to no bf16 kernels
+        precisions=("fp32",),  # its CPU provider has almost no bf16 kernels
     ),
     "zentorch": Backend(
         _compiled("zentorch"),

@@ -1,12 +1,12 @@
-// The machine's limit: the best rate of reading memory that no cache holds, in
-// GB/s.
+// Measures the machine's memory limit: the best rate, in GB/s, of reading data
+// that is in no cache.
 //
 //     cc -O3 -march=native -fopenmp bandwidth.c -o bandwidth
 //     ./bandwidth THREADS SECONDS BYTES
 //
-// Prints `read RATE`. Each thread adds up its part of BYTES, again and again;
-// BYTES should be well above the last cache's size. Of the passes the best one
-// counts: the others shared the memory with somebody.
+// Prints `read RATE`. Each thread adds up its part of BYTES again and again.
+// BYTES should be much larger than the last-level cache. The result is the
+// fastest pass, because slower ones shared the memory with other programs.
 
 #include <omp.h>
 #include <stdint.h>
@@ -42,8 +42,8 @@ int main(int count, char** arguments) {
   if (threads < 1 || !(seconds > 0) || !(bytes >= CHUNK * (double)threads)) {
     fprintf(
         stderr,
-        "error: call it as %s THREADS SECONDS BYTES, with at least %d bytes a "
-        "thread\n",
+        "error: call it as %s THREADS SECONDS BYTES, with BYTES at least %d "
+        "times THREADS\n",
         arguments[0],
         CHUNK);
     return 2;
@@ -51,10 +51,11 @@ int main(int count, char** arguments) {
   const size_t part = (size_t)(bytes / threads) / CHUNK * CHUNK;
   char* data = aligned_alloc(CHUNK, part * threads);
   if (!data) {
-    fprintf(stderr, "error: there is no memory for %.0f bytes\n", bytes);
+    fprintf(stderr, "error: cannot allocate %.0f bytes\n", bytes);
     return 1;
   }
-  // Whoever reads a page also writes it first, so that it lies near that core.
+  // Each thread first writes the pages that it will read, so that they are
+  // placed in memory near its core.
 #pragma omp parallel num_threads(threads)
   memset(data + part * omp_get_thread_num(), 1, part);
   const double end = omp_get_wtime() + seconds;

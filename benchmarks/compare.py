@@ -1,14 +1,15 @@
-"""Times whole models on ZenDNN and on what else is installed: a table, JSON and a plot.
+"""Times whole models on ZenDNN and on the other installed backends: a table, JSON and a plot.
 
     python -m benchmarks.compare [--models bert@1,…] [--precisions fp32,bf16] [--backends a,b]
         [--rounds 3] [--seconds 3] [--threads N] [--python NAME=PATH] [--json FILE] [--plot FILE]
 
-Each measurement has a process of its own. The backends take turns, round after round, and ratios
-are taken within a round, so that they stand on a machine whose speed changes. A ratio is ZenDNN's
-time over the other's: below 1, ZenDNN is faster. Progress goes to stderr.
+Each measurement runs in its own process. The backends take turns in each round, and ratios are
+computed within a round, so that they remain valid on a machine whose speed changes. A ratio is
+ZenDNN's time divided by the other backend's time: below 1, ZenDNN is faster. Progress is printed to
+stderr.
 
-Exit code: 0 when all that is installed ran and was right, 1 when a result was wrong or a backend
-failed, 2 when nothing could start (a wrong option, nothing installed).
+Exit code: 0 if every installed backend ran and returned correct results, 1 if a result was wrong or
+a backend failed, 2 if nothing could be measured (a wrong option, no backend installed).
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ class Options:
 
 
 class Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence."""
+    """A parser that reports a wrong option in one sentence, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        """Print the message and end with code 2."""
+        """Print the message and exit with code 2."""
         self.exit(2, f"error: {message}\n")
 
 
 def physical_cores(
     topology: str = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list",
 ) -> int:
-    """How many cores this process may use, hardware threads of one core counted once."""
+    """The number of physical cores that this process may use."""
     cpus = os.sched_getaffinity(0)
     try:
         return len({Path(topology.format(cpu)).read_text() for cpu in cpus})
@@ -76,7 +77,7 @@ def physical_cores(
 
 
 def names_of(kind: str, known: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """An argparse type: names with commas between them, all of them known."""
+    """An argparse type: a comma-separated list of names, which must all be known."""
 
     def parse(text: str) -> tuple[str, ...]:
         names = tuple(dict.fromkeys(text.split(",")))
@@ -91,7 +92,7 @@ def names_of(kind: str, known: Sequence[str]) -> Callable[[str], tuple[str, ...]
 
 
 def model_names(text: str) -> tuple[str, ...]:
-    """An argparse type: names of models with commas between them."""
+    """An argparse type: a comma-separated list of model names."""
     names = tuple(dict.fromkeys(text.split(",")))
     try:
         for name in names:
@@ -102,7 +103,7 @@ def model_names(text: str) -> tuple[str, ...]:
 
 
 def interpreter(text: str) -> tuple[str, str]:
-    """An argparse type: NAME=PATH, a backend and the Python that has it."""
+    """An argparse type: NAME=PATH, a backend and the Python in which it is installed."""
     name, _, path = text.partition("=")
     if name not in BACKENDS or not path:
         raise argparse.ArgumentTypeError(
@@ -111,12 +112,13 @@ def interpreter(text: str) -> tuple[str, str]:
     found = shutil.which(path)
     if found is None:
         raise argparse.ArgumentTypeError(f"there is no program '{path}' to run {name} with")
-    # Workers run in another folder. Links stay: a virtual environment's Python is one.
+    # Workers run in another folder, so the path must be absolute. Symbolic links are not resolved,
+    # because the Python of a virtual environment is one.
     return name, os.path.abspath(found)  # noqa: PTH100
 
 
 def output(text: str) -> Path:
-    """An argparse type: a file that can be written."""
+    """An argparse type: the path of a file that can be written."""
     path = Path(text)
     if path.is_dir() or not os.access(path.parent, os.W_OK):
         raise argparse.ArgumentTypeError(f"'{text}' cannot be written")
@@ -124,11 +126,11 @@ def output(text: str) -> Path:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> Options:
-    """The command line; a wrong one ends the process with code 2."""
+    """Parse the command line; exit with code 2 if it is wrong."""
     width = max(map(len, BACKENDS))
     known = "\n".join(f"  {name:{width}}  {backend.what}" for name, backend in BACKENDS.items())
     parser = Parser(
-        description="Whole models: ZenDNN against what else is installed.",
+        description="Time whole models on ZenDNN and on the other installed backends.",
         epilog=f"models: FAMILY@BATCH, of {', '.join(models.FAMILIES)}\nbackends:\n{known}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -146,7 +148,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> Options:
         action="append",
         default=[],
         metavar="NAME=PATH",
-        help="the Python that has this backend, torch and transformers; may be repeated",
+        help="a Python with this backend, torch and transformers; may be repeated",
     )
     add("--json", type=output, metavar="FILE", help="write all measurements")
     add("--plot", type=output, metavar="FILE", help="draw them, as SVG")
@@ -155,12 +157,12 @@ def parse_arguments(arguments: Sequence[str] | None) -> Options:
 
 
 def progress(text: str) -> None:
-    """Say on stderr what is being done."""
+    """Print to stderr what is being done."""
     print(text, file=sys.stderr, flush=True)
 
 
 def ask_worker(python: str, arguments: Sequence[str], environment: Mapping[str, str]) -> Any:
-    """What the worker answers; ``{"failure": reason}`` when it came to nothing."""
+    """The worker's answer, or ``{"failure": reason}`` if it gave none."""
     command = [python, "-m", "benchmarks.worker", *arguments]
     try:
         done = subprocess.run(
@@ -183,13 +185,13 @@ def ask_worker(python: str, arguments: Sequence[str], environment: Mapping[str, 
 
 
 def needed(backend: str, options: Options) -> list[str]:
-    """The packages that a backend's Python must have for the models at hand."""
+    """The packages that a backend's Python must have to run the chosen models."""
     wanted = [package for name in options.models for package in models.parse(name)[0].packages]
     return list(dict.fromkeys(["torch", *BACKENDS[backend].packages, *wanted]))
 
 
 def installed(options: Options) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """The chosen backends that are there with their packages' versions, and why others are not."""
+    """The package versions of each available backend, and the reason for each missing one."""
     present: dict[str, dict[str, str]] = {}
     absent: dict[str, str] = {}
     everything = sorted({package for name in options.backends for package in needed(name, options)})
@@ -210,15 +212,15 @@ def installed(options: Options) -> tuple[dict[str, dict[str, str]], dict[str, st
 
 
 def turn(backend: str, model: str, precision: str, options: Options, caches: str) -> Sample | str:
-    """One measurement in a new process, or why there is none."""
+    """Measure once in a new process; return the sample, or the reason for the failure."""
     arguments = [backend, model, precision]
     arguments += ["--threads", str(options.threads), "--seconds", str(options.seconds)]
     environment = {
         **BACKENDS[backend].environment,
         "OMP_NUM_THREADS": str(options.threads),
-        "HF_HUB_OFFLINE": "1",  # no model hub is to be asked for anything
+        "HF_HUB_OFFLINE": "1",  # nothing may be requested from a model hub
         "TRANSFORMERS_VERBOSITY": "error",
-        # An earlier run's compiled code would make the first preparation look short.
+        # Code compiled by an earlier run would make the first preparation look too fast.
         "TORCHINDUCTOR_CACHE_DIR": str(Path(caches, backend)),
     }
     answer = ask_worker(options.python(backend), arguments, environment)
@@ -226,7 +228,7 @@ def turn(backend: str, model: str, precision: str, options: Options, caches: str
 
 
 def measure(options: Options, present: Sequence[str]) -> Iterator[Case]:
-    """Every model in every precision, on the backends that are there and can do it."""
+    """Measure every model in every precision, on the available backends that support it."""
     plan = [
         (model, precision, [b for b in present if precision in BACKENDS[b].precisions])
         for model in options.models
@@ -260,7 +262,7 @@ def measure(options: Options, present: Sequence[str]) -> Iterator[Case]:
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor as the kernel names it, with family and model."""
+    """The processor's name, family and model, as Linux reports them."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
@@ -271,7 +273,7 @@ def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def limits_of(options: Options) -> tuple[dict[str, float], str]:
-    """The machine's limit by precision, and the line that tells it."""
+    """The machine's limit by precision, and a line of text that describes it."""
     progress("measuring the machine's limit")
     try:
         limits = limit.measure(options.threads)
@@ -284,7 +286,7 @@ def limits_of(options: Options) -> tuple[dict[str, float], str]:
 def standing(
     name: str, options: Options, present: Mapping[str, Mapping[str, str]], absent: Mapping[str, str]
 ) -> str:
-    """What is there of a backend, in one line."""
+    """One line that says which versions of a backend are installed, or why it is absent."""
     if name in absent:
         return f"absent: {absent[name]}"
     versions = ", ".join(f"{package} {version}" for package, version in present[name].items())
@@ -293,7 +295,7 @@ def standing(
 
 
 def compare(options: Options) -> int:
-    """Measure, print and write; return the exit code."""
+    """Measure, print the results, write the files, and return the exit code."""
     present, absent = installed(options)
     if not present:
         raise SetupError(f"nothing to measure: {'; '.join(absent.values())}")

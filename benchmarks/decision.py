@@ -1,12 +1,14 @@
-"""What it costs that an override looks at a problem and leaves it to torch.
+"""Measures what an override costs when it examines a problem and leaves it to torch.
 
     python -m benchmarks.decision [--only TEXT] [--rounds 3] [--check]
 
-Each operator is called on tiny operands that it refuses: for their size, for their dtype (float64),
-or because ZenDNN is switched off. A process without ZenDNN and one with it take turns; the cost is
-the difference of the best times, which is what the processor needs when nobody disturbs it. Exit
-code: 0, with ``--check`` 1 when a decision costs more than 1 us, 2 for a wrong option, a torch
-without ZenDNN or a process that fails.
+Each operator is called on tiny operands that its override refuses: because of their size, because
+of their dtype (float64), or because ZenDNN is switched off. A process without ZenDNN and one with
+it take turns. The cost is the difference of the best times, because those are the least disturbed
+by other programs.
+
+Exit code: 0; 1 if ``--check`` is given and a decision costs more than 1 us; 2 for a wrong option, a
+torch without ZenDNN or a process that fails.
 """
 
 from __future__ import annotations
@@ -33,12 +35,12 @@ REASONS = ("size", "dtype", "switched off")
 
 
 def operators() -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]]:
-    """Each overridden operator, or one that may be, with the sizes of tiny operands."""
+    """Every operator that is or may be overridden, with the shapes of tiny operands."""
     import torch
     import torch.nn.functional as F
 
     aten = torch.ops.aten
-    # Biases, layers, dropout, training, directions, batch first.
+    # has_biases, num_layers, dropout, train, bidirectional, batch_first
     recurrent = (False, 1, 0.0, False, False, False)
     return {
         "mm": (torch.mm, ((4, 4), (4, 4))),
@@ -78,7 +80,7 @@ def operators() -> dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ..
 
 
 def best_times(chosen: str) -> dict[str, dict[str, float]]:
-    """Microseconds of a call by operator and reason, in this process."""
+    """The time of a call in microseconds, by operator and reason, measured in this process."""
     import torch
 
     torch.set_num_threads(1)
@@ -98,7 +100,7 @@ def best_times(chosen: str) -> dict[str, dict[str, float]]:
                     zendnn.reset_counters()
                 function(*operands)
                 if zendnn is not None and sum(zendnn.counters().values()):
-                    continue  # it is taken, and costs what its kernel costs
+                    continue  # not refused: the time would be that of our kernel
                 best = float("inf")
                 for _ in range(BEST_OF):
                     start = time.perf_counter()
@@ -110,7 +112,7 @@ def best_times(chosen: str) -> dict[str, dict[str, float]]:
 
 
 def ask(chosen: str, environment: dict[str, str]) -> dict[str, dict[str, float]]:
-    """The same of a process of its own. Raises SetupError when it comes to nothing."""
+    """``best_times`` measured in a new process. Raises SetupError if the process fails."""
     command = [sys.executable, "-W", "ignore", "-m", "benchmarks.decision", "--worker"]
     done = subprocess.run(
         [*command, "--only", chosen],
@@ -128,7 +130,7 @@ def ask(chosen: str, environment: dict[str, str]) -> dict[str, dict[str, float]]
 
 
 def costs(rounds: Sequence[tuple[Any, Any]]) -> dict[str, dict[str, tuple[float, float]]]:
-    """By operator and reason: stock torch's best time and what ours adds to it."""
+    """By operator and reason: stock torch's best time, and the time that ours adds to it."""
     found: dict[str, dict[str, tuple[float, float]]] = {}
     for name, reasons in rounds[0][1].items():
         found[name] = {}
@@ -142,17 +144,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
     import torch
 
-    parser = Parser(description="What it costs to leave a problem to torch.")
-    parser.add_argument("--only", default="", help="operators whose name holds this text")
+    parser = Parser(description="Measure what it costs to leave a problem to torch.")
+    parser.add_argument("--only", default="", help="operators whose name contains this text")
     parser.add_argument("--rounds", type=positive(int), default=3, help="(default: 3)")
-    parser.add_argument("--check", action="store_true", help="code 1 when one costs over 1 us")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if one costs over 1 us")
     parser.add_argument("--worker", action="store_true", help="measure in this process, as JSON")
     options = parser.parse_args(arguments)
     if options.worker:
         print(json.dumps(best_times(options.only)))
         return 0
     if not any(options.only in name for name in operators()):
-        parser.error(f"no operator's name holds '{options.only}'")
+        parser.error(f"no operator's name contains '{options.only}'")
     if getattr(torch.backends, "zendnn", None) is None:
         parser.error("this Python's torch has no ZenDNN")
     return exit_code_of(
@@ -161,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare(chosen: str, count: int, *, check: bool) -> int:
-    """Measure so many rounds, print, and return the exit code."""
+    """Measure ``count`` rounds, print the costs, and return the exit code."""
     rounds = []
     for number in range(count):
         progress(f"round {number + 1} of {count}")

@@ -1,4 +1,4 @@
-"""Draws the sweep as an SVG file: a line for each problem, coloured by its ratio and its share."""
+"""Draws the sweep as SVG: a row for each problem, coloured by its ratio and share of the limit."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-LABELS = 210  # width of the names
+LABELS = 210  # width of the column of names
 CELL, ROW = 44, 15
 GAP = 24
-#: Ratios this far from 1, on either side, have the full colour.
+#: A ratio of this, or of 1 over this, is drawn in the full colour.
 STRONGEST = 4.0
 Colour = tuple[int, int, int]
 WHITE: Colour = (255, 255, 255)
@@ -22,7 +22,7 @@ LIMIT: Colour = (70, 110, 190)
 
 @dataclass(frozen=True)
 class Row:
-    """A problem, and by dtype its ratio, its share of the limit, and whether it is slower."""
+    """A problem; ``cells`` maps a dtype to (ratio, share of the limit, whether it is slower)."""
 
     operator: str
     size: str
@@ -30,7 +30,7 @@ class Row:
 
 
 def _mixed(colour: Colour, part: float) -> str:
-    """So much of the colour in white."""
+    """The colour mixed with white: 1 is the full colour, 0 is white."""
     part = min(max(part, 0.0), 1.0)
     red, green, blue = (round(w + (c - w) * part) for w, c in zip(WHITE, colour, strict=True))
     return f"#{red:02x}{green:02x}{blue:02x}"
@@ -63,9 +63,9 @@ def _line(row: Row, dtypes: Sequence[str], x: float, y: float) -> list[str]:
 
 
 def svg(rows: Sequence[Row], dtypes: Sequence[str], title: str) -> str:
-    """Two columns of operators; for each dtype the ratio, and beside it the share of the limit.
+    """The map has two columns of operators; each dtype has a ratio and a share of the limit.
 
-    Green is faster than stock torch, red is slower, a black frame slower beyond noise.
+    Green means faster than stock torch, red slower, and a black frame slower beyond noise.
     """
     blocks = [(name, list(of)) for name, of in itertools.groupby(rows, lambda row: row.operator)]
     heights = [ROW * (len(of) + 1) + 6 for _, of in blocks]

@@ -1,5 +1,5 @@
-"""The machine's limits: compiles and runs ``peak.c``, multiply-adds between registers, and
-``bandwidth.c``, reads of memory.
+"""Measures the machine's limits by compiling and running two programs: ``peak.c`` (multiply-adds
+between registers) and ``bandwidth.c`` (memory reads).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MIB = 2**20
 
 
 class LimitError(Exception):
-    """The limit could not be measured; the text says why, in one clause."""
+    """The limit could not be measured; the message is a clause that gives the reason."""
 
 
 def _output_of(command: list[str], source: Path) -> str:
@@ -32,8 +32,8 @@ def _output_of(command: list[str], source: Path) -> str:
 
 
 def _rates(source: Path, *arguments: float) -> dict[str, float]:
-    """What the program prints, a name and a rate a line."""
-    # Always compiled anew: it takes a moment, and `build` may have come from another machine.
+    """The rates that the program prints, by name."""
+    # Always compiled again: this is quick, and `build` may have been copied from another machine.
     program = BUILD / f"{source.stem}.{os.getpid()}"
     compiler = shlex.split(os.environ.get("CC", "cc"))
     try:
@@ -49,23 +49,23 @@ def _rates(source: Path, *arguments: float) -> dict[str, float]:
 
 
 def measure(threads: int, seconds: float = 2.0) -> dict[str, float]:
-    """Gflop/s at most with so many threads, by precision; ``seconds`` is for each of them.
+    """The highest Gflop/s of ``threads`` threads, by precision, each timed for ``seconds``.
 
-    bf16 is missing where the CPU has no instruction for it. Raises LimitError.
+    bf16 is missing if the CPU has no instruction for it. Raises LimitError.
     """
     return _rates(SOURCE, threads, seconds)
 
 
 def bandwidth(threads: int, seconds: float = 2.0) -> float:
-    """GB/s at most with so many threads, reading what no cache holds. Raises LimitError."""
+    """The highest GB/s at which ``threads`` threads read uncached memory. Raises LimitError."""
     return _rates(BANDWIDTH_SOURCE, threads, seconds, cold_bytes())["read"]
 
 
 def cold_bytes(caches: str = "/sys/devices/system/cpu/cpu0/cache") -> int:
-    """So many bytes are read one after the other before any of them is read again, cold.
+    """How many bytes must be read in turn so that none is still cached when it is read again.
 
-    Twice the largest cache; at most 1 GiB, because a virtual machine sees the whole host's cache,
-    of which it has but a part.
+    This is twice the largest cache. It is at most 1 GiB, because a virtual machine reports the
+    whole cache of its host, of which it can use only a part.
     """
     try:
         sizes = [path.read_text().strip() for path in Path(caches).glob("index*/size")]

@@ -1,7 +1,7 @@
-"""The models that are measured: public architectures at their published sizes, random weights.
+"""The measured models: public architectures at their published sizes, with random weights.
 
 A model's name is FAMILY@BATCH, as in ``bert@8``. To add a family, write a function that takes the
-batch size and returns a module in eval mode with the CPU tensors to call it with, and enter it in
+batch size and returns a module in eval mode and the CPU tensors to call it with, and add it to
 ``FAMILIES``. torch is imported only when a model is built.
 """
 
@@ -23,7 +23,7 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Family:
-    """An architecture: how to build it for a batch size, and the packages that this needs."""
+    """An architecture: a function that builds it for a batch size, and the packages it needs."""
 
     build: Callable[[int], Built]
     packages: tuple[str, ...] = ("transformers",)
@@ -34,7 +34,7 @@ def _from_transformers(name: str) -> Any:
 
 
 def _image_classifier(architecture: str) -> Callable[[int], Built]:
-    """The architecture as transformers configures it by default, for 224 x 224 images."""
+    """The architecture in transformers' default configuration, for 224 x 224 images."""
 
     def build(batch: int) -> Built:
         import torch
@@ -62,7 +62,7 @@ def _bert(batch: int) -> Built:
 
 
 def _dlrm(batch: int) -> Built:
-    """DLRM with one lookup a table."""
+    """DLRM with one lookup in each table."""
     import torch
 
     from benchmarks.networks import Dlrm
@@ -73,7 +73,7 @@ def _dlrm(batch: int) -> Built:
 
 
 def _mlp(batch: int) -> Built:
-    """Three layers so small that the cost of a call is nearly all there is."""
+    """Three layers so small that nearly all the time is the overhead of the calls."""
     import torch
 
     from benchmarks.networks import perceptron
@@ -90,7 +90,7 @@ FAMILIES = {
     "mlp": Family(_mlp, packages=()),
 }
 
-#: What is measured unless models are named.
+#: The models that are measured by default.
 DEFAULT = (
     "resnet50@1",
     "resnet50@16",
@@ -104,7 +104,7 @@ DEFAULT = (
 
 
 def parse(name: str) -> tuple[Family, int]:
-    """The family and batch size that a model's name stands for; ValueError says what is wrong."""
+    """The family and the batch size in a model's name. Raises ValueError if the name is wrong."""
     family, _, batch = name.partition("@")
     if family not in FAMILIES or not re.fullmatch("[1-9][0-9]*", batch):
         raise ValueError(
@@ -115,7 +115,7 @@ def parse(name: str) -> tuple[Family, int]:
 
 
 def build(name: str) -> Built:
-    """The model called ``name``: equal weights and inputs each time, in every process."""
+    """Build the model called ``name``, with the same weights and inputs in every process."""
     import torch
 
     family, batch = parse(name)

@@ -1,4 +1,4 @@
-"""The modules that ``models`` builds: tensors in and one tensor out, as every backend likes it."""
+"""The modules that ``models`` builds: tensors in and one tensor out, as all backends support it."""
 
 from __future__ import annotations
 
@@ -35,11 +35,12 @@ class TextEncoder(nn.Module):
 
 
 def perceptron(*sizes: int) -> nn.Sequential:
-    """Linear layers between the sizes, each but the last with a ReLU behind it."""
+    """Linear layers between the sizes; a ReLU follows each of them except the last."""
     layers: list[nn.Module] = []
     for inner, outer in pairwise(sizes):
         linear = nn.Linear(inner, outer)
-        # The default shrinks the activations layer by layer, and hides errors behind the biases.
+        # With the default initialisation, activations shrink layer by layer until the biases
+        # dominate and hide errors.
         nn.init.kaiming_normal_(linear.weight, nonlinearity="relu")
         layers += [linear, nn.ReLU()]
     return nn.Sequential(*layers[:-1])
@@ -48,7 +49,8 @@ def perceptron(*sizes: int) -> nn.Sequential:
 class Dlrm(nn.Module):
     """The deep learning recommendation model (Naumov et al., arXiv:1906.00091), up to its logit.
 
-    The layers are those that MLPerf trains on the Criteo data; the tables are cut to ``rows``.
+    The layers have the sizes that MLPerf uses for the Criteo data; each table has only ``rows``
+    rows.
     """
 
     first: Tensor
@@ -62,7 +64,7 @@ class Dlrm(nn.Module):
         self.bottom = perceptron(features, 512, 256, width)
         bags = [nn.EmbeddingBag(rows, width, mode="sum") for _ in range(tables)]
         for bag in bags:
-            nn.init.normal_(bag.weight, std=width**-0.25)  # products of two rows are near 1
+            nn.init.normal_(bag.weight, std=width**-0.25)  # dot products of two rows are around 1
         self.bags = nn.ModuleList(bags)
         vectors = tables + 1
         self.top = perceptron(width + vectors * (vectors - 1) // 2, 1024, 1024, 512, 256, 1)
@@ -82,12 +84,13 @@ class Dlrm(nn.Module):
 
 
 def settle(module: nn.Module, example: Tensor) -> nn.Module:
-    """Let each batch normalisation scale its input for ``example`` to a mean square of 1.
+    """Set each batch normalisation to scale its input for ``example`` to a mean square of 1.
 
-    Untrained ones let activations grow or vanish from block to block: then the outputs say little
-    about the early layers, and denormal numbers are timed. Means are not subtracted and channels
-    not scaled one by one, because a random network would then make large errors of small ones,
-    which a trained network does not. Returns the module in eval mode.
+    With untrained statistics, activations grow or vanish from block to block. Then the outputs say
+    little about the early layers, and calculations with subnormal numbers distort the times. Means
+    are not subtracted and channels are not scaled separately, because a random network would then
+    turn small errors into large ones, which a trained network does not. Returns the module in eval
+    mode.
     """
 
     def measure(norm: nn.Module, inputs: tuple[Tensor, ...]) -> None:

@@ -1,18 +1,19 @@
-"""Times every overridden operator on ZenDNN and on torch's own kernels, at real models' sizes.
+"""Times every overridden operator on ZenDNN and on torch's own kernels, at sizes of real models.
 
     python -m benchmarks.operations [--only TEXT] [--models bert-base,…] [--dtype float32,bfloat16]
         [--seconds S] [--threads N] [--json FILE] [--plot FILE] [--check]
 
-Both sides take turns in one process, in pairs, so that ratios stand on a machine whose speed
-changes. The ratio is the median over the pairs of ZenDNN's time over stock torch's: below 1 is a
-gain. Behind it stands the interval that holds the true median with 99 % confidence, whatever the
-distribution: that is the noise. ``of limit`` is the least time that the machine could take for the
-problem's operations (``peak.c``) or for what it must read or write (``bandwidth.c``), whichever is
-more, over ours; what lies in a cache can be faster than the memory, above 100 %.
+Both sides take turns in one process, in pairs, so that ratios remain valid on a machine whose speed
+changes. The ratio is the median over the pairs of ZenDNN's time divided by stock torch's: below 1
+is a gain. The next column is the interval that contains the true median with 99 % confidence,
+whatever the distribution is; it shows the noise. ``of limit`` is the shortest possible time divided
+by our time. The shortest possible time follows from the problem's operations (``peak.c``) or from
+what it must read and write (``bandwidth.c``), whichever takes longer. It can be above 100 % for
+data in a cache, which is faster than memory.
 
-A problem is slower when its whole interval lies above 1.03, measured twice, the second time at the
-end with twice the time. Exit code: 0, with ``--check`` 1 when a problem is slower; 2 for a wrong
-option or a torch without ZenDNN.
+A problem counts as slower if its whole interval is above 1.03 in two measurements. The second one
+is made at the end and takes twice as long. Exit code: 0; 1 if ``--check`` is given and a problem is
+slower; 2 for a wrong option or a torch without ZenDNN.
 """
 
 from __future__ import annotations
@@ -38,19 +39,20 @@ from tools.setup_helpers.files import write_atomic
 from tools.setup_helpers.options import positive
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-LIMITS = {"float32": "fp32", "bfloat16": "bf16"}  # as peak.c calls them
+LIMITS = {"float32": "fp32", "bfloat16": "bf16"}  # the names that peak.c prints
 
-#: Above it is slower: what stock torch differs from itself by where nothing else runs.
+#: A ratio above this counts as slower. Stock torch compared with itself on an idle machine differs
+#: by about this much.
 MARGIN = 1.03
-#: The interval of so few pairs is all of their range, which misses one median in 256.
+#: With this many pairs, the interval is their whole range; it misses one true median in 256.
 FEWEST_PAIRS = 9
-#: One reading of the clock is for calls that take at least so long together.
+#: Calls are repeated until one measurement takes at least this many seconds.
 SHORTEST = 2e-4
 
 
 @dataclass(frozen=True)
 class Times:
-    """What pairs of measurements came to."""
+    """The result of pairs of measurements."""
 
     stock_us: float
     ours_us: float
@@ -67,16 +69,20 @@ class Times:
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Between which of the values the true median lies with 99 % confidence, or all of them."""
+    """Two of the values between which the true median lies, with 99 % confidence if possible.
+
+    With few values, these are the smallest and the largest.
+    """
     ordered = sorted(values)
     count = len(ordered)
-    # The number of values below the median is binomial; 2.576 standard deviations hold 99 %.
+    # The number of values below the median has a binomial distribution; 2.576 standard deviations
+    # cover 99 %.
     left_out = max(0, math.floor((count - 2.576 * math.sqrt(count)) / 2))
     return ordered[left_out], ordered[count - 1 - left_out]
 
 
 def _took(call: Call, repeat: int, enabled: bool) -> float:
-    """Seconds for one call."""
+    """The seconds that one call takes, averaged over ``repeat`` calls."""
     with torch.backends.zendnn.flags(enabled=enabled):
         start = time.perf_counter()
         for _ in range(repeat):
@@ -85,7 +91,7 @@ def _took(call: Call, repeat: int, enabled: bool) -> float:
 
 
 def compare(ours: Call, stock: Call, seconds: float) -> Times:
-    """Both calls in turn for about so long, and at least ``FEWEST_PAIRS`` times each."""
+    """Time both calls in turn, for about ``seconds`` and at least ``FEWEST_PAIRS`` times each."""
     zendnn = torch.backends.zendnn
     sides = {True: ours, False: stock}
     zendnn.reset_counters()
@@ -98,7 +104,7 @@ def compare(ours: Call, stock: Call, seconds: float) -> Times:
     pairs: list[tuple[float, float]] = []
     end = time.perf_counter() + seconds
     while len(pairs) < FEWEST_PAIRS or time.perf_counter() < end:
-        # Who comes first changes, because the second may find a busier or a warmer machine.
+        # The order alternates, because the second one may run on a busier or warmer machine.
         order = (True, False) if len(pairs) % 2 else (False, True)
         took = {on: _took(sides[on], repeat, on) for on in order}
         pairs.append((took[True], took[False]))
@@ -108,7 +114,7 @@ def compare(ours: Call, stock: Call, seconds: float) -> Times:
 
 
 def share(problem: Problem, dtype: str, us: float, limits: Mapping[str, float]) -> float | None:
-    """The least time that the problem could take over ``us``; None when a limit is not known."""
+    """The problem's shortest possible time divided by ``us``; None if a limit is not known."""
     work = {LIMITS[dtype]: problem.flop, "read": problem.values * DTYPES[dtype].itemsize}
     needed = {name: amount for name, amount in work.items() if amount}
     if not needed.keys() <= limits.keys():
@@ -118,7 +124,7 @@ def share(problem: Problem, dtype: str, us: float, limits: Mapping[str, float]) 
 
 @dataclass(frozen=True)
 class Cell:
-    """A problem in one dtype, measured."""
+    """The measurement of a problem in one dtype."""
 
     problem: Problem
     dtype: str
@@ -126,7 +132,7 @@ class Cell:
     share: float | None
 
     def row(self) -> list[str]:
-        """Its line of the table."""
+        """The row of the table for this cell."""
         times = self.times
         return [
             self.problem.name,
@@ -141,7 +147,7 @@ class Cell:
         ]
 
     def as_json(self) -> dict[str, object]:
-        """All that is known of it."""
+        """Everything known about this cell, as an object for JSON."""
         problem = self.problem
         return {
             "operator": problem.operator,
@@ -160,7 +166,7 @@ HEADS = ["problem", "dtype", "stock us", "ZenDNN us", "ratio", "99 %", "of limit
 
 
 def measure(problem: Problem, dtype: str, seconds: float, limits: Mapping[str, float]) -> Cell:
-    """One cell, with equal operands each time."""
+    """Measure one cell; the operands are the same each time."""
     torch.manual_seed(0)
     with torch.inference_mode():
         ours, stock = problem.make(DTYPES[dtype])
@@ -169,7 +175,7 @@ def measure(problem: Problem, dtype: str, seconds: float, limits: Mapping[str, f
 
 
 def limits_of(threads: int) -> tuple[dict[str, float], str]:
-    """The machine's limits by name, and the line that tells them."""
+    """The machine's limits by name, and a line of text that describes them."""
     progress("measuring the machine's limits")
     try:
         limits = limit.measure(threads, 1.0)
@@ -192,7 +198,7 @@ def summary(cells: Sequence[Cell]) -> str:
 
 
 def heat(cells: Sequence[Cell], title: str) -> str:
-    """The heat map's SVG."""
+    """The heat map as SVG."""
     rows: dict[str, Row] = {}
     for cell in cells:
         problem, times = cell.problem, cell.times
@@ -217,10 +223,10 @@ class Options:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> tuple[Options, list[Problem]]:
-    """The command line and the problems that it chooses; a wrong one ends with code 2."""
-    parser = Parser(description="Single operations: ZenDNN against stock torch.")
+    """Parse the command line and choose the problems; exit with code 2 if it is wrong."""
+    parser = Parser(description="Time single operations on ZenDNN and on stock torch.")
     add = parser.add_argument
-    add("--only", default="", help="problems whose name holds this text")
+    add("--only", default="", help="problems whose name contains this text")
     models, dtypes = names_of("model", MODELS), names_of("dtype", tuple(DTYPES))
     add("--models", type=models, default=MODELS, metavar="LIST", help=", ".join(MODELS))
     add("--dtype", type=dtypes, default=tuple(DTYPES), metavar="LIST", help=", ".join(DTYPES))
@@ -228,7 +234,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[Options, list[Prob
     add("--threads", type=positive(int), default=torch.get_num_threads())
     add("--json", type=output, metavar="FILE", help="write all measurements")
     add("--plot", type=output, metavar="FILE", help="draw a heat map, as SVG")
-    add("--check", action="store_true", help="end with code 1 when a problem is slower")
+    add("--check", action="store_true", help="exit with code 1 if a problem is slower")
     options = Options(**vars(parser.parse_args(arguments)))
     problems = [
         problem
@@ -236,19 +242,19 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[Options, list[Prob
         if options.only in problem.name and set(problem.models) & set(options.models)
     ]
     if not problems:
-        parser.error(f"no problem of these models has a name that holds '{options.only}'")
+        parser.error(f"no problem of these models has a name that contains '{options.only}'")
     if getattr(torch.backends, "zendnn", None) is None:
         parser.error("this Python's torch has no ZenDNN")
     return options, [problem for problem in problems if problem.present()]
 
 
 def sweep(options: Options, problems: Sequence[Problem]) -> list[Cell]:
-    """Measure and print; those that were slower are measured again and stand as they are then."""
+    """Measure and print; slower problems are measured again, and the second result counts."""
     limits, told = limits_of(options.threads)
     facts = f"{cpu_name()}, {options.threads} thread{'s' * (options.threads > 1)}"
     print(f"CPU    {facts}\nlimit  {told}\n", flush=True)
     width = max(len(problem.name) for problem in problems)
-    # Columns cannot wait for all rows, which come one by one.
+    # The widths are fixed, because each row is printed as soon as it is measured.
     form = f"{{:{width}}}  {{:8}}  {{:>10}}  {{:>10}}  {{:>5}}  {{:>12}}  {{:>8}}  {{:>5}}  {{}}"
     print(form.format(*HEADS).rstrip(), flush=True)
     plan = [(dtype, problem) for dtype in options.dtype for problem in problems]
@@ -260,7 +266,7 @@ def sweep(options: Options, problems: Sequence[Problem]) -> list[Cell]:
         print(form.format(*cell.row()).rstrip(), flush=True)
     again = [cell for cell in cells.values() if cell.times.slower]
     if again:
-        print("\nOnce more, for twice the time:", flush=True)
+        print("\nMeasured again, for twice the time:", flush=True)
     for cell in again:
         progress(f"again: {cell.problem.name}, {cell.dtype}")
         second = measure(cell.problem, cell.dtype, 2 * options.seconds, limits)
@@ -298,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the comparison and return the exit code."""
     options, problems = parse_arguments(arguments)
     if not problems:
-        print("error: this build lacks what these problems need", file=sys.stderr)
+        print("error: this build does not support these problems", file=sys.stderr)
         return 2
     return exit_code_of(lambda: report(options, problems), resumes=False)
 

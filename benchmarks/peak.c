@@ -1,13 +1,13 @@
-// The machine's limit: the best rate of multiply-adds between registers, in
-// Gflop/s.
+// Measures the machine's compute limit: the best rate, in Gflop/s, of
+// multiply-adds between registers.
 //
 //     cc -O3 -march=native -ffp-contract=fast -fopenmp peak.c -o peak
 //     ./peak THREADS SECONDS
 //
-// Prints `fp32 RATE`, and `bf16 RATE` where AVX-512 multiplies pairs of
-// bfloat16 and adds them up in float (a matrix unit such as AMX is not
-// measured). SECONDS is for each of the two. Of many short runs the best one
-// counts: the others shared their cores with somebody.
+// Prints `fp32 RATE`. Also prints `bf16 RATE` if AVX-512 can multiply pairs of
+// bfloat16 and add them up in float (a matrix unit such as AMX is not
+// measured). Each of the two takes SECONDS. The result is the fastest of many
+// short runs, because slower ones shared their cores with other programs.
 
 #include <omp.h>
 #include <stdio.h>
@@ -24,9 +24,9 @@
 #define EACH_SUM(DO) EACH_OF_12(DO)
 #endif
 
-// Sums that do not wait for one another: more than the units times their
-// latency in cycles, few enough for the registers (32 with AVX-512, else 16).
-// Named one by one, so that they stay there.
+// Independent sums. There must be more than the number of units times their
+// latency in cycles, but few enough for the registers (32 with AVX-512,
+// otherwise 16). Each is a variable of its own, so that it stays in a register.
 #define EACH_OF_12(DO) \
   DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
 #define EACH_OF_12_MORE(DO) \
@@ -72,8 +72,8 @@ static void measure(
     double flop_a_lane,
     int threads,
     double seconds) {
-  // Read from a volatile, so that the compiler cannot work the sums out. They
-  // stay small.
+  // The value comes from a volatile variable, so that the compiler cannot
+  // compute the sums itself. With 0.5 the sums stay small.
   volatile float half = 0.5F;
   vector a = (vector){} + half;
   const double end = omp_get_wtime() + seconds;

@@ -40,9 +40,10 @@ def _bar(case: Case, series: Series, ours: Sequence[str], longest: float, y: flo
 
 
 def svg(cases: Sequence[Case], ours: Sequence[str], title: str) -> str:
-    """The cases from top to bottom; within each, bars are times, so that the shortest is best.
+    """The cases from top to bottom. The bars show times, so the shortest is best.
 
-    Each group has a scale of its own. Beside a bar stands the first of ``ours`` over it.
+    Each group has its own scale. The text next to a bar includes the time of the first of ``ours``
+    divided by the bar's time.
     """
     parts = [_text(8, 22, title, ' font-size="15" font-weight="bold"')]
     y = 36.0

@@ -1,7 +1,8 @@
-"""The problems of the sweep: every overridden operator at the sizes that real models give it.
+"""The problems of the sweep: every overridden operator at the sizes that occur in real models.
 
-To add one, enter it in ``PROBLEMS`` with the models that have it; for another operator write a
-function that returns a ``Problem``. Equal problems of several models are measured once.
+To add a problem, add it to ``PROBLEMS`` with the models in which it occurs. For a new operator,
+write a function that returns a ``Problem``. A problem that occurs in several models is measured
+once.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from benchmarks import limit
 
 Call = Callable[[], object]
 
-#: Weights for so few rows are read from memory, where they are not too small to leave the caches.
+#: With at most this many rows, weights of at least ``LARGE_BYTES`` are read from memory at each
+#: call, as in a real model; smaller weights would stay in the caches.
 FEW_ROWS = 16
 LARGE_BYTES = 4 * limit.MIB
 
@@ -30,10 +32,10 @@ LARGE_BYTES = 4 * limit.MIB
 class Problem:
     """An operator at one size.
 
-    ``make`` returns what to time for a dtype: the call on our side and that on stock torch's, which
-    are the same where nothing has to be prepared. The least that one call must do is ``flop``
-    floating point operations, and to move ``values`` numbers of that dtype between memory and
-    registers. ``present`` is false where this build cannot do it.
+    ``make`` returns the calls to time for a dtype: ours and stock torch's. They are the same if
+    nothing has to be prepared. One call needs at least ``flop`` floating point operations, and
+    must move at least ``values`` numbers of that dtype between memory and registers. ``present``
+    returns false if this build does not support the problem.
     """
 
     operator: str
@@ -46,7 +48,7 @@ class Problem:
 
     @property
     def name(self) -> str:
-        """What tables call it and ``--only`` looks at."""
+        """The name that the tables show and that ``--only`` is compared with."""
         return f"{self.operator} {self.size}"
 
 
@@ -62,13 +64,16 @@ def _same(make: Callable[[torch.dtype], Call]) -> Callable[[torch.dtype], tuple[
 
 @functools.lru_cache(maxsize=1)
 def _pool(dtype: torch.dtype) -> Tensor:
-    """More random numbers than the caches hold; shared by all that is to be read from memory."""
+    """More random numbers than fit in the caches, shared by all tensors to be read from memory."""
     block = torch.randn(limit.MIB).to(dtype)
     return block.repeat(math.ceil(limit.cold_bytes() / block.nbytes))
 
 
 def cold(dtype: torch.dtype, *shape: int) -> Iterator[Tensor]:
-    """One tensor after the other, each of which has long left the caches; values are shared."""
+    """Tensors in turn, so that each one has left the caches before it is used again.
+
+    They are views of shared memory and must not be written to.
+    """
     pool, size = _pool(dtype), math.prod(shape)
     count = pool.numel() // size
     return itertools.cycle([pool[i * size : (i + 1) * size].view(shape) for i in range(count)])
@@ -79,14 +84,14 @@ def _is_cold(rows: int, dtype: torch.dtype, *shape: int) -> bool:
 
 
 def _weights(rows: int, dtype: torch.dtype, *shape: int) -> Iterator[Tensor]:
-    """What ``rows`` are multiplied by: cold when they are few, else always the same tensor."""
+    """The weights for each call: not in a cache if ``rows`` is small, otherwise one same tensor."""
     if _is_cold(rows, dtype, *shape):
         return cold(dtype, *shape)
     return itertools.repeat(torch.randn(shape).to(dtype))
 
 
 def _read(rows: int, numbers: float) -> float:
-    """What counts as moved: with many rows the weights stay in the caches."""
+    """How many numbers count as moved: with many rows none, as the weights stay in the caches."""
     return numbers if rows <= FEW_ROWS else 0
 
 
@@ -113,13 +118,13 @@ def _prepack() -> Any:
 
 
 def packed(rows: int, inner: int, columns: int, *models: str) -> Problem:
-    """The same with weights that were packed before; stock torch has its plain ones."""
+    """A linear layer whose weights were packed before; stock torch uses plain weights."""
 
     def make(dtype: torch.dtype) -> tuple[Call, Call]:
         count = 1
         if _is_cold(rows, dtype, columns, inner):
             count = max(1, limit.cold_bytes() // (inner * columns * dtype.itemsize))
-        # Users prepack ordinary parameters, and each layer its own.
+        # Users prepack ordinary parameters, and each layer has its own.
         with torch.inference_mode(False), torch.no_grad():
             x = torch.randn(rows, inner).to(dtype)
             weights = _weights(rows, dtype, columns, inner)
@@ -131,7 +136,7 @@ def packed(rows: int, inner: int, columns: int, *models: str) -> Problem:
                 layers.append(layer)
             packed = [_prepack()(layer) for layer in layers]
             for layer in packed:
-                layer(x)  # a first call may pack, and choose how to run
+                layer(x)  # the first call may pack weights and choose how to run
         ours, stock = itertools.cycle(packed), itertools.cycle(layers)
         return lambda: next(ours)(x), lambda: next(stock)(x)
 
@@ -151,7 +156,7 @@ def _transposed(matrices: Tensor, form: str) -> Tensor:
 
 
 def mm(rows: int, inner: int, columns: int, form: str, *models: str) -> Problem:
-    """A product of matrices, as a layer's gradient has it: ``form`` says which are transposed."""
+    """A matrix product, as in a layer's gradient; ``form`` says which operands are transposed."""
 
     def make(dtype: torch.dtype) -> Call:
         a, b = torch.randn(rows, inner).to(dtype), torch.randn(inner, columns).to(dtype)
@@ -163,7 +168,7 @@ def mm(rows: int, inner: int, columns: int, form: str, *models: str) -> Problem:
 
 
 def addmm(rows: int, inner: int, columns: int, *models: str, added: str = "matrix") -> Problem:
-    """A product that is added to a matrix, as a residual is, or to a row, as in GPT-2's layers."""
+    """A product added to a matrix, such as a residual, or to a row, as in GPT-2's layers."""
 
     def make(dtype: torch.dtype) -> Call:
         x = torch.randn(rows, inner).to(dtype)
@@ -182,7 +187,7 @@ def addmm(rows: int, inner: int, columns: int, *models: str, added: str = "matri
 
 
 def addmv(rows: int, inner: int, *models: str) -> Problem:
-    """A matrix times a vector, and a vector added."""
+    """A matrix times a vector, plus a vector."""
 
     def make(dtype: torch.dtype) -> Call:
         vector, bias = torch.randn(inner).to(dtype), torch.randn(rows).to(dtype)
@@ -195,7 +200,7 @@ def addmv(rows: int, inner: int, *models: str) -> Problem:
 
 
 def bmm(batch: int, rows: int, inner: int, columns: int, *models: str, form: str = "nn") -> Problem:
-    """A batch of matrix products; ``form`` says which are transposed."""
+    """A batch of matrix products; ``form`` says which operands are transposed."""
 
     def make(dtype: torch.dtype) -> Call:
         a = torch.randn(batch, rows, inner).to(dtype)
@@ -208,7 +213,7 @@ def bmm(batch: int, rows: int, inner: int, columns: int, *models: str, form: str
 
 
 def baddbmm(batch: int, rows: int, inner: int, columns: int, *models: str) -> Problem:
-    """A batch of matrix products with a mask added, as attention has it."""
+    """A batch of matrix products plus a mask, as in attention."""
 
     def make(dtype: torch.dtype) -> Call:
         a = torch.randn(batch, rows, inner).to(dtype)
@@ -235,7 +240,10 @@ def convolution(
     padding: int | None = None,
     transposed: bool = False,
 ) -> Problem:
-    """One image, square if ``size`` is a number; padded to keep its size when the stride is 1."""
+    """A convolution of one image, which is square if ``size`` is a number.
+
+    By default, the padding keeps the image's size if the stride is 1.
+    """
     sizes = size if isinstance(size, tuple) else (size, size)
     kernels = kernel if isinstance(kernel, tuple) else (kernel,) * len(sizes)
     pads = tuple(k // 2 if padding is None else padding for k in kernels)
@@ -261,15 +269,16 @@ def convolution(
         name = "conv depthwise"
     words = f"{channels}->{out} {'x'.join(map(str, sizes))} k{told(kernels)}"
     words += f" s{stride}" * (stride > 1) + f" g{groups}" * (1 < groups != channels)
-    # A product for each output and kernel value; a transpose has one for each input's.
+    # One multiply-add for each output place and kernel value; a transposed convolution has one for
+    # each input place and kernel value.
     flop = 2.0 * places * math.prod(kernels) * channels * out / groups
-    # A depthwise one does so little with each value that moving them is what takes time.
+    # A depthwise convolution does so little with each value that moving the values takes longest.
     moved = channels * math.prod(sizes) + out * places if name == "conv depthwise" else 0
     return Problem(name, words, models, _same(make), flop, moved)
 
 
 class _Block(nn.Module):
-    """A convolution with what follows it in a residual network."""
+    """A convolution and the operations that follow it in a residual network."""
 
     def __init__(self, convolution: nn.Module) -> None:
         super().__init__()
@@ -291,9 +300,9 @@ def frozen(
     stride: int = 1,
     residual: bool = False,
 ) -> Problem:
-    """A convolution as a frozen model runs it, channels last, then a residual's addition and ReLU.
+    """A channels-last convolution in a frozen model, followed by an optional residual and a ReLU.
 
-    Ours has packed the weights before; stock torch runs the same block eagerly.
+    Ours has packed the weights in advance; stock torch runs the same block eagerly.
     """
 
     def make(dtype: torch.dtype) -> tuple[Call, Call]:
@@ -305,7 +314,7 @@ def frozen(
             inputs += [torch.randn_like(block(*inputs)) for _ in range(residual)]
             traced = torch.jit.freeze(torch.jit.trace(block, inputs, check_trace=False))
             optimised = torch.jit.optimize_for_inference(traced)
-            for _ in range(3):  # stock's executor optimises, ours builds a plan
+            for _ in range(3):  # torch's executor optimises the graph, and ours builds a plan
                 optimised(*inputs)
         return lambda: optimised(*inputs), lambda: block(*inputs)
 
@@ -331,7 +340,7 @@ def attention(
 ) -> Problem:
     """Scaled dot-product attention on the usual views of (batch, tokens, features).
 
-    ``key_heads`` says how many heads keys and values have, if fewer than queries.
+    ``key_heads`` is the number of heads of keys and values, if there are fewer than for queries.
     """
     key_heads = key_heads or heads
     numbers = 2 * batch * key_heads * keys * width
@@ -359,7 +368,7 @@ def attention(
 def elementwise(
     operator: str, function: Callable[[Tensor], Tensor], *shape_and_models: int | str
 ) -> Problem:
-    """One tensor in and one of the same shape out; both count as moved."""
+    """An operator with one input and an output of the same shape; both count as moved."""
     shape = tuple(one for one in shape_and_models if isinstance(one, int))
     models = tuple(one for one in shape_and_models if isinstance(one, str))
 
@@ -372,7 +381,7 @@ def elementwise(
 
 
 def norm(operator: str, rows: int, width: int, *models: str) -> Problem:
-    """A layer norm, or an RMS norm, with weights; its input and output count as moved."""
+    """A layer norm or an RMS norm with weights; its input and output count as moved."""
 
     def make(dtype: torch.dtype) -> Call:
         x, weight = torch.randn(rows, width).to(dtype), torch.randn(width).to(dtype)
@@ -387,9 +396,10 @@ def norm(operator: str, rows: int, width: int, *models: str) -> Problem:
 def batch_norm(
     channels: int, size: int, *models: str, batch: int = 1, training: bool = False
 ) -> Problem:
-    """Square images normalised channel by channel; forward and backward where it is for training.
+    """A batch norm of square images; with ``training``, forward and backward.
 
-    The input and the output count as moved, as do, backward, those of that and the input again.
+    The forward pass counts its input and output as moved. The backward pass counts the incoming
+    and outgoing gradients and the input again.
     """
 
     def make(dtype: torch.dtype) -> Call:
@@ -416,7 +426,7 @@ def batch_norm(
 def max_pool(
     channels: int, size: int, kernel: int, *models: str, batch: int = 1, stride: int, padding: int
 ) -> Problem:
-    """A max pooling of square images, with the places of what it finds; all that moves counts."""
+    """A max pooling of square images; input, output and indices count as moved."""
 
     def make(dtype: torch.dtype) -> Call:
         x = torch.randn(batch, channels, size, size).to(dtype)
@@ -424,7 +434,7 @@ def max_pool(
 
     out = (size + 2 * padding - kernel) // stride + 1
     name = f"{batch}x{channels} {size}x{size} k{kernel} s{stride}"
-    # A place has eight bytes: as many as two numbers of float32.
+    # An index has eight bytes, as many as two float32 numbers.
     moved = batch * channels * (size**2 + 3 * out**2)
     return Problem("max_pool2d", name, models, _same(make), values=moved)
 
@@ -439,7 +449,7 @@ def embedding_bag(
     weighted: bool = False,
     padding: int | None = None,
 ) -> Problem:
-    """Bags of random rows of a table; each lookup's row counts as moved."""
+    """Bags of random rows of a table; the rows that are looked up and the output count as moved."""
 
     def make(dtype: torch.dtype) -> Call:
         tables = cold(dtype, rows, width)
@@ -467,7 +477,7 @@ def embedding_bag(
 def recurrent(
     kind: str, steps: int, batch: int, features: int, hidden: int, *models: str, layers: int = 1
 ) -> Problem:
-    """An LSTM or a GRU over sequences of random numbers."""
+    """An LSTM or a GRU on sequences of random numbers."""
     gates = {"LSTM": 4, "GRU": 3}[kind]
 
     def make(dtype: torch.dtype) -> Call:
@@ -484,9 +494,10 @@ BERT, LARGE, VIT, RESNET = "bert-base", "bert-large", "vit", "resnet50"
 MOBILE, LLAMA, GPT2, DLRM, OTHER = "mobilenet_v2", "llama-7b", "gpt2", "dlrm", "other"
 MODELS = (BERT, LARGE, VIT, RESNET, MOBILE, LLAMA, GPT2, DLRM, OTHER)
 
-#: Rows, inner size, columns, models. Sequences have 128 tokens, a ViT's 197; eight make 1024 rows.
+#: Rows, inner size, columns, model. A sequence has 128 tokens, a ViT's 197; 1024 rows are eight
+#: sequences.
 _LINEAR: Sequence[tuple[int, int, int, str]] = (
-    (1, 16, 16, OTHER),  # so small that only the cost of a call shows
+    (1, 16, 16, OTHER),  # so small that only the overhead of a call is measured
     (1, 768, 768, BERT),
     (2, 768, 768, BERT),
     (8, 768, 3072, BERT),
@@ -597,16 +608,16 @@ PROBLEMS: Sequence[Problem] = (
     *(
         packed(*row)
         for row in _LINEAR
-        if row[0] >= 64 or row[3] == LLAMA  # where packing is asked for
+        if row[0] >= 64 or row[3] == LLAMA  # sizes at which users pack weights
     ),
     mm(128, 768, 3072, "nn", BERT),
-    mm(768, 1024, 3072, "tn", BERT),  # a weight's gradient, batch 8
-    mm(1024, 3072, 768, "nn", BERT),  # an input's
+    mm(768, 1024, 3072, "tn", BERT),  # the gradient of a weight, batch 8
+    mm(1024, 3072, 768, "nn", BERT),  # the gradient of an input
     mm(1024, 768, 768, "nt", BERT),
     mm(8, 8, 8, "nn", OTHER),
     addmm(128, 768, 768, BERT),
     addmm(1024, 3072, 768, BERT),
-    # Tokens of as many texts; the larger widths are gpt2-medium's.
+    # Each row is a token of a different text; the larger widths are those of gpt2-medium.
     addmm(4, 768, 768, GPT2, added="row"),
     addmm(8, 768, 3072, GPT2, added="row"),
     addmm(16, 3072, 768, GPT2, added="row"),
@@ -642,7 +653,7 @@ PROBLEMS: Sequence[Problem] = (
     convolution(3, 768, 224, 16, VIT, stride=16, padding=0),
     convolution(80, 384, (3000,), 3, OTHER),  # the first layer of a speech encoder
     convolution(512, 512, (800,), 3, OTHER, stride=2, padding=0),
-    convolution(3, 45, (16, 112, 112), (1, 7, 7), OTHER, stride=2),  # a video network's first
+    convolution(3, 45, (16, 112, 112), (1, 7, 7), OTHER, stride=2),  # first layer, video network
     convolution(64, 64, (8, 28, 28), 3, OTHER),
     convolution(256, 128, 28, 2, OTHER, stride=2, padding=0, transposed=True),  # a U-Net's
     convolution(128, 64, 32, 4, OTHER, stride=2, padding=1, transposed=True),  # a generator's
@@ -680,7 +691,7 @@ PROBLEMS: Sequence[Problem] = (
     elementwise("sigmoid", torch.sigmoid, 2048, 1024, OTHER),
     elementwise("tanh", torch.tanh, 8, 768, BERT),
     elementwise("tanh", torch.tanh, 2048, 1024, OTHER),
-    elementwise("bernoulli", _bernoulli, 1024, 768, BERT),  # where training drops something
+    elementwise("bernoulli", _bernoulli, 1024, 768, BERT),  # dropout in training
     elementwise("softmax", _softmax, 12, 128, 128, BERT),
     elementwise("softmax", _softmax, 12, 197, 197, VIT),
     elementwise("softmax", _softmax, 1, 1000, RESNET, VIT, MOBILE),

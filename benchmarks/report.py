@@ -1,4 +1,4 @@
-"""What was measured, and how it is told: ratios, tables and JSON."""
+"""The measurements, and how they are reported: ratios, tables and JSON."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 
 from benchmarks.backends import BACKENDS
 
-#: Largest difference from eager fp32 allowed, as a share of the largest output.
+#: The largest allowed difference from eager fp32, as a share of the largest output.
 TOLERANCE = {"fp32": 1e-4, "bf16": 1e-1}
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One process's measurement: the median time of a call, and how far off the result was."""
+    """One process's measurement: the median time of a call, and the error of the result."""
 
     ms: float
     prepare_s: float
@@ -27,7 +27,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Series:
-    """One backend's samples, a round each, or why there is none."""
+    """One backend's samples, one for each round, or the reason why it failed."""
 
     backend: str
     samples: tuple[Sample, ...]
@@ -40,12 +40,12 @@ class Series:
 
     @property
     def prepare_s(self) -> float:
-        """The first round's: later ones may find what it left in a cache."""
+        """The first round's value; later rounds may reuse what the first one left in a cache."""
         return self.samples[0].prepare_s
 
     @property
     def error(self) -> float:
-        """The worst round's."""
+        """The largest error of all rounds."""
         return max(sample.error for sample in self.samples)
 
 
@@ -59,20 +59,23 @@ class Case:
 
     @property
     def gflop(self) -> float | None:
-        """What one call computes, two operations for a multiply-add."""
+        """The operations of one call, in billions; a multiply-add counts as two."""
         return next((one.samples[0].gflop for one in self.series if one.samples), None)
 
     def wrong(self, series: Series) -> bool:
-        """Whether a result was off by more than the tolerance."""
+        """Whether a result differed by more than the tolerance."""
         return not series.failure and not series.error <= TOLERANCE[self.precision]
 
     def right(self) -> list[Series]:
-        """What counts: neither failed nor wrong; the fastest first."""
+        """The series that neither failed nor were wrong, the fastest first."""
         good = [one for one in self.series if not one.failure and not self.wrong(one)]
         return sorted(good, key=lambda one: one.ms)
 
     def ratio(self, ours: str, peer: str) -> float | None:
-        """Time of ``ours`` over time of ``peer``, round by round, the median; None without both."""
+        """The median over the rounds of the time of ``ours`` divided by that of ``peer``.
+
+        None if one of them has no valid result.
+        """
         samples = {one.backend: one.samples for one in self.right()}
         if ours == peer or ours not in samples or peer not in samples:
             return None
@@ -85,14 +88,14 @@ class Case:
         return next(peers, None)
 
     def share(self, series: Series, limits: Mapping[str, float]) -> float | None:
-        """How much of the machine's limit the backend reached; None when unknown."""
+        """The share of the machine's limit that the backend reached; None if unknown."""
         limit = limits.get(self.precision)
         if limit is None or series.failure or self.wrong(series):
             return None
         return series.samples[0].gflop / (series.ms / 1e3) / limit
 
     def problems(self) -> list[str]:
-        """What fails the run, one sentence each."""
+        """The problems that make the run fail, each as a sentence."""
         found = []
         for one in self.series:
             where = f"{self.model} in {self.precision} on {one.backend}"
@@ -105,7 +108,7 @@ class Case:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """The rows as columns: the first and the last to the left, the others to the right."""
+    """The rows with aligned columns: the first and last to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     last = len(widths) - 1
     lines = (
@@ -123,7 +126,7 @@ def _text(value: float | None, form: str) -> str:
 
 
 def remark(case: Case, series: Series) -> str:
-    """What a reader of the numbers must know of this backend; empty when all is well."""
+    """A remark about this backend's numbers; empty if there is nothing to say."""
     if series.failure:
         return f"failed: {series.failure}"
     note = next((sample.note for sample in series.samples if sample.note), "")
@@ -131,7 +134,7 @@ def remark(case: Case, series: Series) -> str:
 
 
 def table(case: Case, ours: Sequence[str], limits: Mapping[str, float]) -> str:
-    """One case: a line for each backend, the fastest first, failures last."""
+    """The table of one case: a line for each backend, the fastest first, failures last."""
     ratios = [f"{name}/it" for name in ours]
     rows = [["  backend", "ms", "prepare", *ratios, "of limit", "difference", ""]]
     for one in sorted(case.series, key=lambda one: math.inf if one.failure else one.ms):
@@ -150,7 +153,7 @@ def table(case: Case, ours: Sequence[str], limits: Mapping[str, float]) -> str:
 
 
 def summary(cases: Sequence[Case], ours: Sequence[str]) -> str:
-    """Geometric means of the ratios over the models, by precision; empty without two models."""
+    """The ratios' geometric means over the models, by precision; empty for fewer than two."""
     rows = []
     for precision in dict.fromkeys(case.precision for case in cases):
         chosen = [case for case in cases if case.precision == precision]
@@ -173,7 +176,7 @@ def summary(cases: Sequence[Case], ours: Sequence[str]) -> str:
 
 
 def as_json(cases: Sequence[Case], ours: Sequence[str], limits: Mapping[str, float]) -> Any:
-    """All that was measured, and what the tables say of it; an infinite error becomes null."""
+    """All measurements and the values of the tables; an infinite error becomes null."""
 
     def sample(one: Sample) -> dict[str, Any]:
         return {**asdict(one), "error": one.error if math.isfinite(one.error) else None}

@@ -1,12 +1,12 @@
-"""Times training steps on ZenDNN and on torch's own kernels, and says where the time goes.
+"""Times training steps on ZenDNN and on torch's own kernels, and shows where the time is spent.
 
     python -m benchmarks.training [--models bert@8,resnet50@16] [--rounds 5] [--threads N]
         [--dropout 0] [--bf16] [--profile 12] [--json FILE]
 
-A step is forward, loss, backward and SGD with momentum, on models as transformers configures them
-(with random weights; nothing is fetched), in training mode. Both sides take turns, step by step, in
-one process on one module. The ratio is the median over the rounds of ZenDNN's time over stock
-torch's: below 1 is a gain. Exit code 2: a wrong option, or a torch without ZenDNN.
+A step is forward, loss, backward and SGD with momentum. The models are in training mode, in their
+default configuration, with random weights; nothing is downloaded. Both sides take turns, step by
+step, in one process on one module. The ratio is the median over the rounds of ZenDNN's time divided
+by stock torch's: below 1 is a gain. Exit code 2: a wrong option, or a torch without ZenDNN.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tools.setup_helpers.files import write_atomic
 from tools.setup_helpers.options import positive
 
 DEFAULT = ("bert@8", "resnet50@16")
-#: So small that the weights stay as good as they were, and no step works on other numbers.
+#: So small that the weights hardly change, so that all steps compute with nearly the same numbers.
 RATE = 1e-4
 
 
@@ -51,7 +51,7 @@ class Options:
 
 @dataclass(frozen=True)
 class Result:
-    """A model's training step, measured."""
+    """The measurement of a model's training step."""
 
     model: str
     stock_ms: float
@@ -61,7 +61,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Part:
-    """Milliseconds of one step that an operator takes by itself, on both sides."""
+    """The milliseconds that an operator itself takes in one step, on both sides."""
 
     operator: str
     stock_ms: float
@@ -69,7 +69,7 @@ class Part:
 
 
 def set_dropout(module: nn.Module, probability: float) -> None:
-    """Give every dropout this probability, also those that attentions have as a number."""
+    """Set the probability of every dropout, including those that attention keeps as a number."""
     for layer in module.modules():
         if isinstance(layer, nn.Dropout):
             layer.p = probability
@@ -78,7 +78,7 @@ def set_dropout(module: nn.Module, probability: float) -> None:
 
 
 def step_of(name: str, options: Options) -> Callable[[], float]:
-    """What makes one training step of the model and returns its loss."""
+    """A function that makes one training step of the model and returns its loss."""
     module, inputs = models.build(name)
     module.train()
     if options.dropout is not None:
@@ -86,7 +86,7 @@ def step_of(name: str, options: Options) -> Callable[[], float]:
     optimiser = torch.optim.SGD(module.parameters(), lr=RATE, momentum=0.9)
 
     def step() -> float:
-        torch.manual_seed(0)  # equal dropout on both sides
+        torch.manual_seed(0)  # the same dropout on both sides
         optimiser.zero_grad()
         with torch.autocast("cpu", torch.bfloat16, enabled=options.bf16):
             out: Tensor = module(*inputs)
@@ -99,7 +99,7 @@ def step_of(name: str, options: Options) -> Callable[[], float]:
 
 
 def profiled(step: Callable[[], float]) -> dict[str, float]:
-    """Milliseconds of one step by operator, without those that it calls."""
+    """The milliseconds of one step by operator, without the operators that it calls."""
     with profile(activities=[ProfilerActivity.CPU]) as seen:
         step()
     events: Any = seen.key_averages()
@@ -107,7 +107,7 @@ def profiled(step: Callable[[], float]) -> dict[str, float]:
 
 
 def measure(name: str, step: Callable[[], float], rounds: int) -> Result:
-    """A pair of steps to warm up, and then the pairs that count."""
+    """Time ``rounds`` pairs of steps, after one pair to warm up."""
     zendnn = torch.backends.zendnn
     took: dict[bool, list[float]] = {False: [], True: []}
     for number in range(rounds + 1):
@@ -123,7 +123,7 @@ def measure(name: str, step: Callable[[], float], rounds: int) -> Result:
 
 
 def parts_of(step: Callable[[], float], count: int) -> list[Part]:
-    """Where a step's time goes: the operators that take longest on either side."""
+    """The ``count`` operators that take the most time of a step on either side."""
     shares = []
     for enabled in (False, True):
         with torch.backends.zendnn.flags(enabled=enabled):
@@ -134,7 +134,7 @@ def parts_of(step: Callable[[], float], count: int) -> list[Part]:
 
 
 def table(parts: Sequence[Part]) -> str:
-    """A profile as text."""
+    """The profile as text."""
     rows = [["  operator", "stock ms", "ZenDNN ms", ""]]
     for part in parts:
         rows.append([f"  {part.operator}", f"{part.stock_ms:.1f}", f"{part.ours_ms:.1f}", ""])
@@ -142,7 +142,7 @@ def table(parts: Sequence[Part]) -> str:
 
 
 def probability(text: str) -> float:
-    """An argparse type."""
+    """An argparse type: a number from 0 up to, but not including, 1."""
     value = float(text)
     if not 0 <= value < 1:
         raise ValueError(text)
@@ -150,14 +150,14 @@ def probability(text: str) -> float:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> Options:
-    """The command line; a wrong one ends the process with code 2."""
-    parser = Parser(description="Training steps: ZenDNN against stock torch.")
+    """Parse the command line; exit with code 2 if it is wrong."""
+    parser = Parser(description="Time training steps on ZenDNN and on stock torch.")
     add = parser.add_argument
     add("--models", type=model_names, default=DEFAULT, metavar="LIST")
     add("--rounds", type=positive(int), default=5, help="pairs of steps (default: 5)")
     add("--threads", type=positive(int), default=torch.get_num_threads())
-    add("--dropout", type=probability, metavar="P", help="in place of the models' own")
-    add("--bf16", action="store_true", help="forward under autocast to bfloat16")
+    add("--dropout", type=probability, metavar="P", help="replaces the models' own probability")
+    add("--bf16", action="store_true", help="run forward under autocast to bfloat16")
     add("--profile", type=int, default=0, metavar="N", help="show the N longest operators")
     add("--json", type=output, metavar="FILE", help="write all measurements")
     options = Options(**vars(parser.parse_args(arguments)))
@@ -167,7 +167,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> Options:
 
 
 def compare(options: Options) -> None:
-    """Measure and print."""
+    """Measure, print the results, and write the JSON file."""
     torch.set_num_threads(options.threads)
     print(f"{cpu_name()}, {options.threads} thread{'s' * (options.threads > 1)}", flush=True)
     results = []

@@ -1,11 +1,11 @@
-"""Measures one model on one backend in a process of its own; ``compare`` starts it.
+"""Measures one model on one backend in its own process; ``compare`` starts it.
 
     python -m benchmarks.worker BACKEND MODEL PRECISION --threads N --seconds S
     python -m benchmarks.worker --versions PACKAGE,…
 
-The first prints a JSON object with the fields of ``report.Sample``, or with ``failure``; the second
-the versions of installed packages by name, leaving out what is missing. What libraries print goes
-to stderr.
+The first form prints a JSON object with the fields of ``report.Sample``, or with ``failure``. The
+second prints the versions of the packages that are installed, by name. What libraries print goes to
+stderr.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WARM_UP_CALLS = 3
 
 
 def versions(packages: Sequence[str]) -> dict[str, str]:
-    """The versions of those packages that this Python has."""
+    """The versions of those of the packages that this Python has."""
     found = {}
     for package in packages:
         try:
@@ -47,7 +47,7 @@ def versions(packages: Sequence[str]) -> dict[str, str]:
 
 
 def difference(got: Tensor, want: Tensor) -> float:
-    """The largest difference, over the largest wanted value; infinite when not a number."""
+    """The largest difference divided by the largest wanted value; infinite if it is NaN."""
     if got.shape != want.shape:
         return math.inf
     error: float = ((got.float() - want).abs().max() / want.abs().max()).item()
@@ -55,16 +55,16 @@ def difference(got: Tensor, want: Tensor) -> float:
 
 
 def stock_kernels(zendnn: Any) -> AbstractContextManager[Any]:
-    """Where the model is built and the wanted result computed, whatever the backend."""
+    """A context without ZenDNN, in which the model is built and the wanted result computed."""
     return nullcontext() if zendnn is None else zendnn.flags(enabled=False)
 
 
 def reference(module: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, float]:
-    """What the module returns, and the billions of floating point operations that this takes."""
+    """The module's result, and how many billion floating point operations it takes."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    # The counter knows no fused attention of the CPU; this one is made of matrix products.
+    # The counter does not support the CPU's fused attention; this one consists of matrix products.
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         want = module(*inputs)
     return want, counter.get_total_flops() / 1e9
@@ -106,7 +106,7 @@ def measure(backend_name: str, model: str, setting: Setting, seconds: float) -> 
     note = ""
     if backend.ours and not sum(zendnn.counters().values()):
         note = "nothing ran on ZenDNN"
-    # The last result counts as well: some backends go over to other code after a few calls.
+    # The last result is checked too: some backends switch to other code after a few calls.
     error = max(error, difference(got, want))
     return Sample(statistics.median(times) * 1e3, prepare_s, error, gflop, note)
 
@@ -126,7 +126,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         found = versions(options.versions.split(","))
     else:
         backend, model, precision = options.what
-        warnings.simplefilter("ignore")  # tracing warns of every Python number
+        warnings.simplefilter("ignore")  # tracing warns about every Python number
         try:
             setting = Setting(precision, options.threads)
             found = dataclasses.asdict(measure(backend, model, setting, options.seconds))

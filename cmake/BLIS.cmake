@@ -1,7 +1,8 @@
-# BLIS_LIBRARY and BLIS_INCLUDE_DIR: BLIS as ZenDNN's GEMM fallback, linked
-# statically and behind our own names (third_party/zendnn/blis_gemm.h).
+# Sets BLIS_LIBRARY and BLIS_INCLUDE_DIR. BLIS is ZenDNN's GEMM fallback. It is
+# linked statically and called through our own names
+# (third_party/zendnn/blis_gemm.h).
 #
-# BLIS_ROOT is an installed prefix; BLIS_SOURCE_DIR a source tree to build.
+# BLIS_ROOT is an installed prefix; BLIS_SOURCE_DIR is a source tree to build.
 if(BLIS_SOURCE_DIR)
   include(ExternalProject)
   set(BLIS_ROOT "${PROJECT_BINARY_DIR}/blis")
@@ -18,7 +19,7 @@ if(BLIS_SOURCE_DIR)
   set(BLIS_INCLUDE_DIR "${BLIS_ROOT}/include")
   file(MAKE_DIRECTORY "${BLIS_INCLUDE_DIR}")
 else()
-  # What was found in another prefix before would stand otherwise.
+  # Otherwise CMake would keep the paths that it found in an earlier prefix.
   unset(BLIS_LIBRARY CACHE)
   unset(BLIS_INCLUDE_DIR CACHE)
   find_library(BLIS_LIBRARY
@@ -28,6 +29,6 @@ else()
     PATHS "${BLIS_ROOT}" PATH_SUFFIXES include NO_DEFAULT_PATH)
   if(NOT BLIS_LIBRARY OR NOT BLIS_INCLUDE_DIR)
     message(FATAL_ERROR
-      "No BLIS in '${BLIS_ROOT}': BLIS_ROOT wants a prefix with include/blis/blis.h and lib/libblis.a.")
+      "No BLIS in '${BLIS_ROOT}': BLIS_ROOT must be a prefix with include/blis/blis.h and lib/libblis.a.")
   endif()
 endif()

@@ -1,5 +1,6 @@
 # The targets zendnn_kernels_<isa>: our own vector kernels, compiled once for each
-# instruction set; Dispatch.cpp, a part of torch_zendnn, chooses at run time.
+# instruction set. Dispatch.cpp, which is part of torch_zendnn, chooses one of
+# them at run time.
 set(kernel_folder "${PROJECT_SOURCE_DIR}/aten/src/ATen/native/zendnn/kernels")
 file(GLOB kernel_sources CONFIGURE_DEPENDS "${kernel_folder}/*.cpp")
 list(REMOVE_ITEM kernel_sources "${kernel_folder}/Dispatch.cpp")
@@ -26,6 +27,6 @@ endfunction()
 
 add_kernels(avx2 ${kernel_sources})
 add_kernels(avx512 ${kernel_sources})
-# Products of bfloat16, which only attention does here.
+# Only attention multiplies bfloat16 numbers directly.
 add_kernels(avx512_bf16 "${kernel_folder}/Attention.cpp")
 add_kernels(amx "${kernel_folder}/Attention.cpp")

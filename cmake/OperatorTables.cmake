@@ -1,5 +1,6 @@
-# The target operator_tables: what C++ knows of operators, generated from the one
-# table of them into ZENDNN_OPERATORS_DIR.
+# The target operator_tables: C++ sources that describe the operators. They are
+# generated from the table in torch/backends/zendnn/operators.py and written to
+# ZENDNN_OPERATORS_DIR.
 find_package(Python REQUIRED COMPONENTS Interpreter)
 
 set(ZENDNN_OPERATORS_DIR "${PROJECT_BINARY_DIR}/operators")

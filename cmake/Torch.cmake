@@ -1,16 +1,17 @@
 # The targets torch_zendnn, a library that registers itself with the dispatcher
 # when it is loaded, and zendnn_python, its Python bindings.
 #
-# TORCH_ROOT is the installed torch, TORCH_VERSION its version. Its own CMake
-# package is not asked: a torch with CUDA would want the CUDA toolkit, too.
+# TORCH_ROOT is the installed torch and TORCH_VERSION is its version. torch's own
+# CMake package is not used, because that of a torch with CUDA requires the CUDA
+# toolkit.
 find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
 
 foreach(name torch_cpu c10 torch_python)
-  unset(TORCH_LIBRARY_${name} CACHE) # of another torch
+  unset(TORCH_LIBRARY_${name} CACHE) # may be the path of another torch
   find_library(TORCH_LIBRARY_${name} ${name} PATHS "${TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUIRED)
 endforeach()
-# OpenMP's pragmas, but not the compiler's library: the copy that torch ships is
-# the one that torch.set_num_threads rules.
+# OpenMP is compiled in, but the compiler's own library is not linked:
+# torch.set_num_threads controls only the copy that comes with torch.
 file(GLOB torch_openmp
   "${TORCH_ROOT}/lib/libgomp*.so*" "${TORCH_ROOT}/../torch.libs/libgomp*.so*")
 if(NOT torch_openmp)
@@ -18,11 +19,11 @@ if(NOT torch_openmp)
     "No libgomp*.so* comes with the torch in '${TORCH_ROOT}': install torch's own wheel with pip.")
 endif()
 set(torch_include "${TORCH_ROOT}/include" "${TORCH_ROOT}/include/torch/csrc/api/include")
-# Older wheels were built with the older of the C++ library's two ABIs.
+# Older torch wheels were built with the older of the C++ library's two ABIs.
 file(STRINGS "${TORCH_ROOT}/share/cmake/Torch/TorchConfig.cmake" torch_abi
   REGEX "_GLIBCXX_USE_CXX11_ABI=0")
-# pybind11 shares types between modules that name their compiler and ABI alike. Before torch 2.9 the
-# names are not the headers' own but those that torch was built with.
+# pybind11 shares types only between modules whose names for the compiler and the ABI are the same.
+# Before torch 2.9, these names were set when torch was built and differ from the headers' defaults.
 file(STRINGS "${TORCH_LIBRARY_torch_python}" torch_pybind
   REGEX "__pybind11_internals_v[0-9]+_gcc_libstdcpp_cxxabi[0-9]+__" LIMIT_COUNT 1)
 string(REGEX MATCH "_cxxabi[0-9]+" torch_pybind_abi "${torch_pybind}")
@@ -40,13 +41,13 @@ file(GLOB torch_zendnn_written CONFIGURE_DEPENDS
 set(bindings "${overlay}/torch/csrc/zendnn/init.cpp")
 list(REMOVE_ITEM torch_zendnn_written "${bindings}")
 
-# What C++ knows of operators, from the one table of them.
+# The generated C++ tables of operators.
 set(operator_tables "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/OperatorTables.cpp")
 
 file(READ "${generated}/zendnnify.json" manifest)
 string(JSON pytorch_release GET "${manifest}" release)
 
-# Upstream's code, whose warnings are upstream's.
+# Upstream's code; its warnings are hidden.
 add_library(torch_zendnn_generated OBJECT ${torch_zendnn_generated})
 compile_together(torch_zendnn_generated generated 8 "" "" ${torch_zendnn_generated})
 set_target_properties(torch_zendnn_generated PROPERTIES
@@ -58,7 +59,7 @@ add_dependencies(torch_zendnn_generated zendnn)
 
 add_library(torch_zendnn SHARED
   ${torch_zendnn_written} "${operator_tables}" ${zendnn_kernels} $<TARGET_OBJECTS:torch_zendnn_generated>)
-# Names in these collide with others'.
+# These are compiled alone, because their names collide with those of other files.
 set(collide "/cpu/(Gru|Normalization)\\.cpp$" "/plan/LeftToTorch\\.cpp$")
 foreach(folder aten/src/ATen/native/zendnn aten/src/ATen/native/zendnn/cpu torch/csrc/zendnn/plan)
   set(sources ${torch_zendnn_written})
@@ -92,7 +93,7 @@ if(torch_pybind_abi)
     "PYBIND11_STDLIB=\"_libstdcpp\"" "PYBIND11_BUILD_ABI=\"${torch_pybind_abi}\"")
 endif()
 
-# All of ours and all that the headers of the ones below need.
+# The include folders: our own, then those of the libraries below us.
 foreach(target torch_zendnn_generated torch_zendnn zendnn_python)
   target_include_directories(${target} PRIVATE
     "${overlay}/aten/src" "${overlay}" "${generated}/aten/src" "${generated}"
@@ -103,14 +104,14 @@ foreach(target torch_zendnn_generated torch_zendnn zendnn_python)
   set_target_properties(${target} PROPERTIES
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_compile_options(${target} PRIVATE -fopenmp)
-  # torch's headers choose the layout of dispatch stubs by the first two.
+  # In torch's headers, the first two determine the layout of dispatch stubs.
   target_compile_definitions(${target} PRIVATE
     HAVE_AVX2_CPU_DEFINITION HAVE_AVX512_CPU_DEFINITION
     AT_PER_OPERATOR_HEADERS
     "ZENDNN_PYTORCH_BASELINE=\"${pytorch_release}\""
     "ZENDNN_TORCH_VERSION=\"${TORCH_VERSION}\""
     "ZENDNN_COMPILER=\"${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}\"")
-  # Function-like macros, which CMake cannot define as definitions.
+  # Function-like macros, which target_compile_definitions does not support.
   target_compile_options(${target} PRIVATE
     "-DAT_ZENDNN_ENABLED()=1" "-DAT_ZENDNN_ACL_ENABLED()=0" "-DAT_ZENDNN_MKL_ENABLED()=0")
   if(torch_abi)

@@ -1,8 +1,9 @@
-# compile_together(target name count alone options source...): compile so many of the target's
-# sources at a time, as groups of that name, with these options. Each would read the same headers and
-# instantiate the same templates, which takes most of its time. Those that match one of the patterns
-# in the list named `alone`, or have compile options of their own, stay alone; they count, so that one
-# more of them leaves all other groups as they are.
+# compile_together(target name count alone options source...): compile the target's sources in groups
+# of `count`, with the given options. `name` is the prefix of the groups' names. This saves time,
+# because most of it goes into reading the same headers and instantiating the same templates. A source
+# stays alone if it matches a pattern in the list named by `alone` or has compile options of its own.
+# Such sources still count as members of a group, so that adding one to the list does not change the
+# other groups.
 function(compile_together target name count alone options)
   get_target_property(folder ${target} BINARY_DIR)
   set(index 0)
@@ -11,7 +12,8 @@ function(compile_together target name count alone options)
       math(EXPR group "${index} / ${count}")
       math(EXPR index "${index} + 1")
       set(property UNITY_GROUP "${name}_${group}")
-      # By the name that CMake gives a group's source: there is no other way to its options.
+      # The options are set on the source file that CMake generates for the group, by its name. There
+      # is no other way to set them.
       set_source_files_properties(
         "${folder}/CMakeFiles/${target}.dir/Unity/unity_${name}_${group}_cxx.cxx"
         TARGET_DIRECTORY ${target} PROPERTIES COMPILE_OPTIONS "${options}")

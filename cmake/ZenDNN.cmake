@@ -1,20 +1,21 @@
-# The target zendnn: oneDNN as zendnnify left it, with our own implementations,
-# as a static library whose symbols nothing outside libtorch_zendnn can see.
+# The target zendnn: oneDNN as converted by zendnnify, plus our own
+# implementations. It is a static library whose symbols are visible only inside
+# libtorch_zendnn.
 
-set(ZENDNN_BUILT_DIR "" CACHE PATH "a CMake tree of this project whose libzendnn is taken as it is")
+set(ZENDNN_BUILT_DIR "" CACHE PATH "a CMake build tree of this project whose libzendnn is reused")
 if(ZENDNN_BUILT_DIR)
   add_library(zendnn STATIC IMPORTED GLOBAL)
   set(ZENDNN_CONFIGURED_INCLUDE_DIR "${ZENDNN_BUILT_DIR}/zendnn/include")
   set(zendnn_archive "${ZENDNN_BUILT_DIR}/zendnn/src/libzendnn.a")
   if(NOT EXISTS "${zendnn_archive}")
-    message(FATAL_ERROR "${ZENDNN_BUILT_DIR} holds no libzendnn.a: build that tree first.")
+    message(FATAL_ERROR "There is no libzendnn.a in ${ZENDNN_BUILT_DIR}: build that tree first.")
   endif()
   set_target_properties(zendnn PROPERTIES IMPORTED_LOCATION "${zendnn_archive}")
   return()
 endif()
 set(ZENDNN_CONFIGURED_INCLUDE_DIR "${PROJECT_BINARY_DIR}/zendnn/include")
 
-# ---- What of it is built ------------------------------------------------------
+# ---- Which parts are built ----------------------------------------------------
 macro(zendnn_option name)
   set(${name} "${ARGN}" CACHE INTERNAL "chosen in cmake/ZenDNN.cmake")
 endmacro()
@@ -33,19 +34,20 @@ zendnn_option(ZENDNN_ARCH_OPT_FLAGS "")
 zendnn_option(ZENDNN_ENABLE_PRIMITIVE
   BATCH_NORMALIZATION BINARY CONCAT CONVOLUTION DECONVOLUTION ELTWISE
   INNER_PRODUCT LAYER_NORMALIZATION MATMUL POOLING PRELU REORDER RNN SOFTMAX SUM)
-# AMX includes what is below it. No AMD CPU has it, but wheels meet other CPUs too,
-# and stock torch's bf16 is many times faster there than AVX-512 can be.
+# AMX includes all lower instruction sets. No AMD CPU supports it, but wheels are also
+# used on other CPUs, where stock torch's bf16 with AMX is many times faster than
+# AVX-512 can be.
 zendnn_option(ZENDNN_ENABLE_PRIMITIVE_CPU_ISA AMX)
 zendnn_option(ZENDNN_ENABLE_GEMM_KERNELS_ISA AVX512)
 
 add_subdirectory("${ZENDNN_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/zendnn" EXCLUDE_FROM_ALL)
 set(zendnn_parts zendnn_common zendnn_cpu zendnn_cpu_x64)
 
-# ---- What of it need not be compiled -------------------------------------------
-# Sources of primitives that are off above, and of ISAs that tools/zendnnify/rules/isa.py
-# leaves out. Found by linking everything and listing the members of the archive that the
-# linker left out; a source that is needed after all shows as an undefined symbol (the link
-# allows none).
+# ---- Which sources are not compiled ---------------------------------------------
+# These belong to primitives that are switched off above, or to instruction sets that
+# tools/zendnnify/rules/isa.py removes. They were found by linking everything and listing the
+# members of the archive that the linker did not use. If one of them is needed after all, the
+# link fails with an undefined symbol.
 set(zendnn_unused
   "/(jit_uni|ncsp|ref|simple)_(group_normalization|instance_normalization|lrn|reduction|resampling|shuffle)(_kernel)?\\.cpp$"
   "/cpu/x64/lrn/"
@@ -55,7 +57,8 @@ set(zendnn_unused
   "/jit_sse41_(1x1_)?conv")
 
 # ---- How it is compiled ---------------------------------------------------------
-# These are compiled alone: names in them collide with others', or they take longest.
+# These are compiled alone, because their names collide with those of other files or because they
+# take longest.
 set(zendnn_alone
   "_kern\\.cpp$"
   "/common/gemm\\.cpp$"
@@ -69,11 +72,12 @@ set(zendnn_alone
   "/jit_uni_(binary|pool|x8s8s32x_conv)_kernel\\.cpp$"
   "/jit_uni_x8s8s32x_(de)?convolution\\.cpp$"
   "/jit_(uni_xf16_sum|prelu_reduction_kernel)\\.cpp$")
-# Code of these runs for each block of a problem. The others assemble kernels, which happens once
-# for each, are reference loops, or have loops that OpenMP vectorises at any level: more than -O1
-# takes longer than it gains. Lists are gone through once, and files of one kernel are a few
-# functions of thousands of calls: -Og compiles them in two thirds of what -O1 takes. Generated kernels
-# (autogen) are compiled together, in half the time: each would compile the same assembler again.
+# The code of zendnn_hot runs for each block of a problem. The other sources assemble kernels (once
+# for each kernel), are reference loops, or have loops that OpenMP vectorises at any level. For them,
+# more optimisation than -O1 costs more time than it saves. The sources of zendnn_once are lists, which
+# are read once, and files of one kernel, which have a few functions with thousands of calls. With -Og
+# they compile in two thirds of the time that -O1 takes. Generated kernels (autogen) are compiled
+# together, which takes half the time, because otherwise each would compile the same assembler again.
 set(zendnn_hot
   "/(cpu_sum|gemm_convolution_utils|simple_concat)\\.cpp$"
   "/gemm_driver\\.cpp$"
@@ -88,20 +92,20 @@ endforeach()
 foreach(part ${zendnn_parts})
   get_target_property(part_sources ${part} SOURCES)
   list(FILTER part_sources EXCLUDE REGEX "${zendnn_unused}")
-  # C++11 is what upstream compiles it as. With later standards the C++ library's headers are longer.
+  # Upstream uses C++11 too. The C++ library's headers are longer with later standards.
   set_target_properties(${part} PROPERTIES SOURCES "${part_sources}" CXX_STANDARD 11)
   set(part_once ${part_sources})
   list(FILTER part_once INCLUDE REGEX "${zendnn_once}")
   set(part_hot ${part_sources})
   list(FILTER part_hot INCLUDE REGEX "${zendnn_hot}")
   set_source_files_properties(${part_once} TARGET_DIRECTORY ${part} PROPERTIES COMPILE_OPTIONS -Og)
-  # GCC crashes on a header that was precompiled for -O1.
+  # GCC crashes if -O2 uses a header that was precompiled with -O1.
   set_source_files_properties(${part_hot} TARGET_DIRECTORY ${part}
     PROPERTIES COMPILE_OPTIONS -O2 SKIP_PRECOMPILE_HEADERS ON)
   set(part_kernels ${part_sources})
   list(FILTER part_kernels INCLUDE REGEX "_kern_autogen\\.cpp$")
   compile_together(${part} ${part} 10 zendnn_alone "" ${part_sources})
-  # Upstream's level of their own would keep them out of groups.
+  # Upstream gives them an optimisation level of their own, which would keep them out of groups.
   set_property(SOURCE ${part_kernels} TARGET_DIRECTORY ${part} PROPERTY COMPILE_FLAGS)
   compile_together(${part} ${part}_kernels 8 "" -Og ${part_kernels})
 endforeach()
@@ -110,8 +114,8 @@ foreach(part zendnn_cpu zendnn_cpu_x64)
   target_compile_options(${part} PRIVATE -O1)
 endforeach()
 
-# Parsing the JIT assembler's headers is a fifth of the whole compilation. Named without a folder,
-# so that ccache knows the header in another one.
+# Parsing the JIT assembler's headers takes a fifth of the whole compilation. The headers are named
+# without a folder, so that ccache also recognises them in other checkouts.
 target_precompile_headers(zendnn_common PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:<common/primitive.hpp$<ANGLE-R>>")
 foreach(part zendnn_cpu zendnn_cpu_x64)
   target_precompile_headers(${part} PRIVATE
@@ -119,7 +123,7 @@ foreach(part zendnn_cpu zendnn_cpu_x64)
     "$<$<COMPILE_LANGUAGE:CXX>:<cpu/x64/jit_generator.hpp$<ANGLE-R>>")
 endforeach()
 
-# ---- What we add to it -----------------------------------------------------------
+# ---- Our own sources ---------------------------------------------------------------
 set(zendnn_ours blis_gemm execution_counters panel_convolution panel_image panel_kernel
   panel_dot panel_matmul panel_pack panel_plain_convolution panel_product panel_reorder)
 list(TRANSFORM zendnn_ours PREPEND "${PROJECT_SOURCE_DIR}/third_party/zendnn/")
@@ -129,12 +133,12 @@ foreach(part zendnn ${zendnn_parts})
   target_include_directories(${part} PRIVATE "${PROJECT_SOURCE_DIR}")
 endforeach()
 foreach(part ${zendnn_parts})
-  target_compile_options(${part} PRIVATE -w) # upstream's code warns where upstream lets it
+  target_compile_options(${part} PRIVATE -w) # hides the warnings of upstream's code
 endforeach()
 set_source_files_properties(${zendnn_ours}
   TARGET_DIRECTORY zendnn
   PROPERTIES COMPILE_OPTIONS "-std=c++20;-fopenmp;-Wall;-Wextra;-isystem${BLIS_INCLUDE_DIR};-isystem${ZENDNN_SOURCE_DIR}/src")
-# ZenDNN calls a CBLAS where its own GEMM kernels do not serve: BLIS.
+# ZenDNN calls CBLAS functions where its own GEMM kernels cannot be used; here they come from BLIS.
 foreach(part zendnn_cpu zendnn_cpu_x64)
   target_compile_definitions(${part} PRIVATE USE_CBLAS)
   target_include_directories(${part} PRIVATE "${PROJECT_SOURCE_DIR}/third_party/zendnn/cblas")

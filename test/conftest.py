@@ -1,4 +1,4 @@
-"""What all tests share: equal random numbers in every run."""
+"""Fixtures of all tests: the same random numbers in every run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-# For `--hypothesis-profile=long`: other examples in each run, or those of `--hypothesis-seed`.
+# `--hypothesis-profile=long` draws new examples in each run, or those of `--hypothesis-seed`.
 settings.register_profile(
     "long",
     parent=settings.get_profile("reproducible"),

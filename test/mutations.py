@@ -1,6 +1,6 @@
-"""Random changes of a text or of bytes, for tests of what reads files that anyone may have changed.
+"""Random changes of text or bytes, for tests of code that reads files from users.
 
-How many examples such a test draws follows the hypothesis profile; see ``test/conftest.py``.
+The hypothesis profile sets the number of examples; see ``test/conftest.py``.
 """
 
 from __future__ import annotations
@@ -11,31 +11,31 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-#: What draws from a strategy.
+#: A function that draws from a strategy.
 Draw = Callable[..., Any]
 
 
 def examples(count: int) -> settings:
-    """Settings for ``count`` examples under the default profile, and in proportion under others."""
+    """Settings for ``count`` examples under the default profile, scaled for other profiles."""
     of_profile = settings.default
     assert of_profile is not None
     return settings(max_examples=max(1, count * of_profile.max_examples // 100))
 
 
 def one_of(draw: Draw, choices: Sequence[Any]) -> Any:
-    """One of them, drawn by its number, which shrinks to the first."""
+    """One of the choices, drawn by index, so that it shrinks to the first."""
     return choices[draw(st.integers(0, len(choices) - 1))]
 
 
 def span(draw: Draw, length: int) -> tuple[int, int]:
-    """Where a piece of something this long begins and ends; most pieces are short."""
+    """The start and end of a piece within ``length``; most pieces are short."""
     start = draw(st.integers(0, length))
     longest = length - start if draw(st.integers(0, 3)) == 3 else min(8, length - start)
     return start, start + draw(st.integers(0, longest))
 
 
 def changed_lines(draw: Draw, lines: list[bytes]) -> list[bytes]:
-    """With a line removed, repeated, moved, or exchanged with another."""
+    """The lines with one removed, repeated, moved, or swapped with another."""
     if not lines:
         return lines
     i, j = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
@@ -53,7 +53,7 @@ def changed_lines(draw: Draw, lines: list[bytes]) -> list[bytes]:
 
 
 def changed(draw: Draw, data: bytes, tokens: Sequence[bytes], most: int = 3) -> bytes:
-    """Up to ``most`` changes: of bytes, pieces, lines, and to tokens that the reader looks for."""
+    """Applies up to ``most`` changes to bytes, pieces and lines, or inserts known tokens."""
     for _ in range(draw(st.integers(1, most))):
         kind = one_of(draw, ("token", "lines", "byte", "remove", "repeat", "cut"))
         start, end = span(draw, len(data))

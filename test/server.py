@@ -1,4 +1,4 @@
-"""A process that answers a test's requests, and whose place another one takes when it has ended."""
+"""A process that answers a test's requests; a new one replaces it when it has ended."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from multiprocessing.connection import Connection
 
-#: What a program begins with: it reads requests from ``asked`` and sends as many answers.
+#: The start of a program, which reads requests from ``asked`` and sends one answer to each.
 PREAMBLE = """
 import sys
 from multiprocessing.connection import Connection
@@ -18,13 +18,13 @@ asked = Connection(int(sys.argv[1]))
 
 
 class Ended(Exception):
-    """The process did not answer; how it ended."""
+    """The process ended without an answer; the message says how."""
 
 
 class Server:
-    """Runs ``PREAMBLE`` and a program, with more arguments, which are sys.argv[2:] there.
+    """Runs ``PREAMBLE`` and a program, whose sys.argv[2:] are the further arguments.
 
-    Each answer may take so many seconds.
+    ``seconds`` limits the time of each answer.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Server:
         raise Ended(f"the process ended{self.stop()}")
 
     def stop(self) -> str:
-        """End the process and say how it ended."""
+        """End the process; return how it ended."""
         if self._process is None:
             return ""
         self._connection.close()

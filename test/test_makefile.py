@@ -1,4 +1,4 @@
-"""Makefile: the choices that `.venv` is made by are kept, and only other ones make it again."""
+"""Makefile: it remembers the choices for `.venv`, and only changed ones rebuild it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("make"), reason="needs make")
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Callable[..., list[str]]:
-    """`make setup` in folders of its own: what it asks of Python's venv and of pip."""
+    """Runs `make setup` in separate folders; returns its calls of Python's venv and of pip."""
     done = tmp_path / "done"
     done.mkdir()
     (done / "system").touch()
@@ -44,7 +44,7 @@ def setup(tmp_path: Path) -> Callable[..., list[str]]:
     return call
 
 
-def test_a_run_without_choices_stands_for_what_was_chosen_last(
+def test_a_run_without_choices_uses_the_last_ones(
     setup: Callable[..., list[str]],
 ) -> None:
     chosen = [
@@ -60,6 +60,6 @@ def test_a_run_without_choices_stands_for_what_was_chosen_last(
     assert setup() == []
 
 
-def test_without_any_choice_it_is_made_once(setup: Callable[..., list[str]]) -> None:
+def test_without_choices_the_venv_is_made_once(setup: Callable[..., list[str]]) -> None:
     assert setup()[0] == "venv"
     assert setup() == []

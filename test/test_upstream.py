@@ -1,4 +1,4 @@
-"""Upstream's tests on our build: of its oneDNN integration, converted, and of what we override."""
+"""Upstream's tests on our build: its converted oneDNN tests, and tests of overridden operators."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tools.upstream.suites import LEFT_OUT, SUITES
 
 REPO = Path(__file__).resolve().parents[1]
 CONVERTED = REPO / "build" / "generated" / "test" / "test_zendnn.py"
-#: What the original file comes to on a torch that we have counted it on: passed, skipped. The two
-#: that are skipped want torchvision, of which there is no build for a CPU-only torch everywhere.
+#: Passed and skipped tests of the original file, for each counted version of torch. The two skipped
+#: tests need torchvision, which is not available everywhere for a CPU-only torch.
 COUNTS = {"2.13.0": (81, 2)}
 
 
 def count(summary: str, outcome: str) -> int:
-    """How many tests pytest's closing line says had ``outcome``."""
+    """The number of tests with ``outcome`` in pytest's last line."""
     found = re.search(rf"(\d+) {outcome}", summary)
     return int(found[1]) if found else 0
 
@@ -45,8 +45,8 @@ def test_the_converted_file_passes_as_often_as_the_original() -> None:
 
 
 @pytest.mark.parametrize("name", ["frozen_ops_to_zendnn", "zendnn_rewrite"])
-def test_converted_passes_that_the_engine_takes_the_place_of_compile(name: str) -> None:
-    """They are converted for a PyTorch that is built from source, and in no library of ours."""
+def test_converted_passes_that_the_engine_replaces_compile(name: str) -> None:
+    """They are for a PyTorch built from source; our libraries leave them out."""
     commands = json.loads((REPO / "build/native/compile_commands.json").read_text())
     folder = REPO / "build" / "generated"
     generated = "/torch_zendnn_generated.dir/Unity/"
@@ -63,7 +63,7 @@ def test_converted_passes_that_the_engine_takes_the_place_of_compile(name: str) 
     assert done.returncode == 0, done.stderr[:8000]
 
 
-def test_nothing_fails_that_passes_on_stock_torch() -> None:
+def test_no_test_fails_that_passes_on_stock_torch() -> None:
     rows = compare([suite for suite in SUITES if suite.quick], quick=True, processes=2)
     report = table(rows)
     assert all(row.stock for row in rows), f"no test of a file passes on stock torch:\n{report}"

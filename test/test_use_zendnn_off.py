@@ -1,4 +1,4 @@
-"""USE_ZENDNN unset or 0: torch stays as it is, to the byte, and nothing native is made."""
+"""USE_ZENDNN unset or 0: torch's files stay identical, and nothing native is built."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPO = Path(__file__).resolve().parents[1]
 
 
 def torch_hashes() -> dict[str, str]:
-    """Return the sha256 of every file that the installed torch brought, by its path."""
+    """Return the sha256 of every file of the installed torch, by path."""
     files = distribution("torch").files or []
     paths = {file.as_posix(): Path(str(file.locate())) for file in files}
     return {
@@ -44,7 +44,7 @@ def run(*arguments: str, value: str | None) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("value", [None, "0"])
 def test_torch_keeps_every_byte(value: str | None, tmp_path: Path) -> None:
-    """Install next to torch, in a folder of its own: what is there already must not change."""
+    """Install next to torch, into a separate folder: torch's files must not change."""
     torch_folder = Path(sysconfig.get_path("purelib")) / "torch"
     hashes, files = torch_hashes(), tree(torch_folder)
     assert len(hashes) > 1000

@@ -1,12 +1,12 @@
-"""Run tests on a libtorch_zendnn that is compiled for a sanitizer.
+"""Run tests on a libtorch_zendnn compiled for a sanitizer.
 
     python -m tools.sanitize address [pytest's arguments ...]
     python -m tools.sanitize thread  [pytest's arguments ...]
 
-What is ours is instrumented; libzendnn, torch and Python are taken as they are. The installed
-package stays, too: the loader is only told to find the other library first. Under the thread
-sanitizer OpenMP gets one thread, since it cannot see OpenMP's barriers; the threads that call a
-plan at once, which are what it is for, are Python's.
+Only our code is instrumented; libzendnn, torch and Python are not. The installed package stays in
+place: the loader merely finds the instrumented library first. The thread sanitizer cannot see
+OpenMP's barriers, so OpenMP gets one thread there. It checks Python threads that call one plan
+concurrently.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ maps = open("/proc/self/maps").read()
 sys.exit(0 if sys.argv[1] in maps and torch.backends.zendnn.is_available() else 1)
 """
 
-#: What each sanitizer is told. What Python and torch keep until the end is no leak of ours. Memory
-#: that is kept for later tensors would hide that it is used out of bounds or after it was freed.
-#: A fork takes all locks of the allocator, which are more than the search for deadlocks can hold.
+#: Options of each sanitizer. Leaks are not detected: Python and torch keep memory until the end.
+#: The allocator caches nothing, which would hide accesses out of bounds or after a free. Deadlocks
+#: are not detected: a fork takes all the allocator's locks, more than the detector can hold.
 OPTIONS: Mapping[str, Mapping[str, str]] = {
     "address": {
         "ASAN_OPTIONS": "detect_leaks=0:log_path={folder}/log",
@@ -42,8 +42,8 @@ OPTIONS: Mapping[str, Mapping[str, str]] = {
         "OMP_NUM_THREADS": "1",
     },
 }
-#: Functions in whose reports the thread sanitizer is wrong: it sees their memory, but not what
-#: orders their accesses, since that is code which is not instrumented.
+#: Functions with false reports of the thread sanitizer: it sees their accesses, but not the
+#: synchronisation, which is in code that is not instrumented.
 SUPPRESSIONS: Mapping[str, str] = {
     "gomp_thread_start": "OpenMP's barriers",
     "gomp_team_start": "OpenMP's barriers",
@@ -51,12 +51,12 @@ SUPPRESSIONS: Mapping[str, str] = {
     "zendnn_primitive_attr::": "the same, where the cache compares its keys",
     "_dl_deallocate_tls": "the loader's own order of ending threads",
 }
-#: What is loaded before all else: the runtime, and the C++ library whose exceptions it wraps.
+#: Preloaded libraries: the runtime, and the C++ library whose exceptions it wraps.
 RUNTIMES: Mapping[str, Sequence[str]] = {
     "address": ("libasan.so", "libstdc++.so.6"),
     "thread": ("libtsan.so", "libstdc++.so.6"),
 }
-#: What freed memory costs under the address sanitizer says nothing about what is kept.
+#: The default tests. The address sanitizer skips tests of memory: it keeps freed memory itself.
 TESTS: Mapping[str, Sequence[str]] = {
     "address": ("test/zendnn/plan", "test/zendnn/test_frozen.py", "-k", "not memory and not frees"),
     "thread": ("test/zendnn/plan", "test/zendnn/test_threads.py", "-k", "thread or concurrent"),
@@ -82,8 +82,8 @@ def _runs(command: Sequence[str]) -> bool:
 def run(sanitizer: str, arguments: Sequence[str]) -> int:
     """Build for `sanitizer`, run pytest with `arguments` on it, print the sanitizer's reports.
 
-    Returns 0 when the tests pass and nothing is reported. Raises SetupError when the build fails or
-    the instrumented library is not the one that torch loads.
+    Returns 0 when the tests pass without reports. Raises SetupError when the build fails or torch
+    loads another library than the instrumented one.
     """
     build.build()
     build.build(sanitizer=sanitizer)
@@ -100,7 +100,7 @@ def run(sanitizer: str, arguments: Sequence[str]) -> int:
             "LD_PRELOAD": " ".join(preloaded),
             "LD_LIBRARY_PATH": str(folder),
         }
-        # Address space layout randomisation can take the places that a sanitizer wants.
+        # Address space layout randomisation can occupy addresses that a sanitizer needs.
         fixed = ["setarch", os.uname().machine, "--addr-no-randomize"]
         if not _runs([*fixed, "true"]):
             print("setarch is refused: the address space stays randomised", file=sys.stderr)
@@ -118,7 +118,7 @@ def run(sanitizer: str, arguments: Sequence[str]) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code (2: an error that was printed)."""
+    """Run the command line; return the exit code (2 after a printed error)."""
     parser = argparse.ArgumentParser(prog="python -m tools.sanitize", description=__doc__)
     parser.add_argument("sanitizer", choices=sorted(OPTIONS))
     parsed, rest = parser.parse_known_args(arguments)

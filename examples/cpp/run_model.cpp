@@ -1,7 +1,10 @@
 // Runs a module that torch.jit.optimize_for_inference made for ZenDNN, without
-// Python: loads the .pt file, gives it ones, and prints what comes out.
+// Python. Loads the .pt file, calls the module on a tensor of ones, and prints
+// the shape and the sum of the result, and the times.
 //
-//   run_model MODULE.pt SIZE…        as in: run_model resnet.pt 1 3 224 224
+//   run_model MODULE.pt SIZE…
+//
+// For example: run_model resnet.pt 1 3 224 224
 #include <torch/script.h>
 
 #include <algorithm>
@@ -18,7 +21,8 @@ namespace {
 constexpr int kWrongUse = 2;
 constexpr int kRuns = 10;
 
-// Whether all of `text` is a number, which `size` is then.
+// Stores the number in `text` in `size`; returns false if `text` is not a
+// number.
 bool parse(const std::string& text, int64_t& size) {
   const auto end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, size);
@@ -40,7 +44,7 @@ int run(const std::string& path, const std::vector<int64_t>& sizes) {
   auto module = torch::jit::load(path);
   const std::vector<c10::IValue> inputs{torch::ones(sizes)};
 
-  // The first call builds the plans for these sizes; the others only run them.
+  // The first call builds the plans for these sizes; later calls only run them.
   const auto first = milliseconds(module, inputs);
   auto best = first;
   for (int i = 0; i < kRuns; ++i) {
@@ -65,7 +69,7 @@ int main(int argc, char** argv) {
   for (int i = 2; i < argc; ++i) {
     if (!parse(argv[i], sizes[i - 2])) {
       std::cerr << argv[0] << ": '" << argv[i]
-                << "' is no SIZE: give a number\n";
+                << "' is not a size: give a number\n";
       return kWrongUse;
     }
   }

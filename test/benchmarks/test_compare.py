@@ -1,4 +1,4 @@
-"""benchmarks/compare.py: what it refuses, reckons, prints and writes, and a small real run."""
+"""benchmarks/compare.py: refusals, calculations, output, and a small real run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CASE = case(
 
 
 def said(options: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    """What a wrong command line prints."""
+    """The message for an invalid command line."""
     with pytest.raises(SystemExit) as stopped:
         compare.main(options)
     assert stopped.value.code == 2
@@ -75,14 +75,14 @@ def test_a_wrong_command_line_ends_with_code_2_and_one_sentence(
     assert text.count("\n") == 1
 
 
-def test_an_unknown_model_is_answered_with_those_there_are(
+def test_an_unknown_model_error_lists_the_known_models(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     text = said(["--models", "vgg@1"], capsys)
     assert all(family in text for family in models.FAMILIES)
 
 
-def test_the_command_line_has_the_promised_defaults() -> None:
+def test_the_command_line_has_the_documented_defaults() -> None:
     options = compare.parse_arguments([])
     assert options.models == models.DEFAULT
     assert options.backends == tuple(BACKENDS)
@@ -91,7 +91,7 @@ def test_the_command_line_has_the_promised_defaults() -> None:
     assert options.python("zentorch") == sys.executable
 
 
-def test_names_are_taken_once_and_interpreters_absolute() -> None:
+def test_names_are_deduplicated_and_interpreters_absolute() -> None:
     relative = os.path.relpath(sys.executable)
     options = compare.parse_arguments(
         ["--models", "bert@4,mlp@1,bert@4", "--python", f"zentorch={relative}"]
@@ -114,7 +114,7 @@ def test_a_ratio_is_the_median_of_the_rounds_ratios() -> None:
 
 
 @pytest.mark.parametrize("peer", ["zendnn", "openvino", "inductor", "eager"])
-def test_there_is_no_ratio_to_itself_or_to_what_is_wrong_failed_or_absent(peer: str) -> None:
+def test_there_is_no_ratio_to_itself_or_to_a_wrong_failed_or_absent_peer(peer: str) -> None:
     assert CASE.ratio("zendnn", peer) is None
 
 
@@ -135,7 +135,7 @@ def test_a_result_beyond_the_tolerance_is_wrong(precision: str, error: float, wr
     assert len(found.problems()) == wrong
 
 
-def test_one_wrong_round_is_enough() -> None:
+def test_one_wrong_round_makes_a_result_wrong() -> None:
     rounds = (*series("jit", 1.0).samples, *series("jit", 1.0, error=1.0).samples)
     assert case(Series("jit", rounds)).problems() == [
         "resnet50@1 in fp32 on jit is WRONG by 1.0e+00 (allowed 1e-04)"
@@ -169,7 +169,7 @@ def test_a_note_reaches_the_table() -> None:
     assert text.splitlines()[2].endswith("nothing ran on ZenDNN")
 
 
-def test_the_summary_means_over_the_models() -> None:
+def test_the_summary_averages_over_the_models() -> None:
     second = case(
         series("zendnn", 10.0),
         series("jit", 25.0),
@@ -228,7 +228,7 @@ def program(path: Path, text: str) -> Path:
         ("exit 0", "no message"),
     ],
 )
-def test_a_worker_that_comes_to_nothing_is_a_failure_with_its_reason(
+def test_a_worker_without_a_result_is_a_failure_with_a_reason(
     text: str, failure: str, tmp_path: Path
 ) -> None:
     python = program(tmp_path / "python", text)
@@ -273,7 +273,7 @@ def test_nothing_installed_is_an_error(
 
 @pytest.fixture
 def canned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
-    """Replaces processes and the limit: milliseconds, a Sample or a failure for each backend."""
+    """Replaces processes and the limit by milliseconds, a Sample or a failure per backend."""
 
     def replace(*, absent: list[str] | None = None, **answers: Any) -> list[str]:
         turns: list[str] = []
@@ -319,7 +319,7 @@ def test_a_wrong_result_fails_the_run(
     )
 
 
-def test_a_failure_is_told_and_not_tried_again(
+def test_a_failure_is_printed_and_not_retried(
     canned: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     turns = canned(zendnn=1.0, inductor="no C++ compiler")
@@ -352,7 +352,7 @@ def test_the_bandwidth_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     ("caches", "mebibytes"),
     [(["32K", "1024K"], 256), (["1024K", f"{256 * 1024}K"], 512), (["2097152K"], 1024), ([], 256)],
 )
-def test_what_is_cold_is_larger_than_the_largest_cache_within_reason(
+def test_cold_memory_is_larger_than_the_largest_cache_up_to_a_bound(
     caches: list[str], mebibytes: int, tmp_path: Path
 ) -> None:
     for number, size in enumerate(caches):
@@ -361,7 +361,7 @@ def test_what_is_cold_is_larger_than_the_largest_cache_within_reason(
     assert limit.cold_bytes(str(tmp_path)) == mebibytes * limit.MIB
 
 
-def test_a_difference_is_relative_and_never_a_number_when_there_is_none() -> None:
+def test_a_difference_is_relative_and_infinite_for_invalid_results() -> None:
     torch = pytest.importorskip("torch")
     want = torch.tensor([1.0, -4.0])
     assert worker.difference(torch.tensor([1.0, -4.5]), want) == 0.125
@@ -393,7 +393,7 @@ def test_dlrm_multiplies_each_pair_of_vectors_once() -> None:
     torch.testing.assert_close(module(features, ids), torch.cat([dense, torch.stack(pairs, 1)], 1))
 
 
-def test_batch_normalisation_is_settled_for_what_it_sees() -> None:
+def test_batch_norm_statistics_are_calibrated() -> None:
     torch = pytest.importorskip("torch")
     from benchmarks.networks import settle
 

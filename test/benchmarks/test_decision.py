@@ -1,4 +1,4 @@
-"""benchmarks/decision.py: which problems are left to torch, what that costs, what is told."""
+"""benchmarks/decision.py: which problems are left to torch, what that costs, what it prints."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ zendnn = pytest.mark.skipif(
 
 
 @zendnn
-def test_what_zendnn_takes_is_no_decision_to_leave_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_problems_that_zendnn_takes_are_not_counted_as_left_to_torch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "REPEAT", 1)
     monkeypatch.setattr(module, "BEST_OF", 1)
     threads = torch.get_num_threads()
@@ -61,7 +63,7 @@ def test_an_unknown_operator_ends_with_code_2(capsys: pytest.CaptureFixture[str]
     with pytest.raises(SystemExit) as stopped:
         module.main(["--only", "no such"])
     assert stopped.value.code == 2
-    assert "no operator's name holds 'no such'" in capsys.readouterr().err
+    assert "no operator's name contains 'no such'" in capsys.readouterr().err
 
 
 def test_a_torch_without_zendnn_ends_with_code_2(

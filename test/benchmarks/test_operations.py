@@ -1,4 +1,4 @@
-"""benchmarks/operations.py: its measurements, its options, its table and what it writes."""
+"""benchmarks/operations.py: measurements, options, table and files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_stock_kernels_and_zendnn_take_turns() -> None:
     assert times.pairs >= module.FEWEST_PAIRS
     assert pairs.count(True) == pairs.count(False) == times.pairs
     assert all(one != other for one, other in zip(pairs[::2], pairs[1::2], strict=True))
-    assert {True, False} == set(pairs[::2])  # each of the two comes first in its turn
+    assert {True, False} == set(pairs[::2])  # each side goes first in turn
     assert 0 < times.low <= times.ratio <= times.high
     assert min(times.stock_us, times.ours_us) > 0
     assert times.calls == 0
@@ -54,7 +54,7 @@ def test_each_side_has_its_own_call() -> None:
 
 
 @pytest.mark.parametrize("count", [9, 10, 30, 100])
-def test_the_interval_holds_the_median_nearly_always(count: int) -> None:
+def test_the_interval_contains_the_median_almost_always(count: int) -> None:
     generator = random.Random(0)
     missed = 0
     for _ in range(2000):
@@ -64,7 +64,7 @@ def test_the_interval_holds_the_median_nearly_always(count: int) -> None:
 
 
 @pytest.mark.parametrize(("low", "slower"), [(1.02, False), (1.04, True)])
-def test_slower_means_that_the_whole_interval_is(low: float, slower: bool) -> None:
+def test_slower_means_that_the_whole_interval_is_slower(low: float, slower: bool) -> None:
     assert module.Times(10.0, 12.0, 1.2, low, 1.3, 1, 9).slower == slower
 
 
@@ -78,7 +78,7 @@ def test_slower_means_that_the_whole_interval_is(low: float, slower: bool) -> No
         (1e5, 25_000, "float32", 0.5),  # whichever takes longer
     ],
 )
-def test_the_share_is_the_least_time_over_ours(
+def test_the_share_is_the_minimum_time_over_our_time(
     flop: float, values: float, dtype: str, share: float
 ) -> None:
     problem = Problem("linear", "", (), linear(1, 1, 1).make, flop, values)
@@ -88,13 +88,13 @@ def test_the_share_is_the_least_time_over_ours(
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits that nobody has to measure."""
+    """Fixed limits instead of measured ones."""
     monkeypatch.setattr(limit, "measure", lambda *_: {"fp32": 100.0, "bf16": 200.0})
     monkeypatch.setattr(limit, "bandwidth", lambda *_: 10.0)
 
 
 def fixed(*ratios: float) -> Any:
-    """Stands for ``compare``: these ratios one after the other, the last one for ever."""
+    """Replaces ``compare``: returns these ratios in turn, and repeats the last one."""
     left = list(ratios)
 
     def compare(ours: Any, stock: Any, seconds: float) -> module.Times:
@@ -108,7 +108,7 @@ ONE = ["--only", "linear 128x768x768", "--threads", "1", "--dtype", "float32"]
 
 
 @zendnn
-def test_a_row_for_each_problem_and_all_of_it_in_the_files(
+def test_each_problem_has_a_row_and_the_files_have_all_rows(
     quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = ["--json", str(tmp_path / "a.json"), "--plot", str(tmp_path / "a.svg")]
@@ -119,7 +119,7 @@ def test_a_row_for_each_problem_and_all_of_it_in_the_files(
     assert "read 10.0 GB/s" in limits
     assert header.split()[:5] == ["problem", "dtype", "stock", "us", "ZenDNN"]
     rows = [row for row in rows if row.startswith("linear 64x512x256 ")]
-    last = {row.split()[2]: row for row in rows}  # a busy machine may have measured one again
+    last = {row.split()[2]: row for row in rows}  # a busy machine may repeat a measurement
     document = json.loads((tmp_path / "a.json").read_text())
     found = [cell for cell in document["cells"] if cell["operator"] == "linear"]
     assert [cell["dtype"] for cell in found] == list(last) == ["float32", "bfloat16"]
@@ -141,7 +141,7 @@ def test_a_row_for_each_problem_and_all_of_it_in_the_files(
     [((0.5,), True, 0), ((1.2,), True, 1), ((1.2,), False, 0), ((1.2, 1.0), True, 0)],
     ids=["faster", "slower", "slower but not asked", "not slower again"],
 )
-def test_check_fails_for_what_is_slower_twice(
+def test_check_fails_for_problems_that_are_slower_twice(
     ratios: tuple[float, ...],
     check: bool,
     code: int,
@@ -157,7 +157,7 @@ def test_check_fails_for_what_is_slower_twice(
 
 
 @zendnn
-def test_without_a_compiler_shares_are_left_out(
+def test_without_a_compiler_shares_are_omitted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("CC", "/nowhere/cc")

@@ -1,4 +1,4 @@
-"""benchmarks/problems.py: problems do what their names and their numbers say."""
+"""benchmarks/problems.py: problems match their names and their numbers."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def small_caches(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def results(problem: module.Problem, dtype: Any) -> list[Any]:
-    """What both sides return, without an RNN's state."""
+    """Both sides' results, without an RNN's state."""
     with torch.inference_mode():
         values = [call() for call in problem.make(dtype)]
     return [value[0] if isinstance(value, tuple) else value for value in values]
 
 
-def test_names_tell_problems_apart_and_models_are_known() -> None:
+def test_names_of_problems_are_unique_and_models_are_known() -> None:
     names = [problem.name for problem in module.PROBLEMS]
     assert len(names) == len(set(names))
     used = {model for problem in module.PROBLEMS for model in problem.models}
@@ -85,7 +85,7 @@ named = pytest.mark.parametrize(
 
 @named
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_problem_is_what_its_name_says(
+def test_a_problem_matches_its_name(
     problem: module.Problem, size: tuple[int, ...], dtype: Any
 ) -> None:
     for result in results(problem, dtype):
@@ -94,19 +94,17 @@ def test_a_problem_is_what_its_name_says(
 
 
 @named
-def test_operations_are_those_that_torch_counts(
-    problem: module.Problem, size: tuple[int, ...]
-) -> None:
+def test_operation_counts_match_torchs(problem: module.Problem, size: tuple[int, ...]) -> None:
     _, stock = problem.make(torch.float32)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         stock()
     counted = counter.get_total_flops()
-    if counted and problem.operator not in ("LSTM", "GRU"):  # of which it counts some parts only
-        half = 2 if "causal" in problem.size else 1  # it knows no masks
+    if counted and problem.operator not in ("LSTM", "GRU"):  # counted only in part
+        half = 2 if "causal" in problem.size else 1  # the counter ignores masks
         assert problem.flop == counted / half
 
 
-def test_cold_tensors_come_from_all_of_a_large_memory_in_turn() -> None:
+def test_cold_tensors_rotate_through_a_large_memory() -> None:
     tensors = module.cold(torch.float32, 1024, 1024)
     first = [next(tensors) for _ in range(4)]
     starts = [tensor.data_ptr() for tensor in first]
@@ -122,7 +120,7 @@ def test_large_weights_are_cold_for_few_rows(rows: int, cold: bool) -> None:
     assert next(small).data_ptr() == next(small).data_ptr()
 
 
-def test_packed_weights_are_compared_with_plain_ones_and_are_as_many(
+def test_packed_weights_are_compared_with_as_many_plain_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = []

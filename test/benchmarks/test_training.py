@@ -1,4 +1,4 @@
-"""benchmarks/training.py: what a step is, what is measured and what is refused."""
+"""benchmarks/training.py: steps, measurements and refusals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ zendnn = pytest.mark.skipif(
 
 
 @zendnn
-def test_a_step_learns_and_comes_to_the_same_on_both_sides() -> None:
+def test_a_step_learns_and_both_sides_agree() -> None:
     options = module.parse_arguments(["--models", "mlp@8"])
     losses = []
     for enabled in (False, True):
@@ -38,7 +38,7 @@ def test_dropout_is_set_in_layers_and_in_attentions() -> None:
 
 
 @zendnn
-def test_a_line_and_a_profile_for_each_model(
+def test_each_model_has_a_line_and_a_profile(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "a.json"

@@ -1,4 +1,4 @@
-"""cmake/*.cmake: what they find at each configuration, and what they miss before the build."""
+"""cmake/*.cmake: each configuration finds its libraries again, or reports a missing one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not shutil.which("cmake"), reason="needs CMake")
 
 
 def configure(folder: Path, module: str, **cache: Path | str) -> str:
-    """Configure a project that only includes `module`; return what CMake says."""
+    """Configure a project that only includes `module`; return CMake's output."""
     (folder / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.19)\nproject(x LANGUAGES NONE)\n"
         f'include("{CMAKE / module}")\n'
@@ -26,7 +26,7 @@ def configure(folder: Path, module: str, **cache: Path | str) -> str:
     return done.stdout + " ".join(done.stderr.split())
 
 
-def test_another_blis_is_found_in_a_tree_that_was_configured_before(tmp_path: Path) -> None:
+def test_reconfiguring_finds_a_changed_blis(tmp_path: Path) -> None:
     for name in ("one", "two"):
         root = tmp_path / name
         for file in ("lib/libblis.a", "include/blis/blis.h"):
@@ -38,7 +38,9 @@ def test_another_blis_is_found_in_a_tree_that_was_configured_before(tmp_path: Pa
     assert f"No BLIS in '{tmp_path}/none'" in said
 
 
-def test_a_torch_without_openmp_is_refused_and_another_one_is_found(tmp_path: Path) -> None:
+def test_a_torch_without_openmp_is_refused_and_reconfiguring_finds_a_changed_one(
+    tmp_path: Path,
+) -> None:
     for name in ("one", "two"):
         library = tmp_path / name / "lib"
         library.mkdir(parents=True)

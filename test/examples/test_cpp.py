@@ -1,4 +1,4 @@
-"""examples/cpp: built with CMake against the installed torch, it computes what Python computes."""
+"""examples/cpp: built with CMake against the installed torch, it matches Python's results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example, built."""
+    """The compiled example."""
     build = tmp_path_factory.mktemp("cpp") / "build"
     root = f"-DTORCH_ROOT={Path(torch.__file__).parent}"
     commands: tuple[list[str | Path], ...] = (
@@ -64,7 +64,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def saved(tmp_path: Path) -> tuple[nn.Module, Path]:
-    """A net, and the file of what was optimised of it."""
+    """A net, and the file of its optimised module."""
     torch.manual_seed(0)
     net = Net().eval()
     module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
@@ -91,12 +91,12 @@ def test_the_example_runs_plans(program: Path, saved: tuple[nn.Module, Path]) ->
     assert "zendnn_verbose,plan," in done.stdout
 
 
-def test_wrong_use_is_said_in_one_sentence(program: Path, saved: tuple[nn.Module, Path]) -> None:
+def test_wrong_usage_prints_one_sentence(program: Path, saved: tuple[nn.Module, Path]) -> None:
     assert run(program).returncode == 2
     for size in ("x", "3x", ""):
         done = run(program, saved[1], "2", size)
         assert done.returncode == 2
-        assert done.stderr == f"{program}: '{size}' is no SIZE: give a number\n"
+        assert done.stderr == f"{program}: '{size}' is not a size: give a number\n"
     for arguments in ([saved[1], "2", "3"], ["missing.pt", "1"]):
         done = run(program, *arguments)
         assert done.returncode == 1

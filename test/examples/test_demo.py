@@ -1,4 +1,4 @@
-"""examples/demo.py: what it prints, what it calls a failure, and its exit codes."""
+"""examples/demo.py: output, failures and exit codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def demo() -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its dataclasses look themselves up there
+    sys.modules[spec.name] = module  # its dataclasses need it there
     spec.loader.exec_module(module)
     return module
 
@@ -55,7 +55,7 @@ def test_a_model_that_stayed_off_zendnn_is_a_failure(
     assert "no operation" in result(demo, calls=calls).failures[0]
 
 
-def test_the_table_is_aligned_and_holds_the_ratio(demo: ModuleType) -> None:
+def test_the_table_is_aligned_and_contains_the_ratio(demo: ModuleType) -> None:
     lines = demo.table([result(demo), result(demo, title="A longer name", stock_ms=1234.5)]).split(
         "\n"
     )
@@ -118,7 +118,7 @@ def test_an_interruption_is_one_line(
     assert capsys.readouterr().err == "demo: interrupted\n"
 
 
-def test_all_models_run_on_zendnn_and_the_encoder_knows_what_belongs_together() -> None:
+def test_all_models_run_on_zendnn_and_the_encoder_ranks_similar_sentences_higher() -> None:
     done = subprocess.run(
         [sys.executable, str(DEMO), "--seconds", "0.5"],
         capture_output=True,

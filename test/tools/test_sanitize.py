@@ -1,4 +1,4 @@
-"""tools/sanitize.py: what is built, what tests are told, and what counts as a failure."""
+"""tools/sanitize.py: builds, the tests' environment, and failures."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tools import sanitize as module
 from tools.setup_helpers import build, env
 from tools.setup_helpers.errors import SetupError
 
-#: Stands for setarch, which runs Python: writes down its arguments and what the environment says,
-#: reports what REPORT holds as a sanitizer does, and ends as FAIL_LOAD and FAIL_TESTS say.
+#: Replaces setarch, which runs Python: it records its arguments and environment, writes REPORT as a
+#: sanitizer's report, and exits with FAIL_LOAD or FAIL_TESTS.
 SETARCH = """#!/bin/sh
 [ "$3" = true ] && exit ${{FAIL_SETARCH:-0}}
 for word in "$@"; do printf '%s\\0' "$word"; done >> "{log}"
@@ -61,7 +61,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
-def test_builds_what_is_not_instrumented_and_then_what_is(
+def test_builds_the_plain_library_first_and_then_the_instrumented_one(
     machine: SimpleNamespace, sanitizer: str
 ) -> None:
     assert module.main([sanitizer, "test/x.py"]) == 0
@@ -79,7 +79,7 @@ def test_python_loads_the_runtime_and_the_instrumented_library_first(
     assert told["LD_LIBRARY_PATH"] == str(machine.folder / "build" / sanitizer / "lib")
 
 
-def test_the_address_sanitizer_is_told_to_leave_out_leaks(machine: SimpleNamespace) -> None:
+def test_the_address_sanitizer_ignores_leaks(machine: SimpleNamespace) -> None:
     assert module.main(["address"]) == 0
     told = machine.environment()
     assert "detect_leaks=0" in told["ASAN_OPTIONS"].split(":")
@@ -111,7 +111,7 @@ def test_the_tests_of_each_sanitizer_exist() -> None:
         assert all(path.exists() for path in paths)
 
 
-def test_a_report_is_a_failure_though_the_tests_pass(
+def test_a_report_is_a_failure_even_if_the_tests_pass(
     machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("REPORT", "ERROR: AddressSanitizer: heap-buffer-overflow")
@@ -132,7 +132,7 @@ def test_failing_tests_are_a_failure_without_a_report(
 def test_a_compiler_without_the_runtime_is_one_sentence(
     machine: SimpleNamespace, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A compiler that does not find a file says the name that it was given."""
+    """A compiler that does not find a file prints the given name."""
     machine.compiler.write_text("#!/bin/sh\necho ${1#-print-file-name=}\n")
     assert module.main(["thread"]) == 2
     assert capsys.readouterr().err == (
@@ -148,7 +148,7 @@ def test_a_compiler_that_fails_is_one_sentence(
     assert f"error: {machine.compiler} has no libtsan.so" in capsys.readouterr().err
 
 
-def test_where_setarch_is_refused_python_runs_without_it(
+def test_python_runs_without_setarch_if_it_is_refused(
     machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("FAIL_SETARCH", "1")

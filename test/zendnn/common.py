@@ -1,9 +1,9 @@
-"""How the tests compare ZenDNN with stock torch, and how they know that ZenDNN ran.
+"""How tests compare ZenDNN with stock torch, and how they detect that ZenDNN ran.
 
-Both are compared with the same operation in float64. Ours may be at most ``SLACK`` times as far
-from it as stock torch is; since stock torch can be exact by luck on a small problem, a difference
-of a few units in the last place of the *operands' magnitude* (the same operation on absolute
-values) is always allowed, and for bfloat16 one in the last place of the largest result.
+The reference is the same operation in float64. Our error may be at most ``SLACK`` times stock
+torch's. Stock torch can be exact by luck on a small problem, so a few units in the last place of
+the *operands' magnitude* (the same operation on absolute values) are always allowed, and for
+bfloat16 one in the last place of the largest result.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch.backends.zendnn import _C
 SLACK = 4.0
 ULPS = 4.0
 
-#: Every property-based test here: the same examples each run, and few enough for the time we have.
+#: Settings of every property-based test: reproducible examples, and few enough to be fast.
 property_test = settings(
     max_examples=60,
     deadline=None,
@@ -34,11 +34,11 @@ property_test = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
-#: Whether ZenDNN has AVX-512 here, and AMX tiles, which no AMD CPU has.
+#: Whether this CPU has AVX-512, and AMX tiles (which no AMD CPU has).
 HAS_WIDE_VECTORS = _C._cpu_isa().startswith("AVX-512")
 HAS_TILES = _C._cpu_isa().endswith("AMX")
 
-#: What our kernels compute in on any CPU, and ZenDNN's primitives on this one.
+#: The dtypes of our kernels on any CPU, and of ZenDNN's primitives on this CPU.
 DTYPES = (torch.float32, torch.bfloat16)
 PRIMITIVE_DTYPES = DTYPES if HAS_WIDE_VECTORS else (torch.float32,)
 
@@ -49,19 +49,19 @@ of_bfloat16 = pytest.mark.skipif(
     not HAS_WIDE_VECTORS, reason="without AVX-512, no primitive computes in bfloat16"
 )
 
-#: What draws from a strategy, in a test and in a composite strategy.
+#: A function that draws from a strategy, in a test or in a composite strategy.
 Draw = Callable[..., Any]
 
 
 def stock() -> contextlib.AbstractContextManager[None]:
-    """Runs what is inside on torch's own kernels."""
+    """Runs the block on torch's own kernels."""
     context: contextlib.AbstractContextManager[None] = torch.backends.zendnn.flags(enabled=False)
     return context
 
 
 @contextlib.contextmanager
 def counting() -> Iterator[Counter[str]]:
-    """Yields a counter that holds, after the block, the calls that ran on ZenDNN inside it."""
+    """Yields a counter; after the block it holds the block's calls that ran on ZenDNN."""
     before = Counter(torch.backends.zendnn.counters())
     calls: Counter[str] = Counter()
     yield calls
@@ -69,11 +69,10 @@ def counting() -> Iterator[Counter[str]]:
 
 
 def assert_as_exact(ours: Tensor, theirs: Tensor, exact: Tensor, magnitude: float) -> None:
-    """Asserts that ``ours`` is as good an approximation of ``exact`` as ``theirs`` is.
+    """Asserts that ``ours`` approximates ``exact`` as well as ``theirs`` does.
 
-    ``exact`` is the float64 result, ``magnitude`` the largest value that the sums in it went
-    through. Also asserts that dtype, shape and (in dimensions longer than 1) strides agree with
-    stock torch's.
+    ``exact`` is the float64 result, ``magnitude`` the largest value of its partial sums. Also
+    asserts that dtype, shape and strides (in dimensions longer than 1) equal stock torch's.
     """
     assert ours.dtype == theirs.dtype
     assert ours.shape == theirs.shape == exact.shape
@@ -82,17 +81,17 @@ def assert_as_exact(ours: Tensor, theirs: Tensor, exact: Tensor, magnitude: floa
         return
     our_error = (ours.double() - exact).abs().max().item()
     their_error = (theirs.double() - exact).abs().max().item()
-    floor = ULPS * torch.finfo(torch.float32).eps * magnitude  # bfloat16 sums in float32, too,
-    if ours.dtype != torch.float32:  # and rounds once more, at the end
+    floor = ULPS * torch.finfo(torch.float32).eps * magnitude  # bfloat16 also sums in float32,
+    if ours.dtype != torch.float32:  # and rounds once more at the end
         floor += torch.finfo(ours.dtype).eps * exact.abs().max().item()
-    # In this order the floor stands where stock torch's own error is NaN.
+    # In this order `max` returns the floor when stock torch's error is NaN.
     assert our_error <= max(floor, SLACK * their_error), (
         f"error {our_error:.3e}, stock torch's {their_error:.3e}, always allowed {floor:.3e}"
     )
 
 
 def long_strides(tensor: Tensor) -> list[int]:
-    """The strides that mean something: those of dimensions longer than 1; none when empty."""
+    """The meaningful strides: those of dimensions longer than 1, none for empty tensors."""
     if not tensor.numel():
         return []
     sizes_and_strides = zip(tensor.shape, tensor.stride(), strict=True)
@@ -102,11 +101,11 @@ def long_strides(tensor: Tensor) -> list[int]:
 def check(
     function: Callable[..., Tensor], *operands: Tensor | None, grow: float = 1.0
 ) -> Counter[str]:
-    """Checks ``function(*operands)`` on ZenDNN against stock torch; returns what ran on ZenDNN.
+    """Checks ``function(*operands)`` on ZenDNN against stock torch; returns ZenDNN's calls.
 
-    ``function`` is a sum of products of its operands, so that its value on their absolute values
-    bounds everything in between; ``grow`` multiplies the bound where scalar factors lie outside
-    the operands. The operands must come out unchanged.
+    ``function`` is a sum of products of its operands, so its value on their absolute values bounds
+    all partial sums; ``grow`` scales the bound for scalar factors that are not operands. The
+    operands must stay unchanged.
     """
     copies = [operand if operand is None else operand.clone() for operand in operands]
     with counting() as calls:
@@ -124,7 +123,7 @@ def check(
 
 
 def outcome(function: Callable[[], Any]) -> tuple[str, Any]:
-    """What a call came to: ('value', result), or the name of the error's type and its text."""
+    """The outcome of a call: ('value', result), or the error's type name and text."""
     try:
         return "value", function()
     except (RuntimeError, TypeError, ValueError, IndexError, NotImplementedError) as error:
@@ -132,7 +131,7 @@ def outcome(function: Callable[[], Any]) -> tuple[str, Any]:
 
 
 def assert_same_bits(function: Callable[[], Tensor]) -> None:
-    """Asserts that ZenDNN stays out: stock torch's result bit by bit, or its error word by word."""
+    """Asserts that ZenDNN does not run: stock torch's exact bits, or its exact error."""
     with counting() as calls:
         kind, ours = outcome(function)
     with stock():
@@ -148,10 +147,10 @@ def assert_same_bits(function: Callable[[], Tensor]) -> None:
 
 
 def assert_same_outcome(function: Callable[[], Any]) -> None:
-    """Asserts that ``function`` comes to what it does on stock torch, or to nearly that.
+    """Asserts that ``function`` has stock torch's outcome, within rounding.
 
-    That is its error word by word, or tensors, alone or in a tuple, that are within rounding, with
-    the same type and (in dimensions longer than 1) strides.
+    The outcome is the exact error, or one or a tuple of tensors with the same type and (in
+    dimensions longer than 1) strides.
     """
     kind, ours = outcome(function)
     with stock():
@@ -170,7 +169,7 @@ def assert_same_outcome(function: Callable[[], Any]) -> None:
 
 
 def same_error(function: Callable[[], Any]) -> str:
-    """Asserts that ``function`` fails with stock torch's error, and returns its text."""
+    """Asserts that ``function`` raises stock torch's error; returns its text."""
     kind, text = outcome(function)
     with stock():
         stock_kind, stock_text = outcome(function)
@@ -190,7 +189,7 @@ def gradients(
 
 
 def check_gradients(function: Callable[..., Tensor], *leaves: Tensor) -> Counter[str]:
-    """Checks the output and every gradient of ``function``; returns what ran on ZenDNN.
+    """Checks the output and every gradient of ``function``; returns ZenDNN's calls.
 
     The magnitudes are those of the exact results: tests choose operands that do not cancel out.
     """
@@ -223,28 +222,28 @@ def _transposed(tensor: Tensor) -> Tensor:
 
 
 def _strided(tensor: Tensor) -> Tensor:
-    """Every second element of every row of a larger tensor, not at its start."""
+    """Every second element of each row of a larger tensor, from the second on."""
     larger = tensor.new_full((*tensor.shape[:-1], 2 * tensor.shape[-1] + 1), float("nan"))
     larger[..., 1::2] = tensor
     return larger[..., 1::2]
 
 
 def _padded(tensor: Tensor) -> Tensor:
-    """The left part of longer rows, as a slice of a larger matrix is."""
+    """The left part of longer rows, as in a slice of a larger matrix."""
     larger = tensor.new_full((*tensor.shape[:-1], tensor.shape[-1] + 3), float("nan"))
     larger[..., : tensor.shape[-1]] = tensor
     return larger[..., : tensor.shape[-1]]
 
 
 def _misaligned(tensor: Tensor) -> Tensor:
-    """Starts one element after an allocation's start, which vector loads may not expect."""
+    """One element after an allocation's start, where vector loads are not aligned."""
     flat = tensor.new_full((tensor.numel() + 1,), float("nan"))
     flat[1:] = tensor.reshape(-1)
     return flat[1:].view(tensor.shape)
 
 
 def _negated(tensor: Tensor) -> Tensor:
-    """Carries torch's lazy minus sign: the memory holds the opposite of the values."""
+    """With torch's lazy negative bit: the memory holds the negated values."""
     return torch._neg_view(-tensor)
 
 
@@ -260,18 +259,18 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 layouts = st.sampled_from(sorted(LAYOUTS))
 dtypes = st.sampled_from(DTYPES)
 primitive_dtypes = st.sampled_from(PRIMITIVE_DTYPES)
-#: Sizes on both sides of every vector length and block that kernels like to assume.
+#: Sizes on both sides of the usual vector lengths and blocks.
 sizes = st.one_of(st.integers(1, 9), st.sampled_from((15, 16, 17, 31, 33, 48, 64, 65)))
 
 
 def values(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
-    """Normal random numbers that depend on the arguments alone; small whole ones for integers."""
+    """Normal random numbers, determined by the arguments; small integers for integer dtypes."""
     numbers = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
     return (numbers if dtype.is_floating_point or dtype.is_complex else numbers * 8).to(dtype)
 
 
 def run_python(code: str, **environment: str) -> str:
-    """Standard output of ``code`` run by a fresh interpreter, which must exit with code 0."""
+    """The standard output of ``code`` in a new interpreter, which must exit with code 0."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""The CPU allocator: what it keeps, for how long, and that nobody notices but by the time."""
+"""The CPU allocator: what it caches, for how long; only the time changes for users."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from torch import Tensor
 from .common import property_test, run_python, same_error, stock, values
 
 ZENDNN = torch.backends.zendnn
-SMALL = 4 << 10  # bytes that are left to stock torch
-LARGE = 1 << 20  # and that are not
+SMALL = 4 << 10  # bytes: left to stock torch
+LARGE = 1 << 20  # bytes: cached
 MEBIBYTE = 1 << 20
 
 
 @pytest.fixture(autouse=True)
 def cache() -> Iterator[None]:
-    """An empty cache of the usual size."""
+    """An empty cache with the default limit."""
     limit = ZENDNN.memory_cache_limit()
     gc.collect()
     ZENDNN.empty_cache()
@@ -38,7 +38,7 @@ def block(size: int) -> Tensor:
 
 
 def kept_after_freeing(size: int) -> int:
-    """By how many bytes the cache grows when a new block of ``size`` bytes is freed."""
+    """The growth of the cache in bytes when a new block of ``size`` bytes is freed."""
     ZENDNN.empty_cache()
     before: int = ZENDNN.memory_cached()
     block(size)
@@ -48,7 +48,7 @@ def kept_after_freeing(size: int) -> int:
 # What is kept.
 
 
-def test_a_large_block_serves_again() -> None:
+def test_a_large_block_is_reused() -> None:
     first = block(LARGE)
     place = first.data_ptr()
     del first
@@ -71,8 +71,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def test_memory_that_is_used_again_costs_no_page_faults() -> None:
-    """The C library has the kernel map 48 MiB anew each time."""
+def test_reused_memory_costs_no_page_faults() -> None:
+    """The C library makes the kernel map 48 MiB anew each time."""
     assert int(run_python(FAULTS)) < 100
     assert int(run_python(FAULTS, ZENDNN_ALLOCATOR_CACHE="0")) > 1000
 
@@ -84,13 +84,13 @@ def test_small_blocks_are_left_to_stock_torch(size: int) -> None:
 
 @property_test
 @given(st.one_of(st.integers(1 << 17, 1 << 20), st.integers(1 << 20, 1 << 28)))
-def test_rounding_wastes_an_eighth_at_most(size: int) -> None:
+def test_rounding_wastes_at_most_an_eighth(size: int) -> None:
     assert size <= kept_after_freeing(size) <= size * 9 // 8
 
 
 @property_test
 @given(st.lists(st.integers(1, 1 << 22), min_size=1, max_size=8))
-def test_blocks_are_aligned_and_apart(sizes: list[int]) -> None:
+def test_blocks_are_aligned_and_do_not_overlap(sizes: list[int]) -> None:
     blocks = [block(size).fill_(i) for i, size in enumerate(sizes)]
     assert all(b.data_ptr() % 64 == 0 for b in blocks)
     assert all(bool((b == i).all()) for i, b in enumerate(blocks))
@@ -99,7 +99,7 @@ def test_blocks_are_aligned_and_apart(sizes: list[int]) -> None:
 # How much is kept.
 
 
-def test_no_more_is_kept_than_the_limit_and_the_oldest_go_first() -> None:
+def test_the_cache_stays_within_the_limit_and_evicts_the_oldest_first() -> None:
     ZENDNN.set_memory_cache_limit(3 * LARGE)
     blocks = [block(LARGE) for _ in range(5)]
     places = [b.data_ptr() for b in blocks]
@@ -111,8 +111,8 @@ def test_no_more_is_kept_than_the_limit_and_the_oldest_go_first() -> None:
     assert [b.data_ptr() for b in again] == places[:1:-1]
 
 
-def test_the_oldest_go_first_whatever_thread_had_them() -> None:
-    """Of one block of this thread's, one of another's and a larger one, the first has to go."""
+def test_the_oldest_block_of_any_thread_is_evicted_first() -> None:
+    """Of this thread's block, another thread's and a larger one, the oldest is freed."""
     ZENDNN.set_memory_cache_limit(3 * LARGE)
     blocks = [block(LARGE)]
     other = threading.Thread(target=lambda: blocks.append(block(LARGE)))
@@ -126,7 +126,7 @@ def test_the_oldest_go_first_whatever_thread_had_them() -> None:
     assert block(LARGE).data_ptr() == place
 
 
-def test_a_lower_limit_holds_at_once() -> None:
+def test_a_lower_limit_applies_immediately() -> None:
     blocks = [block(LARGE) for _ in range(4)]
     blocks.clear()
     assert ZENDNN.memory_cached() == 4 * LARGE
@@ -135,7 +135,7 @@ def test_a_lower_limit_holds_at_once() -> None:
     assert ZENDNN.memory_cached() == 2 * LARGE
 
 
-def test_what_is_larger_than_the_limit_is_not_kept() -> None:
+def test_blocks_larger_than_the_limit_are_not_kept() -> None:
     x = block(LARGE)
     ZENDNN.set_memory_cache_limit(LARGE // 2)
     del x
@@ -160,7 +160,7 @@ def memory_of_machine() -> int:
 LIMIT = "import torch; print(torch.backends.zendnn.memory_cache_limit())"
 
 
-def test_an_eighth_of_the_memory_may_be_kept_unless_told_otherwise() -> None:
+def test_the_default_limit_is_an_eighth_of_the_memory() -> None:
     assert 0 < int(run_python(LIMIT)) <= memory_of_machine() // 8 + 4096
 
 
@@ -181,7 +181,7 @@ import torch; print(torch.backends.zendnn.memory_cache_limit())
 """
 
 
-def test_a_limit_of_the_address_space_counts() -> None:
+def test_a_limit_of_the_address_space_lowers_the_default() -> None:
     assert int(run_python(ADDRESS_SPACE)) == min(1 << 30, int(run_python(LIMIT)))
 
 
@@ -203,8 +203,8 @@ print(resident() - before - x.nbytes)
 """
 
 
-def test_memory_stays_flat_over_many_shapes_and_goes_when_told_to() -> None:
-    """Beside the limit stand the tensor of the moment, of up to 36 MiB, and torch's own."""
+def test_memory_stays_bounded_over_many_shapes_and_can_be_released() -> None:
+    """The limit excludes the current tensor (up to 36 MiB) and torch's own memory."""
     grown, left = map(int, run_python(SHAPES).split())
     assert grown < 60 * MEBIBYTE
     assert left < 30 * MEBIBYTE
@@ -221,7 +221,7 @@ def test_live_tensors_survive_an_empty_cache() -> None:
 # Switched off.
 
 
-def test_switched_off_it_gives_nothing_and_keeps_what_comes_back() -> None:
+def test_switched_off_the_cache_serves_nothing_but_keeps_freed_blocks() -> None:
     inside = block(LARGE)
     block(LARGE)
     cached = ZENDNN.memory_cached()
@@ -252,7 +252,7 @@ def test_torchs_own_fill_of_new_memory_is_left_to_torch(flag: str) -> None:
 # Threads, processes, and the end.
 
 
-def test_a_block_that_another_thread_frees_comes_back() -> None:
+def test_a_block_that_another_thread_frees_is_reused() -> None:
     blocks = [block(LARGE)]
     place = blocks[0].data_ptr()
     thread = threading.Thread(target=blocks.clear)
@@ -261,8 +261,8 @@ def test_a_block_that_another_thread_frees_comes_back() -> None:
     assert block(LARGE).data_ptr() == place
 
 
-def test_a_thread_finds_what_a_thread_of_its_node_left() -> None:
-    """Threads are told apart eight at a time; ten of them one after the other share one block."""
+def test_a_thread_reuses_blocks_of_its_numa_node() -> None:
+    """Threads have one of eight slots; ten threads in sequence share one block."""
     places = set()
     for _ in range(10):
         thread = threading.Thread(target=lambda: places.add(block(LARGE).data_ptr()))
@@ -273,7 +273,7 @@ def test_a_thread_finds_what_a_thread_of_its_node_left() -> None:
 
 
 def test_many_threads_never_share_a_block() -> None:
-    """Each fills what it gets, hands half of it to the next, and finds what was written."""
+    """Each thread fills its blocks, passes half to the next, and checks the contents."""
     ZENDNN.set_memory_cache_limit(16 * MEBIBYTE)
     count = 8
     wrong: list[str] = []
@@ -326,7 +326,7 @@ print("done")
 """
 
 
-def test_a_child_that_is_forked_while_threads_allocate_can_allocate() -> None:
+def test_a_process_forked_during_allocations_can_allocate() -> None:
     assert run_python(FORK).strip() == "done"
 
 
@@ -372,7 +372,7 @@ def test_memory_is_shared_with_other_processes_as_before() -> None:
 
 
 def sizes_reported(size: int) -> list[int]:
-    """The sizes that the profiler shows while two blocks are made and freed."""
+    """The sizes that the profiler reports while two blocks are allocated and freed."""
     with torch.profiler.profile(
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
     ) as profile:
@@ -385,15 +385,15 @@ def sizes_reported(size: int) -> list[int]:
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE, 5 * MEBIBYTE])
-def test_the_profiler_shows_what_it_shows_of_stock_torch(size: int) -> None:
+def test_the_profiler_reports_the_same_as_for_stock_torch(size: int) -> None:
     with stock():
         theirs = sizes_reported(size)
     assert sizes_reported(size) == theirs == [size, size + 1, -size, -size - 1]
     assert sizes_reported(size) == theirs, "of blocks that serve again"
 
 
-def test_raw_memory_for_torchs_onednn_comes_and_goes() -> None:
-    """Its tensors take memory from the allocator without an owner, and give it back likewise."""
+def test_torchs_onednn_allocates_and_frees_raw_memory() -> None:
+    """Its tensors allocate and free memory through raw pointers."""
     x = values(64, 8192, seed=1)
     with stock():
         inside = x.to_mkldnn()
@@ -420,7 +420,7 @@ def test_storages_can_grow_and_shrink() -> None:
         assert torch.equal(x[:1000], values(1000, seed=1))
 
 
-def test_what_cannot_be_had_is_stock_torchs_error() -> None:
+def test_an_impossible_allocation_raises_stock_torchs_error() -> None:
     block(LARGE)
     for size in (1 << 55, (1 << 62) + 1):
         assert "allocate" in same_error(functools.partial(block, size))
@@ -441,7 +441,7 @@ print(torch.backends.zendnn.memory_cached())
 
 
 @pytest.mark.parametrize("size", [500, 700])
-def test_the_cache_makes_room_when_there_is_no_other(size: int) -> None:
+def test_the_cache_is_emptied_when_memory_runs_out(size: int) -> None:
     assert int(run_python(EXHAUSTED.format(size=size))) == 0
 
 
@@ -459,9 +459,10 @@ print("hg" in flags.split())
 
 
 @pytest.mark.skipif(
-    not Path("/sys/kernel/mm/transparent_hugepage").exists(), reason="a kernel without them"
+    not Path("/sys/kernel/mm/transparent_hugepage").exists(),
+    reason="this Linux kernel has no transparent huge pages",
 )
-def test_large_blocks_ask_for_huge_pages_unless_told_not_to() -> None:
-    """The kernel marks memory that it may put into huge pages by advice with 'hg'."""
+def test_large_blocks_request_huge_pages_by_default() -> None:
+    """The kernel marks memory with the huge-page advice by 'hg'."""
     assert run_python(HUGE_PAGES).split() == ["0", "True"]
     assert run_python(HUGE_PAGES, ZENDNN_HUGE_PAGES="0").split()[1] == "False"

@@ -1,4 +1,4 @@
-"""torch.backends.zendnn: its switches, counters, verbose lines, report, and how it gets loaded."""
+"""torch.backends.zendnn: switches, counters, verbose lines, report, and loading."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def ran_on_zendnn() -> bool:
     return bool(calls)
 
 
-# What is there
+# Availability
 
 
-def test_it_is_available_and_has_a_version() -> None:
+def test_zendnn_is_available_and_has_a_version() -> None:
     assert ZENDNN.is_available() is True
     assert re.match(r"\d+\.\d+", ZENDNN.version())
 
 
-def test_the_build_info_names_what_was_built_from_what() -> None:
+def test_the_build_info_names_sources_and_versions() -> None:
     text = str(ZENDNN.build_info())
     for word in ("ZenDNN", "BLIS", "torch"):
         assert word.lower() in text.lower()
@@ -57,7 +57,7 @@ def test_the_report_takes_no_arguments() -> None:
     assert run_report("stray").returncode == 2
 
 
-def test_the_report_is_fit_for_a_bug_report() -> None:
+def test_the_report_has_what_a_bug_report_needs() -> None:
     done = run_report(KMP_BLOCKTIME="7", ATEN_CPU_CAPABILITY="avx2")
     assert done.returncode == 0, done.stderr
     assert torch.__version__ in done.stdout
@@ -77,7 +77,7 @@ def test_the_report_is_fit_for_a_bug_report() -> None:
 # Switches
 
 
-def test_it_is_on_by_default() -> None:
+def test_zendnn_is_on_by_default() -> None:
     assert "True" in run_python("import torch; print(torch.backends.zendnn.enabled)")
     assert ZENDNN.enabled
     assert ran_on_zendnn()
@@ -109,7 +109,7 @@ def test_set_flags_returns_what_was_set_before() -> None:
 
 
 def test_enabled_can_be_assigned_like_its_siblings() -> None:
-    # torch.testing's own modules forbid it for the whole process, except in these brackets.
+    # torch.testing forbids it for the whole process, except in this context.
     with torch.backends.__allow_nonbracketed_mutation():
         ZENDNN.enabled = False
         assert not ran_on_zendnn()
@@ -117,7 +117,7 @@ def test_enabled_can_be_assigned_like_its_siblings() -> None:
         assert ran_on_zendnn()
 
 
-def test_upstreams_switch_is_another_one() -> None:
+def test_upstreams_switch_is_independent() -> None:
     with torch.backends.mkldnn.flags(enabled=False):
         assert ZENDNN.enabled
     with ZENDNN.flags(enabled=False):
@@ -156,7 +156,7 @@ def test_counters_name_the_kind_of_primitive(code: str, name: str) -> None:
     assert name in calls, calls
 
 
-def test_the_counters_handed_out_are_a_copy() -> None:
+def test_counters_returns_a_copy() -> None:
     convolve()
     before = ZENDNN.counters()
     ZENDNN.counters().clear()
@@ -174,7 +174,7 @@ def work():
 
 
 def executed(output: str) -> list[str]:
-    """The verbose lines that tell of an executed primitive."""
+    """The verbose lines of executed primitives."""
     lines = output.splitlines()
     return [line for line in lines if line.startswith("zendnn_verbose,") and ",exec," in line]
 

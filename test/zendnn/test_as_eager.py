@@ -1,4 +1,4 @@
-"""Optimised modules as eager ones where a plan could do otherwise: strides, errors, dtypes."""
+"""Optimised modules match eager ones where a plan could differ: strides, errors, dtypes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Function = Callable[..., Tensor]
 
 
 class Net(nn.Module):
-    """A function beside a layer, which makes it a part of a region."""
+    """A function next to a layer, so that it belongs to a region."""
 
     def __init__(self, function: Function) -> None:
         super().__init__()
@@ -99,13 +99,13 @@ def test_results_have_the_strides_that_torch_gives_them(
     function: Function, made: Callable[[], Tensor]
 ) -> None:
     if function is FUNCTIONS["rms_norm"] and not _C._has_one_default_eps():
-        pytest.skip("this older torch composes it of elementwise operators, which keep strides")
+        pytest.skip("this older torch builds it from elementwise operators, which keep strides")
     ours, theirs = both(function, made())
     torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
     assert long_strides(ours) == long_strides(theirs)
 
 
-def test_a_view_after_contiguous_finds_what_it_wants() -> None:
+def test_a_view_after_contiguous_finds_contiguous_memory() -> None:
     class Flat(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -138,7 +138,7 @@ ERRORS: dict[str, tuple[Function, tuple[Tensor, ...], tuple[Tensor, ...]]] = {
 
 
 @pytest.mark.parametrize(("function", "seen", "given"), ERRORS.values(), ids=ERRORS)
-def test_what_eager_refuses_is_refused(
+def test_inputs_that_eager_refuses_are_refused(
     function: Function, seen: tuple[Tensor, ...], given: tuple[Tensor, ...]
 ) -> None:
     kind, _ = outcome(lambda: function(*given))
@@ -167,14 +167,14 @@ class Overflow(nn.Module):
 @pytest.mark.parametrize(
     ("net", "x"), [(MaxPool(), values(1, 3, 8, 8)), (Overflow(), values(2, 8))], ids=str
 )
-def test_what_eager_refuses_of_a_script_is_refused(net: nn.Module, x: Tensor) -> None:
+def test_inputs_of_a_script_that_eager_refuses_are_refused(net: nn.Module, x: Tensor) -> None:
     kind, _ = outcome(lambda: net.eval()(x))
     assert kind != "value"
     module = optimised(scripted(net.eval(), x))
     assert outcome(lambda: module(x))[0] == kind
 
 
-def test_grouped_attention_that_is_asked_for_is_right() -> None:
+def test_grouped_attention_on_request_is_right() -> None:
     def grouped(q: Tensor, k: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(q, k, k, enable_gqa=True)
 
@@ -187,7 +187,7 @@ def test_grouped_attention_that_is_asked_for_is_right() -> None:
 
 
 @pytest.mark.parametrize("number", [1.5 * 2**23, -1.5 * 2**23])
-def test_large_numbers_that_cancel_out_round_what_is_between(number: float) -> None:
+def test_large_numbers_that_cancel_out_still_round_the_value_between(number: float) -> None:
     for function in (
         lambda x: (x + number) - number,
         lambda x: (number + x) - (number - 2),
@@ -197,7 +197,7 @@ def test_large_numbers_that_cancel_out_round_what_is_between(number: float) -> N
         assert torch.equal(ours, theirs)
 
 
-def test_large_numbers_stay_out_of_biases() -> None:
+def test_large_numbers_are_not_folded_into_biases() -> None:
     class Round(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -214,7 +214,7 @@ def test_large_numbers_stay_out_of_biases() -> None:
         assert torch.equal(optimised(scripted(net, x))(x), net(x))
 
 
-def test_numbers_of_float64_make_tensors_without_dimensions_wide() -> None:
+def test_float64_numbers_widen_tensors_without_dimensions() -> None:
     def chosen(condition: Tensor, x: Tensor) -> Tensor:
         return torch.where(condition, x.mean(), torch.tensor(2.0, dtype=torch.float64))
 
@@ -233,7 +233,7 @@ def test_numbers_of_float64_make_tensors_without_dimensions_wide() -> None:
 # Constants.
 
 
-def test_lists_of_constants_beside_what_is_written_to() -> None:
+def test_lists_of_constants_beside_values_that_are_written_to() -> None:
     class Writes(nn.Module):
         def __init__(self) -> None:
             super().__init__()

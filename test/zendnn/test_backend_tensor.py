@@ -1,4 +1,4 @@
-"""Tensors in ZenDNN's own layout: round trips, their operations, copies, and what they refuse."""
+"""Tensors in ZenDNN's blocked layout: round trips, operations, copies and refusals."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_operation_equals_the_dense_one_and_runs_on_zendnn(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_moving_values_changes_none(name: str) -> None:
+def test_operators_that_move_values_change_none(name: str) -> None:
     x = values(3, 8, 8, 6)
     moved = MOVES[name](x.to_zendnn())
     assert moved.is_zendnn
@@ -232,7 +232,7 @@ def test_a_converted_linear_layer_takes_dense_and_blocked_tensors(bias: bool) ->
         torch.testing.assert_close(converted(x.to_zendnn()).to_dense(), want, rtol=1e-5, atol=1e-5)
 
 
-# Copying, showing, saving
+# Copying, printing, saving
 
 
 def test_printing_shows_the_values_and_the_device() -> None:
@@ -292,7 +292,7 @@ UNSUPPORTED: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", UNSUPPORTED)
-def test_what_has_no_kernel_is_refused_with_a_reason(name: str) -> None:
+def test_operators_without_a_kernel_are_refused_with_a_reason(name: str) -> None:
     kind, reason = outcome(lambda: UNSUPPORTED[name](values(3, 4).to_zendnn()))
     assert kind in ("NotImplementedError", "RuntimeError", "TypeError")
     assert reason

@@ -1,4 +1,4 @@
-"""torch.compile with Inductor: what it hands to the dispatcher reaches the eager overrides."""
+"""torch.compile with Inductor: its calls through the dispatcher reach the eager overrides."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ OPERATIONS: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "attention": (F.scaled_dot_product_attention, [(2, 4, 64, 32)] * 3),
 }
 
-#: Which of them have run on ZenDNN since the first release; another may be left to torch.
+#: Operators that must run on ZenDNN; others may fall back to torch.
 ALWAYS = ("conv2d", *(("linear", "mm", "bmm", "baddbmm") if HAS_WIDE_VECTORS else ()))
 
 
 @pytest.fixture(autouse=True, scope="module")
 def compiled_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Compiled code goes into a folder of its own, so that nothing is found in a cache."""
+    """Compiled code goes into a separate folder, so that no cache has it."""
     folder: Path = tmp_path_factory.mktemp("inductor")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(folder))
@@ -55,7 +55,7 @@ def forget_compiled_code() -> Iterator[None]:
 
 
 def primitives(calls: Counter[str]) -> Counter[str]:
-    """Without changes of layout, of which Inductor makes its own."""
+    """The counts without reorders, since Inductor does its own."""
     return Counter({kind: count for kind, count in calls.items() if kind != "reorder"})
 
 
@@ -79,7 +79,7 @@ def test_compiled_operations_run_on_zendnn_as_eager_ones_do(name: str, dtype: to
     assert_as_exact(ours, theirs, exact, bound.abs().max().item())
 
 
-def test_switching_off_also_holds_for_code_that_is_compiled_already() -> None:
+def test_switching_off_also_applies_to_compiled_code() -> None:
     function, shapes = OPERATIONS["conv2d"]
     operands = [values(*shape, seed=i) for i, shape in enumerate(shapes)]
     compiled = torch.compile(function, dynamic=False)
@@ -136,7 +136,7 @@ with torch.no_grad():
 
 @of_products
 @pytest.mark.parametrize("mkldnn", [True, False])
-def test_freezing_takes_weights_to_torchs_own_library_unless_that_is_off_when_compiling(
+def test_freezing_packs_weights_for_torchs_onednn_unless_that_is_off_during_compilation(
     mkldnn: bool, compiled_code: Path
 ) -> None:
     code = FROZEN.format(mkldnn=mkldnn)

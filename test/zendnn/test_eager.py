@@ -1,4 +1,4 @@
-"""Eager operations on dense CPU tensors: right on ZenDNN, untouched where ZenDNN stays out."""
+"""Eager operations on dense CPU tensors: right on ZenDNN; refused calls equal stock torch."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_addmm_is_right_for_any_factors_and_broadcast() -> None:
         def addmm(c: Tensor, a: Tensor, b: Tensor) -> Tensor:
             return torch.addmm(c, a, b, alpha=alpha, beta=beta)
 
-        # With factors of opposite sign the absolute values may cancel: bound the sum by hand.
+        # Factors of opposite sign may cancel even with absolute values: bound the sum by hand.
         bound = abs(alpha) * k * a.abs().max() * b.abs().max() + abs(beta) * c.abs().max()
         with counting() as calls:
             ours = addmm(c, a, rearranged(b, layout))
@@ -204,7 +204,7 @@ def test_empty_products_equal_stock_torch(m: int, k: int, n: int, dtype: torch.d
 
 @pytest.mark.parametrize("factor", [float("inf"), float("nan"), 1e300, 1e-50, 1e-320])
 @pytest.mark.parametrize("name", ["alpha", "beta"])
-def test_factors_beyond_float_come_out_as_in_stock_torch(name: str, factor: float) -> None:
+def test_factors_beyond_float_match_stock_torch(name: str, factor: float) -> None:
     a, b = matrices(torch.float32)
     added = torch.full((64, 80), float("nan")) if factor < 1 else values(64, 80)
 
@@ -221,7 +221,7 @@ def test_factors_beyond_float_come_out_as_in_stock_torch(name: str, factor: floa
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
-def test_beta_zero_ignores_what_the_added_tensor_holds(dtype: torch.dtype, bad: float) -> None:
+def test_beta_zero_ignores_the_added_tensor(dtype: torch.dtype, bad: float) -> None:
     a, b = matrices(dtype)
     product = torch.mm(a, b)
     full = torch.full_like(product, bad)
@@ -234,7 +234,7 @@ def test_beta_zero_ignores_what_the_added_tensor_holds(dtype: torch.dtype, bad: 
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_nan_and_infinity_in_operands_come_out_where_stock_torch_has_them(
+def test_nan_and_infinity_in_operands_propagate_as_in_stock_torch(
     dtype: torch.dtype,
 ) -> None:
     a, b = matrices(dtype)
@@ -266,7 +266,7 @@ def test_out_is_written_in_place_whatever_its_layout(layout: str, dtype: torch.d
 
 
 @of_products
-def test_an_out_of_columns_is_written_by_code_as_fast_as_for_rows(
+def test_a_transposed_out_uses_the_same_implementation(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     a, b, bias = values(64, 96, seed=1), values(96, 80, seed=2), values(80, seed=3)
@@ -285,7 +285,7 @@ def test_an_out_of_columns_is_written_by_code_as_fast_as_for_rows(
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("repeated", [(True, False), (False, True), (True, True)])
-def test_matrices_that_are_the_same_for_a_batch_need_no_copies(
+def test_matrices_that_a_batch_shares_are_not_copied(
     repeated: tuple[bool, bool],
     transposed: bool,
     dtype: torch.dtype,
@@ -307,7 +307,7 @@ def test_matrices_that_are_the_same_for_a_batch_need_no_copies(
 
 @pytest.fixture
 def precisions() -> Iterator[None]:
-    """What torch may round float32 to, as it was after the test."""
+    """Restores torch's float32 precision settings after the test."""
     kept = [(place, place.fp32_precision) for place in PRECISIONS]
     legacy = torch.get_float32_matmul_precision()
     yield
@@ -348,8 +348,8 @@ def test_convolutions_that_torch_may_round_are_left_to_it() -> None:
         torch.testing.assert_close(ours, F.conv2d(x, weight), rtol=0, atol=0)
 
 
-def test_products_of_many_sizes_share_what_they_compute_in() -> None:
-    """Packed panels take 200 KB a thread; what else a size keeps is code."""
+def test_products_of_many_sizes_share_their_buffers() -> None:
+    """Packed panels take 200 KB per thread; beyond that a size keeps only code."""
     code = """
 import torch
 def resident():
@@ -365,7 +365,7 @@ print((resident() - before) >> 20)
     assert int(run_python(code)) < 75
 
 
-def test_what_lies_between_the_rows_of_out_stays() -> None:
+def test_memory_between_the_rows_of_out_is_unchanged() -> None:
     a, b = matrices(torch.float32)
     frame = torch.full((64, 100), 7.0)
     torch.mm(a, b, out=frame[:, 10:90])
@@ -399,7 +399,7 @@ def test_an_out_that_is_also_the_added_tensor_is_read_before_it_is_written() -> 
 BF16, F64 = torch.bfloat16, torch.float64
 
 
-# Of sizes that are not left to torch before anything is checked.
+# The sizes are large enough that ZenDNN does not leave them to torch without a check.
 @pytest.mark.parametrize(
     "function",
     [
@@ -441,7 +441,7 @@ def test_wrong_operands_raise_the_error_of_stock_torch(function: Callable[[], Te
 
 
 def product_into(place: str) -> Tensor:
-    """A product that is written to where one of its operands is."""
+    """A product whose result overlaps an operand."""
     a, b, rows = values(64, 64, seed=1), values(64, 64, seed=2), values(65, 64, seed=3)
     if place == "both":
         return a.addmm_(a, b)
@@ -457,7 +457,7 @@ def test_products_written_to_an_operand_are_stock_torchs(place: str) -> None:
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
 @pytest.mark.parametrize("beta", [0, 1])
-def test_alpha_zero_comes_out_as_in_stock_torch(beta: int, bad: float) -> None:
+def test_alpha_zero_matches_stock_torch(beta: int, bad: float) -> None:
     a, b = matrices(torch.float32)
     assert_same_outcome(lambda: torch.addmm(values(80), a * bad, b, alpha=0, beta=beta))
 
@@ -472,7 +472,7 @@ def test_an_out_of_another_size_is_resized(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(
     "strides", [((1, 1), (80, 1)), ((5, 2), (7, 1)), ((1, 64), (1, 1)), ((7, 3), (1, 7))], ids=str
 )
-def test_strides_of_single_columns_and_rows_say_nothing(
+def test_strides_of_single_columns_and_rows_are_ignored(
     strides: tuple[tuple[int, int], tuple[int, int]],
 ) -> None:
     column = values(4000, seed=1).as_strided((64, 1), strides[0])
@@ -490,7 +490,7 @@ def test_a_column_is_added_to_all_columns() -> None:
     )
 
 
-# Types that ZenDNN stays out of
+# Dtypes that ZenDNN refuses
 
 OTHER_TYPES = (
     torch.float64,
@@ -517,7 +517,7 @@ def test_other_types_give_the_bits_of_stock_torch(dtype: torch.dtype) -> None:
     )
     assert_same_bits(lambda: F.linear(a, b.t(), c[0]))
     if dtype == torch.complex64:
-        return  # torch itself turns its convolution into three in float32; see the next test
+        return  # torch computes it as three float32 convolutions; see the next test
     image, weight = values(2, 4, 9, 9, dtype=dtype, seed=4), values(6, 4, 3, 3, dtype=dtype, seed=5)
     assert_same_bits(lambda: F.conv2d(image, weight, padding=1))
 
@@ -546,10 +546,10 @@ def test_sparse_products_give_the_bits_of_stock_torch() -> None:
 @of_products
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("transposed", [False, True])
-def test_products_with_rows_that_lie_kilobytes_apart_are_right(
+def test_products_with_row_strides_of_kilobytes_are_right(
     transposed: bool, dtype: torch.dtype
 ) -> None:
-    """Such a matrix is copied: its whole, and the part of it that a slice is."""
+    """Such a matrix is copied, whether whole or a slice."""
     a = values(129, 140, dtype=dtype, seed=1)
     a = a.t().contiguous().t() if transposed else a
     b, out = values(140, 512, dtype=dtype, seed=2), torch.empty(129, 512, dtype=dtype)
@@ -573,8 +573,8 @@ def test_switched_off_gives_the_bits_of_stock_torch_again() -> None:
     assert not calls
 
 
-def test_changed_weights_are_never_remembered() -> None:
-    """A pack kept by address would answer with the old weight after an in-place change."""
+def test_weights_are_never_cached() -> None:
+    """A pack cached by address would return the old weight's result after an in-place change."""
     x, weight = values(64, 96, seed=1), values(80, 96, seed=2)
     with torch.inference_mode():
         first = F.linear(x, weight)
@@ -676,7 +676,7 @@ def test_convolution_that_reaches_over_the_image_is_right(
             image, weight, stride=stride, padding=padding, dilation=dilation, groups=groups
         )
 
-    # Stock torch is wrong or crashes on some of them, so that only the exact result serves.
+    # Stock torch is wrong or crashes on some cases, so the reference is the exact result.
     got, exact = convolve(image, weight), convolve(image.double(), weight.double())
     tolerance = 16 * torch.finfo(dtype).eps * exact.abs().max().item()
     torch.testing.assert_close(got.double(), exact, atol=tolerance, rtol=0)
@@ -714,9 +714,7 @@ def test_depthwise_convolution_is_right(channels: int, dtype: torch.dtype) -> No
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("last", [(True, False), (False, True), (True, True)])
 @pytest.mark.parametrize("dims", [2, 3])
-def test_channels_last_goes_in_and_comes_out(
-    dims: int, last: tuple[bool, bool], dtype: torch.dtype
-) -> None:
+def test_channels_last_is_kept(dims: int, last: tuple[bool, bool], dtype: torch.dtype) -> None:
     """``check`` compares the strides with stock torch's, which keep channels last."""
     memory_format = torch.channels_last if dims == 2 else torch.channels_last_3d
     image = values(2, 16, *[10] * dims, dtype=dtype, seed=1)
@@ -746,7 +744,7 @@ def test_transposed_convolution_is_right(
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("transposed", [False, True])
-def test_one_value_stands_for_all_dimensions_of_a_window(transposed: bool, dims: int) -> None:
+def test_one_value_applies_to_all_dimensions_of_a_window(transposed: bool, dims: int) -> None:
     convolve = (TRANSPOSED if transposed else CONVOLUTIONS)[dims]
     image, weight = values(2, 8, *[7] * dims), values(8, 8, *[3] * dims, seed=1)
     for window in ({"dilation": (2,)}, {"stride": (2,)}, {"padding": (1,)}):
@@ -766,7 +764,7 @@ def test_transposed_convolution_with_much_output_padding_is_right(
     )
 
 
-def test_a_small_volume_in_channels_last_comes_out_as_in_stock_torch() -> None:
+def test_a_small_channels_last_volume_matches_stock_torch() -> None:
     volume = values(1, 3, 6, 7, 8).to(memory_format=torch.channels_last_3d)
     check(F.conv3d, volume, values(4, 3, 2, 2, 2, seed=1))
 
@@ -819,7 +817,7 @@ def test_lstm_is_right(options: dict[str, Any], dtype: torch.dtype) -> None:
         with stock():
             theirs, (their_h, their_c) = lstm(x)
             exact, (exact_h, exact_c) = exact_lstm(x.double())
-    # The states of a time step feed the next one: rounding adds up over seven steps.
+    # Each time step reads the previous state, so rounding errors accumulate over seven steps.
     steps = 8.0
     assert_as_exact(ours, theirs, exact, steps)
     assert_as_exact(our_h, their_h, exact_h, steps)
@@ -840,7 +838,7 @@ def test_lstm_takes_states_and_packed_sequences() -> None:
         torch.testing.assert_close(our, their, rtol=1e-5, atol=1e-6)
 
 
-# The modes that torch can be in
+# torch's modes
 
 
 def network() -> nn.Module:

@@ -1,4 +1,4 @@
-"""Training through the eager overrides: gradients, higher derivatives and losses of stock torch."""
+"""Training through the eager overrides: gradients, higher derivatives and losses match stock."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     ),
 }
 
-#: What torch does as fast: somewhere, or on this CPU.
+#: Operators that may fall back to torch, on any CPU or on this one.
 LEFT_TO_TORCH = {
     "conv_transpose2d",
     *(() if HAS_WIDE_VECTORS else ("mm", "bmm", "addmm", "baddbmm", "linear")),
@@ -125,7 +125,7 @@ def test_gradients_of_convolution_are_right_for_any_geometry() -> None:
     "frozen", [{0}, {1}, {2}, {0, 1}, {1, 2}], ids=lambda f: "-".join(map(str, sorted(f)))
 )
 @pytest.mark.parametrize("name", ["linear", "conv2d"])
-def test_leaves_that_want_no_gradient_get_none(name: str, frozen: set[int]) -> None:
+def test_leaves_without_requires_grad_get_no_gradient(name: str, frozen: set[int]) -> None:
     function, shapes = OPERATIONS[name]
     leaves = [values(*shape, seed=i) for i, shape in enumerate(shapes)]
     want = gradients(function, *leaves)[1:]
@@ -195,7 +195,7 @@ def test_recomputed_activations_give_the_same_gradients() -> None:
         assert torch.equal(one, two)
 
 
-def test_out_refuses_operands_that_want_gradients() -> None:
+def test_out_refuses_operands_that_require_gradients() -> None:
     a = values(8, 8).requires_grad_()
     with pytest.raises(RuntimeError, match="don't support automatic differentiation"):
         torch.mm(a, a, out=torch.empty(8, 8))
@@ -237,7 +237,7 @@ class Tagger(nn.Module):
 
 
 class Encoder(nn.Module):
-    """A transformer's layer: attention, layer norms, residuals and a GELU between two layers."""
+    """A transformer layer: attention, layer norms, residuals and a GELU between two layers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -254,7 +254,7 @@ class Encoder(nn.Module):
 def losses(
     net: nn.Module, x: Tensor, labels: Tensor, rate: float, steps: int = 20, *, bf16: bool = False
 ) -> list[float]:
-    """The loss of each step of training ``net``, which is changed, on one batch."""
+    """Trains ``net`` in place on one batch; returns the loss of each step."""
     optimiser = torch.optim.SGD(net.parameters(), lr=rate, momentum=0.9)
     seen = []
     for _ in range(steps):
@@ -288,7 +288,7 @@ def test_training_gives_the_losses_of_stock_torch(
         ours = losses(net, x, labels, rate, bf16=bf16)
     with stock():
         theirs = losses(twin, x, labels, rate, bf16=bf16)
-    assert calls or (kind is Tagger and not HAS_WIDE_VECTORS)  # all of it products
+    assert calls or (kind is Tagger and not HAS_WIDE_VECTORS)  # consists of products only
     assert theirs[-1] < 0.7 * theirs[0], "the stock net did not learn; the comparison says nothing"
     assert ours == pytest.approx(theirs, rel=tolerance, abs=tolerance)
 

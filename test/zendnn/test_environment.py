@@ -1,4 +1,4 @@
-"""Environment variables: what makes no sense is told once, and the default stands."""
+"""Environment variables: an invalid value warns once, and the default applies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TOLD = {
 
 
 @pytest.mark.parametrize(("name", "value"), TOLD, ids=str)
-def test_a_value_that_makes_no_sense_is_told_once(name: str, value: str) -> None:
+def test_an_invalid_value_warns_once(name: str, value: str) -> None:
     printed = run_python(CODE, **{"ZENDNN_TUNING_BUDGET": "0.05"} | {name: value})
     assert printed == f"{name} is '{value}', {TOLD[name, value]}\n"
 
@@ -53,5 +53,5 @@ def test_a_value_that_makes_no_sense_is_told_once(name: str, value: str) -> None
         ("ZENDNN_PLAN_CACHE_CAPACITY", "1"),
     ],
 )
-def test_a_value_that_makes_sense_is_not_told(name: str, value: str) -> None:
+def test_a_valid_value_does_not_warn(name: str, value: str) -> None:
     assert not run_python(CODE, **{"ZENDNN_TUNING_BUDGET": "0.05"} | {name: value})

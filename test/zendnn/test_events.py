@@ -1,4 +1,4 @@
-"""The stream of events, and that its views agree: counters, verbose lines, recordings, profiles."""
+"""The stream of events, and its views: counters, verbose lines, recordings, profiles agree."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ZENDNN = torch.backends.zendnn
 
 
 def events(function: Callable[[], object]) -> list[Event]:
-    """What became of the operators that ``function`` ran."""
+    """The events of ``function``'s operators."""
     with ZENDNN.record() as recording:
         function()
     return list(recording)
 
 
 def optimised(module: nn.Module, x: Tensor) -> torch.jit.ScriptModule:
-    """``module`` as plans, which have seen ``x``."""
+    """``module`` optimised into plans, which have run on ``x``."""
     frozen = torch.jit.freeze(torch.jit.script(module.eval()))
     made = torch.jit.optimize_for_inference(frozen)
     with torch.no_grad():
@@ -35,13 +35,13 @@ def optimised(module: nn.Module, x: Tensor) -> torch.jit.ScriptModule:
 
 @pytest.fixture(scope="module")
 def layers() -> tuple[torch.jit.ScriptModule, Tensor]:
-    """A plan of a packed product and of two steps on kernels of ours."""
+    """A plan with a packed product and two steps on our kernels."""
     x = values(64, 256)
     return optimised(nn.Sequential(nn.Linear(256, 128), nn.Softmax(-1), nn.LayerNorm(128)), x), x
 
 
 @of_products
-def test_an_event_tells_operator_route_operands_and_implementation() -> None:
+def test_an_event_has_operator_route_operands_and_implementation() -> None:
     a, b = values(40, 70), values(70, 50)
     (event,) = events(lambda: torch.mm(a, b))
     assert (event.operator, event.route, event.reason) == ("aten::mm", "eager", "")
@@ -51,12 +51,12 @@ def test_an_event_tells_operator_route_operands_and_implementation() -> None:
     assert event.ms > 0
 
 
-def test_a_kernel_of_ours_is_told_with_its_instruction_set() -> None:
+def test_an_event_of_our_kernel_names_its_instruction_set() -> None:
     (event,) = events(lambda: torch.softmax(values(4, 64), -1))
     assert event.implementation == f"softmax kernel:{ZENDNN._C._kernel_isa()}"
 
 
-def test_what_goes_to_torch_is_told_with_its_reason() -> None:
+def test_an_event_of_torch_has_a_reason() -> None:
     x = values(40, 40)
     with stock():
         off = events(lambda: torch.mm(x, x))
@@ -64,12 +64,12 @@ def test_what_goes_to_torch_is_told_with_its_reason() -> None:
     assert [event.route for event in found] == ["torch", "torch"]
     assert [event.reason for event in found] == [
         "ZenDNN is switched off",
-        "a type that ZenDNN does not compute in here",
+        "a dtype that ZenDNN does not support here",
     ]
     assert not any(event.implementation for event in found)
 
 
-def test_a_kernel_that_finds_out_late_is_told_as_torchs() -> None:
+def test_a_kernel_that_falls_back_late_makes_an_event_of_torch() -> None:
     table, ids = values(10, 16), torch.tensor([1, 2, 99])
 
     def bags() -> None:
@@ -88,12 +88,12 @@ def test_an_operator_that_fails_makes_an_event() -> None:
             torch.mm(values(3, 4), values(5, 6))
 
     (event,) = events(product)
-    assert event.reason == "sizes that do not go together"
+    assert event.reason == "sizes that do not match"
 
 
 @of_products
 def test_operators_within_another_come_before_it() -> None:
-    """A convolution of single points is a product."""
+    """A convolution with a kernel of size 1 is a product."""
     x = values(1, 64, 20, 20).contiguous(memory_format=torch.channels_last)
     inner, outer = events(lambda: F.conv2d(x, values(32, 64, 1, 1)))
     assert (inner.operator, outer.operator) == ("aten::mm.out", "aten::_convolution")
@@ -101,7 +101,7 @@ def test_operators_within_another_come_before_it() -> None:
     assert inner.ms <= outer.ms
 
 
-def test_a_plan_tells_each_step(layers: tuple[torch.jit.ScriptModule, Tensor]) -> None:
+def test_a_plan_makes_an_event_for_each_step(layers: tuple[torch.jit.ScriptModule, Tensor]) -> None:
     module, x = layers
     found = events(lambda: module(x))
     assert [(event.operator, event.route) for event in found] == [
@@ -111,10 +111,10 @@ def test_a_plan_tells_each_step(layers: tuple[torch.jit.ScriptModule, Tensor]) -
     ]
     x_shape, weight_shape = found[0].shapes
     assert x_shape == (64, 256)
-    assert sorted(weight_shape) == [128, 256]  # or transposed, as an inner product has it
+    assert sorted(weight_shape) == [128, 256]  # transposed for an inner product
 
 
-def test_inputs_that_a_plan_does_not_take_are_told_with_the_reason(
+def test_inputs_that_a_plan_refuses_make_an_event_with_the_reason(
     layers: tuple[torch.jit.ScriptModule, Tensor],
 ) -> None:
     module, x = layers
@@ -125,7 +125,7 @@ def test_inputs_that_a_plan_does_not_take_are_told_with_the_reason(
 
 
 @of_products
-def test_a_packed_layer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_packed_layer_makes_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
     layer, x = ZENDNN.prepack(nn.Linear(256, 128).eval()), values(64, 256)
     with torch.no_grad():
@@ -143,7 +143,7 @@ def test_a_packed_layer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_recordings_hold_what_ran_while_they_did_in_all_threads() -> None:
+def test_recordings_have_the_events_of_all_threads_while_they_run() -> None:
     x = values(4, 64)
     torch.sigmoid(x)
     with ZENDNN.record() as outer:
@@ -174,7 +174,7 @@ def test_a_recording_prints_as_a_table() -> None:
     lines = sorted(str(recording).splitlines(), key=lambda line: line.split()[0])
     assert len(lines) == 2
     assert lines[0].split()[3:5] == ["torch", "aten::mm"]
-    assert lines[0].endswith("a type that ZenDNN does not compute in here")
+    assert lines[0].endswith("a dtype that ZenDNN does not support here")
     assert (lines[1].split()[0], lines[1].split()[3]) == ("3", "eager")
 
 
@@ -184,7 +184,7 @@ def test_a_recording_prints_as_a_table() -> None:
 def test_counters_count_each_step_of_a_plan_once(
     layers: tuple[torch.jit.ScriptModule, Tensor],
 ) -> None:
-    """On primitives and on kernels of ours alike."""
+    """Both on primitives and on our kernels."""
     module, x = layers
     with counting() as calls:
         module(x)
@@ -209,7 +209,7 @@ with torch.no_grad():
 
 
 def lines_of(level: int) -> list[list[str]]:
-    """The verbose lines of a plan, of a kernel of ours and of torch's, as lists of words."""
+    """The verbose lines of a plan, of our kernel and of torch's, split at commas."""
     _, printed = run_python(VIEWS.format(level=level)).split("begin\n")
     return [line.split(",") for line in printed.splitlines() if line.startswith("zendnn_verbose")]
 
@@ -226,11 +226,11 @@ def test_verbose_lines_show_each_execution_once() -> None:
 
 
 @of_products
-def test_the_level_above_shows_what_is_in_a_step_and_what_went_to_torch() -> None:
+def test_a_higher_level_shows_primitives_within_steps_and_fallbacks() -> None:
     lines = lines_of(2)
     assert sum("exec" in x for x in lines) == 1
     (torchs,) = (x for x in lines if x[1] == "torch")
-    assert torchs[2:4] == ["a type that ZenDNN does not compute in here", "aten::mm"]
+    assert torchs[2:4] == ["a dtype that ZenDNN does not support here", "aten::mm"]
 
 
 def test_the_profiler_names_each_step(layers: tuple[torch.jit.ScriptModule, Tensor]) -> None:
@@ -244,7 +244,7 @@ def test_the_profiler_names_each_step(layers: tuple[torch.jit.ScriptModule, Tens
     assert inside == [f"zendnn::{event.implementation}" for event in events(lambda: module(x))]
 
 
-def test_results_are_the_same_with_somebody_listening() -> None:
+def test_results_are_the_same_with_a_listener() -> None:
     x = values(33, 65)
     for function in (torch.sigmoid, lambda x: torch.softmax(x, 0), lambda x: torch.mm(x, x.t())):
         alone = function(x)

@@ -1,4 +1,4 @@
-"""torch.backends.zendnn.explain: what it says of regions, of what was built, and of the rest."""
+"""torch.backends.zendnn.explain: regions, built executables, and operators outside regions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ZENDNN = torch.backends.zendnn
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
-# A plan that was never made: what is printed must not depend on this machine's kernels.
+# A made-up plan: the expected text must not depend on this machine's kernels.
 
 DESCRIPTION = """\
 zendnn-plan 1
@@ -73,13 +73,13 @@ REFUSED = {
 
 
 def region(**changes: Any) -> Region:
-    """The region that a plan which explains itself like this is read as."""
+    """The region read from a plan's JSON with these changes."""
     plan = {"name": "plan_0", "description": DESCRIPTION, "packed_bytes": 2560, "built": []}
     return Region.read(json.dumps(plan | changes))
 
 
 def explanation(*regions: Region, left_out: tuple[LeftOut, ...] | None = (), **more: Any) -> str:
-    """What is printed of one method."""
+    """The printed explanation of one method."""
     return str(Explanation((Method("forward", regions, left_out),), **more))
 
 
@@ -110,7 +110,7 @@ forward: 1 region of 6 operators, 13 operators left out
     assert explanation(region(built=[BUILT, REFUSED]), left_out=left_out) == expected
 
 
-def test_the_layout_of_images_and_copies_at_the_borders_are_said() -> None:
+def test_the_layout_of_images_and_copies_at_the_borders_are_printed() -> None:
     built = BUILT | {"layout": "blocked", "border_copies": 2}
     assert "arena, images blocked, 2 copies at its borders\n" in explanation(region(built=[built]))
     assert region(built=[built]).built[0].layout == "blocked"
@@ -135,7 +135,7 @@ def test_a_method_without_a_region_is_one_line(
     assert explanation(left_out=left_out).splitlines()[0] == line
 
 
-def test_a_built_plan_may_have_nothing_to_run() -> None:
+def test_a_built_plan_may_have_no_steps() -> None:
     nothing = BUILT | {"steps": [], "gflop": 0, "arena_bytes": 0}
     assert "2 threads: 0.00 kflop, 0 bytes arena" in explanation(region(built=[nothing]))
 
@@ -197,7 +197,7 @@ def test_dot_draws_each_region_as_a_cluster() -> None:
 
 
 class TwoMethods(nn.Module):
-    """Two methods to optimise; the first keeps an operator that the engine does not have."""
+    """Two methods to optimise; the first has an operator that the engine lacks."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ def loaded(module: Any) -> Any:
     return torch.jit.load(buffer)
 
 
-def test_each_method_tells_its_regions_and_what_it_left_out() -> None:
+def test_each_method_lists_its_regions_and_left_out_operators() -> None:
     forward, other = ZENDNN.explain(optimised()).methods
     assert (forward.name, other.name) == ("forward", "other")
     titles = [operator.title for region in forward.regions for operator in region.operators]
@@ -235,7 +235,7 @@ def test_each_method_tells_its_regions_and_what_it_left_out() -> None:
     assert other.left_out == ()
 
 
-def test_each_set_of_input_shapes_is_told_and_the_latest_first() -> None:
+def test_each_set_of_input_shapes_is_listed_latest_first() -> None:
     module, x = optimised(), values(4, 6)
     with torch.no_grad():
         for inputs in (x, values(6, 5).t(), x, x[:0]):
@@ -257,7 +257,7 @@ def test_each_set_of_input_shapes_is_told_and_the_latest_first() -> None:
     assert "refused for float32 (0, 6)" in str(ZENDNN.explain(module))
 
 
-def test_a_module_that_was_saved_or_copied_tells_the_same_but_what_was_built() -> None:
+def test_a_saved_or_copied_module_explains_the_same_without_builds() -> None:
     module = optimised()
     before = str(ZENDNN.explain(module))
     with torch.no_grad():
@@ -282,7 +282,7 @@ class Outer(nn.Module):
         return out
 
 
-def test_the_plans_of_a_submodule_are_told_too() -> None:
+def test_the_plans_of_a_submodule_are_included() -> None:
     outer = torch.jit.script(Outer(loaded(optimised())).eval())
     for module in (outer, torch.jit.freeze(outer)):
         (method,) = ZENDNN.explain(module).methods
@@ -291,13 +291,13 @@ def test_the_plans_of_a_submodule_are_told_too() -> None:
         assert str(ZENDNN.explain(module)).startswith("forward: 1 region of 2 operators\n")
 
 
-def test_optimising_again_changes_nothing_of_it() -> None:
+def test_optimising_again_does_not_change_the_explanation() -> None:
     module = optimised()
     before = str(ZENDNN.explain(module))
     assert str(ZENDNN.explain(torch.jit.optimize_for_inference(module, ["other"]))) == before
 
 
-def test_a_module_without_a_plan_is_told_how_to_get_one() -> None:
+def test_a_module_without_a_plan_gets_instructions() -> None:
     stock = torch.jit.freeze(torch.jit.script(TwoMethods().eval()))
     with ZENDNN.flags(enabled=False):
         disabled = torch.jit.optimize_for_inference(stock)
@@ -316,7 +316,7 @@ def test_anything_else_is_refused_in_one_sentence(thing: object) -> None:
     assert len(str(error.value).splitlines()) == 1
 
 
-def test_the_format_says_what_is_printed() -> None:
+def test_the_format_spec_selects_the_output() -> None:
     module = optimised()
     whole = ZENDNN.explain(module)
     assert str(whole) == repr(whole) == whole.text() == str(ZENDNN.explain(module, "text"))
@@ -330,7 +330,7 @@ def test_the_format_says_what_is_printed() -> None:
 # The package
 
 
-def test_import_torch_does_not_wait_for_it() -> None:
+def test_import_torch_does_not_import_explain() -> None:
     code = """
 import sys, torch
 z = torch.backends.zendnn

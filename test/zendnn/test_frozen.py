@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from .common import counting, property_test, stock, values
 
-# What torch itself says of TorchScript's age is not this file's subject.
+# torch warns that TorchScript is deprecated.
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
@@ -37,7 +37,7 @@ class Plain(nn.Module):
 
 
 class Residual(nn.Module):
-    """A bottleneck with a projected shortcut, and a second block onto its output."""
+    """A bottleneck with a projected shortcut, and a second block after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +54,7 @@ class Residual(nn.Module):
 
 
 class Branches(nn.Module):
-    """Depthwise, grouped, dilated and strided convolutions, joined along the channels."""
+    """Depthwise, grouped, dilated and strided convolutions, concatenated along the channels."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Branches(nn.Module):
 
 
 class Activations(nn.Module):
-    """Every activation that a group may hold, after one convolution each."""
+    """Every activation that a region may contain, each after a convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class Volume(nn.Module):
 
 
 class Unknown(nn.Module):
-    """A convolution amid operations that no group holds: sort, cumsum, a transposed convolution."""
+    """A convolution amid other operations: sort, cumsum, a transposed convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -155,13 +155,13 @@ class Mutating(nn.Module):
 
 
 def settled(norm: nn.Module) -> nn.Module:
-    """The normalisation layer with statistics and factors that are not all 0 and 1."""
+    """The normalisation layer with non-trivial statistics and factors."""
     for i, name in enumerate(("running_mean", "weight", "bias")):
         getattr(norm, name).data.uniform_(0.5, 1.5, generator=torch.Generator().manual_seed(i))
     return norm
 
 
-#: Each net with a few input shapes to call one optimised module with.
+#: Each net, and the input shapes for its optimised module.
 NETS: dict[str, tuple[type[nn.Module], list[tuple[int, ...]]]] = {
     "plain": (Plain, [(2, 3, 16, 16), (1, 3, 16, 16), (3, 3, 17, 25)]),
     "residual": (Residual, [(1, 8, 14, 14), (2, 8, 7, 9)]),
@@ -190,7 +190,7 @@ def optimised(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
 
 def kinds(block: Any) -> list[str]:
-    """The kinds of the nodes of a graph or block and of everything nested in it."""
+    """The kinds of all nodes of a graph or block, nested blocks included."""
     found = []
     for node in block.nodes():
         found.append(node.kind())
@@ -200,12 +200,12 @@ def kinds(block: Any) -> list[str]:
 
 
 def on_zendnn(module: torch.jit.ScriptModule) -> list[str]:
-    """The kinds of those nodes of the module's graph that belong to ZenDNN."""
+    """The kinds of the nodes of ZenDNN in the module's graph."""
     return [kind for kind in kinds(module.graph) if "zendnn" in kind.lower()]
 
 
 def assert_right(ours: Tensor, net: nn.Module, x: Tensor) -> None:
-    """``ours`` is the stock result for ``x``, to 1e-5 of its largest value."""
+    """Asserts that ``ours`` is stock's result for ``x``, within 1e-5 of its largest value."""
     with stock(), torch.no_grad():
         want = net(x)
     assert (ours.dtype, ours.shape, ours.device) == (want.dtype, want.shape, want.device)
@@ -223,7 +223,7 @@ def test_frozen_net_is_right_for_several_shapes_and_runs_on_zendnn(
     net = kind().eval()
     module = optimised(make(net, values(*shapes[0])))
     with torch.no_grad():
-        for _ in range(3):  # TorchScript's executor specialises in the first runs
+        for _ in range(3):  # TorchScript's executor specialises during the first runs
             for seed, shape in enumerate(shapes):
                 x = values(*shape, seed=seed)
                 copy = x.clone()
@@ -271,10 +271,10 @@ def test_a_module_optimised_before_the_switch_keeps_giving_right_results() -> No
 
 
 @pytest.mark.parametrize("make", [traced, scripted])
-def test_a_module_that_has_run_is_optimised_all_the_same(
+def test_a_module_that_has_already_run_is_optimised(
     make: Callable[[nn.Module, Tensor], torch.jit.ScriptModule],
 ) -> None:
-    """torch's executor keeps the graph that it ran first; what held the method must see ours."""
+    """torch's executor caches the first graph; holders of the method must run ours."""
     net, x = Plain().eval(), values(2, 3, 16, 16)
     frozen = torch.jit.freeze(make(net, x))
     forward, schema = frozen.forward, str(frozen.forward.schema)
@@ -437,7 +437,7 @@ def test_nets_of_other_types_keep_working(dtype: torch.dtype) -> None:
 
 
 def test_adaptive_pooling_to_a_size_that_does_not_divide_the_image_is_right() -> None:
-    """ZenDNN pools windows of one size only."""
+    """ZenDNN pools only windows of equal size."""
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(4)).eval()
     module = optimised(traced(net, values(1, 3, 20, 20)))
     with torch.no_grad():
@@ -454,7 +454,7 @@ def test_empty_batches_keep_working() -> None:
         assert_right(module(x), net, x)
 
 
-def test_a_wrong_input_raises_and_the_module_works_on() -> None:
+def test_a_wrong_input_raises_and_the_module_still_works() -> None:
     net = Plain().eval()
     module = optimised(traced(net, values(2, 3, 16, 16)))
     with torch.no_grad():
@@ -464,8 +464,8 @@ def test_a_wrong_input_raises_and_the_module_works_on() -> None:
         assert_right(module(x), net, x)
 
 
-def test_the_module_given_stays_as_it_was() -> None:
-    """Optimising shares the weights with nothing that the caller still holds."""
+def test_the_original_module_is_unchanged() -> None:
+    """The optimised module does not share its weights with the caller's."""
     net = Plain().eval()
     x = values(2, 3, 16, 16)
     with torch.no_grad():
@@ -503,7 +503,7 @@ def test_two_optimised_modules_do_not_disturb_each_other() -> None:
     ],
     ids=["dilated pooling", "divisor", "approximate gelu", "plain batch norm"],
 )
-def test_arguments_that_no_kernel_takes_stay_out_of_the_group(layer: nn.Module) -> None:
+def test_arguments_that_no_kernel_accepts_stay_outside(layer: nn.Module) -> None:
     net = nn.Sequential(nn.Conv2d(3, 6, 3), layer, nn.ReLU()).eval()
     x = values(2, 3, 12, 12)
     module = optimised(traced(net, x))

@@ -1,4 +1,4 @@
-"""torch/backends/zendnn/graph.py: use lists, order, what passes may touch, and descriptions."""
+"""torch/backends/zendnn/graph.py: use lists, order, private values, and descriptions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def graph() -> Graph:
 
 
 def chain(graph: Graph, *ops: str) -> list[Node]:
-    """Operators one after the other, from a new input; the last one's result escapes."""
+    """A chain of operators from a new input; the last result escapes."""
     value, nodes = graph.input(), []
     for op in ops:
         nodes.append(graph.add(op, [value]))
@@ -77,7 +77,7 @@ def test_uses_that_others_read_are_not_replaced(graph: Graph, reader: str) -> No
         graph.replace_uses(node.output, x)
 
 
-# Who may touch a value.
+# Private values.
 
 
 def test_a_value_is_private_when_passes_may_rewrite_all_its_readers(graph: Graph) -> None:
@@ -108,8 +108,8 @@ def test_a_node_is_inserted_and_moved_before_another(graph: Graph) -> None:
     graph.check()
 
 
-def test_a_node_takes_over_what_later_ones_make(graph: Graph) -> None:
-    """As a fused operator does, whose results keep their readers."""
+def test_a_node_takes_over_results_of_later_ones(graph: Graph) -> None:
+    """As a fused operator does; its results keep their readers."""
     one, two = chain(graph, "one", "two")
     fused = graph.add("fused", one.inputs, before=one)
     graph.replace_uses(one.output, fused.output)
@@ -120,7 +120,7 @@ def test_a_node_takes_over_what_later_ones_make(graph: Graph) -> None:
     graph.check()
 
 
-def test_a_node_that_makes_more_is_not_taken_over(graph: Graph) -> None:
+def test_a_node_with_more_results_is_not_taken_over(graph: Graph) -> None:
     x = graph.input()
     fused = graph.add("fused", [x])
     parts = graph.add("split", [x], outputs=[graph.value(), graph.value()])
@@ -131,7 +131,7 @@ def test_a_node_that_makes_more_is_not_taken_over(graph: Graph) -> None:
 # Removal.
 
 
-def test_only_what_nobody_reads_is_removed(graph: Graph) -> None:
+def test_only_unread_nodes_are_removed(graph: Graph) -> None:
     one, two = chain(graph, "one", "two")
     with pytest.raises(AssertionError, match=r"is still read$"):
         graph.remove(one)

@@ -1,4 +1,4 @@
-"""Who may import whom: data flows one way, from the table to the front ends."""
+"""The allowed imports between layers: data flows one way, from the table to the front ends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch.backends.zendnn
 PACKAGE = Path(torch.backends.zendnn.__file__).parent
 PREFIX = "torch.backends.zendnn"
 
-#: Each layer by its files, and the layers below that it may import; the innermost path counts.
+#: Each layer, by its files, and the lower layers that it may import; the longest path matches.
 _TABLE = {"operators", "signatures"}
 LAYERS = {
     "dims": {"dims"},
@@ -31,14 +31,14 @@ LAYERS = {
 
 
 def layer_of(module: str) -> str:
-    """The layer that a module below the package belongs to."""
+    """The layer of a module below the package."""
     path = module.replace(".", "/")
     found = [layer for layer in LAYERS if path == layer or path.startswith(layer + "/")]
     return max(found, key=len) if found else path.split("/")[0]
 
 
 def imported(path: Path) -> Iterator[str]:
-    """The modules of ours that a file imports when it runs, without the package's name."""
+    """Our modules that a file imports at run time, without the package's name."""
     tree = ast.parse(path.read_text())
     typing = [n for n in ast.walk(tree) if isinstance(n, ast.If) and "TYPE_CHECKING" in ast.dump(n)]
     skipped = {id(inner) for node in typing for inner in ast.walk(node)}

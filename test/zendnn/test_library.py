@@ -1,4 +1,4 @@
-"""libzendnn: the instruction sets it can be held to, and BLIS behind its GEMM fallback."""
+"""libzendnn: limits of the instruction set, and BLIS behind its GEMM fallback."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ assert error < 1e-4, error
 )
 def test_an_older_instruction_set_gives_right_results(code: str, isa: str) -> None:
     if code == PRODUCT and not HAS_WIDE_VECTORS:
-        pytest.skip("without AVX-512 products are torch's own")
+        pytest.skip("without AVX-512, products are left to torch")
     lines = run_python(code, ZENDNN_VERBOSE="1", ZENDNN_MAX_CPU_ISA=isa)
     executed = [
         line for line in lines.splitlines() if line.startswith("zendnn_verbose,v1,primitive,exec")
@@ -60,7 +60,7 @@ def test_the_gemm_fallback_is_blis() -> None:
     assert ",inner_product,x64:gemm:blas," in lines
 
 
-def test_blis_uses_kernels_made_for_such_a_cpu() -> None:
+def test_blis_uses_kernels_for_this_kind_of_cpu() -> None:
     flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     if {"avx512f", "avx512dq", "avx512bw", "avx512vl"} <= set(flags):
         assert _C._blas_kernels() == "skx"
@@ -68,7 +68,7 @@ def test_blis_uses_kernels_made_for_such_a_cpu() -> None:
         assert _C._blas_kernels() != "generic"
 
 
-def test_the_library_shows_no_symbol_of_zendnn_or_blis() -> None:
+def test_the_library_exports_no_symbol_of_zendnn_or_blis() -> None:
     library = Path(torch.__file__).parent / "lib" / "libtorch_zendnn.so"
     names = run_python(
         f"""

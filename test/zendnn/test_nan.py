@@ -1,7 +1,7 @@
-"""NaN and infinities stand where stock torch has them: in plans, in eager mode and on the device.
+"""NaN and infinities are where stock torch has them: in plans, in eager mode and on the device.
 
-Vector instructions for maxima and minima return one fixed operand where either is NaN, so a kernel
-that picks the wrong one makes a number of it.
+Vector instructions for maxima and minima return a fixed operand if either is NaN. A kernel with the
+wrong operand order drops the NaN.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ pytestmark = [
 NAN, INF = math.nan, math.inf
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 5e-2}
 CHANNELS = (1, 3, 8, 16, 17, 40)
-#: How images are made to lie inside a plan.
+#: Layouts of images inside a plan.
 LAYOUTS = ("blocked", "channels_last")
 
 
 @pytest.fixture(autouse=True)
 def quick(clean_state: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first implementation serves, on one thread: speed is not the subject here."""
+    """Uses the first implementation, without timing, on one thread."""
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
     torch.set_num_threads(1)
 
 
-# Numbers and how they are compared.
+# Inputs and comparisons.
 
 
 def strewn(
@@ -71,7 +71,7 @@ def strewn(
     seed: int = 0,
     kinds: Sequence[float] = (NAN, INF, -INF),
 ) -> Tensor:
-    """Normal random numbers with a share of others at random places."""
+    """Normal random numbers with a share of ``kinds`` at random places."""
     x = values(*shape, dtype=dtype, seed=seed)
     generator = torch.Generator().manual_seed(seed + 1)
     which = torch.randint(len(kinds), shape, generator=generator)
@@ -80,7 +80,7 @@ def strewn(
 
 
 def rows(*shape: int, dtype: torch.dtype = torch.float32, along: int = -1) -> Tensor:
-    """Vectors with at most one of NaN, ∞ and -∞ each, so that no sum has two infinities."""
+    """Vectors with at most one NaN, ∞ or -∞ each, so that no sum has two infinities."""
     x = values(*shape, dtype=dtype).movedim(along, -1).contiguous()
     flat = x.view(-1, x.shape[-1])
     for i in range(0, len(flat), 2):
@@ -89,9 +89,9 @@ def rows(*shape: int, dtype: torch.dtype = torch.float32, along: int = -1) -> Te
 
 
 def images(channels: int, *sides: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """One image for each place that a NaN can have, and some with infinities.
+    """One image per place of a NaN, and some with infinities.
 
-    The NaN of the next channel is at the next place.
+    The NaN of each channel is one place after that of the channel before.
     """
     count = math.prod(sides)
     x = values(count + 4, channels, *sides, dtype=dtype)
@@ -107,15 +107,15 @@ def images(channels: int, *sides: int, dtype: torch.dtype = torch.float32) -> Te
 
 
 def kinds_of(x: Tensor) -> Tensor:
-    """0 for numbers, 1 for NaN, 2 and 3 for the infinities."""
+    """0 for finite numbers, 1 for NaN, 2 and 3 for the infinities."""
     return x.isnan() + 2 * x.isposinf() + 3 * x.isneginf()
 
 
 def assert_as_stock(got: Tensor, want: Tensor, exact: Tensor) -> None:
-    """Assert that NaN, infinities and numbers are those of stock torch.
+    """Assert that NaN, infinities and numbers match stock torch.
 
-    Where its own float64 has another kind of number, the kind is a matter of rounding or of the
-    order of sums, and either will do.
+    Where stock's float64 result has another kind, rounding or the order of sums decides the kind,
+    and any kind is right.
     """
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     settled_places = kinds_of(want) == kinds_of(exact)
@@ -144,7 +144,7 @@ def check_call(function: Callable[..., Any], *inputs: Tensor) -> None:
 
 
 def check_plan(net: nn.Module, *inputs: Tensor, layout: str = "any") -> None:
-    """Check an optimised trace, all of which must have run in a plan."""
+    """Check an optimised trace, which must have run entirely in a plan."""
     net = net.eval()
     with torch.no_grad():
         module = optimised(torch.jit.trace(net, inputs, check_trace=False))
@@ -154,7 +154,7 @@ def check_plan(net: nn.Module, *inputs: Tensor, layout: str = "any") -> None:
             exact = listed(copy.deepcopy(net).double()(*wide(inputs)))
     assert_plans_ran(module)
     for built in (built for region in regions(module) for built in region.built):
-        # Some primitives for bfloat16 want AVX-512.
+        # Some bfloat16 primitives need AVX-512.
         assert not built.left_to_torch or inputs[0].dtype == torch.bfloat16
         assert layout in ("any", built.layout.replace(" ", "_"))
     for result in results:
@@ -163,12 +163,12 @@ def check_plan(net: nn.Module, *inputs: Tensor, layout: str = "any") -> None:
 
 
 def operands_of(b: Builder, region: Region) -> list[Tensor]:
-    """The examples that a region reads, all tensors, in its order."""
+    """The example tensors that a region reads, in its order."""
     examples = dict(zip(b.graph.inputs, b.examples, strict=True))
     return [examples[value] for value in region.inputs]
 
 
-# Functions of each element, as steps and as post-ops.
+# Elementwise functions, as steps and as post-ops.
 
 Function = Callable[..., Tensor]
 
@@ -199,7 +199,7 @@ FUNCTIONS: dict[str, Function] = {
     "prelu": nn.PReLU(17),
 }
 
-#: Functions of a value and of another input.
+#: Functions of a value and another input.
 OF_TWO: dict[str, Function] = {
     "maximum": torch.maximum,
     "minimum": torch.minimum,
@@ -222,9 +222,9 @@ class Pair(nn.Module):
 
 
 class Sum(nn.Module):
-    """The input and a convolution of another, so that it lies where the convolution's result does.
+    """The input plus a convolution of another one, so that it has the convolution's layout.
 
-    No two channels need have NaN at the same place, as they have after a convolution of it.
+    Channels can have NaN at different places here, but not after a convolution of the input.
     """
 
     def __init__(self, channels: int, spatial: int) -> None:
@@ -236,9 +236,9 @@ class Sum(nn.Module):
 
 
 class Net(nn.Module):
-    """A function after a layer, beside normalisations for which a plan is worth its while.
+    """A function after a layer, next to normalisations that make a plan worthwhile.
 
-    ``kept`` returns what the layer makes, too, so that the function cannot be a post-op of it.
+    ``kept`` also returns the layer's result, so that the function cannot be its post-op.
     """
 
     def __init__(self, layer: nn.Module, function: Function, kept: bool = False) -> None:
@@ -253,7 +253,7 @@ class Net(nn.Module):
 
 @dataclass(frozen=True)
 class Place:
-    """What comes before a function: a layer of an input (and of another), and how images lie.
+    """What precedes a function: a layer of one or two inputs, and the layout of images.
 
     The result has 17 channels.
     """
@@ -263,7 +263,7 @@ class Place:
     other: tuple[int, ...] = (1, 16)
     layout: str = "any"
     kept: bool = False
-    #: The dimension along which the layer sums up.
+    #: The dimension along which the layer sums.
     along: int = 1
     dtypes: tuple[torch.dtype, ...] = PRIMITIVE_DTYPES
 
@@ -277,7 +277,7 @@ PLACES = {
     "after a depthwise convolution": Place(
         lambda: nn.Conv2d(17, 17, 3, padding=1, groups=17), IMAGE
     ),
-    # Which ZenDNN convolves by way of a product of matrices, and loops for what follows.
+    # ZenDNN computes this as a matrix product, and its post-ops in loops.
     "after a convolution with more padding than image": Place(
         lambda: nn.Conv1d(17, 17, 1, padding=1, groups=17), (2, 17, 1), layout="channels_last"
     ),
@@ -336,22 +336,22 @@ def test_functions_of_two_tensors_in_plans_keep_nan(
 @pytest.mark.parametrize("op", PRODUCERS)
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_as_a_post_op_keeps_nan(name: str, op: str, dtype: torch.dtype) -> None:
-    """In one of three images, which nothing of the others enters."""
+    """NaN is in one of three images and must not reach the others."""
     if is_round(name, dtype):
-        pytest.skip("half a unit in the last place may make a whole one")
+        pytest.skip("an error of half a unit in the last place may round to a whole unit")
     b = Builder()
     region = region_of(b, then(b, producer(b, op, dtype), (name, *ALGORITHMS[name])))
     operands = operands_of(b, region)
     operands[0][1] = NAN
     (got,) = make_plan(region, dtype).run(operands, [])
     assert got[1].isnan().all()
-    if name not in ("sqrt", "log"):  # of numbers that may be negative
+    if name not in ("sqrt", "log"):  # these are NaN for negative numbers
         assert not got[::2].isnan().any()
 
 
 # Windows.
 
-#: By the number of spatial dimensions; these have as many elements as ``SIDES`` say.
+#: Pools, with the number of spatial dimensions, whose sizes ``SIDES`` gives.
 POOLS: dict[str, tuple[int, Function]] = {
     "max of two by two": (2, lambda x: F.max_pool2d(x, 2)),
     "max of three by three": (2, lambda x: F.max_pool2d(x, 3, stride=2, padding=1)),
@@ -401,9 +401,9 @@ def channels_last(x: Tensor) -> Tensor:
 def test_pools_in_plans_keep_nan_at_every_place(
     name: str, channels: int, how: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of inputs, and of what a convolution makes in the plan's own layout."""
+    """Both of inputs, and of a convolution's result in the plan's own layout."""
     if name == "average of a cube" and dtype == torch.bfloat16:
-        pytest.skip("torch has none for bfloat16 to compare with")
+        pytest.skip("torch has no bfloat16 kernel to compare with")
     spatial, pool = POOLS[name]
     x = images(channels, *SIDES[spatial], dtype=dtype)
     torch.manual_seed(0)
@@ -417,7 +417,7 @@ def test_pools_in_plans_keep_nan_at_every_place(
 
 
 @pytest.mark.parametrize("how", ["plain", "channels last", *LAYOUTS])
-def test_the_largest_of_nothing_but_negative_infinity_is_it(
+def test_the_maximum_of_only_negative_infinity_is_negative_infinity(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", how if how in LAYOUTS else "any")
@@ -432,7 +432,7 @@ def test_the_largest_of_nothing_but_negative_infinity_is_it(
 
 @st.composite
 def pools(draw: st.DrawFn) -> tuple[str, tuple[int, ...], dict[str, Any]]:
-    """An operator, the sides of its images and its windows, which a plan takes."""
+    """A pooling operator, image sizes and windows that a plan accepts."""
 
     def each(strategy: st.SearchStrategy[int]) -> tuple[int, ...]:
         return tuple(draw(strategy) for _ in range(spatial))
@@ -450,7 +450,7 @@ def pools(draw: st.DrawFn) -> tuple[str, tuple[int, ...], dict[str, Any]]:
     }
     if op == "max_pool":
         attributes["dilation"] = dilation
-    else:  # Averages that count what lies beyond the padding are left to torch.
+    else:  # Averages that count elements beyond the padding fall back to torch.
         attributes["include_pad"] = not attributes["ceil"] and draw(st.booleans())
     return op, tuple(size + draw(st.integers(0, 5)) for size in reach), attributes
 
@@ -500,9 +500,9 @@ def test_random_pools_have_nan_and_infinities_where_stock_torch_has(
     assert_as_stock(got, want, exact)
 
 
-# Products, which take bfloat16 in pairs.
+# Products, which multiply bfloat16 in pairs.
 
-#: The sides of the images, and a layer that reads so many channels.
+#: The sizes of the images, and a layer for a given number of channels.
 PRODUCTS: dict[str, tuple[tuple[int, ...], Callable[[int], nn.Module]]] = {
     "linear": ((), lambda c: nn.Linear(c, 9)),
     "linear to one": ((), lambda c: nn.Linear(c, 1)),
@@ -523,7 +523,7 @@ PRODUCTS: dict[str, tuple[tuple[int, ...], Callable[[int], nn.Module]]] = {
 def check_product(
     name: str, channels: int, dtype: torch.dtype, run: Callable[[nn.Module, Tensor], Tensor]
 ) -> None:
-    """Check products of rows or images with one infinity each, of which no sum is NaN."""
+    """Check products of rows or images with one infinity each, so that no sum is NaN."""
     torch.manual_seed(channels)
     sides, make = PRODUCTS[name]
     net = make(channels).eval().to(dtype)
@@ -549,7 +549,7 @@ ODD_CHANNELS = (1, 3, 5, 17, 33, 67)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("channels", ODD_CHANNELS)
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_infinities_enter_no_product_in_plans_but_their_own(
+def test_infinities_in_plans_reach_only_their_own_products(
     name: str, channels: int, layout: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
@@ -567,7 +567,7 @@ def test_infinities_enter_no_product_in_plans_but_their_own(
 @pytest.mark.parametrize("arranged", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("channels", ODD_CHANNELS)
 @pytest.mark.parametrize("name", PRODUCTS)
-def test_infinities_enter_no_eager_product_but_their_own(
+def test_infinities_in_eager_mode_reach_only_their_own_products(
     name: str, channels: int, arranged: str, dtype: torch.dtype
 ) -> None:
     arrange = channels_last if arranged == "channels_last" else Tensor.contiguous
@@ -575,8 +575,8 @@ def test_infinities_enter_no_eager_product_but_their_own(
 
 
 @pytest.mark.parametrize("how", ["in a plan", "in eager mode"])
-def test_an_infinite_weight_enters_no_other_row_of_a_kernel(how: str) -> None:
-    """Of channels that are summed in parts, the last of which is no whole vector."""
+def test_an_infinite_weight_reaches_no_other_row_of_a_kernel(how: str) -> None:
+    """The channels are summed in blocks, and the last block is not a whole vector."""
     torch.manual_seed(0)
     net = nn.Conv2d(1300, 64, (3, 1), padding=(1, 0)).eval().to(memory_format=torch.channels_last)
     x = channels_last(values(2, 1300, 9, 1))
@@ -698,7 +698,7 @@ def test_winograds_method_has_nan_and_infinities_where_stock_torch_has(
     kinds: Sequence[float],
     where: str,
 ) -> None:
-    """Its transforms alone would spread one over a tile, and make NaN of infinity."""
+    """Its transforms alone would spread them over a tile, and turn infinity into NaN."""
     monkeypatch.setenv("ZENDNN_WINOGRAD", "2")
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
     net = Residual(*channels).eval()
@@ -724,7 +724,7 @@ def test_winograds_method_has_nan_and_infinities_where_stock_torch_has(
 def test_winograds_method_does_not_overflow_where_a_sum_does_not(
     monkeypatch: pytest.MonkeyPatch, outputs: int
 ) -> None:
-    """Its transforms multiply by up to 3.6 and add."""
+    """Its transforms multiply by up to 3.6 and sum."""
     monkeypatch.setenv("ZENDNN_WINOGRAD", "2")
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
     net = Residual(16, outputs).eval()
@@ -807,7 +807,7 @@ def test_batch_norm_on_the_device_keeps_nan(channels: int) -> None:
             assert_as_stock(got, norm(x), copy.deepcopy(norm).double()(x.double()))
 
 
-@pytest.mark.skipif(not HAS_WIDE_VECTORS, reason="this CPU has no more than AVX2 itself")
+@pytest.mark.skipif(not HAS_WIDE_VECTORS, reason="this CPU itself has only AVX2")
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
 def test_nan_is_kept_on_fewer_instructions(isa: str) -> None:
     passes("-k", "not fewer_instructions", __file__, isa=isa)

@@ -1,4 +1,4 @@
-"""The table of operators: its notation, and that documents, plans and importers agree with it."""
+"""The table of operators: its notation, and its agreement with documents, plans and importers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_signature_names_operands_and_attributes() -> None:
 
 
 @pytest.mark.parametrize("text", ["f", "f(Tensor x", "(Tensor x)"])
-def test_what_is_no_signature_is_told(text: str) -> None:
+def test_an_invalid_signature_is_an_error(text: str) -> None:
     with pytest.raises(AssertionError, match="is no signature"):
         _ = Operator(text, "f").name
 
@@ -75,7 +75,7 @@ def test_a_mapping_names_arguments_that_torch_has(text: str) -> None:
     assert all(argument.has_default_value() for argument in left)
 
 
-def test_every_operator_and_function_has_a_second_opinion() -> None:
+def test_every_operator_and_function_is_in_the_reference_interpreter() -> None:
     assert set(OPERATORS) == set(INTERPRETED)
     assert set(FUNCTIONS) == set(ELTWISE)
     assert set(COMBINATIONS) == set(BINARY)

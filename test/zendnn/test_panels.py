@@ -1,7 +1,7 @@
-"""third_party/zendnn/panel_*: products by panels, of plain and packed weights, and as convolutions.
+"""third_party/zendnn/panel_*: products with plain and packed weights, and convolutions.
 
-Plain weights come from eager products, packed ones from plans, where the first implementation of
-each layout serves when nothing is timed: ours, where it takes the problem.
+Eager products have plain weights, and plans have packed ones. Without timing, a plan uses the first
+implementation of each layout: ours, if it accepts the problem.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from .common import (
 
 ZENDNN = torch.backends.zendnn
 
-#: Depths of one block and of several, with and without steps that fill no group.
+#: Depths of one and of several blocks, with and without a remainder.
 depths = st.sampled_from((1, 2, 3, 16, 63, 64, 130, 1023, 1024, 1026, 2051))
-#: Of a part of a tile, of a tile or two, and of more than a thread's chunk.
+#: Heights of a part of a tile, of one or two tiles, and of more than a thread's chunk.
 heights = st.sampled_from((2, 3, 6, 7, 13, 24, 25, 47, 48, 49, 63, 100, 257))
-#: On both sides of a vector's, a panel's and two panels'.
+#: Widths on both sides of a vector, of a panel and of two panels.
 widths = st.sampled_from((2, 15, 16, 17, 47, 48, 49, 64, 65, 97, 130))
 
 ISA = ZENDNN._C._cpu_isa()
-#: Whether vectors multiply pairs of bfloat16 here; where tiles do, it is left to them.
+#: Whether our kernels multiply bfloat16 here; on AMX they leave it to tiles.
 PAIRS = "bfloat16" in ISA
 
 pytestmark = pytest.mark.skipif(
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def ran(capfd: pytest.CaptureFixture[str], implementation: str) -> bool:
-    """Whether ``implementation`` is among what the verbose lines so far say was executed."""
+    """Whether the verbose lines so far show that ``implementation`` ran."""
     lines = capfd.readouterr().out.splitlines()
     alone_or_as_a_step = re.compile(f",(exec|plan),.*[, ]{implementation}:")
     return any(map(alone_or_as_a_step.search, lines))
@@ -63,7 +63,7 @@ def test_plain_weights(m: int, k: int, n: int, left: str, right: str, dtype: tor
 
 
 def laid_out(matrices: Tensor, transposed: bool, gap: int) -> Tensor:
-    """Copies matrices to rows or columns that lie ``gap`` numbers apart, none of them a number."""
+    """Copies matrices into rows or columns with ``gap`` NaNs between them."""
     source = matrices.mT if transposed else matrices
     wide = source.new_full((*source.shape[:-1], source.shape[-1] + gap), math.nan)
     inner = wide[..., : source.shape[-1]].copy_(source)
@@ -157,7 +157,7 @@ def test_few_rows_and_weights_in_rows(
 
 
 @pytest.mark.parametrize("batch", [0, 3])
-def test_rows_of_weights_of_more_columns_than_sums_are_kept_of(batch: int) -> None:
+def test_rows_of_weights_with_more_columns_than_buffered_sums(batch: int) -> None:
     shape = (batch,) if batch else ()
     x, weight = values(*shape, 95, 130, seed=1), values(*shape, 130, 5000, seed=2)
     check(torch.bmm if batch else torch.mm, x, weight)
@@ -165,15 +165,13 @@ def test_rows_of_weights_of_more_columns_than_sums_are_kept_of(batch: int) -> No
 
 @pytest.mark.parametrize("apart", [40_000_000, 50_000_000])
 def test_rows_of_weights_that_lie_far_apart(apart: int) -> None:
-    weight = torch.empty(6, apart)[:, :70]  # of which little is ever touched
+    weight = torch.empty(6, apart)[:, :70]  # mostly untouched memory
     check(torch.mm, values(70, 6, seed=1), weight.copy_(values(6, 70, seed=2)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("m", [2, 7, 24])
-def test_a_number_that_is_none_stays_in_the_row_and_the_column_it_is_of(
-    m: int, dtype: torch.dtype
-) -> None:
+def test_a_nan_reaches_only_its_row_and_column(m: int, dtype: torch.dtype) -> None:
     x, weight = values(m, 500, dtype=dtype, seed=1), values(70, 500, dtype=dtype, seed=2)
     x[1, 499], weight[69, 498] = math.nan, math.inf
     got, exact = F.linear(x, weight), F.linear(x.double(), weight.double())
@@ -195,7 +193,7 @@ def test_plain_weights_in_more_rows_than_a_chunk_has(
 
 
 @pytest.mark.parametrize(("depth", "taken"), [(9000, True), (40_000, False)])
-def test_transposed_rows_are_kept_as_far_as_that_takes_little_memory(
+def test_transposed_rows_are_kept_up_to_a_limit(
     depth: int, taken: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
     a, b = values(depth, 300, seed=1), values(depth, 70, seed=2)
@@ -207,7 +205,7 @@ def test_transposed_rows_are_kept_as_far_as_that_takes_little_memory(
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("depth", [96, 99, 100])
 @pytest.mark.parametrize("row", range(0, 60, 7))
-def test_numbers_that_are_none_stay_in_their_row(row: int, depth: int, dtype: torch.dtype) -> None:
+def test_nan_and_infinity_stay_in_their_row(row: int, depth: int, dtype: torch.dtype) -> None:
     a, b = values(60, depth, dtype=dtype, seed=1), values(depth, 70, dtype=dtype, seed=2)
     a[row, 0], a[(row + 9) % 60, 3] = math.nan, math.inf
     got, exact = a @ b, a.double() @ b.double()
@@ -222,7 +220,7 @@ def optimised(module: nn.Module, *inputs: Tensor) -> Any:
 
 
 def agrees(module: nn.Module, x: Tensor, optimised_module: Any) -> None:
-    """Asserts that the optimised module is as exact as the module is on stock kernels."""
+    """Asserts that the optimised module is as exact as the module on stock kernels."""
     with torch.no_grad():
         with stock():
             expected = module(x)
@@ -234,7 +232,7 @@ def agrees(module: nn.Module, x: Tensor, optimised_module: Any) -> None:
 
 
 class Layer(nn.Module):
-    """A linear layer, a function, and what it is added to."""
+    """A linear layer, a function and an addition."""
 
     def __init__(self, inputs: int, outputs: int, bias: bool) -> None:
         super().__init__()
@@ -270,7 +268,7 @@ def test_packed_weights(
 
 
 class Bottleneck(nn.Module):
-    """Convolutions of single points, one of them added to what went in."""
+    """Convolutions with kernels of size 1, one of them with a residual."""
 
     def __init__(self, channels: int, filters: int) -> None:
         super().__init__()
@@ -308,7 +306,7 @@ def test_convolutions_of_single_points(
     assert ran(capfd, "zen:panel_1x1") == (dtype == torch.float32 or (PAIRS and even))
 
 
-#: Of images: with points for a part of a panel, for one, and for some.
+#: Image sizes with points for a part of a panel, for one, and for several.
 sides = st.sampled_from((5, 6, 7, 8, 13, 16, 21, 33))
 
 
@@ -394,7 +392,7 @@ def test_what_lies_around_an_image_is_not_read(dtype: torch.dtype) -> None:
 
 
 def test_threads_of_all_sizes_at_once() -> None:
-    """Each caller's product is its own, with as many threads as the caller asked for."""
+    """Each caller gets its own product, on as many threads as it requests."""
     torch.manual_seed(0)
     module = Layer(96, 200, True)
     x = torch.randn(130, 96)

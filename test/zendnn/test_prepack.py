@@ -32,12 +32,12 @@ prepack = torch.backends.zendnn.prepack
 
 @pytest.fixture(autouse=True)
 def packed_serve(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without time for a comparison packed weights serve, so that the tests are of them."""
+    """A tuning budget of 0 selects packed weights, so that tests cover these."""
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
 
 
 def network(dtype: torch.dtype = torch.float32) -> nn.Module:
-    """Layers of every kind that is packed, and some that are not."""
+    """Layers of every packed kind, and some others."""
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Conv2d(3, 32, 3),
@@ -57,7 +57,7 @@ def images(batch: int = 2, dtype: torch.dtype = torch.float32) -> Tensor:
 
 
 def assert_as_plain(plain: nn.Module, packed: nn.Module, x: Tensor, close: float) -> None:
-    """Both give results that are close, or the same error."""
+    """Asserts that both give close results, or the same error."""
     with torch.no_grad():
         kind, ours = outcome(lambda: packed(x))
         plain_kind, theirs = outcome(lambda: plain(x))
@@ -99,12 +99,11 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-#: Whether images lie with channels last; lines and vectors cannot.
+#: Each layer, and whether its images are channels-last (only with two spatial dimensions).
 CASES = [(name, False) for name in LAYERS] + [
     (name, True) for name, (_, shape) in LAYERS.items() if len(shape) > 3 and "dimen" not in name
 ]
-#: What may stay on plain weights: one row of float32, nothing to compute, or another kernel of
-#: torch's.
+#: Cases that may use plain weights: one row of float32, empty results, or another torch kernel.
 PLAIN = {
     ("one row", False),
     ("a vector", False),
@@ -152,7 +151,7 @@ def test_packed_layer_is_right(name: str, channels_last: bool, dtype: torch.dtyp
         lambda x: x.to_sparse(),
     ],
 )
-def test_unusual_inputs_come_out_as_from_the_plain_layer(
+def test_unusual_inputs_match_the_plain_layer(
     arrange: Callable[[Tensor], Tensor],
 ) -> None:
     layer = nn.Linear(190, 210)
@@ -172,13 +171,13 @@ def test_inputs_of_wrong_sizes_give_the_errors_of_the_plain_layer(shape: tuple[i
 
 @pytest.mark.parametrize("name", ["stride", "padding", "dilation"])
 @pytest.mark.parametrize("value", [-1, 0, (2,)])
-def test_unusual_windows_come_out_as_from_the_plain_layer(name: str, value: Any) -> None:
+def test_unusual_windows_match_the_plain_layer(name: str, value: Any) -> None:
     layer, x = nn.Conv2d(64, 64, 3), values(2, 64, 9, 9)
     setattr(layer, name, value if isinstance(value, tuple) else (value, value))
     assert_as_plain(layer, prepack(layer), x, 1e-4)
 
 
-def test_it_is_a_copy_with_the_same_state() -> None:
+def test_prepack_returns_a_copy_with_the_same_state() -> None:
     module = network().train()
     before = copy.deepcopy(module.state_dict())
     packed = prepack(module)
@@ -195,16 +194,16 @@ def test_it_is_a_copy_with_the_same_state() -> None:
     assert pointers.isdisjoint(p.data_ptr() for p in packed.parameters())
 
 
-def test_it_packs_what_is_worth_it_and_says_so() -> None:
+def test_worthwhile_layers_are_packed_and_say_so() -> None:
     packed = prepack(network())
     kinds = [type(layer).__name__ for layer in packed_layers(packed)]
-    # Of the convolutions one is small, and one padded by a word.
+    # One of the convolutions is too small, and one has padding by name.
     assert kinds == ["PrepackedConv2d", "PrepackedLinear", "PrepackedLinear"]
     assert repr(packed).count("packed for inference") == 3
     assert isinstance(packed[6], nn.Linear)
 
     class Mine(nn.Linear):
-        """A class of a user's own, whose forward is not ours to change."""
+        """A user's class, whose forward must not change."""
 
     assert not packed_layers(prepack(Mine(200, 200)))
     assert not packed_layers(prepack(nn.Linear(200, 200).double()))
@@ -216,7 +215,7 @@ def test_anything_but_a_module_is_refused_in_one_sentence(thing: Any) -> None:
         prepack(thing)
 
 
-def test_it_does_not_train() -> None:
+def test_a_packed_module_does_not_train() -> None:
     packed = prepack(network())
     with pytest.raises(RuntimeError, match="for inference"):
         packed.train()
@@ -259,7 +258,7 @@ def test_changed_weights_are_packed_again() -> None:
     assert_close_to(other, packed, x)
 
 
-def test_a_bias_may_come_and_go_and_lie_anywhere() -> None:
+def test_a_bias_may_be_added_removed_and_moved() -> None:
     layer, x = prepack(nn.Linear(256, 256, bias=False)), values(16, 256)
     expanded = torch.tensor([3.0]).expand(256)
     every_other = values(512, seed=3)[::2]
@@ -277,7 +276,9 @@ def test_a_bias_may_come_and_go_and_lie_anywhere() -> None:
     [lambda w: w.t(), lambda w: w.view(512, 128), lambda w: w.view(torch.bfloat16)[:, ::2]],
     ids=["transposed", "viewed", "reinterpreted"],
 )
-def test_the_same_memory_seen_otherwise_is_packed_again(change: Callable[[Tensor], Tensor]) -> None:
+def test_another_view_of_the_same_memory_is_packed_again(
+    change: Callable[[Tensor], Tensor],
+) -> None:
     layer, x = prepack(nn.Linear(256, 256, bias=False)), values(32, 256)
     layer(x)
     layer.weight.data = change(layer.weight.data)
@@ -288,14 +289,14 @@ def test_the_same_memory_seen_otherwise_is_packed_again(change: Callable[[Tensor
 
 
 @pytest.mark.parametrize("bias", [values(1), values(300).double()], ids=["one", "double"])
-def test_another_bias_comes_out_as_from_the_plain_layer(bias: Tensor) -> None:
+def test_another_bias_matches_the_plain_layer(bias: Tensor) -> None:
     layer = nn.Linear(300, 300).eval()
     packed = prepack(layer)
     packed.bias = layer.bias = nn.Parameter(bias, requires_grad=False)
     assert_as_plain(layer, packed, values(33, 300), 1e-4)
 
 
-def test_weights_of_inference_mode_are_read_anew_each_time() -> None:
+def test_weights_of_inference_mode_are_read_at_each_call() -> None:
     layer, x = prepack(nn.Linear(256, 256, bias=False)), values(16, 256)
     with torch.inference_mode():
         layer.load_state_dict({"weight": values(256, 256)}, assign=True)
@@ -304,7 +305,7 @@ def test_weights_of_inference_mode_are_read_anew_each_time() -> None:
             layer.weight.mul_(2)
 
 
-def test_weights_that_follow_at_the_same_address_are_packed_again() -> None:
+def test_new_weights_at_the_same_address_are_packed_again() -> None:
     layer = prepack(nn.Linear(256, 256, bias=False))
     x = values(4, 256)
     for seed in range(8):
@@ -356,7 +357,7 @@ def _saved_and_loaded(module: nn.Module) -> Any:
     return torch.load(file, weights_only=False)
 
 
-def test_packs_go_with_their_modules() -> None:
+def test_packs_are_freed_with_their_modules() -> None:
     code = """
 import gc, resource, torch
 def resident():
@@ -400,7 +401,7 @@ def test_inference_mode_and_autocast_are_right() -> None:
     assert error <= 4 * stock_error
 
 
-def test_autocast_leaves_what_it_would_not_convert() -> None:
+def test_autocast_leaves_inputs_that_it_would_not_convert() -> None:
     layer = nn.Linear(200, 200)
     with torch.no_grad(), torch.autocast("cpu", torch.float16):
         assert prepack(layer)(values(3, 200)).dtype == torch.float16
@@ -440,7 +441,7 @@ def test_traces_hold_plain_weights_and_can_be_optimised() -> None:
         assert "prepacked" not in str(exported.graph)
 
 
-def test_compiled_it_is_one_graph_that_runs_packed_layers() -> None:
+def test_a_compiled_module_is_one_graph_with_packed_layers() -> None:
     torch._dynamo.reset()
     module = network().eval()
     packed, graphs = prepack(module), []
@@ -488,8 +489,8 @@ def test_many_threads_share_a_layer() -> None:
     assert not failures
 
 
-def test_plain_weights_serve_where_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With time for it both are run; whichever is chosen, the result is right."""
+def test_plain_weights_are_used_if_they_are_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a budget both are timed; either choice gives the right result."""
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "2")
     layer = nn.Linear(191, 211)
     packed = prepack(layer)

@@ -1,5 +1,5 @@
-"""Tuning files that were changed at random, and environment variables with random values: neither
-may end a process, fail or change a result, and what is told of them is one sentence, once."""
+"""Randomly changed tuning files and random environment variables: no crash, no error, no changed
+result, and at most one warning of one sentence."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ SECONDS = 120.0
 
 
 def variables() -> dict[str, str]:
-    """The variables of README's table that a process reads when it runs, and their meanings."""
+    """The run-time variables of README's table, and their meanings."""
     rows = re.findall(r"^\| run \| (.+?) \| (.+) \|$", README.read_text(), re.MULTILINE)
     return {name: meaning for names, meaning in rows for name in words(names)}
 
 
 def words(text: str) -> list[str]:
-    """What stands between backquotes."""
+    """The words in backquotes."""
     return re.findall(r"`([^`]+)`", text)
 
 
 VARIABLES = variables()
 PATHS = [name for name, meaning in VARIABLES.items() if meaning.startswith("a file")]
 
-#: What both tests run. Its sizes are those of the tuning file.
+#: The model of both tests. The tuning file has its sizes.
 MODEL = """
 import json, os, sys, warnings
 import torch
@@ -67,14 +67,14 @@ def check(module):
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours without what the caller has set, and one thread, which tuning files depend on."""
+    """The environment without the caller's settings, and with one thread, as in tuning files."""
     ours = {name: value for name, value in os.environ.items() if name not in VARIABLES}
     return {**ours, "OMP_NUM_THREADS": "1", **more}
 
 
 # Tuning files.
 
-#: Answers each path of a tuning file with the warnings of a run that reads it.
+#: Answers each tuning file's path with the warnings of a run that reads the file.
 ANSWERS = (
     MODEL
     + """
@@ -103,7 +103,7 @@ while True:
 
 
 def ask(server: Server, path: Path) -> list[str] | str:
-    """The warnings of a run with this tuning file, or what went wrong."""
+    """The warnings of a run with this tuning file, or its failure."""
     try:
         said: list[str] | str = json.loads(server.ask(str(path).encode()))
     except Ended as error:
@@ -120,7 +120,7 @@ def server() -> Iterator[Server]:
 
 @dataclass(frozen=True)
 class Written:
-    """A tuning file's first line, its choices, and what there was to choose from."""
+    """A tuning file's header, its choices, and their candidates."""
 
     header: bytes
     chosen: Mapping[bytes, bytes]
@@ -145,12 +145,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return Written(header, chosen, candidates)
 
 
-#: What the reader looks for, and what ends or hides text elsewhere.
+#: Tokens of the format, and characters that end or escape text elsewhere.
 TOKENS = [
     *(b"\t", b"\n", b"\r\n", b"\0", b"\xff", b"\xed\xa0\x80", b'"', b"\\", b"%s%n", b";", b";;"),
     *(b"wrong ", b"wrong wrong ", b"layout ", b"zendnn-tuning 1 ", b"threads 1", b"channels last"),
 ]
-#: The names that stand behind a key, or more.
+#: A function that draws the names after a key.
 Names = Callable[[Draw, Written, bytes], bytes]
 
 
@@ -163,7 +163,7 @@ def anything(draw: Draw) -> bytes:
     return piece * one_of(draw, (1, 1, 100, 1 << 17))
 
 
-#: What an entry can say, by how it begins.
+#: The contents of an entry, by its first word.
 ENTRIES: dict[str, list[Names]] = {
     "": [
         lambda draw, file, key: file.chosen[key],
@@ -184,7 +184,7 @@ ENTRIES: dict[str, list[Names]] = {
 
 
 def entry(draw: Draw, file: Written, key: bytes) -> bytes:
-    """A line about the key; or, seldom, with its ends exchanged or about nothing."""
+    """A line about the key; rarely with its parts swapped, or about nothing."""
     start = one_of(draw, list(ENTRIES))
     names = one_of(draw, ENTRIES[start])(draw, file, key)
     kind = draw(st.integers(0, 9))
@@ -194,9 +194,9 @@ def entry(draw: Draw, file: Written, key: bytes) -> bytes:
 
 
 def changed_file(draw: Draw, file: Written) -> bytes:
-    """A tuning file in which some entries are others, and some bytes."""
+    """A tuning file with some changed entries and bytes."""
     header = one_of(draw, [file.header] * 10 + [b"", b"\xef\xbb\xbf" + file.header, b"mine"])
-    # None, one, or several about a key, of which the first one holds.
+    # Zero to three entries per key; the first one applies.
     counts = {key: draw(st.integers(0, 3)) for key in file.chosen}
     lines = [entry(draw, file, key) for key, count in counts.items() for _ in range(count)]
     data = b"\n".join([header, *draw(st.permutations(lines)), b""])
@@ -224,7 +224,7 @@ def test_random_tuning_files_change_no_result(
 
 # Environment variables.
 
-#: Writes each warning as one line, so that whatever else is on standard error stands out.
+#: Writes each warning as one line, so that other output on standard error is visible.
 CHILD = (
     """
 import json, sys, warnings
@@ -249,7 +249,7 @@ assert "ZENDNN_MAX_CPU_ISA" in os.environ or counters(), "nothing ran on ZenDNN"
 """
 )
 
-#: What is no text stands as the system's own functions give it, with surrogates.
+#: Bytes that are not text are surrogates, as in os.environ.
 VALUES = st.one_of(
     st.sampled_from(words(" ".join(VARIABLES.values()))),
     st.integers(-(1 << 70), 1 << 70).map(str),
@@ -272,7 +272,7 @@ VALUES = st.one_of(
 def check_settings(given: Mapping[str, str]) -> None:
     """Run the model with these variables."""
     with tempfile.TemporaryDirectory() as folder:
-        # Wherever a value leads, nothing is written elsewhere.
+        # A value that is a path must not lead out of the folder.
         inside = {name: f"{folder}/{x.replace('/', '_')}" for name, x in given.items()}
         used = {name: inside[name] if name in PATHS and x else x for name, x in given.items()}
         done = subprocess.run(
@@ -297,7 +297,7 @@ def check_settings(given: Mapping[str, str]) -> None:
     event(f"{len(told)} told")
 
 
-# Not made smaller, for each try takes seconds.
+# Without shrinking, since each try takes seconds.
 @settings(examples(6), phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(VARIABLES, VALUES)))
 @example(dict.fromkeys(VARIABLES, ""))

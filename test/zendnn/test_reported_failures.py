@@ -1,4 +1,4 @@
-"""What users reported of upstream's own pass, and real architectures, as regions of plans."""
+"""Failures that users reported of upstream's own pass, and real architectures, in plans."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ MAKERS = {"traced": traced, "scripted": scripted}
 
 @pytest.fixture(autouse=True)
 def quickly_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Implementations are timed, but not for long: these nets are many and small."""
+    """Implementations are timed only briefly, since the nets are many and small."""
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0.05")
 
 
 def regions(module: torch.jit.ScriptModule) -> list[Any]:
-    """What ZenDNN says of the regions of a module."""
+    """The explanations of a module's regions."""
     (method,) = torch.backends.zendnn.explain(module).methods
     return list(method.regions)
 
 
 def assert_plans_ran(module: torch.jit.ScriptModule, shapes: int = 1) -> None:
-    """Assert that there are plans, and that each was built for every shape and refused none."""
+    """Assert that there are plans, each built for every shape and without refusals."""
     found = regions(module)
     assert found, "there is no region"
     for region in found:
@@ -53,7 +53,7 @@ def check(
     makers: tuple[str, ...] = ("traced", "scripted"),
     ran: bool = True,
 ) -> None:
-    """Check a net that is optimised for the first input on all of them, more than once."""
+    """Optimise a net for the first input, and check it on all inputs, more than once."""
     net = net.eval()
     for maker in makers:
         module = optimised(MAKERS[maker](net, inputs[0]))
@@ -70,7 +70,7 @@ def check(
 
 @pytest.mark.parametrize("shape", [(4, 16), (1, 16), (4, 16, 9)], ids=str)
 def test_batch_norm_over_one_dimension_after_a_layer(shape: tuple[int, ...]) -> None:
-    """pytorch#61223: the pass took it, and the operator refused it when it ran."""
+    """pytorch#61223: the pass accepted it, but the operator refused it at run time."""
 
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -123,7 +123,7 @@ def test_products_and_clips_of_tensors_and_numbers_in_any_order() -> None:
 
 
 def test_one_value_times_several_numbers() -> None:
-    """The first product must leave the value for the second; the second may take its memory."""
+    """The first product must not overwrite the value, which the second still reads."""
 
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -140,7 +140,7 @@ def test_one_value_times_several_numbers() -> None:
 @pytest.mark.parametrize("padding", [0, 1])
 @pytest.mark.parametrize("ceil", [False, True])
 def test_a_convolution_before_an_average_pool(padding: int, ceil: bool) -> None:
-    """pytorch#86535: a crash. A plan may leave pools with a ceiling to torch."""
+    """pytorch#86535: a crash. Pools with ceil_mode may fall back to torch."""
     net = nn.Sequential(
         nn.Conv2d(3, 10, 3),
         nn.AvgPool2d(3, stride=2, padding=padding, ceil_mode=ceil),
@@ -151,14 +151,14 @@ def test_a_convolution_before_an_average_pool(padding: int, ceil: bool) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 4, 5])
 def test_a_convolution_before_an_adaptive_pool(size: int) -> None:
-    """Windows of one size are pooled in the plan; others by torch, inside of it."""
+    """Windows of equal size are pooled by ZenDNN, others by torch within the plan."""
     net = nn.Sequential(nn.Conv2d(3, 17, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(size))
     check(net, values(2, 3, 8, 8), values(1, 3, 20, 12))
 
 
 def test_a_convolution_whose_bias_or_weight_is_a_buffer() -> None:
     class Blur(nn.Module):
-        """One kernel for all channels, expanded: its elements share memory."""
+        """One kernel expanded to all channels: its elements share memory."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -223,7 +223,7 @@ def test_shuffled_channels() -> None:
 
 def test_differences_of_neighbours() -> None:
     class Differences(nn.Module):
-        """Several views of one value at once."""
+        """Several views of one value."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -257,13 +257,13 @@ def test_a_class_token_that_is_the_same_for_the_whole_batch() -> None:
 
 @dataclass(frozen=True)
 class Model:
-    """A model of transformers at a small size: its class, its configuration, its inputs."""
+    """A small model from transformers: its class, configuration and inputs."""
 
     name: str
     config: str
     settings: dict[str, Any]
     image: int = 0
-    #: How many it must have, in one region, when it is not None.
+    #: If not None: the number of attentions, all in one region.
     attentions: int | None = None
 
     def build(self) -> nn.Module:
@@ -383,7 +383,7 @@ MODELS = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_real_architectures_are_right_and_run_in_plans(name: str) -> None:
-    """Traced with one batch; called with it, with others, and in the bits of its fallback."""
+    """Traced with one batch; run with it and with others; the fallback gives stock's bits."""
     model = MODELS[name]
     net, example = model.build(), model.inputs(2, 12)
     with torch.no_grad():
@@ -409,8 +409,8 @@ def test_real_architectures_are_right_and_run_in_plans(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "vit", "resnet"])
-def test_other_batches_and_lengths_are_as_the_trace_takes_them(name: str) -> None:
-    """What stock torch makes of the same trace, results and errors alike."""
+def test_other_batches_and_lengths_match_the_stock_trace(name: str) -> None:
+    """The results and errors equal those of the same trace on stock torch."""
     model = MODELS[name]
     net, example = model.build(), model.inputs(2, 12)
     with torch.no_grad():
@@ -431,7 +431,7 @@ def test_other_batches_and_lengths_are_as_the_trace_takes_them(name: str) -> Non
             assert (got - want).abs().max() <= 2e-5 * want.abs().max()
 
 
-# Attention as models spell it.
+# Attention as models write it.
 
 
 def operators(module: torch.jit.ScriptModule) -> list[str]:
@@ -442,7 +442,7 @@ def operators(module: torch.jit.ScriptModule) -> list[str]:
 def check_spelled(
     net: nn.Module, *inputs: Tensor, attentions: int = 1, tolerance: float = 1e-5
 ) -> None:
-    """Check that a net runs in one region, with these attentions and no products beside them."""
+    """Check that a net runs in one region, with these attentions and no separate products."""
     net = net.eval()
     with torch.no_grad():
         module = optimised(torch.jit.trace(net, inputs, check_trace=False))
@@ -458,12 +458,12 @@ def check_spelled(
     assert not {"softmax", "matmul"}.intersection(operators(module))
 
 
-#: bfloat16 is rounded in other places than torch rounds it.
+#: bfloat16 is rounded at other places than in torch.
 TOLERANCES = {torch.float32: 2e-5, torch.bfloat16: 5e-2}
 
 
 class Spelled(nn.Module):
-    """Attention in the form that a function gives its scores, between linear layers."""
+    """Attention between linear layers; a function computes its weights from scores."""
 
     def __init__(self, weigh: Callable[..., Tensor], fold: bool = False) -> None:
         super().__init__()
@@ -531,10 +531,10 @@ SPELLED: dict[str, Callable[..., Tensor]] = {
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("name", SPELLED)
-def test_attention_is_one_step_however_it_is_spelled(name: str, dtype: torch.dtype) -> None:
+def test_attention_is_one_step_in_any_spelling(name: str, dtype: torch.dtype) -> None:
     seen = torch.ones(3, 1, 1, 7, dtype=torch.int64)
     seen[0, ..., 5:] = 0
-    seen[1] = 0  # NaN, or weights that are all alike
+    seen[1] = 0  # gives NaN or equal weights
     masks = [seen] if "seen" in inspect.signature(SPELLED[name]).parameters else []
     net = Spelled(SPELLED[name]).to(dtype)
     check_spelled(net, values(3, 7, 32, dtype=dtype), *masks, tolerance=TOLERANCES[dtype])
@@ -565,11 +565,11 @@ def test_weights_that_are_returned_keep_their_products(dtype: torch.dtype) -> No
     assert "attention" not in operators(module)
 
 
-# Layers that torch runs as one operator when they are not trained.
+# Layers that torch runs as one operator in inference.
 
 
 class Alone(nn.Module):
-    """The attention of a layer, without its weights."""
+    """A layer's attention; returns no weights."""
 
     def __init__(self, bias: bool = True) -> None:
         super().__init__()
@@ -583,7 +583,7 @@ class Alone(nn.Module):
 
 
 def shaken(net: nn.Module) -> nn.Module:
-    """The same net with biases and norms that matter."""
+    """The net with non-trivial biases and norms."""
     torch.manual_seed(1)
     for parameter in net.parameters():
         if parameter.dim() == 1:
@@ -601,7 +601,7 @@ LATER = torch.ones(7, 7, dtype=torch.bool).triu(1)
 @pytest.mark.parametrize(
     "masks", [(), (PADDING,), (PADDING, LATER), (PADDING, LATER.expand(12, 7, 7))], ids=len
 )
-def test_multi_head_attention_is_taken_apart(masks: tuple[Tensor, ...], dtype: torch.dtype) -> None:
+def test_multi_head_attention_is_decomposed(masks: tuple[Tensor, ...], dtype: torch.dtype) -> None:
     net = shaken(Alone()).to(dtype)
     check_spelled(net, values(3, 7, 32, dtype=dtype), *masks, tolerance=TOLERANCES[dtype])
 
@@ -609,7 +609,7 @@ def test_multi_head_attention_is_taken_apart(masks: tuple[Tensor, ...], dtype: t
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("norm_first", [True, False])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_encoder_layers_are_taken_apart(
+def test_encoder_layers_are_decomposed(
     activation: str, norm_first: bool, dtype: torch.dtype
 ) -> None:
     layer = nn.TransformerEncoderLayer(
@@ -662,7 +662,7 @@ def test_multi_head_attention_whose_weights_are_used_is_right(used: str) -> None
 
 
 class VisionTransformer(nn.Module):
-    """As torchvision writes it: patches, a class token, and layers around nn.MultiheadAttention."""
+    """As in torchvision: patches, a class token, and layers around nn.MultiheadAttention."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -703,7 +703,7 @@ def test_a_vision_transformer_with_torchs_attention(dtype: torch.dtype) -> None:
 
 
 class RmsNorm(nn.Module):
-    """As models of several families write it."""
+    """RMS norm as several model families write it."""
 
     def __init__(self, family: str) -> None:
         super().__init__()
@@ -753,12 +753,12 @@ def test_rms_norms_are_one_step_each(family: str, dtype: torch.dtype) -> None:
     assert len(regions(module)) == 1
     assert operators(module).count("rms_norm") == 2
     assert "mean" not in operators(module)
-    # Of what comes in nobody knows the dtype, unless the norm converts back to it.
+    # The input's dtype is unknown unless the norm converts back to it.
     assert operators(module).count("to") == (dtype == torch.float32 and family != "torch")
 
 
 class Pyramid(nn.Module):
-    """Down, up again, joined with what was before, and normalised in groups."""
+    """Downsampling, upsampling, concatenation with the input, and group norm."""
 
     def __init__(self, mode: str) -> None:
         super().__init__()
@@ -801,7 +801,7 @@ def test_pyramids_run_in_one_region(mode: str, layout: torch.memory_format) -> N
 
 
 class Recommender(nn.Module):
-    """Bags of several tables with their offsets, rows of others, and what is dense."""
+    """Bags with offsets from several tables, rows of others, and dense features."""
 
     def __init__(self, last: bool) -> None:
         super().__init__()
@@ -841,11 +841,11 @@ def test_tables_with_offsets_and_tables_of_rows_are_two_steps(
     assert not {"embedding", "embedding_bag"}.intersection(operators(module))
 
 
-# Results that were wrong without a word.
+# Results that were silently wrong.
 
 
 class Layers(nn.Module):
-    """Linear layers of one size, and what is made of them."""
+    """Linear layers of one size, and a function of them."""
 
     def __init__(self, function: Callable[..., Any], *features: int, size: int = 64) -> None:
         super().__init__()
@@ -858,20 +858,20 @@ class Layers(nn.Module):
 
 
 def scaled_attention(q: nn.Module, k: nn.Module, v: nn.Module, x: Tensor) -> Tensor:
-    """Queries that are scaled before a view, and keys that have to be waited for."""
+    """Queries scaled before a view, and keys from a later stage."""
     queries = (q(x) * 0.125).unsqueeze(1)
     keys = torch.cumsum(k(x), 1).unsqueeze(1)
     return torch.softmax(queries @ keys.transpose(-1, -2), -1) @ v(x).unsqueeze(1)
 
 
 def masked_attention(layer: nn.Module, x: Tensor, mask: Tensor) -> Tensor:
-    """A mask of booleans that is made one of numbers, which are added."""
+    """A boolean mask converted to numbers, which are added."""
     y = layer(x).unflatten(-1, (4, 16)).transpose(1, 2)
     return F.scaled_dot_product_attention(y, y, y, attn_mask=mask * 1.0)
 
 
 def saturated(guard: Callable[[Tensor], Tensor]) -> Callable[[nn.Module, Tensor], Tensor]:
-    """The logarithm of a sigmoid that is 0 in float32, kept from being infinite."""
+    """The logarithm of a sigmoid that is 0 in float32; ``guard`` keeps it finite."""
     return lambda layer, x: torch.log(guard(torch.sigmoid(layer(x) * 1e-3 - 120.0)))
 
 
@@ -933,7 +933,7 @@ def test_results_are_those_of_the_model(name: str) -> None:
 
 
 class ReadAgain(nn.Module):
-    """Reads an attribute again after it wrote to it."""
+    """Reads an attribute again after a write to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -951,7 +951,7 @@ def test_an_attribute_is_read_again_after_it_is_written_to() -> None:
 
 
 class JoinedWithItsInput(nn.Module):
-    """A layer whose few outputs are written beside its input, in the concatenation of the two."""
+    """A layer with few outputs, concatenated with its input."""
 
     def __init__(self, inputs: int, outputs: int, first: bool) -> None:
         super().__init__()
@@ -969,7 +969,7 @@ class JoinedWithItsInput(nn.Module):
 def test_few_columns_are_written_into_a_concatenation(
     rows: tuple[int, ...], inputs: int, outputs: int, first: bool, dtype: torch.dtype
 ) -> None:
-    """One column with gaps has strides that read as a transposed matrix's."""
+    """The strides of one column with gaps look like those of a transposed matrix."""
     torch.manual_seed(0)
     net = JoinedWithItsInput(inputs, outputs, first).to(dtype).eval()
     x = values(*rows, inputs, dtype=dtype)

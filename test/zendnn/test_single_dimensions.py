@@ -1,6 +1,6 @@
-"""Results and operands with a dimension of one, in concatenations: their strides there say nothing.
+"""Concatenations of results and operands with a dimension of size 1, whose stride has no meaning.
 
-A primitive that reads such strides as those of another layout writes where it should not.
+A primitive that takes such strides for those of another layout writes out of place.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "erro
 
 
 class Made(nn.Module):
-    """An operator's result beside another tensor, along each dimension where the two fit."""
+    """An operator's result concatenated with another tensor, along each dimension that fits."""
 
     def __init__(self, make: Callable[[Tensor], Tensor], weights: list[Tensor], first: bool):
         super().__init__()
@@ -39,7 +39,7 @@ class Made(nn.Module):
         return joined
 
 
-#: The input's sizes, those of weights, and the operator.
+#: The sizes of the input and of the weights, and the operator.
 OPERATORS: dict[str, tuple[tuple[int, ...], list[tuple[int, ...]], Callable[..., Tensor]]] = {
     "linear to one": ((6, 5), [(1, 5)], F.linear),
     "linear of one": ((6, 1), [(4, 1)], F.linear),
@@ -111,20 +111,20 @@ OPERATORS: dict[str, tuple[tuple[int, ...], list[tuple[int, ...]], Callable[...,
 
 
 def with_odd_strides(x: Tensor) -> Tensor:
-    """The same numbers, with strides in dimensions of one that no layout has."""
+    """The same numbers, with strides in dimensions of size 1 that no layout has."""
     strides = [7 if size == 1 else step for size, step in zip(x.shape, x.stride(), strict=True)]
     return x.as_strided(x.shape, strides)
 
 
 def with_gaps(x: Tensor) -> Tensor:
-    """The same numbers as a slice of a larger tensor that holds NaN."""
+    """The same numbers as a slice of a larger tensor with NaN around it."""
     whole = torch.full((*x.shape[:-1], x.shape[-1] + 3), torch.nan, dtype=x.dtype)
     part = whole[..., 1:-2]
     return part.copy_(x)
 
 
 def with_last_dimension_first(x: Tensor) -> Tensor:
-    """The same numbers, in the order of the dimensions in reverse."""
+    """The same numbers, stored with the order of dimensions reversed."""
     order = tuple(reversed(range(x.dim())))
     return x.permute(order).contiguous().permute(order)
 
@@ -141,10 +141,10 @@ ARRANGEMENTS = (
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("first", [True, False], ids=["first", "last"])
 @pytest.mark.parametrize("name", OPERATORS)
-def test_what_is_joined_is_right(name: str, first: bool, dtype: torch.dtype) -> None:
+def test_concatenations_are_right(name: str, first: bool, dtype: torch.dtype) -> None:
     sizes, weights, make = OPERATORS[name]
     torch.manual_seed(0)
-    # Scaled as models' are: the sums are about one, and so is what rounding errors are of.
+    # The scale is that of models: sums are about 1, and rounding errors relative to that.
     scaled = [torch.randn(size) / math.prod(size[1:]) ** 0.5 for size in weights]
     net = Made(make, [weight.to(dtype) for weight in scaled], first).eval()
     tolerance = {torch.float32: 1e-5, torch.bfloat16: 5e-2}[dtype]

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
 def in_threads(work: Callable[[int], None]) -> None:
-    """Runs ``work(0)`` … ``work(7)`` at once, starting together; raises what any of them raises."""
+    """Runs ``work(0)`` … ``work(7)`` concurrently from one start; re-raises an error of any."""
     barrier = threading.Barrier(THREADS)
 
     def start(number: int) -> None:
@@ -69,7 +69,7 @@ def test_one_frozen_module_in_eight_threads_is_right() -> None:
         want = [net(x) for x in inputs]
 
     def work(number: int) -> None:
-        with torch.no_grad():  # this switch belongs to each thread
+        with torch.no_grad():  # this switch is per thread
             for _ in range(ROUNDS):
                 torch.testing.assert_close(
                     module(inputs[number]), want[number], rtol=1e-5, atol=1e-5
@@ -129,7 +129,7 @@ def test_any_number_of_threads_gives_right_results(threads: int) -> None:
 
 
 def test_one_thread_means_one_thread() -> None:
-    """CPU time of the process over wall time cannot exceed the number of threads at work."""
+    """CPU time divided by wall time cannot exceed the number of running threads."""
     code = """
 import time, torch, torch.nn.functional as F
 torch.set_num_threads(1)
@@ -146,7 +146,7 @@ print(sum(torch.backends.zendnn.counters().values()))
     assert int(calls) > 2
 
 
-#: Work that is not worth all of eight threads.
+#: Work that is too small for eight threads.
 SMALL = {
     "product": "a, b = torch.ones(32, 64), torch.ones(64, 192); call = lambda: torch.mm(a, b)",
     "dot products": "a, b = torch.ones(16, 256), torch.ones(128, 256); call = lambda: a @ b.t()",
@@ -163,8 +163,8 @@ def call():
 
 
 @pytest.mark.parametrize("work", SMALL)
-def test_work_for_some_threads_ends_none_of_the_others(work: str) -> None:
-    """libgomp ends the threads that a smaller team leaves out, which costs more than such work."""
+def test_work_for_few_threads_does_not_end_the_other_threads(work: str) -> None:
+    """libgomp ends the threads outside a smaller team, which costs more than such work."""
     code = f"""
 import os, torch
 torch.set_num_threads(8)
@@ -183,7 +183,7 @@ print(len(seen), sum(torch.backends.zendnn.counters().values()))
 """
     threads, calls = map(int, run_python(code).split())
     assert calls >= 20
-    assert threads <= 2 * 8  # autograd has some of its own
+    assert threads <= 2 * 8  # autograd has its own
 
 
 def test_one_openmp_runtime_is_loaded() -> None:
@@ -200,7 +200,7 @@ print(sorted(p for p in paths if any(n in p.split('/')[-1] for n in ('gomp', 'io
 
 
 def test_a_forked_worker_computes_on_zendnn() -> None:
-    """As a data loader's workers do: forked after use, one thread each."""
+    """As a data loader's workers: forked after use, with one thread each."""
     code = """
 import multiprocessing, torch, torch.nn.functional as F
 def work(queue):
@@ -220,7 +220,7 @@ print(child.exitcode)
     assert run_python(code).split() == [str(8 * 9 * 8 * 14.0**2), "1", "0"]
 
 
-def test_a_fork_has_gradients_after_those_of_the_process_it_is_a_fork_of() -> None:
+def test_a_fork_has_gradients_after_gradients_in_its_parent() -> None:
     code = """
 import multiprocessing, torch, torch.nn.functional as F
 def gradient(threads):
@@ -236,7 +236,7 @@ with multiprocessing.get_context('fork').Pool(1) as pool:
 
 
 def test_a_blocked_tensor_has_gradients_after_those_of_plain_ones() -> None:
-    """The engine of autograd had found no device, and has made no thread for one."""
+    """The autograd engine started without a device thread, since there was no device."""
     code = """
 import torch, torch.nn.functional as F
 x, weight = torch.rand(1, 8, 9, 9, requires_grad=True), torch.rand(8, 8, 3, 3)

@@ -9,11 +9,11 @@
 
 namespace {
 
-// BLIS 0.9 knows Zen to Zen 3 and takes everything newer for a generic CPU.
-// Its Skylake-X kernels are the ones that suit the AVX-512 units of Zen 4 and
-// Zen 5. It reads the choice, as a number, from the environment when it is
-// initialised: here, when the library is loaded, since changing the environment
-// later would race with other threads. A user's own choice stands.
+// BLIS 0.9 knows Zen to Zen 3 and treats newer CPUs as generic. Its Skylake-X
+// kernels suit the AVX-512 units of Zen 4 and Zen 5. BLIS reads the choice, as
+// a number, from the environment during initialisation. This runs when the
+// library is loaded, since later changes of the environment would race with
+// other threads. A user's own choice takes precedence.
 bool initialize() {
   constexpr const char* variable = "BLIS_ARCH_TYPE";
   const bool ours =
@@ -32,16 +32,16 @@ bool initialize() {
 
 const bool initialized = initialize();
 
-// How many threads OpenMP is sure to give: BLIS ends the process when it gets
-// fewer than it asked for. Left alone, it starts some inside a parallel region,
-// too.
+// The number of threads that OpenMP guarantees: BLIS ends the process when it
+// gets fewer than requested. By default it also starts threads inside a
+// parallel region.
 int threads_to_get() {
   return omp_in_parallel() || omp_get_dynamic()
              ? 1
              : std::min(omp_get_max_threads(), omp_get_thread_limit());
 }
 
-// One matrix as BLIS describes it: transposing swaps the strides.
+// BLIS describes a matrix by two strides; transposition swaps them.
 struct Strides {
   inc_t row, col;
 };

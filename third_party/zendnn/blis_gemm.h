@@ -7,8 +7,8 @@ extern "C" {
 #endif
 
 /* c = alpha * op(a) @ op(b) + beta * c; op transposes when its flag is not 0.
-   a is m x k, b is k x n and c is m x n after op. Uses as many threads as
-   OpenMP would give a parallel region that starts here. */
+   After op, a is m x k, b is k x n and c is m x n. Uses as many threads as
+   OpenMP would give a parallel region at this place. */
 void zendnn_blis_sgemm(
     int transpose_a,
     int transpose_b,
@@ -35,7 +35,7 @@ void zendnn_blis_saxpy(
 
 const char* zendnn_blis_version(void);
 
-/* The kernel set that BLIS uses on this CPU, as in 'skx' or 'zen3'. */
+/* The kernel set that BLIS uses on this CPU, such as 'skx' or 'zen3'. */
 const char* zendnn_blis_kernels(void);
 
 #ifdef __cplusplus

@@ -5,7 +5,7 @@
 namespace zendnn::impl::cpu::x64 {
 namespace {
 
-// What packed weights look like, by vectors of a panel less two.
+// Formats of packed weights, by vectors of a panel minus two.
 constexpr format_tag_t kFloatPanels[]{
     format_tag::Acdb32a,
     format_tag::Acdb48a,
@@ -15,7 +15,7 @@ constexpr format_tag_t kPairPanels[]{
     format_tag::AcdB48a2b,
     format_tag::AcdB64a2b};
 
-// The bytes from pixel to pixel; 0 where they lie otherwise.
+// The bytes from pixel to pixel; 0 unless pixels are evenly spaced.
 dim_t pixel_stride(const memory_desc_t& md) {
   const memory_desc_wrapper wrapped(md);
   if (wrapped.has_runtime_dims_or_strides() || !wrapped.is_plain() ||

@@ -1,5 +1,5 @@
-// A convolution with kernels of one point as a panel_product.h: pixels are the
-// rows of the source.
+// A 1x1 convolution as a product of panel_product.h: pixels are the rows of the
+// source.
 #pragma once
 
 #include "third_party/zendnn/panel_product.h"
@@ -17,15 +17,16 @@ struct panel_convolution_t : public primitive_t {
         panel_convolution_t,
         USE_GLOBAL_SCRATCHPAD);
 
-    // Takes images with channels last whose pixels lie evenly apart, a stride
-    // of 1, no padding, one group, and packed weights.
+    // Accepts channels-last images with evenly spaced pixels, a stride of 1, no
+    // padding, one group, and packed weights.
     status_t init(engine_t* engine);
 
     panel_plan_t plan;
 
    private:
     bool is_product() const;
-    // Chooses them when the caller has none; says whether they are taken.
+    // Chooses layouts that the caller left open; returns whether all are
+    // accepted.
     bool set_layouts(panel_problem_t& problem);
   };
 

@@ -4,11 +4,11 @@
 #include <array>
 #include <utility>
 
-// After all that other files share: the linker may choose the inline functions
-// of this one.
+// The pragma follows all shared headers, since the linker may choose this
+// file's copy of their inline functions.
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,avx512bf16")
 
-// GCC 12 takes its own way to leave a register undefined for a mistake.
+// GCC 12 warns of the undefined registers in its own intrinsics.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -19,12 +19,12 @@ namespace zendnn::impl::cpu::x64 {
 namespace {
 
 constexpr int64_t kLanes = 16, kLine = 64;
-// Part of the depth whose columns the first-level cache keeps for all rows.
+// Steps of the depth whose columns stay in the L1 cache for all rows.
 constexpr int64_t kMostSteps = 1024;
 
 static_assert(kDotColumns == 4);
 
-// A vector for each column of a tile.
+// One vector per column of a tile.
 struct columns_t {
   __m512 a, b, c, d;
 };
@@ -47,7 +47,7 @@ void add_products(columns_t& sums, __m512 x, const columns_t& weights) {
   sums.d = multiply_add<pairs>(sums.d, x, weights.d);
 }
 
-// The sum of each column's lanes.
+// The sum over the lanes of each column.
 __m128 over_lanes(const columns_t& sums) {
   const auto low = _mm512_castps_pd(_mm512_add_ps(
       _mm512_unpacklo_ps(sums.a, sums.b), _mm512_unpackhi_ps(sums.a, sums.b)));
@@ -67,14 +67,14 @@ struct tile_t {
   const char* src;
   int64_t src_stride; // bytes from row to row
   std::array<const char*, kDotColumns> weights;
-  int64_t ahead; // bytes from them to those that are asked for meanwhile
+  int64_t ahead; // bytes from the weights to the prefetched ones
   int64_t steps;
   int64_t width; // of the sums
   float* sums;
-  bool first; // otherwise the sums are added to
+  bool first; // otherwise adds to the sums
 };
 
-// Rows are told apart by constants alone, so that all sums stay in registers.
+// Row indices are compile-time constants, so that all sums stay in registers.
 template <bool pairs, int64_t... row>
 void dot(const tile_t& tile, std::integer_sequence<int64_t, row...>) {
   columns_t sums[]{((void)row, columns_t{})...};
@@ -115,7 +115,7 @@ void dot_rows(const tile_t& tile) {
   dot<pairs>(tile, std::make_integer_sequence<int64_t, rows>());
 }
 
-// By how many rows a tile has, less one.
+// Indexed by the rows of a tile minus one.
 template <bool pairs>
 constexpr void (*kDots[kDotRows])(const tile_t&){
     dot_rows<pairs, 1>,
@@ -138,7 +138,7 @@ void dot_panel(
     for (int64_t step = 0; step < problem.steps; step += kMostSteps) {
       tile_t tile{};
       for (int64_t j = 0; j < kDotColumns; ++j) {
-        // The last tile repeats a column where there is none.
+        // The last tile repeats its last column in place of missing ones.
         tile.weights[j] =
             problem.weights + 4 * step +
             std::min(column + j, problem.columns - 1) * problem.weights_stride;
@@ -150,12 +150,12 @@ void dot_panel(
       tile.sums = sums + column;
       tile.first = step == 0;
       for (int64_t i = 0; i < tiles; ++i) {
-        if (i == tiles - 1) { // what comes next: the first tile has all read
+        if (i == tiles - 1) { // prefetches for the next block or columns
           tile.ahead = step + kMostSteps < problem.steps
                            ? 4 * kMostSteps
                            : kDotColumns * problem.weights_stride - 4 * step;
         }
-        const auto rows = (problem.rows + i) / tiles; // even, to a row
+        const auto rows = (problem.rows + i) / tiles; // even, up to one row
         dots[rows - 1](tile);
         tile.src += rows * problem.src_stride;
         tile.sums += rows * width;

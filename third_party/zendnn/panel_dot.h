@@ -1,12 +1,12 @@
-// Sums of a tile whose weights have contiguous columns, without packing them:
-// for panel_product.h, where rows are too few to share a panel.
+// Dot products with weights in contiguous columns, without packing: for
+// panel_product.h, when too few rows share a panel.
 #pragma once
 
 #include <cstdint>
 
 namespace zendnn::impl::cpu::x64 {
 
-// Most rows of a tile, and its columns.
+// The maximum rows of a tile, and its columns.
 constexpr int64_t kDotRows = 6, kDotColumns = 4;
 
 // Steps of the depth are items of 4 bytes: floats, or pairs of bfloat16.
@@ -21,8 +21,8 @@ struct panel_dot_t {
 };
 
 // Writes the products of rows and columns as (rows, width) floats. Columns are
-// filled up to whole tiles; the width leaves room for that. Pairs want a CPU
-// with AVX512-BF16.
+// padded to whole tiles; the width has room for that. Pairs require
+// AVX512-BF16.
 void dot_panel(
     const panel_dot_t& problem,
     bool pairs,

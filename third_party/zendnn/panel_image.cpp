@@ -3,11 +3,11 @@
 #include <algorithm>
 #include <array>
 
-// After all that other files share: the linker may choose the inline functions
-// of this one.
+// The pragma follows all shared headers, since the linker may choose this
+// file's copy of their inline functions.
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl,bmi2")
 
-// GCC 12 takes its own way to leave a register undefined for a mistake.
+// GCC 12 warns of the undefined registers in its own intrinsics.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -19,26 +19,26 @@ namespace {
 
 constexpr int kLanes = 16, kMostVectors = 4;
 constexpr int kMostPoints = 49;
-// Rows of the result that a vector of its points reaches into.
+// Maximum rows of the result in one vector of its points.
 constexpr int kMostRows = 4;
 constexpr int64_t kNarrowest = 5; // of a result: 1 + 5 + 5 + 5 lanes
 
-// Whether points are read at one distance over the ends of rows too.
+// Whether points are evenly spaced in memory across the ends of rows.
 bool is_even(const panel_image_t& image) {
   return image.stride_down * image.width ==
          image.stride_across * image.out_width;
 }
 
-// Lanes of a vector that read at one distance: lane i at `offset` plus i times
-// the stride, in items from the channel's begin.
+// A load of evenly spaced lanes: lane i reads at `offset` plus i times the
+// stride, in items from the channel's start.
 struct read_t {
   int64_t offset;
   __mmask16 lanes;
-  __mmask32 items; // the lanes among what they read, a stride apart
+  __mmask32 items; // the lanes' places among the loaded items, a stride apart
 };
 
-// What the vectors of a panel read at each point of the kernel, as many times
-// as one of them must: of no lanes where another does not.
+// The loads of a panel's vectors at each point of the kernel. All vectors have
+// the same number of loads; some loads have no lanes.
 class reading_t {
  public:
   using reads_t = std::array<read_t, kMostVectors>;
@@ -84,12 +84,12 @@ class reading_t {
   }
 
  private:
-  // Where lanes read at the kernel's first point.
+  // The lanes' places at the kernel's first point.
   struct vector_t {
     alignas(64) std::array<int32_t, kLanes> rows, columns;
     std::array<read_t, kMostRows> starts;
 
-    // Of points up to `end`; returns how many reads they take.
+    // Places the points up to `end`; returns the number of loads they need.
     int place(const panel_image_t& image, int64_t first, int64_t end) {
       rows = {};
       columns = {};
@@ -115,7 +115,7 @@ class reading_t {
     }
   };
 
-  // Lanes whose place, moved so far, is one of so many.
+  // Lanes whose place, plus `moved`, is in [0, number).
   static __mmask16 inside(
       const std::array<int32_t, kLanes>& places,
       int64_t moved,
@@ -123,7 +123,7 @@ class reading_t {
     const auto at = _mm512_add_epi32(
         _mm512_load_si512(places.data()),
         _mm512_set1_epi32(static_cast<int>(moved)));
-    // Without a sign, what is negative is too large.
+    // As unsigned numbers, negative places are too large.
     return _mm512_cmplt_epu32_mask(
         at, _mm512_set1_epi32(static_cast<int>(number)));
   }
@@ -132,7 +132,7 @@ class reading_t {
   std::array<reads_t, kMostPoints * kMostRows> reads_;
 };
 
-// Goes down the depth: through the points of the kernel, channel by channel.
+// A position in the depth: the points of the kernel, channel by channel.
 class place_t {
  public:
   place_t(const panel_image_t& image, const panel_fields_t& fields)
@@ -161,8 +161,8 @@ class place_t {
   int64_t point_;
 };
 
-// Adds what lanes read of one channel: floats, or in the lower half of each
-// lane bfloat16. With a stride the upper lanes' floats have a vector of theirs.
+// Loads the lanes from one channel: floats, or bfloat16 in the lower half of
+// each lane. With a stride, the floats of the upper lanes go into `high`.
 template <bool pairs, bool strided>
 [[gnu::always_inline]] inline void
 add(const read_t& read, const char* channel, __m512i& low, __m512i& high) {
@@ -182,7 +182,7 @@ add(const read_t& read, const char* channel, __m512i& low, __m512i& high) {
   }
 }
 
-// What all vectors read at one place.
+// The items of all vectors at one place.
 template <bool pairs, bool strided, int vectors>
 [[gnu::always_inline]] inline void read(
     const reading_t& reading,

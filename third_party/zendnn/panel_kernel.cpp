@@ -45,7 +45,7 @@ Xbyak::Address panel_kernel_t::sums_at(int row, int vector) const {
   return ptr[sums_ + (row * conf_.vectors + vector) * kPanelLine];
 }
 
-// The sums of one step, for all rows and columns of the tile.
+// Adds the products of one step for all rows and columns of the tile.
 void panel_kernel_t::multiply(int step) {
   for (int j = 0; j < vectors(); ++j) {
     const auto w = weight(j);
@@ -77,7 +77,7 @@ void panel_kernel_t::advance(int steps) {
   }
 }
 
-// A vector of either type as float32; 0 beyond a tail.
+// Loads a vector of either type as float32, with 0 beyond the tail.
 void panel_kernel_t::load(
     const Xbyak::Zmm& to,
     const Xbyak::Address& from,
@@ -118,7 +118,7 @@ void panel_kernel_t::add_bias() {
   }
 }
 
-// The post-op that adds what the result's memory holds, times a factor.
+// The sum post-op: adds the previous contents of dst, times a factor.
 void panel_kernel_t::add_previous() {
   const auto& post_op = post_ops_.entry_[post_ops_.find(primitive_kind::sum)];
   const float scale = post_op.sum.scale;

@@ -1,5 +1,5 @@
-// The inner loops of panel_product.h, assembled for tiles of one size, one
-// below the other.
+// The inner loops of panel_product.h, assembled for a column of tiles of one
+// size.
 #pragma once
 
 #include "common/primitive_attr.hpp"
@@ -8,45 +8,45 @@
 
 namespace zendnn::impl::cpu::x64 {
 
-// Floats that a vector holds; pairs of bfloat16 are as wide.
+// Floats, or pairs of bfloat16, per vector.
 constexpr int kPanelLanes = 16;
-// Bytes of a vector, and of a line of the cache.
+// Bytes of a vector, and of a cache line.
 constexpr int kPanelLine = 64;
-// The depth advances in steps of one float or of a pair of bfloat16, and the
-// loop in groups of so many steps.
+// The depth has steps of one float or one pair of bfloat16; the loop is
+// unrolled by this many steps.
 constexpr int kPanelUnroll = 4;
 
-// Rows of a tile that leaves registers for the weights and for the source.
+// Rows of a tile that leave registers for the weights and the source.
 constexpr int panel_rows(int vectors) {
   return vectors <= 2 ? 14 : vectors == 3 ? 9 : 6;
 }
 
-// A tile of rows × columns, in float32 or, from pairs, in bfloat16.
+// A tile of rows × columns, in float32 or in bfloat16 (pairs).
 struct panel_kernel_conf_t {
   data_type_t type; // of the source and the weights
   data_type_t dst_type;
   data_type_t bias_type;        // undef without one
-  bool bias_by_row;             // otherwise a number for each column
+  bool bias_by_row;             // otherwise one number per column
   int rows;                     // at most panel_rows(vectors)
   int vectors;                  // of a panel
-  int columns;                  // fewer than those of a panel in the last one
-  bool padded;                  // weights have all columns of a panel
+  int columns;                  // fewer than the width in the last panel
+  bool padded;                  // weights have a panel's full width
   dim_t src_stride, dst_stride; // bytes from row to row
   dim_t src_step, weights_step; // bytes from step to step of the depth
-  bool first, last; // of the blocks of the depth: from zero, to the result
-  int prefetch;     // lines of the next block that a group of steps asks for
-  bool next_rows;   // whether each step asks for a row of it instead
+  bool first, last; // of the depth's blocks: starts at zero, writes the result
+  int prefetch;     // lines of the next block that a group of steps prefetches
+  bool next_rows;   // instead, each step prefetches a row of the next block
 };
 
-// Those of the first line move on with each tile.
+// The kernel advances src, next, bias, dst and sums with each tile.
 struct panel_kernel_args_t {
-  const char *src, *next, *bias; // the bias only if it is by rows
+  const char *src, *next, *bias; // advances the bias only if it is by row
   char* dst;
   float* sums; // (rows, panel) between the blocks of the depth
   size_t tiles;
   const void* weights;
-  size_t groups, steps; // of the depth: whole groups, and what is left
-  size_t next_share;    // bytes that each tile asks for
+  size_t groups, steps; // of the depth: whole groups, and the remainder
+  size_t next_share;    // bytes that each tile prefetches
   const void* post_ops_operands;
   const void* dst_origin;
 };
@@ -86,7 +86,7 @@ class panel_kernel_t : public jit_generator {
   Xbyak::Zmm weight(int vector) const {
     return Xbyak::Zmm(vector);
   }
-  Xbyak::Zmm left(int row) const { // two take turns where there is room
+  Xbyak::Zmm left(int row) const { // alternates two registers if available
     const int spare = 32 - conf_.rows * vectors() - vectors();
     return Xbyak::Zmm(vectors() + (spare > 1 ? row % 2 : 0));
   }
@@ -97,10 +97,10 @@ class panel_kernel_t : public jit_generator {
   const post_ops_t post_ops_;
   std::unique_ptr<injector_t> injector_;
 
-  // param1 stays: post-ops read it. They save what they use of r13 to r15.
+  // param1 stays unchanged, since post-ops read it. They save r13 to r15.
   const Xbyak::Reg64 src_ = r8, weights_ = r9, dst_ = r10, next_ = r11,
                      count_ = rdx, sums_ = rbx, bias_ = r12;
-  const Xbyak::Opmask tail_ = k2; // k1 is the injectors'
+  const Xbyak::Opmask tail_ = k2; // injectors use k1
 };
 
 } // namespace zendnn::impl::cpu::x64

@@ -5,13 +5,13 @@
 namespace zendnn::impl::cpu::x64 {
 namespace {
 
-// Below this many rows a panel that is made of pairs of rows does not pay.
+// With fewer rows, packing pairs of rows into a panel does not pay off.
 constexpr dim_t kFewestRows = 48;
-// Rows of a transposed source are kept in full; deeper ones would take too
-// much.
+// Rows of a transposed source are kept in full; deeper ones would take too much
+// memory.
 constexpr dim_t kMostTransposedDepth = 1 << 15;
 
-// What packed weights look like, by vectors of a panel less two.
+// Formats of packed weights, by vectors of a panel minus two.
 constexpr format_tag_t kFloatPanels[]{
     format_tag::BA16a32b,
     format_tag::BA16a48b,
@@ -21,7 +21,7 @@ constexpr format_tag_t kPairPanels[]{
     format_tag::BA16a48b2a,
     format_tag::BA16a64b2a};
 
-// Whether rows are contiguous, and a tile's within reach of one address.
+// Whether rows are contiguous, and a tile's rows are within a 32-bit offset.
 bool is_rows(const memory_desc_t& md) {
   const memory_desc_wrapper wrapped(md);
   return !wrapped.has_runtime_dims_or_strides() && wrapped.is_plain() &&
@@ -36,7 +36,7 @@ bool is_transposed(const memory_desc_t& md) {
          stride_of(md, -2) == 1 && stride_of(md, -1) >= md.dims[md.ndims - 2];
 }
 
-// From one matrix to the next, 0 if all products share one.
+// Bytes from one matrix to the next; 0 if all products share one.
 dim_t batch_stride(const memory_desc_t& md) {
   return md.dims[0] == 1 ? 0 : bytes_of(md, stride_of(md, 0));
 }

@@ -1,4 +1,4 @@
-// A panel_product.h as a matmul.
+// The product of panel_product.h as a matmul.
 #pragma once
 
 #include "third_party/zendnn/panel_product.h"
@@ -8,8 +8,8 @@
 
 namespace zendnn::impl::cpu::x64 {
 
-// Vectors of the panels that weights of (depth, columns) are packed in; 0 if
-// they are not.
+// Vectors of a panel of packed weights of (depth, columns); 0 if they are not
+// packed.
 int packed_panel_vectors(const memory_desc_t& weights);
 
 struct panel_matmul_t : public primitive_t {
@@ -20,16 +20,16 @@ struct panel_matmul_t : public primitive_t {
         panel_matmul_t,
         USE_GLOBAL_SCRATCHPAD);
 
-    // Takes two dimensions, or three whose first is a batch of plain matrices;
-    // rows of the result that are contiguous, and rows or (in float32) columns
-    // of the source that are.
+    // Accepts two dimensions, or three with a batch of plain matrices. The
+    // result needs contiguous rows, the source contiguous rows or (in float32)
+    // columns.
     status_t init(engine_t* engine);
 
     panel_plan_t plan;
 
    private:
-    // Chooses layouts where the caller has none; each says whether what it sets
-    // is taken.
+    // Each sets its part, with layouts that the caller left open; returns
+    // whether it is accepted.
     bool set_weights_layout(panel_problem_t& problem);
     bool set_strides(panel_problem_t& problem);
   };

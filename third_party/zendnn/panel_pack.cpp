@@ -1,10 +1,10 @@
 #include "third_party/zendnn/panel_pack.h"
 
-// After all that other files share: the linker may choose the inline functions
-// of this one.
+// The pragma follows all shared headers, since the linker may choose this
+// file's copy of their inline functions.
 #pragma GCC target("avx512f,avx512bw,avx512dq,avx512vl")
 
-// GCC 12 takes its own way to leave a register undefined for a mistake.
+// GCC 12 warns of the undefined registers in its own intrinsics.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -16,27 +16,27 @@ namespace {
 
 constexpr int kLanes = 16;
 
-// Of the first `count` lanes; none if it is negative.
+// The mask of the first `count` lanes; empty if it is negative.
 __mmask16 first_lanes(int64_t count) {
   return count >= kLanes ? 0xffff
          : count > 0     ? static_cast<__mmask16>((1u << count) - 1)
                          : __mmask16{0};
 }
 
-// Four items of each of four rows that lie `apart` bytes from each other.
+// Four items of each of four rows, which are `apart` bytes from each other.
 __m512i load_quads(const char* from, int64_t apart) {
   const auto quad = [&](int64_t i) {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * apart));
   };
-  // Inserted from memory, quads need no shuffle.
+  // Broadcasts from memory need no shuffle.
   __m512i quads = _mm512_castsi128_si512(quad(0));
   quads = _mm512_mask_broadcast_i32x4(quads, 0x00f0, quad(1));
   quads = _mm512_mask_broadcast_i32x4(quads, 0x0f00, quad(2));
   return _mm512_mask_broadcast_i32x4(quads, 0xf000, quad(3));
 }
 
-// Item i of row j becomes item j of row i: four columns at a time, in whose
-// lanes of four items the rest of the work is.
+// Item i of row j becomes item j of row i. Four columns are transposed at a
+// time, within lanes of four items.
 void transpose(const char* from, int64_t stride, float* to, int64_t width) {
 #pragma GCC unroll 4
   for (int64_t quad = 0; quad < 4; ++quad, from += 16, to += 4 * width) {
@@ -57,7 +57,7 @@ void transpose(const char* from, int64_t stride, float* to, int64_t width) {
   }
 }
 
-// The same for fewer rows and items than a square has.
+// The same for a partial square.
 void transpose_part(
     const char* from,
     int64_t stride,

@@ -5,7 +5,7 @@
 namespace zendnn::impl::cpu::x64 {
 namespace {
 
-// Below this a panel is mostly empty.
+// With fewer points, a panel is mostly padding.
 constexpr dim_t kFewestPoints = 32;
 
 } // namespace

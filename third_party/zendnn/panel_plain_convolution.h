@@ -1,6 +1,6 @@
-// A convolution of plain images as a panel_product.h: the kernels are the rows
-// of the source, pixels the columns of the result. Nothing is brought into
-// blocks, and no matrix of what the kernels read is kept.
+// A convolution of plain images as a product of panel_product.h: the kernels
+// are the rows of the source, pixels the columns of the result. Nothing is
+// reordered into blocks, and no im2col matrix is in memory.
 #pragma once
 
 #include "third_party/zendnn/panel_product.h"
@@ -18,8 +18,8 @@ struct panel_plain_convolution_t : public primitive_t {
         panel_plain_convolution_t,
         USE_GLOBAL_SCRATCHPAD);
 
-    // Takes two dimensions, plain layouts that the caller chose, one group, and
-    // no post-ops.
+    // Accepts two spatial dimensions, plain layouts that the caller chose, one
+    // group, and no post-ops.
     status_t init(engine_t* engine);
 
     panel_plan_t plan;

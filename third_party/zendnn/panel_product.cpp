@@ -14,34 +14,35 @@
 namespace zendnn::impl::cpu::x64 {
 namespace {
 
-// A block of a panel, the part of the source that meets it, and the block that
-// is fetched meanwhile share the second-level cache.
+// A block of a panel, its part of the source, and the prefetched block share
+// the L2 cache.
 constexpr dim_t kMostSteps = 1024;
-// Of rows that are read where they are: these and the next panel's compete for
-// few sets of a cache where they lie whole pages apart.
+// For rows that are read in place. Rows whole pages apart, and those of the
+// next panel, compete for few sets of a cache.
 constexpr dim_t kMostRowSteps = 48;
-// Rows that meet a panel made of plain weights before it is made anew.
+// Rows multiplied by a packed panel of plain weights before it is repacked.
 constexpr dim_t kMostRows = 1024;
 constexpr dim_t kFewRows = 128;
-// What a thread keeps of a source that is transposed, in floats, unless that is
-// too little for few rows; and what all of them keep then.
+// Floats of a transposed source that a thread keeps, unless that is too little
+// for kFewRows; then all threads together keep this many.
 constexpr dim_t kMostTransposed = 1 << 20;
 constexpr dim_t kMostTransposedByAll = 1 << 24;
-// Bytes of a plain matrix that is read fast enough where it is, whatever its
-// strides: more compete for the sets of the cache.
+// Maximum bytes of a plain matrix that is read in place with any strides: more
+// would compete for the sets of the cache.
 constexpr dim_t kMostInPlace = 1 << 18;
-// What making a panel costs, in rows of the product.
+// The cost of packing a panel, in rows of the product.
 constexpr dim_t kPackingCost = 16;
-// Rows from which a panel that is made of rows of weights pays.
+// Rows from which packing rows of weights into a panel pays off.
 constexpr dim_t kFewestPackedRows = 96;
-// Bytes from row to row that leave a group of them within reach of one address.
+// Maximum row stride in bytes that keeps a group of rows within a 32-bit
+// offset.
 constexpr dim_t kLongestRow = (dim_t{1} << 31) / (2 * kPanelUnroll);
-// Rows for which columns are summed where they are.
+// Maximum rows for dot products with columns in place.
 constexpr dim_t kMostDotRows = 4 * kDotRows;
 constexpr int kDotVectors = 4;
 static_assert(kDotRows == panel_rows(kDotVectors));
 
-// Part `index` of a number that is cut evenly.
+// Part `index` of a range that is split evenly.
 range_t part(dim_t number, dim_t parts, dim_t index) {
   range_t range{};
   balance211(number, parts, index, range.begin, range.end);
@@ -52,12 +53,12 @@ dim_t tiles_of(dim_t rows, int vectors) {
   return utils::div_up(rows, panel_rows(vectors));
 }
 
-// Of a core's second level, which some hypervisors do not tell.
+// The size of a core's L2 cache, which some hypervisors do not report.
 dim_t cache_bytes() {
   return std::max<dim_t>(platform::get_per_core_cache_size(2), 1 << 19);
 }
 
-// A thread more costs as long as some multiply-adds.
+// Each thread needs a minimum of multiply-adds to pay off.
 int threads_for(const panel_problem_t& p) {
   constexpr dim_t kFewest = 1 << 17;
   const auto share = p.batch * p.rows * p.columns * p.depth / kFewest;
@@ -70,14 +71,14 @@ panel_use_t use_of_weights(const panel_problem_t& p, dim_t steps) {
     case panel_layout_t::panels:
       return panel_use_t::in_place;
     case panel_layout_t::rows:
-      return p.type != data_type::f32 ? panel_use_t::pack // pairs lie apart
+      return p.type != data_type::f32 ? panel_use_t::pack // pairs span two rows
              : steps * p.weights.row_stride <= kMostInPlace
                  ? panel_use_t::in_place
              : p.rows < kFewestPackedRows && p.weights.row_stride < kLongestRow
                  ? panel_use_t::rows
                  : panel_use_t::pack;
     case panel_layout_t::columns:
-      // Each sum ends in one over the lanes, packing takes longer with depth.
+      // A dot product ends in a sum over lanes; packing costs more with depth.
       return p.rows <= std::min(kMostDotRows, steps / kPanelLanes)
                  ? panel_use_t::dots
                  : panel_use_t::pack;
@@ -90,19 +91,19 @@ dim_t tile_of(const panel_problem_t& p, panel_use_t use) {
   return use == panel_use_t::dots ? dim_t{kDotRows} : panel_rows(p.vectors);
 }
 
-// As many as have rows for two tiles; of few rows, for half a tile.
+// Each chunk has rows for two tiles, or for half a tile when rows are few.
 dim_t most_chunks(const panel_problem_t& p, panel_use_t use) {
   const auto tile = tile_of(p, use);
   return std::max<dim_t>(
       1, p.rows / (use == panel_use_t::rows ? tile / 2 : 2 * tile));
 }
 
-// How many chunks of rows: few enough to reuse panels, enough that no thread
-// waits long for others.
+// The number of chunks of rows: few enough to reuse panels, and enough to
+// balance the threads.
 dim_t chunks_of(const panel_plan_t& plan) {
   const auto& p = plan.problem;
   const auto tile = tile_of(p, plan.weights_use);
-  // A transposed source is packed by each thread that meets it.
+  // Each thread that reads a transposed source packs it.
   const auto few = std::clamp(
       kMostTransposedByAll / (plan.steps * plan.threads), 4 * tile, kFewRows);
   const auto share = std::clamp(
@@ -117,8 +118,8 @@ dim_t chunks_of(const panel_plan_t& plan) {
   const auto most = most_chunks(p, plan.weights_use);
   const auto fewest =
       std::min(most, utils::div_up(p.rows, std::max(fitting, 4 * tile)));
-  // How long the thread works that has the most items; it has its share of last
-  // panels, which are narrower.
+  // The time of the thread with the most items, including its share of the
+  // narrower last panels.
   const auto vectors = utils::div_up(p.columns, dim_t{kPanelLanes});
   const auto missing = plan.panels * p.vectors - vectors;
   const auto packing = plan.weights_use == panel_use_t::pack ? kPackingCost : 0;
@@ -155,7 +156,7 @@ bool panel_takes_types(
     return mayiuse(avx512_core) && weights == f32 && dst == f32 &&
            utils::one_of(bias, undef, f32);
   }
-  // On AMX tiles the others multiply bfloat16 faster than vectors can.
+  // With AMX, other implementations multiply bfloat16 faster on tiles.
   return mayiuse(avx512_core_bf16) && !mayiuse(avx512_core_amx) &&
          src == bf16 && weights == bf16 && utils::one_of(dst, f32, bf16) &&
          depth % 2 == 0 && utils::one_of(bias, undef, f32, bf16);
@@ -168,7 +169,7 @@ bool panel_takes_post_ops(
   const memory_desc_wrapper wrapped(dst);
   bcast_set_t operands{
       broadcasting_strategy_t::scalar, broadcasting_strategy_t::no_broadcast};
-  if (dst.ndims != 3) { // where the second dimension is the columns
+  if (dst.ndims != 3) { // the second dimension is the columns
     operands.insert(broadcasting_strategy_t::per_oc);
   }
   const auto has_operand = [](const post_ops_t::entry_t& entry) {
@@ -240,14 +241,14 @@ panel_plan_t::panel_plan_t(const panel_problem_t& p)
       threads(threads_for(p)) {
   weights_use = use_of_weights(p, steps);
   if (weights_use == panel_use_t::dots) {
-    // Narrower panels, so that each thread has one.
+    // Narrows panels until each thread has one.
     const auto chunks_of_all = p.batch * most_chunks(p, weights_use);
     problem.vectors = kDotVectors;
     while (problem.vectors > 2 &&
            chunks_of_all * utils::div_up(p.columns, width()) < threads) {
       --problem.vectors;
     }
-  } else if (weights_use == panel_use_t::rows) { // one tile, if that has all
+  } else if (weights_use == panel_use_t::rows) { // one tile if all rows fit
     problem.vectors = p.rows <= panel_rows(4)   ? 4
                       : p.rows <= panel_rows(3) ? 3
                                                 : 2;
@@ -292,7 +293,7 @@ dim_t panel_plan_t::panel_size() const {
 }
 
 dim_t panel_plan_t::transposed_stride() const {
-  // A line more, so that rows do not compete for a set of the cache.
+  // One extra line, so that rows do not compete for a set of the cache.
   return utils::rnd_up(steps, dim_t{kPanelLanes}) + kPanelLanes;
 }
 
@@ -335,7 +336,7 @@ status_t panel_product_t::init(
     const memory_desc_t& dst) {
   plan_ = plan;
   const auto& p = plan_.problem;
-  // The heights of tiles: two that follow each other, in each of two chunks.
+  // Chunks have at most two sizes, and the tiles of each at most two heights.
   std::set<int> heights;
   dim_t fewest_tiles = p.rows;
   for (const auto chunk : {dim_t{0}, plan_.chunks - 1}) {
@@ -362,7 +363,7 @@ status_t panel_product_t::init(
                       ? static_cast<int>(utils::div_up(
                             dim_t{kPanelUnroll} * p.vectors, fewest_tiles))
                       : 0;
-  // As run() meets them.
+  // The combinations that run() uses.
   std::set<std::pair<bool, bool>> blocks; // first, last
   for (dim_t block = 0; block < plan_.blocks; ++block) {
     blocks.emplace(plan_.is_first(block), plan_.is_last(block));
@@ -459,8 +460,8 @@ void panel_product_t::run(
   const auto& p = plan_.problem;
   auto* scratch = scratchpad.template get<float>(
       memory_tracking::names::key_brgemm_primitive_buffer);
-  // All are woken: libgomp ends threads that a smaller team has no place for,
-  // and makes them anew for the next large one.
+  // The team has all threads: libgomp ends the threads outside a smaller team,
+  // and creates them again for the next larger one.
   const int all = plan_.threads == 1 ? 1 : zendnn_get_max_threads();
   parallel(all, [&](int thread, int team) {
     const int threads = std::min(team, plan_.threads);
@@ -503,8 +504,8 @@ void panel_product_t::run(
   });
 }
 
-// The rows that kernels read: as they are, or transposed if the last ones were
-// not the same.
+// The rows that kernels read: in place, or transposed unless they are the last
+// transposed ones.
 const char*
 panel_product_t::source(const char* src, dim_t rows, memory_t& memory) const {
   if (!plan_.transposes_source) {
@@ -554,7 +555,7 @@ void panel_product_t::multiply(
   args.weights = weights_at(chunk.weights, panel, step);
   args.sums = memory.sums + (panel - chunk.panels.begin) % plan_.together *
                                 plan_.sums_of_panel();
-  // Asked for meanwhile, unless it is another thread's.
+  // Prefetches the next block, unless another thread has it.
   const bool ends = then.panel == chunk.panels.end;
   args.next =
       ends ? static_cast<const char*>(args.weights)
@@ -579,13 +580,13 @@ void panel_product_t::multiply(
         p.type == data_type::bf16,
         plan_.width(),
         memory.sums);
-  } else { // as blocks before the last one, dots are summed already
+  } else { // dots are already summed, like the blocks before the last one
     args.groups = static_cast<size_t>(steps / kPanelUnroll);
     args.steps = static_cast<size_t>(steps % kPanelUnroll);
   }
   args.post_ops_operands = operands.post_ops;
   args.dst_origin = operands.dst_origin;
-  // Some tiles have a row more than the others.
+  // Some tiles have one more row than others.
   const auto fewest = chunk.rows / tiles, more = chunk.rows % tiles;
   for (const auto& [height, count] :
        {std::pair{fewest + 1, more}, std::pair{fewest, tiles - more}}) {

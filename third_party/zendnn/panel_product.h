@@ -1,11 +1,11 @@
-// A product of matrices whose right one, the weights, is cut into panels of as
-// many columns as a tile of registers has. Each panel is read once, in order,
-// while the next one is fetched from memory. Panels are packed weights (in any
-// of three widths), or made of plain ones or of an image while they are used.
+// A matrix product whose right matrix, the weights, is cut into panels as wide
+// as a tile of registers. Each panel is read once, in order, while the next one
+// is prefetched. Panels are prepacked weights (in one of three widths), or are
+// packed from plain weights or from an image just before use.
 //
-// The primitives panel_matmul.h, panel_convolution.h and
+// The primitives in panel_matmul.h, panel_convolution.h and
 // panel_plain_convolution.h describe such a product and run it; panel_reorder.h
-// packs weights for the first.
+// prepacks weights for the first.
 #pragma once
 
 #include "third_party/zendnn/panel_image.h"
@@ -36,26 +36,26 @@ inline dim_t stride_of(const memory_desc_t& md, int dimension) {
       .strides[dimension < 0 ? md.ndims + dimension : dimension];
 }
 
-// How weights of (depth, columns) lie.
+// The layout of weights of (depth, columns).
 enum class panel_layout_t {
-  panels,  // packed
-  columns, // plain, the depth contiguous
-  rows,    // plain, the columns contiguous
-  image    // what a convolution reads of one
+  panels,  // prepacked
+  columns, // plain, each column contiguous
+  rows,    // plain, each row contiguous
+  image    // a convolution's input (im2col)
 };
 
 struct panel_weights_t {
   panel_layout_t layout;
-  dim_t row_stride, column_stride; // bytes, of plain ones
+  dim_t row_stride, column_stride; // bytes, of plain weights
   panel_image_t image;
 };
 
-// Describes plain weights of (depth, columns), of either layout, or each of a
-// batch; false if they lie otherwise.
+// Describes plain weights of (depth, columns) in rows or columns, or a batch of
+// them; false for other strides.
 bool set_plain_weights(panel_weights_t& weights, const memory_desc_t& md);
 
-// Packs part of a panel's plain weights, which begin at `first`: so many steps
-// of the depth, one float or a pair of bfloat16 each.
+// Packs `steps` of a panel's plain weights, which start at `first`; a step of
+// the depth is one float or a pair of bfloat16.
 void pack_panel(
     const panel_weights_t& weights,
     data_type_t type,
@@ -66,24 +66,24 @@ void pack_panel(
     float* packed);
 
 struct panel_problem_t {
-  dim_t rows, columns, depth; // the depth even for bfloat16
+  dim_t rows, columns, depth; // even depth for bfloat16
   data_type_t type;           // of the source and the weights
   data_type_t dst_type;
   data_type_t bias_type;        // undef without one
   dim_t src_stride, dst_stride; // bytes from row to row
-  bool src_transposed; // its rows lie side by side, in float32 only; the stride
-                       // is then from step to step of the depth
+  bool src_transposed; // contiguous columns, in float32 only; the stride is
+                       // then from step to step of the depth
   panel_weights_t weights;
   int vectors;        // of a panel: 2, 3 or 4
   dim_t padded_depth; // of packed weights
-  bool bias_by_row;   // otherwise a number for each column
-  // As many products; bytes from one to the next, 0 of what all of them share.
+  bool bias_by_row;   // otherwise one number per column
+  // The number of products; bytes from one to the next, 0 for shared operands.
   dim_t batch = 1;
   dim_t src_batch_stride, weights_batch_stride, dst_batch_stride;
 };
 
-// Whether the kernels take float32, or bfloat16 with an even depth, on this
-// CPU.
+// Whether the kernels accept these types on this CPU: float32, or bfloat16 with
+// an even depth.
 bool panel_takes_types(
     data_type_t src,
     data_type_t weights,
@@ -91,12 +91,11 @@ bool panel_takes_types(
     data_type_t bias,
     dim_t depth);
 
-// Functions, additions to the result's memory, and operands that are one
-// number, one for each column (but of a batch), or as many as a result without
-// gaps has.
+// Accepts functions, sums with dst, and operands that are one number, one per
+// column (not for a batch), or of the size of a dense result.
 bool panel_takes_post_ops(const post_ops_t& post_ops, const memory_desc_t& dst);
 
-// Vectors of a panel that suits so many columns.
+// The best number of vectors of a panel for these columns.
 int panel_vectors(dim_t columns);
 
 struct range_t {
@@ -106,15 +105,16 @@ struct range_t {
   }
 };
 
-// How kernels come by weights.
+// How kernels read weights.
 enum class panel_use_t {
-  in_place, // step by step where they are
-  rows,     // the same of a large matrix, a part of its rows at a time
-  pack,     // from a panel that is made of plain ones first
-  dots      // column by column where they are
+  in_place, // step by step, in place
+  rows,     // the same for a large matrix, some rows at a time
+  pack,     // from a panel that is packed first
+  dots      // column by column, in place
 };
 
-// How a product is cut. Steps of the depth are one float or a pair of bfloat16.
+// How a product is split. A step of the depth is one float or a pair of
+// bfloat16.
 struct panel_plan_t {
   panel_plan_t() = default;
   explicit panel_plan_t(const panel_problem_t& problem);
@@ -122,15 +122,15 @@ struct panel_plan_t {
   dim_t width() const { // columns of a panel
     return dim_t{problem.vectors} * kPanelLanes;
   }
-  dim_t columns_of(dim_t panel) const { // fewer in the last one
+  dim_t columns_of(dim_t panel) const { // fewer in the last panel
     return std::min(width(), problem.columns - panel * width());
   }
-  // The last panel has kernels of its own.
+  // The last panel has its own kernels.
   bool is_narrow(dim_t panel) const {
     return panel == panels - 1;
   }
-  // Whether a block's sums begin with 0, and whether they are the result. Dot
-  // products are summed before.
+  // Whether a block's sums start at 0, and whether they are the result. Dot
+  // products are summed before the kernels run.
   bool is_first(dim_t block) const {
     return block == 0 && weights_use != panel_use_t::dots;
   }
@@ -140,18 +140,17 @@ struct panel_plan_t {
   dim_t steps_of(dim_t index) const { // fewer in the last block
     return std::min(block, steps - index * block);
   }
-  // Whether a block's weights begin where those of the one before it end.
+  // Whether a block's weights directly follow those of the block before.
   bool next_is_contiguous() const;
-  // Floats, of each thread: sums between blocks (of each panel), a panel of
-  // plain weights, and a chunk of a source that is transposed, with as many
-  // from row to row.
+  // Floats of scratch per thread: sums between blocks (of each panel), a packed
+  // panel, a transposed chunk of the source, and the stride of its rows.
   dim_t sums_of_panel() const;
   dim_t sums_size() const;
   dim_t panel_size() const;
   dim_t transposed_size() const;
   dim_t transposed_stride() const;
-  // Of what the kernels read: bytes from row to row and from step to step, and
-  // whether a step has all columns of a panel.
+  // The kernels' strides in bytes, from row to row and from step to step, and
+  // whether a step of the weights has a panel's full width.
   dim_t src_stride() const;
   dim_t src_step() const;
   dim_t weights_step() const;
@@ -166,13 +165,13 @@ struct panel_plan_t {
 
   panel_problem_t problem{};
   panel_use_t weights_use = panel_use_t::in_place;
-  bool transposes_source = false; // otherwise it is read as it is
+  bool transposes_source = false; // otherwise it is read in place
   dim_t steps = 0;                // of the whole depth
   dim_t panels = 0;               // of the columns
-  dim_t blocks = 0, block = 0;    // of the depth: how many, and their steps
+  dim_t blocks = 0, block = 0;    // of the depth: their number, and their steps
   dim_t chunks = 0;               // of the rows
-  // Panels that a thread multiplies by a block of each before the next block:
-  // several of rows, parts of which lie near each other.
+  // Panels whose current block a thread multiplies before it goes on to the
+  // next block: several for weights in rows, where they are close in memory.
   dim_t together = 1;
   int threads = 0;
 };
@@ -180,8 +179,8 @@ struct panel_plan_t {
 struct panel_operands_t {
   const char *src, *weights, *bias;
   char* dst;
-  const void* dst_origin; // of the memory that the result is in
-  const void* post_ops;   // their operands
+  const void* dst_origin; // the start of the result's memory
+  const void* post_ops;   // the operands of post-ops
 };
 
 class panel_product_t {
@@ -191,8 +190,8 @@ class panel_product_t {
       const post_ops_t& post_ops,
       const memory_desc_t& dst);
 
-  // Runs on the memory that a primitive described as `pd` was given, whose
-  // arguments `source` and `weights` are the left and the right matrix.
+  // Runs a primitive described by `pd`; its arguments `source` and `weights`
+  // are the left and the right matrix.
   status_t execute(
       const primitive_desc_t& pd,
       const exec_ctx_t& ctx,
@@ -200,8 +199,8 @@ class panel_product_t {
       int weights = ZENDNN_ARG_WEIGHTS) const;
 
  private:
-  // A thread's: sums between blocks, a panel of plain weights, and the chunk of
-  // the source that was transposed last.
+  // A thread's scratch: sums between blocks, a packed panel, and the last
+  // transposed chunk of the source.
   struct memory_t {
     float *sums, *packed, *transposed;
     const char* transposed_source;
@@ -209,7 +208,7 @@ class panel_product_t {
   struct place_t {
     dim_t panel, block;
   };
-  // Rows, and the panels that a thread multiplies them with.
+  // Rows, and the panels that a thread multiplies by them.
   struct chunk_t {
     const char *src, *weights, *bias;
     char* dst;
@@ -221,7 +220,7 @@ class panel_product_t {
       const panel_operands_t& operands,
       const memory_tracking::grantor_t& scratchpad) const;
   const char* source(const char* src, dim_t rows, memory_t& memory) const;
-  // The panel after the last one where there is no more.
+  // The panel after the last one at the end.
   place_t next(place_t place, const range_t& panels) const;
   void multiply(
       const chunk_t& chunk,
@@ -230,9 +229,8 @@ class panel_product_t {
       const panel_operands_t& operands,
       const memory_t& memory) const;
 
-  // Of tiles that differ in rows, in whether the block is the first and the
-  // last, and in whether the panel is the last: a small tile takes no longer
-  // than looking a kernel up in a tree.
+  // Kernels by rows of the tile, first and last block, and last panel. An
+  // array, since a search in a tree takes as long as a small tile.
   using kernel_t = std::unique_ptr<panel_kernel_t>;
   kernel_t& kernel(dim_t rows, bool first, bool last, bool narrow) {
     return kernels_[(rows * 2 + first) * 4 + last * 2 + narrow];
@@ -241,9 +239,9 @@ class panel_product_t {
     return kernels_[(rows * 2 + first) * 4 + last * 2 + narrow];
   }
 
-  // The weights of a panel from `step` of the depth on, where they are.
+  // The weights of a panel from `step` of the depth, in place.
   const char* weights_at(const char* weights, dim_t panel, dim_t step) const;
-  // Makes a panel of so many steps of such as are not packed.
+  // Packs `steps` of a panel from plain weights or an image.
   void make_panel(
       const char* weights,
       dim_t panel,

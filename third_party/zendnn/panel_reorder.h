@@ -1,11 +1,11 @@
-// Packing plain weights into panel_matmul.h's layouts, many times faster than
-// reorders that go element by element.
+// Packs plain weights into panel_matmul.h's layouts, many times faster than
+// reorders that work element by element.
 #pragma once
 
 #include "third_party/zendnn/panel_product.h"
 
 #include "common/primitive.hpp"
-#include "common/zendnn_thread.hpp" // what the next header takes for granted
+#include "common/zendnn_thread.hpp" // the next header needs it
 #include "cpu/reorder/cpu_reorder_pd.hpp"
 
 namespace zendnn::impl::cpu::x64 {

@@ -1,10 +1,10 @@
 """Fuzz: random models on our front ends against stock torch.
 
     python -m tools.fuzz --seed 7 --count 1000         models 0 to 999 of seed 7
-    python -m tools.fuzz --seed 7 --index 123          model 123 of it alone
+    python -m tools.fuzz --seed 7 --index 123          only its model 123
 
-Each find is shrunk and saved in build/fuzz/SEED-INDEX/, where `python repeat.py` repeats it. The
-exit code is 1 when there is one.
+Each find is shrunk and saved in build/fuzz/SEED-INDEX/; `python repeat.py` there repeats it. The
+exit code is 1 after a find.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tools.fuzz.model import Model, source, tensors
 from tools.fuzz.shrink import shrink
 from tools.fuzz.worker import Worker, draw_settings
 
-#: Models that one process checks; they share its environment variables.
+#: Models per process; they share its environment variables.
 BLOCK = 100
-#: How often a model that failed is run alone until it fails again.
+#: Attempts to reproduce a failure with the model alone.
 ATTEMPTS = 4
-#: Seconds between two lines of progress where stdout is no terminal.
+#: Seconds between lines of progress when stdout is not a terminal.
 PACE = 30.0
 
 _REPEAT = '''"""{title}
@@ -62,7 +62,7 @@ raise SystemExit(verdict.is_find)
 
 @dataclass(frozen=True)
 class Find:
-    """A model that fails, as small as it got."""
+    """A model that fails, after shrinking."""
 
     index: int
     model: Model
@@ -77,7 +77,7 @@ class Find:
 
 @dataclass
 class Summary:
-    """What a run came to."""
+    """The result of a run."""
 
     models: int = 0
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -101,7 +101,7 @@ class Fuzzer:
         self._failed: list[BaseException] = []
 
     def run(self) -> Summary:
-        """Check all models; raises what stopped a thread."""
+        """Check all models; re-raise the error of a thread."""
         threads = [threading.Thread(target=self._thread) for _ in range(self.options.jobs)]
         for thread in threads:
             thread.start()
@@ -123,7 +123,7 @@ class Fuzzer:
             yield range(max(start, options.first), min(start + BLOCK, last))
 
     def _thread(self) -> None:
-        maker = Worker({"OMP_NUM_THREADS": "1"})  # NNSmith takes seconds to import: once a thread
+        maker = Worker({"OMP_NUM_THREADS": "1"})  # NNSmith imports slowly: once per thread
         try:
             while True:
                 with self._lock:
@@ -149,7 +149,7 @@ class Fuzzer:
             for verdict in verdicts:
                 if verdict.is_find and verdict.outcome not in options.ignore:
                     finds.append(self._find(worker.settings, index, model, verdict))
-                    break  # one find a model: the front ends share what they run on
+                    break  # one find per model: the front ends share an engine
         with self._lock:
             summary = self.summary
             summary.models += 1
@@ -162,14 +162,14 @@ class Fuzzer:
             self._progress(finds)
 
     def _find(self, settings: dict[str, str], index: int, model: Model, verdict: Verdict) -> Find:
-        """Shrink a find, in a process of its own, and save it."""
+        """Shrink a find in its own process, and save it."""
         worker = Worker(settings)
 
         def again(candidate: Model) -> bool:
             got = worker.check(candidate, [verdict.front_end])
             return got[-1].outcome == verdict.outcome
 
-        # What is chosen by timing, or read of memory that nobody wrote, differs between runs.
+        # Choices by timing and reads of uninitialised memory differ between runs.
         alone = any(again(model) for _ in range(ATTEMPTS))
         if alone:
             model = shrink(model, again)
@@ -196,7 +196,7 @@ class Fuzzer:
 
 
 def save(folder: Path, model: Model, verdict: Verdict, settings: dict[str, str]) -> None:
-    """Write a folder whose ``repeat.py`` repeats a find; what was there before is gone."""
+    """Write, or replace, a folder whose ``repeat.py`` repeats a find."""
     made = folder.with_name(f".{folder.name}")
     shutil.rmtree(made, ignore_errors=True)
     made.mkdir(parents=True)
@@ -218,7 +218,7 @@ def save(folder: Path, model: Model, verdict: Verdict, settings: dict[str, str])
 
 
 def describe(summary: Summary, known: Sequence[str]) -> str:
-    """Return what a run came to, for people."""
+    """Return a readable summary."""
     lines = [f"{summary.models} models, {summary.none} for which NNSmith found no graph"]
     for front_end in FRONT_ENDS:
         told = {o: n for (f, o), n in sorted(summary.outcomes.items()) if f == front_end}
@@ -239,21 +239,21 @@ def describe(summary: Summary, known: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 1 when there is a find."""
+    """Run the command; return 1 after a find."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.fuzz", description=__doc__.split("\n")[0]
     )
     add = parser.add_argument
-    add("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: fresh")
+    add("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: random")
     add("--count", type=int, default=1000, help="models to check")
-    add("--first", type=int, default=0, help="index of the first one")
-    add("--index", type=int, help="check this one of the seed's models alone")
-    add("--nodes", type=int, default=5, help="operators of a model at most")
+    add("--first", type=int, default=0, help="index of the first model")
+    add("--index", type=int, help="check only this model of the seed")
+    add("--nodes", type=int, default=5, help="maximum operators per model")
     add("--bf16", action="store_true", help="compute in bfloat16")
     add("--front-end", choices=[*FRONT_ENDS, "all"], default="all")
-    add("--ignore", choices=FINDS, action="append", default=[], help="count these, save none")
-    add("--minutes", type=float, default=0, help="start no more models after this time")
-    add("--jobs", type=int, default=1, help="models to check at a time")
+    add("--ignore", choices=FINDS, action="append", default=[], help="count these, but save none")
+    add("--minutes", type=float, default=0, help="start no models after this time")
+    add("--jobs", type=int, default=1, help="models to check in parallel")
     add("--out", default="build/fuzz", help="folder for finds")
     options = parser.parse_args(arguments)
     try:

@@ -1,6 +1,6 @@
 """Check a model on each front end against stock torch; float64 decides where the two differ.
 
-It needs torch alone: what a find's folder holds to repeat it carries a copy of this file.
+This file imports only torch, since each find's folder has a copy of it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 Results = tuple[torch.Tensor, ...]
 Inputs = Sequence[torch.Tensor]
 
-#: Largest error, relative to a result's largest number, that is taken for rounding.
+#: Largest error, relative to a result's largest number, that counts as rounding.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
-#: By how much, relatively, each result is moved to see if a model computes stably.
+#: Relative perturbation of each result that tests a model's numerical stability.
 NUDGE = {torch.float32: 4e-7, torch.bfloat16: 4e-3}
 TRIALS = 6
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one model on one front end.
+    """The outcome of one model on one front end.
 
-    ``outcome``: same, differs (wrong numbers), nonfinite (NaN or infinities elsewhere), raises,
-    struck (right, but a plan tried an implementation that was wrong), unstable (stock itself cannot
-    be relied on), refused (torch.jit does not take the model), upstream (torch.jit makes something
-    else of it), invalid (stock does not run it).
+    ``outcome``: same, differs (wrong numbers), nonfinite (NaN or infinities in other places), shape
+    (wrong shape or dtype), raises, struck (right, but a plan tried a wrong implementation),
+    unstable (stock itself is unreliable), refused (torch.jit refuses the model), upstream
+    (torch.jit changes its results), invalid (stock cannot run it), crash, timeout.
     """
 
     outcome: str
@@ -46,33 +46,33 @@ class Verdict:
         return self.outcome in FINDS
 
 
-#: Outcomes that are faults of ours.
+#: Outcomes that are our faults.
 FINDS = ("differs", "nonfinite", "shape", "raises", "struck", "crash", "timeout")
 
 
 class Code:
-    """A model's source, with the classes Model and Nudged, for any dtype in place of FLOAT."""
+    """A model's source: the classes Model and Nudged, with the dtype left open as FLOAT."""
 
     def __init__(self, text: str) -> None:
         self._text = text
 
     @property
     def has_causal_attention(self) -> bool:
-        """Whether NaN of keys that a query must not see may reach it.
+        """Whether NaN in masked keys may reach a query.
 
-        It does, times a weight of 0, where a kernel computes a block of keys for a block of
-        queries; torch's blocks are others than ours, and its other kernels have none. Later
-        operators may make numbers of that NaN.
+        A kernel that works in blocks multiplies masked keys by a weight of 0, which keeps NaN.
+        torch's blocks differ from ours, and its other kernels have none. Later operators may turn
+        that NaN into numbers.
         """
         return ", None, 0.0, True)" in self._text
 
     def classes(
         self, dtype: torch.dtype, nudge: Callable[[torch.Tensor], torch.Tensor] | None = None
     ) -> dict[str, Any]:
-        """Return the namespace that the source gives, with ``nudge`` in it."""
+        """Execute the source with ``nudge``; return its namespace."""
         text = self._text.replace("FLOAT", str(dtype))
         name = f"<model {hash(text)}>"
-        # torch.jit.script asks for the source again, by file and line.
+        # torch.jit.script reads the source again, by file and line.
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         names = {"torch": torch, "F": F, "Dict": Dict, "Tuple": Tuple, "nudge": nudge}  # noqa: UP006
         names["__name__"] = "fuzzed"
@@ -98,7 +98,7 @@ def _scripted(module: torch.nn.Module, inputs: Inputs) -> Any:
 
 @dataclass(frozen=True)
 class FrontEnd:
-    """A way to run a module: what stock torch makes of it, and what we make of that."""
+    """A way to run a module: stock torch's preparation, and ours on top of it."""
 
     stock: Callable[[torch.nn.Module, Inputs], Any]
     ours: Callable[[Any], Any]
@@ -116,9 +116,9 @@ FRONT_ENDS: Mapping[str, FrontEnd] = {
 def check(
     code: Code, weights: Mapping[str, torch.Tensor], runs: Sequence[Inputs], front_end: str
 ) -> Verdict:
-    """Run a model on a front end with each set of inputs, and the first one again.
+    """Run a model on a front end with each set of inputs, and with the first one again.
 
-    The weights' or inputs' dtype is the one that the model computes in: float32 or bfloat16.
+    The model computes in the dtype of its weights or inputs: float32 or bfloat16.
     """
     lower = _floating(weights.values(), runs)
     expected = []
@@ -132,7 +132,7 @@ def check(
             except Exception as error:
                 if not number:
                     return Verdict("invalid", front_end, _line(error))
-    runs = taken  # many models are for the sizes of the first run only
+    runs = taken  # many models only take the first run's sizes
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = code.classes(lower)["Model"](dict(weights)).eval()
@@ -161,11 +161,11 @@ def check(
                 try:
                     theirs = again(*_copies(runs[number]))
                 except Exception:
-                    continue  # a trace for the sizes of the first run only
+                    continue  # the trace only takes the first run's sizes
             if not all(map(_close, theirs, expected[number], [lower] * len(theirs))):
                 if number:
                     continue
-                return Verdict("upstream", front_end, "stock's graph is not what its eager mode is")
+                return Verdict("upstream", front_end, "stock's graph differs from its eager mode")
             return Verdict(verdict[0], front_end, f"inputs {number}: {verdict[1]}")
         methods = torch.backends.zendnn.explain(made).as_dict()["methods"] if way.explains else []
     regions = [region for method in methods for region in method["regions"]]
@@ -197,7 +197,7 @@ def _compare(
     if not suspects:
         return None
     if code.has_causal_attention and not all(x.isfinite().all() for x in inputs):
-        return "unstable", "torch's own kernels differ in what they hide"
+        return "unstable", "torch's own kernels treat NaN in masked keys differently"
     exact = _run(code, weights, inputs, torch.float64)
     for number in suspects:
         ours, stock, right = (x[number].double() for x in (got, expected, exact))
@@ -236,10 +236,10 @@ def _stable(
     exact: torch.Tensor,
     lower: torch.dtype,
 ) -> bool:
-    """Say if moving every input, weight and intermediate by rounding's size moves no result.
+    """Return whether no result moves when rounding moves every input, weight and intermediate.
 
-    In bfloat16, subnormal numbers are also flushed to 0, as the instruction VDPBF16PS does: times
-    infinity, they are NaN to it.
+    In bfloat16, one trial also flushes subnormals to 0, as the instruction VDPBF16PS does: it turns
+    their product with infinity into NaN.
     """
     for dtype, base in ((lower, stock), (torch.float64, exact)):
         moves = [_nudge(lower, seed) for seed in range(TRIALS)]
@@ -284,7 +284,7 @@ def _run(
         return nudge(x) if nudge else x
 
     classes = code.classes(dtype, nudge)
-    # Attention's definition: blocks of torch's faster kernel give 0 for scores that are all NaN.
+    # The reference follows attention's definition: torch's fused kernel returns 0 for NaN scores.
     exact = sdpa_kernel(SDPBackend.MATH) if dtype == torch.float64 else nullcontext()
     with _stock(), torch.no_grad(), exact:
         module = classes["Nudged" if nudge else "Model"](
@@ -304,7 +304,7 @@ def _close(ours: torch.Tensor, stock: torch.Tensor, lower: torch.dtype) -> bool:
 
 
 def _kind(x: torch.Tensor) -> torch.Tensor:
-    """Return 0 for numbers, 1 for NaN, 2 and 3 for the infinities."""
+    """Return 0 for finite numbers, 1 for NaN, 2 and 3 for the infinities."""
     return torch.isnan(x) + 2 * torch.isposinf(x) + 3 * torch.isneginf(x)
 
 
@@ -322,7 +322,7 @@ def _floating(weights: Any, runs: Sequence[Inputs]) -> torch.dtype:
 
 
 def _copies(inputs: Inputs) -> list[torch.Tensor]:
-    """Return inputs that a model may write to, with the same strides."""
+    """Return copies that a model may write to, with the same strides."""
     copies = []
     for x in inputs:
         if x.numel() and 0 in [s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1]:

@@ -1,4 +1,4 @@
-"""Make a model from a seed: NNSmith draws a graph whose sizes fit, and it becomes a Model."""
+"""Makes a model from a seed: NNSmith draws a graph with matching sizes, which becomes a Model."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from nnsmith.graph_gen import model_gen
 from tools.fuzz.model import KINDS, Data, Model, Node, draw_layout
 from tools.fuzz.operators import BOOL, F32, I64, operator_set, text_of
 
-#: Elements of one weight at most; beyond, a model would take longer to make than to check.
+#: Maximum elements of one weight; a larger one takes longer to make than to check.
 WEIGHT_LIMIT = 2**18
-#: How often NNSmith's Z3 is asked again when it found no graph.
+#: Attempts of NNSmith's Z3 to find a graph.
 TRIES = 20
-#: Seconds that NNSmith may take for a graph.
+#: Seconds that NNSmith may spend on one graph.
 LIMIT = 4
 OPERATOR_SET = operator_set()
 
 
 def generate(seed: int, index: int, nodes: int, bf16: bool = False) -> Model:
-    """Return model ``index`` of a seed, of at most ``nodes`` operators.
+    """Return model ``index`` of a seed, with at most ``nodes`` operators.
 
-    Raises RuntimeError when NNSmith finds no graph for it.
+    Raises RuntimeError when NNSmith finds no graph.
     """
     rng = random.Random(f"{seed} {index}")
     for _ in range(TRIES):
@@ -56,7 +56,7 @@ def _attempt(seed: int, nodes: int, bf16: bool) -> Model | None:
             rank_choices=[1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 5],
             dtype_choices=[F32, I64, BOOL],
         ).make_concrete()
-    except Exception:  # NNSmith raises whatever its own assertions and Z3 do
+    except Exception:  # NNSmith's assertions and Z3 raise all kinds of errors
         return None
     random.seed(seed)
     return _model(made, seed, rng, bf16)
@@ -100,7 +100,7 @@ def _model(graph: Any, seed: int, rng: random.Random, bf16: bool) -> Model | Non
 
 
 def _runs(inputs: list[Data], rng: random.Random) -> tuple[tuple[Data, ...], ...]:
-    """Return sets of inputs: as they are, and with other sizes of the first one's batch."""
+    """Return sets of inputs: these, and copies with other batch sizes."""
     runs = [tuple(inputs)]
     ranked = [data for data in inputs if data.shape]
     if not ranked:

@@ -1,4 +1,4 @@
-"""What a model is: nodes, weights and inputs, as data that becomes Python source."""
+"""A model as data (nodes, weights, inputs), and its Python source."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Data:
-    """A tensor's name, shape, dtype and what its elements are.
+    """A tensor's name, shape, dtype and elements.
 
-    ``kind`` names how elements are drawn (see ``KINDS``) and ``limit`` bounds integers from above.
-    ``layout`` names how they lie in memory (see ``LAYOUTS``).
+    ``kind`` selects the distribution of elements (``KINDS``), ``layout`` the strides
+    (``LAYOUTS``), and ``limit`` is the upper bound of integers.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Data:
 
     @staticmethod
     def read(entry: Mapping[str, Any]) -> Data:
-        """Read what ``dataclasses.asdict`` and JSON made of one."""
+        """Read the form of ``dataclasses.asdict`` and JSON."""
         return Data(**{**entry, "shape": tuple(entry["shape"])})
 
 
@@ -52,7 +52,7 @@ class Node:
 
     @staticmethod
     def read(entry: Mapping[str, Any]) -> Node:
-        """Read what ``dataclasses.asdict`` and JSON made of one."""
+        """Read the form of ``dataclasses.asdict`` and JSON."""
         return Node(
             entry["result"],
             entry["operator"],
@@ -66,18 +66,18 @@ class Node:
 
 @dataclass(frozen=True)
 class Model:
-    """A model and what it is run on: sets of inputs, which differ in their shapes alone."""
+    """A model and its sets of inputs, which differ only in shapes and layouts."""
 
     seed: int
     nodes: tuple[Node, ...]
-    #: Each has an entry for each input; the first is what the model is traced with.
+    #: Each set has an entry for each input; the model is traced with the first set.
     inputs: tuple[tuple[Data, ...], ...]
     outputs: tuple[str, ...]
     bf16: bool = False
 
     @staticmethod
     def read(entry: Mapping[str, Any]) -> Model:
-        """Read what ``dataclasses.asdict`` and JSON made of one."""
+        """Read the form of ``dataclasses.asdict`` and JSON."""
         return Model(
             entry["seed"],
             tuple(Node.read(node) for node in entry["nodes"]),
@@ -87,7 +87,7 @@ class Model:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what ``read`` reads, fit for JSON."""
+        """Return the form that ``read`` reads, ready for JSON."""
         return dataclasses.asdict(self)
 
     def weights(self) -> dict[str, Data]:
@@ -99,15 +99,14 @@ class Model:
         return tuple(node.operator for node in self.nodes)
 
 
-#: Where a model's source leaves the dtype open that it computes in.
+#: The placeholder in a model's source for the dtype that it computes in.
 FLOAT = "FLOAT"
 
 
 def source(model: Model) -> str:
-    """Return a class ``Model`` whose weights are its arguments, computing in the dtype ``FLOAT``.
+    """Return the source of a class ``Model`` that takes the weights and computes in ``FLOAT``.
 
-    ``nudge`` in it stands before each result of a floating-point operator in the class ``Nudged``,
-    which is otherwise the same.
+    A second class, ``Nudged``, also applies ``nudge`` to each floating-point result.
     """
     return "\n\n".join(_class(model, name, name == "Nudged") for name in ("Model", "Nudged"))
 
@@ -134,7 +133,7 @@ def _class(model: Model, name: str, nudged: bool) -> str:
 
 
 def tensors(model: Model, which: Sequence[Data]) -> dict[str, torch.Tensor]:
-    """Return tensors of the model, each drawn from the model's seed and its own name alone."""
+    """Return tensors of the model, each drawn only from the model's seed and its own name."""
     return {data.name: _tensor(data, model.seed, model.bf16) for data in which}
 
 
@@ -164,7 +163,7 @@ def _scaled(shape: Shape, generator: torch.Generator) -> torch.Tensor:
 
 
 def _special(values: Sequence[float]) -> Any:
-    """Return a way to draw elements of which a tenth are the given values."""
+    """Return a distribution in which a tenth of the elements are the given values."""
 
     def draw(shape: Shape, generator: torch.Generator) -> torch.Tensor:
         made = _normal(shape, generator)
@@ -174,7 +173,7 @@ def _special(values: Sequence[float]) -> Any:
     return draw
 
 
-#: How elements of floating-point tensors are drawn.
+#: Distributions of the elements of floating-point tensors.
 KINDS: Mapping[str, Any] = {
     "normal": _normal,
     "scaled": _scaled,
@@ -222,7 +221,7 @@ def _expanded(tensor: torch.Tensor) -> torch.Tensor:
     return tensor[:1].expand(tensor.shape) if tensor.dim() else tensor
 
 
-#: How a tensor lies in memory; each takes any number of dimensions.
+#: Strides of a tensor; each function takes any number of dimensions.
 LAYOUTS: Mapping[str, Any] = {
     "contiguous": lambda tensor: tensor,
     "strided": _strided,

@@ -1,7 +1,7 @@
-"""The table of operators that random models are made of: NNSmith's own and those that it lacks.
+"""The table of operators in random models: NNSmith's own, and those that it lacks.
 
-NNSmith chooses sizes that fit; here stands what shape each operator gives (sizes may be Z3's) and,
-once sizes are known, its Python expression and its weights.
+NNSmith chooses matching sizes. The table gives each operator's result shape (sizes may be Z3's)
+and, once sizes are known, its Python expression and its weights.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ FEW = (1, 1, 2, 3, 4, 5, 7, 8, 12, 16, 17, 24, 31, 32, 33, 48, 64, 65)
 class Operator:
     """An operator that NNSmith lacks.
 
-    ``ranks`` are those that each input may have; ``draw`` chooses attributes for the ranks at hand;
-    ``needs`` says what sizes must fulfil; ``gives`` the result's sizes. ``back`` gives the inputs'
-    ranks for a result's rank, where the operator may be put in front of what is there already.
+    ``ranks`` lists the ranks that each input may have; ``draw`` chooses attributes for given ranks;
+    ``needs`` returns the constraints on sizes, ``gives`` the result's sizes. ``back`` returns the
+    inputs' ranks for a result's rank; with it, NNSmith may insert the operator before existing
+    ones.
     """
 
     name: str
@@ -260,7 +261,7 @@ def _recurrent(shapes: list[Sizes], a: Attributes) -> Text:
             depth = n if layer == 0 else hidden * directions
             weights += [_weight([gates, depth], "scaled"), _weight([gates, hidden], "scaled")]
             weights += [_weight([gates]), _weight([gates])]
-    # torch's kernel reads and writes out of bounds where a batch or a depth is another one.
+    # torch's kernel reads and writes out of bounds when a batch or a depth does not match.
     x = f"{{0}}.expand(-1, -1, {n})"
     state = _weight([layers * directions, 1, hidden])
     names = ", ".join(f"{{w{i}}}" for i in range(len(weights)))
@@ -283,7 +284,7 @@ def _recurrent_draw(ranks: list[int]) -> Attributes:
     }
 
 
-# Operators whose result has another shape.
+# Operators that change the shape.
 
 
 def _linear(shapes: list[Sizes], a: Attributes) -> Text:
@@ -302,7 +303,7 @@ def _last_out(shapes: list[Sizes], a: Attributes) -> Sizes:
 
 
 def _with_input(shapes: list[Sizes], a: Attributes) -> Text:
-    """A layer's result beside its input, as dense blocks have it."""
+    """A layer's result concatenated with its input, as in dense blocks."""
     n, m = shapes[0][-1], a["out"]
     act = random.choice(["", "F.relu", "torch.sigmoid"])
     part = f"{act}(F.linear({{0}}, {{w0}}, {{w1}}))"
@@ -745,7 +746,7 @@ def _nnsmith_class(row: Operator) -> type[AbsOpBase]:
     return mark_abstract("zendnn")(type(row.name, (AbsOpBase,), body))  # type: ignore[no-any-return]
 
 
-# NNSmith's own operators, whose attributes are the instance's.
+# NNSmith's own operators, which keep attributes in the instance.
 
 
 def _dim(op: Any) -> int:
@@ -786,7 +787,7 @@ def _pool2d(kind: str) -> Callable[[Any], str]:
 
 
 def _expand(op: Any) -> str:
-    """Sizes that stay are -1, so that others fit too."""
+    """Unchanged sizes are -1, so that other sizes fit too."""
     new, old = list(op.output_like[0].shape), list(op.input_like[0].shape)
     for i in range(1, min(len(new), len(old)) + 1):
         if new[-i] == old[-i]:
@@ -835,7 +836,7 @@ _REDUCTIONS = {
     "ArgMin": "{{0}}.argmin({d})", "ArgMax": "{{0}}.argmax({d})", "Squeeze": "{{0}}.squeeze({d})",
 }  # fmt: skip
 
-#: Expressions of NNSmith's operators; one that is not here is not used.
+#: Expressions of NNSmith's operators; others are not used.
 NNSMITH: Mapping[str, Callable[[Any], str]] = {
     **{name: _call(function) for name, function in _CALLS.items()},
     **{name: _reduction(text) for name, text in _REDUCTIONS.items()},
@@ -863,13 +864,13 @@ NNSMITH: Mapping[str, Callable[[Any], str]] = {
     "CastI32": lambda op: "{0}.to(torch.int32)",
     "CastI64": lambda op: "{0}.to(torch.int64)",
 }
-#: How often those are chosen that plans and eager operators are most about.
+#: Weights of the operators that matter most to plans and eager overrides.
 _OFTEN = {"Concat2": 6, "Concat3": 2, "Add": 5, "Mul": 3, "PTMatMul": 4, "Softmax": 3, "Reshape": 4,
           "Transpose": 4, "Slice": 4, "ReLU": 4, "GELU": 2, "Sigmoid": 2}  # fmt: skip
 
 
 def operator_set() -> list[type[AbsOpBase]]:
-    """Return the operators' classes for NNSmith, each as often as it shall be chosen."""
+    """Return the operators' classes for NNSmith, each repeated by its weight."""
     chosen: list[type[AbsOpBase]] = []
     for kind in ALL_TORCH_OPS:
         if kind.__name__ in NNSMITH:
@@ -880,7 +881,7 @@ def operator_set() -> list[type[AbsOpBase]]:
 
 
 def text_of(op: AbsOpBase) -> Text:
-    """Return an operator's expression and weights; its sizes are known."""
+    """Return an operator's expression and weights; its sizes must be known."""
     row = getattr(op, "row", None)
     if row is None:
         return NNSMITH[type(op).__name__](op), []

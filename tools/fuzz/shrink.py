@@ -1,4 +1,4 @@
-"""The smallest model that still fails: fewer nodes, then plainer data, then smaller sizes."""
+"""Shrinks a failing model: fewer nodes, then fewer runs, plainer data and smaller sizes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from tools.fuzz.model import Data, Model, Node
 
-#: Models to try at most.
+#: Maximum number of models to try.
 TRIALS = 250
 
 
@@ -58,7 +58,7 @@ def _number(name: str) -> int:
 
 
 def _renamed(model: Model, gone: Node, argument: str) -> Model:
-    """Return the model without a node; what read it reads one of its arguments."""
+    """Return the model without a node; its readers read one of its arguments instead."""
 
     def named(name: str) -> str:
         return argument if name == gone.result else name
@@ -72,7 +72,7 @@ def _renamed(model: Model, gone: Node, argument: str) -> Model:
 
 
 def _as_input(model: Model, gone: Node) -> Model:
-    """Return the model with an input in place of a node, in each run of its batch."""
+    """Return the model with an input in place of a node; each run keeps its batch size."""
     first = model.inputs[0]
     batch = next((data.shape[0] for data in first if data.shape), None)
     runs = []
@@ -87,7 +87,7 @@ def _as_input(model: Model, gone: Node) -> Model:
 
 
 def _pruned(model: Model) -> Model:
-    """Return the model without what its outputs do not need."""
+    """Return the model without nodes and inputs that its outputs do not need."""
     needed = set(model.outputs)
     nodes: list[Node] = []
     for node in reversed(model.nodes):
@@ -119,7 +119,7 @@ def _plainer(model: Model) -> Iterator[Model]:
 
 
 def _smaller(model: Model) -> Iterator[Model]:
-    """Give models with a size replaced wherever its number stands, and with one of an input."""
+    """Yield models with one size replaced everywhere, and with one size of an input replaced."""
     sizes = {size for run in model.inputs for data in run for size in data.shape}
     sizes |= {size for weight in model.weights().values() for size in weight.shape}
     for size in sorted(sizes, reverse=True):

@@ -1,4 +1,4 @@
-"""A process that checks models, and its handle, which outlives crashes and hangs of it."""
+"""A process that checks models, and its handle, which survives crashes and hangs."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from typing import Any
 from tools.fuzz.check import Code, Verdict, check
 from tools.fuzz.model import Model, source, tensors
 
-#: Environment variables that are drawn for the models of a process, most of them at their default.
+#: Environment variables to draw for the models of a process; defaults are likely.
 SETTINGS: Mapping[str, Sequence[str]] = {
     "OMP_NUM_THREADS": ("1", "1", "2"),
-    "OMP_WAIT_POLICY": ("passive",),  # threads that spin take most of the time of small models
+    "OMP_WAIT_POLICY": ("passive",),  # spinning threads would dominate the time of small models
     "ZENDNN_TUNING_BUDGET": ("0", "0.01", "0.05", "0.2", "2"),
     "ZENDNN_PLAN_LAYOUT": ("any", "any", "any", "channels_last", "blocked"),
     "ZENDNN_WINOGRAD": ("1", "1", "2", "0"),
     "ZENDNN_MAX_CPU_ISA": ("DEFAULT", "DEFAULT", "DEFAULT", "DEFAULT", "AVX512_CORE", "AVX2"),
     "ZENDNN_ALLOCATOR_CACHE": ("", "", "", "0"),
 }
-#: Seconds that one task may take before its process counts as hanging.
+#: Seconds after which a task's process counts as hanging.
 LIMIT = 90.0
 
 
@@ -45,7 +45,7 @@ def checked(model: Model, front_end: str) -> Verdict:
 
 
 class Worker:
-    """A process that does one task after the other, and is started again when it ended."""
+    """A process that does tasks one by one, and restarts when it has ended."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = dict(settings)
@@ -79,7 +79,7 @@ class Worker:
         self._process, self._unread = None, b""
 
     def _ask(self, task: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the answers to a task; the last one is empty, or says how the process ended."""
+        """Return the answers to a task; the last one is 'done', or says how the process ended."""
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tools.fuzz.worker"],
@@ -102,7 +102,7 @@ class Worker:
             if line is None:
                 late = time.monotonic() >= deadline
                 if not late:
-                    process.wait()  # its pipe closes before it has ended
+                    process.wait()  # the pipe closes before the process ends
                 self.close()
                 how = f"no answer in {LIMIT:.0f} s" if late else _ending(process.returncode)
                 return [*answers, {"ended": "timeout" if late else "crash", "detail": how}]
@@ -130,9 +130,9 @@ def _ending(code: int | None) -> str:
 
 
 def main() -> None:
-    """Answer each line of stdin, a task in JSON, by lines of stdout, the last of them 'done'."""
+    """Answer each line of stdin, a task in JSON, with lines on stdout; the last one is 'done'."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what torch and ZenDNN print is no answer
+    os.dup2(2, 1)  # prints of torch and ZenDNN must not mix with answers
 
     def answer(what: Mapping[str, Any]) -> None:
         answers.write(json.dumps(what) + "\n")
@@ -141,7 +141,7 @@ def main() -> None:
     for line in sys.stdin:
         task = json.loads(line)
         if "index" in task:
-            from tools.fuzz.generate import generate  # takes NNSmith and Z3, seconds to import
+            from tools.fuzz.generate import generate  # NNSmith and Z3 import slowly
 
             try:
                 model = generate(task["seed"], task["index"], task["nodes"], task["bf16"])

@@ -1,6 +1,6 @@
 """Unpack pinned archives safely: tar in any compression, and Debian's .deb.
 
-An archive becomes visible as a whole folder or not at all, and only regular files come out of it.
+Unpacking yields the whole folder or nothing, and extracts only regular files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def glob_pattern(globs: Iterable[str]) -> re.Pattern[str]:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which files of an archive are wanted, and where in the tree they go.
+    """The wanted files of an archive, and their places in the tree.
 
     `prefixes` maps folders of the archive to folders of the tree ('.' is the root of either);
     `files` and `omit` are globs over the paths in the tree.
@@ -53,7 +53,7 @@ class Selection:
     omit: tuple[str, ...] = ()
 
     def place(self) -> _Placement:
-        """Return the compiled form, to be asked once per member."""
+        """Return the compiled form, a function of a member's name."""
         return _Placement(
             tuple(self.prefixes.items()), glob_pattern(self.files), glob_pattern(self.omit)
         )
@@ -66,7 +66,7 @@ class _Placement:
     omit: re.Pattern[str]
 
     def __call__(self, member: str) -> str | None:
-        """Return the path in the tree of the archive's `member`, or None when it is not wanted."""
+        """Return the path of `member` in the tree, or None when it is not wanted."""
         for prefix, folder in self.prefixes:
             if prefix == ".":
                 inner = member
@@ -81,7 +81,7 @@ class _Placement:
 
 
 def safe_name(name: str, archive: str) -> str:
-    """Return the normalised path of a member; raises SetupError when it would escape its folder."""
+    """Return the normalised path of a member; raise SetupError when it would escape its folder."""
     path = posixpath.normpath(name)
     if name.startswith("/") or "\\" in name or "\0" in name or path.split("/")[0] == "..":
         raise SetupError(f"{archive} holds '{name}', which would be written outside its folder")
@@ -99,7 +99,7 @@ def _check_link(member: tarfile.TarInfo, path: str, archive: str) -> None:
 
 
 def _deb_payload(stream: IO[bytes], archive: str) -> None:
-    """Move `stream`, a .deb open at its start, to the first byte of its data.tar member."""
+    """Advance `stream`, a .deb, from its start to the first byte of its data.tar member."""
     stream.seek(len(_AR_MAGIC))
     while header := stream.read(_AR_HEADER_SIZE):
         try:
@@ -121,7 +121,7 @@ def _open_tar(archive: Path) -> Iterator[tarfile.TarFile]:
             _deb_payload(stream, archive.name)
         else:
             stream.seek(0)
-        # Streaming ('|') reads forward only, so that what follows data.tar in a .deb is no matter.
+        # Streaming ('|') only reads forward, so whatever follows data.tar in a .deb is ignored.
         with tarfile.open(fileobj=stream, mode="r|*") as tar:
             yield tar
 
@@ -132,8 +132,8 @@ def _extract(archive: Path, selection: Selection, folder: Path) -> None:
         for member in tar:
             path = safe_name(member.name, archive.name)
             if member.issym() or member.islnk():
-                # A link that stays inside is left out: no file that the build reads is one, and
-                # the digest of the tree proves it.
+                # A link that stays inside is skipped: the build reads no links, as the digest of
+                # the tree proves.
                 _check_link(member, path, archive.name)
                 continue
             if member.isdir():
@@ -154,7 +154,7 @@ def _extract(archive: Path, selection: Selection, folder: Path) -> None:
 
 
 def tree_digest(tree: Path) -> str:
-    """Return the sha256 over the sorted '<sha256>  <path>' lines of all files below `tree`."""
+    """Return the sha256 of the sorted '<sha256>  <path>' lines of all files below `tree`."""
     lines = sorted(
         f"{sha256_of(path)}  {path.relative_to(tree).as_posix()}"
         for folder, _, names in os.walk(tree)
@@ -164,7 +164,7 @@ def tree_digest(tree: Path) -> str:
 
 
 def replace_folder(new: Path, target: Path) -> None:
-    """Put the folder `new` in the place of `target`, which may exist."""
+    """Replace the folder `target`, if it exists, by the folder `new`."""
     old = new.with_name(new.name + ".old")
     if target.exists():
         os.replace(target, old)
@@ -173,13 +173,12 @@ def replace_folder(new: Path, target: Path) -> None:
 
 
 def unpack(archive: Path, selection: Selection, target: Path, digest: str | None) -> str:
-    """Unpack what `selection` wants of `archive` as the folder `target`; return its tree_digest.
+    """Unpack the `selection` of `archive` as the folder `target`; return its tree_digest.
 
-    The files are written beside `target` first and take its place in one step, after their digest
-    was found equal to `digest` (None accepts any: the archive's own hash is the pin).
-    Raises SetupError, and leaves `target` as it was, when the archive is damaged, would write
-    outside its folder, holds something other than files, folders and links, or is not the one
-    pinned.
+    The files are written beside `target`, and replace it in one step once their digest matches
+    `digest` (None accepts any: the archive's own hash is the pin).
+    Raises SetupError, and leaves `target` unchanged, when the archive is damaged, would write
+    outside its folder, holds anything but files, folders and links, or is not the pinned one.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))

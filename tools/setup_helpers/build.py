@@ -1,6 +1,6 @@
 """From sources to libtorch_zendnn.so: fetch, convert, configure, compile.
 
-Every step does only what is left to do, so that an interrupted build goes on where it stopped.
+Every step does only the remaining work, so an interrupted build resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ RENAMED_LANDMARK = "include/oneapi/zendnn/zendnn.h"
 
 @dataclass(frozen=True)
 class Trees:
-    """What CMake compiles: three converted trees, and BLIS (see sources.Blis for its kinds).
+    """What CMake compiles: three converted trees, and BLIS (sources.Blis lists its kinds).
 
-    `sources` are the folders that they were made from, by the names of sources.yaml.
+    `sources` maps the names of sources.yaml to the folders of the originals.
     """
 
     generated: Path
@@ -44,14 +44,14 @@ class Trees:
 
 
 def say(text: str) -> None:
-    """Print what the build does now, before the output of the programs it starts."""
+    """Print the build's current step, before the output of the programs it starts."""
     print(f"-- {text}", flush=True)
 
 
 def prepare() -> Trees:
     """Fetch the sources and convert them into build/generated/.
 
-    Raises SetupError when a source cannot be had or converted.
+    Raises SetupError when a source cannot be fetched or converted.
     """
     from tools.zendnnify import generate
     from tools.zendnnify.rules.model import ZendnnifyError
@@ -84,10 +84,10 @@ def configure_arguments(
     ccache: str | None,
     sanitizer: str | None = None,
 ) -> Sequence[str]:
-    """Return the arguments of cmake; they are all that CMake is told about this machine.
+    """Return the arguments of cmake, which describe this machine completely.
 
-    With a `sanitizer`, 'address' or 'thread', they configure a tree of its own that takes libzendnn
-    from build/native and compiles the rest for that sanitizer.
+    With a `sanitizer`, 'address' or 'thread', they configure a separate tree that takes libzendnn
+    from build/native and compiles everything else for that sanitizer.
     """
     sanitized = {"ZENDNN_SANITIZER": sanitizer, "ZENDNN_BUILT_DIR": str(NATIVE)}
     cache = {
@@ -103,7 +103,7 @@ def configure_arguments(
         "ZENDNN_GENERATED_DIR": str(trees.generated),
         "ZENDNN_SOURCE_DIR": str(trees.zendnn),
         "ADEEP_INCLUDE_DIR": str(trees.adeep),
-        # Both, since CMake keeps what it was told before.
+        # Both are set, since CMake caches earlier values.
         "BLIS_ROOT": str(trees.blis) if trees.blis_kind == "prefix" else "",
         "BLIS_SOURCE_DIR": str(trees.blis) if trees.blis_kind == "source" else "",
         **(sanitized if sanitizer else {}),
@@ -115,14 +115,14 @@ def configure_arguments(
 
 
 def tree_of(sanitizer: str | None = None) -> Path:
-    """Return the CMake tree of the build, or of the one for a sanitizer."""
+    """Return the CMake tree of the build, or of the build for a sanitizer."""
     return BUILD / sanitizer if sanitizer else NATIVE
 
 
 def ccache_environment(checkout: Path = REPO) -> Mapping[str, str]:
-    """Return what lets ccache serve one checkout's results to another.
+    """Return the settings that let ccache share results between checkouts.
 
-    Precompiled headers come from it, too: what uses them is known by their bytes.
+    They also cache precompiled headers, and identify these by content.
     """
     return {
         "CCACHE_BASEDIR": str(checkout),
@@ -143,12 +143,11 @@ def _check(code: int, failure: str) -> None:
 def build(
     environ: Mapping[str, str] = os.environ, sanitizer: str | None = None
 ) -> tuple[env.Torch, Trees]:
-    """Make build/native/lib/libtorch_zendnn.so; return the torch it is for and what it is made of.
+    """Make build/native/lib/libtorch_zendnn.so; return the torch it is for and its source trees.
 
     With a `sanitizer` ('address' or 'thread') it makes build/<sanitizer>/lib/libtorch_zendnn.so
-    from a libzendnn that is built already. Progress goes to stdout. MAX_JOBS limits how many
-    compilations run at once. Raises SetupError when something is missing on this machine (before
-    anything is fetched) or a step fails.
+    from the existing libzendnn. Progress goes to stdout. MAX_JOBS limits parallel compilations.
+    Raises SetupError when this machine lacks a requirement (before any fetch) or a step fails.
     """
     env.require_modules()
     torch = env.find_torch(env.site_folders())
@@ -161,7 +160,7 @@ def build(
     with locked(BUILD / ".lock"):
         trees = prepare()
         if trees.blis_kind == "source" and not shutil.which("make", path=environ.get("PATH")):
-            raise SetupError("make is missing, which builds BLIS: install make")
+            raise SetupError("make is missing, but BLIS needs it: install make")
         say(f"configuring against torch {torch.version} in {torch.site}")
         arguments = configure_arguments(trees, torch, tools, ccache, sanitizer)
         quiet = {**environ, "CLICOLOR": "0"}
@@ -170,7 +169,7 @@ def build(
         visible = {
             **ccache_environment(),
             **environ,
-            "MAKEFLAGS": f"-j{jobs}",  # BLIS's sources are built by make
+            "MAKEFLAGS": f"-j{jobs}",  # make builds BLIS
         }
         code = progress.run_ninja([tools["ninja"], "-C", str(tree), "-j", str(jobs)], visible)
         _check(code, "the compilation failed")

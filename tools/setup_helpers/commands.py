@@ -1,7 +1,7 @@
-"""The ways to build and install, which all assemble the same wheel.
+"""The commands that build and install; all assemble the same wheel.
 
-`setup.py` offers install, develop and bdist_wheel; the functions named by PEP 517 and PEP 660 are
-what pip calls (pyproject.toml names this module as the build backend).
+`setup.py` offers install, develop and bdist_wheel. pip calls the functions of PEP 517 and PEP 660
+(pyproject.toml names this module as the build backend).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tools.setup_helpers.errors import SetupError, exit_code_of
 
 
 def outline() -> wheel.Wheel:
-    """Return the wheel that USE_ZENDNN asks for without its files. Raises SetupError."""
+    """Return the wheel that USE_ZENDNN selects, without its files. Raises SetupError."""
     if not env.use_zendnn(os.environ):
         return wheel.empty_wheel()
     env.find_tools(os.environ)
@@ -27,10 +27,10 @@ def outline() -> wheel.Wheel:
 
 
 def assemble(*, editable: bool = False) -> wheel.Wheel:
-    """Build what USE_ZENDNN asks for and return the wheel of it. Raises SetupError."""
+    """Build and return the wheel that USE_ZENDNN selects. Raises SetupError."""
     if not env.use_zendnn(os.environ):
         print(
-            "torch stays as it is, and an installation removes ZenDNN where it is installed: set "
+            "without USE_ZENDNN=1 nothing is built, and an installation removes ZenDNN: set "
             "USE_ZENDNN=1 to build and install it",
             flush=True,
         )
@@ -40,8 +40,8 @@ def assemble(*, editable: bool = False) -> wheel.Wheel:
 
 
 def _install(editable: bool) -> None:
-    # importlib.util.find_spec would ask setuptools' finder, too, which takes the question for pip
-    # running: `import setuptools` then fails in this process.
+    # importlib.util.find_spec would also ask setuptools' finder, which then assumes that pip is
+    # running: a later `import setuptools` fails in this process.
     if importlib.machinery.PathFinder.find_spec("pip") is None:
         raise SetupError(f"{sys.executable} has no pip: install it (python -m ensurepip)")
     made = assemble(editable=editable)
@@ -56,7 +56,7 @@ def install(_: argparse.Namespace) -> None:
 
 
 def develop(_: argparse.Namespace) -> None:
-    """Like install, but edits of this checkout's Python files take effect at once."""
+    """Like install, but edits to this checkout's Python files take effect at once."""
     _install(editable=True)
 
 
@@ -77,7 +77,7 @@ COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run `setup.py` with these arguments; return the exit code (2: an error that was printed)."""
+    """Run `setup.py` with these arguments; return the exit code (2 after a printed error)."""
     parser = argparse.ArgumentParser(
         prog="setup.py",
         epilog="Without USE_ZENDNN=1 nothing is built, and install and develop remove ZenDNN.",
@@ -104,7 +104,7 @@ def _hook(action: Callable[[], str]) -> str:
 def prepare_metadata_for_build_wheel(
     metadata_directory: str, config_settings: object = None
 ) -> str:
-    """PEP 517: write the .dist-info folder, so that pip knows of errors before the long build."""
+    """PEP 517: write the .dist-info folder, so that pip sees errors before the long build."""
     return _hook(lambda: wheel.write_info(outline(), Path(metadata_directory)))
 
 

@@ -1,4 +1,4 @@
-"""Download one file of known size and sha256, resuming where an earlier try stopped."""
+"""Download one file of known size and sha256; resume an interrupted download."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NETWORK_ERRORS = (OSError, http.client.HTTPException)
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file somewhere else. `sha256` is lower-case hex, `size` is in bytes."""
+    """A remote file. `sha256` is lower-case hex, `size` is in bytes."""
 
     url: str
     sha256: str
@@ -44,7 +44,7 @@ class Progress:
         self.next_time = time.monotonic() + (0 if self.terminal else LOG_SECONDS)
 
     def show(self, done: int) -> None:
-        """Report that `done` of `total` bytes are there."""
+        """Report that `done` of `total` bytes have arrived."""
         if done < self.total and time.monotonic() < self.next_time:
             return
         self.next_time = time.monotonic() + (TERMINAL_SECONDS if self.terminal else LOG_SECONDS)
@@ -67,7 +67,7 @@ def sha256_of(path: Path) -> str:
 
 
 def _blocks(response: IO[bytes]) -> Iterator[bytes]:
-    """Yield what comes. A dropped line raises HTTPException, so that an OSError is the disk's."""
+    """Yield the blocks. A dropped connection raises HTTPException: an OSError is the disk's."""
     try:
         while block := response.read(_BLOCK):
             yield block
@@ -76,9 +76,9 @@ def _blocks(response: IO[bytes]) -> Iterator[bytes]:
 
 
 def _append(remote: RemoteFile, part: Path, progress: Progress) -> None:
-    """Bring the rest of `remote` into `part`.
+    """Download the rest of `remote` into `part`.
 
-    Raises a network error when the line drops, SetupError when `part` cannot be written.
+    Raises a network error when the connection drops, SetupError when `part` cannot be written.
     """
     have = part.stat().st_size if part.exists() else 0
     if have > remote.size:
@@ -91,7 +91,7 @@ def _append(remote: RemoteFile, part: Path, progress: Progress) -> None:
         headers["Range"] = f"bytes={have}-"
     request = urllib.request.Request(remote.url, headers=headers)
     with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
-        # A server that ignores the range answers 200 and starts from the first byte again.
+        # A server that ignores the range answers 200 and restarts at the first byte.
         resumed = have > 0 and response.status == 206
         have = have if resumed else 0
         try:
@@ -101,7 +101,7 @@ def _append(remote: RemoteFile, part: Path, progress: Progress) -> None:
                     have += len(block)
                     if have > remote.size:
                         raise SetupError(
-                            f"{remote.url} is longer than the {remote.size} bytes that are expected"
+                            f"{remote.url} is longer than the expected {remote.size} bytes"
                         )
                     progress.show(have)
         except OSError as error:
@@ -111,13 +111,13 @@ def _append(remote: RemoteFile, part: Path, progress: Progress) -> None:
 
 
 def download(remote: RemoteFile, target: Path, *, wait_seconds: float = 1.0) -> Path:
-    """Make `target` hold the bytes of `remote` and return it.
+    """Download `remote` to `target` and return it.
 
-    Nothing is fetched when `target` is already right. Bytes on their way are kept in
-    `<target>.part`, from which a later call goes on; `target` itself appears only when its sha256
-    is right. A dropped connection is tried again, `wait_seconds` apart (doubling).
-    Raises SetupError when the file cannot be had, does not fit on the disk or is not the one
-    expected.
+    A `target` with the right sha256 is kept. A partial download stays in `<target>.part`, from
+    which a later call resumes; `target` appears only once its sha256 is right. A dropped connection
+    is retried after `wait_seconds`, doubled each time.
+    Raises SetupError when the file cannot be fetched, does not fit on the disk, or has the wrong
+    content.
     """
     if target.exists() and sha256_of(target) == remote.sha256:
         return target
@@ -139,7 +139,7 @@ def download(remote: RemoteFile, target: Path, *, wait_seconds: float = 1.0) -> 
             _append(remote, part, progress)
             break
         except urllib.error.HTTPError as error:
-            if error.code == 416:  # what is in the .part does not belong to this file
+            if error.code == 416:  # the .part is not from this file
                 part.unlink(missing_ok=True)
                 continue
             raise SetupError(f"{remote.url} answered {error.code} {error.reason}") from error

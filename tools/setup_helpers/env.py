@@ -1,4 +1,4 @@
-"""What the build asks of its surroundings: USE_ZENDNN, the tools, the installed torch."""
+"""The build's environment: USE_ZENDNN, the tools, the installed torch."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TESTED_TORCH = "2.13.0"
 
 
 def use_zendnn(environ: Mapping[str, str]) -> bool:
-    """Return what USE_ZENDNN says: '1' is True; '0', empty and unset are False.
+    """Return whether USE_ZENDNN is on: '1' is True; '0', empty and unset are False.
 
     Raises SetupError on any other value.
     """
@@ -28,13 +28,13 @@ def use_zendnn(environ: Mapping[str, str]) -> bool:
     if value not in ("", "0", "1"):
         raise SetupError(
             f"USE_ZENDNN is '{value}': it can be 1 (build and install ZenDNN), 0 or unset (leave "
-            "torch as it is)"
+            "torch unchanged)"
         )
     return value == "1"
 
 
 def jobs(environ: Mapping[str, str]) -> int:
-    """Return how many compilations run at once: MAX_JOBS, or one for each usable core.
+    """Return the number of parallel compilations: MAX_JOBS, or one per usable core.
 
     Raises SetupError when MAX_JOBS is not a positive number.
     """
@@ -42,7 +42,7 @@ def jobs(environ: Mapping[str, str]) -> int:
     if not value:
         return len(os.sched_getaffinity(0))
     if not value.isascii() or not value.isdigit() or int(value) < 1:
-        raise SetupError(f"MAX_JOBS is '{value}': it has to be a number from 1")
+        raise SetupError(f"MAX_JOBS is '{value}': it has to be a positive number")
     return int(value)
 
 
@@ -54,7 +54,7 @@ def require_modules() -> None:
 
 @dataclass(frozen=True)
 class Tool:
-    """A program that the build runs: the names it may have, and what brings it."""
+    """A program that the build runs: its possible names, and how to install it."""
 
     purpose: str
     names: tuple[str, ...]
@@ -84,8 +84,8 @@ TOOLS: Mapping[str, Tool] = {
 def find_tools(environ: Mapping[str, str]) -> Mapping[str, str]:
     """Return the path of every tool of TOOLS.
 
-    Raises SetupError naming all that are missing, Python's headers among them, or the variable
-    that holds options.
+    Raises SetupError naming every missing tool (or Python's headers), or a variable that holds
+    options.
     """
     found: dict[str, str] = {}
     missing: list[str] = []
@@ -113,7 +113,7 @@ def find_tools(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class Torch:
-    """An installed torch: its full version, the folder it is installed in, and its files.
+    """An installed torch: its full version, its site-packages folder, and its files.
 
     `files` are the '/'-separated paths, relative to `site`, that its RECORD lists.
     """
@@ -134,17 +134,17 @@ class Torch:
 
 
 def site_folders() -> tuple[Path, ...]:
-    """Return where this interpreter's packages are installed.
+    """Return the folders of this interpreter's installed packages.
 
-    They come from sysconfig, not from sys.path: pip hides them while it builds a wheel.
+    sysconfig names them, since pip hides them from sys.path while it builds a wheel.
     """
     return tuple(dict.fromkeys(Path(sysconfig.get_path(key)) for key in ("purelib", "platlib")))
 
 
 def find_torch(folders: Sequence[Path]) -> Torch:
-    """Return the torch that is installed in one of `folders`.
+    """Return the torch that is installed in one of `folders`, without importing it.
 
-    torch is not imported. Raises SetupError when there is none, or one that is too old.
+    Raises SetupError when there is none, or it is too old.
     """
     remedy = f"install it for this interpreter (pip install torch=={TESTED_TORCH})"
     for folder in folders:

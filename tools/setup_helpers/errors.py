@@ -1,4 +1,4 @@
-"""The one exception that a user of the build ever sees."""
+"""The only exception that a user of the build sees."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 
 class SetupError(Exception):
-    """Something the user can act on: one sentence saying what failed, where and what to do."""
+    """An error that the user can fix; the message is one sentence: what, where, how to fix it."""
 
 
 def exit_code_of(action: Callable[[], int | None], *, resumes: bool = True) -> int:
     """Run `action` and return its process exit code; 2 for a SetupError, 130 when interrupted.
 
-    A SetupError and an interruption are reported on stderr in one line, without a traceback.
-    `resumes` says whether the same command, run again, goes on from where it was interrupted.
+    A SetupError or an interruption prints one line on stderr, without a traceback.
+    `resumes` says whether the same command, run again, resumes where it was interrupted.
     """
     try:
         return action() or 0

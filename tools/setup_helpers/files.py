@@ -1,4 +1,4 @@
-"""Small file operations that never leave something half-done."""
+"""Atomic file operations."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tools.setup_helpers.errors import SetupError
 
 
 def write_atomic(path: Path, content: bytes) -> None:
-    """Write `content` to `path`, which holds either the old bytes or the new ones at any time.
+    """Write `content` to `path`, which always holds either the old bytes or the new ones.
 
-    Raises SetupError when the disk does not take it; `path` is then as it was.
+    Raises SetupError when writing fails; `path` is then unchanged.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -35,9 +35,9 @@ def write_atomic(path: Path, content: bytes) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`, after waiting for the process that holds it.
+    """Hold the lock file `path`, after waiting for any other holder.
 
-    Raises SetupError when the file cannot be made.
+    Raises SetupError when the file cannot be created.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

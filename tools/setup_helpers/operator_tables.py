@@ -1,8 +1,8 @@
-"""Generates what C++ and the documentation know of operators from the one table of them.
+"""Generates the C++ and documentation tables of operators from the one table.
 
-The table is ``torch/backends/zendnn/operators.py``. As a module, with a folder, this writes the C++
-side into it: that is what the build does. With ``--document FILE`` it replaces the tables of a
-document, between the lines that mark them.
+The table is ``torch/backends/zendnn/operators.py``. Run as a module with a folder, as in the build,
+this writes the C++ tables into it. With ``--document FILE`` it replaces the tables of a document,
+between their marker lines.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _CPP_TYPES = {
 
 
 def load(repo: Path = REPO) -> Any:
-    """Return the module of the table, without importing torch, which need not be installed.
+    """Return the table's module without importing torch, which need not be installed.
 
-    It is for a process of its own: it puts stand-ins in the place of torch's packages.
+    Call it in a separate process, since it replaces torch's packages by stand-ins.
     """
     for name in ("torch", "torch.backends", PACKAGE):
         package = types.ModuleType(name)
@@ -50,7 +50,7 @@ def load(repo: Path = REPO) -> Any:
 
 
 def functions_header(table: Any) -> str:
-    """Return the enumerators of the kernels' functions of one and of two elements."""
+    """Return the enumerators of the kernels' unary and binary functions."""
     planned = [name for name, row in table.FUNCTIONS.items() if not row.foreign]
     return (
         f"{NOTE}#pragma once\n\nnamespace at::native::zendnn::kernels {{\n\n"
@@ -61,7 +61,7 @@ def functions_header(table: Any) -> str:
 
 
 def _names(row: Any) -> tuple[str, str]:
-    """The functions that infer and build a row; a number is known once it is inferred."""
+    """The functions that infer and build a row; a number needs no build once it is inferred."""
     build = "nothing" if row.results == "number" else row.family
     return f"infer_{row.family}", f"build_{build}"
 
@@ -71,7 +71,7 @@ def _planned(table: Any) -> list[Any]:
 
 
 def attributes_header(table: Any) -> str:
-    """Return the typed keys of attributes, by family, and the declarations of the families."""
+    """Return the typed keys of attributes, by family, and the families' declarations."""
     families: dict[str, dict[str, Any]] = {}
     for row in _planned(table):
         known = families.setdefault(row.family, {})
@@ -95,14 +95,14 @@ def attributes_header(table: Any) -> str:
 def _attribute(spec: Any) -> str:
     if spec.type == "int[]" and spec.default:
         raise ValueError(f"the default of the list '{spec.name}' is not empty")
-    # JSON writes all others as C++ does.
+    # All other JSON literals are valid C++.
     text = "" if spec.type == "int[]" else json.dumps(spec.default)
     type_ = _CPP_TYPES[spec.type]
     return f'inline constexpr Attribute<{type_}> {spec.name}{{"{spec.name}", {{{text}}}}};'
 
 
 def letters(row: Any) -> str:
-    """Return a row's operands as plans check them: see ``Operator`` in plan/Builder.h."""
+    """Return a row's operands in the notation that plans check (``Operator``, plan/Builder.h)."""
     found = ""
     for operand in row.operands:
         letter = "n" if operand.is_number else "t"
@@ -171,7 +171,7 @@ def _double(number: float) -> str:
     return repr(number) if math.isfinite(number) else "std::numeric_limits<double>::infinity()"
 
 
-#: What is generated, by path below the folder.
+#: The generated files, by path below the folder.
 FILES = {
     "aten/src/ATen/native/zendnn/kernels/functions.h": functions_header,
     "torch/csrc/zendnn/plan/Attributes.h": attributes_header,
@@ -180,7 +180,7 @@ FILES = {
 
 
 def write(table: Any, folder: Path) -> None:
-    """Write the C++ side; a file that is the same already keeps its time."""
+    """Write the C++ tables; an unchanged file keeps its timestamp."""
     for path, make in FILES.items():
         target, text = folder / path, make(table)
         if not target.exists() or target.read_text() != text:
@@ -192,10 +192,10 @@ def write(table: Any, folder: Path) -> None:
 
 
 def document(table: Any, text: str) -> str:
-    """Return a document with its tables written anew.
+    """Return a document with its tables regenerated.
 
-    Each stands between ``<!-- operators: NAME -->`` and ``<!-- end -->``, where NAME is that of a
-    part of the table.
+    Each is between ``<!-- operators: NAME -->`` and ``<!-- end -->``, where NAME names a part of
+    the table.
     """
 
     def replaced(match: re.Match[str]) -> str:
@@ -237,10 +237,10 @@ def _function_rows(rows: dict[str, Any]) -> Iterator[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Write what the command line asks for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, help="where the C++ side goes")
-    parser.add_argument("--document", type=Path, help="a document whose tables are replaced")
+    parser.add_argument("folder", nargs="?", type=Path, help="folder for the C++ tables")
+    parser.add_argument("--document", type=Path, help="document whose tables to replace")
     options = parser.parse_args(arguments)
     table = load()
     if options.folder:

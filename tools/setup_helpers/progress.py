@@ -1,7 +1,7 @@
-"""How long a compilation still takes, estimated from what each of its steps weighs.
+"""Estimates the remaining time of a compilation from the weights of its steps.
 
-A step's weight is the time that it took when `weights.txt` was written: `python -m
-tools.setup_helpers.progress build/native/.ninja_log` writes it anew after a build without ccache.
+A step's weight is the time that it took when `weights.txt` was written. After a build without
+ccache, `python -m tools.setup_helpers.progress build/native/.ninja_log` updates that file.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from pathlib import Path
 from tools.setup_helpers.files import write_atomic
 
 WEIGHTS = Path(__file__).with_name("weights.txt")
-#: Seconds of a step that the table does not name.
+#: Seconds assumed for a step outside the table.
 USUAL = 3.0
-#: Steps that take less are not named in the table.
+#: The table omits steps that take fewer seconds.
 LEAST = 5.0
 
 _OUTPUT = re.compile(r"(?:Building \w+ object|Linking \w+ \w+ library) (\S+)$")
@@ -27,25 +27,25 @@ _STEP = re.compile(r"\[(\d+)/(\d+)\] (.*)")
 
 
 def read_weights(path: Path = WEIGHTS) -> dict[str, float]:
-    """Return the weights of a table: lines of seconds and an object's name."""
+    """Read a table of weights: each line has seconds and an object's name."""
     rows = [line.split() for line in path.read_text().splitlines()]
     return {name: float(seconds) for seconds, name in rows}
 
 
 def weights_of(log: str) -> dict[str, float]:
-    """Return what the steps of ninja's log took, in seconds, where that is worth naming."""
+    """Return the seconds of the steps in ninja's log that took at least LEAST."""
     rows = [line.split("\t") for line in log.splitlines() if not line.startswith("#")]
     took = {_key(row[3]): (int(row[1]) - int(row[0])) / 1000 for row in rows}
     return {name: seconds for name, seconds in took.items() if seconds >= LEAST}
 
 
 def _key(output: str) -> str:
-    """Return an object's name without the folders that two trees need not share."""
+    """Return an object's name without folders that differ between trees."""
     return re.sub(r"^.*CMakeFiles/", "", output)
 
 
 class Estimate:
-    """The time left, from the weights of the steps that are done and of those that may come."""
+    """The remaining time, from the weights of the finished and the possible later steps."""
 
     def __init__(
         self,
@@ -59,24 +59,24 @@ class Estimate:
         self._done = 0.0
 
     def finish(self, output: str | None, left: int) -> str:
-        """Count a step as done, after which so many are left; return the time that they take.
+        """Count a step as done; return the time for the `left` remaining steps, such as '4:05'.
 
-        It reads '4:05', and nothing before five seconds' weight is done.
+        It is empty until steps with a weight of five seconds are done.
         """
         if output is not None:
             self._done += self._coming.pop(_key(output), USUAL)
         if self._done < LEAST:
             return ""
-        # Of a tree that is partly built, any steps may be left: those of the usual weight.
+        # In a partly built tree any steps may remain: assume their average weight.
         each = sum(self._coming.values()) / len(self._coming) if self._coming else USUAL
         seconds = round((self._clock() - self._start) * left * each / self._done)
         return f"{seconds // 60}:{seconds % 60:02}"
 
 
 def run_ninja(command: Sequence[str], environ: Mapping[str, str]) -> int:
-    """Run ninja, show each step that it has done and the time left; return its exit code.
+    """Run ninja, show each finished step and the remaining time; return its exit code.
 
-    On a terminal a line follows the other in one place; what compilers print stays.
+    On a terminal each step overwrites the previous line; compilers' messages stay.
     """
     told = subprocess.run(
         [*command, "-t", "targets", "all"], capture_output=True, text=True, check=False

@@ -1,8 +1,8 @@
-"""Bring the pinned sources of third_party/sources.yaml into build/sources/.
+"""Fetch the pinned sources of third_party/sources.yaml into build/sources/.
 
-`fetch(name)` returns the folder of a source, from a local copy that the user named, from what was
-fetched before, or from the first mirror that answers. `python -m tools.setup_helpers.sources`
-fetches them all and prints where they are.
+`fetch(name)` returns the folder of a source: a local copy that the user names, an earlier fetch, or
+the first mirror that answers. `python -m tools.setup_helpers.sources` fetches all and prints their
+folders.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MIRROR_VARIABLE = "ZENDNN_SOURCES"
 
 @dataclass(frozen=True)
 class Debian:
-    """A file of the pool of the Debian archive, e.g. 'pool/main/b/blis/x.deb'."""
+    """A file in the Debian archive's pool, e.g. 'pool/main/b/blis/x.deb'."""
 
     pool: str
     sha256: str
@@ -46,7 +46,7 @@ class Debian:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The archive that a git host makes of a tag."""
+    """A git host's archive of a tag."""
 
     archive: str
     sha256: str
@@ -55,7 +55,7 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Git:
-    """A git repository and either a tag in it (`ref`) or a `commit`, which may be shortened."""
+    """A git repository and a tag (`ref`) or `commit` in it; the commit may be abbreviated."""
 
     url: str
     ref: str = ""
@@ -64,9 +64,10 @@ class Git:
 
 @dataclass(frozen=True)
 class Mirror:
-    """One place to have a source from. `digest` pins the unpacked tree; None: the archive's hash.
+    """One place to fetch a source from. `digest` pins the unpacked tree; with None the archive's
+    hash does.
 
-    Invariant: a Git place has a digest, since nothing else would pin it.
+    Invariant: a Git place has a digest, since nothing else pins it.
     """
 
     kind: str
@@ -77,7 +78,7 @@ class Mirror:
 
 @dataclass(frozen=True)
 class Source:
-    """One entry of sources.yaml, with the meaning of the fields that is stated there."""
+    """One entry of sources.yaml, which documents the fields."""
 
     name: str
     version: str
@@ -89,7 +90,7 @@ class Source:
     mirrors: tuple[Mirror, ...]
 
     def selection(self, mirror: Mirror) -> Selection:
-        """Return what to take out of the archive that `mirror` gives."""
+        """Return the wanted files of the archive that `mirror` gives."""
         return Selection(mirror.prefixes, self.files, self.omit)
 
     def pins(self) -> str:
@@ -99,7 +100,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Blis:
-    """Where BLIS is: a 'prefix' with include/ and lib*/, or a 'source' tree with configure."""
+    """The place of BLIS: a 'prefix' with include/ and lib*/, or a 'source' tree with configure."""
 
     kind: str
     path: Path
@@ -121,14 +122,14 @@ def _mirror(name: str, kind: str, entry: Mapping[str, Any], digest: str | None) 
         place = next(made for key, made in _PLACES.items() if key in fields)(**fields)
         mirror = Mirror(kind, place, prefixes, own_digest)
     except (StopIteration, TypeError) as error:
-        raise SetupError(f"{TABLE.name}: {name}: the mirror '{kind}' is not complete") from error
+        raise SetupError(f"{TABLE.name}: {name}: the mirror '{kind}' is incomplete") from error
     if isinstance(place, Git) and not own_digest:
         raise SetupError(f"{TABLE.name}: {name}: the mirror '{kind}' needs a digest")
     return mirror
 
 
 def read_table(path: Path) -> Mapping[str, Source]:
-    """Read sources.yaml; raises SetupError naming the entry that is not well formed."""
+    """Read sources.yaml; raise SetupError naming an invalid entry."""
     env.require_modules()
     import yaml
 
@@ -163,9 +164,9 @@ def sources() -> Mapping[str, Source]:
 
 
 def debian_sites() -> tuple[str, ...]:
-    """Return the addresses of the Debian archive that apt uses, the main archive first.
+    """Return apt's addresses of the Debian archive, the main archive first.
 
-    Empty where apt is not installed or has no http(s) address.
+    Empty without apt, or when apt has no http(s) address.
     """
     try:
         answer = subprocess.run(
@@ -182,12 +183,12 @@ def debian_sites() -> tuple[str, ...]:
 
 
 def pool_url(site: str, pool: str) -> str:
-    """Return the address of a pool file; '+' and '~' are escaped, as some mirrors want."""
+    """Return the address of a pool file; '+' and '~' are escaped, as some mirrors require."""
     return f"{site.rstrip('/')}/" + urllib.parse.quote(pool).replace("~", "%7e")
 
 
 def _first_of(attempts: Sequence[Callable[[], Path]]) -> Path:
-    """Return the result of the first attempt that succeeds; raise the first failure if none."""
+    """Return the result of the first successful attempt; raise the first failure if none is."""
     failures: list[SetupError] = []
     for attempt in attempts:
         try:
@@ -203,7 +204,7 @@ def _from_debian(place: Debian, archives: Path) -> Path:
         RemoteFile(pool_url(site, place.pool), place.sha256, place.size) for site in debian_sites()
     ]
     if not remotes:
-        raise SetupError("apt names no address of a Debian archive")
+        raise SetupError("apt has no address of a Debian archive")
     return _first_of([functools.partial(download, remote, target) for remote in remotes])
 
 
@@ -215,7 +216,7 @@ def _from_snapshot(place: Snapshot, archives: Path) -> Path:
 
 
 def _git(folder: Path, *arguments: str) -> None:
-    """Run git in `folder`; its progress goes to a terminal, its last words into the error."""
+    """Run git in `folder`; show its progress on a terminal, and its last line in the error."""
     command = ["git", "-c", "http.lowSpeedLimit=1000", "-c", "http.lowSpeedTime=30", *arguments]
     environ = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
     last = "no message"
@@ -247,14 +248,13 @@ def _from_git(place: Git, archives: Path) -> Path:
     target = archives / f"{name}-{revision}.tar"
     if target.exists():
         return target
-    # It stays until all of it is there, so that a run that was interrupted is not in vain.
+    # The repository stays until the fetch is complete, so an interrupted fetch can resume.
     repository = archives / f".{target.stem}.git"
     try:
         repository.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SetupError(f"cannot write to {repository}: {error.strerror}") from error
-    # A shortened commit cannot be asked for by name: the history of the branches (without their
-    # files) says which one it is.
+    # git cannot fetch an abbreviated commit: the branches' history (without files) resolves it.
     what = ["--filter=blob:none", "origin", "+refs/heads/*:refs/remotes/origin/*"]
     if place.ref:
         what = ["--depth=1", "origin", place.ref]
@@ -271,7 +271,7 @@ def _from_git(place: Git, archives: Path) -> Path:
 
 
 def bring(mirror: Mirror, archives: Path) -> Path:
-    """Return the archive that `mirror` gives, fetched into the folder `archives` if need be."""
+    """Return the archive that `mirror` gives; fetch it into the folder `archives` if needed."""
     place = mirror.place
     if isinstance(place, Debian):
         return _from_debian(place, archives)
@@ -281,20 +281,20 @@ def bring(mirror: Mirror, archives: Path) -> Path:
 
 
 def _unpacked(source: Source, mirror: Mirror, archives: Path, tree: Path) -> str:
-    """Unpack what `mirror` gives into `tree` and return its digest."""
+    """Unpack the archive of `mirror` into `tree` and return its digest."""
     archive = bring(mirror, archives)
     try:
         return unpack(archive, source.selection(mirror), tree, mirror.digest)
     except SetupError:
-        if isinstance(mirror.place, Git):  # the digest is the first to tell that it is not right
+        if isinstance(mirror.place, Git):  # only the digest shows that the archive is wrong
             archive.unlink(missing_ok=True)
         raise
 
 
 def mirror_order(source: Source, environ: Mapping[str, str]) -> tuple[Mirror, ...]:
-    """Return the mirrors to try, in order: what ZENDNN_SOURCES names, or all of them.
+    """Return the mirrors to try, in order: the kind that ZENDNN_SOURCES names, or all.
 
-    Raises SetupError when ZENDNN_SOURCES names something else than a kind of mirror.
+    Raises SetupError when ZENDNN_SOURCES names no kind of mirror.
     """
     forced = environ.get(MIRROR_VARIABLE, "")
     if forced and forced not in _MIRROR_KINDS:
@@ -306,9 +306,9 @@ def mirror_order(source: Source, environ: Mapping[str, str]) -> tuple[Mirror, ..
 
 
 def local_copy(source: Source, environ: Mapping[str, str]) -> Path | None:
-    """Return the local copy that the user named for `source`, None when there is none.
+    """Return the user's local copy of `source`, or None.
 
-    Raises SetupError when what is named is not a folder or not such a tree.
+    Raises SetupError when it is not a folder or holds something else.
     """
     named = environ.get(source.override or "", "")
     if not named:
@@ -325,7 +325,7 @@ def local_copy(source: Source, environ: Mapping[str, str]) -> Path | None:
 
 
 def _is_ready(source: Source, tree: Path, stamp: Path) -> bool:
-    """Say whether `tree` is what the table pins now, to the byte."""
+    """Return whether `tree` holds exactly what the table pins."""
     try:
         noted = json.loads(stamp.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -335,18 +335,18 @@ def _is_ready(source: Source, tree: Path, stamp: Path) -> bool:
     try:
         if noted.get("digest") == tree_digest(tree):
             return True
-    except OSError:  # what was added cannot be read, such as the link that is an editor's lock
+    except OSError:  # an added file is unreadable, such as an editor's lock, a dangling link
         pass
     copy = f"; name a copy of it in {source.override} to build changed sources"
     remedy = copy if source.override else ""
-    print(f"{tree} was changed and is unpacked again{remedy}", file=sys.stderr)
+    print(f"{tree} was changed; unpacking it again{remedy}", file=sys.stderr)
     return False
 
 
 def fetch_source(source: Source, folder: Path, environ: Mapping[str, str]) -> Path:
-    """Return the folder of `source`, fetched into `folder`/<name> unless it is there already.
+    """Return the folder of `source`; fetch it into `folder`/<name> if needed.
 
-    Raises SetupError with the reason of every mirror when none gives it.
+    Raises SetupError with the reason of every mirror when all fail.
     """
     if (local := local_copy(source, environ)) is not None:
         return local
@@ -356,7 +356,7 @@ def fetch_source(source: Source, folder: Path, environ: Mapping[str, str]) -> Pa
         if _is_ready(source, tree, stamp):
             return tree
         for leftover in folder.glob(f".{source.name}.????????*"):
-            if leftover.is_dir():  # of a run that was killed
+            if leftover.is_dir():  # of a killed run
                 shutil.rmtree(leftover, ignore_errors=True)
         failures = []
         for mirror in mirror_order(source, environ):
@@ -374,20 +374,20 @@ def fetch_source(source: Source, folder: Path, environ: Mapping[str, str]) -> Pa
 
 
 def fetch(name: str) -> Path:
-    """Return the folder of the source called `name` in sources.yaml, fetching it if need be.
+    """Return the folder of the source called `name` in sources.yaml; fetch it if needed.
 
-    Raises SetupError when it cannot be had, KeyError when the table has no such source.
+    Raises SetupError when it cannot be fetched, KeyError when the table has no such source.
     """
     return fetch_source(sources()[name], FOLDER, os.environ)
 
 
 def blis(path: Path) -> Blis:
-    """Say of the folder that `fetch('blis')` returned which kind it is."""
+    """Return the kind of the folder that `fetch('blis')` returned."""
     return Blis("source" if (path / "configure").exists() else "prefix", path)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Fetch the sources named (default: those that are built) and print a table of them."""
+    """Fetch the named sources (default: those that the build uses) and print a table of them."""
     table = sources()
     parser = argparse.ArgumentParser(
         prog="python -m tools.setup_helpers.sources", description=main.__doc__

@@ -1,7 +1,7 @@
 """Assemble and install the wheel `torch-zendnn`.
 
-The wheel puts our files into the folders of the installed torch and replaces none of its own.
-Without ZenDNN it holds nothing but its metadata, so that installing it takes ours away again.
+The wheel adds our files to the installed torch's folders and replaces none of torch's own.
+Without ZenDNN it holds only metadata, so that installing it removes ours.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SUMMARY = "PyTorch with ZenDNN: faster inference on AMD Zen processors"
 ENTRY_POINTS: Mapping[str, Mapping[str, str]] = {
     "torch.backends": {"zendnn": "torch.backends.zendnn._autoload:autoload"},
 }
-# Converted Python files that are installed; the rest of what is converted is compiled or tested.
+# Converted Python files to install; the other converted files are compiled or tested.
 GENERATED_PYTHON = ("torch/backends/zendnn/__init__.py", "torch/utils/zendnn.py")
 LIBRARY_PATH = "torch/lib/libtorch_zendnn.so"
 BINDINGS_FOLDER = "torch/backends/zendnn"
 LICENSE_NAMES = ("LICENSE*", "THIRD-PARTY-PROGRAMS", "share/doc/*/copyright")
-# ideep's licence is the comment that this file of it opens with: no mirror brings another.
+# ideep's licence is this file's first comment: no mirror has a licence file.
 LICENSED_HEADER = "ideep.hpp"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest time a zip can hold: equal input, equal bytes
+_EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest zip timestamp: equal input gives equal bytes
 
 _EDITABLE = '''"""Editable install: runs {path} in this module's place."""
 
@@ -47,7 +47,7 @@ with open(__file__, encoding="utf-8") as _stream:
 
 @dataclass(frozen=True)
 class Wheel:
-    """What a wheel holds: `files` maps '/'-separated paths in site-packages to their bytes."""
+    """The contents of a wheel: `files` maps '/'-separated paths in site-packages to bytes."""
 
     version: str
     tag: str
@@ -68,7 +68,7 @@ class Wheel:
 
 
 def version() -> str:
-    """Return the version of this project, which version.txt states."""
+    """Return this project's version, from version.txt."""
     return (REPO / "version.txt").read_text(encoding="utf-8").strip()
 
 
@@ -100,7 +100,7 @@ def _entry_points() -> str:
 
 
 def hand_written() -> Mapping[str, Path]:
-    """Return the Python files of this repository that go into torch's folders."""
+    """Return this repository's Python files that go into torch's folders."""
     return {
         path.relative_to(REPO).as_posix(): path
         for path in sorted((REPO / "torch").rglob("*.py"))
@@ -109,9 +109,9 @@ def hand_written() -> Mapping[str, Path]:
 
 
 def licenses(trees: Mapping[str, Path]) -> Mapping[str, bytes]:
-    """Return the licences of this project and of the sources that are compiled in.
+    """Return the licences of this project and of the compiled sources.
 
-    `trees` maps the names of the sources to their folders.
+    `trees` maps the sources' names to their folders.
     """
     found = {"": REPO, **{f"{name}/": tree for name, tree in trees.items()}}
     headers = {f"{name}/LICENSE": tree / LICENSED_HEADER for name, tree in trees.items()}
@@ -129,16 +129,16 @@ def licenses(trees: Mapping[str, Path]) -> Mapping[str, bytes]:
 
 
 def native_outline(torch: Torch) -> Wheel:
-    """Return the wheel for `torch` without files: what is known before the build."""
+    """Return the wheel for `torch` without files, as known before the build."""
     metadata = _metadata(f"torch=={torch.public_version}")
     return Wheel(version(), platform_tag(), {}, metadata, _entry_points())
 
 
 def native_wheel(torch: Torch, *, editable: bool, trees: Mapping[str, Path]) -> Wheel:
-    """Return the wheel for `torch`, from what the build left in build/.
+    """Return the wheel for `torch`, from the build's results in build/.
 
-    An editable wheel's hand-written Python files run the ones of this checkout.
-    Raises SetupError when a file of ours is one of torch's own, or one was not built.
+    In an editable wheel, the hand-written Python files run those of this checkout.
+    Raises SetupError when a file would replace one of torch's own, or was not built.
     """
     ours = hand_written()
     files = {
@@ -158,7 +158,7 @@ def native_wheel(torch: Torch, *, editable: bool, trees: Mapping[str, Path]) -> 
 
 
 def empty_wheel() -> Wheel:
-    """Return the wheel of a build without ZenDNN: its metadata and nothing else."""
+    """Return the wheel of a build without ZenDNN: only metadata."""
     oldest = ".".join(map(str, OLDEST_TORCH))
     return Wheel(version(), "py3-none-any", {}, _metadata(f"torch>={oldest}"))
 
@@ -193,7 +193,7 @@ def dist_info(wheel: Wheel) -> Mapping[str, bytes]:
 
 
 def write(wheel: Wheel, folder: Path) -> Path:
-    """Write the wheel into `folder` in one step and return its path. Equal wheels: equal bytes."""
+    """Write the wheel atomically into `folder`; return its path. Equal wheels have equal bytes."""
     contents = {**dict(sorted(wheel.files.items())), **dist_info(wheel)}
     record = f"{wheel.info}/RECORD"
     lines = [_record_line(path, content) for path, content in contents.items()]
@@ -211,14 +211,14 @@ def write(wheel: Wheel, folder: Path) -> Path:
 
 
 def write_info(wheel: Wheel, folder: Path) -> str:
-    """Write the .dist-info folder alone into `folder`, without RECORD, and return its name."""
+    """Write only the .dist-info folder into `folder`, without RECORD; return its name."""
     for path, content in dist_info(wheel).items():
         write_atomic(folder / path, content)
     return wheel.info
 
 
 def install(path: Path) -> None:
-    """Install the wheel at `path` for this interpreter, in place of any earlier one.
+    """Install the wheel at `path` for this interpreter, replacing any earlier one.
 
     Raises SetupError when pip is missing or fails.
     """

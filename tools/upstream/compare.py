@@ -1,7 +1,7 @@
-"""Run upstream's tests on stock torch and on our build, and say what passes on stock alone.
+"""Run upstream's tests on stock torch and on our build, and list those that pass only on stock.
 
-Both are the same installed torch: stock is the one that does not load ZenDNN. What stock comes to
-is kept in build/upstream/, for each version of torch; what ours comes to is always run.
+Both use the same installed torch; stock does not load ZenDNN. Stock's outcomes are cached in
+build/upstream/ for each version of torch; ours always runs.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from tools.upstream import plugin
 from tools.upstream.suites import IMPORTED, LEFT_OUT, REWORDED, SUITES, Suite
 
 FOLDER = sources.REPO / "build" / "upstream"
-#: A test's outcome is the worst of those of its phases and parts.
+#: A test's outcome is the last in this order among those of its phases and parts.
 RANKS = ("crashed", "passed", "skipped", "failed")
-#: Seconds that one process may take before it counts as hanging.
+#: Seconds after which a process counts as hanging.
 LIMIT = 3600
-#: Of each process: two, so that work is split, and waiting threads that do not take a core.
+#: Each process has two threads, so that work is split; waiting threads do not spin.
 THREADS = {"OMP_NUM_THREADS": "2", "OMP_WAIT_POLICY": "passive"}
-#: Exit codes of a process that ran tests and was interrupted.
+#: Exit codes of an interrupted process.
 INTERRUPTED = (2, -signal.SIGINT)
-#: Packages on whose version it may depend what a test comes to.
+#: Packages whose version may change a test's outcome.
 PACKAGES = ("torch", "pytest", "scipy")
 
 Outcomes = Mapping[str, str]
@@ -55,12 +55,12 @@ class Job:
 
     @property
     def name(self) -> str:
-        """What the job is called in the progress and, with other separators, in its files."""
+        """The job's name in the progress and, with other separators, in file names."""
         side = "ours" if self.ours else "stock"
         return f"{self.suite.file} {self.shard + 1}/{self.suite.shards} {side}"
 
     def key(self, folder: Path) -> str:
-        """Return a text that changes whenever what the job comes to on stock torch might."""
+        """Return a hash of everything that may change the job's outcomes on stock torch."""
         files = [
             *(folder / file for file in (self.suite.file, *IMPORTED)),
             Path(plugin.__file__),
@@ -74,7 +74,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Row:
-    """What a suite came to: how many tests passed on each side, and which on stock alone."""
+    """A suite's result: how many tests passed on each side, and which only on stock."""
 
     file: str
     stock: int
@@ -90,14 +90,14 @@ def environment(*, ours: bool) -> Mapping[str, str]:
         **inherited,
         **THREADS,
         "PYTHONPATH": str(sources.REPO),
-        # Tests that exist for each kind of device: not for the one that we register.
+        # Device-generic tests run on the CPU only, not on the device that we register.
         "PYTORCH_TESTING_DEVICE_ONLY_FOR": "cpu",
         "TORCH_DEVICE_BACKEND_AUTOLOAD": "1" if ours else "0",
     }
 
 
 def outcomes(lines: str) -> Outcomes:
-    """Return the outcome of each test from what the plugin wrote; 'crashed' where there is none."""
+    """Return each test's outcome from the plugin's lines; a test without one has 'crashed'."""
     found: dict[str, str] = {}
     for line in lines.splitlines():
         word, _, test = line.partition(" ")
@@ -107,10 +107,9 @@ def outcomes(lines: str) -> Outcomes:
 
 
 def run(job: Job, folder: Path, logs: Path) -> Outcomes:
-    """Run `job` on the tests in `folder`, in as many processes as crash; keep their output in logs.
+    """Run `job` on the tests in `folder`, in a new process after each crash; keep output in logs.
 
-    Raises SetupError when pytest does not come to run any test, KeyboardInterrupt when it is
-    interrupted.
+    Raises SetupError when pytest runs no test, KeyboardInterrupt when it is interrupted.
     """
     stem = job.name.replace("/", "-").replace(" ", "_")
     results, log = logs / f"{stem}.results", logs / f"{stem}.log"
@@ -148,7 +147,7 @@ def run(job: Job, folder: Path, logs: Path) -> Outcomes:
         if new and code in INTERRUPTED:
             raise KeyboardInterrupt
         found |= new
-        # All pass, none is chosen, some fail; pytest also says 1 when a plugin stops it.
+        # 0: all passed; 5: none selected; 1: some failed, or a plugin stopped pytest.
         if code in (0, 5) or (code == 1 and found):
             return found
         if not new:
@@ -156,7 +155,7 @@ def run(job: Job, folder: Path, logs: Path) -> Outcomes:
 
 
 def stock_or_ours(job: Job, folder: Path) -> Outcomes:
-    """Return what `job` comes to: on stock torch, what it came to before if that is known."""
+    """Return the outcomes of `job`; those on stock torch may come from the cache."""
     logs = FOLDER / "log"
     logs.mkdir(parents=True, exist_ok=True)
     kept = FOLDER / "stock" / f"{job.key(folder)}.json"
@@ -172,7 +171,7 @@ def stock_or_ours(job: Job, folder: Path) -> Outcomes:
 def operators() -> tuple[str, ...]:
     """Return the names of the OpInfos that reach a kernel of ours.
 
-    Raises SetupError when they cannot be found out.
+    Raises SetupError when listing them fails.
     """
     FOLDER.mkdir(parents=True, exist_ok=True)
     file, log = FOLDER / "operators.json", FOLDER / "operators.log"
@@ -187,22 +186,22 @@ def operators() -> tuple[str, ...]:
             check=False,
         )
     if done.returncode:
-        raise SetupError(f"the operators of ours cannot be found out: see {log}")
+        raise SetupError(f"cannot list the overridden operators: see {log}")
     return tuple(json.loads(file.read_text(encoding="utf-8")))
 
 
 def copy_tests(source: Path, target: Path, files: Iterable[str]) -> None:
-    """Write `files` of `source` below `target`, reworded so that a later torch runs them.
+    """Write `files` of `source` below `target`, adapted to later versions of torch.
 
-    Raises SetupError when `source` has not all of them.
+    Raises SetupError when `source` lacks one of them.
     """
     for file in files:
         try:
             text = (source / file).read_text(encoding="utf-8")
         except OSError as error:
             raise SetupError(
-                f"cannot read {source / file} ({error.strerror}): PYTORCH_SOURCE_DIR, where it is "
-                "set, has to name a PyTorch tree with its tests"
+                f"cannot read {source / file} ({error.strerror}): PYTORCH_SOURCE_DIR, if set, has "
+                "to name a PyTorch tree with its tests"
             ) from error
         for old, new in REWORDED.items():
             text = text.replace(old, new)
@@ -210,7 +209,7 @@ def copy_tests(source: Path, target: Path, files: Iterable[str]) -> None:
 
 
 def compare(suites: Sequence[Suite], *, quick: bool, processes: int) -> Sequence[Row]:
-    """Run `suites`, or their quick parts, in `processes` at a time; print progress, return rows.
+    """Run `suites`, or their quick parts, in parallel `processes`; print progress, return rows.
 
     Raises SetupError when tests cannot be run.
     """
@@ -251,7 +250,7 @@ def compare(suites: Sequence[Suite], *, quick: bool, processes: int) -> Sequence
 
 
 def row(file: str, stock: Outcomes, ours: Outcomes) -> Row:
-    """Compare what the two came to in `file`."""
+    """Compare the outcomes of `file` on both sides."""
     passed = [
         {test for test, outcome in side.items() if outcome == "passed"} for side in (stock, ours)
     ]
@@ -266,7 +265,7 @@ def row(file: str, stock: Outcomes, ours: Outcomes) -> Row:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Return what the command prints in the end."""
+    """Return the final report."""
     lines = [f"{'file':34} {'stock':>6} {'ours':>6} {'lost':>5} {'left out':>8}"]
     for entry in rows:
         lines.append(
@@ -279,15 +278,15 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; return the exit code (1: tests were lost, 2: an error was printed)."""
+    """Run the command line; return the exit code (1 for lost tests, 2 after a printed error)."""
     files = {suite.file: suite for suite in SUITES}
     parser = argparse.ArgumentParser(prog="python -m tools.upstream", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="only the part that CI runs")
+    parser.add_argument("--quick", action="store_true", help="run only CI's part")
     parser.add_argument(
         "--processes",
         type=positive(int),
         default=os.cpu_count(),
-        help="how many at a time (default: cores)",
+        help="number of parallel processes (default: cores)",
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help=f"of {', '.join(files)}")
     parsed = parser.parse_args(arguments)

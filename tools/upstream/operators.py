@@ -1,9 +1,9 @@
-"""Which of upstream's OpInfos reach a kernel of ours: found by running them, kept by no hand.
+"""Finds upstream's OpInfos that reach a kernel of ours, by running them.
 
     python -m tools.upstream.operators FILE
 
 writes a JSON list of their names to FILE. An OpInfo reaches a kernel when one of its sample inputs
-calls it on the CPU, forward or backward, directly or from inside other operators.
+calls it on the CPU, forward or backward, directly or through other operators.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from torch.autograd.profiler import profile
 
 from tools.setup_helpers.files import write_atomic
 
-#: The dispatcher's line for a kernel of ours that is in use.
+#: The dispatcher's line for an active kernel of ours.
 _OURS = re.compile(r"^(Autograd)?CPU: registered at \S*native/zendnn/", re.MULTILINE)
-#: Sample inputs of an OpInfo that are tried, of each dtype.
+#: Sample inputs to try for each OpInfo and dtype.
 SAMPLES = 16
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -60,7 +60,7 @@ def reaching(operators: Set[str], infos: list[Any]) -> Iterator[str]:
             if dtype not in info.dtypes:
                 continue
             with profile() as calls:
-                # A sample that raises has called what it has called: its tests are upstream's.
+                # A sample that raises still counts with the operators it called before.
                 try:
                     _run(info, dtype)
                 except Exception as error:
@@ -71,7 +71,7 @@ def reaching(operators: Set[str], infos: list[Any]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the names to the file that the command line gives."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.upstream.operators", description=__doc__)
     parser.add_argument("file", type=Path, metavar="FILE")
     file: Path = parser.parse_args(arguments).file

@@ -1,4 +1,4 @@
-"""Which files of upstream's are run, and which of their tests cannot pass on ours, and why."""
+"""The upstream test files that run, and their tests that cannot pass on ours, with reasons."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Suite:
-    """A file of upstream's, below its folder `test`.
+    """A test file of upstream, below its folder `test`.
 
-    `shards` is the number of processes that share it, `quick` the expression (pytest's -k) of its
-    part for CI, empty for none. With `operators` it is run for those OpInfos alone that reach a
-    kernel of ours.
+    `shards` is the number of processes that share it. `quick` is the expression (pytest's -k) for
+    CI's part, empty for none. With `operators` it runs only for OpInfos that reach a kernel of
+    ours.
     """
 
     file: str
@@ -21,7 +21,7 @@ class Suite:
     quick: str = ""
 
 
-#: In test_nn.py: convolutions have a file of their own, and pictures are enlarged in many ways.
+#: In test_nn.py. Convolutions have their own file, and upsampling has too many tests.
 _LAYERS = (
     "(Linear or LSTM or GRU or LayerNorm or layer_norm or RMSNorm or rms_norm or gelu or silu"
     " or softmax or attention or Transformer) and not bilinear and not interpolate"
@@ -66,7 +66,7 @@ SUITES = (
     ),
 )
 
-#: Files of upstream's that these import.
+#: Upstream files that these import.
 IMPORTED = (
     "autograd/test_complex.py",
     "autograd/test_functional.py",
@@ -76,13 +76,13 @@ IMPORTED = (
     "test_cpp_extensions_open_device_registration.py",
 )
 
-#: What later versions of torch.testing make of these files wants said otherwise: there a class that
-#: is made for a device inherits from the one in the file, which thus would call itself.
+#: Replacements for later versions of torch.testing. There the class for a device inherits from the
+#: one in the file, so `super(self.__class__, self)` would call itself.
 REWORDED: Mapping[str, str] = {"super(self.__class__, self)": "super()"}
 
-#: Tests that pass on stock torch and cannot on ours, by what they are called, and why.
+#: Tests that pass on stock torch but cannot pass on ours, with reasons.
 LEFT_OUT: Mapping[str, str] = {
-    "jit/test_freezing.py::TestFrozenOptimizations::test_scalar_mul": "looks for nodes of "
+    "jit/test_freezing.py::TestFrozenOptimizations::test_scalar_mul": "it looks for nodes of "
     "upstream's own pass; here they are steps of a plan "
     "(test_one_value_times_several_numbers compares that module's results)",
 }

@@ -67,7 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _in_one_line(text: str) -> str:
-    """``text`` with what does not print, such as a line's end in the name of a file, escaped."""
+    """Escapes unprintable characters, such as a newline in a file name."""
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
@@ -85,13 +85,13 @@ def _explain(root: Path, path: str) -> None:
 
 
 def table(summary: Summary) -> str:
-    """A short aligned table of what a run did."""
+    """The summary as an aligned table."""
     rows = [
         (f"{summary.kind} {summary.release}", ""),
         ("files", f"{summary.outputs}"),
         ("  written", f"{len(summary.written)}"),
         ("  removed", f"{len(summary.removed)}"),
-        ("names that now stand for several", f"{summary.merged}"),
+        ("merged names", f"{summary.merged}"),
         ("seconds", f"{summary.seconds:.1f}"),
         ("rules applied", f"{sum(summary.rules.values())}"),
         *((f"  {rule}", f"{count}") for rule, count in sorted(summary.rules.items())),
@@ -105,5 +105,5 @@ if __name__ == "__main__":
         status = main()
         sys.stdout.flush()
         sys.exit(status)
-    except BrokenPipeError:  # The reader of our output, such as `head`, has seen enough.
+    except BrokenPipeError:  # The reader of the output, such as `head`, has closed it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

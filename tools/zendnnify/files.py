@@ -1,4 +1,4 @@
-"""Reading sources with clear errors, and writing many files as one step that can be undone."""
+"""Reads sources with clear errors, and writes many files as one transaction."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from types import TracebackType
 from tools.zendnnify.rules.model import ZendnnifyError
 
 STAGING = ".zendnnify-staging"
-"""Holds a run's new files until all of them are there; a leftover means an interrupted run."""
+"""Holds a run's new files until all are complete; a leftover means an interrupted run."""
 
 
 @contextlib.contextmanager
 def in_one_sentence(what: str) -> Iterator[None]:
-    """Makes a ZendnnifyError of what the system refuses inside: folders that cannot be searched,
-    links in circles, names that are no UTF-8. ``what`` cannot be done then."""
+    """Turns system errors inside into a ZendnnifyError, "cannot ``what``": unreadable folders,
+    circular links, names that are not UTF-8."""
     try:
         yield
-    except BrokenPipeError:  # The reader of our output has seen enough.
+    except BrokenPipeError:  # The reader of the output has closed it.
         raise
     except (OSError, RuntimeError, UnicodeError) as error:
         raise ZendnnifyError(f"cannot {what}: {error}") from error
@@ -37,12 +37,12 @@ def read_bytes(path: Path) -> bytes:
 
 
 def decode(data: bytes, path: Path) -> str:
-    """The text of a UTF-8 file, line ends as they are; raises ZendnnifyError when it is not."""
+    """The text of a UTF-8 file, line ends unchanged; raises ZendnnifyError for other encodings."""
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise ZendnnifyError(
-            f"cannot decode {path} as UTF-8 (byte {error.start}); if it is not a text, "
+            f"cannot decode {path} as UTF-8 (byte {error.start}); if it is not text, "
             "list it in COPIED of tools/zendnnify/trees.py"
         ) from error
 
@@ -55,7 +55,7 @@ def read_text(path: Path) -> str:
 def walk(root: Path, leave_out: frozenset[str] = frozenset()) -> list[str]:
     """Paths of all files below ``root``, relative to it, with forward slashes, sorted.
 
-    Links to folders are not followed, and folders named in ``leave_out`` not entered.
+    Links to folders are not followed; folders named in ``leave_out`` are not entered.
 
     Raises:
         ZendnnifyError: a folder cannot be read.
@@ -75,7 +75,7 @@ def walk(root: Path, leave_out: frozenset[str] = frozenset()) -> list[str]:
 
 
 def stat(path: Path) -> list[int] | None:
-    """[size, modification time in ns], or None when there is no such file."""
+    """[size, modification time in ns], or None for a missing file."""
     try:
         result = path.stat()
     except OSError:
@@ -84,11 +84,11 @@ def stat(path: Path) -> list[int] | None:
 
 
 class Transaction:
-    """Puts files into a folder all together, or leaves the folder as it was.
+    """Writes all files into a folder, or leaves the folder unchanged.
 
-    Use as a context manager: ``stage`` every file, then ``commit``. Leaving without a commit, or
-    an error in it, takes everything back. Only one at a time can be inside for a folder; another
-    is refused.
+    Use as a context manager: ``stage`` every file, then ``commit``. An exit without a commit, or
+    an error, rolls everything back. Each folder allows one transaction at a time and refuses
+    another.
     """
 
     def __init__(self, out: Path) -> None:
@@ -134,7 +134,8 @@ class Transaction:
             ) from None
 
     def stage(self, path: str, data: bytes) -> Path:
-        """Keeps a file ready; ``path`` is relative to the folder. Returns where it is meanwhile."""
+        """Writes a file to the staging area; ``path`` is relative to the folder. Returns its
+        staged path."""
         target = self._new / path
 
         def write() -> None:
@@ -147,7 +148,7 @@ class Transaction:
         return target
 
     def commit(self, remove: Iterable[str] = ()) -> None:
-        """Moves what is staged into place, and ``remove`` (if there) out of it."""
+        """Moves the staged files into place, and deletes those of ``remove`` that exist."""
         for path in remove:
             self._set_aside(path)
         for path in self._staged:
@@ -179,7 +180,7 @@ class Transaction:
             folder = folder.parent
 
     def _roll_back(self) -> None:
-        """Takes back the moves; folders that still hold the staging area go afterwards."""
+        """Undoes the moves; folders that still hold the staging area are removed later."""
         later: list[Callable[[], object]] = []
         for undo in reversed(self._undo):
             try:

@@ -1,6 +1,6 @@
-"""Plans every output in memory, checks, compares, and only then writes.
+"""Plans every output in memory, checks and compares it, and only then writes.
 
-``run`` is the Python API and what the command line calls.
+``run`` is the Python API; the command line calls it.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from tools.zendnnify.rules.model import ZendnnifyError
 from tools.zendnnify.trees import NATIVE_FUNCTIONS, Source, Tree
 
 COPIED = "copied"
-"""Stands for a rule in the manifest where a file was copied byte for byte."""
+"""The manifest's rule name for a file copied byte for byte."""
 KERNEL = "kernel"
-"""Stands for a rule where a declaration or a registration was made from the operator table."""
+"""The manifest's rule name for a declaration or registration made from the operator table."""
 
-_POOL_FROM = 100  # Fewer files than this are converted faster without other processes.
+_POOL_FROM = 100  # A single process converts fewer files faster.
 _QUIET_SECONDS = 2.0
 
 
 @dataclass
 class Summary:
-    """What a run did, or with ``check`` would do.
+    """What a run did, or would do with ``check``.
 
     Attributes:
         kind, release: of the tree.
-        outputs: how many files the output folder now holds of this run and earlier ones.
+        outputs: number of files that this run and earlier ones left in the output folder.
         written, removed: output paths relative to the output folder.
         rules: applications of each rule, over all outputs.
-        merged: how many new names stand for several old ones, file by file.
+        merged: number of new names that replace several old ones, counted per file.
         seconds: wall-clock time.
     """
 
@@ -57,7 +57,7 @@ class Summary:
 
     @property
     def changes(self) -> list[str]:
-        """All paths that were, or would be, written or removed."""
+        """All paths written or removed."""
         return sorted(self.written + self.removed)
 
 
@@ -76,16 +76,16 @@ def run(
     paths: list[str] | None = None,
     check: bool = False,
 ) -> Summary:
-    """Writes the ZenDNN variants of a tree's files; says on standard error how far it is.
+    """Writes the ZenDNN variants of a tree's files; reports progress on standard error.
 
     Args:
         tree_root: a PyTorch, oneDNN or ideep source tree.
-        out: the output folder; made when it is not there.
+        out: the output folder; created when missing.
         paths: files and folders to convert; None for all that the build needs.
-        check: change nothing, only tell what would change.
+        check: change nothing; only report what would change.
 
     Raises:
-        ZendnnifyError: the input is bad or the output cannot be written; ``out`` is as it was.
+        ZendnnifyError: the input is invalid or ``out`` cannot be written; ``out`` is unchanged.
     """
     with files.in_one_sentence(f"convert {tree_root} into {out}"):
         return _run(Path(tree_root), Path(out), paths, check)
@@ -140,7 +140,7 @@ def _run(tree_root: Path, out: Path, paths: list[str] | None, check: bool) -> Su
 
 @cache
 def generator_digest() -> str:
-    """A hash of the generator's own code and rules: when it changes, everything is made anew."""
+    """A hash of the generator's code and rules; a change regenerates everything."""
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
@@ -153,11 +153,11 @@ def generator_digest() -> str:
 def _plan(
     tree: Tree, before: Record, paths: list[str] | None
 ) -> tuple[list[Source], frozenset[str]]:
-    """The sources to look at, and which of them are not part of the default set."""
+    """The sources to convert, and those of them outside the default set."""
     default = tree.default_sources()
     usual = {source.path for source in default}
     if paths is None:
-        # What was once asked for by name stays up to date for as long as its source is there.
+        # A file once requested by name stays up to date while its source exists.
         asked = [
             tree.source(entry.source)
             for entry in before.entries.values()
@@ -179,7 +179,7 @@ def _plan(
 
 
 def _left_alone(tree: Tree, before: Record, entries: dict[str, Entry]) -> dict[str, Entry]:
-    """What a run over some paths does not touch: outputs whose sources are still there."""
+    """Outputs outside this run's paths whose sources still exist."""
     sources = {entry.source for entry in entries.values()}
     return {
         path: entry
@@ -197,7 +197,7 @@ def _check_apart(root: Path, out: Path) -> None:
 
 
 def _check_outputs(tree: Tree, plan: list[Source], before: Record, out: Path) -> None:
-    """Refuses to write into a folder, or over a file, that is not ours."""
+    """Refuses an output folder, or an existing file, that zendnnify did not write."""
     if not os.path.lexists(out):
         return
     if not out.is_dir():
@@ -212,7 +212,7 @@ def _check_outputs(tree: Tree, plan: list[Source], before: Record, out: Path) ->
         return
     if before.kind not in ("", tree.kind.name):
         raise ZendnnifyError(
-            f"the output folder {out} holds what was made of {before.kind}, which {tree.kind.name} "
+            f"the output folder {out} holds files made from {before.kind}, which {tree.kind.name} "
             "would replace; choose another"
         )
     for source in plan:
@@ -224,7 +224,7 @@ def _check_outputs(tree: Tree, plan: list[Source], before: Record, out: Path) ->
 
 
 def _stranger(folder: Path) -> Path | None:
-    """A file below ``folder`` that is not in the output folder of another run."""
+    """The first file below ``folder`` outside other runs' output folders."""
     try:
         with os.scandir(folder) as items:
             found = sorted(items, key=lambda item: item.name)
@@ -248,7 +248,7 @@ _worker: tuple[Tree, Path]
 
 def _start_worker(tree: Tree, out: Path) -> None:
     global _worker
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent ends them all.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # The parent stops the workers.
     _worker = (tree, out)
 
 
@@ -260,7 +260,7 @@ def _convert_all(tree: Tree, out: Path, tasks: list[tuple[Source, bool]]) -> lis
     processes = min(len(os.sched_getaffinity(0)), 8)
     if len(tasks) < _POOL_FROM or processes == 1:
         return list(_tell((_convert(tree, out, *task) for task in tasks), len(tasks)))
-    # Forked children share the compiled rules and need not import anything.
+    # Forked workers share the compiled rules and import nothing.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(processes, context, _start_worker, (tree, out)) as pool:
         try:
@@ -271,7 +271,7 @@ def _convert_all(tree: Tree, out: Path, tasks: list[tuple[Source, bool]]) -> lis
 
 
 def _tell(items: Iterable[_Made], total: int) -> Iterable[_Made]:
-    """Passes the items on; says on standard error how far it is when that takes long."""
+    """Yields the items; reports progress on standard error when that takes long."""
     told = time.monotonic()
     for done, item in enumerate(items, 1):
         now = time.monotonic()
@@ -282,7 +282,6 @@ def _tell(items: Iterable[_Made], total: int) -> Iterable[_Made]:
 
 
 def _convert(tree: Tree, out: Path, source: Source, explicit: bool) -> _Made:
-    """The output of one source."""
     path = tree.root / source.path
     data = files.read_bytes(path)
     rules = {COPIED: 1}
@@ -303,7 +302,7 @@ def _convert(tree: Tree, out: Path, source: Source, explicit: bool) -> _Made:
 
 
 def _register_kernels(tree: Tree, out: Path, plan: list[Source]) -> list[_Made]:
-    """The declarations and registrations of the kernels that the operator table names.
+    """Declares and registers the kernels that the operator table names.
 
     Raises:
         ZendnnifyError: the table names a kernel that no converted file defines.
@@ -364,10 +363,10 @@ def _write(
     removed: list[str],
     generator: str,
 ) -> None:
-    """Puts everything into the output folder at once, with the manifest; nothing if all is there.
+    """Writes all outputs and the manifest in one transaction; writes nothing when up to date.
 
     Raises:
-        ZendnnifyError: it cannot be written; the folder is as it was.
+        ZendnnifyError: the folder cannot be written; it is unchanged.
     """
     record = manifest.dump(tree.kind.name, tree.release, generator, entries)
     changed = [item for item in made if item.data is not None]
@@ -376,7 +375,7 @@ def _write(
         places = {f"tree/{entry.source}": tree.root / entry.source, f"out/{path}": out / path}
         stats |= {key: found for key, place in places.items() if (found := files.stat(place))}
     same_record = (out / MANIFEST).is_file() and files.read_bytes(out / MANIFEST) == record
-    leftover = os.path.lexists(out / STAGING)  # Of an interrupted run.
+    leftover = os.path.lexists(out / STAGING)  # An interrupted run left it.
     if not changed and not removed and same_record and not leftover and stats == before.stats:
         return
     with Transaction(out) as transaction:

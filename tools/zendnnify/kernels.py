@@ -1,7 +1,7 @@
-"""From PyTorch's operator table to the declarations and registrations of our kernels.
+"""Makes the declarations and registrations of our kernels from PyTorch's operator table.
 
-Reads only what it needs of ``native_functions.yaml``: each operator's schema and the kernels it
-names for each dispatch key. The C++ signature of a kernel follows from the schema.
+Reads only each operator's schema and the kernel it names for each dispatch key from
+``native_functions.yaml``. The C++ signature of a kernel follows from the schema.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REGISTRATION = "aten/src/ATen/native/zendnn/RegisterZendnn.cpp"
 _VOCABULARY = "mkldnn"
 _REGISTERED_KEYS = ("MkldnnCPU", "CompositeExplicitAutograd")
 
-# Schema type to the type of the C++ parameter.
+# Schema type to C++ parameter type.
 _TYPES: dict[str, str] = {
     "Tensor": "const at::Tensor&",
     "Tensor?": "const std::optional<at::Tensor>&",
@@ -45,7 +45,7 @@ _DEFAULTS: dict[str, str] = {"None": "{}", "[]": "{}", "True": "true", "False": 
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a schema. ``alias`` is the text in ``Tensor(a!)``'s parentheses, or empty."""
+    """One argument of a schema; ``alias`` is the ``a!`` of ``Tensor(a!)``, or empty."""
 
     type: str
     name: str
@@ -55,11 +55,11 @@ class Argument:
 
 @dataclass(frozen=True)
 class Operator:
-    """An operator, and the kernel that it names for each dispatch key.
+    """An operator and the kernel that it names for each dispatch key.
 
     Attributes:
         name: with its overload, as in ``add.Tensor``.
-        arguments: in the order of the C++ signature: those written to (``out``) last.
+        arguments: in the order of the C++ signature: ``out`` arguments last.
         returns: the schema's text after the arrow.
         kernels: dispatch key to kernel.
         location: of the schema, in the table.
@@ -76,7 +76,7 @@ def parse(text: str, path: str) -> list[Operator]:
     """The operators of a table that name a kernel with the source vocabulary.
 
     Raises:
-        ZendnnifyError: a schema cannot be understood.
+        ZendnnifyError: a schema cannot be parsed.
     """
     operators: list[Operator] = []
     for match in re.finditer(r"^- func: (.*)\n((?:(?!- ).*\n)*)", text, re.MULTILINE):
@@ -172,15 +172,15 @@ def _return_type(operator: Operator) -> str:
         "at::Tensor&" if "!" in item and "[" not in item else "at::Tensor"
         for item in operator.returns
     ]
-    # An operator that returns what it was given to write to returns a reference; one that only
-    # updates something on the way (running statistics) has no mark on its results.
+    # An operator that returns its ``out`` argument returns a reference. One that only updates an
+    # argument (running statistics) has no alias mark on its results.
     return kinds[0] if len(kinds) == 1 else f"std::tuple<{', '.join(kinds)}>"
 
 
 def signature(operator: Operator, kernel: str, name: str) -> str:
     """The C++ declaration of ``kernel`` under its new ``name``, without a semicolon."""
     symbolic = kernel.endswith("_symint")
-    # C++ wants no defaults before an argument without one: the one that is written to.
+    # C++ allows no defaults before the ``out`` argument, which has none.
     defaults = not any(argument.alias.endswith("!") for argument in operator.arguments[1:])
     parameters = []
     for argument in operator.arguments:
@@ -195,7 +195,7 @@ def signature(operator: Operator, kernel: str, name: str) -> str:
 def header(
     operators: list[Operator], names: Renamer, source: str, more: tuple[str, ...] = ()
 ) -> str:
-    """Declares every kernel once, and ``more``."""
+    """A header that declares every kernel once, and ``more``."""
     declared: dict[str, str] = {}
     for operator in operators:
         for _, kernel in operator.kernels:
@@ -215,7 +215,7 @@ def header(
 
 
 def registration(operators: list[Operator], names: Renamer, source: str) -> str:
-    """Registers the kernels under the backend's dispatch key."""
+    """A source file that registers the kernels under the backend's dispatch key."""
     lines = []
     for operator in operators:
         kernels = dict(operator.kernels)
@@ -226,7 +226,7 @@ def registration(operators: list[Operator], names: Renamer, source: str) -> str:
     body = "\n".join(lines)
     return (
         f"// {MARK}{source}; do not edit.\n"
-        "// Puts the zendnn kernels under the operators of the installed torch.\n"
+        "// Registers the zendnn kernels for the installed torch's operators.\n"
         "#include <ATen/native/zendnn/NativeFunctions.h>\n"
         "#include <torch/library.h>\n\n"
         "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {\n"
@@ -236,7 +236,7 @@ def registration(operators: list[Operator], names: Renamer, source: str) -> str:
 
 
 def undefined(operators: list[Operator], sources: str) -> list[tuple[Operator, str]]:
-    """Kernels that the table names and no text in ``sources`` defines (upstream's names)."""
+    """Kernels, by upstream's names, that the table names but ``sources`` does not define."""
     defined = {
         match[1]
         for match in re.finditer(rf"\b(\w*{_VOCABULARY}\w*)\s*\(", sources)
@@ -251,7 +251,7 @@ def undefined(operators: list[Operator], sources: str) -> list[tuple[Operator, s
 
 
 def _closing(text: str, offset: int) -> int:
-    """The offset after the parenthesis that closes the one before ``offset``."""
+    """The offset after the parenthesis that matches the one before ``offset``."""
     depth = 1
     for match in re.compile(r"[()]").finditer(text, offset):
         depth += 1 if match[0] == "(" else -1

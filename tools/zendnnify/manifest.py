@@ -1,4 +1,4 @@
-"""What an output folder says of itself: which file was made from what, by which rules."""
+"""The manifest of an output folder: each output's source and the rules applied to it."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from tools.zendnnify.files import STAGING
 from tools.zendnnify.rules.model import ZendnnifyError
 
 MANIFEST = "zendnnify.json"
-"""Sources, hashes, rules applied and counts. Says the same on any machine."""
+"""Sources, hashes, applied rules and counts; identical on every machine."""
 STATS = ".zendnnify-stats.json"
-"""Sizes and time stamps at the last run, so that a run with nothing to do reads no source."""
+"""Sizes and timestamps at the last run, so that an up-to-date run reads no source."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What the manifest says of one output.
+    """The manifest's record of one output.
 
     Attributes:
         source: its source, relative to the tree.
         source_sha256: of the source's bytes.
         sha256: of the output's bytes.
         rules: how often each rule was applied.
-        merged: new names in it that stand for several old ones.
-        explicit: named on the command line, not part of the default set.
+        merged: new names in it that replace several old ones.
+        explicit: requested by name, outside the default set.
     """
 
     source: str
@@ -45,12 +45,11 @@ class Record:
 
     Attributes:
         kind: of the tree; empty where there is no manifest.
-        ours: whether it has a manifest, or the leftover of an interrupted run.
+        ours: whether it has a manifest or the staging area of an interrupted run.
         entries: output path to its entry.
-        owned: paths that may be overwritten: the entries', and those that an interrupted run may
-            have put there.
+        owned: paths that may be overwritten: those of the entries and of an interrupted run.
         stats: ``tree/…`` or ``out/…`` to [size, modification time in ns].
-        generator: the digest of the generator that the stats were taken with.
+        generator: the digest of the generator that wrote the stats.
     """
 
     kind: str
@@ -66,15 +65,15 @@ class Record:
 
 
 def load(out: Path) -> Record:
-    """Reads what there is in ``out``; an empty record when there is nothing.
+    """Reads the record of ``out``; an empty record when there is none.
 
     Raises:
-        ZendnnifyError: a file in it is not as a run writes it.
+        ZendnnifyError: a file of the record is damaged.
     """
     manifest, outputs = _outputs(out / MANIFEST)
     try:
         pending, left_behind = _outputs(out / STAGING / "new" / MANIFEST)
-    except ZendnnifyError:  # The first file of a run: it was killed before it moved any.
+    except ZendnnifyError:  # A run stages the manifest first: killed here, it had moved nothing.
         pending, left_behind = None, {}
     stats = _read(out / STATS) or {}
     files_of_stats = stats.get("files", {})
@@ -91,7 +90,7 @@ def load(out: Path) -> Record:
 
 
 def _outputs(path: Path) -> tuple[str | None, dict[str, Entry]]:
-    """The kind of tree that a manifest names, None without a manifest, and its entries."""
+    """The manifest's kind of tree (None without a manifest) and its entries."""
     manifest = _read(path)
     if manifest is None:
         return None, {}
@@ -111,7 +110,7 @@ def _outputs(path: Path) -> tuple[str | None, dict[str, Entry]]:
 
 
 def _is_inside(path: str) -> bool:
-    """Whether a path leads to a place below the folder that it is relative to."""
+    """Whether a relative path stays below its folder."""
     pure = PurePosixPath(path)
     return (
         path.isprintable() and not pure.is_absolute() and bool(pure.name) and ".." not in pure.parts

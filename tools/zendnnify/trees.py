@@ -1,4 +1,4 @@
-"""What there is to convert: recognises a source tree, lists its files, names their outputs."""
+"""Recognises a source tree, lists its files and names their outputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tools.zendnnify.rules.model import RuleSet, ZendnnifyError
 COPY = "copy"
 NATIVE_FUNCTIONS = "aten/src/ATen/native/native_functions.yaml"
 
-# Suffix to language; every other file is text without comments or strings.
+# Suffix to language; other files are text without comments or strings.
 _LANGUAGES: dict[str, str] = {
     **dict.fromkeys((".c", ".cc", ".cpp", ".cxx", ".h", ".hpp", ".hxx"), "cpp"),
     ".py": "python",
@@ -31,8 +31,8 @@ COPIED: dict[str, str] = {
 
 LEFT_OUT: dict[str, str] = {
     "aten/src/ATen/native/mkldnn/xpu/*": "for Intel's GPUs",
-    "tests/gtests/internals/test_env_vars_onednn.cpp": "the test of a second prefix of environment "
-    "variables; both prefixes become one, and so would test_env_vars_dnnl.cpp and this",
+    "tests/gtests/internals/test_env_vars_onednn.cpp": "it tests a second prefix of environment "
+    "variables; both prefixes become one, and its output would be that of test_env_vars_dnnl.cpp",
 }
 """Files that a folder's conversion leaves out, each with its reason."""
 
@@ -41,16 +41,16 @@ _NEVER_ENTERED = frozenset({".git", "__pycache__"})
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of tree: how to know it, and what the build needs of it.
+    """A kind of tree: how to recognise it, and which files the build needs.
 
     Attributes:
         name: selects the rules.
         title: for messages.
         marks: paths that every such tree has.
-        renamed_mark: a path that such a tree has once it is converted.
-        prefix: a folder left out of the outputs' paths.
-        release: a file and the pattern that finds "major.minor" in it; None when it has none.
-        default: the files that the build needs, as globs in which ``*`` matches slashes too.
+        renamed_mark: a path that only a converted tree has.
+        prefix: a folder stripped from the outputs' paths.
+        release: a file and the pattern that finds "major.minor" in it, or None.
+        default: globs of the files that the build needs; ``*`` also matches slashes.
     """
 
     name: str
@@ -114,9 +114,9 @@ class Source:
     """One file to convert.
 
     Attributes:
-        path: where it is in the tree, with forward slashes.
-        output: where its variant goes, below the output folder.
-        language: ``"cpp"``, ``"python"``, ``"text"``, or ``"copy"`` for byte for byte.
+        path: relative to the tree, with forward slashes.
+        output: the variant's path, relative to the output folder.
+        language: ``"cpp"``, ``"python"``, ``"text"``, or ``"copy"`` (byte for byte).
     """
 
     path: str
@@ -126,7 +126,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Tree:
-    """A recognised source tree and the rules that hold for it."""
+    """A recognised source tree and its rules."""
 
     root: Path
     kind: Kind
@@ -134,25 +134,22 @@ class Tree:
     rules: RuleSet
 
     def source(self, path: str) -> Source:
-        """The file at ``path`` (relative, with forward slashes) as something to convert.
+        """The source at ``path`` (relative, with forward slashes).
 
         Raises:
-            ZendnnifyError: its name would break the line of the output that names it, or follows
-                no rule.
+            ZendnnifyError: its name is not printable, or no rule covers it.
         """
         if not path.isprintable():
-            raise ZendnnifyError(
-                f"{path!r} in {self.root} has a name that does not print; rename it"
-            )
+            raise ZendnnifyError(f"{path!r} in {self.root} has an unprintable name; rename it")
         output = renamer(self.rules).text(path.removeprefix(self.kind.prefix), path)
         return Source(path, output, language(path))
 
     def default_sources(self) -> list[Source]:
-        """The files that the build needs of this tree, sorted by path."""
+        """The files that the build needs, sorted by path."""
         return self._matching(self.kind.default)
 
     def sources_below(self, paths: list[str]) -> list[Source]:
-        """The files among and below ``paths`` (given relative to the tree, or absolute).
+        """The files at and below ``paths``, which are absolute or relative to the tree.
 
         Raises:
             ZendnnifyError: a path is not in the tree.
@@ -187,7 +184,7 @@ class Tree:
 
 
 def language(path: str) -> str:
-    """How to read a file, by its name."""
+    """The language of a file, by its name."""
     name = PurePosixPath(path).name
     if any(fnmatch.fnmatchcase(name, known) for known in COPIED):
         return COPY
@@ -202,7 +199,7 @@ def recognise(root: Path) -> Tree:
     """The tree at ``root``.
 
     Raises:
-        ZendnnifyError: there is no such folder, or it is no tree that we know.
+        ZendnnifyError: the folder does not exist, or is not a known kind of tree.
     """
     if not root.is_dir():
         raise ZendnnifyError(
@@ -215,7 +212,7 @@ def recognise(root: Path) -> Tree:
             operators = _operators(root) if kind.name == "pytorch" else ()
             return Tree(root, kind, release, ruleset(kind.name, release, operators))
         if (root / kind.renamed_mark).exists():
-            raise ZendnnifyError(f"{root} is {kind.title} already renamed; use it as it is")
+            raise ZendnnifyError(f"{root} is {kind.title}, already converted; use it as it is")
     names = ", ".join(sorted({kind.title for kind in KINDS}))
     raise ZendnnifyError(f"{root} is not a source tree that can be converted ({names})")
 
@@ -233,7 +230,7 @@ def _release(root: Path, kind: Kind) -> str:
 
 
 def _operators(root: Path) -> tuple[str, ...]:
-    """Names of the operators whose name has the vocabulary in it, without overload."""
+    """Names, without overload, of the operators whose name contains the vocabulary."""
     text = read_text(root / NATIVE_FUNCTIONS)
     names = re.findall(r"^- func: (\w*mkldnn\w*)[.(]", text, re.MULTILINE)
     return tuple(sorted(set(names)))

@@ -1,4 +1,4 @@
-"""tools/fuzz: models come from their seed, wrong front ends are found, finds become small."""
+"""tools/fuzz: seeds determine models, wrong front ends are found, finds shrink."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ CHAIN = Model(
 
 
 class Off(torch.nn.Module):
-    """Stands for a faulty optimisation: spoils one element of the first result."""
+    """Simulates a faulty optimisation: it spoils one element of the first result."""
 
     def __init__(self, module: Any, value: float) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ def fake(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
 
 
 def computing(expression: str) -> check_module.Code:
-    """Return a model of one input ``x``."""
+    """Return a model with one input ``x``."""
     return check_module.Code(
         "class Model(torch.nn.Module):\n"
         "    def __init__(self, weights):\n"
@@ -98,7 +98,7 @@ def test_another_process_draws_the_same_model_and_tensors() -> None:
         assert torch.equal(x, again[name]) or x.isnan().any()
 
 
-def test_generated_models_run_and_are_of_the_shapes_that_they_claim() -> None:
+def test_generated_models_run_and_have_the_declared_shapes() -> None:
     for index in range(12):
         model = generate(11, index, 5)
         code = check_module.Code(source(model)).classes(torch.float32)
@@ -155,7 +155,7 @@ def test_an_infinity_in_place_of_a_number_is_found(
     assert checked(CHAIN, "fake").outcome == "nonfinite"
 
 
-def test_a_right_model_with_an_implementation_that_was_struck_off_is_a_find(
+def test_an_implementation_that_was_struck_off_is_a_find_despite_a_right_result(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     built = {"refused": "", "wrong": ["jit:avx2 for aten::linear"]}
@@ -167,7 +167,7 @@ def test_a_right_model_with_an_implementation_that_was_struck_off_is_a_find(
     assert verdict.is_find
 
 
-def test_what_stock_does_not_compute_stably_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_that_stock_computes_unstably_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     fake(monkeypatch, 0.1)
     edge = (node(1, "{0} * 0 + 1", 0), node(2, "torch.floor({0})", 1))
     unstable = replace(CHAIN, nodes=edge, outputs=("v2",))
@@ -175,7 +175,7 @@ def test_what_stock_does_not_compute_stably_is_left_out(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize(("value", "outcome"), [(1.0, "differs"), (1e-40, "unstable")])
-def test_subnormal_numbers_are_none_to_products_of_bfloat16(
+def test_bfloat16_products_may_flush_subnormals(
     monkeypatch: pytest.MonkeyPatch, value: float, outcome: str
 ) -> None:
     fake(monkeypatch, 0.1)
@@ -185,10 +185,10 @@ def test_subnormal_numbers_are_none_to_products_of_bfloat16(
 
 
 @pytest.mark.parametrize(("value", "outcome"), [(1.0, "differs"), (math.inf, "unstable")])
-def test_causal_attention_is_compared_where_nothing_is_infinite(
+def test_causal_attention_is_compared_only_for_finite_inputs(
     monkeypatch: pytest.MonkeyPatch, value: float, outcome: str
 ) -> None:
-    """Behind it, NaN that one kernel hides and another does not may be a number again."""
+    """NaN in masked keys, which kernels treat differently, may become a number after it."""
     fake(monkeypatch, 0.1)
     x = torch.full((1, 3, 2), value)
     attention = "F.scaled_dot_product_attention(x, x, x, None, 0.0, True)"
@@ -202,18 +202,18 @@ def test_a_model_that_stock_refuses_is_no_find(monkeypatch: pytest.MonkeyPatch) 
     assert checked(invalid, "fake").outcome == "invalid"
 
 
-def test_other_sizes_that_a_model_is_not_for_are_left_out() -> None:
+def test_sizes_that_a_model_does_not_support_are_skipped() -> None:
     fixed = replace(CHAIN, nodes=(node(1, "{0}.view(4, 6)", 0),), outputs=("v1",))
     assert [checked(fixed, name).outcome for name in ("trace", "script", "eager")] == ["same"] * 3
 
 
-def test_a_trace_that_keeps_a_count_of_its_first_inputs_is_no_find() -> None:
+def test_a_trace_with_a_size_of_its_first_inputs_is_no_find() -> None:
     counted = node(1, "torch.stack(torch.unbind({0}))", 0)
     model = replace(CHAIN, nodes=(counted,), outputs=("v1",))
     assert checked(model, "trace").outcome == "same"
 
 
-def test_a_crash_is_a_find_and_the_worker_goes_on() -> None:
+def test_a_crash_is_a_find_and_the_worker_continues() -> None:
     crash = replace(CHAIN, nodes=(node(1, "torch.ops.aten.nothing({0})", 0),), outputs=("v1",))
     text = "__import__('os').kill(__import__('os').getpid(), 11) or {0}"
     crash = replace(crash, nodes=(replace(crash.nodes[0], expression=text),))
@@ -257,7 +257,7 @@ def test_shrinking_ends_after_its_trials() -> None:
     assert len(tried) == 5
 
 
-def test_a_saved_find_repeats_itself(tmp_path: Path) -> None:
+def test_a_saved_find_can_be_repeated(tmp_path: Path) -> None:
     save = command.save
     save(tmp_path / "1-2", CHAIN, Verdict("differs", "trace", "by 3"), {"OMP_NUM_THREADS": "1"})
     run = [sys.executable, "repeat.py"]
@@ -273,7 +273,7 @@ def test_settings_come_from_the_seed() -> None:
     assert len({tuple(settings.items()) for settings in drawn}) > 5
 
 
-def test_the_command_sums_up_and_succeeds_without_a_find(
+def test_the_command_prints_a_summary_and_succeeds_without_a_find(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(ROOT)

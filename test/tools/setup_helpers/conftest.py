@@ -1,4 +1,4 @@
-"""A web server on this machine, and archives made to order."""
+"""A local web server, and archives with given contents."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tools.setup_helpers.download import RemoteFile
 
 @dataclass
 class Server:
-    """Serves `files` by path; `drop_after` cuts each answer short after so many bytes."""
+    """Serves `files` by path; `drop_after` truncates each answer to that many bytes."""
 
     address: str
     files: dict[str, bytes] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Server:
     requests: list[tuple[str, str | None]] = field(default_factory=list)
 
     def put(self, path: str, content: bytes) -> RemoteFile:
-        """Serve `content` at `path` and return how to ask for it."""
+        """Serve `content` at `path`; return its RemoteFile."""
         self.files[path] = content
         digest = hashlib.sha256(content).hexdigest()
         return RemoteFile(f"{self.address}/{path}", digest, len(content))
@@ -36,7 +36,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    """A server that forgets everything after the test."""
+    """A server that starts empty in each test."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -74,7 +74,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
 
 
 def tar_bytes(files: Mapping[str, bytes], *extra: tarfile.TarInfo, mode: str = "w:xz") -> bytes:
-    """Return a tar archive of `files`, with members of other kinds after them."""
+    """Return a tar archive of `files`, followed by `extra` members."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode=mode) as tar:  # type: ignore[call-overload]
         for name, content in files.items():
@@ -102,7 +102,7 @@ def deb_bytes(files: Mapping[str, bytes]) -> bytes:
 
 @pytest.fixture
 def make_tar(tmp_path: Path) -> Callable[..., Path]:
-    """Write an archive of the files (and other members) given; return its path."""
+    """Write an archive of given files and extra members; return its path."""
 
     def make(files: Mapping[str, bytes], *extra: tarfile.TarInfo, mode: str = "w:xz") -> Path:
         path = tmp_path / "archive.tar"
@@ -114,7 +114,7 @@ def make_tar(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def make_deb(tmp_path: Path) -> Callable[[Mapping[str, bytes]], Path]:
-    """Write a Debian package of the files given; return its path."""
+    """Write a Debian package of given files; return its path."""
 
     def make(files: Mapping[str, bytes]) -> Path:
         path = tmp_path / "package.deb"

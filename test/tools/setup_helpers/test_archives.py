@@ -136,7 +136,7 @@ def test_a_damaged_archive_leaves_the_old_folder(make_tar: MakeTar, tmp_path: Pa
     assert sorted(path.name for path in tmp_path.iterdir()) == ["archive.tar", "out"]
 
 
-def test_refuses_what_is_no_archive(tmp_path: Path) -> None:
+def test_refuses_a_file_that_is_no_archive(tmp_path: Path) -> None:
     archive = tmp_path / "page.html"
     for content in (b"<html>not found</html>" * 50, b"", b"!<arch>\nnonsense", b"!<arch>\n"):
         archive.write_bytes(content)
@@ -194,7 +194,7 @@ def test_digest_is_over_sorted_hashes_and_paths(tmp_path: Path) -> None:
 
 
 @given(before=st.dictionaries(names, st.binary(max_size=9), min_size=1), data=st.data())
-def test_digest_tells_every_change(
+def test_every_change_changes_the_digest(
     tmp_path_factory: pytest.TempPathFactory, before: dict[str, bytes], data: st.DataObject
 ) -> None:
     tree = tmp_path_factory.mktemp("tree")
@@ -217,7 +217,7 @@ def test_plain_names_stay_as_they_are(path: str) -> None:
 
 
 @given(inner=paths, ups=st.integers(1, 9))
-def test_names_that_climb_out_are_always_refused(inner: str, ups: int) -> None:
+def test_names_that_escape_upwards_are_always_refused(inner: str, ups: int) -> None:
     climbing = inner + "/.." * (inner.count("/") + 1 + ups) + "/x"
     with pytest.raises(SetupError, match="outside its folder"):
         safe_name(climbing, "x")

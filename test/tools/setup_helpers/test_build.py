@@ -1,4 +1,4 @@
-"""tools/setup_helpers/build.py: what is checked, converted and told to CMake and Ninja."""
+"""tools/setup_helpers/build.py: checks, conversions, and the arguments of CMake and Ninja."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TORCH = env.Torch("2.13.0+cpu", Path("/site"), frozenset())
 
 @pytest.fixture
 def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """Empty folders in place of the fetched sources."""
+    """Empty folders instead of the fetched sources."""
     folders = {name: tmp_path / name for name in ("pytorch", "onednn", "ideep", "blis")}
     for folder in folders.values():
         folder.mkdir()
@@ -40,13 +40,13 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Path, Path]]:
-    """The calls of the generator, which does nothing."""
+    """The calls of the generator, which is replaced by a stub."""
     calls: list[tuple[Path, Path]] = []
     monkeypatch.setattr(generate, "run", lambda tree, out, **_: calls.append((tree, out)))
     return calls
 
 
-def test_converts_three_trees_each_to_its_place(
+def test_converts_three_trees_into_separate_folders(
     trees: dict[str, Path], runs: list[tuple[Path, Path]]
 ) -> None:
     prepared = module.prepare()
@@ -81,7 +81,7 @@ def test_a_tree_that_cannot_be_converted_is_one_sentence(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("kind", "root", "sources"), [("prefix", "/b", ""), ("source", "", "/b")])
-def test_cmake_is_told_everything(kind: str, root: str, sources: str) -> None:
+def test_cmake_gets_every_argument(kind: str, root: str, sources: str) -> None:
     trees = replace(TREES, blis_kind=kind)
     arguments = module.configure_arguments(trees, TORCH, TOOLS, "/t/ccache")
     assert arguments[:2] == ["-G", "Ninja"]
@@ -105,7 +105,7 @@ def test_cmake_is_told_everything(kind: str, root: str, sources: str) -> None:
 
 
 @pytest.mark.parametrize("sanitizer", ["address", "thread"])
-def test_a_sanitizer_has_a_tree_of_its_own_and_takes_what_is_built(sanitizer: str) -> None:
+def test_a_sanitizer_has_its_own_tree_and_uses_the_built_libzendnn(sanitizer: str) -> None:
     plain = module.configure_arguments(TREES, TORCH, TOOLS, None)
     arguments = module.configure_arguments(TREES, TORCH, TOOLS, None, sanitizer)
     assert set(arguments) - set(plain) == {
@@ -118,7 +118,7 @@ def test_a_sanitizer_has_a_tree_of_its_own_and_takes_what_is_built(sanitizer: st
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A machine whose cmake and ninja write down how they were called."""
+    """A machine whose cmake and ninja record their calls."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("gcc", "g++", "cmake", "ninja"):
@@ -131,7 +131,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     library = tmp_path / "build/native/lib/libtorch_zendnn.so"
     library.parent.mkdir(parents=True)
     library.write_bytes(b"")
-    monkeypatch.delenv("MAKEFLAGS", raising=False)  # which is there where make runs the tests
+    monkeypatch.delenv("MAKEFLAGS", raising=False)  # set when make runs the tests
     monkeypatch.setattr(module, "LIBRARY", library)
     monkeypatch.setattr(module, "BINDINGS", library)
     monkeypatch.setattr(module, "BUILD", tmp_path / "build")
@@ -186,7 +186,7 @@ def test_sources_of_blis_need_make(
     machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "prepare", lambda: replace(TREES, blis_kind="source"))
-    with pytest.raises(SetupError, match="make is missing, which builds BLIS: install make"):
+    with pytest.raises(SetupError, match="make is missing, but BLIS needs it: install make"):
         module.build(machine.environ)
     assert not machine.log.exists()
 
@@ -210,7 +210,7 @@ def test_without_ccache_no_launcher_is_named() -> None:
     assert {"-DCMAKE_C_COMPILER_LAUNCHER=", "-DCMAKE_CXX_COMPILER_LAUNCHER="} <= set(arguments)
 
 
-def test_sources_of_blis_are_built_where_make_is(
+def test_sources_of_blis_are_built_with_make(
     machine: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "prepare", lambda: replace(TREES, blis_kind="source"))
@@ -222,8 +222,8 @@ def test_sources_of_blis_are_built_where_make_is(
 
 
 @pytest.mark.skipif(shutil.which("ccache") is None, reason="ccache is not installed")
-def test_ccache_serves_another_folder_with_precompiled_headers_too(tmp_path: Path) -> None:
-    """As CMake compiles them: a header, and a source that includes others by their full names."""
+def test_ccache_serves_other_folders_with_precompiled_headers(tmp_path: Path) -> None:
+    """As CMake compiles them: a header, and a source that includes others by absolute path."""
     made = [_compile_through_ccache(tmp_path / name, tmp_path / "cache") for name in ("a", "b")]
     assert made[0] == made[1]
     counted = subprocess.run(

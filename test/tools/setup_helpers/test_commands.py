@@ -22,7 +22,7 @@ def _off(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build that is done at once, with USE_ZENDNN=1."""
+    """A build with USE_ZENDNN=1 that is already done."""
     generated = tmp_path / "generated"
     for name in wheel.GENERATED_PYTHON:
         (generated / name).parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def test_off_builds_and_fetches_nothing(
             monkeypatch.setenv("USE_ZENDNN", value)
         assert commands.main(["bdist_wheel", "-d", str(tmp_path)]) == 0
         said = capsys.readouterr().out
-        assert "an installation removes ZenDNN where it is installed: set USE_ZENDNN=1" in said
+        assert "an installation removes ZenDNN: set USE_ZENDNN=1" in said
     assert [path.name for path in tmp_path.iterdir()] == [wheel.empty_wheel().name]
 
 
@@ -113,7 +113,7 @@ def test_pips_hooks_end_in_one_line(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_pip_hears_of_a_missing_tool_before_the_build(
+def test_pip_sees_a_missing_tool_before_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("USE_ZENDNN", "1")
@@ -130,7 +130,7 @@ def test_there_is_no_sdist(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("built")
-def test_a_folder_that_cannot_be_written_is_known_before_the_build(
+def test_an_unwritable_folder_is_reported_before_the_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(build, "build", lambda: pytest.fail("must not be built"))
@@ -140,7 +140,7 @@ def test_a_folder_that_cannot_be_written_is_known_before_the_build(
 
 
 @pytest.mark.usefixtures("built")
-def test_a_missing_pip_is_known_before_the_build(
+def test_a_missing_pip_is_reported_before_the_build(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(build, "build", lambda: pytest.fail("must not be built"))
@@ -150,7 +150,7 @@ def test_a_missing_pip_is_known_before_the_build(
 
 
 def test_setuptools_can_be_imported_after_an_installation() -> None:
-    """Its finder for pip sets distutils aside for the rest of a process of Python 3.10 or 3.11."""
+    """On Python 3.10 and 3.11 its finder for pip hides distutils until the process ends."""
     lines = (
         "from tools.setup_helpers import build, commands, errors",
         "def fail(): raise errors.SetupError('the compilation failed')",

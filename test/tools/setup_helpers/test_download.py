@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CONTENT = random.Random(0).randbytes(700_001)
 
 
-def test_brings_the_file_and_asks_once(server: Server, tmp_path: Path) -> None:
+def test_downloads_the_file_once(server: Server, tmp_path: Path) -> None:
     remote = server.put("x.tar", CONTENT)
     for _ in range(2):
         assert download(remote, tmp_path / "new/x.tar").read_bytes() == CONTENT
@@ -54,14 +54,14 @@ def test_a_part_that_is_too_long_is_thrown_away(server: Server, tmp_path: Path) 
     assert download(remote, tmp_path / "x.tar").read_bytes() == CONTENT
 
 
-def test_goes_on_after_dropped_connections(server: Server, tmp_path: Path) -> None:
+def test_resumes_after_dropped_connections(server: Server, tmp_path: Path) -> None:
     remote = server.put("x.tar", CONTENT)
     server.drop_after = 300_000
     assert download(remote, tmp_path / "x.tar", wait_seconds=0).read_bytes() == CONTENT
     assert [wanted for _, wanted in server.requests] == [None, "bytes=300000-", "bytes=600000-"]
 
 
-def test_gives_up_and_keeps_what_came(server: Server, tmp_path: Path) -> None:
+def test_gives_up_and_keeps_the_partial_file(server: Server, tmp_path: Path) -> None:
     remote = server.put("x.tar", CONTENT)
     server.drop_after = 10_000
     with pytest.raises(SetupError, match=r"x\.tar cannot be read"):
@@ -89,7 +89,7 @@ def test_replaces_a_target_of_other_content(server: Server, tmp_path: Path) -> N
 def test_refuses_more_bytes_than_expected(server: Server, tmp_path: Path) -> None:
     remote = server.put("x.tar", CONTENT)
     server.files["x.tar"] = CONTENT * 3
-    with pytest.raises(SetupError, match=f"longer than the {len(CONTENT)} bytes"):
+    with pytest.raises(SetupError, match=f"longer than the expected {len(CONTENT)} bytes"):
         download(remote, tmp_path / "x.tar")
 
 
@@ -130,9 +130,7 @@ def test_a_file_that_cannot_be_written_is_not_the_networks_fault(
     assert len(server.requests) == 1
 
 
-def test_shows_how_far_it_is(
-    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_shows_progress(server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     download(server.put("x.tar", CONTENT), tmp_path / "x.tar")
     assert "x.tar: 0.7 of 0.7 MB, 100 %\n" in capsys.readouterr().err
 

@@ -15,7 +15,7 @@ from tools.setup_helpers.errors import SetupError
 
 
 def install_torch(site: Path, version: str, files: tuple[str, ...] = ("torch/x.py",)) -> None:
-    """Make `site` look as if pip had installed this torch, without its contents."""
+    """Write the metadata of an installed torch into `site`, without its contents."""
     info = site / f"torch-{version}.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n")
@@ -64,7 +64,7 @@ def test_a_missing_pyyaml_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.fixture
 def tools(tmp_path: Path) -> Path:
-    """A PATH folder that holds every tool."""
+    """A PATH folder with every tool."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in ("gcc", "g++", "cmake", "ninja"):

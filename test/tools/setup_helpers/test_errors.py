@@ -19,7 +19,7 @@ def test_a_user_error_is_2_and_one_line(capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().err == "error: no cake: bake one\n"
 
 
-def test_an_interruption_is_130_and_says_how_to_go_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interruption_is_130_and_says_how_to_resume(capsys: pytest.CaptureFixture[str]) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 
@@ -35,7 +35,9 @@ def test_a_mistake_of_ours_keeps_its_traceback() -> None:
         exit_code_of(slip)
 
 
-def test_what_starts_anew_does_not_say_that_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_restarts_does_not_say_that_it_resumes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     def interrupt() -> None:
         raise KeyboardInterrupt
 

@@ -1,4 +1,4 @@
-"""tools/setup_helpers/operator_tables.py: what C++ and the documentation know of operators."""
+"""tools/setup_helpers/operator_tables.py: the C++ and documentation tables of operators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_attributes_have_types_and_defaults(written: Path) -> None:
     assert "build_number" not in text
 
 
-def test_functions_are_enumerators_unless_passes_alone_know_them(written: Path) -> None:
+def test_functions_are_enumerators_unless_only_passes_use_them(written: Path) -> None:
     text = (written / "aten/src/ATen/native/zendnn/kernels/functions.h").read_text()
     (eltwise,) = [line for line in text.splitlines() if line.startswith("enum class Eltwise")]
     assert eltwise.startswith("enum class Eltwise { none, relu, leaky_relu, clip, ")
@@ -53,14 +53,14 @@ def test_tables_name_operands_by_letters(written: Path) -> None:
         assert row in text
 
 
-def test_what_is_the_same_is_not_written_again(written: Path) -> None:
+def test_unchanged_files_are_not_written_again(written: Path) -> None:
     path = written / "torch/csrc/zendnn/plan/Attributes.h"
     before = path.stat().st_mtime_ns
     run(written)
     assert path.stat().st_mtime_ns == before
 
 
-def test_the_document_has_the_tables_of_today(tmp_path: Path) -> None:
+def test_the_document_has_the_current_tables(tmp_path: Path) -> None:
     document = REPO / "docs/plan.md"
     copy = tmp_path / "plan.md"
     copy.write_text(document.read_text())

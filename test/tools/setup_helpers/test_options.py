@@ -1,4 +1,4 @@
-"""tools/setup_helpers/options.py: what numbers an option takes."""
+"""tools/setup_helpers/options.py: the numbers that an option takes."""
 
 from __future__ import annotations
 

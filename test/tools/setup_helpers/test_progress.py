@@ -1,4 +1,4 @@
-"""tools/setup_helpers/progress.py: the time left, from the weights of a build's steps."""
+"""tools/setup_helpers/progress.py: the remaining time, from the weights of a build's steps."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SLOW = "zendnn/src/CMakeFiles/zendnn.dir/slow.cpp.o"
 QUICK = "CMakeFiles/kernels.dir/quick.cpp.o"
 
 
-def test_weights_are_what_long_steps_took() -> None:
+def test_weights_are_the_times_of_long_steps() -> None:
     assert progress.weights_of(LOG) == {"zendnn.dir/slow.cpp.o": 9.0}
 
 
-def test_the_time_left_follows_from_the_weights_that_are_done() -> None:
+def test_the_time_left_follows_from_finished_weights() -> None:
     now = 0.0
     estimate = progress.Estimate([SLOW, QUICK], progress.weights_of(LOG), lambda: now)
     assert estimate.finish(None, 2) == ""
@@ -32,7 +32,7 @@ def test_the_time_left_follows_from_the_weights_that_are_done() -> None:
     assert estimate.finish(QUICK, 0) == "0:00"
 
 
-def test_a_step_that_was_not_foreseen_has_the_usual_weight() -> None:
+def test_an_unexpected_step_has_the_usual_weight() -> None:
     now = 0.0
     estimate = progress.Estimate([], {}, lambda: now)
     estimate.finish("a.o", 3)

@@ -1,4 +1,4 @@
-"""tools/setup_helpers/sources.py: the table, the mirrors, local copies, and what is kept."""
+"""tools/setup_helpers/sources.py: the table, the mirrors, local copies, and caching."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def source_of(*mirrors: Mirror) -> Source:
 
 @pytest.fixture
 def debian(server: Server, tar_of: TarOf, monkeypatch: pytest.MonkeyPatch) -> Mirror:
-    """The archive that apt is configured with, holding one source."""
+    """A stand-in for apt's archive, with one source."""
     content = tar_of({f"thing-1.0/{name}": text for name, text in FILES.items()})
     remote = server.put("debian/pool/main/t/thing_1.0%2Bds.tar.xz", content)
     monkeypatch.setattr(module, "debian_sites", lambda: (f"{server.address}/debian",))
@@ -221,7 +221,7 @@ def test_no_apt_is_a_reason_too(
     debian: Mirror, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "debian_sites", lambda: ())
-    with pytest.raises(SetupError, match="debian: apt names no address"):
+    with pytest.raises(SetupError, match="debian: apt has no address"):
         fetch_source(source_of(debian), tmp_path / "sources", {})
 
 
@@ -233,7 +233,7 @@ def test_zendnn_sources_forces_one_kind(debian: Mirror, repository: Path, kind: 
     assert len(module.mirror_order(source, {})) == 2
 
 
-def test_zendnn_sources_refuses_other_words(debian: Mirror) -> None:
+def test_zendnn_sources_refuses_other_values(debian: Mirror) -> None:
     with pytest.raises(SetupError, match="ZENDNN_SOURCES is 'ftp': it can be debian or git"):
         module.mirror_order(source_of(debian), {"ZENDNN_SOURCES": "ftp"})
 
@@ -258,7 +258,7 @@ def test_a_changed_tree_is_unpacked_again_without_the_network(
     (tree / "src/more.c").write_bytes(b"")
     assert contents(fetch_source(source, tmp_path / "sources", {})) == FILES
     assert len(server.requests) == 1
-    assert "was changed and is unpacked again; name a copy of it in THING_DIR" in (
+    assert "was changed; unpacking it again; name a copy of it in THING_DIR" in (
         capsys.readouterr().err
     )
 
@@ -271,7 +271,7 @@ def test_a_tree_with_a_dangling_link_was_changed(
     (tree / "src/.#a.c").symlink_to("nowhere")
     assert contents(fetch_source(source, tmp_path / "sources", {})) == FILES
     assert not (tree / "src/.#a.c").is_symlink()
-    assert capsys.readouterr().err.endswith(f"\n{tree} was changed and is unpacked again\n")
+    assert capsys.readouterr().err.endswith(f"\n{tree} was changed; unpacking it again\n")
 
 
 def test_a_file_in_the_way_of_git_is_one_sentence(repository: Path, tmp_path: Path) -> None:
@@ -393,7 +393,7 @@ def test_a_source_may_have_no_override(debian: Mirror, tmp_path: Path) -> None:
     assert contents(fetch_source(source, tmp_path / "sources", os.environ)) == FILES
 
 
-def test_the_command_fetches_what_is_named_or_built(
+def test_the_command_fetches_named_sources_or_those_of_the_build(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     asked: list[str] = []

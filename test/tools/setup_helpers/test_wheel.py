@@ -1,4 +1,4 @@
-"""tools/setup_helpers/wheel.py: what the wheel holds, and that it replaces nothing of torch's."""
+"""tools/setup_helpers/wheel.py: the wheel's contents; it replaces no file of torch."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def test_equal_builds_give_equal_bytes(repo: Path) -> None:
     assert write(made(repo), repo / "1").read_bytes() == first
 
 
-def test_the_metadata_told_beforehand_is_the_wheels(repo: Path) -> None:
+def test_the_metadata_before_the_build_matches_the_wheels(repo: Path) -> None:
     info = repo / "info" / module.write_info(module.native_outline(TORCH), repo / "info")
     with zipfile.ZipFile(write(made(repo), repo / "dist")) as archive:
         for path in info.iterdir():

@@ -1,4 +1,4 @@
-"""tools/upstream/compare.py and plugin.py: what is run on which torch, and what counts as lost."""
+"""tools/upstream/compare.py and plugin.py: what runs on which torch, and what counts as lost."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.setup_helpers.errors import SetupError
 from tools.upstream import compare as module
 from tools.upstream.suites import IMPORTED, LEFT_OUT, SUITES, Suite
 
-#: A file that has each kind of test that ours can lose, and one that it cannot.
+#: A file with each kind of test that ours can lose, and one that it cannot lose.
 TESTS = """
 import os
 import unittest
@@ -38,7 +38,7 @@ class TestIt(unittest.TestCase):
 
 @pytest.fixture
 def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Sequence[module.Row]]:
-    """Compares on the file above, in a folder of its own."""
+    """Compares on the file above, in a separate folder."""
     (tmp_path / "tree" / "test").mkdir(parents=True)
     (tmp_path / "tree" / "test" / "test_it.py").write_text(TESTS)
     monkeypatch.setattr(sources, "fetch", lambda name: tmp_path / "tree")
@@ -56,7 +56,7 @@ def names(tests: Sequence[str]) -> set[str]:
     return {test.partition("::test_")[2] for test in tests}
 
 
-def test_what_passes_on_stock_and_not_on_ours_is_lost(
+def test_tests_that_pass_only_on_stock_are_lost(
     compare: Callable[..., Sequence[module.Row]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LEFT_OUT", {"test_it.py::TestIt::test_b_fails": "because"})
@@ -69,7 +69,7 @@ def test_what_passes_on_stock_and_not_on_ours_is_lost(
     assert "left out: test_it.py::TestIt::test_b_fails: because" in printed
 
 
-def test_stock_torch_is_asked_once_and_ours_each_time(
+def test_stock_torch_runs_once_and_ours_each_time(
     compare: Callable[..., Sequence[module.Row]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ran: list[tuple[str, bool, str]] = []
@@ -186,7 +186,7 @@ def test_the_tables_name_files_that_are_fetched() -> None:
     assert {test.partition("::")[0] for test in LEFT_OUT} <= set(files)
 
 
-#: A file that wants what later versions of torch have elsewhere, and a table of operators.
+#: A file with imports that moved in later versions of torch, and a table of operators.
 IMPORTS = """
 from torch.testing._internal import common_utils
 from torch.testing._internal.common_cuda import tf32_is_not_fp32
@@ -212,7 +212,7 @@ instantiate_device_type_tests(TestOps, globals())
 """
 
 
-def test_old_imports_work_and_only_the_operators_named_are_tested_on_the_cpu(
+def test_old_imports_work_and_only_named_operators_are_tested_on_the_cpu(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "test_it.py").write_text(IMPORTS)

@@ -1,4 +1,4 @@
-"""tools/upstream/operators.py: which operators are ours, and who reaches them."""
+"""tools/upstream/operators.py: which operators are ours, and which OpInfos reach them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tools.upstream import operators as module
 
 @pytest.fixture(autouse=True)
 def our_profile() -> Iterator[None]:
-    """torch.testing sets hypothesis up for its own tests."""
+    """Restores hypothesis' profile, which torch.testing replaces."""
     name = settings.get_current_profile_name()
     yield
     settings.load_profile(name)
@@ -28,13 +28,13 @@ def reaching(operators: Set[str], *names: str) -> list[str]:
     return sorted(module.reaching(operators, infos))
 
 
-def test_the_dispatcher_says_which_operators_are_ours() -> None:
+def test_the_dispatcher_lists_our_operators() -> None:
     ours = module.overridden()
     assert {"aten::mm", "aten::addmm", "aten::bmm", "aten::_convolution"} <= ours
     assert not {"aten::add", "aten::matmul", "aten::relu"} & ours
 
 
-def test_an_operator_is_reached_directly_from_inside_and_backward() -> None:
+def test_an_operator_is_reached_directly_indirectly_and_backward() -> None:
     names = "mm", "nn_functional_conv2d", "linalg_solve_triangular", "add"
     assert reaching({"aten::mm"}, *names) == ["linalg_solve_triangular", "mm"]
     assert reaching({"aten::_convolution"}, *names) == ["nn_functional_conv2d"]

@@ -1,4 +1,4 @@
-"""Small source trees of our own text, and the real ones."""
+"""Small source trees with text of our own, and the real ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def write_tree(root: Path, contents: dict[str, str]) -> Path:
 
 
 def snapshot(folder: Path) -> Files:
-    """Path to contents and time stamp, of all files below a folder; empty when it is not there."""
+    """Path to contents and timestamp of all files below a folder; empty for a missing folder."""
     return {
         path.relative_to(folder).as_posix(): (path.read_bytes(), path.stat().st_mtime_ns)
         for path in sorted(folder.rglob("*"))
@@ -80,5 +80,5 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def upstream() -> Callable[[str], Path]:
-    """The real tree called so in third_party/sources.yaml, fetched when it is not there."""
+    """Returns the real tree of that name in third_party/sources.yaml; fetches it if needed."""
     return functools.cache(sources.fetch)

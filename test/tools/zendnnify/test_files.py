@@ -22,7 +22,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Holds one file to replace, one to remove and one to leave."""
+    """A folder with one file to replace, one to remove and one to keep."""
     for name in ("replaced", "gone/removed", "left"):
         (tmp_path / "out" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "out" / name).write_text(f"old {name}")
@@ -36,7 +36,7 @@ def write(folder: Path) -> None:
         transaction.commit(["gone/removed", "never/there"])
 
 
-def test_all_is_put_in_place_at_once(folder: Path) -> None:
+def test_all_files_are_moved_at_once(folder: Path) -> None:
     write(folder)
     assert contents(folder) == {
         "a": b"<folder>",
@@ -56,7 +56,7 @@ def test_nothing_is_visible_before_the_commit(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("failing", range(5))
-def test_a_failing_move_takes_the_others_back(
+def test_a_failing_move_undoes_the_others(
     folder: Path, failing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(folder)
@@ -71,7 +71,7 @@ def test_a_failing_move_takes_the_others_back(
         real(source, target)
 
     monkeypatch.setattr(os, "replace", replace)
-    if failing == 4:  # There are four moves only.
+    if failing == 4:  # There are only four moves.
         write(folder)
         return
     with pytest.raises(ZendnnifyError, match="Input/output error; nothing in it was changed"):
@@ -80,7 +80,7 @@ def test_a_failing_move_takes_the_others_back(
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
-def test_any_other_interruption_leaves_the_folder_as_it_was(
+def test_any_other_interruption_leaves_the_folder_unchanged(
     folder: Path, error: type[BaseException]
 ) -> None:
     before = contents(folder)
@@ -95,7 +95,7 @@ def test_any_other_interruption_leaves_the_folder_as_it_was(
     assert contents(folder) == before
 
 
-def test_a_folder_that_was_not_there_is_taken_away_again(tmp_path: Path) -> None:
+def test_a_folder_that_did_not_exist_is_removed_again(tmp_path: Path) -> None:
     def failing() -> None:
         with Transaction(tmp_path / "a" / "b") as transaction:
             transaction.stage("c/d", b"")
@@ -113,7 +113,9 @@ def test_a_leftover_of_an_interrupted_run_is_cleared(folder: Path) -> None:
     assert not (folder / files.STAGING).exists()
 
 
-def test_a_second_one_for_the_folder_is_refused_and_the_first_is_left_alone(folder: Path) -> None:
+def test_a_second_transaction_for_the_folder_is_refused_and_the_first_continues(
+    folder: Path,
+) -> None:
     with Transaction(folder) as first:
         first.stage("replaced", b"first")
         with pytest.raises(ZendnnifyError, match=r"another run is writing into .*; run again"):
@@ -135,6 +137,6 @@ def test_line_ends_and_marks_are_read_as_they_are(tmp_path: Path) -> None:
     assert files.read_text(tmp_path / "f") == "\ufeffa\r\nb\rc\n"
 
 
-def test_walking_is_sorted_and_leaves_out_what_it_should(folder: Path) -> None:
+def test_walking_is_sorted_and_skips_the_given_folders(folder: Path) -> None:
     assert files.walk(folder) == ["gone/removed", "left", "replaced"]
     assert files.walk(folder, frozenset({"gone"})) == ["left", "replaced"]

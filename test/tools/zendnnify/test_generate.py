@@ -1,4 +1,4 @@
-"""Whole runs over small trees: what is written, what is not, and each bad input."""
+"""Whole runs over small trees: outputs, repeated runs, and each invalid input."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_kernel_that_nothing_defines_is_an_error(pytorch: Path, out: Path) -> 
     assert not out.exists()
 
 
-# --- again and again ---------------------------------------------------------------------------
+# --- repeated runs -----------------------------------------------------------------------------
 
 
 def test_a_run_with_nothing_to_do_touches_nothing(onednn: Path, out: Path) -> None:
@@ -98,7 +98,7 @@ def test_a_touched_source_with_the_same_text_changes_no_output(onednn: Path, out
     assert {name for name, item in snapshot(out).items() if item != before[name]} <= {STATS}
 
 
-def test_an_output_that_was_changed_or_removed_is_made_again(onednn: Path, out: Path) -> None:
+def test_a_changed_or_removed_output_is_regenerated(onednn: Path, out: Path) -> None:
     generate.run(onednn, out)
     before = {name: item[0] for name, item in snapshot(out).items() if name != STATS}
     (out / ANSWER).write_text("by hand")
@@ -107,13 +107,13 @@ def test_an_output_that_was_changed_or_removed_is_made_again(onednn: Path, out: 
     assert {name: item[0] for name, item in snapshot(out).items() if name != STATS} == before
 
 
-def test_a_changed_generator_looks_at_everything_again(
+def test_a_changed_generator_compares_everything_again(
     onednn: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate.run(onednn, out)
     before = snapshot(out)
     monkeypatch.setattr(generate, "generator_digest", lambda: "another")
-    assert generate.run(onednn, out).changes == []  # Its outputs happen to be the same.
+    assert generate.run(onednn, out).changes == []  # The outputs are the same.
     changed = {name for name, item in snapshot(out).items() if item != before[name]}
     assert changed == {MANIFEST, STATS}
 
@@ -136,7 +136,7 @@ def test_two_places_give_the_same_bytes(onednn: Path, tmp_path: Path) -> None:
     }
 
 
-def test_converting_what_is_converted_changes_nothing(pytorch: Path, out: Path) -> None:
+def test_converting_converted_files_changes_nothing(pytorch: Path, out: Path) -> None:
     generate.run(pytorch, out, ["torch/other.py"])
     converted = (out / "torch/other.py").read_bytes()
     (pytorch / "torch/other.py").write_bytes(converted)
@@ -144,7 +144,7 @@ def test_converting_what_is_converted_changes_nothing(pytorch: Path, out: Path) 
     assert (out / "torch/other.py").read_bytes() == converted
 
 
-def test_worker_processes_give_what_one_process_gives(
+def test_worker_processes_match_a_single_process(
     onednn: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_tree(onednn, {f"src/dnnl_{i}.cpp": f"int dnnl_{i};\n" for i in range(150)})
@@ -161,7 +161,7 @@ def test_worker_processes_give_what_one_process_gives(
 # --- some paths only ---------------------------------------------------------------------------
 
 
-def test_named_paths_are_added_to_what_is_there(pytorch: Path, out: Path) -> None:
+def test_named_paths_are_added_to_existing_outputs(pytorch: Path, out: Path) -> None:
     generate.run(pytorch, out)
     summary = generate.run(pytorch, out, ["torch"])
     assert summary.changes == ["torch/other.py"]
@@ -177,10 +177,10 @@ def test_named_paths_stay_up_to_date_until_their_source_goes(pytorch: Path, out:
     assert generate.run(pytorch, out).removed == ["torch/other.py"]
 
 
-# --- what it tells -----------------------------------------------------------------------------
+# --- reports -----------------------------------------------------------------------------------
 
 
-def test_the_manifest_tells_sources_hashes_rules_and_counts(onednn: Path, out: Path) -> None:
+def test_the_manifest_lists_sources_hashes_rules_and_counts(onednn: Path, out: Path) -> None:
     generate.run(onednn, out)
     data = json.loads((out / MANIFEST).read_text())
     assert (data["kind"], data["release"]) == ("onednn", "3.7")
@@ -192,7 +192,7 @@ def test_the_manifest_tells_sources_hashes_rules_and_counts(onednn: Path, out: P
     assert entry["source_sha256"] == generate._sha256(source)
 
 
-def test_check_changes_nothing_and_tells_what_would(onednn: Path, out: Path) -> None:
+def test_check_changes_nothing_and_lists_changes(onednn: Path, out: Path) -> None:
     assert len(generate.run(onednn, out, check=True).changes) == 5
     assert not out.exists()
     generate.run(onednn, out)
@@ -208,7 +208,7 @@ def test_check_changes_nothing_and_tells_what_would(onednn: Path, out: Path) -> 
 
 
 def fails(message: str, tree: Path, out: Path, paths: list[str] | None = None) -> None:
-    """The run fails with one sentence, and leaves the output folder as it was."""
+    """Assert that the run fails with one sentence, and leaves the output folder unchanged."""
     before = snapshot(out)
     with pytest.raises(ZendnnifyError, match=message) as error:
         generate.run(tree, out, paths)
@@ -218,7 +218,7 @@ def fails(message: str, tree: Path, out: Path, paths: list[str] | None = None) -
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_bad_source_leaves_the_output_as_it_was(onednn: Path, out: Path, first: bool) -> None:
+def test_a_bad_source_leaves_the_output_unchanged(onednn: Path, out: Path, first: bool) -> None:
     if not first:
         generate.run(onednn, out)
     (onednn / "src/plain.cpp").write_text("int changed;\n")
@@ -244,14 +244,14 @@ def test_a_file_name_that_no_rule_covers_is_an_error(onednn: Path, out: Path) ->
 
 
 @pytest.mark.parametrize("name", [b"odd\xff.cpp", b"odd\nint x;.cpp", b"odd\r.cpp"])
-def test_a_name_that_does_not_print_is_an_error(onednn: Path, out: Path, name: bytes) -> None:
-    """An output's first line names its source, and would be two lines."""
+def test_an_unprintable_name_is_an_error(onednn: Path, out: Path, name: bytes) -> None:
+    """An output's header names its source in one line."""
     (onednn / "src" / os.fsdecode(name)).write_text("")
-    fails("has a name that does not print", onednn, out)
+    fails("has an unprintable name", onednn, out)
     assert not out.exists()
 
 
-def test_an_output_folder_behind_a_circle_of_links_is_an_error(onednn: Path, out: Path) -> None:
+def test_an_output_folder_behind_circular_links_is_an_error(onednn: Path, out: Path) -> None:
     out.symlink_to(out)
     fails(rf"cannot convert {onednn} into {out}/x: Symlink loop", onednn, out / "x")
 
@@ -259,7 +259,7 @@ def test_an_output_folder_behind_a_circle_of_links_is_an_error(onednn: Path, out
 def test_an_anchor_that_is_gone_is_an_error(pytorch: Path, out: Path) -> None:
     name = "aten/src/ATen/native/mkldnn/MKLDNNCommon.h"
     write_tree(pytorch, {name: "#include <ATen/Config.hpp>\n"})
-    fails(r"MKLDNNCommon\.h: the anchor of rule 'declare-kernels' stands 0 times", pytorch, out)
+    fails(r"MKLDNNCommon\.h: the anchor of rule 'declare-kernels' occurs 0 times", pytorch, out)
 
 
 def test_two_sources_of_one_output_are_an_error(onednn: Path, out: Path) -> None:
@@ -286,10 +286,10 @@ def test_the_output_folder_of_another_kind_of_tree_is_an_error(
     onednn: Path, pytorch: Path, out: Path, paths: list[str] | None
 ) -> None:
     generate.run(onednn, out)
-    fails("holds what was made of onednn, which pytorch would replace", pytorch, out, paths)
+    fails("holds files made from onednn, which pytorch would replace", pytorch, out, paths)
 
 
-def test_what_another_run_wrote_meanwhile_is_not_overwritten(
+def test_outputs_of_a_concurrent_run_are_not_overwritten(
     onednn: Path, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     convert_all = generate._convert_all
@@ -321,7 +321,7 @@ def test_a_strange_file_in_the_way_is_an_error(onednn: Path, out: Path) -> None:
 
 
 def manifest_of(output: str = "a", **fields: object) -> str:
-    """A manifest with one output, some of whose fields are others than a run would write."""
+    """A manifest with one output, some of whose fields are replaced."""
     entry = {"source": "a", "source_sha256": "", "sha256": "", "rules": {}, **fields}
     return json.dumps({"kind": "onednn", "outputs": {output: entry}})
 
@@ -347,7 +347,7 @@ def test_a_damaged_manifest_is_an_error(onednn: Path, out: Path, damage: str) ->
 def test_a_manifest_that_names_a_place_outside_is_damaged(
     onednn: Path, out: Path, place: str
 ) -> None:
-    """What it names is removed when its source is gone."""
+    """A run would remove the named file once its source is gone."""
     generate.run(onednn, out)
     mine = write_tree(out.parent, {"mine": "kept"}) / "mine"
     for damage in (manifest_of(place), manifest_of(source=place)):
@@ -363,7 +363,7 @@ def test_damaged_time_stamps_are_an_error(onednn: Path, out: Path) -> None:
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_full_disk_leaves_the_output_as_it_was(
+def test_a_full_disk_leaves_the_output_unchanged(
     onednn: Path, out: Path, first: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not first:
@@ -387,13 +387,13 @@ def test_a_full_disk_leaves_the_output_as_it_was(
     assert generate.run(onednn, out, check=True).changes == []
 
 
-# --- what an interrupted run leaves, and neighbours ----------------------------------------------
+# --- interrupted and neighbouring runs -----------------------------------------------------------
 
 
-def test_a_killed_run_is_taken_up_again(onednn: Path, out: Path) -> None:
+def test_a_killed_run_is_completed_later(onednn: Path, out: Path) -> None:
     generate.run(onednn, out)
     complete = {name: item[0] for name, item in snapshot(out).items() if name != STATS}
-    # As if the first run had been killed while it moved its files into place.
+    # Simulates a first run that was killed while it moved its files.
     (out / STAGING / "new").mkdir(parents=True)
     for name in (MANIFEST, ANSWER):
         (out / STAGING / "new" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -403,7 +403,9 @@ def test_a_killed_run_is_taken_up_again(onednn: Path, out: Path) -> None:
     assert {n: i[0] for n, i in snapshot(out).items() if n != STATS} == complete
 
 
-def test_a_run_that_was_killed_at_its_first_file_is_taken_up_again(onednn: Path, out: Path) -> None:
+def test_a_run_that_was_killed_at_its_first_file_is_completed_later(
+    onednn: Path, out: Path
+) -> None:
     write_tree(out / STAGING / "new", {MANIFEST: '{"kind": "one'})
     assert len(generate.run(onednn, out).written) == 5
     assert not (out / STAGING).exists()
@@ -441,7 +443,7 @@ def test_the_manifest_follows_runs_over_some_paths(onednn: Path, out: Path) -> N
     assert not (out / "src/plain.cpp").exists()
 
 
-def test_a_linked_folder_in_the_output_folder_is_strange(
+def test_a_linked_folder_in_the_output_folder_is_an_error(
     onednn: Path, out: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "other/x").mkdir(parents=True)

@@ -97,7 +97,7 @@ def test_explain_refuses_what_it_would_ignore(
     assert shown.err.startswith("zendnnify: error: --explain FILE writes nothing: ")
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(onednn: Path) -> None:
+def test_a_closed_output_pipe_is_no_error(onednn: Path) -> None:
     tree = ["--project-directory", str(onednn), "--explain", "src"]
     read, write = os.pipe()
     os.close(read)

@@ -1,5 +1,5 @@
-"""Sources, trees, rules and output folders that were changed at random: a run converts all of it,
-or refuses in one sentence and leaves the output folder as it was."""
+"""Randomly changed sources, trees, rules and output folders: a run converts everything, or refuses
+in one sentence and leaves the output folder unchanged."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tools.zendnnify.trees import language
 
 TREES = {"onednn": ONEDNN_FILES, "pytorch": PYTORCH_FILES}
 
-#: What the reader of sources looks for, what opens and closes comments and strings, letters that
-#: grow when they are lowered, bytes that are no UTF-8, and what only other systems write.
+#: Vocabulary words, delimiters of comments and strings, letters that lowering lengthens, bytes that
+#: are not UTF-8, and characters that only other systems write.
 TOKENS = [
     token.encode()
     for token in (
@@ -44,7 +44,7 @@ TOKENS = [
 
 
 def said_by(arguments: list[str]) -> tuple[int, str]:
-    """The command's exit status and what it said on standard error."""
+    """The command's exit status and standard error."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         status = main(arguments)
@@ -52,7 +52,7 @@ def said_by(arguments: list[str]) -> tuple[int, str]:
 
 
 def contents(folder: Path) -> dict[str, bytes | str]:
-    """All that is below a folder: bytes of files, targets of links."""
+    """Everything below a folder: bytes of files, targets of links."""
 
     def content(path: Path) -> bytes | str:
         if path.is_symlink():
@@ -64,7 +64,7 @@ def contents(folder: Path) -> dict[str, bytes | str]:
 
 @contextlib.contextmanager
 def folders() -> Iterator[tuple[Path, Path]]:
-    """Where a tree may be written, and an output folder that is not there."""
+    """Paths for a tree and for an output folder; neither exists yet."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder, "tree"), Path(folder, "out")
 
@@ -117,7 +117,7 @@ def change_tree(draw: Draw, root: Path) -> None:
     path, other = one_of(draw, paths), one_of(draw, paths)
     where = other if other.is_dir() else other.parent
     kind = one_of(draw, ("rename", "add", "link", "dangle", "circle", "folder", "remove", "move"))
-    with contextlib.suppress(OSError):  # A name that is too long, a folder inside of itself.
+    with contextlib.suppress(OSError):  # The name is too long, or a folder would be inside itself.
         if kind == "rename":
             path.rename(path.parent / one_of(draw, NAMES))
         elif kind == "move":
@@ -161,7 +161,7 @@ JSON_VALUES = st.recursive(
 
 
 def changed_value(draw: Draw, value: object) -> object:
-    """A JSON value with one of the values inside of it replaced or removed."""
+    """A JSON value with one inner value replaced or removed."""
     if isinstance(value, dict) and value and draw(st.integers(0, 5)):
         key = one_of(draw, sorted(value))
         if draw(st.integers(0, 4)) == 4:
@@ -199,7 +199,7 @@ def rules_of(kind: str) -> RuleSet:
 @given(data=st.data())
 @pytest.mark.parametrize("kind", TREES)
 def test_changed_rules(kind: str, data: st.DataObject) -> None:
-    """Some rules are missing, in another order, or look for other text in another file."""
+    """Some rules are missing, reordered, or have another anchor or file."""
     rules = rules_of(kind)
     path = one_of(data.draw, sorted({edit.file for edit in rules.edits}))
     text = "\n".join(edit.anchor for edit in rules.edits if edit.file == path)

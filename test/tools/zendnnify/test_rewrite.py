@@ -32,7 +32,7 @@ from tools.zendnnify.rules.vocabulary import GLUED, SPELLINGS, WORDS
 NAMES = Renamer(SPELLINGS, GLUED)
 
 spellings = st.sampled_from(SPELLINGS)
-# Small words that cannot make a vocabulary word together with anything.
+# Letters that cannot form a vocabulary word in any combination.
 small = st.text("abcfghjrstuvwxyz", min_size=1, max_size=6)
 digits = st.text("0123456789", max_size=2)
 
@@ -73,7 +73,7 @@ def test_known_names(old: str, new: str) -> None:
 @pytest.mark.parametrize(
     "name", ["wideeper", "cudnnLRNForward", "mkldnnish", "MKLDNNCPU", "xdnnl", "mkLDNN", "OneDnn"]
 )
-def test_what_is_no_word_of_its_own_or_oddly_written_is_not_renamed(name: str) -> None:
+def test_partial_words_and_unusual_spellings_are_not_renamed(name: str) -> None:
     assert NAMES.identifier(name) is None
 
 
@@ -110,7 +110,7 @@ def test_names_without_the_vocabulary_stay(name: str) -> None:
         assert NAMES.text(name, "a.py") == name
 
 
-def test_a_new_name_before_an_l_is_not_taken_for_the_vocabulary() -> None:
+def test_zendnn_before_an_l_does_not_count_as_vocabulary() -> None:
     assert NAMES.identifier("MKLDNNLayerNorm_dnnl") == "ZENDNNLayerNorm_zendnn"
     assert plain("ZENDNNLayerNorm zendnn_linear zendnnlib") == (
         "ZENDNNLayerNorm zendnn_linear zendnnlib"
@@ -129,7 +129,7 @@ separators = st.text(" \n\t\"'(){};:,.+*&<>=#/\u00e9\u0130", min_size=1, max_siz
 
 
 @given(st.lists(st.tuples(separators, st.one_of(small, spellings)), max_size=12))
-def test_text_around_names_stays_whatever_it_is(
+def test_any_text_around_names_stays(
     pieces: list[tuple[str, str | Spelling]],
 ) -> None:
     old = new = ""
@@ -140,7 +140,9 @@ def test_text_around_names_stays_whatever_it_is(
 
 
 @given(st.lists(st.tuples(separators, spellings), max_size=8))
-def test_substitutions_tell_how_to_get_the_source_back(pieces: list[tuple[str, Spelling]]) -> None:
+def test_the_source_can_be_restored_from_the_substitutions(
+    pieces: list[tuple[str, Spelling]],
+) -> None:
     source = "".join(separator + word.source for separator, word in pieces)
     result = rewrite(source, "a.txt", rules(), "text")
     back, done, shift = "", 0, 0
@@ -168,7 +170,7 @@ def test_an_uncovered_token_is_an_error_with_its_place() -> None:
         plain("ok\n  mkLDNN\n")
 
 
-def test_the_number_of_uncovered_tokens_is_told() -> None:
+def test_the_number_of_uncovered_tokens_is_reported() -> None:
     with pytest.raises(Uncovered, match="and 2 more in this file"):
         plain("xdnnl ydnnl zdnnl")
 
@@ -206,7 +208,7 @@ def test_groups_of_a_replacement_are_renamed() -> None:
     assert result.text == 'k == Symbol::prim("ZENDNNClamp")'
 
 
-def test_the_first_phrase_to_claim_a_place_has_it() -> None:
+def test_the_first_phrase_to_claim_a_place_wins() -> None:
     first = Phrase("first", r"a\.mkldnn", "one", "a.one")
     second = Phrase("second", r"mkldnn", "two", "two")
     result = rewrite("a.mkldnn b.mkldnn", "a.cpp", rules(phrases=(first, second)), "cpp")
@@ -231,7 +233,7 @@ def test_web_addresses_and_cudnn_keep_their_names() -> None:
     assert result.text == text.removesuffix("dnnl") + "zendnn"
 
 
-def test_the_librarys_namespace_is_told_from_pytorchs() -> None:
+def test_the_librarys_namespace_is_distinguished_from_pytorchs() -> None:
     text = "dnnl::memory m; mkldnn::prepack(); a::dnnl::b; f(std::pair<int, dnnl::tag>{});"
     pytorch = ruleset("pytorch", "2.6", ("mkldnn_linear",))
     assert rewrite(text, "aten/a.cpp", pytorch, "cpp").text == (
@@ -272,7 +274,7 @@ def test_torch_names_that_zendnn_lacks_are_refused() -> None:
         (Action.REPLACE, "int a;\nNEW mkldnn\nint c;\n"),
     ],
 )
-def test_an_edit_puts_its_text_in_as_it_is(action: Action, expected: str) -> None:
+def test_an_edit_inserts_its_text_verbatim(action: Action, expected: str) -> None:
     edit = Edit("e", "a.cpp", "int mkldnn_b;\n", action, "NEW mkldnn\n", "why")
     text = "int a;\nint mkldnn_b;\nint c;\n"
     assert rewrite(text, "a.cpp", rules(edits=(edit,)), "cpp").text == expected
@@ -280,12 +282,12 @@ def test_an_edit_puts_its_text_in_as_it_is(action: Action, expected: str) -> Non
 
 
 @pytest.mark.parametrize(("text", "count"), [("int b = 2;\n", 0), ("int b = 1;\n" * 2, 2)])
-def test_an_anchor_that_is_not_there_once_is_an_error(text: str, count: int) -> None:
+def test_an_anchor_that_does_not_occur_exactly_once_is_an_error(text: str, count: int) -> None:
     edit = Edit("value", "a.cpp", "int b = 1;\n", Action.REPLACE, "", "why")
     with pytest.raises(ZendnnifyError) as error:
         rewrite("int a;\n" + text, "a.cpp", rules(edits=(edit,)), "cpp")
     message = str(error.value)
-    assert re.search(f"a.cpp: the anchor of rule 'value' stands {count} times", message)
+    assert re.search(f"a.cpp: the anchor of rule 'value' occurs {count} times", message)
     assert "'int b = 1;\\n'" in message
     assert "the nearest text is at line 2: 'int b = " in message
 
@@ -321,10 +323,10 @@ def test_the_rest_of_an_identifier_that_is_partly_claimed_is_uncovered() -> None
     assert rewrite("mkldnn_a_x", "a.cpp", rules(phrases=(phrase,)), "cpp").text == "b_x"
 
 
-# --- what else a result tells ------------------------------------------------------------------
+# --- other results -----------------------------------------------------------------------------
 
 
-def test_names_that_become_one_are_told() -> None:
+def test_merged_names_are_reported() -> None:
     result = rewrite("#define DNNL_X ONEDNN_X", "a.h", rules(), "cpp")
     assert result.text == "#define ZENDNN_X ZENDNN_X"
     assert result.merged == ("ZENDNN_X",)
@@ -374,11 +376,11 @@ def test_an_edit_of_a_file_without_vocabulary_is_made() -> None:
     assert rewrite("int x;", "a.cpp", rules(edits=(edit,)), "cpp").text == "int x; int y;"
 
 
-def test_all_of_a_file_follows_its_byte_order_mark() -> None:
+def test_no_text_is_lost_after_a_byte_order_mark() -> None:
     assert with_header("\ufeffint x;", "a.cpp", "cpp").endswith("\nint x;")
 
 
 @pytest.mark.parametrize("name", ["ABDNNL", "XDNNL_A", "AMKLDNN", "ldnnl"])
-def test_what_is_no_word_of_its_own_is_uncovered(name: str) -> None:
+def test_partial_words_are_uncovered(name: str) -> None:
     with pytest.raises(Uncovered):
         plain(name)

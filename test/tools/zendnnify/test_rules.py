@@ -1,4 +1,4 @@
-"""The rules check themselves."""
+"""The rules check their invariants."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_rule_has_a_reason(kind: str, release: str) -> None:
     assert [reason for reason in reasons if len(reason.split()) < 3] == []
 
 
-def test_every_word_has_the_three_cases_of_a_name() -> None:
+def test_every_word_has_three_cases() -> None:
     sources = {spelling.source for spelling in SPELLINGS}
     for word in WORDS:
         assert {word, word.upper(), word.capitalize()} <= sources
@@ -59,6 +59,6 @@ def test_only_a_handful_of_rules_is_about_a_single_release() -> None:
         lambda: RuleSet((), (), (Phrase("p", "x", "why"), Phrase("p", "y", "why")), ()),
     ],
 )
-def test_a_rule_that_makes_no_sense_cannot_be_made(make: Callable[[], object]) -> None:
+def test_an_invalid_rule_cannot_be_constructed(make: Callable[[], object]) -> None:
     with pytest.raises(AssertionError):
         make()

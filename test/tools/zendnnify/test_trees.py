@@ -46,11 +46,11 @@ def test_a_tree_of_something_else_is_an_error(tmp_path: Path) -> None:
 
 def test_a_tree_that_is_converted_already_is_an_error(tmp_path: Path) -> None:
     write_tree(tmp_path, {"include/oneapi/zendnn/zendnn.h": "", "CMakeLists.txt": ""})
-    with pytest.raises(ZendnnifyError, match="is oneDNN already renamed; use it as it is"):
+    with pytest.raises(ZendnnifyError, match="is oneDNN, already converted; use it as it is"):
         trees.recognise(tmp_path)
 
 
-def test_a_tree_that_does_not_tell_its_release_is_an_error(pytorch: Path) -> None:
+def test_a_tree_without_a_release_is_an_error(pytorch: Path) -> None:
     (pytorch / "version.txt").write_text("unknown")
     with pytest.raises(ZendnnifyError, match=r"version\.txt does not tell the release of PyTorch"):
         trees.recognise(pytorch)
@@ -66,7 +66,7 @@ def test_files_and_folders_can_be_named_in_either_way(pytorch: Path) -> None:
     tree = trees.recognise(pytorch)
     for name in ("torch", "torch/other.py", str(pytorch / "torch" / "other.py")):
         assert [source.path for source in tree.sources_below([name])] == ["torch/other.py"]
-    assert len(tree.sources_below(["."])) == 4  # All but the one that is left out.
+    assert len(tree.sources_below(["."])) == 4  # All but the one in LEFT_OUT.
 
 
 @pytest.mark.parametrize("name", ["nothing.py", "/etc/passwd", "../onednn/LICENSE"])

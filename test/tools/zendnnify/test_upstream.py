@@ -38,7 +38,7 @@ Converted = Callable[[str], tuple[Tree, Path]]
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_nothing_is_left_over_but_what_a_rule_keeps(name: str, upstream: Upstream) -> None:
+def test_only_kept_names_still_have_the_vocabulary(name: str, upstream: Upstream) -> None:
     tree = trees.recognise(upstream(name))
     checked = 0
     for source in tree.default_sources():
@@ -46,7 +46,7 @@ def test_nothing_is_left_over_but_what_a_rule_keeps(name: str, upstream: Upstrea
             continue
         text = files.read_text(tree.root / source.path)
         result = rewrite.rewrite(text, source.path, tree.rules, source.language)
-        # What is neither kept nor put in by a rule of its own.
+        # The text that no named rule keeps or inserts.
         done = 0
         rest: list[str] = []
         for item in result.substitutions:
@@ -60,7 +60,7 @@ def test_nothing_is_left_over_but_what_a_rule_keeps(name: str, upstream: Upstrea
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_no_path_is_left_with_the_vocabulary(name: str, converted: Converted) -> None:
+def test_no_output_path_has_the_vocabulary(name: str, converted: Converted) -> None:
     _, out = converted(name)
     assert not [path for path in files.walk(out) if vocabulary(path)]
 
@@ -69,7 +69,7 @@ def test_no_path_is_left_with_the_vocabulary(name: str, converted: Converted) ->
 def test_every_kernel_is_registered(name: str, converted: Converted) -> None:
     tree, out = converted(name)
     table = files.read_text(tree.root / NATIVE_FUNCTIONS)
-    # Counted without our parser: one line for each operator.
+    # This count avoids our parser: one line per operator.
     expected = len(re.findall(r"^    (?:\w+, )*MkldnnCPU(?:, \w+)*: ", table, re.MULTILINE))
     registered = re.findall(r'm\.impl\("', (out / kernels.REGISTRATION).read_text())
     composite = len(re.findall(r"^    CompositeExplicitAutograd: mkldnn_", table, re.MULTILINE))
@@ -104,14 +104,14 @@ def test_every_rule_about_the_library_is_used(converted: Converted) -> None:
         ("cpu_rnn_list.cpp", r"CPU_INSTANCE\(\w+\)", 4),
     ],
 )
-def test_what_no_zen_runs_is_neither_listed_nor_instantiated(
+def test_code_that_no_zen_runs_is_neither_listed_nor_instantiated(
     file: str, pattern: str, count: int, converted: Converted
 ) -> None:
     _, out = converted("onednn")
     assert len(re.findall(pattern, files.read_text(out / "src/cpu" / file))) == count
 
 
-def test_what_the_build_needs_is_there(converted: Converted) -> None:
+def test_files_that_the_build_needs_exist(converted: Converted) -> None:
     _, out = converted("pytorch")
     for name in (
         "aten/src/ATen/native/zendnn/ZENDNNCommon.h",
@@ -149,7 +149,7 @@ def test_a_compiler_error_can_be_traced_to_its_source(converted: Converted) -> N
                 assert rewrite.MARK in file.readline()
 
 
-def test_all_is_converted_in_twenty_seconds_and_again_in_three(
+def test_everything_converts_in_twenty_seconds_and_again_in_three(
     upstream: Upstream, tmp_path: Path
 ) -> None:
     for name in ALL:

@@ -1,4 +1,4 @@
-"""Functions of one tensor: precise over the whole range, in every form, and stock elsewhere."""
+"""Functions of one tensor: precise over the whole range, in every form; otherwise stock torch's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from ..common import (
 )
 from .ulps import BANDS, floats, ulps
 
-#: Without AVX-512 gelu is torch's own.
+#: Without AVX-512 gelu falls back to torch.
 AVX2 = not HAS_WIDE_VECTORS
 
 
@@ -50,7 +50,7 @@ def _exact_gelu_tanh(x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class Function:
-    """The three forms of a function, and the exact one on float64."""
+    """The three forms of a function, and its exact form on float64."""
 
     call: Callable[[Tensor], Tensor]
     out: Callable[..., Tensor]
@@ -83,7 +83,7 @@ TAKEN = [
     for name, function in FUNCTIONS.items()
     for dtype in function.dtypes
 ]
-#: The same whatever the function: enough for what does not depend on it.
+#: For tests that do not depend on the function.
 SILU = FUNCTIONS["silu"]
 
 of_each = pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
@@ -101,7 +101,7 @@ def test_error_is_small_and_no_more_than_stock_torchs_anywhere(
     assert calls
     with stock():
         theirs = function.call(x)
-    # An exact value that float64 itself cannot say is no witness: ∞ · 0 and the like.
+    # Values that even float64 cannot represent, such as ∞ · 0, prove nothing.
     normal = exact.isfinite() & (exact.abs() >= torch.finfo(dtype).tiny)
     for low, high in BANDS:
         band = normal & (x.double() > low) & (x.double() < high)
@@ -116,7 +116,7 @@ def test_error_is_small_and_no_more_than_stock_torchs_anywhere(
     assert our_error <= max(2 * step, their_error)
 
 
-@pytest.mark.skipif(AVX2, reason="this is that process")
+@pytest.mark.skipif(AVX2, reason="the tests already run without AVX-512")
 def test_error_is_small_on_fewer_instructions() -> None:
     pytest_here = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(
@@ -129,15 +129,15 @@ def test_error_is_small_on_fewer_instructions() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.skipif(AVX2, reason="without AVX-512 gelu is torch's own")
-def test_gelu_keeps_its_digits_where_it_is_nearly_zero() -> None:
+@pytest.mark.skipif(AVX2, reason="without AVX-512, gelu is left to torch")
+def test_gelu_is_precise_near_zero() -> None:
     x = torch.linspace(-12.5, -5, 10007)
     exact = FUNCTIONS["gelu"].exact(x.double())
     assert ulps(F.gelu(x), exact).max() <= 2
 
 
 @of_each_type
-def test_infinities_nans_and_zeros_come_out_as_in_stock_torch(
+def test_infinities_nans_and_zeros_match_stock_torch(
     function: Function, dtype: torch.dtype
 ) -> None:
     inf, nan = float("inf"), float("nan")
@@ -146,10 +146,10 @@ def test_infinities_nans_and_zeros_come_out_as_in_stock_torch(
         ours = function.call(many)
         with stock():
             theirs = function.call(many)
-            if x == inf and theirs.isnan().all():  # its vectors only, by way of ∞ · 0
+            if x == inf and theirs.isnan().all():  # only in its vectors, through ∞ · 0
                 theirs = function.call(many[:1]).expand(37)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
-        # Stock torch's vectors of AVX2 lose the sign of a zero.
+        # Stock torch's AVX2 vectors lose the sign of zero.
         signs = (theirs, function.exact(many.double()))
         zeros = bool((theirs == 0).all())
         assert not zeros or any(torch.equal(ours.signbit(), other.signbit()) for other in signs)
@@ -157,7 +157,7 @@ def test_infinities_nans_and_zeros_come_out_as_in_stock_torch(
 
 @of_each_type
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_result_is_laid_out_as_stock_torchs(
+def test_result_has_stock_torchs_strides(
     layout: str, function: Function, dtype: torch.dtype
 ) -> None:
     for shape in ((1,), (7,), (33, 5), (2, 3, 17), (2, 5, 4, 3), (4, 1, 6, 6)):
@@ -210,7 +210,7 @@ def test_forms_agree(function: Function, dtype: torch.dtype) -> None:
 
 @of_each_type
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
-def test_any_out_is_filled_or_refused_as_by_stock_torch(
+def test_any_out_is_written_or_refused_as_by_stock_torch(
     function: Function, dtype: torch.dtype
 ) -> None:
     x = values(6, 10, dtype=dtype)
@@ -244,7 +244,7 @@ def test_operands_that_share_memory_are_refused_as_by_stock_torch() -> None:
     same_error(lambda: SILU.in_place(torch.ones(1).expand(5)))
 
 
-def test_a_lazy_copy_is_written_apart_from_its_origin() -> None:
+def test_a_write_to_a_lazy_clone_leaves_the_original_unchanged() -> None:
     x = values(1000)
     before = x.clone()
     copy = torch._lazy_clone(x)

@@ -1,4 +1,4 @@
-"""Fused attention and its gradient: right for whatever they take, stock torch's for the rest."""
+"""Fused attention and its gradient: right for accepted calls; others fall back to stock torch."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ MASKS = (
 def operands(
     shape: tuple[int, ...], dtype: torch.dtype, *, swapped: bool = True, seed: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Query, key and value, as views of (batch, time, heads, size) or as they are."""
+    """Query, key and value, as views of (batch, time, heads, size) or contiguous."""
     batch, heads, target, source, size = shape
 
     def make(time: int, offset: int) -> Tensor:
@@ -103,7 +103,7 @@ def widened(mask: Tensor | None) -> Tensor | None:
 
 
 def magnitude(q: Tensor, k: Tensor) -> float:
-    """What the sums in a score and in its exponent go through."""
+    """The largest partial sum of a score and of its exponent."""
     keys = k.double().abs().repeat_interleave(q.shape[1] // k.shape[1], 1)
     return (q.double().abs() @ keys.transpose(-1, -2)).max().item()
 
@@ -117,7 +117,7 @@ def check_attention(
     mask: Tensor | None = None,
     scale: float | None = None,
 ) -> None:
-    """Compares output and logarithms of sums with stock torch's and with float64."""
+    """Compares the output and the log-sum-exp with stock torch's and with float64."""
     ours, our_sums = attention(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
     with stock():
         theirs, their_sums = attention(q, k, v, 0.0, causal, attn_mask=mask, scale=scale)
@@ -157,7 +157,7 @@ def check_gradient(
     with stock():
         theirs = run(q, k, v, mask)
         exact = run(q.double(), k.double(), v.double(), widened(mask))
-    # The gradients of weights, less their mean, times keys: zero where there is but one key.
+    # A gradient is (gradients of weights minus their mean) times keys: zero for a single key.
     grad = torch.ones(q.shape) if expanded else values(*q.shape, seed=9)
     cancelled = magnitude(grad, v) * k.abs().max().item() * q.shape[-1] ** -0.5
     for our, their, true in zip(ours, theirs, exact, strict=True):
@@ -203,8 +203,8 @@ def test_attention_whose_heads_share_keys_is_right(
 
 
 @pytest.mark.parametrize("kind", ["none", "causal", "each head"])
-def test_autograd_comes_to_our_gradient(kind: str) -> None:
-    """A mask that is not there is None to the operator, and undefined to autograd."""
+def test_autograd_reaches_our_gradient(kind: str) -> None:
+    """A missing mask is None for the operator, and an undefined tensor for autograd."""
     shape = (2, 3, 40, 50, 32)
     mask = make_mask(kind, shape, torch.float32)
 
@@ -255,10 +255,10 @@ def test_gradients_where_heads_share_keys_are_stock_torchs(kind: str, dtype: tor
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1, 7, 2), (2, 3, 70, 16), (1, 2, 130, 64)])
-def test_scores_that_are_far_apart_choose_one_key(
+def test_scores_that_are_far_apart_select_one_key(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
-    """Next to scores of 1e15, what a product was rounded by is itself a large number."""
+    """With scores of 1e15, the rounding error of a product is itself a large number."""
     x = (values(*shape) * 8e7).to(dtype)
     got = F.scaled_dot_product_attention(x, x, x)
     scores = x.double() @ x.double().mT
@@ -267,7 +267,7 @@ def test_scores_that_are_far_apart_choose_one_key(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_query_that_overlaps_itself_gives_a_dense_result(dtype: torch.dtype) -> None:
-    """Whose own strides have the last dimension in another place."""
+    """The query's own strides order the dimensions differently."""
     q = values(1, 1, 100, dtype=dtype).unfold(2, 64, 1)
     k, v = (values(1, 1, 37, 64, dtype=dtype, seed=i) for i in (1, 2))
     ours = attention(q, k, v)[0]
@@ -278,8 +278,8 @@ def test_a_query_that_overlaps_itself_gives_a_dense_result(dtype: torch.dtype) -
     assert ours.stride(3) == 1
 
 
-def test_gradient_has_scratch_for_threads_with_work_only() -> None:
-    """A head of 200,000 queries takes 50 MB, which sixteen threads would multiply."""
+def test_gradient_allocates_scratch_only_for_threads_with_work() -> None:
+    """A head of 200,000 queries takes 50 MB; sixteen threads would take sixteen times that."""
     code = """
 import resource, torch
 torch.set_num_threads(16)
@@ -322,7 +322,7 @@ def test_attention_is_right_for_any_shape_and_layout(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_override_runs(dtype: torch.dtype) -> None:
-    """Two kernels that sum in different orders do not agree in every bit."""
+    """Two kernels with different summation orders differ in some bits."""
     q, k, v = operands((1, 2, 60, 300, 64), dtype)
     out, sums = attention(q, k, v)
     ours = attention_backward(out, q, k, v, out, sums, 0.0, False)
@@ -371,7 +371,7 @@ def test_scores_far_from_zero() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("where", range(3))
-def test_nan_and_infinity_spread_as_on_stock_kernels(where: int, dtype: torch.dtype) -> None:
+def test_nan_and_infinity_propagate_as_on_stock_kernels(where: int, dtype: torch.dtype) -> None:
     made = list(operands((1, 1, 40, 90, 16), dtype))
     made[where] = made[where].clone()
     made[where][0, 0, 3, 2] = torch.nan
@@ -380,13 +380,13 @@ def test_nan_and_infinity_spread_as_on_stock_kernels(where: int, dtype: torch.dt
         assert torch.equal(ours, attention(*made)[0].isnan())
 
 
-def test_gradient_of_a_sum_is_one_expanded_number() -> None:
+def test_gradient_of_a_sum_is_an_expanded_scalar() -> None:
     check_gradient(*operands((1, 2, 33, 40, 32), torch.float32), expanded=True)
 
 
 @pytest.mark.parametrize("layout", ["slices", "padded", "broadcast"])
 def test_strided_operands(layout: str) -> None:
-    """The parts of a joint projection, rows of longer rows, and a batch that shares its keys."""
+    """Slices of a joint projection, parts of longer rows, and a batch that shares its keys."""
     if layout == "slices":
         joint = values(2, 50, 3, 4, 32, seed=1)
         q, k, v = (x.transpose(1, 2) for x in joint.unbind(2))
@@ -414,7 +414,7 @@ def test_masks_of_any_stride(dtype: torch.dtype) -> None:
 
 
 def refused() -> dict[str, Callable[[], Tensor]]:
-    """Calls that stock torch's kernel answers, each with what makes it so."""
+    """Calls that fall back to stock torch's kernel, by reason."""
     q, k, v = operands((1, 2, 40, 50, 16), torch.float32)
     double = [x.double() for x in (q, k, v)]
     half = [x.half() for x in (q, k, v)]
@@ -511,7 +511,7 @@ def test_fake_tensors_know_the_layout() -> None:
     ]
 
 
-def test_threads_and_their_number_change_nothing() -> None:
+def test_results_do_not_depend_on_threads() -> None:
     made = operands((2, 3, 130, 150, 32), torch.float32)
     expected = attention(*made)
     gradient = attention_backward(expected[0], *made, *expected, 0.0, False)
@@ -533,7 +533,7 @@ def test_threads_and_their_number_change_nothing() -> None:
 
 
 def test_no_matrix_of_scores_is_in_memory() -> None:
-    """16384² scores in float32 would take a gigabyte, which the limit does not leave."""
+    """16384² scores in float32 take a gigabyte, more than the limit allows."""
     code = (
         "import resource, torch\n"
         "x = torch.ones(1, 1, 16384, 16, requires_grad=True)\n"
@@ -548,7 +548,7 @@ def test_no_matrix_of_scores_is_in_memory() -> None:
 
 
 def test_right_on_fewer_instructions() -> None:
-    """The tests above in a process that is allowed AVX2 and no more."""
+    """The tests above in a process limited to AVX2."""
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(Path(__file__))),
@@ -563,7 +563,7 @@ def test_right_on_fewer_instructions() -> None:
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
 
 
-def test_unknown_mask_size_is_refused_alike() -> None:
+def test_unknown_mask_size_raises_stock_torchs_error() -> None:
     q, k, v = operands((2, 2, 4, 5, 8), torch.float32)
     mask = torch.zeros(2, 1, 4, 3)
     kind, _ = outcome(lambda: F.scaled_dot_product_attention(q, k, v, mask))

@@ -1,4 +1,4 @@
-"""Batch norm, by known statistics or a batch's own, and backward: as precise as stock torch."""
+"""Batch norm, with running or batch statistics, and backward: as precise as stock torch."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from ..common import (
 )
 
 EPS, MOMENTUM = 1e-5, 0.1
-#: Types of input and of parameters.
+#: Dtypes of input and of parameters.
 TYPES = (*((dtype, dtype) for dtype in DTYPES), (torch.bfloat16, torch.float32))
 of_types = pytest.mark.parametrize(("dtype", "parameters"), TYPES, ids=str)
 in_training = pytest.mark.parametrize("training", [False, True], ids=["known", "own"])
 
-#: How the numbers of a shape lie in memory.
+#: Memory layouts.
 FORMATS: dict[str, Callable[[Tensor], Tensor]] = {
     "planes": Tensor.contiguous,
     "channels last": lambda x: x.to(
@@ -54,7 +54,7 @@ SHAPES = (
 
 
 def parameters_of(channels: int, dtype: torch.dtype) -> list[Tensor]:
-    """Weight, bias, running mean and running variance: (channels,), all but the bias positive."""
+    """Weight, bias, running mean and running variance: (channels,), positive except the bias."""
     made = [values(channels, dtype=dtype, seed=seed) for seed in range(1, 5)]
     return [made[0].abs(), made[1], made[2].abs(), made[3].abs() + 0.1]
 
@@ -67,7 +67,7 @@ def takes(dtype: torch.dtype) -> bool:
 def norm(
     x: Tensor, parameters: Sequence[Tensor | None], training: bool, eps: float = EPS
 ) -> list[Tensor]:
-    """The result, the statistics that are kept for the gradient, and the new running ones."""
+    """The result, the statistics saved for the gradient, and the new running statistics."""
     weight, bias, *running = parameters
     mean, variance = [p if p is None else p.clone() for p in running]
     made = torch.native_batch_norm(x, weight, bias, mean, variance, training, MOMENTUM, eps)
@@ -82,7 +82,7 @@ def check(
     runs: bool = True,
     eps: float = EPS,
 ) -> None:
-    """Compares all results with stock torch's and float64's, and what ran with ``runs``."""
+    """Compares all results with stock torch's and float64's; ``runs``: whether ZenDNN runs."""
     with counting() as calls:
         ours = norm(x, parameters, training, eps)
     assert bool(calls) == (runs and takes(x.dtype))
@@ -91,7 +91,7 @@ def check(
         exact = norm(
             x.double(), [p if p is None else p.double() for p in parameters], training, eps
         )
-    # A mean that is rounded before it is subtracted is magnified by what follows.
+    # The following steps magnify the rounding error of the mean.
     rstd = exact[1 + training].max().item() if training else 1.0
     magnified = x.double().abs().max().item() * max(rstd, 1.0) if x.numel() else 0.0
     for our, their, true in zip(ours, theirs, exact, strict=True):
@@ -110,7 +110,7 @@ def test_results_and_statistics_are_right_and_run_on_zendnn(
     dtype: torch.dtype,
     parameters: torch.dtype,
 ) -> None:
-    # Statistics that bfloat16 rounds are stock torch's.
+    # Statistics in bfloat16 fall back to stock torch.
     runs = not training or parameters == torch.float32
     for shape in SHAPES:
         x = where(3 * values(*shape, dtype=dtype) + 1)
@@ -150,11 +150,11 @@ def test_results_are_right_for_any_shape() -> None:
 
 
 @of_formats
-def test_statistics_of_many_numbers_far_from_zero_keep_their_digits(
+def test_statistics_of_many_numbers_far_from_zero_are_precise(
     where: Callable[[Tensor], Tensor],
 ) -> None:
     x = torch.rand(3, 8, 300, 301, generator=torch.Generator().manual_seed(0)) + 1000
-    x[0, :, 0, 0] = 0  # an outlier where sums begin
+    x[0, :, 0, 0] = 0  # an outlier at the start of the sums
     _, mean, rstd = norm(where(x), [None] * 4, True)
     exact = x.double().transpose(0, 1).flatten(1)
     true = 1 / (exact.var(1, correction=0) + EPS).sqrt()
@@ -163,7 +163,7 @@ def test_statistics_of_many_numbers_far_from_zero_keep_their_digits(
 
 
 @of_formats
-def test_channels_of_equal_numbers_come_out_as_their_bias(
+def test_channels_of_equal_numbers_become_their_bias(
     where: Callable[[Tensor], Tensor],
 ) -> None:
     bias = values(3)
@@ -173,12 +173,12 @@ def test_channels_of_equal_numbers_come_out_as_their_bias(
         assert torch.equal(out, bias.view(3, 1, 1).expand_as(out))
         assert torch.equal(mean, torch.full((3,), number))
         assert torch.allclose(rstd, torch.full((3,), EPS**-0.5))
-        assert not norm(x, [None] * 4, True, eps=0)[2].any()  # as stock torch has it
+        assert not norm(x, [None] * 4, True, eps=0)[2].any()  # as in stock torch
 
 
 @of_formats
 @in_training
-def test_a_nan_or_infinity_spoils_its_channel_alone(
+def test_a_nan_or_infinity_affects_only_its_channel(
     training: bool, where: Callable[[Tensor], Tensor]
 ) -> None:
     for bad in (float("nan"), float("inf"), float("-inf")):
@@ -204,13 +204,13 @@ def test_any_layout_is_stock_torchs_or_as_exact(
     takes = not training or parameters == torch.float32
     dense = layout not in ("transposed", "strided", "padded")
     check(rearranged(plain, layout), factors, training, runs=takes and dense)
-    runs = takes and layout != "strided"  # the others are as dense, of one dimension
+    runs = takes and layout != "strided"  # the other layouts of one dimension are contiguous
     for i in range(2):
         moved = [rearranged(p, layout) if i == j else p for j, p in enumerate(factors)]
         check(plain, moved, training, runs=runs)
 
 
-def test_what_is_refused_is_stock_torchs() -> None:
+def test_refused_calls_match_stock_torch() -> None:
     x, low = values(4, 6, 3), values(4, 6, 3, dtype=torch.bfloat16)
     full = parameters_of(6, torch.float32)
     half = [p.bfloat16() for p in full]
@@ -296,7 +296,7 @@ def test_gradients_are_right_and_run_on_zendnn(
 
 
 @of_formats
-def test_gradients_by_known_statistics_know_nothing_of_the_input(
+def test_gradients_with_running_statistics_do_not_depend_on_the_input(
     where: Callable[[Tensor], Tensor],
 ) -> None:
     x, grad = where(values(3, 5, 4, 4)), where(values(3, 5, 4, 4, seed=9))
@@ -311,7 +311,7 @@ def test_gradients_by_known_statistics_know_nothing_of_the_input(
 
 @in_training
 @of_formats
-def test_only_the_gradients_that_are_wanted_are_made(
+def test_only_requested_gradients_are_computed(
     where: Callable[[Tensor], Tensor], training: bool
 ) -> None:
     x, grad = where(values(3, 5, 4, 4)), where(values(3, 5, 4, 4, seed=9))
@@ -355,7 +355,7 @@ def test_gradients_of_other_layouts_and_types_are_stock_torchs(layout: str) -> N
 
 
 @of_formats
-def test_modules_train_to_stock_torchs_statistics_and_gradients(
+def test_training_gives_stock_torchs_statistics_and_gradients(
     where: Callable[[Tensor], Tensor],
 ) -> None:
     def train() -> list[Tensor]:
@@ -432,7 +432,7 @@ def test_autocast_trains_on_zendnn_as_on_stock_torch() -> None:
 
 
 @of_formats
-def test_results_depend_on_no_number_of_threads(where: Callable[[Tensor], Tensor]) -> None:
+def test_results_do_not_depend_on_the_number_of_threads(where: Callable[[Tensor], Tensor]) -> None:
     x, grad = where(values(8, 40, 31, 33)), where(values(8, 40, 31, 33, seed=9))
     factors = parameters_of(40, torch.float32)
     before = torch.get_num_threads()
@@ -452,6 +452,6 @@ def test_results_depend_on_no_number_of_threads(where: Callable[[Tensor], Tensor
 
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("given", ["running_mean", "running_var"])
-def test_one_statistic_without_the_other_is_torchs_error(given: str, training: bool) -> None:
+def test_one_statistic_without_the_other_raises_torchs_error(given: str, training: bool) -> None:
     statistics = {"running_mean": None, "running_var": None, given: torch.ones(8)}
     same_error(lambda: F.batch_norm(values(4, 8, 5, 5), **statistics, training=training))

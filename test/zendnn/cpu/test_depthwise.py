@@ -1,4 +1,4 @@
-"""Convolutions of planes: right for any geometry, on our kernel where a row is short enough."""
+"""Depthwise convolutions: right for any geometry, on our kernel where a row is short enough."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from ..common import (
     values,
 )
 
-#: Points of a kernel that has code of its own, and others.
+#: Kernel sizes with and without specialised code.
 reaches = st.sampled_from((1, 2, 3, 4, 5, 7, 9))
-#: On both sides of a vector, of two, and of what a strip holds.
+#: Sizes on both sides of one vector, of two vectors, and of a strip.
 sides = st.sampled_from((1, 2, 7, 8, 14, 15, 16, 17, 28, 33, 65))
 pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 
@@ -121,7 +121,9 @@ def test_rows_too_long_for_a_strip_are_right(width: int, kernel: tuple[int, int]
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_numbers_that_are_none_come_out_where_they_are_met(stride: int, dtype: torch.dtype) -> None:
+def test_nan_and_infinity_reach_exactly_the_windows_that_contain_them(
+    stride: int, dtype: torch.dtype
+) -> None:
     x = values(2, 5, 30, 37, dtype=dtype, seed=1)
     x[0, 1, 3, 4], x[1, 4, 29, 36] = math.nan, math.inf
     weight = values(5, 1, 3, 3, dtype=dtype, seed=2)
@@ -132,7 +134,7 @@ def test_numbers_that_are_none_come_out_where_they_are_met(stride: int, dtype: t
 
 
 @pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
-def test_weights_that_are_no_numbers_meet_no_zeros_around_an_image(
+def test_infinite_weights_do_not_multiply_padding(
     layout: torch.memory_format,
 ) -> None:
     x = values(1, 2, 6, 6, seed=1).contiguous(memory_format=layout)
@@ -145,7 +147,7 @@ def test_weights_that_are_no_numbers_meet_no_zeros_around_an_image(
 
 
 @pytest.mark.parametrize("stride", [2**59, 2**60, 2**62])
-def test_strides_beyond_all_images(stride: int) -> None:
+def test_strides_larger_than_the_image(stride: int) -> None:
     x, weight = values(1, 4, 8, 8, seed=1), values(4, 1, 3, 3, seed=2)
     check(lambda *operands: F.conv2d(*operands, stride=(1, stride), groups=4), x, weight)
 
@@ -169,7 +171,7 @@ def test_gradients() -> None:
     check_gradients(lambda x, w, b: F.conv2d(x, w, b, padding=1, stride=2, groups=6), *operands)
 
 
-def test_switched_off_it_is_torchs() -> None:
+def test_switched_off_torchs_kernel_runs() -> None:
     x, weight = values(1, 8, 9, 9, seed=1), values(8, 1, 3, 3, seed=2)
     with stock(), counting() as calls:
         F.conv2d(x, weight, groups=8)

@@ -1,4 +1,4 @@
-"""Bags of an embedding's rows: the results, and all that a backward pass reads of them."""
+"""Embedding bags: the results, and everything that the backward pass reads."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def check(table: Tensor, ids: Tensor, offsets: Tensor, mode: str, **options: Any
             assert our.stride() == their.stride(), name
             if mode == "max" or name != "output":
                 torch.testing.assert_close(our, their, rtol=0, atol=0, equal_nan=True)
-            else:  # stock torch rounds sums of bfloat16 before it divides them
+            else:  # stock torch rounds bfloat16 sums before it divides them
                 low = our.dtype == torch.bfloat16
                 tolerance = 0.02 if low else 1e-5
                 torch.testing.assert_close(
@@ -118,7 +118,7 @@ def test_nan_and_infinity_come_out_as_in_stock_torch(mode: str) -> None:
     check(table, ids_of(200, 20), torch.arange(0, 200, 5), mode, padding=2)
 
 
-def test_of_equal_maxima_the_first_counts() -> None:
+def test_the_first_of_equal_maxima_gets_the_index() -> None:
     table = torch.ones(5, 33)
     check(table, torch.tensor([3, 1, 4, 2, 2, 0]), torch.tensor([0, 3]), "max")
 
@@ -137,7 +137,7 @@ def test_gradients_are_stock_torchs(mode: str, padding: int | None) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-#: Layouts of weights: one after the other, with gaps, and all the same one.
+#: Layouts of weights: contiguous, with gaps, and expanded.
 WEIGHTS: dict[str, Callable[[Tensor], Tensor]] = {
     "dense": lambda x: x,
     "strided": lambda x: x.repeat_interleave(3)[::3],
@@ -171,7 +171,7 @@ def test_sums_are_weighted_for_any_sizes() -> None:
         starts = ends if last else ends[:-1]
         with counting() as calls:
             check(table, ids, starts, "sum", padding=padding, last=last, weights=weights)
-        left = padding < 0 and weights.stride(0) == 1  # torch's kernel does these well
+        left = padding < 0 and weights.stride(0) == 1  # torch's kernel is fast on these
         assert calls == ({} if left else {"reduction": 2})
 
     holds()
@@ -231,7 +231,7 @@ def test_other_weights_give_stock_torchs_errors() -> None:
 
 
 def test_a_new_python_thread_keeps_to_torchs_number_of_threads() -> None:
-    """OpenMP would give a thread that torch has not prepared as many as the environment says."""
+    """OpenMP would use the environment's number in a thread that torch has not initialised."""
     code = """
 import threading, time, torch, torch.nn.functional as F
 torch.set_num_threads(1)
@@ -281,18 +281,18 @@ def test_no_ids_give_empty_bags() -> None:
 def test_the_last_offset_ends_a_bag_or_begins_one(
     mode: int, offsets: tuple[int, ...], last: bool
 ) -> None:
-    """Only without one that ends a bag, or with one that ends at the last id, are they ours."""
+    """ZenDNN runs without a closing offset, or with one that equals the number of ids."""
     arguments = (values(5, 4), torch.tensor([1, 2, 3, 4, 0]), torch.tensor(offsets))
 
     def reduced() -> Any:
         made = torch._embedding_bag(*arguments, False, mode, False, None, last)
-        return made[0][: len(offsets) - last]  # torch leaves what is beyond undefined
+        return made[0][: len(offsets) - last]  # torch leaves later rows undefined
 
     assert_same_outcome(reduced)
 
 
 @pytest.mark.parametrize("weights", [values(6)[::2], values(8)[::2], values(3, 2)[:, :1]])
-def test_weights_that_lie_apart_are_stock_torchs(weights: Tensor) -> None:
+def test_strided_weights_match_stock_torch(weights: Tensor) -> None:
     ids, offsets = torch.tensor([1, 2, 3]), torch.tensor([0, 1])
     assert_same_outcome(
         lambda: torch._embedding_bag(values(5, 4), ids, offsets, False, 0, False, weights)

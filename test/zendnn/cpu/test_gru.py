@@ -1,4 +1,4 @@
-"""GRUs for inference: right a layer at a time, and torch's own wherever ZenDNN stays out."""
+"""GRUs for inference: right layer by layer; others fall back to torch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_gru_is_right(starts: bool, options: dict[str, Any], dtype: torch.dtype)
         with stock():
             theirs, their_h = gru(x, state)
             exact, exact_h = exact_gru(x.double(), None if state is None else state.double())
-    # The states of a time step feed the next one: rounding adds up over the steps.
+    # Each time step reads the previous state, so rounding errors accumulate.
     assert_as_exact(ours, theirs, exact, 8.0)
     assert_as_exact(our_h, their_h, exact_h, 8.0)
     assert calls.get("rnn"), calls
@@ -90,7 +90,7 @@ def test_layouts_of_input_and_weights_make_no_difference() -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_changed_weights_are_never_remembered() -> None:
+def test_weights_are_never_cached() -> None:
     gru, x = a_gru(), values(17, 7, 24)
     with torch.no_grad():
         gru(x)
@@ -135,7 +135,7 @@ def test_other_dtypes_give_the_bits_of_stock_torch(dtype: torch.dtype) -> None:
     assert not calls.get("rnn")
 
 
-def test_what_zendnn_does_not_take_is_stock_torchs() -> None:
+def test_calls_that_zendnn_refuses_match_stock_torch() -> None:
     gru = a_gru()
     packed = nn.utils.rnn.pack_padded_sequence(values(17, 3, 24), [17, 4, 2])
     with torch.no_grad():
@@ -178,7 +178,7 @@ def test_parameters_of_another_type_give_stock_torchs_error(which: str) -> None:
     same_error(lambda: torch.gru(x, state, weights, True, 1, 0.0, False, False, False))
 
 
-def test_no_sequences_and_dropout_are_stock_torchs() -> None:
+def test_empty_batches_and_dropout_match_stock_torch() -> None:
     weights = [values(*shape) for shape in OF_ONE_LAYER]
     options = (0.0, False, False, False)
     assert_same_outcome(
@@ -200,7 +200,7 @@ def test_a_state_that_needs_a_gradient_gets_one() -> None:
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_what_watches_operators_sees_those_that_torch_makes_of_it(
+def test_dispatch_modes_see_torchs_composite_operators(
     mode: Callable[[], AbstractContextManager[None]],
 ) -> None:
     gru, x = a_gru(), values(17, 7, 24)

@@ -34,7 +34,7 @@ from ..common import (
 )
 from .ulps import ulps
 
-#: Types of input and of parameters.
+#: Dtypes of input and of parameters.
 TYPES = (*((dtype, dtype) for dtype in DTYPES), (torch.bfloat16, torch.float32))
 of_types = pytest.mark.parametrize(("dtype", "parameters"), TYPES, ids=str)
 SOFTMAX = {"softmax": torch._softmax, "log_softmax": torch._log_softmax}
@@ -50,7 +50,7 @@ def layer_norm(
 def check_layer_norm(
     x: Tensor, shape: tuple[int, ...], weight: Tensor | None, bias: Tensor | None
 ) -> bool:
-    """Compares all three results with stock torch's and float64's; whether ours were used."""
+    """Compares all three results with stock torch's and float64's; returns whether ours ran."""
     with counting() as calls:
         ours = layer_norm(x, shape, weight, bias)
     with stock():
@@ -95,7 +95,7 @@ def test_layer_norm_is_right_for_any_size_and_depth() -> None:
             exact = layer_norm(x.double(), over, weight.double(), bias.double())
         assert calls
         for our, their, true in zip(ours, theirs, exact, strict=True):
-            # The mean is rounded before it is subtracted, and the spread then magnifies that.
+            # The division by the spread magnifies the rounding error of the mean.
             magnitude = true.abs().max().item() + abs(offset) * exact[2].max().item() * 3
             assert_as_exact(our, their, true, max(1.0, magnitude))
 
@@ -103,9 +103,7 @@ def test_layer_norm_is_right_for_any_size_and_depth() -> None:
 
 
 @of_types
-def test_rows_of_equal_numbers_come_out_as_zero(
-    dtype: torch.dtype, parameters: torch.dtype
-) -> None:
+def test_rows_of_equal_numbers_become_zero(dtype: torch.dtype, parameters: torch.dtype) -> None:
     for number in (0.1, 1000.1, -3e7):
         x = torch.full((3, 771), number, dtype=dtype)
         out, mean, _ = layer_norm(x, (771,), None, torch.zeros(771, dtype=parameters))
@@ -113,7 +111,7 @@ def test_rows_of_equal_numbers_come_out_as_zero(
         assert torch.equal(mean, x[:, :1].to(mean.dtype))
 
 
-def test_equal_numbers_come_out_as_zero_and_never_as_minus_zero() -> None:
+def test_equal_numbers_become_zero_and_never_minus_zero() -> None:
     x = torch.full((3, 4), 0.5)
     weight = torch.tensor([1.0, -1.0, 0.0, -0.0])
     with counting() as calls:
@@ -137,7 +135,7 @@ def test_rows_whose_sum_overflows_keep_a_finite_mean() -> None:
     assert not out.any()
 
 
-def test_a_nan_or_infinity_spoils_its_row_alone() -> None:
+def test_a_nan_or_infinity_affects_only_its_row() -> None:
     for bad in (float("nan"), float("inf"), float("-inf")):
         for place in (0, 5, 99):
             x = values(4, 100)
@@ -164,7 +162,7 @@ def test_layer_norm_of_any_layout_is_stock_torchs_or_as_exact(
     check_layer_norm(values(3, 40, dtype=dtype), (40,), rearranged(weight, layout), bias)
 
 
-def test_what_layer_norm_refuses_is_stock_torchs() -> None:
+def test_calls_that_layer_norm_refuses_match_stock_torch() -> None:
     x, weight = values(4, 6), values(6, seed=1)
     low = x.bfloat16()
     cases: list[Callable[[], Tensor]] = [
@@ -213,7 +211,7 @@ def test_gradients_of_layer_norm_are_those_of_stock_torch(
 def check_rms_norm(
     x: Tensor, shape: tuple[int, ...], weight: Tensor | None = None, eps: float | None = 1e-5
 ) -> bool:
-    """Compares the result with stock torch's and float64's; whether ours was used."""
+    """Compares the result with stock torch's and float64's; returns whether ours ran."""
     with counting() as calls:
         ours = F.rms_norm(x, shape, weight, eps)
     with stock():
@@ -263,7 +261,7 @@ def test_rms_norm_of_any_layout_is_stock_torchs_or_as_exact(
     check_rms_norm(values(3, 40, dtype=dtype), (40,), rearranged(weight, layout))
 
 
-def test_what_rms_norm_refuses_is_stock_torchs() -> None:
+def test_calls_that_rms_norm_refuses_match_stock_torch() -> None:
     x, weight = values(4, 6), values(6, seed=1)
     low = x.bfloat16()
     cases: list[Callable[[], Tensor]] = [
@@ -329,7 +327,7 @@ def test_derivatives_and_transforms_of_rms_norm_are_stock_torchs() -> None:
     assert not norm(x, torch._efficientzerotensor(16)).any()
 
 
-def test_who_traces_sees_what_torch_makes_of_rms_norm() -> None:
+def test_tracing_rms_norm_records_torchs_composite_operators() -> None:
     x, other, weight = values(4, 5, 16), values(4, 5, 16, seed=3), values(16, seed=1)
 
     class Norm(torch.nn.Module):
@@ -371,7 +369,7 @@ def check_softmax(softmax: Callable[..., Tensor], x: Tensor, dim: int) -> bool:
         theirs = softmax(x, dim, False)
         exact = softmax(x.double(), dim, False)
     assert ours.stride() == theirs.stride()
-    # The logarithm of a power is as far off as its argument.
+    # The logarithm of a power has the absolute error of its argument.
     magnitude = max(1.0, exact.abs().max().item()) if exact.numel() else 0.0
     assert_as_exact(ours, theirs, exact, magnitude)
     return bool(calls)
@@ -399,10 +397,10 @@ def test_softmax_is_right_for_any_size_and_dimension(softmax: Callable[..., Tens
         ((1003, 47), -1),  # short rows, each in a lane
         ((55, 48), -1),
         ((55, 49), -1),
-        ((40, 4096), -1),  # rows that one after another wait for their sums
-        ((3, 32769), -1),  # longer than what waits on the stack
+        ((40, 4096), -1),  # rows whose sums are pending in turn
+        ((3, 32769), -1),  # longer than the buffer on the stack
         ((2, 700, 40), 1),  # columns in narrow blocks
-        ((2, 2049, 33), 1),  # longer than what waits in blocks
+        ((2, 2049, 33), 1),  # longer than the buffer of blocks
         ((128, 70, 65), 0),
     ],
     ids=str,
@@ -413,7 +411,7 @@ def test_large_softmax_is_right(
     check_softmax(softmax, 4 * values(*shape, dtype=dtype), dim)
 
 
-def test_a_softmax_that_stock_torch_does_faster_is_stock_torchs() -> None:
+def test_a_softmax_that_stock_torch_computes_faster_falls_back() -> None:
     assert_same_bits(lambda: torch.log_softmax(values(9, 4, 50, dtype=torch.bfloat16), 1))
     assert_same_bits(lambda: torch.softmax(values(2, 32769, dtype=torch.bfloat16), 1))
     assert_same_bits(lambda: torch.softmax(values(2, 1025, 5, dtype=torch.bfloat16), 1))
@@ -422,7 +420,7 @@ def test_a_softmax_that_stock_torch_does_faster_is_stock_torchs() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("size", "dim"), [(300, 0), (300, 1), (30, 1)])
 def test_every_digit_of_a_softmax_counts(size: int, dim: int, dtype: torch.dtype) -> None:
-    """Small powers too: relative errors, whatever the spread of the row."""
+    """Small powers too: the error is relative, for any spread of the row."""
     x = 12 * values(300, size, dtype=dtype)
     exact = torch.softmax(x.double(), dim)
     normal = exact >= torch.finfo(dtype).tiny
@@ -431,18 +429,18 @@ def test_every_digit_of_a_softmax_counts(size: int, dim: int, dtype: torch.dtype
 
 
 @pytest.mark.parametrize("dim", [0, 1])
-def test_a_log_softmax_keeps_its_digits_where_it_is_nearly_zero(dim: int) -> None:
-    """Where one number is far above the others: the sum is 1 and a little."""
+def test_a_log_softmax_is_precise_near_zero(dim: int) -> None:
+    """One number is far above the others: the sum is slightly above 1."""
     x = 12 * values(300, 300)
     exact = torch.log_softmax(x.double(), dim)
-    sure = exact < -1e-7  # float64 cannot tell either below
+    sure = exact < -1e-7  # float64 is not exact either below
     assert ulps(torch.log_softmax(x, dim), exact)[sure].max() <= 2
 
 
 @pytest.mark.parametrize("dim", [0, 1])
 @pytest.mark.parametrize("offset", [-1e38, -1e6, -300, 250, 1e5, 1e30])
-def test_a_softmax_far_from_0_is_that_of_the_differences(offset: float, dim: int) -> None:
-    """With rows that also hold a mask's largest negative number."""
+def test_a_softmax_depends_only_on_differences(offset: float, dim: int) -> None:
+    """Some rows also contain a mask's lowest finite number."""
     x = 5 * values(60, 60) + offset
     x[::7, ::5] = torch.finfo(x.dtype).min
     x[3:5] = torch.finfo(x.dtype).min
@@ -452,7 +450,7 @@ def test_a_softmax_far_from_0_is_that_of_the_differences(offset: float, dim: int
 
 @of_softmax
 @pytest.mark.parametrize("dim", [0, 1])
-def test_rows_without_a_finite_number_come_out_as_in_stock_torch(
+def test_rows_without_a_finite_number_match_stock_torch(
     dim: int, softmax: Callable[..., Tensor]
 ) -> None:
     inf, nan = float("inf"), float("nan")
@@ -509,14 +507,14 @@ def test_out_is_written_in_place_or_handled_by_stock_torch(softmax: Callable[...
 
 
 @pytest.mark.parametrize("dim", [0, 1])
-def test_a_softmax_keeps_numbers_below_the_normal_ones(dim: int) -> None:
+def test_a_softmax_keeps_subnormals(dim: int) -> None:
     x = torch.tensor([[0.0, -92.0] * 8]).repeat(64, 1)
     small = torch.softmax(x if dim == 1 else x.t().contiguous(), dim).select(dim, 1)
     assert (small > 0).all()
 
 
 @of_softmax
-def test_what_softmax_refuses_is_stock_torchs(softmax: Callable[..., Tensor]) -> None:
+def test_calls_that_softmax_refuses_match_stock_torch(softmax: Callable[..., Tensor]) -> None:
     x = values(4, 6)
     for operand in (x.double(), x.half(), x.long(), x.bool(), x[:0], x[:, :0], torch.tensor(2.0)):
         assert_same_bits(partial(softmax, operand, -1, False))

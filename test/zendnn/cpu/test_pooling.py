@@ -1,4 +1,4 @@
-"""Max pooling: the numbers and the places of stock torch, whatever the windows."""
+"""Max pooling: stock torch's values and indices, for any window."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_gradients_are_stock_torchs() -> None:
         ((1, 4, 40, 40), ((17, 1), 1, 0, (2**60, 1))),
     ],
 )
-def test_what_torch_says_to_wrong_windows(
+def test_invalid_windows_raise_torchs_errors(
     shape: tuple[int, ...], arguments: tuple[Any, ...]
 ) -> None:
     assert_same_outcome(lambda: pool(torch.ones(shape), *arguments))

@@ -1,4 +1,4 @@
-"""Bernoulli's numbers: bit for bit those that stock torch draws, and so are those after them."""
+"""Bernoulli draws equal stock torch's bit by bit, and so do the draws after them."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from ..common import (
     values,
 )
 
-#: Enough numbers for our kernel, and more than one state of the engine gives.
+#: Enough numbers for our kernel, and more than one state of the engine yields.
 MANY = 1000
 
 
 def drawn_one_by_one() -> bool:
-    """Whether stock torch draws a fraction for each number; on some CPUs it asks MKL instead."""
+    """Whether stock torch draws one fraction per number; on some CPUs it calls MKL instead."""
     x, fractions = torch.empty(MANY), torch.empty(MANY, dtype=torch.float64)
     with stock():
         x.bernoulli_(generator=Generator().manual_seed(1))
@@ -42,7 +42,7 @@ TAKEN = drawn_one_by_one()
 
 
 def both(draw: Callable[[Generator], Tensor]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What ours and stock torch's draw from one seed, and the states that they leave."""
+    """Our and stock torch's draws from one seed, and the states after them."""
     ours, theirs = Generator().manual_seed(7), Generator().manual_seed(7)
     x = draw(ours)
     with stock():
@@ -51,7 +51,7 @@ def both(draw: Callable[[Generator], Tensor]) -> tuple[Tensor, Tensor, Tensor, T
 
 
 def check(draw: Callable[[Generator], Tensor]) -> bool:
-    """Compares numbers and states; whether ours were used."""
+    """Compares numbers and states; returns whether ours ran."""
     with counting() as calls:
         x, y, state, other = both(draw)
     assert x.dtype == y.dtype
@@ -67,8 +67,8 @@ def test_numbers_are_stock_torchs_and_drawn_by_us(p: float, dtype: torch.dtype) 
     assert check(lambda g: torch.empty(37, 101, dtype=dtype).bernoulli_(p, generator=g)) == TAKEN
 
 
-def test_any_number_of_numbers_in_a_row_is_stock_torchs() -> None:
-    """Odd numbers of words before leave half a pair in one state and half in the next."""
+def test_any_sequence_of_draws_is_stock_torchs() -> None:
+    """An odd number of earlier words splits a pair between two states."""
 
     @property_test
     @given(
@@ -91,7 +91,7 @@ def test_any_number_of_numbers_in_a_row_is_stock_torchs() -> None:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("shape", [(9, 40), (3, 4, 5, 6), (2, 1, 300, 1)])
-def test_numbers_lie_in_any_layout_as_stock_torchs_do(shape: tuple[int, ...], layout: str) -> None:
+def test_numbers_in_any_layout_are_stock_torchs(shape: tuple[int, ...], layout: str) -> None:
     check(lambda g: rearranged(values(*shape), layout).bernoulli_(0.3, generator=g))
 
 
@@ -123,7 +123,7 @@ def test_dropout_of_a_seed_is_stock_torchs() -> None:
 
 def test_numbers_after_a_normal_one_and_of_a_copied_state_are_stock_torchs() -> None:
     def draw(g: Generator) -> Tensor:
-        one = torch.randn((), generator=g)  # its twin waits in the generator
+        one = torch.randn((), generator=g)  # the generator caches its pair
         many = torch.empty(MANY).bernoulli_(generator=g)
         other = Generator()
         other.set_state(g.get_state())
@@ -145,7 +145,7 @@ def test_threads_that_share_a_generator_draw_each_number_once() -> None:
     assert len(rows) == 64
 
 
-def test_numbers_change_no_memory_but_their_own() -> None:
+def test_draws_write_only_to_their_own_tensor() -> None:
     x = torch.full((3, MANY), 7.0)
     with counting() as calls:
         x[1].bernoulli_()
@@ -168,7 +168,7 @@ def test_numbers_of_a_mapped_function_are_stock_torchs(randomness: str) -> None:
     check(draw)
 
 
-def test_an_engine_in_a_state_of_no_engine_draws_as_stock_torch_does() -> None:
+def test_an_invalid_engine_state_draws_as_in_stock_torch() -> None:
     generator = Generator().manual_seed(1)
     torch.rand(100, generator=generator)
     state = generator.get_state()

@@ -1,4 +1,4 @@
-"""The table of overrides: each row refuses with a reason, and torch's kernel serves then."""
+"""The table of overrides: each row refuses with a reason and falls back to torch's kernel."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _function(name: str, form: str) -> Any:
     return getattr(aten, f"{name}{form}")(X.clone())
 
 
-#: A call of each operator that ZenDNN overrides, on what it does not compute: float64, mostly.
+#: A call of each overridden operator with operands that ZenDNN refuses, mostly float64.
 CALLS: dict[str, Callable[[], Any]] = {
     "aten::mm": lambda: aten.mm(_square(), _square()),
     "aten::mm.out": lambda: aten.mm.out(_square(), _square(), out=_square()),
@@ -134,7 +134,7 @@ def events_of(name: str) -> list[Event]:
     return [event for event in events if event.operator == name]
 
 
-def test_there_is_a_call_for_each_row() -> None:
+def test_every_row_has_a_call() -> None:
     assert sorted(CALLS) == sorted(_C._overrides())
 
 
@@ -148,13 +148,13 @@ def test_a_row_refuses_with_a_reason(name: str) -> None:
 
 @pytest.mark.parametrize("name", set(CALLS) - {"aten::mkldnn_rnn_layer_backward"})
 def test_a_row_is_switched_off(name: str) -> None:
-    """But the gradient of what ours computed, whose workspace only ours reads."""
+    """Except the gradient of our own result, whose workspace only ours reads."""
     with stock():
         events = events_of(name)
     assert {event.reason for event in events} == {OFF}
 
 
-# Reasons that say more than a type does.
+# Reasons other than a dtype.
 
 
 def reason_of(function: Callable[[], Any]) -> str:
@@ -173,18 +173,18 @@ def reason_of(function: Callable[[], Any]) -> str:
         (lambda: torch.mm(values(8, 8), values(8, 8)), "a product too small to gain"),
         (
             lambda: torch.mm(values(40, 40), values(40, 40).bfloat16()),
-            "operands whose types differ",
+            "operands with different dtypes",
         ),
         (
             lambda: torch.addmm(values(40), values(40, 40), values(40, 40), beta=1e300),
-            "factors that no float holds",
+            "factors that float cannot represent",
         ),
         (lambda: torch.sigmoid(values(0)), "no elements"),
-        (lambda: torch.sigmoid(values(40, 40)[:, ::2]), "elements that do not lie in order"),
-        (lambda: torch.softmax(values(40, 40).t(), -1), "elements that do not lie in order"),
+        (lambda: torch.sigmoid(values(40, 40)[:, ::2]), "elements that are not in order"),
+        (lambda: torch.softmax(values(40, 40).t(), -1), "elements that are not in order"),
         (
             lambda: torch.sigmoid(values(9), out=values(9).double()),
-            "a result that the kernel cannot be written to",
+            "a result that the kernel cannot write",
         ),
         (lambda: aten.gelu(values(9), approximate="sinh"), "an approximation of no known name"),
         (lambda: values(9).bernoulli_(0.5), "too few numbers to gain"),

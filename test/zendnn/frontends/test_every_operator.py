@@ -1,7 +1,7 @@
-"""Every row of the table of operators is reached: by a graph of the importer's tests, or here.
+"""Every row of the table of operators is reached by the importer's tests, or by a model here.
 
-Here is what those do not reach. Each model is optimised and compared with torch; what is not meant
-to be left out must have run in a plan.
+Each model is optimised and compared with torch. Operators that are not expected to be left out must
+have run in a plan.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LINE, IMAGE, VOLUME = (values(2, 4, *sizes) for sizes in ((12,), (8, 6), (4, 6, 
 
 
 class Traced(nn.Module):
-    """A convolution, so that there is a region, and a function after it."""
+    """A convolution, which makes a region, and a function after it."""
 
     def __init__(self, function: Callable[[Tensor], Any] | None, spatial: int) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Traced(nn.Module):
 
 
 class Convolutions(nn.Module):
-    """Convolutions as scripts call them; all keep the sizes of a tensor with 4 channels."""
+    """Convolutions as in scripts; all keep the sizes of a tensor with 4 channels."""
 
     def __init__(self, spatial: int) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Convolutions(nn.Module):
 
 
 class Arithmetic(nn.Module):
-    """Numbers and sizes as scripts calculate with them."""
+    """Arithmetic on numbers and sizes, as in scripts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Arithmetic(nn.Module):
 
 
 class Autocast(nn.Module):
-    """A script that switches autocast on by itself."""
+    """A script that enables autocast itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Autocast(nn.Module):
 
 
 class Parts(nn.Module):
-    """Parts of a tensor as scripts take them."""
+    """Parts of a tensor, as in scripts."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -110,7 +110,7 @@ class Parts(nn.Module):
 
 
 class Swapped(nn.Module):
-    """Other names of a transposition, which traces of submodules keep."""
+    """Aliases of transpose, which traces of submodules keep."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.swapdims(x.swapaxes(0, 1).softmax(-1), 0, -1).softmax(-1)
@@ -133,7 +133,7 @@ class Bags(nn.Module):
 
 
 class Tensors(nn.Module):
-    """Tensors where numbers are wanted, and numbers where tensors are."""
+    """Tensors instead of numbers, and numbers instead of tensors."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         count = torch.full((), x.size(0), dtype=torch.int64)
@@ -142,7 +142,7 @@ class Tensors(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """Torch's own module, which calls one operator when it need not train."""
+    """torch's own module, which calls a single operator in inference."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -275,7 +275,7 @@ MODELS = {
     ),
 }
 
-#: What this version of torch makes only when it runs a graph, or of no module at all.
+#: Operators that this version of torch creates only while it runs a graph, or never.
 NOT_MADE = {
     *("prim::ConstantChunk", "aten::_autocast_to_full_precision"),
     *("aten::split", "aten::rsub.Tensor"),
@@ -303,7 +303,7 @@ def test_models_that_reach_a_row_are_right(name: str) -> None:
     with torch.no_grad():
         made = torch.jit.script(net) if model.script else torch.jit.trace(net, x)
         frozen = torch.jit.freeze(made, optimize_numerics=False)
-        # Freezing takes some dropouts away.
+        # Freezing removes some dropouts.
         assert set(model.reaches) <= names(frozen.graph) | names(made.inlined_graph)
         module = torch.jit.optimize_for_inference(frozen)
         for _ in range(3):

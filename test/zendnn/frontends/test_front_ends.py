@@ -1,4 +1,4 @@
-"""Front ends are the only ones that know where graphs come from."""
+"""Only front ends know where graphs come from."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.backends.zendnn.frontends import front_end_of
 PACKAGE = Path(torch.backends.zendnn.__file__).parent
 
 
-def test_nothing_outside_names_torchscript() -> None:
+def test_only_front_ends_name_torchscript() -> None:
     inside = PACKAGE / "frontends"
     files = [path for path in PACKAGE.rglob("*.py") if path.parent != inside / "torchscript"]
     files.remove(inside / "__init__.py")
@@ -20,6 +20,6 @@ def test_nothing_outside_names_torchscript() -> None:
     assert not named
 
 
-def test_a_model_of_no_kind_is_refused_by_name() -> None:
+def test_an_unknown_kind_of_model_is_refused_by_name() -> None:
     with pytest.raises(TypeError, match=r"ScriptModule.*given an object of type int$"):
         front_end_of(3)

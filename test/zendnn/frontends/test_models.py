@@ -1,4 +1,4 @@
-"""What the importer decides, as modules see it: results, and regions whose plans run."""
+"""The importer's decisions, seen from modules: results, and regions whose plans run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Function = Callable[["Layers", Tensor], Any]
 
 
 class Layers(nn.Module):
-    """A convolution, a normalisation and a linear layer, and what is to be computed with them."""
+    """A convolution, a normalisation and a linear layer, and a function of them."""
 
     def __init__(self, function: Function) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def flat(result: Any) -> list[Tensor]:
 
 
 def left_out(module: Any) -> set[str]:
-    """The operators of a module that stayed outside."""
+    """The operators of a module outside regions."""
     (method,) = torch.backends.zendnn.explain(module).methods
     return {item.op for item in method.left_out or ()}
 
@@ -80,13 +80,13 @@ NUMBERS: dict[str, tuple[Function, str]] = {
 
 
 @pytest.mark.parametrize("name", NUMBERS)
-def test_numbers_that_float32_does_not_hold_stay_outside(name: str) -> None:
+def test_numbers_that_float32_cannot_represent_stay_outside(name: str) -> None:
     function, op = NUMBERS[name]
     assert op in left_out(check(function))
 
 
-def test_a_number_with_a_wider_dtype_is_what_torch_makes_of_it() -> None:
-    """torch's executor makes a number of it, which leaves the other operand its dtype."""
+def test_a_number_with_a_wider_dtype_promotes_as_in_torch() -> None:
+    """torch's executor turns it into a number, so the other operand keeps its dtype."""
     two = torch.tensor(2.0, dtype=torch.float64)
     net, x = Layers(lambda net, x: net.linear(x).flatten().mean(0) * two).eval(), values(2, 3, 8, 9)
     frozen, module = (torch.jit.freeze(torch.jit.trace(net, x)) for _ in range(2))
@@ -96,7 +96,7 @@ def test_a_number_with_a_wider_dtype_is_what_torch_makes_of_it() -> None:
             torch.testing.assert_close(module(x), frozen(x))
 
 
-def test_a_transposition_that_is_undone_and_read_in_between() -> None:
+def test_an_undone_transposition_that_is_read_in_between() -> None:
     def function(net: Layers, x: Tensor) -> tuple[Tensor, Tensor]:
         inner = net.conv(x).transpose(2, 3)
         return inner.transpose(2, 3), inner.relu()
@@ -105,7 +105,7 @@ def test_a_transposition_that_is_undone_and_read_in_between() -> None:
 
 
 def viewed_as_another(net: Layers, x: Tensor) -> Tensor:
-    """The sizes are those of something that another region makes."""
+    """The sizes come from another region's result."""
     y = net.conv(x)
     z = net.linear(torch.cumsum(y, 1)).flatten(1)
     return z.view_as(y[..., :8]).softmax(-1)
@@ -140,7 +140,7 @@ def test_a_batch_norm_before_the_first_layer(dtype: torch.dtype) -> None:
     assert not left_out(module)
 
 
-def test_a_size_does_not_keep_an_activation_from_being_fused() -> None:
+def test_a_size_does_not_prevent_a_fused_activation() -> None:
     def function(net: Layers, x: Tensor) -> Tensor:
         y = net.conv(x)
         return F.relu(y).view(y.shape[0], -1) * 2.0
@@ -151,7 +151,7 @@ def test_a_size_does_not_keep_an_activation_from_being_fused() -> None:
 
 
 class Residual(nn.Module):
-    """What a layer makes, and what it was given."""
+    """A layer's result plus its input."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -189,7 +189,7 @@ def bert() -> tuple[nn.Module, Tensor]:
 def test_modules_traced_under_autocast_run_in_plans(
     make: Callable[[], tuple[nn.Module, Tensor]],
 ) -> None:
-    """Layers are bfloat16 and residuals float32: torch widens sums without a conversion."""
+    """Layers are bfloat16 and residuals float32: torch promotes sums without a conversion."""
     net, x = make()
     net = net.eval().requires_grad_(False)
     with torch.no_grad():

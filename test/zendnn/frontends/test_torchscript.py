@@ -1,4 +1,4 @@
-"""The TorchScript front end: what is imported, what is left out and why, and what is emitted."""
+"""The TorchScript front end: imports, refusals with reasons, and emitted calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FIRST, SECOND = torch.tensor([1, 2, 2]), torch.tensor([0, 0, 1])
 
 
 def traced(function: Callable[..., Any], *inputs: Any) -> Any:
-    """The graph of a traced function, as little typed as that of a frozen module."""
+    """The graph of a traced function, without types, as in a frozen module."""
     graph = torch.jit.trace(function, inputs, check_trace=False).graph
     torch._C._jit_pass_erase_shape_information(graph)
     torchscript.simplify(graph)
@@ -60,7 +60,7 @@ def scripted(function: Callable[..., Any]) -> Any:
 
 
 def text(graph: Graph) -> str:
-    """The nodes of a graph, a line each: inputs are x, y, …, constants c0, …, results r0, …."""
+    """The nodes of a graph, one per line: inputs are x, y, …, constants c0, …, results r0, …."""
     names: dict[str, str] = {}
     inputs = [value for value in graph.inputs if value.kind != "other"]
     names.update((value.name, "xyzw"[position]) for position, value in enumerate(inputs))
@@ -74,7 +74,7 @@ def text(graph: Graph) -> str:
 
 
 def eltwise(algorithm: str, alpha: float = 0.0, beta: float = 0.0) -> str:
-    """The line of one function of each element."""
+    """The line of one elementwise function."""
     return f"r0 = eltwise(x) algorithm={algorithm} alpha={alpha!r} beta={beta!r}"
 
 
@@ -508,12 +508,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
 }
 
 
-#: Their meaning depends on dtypes and sizes in ways that only plans know.
+#: Their meaning depends on dtypes and sizes that only plans know.
 NOT_INTERPRETED = frozenset({"attention with a mask", "grouped attention"})
 
 
 @pytest.mark.parametrize("name", IMPORTED)
-def test_operators_are_imported_and_mean_the_same(name: str) -> None:
+def test_operators_are_imported_with_the_same_meaning(name: str) -> None:
     if name == "rms_norm without eps" and not _C._has_one_default_eps():
         pytest.skip("in this older torch it depends on the dtype, and is left to torch")
     function, inputs, expected = IMPORTED[name]
@@ -711,14 +711,14 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_left_out_has_a_reason(name: str) -> None:
+def test_left_out_operators_have_a_reason(name: str) -> None:
     function, inputs, op, reason = REFUSED[name]
     graph = import_graph(traced(function, *inputs))
     left = [(item.op, item.reason) for item in torchscript.left_out([graph])]
     assert (op, reason) in left
 
 
-def test_an_eps_that_depends_on_the_dtype_is_not_made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_eps_that_depends_on_the_dtype_is_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_C, "_has_one_default_eps", lambda: False)
     graph = import_graph(traced(lambda x: F.rms_norm(x, (6,)), ROWS))
     (left,) = torchscript.left_out([graph])
@@ -728,7 +728,7 @@ def test_an_eps_that_depends_on_the_dtype_is_not_made_up(monkeypatch: pytest.Mon
     )
 
 
-def test_parts_of_a_split_that_nobody_counts_are_left_out() -> None:
+def test_parts_of_a_split_of_unknown_count_are_left_out() -> None:
     def function(x: Tensor) -> Tensor:
         return torch.stack(x.split(2), 0)
 
@@ -740,7 +740,7 @@ def test_parts_of_a_split_that_nobody_counts_are_left_out() -> None:
     ]
 
 
-def test_parts_taken_out_of_a_list_are_known_where_their_number_is() -> None:
+def test_parts_of_a_list_of_known_length_are_known() -> None:
     def function(x: Tensor) -> Tensor:
         return x.chunk(3, 1)[-1] + x.split([2, 4], 0)[0].unbind(1)[3]
 
@@ -773,7 +773,7 @@ def test_statistics_of_batch_norms_are_float32() -> None:
     ] * 4
 
 
-def test_what_is_written_to_stays_in_order() -> None:
+def test_writes_stay_in_order() -> None:
     def function(x: Tensor) -> Tensor:
         y = F.relu(x)
         x.add_(1)
@@ -788,7 +788,7 @@ def test_what_is_written_to_stays_in_order() -> None:
     assert named == ["aten::relu", "aten::add_", "aten::select", "aten::mul_"]
 
 
-def test_what_nobody_writes_to_any_more_is_as_good_as_any_other() -> None:
+def test_values_after_their_last_write_are_imported() -> None:
     def function(x: Tensor) -> Tensor:
         mask = torch.full((4, 4), 1.0)
         mask[1:].fill_(-1.0)
@@ -845,7 +845,7 @@ def in_turn(x: Tensor, y: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_writes_come_between_the_readers_that_they_came_between(name: str) -> None:
+def test_writes_stay_between_the_same_readers(name: str) -> None:
     function = WRITES[name]
 
     class Net(nn.Module):
@@ -914,11 +914,11 @@ def test_scripted_sizes_are_numbers() -> None:
     assert text(graph) == "\n".join(expected)
 
 
-# Emission: the fallback of each call must be exactly what was there before.
+# Emission: the fallback of each call must be exactly the original operators.
 
 
 def refuse_all(graph: Any) -> int:
-    """Make each call of a plan run its fallback; return how many there are."""
+    """Make each call of a plan run its fallback; return the number of calls."""
     nodes = graph.findAllNodes("zendnn::takes")
     for node in nodes:
         with graph.insert_point_guard(node):
@@ -935,13 +935,13 @@ def frozen(module: nn.Module, *inputs: Any, script: bool = False) -> Any:
 
 
 def check_fallback(module: nn.Module, *inputs: Any, script: bool = False) -> int:
-    """Assert that fallbacks do what the module did; return how many calls there are."""
+    """Assert that fallbacks give the module's results; return the number of calls."""
     with torch.no_grad():
         before = frozen(module, *inputs, script=script)
         after = frozen(module, *inputs, script=script)
         torchscript.optimize(after._c, ["forward"])
         count = refuse_all(after.graph)
-        for _ in range(3):  # torch specialises a graph after it has seen tensors
+        for _ in range(3):  # torch specialises a graph after its first runs
             expected = before(*copy.deepcopy(inputs))
             torch.testing.assert_close(after(*copy.deepcopy(inputs)), expected, rtol=0, atol=0)
     return count
@@ -965,7 +965,7 @@ class Residual(nn.Module):
 
 
 class Interrupted(nn.Module):
-    """What the engine takes around, between and beside what it does not."""
+    """Supported operators before, between and next to unsupported ones."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -982,7 +982,7 @@ class Interrupted(nn.Module):
 
 
 class Branching(nn.Module):
-    """Control flow with what the engine takes inside and outside."""
+    """Control flow with supported operators inside and outside."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -1004,7 +1004,7 @@ class Branching(nn.Module):
 
 
 class Sizes(nn.Module):
-    """Sizes of a region's results, read outside it and inside other regions."""
+    """Sizes of a region's results, read outside of it and in other regions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -1031,7 +1031,7 @@ class Writing(nn.Module):
 
 
 class Held(nn.Module):
-    """Writes to a tensor that a list holds already."""
+    """Writes to a tensor that is already in a list."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -1046,7 +1046,7 @@ class Held(nn.Module):
 
 
 class TakenOut(nn.Module):
-    """Takes out of a tuple what was written to in it."""
+    """Reads an element of a tuple after a write to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -1075,13 +1075,13 @@ MODELS: dict[str, tuple[type[nn.Module], tuple[Any, ...], bool]] = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_fallbacks_do_what_the_model_did(name: str) -> None:
+def test_fallbacks_match_the_model(name: str) -> None:
     model, inputs, script = MODELS[name]
     assert check_fallback(model(), *inputs, script=script)
 
 
 @pytest.mark.parametrize("family", ["bert", "vit"])
-def test_fallbacks_do_what_a_transformer_did(family: str) -> None:
+def test_fallbacks_match_a_transformer(family: str) -> None:
     transformers = pytest.importorskip("transformers")
     small = {
         "hidden_size": 32,
@@ -1142,7 +1142,7 @@ def test_each_method_has_its_plans_and_its_report() -> None:
     assert len(module.other.graph.findAllNodes("zendnn::run")) == 1
 
 
-def test_a_second_time_changes_nothing() -> None:
+def test_optimising_twice_changes_nothing() -> None:
     module = two_methods()
     torchscript.optimize(module._c, ["forward"])
     once = str(module.graph)
@@ -1151,7 +1151,7 @@ def test_a_second_time_changes_nothing() -> None:
     assert str(module.graph).count("zendnn::run") == once.count("zendnn::run") == 1
 
 
-def test_an_error_on_the_way_leaves_the_module_as_it_was() -> None:
+def test_an_error_during_emission_leaves_the_module_unchanged() -> None:
     module, x = two_methods(), torch.randn(4, 6)
     graphs, expected = [str(module.graph), str(module.other.graph)], module(x)
     names: list[str] = []
@@ -1171,12 +1171,13 @@ def test_an_error_on_the_way_leaves_the_module_as_it_was() -> None:
     assert torch.equal(module(x), expected)
 
 
-def test_a_region_that_cannot_be_cut_off_stays_what_it_was() -> None:
+def test_a_region_that_cannot_be_separated_keeps_its_operators() -> None:
     graph = traced(lambda x, y: torch.baddbmm(x, x, y).relu(), BATCH[:, :, :4], BATCH[:, :, :4])
     facts = reader.Facts.of(graph)
     imported = reader.import_block(reader.outer_block(graph), facts)
     matmul, add, relu = imported.graph.nodes
-    regions = [Region.of([matmul]), Region.of([add, relu])]  # cuts where TorchScript has no value
+    # The border is a value that TorchScript lacks.
+    regions = [Region.of([matmul]), Region.of([add, relu])]
     layout = writer.lay_out(imported, regions)
     assert not layout.outputs
     assert [node.kind() for node in layout.imported.nodes if node in layout.kept] == [
@@ -1186,7 +1187,7 @@ def test_a_region_that_cannot_be_cut_off_stays_what_it_was() -> None:
     assert torchscript.left_out([imported.graph])
 
 
-def test_only_a_region_of_a_circle_is_given_up() -> None:
+def test_only_one_region_of_a_cycle_is_given_up() -> None:
     regions = [Region((), (Value(name),), ()) for name in ("reads one", "one", "other")]
     last, one, other = (writer.Item(0, set(), set(), region=region) for region in regions)
     waits = {last: {one}, one: {other}, other: {one}}
@@ -1209,7 +1210,7 @@ def test_calls_survive_saving_and_copying() -> None:
 
 
 class Printing(nn.Module):
-    """Prints what a layer gave, and then something that nothing is waited for."""
+    """Prints a layer's result, and then a value without dependencies."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -1241,7 +1242,7 @@ def test_a_part_that_is_read_under_two_numbers_is_left_out() -> None:
     assert ("aten::split", "what is read of its results is not known") in found
 
 
-def test_elements_that_are_not_there_are_the_models_own_error() -> None:
+def test_missing_elements_raise_the_models_own_error() -> None:
     def part(x: Tensor) -> Tensor:
         return x.split([2, 4], 0)[2]
 

@@ -1,4 +1,4 @@
-"""frontends/torchscript_dtypes.py: which tensors a graph without dtypes shows to be whole."""
+"""Which tensors have integer dtypes, as far as a graph without dtypes shows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Function = Callable[[Tensor], Tensor]
 
 
 def shown(function: Function, x: Tensor) -> tuple[bool, bool]:
-    """Whether the graph of a function shows its input, and its result, to be whole."""
+    """Whether the graph of a function shows that its input, and its result, are integers."""
     graph = torch.jit.trace(function, x).graph
     known = whole_values(graph.nodes())
     (given,), (result,) = graph.inputs(), graph.outputs()
@@ -32,7 +32,7 @@ IDS = torch.tensor([[1, 2, 3], [4, 5, 6]])
 FLOATS = values(2, 3)
 TABLE = values(8, 4)
 
-#: Functions whose result is whole because of what they do, whatever they are given.
+#: Functions with integer (or bool) results for any input.
 MAKE_WHOLE: dict[str, Function] = {
     "comparison": lambda x: x > 0,
     "logic": lambda x: torch.logical_not(x),
@@ -48,7 +48,7 @@ MAKE_WHOLE: dict[str, Function] = {
     "filled where": lambda x: x.argmax(-1).masked_fill(x[:, 0] > 0, 7),
     "type of another": lambda x: x.type_as(x.argmax(-1)),
 }
-#: Functions whose result is not, though something in them is.
+#: Functions with other results, although they compute with integers.
 MAKE_FLOATS: dict[str, Function] = {
     "arithmetic with a float": lambda x: x.argmax(-1) * 0.5,
     "arithmetic with floats": lambda x: x + (x > 0),
@@ -75,31 +75,31 @@ READ_WHOLE: dict[str, Function] = {
 
 
 @pytest.mark.parametrize("name", MAKE_WHOLE)
-def test_results_are_whole_by_what_makes_them(name: str) -> None:
+def test_some_operators_always_have_integer_results(name: str) -> None:
     function = MAKE_WHOLE[name]
     assert not function(FLOATS).is_floating_point()
     assert shown(function, FLOATS)[1]
 
 
 @pytest.mark.parametrize("name", MAKE_FLOATS)
-def test_results_that_may_be_floats_are_not_called_whole(name: str) -> None:
+def test_results_that_may_be_floats_are_not_known_as_integers(name: str) -> None:
     function = MAKE_FLOATS[name]
     assert function(FLOATS).is_floating_point()
     assert not shown(function, FLOATS)[1]
 
 
 @pytest.mark.parametrize("name", READ_WHOLE)
-def test_inputs_are_whole_when_they_are_read_as_indices(name: str) -> None:
+def test_inputs_that_are_read_as_indices_are_integers(name: str) -> None:
     assert shown(READ_WHOLE[name], IDS)[0]
 
 
-def test_an_input_that_is_merely_computed_with_may_be_anything() -> None:
+def test_an_input_of_arithmetic_may_have_any_dtype() -> None:
     assert shown(lambda x: x * 2 + 1, FLOATS) == (False, False)
     assert shown(lambda x: x * 2 + 1, IDS) == (False, False)
 
 
-def test_what_an_index_shows_goes_both_ways() -> None:
-    """The ids are whole since a table is read with them, and so is what else is made of them."""
+def test_knowledge_from_an_index_propagates_both_ways() -> None:
+    """Ids are integers since they index a table, and so are other values computed from them."""
     graph = torch.jit.trace(lambda x: (F.embedding(x, TABLE), x.unsqueeze(0) + 1), IDS).graph
     known = whole_values(graph.nodes())
     (both,) = [node for node in graph.nodes() if node.kind() == "prim::TupleConstruct"]

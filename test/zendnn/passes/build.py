@@ -1,4 +1,4 @@
-"""How the tests write graphs down, and how they check a pass: same results, and sound use lists."""
+"""Builds graphs for tests, and checks passes: same results, and consistent use lists."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from .interpreter import evaluate
 
 
 def random(*shape: int) -> Tensor:
-    """Normal random numbers in float64, in which a fold can be told from an approximation."""
+    """Normal random numbers in float64, which distinguishes a fold from an approximation."""
     return torch.randn(shape, dtype=torch.float64)
 
 
 class Builder:
-    """A graph in the making. Inputs come with an example, on which the graph is evaluated."""
+    """A graph under construction. Inputs have examples, on which the graph is evaluated."""
 
     def __init__(self) -> None:
         self.graph = Graph()
         self.examples: list[Any] = []
 
     def input(self, example: Any) -> Value:
-        """A tensor or a number that the graph is given."""
+        """A tensor or number as an input of the graph."""
         self.examples.append(example)
         return self.graph.input("tensor" if isinstance(example, Tensor) else "number", example)
 
     def constant(self, *shape: int) -> Value:
-        """A constant of random numbers."""
+        """A constant with random numbers."""
         return self.graph.constant(random(*shape))
 
     def number(self, number: float) -> Value:
@@ -46,7 +46,7 @@ class Builder:
         )
 
     def __call__(self, op: str, *inputs: Operand, **attributes: Any) -> Value:
-        """The only result of an operator."""
+        """Append an operator with one result, and return that."""
         return self.node(op, *inputs, **attributes).output
 
     def eltwise(self, algorithm: str, x: Operand, alpha: float = 0.0, beta: float = 0.0) -> Value:
@@ -99,11 +99,11 @@ class Builder:
         return self.graph
 
     def run(self) -> list[Any]:
-        """What the graph makes of the examples."""
+        """The graph's results for the examples."""
         return evaluate(self.graph, self.examples)
 
     def check(self, *passes: Callable[[Graph], Any]) -> list[Any]:
-        """Run passes, check that results stay, and return what the passes did."""
+        """Run passes, check that results stay the same, and return the passes' counts."""
         before = self.run()
         outputs = list(self.graph.outputs)
         counts = []
@@ -134,6 +134,6 @@ def posts(node: Node) -> list[str]:
 
 
 def only(graph: Graph, op: str) -> Node:
-    """The one node of this operator."""
+    """The only node of this operator."""
     (node,) = [node for node in graph.nodes if node.op == op]
     return node

@@ -1,7 +1,7 @@
-"""What a graph means: docs/plan.md in torch's own operators, slow and simple.
+"""The reference interpreter of graphs: docs/plan.md in torch's own operators, slow and simple.
 
-``evaluate`` runs a graph, ``run_region`` one region, ``run_regions`` a whole partition. Opaque
-nodes have a function of their operands as ``source``, which returns a tuple of results.
+``evaluate`` runs a graph, ``run_region`` one region, ``run_regions`` a whole partition. The
+``source`` of an opaque node is a function of its operands that returns a tuple of results.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ def evaluate(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
 
 
 def run_region(region: Region, inputs: Sequence[Any]) -> list[Any]:
-    """The region's outputs; it sees nothing but its inputs and constants."""
+    """The region's outputs, computed only from its inputs and constants."""
     environment: Environment = dict(zip(region.inputs, inputs, strict=True))
     run_nodes(region.nodes, environment)
     return [read(value, environment) for value in region.outputs]
 
 
 def run_regions(graph: Graph, regions: Sequence[Region], inputs: Sequence[Any]) -> list[Any]:
-    """The graph's outputs when each region is one call."""
+    """The graph's outputs, with each region as one call."""
     environment: Environment = dict(zip(graph.inputs, inputs, strict=True))
     for item in schedule(graph, regions):
         if isinstance(item, Node):
@@ -90,9 +90,9 @@ def run_regions(graph: Graph, regions: Sequence[Region], inputs: Sequence[Any]) 
 
 
 def schedule(graph: Graph, regions: Iterable[Region]) -> list[Region | Node]:
-    """Return regions and the nodes outside in an order that can be run.
+    """Return regions and the nodes outside in an executable order.
 
-    Raises AssertionError when there is none, or when somebody reads what a region does not return.
+    Raises AssertionError when there is none, or when a node reads a value that no region returns.
     """
     regions = tuple(regions)
     outer = outside(graph, regions)
@@ -120,7 +120,7 @@ def schedule(graph: Graph, regions: Iterable[Region]) -> list[Region | Node]:
         state[id(item)] = "done"
         order.append(item)
 
-    # A region comes where the last of its nodes stands, or sooner when somebody reads it.
+    # A region takes the place of its last node, or an earlier one if a node reads its results.
     place: dict[Node, Region | Node] = {node: node for node in outer}
     place.update({_last_of(region): region for region in regions})
     for node in graph.nodes:
@@ -140,14 +140,14 @@ def _last_of(region: Region) -> Node:
 
 
 def run_nodes(nodes: Iterable[Node], environment: Environment) -> None:
-    """Run nodes in order, adding what they make to the environment."""
+    """Run nodes in order, and add their results to the environment."""
     for node in nodes:
         results = run_node(node, [read(operand, environment) for operand in node.inputs])
         environment.update(zip(node.outputs, results, strict=True))
 
 
 def read(operand: Operand, environment: Environment) -> Any:
-    """What an operand stands for."""
+    """The value of an operand."""
     if not isinstance(operand, Value):
         return operand
     return environment[operand] if operand.constant is None else operand.constant
@@ -169,7 +169,7 @@ def run_node(node: Node, operands: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def apply_post_op(post: PostOp, x: Tensor, operands: Sequence[Any]) -> Tensor:
-    """One post-op; x and the other operand of a binary one broadcast to each other."""
+    """Apply one post-op; x and the operand of a binary one broadcast to each other."""
     if post.operand is None:
         return ELTWISE[post.algorithm](x, post.alpha, post.beta)
     return BINARY[post.algorithm](x, operands[post.operand])
@@ -320,7 +320,7 @@ def max_pool(a: Attributes, x: Tensor) -> Tensor:
 
 def avg_pool(a: Attributes, x: Tensor) -> Tensor:
     functions = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
-    wide = x.float() if x.dtype == torch.bfloat16 else x  # of which torch has no avg_pool3d
+    wide = x.float() if x.dtype == torch.bfloat16 else x  # torch lacks a bfloat16 avg_pool3d
     return functions[len(a["kernel"])](
         wide, a["kernel"], a["stride"], a["padding"], a.get("ceil", False), a["include_pad"]
     ).to(x.dtype)
@@ -357,7 +357,7 @@ def write(
     return x
 
 
-#: Every operator, of its attributes and its operands without those of post-ops.
+#: Every operator as a function of its attributes and its operands, without those of post-ops.
 OPERATORS: dict[str, Callable[..., Any]] = {
     "size": lambda a, x, dim: x.shape[dim],
     "numel": lambda a, x: x.numel(),

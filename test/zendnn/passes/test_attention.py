@@ -1,4 +1,4 @@
-"""Passes that find attention and give it its final form."""
+"""Passes that recognise attention and normalise its form."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def b() -> Builder:
 
 
 def heads(b: Builder, x: Value) -> Value:
-    """(N, T, H·D) as (N, H, T, D), as models do it."""
+    """(N, T, H·D) as (N, H, T, D), as in models."""
     rows = b("number_mul", b("size", x, 0), 1)
     return b("transpose", b("view", x, rows, b("size", x, 1), H, D), 1, 2)
 
@@ -43,7 +43,7 @@ def spell(
     dim: int = -1,
     mask_first: bool = False,
 ) -> Value:
-    """softmax(q·kᵀ / √D + mask)·v, as models spell it."""
+    """softmax(q·kᵀ / √D + mask)·v, as models write it."""
     factor = 1 / math.sqrt(D)
     if scale == "before":
         q = b.binary("mul", q, b.number(factor))
@@ -102,7 +102,7 @@ def test_the_model_may_share_its_transposed_keys(b: Builder) -> None:
     assert transposed.producer in graph.nodes
 
 
-def test_attention_comes_after_all_that_it_reads(b: Builder) -> None:
+def test_attention_is_placed_after_its_operands(b: Builder) -> None:
     q, k, v = operands(b)
     weights = b("softmax", b("matmul", q, b("transpose", k, 2, 3)), dim=3)
     late = b.opaque(torch.exp, v)
@@ -158,7 +158,7 @@ LOWEST = torch.finfo(torch.float32).min
 
 
 def hidden(b: Builder, *shape: int) -> Value:
-    """A condition that leaves something of each row."""
+    """A condition that is false somewhere in each row."""
     condition = torch.rand(shape) < 0.4
     condition[..., 0] = False
     return b.input(condition)
@@ -210,7 +210,7 @@ def test_a_mask_is_added_after_the_replacement_or_does_not_matter(
         assert only(graph, "attention").inputs == (q, k, v, mask, condition)
 
 
-def test_replacements_that_are_more_stay(b: Builder) -> None:
+def test_other_replacements_stay(b: Builder) -> None:
     q, k, v = operands(b)
     transposed = b("transpose", k, -1, -2)
     condition = hidden(b, T, S)
@@ -281,7 +281,7 @@ def test_attention_with_a_part_that_others_read_stays(
     assert b.check(fuse_attention) == [0]
 
 
-def test_what_only_looks_like_attention_stays(b: Builder) -> None:
+def test_operators_that_only_resemble_attention_stay(b: Builder) -> None:
     q, k, v = operands(b)
     transposed = b("transpose", k, -1, -2)
     scores = b("matmul", q, transposed)
@@ -319,7 +319,7 @@ def test_a_factor_is_found_through_views(b: Builder) -> None:
     assert "eltwise" not in ops(graph)
 
 
-def test_views_without_their_factor_are_handed_over_to_nobody(b: Builder) -> None:
+def test_views_without_their_factor_replace_no_other_value(b: Builder) -> None:
     x = b.input(random(N, T, H * D))
     scaled = b.eltwise("affine", x, 0.25, 0.0)
     q = heads(b, scaled)
@@ -363,7 +363,7 @@ def test_values_that_are_both_queries_and_keys_keep_their_factor(b: Builder) -> 
     assert b.check(fold_attention_scale) == [0]
 
 
-def test_more_than_a_factor_stays(b: Builder) -> None:
+def test_operators_other_than_a_factor_stay(b: Builder) -> None:
     x = b.input(random(N, T, H * D))
     q = heads(b, b.eltwise("affine", x, 0.25, 1.0))
     b.done(attention(b, q, heads(b, x), heads(b, x)))

@@ -1,4 +1,4 @@
-"""Passes for what autocast leaves in a graph: conversions, most of which convert nothing."""
+"""Passes for autocast's conversions, most of which are redundant."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def linear(b: Builder, x: Value, features: int, of: int) -> Value:
 
 
 def assert_close(ours: list[Tensor], theirs: list[Tensor]) -> None:
-    """Equal but for a rounding to bfloat16 that a fusion leaves out."""
+    """Equal except for a rounding to bfloat16 that a fusion skips."""
     for one, other in zip(ours, theirs, strict=True):
         assert one.dtype == other.dtype
         torch.testing.assert_close(one, other, rtol=2e-2, atol=2e-2)
@@ -51,8 +51,10 @@ def test_a_conversion_to_the_dtype_of_the_weights_is_removed_after_views_and_act
     assert ops(graph) == ["linear", "eltwise", "view", "eltwise"]
 
 
-def test_a_conversion_to_the_dtype_of_another_is_one_to_a_dtype_that_is_known(b: Builder) -> None:
-    """As T5 has it: softmax(scores in float32), as scores are."""
+def test_a_conversion_to_the_dtype_of_another_value_becomes_one_to_a_known_dtype(
+    b: Builder,
+) -> None:
+    """As in T5: softmax(scores in float32), converted to the scores' dtype."""
     scores = linear(b, b.input(half(2, 8)), 4, 8)
     weights = b("softmax", to(b, scores, "float32"), dim=-1, log=False)
     unknown = b("to_like", weights, b.input(half(2)))
@@ -62,7 +64,7 @@ def test_a_conversion_to_the_dtype_of_another_is_one_to_a_dtype_that_is_known(b:
     assert graph.nodes[4].attributes == {"dtype": "bfloat16"}
 
 
-def test_a_conversion_to_the_dtype_that_it_has_goes_with_the_other(b: Builder) -> None:
+def test_a_redundant_conversion_is_removed_with_the_other(b: Builder) -> None:
     scores = linear(b, b.input(half(2, 8)), 4, 8)
     weights = b("softmax", scores, dim=-1, log=False)
     graph = b.done(b.eltwise("relu", b("to_like", weights, scores)))
@@ -95,7 +97,7 @@ def test_an_activation_between_two_conversions_runs_on_bfloat16(b: Builder) -> N
     assert_close(b.run(), before)
 
 
-def test_a_linear_layer_gives_float32_when_that_is_what_follows(b: Builder) -> None:
+def test_a_linear_layer_returns_float32_if_a_conversion_to_it_follows(b: Builder) -> None:
     x, residual = b.input(half(2, 8)), b.input(torch.randn(2, 4))
     graph = b.done(b.binary("add", to(b, linear(b, x, 4, 8), "float32"), residual))
     before = b.run()
@@ -127,7 +129,7 @@ def test_a_residual_in_float32_widens_the_layer(b: Builder) -> None:
     assert_close(b.run(), before)
 
 
-def test_what_follows_from_a_residual_in_float32_is_known_to_be_wide(b: Builder) -> None:
+def test_results_after_a_float32_residual_are_known_as_float32(b: Builder) -> None:
     x = b.input(torch.randn(2, 4))
     y = linear(b, to(b, x, "bfloat16"), 4, 4)
     wide = b("cat", b.eltwise("relu", b.binary("mul", x, y)), y, dim=1)
@@ -136,7 +138,7 @@ def test_what_follows_from_a_residual_in_float32_is_known_to_be_wide(b: Builder)
     assert (x.dtype, x.is_assumed) == ("float32", True)
 
 
-def test_a_constant_is_widened_for_good(b: Builder) -> None:
+def test_a_constant_is_widened_ahead_of_time(b: Builder) -> None:
     x = b.input(torch.randn(2, 4))
     graph = b.done(b.binary("add", to(b, b("view", x, 2, 4), "float32"), b.graph.constant(half(4))))
     assert b.check(promote_operands) == [1]
@@ -149,13 +151,13 @@ def test_a_constant_without_dimensions_widens_nothing(b: Builder) -> None:
     assert b.check(promote_operands) == [0]
 
 
-def test_what_may_have_no_dimensions_widens_nothing(b: Builder) -> None:
+def test_a_value_that_may_have_no_dimensions_widens_nothing(b: Builder) -> None:
     x, number = b.input(half(2, 4)), b.input(torch.tensor(0.5))
     graph = b.done(b.binary("mul", linear(b, x, 4, 4), number), to(b, number, "bfloat16"))
     assert promote_operands(graph) == 0
 
 
-def test_what_a_layer_reads_has_dimensions_and_widens(b: Builder) -> None:
+def test_an_input_of_a_layer_has_dimensions_and_widens(b: Builder) -> None:
     x = b.input(torch.randn(2, 4))
     read = to(b, b("transpose", b.eltwise("relu", x), 0, 1), "bfloat16")
     other = b.eltwise("tanh", linear(b, read, 3, 2))
@@ -163,14 +165,14 @@ def test_what_a_layer_reads_has_dimensions_and_widens(b: Builder) -> None:
     assert b.check(promote_operands) == [1]
 
 
-def test_what_is_expanded_like_a_tensor_keeps_its_own_dtype(b: Builder) -> None:
+def test_a_value_expanded_like_a_tensor_keeps_its_own_dtype(b: Builder) -> None:
     x, like = b.input(torch.randn(4)), b.input(half(2, 4))
     wide = b("unsqueeze", b("expand_as", to(b, x, "float32"), like), 0)
     b.done(b.binary("add", linear(b, to(b, b.input(torch.randn(2, 4)), "bfloat16"), 4, 4), wide))
     assert b.check(promote_operands) == [1]
 
 
-def test_what_is_compared_with_zero_has_dimensions_if_the_result_has(b: Builder) -> None:
+def test_a_value_compared_with_zero_has_dimensions_if_the_result_has(b: Builder) -> None:
     x = b.input(torch.randn(2, 4))
     chosen = b("slice", b("nonzero", x), 0, 0, 2, 1)
     narrow = linear(b, to(b, b.input(torch.randn(2, 4)), "bfloat16"), 4, 4)
@@ -178,7 +180,7 @@ def test_what_is_compared_with_zero_has_dimensions_if_the_result_has(b: Builder)
     assert b.check(promote_operands) == [1]
 
 
-def test_what_a_residual_is_made_of_must_be_as_wide(b: Builder) -> None:
+def test_the_operands_of_a_residual_must_be_as_wide(b: Builder) -> None:
     x, scale = b.input(torch.randn(2, 4)), b.input(torch.randn(2, 4))
     y = b.eltwise("relu", b.binary("mul", x, scale))
     b.done(b.binary("add", linear(b, to(b, y, "bfloat16"), 4, 4), y))
@@ -187,21 +189,21 @@ def test_what_a_residual_is_made_of_must_be_as_wide(b: Builder) -> None:
     assert scale.is_assumed
 
 
-def test_what_is_converted_and_widens_nothing_may_have_any_dtype(b: Builder) -> None:
+def test_a_converted_value_that_widens_nothing_may_have_any_dtype(b: Builder) -> None:
     x = b.input(half(2, 4))
     b.done(linear(b, to(b, x, "bfloat16"), 4, 4))
     assert b.check(promote_operands) == [0]
     assert not x.is_assumed
 
 
-def test_what_may_have_any_dtype_is_left_alone(b: Builder) -> None:
+def test_a_value_of_any_dtype_is_unchanged(b: Builder) -> None:
     x, y = b.input(half(2, 4)), b.input(half(2, 4))
     b.done(b.binary("add", linear(b, x, 4, 4), y))
     assert b.check(promote_operands) == [0]
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_number_beside_what_must_have_dimensions_widens_nothing(b: Builder, first: bool) -> None:
+def test_a_number_beside_a_value_with_dimensions_widens_nothing(b: Builder, first: bool) -> None:
     one, y = to(b, b.input(torch.randn(())), "float32"), linear(b, b.input(half(2, 8)), 4, 8)
     total = b.binary("add", *((one, y) if first else (y, one)))
     b.done(b("layer_norm", total, None, None, None, eps=1e-5, dims=1))

@@ -1,4 +1,4 @@
-"""Sizes are read where nobody has to wait for them."""
+"""Reads of sizes move to values that are available anyway."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def b() -> Builder:
     return Builder()
 
 
-def test_a_size_is_read_of_the_activation_so_that_it_is_fused(b: Builder) -> None:
+def test_a_size_is_read_from_the_activation_so_that_that_is_fused(b: Builder) -> None:
     made = b.convolution(b.input(random(2, 3, 4, 4)), b.constant(4, 3, 1, 1))
     rows = b("size", made, 0)
     activated = b.eltwise("relu", b.batch_norm(made, 4))

@@ -1,4 +1,4 @@
-"""The dims that rules infer are the sizes that values have."""
+"""Inferred dims match the sizes of values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def b() -> Builder:
     return Builder()
 
 
-#: Operators of x, of size (2, 3, 4, 4), and of others whose rank is known.
+#: Operators on x, of size (2, 3, 4, 4), and on others of known rank.
 OF_IMAGES: dict[str, Callable[[Builder, Value], Value]] = {
     "eltwise": lambda b, x: b.eltwise("relu", x),
     "binary": lambda b, x: b.binary("add", x, b.constant(4)),
@@ -50,7 +50,7 @@ OF_IMAGES: dict[str, Callable[[Builder, Value], Value]] = {
 
 @pytest.mark.parametrize("name", OF_IMAGES)
 @pytest.mark.parametrize("stated", [(2, 3, 4, 4), (-1, 3, 4, -1)], ids=["all", "some"])
-def test_what_is_known_of_a_result_is_so(b: Builder, name: str, stated: tuple[int, ...]) -> None:
+def test_inferred_dims_are_right(b: Builder, name: str, stated: tuple[int, ...]) -> None:
     x = b("expand", b.input(random(2, 3, 4, 4)), *stated)
     result = OF_IMAGES[name](b, x)
     b.done(result)
@@ -91,7 +91,7 @@ SHAPES: dict[str, tuple[Callable[[Builder, Value], Value], tuple[int | None, ...
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_sizes_that_operators_give_away_are_known(name: str) -> None:
+def test_sizes_that_operators_imply_are_known(name: str) -> None:
     make, expected = SHAPES[name]
     b = Builder()
     x = b("view", b.input(random(2, 2, 4, 6)), b.input(2), -1, 4, 6)
@@ -100,13 +100,13 @@ def test_sizes_that_operators_give_away_are_known(name: str) -> None:
     assert b.graph.inputs[0].dims is None
 
 
-def test_some_operators_fix_the_rank_of_what_was_unknown(b: Builder) -> None:
+def test_some_operators_determine_an_unknown_rank(b: Builder) -> None:
     x = b.input(random(2, 3, 4))
     made = [b("permute", x, 0, 2, 1), b("view", x, 2, -1), b("flatten", x, 1, -1)]
     assert [value.rank for value in made] == [3, 2, 2]
 
 
-def test_what_no_rule_or_a_wrong_dimension_makes_is_not_known(b: Builder) -> None:
+def test_dims_without_a_rule_or_with_a_wrong_dimension_are_unknown(b: Builder) -> None:
     x = b("view", b.input(random(6)), 2, 3)
     made = [b("transpose", x, 5, 1), b("squeeze", x, 0)]
     assert [value.dims for value in made] == [None, None]
@@ -126,7 +126,7 @@ def test_sizes_of_a_layer_are_known(b: Builder) -> None:
     assert [value.dims for value in graph.outputs] == [(2, None), (None, 3)]
 
 
-def test_what_a_post_op_reads_may_be_larger(b: Builder) -> None:
+def test_the_operand_of_a_post_op_may_be_larger(b: Builder) -> None:
     x = b("view", b.input(random(4)), 1, 4)
     result = b.linear(x, 4, 4)
     graph = b.done(b.binary("add", result, b.input(random(3, 4))))
@@ -134,8 +134,8 @@ def test_what_a_post_op_reads_may_be_larger(b: Builder) -> None:
     assert graph.outputs[0].dims is None
 
 
-def test_sizes_that_nothing_fixes_are_not_guessed(b: Builder) -> None:
-    """As little as the graph says of its inputs and of what is opaque."""
+def test_undetermined_sizes_are_not_guessed(b: Builder) -> None:
+    """The graph knows no sizes of its inputs and of opaque nodes."""
     x = b.input(random(2, 3))
     y = b.eltwise("relu", x)
     z = b.opaque(lambda x: x, y)

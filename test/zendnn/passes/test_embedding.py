@@ -65,7 +65,7 @@ def test_weights_stay_when_offsets_are_dropped(b: Builder) -> None:
     assert only(graph, "embedding_bag").inputs[1:] == (x, None, weights)
 
 
-def test_what_others_read_of_the_offsets_stays(b: Builder) -> None:
+def test_offsets_that_others_read_stay(b: Builder) -> None:
     x = b.input(ids(3, 5))
     flat = b("view", x, -1)
     offsets = b("arange", 0, b("numel", x), b("size", x, 1))
@@ -134,7 +134,7 @@ def test_weighted_bags_and_others_are_grouped(b: Builder) -> None:
     assert only(graph, "embedding_bags").inputs[-2:] == (weights, None)
 
 
-def test_bags_whose_last_offset_is_an_end_are_a_group_of_their_own(b: Builder) -> None:
+def test_bags_with_a_closing_offset_form_a_separate_group(b: Builder) -> None:
     ends = b.input(torch.tensor([0, 5, 7, 9]))
     values = [
         b("embedding_bag", b.constant(10, 4), b.input(ids(9)), ends, mode="sum", last_offset=True)
@@ -217,7 +217,7 @@ def test_offsets_of_some_rows_only_stay(b: Builder) -> None:
     assert b.check(fuse_embedding_bags) == [0]
 
 
-def test_pairs_of_what_is_no_product_stay(b: Builder) -> None:
+def test_pairs_of_other_operators_stay(b: Builder) -> None:
     pair = [b.graph.constant(torch.tensor(i)) for i in ([0, 1], [1, 2])]
     b.done(b("gather_pairs", b.input(random(2, 3, 3)), *pair))
     assert b.check(fuse_pairwise_dot) == [0]

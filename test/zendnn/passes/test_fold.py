@@ -1,4 +1,4 @@
-"""Passes that do at once what would otherwise be done at every call."""
+"""Passes that do work ahead of time instead of at every call."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_sizes_and_their_powers_are_evaluated(b: Builder) -> None:
     assert graph.nodes[-1].inputs[4] == 4
 
 
-def test_a_number_in_a_tensor_has_no_dtype_where_it_meets_another(b: Builder) -> None:
+def test_a_number_in_a_tensor_does_not_promote_another_tensor(b: Builder) -> None:
     x, eight = b.input(random(2, 8)), b.graph.constant(torch.tensor(8.0))
     scaled = b.binary("mul", x, b("to_like", eight, x))
     graph = b.done(scaled, b.eltwise("sqrt", b("to_like", eight, scaled)))
@@ -76,7 +76,7 @@ def test_constants_that_others_read_stay_results(b: Builder) -> None:
     assert ops(graph) == ["transpose", "eltwise", "opaque"]
 
 
-def test_large_constants_and_errors_are_left(b: Builder) -> None:
+def test_large_constants_and_errors_are_not_folded(b: Builder) -> None:
     large = b("expand", b.constant(1), 1 << 25)
     wrong = b("number_floordiv", 1, 0)
     graph = b.done(b.opaque(lambda x: x, b("slice", large, 0, 0, 1, 1)))
@@ -86,7 +86,7 @@ def test_large_constants_and_errors_are_left(b: Builder) -> None:
     assert wrong.producer is not None
 
 
-def test_an_opaque_node_without_results_is_left(b: Builder) -> None:
+def test_an_opaque_node_without_results_is_not_folded(b: Builder) -> None:
     graph = b.done(b.input(random(2)))
     graph.add("opaque", [], outputs=[], ordered=True)
     assert fold_constants(graph) == 0
@@ -115,14 +115,14 @@ def pool(kernel: int, stride: int = 1, padding: int = 0) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", IDENTITIES)
-def test_what_changes_nothing_goes(b: Builder, name: str) -> None:
+def test_identities_are_removed(b: Builder, name: str) -> None:
     x = b.input(random(2, 3, 4, 5))
     graph = b.done(b.eltwise("exp", IDENTITIES[name](b, x)))
     b.check(remove_identities, remove_identities)
     assert ops(graph) == ["eltwise"]
 
 
-def test_contiguous_goes_where_the_order_in_memory_ends(b: Builder) -> None:
+def test_contiguous_is_removed_where_strides_do_not_matter(b: Builder) -> None:
     x = b("permute", b.input(random(2, 3, 4, 5)), 0, 2, 1, 3)
     graph = b.done(b("softmax", b("contiguous", x), dim=1, log=False))
     b.check(remove_identities)
@@ -130,7 +130,7 @@ def test_contiguous_goes_where_the_order_in_memory_ends(b: Builder) -> None:
 
 
 @pytest.mark.parametrize("name", IDENTITIES)
-def test_a_result_stays_where_others_look_for_it(b: Builder, name: str) -> None:
+def test_an_identity_that_is_a_result_stays(b: Builder, name: str) -> None:
     x = b.input(random(2, 3, 4, 5))
     value = IDENTITIES[name](b, x)
     graph = b.done(value, b.opaque(torch.exp, value))
@@ -138,7 +138,7 @@ def test_a_result_stays_where_others_look_for_it(b: Builder, name: str) -> None:
     assert value.producer in graph.nodes
 
 
-def test_the_maker_of_a_returned_identity_makes_it(b: Builder) -> None:
+def test_the_producer_of_a_returned_identity_makes_the_result(b: Builder) -> None:
     value = b.eltwise("affine", b.eltwise("exp", b.input(random(3))), 1.0, 0.0)
     graph = b.done(value)
     assert b.check(remove_identities) == [1]
@@ -163,7 +163,7 @@ CHANGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", CHANGES)
-def test_what_changes_something_stays(b: Builder, name: str) -> None:
+def test_operators_that_are_no_identities_stay(b: Builder, name: str) -> None:
     x = b.input(random(2, 3, 4, 5))
     graph = b.done(b.eltwise("exp", CHANGES[name](b, x)))
     before = ops(graph)
@@ -171,7 +171,7 @@ def test_what_changes_something_stays(b: Builder, name: str) -> None:
     assert ops(graph) == before
 
 
-def test_number_arithmetic_with_neutral_numbers_goes(b: Builder) -> None:
+def test_number_arithmetic_with_neutral_elements_is_removed(b: Builder) -> None:
     x, n = b.input(random(2, 6)), b.input(3)
     n = b("number_mul", 1, b("number_add", n, 0))
     n = b("number_floordiv", b("number_sub", n, 0), 1)
@@ -182,7 +182,7 @@ def test_number_arithmetic_with_neutral_numbers_goes(b: Builder) -> None:
     assert ops(graph) == ["view", "number_mul", "number_sub", "view"]
 
 
-def test_a_view_of_a_view_reads_what_that_reads(b: Builder) -> None:
+def test_a_view_of_a_view_reads_the_original(b: Builder) -> None:
     x = b.input(random(2, 3, 4))
     inner = b("view", x, 6, -1)
     graph = b.done(
@@ -193,7 +193,7 @@ def test_a_view_of_a_view_reads_what_that_reads(b: Builder) -> None:
     assert graph.nodes[2].inputs[0] is x
 
 
-def test_what_two_views_undo_stays_where_others_read_the_first(b: Builder) -> None:
+def test_two_inverse_views_stay_if_others_read_the_first(b: Builder) -> None:
     made = b.convolution(b.input(random(1, 3, 4, 5)), b.constant(4, 3, 1, 1))
     inner = b("transpose", made, 2, 3)
     graph = b.done(b("transpose", inner, 2, 3), b.eltwise("relu", inner))
@@ -202,7 +202,7 @@ def test_what_two_views_undo_stays_where_others_read_the_first(b: Builder) -> No
 
 
 @pytest.mark.parametrize("reader", ["view", "mask", "result"])
-def test_a_product_with_one_stays_where_booleans_would_be_told_from_numbers(
+def test_a_product_with_one_stays_where_booleans_and_numbers_differ(
     b: Builder, reader: str
 ) -> None:
     mask = b.eltwise("affine", b.input(random(5, 5)), 1.0, 0.0)
@@ -216,7 +216,7 @@ def test_a_product_with_one_stays_where_booleans_would_be_told_from_numbers(
     assert b.check(remove_identities) == [0]
 
 
-def test_a_product_with_one_goes_where_a_view_reads_the_result_of_a_layer(b: Builder) -> None:
+def test_a_product_with_one_is_removed_between_a_layer_and_a_view(b: Builder) -> None:
     made = b("transpose", b.linear(b.input(random(2, 4)), 4, 4), 0, 1)
     graph = b.done(b("unsqueeze", b.eltwise("affine", made, 1.0, 0.0), 0))
     assert b.check(remove_identities) == [1]
@@ -229,7 +229,7 @@ def test_a_number_keeps_its_dtype_where_that_may_truncate_it(b: Builder) -> None
     assert b.check(remove_identities) == [0]
 
 
-def test_a_dtype_is_changed_once(b: Builder) -> None:
+def test_a_repeated_conversion_is_removed(b: Builder) -> None:
     once = b("to", b.input(random(2)), dtype="bfloat16")
     graph = b.done(b.eltwise("exp", b("to", b("to", once, dtype="bfloat16"), dtype="float32")))
     assert b.check(remove_identities) == [1]
@@ -274,7 +274,7 @@ def test_other_arithmetic_stays_binary(b: Builder) -> None:
         b.binary("max", x, b.number(0.0)),
         b.binary("div", x, b.number(0.0)),
         b.binary("add", x, b.number(-math.inf)),
-        b.binary("mul", x, b.constant(1)),  # would give a number a dimension
+        b.binary("mul", x, b.constant(1)),  # would add a dimension to a number
         b.binary("add", x, x),
     ]
     graph = b.done(*results)
@@ -292,7 +292,7 @@ def test_linear_functions_in_a_row_become_one(b: Builder) -> None:
     assert str(graph) == f"{value.name} = eltwise(%1) algorithm=affine alpha=6.0 beta=-2.0"
 
 
-def test_a_difference_is_not_spread_over_a_product(b: Builder) -> None:
+def test_a_difference_is_not_distributed_over_a_product(b: Builder) -> None:
     """(x - 1000) * 1e6 is exact near 1000; 1e6 x - 1e9 is not."""
     x = b.input(random(2, 3))
     graph = b.done(b.eltwise("affine", b.eltwise("affine", x, 1.0, -1000.0), 1e6, 0.0))
@@ -309,7 +309,7 @@ def test_a_linear_function_that_others_read_stays(b: Builder) -> None:
 # fold_pad
 
 
-def test_padding_before_a_convolution_is_its_own(b: Builder) -> None:
+def test_padding_is_folded_into_a_convolution(b: Builder) -> None:
     x = b.input(random(1, 3, 5, 6))
     padded = b("pad", x, 1, 2, 0, 3, value=0.0)
     graph = b.done(b.convolution(padded, b.constant(4, 3, 3, 2), padding=(1, 0)))
@@ -320,7 +320,7 @@ def test_padding_before_a_convolution_is_its_own(b: Builder) -> None:
     assert node.origin == ("aten::pad", "aten::convolution")
 
 
-def test_equal_padding_has_no_end_of_its_own(b: Builder) -> None:
+def test_equal_padding_has_no_separate_end(b: Builder) -> None:
     padded = b("pad", b.input(random(1, 3, 5, 6)), 1, 1, 2, 2, 0, 0, value=0.0)
     graph = b.done(b.convolution(padded, b.constant(4, 3, 3, 2)))
     assert b.check(fold_pad) == [1]
@@ -352,7 +352,7 @@ def test_padding_that_others_read_stays(b: Builder) -> None:
     assert b.check(fold_pad) == [0]
 
 
-def test_padding_before_several_convolutions_goes_into_all(b: Builder) -> None:
+def test_padding_is_folded_into_several_convolutions(b: Builder) -> None:
     padded = b("pad", b.input(random(1, 3, 5, 6)), 1, 1, value=0.0)
     graph = b.done(*(b.convolution(padded, b.constant(4, 3, 3, 2)) for _ in range(2)))
     assert b.check(fold_pad) == [2]
@@ -372,7 +372,7 @@ def test_padding_before_several_convolutions_goes_into_all(b: Builder) -> None:
         ("avg_pool", 1.0, (1, 1, 1, 1), {"include_pad": True}, 0),
     ],
 )
-def test_padding_before_a_pool_is_its_own_if_it_means_the_same(
+def test_padding_is_folded_into_a_pool_if_the_meaning_is_the_same(
     b: Builder, op: str, value: float, pads: tuple[int, ...], more: dict[str, Any], folds: int
 ) -> None:
     padded = b("pad", b.input(random(1, 2, 7, 8)), *pads, value=value)
@@ -438,7 +438,7 @@ def test_a_norm_of_a_result_that_others_read_stays(b: Builder) -> None:
     assert b.check(fold_batch_norm) == [0]
 
 
-def test_a_norm_with_statistics_that_change_stays(b: Builder) -> None:
+def test_a_norm_with_variable_statistics_stays(b: Builder) -> None:
     made = b.convolution(b.input(random(1, 3, 2, 2)), b.constant(4, 3, 1, 1))
     mean, variance = b.input(random(4)), b.input(random(4).abs())
     b.done(b("batch_norm", made, None, None, mean, variance, eps=1e-5))
@@ -525,25 +525,25 @@ def test_division_by_zero_is_not_folded(b: Builder) -> None:
     assert only(graph, "binary")
 
 
-def test_a_constant_look_up_that_fails_stays(b: Builder) -> None:
-    """-1 is no index of an embedding, though it is one of a tensor."""
+def test_a_constant_lookup_that_fails_stays(b: Builder) -> None:
+    """-1 is a valid index of a tensor, but not of an embedding."""
     ids = b.graph.constant(torch.tensor([1, -1]))
     b.graph.set_outputs([b.eltwise("relu", b("embedding", b.constant(5, 4), ids))])
     assert fold_constants(b.graph) == 0
 
 
-def test_a_constant_in_fewer_parts_than_are_read_stays(b: Builder) -> None:
+def test_a_constant_split_into_fewer_parts_than_are_read_stays(b: Builder) -> None:
     parts = b.node("split", b.constant(4, 2), results=3, dim=0, chunks=3).outputs
     b.graph.set_outputs([b.binary("add", parts[0], b.binary("add", parts[1], parts[2]))])
     assert fold_constants(b.graph) == 0
 
 
-def test_lines_whose_sum_float32_cannot_hold_stay_two(b: Builder) -> None:
+def test_linear_functions_whose_sum_overflows_float32_stay_separate(b: Builder) -> None:
     b.done(b.eltwise("affine", b.eltwise("affine", b.input(random(2, 8)), 2.0, 1e30), 1e30, 0.0))
     assert b.check(fold_scalars) == [0]
 
 
-def test_truths_times_one_are_numbers(b: Builder) -> None:
+def test_booleans_times_one_are_numbers(b: Builder) -> None:
     truth = b("nonzero", b.eltwise("tanh", b.input(random(2, 8))))
     b.done(b("view", b.eltwise("affine", truth, 1.0, 0.0), 16))
     assert b.check(remove_identities) == [0]

@@ -1,4 +1,4 @@
-"""Passes that let one primitive do the work of several."""
+"""Passes that fuse several operators into one primitive."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ GUARDS: dict[str, Callable[[Builder, Value], Value]] = {
 
 @pytest.mark.parametrize("guard", GUARDS)
 @pytest.mark.parametrize("spell", [sigmoid, hardsigmoid, silu, mish])
-def test_what_keeps_a_result_off_its_limit_is_not_taken_for_rounding(
+def test_a_guard_against_a_limit_is_not_treated_as_rounding(
     b: Builder, spell: Callable[[Builder, Value], Value], guard: str
 ) -> None:
     x = b.input(random(3, 4))
@@ -203,7 +203,7 @@ def test_a_primitive_takes_four_post_ops(b: Builder) -> None:
     assert ops(graph) == ["linear", "eltwise"]
 
 
-def test_what_no_plan_takes_does_not_become_a_post_op(b: Builder) -> None:
+def test_functions_that_plans_lack_do_not_become_post_ops(b: Builder) -> None:
     b.done(b.eltwise("erf", b.linear(b.input(random(2, 3)), 4, 3)))
     assert b.check(fuse_eltwise) == [0]
 
@@ -211,7 +211,7 @@ def test_what_no_plan_takes_does_not_become_a_post_op(b: Builder) -> None:
 # fuse_binary
 
 
-def test_a_residual_and_what_follows_become_post_ops(b: Builder) -> None:
+def test_a_residual_and_later_operators_become_post_ops(b: Builder) -> None:
     x = b.input(random(2, 3, 4, 4))
     y = b.convolution(x, b.constant(3, 3, 1, 1), b.constant(3))
     graph = b.done(b.eltwise("relu", b.binary("add", b.eltwise("tanh", y), x)))
@@ -260,13 +260,13 @@ def test_chains_become_post_ops_up_to_four(b: Builder) -> None:
     assert [post.operand for post in graph.nodes[0].post_ops] == [3, 4, 5, 6]
 
 
-def test_a_quotient_wants_the_layer_on_the_left(b: Builder) -> None:
+def test_a_quotient_is_fused_only_with_the_layer_on_the_left(b: Builder) -> None:
     x = b.input(random(2, 4))
     b.done(b.binary("div", x, b.linear(x, 4, 4)))
     assert b.check(fuse_binary) == [0]
 
 
-def test_a_layer_on_the_right_of_a_difference_makes_the_opposite(b: Builder) -> None:
+def test_a_layer_on_the_right_of_a_difference_is_negated(b: Builder) -> None:
     x = b.input(random(2, 4, 5, 5))
     made = b.convolution(x, b.constant(4, 4, 1, 1), b.constant(4))
     graph = b.done(b.eltwise("relu", b.binary("sub", x, made)))
@@ -385,7 +385,7 @@ def test_layers_that_differ_stay_apart(b: Builder) -> None:
 # fuse_layer_norm
 
 
-def test_a_norm_adds_its_residual(b: Builder) -> None:
+def test_a_residual_is_fused_into_a_norm(b: Builder) -> None:
     x, y = b.input(random(2, 3, 4)), b.input(random(2, 3, 4))
     graph = b.done(b.layer_norm(b.binary("add", x, y), 4))
     assert b.check(fuse_layer_norm) == [1]
@@ -407,7 +407,7 @@ def test_a_norm_returns_a_sum_that_others_read(b: Builder, escapes: bool) -> Non
     assert graph.nodes[0].outputs == (norm, total)
 
 
-def test_a_sum_with_two_norms_is_made_by_one(b: Builder) -> None:
+def test_a_sum_with_two_norms_is_computed_by_one_of_them(b: Builder) -> None:
     x, y = b.input(random(2, 3, 4)), b.input(random(2, 3, 4))
     total = b.binary("add", x, y)
     b.done(b.layer_norm(total, 4), b.layer_norm(total, 4))

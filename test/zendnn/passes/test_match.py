@@ -1,4 +1,4 @@
-"""passes/_match.py: what passes ask of graphs, and what they do to them."""
+"""passes/_match.py: the passes' common queries and rewrites of graphs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def b() -> Builder:
     return Builder()
 
 
-# Who makes a value.
+# Producers of values.
 
 
 def test_a_producer_is_one_of_the_operators_asked_for(b: Builder) -> None:
@@ -27,7 +27,7 @@ def test_a_producer_is_one_of_the_operators_asked_for(b: Builder) -> None:
     assert _match.producer(3, "eltwise") is None
 
 
-def test_only_what_one_node_reads_once_may_be_swallowed(b: Builder) -> None:
+def test_only_a_value_with_one_use_may_be_absorbed(b: Builder) -> None:
     x = b.input(random(2))
     once, twice, outside, opaque = (b.eltwise("relu", x) for _ in range(4))
     results = [b.eltwise("tanh", once), b.binary("add", twice, twice), outside]
@@ -62,7 +62,7 @@ def test_a_scalar_is_a_real_constant_without_dimensions(
     ("number", "sound"),
     [(0.0, True), (1.5, True), (3e38, True), (1e-40, False), (4e38, False), (float("inf"), False)],
 )
-def test_a_sound_number_is_one_that_float32_holds(number: float, sound: bool) -> None:
+def test_a_sound_number_is_representable_in_float32(number: float, sound: bool) -> None:
     assert _match.is_sound(number) == sound
     assert _match.is_sound(-number) == sound
 
@@ -95,7 +95,7 @@ def test_a_swap_exchanges_two_dimensions(
 # Rewriting.
 
 
-def test_a_post_op_comes_before_those_of_the_node_that_it_was(b: Builder) -> None:
+def test_a_post_op_precedes_those_of_its_former_node(b: Builder) -> None:
     x, y = (b.input(random(2, 3)) for _ in range(2))
     node, last = b.linear(x, 3, 3).producer, None
     assert node is not None
@@ -123,7 +123,7 @@ def test_a_node_that_changes_nothing_is_bypassed(b: Builder) -> None:
     graph.check()
 
 
-def test_a_result_that_changes_nothing_is_made_by_the_node_before(b: Builder) -> None:
+def test_the_node_before_an_identity_makes_its_result(b: Builder) -> None:
     y = b.eltwise("relu", b.input(random(2)))
     same = b("contiguous", y)
     graph = b.done(same)

@@ -1,4 +1,4 @@
-"""Regions: what they hold, what they read and return, and that they can run one after another."""
+"""Regions: their contents, inputs and results, and that they can run in sequence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def inside(regions: list[Region]) -> set[Node]:
     return {node for region in regions for node in region.nodes}
 
 
-def test_what_a_plan_can_hold_is_one_region(b: Builder) -> None:
+def test_supported_operators_form_one_region(b: Builder) -> None:
     x = b.input(random(2, 4))
     made = b.eltwise("relu", b.linear(x, 4, 4))
     result = b.binary("add", made, b.linear(made, 4, 4))
@@ -95,8 +95,8 @@ def test_effects_stay_in_order(b: Builder) -> None:
     assert seen == [0, 1]
 
 
-def test_what_prepares_for_opaque_nodes_alone_does_not_divide(b: Builder) -> None:
-    """A mask that is made of an input in opaque steps is there before the first layer."""
+def test_preparation_only_for_opaque_nodes_does_not_divide(b: Builder) -> None:
+    """A mask computed from an input in opaque steps is ready before the first layer."""
     x, given = b.input(random(2, 4)), b.input(random(4))
     mask = b.opaque(torch.exp, b.eltwise("affine", b("unsqueeze", given, 0), -1.0, 1.0))
     b.done(b.linear(b.binary("add", b.linear(x, 4, 4), mask), 4, 4))
@@ -154,7 +154,7 @@ def test_views_of_inputs_that_others_read_stay_outside(b: Builder) -> None:
     assert region.inputs == (view,)
 
 
-def test_a_view_outside_takes_the_views_along_that_it_needs(b: Builder) -> None:
+def test_a_view_outside_takes_its_views_along(b: Builder) -> None:
     x = b.opaque(torch.exp, b.input(random(2, 3, 4)))
     inner = b("view", x, 6, -1)
     outer = b("view", x, b("number_mul", b("size", inner, 0), 2), -1)
@@ -174,7 +174,7 @@ def test_a_split_that_a_pass_made_stays_inside(b: Builder) -> None:
     assert region.outputs == (first, second)
 
 
-def test_what_only_a_pass_made_is_handed_over_by_nobody(b: Builder) -> None:
+def test_values_that_only_a_pass_made_are_not_region_results(b: Builder) -> None:
     x = b.input(random(2, 4))
     first = b.linear(x, 4, 4)
     attributes = {"algorithm": "affine", "alpha": 2.0, "beta": 0.0}
@@ -203,7 +203,7 @@ def test_what_only_a_pass_made_is_handed_over_by_nobody(b: Builder) -> None:
         ([], False),
     ],
 )
-def test_a_region_does_enough(b: Builder, chain: list[str], kept: bool) -> None:
+def test_a_region_has_enough_work(b: Builder, chain: list[str], kept: bool) -> None:
     x = b.input(random(4, 4))
     for op in chain:
         if op == "linear":
@@ -222,7 +222,7 @@ def test_a_region_does_enough(b: Builder, chain: list[str], kept: bool) -> None:
         assert all(node.reason or node.op == "opaque" for node in graph.nodes)
 
 
-def test_what_was_made_to_be_matched_is_in_no_region(b: Builder) -> None:
+def test_nodes_for_matching_only_are_in_no_region(b: Builder) -> None:
     x = b.linear(b.input(random(2, 4)), 4, 4)
     offsets = b("arange", 0, 4, 2)
     ids = b.input(torch.randint(0, 5, (4,)))
@@ -249,7 +249,7 @@ def test_sizes_of_inputs_are_computed_on_both_sides(b: Builder) -> None:
 
 
 def test_a_size_of_an_input_does_not_divide(b: Builder) -> None:
-    """What an opaque node makes of sizes alone is ready before the region."""
+    """An opaque node that reads only sizes runs before the region."""
     x = b.input(random(2, 3, 4))
     made = b.linear(x, 4, 4)
     mask = b.opaque(lambda n: torch.ones(n, 4, dtype=torch.float64), b("size", x, 1))
@@ -280,7 +280,7 @@ def test_a_number_from_outside_is_an_input(b: Builder) -> None:
     assert held(region) == ["linear", "view", "eltwise"]
 
 
-def test_a_number_of_results_and_of_what_is_outside_is_made_inside(b: Builder) -> None:
+def test_a_number_from_results_and_from_outside_is_computed_inside(b: Builder) -> None:
     x, n = b.input(random(2, 6)), b.input(3)
     made = b.linear(x, 6, 6)
     groups = b("number_mul", b("size", made, 0), n)
@@ -301,7 +301,7 @@ def test_a_later_region_gets_numbers_of_an_earlier_one(b: Builder) -> None:
     assert first in one.outputs
 
 
-def test_a_number_that_the_model_does_not_have_is_made_inside(b: Builder) -> None:
+def test_a_number_that_the_model_lacks_is_computed_inside(b: Builder) -> None:
     x, other = b.input(random(2, 6)), b.opaque(torch.exp, b.input(random(3, 4)))
     rows = b.graph.value("number")
     b.graph.add("size", [other, 0], outputs=[rows])
@@ -321,7 +321,7 @@ def test_numbers_can_be_the_models_results(b: Builder) -> None:
 # schedule
 
 
-def test_a_schedule_wants_regions_that_can_run(b: Builder) -> None:
+def test_a_schedule_requires_executable_regions(b: Builder) -> None:
     first = b.linear(b.input(random(2, 4)), 4, 4)
     hidden = b.opaque(torch.exp, first)
     last = b.linear(hidden, 4, 4)
@@ -342,7 +342,7 @@ def test_constants_are_no_inputs(b: Builder) -> None:
     assert ops(b.graph) == ["linear"]
 
 
-def test_sizes_of_what_a_pass_made_are_read_in_the_region(b: Builder) -> None:
+def test_sizes_of_values_that_a_pass_made_are_read_in_the_region(b: Builder) -> None:
     x = b.input(random(2, 8))
     made = b.graph.add("linear", [x, b.constant(8, 8), None]).output  # the model has no such value
     b.done(b("view", b.linear(made, 8, 8), b("size", made, 0), 2, 4))

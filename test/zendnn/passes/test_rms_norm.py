@@ -1,4 +1,4 @@
-"""The pass that finds spelled-out rms norms."""
+"""The pass that recognises RMS norms in elementary operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def b() -> Builder:
 
 
 def root(b: Builder, x: Value, name: str = "rsqrt", square: str = "pow", dims: int = -1) -> Value:
-    """√(mean(x²) + eps), or 1 divided by it."""
+    """√(mean(x²) + eps), or its reciprocal."""
     squared = b.eltwise("square", x) if square == "pow" else b.binary("mul", x, x)
     mean = b("mean", squared, dims=(dims,), keep=True)
     return b.eltwise(name, b.binary("add", mean, b.number(1e-6)))
@@ -50,7 +50,7 @@ def test_an_rms_norm_adds_the_residual_that_it_reads(b: Builder) -> None:
     assert len(only(graph, "rms_norm").outputs) == 2
 
 
-def test_what_only_looks_like_an_rms_norm_stays(b: Builder) -> None:
+def test_operators_that_only_resemble_an_rms_norm_stay(b: Builder) -> None:
     x, y = b.input(random(2, 8)), b.input(random(2, 8))
     shared = root(b, x)
     mean = b("mean", b.eltwise("square", x), dims=(-1,), keep=True)
@@ -103,7 +103,7 @@ def test_conversions_around_rms_norms(
     assert only(graph, "rms_norm").attributes["dtype"] == (after or "float32")
 
 
-def test_what_is_divided_by_the_root_of_no_mean_stays(b: Builder) -> None:
+def test_a_division_by_another_root_stays(b: Builder) -> None:
     x, v = b.input(random(2, 8)), b.input(random(2, 1).abs())
     b.done(b.binary("mul", x, b.eltwise("rsqrt", b.eltwise("affine", v, 1.0, 1e-6))))
     assert b.check(recognise_rms_norm) == [0]

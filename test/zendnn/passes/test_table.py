@@ -1,4 +1,4 @@
-"""The table of passes, its switches, and all passes together on graphs that nobody thought of."""
+"""The table of passes, its switches, and all passes together on random graphs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _verified(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 # The table
 
-#: Run by plans, which know sizes.
+#: Passes that plans run, since plans know sizes.
 IN_PLANS = {"choose_layout", "join_in_place", "reuse_operands", "share_memory"}
 
 
@@ -65,14 +65,14 @@ def test_switches_are_restored_after_an_error() -> None:
         lambda: passes.disable("fold_pad", "fold_bath_norm").__enter__(),
     ],
 )
-def test_an_unknown_name_is_answered_with_the_known_ones(use: Callable[[], Any]) -> None:
+def test_an_unknown_name_error_lists_the_known_ones(use: Callable[[], Any]) -> None:
     with pytest.raises(ValueError, match=r"no pass named 'fold_bath_norm'.*fold_batch_norm, fold_"):
         use()
     assert passes.is_enabled("fold_pad")
 
 
 def broken(graph: Graph) -> int:
-    """A pass that gives a result the type of another."""
+    """A pass that sets wrong dims on a result."""
     graph.nodes[0].output.dims = (7, 7)
     return 1
 
@@ -100,7 +100,7 @@ def residual_block() -> Builder:
 
 
 def transformer_layer() -> Builder:
-    """The encoder layer of BERT, as it is traced."""
+    """An encoder layer of BERT, as traced."""
     b = Builder()
     x = b.input(random(2, 5, 64))
     mask = b("slice", b.input(random(2, 1, 1, 5)), 0, 0, 9223372036854775807, 1)
@@ -144,7 +144,7 @@ def test_a_residual_block_is_two_convolutions() -> None:
 def test_a_transformer_layer_is_six_primitives() -> None:
     b = transformer_layer()
     b.check(passes.run)
-    free = ("size", "view", "permute", "split", "cat")  # what is joined are weights
+    free = ("size", "view", "permute", "split", "cat")  # only weights are concatenated
     computing = [op for op in ops(b.graph) if op not in free]
     assert computing == [
         "linear",
@@ -172,7 +172,9 @@ EXAMPLES = [residual_block, transformer_layer, recommender]
 
 @pytest.mark.parametrize("name", passes.names())
 @pytest.mark.parametrize("example", EXAMPLES)
-def test_models_are_right_without_any_one_pass(example: Callable[[], Builder], name: str) -> None:
+def test_models_are_right_without_any_single_pass(
+    example: Callable[[], Builder], name: str
+) -> None:
     b = example()
     with passes.disable(name):
         (changes,) = b.check(passes.run)
@@ -189,11 +191,11 @@ def divide(b: Builder) -> None:
         assert all(value.constant is None for value in region.inputs)
 
 
-# Graphs that nobody thought of
+# Random graphs
 
 
 class Writer:
-    """Appends random operators to a graph, and knows the values that it has so far."""
+    """Appends random operators to a graph, and evaluates its values."""
 
     def __init__(self, seed: int) -> None:
         self.choose = python_random.Random(seed)
@@ -210,7 +212,7 @@ class Writer:
         return value
 
     def tensor(self, value: Value) -> Any:
-        """What a value is for the examples."""
+        """A value's tensor for the examples."""
         if not self.now:
             self.now.update(zip(self.b.graph.inputs, self.b.examples, strict=True))
         done = sum(1 for node in self.b.graph.nodes if all(v in self.now for v in node.outputs))
@@ -218,12 +220,12 @@ class Writer:
         return read(value, self.now)
 
     def pick(self, shape: tuple[int, ...] | None = None) -> Value:
-        """A value, rather a late one; of a shape, if one is asked for."""
+        """A random value, more often a late one, optionally of a given shape."""
         found = [v for v in self.pool if shape is None or self.tensor(v).shape == shape]
         return found[-1 - min(int(self.choose.expovariate(0.7)), len(found) - 1)]
 
     def step(self) -> None:
-        """Append an operator, or an expression that some pass looks for."""
+        """Append an operator, or an expression that a pass recognises."""
         x = self.pick()
         shape = tuple(self.tensor(x).shape)
         steps = [self.eltwise, self.scalar, self.binary, self.constant, self.identity, self.linear]
@@ -365,7 +367,7 @@ class Writer:
         return b("matmul", x, b("matmul", b("transpose", self.pick(shape), 1, 2), x))
 
     def finish(self) -> Builder:
-        """Let some values escape, besides the last."""
+        """Return the last value and some others as outputs."""
         last = self.pool[-1]
         others = [value for value in self.pool if self.choose.random() < 0.15]
         outputs = list(dict.fromkeys([*others, last]))
@@ -381,7 +383,7 @@ def test_random_graphs_keep_their_results(seed: int, steps: int) -> None:
         writer.step()
     b = writer.finish()
     before = b.run()
-    assume(all(float(value.abs().max()) < 1e6 for value in before))  # nor infinite, nor chaotic
+    assume(all(float(value.abs().max()) < 1e6 for value in before))  # not infinite, and not chaotic
     divide(b)
     for name in passes.names():
         with passes.disable(*(other for other in passes.names() if other != name)):

@@ -1,4 +1,4 @@
-"""How the tests make a plan of a small graph and compare it with what the graph means."""
+"""Makes a plan of a small graph, and compares it with the reference interpreter."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from ..passes.interpreter import BINARY, run_region
 CHANNELS = (3, 8, 16, 17, 32)
 BATCHES = (1, 3)
 
-#: The error that is always allowed, for a largest value of 1; bfloat16's last place is that.
+#: The error that is always allowed, relative to the largest value; for bfloat16 one unit in the
+#: last place.
 FLOOR = {torch.float32: 1e-5, torch.bfloat16: 2.0**-7}
 
-#: Layouts of inputs. The last ones repeat elements, and so change values.
+#: Layouts of inputs. The last ones repeat elements, which changes values.
 ARRANGEMENTS: dict[str, Callable[[Tensor], Tensor]] = {
     **{name: make for name, make in LAYOUTS.items() if name != "negated"},
     "channels_last": lambda x: (
@@ -42,10 +43,10 @@ def tensor(
 
 
 def then(b: Builder, value: Value, *posts: str | tuple[Any, ...]) -> Value:
-    """Give the node that makes a value more post-ops, and return the value.
+    """Add post-ops to the producer of a value, and return the value.
 
-    A post-op is a name, (name, alpha, beta), or (name, value) when it is binary. The nodes that
-    make such values must be there already.
+    A post-op is a name, (name, alpha, beta), or (name, value) for a binary one. The producers of
+    such values must precede the node.
     """
     node = value.producer
     assert node is not None
@@ -62,7 +63,7 @@ def then(b: Builder, value: Value, *posts: str | tuple[Any, ...]) -> Value:
 def make_plan(
     region: Region, dtype: torch.dtype = torch.float32, name: str = "test"
 ) -> torch.classes.zendnn.Plan:
-    """The plan of a region whose constants are of this type."""
+    """The plan of a region with constants of this dtype."""
     description, constants = region.describe(passes.off_in_plans())
     return torch.classes.zendnn.Plan(description, [cast(c, dtype) for c in constants], name)
 
@@ -76,10 +77,10 @@ def check(
 ) -> torch.classes.zendnn.Plan:
     """Check the plan of a graph against the interpreter in float64, and return it.
 
-    The error may be ``SLACK`` times that of torch's own operators in ``dtype``. Before that, the
-    plan runs on NaN, so that reading what was not written shows. Inputs must stay as they are, and
-    a second run must give the same bits. ``constants`` is their type if it is another; ``meant``
-    has what the interpreter gets for inputs that it takes in another form.
+    The error may be ``SLACK`` times that of torch's own operators in ``dtype``. The plan first runs
+    on NaN, which exposes reads of stale memory. Inputs must stay unchanged, and a second run must
+    give the same bits. ``constants`` is their dtype if it differs; ``meant`` replaces inputs for
+    the interpreter.
     """
     region = region_of(b, *outputs)
     plan = make_plan(region, constants or dtype)
@@ -111,7 +112,7 @@ def check(
 
 
 def assert_near(ours: Tensor, theirs: Tensor, exact: Tensor, where: str) -> None:
-    """Assert that ``ours`` is as close to ``exact`` as ``theirs`` is, or close enough."""
+    """Assert that ``ours`` is as close to ``exact`` as ``theirs``, or within the floor."""
     error = (ours.double() - exact).abs().max().item()
     their_error = (theirs.double() - exact).abs().max().item()
     floor = FLOOR[ours.dtype] * exact.abs().max().item()
@@ -129,7 +130,7 @@ def region_of(b: Builder, *outputs: Value) -> Region:
 def interpret(
     region: Region, given: list[Any], dtype: torch.dtype, rounded: torch.dtype
 ) -> list[Tensor]:
-    """The region's results in ``dtype``, for constants that were rounded to another type first."""
+    """The region's results in ``dtype``, for constants first rounded to another dtype."""
     constants = {
         value: value.constant
         for node in region.nodes
@@ -147,12 +148,12 @@ def interpret(
 
 
 def cast(x: Any, dtype: torch.dtype) -> Any:
-    """Floating-point tensors in another type, all else as it is."""
+    """Converts floating-point tensors; returns everything else unchanged."""
     return x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x
 
 
 def tensors_and_numbers(given: list[Any]) -> tuple[list[Tensor], list[int]]:
-    """Inputs as a plan takes them: tensors, and numbers."""
+    """The inputs split into tensors and numbers, as plans take them."""
     return (
         [x for x in given if isinstance(x, Tensor)],
         [x for x in given if not isinstance(x, Tensor)],
@@ -160,7 +161,7 @@ def tensors_and_numbers(given: list[Any]) -> tuple[list[Tensor], list[int]]:
 
 
 def poisoned(x: Tensor) -> Tensor:
-    """NaN in place of all values, in the same layout; whole numbers stay."""
+    """NaN in place of all values, in the same layout; integers stay."""
     if not x.is_floating_point():
         return x
     memory = x.new_full((x.untyped_storage().nbytes() // x.element_size(),), float("nan"))
@@ -168,31 +169,31 @@ def poisoned(x: Tensor) -> Tensor:
 
 
 def explained(plan: torch.classes.zendnn.Plan) -> dict[str, Any]:
-    """What a plan says of itself."""
+    """A plan's explanation."""
     explanation: dict[str, Any] = json.loads(plan.explain())
     return explanation
 
 
 def refusal(plan: torch.classes.zendnn.Plan) -> str:
-    """Why the plan refused the inputs that it saw last."""
+    """The plan's reason for refusing its latest inputs."""
     built = explained(plan)["built"]
     reason: str = built[0].get("refused", "") if built else "nothing was asked of it"
     return reason
 
 
 def left_of(plan: torch.classes.zendnn.Plan) -> list[dict[str, Any]]:
-    """What the plan calls torch for, for the inputs that it saw last, and why."""
+    """The operators that the plan leaves to torch for its latest inputs, with reasons."""
     left: list[dict[str, Any]] = explained(plan)["built"][0].get("left_to_torch", [])
     return left
 
 
 def implementations(plan: torch.classes.zendnn.Plan) -> list[str]:
-    """What the plan runs for the inputs that it saw last."""
+    """The implementations that the plan runs for its latest inputs."""
     return [step["implementation"] for step in explained(plan)["built"][0]["steps"]]
 
 
 def layout_of(plan: torch.classes.zendnn.Plan) -> str:
-    """How images lie in what the plan runs, as ``ZENDNN_PLAN_LAYOUT`` calls it; '' without any."""
+    """The layout of images in the plan, as in ``ZENDNN_PLAN_LAYOUT``; '' without images."""
     layout: str = explained(plan)["built"][0]["layout"]
     return layout.replace(" ", "_")
 
@@ -204,7 +205,7 @@ def asked_layouts() -> tuple[str, ...]:
 
 
 def copies_of(plan: torch.classes.zendnn.Plan) -> int:
-    """How many steps of what the plan runs only move data."""
+    """The number of the plan's steps that only copy data."""
     return sum(name.startswith(("copy", "reorder")) for name in implementations(plan))
 
 
@@ -214,6 +215,6 @@ def last_node(b: Builder) -> Node:
 
 
 def arena_bytes(plan: torch.classes.zendnn.Plan) -> int:
-    """The memory that the plan wants for intermediate results of what it saw last."""
+    """The size of the plan's arena for its latest inputs."""
     size: int = explained(plan)["built"][0]["arena_bytes"]
     return size

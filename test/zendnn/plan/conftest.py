@@ -1,4 +1,4 @@
-"""What the tests of plans share: nothing is timed, and how images lie is a parameter."""
+"""Fixtures of plans: nothing is timed, and the layout of images is a parameter."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .samples import LAYOUTS
 
 @pytest.fixture(autouse=True)
 def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first implementation serves: which one is faster is not the subject here."""
+    """Uses the first implementation, without timing."""
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
 
 
@@ -21,6 +21,6 @@ def b() -> Builder:
 
 @pytest.fixture(params=LAYOUTS)
 def images(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How a plan lays out images inside."""
+    """The layout of images inside a plan."""
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", request.param)
     return str(request.param)

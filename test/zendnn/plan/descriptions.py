@@ -1,5 +1,5 @@
 """Descriptions with each operator of a plan, their inputs and constants, and random changes of all
-three, for what must refuse them or compute something."""
+three, for code that must refuse or run them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BF16 = torch.bfloat16
 
 @dataclass(frozen=True)
 class Case:
-    """What a plan is made of, and what it is given."""
+    """A plan's description and constants, and its inputs."""
 
     text: str
     constants: tuple[Tensor, ...]
@@ -29,7 +29,7 @@ class Case:
 def case(*nodes: str, **operands: Tensor | int) -> Case:
     """A plan that returns ``%y``, and ``%z`` if there is one.
 
-    Operands of upper case are constants, the others inputs.
+    Upper-case operands are constants, the others inputs.
     """
     inputs = {name: x for name, x in operands.items() if name.islower()}
     constants = {name: x for name, x in operands.items() if not name.islower()}
@@ -66,7 +66,7 @@ WINDOW = "kernel=3,3 stride=2,2 padding=1,1 dilation=1,1 ceil=0"
 
 
 def samples() -> dict[str, Case]:
-    """Cases that a plan takes."""
+    """Cases that a plan accepts."""
     x, image = random(3, 8), random(2, 16, 6, 6)
     bag = {"TABLE": random(5, 8), "i": ids(6), "o": torch.tensor([0, 2, 2])}
     head, mask = random(2, 2, 3, 8), random(3, 3)
@@ -220,7 +220,7 @@ def samples() -> dict[str, Case]:
 
 
 def single_nodes() -> dict[str, Case]:
-    """Cases with one operator that a plan takes, of inputs and constants."""
+    """Cases with one operator, on inputs and constants, that a plan accepts."""
     x, image = random(3, 8), random(1, 4, 5, 5)
     values = {
         "x": x,
@@ -337,11 +337,11 @@ TOKENS = [
 def replaced(
     draw: Draw, text: str, pattern: re.Pattern[str], others: Callable[[str], Sequence[str]]
 ) -> str:
-    """With one of the places that match, in their group if there is one, in another form.
+    """The text with one match of the pattern (or its group) replaced.
 
-    What comes in its place may follow from the text in front of it.
+    The replacement may depend on the text before the match.
     """
-    # The first line is the version, which is no subject here.
+    # The first line, the version, stays.
     places = [match.span(pattern.groups) for match in pattern.finditer(text, text.find("\n") + 1)]
     if not places:
         return text
@@ -351,7 +351,7 @@ def replaced(
 
 
 def strained(draw: Draw, text: str) -> str:
-    """With extreme numbers all over one of the nodes, few of them different."""
+    """The text with extreme numbers, few of them different, throughout one node."""
     lines = text.splitlines()
     nodes = [i for i, line in enumerate(lines) if "(" in line]
     if nodes:
@@ -362,7 +362,7 @@ def strained(draw: Draw, text: str) -> str:
 
 
 def spliced(draw: Draw, text: str) -> str:
-    """With a node of another description, which reads values of this one and may be the result."""
+    """The text with a node of another description, which reads its values and may be a result."""
     made, _, rest = one_of(draw, LINES).partition(" = ")
     lines = text.splitlines()
     place = draw(st.integers(2, max(2, len(lines))))
@@ -403,7 +403,7 @@ def changed_text(draw: Draw, text: str) -> str:
     return data.decode(errors="replace")
 
 
-#: What else a tensor may be: each is made of one that a plan takes.
+#: Other kinds of tensors, each made from one that a plan accepts.
 TENSORS: dict[str, Callable[[Tensor], Tensor]] = {
     "bfloat16": lambda x: x.to(BF16),
     "float64": Tensor.double,
@@ -437,7 +437,7 @@ TENSORS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def changed_tensors(draw: Draw, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """One in another form, exchanged with another, missing, or there twice."""
+    """The tensors with one changed, swapped, removed or duplicated."""
     if not tensors:
         return (random(2, 3),)
     made = list(tensors)
@@ -447,7 +447,7 @@ def changed_tensors(draw: Draw, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ..
         name = one_of(draw, sorted(TENSORS))
         try:
             made[i] = TENSORS[name](made[i].detach())
-        except (RuntimeError, NotImplementedError, IndexError):  # Not of a tensor like this.
+        except (RuntimeError, NotImplementedError, IndexError):  # It does not apply to this tensor.
             return tensors
     elif kind == "swap":
         made[i], made[j] = made[j], made[i]
@@ -459,7 +459,7 @@ def changed_tensors(draw: Draw, tensors: tuple[Tensor, ...]) -> tuple[Tensor, ..
 
 
 def changed_case(draw: Draw) -> Case:
-    """One of ``SAMPLES`` with a few changes, most of them of its text."""
+    """One of ``SAMPLES`` with a few changes, mostly of its text."""
     made = SAMPLES[one_of(draw, sorted(SAMPLES))]
     for _ in range(draw(st.integers(1, 4))):
         what = one_of(

@@ -1,4 +1,4 @@
-"""Small parts of graphs that the tests of plans draw from."""
+"""Building blocks of graphs for tests of plans."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ LAYOUTS = ("any", "blocked", "channels_last")
 arrangements = st.sampled_from(sorted(ARRANGEMENTS))
 channels = st.sampled_from(CHANNELS)
 batches = st.sampled_from(BATCHES)
-#: What norms add to a variance.
+#: Values of eps in norms.
 SMALL = st.sampled_from([1e-6, 1e-2])
 
-#: Lengths on both sides of a vector's.
+#: Lengths on both sides of vector lengths.
 lengths = st.sampled_from((1, 2, 5, 8, 15, 16, 17, 31, 33, 64))
 
-#: Every function that a plan takes, with parameters that matter.
+#: Every function that a plan accepts, with non-trivial parameters.
 FUNCTIONS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(
         (name for name in ELTWISE if not operators.FUNCTIONS[name].foreign), (0.0, 0.0)
@@ -35,10 +35,10 @@ FUNCTIONS: dict[str, tuple[float, float]] = {
     "affine": (-1.5, 0.25),
 }
 
-#: Those that primitives apply to their results.
+#: Functions that primitives accept as post-ops.
 POST_OPS = {name: x for name, x in FUNCTIONS.items() if operators.FUNCTIONS[name].primitive}
 
-#: What makes the operand of a function one that it is defined and smooth for.
+#: Functions that map an operand into the smooth domain of another function.
 BEFORE: dict[str, list[tuple[str, float, float]]] = {
     "sqrt": [("abs", 0.0, 0.0), ("affine", 1.0, 0.5)],
     "log": [("abs", 0.0, 0.0), ("affine", 1.0, 0.5)],
@@ -46,9 +46,9 @@ BEFORE: dict[str, list[tuple[str, float, float]]] = {
     "exp": [("tanh", 0.0, 0.0)],
 }
 
-#: How an image is resampled, but for its new size.
+#: Attributes of resampling, without the new size.
 NEAREST = {"algorithm": "nearest", "align_corners": False, "scale_height": 0.0, "scale_width": 0.0}
-#: Operators that give another view.
+#: Operators that return a view.
 VIEWS = (
     *("transpose", "permute", "unsqueeze", "squeeze", "select", "slice"),
     *("flatten", "unflatten", "view", "expand", "contiguous"),
@@ -56,12 +56,12 @@ VIEWS = (
 
 
 def is_round(name: str, dtype: torch.dtype) -> bool:
-    """Whether half a unit in the last place may make a whole one of it."""
+    """Whether half a unit in the last place may change the result by 1."""
     return name in ("round", "floor", "ceil") and dtype != torch.float32
 
 
 def made(b: Builder, *shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Value:
-    """A value that the region computes row by row, and so may overwrite."""
+    """A value that the region computes itself, and so may overwrite."""
     return b.eltwise("affine", b.input(tensor(*shape, dtype=dtype, seed=seed)), 0.5, 0.25)
 
 
@@ -81,7 +81,7 @@ def joined(b: Builder, *parts: Value, dim: int = 1) -> Value:
 
 @st.composite
 def view_of(draw: st.DrawFn, shape: tuple[int, ...]) -> tuple[str, list[Any], dict[str, Any]]:
-    """A view operator with its arguments, for a tensor of this shape."""
+    """A view operator and its arguments for a tensor of this shape."""
     rank = len(shape)
     dim = draw(st.integers(-rank, rank - 1))
     other = draw(st.integers(-rank, rank - 1))

@@ -42,7 +42,7 @@ def test_attention(data: st.DataObject) -> None:
         [(kv_heads * group, target), (kv_heads, source), (kv_heads, source)]
     ):
         layout = draw(arrangements)
-        if draw(st.booleans()):  # as a projection leaves them
+        if draw(st.booleans()):  # as after a projection
             x = b.input(tensor(batch, length, heads, size, dtype=dtype, layout=layout, seed=seed))
             operands.append(b("transpose", x, 1, 2))
         else:
@@ -82,7 +82,7 @@ def test_attention(data: st.DataObject) -> None:
 def check_grouped(
     b: Builder, out: Value, group: int, dtype: torch.dtype, meant: dict[Value, Tensor] | None
 ) -> None:
-    """Grouped heads against the same keys and values, written out for each head."""
+    """Compares grouped heads with the same keys and values repeated for each head."""
     assert out.producer is not None
     q, k, v, *rest = out.producer.inputs
     region = region_of(b, out)
@@ -138,8 +138,8 @@ def test_masks_of_every_shape(b: Builder, shape: tuple[int, ...], kind: str) -> 
     check(b, out, meant={mask: allowed})
 
 
-def test_weights_that_are_no_normal_numbers_count_as_none(b: Builder) -> None:
-    """Products with such numbers take sixty times as long as others."""
+def test_subnormal_weights_count_as_zero(b: Builder) -> None:
+    """Products with subnormals take sixty times as long as others."""
     scores = torch.tensor([[[[0.0, -100.0, -90.0, -1.0]]]]).expand(1, 2, 3, 4).contiguous()
     large = torch.full((1, 2, 4, 8), 1e35)
     large[:, :, [0, 3]] = 1.0
@@ -160,8 +160,8 @@ def test_queries_that_see_no_key_give_zero(b: Builder, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bool", "float"])
-def test_attention_that_a_model_spells_out_stays_softmax(kind: str) -> None:
-    """Adding True adds 1, and the softmax of nothing is NaN."""
+def test_unfused_attention_keeps_the_meaning_of_softmax(kind: str) -> None:
+    """Adding True adds 1, and the softmax of an empty set is NaN."""
 
     class Attention(torch.nn.Module):
         def forward(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ def test_additive_attention_gives_nan_where_no_key_is_seen(
     torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6, equal_nan=True)
 
 
-#: Where scores are replaced, of (batch, heads, target, source).
+#: Shapes of conditions that replace scores of (batch, heads, target, source).
 CHOICES = [(5, 7), (2, 1, 1, 7), (1, 3, 5, 1), (2, 3, 5, 7), ()]
 
 LOWEST = torch.finfo(torch.float32).min
@@ -214,7 +214,7 @@ def test_attention_with_replaced_scores(
             [-1] if shape else []
         )
     elif shape:
-        replaced[..., :1, :] = True  # a query that sees nothing weighs all the same
+        replaced[..., :1, :] = True  # a query that sees no key has equal weights
     chosen = b.input(replaced == fill_where)
     mask = b.input(tensor(1, 3, 1, 7, seed=5))
     attributes = {"scale": 0.3, "causal": False, "swapped": False}
@@ -226,7 +226,7 @@ def test_attention_with_replaced_scores(
     )
 
 
-def test_queries_that_see_no_key_give_nan_where_a_model_spells_it_out(b: Builder) -> None:
+def test_queries_that_see_no_key_give_nan_in_recognised_attention(b: Builder) -> None:
     q, k, v = (b.input(tensor(1, 2, 5, 8, seed=seed)) for seed in range(3))
     seen = torch.ones(5, 5, dtype=torch.bool).tril(-1)
     chosen = b.input(seen)
@@ -246,8 +246,8 @@ def test_queries_that_see_no_key_give_nan_where_a_model_spells_it_out(b: Builder
 
 
 @pytest.mark.parametrize("source", [7, 300])
-def test_the_lowest_number_hides_without_being_infinite(b: Builder, source: int) -> None:
-    """Where every score of a query is the lowest number, its weights are equal, as in torch."""
+def test_the_lowest_number_masks_without_being_infinite(b: Builder, source: int) -> None:
+    """If all scores of a query are the lowest number, its weights are equal, as in torch."""
     q = b.input(tensor(2, 2, 5, 8))
     k, v = (b.input(tensor(2, 2, source, 8, seed=seed)) for seed in (1, 2))
     mask = torch.zeros(2, 1, 5, source)
@@ -284,7 +284,7 @@ def test_attention_without_heads_or_batch(
     )
 
 
-def test_a_number_that_replaces_scores_is_rounded_as_they_are(b: Builder) -> None:
+def test_a_number_that_replaces_scores_is_rounded_like_them(b: Builder) -> None:
     bf16 = torch.bfloat16
     fours = torch.full((1, 1, 4, 8), 4.0, dtype=bf16)
     q, k = b.input(fours[..., :3, :]), b.input(fours)

@@ -1,4 +1,4 @@
-"""Where values lie: in a concatenation's memory, packed once, and results as torch lays them."""
+"""Placement: parts of concatenations in place, constants packed once, results as torch's."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from .check import check, copies_of, implementations, make_plan, region_of, tens
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-#: How many channels of an image lie together.
+#: Channels per block of an image.
 BLOCK = 16 if HAS_WIDE_VECTORS else 8
 
 
 @pytest.fixture
 def blocked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images lie in blocks of channels."""
+    """Uses the blocked layout for images."""
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "blocked")
 
 
-#: Keeps the size of images.
+#: A convolution that keeps the size of images.
 convolved = functools.partial(samples.convolved, size=3)
 
 
@@ -46,7 +46,7 @@ class TestConcatenationsInBlocks:
     def test_of_whole_blocks_are_written_in_place(self, b: Builder, batch: int) -> None:
         parts = branches(b, batch, BLOCK, 2 * BLOCK, BLOCK)
         plan = check(b, convolved(b, b("cat", *parts, dim=1), 4 * BLOCK, BLOCK))
-        assert copies_of(plan) == 1, implementations(plan)  # of the result alone
+        assert copies_of(plan) == 1, implementations(plan)  # only for the result
 
     @pytest.mark.parametrize("batch", [1, 3])
     def test_in_each_other_are_written_in_place(self, b: Builder, batch: int) -> None:
@@ -75,7 +75,7 @@ class TestConcatenationsInBlocks:
     @pytest.mark.parametrize("batch", [1, 3])
     @pytest.mark.parametrize("other", [16, 32])
     def test_of_chunks(self, b: Builder, batch: int, other: int) -> None:
-        """Parts of larger images on both sides, whose images are equally far apart or not."""
+        """Chunks of larger images on both sides, with equal or different batch strides."""
         left, right = b.node(
             "split", b.input(tensor(batch, 64, 6, 5)), results=2, dim=1, chunks=2
         ).outputs
@@ -103,7 +103,7 @@ def test_a_constant_is_laid_out_once(b: Builder) -> None:
     assert copies_of(plan) == 0, implementations(plan)
 
 
-# Results lie as torch's own operators lay them, so that views of them work as they did.
+# Results have the strides of torch's own operators, so that views of them still work.
 
 
 class Images(nn.Module):
@@ -119,7 +119,7 @@ class Images(nn.Module):
 
 
 class Rows(nn.Module):
-    """A linear layer over channels that lie last."""
+    """A linear layer over channels in the last dimension."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Rows(nn.Module):
 
 
 class Swapped(nn.Module):
-    """Features that lie first, and go through functions that leave them there."""
+    """Features in the first dimension of memory, and functions that keep them there."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ def test_results_can_be_viewed_as_those_of_torch(
                 )
 
 
-def test_one_input_in_channels_last_leaves_other_results_in_rows() -> None:
+def test_one_channels_last_input_leaves_other_results_contiguous() -> None:
     b = Builder()
     image = b.input(cl(values(2, 16, 6, 5)))
     rows = b.input(values(2, 4, 6, 8))

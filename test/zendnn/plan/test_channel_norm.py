@@ -77,13 +77,13 @@ def test_group_norm(data: st.DataObject) -> None:
     count = groups * draw(st.sampled_from([1, 3, 10, 17]))
     space = draw(st.lists(st.sampled_from([1, 5, 8, 17]), max_size=3))
     shape = (draw(batches), count, *space)
-    assume(math.prod(shape) // shape[0] > groups)  # torch wants more than one value a group
+    assume(math.prod(shape) // shape[0] > groups)  # torch requires more than one value per group
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
     if draw(st.booleans()):
         x = b.eltwise("affine", x, 0.5, 0.25)
     weight, bias = (b.constant(count) if draw(st.booleans()) else None for _ in range(2))
     out = b("group_norm", x, weight, bias, groups=groups, eps=draw(SMALL) + 1e-3)
-    wide = weight or bias  # factors may be wider than what they scale
+    wide = weight or bias  # factors may have a wider dtype than x
     check(b, out, dtype=dtype, constants=torch.float32 if wide and draw(st.booleans()) else dtype)
 
 
@@ -106,7 +106,7 @@ def test_group_norm_of_equal_numbers_is_zero(
 
 @pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
 @pytest.mark.parametrize("channels", [2, 40])
-def test_group_norm_of_large_nearly_constant_planes_keeps_its_digits(
+def test_group_norm_of_large_nearly_constant_planes_is_precise(
     b: Builder, channels: int, layout: str
 ) -> None:
     x = ARRANGEMENTS[layout](values(1, channels, 300, 301) * 0.01 + 100.3)

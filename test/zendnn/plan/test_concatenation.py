@@ -1,4 +1,4 @@
-"""Concatenations in plans, whose parts are written in their place or copied there."""
+"""Concatenations in plans, whose parts are written in place or copied."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..passes.build import Builder
 from .check import BATCHES, check, copies_of, implementations, tensor, then
 from .samples import arrangements, convolved, joined, made
 
-#: Keeps an image's size.
+#: A pool that keeps the size of images.
 POOL = {"kernel": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
 
 
@@ -54,7 +54,7 @@ class TestConcatenations:
         parts.append(then(b, convolved(b, x, 32, 16, 3), ("add", parts[0]), "relu"))
         for _ in range(3):
             whole = joined(b, *parts)
-            if dtype == torch.float32:  # which its statistics are
+            if dtype == torch.float32:  # statistics are float32
                 whole = b.batch_norm(whole, count)
             parts.append(convolved(b, b.eltwise("relu", whole), count, 16, 3))
             count += 16
@@ -64,10 +64,10 @@ class TestConcatenations:
     def test_are_normalised_and_pooled_where_they_are(
         self, b: Builder, batch: int, dtype: torch.dtype, images: str
     ) -> None:
-        """As a DenseNet does: of each concatenation the next one is a part."""
+        """As in DenseNet: each concatenation is a part of the next one."""
         first, second = self.branches(b, batch, dtype, 32, 16)
         inner = joined(b, first, second)
-        if dtype == torch.float32:  # which its statistics are
+        if dtype == torch.float32:  # statistics are float32
             normed = then(b, b.batch_norm(inner, 48), "relu")
         else:
             normed = b.eltwise("relu", inner)
@@ -78,14 +78,14 @@ class TestConcatenations:
         steps = implementations(plan)
         assert not [name for name in steps if "ref" in name], steps
         if dtype == torch.float32 and images != "any":
-            before = steps[1 : steps.index("batch_norm relu")]  # what comes in is laid out first
+            before = steps[1 : steps.index("batch_norm relu")]  # the input is reordered first
             copies = [name for name in before if name.startswith(("copy", "reorder"))]
-            assert len(copies) <= 2, steps  # of the parts, not of their concatenation
+            assert len(copies) <= 2, steps  # of the parts, not of the concatenation
 
     def test_convert_a_residual_once(
         self, b: Builder, batch: int, dtype: torch.dtype, images: str
     ) -> None:
-        """What was converted for a place that then was not used would be so in every run."""
+        """A reorder for a candidate that is not used must not remain in the plan."""
         x = b.input(tensor(batch, 16, 6, 5, dtype=dtype, layout="channels_last"))
         residual = made(b, batch, 16, 6, 5, dtype=dtype)
         parts = [then(b, convolved(b, x, 16, 16, 3), ("add", residual)), convolved(b, x, 16, 16)]
@@ -118,7 +118,7 @@ class TestConcatenations:
     def test_in_a_dense_block(
         self, b: Builder, batch: int, dtype: torch.dtype, growth: int
     ) -> None:
-        """Each layer reads all before it: a value is a part of several concatenations."""
+        """Each layer reads all previous ones: a value is a part of several concatenations."""
         parts = self.branches(b, batch, dtype, 16)
         for i in range(4):
             count = 16 + i * growth
@@ -168,7 +168,7 @@ class TestConcatenations:
     def test_keep_views_of_the_other_place_that_a_part_is_in(
         self, b: Builder, batch: int, dtype: torch.dtype, change: str
     ) -> None:
-        """A part that was made aside lies there, too; who may write over one may not over both."""
+        """A part that is copied lies in two places; an operator may overwrite only one of them."""
         changes: dict[str, Callable[[Value], Value]] = {
             "tanh": lambda x: b.eltwise("tanh", x),
             "add": lambda x: b.binary("add", x, b.constant(1, 1, 1, 1)),
@@ -203,7 +203,7 @@ def test_concatenations_of_rows(b: Builder, dim: int, dtype: torch.dtype) -> Non
     check(b, b.linear(whole, 4, 32 if dim else 8), dtype=dtype)
 
 
-def test_concatenated_rows_are_written_in_their_place(b: Builder) -> None:
+def test_concatenated_rows_are_written_in_place(b: Builder) -> None:
     x = b.input(tensor(5, 16))
     plan = check(b, joined(b, *(b.linear(x, 16, 16) for _ in range(4))))
     assert copies_of(plan) == 0, implementations(plan)

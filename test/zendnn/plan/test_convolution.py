@@ -1,4 +1,4 @@
-"""Convolutions in plans: any window, layout and algorithm, and what is timed to choose one."""
+"""Convolutions in plans: any window, layout and algorithm, and the timing that chooses one."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_transposed_convolutions_into_and_of_a_slice(
     stride: int,
     batch: int,
 ) -> None:
-    """What computes them as a convolution's gradient writes images side by side."""
+    """The implementation as a convolution's gradient ignores gaps between images."""
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
     x = b.input(tensor(batch, inputs, 8, 8))
     attributes: dict[str, Any] = {"transposed": True, "stride": (stride, stride)}
@@ -112,7 +112,7 @@ def test_constant_weights_of_any_layout(b: Builder, op: str, layout: str) -> Non
 
 
 class TestWinograd:
-    """Against the direct method, wherever the kernel can compute."""
+    """Compares with the direct method wherever the kernel accepts the problem."""
 
     @pytest.fixture(autouse=True)
     @staticmethod
@@ -196,7 +196,7 @@ class TestWinograd:
             *(["bfloat16"] if torch.bfloat16 in PRIMITIVE_DTYPES else []),
         ],
     )
-    def test_that_others_do_what_it_does_not(
+    def test_that_others_compute_the_problems_it_refuses(
         self, b: Builder, monkeypatch: pytest.MonkeyPatch, case: str
     ) -> None:
         monkeypatch.setenv("ZENDNN_WINOGRAD", "2")
@@ -225,7 +225,7 @@ class TestWinograd:
         x = b.input(tensor(1, 512, 64, 64, layout="channels_last"))
         self.compare(b, monkeypatch, convolved(b, x, 512, 64, 3))
 
-    def test_that_passes_nan_on(self, b: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_that_propagates_nan(self, b: Builder, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("ZENDNN_WINOGRAD", "2")
         x = b.input(torch.full((1, 16, 6, 6), math.nan))
         (got,) = make_plan(region_of(b, then(b, convolved(b, x, 16, 16, 3), "relu"))).run(
@@ -234,10 +234,10 @@ class TestWinograd:
         assert got.isnan().all()
 
 
-def test_choices_depend_on_all_that_the_work_depends_on(
+def test_choices_depend_on_every_property_of_the_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each of these has a line of its own among the choices."""
+    """Each variant has its own line among the choices."""
     path = tmp_path / "choices"
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
     monkeypatch.setenv("ZENDNN_TUNING_CACHE", str(path))
@@ -277,10 +277,10 @@ def test_choices_depend_on_all_that_the_work_depends_on(
     torch.backends.zendnn._C._forget_tuning()
 
 
-def test_no_more_is_timed_than_the_budget_allows(
+def test_timing_stays_within_the_budget(
     b: Builder, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """But for two ways of the first choice: with one there is nothing to choose."""
+    """Except two candidates of the first choice: one alone is no choice."""
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "1e-9")
     torch.backends.zendnn._C._forget_tuning()
     hidden = b.linear(b.input(tensor(37, 96)), 129, 96)

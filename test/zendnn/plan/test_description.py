@@ -1,4 +1,4 @@
-"""What is no description of a plan."""
+"""Invalid descriptions of plans."""
 
 from __future__ import annotations
 

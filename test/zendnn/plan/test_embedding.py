@@ -1,4 +1,4 @@
-"""Embeddings and bags of them in plans."""
+"""Embeddings and embedding bags in plans."""
 
 from __future__ import annotations
 
@@ -82,7 +82,9 @@ def test_many_embedding_bags_at_once(b: Builder, mode: str, dtype: torch.dtype) 
 
 @pytest.mark.parametrize("wrong", [-1, 7, 2**40, -(2**62)])
 @pytest.mark.parametrize("op", ["embedding", "embedding_bag", "embedding_bag with offsets"])
-def test_indices_out_of_range_raise_and_the_plan_works_on(b: Builder, op: str, wrong: int) -> None:
+def test_indices_out_of_range_raise_and_the_plan_still_works(
+    b: Builder, op: str, wrong: int
+) -> None:
     table, ids = b.constant(7, 16), torch.randint(7, (3, 4))
     bad = ids.clone()
     bad[2, 1] = wrong
@@ -107,7 +109,7 @@ def test_indices_out_of_range_raise_and_the_plan_works_on(b: Builder, op: str, w
 @property_test
 @given(data=st.data())
 def test_groups_of_embeddings(data: st.DataObject) -> None:
-    """With offsets, without, or row by row, beside each other in one result."""
+    """With offsets, without, or row by row, side by side in one result."""
     b, draw = Builder(), data.draw
     dtype, count = draw(dtypes), draw(st.integers(1, 4))
     mode = draw(st.sampled_from(["sum", "mean", "max", "each"]))
@@ -149,9 +151,7 @@ def test_rows_of_several_tables_have_the_shape_of_their_indices(
 
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32])
 @pytest.mark.parametrize("wrong", [(0, 3, 2), (0, 5, 13), (0, -1, 4)])
-def test_offsets_that_make_no_sense_raise(
-    b: Builder, wrong: tuple[int, ...], kind: torch.dtype
-) -> None:
+def test_invalid_offsets_raise(b: Builder, wrong: tuple[int, ...], kind: torch.dtype) -> None:
     ids, starts = b.input(torch.randint(7, (9,), dtype=kind)), b.input(torch.tensor([0, 2, 4]))
     b.examples[1] = b.examples[1].to(kind)
     attributes = {"count": 1, "mode": "sum", "last_offset": True}

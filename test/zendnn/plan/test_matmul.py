@@ -1,4 +1,4 @@
-"""Linear layers and matrix products in plans: any size, layout and way to run them."""
+"""Linear layers and matrix products in plans: any size, layout and implementation."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_linear_layers(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     ("rows", "inputs", "outputs"), [(1, 33, 70), (37, 96, 129), (64, 768, 768)]
 )
-def test_every_way_to_run_a_linear_layer_that_is_timed(
+def test_every_candidate_of_a_linear_layer(
     rows: int,
     inputs: int,
     outputs: int,
@@ -48,7 +48,7 @@ def test_every_way_to_run_a_linear_layer_that_is_timed(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Plain and packed weights, in panels of any width, and BLIS: each is chosen by the cache."""
+    """Plain and packed weights, panels of any width, and BLIS: the tuning cache selects each."""
     path = tmp_path / "choices"
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
     monkeypatch.setenv("ZENDNN_TUNING_CACHE", str(path))
@@ -77,14 +77,14 @@ def test_every_way_to_run_a_linear_layer_that_is_timed(
 
 @pytest.mark.parametrize("shape", [(4, 1, 16), (1, 4, 16), (4, 16), (4, 3, 16), (16,)])
 def test_linear_layers_of_rows_that_repeat(b: Builder, shape: tuple[int, ...]) -> None:
-    """As a class token is one for the whole batch."""
+    """As a class token, which the whole batch shares."""
     base = tensor(*[1] * (len(shape) - 1), 16)
     x = b.input(base.expand(shape))
     check(b, b.linear(x, 8, 16))
 
 
 def test_linear_layers_of_windows_that_overlap(b: Builder) -> None:
-    """Rows that start one element after each other."""
+    """Each row starts one element after the previous one."""
     check(b, b.linear(b.input(tensor(40).unfold(0, 16, 1)), 8, 16))
 
 
@@ -110,7 +110,7 @@ def test_matrix_products(data: st.DataObject) -> None:
 
 
 def test_products_of_views(b: Builder) -> None:
-    """Scores of attention that nobody fused."""
+    """Scores of an attention that is not fused."""
     x = made(b, 3, 7, 4 * 6)
     q = b("transpose", b("view", x, 3, 7, 4, 6), 1, 2)
     scores = b("matmul", q, b("transpose", q, -1, -2))
@@ -123,7 +123,7 @@ def test_products_of_views(b: Builder) -> None:
 def test_products_of_a_column_and_a_row_keep_the_sign_of_zeros(
     b: Builder, shapes: tuple[tuple[int, ...], ...], post: str
 ) -> None:
-    """As torch's, in float32: one divided by them is an infinity of that sign."""
+    """As in torch, in float32: 1 divided by them is an infinity of that sign."""
     left, right = (b.input(tensor(*shape, seed=seed)) for seed, shape in enumerate(shapes))
     for x in b.examples:
         x.view(-1)[::2] = 0
@@ -148,7 +148,7 @@ def test_linear_layers_of_one_input_keep_the_sign_of_zeros(b: Builder) -> None:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_linear_layers_with_a_result_in_float32(b: Builder, dtype: torch.dtype, bias: bool) -> None:
-    """It is never rounded to the type of the layer."""
+    """It is never rounded to the layer's dtype."""
     x = b.input(tensor(3, 5, 33, dtype=dtype))
     out = b("linear", x, b.constant(17, 33), b.constant(17) if bias else None, dtype="float32")
     region = region_of(b, then(b, out, "relu"))
@@ -158,7 +158,7 @@ def test_linear_layers_with_a_result_in_float32(b: Builder, dtype: torch.dtype, 
     assert (got.double() - exact).abs().max() <= 1e-5 * exact.abs().max()
 
 
-#: Operands of a product of (2, 3, 5, 7), and whether the primitive takes them.
+#: Shapes of operands for a product of (2, 3, 5, 7), and whether the primitive accepts them.
 PRODUCT_OPERANDS: dict[tuple[int, ...], bool] = {
     **dict.fromkeys([(2, 3, 5, 7), (2, 3, 1, 7), (1, 1, 5, 7), (5, 7), (1, 7), (7,)], True),
     **dict.fromkeys([(1,), (), (1, 1, 1, 1)], True),
@@ -171,7 +171,7 @@ PRODUCT_OPERANDS: dict[tuple[int, ...], bool] = {
 def test_products_scale_and_mask_their_result(
     b: Builder, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
-    """In one step where one stride leads from matrix to matrix of the mask."""
+    """In one step if the mask's matrices are a constant stride apart."""
     q, k = b.input(tensor(2, 3, 5, 8, dtype=dtype)), b.input(tensor(2, 3, 8, 7, dtype=dtype))
     mask = b.input(tensor(*shape, dtype=dtype, seed=3))
     out = then(b, b("matmul", q, k), ("affine", 0.5, 0.0), ("add", mask))
@@ -197,8 +197,8 @@ def test_products_are_added_to_a_residual(
     assert len(implementations(plan)) == {"dies": 3, "read later": 4, "result": 2}[use]
 
 
-def test_interleaved_matrices_are_multiplied_where_they_lie(b: Builder) -> None:
-    """Heads of one image or sentence, that lie in one tensor."""
+def test_interleaved_matrices_are_multiplied_in_place(b: Builder) -> None:
+    """Heads of one image or sentence, interleaved in one tensor."""
     x, y = b.input(tensor(1, 7, 4, 8)), b.input(tensor(1, 7, 4, 8, seed=1))
     plan = check(b, b("matmul", b("permute", x, 0, 2, 1, 3), b("permute", y, 0, 2, 3, 1)))
     assert copies_of(plan) == 0, implementations(plan)
@@ -239,8 +239,8 @@ def test_layers_that_share_a_part_of_their_weights(b: Builder) -> None:
 
 
 @pytest.mark.parametrize("use", ["result", "columns", "float64"])
-def test_a_layer_whose_joined_weights_are_more_than_weights(b: Builder, use: str) -> None:
-    """It is left to torch, which multiplies by what the plan computes."""
+def test_a_layer_with_computed_weights(b: Builder, use: str) -> None:
+    """It is left to torch, which multiplies by the plan's result."""
     x = b.input(tensor(3, 5))
     if use == "columns":
         weight = joined(b, b.constant(4, 2), b.constant(4, 3), dim=1)

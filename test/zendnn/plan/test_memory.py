@@ -1,4 +1,4 @@
-"""What plans spare: copies between layouts, memory for results, and calls of torch."""
+"""What plans avoid: copies between layouts, memory for results, and calls of torch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SIZE = 32
 
 @pytest.fixture(params=["blocked", "channels_last"])
 def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How the plan lays out images inside."""
+    """The layout of images inside the plan."""
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", request.param)
     return str(request.param)
 
@@ -40,7 +40,7 @@ def layout(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
 @pytest.fixture
 def no_tiles(dtype: torch.dtype) -> None:
     if dtype == torch.bfloat16 and HAS_TILES:
-        pytest.skip("a convolution on AMX tiles wants memory of its own, as large as the images")
+        pytest.skip("a convolution on AMX tiles needs extra memory, as large as the images")
 
 
 def image(
@@ -49,12 +49,12 @@ def image(
     return b.input(tensor(batch, channels, SIZE, SIZE, dtype=dtype, layout=layout))
 
 
-#: Keeps the size of images.
+#: A convolution that keeps the size of images.
 convolved = functools.partial(samples.convolved, size=3)
 
 
 def bytes_of(channels: int, dtype: torch.dtype, batch: int = 1) -> int:
-    """Of an image."""
+    """The bytes of an image."""
     return batch * channels * SIZE * SIZE * dtype.itemsize
 
 
@@ -67,7 +67,7 @@ def bytes_of(channels: int, dtype: torch.dtype, batch: int = 1) -> int:
 def test_residuals_of_convolutions_are_added_in_place(
     b: Builder, batch: int, dtype: torch.dtype
 ) -> None:
-    """The residual and the layer between need memory; the sum needs none of its own."""
+    """The residual and the inner layer need memory; the sum needs none."""
     x = convolved(b, image(b, 16, dtype, batch=batch), 16, 16)
     for _ in range(3):
         inner = then(b, convolved(b, x, 16, 16), "relu")
@@ -78,7 +78,7 @@ def test_residuals_of_convolutions_are_added_in_place(
 
 @pytest.mark.skipif(
     not HAS_WIDE_VECTORS,
-    reason="products for AVX2 want memory of their own, as large as the result",
+    reason="products for AVX2 need extra memory, as large as the result",
 )
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_residuals_of_linear_layers_are_added_in_place(b: Builder, dtype: torch.dtype) -> None:
@@ -144,7 +144,7 @@ def test_convolutions_write_blocks_into_a_concatenation(
     x = image(b, 16, dtype)
     parts = [then(b, convolved(b, x, 16, count), "relu") for count in (16, 32, 16)]
     plan = check(b, convolved(b, b("cat", *parts, dim=1), 64, 16), dtype=dtype)
-    assert copies_of(plan) == 2, implementations(plan)  # as it enters, and as it leaves
+    assert copies_of(plan) == 2, implementations(plan)  # one in, one out
 
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
@@ -163,7 +163,7 @@ def test_operators_write_channels_into_a_concatenation(
 
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
-def test_a_concatenation_in_a_larger_one_is_made_there(b: Builder, dtype: torch.dtype) -> None:
+def test_a_nested_concatenation_is_made_in_place(b: Builder, dtype: torch.dtype) -> None:
     x = b.input(tensor(8, 16, dtype=dtype))
     inner = b("cat", b.linear(x, 16, 16), b.linear(x, 32, 16), dim=1)
     outer = b("cat", b.linear(x, 16, 16), inner, dim=1)
@@ -177,10 +177,10 @@ def test_a_concatenation_in_a_larger_one_is_made_there(b: Builder, dtype: torch.
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.usefixtures("layout")
-def test_images_change_their_layout_once_in_and_once_out(
+def test_images_are_reordered_once_in_and_once_out(
     b: Builder, batch: int, dtype: torch.dtype
 ) -> None:
-    """Though two layers read the image, and the layers between are of many kinds."""
+    """Although two layers read the image, and the layers are of many kinds."""
     x = image(b, 16, dtype, batch=batch)
     one = then(b, convolved(b, x, 16, 32), "relu")
     pool = {"kernel": (2, 2), "stride": (2, 2), "padding": (0, 0), "dilation": (1, 1)}
@@ -207,7 +207,7 @@ def test_channels_last_images_stay_as_they_are(
 
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_rows_and_heads_are_never_copied(b: Builder, dtype: torch.dtype) -> None:
-    """A layer of a transformer: projections, heads that are views of them, and norms."""
+    """A transformer layer: projections, heads that are views of them, and norms."""
     x = b.input(tensor(2, 7, 32, dtype=dtype))
     q, k, v = (b("transpose", b("view", b.linear(x, 32, 32), 2, 7, 4, 8), 1, 2) for _ in range(3))
     seen = b("attention", q, k, v, None, scale=0.0, causal=False, swapped=True)
@@ -220,16 +220,16 @@ def test_rows_and_heads_are_never_copied(b: Builder, dtype: torch.dtype) -> None
 # The arena.
 
 
-def test_the_arena_holds_what_lives_at_one_time_and_not_everything(b: Builder) -> None:
-    """Of eight results of one size two live at a time; 4 KiB are for what a primitive needs."""
+def test_the_arena_holds_only_values_that_live_at_the_same_time(b: Builder) -> None:
+    """Two of eight equal results live at a time; 4 KiB allow for a primitive's scratchpad."""
     x = b.input(tensor(256, 64))
     for _ in range(8):
         x = b.linear(x, 64, 64)
     assert arena_bytes(check(b, x)) <= 2 * 256 * 64 * 4 + 4096
 
 
-def test_what_dies_early_leaves_its_place_to_what_comes_late(b: Builder) -> None:
-    """Large, small, large: the second large one goes where the first one was."""
+def test_a_late_value_takes_the_place_of_an_early_one(b: Builder) -> None:
+    """Large, small, large: the second large result takes the place of the first."""
     x = b.input(tensor(64, 16))
     for width, of in ((512, 16), (16, 512), (512, 16)):
         x = b.linear(x, width, of)
@@ -237,7 +237,7 @@ def test_what_dies_early_leaves_its_place_to_what_comes_late(b: Builder) -> None
 
 
 @pytest.mark.parametrize("name", ["join_in_place", "reuse_operands", "share_memory"])
-def test_what_spares_memory_and_copies_can_be_switched_off(b: Builder, name: str) -> None:
+def test_each_optimisation_of_memory_can_be_switched_off(b: Builder, name: str) -> None:
     def layer() -> Value:
         return b.eltwise("tanh", b.linear(b.input(tensor(256, 64)), 64, 64))
 
@@ -264,7 +264,7 @@ def test_the_choice_of_layouts_can_be_switched_off(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_buffers_start_at_multiples_of_64_bytes(b: Builder, dtype: torch.dtype) -> None:
-    """Three values of a few bytes that live at one time fill three such pieces."""
+    """Three small values that live at the same time take 64 bytes each."""
     x = b.input(tensor(5, dtype=dtype))
     one, two, three = (b.eltwise(name, x) for name in ("tanh", "sigmoid", "abs"))
     out = b.binary("add", b.binary("add", one, two), three)
@@ -277,8 +277,8 @@ def test_buffers_start_at_multiples_of_64_bytes(b: Builder, dtype: torch.dtype) 
 def profiled(
     run: Callable[..., list[Tensor]], *arguments: Any
 ) -> tuple[list[str], list[int], list[Tensor]]:
-    """What torch did inside the event of a plan, what it allocated there, and the results."""
-    run(*arguments)  # builds, and makes what the next call finds
+    """torch's events and allocations inside a plan's event, and the results."""
+    run(*arguments)  # builds the executable for the next call
     activities = [torch.profiler.ProfilerActivity.CPU]
     with torch.profiler.profile(activities=activities, profile_memory=True) as profile:
         results = run(*arguments)
@@ -295,7 +295,7 @@ def profiled(
 
 
 def test_running_dispatches_nothing_and_allocates_its_results_and_an_arena(b: Builder) -> None:
-    """By torch's own account, of a plan with primitives, kernels, copies and three results."""
+    """By torch's profiler, for a plan with primitives, kernels, copies and three results."""
     x = b.input(tensor(2, 16, 8, 8))
     y = then(b, convolved(b, x, 16, 24), "relu")
     rows = b("flatten", y, 2, 3)

@@ -1,4 +1,4 @@
-"""Numbers that plans compute with."""
+"""Arithmetic on numbers in plans."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def test_powers_of_numbers(b: Builder, exponent: float) -> None:
     check(b, b.binary("mul", x, b("power", n, exponent=exponent)))
 
 
-def test_powers_of_numbers_take_the_dtype_of_what_they_meet(b: Builder) -> None:
+def test_powers_of_numbers_take_the_dtype_of_the_other_operand(b: Builder) -> None:
     x, n = b.input(tensor(3, 5, dtype=torch.bfloat16)), b.input(7)
     factor = b("to_like", b("power", n, exponent=-0.5), x)
     check(b, b.binary("mul", x, factor), dtype=torch.bfloat16)
 
 
-#: How views of a tensor of 2 by 6 elements can get sizes below zero.
+#: Views of a tensor of 2 by 6 elements with negative sizes.
 NEGATIVE = {
     "%2 = view(%1, -2, -6)": "%2",
     "%2 = unflatten(%1, 1, -2, -3)": "%2",
@@ -48,9 +48,9 @@ NEGATIVE = {
     "%2, %3 = split(%1) dim=0 sizes=1000000,-999998": "%2, %3",
 }
 
-MOST, THIRD = 2**63 - 1, 3074457345618258603  # three times the latter is 1 in 64 bits
+MOST, THIRD = 2**63 - 1, 3074457345618258603  # 3 · THIRD is 1 in 64 bits
 
-#: How numbers can get so large that 64 bits do not hold what is computed with them.
+#: Nodes with numbers so large that computations on them overflow 64 bits.
 TOO_LARGE = {
     f"%y = pad(%x, {MOST}, {MOST}) value=0.0": "padding",
     f"%1 = view(%x, 64, 3, 1)\n%2 = expand(%1, 64, 3, {THIRD})\n%y = eltwise(%2) algorithm=abs": (
@@ -73,7 +73,7 @@ def test_numbers_that_are_too_large_are_refused(lines: str) -> None:
 
 
 def test_a_remainder_by_minus_one() -> None:
-    """Processors trap when they divide the least number by it."""
+    """CPUs trap when they divide the lowest integer by it."""
     lines = f"%1 = number_remainder({-MOST - 1}, %n)\n%y = slice(%x, 0, %1, 1, 1)"
     plan = plan_of("%x = input tensor", "%n = input number", lines, "return %y")
     x = tensor(2, 6)
@@ -83,12 +83,12 @@ def test_a_remainder_by_minus_one() -> None:
 
 @pytest.mark.parametrize("lines", NEGATIVE)
 def test_sizes_below_zero_are_refused(lines: str) -> None:
-    """torch raises an error then, since its own operators run."""
+    """torch's own operators run then, and raise an error."""
     plan = plan_of("%1 = input tensor", lines, f"return {NEGATIVE[lines]}")
     assert not plan.takes([tensor(2, 6)], [])
     assert refusal(plan)
 
 
-def test_as_many_chunks_as_a_number_can_say_are_taken() -> None:
+def test_the_largest_number_of_chunks_is_accepted() -> None:
     split = "%2, %3 = split(%1) dim=0 chunks=9223372036854775807"
     assert plan_of("%1 = input tensor", split, "return %2, %3").takes([tensor(2, 6)], [])

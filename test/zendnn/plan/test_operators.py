@@ -1,4 +1,4 @@
-"""What no operator of docs/plan.md is like."""
+"""Nodes and operands that do not match docs/plan.md are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BF16 = torch.bfloat16
 
 
 def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
-    """Graphs that a plan does not take with the examples they come with."""
+    """Graphs that a plan refuses for their examples."""
 
     def x(b: Builder, *shape: int, dtype: torch.dtype = torch.float32) -> Value:
         return b.input(tensor(*shape, dtype=dtype))
@@ -142,11 +142,11 @@ REFUSED = refused_graphs()
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_what_a_plan_does_not_take(b: Builder, why: str) -> None:
-    """It says so, it says why, and it says the same the next time."""
+def test_graphs_that_a_plan_refuses(b: Builder, why: str) -> None:
+    """A plan refuses with a reason, and again the next time."""
     out = REFUSED[why](b)
     region = region_of(b, out)
-    if last_node(b).post_ops:  # the operand was made after the node that reads it
+    if last_node(b).post_ops:  # the operand was added after the node that reads it
         b.graph.check()
     plan = make_plan(region)
     tensors = [b.examples[b.graph.inputs.index(x)] for x in region.inputs]
@@ -157,7 +157,7 @@ def test_what_a_plan_does_not_take(b: Builder, why: str) -> None:
     assert refusal(plan)
 
 
-#: Nodes that are not as the table of operators says, of an image of 6 channels and the number 2.
+#: Nodes that do not match the table of operators, with an image of 6 channels and the number 2.
 BAD_NODES = {
     "cat(%x, 99999999999) dim=0": "operand 1 is no tensor",
     "cat() dim=0": "operand 0 is no tensor",
@@ -182,7 +182,7 @@ BAD_NODES = {
 
 
 @pytest.mark.parametrize("node", BAD_NODES)
-def test_nodes_that_no_operator_is_like_are_refused(node: str) -> None:
+def test_nodes_that_match_no_operator_are_refused(node: str) -> None:
     plan = plan_of("%x = input tensor", "%n = input number", f"%y = {node}", "return %y")
     assert not plan.takes([tensor(2, 6, 4, 4)], [2])
     assert BAD_NODES[node] in refusal(plan)
@@ -192,7 +192,7 @@ def ids(*shape: int, below: int = 5) -> Tensor:
     return torch.randint(below, shape)
 
 
-#: Nodes whose operands disagree, with the operands %0, %1, … and what the plan says.
+#: Nodes whose operands do not match, with the operands %0, %1, … and the plan's reason.
 BAD_OPERANDS: dict[str, tuple[list[Tensor], str]] = {
     "embedding_bag(%0, %1, none, %2) mode=each": (
         [tensor(5, 3), ids(2, 3), tensor(2, 3)],
@@ -280,7 +280,7 @@ BAD_OPERANDS: dict[str, tuple[list[Tensor], str]] = {
 
 
 @pytest.mark.parametrize("node", BAD_OPERANDS)
-def test_operands_that_disagree_are_refused(node: str) -> None:
+def test_mismatched_operands_are_refused(node: str) -> None:
     operands, why = BAD_OPERANDS[node]
     inputs = [f"%{i} = input tensor" for i in range(len(operands))]
     plan = plan_of(*inputs, f"%9 = {node}", "return %9")
@@ -288,7 +288,7 @@ def test_operands_that_disagree_are_refused(node: str) -> None:
     assert why in refusal(plan)
 
 
-#: Constants that are no plain memory, or no elements at all, and the nodes that read them.
+#: Constants without plain memory or without elements, and the nodes that read them.
 BAD_CONSTANTS: dict[str, tuple[str, Callable[[], Tensor]]] = {
     "signs are to be turned": ("nonzero(%c)", lambda: torch._neg_view(tensor(6))),
     "zeros have no memory": ("nonzero(%c)", lambda: torch._efficientzerotensor((6,))),
@@ -311,7 +311,7 @@ def test_constants_without_elements_of_their_own_are_refused(which: str) -> None
 
 @pytest.mark.parametrize("factor", ["1e-30", "1e-300", "inf", "nan", "-1"])
 def test_images_of_one_line_are_resampled_by_any_factor(factor: str) -> None:
-    """Places that no integer holds are beyond the last line, not in the next image."""
+    """Positions that overflow integers are beyond the last line, not in the next image."""
     scales = f"scale_height={factor} scale_width={factor} align_corners=0"
     plan = plan_of(
         "%x = input tensor", f"%y = resample(%x, 4, 4) algorithm=linear {scales}", "return %y"
@@ -321,7 +321,7 @@ def test_images_of_one_line_are_resampled_by_any_factor(factor: str) -> None:
     assert torch.equal(plan.run([x], [])[0], x.expand(3, 2, 4, 4))
 
 
-#: Arguments so large that what ZenDNN computes with them overflowed, or took for ever.
+#: Arguments so large that ZenDNN's computations with them overflow or take forever.
 LARGE_WINDOWS = [
     *(
         f"{op}(%x) kernel={size} stride=1 padding={size // 2} dilation=1"
@@ -356,7 +356,7 @@ def test_a_split_into_very_many_parts_is_refused_without_listing_them(parts: str
     assert "a split into other parts" in refusal(plan)
 
 
-def test_results_that_an_operator_does_not_have_are_refused() -> None:
+def test_results_that_an_operator_lacks_are_refused() -> None:
     plan = plan_of("%1 = input tensor", "%2, %3 = softmax(%1) dim=0", "return %2, %3")
     assert not plan.takes([tensor(2, 6)], [])
     assert "2 results" in refusal(plan)

@@ -1,4 +1,4 @@
-"""Pairs of features in plans: gathered ones, and their products."""
+"""Pairs of features in plans: gathered pairs, and their products."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_more_pairs_than_are_computed_at_once(b: Builder) -> None:
     check(b, b("pairwise_dot", x, *(b.graph.constant(torch.randint(9, (5000,))) for _ in range(2))))
 
 
-def test_indices_that_were_changed_since_raise(b: Builder) -> None:
+def test_indices_that_were_changed_later_raise(b: Builder) -> None:
     """Constants share their memory with the module that they come from."""
     rows, columns = torch.tensor([0, 1]), torch.tensor([1, 2])
     x = b.input(tensor(3, 3))

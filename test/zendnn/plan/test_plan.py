@@ -1,4 +1,4 @@
-"""Plans as objects: what they keep and free, when they are built, when they step aside, copies."""
+"""Plans as objects: builds, caches, memory, fallbacks and copies."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def the_plan(module: torch.jit.ScriptModule) -> Any:
 
 
 def built(module: torch.jit.ScriptModule) -> list[dict[str, Any]]:
-    """What the only plan of a module has built, the latest used first."""
+    """The executables of a module's only plan, most recently used first."""
     entries: list[dict[str, Any]] = explained(the_plan(module))["built"]
     return entries
 
@@ -85,7 +85,7 @@ def expected(net: nn.Module, x: Tensor) -> Tensor:
 
 
 def exact(net: nn.Module, x: Tensor) -> Tensor:
-    """In float64, rounded: stock torch's float32 was seen to vary by 3e-5 from run to run."""
+    """The float64 result, rounded: stock torch's float32 result varies by 3e-5 between runs."""
     return expected(copy.deepcopy(net).double(), x.double()).to(x.dtype)
 
 
@@ -106,13 +106,13 @@ def module(net: nn.Module) -> torch.jit.ScriptModule:
 
 @pytest.fixture
 def capacity() -> Iterator[Callable[[int], None]]:
-    """Sets how many shapes a plan keeps; afterwards it is as before."""
+    """Sets how many shapes a plan keeps; the test's end restores the number."""
     before = _C._plan_cache_capacity()
     yield _C._set_plan_cache_capacity
     _C._set_plan_cache_capacity(before)
 
 
-# What is built, and kept.
+# Builds and caches.
 
 
 def test_a_plan_is_built_once_for_a_shape(net: nn.Module, module: torch.jit.ScriptModule) -> None:
@@ -125,7 +125,7 @@ def test_a_plan_is_built_once_for_a_shape(net: nn.Module, module: torch.jit.Scri
     assert sizes == [[2, 3, 8, 8], [1, 3, 8, 8]]
 
 
-def test_a_plan_tells_layouts_types_and_numbers_apart() -> None:
+def test_a_plan_distinguishes_layouts_dtypes_and_numbers() -> None:
     b = Builder()
     x, size = b.input(values(4, 6)), b.input(2)
     plan = make_plan(region_of(b, b("view", b.eltwise("relu", x), size, -1)))
@@ -155,7 +155,7 @@ def test_shapes_beyond_the_capacity_are_forgotten_and_right(
     assert kept == [9, 8, 7][:entries]
 
 
-def test_the_least_recently_used_shape_goes(
+def test_the_least_recently_used_shape_is_evicted(
     module: torch.jit.ScriptModule, capacity: Callable[[int], None]
 ) -> None:
     capacity(2)
@@ -165,7 +165,7 @@ def test_the_least_recently_used_shape_goes(
     assert [entry["inputs"][0]["sizes"][0] for entry in built(module)] == [3, 1]
 
 
-def test_refused_shapes_take_no_place_of_built_ones(
+def test_refused_shapes_do_not_evict_built_ones(
     module: torch.jit.ScriptModule, capacity: Callable[[int], None]
 ) -> None:
     capacity(2)
@@ -200,7 +200,7 @@ def test_the_plans_of_two_shapes_share_their_packed_weights(module: torch.jit.Sc
     assert packed[0] == packed[1] > 0
 
 
-def test_packed_weights_go_with_the_plans_that_hold_them(module: torch.jit.ScriptModule) -> None:
+def test_packed_weights_are_released_with_their_plans(module: torch.jit.ScriptModule) -> None:
     plan, x = the_plan(module), values(1, 3, 8, 8)
     with torch.no_grad():
         module(x)
@@ -214,12 +214,12 @@ def test_packed_weights_go_with_the_plans_that_hold_them(module: torch.jit.Scrip
 
 
 def in_threads(work: Callable[[int], None]) -> None:
-    """Run ``work(0)`` … ``work(7)`` at once, starting together; raise what any of them raises."""
+    """Run ``work(0)`` … ``work(7)`` concurrently from one start; re-raise an error of any."""
     barrier = threading.Barrier(THREADS)
 
     def start(number: int) -> None:
         barrier.wait(timeout=60)
-        with torch.no_grad():  # this switch belongs to each thread
+        with torch.no_grad():  # this switch is per thread
             work(number)
 
     with ThreadPoolExecutor(THREADS) as pool:
@@ -230,7 +230,7 @@ def in_threads(work: Callable[[int], None]) -> None:
 def test_threads_that_run_one_plan_at_once_get_their_own_results(
     net: nn.Module, module: torch.jit.ScriptModule
 ) -> None:
-    """Of inputs of one shape: what one run leaves in memory must not reach another's result."""
+    """Inputs have one shape: memory of one run must not reach another run's result."""
     inputs = [values(2, 3, 24, 24, seed=number) for number in range(THREADS)]
     wants = [exact(net, x) for x in inputs]
 
@@ -262,7 +262,7 @@ for thread in threads: thread.join(120)
 
 
 def test_eight_threads_build_a_plan_once() -> None:
-    """By the primitives that are made, in a process whose plans make all it has."""
+    """Counts the created primitives, in a process where only plans create them."""
 
     def made(threads: int) -> int:
         printed = run_python(BUILT_BY.format(threads=threads), ZENDNN_VERBOSE="profile_create")
@@ -287,7 +287,7 @@ def test_threads_with_more_shapes_than_are_kept_get_right_results(
 
 
 def test_threads_that_build_plans_at_once_wait_for_the_weights_that_they_share() -> None:
-    """One layer's weights are most of all, and the others' are less than a thread's share."""
+    """One layer has most of the weights, and the others less than a thread's share."""
     net = nn.Sequential(
         *(layer for _ in range(4) for layer in (nn.Linear(256, 256), nn.Tanh())),
         nn.Linear(256, 4096),
@@ -320,7 +320,7 @@ def test_each_number_of_threads_has_a_plan(net: nn.Module, module: torch.jit.Scr
     assert [entry["threads"] for entry in built(module)] == [5, 2, 1]
 
 
-# When the model's own operators run.
+# Fallbacks to the model's own operators.
 
 
 def test_inputs_that_need_gradients_get_them(
@@ -359,8 +359,10 @@ def test_a_plan_runs_in_grad_mode_when_no_input_needs_gradients(
     (got * torch.ones((), requires_grad=True)).sum().backward()
 
 
-def test_tangents_are_carried_on(net: nn.Module, module: torch.jit.ScriptModule) -> None:
-    """Forward-mode derivatives, with which no tensor says that it requires a gradient."""
+def test_forward_mode_tangents_are_propagated(
+    net: nn.Module, module: torch.jit.ScriptModule
+) -> None:
+    """In forward mode, no tensor says that it requires a gradient."""
     forward_ad = torch.autograd.forward_ad
     x, tangent = values(2, 3, 8, 8), values(2, 3, 8, 8, seed=1)
     wants = []
@@ -396,7 +398,7 @@ def test_inference_mode(net: nn.Module, module: torch.jit.ScriptModule) -> None:
 
 
 def events_of(module: torch.jit.ScriptModule, x: Tensor) -> set[str]:
-    """What the profiler sees of a call."""
+    """The profiler's events of a call."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         module(x)
     return {event.name for event in profile.events()}
@@ -451,7 +453,7 @@ def test_autocast_lowers_products_without_weights() -> None:
 
 
 @of_bfloat16
-def test_autocast_changes_nothing_of_what_was_traced_with_it(net: nn.Module) -> None:
+def test_autocast_does_not_change_modules_traced_under_it(net: nn.Module) -> None:
     x = values(2, 3, 8, 8)
     with torch.no_grad():
         with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
@@ -492,13 +494,13 @@ def test_unusual_tensors(
         pytest.param(lambda x: x.to_sparse(), "torch.sparse.FloatTensor", id="sparse"),
     ],
 )
-def test_what_is_not_memory_gets_torchs_error(
+def test_tensors_without_memory_raise_torchs_error(
     net: nn.Module,
     module: torch.jit.ScriptModule,
     change: Callable[[Tensor], Tensor],
     reason: str,
 ) -> None:
-    """Word by word; and the module works on."""
+    """The error text is the same, and the module still works."""
     x = values(2, 3, 8, 8)
     with torch.no_grad():
         with pytest.raises(RuntimeError, match=reason), stock():
@@ -535,7 +537,7 @@ def test_fake_tensors_get_the_size_of_the_result(module: torch.jit.ScriptModule)
 
     x = values(2, 3, 8, 8)
     with torch.no_grad():
-        for _ in range(2):  # in which torch compares constants; fake tensors do not let it
+        for _ in range(2):  # torch compares constants in these runs, which fake tensors forbid
             module(x)
         with FakeTensorMode(allow_non_fake_inputs=True) as mode:
             assert tuple(module(mode.from_tensor(x)).shape) == (2, 10)
@@ -589,7 +591,7 @@ def test_a_plan_of_another_version_is_refused_when_it_is_loaded(
 
 
 @pytest.mark.parametrize("how", [copy.copy, copy.deepcopy])
-def test_copies_work_on_without_the_original(
+def test_copies_work_without_the_original(
     net: nn.Module, how: Callable[[torch.jit.ScriptModule], torch.jit.ScriptModule]
 ) -> None:
     x = values(2, 3, 8, 8)
@@ -621,10 +623,10 @@ def test_memory_is_bounded_over_many_shapes(
 ) -> None:
     capacity(4)
     with torch.no_grad():
-        for number in range(150):  # by then, ZenDNN's own cache of primitives is full
+        for number in range(150):  # fills ZenDNN's own primitive cache
             module(values(1, 3, 8 + number % 50, 7 + number // 50))
         before = resident_bytes()
-        # An executable of this net takes some 120 KiB: 96 MiB if each shape left one behind.
+        # An executable of this net takes about 120 KiB: 96 MiB if each shape leaked one.
         for number in range(800):
             module(values(1, 3, 8 + number % 50, 10 + number // 50))
     assert resident_bytes() - before < 24 * MIB
@@ -721,7 +723,7 @@ print(plan.takes([x], []))
 
 
 def test_no_convolution_has_a_scratchpad_out_of_proportion() -> None:
-    """That of some is the product of an image's size and a kernel's."""
+    """Some have a scratchpad of an image's size times a kernel's."""
     net = nn.Conv1d(1, 1, 65533, padding=65530, stride=40000).eval()
     x = values(1, 1, 65536)
     module = optimised(net, x)
@@ -758,7 +760,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024 < 2.5
     assert run_python(LIMITED + code, **TIMED).split() == ["True", "True"]
 
 
-def test_what_is_chosen_already_does_not_wait_for_another_choice(
+def test_a_cached_choice_does_not_wait_for_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "2")
@@ -768,7 +770,7 @@ def test_what_is_chosen_already_does_not_wait_for_another_choice(
     the_plan(known).clear()
     with ThreadPoolExecutor(1) as pool, torch.no_grad():
         choice = pool.submit(the_plan(slow).takes, [values(8192, 2048)], [])
-        time.sleep(0.3)  # that takes seconds
+        time.sleep(0.3)  # the choice takes seconds
         assert the_plan(known).takes([values(3, 8)], [])
         then = time.monotonic()
         assert choice.result()
@@ -776,7 +778,7 @@ def test_what_is_chosen_already_does_not_wait_for_another_choice(
 
 
 def test_a_module_frees_what_its_plan_holds() -> None:
-    """40 MiB of weights, and as many packed. torch itself keeps a frozen graph's own."""
+    """40 MiB of weights, and as much packed. torch itself keeps those of a frozen graph."""
     x = values(8, 1024)
 
     def use(prepare: Callable[[nn.Module, Tensor], torch.jit.ScriptModule]) -> None:
@@ -856,10 +858,10 @@ with open({str(path)!r}, "a") as file:
     @pytest.mark.parametrize(
         ("x", "is_timed"), [("ones(2, 3, 8, 8)", True), ("ones(40, 3, 8, 8)[::39]", False)]
     )
-    def test_has_no_layout_for_inputs_that_lie_far_apart(
+    def test_has_no_layout_for_inputs_with_large_strides(
         self, tmp_path: Path, x: str, is_timed: bool
     ) -> None:
-        """Stand-ins for them would take far more memory than they do."""
+        """Random operands in their place would take far more memory."""
         path = tmp_path / "choices"
         code = TUNED.replace("ones(2, 3, 8, 8)", x)
         run_python(code, ZENDNN_TUNING_CACHE=str(path), ZENDNN_TUNING_BUDGET="2")
@@ -875,7 +877,7 @@ with open({str(path)!r}, "a") as file:
         assert path.read_text() == "zendnn-tuning 1 another CPU\nlinear\tnonsense\n"
 
     @pytest.mark.parametrize("damage", ["cut", "noise", "unknown names", "empty"])
-    def test_that_is_damaged_is_survived(self, tmp_path: Path, damage: str) -> None:
+    def test_that_is_damaged_is_ignored(self, tmp_path: Path, damage: str) -> None:
         path = tmp_path / "choices"
         self.run(path)
         header, *lines = path.read_text().splitlines()
@@ -890,7 +892,7 @@ with open({str(path)!r}, "a") as file:
             path.write_text("")
         self.run(path)
 
-    def test_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
+    def test_that_cannot_be_written_warns(self, tmp_path: Path) -> None:
         printed = self.run(tmp_path / "missing" / "choices")
         assert "cannot be written" in printed
 

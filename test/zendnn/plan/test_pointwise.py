@@ -24,9 +24,9 @@ from .samples import BEFORE, FUNCTIONS, arrangements, convolved, is_round, made
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions(b: Builder, name: str, dtype: torch.dtype) -> None:
-    """Of an input, and in place of a value that nobody needs."""
+    """On an input, and in place on a value without other readers."""
     if is_round(name, dtype):
-        pytest.skip("half a unit in the last place may make a whole one")
+        pytest.skip("an error of half a unit in the last place may round to a whole unit")
     results = []
     for layout in ("contiguous", "transposed", "strided", "channels_last", "repeated"):
         x = b.input(tensor(3, 17, 5, 7, dtype=dtype, layout=layout))
@@ -39,7 +39,7 @@ def test_functions(b: Builder, name: str, dtype: torch.dtype) -> None:
     check(b, *results, dtype=dtype)
 
 
-#: Functions as torch has them.
+#: torch's functions.
 TORCHS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
@@ -68,13 +68,13 @@ def test_functions_of_infinity_and_nan_are_torchs(
     )
     with stock():
         want, alone = TORCHS[name](given), TORCHS[name](given[:1]).expand(37)
-    # torch's vectors and its single numbers differ in gelu(∞).
+    # torch's vector and scalar code differ in gelu(∞).
     assert any(torch.equal(got.nan_to_num(7), other.nan_to_num(7)) for other in (want, alone))
 
 
 @pytest.mark.parametrize("name", ["exp", "tanh"])
 def test_functions_are_as_precise_as_stock_torchs(b: Builder, name: str) -> None:
-    """Whose largest errors over all floats are 0.572 and 0.569 of the last digit's unit."""
+    """Stock torch's largest errors over all floats are 0.572 and 0.569 units in the last place."""
     x = floats(torch.float32)
     (got,) = make_plan(region_of(b, b.eltwise(name, b.input(x)))).run([x], [])
     exact = TORCHS[name](x.double())
@@ -85,7 +85,7 @@ def test_functions_are_as_precise_as_stock_torchs(b: Builder, name: str) -> None
 @pytest.mark.usefixtures("images")
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_of_images_in_blocks(b: Builder, name: str) -> None:
-    """17 channels fill up a block of 32 with what must stay 0 for the convolution that follows."""
+    """17 channels leave padding in the block, which must stay 0 for the next convolution."""
     x = convolved(b, b.input(tensor(2, 17, 6, 6)), 17, 17, 3)
     for before in BEFORE.get(name, ()):
         x = b.eltwise(before[0], x, *before[1:])
@@ -137,7 +137,7 @@ OVERLAPPING: dict[str, Callable[[Builder, Value], tuple[Value, Value]]] = {
 @pytest.mark.parametrize("how", OVERLAPPING)
 @pytest.mark.parametrize("name", ["sub", "mul"])
 def test_two_views_of_one_value(b: Builder, name: str, how: str) -> None:
-    """The result must not overwrite what is still to be read."""
+    """The result must not overwrite elements that are still to be read."""
     check(b, b.eltwise("relu", b.binary(name, *OVERLAPPING[how](b, made(b, 40, 40)))))
 
 
@@ -162,7 +162,7 @@ def test_prelu_of_a_convolution(b: Builder) -> None:
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 @pytest.mark.parametrize("count", [16, 17, 48])
 def test_vectors_of_channels_meet_images(b: Builder, count: int, dtype: torch.dtype) -> None:
-    """By fast code where channels fill their blocks."""
+    """The fast path runs where channels fill their blocks."""
     x = convolved(b, b.input(tensor(2, 3, 6, 6, dtype=dtype)), 3, count, 3)
     y = b("prelu", x, b.constant(count))
     y = b.binary("mul", b.binary("sub", y, b.constant(count, 1, 1)), b.constant(1, count, 1, 1))

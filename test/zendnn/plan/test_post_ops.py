@@ -1,4 +1,4 @@
-"""Post-ops: functions, operands and residuals of what makes a value in a plan."""
+"""Post-ops of operators in plans: functions, operands and residuals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PRODUCERS = ("convolution", "transposed", "linear", "matmul", "binary")
 
 
 def producer(b: Builder, op: str, dtype: torch.dtype) -> Value:
-    """The result of an operator that takes post-ops, of size (3, 17, 6, 8)."""
+    """The result, of size (3, 17, 6, 8), of an operator that accepts post-ops."""
     if op == "convolution":
         x = b.input(tensor(3, 8, 6, 8, dtype=dtype))
         return convolved(b, x, 8, 17, 3)
@@ -46,7 +46,7 @@ def producer(b: Builder, op: str, dtype: torch.dtype) -> Value:
 @pytest.mark.parametrize("op", PRODUCERS)
 def test_functions_as_post_ops(b: Builder, op: str, name: str, dtype: torch.dtype) -> None:
     if is_round(name, dtype):
-        pytest.skip("half a unit in the last place may make a whole one")
+        pytest.skip("an error of half a unit in the last place may round to a whole unit")
     out = then(b, producer(b, op, dtype), *BEFORE.get(name, ()), (name, *POST_OPS[name]))
     check(b, out, dtype=dtype)
 
@@ -57,7 +57,7 @@ def test_clips_with_one_bound(b: Builder, op: str, low: float, high: float) -> N
     check(b, then(b, producer(b, op, torch.float32), ("clip", low, high)))
 
 
-#: Operands of a post-op, against a result of (3, 17, 6, 8).
+#: Shapes of a post-op's operand, for a result of (3, 17, 6, 8).
 OPERANDS = [
     *((3, 17, 6, 8), (17, 1, 1), (1, 17, 1, 1), (3, 17, 1, 1), (8,), (1,), (6, 8), (3, 1, 1, 1)),
     *((1, 17, 6, 8), (3, 1, 6, 8), (17, 6, 1), (1, 1, 1, 1), ()),
@@ -76,7 +76,7 @@ def test_operands_of_post_ops(
         check(b, then(b, producer(b, op, dtype), (name, other), "relu"), dtype=dtype)
 
 
-#: Which part of a larger tensor an operand is: the dimension that is cut, and how.
+#: Slices of a larger tensor as operands: the dimension, and the slice.
 GAPS: dict[str, tuple[int, slice]] = {
     "between columns": (-1, slice(None, None, 3)),
     "between channels": (-3, slice(1, None, 2)),
@@ -92,7 +92,7 @@ GAPS: dict[str, tuple[int, slice]] = {
 def test_operands_of_post_ops_with_gaps_between_their_elements(
     op: str, shape: tuple[int, ...], how: str, dtype: torch.dtype
 ) -> None:
-    """ZenDNN's post-ops count elements and do not ask for strides."""
+    """ZenDNN's post-ops count elements and ignore strides."""
     dimension, part = GAPS[how]
     larger = list(shape)
     larger[dimension] *= part.step or 1
@@ -123,7 +123,7 @@ def test_chains_of_post_ops(data: st.DataObject) -> None:
     check(b, then(b, producer(b, op, dtype), *posts), dtype=dtype)
 
 
-#: Operands that make the result of the operator larger: its own size, and theirs.
+#: Operands that enlarge the operator's result: its own shape, and theirs.
 LARGER = {
     "a larger batch": ((1, 16, 6, 8), (3, 16, 6, 8)),
     "a larger rank": ((3, 16, 6, 8), (2, 3, 16, 6, 8)),
@@ -139,7 +139,7 @@ LARGER = {
 def test_operands_of_post_ops_that_are_larger_than_the_result(
     b: Builder, op: str, how: str, dtype: torch.dtype
 ) -> None:
-    """As torch.tanh(keys + query) adds keys of many positions to a query of one."""
+    """As in torch.tanh(keys + query): many keys are added to one query."""
     own, larger = LARGER[how]
     other, last = (b.input(tensor(*larger, dtype=dtype, seed=seed)) for seed in (5, 6))
     x = b.input(tensor(*own[:-1], 8, dtype=dtype))
@@ -160,7 +160,7 @@ def test_operands_of_post_ops_that_are_larger_than_the_result(
 def test_operands_that_repeat_elements_are_not_copied(
     b: Builder, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
 ) -> None:
-    """As the embedding of a time step is added to each pixel."""
+    """As in diffusion: the embedding of a time step is added to each pixel."""
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
     x = b.input(tensor(2, 16, 6, 8, dtype=dtype, layout="channels_last"))
     embedded = b.linear(b.input(tensor(2, 4, dtype=dtype)), 16, 4)
@@ -195,7 +195,7 @@ class TestResiduals:
         x = b.input(tensor(*SHAPE, dtype=dtype))
         return x, then(b, block(b, x), "relu")
 
-    def test_that_nobody_needs_later(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+    def test_without_later_readers(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
         x, residual = self.start(b, block, dtype)
         check(b, then(b, block(b, x), ("add", residual), "relu"), dtype=dtype)
 
@@ -208,15 +208,13 @@ class TestResiduals:
         x, residual = self.start(b, block, dtype)
         check(b, residual, then(b, block(b, x), ("add", residual)), dtype=dtype)
 
-    def test_that_a_view_of_is_read_later(
-        self, b: Builder, block: Block, dtype: torch.dtype
-    ) -> None:
+    def test_whose_view_is_read_later(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
         x, residual = self.start(b, block, dtype)
         view = b("slice", residual, 1, 0, 4, 1)
         out = then(b, block(b, x), ("add", residual))
         check(b, b.binary("mul", b("slice", out, 1, 4, 8, 1), view), dtype=dtype)
 
-    def test_that_a_view_of_is_a_result(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+    def test_whose_view_is_a_result(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
         x, residual = self.start(b, block, dtype)
         view = b("transpose", residual, 2, 3)
         check(b, view, then(b, block(b, x), ("add", residual)), dtype=dtype)
@@ -258,7 +256,7 @@ class TestResiduals:
         first, second = (b("slice", x, 0, i, i + 2, 1) for i in range(2))
         check(b, then(b, block(b, second), ("add", first)), dtype=dtype)
 
-    def test_of_which_there_are_two(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
+    def test_twice(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
         x, first = self.start(b, block, dtype)
         second = block(b, x)
         out = then(b, block(b, x), ("add", first), "relu", ("add", second))
@@ -283,7 +281,7 @@ class TestResiduals:
         check(b, then(b, block(b, x), ("add", residual)), dtype=dtype)
 
     def test_that_repeats_elements(self, b: Builder, block: Block, dtype: torch.dtype) -> None:
-        """Adding onto it would add onto one element many times."""
+        """An in-place addition would add to one element several times."""
         x, _ = self.start(b, block, dtype)
         embedded = b.linear(b.input(tensor(2, 1, 1, 4, dtype=dtype)), 16, 4)
         residual = b("expand", b("transpose", embedded, 1, 3), *SHAPE)
@@ -296,7 +294,7 @@ class TestResiduals:
         out = then(b, block(b, x), ("add", residual))
         check(b, b("cat", out, residual, dim=1), dtype=dtype)
 
-    def test_that_is_half_of_what_the_layer_reads_the_other_half_of(
+    def test_that_is_one_half_where_the_layer_reads_the_other(
         self, b: Builder, block: Block, dtype: torch.dtype
     ) -> None:
         """As in ShuffleNet and Res2Net: the halves share memory and do not overlap."""
@@ -312,7 +310,7 @@ def test_operands_of_post_ops_that_a_result_could_overwrite(b: Builder) -> None:
 
 
 @pytest.mark.parametrize("op", ["convolution", "linear"])
-def test_a_clip_without_a_bound_passes_infinity_on(b: Builder, op: str) -> None:
+def test_a_clip_without_a_bound_keeps_infinity(b: Builder, op: str) -> None:
     shape = (4, 16, 3, 3) if op == "convolution" else (4, 16)
     x = b.input(torch.full(shape, 1e38))
     weight = b.graph.constant(torch.ones(8, 16, *(1 for _ in shape[2:]), dtype=torch.float64))

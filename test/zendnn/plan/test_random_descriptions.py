@@ -1,6 +1,6 @@
-"""Descriptions, constants and inputs that were changed at random, as in a saved file that somebody
-damaged: a plan refuses them with a reason or computes something, in another process, which must not
-end, hang, take much memory, or write to what it only reads."""
+"""Randomly changed descriptions, constants and inputs, as in a damaged file: a plan refuses them
+with a reason or runs. It does so in another process, which must not crash, hang, take much memory,
+or write to its inputs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from test.server import Ended, Server
 
 from .descriptions import SAMPLES, Case, changed_case
 
-#: What a plan may take beyond what the process has from the start; all of it is small here.
+#: Memory that a plan may take in addition to the process's; all cases here are small.
 MORE_BYTES = 3 << 30
 SECONDS = 60.0
 
-#: Answers each case with what came of it. An assertion that fails is an answer, too.
+#: Answers each case with its outcome; a failed assertion is an answer, too.
 PROGRAM = """
 import io, json, os, resource
 import torch
@@ -81,7 +81,7 @@ while True:
 
 
 def ask(server: Server, case: Case) -> str:
-    """What comes of a case: ``not read: …``, ``refused: …``, ``runs`` or ``wrong: …``."""
+    """The outcome of a case: ``not read: …``, ``refused: …``, ``runs`` or ``wrong: …``."""
     sent = io.BytesIO()
     torch.save((case.text, list(case.constants), list(case.tensors), list(case.numbers)), sent)
     try:

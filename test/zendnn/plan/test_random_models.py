@@ -1,4 +1,4 @@
-"""Random modules, traced or scripted, frozen and optimised, against the same modules in torch."""
+"""Random modules, traced or scripted, frozen and optimised, compared with stock torch."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Shape = tuple[int, ...]
 
 @pytest.fixture(autouse=True)
 def quickly_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Implementations are timed, so that others than the first one run, but not for long."""
+    """Implementations are timed briefly, so that not only the first one runs."""
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0.02")
 
 
 class Program(nn.Module):
-    """A straight line of steps, each of which adds a tensor to those before it."""
+    """A sequence of steps, each of which adds a tensor to the previous ones."""
 
     def __init__(self, layers: list[nn.Module], steps: list[Step], results: list[int]) -> None:
         super().__init__()
@@ -49,13 +49,13 @@ class Program(nn.Module):
         made = [x]
         for step in self.steps:
             made.append(step(made))
-        # What nobody names is read all the same, one step later.
+        # Every tensor is read, if not as a result then one step later.
         return (*(made[i] for i in self.results), *(F.relu(y) for y in made[1:]))
 
 
 @dataclass
 class Writer:
-    """A program in the making; shapes are those of a batch of 3."""
+    """A program under construction; shapes have a batch of 3."""
 
     draw: Draw
     shapes: list[Shape]
@@ -69,7 +69,7 @@ class Writer:
         return self.number(1, of) == 1
 
     def pick(self) -> int:
-        """The number of a tensor; the latest ones more often."""
+        """The index of a random tensor, more often a late one."""
         first = max(0, len(self.shapes) - 3) if self.chance() else 0
         return self.number(first, len(self.shapes) - 1)
 
@@ -78,7 +78,7 @@ class Writer:
         return found[self.number(0, len(found) - 1)]
 
     def layer(self, make: Callable[[], nn.Module], kind: type[nn.Module]) -> nn.Module:
-        """A new layer, or one that is used already."""
+        """A new layer, or one that is already in use."""
         fresh = make()
         for old in self.layers:
             if isinstance(old, kind) and repr(old) == repr(fresh) and self.chance(3):
@@ -134,7 +134,7 @@ def binary(w: Writer) -> None:
 
 
 def in_place(w: Writer) -> None:
-    """Changes a tensor that is not the input, and reads it again."""
+    """Changes a tensor other than the input in place, and reads it again."""
     if len(w.shapes) < 2:
         return
     i = w.number(1, len(w.shapes) - 1)
@@ -170,7 +170,7 @@ def sliced(w: Writer) -> None:
 
 
 def neighbours(w: Writer) -> None:
-    """The differences of what lies side by side, along the channels."""
+    """The differences of neighbouring channels."""
     i = w.pick()
     n, c, *rest = w.shapes[i]
     if c > 1:
@@ -178,7 +178,7 @@ def neighbours(w: Writer) -> None:
 
 
 def centred(w: Writer) -> None:
-    """All but the first, against the first."""
+    """All channels minus the first."""
     i = w.pick()
     w.add(lambda made: made[i] - made[i][:, :1], *w.shapes[i])
 
@@ -250,7 +250,7 @@ def transposed(w: Writer) -> None:
 
 
 def flattened(w: Writer) -> None:
-    """A view of what lies in rows, with the dimensions of an image."""
+    """A view of rows with the dimensions of an image."""
     i = w.pick()
     n, c, h, width = w.shapes[i]
     w.add(lambda made: made[i].flatten(1).unflatten(1, (width, c, h)), n, width, c, h)
@@ -285,7 +285,7 @@ def shuffled(w: Writer) -> None:
         x = made[i]
         return x.view(x.size(0), 2, c // 2, h, width).transpose(1, 2).reshape(x.shape)
 
-    # The trace records sizes of the image as numbers: only the batch changes from call to call.
+    # The trace records image sizes as constants: only the batch changes between calls.
     w.add(lambda made: step([y.contiguous() for y in made]), n, c, h, width)
 
 
@@ -377,7 +377,7 @@ def averaged(w: Writer) -> None:
 
 
 def repeated(w: Writer) -> None:
-    """One row, as a class token, for all of the batch."""
+    """One row, like a class token, expanded to the batch."""
     i = w.pick()
     n, _, size = w.shapes[i]
     w.add(lambda made: made[i][:1, :1].expand(made[i].size(0), -1, -1), n, 1, size)
@@ -412,7 +412,7 @@ def program(draw: Draw, kinds: Sequence[Callable[[Writer], None]], shape: Shape)
 
 
 def arranged(x: Tensor, how: str) -> Tensor:
-    """The same sizes in another memory layout; the values of 'repeated' are others."""
+    """The same sizes in another memory layout; 'repeated' changes values."""
     if how == "channels last" and x.dim() == 4:
         return x.contiguous(memory_format=torch.channels_last)
     if how == "transposed":
@@ -424,12 +424,12 @@ def arranged(x: Tensor, how: str) -> Tensor:
     return x
 
 
-#: The largest error, of the largest element, that needs no comparison with torch's.
+#: Errors below these, relative to the largest element, need no comparison with torch's.
 FLOORS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 
 def at_once(module: Any, inputs: list[Tensor]) -> list[Any]:
-    """The results of calls from as many threads as there are inputs, which start together."""
+    """The results of concurrent calls, one thread per input, from one start."""
     barrier = threading.Barrier(len(inputs))
 
     def call(x: Tensor) -> Any:
@@ -450,7 +450,7 @@ def check_calls(
 ) -> int:
     """Call an optimised module with several batches and layouts, from one thread or several.
 
-    Returns how many steps its plans then have, so that nobody tests torch against itself.
+    Returns the number of its plans' steps, so that no test compares torch with itself.
     """
     hows = st.sampled_from(["plain", "channels last", "transposed", "sliced", "repeated"])
     for turn in range(4):
@@ -470,7 +470,7 @@ def check_calls(
 
 
 def check_call(module: Any, net: nn.Module, x: Tensor, got: Any, which: str) -> None:
-    """Check what a module made of an input."""
+    """Check a module's result for an input."""
     with stock():
         want, exact = net(x), net.double()(x.double())
         net.to(x.dtype)
@@ -540,7 +540,7 @@ class Dense(nn.Module):
 
 
 class Branch(nn.Module):
-    """Which operators run depends on the values, and how often on the sizes."""
+    """Control flow that depends on values, and a loop that depends on sizes."""
 
     def __init__(self, width: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Random graphs of the engine's own operators: right whatever shares memory with what."""
+"""Random graphs of the engine's own operators: right however values share memory."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ..passes.build import Builder
 from .check import ARRANGEMENTS, CHANNELS, check, tensor, then
 from .samples import FUNCTIONS, shape_after, view_of
 
-#: Graphs are small and quick; explaining which part of one does not matter takes long.
+#: Graphs are small and fast; hypothesis's explain phase would take long.
 many = settings(property_test, max_examples=300, phases=[Phase.generate, Phase.shrink])
 
-#: Functions that let nothing grow.
+#: Functions that do not grow.
 TAME = ("relu", "clip", "sigmoid", "tanh", "gelu", "silu", "hardswish", "hardsigmoid", "abs")
 KINDS = ("add", "sub", "mul", "max", "min")
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 @dataclass
 class Net:
-    """A graph in the making, with the shape of each of its values."""
+    """A graph under construction, with the shape of each value."""
 
     draw: Draw
     dtype: torch.dtype
@@ -49,12 +49,12 @@ class Net:
         return self.add(self.b.input(x), *shape)
 
     def pick(self) -> tuple[Value, Shape]:
-        """One of the values; the latest ones more often."""
+        """A random value, more often a late one."""
         found = list(self.shapes.items())
         return self.one_of(found[-3:] if self.draw(st.booleans()) else found)
 
     def one_of(self, choices: list[T]) -> T:
-        """One of them, which a failing example names by its number alone."""
+        """One of the choices, drawn by index, which shortens failing examples."""
         return choices[self.draw(st.integers(0, len(choices) - 1))]
 
     def like(self, shape: Shape) -> Value:
@@ -67,7 +67,7 @@ class Net:
         return self.b.graph.constant(numbers / scale if len(shape) > 1 else numbers)
 
     def with_posts(self, value: Value, shape: Shape) -> Value:
-        """Add post-ops, with operands of the same shape and of one number for each channel."""
+        """Add post-ops, with operands of the same shape or with one number per channel."""
         for _ in range(self.draw(st.sampled_from([0, 0, 1, 2]))):
             kind = self.draw(st.sampled_from(["function", "residual", "factor"]))
             if kind == "function":
@@ -85,9 +85,9 @@ class Net:
         return self.add(value, *shape)
 
     def results(self) -> list[Value]:
-        """What shows all values: a function of those that nobody reads, and one value more.
+        """Results that depend on all values: functions of unread values, and one value.
 
-        A plan never overwrites anything with a result itself, so most results come one step later.
+        A result never overwrites other values in a plan, so most results are one step later.
         """
         made = [v for v in self.shapes if v.producer is not None]
         shown = [self.b.eltwise("affine", v, 0.5, 0.25) for v in made if not v.users]
@@ -219,7 +219,7 @@ IMAGES = [
 
 
 def check_images(steps: Sequence[Callable[[Net], None]], most: int) -> None:
-    """Check networks of images of up to so many of these steps after a convolution."""
+    """Check networks of a convolution and at most ``most`` of these steps."""
 
     @many
     @given(data=st.data())
@@ -243,7 +243,7 @@ def test_any_network_of_images_is_right(layout: str, monkeypatch: pytest.MonkeyP
     check_images(IMAGES, 12)
 
 
-# Images that are drawn or segmented.
+# Image generation and segmentation.
 
 
 def add_group_norm(net: Net) -> None:
@@ -332,7 +332,7 @@ def add_mean(net: Net) -> None:
 
 
 def add_first(net: Net) -> None:
-    """All against the first, which is a view of it."""
+    """A value combined with its own first slice, a view."""
     x, shape = net.pick()
     if shape:
         dim = net.draw(st.integers(0, len(shape) - 1))

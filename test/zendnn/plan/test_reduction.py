@@ -74,7 +74,7 @@ def test_norms_of_a_sum_that_broadcasts(
 def test_layer_norm_with_factors_of_another_type(
     b: Builder, dtype: torch.dtype, bias: torch.dtype | None, weight: torch.dtype | None
 ) -> None:
-    """Refused where the two differ, and never misread."""
+    """Refused if the two dtypes differ, and never misread."""
     x = tensor(4, 33, dtype=dtype)
     factors = [None if t is None else tensor(33, dtype=t, seed=7) for t in (weight, bias)]
     first = b.input(x)
@@ -120,7 +120,7 @@ def test_sums_and_means_over_any_dimensions(data: st.DataObject) -> None:
 @property_test
 @given(data=st.data())
 def test_argmax(data: st.DataObject) -> None:
-    """Of equal numbers the first, and NaN before all; whole numbers, so that many are equal."""
+    """The first of equal numbers, and NaN first; integers, so that many are equal."""
     b, draw = Builder(), data.draw
     dtype = draw(dtypes)
     shape = draw(st.lists(st.sampled_from([1, 2, 5, 17, 40]), min_size=1, max_size=4))
@@ -168,7 +168,7 @@ def test_pooling(data: st.DataObject) -> None:
         attributes["include_pad"] = draw(st.booleans())
     x = b.input(tensor(*shape, dtype=dtype, layout=draw(arrangements)))
     if draw(st.booleans()):
-        x = b.eltwise("affine", x, 1.0, -3.0)  # all less than the 0 of a padding
+        x = b.eltwise("affine", x, 1.0, -3.0)  # all below a padding of 0
     out = b(op, x, **attributes)
     plan = make_plan(region_of(b, out))
     tensors = [b.examples[0]]
@@ -228,7 +228,7 @@ def test_rms_norm(data: st.DataObject) -> None:
     check(b, *node.outputs, dtype=dtype, constants=draw(dtypes) if weight else None)
 
 
-def test_softmax_keeps_numbers_below_the_normal_ones(b: Builder) -> None:
+def test_softmax_keeps_subnormals(b: Builder) -> None:
     x = b("softmax", b.input(torch.tensor([[0.0, -92.0] * 4] * 2)), dim=-1)
     (got,) = make_plan(region_of(b, x)).run(b.examples, [])
     assert (got[:, 1] > 0).all()

@@ -1,4 +1,4 @@
-"""A refusal costs the operator: torch computes it inside of the plan, as it does outside."""
+"""A refusal costs only the operator: torch computes it inside the plan, as it does outside."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def spelled_out(x: Tensor, v: Tensor, mask: Tensor) -> Tensor:
     return torch.softmax(x @ x.transpose(-2, -1) * 0.5 + mask, -1) @ v
 
 
-#: Nodes that a plan refuses, with their operands %0, %1, …, why, and what torch makes of them.
+#: Nodes that a plan refuses, with their operands %0, %1, …, the reason, and torch's function.
 LEFT: dict[str, tuple[list[Tensor], str, Callable[..., Tensor]]] = {
     "avg_pool(%0) kernel=3,3 stride=2,2 padding=1,1 ceil=1 include_pad=1": (
         [tensor(2, 5, 8, 8)],
@@ -200,7 +200,7 @@ LEFT: dict[str, tuple[list[Tensor], str, Callable[..., Tensor]]] = {
         lambda x: ops.upsample_nearest2d(x, [10, 10], 2.05, 2.05),
     ),
 }
-#: Of those, the ones that torch computes in either order of channels.
+#: Nodes of LEFT that torch computes both contiguous and channels-last.
 OF_IMAGES = [
     node
     for node, (operands, *_) in LEFT.items()
@@ -208,12 +208,12 @@ OF_IMAGES = [
 ]
 
 
-#: Of (3, 4, 5), a pool with windows that overlap.
+#: A pool of (3, 4, 5) with overlapping windows.
 POOL = "adaptive_avg_pool(%0) sizes=2"
 
 
 def left_plan(node: str, operands: int) -> Any:
-    """The plan of a node and of a function of its result, both of which it returns."""
+    """A plan that returns a node's result and a function of it."""
     inputs = [f"%{i} = input tensor" for i in range(operands)]
     return plan_of(
         *inputs, f"%8 = {node} # aten::it", "%9 = eltwise(%8) algorithm=abs", "return %8, %9"
@@ -222,7 +222,7 @@ def left_plan(node: str, operands: int) -> Any:
 
 @pytest.mark.parametrize("node", LEFT)
 def test_a_refusal_costs_one_step(node: str) -> None:
-    """The bits are the operator's own, and the plan names it, the reason and the time."""
+    """The bits are torch's own, and the plan names the operator, the reason and the time."""
     operands, why, function = LEFT[node]
     plan = left_plan(node, len(operands))
     got, after = plan.run(operands, [])
@@ -240,8 +240,8 @@ def test_a_refusal_costs_one_step(node: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, BF16])
 @pytest.mark.parametrize("node", OF_IMAGES)
-def test_images_lie_as_torch_lays_them_out(node: str, dtype: torch.dtype) -> None:
-    """Also of bfloat16, and of images whose channels are last."""
+def test_images_have_torchs_strides(node: str, dtype: torch.dtype) -> None:
+    """Also in bfloat16, and for channels-last images."""
     operands, _, function = LEFT[node]
     x = operands[0].to(dtype).contiguous(memory_format=torch.channels_last)
     plan = left_plan(node, 1)
@@ -254,7 +254,7 @@ def test_images_lie_as_torch_lays_them_out(node: str, dtype: torch.dtype) -> Non
 @pytest.mark.usefixtures("images")
 @pytest.mark.parametrize("size", [3, 8, 16, 32])
 def test_a_refusal_between_convolutions(b: Builder, size: int) -> None:
-    """In each layout: what torch reads and makes is brought into it and out of it."""
+    """In each layout: torch's operands and results are reordered as needed."""
     x = then(b, convolved(b, b.input(tensor(2, 3, 8, 8)), 3, size, 3), "relu")
     pooled = b("adaptive_avg_pool", x, sizes=(3, 5))
     plan = check(b, convolved(b, pooled, size, 8), x)
@@ -285,7 +285,7 @@ def test_functions_after_a_refused_node(b: Builder, name: str, dtype: torch.dtyp
 
 @pytest.mark.parametrize("algorithm", ["add", "sub", "mul", "div", "max", "min"])
 def test_operands_after_a_refused_node(b: Builder, algorithm: str) -> None:
-    """One of the result's size, and one that makes the result larger."""
+    """One of the result's size, and one that enlarges the result."""
     x, vector = b.input(tensor(5, 4, 8)), b.input(tensor(8))
     same, larger = b.input(tensor(5, 4, seed=1)), b.input(tensor(3, 1, 4, seed=2))
     x = b.eltwise("tanh", x)
@@ -314,7 +314,7 @@ def test_operands_of_any_strides(b: Builder, repeated: str) -> None:
 
 
 def plan_with(refused: int, others: int) -> Any:
-    """A plan of as many pools that it refuses, and of other operators."""
+    """A plan with this many refused pools and other operators."""
     pools = [f"%m{i} = {POOL} # pool{i}" for i in range(refused)]
     rest = [f"%r{i} = eltwise(%0) algorithm=abs" for i in range(others)]
     results = [f"%m{i}" for i in range(refused)] + [f"%r{i}" for i in range(others)]
@@ -325,7 +325,9 @@ def plan_with(refused: int, others: int) -> Any:
     ("refused", "others", "taken"),
     [(1, 0, False), (1, 1, True), (2, 1, False), (2, 2, True), (3, 2, False)],
 )
-def test_a_plan_that_gains_nothing_is_refused(refused: int, others: int, taken: bool) -> None:
+def test_a_plan_without_enough_operators_of_its_own_is_refused(
+    refused: int, others: int, taken: bool
+) -> None:
     plan = plan_with(refused, others)
     assert plan.takes([tensor(3, 4, 5)], []) is taken
     assert (refusal(plan) == "an adaptive pooling with windows of different sizes") is not taken
@@ -333,7 +335,7 @@ def test_a_plan_that_gains_nothing_is_refused(refused: int, others: int, taken: 
 
 
 def test_views_are_no_gain() -> None:
-    """They cost nothing, wherever they are."""
+    """Views cost nothing anywhere."""
     plan = plan_of(
         "%0 = input tensor",
         f"%1 = {POOL}",
@@ -347,7 +349,7 @@ def test_views_are_no_gain() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64])
 def test_other_types_cost_the_region(dtype: torch.dtype) -> None:
-    """What passes made of the model's operators is the same for the types that plans take only."""
+    """The passes' rewrites are only valid for the dtypes that plans accept."""
     plan = left_plan(POOL, 1)
     x = torch.ones(3, 4, 5, dtype=dtype)
     assert not plan.takes([x], [])
@@ -376,8 +378,8 @@ def test_types_that_differ_cost_the_region(node: str, operands: list[Tensor]) ->
         ("pad(%0, -9, 0)", [tensor(3, 4)]),
     ],
 )
-def test_what_torch_refuses_costs_the_region(node: str, operands: list[Tensor]) -> None:
-    """The model's own operators raise the error then."""
+def test_operands_that_torch_refuses_cost_the_region(node: str, operands: list[Tensor]) -> None:
+    """The model's own operators then raise the error."""
     plan = left_plan(node, len(operands))
     assert not plan.takes(operands, [])
     assert refusal(plan)
@@ -397,7 +399,7 @@ def test_autocast_changes_nothing_inside() -> None:
     want = plan.run(operands, [])
     for turn in range(2):
         if turn:
-            plan.clear()  # and what is built there is the same
+            plan.clear()  # so that it is built under autocast
         with torch.autocast("cpu", BF16):
             got = plan.run(operands, [])
         assert got[0].dtype == torch.float32
@@ -453,7 +455,7 @@ print(plan.takes([x], []))
 
 @pytest.mark.parametrize("node", ["linear(%1, %2, %3)", "matmul(%1, %2)"])
 def test_without_wide_vectors_products_of_bfloat16_are_left(node: str) -> None:
-    """The kernels of ours around them are not."""
+    """Our kernels around them still run."""
     code = f"""
 import json, torch
 lines = ["%0 = input tensor", "%2 = constant 0", "%3 = constant 1", "%1 = softmax(%0) dim=-1",
@@ -475,7 +477,7 @@ print(((got.float() - want.float()).abs().max() <= 2**-7 * want.abs().max()).ite
 
 
 class Net(nn.Module):
-    """Convolutions around pools of which one fits few images, and a layer."""
+    """Convolutions around pools, one of which fits few image sizes, and a layer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -493,7 +495,7 @@ class Net(nn.Module):
 
 
 REASON = "an average over windows that reach beyond the padding"
-#: Images whose last windows reach beyond the padding, and whose do not.
+#: Images whose last windows reach beyond the padding, and others.
 EVEN, ODD = (2, 3, 12, 12), (1, 3, 13, 17)
 
 
@@ -524,7 +526,7 @@ def the_plan(module: torch.jit.ScriptModule) -> Any:
 
 
 def test_a_refusal_of_later_shapes(module: torch.jit.ScriptModule, net: nn.Module) -> None:
-    """Found at the first call with them; other shapes keep their own steps."""
+    """The first call finds it; other shapes keep their own steps."""
     plan = the_plan(module)
     for shape, left in [(ODD, []), (EVEN, [REASON]), (ODD, []), ((1, 3, 10, 12), [REASON])]:
         assert_right(module, net, values(*shape))
@@ -542,7 +544,7 @@ def test_saved_loaded_and_copied(module: torch.jit.ScriptModule, net: nn.Module)
         assert [item["reason"] for item in left_of(the_plan(other))] == [REASON]
 
 
-def test_threads_share_what_is_left(module: torch.jit.ScriptModule, net: nn.Module) -> None:
+def test_threads_share_left_operators(module: torch.jit.ScriptModule, net: nn.Module) -> None:
     inputs = [values(*shape, seed=seed) for shape in (EVEN, ODD) for seed in range(4)]
     with torch.no_grad():
         wants = [module(x) for x in inputs]
@@ -601,7 +603,7 @@ def test_errors_are_torchs_own(shape: tuple[int, ...]) -> None:
 
 
 class Residual(nn.Module):
-    """A scripted residual of unknown dtype, which passes take for float32: it is converted."""
+    """A scripted residual of unknown dtype, which passes assume to be float32 and convert."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -613,8 +615,8 @@ class Residual(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, BF16])
-def test_inputs_of_a_dtype_that_passes_did_not_take_them_for(dtype: torch.dtype) -> None:
-    """Torch computes the whole region: inside the plan, the result would be widened."""
+def test_inputs_of_another_dtype_than_passes_assumed(dtype: torch.dtype) -> None:
+    """torch computes the whole region, since the plan would promote the result."""
     net = Residual().eval()
     module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
     x = values(3, 4, dtype=dtype)
@@ -626,7 +628,7 @@ def test_inputs_of_a_dtype_that_passes_did_not_take_them_for(dtype: torch.dtype)
     assert built.get("refused", "") == ("an input that is not float32" if dtype == BF16 else "")
 
 
-# Pools whose windows are larger than images, which plans compute themselves.
+# Pools with windows larger than images, which plans compute themselves.
 
 
 @property_test
@@ -637,7 +639,7 @@ def test_windows_larger_than_images(data: st.DataObject) -> None:
     sizes = [draw(st.integers(1, 6)) for _ in range(dims)]
     kernel = tuple(draw(st.integers(1, 9)) for _ in sizes)
     padding = tuple(draw(st.sampled_from([0, size // 2])) for size in kernel)
-    # The step of a global pool is as large as its window.
+    # The stride of a global pool is its window's size.
     stride = tuple(draw(st.sampled_from([size, size, 1, 2])) for size in kernel)
     attributes: dict[str, Any] = {
         "kernel": kernel,

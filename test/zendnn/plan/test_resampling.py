@@ -1,4 +1,4 @@
-"""Resampled images in plans."""
+"""Resampling in plans."""
 
 from __future__ import annotations
 
@@ -62,17 +62,17 @@ FACTORS = st.sampled_from([1.0, 2.0, 1.3, 3.7])
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_resampled_images_are_written_in_their_place(
+def test_resampled_images_are_written_in_place(
     b: Builder, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As feature pyramids and U-shaped nets join them."""
+    """As in feature pyramids and U-Nets."""
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
     x = b.input(tensor(1, 3, 8, 8))
     up = b("resample", convolved(b, x, 3, 16, stride=(2, 2)), 8, 8, **NEAREST)
     joined = b("cat", up, convolved(b, x, 3, 16, 3), dim=1)
     plan = check(b, convolved(b, joined, 32, 8))
     if layout == "channels_last":
-        # What comes in and goes out, and the convolution: its kernels write whole tensors only.
+        # Input, output, and the convolution, whose kernels only write whole tensors.
         assert copies_of(plan) <= 3
 
 
@@ -82,7 +82,7 @@ def test_resampled_images_are_written_in_their_place(
 def test_bilinear_resampling_blends_infinities_as_torch_does(
     b: Builder, corners: bool, layout: str, dtype: torch.dtype
 ) -> None:
-    """Between two infinities of one sign there is the same one, and NaN between others."""
+    """Between two equal infinities there is the same one, and NaN between different ones."""
     x = values(1, 5, 9, 8)
     x[:, :2, 2:6, 1:5] = math.inf
     x[:, 2:4, 2:6, 1:5] = -math.inf
@@ -98,7 +98,7 @@ def test_bilinear_resampling_blends_infinities_as_torch_does(
     torch.testing.assert_close(got, want, rtol=tolerance, atol=tolerance, equal_nan=True)
 
 
-def test_factors_that_torch_does_not_always_heed_are_refused(b: Builder) -> None:
+def test_factors_that_torch_does_not_always_use_are_refused(b: Builder) -> None:
     x = b.input(tensor(1, 2, 2, 2))
     attributes = {**NEAREST, "scale_height": 1.3, "scale_width": 2.0}
     assert not make_plan(region_of(b, b("resample", x, None, None, **attributes))).takes(

@@ -41,14 +41,14 @@ def test_choices(data: st.DataObject) -> None:
 @pytest.mark.parametrize(
     "dtype", [torch.float32, torch.bfloat16, torch.int64, torch.int32, torch.bool], ids=str
 )
-def test_the_truth_of_numbers_chooses(b: Builder, dtype: torch.dtype) -> None:
+def test_nonzero_numbers_count_as_true(b: Builder, dtype: torch.dtype) -> None:
     numbers = b.input(torch.tensor([[0, 1, -2, 0, 3]]).to(dtype))
     x = b.input(tensor(7, 5))
     check_bits(b, b("where", b("nonzero", numbers), None, x, value=-1.0))
 
 
 def check_bits(b: Builder, out: Value) -> None:
-    """Check a plan of what computes nothing."""
+    """Check a plan that only selects values: its bits are exact."""
     (want,) = interpret(region_of(b, out), b.examples, torch.float64, torch.float32)
     plan = make_plan(region_of(b, out))
     tensors, _ = tensors_and_numbers(b.examples)
@@ -75,7 +75,7 @@ def test_choices_keep_nan_and_overwrite_nothing_that_is_read(
 
 
 def test_several_numbers_to_choose(b: Builder) -> None:
-    """Each has its own memory."""
+    """Each number has its own memory."""
     x, condition = b.input(tensor(4, 5)), b.input(torch.rand(4, 5) < 0.5)
     chosen = [b("where", condition, None, x, value=value) for value in (1e-8, 2e-8, -1e-8)]
     out = b.binary("add", b.binary("add", chosen[0], chosen[1]), chosen[2])
@@ -115,7 +115,7 @@ REFUSED_CHOICES: dict[str, Callable[[Builder], Value]] = {
 
 
 @pytest.mark.parametrize("why", REFUSED_CHOICES)
-def test_choices_that_a_plan_does_not_take(b: Builder, why: str) -> None:
+def test_choices_that_a_plan_refuses(b: Builder, why: str) -> None:
     plan = make_plan(region_of(b, REFUSED_CHOICES[why](b)))
     assert not plan.takes(b.examples, [])
     assert refusal(plan)

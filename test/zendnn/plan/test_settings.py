@@ -1,4 +1,4 @@
-"""What environment variables tell plans, each in a process of its own, which reads it once."""
+"""Environment variables of plans, each in a separate process, which reads it once."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ print(_C._plan_cache_capacity(), *(built.inputs[0].sizes[0] for built in region.
     [({}, 32), ({"ZENDNN_PLAN_CACHE_CAPACITY": "3"}, 3), ({"ZENDNN_PLAN_CACHE_CAPACITY": "0"}, 1)],
     ids=["unset", "3", "0"],
 )
-def test_a_plan_keeps_as_many_shapes_as_it_is_told(setting: dict[str, str], entries: int) -> None:
-    """The latest ones, and one at least."""
+def test_a_plan_keeps_the_given_number_of_shapes(setting: dict[str, str], entries: int) -> None:
+    """It keeps the latest ones, and at least one."""
     capacity, *kept = map(int, run_python(KEPT, ZENDNN_TUNING_BUDGET="0", **setting).split())
     assert capacity == entries
     assert kept == list(range(40, 40 - entries, -1))
@@ -81,9 +81,9 @@ def printed(process: subprocess.Popen[str]) -> str:
 
 
 def runs(path: Path) -> list[Counter[tuple[str, str]]]:
-    """What ran in the first call and in the second: steps, and primitives that are none.
+    """What ran in the first and in the second call: steps, and primitives outside steps.
 
-    Packing runs reorders; what is timed are convolutions and products.
+    Packing runs reorders; timing runs convolutions and products.
     """
     text = printed(tuning(path, ZENDNN_VERBOSE="1"))
     _, *calls = text.split("call ")
@@ -126,7 +126,7 @@ def test_a_tuning_cache_of_another_version_is_ignored_with_a_warning(
     assert path.read_text() == other
 
 
-def test_processes_that_write_a_tuning_cache_at_once_leave_one_that_serves(tmp_path: Path) -> None:
+def test_processes_that_write_a_tuning_cache_together_leave_a_valid_one(tmp_path: Path) -> None:
     path = tmp_path / "choices"
     for process in [tuning(path, width) for width in (16, 16, 32)]:
         assert "ZENDNN" not in printed(process)
@@ -139,8 +139,8 @@ def test_processes_that_write_a_tuning_cache_at_once_leave_one_that_serves(tmp_p
 
 
 @pytest.mark.parametrize("kind", ["folder", "device", "endless device", "pipe", "text", "one line"])
-def test_what_is_no_tuning_cache_stays_as_it_is(tmp_path: Path, kind: str) -> None:
-    """A device is not replaced, though it can be written to, and nothing waits for its end."""
+def test_a_path_that_is_no_tuning_cache_stays_unchanged(tmp_path: Path, kind: str) -> None:
+    """A device is not replaced, although it is writable, and no read of it hangs."""
     path = tmp_path / "choices"
     makers: dict[str, Callable[[], object]] = {
         "folder": path.mkdir,

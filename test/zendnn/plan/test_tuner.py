@@ -1,4 +1,4 @@
-"""Candidates that check each other while they are timed."""
+"""Candidates check each other while they are timed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def forgotten() -> Iterator[None]:
 
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("wrong", WRONG.values(), ids=WRONG)
-def test_a_wrong_candidate_is_struck_off_though_it_is_the_fastest(
+def test_a_wrong_candidate_is_struck_off_even_if_it_is_the_fastest(
     wrong: list[float], place: int
 ) -> None:
     candidates = [("slow", candidate(RIGHT, 0.004)), ("slower", candidate(RIGHT, 0.008))]
@@ -74,19 +74,19 @@ def test_rounding_is_no_fault() -> None:
 
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_what_all_make_no_number_is_no_fault(value: float) -> None:
+def test_nan_or_infinity_from_all_candidates_is_no_fault(value: float) -> None:
     candidates = [("one", candidate([1.0, value], 0.004)), ("two", candidate([1.0, value]))]
     assert _C._choose("1x1", candidates, candidate(RIGHT)) == (1, [])
 
 
-def test_when_all_are_wrong_alike_verifying_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_verification_finds_candidates_that_are_all_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     candidates = [(name, candidate(WRONG["infinite"])) for name in ("one", "two")]
     monkeypatch.setenv("ZENDNN_VERIFY", "1")
     with pytest.warns(UserWarning, match=TOLD), pytest.raises(RuntimeError, match=NONE):
         _C._choose("1x1", candidates, candidate(RIGHT))
 
 
-def test_it_is_told_once_and_what_is_struck_off_is_not_tried_again() -> None:
+def test_a_struck_off_candidate_warns_once_and_is_not_tried_again() -> None:
     calls = []
 
     def wrong() -> list[float]:
@@ -135,7 +135,7 @@ def test_a_single_candidate_is_judged_on_demand_only(monkeypatch: pytest.MonkeyP
 @pytest.mark.filterwarnings("error::UserWarning")
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_a_models_own_candidates_agree(dtype: torch.dtype) -> None:
-    """In a process that tunes for long, and judges single candidates, too."""
+    """In a process with a large budget, which also verifies single candidates."""
     code = f"""
 import torch, warnings
 from torch import nn
@@ -167,7 +167,7 @@ def assert_nothing_is_struck_off(net: nn.Module, x: Tensor) -> None:
 
 
 class Sums(nn.Module):
-    """Layers of one output, which is near 0 where its terms cancel out."""
+    """Layers of one output, which is near 0 when its terms cancel out."""
 
     def __init__(self, sizes: range) -> None:
         super().__init__()
@@ -180,20 +180,20 @@ class Sums(nn.Module):
 
 
 @pytest.mark.filterwarnings("error:ZenDNN", "ignore::torch.jit.TracerWarning")
-def test_rounding_errors_are_of_the_terms_and_not_of_the_sum(
+def test_rounding_errors_are_relative_to_the_terms_and_not_to_the_sum(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
-    torch.manual_seed(5)  # of which eight sums are close to 0
+    torch.manual_seed(5)  # gives eight sums close to 0
     assert_nothing_is_struck_off(Sums(range(16, 316)), torch.rand(1, 316))
 
 
 @pytest.mark.filterwarnings("error:ZenDNN", "ignore::torch.jit.TracerWarning")
 @pytest.mark.parametrize("function", [torch.log, torch.exp, torch.sqrt, torch.round])
-def test_what_a_function_makes_of_rounding_errors_is_no_fault(
+def test_rounding_errors_that_a_function_magnifies_are_no_fault(
     function: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Near a pole or a step, or where the function grows fast."""
+    """Near a pole or a step, or where the function is steep."""
 
     class Net(nn.Module):
         def __init__(self) -> None:
@@ -205,7 +205,7 @@ def test_what_a_function_makes_of_rounding_errors_is_no_fault(
             return function(self.layer(x) + x)
 
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
-    torch.manual_seed(2)  # of which one sum is next to 0
+    torch.manual_seed(2)  # gives one sum next to 0
     assert_nothing_is_struck_off(Net(), torch.randn(1, 16, 22, 1))
 
 
@@ -234,12 +234,12 @@ print(*{{built.refused for built in region.built}})
 """
 
 
-def test_a_plan_that_differs_from_its_operators_is_told_and_not_run_again() -> None:
+def test_a_plan_that_differs_from_its_operators_warns_and_is_not_run_again() -> None:
     lines = run_python(WHOLE.format(name="sigmoid"), ZENDNN_VERIFY="1").splitlines()
     assert lines[:4] == ["True True", "True False"] * 2
     assert lines[4:] == ["results that differ from the original operators'"]
 
 
-def test_a_plan_that_is_right_goes_on() -> None:
+def test_a_right_plan_keeps_running() -> None:
     lines = run_python(WHOLE.format(name="relu"), ZENDNN_VERIFY="1").splitlines()
     assert lines == ["True False"] * 4 + [""]

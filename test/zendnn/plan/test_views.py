@@ -19,7 +19,7 @@ from .samples import arrangements, made, shape_after, view_of
 @property_test
 @given(data=st.data())
 def test_views_of_views(data: st.DataObject) -> None:
-    """Of inputs and of values; as results, and read by an operator that may run in place."""
+    """Views of inputs and of values; as results, and read by an operator that may run in place."""
     b, draw = Builder(), data.draw
     dtype = draw(dtypes)
     shape = tuple(draw(st.lists(st.sampled_from([1, 2, 4, 6]), min_size=2, max_size=4)))
@@ -41,7 +41,7 @@ def test_views_of_views(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("rank", [8, 9, 12])
 def test_views_have_at_most_eight_dimensions(b: Builder, rank: int) -> None:
-    """As many as a kernel's loops can count."""
+    """A kernel has at most eight nested loops."""
     x = made(b, *[2] * rank)
     order = [*range(rank - 1, -1, -2), *range(rank - 2, -1, -2)]
     out = b("permute", x, *order)
@@ -74,7 +74,7 @@ def test_items_that_are_too_wide_to_copy_are_refused(b: Builder, constant: bool)
 
 
 def test_split_of_projections(b: Builder) -> None:
-    """Queries, keys and values of one layer, as heads."""
+    """Queries, keys and values of one projection, as heads."""
     x = b.linear(b.input(tensor(2, 7, 24)), 72, 24)
     q, k, v = b.node("split", x, results=3, dim=2, chunks=3).outputs
     q, k, v = (b("transpose", b("view", y, 2, 7, 4, 6), 1, 2) for y in (q, k, v))

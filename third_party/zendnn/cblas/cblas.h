@@ -1,5 +1,5 @@
-/* The two CBLAS functions that ZenDNN's GEMM fallback calls, served by BLIS
-   under names that cannot meet another BLAS in the process. */
+/* The two CBLAS functions that ZenDNN's GEMM fallback calls, mapped to BLIS
+   under names that cannot collide with another BLAS in the process. */
 #pragma once
 
 #include "third_party/zendnn/blis_gemm.h"

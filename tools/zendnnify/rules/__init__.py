@@ -1,4 +1,4 @@
-"""The rules, as data: ``ruleset(kind, release)`` gives those that hold for one tree."""
+"""The rules as data: ``ruleset(kind, release)`` returns those for one tree."""
 
 from tools.zendnnify.rules import ideep, onednn, pytorch
 from tools.zendnnify.rules.model import RuleSet
@@ -12,8 +12,8 @@ def ruleset(kind: str, release: str, operators: tuple[str, ...] = ()) -> RuleSet
 
     Args:
         kind: the name of a ``trees.Kind``.
-        release: ``"major.minor"`` of the tree; some rules do not hold for every release.
-        operators: names that the phrases' ``{operators}`` stands for (PyTorch's own operators).
+        release: ``"major.minor"`` of the tree; some rules do not apply to every release.
+        operators: names that replace ``{operators}`` in phrases (PyTorch's own operators).
     """
     table = _TABLES[kind]
     return RuleSet(

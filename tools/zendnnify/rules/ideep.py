@@ -1,4 +1,4 @@
-"""Rules for ideep, the C++ wrapper that PyTorch uses: the general rule is enough."""
+"""Rules for ideep, the C++ wrapper that PyTorch uses: it needs only oneDNN's."""
 
 from tools.zendnnify.rules.model import Edit, Phrase
 from tools.zendnnify.rules.onednn import PHRASES as _ONEDNN

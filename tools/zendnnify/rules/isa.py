@@ -1,8 +1,8 @@
-"""Rules that leave out of oneDNN what no CPU of the Zen family runs.
+"""Rules that remove from oneDNN the code that no Zen CPU runs.
 
-Zen has AVX2, and from its fourth generation on AVX-512 with VNNI and BF16. So what is for SSE4.1 or
-AVX alone, for VNNI without AVX-512, and for FP16 arithmetic goes. AMX stays: wheels meet CPUs that
-have it. `cmake/ZenDNN.cmake` leaves out the files that nothing needs any more.
+Zen has AVX2, and since Zen 4 AVX-512 with VNNI and BF16. These rules drop code for SSE4.1 or AVX
+alone, for VNNI without AVX-512, and for FP16 arithmetic. AMX stays, since wheels also run on CPUs
+with it. `cmake/ZenDNN.cmake` leaves out the files that become unused.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ _ISAS = (
     r"\b(?:sse41|avx|avx2_vnni|avx2_vnni_2|avx512_core_fp16|avx512_core_amx_fp16"
     r"|avx10_1_512_amx_fp16)\b"
 )
-_TYPES = "torch's recurrent layers here are of float32 and bfloat16"
-_REASON = "no CPU of the Zen family runs it, or none prefers it"
+_TYPES = "torch's recurrent layers use only float32 and bfloat16 here"
+_REASON = "no Zen CPU runs it or prefers it"
 _X64 = "src/cpu/x64"
 
 
@@ -77,7 +77,7 @@ PHRASES: tuple[Phrase, ...] = (
         f"{_X64}/matmul/brgemm_matmul.cpp",
         f"{_X64}/shuffle/*.cpp",
     ),
-    # Recurrent cells, and what a pointwise convolution does with a depthwise one, name SSE4.1's.
+    # Injectors for SSE4.1 stay: recurrent cells and fused depthwise convolutions name them.
     _drop(
         "inject-for-no-other-isa",
         r"\btemplate (?:struct|class) \w+<(?:avx|avx2_vnni_2|avx512_core_fp16)\b[^;(){}]*>;",

@@ -1,4 +1,4 @@
-"""What a rule is: frozen dataclasses that check themselves when they are made."""
+"""The kinds of rule: frozen dataclasses that check their invariants on construction."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from dataclasses import dataclass
 
 OPERATORS = "{operators}"
-"""In a phrase's pattern: any of the operator names that the tree's own table declares."""
+"""In a phrase's pattern: any operator name that the tree's own table declares."""
 
 
 class ZendnnifyError(Exception):
-    """A mistake that the user can mend; the message is one sentence saying what, where and how."""
+    """An error that the user can fix; the message is one sentence: what, where, how to fix it."""
 
 
 @dataclass(frozen=True, order=True)
@@ -27,7 +27,7 @@ class Location:
 
 
 class Where(enum.Flag):
-    """The parts of a source file in which a phrase is looked for."""
+    """The parts of a source file in which a phrase applies."""
 
     CODE = enum.auto()
     STRING = enum.auto()
@@ -36,7 +36,7 @@ class Where(enum.Flag):
 
 
 class Action(enum.Enum):
-    """What an edit does with its text, seen from its anchor."""
+    """Where an edit's text goes, relative to its anchor."""
 
     BEFORE = "before"
     AFTER = "after"
@@ -45,7 +45,7 @@ class Action(enum.Enum):
 
 @dataclass(frozen=True)
 class Spelling:
-    """One way to write a word of the source vocabulary, and what it becomes.
+    """One spelling of a vocabulary word, and its replacement.
 
     Invariant: ``source`` and ``target`` are single words without underscores.
     """
@@ -60,9 +60,9 @@ class Spelling:
 
 @dataclass(frozen=True)
 class Glued:
-    """An identifier that joins a vocabulary word to another without any mark between them.
+    """An identifier that joins a vocabulary word to another without a word boundary.
 
-    Invariant: no general rule could have found the word, so the whole identifier is spelt out.
+    The general rule cannot find such a word, so the whole identifier is listed.
     """
 
     source: str
@@ -76,15 +76,15 @@ class Glued:
 
 @dataclass(frozen=True)
 class Phrase:
-    """Names in their context that do not follow the general rule, wherever they stand.
+    """Names in their context that are exceptions to the general rule.
 
-    ``pattern`` is a regular expression over the source text. What it matches is kept
-    (``replacement`` is None), replaced (a template as in ``re.Match.expand``, whose groups are
-    themselves renamed by the general rule), or refused as an error (``refuse``).
+    ``pattern`` is a regular expression over the source text. A match is kept (``replacement`` is
+    None), replaced (by a template as in ``re.Match.expand``, whose groups the general rule
+    renames), or refused as an error (``refuse``).
 
-    ``not_in`` are releases, as ``"major.minor"``, for which the rule does not hold.
+    ``not_in`` lists releases, as ``"major.minor"``, to which the rule does not apply.
 
-    Invariants: the pattern compiles and cannot match nothing; there is a reason.
+    Invariants: the pattern compiles and does not match the empty string; there is a reason.
     """
 
     name: str
@@ -104,12 +104,12 @@ class Phrase:
 
     @property
     def anywhere(self) -> bool:
-        """Whether it is looked for in all parts of a file."""
+        """Whether it applies in all parts of a file."""
         return self.where == Where.ANY
 
     @property
     def keeps(self) -> bool:
-        """Whether what the pattern matches stays as it is."""
+        """Whether a match stays unchanged."""
         return self.replacement is None and not self.refuse
 
     def holds_for(self, release: str) -> bool:
@@ -121,17 +121,17 @@ class Phrase:
 
 
 def in_code(name: str, pattern: str, replacement: str, reason: str, *files: str) -> Phrase:
-    """Return a phrase that is replaced in the code of those files, not in strings or comments."""
+    """Return a phrase that applies to the code of those files, not to strings or comments."""
     return Phrase(name, pattern, reason, replacement, where=Where.CODE, files=files)
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Code that we add to, or put in place of, a piece of one upstream file.
+    """Code that we insert into one upstream file, or that replaces a piece of it.
 
-    ``anchor`` is upstream's own text and must stand exactly once in ``file`` (its path in the
-    source tree). ``text`` goes in as it is. ``not_in`` are releases, as ``"major.minor"``, whose
-    tree has no such place.
+    ``anchor`` is upstream's own text and must occur exactly once in ``file`` (its path in the
+    source tree). ``text`` is inserted verbatim. ``not_in`` lists releases, as ``"major.minor"``,
+    whose tree has no such anchor.
     """
 
     name: str
@@ -154,8 +154,8 @@ class Edit:
 class RuleSet:
     """All rules for one tree; compared by identity. Names of phrases and edits are unique.
 
-    ``operators`` are what the phrases' ``{operators}`` stands for; ``declarations`` are C++ that
-    the edits rely on and that the generated header of kernels carries.
+    ``operators`` replace ``{operators}`` in phrases. ``declarations`` are C++ declarations that
+    the edits need; the generated header of kernels carries them.
     """
 
     spellings: tuple[Spelling, ...]

@@ -1,10 +1,11 @@
-"""Rules that keep NaN in oneDNN, whose maxima, minima and activations make numbers of it.
+"""Rules that make oneDNN propagate NaN, which its maxima, minima and activations drop.
 
-x86's maxps and minps return their second operand where either is NaN. So each form below has what
-may be NaN there, or blends by an ordered comparison, which is false for NaN.
+x86's maxps and minps return their second operand where either operand is NaN. Each form below
+therefore puts the operand that may be NaN second, or blends by an ordered comparison, which is
+false for NaN.
 
-Products of bfloat16 take numbers in pairs. The last number of an odd row has no partner: what
-stands in its place is multiplied by 0, which makes NaN of an infinity, so that must be 0 as well.
+bfloat16 products multiply pairs. The last element of an odd row has no partner: the kernel
+multiplies whatever follows by 0, and 0 times infinity is NaN. So that value must be 0 as well.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from __future__ import annotations
 from tools.zendnnify.rules.model import Action, Edit, Phrase, in_code
 
 _REASON = "torch's result is NaN where its input is"
-_LOWEST = "a window full of -infinity has no larger number"
+_LOWEST = "the maximum of a window of -infinity is -infinity, not the lowest finite number"
 _PAIRED = "0 times the infinity beside a row is NaN"
 _ELTWISE = "src/cpu/x64/injectors/jit_uni_eltwise_injector.cpp"
 _POOLING = "src/cpu/x64/jit_uni_pool_kernel.cpp"
 _BINARY = "src/cpu/x64/jit_uni_binary_kernel.cpp"
 _LISTED = "src/cpu/nchw_pooling.cpp", "src/cpu/nhwc_pooling.cpp", "src/cpu/ref_pooling.cpp"
 _MATH = "src/common/math_utils.hpp"
-# Predicates of vcmpps. oneDNN's name for 'greater' is that of 'not less or equal', true for NaN.
+# Predicates of vcmpps. oneDNN's predicate for 'greater' is 'not less or equal', true for NaN.
 _GREATER, _UNORDERED, _ORDERED = 14, 3, 7
 
 
@@ -36,7 +37,7 @@ def _pair(name: str, file: str, anchor: str, text: str) -> Edit:
 
 
 def _bounded(*bounds: tuple[str, str]) -> str:
-    """Return code that puts each bound in place of what compares so with it."""
+    """Return code that replaces a value by each bound where their comparison is true."""
     return "".join(
         f"    compute_cmp_mask(vmm_src, table_val({bound}), {predicate});\n"
         f"    blend_with_mask(vmm_src, table_val({bound}));\n"
@@ -86,7 +87,7 @@ PHRASES: tuple[Phrase, ...] = (
         "keep-relu-of-infinity",
         r"\breturn s > 0 \? s : \(U\)\(s \* alpha\);",
         "return s > 0 ? s : s < 0 && alpha == 0 ? (U)0 : (U)(s * alpha);",
-        "a slope of 0 makes NaN of -infinity",
+        "a slope of 0 turns -infinity into NaN",
         _MATH,
     ),
     in_code(
@@ -201,7 +202,7 @@ EDITS: tuple[Edit, ...] = (
         text="    mov(tmp_gpr, float2int(-std::numeric_limits<float>::infinity()));\n",
         reason=_LOWEST,
     ),
-    # The accumulator is the second operand, so that its NaN stays; the input's is put in.
+    # The accumulator is the second operand, so its NaN stays. The OR adds the input's NaN.
     _replace(
         "in-pooling-by-avx2",
         _POOLING,
@@ -220,7 +221,7 @@ EDITS: tuple[Edit, ...] = (
         "                    }\n"
         "                    if (jpp.is_training)\n",
     ),
-    # What is NaN already is masked out, and the input's NaN is the second operand.
+    # The mask keeps an accumulator that is NaN. The input is the second operand, so its NaN wins.
     _replace(
         "in-pooling-by-avx512",
         _POOLING,
@@ -259,8 +260,8 @@ EDITS: tuple[Edit, ...] = (
         "                        vpbroadcastw(ddst, ptr[aux_reg_dst + aux_ddst_offset]);\n"
         "                        vpsrld(ddst, ddst, 16);\n",
     ),
-    # Rounded up, K runs on into the next row, and past the end of the weights. AMX tiles need that;
-    # no AMD CPU has them.
+    # A K that is rounded up reaches into the next row, and past the end of the weights. Only AMX
+    # tiles need that, and no AMD CPU has them.
     _pair(
         "end-rows-in-convolution-by-brgemm",
         "jit_brgemm_conv_utils.cpp",

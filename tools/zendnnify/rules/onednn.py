@@ -1,4 +1,4 @@
-"""Rules for the oneDNN tree: the general rule, and what must not be touched."""
+"""Rules for the oneDNN tree: exceptions to the general rule, and edits."""
 
 from tools.zendnnify.rules import isa, nan
 from tools.zendnnify.rules.model import Action, Edit, Phrase
@@ -7,7 +7,7 @@ PHRASES: tuple[Phrase, ...] = (
     Phrase(
         name="keep-url",
         pattern=r"https?://[^\s\"'<>)\]}|]+",
-        reason="an address on the web leads to upstream's page, and to no other",
+        reason="a URL must still lead to upstream's page",
     ),
     Phrase(
         name="keep-repository",
@@ -17,7 +17,7 @@ PHRASES: tuple[Phrase, ...] = (
     Phrase(
         name="keep-cudnn",
         pattern=r"\b\w*[Cc]udnnL\w*",
-        reason="cuDNN's own names (cudnnLRN…), in which the vocabulary only seems to occur",
+        reason="cuDNN's own names (cudnnLRN…) contain the vocabulary by accident",
     ),
     *isa.PHRASES,
     *nan.PHRASES,
@@ -30,7 +30,7 @@ _MATMULS = "src/cpu/matmul/cpu_matmul_list.cpp"
 
 
 def _declare(implementation: str, file: str, *, after: str) -> Edit:
-    """Include the header of a hand-written implementation where a list of them needs it."""
+    """Include the header of a hand-written implementation in an implementation list."""
     return Edit(
         name=f"declare-{implementation.replace('_', '-')}",
         file=file,
@@ -42,7 +42,7 @@ def _declare(implementation: str, file: str, *, after: str) -> Edit:
 
 
 def _decline_tiles(gradient: str, file: str, *, after: str, where: str = "true") -> Edit:
-    """Let a convolution's gradient decline, ``where`` it would use AMX tiles."""
+    """Make a convolution's gradient refuse AMX tiles; ``where`` is the condition for them."""
     return Edit(
         name=f"decline-tiles-for-{gradient}",
         file=f"src/cpu/x64/{file}",
@@ -54,7 +54,7 @@ def _decline_tiles(gradient: str, file: str, *, after: str, where: str = "true")
 
 
 def _list_panel_convolutions(types: str) -> Edit:
-    """Put our convolutions at the head of what ZenDNN has for `types`, as its list spells them."""
+    """List our convolutions for `types` right after ZenDNN's depthwise one."""
     return Edit(
         name=f"list-panel-convolutions-{types.replace(', ', '-')}",
         file=_CONVOLUTIONS,
@@ -63,7 +63,7 @@ def _list_panel_convolutions(types: str) -> Edit:
         action=Action.AFTER,
         text="            CPU_INSTANCE_AVX512(panel_convolution_t)\n"
         "            CPU_INSTANCE_AVX512(panel_plain_convolution_t)\n",
-        reason="as for matmul: with channels last, and with plain layouts, convolutions are such",
+        reason="as for matmul: channels-last and plain convolutions are matrix products",
     )
 
 
@@ -84,7 +84,7 @@ EDITS: tuple[Edit, ...] = (
         text="    const bool is_printed = zendnn_count_execution(\n"
         "            static_cast<int>(primitive_iface->pd()->impl()->kind()),\n"
         "            primitive_iface->pd()->impl()->name());\n",
-        reason="every execution passes here, so that what ran can be asserted and reported",
+        reason="every execution passes here; the counters say which primitives ran",
     ),
     Edit(
         name="print-execution-once",
@@ -92,7 +92,7 @@ EDITS: tuple[Edit, ...] = (
         anchor="    if (get_verbose(verbose_t::exec_profile,\n",
         action=Action.REPLACE,
         text="    if (!is_printed && get_verbose(verbose_t::exec_profile,\n",
-        reason="a plan prints a line for each of its steps, and most are one primitive",
+        reason="a plan already prints a line for each of its steps",
     ),
     _declare("panel_matmul", _MATMULS, after="cpu/x64/matmul/jit_uni_sparse_matmul.hpp"),
     Edit(
@@ -101,7 +101,7 @@ EDITS: tuple[Edit, ...] = (
         anchor="        CPU_INSTANCE_AMX(brgemm_matmul_t<avx512_core_amx_fp16>)\n",
         action=Action.BEFORE,
         text="        CPU_INSTANCE_AVX512(panel_matmul_t)\n",
-        reason="it fetches weights while it computes, which the others leave to the hardware",
+        reason="it prefetches weights while it computes; the others rely on the hardware",
     ),
     _declare("panel_convolution", _CONVOLUTIONS, after="cpu/x64/jit_uni_x8s8s32x_convolution.hpp"),
     _declare(
@@ -119,7 +119,7 @@ EDITS: tuple[Edit, ...] = (
         anchor="        {{f32, f32, 0}, {\n",
         action=Action.AFTER,
         text="            CPU_REORDER_INSTANCE(x64::panel_reorder_t)\n",
-        reason="packing for matmul would go element by element",
+        reason="the generic reorder packs element by element",
     ),
     Edit(
         name="list-panel-reorder-bfloat16",
@@ -127,10 +127,10 @@ EDITS: tuple[Edit, ...] = (
         anchor="        {{bf16, data_type::undef, 0}, {\n",
         action=Action.AFTER,
         text="            CPU_REORDER_INSTANCE(x64::panel_reorder_t)\n",
-        reason="packing for matmul would go element by element",
+        reason="the generic reorder packs element by element",
     ),
-    # Convolutions that read memory which is not theirs, mostly where the kernel reaches over the
-    # image, and products on AMX tiles that do; another implementation takes what these decline.
+    # These convolutions read out of bounds, mostly where the kernel exceeds the image, as do
+    # products on AMX tiles. The next implementation takes what they refuse.
     Edit(
         name="dilate-no-single-point",
         file="src/common/convolution.cpp",
@@ -138,7 +138,7 @@ EDITS: tuple[Edit, ...] = (
         "                VERBOSE_INCONSISTENT_PRB);\n",
         action=Action.AFTER,
         text="        if (ker == 1) cd.dilates[i - 2] = 0;\n",
-        reason="it means nothing there, and kernels by brgemm crash when the image is as narrow",
+        reason="dilation has no effect on one point, but brgemm kernels crash on narrow images",
     ),
     Edit(
         name="convolve-few-points-elsewhere",
@@ -156,8 +156,8 @@ EDITS: tuple[Edit, ...] = (
         "                    || reaches_over(self.IH(), self.KH(), self.KDH())\n"
         "                    || reaches_over(self.IW(), self.KW(), self.KDW())))\n"
         "        return status::unimplemented;\n",
-        reason="it sums what lies beside rows where the kernel reaches over their ends; on tiles,"
-        " also with an odd channel, and it crashes where a kernel is larger than the image",
+        reason="it sums memory beside a row where the kernel exceeds the row; on tiles it also does"
+        " so for odd channels, and crashes where a kernel is larger than the image",
     ),
     Edit(
         name="lower-no-deep-kernel",
@@ -166,7 +166,7 @@ EDITS: tuple[Edit, ...] = (
         action=Action.REPLACE,
         text="                && IMPLICATION(jcp.id > 1 || jcp.kd > 1,\n"
         "                        relo_conv_weights_wi == false)\n",
-        reason="lowering copies the first slice of the weights only, and padding may skip that one",
+        reason="lowering copies only the first slice of the weights, which padding may skip",
     ),
     _decline_tiles(
         "gradients-of-images",
@@ -206,8 +206,8 @@ EDITS: tuple[Edit, ...] = (
         "                            && (KW() - 1) * (KDW() + 1) < IW()\n"
         "                            && (OW() > 1 || KSW() == 1),\n"
         "                    VERBOSE_SHAPE_RESTRICTION);\n",
-        reason="it reads memory that nothing was written to where the kernel is as large as the"
-        " image, or strides past its only column",
+        reason="it reads uninitialised memory where the kernel is as large as the image, or strides"
+        " past the only column",
     ),
     Edit(
         name="multiply-no-tile-over-the-end",
@@ -216,9 +216,9 @@ EDITS: tuple[Edit, ...] = (
         "                && !packed_sparse_weights;\n",
         action=Action.AFTER,
         text="        extendable_k_ = false;\n",
-        reason="the rest of a row's last tile is the next row's, times zero: a NaN would spread",
+        reason="a row's last tile extends into the next row, times zero: a NaN would spread",
     ),
-    # Three kernels take memory with gaps between images, and then write into the gaps or read them.
+    # Three kernels accept memory with gaps between images, but then write or read the gaps.
     Edit(
         name="copy-dense-memory-only",
         file="src/cpu/x64/jit_uni_reorder_direct_copy.cpp",
@@ -226,7 +226,7 @@ EDITS: tuple[Edit, ...] = (
         action=Action.BEFORE,
         text="    VDISPATCH_REORDER(src_d.is_dense(true) && dst_d.is_dense(true),\n"
         "            VERBOSE_UNSUPPORTED_MEM_STRIDE);\n",
-        reason="it copies as many elements as there are, side by side, whatever the strides",
+        reason="it copies elements as if contiguous and ignores strides",
     ),
     Edit(
         name="reorder-evenly-spaced-tiles-only",
@@ -243,7 +243,7 @@ EDITS: tuple[Edit, ...] = (
         "                ok = false;\n"
         "                break;\n"
         "            }\n",
-        reason="it goes through all outer dimensions with the stride of the innermost of them",
+        reason="it walks all outer dimensions with the stride of the innermost of them",
     ),
     Edit(
         name="convolve-evenly-spaced-images-only",
@@ -258,8 +258,7 @@ EDITS: tuple[Edit, ...] = (
         "        if (!keeps_batch_strides && src_d.dims()[0] > 1\n"
         "                && !(src_d.matches_tag(src_tag) && dst_d.matches_tag(dst_tag)))\n"
         "            return status::unimplemented;\n",
-        reason="images may be further apart than they are long, which only single precision on"
-        " planes heeds",
+        reason="images may have gaps between them; only float32 in plain layouts respects these",
     ),
     *nan.EDITS,
 )

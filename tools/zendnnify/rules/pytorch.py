@@ -1,8 +1,8 @@
-"""Rules for PyTorch's oneDNN integration: what the general rule must not do by itself.
+"""Rules for PyTorch's oneDNN integration: exceptions to the general rule, and edits.
 
-Two facts are behind most of them. The ``zendnn`` backend is dispatch key and device type
-``PrivateUse1``. And the converted files are compiled against an installed torch, whose operators,
-symbols and helper functions keep the names they have there.
+Most follow from two facts. The ``zendnn`` backend is dispatch key and device type
+``PrivateUse1``. And the converted files compile against an installed torch, whose operators,
+symbols and helper functions keep their names.
 """
 
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ PHRASES: tuple[Phrase, ...] = (
         pattern=r" \(former MKL-DNN\)",
         replacement="",
         files=(_BACKEND,),
-        reason="with both names replaced, ZenDNN would be the former ZenDNN",
+        reason="otherwise the text would say 'ZenDNN (former ZenDNN)'",
     ),
     Phrase(
         name="product-name",
@@ -32,7 +32,7 @@ PHRASES: tuple[Phrase, ...] = (
         replacement="ZenDNN",
         files=(*_CPP, *_PYTHON),
         where=Where.STRING | Where.COMMENT,
-        reason="messages that name oneDNN by its first name would send users to the wrong library",
+        reason="messages with oneDNN's former name would point users to the wrong library",
     ),
     # --- C++: where a tensor lives ---------------------------------------------------------
     Phrase(
@@ -48,7 +48,7 @@ PHRASES: tuple[Phrase, ...] = (
         replacement="is_privateuseone",
         files=_CPP,
         where=Where.CODE,
-        reason="at::Tensor has this method for our device type, and cannot be given another",
+        reason="at::Tensor has this method for our device type; no method can be added",
     ),
     Phrase(
         name="to-backend-tensor",
@@ -56,7 +56,7 @@ PHRASES: tuple[Phrase, ...] = (
         replacement="to(c10::DeviceType::PrivateUse1)",
         files=_CPP,
         where=Where.CODE,
-        reason="at::Tensor cannot be given a method; moving to the device does the same",
+        reason="no method can be added to at::Tensor; moving to the device does the same",
     ),
     Phrase(
         name="dense-result",
@@ -66,14 +66,14 @@ PHRASES: tuple[Phrase, ...] = (
         where=Where.CODE,
         reason="a zendnn tensor differs from a dense one by its device, not by its layout",
     ),
-    # --- C++: names that meet torch's own ---------------------------------------------------
+    # --- C++: names that collide with torch's own --------------------------------------------
     Phrase(
         name="library-namespace",
         pattern=r"(?<![\w:])dnnl::(?=\w)",
         replacement="::zendnn::",
         files=_CPP,
         where=Where.CODE,
-        reason="at::native::mkldnn and ::dnnl become namespaces of one name; this is the outer",
+        reason="at::native::mkldnn and ::dnnl both become zendnn; this one is the global one",
     ),
     Phrase(
         name="no-export",
@@ -81,8 +81,8 @@ PHRASES: tuple[Phrase, ...] = (
         replacement="",
         files=_CPP,
         where=Where.CODE,
-        reason="helpers keep upstream's names, and were they exported, the dynamic linker would "
-        "take torch's own of the same name in their place",
+        reason="helpers keep upstream's names; for exported ones the dynamic linker would pick "
+        "torch's own instead",
     ),
     # --- C++: names of the installed torch --------------------------------------------------
     Phrase(
@@ -105,7 +105,7 @@ PHRASES: tuple[Phrase, ...] = (
         replacement=r"at::native::\1",
         files=(_FROZEN,),
         where=Where.CODE,
-        reason="found by its argument's namespace, at; our kernel is in at::native",
+        reason="argument-dependent lookup finds the one in at; our kernel is in at::native",
     ),
     Phrase(
         name="keep-quoted-operator",
@@ -140,14 +140,14 @@ PHRASES: tuple[Phrase, ...] = (
         pattern=r"\bprim::MKLDNNGroup\b",
         files=_CPP,
         where=Where.CODE,
-        reason="torch's AliasDb knows this kind of node, which never leaves the pass",
+        reason="torch's AliasDb knows this kind of node; it never leaves the pass",
     ),
     Phrase(
         name="keep-constant-symbol",
         pattern=r"\bprim::ConstantMKLDNNTensor\b",
         files=_CPP,
         where=Where.CODE,
-        reason="torch's own operator pushes the constant, whatever kind of tensor it is",
+        reason="torch's own operator pushes any kind of tensor constant",
     ),
     Phrase(
         name="jit-symbol",
@@ -165,7 +165,7 @@ PHRASES: tuple[Phrase, ...] = (
         where=Where.CODE,
         reason="torch interns no symbol of this name at compile time",
     ),
-    # --- C++: names of the installed torch that no rule above knows how to replace -----------
+    # --- C++: names of the installed torch without a replacement -----------------------------
     Phrase(
         name="refuse-torch-name",
         pattern=r"\b(?:kMkldnn|Layout::Mkldnn|Backend::Mkldnn\w*|ConvBackend::Mkldnn\w*"
@@ -174,7 +174,7 @@ PHRASES: tuple[Phrase, ...] = (
         refuse=True,
         files=_CPP,
         where=Where.CODE,
-        reason="a name of the installed torch, which has nothing of the kind for zendnn",
+        reason="a name of the installed torch without a zendnn counterpart",
     ),
     # --- Python -----------------------------------------------------------------------------
     Phrase(
@@ -189,7 +189,7 @@ PHRASES: tuple[Phrase, ...] = (
         pattern=r"\btorch\._C\.((?:_verbose\.)?_?(?:has|get|set)?_?mkldnn_?\w*)",
         replacement=r"_C.\1",
         files=(_BACKEND,),
-        reason="as backend-switch; the package has no name in its parent while it is loading",
+        reason="as backend-switch; while the package loads, its parent has no attribute for it",
     ),
     Phrase(
         name="backend-switch",
@@ -203,7 +203,7 @@ PHRASES: tuple[Phrase, ...] = (
         pattern=r"\btorch\._C\.\w*(?:mkldnn|MKLDNN|onednn)\w*",
         refuse=True,
         files=_PYTHON,
-        reason="torch._C is torch's own binary, which has nothing of the kind for zendnn",
+        reason="torch._C is torch's own binary and has no zendnn counterpart",
     ),
     Phrase(
         name="is-backend-tensor-python",
@@ -211,7 +211,7 @@ PHRASES: tuple[Phrase, ...] = (
         replacement=".device.type == 'zendnn'",
         files=_PYTHON,
         where=Where.CODE,
-        reason="TorchScript knows a tensor's device, and no property that we add",
+        reason="TorchScript knows a tensor's device, but no property that we add",
     ),
     # --- The test file ----------------------------------------------------------------------
     Phrase(
@@ -226,7 +226,7 @@ PHRASES: tuple[Phrase, ...] = (
         pattern=r"\bMkldnntorch\.FloatTensor\b",
         replacement="zendnnFloatType",
         files=(_TEST,),
-        reason="torch prints types of a PrivateUse1 backend like this",
+        reason="torch prints types of a PrivateUse1 backend this way",
     ),
     Phrase(
         name="test-factory",
@@ -247,7 +247,7 @@ PHRASES: tuple[Phrase, ...] = (
         pattern=r"assertRaises\(RuntimeError, lambda: (x_mkldnn\.new)\b",
         replacement=r"assertRaises((RuntimeError, TypeError), lambda: \1",
         files=(_TEST,),
-        reason="torch refuses another device by another type of error than another layout",
+        reason="torch refuses a wrong device with another error type than a wrong layout",
     ),
     Phrase(
         name="python-layout",
@@ -261,12 +261,12 @@ PHRASES: tuple[Phrase, ...] = (
 
 @dataclass(frozen=True)
 class Stub:
-    """A kernel that has no operator of its own: upstream reaches it through a dispatch stub.
+    """A kernel without an operator of its own: upstream calls it through a dispatch stub.
 
     Attributes:
-        name: of the kernel, with ``{}`` where the vocabulary stands.
+        name: of the kernel, with ``{}`` for the vocabulary word.
         result, parameters: its C++ signature.
-        file: where upstream puts it into the stub, below the integration's folder.
+        file: where upstream registers the stub, below the integration's folder.
         not_in: as for an edit.
     """
 
@@ -370,7 +370,7 @@ EDITS: tuple[Edit, ...] = (
         anchor="  Device device_ = device_or_default(device);\n",
         action=Action.REPLACE,
         text="  (void)device;\n  Device device_(c10::DeviceType::PrivateUse1, 0);\n",
-        reason="every zendnn tensor lives on the one zendnn device, whatever it is made from",
+        reason="every zendnn tensor lives on the one zendnn device",
     ),
     Edit(
         name="opaque-strides",
@@ -388,7 +388,7 @@ EDITS: tuple[Edit, ...] = (
         action=Action.REPLACE,
         text="      optional_memory_format.value_or(c10::MemoryFormat::Contiguous) ==\n"
         "          c10::MemoryFormat::Contiguous,\n",
-        reason="autograd clones a gradient with this format, which says nothing of a blocked one",
+        reason="autograd clones a gradient with this format, which does not affect a blocked one",
     ),
     Edit(
         name="channels-last",
@@ -410,7 +410,7 @@ EDITS: tuple[Edit, ...] = (
             anchor=f"REGISTER_ALL_CPU_DISPATCH({stub.old_name}, &{stub.old_kernel})",
             action=Action.REPLACE,
             text=f"{stub.definition};",
-            reason="torch declares the stubs that it calls; ours is a plain pointer for the "
+            reason="torch declares the stubs that it calls; ours is a function pointer for the "
             "hand-written kernels",
             not_in=stub.not_in,
         )
@@ -427,7 +427,7 @@ EDITS: tuple[Edit, ...] = (
         '(Tensor(a), Tensor(b))",\n'
         "        BroadOp,\n"
         "        AliasAnalysisKind::FROM_SCHEMA),\n",
-        reason="AliasDb treats upstream's symbol specially; ours says the same in its schema",
+        reason="AliasDb special-cases upstream's symbol; our schema states the same aliases",
     ),
     Edit(
         name="constant-operator",
@@ -435,7 +435,7 @@ EDITS: tuple[Edit, ...] = (
         anchor="const RegisterOperators MKLDNNConstantOp({\n",
         action=Action.BEFORE,
         text="#if 0 // registered by the installed torch, and to be registered once\n",
-        reason="torch's own operator pushes the constant, whatever kind of tensor it is",
+        reason="torch's own operator pushes any kind of tensor constant",
     ),
     Edit(
         name="constant-operator-end",
@@ -443,7 +443,7 @@ EDITS: tuple[Edit, ...] = (
         anchor="Node* createConstantMKLDNNTensorOp(Graph* g, const Tensor& mkldnn_tensor) {\n",
         action=Action.BEFORE,
         text="#endif\n\n",
-        reason="where the registration that constant-operator leaves out ends",
+        reason="the end of the registration that constant-operator leaves out",
     ),
     Edit(
         name="no-memory-format",
@@ -452,7 +452,7 @@ EDITS: tuple[Edit, ...] = (
         action=Action.REPLACE,
         text='"a zendnn tensor has no memory format: either one was asked for, or this operator "\n'
         '     "has no kernel for the zendnn backend; call .to_dense() first"',
-        reason="torch asks for a format where an operator has no kernel, and users need to know",
+        reason="torch requests a format when an operator has no kernel, and users need to know",
     ),
     Edit(
         name="switches",
@@ -472,7 +472,7 @@ EDITS: tuple[Edit, ...] = (
         "        func(root).backward(weights)\n"
         "        self.assertEqual(root.grad.to_dense(), weights)\n"
         "        return\n",
-        reason="gradcheck treats a tensor that is not of the mkldnn layout as strided",
+        reason="gradcheck treats every tensor without the mkldnn layout as strided",
     ),
     Edit(
         name="test-legacy-new-sizes",
@@ -482,7 +482,7 @@ EDITS: tuple[Edit, ...] = (
         action=Action.REPLACE,
         text="        self.assertEqual(x_zendnn.new(torch.Size([2, 3])).device, x_zendnn.device)\n"
         "        self.assertEqual(x_zendnn.new([6]).to_dense(), torch.tensor([6.]))\n",
-        reason="torch makes such tensors on every device, where it makes none of another layout",
+        reason="torch makes such tensors on every device, but not in every layout",
     ),
     Edit(
         name="report",
@@ -500,6 +500,6 @@ EDITS: tuple[Edit, ...] = (
         "_spec = sys.modules[__name__].__spec__\n"
         "sys.modules[__name__] = ZendnnModule(sys.modules[__name__], __name__)\n"
         "sys.modules[__name__].__spec__ = _spec\n",
-        reason="what upstream's module does not have, and what `python -m` needs",
+        reason="it adds what upstream's module lacks, and the __spec__ that `python -m` needs",
     ),
 )

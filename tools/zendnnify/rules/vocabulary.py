@@ -1,12 +1,12 @@
-"""The source vocabulary and the general rule: each word in the few cases that a name can have."""
+"""The source vocabulary and the general rule: the spellings of each word, by case."""
 
 from tools.zendnnify.rules.model import Glued, Spelling
 
 WORDS: tuple[str, ...] = ("mkldnn", "onednn", "dnnl", "ideep")
-"""Every token that contains one of these, in any case, must be covered by a rule."""
+"""A rule must cover every token that contains one of these, in any case."""
 
 NEW_WORD = "zendnn"
-"""Followed by an L, as in ZENDNNLayerNorm, it only seems to have the vocabulary in it."""
+"""Before an L, as in ZENDNNLayerNorm, it contains "dnnl" only by accident."""
 
 SPELLINGS: tuple[Spelling, ...] = (
     Spelling("mkldnn", "zendnn"),
@@ -33,4 +33,4 @@ GLUED: tuple[Glued, ...] = (
 )
 
 FLAG_LETTERS = "Dl"
-"""A compiler's -D and -l are written without a space: -DDNNL_X, -ldnnl."""
+"""A compiler's -D and -l take no space: -DDNNL_X, -ldnnl."""

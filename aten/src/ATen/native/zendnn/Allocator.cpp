@@ -1,7 +1,6 @@
-// The CPU allocator: it keeps large blocks when they are freed. The C library
-// gives them back to the kernel, which then finds and zeroes every page of the
-// next activation of the same size anew; that can take longer than to compute
-// it.
+// The CPU allocator, which caches large freed blocks. The C library would
+// return them to the kernel, which then has to find and zero every page of the
+// next activation of the same size. That can take longer than the computation.
 #include <ATen/native/zendnn/Allocator.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Environment.h>
@@ -36,8 +35,8 @@ namespace {
 constexpr int kPageBits = 12; // blocks start at pages, and are whole pages
 constexpr size_t kHugePage = size_t{2} << 20;
 
-// Classes of sizes, eight to a power of two: rounding up to the next one wastes
-// an eighth at most, and few sizes serve many shapes.
+// Size classes, eight per power of two: rounding up wastes at most an eighth,
+// and few sizes serve many shapes.
 constexpr int kSmallestBits = 15, kStepBits = 3;
 constexpr size_t kSmallest = size_t{1} << kSmallestBits;
 constexpr size_t kLargest = size_t{1} << 39;
@@ -64,7 +63,7 @@ struct Block {
 
   char* data;
   size_t bytes;
-  Shard* home; // of the thread that took it last
+  Shard* home; // of the thread that last took it
   uint64_t freed = 0;
   Links among_all = {}, among_its_size = {}; // of its shard, while it is kept
 };
@@ -86,12 +85,11 @@ struct List {
   }
 };
 
-// Blocks that are kept. There are many such lists, so that threads seldom wait
-// for each other: each has one, and looks into the others of its NUMA node only
-// for what it does not find there.
+// Cached blocks. There are many shards, so that threads seldom wait for each
+// other: a thread searches its own first, and then the others of its NUMA node.
 struct alignas(64) Shard {
   std::mutex mutex;
-  std::atomic<uint64_t> oldest; // when it was freed; 0: there is none
+  std::atomic<uint64_t> oldest; // time of the first free; 0: empty
   List<&Block::among_all> all;
   std::array<List<&Block::among_its_size>, kClasses> by_size;
 
@@ -126,9 +124,9 @@ struct alignas(64) Shard {
   }
 };
 
-// Which block starts at a page: a tree over the address space, read without
-// locks. Its nodes stay. Other memory never has an entry, since a block's goes
-// before its pages do.
+// Maps a page to the block that starts there: a tree over the address space,
+// read without locks. Its nodes are never freed. Other memory never has an
+// entry, since a block's entry is removed before its pages.
 class PageTable {
   static constexpr int kLevelBits = 12;
   template <class T>
@@ -150,7 +148,7 @@ class PageTable {
     return leaf == nullptr ? nullptr : (*leaf)[index(address, 0)].load();
   }
 
-  // False when there is no memory for it.
+  // False when out of memory.
   bool set(const void* data, Block* block) {
     const auto address = reinterpret_cast<uintptr_t>(data);
     auto* middle = covers(address) ? child(root_[index(address, 2)]) : nullptr;
@@ -191,10 +189,10 @@ class PageTable {
 constexpr size_t kNodes = 8, kShardsPerNode = 8;
 using Node = std::array<Shard, kShardsPerNode>;
 
-// Nothing here is ever destroyed: tensors may be freed after the program's end.
+// Never destroyed: tensors may be freed after main().
 constinit std::array<Node, kNodes> nodes;
 constinit PageTable pages;
-// All threads write the one and read the other.
+// On separate cache lines: all threads write one and read the other.
 alignas(64) constinit std::atomic<int64_t> cached{0};
 alignas(64) constinit std::atomic<int64_t> limit{-1}; // not read yet
 
@@ -214,8 +212,8 @@ const Place& place_of_thread() {
   return place;
 }
 
-// What the control groups that this process is in may use. Its file lists those
-// of both versions, as 'number:controllers:/path'.
+// The memory limit of this process's control groups. Their file lists groups of
+// both versions as 'number:controllers:/path'.
 uint64_t limit_of_groups() {
   auto least = std::numeric_limits<uint64_t>::max();
   std::ifstream groups("/proc/self/cgroup");
@@ -229,13 +227,13 @@ uint64_t limit_of_groups() {
       continue;
     }
     const auto* root = "/sys/fs/cgroup";
-    const auto* name = "/memory.max"; // the word max, if there is none
+    const auto* name = "/memory.max"; // holds 'max' without a limit
     if (!controllers.empty()) {
       root = "/sys/fs/cgroup/memory";
       name = "/memory.limit_in_bytes";
     }
-    // A parent's limit holds as well. In a container the path may be the
-    // host's, and only the root be there.
+    // A parent's limit applies, too. In a container the path may be the host's,
+    // and only the root may exist.
     auto path = line.substr(second + 1);
     while (true) {
       uint64_t bytes = 0;
@@ -280,7 +278,7 @@ bool wants_huge_pages() {
   return wanted;
 }
 
-// Whole huge pages, where they fit: a first touch then costs a fifth.
+// Uses huge pages where they fit: a first touch then costs a fifth.
 char* map(size_t bytes) {
   const auto extra = bytes >= kHugePage && wants_huge_pages() ? kHugePage : 0;
   void* mapped = mmap(
@@ -336,7 +334,7 @@ void account(int64_t bytes) {
   cached.fetch_add(bytes, std::memory_order_relaxed);
 }
 
-// Destroys the block that was freed first, if that was before `time`.
+// Destroys the block that was freed first, if it was freed before `time`.
 bool drop_oldest(uint64_t time = std::numeric_limits<uint64_t>::max()) {
   Shard* found = nullptr;
   for (auto& node : nodes) {
@@ -364,7 +362,7 @@ void shrink() {
   }
 }
 
-// No block, if there is no memory for it.
+// Null when out of memory.
 Block* take(size_t bytes) {
   const auto size_class = class_of(bytes);
   const auto& [node, own] = place_of_thread();
@@ -419,7 +417,7 @@ class CachingAllocator final : public c10::Allocator {
   }
 
  private:
-  // Whose error it is, too, when there is no memory.
+  // Out of memory, this raises torch's own error.
   static c10::DataPtr allocate_from_stock(size_t bytes) {
     auto* stock = c10::GetDefaultCPUAllocator();
     auto data = [&] {
@@ -433,7 +431,7 @@ class CachingAllocator final : public c10::Allocator {
         return stock->allocate(bytes);
       }
     }();
-    // One deleter for all, as raw_deleter() promises.
+    // All blocks have one deleter, as raw_deleter() promises.
     [[maybe_unused]] const auto exchanged =
         data.compare_exchange_deleter(stock->raw_deleter(), &release);
     return data;
@@ -449,8 +447,8 @@ class CachingAllocator final : public c10::Allocator {
   }
 };
 
-// A forked child gets the locks as they are, and its only thread must find them
-// free.
+// A forked child inherits the locks' state, and its only thread needs them
+// unlocked.
 void lock_all() {
   for (auto& node : nodes) {
     for (auto& shard : node) {
@@ -467,7 +465,7 @@ void unlock_all() {
   }
 }
 
-// An allocator that somebody else has chosen stays.
+// Another user-chosen allocator stays.
 const bool installed = [] {
   if (c10::GetCPUAllocator() != c10::GetDefaultCPUAllocator()) {
     return false;
@@ -489,13 +487,13 @@ int64_t memory_cache_limit() {
 
 void set_memory_cache_limit(int64_t bytes) {
   TORCH_CHECK_VALUE(
-      bytes >= 0, "a limit is a number of bytes from 0 on, not ", bytes);
+      bytes >= 0, "a limit is a number of bytes of at least 0, not ", bytes);
   limit.store(bytes);
   shrink();
 }
 
 void empty_cache() {
-  const auto now = __rdtsc(); // what is freed while it works may stay
+  const auto now = __rdtsc(); // later frees may stay
   while (drop_oldest(now)) {
   }
 }

@@ -1,6 +1,6 @@
-// The 'zendnn' device: opaque tensors in ZenDNN's blocked layouts, which live
-// under the PrivateUse1 key. The generated registrations give it kernels; what
-// upstream decides by asking is_mkldnn() outside those kernels is decided here.
+// The 'zendnn' device: opaque tensors in ZenDNN's blocked layouts, under the
+// PrivateUse1 key. The generated registrations provide its kernels; this file
+// replaces upstream's checks of is_mkldnn() outside kernels.
 #include <ATen/ATen.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <ATen/native/utils/ParamUtils.h>
@@ -15,11 +15,10 @@
 namespace at::native::zendnn {
 namespace {
 
-// The engine of autograd has a thread for each device, and a process where it
-// has one cannot compute gradients in its forks. So that those who never ask
-// for a gradient of a zendnn tensor may fork as ever, the engine finds the
-// device only when such a gradient is recorded; it may have looked for devices
-// before.
+// The autograd engine starts a thread per device, and forks of a process with
+// such threads cannot compute gradients. The engine therefore sees this device
+// only once a gradient of a zendnn tensor is recorded, so that other processes
+// may fork. The engine may have looked for devices before that.
 class GradientThread : torch::autograd::Engine {
  public:
   static bool is_wanted() {
@@ -37,7 +36,7 @@ class GradientThread : torch::autograd::Engine {
           (engine.*&GradientThread::start_device_threads)();
         }
       } catch (const c10::Error&) {
-        // In such a fork: backward() says so.
+        // In a fork of such a process; backward() reports the error.
       }
     });
   }
@@ -46,8 +45,8 @@ class GradientThread : torch::autograd::Engine {
   static inline std::atomic<bool> wanted{false};
 };
 
-// One device with one stream. Kernels have run when they return, so an event
-// has happened when it is made.
+// One device with one stream. Kernels are synchronous, so an event has happened
+// when it is created.
 struct Guard final : c10::impl::DeviceGuardImplInterface {
   Guard() = default;
   explicit Guard(DeviceType /*type*/) {}
@@ -65,7 +64,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   DeviceIndex deviceCount() const noexcept override {
     return GradientThread::is_wanted() ? 1 : 0;
   }
-  // Asked for by each node of a graph that a zendnn tensor goes through.
+  // Each autograd node of a zendnn tensor calls this.
   c10::Stream getStream(Device /*device*/) const noexcept override {
     GradientThread::start();
     return c10::Stream(c10::Stream::DEFAULT, getDevice());
@@ -100,13 +99,13 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard)
 
-// The first two override nothing in torch before 2.7.
+// Before torch 2.7 the first two override nothing.
 struct Hooks final : PrivateUse1HooksInterface {
   bool isBuilt() const /*override*/ {
     return true;
   }
-  // False: the CPU's own cores are not an accelerator that code written for
-  // one (pinned memory, streams) should find.
+  // False: code for accelerators (pinned memory, streams) must not find the CPU
+  // itself.
   bool isAvailable() const /*override*/ {
     return false;
   }
@@ -115,7 +114,7 @@ struct Hooks final : PrivateUse1HooksInterface {
   }
   Allocator* getPinnedMemoryAllocator() const override {
     TORCH_CHECK(
-        false, "memory is pinned for an accelerator, and none is available");
+        false, "pinned memory needs an accelerator, and none is available");
   }
 };
 
@@ -125,9 +124,9 @@ const bool hooks_registered = [] {
   return true;
 }();
 
-// Dense to blocked, blocked to dense, and changes of dtype: the dispatcher
-// comes here when either side is a zendnn tensor. Differentiable, since
-// aten::_to_copy's own autograd formula converts the gradient back.
+// Conversions between dense and blocked and between dtypes, when either side is
+// a zendnn tensor. Differentiable, since aten::_to_copy's own autograd formula
+// converts the gradient back.
 Tensor to_copy(
     const Tensor& self,
     std::optional<ScalarType> dtype,
@@ -139,7 +138,7 @@ Tensor to_copy(
   const auto target = device.value_or(self.device()).type();
   TORCH_CHECK(
       target == kCPU || target == kPrivateUse1,
-      "a zendnn tensor can be moved to the CPU only, not to ",
+      "a zendnn tensor can only be moved to the CPU, not to ",
       target,
       "; call .to_dense() first");
   if (!self.is_privateuseone()) {
@@ -167,8 +166,8 @@ bool equal(const Tensor& self, const Tensor& other) {
                                  at::equal(self.to(kCPU), other.to(kCPU)));
 }
 
-// Composite operators of torch that ask for the mkldnn layout by name. Each is
-// sent to the ATen operator that has a zendnn kernel and an autograd formula.
+// torch's composite operators that check for the mkldnn layout. Each calls the
+// ATen operator that has a zendnn kernel and an autograd formula.
 
 Tensor linear(
     const Tensor& input,
@@ -328,7 +327,7 @@ void register_composites(torch::Library& m) {
 
 } // namespace
 
-// Beside aten::to_mkldnn, so that TorchScript finds x.to_zendnn() too.
+// Next to aten::to_mkldnn, so that TorchScript also finds x.to_zendnn().
 TORCH_LIBRARY_FRAGMENT(aten, m) {
   m.def(
       "to_zendnn(Tensor self, ScalarType? dtype=None) -> Tensor",
@@ -344,8 +343,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   register_composites(m);
 }
 
-// A composite with a kernel for its backend loses its own decomposition under
-// autograd, so the same function serves both keys.
+// A composite with a backend kernel loses its decomposition under autograd, so
+// the same function is registered for both keys.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, m) {
   register_composites(m);
 }

@@ -1,4 +1,4 @@
-// The switches that decide, at run time, whether and how ZenDNN is used.
+// The run-time switches of ZenDNN.
 #pragma once
 
 #include <c10/macros/Export.h>
@@ -12,13 +12,13 @@ namespace switches {
 C10_EXPORT extern std::atomic<bool> enabled;
 } // namespace switches
 
-// False sends every overridden operator to torch's own kernel. Each asks first.
+// When false, every overridden operator falls back to torch's own kernel.
 inline bool enabled() {
   return switches::enabled.load(std::memory_order_relaxed);
 }
 C10_EXPORT void set_enabled(bool value);
 
-// Asks the matrix products for results that are the same from run to run.
+// Requests reproducible results of matrix products.
 C10_EXPORT bool deterministic();
 C10_EXPORT void set_deterministic(bool value);
 

@@ -19,7 +19,7 @@ namespace {
 
 void warn(const char* name, const char* text, const std::string& rest) {
   static std::mutex mutex;
-  static auto* const told = new std::set<std::string>; // outlives who asks
+  static auto* const told = new std::set<std::string>; // never destroyed
   {
     const std::lock_guard lock(mutex);
     if (!told->insert(name).second) {
@@ -39,7 +39,7 @@ read(const char* name, Number least, Number otherwise, const char* kind) {
   const char* const end = text + std::strlen(text);
   Number number{};
   const auto [rest, error] = std::from_chars(text, end, number);
-  // Which is false of NaN, too.
+  // The comparison is false for NaN, too.
   if (error == std::errc() && rest == end && number >= least) {
     return number;
   }

@@ -1,5 +1,5 @@
-// What environment variables of ours say. Of a value that makes no sense a
-// warning tells once, and what holds without the variable stands.
+// Reads our environment variables. An invalid value warns once; the default
+// applies.
 #pragma once
 
 #include <initializer_list>
@@ -7,19 +7,19 @@
 
 namespace at::native::zendnn {
 
-// A whole number from `least` on.
+// An integer of at least `least`.
 int64_t whole_number_from(const char* name, int64_t least, int64_t otherwise);
 
-// A number from 0 on.
+// A number of at least 0.
 double number_from(const char* name, double otherwise);
 
-// One of some words, the first of which holds without the variable.
+// One of some words; the first is the default.
 std::string word_from(
     const char* name,
     std::initializer_list<const char*> words);
 
-// The text as a warning may show it, in one line: what is not printable ASCII
-// as \xNN, and the beginning of what is long.
+// The text for a warning, in one line: it escapes unprintable characters as
+// \xNN, and truncates long texts.
 std::string printable(const std::string& text);
 
 } // namespace at::native::zendnn

@@ -17,7 +17,7 @@
 namespace at::native::zendnn {
 namespace {
 
-constexpr const char* kKernel = "kernel:"; // before the name of one of ours
+constexpr const char* kKernel = "kernel:"; // prefix of our kernels' names
 
 thread_local Operation* innermost = nullptr;
 
@@ -49,14 +49,14 @@ std::string operands_of(const Event& event) {
 
 // ---- Verbose lines
 
-// Commas end the words of a line.
+// Commas separate the words of a line.
 std::string as_word(std::string text) {
   std::replace(text.begin(), text.end(), ',', ';');
   return text;
 }
 
-// Of what libzendnn has no line for: steps, kernels of ours and, with the level
-// that shows creations, what is torch's.
+// Prints the lines that libzendnn lacks: steps, our kernels and, at the level
+// of creations, torch's kernels.
 void print(const Event& event) {
   if (event.step >= 0) {
     std::printf(
@@ -95,7 +95,7 @@ struct Logs {
 };
 
 Logs& logs() {
-  static auto* const made = new Logs; // outlives who records
+  static auto* const made = new Logs; // never destroyed
   return *made;
 }
 
@@ -122,11 +122,11 @@ std::vector<Event> Recording::take() {
   return std::exchange(log_->events, {});
 }
 
-// ---- Telling
+// ---- Notification
 
 std::atomic<uint32_t> listeners{0};
 
-// Zero leaves the verbose line of an execution to libzendnn.
+// Returning 0 leaves the execution's verbose line to libzendnn.
 int hear_execution(int primitive_kind, const char* implementation) {
   auto* const operation = innermost;
   if (operation == nullptr) {
@@ -186,14 +186,14 @@ Operation::Operation(Event event)
 Operation::~Operation() {
   event_.milliseconds = milliseconds_since(start_);
   innermost = outer_;
-  // What is in an operator that is torch's has events of its own.
+  // Operators inside one of torch's have their own events.
   if (outer_ != nullptr && !outer_->given_ &&
       outer_->event_.route != Route::torch) {
     append(outer_->event_.implementation, event_.implementation);
   }
   try {
     tell(event_);
-  } catch (const std::exception&) { // no memory: nobody hears of it
+  } catch (const std::exception&) { // out of memory: the event is lost
   }
 }
 
@@ -224,7 +224,7 @@ const char* name_of(Route route) {
 }
 
 namespace {
-// What the environment asks for before anybody can.
+// The environment may request verbose lines before any call.
 [[maybe_unused]] const bool heard =
     (set_listening(kVerboseLines, verbose() > 0), true);
 } // namespace

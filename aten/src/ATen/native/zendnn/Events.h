@@ -1,6 +1,6 @@
-// One stream of events: for each operator, which way it went and why. Counters,
-// verbose lines, what Python records, warnings and the profiler's names are
-// views of it. Where nobody listens, an operator costs a load and a branch.
+// One stream of events: the route of each operator, with a reason. Counters,
+// verbose lines, Python's recordings, warnings and the profiler's names are
+// views of it. Without a listener, an operator costs a load and a branch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,24 +17,24 @@
 
 namespace at::native::zendnn {
 
-// A plan's step, ZenDNN for one operator of a model, or torch's own kernel.
+// A plan's step, ZenDNN for a single operator, or torch's own kernel.
 enum class Route : uint8_t { plan, eager, torch };
 
 struct Event {
-  // As torch names it; of a plan's step, the model's operators that it does.
+  // torch's name; for a plan's step, the model's operators that it computes.
   std::string operation;
   Route route = Route::eager;
-  std::string reason{}; // why it is torch's
-  // What ran: the kind of each primitive or kernel and who implements it.
+  std::string reason{}; // why torch's kernel ran
+  // The kind and the implementation of each primitive or kernel that ran.
   std::string implementation{};
   std::vector<std::vector<int64_t>> shapes{}; // of its operands
-  std::optional<ScalarType> dtype{};          // of the first of them
+  std::optional<ScalarType> dtype{};          // of its first operand
   double milliseconds = 0;
-  int64_t step = -1;       // its number in a plan, if it is one's
-  bool has_kernel = false; // and not only primitives, which libzendnn prints
+  int64_t step = -1;       // its number in a plan, or -1
+  bool has_kernel = false; // ours; libzendnn prints only primitives
 };
 
-// Who listens, a bit each; see listening().
+// The listeners, one bit each; see listening().
 enum Listener : uint32_t { kVerboseLines = 1, kRecordings = 2 };
 extern std::atomic<uint32_t> listeners __attribute__((visibility("hidden")));
 inline bool listening() {
@@ -42,18 +42,18 @@ inline bool listening() {
 }
 void set_listening(Listener who, bool listens);
 
-// Tells all views of an event.
+// Notifies all views of an event.
 void tell(const Event& event);
 
-// The view that is a warning: whether somebody listens or not, the event is
-// told and torch warns of its operation and reason.
+// Notifies all views, and warns of the event's operation and reason, even
+// without listeners.
 void warn(const Event& event);
 
-// Counts an execution on a kernel of ours, as libzendnn counts its primitives'.
+// Counts an execution of our kernel, as libzendnn counts its primitives.
 void count_kernel(int primitive_kind);
 
-// An operator that runs in this thread, until this goes. What it executes is
-// its implementation, unless that is given.
+// An operator that runs in this thread during this object's lifetime.
+// Executions in it become its implementation, unless that is given.
 class Operation {
  public:
   explicit Operation(Event event);
@@ -73,11 +73,11 @@ class Operation {
   std::chrono::steady_clock::time_point start_;
 };
 
-// Of the operator that runs: a kernel of ours that began finds that it cannot.
+// Our kernel of the running operator finds that it must fall back.
 void leave_to_torch(const char* reason);
 
-// What operators came to while it lived, in all threads, in the order in which
-// they ended.
+// The events of all threads during its lifetime, in the order in which
+// operators ended.
 class C10_EXPORT Recording {
  public:
   struct Log;
@@ -87,7 +87,7 @@ class C10_EXPORT Recording {
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
 
-  // Those since the last call.
+  // The events since the last call.
   std::vector<Event> take();
   void stop();
 

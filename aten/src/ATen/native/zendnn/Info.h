@@ -1,4 +1,4 @@
-// What this build of ZenDNN is and what it has done.
+// Facts about this build of ZenDNN, and its counters.
 #pragma once
 
 #include <c10/macros/Export.h>
@@ -10,7 +10,7 @@
 namespace at::native::zendnn {
 
 C10_EXPORT std::string version();
-// Compiler, flags and sources, one 'key: value' a line.
+// Compiler, flags and sources, one 'key: value' per line.
 C10_EXPORT std::string build_info();
 C10_EXPORT std::string cpu_isa();
 // Whether ZenDNN computes with AVX-512, and with AMX, which no AMD CPU has.
@@ -19,18 +19,18 @@ bool has_tiles();
 // The same of our own kernels: avx512, avx2 or none.
 C10_EXPORT std::string kernel_isa();
 C10_EXPORT std::string blas_kernels();
-// Family, model and stepping, as the CPU itself states them.
+// Family, model and stepping, as the CPU reports them.
 C10_EXPORT std::string cpu_signature();
 
 // Primitives executed since the start or the last reset, by primitive kind.
 C10_EXPORT std::map<std::string, uint64_t> counters();
 C10_EXPORT void reset_counters();
 
-// 0: silent; 1: a line for each execution; 2: for each creation as well, for
-// each primitive within a plan's step, and for each operator that is torch's.
+// 0: silent; 1: a line for each execution; 2: also for each creation, each
+// primitive within a plan's step, and each operator that falls back to torch.
 // Returns false for any other level.
 C10_EXPORT bool set_verbose(int level);
-// The level in force: what was set last, or ZENDNN_VERBOSE.
+// The current level: the last one set, or ZENDNN_VERBOSE.
 C10_EXPORT int verbose();
 
 } // namespace at::native::zendnn

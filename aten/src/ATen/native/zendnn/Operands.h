@@ -1,4 +1,4 @@
-// What kernels on dense CPU tensors ask of their operands.
+// Checks of operands for kernels on dense CPU tensors.
 #pragma once
 
 #include <ATen/MemoryOverlap.h>
@@ -9,13 +9,13 @@
 
 namespace at::native::zendnn {
 
-// Whether an operand is there. To autograd's formulas, what is not is a tensor
-// that is not defined.
+// Whether an operand is present. autograd's formulas represent a missing one by
+// an undefined tensor.
 inline bool has(const std::optional<Tensor>& operand) {
   return operand && operand->defined();
 }
 
-// Whether memory holds the elements as they are.
+// Whether memory holds the elements themselves.
 inline bool is_dense(const Tensor& t) {
   constexpr c10::DispatchKeySet lazy{
       c10::DispatchKey::Conjugate, c10::DispatchKey::Negative};
@@ -23,9 +23,8 @@ inline bool is_dense(const Tensor& t) {
          !t.key_set().has_any(lazy);
 }
 
-// Whether a tensor in memory on the CPU is all that there is: no subclass, no
-// transform, no tangent, no view that a bit changes. What comes before torch's
-// dispatcher has looked asks this.
+// Whether it is only a CPU tensor: no subclass, no transform, no tangent, no
+// lazy view. For code that runs before torch's dispatcher.
 inline bool is_plain(const Tensor& t) {
   constexpr c10::DispatchKeySet other{
       c10::DispatchKey::Python,
@@ -40,29 +39,30 @@ inline bool is_plain(const Tensor& t) {
          !t._fw_grad(/*level=*/0).defined();
 }
 
-// Whether no element of the one shares memory with one of the other.
-// get_overlap_status alone gives up on slices.
+// Whether the elements share no memory. get_overlap_status alone cannot decide
+// slices.
 inline bool are_apart(const Tensor& a, const Tensor& b) {
   return !a.is_alias_of(b) || get_overlap_status(a, b) == MemOverlapStatus::No;
 }
 
-// Whether what reads an element of x before it writes that of out may do so.
+// Whether a kernel that reads each element of x before it writes that of out is
+// right.
 inline bool may_write(const Tensor& out, const Tensor& x) {
   return out.is_same(x) || are_apart(out, x) ||
          get_overlap_status(out, x) == MemOverlapStatus::Full;
 }
 
-// Whether ZenDNN computes in this type on this CPU.
+// Whether ZenDNN supports this dtype on this CPU.
 inline bool takes_dtype(ScalarType dtype) {
   return dtype == kFloat || (dtype == kBFloat16 && zendnn_bf16_device_check());
 }
 
-// A window's parameter over all spatial dimensions: one value stands for all.
+// A window's parameter for all spatial dimensions; one value applies to all.
 inline DimVector in_each(IntArrayRef param, int64_t spatial) {
   return param.size() == 1 ? DimVector(spatial, param[0]) : DimVector(param);
 }
 
-// A window's parameter over one dimension, for an image with a height of one.
+// A window's parameter for one dimension, extended to an image of height 1.
 inline DimVector with_height(IntArrayRef param, int64_t height) {
   return {height, param[0]};
 }

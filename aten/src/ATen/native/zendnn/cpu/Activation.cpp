@@ -1,5 +1,5 @@
 // Elementwise functions of one tensor on our own kernels: dense memory in any
-// order of dimensions is one long vector.
+// order of dimensions is a vector.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/CPUFunctions.h>
@@ -26,7 +26,7 @@ Reason why_not_function(Eltwise function, const Tensor& self) {
              : why_leave_function(function, self.scalar_type());
 }
 
-// Whether a result can be written into out as it is.
+// Whether a result can be written directly into out.
 Reason why_not_into(const Tensor& out, const Tensor& self) {
   return !is_kernel_operand(out) || out.scalar_type() != self.scalar_type() ||
                  out.sizes() != self.sizes() || out.strides() != self.strides()
@@ -35,8 +35,8 @@ Reason why_not_into(const Tensor& out, const Tensor& self) {
                                  : nullptr;
 }
 
-// The strides that torch's kernels give the result: those of self, where they
-// say more than a memory format does.
+// A result with the strides of torch's kernels: those of self, unless a memory
+// format describes it.
 Tensor result_like(const Tensor& self) {
   for (const auto format :
        {MemoryFormat::Contiguous, MemoryFormat::ChannelsLast}) {
@@ -51,7 +51,7 @@ Tensor result_like(const Tensor& self) {
 
 void compute(Eltwise algorithm, const Tensor& self, const Tensor& out) {
   prepare_kernel(zendnn_eltwise);
-  void* dst = out.mutable_data_ptr(); // first: it may move what self shares
+  void* dst = out.mutable_data_ptr(); // first: it may move data of self
   kernels::eltwise(
       {.algorithm = algorithm,
        .src = self.const_data_ptr(),
@@ -60,7 +60,7 @@ void compute(Eltwise algorithm, const Tensor& self, const Tensor& out) {
        .dtype = kernel_dtype(self)});
 }
 
-// The three forms of an operator; gelu's have the name of an approximation.
+// The three forms of an operator; gelu's take the name of an approximation.
 template <Eltwise kFunction, class... Approximate>
 struct Function {
   static Eltwise function() {

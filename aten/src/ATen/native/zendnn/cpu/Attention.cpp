@@ -1,5 +1,4 @@
-// The fused attention behind F.scaled_dot_product_attention, on a kernel of
-// ours.
+// The fused attention of F.scaled_dot_product_attention, on our own kernel.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/CPUFunctions.h>
@@ -21,13 +20,13 @@ namespace {
 
 using kernels::HeadStrides;
 
-// Whether this is a tensor (batch, heads, time, size) as the kernel reads them.
+// Whether this is a tensor (batch, heads, time, size) that the kernel accepts.
 bool takes_heads(const Tensor& t, ScalarType dtype) {
   return t.dim() == 4 && t.scalar_type() == dtype && is_dense(t) &&
          (t.stride(3) == 1 || t.size(3) == 1);
 }
 
-// Of two or four dimensions, each 1 or the scores'.
+// Whether it has two or four dimensions, each 1 or the scores'.
 bool takes_mask(const Tensor& mask, IntArrayRef scores, ScalarType dtype) {
   const auto dim = mask.dim();
   if ((dim != 2 && dim != 4) || !is_dense(mask) ||
@@ -78,7 +77,7 @@ Reason why_not_attend(
              : nullptr;
 }
 
-// What the forward pass left and what comes back to it, too.
+// Also checks the forward pass's results and the incoming gradient.
 Reason why_not_attend_backward(
     const Tensor& grad_out,
     const Tensor& query,
@@ -121,7 +120,7 @@ kernels::MaskStrides mask_strides(const Tensor& mask) {
   return {step(4), step(3), step(2), step(1)};
 }
 
-// What the kernel and its gradient have in common; it has no results yet.
+// The arguments that the kernel and its gradient share, without results.
 kernels::AttentionArgs make_args(
     const Tensor& query,
     const Tensor& key,
@@ -158,8 +157,7 @@ kernels::AttentionArgs make_args(
   return args;
 }
 
-// Scratch for all threads that have a part of the work, which lives as long as
-// what is returned.
+// Scratch for all threads with work; it lives as long as the returned tensor.
 Tensor
 make_scratch(kernels::AttentionArgs& args, int64_t bytes, int64_t parts) {
   args.scratch_bytes = bytes * std::min<int64_t>(at::get_num_threads(), parts);
@@ -185,8 +183,8 @@ std::tuple<Tensor, Tensor> attend(
     bool is_causal,
     const std::optional<Tensor>& attn_mask,
     std::optional<double> scale) {
-  // That of a query which overlaps itself may have its last dimension in
-  // another place.
+  // For a query that overlaps itself, the last dimension of the result may be
+  // elsewhere in the order of strides.
   auto out = at::empty_like(query);
   if (!takes_heads(out, query.scalar_type())) {
     out = empty_heads(query);
@@ -203,7 +201,7 @@ std::tuple<Tensor, Tensor> attend(
   const auto scratch = make_scratch(
       args,
       kernels::attention_scratch_bytes(args),
-      log_sums.numel()); // a query at the least
+      log_sums.numel()); // a thread takes at least one query
   kernels::attention(args);
   return {std::move(out), std::move(log_sums)};
 }
@@ -219,7 +217,7 @@ std::tuple<Tensor, Tensor, Tensor> attend_backward(
     bool is_causal,
     const std::optional<Tensor>& attn_mask,
     std::optional<double> scale) {
-  // That of a sum is one number, expanded.
+  // The gradient of a sum is an expanded number.
   const auto grad = grad_out.stride(3) == 1 ? grad_out : grad_out.contiguous();
   auto grad_query = empty_heads(query), grad_key = empty_heads(key),
        grad_value = empty_heads(value);

@@ -21,7 +21,7 @@ struct Images {
       : batch(x.size(0)),
         channels(x.size(1)),
         pixels(x.numel() / (batch * channels)),
-        // Channels of one pixel lie side by side.
+        // The channels of a pixel are contiguous, except in planes.
         layout(
             format == MemoryFormat::Contiguous && pixels > 1
                 ? kernels::ChannelLayout::planes
@@ -127,7 +127,7 @@ Reason why_not_batch_norm(
   if (const auto reason = why_no_images(input)) {
     return reason;
   }
-  // One of the statistics without the other: torch's kernel says so.
+  // For one statistic without the other, torch's kernel raises the error.
   if (has(running_mean) != has(running_var) ||
       !takes_parameters({weight, bias, running_mean, running_var}, input)) {
     return why::kParameter;
@@ -167,7 +167,7 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm(
   Tensor mean = empty_parameter(of.channels, type);
   Tensor rstd = empty_parameter(of.channels, type);
   const Tensor scratch = of.scratch();
-  // First what is written: it may move what others share.
+  // Written tensors come first: their access may move data that others share.
   auto* const new_mean = mutable_floats_or_null(running_mean);
   auto* const new_variance = mutable_floats_or_null(running_var);
   prepare_kernel(zendnn_batch_normalization);

@@ -1,6 +1,6 @@
-// What overrides of composite operators ask of their operands: such a kernel
-// comes before autograd, the transforms and whoever wants to see the operators
-// that torch makes of it, and it serves all devices.
+// Checks of operands for overrides of composite operators. Such a kernel runs
+// before autograd, transforms and dispatch modes see the composite's operators,
+// and for all devices.
 #pragma once
 
 #include <ATen/autocast_mode.h>
@@ -11,14 +11,14 @@
 
 namespace at::native::zendnn::cpu {
 
-// Whether somebody watches operators, or changes what they are given.
+// Whether a mode watches operators, or autocast converts their operands.
 inline bool is_watched() {
   return c10::impl::TorchDispatchModeTLS::any_modes_set() ||
          at::autocast::is_autocast_enabled(kCPU);
 }
 
-// Whether torch would do no more with a tensor than compute with its memory:
-// nor is a gradient wanted of it.
+// Whether torch would only compute with the tensor's memory, without recording
+// a gradient.
 inline bool is_unrecorded(const Tensor& t) {
   return is_plain(t) && !(at::GradMode::is_enabled() && t.requires_grad());
 }

@@ -1,5 +1,5 @@
-// Dense convolutions, which every front door of torch (conv1d to conv3d, their
-// transposes, nn.Conv*) sends to aten::_convolution.
+// Dense convolutions: conv1d to conv3d, their transposes and nn.Conv* all call
+// aten::_convolution.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/native/ConvUtils.h>
@@ -22,7 +22,7 @@ bool all_positive(IntArrayRef sizes) {
       sizes.begin(), sizes.end(), [](int64_t size) { return size > 0; });
 }
 
-// One value stands for all spatial dimensions.
+// One value applies to all spatial dimensions.
 bool fits(IntArrayRef param, int64_t spatial) {
   const auto size = static_cast<int64_t>(param.size());
   return size == spatial || size == 1;
@@ -86,7 +86,7 @@ Reason why_not_convolve(
     const auto kernel = at(dilation, i) * (weight.size(i + 2) - 1) + 1;
     const auto size = input.size(i + 2), pad = at(padding, i);
     const auto extra = at(output_padding, i);
-    // An extra as large as the stride is more than ZenDNN can describe.
+    // ZenDNN cannot describe an output padding as large as the stride.
     if (pad < 0 || extra < 0 ||
         (transposed
              ? extra >= at(stride, i) ||
@@ -106,7 +106,7 @@ bool all_equal(IntArrayRef param, int64_t value) {
       param.begin(), param.end(), [=](int64_t i) { return i == value; });
 }
 
-// What a kernel of one point reads.
+// The pixels that a kernel of size 1 reads.
 Tensor strided(const Tensor& input, IntArrayRef stride) {
   Tensor points = input;
   for (int64_t i = 0; i < input.dim() - 2; ++i) {
@@ -116,11 +116,11 @@ Tensor strided(const Tensor& input, IntArrayRef stride) {
   return points;
 }
 
-// A kernel of one point multiplies a matrix of weights with the image as it
-// lies in memory, where a convolution would first bring both into blocks.
-// Measured on ResNet-50's and MobileNetV2's sizes, that loses only in batches:
-// of small plain images, since each makes a product of its own, and of many
-// rows in channels-last.
+// A convolution with a kernel of size 1 multiplies the weights by the image in
+// place, where other convolutions first reorder both into blocks. Measured on
+// ResNet-50's and MobileNetV2's sizes, it is slower only for batches of small
+// plain images, each of which is a separate product, and for many rows in
+// channels-last.
 bool is_product(
     const Tensor& points,
     const Tensor& weight,
@@ -175,7 +175,7 @@ Tensor convolve_taken(
     IntArrayRef output_padding,
     int64_t groups) {
   if (input.dim() == 3) {
-    // As torch: never channels-last.
+    // As in torch, never channels-last.
     return convolve_taken(
                input.contiguous().unsqueeze(2),
                weight.unsqueeze(2),

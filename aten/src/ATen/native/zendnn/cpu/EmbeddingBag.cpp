@@ -1,6 +1,6 @@
-// Bags of an embedding's rows. torch sums them as fast as we do, but takes
-// maxima, leaves padding out and reads weights with gaps element by element on
-// one thread, and divides sums by the sizes of bags with several operators.
+// Embedding bags. torch's sums are as fast as ours. But torch computes maxima,
+// skips padding and reads strided weights element by element on one thread, and
+// needs several operators for means.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/EmptyTensor.h>
@@ -17,7 +17,7 @@ namespace {
 
 using Bags = std::tuple<Tensor, Tensor, Tensor, Tensor>;
 
-// As the operator numbers them.
+// The operator's numbers of modes.
 constexpr int64_t kSum = 0, kMax = 2;
 
 bool is_list(const Tensor& t, ScalarType dtype) {
@@ -30,7 +30,7 @@ int64_t value_at(const Tensor& list, int64_t index) {
                                      : list.const_data_ptr<int32_t>()[index];
 }
 
-// Of any stride: weights are often the same for all ids.
+// Any stride is accepted: weights are often the same for all ids.
 bool takes_weights(
     const Tensor& weights,
     const Tensor& weight,
@@ -41,8 +41,8 @@ bool takes_weights(
          weights.numel() == indices.numel();
 }
 
-// The sums that torch does well have no padding, no bags that end before the
-// ids do, and weights side by side if any.
+// torch is as fast for sums without padding, without a closing offset before
+// the last id, and with contiguous weights if any.
 Reason why_not_bags(
     const Tensor& weight,
     const Tensor& indices,
@@ -108,7 +108,7 @@ Bags bags(
   Tensor out = at::detail::empty_cpu({count, dim}, weight.options());
   const bool weighted = has(per_sample_weights);
   Tensor bag_of = empty({indices.numel()}), sizes, max_ids;
-  if (mode == kSum) { // torch gives zeros for what no backward pass reads
+  if (mode == kSum) { // no backward pass reads these; torch returns zeros
     sizes =
         at::zeros({kForwardOnly ? offsets.numel() : count}, offsets.options());
   } else {

@@ -1,5 +1,5 @@
 // mm, addmm, bmm and baddbmm on ZenDNN's matmul primitive with plain strides:
-// no weight is packed, so nothing can go stale.
+// no weight is packed, so no pack can be stale.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/CPUFunctions.h>
@@ -98,11 +98,11 @@ BoundPrimitive make_primitive(const Problem& p) {
        {ZENDNN_ARG_DST, out}}};
 }
 
-// What ZenDNN can describe: one of the last two dimensions is contiguous, and
-// no two elements share a place (as they do in expanded and unfolded tensors).
+// Whether ZenDNN can describe it: one of the last two dimensions is contiguous,
+// and no elements share memory (as in expanded and unfolded tensors).
 bool is_plain_matrix(const Tensor& t) {
   const auto dim = t.dim();
-  // Stride and size, sorted while they are few.
+  // Strides and sizes, sorted by insertion.
   std::array<std::pair<int64_t, int64_t>, 3> spans;
   int64_t count = 0;
   for (int64_t i = 0; i < dim; ++i) {
@@ -134,7 +134,7 @@ bool is_repeated(const Tensor& t) {
   return t.dim() == 3 && t.size(0) > 1 && t.stride(0) == 0;
 }
 
-// Strides of dimensions of size one say nothing; ZenDNN reads them, though.
+// Strides of dimensions of size 1 have no meaning, but ZenDNN reads them.
 DimVector meaningful_strides(const Tensor& t) {
   DimVector strides(t.strides());
   const auto dim = t.dim();
@@ -151,7 +151,7 @@ DimVector meaningful_strides(const Tensor& t) {
   return strides;
 }
 
-// Why not mat1 @ mat2, alone or added to something.
+// Why mat1 @ mat2, with or without an addend, is refused.
 Reason why_not_multiply(
     const Tensor& mat1,
     const Tensor& mat2,
@@ -183,7 +183,7 @@ DimVector product_sizes(const Tensor& mat1, const Tensor& mat2) {
   return sizes;
 }
 
-// Whether a result can be written into out as it is.
+// Whether a result can be written directly into out.
 Reason why_not_into(const Tensor& out, const Tensor& mat1, const Tensor& mat2) {
   return !is_dense(out) || out.scalar_type() != mat1.scalar_type() ||
                  out.sizes() != IntArrayRef(product_sizes(mat1, mat2)) ||
@@ -193,7 +193,7 @@ Reason why_not_into(const Tensor& out, const Tensor& mat1, const Tensor& mat2) {
                                                           : nullptr;
 }
 
-// Whether rows lie side by side, as all fast kernels write them.
+// Whether rows are contiguous, as all fast kernels write them.
 bool has_rows(const Tensor& out) {
   return out.stride(-1) == 1 || out.size(-1) == 1;
 }
@@ -209,8 +209,7 @@ void multiply(
   if (!has_rows(out)) { // (a @ b).T is b.T @ a.T
     return multiply(mat2.mT(), mat1.mT(), bias, addend, beta, alpha, out.mT());
   }
-  // ZenDNN repeats a matrix that is the same for the whole batch, if the other
-  // one is not.
+  // ZenDNN broadcasts a matrix over the batch, unless both are broadcast.
   const auto once = [](const Tensor& t, const Tensor& other) {
     return as_plain_matrix(
         is_repeated(t) && !is_repeated(other) ? t.narrow(0, 0, 1) : t);
@@ -268,8 +267,8 @@ Tensor make_out(const Tensor& mat1, const Tensor& mat2) {
   return at::detail::empty_cpu(product_sizes(mat1, mat2), mat1.options());
 }
 
-// The two-dimensional operators and their batched siblings differ in the number
-// of dimensions and in torch's own kernel.
+// The two-dimensional and the batched operators differ in the number of
+// dimensions and in torch's own kernel.
 
 template <int64_t kDim>
 struct Product {
@@ -304,7 +303,7 @@ struct Sum {
             why_not_multiply(mat1, mat2, kDim, /*added=*/true)) {
       return reason;
     }
-    constexpr Reason kFactors = "factors that no float holds";
+    constexpr Reason kFactors = "factors that float cannot represent";
     if (beta.isComplex() || alpha.isComplex()) {
       return kFactors;
     }

@@ -1,5 +1,5 @@
-// GRUs for inference, a layer at a time: torch's own kernel goes through them
-// step by step. ZenDNN calls this one, which resets after the linear part, the
+// GRUs for inference, one layer at a time; torch's own kernel runs them step by
+// step. torch's GRU resets after the linear part: ZenDNN calls it the
 // linear-before-reset GRU.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
@@ -27,8 +27,8 @@ using ::zendnn::lbr_gru_forward;
 using ::zendnn::memory;
 using ::zendnn::reorder;
 
-// With fewer steps, packing the weights costs more than a layer at once saves,
-// and with more weights torch's products of matrices are the faster ones.
+// With fewer steps, packing the weights costs more than it saves. With more
+// weights, torch's matrix products are faster.
 constexpr int64_t kFewestSteps = 16;
 constexpr int64_t most_weights(ScalarType dtype) {
   return dtype == kFloat ? 3 * 128 * 256 : 3 * 256 * 512;
@@ -97,7 +97,7 @@ Reason why_not_gru(
   return nullptr;
 }
 
-// Steps, rows, inputs, hidden, whether from the end, dtype, threads.
+// Steps, rows, inputs, hidden, reverse, dtype, threads.
 using Key =
     std::tuple<int64_t, int64_t, int64_t, int64_t, bool, ScalarType, int>;
 
@@ -131,7 +131,7 @@ memory as_memory(const memory::desc& desc, const Tensor& t) {
       desc, adeep::engine::cpu_engine(), const_cast<void*>(t.const_data_ptr())};
 }
 
-// torch's gates are reset, update, new; ZenDNN's update, reset, new.
+// torch's order of gates is reset, update, new; ZenDNN's is update, reset, new.
 Tensor in_order(const Tensor& gates) {
   const auto parts = gates.chunk(3);
   return at::cat({parts[1], parts[0], parts[2]});
@@ -146,7 +146,7 @@ Tensor biases_of(const Tensor& input, const Tensor& hidden) {
   return all;
 }
 
-// Weights in the layout that the primitive likes; `scratch` holds them.
+// The weights in the primitive's preferred layout; `scratch` holds them.
 memory
 packed(const Tensor& weight, const memory::desc& wanted, Tensor& scratch) {
   const auto plain = in_order(weight);

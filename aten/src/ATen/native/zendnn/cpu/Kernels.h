@@ -1,4 +1,4 @@
-// What the overrides that run on our own vector kernels have in common.
+// Common helpers of the overrides on our own vector kernels.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -25,8 +25,8 @@ inline kernels::DType kernel_dtype(const Tensor& t) {
                                       : kernels::DType::float32;
 }
 
-// Comes before each kernel: the kernels know no counters, and would take a new
-// thread's number of OpenMP threads from the environment.
+// Precedes each kernel call: it counts the execution, and initialises torch's
+// number of OpenMP threads in a new thread.
 inline void prepare_kernel(zendnn_primitive_kind_t kind) {
   internal::lazy_init_num_threads();
   count_kernel(kind);

@@ -1,6 +1,6 @@
-// What is left to torch's own kernels although ZenDNN could do it, because they
-// are as fast or faster, some of them on some CPUs: a function for each family
-// of operators, and its reason. Measured with benchmarks.operations.
+// Problems that ZenDNN supports but leaves to torch's own kernels, since these
+// are as fast or faster, some only on some CPUs. Each family of operators has a
+// function that returns the reason. Measured with benchmarks.operations.
 #pragma once
 
 #include <ATen/Context.h>
@@ -12,8 +12,8 @@
 
 namespace at::native::zendnn::cpu {
 
-// Whether torch may multiply float32 in bfloat16, as its own kernels then do:
-// torch.set_float32_matmul_precision("medium") and its successors.
+// Whether torch may multiply float32 in bfloat16, as its own kernels then do,
+// after torch.set_float32_matmul_precision("medium") or its successors.
 enum class Multiplies : uint8_t { matrices, images, recurrences };
 inline bool may_round(ScalarType dtype, Multiplies what) {
   if (dtype != kFloat) {
@@ -37,8 +37,7 @@ inline bool may_round(ScalarType dtype, Multiplies what) {
 #endif
 }
 
-// Products of (m, k) and (k, n), as many as the batch has, alone or added to
-// something.
+// A batch of products of (m, k) and (k, n), with or without an addend.
 inline Reason why_leave_product(
     ScalarType dtype,
     int64_t batch,
@@ -46,8 +45,8 @@ inline Reason why_leave_product(
     int64_t k,
     int64_t n,
     bool added) {
-  // The cost of the call outweighs its speed below this many multiply-adds: of
-  // all calls, torch's to multiply two matrices of float32 costs least.
+  // Below this many multiply-adds the call's overhead outweighs its speed.
+  // torch's overhead is lowest for two float32 matrices.
   const int64_t smallest = added                             ? 1 << 8
                            : batch > 1 || dtype == kBFloat16 ? 1 << 11
                                                              : 1 << 15;
@@ -61,14 +60,14 @@ inline Reason why_leave_product(
     return why::kRounds;
   }
   if (dtype == kFloat) {
-    // MKL's for AVX2 leave nothing to gain. An outer product has no sums: MKL
-    // keeps the sign of its zeros.
+    // MKL's AVX2 kernels leave nothing to gain. In outer products, which have
+    // no sums, MKL keeps the sign of zeros.
     return !has_wide_vectors() ? why::kNoGain
            : k == 1 && !added  ? "an outer product"
                                : nullptr;
   }
-  // On AMX, torch's newer oneDNN is ahead in large results and where pairs
-  // leave one over.
+  // On AMX, torch's newer oneDNN is faster for large results and for odd
+  // depths.
   constexpr int64_t kLargeResult = 1 << 21, kManyRows = 2048, kDeep = 64;
   return has_tiles() && (m * n >= kLargeResult ||
                          (k % 2 == 1 && k > kDeep && batch * m >= kManyRows))
@@ -76,7 +75,7 @@ inline Reason why_leave_product(
              : nullptr;
 }
 
-// LSTMs and GRUs, which are products of few rows, again and again.
+// LSTMs and GRUs, which are repeated products of few rows.
 inline Reason why_leave_recurrence(ScalarType dtype) {
   return dtype == kFloat && !has_wide_vectors()      ? why::kNoGain
          : may_round(dtype, Multiplies::recurrences) ? why::kRounds
@@ -87,7 +86,7 @@ inline Reason why_leave_convolution(
     ScalarType dtype,
     bool transposed,
     int64_t channels_in_group) {
-  // ZenDNN declines kernels for AMX that torch's newer oneDNN has.
+  // ZenDNN refuses problems on AMX for which torch's newer oneDNN has kernels.
   constexpr int64_t kFewChannels = 4;
   return dtype == kBFloat16 && has_tiles() &&
                  (transposed ||
@@ -97,7 +96,7 @@ inline Reason why_leave_convolution(
                                                 : nullptr;
 }
 
-// Of tensors (batch, heads, time, size).
+// Attention of tensors (batch, heads, time, size).
 inline Reason why_leave_attention(const Tensor& query) {
   return query.scalar_type() == kFloat && query.size(2) == 1 &&
                  !has_wide_vectors()
@@ -109,7 +108,7 @@ inline Reason why_leave_attention(const Tensor& query) {
 inline Reason why_leave_attention_gradient(
     const Tensor& query,
     const Tensor& key) {
-  // Tiles are faster than vectors can be from this many on.
+  // From this many on, tiles are faster than vectors.
   constexpr int64_t kFewest = 512;
   return query.scalar_type() == kBFloat16 && query.size(2) >= kFewest &&
                  key.size(2) >= kFewest && has_tiles()
@@ -122,24 +121,24 @@ inline Reason why_leave_function(kernels::Eltwise function, ScalarType dtype) {
   switch (function) {
     case kernels::Eltwise::tanh:
       return dtype == kFloat ? why::kNoGain : nullptr;
-    case kernels::Eltwise::gelu: // which looks a table up
+    case kernels::Eltwise::gelu: // uses a lookup table
       return has_wide_vectors() ? nullptr : why::kNoGain;
     default:
       return nullptr;
   }
 }
 
-// Without AVX-512 there is no gain in bfloat16.
+// Without AVX-512, bfloat16 gains nothing.
 inline Reason why_leave_batch_norm(ScalarType dtype) {
   return dtype == kBFloat16 && !has_wide_vectors() ? why::kNoGain : nullptr;
 }
 
-// Of a dimension that x has, or the logarithm of one.
+// Softmax, or its logarithm, over a valid dimension of x.
 inline Reason why_leave_softmax(const Tensor& x, int64_t dim, bool log) {
   if (x.scalar_type() != kBFloat16) {
     return nullptr;
   }
-  // Ours computes the powers of long rows and columns twice.
+  // Our kernel computes the powers of long rows and columns twice.
   constexpr int64_t kLongRow = 32768, kLongColumn = 1024, kShortColumn = 4;
   const auto size = x.size(dim);
   const bool rows = dim == -1 || dim == x.dim() - 1;

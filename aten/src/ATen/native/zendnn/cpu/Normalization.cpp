@@ -26,11 +26,11 @@ Reason why_not_normalize(const Tensor& x) {
                               : nullptr;
 }
 
-// A softmax over dimension `dim`; it may write over its operand.
+// A softmax over dimension `dim`; it may run in place.
 void run_softmax(const Tensor& x, int64_t dim, bool log, const Tensor& out) {
   prepare_kernel(zendnn_softmax);
   const auto sizes = x.sizes();
-  void* written = out.mutable_data_ptr(); // first: it may move what x shares
+  void* written = out.mutable_data_ptr(); // first: it may move data x shares
   kernels::softmax(
       {.x = x.const_data_ptr(),
        .out = written,
@@ -152,9 +152,9 @@ Reason why_not_rms_norm(
   if (const auto reason = why_not_normalize(input)) {
     return reason;
   }
-  // Taken from a mean of squares, it may leave nothing but what was rounded.
+  // The sum with a mean of squares may cancel to mere rounding errors.
   if (eps && *eps < 0) {
-    return "an epsilon below zero";
+    return "a negative epsilon";
   }
   if (!eps && input.scalar_type() != kFloat && !has_one_default_eps()) {
     return "an epsilon that depends on the type";
@@ -196,7 +196,7 @@ Tensor run_rms_norm(
 bool has_one_default_eps() {
   static const bool one = [] {
     Tensor x = at::detail::empty_cpu({1}, kBFloat16);
-    x.mutable_data_ptr<BFloat16>()[0] = 0x1p-12f; // whose square is about that
+    x.mutable_data_ptr<BFloat16>()[0] = 0x1p-12f; // its square is about epsilon
     const auto y = at::compositeimplicitautograd::rms_norm(x, {1});
     return y.const_data_ptr<BFloat16>()[0] > 0.5f;
   }();

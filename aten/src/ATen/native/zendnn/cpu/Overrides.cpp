@@ -1,4 +1,4 @@
-// Puts our kernels in the place of ATen's for the CPU.
+// Replaces ATen's CPU kernels by ours.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/native/zendnn/cpu/Row.h>
@@ -13,8 +13,8 @@ struct Silent final : c10::WarningHandler {
 
 using List = void (*)(torch::Library& m);
 
-// Not a TORCH_LIBRARY_IMPL block, because the dispatcher warns of a kernel that
-// replaces another, which here is what is meant.
+// Not a TORCH_LIBRARY_IMPL block, since the dispatcher would warn of each
+// replaced kernel.
 torch::Library override_kernels(
     c10::DispatchKey key,
     std::initializer_list<List> lists) {
@@ -39,8 +39,8 @@ const torch::Library for_cpu = override_kernels(
      list_normalizations,
      list_batch_norms,
      list_functions});
-// What torch composes of other operators stays a composite: a kernel for a
-// backend would take its decomposition from autograd, and from who traces.
+// Composite operators stay composites: with a backend kernel, autograd and
+// tracers would lose the decomposition.
 const torch::Library for_composites = override_kernels(
     c10::DispatchKey::CompositeImplicitAutograd,
     {list_grus, list_rms_norms});
@@ -54,7 +54,7 @@ std::unique_ptr<Operation> begin_operation(const char* name, Reason reason) {
           : Event{.operation = name, .route = Route::torch, .reason = reason});
 }
 
-// Sizes of subclasses and of tracers' tensors may not be there to be read.
+// Subclasses and tracers' tensors may have no readable sizes.
 void describe(Operation& of, const Tensor& t) {
   if (t.defined() && !t.is_nested() &&
       !t.key_set().has(c10::DispatchKey::Python) &&

@@ -1,5 +1,5 @@
-// Dense CPU operators that run on ZenDNN: each file lists its rows, with what
-// they gain, and hands what ZenDNN does not do to torch's kernel.
+// Dense CPU operators on ZenDNN. Each file lists its rows with their gains, and
+// falls back to torch's kernel for everything else.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,13 +10,13 @@
 
 namespace at::native::zendnn::cpu {
 
-// Our time in that of torch's kernel, from the best size to the worst, with
-// float32 and with bfloat16: 2 threads of an Intel Xeon with AVX-512 and AMX
-// (large gelu: 1 thread), where torch's products are at their best. The other
-// forms of an operator run the same kernel. Sizes and types that gain nothing
-// are not taken (see LeftToTorch.h).
+// A gain is our time divided by torch's, from the best size to the worst, in
+// float32 and in bfloat16: on 2 threads of an Intel Xeon with AVX-512 and AMX
+// (large gelu: 1 thread), where torch's products are at their best. Other forms
+// of an operator run the same kernel. Sizes and dtypes without a gain are left
+// to torch (LeftToTorch.h).
 
-// All on float32 and bfloat16.
+// All support float32 and bfloat16.
 void list_products(torch::Library& m); // Gemm.cpp
 void list_attention(torch::Library& m);
 void list_convolutions(torch::Library& m);
@@ -28,15 +28,15 @@ void list_normalizations(torch::Library& m);
 void list_batch_norms(torch::Library& m);
 void list_functions(torch::Library& m); // Activation.cpp
 
-// What torch composes of other operators.
+// Composite operators.
 void list_grus(torch::Library& m);
 void list_rms_norms(torch::Library& m);
 
 // The names of all rows.
 C10_EXPORT std::vector<std::string> override_names();
 
-// Gemm.cpp: a @ b of two or three dimensions, as mm or bmm do, added to
-// something if that is defined.
+// Gemm.cpp: a @ b of two or three dimensions, as in mm or bmm, plus `added` if
+// that is defined.
 Tensor product(const Tensor& added, const Tensor& a, const Tensor& b);
 void product_out(
     const Tensor& added,
@@ -44,8 +44,7 @@ void product_out(
     const Tensor& b,
     Tensor& out);
 
-// Whether torch adds float32's epsilon to mean squares of bfloat16, too, where
-// none is given: that changed from version to version.
+// Whether torch's default epsilon for bfloat16 is float32's: versions differ.
 C10_EXPORT bool has_one_default_eps();
 
 } // namespace at::native::zendnn::cpu

@@ -1,4 +1,4 @@
-// What normalisations on our own kernels ask of weights, biases and statistics.
+// Checks of weights, biases and statistics for our own normalisation kernels.
 #pragma once
 
 #include <ATen/native/zendnn/cpu/Kernels.h>
@@ -11,7 +11,7 @@ namespace at::native::zendnn::cpu {
 
 using Parameter = std::optional<Tensor>;
 
-// Whether a parameter, if there is one, has this shape, and x's type or, for a
+// Whether a parameter is missing, or has this shape and x's dtype or, for a
 // bfloat16 x, float32.
 inline bool takes_parameter(
     const Parameter& parameter,
@@ -24,8 +24,8 @@ inline bool takes_parameter(
            parameter->scalar_type() == kFloat));
 }
 
-// The type of the parameters, which is also that of statistics, or x's if there
-// are none; undefined where they differ.
+// The dtype of the parameters and statistics, or x's if there are none;
+// undefined if they differ.
 inline ScalarType parameter_type(
     std::initializer_list<std::reference_wrapper<const Parameter>> parameters,
     const Tensor& x) {

@@ -40,10 +40,10 @@ struct ProblemHash {
   }
 };
 
-// Whether bringing all into blocks takes longer than it saves. Measured on
-// ResNet-50's, MobileNetV2's and smaller sizes, it pays for images of few
-// points, which leave the last panel partly empty, when there is a batch of
-// them, or when bfloat16 makes the rest short.
+// Whether reordering into blocks takes longer than it saves. Measured on
+// ResNet-50's, MobileNetV2's and smaller sizes, reordering pays off for batches
+// of images with few points, which leave the last panel partly empty, or when
+// bfloat16 makes the computation short.
 bool is_faster_plain(const Problem& p) {
   const auto kernel = p.weight[2] * p.weight[3];
   int64_t fewest_points = 1;
@@ -56,8 +56,8 @@ bool is_faster_plain(const Problem& p) {
          c10::multiply_integers(p.output) * p.weight[1] * kernel <= kLittleWork;
 }
 
-// Only our implementation is made for plain layouts; upstream's that take them
-// are slower than those in blocks.
+// Only our implementation suits plain layouts; upstream's are slower on them
+// than in blocks.
 std::optional<BoundPrimitive> make_primitive(const Problem& p) {
   if (!is_faster_plain(p)) {
     return std::nullopt;
@@ -69,7 +69,7 @@ std::optional<BoundPrimitive> make_primitive(const Problem& p) {
   const memory::desc output(dims(p.output), p.dtype, tag::nchw);
   const auto bias = p.has_bias ? memory::desc({p.weight[0]}, p.dtype, tag::a)
                                : memory::desc();
-  auto dilation = dims(p.dilation); // ZenDNN counts what lies between points
+  auto dilation = dims(p.dilation); // ZenDNN counts the gaps between points
   for (auto& step : dilation) {
     --step;
   }

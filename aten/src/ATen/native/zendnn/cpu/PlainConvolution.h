@@ -7,15 +7,14 @@
 
 namespace at::native::zendnn::cpu {
 
-// Up to this many multiply-adds a convolution is faster in plain layout,
-// whatever its shape.
+// Up to this many multiply-adds, any convolution is faster in plain layout.
 constexpr int64_t kLittleWork = 1 << 21;
 
 // The convolution of images (n, channels, height, width) with kernels (filters,
-// channels / groups, down, across), of one type, float32 or bfloat16; the bias
-// is contiguous, and parameters have one value or two. Returns nothing, and
-// copies nothing, where ZenDNN would bring them into blocks first, or is faster
-// when it does: always if groups have more than one channel.
+// channels / groups, down, across), both float32 or both bfloat16. The bias is
+// contiguous, and parameters have one value or two. Returns nothing, without
+// any copy, if ZenDNN would reorder into blocks or is faster that way, as
+// always for groups of more than one channel.
 std::optional<Tensor> convolve_plain(
     const Tensor& input,
     const Tensor& weight,

@@ -11,11 +11,11 @@
 namespace at::native::zendnn::cpu {
 namespace {
 
-// Places, and those imagined around them, are counted in 32 bits.
+// Indices, including those in the padding, fit 32 bits.
 constexpr int64_t kLargestPlane = 1 << 30;
 constexpr Reason kWindows = "windows that lie in the padding, or too large";
 
-// One value stands for both dimensions.
+// One value applies to both dimensions.
 struct Parameter {
   explicit Parameter(IntArrayRef values)
       : down(values.front()), across(values.back()) {}
@@ -26,7 +26,7 @@ bool is_pair(IntArrayRef values) {
   return values.size() == 1 || values.size() == 2;
 }
 
-// Along one dimension: whether torch would not refuse, and each window has a
+// Along one dimension: whether torch accepts the windows, and each contains a
 // part of the image.
 bool takes_windows_along(
     int64_t size,
@@ -40,7 +40,7 @@ bool takes_windows_along(
          pad <= kernel / 2 && (pad == 0 || dilation == 1);
 }
 
-// Sets what of a pooling depends on sizes, unless it is not taken.
+// Sets the windows of a pooling, or returns why it is refused.
 Reason set_windows(
     kernels::Windows& windows,
     const Tensor& self,

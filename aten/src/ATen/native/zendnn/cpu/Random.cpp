@@ -1,5 +1,4 @@
-// Bernoulli's numbers, which dropout draws: the very ones that torch would draw
-// one by one.
+// Bernoulli draws, as for dropout: exactly those that torch draws one by one.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/CPUFunctions.h>
@@ -14,18 +13,17 @@
 namespace at::native::zendnn::cpu {
 namespace {
 
-// Below this, taking the engine out of its generator and putting it back takes
-// longer than the numbers do.
+// For fewer numbers, copying the engine from its generator and back takes
+// longer than the draws.
 constexpr int64_t kFewest = 128;
 
-// False, and nothing drawn, where the engine is in a state that it cannot come
-// to by itself.
+// False, without any draw, if the engine's state is not a valid one.
 bool draw(CPUGeneratorImpl& generator, double p, const Tensor& out) {
   constexpr int kWords = kernels::kStateWords;
   auto engine = generator.engine();
   auto data = engine.data();
   static_assert(data.state_.size() == kWords);
-  // With 1 left there is none: the engine counts down before it draws.
+  // left_ == 1 means none: the engine counts down before it draws.
   const int used = data.left_ == 1 ? kWords : static_cast<int>(data.next_);
   if (data.left_ != kWords + 1 - used) {
     return false;
@@ -44,7 +42,7 @@ bool draw(CPUGeneratorImpl& generator, double p, const Tensor& out) {
   return true;
 }
 
-// False where this torch draws otherwise, from MKL for example.
+// False if this torch draws differently, for example from MKL.
 bool draws_alike() {
   static const bool alike = [] {
     constexpr int64_t kCount = 1000;

@@ -1,6 +1,6 @@
-// One layer of an LSTM. The backward kernel reads the workspace that the
-// forward kernel wrote, which torch's library cannot read of ours nor ours of
-// torch's: our workspaces are marked by a leading dimension of size one.
+// One layer of an LSTM. The backward kernel reads the workspace of the forward
+// kernel. torch's library cannot read our workspaces, nor ours torch's: ours
+// have a leading dimension of size 1 as a mark.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/native/zendnn/NativeFunctions.h>

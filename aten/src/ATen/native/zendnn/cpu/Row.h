@@ -1,5 +1,5 @@
-// A row of the table of overrides: the operator, what its kernel needs, why the
-// kernel does not take a problem, the kernel, and torch's, which serves then.
+// A row of the table of overrides: the operator, the needs of its kernel, the
+// reason for a refusal, the kernel, and torch's kernel as the fallback.
 #pragma once
 
 #include <ATen/core/List.h>
@@ -19,35 +19,34 @@
 
 namespace at::native::zendnn::cpu {
 
-// Why torch's kernel serves; null where ours does. Says nothing of errors:
-// torch's kernel reports them.
+// Why torch's kernel runs; null if ours does. It covers no errors, which
+// torch's kernel raises.
 using Reason = const char*;
 
 namespace why {
 inline constexpr Reason kOff = "ZenDNN is switched off";
-inline constexpr Reason kNoVectors = "the CPU lacks what all kernels need";
-inline constexpr Reason kType = "a type that ZenDNN does not compute in here";
-inline constexpr Reason kTypes = "operands whose types differ";
-inline constexpr Reason kLayout = "an operand that is not plain memory";
-inline constexpr Reason kOrder = "elements that do not lie in order";
+inline constexpr Reason kNoVectors = "the CPU lacks required instructions";
+inline constexpr Reason kType = "a dtype that ZenDNN does not support here";
+inline constexpr Reason kTypes = "operands with different dtypes";
+inline constexpr Reason kLayout = "an operand without plain memory";
+inline constexpr Reason kOrder = "elements that are not in order";
 inline constexpr Reason kEmpty = "no elements";
-inline constexpr Reason kSizes = "sizes that do not go together";
+inline constexpr Reason kSizes = "sizes that do not match";
 inline constexpr Reason kParameter =
-    "a parameter of another type, shape or layout";
-inline constexpr Reason kResult =
-    "a result that the kernel cannot be written to";
+    "a parameter of another dtype, shape or layout";
+inline constexpr Reason kResult = "a result that the kernel cannot write";
 inline constexpr Reason kOverlap = "a result that overlaps an operand";
-inline constexpr Reason kWindow = "a window that ZenDNN cannot describe";
+inline constexpr Reason kWindow = "a window that ZenDNN does not support";
 inline constexpr Reason kStrides =
-    "one volume with channels last, whose result may have other strides";
+    "a single channels-last volume, whose result may have other strides";
 inline constexpr Reason kWatched =
-    "somebody watches, records or changes the operators it is made of";
+    "a mode, transform, autocast or autograd needs the composite's operators";
 inline constexpr Reason kRounds =
-    "torch may multiply float32 in bfloat16, as was asked for";
+    "a setting allows torch to multiply float32 in bfloat16";
 inline constexpr Reason kNoGain = "torch's kernel is as fast on this CPU";
 } // namespace why
 
-// The name of an operator as a template's argument.
+// The name of an operator as a template argument.
 template <size_t kLength>
 struct Name {
   consteval Name() = default;
@@ -64,8 +63,8 @@ consteval auto operator+(const Name<kLeft>& left, const char (&right)[kRight]) {
   return both;
 }
 
-// ZenDNN's primitives; vectors, for kernels of our own; or not even to be
-// switched on.
+// ZenDNN's primitives, vectors (for our own kernels), or nothing: not even the
+// switch.
 enum class Needs : uint8_t { primitives, vectors, nothing };
 
 inline bool has_vectors() {
@@ -73,14 +72,14 @@ inline bool has_vectors() {
   return usable;
 }
 
-// Out of line, as what is rare: inlined, it keeps the kernels' calls from
-// being.
+// Out of line, since it is rare: inlined, it would prevent inlining of the
+// kernels' calls.
 std::unique_ptr<Operation> begin_operation(const char* name, Reason reason);
 void describe(Operation& of, const Tensor& t);
 void describe(Operation& of, const std::optional<Tensor>& t);
 void describe(Operation& of, TensorList tensors);
 
-// Where somebody listens, the operation that an event will tell of.
+// The operation of a future event, for listeners.
 template <class... Operands>
 [[gnu::cold, gnu::noinline]] std::unique_ptr<Operation>
 told(const char* name, Reason reason, const Operands&... operands) {
@@ -124,7 +123,7 @@ struct Row<kName, kNeeds, kWhyNot, kRun, kStock, Result (*)(Operands...)> {
     return kWhyNot(operands...);
   }
 
-  // Operands that are passed by value are as cheap to copy.
+  // Operands that torch passes by value are cheap to copy.
   static Result call(Operands... operands) {
     const Reason reason = why_not(operands...);
     std::unique_ptr<Operation> operation;
@@ -140,7 +139,7 @@ struct Row<kName, kNeeds, kWhyNot, kRun, kStock, Result (*)(Operands...)> {
   static constexpr const char* name = kName.text;
 };
 
-// Those that were added, for tests.
+// The names of the added rows, for tests.
 std::vector<const char*>& overridden();
 
 template <class... Rows>

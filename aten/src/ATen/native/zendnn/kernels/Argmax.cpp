@@ -1,5 +1,5 @@
-// Where the largest elements are: of a row, the largest number is found before
-// its place; columns that lie side by side are searched together.
+// Indices of the largest elements. In a row, the maximum is found before its
+// index; neighbouring columns are searched together.
 #include "argmax.h"
 
 #include "vec.h"
@@ -7,7 +7,7 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-constexpr int64_t kRun = 512; // of a row; the place is searched in one of them
+constexpr int64_t kRun = 512; // of a row; one run is searched for the index
 constexpr int64_t kColumns = 512;
 
 struct Found {
@@ -15,12 +15,12 @@ struct Found {
   int64_t place;
 };
 
-// Whether a number counts though the other one comes first.
+// Whether `a` wins although `b` comes first.
 bool exceeds(float a, float b) {
   return !(a <= b) && b == b;
 }
 
-// In elements [begin, end), of which there is one.
+// Searches elements [begin, end), which must not be empty.
 template <class T>
 Found search(const T* x, int64_t begin, int64_t end) {
   const Vec lowest = splat(-__builtin_inff());

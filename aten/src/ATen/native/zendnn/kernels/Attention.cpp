@@ -1,7 +1,7 @@
-// Attention in tiles: for blocks of queries and of keys, scores are computed,
-// turned into weights and spent on the values while they are in the cache, with
-// the running maximum and sum of each query ("online softmax": Milakov and
-// Gimelshein, 2018; Dao et al., FlashAttention, 2022).
+// Attention in tiles: for each block of queries and keys, the scores become
+// weights and multiply the values while they are in the cache, with a running
+// maximum and sum per query ("online softmax": Milakov and Gimelshein, 2018;
+// Dao et al., FlashAttention, 2022).
 #include "attention.h"
 
 #ifdef __AVX512BF16__
@@ -13,8 +13,8 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Scores of one query, for so few queries that packing keys would cost more
-// than using them. Each vector of scores is made of kWidth keys at a time.
+// Scores of one query without packed keys, for few queries. Each vector of
+// scores is computed from kWidth keys at a time.
 template <class T>
 void score_keys(
     const float* q,
@@ -24,7 +24,7 @@ void score_keys(
     int64_t size,
     float* scores) {
   for (int64_t key = 0; key < count; key += kWidth) {
-    const int64_t last = min(count - key, kWidth) - 1; // stands in for others
+    const int64_t last = min(count - key, kWidth) - 1; // repeated as padding
     Vec sums[kWidth] = {};
     each_vector(size, [&](int64_t d, auto lanes) {
       const Vec left = load(q + d, lanes);
@@ -39,8 +39,8 @@ void score_keys(
   }
 }
 
-// How the work is cut. A block of keys and of values takes 64 KiB, of queries
-// and results twice that: together they stay in a second-level cache of 1 MiB.
+// How the work is split. A block of keys and of values takes 64 KiB, of queries
+// and results twice that: together they stay in an L2 cache of 1 MiB.
 struct Blocks {
   explicit Blocks(int64_t size)
       : padded_size(round_up(size, kPanel)),
@@ -51,10 +51,10 @@ struct Blocks {
   int64_t keys;
 };
 
-// What products of operands of a type are cut to: rows of a tile, and steps of
-// the depth, which is filled up to a multiple. A strip are the queries whose
-// scores are computed together: few enough that they stay in the first-level
-// cache, and many beside a panel of keys that they read.
+// The granularity of products, by the type of operands: rows of a tile, steps
+// of the depth, and the multiple to which the depth is padded. A strip contains
+// the queries whose scores are computed together: few enough for the L1 cache,
+// and enough to reuse a panel of keys.
 template <class Operand>
 struct Cut {
   static constexpr int64_t rows = kTileRows, step = 1, depth = 1;
@@ -67,12 +67,12 @@ struct Cut<BFloat16> {
   static constexpr int64_t strip = kPairStrip;
 };
 #endif
-// Tiles may write rows of a strip that no query has.
+// Tiles may write rows of a strip beyond the last query.
 constexpr int64_t kLongestStrip = 32;
 static_assert(Cut<float>::strip <= kLongestStrip);
 static_assert(Cut<BFloat16>::strip <= kLongestStrip);
 
-// Places within the scratch of a thread.
+// Offsets within the scratch of a thread.
 struct Scratch {
   explicit Scratch(const Blocks& blocks)
       : q(0),
@@ -93,7 +93,7 @@ struct Scratch {
   int64_t bytes;
 };
 
-// Of tensors of T, by products of Operands: of floats, or of pairs of bfloat16.
+// Attention of tensors of T, with products of floats or of pairs of bfloat16.
 template <class T, class Operand>
 class Attention {
   using Operands = Cut<Operand>;
@@ -114,8 +114,8 @@ class Attention {
     queries_ = reinterpret_cast<Query*>(base + places.queries);
   }
 
-  // Works on `count` of the queries that share the keys of a head; the first of
-  // them is `first` when they are counted through all heads of the group.
+  // Computes `count` of the queries that share the keys of a head, from `first`
+  // on, where queries are counted through all heads of the group.
   void run(int64_t batch, int64_t kv_head, int64_t first, int64_t count) {
     const HeadStrides& ks = args_.k_strides;
     const HeadStrides& vs = args_.v_strides;
@@ -128,7 +128,7 @@ class Attention {
     if (end == 0)
       for (int64_t i = 0; i < count * blocks_.padded_size; ++i)
         results_[i] = 0;
-    // Packing pays when there are many queries.
+    // Packing pays off for many queries.
     const bool few = !kPairs && count <= kTileRows;
     const bool values_in_place = few && args_.size % kWidth == 0;
     for (int64_t key = 0; key < end; key += blocks_.keys) {
@@ -160,7 +160,7 @@ class Attention {
   }
 
  private:
-  // Reads the queries; those of floats are scaled.
+  // Reads the queries, and scales them if they are floats.
   void start(int64_t batch, int64_t kv_head, int64_t first, int64_t count) {
     const HeadStrides& s = args_.q_strides;
     const int64_t group = args_.heads / args_.kv_heads;
@@ -188,7 +188,7 @@ class Attention {
     }
   }
 
-  // How many of the keys from `key` on some query of the strip may see.
+  // The number of keys from `key` on that some query of the strip may see.
   int64_t visible(int64_t first, int64_t count, int64_t key, int64_t keys) {
     if (!args_.causal)
       return keys;
@@ -198,8 +198,8 @@ class Attention {
     return max(min(last + 1 - key, keys), 0);
   }
 
-  // The scores of `count` queries with a block of keys, which are packed unless
-  // `k` tells where they are.
+  // The scores of `count` queries with a block of keys, which are packed, or in
+  // place at `k` if that is not null.
   void score(int64_t first, int64_t count, int64_t keys, const T* k) {
     const int64_t size = blocks_.padded_size;
     if constexpr (!kPairs)
@@ -231,7 +231,7 @@ class Attention {
     gemm(product);
   }
 
-  // Adds the values, times their weights, to the results.
+  // Adds the weighted values to the results.
   template <class V>
   void spend(
       int64_t first,
@@ -257,15 +257,15 @@ class Attention {
     gemm(product);
   }
 
-  // A query's weights take the place of its scores.
+  // A query's weights overwrite its scores.
   Operand* weights(int64_t row) {
     return reinterpret_cast<Operand*>(scores_ + row * blocks_.keys);
   }
 
-  // Turns scores into weights, and scales what was summed up before to the new
-  // maxima. A vector's worth of queries has its maxima reduced together.
+  // Turns scores into weights, and rescales earlier sums to the new maxima. The
+  // maxima of a vector of queries are reduced together.
   void weigh(int64_t first, int64_t count, int64_t key, int64_t keys) {
-    // What scores are yet to be multiplied by.
+    // The factor by which scores are not multiplied yet.
     const bool masked = mask_.changes_scores();
     const Vec scale = splat(kPairs && !masked ? args_.scale : 1);
     const auto score = [&](const float* scores, auto lanes) {
@@ -305,7 +305,7 @@ class Attention {
       const Vec before = load(maxima, lanes);
       const Vec now = max(max_each(rows_maxima), before);
       store(maxima, now, lanes);
-      // Where all is -∞ so far, weights shall be 0, not NaN.
+      // If all scores so far are -∞, weights are 0, not NaN.
       const Vec bases = now == -kInfinity ? Vec{} : now;
       const Vec factors = exp_below(before - bases);
 
@@ -315,8 +315,8 @@ class Attention {
         float* sums = sums_ + (first + i + row) * kWidth;
         const Vec base = splat(bases[row]), factor = splat(factors[row]);
         const int64_t end = seen(row);
-        // A weight is no larger than the score whose place it takes, and what
-        // is read is ahead of what is written.
+        // Weights can overwrite scores: a weight has at most the size of a
+        // score, and reads are ahead of writes.
         const Vec sum = reduce(
             end,
             Vec{},
@@ -377,8 +377,8 @@ class Attention {
   Operand* keys_;   // panels of (size, kPanel)
   Operand* values_; // panels of (keys, kPanel)
   float* scores_;   // (kStrip, keys), then weights
-  float* results_;  // (queries, padded_size), of weighted values
-  float* sums_;     // (queries, kWidth), of weights in each lane
+  float* results_;  // (queries, padded_size), sums of weighted values
+  float* sums_;     // (queries, kWidth), of weights per lane
   float* maxima_;   // (queries), of scores
   Query* queries_;
 };
@@ -393,8 +393,8 @@ void run(const AttentionArgs& args) {
   const int threads = static_cast<int>(
       min(threads_for(work, 16384), max(args.scratch_bytes / bytes, 1)));
 
-  // Enough blocks of queries to keep all threads busy to the end, but few
-  // enough that packing keys and values stays cheap beside using them.
+  // Enough blocks of queries to balance the threads, but few enough that
+  // packing keys and values stays cheap.
   int64_t parts = ceil_div(queries, blocks.queries);
   while (threads > 1 && heads * parts < 4 * threads &&
          queries >= 48 * (parts + 1))

@@ -1,6 +1,6 @@
-// The gradient of attention in tiles: the weights of a block of queries and of
-// keys are computed again from the scores and the forward pass's logarithms of
-// sums, so that they never meet in memory (Dao, FlashAttention-2, 2023,
+// The gradient of attention in tiles: the weights of each block of queries and
+// keys are recomputed from the scores and the forward pass's log-sum-exps, so
+// that the matrix of weights is never in memory (Dao, FlashAttention-2, 2023,
 // algorithm 2).
 #include "attention.h"
 
@@ -9,9 +9,8 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// How the work is cut: blocks of keys of 32 KiB, and at most as many queries,
-// so that all that is made from two blocks stays in a second-level cache of 1
-// MiB.
+// How the work is split: blocks of keys of 32 KiB, and at most as many queries,
+// so that everything for two blocks stays in an L2 cache of 1 MiB.
 struct Blocks {
   explicit Blocks(const AttentionArgs& args)
       : padded_size(round_up(args.size, kPanel)),
@@ -26,7 +25,7 @@ struct Blocks {
   int64_t queries;
 };
 
-// Places within the scratch of a thread, in floats.
+// Offsets within the scratch of a thread, in floats.
 struct Scratch {
   Scratch(const AttentionArgs& args, const Blocks& blocks)
       : q(0),
@@ -145,7 +144,7 @@ class AttentionBackward {
       read_rows(k + key * ks, ks, keys, size, 1, keys_, stride);
       clear(grad_keys_, keys * stride);
       clear(grad_values_, keys * stride);
-      // A query sees no key beyond its position.
+      // A causal query sees no key beyond its position.
       const int64_t first =
           f.causal ? key / blocks_.queries * blocks_.queries : 0;
       for (int64_t i = first; i < f.target; i += blocks_.queries) {
@@ -164,7 +163,7 @@ class AttentionBackward {
           stride,
           keys,
           size,
-          1, // as q_ is scaled
+          1, // q_ is already scaled
           out_place(args_.grad_k, args_.grad_k_strides) +
               key * args_.grad_k_strides.time,
           args_.grad_k_strides.time);
@@ -189,8 +188,8 @@ class AttentionBackward {
   }
 
  private:
-  // What a query has to itself: its logarithm of the sum, and the mean of the
-  // gradients of its weights, Σ weight · gradient, which is out · grad_out.
+  // The values per query: its log-sum-exp, and the mean of the gradients of its
+  // weights, Σ weight · gradient, which is out · grad_out.
   void start(const T* out, const T* grad_out, int64_t batch, int64_t head) {
     const AttentionArgs& f = forward_;
     const HeadStrides& s = f.log_sum_strides;
@@ -206,8 +205,7 @@ class AttentionBackward {
     clear(grad_q_, f.target * blocks_.padded_size);
   }
 
-  // What `count` queries, from `query` on, and `keys` keys have to do with each
-  // other.
+  // The gradients from `count` queries, from `query` on, and `keys` keys.
   void meet(Query query, int64_t count, int64_t key, int64_t keys) {
     const int64_t size = blocks_.padded_size, columns = forward_.size;
     Gemm<float> scores{
@@ -238,7 +236,7 @@ class AttentionBackward {
           weights_ + i * blocks_.keys,
           grad_scores_ + i * blocks_.keys);
 
-    // Each key collects from the queries, and each query from the keys.
+    // Keys accumulate over queries, and queries over keys.
     Gemm<float> collect{
         .a = weights_,
         .a_stride = 1,
@@ -266,8 +264,8 @@ class AttentionBackward {
     gemm(collect);
   }
 
-  // Turns a row of scores into weights, and of the weights' gradients into the
-  // scores'.
+  // Turns a row of scores into weights, and a row of the weights' gradients
+  // into the scores'.
   void weigh(
       const Query& query,
       int64_t key,

@@ -1,5 +1,5 @@
-// Normalisation of channels by statistics that are known: a factor and a
-// summand for each channel, so that memory is what takes the time.
+// Normalisation of channels by known statistics: a factor and a summand per
+// channel, which memory bandwidth limits.
 #include "batch_norm.h"
 
 #include "vec.h"
@@ -8,7 +8,7 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Channels whose factors wait on the stack.
+// Channels whose factors are buffered on the stack.
 constexpr int64_t kChunk = 512;
 
 template <class T, class W, bool relu>
@@ -37,7 +37,7 @@ class Norm {
   }
 
  private:
-  // What channels are multiplied by, and what is added then.
+  // The factors and summands of channels.
   struct Affine {
     Vec scale, shift;
 
@@ -77,7 +77,7 @@ class Norm {
     parallel(count, 1, grain, normalise);
   }
 
-  // Factors are worked out for a vector of channels at a time.
+  // Computes factors for a vector of channels at a time.
   void normalise_planes(int64_t begin, int64_t end) const {
     float scale[kWidth] = {}, shift[kWidth] = {};
     for (int64_t i = begin; i < end; ++i) {

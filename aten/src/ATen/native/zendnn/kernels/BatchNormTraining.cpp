@@ -1,8 +1,8 @@
-// Normalisation of channels by their own statistics, and its gradients. Planes
-// are read again from the cache for each pass, so that every sum is taken of
-// well-scaled numbers; rows of channels are read in blocks, whose statistics
-// are merged as Chan, Golub and LeVeque do ("Updating formulae and a pairwise
-// algorithm for computing sample variances", 1979).
+// Normalisation of channels by their own statistics, and its gradients. Each
+// pass reads planes again from the cache, so that all sums are of well-scaled
+// numbers. Rows of channels are read in blocks, whose statistics are merged
+// (Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for
+// computing sample variances", 1979).
 #include "batch_norm.h"
 
 #include "reduction.h"
@@ -11,7 +11,7 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Two sums that are taken together.
+// Two sums that are computed together.
 struct Pair {
   Vec first{}, second{};
 };
@@ -28,12 +28,12 @@ double count(const Args& args) {
   return static_cast<double>(args.batch * args.pixels);
 }
 
-// Mean and sum of squared differences from it, of one channel.
+// A channel's mean, and sum of squared differences from it.
 struct Statistics {
   double mean, squares;
 };
 
-// Keeps a channel's statistics.
+// Stores a channel's statistics, and updates the running ones.
 void keep_statistics(
     const BatchNormTrainingArgs& args,
     int64_t channel,
@@ -51,7 +51,7 @@ void keep_statistics(
   follow(args.running_variance, of.squares / (count(args) - 1));
 }
 
-// What makes results of the numbers of a channel, or of a vector of channels.
+// Maps elements of a channel, or of a vector of channels, to results.
 template <class Number>
 struct Affine {
   Number mean, scale, shift;
@@ -66,7 +66,7 @@ struct Sums {
   double alone, product;
 };
 
-// What reaches x by way of a channel's mean, and of its variance.
+// The gradient of x through a channel's mean, and through its variance.
 struct Ways {
   float by_mean, by_variance;
 };
@@ -87,7 +87,7 @@ Ways keep_gradients(
       static_cast<float>(of.product / count(args) * rstd * rstd)};
 }
 
-// The gradient of x, from that of the result.
+// Maps the gradient of the result to that of x.
 template <class Number>
 struct Gradient {
   bool own;
@@ -210,11 +210,11 @@ void differentiate_planes(const BatchNormBackwardArgs& args) {
   });
 }
 
-// Channels whose numbers wait on the stack.
+// Channels whose sums are buffered on the stack.
 constexpr int64_t kTile = kBatchNormTile;
 
 // Pixels as rows of channels: (rows, channels), in chunks of rows whose sums
-// wait in scratch. Which these are depends on no number of threads.
+// are in scratch. The chunks do not depend on the number of threads.
 class Rows {
  public:
   template <class Args>
@@ -224,7 +224,7 @@ class Rows {
         chunks_(batch_norm_chunks(rows_, channels_)),
         scratch_(args.scratch) {}
 
-  // Two numbers for each channel.
+  // Two numbers per channel.
   struct Part {
     double *first, *second;
   };
@@ -243,7 +243,7 @@ class Rows {
   struct Block {
     int64_t channel, channels;
     int64_t row, rows, stride;
-    int64_t before; // how many rows of the chunk there are
+    int64_t before; // rows of the chunk before this block
 
     // Calls f(place, channel of the block, lanes) for each vector.
     template <class F>
@@ -254,11 +254,11 @@ class Rows {
         });
     }
   };
-  // Calls f(part, block) for all blocks of a chunk, one after the other; a part
-  // is that of the block's first channel, and zero to begin with.
+  // Calls f(part, block) for all blocks of a chunk in order; `part` starts at
+  // the block's first channel, and is initially zero.
   template <class F>
   void each_block(F f) const {
-    constexpr int64_t most = 64; // rows, which floats may count
+    constexpr int64_t most = 64; // rows that float sums may cover
     const int64_t tiles = ceil_div(channels_, kTile);
     parallel(chunks_ * tiles, 1, 1, [&](int64_t begin, int64_t end) {
       for (int64_t item = begin; item < end; ++item) {
@@ -286,8 +286,8 @@ class Rows {
   void each_range(F f) const {
     parallel(channels_, kWidth, ceil_div(kGrain / 16, chunks_), f);
   }
-  // Calls f(place, lanes, of) for all vectors, where `of` is what make(channel,
-  // lanes) made.
+  // Calls f(place, lanes, of) for all vectors, where `of` is the result of
+  // make(channel, lanes).
   template <class Make, class F>
   void each(Make make, F f) const {
     using Made = decltype(make(int64_t{}, Full{}));
@@ -317,8 +317,8 @@ class Rows {
   double* scratch_;
 };
 
-// Merges the statistics of `more` numbers of each of some channels into those
-// of the `seen` ones before.
+// Merges the statistics of `more` elements per channel into those of the `seen`
+// earlier ones.
 template <class Number>
 void merge(
     double* mean,
@@ -436,7 +436,7 @@ void differentiate_rows(const BatchNormBackwardArgs& args) {
       sums.second[i] += product[i];
     }
   });
-  // What comes of the sums waits in the first part.
+  // The first part receives the results of the sums.
   const auto all = rows.part(0);
   rows.each_range([&](int64_t begin, int64_t end) {
     for (int64_t chunk = 1; chunk < rows.chunks(); ++chunk) {

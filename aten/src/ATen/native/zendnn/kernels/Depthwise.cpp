@@ -1,4 +1,4 @@
-// Convolutions of planes, a few rows at a time.
+// Depthwise convolutions, a few rows at a time.
 #include "depthwise.h"
 
 #include "strip.h"
@@ -6,8 +6,8 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Rows of the result that are made together: as many sums hide how long one
-// takes, and leave registers for kernels.
+// Rows of the result per step: as many sums hide their latency, and leave
+// registers for kernels.
 constexpr int kRows = kWidth / 2;
 
 template <class T>
@@ -16,7 +16,7 @@ class Depthwise {
   explicit Depthwise(const DepthwiseArgs& args)
       : a_(args), w_(args.windows), strip_(args.windows, 0) {}
 
-  // Rows of a plane, from row y of the result on.
+  // Computes rows of a plane from row y of the result on.
   void run(int64_t image, int64_t filter, int64_t y) {
     const T* weight = static_cast<const T*>(a_.weight) + filter * taps();
     for (int64_t i = 0; i < taps(); ++i)
@@ -39,7 +39,7 @@ class Depthwise {
     return w_.kernel_height * w_.kernel_width;
   }
 
-  // So many rows, or as many as are left.
+  // Computes `rows` rows, or as many as are left.
   template <int rows>
   void make_rows(int64_t row, int64_t left, T* out) {
     if constexpr (rows > 1) {
@@ -77,8 +77,8 @@ class Depthwise {
     }
   }
 
-  // The same where rows of the result are as far apart as those of the kernel:
-  // each vector is read once for all that meet it.
+  // For equal spacing of rows in the result and in the kernel: each vector is
+  // read once for all its uses.
   template <int height, int rows>
   void add_evenly(Vec (&sums)[rows], int64_t row, int64_t column) const {
     for (int64_t tap = 0; tap < w_.kernel_width; ++tap) {

@@ -1,5 +1,5 @@
-// Each kernel is compiled once for each instruction set, in a namespace of its
-// name. The public function calls the one that this CPU runs best.
+// Each kernel is compiled once per instruction set, in a namespace of that
+// name. The public function calls the best one for this CPU.
 #include "argmax.h"
 #include "attention.h"
 #include "batch_norm.h"
@@ -42,7 +42,7 @@ const char* isa() {
     return use_avx512() ? avx512::name(args) : avx2::name(args); \
   }
 
-// Of those with products of bfloat16 there are more.
+// Kernels with bfloat16 products have more variants.
 #define ZENDNN_BF16_KERNEL(Result, name, Args)                               \
   ZENDNN_DECLARE(avx2, Result, name, Args)                                   \
   ZENDNN_DECLARE(avx512, Result, name, Args)                                 \

@@ -9,7 +9,7 @@ namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
 // Calls f with the function of one vector that `algorithm` names, for results
-// of type T. In min and max the number comes first, so that NaN stays.
+// of type T. In min and max the constant comes first, so that NaN propagates.
 template <class T, class F>
 void with_function(Eltwise algorithm, float alpha, float beta, F f) {
   const Vec a = splat(alpha), b = splat(beta), zero{};
@@ -97,7 +97,7 @@ void with_function(Binary algorithm, F f) {
       return f([](Vec a, Vec b) { return a * b; });
     case Binary::div:
       return f([](Vec a, Vec b) { return a / b; });
-    // b comes back where one is NaN.
+    // The instructions return b if either is NaN.
     case Binary::max:
       return f(max_or_nan);
     case Binary::min:
@@ -110,7 +110,7 @@ struct Operand {
   const T* data;
   int64_t stride;
 
-  // The same elements with a stride of 0 or 1, in `space` if need be.
+  // The same elements with a stride of 0 or 1, copied to `space` if needed.
   Operand collected(int64_t first, int64_t count, T* space) const {
     if (stride == 0)
       return *this;

@@ -1,5 +1,4 @@
-// Embedding tables are too large for caches: rows are asked for before they are
-// needed.
+// Embedding tables are too large for caches, so rows are prefetched.
 #include "embedding.h"
 
 #include "vec.h"
@@ -8,7 +7,7 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Rows to ask for ahead of the one in work.
+// Rows to prefetch ahead of the current one.
 constexpr int64_t kAhead = 8;
 
 template <class T>
@@ -55,14 +54,15 @@ class Bags {
 
   bool run(int64_t begin, int64_t end) const {
     bool ok = true;
-    int64_t asked = begin; // bags whose first rows were asked for
+    int64_t asked = begin; // bags whose first rows were prefetched
     for (int64_t b = begin; b < end; ++b) {
       const Bag bag = find(b);
       if (!valid(bag)) {
         ok = false;
         continue;
       }
-      // A large bag asks for its own rows; small ones for those of the next.
+      // A large bag prefetches its own rows, a small one those of the next
+      // bags.
       const int64_t ahead = max(kAhead / max(bag.size, 1), 1);
       for (asked = max(asked, b); asked < end && asked <= b + ahead; ++asked)
         prefetch(find(asked), 0, kAhead);
@@ -75,7 +75,7 @@ class Bags {
  private:
   struct Bag {
     const Id* ids;
-    int64_t size;  // negative if the offsets make no sense
+    int64_t size;  // negative for invalid offsets
     int64_t first; // of its weights
   };
 
@@ -126,8 +126,8 @@ class Bags {
         prefetch_row(row(bag.ids[i]), args_.dim);
   }
 
-  // Reduces as many columns as registers hold; the rows come into the cache
-  // with the first of them.
+  // Reduces as many columns at a time as registers hold; the first ones bring
+  // the rows into the cache.
   void reduce_bag(const Bag& bag, int64_t b) const {
     T* out = static_cast<T*>(args_.out) + b * args_.out_stride;
     Id* max_ids = static_cast<Id*>(args_.max_ids);
@@ -152,7 +152,7 @@ class Bags {
       Id* max_ids,
       Lanes lanes) const {
     Vec sum[vectors] = {};
-    VecI place[vectors] = {}; // in the bag, of the maximum
+    VecI place[vectors] = {}; // of the maximum, within the bag
     int64_t count = 0;
     for (int64_t i = 0; i < bag.size; ++i) {
       if (d == 0 && i + kAhead < bag.size)
@@ -226,8 +226,8 @@ bool reduce_bags(const EmbeddingBag& args, int64_t begin, int64_t end) {
   });
 }
 
-// Products of features with each other: the lower triangle of a symmetric
-// matrix, in blocks of kWidth products, whose lanes are summed up together.
+// Pairwise products of features: the lower triangle of a symmetric matrix, in
+// blocks of kWidth products, whose lanes are summed together.
 constexpr int64_t kMaxFeatures = 64;
 constexpr int64_t kMaxPairs = 4096;
 constexpr int kBlockRows = kWidth / 4;
@@ -245,7 +245,7 @@ void products(
          col += kBlockCols) {
       const T* rows[kBlockRows];
       const T* cols[kBlockCols];
-      // Past the last feature, it is taken again.
+      // Beyond the last feature, that one is repeated.
       for (int i = 0; i < kBlockRows; ++i)
         rows[i] = x + min(row + i, features - 1) * stride;
       for (int j = 0; j < kBlockCols; ++j)
@@ -281,7 +281,7 @@ float dot(const T* a, const T* b, int64_t size) {
   });
 }
 
-// Each pair for itself.
+// Computes pairs one by one.
 template <class T>
 void dot_many(const PairwiseDotArgs& args, int64_t begin, int64_t end) {
   for (int64_t b = begin; b < end; ++b) {
@@ -344,7 +344,7 @@ bool embedding_bags(const EmbeddingBagsArgs& args) {
     work += (table.bags + ids) * table.dim;
   }
   bool ok = true;
-  // Threads share the bags of all tables as if they were in one row.
+  // Threads split the bags of all tables as one range.
   const int64_t grain = ceil_div(8192 * bags, max(work, 1));
   parallel(bags, 1, max(grain, 1), [&](int64_t begin, int64_t end) {
     for (int64_t t = 0; t < args.count && end > 0; ++t) {

@@ -1,5 +1,5 @@
-// Normalisation of groups of channels: a group is read again from the cache for
-// each pass, so that every sum is taken of well-scaled numbers.
+// Normalisation of groups of channels. Each pass reads the group again from the
+// cache, so that all sums are of well-scaled numbers.
 #include "group_norm.h"
 
 #include "reduction.h"

@@ -1,4 +1,4 @@
-// The largest numbers of windows on planes, a row at a time.
+// Max pooling of planes, one row at a time.
 #include "max_pool.h"
 
 #include "strip.h"
@@ -20,7 +20,7 @@ class MaxPool {
       lanes_[i] = i;
   }
 
-  // Rows of a plane, from row y of the result on.
+  // Computes rows of a plane from row y of the result on.
   void run(int64_t plane, int64_t y) {
     const T* x = static_cast<const T*>(a_.x) + plane * w_.height * w_.width;
     const int64_t first = plane * w_.out_height * w_.out_width;
@@ -41,7 +41,7 @@ class MaxPool {
     each_vector(w_.out_width, [&](int64_t column, auto lanes) {
       const VecI left = (lanes_ + static_cast<int32_t>(column)) * stride -
                         static_cast<int32_t>(w_.pad_left);
-      // The first place within the image, for a window with nothing larger.
+      // The window's first place within the image, in case of only -∞.
       VecI where = (left > 0 ? left : 0) + (top > 0 ? top : 0) * width;
       Vec most = splat(-__builtin_inff());
       for (int64_t tap = 0; tap < taps; ++tap) {
@@ -69,7 +69,8 @@ class MaxPool {
   const MaxPoolArgs& a_;
   const Windows& w_;
   VecI lanes_{};
-  int32_t away_[Strip::kMostTaps]; // from a window's corner, in the image
+  int32_t
+      away_[Strip::kMostTaps]; // offsets from a window's corner in the image
   Strip strip_;
 };
 

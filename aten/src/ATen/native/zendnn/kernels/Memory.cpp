@@ -1,4 +1,4 @@
-// Copies in any layout, conversions and gathers.
+// Copies between any strides, conversions and gathers.
 #include "memory.h"
 
 #include "strided.h"
@@ -7,10 +7,10 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Bytes that are worth a thread.
+// Minimum bytes per thread.
 constexpr int64_t kGrainBytes = 128 * 1024;
 
-// Without a call for a short run, whose last bytes may be copied twice.
+// Copies a short run without a call; its last bytes may be copied twice.
 inline void copy_bytes(char* dst, const char* src, int64_t size) {
   constexpr int64_t step = 64;
   if (size < step || size > 1024) {
@@ -67,8 +67,8 @@ void copy_square(
   }
 }
 
-// The innermost dimension is contiguous in dst, the one before it in src. A
-// thread takes bands of kWidth rows of dst.
+// For an innermost dimension that is contiguous in dst, and a previous one that
+// is contiguous in src. A thread copies bands of kWidth rows of dst.
 template <class Item>
 void copy_transposed(const Loops<2>& loops, const Item* src, Item* dst) {
   const int last = loops.ndim - 1;
@@ -97,8 +97,7 @@ void copy_transposed(const Loops<2>& loops, const Item* src, Item* dst) {
   });
 }
 
-// Whether the copy is a transposition; the two dimensions are then the last
-// ones.
+// Whether the copy is a transposition; if so, moves the two dimensions last.
 bool find_transposition(Loops<2>& loops) {
   const int last = loops.ndim - 1;
   if (loops.strides[0][last] != 1 || loops.strides[1][last] == 1)
@@ -186,8 +185,8 @@ void triangle(const TriangleArgs& args) {
   const int64_t grain = ceil_div(kGrainBytes, max(row_bytes, 1));
   const auto* x = static_cast<const char*>(args.x);
   auto* out = static_cast<char*>(args.out);
-  // Of the first row: the column that the upper triangle begins with, or the
-  // lower one ends before.
+  // In the first row: the first column of the upper triangle, or the end of the
+  // lower one.
   const int64_t corner =
       min(max(args.diagonal, -args.rows), args.cols) + (args.upper ? 0 : 1);
   const auto zero = [&](int64_t begin, int64_t end) {
@@ -222,7 +221,7 @@ bool gather_pairs(const GatherPairsArgs& args) {
     const int64_t grain =
         ceil_div(kGrainBytes / 8, int64_t{sizeof(T)} * max(args.pairs, 1));
     parallel(args.batch, 1, grain, [&](int64_t begin, int64_t end) {
-      // Where the pairs of a group are is worked out once for all the batch.
+      // The places of a group's pairs are computed once for the whole batch.
       constexpr int64_t group = 512;
       int64_t places[group];
       for (int64_t first = 0; first < args.pairs; first += group) {

@@ -1,5 +1,5 @@
-// Normalisation and softmax: rows are read again from the cache for each
-// pass, so that every sum is taken of well-scaled numbers.
+// Normalisation and softmax. Each pass reads rows again from the cache, so that
+// all sums are of well-scaled numbers.
 #include "normalization.h"
 
 #include "reduction.h"
@@ -21,7 +21,7 @@ void norm_row(const NormArgs& args, int64_t row) {
   const float cols = static_cast<float>(args.cols);
 
   if (residual || args.sum_out) {
-    // The sum waits in its own row, or in that of the result.
+    // The sum is buffered in its own row, or in that of the result.
     T* sums = args.sum_out ? static_cast<T*>(args.sum_out) + first : out;
     each_vector(args.cols, [&](int64_t i, auto lanes) {
       Vec v = load(x + i, lanes);
@@ -33,7 +33,7 @@ void norm_row(const NormArgs& args, int64_t row) {
   }
 
   float middle = centred ? mean_of(x, 1, args.cols, 0) : 0;
-  if (!__builtin_isfinite(middle)) // as torch has it
+  if (!__builtin_isfinite(middle)) // as in torch
     middle = __builtin_nanf("");
   const Vec mean = splat(middle);
   const float squares = sum_of_many(args.cols, [&](int64_t i, auto lanes) {
@@ -53,7 +53,7 @@ void norm_row(const NormArgs& args, int64_t row) {
     if (bias)
       y = y + load(bias + i, lanes);
     else if (centred)
-      y = y + splat(0); // as torch has it, which makes 0 of -0
+      y = y + splat(0); // as in torch: turns -0 into 0
     store(out + i, y, lanes);
   });
 }
@@ -71,11 +71,11 @@ void norm(const NormArgs& args) {
   });
 }
 
-// Numbers that wait on the stack, in the second-level cache.
+// Numbers buffered on the stack, in the L2 cache.
 constexpr int64_t kSpace = 32768;
 
-// What powers are multiplied by to divide them by sum + lost, so that only the
-// quotient is rounded.
+// Multiplication by it divides powers by sum + lost, and rounds only the
+// quotient.
 struct Reciprocal {
   Vec high, low;
 
@@ -89,9 +89,8 @@ inline Reciprocal reciprocal(Vec sum, Vec lost) {
   return {high, rest * high};
 }
 
-// A sum of numbers of 0 to 1 in each lane, and what it was rounded by so far:
-// it begins with a 1 that does not count, so that the number is the smaller
-// term.
+// A sum, per lane, of numbers from 0 to 1, and its rounding error so far. It
+// starts at an extra 1, so that each number is the smaller term.
 struct CompensatedSum {
   Vec one_more = splat(1), lost{};
 
@@ -105,12 +104,12 @@ struct CompensatedSum {
   }
 };
 
-// log(sum + lost), where a sum near 1 would lose all digits.
+// log(sum + lost), precise even for a sum near 1.
 inline Vec log_of(Vec sum, Vec lost) {
   return log(sum) + lost / sum;
 }
 
-// Up to kWidth rows, whose sums share one logarithm or division.
+// Softmax of up to kWidth rows, whose sums share one logarithm or division.
 template <class T>
 void softmax_rows(
     const T* x,
@@ -119,7 +118,7 @@ void softmax_rows(
     int64_t size,
     float lowest,
     bool log) {
-  // Powers of float32 wait in out; those of bfloat16 would lose digits there.
+  // float32 powers are buffered in out; bfloat16 ones would lose digits there.
   constexpr bool in_out = sizeof(T) == sizeof(float);
   float space[in_out ? 1 : kSpace];
   const bool wait = !log && (in_out || rows * size <= kSpace);
@@ -177,8 +176,8 @@ void softmax_rows(
   }
 }
 
-// Softmax down up to kBlock neighbouring columns, `stride` from row to row,
-// which are read once and written once: long strides miss the caches.
+// Softmax down up to kBlock neighbouring columns, `stride` from row to row.
+// They are read once and written once, since long strides miss the caches.
 constexpr int64_t kBlock = 64;
 
 template <class T>
@@ -203,7 +202,7 @@ void softmax_block(
       store(space + row * width + i, v);
       store(top + i, max(v, load(top + i)));
     });
-  // Column by column, so that what belongs to it stays in registers.
+  // Vector by vector of columns, so that their state stays in registers.
   each([&](int64_t i) {
     const Vec highest = load(top + i);
     const PowersBelow power_of(highest);
@@ -231,11 +230,11 @@ void softmax_block(
     });
 }
 
-// Rows so short that putting each in a lane of its own is cheaper than reducing
-// vectors to one number for each row.
+// For shorter rows, one row per lane is cheaper than a reduction of vectors per
+// row.
 constexpr int64_t kShort = 48;
 
-// Up to kWidth of them.
+// Softmax of up to kWidth short rows.
 template <class T>
 void softmax_short_rows(
     const T* x,
@@ -244,8 +243,8 @@ void softmax_short_rows(
     int64_t size,
     float lowest,
     bool log) {
-  float columns[kShort * kWidth]; // of a row in each lane
-  if (size < 1)                   // which GCC would warn of
+  float columns[kShort * kWidth]; // one row per lane
+  if (size < 1)                   // GCC would warn
     __builtin_unreachable();
   each_vector(size, [&](int64_t i, auto lanes) {
     Vec square[kWidth];
@@ -325,7 +324,7 @@ void softmax(const SoftmaxArgs& args) {
   with_type(args.dtype, [&]<class T>(T*) {
     const T* x = static_cast<const T*>(args.x);
     T* out = static_cast<T*>(args.out);
-    // Of the exponents whose powers are normal numbers, or numbers at all.
+    // The lowest exponent whose power is normal, or at least subnormal.
     const float lowest = args.flush ? -87.3365448f : -104.0f;
     const int64_t grain = ceil_div(kGrain / 4, max(args.dim, 1));
     if (args.inner == 1) {

@@ -1,5 +1,4 @@
-// Random numbers, as torch's own generator makes them. The compiler makes
-// vectors of these loops.
+// Random numbers of torch's own generator. The compiler vectorises these loops.
 #include "random.h"
 
 #include "vec.h"
@@ -14,7 +13,7 @@ inline uint32_t twisted(uint32_t top, uint32_t rest, uint32_t other) {
   return other ^ (y >> 1) ^ ((0 - (rest & 1)) & 0x9908b0dfu);
 }
 
-// Each word of the state becomes the one that comes kStateWords later.
+// Replaces each word of the state by the one kStateWords later.
 void advance(uint32_t* state) {
   constexpr int ahead = kStateWords - kMiddle;
   for (int i = 0; i < ahead; ++i)
@@ -35,10 +34,10 @@ void temper(const uint32_t* state, int count, uint32_t* drawn) {
   }
 }
 
-// Whether the fraction that two words make is below limit / 2⁵³.
+// Whether the fraction formed by two words is below limit / 2⁵³.
 void compare(const uint32_t* drawn, int64_t limit, float* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
-    uint64_t pair; // the second one on top
+    uint64_t pair; // the second word is the upper half
     __builtin_memcpy(&pair, drawn + 2 * i, sizeof(pair));
     const auto fraction =
         static_cast<int64_t>((pair & 0x1fffffu) << 32 | pair >> 32);
@@ -52,7 +51,7 @@ int bernoulli(const BernoulliArgs& args) {
   const auto limit = static_cast<int64_t>(__builtin_ceil(args.p * 0x1p53));
   uint32_t drawn[1 + kStateWords];
   float chosen[kStateWords / 2];
-  int used = args.used, held = 0; // of a pair that two states share
+  int used = args.used, held = 0; // words of a pair split between two states
   with_type(args.dtype, [&]<class T>(T*) {
     T* out = static_cast<T*>(args.out);
     for (int64_t left = args.size; left > 0;) {

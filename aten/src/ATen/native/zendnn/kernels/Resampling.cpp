@@ -1,5 +1,5 @@
-// Images in other sizes: channels side by side are summed as they are; rows are
-// summed with each other first, and then within themselves.
+// Resampling of images. Contiguous channels are summed directly; contiguous
+// rows are first combined with each other, and then within themselves.
 #include "resampling.h"
 
 #include "vec.h"
@@ -20,7 +20,7 @@ VecI load_places(const int32_t* from, Lanes lanes) {
   return load_bits(reinterpret_cast<const uint32_t*>(from), lanes);
 }
 
-// The sum of value(tap), times its weight(tap) where there are several.
+// The sum of value(tap), weighted by weight(tap) if there are several taps.
 template <int taps, class Value, class Weight>
 inline Vec weighted(Value value, Weight weight) {
   if constexpr (taps == 1)
@@ -35,7 +35,7 @@ inline Vec weighted(Value value, Weight weight) {
 // One line of the result.
 template <int taps>
 struct Line {
-  int64_t away[taps]; // from the beginning of the image
+  int64_t away[taps]; // offsets from the start of the image
   Vec weights[taps];
 
   Line(const Lines& lines, int64_t i, int64_t count, int64_t stride) {
@@ -70,7 +70,7 @@ void sum_pixels(const ResampleArgs& args, int64_t batch, int64_t y) {
   }
 }
 
-// Pixels of a row of the image that are waiting at a time.
+// Pixels of a row of the image that are buffered at a time.
 constexpr int64_t kSpace = 4096;
 
 template <class T, int down, int across>
@@ -89,7 +89,7 @@ void sum_rows(
   const int32_t* last = first + (across - 1) * args.out_width;
   int64_t end = 0;
   for (int64_t begin = 0; begin < args.out_width; begin = end) {
-    // As many pixels of the result as find theirs in the space.
+    // As many pixels of the result as the buffered ones allow.
     const int32_t left = first[begin];
     end = args.out_width;
     if (last[end - 1] >= left + kSpace)
@@ -111,7 +111,7 @@ void sum_rows(
           [&](int tap) {
             const int32_t* places = first + tap * args.out_width + begin + i;
             const VecI away = load_places(places, lanes) - left;
-            return gather(row, away > 0 ? away : 0); // also beyond a tail
+            return gather(row, away > 0 ? away : 0); // valid beyond a tail, too
           },
           [&](int tap) {
             return load(
@@ -122,9 +122,9 @@ void sum_rows(
   }
 }
 
-// Keys' kernel for the pixel at a distance of up to 1, and of 1 to 2 (R. Keys,
-// Cubic convolution interpolation for digital image processing, 1981), with the
-// slope that torch chose.
+// Keys' kernel for pixels at a distance of up to 1, and of 1 to 2 (R. Keys,
+// Cubic convolution interpolation for digital image processing, 1981), with
+// torch's slope.
 constexpr float kSlope = -0.75f;
 float near_weight(float x) {
   return ((kSlope + 2) * x - (kSlope + 3)) * x * x + 1;
@@ -133,7 +133,7 @@ float far_weight(float x) {
   return ((kSlope * x - 5 * kSlope) * x + 8 * kSlope) * x - 4 * kSlope;
 }
 
-// The product as torch rounds it, whatever is added to it.
+// The product as torch rounds it, never fused with an addition.
 float rounded_product(float a, float b) {
   return static_cast<float>(static_cast<double>(a) * b);
 }
@@ -156,7 +156,7 @@ void with_taps(const ResampleArgs& args, F f) {
 
 } // namespace
 
-// In torch's own arithmetic, so that ties go where torch sends them.
+// Uses torch's own arithmetic, so that ties round as in torch.
 void find_lines(const LinesArgs& args) {
   const int64_t taps = taps_of(args.algorithm), end = args.in - 1;
   const auto in = static_cast<float>(args.in);
@@ -175,7 +175,7 @@ void find_lines(const LinesArgs& args) {
                            : rounded_product(scale, place);
     if (args.algorithm == Resampling::linear)
       source = copies ? place : source > 0 ? source : 0;
-    // A factor next to 0 makes places that no integer holds, and NaN.
+    // A factor near 0 yields positions that overflow integers, and NaN.
     const int64_t line = source < static_cast<float>(end)
                              ? static_cast<int64_t>(__builtin_floorf(source))
                              : end;
@@ -183,7 +183,8 @@ void find_lines(const LinesArgs& args) {
     const float share = beyond > 0 ? (beyond < 1 ? beyond : 1) : 0;
     const float rest = 1 - share;
     for (int64_t tap = 0; tap < taps; ++tap) {
-      // Lines that are copied are not blended with the next one, times nothing.
+      // A copied line is not blended with the next one times 0, which may be
+      // NaN.
       const int64_t wanted = copies ? line : line + tap - (taps == 4 ? 1 : 0);
       args.places[tap * args.out + i] =
           static_cast<int32_t>(max(min(wanted, end), 0));

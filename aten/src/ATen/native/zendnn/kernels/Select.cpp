@@ -1,4 +1,4 @@
-// Choosing between two tensors.
+// Selection between two tensors.
 #include "select.h"
 
 #include "strided.h"

@@ -1,5 +1,5 @@
-// Sums and means over any dimensions: where the innermost one is summed, run by
-// run; otherwise results that lie side by side are summed row by row.
+// Sums and means over any dimensions: run by run if the innermost one is
+// summed, otherwise row by row for neighbouring results.
 #include "sum.h"
 
 #include "strided.h"
@@ -8,12 +8,12 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Results that are summed together: side by side, or run by run.
+// Results that are summed together, row by row or run by run.
 constexpr int64_t kColumns = 512, kRuns = 64;
-// Threads that share the terms where there are too few results for all.
+// Maximum threads that share the terms of too few results.
 constexpr int kMostParts = 16;
 
-// Sums `count` values by pairs, which makes the exact multiple of equal ones.
+// Sums `count` values pairwise, so that the sum of equal ones is exact.
 template <int count, class Value>
 inline Vec sum_pairs(Value value, int first = 0) {
   if constexpr (count == 1)
@@ -23,7 +23,7 @@ inline Vec sum_pairs(Value value, int first = 0) {
            sum_pairs<count / 2>(value, first + count / 2);
 }
 
-// Two vectors, added in any order.
+// The sum of two vectors of elements, in any order of lanes.
 inline Vec load_two(const float* x) {
   return load(x, Full{}) + load(x + kWidth, Full{});
 }
@@ -35,7 +35,7 @@ inline Vec load_two(const BFloat16* x) {
 template <class T>
 double sum_of_run(const T* x, int64_t size) {
   constexpr int64_t two = 2 * kWidth;
-  constexpr int pairs = 8 / sizeof(T); // longer steps read memory more slowly
+  constexpr int pairs = 8 / sizeof(T); // longer steps would read more slowly
   VecD sum{};
   int64_t i = 0;
   for (; i + pairs * two <= size; i += pairs * two)
@@ -83,7 +83,7 @@ class Sum {
     const int64_t results = results_.total(), terms = terms_.total();
     const int threads = threads_for(results * terms, kGrain);
     int64_t blocks = ceil_div(width_, rows_ ? kColumns : kRuns);
-    if (blocks > 1) // so that threads get equal parts
+    if (blocks > 1) // equal parts for threads
       blocks = round_up(blocks, threads);
     const int64_t block = round_up(ceil_div(width_, blocks), kWidth);
     blocks = ceil_div(width_, block);
@@ -112,7 +112,7 @@ class Sum {
   }
 
  private:
-  // Some results.
+  // A range of results.
   struct Piece {
     const T* x;
     T* out;
@@ -218,10 +218,10 @@ class Sum {
   const T* x_;
   T* out_;
   double scale_;
-  bool rows_ = false; // whether the innermost dimension is kept
+  bool rows_ = false; // the innermost dimension is kept
   Loops<2> results_;  // in x and in out
   Loops<1> terms_;
-  // Of the innermost results and terms.
+  // Size and steps of the innermost results, and the stride of the terms.
   int64_t width_, x_step_, out_step_, stride_;
 };
 

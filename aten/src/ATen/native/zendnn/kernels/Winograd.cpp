@@ -12,22 +12,22 @@ namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
 constexpr int64_t kOutput = 4; // the width of a tile of outputs
-constexpr int64_t kInput = 6;  // and of its inputs
+constexpr int64_t kInput = 6;  // the width of its inputs
 constexpr int64_t kPoints = kInput * kInput;
 
-// A register tile of the products is up to kTileRows tiles × kTileVectors
-// vectors of filters. The filters are cut into panels of that width.
+// A register tile of the products has up to kTileRows tiles × kTileVectors
+// vectors of filters. The filters are split into panels of that width.
 constexpr int kTileRows = kWidth == 16 ? 14 : 6;
 constexpr int kTileVectors = 2;
 constexpr int64_t kPanel = kTileVectors * kWidth;
 
-// The points at which polynomials are evaluated are 0, ±kNear, ±kFar and ∞.
-// Near √½ and √2, rounding errors are a third of those with the usual 1 and 2;
-// these have exact products.
+// Polynomials are evaluated at 0, ±kNear, ±kFar and ∞. Points near √½ and √2
+// have a third of the rounding errors of the usual 1 and 2; these have exact
+// products.
 constexpr float kNear = 11.0f / 16, kFar = 11.0f / 8;
 constexpr float kNear2 = kNear * kNear, kFar2 = kFar * kFar;
 
-// Bᵀ d. Both dimensions of a tile are transformed in the same way.
+// Bᵀ d, for either dimension of a tile.
 inline void transform_input(const Vec (&d)[kInput], Vec (&out)[kInput]) {
   const Vec even = d[4] - d[2] * kFar2, odd = d[3] - d[1] * kFar2;
   const Vec even2 = d[4] - d[2] * kNear2, odd2 = d[3] - d[1] * kNear2;
@@ -71,7 +71,7 @@ struct Product {
   const float* inputs;
   int64_t group_stride; // from kWidth channels to the next
   const float* filters;
-  const float* next; // filters, to fetch meanwhile
+  const float* next; // filters to prefetch
   float* out;        // (tiles, kPanel)
   int64_t channels;
 };
@@ -116,10 +116,10 @@ inline void multiply(int64_t count, const Product& p) {
   multiply<rows>(p);
 }
 
-// How the work is cut into blocks of tiles. Threads have blocks of their own,
-// whose transformed inputs stay in the second-level cache, or, where tiles are
-// few for the size of the filters, share a block and work on panels of their
-// own, so that filters are read once.
+// How the work is split into blocks of tiles. Threads have their own blocks,
+// whose transformed inputs stay in the L2 cache. If tiles are few for the size
+// of the filters, threads share a block and have their own panels instead, so
+// that filters are read once.
 struct Plan {
   Plan(const WinogradArgs& args, int threads);
   int64_t tile_rows, tile_columns; // of an image
@@ -128,19 +128,19 @@ struct Plan {
   bool shared;
   int64_t block; // tiles
   int64_t blocks;
-  int64_t splits;                       // of a shared block, for want of panels
+  int64_t splits;                       // of a shared block with too few panels
   int64_t input_stride, product_stride; // from one point to the next
-  int64_t products, zeros, inputs;      // places in the scratch of a thread
+  int64_t products, zeros, inputs;      // offsets in the scratch of a thread
   int64_t shared_floats, thread_floats; // of scratch
   int64_t bytes;                        // of all scratch
 };
 
-// What a thread's block takes of the second-level cache, and a shared one of
-// the third-level cache.
+// The parts of the L2 cache for a thread's block, and of the L3 cache for a
+// shared one.
 constexpr int64_t kOwnBytes = 512 * 1024;
 constexpr int64_t kSharedBytes = 8 * 1024 * 1024;
 
-// Tiles of a thread's block. Too few do not pay for reading the filters.
+// Tiles of a thread's block. Too few do not outweigh reading the filters.
 constexpr int64_t kLeastTiles = 8;
 constexpr int64_t kFewTiles = 14;
 constexpr int64_t kMostTiles = 28;
@@ -289,7 +289,7 @@ class Winograd {
 #pragma GCC unroll 6
         for (int64_t y = 0; y < kInput; ++y) {
           column[y] = load(pixel(y, z) + c, lanes);
-          if (z >= kInput - kOutput) // what the tile to the right adds
+          if (z >= kInput - kOutput) // new inputs of the tile to the right
             __builtin_prefetch(pixel(y, z) + c + right);
         }
         Vec transformed[kInput];
@@ -377,7 +377,7 @@ class Winograd {
           Vec sum = transformed[z] + bias;
           if (args_.addend)
             sum += load(args_.addend + place + z * s.pixel, lanes);
-          // As arguments of min and max go, NaN stays.
+          // This order of arguments of min and max keeps NaN.
           float* out = args_.out + place + z * s.pixel;
           store(out, min(high, max(low, sum)), lanes);
           __builtin_prefetch(out + kOutput * s.pixel, 1);
@@ -386,9 +386,9 @@ class Winograd {
     });
   }
 
-  // A row of a tile for up to a vector of filters, by the definition. Only this
-  // tells what infinities and NaN, of which the transforms make NaN all over
-  // the tile, and numbers too large for the transforms come to.
+  // A row of a tile for up to a vector of filters, by direct convolution: for
+  // infinities and NaN, which the transforms would spread as NaN over the tile,
+  // and for numbers that overflow in the transforms.
   [[gnu::noinline]] void convolve(
       const Tile& t,
       int64_t tile_row,
@@ -470,8 +470,8 @@ void winograd_pack(const WinogradWeights& w) {
 bool winograd_takes(const WinogradArgs& args) {
   if (args.channels < 16 || args.filters < 16)
     return false;
-  // Multiplications of the direct convolution against ours, with a third more
-  // for the transforms, for each channel and filter. Reading larger filters
+  // Compares the multiplications of direct convolution with ours, plus a third
+  // for the transforms, per channel and filter. Reading the larger filters
   // costs as much as a few hundred.
   const int64_t tiles = args.batch * ceil_div(args.out_height, kOutput) *
                         ceil_div(args.out_width, kOutput);
@@ -481,7 +481,7 @@ bool winograd_takes(const WinogradArgs& args) {
 }
 
 int64_t winograd_scratch_bytes(const WinogradArgs& args) {
-  int64_t bytes = 0; // for fewer threads, too
+  int64_t bytes = 0; // the maximum over all numbers of threads
   for (int i = 1; i <= args.threads; ++i)
     bytes = max(bytes, Plan(args, i).bytes);
   return bytes;

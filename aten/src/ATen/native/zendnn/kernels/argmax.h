@@ -1,14 +1,13 @@
-// Where the largest elements are.
+// Indices of the largest elements.
 #pragma once
 
 #include "types.h"
 
 namespace at::native::zendnn::kernels {
 
-// The index of the largest element down the middle of contiguous (outer, dim,
-// inner): of equal ones the first, of NaN the first before all numbers. out is
-// contiguous (outer, inner). dim is at least 1, and below 2³¹ unless inner
-// is 1.
+// The index of the largest element along dim of contiguous (outer, dim, inner):
+// the first of equal ones, and the first NaN if any. out is contiguous (outer,
+// inner). dim is at least 1, and below 2³¹ unless inner is 1.
 struct ArgmaxArgs {
   const void* x = nullptr;
   int64_t* out = nullptr;

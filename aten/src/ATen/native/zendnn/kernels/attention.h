@@ -10,8 +10,8 @@ struct HeadStrides {
   int64_t batch, head, time;
 };
 
-// Strides of a mask over (batch, heads, target, source). 0 broadcasts; that of
-// the source is 0 or 1.
+// Strides of a mask over (batch, heads, target, source). 0 broadcasts; the
+// source's stride is 0 or 1.
 struct MaskStrides {
   int64_t batch, head, target, source;
 };
@@ -25,7 +25,7 @@ struct AttentionArgs {
   const void* v = nullptr;
   void* out = nullptr;
   HeadStrides q_strides{}, k_strides{}, v_strides{}, out_strides{};
-  // log(Σ exp(score)) of each query, in float, and 0 for one that sees no key;
+  // log(Σ exp(score)) per query, in float, and 0 for a query that sees no key;
   // (batch, heads, target), or null.
   float* log_sums = nullptr;
   HeadStrides log_sum_strides{};
@@ -36,12 +36,12 @@ struct AttentionArgs {
   int64_t source = 0;
   int64_t size = 0;
   float scale = 1;
-  // The query at position t sees the keys 0 … t, as torch's is_causal.
+  // The query at position t sees the keys 0 … t, as with torch's is_causal.
   bool causal = false;
-  // Whether a query that sees no key gives NaN, as softmax does, or 0.
+  // Whether a query that sees no key gives NaN, as in softmax, or 0.
   bool unseen_is_nan = false;
-  // One byte a score: where it is not 0 (or, `fill_where` false, where it is
-  // 0), the score becomes `fill`, before a mask is added. Or null.
+  // One byte per score, or null: where it is not 0 (with `fill_where` false:
+  // where it is 0), the score becomes `fill`, before a mask is added.
   const uint8_t* chosen = nullptr;
   MaskStrides chosen_strides{};
   bool fill_where = true;
@@ -50,26 +50,26 @@ struct AttentionArgs {
   const void* mask = nullptr;
   MaskStrides mask_strides{};
   DType mask_dtype = DType::float32;
-  // One byte a score, 0 where the key must not be seen, or null.
+  // One byte per score, 0 where the key is hidden, or null.
   const uint8_t* keep = nullptr;
   MaskStrides keep_strides{};
   DType dtype = DType::float32; // of q, k, v and out
-  // Aligned to 64 bytes; attention_scratch_bytes() for each thread. Only as
-  // many threads work as there is scratch for, and there must be for one.
+  // Aligned to 64 bytes; attention_scratch_bytes() per thread. The scratch
+  // limits the number of threads, and must suffice for one.
   void* scratch = nullptr;
   int64_t scratch_bytes = 0;
 };
 
-// The scratch that one thread needs; looks at `size` only.
+// The scratch of one thread; depends only on `size`.
 int64_t attention_scratch_bytes(const AttentionArgs& args);
 
 void attention(const AttentionArgs& args);
 
-// The gradients of q, k and v, laid out as they are, from that of out.
+// The gradients of q, k and v, with their strides, from that of out.
 struct AttentionBackwardArgs {
-  // As the forward pass had it, with its results in `out` and `log_sums`;
-  // kv_heads is heads, no size is 0, and all threads have scratch of
-  // attention_backward_scratch_bytes().
+  // The forward pass's arguments, with its results in `out` and `log_sums`;
+  // kv_heads is heads, no size is 0, and all threads have
+  // attention_backward_scratch_bytes() of scratch.
   AttentionArgs forward;
   const void* grad_out = nullptr;
   void* grad_q = nullptr;
@@ -79,7 +79,7 @@ struct AttentionBackwardArgs {
       grad_v_strides{};
 };
 
-// The scratch that one thread needs; looks at sizes only.
+// The scratch of one thread; depends only on sizes.
 int64_t attention_backward_scratch_bytes(const AttentionBackwardArgs& args);
 
 void attention_backward(const AttentionBackwardArgs& args);

@@ -1,5 +1,5 @@
-// Attention's products of bfloat16 with the CPU's instructions for it: how
-// operands are packed in pairs, and products on AMX tiles where it has them.
+// Attention's bfloat16 products with the CPU's instructions for these: packing
+// of operands in pairs, and products on AMX tiles if available.
 #pragma once
 
 #include "attention_tiles.h"
@@ -8,8 +8,8 @@ namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
 #ifdef __AMX_BF16__
-// A tile holds 16 rows of 16 sums or of 16 pairs. Tiles 0 to 3 sum up two by
-// two tiles of C, of the operands in 4 and 5 (A) and 6 and 7 (B).
+// A tile has 16 rows of 16 sums or of 16 pairs. Tiles 0 to 3 are two by two
+// tiles of C; 4 and 5 hold A, and 6 and 7 hold B.
 constexpr int64_t kPairRows = 16, kTileColumns = 16, kPairDepth = 32;
 constexpr int64_t kPairStrip = 2 * kPairRows;
 
@@ -80,7 +80,7 @@ void gemm_tiles(
     _tile_stored(3, below + kTileColumns, c_bytes);
 }
 
-// Rows of A and of C round up to whole tiles, as columns do.
+// Rows of A and C, and columns, are padded to whole tiles.
 inline void gemm(const Gemm<BFloat16, BFloat16>& g) {
   constexpr void (*tiles[2][2])(
       const Gemm<BFloat16, BFloat16>&,
@@ -89,7 +89,7 @@ inline void gemm(const Gemm<BFloat16, BFloat16>& g) {
       float*){
       {gemm_tiles<false, false>, gemm_tiles<false, true>},
       {gemm_tiles<true, false>, gemm_tiles<true, true>}};
-  // The compiler does not know what the instructions read and write.
+  // The compiler does not see the instructions' memory accesses.
   asm volatile("" ::: "memory");
   for (int64_t j = 0; j < g.columns; j += 2 * kTileColumns) {
     const BFloat16* b = g.b + j / kPanel * g.b_panel_stride + 2 * (j % kPanel);
@@ -107,7 +107,7 @@ constexpr int64_t kPairRows = kTileRows, kPairDepth = 2;
 constexpr int64_t kPairStrip = 4 * kPairRows;
 #endif
 
-// 16 pairs, or what there is, and zeros.
+// 16 pairs, padded with zeros.
 inline Vec load_pairs(const BFloat16* p, int64_t count) {
   const auto lanes =
       static_cast<__mmask32>(count < 32 ? (1u << count) - 1 : ~0u);
@@ -117,10 +117,10 @@ inline void store_pairs(BFloat16* p, Vec pairs) {
   store(reinterpret_cast<float*>(p), pairs);
 }
 
-// As it is packed, each operand is filled up with zeros to whole kPairDepths
-// along the depth.
+// Packing pads each operand with zeros to a multiple of kPairDepth along the
+// depth.
 
-// A query; the next one is `stride` away.
+// Packs a query; the next one is `stride` away.
 inline void
 pack_query(const BFloat16* q, int64_t stride, int64_t size, BFloat16* packed) {
   for (int64_t d = 0; d < size; d += 2 * kWidth) {
@@ -129,7 +129,7 @@ pack_query(const BFloat16* q, int64_t stride, int64_t size, BFloat16* packed) {
   }
 }
 
-// Keys (count, size) as kᵀ.
+// Packs keys (count, size) as kᵀ.
 inline void pack_keys(
     const BFloat16* k,
     int64_t stride,
@@ -182,7 +182,7 @@ inline void pack_values(
       });
 }
 
-// Rounds as the products' instructions do, which take subnormal numbers for 0.
+// Rounds like the products' instructions, which flush subnormals to 0.
 inline void store_weights(BFloat16* p, Vec x, Full) {
   _mm256_storeu_si256(
       reinterpret_cast<__m256i*>(p),

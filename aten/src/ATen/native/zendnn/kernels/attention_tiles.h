@@ -1,5 +1,5 @@
-// What attention and its gradient are made of: matrix products of blocks that
-// lie in the cache, how blocks are packed for them, and masks.
+// The parts of attention and its gradient: matrix products of blocks in the
+// cache, packing of blocks, and masks.
 #pragma once
 
 #include "attention.h"
@@ -11,8 +11,8 @@ namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
 // C (rows, columns) = A (rows, depth) · B (depth, columns). A register tile of
-// C is kTileRows × kTileVectors vectors. B is cut into panels as wide as the
-// tile; packed, they lie one after the other, each contiguous (depth, kPanel).
+// C has kTileRows × kTileVectors vectors. B is split into panels of the tile's
+// width; packed panels are consecutive, each contiguous (depth, kPanel).
 constexpr int kTileRows = 6;
 constexpr int kTileVectors = kWidth == 16 ? 4 : 2;
 constexpr int64_t kPanel = kTileVectors * kWidth;
@@ -25,12 +25,12 @@ struct Gemm {
   int64_t b_stride, b_panel_stride;
   float* c;
   int64_t c_stride;
-  int64_t rows, columns, depth; // columns round up to whole vectors
-  bool accumulate;              // to what C holds
+  int64_t rows, columns, depth; // columns are padded to whole vectors
+  bool accumulate;              // add to C
 };
 
-// What one step along the depth multiplies: a number of A with those of B in
-// each of a vector's columns.
+// One step along the depth: multiplies a number of A by a vector of columns of
+// B.
 template <class B, class A>
 struct Step {
   static Vec left(const A* a) {
@@ -45,8 +45,8 @@ struct Step {
 };
 
 #ifdef __AVX512BF16__
-// Or a pair of either, as instructions for bfloat16 take them. The pairs of B
-// belong to a column: packed, a panel is (depth / 2, kPanel, 2).
+// The same for pairs, for bfloat16 instructions. A pair of B is in one column:
+// a packed panel is (depth / 2, kPanel, 2).
 template <>
 struct Step<BFloat16, BFloat16> {
   static Vec left(const BFloat16* a) {
@@ -85,7 +85,7 @@ void gemm_tile(const Gemm<B, A>& g, const A* a, const B* b, float* c) {
     a += g.a_step;
     b += g.b_stride;
   } while (--k);
-  // Added at the end, so that no sum waits for what C holds.
+  // C is added at the end, so that no sum waits for it.
   if (g.accumulate)
 #pragma GCC unroll 8
     for (int i = 0; i < rows; ++i)
@@ -102,7 +102,7 @@ void gemm_tile(const Gemm<B, A>& g, const A* a, const B* b, float* c) {
 template <class B, class A>
 using GemmTile = void (*)(const Gemm<B, A>&, const A*, const B*, float*);
 
-// The tile of a number of rows and of vectors.
+// The tile function by numbers of rows and vectors.
 template <class B, class A, int rows>
 GemmTile<B, A> gemm_tile_of(int64_t vectors) {
   constexpr GemmTile<B, A> tiles[]{
@@ -138,14 +138,14 @@ void gemm(const Gemm<B, A>& g) {
   }
 }
 
-// Rows of heads often lie a page or more apart, where no hardware looks ahead.
+// Rows of heads are often a page or more apart, too far for hardware prefetch.
 template <class T>
 void prefetch_row(const T* row, int64_t stride) {
   __builtin_prefetch(row + kWidth * stride);
 }
 
-// Packs keys (count, size) as kᵀ; the last one again fills up a vector, and
-// makes scores that nobody reads.
+// Packs keys (count, size) as kᵀ. The last key is repeated as padding; its
+// extra scores are not read.
 template <class T>
 void pack_keys(
     const T* k,
@@ -188,10 +188,10 @@ Vec max_each(const Vec (&rows)[count]) {
   }
 }
 
-// eˣ for x ≤ 0 with a relative error of 1.5e-7 beside that of x log₂ e, and 1
-// for 0: about what the products around it lose. AVX-512 has instructions that
-// know what to do with -∞, and one takes the floor itself; the polynomial is a
-// minimax one of 2ʳ, fitted for this.
+// eˣ for x ≤ 0, exactly 1 for 0, with a relative error of 1.5e-7 in addition to
+// that of x log₂ e: about that of the surrounding products. AVX-512 has
+// instructions that handle -∞, and one that takes the floor. The polynomial is
+// a minimax fit of 2ʳ.
 inline Vec exp_below(Vec x) {
   x = x * kLog2e;
 #ifdef __AVX512F__
@@ -203,7 +203,7 @@ inline Vec exp_below(Vec x) {
       5.579991266131401e-2f,
       2.4016444385051727e-1f,
       6.931512951850891e-1f);
-  // p · 2^⌊x⌋, or 0 where that is no normal number, as in exp2.
+  // p · 2^⌊x⌋, or 0 for subnormals, as in exp2.
   const __mmask16 normal =
       _mm512_cmp_ps_mask(x, splat(-126.0f), _CMP_NLT_UQ); // NaN stays
   return _mm512_maskz_scalef_ps(normal, p * r + 1.0f, x);
@@ -234,16 +234,16 @@ void store_weights(float* p, Vec x, W lanes) {
   store(p, x, lanes);
 }
 
-// What the calling thread must have set up while it multiplies Operands.
+// State of the calling thread that products of Operands require.
 template <class Operand>
 struct Tiles {};
 
-// Where a query is.
+// The place of a query.
 struct Query {
   int64_t position, batch, head;
 };
 
-// What changes the scores of a query before their softmax.
+// Changes the scores of a query before their softmax.
 class ScoreMask {
  public:
   explicit ScoreMask(const AttentionArgs& args) : args_(args) {}
@@ -267,7 +267,7 @@ class ScoreMask {
   }
 
  private:
-  // Of what belongs to the score of a query and a key.
+  // The offset for the score of a query and a key.
   static int64_t offset(const Query& query, int64_t key, const MaskStrides& s) {
     return query.batch * s.batch + query.head * s.head +
            query.position * s.target + key * s.source;
@@ -310,7 +310,7 @@ class ScoreMask {
     const uint8_t* keep = args_.keep + offset(query, key, s);
     const bool same = s.source == 0;
     const VecI first = splat_int(*keep);
-    // Added, as torch does, so that what is hidden stays NaN or becomes it.
+    // -∞ is added, as in torch, so that a hidden NaN or ∞ gives NaN.
     each_vector(keys, [&](int64_t i, auto lanes) {
       const VecI kept = same ? first : load_bits(keep + i, lanes);
       const Vec addend = kept != 0 ? Vec{} : splat(-kInfinity);

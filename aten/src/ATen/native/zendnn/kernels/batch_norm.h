@@ -1,14 +1,13 @@
-// Normalisation of channels, by statistics that are known or by their own.
+// Normalisation of channels, by known statistics or by their own.
 #pragma once
 
 #include "types.h"
 
 namespace at::native::zendnn::kernels {
 
-// Which numbers lie side by side: a channel's pixels, a pixel's channels, or
-// those of a block of channels, pixel by pixel. A block has as many channels as
-// a vector has numbers; the last one may be partly empty and is then filled
-// with zeros.
+// What is contiguous: a channel's pixels, a pixel's channels, or a pixel's
+// block of channels. A block has as many channels as a vector has lanes; the
+// last one may be padded with zeros.
 enum class ChannelLayout { planes, last, blocks };
 
 // out = (x - mean) / sqrt(variance + eps) · weight + bias, or 0 if that is less
@@ -16,14 +15,14 @@ enum class ChannelLayout { planes, last, blocks };
 struct BatchNormArgs {
   const void* x = nullptr;
   void* out = nullptr; // may be x of equal strides
-  // One for each channel, of weight_dtype; weight and bias may be null.
+  // One per channel, of weight_dtype; weight and bias may be null.
   const void* mean = nullptr;
   const void* variance = nullptr;
   const void* weight = nullptr;
   const void* bias = nullptr;
   int64_t batch = 0, channels = 0, pixels = 0;
   int64_t x_batch_stride = 0, out_batch_stride = 0;
-  // From a channel, a pixel or a block to the next.
+  // From one channel, pixel or block to the next.
   int64_t x_stride = 0, out_stride = 0;
   ChannelLayout layout = ChannelLayout::planes;
   float eps = 0;
@@ -34,14 +33,14 @@ struct BatchNormArgs {
 
 void batch_norm(const BatchNormArgs& args);
 
-// The same with each channel's own mean and variance, which the running ones
-// follow: each becomes momentum · new + (1 - momentum) · old, where the new
-// variance is that of a sample. x and out are dense, planes or last, with more
-// than one number in a channel.
+// The same with each channel's own mean and variance. A running statistic
+// becomes momentum · new + (1 - momentum) · old, where the new variance is the
+// sample variance. x and out are dense, planes or last, with more than one
+// element per channel.
 struct BatchNormTrainingArgs {
   const void* x = nullptr;
   void* out = nullptr;
-  // One for each channel.
+  // One per channel.
   const float* weight = nullptr;     // or null
   const float* bias = nullptr;       // or null
   float* running_mean = nullptr;     // or null
@@ -57,13 +56,13 @@ struct BatchNormTrainingArgs {
 
 void batch_norm_training(const BatchNormTrainingArgs& args);
 
-// The gradients of out = (x - mean) · rstd · weight + bias. Those that are null
-// are not wanted. grad_out, x and grad_x are dense, planes or last.
+// The gradients of out = (x - mean) · rstd · weight + bias. Null ones are not
+// computed. grad_out, x and grad_x are dense, planes or last.
 struct BatchNormBackwardArgs {
   const void* grad_out = nullptr;
   const void* x = nullptr;
   void* grad_x = nullptr;
-  // One for each channel.
+  // One per channel.
   const float* weight = nullptr; // or null
   const float* mean = nullptr;
   const float* rstd = nullptr;
@@ -78,8 +77,8 @@ struct BatchNormBackwardArgs {
 
 void batch_norm_backward(const BatchNormBackwardArgs& args);
 
-// Images of channels-last layout are summed in tiles of so many channels, and
-// in so many chunks of rows, each in two numbers of scratch for each channel.
+// Channels-last images are summed in tiles of this many channels, and in this
+// many chunks of rows, each with two numbers of scratch per channel.
 constexpr int64_t kBatchNormTile = 512;
 inline int64_t batch_norm_chunks(int64_t rows, int64_t channels) {
   constexpr int64_t size = 32768, most = 64;

@@ -1,4 +1,4 @@
-// Convolutions of planes, each with a kernel of its own.
+// Depthwise convolutions: each plane has its own kernel.
 #pragma once
 
 #include "windows.h"
@@ -14,12 +14,11 @@ struct DepthwiseArgs {
   void* out = nullptr;          // (batch, filters, out_height, out_width)
   int64_t batch = 0, channels = 0;
   int64_t filters = 0; // a multiple of the channels
-  Windows windows;     // that are taken
+  Windows windows;     // accepted by takes_windows()
   DType dtype = DType::float32;
 };
 
-// False, with nothing written, where a weight is no finite number and would
-// meet the zeros around an image.
+// False, without any write, if a non-finite weight would multiply the padding.
 bool depthwise(const DepthwiseArgs& args);
 
 } // namespace at::native::zendnn::kernels

@@ -7,8 +7,8 @@
 
 namespace at::native::zendnn::kernels {
 
-// NaN propagates as in torch. The functions, and what alpha and beta are, stand
-// in torch/backends/zendnn/operators.py; `none` is x.
+// NaN propagates as in torch. torch/backends/zendnn/operators.py lists the
+// functions, and the meaning of alpha and beta; `none` is x.
 
 // Contiguous; dst may be src.
 struct EltwiseArgs {
@@ -25,8 +25,8 @@ void eltwise(const EltwiseArgs& args);
 
 // out = post(a op b) over up to 8 dimensions. A stride of 0 broadcasts an
 // operand; out must not overlap itself, and may be an operand of equal strides.
-// Fastest where inner strides are 1, or 0 for one operand. The result is
-// rounded to dtype before the post-op, as two operators would do.
+// Inner strides of 1, or 0 for one operand, are fastest. The result is rounded
+// to dtype before the post-op, as with two operators.
 struct BinaryArgs {
   Binary algorithm = Binary::add;
   const void* a = nullptr;

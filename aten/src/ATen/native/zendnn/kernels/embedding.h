@@ -1,4 +1,4 @@
-// Embedding tables, and what recommenders do with what they read there.
+// Embedding tables, and the operators of recommenders on their rows.
 #pragma once
 
 #include "types.h"
@@ -32,11 +32,11 @@ struct EmbeddingBag {
   int64_t rows = 0;
   int64_t dim = 0;
   int64_t row_stride = 0;
-  // Without offsets: ids is (bags, bag_size). With them: bag b holds the ids
-  // from offsets[b] to offsets[b + 1], the last one to ids_count unless there
-  // is an offset for its end.
+  // Without offsets: ids is (bags, bag_size). With offsets: bag b has the ids
+  // from offsets[b] to offsets[b + 1]; the last bag ends at ids_count, unless
+  // it has a closing offset.
   const void* ids = nullptr;
-  int64_t ids_stride = 0; // from a bag to the next
+  int64_t ids_stride = 0; // from one bag to the next
   int64_t bag_size = 0;
   const void* offsets = nullptr;
   IdType offset_type = IdType::int64;
@@ -44,19 +44,19 @@ struct EmbeddingBag {
   int64_t ids_count = 0;
   IdType id_type = IdType::int64;
   int64_t bags = 0;
-  // Of the table's type, for sums: what the row of each id is multiplied by,
-  // in the order of the ids, bag after bag. Null if by 1.
+  // For sums: the factors of the ids' rows, of the table's type, in the order
+  // of ids, bag after bag. Null for 1.
   const void* weights = nullptr;
   int64_t weights_stride = 1;
   void* out = nullptr; // (bags, dim)
   int64_t out_stride = 0;
   Reduction mode = Reduction::sum;
   DType dtype = DType::float32;
-  int64_t padding = -1; // the id of rows that do not count; none if negative
-  // What a backward pass reads, of the ids' type; each may be missing.
-  void* bag_of = nullptr;  // (ids_count) the bag that an id is in; with offsets
-  void* sizes = nullptr;   // (bags) how many rows count
-  void* max_ids = nullptr; // (bags, dim) whose row the maximum is; 0 if none
+  int64_t padding = -1; // the id of ignored rows; none if negative
+  // Results for a backward pass, of the ids' type; each may be null.
+  void* bag_of = nullptr;  // (ids_count) the bag of each id; with offsets
+  void* sizes = nullptr;   // (bags) the number of rows, without padding
+  void* max_ids = nullptr; // (bags, dim) the id of the maximum; 0 if none
 };
 
 // Several tables at once, in one parallel region.

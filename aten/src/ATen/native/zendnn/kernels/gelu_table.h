@@ -1,15 +1,15 @@
 // The normal distribution's tail Φ(-a) around 32 centres, for AVX-512, whose
-// permutations look up 32 numbers at once.
+// permutations look up one of 32 numbers per lane.
 #pragma once
 
 namespace at::native::zendnn::kernels {
 
 // Row i of kNormalTail holds the coefficients of (a - centre)ⁱ, fitted to a
 // relative error of 2⁻²⁴·⁹ for every a that is nearest to a multiple of the
-// step. Centres lie off those multiples, where the tail is a float to within
-// 2⁻³⁴ of it, so that rounding the first coefficient costs nothing (S. Gal, An
-// accurate elementary mathematical library for the IEEE floating point
-// standard, 1991).
+// step. Centres are next to those multiples, at points where the tail is a
+// float to within 2⁻³⁴, so that rounding the first coefficient costs nothing
+// (S. Gal, An accurate elementary mathematical library for the IEEE floating
+// point standard, 1991).
 // clang-format off
 constexpr float kTailStep = 0.1875f;
 alignas(64) constexpr float kTailCentres[32] =

@@ -1,20 +1,19 @@
-// The largest number of each window.
+// Max pooling.
 #pragma once
 
 #include "windows.h"
 
 namespace at::native::zendnn::kernels {
 
-// Of equal numbers the first counts, of NaN the last. All are contiguous; out
-// must not overlap x.
+// The index is that of the first of equal numbers, and of the last NaN. All are
+// contiguous; out must not overlap x.
 struct MaxPoolArgs {
   const void* x = nullptr; // (planes, height, width)
   void* out = nullptr;     // (planes, out_height, out_width)
-  // Where in its plane each number is, of the same sizes; rows and columns
-  // count from the image's corner.
+  // The index of each maximum in its plane, of the same sizes as out.
   int64_t* indices = nullptr;
   int64_t planes = 0;
-  Windows windows; // that are taken; dilated only where nothing is imagined
+  Windows windows; // accepted by takes_windows(); dilated only without padding
   DType dtype = DType::float32;
 };
 

@@ -1,4 +1,4 @@
-// Moving and converting data.
+// Copies and conversions.
 #pragma once
 
 #include "types.h"
@@ -6,8 +6,8 @@
 namespace at::native::zendnn::kernels {
 
 // Copies up to 8 dimensions with any strides (0 in src broadcasts). src and dst
-// do not overlap. Fastest for contiguous runs, and for items of up to 4 bytes
-// that are transposed.
+// do not overlap. Contiguous runs, and transposed items of up to 4 bytes, are
+// fastest.
 struct CopyArgs {
   const void* src = nullptr;
   const int64_t* src_strides = nullptr;
@@ -32,8 +32,8 @@ struct ConvertArgs {
 
 void convert(const ConvertArgs& args);
 
-// Matrices of which a triangle is kept and the rest is 0: where column - row is
-// at least `diagonal` (upper), or at most that. Contiguous; out may be x.
+// Keeps a triangle of matrices, where column - row is at least `diagonal`
+// (upper) or at most `diagonal`; the rest is 0. Contiguous; out may be x.
 struct TriangleArgs {
   const void* x = nullptr; // (batch, rows, cols)
   void* out = nullptr;

@@ -24,7 +24,7 @@ struct NormArgs {
 };
 
 // (s - mean) / sqrt(variance + eps) · weight + bias, where s = x + residual is
-// rounded to dtype first, as an addition before the operator would do.
+// first rounded to dtype, as with a separate addition.
 void layer_norm(const NormArgs& args);
 // s / sqrt(mean of squares + eps) · weight + bias.
 void rms_norm(const NormArgs& args);
@@ -37,8 +37,8 @@ struct SoftmaxArgs {
   int64_t dim = 0;
   int64_t inner = 1; // 1: over the last dimension, the fastest case
   bool log = false;
-  // Whether results over the last dimension that are no normal numbers may be
-  // 0: who multiplies by them waits sixty times as long as for others.
+  // Whether subnormal results over the last dimension may be flushed to 0:
+  // multiplications by subnormals take sixty times as long.
   bool flush = false;
   DType dtype = DType::float32;
 };

@@ -1,4 +1,4 @@
-// Random numbers, as torch's own generator makes them.
+// Random numbers of torch's own generator.
 #pragma once
 
 #include "types.h"
@@ -9,18 +9,18 @@ namespace at::native::zendnn::kernels {
 // T. Nishimura, 1998).
 constexpr int kStateWords = 624;
 
-// Writes 1 with probability p and 0 otherwise: for each element two random
-// words of 32 bits, the first one on top, of which the lower 53 bits count.
+// Writes 1 with probability p, otherwise 0. Each element uses the lower 53 bits
+// of two random 32-bit words, the first of which is the upper half.
 struct BernoulliArgs {
-  uint32_t* state = nullptr; // kStateWords, which change
-  int used = 0;              // how many of them have been drawn already
+  uint32_t* state = nullptr; // kStateWords words, updated
+  int used = 0;              // the number of words already drawn
   void* out = nullptr;
   int64_t size = 0;
   double p = 0; // from 0 to 1
   DType dtype = DType::float32;
 };
 
-// Returns how many words of the state are used now.
+// Returns the new number of used words.
 int bernoulli(const BernoulliArgs& args);
 
 } // namespace at::native::zendnn::kernels

@@ -1,5 +1,5 @@
-// Sums of many numbers and their mean, as precise as they are asked for: a
-// float that has counted much loses what little comes next.
+// Precise sums and means of many numbers: a large float sum would lose the
+// digits of small terms.
 #pragma once
 
 #include "vec.h"
@@ -7,9 +7,9 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// Sums value(row, i, lanes), a Vec or what adds up as one, over (rows, cols),
-// and calls take with each part of the sum: a run short enough for a float to
-// count. Rows shorter than a run share one.
+// Sums value(row, i, lanes), a Vec or a similar type, over (rows, cols), and
+// calls take with each partial sum, of a run short enough for floats. Short
+// rows share a run.
 template <class V, class Value, class Take>
 void sum_runs(int64_t rows, int64_t cols, V zero, Value value, Take take) {
   constexpr int64_t run = 4096, most = 64;
@@ -29,7 +29,7 @@ void sum_runs(int64_t rows, int64_t cols, V zero, Value value, Take take) {
     }
 }
 
-// The sum of value(row, i, lanes) over (rows, cols), counted by a double.
+// The sum of value(row, i, lanes) over (rows, cols), accumulated in double.
 template <class Value>
 float sum_of_rows(int64_t rows, int64_t cols, Value value) {
   double sum = 0;
@@ -37,23 +37,24 @@ float sum_of_rows(int64_t rows, int64_t cols, Value value) {
   return static_cast<float>(sum);
 }
 
-// The same of one row's value(i, lanes).
+// The same for value(i, lanes) of one row.
 template <class Value>
 float sum_of_many(int64_t size, Value value) {
   return sum_of_rows(
       1, size, [&](int64_t, int64_t i, auto lanes) { return value(i, lanes); });
 }
 
-// The mean of (rows, cols), `stride` from row to row. Shares of the differences
-// from that of the first vector are summed, which is itself taken in shares
-// that are powers of two. So the mean of equal numbers is exact, the sum
-// overflows for no row of one sign, and it stays small, which keeps its digits.
+// The mean of (rows, cols), `stride` from row to row: the mean of the first
+// vector, plus the mean of differences from it. Terms are divided before they
+// are summed, in the first vector by a power of two. So the mean of equal
+// numbers is exact, no row of one sign overflows, and the sum stays small and
+// precise.
 template <class T>
 float mean_of(const T* x, int64_t rows, int64_t cols, int64_t stride) {
   float origin = cols < kWidth
                      ? load_one(x)
                      : sum_lanes(load(x, Full{}) * splat(1.0F / kWidth));
-  if (!__builtin_isfinite(origin)) // so that infinities stay such
+  if (!__builtin_isfinite(origin)) // keeps infinities
     origin = 0;
   const float share = 1 / static_cast<float>(rows * cols);
   return origin +

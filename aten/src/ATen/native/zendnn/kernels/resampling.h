@@ -1,4 +1,4 @@
-// Images in other sizes.
+// Resampling of images.
 #pragma once
 
 #include "types.h"
@@ -7,7 +7,7 @@ namespace at::native::zendnn::kernels {
 
 enum class Resampling { nearest, linear, cubic };
 
-// How many lines of the image a line of the result is a sum of.
+// The number of lines of the image per line of the result.
 constexpr int64_t taps_of(Resampling algorithm) {
   switch (algorithm) {
     case Resampling::nearest:
@@ -19,8 +19,7 @@ constexpr int64_t taps_of(Resampling algorithm) {
   }
 }
 
-// Finds those lines, and how much each counts, as torch does: both of (taps,
-// out).
+// Finds those lines and their weights as torch does; both are (taps, out).
 struct LinesArgs {
   Resampling algorithm = Resampling::nearest;
   bool align_corners = false;
@@ -33,21 +32,21 @@ struct LinesArgs {
 
 void find_lines(const LinesArgs& args);
 
-// What find_lines() found.
+// The results of find_lines().
 struct Lines {
   Resampling algorithm = Resampling::nearest;
   const int32_t* places = nullptr;
   const float* weights = nullptr;
 };
 
-// Strides of images. Either the pixels of a row or the channels of a pixel lie
-// side by side.
+// Strides of images. Either the pixels of a row or the channels of a pixel are
+// contiguous.
 struct ResampleStrides {
   int64_t batch = 0, channel = 0, row = 0, pixel = 0;
 };
 
-// out[y, x] = the weighted sum of pixels of x. Rows and columns are of one
-// algorithm, or rows are nearest and columns linear, as in a signal of one row.
+// out[y, x] = the weighted sum of pixels of x. Rows and columns have the same
+// algorithm, or rows are nearest and columns linear, for a signal of one row.
 struct ResampleArgs {
   const void* x = nullptr;
   void* out = nullptr;

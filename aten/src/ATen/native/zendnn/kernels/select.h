@@ -1,4 +1,4 @@
-// Choosing between two tensors.
+// Selection between two tensors.
 #pragma once
 
 #include "types.h"
@@ -7,9 +7,9 @@ namespace at::native::zendnn::kernels {
 
 // out = condition ? x : y over up to 8 dimensions. A stride of 0 broadcasts an
 // operand; out must not overlap itself, and may be x or y of equal strides.
-// Fastest where inner strides are 1 or 0.
+// Inner strides of 1 or 0 are fastest.
 struct WhereArgs {
-  const uint8_t* condition = nullptr; // a byte an element
+  const uint8_t* condition = nullptr; // one byte per element
   const int64_t* condition_strides = nullptr;
   const void* x = nullptr;
   const int64_t* x_strides = nullptr;

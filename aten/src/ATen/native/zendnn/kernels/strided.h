@@ -1,4 +1,4 @@
-// Loops over operands of one shape with strides of their own.
+// Loops over operands of one shape with different strides.
 #pragma once
 
 #include "vec.h"
@@ -35,8 +35,8 @@ struct Loops {
   }
 };
 
-// The same loops with as few dimensions as possible, ordered by the strides of
-// the first operand; there is always one. Null strides are contiguous.
+// The same loops with as few dimensions as possible, but at least one, ordered
+// by the strides of the first operand. Null strides are contiguous.
 template <int operands>
 Loops<operands> make_loops(
     int64_t ndim,
@@ -88,8 +88,8 @@ struct Offsets {
   int64_t at[operands];
 };
 
-// Where in each operand the element number `index` of the outer dimensions is;
-// the last `inner` dimensions are left out.
+// The offset in each operand of element `index` of the outer dimensions,
+// without the last `inner` ones.
 template <int operands>
 Offsets<operands>
 outer_offsets(const Loops<operands>& loops, int inner, int64_t index) {
@@ -103,7 +103,7 @@ outer_offsets(const Loops<operands>& loops, int inner, int64_t index) {
   return offsets;
 }
 
-// Goes `count` elements on along a dimension.
+// Advances `count` elements along a dimension.
 template <int operands>
 void step(
     const Loops<operands>& loops,
@@ -116,8 +116,8 @@ void step(
     offsets.at[k] += count * loops.strides[k][dim];
 }
 
-// Calls f(offsets, count) for each run along the innermost dimension that the
-// elements [begin, end) consist of.
+// Calls f(offsets, count) for each run of the elements [begin, end) along the
+// innermost dimension.
 template <int operands, class F>
 void each_run(const Loops<operands>& loops, int64_t begin, int64_t end, F f) {
   const int last = loops.ndim - 1;
@@ -137,7 +137,7 @@ void each_run(const Loops<operands>& loops, int64_t begin, int64_t end, F f) {
     for (int d = last; d > 0 && place[d] == loops.sizes[d]; --d) {
       step(loops, d, -loops.sizes[d], place, offsets);
       step(loops, d - 1, 1, place, offsets);
-      // The runs of a whole dimension are what takes the time.
+      // Runs of a whole dimension dominate the time.
       if (d == last)
         while (place[d - 1] < loops.sizes[d - 1] && begin + size <= end) {
           f(offsets, size);
@@ -148,12 +148,12 @@ void each_run(const Loops<operands>& loops, int64_t begin, int64_t end, F f) {
   }
 }
 
-// Elements of a run that are worked on at a time, where an operand has to be
-// collected or something follows: they stay in the first-level cache.
+// Elements of a run per step, if an operand is collected or an operation
+// follows: they stay in the L1 cache.
 constexpr int64_t kChunk = 1024;
 
-// The elements from `first` on, side by side, in `space` if need be; with a
-// stride of 0, they are that one element again and again.
+// The elements from `first` on, contiguous, copied to `space` if needed; a
+// stride of 0 repeats one element.
 template <class T>
 const T* side_by_side(
     const T* data,

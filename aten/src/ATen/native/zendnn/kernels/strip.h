@@ -1,6 +1,6 @@
-// Rows of a plane as float32, with what is imagined around them, and with the
-// columns that a stride takes apart side by side: so that whatever the
-// geometry, each point of a kernel reads vectors in order.
+// Rows of a plane as float32, with padding, and with the columns that a stride
+// separates stored contiguously: each point of a kernel then reads contiguous
+// vectors, for any geometry.
 #pragma once
 
 #include "windows.h"
@@ -10,9 +10,9 @@
 namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
 namespace {
 
-// How rows lie in a strip.
+// The layout of rows in a strip.
 struct StripLayout {
-  // A strip's, on the stack, most of them in the first-level cache.
+  // The size of a strip on the stack, mostly in the L1 cache.
   static constexpr int64_t kFloats = 6144;
 
   explicit StripLayout(const Windows& w)
@@ -26,13 +26,13 @@ struct StripLayout {
         stride_down(w.stride_down) {}
 
   int64_t reach;   // rows from the first to the last of a window
-  int64_t columns; // of a part of a row: those that are whole strides apart
+  int64_t columns; // of a part of a row: those whole strides apart
   int64_t row;     // floats
-  // From what a row of the result reads to what the next one does, in floats.
+  // Floats from the input of one row of the result to that of the next.
   int64_t step;
   int64_t stride_down;
 
-  // Rows of the result that there is room for.
+  // The rows of the result that fit a strip.
   int64_t rows() const {
     return (kFloats / row - reach) / stride_down + 1;
   }
@@ -43,9 +43,9 @@ class Strip {
   // Points of a kernel.
   static constexpr int64_t kMostTaps = 128;
 
-  // Whether there is room for what one row of the result reads.
+  // Whether the input of one row of the result fits.
   static bool fits(const Windows& w) {
-    // Numbers beyond a strip's could overflow in its layout.
+    // Numbers larger than a strip could overflow in its layout.
     const int64_t numbers[]{
         w.out_width,
         w.kernel_height,
@@ -63,7 +63,7 @@ class Strip {
            layout.row <= kLongestRow && layout.reach * layout.row <= kFloats;
   }
 
-  // Of windows that fit and outlive the strip.
+  // The windows must fit, and outlive the strip.
   Strip(const Windows& windows, float around)
       : w_(windows), around_(splat(around)), layout_(windows) {
     for (int64_t ky = 0, tap = 0; ky < w_.kernel_height; ++ky) {
@@ -83,7 +83,7 @@ class Strip {
     return layout_.step;
   }
 
-  // Brings in what so many rows of the result read, from row y of it on.
+  // Loads the input of `rows` rows of the result, from row y on.
   template <class T>
   void fill(const T* plane, int64_t y, int64_t rows) {
     const int64_t first = y * w_.stride_down - w_.pad_top;
@@ -92,14 +92,14 @@ class Strip {
       bring_in(plane, first + i, floats_ + i * layout_.row);
   }
 
-  // What the first column of row `row` of those reads at a point of the kernel.
+  // The input of row `row` of those, first column, at a point of the kernel.
   const float* at(int64_t row, int64_t tap) const {
     return floats_ + row * step() + places_[tap];
   }
 
  private:
   static constexpr int64_t kFloats = StripLayout::kFloats;
-  // Of a row before it is taken apart.
+  // The maximum length of a row before its columns are separated.
   static constexpr int64_t kLongestRow = 4096;
 
   template <class T>
@@ -149,9 +149,9 @@ class Strip {
   alignas(64) float whole_[kLongestRow];
 };
 
-// Calls run(worker, plane, y) for each strip of each plane, where y is the
-// first row of the result that it serves, and make() for the worker of each
-// thread. An element of the result takes so many operations.
+// Calls run(worker, plane, y) for each strip of each plane, where y is its
+// first row of the result, and make() for the worker of each thread;
+// `operations` are per element of the result.
 template <class Make, class Run>
 void each_strip(
     const Windows& windows,

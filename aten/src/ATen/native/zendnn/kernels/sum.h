@@ -5,9 +5,9 @@
 
 namespace at::native::zendnn::kernels {
 
-// Sums up to 8 dimensions of x, times `scale`; out does not overlap x. Doubles
-// count, so that the mean of equal numbers is that number. Fastest where an
-// inner stride of x is 1.
+// Sums over up to 8 dimensions of x, times `scale`; out does not overlap x.
+// Sums are in double, so that the mean of equal numbers is exact. An inner
+// stride of 1 in x is fastest.
 struct SumArgs {
   const void* x = nullptr;
   const int64_t* x_strides = nullptr; // null: contiguous

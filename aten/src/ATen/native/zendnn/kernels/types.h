@@ -1,11 +1,11 @@
-// What the vector kernels' interfaces have in common.
+// Common types of the vector kernels' interfaces.
 //
-// A kernel takes one structure of raw pointers and numbers, so that a call
-// reads `layer_norm({.x = x, .out = y, .rows = 128, .cols = 768})`. Sizes and
-// strides count elements, unless a name says bytes. A size of 0 is allowed
-// everywhere. Kernels compute in float, allocate nothing, keep nothing, and
-// split large problems over the current number of OpenMP threads. Inside a
-// parallel region they run on the calling thread.
+// A kernel takes one structure of raw pointers and numbers, as in
+// `layer_norm({.x = x, .out = y, .rows = 128, .cols = 768})`. Sizes and strides
+// count elements, unless a name says bytes. Sizes may be 0. Kernels compute in
+// float, allocate nothing, keep no state, and split large problems over the
+// current number of OpenMP threads. Inside a parallel region they run on the
+// calling thread.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// The instruction set that the kernels use: "avx512", "avx2", or "none" where
-// this CPU has neither, or the environment variable ZENDNN_MAX_CPU_ISA, read
-// once, allows neither; kernels must not be called then.
+// The instruction set of the kernels: "avx512", "avx2", or "none" if this CPU
+// lacks both or ZENDNN_MAX_CPU_ISA, which is read once, forbids both. With
+// "none", kernels must not be called.
 const char* isa();
 
 } // namespace at::native::zendnn::kernels

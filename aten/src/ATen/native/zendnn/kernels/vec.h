@@ -1,12 +1,12 @@
-// The vectors that the kernels are written with: as wide as the instruction set
-// this file is compiled for. Everything is local to the including file, and
-// nothing of the standard library is used, so that no inline function compiled
-// for one instruction set can end up in code for another.
+// The kernels' vectors, as wide as the instruction set of the compilation.
+// Everything is local to the including file, and the standard library is not
+// used, so that no inline function for one instruction set ends up in code for
+// another.
 #pragma once
 
 #include "types.h"
 
-// GCC 12 takes its own way to leave a register undefined for a mistake.
+// GCC 12 warns of the undefined registers in its own intrinsics.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -27,14 +27,14 @@ constexpr int kWidth = 16;
 constexpr int kWidth = 8;
 #endif
 
-// GCC's vector types: + - * / & | ^ << >> == < ?: work lane by lane, with a
-// scalar operand too, and a * b + c becomes a fused multiply-add.
+// GCC's vector types: + - * / & | ^ << >> == < ?: work lane by lane, also with
+// a scalar operand, and a * b + c becomes a fused multiply-add.
 using Vec [[gnu::vector_size(4 * kWidth)]] = float;
 using VecI [[gnu::vector_size(4 * kWidth)]] = int32_t;
 using VecU [[gnu::vector_size(4 * kWidth)]] = uint32_t; // may overflow
 using VecD [[gnu::vector_size(4 * kWidth)]] = double;   // half as many lanes
 
-// How many lanes of a vector an access touches: all, or the first few.
+// The lanes of a vector that an access touches: all, or the first few.
 struct Full {};
 struct Tail {
   explicit Tail(int64_t count);
@@ -68,7 +68,7 @@ inline Vec splat(float x) {
 inline VecI splat_int(int32_t x) {
   return reinterpret_cast<VecI>(_mm512_set1_epi32(x));
 }
-// Where an operand is NaN, max and min return b.
+// If an operand is NaN, max and min return b.
 inline Vec max(Vec a, Vec b) {
   return _mm512_max_ps(a, b);
 }
@@ -87,11 +87,11 @@ inline Vec floor(Vec x) {
 inline Vec ceil(Vec x) {
   return _mm512_roundscale_ps(x, _MM_FROUND_TO_POS_INF);
 }
-inline Vec reciprocal(Vec x) { // to 2⁻¹⁴ at least
+inline Vec reciprocal(Vec x) { // with a relative error of at most 2⁻¹⁴
   return _mm512_rcp14_ps(x);
 }
-// a / b, as precise, for finite a and b of 2⁻¹²⁰ to 2¹²⁰: a division holds up
-// what follows for as long as 30 multiplications take.
+// a / b, with the same precision, for finite a and b from 2⁻¹²⁰ to 2¹²⁰: a
+// division would delay later instructions by 30 multiplications.
 inline Vec quotient(Vec a, Vec b) {
   const Vec r = reciprocal(b), q = a * r;
   return (a - q * b) * r + q;
@@ -105,8 +105,8 @@ inline VecI to_int(Vec x) {
 inline Vec to_float(VecI x) {
   return _mm512_cvtepi32_ps(reinterpret_cast<__m512i>(x));
 }
-// x · 2^⌊n⌋ for n within ±250; overflows to infinity, and to 0 by way of
-// subnormal numbers.
+// x · 2^⌊n⌋ for n within ±250; overflows to infinity, and underflows through
+// subnormals to 0.
 inline Vec scale_by_power(Vec x, Vec n) {
   return _mm512_scalef_ps(x, n);
 }
@@ -116,7 +116,7 @@ inline bool any_below(Vec x, Vec y) {
 inline bool any_nan(Vec x) {
   return _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q) != 0;
 }
-// A bit for each lane of a comparison.
+// One bit per lane of a comparison.
 inline unsigned lanes_where(VecI condition) {
   return _mm512_movepi32_mask(reinterpret_cast<__m512i>(condition));
 }
@@ -157,7 +157,7 @@ inline Vec narrow(VecD low, VecD high) {
 inline float max_lanes(Vec x) {
   return _mm512_reduce_max_ps(x);
 }
-// The first lanes of x, and of y beyond.
+// The first lanes of x, and the others of y.
 inline Vec keep(Vec x, Tail w, Vec y) {
   return _mm512_mask_mov_ps(y, w.mask, x);
 }
@@ -217,7 +217,7 @@ inline Vec interleave_high(Vec a, Vec b) {
   return __builtin_shuffle(
       a, b, VecI{8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31});
 }
-// Every second lane of both, from the first one or the second one on.
+// Every second lane of both, from the first or the second lane on.
 inline Vec even_lanes(Vec a, Vec b) {
   return __builtin_shuffle(
       a, b, VecI{0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30});
@@ -260,7 +260,7 @@ inline Vec ceil(Vec x) {
   return _mm256_ceil_ps(x);
 }
 inline Vec quotient(Vec a, Vec b) {
-  return a / b; // the approximation that AVX2 has would want two corrections
+  return a / b; // AVX2's approximation would need two corrections
 }
 inline Vec reciprocal(Vec x) {
   return 1.0f / x;
@@ -275,7 +275,7 @@ inline Vec to_float(VecI x) {
   return _mm256_cvtepi32_ps(reinterpret_cast<__m256i>(x));
 }
 inline Vec scale_by_power(Vec x, Vec n) {
-  // In two steps, as the power itself may be no normal number.
+  // In two steps, since the power itself may be subnormal.
   const VecI whole = to_int(floor(n)), half = whole >> 1;
   return x * as_float((half + 127) << 23) *
          as_float((whole - half + 127) << 23);
@@ -361,7 +361,7 @@ inline void store_bits(uint32_t* p, VecI x, Full) {
 inline void store_bits(uint32_t* p, VecI x, Tail w) {
   _mm256_maskstore_epi32((int*)p, w.mask, reinterpret_cast<__m256i>(x));
 }
-// AVX2 masks nothing smaller than 4 bytes.
+// AVX2 has no masks for items below 4 bytes.
 template <class Bits>
 VecI load_bits(const Bits* p, Tail w) {
   Bits lanes[kWidth] = {};
@@ -392,7 +392,7 @@ inline Vec odd_lanes(Vec a, Vec b) {
 
 #endif
 
-// The lanes of x two by two, added in double.
+// Adds the lanes of x in pairs, in double.
 inline VecD fold(Vec x) {
   return low_doubles(x) + high_doubles(x);
 }
@@ -400,13 +400,13 @@ inline VecD fold(Vec x) {
 inline double sum_in_double(Vec x, Vec y) {
   return sum_lanes(fold(x) + fold(y));
 }
-// The larger one, or NaN.
+// The maximum, or NaN.
 inline Vec max_or_nan(Vec a, Vec b) {
   return a == a ? max(a, b) : a;
 }
 
-// Keeps the compiler from fusing the product x with an addition that follows:
-// it is rounded to the same number wherever it is computed.
+// Prevents the compiler from fusing the product x with a later addition, so
+// that it is rounded in the same way everywhere.
 inline Vec rounded(Vec x) {
 #ifdef __AVX512F__
   __asm__("" : "+v"(x));
@@ -416,7 +416,7 @@ inline Vec rounded(Vec x) {
   return x;
 }
 
-// What a · b was rounded by to become `product`.
+// The rounding error a · b - product.
 inline Vec rounded_off(Vec a, Vec b, Vec product) {
   return multiply_add(a, b, -product);
 }
@@ -430,7 +430,7 @@ inline Vec copy_sign(Vec x, Vec sign) {
   return as_float(as_int(x) | (as_int(sign) & splat_int(INT32_MIN)));
 }
 
-// The bits of the bfloat16 nearest to each lane, in the upper half of the lane.
+// The bits of the nearest bfloat16, in the upper half of each lane.
 inline VecI round_bits(Vec x) {
   const VecU bits = as_unsigned(x);
   const VecU rounded = bits + 0x7fff + ((bits >> 16) & 1);
@@ -478,8 +478,8 @@ inline bool all_finite(Vec x) {
   return !any_nan(x - x);
 }
 
-// Transposes a square of lanes. Interleaving the first half of the rows with
-// the second one doubles what is in place with each round.
+// Transposes a square of lanes: each round interleaves the first half of the
+// rows with the second, which doubles the parts in place.
 inline void transpose(Vec (&rows)[kWidth]) {
 #pragma GCC unroll 4
   for (int round = 1; round < kWidth; round *= 2) {
@@ -533,8 +533,8 @@ inline void each_vector(int64_t size, F f) {
     f(i, Tail(size - i));
 }
 
-// Reduces value(i, lanes) over [0, size) lane by lane, in four chains so that
-// one need not wait for another. `neutral` stands in beyond the end.
+// Reduces value(i, lanes) over [0, size) lane by lane, in four independent
+// chains. `neutral` is the padding.
 template <class V, class Value, class Combine>
 inline V reduce(int64_t size, V neutral, Value value, Combine combine) {
   V a = neutral, b = neutral, c = neutral, d = neutral;
@@ -566,18 +566,18 @@ inline float max_of(int64_t size, Value value) {
       }));
 }
 
-// Elements that are worth a thread, where little is done with each.
+// Minimum elements per thread, for little work per element.
 constexpr int64_t kGrain = 16384;
 
-// The threads to use: all if there are two pieces of work of a useful size, as
-// waking a part of them costs more than it saves.
+// The threads to use: all if there is work for two, since waking only some
+// costs more than it saves.
 inline int threads_for(int64_t size, int64_t grain) {
   return size >= 2 * grain && !omp_in_parallel() ? omp_get_max_threads() : 1;
 }
 
-// Calls f(thread, threads) in so many threads. All threads are woken for it:
-// libgomp ends those that a smaller team has no place for, and makes them anew
-// for the next large one.
+// Calls f(thread, threads) in `threads` threads. The team has all threads:
+// libgomp ends the threads outside a smaller team, and creates them again for
+// the next larger one.
 template <class F>
 inline void in_threads(int threads, F f) {
   if (threads == 1)
@@ -592,7 +592,7 @@ inline void in_threads(int threads, F f) {
   }
 }
 
-// The next piece of work, for threads that take one after the other.
+// The next piece of work, for dynamic distribution over threads.
 inline int64_t take(int64_t& next) {
   int64_t taken;
 #pragma omp atomic capture
@@ -600,8 +600,8 @@ inline int64_t take(int64_t& next) {
   return taken;
 }
 
-// Calls f(begin, end) for consecutive parts of [0, size), one a thread. Parts
-// begin at multiples of `step`. `grain` is what is worth a thread.
+// Calls f(begin, end) for consecutive parts of [0, size), one per thread. Parts
+// start at multiples of `step`; `grain` is the minimum per thread.
 template <class F>
 inline void parallel(int64_t size, int64_t step, int64_t grain, F f) {
   in_threads(threads_for(size, grain), [&](int64_t thread, int64_t threads) {

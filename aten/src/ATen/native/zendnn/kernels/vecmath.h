@@ -1,5 +1,5 @@
-// Elementary functions of vectors. The polynomials are those of S. Moshier's
-// Cephes library, single precision (netlib.org/cephes), unless said otherwise.
+// Elementary functions of vectors. Unless noted, the polynomials are those of
+// S. Moshier's Cephes library, single precision (netlib.org/cephes).
 #pragma once
 
 #include "gelu_table.h"
@@ -24,7 +24,7 @@ inline Vec polynomial(Vec x, float first, Rest... rest) {
   return polynomial(x, splat(first), rest...);
 }
 
-// 2^(j / 16) as a float, and what that lacks.
+// 2^(j / 16) as a float, and its rounding error.
 // clang-format off
 constexpr float kPowers[16] = {
     1.0f, 1.04427373f, 1.09050775f, 1.13878858f,
@@ -38,14 +38,14 @@ constexpr float kPowerRests[16] = {
     -2.47553267e-8f, -9.23577037e-9f, -1.1239278e-8f, 9.84532811e-9f};
 // clang-format on
 
-// log 2 as a float, and what that lacks.
+// log 2 as a float, and its rounding error.
 constexpr float kLog2 = 0.693147182f, kLog2Rest = -1.90465421e-9f;
 constexpr float kStep = kLog2 / 16, kStepRest = kLog2Rest / 16;
-constexpr float kSteps = kLog2e * 16; // that make 1
-// Adding 1.5 · 2²³ rounds to the integer that the low bits then hold.
+constexpr float kSteps = kLog2e * 16; // per 1
+// Adding 1.5 · 2²³ rounds to an integer, which is in the low bits.
 constexpr float kMagic = 12582912.0f;
 
-// A power of e, 2^⌊n⌋ (power + rest), with a power of the table's and a rest of
+// A power of e, 2^⌊n⌋ (power + rest), with a power from the table and a rest of
 // at most 1/16 of it (P. T. P. Tang, Table-driven implementation of the
 // exponential function in IEEE floating-point arithmetic, 1989).
 struct ExpParts {
@@ -63,7 +63,7 @@ inline ExpParts exp_parts_of(Vec shifted, Vec r) {
   const Vec rest = power * r + (p * (power * (r * r)) + lacking);
   return {(shifted - kMagic) * (1.0f / 16), power, rest};
 }
-// exp(x + more), where both together are exact.
+// exp(x + more), where x + more is the exact argument.
 inline ExpParts exp_parts(Vec x, Vec more = Vec{}) {
   const Vec shifted = x * kSteps + kMagic, k = shifted - kMagic;
   const Vec r = (x - k * kStep) - (k * kStepRest - more);
@@ -71,16 +71,15 @@ inline ExpParts exp_parts(Vec x, Vec more = Vec{}) {
 }
 
 inline Vec exp(Vec x) {
-  // As arguments of min and max go, NaN stays.
+  // This order of arguments of min and max keeps NaN.
   x = min(splat(89.0f), max(splat(-104.0f), x));
   return exp_parts(x).value();
 }
 
-// exp(x - top) for x ≤ top. What such a difference is rounded by would come to
+// exp(x - top) for x ≤ top. The rounding error of such a difference would be
 // many last digits of a small power, so both numbers are reduced before they
-// are subtracted. From a top beyond ±208 nothing is lost: whatever is near
-// enough for a power that is not 0 lies within a factor of two (Sterbenz,
-// 1974).
+// are subtracted. For a top beyond ±208 the difference is exact: every x with a
+// non-zero power is within a factor of two of it (Sterbenz, 1974).
 class PowersBelow {
  public:
   explicit PowersBelow(Vec top) {
@@ -91,7 +90,7 @@ class PowersBelow {
     r_ = (reduced - k_ * kStep) - k_ * kStepRest;
   }
 
-  // Of differences below `lowest`, the powers are 0.
+  // For differences below `lowest`, the power is 0.
   Vec operator()(Vec x, float lowest) const {
     x = x - base_;
     const Vec shifted = x * kSteps + (kMagic - k_), k = shifted - kMagic;
@@ -101,7 +100,7 @@ class PowersBelow {
     return k < splat(lowest * kSteps) ? Vec{} : power;
   }
 
-  // As if every lane of top was that one.
+  // The same with lane i of top in every lane.
   PowersBelow of_lane(int64_t i) const {
     return PowersBelow(splat(base_[i]), splat(k_[i]), splat(r_[i]));
   }
@@ -112,11 +111,11 @@ class PowersBelow {
   Vec base_, k_, r_; // top = base + k log 2 / 16 + r
 };
 
-// 2ˣ for x ≤ 127, or 0 where that is less than a normal number: products with
-// denormal ones take sixty times as long.
+// 2ˣ for x ≤ 127, with subnormals flushed to 0: products with subnormals take
+// sixty times as long.
 inline Vec exp2(Vec x) {
   const Vec lowest = splat(-126.0f);
-  const Vec within = max(lowest, x); // NaN stays
+  const Vec within = max(lowest, x); // keeps NaN
   const Vec n = round(within), r = within - n;
   const Vec p = polynomial(
       r,
@@ -143,10 +142,10 @@ struct LogParts {
   Vec e, m, square, cubic;
 };
 inline LogParts log_parts(Vec x) {
-  // Subnormal numbers are scaled to normal ones.
+  // Subnormals are scaled to normal numbers.
   const auto small = x < splat(1.17549435e-38f);
   const Vec normal = small ? x * 8388608.0f : x;
-  // From √½ on, what is added carries into the exponent.
+  // From √½ on, the addition carries into the exponent.
   constexpr uint32_t root = 0x3f3504f3, one = 0x3f800000;
   const VecU carried = as_unsigned(normal) + (one - root);
   const Vec e = to_float(
@@ -167,7 +166,7 @@ inline LogParts log_parts(Vec x) {
       3.3333331174e-1f);
   return {e, m, square, p * m * square};
 }
-// The logarithm of x, given that of a positive number.
+// The logarithm of any x, given `result` for finite positive ones.
 inline Vec log_or_special(Vec x, Vec result) {
   const Vec special =
       x == Vec{} ? splat(-kInfinity)
@@ -181,7 +180,7 @@ inline Vec log(Vec x) {
   return log_or_special(x, (m + y) + e * 0.693359375f);
 }
 
-// Arguments of sin and cos up to this are reduced in vectors.
+// The largest argument of sin and cos that is reduced in vectors.
 constexpr float kFarArgument = 131072.0f;
 
 template <class Function>
@@ -192,16 +191,16 @@ template <class Function>
   return y;
 }
 
-// sin(x + quadrant · π/2) for x ≥ 0: x = k π/2 + r with |r| ≤ π/4, where π/2 is
+// sin(x + quadrant · π/2) for x ≥ 0: x = k π/2 + r with |r| ≤ π/4. π/2 is
 // subtracted in three parts (W. J. Cody and W. Waite, Software Manual for the
-// Elementary Functions, 1980), the first of which leaves an exact difference.
+// Elementary Functions, 1980), of which the first difference is exact.
 inline Vec wave(Vec x, int quadrant) {
   constexpr float kQuarter = 1.57079637f, kRest = -4.37113883e-8f,
                   kLast = -1.71512451e-15f;
   const Vec shifted = x * 0.636619772f + kMagic, k = shifted - kMagic;
   const Vec near = x - k * kQuarter, r = near - k * kRest - k * kLast;
   const Vec square = r * r;
-  // What r was rounded by. Near 0 the first difference would be rounded too.
+  // The rounding error of r. Near 0 the first difference would be rounded, too.
   const Vec rest = near - r - k * kRest - k * kLast;
   const Vec lost = square > splat(0x1p-16f) ? rest : Vec{};
   const Vec s = polynomial(
@@ -234,9 +233,9 @@ inline Vec cos(Vec x) {
   return y;
 }
 
-// Near 0 a polynomial, fitted to a relative error of 2⁻²⁹; else 1 - q with q =
-// 2 / (exp(2 |x|) + 1), and with what rounding takes from the sum, from q and
-// from the difference.
+// Near 0 a polynomial, fitted to a relative error of 2⁻²⁹; otherwise 1 - q with
+// q = 2 / (exp(2 |x|) + 1), corrected by the rounding errors of the sum, of q
+// and of the difference.
 inline Vec tanh(Vec x) {
   const Vec a = min(splat(16.0f), abs(x)), square = a * a;
   const Vec p = polynomial(
@@ -248,15 +247,15 @@ inline Vec tanh(Vec x) {
   const Vec sum = e + 1.0f;
   const Vec lost = (e - sum + 1.0f) + scale_by_power(missing, parts.n);
   const Vec q = quotient(splat(2.0f), sum);
-  // q is too large by that, times q / 2.
+  // q is too large by excess · q / 2.
   const Vec excess = (q * sum - 2.0f) + q * lost;
   const Vec high = 1.0f - q, low = 1.0f - high - q;
   const Vec large = high + (excess * (q * 0.5f) + low);
   return copy_sign(a < splat(0.3f) ? p * square * a + a : large, x);
 }
 
-// ratio ≈ n / q times a power of e, rounded little more than once: what the
-// ratio lacks and the power's rest are added last.
+// ratio ≈ n / q times a power of e, with little more than one rounding: the
+// ratio's error and the power's rest are added last.
 inline Vec times_power(Vec ratio, Vec lacking, ExpParts power) {
   const Vec rest = ratio * power.rest + lacking * (power.power + power.rest);
   return scale_by_power(ratio * power.power + rest, power.n);
@@ -267,36 +266,36 @@ inline Vec times_logistic(Vec n, ExpParts power) {
   return times_power(ratio, (n - ratio * q) * r, power);
 }
 
-// x Φ(x) = max(x, 0) - |x| Φ(-|x|) for the functions of this kind, given the
-// latter: of a tail, every digit counts. Where it has come to 0, that is -0.
-// torch has -∞ · 0 at one end.
+// x Φ(x) = max(x, 0) - |x| Φ(-|x|), given the tail |x| Φ(-|x|), whose digits
+// all matter. A tail of 0 gives -0 for negative x. For -∞, torch computes -∞ ·
+// 0.
 inline Vec less_tail(Vec x, Vec tail) {
   return x == splat(-kInfinity) ? splat(__builtin_nanf(""))
                                 : copy_sign(max(Vec{}, x) - tail, x);
 }
 
-// Whether results of type T are worth every digit of a float.
+// Whether results of type T need every digit of a float.
 template <class T>
 constexpr bool kPrecise = sizeof(T) == sizeof(float);
 
-// What the logarithm of 1 + m is rounded by counts; whole numbers are exact.
+// The rounding error of log(1 + m) is added; integer results are exact.
 template <class T>
 inline Vec log2(Vec x) {
-  constexpr float rest = 1.92596303e-8f; // that kLog2e lacks
+  constexpr float rest = 1.92596303e-8f; // the rounding error of kLog2e
   const auto [e, m, square, cubic] = log_parts(x);
   const Vec y = cubic - square * 0.5f, sum = m + y;
   const Vec lacking = kPrecise<T> ? (m - sum + y) * kLog2e + sum * rest : Vec{};
   return log_or_special(x, (sum * kLog2e + lacking) + e);
 }
 
-// Powers of e beyond these are no normal numbers.
+// Whether a power of e may not be a normal number.
 inline bool any_far_out(Vec x) {
   return __builtin_expect(any_below(splat(87.0f), abs(x)), 0);
 }
 
-// n / (1 + exp(-x - more)), unless x is far out: the power is fitted to a
-// relative error of 2⁻²⁸, and what its sum with 1 is rounded by is made up for;
-// or to one of 2⁻¹⁷.
+// n / (1 + exp(-x - more)), unless x is far out. For float32 the power is
+// fitted to a relative error of 2⁻²⁸, and the rounding error of its sum with 1
+// is corrected; for bfloat16 it is fitted to 2⁻¹⁷.
 template <class T>
 inline Vec over_logistic(Vec n, Vec x, Vec more = Vec{}) {
   const Vec shifted = x * -kLog2e + kMagic, k = shifted - kMagic;
@@ -320,7 +319,7 @@ inline Vec over_logistic(Vec n, Vec x, Vec more = Vec{}) {
   const Vec one = splat(1.0f), lost = (max(e, one) - sum) + min(e, one);
   const Vec ratio = n * y;
   const Vec lacking = (n - sum * ratio) - lost * ratio;
-  return copy_sign(lacking * y + ratio, n); // -0 stays
+  return copy_sign(lacking * y + ratio, n); // keeps -0
 }
 
 template <class T>
@@ -336,19 +335,19 @@ inline Vec sigmoid(Vec x) {
 template <class T>
 inline Vec silu(Vec x) {
   if (any_far_out(x)) {
-    const Vec a = min(splat(110.0f), abs(x)); // there the tail has come to 0
+    const Vec a = min(splat(110.0f), abs(x)); // the tail is 0 beyond
     return less_tail(x, times_logistic(a, exp_parts(-a)));
   }
   return over_logistic<T>(x, x);
 }
 
-// Φ(-a) exp(a² / 2) is 1 / (√(2 π) (a + w)) with w of √(2 / π) at 0, and less
-// further out (Mills' ratio): the errors of w = (2 + n) / (1 + p) / √(2 π),
-// where polynomials n and p cancel nothing, fade where they would add up. It is
-// fitted to a relative error of 2⁻³⁰ of the whole.
+// Φ(-a) exp(a² / 2) is 1 / (√(2 π) (a + w)), where w is √(2 / π) at 0 and falls
+// further out (Mills' ratio). w = (2 + n) / (1 + p) / √(2 π) with polynomials n
+// and p without cancellation; its errors fade for large a. The whole is fitted
+// to a relative error of 2⁻³⁰.
 inline Vec gelu_anywhere(Vec x) {
-  const Vec a = min(splat(14.5f), abs(x)); // there the tail has come to 0
-  // a² = square + rest exactly, and both are parts of the power.
+  const Vec a = min(splat(14.5f), abs(x)); // the tail is 0 beyond
+  // a² = square + rest exactly, and the power uses both.
   const Vec square = a * a, rest = rounded_off(a, a, square);
   const ExpParts parts = exp_parts(square * -0.5f, rest * -0.5f);
   const Vec p = a * polynomial(
@@ -365,22 +364,22 @@ inline Vec gelu_anywhere(Vec x) {
   const Vec above = a * p + a;
   const Vec added = multiply_add(above, splat(2.50662827f), n);
   const Vec below = added + 2.0f, r = reciprocal(below), ratio = above * r;
-  // What the two were rounded by, if that counts: further out it fades.
+  // The rounding errors of both, which fade further out.
   const Vec more = (a - above) + a * p;
   const Vec less = (2.0f - below) + added + more * 2.50662827f;
   const Vec lacking = (above - ratio * below) + (more - ratio * less);
   return less_tail(x, times_power(ratio, lacking * r, parts));
 }
 
-// Φ(x) is sigmoid(u) with u = x (k + l x²), of which every digit after the
-// point counts.
+// Φ(x) is sigmoid(u) with u = x (k + l x²), whose digits after the point all
+// matter.
 template <class T>
 inline Vec gelu_tanh(Vec x) {
   constexpr float k = 1.59576917f, k_rest = -4.53406804e-8f;
   constexpr float l = 0.0713548139f, l_rest = 2.3988324e-9f;
-  const Vec a = min(splat(10.8f), abs(x)); // there the tail has come to 0
+  const Vec a = min(splat(10.8f), abs(x)); // the tail is 0 beyond
   const Vec square = a * a, v = square * l + k;
-  // What these were rounded by. The larger of two comes first in such a sum.
+  // Their rounding errors. The larger term comes first in such a sum.
   const Vec rest = rounded_off(a, a, square) * l + (square * l_rest + k_rest);
   if (__builtin_expect(any_below(splat(kPrecise<T> ? 4.7f : 9.8f), a), 0)) {
     const Vec cubic = square * l, added = v - cubic;
@@ -399,13 +398,12 @@ inline Vec gelu_tanh(Vec x) {
 }
 
 #ifdef __AVX512F__
-// The terms of the table's polynomials that a result of type T is worth:
-// look-ups take the most time. With five, bfloat16 is off by 5e-4 of the tail
-// at most.
+// The terms of the table's polynomials for results of type T: lookups dominate
+// the time. With five, bfloat16's error is at most 5e-4 of the tail.
 template <class T>
 constexpr int kTailTerms = kPrecise<T> ? 7 : 5;
 
-// The same from a table, at half the price, unless x is far out.
+// The same from a table, in half the time, unless x is far out.
 template <class T>
 inline Vec gelu(Vec x) {
   constexpr float kEnd = 31.4f * kTailStep; // nearest to the last multiple

@@ -1,4 +1,4 @@
-// Where the windows of a convolution or a pooling lie on plain images.
+// The geometry of windows of a convolution or a pooling on plain images.
 #pragma once
 
 #include "types.h"
@@ -11,13 +11,13 @@ struct Windows {
   int64_t kernel_height = 0, kernel_width = 0;
   int64_t stride_down = 1, stride_across = 1;
   int64_t dilation_down = 1, dilation_across = 1;
-  // As many rows are imagined above the image, and as many as out_height asks
-  // for below.
+  // Padding before the image; the padding after it follows from out_height and
+  // out_width.
   int64_t pad_top = 0, pad_left = 0;
 };
 
-// Whether what a row of the result reads is small enough for the kernels that
-// bring it in. Looks at sizes only.
+// Whether the input of a row of the result fits the kernels' strips. Depends
+// only on sizes.
 bool takes_windows(const Windows& windows);
 
 } // namespace at::native::zendnn::kernels

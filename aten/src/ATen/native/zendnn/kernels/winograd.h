@@ -10,7 +10,8 @@ struct ImageStrides {
   int64_t batch, row, pixel;
 };
 
-// The weights of a convolution with any strides, and where to pack them.
+// The weights of a convolution, with any strides, and the memory for packed
+// ones.
 struct WinogradWeights {
   const float* weights = nullptr; // (filters, channels, 3, 3)
   int64_t filter_stride = 0;
@@ -38,11 +39,11 @@ struct WinogradArgs {
   int64_t width = 0;
   int64_t channels = 0;
   int64_t filters = 0;
-  int64_t pad_top = 0;  // as many rows of zeros are above x, and as many as
-  int64_t pad_left = 0; // out_height asks for below
+  int64_t pad_top = 0;  // the padding after x follows from out_height and
+  int64_t pad_left = 0; // out_width
   int64_t out_height = 0;
   int64_t out_width = 0;
-  // ReLU is [0, ∞). NaN stays.
+  // The clip's bounds; ReLU is [0, ∞). NaN propagates.
   float low = -__builtin_inff();
   float high = __builtin_inff();
   int threads = 1; // at most
@@ -50,22 +51,23 @@ struct WinogradArgs {
   void* scratch = nullptr;
 };
 
-// Looks at `filters` and `channels` only.
+// Depends only on `filters` and `channels`.
 int64_t winograd_packed_bytes(const WinogradWeights& weights);
 
-// The packed weights are four times as large, and good for the instruction set
-// in use only.
+// The packed weights are four times as large, and only valid for the current
+// instruction set.
 void winograd_pack(const WinogradWeights& weights);
 
-// Whether winograd() is likely to beat a direct convolution. It can compute
-// others, too. Looks at sizes only; winograd_scratch_bytes() at threads, too.
+// Whether winograd() is likely to beat a direct convolution; it can also
+// compute the others. Depends only on sizes; winograd_scratch_bytes() also on
+// threads.
 bool winograd_takes(const WinogradArgs& args);
 
 // For all threads together.
 int64_t winograd_scratch_bytes(const WinogradArgs& args);
 
-// Infinities and NaN come out where a direct convolution has them: rows of
-// tiles with such results are computed directly, many times as slow.
+// Infinities and NaN are where a direct convolution has them: rows of tiles
+// with such results are computed directly, which is many times slower.
 void winograd(const WinogradArgs& args);
 
 } // namespace at::native::zendnn::kernels
