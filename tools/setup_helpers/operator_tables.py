@@ -79,9 +79,10 @@ def attributes_header(table: Any) -> str:
             if known.setdefault(name, spec) != spec:
                 raise ValueError(f"the family {row.family} has two attributes '{name}'")
     lines = [NOTE + "#pragma once\n", "#include <torch/csrc/zendnn/plan/Description.h>\n"]
-    lines += ["namespace at::native::zendnn::plan {\n", "class Builder;\n"]
+    lines += ["namespace at::native::zendnn::plan {\n", "class Builder;\nclass Values;\n"]
     for name in dict.fromkeys(name for row in _planned(table) for name in _names(row)):
-        lines.append(f"void {name}(Builder& builder, const Node& node);")
+        given = "Values& values" if name.startswith("infer_") else "Builder& builder"
+        lines.append(f"void {name}({given}, const Node& node);")
     lines.append("\nnamespace attr {")
     for family, specs in families.items():
         if specs:

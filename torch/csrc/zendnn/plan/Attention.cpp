@@ -54,7 +54,7 @@ kernels::HeadStrides head_strides(const Dims& strides) {
 
 } // namespace
 
-void infer_attention(Builder& builder, const Node& node) {
+void infer_attention(Values& builder, const Node& node) {
   const auto query = tensor(node, 0);
   const auto rank = builder.sizes(query).size();
   const auto q = in_heads(builder.sizes(query), 1),

@@ -2,12 +2,10 @@
 // each value lives and in which layout, and which steps make it.
 #pragma once
 
-#include <torch/csrc/zendnn/plan/Description.h>
-#include <torch/csrc/zendnn/plan/Executable.h>
-#include <torch/csrc/zendnn/plan/Layouts.h>
-#include <torch/csrc/zendnn/plan/LeftToTorch.h>
+#include <torch/csrc/zendnn/plan/Buffers.h>
 #include <torch/csrc/zendnn/plan/Packed.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
+#include <torch/csrc/zendnn/plan/Values.h>
 
 #include <map>
 #include <optional>
@@ -22,14 +20,6 @@ enum class Layout : uint8_t {
   blocked // sixteen channels together
 };
 
-// What an input looked like when the plan first saw it.
-struct InputSignature {
-  Dims sizes, strides;
-  c10::ScalarType dtype;
-};
-
-using BufferKind = Executable::Buffer::Kind;
-
 // Where a value is, and how its elements lie there.
 struct Place {
   Ref ref;
@@ -38,10 +28,10 @@ struct Place {
   bool blocked = false;
 };
 
-class Builder {
+// Adds to values where they lie, and which steps make them.
+class Builder : public Values {
  public:
-  // `left` are the nodes that torch computes; `conditions` become those of the
-  // numbers.
+  // Throws what Values throws.
   Builder(
       const Description& description,
       const std::vector<Tensor>& constants,
@@ -49,54 +39,13 @@ class Builder {
       Layout layout,
       std::vector<Left>& left,
       Conditions& conditions,
-      double& tuning_seconds);
-
-  // Throws Refused when there is something that a plan does not take; where it
-  // is one node, RefusedNode.
-  std::unique_ptr<Executable> build(
+      double& tuning_seconds,
       const std::vector<InputSignature>& inputs,
       const std::vector<int64_t>& numbers);
 
-  // ---- Values -------------------------------------------------------------
-  // What it is now, which it must be at each call.
-  int64_t number(const Operand& operand) const;
-  // What it is computed from at each call.
-  Number unbound(const Operand& operand) const;
-  // Whether the number is within these bounds now; then it must be so at each
-  // call.
-  bool keeps_within(const Number& number, int64_t least, int64_t most) const;
-  bool is_number(int64_t value) const {
-    return values_[value].is_number;
-  }
-  const Dims& sizes(int64_t value) const {
-    return values_[value].sizes;
-  }
-  c10::ScalarType dtype(int64_t value) const {
-    return values_[value].dtype;
-  }
-  const Tensor* constant(int64_t value) const;
-  // A constant, or constants joined along the first dimension, which then have
-  // no place but as packed() makes it.
-  bool is_weight(int64_t value) const {
-    return values_[value].constant >= 0 || is_joined(value);
-  }
-  bool is_joined(int64_t value) const {
-    return !values_[value].joined.empty();
-  }
-  // One that the description does not have, for a node that is taken apart.
-  int64_t add_value();
-  void set_number(int64_t value, Number number);
-  // `strides` are those that torch's own operators would give, and say how a
-  // result must lie; row-major unless given.
-  void set_type(
-      int64_t value,
-      Dims sizes,
-      c10::ScalarType dtype,
-      const std::optional<Dims>& strides = std::nullopt);
-  const Dims& strides(int64_t value) const {
-    return values_[value].strides;
-  }
-  memory::desc row_major(int64_t value) const;
+  // Throws Refused when there is something that a plan does not take; where it
+  // is one node, RefusedNode.
+  std::unique_ptr<Executable> build();
 
   // ---- Reading ------------------------------------------------------------
   // The best place that the value has now; converts nothing.
@@ -140,7 +89,6 @@ class Builder {
   // What lies so many bytes behind this, at each call.
   Ref moved(Ref from, const Number& bytes);
   bool is_result(int64_t value) const;
-  bool is_only_read_by(int64_t value, const std::string& op) const;
   void set_place(int64_t value, Place place);
   // Whether the current node can overwrite this place, one of the value's.
   bool dies(int64_t value, const Place& place) const;
@@ -204,24 +152,6 @@ class Builder {
   Ref prepared(const std::string& key, int64_t bytes, Fill fill);
 
  private:
-  struct Value {
-    bool is_number = false;
-    Number number{};
-    Dims sizes, strides;
-    c10::ScalarType dtype = c10::ScalarType::Undefined;
-    std::vector<Place> places;
-    int64_t last_use = -1; // the last node that reads it
-    int64_t constant = -1;
-    std::vector<int64_t> joined{}; // constants that it is made of
-  };
-  struct Buffer {
-    Executable::Buffer::Kind kind;
-    int64_t index = 0;
-    char* data = nullptr;
-    Number offset{}; // of a bound one
-    int64_t bytes = 0, first = 0, last = 0;
-    std::set<int64_t> occupants{};
-  };
   // The slice of a concatenation that a value is.
   struct Slice {
     int64_t whole; // value
@@ -229,15 +159,8 @@ class Builder {
     bool stacked; // the whole has a dimension more
   };
 
-  void place_inputs(
-      const std::vector<InputSignature>& inputs,
-      const std::vector<int64_t>& numbers);
+  void place_inputs();
   void place_constants();
-  void find_joined();
-  // As torch would see them, whatever they are inside of the plan.
-  bool is_channels_last(int64_t value) const;
-  Dims result_strides(int64_t value) const;
-  void follow_strides(const Node& node);
   Place place_whole(const Slice& slice);
   Place part_of(int64_t value, const Slice& slice);
   std::string packed_key(
@@ -252,34 +175,28 @@ class Builder {
       const memory::desc& to);
   std::vector<Tensor> joined_parts(int64_t value) const;
   const Place& own_place(int64_t constant) const;
-  void infer();
   void build_nodes();
   bool is_at_border(const Place& from, const Place& to) const;
   bool place_side_by_side(const Node& node, int64_t dim);
-  void find_uses();
   void find_slices();
-  int64_t add_buffer(Buffer buffer);
-  // The buffer, and those that it lies in.
-  std::vector<int64_t> buffers_of(Ref ref) const;
-  int64_t root_of(Ref ref) const {
-    return buffers_of(ref).back();
+  // How many steps there are so far.
+  int64_t step() const {
+    return static_cast<int64_t>(steps_.size());
   }
-  int64_t arena(int64_t bytes);
-  void touch(Ref ref);
+  int64_t add_buffer(Buffers::Buffer buffer) {
+    return buffers_.add(std::move(buffer), step());
+  }
+  int64_t arena(int64_t bytes) {
+    return add_buffer({.kind = BufferKind::arena, .bytes = bytes});
+  }
   void finish_results();
   std::unique_ptr<Executable> finish();
 
-  Description description_;
-  const std::vector<Tensor>& constants_;
   Packed& packed_;
   Layout layout_;
-  std::vector<Left>& left_;
-  Conditions& conditions_;
-  std::vector<int64_t> numbers_; // that the region is called with now
   double& tuning_seconds_;
-  std::vector<int64_t> written_; // of each node, the one that it stands for
-  std::vector<Value> values_;
-  std::vector<Buffer> buffers_;
+  std::vector<std::vector<Place>> places_; // of each value, the best first
+  Buffers buffers_;
   std::vector<Step> steps_;
   std::vector<std::string> wrong_; // implementations, for what
   std::vector<std::shared_ptr<Piece>> pieces_;
@@ -311,7 +228,7 @@ enum class Follows : uint8_t {
 
 struct Operator {
   // Gives the results their sizes and dtypes.
-  void (*infer)(Builder&, const Node&);
+  void (*infer)(Values&, const Node&);
   // Gives the results their places, and adds the steps that fill them.
   void (*build)(Builder&, const Node&);
   // A letter for each operand: t, a tensor; n, a number; T and N, which may be

@@ -146,7 +146,7 @@ Args args_of(
 
 } // namespace
 
-void infer_group_norm(Builder& builder, const Node& node) {
+void infer_group_norm(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
   const auto groups = node.get(attr::group_norm::groups);
@@ -202,7 +202,7 @@ void build_group_norm(Builder& builder, const Node& node) {
       });
 }
 
-void infer_batch_norm(Builder& builder, const Node& node) {
+void infer_batch_norm(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
   type_of(builder.dtype(input));

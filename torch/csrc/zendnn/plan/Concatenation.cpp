@@ -95,7 +95,7 @@ Place Builder::place_whole(const Slice& slice) {
                            : count(shape) * item_size(dtype(slice.whole));
     made.ref = {arena(bytes), 0};
   }
-  buffers_[made.ref.buffer].occupants.insert(slice.whole);
+  buffers_.occupy(made.ref, slice.whole);
   wholes_.emplace(slice.whole, made);
   return made;
 }
@@ -165,7 +165,7 @@ void Builder::concatenate(const Node& node) {
     // In this concatenation, whichever it was made for.
     const auto place = part_of(part, {whole, dim, offset, stacks});
     offset += stacks ? 1 : sizes(part)[dim];
-    const auto& known = values_[part].places;
+    const auto& known = places_[part];
     const bool there =
         std::any_of(known.begin(), known.end(), [&](const Place& other) {
           return other.ref.buffer == place.ref.buffer &&
@@ -180,7 +180,7 @@ void Builder::concatenate(const Node& node) {
   set_place(whole, wholes_.at(whole));
 }
 
-void infer_cat(Builder& builder, const Node& node) {
+void infer_cat(Values& builder, const Node& node) {
   auto out = builder.sizes(tensor(node, 0));
   const auto dtype = builder.dtype(tensor(node, 0));
   const auto dim =
@@ -200,7 +200,7 @@ void infer_cat(Builder& builder, const Node& node) {
   builder.set_type(node.output(), out, dtype);
 }
 
-void infer_stack(Builder& builder, const Node& node) {
+void infer_stack(Values& builder, const Node& node) {
   auto out = builder.sizes(tensor(node, 0));
   const auto dtype = builder.dtype(tensor(node, 0));
   type_of(dtype);

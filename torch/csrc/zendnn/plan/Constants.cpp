@@ -1,11 +1,9 @@
 // Constants: as they are, in other layouts, and joined.
 #include <torch/csrc/zendnn/plan/Builder.h>
 
-#include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/kernels/memory.h>
 
 #include <cstring>
-#include <map>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -40,65 +38,18 @@ Fill copy_of(const Tensor& constant) {
 
 void Builder::place_constants() {
   for (size_t i = 0; i < constants_.size(); ++i) {
-    const auto value = description_.constants.at(i);
-    const auto& constant = constants_[i];
-    if (!is_plain(constant)) {
-      refuse("a constant that is not a dense CPU tensor");
-    }
-    if (constant.numel() == 0) {
-      refuse("an empty tensor");
-    }
-    values_[value].constant = static_cast<int64_t>(i);
-    const auto strides = constant.strides().vec();
-    set_type(value, constant.sizes().vec(), constant.scalar_type(), strides);
+    const auto value = description_.constants[i];
     const auto buffer = add_buffer(
         {.kind = BufferKind::constant,
-         .data =
-             static_cast<char*>(const_cast<void*>(constant.const_data_ptr()))});
-    set_place(value, {.ref = {buffer, 0}, .strides = strides});
-  }
-}
-
-// Joining what linear layers read makes copies that are as large as the
-// weights; packing each when it is wanted keeps none of them.
-void Builder::find_joined() {
-  std::map<int64_t, int64_t> reads, reads_as_weight;
-  for (size_t k = 0; k < description_.nodes.size(); ++k) {
-    const auto& node = description_.nodes[k];
-    const bool packs = node.op == "linear" &&
-                       find_left(left_, static_cast<int64_t>(k)) == nullptr;
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.inputs[i].kind == Operand::Kind::value) {
-        ++reads[node.inputs[i].index];
-        reads_as_weight[node.inputs[i].index] += packs && i == 1;
-      }
-    }
-  }
-  for (const auto value : description_.outputs) {
-    ++reads[value];
-  }
-  for (const auto& node : description_.nodes) {
-    if (node.op != "cat" || node.get(attr::cat::dim) != 0 ||
-        reads[node.output()] != reads_as_weight[node.output()]) {
-      continue;
-    }
-    std::vector<int64_t> parts;
-    for (const auto& operand : node.inputs) {
-      const auto part = values_[operand.index].constant;
-      if (part >= 0 && constants_[part].dim() == 2 &&
-          constants_[part].is_contiguous()) {
-        parts.push_back(part);
-      }
-    }
-    if (parts.size() == node.inputs.size()) {
-      values_[node.output()].joined = std::move(parts);
-    }
+         .data = static_cast<char*>(
+             const_cast<void*>(constants_[i].const_data_ptr()))});
+    set_place(value, {.ref = {buffer, 0}, .strides = strides(value)});
   }
 }
 
 // Nothing goes behind the place that a constant came in.
 const Place& Builder::own_place(int64_t constant) const {
-  return values_[constant].places.back();
+  return places_[constant].back();
 }
 
 std::vector<Tensor> Builder::joined_parts(int64_t value) const {

@@ -20,7 +20,7 @@ using ::zendnn::prop_kind;
 // Implementations that are worth timing against each other, in ZenDNN's order.
 constexpr size_t kCandidates = 3;
 
-Window window_of(const Builder& builder, const Node& node) {
+Window window_of(const Values& builder, const Node& node) {
   const auto& weight = builder.sizes(tensor(node, 1));
   Window w;
   w.spatial = static_cast<int64_t>(weight.size()) - 2;
@@ -345,7 +345,7 @@ void add_convolution(
 
 } // namespace
 
-void infer_convolution(Builder& builder, const Node& node) {
+void infer_convolution(Values& builder, const Node& node) {
   const auto input = tensor(node, 0), weight = tensor(node, 1);
   const auto w = window_of(builder, node);
   const auto& in = builder.sizes(input);

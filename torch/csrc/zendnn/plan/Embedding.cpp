@@ -29,7 +29,7 @@ kernels::Reduction reduction(const std::string& name) {
   refuse("an embedding bag's mode " + name);
 }
 
-void check_table(const Builder& builder, int64_t table) {
+void check_table(const Values& builder, int64_t table) {
   type_of(builder.dtype(table));
   if (builder.sizes(table).size() != 2) {
     refuse("an embedding table that is no matrix");
@@ -68,7 +68,7 @@ Bags bags_of(const Node& node) {
 
 } // namespace
 
-void infer_embedding(Builder& builder, const Node& node) {
+void infer_embedding(Values& builder, const Node& node) {
   const auto table = tensor(node, 0), ids = tensor(node, 1);
   check_table(builder, table);
   id_type(builder.dtype(ids));
@@ -105,7 +105,7 @@ void build_embedding(Builder& builder, const Node& node) {
       });
 }
 
-void infer_embedding_bags(Builder& builder, const Node& node) {
+void infer_embedding_bags(Values& builder, const Node& node) {
   const auto bags = bags_of(node);
   if (node.outputs.size() != bags.count) {
     refuse("as many embedding bags as there are no results");

@@ -343,7 +343,7 @@ bool is_of_post_op(const Node& node, size_t operand) {
 
 // Where a type is not as passes have assumed, what they made of the model's
 // operators is not the same as those.
-void check_types(const Builder& builder, const Node& node, const Left& left) {
+void check_types(const Values& builder, const Node& node, const Left& left) {
   const auto dtype = builder.dtype(tensor(node, 0));
   type_of(dtype);
   for (size_t i = 1; i < node.inputs.size(); ++i) {
@@ -360,7 +360,7 @@ void check_types(const Builder& builder, const Node& node, const Left& left) {
 }
 
 Operands operands_of(
-    const Builder& builder,
+    const Values& builder,
     const Node& node,
     const std::function<Tensor(int64_t)>& find) {
   Operands given;
@@ -376,7 +376,7 @@ Operands operands_of(
 }
 
 // A tensor of the value's type: its constant, or zeros.
-Tensor stand_in(const Builder& builder, int64_t value) {
+Tensor stand_in(const Values& builder, int64_t value) {
   if (const auto* constant = builder.constant(value)) {
     return *constant;
   }
@@ -453,7 +453,7 @@ void leave(
   }
 }
 
-void infer_by_torch(Builder& builder, const Node& node, Left& left) {
+void infer_by_torch(Values& builder, const Node& node, Left& left) {
   if (left.dtype == c10::ScalarType::Undefined) {
     check_types(builder, node, left);
     const BelowEverything below;

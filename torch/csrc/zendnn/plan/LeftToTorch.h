@@ -8,6 +8,7 @@
 namespace at::native::zendnn::plan {
 
 class Builder;
+class Values;
 
 // A node of a description that torch computes, and what that costs.
 struct Left {
@@ -55,7 +56,7 @@ void leave(
 // Gives the result the type that torch gives it. Throws Refused where torch
 // raises an error, or where the operands are not of one type that plans take:
 // passes have assumed that they are.
-void infer_by_torch(Builder& builder, const Node& node, Left& left);
+void infer_by_torch(Values& values, const Node& node, Left& left);
 void build_by_torch(Builder& builder, const Node& node, const Left& left);
 
 } // namespace at::native::zendnn::plan

@@ -455,7 +455,7 @@ void add_linear(
 
 } // namespace
 
-void infer_linear(Builder& builder, const Node& node) {
+void infer_linear(Values& builder, const Node& node) {
   const auto input = tensor(node, 0), weight = tensor(node, 1);
   auto out = builder.sizes(input);
   const auto& w = builder.sizes(weight);
@@ -507,7 +507,7 @@ void build_linear(Builder& builder, const Node& node) {
   refuse("a linear layer that ZenDNN does not do");
 }
 
-void infer_matmul(Builder& builder, const Node& node) {
+void infer_matmul(Values& builder, const Node& node) {
   const auto& a = builder.sizes(tensor(node, 0));
   const auto& b = builder.sizes(tensor(node, 1));
   const auto dtype = builder.dtype(tensor(node, 0));

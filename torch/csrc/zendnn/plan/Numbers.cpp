@@ -112,7 +112,7 @@ bool Conditions::hold(
          });
 }
 
-void infer_number(Builder& builder, const Node& node) {
+void infer_number(Values& builder, const Node& node) {
   static const std::unordered_map<std::string, Arithmetic> table{
       {"number_add", add},
       {"number_sub", subtract},
@@ -137,18 +137,18 @@ void infer_number(Builder& builder, const Node& node) {
   builder.set_number(node.output(), {result});
 }
 
-void infer_size(Builder& builder, const Node& node) {
+void infer_size(Values& builder, const Node& node) {
   const auto& sizes = builder.sizes(tensor(node, 0));
   const auto dim = builder.number(node.inputs[1]);
   builder.set_number(
       node.output(), {sizes[wrap(dim, static_cast<int64_t>(sizes.size()))]});
 }
 
-void infer_numel(Builder& builder, const Node& node) {
+void infer_numel(Values& builder, const Node& node) {
   builder.set_number(node.output(), {count(builder.sizes(tensor(node, 0)))});
 }
 
-void infer_power(Builder& builder, const Node& node) {
+void infer_power(Values& builder, const Node& node) {
   builder.unbound(node.inputs[0]); // which is no tensor
   builder.set_type(node.output(), {}, c10::ScalarType::Float);
 }

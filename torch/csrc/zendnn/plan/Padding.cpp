@@ -9,7 +9,7 @@ namespace at::native::zendnn::plan {
 namespace {
 
 // From the last dimension on, what is added before and after.
-Dims pads_of(const Builder& builder, const Node& node) {
+Dims pads_of(const Values& builder, const Node& node) {
   Dims pads;
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     pads.push_back(builder.number(node.inputs[i]));
@@ -19,7 +19,7 @@ Dims pads_of(const Builder& builder, const Node& node) {
 
 } // namespace
 
-void infer_pad(Builder& builder, const Node& node) {
+void infer_pad(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   auto sizes = builder.sizes(input);
   const auto pads = pads_of(builder, node);
@@ -87,7 +87,7 @@ void build_pad(Builder& builder, const Node& node) {
       });
 }
 
-void infer_roll(Builder& builder, const Node& node) {
+void infer_roll(Values& builder, const Node& node) {
   const auto shifts = node.get(attr::roll::shifts),
              dims = node.get(attr::roll::dims);
   const auto rank = static_cast<int64_t>(builder.sizes(tensor(node, 0)).size());
@@ -153,7 +153,7 @@ void build_roll(Builder& builder, const Node& node) {
       });
 }
 
-void infer_triangle(Builder& builder, const Node& node) {
+void infer_triangle(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
   check_copied(item_size(builder.dtype(input)));

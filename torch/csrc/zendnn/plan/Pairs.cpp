@@ -10,7 +10,7 @@ namespace {
 // Throws Refused unless operands 1 and 2 are constant indices within the
 // limits.
 void check_pairs(
-    const Builder& builder,
+    const Values& builder,
     const Node& node,
     int64_t rows,
     int64_t columns) {
@@ -66,7 +66,7 @@ void add_kernel_of_pairs(
 
 } // namespace
 
-void infer_gather_pairs(Builder& builder, const Node& node) {
+void infer_gather_pairs(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   auto sizes = builder.sizes(input);
   type_of(builder.dtype(input));
@@ -94,7 +94,7 @@ void build_gather_pairs(Builder& builder, const Node& node) {
   add_kernel_of_pairs(builder, node, from.ref, args, kernels::gather_pairs);
 }
 
-void infer_pairwise_dot(Builder& builder, const Node& node) {
+void infer_pairwise_dot(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
   type_of(builder.dtype(input));

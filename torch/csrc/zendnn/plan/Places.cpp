@@ -5,15 +5,15 @@
 
 namespace at::native::zendnn::plan {
 const Place& Builder::place(int64_t value) const {
-  if (values_[value].places.empty()) {
+  if (places_[value].empty()) {
     refuse("a value that nothing has made");
   }
-  return values_[value].places.front();
+  return places_[value].front();
 }
 
 Place Builder::dense(int64_t value) {
   Place to{.ref = {}, .strides = row_major_strides(sizes(value))};
-  for (const auto& known : values_[value].places) {
+  for (const auto& known : places_[value]) {
     if (!known.blocked && is_row_major(sizes(value), known.strides)) {
       to.ref = known.ref; // dimensions of 1 may have any stride there
       return to;
@@ -33,7 +33,7 @@ Place Builder::dense(int64_t value) {
 }
 
 Place Builder::strided(int64_t value) {
-  for (const auto& known : values_[value].places) {
+  for (const auto& known : places_[value]) {
     if (!known.blocked) {
       return known;
     }
@@ -55,7 +55,7 @@ Place Builder::addressable(int64_t value) {
 }
 
 memory::desc Builder::addressable_layout(int64_t value) const {
-  const auto& places = values_[value].places;
+  const auto& places = places_[value];
   const auto plain = std::find_if(
       places.begin(), places.end(), [](const auto& at) { return !at.blocked; });
   return plain == places.end() || overlaps(sizes(value), plain->strides)
@@ -74,7 +74,7 @@ memory::desc Builder::describe(int64_t value, const Place& place) const {
 }
 
 Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
-  for (const auto& known : values_[value].places) {
+  for (const auto& known : places_[value]) {
     if (known.blocked ? known.desc == layout
                       : (!overlaps(sizes(value), known.strides) &&
                          describe(value, known) == layout)) {
@@ -98,8 +98,8 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
       .desc = layout,
       .blocked = true};
   copy(value, from, to);
-  values_[value].places.push_back(to);
-  buffers_[to.ref.buffer].occupants.insert(value);
+  places_[value].push_back(to);
+  buffers_.occupy(to.ref, value);
   return to.ref;
 }
 
@@ -115,10 +115,10 @@ Place Builder::solid_blocks(int64_t value) {
 }
 
 Place Builder::own_memory(int64_t value) const {
-  const auto& places = values_[value].places;
+  const auto& places = places_[value];
   const auto given =
       std::find_if(places.begin(), places.end(), [&](const Place& known) {
-        return buffers_[root_of(known.ref)].kind == BufferKind::input;
+        return buffers_.holder(known.ref).kind == BufferKind::input;
       });
   const bool one =
       places.size() == 1 && !places[0].blocked && values_[value].constant < 0;
@@ -129,8 +129,8 @@ Place Builder::own_memory(int64_t value) const {
 }
 
 std::optional<Place> Builder::place_in(int64_t value, Ref whole) const {
-  for (const auto& known : values_[value].places) {
-    if (!known.blocked && root_of(known.ref) == root_of(whole)) {
+  for (const auto& known : places_[value]) {
+    if (!known.blocked && buffers_.have_one_holder(known.ref, whole)) {
       return known;
     }
   }
@@ -143,7 +143,7 @@ bool Builder::may_overlap(
     int64_t b,
     const Place& of_b) const {
   if (of_a.ref.buffer != of_b.ref.buffer) {
-    return root_of(of_a.ref) == root_of(of_b.ref);
+    return buffers_.have_one_holder(of_a.ref, of_b.ref);
   }
   const auto end = [&](int64_t value, const Place& place) {
     return place.ref.offset +
@@ -154,23 +154,6 @@ bool Builder::may_overlap(
 
 bool Builder::is_result(int64_t value) const {
   return results_.contains(value);
-}
-
-bool Builder::is_only_read_by(int64_t value, const std::string& op) const {
-  return !is_result(value) &&
-         std::all_of(
-             description_.nodes.begin(),
-             description_.nodes.end(),
-             [&](const Node& node) {
-               return node.op == op ||
-                      std::none_of(
-                          node.inputs.begin(),
-                          node.inputs.end(),
-                          [&](const Operand& operand) {
-                            return operand.kind == Operand::Kind::value &&
-                                   operand.index == value;
-                          });
-             });
 }
 
 Place Builder::make_dense(int64_t value) {
@@ -228,10 +211,8 @@ Place Builder::make(int64_t value, const memory::desc& layout) {
 }
 
 void Builder::set_place(int64_t value, Place place) {
-  for (const auto buffer : buffers_of(place.ref)) {
-    buffers_[buffer].occupants.insert(value);
-  }
-  auto& places = values_[value].places;
+  buffers_.occupy(place.ref, value);
+  auto& places = places_[value];
   places.insert(places.begin(), std::move(place));
 }
 

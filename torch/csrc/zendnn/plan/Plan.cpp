@@ -229,21 +229,28 @@ Plan::Built Plan::build(
     double& seconds) {
   Built made;
   for (;;) {
-    Builder builder(
-        region_, constants_, packed_, layout, made.left, conditions, seconds);
     try {
-      made.executable = builder.build(inputs, numbers);
+      Builder builder(
+          region_,
+          constants_,
+          packed_,
+          layout,
+          made.left,
+          conditions,
+          seconds,
+          inputs,
+          numbers);
+      made.executable = builder.build();
+      for (const auto& node : region_.nodes) {
+        if (find_operator(node.op).casts) {
+          made.products.insert(builder.dtype(node.inputs[0].index));
+        }
+      }
+      return made;
     } catch (const RefusedNode& refused) {
       // All over again: what is built depends on what torch computes.
       leave(region_, refused, made.left);
-      continue;
     }
-    for (const auto& node : region_.nodes) {
-      if (find_operator(node.op).casts) {
-        made.products.insert(builder.dtype(node.inputs[0].index));
-      }
-    }
-    return made;
   }
 }
 

@@ -198,7 +198,7 @@ Dims broadcast_strides(
   return wide;
 }
 
-void infer_eltwise(Builder& builder, const Node& node) {
+void infer_eltwise(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   type_of(builder.dtype(input));
   builder.set_type(node.output(), builder.sizes(input), builder.dtype(input));
@@ -312,7 +312,7 @@ void build_eltwise(Builder& builder, const Node& node) {
   add_eltwise(builder, node, output, function, from, to);
 }
 
-void infer_binary(Builder& builder, const Node& node) {
+void infer_binary(Values& builder, const Node& node) {
   const auto a = tensor(node, 0), b = tensor(node, 1);
   if (builder.dtype(a) != builder.dtype(b)) {
     refuse("tensors of different dtypes");
@@ -339,7 +339,7 @@ void build_binary(Builder& builder, const Node& node) {
   apply_rest(builder, node, more ? 1 : 0);
 }
 
-void infer_prelu(Builder& builder, const Node& node) {
+void infer_prelu(Values& builder, const Node& node) {
   infer_eltwise(builder, node);
   const auto slopes = count(builder.sizes(tensor(node, 1)));
   const auto& sizes = builder.sizes(tensor(node, 0));
@@ -377,7 +377,7 @@ void build_prelu(Builder& builder, const Node& node) {
        {ZENDNN_ARG_DST, layout, to.ref}});
 }
 
-void infer_to(Builder& builder, const Node& node) {
+void infer_to(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto to = node.op == "to" ? dtype_named(node.get(attr::to::dtype))
                                   : builder.dtype(tensor(node, 1));

@@ -55,12 +55,6 @@ void apply_rest(Builder& builder, const Node& node, size_t taken);
 // of: once, for that and for all that are slices of it.
 void copy_to_slice(Builder& builder, int64_t value);
 
-// Infers sizes. Throws Refused unless operands of post-ops are of the result's
-// type. Where an operand of a post-op, or a residual, makes the result
-// larger than what the operator itself gives, binary nodes do the rest: returns
-// all that stand for the node, in order.
-std::vector<Node> infer_fitting(Builder& builder, const Node& node);
-
 // The function of a post-op without an operand: as our kernels know it, with
 // the post-op's own parameters, and as ZenDNN does.
 struct Function {

@@ -47,7 +47,7 @@ struct Pooling {
   Dims kernel, stride, dilation, before, after;
 };
 
-Pooling pooling_of(const Builder& builder, const Node& node) {
+Pooling pooling_of(const Values& builder, const Node& node) {
   const auto& sizes = builder.sizes(tensor(node, 0));
   if (sizes.size() < 3 || sizes.size() > 5) {
     refuse("a pooling of a tensor without batch and channels");
@@ -190,7 +190,7 @@ Dims reduced_sizes(const Dims& sizes, const Dims& dims, bool keep) {
 
 } // namespace
 
-void infer_softmax(Builder& builder, const Node& node) {
+void infer_softmax(Values& builder, const Node& node) {
   infer_eltwise(builder, node);
 }
 
@@ -225,7 +225,7 @@ void build_softmax(Builder& builder, const Node& node) {
       });
 }
 
-void infer_layer_norm(Builder& builder, const Node& node) {
+void infer_layer_norm(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
   const auto dims = node.get(attr::layer_norm::dims);
@@ -315,7 +315,7 @@ void build_layer_norm(Builder& builder, const Node& node) {
       });
 }
 
-void infer_pool(Builder& builder, const Node& node) {
+void infer_pool(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto p = pooling_of(builder, node);
   const auto& in = builder.sizes(input);
@@ -345,7 +345,7 @@ void build_pool(Builder& builder, const Node& node) {
   add_pooling(builder, node, pooling_of(builder, node));
 }
 
-void infer_adaptive_pool(Builder& builder, const Node& node) {
+void infer_adaptive_pool(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& in = builder.sizes(input);
   type_of(builder.dtype(input));
@@ -379,7 +379,7 @@ void build_adaptive_pool(Builder& builder, const Node& node) {
   add_pooling(builder, node, p);
 }
 
-void infer_reduce(Builder& builder, const Node& node) {
+void infer_reduce(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   type_of(builder.dtype(input));
   const auto out = reduced_sizes(
@@ -430,7 +430,7 @@ void build_reduce(Builder& builder, const Node& node) {
       });
 }
 
-void infer_argmax(Builder& builder, const Node& node) {
+void infer_argmax(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   type_of(builder.dtype(input));
   const auto dims = node.get(attr::argmax::dims);

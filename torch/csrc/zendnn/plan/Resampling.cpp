@@ -105,7 +105,7 @@ lines_of(Builder& builder, const Node& node, size_t dim, const Dims& in) {
 
 } // namespace
 
-void infer_resample(Builder& builder, const Node& node) {
+void infer_resample(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   auto sizes = builder.sizes(input);
   type_of(builder.dtype(input));

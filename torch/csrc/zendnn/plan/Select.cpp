@@ -62,7 +62,7 @@ void (*marker(c10::ScalarType dtype))(const void*, uint8_t*, int64_t) {
 
 } // namespace
 
-void infer_nonzero(Builder& builder, const Node& node) {
+void infer_nonzero(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   if (builder.dtype(input) != c10::ScalarType::Bool) {
     marker(builder.dtype(input));
@@ -91,7 +91,7 @@ void build_nonzero(Builder& builder, const Node& node) {
       });
 }
 
-void infer_where(Builder& builder, const Node& node) {
+void infer_where(Values& builder, const Node& node) {
   if (builder.dtype(tensor(node, 0)) != c10::ScalarType::Bool) {
     refuse("a choice whose condition is not a tensor of bool");
   }

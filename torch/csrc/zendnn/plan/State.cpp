@@ -11,7 +11,7 @@ namespace at::native::zendnn::plan {
 namespace {
 
 // The sizes of what is written: those of the target, or of some of its rows.
-Dims written_sizes(const Builder& builder, const Node& node) {
+Dims written_sizes(const Values& builder, const Node& node) {
   auto sizes = builder.sizes(tensor(node, 1));
   if (has(node, 3)) {
     const auto& rows = builder.sizes(tensor(node, 3));
@@ -115,7 +115,7 @@ bool are_apart(
   });
 }
 
-void infer_write(Builder& builder, const Node& node) {
+void infer_write(Values& builder, const Node& node) {
   const auto whole = tensor(node, 0), value = tensor(node, 2);
   const auto sizes = written_sizes(builder, node);
   if (builder.dtype(value) != builder.dtype(whole) ||

@@ -31,7 +31,7 @@ int64_t rank(const View& view) {
 // What a view operator makes of a tensor. Sizes do not depend on strides, so
 // the same functions infer and build; `copied` says that strides were not
 // enough, and that the view is of a row-major copy.
-using Make = View (*)(const Builder&, const Node&, View, bool& copied);
+using Make = View (*)(const Values&, const Node&, View, bool& copied);
 
 View reshaped(View view, Dims sizes, bool& copied) {
   int64_t known = 1, open = -1;
@@ -67,7 +67,7 @@ View reshaped(View view, Dims sizes, bool& copied) {
       view.offset};
 }
 
-Dims numbers(const Builder& builder, const Node& node, size_t first) {
+Dims numbers(const Values& builder, const Node& node, size_t first) {
   Dims found;
   for (auto i = first; i < node.inputs.size(); ++i) {
     found.push_back(builder.number(node.inputs[i]));
@@ -75,11 +75,11 @@ Dims numbers(const Builder& builder, const Node& node, size_t first) {
   return found;
 }
 
-View make_view(const Builder& b, const Node& n, View v, bool& copied) {
+View make_view(const Values& b, const Node& n, View v, bool& copied) {
   return reshaped(std::move(v), numbers(b, n, 1), copied);
 }
 
-View make_flatten(const Builder& b, const Node& n, View v, bool& copied) {
+View make_flatten(const Values& b, const Node& n, View v, bool& copied) {
   if (v.sizes.empty()) {
     return {{1}, {1}, v.offset};
   }
@@ -98,7 +98,7 @@ View make_flatten(const Builder& b, const Node& n, View v, bool& copied) {
   return reshaped(std::move(v), std::move(sizes), copied);
 }
 
-View make_unflatten(const Builder& b, const Node& n, View v, bool& copied) {
+View make_unflatten(const Values& b, const Node& n, View v, bool& copied) {
   const auto dim = wrap(b.number(n.inputs[1]), rank(v));
   auto inner = numbers(b, n, 2);
   const auto open = std::find(inner.begin(), inner.end(), -1);
@@ -119,7 +119,7 @@ View make_unflatten(const Builder& b, const Node& n, View v, bool& copied) {
   return reshaped(std::move(v), std::move(sizes), copied);
 }
 
-View make_transpose(const Builder& b, const Node& n, View v, bool& /*copied*/) {
+View make_transpose(const Values& b, const Node& n, View v, bool& /*copied*/) {
   if (!v.sizes.empty()) {
     const auto one = wrap(b.number(n.inputs[1]), rank(v));
     const auto two = wrap(b.number(n.inputs[2]), rank(v));
@@ -129,7 +129,7 @@ View make_transpose(const Builder& b, const Node& n, View v, bool& /*copied*/) {
   return v;
 }
 
-View make_permute(const Builder& b, const Node& n, View v, bool& /*copied*/) {
+View make_permute(const Values& b, const Node& n, View v, bool& /*copied*/) {
   const auto order = numbers(b, n, 1);
   if (order.size() != v.sizes.size()) {
     refuse("a permutation of other dimensions");
@@ -148,7 +148,7 @@ View make_permute(const Builder& b, const Node& n, View v, bool& /*copied*/) {
   return made;
 }
 
-View make_unsqueeze(const Builder& b, const Node& n, View v, bool& /*copied*/) {
+View make_unsqueeze(const Values& b, const Node& n, View v, bool& /*copied*/) {
   const auto dim = wrap(b.number(n.inputs[1]), rank(v) + 1);
   const auto stride = dim < rank(v) ? v.sizes[dim] * v.strides[dim] : 1;
   v.sizes.insert(v.sizes.begin() + dim, 1);
@@ -156,7 +156,7 @@ View make_unsqueeze(const Builder& b, const Node& n, View v, bool& /*copied*/) {
   return v;
 }
 
-View make_squeeze(const Builder& b, const Node& n, View v, bool& /*copied*/) {
+View make_squeeze(const Values& b, const Node& n, View v, bool& /*copied*/) {
   const auto dim = wrap(b.number(n.inputs[1]), rank(v));
   if (v.sizes[dim] == 1) {
     v.sizes.erase(v.sizes.begin() + dim);
@@ -189,15 +189,15 @@ View expanded(View v, const Dims& wanted) {
   return made;
 }
 
-View make_expand(const Builder& b, const Node& n, View v, bool& /*copied*/) {
+View make_expand(const Values& b, const Node& n, View v, bool& /*copied*/) {
   return expanded(std::move(v), numbers(b, n, 1));
 }
 
-View make_expand_as(const Builder& b, const Node& n, View v, bool& /*copied*/) {
+View make_expand_as(const Values& b, const Node& n, View v, bool& /*copied*/) {
   return expanded(std::move(v), b.sizes(tensor(n, 1)));
 }
 
-View make_select(const Builder& b, const Node& n, View v, bool& /*copied*/) {
+View make_select(const Values& b, const Node& n, View v, bool& /*copied*/) {
   const auto dim = wrap(b.number(n.inputs[1]), rank(v));
   const auto index = b.unbound(n.inputs[2]);
   const bool bound = b.keeps_within(index, 0, v.sizes[dim] - 1);
@@ -211,7 +211,7 @@ View make_select(const Builder& b, const Node& n, View v, bool& /*copied*/) {
 }
 
 // A slice between bounds that move together, whose size stays.
-bool slice_bound(const Builder& b, const Node& n, View& v, int64_t dim) {
+bool slice_bound(const Values& b, const Node& n, View& v, int64_t dim) {
   if (!n.inputs[2] || !n.inputs[3]) {
     return false;
   }
@@ -227,7 +227,7 @@ bool slice_bound(const Builder& b, const Node& n, View& v, int64_t dim) {
   return true;
 }
 
-View make_slice(const Builder& b, const Node& n, View v, bool& /*copied*/) {
+View make_slice(const Values& b, const Node& n, View v, bool& /*copied*/) {
   const auto dim = wrap(b.number(n.inputs[1]), rank(v));
   const auto size = v.sizes[dim];
   const auto bound = [&](size_t index, int64_t otherwise) {
@@ -252,7 +252,7 @@ View make_slice(const Builder& b, const Node& n, View v, bool& /*copied*/) {
 }
 
 View make_same(
-    const Builder& /*b*/,
+    const Values& /*b*/,
     const Node& /*n*/,
     View v,
     bool& /*copied*/) {
@@ -277,7 +277,7 @@ Make find_make(const std::string& op) {
   return table.at(op);
 }
 
-Dims split_sizes(const Builder& builder, const Node& node) {
+Dims split_sizes(const Values& builder, const Node& node) {
   const auto& sizes = builder.sizes(tensor(node, 0));
   const auto whole = sizes[wrap(
       node.get(attr::split::dim), static_cast<int64_t>(sizes.size()))];
@@ -305,7 +305,7 @@ Dims split_sizes(const Builder& builder, const Node& node) {
 
 } // namespace
 
-void infer_view(Builder& builder, const Node& node) {
+void infer_view(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
   bool copied = false;
@@ -341,7 +341,7 @@ void build_view(Builder& builder, const Node& node) {
       {.ref = builder.moved(from.ref, *bytes), .strides = made.strides});
 }
 
-void infer_split(Builder& builder, const Node& node) {
+void infer_split(Values& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto parts = split_sizes(builder, node);
   auto sizes = builder.sizes(input);

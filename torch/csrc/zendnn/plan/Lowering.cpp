@@ -1,0 +1,141 @@
+// Nodes at the sizes at hand: one that no step can do as it is written becomes
+// several.
+#include <torch/csrc/zendnn/plan/Operators.h>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+// The first post-op whose operand makes the result larger than the node's own;
+// their number when there is none.
+size_t first_outgrown(const Values& values, const Node& node) {
+  const auto& result = values.sizes(node.output());
+  for (size_t i = 0; i < node.post.size(); ++i) {
+    const auto& post = node.post[i];
+    if (!post.is_binary()) {
+      continue;
+    }
+    const auto& sizes = values.sizes(node.inputs[post.operand].index);
+    if (sizes.size() > result.size()) {
+      return i;
+    }
+    const auto extra = result.size() - sizes.size();
+    for (size_t k = 0; k < sizes.size(); ++k) {
+      if (sizes[k] != 1 && sizes[k] != result[extra + k]) {
+        return i;
+      }
+    }
+  }
+  return node.post.size();
+}
+
+// A node that combines two values, with the post-ops of another node from
+// `first` on.
+Node combine(
+    const std::string& algorithm,
+    int64_t a,
+    const Operand& b,
+    const Node& of,
+    size_t first) {
+  Node node;
+  node.op = "binary";
+  node.label = of.label;
+  node.attributes["algorithm"] = algorithm;
+  node.inputs = {{Operand::Kind::value, a}, b};
+  node.post.assign(
+      of.post.begin() + static_cast<int64_t>(first), of.post.end());
+  for (auto& post : node.post) {
+    if (post.is_binary()) {
+      node.inputs.push_back(of.inputs[post.operand]);
+      post.operand = static_cast<int>(node.inputs.size()) - 1;
+    }
+  }
+  return node;
+}
+
+// Whether each element of the result is a single product. In float32, torch
+// keeps the sign of such a zero; a sum, which begins with 0, loses it. In
+// batches, torch sums, too.
+bool is_outer_product(const Values& values, const Node& node) {
+  const bool is_product = node.op == "matmul"
+                              ? values.sizes(tensor(node, 1)).size() == 2
+                              : node.op == "linear" && !has(node, 2);
+  return is_product && values.dtype(node.output()) == kFloat &&
+         values.sizes(tensor(node, 0)).back() == 1;
+}
+
+// The multiplication that an outer product is: of a column by a row, which a
+// layer has as a column of weights.
+std::vector<Node> as_multiplication(Values& values, const Node& node) {
+  std::vector<Node> nodes;
+  auto row = node.inputs[1];
+  if (node.op == "linear") {
+    Node view;
+    view.op = "view";
+    view.label = node.label;
+    view.inputs = {row, {Operand::Kind::number, -1}};
+    view.outputs = {values.add_value()};
+    row.index = view.output();
+    nodes.push_back(std::move(view));
+  }
+  auto product = combine("mul", tensor(node, 0), row, node, 0);
+  product.outputs = node.outputs;
+  nodes.push_back(std::move(product));
+  for (const auto& made : nodes) {
+    find_operator(made.op).infer(values, made);
+  }
+  return nodes;
+}
+
+} // namespace
+
+std::vector<Node> infer_fitting(Values& values, const Node& written) {
+  std::vector<Node> nodes;
+  auto node = written;
+  const auto infer = [&] { find_operator(node.op).infer(values, node); };
+  if ((node.op == "layer_norm" || node.op == "rms_norm") && has(node, 3) &&
+      values.sizes(tensor(node, 0)) != values.sizes(tensor(node, 3))) {
+    auto sum = combine("add", tensor(node, 0), node.inputs[3], node, 0);
+    sum.outputs = {
+        node.outputs.size() > 1 ? node.outputs[1] : values.add_value()};
+    node.inputs[0].index = sum.output();
+    node.inputs.resize(3);
+    node.outputs.resize(1);
+    find_operator(sum.op).infer(values, sum);
+    nodes.push_back(std::move(sum));
+  }
+  infer();
+  if (is_outer_product(values, node)) {
+    nodes = as_multiplication(values, node);
+    node = std::move(nodes.back());
+    nodes.pop_back();
+  }
+  for (const auto& post : node.post) {
+    if (post.is_binary() && values.dtype(node.inputs[post.operand].index) !=
+                                values.dtype(node.output())) {
+      refuse("tensors of different dtypes");
+    }
+  }
+  for (;;) {
+    const auto first = first_outgrown(values, node);
+    if (first == node.post.size()) {
+      nodes.push_back(std::move(node));
+      return nodes;
+    }
+    const auto part = values.add_value();
+    auto rest = combine(
+        node.post[first].algorithm,
+        part,
+        node.inputs[node.post[first].operand],
+        node,
+        first + 1);
+    rest.outputs = node.outputs;
+    node.outputs = {part};
+    node.post.resize(first);
+    infer();
+    nodes.push_back(std::move(node));
+    node = std::move(rest);
+    infer();
+  }
+}
+
+} // namespace at::native::zendnn::plan

@@ -1,0 +1,325 @@
+#include <torch/csrc/zendnn/plan/Operators.h>
+
+#include <ATen/native/zendnn/Operands.h>
+#include <c10/core/MemoryFormat.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <tuple>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+// As many as the kernels that copy and combine tensors go through.
+constexpr size_t kMostDimensions = 8;
+// Their bytes, and sums of some of them, can be told in 64 bits.
+constexpr int64_t kMostElements = int64_t{1} << 56;
+
+} // namespace
+
+Values::Values(
+    const Description& description,
+    const std::vector<Tensor>& constants,
+    std::vector<Left>& left,
+    Conditions& conditions,
+    const std::vector<InputSignature>& inputs,
+    const std::vector<int64_t>& numbers)
+    : description_(description),
+      constants_(constants),
+      left_(left),
+      values_(description.values),
+      conditions_(conditions),
+      numbers_(numbers) {
+  check_operators(description_);
+  infer_inputs(inputs);
+  infer_constants();
+  find_joined();
+  infer_nodes();
+  find_uses();
+}
+
+void Values::infer_inputs(const std::vector<InputSignature>& inputs) {
+  size_t tensor = 0, number = 0;
+  for (const auto& input : description_.inputs) {
+    if (input.is_number) {
+      set_number(input.value, {.factors = {{number++, 1}}});
+      continue;
+    }
+    const auto& signature = inputs.at(tensor++);
+    if (!input.dtype.empty() && signature.dtype != dtype_named(input.dtype)) {
+      refuse("an input that is not " + input.dtype);
+    }
+    set_type(input.value, signature.sizes, signature.dtype, signature.strides);
+    if (count(signature.sizes) == 0) {
+      refuse("an empty tensor");
+    }
+  }
+}
+
+void Values::infer_constants() {
+  for (size_t i = 0; i < constants_.size(); ++i) {
+    const auto value = description_.constants.at(i);
+    const auto& constant = constants_[i];
+    if (!is_plain(constant)) {
+      refuse("a constant that is not a dense CPU tensor");
+    }
+    if (constant.numel() == 0) {
+      refuse("an empty tensor");
+    }
+    values_[value].constant = static_cast<int64_t>(i);
+    set_type(
+        value,
+        constant.sizes().vec(),
+        constant.scalar_type(),
+        constant.strides().vec());
+  }
+}
+
+// Joining what linear layers read makes copies that are as large as the
+// weights; packing each when it is wanted keeps none of them.
+void Values::find_joined() {
+  std::map<int64_t, int64_t> reads, reads_as_weight;
+  for (size_t k = 0; k < description_.nodes.size(); ++k) {
+    const auto& node = description_.nodes[k];
+    const bool packs = node.op == "linear" &&
+                       find_left(left_, static_cast<int64_t>(k)) == nullptr;
+    for (size_t i = 0; i < node.inputs.size(); ++i) {
+      if (node.inputs[i].kind == Operand::Kind::value) {
+        ++reads[node.inputs[i].index];
+        reads_as_weight[node.inputs[i].index] += packs && i == 1;
+      }
+    }
+  }
+  for (const auto value : description_.outputs) {
+    ++reads[value];
+  }
+  for (const auto& node : description_.nodes) {
+    if (node.op != "cat" || node.get(attr::cat::dim) != 0 ||
+        reads[node.output()] != reads_as_weight[node.output()]) {
+      continue;
+    }
+    std::vector<int64_t> parts;
+    for (const auto& operand : node.inputs) {
+      const auto part = values_[operand.index].constant;
+      if (part >= 0 && constants_[part].dim() == 2 &&
+          constants_[part].is_contiguous()) {
+        parts.push_back(part);
+      }
+    }
+    if (parts.size() == node.inputs.size()) {
+      values_[node.output()].joined = std::move(parts);
+    }
+  }
+}
+
+void Values::infer_nodes() {
+  std::vector<Node> nodes;
+  const auto all = static_cast<int64_t>(description_.nodes.size());
+  for (int64_t written = 0; written < all; ++written) {
+    const auto& node = description_.nodes[written];
+    std::vector<Node> parts;
+    at_node(written, [&] {
+      if (auto* left = find_left(left_, written)) {
+        infer_by_torch(*this, node, *left);
+        parts = {node};
+        return;
+      }
+      parts = infer_fitting(*this, node);
+      std::for_each(parts.begin(), parts.end(), [&](const Node& part) {
+        follow_strides(part);
+      });
+    });
+    for (auto& part : parts) {
+      for (const auto output : part.outputs) {
+        if (!values_[output].is_number && count(sizes(output)) == 0) {
+          refuse("an empty tensor");
+        }
+      }
+      nodes.push_back(std::move(part));
+      written_.push_back(written);
+    }
+  }
+  description_.nodes = std::move(nodes);
+}
+
+void Values::find_uses() {
+  for (size_t i = 0; i < description_.nodes.size(); ++i) {
+    for (const auto& operand : description_.nodes[i].inputs) {
+      if (operand.kind == Operand::Kind::value) {
+        values_[operand.index].last_use = static_cast<int64_t>(i);
+      }
+    }
+  }
+  for (const auto value : description_.outputs) {
+    values_[value].last_use = kForever;
+  }
+}
+
+bool Values::is_only_read_by(int64_t value, const std::string& op) const {
+  return std::find(
+             description_.outputs.begin(), description_.outputs.end(), value) ==
+             description_.outputs.end() &&
+         std::all_of(
+             description_.nodes.begin(),
+             description_.nodes.end(),
+             [&](const Node& node) {
+               return node.op == op ||
+                      std::none_of(
+                          node.inputs.begin(),
+                          node.inputs.end(),
+                          [&](const Operand& operand) {
+                            return operand.kind == Operand::Kind::value &&
+                                   operand.index == value;
+                          });
+             });
+}
+
+// ---- Types
+
+int64_t Values::number(const Operand& operand) const {
+  const auto number = unbound(operand);
+  conditions_.fix(number);
+  const auto value = number.at(numbers_);
+  if (!value) {
+    refuse("a number beyond 64 bits");
+  }
+  return *value;
+}
+
+Number Values::unbound(const Operand& operand) const {
+  if (operand.kind == Operand::Kind::number) {
+    return {operand.index};
+  }
+  if (operand.kind == Operand::Kind::none ||
+      !values_[operand.index].is_number) {
+    refuse("a tensor where a number is wanted");
+  }
+  return values_[operand.index].number;
+}
+
+bool Values::keeps_within(const Number& number, int64_t least, int64_t most)
+    const {
+  const auto value = number.at(numbers_);
+  const bool within = value && *value >= least && *value <= most;
+  if (within) {
+    conditions_.keep({number, least, most});
+  }
+  return within;
+}
+
+const Tensor* Values::constant(int64_t value) const {
+  const auto index = values_[value].constant;
+  return index < 0 ? nullptr : &constants_[index];
+}
+
+int64_t Values::add_value() {
+  values_.emplace_back();
+  return static_cast<int64_t>(values_.size()) - 1;
+}
+
+void Values::set_number(int64_t value, Number number) {
+  values_[value].is_number = true;
+  values_[value].number = std::move(number);
+}
+
+void Values::set_type(
+    int64_t value,
+    Dims sizes,
+    c10::ScalarType dtype,
+    const std::optional<Dims>& strides) {
+  if (sizes.size() > kMostDimensions) {
+    refuse("a tensor with " + std::to_string(sizes.size()) + " dimensions");
+  }
+  int64_t elements = 1;
+  for (const auto size : sizes) {
+    if (size < 0) {
+      refuse("a tensor of a size of " + std::to_string(size));
+    }
+    const auto most = kMostElements / elements;
+    if (size > most) {
+      refuse("a tensor of more elements than there can be");
+    }
+    elements *= std::max<int64_t>(size, 1);
+  }
+  values_[value].strides = strides.value_or(row_major_strides(sizes));
+  values_[value].sizes = std::move(sizes);
+  values_[value].dtype = dtype;
+}
+
+memory::desc Values::row_major(int64_t value) const {
+  return {sizes(value), type_of(dtype(value)), row_major_strides(sizes(value))};
+}
+
+// ---- Strides
+
+bool Values::is_channels_last(int64_t value) const {
+  const auto& [sizes, strides] =
+      std::tie(values_[value].sizes, values_[value].strides);
+  return sizes.size() == 4   ? c10::is_channels_last_strides_2d(sizes, strides)
+         : sizes.size() == 5 ? c10::is_channels_last_strides_3d(sizes, strides)
+                             : false;
+}
+
+Dims Values::result_strides(int64_t value) const {
+  const auto& [shape, strides] =
+      std::tie(values_[value].sizes, values_[value].strides);
+  if (is_channels_last(value)) {
+    return channels_last_strides(shape);
+  }
+  // Strides of dimensions of size one, and gaps, are of no use to anyone.
+  return is_dense(shape, strides) && !is_row_major(shape, strides)
+             ? strides
+             : row_major_strides(shape);
+}
+
+void Values::follow_strides(const Node& node) {
+  const auto follows = find_operator(node.op).follows;
+  if (follows == Follows::nothing || node.get(attr::where::filled)) {
+    return; // row-major, or a view that has its strides
+  }
+  auto& result = values_[node.output()];
+  std::vector<int64_t> read;
+  for (const auto& operand : node.inputs) {
+    if (operand.kind == Operand::Kind::value) {
+      read.push_back(operand.index);
+    }
+  }
+  const auto whole = [&](int64_t value) {
+    return sizes(value) == result.sizes;
+  };
+  const auto last = [&](int64_t value) { return is_channels_last(value); };
+  bool channels_last = false;
+  switch (follows) {
+    case Follows::nothing:
+      break;
+    case Follows::input:
+      channels_last = last(read[0]);
+      break;
+    case Follows::input_or_weight:
+      // Not when something else of this size was added: it might come first.
+      channels_last =
+          (last(read[0]) || last(read[1])) &&
+          std::all_of(read.begin() + 2, read.end(), [&](int64_t value) {
+            return !whole(value) || last(value);
+          });
+      break;
+    case Follows::all:
+      channels_last = std::all_of(read.begin(), read.end(), last);
+      break;
+    case Follows::elements: {
+      std::vector<std::pair<Dims, Dims>> operands;
+      for (const auto value : read) {
+        operands.emplace_back(sizes(value), strides(value));
+      }
+      result.strides = combined_strides(result.sizes, operands);
+      return;
+    }
+  }
+  if (channels_last && result.sizes.size() >= 4) {
+    result.strides = channels_last_strides(result.sizes);
+  }
+}
+
+} // namespace at::native::zendnn::plan

@@ -1,0 +1,121 @@
+// The values of a description at the sizes at hand: their types, as each
+// operator's row infers them, and the numbers among them.
+#pragma once
+
+#include <torch/csrc/zendnn/plan/Description.h>
+#include <torch/csrc/zendnn/plan/Layouts.h>
+#include <torch/csrc/zendnn/plan/LeftToTorch.h>
+#include <torch/csrc/zendnn/plan/Numbers.h>
+
+#include <optional>
+#include <vector>
+
+namespace at::native::zendnn::plan {
+
+// What an input looked like when the plan first saw it.
+struct InputSignature {
+  Dims sizes, strides;
+  c10::ScalarType dtype;
+};
+
+class Values {
+ public:
+  // `left` are the nodes that torch computes; `conditions` become those of the
+  // numbers. Infers all types. Throws Refused when there is something that a
+  // plan does not take; where it is one node, RefusedNode.
+  Values(
+      const Description& description,
+      const std::vector<Tensor>& constants,
+      std::vector<Left>& left,
+      Conditions& conditions,
+      const std::vector<InputSignature>& inputs,
+      const std::vector<int64_t>& numbers);
+
+  // ---- Numbers ------------------------------------------------------------
+  bool is_number(int64_t value) const {
+    return values_[value].is_number;
+  }
+  // What it is now, which it must be at each call.
+  int64_t number(const Operand& operand) const;
+  // What it is computed from at each call.
+  Number unbound(const Operand& operand) const;
+  // Whether the number is within these bounds now; then it must be so at each
+  // call.
+  bool keeps_within(const Number& number, int64_t least, int64_t most) const;
+  void set_number(int64_t value, Number number);
+
+  // ---- Tensors ------------------------------------------------------------
+  const Dims& sizes(int64_t value) const {
+    return values_[value].sizes;
+  }
+  c10::ScalarType dtype(int64_t value) const {
+    return values_[value].dtype;
+  }
+  // Those that torch's own operators would give.
+  const Dims& strides(int64_t value) const {
+    return values_[value].strides;
+  }
+  memory::desc row_major(int64_t value) const;
+  // Null for what is none.
+  const Tensor* constant(int64_t value) const;
+  // A constant, or constants joined along the first dimension, which then have
+  // no place but as Builder::packed() makes it.
+  bool is_weight(int64_t value) const {
+    return values_[value].constant >= 0 || is_joined(value);
+  }
+  bool is_joined(int64_t value) const {
+    return !values_[value].joined.empty();
+  }
+  // One that the description does not have, for a node that is taken apart.
+  int64_t add_value();
+  // `strides` say how a result must lie; row-major unless given.
+  void set_type(
+      int64_t value,
+      Dims sizes,
+      c10::ScalarType dtype,
+      const std::optional<Dims>& strides = std::nullopt);
+
+  // ---- Uses ---------------------------------------------------------------
+  bool is_only_read_by(int64_t value, const std::string& op) const;
+  // The strides of a result that the caller gets.
+  Dims result_strides(int64_t value) const;
+
+ protected:
+  struct Value {
+    bool is_number = false;
+    Number number{};
+    Dims sizes, strides;
+    c10::ScalarType dtype = c10::ScalarType::Undefined;
+    int64_t last_use = -1; // the last node that reads it
+    int64_t constant = -1;
+    std::vector<int64_t> joined{}; // constants that it is made of
+  };
+
+  // As torch would see it, whatever it is inside of the plan.
+  bool is_channels_last(int64_t value) const;
+
+  Description description_; // whose nodes may be taken apart
+  const std::vector<Tensor>& constants_;
+  std::vector<Left>& left_;
+  std::vector<int64_t> written_; // of each node, the one that it stands for
+  std::vector<Value> values_;
+
+ private:
+  void infer_inputs(const std::vector<InputSignature>& inputs);
+  void infer_constants();
+  void find_joined();
+  void infer_nodes();
+  void follow_strides(const Node& node);
+  void find_uses();
+
+  Conditions& conditions_;
+  const std::vector<int64_t>& numbers_; // that the region is called with now
+};
+
+// Infers a node's types. Throws Refused unless operands of post-ops are of the
+// result's type. Where an operand of a post-op, or a residual, makes the result
+// larger than what the operator itself gives, binary nodes do the rest: returns
+// all that stand for the node, in order.
+std::vector<Node> infer_fitting(Values& values, const Node& node);
+
+} // namespace at::native::zendnn::plan
