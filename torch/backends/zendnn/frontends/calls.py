@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.backends.zendnn.graph import Graph, Kind, Node, Operand, Value
+from torch.backends.zendnn.operators import NUMBERS
 from torch.backends.zendnn.passes import _match
 from torch.backends.zendnn.signatures import Attribute
 
@@ -31,11 +32,8 @@ class Refused(Exception):
     """Why the engine does not take a call."""
 
 
-class _Missing:
-    """Stands for an argument that is no constant."""
-
-
-MISSING = _Missing()
+#: Stands for an argument that is no constant.
+MISSING = object()
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
@@ -72,12 +70,11 @@ class Call(abc.ABC):
         """Return what a value is in the engine's graph; None for what has no part in it."""
 
     @abc.abstractmethod
-    def elements_of(self, handle: Handle) -> Sequence[Handle] | None:
-        """Return the elements of a list that the model makes; None where they are not known."""
+    def list_of(self, handle: Handle) -> Sequence[Handle] | Value | None:
+        """Return the elements of a list that the model makes, or the tensor whose sizes it holds.
 
-    @abc.abstractmethod
-    def tensor_of_sizes(self, handle: Handle) -> Value | None:
-        """Return the tensor whose sizes a list holds, if it is such a list."""
+        None where they are not known.
+        """
 
     @abc.abstractmethod
     def dtype_of(self, handle: Handle) -> torch.dtype | None:
@@ -97,10 +94,6 @@ class Call(abc.ABC):
     @abc.abstractmethod
     def parts_read(self) -> list[tuple[int, Handle]]:
         """Return the elements of the list that are read, with their positions."""
-
-    @abc.abstractmethod
-    def source(self) -> Any:
-        """Return what ``Node.source`` holds of the call."""
 
     @abc.abstractmethod
     def bind(self, handle: Handle, operand: Operand) -> None:
@@ -191,19 +184,10 @@ class Call(abc.ABC):
             raise Refused(f"{name} is not a constant")
         return constant
 
-    def constant_operand(self, name: str) -> Value:
-        """Return a constant tensor as an operand."""
-        self.weight(name)
-        return self.tensor(name)
-
-    def optional_weight(self, name: str) -> Value | None:
-        """Return a constant tensor as an operand, or None."""
-        return None if self.absent(name) else self.constant_operand(name)
-
     def elements(self, name: str) -> Sequence[Handle]:
         """Return the elements of a list that the model makes."""
-        elements = self.elements_of(self.arguments[name])
-        if elements is None:
+        elements = self.list_of(self.arguments[name])
+        if elements is None or isinstance(elements, Value):
             raise Refused(f"the length of {name} is not known")
         return elements
 
@@ -234,8 +218,8 @@ class Call(abc.ABC):
         handle = self.arguments[name]
         if self.constant_of(handle) is not MISSING:
             return list(self.integers(name))
-        tensor = self.tensor_of_sizes(handle)
-        if tensor is not None:
+        tensor = self.list_of(handle)
+        if isinstance(tensor, Value):
             return self.sizes(tensor, name)
         return [self.as_number(element, name) for element in self.elements(name)]
 
@@ -265,21 +249,17 @@ class Call(abc.ABC):
 
     def result(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> None:
         """Add the node that makes the first result of the call."""
-        self.results(op, inputs, self.outputs[:1], "tensor", **attributes)
-
-    def number_result(self, op: str, inputs: Sequence[Operand]) -> None:
-        """Add the node that makes a number."""
-        self.results(op, inputs, self.outputs[:1], "number")
+        self.results(op, inputs, self.outputs[:1], **attributes)
 
     def results(
         self,
         op: str,
         inputs: Sequence[Operand],
         sources: Sequence[Handle | None],
-        kind: Kind = "tensor",
         **attributes: Attribute,
     ) -> None:
         """Add a node that makes these values of the model; None stands for one nobody reads."""
+        kind: Kind = "number" if op in NUMBERS else "tensor"
         made = [self.graph.value(kind, source) for source in sources]
         self.add(op, inputs, made, attributes)
         for value in made:
@@ -300,7 +280,6 @@ class Call(abc.ABC):
             outputs=outputs,
             attributes=attributes or {},
             origin=(self.label,),
-            source=self.source(),
         )
 
     def rename(self, value: Value) -> None:

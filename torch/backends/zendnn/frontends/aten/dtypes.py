@@ -24,13 +24,19 @@ PRESERVED = (None, 1)
 CONTIGUOUS = 0
 
 
+def require_cpu(call: Call) -> None:
+    """Refuse a conversion to another device."""
+    device = call.python("device") if call.has("device") else None
+    if device is not None and torch.device(device).type != "cpu":
+        raise Refused("device is not the CPU")
+
+
 def to_dtype(call: Call) -> None:
     """A conversion between the engine's dtypes, or to the truth of numbers."""
     number_ = call.python("dtype")
     if number_ not in DTYPES and number_ != BOOL_NUMBER:
         raise Refused("dtype is not float32, bfloat16 or bool")
-    if call.has("device") and torch.device(call.python("device")).type != "cpu":
-        raise Refused("device is not the CPU")
+    require_cpu(call)
     call.require("memory_format", *PRESERVED)
     if number_ == BOOL_NUMBER:
         call.result("nonzero", [call.tensor("self", ANY)])
@@ -43,9 +49,7 @@ def to_layout(call: Call) -> None:
     call.require("layout", None, 0)
     call.require("pin_memory", None, False)
     call.require("memory_format", *PRESERVED, CONTIGUOUS)
-    device = call.python("device")
-    if device is not None and torch.device(device).type != "cpu":
-        raise Refused("device is not the CPU")
+    require_cpu(call)
     x = call.tensor("self", ANY)
     if call.python("memory_format") == CONTIGUOUS:
         x = call.step("contiguous", [x])

@@ -6,8 +6,9 @@ import math
 
 import torch
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
-from torch.backends.zendnn.frontends.aten.mappings import Importer, first_that, same_tensor
+from torch.backends.zendnn.frontends.aten.mappings import Importer, same_tensor
 from torch.backends.zendnn.frontends.calls import BOOL, Call, Refused
+from torch.backends.zendnn.graph import Attribute
 from torch.backends.zendnn.passes import _match
 
 
@@ -27,17 +28,10 @@ def scalar(call: Call, name: str) -> float | None:
     return float(constant)
 
 
-def is_tensor(call: Call, name: str, dtype: torch.dtype) -> bool:
-    """Whether an argument is a constant tensor of this dtype."""
-    constant = call.constant(name)
-    return isinstance(constant, torch.Tensor) and constant.dtype == dtype
-
-
-def eltwise(algorithm: str, name: str = "self", alpha: float = 0.0, beta: float = 0.0) -> Importer:
+def eltwise(algorithm: str, alpha: float = 0.0) -> Importer:
     """A function of each element, with fixed parameters."""
-    return lambda call: call.result(
-        "eltwise", [call.tensor(name)], algorithm=algorithm, alpha=alpha, beta=beta
-    )
+    fixed: dict[str, Attribute] = {"algorithm": algorithm, "alpha": alpha, "beta": 0.0}
+    return lambda call: call.result("eltwise", [call.tensor("self")], **fixed)
 
 
 def binary(algorithm: str, *, swapped: bool = False) -> Importer:
@@ -84,16 +78,20 @@ def cube(call: Call) -> None:
     call.result("binary", [squared, x], algorithm="mul")
 
 
-def on_numbers(op: str, otherwise: Importer, *, swapped: bool = False) -> Importer:
-    """Arithmetic of sizes, which traced graphs do on tensors without dimensions."""
+def arithmetic(algorithm: str, *, swapped: bool = False) -> Importer:
+    """``binary``, also of sizes, which traced graphs compute as tensors without dimensions."""
     names = ("other", "self") if swapped else ("self", "other")
+    of_tensors = binary(algorithm, swapped=swapped)
 
-    def arithmetic(call: Call) -> None:
+    def importer(call: Call) -> None:
+        if not call.are_numbers(*names):
+            of_tensors(call)
+            return
         if call.has("alpha"):
             call.require("alpha", 1)
-        call.number_result(op, [call.number(name) for name in names])
+        call.result(f"number_{algorithm}", [call.number(name) for name in names])
 
-    return first_that(lambda call: call.are_numbers(*names), arithmetic, otherwise)
+    return importer
 
 
 #: What ``x ** exponent`` is.
@@ -166,7 +164,7 @@ def where(call: Call) -> None:
         for name, given in zip(names, numbers, strict=True)
     ]
     # A tensor without dimensions has a say in the result's dtype if the other has none, too.
-    wide = any(is_tensor(call, name, torch.float64) for name in names)
+    wide = torch.float64 in (getattr(call.constant(name), "dtype", None) for name in names)
     if wide and not any(x is not None and x.rank for x in operands):
         raise Refused("a number of float64 meets what may have no dimensions")
     fill = next((given for given in numbers if given is not None), 0.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch.backends.zendnn.frontends.aten.mappings import Importer
+from torch.backends.zendnn.frontends.aten.mappings import Importer, operands
 from torch.backends.zendnn.frontends.calls import Call, Refused
 from torch.backends.zendnn.graph import Attribute, Operand, Value
 
@@ -16,8 +16,7 @@ def linear(call: Call) -> None:
         raise Refused("weight is no matrix")
     if not call.absent("bias") and call.weight("bias").shape != rows:
         raise Refused("bias has not one number for each row of weight")
-    inputs = [call.tensor("input"), call.tensor("weight"), call.optional_weight("bias")]
-    call.result("linear", inputs)
+    call.result("linear", operands(call, "linear", "input", "weight", "bias"))
 
 
 def convolution(*, transposed: bool | None = None, words_for_padding: bool = False) -> Importer:
@@ -40,7 +39,7 @@ def convolution(*, transposed: bool | None = None, words_for_padding: bool = Fal
         if is_transposed:
             attributes["transposed"] = True
             attributes["output_padding"] = call.integers("output_padding", spatial)
-        inputs = [call.tensor("input"), call.tensor("weight"), call.optional_weight("bias")]
+        inputs = operands(call, "convolution", "input", "weight", "bias")
         call.result("convolution", inputs, **attributes)
 
     return importer
