@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.backends.zendnn.graph import Graph, Kind, Node, Operand, Value
+from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
 from torch.backends.zendnn.operators import NUMBERS
 from torch.backends.zendnn.passes import _match
 from torch.backends.zendnn.signatures import Attribute
@@ -34,12 +34,6 @@ class Refused(Exception):
 
 #: Stands for an argument that is no constant.
 MISSING = object()
-
-
-def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether a constant is an ordinary tensor."""
-    strided = tensor.layout == torch.strided and tensor.device.type == "cpu"
-    return strided and not tensor.is_quantized
 
 
 def words(dtypes: Iterable[torch.dtype]) -> str:
@@ -166,10 +160,10 @@ class Call(abc.ABC):
         operand = self.operand_of(handle)
         if not isinstance(operand, Value) or operand.kind != "tensor":
             raise Refused(f"{name} is not a tensor")
-        dtype = self.dtype_of(handle)
-        if operand.constant is not None:
-            dtype = operand.constant.dtype
-            if not is_dense(operand.constant):
+        dtype, constant = self.dtype_of(handle), operand.constant
+        if constant is not None:
+            dtype, strided = constant.dtype, constant.layout == torch.strided
+            if not strided or constant.device.type != "cpu" or constant.is_quantized:
                 raise Refused(f"{name} is not a dense CPU tensor")
         if dtype is not None and dtype not in dtypes:
             raise Refused(f"{name} is {words([dtype])}, not {words(dtypes)}")
@@ -191,10 +185,6 @@ class Call(abc.ABC):
             raise Refused(f"the length of {name} is not known")
         return elements
 
-    def tensors(self, name: str, dtypes: Dtypes = FLOATING) -> list[Value]:
-        """Return the elements of a list of tensors."""
-        return [self.as_tensor(element, name, dtypes) for element in self.elements(name)]
-
     def as_number(self, handle: Handle, name: str) -> Operand:
         """Return an argument, or an element of one, as an integer or a value of kind number."""
         operand = self.operand_of(handle)
@@ -208,10 +198,6 @@ class Call(abc.ABC):
     def number(self, name: str) -> Operand:
         """Return an integer or a value of kind number."""
         return self.as_number(self.arguments[name], name)
-
-    def optional_number(self, name: str) -> Operand:
-        """Return an integer, a value of kind number, or None."""
-        return None if self.absent(name) else self.number(name)
 
     def numbers(self, name: str) -> list[Operand]:
         """Return the elements of a list of integers."""
@@ -227,12 +213,7 @@ class Call(abc.ABC):
         """Return all sizes of a tensor, which is what the argument ``name`` is about."""
         if tensor.rank is None:
             raise Refused(f"how many dimensions {name} has is not known")
-        made: list[Operand] = []
-        for dim in range(tensor.rank):
-            size = self.graph.value("number")
-            self.add("size", [tensor, dim], [size])
-            made.append(size)
-        return made
+        return [self.step("size", [tensor, dim]) for dim in range(tensor.rank)]
 
     def are_numbers(self, *names: str) -> bool:
         """Whether all these arguments are integers, even if the model keeps them in tensors."""
@@ -245,7 +226,8 @@ class Call(abc.ABC):
 
     def step(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> Value:
         """Add a node whose result only this importer knows."""
-        return self.add(op, inputs, None, attributes).output
+        (made,) = self.results(op, inputs, [None], **attributes)
+        return made
 
     def result(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> None:
         """Add the node that makes the first result of the call."""
@@ -257,30 +239,15 @@ class Call(abc.ABC):
         inputs: Sequence[Operand],
         sources: Sequence[Handle | None],
         **attributes: Attribute,
-    ) -> None:
-        """Add a node that makes these values of the model; None stands for one nobody reads."""
+    ) -> list[Value]:
+        """Add a node that makes these values of the model; None stands for one that it has not."""
         kind: Kind = "number" if op in NUMBERS else "tensor"
         made = [self.graph.value(kind, source) for source in sources]
-        self.add(op, inputs, made, attributes)
+        self.graph.add(op, inputs, outputs=made, attributes=attributes, origin=(self.label,))
         for value in made:
             if value.source is not None:
                 self.bind(value.source, value)
-
-    def add(
-        self,
-        op: str,
-        inputs: Sequence[Operand],
-        outputs: Sequence[Value] | None = None,
-        attributes: dict[str, Attribute] | None = None,
-    ) -> Node:
-        """Add a node."""
-        return self.graph.add(
-            op,
-            inputs,
-            outputs=outputs,
-            attributes=attributes or {},
-            origin=(self.label,),
-        )
+        return made
 
     def rename(self, value: Value) -> None:
         """Make what a step made the first result of the call."""
@@ -291,9 +258,9 @@ class Call(abc.ABC):
         """Make an operand the call's result."""
         self.bind(self.outputs[0], operand)
 
-    def has_rank(self, rank: int) -> None:
-        """State how many dimensions the result has."""
+    def has_rank(self, rank: int | None) -> None:
+        """State how many dimensions the result has, if that is known."""
         result = self.operand_of(self.outputs[0])
         assert isinstance(result, Value)
-        if result.rank != rank:
+        if rank is not None and result.rank != rank:
             result.dims = (None,) * rank

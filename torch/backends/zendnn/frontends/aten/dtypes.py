@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch.backends.zendnn.frontends.aten.mappings import Importer
 from torch.backends.zendnn.frontends.calls import ANY, Call, Refused
 
 #: torch's own numbers of the engine's dtypes.
@@ -59,14 +58,10 @@ def to_layout(call: Call) -> None:
         call.result("to", [x], dtype=engine_dtype(call, "dtype"))
 
 
-def autocast(dtype: str | None) -> Importer:
+def autocast(call: Call, *, dtype: str | None) -> None:
     """What autocast does to a floating tensor: to its own dtype, or back to float32."""
-
-    def importer(call: Call) -> None:
-        if not call.python("cpu_enabled"):
-            call.identity(call.tensor("self", ANY))
-            return
-        wanted = dtype or engine_dtype(call, "cpu_dtype")
-        call.result("to", [call.tensor("self")], dtype=wanted, floating=True)
-
-    return importer
+    if not call.python("cpu_enabled"):
+        call.identity(call.tensor("self", ANY))
+        return
+    wanted = dtype or engine_dtype(call, "cpu_dtype")
+    call.result("to", [call.tensor("self")], dtype=wanted, floating=True)

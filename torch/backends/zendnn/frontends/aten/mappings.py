@@ -32,7 +32,7 @@ def _read_operand(call: Call, name: str, spec: OperandSpec) -> list[Operand]:
     if spec.many and spec.is_number:
         return list(call.numbers(name) if spec.type == "int" else call.integers(name))
     if spec.many:
-        return list(call.tensors(name, dtypes))
+        return [call.as_tensor(element, name, dtypes) for element in call.elements(name)]
     if spec.is_number:
         return [call.number(name) if spec.type == "int" else call.integer(name)]
     operand = call.tensor(name, dtypes)
@@ -59,7 +59,7 @@ def _read_attribute(call: Call, argument: Argument, spec: AttributeSpec) -> Attr
 
 def _import(call: Call, row: Operator, mapping: Mapping, fixed: dict[str, Attribute]) -> None:
     """Add the one node that a mapping stands for; ``fixed`` is what no argument gives."""
-    operands: dict[str, list[Operand]] = {}
+    given: dict[str, list[Operand]] = {}
     attributes: dict[str, Attribute] = {}
     for argument in mapping.arguments:
         if not argument.target:
@@ -68,7 +68,7 @@ def _import(call: Call, row: Operator, mapping: Mapping, fixed: dict[str, Attrib
     specs = {operand.name: operand for operand in row.operands}
     for argument in mapping.arguments:
         if argument.target in specs:
-            operands[argument.target] = _read_operand(call, argument.name, specs[argument.target])
+            given[argument.target] = _read_operand(call, argument.name, specs[argument.target])
         elif argument.target in row.attributes:
             value = _read_attribute(call, argument, row.attributes[argument.target])
             if value != ():
@@ -76,10 +76,10 @@ def _import(call: Call, row: Operator, mapping: Mapping, fixed: dict[str, Attrib
     for name, value in (fixed | mapping.fixed).items():
         if name in specs:
             assert isinstance(value, int)
-            operands[name] = [value]
+            given[name] = [value]
         else:
             attributes.setdefault(name, value)
-    inputs = [x for operand in row.operands for x in operands.get(operand.name, [None])]
+    inputs = [x for operand in row.operands for x in given.get(operand.name, [None])]
     call.result(row.name, inputs, **attributes)
 
 
@@ -115,20 +115,16 @@ def first_of(*importers: Importer) -> Importer:
     return importer
 
 
-def same_number(name: str) -> Importer:
+def same_number(call: Call) -> None:
     """A number that the model only moves: into a tensor, out of it, from one type to another."""
-    return lambda call: call.identity(call.number(name))
+    call.identity(call.number("a"))
 
 
-def same_tensor(name: str, **required: Any) -> Importer:
+def same_tensor(call: Call, *, name: str, **required: Any) -> None:
     """A result that is the argument."""
-
-    def importer(call: Call) -> None:
-        for key, value in required.items():
-            call.require(key, value)
-        call.identity(call.tensor(name, ANY))
-
-    return importer
+    for key, value in required.items():
+        call.require(key, value)
+    call.identity(call.tensor(name, ANY))
 
 
 MAPPED = from_mappings()

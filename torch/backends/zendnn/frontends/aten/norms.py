@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
-from torch.backends.zendnn.frontends.aten.mappings import Importer, operands
+from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import Call, Refused
 from torch.backends.zendnn.graph import Attribute, Operand
 
@@ -32,13 +32,9 @@ def rms_norm(call: Call) -> None:
     call.result("rms_norm", inputs, eps=eps, **normalized(call))
 
 
-def softmax(*, log: bool) -> Importer:
+def softmax(call: Call, *, log: bool) -> None:
     """Softmax, of a converted tensor if a dtype is given."""
-
-    def importer(call: Call) -> None:
-        x: Operand = call.tensor("self")
-        if not call.absent("dtype"):
-            x = call.step("to", [x], dtype=engine_dtype(call, "dtype"))
-        call.result("softmax", [x], dim=call.integer("dim"), log=log)
-
-    return importer
+    x: Operand = call.tensor("self")
+    if not call.absent("dtype"):
+        x = call.step("to", [x], dtype=engine_dtype(call, "dtype"))
+    call.result("softmax", [x], dim=call.integer("dim"), log=log)

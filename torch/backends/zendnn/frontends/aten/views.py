@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.frontends.aten.mappings import Importer
+from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import ANY, Call, Refused
 from torch.backends.zendnn.graph import Attribute
 from torch.backends.zendnn.passes.remove_identities import is_open
@@ -16,10 +16,8 @@ def view_as(call: Call) -> None:
 
 def slice_(call: Call) -> None:
     """A part of a dimension."""
-    start, end = call.optional_number("start"), call.optional_number("end")
-    end = None if is_open(end) else end
-    x = call.tensor("self", ANY)
-    call.result("slice", [x, call.integer("dim"), start, end, call.number("step")])
+    x, dim, start, end, step = operands(call, "slice", "self", "dim", "start", "end", "step")
+    call.result("slice", [x, dim, start, None if is_open(end) else end, step])
 
 
 def _split(call: Call, count: int | None, **by: Attribute) -> None:
@@ -35,9 +33,9 @@ def split_equal(call: Call) -> None:
     _split(call, None, sizes=(call.integer("split_size"),))
 
 
-def split_sizes(name: str) -> Importer:
+def split_sizes(call: Call, *, name: str = "split_sizes") -> None:
     """Parts of stated sizes."""
-    return lambda call: _split(call, len(call.integers(name)), sizes=call.integers(name))
+    _split(call, len(call.integers(name)), sizes=call.integers(name))
 
 
 def chunk(call: Call) -> None:

@@ -108,9 +108,7 @@ def store_left_out(module: TorchModule, report: MethodReport) -> None:
 def reasons(module: TorchModule, method: str = "forward") -> list[tuple[str, str]]:
     """Return each operator of an optimised method that was left out, and why."""
     name = LEFT_OUT_ATTRIBUTE.format(method=method)
-    if not module.hasattr(name):
-        return []
-    return [(op, reason) for op, reason in module.getattr(name)]
+    return [(op, reason) for op, reason in module.getattr(name)] if module.hasattr(name) else []
 
 
 # What an optimised module says about itself.

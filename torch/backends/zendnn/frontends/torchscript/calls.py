@@ -121,33 +121,34 @@ class TorchScriptCall(Call):
         return bool(self.outputs[position].uses())
 
     def parts(self, count: int | None = None) -> list[TorchValue | None]:
-        users = [use.user for use in self.node.output().uses()]
-        if len(users) == 1 and users[0].kind() == "prim::ListUnpack":
-            return list(users[0].outputs())
+        unpacked = self._unpacked()
+        if unpacked is not None:
+            return unpacked
         if count is None:
             raise Refused("its results are not unpacked at once")
         found: list[TorchValue | None] = [None] * count
-        for position, value in self._taken():
+        for position, value in self.parts_read():
             if not -count <= position < count or found[position] is not None:
                 raise Refused("what is read of its results is not known")
             found[position] = value
         return found
 
     def parts_read(self) -> list[tuple[int, TorchValue]]:
-        kinds = {use.user.kind() for use in self.node.output().uses()}
-        if kinds == {"prim::ListUnpack"}:
-            return list(enumerate(self.parts()))
-        return self._taken()
-
-    def _taken(self) -> list[tuple[int, TorchValue]]:
-        """Return what is taken out of the list one by one, and from where."""
+        unpacked = self._unpacked()
+        if unpacked is not None:
+            return list(enumerate(unpacked))
         found = []
-        for use in self.node.output().uses():
-            user = use.user
+        for user in (use.user for use in self.node.output().uses()):
             if user.kind() != "aten::__getitem__" or not is_constant(user.inputsAt(1)):
                 raise Refused("what is read of its results is not known")
             found.append((user.inputsAt(1).toIValue(), user.output()))
         return found
+
+    def _unpacked(self) -> list[TorchValue] | None:
+        """Return all elements of the list, if they are taken out at once."""
+        users = [use.user for use in self.node.output().uses()]
+        at_once = [user.kind() for user in users] == ["prim::ListUnpack"]
+        return list(users[0].outputs()) if at_once else None
 
     def bind(self, handle: TorchValue, operand: Operand) -> None:
         self.scope.bind(handle, operand)
@@ -198,8 +199,6 @@ def get_item(call: TorchScriptCall) -> None:
         return  # the node that made the list has made it
     position = call.integer("idx")
     content = call.scope.lists.get(call.arguments["list"].unique())
-    if isinstance(content, tuple) and not -len(content) <= position < len(content):
-        content = None
     _bind_element(call, call.outputs[0], content, position)
 
 
@@ -217,11 +216,11 @@ def list_unpack(call: TorchScriptCall) -> None:
 def _bind_element(
     call: TorchScriptCall, output: TorchValue, content: ListContent | None, position: int
 ) -> None:
-    if content is None:
-        raise Refused("what the list holds is not known")
     if isinstance(content, Value):
         call.results("size", [content, position], [output])
         return
+    if content is None or not -len(content) <= position < len(content):
+        raise Refused("what the list holds is not known")
     operand = call.scope.operand(content[position])
     if operand is None or (isinstance(operand, Value) and operand.kind == "other"):
         raise Refused("the list holds neither tensors nor integers")
@@ -234,7 +233,7 @@ OPERATORS: dict[str, Importer] = IMPORTERS | {  # type: ignore[assignment]
     "prim::ListConstruct": list_construct,
     "prim::TupleConstruct": list_construct,
     "prim::ListUnpack": list_unpack,
-    "prim::NumToTensor.Scalar": same_number("a"),
+    "prim::NumToTensor.Scalar": same_number,
     "aten::__getitem__.t": get_item,
     "aten::size": size_list,
 }

@@ -78,8 +78,9 @@ def _follows(node: TorchNode, known: set[int]) -> Iterator[TorchValue]:
             yield outputs[0]
         if outputs[0].unique() in known:
             yield inputs[0]
-    elif kind == "aten::cumsum" and _is_whole(inputs[0], known) and _is_none(inputs[2]):
-        yield outputs[0]
+    elif kind == "aten::cumsum" and _is_whole(inputs[0], known):
+        if is_constant(inputs[2]) and inputs[2].toIValue() is None:  # it states no dtype
+            yield outputs[0]
     elif kind == "aten::type_as":
         for one, other in ((inputs[1], outputs[0]), (outputs[0], inputs[1])):
             if _is_whole(one, known):
@@ -89,10 +90,6 @@ def _follows(node: TorchNode, known: set[int]) -> Iterator[TorchValue]:
             yield outputs[0]
         if outputs[0].unique() in known:
             yield from (value for value in inputs if value.type().kind() == "TensorType")
-
-
-def _is_none(value: TorchValue) -> bool:
-    return is_constant(value) and value.toIValue() is None
 
 
 def _is_whole(value: TorchValue, known: set[int]) -> bool:
