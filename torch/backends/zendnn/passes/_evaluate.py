@@ -13,11 +13,8 @@ from torch.backends.zendnn.operators import COMBINATIONS, FUNCTIONS
 from torch.backends.zendnn.signatures import Mapping
 
 NUMBER: dict[str, Callable[[int, int], int]] = {
-    "number_add": operator.add,
-    "number_sub": operator.sub,
-    "number_mul": operator.mul,
-    "number_floordiv": operator.floordiv,
     "number_remainder": operator.mod,
+    **{f"number_{name}": getattr(operator, name) for name in ("add", "sub", "mul", "floordiv")},
 }
 
 

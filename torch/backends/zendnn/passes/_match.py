@@ -23,12 +23,13 @@ MOST_POST_OPS = 4
 
 
 def each(*ops: str) -> Callable[[Callable[[Graph, Node], int]], Pass]:
-    """Make a pass of a rule for one node of these operators, which returns what it changed."""
+    """Make a pass of a rule for one node, of these operators or of any; it returns what it did."""
 
     def pass_of(rule: Callable[[Graph, Node], int]) -> Pass:
         @functools.wraps(rule)
         def visit(graph: Graph) -> int:
-            return sum(rule(graph, node) for node in list(graph.nodes) if is_one_of(node, ops))
+            nodes = (node for node in list(graph.nodes) if not ops or is_one_of(node, ops))
+            return sum(rule(graph, node) for node in nodes)
 
         return visit
 
@@ -113,11 +114,8 @@ def as_affine(algorithm: str, number: float, *, left: bool = False) -> tuple[flo
 
     None when it is no alpha·x + beta, or one that float32 cannot hold.
     """
-    forms = {
-        "add": (1.0, number),
-        "sub": (-1.0, number) if left else (1.0, -number),
-        "mul": (number, 0.0),
-    }
+    forms = {"add": (1.0, number), "mul": (number, 0.0)}
+    forms["sub"] = (-1.0, number) if left else (1.0, -number)
     if number and not left:
         forms["div"] = (1.0 / number, 0.0)
     found = forms.get(algorithm)

@@ -10,7 +10,6 @@ from torch.backends.zendnn.passes._weights import channels, fold, foldable
 
 @each("batch_norm")
 def fold_batch_norm(graph: Graph, norm: Node) -> bool:
-    """Fold norms that follow a layer whose result nobody else reads; return how many."""
     node = foldable(graph, norm.inputs[0])
     # Channels are dimension 1: a linear layer's features only when the rank is 2.
     if node is None or (node.op == "linear" and node.output.rank != 2):

@@ -5,32 +5,31 @@ from __future__ import annotations
 import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, infer_types
 from torch.backends.zendnn.passes import _evaluate
+from torch.backends.zendnn.passes._match import each
 
 #: Larger results would make a module larger for a moment's work.
 MOST_ELEMENTS = 1 << 24
 
 
-def fold_constants(graph: Graph) -> int:
+@each()
+def fold_constants(graph: Graph, node: Node) -> bool:
     """Replace results that depend on constants only; return how many nodes went."""
-    folded = 0
-    for node in list(graph.nodes):
-        infer_types(node)  # an operand may be a constant by now
-        # A constant cannot stand where others expect a result.
-        if node.is_foreign or not all(map(graph.is_private, node.outputs)):
-            continue
-        results: list[Operand]
-        if node.outputs[0].kind == "number":
-            number = _number(node)
-            results = [] if number is None else [number]
-        else:
-            results = [graph.constant(tensor.contiguous()) for tensor in _tensors(node)]
-        if len(results) != len(node.outputs):
-            continue  # not known, or the model's own error
-        for value, result in zip(node.outputs, results, strict=True):
-            graph.replace_uses(value, result)
-        graph.remove(node)
-        folded += 1
-    return folded
+    infer_types(node)  # an operand may be a constant by now
+    # A constant cannot stand where others expect a result.
+    if node.is_foreign or not all(map(graph.is_private, node.outputs)):
+        return False
+    results: list[Operand]
+    if node.outputs[0].kind == "number":
+        number = _number(node)
+        results = [] if number is None else [number]
+    else:
+        results = [graph.constant(tensor.contiguous()) for tensor in _tensors(node)]
+    if len(results) != len(node.outputs):
+        return False  # not known, or the model's own error
+    for value, result in zip(node.outputs, results, strict=True):
+        graph.replace_uses(value, result)
+    graph.remove(node)
+    return True
 
 
 def _number(node: Node) -> int | None:
@@ -50,9 +49,8 @@ def _number(node: Node) -> int | None:
 def _tensors(node: Node) -> tuple[torch.Tensor, ...]:
     """The results of a node without post-ops; () where they are not known."""
     operands = [x.constant if isinstance(x, Value) else x for x in node.inputs]
-    if node.post_ops or not _evaluate.can_evaluate(node):
-        return ()
-    if any(isinstance(x, Value) and x.constant is None for x in node.inputs):
+    unknown = any(x.constant is None for x in node.values())
+    if unknown or node.post_ops or not _evaluate.can_evaluate(node):
         return ()
     tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
     wanted = tensors and (node.op != "eltwise" or tensors[0].is_floating_point())

@@ -20,8 +20,7 @@ _CANCELS = 1024.0
 @each("binary", "eltwise.affine")
 def fold_scalars(graph: Graph, node: Node) -> int:
     """Rewrite binary operators with a constant number as eltwise ones, and join chains of these."""
-    folded = _from_binary(graph, node)
-    return folded + _join(graph, node)
+    return _from_binary(graph, node) + _join(graph, node)
 
 
 def _from_binary(graph: Graph, node: Node) -> bool:

@@ -55,11 +55,9 @@ def _aim(expanded: Node) -> Operand:
     if expanded.op == "expand_as":
         return expanded.inputs[1]
     sizes = [producer(number, "size") for number in expanded.inputs[1:]]
-    aims = [size.inputs for size in sizes if size is not None]
-    if not aims or len(aims) != len(sizes):
-        return -1
-    whole = [(aims[0][0], dim) for dim in range(len(aims))]
-    return aims[0][0] if aims == whole else -1
+    aims = [(-1, -1) if size is None else size.inputs for size in sizes] or [(-1, -1)]
+    aim = aims[0][0]
+    return aim if aims == [(aim, dim) for dim in range(len(aims))] else -1
 
 
 @each("matmul")
@@ -102,18 +100,13 @@ def _fuse(graph: Graph, last: Node) -> bool:
     mask, *more = scores.masks or (None,)
     for other in more:
         mask = add("binary", mask, other, algorithm="add")
-    attributes: dict[str, Attribute] = {
-        "scale": scores.scale,
-        "causal": False,
-        "swapped": False,
-        # A mask is added whatever its type, and the softmax of nothing is NaN.
-        "additive": True,
-    }
     inputs = [q, k, v, mask]
+    # A mask is added whatever its type, and the softmax of nothing is NaN.
+    attributes: dict[str, Attribute] = {"causal": False, "swapped": False, "additive": True}
     if scores.chosen is not None:
         inputs.append(scores.chosen)
         attributes |= {"fill": scores.fill, "fill_where": scores.fill_where}
-    substitute(graph, members, "attention", inputs, **attributes)
+    substitute(graph, members, "attention", inputs, scale=scores.scale, **attributes)
     return True
 
 

@@ -105,8 +105,7 @@ def _averaged(graph: Graph) -> set[Value]:
     averaged: set[Value] = set()
     for node in graph.nodes:
         read = [v for v in node.values() if v.kind == "tensor" and v.constant is None]
-        if node.op in ("mean", "sum", "adaptive_avg_pool") or (
-            node.op in _KEEPS_SIZE and read and averaged.issuperset(read)
-        ):
+        keeps = node.op in _KEEPS_SIZE and read and averaged.issuperset(read)
+        if keeps or node.op in ("mean", "sum", "adaptive_avg_pool"):
             averaged.update(node.outputs)
     return averaged

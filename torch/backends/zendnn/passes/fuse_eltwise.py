@@ -9,7 +9,6 @@ from torch.backends.zendnn.passes._match import MOST_POST_OPS, each, real, sole,
 
 @each("eltwise")
 def fuse_eltwise(graph: Graph, last: Node) -> bool:
-    """Make eltwise operators post-ops of what they read; return how many."""
     node, function = sole(graph, last.inputs[0], *TAKES_POST_OPS), last.function
     if node is None or len(node.post_ops) >= MOST_POST_OPS:
         return False

@@ -8,7 +8,6 @@ from torch.backends.zendnn.passes._match import each, producer
 
 @each("embedding_bag")
 def fuse_embedding_bags(graph: Graph, node: Node) -> bool:
-    """Let bags read a 2-D index instead of its elements and their offsets; return how many."""
     table, flat, offsets, *weights = node.inputs
     ids, counted = _before_flattening(flat), producer(offsets, "arange")
     if ids is None or counted is None or node.attributes.get("last_offset"):

@@ -8,7 +8,6 @@ from torch.backends.zendnn.passes._match import each, producer
 
 @each("layer_norm", "rms_norm")
 def fuse_layer_norm(graph: Graph, norm: Node) -> bool:
-    """Make additions before a norm its residual; return how many."""
     x, weight, bias, *residual = norm.inputs
     add = producer(x, "binary.add")
     if len(norm.outputs) != 1 or residual != [None] or add is None or add.post_ops:

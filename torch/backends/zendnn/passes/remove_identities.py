@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
 from torch.backends.zendnn.operators import SIZES
-from torch.backends.zendnn.passes._match import affine_of, bypass, integers, producer, real, scalar
+from torch.backends.zendnn.passes._match import bypass, each, integers, producer, scalar
 from torch.backends.zendnn.signatures import Trait
 
 #: From here on, the end of a slice means 'to the last element'.
@@ -16,15 +16,11 @@ def is_open(end: Operand) -> bool:
     return end is None or (isinstance(end, int) and end >= _NO_END)
 
 
-def remove_identities(graph: Graph) -> int:
+@each()
+def remove_identities(graph: Graph, node: Node) -> int:
     """Remove operators that change nothing and views that another view undoes; return how many."""
-    removed = 0
-    for node in list(graph.nodes):
-        removed += _simplify(graph, node)
-        same = _same(graph, node)
-        if same is not None:
-            removed += bypass(graph, node, same)
-    return removed
+    simpler, same = _simplify(graph, node), _same(graph, node)
+    return simpler + (same is not None and bypass(graph, node, same))
 
 
 def _simplify(graph: Graph, node: Node) -> bool:
@@ -34,8 +30,8 @@ def _simplify(graph: Graph, node: Node) -> bool:
             graph.set_inputs(node, [inner.inputs[0], *rest])
         case Node("permute", (Value(producer=Node("permute", (x, *a))), *b)) if len(a) == len(b):
             graph.set_inputs(node, [x, *(a[dim] for dim in b if isinstance(dim, int))])
-        case Node("stack", (x,)):
-            graph.set_inputs(node, [x, int(real(node, "dim"))])
+        case Node("stack", (x,), attributes={"dim": int() as dim}):
+            graph.set_inputs(node, [x, dim])
             replace_node(node, op="unsqueeze", attributes={})
         case _:
             return False
@@ -57,8 +53,8 @@ def _same(graph: Graph, node: Node) -> Operand:
             return x
         case Node("slice", (x, _, None | 0, end, None | 1)) if is_open(end):
             return x
-        case Node("eltwise", (x,)) if affine_of(node) == (1.0, 0.0) and _is_floating(graph, node):
-            return x
+        case Node("eltwise", (x,), attributes={"algorithm": "affine", "alpha": 1, "beta": 0}):
+            return x if _is_floating(graph, node) else None
         case Node("pad", (x, *pads)) if {*pads} <= {0}:
             return x
         case Node("to", (x,), attributes={"dtype": dtype}):
