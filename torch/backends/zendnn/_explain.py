@@ -91,14 +91,12 @@ class Operator:
     post_ops: Strings
 
     @staticmethod
-    def read(made: str, name: str, operands: str, words: str, label: str | None) -> Operator:
+    def read(made: str, name: str, operands: str, words: str, label: str) -> Operator:
         """Read the parts of ``made = name(operands) words # label``."""
         attributes = dict(word.split("=", 1) for word in words.split())
         post_ops = _split(attributes.pop("post", ""), ";")
-        listed = _split(operands, ", ")
-        return Operator(
-            name, _labels(label or ""), _split(made, ", "), listed, attributes, post_ops
-        )
+        results, read = _split(made, ", "), _split(operands, ", ")
+        return Operator(name, _labels(label), results, read, attributes, post_ops)
 
     @property
     def title(self) -> str:

@@ -107,10 +107,8 @@ class Mapping:
     @cached_property
     def fixed(self) -> dict[str, Attribute]:
         """The attributes that no argument gives."""
-        return {
-            key: _literal(text)
-            for key, text in (word.split("=") for word in self._parts[2].split())
-        }
+        words = (word.split("=") for word in self._parts[2].split())
+        return {key: _literal(text) for key, text in words}
 
 
 def _items(text: str) -> list[str]:
@@ -199,9 +197,8 @@ class Operator:
         found = []
         for item in _items(self._parts[1]):
             type_, name = item.split()
-            many = type_.endswith("[]")
-            type_ = type_.removesuffix("[]")
-            found.append(Operand(name, type_.rstrip("?"), type_.endswith("?"), many))
+            one = type_.removesuffix("[]")
+            found.append(Operand(name, one.rstrip("?"), one.endswith("?"), one != type_))
         return tuple(found)
 
     @cached_property
