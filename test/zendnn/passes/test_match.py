@@ -38,6 +38,36 @@ def test_only_a_value_with_one_use_may_be_absorbed(b: Builder) -> None:
         assert _match.sole(graph, value, "eltwise") is None
 
 
+def test_an_algorithm_can_be_asked_for_too(b: Builder) -> None:
+    y = b.eltwise("relu", b.input(random(2)))
+    assert _match.producer(y, "eltwise.relu") is y.producer
+    assert _match.producer(y, "eltwise.tanh", "binary.relu") is None
+
+
+def test_a_chain_is_what_may_be_swallowed_one_after_the_other(b: Builder) -> None:
+    x = b.input(random(2))
+    square = b.binary("mul", x, x)
+    root = b.eltwise("sqrt", b.eltwise("tanh", square))
+    graph = b.done(b.eltwise("relu", root), b.eltwise("relu", x))
+    steps = ("eltwise.sqrt", "eltwise.tanh", "eltwise.square binary.mul")
+    nodes = _match.chain(graph, root, *steps)
+    assert [node.op for node in nodes] == ["eltwise", "eltwise", "binary"]
+    assert nodes[-1] is square.producer
+    assert _match.chain(graph, root, *steps, "eltwise") == ()
+    square.escapes = True
+    assert _match.chain(graph, root, *steps) == ()
+
+
+# Rules.
+
+
+def test_a_rule_is_asked_of_its_operators_only_and_its_answers_are_added(b: Builder) -> None:
+    x = b.input(random(2))
+    graph = b.done(b.eltwise("relu", x), b.eltwise("tanh", x), b.binary("add", x, x))
+    assert _match.each("eltwise.tanh", "binary")(lambda graph, node: 2)(graph) == 4
+    assert _match.each()(lambda graph, node: node.op == "eltwise")(graph) == 2
+
+
 # Constants.
 
 
@@ -110,6 +140,18 @@ def test_a_post_op_precedes_those_of_its_former_node(b: Builder) -> None:
     assert ops(graph) == ["linear"]
     assert posts(node) == ["max", "relu"]
     assert node.origin == ("aten::linear", "aten::binary")
+    assert_same(b.run(), before)
+
+
+def test_one_node_takes_the_place_of_several(b: Builder) -> None:
+    x = b.input(random(2))
+    squared = b.eltwise("square", x)
+    graph = b.done(b.eltwise("sqrt", squared))
+    before = b.run()
+    first, last = graph.nodes
+    _match.substitute(graph, [first, last], "eltwise", [x], algorithm="abs", alpha=0.0, beta=0.0)
+    graph.check()
+    assert [(node.op, node.origin) for node in graph.nodes] == [("eltwise", ("aten::eltwise",) * 2)]
     assert_same(b.run(), before)
 
 

@@ -10,6 +10,7 @@ from typing import overload
 
 import torch
 from torch.backends.zendnn import _C
+from torch.backends.zendnn._table import table
 
 
 @dataclass(frozen=True)
@@ -73,14 +74,7 @@ class Recording(Sequence[Event]):
             (str(len(ms)), f"{sum(ms):.3f} ms", *key)
             for key, ms in sorted(times.items(), key=lambda item: -sum(item[1]))
         ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join(
-            "  ".join(
-                f"{cell:{side}{width}}"
-                for cell, width, side in zip(row, widths, ">><<<", strict=True)
-            ).rstrip()
-            for row in rows
-        )
+        return "\n".join(table(rows, ">><<<"))
 
 
 @contextlib.contextmanager

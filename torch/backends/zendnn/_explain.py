@@ -15,21 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch.backends.zendnn._table import table
 from torch.backends.zendnn.frontends import LeftOut, front_end_of
 
-#: How C++ calls the types of elements, where torch's Python calls them otherwise.
-_DTYPES = {
-    "Float": "float32",
-    "Double": "float64",
-    "Half": "float16",
-    "BFloat16": "bfloat16",
-    "Long": "int64",
-    "Int": "int32",
-    "Short": "int16",
-    "Char": "int8",
-    "Byte": "uint8",
-    "Bool": "bool",
-}
+Strings = tuple[str, ...]
+Integers = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -37,27 +28,20 @@ class Input:
     """A tensor's signature, as a plan has seen it."""
 
     dtype: str
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
+    sizes: Integers
+    strides: Integers
 
     def __str__(self) -> str:
-        text = f"{self.dtype} {_tuple(self.sizes)}"
-        return text if self._is_contiguous() else f"{text} strides {_tuple(self.strides)}"
-
-    def _is_contiguous(self) -> bool:
-        expected = 1
-        for size, stride in zip(reversed(self.sizes), reversed(self.strides), strict=True):
-            if size != 1 and stride != expected:
-                return 0 in self.sizes
-            expected *= size
-        return True
+        like = torch.empty_strided(self.sizes, self.strides, device="meta")
+        strides = "" if like.is_contiguous() else f" strides {self.strides}"
+        return f"{self.dtype} {self.sizes}{strides}"
 
 
 @dataclass(frozen=True)
 class Step:
     """Something that a built plan runs: for which operators of the model, and how."""
 
-    does: tuple[str, ...]
+    does: Strings
     implementation: str
     gflop: float
 
@@ -66,7 +50,7 @@ class Step:
 class LeftToTorch:
     """Operators of the model that a built plan calls torch for, why, and what that costs."""
 
-    operator: tuple[str, ...]
+    operator: Strings
     reason: str
     #: Milliseconds of one run, timed on stand-ins for the operands when the plan was built.
     ms: float
@@ -77,7 +61,7 @@ class Built:
     """What a plan made for one set of input shapes; nothing when it refused them."""
 
     inputs: tuple[Input, ...]
-    numbers: tuple[int, ...]
+    numbers: Integers
     threads: int
     #: Why the model's own operators run for these inputs; empty when the plan does.
     refused: str = ""
@@ -89,32 +73,8 @@ class Built:
     gflop: float = 0.0
     steps: tuple[Step, ...] = ()
     #: Implementations that computed wrong results when they were tried, each with what for.
-    wrong: tuple[str, ...] = ()
+    wrong: Strings = ()
     left_to_torch: tuple[LeftToTorch, ...] = ()
-
-    @staticmethod
-    def read(entry: Mapping[str, Any]) -> Built:
-        """Read an entry of what a plan explains."""
-        steps = entry.get("steps", ())
-        return Built(
-            tuple(
-                Input(_DTYPES.get(x["dtype"], x["dtype"]), tuple(x["sizes"]), tuple(x["strides"]))
-                for x in entry["inputs"]
-            ),
-            tuple(entry["numbers"]),
-            entry["threads"],
-            entry.get("refused", ""),
-            entry.get("layout", ""),
-            entry.get("border_copies", 0),
-            entry.get("arena_bytes", 0),
-            entry.get("gflop", 0.0),
-            tuple(Step(_labels(x["does"]), x["implementation"], x["gflop"]) for x in steps),
-            tuple(entry.get("wrong", ())),
-            tuple(
-                LeftToTorch(_labels(x["operator"]), x["reason"], x["ms"])
-                for x in entry.get("left_to_torch", ())
-            ),
-        )
 
 
 @dataclass(frozen=True)
@@ -123,12 +83,20 @@ class Operator:
 
     name: str
     #: The operators of the model that it does.
-    does: tuple[str, ...]
-    results: tuple[str, ...]
-    operands: tuple[str, ...]
+    does: Strings
+    results: Strings
+    operands: Strings
     attributes: dict[str, str]
     #: As a description writes them; see docs/plan.md.
-    post_ops: tuple[str, ...]
+    post_ops: Strings
+
+    @staticmethod
+    def read(made: str, name: str, operands: str, words: str, label: str) -> Operator:
+        """Read the parts of ``made = name(operands) words # label``."""
+        attributes = dict(word.split("=", 1) for word in words.split())
+        post_ops = _split(attributes.pop("post", ""), ";")
+        results, read = _split(made, ", "), _split(operands, ", ")
+        return Operator(name, _labels(label), results, read, attributes, post_ops)
 
     @property
     def title(self) -> str:
@@ -143,8 +111,8 @@ class Region:
     """Operators that run as one call, and what was built of them, the latest used first."""
 
     name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
+    inputs: Strings
+    outputs: Strings
     constants: int
     operators: tuple[Operator, ...]
     packed_bytes: int
@@ -154,26 +122,56 @@ class Region:
     def read(text: str) -> Region:
         """Read what a plan explains."""
         plan = json.loads(text)
-        inputs, outputs, constants, operators = [], [], 0, []
-        for line in plan["description"].splitlines()[1:]:
-            made, _, rest = line.partition(" = ")
-            if made.startswith("return "):
-                outputs = made.removeprefix("return ").split(", ")
-            elif rest.startswith("input "):
-                inputs.append(made)
-            elif rest.startswith("constant "):
-                constants += 1
-            elif rest:
-                operators.append(_operator(made, rest))
+
+        def found(pattern: str) -> list[Any]:
+            return re.findall(pattern, plan["description"], re.MULTILINE)
+
         return Region(
             plan["name"],
-            tuple(inputs),
-            tuple(outputs),
-            constants,
-            tuple(operators),
+            tuple(found(r"^(\S+) = input ")),
+            _split(found("^return (.*)")[0], ", "),
+            len(found(r"^\S+ = constant ")),
+            tuple(Operator.read(*parts) for parts in found(_OPERATOR)),
             plan["packed_bytes"],
-            tuple(map(Built.read, plan["built"])),
+            _all(Built)(plan["built"]),
         )
+
+
+#: A line of a description: results, name, operands, attributes and label.
+_OPERATOR = r"^(.+?) = (\w+)\((.*?)\)((?: \S+=\S*)*)(?: # (.*))?$"
+
+
+def _split(text: str, separator: str) -> Strings:
+    return tuple(filter(None, text.split(separator)))
+
+
+def _labels(text: str) -> Strings:
+    return _split(text, "+")
+
+
+def _all(kind: Callable[..., Any]) -> Callable[[Iterable[Mapping[str, Any]]], tuple[Any, ...]]:
+    """Read a list of objects, whose keys are the fields of their kind."""
+    return lambda items: tuple(
+        kind(**{key: _READ.get(key, lambda x: x)(value) for key, value in item.items()})
+        for item in items
+    )
+
+
+def _dtype(name: str) -> str:
+    """Return what Python calls a type of elements, of which C++ says the name of its tensors."""
+    tensors = getattr(torch, f"{name}Tensor", None)
+    return name if tensors is None else str(tensors.dtype).removeprefix("torch.")
+
+
+#: How the parts of what a plan explains are read; others are what they are.
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("sizes", "strides", "numbers", "wrong"), tuple),
+    **dict.fromkeys(("does", "operator"), _labels),
+    "dtype": _dtype,
+    "inputs": _all(Input),
+    "steps": _all(Step),
+    "left_to_torch": _all(LeftToTorch),
+}
 
 
 @dataclass(frozen=True)
@@ -199,7 +197,7 @@ class Explanation:
         """Return what people read."""
         if not self.methods:
             return f"this module has no plan: {self.hint}"
-        return "\n\n".join("\n".join(_method_lines(method)) for method in self.methods)
+        return "\n\n".join("\n".join(_lines(_method(method))) for method in self.methods)
 
     def as_dict(self) -> dict[str, Any]:
         """Return all that is known, in the shape that ``json()`` writes."""
@@ -211,10 +209,10 @@ class Explanation:
 
     def dot(self) -> str:
         """Return Graphviz's text of the regions and their operators."""
+        regions = [(method.name, region) for method in self.methods for region in method.regions]
         lines = ["digraph zendnn {", "  node [shape=box, style=rounded];"]
-        regions = ((method, region) for method in self.methods for region in method.regions)
         for number, (method, region) in enumerate(regions):
-            lines += _cluster_lines(number, method, region)
+            lines += _cluster_lines(number, f"{method}: {region.name}", region)
         return "\n".join([*lines, "}"])
 
     def __str__(self) -> str:
@@ -242,96 +240,73 @@ def explain(module: object, format: str = "text") -> Explanation:
     if format not in _FORMATS:
         raise ValueError(f"there is no format {format!r}; the formats are {', '.join(_FORMATS)}")
     front_end = front_end_of(module)
-    methods = [
+    methods = tuple(
         Method(
-            method.name,
-            tuple(Region.read(plan.explain()) for plan in method.plans),
-            method.left_out,
+            found.name, tuple(Region.read(plan.explain()) for plan in found.plans), found.left_out
         )
-        for method in front_end.optimized(module)
-    ]
-    return Explanation(tuple(methods), format, front_end.HOW_TO_OPTIMIZE)
-
-
-def _labels(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split("+")))
-
-
-def _operator(made: str, text: str) -> Operator:
-    """Read ``operator(operands) key=value… # label``."""
-    call, _, label = text.partition(" # ")
-    name, _, rest = call.partition("(")
-    operands, _, words = rest.partition(")")
-    attributes = dict(word.split("=", 1) for word in words.split())
-    post_ops = attributes.pop("post", "").split(";")
-    return Operator(
-        name,
-        _labels(label),
-        tuple(made.split(", ")),
-        tuple(filter(None, operands.split(", "))),
-        attributes,
-        tuple(filter(None, post_ops)),
+        for found in front_end.optimized(module)
     )
+    return Explanation(methods, format, front_end.HOW_TO_OPTIMIZE)
 
 
-# For people.
+# For people. A block of text is a list of lines, and of blocks that are indented below them.
+
+Block = list[Any]
 
 
-def _method_lines(method: Method) -> Iterator[str]:
+def _lines(block: Block, indent: str = "") -> Iterator[str]:
+    for item in block:
+        if isinstance(item, str):
+            yield indent + item if item else item
+        else:
+            yield from _lines(item, indent + "  ")
+
+
+def _method(method: Method) -> Block:
     operators = sum(len(region.operators) for region in method.regions)
     left_out = method.left_out or ()
     left = _counted(sum(item.count for item in left_out), "operator") if left_out else "nothing"
     regions = _counted(len(method.regions), "region")
     inside = f"{regions} of {_counted(operators, 'operator')}" if method.regions else "no region"
-    yield f"{method.name}: {inside}" + ("" if method.left_out is None else f", {left} left out")
-    for region in method.regions:
-        yield ""
-        yield from _indented(_region_lines(region))
-    if left_out:
-        yield ""
-        yield "  left out"
-        rows = [(str(x.count), _short((x.op,)), x.reason) for x in left_out]
-        yield from _indented(_table(rows, "><<"), "    ")
-
-
-def _region_lines(region: Region) -> Iterator[str]:
-    facts = [
-        _counted(len(region.inputs), "input"),
-        _counted(len(region.outputs), "output"),
-        _counted(region.constants, "constant"),
+    block: Block = [
+        f"{method.name}: {inside}" + ("" if method.left_out is None else f", {left} left out")
     ]
+    for region in method.regions:
+        block += ["", _region(region)]
+    if left_out:
+        rows = [(str(item.count), _short((item.op,)), item.reason) for item in left_out]
+        block += ["", ["left out", table(rows, "><<")]]
+    return block
+
+
+def _region(region: Region) -> Block:
+    counts = {"input": len(region.inputs), "output": len(region.outputs)}
+    counts["constant"] = region.constants
+    facts = [_counted(count, noun) for noun, count in counts.items()]
     if region.packed_bytes:
         facts.append(f"{_bytes(region.packed_bytes)} of packed weights")
-    yield f"{region.name}: {', '.join(facts)}"
     kinds = Counter((x.title, _short(x.does)) for x in region.operators)
-    rows = [
-        (str(count), title, "" if does == title else does) for (title, does), count in kinds.items()
-    ]
-    yield from _indented(_table(rows, "><<"))
-    if not region.built:
-        yield "  nothing built yet: it has seen no inputs"
-    for built in region.built:
-        yield from _indented(_built_lines(built))
+    rows = [(str(n), title, does if does != title else "") for (title, does), n in kinds.items()]
+    built = [_built(built) for built in region.built]
+    nothing = ["nothing built yet: it has seen no inputs"]
+    return [f"{region.name}: {', '.join(facts)}", table(rows, "><<"), *(built or [nothing])]
 
 
-def _built_lines(built: Built) -> Iterator[str]:
+def _built(built: Built) -> Block:
     same = itertools.groupby(map(str, built.inputs))
     facts = [_times(len(list(items)), text) for text, items in same]
     if built.numbers:
-        facts.append(f"{'numbers' if built.numbers[1:] else 'number'} {_list(built.numbers)}")
-    facts.append(_counted(built.threads, "thread"))
-    inputs = ", ".join(facts)
+        noun = "numbers" if built.numbers[1:] else "number"
+        facts.append(f"{noun} {', '.join(map(str, built.numbers))}")
+    inputs = ", ".join([*facts, _counted(built.threads, "thread")])
     if built.refused:
-        yield f"refused for {inputs}: {built.refused}"
-        return
+        return [f"refused for {inputs}: {built.refused}"]
     costs = [_gflop(built.gflop), f"{_bytes(built.arena_bytes)} arena"]
     if built.layout:
         costs.append(f"images {built.layout}")
     if copies := built.border_copies:
         costs.append(f"{copies} {'copy' if copies == 1 else 'copies'} at its borders")
-    yield f"built for {inputs}: {', '.join(costs)}"
-    for name in built.wrong:
-        yield f"  struck off, since its results are wrong: {name}"
+    wrong = [f"struck off, since its results are wrong: {name}" for name in built.wrong]
     kinds: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for step in built.steps:
         kinds[_short(step.does), step.implementation].append(step.gflop)
@@ -339,23 +314,9 @@ def _built_lines(built: Built) -> Iterator[str]:
         (str(len(gflops)), *kind, _gflop(sum(gflops)) if any(gflops) else "")
         for kind, gflops in kinds.items()
     ]
-    yield from _indented(_table(rows, "><<>"))
-    if built.left_to_torch:
-        yield "left to torch"
-        left = [(_short(x.operator), x.reason, f"{x.ms:.2f} ms") for x in built.left_to_torch]
-        yield from _indented(_table(left, "<<>"))
-
-
-def _table(rows: Sequence[Sequence[str]], alignments: str) -> list[str]:
-    """Return rows as lines, with each column aligned to the left (<) or to the right (>)."""
-    columns = zip(*rows, strict=True) if rows else [()] * len(alignments)
-    widths = [max(map(len, column), default=0) for column in columns]
-    formats = [f"{side}{width}" for side, width in zip(alignments, widths, strict=True)]
-    return ["  ".join(map(format, row, formats)).rstrip() for row in rows]
-
-
-def _indented(lines: Iterable[str], by: str = "  ") -> Iterator[str]:
-    return (by + line for line in lines)
+    left = [(_short(x.operator), x.reason, f"{x.ms:.2f} ms") for x in built.left_to_torch]
+    block: Block = [f"built for {inputs}: {', '.join(costs)}", wrong, table(rows, "><<>")]
+    return [*block, "left to torch", table(left, "<<>")] if left else block
 
 
 def _short(operators: Sequence[str]) -> str:
@@ -372,22 +333,11 @@ def _counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def _list(numbers: Iterable[int]) -> str:
-    return ", ".join(map(str, numbers))
-
-
-def _tuple(numbers: Sequence[int]) -> str:
-    return str(tuple(numbers))
-
-
 def _bytes(count: int) -> str:
     if count < 1024:
         return _counted(count, "byte")
-    size, units = count / 1024, iter(("KiB", "MiB", "GiB"))
-    unit = next(units)
-    while size >= 1024 and unit != "GiB":
-        size, unit = size / 1024, next(units)
-    return f"{size:.1f} {unit}"
+    power = min((count.bit_length() - 1) // 10, 3)
+    return f"{count / 1024**power:.1f} {'KMG'[power - 1]}iB"
 
 
 def _gflop(gflop: float) -> str:
@@ -401,11 +351,11 @@ def _gflop(gflop: float) -> str:
 # For Graphviz.
 
 
-def _cluster_lines(number: int, method: Method, region: Region) -> Iterator[str]:
+def _cluster_lines(number: int, label: str, region: Region) -> Iterator[str]:
     """Yield a region; edges from constants and to the model's other operators are left out."""
     makers: dict[str, str] = {}
     yield f"  subgraph cluster_{number} {{"
-    yield f"    label={_quoted(f'{method.name}: {region.name}')};"
+    yield f"    label={_quoted(label)};"
     for index, value in enumerate(region.inputs):
         makers[value] = f"r{number}_input_{index}"
         yield f"    {makers[value]} [label={_quoted(f'input {index}')}, shape=ellipse];"

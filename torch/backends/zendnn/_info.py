@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from torch.backends.zendnn import _C
+from torch.backends.zendnn._table import table
 
 #: How variables begin that what runs, and how fast, may depend on.
 _VARIABLES = (
@@ -73,5 +74,4 @@ def report() -> str:
         ("switches", ", ".join(switches)),
         ("environment", ", ".join(f"{k}={v}" for k, v in variables.items()) or "nothing set"),
     ]
-    width = max(len(name) for name, *_ in rows)
-    return "\n".join(f"{name:{width}}  {value}" for name, value in rows)
+    return "\n".join(table(rows, "<<"))

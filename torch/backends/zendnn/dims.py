@@ -61,12 +61,9 @@ def _given(sizes: Iterable[Operand]) -> Dims:
 def _given_size(size: Operand) -> Dim:
     if isinstance(size, int):
         return size if size >= 0 else None
-    # Any other number may turn out to be -1.
-    return size if size is not None and _is_size(size) else None
-
-
-def _is_size(number: Value) -> bool:
-    return number.producer is not None and number.producer.op in ("size", "numel")
+    # Any number but a size may turn out to be -1.
+    maker = None if size is None else size.producer
+    return size if maker is not None and maker.op in ("size", "numel") else None
 
 
 def stated(node: Node, dims: OperandDims) -> Dims:

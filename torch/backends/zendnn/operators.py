@@ -15,12 +15,13 @@ from torch.backends.zendnn import dims as infer
 from torch.backends.zendnn.signatures import NONE, Combination, Function, Operator, Trait
 
 
-def _plain(name: str, primitive: str, **more: Any) -> Function:
-    """A function without parameters whose name torch shares."""
-    return Function(name, (f"aten::{name}(self)",), primitive=primitive, **{"alpha": 0.0, **more})
+def _plain(name: str, primitive: str, aten: str = "", **more: Any) -> Function:
+    """A function without parameters, whose name torch shares if no mapping is given."""
+    aten = aten or f"aten::{name}(self)"
+    return Function(name, (aten,), primitive=primitive, **{"alpha": 0.0, **more})
 
 
-_UNBOUNDED = {"magnifies": math.inf}
+_UNBOUNDED: dict[str, Any] = {"magnifies": math.inf}
 
 FUNCTIONS = {
     row.name: row
@@ -47,19 +48,8 @@ FUNCTIONS = {
         ),
         _plain("sigmoid", "eltwise_logistic"),
         _plain("tanh", "eltwise_tanh"),
-        Function(
-            "gelu",
-            ("aten::gelu(self, approximate='none')",),
-            "exact",
-            primitive="eltwise_gelu_erf",
-            alpha=0.0,
-        ),
-        Function(
-            "gelu_tanh",
-            ("aten::gelu(self, approximate='tanh')",),
-            primitive="eltwise_gelu_tanh",
-            alpha=0.0,
-        ),
+        _plain("gelu", "eltwise_gelu_erf", "aten::gelu(self, approximate='none')", doc="exact"),
+        _plain("gelu_tanh", "eltwise_gelu_tanh", "aten::gelu(self, approximate='tanh')"),
         _plain("silu", "eltwise_swish", alpha=1.0),
         _plain("hardswish", "eltwise_hardswish", alpha=1 / 6, beta=0.5),
         _plain("hardsigmoid", "eltwise_hardsigmoid", alpha=1 / 6, beta=0.5),

@@ -107,10 +107,8 @@ class Mapping:
     @cached_property
     def fixed(self) -> dict[str, Attribute]:
         """The attributes that no argument gives."""
-        return {
-            key: _literal(text)
-            for key, text in (word.split("=") for word in self._parts[2].split())
-        }
+        words = (word.split("=") for word in self._parts[2].split())
+        return {key: _literal(text) for key, text in words}
 
 
 def _items(text: str) -> list[str]:
@@ -183,38 +181,32 @@ class Operator:
     aten: tuple[str, ...] = ()
 
     @cached_property
-    def name(self) -> str:
-        """What descriptions call it."""
-        return self._match[1]
-
-    @cached_property
-    def _match(self) -> re.Match[str]:
+    def _parts(self) -> tuple[str, str, str]:
         match = _SIGNATURE.fullmatch(self.signature)
         assert match is not None, f"'{self.signature}' is no signature"
-        return match
+        operands, _, attributes = match[2].partition("*")
+        return match[1], operands, attributes
 
-    @cached_property
-    def _halves(self) -> tuple[list[str], list[str]]:
-        items = _items(self._match[2])
-        cut = items.index("*") if "*" in items else len(items)
-        return items[:cut], items[cut + 1 :]
+    @property
+    def name(self) -> str:
+        """What descriptions call it."""
+        return self._parts[0]
 
     @cached_property
     def operands(self) -> tuple[Operand, ...]:
         """Its operands."""
         found = []
-        for item in self._halves[0]:
+        for item in _items(self._parts[1]):
             type_, name = item.split()
-            many = type_.endswith("[]")
-            type_ = type_.removesuffix("[]")
-            found.append(Operand(name, type_.rstrip("?"), type_.endswith("?"), many))
+            one = type_.removesuffix("[]")
+            found.append(Operand(name, one.rstrip("?"), one.endswith("?"), one != type_))
         return tuple(found)
 
     @cached_property
     def attributes(self) -> dict[str, AttributeSpec]:
         """Its attributes, by name."""
         found = {}
-        for item in self._halves[1]:
+        for item in _items(self._parts[2]):
             type_, _, rest = item.partition(" ")
             name, _, default = rest.partition("=")
             found[name] = AttributeSpec(name, type_, _literal(default))
@@ -229,8 +221,8 @@ class Operator:
     @cached_property
     def fewest(self) -> int:
         """How many operands a node must have: those at the end may be left out if optional."""
-        wanted = [i for i, x in enumerate(self.operands) if not (x.optional or x.many)]
-        return wanted[-1] + 1 if wanted else 0
+        wanted = (i for i, x in enumerate(self.operands, 1) if not (x.optional or x.many))
+        return max(wanted, default=0)
 
     def operand(self, position: int) -> Operand | None:
         """The operand at a position, of which the last may stand for several; None beyond them."""

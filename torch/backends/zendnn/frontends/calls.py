@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.backends.zendnn.graph import Graph, Kind, Node, Operand, Value
+from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
+from torch.backends.zendnn.operators import NUMBERS
 from torch.backends.zendnn.passes import _match
 from torch.backends.zendnn.signatures import Attribute
 
@@ -31,17 +32,8 @@ class Refused(Exception):
     """Why the engine does not take a call."""
 
 
-class _Missing:
-    """Stands for an argument that is no constant."""
-
-
-MISSING = _Missing()
-
-
-def is_dense(tensor: torch.Tensor) -> bool:
-    """Whether a constant is an ordinary tensor."""
-    strided = tensor.layout == torch.strided and tensor.device.type == "cpu"
-    return strided and not tensor.is_quantized
+#: Stands for an argument that is no constant.
+MISSING = object()
 
 
 def words(dtypes: Iterable[torch.dtype]) -> str:
@@ -72,12 +64,11 @@ class Call(abc.ABC):
         """Return what a value is in the engine's graph; None for what has no part in it."""
 
     @abc.abstractmethod
-    def elements_of(self, handle: Handle) -> Sequence[Handle] | None:
-        """Return the elements of a list that the model makes; None where they are not known."""
+    def list_of(self, handle: Handle) -> Sequence[Handle] | Value | None:
+        """Return the elements of a list that the model makes, or the tensor whose sizes it holds.
 
-    @abc.abstractmethod
-    def tensor_of_sizes(self, handle: Handle) -> Value | None:
-        """Return the tensor whose sizes a list holds, if it is such a list."""
+        None where they are not known.
+        """
 
     @abc.abstractmethod
     def dtype_of(self, handle: Handle) -> torch.dtype | None:
@@ -97,10 +88,6 @@ class Call(abc.ABC):
     @abc.abstractmethod
     def parts_read(self) -> list[tuple[int, Handle]]:
         """Return the elements of the list that are read, with their positions."""
-
-    @abc.abstractmethod
-    def source(self) -> Any:
-        """Return what ``Node.source`` holds of the call."""
 
     @abc.abstractmethod
     def bind(self, handle: Handle, operand: Operand) -> None:
@@ -173,10 +160,10 @@ class Call(abc.ABC):
         operand = self.operand_of(handle)
         if not isinstance(operand, Value) or operand.kind != "tensor":
             raise Refused(f"{name} is not a tensor")
-        dtype = self.dtype_of(handle)
-        if operand.constant is not None:
-            dtype = operand.constant.dtype
-            if not is_dense(operand.constant):
+        dtype, constant = self.dtype_of(handle), operand.constant
+        if constant is not None:
+            dtype, strided = constant.dtype, constant.layout == torch.strided
+            if not strided or constant.device.type != "cpu" or constant.is_quantized:
                 raise Refused(f"{name} is not a dense CPU tensor")
         if dtype is not None and dtype not in dtypes:
             raise Refused(f"{name} is {words([dtype])}, not {words(dtypes)}")
@@ -191,25 +178,12 @@ class Call(abc.ABC):
             raise Refused(f"{name} is not a constant")
         return constant
 
-    def constant_operand(self, name: str) -> Value:
-        """Return a constant tensor as an operand."""
-        self.weight(name)
-        return self.tensor(name)
-
-    def optional_weight(self, name: str) -> Value | None:
-        """Return a constant tensor as an operand, or None."""
-        return None if self.absent(name) else self.constant_operand(name)
-
     def elements(self, name: str) -> Sequence[Handle]:
         """Return the elements of a list that the model makes."""
-        elements = self.elements_of(self.arguments[name])
-        if elements is None:
+        elements = self.list_of(self.arguments[name])
+        if elements is None or isinstance(elements, Value):
             raise Refused(f"the length of {name} is not known")
         return elements
-
-    def tensors(self, name: str, dtypes: Dtypes = FLOATING) -> list[Value]:
-        """Return the elements of a list of tensors."""
-        return [self.as_tensor(element, name, dtypes) for element in self.elements(name)]
 
     def as_number(self, handle: Handle, name: str) -> Operand:
         """Return an argument, or an element of one, as an integer or a value of kind number."""
@@ -225,17 +199,13 @@ class Call(abc.ABC):
         """Return an integer or a value of kind number."""
         return self.as_number(self.arguments[name], name)
 
-    def optional_number(self, name: str) -> Operand:
-        """Return an integer, a value of kind number, or None."""
-        return None if self.absent(name) else self.number(name)
-
     def numbers(self, name: str) -> list[Operand]:
         """Return the elements of a list of integers."""
         handle = self.arguments[name]
         if self.constant_of(handle) is not MISSING:
             return list(self.integers(name))
-        tensor = self.tensor_of_sizes(handle)
-        if tensor is not None:
+        tensor = self.list_of(handle)
+        if isinstance(tensor, Value):
             return self.sizes(tensor, name)
         return [self.as_number(element, name) for element in self.elements(name)]
 
@@ -243,12 +213,7 @@ class Call(abc.ABC):
         """Return all sizes of a tensor, which is what the argument ``name`` is about."""
         if tensor.rank is None:
             raise Refused(f"how many dimensions {name} has is not known")
-        made: list[Operand] = []
-        for dim in range(tensor.rank):
-            size = self.graph.value("number")
-            self.add("size", [tensor, dim], [size])
-            made.append(size)
-        return made
+        return [self.step("size", [tensor, dim]) for dim in range(tensor.rank)]
 
     def are_numbers(self, *names: str) -> bool:
         """Whether all these arguments are integers, even if the model keeps them in tensors."""
@@ -261,47 +226,28 @@ class Call(abc.ABC):
 
     def step(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> Value:
         """Add a node whose result only this importer knows."""
-        return self.add(op, inputs, None, attributes).output
+        (made,) = self.results(op, inputs, [None], **attributes)
+        return made
 
     def result(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> None:
         """Add the node that makes the first result of the call."""
-        self.results(op, inputs, self.outputs[:1], "tensor", **attributes)
-
-    def number_result(self, op: str, inputs: Sequence[Operand]) -> None:
-        """Add the node that makes a number."""
-        self.results(op, inputs, self.outputs[:1], "number")
+        self.results(op, inputs, self.outputs[:1], **attributes)
 
     def results(
         self,
         op: str,
         inputs: Sequence[Operand],
         sources: Sequence[Handle | None],
-        kind: Kind = "tensor",
         **attributes: Attribute,
-    ) -> None:
-        """Add a node that makes these values of the model; None stands for one nobody reads."""
+    ) -> list[Value]:
+        """Add a node that makes these values of the model; None stands for one that it has not."""
+        kind: Kind = "number" if op in NUMBERS else "tensor"
         made = [self.graph.value(kind, source) for source in sources]
-        self.add(op, inputs, made, attributes)
+        self.graph.add(op, inputs, outputs=made, attributes=attributes, origin=(self.label,))
         for value in made:
             if value.source is not None:
                 self.bind(value.source, value)
-
-    def add(
-        self,
-        op: str,
-        inputs: Sequence[Operand],
-        outputs: Sequence[Value] | None = None,
-        attributes: dict[str, Attribute] | None = None,
-    ) -> Node:
-        """Add a node."""
-        return self.graph.add(
-            op,
-            inputs,
-            outputs=outputs,
-            attributes=attributes or {},
-            origin=(self.label,),
-            source=self.source(),
-        )
+        return made
 
     def rename(self, value: Value) -> None:
         """Make what a step made the first result of the call."""
@@ -312,9 +258,9 @@ class Call(abc.ABC):
         """Make an operand the call's result."""
         self.bind(self.outputs[0], operand)
 
-    def has_rank(self, rank: int) -> None:
-        """State how many dimensions the result has."""
+    def has_rank(self, rank: int | None) -> None:
+        """State how many dimensions the result has, if that is known."""
         result = self.operand_of(self.outputs[0])
         assert isinstance(result, Value)
-        if result.rank != rank:
+        if rank is not None and result.rank != rank:
             result.dims = (None,) * rank

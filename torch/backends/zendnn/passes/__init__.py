@@ -1,8 +1,8 @@
 """The passes that rewrite a graph, in the order in which they run, and those that a plan runs.
 
-A pass is a function of a graph that returns how often it changed something. It sees the graph and
-nothing else: no shapes, no front end. What depends on shapes is the plan's; it is named here, so
-that it can be switched off in the same way.
+A pass is a function of a graph that returns how often it changed something; ``_match.each`` makes
+one of a rule for single nodes. It sees the graph and nothing else: no shapes, no front end. What
+depends on shapes is the plan's; it is named here, so that it can be switched off in the same way.
 """
 
 from __future__ import annotations
@@ -133,16 +133,12 @@ def run(graph: Graph) -> dict[str, int]:
             changes[row.name] = row.function(graph)
             graph.remove_dead()
             graph.infer_types()
-            if verify:
-                _verify(graph, row.name)
+            try:
+                if verify:
+                    graph.check()
+            except AssertionError as error:
+                raise RuntimeError(f"the pass {row.name} broke the graph: {error}") from error
     return changes
-
-
-def _verify(graph: Graph, name: str) -> None:
-    try:
-        graph.check()
-    except AssertionError as error:
-        raise RuntimeError(f"the pass {name} broke the graph: {error}") from error
 
 
 def _require(name: str) -> None:

@@ -10,14 +10,11 @@ import torch
 from torch import Tensor
 from torch.backends.zendnn.graph import Node
 from torch.backends.zendnn.operators import COMBINATIONS, FUNCTIONS
-from torch.backends.zendnn.signatures import Mapping, Operator
+from torch.backends.zendnn.signatures import Mapping
 
 NUMBER: dict[str, Callable[[int, int], int]] = {
-    "number_add": operator.add,
-    "number_sub": operator.sub,
-    "number_mul": operator.mul,
-    "number_floordiv": operator.floordiv,
     "number_remainder": operator.mod,
+    **{f"number_{name}": getattr(operator, name) for name in ("add", "sub", "mul", "floordiv")},
 }
 
 
@@ -36,16 +33,13 @@ def call(mapping: Mapping, given: dict[str, Any]) -> Any:
 def elementwise(node: Node, *operands: Tensor) -> Tensor:
     """Evaluate an ``eltwise`` or a ``binary`` without post-ops."""
     algorithm = str(node.attributes["algorithm"])
-    result: Tensor
     if node.op == "binary":
-        result = call(COMBINATIONS[algorithm].mapping, dict(zip("ab", operands, strict=True)))
-        return result
+        return call(COMBINATIONS[algorithm].mapping, dict(zip("ab", operands, strict=True)))
     (x,) = operands
     alpha, beta = (node.attributes.get(name, 0.0) for name in ("alpha", "beta"))
     if algorithm == "affine":
         return x * alpha + beta
-    result = call(FUNCTIONS[algorithm].mappings[0], {"x": x, "alpha": alpha, "beta": beta})
-    return result
+    return call(FUNCTIONS[algorithm].mappings[0], {"x": x, "alpha": alpha, "beta": beta})
 
 
 def _split(node: Node, x: Tensor) -> tuple[Tensor, ...]:
@@ -79,16 +73,8 @@ def evaluate(node: Node, *operands: Tensor | int | None) -> Any:
         return _SPECIAL[node.op](node, *operands)
     row = node.row
     assert row is not None
-    return call(row.mappings[0], _attributes(row, node) | _operands(row, operands))
-
-
-def _attributes(row: Operator, node: Node) -> dict[str, Any]:
-    return {name: node.attributes.get(name, a.default) for name, a in row.attributes.items()}
-
-
-def _operands(row: Operator, operands: tuple[Any, ...]) -> dict[str, Any]:
-    given = {}
+    given: dict[str, Any] = {name: a.default for name, a in row.attributes.items()}
     for position, operand in enumerate(row.operands):
         rest = operands[position:]
         given[operand.name] = list(rest) if operand.many else rest[0] if rest else None
-    return given
+    return call(row.mappings[0], given | node.attributes)

@@ -2,23 +2,49 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterable, Sequence
+
 import torch
-from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value, replace_node
+from torch.backends.zendnn.graph import (
+    Attribute,
+    Graph,
+    Node,
+    Operand,
+    Pass,
+    PostOp,
+    Value,
+    replace_node,
+)
 from torch.backends.zendnn.operators import TAKES_POST_OPS
 
 #: As many post-ops as one primitive is given.
 MOST_POST_OPS = 4
 
 
+def each(*ops: str) -> Callable[[Callable[[Graph, Node], int]], Pass]:
+    """Make a pass of a rule for one node, of these operators or of any; it returns what it did."""
+
+    def pass_of(rule: Callable[[Graph, Node], int]) -> Pass:
+        @functools.wraps(rule)
+        def visit(graph: Graph) -> int:
+            nodes = (node for node in list(graph.nodes) if not ops or is_one_of(node, ops))
+            return sum(rule(graph, node) for node in nodes)
+
+        return visit
+
+    return pass_of
+
+
+def is_one_of(node: Node, ops: Iterable[str]) -> bool:
+    """Whether the node is one of these operators; ``'eltwise.relu'`` names an algorithm too."""
+    return node.op in ops or f"{node.op}.{node.attributes.get('algorithm')}" in ops
+
+
 def producer(operand: Operand, *ops: str) -> Node | None:
     """The node that makes ``operand``, if it is one of these operators, where any are given."""
     node = operand.producer if isinstance(operand, Value) else None
-    return node if node is not None and (not ops or node.op in ops) else None
-
-
-def rank(operand: Operand) -> int | None:
-    """How many dimensions a tensor has, if that is known."""
-    return operand.rank if isinstance(operand, Value) else None
+    return node if node is not None and (not ops or is_one_of(node, ops)) else None
 
 
 def sole(graph: Graph, operand: Operand, *ops: str) -> Node | None:
@@ -27,6 +53,21 @@ def sole(graph: Graph, operand: Operand, *ops: str) -> Node | None:
     if node is None or not isinstance(operand, Value) or graph.only_user(operand) is None:
         return None
     return node
+
+
+def chain(graph: Graph, operand: Operand, *steps: str) -> tuple[Node, ...]:
+    """The nodes that make ``operand``, the last one first, each out of what the next one makes.
+
+    A step names operators, one or the other, that a fusion may swallow; () where one is missing.
+    """
+    nodes = []
+    for step in steps:
+        node = sole(graph, operand, *step.split())
+        if node is None or node.post_ops:
+            return ()
+        nodes.append(node)
+        operand = node.inputs[0]
+    return tuple(nodes)
 
 
 def constant(operand: Operand) -> torch.Tensor | None:
@@ -56,16 +97,10 @@ def real(node: Node, key: str) -> float:
     return float(value)
 
 
-def is_eltwise(node: Node | None, algorithm: str) -> bool:
-    """Whether the node is this eltwise operator."""
-    return node is not None and node.op == "eltwise" and node.attributes["algorithm"] == algorithm
-
-
 def affine_of(node: Node | None) -> tuple[float, float] | None:
     """The (alpha, beta) of an eltwise alpha·x + beta."""
-    if node is None or not is_eltwise(node, "affine"):
-        return None
-    return real(node, "alpha"), real(node, "beta")
+    is_affine = node is not None and is_one_of(node, ("eltwise.affine",))
+    return (real(node, "alpha"), real(node, "beta")) if node and is_affine else None
 
 
 def is_sound(number: float) -> bool:
@@ -79,11 +114,8 @@ def as_affine(algorithm: str, number: float, *, left: bool = False) -> tuple[flo
 
     None when it is no alpha·x + beta, or one that float32 cannot hold.
     """
-    forms = {
-        "add": (1.0, number),
-        "sub": (-1.0, number) if left else (1.0, -number),
-        "mul": (number, 0.0),
-    }
+    forms = {"add": (1.0, number), "mul": (number, 0.0)}
+    forms["sub"] = (-1.0, number) if left else (1.0, -number)
     if number and not left:
         forms["div"] = (1.0 / number, 0.0)
     found = forms.get(algorithm)
@@ -92,14 +124,32 @@ def as_affine(algorithm: str, number: float, *, left: bool = False) -> tuple[flo
 
 def is_swap(node: Node | None, first: int, second: int, rank: int) -> bool:
     """Whether the node exchanges two dimensions (counted from 0) of a tensor of this rank."""
-    if node is None:
-        return False
-    if node.op == "transpose":
-        dims = [dim for dim in node.inputs[1:] if isinstance(dim, int)]
-        return {dim % rank for dim in dims} == {first, second} and len(dims) == 2
-    order = list(range(rank))
-    order[first], order[second] = second, first
-    return node.op == "permute" and list(node.inputs[1:]) == order
+    match node:
+        case Node("transpose", (_, int() as a, int() as b)):
+            return {a % rank, b % rank} == {first, second}
+        case Node("permute", (_, *order)):
+            swapped = {first: second, second: first}
+            return order == [swapped.get(dim, dim) for dim in range(rank)]
+    return False
+
+
+def labels(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The operators of the model that these nodes do."""
+    return tuple(label for node in nodes for label in node.origin)
+
+
+def substitute(
+    graph: Graph,
+    members: Sequence[Node],
+    op: str,
+    inputs: Sequence[Operand],
+    **attributes: Attribute,
+) -> None:
+    """Put one node in the place of others, the last of which makes its result."""
+    *_, last = members
+    node = graph.add(op, inputs, before=last, attributes=attributes, origin=labels(members))
+    graph.take_over(node, last.output)
+    graph.remove_dead()
 
 
 def absorb(graph: Graph, node: Node, last: Node) -> None:

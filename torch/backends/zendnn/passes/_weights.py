@@ -78,14 +78,13 @@ def fold(graph: Graph, node: Node, scale: Tensor | None, shift: Tensor | None) -
         offset = None if offset is None else offset * scale
     if shift is not None:
         offset = shift if offset is None else offset + shift
-    new_weight = weight if scale is None else exact.to(weight.dtype)
-    new_bias = None if offset is None else offset.to(weight.dtype if bias is None else bias.dtype)
-    if not new_weight.isfinite().all() or (new_bias is not None and not new_bias.isfinite().all()):
-        return False
-    inputs: list[Operand] = [node.inputs[0], node.inputs[1], node.inputs[2]]
+    inputs: list[Operand] = [*node.inputs]
     if scale is not None:
-        inputs[1] = graph.constant(new_weight)
-    if new_bias is not None:
-        inputs[2] = graph.constant(new_bias)
+        inputs[1] = graph.constant(exact.to(weight.dtype))
+    if offset is not None:
+        inputs[2] = graph.constant(offset.to(weight.dtype if bias is None else bias.dtype))
+    made = (constant(operand) for operand in inputs[1:])
+    if any(tensor is not None and not tensor.isfinite().all() for tensor in made):
+        return False
     graph.set_inputs(node, inputs)
     return True

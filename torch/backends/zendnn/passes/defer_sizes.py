@@ -5,11 +5,8 @@ A convolution whose size somebody reads must stay a result of its own; its activ
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Value
+from torch.backends.zendnn.graph import Graph, Node, Value
 from torch.backends.zendnn.operators import SIZES
-
-#: Operators whose only result has the shape of their first operand.
-_SAME_SHAPE = frozenset({"eltwise", "batch_norm", "to"})
 
 
 def defer_sizes(graph: Graph) -> int:
@@ -35,10 +32,9 @@ def defer_sizes(graph: Graph) -> int:
 
 def _last_of_its_shape(graph: Graph, value: Value) -> Value:
     while graph.is_private(value):
-        readers = [user for user in value.users if user.op not in SIZES]
-        if len(readers) != 1 or readers[0].op not in _SAME_SHAPE:
-            break
-        if readers[0].inputs[0] is not value:
-            break
-        value = readers[0].output
+        match [user for user in value.users if user.op not in SIZES]:
+            case [Node("eltwise" | "batch_norm" | "to", (first, *_)) as reader] if first is value:
+                value = reader.output
+            case _:
+                break
     return value

@@ -4,39 +4,38 @@ from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
 from torch.backends.zendnn.operators import NUMBERS, VIEWS
-from torch.backends.zendnn.passes._match import affine_of, is_sound, real
+from torch.backends.zendnn.passes._match import affine_of, each, is_sound, real
 
 #: Views through which a factor can be moved: those with one result.
 _THROUGH = VIEWS - {"split"}
 
 
-def fold_attention_scale(graph: Graph) -> int:
+@each("attention")
+def fold_attention_scale(graph: Graph, node: Node) -> int:
     """Remove what only scales q or k, directly or before views; return how many."""
+    return sum(_fold(graph, node, side) for side in (0, 1))
+
+
+def _fold(graph: Graph, node: Node, side: int) -> int:
     folded = 0
-    for node in list(graph.nodes):
-        # A scale of 0 stands for one that depends on sizes, which are not known here.
-        if node.op != "attention" or not real(node, "scale"):
-            continue
-        for side in (0, 1):
-            while (found := _scaling(graph, node.inputs[side])) is not None:
-                scaling, views = found
-                factor = affine_of(scaling)
-                assert factor is not None
-                scale = real(node, "scale") * factor[0]
-                if not is_sound(scale):
-                    break
-                attributes = {**node.attributes, "scale": scale}
-                replace_node(node, attributes=attributes, origin=scaling.origin + node.origin)
-                graph.replace_uses(scaling.output, scaling.inputs[0])
-                graph.remove(scaling)
-                for view in views:  # they are not what the model knows under their names any more
-                    view.source = None
-                folded += 1
+    # A scale of 0 stands for one that depends on sizes, which are not known here.
+    while real(node, "scale") and (found := _scaling(graph, node.inputs[side])) is not None:
+        scaling, views, factor = found
+        scale = real(node, "scale") * factor
+        if not is_sound(scale):
+            break
+        attributes = {**node.attributes, "scale": scale}
+        replace_node(node, attributes=attributes, origin=scaling.origin + node.origin)
+        graph.replace_uses(scaling.output, scaling.inputs[0])
+        graph.remove(scaling)
+        for view in views:  # they are not what the model knows under their names any more
+            view.source = None
+        folded += 1
     return folded
 
 
-def _scaling(graph: Graph, operand: Operand) -> tuple[Node, list[Value]] | None:
-    """The factor on the way to an operand and the views between, if nobody else reads them."""
+def _scaling(graph: Graph, operand: Operand) -> tuple[Node, list[Value], float] | None:
+    """What scales an operand, the views between that nobody else reads, and the factor."""
     views: list[Value] = []
     while isinstance(operand, Value) and graph.is_private(operand):
         readers = [user for user in operand.users if user.op not in NUMBERS]
@@ -45,7 +44,7 @@ def _scaling(graph: Graph, operand: Operand) -> tuple[Node, list[Value]] | None:
             return None
         factor = affine_of(node)
         if factor is not None:
-            return (node, views) if factor[0] and not factor[1] else None
+            return (node, views, factor[0]) if factor[0] and not factor[1] else None
         if node.op not in _THROUGH:
             return None
         views.append(operand)

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import torch
+from torch import Tensor
 from torch.backends.zendnn.graph import Graph, Node
-from torch.backends.zendnn.passes._match import absorb, constant, real
+from torch.backends.zendnn.passes._match import absorb, constant, each, real
 from torch.backends.zendnn.passes._weights import channels, fold, foldable
 
 
-def fold_batch_norm(graph: Graph) -> int:
-    """Fold norms that follow a layer whose result nobody else reads; return how many."""
-    folded = 0
-    for norm in list(graph.nodes):
-        if norm.op != "batch_norm":
-            continue
-        node = foldable(graph, norm.inputs[0])
-        # Channels are dimension 1: a linear layer's features only when the rank is 2.
-        if node is None or (node.op == "linear" and node.output.rank != 2):
-            continue
-        affine = _affine(norm, channels(node))
-        if affine is not None and fold(graph, node, *affine):
-            absorb(graph, node, norm)
-            folded += 1
-    return folded
+@each("batch_norm")
+def fold_batch_norm(graph: Graph, norm: Node) -> bool:
+    node = foldable(graph, norm.inputs[0])
+    # Channels are dimension 1: a linear layer's features only when the rank is 2.
+    if node is None or (node.op == "linear" and node.output.rank != 2):
+        return False
+    affine = _affine(norm, channels(node))
+    if affine is None or not fold(graph, node, *affine):
+        return False
+    absorb(graph, node, norm)
+    return True
 
 
-def _affine(norm: Node, count: int) -> tuple[torch.Tensor, torch.Tensor] | None:
+def _affine(norm: Node, count: int) -> tuple[Tensor, Tensor] | None:
     """The scale and shift of each channel, in float64."""
     weight, bias, mean, variance = (constant(operand) for operand in norm.inputs[1:])
     if (weight is None) != (norm.inputs[1] is None) or (bias is None) != (norm.inputs[2] is None):

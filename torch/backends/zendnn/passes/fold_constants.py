@@ -5,75 +5,63 @@ from __future__ import annotations
 import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, infer_types
 from torch.backends.zendnn.passes import _evaluate
-from torch.backends.zendnn.passes._match import constant
+from torch.backends.zendnn.passes._match import each
 
 #: Larger results would make a module larger for a moment's work.
 MOST_ELEMENTS = 1 << 24
 
 
-def fold_constants(graph: Graph) -> int:
+@each()
+def fold_constants(graph: Graph, node: Node) -> bool:
     """Replace results that depend on constants only; return how many nodes went."""
-    folded = 0
-    for node in list(graph.nodes):
-        results = None
-        infer_types(node)  # an operand may be a constant by now
-        # A constant cannot stand where others expect a result.
-        if not node.is_foreign and all(map(graph.is_private, node.outputs)):
-            is_number = node.outputs[0].kind == "number"
-            results = _number(node) if is_number else _tensors(graph, node)
-        if results is None:
-            continue
-        for value, result in zip(node.outputs, results, strict=True):
-            graph.replace_uses(value, result)
-        graph.remove(node)
-        folded += 1
-    return folded
+    infer_types(node)  # an operand may be a constant by now
+    # A constant cannot stand where others expect a result.
+    if node.is_foreign or not all(map(graph.is_private, node.outputs)):
+        return False
+    results: list[Operand]
+    if node.outputs[0].kind == "number":
+        number = _number(node)
+        results = [] if number is None else [number]
+    else:
+        results = [graph.constant(tensor.contiguous()) for tensor in _tensors(node)]
+    if len(results) != len(node.outputs):
+        return False  # not known, or the model's own error
+    for value, result in zip(node.outputs, results, strict=True):
+        graph.replace_uses(value, result)
+    graph.remove(node)
+    return True
 
 
-def _number(node: Node) -> tuple[Operand, ...] | None:
-    if node.op == "numel":
-        tensor = constant(node.inputs[0])
-        return None if tensor is None else (tensor.numel(),)
-    if node.op == "size":
-        x, dim = node.inputs
-        dims = x.dims if isinstance(x, Value) else None
-        if dims is None or not isinstance(dim, int) or not -len(dims) <= dim < len(dims):
-            return None
-        size = dims[dim]
-        return (size,) if isinstance(size, int) else None
-    if node.op not in _evaluate.NUMBER:
-        return None
-    a, b = node.inputs
-    if not isinstance(a, int) or not isinstance(b, int):
-        return None
-    if node.op in ("number_floordiv", "number_remainder") and b == 0:
-        return None  # the model's own error
-    return (_evaluate.NUMBER[node.op](a, b),)
+def _number(node: Node) -> int | None:
+    match node:
+        case Node("numel", (Value(constant=torch.Tensor() as tensor),)):
+            return tensor.numel()
+        case Node("size", (Value(dims=tuple() as dims), int() as dim)):
+            size = dims[dim] if -len(dims) <= dim < len(dims) else None
+            return size if isinstance(size, int) else None
+        case Node("number_floordiv" | "number_remainder", (_, 0)):
+            return None  # the model's own error
+        case Node(op, (int() as a, int() as b)) if op in _evaluate.NUMBER:
+            return _evaluate.NUMBER[op](a, b)
+    return None
 
 
-def _tensors(graph: Graph, node: Node) -> tuple[Operand, ...] | None:
-    if not _evaluate.can_evaluate(node) or node.post_ops:
-        return None
-    operands: list[torch.Tensor | int | None] = []
-    for operand in node.inputs:
-        if isinstance(operand, Value):
-            if operand.constant is None or operand.constant.numel() > MOST_ELEMENTS:
-                return None
-            operands.append(operand.constant)
-        else:
-            operands.append(operand)
+def _tensors(node: Node) -> tuple[torch.Tensor, ...]:
+    """The results of a node without post-ops; () where they are not known."""
+    operands = [x.constant if isinstance(x, Value) else x for x in node.inputs]
+    unknown = any(x.constant is None for x in node.values())
+    if unknown or node.post_ops or not _evaluate.can_evaluate(node):
+        return ()
     tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
     wanted = tensors and (node.op != "eltwise" or tensors[0].is_floating_point())
     if not wanted and node.op != "power":
-        return None
+        return ()
+    if any(tensor.numel() > MOST_ELEMENTS for tensor in tensors):
+        return ()
     try:
         with torch.no_grad():
             made = _evaluate.evaluate(node, *operands)
     except (RuntimeError, IndexError):
-        return None  # the model's own error, raised when it runs
+        return ()  # the model's own error, raised when it runs
     results = made if isinstance(made, tuple) else (made,)
-    if len(results) != len(node.outputs):
-        return None  # here, too
-    if any(result.numel() > MOST_ELEMENTS for result in results):
-        return None
-    return tuple(graph.constant(result.contiguous()) for result in results)
+    return () if any(result.numel() > MOST_ELEMENTS for result in results) else results

@@ -5,32 +5,30 @@ from __future__ import annotations
 import math
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node, replace_node
-from torch.backends.zendnn.passes._match import constant, integers, producer, real
+from torch.backends.zendnn.passes._match import constant, each, integers, producer, real
 
 
-def fold_pad(graph: Graph) -> int:
+@each("convolution", "max_pool", "avg_pool")
+def fold_pad(graph: Graph, node: Node) -> bool:
     """Fold padding of spatial dimensions into its private readers' own; return how many."""
-    folded = 0
-    for node in list(graph.nodes):
-        pad = producer(node.inputs[0], "pad") if node.inputs else None
-        if pad is None or not graph.is_private(pad.output):
-            continue
-        changes = _RULES[node.op](node, pad) if node.op in _RULES else None
-        if changes is None:
-            continue
-        graph.set_inputs(node, [pad.inputs[0], *node.inputs[1:]])
-        attributes = {**node.attributes, **changes}
-        if attributes.get("padding_end") == attributes["padding"]:
-            del attributes["padding_end"]
-        replace_node(node, attributes=attributes, origin=pad.origin + node.origin)
-        folded += 1
-    return folded
+    pad = producer(node.inputs[0], "pad")
+    if pad is None or not graph.is_private(pad.output):
+        return False
+    changes = _convolution(node, pad) if node.op == "convolution" else _pool(node, pad)
+    if changes is None:
+        return False
+    graph.set_inputs(node, [pad.inputs[0], *node.inputs[1:]])
+    attributes = {**node.attributes, **changes}
+    if attributes.get("padding_end") == attributes["padding"]:
+        del attributes["padding_end"]
+    replace_node(node, attributes=attributes, origin=pad.origin + node.origin)
+    return True
 
 
-Pads = tuple[tuple[int, ...], tuple[int, ...]]
+Pads = tuple[int, ...]
 
 
-def _spatial(pad: Node, spatial: int) -> Pads | None:
+def _spatial(pad: Node, spatial: int) -> tuple[Pads, Pads] | None:
     """What is added before and after each spatial dimension, if no other one is padded."""
     pads = tuple(pad for pad in pad.inputs[1:] if isinstance(pad, int))
     known = len(pads) == len(pad.inputs) - 1
@@ -41,7 +39,7 @@ def _spatial(pad: Node, spatial: int) -> Pads | None:
     return pads[0::2][::-1], pads[1::2][::-1]
 
 
-def _sum(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+def _sum(a: Pads, b: Pads) -> Pads:
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
@@ -61,21 +59,12 @@ def _pool(node: Node, pad: Node) -> dict[str, Attribute] | None:
     """Where a window may start depends on whose padding it is when sizes are rounded up."""
     kernel = integers(node, "kernel")
     pads = _spatial(pad, len(kernel))
+    counts = node.op == "max_pool" or node.attributes.get("include_pad")
+    if not counts or real(pad, "value") != (-math.inf if node.op == "max_pool" else 0):
+        return None
     if pads is None or pads[0] != pads[1] or node.attributes.get("ceil"):
         return None
     padding = _sum(integers(node, "padding"), pads[0])
-    if any(2 * p > k for p, k in zip(padding, kernel, strict=True)):
-        return None  # more than torch lets a pool have
-    return {"padding": padding}
-
-
-def _max_pool(node: Node, pad: Node) -> dict[str, Attribute] | None:
-    return _pool(node, pad) if real(pad, "value") == -math.inf else None
-
-
-def _avg_pool(node: Node, pad: Node) -> dict[str, Attribute] | None:
-    counted = node.attributes.get("include_pad") and not real(pad, "value")
-    return _pool(node, pad) if counted else None
-
-
-_RULES = {"convolution": _convolution, "max_pool": _max_pool, "avg_pool": _avg_pool}
+    # More than torch lets a pool have.
+    too_much = any(2 * p > k for p, k in zip(padding, kernel, strict=True))
+    return None if too_much else {"padding": padding}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._match import affine_of, is_swap, producer, rank, real, sole
+from torch.backends.zendnn.passes._match import each, is_swap, producer, real, sole, substitute
 
 #: Batch, heads, positions, size: the last two must be there, and the plan makes up for the others.
 RANKS = (2, 3, 4)
@@ -34,23 +34,20 @@ class Scores:
 
 def fuse_attention(graph: Graph) -> int:
     """Replace two matrix products around a softmax by one attention; return how many."""
-    fused = 0
-    for node in graph.nodes:
-        if node.op == "where":
-            _drop_expansion(graph, node)
+    _drop_expansion(graph)
     graph.remove_dead()
-    for softmax in list(graph.nodes):
-        if softmax.op == "softmax" and _fuse(graph, softmax):
-            fused += 1
-    return fused
+    return _fuse(graph)
 
 
-def _drop_expansion(graph: Graph, node: Node) -> None:
+@each("where")
+def _drop_expansion(graph: Graph, node: Node) -> bool:
     """A condition expanded to the size of what it chooses from broadcasts to it anyway."""
     condition, *chosen = node.inputs
     expanded = producer(condition, "expand", "expand_as")
-    if expanded is not None and _aim(expanded) in chosen:
-        graph.set_inputs(node, [expanded.inputs[0], *chosen])
+    if expanded is None or _aim(expanded) not in chosen:
+        return False
+    graph.set_inputs(node, [expanded.inputs[0], *chosen])
+    return True
 
 
 def _aim(expanded: Node) -> Operand:
@@ -58,29 +55,26 @@ def _aim(expanded: Node) -> Operand:
     if expanded.op == "expand_as":
         return expanded.inputs[1]
     sizes = [producer(number, "size") for number in expanded.inputs[1:]]
-    aims = [size.inputs for size in sizes if size is not None]
-    if not aims or len(aims) != len(sizes):
-        return -1
-    whole = [(aims[0][0], dim) for dim in range(len(aims))]
-    return aims[0][0] if aims == whole else -1
+    aims = [(-1, -1) if size is None else size.inputs for size in sizes] or [(-1, -1)]
+    aim = aims[0][0]
+    return aim if aims == [(aim, dim) for dim in range(len(aims))] else -1
 
 
-def _fuse(graph: Graph, softmax: Node) -> bool:
-    weights = softmax.output
-    last = graph.only_user(weights)
-    narrowed = last if last is not None and last.op == "to" else None
-    if narrowed is not None:
-        weights = narrowed.output
-        last = graph.only_user(weights)
-    if softmax.attributes.get("log") or last is None or not _is_plain_product(last):
+@each("matmul")
+def _fuse(graph: Graph, last: Node) -> bool:
+    if last.post_ops:
+        return False
+    weights, v = last.inputs
+    narrowed = sole(graph, weights, "to")
+    softmax = sole(graph, narrowed.inputs[0] if narrowed else weights, "softmax")
+    if softmax is None or softmax.attributes.get("log"):
         return False
     scores = _follow(graph, softmax.inputs[0], Scores())
-    if scores is None or last.inputs[0] is not weights:
+    if scores is None:
         return False
     widened = scores.members[-1].op == "to"
     q, keys = scores.members[0].inputs
-    v = last.inputs[1]
-    found = {rank(operand) for operand in (q, keys, v)} - {None}
+    found = {x.rank for x in (q, keys, v) if isinstance(x, Value)} - {None}
     dims = found.pop() if found else None
     dim = softmax.attributes["dim"]
     if found or dims not in (None, *RANKS) or dim not in (-1, 3 if dims is None else dims - 1):
@@ -106,75 +100,39 @@ def _fuse(graph: Graph, softmax: Node) -> bool:
     mask, *more = scores.masks or (None,)
     for other in more:
         mask = add("binary", mask, other, algorithm="add")
-    attributes: dict[str, Attribute] = {
-        "scale": scores.scale,
-        "causal": False,
-        "swapped": False,
-        # A mask is added whatever its type, and the softmax of nothing is NaN.
-        "additive": True,
-    }
     inputs = [q, k, v, mask]
+    # A mask is added whatever its type, and the softmax of nothing is NaN.
+    attributes: dict[str, Attribute] = {"causal": False, "swapped": False, "additive": True}
     if scores.chosen is not None:
         inputs.append(scores.chosen)
         attributes |= {"fill": scores.fill, "fill_where": scores.fill_where}
-    node = graph.add(
-        "attention",
-        inputs,
-        before=last,
-        attributes=attributes,
-        origin=tuple(label for member in members for label in member.origin),
-    )
-    graph.take_over(node, last.output)
-    graph.remove_dead()
+    substitute(graph, members, "attention", inputs, scale=scores.scale, **attributes)
     return True
 
 
 def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
     """Follow scores to the product that makes them; the product is the first member then."""
-    node = sole(graph, operand, "to", "binary", "where", "eltwise", "matmul")
+    node = sole(graph, operand)
     if node is None or node.post_ops:
         return None
-    if node.op == "to":
-        if scores.members or node.attributes["dtype"] != "float32":
-            return None
-        return _follow(graph, node.inputs[0], scores.after(node))
-    if node.op == "binary":
-        return _follow_masked(graph, node, scores)
-    if node.op == "where":
-        return _follow_replaced(graph, node, scores)
-    if node.op == "eltwise":
-        factor = affine_of(node)
-        if factor is None or factor[1]:
-            return None
-        scale = scores.scale * factor[0]
-        return _follow(graph, node.inputs[0], scores.after(node, scale=scale, depth=1))
-    # A scale of 0 has another meaning.
-    transposed = producer(node.inputs[1], "transpose", "permute")
-    plain = _is_plain_product(node) and transposed is not None and scores.scale
-    return scores.after(node) if plain else None
-
-
-def _follow_masked(graph: Graph, node: Node, scores: Scores) -> Scores | None:
-    if node.attributes["algorithm"] != "add" or scores.depth < 3:
-        return None
-    a, b = node.inputs
-    for operand, mask in ((a, b), (b, a)):
-        found = _follow(graph, operand, scores.after(node, masks=(mask, *scores.masks)))
-        if found is not None:
-            return found
+    match node:
+        case Node("to", (x,), attributes={"dtype": "float32"}) if not scores.members:
+            return _follow(graph, x, scores.after(node))
+        case Node("binary", (a, b), attributes={"algorithm": "add"}) if scores.depth == 3:
+            one, other = (scores.after(node, masks=(mask, *scores.masks)) for mask in (b, a))
+            return _follow(graph, a, one) or _follow(graph, b, other)
+        case Node("where", (chosen, None, x) | (chosen, x, None)) if (
+            scores.chosen is None and scores.depth > 1
+        ):
+            where, fill = x is node.inputs[2], real(node, "value")
+            # What is added to -∞ changes nothing, so that masks may come before it too.
+            depth = scores.depth if fill == -math.inf else 2
+            after = scores.after(node, chosen=chosen, fill=fill, fill_where=where, depth=depth)
+            return _follow(graph, x, after)
+        case Node("eltwise", (x,), attributes={"algorithm": "affine", "beta": 0}):
+            scale = scores.scale * real(node, "alpha")
+            return _follow(graph, x, scores.after(node, scale=scale, depth=1))
+        # A scale of 0 has another meaning.
+        case Node("matmul", (_, keys)) if scores.scale and producer(keys, "transpose", "permute"):
+            return scores.after(node)
     return None
-
-
-def _follow_replaced(graph: Graph, node: Node, scores: Scores) -> Scores | None:
-    condition, x, y = node.inputs
-    if scores.chosen is not None or scores.depth < 2 or (x is None) == (y is None):
-        return None
-    fill = real(node, "value")
-    # What is added to -∞ changes nothing, so that masks may come before it too.
-    depth = scores.depth if fill == -math.inf else 2
-    chosen = scores.after(node, chosen=condition, fill=fill, fill_where=x is None, depth=depth)
-    return _follow(graph, y if x is None else x, chosen)
-
-
-def _is_plain_product(node: Node) -> bool:
-    return node.op == "matmul" and len(node.inputs) == 2 and not node.post_ops

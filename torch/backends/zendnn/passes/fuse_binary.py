@@ -6,6 +6,8 @@ is likely to be smaller than the other operand is left alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value
 from torch.backends.zendnn.operators import COMBINATIONS, VIEWS
@@ -14,16 +16,8 @@ from torch.backends.zendnn.passes._weights import channels, fold, foldable, weig
 
 #: What keeps a value that was averaged over its positions that small.
 _KEEPS_SIZE = VIEWS | {
-    "convolution",
-    "linear",
-    "eltwise",
-    "binary",
-    "batch_norm",
-    "layer_norm",
-    "softmax",
-    "to",
-    "cat",
-    "stack",
+    *("convolution", "linear", "eltwise", "binary", "batch_norm", "layer_norm", "softmax", "to"),
+    *("cat", "stack"),
 }
 
 
@@ -34,55 +28,46 @@ def fuse_binary(graph: Graph) -> int:
     for last in list(graph.nodes):
         if last.op != "binary" or len(last.inputs) != 2:
             continue
-        algorithm = str(last.attributes["algorithm"])
-        candidates = _candidates(graph, last, averaged)
-        if not candidates and algorithm == "sub":
-            candidates, algorithm = _opposite(graph, last, averaged), "add"
-        if not candidates:
+        algorithm, (a, b) = str(last.attributes["algorithm"]), last.inputs
+        sides = [(a, b), (b, a)] if COMBINATIONS[algorithm].commutes else [(a, b)]
+        found = _candidates(graph, last, sides, averaged)
+        if not found and algorithm == "sub":
+            found, algorithm = _candidates(graph, last, [(b, a)], averaged), "add"
+            found = found if found and _negate(graph, b) else []
+        if not found:
             continue
         place = graph.nodes.index
         # The later one: the other operand is there already, and nothing has to wait.
-        node, other = max(candidates, key=lambda found: (found[0].op != "matmul", place(found[0])))
+        node, other = max(found, key=lambda pair: (pair[0].op != "matmul", place(pair[0])))
         if other.producer is not None and place(other.producer) > place(node):
             graph.move_before(node, last)
         graph.set_inputs(node, [*node.inputs, other])
-        post = PostOp(algorithm, operand=len(node.inputs) - 1)
-        with_post_op(graph, node, last, post)
+        with_post_op(graph, node, last, PostOp(algorithm, operand=len(node.inputs) - 1))
         fused += 1
     return fused
 
 
-Candidate = tuple[Node, Value]
-
-
-def _candidates(graph: Graph, last: Node, averaged: set[Value]) -> list[Candidate]:
+def _candidates(
+    graph: Graph, last: Node, sides: Iterable[tuple[Operand, Operand]], averaged: set[Value]
+) -> list[tuple[Node, Value]]:
     """What may do the work of ``last``, and what it then combines its result with."""
-    a, b = last.inputs
-    commutes = COMBINATIONS[str(last.attributes["algorithm"])].commutes
-    sides = ((a, b), (b, a)) if commutes else ((a, b),)
-    found = (_candidate(graph, last, result, other, averaged) for result, other in sides)
-    return [candidate for candidate in found if candidate is not None]
+    found = []
+    for result, other in sides:
+        node = sole(graph, result, "convolution", "linear", "matmul")
+        if node is None or not isinstance(other, Value) or other.kind != "tensor":
+            continue
+        count = len(node.post_ops) + 1 + len(last.post_ops)
+        if count <= MOST_POST_OPS and _covers(node, other, averaged):
+            found.append((node, other))
+    return found
 
 
-def _candidate(
-    graph: Graph, last: Node, result: Operand, other: Operand, averaged: set[Value]
-) -> Candidate | None:
-    node = sole(graph, result, "convolution", "linear", "matmul")
-    if node is None or not isinstance(other, Value) or other.kind != "tensor":
-        return None
-    count = len(node.post_ops) + 1 + len(last.post_ops)
-    return (node, other) if count <= MOST_POST_OPS and _covers(node, other, averaged) else None
-
-
-def _opposite(graph: Graph, last: Node, averaged: set[Value]) -> list[Candidate]:
-    """The layer that makes y, for x - y: from now on it makes -y, and can add x to that."""
-    x, y = last.inputs
-    candidate = _candidate(graph, last, y, x, averaged)
+def _negate(graph: Graph, y: Operand) -> bool:
+    """Let the layer that makes y, for x - y, make -y instead, so that it can add x to that."""
     layer = foldable(graph, y)
-    if candidate is None or layer is None:
-        return []
-    opposite = torch.tensor(-1.0, dtype=torch.float64).expand(channels(layer))
-    return [candidate] if fold(graph, layer, opposite, None) else []
+    if layer is None:
+        return False
+    return fold(graph, layer, -torch.ones(channels(layer), dtype=torch.float64), None)
 
 
 def _covers(node: Node, other: Value, averaged: set[Value]) -> bool:
@@ -120,8 +105,7 @@ def _averaged(graph: Graph) -> set[Value]:
     averaged: set[Value] = set()
     for node in graph.nodes:
         read = [v for v in node.values() if v.kind == "tensor" and v.constant is None]
-        if node.op in ("mean", "sum", "adaptive_avg_pool") or (
-            node.op in _KEEPS_SIZE and read and averaged.issuperset(read)
-        ):
+        keeps = node.op in _KEEPS_SIZE and read and averaged.issuperset(read)
+        if keeps or node.op in ("mean", "sum", "adaptive_avg_pool"):
             averaged.update(node.outputs)
     return averaged

@@ -3,42 +3,23 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
-from torch.backends.zendnn.passes._match import producer
+from torch.backends.zendnn.passes._match import each, producer
 
 
-def fuse_layer_norm(graph: Graph) -> int:
-    """Make additions before a norm its residual; return how many."""
-    fused = 0
-    for norm in list(graph.nodes):
-        if (
-            norm.op not in ("layer_norm", "rms_norm")
-            or len(norm.outputs) != 1
-            or norm.inputs[3:] != (None,)
-        ):
-            continue
-        add = producer(norm.inputs[0], "binary")
-        if add is None or add.attributes["algorithm"] != "add" or add.post_ops:
-            continue
-        if all(map(_is_whole, add.inputs)) and _fuse(graph, norm, add):
-            fused += 1
-    return fused
-
-
-def _is_whole(operand: Operand) -> bool:
-    """Whether the operand is likely to have the sum's shape; embeddings are often of one batch."""
-    if not isinstance(operand, Value) or operand.kind != "tensor" or operand.constant is not None:
+@each("layer_norm", "rms_norm")
+def fuse_layer_norm(graph: Graph, norm: Node) -> bool:
+    x, weight, bias, *residual = norm.inputs
+    add = producer(x, "binary.add")
+    if len(norm.outputs) != 1 or residual != [None] or add is None or add.post_ops:
         return False
-    return producer(operand, "embedding", "expand", "unsqueeze") is None
-
-
-def _fuse(graph: Graph, norm: Node, add: Node) -> bool:
+    if not all(map(_is_whole, add.inputs)):
+        return False
     total, result = add.output, norm.output
     alone = graph.only_user(total) is norm
-    _, weight, bias, _ = norm.inputs
     if not alone:
         # Others read the sum: the norm that makes it too must come first.
-        early = set(graph.nodes[: graph.nodes.index(add)])
-        if any(isinstance(v, Value) and v.producer not in {None, *early} for v in (weight, bias)):
+        early = {None, *graph.nodes[: graph.nodes.index(add)]}
+        if any(isinstance(v, Value) and v.producer not in early for v in (weight, bias)):
             return False
         graph.move_before(norm, add)
     a, b = add.inputs
@@ -49,3 +30,10 @@ def _fuse(graph: Graph, norm: Node, add: Node) -> bool:
     else:
         graph.take_over(norm, result, total)
     return True
+
+
+def _is_whole(operand: Operand) -> bool:
+    """Whether the operand is likely to have the sum's shape; embeddings are often of one batch."""
+    if not isinstance(operand, Value) or operand.kind != "tensor" or operand.constant is not None:
+        return False
+    return producer(operand, "embedding", "expand", "unsqueeze") is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node
-from torch.backends.zendnn.passes._match import constant
+from torch.backends.zendnn.passes._match import constant, labels
 
 
 def group_embedding_bags(graph: Graph) -> int:
@@ -43,6 +43,6 @@ def _join(graph: Graph, members: list[Node]) -> None:
         operands,
         before=members[-1],
         attributes={"count": len(members), **_attributes(members[0])},
-        origin=tuple(label for member in members for label in member.origin),
+        origin=labels(members),
     )
     graph.take_over(node, *(member.output for member in members))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch.backends.zendnn.graph import Graph, Node
-from torch.backends.zendnn.passes._match import constant
+from torch.backends.zendnn.passes._match import constant, labels
 
 #: Layers with fewer features gain less than the split costs.
 FEWEST_FEATURES = 64
@@ -52,7 +52,7 @@ def _merge(graph: Graph, members: list[Node]) -> None:
         before=first,
         attributes=dict(first.attributes),
         post_ops=first.post_ops,
-        origin=tuple(label for node in members for label in node.origin),
+        origin=labels(members),
     )
     sizes = tuple(weight.shape[0] for weight in weights)
     split = graph.add("split", [wide.output], before=first, attributes={"dim": -1, "sizes": sizes})

@@ -33,16 +33,11 @@ def promote_operands(graph: Graph) -> int:
         tensors = [value for value in node.values() if value.kind == "tensor"]
         narrow = [value for value in tensors if value.dtype == "bfloat16"]
         wide = [value for value in tensors if value.dtype == "float32"]
+        promotes = node.op in _PROMOTE and len(narrow) + len(wide) == len(tensors)
         # A tensor without dimensions does not widen others, and one that is not known may be such.
-        if (
-            node.op in _PROMOTE
-            and narrow
-            and not with_dims.isdisjoint(wide)
-            and len(narrow) + len(wide) == len(tensors)
-        ):
-            graph.set_inputs(
-                node, [_widened(graph, node, v) if v in narrow else v for v in node.inputs]
-            )
+        if promotes and narrow and not with_dims.isdisjoint(wide):
+            inputs = [_widened(graph, node, v) if v in narrow else v for v in node.inputs]
+            graph.set_inputs(node, inputs)
             _rely_on(wide, before)
             converted += len(narrow)
         infer_types(node)
@@ -59,7 +54,8 @@ def _values(graph: Graph) -> set[Value]:
 
 def _assume(values: Iterable[Value]) -> None:
     for value in values:
-        if value.dtype in (None, SOME_FLOAT) and _is_narrowed(value):
+        dtypes = [user.attributes["dtype"] for user in value.users if user.op == "to"]
+        if value.dtype in (None, SOME_FLOAT) and "bfloat16" in dtypes:
             value.dtype = "float32"
 
 
@@ -88,10 +84,6 @@ def _rely_on(values: list[Value], proven: dict[Value, str | None]) -> None:
         value.is_assumed, value.dtype = True, "float32"
         if value.producer is not None:
             waiting += dtype_sources(value.producer)
-
-
-def _is_narrowed(value: Value) -> bool:
-    return any(user.op == "to" and user.attributes["dtype"] == "bfloat16" for user in value.users)
 
 
 def _widened(graph: Graph, node: Node, operand: Operand) -> Value:

@@ -6,13 +6,13 @@ with that of the functions known here, however it was written.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.backends.zendnn.graph import Attribute, Graph, Node, Value, replace_node
+from torch.backends.zendnn.graph import Attribute, Graph, Node, Value
+from torch.backends.zendnn.operators import FUNCTIONS
 from torch.backends.zendnn.passes import _evaluate
+from torch.backends.zendnn.passes._match import substitute
 
 #: The largest expression that is looked at, in operators.
 MOST_OPERATORS = 12
@@ -20,15 +20,7 @@ MOST_OPERATORS = 12
 #: A scaled SiLU with a smaller factor is nearly a line.
 LEAST_FACTOR = 1e-2
 
-_FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "sigmoid": torch.sigmoid,
-    "hardsigmoid": F.hardsigmoid,
-    "hardswish": F.hardswish,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "mish": F.mish,
-}
+_KNOWN = ("silu", "sigmoid", "hardsigmoid", "hardswish", "gelu", "gelu_tanh", "mish")
 
 #: Dense around 0, where they bend, and a few far away, where another function could part from them.
 _POINTS = torch.cat(
@@ -50,7 +42,9 @@ HALF_A_DIGIT = torch.finfo(torch.float32).eps / 4
 #: Where a scaled SiLU gives its factor away.
 _ONE = int((_POINTS == 1).nonzero().item())
 
-_EXPECTED = {name: function(_POINTS) for name, function in _FUNCTIONS.items()}
+_EXPECTED: dict[str, Tensor] = {
+    name: _evaluate.call(FUNCTIONS[name].mappings[0], {"x": _POINTS}) for name in _KNOWN
+}
 
 
 def recognise_activations(graph: Graph) -> int:
@@ -64,12 +58,8 @@ def recognise_activations(graph: Graph) -> int:
         (*before, last), argument, members = match
         for attributes in before:
             argument = graph.add("eltwise", [argument], before=root, attributes=attributes).output
-            place = _places(graph)
-        graph.set_inputs(root, [argument])
-        origin = tuple(label for member in members for label in member.origin)
-        replace_node(root, op="eltwise", attributes=last, origin=origin)
-        for member in reversed(members[:-1]):
-            graph.remove(member)
+        substitute(graph, members, "eltwise", [argument], **last)
+        place = _places(graph)
         found += 1
     return found
 
@@ -82,7 +72,7 @@ def _match(
     graph: Graph, root: Node, place: dict[Node, int]
 ) -> tuple[Steps, Value, list[Node]] | None:
     """The functions, the argument and the operators, in order, of what ends in ``root``."""
-    if not _is_basic(root):
+    if root not in place or not _is_basic(root):
         return None
     members = {root}
     leaves = _leaves(root)
@@ -106,14 +96,8 @@ def _match(
 
 def _is_basic(node: Node) -> bool:
     """Whether each element of the result depends on one element and numbers."""
-    return (
-        node.op in ("eltwise", "binary")
-        and not node.post_ops
-        and all(
-            isinstance(operand, Value) and (operand.constant is None or not operand.constant.dim())
-            for operand in node.inputs
-        )
-    )
+    numbers = all(value.rank == 0 for value in node.values() if value.constant is not None)
+    return node.op in ("eltwise", "binary") and not node.post_ops and numbers
 
 
 def _leaves(node: Node) -> set[Value]:
@@ -124,10 +108,8 @@ def _steps(members: list[Node], argument: Value) -> Steps | None:
     """The functions that compute the same as these operators."""
     results: dict[Value, Tensor] = {argument: _POINTS}
     for node in members:
-        operands = []
-        for value in node.values():
-            tensor = value.constant
-            operands.append(results[value] if tensor is None else tensor.double())
+        given = ((value, value.constant) for value in node.values())
+        operands = [results[value] if fixed is None else fixed.double() for value, fixed in given]
         results[node.output] = _evaluate.elementwise(node, *operands)
     result = results[members[-1].output]
     for name, expected in _EXPECTED.items():

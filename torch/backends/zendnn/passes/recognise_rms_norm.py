@@ -2,76 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._match import (
-    affine_of,
-    constant,
-    integers,
-    is_eltwise,
-    producer,
-    sole,
-)
+from torch.backends.zendnn.passes._match import chain, each, is_one_of, producer, real, substitute
+
+#: What makes the mean square, the last operator first.
+_MEAN_SQUARE = ("eltwise.affine", "mean", "eltwise.square binary.mul")
 
 
-@dataclass(frozen=True)
-class _Root:
-    """√(mean(x²) + eps), or 1 divided by it."""
-
-    members: tuple[Node, ...]
-    x: Operand
-    eps: float
-
-
-def recognise_rms_norm(graph: Graph) -> int:
+@each("binary.mul", "binary.div")
+def recognise_rms_norm(graph: Graph, scaling: Node) -> bool:
     """Replace x · rsqrt(mean(x²) + eps) · weight by one norm; return how many."""
-    found = 0
-    for node in list(graph.nodes):
-        if node in graph.nodes and node.op == "binary":
-            found += _from_scaling(graph, node)
-    return found
-
-
-def _from_scaling(graph: Graph, scaling: Node) -> bool:
-    for x, factor in _factors(scaling):
-        root = _root(graph, factor, divides=scaling.attributes["algorithm"] == "div")
-        if root is not None and _unconverted(x) is _unconverted(root.x):
-            _replace(graph, scaling, root, x)
+    divides = scaling.attributes["algorithm"] == "div"
+    root = "eltwise.sqrt" if divides else "eltwise.rsqrt"
+    a, b = scaling.inputs[:2]
+    for x, factor in [(a, b)] if divides else [(a, b), (b, a)]:
+        nodes = () if scaling.post_ops else chain(graph, factor, root, *_MEAN_SQUARE)
+        if nodes and _is_root(*nodes) and _unconverted(x) is _unconverted(nodes[-1].inputs[0]):
+            _replace(graph, [*nodes[::-1], scaling], x, real(nodes[1], "beta"))
             return True
     return False
 
 
-def _factors(node: Node) -> Iterator[tuple[Operand, Operand]]:
-    """What is scaled, and by what."""
-    if node.post_ops or node.attributes["algorithm"] not in ("mul", "div"):
-        return
-    a, b = node.inputs
-    yield a, b
-    if node.attributes["algorithm"] == "mul":
-        yield b, a
-
-
-def _root(graph: Graph, operand: Operand, *, divides: bool) -> _Root | None:
-    root = sole(graph, operand, "eltwise")
-    if not is_eltwise(root, "sqrt" if divides else "rsqrt"):
-        return None
-    assert root is not None
-    shifted = sole(graph, root.inputs[0], "eltwise")
-    affine = affine_of(shifted)
-    if shifted is None or affine is None or affine[0] != 1 or affine[1] < 0:
-        return None
-    mean = sole(graph, shifted.inputs[0], "mean")
-    if mean is None or integers(mean, "dims") != (-1,) or not mean.attributes.get("keep"):
-        return None
-    square = sole(graph, mean.inputs[0], "eltwise", "binary")
-    if square is None or square.post_ops:
-        return None
-    is_product = square.op == "binary" and square.attributes["algorithm"] == "mul"
-    if not is_eltwise(square, "square") and not (is_product and len({*square.inputs}) == 1):
-        return None
-    return _Root((square, mean, shifted, root), square.inputs[0], affine[1])
+def _is_root(root: Node, shifted: Node, mean: Node, square: Node) -> bool:
+    """Whether these make √(mean(x²) + eps) along the last dimension, or 1 divided by it."""
+    return (
+        real(shifted, "alpha") == 1
+        and real(shifted, "beta") >= 0
+        and mean.attributes.get("dims") == (-1,)
+        and bool(mean.attributes.get("keep"))
+        and len({*square.inputs}) == 1
+    )
 
 
 def _unconverted(x: Operand) -> Operand:
@@ -79,48 +39,33 @@ def _unconverted(x: Operand) -> Operand:
     return x if node is None or node.attributes["dtype"] != "float32" else node.inputs[0]
 
 
-def _replace(graph: Graph, scaling: Node, root: _Root, x: Operand) -> None:
+def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
     """The norm takes the conversion to float32 that comes before it and the one that follows, or
     neither; and the weight, if that is a constant of the result's dtype.
     """
-    members = [*root.members, scaling]
-    last = scaling
-    attributes: dict[str, Attribute] = {"eps": root.eps, "dims": 1}
-    wide = next((v for v in (x, root.x) if v is not _unconverted(v)), None)
-    narrowed = graph.only_user(scaling.output)
+    attributes: dict[str, Attribute] = {"eps": eps, "dims": 1}
+    wide = next((v for v in (x, members[0].inputs[0]) if v is not _unconverted(v)), None)
+    narrowed = graph.only_user(members[-1].output)
     if wide is not None and narrowed is not None and narrowed.op == "to":
         attributes["dtype"] = narrowed.attributes["dtype"]
         x = _unconverted(x)
-        last = narrowed
         members.append(narrowed)
     elif wide is not None:
         attributes["dtype"] = "float32"
         x = wide
+    weighing = graph.only_user(members[-1].output)
     weight = None
-    weighing = graph.only_user(last.output)
     if weighing is not None:
-        weight = _weight(weighing, last.output, attributes.get("dtype"))
-        if weight is not None:
-            attributes["dtype"] = str(weight.dtype)
-            last = weighing
-            members.append(weighing)
-    node = graph.add(
-        "rms_norm",
-        [x, weight, None, None],
-        before=last,
-        attributes=attributes,
-        origin=tuple(label for member in members for label in member.origin),
-    )
-    graph.take_over(node, last.output)
-    graph.remove_dead()
+        weight = _weight(weighing, members[-1].output, attributes.get("dtype"))
+    if weighing is not None and weight is not None:
+        attributes["dtype"] = str(weight.dtype)
+        members.append(weighing)
+    substitute(graph, members, "rms_norm", [x, weight, None, None], **attributes)
 
 
 def _weight(node: Node, x: Value, dtype: Attribute | None) -> Value | None:
     """The constant vector that a node multiplies ``x`` by."""
-    if node.op != "binary" or node.attributes["algorithm"] != "mul" or node.post_ops:
+    if not is_one_of(node, ("binary.mul",)) or node.post_ops:
         return None
-    (weight,) = [operand for operand in node.inputs if operand is not x] or [None]
-    tensor = constant(weight)
-    if tensor is None or not isinstance(weight, Value) or tensor.dim() != 1:
-        return None
-    return weight if dtype in (None, weight.dtype) else None
+    vectors = (v for v in node.values() if v is not x and v.constant is not None and v.rank == 1)
+    return next((v for v in vectors if dtype in (None, v.dtype)), None)

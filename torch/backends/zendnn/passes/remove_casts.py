@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Value, infer_dtype, infer_types, replace_node
-from torch.backends.zendnn.passes._match import bypass
+from torch.backends.zendnn.graph import Graph, Node, Value, infer_dtype, infer_types, replace_node
+from torch.backends.zendnn.passes._match import bypass, each
 
 _ENGINE_DTYPES = ("float32", "bfloat16")
 
 
-def remove_casts(graph: Graph) -> int:
+@each()
+def remove_casts(graph: Graph, node: Node) -> bool:
     """Remove conversions that convert nothing; return how many."""
-    removed = 0
-    for node in list(graph.nodes):
-        infer_types(node)  # an operand may be another one than before
-        dtype = infer_dtype(node)
-        if node.op == "to_like" and dtype in _ENGINE_DTYPES:
-            graph.set_inputs(node, node.inputs[:1])
-            replace_node(node, op="to", attributes={"dtype": dtype})
-        if node.op == "to":
-            (operand,) = node.inputs
-            if isinstance(operand, Value) and operand.dtype == dtype:
-                removed += bypass(graph, node, operand)
-    return removed
+    infer_types(node)  # an operand may be another one than before
+    dtype = infer_dtype(node)
+    if node.op == "to_like" and dtype in _ENGINE_DTYPES:
+        graph.set_inputs(node, node.inputs[:1])
+        replace_node(node, op="to", attributes={"dtype": dtype})
+    match node:
+        case Node("to", (Value() as x,)) if x.dtype == dtype:
+            return bypass(graph, node, x)
+    return False

@@ -2,152 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
 from torch.backends.zendnn.operators import SIZES
-from torch.backends.zendnn.passes._match import affine_of, bypass, integers, producer, real, scalar
+from torch.backends.zendnn.passes._match import bypass, each, integers, producer, scalar
 from torch.backends.zendnn.signatures import Trait
 
 #: From here on, the end of a slice means 'to the last element'.
-NO_END = 1 << 31
+_NO_END = 1 << 31
 
 
-def remove_identities(graph: Graph) -> int:
+def is_open(end: Operand) -> bool:
+    """Whether a slice that ends here ends with the last element."""
+    return end is None or (isinstance(end, int) and end >= _NO_END)
+
+
+@each()
+def remove_identities(graph: Graph, node: Node) -> int:
     """Remove operators that change nothing and views that another view undoes; return how many."""
-    removed = 0
-    for node in list(graph.nodes):
-        if node.op == "view":
-            removed += _view_of_view(graph, node)
-        elif node.op == "permute":
-            removed += _permute_of_permute(graph, node)
-        elif node.op == "stack" and len(node.inputs) == 1:
-            graph.set_inputs(node, [node.inputs[0], int(real(node, "dim"))])
+    simpler, same = _simplify(graph, node), _same(graph, node)
+    return simpler + (same is not None and bypass(graph, node, same))
+
+
+def _simplify(graph: Graph, node: Node) -> bool:
+    """Make one view of two, or of a stack of one."""
+    match node:
+        case Node("view", (Value(producer=Node("view" | "flatten" | "unflatten") as inner), *rest)):
+            graph.set_inputs(node, [inner.inputs[0], *rest])
+        case Node("permute", (Value(producer=Node("permute", (x, *a))), *b)) if len(a) == len(b):
+            graph.set_inputs(node, [x, *(a[dim] for dim in b if isinstance(dim, int))])
+        case Node("stack", (x,), attributes={"dim": int() as dim}):
+            graph.set_inputs(node, [x, dim])
             replace_node(node, op="unsqueeze", attributes={})
-            removed += 1
-        rule = _SAME.get(node.op)
-        same = rule(graph, node) if rule else None
-        if same is not None:
-            removed += bypass(graph, node, same)
-    return removed
+        case _:
+            return False
+    return True
 
 
-def _view_of_view(graph: Graph, node: Node) -> int:
-    inner = producer(node.inputs[0], "view", "flatten", "unflatten")
-    if inner is None:
-        return 0
-    graph.set_inputs(node, [inner.inputs[0], *node.inputs[1:]])
-    return 1
-
-
-def _permute_of_permute(graph: Graph, node: Node) -> int:
-    inner = producer(node.inputs[0], "permute")
-    if inner is None:
-        return 0
-    first = [dim for dim in inner.inputs[1:] if isinstance(dim, int)]
-    second = [dim for dim in node.inputs[1:] if isinstance(dim, int)]
-    if len(first) != len(inner.inputs) - 1 or len(second) != len(first):
-        return 0
-    graph.set_inputs(node, [inner.inputs[0], *(first[dim] for dim in second)])
-    return 1
-
-
-def _contiguous(graph: Graph, node: Node) -> Operand:
-    """Not where a view outside could notice, which wants the strides that its operand had."""
-    value = node.output
-    orders = Trait.ROW_MAJOR | Trait.ORDERED
-    ordered = all(user.has(orders) or user.op in SIZES for user in value.users)
-    maker = producer(node.inputs[0])
-    dense = maker is not None and maker.has(Trait.ROW_MAJOR)
-    return node.inputs[0] if graph.is_private(value) and (dense or ordered) else None
-
-
-def _transpose(graph: Graph, node: Node) -> Operand:
-    inner = producer(node.inputs[0], "transpose")
-    if inner is not None and set(inner.inputs[1:]) == set(node.inputs[1:]):
-        return inner.inputs[0]
-    return node.inputs[0] if node.inputs[1] == node.inputs[2] else None
-
-
-def _permute(graph: Graph, node: Node) -> Operand:
-    order = list(node.inputs[1:])
-    return node.inputs[0] if order == list(range(len(order))) else None
-
-
-def _expand(graph: Graph, node: Node) -> Operand:
-    return node.inputs[0] if all(size == -1 for size in node.inputs[1:]) else None
-
-
-def _slice(graph: Graph, node: Node) -> Operand:
-    x, _, start, end, step = node.inputs
-    whole = end is None or (isinstance(end, int) and end >= NO_END)
-    return x if start in (None, 0) and whole and step in (None, 1) else None
-
-
-def _eltwise(graph: Graph, node: Node) -> Operand:
-    """Of integers and booleans it makes floating-point numbers; what computes refuses these."""
-    (x,), readers = node.inputs, node.output.users
-    private = graph.is_private(node.output) and all(u.has(Trait.COMPUTES) for u in readers)
-    floating = isinstance(x, Value) and x.is_floating
-    return x if affine_of(node) == (1.0, 0.0) and (private or floating) else None
-
-
-def _pad(graph: Graph, node: Node) -> Operand:
-    return node.inputs[0] if all(pad == 0 for pad in node.inputs[1:]) else None
-
-
-def _to(graph: Graph, node: Node) -> Operand:
-    inner = producer(node.inputs[0], "to")
-    if inner is not None and inner.attributes["dtype"] == node.attributes["dtype"]:
-        return node.inputs[0]
+def _same(graph: Graph, node: Node) -> Operand:
+    """What a node returns unchanged; None when it does something."""
+    match node:
+        case Node("contiguous", (x,)) if _is_row_major(graph, node):
+            return x
+        case Node("transpose", (Value(producer=Node("transpose", (x, *a))), *b)) if {*a} == {*b}:
+            return x
+        case Node("transpose", (x, a, b)) if a == b:
+            return x
+        case Node("permute", (x, *order)) if order == [*range(len(order))]:
+            return x
+        case Node("expand", (x, *sizes)) if {*sizes} <= {-1}:
+            return x
+        case Node("slice", (x, _, None | 0, end, None | 1)) if is_open(end):
+            return x
+        case Node("eltwise", (x,), attributes={"algorithm": "affine", "alpha": 1, "beta": 0}):
+            return x if _is_floating(graph, node) else None
+        case Node("pad", (x, *pads)) if {*pads} <= {0}:
+            return x
+        case Node("to", (x,), attributes={"dtype": dtype}):
+            inner = producer(x, "to")
+            return x if inner is not None and inner.attributes["dtype"] == dtype else None
+        case Node("to_like", (x, _)) if _is_number(node):
+            return x
+        case Node("max_pool" | "avg_pool", (x,)) if not any(integers(node, "padding")):
+            return x if {*integers(node, "kernel"), *integers(node, "stride")} == {1} else None
+        case Node("cat", (x,)):
+            return x
+        case Node("number_add" | "number_sub", (x, 0)) | Node("number_add", (0, x)):
+            return x
+        case Node("number_mul" | "number_floordiv", (x, 1)) | Node("number_mul", (1, x)):
+            return x
     return None
 
 
-def _to_like(graph: Graph, node: Node) -> Operand:
+def _is_row_major(graph: Graph, node: Node) -> bool:
+    """Not where a view outside could notice, which wants the strides that its operand had."""
+    orders = Trait.ROW_MAJOR | Trait.ORDERED
+    ordered = all(user.has(orders) or user.op in SIZES for user in node.output.users)
+    maker = producer(node.inputs[0])
+    dense = maker is not None and maker.has(Trait.ROW_MAJOR)
+    return graph.is_private(node.output) and (dense or ordered)
+
+
+def _is_floating(graph: Graph, node: Node) -> bool:
+    """Of integers and booleans a function makes floats; what computes refuses these."""
+    (x,), readers = node.inputs, node.output.users
+    private = graph.is_private(node.output) and all(user.has(Trait.COMPUTES) for user in readers)
+    return private or (isinstance(x, Value) and x.is_floating)
+
+
+def _is_number(node: Node) -> bool:
     """A constant number has no dtype where it meets a tensor, unless integers truncate it."""
     x, like = node.inputs
     readers = node.output.users
     meets = scalar(x) is not None and all(user.op == "binary" for user in readers)
     assert isinstance(like, Value)
-    floating = like.is_floating or all(like in user.inputs for user in readers)
-    return x if meets and floating else None
-
-
-def _pool(graph: Graph, node: Node) -> Operand:
-    ones = {*integers(node, "kernel"), *integers(node, "stride")} == {1}
-    return node.inputs[0] if ones and not any(integers(node, "padding")) else None
-
-
-def _only_part(graph: Graph, node: Node) -> Operand:
-    return node.inputs[0] if len(node.inputs) == 1 else None
-
-
-def _with_neutral(neutral: int, commutes: bool) -> Callable[[Graph, Node], Operand]:
-    def rule(graph: Graph, node: Node) -> Operand:
-        a, b = node.inputs
-        if b == neutral and isinstance(b, int):
-            return a
-        return b if commutes and isinstance(a, int) and a == neutral else None
-
-    return rule
-
-
-#: For each operator, what its node returns unchanged; None when it does something.
-_SAME: dict[str, Callable[[Graph, Node], Operand]] = {
-    "contiguous": _contiguous,
-    "transpose": _transpose,
-    "permute": _permute,
-    "expand": _expand,
-    "slice": _slice,
-    "eltwise": _eltwise,
-    "pad": _pad,
-    "to": _to,
-    "to_like": _to_like,
-    "max_pool": _pool,
-    "avg_pool": _pool,
-    "cat": _only_part,
-    "number_add": _with_neutral(0, commutes=True),
-    "number_sub": _with_neutral(0, commutes=False),
-    "number_mul": _with_neutral(1, commutes=True),
-    "number_floordiv": _with_neutral(1, commutes=False),
-}
+    return meets and (like.is_floating or all(like in user.inputs for user in readers))

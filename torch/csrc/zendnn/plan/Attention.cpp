@@ -54,16 +54,16 @@ kernels::HeadStrides head_strides(const Dims& strides) {
 
 } // namespace
 
-void infer_attention(Values& builder, const Node& node) {
+void infer_attention(Values& values, const Node& node) {
   const auto query = tensor(node, 0);
-  const auto rank = builder.sizes(query).size();
-  const auto q = in_heads(builder.sizes(query), 1),
-             k = in_heads(builder.sizes(tensor(node, 1)), 1),
-             v = in_heads(builder.sizes(tensor(node, 2)), 1);
-  const auto dtype = builder.dtype(query);
+  const auto rank = values.sizes(query).size();
+  const auto q = in_heads(values.sizes(query), 1),
+             k = in_heads(values.sizes(tensor(node, 1)), 1),
+             v = in_heads(values.sizes(tensor(node, 2)), 1);
+  const auto dtype = values.dtype(query);
   type_of(dtype);
-  if (builder.sizes(tensor(node, 1)).size() != rank ||
-      builder.sizes(tensor(node, 2)).size() != rank ||
+  if (values.sizes(tensor(node, 1)).size() != rank ||
+      values.sizes(tensor(node, 2)).size() != rank ||
       (rank != 4 && swapped(node)) || k != v || k[0] != q[0] || k[3] != q[3] ||
       q[1] % k[1] != 0 || q[3] > 1024) {
     refuse("an attention whose operands have other sizes");
@@ -72,8 +72,8 @@ void infer_attention(Values& builder, const Node& node) {
   if (q[1] != k[1] && k[1] != 1 && !grouped) {
     refuse("an attention of groups that nobody asked for");
   }
-  if (builder.dtype(tensor(node, 1)) != dtype ||
-      builder.dtype(tensor(node, 2)) != dtype) {
+  if (values.dtype(tensor(node, 1)) != dtype ||
+      values.dtype(tensor(node, 2)) != dtype) {
     refuse("tensors of different dtypes");
   }
   for (const auto operand : {kMask, kChosen}) {
@@ -81,9 +81,9 @@ void infer_attention(Values& builder, const Node& node) {
       continue;
     }
     const auto mask = tensor(node, operand);
-    const auto& sizes = builder.sizes(mask);
+    const auto& sizes = values.sizes(mask);
     const Dims whole{q[0], q[1], q[2], k[2]};
-    const bool of_bool = builder.dtype(mask) == c10::ScalarType::Bool;
+    const bool of_bool = values.dtype(mask) == c10::ScalarType::Bool;
     if (operand == kChosen && !of_bool) {
       refuse("a choice of scores that is not a tensor of bool");
     }
@@ -94,7 +94,7 @@ void infer_attention(Values& builder, const Node& node) {
       refuse("a number that bfloat16 does not hold");
     }
     if (operand == kMask && (!of_bool || additive(node))) {
-      type_of(builder.dtype(mask));
+      type_of(values.dtype(mask));
     }
     if (sizes.size() > rank) {
       refuse("a mask with too many dimensions");
@@ -106,18 +106,18 @@ void infer_attention(Values& builder, const Node& node) {
     }
   }
   if (swapped(node)) {
-    builder.set_type(node.output(), {q[0], q[2], q[1], q[3]}, dtype);
+    values.set_type(node.output(), {q[0], q[2], q[1], q[3]}, dtype);
     return;
   }
   // torch's kernel of this name follows the query, what it composes does not.
   const auto mask_rank =
-      has(node, kMask) ? builder.sizes(tensor(node, kMask)).size() : 4;
-  const auto& sizes = builder.sizes(query);
-  const auto& strides = builder.strides(query);
+      has(node, kMask) ? values.sizes(tensor(node, kMask)).size() : 4;
+  const auto& sizes = values.sizes(query);
+  const auto& strides = values.strides(query);
   const bool follows = rank == 4 && strides.back() == 1 && !additive(node) &&
                        (q[1] == k[1] || grouped) &&
                        (mask_rank == 2 || mask_rank == 4);
-  builder.set_type(
+  values.set_type(
       node.output(),
       sizes,
       dtype,

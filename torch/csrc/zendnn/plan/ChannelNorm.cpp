@@ -146,25 +146,25 @@ Args args_of(
 
 } // namespace
 
-void infer_group_norm(Values& builder, const Node& node) {
+void infer_group_norm(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = values.sizes(input);
   const auto groups = node.get(attr::group_norm::groups);
-  type_of(builder.dtype(input));
+  type_of(values.dtype(input));
   if (sizes.size() < 2 || groups < 1 || sizes[1] % groups != 0) {
     refuse("a normalisation of groups that do not divide the channels");
   }
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     if (node.inputs[i]) {
-      type_of(builder.dtype(tensor(node, i)));
-      if (builder.sizes(tensor(node, i)) != Dims{sizes[1]} ||
-          builder.dtype(tensor(node, i)) !=
-              builder.dtype(tensor(node, node.inputs[1] ? 1 : i))) {
+      type_of(values.dtype(tensor(node, i)));
+      if (values.sizes(tensor(node, i)) != Dims{sizes[1]} ||
+          values.dtype(tensor(node, i)) !=
+              values.dtype(tensor(node, node.inputs[1] ? 1 : i))) {
         refuse("a normalisation whose weights have another size");
       }
     }
   }
-  builder.set_type(node.output(), sizes, builder.dtype(input));
+  values.set_type(node.output(), sizes, values.dtype(input));
 }
 
 void build_group_norm(Builder& builder, const Node& node) {
@@ -202,21 +202,21 @@ void build_group_norm(Builder& builder, const Node& node) {
       });
 }
 
-void infer_batch_norm(Values& builder, const Node& node) {
+void infer_batch_norm(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
-  type_of(builder.dtype(input));
+  const auto& sizes = values.sizes(input);
+  type_of(values.dtype(input));
   if (sizes.size() < 2) {
     refuse("a batch normalisation of a tensor without channels");
   }
   for (size_t i = 1; i <= 4; ++i) {
     if (has(node, i) &&
-        (builder.dtype(tensor(node, i)) != c10::ScalarType::Float ||
-         count(builder.sizes(tensor(node, i))) != sizes[1])) {
+        (values.dtype(tensor(node, i)) != c10::ScalarType::Float ||
+         count(values.sizes(tensor(node, i))) != sizes[1])) {
       refuse("a batch normalisation whose statistics are not float32");
     }
   }
-  builder.set_type(node.output(), sizes, builder.dtype(input));
+  values.set_type(node.output(), sizes, values.dtype(input));
 }
 
 void build_batch_norm(Builder& builder, const Node& node) {

@@ -180,14 +180,14 @@ void Builder::concatenate(const Node& node) {
   set_place(whole, wholes_.at(whole));
 }
 
-void infer_cat(Values& builder, const Node& node) {
-  auto out = builder.sizes(tensor(node, 0));
-  const auto dtype = builder.dtype(tensor(node, 0));
+void infer_cat(Values& values, const Node& node) {
+  auto out = values.sizes(tensor(node, 0));
+  const auto dtype = values.dtype(tensor(node, 0));
   const auto dim =
       wrap(node.get(attr::cat::dim), static_cast<int64_t>(out.size()));
   for (size_t i = 1; i < node.inputs.size(); ++i) {
-    auto sizes = builder.sizes(tensor(node, i));
-    if (sizes.size() != out.size() || builder.dtype(tensor(node, i)) != dtype) {
+    auto sizes = values.sizes(tensor(node, i));
+    if (sizes.size() != out.size() || values.dtype(tensor(node, i)) != dtype) {
       refuse("a concatenation of different tensors");
     }
     out[dim] += sizes[dim];
@@ -197,23 +197,23 @@ void infer_cat(Values& builder, const Node& node) {
     }
   }
   type_of(dtype);
-  builder.set_type(node.output(), out, dtype);
+  values.set_type(node.output(), out, dtype);
 }
 
-void infer_stack(Values& builder, const Node& node) {
-  auto out = builder.sizes(tensor(node, 0));
-  const auto dtype = builder.dtype(tensor(node, 0));
+void infer_stack(Values& values, const Node& node) {
+  auto out = values.sizes(tensor(node, 0));
+  const auto dtype = values.dtype(tensor(node, 0));
   type_of(dtype);
   for (size_t i = 1; i < node.inputs.size(); ++i) {
-    if (builder.sizes(tensor(node, i)) != out ||
-        builder.dtype(tensor(node, i)) != dtype) {
+    if (values.sizes(tensor(node, i)) != out ||
+        values.dtype(tensor(node, i)) != dtype) {
       refuse("a stack of different tensors");
     }
   }
   const auto dim =
       wrap(node.get(attr::cat::dim), static_cast<int64_t>(out.size()) + 1);
   out.insert(out.begin() + dim, static_cast<int64_t>(node.inputs.size()));
-  builder.set_type(node.output(), out, dtype);
+  values.set_type(node.output(), out, dtype);
 }
 
 void build_cat(Builder& builder, const Node& node) {

@@ -20,8 +20,8 @@ using ::zendnn::prop_kind;
 // Implementations that are worth timing against each other, in ZenDNN's order.
 constexpr size_t kCandidates = 3;
 
-Window window_of(const Values& builder, const Node& node) {
-  const auto& weight = builder.sizes(tensor(node, 1));
+Window window_of(const Values& values, const Node& node) {
+  const auto& weight = values.sizes(tensor(node, 1));
   Window w;
   w.spatial = static_cast<int64_t>(weight.size()) - 2;
   if (w.spatial < 1 || w.spatial > 3) {
@@ -345,28 +345,28 @@ void add_convolution(
 
 } // namespace
 
-void infer_convolution(Values& builder, const Node& node) {
+void infer_convolution(Values& values, const Node& node) {
   const auto input = tensor(node, 0), weight = tensor(node, 1);
-  const auto w = window_of(builder, node);
-  const auto& in = builder.sizes(input);
-  const auto& kernel = builder.sizes(weight);
-  const auto* constant = builder.constant(weight);
+  const auto w = window_of(values, node);
+  const auto& in = values.sizes(input);
+  const auto& kernel = values.sizes(weight);
+  const auto* constant = values.constant(weight);
   if (constant == nullptr) {
     refuse("a convolution whose weights are computed");
   }
   if (static_cast<int64_t>(in.size()) != w.spatial + 2) {
     refuse("a convolution of a tensor without a batch dimension");
   }
-  type_of(builder.dtype(input));
+  type_of(values.dtype(input));
   if (w.groups < 1 || kernel[0] % w.groups != 0) {
     refuse("a convolution in groups that do not divide its channels");
   }
   const auto channels = w.transposed ? kernel[0] : kernel[1] * w.groups;
   const auto filters = w.transposed ? kernel[1] * w.groups : kernel[0];
-  if (builder.dtype(input) != builder.dtype(weight) || in[1] != channels) {
+  if (values.dtype(input) != values.dtype(weight) || in[1] != channels) {
     refuse("a convolution whose input and weights disagree");
   }
-  if (has(node, 2) && builder.sizes(tensor(node, 2)) != Dims{filters}) {
+  if (has(node, 2) && values.sizes(tensor(node, 2)) != Dims{filters}) {
     refuse("a convolution whose bias is not one number for each channel");
   }
   Dims out{in[0], filters};
@@ -383,7 +383,7 @@ void infer_convolution(Values& builder, const Node& node) {
     }
     out.push_back(size);
   }
-  builder.set_type(node.output(), out, builder.dtype(input));
+  values.set_type(node.output(), out, values.dtype(input));
 }
 
 void build_convolution(Builder& builder, const Node& node) {

@@ -29,9 +29,9 @@ kernels::Reduction reduction(const std::string& name) {
   refuse("an embedding bag's mode " + name);
 }
 
-void check_table(const Values& builder, int64_t table) {
-  type_of(builder.dtype(table));
-  if (builder.sizes(table).size() != 2) {
+void check_table(const Values& values, int64_t table) {
+  type_of(values.dtype(table));
+  if (values.sizes(table).size() != 2) {
     refuse("an embedding table that is no matrix");
   }
 }
@@ -68,13 +68,13 @@ Bags bags_of(const Node& node) {
 
 } // namespace
 
-void infer_embedding(Values& builder, const Node& node) {
+void infer_embedding(Values& values, const Node& node) {
   const auto table = tensor(node, 0), ids = tensor(node, 1);
-  check_table(builder, table);
-  id_type(builder.dtype(ids));
-  auto sizes = builder.sizes(ids);
-  sizes.push_back(builder.sizes(table)[1]);
-  builder.set_type(node.output(), sizes, builder.dtype(table));
+  check_table(values, table);
+  id_type(values.dtype(ids));
+  auto sizes = values.sizes(ids);
+  sizes.push_back(values.sizes(table)[1]);
+  values.set_type(node.output(), sizes, values.dtype(table));
 }
 
 void build_embedding(Builder& builder, const Node& node) {
@@ -105,19 +105,19 @@ void build_embedding(Builder& builder, const Node& node) {
       });
 }
 
-void infer_embedding_bags(Values& builder, const Node& node) {
+void infer_embedding_bags(Values& values, const Node& node) {
   const auto bags = bags_of(node);
   if (node.outputs.size() != bags.count) {
     refuse("as many embedding bags as there are no results");
   }
   for (size_t i = 0; i < bags.count; ++i) {
     const auto table = bags.tables[i], ids = bags.ids[i];
-    check_table(builder, table);
-    id_type(builder.dtype(ids));
-    auto sizes = builder.sizes(ids);
+    check_table(values, table);
+    id_type(values.dtype(ids));
+    auto sizes = values.sizes(ids);
     if (bags.offsets[i] >= 0) {
-      const auto& offsets = builder.sizes(bags.offsets[i]);
-      id_type(builder.dtype(bags.offsets[i]));
+      const auto& offsets = values.sizes(bags.offsets[i]);
+      id_type(values.dtype(bags.offsets[i]));
       if (bags.each || sizes.size() != 1 || offsets.size() != 1) {
         refuse("an embedding bag with other offsets");
       }
@@ -133,13 +133,13 @@ void infer_embedding_bags(Values& builder, const Node& node) {
     }
     if (const auto weights = bags.weights[i]; weights >= 0) {
       if (bags.each || bags.mode != kernels::Reduction::sum ||
-          builder.dtype(weights) != builder.dtype(table) ||
-          count(builder.sizes(weights)) != count(builder.sizes(ids))) {
+          values.dtype(weights) != values.dtype(table) ||
+          count(values.sizes(weights)) != count(values.sizes(ids))) {
         refuse("an embedding bag with other weights");
       }
     }
-    sizes.push_back(builder.sizes(table)[1]);
-    builder.set_type(node.outputs[i], sizes, builder.dtype(table));
+    sizes.push_back(values.sizes(table)[1]);
+    values.set_type(node.outputs[i], sizes, values.dtype(table));
   }
 }
 

@@ -343,15 +343,15 @@ bool is_of_post_op(const Node& node, size_t operand) {
 
 // Where a type is not as passes have assumed, what they made of the model's
 // operators is not the same as those.
-void check_types(const Values& builder, const Node& node, const Left& left) {
-  const auto dtype = builder.dtype(tensor(node, 0));
+void check_types(const Values& values, const Node& node, const Left& left) {
+  const auto dtype = values.dtype(tensor(node, 0));
   type_of(dtype);
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     if (node.inputs[i].kind != Operand::Kind::value ||
-        builder.is_number(node.inputs[i].index)) {
+        values.is_number(node.inputs[i].index)) {
       continue;
     }
-    const auto other = builder.dtype(node.inputs[i].index);
+    const auto other = values.dtype(node.inputs[i].index);
     if (other != dtype &&
         (c10::isFloatingType(other) || is_of_post_op(node, i))) {
       refuse(left.reason);
@@ -360,33 +360,33 @@ void check_types(const Values& builder, const Node& node, const Left& left) {
 }
 
 Operands operands_of(
-    const Values& builder,
+    const Values& values,
     const Node& node,
     const std::function<Tensor(int64_t)>& find) {
   Operands given;
   for (const auto& operand : node.inputs) {
     const bool none = operand.kind == Operand::Kind::none;
     const bool number = operand.kind == Operand::Kind::number ||
-                        (!none && builder.is_number(operand.index));
+                        (!none && values.is_number(operand.index));
     given.tensors.push_back(none || number ? Tensor() : find(operand.index));
     given.numbers.push_back(
-        number ? std::optional(builder.number(operand)) : std::nullopt);
+        number ? std::optional(values.number(operand)) : std::nullopt);
   }
   return given;
 }
 
 // A tensor of the value's type: its constant, or zeros.
-Tensor stand_in(const Values& builder, int64_t value) {
-  if (const auto* constant = builder.constant(value)) {
+Tensor stand_in(const Values& values, int64_t value) {
+  if (const auto* constant = values.constant(value)) {
     return *constant;
   }
-  const auto& sizes = builder.sizes(value);
-  auto strides = builder.strides(value);
+  const auto& sizes = values.sizes(value);
+  auto strides = values.strides(value);
   if (span(sizes, strides) > 4 * count(sizes)) {
     strides = row_major_strides(sizes); // strides can span any memory
   }
   auto made = at::detail::empty_strided_cpu(
-      sizes, strides, builder.dtype(value), /*pin_memory=*/false);
+      sizes, strides, values.dtype(value), /*pin_memory=*/false);
   std::fill_n(
       static_cast<char*>(made.mutable_data_ptr()),
       made.storage().nbytes(),
@@ -453,14 +453,13 @@ void leave(
   }
 }
 
-void infer_by_torch(Values& builder, const Node& node, Left& left) {
+void infer_by_torch(Values& values, const Node& node, Left& left) {
   if (left.dtype == c10::ScalarType::Undefined) {
-    check_types(builder, node, left);
+    check_types(values, node, left);
     const BelowEverything below;
     try {
-      const auto given = operands_of(builder, node, [&](int64_t value) {
-        return stand_in(builder, value);
-      });
+      const auto given = operands_of(
+          values, node, [&](int64_t value) { return stand_in(values, value); });
       const auto made = compute(node, given);
       left.sizes = made.sizes().vec();
       left.strides = made.strides().vec();
@@ -478,7 +477,7 @@ void infer_by_torch(Values& builder, const Node& node, Left& left) {
     }
   }
   type_of(left.dtype);
-  builder.set_type(node.output(), left.sizes, left.dtype, left.strides);
+  values.set_type(node.output(), left.sizes, left.dtype, left.strides);
 }
 
 void build_by_torch(Builder& builder, const Node& node, const Left& left) {

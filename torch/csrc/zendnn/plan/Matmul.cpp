@@ -455,27 +455,27 @@ void add_linear(
 
 } // namespace
 
-void infer_linear(Values& builder, const Node& node) {
+void infer_linear(Values& values, const Node& node) {
   const auto input = tensor(node, 0), weight = tensor(node, 1);
-  auto out = builder.sizes(input);
-  const auto& w = builder.sizes(weight);
-  type_of(builder.dtype(input));
-  if (!builder.is_weight(weight) || w.size() != 2) {
+  auto out = values.sizes(input);
+  const auto& w = values.sizes(weight);
+  type_of(values.dtype(input));
+  if (!values.is_weight(weight) || w.size() != 2) {
     refuse("a linear layer whose weights are computed");
   }
   if (out.empty() || out.back() != w[1] ||
-      builder.dtype(input) != builder.dtype(weight)) {
+      values.dtype(input) != values.dtype(weight)) {
     refuse("a linear layer whose input and weights disagree");
   }
   out.back() = w[0];
-  if (has(node, 2) && builder.sizes(tensor(node, 2)) != Dims{w[0]}) {
+  if (has(node, 2) && values.sizes(tensor(node, 2)) != Dims{w[0]}) {
     refuse("a linear layer whose bias is not one number for each output");
   }
   const auto dtype = node.get(attr::linear::dtype);
-  builder.set_type(
+  values.set_type(
       node.output(),
       out,
-      dtype.empty() ? builder.dtype(input) : dtype_named(dtype));
+      dtype.empty() ? values.dtype(input) : dtype_named(dtype));
 }
 
 void build_linear(Builder& builder, const Node& node) {
@@ -507,20 +507,20 @@ void build_linear(Builder& builder, const Node& node) {
   refuse("a linear layer that ZenDNN does not do");
 }
 
-void infer_matmul(Values& builder, const Node& node) {
-  const auto& a = builder.sizes(tensor(node, 0));
-  const auto& b = builder.sizes(tensor(node, 1));
-  const auto dtype = builder.dtype(tensor(node, 0));
+void infer_matmul(Values& values, const Node& node) {
+  const auto& a = values.sizes(tensor(node, 0));
+  const auto& b = values.sizes(tensor(node, 1));
+  const auto dtype = values.dtype(tensor(node, 0));
   type_of(dtype);
   if (a.size() < 2 || b.size() < 2 || a.size() > 6 || b.size() > 6) {
     refuse("a matrix product with vectors");
   }
-  if (a.back() != b[b.size() - 2] || dtype != builder.dtype(tensor(node, 1))) {
+  if (a.back() != b[b.size() - 2] || dtype != values.dtype(tensor(node, 1))) {
     refuse("a matrix product whose operands disagree");
   }
   auto out = broadcast({a.begin(), a.end() - 2}, {b.begin(), b.end() - 2});
   out.insert(out.end(), {a.end()[-2], b.back()});
-  builder.set_type(node.output(), out, dtype);
+  values.set_type(node.output(), out, dtype);
 }
 
 void build_matmul(Builder& builder, const Node& node) {

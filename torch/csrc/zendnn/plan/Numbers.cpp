@@ -112,7 +112,7 @@ bool Conditions::hold(
          });
 }
 
-void infer_number(Values& builder, const Node& node) {
+void infer_number(Values& values, const Node& node) {
   static const std::unordered_map<std::string, Arithmetic> table{
       {"number_add", add},
       {"number_sub", subtract},
@@ -121,36 +121,34 @@ void infer_number(Values& builder, const Node& node) {
       {"number_remainder", remainder},
   };
   const auto linear = linear_result(
-      node.op,
-      builder.unbound(node.inputs[0]),
-      builder.unbound(node.inputs[1]));
+      node.op, values.unbound(node.inputs[0]), values.unbound(node.inputs[1]));
   if (linear) {
-    builder.set_number(node.output(), *linear);
+    values.set_number(node.output(), *linear);
     return;
   }
-  const auto a = builder.number(node.inputs[0]);
-  const auto b = builder.number(node.inputs[1]);
+  const auto a = values.number(node.inputs[0]);
+  const auto b = values.number(node.inputs[1]);
   int64_t result = 0;
   if (table.at(node.op)(a, b, &result)) {
     refuse("a number beyond 64 bits");
   }
-  builder.set_number(node.output(), {result});
+  values.set_number(node.output(), {result});
 }
 
-void infer_size(Values& builder, const Node& node) {
-  const auto& sizes = builder.sizes(tensor(node, 0));
-  const auto dim = builder.number(node.inputs[1]);
-  builder.set_number(
+void infer_size(Values& values, const Node& node) {
+  const auto& sizes = values.sizes(tensor(node, 0));
+  const auto dim = values.number(node.inputs[1]);
+  values.set_number(
       node.output(), {sizes[wrap(dim, static_cast<int64_t>(sizes.size()))]});
 }
 
-void infer_numel(Values& builder, const Node& node) {
-  builder.set_number(node.output(), {count(builder.sizes(tensor(node, 0)))});
+void infer_numel(Values& values, const Node& node) {
+  values.set_number(node.output(), {count(values.sizes(tensor(node, 0)))});
 }
 
-void infer_power(Values& builder, const Node& node) {
-  builder.unbound(node.inputs[0]); // which is no tensor
-  builder.set_type(node.output(), {}, c10::ScalarType::Float);
+void infer_power(Values& values, const Node& node) {
+  values.unbound(node.inputs[0]); // which is no tensor
+  values.set_type(node.output(), {}, c10::ScalarType::Float);
 }
 
 void build_power(Builder& builder, const Node& node) {

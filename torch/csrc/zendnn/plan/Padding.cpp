@@ -9,21 +9,21 @@ namespace at::native::zendnn::plan {
 namespace {
 
 // From the last dimension on, what is added before and after.
-Dims pads_of(const Values& builder, const Node& node) {
+Dims pads_of(const Values& values, const Node& node) {
   Dims pads;
   for (size_t i = 1; i < node.inputs.size(); ++i) {
-    pads.push_back(builder.number(node.inputs[i]));
+    pads.push_back(values.number(node.inputs[i]));
   }
   return pads;
 }
 
 } // namespace
 
-void infer_pad(Values& builder, const Node& node) {
+void infer_pad(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  auto sizes = builder.sizes(input);
-  const auto pads = pads_of(builder, node);
-  type_of(builder.dtype(input));
+  auto sizes = values.sizes(input);
+  const auto pads = pads_of(values, node);
+  type_of(values.dtype(input));
   if (pads.size() % 2 != 0 || pads.size() > 2 * sizes.size()) {
     refuse("a padding of dimensions that are not there");
   }
@@ -36,7 +36,7 @@ void infer_pad(Values& builder, const Node& node) {
       refuse("a padding of " + std::to_string(pads[i]));
     }
   }
-  builder.set_type(node.output(), sizes, builder.dtype(input));
+  values.set_type(node.output(), sizes, values.dtype(input));
 }
 
 void build_pad(Builder& builder, const Node& node) {
@@ -87,17 +87,17 @@ void build_pad(Builder& builder, const Node& node) {
       });
 }
 
-void infer_roll(Values& builder, const Node& node) {
+void infer_roll(Values& values, const Node& node) {
   const auto shifts = node.get(attr::roll::shifts),
              dims = node.get(attr::roll::dims);
-  const auto rank = static_cast<int64_t>(builder.sizes(tensor(node, 0)).size());
+  const auto rank = static_cast<int64_t>(values.sizes(tensor(node, 0)).size());
   if (shifts.size() != dims.size()) {
     refuse("shifts of other dimensions");
   }
   for (const auto dim : dims) {
     wrap(dim, rank);
   }
-  infer_eltwise(builder, node);
+  infer_eltwise(values, node);
 }
 
 void build_roll(Builder& builder, const Node& node) {
@@ -153,14 +153,14 @@ void build_roll(Builder& builder, const Node& node) {
       });
 }
 
-void infer_triangle(Values& builder, const Node& node) {
+void infer_triangle(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
-  check_copied(item_size(builder.dtype(input)));
+  const auto& sizes = values.sizes(input);
+  check_copied(item_size(values.dtype(input)));
   if (sizes.size() < 2) {
     refuse("a triangle of a tensor that is no matrix");
   }
-  builder.set_type(node.output(), sizes, builder.dtype(input));
+  values.set_type(node.output(), sizes, values.dtype(input));
 }
 
 void build_triangle(Builder& builder, const Node& node) {

@@ -10,15 +10,15 @@ namespace {
 // Throws Refused unless operands 1 and 2 are constant indices within the
 // limits.
 void check_pairs(
-    const Values& builder,
+    const Values& values,
     const Node& node,
     int64_t rows,
     int64_t columns) {
   for (const auto& [operand, limit] : {std::pair{1, rows}, {2, columns}}) {
-    const auto* index = builder.constant(tensor(node, operand));
+    const auto* index = values.constant(tensor(node, operand));
     if (index == nullptr || index->dim() != 1 ||
         index->scalar_type() != c10::ScalarType::Long ||
-        index->numel() != builder.sizes(tensor(node, 1))[0]) {
+        index->numel() != values.sizes(tensor(node, 1))[0]) {
       refuse("a gathering by computed indices");
     }
     const auto* numbers = index->const_data_ptr<int64_t>();
@@ -66,17 +66,17 @@ void add_kernel_of_pairs(
 
 } // namespace
 
-void infer_gather_pairs(Values& builder, const Node& node) {
+void infer_gather_pairs(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  auto sizes = builder.sizes(input);
-  type_of(builder.dtype(input));
+  auto sizes = values.sizes(input);
+  type_of(values.dtype(input));
   if (sizes.size() < 2 || sizes.size() > 3) {
     refuse("a gathering of a tensor with other dimensions");
   }
-  check_pairs(builder, node, sizes[sizes.size() - 2], sizes.back());
+  check_pairs(values, node, sizes[sizes.size() - 2], sizes.back());
   sizes.pop_back();
-  sizes.back() = builder.sizes(tensor(node, 1))[0];
-  builder.set_type(node.output(), sizes, builder.dtype(input));
+  sizes.back() = values.sizes(tensor(node, 1))[0];
+  values.set_type(node.output(), sizes, values.dtype(input));
 }
 
 void build_gather_pairs(Builder& builder, const Node& node) {
@@ -94,18 +94,18 @@ void build_gather_pairs(Builder& builder, const Node& node) {
   add_kernel_of_pairs(builder, node, from.ref, args, kernels::gather_pairs);
 }
 
-void infer_pairwise_dot(Values& builder, const Node& node) {
+void infer_pairwise_dot(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
-  type_of(builder.dtype(input));
+  const auto& sizes = values.sizes(input);
+  type_of(values.dtype(input));
   if (sizes.size() != 3 || sizes[1] > 64) {
     refuse("an interaction of more than 64 features");
   }
-  check_pairs(builder, node, sizes[1], sizes[1]);
-  builder.set_type(
+  check_pairs(values, node, sizes[1], sizes[1]);
+  values.set_type(
       node.output(),
-      {sizes[0], builder.sizes(tensor(node, 1))[0]},
-      builder.dtype(input));
+      {sizes[0], values.sizes(tensor(node, 1))[0]},
+      values.dtype(input));
 }
 
 void build_pairwise_dot(Builder& builder, const Node& node) {

@@ -198,10 +198,10 @@ Dims broadcast_strides(
   return wide;
 }
 
-void infer_eltwise(Values& builder, const Node& node) {
+void infer_eltwise(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  type_of(builder.dtype(input));
-  builder.set_type(node.output(), builder.sizes(input), builder.dtype(input));
+  type_of(values.dtype(input));
+  values.set_type(node.output(), values.sizes(input), values.dtype(input));
 }
 
 void add_eltwise(
@@ -312,17 +312,17 @@ void build_eltwise(Builder& builder, const Node& node) {
   add_eltwise(builder, node, output, function, from, to);
 }
 
-void infer_binary(Values& builder, const Node& node) {
+void infer_binary(Values& values, const Node& node) {
   const auto a = tensor(node, 0), b = tensor(node, 1);
-  if (builder.dtype(a) != builder.dtype(b)) {
+  if (values.dtype(a) != values.dtype(b)) {
     refuse("tensors of different dtypes");
   }
-  type_of(builder.dtype(a));
+  type_of(values.dtype(a));
   combination_of(node.get(attr::binary::algorithm));
-  builder.set_type(
+  values.set_type(
       node.output(),
-      broadcast(builder.sizes(a), builder.sizes(b)),
-      builder.dtype(a));
+      broadcast(values.sizes(a), values.sizes(b)),
+      values.dtype(a));
 }
 
 void build_binary(Builder& builder, const Node& node) {
@@ -339,11 +339,11 @@ void build_binary(Builder& builder, const Node& node) {
   apply_rest(builder, node, more ? 1 : 0);
 }
 
-void infer_prelu(Values& builder, const Node& node) {
-  infer_eltwise(builder, node);
-  const auto slopes = count(builder.sizes(tensor(node, 1)));
-  const auto& sizes = builder.sizes(tensor(node, 0));
-  if (builder.dtype(tensor(node, 1)) != builder.dtype(tensor(node, 0)) ||
+void infer_prelu(Values& values, const Node& node) {
+  infer_eltwise(values, node);
+  const auto slopes = count(values.sizes(tensor(node, 1)));
+  const auto& sizes = values.sizes(tensor(node, 0));
+  if (values.dtype(tensor(node, 1)) != values.dtype(tensor(node, 0)) ||
       sizes.empty() || sizes.size() > 5 ||
       (slopes != 1 && (sizes.size() < 2 || slopes != sizes[1]))) {
     refuse("a PReLU whose slopes are not one for each channel");
@@ -377,17 +377,17 @@ void build_prelu(Builder& builder, const Node& node) {
        {ZENDNN_ARG_DST, layout, to.ref}});
 }
 
-void infer_to(Values& builder, const Node& node) {
+void infer_to(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto to = node.op == "to" ? dtype_named(node.get(attr::to::dtype))
-                                  : builder.dtype(tensor(node, 1));
+                                  : values.dtype(tensor(node, 1));
   type_of(to);
-  const auto from = builder.dtype(input);
+  const auto from = values.dtype(input);
   if (node.get(attr::to::floating) || conversion(from) == nullptr ||
       to != c10::ScalarType::Float) {
     type_of(from);
   }
-  builder.set_type(node.output(), builder.sizes(input), to);
+  values.set_type(node.output(), values.sizes(input), to);
 }
 
 void build_to(Builder& builder, const Node& node) {

@@ -47,8 +47,8 @@ struct Pooling {
   Dims kernel, stride, dilation, before, after;
 };
 
-Pooling pooling_of(const Values& builder, const Node& node) {
-  const auto& sizes = builder.sizes(tensor(node, 0));
+Pooling pooling_of(const Values& values, const Node& node) {
+  const auto& sizes = values.sizes(tensor(node, 0));
   if (sizes.size() < 3 || sizes.size() > 5) {
     refuse("a pooling of a tensor without batch and channels");
   }
@@ -190,8 +190,8 @@ Dims reduced_sizes(const Dims& sizes, const Dims& dims, bool keep) {
 
 } // namespace
 
-void infer_softmax(Values& builder, const Node& node) {
-  infer_eltwise(builder, node);
+void infer_softmax(Values& values, const Node& node) {
+  infer_eltwise(values, node);
 }
 
 void build_softmax(Builder& builder, const Node& node) {
@@ -225,12 +225,12 @@ void build_softmax(Builder& builder, const Node& node) {
       });
 }
 
-void infer_layer_norm(Values& builder, const Node& node) {
+void infer_layer_norm(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = values.sizes(input);
   const auto dims = node.get(attr::layer_norm::dims);
   const auto rank = static_cast<int64_t>(sizes.size());
-  type_of(builder.dtype(input));
+  type_of(values.dtype(input));
   if (dims < 1 || dims > rank) {
     refuse("a normalisation over dimensions that are not there");
   }
@@ -244,28 +244,27 @@ void infer_layer_norm(Values& builder, const Node& node) {
   for (const size_t i : {1, 2}) {
     if (has(node, i)) {
       const auto factor = tensor(node, i);
-      type_of(builder.dtype(factor));
-      if (count(builder.sizes(factor)) != columns) {
+      type_of(values.dtype(factor));
+      if (count(values.sizes(factor)) != columns) {
         refuse("a normalisation whose weights have another size");
       }
     }
   }
   // The kernel reads both as one type.
   if (has(node, 1) && has(node, 2) &&
-      builder.dtype(tensor(node, 1)) != builder.dtype(tensor(node, 2))) {
+      values.dtype(tensor(node, 1)) != values.dtype(tensor(node, 2))) {
     refuse("a normalisation whose weight and bias differ in dtype");
   }
-  if (has(node, 3) &&
-      (builder.sizes(tensor(node, 3)) != sizes ||
-       builder.dtype(tensor(node, 3)) != builder.dtype(input))) {
+  if (has(node, 3) && (values.sizes(tensor(node, 3)) != sizes ||
+                       values.dtype(tensor(node, 3)) != values.dtype(input))) {
     refuse("a normalisation of a sum that broadcasts");
   }
   if (node.attributes.contains("dtype") &&
-      dtype_named(node.get(attr::layer_norm::dtype)) != builder.dtype(input)) {
+      dtype_named(node.get(attr::layer_norm::dtype)) != values.dtype(input)) {
     refuse("a normalisation that converts");
   }
   for (const auto output : node.outputs) {
-    builder.set_type(output, sizes, builder.dtype(input));
+    values.set_type(output, sizes, values.dtype(input));
   }
 }
 
@@ -315,11 +314,11 @@ void build_layer_norm(Builder& builder, const Node& node) {
       });
 }
 
-void infer_pool(Values& builder, const Node& node) {
+void infer_pool(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto p = pooling_of(builder, node);
-  const auto& in = builder.sizes(input);
-  type_of(builder.dtype(input));
+  const auto p = pooling_of(values, node);
+  const auto& in = values.sizes(input);
+  type_of(values.dtype(input));
   Dims out{in[0], in[1]};
   const bool ceil = node.get(attr::pool::ceil);
   for (size_t i = 0; i < p.kernel.size(); ++i) {
@@ -338,17 +337,17 @@ void infer_pool(Values& builder, const Node& node) {
     }
     out.push_back(size);
   }
-  builder.set_type(node.output(), out, builder.dtype(input));
+  values.set_type(node.output(), out, values.dtype(input));
 }
 
 void build_pool(Builder& builder, const Node& node) {
   add_pooling(builder, node, pooling_of(builder, node));
 }
 
-void infer_adaptive_pool(Values& builder, const Node& node) {
+void infer_adaptive_pool(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& in = builder.sizes(input);
-  type_of(builder.dtype(input));
+  const auto& in = values.sizes(input);
+  type_of(values.dtype(input));
   if (in.size() < 3 || in.size() > 5) {
     refuse("a pooling of a tensor without batch and channels");
   }
@@ -361,7 +360,7 @@ void infer_adaptive_pool(Values& builder, const Node& node) {
     }
     out.push_back(wanted[i]);
   }
-  builder.set_type(node.output(), out, builder.dtype(input));
+  values.set_type(node.output(), out, values.dtype(input));
 }
 
 void build_adaptive_pool(Builder& builder, const Node& node) {
@@ -379,14 +378,14 @@ void build_adaptive_pool(Builder& builder, const Node& node) {
   add_pooling(builder, node, p);
 }
 
-void infer_reduce(Values& builder, const Node& node) {
+void infer_reduce(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  type_of(builder.dtype(input));
+  type_of(values.dtype(input));
   const auto out = reduced_sizes(
-      builder.sizes(input),
+      values.sizes(input),
       node.get(attr::reduce::dims),
       node.get(attr::reduce::keep));
-  builder.set_type(node.output(), out, builder.dtype(input));
+  values.set_type(node.output(), out, values.dtype(input));
 }
 
 void build_reduce(Builder& builder, const Node& node) {
@@ -430,15 +429,15 @@ void build_reduce(Builder& builder, const Node& node) {
       });
 }
 
-void infer_argmax(Values& builder, const Node& node) {
+void infer_argmax(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  type_of(builder.dtype(input));
+  type_of(values.dtype(input));
   const auto dims = node.get(attr::argmax::dims);
   if (dims.size() > 1) {
     refuse("an argmax over several dimensions");
   }
-  const auto& sizes = builder.sizes(input);
-  builder.set_type(
+  const auto& sizes = values.sizes(input);
+  values.set_type(
       node.output(),
       reduced_sizes(sizes, dims, node.get(attr::argmax::keep)),
       c10::ScalarType::Long);

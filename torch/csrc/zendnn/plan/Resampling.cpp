@@ -105,10 +105,10 @@ lines_of(Builder& builder, const Node& node, size_t dim, const Dims& in) {
 
 } // namespace
 
-void infer_resample(Values& builder, const Node& node) {
+void infer_resample(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  auto sizes = builder.sizes(input);
-  type_of(builder.dtype(input));
+  auto sizes = values.sizes(input);
+  type_of(values.dtype(input));
   const auto algorithm = algorithm_of(node);
   const bool is_signal =
       sizes.size() == 3 && algorithm == kernels::Resampling::linear;
@@ -121,13 +121,13 @@ void infer_resample(Values& builder, const Node& node) {
       refuse("an empty tensor");
     }
     size = has(node, 1 + dim)
-               ? builder.number(node.inputs[1 + dim])
+               ? values.number(node.inputs[1 + dim])
                : static_cast<int64_t>(std::floor(
                      static_cast<double>(size) * scale_of(node, dim)));
     if (size < 1 || size > INT32_MAX) {
       refuse("a resampling to nothing");
     }
-    const auto before = builder.sizes(input)[sizes.size() - 2 + dim];
+    const auto before = values.sizes(input)[sizes.size() - 2 + dim];
     const auto factor = scale_of(node, dim);
     if (algorithm == kernels::Resampling::nearest && factor > 0 &&
         ((size == before && factor != 1) ||
@@ -136,7 +136,7 @@ void infer_resample(Values& builder, const Node& node) {
       refuse("a resampling whose factor is not that of the sizes");
     }
   }
-  builder.set_type(node.output(), sizes, builder.dtype(input));
+  values.set_type(node.output(), sizes, values.dtype(input));
 }
 
 void build_resample(Builder& builder, const Node& node) {

@@ -62,12 +62,12 @@ void (*marker(c10::ScalarType dtype))(const void*, uint8_t*, int64_t) {
 
 } // namespace
 
-void infer_nonzero(Values& builder, const Node& node) {
+void infer_nonzero(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  if (builder.dtype(input) != c10::ScalarType::Bool) {
-    marker(builder.dtype(input));
+  if (values.dtype(input) != c10::ScalarType::Bool) {
+    marker(values.dtype(input));
   }
-  builder.set_type(node.output(), builder.sizes(input), c10::ScalarType::Bool);
+  values.set_type(node.output(), values.sizes(input), c10::ScalarType::Bool);
 }
 
 void build_nonzero(Builder& builder, const Node& node) {
@@ -91,8 +91,8 @@ void build_nonzero(Builder& builder, const Node& node) {
       });
 }
 
-void infer_where(Values& builder, const Node& node) {
-  if (builder.dtype(tensor(node, 0)) != c10::ScalarType::Bool) {
+void infer_where(Values& values, const Node& node) {
+  if (values.dtype(tensor(node, 0)) != c10::ScalarType::Bool) {
     refuse("a choice whose condition is not a tensor of bool");
   }
   auto dtype = c10::ScalarType::Undefined;
@@ -101,11 +101,11 @@ void infer_where(Values& builder, const Node& node) {
     if (!has(node, i)) {
       continue;
     }
-    out = broadcast(out, builder.sizes(tensor(node, i)));
+    out = broadcast(out, values.sizes(tensor(node, i)));
     if (i == 0) {
       continue;
     }
-    const auto here = builder.dtype(tensor(node, i));
+    const auto here = values.dtype(tensor(node, i));
     if (dtype != c10::ScalarType::Undefined && dtype != here) {
       refuse("tensors of different dtypes");
     }
@@ -115,7 +115,7 @@ void infer_where(Values& builder, const Node& node) {
   if (dtype == c10::ScalarType::BFloat16) {
     narrowed(static_cast<float>(node.get(attr::where::value)));
   }
-  builder.set_type(node.output(), out, dtype);
+  values.set_type(node.output(), out, dtype);
 }
 
 void build_where(Builder& builder, const Node& node) {

@@ -11,12 +11,12 @@ namespace at::native::zendnn::plan {
 namespace {
 
 // The sizes of what is written: those of the target, or of some of its rows.
-Dims written_sizes(const Values& builder, const Node& node) {
-  auto sizes = builder.sizes(tensor(node, 1));
+Dims written_sizes(const Values& values, const Node& node) {
+  auto sizes = values.sizes(tensor(node, 1));
   if (has(node, 3)) {
-    const auto& rows = builder.sizes(tensor(node, 3));
+    const auto& rows = values.sizes(tensor(node, 3));
     if (rows.size() != 1 || sizes.empty() ||
-        builder.dtype(tensor(node, 3)) != c10::ScalarType::Long) {
+        values.dtype(tensor(node, 3)) != c10::ScalarType::Long) {
       refuse("a write into rows that no list of int64 names");
     }
     sizes[wrap(
@@ -115,21 +115,21 @@ bool are_apart(
   });
 }
 
-void infer_write(Values& builder, const Node& node) {
+void infer_write(Values& values, const Node& node) {
   const auto whole = tensor(node, 0), value = tensor(node, 2);
-  const auto sizes = written_sizes(builder, node);
-  if (builder.dtype(value) != builder.dtype(whole) ||
-      builder.dtype(value) != builder.dtype(tensor(node, 1))) {
+  const auto sizes = written_sizes(values, node);
+  if (values.dtype(value) != values.dtype(whole) ||
+      values.dtype(value) != values.dtype(tensor(node, 1))) {
     refuse("a write of another type");
   }
-  if (broadcast(builder.sizes(value), sizes) != sizes) {
+  if (broadcast(values.sizes(value), sizes) != sizes) {
     refuse("a write of other sizes");
   }
-  builder.set_type(
+  values.set_type(
       node.output(),
-      builder.sizes(whole),
-      builder.dtype(whole),
-      builder.strides(whole));
+      values.sizes(whole),
+      values.dtype(whole),
+      values.strides(whole));
 }
 
 void build_write(Builder& builder, const Node& node) {

@@ -67,10 +67,10 @@ View reshaped(View view, Dims sizes, bool& copied) {
       view.offset};
 }
 
-Dims numbers(const Values& builder, const Node& node, size_t first) {
+Dims numbers(const Values& values, const Node& node, size_t first) {
   Dims found;
   for (auto i = first; i < node.inputs.size(); ++i) {
-    found.push_back(builder.number(node.inputs[i]));
+    found.push_back(values.number(node.inputs[i]));
   }
   return found;
 }
@@ -277,8 +277,8 @@ Make find_make(const std::string& op) {
   return table.at(op);
 }
 
-Dims split_sizes(const Values& builder, const Node& node) {
-  const auto& sizes = builder.sizes(tensor(node, 0));
+Dims split_sizes(const Values& values, const Node& node) {
+  const auto& sizes = values.sizes(tensor(node, 0));
   const auto whole = sizes[wrap(
       node.get(attr::split::dim), static_cast<int64_t>(sizes.size()))];
   const auto results = static_cast<int64_t>(node.outputs.size());
@@ -305,16 +305,16 @@ Dims split_sizes(const Values& builder, const Node& node) {
 
 } // namespace
 
-void infer_view(Values& builder, const Node& node) {
+void infer_view(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
+  const auto& sizes = values.sizes(input);
   bool copied = false;
-  const auto made = find_make(node.op)(
-      builder, node, {sizes, builder.strides(input)}, copied);
-  builder.set_type(
+  const auto made =
+      find_make(node.op)(values, node, {sizes, values.strides(input)}, copied);
+  values.set_type(
       node.output(),
       made.sizes,
-      builder.dtype(input),
+      values.dtype(input),
       node.op == "contiguous" ? row_major_strides(made.sizes) : made.strides);
 }
 
@@ -341,16 +341,16 @@ void build_view(Builder& builder, const Node& node) {
       {.ref = builder.moved(from.ref, *bytes), .strides = made.strides});
 }
 
-void infer_split(Values& builder, const Node& node) {
+void infer_split(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto parts = split_sizes(builder, node);
-  auto sizes = builder.sizes(input);
+  const auto parts = split_sizes(values, node);
+  auto sizes = values.sizes(input);
   const auto dim =
       wrap(node.get(attr::split::dim), static_cast<int64_t>(sizes.size()));
   for (size_t i = 0; i < parts.size(); ++i) {
     sizes[dim] = parts[i];
-    builder.set_type(
-        node.outputs[i], sizes, builder.dtype(input), builder.strides(input));
+    values.set_type(
+        node.outputs[i], sizes, values.dtype(input), values.strides(input));
   }
 }
 

@@ -7,141 +7,95 @@ more to decide. Dtypes and ranks are mostly unknown before anything runs: plans 
 
 from __future__ import annotations
 
-from torch.backends.zendnn.frontends.aten.attention import (
-    attention,
-    encoder_layer,
-    multi_head_attention,
-)
-from torch.backends.zendnn.frontends.aten.dtypes import autocast, to_dtype, to_layout
-from torch.backends.zendnn.frontends.aten.elementwise import (
-    binary,
-    eltwise,
-    full,
-    masked_fill,
-    on_numbers,
-    power,
-    scalar_of,
-    where,
-)
-from torch.backends.zendnn.frontends.aten.embeddings import arange, embedding_bag, index
-from torch.backends.zendnn.frontends.aten.mappings import MAPPED, Importer, same_number, same_tensor
-from torch.backends.zendnn.frontends.aten.norms import layer_norm, rms_norm, softmax
-from torch.backends.zendnn.frontends.aten.products import (
-    convolution,
-    einsum,
-    linear,
-    product,
-    product_and_sum,
-)
-from torch.backends.zendnn.frontends.aten.views import (
-    chunk,
-    slice_,
-    split_equal,
-    split_sizes,
-    unbind,
-    view_as,
-)
-from torch.backends.zendnn.frontends.aten.windows import adaptive_pool, pad, pool, resample, roll
+from functools import partial
 
-WITH_EITHER = ("Tensor", "Scalar")
-RESAMPLINGS = (
-    ("nearest2d", "nearest"),
-    ("linear1d", "linear"),
-    ("bilinear2d", "linear"),
-    ("bicubic2d", "cubic"),
+from torch.backends.zendnn.frontends.aten import (
+    attention,
+    dtypes,
+    elementwise,
+    embeddings,
+    norms,
+    products,
+    views,
+    windows,
 )
-PLAIN_POOL = ((1, "1d"), (2, "2d"), (3, "3d"))
+from torch.backends.zendnn.frontends.aten.mappings import MAPPED, Importer, same_number, same_tensor
+
+#: Importers, and the aten operators that they take.
+_ROWS: tuple[tuple[Importer, str], ...] = (
+    # Products
+    (
+        products.convolution,
+        "_convolution _convolution.deprecated _convolution_mode conv1d conv2d conv3d "
+        "conv1d.padding conv2d.padding conv3d.padding "
+        "conv_transpose1d conv_transpose2d.input conv_transpose3d.input",
+    ),
+    (products.linear, "linear"),
+    (partial(products.product_and_sum, a="mat1", b="mat2", rank=2), "addmm"),
+    (partial(products.product_and_sum, a="batch1", b="batch2", rank=3), "baddbmm"),
+    (partial(products.product, a="self", b="other"), "matmul"),
+    (partial(products.product, a="self", b="mat2", rank=2), "mm"),
+    (partial(products.product, a="self", b="mat2", rank=3), "bmm"),
+    (products.einsum, "einsum"),
+    # Functions of elements
+    (partial(elementwise.eltwise, algorithm="affine", alpha=-1.0), "neg"),
+    (elementwise.power, "pow.Tensor_Scalar"),
+    (partial(elementwise.arithmetic, algorithm="add"), "add.Tensor add.Scalar"),
+    (partial(elementwise.arithmetic, algorithm="sub"), "sub.Tensor sub.Scalar"),
+    (partial(elementwise.arithmetic, algorithm="sub", swapped=True), "rsub.Tensor rsub.Scalar"),
+    (partial(elementwise.arithmetic, algorithm="mul"), "mul.Tensor mul.Scalar"),
+    (partial(elementwise.binary, algorithm="div"), "div.Tensor div.Scalar"),
+    (MAPPED["aten::maximum"], "max.other"),
+    (MAPPED["aten::minimum"], "min.other"),
+    (elementwise.masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
+    (elementwise.where, "where.self where.ScalarSelf where.ScalarOther"),
+    # Along dimensions
+    (partial(norms.softmax, log=False), "softmax.int"),
+    (partial(norms.softmax, log=True), "log_softmax.int"),
+    (norms.layer_norm, "layer_norm"),
+    (norms.rms_norm, "rms_norm"),
+    (attention.attention, "scaled_dot_product_attention"),
+    (attention.multi_head_attention, "_native_multi_head_attention"),
+    (attention.encoder_layer, "_transformer_encoder_layer_fwd"),
+    # Tables
+    (embeddings.embedding_bag, "embedding_bag embedding_bag.padding_idx"),
+    (embeddings.arange, "arange arange.start arange.start_step"),
+    (embeddings.index, "index.Tensor"),
+    # Windows
+    *((partial(windows.pool, op="max_pool", spatial=n), f"max_pool{n}d") for n in (1, 2, 3)),
+    *((partial(windows.pool, op="avg_pool", spatial=n), f"avg_pool{n}d") for n in (1, 2, 3)),
+    *((partial(windows.adaptive_pool, spatial=n), f"adaptive_avg_pool{n}d") for n in (1, 2, 3)),
+    (partial(windows.resample, algorithm="nearest"), "upsample_nearest2d upsample_nearest2d.vec"),
+    (
+        partial(windows.resample, algorithm="linear"),
+        "upsample_linear1d upsample_linear1d.vec upsample_bilinear2d upsample_bilinear2d.vec",
+    ),
+    (partial(windows.resample, algorithm="cubic"), "upsample_bicubic2d upsample_bicubic2d.vec"),
+    (windows.pad, "pad constant_pad_nd"),
+    (windows.roll, "roll"),
+    # The same tensor or number
+    (
+        partial(same_tensor, name="input", train=False),
+        "dropout feature_dropout alpha_dropout feature_alpha_dropout",
+    ),
+    (partial(same_tensor, name="self"), "detach"),
+    (dtypes.to_dtype, "to.dtype to.device"),
+    (dtypes.to_layout, "to.dtype_layout"),
+    (partial(dtypes.autocast, dtype=None), "_autocast_to_reduced_precision"),
+    (partial(dtypes.autocast, dtype="float32"), "_autocast_to_full_precision"),
+    (same_number, "Int.Tensor Int.Scalar IntImplicit"),
+    (elementwise.scalar_of, "ScalarImplicit"),
+    (elementwise.full, "full"),
+    # Views
+    (views.view_as, "view_as reshape_as"),
+    (views.slice_, "slice.Tensor"),
+    (views.split_equal, "split.Tensor"),
+    (partial(views.split_sizes, name="split_size"), "split.sizes"),
+    (views.split_sizes, "split split_with_sizes"),
+    (views.chunk, "chunk"),
+    (views.unbind, "unbind.int"),
+)
 
 IMPORTERS: dict[str, Importer] = MAPPED | {
-    # Convolutions
-    "aten::_convolution": convolution(),
-    "aten::_convolution.deprecated": convolution(),
-    **{f"aten::conv{n}d": convolution(transposed=False) for n in (1, 2, 3)},
-    **{
-        f"aten::conv{n}d.padding": convolution(transposed=False, words_for_padding=True)
-        for n in (1, 2, 3)
-    },
-    "aten::_convolution_mode": convolution(transposed=False, words_for_padding=True),
-    "aten::conv_transpose1d": convolution(transposed=True),
-    "aten::conv_transpose2d.input": convolution(transposed=True),
-    "aten::conv_transpose3d.input": convolution(transposed=True),
-    # Products
-    "aten::linear": linear,
-    "aten::addmm": product_and_sum("mat1", "mat2", 2),
-    "aten::baddbmm": product_and_sum("batch1", "batch2", 3),
-    "aten::matmul": product("self", "other"),
-    "aten::einsum": einsum,
-    "aten::mm": product("self", "mat2", 2),
-    "aten::bmm": product("self", "mat2", 3),
-    # Functions of elements
-    "aten::neg": eltwise("affine", alpha=-1.0),
-    "aten::pow.Tensor_Scalar": power,
-    **{
-        f"aten::{name}.{overload}": on_numbers(f"number_{name}", binary(name))
-        for name in ("add", "sub", "mul")
-        for overload in WITH_EITHER
-    },
-    **{
-        f"aten::rsub.{overload}": on_numbers(
-            "number_sub", binary("sub", swapped=True), swapped=True
-        )
-        for overload in WITH_EITHER
-    },
-    **{f"aten::div.{overload}": binary("div") for overload in WITH_EITHER},
-    "aten::masked_fill.Scalar": masked_fill,
-    "aten::masked_fill.Tensor": masked_fill,
-    **{f"aten::where.{overload}": where for overload in ("self", "ScalarSelf", "ScalarOther")},
-    # Along dimensions
-    "aten::softmax.int": softmax(log=False),
-    "aten::log_softmax.int": softmax(log=True),
-    "aten::layer_norm": layer_norm,
-    "aten::rms_norm": rms_norm,
-    "aten::scaled_dot_product_attention": attention,
-    "aten::_native_multi_head_attention": multi_head_attention,
-    "aten::_transformer_encoder_layer_fwd": encoder_layer,
-    # Tables
-    "aten::embedding_bag": embedding_bag,
-    "aten::embedding_bag.padding_idx": embedding_bag,
-    "aten::arange": arange,
-    "aten::arange.start": arange,
-    "aten::arange.start_step": arange,
-    "aten::index.Tensor": index,
-    # Windows
-    **{f"aten::max_pool{name}": pool("max_pool", n) for n, name in PLAIN_POOL},
-    **{f"aten::avg_pool{name}": pool("avg_pool", n) for n, name in PLAIN_POOL},
-    **{f"aten::adaptive_avg_pool{name}": adaptive_pool(n) for n, name in PLAIN_POOL},
-    **{
-        f"aten::upsample_{name}{overload}": resample(algorithm)
-        for name, algorithm in RESAMPLINGS
-        for overload in ("", ".vec")
-    },
-    "aten::pad": pad,
-    "aten::constant_pad_nd": pad,
-    "aten::roll": roll,
-    # The same tensor or number
-    **{
-        f"aten::{name}": same_tensor("input", train=False)
-        for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
-    },
-    "aten::detach": same_tensor("self"),
-    "aten::to.dtype": to_dtype,
-    "aten::to.dtype_layout": to_layout,
-    "aten::to.device": to_dtype,
-    "aten::_autocast_to_reduced_precision": autocast(None),
-    "aten::_autocast_to_full_precision": autocast("float32"),
-    "aten::Int.Tensor": same_number("a"),
-    "aten::Int.Scalar": same_number("a"),
-    "aten::IntImplicit": same_number("a"),
-    "aten::ScalarImplicit": scalar_of,
-    "aten::full": full,
-    # Views
-    "aten::view_as": view_as,
-    "aten::reshape_as": view_as,
-    "aten::slice.Tensor": slice_,
-    "aten::split.Tensor": split_equal,
-    "aten::split.sizes": split_sizes("split_size"),
-    "aten::split": split_sizes("split_sizes"),
-    "aten::split_with_sizes": split_sizes("split_sizes"),
-    "aten::chunk": chunk,
-    "aten::unbind.int": unbind,
+    f"aten::{name}": importer for importer, names in _ROWS for name in names.split()
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import BOOL, FLOATING, Call, Refused
 from torch.backends.zendnn.graph import Attribute, Operand, Value
 
@@ -76,8 +77,8 @@ def encoder_layer(call: Call) -> None:
 
     def norm(x: Operand, number_: int) -> Value:
         names = (f"norm_weight_{number_}", f"norm_bias_{number_}")
-        inputs = [x, *(call.constant_operand(name) for name in names), None]
-        return call.step("layer_norm", inputs, eps=call.real("eps"), dims=1)
+        _, *affine = operands(call, "layer_norm", "src", *names)
+        return call.step("layer_norm", [x, *affine, None], eps=call.real("eps"), dims=1)
 
     def feed_forward(x: Operand) -> Value:
         y = linear_step(call, x, "ffn_weight_1", "ffn_bias_1")

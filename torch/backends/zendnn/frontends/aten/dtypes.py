@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch.backends.zendnn.frontends.aten.mappings import Importer
 from torch.backends.zendnn.frontends.calls import ANY, Call, Refused
 
 #: torch's own numbers of the engine's dtypes.
@@ -24,13 +23,19 @@ PRESERVED = (None, 1)
 CONTIGUOUS = 0
 
 
+def require_cpu(call: Call) -> None:
+    """Refuse a conversion to another device."""
+    device = call.python("device") if call.has("device") else None
+    if device is not None and torch.device(device).type != "cpu":
+        raise Refused("device is not the CPU")
+
+
 def to_dtype(call: Call) -> None:
     """A conversion between the engine's dtypes, or to the truth of numbers."""
     number_ = call.python("dtype")
     if number_ not in DTYPES and number_ != BOOL_NUMBER:
         raise Refused("dtype is not float32, bfloat16 or bool")
-    if call.has("device") and torch.device(call.python("device")).type != "cpu":
-        raise Refused("device is not the CPU")
+    require_cpu(call)
     call.require("memory_format", *PRESERVED)
     if number_ == BOOL_NUMBER:
         call.result("nonzero", [call.tensor("self", ANY)])
@@ -43,9 +48,7 @@ def to_layout(call: Call) -> None:
     call.require("layout", None, 0)
     call.require("pin_memory", None, False)
     call.require("memory_format", *PRESERVED, CONTIGUOUS)
-    device = call.python("device")
-    if device is not None and torch.device(device).type != "cpu":
-        raise Refused("device is not the CPU")
+    require_cpu(call)
     x = call.tensor("self", ANY)
     if call.python("memory_format") == CONTIGUOUS:
         x = call.step("contiguous", [x])
@@ -55,14 +58,10 @@ def to_layout(call: Call) -> None:
         call.result("to", [x], dtype=engine_dtype(call, "dtype"))
 
 
-def autocast(dtype: str | None) -> Importer:
+def autocast(call: Call, *, dtype: str | None) -> None:
     """What autocast does to a floating tensor: to its own dtype, or back to float32."""
-
-    def importer(call: Call) -> None:
-        if not call.python("cpu_enabled"):
-            call.identity(call.tensor("self", ANY))
-            return
-        wanted = dtype or engine_dtype(call, "cpu_dtype")
-        call.result("to", [call.tensor("self")], dtype=wanted, floating=True)
-
-    return importer
+    if not call.python("cpu_enabled"):
+        call.identity(call.tensor("self", ANY))
+        return
+    wanted = dtype or engine_dtype(call, "cpu_dtype")
+    call.result("to", [call.tensor("self")], dtype=wanted, floating=True)

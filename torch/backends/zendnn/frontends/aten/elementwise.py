@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import torch
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
-from torch.backends.zendnn.frontends.aten.mappings import Importer, first_that, same_tensor
+from torch.backends.zendnn.frontends.aten.mappings import Importer, same_tensor
 from torch.backends.zendnn.frontends.calls import BOOL, Call, Refused
 from torch.backends.zendnn.passes import _match
 
@@ -27,47 +28,35 @@ def scalar(call: Call, name: str) -> float | None:
     return float(constant)
 
 
-def is_tensor(call: Call, name: str, dtype: torch.dtype) -> bool:
-    """Whether an argument is a constant tensor of this dtype."""
-    constant = call.constant(name)
-    return isinstance(constant, torch.Tensor) and constant.dtype == dtype
-
-
-def eltwise(algorithm: str, name: str = "self", alpha: float = 0.0, beta: float = 0.0) -> Importer:
+def eltwise(call: Call, *, algorithm: str, alpha: float = 0.0) -> None:
     """A function of each element, with fixed parameters."""
-    return lambda call: call.result(
-        "eltwise", [call.tensor(name)], algorithm=algorithm, alpha=alpha, beta=beta
-    )
+    call.result("eltwise", [call.tensor("self")], algorithm=algorithm, alpha=alpha, beta=0.0)
 
 
-def binary(algorithm: str, *, swapped: bool = False) -> Importer:
+def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
     """``self ∘ alpha·other``, or ``other ∘ alpha·self`` when swapped.
 
     A constant number makes it alpha·x + beta.
     """
     names = ("other", "self") if swapped else ("self", "other")
-
-    def importer(call: Call) -> None:
-        alpha = call.real("alpha") if call.has("alpha") else 1.0
-        numbers = [scalar(call, name) for name in names]
-        left, right = numbers
-        if right is not None:
-            of_number(call, *names, _match.as_affine(algorithm, alpha * right))
-        elif left is not None:
-            found = _match.as_affine(algorithm, left, left=True)
-            of_number(call, *names[::-1], found and (alpha * found[0], found[1]))
-        else:
-            a, b = (call.tensor(name) for name in names)
-            # A number in a tensor takes the dtype of the other one.
-            if _match.producer(b, "power") is not None:
-                b = call.step("to_like", [b, a])
-            elif _match.producer(a, "power") is not None:
-                a = call.step("to_like", [a, b])
-            if alpha != 1.0:
-                b = call.step("eltwise", [b], algorithm="affine", alpha=alpha, beta=0.0)
-            call.result("binary", [a, b], algorithm=algorithm)
-
-    return importer
+    alpha = call.real("alpha") if call.has("alpha") else 1.0
+    numbers = [scalar(call, name) for name in names]
+    left, right = numbers
+    if right is not None:
+        of_number(call, *names, _match.as_affine(algorithm, alpha * right))
+    elif left is not None:
+        found = _match.as_affine(algorithm, left, left=True)
+        of_number(call, *names[::-1], found and (alpha * found[0], found[1]))
+    else:
+        a, b = (call.tensor(name) for name in names)
+        # A number in a tensor takes the dtype of the other one.
+        if _match.producer(b, "power") is not None:
+            b = call.step("to_like", [b, a])
+        elif _match.producer(a, "power") is not None:
+            a = call.step("to_like", [a, b])
+        if alpha != 1.0:
+            b = call.step("eltwise", [b], algorithm="affine", alpha=alpha, beta=0.0)
+        call.result("binary", [a, b], algorithm=algorithm)
 
 
 def of_number(call: Call, name: str, number: str, found: tuple[float, float] | None) -> None:
@@ -84,35 +73,32 @@ def cube(call: Call) -> None:
     call.result("binary", [squared, x], algorithm="mul")
 
 
-def on_numbers(op: str, otherwise: Importer, *, swapped: bool = False) -> Importer:
-    """Arithmetic of sizes, which traced graphs do on tensors without dimensions."""
+def arithmetic(call: Call, *, algorithm: str, swapped: bool = False) -> None:
+    """``binary``, also of sizes, which traced graphs compute as tensors without dimensions."""
     names = ("other", "self") if swapped else ("self", "other")
-
-    def arithmetic(call: Call) -> None:
-        if call.has("alpha"):
-            call.require("alpha", 1)
-        call.number_result(op, [call.number(name) for name in names])
-
-    return first_that(lambda call: call.are_numbers(*names), arithmetic, otherwise)
+    if not call.are_numbers(*names):
+        binary(call, algorithm=algorithm, swapped=swapped)
+        return
+    if call.has("alpha"):
+        call.require("alpha", 1)
+    call.result(f"number_{algorithm}", [call.number(name) for name in names])
 
 
 #: What ``x ** exponent`` is.
 POWERS: dict[float, Importer] = {
-    0.5: eltwise("sqrt"),
-    1: same_tensor("self"),
-    2: eltwise("square"),
+    0.5: partial(eltwise, algorithm="sqrt"),
+    1: partial(same_tensor, name="self"),
+    2: partial(eltwise, algorithm="square"),
     3: cube,
 }
 
 
 def power(call: Call) -> None:
     """A power of a tensor, or of a size, such as the scale of attention: a float32 tensor."""
-    exponent = call.python("exponent")
-    if not call.are_numbers("self"):
-        if exponent not in POWERS:
-            raise Refused(f"exponent is {exponent}")
+    exponent, of_size = call.python("exponent"), call.are_numbers("self")
+    if exponent in POWERS and not of_size:
         POWERS[exponent](call)
-    elif isinstance(exponent, float):
+    elif isinstance(exponent, float) and of_size:
         call.result("power", [call.number("self")], exponent=call.real("exponent"))
     else:
         raise Refused(f"exponent is {exponent}")
@@ -166,7 +152,7 @@ def where(call: Call) -> None:
         for name, given in zip(names, numbers, strict=True)
     ]
     # A tensor without dimensions has a say in the result's dtype if the other has none, too.
-    wide = any(is_tensor(call, name, torch.float64) for name in names)
+    wide = torch.float64 in (getattr(call.constant(name), "dtype", None) for name in names)
     if wide and not any(x is not None and x.rank for x in operands):
         raise Refused("a number of float64 meets what may have no dimensions")
     fill = next((given for given in numbers if given is not None), 0.0)

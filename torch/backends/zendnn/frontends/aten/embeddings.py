@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch.backends.zendnn.frontends.calls import ANY, INDEX, MISSING, Call, Refused
+from torch.backends.zendnn.frontends.aten.mappings import operands
+from torch.backends.zendnn.frontends.calls import ANY, MISSING, Call, Refused
 from torch.backends.zendnn.graph import Operand, Value
 
 BAG_MODES = {0: "sum", 1: "mean", 2: "max"}
@@ -18,13 +19,10 @@ def embedding_bag(call: Call) -> None:
     mode = call.integer("mode")
     if mode not in BAG_MODES:
         raise Refused(f"mode is {mode}")
-    inputs = [
-        call.constant_operand("weight"),
-        call.tensor("indices", INDEX),
-        call.tensor("offsets", INDEX),
-    ]
+    names = ["weight", "indices", "offsets"]
     if not call.absent("per_sample_weights"):
-        inputs.append(call.tensor("per_sample_weights"))
+        names.append("per_sample_weights")
+    inputs = operands(call, "embedding_bag", *names)
     last = {"last_offset": True} if call.python("include_last_offset") else {}
     call.result("embedding_bag", inputs, mode=BAG_MODES[mode], **last)
 
@@ -33,13 +31,8 @@ def arange(call: Call) -> None:
     """Whole numbers in order; only the passes' patterns read it."""
     call.require("dtype", None, 4)  # 4 is int64
     given = [call.number(name) for name in ("start", "end", "step") if call.has(name)]
-    defaults: dict[int, tuple[list[Operand], list[Operand]]] = {
-        1: ([0], [1]),
-        2: ([], [1]),
-        3: ([], []),
-    }
-    before, after = defaults[len(given)]
-    call.result("arange", [*before, *given, *after])
+    inputs: dict[int, list[Operand]] = {1: [0, *given, 1], 2: [*given, 1], 3: given}
+    call.result("arange", inputs[len(given)])
 
 
 def index(call: Call) -> None:
@@ -49,20 +42,17 @@ def index(call: Call) -> None:
     if constant is not MISSING:
         given = [None if item is None else call.graph.constant(item) for item in constant]
     else:
-        elements = call.elements("indices")
         given = [
-            None if call.constant_of(e) is None else call.as_tensor(e, "an index", ANY)
-            for e in elements
+            None if call.constant_of(element) is None else call.as_tensor(element, "an index", ANY)
+            for element in call.elements("indices")
         ]
     leading, pair = given[:-2], given[-2:]
-    constants = [i.constant for i in pair if i is not None and i.constant is not None]
-    if len(constants) != 2 or not leading or any(i is not None for i in leading):
+    lists = [i.constant for i in pair if i is not None and i.constant is not None]
+    if len(lists) != 2 or not leading or any(i is not None for i in leading):
         raise Refused("its indices are not two constants at the end")
-    rows, columns = constants
-    chosen_pairs = all(
-        i.dtype == torch.int64 and i.dim() == 1 and not (i < 0).any() for i in constants
-    )
-    if not chosen_pairs or rows.shape != columns.shape:
+    rows, columns = lists
+    pairs = rows.dim() == 1 and rows.shape == columns.shape
+    if not pairs or any(i.dtype != torch.int64 or (i < 0).any() for i in lists):
         raise Refused("its indices are not two lists of int64")
     x = call.tensor("self")
     if x.rank != len(given):

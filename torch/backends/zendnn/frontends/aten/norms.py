@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
-from torch.backends.zendnn.frontends.aten.mappings import Importer
+from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import Call, Refused
 from torch.backends.zendnn.graph import Attribute, Operand
 
@@ -19,12 +19,7 @@ def normalized(call: Call) -> dict[str, Attribute]:
 
 def layer_norm(call: Call) -> None:
     """Normalise the trailing dimensions; there is no residual yet."""
-    inputs = [
-        call.tensor("input"),
-        call.optional_weight("weight"),
-        call.optional_weight("bias"),
-        None,
-    ]
+    inputs = [*operands(call, "layer_norm", "input", "weight", "bias"), None]
     call.result("layer_norm", inputs, eps=call.real("eps"), **normalized(call))
 
 
@@ -33,17 +28,13 @@ def rms_norm(call: Call) -> None:
     if call.absent("eps") and not _C._has_one_default_eps():
         raise Refused("eps is not given, and depends on the dtype in this torch")
     eps = torch.finfo(torch.float32).eps if call.absent("eps") else call.real("eps")
-    inputs = [call.tensor("input"), call.optional_weight("weight"), None, None]
+    inputs = [*operands(call, "rms_norm", "input", "weight"), None, None]
     call.result("rms_norm", inputs, eps=eps, **normalized(call))
 
 
-def softmax(*, log: bool) -> Importer:
+def softmax(call: Call, *, log: bool) -> None:
     """Softmax, of a converted tensor if a dtype is given."""
-
-    def importer(call: Call) -> None:
-        x: Operand = call.tensor("self")
-        if not call.absent("dtype"):
-            x = call.step("to", [x], dtype=engine_dtype(call, "dtype"))
-        call.result("softmax", [x], dim=call.integer("dim"), log=log)
-
-    return importer
+    x: Operand = call.tensor("self")
+    if not call.absent("dtype"):
+        x = call.step("to", [x], dtype=engine_dtype(call, "dtype"))
+    call.result("softmax", [x], dim=call.integer("dim"), log=log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch.backends.zendnn.frontends.aten.mappings import Importer
+from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import Call, Refused
 from torch.backends.zendnn.graph import Attribute, Operand, Value
 
@@ -16,43 +16,37 @@ def linear(call: Call) -> None:
         raise Refused("weight is no matrix")
     if not call.absent("bias") and call.weight("bias").shape != rows:
         raise Refused("bias has not one number for each row of weight")
-    inputs = [call.tensor("input"), call.tensor("weight"), call.optional_weight("bias")]
-    call.result("linear", inputs)
+    call.result("linear", operands(call, "linear", "input", "weight", "bias"))
 
 
-def convolution(*, transposed: bool | None = None, words_for_padding: bool = False) -> Importer:
-    """A convolution with constant weights; ``transposed`` None reads it from the call."""
-
-    def importer(call: Call) -> None:
-        kernel = call.weight("weight")
-        spatial = kernel.dim() - 2
-        if spatial not in (1, 2, 3):
-            raise Refused(f"it has {spatial} spatial dimensions")
-        is_transposed = bool(call.python("transposed")) if transposed is None else transposed
-        attributes: dict[str, Attribute] = {
-            name: call.integers(name, spatial) for name in ("stride", "dilation")
-        }
-        attributes["groups"] = call.integer("groups")
-        if words_for_padding:
-            attributes.update(padding_of_word(call, kernel.shape[2:], attributes))
-        else:
-            attributes["padding"] = call.integers("padding", spatial)
-        if is_transposed:
-            attributes["transposed"] = True
-            attributes["output_padding"] = call.integers("output_padding", spatial)
-        inputs = [call.tensor("input"), call.tensor("weight"), call.optional_weight("bias")]
-        call.result("convolution", inputs, **attributes)
-
-    return importer
+def convolution(call: Call) -> None:
+    """A convolution with constant weights."""
+    kernel = call.weight("weight")
+    spatial = kernel.dim() - 2
+    if spatial not in (1, 2, 3):
+        raise Refused(f"it has {spatial} spatial dimensions")
+    # Of those that say nothing of it, only transposed ones have padding of their results.
+    named = call.has("transposed")
+    transposed = call.python("transposed") if named else call.has("output_padding")
+    stride, dilation = (call.integers(name, spatial) for name in ("stride", "dilation"))
+    attributes: dict[str, Attribute] = {"stride": stride, "dilation": dilation}
+    attributes["groups"] = call.integer("groups")
+    word = call.constant("padding")
+    if isinstance(word, str):
+        attributes |= padding_of_word(word, kernel.shape[2:], stride, dilation)
+    else:
+        attributes["padding"] = call.integers("padding", spatial)
+    if transposed:
+        attributes["transposed"] = True
+        attributes["output_padding"] = call.integers("output_padding", spatial)
+    inputs = operands(call, "convolution", "input", "weight", "bias")
+    call.result("convolution", inputs, **attributes)
 
 
 def padding_of_word(
-    call: Call, kernel: Sequence[int], attributes: dict[str, Attribute]
+    word: str, kernel: Sequence[int], stride: tuple[int, ...], dilation: tuple[int, ...]
 ) -> dict[str, Attribute]:
     """Return what 'same' or 'valid' stands for."""
-    word, stride, dilation = call.python("padding"), attributes["stride"], attributes["dilation"]
-    assert isinstance(stride, tuple)
-    assert isinstance(dilation, tuple)
     if word == "valid":
         return {"padding": (0,) * len(stride)}
     if word != "same" or any(step != 1 for step in stride):
@@ -72,33 +66,24 @@ def factors(call: Call, a: str, b: str) -> tuple[str, list[Operand]]:
     return "linear", [left, call.graph.constant(matrix.t()), None]
 
 
-def product(a: str, b: str, rank: int | None = None) -> Importer:
+def product(call: Call, *, a: str, b: str, rank: int | None = None) -> None:
     """A matrix product, of this rank; one with a constant matrix is a linear layer."""
-
-    def importer(call: Call) -> None:
-        call.result(*factors(call, a, b))
-        if rank is not None:
-            call.has_rank(rank)
-
-    return importer
+    call.result(*factors(call, a, b))
+    call.has_rank(rank)
 
 
-def product_and_sum(a: str, b: str, rank: int) -> Importer:
+def product_and_sum(call: Call, *, a: str, b: str, rank: int) -> None:
     """``self + a @ b``, of this rank; with a constant matrix and vector it is a linear layer."""
-
-    def importer(call: Call) -> None:
-        if call.real("alpha") != 1.0 or call.real("beta") != 1.0:
-            raise Refused("alpha or beta is not 1")
-        added = call.tensor("self")
-        op, operands = factors(call, a, b)
-        vector = added.constant
-        if op == "linear" and vector is not None and vector.shape == call.weight(b).shape[1:]:
-            call.result(op, [*operands[:2], added])
-        else:
-            call.result("binary", [call.step(op, operands), added], algorithm="add")
-        call.has_rank(rank)
-
-    return importer
+    if call.real("alpha") != 1.0 or call.real("beta") != 1.0:
+        raise Refused("alpha or beta is not 1")
+    added = call.tensor("self")
+    op, given = factors(call, a, b)
+    vector = added.constant
+    if op == "linear" and vector is not None and vector.shape == call.weight(b).shape[1:]:
+        call.result(op, [*given[:2], added])
+    else:
+        call.result("binary", [call.step(op, given), added], algorithm="add")
+    call.has_rank(rank)
 
 
 def einsum(call: Call) -> None:

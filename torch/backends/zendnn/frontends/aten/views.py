@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.frontends.aten.mappings import Importer
+from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import ANY, Call, Refused
-from torch.backends.zendnn.passes.remove_identities import NO_END
+from torch.backends.zendnn.graph import Attribute
+from torch.backends.zendnn.passes.remove_identities import is_open
 
 
 def view_as(call: Call) -> None:
@@ -15,43 +16,31 @@ def view_as(call: Call) -> None:
 
 def slice_(call: Call) -> None:
     """A part of a dimension."""
-    start, end = call.optional_number("start"), call.optional_number("end")
-    if isinstance(end, int) and end >= NO_END:
-        end = None
-    x = call.tensor("self", ANY)
-    call.result("slice", [x, call.integer("dim"), start, end, call.number("step")])
+    x, dim, start, end, step = operands(call, "slice", "self", "dim", "start", "end", "step")
+    call.result("slice", [x, dim, start, None if is_open(end) else end, step])
+
+
+def _split(call: Call, count: int | None, **by: Attribute) -> None:
+    """Parts, of which ``count`` are stated by the sizes or chunks that they are split by."""
+    parts, (noun,) = call.parts(count), by
+    if count not in (None, len(parts)):
+        raise Refused(f"{count} {noun} make {len(parts)} parts")
+    call.results("split", [call.tensor("self", ANY)], parts, dim=call.integer("dim"), **by)
 
 
 def split_equal(call: Call) -> None:
     """Parts of one size; the last may be smaller."""
-    parts = call.parts()
-    sizes = (call.integer("split_size"),)
-    dim = call.integer("dim")
-    call.results("split", [call.tensor("self", ANY)], parts, dim=dim, sizes=sizes)
+    _split(call, None, sizes=(call.integer("split_size"),))
 
 
-def split_sizes(name: str) -> Importer:
+def split_sizes(call: Call, *, name: str = "split_sizes") -> None:
     """Parts of stated sizes."""
-
-    def importer(call: Call) -> None:
-        sizes = call.integers(name)
-        parts = call.parts(len(sizes))
-        if len(sizes) != len(parts):
-            raise Refused(f"{len(sizes)} sizes make {len(parts)} parts")
-        dim = call.integer("dim")
-        call.results("split", [call.tensor("self", ANY)], parts, dim=dim, sizes=sizes)
-
-    return importer
+    _split(call, len(call.integers(name)), sizes=call.integers(name))
 
 
 def chunk(call: Call) -> None:
     """Equal parts."""
-    chunks = call.integer("chunks")
-    parts = call.parts(chunks)
-    if chunks != len(parts):
-        raise Refused(f"{chunks} chunks make {len(parts)} parts")
-    dim = call.integer("dim")
-    call.results("split", [call.tensor("self", ANY)], parts, dim=dim, chunks=chunks)
+    _split(call, call.integer("chunks"), chunks=call.integer("chunks"))
 
 
 def unbind(call: Call) -> None:

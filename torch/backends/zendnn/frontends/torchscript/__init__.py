@@ -52,15 +52,6 @@ def make_plan(description: str, constants: list[torch.Tensor], name: str) -> Any
     return torch.classes.zendnn.Plan(description, constants, name)
 
 
-@dataclass
-class Rewritten:
-    """A method as it is to become."""
-
-    graph: TorchGraph
-    plans: dict[str, Any]
-    report: MethodReport
-
-
 def optimize(
     model: object,
     method_names: Sequence[str],
@@ -72,16 +63,18 @@ def optimize(
     """
     module = module_of(model)
     rewritten = [rewrite(module, name, make_plan) for name in method_names]
-    for method in rewritten:
-        for name, plan in method.plans.items():
+    for report, graph, plans in rewritten:
+        for name, plan in plans.items():
             module._register_attribute(name, type_of(plan), plan)
-        _C._set_graph(module, method.report.method, method.graph)
-        store_left_out(module, method.report)
-    return [method.report for method in rewritten]
+        _C._set_graph(module, report.method, graph)
+        store_left_out(module, report)
+    return [report for report, _, _ in rewritten]
 
 
-def rewrite(module: TorchModule, name: str, make_plan: MakePlan) -> Rewritten:
-    """Return a method with calls of plans; the module stays as it is."""
+def rewrite(
+    module: TorchModule, name: str, make_plan: MakePlan
+) -> tuple[MethodReport, TorchGraph, dict[str, Any]]:
+    """Return what becomes of a method: its graph, with calls of plans, and these by name."""
     graph: TorchGraph = module._get_method(name).graph.copy()
     simplify(graph)
     facts = Facts.of(graph)
@@ -93,8 +86,7 @@ def rewrite(module: TorchModule, name: str, make_plan: MakePlan) -> Rewritten:
         emitter.emit(layout)
     torch._C._jit_pass_dce(graph)
     graph.lint()
-    report = MethodReport(name, emitter.made, left_out(graphs))
-    return Rewritten(graph, emitter.plans, report)
+    return MethodReport(name, emitter.made, left_out(graphs)), graph, emitter.plans
 
 
 def plan_block(block: TorchBlock, facts: Facts) -> Layout:
@@ -132,9 +124,7 @@ def store_left_out(module: TorchModule, report: MethodReport) -> None:
 def reasons(module: TorchModule, method: str = "forward") -> list[tuple[str, str]]:
     """Return each operator of an optimised method that was left out, and why."""
     name = LEFT_OUT_ATTRIBUTE.format(method=method)
-    if not module.hasattr(name):
-        return []
-    return [(op, reason) for op, reason in module.getattr(name)]
+    return [(op, reason) for op, reason in module.getattr(name)] if module.hasattr(name) else []
 
 
 # What an optimised module says about itself.

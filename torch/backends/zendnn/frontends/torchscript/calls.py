@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +30,8 @@ def kind_of(value: TorchValue) -> Kind:
     return kinds.get(value.type().kind(), "other")
 
 
-@dataclass
-class SizeList:
-    """The list that ``x.size()`` makes."""
-
-    tensor: Value
+#: The elements of a list, or the tensor whose sizes it holds.
+ListContent = tuple[TorchValue, ...] | Value
 
 
 @dataclass
@@ -48,7 +44,7 @@ class Scope:
     #: An identity gives its result the operand that it read.
     operands: dict[int, Operand] = field(default_factory=dict)
     #: Lists make no nodes: their readers look through them.
-    lists: dict[int, tuple[TorchValue, ...] | SizeList] = field(default_factory=dict)
+    lists: dict[int, ListContent] = field(default_factory=dict)
     #: What the block writes to, where that is known (``state.py``).
     states: States | None = None
 
@@ -90,8 +86,8 @@ class Scope:
     def read(self, value: TorchValue) -> list[Value]:
         """Return all the engine's values that a node reads by reading ``value``."""
         content = self.lists.get(value.unique())
-        if isinstance(content, SizeList):
-            return [content.tensor]
+        if isinstance(content, Value):
+            return [content]
         if content is not None:
             return [v for element in content for v in self.read(element)]
         operand = self.operand(value)
@@ -112,7 +108,6 @@ class TorchScriptCall(Call):
         self.outputs = list(node.outputs())
 
     def constant_of(self, handle: TorchValue) -> Any:
-        """See ``Call``."""
         if is_constant(handle):
             return handle.toIValue()
         elements = self.scope.lists.get(handle.unique())
@@ -121,65 +116,48 @@ class TorchScriptCall(Call):
         return MISSING
 
     def operand_of(self, handle: TorchValue) -> Operand:
-        """See ``Call``."""
         return self.scope.operand(handle)
 
-    def elements_of(self, handle: TorchValue) -> Sequence[TorchValue] | None:
-        """See ``Call``."""
-        elements = self.scope.lists.get(handle.unique())
-        return elements if isinstance(elements, tuple) else None
-
-    def tensor_of_sizes(self, handle: TorchValue) -> Value | None:
-        """See ``Call``."""
-        content = self.scope.lists.get(handle.unique())
-        return content.tensor if isinstance(content, SizeList) else None
+    def list_of(self, handle: TorchValue) -> ListContent | None:
+        return self.scope.lists.get(handle.unique())
 
     def dtype_of(self, handle: TorchValue) -> torch.dtype | None:
-        """See ``Call``."""
-        dtype: torch.dtype | None = handle.type().dtype()
-        return dtype
+        return handle.type().dtype()
 
     def is_used(self, position: int) -> bool:
-        """See ``Call``."""
         return bool(self.outputs[position].uses())
 
     def parts(self, count: int | None = None) -> list[TorchValue | None]:
-        """See ``Call``."""
-        users = [use.user for use in self.node.output().uses()]
-        if len(users) == 1 and users[0].kind() == "prim::ListUnpack":
-            return list(users[0].outputs())
+        unpacked = self._unpacked()
+        if unpacked is not None:
+            return unpacked
         if count is None:
             raise Refused("its results are not unpacked at once")
         found: list[TorchValue | None] = [None] * count
-        for position, value in self._taken():
+        for position, value in self.parts_read():
             if not -count <= position < count or found[position] is not None:
                 raise Refused("what is read of its results is not known")
             found[position] = value
         return found
 
     def parts_read(self) -> list[tuple[int, TorchValue]]:
-        """See ``Call``."""
-        kinds = {use.user.kind() for use in self.node.output().uses()}
-        if kinds == {"prim::ListUnpack"}:
-            return list(enumerate(self.parts()))
-        return self._taken()
-
-    def _taken(self) -> list[tuple[int, TorchValue]]:
-        """Return what is taken out of the list one by one, and from where."""
+        unpacked = self._unpacked()
+        if unpacked is not None:
+            return list(enumerate(unpacked))
         found = []
-        for use in self.node.output().uses():
-            user = use.user
+        for user in (use.user for use in self.node.output().uses()):
             if user.kind() != "aten::__getitem__" or not is_constant(user.inputsAt(1)):
                 raise Refused("what is read of its results is not known")
             found.append((user.inputsAt(1).toIValue(), user.output()))
         return found
 
-    def source(self) -> Any:
-        """See ``Call``."""
-        return (self.node,)
+    def _unpacked(self) -> list[TorchValue] | None:
+        """Return all elements of the list, if they are taken out at once."""
+        users = [use.user for use in self.node.output().uses()]
+        at_once = [user.kind() for user in users] == ["prim::ListUnpack"]
+        return list(users[0].outputs()) if at_once else None
 
     def bind(self, handle: TorchValue, operand: Operand) -> None:
-        """See ``Call``."""
         self.scope.bind(handle, operand)
 
 
@@ -219,21 +197,16 @@ def list_construct(call: TorchScriptCall) -> None:
 
 def size_list(call: TorchScriptCall) -> None:
     """All sizes of a tensor."""
-    call.scope.lists[call.node.output().unique()] = SizeList(call.tensor("self", ANY))
+    call.scope.lists[call.node.output().unique()] = call.tensor("self", ANY)
 
 
 def get_item(call: TorchScriptCall) -> None:
     """One element of a list."""
-    if call.node.output().unique() in call.scope.operands:
+    if call.outputs[0].unique() in call.scope.operands:
         return  # the node that made the list has made it
     position = call.integer("idx")
     content = call.scope.lists.get(call.arguments["list"].unique())
-    if isinstance(content, SizeList):
-        call.number_result("size", [content.tensor, position])
-    elif content is None or not -len(content) <= position < len(content):
-        raise Refused("what the list holds is not known")
-    else:
-        _same_as(call, call.node.output(), content[position])
+    _bind_element(call, call.outputs[0], content, position)
 
 
 def list_unpack(call: TorchScriptCall) -> None:
@@ -241,18 +214,21 @@ def list_unpack(call: TorchScriptCall) -> None:
     if all(output.unique() in call.scope.operands for output in call.outputs):
         return  # the node that made the list has made them
     content = call.scope.lists.get(call.node.inputsAt(0).unique())
-    if isinstance(content, SizeList):
-        for position, output in enumerate(call.outputs):
-            call.results("size", [content.tensor, position], [output], "number")
-    elif content is None or len(content) != len(call.outputs):
+    if isinstance(content, tuple) and len(content) != len(call.outputs):
+        content = None
+    for position, output in enumerate(call.outputs):
+        _bind_element(call, output, content, position)
+
+
+def _bind_element(
+    call: TorchScriptCall, output: TorchValue, content: ListContent | None, position: int
+) -> None:
+    if isinstance(content, Value):
+        call.results("size", [content, position], [output])
+        return
+    if content is None or not -len(content) <= position < len(content):
         raise Refused("what the list holds is not known")
-    else:
-        for output, element in zip(call.outputs, content, strict=True):
-            _same_as(call, output, element)
-
-
-def _same_as(call: TorchScriptCall, output: TorchValue, element: TorchValue) -> None:
-    operand = call.scope.operand(element)
+    operand = call.scope.operand(content[position])
     if operand is None or (isinstance(operand, Value) and operand.kind == "other"):
         raise Refused("the list holds neither tensors nor integers")
     call.bind(output, operand)
@@ -264,7 +240,7 @@ OPERATORS: dict[str, Importer] = IMPORTERS | {  # type: ignore[assignment]
     "prim::ListConstruct": list_construct,
     "prim::TupleConstruct": list_construct,
     "prim::ListUnpack": list_unpack,
-    "prim::NumToTensor.Scalar": same_number("a"),
+    "prim::NumToTensor.Scalar": same_number,
     "aten::__getitem__.t": get_item,
     "aten::size": size_list,
 }

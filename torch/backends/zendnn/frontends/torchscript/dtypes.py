@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import torch
+from torch.backends.zendnn.frontends.aten.mappings import VIEWS
 from torch.backends.zendnn.frontends.torchscript.calls import (
     TorchNode,
     TorchValue,
@@ -19,15 +20,15 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
 #: torch's own numbers of its integers and bool.
 WHOLE_NUMBERS = frozenset({0, 1, 2, 3, 4, 11})
 
+
+def _aten(names: str) -> frozenset[str]:
+    return frozenset(f"aten::{name}" for name in names.split())
+
+
 #: Operators whose result is whole whatever they are given.
-MAKES_WHOLE = frozenset(
-    {
-        *("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge"),
-        *("aten::logical_and", "aten::logical_or", "aten::logical_not", "aten::logical_xor"),
-        *("aten::isnan", "aten::isinf", "aten::argmax", "aten::argmin", "aten::argsort"),
-        *("aten::bitwise_and", "aten::bitwise_or", "aten::bitwise_not", "aten::bucketize"),
-        *("prim::NumToTensor", "aten::all", "aten::any", "aten::nonzero", "aten::searchsorted"),
-    }
+MAKES_WHOLE = {"prim::NumToTensor"} | _aten(
+    "eq ne lt le gt ge logical_and logical_or logical_not logical_xor bitwise_and bitwise_or "
+    "bitwise_not isnan isinf argmax argmin argsort bucketize searchsorted all any nonzero"
 )
 #: Operators that read indices, and where.
 READS_WHOLE = {
@@ -39,30 +40,14 @@ READS_WHOLE = {
     "aten::one_hot": (0,),
 }
 #: Operators whose result has the dtype of their first operand, and the reverse.
-SAME = frozenset(
-    {
-        *("aten::view", "aten::reshape", "aten::flatten", "aten::unflatten", "aten::transpose"),
-        *("aten::t", "aten::mT", "aten::permute", "aten::unsqueeze", "aten::squeeze"),
-        *("aten::expand", "aten::expand_as", "aten::select", "aten::slice", "aten::contiguous"),
-        *("aten::detach", "aten::clone", "aten::repeat", "aten::roll", "aten::flip"),
-        *("aten::relu", "aten::neg", "aten::abs", "aten::dropout", "aten::masked_fill"),
-        *("aten::gather", "aten::index_select", "aten::index", "aten::clamp", "aten::pad"),
-    }
+SAME = VIEWS | _aten(
+    "detach clone repeat roll flip relu neg abs dropout masked_fill gather index_select index "
+    "clamp pad"
 )
 #: Operators whose result is whole if and only if all they are given is.
-PROMOTES = frozenset(
-    {
-        *("aten::add", "aten::sub", "aten::rsub", "aten::mul", "aten::remainder"),
-        *("aten::maximum", "aten::minimum", "aten::floor_divide", "aten::where"),
-    }
-)
+PROMOTES = _aten("add sub rsub mul remainder maximum minimum floor_divide where")
 #: Operators with an argument that states the dtype of the result.
-STATES = frozenset(
-    {
-        *("aten::to", "aten::arange", "aten::zeros", "aten::ones", "aten::full", "aten::empty"),
-        *("aten::zeros_like", "aten::ones_like", "aten::full_like"),
-    }
-)
+STATES = _aten("to arange zeros ones full empty zeros_like ones_like full_like")
 
 
 def whole_values(nodes: Iterable[TorchNode]) -> frozenset[int]:
@@ -93,8 +78,9 @@ def _follows(node: TorchNode, known: set[int]) -> Iterator[TorchValue]:
             yield outputs[0]
         if outputs[0].unique() in known:
             yield inputs[0]
-    elif kind == "aten::cumsum" and _is_whole(inputs[0], known) and _is_none(inputs[2]):
-        yield outputs[0]
+    elif kind == "aten::cumsum" and _is_whole(inputs[0], known):
+        if is_constant(inputs[2]) and inputs[2].toIValue() is None:  # it states no dtype
+            yield outputs[0]
     elif kind == "aten::type_as":
         for one, other in ((inputs[1], outputs[0]), (outputs[0], inputs[1])):
             if _is_whole(one, known):
@@ -106,14 +92,10 @@ def _follows(node: TorchNode, known: set[int]) -> Iterator[TorchValue]:
             yield from (value for value in inputs if value.type().kind() == "TensorType")
 
 
-def _is_none(value: TorchValue) -> bool:
-    return is_constant(value) and value.toIValue() is None
-
-
 def _is_whole(value: TorchValue, known: set[int]) -> bool:
     if value.unique() in known:
         return True
-    if value.node().kind() != "prim::Constant":
+    if not is_constant(value):
         return bool(value.type().kind() == "IntType")
     constant = value.toIValue()
     if isinstance(constant, torch.Tensor):
@@ -123,10 +105,5 @@ def _is_whole(value: TorchValue, known: set[int]) -> bool:
 
 def _states_whole(node: TorchNode) -> bool:
     names, _ = schema_arguments(node.schema())
-    if "dtype" not in names:
-        return False
-    value = node.inputsAt(names.index("dtype"))
-    if value.node().kind() != "prim::Constant":
-        return False
-    number = value.toIValue()
-    return number in WHOLE_NUMBERS
+    stated = (v for name, v in zip(names, node.inputs(), strict=False) if name == "dtype")
+    return any(is_constant(value) and value.toIValue() in WHOLE_NUMBERS for value in stated)

@@ -160,7 +160,14 @@ def write(
         raise Refused("what it writes to is a copy")
     written = call.graph.value("tensor", root)
     operands = [base, target, value, *([] if rows is None else [rows])]
-    call.add("write", operands, [written], attributes)
+    call.graph.add(
+        "write",
+        operands,
+        outputs=[written],
+        attributes=attributes,
+        origin=(call.label,),
+        source=(call.node,),
+    )
     scope.bind(root, written)
     for view in states.views[root.unique()]:
         if view.output().unique() in scope.operands:
