@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends import torchscript
-from torch.backends.zendnn.frontends.torchscript import reader, writer
+from torch.backends.zendnn.frontends.torchscript import reader, schedule
 from torch.backends.zendnn.frontends.torchscript.reader import import_graph
 from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value, format_node
 from torch.backends.zendnn.operators import FUNCTIONS
@@ -1178,7 +1178,7 @@ def test_a_region_that_cannot_be_separated_keeps_its_operators() -> None:
     matmul, add, relu = imported.graph.nodes
     # The border is a value that TorchScript lacks.
     regions = [Region.of([matmul]), Region.of([add, relu])]
-    layout = writer.lay_out(imported, regions)
+    layout = schedule.schedule_block(imported, regions)
     assert not layout.outputs
     assert [node.kind() for node in layout.imported.nodes if node in layout.kept] == [
         "aten::baddbmm",
@@ -1189,10 +1189,10 @@ def test_a_region_that_cannot_be_separated_keeps_its_operators() -> None:
 
 def test_only_one_region_of_a_cycle_is_given_up() -> None:
     regions = [Region((), (Value(name),), ()) for name in ("reads one", "one", "other")]
-    last, one, other = (writer.Item(0, set(), set(), region=region) for region in regions)
+    last, one, other = (schedule.Item(0, set(), set(), region=region) for region in regions)
     waits = {last: {one}, one: {other}, other: {one}}
-    with pytest.raises(writer.Unplaceable) as caught:
-        writer.Layout._sorted([last, one, other], waits)
+    with pytest.raises(schedule.Unplaceable) as caught:
+        schedule.Schedule._sorted([last, one, other], waits)
     assert caught.value.region in (one.region, other.region)
 
 

@@ -353,7 +353,7 @@ def write(
     if rows is None:
         target.copy_(value)
     else:
-        target[(*[slice(None)] * a["dim"], rows)] = value
+        target[(slice(None),) * a["dim"] + (rows,)] = value
     return x
 
 

@@ -233,7 +233,7 @@ def _with_numbers(graph: Graph, members: dict[Node, None]) -> Region:
             chosen[node] = None
         elif node.output.source is None or all(
             v.constant is not None
-            or (v in near if v.kind == "tensor" else v.source is not None or v.producer in chosen)
+            or (v in near if v.kind == "tensor" else v.producer in {None, *chosen})
             for v in values
         ):
             chosen[node] = None

@@ -22,13 +22,12 @@ from torch.backends.zendnn.frontends.torchscript.reader import (
     Facts,
     import_block,
 )
+from torch.backends.zendnn.frontends.torchscript.schedule import Schedule, schedule_block
 from torch.backends.zendnn.frontends.torchscript.state import Unproven
 from torch.backends.zendnn.frontends.torchscript.writer import (
     Emitter,
-    Layout,
     MakePlan,
     TorchModule,
-    lay_out,
     type_of,
 )
 from torch.backends.zendnn.graph import Graph, Region
@@ -81,22 +80,22 @@ def rewrite(
     emitter = Emitter(module, name, graph, make_plan)
     graphs = []
     for block in list(blocks_below(outer_block(graph))):
-        layout = plan_block(block, facts)
-        graphs.append(layout.imported.graph)
-        emitter.emit(layout)
+        schedule = plan_block(block, facts)
+        graphs.append(schedule.imported.graph)
+        emitter.emit(schedule)
     torch._C._jit_pass_dce(graph)
     graph.lint()
     return MethodReport(name, emitter.made, left_out(graphs)), graph, emitter.plans
 
 
-def plan_block(block: TorchBlock, facts: Facts) -> Layout:
+def plan_block(block: TorchBlock, facts: Facts) -> Schedule:
     """Return what is to become of one block; without states where they cannot be followed."""
     try:
         imported = import_block(block, facts)
         passes.run(imported.graph)
         if late := imported.graph.late_reader():
             raise Unproven(f"{late.op} reads what has been overwritten")
-        return lay_out(imported, partition.partition(imported.graph))
+        return schedule_block(imported, partition.partition(imported.graph))
     except Unproven:
         return plan_block(block, replace(facts, states=None))
 

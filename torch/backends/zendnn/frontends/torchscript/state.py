@@ -4,7 +4,7 @@ A *root* is a tensor that the outermost block is given, reads from an attribute 
 and its *views* share memory at all times. When everything that may write to anything writes to
 roots and views, each write makes a new version of its root, and what is read afterwards reads that.
 Other tensors may still share memory with a root, as two arguments can: the plan compares addresses
-before each run, and ``writer.Layout`` keeps what lies outside of regions in the model's own order.
+before each run, and ``schedule.py`` keeps what lies outside of regions in the model's own order.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@
 #include "normalization.h"
 #include "random.h"
 #include "resampling.h"
-#include "select.h"
+#include "where.h"
 #include "sum.h"
 #include "winograd.h"
 

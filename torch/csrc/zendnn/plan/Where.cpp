@@ -1,7 +1,7 @@
 // Choosing between two tensors, or between a tensor and a number.
 #include <torch/csrc/zendnn/plan/Operators.h>
 
-#include <ATen/native/zendnn/kernels/select.h>
+#include <ATen/native/zendnn/kernels/where.h>
 
 #include <cmath>
 #include <cstring>

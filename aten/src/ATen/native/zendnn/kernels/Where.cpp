@@ -1,5 +1,5 @@
 // Selection between two tensors.
-#include "select.h"
+#include "where.h"
 
 #include "strided.h"
 #include "vec.h"
