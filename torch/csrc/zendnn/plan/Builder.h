@@ -146,6 +146,9 @@ class Builder : public Values {
       const std::string& about = {});
   // A weight in this layout, packed once for all executables of the plan.
   Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
+  // Whether that is there already.
+  bool
+  is_packed(int64_t value, const memory::desc& from, const memory::desc& to);
   // Memory that `fill` fills from constants, once for all executables of the
   // plan that give this key: when all is built, and perhaps for another
   // builder.
@@ -163,6 +166,7 @@ class Builder : public Values {
   void place_constants();
   Place place_whole(const Slice& slice);
   Place part_of(int64_t value, const Slice& slice);
+  std::string weight_name(int64_t value) const;
   std::string packed_key(
       const std::string& name,
       const memory::desc& from,

@@ -69,15 +69,31 @@ Fill Builder::plain_weights(int64_t value, const memory::desc& layout) const {
   };
 }
 
+std::string Builder::weight_name(int64_t value) const {
+  if (!is_joined(value)) {
+    return std::to_string(values_[value].constant);
+  }
+  std::string name = "joined";
+  for (const auto part : values_[value].joined) {
+    name += ' ' + std::to_string(part);
+  }
+  return name;
+}
+
+bool Builder::is_packed(
+    int64_t value,
+    const memory::desc& from,
+    const memory::desc& to) {
+  return (from == to && !is_joined(value)) ||
+         packed_.has(packed_key(weight_name(value), from, to));
+}
+
 Ref Builder::packed(
     int64_t value,
     const memory::desc& from,
     const memory::desc& to) {
+  const auto name = weight_name(value);
   if (is_joined(value)) {
-    std::string name = "joined";
-    for (const auto part : values_[value].joined) {
-      name += ' ' + std::to_string(part);
-    }
     return pack(name, joint_copy_of(joined_parts(value)), from, to);
   }
   const auto own = own_place(value).ref;
@@ -85,7 +101,7 @@ Ref Builder::packed(
     return own;
   }
   return prepared(
-      packed_key(std::to_string(values_[value].constant), from, to),
+      packed_key(name, from, to),
       static_cast<int64_t>(to.get_size()),
       [from, to, data = buffers_[own.buffer].data](void* memory) {
         reorder_now(from, data, to, memory);

@@ -413,6 +413,8 @@ size_t fastest(
         attached.operands,
         attached.accumulator.has_value(),
         trial));
+    candidates.back().ready =
+        builder.is_packed(tensor(node, 1), made.plain, made.weights);
   }
   return builder.choose(
       node,

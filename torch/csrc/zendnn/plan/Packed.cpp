@@ -44,6 +44,12 @@ Packed::get(const std::string& key, int64_t bytes, Fill fill) {
   return piece;
 }
 
+bool Packed::has(const std::string& key) const {
+  std::lock_guard lock(mutex_);
+  const auto made = made_.find(key);
+  return made != made_.end() && !made->second.expired();
+}
+
 // Threads that fill one piece together wait for each other wherever they touch
 // a page for the first time, which takes longer than to pack what is in it. So
 // each fills pieces of its own, the large ones first, but for those that are

@@ -60,6 +60,7 @@ class Packed {
   // Returns what was made for the key, now or before. Keys are a constant's
   // index and all that its packed form depends on.
   std::shared_ptr<Piece> get(const std::string& key, int64_t bytes, Fill fill);
+  bool has(const std::string& key) const;
   // Fills those that are not filled yet, with the threads of the caller.
   static void fill(std::vector<std::shared_ptr<Piece>> pieces);
   // A number for keys: equal layouts have one, though their bytes differ where

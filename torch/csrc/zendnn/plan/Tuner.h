@@ -30,6 +30,7 @@ struct Candidate {
   // where that is infinity, there is nothing to compare.
   double precision = 0;
   bool bfloat16 = false; // what the result is rounded to
+  bool ready = false;    // its weights are packed already
 };
 
 // Computes the outcome that decides which of several is wrong.
@@ -40,9 +41,10 @@ struct Choice {
   std::vector<std::string> wrong; // the candidates that compute wrong results
 };
 
-// Returns the fastest candidate that is right. `key` says all that the choice
-// depends on, the number of threads included. A choice is made once in a
-// process, by one thread at a time, and once for good with
+// Returns the fastest candidate that is right; one that is ready may be 3 %
+// slower, as another layout of the weights takes memory and time. `key` says
+// all that the choice depends on, the number of threads included. A choice is
+// made once in a process, by one thread at a time, and once for good with
 // ZENDNN_TUNING_CACHE=path, a file that is ignored with a warning when another
 // CPU or version wrote it. `seconds_left` is what the caller can still spend on
 // timing; without any, the first candidate serves and nothing is remembered.
