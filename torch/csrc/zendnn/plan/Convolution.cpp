@@ -279,17 +279,9 @@ std::optional<size_t> fastest(
       builder.plain_weights(tensor(node, 1), p.plain),
       weight.numel() / std::max<int64_t>(weight.size(w.transposed ? 1 : 0), 1),
       magnification(node));
-  const auto candidate = [&](const Primitive& made) {
-    return as_candidate(
-        made,
-        p.bias,
-        attached.operands,
-        attached.accumulator.has_value(),
-        trial);
-  };
   std::vector<Candidate> candidates;
   for (const auto& made : found) {
-    candidates.push_back(candidate(made));
+    candidates.push_back(as_candidate(made, p.bias, attached, trial));
   }
   if (winograd) {
     candidates.push_back(as_candidate(
@@ -308,7 +300,7 @@ std::optional<size_t> fastest(
         w.transposed
             ? reference<deconvolution_forward>(w, p, attached.attributes)
             : reference<convolution_forward>(w, p, attached.attributes);
-    return judgement_of(candidate(made), *trial);
+    return judgement_of(as_candidate(made, p.bias, attached, trial), *trial);
   });
   return chosen < found.size() ? std::optional(chosen) : std::nullopt;
 }

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Info.h>
-#include <adeep/abstract_types.hpp>
 
 #include <cpuid.h>
 #include <immintrin.h>
@@ -31,12 +30,6 @@ __attribute__((target("clflushopt"))) void evict_lines(
 }
 
 } // namespace
-
-::zendnn::primitive_attr user_scratchpad() {
-  ::zendnn::primitive_attr attributes;
-  attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
-  return attributes;
-}
 
 bool is_affordable(const Primitive& made) {
   const auto bytes = [](const memory::desc& desc) {

@@ -219,8 +219,7 @@ Outcome judgement_of(const Candidate& reference, Trial& trial) {
 Candidate as_candidate(
     const Primitive& made,
     const memory::desc& bias,
-    const std::vector<Step::Argument>& operands,
-    bool accumulates,
+    const Attached& attached,
     const std::shared_ptr<Trial>& trial) {
   struct Call {
     ::zendnn::primitive primitive;
@@ -231,16 +230,18 @@ Candidate as_candidate(
     call->primitive.execute(adeep::stream::default_stream(), call->arguments);
   };
   // Made when it is first compared: a choice that is known already needs none.
-  const auto compute = [=] {
+  const auto compute = [=,
+                        operands = attached.operands,
+                        accumulates = attached.accumulator.has_value()] {
     call->primitive = made.make();
     call->arguments.clear();
     const auto add = [&](int index, const memory::desc& desc, void* data) {
-      call->arguments.emplace(
-          index, memory(desc, adeep::engine::cpu_engine(), data));
+      call->arguments.emplace(index, at_address(desc, data));
     };
-    add(ZENDNN_ARG_SRC,
-        made.source,
-        trial->operand(ZENDNN_ARG_SRC, made.source));
+    const auto add_operand = [&](int index, const memory::desc& desc) {
+      add(index, desc, trial->operand(index, desc));
+    };
+    add_operand(ZENDNN_ARG_SRC, made.source);
     add(ZENDNN_ARG_WEIGHTS,
         made.weights,
         trial->weights(made.plain, made.weights));
@@ -250,12 +251,10 @@ Candidate as_candidate(
         made.scratchpad,
         trial->at(ZENDNN_ARG_SCRATCHPAD, bytes_of(made.scratchpad)));
     if (!bias.is_zero()) {
-      add(ZENDNN_ARG_BIAS, bias, trial->operand(ZENDNN_ARG_BIAS, bias));
+      add_operand(ZENDNN_ARG_BIAS, bias);
     }
     for (const auto& operand : operands) {
-      add(operand.index,
-          operand.desc,
-          trial->operand(operand.index, operand.desc));
+      add_operand(operand.index, operand.desc);
     }
     run();
     return outcome_of(made.result, result);

@@ -2,7 +2,7 @@
 // can be timed and their results compared.
 #pragma once
 
-#include <torch/csrc/zendnn/plan/Packed.h>
+#include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
@@ -61,8 +61,7 @@ Outcome judgement_of(const Candidate& reference, Trial& trial);
 Candidate as_candidate(
     const Primitive& made,
     const memory::desc& bias,
-    const std::vector<Step::Argument>& operands,
-    bool accumulates,
+    const Attached& attached,
     const std::shared_ptr<Trial>& trial);
 
 } // namespace at::native::zendnn::plan
