@@ -196,7 +196,7 @@ def entry(draw: Draw, file: Written, key: bytes) -> bytes:
 def changed_file(draw: Draw, file: Written) -> bytes:
     """A tuning file in which some entries are others, and some bytes."""
     header = one_of(draw, [file.header] * 10 + [b"", b"\xef\xbb\xbf" + file.header, b"mine"])
-    # None, one, or several about a key, of which the first one holds.
+    # None, one, or several about a key, of which the last one holds.
     counts = {key: draw(st.integers(0, 3)) for key in file.chosen}
     lines = [entry(draw, file, key) for key, count in counts.items() for _ in range(count)]
     data = b"\n".join([header, *draw(st.permutations(lines)), b""])
