@@ -1,5 +1,5 @@
 // Embeddings and bags of them.
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 
 #include <ATen/native/zendnn/kernels/embedding.h>
 
@@ -91,18 +91,16 @@ void build_embedding(Builder& builder, const Node& node) {
   args.count = count(builder.sizes(ids));
   args.out_stride = *row_stride(builder.sizes(output), to.strides);
   args.dtype = kernel_type(builder.dtype(table));
-  builder.add_kernel(
+  using Args = kernels::EmbeddingArgs;
+  add_kernel(
+      builder,
       node,
       "embedding",
-      {from.ref, index.ref, to.ref},
-      [args, from = from.ref, index = index.ref, to = to.ref](
-          const Frame& frame) {
-        auto call = args;
-        call.table = frame.at(from);
-        call.ids = frame.at(index);
-        call.out = frame.at(to);
-        TORCH_CHECK_INDEX(kernels::embedding(call), kOutOfRange);
-      });
+      kernels::embedding,
+      args,
+      {{&Args::table, from.ref},
+       {&Args::ids, index.ref},
+       {&Args::out, to.ref}});
 }
 
 void infer_embedding_bags(Builder& builder, const Node& node) {
