@@ -50,8 +50,8 @@ class Trial {
   double magnification_;
 };
 
-// The elements at `data` in the order of memory, a sample where they are many;
-// its count of NaN is that of all the memory, between them too.
+// The elements at `data`, a sample where they are many; its count of NaN is
+// that of all the memory, between them too.
 Outcome outcome_of(const memory::desc& desc, const void* data);
 
 // What the reference computes, with the scale of its sums.
