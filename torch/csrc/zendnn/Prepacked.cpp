@@ -88,41 +88,6 @@ Tensor run_plain(const Call& of) {
   }
 }
 
-// Why plain weights serve; where it is for an error, torch reports that.
-Reason why_not(const Call& of) {
-  const auto& [x, weight, bias, stride, padding, dilation, groups, layer, as] =
-      of;
-  if (!is_dense(x) || !is_dense(weight)) {
-    return why::kLayout;
-  }
-  if (x.numel() == 0 || weight.numel() == 0) {
-    return why::kEmpty;
-  }
-  if (!takes_dtype(x.scalar_type())) {
-    return why::kType;
-  }
-  if (!of.is_linear()) {
-    return x.dim() != weight.dim() || x.dim() < 3 || x.dim() > 5
-               ? why::kSizes
-               : cpu::why_not_window(
-                     x,
-                     weight,
-                     bias,
-                     stride,
-                     padding,
-                     dilation,
-                     false,
-                     {0},
-                     groups);
-  }
-  return bias.defined() && (!is_dense(bias) || bias.dim() != 1 ||
-                            bias.size(0) != weight.size(0))
-             ? why::kParameter
-         : x.dim() == 0 || x.sizes().back() != weight.size(1) ? why::kSizes
-         : !x.is_contiguous()                                 ? why::kOrder
-                                                              : nullptr;
-}
-
 // ---- Linear layers
 
 // x · weightᵀ + bias for a number of rows.
@@ -387,11 +352,69 @@ std::shared_ptr<Layer> find_layer(int64_t number) {
 
 // ---- The operator
 
-constexpr const char* kName = "zendnn::prepacked";
+// Why plain weights serve; where it is for an error, torch reports that.
+Reason why_not(const Call& of) {
+  const auto& [x, weight, bias, stride, padding, dilation, groups, layer, as] =
+      of;
+  const auto dtype = as.value_or(weight.scalar_type());
+  // What is timed may differ from process to process.
+  if (deterministic() || at::globalContext().deterministicAlgorithms()) {
+    return "results that are to be the same from run to run";
+  }
+  if (weight.is_inference()) {
+    return "a weight of inference mode: nothing would tell that it changed";
+  }
+  if (x.scalar_type() != dtype ||
+      (bias.defined() && bias.scalar_type() != dtype)) {
+    return why::kTypes;
+  }
+  if (!is_dense(x) || !is_dense(weight)) {
+    return why::kLayout;
+  }
+  if (x.numel() == 0 || weight.numel() == 0) {
+    return why::kEmpty;
+  }
+  if (!takes_dtype(dtype)) {
+    return why::kType;
+  }
+  if (find_layer(layer) == nullptr) {
+    return "a layer of another process, or that is gone";
+  }
+  if (!of.is_linear()) {
+    return x.dim() != weight.dim() || x.dim() < 3 || x.dim() > 5
+               ? why::kSizes
+               : cpu::why_not_window(
+                     x,
+                     weight,
+                     bias,
+                     stride,
+                     padding,
+                     dilation,
+                     false,
+                     {0},
+                     groups);
+  }
+  return bias.defined() && (!is_dense(bias) || bias.dim() != 1 ||
+                            bias.size(0) != weight.size(0))
+             ? why::kParameter
+         : x.dim() == 0 || x.sizes().back() != weight.size(1) ? why::kSizes
+         : !x.is_contiguous()                                 ? why::kOrder
+                                                              : nullptr;
+}
 
-// A kernel of the operator.
-template <Tensor (*kRun)(const Call&)>
-Tensor kernel(
+Tensor run_packed(const Call& given) {
+  const auto layer = find_layer(given.layer);
+  if (layer == nullptr) { // another thread has just forgotten it
+    return run_plain(given);
+  }
+  auto of = given;
+  of.bias = of.bias.defined() ? of.bias.contiguous() : of.bias;
+  return layer->run(of);
+}
+
+// A kernel of the operator, or what it asks first.
+template <auto kRun>
+auto kernel(
     const Tensor& x,
     const Tensor& weight,
     const std::optional<Tensor>& bias,
@@ -401,21 +424,28 @@ Tensor kernel(
     int64_t groups,
     int64_t layer,
     std::optional<ScalarType> dtype) {
-  return kRun(
-      {x,
-       weight,
-       bias.value_or(Tensor()),
-       DimVector(stride),
-       DimVector(padding),
-       DimVector(dilation),
-       groups,
-       layer,
-       dtype});
+  return kRun(Call{
+      x,
+      weight,
+      bias.value_or(Tensor()),
+      DimVector(stride),
+      DimVector(padding),
+      DimVector(dilation),
+      groups,
+      layer,
+      dtype});
 }
+
+using Packed = cpu::Row<
+    "zendnn::prepacked",
+    cpu::Needs::primitives,
+    kernel<why_not>,
+    kernel<run_packed>,
+    kernel<run_plain>>;
 
 Tensor dispatch(const Call& of) {
   static const auto handle = c10::Dispatcher::singleton()
-                                 .findSchemaOrThrow(kName, "")
+                                 .findSchemaOrThrow(Packed::name, "")
                                  .typed<decltype(kernel<run_plain>)>();
   return handle.call(
       of.x,
@@ -427,54 +457,6 @@ Tensor dispatch(const Call& of) {
       of.groups,
       of.layer,
       of.dtype);
-}
-
-// Runs a packed layer into out, or says why not.
-Reason run_packed(Call of, Tensor& out) {
-  if (!enabled()) {
-    return why::kOff;
-  }
-  // What is timed may differ from process to process.
-  if (deterministic() || at::globalContext().deterministicAlgorithms()) {
-    return "results that are to be the same from run to run";
-  }
-  if (of.weight.is_inference()) {
-    return "a weight of inference mode: nothing would tell that it changed";
-  }
-  if (!of.dtype &&
-      (of.x.scalar_type() != of.weight.scalar_type() ||
-       (of.bias.defined() && of.bias.scalar_type() != of.x.scalar_type()))) {
-    return why::kTypes;
-  }
-  const auto dtype = of.dtype.value_or(of.x.scalar_type());
-  of.x = of.x.to(dtype);
-  of.bias = of.bias.defined() ? of.bias.to(dtype) : of.bias;
-  if (const auto reason = why_not(of)) {
-    return reason;
-  }
-  of.bias = of.bias.defined() ? of.bias.contiguous() : of.bias;
-  const auto layer = find_layer(of.layer);
-  if (layer == nullptr) {
-    return "a layer of another process, or that is gone";
-  }
-  out = layer->run(of);
-  return nullptr;
-}
-
-Tensor run(const Call& of) {
-  std::unique_ptr<Operation> operation;
-  if (listening()) {
-    operation = cpu::told(kName, nullptr, of.x, of.weight, of.bias);
-  }
-  Tensor out;
-  const auto reason = run_packed(of, out);
-  if (reason == nullptr) {
-    return out;
-  }
-  if (operation != nullptr) {
-    leave_to_torch(reason);
-  }
-  return run_plain(of);
 }
 
 Tensor refuse_gradients(const Call& of) {
@@ -501,7 +483,9 @@ Tensor autocast(const Call& of) {
   c10::impl::ExcludeDispatchKeyGuard off(c10::autocast_dispatch_keyset);
   auto lowered = of;
   lowered.dtype = at::autocast::get_autocast_dtype(kCPU);
-  lowered.x = at::autocast::cached_cast(*lowered.dtype, of.x, kCPU);
+  for (auto* operand : {&lowered.x, &lowered.bias}) {
+    *operand = at::autocast::cached_cast(*lowered.dtype, *operand, kCPU);
+  }
   return dispatch(lowered);
 }
 
@@ -527,7 +511,7 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
   const auto at = [&m](c10::DispatchKey key, auto* run) {
     m.impl("prepacked", torch::dispatch(key, run));
   };
-  at(c10::DispatchKey::CPU, kernel<run>);
+  at(c10::DispatchKey::CPU, Packed::call);
   at(c10::DispatchKey::Autograd, kernel<refuse_gradients>);
   at(c10::DispatchKey::AutocastCPU, kernel<autocast>);
   for (const auto key :
