@@ -17,16 +17,12 @@ kernels::IdType id_type(c10::ScalarType dtype) {
 }
 
 kernels::Reduction reduction(const std::string& name) {
-  if (name == "sum") {
-    return kernels::Reduction::sum;
-  }
-  if (name == "mean") {
-    return kernels::Reduction::mean;
-  }
-  if (name == "max") {
-    return kernels::Reduction::max;
-  }
-  refuse("an embedding bag's mode " + name);
+  using kernels::Reduction;
+  static const std::unordered_map<std::string, Reduction> table{
+      {"sum", Reduction::sum},
+      {"mean", Reduction::mean},
+      {"max", Reduction::max}};
+  return find_row(table, name, "an embedding bag's mode");
 }
 
 void check_table(const Builder& builder, int64_t table) {
