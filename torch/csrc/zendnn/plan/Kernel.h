@@ -3,7 +3,10 @@
 
 #include <torch/csrc/zendnn/plan/Operators.h>
 
+#include <c10/util/SmallVector.h>
+
 #include <cstring>
+#include <memory>
 #include <type_traits>
 
 namespace at::native::zendnn::plan {
@@ -11,33 +14,27 @@ namespace at::native::zendnn::plan {
 // A pointer among a kernel's arguments, and what it points to: a place, known
 // at each run, or numbers that the step keeps.
 template <typename Args>
-class Pointer {
- public:
+struct Pointer {
   template <typename T>
-  Pointer(T* Args::* member, Ref ref) : offset_(offset_of(member)), ref_(ref) {}
+  Pointer(T* Args::* member, Ref ref) : offset(offset_of(member)), ref(ref) {}
   Pointer(const int64_t* Args::* member, Dims numbers)
-      : offset_(offset_of(member)), numbers_(std::move(numbers)) {}
+      : offset(offset_of(member)),
+        numbers(std::make_shared<const Dims>(std::move(numbers))) {}
 
-  Ref ref() const {
-    return ref_;
-  }
-  void set(Args& args, const Frame& frame) const {
-    const void* target = numbers_ ? numbers_->data() : frame.at(ref_);
-    std::memcpy(
-        reinterpret_cast<char*>(&args) + offset_, &target, sizeof target);
-  }
-
- private:
   template <typename T>
   static size_t offset_of(T* Args::* member) {
     const Args args{};
     return reinterpret_cast<const char*>(&(args.*member)) -
            reinterpret_cast<const char*>(&args);
   }
+  static void set(Args& args, size_t offset, const void* target) {
+    std::memcpy(
+        reinterpret_cast<char*>(&args) + offset, &target, sizeof target);
+  }
 
-  size_t offset_;
-  Ref ref_{};
-  std::optional<Dims> numbers_{};
+  size_t offset;
+  Ref ref{};
+  std::shared_ptr<const Dims> numbers{};
 };
 
 // Adds a step that runs the kernel on `args` with these pointers. A kernel that
@@ -48,21 +45,30 @@ void add_kernel(
     const Node& node,
     const std::string& implementation,
     Result (*kernel)(const Args&),
-    const std::type_identity_t<Args>& args,
+    std::type_identity_t<Args> args,
     const std::vector<Pointer<std::type_identity_t<Args>>>& pointers,
     double flops = 0) {
   std::vector<Ref> touched;
+  std::vector<std::shared_ptr<const Dims>> kept;
+  // In the step itself: small kernels take little longer than a miss.
+  c10::SmallVector<std::pair<size_t, Ref>, 8> places;
   for (const auto& pointer : pointers) {
-    touched.push_back(pointer.ref());
+    if (pointer.numbers) {
+      Pointer<Args>::set(args, pointer.offset, pointer.numbers->data());
+      kept.push_back(pointer.numbers);
+    } else {
+      places.emplace_back(pointer.offset, pointer.ref);
+      touched.push_back(pointer.ref);
+    }
   }
   builder.add_kernel(
       node,
       implementation,
       touched,
-      [kernel, args, pointers](const Frame& frame) {
+      [kernel, args, kept, places](const Frame& frame) {
         auto call = args;
-        for (const auto& pointer : pointers) {
-          pointer.set(call, frame);
+        for (const auto& [offset, ref] : places) {
+          Pointer<Args>::set(call, offset, frame.at(ref));
         }
         if constexpr (std::is_same_v<Result, bool>) {
           TORCH_CHECK_INDEX(kernel(call), kOutOfRange);
