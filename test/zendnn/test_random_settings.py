@@ -196,7 +196,7 @@ def entry(draw: Draw, file: Written, key: bytes) -> bytes:
 def changed_file(draw: Draw, file: Written) -> bytes:
     """A tuning file with some changed entries and bytes."""
     header = one_of(draw, [file.header] * 10 + [b"", b"\xef\xbb\xbf" + file.header, b"mine"])
-    # Zero to three entries per key; the first one applies.
+    # Zero to three entries per key; the last one applies.
     counts = {key: draw(st.integers(0, 3)) for key in file.chosen}
     lines = [entry(draw, file, key) for key, count in counts.items() for _ in range(count)]
     data = b"\n".join([header, *draw(st.permutations(lines)), b""])

@@ -14,7 +14,7 @@ import math
 import re
 import sys
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -134,19 +134,22 @@ def tables_source(table: Any) -> str:
     functions = [
         f'{{"{row.name}", {{kernels::Eltwise::{row.name}, '
         f"::zendnn::algorithm::{row.primitive or 'undef'}, {str(row.has_parameters).lower()}, "
-        f"{_float(row.alpha or 0.0)}, {_float(row.beta or 0.0)}, {_double(row.magnifies)}}}}},"
+        f"{_float(row.alpha or 0.0)}, {_float(row.beta or 0.0)}, {_double(row.magnifies)}, "
+        f"{_in_torch(row.mappings, 'const Tensor& x', 'double alpha', 'double beta')}}}}},"
         for row in table.FUNCTIONS.values()
         if not row.foreign
     ]
     combinations = [
         f'{{"{row.name}", {{kernels::Binary::{row.name}, ::zendnn::algorithm::{row.primitive}, '
-        f"{_double(row.magnifies)}}}}},"
+        f"{_double(row.magnifies)}, "
+        f"{_in_torch([row.mapping], 'const Tensor& a', 'const Tensor& b')}}}}},"
         for row in table.COMBINATIONS.values()
     ]
     return "\n".join(
         [
             NOTE + "#include <torch/csrc/zendnn/plan/Operators.h>",
             "#include <torch/csrc/zendnn/plan/PostOps.h>\n",
+            "#include <ATen/Functions.h>\n",
             "#include <limits>\n",
             "namespace at::native::zendnn::plan {\n",
             *_table("Operator", "operators", operators),
@@ -162,6 +165,16 @@ def _table(type_: str, name: str, rows: Iterable[str]) -> Iterator[str]:
     yield f"  static const std::unordered_map<std::string, {type_}> table{{"
     yield from (f"      {row}" for row in rows)
     yield "  };\n  return table;\n}\n"
+
+
+def _in_torch(mappings: Sequence[Any], *parameters: str) -> str:
+    """A function that calls torch's operator of the first mapping, if there is one."""
+    if not mappings:
+        return "nullptr"
+    name = mappings[0].name.removeprefix("aten::").partition(".")[0]
+    given = ", ".join(x.target or json.dumps(x.literal) for x in mappings[0].arguments)
+    taken = ", ".join(f"[[maybe_unused]] {parameter}" for parameter in parameters)
+    return f"[]({taken}) {{ return at::{name}({given}); }}"
 
 
 def _float(number: float) -> str:

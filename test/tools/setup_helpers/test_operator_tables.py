@@ -53,6 +53,17 @@ def test_tables_name_operands_by_letters(written: Path) -> None:
         assert row in text
 
 
+def test_functions_call_torchs_operator_with_the_mapped_arguments(written: Path) -> None:
+    text = (written / "torch/csrc/zendnn/plan/OperatorTables.cpp").read_text()
+    for call in (
+        "at::clamp(x, alpha, beta)",
+        'at::gelu(x, "tanh")',
+        "at::elu(x, alpha, 1, 1)",
+        "at::maximum(a, b)",
+    ):
+        assert f"{{ return {call}; }}" in text
+
+
 def test_unchanged_files_are_not_written_again(written: Path) -> None:
     path = written / "torch/csrc/zendnn/plan/Attributes.h"
     before = path.stat().st_mtime_ns

@@ -15,13 +15,16 @@
 #include <ATen/native/zendnn/Conv.h>
 #include <ATen/native/zendnn/NativeFunctions.h>
 #include <ATen/native/zendnn/Operands.h>
+#include <ATen/native/zendnn/Primitives.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
+#include <ATen/native/zendnn/cpu/Overrides.h>
 #include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/ops/conv1d.h>
 #include <ATen/ops/conv2d.h>
 #include <ATen/ops/conv3d.h>
 #include <ATen/ops/linear.h>
+#include <c10/util/Synchronized.h>
 #include <torch/library.h>
 
 #include <bit>
@@ -40,136 +43,85 @@ using cpu::Reason;
 using ::zendnn::matmul;
 using ::zendnn::memory;
 
-// What the operator is told beside its input; a linear layer has no window, and
-// a weight of two dimensions.
-struct Operands {
-  Tensor weight, bias; // the bias may be undefined
-  IntArrayRef stride, padding, dilation;
-  int64_t groups;
+// The arguments of the operator. A linear layer has a weight of two dimensions
+// and no window; a bias that is not there is undefined.
+struct Call {
+  Tensor x, weight, bias;
+  DimVector stride, padding, dilation;
+  int64_t groups, layer;
+  std::optional<ScalarType> dtype; // that autocast computes in
 
   bool is_linear() const {
     return weight.dim() == 2;
   }
+  // Rows, or pixels.
+  int64_t points() const {
+    return x.numel() / (is_linear() ? x.sizes().back() : x.size(1));
+  }
+  // Those that torch has with channels last stay so; a line has none.
+  bool has_channels_last() const {
+    return weight.dim() > 3 && mkldnn_conv_use_channels_last(x, weight);
+  }
 };
 
-Tensor run_plain(const Tensor& x, const Operands& of) {
-  switch (of.weight.dim()) {
+// On plain weights: batched and traced, on tensors of other kinds, and where
+// torch reports an error.
+Tensor run_plain(const Call& of) {
+  const auto as_asked = [&](const Tensor& t) {
+    return of.dtype && t.defined() ? t.to(*of.dtype) : t;
+  };
+  const auto x = as_asked(of.x), weight = as_asked(of.weight);
+  const auto bias = as_asked(of.bias);
+  const auto convolve = [&](auto function) {
+    return function(
+        x, weight, bias, of.stride, of.padding, of.dilation, of.groups);
+  };
+  switch (weight.dim()) {
     case 2:
-      return at::linear(x, of.weight, of.bias);
+      return at::linear(x, weight, bias);
     case 3:
-      return at::conv1d(
-          x, of.weight, of.bias, of.stride, of.padding, of.dilation, of.groups);
+      return convolve([](const auto&... all) { return at::conv1d(all...); });
     case 4:
-      return at::conv2d(
-          x, of.weight, of.bias, of.stride, of.padding, of.dilation, of.groups);
+      return convolve([](const auto&... all) { return at::conv2d(all...); });
     default:
-      return at::conv3d(
-          x, of.weight, of.bias, of.stride, of.padding, of.dilation, of.groups);
+      return convolve([](const auto&... all) { return at::conv3d(all...); });
   }
-}
-
-Operands converted(Operands of, ScalarType dtype) {
-  of.weight = of.weight.to(dtype);
-  of.bias = of.bias.defined() ? of.bias.to(dtype) : of.bias;
-  return of;
-}
-
-// Why torch's own operators serve; they report errors, too.
-Reason why_not(const Tensor& x, const Operands& of) {
-  const auto dtype = x.scalar_type();
-  const auto& [weight, bias, stride, padding, dilation, groups] = of;
-  if (!is_dense(x) || !is_dense(weight)) {
-    return why::kLayout;
-  }
-  if (x.numel() == 0 || weight.numel() == 0) {
-    return why::kEmpty;
-  }
-  if (!takes_dtype(dtype)) {
-    return why::kType;
-  }
-  if (bias.defined() &&
-      (!is_dense(bias) || bias.dim() != 1 || bias.size(0) != weight.size(0))) {
-    return why::kParameter;
-  }
-  if (of.is_linear()) {
-    return x.dim() == 0 || x.sizes().back() != weight.size(1) ? why::kSizes
-           : !x.is_contiguous()                               ? why::kOrder
-                                                              : nullptr;
-  }
-  if (x.dim() != weight.dim() || x.size(1) != weight.size(1) * groups) {
-    return why::kSizes;
-  }
-  if (x.dim() == 5 && x.size(0) == 1 &&
-      mkldnn_conv_use_channels_last(x, weight)) {
-    return why::kStrides;
-  }
-  const auto spatial = static_cast<size_t>(x.dim() - 2);
-  if (stride.size() != spatial || padding.size() != spatial ||
-      dilation.size() != spatial) {
-    return why::kSizes;
-  }
-  for (size_t i = 0; i < spatial; ++i) {
-    const auto dim = static_cast<int64_t>(i) + 2;
-    if (stride[i] < 1 || padding[i] < 0 || dilation[i] < 1 ||
-        x.size(dim) + 2 * padding[i] <
-            dilation[i] * (weight.size(dim) - 1) + 1) {
-      return why::kWindow;
-    }
-  }
-  return nullptr;
 }
 
 // ---- Linear layers
 
-// x · weightᵀ + bias for a number of rows. Threads share it, so that the
-// scratchpad, which ZenDNN would keep for the thread that made it, is given.
-struct Product {
-  matmul::primitive_desc desc;
-  matmul run;
-};
-
-memory::desc rows_of(int64_t rows, int64_t columns, ScalarType dtype) {
-  return {{rows, columns}, get_zendnn_dtype(dtype), memory::format_tag::ab};
-}
+// x · weightᵀ + bias for a number of rows.
+using Product = std::shared_ptr<const matmul::primitive_desc>;
 
 // The weights are (in, out). Nothing when ZenDNN has no fast code for it.
-std::shared_ptr<const Product> make_product(
+Product make_product(
     int64_t rows,
     ScalarType dtype,
     const memory::desc& weight,
     const Tensor& bias) {
+  const auto matrix = [](int64_t rows, int64_t columns, ScalarType dtype) {
+    return memory::desc(
+        {rows, columns}, get_zendnn_dtype(dtype), memory::format_tag::ab);
+  };
   const auto inputs = weight.get_dims()[0], outputs = weight.get_dims()[1];
-  const auto& engine = adeep::engine::cpu_engine();
-  const auto from = rows_of(rows, inputs, dtype);
-  const auto to = rows_of(rows, outputs, dtype);
-  ::zendnn::primitive_attr attributes;
-  attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
-  try {
-    const auto desc =
-        bias.defined()
-            ? matmul::primitive_desc(
-                  engine,
-                  from,
-                  weight,
-                  rows_of(1, outputs, bias.scalar_type()),
-                  to,
-                  attributes)
-            : matmul::primitive_desc(engine, from, weight, to, attributes);
-    if (std::string(desc.impl_info_str()).find("ref") == std::string::npos) {
-      return std::make_shared<const Product>(Product{desc, matmul(desc)});
-    }
-  } catch (const ::zendnn::error&) { // plain weights serve
-  }
-  return nullptr;
+  const auto product = std::make_shared<const matmul::primitive_desc>(
+      adeep::engine::cpu_engine(),
+      matrix(rows, inputs, dtype),
+      weight,
+      bias.defined() ? matrix(1, outputs, bias.scalar_type()) : memory::desc(),
+      matrix(rows, outputs, dtype),
+      ::zendnn::primitive_attr(),
+      /*allow_empty=*/true);
+  return *product && !is_reference(product->impl_info_str()) ? product
+                                                             : nullptr;
 }
 
-// The format hardly depends on the number of rows: this one serves all.
-constexpr int64_t kRowsPackedFor = 16;
-
 Tensor pack_linear(const Tensor& weight) {
+  // The format hardly depends on the number of rows: this one serves all.
+  constexpr int64_t kRows = 16;
   const auto from = itensor_view_from_dense(weight.t());
   const auto product = make_product(
-      kRowsPackedFor,
+      kRows,
       weight.scalar_type(),
       {from.get_dims(), from.get_data_type(), memory::format_tag::any},
       {});
@@ -177,72 +129,57 @@ Tensor pack_linear(const Tensor& weight) {
     return {};
   }
   adeep::tensor packed;
-  packed.init(product->desc.weights_desc());
+  packed.init(product->weights_desc());
   packed.feed_from(from);
   return new_with_itensor_zendnn(
       std::move(packed), weight.scalar_type(), Device(kPrivateUse1));
 }
 
-Tensor run_linear(
-    const Tensor& x,
-    const Tensor& packed,
-    const Tensor& bias,
-    const Product& product) {
-  DimVector sizes(x.sizes());
+Tensor multiply(const Call& of, const Tensor& packed, const Product& product) {
+  DimVector sizes(of.x.sizes());
   sizes.back() = packed.size(1);
-  Tensor out = at::detail::empty_cpu(sizes, x.options());
-  const auto& engine = adeep::engine::cpu_engine();
-  const auto at = [](const Tensor& t) {
-    return const_cast<void*>(t.const_data_ptr());
-  };
-  std::unordered_map<int, memory> arguments{
-      {ZENDNN_ARG_SRC, {product.desc.src_desc(), engine, at(x)}},
-      {ZENDNN_ARG_WEIGHTS, itensor_from_zendnn(packed)},
-      {ZENDNN_ARG_DST, {product.desc.dst_desc(), engine, at(out)}}};
-  if (bias.defined()) {
-    arguments.insert(
-        {ZENDNN_ARG_BIAS, {product.desc.bias_desc(), engine, at(bias)}});
-  }
-  Tensor scratch;
-  if (const auto wanted = product.desc.scratchpad_desc(); !wanted.is_zero()) {
-    scratch = at::detail::empty_cpu(
-        {static_cast<int64_t>(wanted.get_size())}, TensorOptions(kByte));
-    arguments.insert({ZENDNN_ARG_SCRATCHPAD, {wanted, engine, at(scratch)}});
-  }
-  product.run.execute(adeep::stream::default_stream(), arguments);
+  Tensor out = at::detail::empty_cpu(sizes, of.x.options());
+  thread_local Recent<Product, BoundPrimitive> bound;
+  const auto& primitive = bound.find(product, [](const Product& desc) {
+    return BoundPrimitive(
+        matmul(*desc),
+        {{ZENDNN_ARG_SRC, desc->src_desc()},
+         {ZENDNN_ARG_WEIGHTS, desc->weights_desc()},
+         {ZENDNN_ARG_BIAS, desc->bias_desc()},
+         {ZENDNN_ARG_DST, desc->dst_desc()}});
+  });
+  primitive.run(
+      {{ZENDNN_ARG_SRC, of.x.const_data_ptr()},
+       {ZENDNN_ARG_WEIGHTS, itensor_from_zendnn(packed).get_data_handle()},
+       {ZENDNN_ARG_BIAS,
+        of.bias.defined() ? of.bias.const_data_ptr() : nullptr},
+       {ZENDNN_ARG_DST, out.mutable_data_ptr()}});
   return out;
 }
 
 // ---- Convolutions
 
-// The images as the kernel reads them: those that torch has lie with channels
-// last do, and the others in torch's own order, since its results do too.
-struct Images {
-  Tensor x;
-  bool channels_last = false;
-  DimVector stride, padding, dilation;
-
-  Images(const Tensor& from, const Operands& of)
-      : stride(of.stride), padding(of.padding), dilation(of.dilation) {
-    if (from.dim() == 3) {
-      x = from.contiguous().unsqueeze(2); // as torch: never channels last
-      stride = with_height(stride, 1);
-      padding = with_height(padding, 0);
-      dilation = with_height(dilation, 1);
-      return;
-    }
-    channels_last = mkldnn_conv_use_channels_last(from, of.weight);
-    x = from.contiguous(
-        !channels_last    ? MemoryFormat::Contiguous
-        : from.dim() == 5 ? MemoryFormat::ChannelsLast3d
-                          : MemoryFormat::ChannelsLast);
+// Images as the kernel reads them. A line is an image of a single row.
+Call as_images(Call of) {
+  const auto spatial = of.x.dim() - 2;
+  of.stride = in_each(of.stride, spatial);
+  of.padding = in_each(of.padding, spatial);
+  of.dilation = in_each(of.dilation, spatial);
+  of.x = of.x.contiguous(
+      !of.has_channels_last() ? MemoryFormat::Contiguous
+      : spatial == 3          ? MemoryFormat::ChannelsLast3d
+                              : MemoryFormat::ChannelsLast);
+  if (spatial == 1) {
+    of.x = of.x.unsqueeze(2);
+    of.stride = with_height(of.stride, 1);
+    of.padding = with_height(of.padding, 0);
+    of.dilation = with_height(of.dilation, 1);
   }
-};
+  return of;
+}
 
-Tensor
-pack_convolution(const Tensor& weight, const Images& images, int64_t groups) {
-  const auto size = images.channels_last ? OptionalIntArrayRef(images.x.sizes())
-                                         : OptionalIntArrayRef();
+Tensor pack_convolution(const Tensor& weight, const Call& of) {
+  const auto images = as_images(of);
   return (
       weight.dim() == 5 ? zendnn_reorder_conv3d_weight
                         : zendnn_reorder_conv2d_weight)(
@@ -250,76 +187,101 @@ pack_convolution(const Tensor& weight, const Images& images, int64_t groups) {
       images.padding,
       images.stride,
       images.dilation,
-      groups,
-      size);
+      of.groups,
+      of.has_channels_last() ? OptionalIntArrayRef(images.x.sizes())
+                             : OptionalIntArrayRef());
 }
 
-Tensor run_convolution(
-    const Images& images,
-    const Tensor& packed,
-    const Tensor& bias,
-    int64_t groups,
-    bool as_one_dimension) {
-  if (images.channels_last) {
-    return zendnn_convolution_pointwise(
+Tensor convolve(const Call& of, const Tensor& packed) {
+  const auto images = as_images(of);
+  const auto run = [&](auto convolution, auto... more) {
+    return convolution(
         images.x,
         packed,
-        bias,
+        of.bias,
         images.padding,
         images.stride,
         images.dilation,
-        groups,
-        "none",
-        torch::List<std::optional<Scalar>>(),
-        std::nullopt);
+        of.groups,
+        more...);
+  };
+  if (of.has_channels_last()) {
+    using Scalars = torch::List<std::optional<Scalar>>;
+    return run(zendnn_convolution_pointwise, "none", Scalars(), std::nullopt);
   }
-  Tensor out = zendnn_convolution(
-      images.x,
-      packed,
-      bias,
-      images.padding,
-      images.stride,
-      images.dilation,
-      groups);
-  return as_one_dimension ? out.squeeze(2) : out;
+  const auto out = run(zendnn_convolution);
+  return of.x.dim() == 3 ? out.squeeze(2) : out;
 }
 
 // ---- Layers
 
+// How inputs of one size are computed: on plain weights if none are packed.
+struct Way {
+  Tensor packed{};
+  Product product{}; // of a linear layer
+
+  Tensor run(const Call& of) const {
+    return !packed.defined() ? run_plain(of)
+           : product         ? multiply(of, packed, product)
+                             : convolve(of, packed);
+  }
+};
+
+// The faster one of packed weights and plain ones. Timed once in a process for
+// layers alike and inputs of about one size.
+Way choose(const Call& of, const Tensor& packed) {
+  const auto dtype = of.x.scalar_type();
+  const auto points = of.points();
+  // One row reads each weight once however they lie, and is bound by that.
+  if (!packed.defined() || (of.is_linear() && points == 1 && dtype == kFloat)) {
+    return {};
+  }
+  Way way{packed};
+  if (of.is_linear()) {
+    way.product = make_product(
+        points, dtype, itensor_from_zendnn(packed).get_desc(), of.bias);
+    if (!way.product) {
+      return {};
+    }
+  }
+  std::ostringstream key;
+  key << "prepacked " << of.weight.sizes() << IntArrayRef(of.stride)
+      << IntArrayRef(of.padding) << IntArrayRef(of.dilation) << of.groups << ' '
+      << toString(of.weight.scalar_type()) << ' ' << toString(dtype)
+      << (of.bias.defined() ? " bias " : " ")
+      << (of.has_channels_last() ? "channels last " : "")
+      << std::bit_width(static_cast<uint64_t>(points - 1)) << " threads "
+      << at::get_num_threads();
+  double seconds = plan::tuning_budget();
+  const auto chosen = plan::choose(
+      key.str(),
+      {{"packed", [&] { way.run(of); }}, {"plain", [&] { run_plain(of); }}},
+      seconds);
+  plan::save_choices();
+  return chosen.index == 0 ? way : Way{};
+}
+
 class Layer {
  public:
-  Tensor run(const Tensor& x, const Operands& of, ScalarType dtype);
+  Tensor run(const Call& of);
 
  private:
-  // How inputs of one size are computed.
-  struct Way {
-    bool packed = false;
-    std::shared_ptr<const Product> product{}; // of a linear layer
-  };
   struct Pack {
     Tensor packed; // undefined where ZenDNN has no format for it
     // By rows or pixels, threads, and whether there is a bias.
-    std::map<std::tuple<int64_t, int, bool>, Way> ways;
+    Recent<std::tuple<int64_t, int, bool>, Way> ways;
   };
 
-  // Of the weights that all packs are made of. Holding them here, no others
-  // come to lie at their address.
   bool is_stale(const Tensor& weight) const;
-  Way choose(
-      const Tensor& x,
-      const Operands& of,
-      ScalarType dtype,
-      const Tensor& packed,
-      const Images* images) const;
+  Way find_way(const Call& of);
 
   std::mutex mutex_;
+  // The weights that all packs are made of. Holding them here, no others come
+  // to lie at their address.
   Tensor weight_;
   int64_t version_ = 0;
   std::map<std::pair<ScalarType, bool>, Pack> packs_; // by channels-last, too
 };
-
-// More sizes than that are not remembered at a time.
-constexpr size_t kMostWays = 256;
 
 bool Layer::is_stale(const Tensor& weight) const {
   return !weight_.defined() || version_ != weight._version() ||
@@ -329,209 +291,130 @@ bool Layer::is_stale(const Tensor& weight) const {
          weight_.strides() != weight.strides();
 }
 
-// Packed weights or plain ones, whichever are faster. Timed once in a process
-// for layers alike and inputs of about one size.
-Layer::Way Layer::choose(
-    const Tensor& x,
-    const Operands& of,
-    ScalarType dtype,
-    const Tensor& packed,
-    const Images* images) const {
-  const auto channels = of.is_linear() ? x.sizes().back() : x.size(1);
-  const auto count = x.numel() / channels;
-  // One row reads each weight once however they lie, and is bound by that.
-  if (!packed.defined() || (of.is_linear() && count == 1 && dtype == kFloat)) {
-    return {};
+Way Layer::find_way(const Call& of) {
+  std::lock_guard lock(mutex_);
+  if (is_stale(of.weight)) {
+    packs_.clear();
+    weight_ = of.weight.detach();
+    version_ = of.weight._version();
   }
-  Way way{.packed = true};
-  if (of.is_linear()) {
-    way.product = make_product(
-        count, dtype, itensor_from_zendnn(packed).get_desc(), of.bias);
-    if (!way.product) {
-      return {};
-    }
+  const auto dtype = of.x.scalar_type();
+  const auto [found, is_new] =
+      packs_.try_emplace({dtype, of.has_channels_last()});
+  auto& pack = found->second;
+  if (is_new) {
+    const auto weight = of.weight.to(dtype).contiguous();
+    pack.packed =
+        of.is_linear() ? pack_linear(weight) : pack_convolution(weight, of);
   }
-  std::ostringstream key;
-  key << "prepacked " << of.weight.sizes() << of.stride << of.padding
-      << of.dilation << of.groups << ' ' << toString(of.weight.scalar_type())
-      << ' ' << toString(dtype) << (of.bias.defined() ? " bias " : " ")
-      << (images != nullptr && images->channels_last ? "channels last " : "")
-      << std::bit_width(static_cast<uint64_t>(count - 1)) << " threads "
-      << at::get_num_threads();
-  double seconds = plan::tuning_budget();
-  const auto chosen = plan::choose(
-      key.str(),
-      {{"packed",
-        [&] {
-          if (images == nullptr) {
-            run_linear(x, packed, of.bias, *way.product);
-          } else {
-            run_convolution(*images, packed, of.bias, of.groups, false);
-          }
-        }},
-       {"plain", [&] { run_plain(x, converted(of, dtype)); }}},
-      seconds);
-  plan::save_choices();
-  return chosen.index == 0 ? way : Way{};
+  return pack.ways.find(
+      {of.points(), at::get_num_threads(), of.bias.defined()},
+      [&](const auto&) { return choose(of, pack.packed); });
 }
 
-Tensor Layer::run(const Tensor& x, const Operands& of, ScalarType dtype) {
-  std::optional<Images> images;
-  if (!of.is_linear()) {
-    images.emplace(x, of);
+Tensor Layer::run(const Call& of) {
+  const auto way = find_way(of);
+  if (!way.packed.defined() && listening()) {
+    leave_to_torch("plain weights, which are as fast here");
   }
-  const auto channels = of.is_linear() ? x.sizes().back() : x.size(1);
-  const std::tuple size(
-      x.numel() / channels, at::get_num_threads(), of.bias.defined());
-  Tensor packed;
-  Way way;
-  {
-    std::lock_guard lock(mutex_);
-    if (is_stale(of.weight)) {
-      packs_.clear();
-      weight_ = of.weight.detach();
-      version_ = of.weight._version();
-    }
-    const auto [found, is_new] =
-        packs_.try_emplace({dtype, images && images->channels_last});
-    auto& pack = found->second;
-    if (is_new) {
-      const auto weight = of.weight.to(dtype).contiguous();
-      pack.packed = images ? pack_convolution(weight, *images, of.groups)
-                           : pack_linear(weight);
-    }
-    const auto known = pack.ways.find(size);
-    if (known != pack.ways.end()) {
-      way = known->second;
-    } else {
-      way = choose(x, of, dtype, pack.packed, images ? &*images : nullptr);
-      if (pack.ways.size() >= kMostWays) {
-        pack.ways.clear();
-      }
-      pack.ways.emplace(size, way);
-    }
-    packed = pack.packed;
-  }
-  if (!way.packed) {
-    if (listening()) {
-      leave_to_torch("plain weights, which are as fast here");
-    }
-    return run_plain(x, converted(of, dtype));
-  }
-  return images ? run_convolution(
-                      *images, packed, of.bias, of.groups, x.dim() == 3)
-                : run_linear(x, packed, of.bias, *way.product);
+  return way.run(of);
 }
 
 // The layers of this process by their numbers.
-class Layers {
- public:
-  static Layers& instance() {
-    static auto* layers = new Layers;
-    return *layers;
-  }
-  int64_t add() {
-    std::lock_guard lock(mutex_);
-    layers_.emplace(++last_, std::make_shared<Layer>());
-    return last_;
-  }
-  void remove(int64_t number) {
-    std::shared_ptr<Layer> removed; // destroyed without the lock
-    std::lock_guard lock(mutex_);
-    if (const auto found = layers_.find(number); found != layers_.end()) {
-      removed = std::move(found->second);
-      layers_.erase(found);
-    }
-  }
-  std::shared_ptr<Layer> find(int64_t number) {
-    std::lock_guard lock(mutex_);
-    const auto found = layers_.find(number);
-    return found == layers_.end() ? nullptr : found->second;
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<int64_t, std::shared_ptr<Layer>> layers_;
-  int64_t last_ = 0;
+struct Layers {
+  std::unordered_map<int64_t, std::shared_ptr<Layer>> by_number;
+  int64_t last = 0;
 };
+
+c10::Synchronized<Layers>& layers() {
+  static auto* all = new c10::Synchronized<Layers>;
+  return *all;
+}
+
+int64_t add_layer() {
+  return layers().withLock([](Layers& all) {
+    all.by_number.emplace(++all.last, std::make_shared<Layer>());
+    return all.last;
+  });
+}
+
+void forget_layer(int64_t number) {
+  // What is forgotten is destroyed without the lock.
+  layers().withLock([=](Layers& all) { return all.by_number.extract(number); });
+}
+
+std::shared_ptr<Layer> find_layer(int64_t number) {
+  return layers().withLock([=](Layers& all) {
+    const auto found = all.by_number.find(number);
+    return found == all.by_number.end() ? nullptr : found->second;
+  });
+}
 
 // ---- The operator
 
-constexpr const char* kName = "zendnn::prepacked";
-using Prepacked = Tensor(
-    const Tensor&,
-    const Tensor&,
-    const std::optional<Tensor>&,
-    IntArrayRef,
-    IntArrayRef,
-    IntArrayRef,
-    int64_t,
-    int64_t,
-    std::optional<ScalarType>);
-
-const c10::TypedOperatorHandle<Prepacked>& prepacked_operator() {
-  static const auto handle = c10::Dispatcher::singleton()
-                                 .findSchemaOrThrow(kName, "")
-                                 .typed<Prepacked>();
-  return handle;
-}
-
-// On plain weights: batched and traced, and on tensors of other kinds.
-Tensor plain(
-    const Tensor& x,
-    const Tensor& weight,
-    const std::optional<Tensor>& bias,
-    IntArrayRef stride,
-    IntArrayRef padding,
-    IntArrayRef dilation,
-    int64_t groups,
-    int64_t /*layer*/,
-    std::optional<ScalarType> dtype) {
-  const Operands of{
-      weight, bias.value_or(Tensor()), stride, padding, dilation, groups};
-  return dtype ? run_plain(x.to(*dtype), converted(of, *dtype))
-               : run_plain(x, of);
-}
-
-// Runs a packed layer into out, or says why not.
-Reason run_packed(
-    Tensor& out,
-    const Tensor& x,
-    Operands of,
-    int64_t layer,
-    std::optional<ScalarType> dtype) {
-  if (!enabled()) {
-    return why::kOff;
-  }
+// Why plain weights serve; where it is for an error, torch reports that.
+Reason why_not(const Call& of) {
+  const auto& [x, weight, bias, stride, padding, dilation, groups, layer, as] =
+      of;
+  const auto dtype = as.value_or(weight.scalar_type());
   // What is timed may differ from process to process.
   if (deterministic() || at::globalContext().deterministicAlgorithms()) {
     return "results that are to be the same from run to run";
   }
-  if (of.weight.is_inference()) {
+  if (weight.is_inference()) {
     return "a weight of inference mode: nothing would tell that it changed";
   }
-  if (!dtype &&
-      (x.scalar_type() != of.weight.scalar_type() ||
-       (of.bias.defined() && of.bias.scalar_type() != x.scalar_type()))) {
+  if (x.scalar_type() != dtype ||
+      (bias.defined() && bias.scalar_type() != dtype)) {
     return why::kTypes;
   }
-  const Tensor input = dtype ? x.to(*dtype) : x;
-  if (of.bias.defined()) {
-    of.bias = of.bias.to(input.scalar_type());
+  if (!is_dense(x) || !is_dense(weight)) {
+    return why::kLayout;
   }
-  if (const auto reason = why_not(input, of)) {
-    return reason;
+  if (x.numel() == 0 || weight.numel() == 0) {
+    return why::kEmpty;
   }
-  of.bias = of.bias.defined() ? of.bias.contiguous() : of.bias;
-  const auto found = Layers::instance().find(layer);
-  if (found == nullptr) {
+  if (!takes_dtype(dtype)) {
+    return why::kType;
+  }
+  if (find_layer(layer) == nullptr) {
     return "a layer of another process, or that is gone";
   }
-  out = found->run(input, of, input.scalar_type());
-  return nullptr;
+  if (!of.is_linear()) {
+    return x.dim() != weight.dim() || x.dim() < 3 || x.dim() > 5
+               ? why::kSizes
+               : cpu::why_not_window(
+                     x,
+                     weight,
+                     bias,
+                     stride,
+                     padding,
+                     dilation,
+                     false,
+                     {0},
+                     groups);
+  }
+  return bias.defined() && (!is_dense(bias) || bias.dim() != 1 ||
+                            bias.size(0) != weight.size(0))
+             ? why::kParameter
+         : x.dim() == 0 || x.sizes().back() != weight.size(1) ? why::kSizes
+         : !x.is_contiguous()                                 ? why::kOrder
+                                                              : nullptr;
 }
 
-Tensor packed(
+Tensor run_packed(const Call& given) {
+  const auto layer = find_layer(given.layer);
+  if (layer == nullptr) { // another thread has just forgotten it
+    return run_plain(given);
+  }
+  auto of = given;
+  of.bias = of.bias.defined() ? of.bias.contiguous() : of.bias;
+  return layer->run(of);
+}
+
+// A kernel of the operator, or what it asks first.
+template <auto kRun>
+auto kernel(
     const Tensor& x,
     const Tensor& weight,
     const std::optional<Tensor>& bias,
@@ -541,80 +424,69 @@ Tensor packed(
     int64_t groups,
     int64_t layer,
     std::optional<ScalarType> dtype) {
-  std::unique_ptr<Operation> operation;
-  if (listening()) {
-    operation = cpu::told(kName, nullptr, x, weight, bias);
-  }
-  Tensor out;
-  const auto reason = run_packed(
-      out,
+  return kRun(Call{
       x,
-      {weight, bias.value_or(Tensor()), stride, padding, dilation, groups},
+      weight,
+      bias.value_or(Tensor()),
+      DimVector(stride),
+      DimVector(padding),
+      DimVector(dilation),
+      groups,
       layer,
-      dtype);
-  if (reason == nullptr) {
-    return out;
-  }
-  if (operation != nullptr) {
-    leave_to_torch(reason);
-  }
-  return plain(
-      x, weight, bias, stride, padding, dilation, groups, layer, dtype);
+      dtype});
 }
 
-bool needs_grad(const Tensor& t) {
-  return t.requires_grad() || t._fw_grad(/*level=*/0).defined();
+using Packed = cpu::Row<
+    "zendnn::prepacked",
+    cpu::Needs::primitives,
+    kernel<why_not>,
+    kernel<run_packed>,
+    kernel<run_plain>>;
+
+Tensor dispatch(const Call& of) {
+  static const auto handle = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow(Packed::name, "")
+                                 .typed<decltype(kernel<run_plain>)>();
+  return handle.call(
+      of.x,
+      of.weight,
+      of.bias.defined() ? std::optional(of.bias) : std::nullopt,
+      of.stride,
+      of.padding,
+      of.dilation,
+      of.groups,
+      of.layer,
+      of.dtype);
 }
 
-Tensor refuse_gradients(
-    const Tensor& x,
-    const Tensor& weight,
-    const std::optional<Tensor>& bias,
-    IntArrayRef stride,
-    IntArrayRef padding,
-    IntArrayRef dilation,
-    int64_t groups,
-    int64_t layer,
-    std::optional<ScalarType> dtype) {
+Tensor refuse_gradients(const Call& of) {
+  const auto needs_grad = [](const Tensor& t) {
+    return t.defined() &&
+           (t.requires_grad() || t._fw_grad(/*level=*/0).defined());
+  };
   TORCH_CHECK(
-      !at::GradMode::is_enabled() || !(needs_grad(x) || needs_grad(weight) ||
-                                       (has(bias) && needs_grad(*bias))),
+      !at::GradMode::is_enabled() ||
+          !(needs_grad(of.x) || needs_grad(of.weight) || needs_grad(of.bias)),
       "a prepacked layer is for inference and computes no gradients: run it "
       "under torch.no_grad(), or train the module that it was made from");
   at::AutoDispatchBelowADInplaceOrView below;
-  return prepacked_operator().call(
-      x, weight, bias, stride, padding, dilation, groups, layer, dtype);
+  return dispatch(of);
 }
 
-Tensor autocast(
-    const Tensor& x,
-    const Tensor& weight,
-    const std::optional<Tensor>& bias,
-    IntArrayRef stride,
-    IntArrayRef padding,
-    IntArrayRef dilation,
-    int64_t groups,
-    int64_t layer,
-    std::optional<ScalarType> dtype) {
+Tensor autocast(const Call& of) {
   const auto casts = [](const Tensor& t) {
     return t.is_floating_point() && t.scalar_type() != kDouble;
   };
-  if (!casts(x) || !casts(weight)) {
-    return plain(
-        x, weight, bias, stride, padding, dilation, groups, layer, dtype);
+  if (!casts(of.x) || !casts(of.weight)) {
+    return run_plain(of);
   }
   c10::impl::ExcludeDispatchKeyGuard off(c10::autocast_dispatch_keyset);
-  const auto to = at::autocast::get_autocast_dtype(kCPU);
-  return prepacked_operator().call(
-      at::autocast::cached_cast(to, x, kCPU),
-      weight,
-      bias,
-      stride,
-      padding,
-      dilation,
-      groups,
-      layer,
-      to);
+  auto lowered = of;
+  lowered.dtype = at::autocast::get_autocast_dtype(kCPU);
+  for (auto* operand : {&lowered.x, &lowered.bias}) {
+    *operand = at::autocast::cached_cast(*lowered.dtype, *operand, kCPU);
+  }
+  return dispatch(lowered);
 }
 
 // The tag for operands whose strides a compiler must not change; the weaker one
@@ -634,16 +506,14 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
       "padding, int[] dilation, int groups, int layer, ScalarType? dtype=None) "
       "-> Tensor",
       {at::Tag::pt2_compliant_tag, strides_kept<at::Tag>()});
-  m.def("prepacked_layer() -> int", [] { return Layers::instance().add(); });
-  m.def("forget_prepacked_layer(int layer) -> ()", [](int64_t layer) {
-    Layers::instance().remove(layer);
-  });
-  const auto at = [&m](c10::DispatchKey key, Prepacked* kernel) {
-    m.impl("prepacked", torch::dispatch(key, kernel));
+  m.def("prepacked_layer() -> int", add_layer);
+  m.def("forget_prepacked_layer(int layer) -> ()", forget_layer);
+  const auto at = [&m](c10::DispatchKey key, auto* run) {
+    m.impl("prepacked", torch::dispatch(key, run));
   };
-  at(c10::DispatchKey::CPU, packed);
-  at(c10::DispatchKey::Autograd, refuse_gradients);
-  at(c10::DispatchKey::AutocastCPU, autocast);
+  at(c10::DispatchKey::CPU, Packed::call);
+  at(c10::DispatchKey::Autograd, kernel<refuse_gradients>);
+  at(c10::DispatchKey::AutocastCPU, kernel<autocast>);
   for (const auto key :
        {c10::DispatchKey::FuncTorchBatched,
         c10::DispatchKey::Tracer,
@@ -651,7 +521,7 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
         c10::DispatchKey::SparseCPU,
         c10::DispatchKey::SparseCsrCPU,
         c10::DispatchKey::MkldnnCPU}) {
-    at(key, plain);
+    at(key, kernel<run_plain>);
   }
 }
 
@@ -662,8 +532,8 @@ Tensor prepacked_linear(
     const Tensor& weight,
     const std::optional<Tensor>& bias,
     int64_t layer) {
-  return prepacked_operator().call(
-      x, weight, bias, {}, {}, {}, 1, layer, std::nullopt);
+  return dispatch(
+      {x, weight, bias.value_or(Tensor()), {}, {}, {}, 1, layer, {}});
 }
 
 } // namespace at::native::zendnn

@@ -1,5 +1,5 @@
 // Fused attention on whatever strides its operands have.
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/kernels/attention.h>
@@ -184,30 +184,21 @@ void build_attention(Builder& builder, const Node& node) {
   args.scratch_bytes =
       kernels::attention_scratch_bytes(args) * at::get_num_threads();
   const auto scratch = builder.scratch(args.scratch_bytes);
-  builder.add_kernel(
+  using Args = kernels::AttentionArgs;
+  add_kernel(
+      builder,
       node,
       "attention",
-      {q.ref, k.ref, v.ref, mask, keep, chosen, to.ref, scratch},
-      [args,
-       q = q.ref,
-       k = k.ref,
-       v = v.ref,
-       mask,
-       keep,
-       chosen,
-       to = to.ref,
-       scratch](const Frame& frame) {
-        auto call = args;
-        call.q = frame.at(q);
-        call.k = frame.at(k);
-        call.v = frame.at(v);
-        call.out = frame.at(to);
-        call.mask = frame.at(mask);
-        call.keep = frame.at<uint8_t>(keep);
-        call.chosen = frame.at<uint8_t>(chosen);
-        call.scratch = frame.at(scratch);
-        kernels::attention(call);
-      },
+      kernels::attention,
+      args,
+      {{&Args::q, q.ref},
+       {&Args::k, k.ref},
+       {&Args::v, v.ref},
+       {&Args::mask, mask},
+       {&Args::keep, keep},
+       {&Args::chosen, chosen},
+       {&Args::out, to.ref},
+       {&Args::scratch, scratch}},
       4.0 * static_cast<double>(args.batch * args.heads * args.target) *
           static_cast<double>(args.source * args.size));
 }

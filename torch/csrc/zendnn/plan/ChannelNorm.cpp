@@ -1,6 +1,6 @@
 // Normalisation of channels: of groups of them by what they are, and of each by
 // statistics that are known.
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 
 #include <ATen/native/zendnn/kernels/batch_norm.h>
@@ -184,22 +184,17 @@ void build_group_norm(Builder& builder, const Node& node) {
       args.weight_dtype = kernel_type(builder.dtype(factor));
     }
   }
-  builder.add_kernel(
+  using Args = kernels::GroupNormArgs;
+  add_kernel(
+      builder,
       node,
       "group_norm",
-      {from.place.ref, factors[0], factors[1], to.place.ref},
-      [args,
-       from = from.place.ref,
-       to = to.place.ref,
-       weight = factors[0],
-       bias = factors[1]](const Frame& frame) {
-        auto call = args;
-        call.x = frame.at(from);
-        call.weight = frame.at(weight);
-        call.bias = frame.at(bias);
-        call.out = frame.at(to);
-        kernels::group_norm(call);
-      });
+      kernels::group_norm,
+      args,
+      {{&Args::x, from.place.ref},
+       {&Args::weight, factors[0]},
+       {&Args::bias, factors[1]},
+       {&Args::out, to.place.ref}});
 }
 
 void infer_batch_norm(Values& values, const Node& node) {
@@ -233,31 +228,19 @@ void build_batch_norm(Builder& builder, const Node& node) {
       factors[i] = builder.dense(tensor(node, i + 1)).ref;
     }
   }
-  builder.add_kernel(
+  using Args = kernels::BatchNormArgs;
+  add_kernel(
+      builder,
       node,
       args.relu ? "batch_norm relu" : "batch_norm",
-      {from.place.ref,
-       factors[0],
-       factors[1],
-       factors[2],
-       factors[3],
-       to.place.ref},
-      [args,
-       from = from.place.ref,
-       to = to.place.ref,
-       weight = factors[0],
-       bias = factors[1],
-       mean = factors[2],
-       variance = factors[3]](const Frame& frame) {
-        auto call = args;
-        call.x = frame.at(from);
-        call.weight = frame.at(weight);
-        call.bias = frame.at(bias);
-        call.mean = frame.at(mean);
-        call.variance = frame.at(variance);
-        call.out = frame.at(to);
-        kernels::batch_norm(call);
-      });
+      kernels::batch_norm,
+      args,
+      {{&Args::x, from.place.ref},
+       {&Args::weight, factors[0]},
+       {&Args::bias, factors[1]},
+       {&Args::mean, factors[2]},
+       {&Args::variance, factors[3]},
+       {&Args::out, to.place.ref}});
   apply_rest(builder, node, args.relu ? 1 : 0);
 }
 

@@ -42,32 +42,18 @@ Window window_of(const Values& values, const Node& node) {
 
 // torch's weights as ZenDNN sees them: groups apart, outputs before inputs.
 memory::desc weight_desc(const Tensor& weight, const Window& w) {
-  const auto sizes = weight.sizes();
-  const auto strides = weight.strides();
-  const auto type = type_of(weight.scalar_type());
-  Dims dims, steps;
+  Dims dims = weight.sizes().vec(), steps = weight.strides().vec();
+  dims[0] /= w.groups;
+  const auto group = dims[0] * steps[0];
   if (w.transposed) {
-    const auto inputs = sizes[0] / w.groups;
-    if (w.groups > 1) {
-      dims.push_back(w.groups);
-      steps.push_back(inputs * strides[0]);
-    }
-    dims.insert(dims.end(), {sizes[1], inputs});
-    steps.insert(steps.end(), {strides[1], strides[0]});
-  } else {
-    const auto outputs = sizes[0] / w.groups;
-    if (w.groups > 1) {
-      dims.push_back(w.groups);
-      steps.push_back(outputs * strides[0]);
-    }
-    dims.insert(dims.end(), {outputs, sizes[1]});
-    steps.insert(steps.end(), {strides[0], strides[1]});
+    std::swap(dims[0], dims[1]);
+    std::swap(steps[0], steps[1]);
   }
-  for (size_t i = 2; i < sizes.size(); ++i) {
-    dims.push_back(sizes[i]);
-    steps.push_back(strides[i]);
+  if (w.groups > 1) {
+    dims.insert(dims.begin(), w.groups);
+    steps.insert(steps.begin(), group);
   }
-  return {dims, type, steps};
+  return {dims, type_of(weight.scalar_type()), steps};
 }
 
 bool multiplies_matrices(const std::string& implementation) {
@@ -279,17 +265,9 @@ std::optional<size_t> fastest(
       builder.plain_weights(tensor(node, 1), p.plain),
       weight.numel() / std::max<int64_t>(weight.size(w.transposed ? 1 : 0), 1),
       magnification(node));
-  const auto candidate = [&](const Primitive& made) {
-    return as_candidate(
-        made,
-        p.bias,
-        attached.operands,
-        attached.accumulator.has_value(),
-        trial);
-  };
   std::vector<Candidate> candidates;
   for (const auto& made : found) {
-    candidates.push_back(candidate(made));
+    candidates.push_back(as_candidate(made, p.bias, attached, trial));
   }
   if (winograd) {
     candidates.push_back(as_candidate(
@@ -308,7 +286,7 @@ std::optional<size_t> fastest(
         w.transposed
             ? reference<deconvolution_forward>(w, p, attached.attributes)
             : reference<convolution_forward>(w, p, attached.attributes);
-    return judgement_of(candidate(made), *trial);
+    return judgement_of(as_candidate(made, p.bias, attached, trial), *trial);
   });
   return chosen < found.size() ? std::optional(chosen) : std::nullopt;
 }

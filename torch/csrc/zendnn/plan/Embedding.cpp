@@ -1,5 +1,5 @@
 // Embeddings and bags of them.
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 
 #include <ATen/native/zendnn/kernels/embedding.h>
 
@@ -17,16 +17,12 @@ kernels::IdType id_type(c10::ScalarType dtype) {
 }
 
 kernels::Reduction reduction(const std::string& name) {
-  if (name == "sum") {
-    return kernels::Reduction::sum;
-  }
-  if (name == "mean") {
-    return kernels::Reduction::mean;
-  }
-  if (name == "max") {
-    return kernels::Reduction::max;
-  }
-  refuse("an embedding bag's mode " + name);
+  using kernels::Reduction;
+  static const std::unordered_map<std::string, Reduction> table{
+      {"sum", Reduction::sum},
+      {"mean", Reduction::mean},
+      {"max", Reduction::max}};
+  return find_row(table, name, "an embedding bag's mode");
 }
 
 void check_table(const Values& values, int64_t table) {
@@ -91,18 +87,16 @@ void build_embedding(Builder& builder, const Node& node) {
   args.count = count(builder.sizes(ids));
   args.out_stride = *row_stride(builder.sizes(output), to.strides);
   args.dtype = kernel_type(builder.dtype(table));
-  builder.add_kernel(
+  using Args = kernels::EmbeddingArgs;
+  add_kernel(
+      builder,
       node,
       "embedding",
-      {from.ref, index.ref, to.ref},
-      [args, from = from.ref, index = index.ref, to = to.ref](
-          const Frame& frame) {
-        auto call = args;
-        call.table = frame.at(from);
-        call.ids = frame.at(index);
-        call.out = frame.at(to);
-        TORCH_CHECK_INDEX(kernels::embedding(call), kOutOfRange);
-      });
+      kernels::embedding,
+      args,
+      {{&Args::table, from.ref},
+       {&Args::ids, index.ref},
+       {&Args::out, to.ref}});
 }
 
 void infer_embedding_bags(Values& values, const Node& node) {

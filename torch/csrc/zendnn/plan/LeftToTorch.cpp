@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <new>
 #include <string_view>
 
@@ -49,71 +50,22 @@ class BelowEverything {
            c10::DispatchKey::FuncTorchDynamicLayerBackMode})};
 };
 
-// ---- Functions of single elements, for post-ops
-
-using Function1 = Tensor (*)(const Tensor&, double alpha, double beta);
-
-Tensor line(const Tensor& x, double alpha, double beta) {
-  const auto scaled = alpha == 1 ? x : at::mul(x, alpha);
-  return beta == 0 ? scaled : at::add(scaled, beta);
+// torch's operator, by its name and its first arguments; the others have their
+// defaults.
+Tensor call(const std::string& name, std::vector<c10::IValue> arguments) {
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
+      ("aten::" + name).c_str(), "");
+  const auto& known = op.schema().arguments();
+  for (auto i = arguments.size(); i < known.size(); ++i) {
+    arguments.push_back(known[i].default_value().value());
+  }
+  op.callBoxed(arguments);
+  return arguments.front().toTensor();
 }
 
-Tensor apply_function(const PostOp& post, const Tensor& x) {
-  static const std::unordered_map<std::string, Function1> table{
-      {"relu", [](const Tensor& x, double, double) { return at::relu(x); }},
-      {"leaky_relu",
-       [](const Tensor& x, double slope, double) {
-         return at::leaky_relu(x, slope);
-       }},
-      {"clip",
-       [](const Tensor& x, double low, double high) {
-         return at::clamp(x, low, high);
-       }},
-      {"sigmoid",
-       [](const Tensor& x, double, double) { return at::sigmoid(x); }},
-      {"tanh", [](const Tensor& x, double, double) { return at::tanh(x); }},
-      {"gelu", [](const Tensor& x, double, double) { return at::gelu(x); }},
-      {"gelu_tanh",
-       [](const Tensor& x, double, double) { return at::gelu(x, "tanh"); }},
-      {"silu", [](const Tensor& x, double, double) { return at::silu(x); }},
-      {"hardswish",
-       [](const Tensor& x, double, double) { return at::hardswish(x); }},
-      {"hardsigmoid",
-       [](const Tensor& x, double, double) { return at::hardsigmoid(x); }},
-      {"elu",
-       [](const Tensor& x, double alpha, double) { return at::elu(x, alpha); }},
-      {"mish", [](const Tensor& x, double, double) { return at::mish(x); }},
-      {"exp", [](const Tensor& x, double, double) { return at::exp(x); }},
-      {"abs", [](const Tensor& x, double, double) { return at::abs(x); }},
-      {"sqrt", [](const Tensor& x, double, double) { return at::sqrt(x); }},
-      {"square", [](const Tensor& x, double, double) { return at::square(x); }},
-      {"log", [](const Tensor& x, double, double) { return at::log(x); }},
-      {"affine", line},
-      {"round", [](const Tensor& x, double, double) { return at::round(x); }},
-  };
-  return table.at(post.algorithm)(x, post.alpha, post.beta);
-}
-
-Tensor combine(const std::string& algorithm, const Tensor& a, const Tensor& b) {
-  using Function2 = Tensor (*)(const Tensor&, const Tensor&);
-  static const std::unordered_map<std::string, Function2> table{
-      {"add", [](const Tensor& a, const Tensor& b) { return at::add(a, b); }},
-      {"sub", [](const Tensor& a, const Tensor& b) { return at::sub(a, b); }},
-      {"mul", at::mul},
-      {"div", at::div},
-      {"max", at::maximum},
-      {"min", at::minimum},
-  };
-  return table.at(algorithm)(a, b);
-}
-
-// ---- Operators
-
-// How many spatial dimensions a window has; one number stands for all of them.
-size_t spatial_of(const Dims& window, const Tensor& x) {
-  const auto given = window.size();
-  return given > 1 ? given
-                   : static_cast<size_t>(std::max<int64_t>(x.dim() - 2, 1));
+Tensor scaled(const Tensor& x, double factor, double addend) {
+  const auto product = factor == 1 ? x : at::mul(x, factor);
+  return addend == 0 ? product : at::add(product, addend);
 }
 
 Tensor convolution(const Node& node, const Operands& given) {
@@ -152,26 +104,15 @@ Tensor linear(const Node& node, const Operands& given) {
   return dtype.empty() ? made : made.to(dtype_named(dtype));
 }
 
-Tensor matmul(const Node& /*node*/, const Operands& given) {
-  return at::matmul(given[0], given[1]);
-}
-
-Tensor prelu(const Node& /*node*/, const Operands& given) {
-  return at::prelu(given[0], given[1]);
-}
-
 // As softmax(q·kᵀ + mask)·v where the model spells it out.
-Tensor spelled_out_attention(const Node& node, const Operands& given) {
+Tensor
+spelled_out_attention(const Node& node, const Operands& given, double scale) {
   const auto &q = given[0], &mask = given[3], &chosen = given[4];
   if (node.get(attr::attention::causal) || node.get(attr::attention::grouped) ||
       (mask.defined() && mask.scalar_type() != q.scalar_type())) {
     refuse("an attention that no model spells out");
   }
-  const auto scale = node.get(attr::attention::scale);
-  auto scores = line(
-      at::matmul(q, given[1].transpose(-2, -1)),
-      scale == 0 ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : scale,
-      0);
+  auto scores = scaled(at::matmul(q, given[1].mT()), scale, 0);
   if (chosen.defined()) {
     scores = at::masked_fill(
         scores,
@@ -185,13 +126,16 @@ Tensor spelled_out_attention(const Node& node, const Operands& given) {
 }
 
 Tensor attention(const Node& node, const Operands& given) {
+  const auto stated = node.get(attr::attention::scale);
+  const auto scale = stated == 0
+                         ? 1 / std::sqrt(static_cast<double>(given[0].size(-1)))
+                         : stated;
   Tensor made;
   if (node.get(attr::attention::additive)) {
-    made = spelled_out_attention(node, given);
+    made = spelled_out_attention(node, given, scale);
   } else if (given[4].defined()) {
     refuse("an attention that no model spells out");
   } else {
-    const auto scale = node.get(attr::attention::scale);
     made = at::scaled_dot_product_attention(
         given[0],
         given[1],
@@ -199,7 +143,7 @@ Tensor attention(const Node& node, const Operands& given) {
         given.optional(3),
         /*dropout_p=*/0,
         node.get(attr::attention::causal),
-        scale == 0 ? std::nullopt : std::optional(scale),
+        stated == 0 ? std::nullopt : std::optional(scale),
         node.get(attr::attention::grouped));
   }
   return node.get(attr::attention::swapped) ? made.transpose(1, 2).contiguous()
@@ -210,84 +154,62 @@ Tensor gather_pairs(const Node& /*node*/, const Operands& given) {
   return given[0].index({indexing::Ellipsis, given[1], given[2]});
 }
 
-Tensor pairwise_dot(const Node& node, const Operands& given) {
-  const auto& x = given[0];
-  return gather_pairs(
-      node, {{at::matmul(x, x.transpose(-2, -1)), given[1], given[2]}, {}});
+// How many spatial dimensions a window has; one number stands for all of them.
+size_t spatial_of(const Dims& window, const Tensor& x) {
+  return window.size() > 1
+             ? window.size()
+             : static_cast<size_t>(std::max<int64_t>(x.dim() - 2, 1));
 }
 
-Tensor max_pool(const Node& node, const Operands& given) {
+// max_pool or avg_pool.
+Tensor pool(const Node& node, const Operands& given) {
   const auto spatial = spatial_of(node.get(attr::pool::kernel), given[0]);
-  using Pool = Tensor (*)(
-      const Tensor&, IntArrayRef, IntArrayRef, IntArrayRef, IntArrayRef, bool);
-  const Pool pool = spatial == 1   ? static_cast<Pool>(at::max_pool1d)
-                    : spatial == 2 ? static_cast<Pool>(at::max_pool2d)
-                                   : static_cast<Pool>(at::max_pool3d);
-  return pool(
+  std::vector<c10::IValue> arguments{
       given[0],
       spread(node.get(attr::pool::kernel), spatial, 1),
       node.get(attr::pool::stride),
-      spread(node.get(attr::pool::padding), spatial, 0),
-      spread(node.get(attr::pool::dilation), spatial, 1),
-      node.get(attr::pool::ceil));
-}
-
-Tensor avg_pool(const Node& node, const Operands& given) {
-  const auto& x = given[0];
-  const auto spatial = spatial_of(node.get(attr::pool::kernel), x);
-  const auto kernel = spread(node.get(attr::pool::kernel), spatial, 1);
-  const auto stride = node.get(attr::pool::stride);
-  const auto padding = spread(node.get(attr::pool::padding), spatial, 0);
-  const bool ceil = node.get(attr::pool::ceil);
-  const bool counted = node.get(attr::pool::include_pad);
-  switch (spatial) {
-    case 1:
-      return at::avg_pool1d(x, kernel, stride, padding, ceil, counted);
-    case 2:
-      return at::avg_pool2d(x, kernel, stride, padding, ceil, counted);
-    default:
-      return at::avg_pool3d(x, kernel, stride, padding, ceil, counted);
+      spread(node.get(attr::pool::padding), spatial, 0)};
+  if (node.op == "max_pool") {
+    arguments.emplace_back(spread(node.get(attr::pool::dilation), spatial, 1));
+    arguments.emplace_back(node.get(attr::pool::ceil));
+  } else {
+    arguments.emplace_back(node.get(attr::pool::ceil));
+    arguments.emplace_back(node.get(attr::pool::include_pad));
   }
+  return call(node.op + std::to_string(spatial) + "d", std::move(arguments));
 }
 
 Tensor adaptive_avg_pool(const Node& node, const Operands& given) {
-  const auto& x = given[0];
-  const auto spatial = spatial_of(node.get(attr::adaptive_pool::sizes), x);
-  const auto sizes = spread(node.get(attr::adaptive_pool::sizes), spatial, 1);
-  switch (spatial) {
-    case 1:
-      return at::adaptive_avg_pool1d(x, sizes);
-    case 2:
-      return at::adaptive_avg_pool2d(x, sizes);
-    default:
-      return at::adaptive_avg_pool3d(x, sizes);
-  }
+  const auto sizes = node.get(attr::adaptive_pool::sizes);
+  const auto spatial = spatial_of(sizes, given[0]);
+  return call(
+      node.op + std::to_string(spatial) + "d",
+      {given[0], spread(sizes, spatial, 1)});
 }
 
 Tensor resample(const Node& node, const Operands& given) {
   const auto& x = given[0];
-  const auto algorithm = node.get(attr::resample::algorithm);
+  const double scales[] = {
+      node.get(attr::resample::scale_height),
+      node.get(attr::resample::scale_width)};
   std::optional<double> factors[2];
   Dims sizes;
-  for (const int i : {0, 1}) {
-    const auto factor = i == 0 ? node.get(attr::resample::scale_height)
-                               : node.get(attr::resample::scale_width);
-    factors[i] = factor > 0 ? std::optional(factor) : std::nullopt;
+  for (const size_t i : {0, 1}) {
+    if (scales[i] > 0) {
+      factors[i] = scales[i];
+    }
     sizes.push_back(given.numbers[1 + i].value_or(static_cast<int64_t>(
-        std::floor(static_cast<double>(x.size(2 + i)) * factor))));
+        std::floor(static_cast<double>(x.sizes()[2 + i]) * scales[i]))));
   }
+  const auto algorithm = node.get(attr::resample::algorithm);
   if (algorithm == "nearest") {
     return at::upsample_nearest2d(x, sizes, factors[0], factors[1]);
   }
   if (algorithm != "linear" || x.dim() != 4) {
     refuse("a resampling that is neither nearest nor bilinear");
   }
-  return at::upsample_bilinear2d(
-      x,
-      sizes,
-      node.get(attr::resample::align_corners),
-      factors[0],
-      factors[1]);
+  const bool align = node.get(attr::resample::align_corners);
+  return at::upsample_bilinear2d(x, sizes, align, factors[0], factors[1]);
 }
 
 Tensor pad(const Node& node, const Operands& given) {
@@ -304,13 +226,23 @@ Compute find_compute(const std::string& op) {
   static const std::unordered_map<std::string, Compute> table{
       {"convolution", convolution},
       {"linear", linear},
-      {"matmul", matmul},
-      {"prelu", prelu},
+      {"matmul",
+       [](const Node&, const Operands& given) {
+         return at::matmul(given[0], given[1]);
+       }},
+      {"prelu",
+       [](const Node&, const Operands& given) {
+         return at::prelu(given[0], given[1]);
+       }},
       {"attention", attention},
       {"gather_pairs", gather_pairs},
-      {"pairwise_dot", pairwise_dot},
-      {"max_pool", max_pool},
-      {"avg_pool", avg_pool},
+      {"pairwise_dot",
+       [](const Node& node, const Operands& given) {
+         const auto products = at::matmul(given[0], given[0].mT());
+         return gather_pairs(node, {{products, given[1], given[2]}, {}});
+       }},
+      {"max_pool", pool},
+      {"avg_pool", pool},
       {"adaptive_avg_pool", adaptive_avg_pool},
       {"resample", resample},
       {"pad", pad},
@@ -323,8 +255,13 @@ Compute find_compute(const std::string& op) {
 Tensor compute(const Node& node, const Operands& given) {
   auto made = find_compute(node.op)(node, given);
   for (const auto& post : node.post) {
-    made = post.is_binary() ? combine(post.algorithm, made, given[post.operand])
-                            : apply_function(post, made);
+    if (post.is_binary()) {
+      made = combination_of(post.algorithm).in_torch(made, given[post.operand]);
+      continue;
+    }
+    const auto function = functions().at(post.algorithm).in_torch;
+    made =
+        (function == nullptr ? scaled : function)(made, post.alpha, post.beta);
   }
   return made;
 }
@@ -341,38 +278,39 @@ bool is_of_post_op(const Node& node, size_t operand) {
       });
 }
 
+bool is_tensor(const Values& values, const Operand& operand) {
+  return operand.kind == Operand::Kind::value &&
+         !values.is_number(operand.index);
+}
+
+// The node's operands, of which `find` makes the tensors.
+template <typename Find>
+Operands operands_of(const Values& values, const Node& node, const Find& find) {
+  Operands given;
+  for (const auto& operand : node.inputs) {
+    const bool tensor = is_tensor(values, operand);
+    given.tensors.push_back(tensor ? find(operand.index) : Tensor());
+    given.numbers.push_back(
+        tensor || !operand ? std::nullopt
+                           : std::optional(values.number(operand)));
+  }
+  return given;
+}
+
 // Where a type is not as passes have assumed, what they made of the model's
 // operators is not the same as those.
 void check_types(const Values& values, const Node& node, const Left& left) {
   const auto dtype = values.dtype(tensor(node, 0));
   type_of(dtype);
   for (size_t i = 1; i < node.inputs.size(); ++i) {
-    if (node.inputs[i].kind != Operand::Kind::value ||
-        values.is_number(node.inputs[i].index)) {
-      continue;
-    }
-    const auto other = values.dtype(node.inputs[i].index);
-    if (other != dtype &&
-        (c10::isFloatingType(other) || is_of_post_op(node, i))) {
-      refuse(left.reason);
+    if (is_tensor(values, node.inputs[i])) {
+      const auto other = values.dtype(node.inputs[i].index);
+      if (other != dtype &&
+          (c10::isFloatingType(other) || is_of_post_op(node, i))) {
+        refuse(left.reason);
+      }
     }
   }
-}
-
-Operands operands_of(
-    const Values& values,
-    const Node& node,
-    const std::function<Tensor(int64_t)>& find) {
-  Operands given;
-  for (const auto& operand : node.inputs) {
-    const bool none = operand.kind == Operand::Kind::none;
-    const bool number = operand.kind == Operand::Kind::number ||
-                        (!none && values.is_number(operand.index));
-    given.tensors.push_back(none || number ? Tensor() : find(operand.index));
-    given.numbers.push_back(
-        number ? std::optional(values.number(operand)) : std::nullopt);
-  }
-  return given;
 }
 
 // A tensor of the value's type: its constant, or zeros.
@@ -387,10 +325,7 @@ Tensor stand_in(const Values& values, int64_t value) {
   }
   auto made = at::detail::empty_strided_cpu(
       sizes, strides, values.dtype(value), /*pin_memory=*/false);
-  std::fill_n(
-      static_cast<char*>(made.mutable_data_ptr()),
-      made.storage().nbytes(),
-      char{0});
+  std::memset(made.mutable_data_ptr(), 0, made.storage().nbytes());
   return made;
 }
 
@@ -410,19 +345,32 @@ memory::desc channels_last(const Dims& sizes, c10::ScalarType dtype) {
   return {sizes, type_of(dtype), channels_last_strides(sizes)};
 }
 
-// The value as torch would have it: how a tensor lies decides which kernel
-// torch takes, and so how it rounds.
-Place as_in_torch(Builder& builder, int64_t value) {
+// A value in a plan's memory.
+struct View {
+  Place place;
+  Dims sizes;
+  c10::ScalarType dtype;
+
+  Tensor in(const Frame& frame) const {
+    return at::from_blob(frame.at(place.ref), sizes, place.strides, dtype);
+  }
+};
+
+// As torch would have it: how a tensor lies decides which kernel torch takes,
+// and so how it rounds.
+View as_in_torch(Builder& builder, int64_t value) {
   const auto& sizes = builder.sizes(value);
   const auto& strides = builder.strides(value);
+  const auto dtype = builder.dtype(value);
   if (is_channels_last(sizes, strides)) {
-    return {
-        .ref = builder.in_layout(
-            value, channels_last(sizes, builder.dtype(value))),
-        .strides = strides};
+    const auto ref = builder.in_layout(value, channels_last(sizes, dtype));
+    return {{.ref = ref, .strides = strides}, sizes, dtype};
   }
-  return is_row_major(sizes, strides) ? builder.dense(value)
-                                      : builder.strided(value);
+  return {
+      is_row_major(sizes, strides) ? builder.dense(value)
+                                   : builder.strided(value),
+      sizes,
+      dtype};
 }
 
 } // namespace
@@ -481,52 +429,35 @@ void infer_by_torch(Values& values, const Node& node, Left& left) {
 }
 
 void build_by_torch(Builder& builder, const Node& node, const Left& left) {
-  struct Given {
-    Place place;
-    Dims sizes;
-    c10::ScalarType dtype;
-  };
-  std::map<int64_t, Given> places;
+  std::vector<std::pair<size_t, View>> views; // by operand
   std::vector<Ref> touched;
-  operands_of(builder, node, [&](int64_t value) {
-    const auto place = as_in_torch(builder, value);
-    places[value] = {place, builder.sizes(value), builder.dtype(value)};
-    touched.push_back(place.ref);
-    return Tensor();
-  });
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (is_tensor(builder, node.inputs[i])) {
+      views.emplace_back(i, as_in_torch(builder, node.inputs[i].index));
+      touched.push_back(views.back().second.place.ref);
+    }
+  }
   const auto output = node.output();
-  const auto to =
+  const View result{
       is_channels_last(left.sizes, left.strides)
           ? builder.make(output, channels_last(left.sizes, left.dtype))
-          : builder.make_dense(output);
-  touched.push_back(to.ref);
+          : builder.make_dense(output),
+      left.sizes,
+      left.dtype};
+  touched.push_back(result.place.ref);
+  const auto numbers =
+      operands_of(builder, node, [](int64_t) { return Tensor(); });
   builder.add_kernel(
       node,
       "torch " + node.op,
       touched,
-      [node,
-       places,
-       numbers =
-           operands_of(builder, node, [](int64_t) { return Tensor(); }).numbers,
-       to,
-       sizes = left.sizes,
-       dtype = left.dtype](const Frame& frame) {
+      [node, views, numbers, result](const Frame& frame) {
         const BelowEverything below;
-        Operands given{{}, numbers};
-        for (const auto& operand : node.inputs) {
-          const auto found = operand.kind == Operand::Kind::value
-                                 ? places.find(operand.index)
-                                 : places.end();
-          given.tensors.push_back(
-              found == places.end() ? Tensor()
-                                    : at::from_blob(
-                                          frame.at(found->second.place.ref),
-                                          found->second.sizes,
-                                          found->second.place.strides,
-                                          found->second.dtype));
+        auto given = numbers;
+        for (const auto& [operand, view] : views) {
+          given.tensors[operand] = view.in(frame);
         }
-        at::from_blob(frame.at(to.ref), sizes, to.strides, dtype)
-            .copy_(compute(node, given));
+        result.in(frame).copy_(compute(node, given));
       });
 }
 

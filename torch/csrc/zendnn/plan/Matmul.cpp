@@ -46,12 +46,14 @@ std::vector<Primitive> matmuls(
     const memory::desc& weights,
     const ::zendnn::primitive_attr& attributes,
     const std::string& kind) {
-  using Desc = ::zendnn::matmul::primitive_desc;
-  const auto& engine = adeep::engine::cpu_engine();
   return implementations<::zendnn::matmul>(
-      p.bias.is_zero()
-          ? Desc(engine, p.source, weights, p.result, attributes)
-          : Desc(engine, p.source, weights, p.bias, p.result, attributes),
+      ::zendnn::matmul::primitive_desc(
+          adeep::engine::cpu_engine(),
+          p.source,
+          weights,
+          p.bias,
+          p.result,
+          attributes),
       kind,
       p.weights);
 }
@@ -370,12 +372,7 @@ Candidate reference(
   for (const auto& made :
        matmuls(p, p.weights, attached.attributes, "reference ")) {
     if (is_reference(made.implementation)) {
-      return as_candidate(
-          made,
-          p.bias,
-          attached.operands,
-          attached.accumulator.has_value(),
-          trial);
+      return as_candidate(made, p.bias, attached, trial);
     }
   }
   refuse("a product that has no reference");
@@ -407,12 +404,8 @@ size_t fastest(
       magnification(node));
   std::vector<Candidate> candidates;
   for (const auto& made : found) {
-    candidates.push_back(as_candidate(
-        made,
-        bias_of(made, p.bias),
-        attached.operands,
-        attached.accumulator.has_value(),
-        trial));
+    candidates.push_back(
+        as_candidate(made, bias_of(made, p.bias), attached, trial));
     candidates.back().ready =
         builder.is_packed(tensor(node, 1), made.plain, made.weights);
   }

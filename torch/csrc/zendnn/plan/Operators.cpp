@@ -109,12 +109,7 @@ void check_operators(const Description& region) {
 }
 
 const Operator& find_operator(const std::string& name) {
-  const auto& table = operators();
-  const auto found = table.find(name);
-  if (found == table.end()) {
-    refuse("the operator '" + name + "'");
-  }
-  return found->second;
+  return find_row(operators(), name, "the operator");
 }
 
 } // namespace at::native::zendnn::plan

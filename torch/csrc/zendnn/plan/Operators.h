@@ -8,6 +8,17 @@
 
 namespace at::native::zendnn::plan {
 
+// The row of a table by name; throws Refused where there is none.
+template <typename Table>
+const auto&
+find_row(const Table& table, const std::string& name, const std::string& what) {
+  const auto found = table.find(name);
+  if (found == table.end()) {
+    refuse(what + " '" + name + "'");
+  }
+  return found->second;
+}
+
 // Strides of an operand over the result's dimensions; 0 where it repeats.
 Dims broadcast_strides(
     const Dims& sizes,

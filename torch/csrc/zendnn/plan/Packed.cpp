@@ -9,17 +9,6 @@
 
 namespace at::native::zendnn::plan {
 
-void reorder_now(
-    const ::zendnn::memory::desc& from,
-    void* source,
-    const ::zendnn::memory::desc& to,
-    void* target) {
-  const auto& engine = adeep::engine::cpu_engine();
-  ::zendnn::memory read(from, engine, source), written(to, engine, target);
-  ::zendnn::reorder(read, written)
-      .execute(adeep::stream::default_stream(), read, written);
-}
-
 Piece::Piece(int64_t bytes, Fill fill)
     : memory_(allocate(bytes)), bytes_(bytes), fill_(std::move(fill)) {}
 

@@ -1,7 +1,7 @@
 // Constants in other layouts, shared by all executables of a plan.
 #pragma once
 
-#include <adeep/abstract_types.hpp>
+#include <ATen/native/zendnn/Primitives.h>
 
 #include <atomic>
 #include <cstdint>
@@ -20,14 +20,6 @@ using Fill = std::function<void(void*)>;
 
 // Writes the elements of a constant in row-major order.
 Fill copy_of(const Tensor& constant);
-
-// Brings what lies at `source` in one layout to `target` in another, with zeros
-// in the padding of blocks.
-void reorder_now(
-    const ::zendnn::memory::desc& from,
-    void* source,
-    const ::zendnn::memory::desc& to,
-    void* target);
 
 // Memory that is yet to be filled, or is.
 class Piece {

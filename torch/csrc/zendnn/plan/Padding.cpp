@@ -1,5 +1,5 @@
 // Padding, rolling and triangles.
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 
 #include <ATen/native/zendnn/kernels/memory.h>
 
@@ -169,28 +169,19 @@ void build_triangle(Builder& builder, const Node& node) {
   const auto from = builder.dense(input);
   const auto to = builder.make_over(output, input, from);
   const auto rows = sizes.end()[-2], cols = sizes.back();
-  builder.add_kernel(
+  using Args = kernels::TriangleArgs;
+  add_kernel(
+      builder,
       node,
       node.op,
-      {from.ref, to.ref},
-      [from = from.ref,
-       to = to.ref,
-       batch = count(sizes) / (rows * cols),
-       rows,
-       cols,
-       diagonal = node.get(attr::triangle::diagonal),
-       upper = node.op == "triu",
-       bytes = item_size(builder.dtype(input))](const Frame& frame) {
-        kernels::triangle(
-            {.x = frame.at(from),
-             .out = frame.at(to),
-             .batch = batch,
-             .rows = rows,
-             .cols = cols,
-             .diagonal = diagonal,
-             .upper = upper,
-             .itemsize = bytes});
-      });
+      kernels::triangle,
+      {.batch = count(sizes) / (rows * cols),
+       .rows = rows,
+       .cols = cols,
+       .diagonal = node.get(attr::triangle::diagonal),
+       .upper = node.op == "triu",
+       .itemsize = item_size(builder.dtype(input))},
+      {{&Args::x, from.ref}, {&Args::out, to.ref}});
 }
 
 } // namespace at::native::zendnn::plan

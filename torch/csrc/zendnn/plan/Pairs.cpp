@@ -1,5 +1,5 @@
 // Pairs of features: gathered elements, and products of vectors.
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 
 #include <ATen/native/zendnn/kernels/embedding.h>
 #include <ATen/native/zendnn/kernels/memory.h>
@@ -47,20 +47,18 @@ void add_kernel_of_pairs(
   args.pairs = sizes.back();
   args.out_stride = *row_stride(sizes, to.strides);
   args.dtype = kernel_type(builder.dtype(node.output()));
-  builder.add_kernel(
+  // Constants may share their memory with a module, which may write to it: the
+  // kernel checks indices again.
+  add_kernel(
+      builder,
       node,
       node.op,
-      {from, rows, columns, to.ref},
-      [args, kernel, from, rows, columns, to = to.ref](const Frame& frame) {
-        auto call = args;
-        call.x = frame.at(from);
-        call.row = frame.at<int64_t>(rows);
-        call.col = frame.at<int64_t>(columns);
-        call.out = frame.at(to);
-        // Constants may share their memory with a module, which may write to
-        // it.
-        TORCH_CHECK_INDEX(kernel(call), kOutOfRange);
-      },
+      kernel,
+      args,
+      {{&Args::x, from},
+       {&Args::row, rows},
+       {&Args::col, columns},
+       {&Args::out, to.ref}},
       flops);
 }
 

@@ -1,5 +1,5 @@
 // Functions of single elements: eltwise, binary, conversions.
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
@@ -150,38 +150,30 @@ void add_binary_kernel(
     int64_t result,
     const Place& to,
     const PostOp* function) {
-  builder.add_kernel(
+  using Args = kernels::BinaryArgs;
+  const auto& sizes = builder.sizes(result);
+  Args args{
+      .algorithm = combination_of(algorithm).kernel,
+      .ndim = static_cast<int64_t>(sizes.size()),
+      .dtype = kernel_type(builder.dtype(result))};
+  if (function != nullptr) {
+    args.post = function_of(*function).kernel;
+    args.alpha = function->alpha;
+    args.beta = function->beta;
+  }
+  add_kernel(
+      builder,
       node,
       "binary " + algorithm,
-      {operands.a.ref, operands.b.ref, to.ref},
-      [left = operands.a.ref,
-       right = operands.b.ref,
-       to = to.ref,
-       left_strides = operands.a_strides,
-       right_strides = operands.b_strides,
-       to_strides = to.strides,
-       sizes = builder.sizes(result),
-       kind = combination_of(algorithm).kernel,
-       dtype = kernel_type(builder.dtype(result)),
-       post = function == nullptr ? kernels::Eltwise::none
-                                  : function_of(*function).kernel,
-       alpha = function == nullptr ? 0.F : function->alpha,
-       beta = function == nullptr ? 0.F : function->beta](const Frame& frame) {
-        kernels::binary(
-            {.algorithm = kind,
-             .a = frame.at(left),
-             .a_strides = left_strides.data(),
-             .b = frame.at(right),
-             .b_strides = right_strides.data(),
-             .out = frame.at(to),
-             .out_strides = to_strides.data(),
-             .sizes = sizes.data(),
-             .ndim = static_cast<int64_t>(sizes.size()),
-             .dtype = dtype,
-             .post = post,
-             .alpha = alpha,
-             .beta = beta});
-      });
+      kernels::binary,
+      args,
+      {{&Args::a, operands.a.ref},
+       {&Args::a_strides, operands.a_strides},
+       {&Args::b, operands.b.ref},
+       {&Args::b_strides, operands.b_strides},
+       {&Args::out, to.ref},
+       {&Args::out_strides, to.strides},
+       {&Args::sizes, sizes}});
 }
 
 } // namespace
@@ -237,26 +229,18 @@ void add_eltwise(
     add_binary_kernel(builder, node, "max", same, value, to, &function);
     return;
   }
-  builder.add_kernel(
+  using Args = kernels::EltwiseArgs;
+  add_kernel(
+      builder,
       node,
       "eltwise " + function.algorithm,
-      {from.ref, to.ref},
-      [from = from.ref,
-       to = to.ref,
-       kind = function_of(function).kernel,
-       alpha = function.alpha,
-       beta = function.beta,
-       size = count(sizes),
-       dtype = kernel_type(builder.dtype(value))](const Frame& frame) {
-        kernels::eltwise(
-            {.algorithm = kind,
-             .alpha = alpha,
-             .beta = beta,
-             .src = frame.at(from),
-             .dst = frame.at(to),
-             .size = size,
-             .dtype = dtype});
-      });
+      kernels::eltwise,
+      {.algorithm = function_of(function).kernel,
+       .alpha = function.alpha,
+       .beta = function.beta,
+       .size = count(sizes),
+       .dtype = kernel_type(builder.dtype(value))},
+      {{&Args::src, from.ref}, {&Args::dst, to.ref}});
 }
 
 void add_binary(
@@ -410,22 +394,16 @@ void build_to(Builder& builder, const Node& node) {
         });
     return;
   }
-  builder.add_kernel(
+  using Args = kernels::ConvertArgs;
+  add_kernel(
+      builder,
       node,
       "convert",
-      {from.ref, to.ref},
-      [from = from.ref,
-       to = to.ref,
-       size,
-       source = kernel_type(from_type),
-       target = kernel_type(to_type)](const Frame& frame) {
-        kernels::convert(
-            {.src = frame.at(from),
-             .dst = frame.at(to),
-             .size = size,
-             .from = source,
-             .to = target});
-      });
+      kernels::convert,
+      {.size = size,
+       .from = kernel_type(from_type),
+       .to = kernel_type(to_type)},
+      {{&Args::src, from.ref}, {&Args::dst, to.ref}});
 }
 
 } // namespace at::native::zendnn::plan

@@ -83,11 +83,7 @@ bool has_primitive(const std::string& function) {
 }
 
 Function function_of(const PostOp& post) {
-  const auto found = functions().find(post.algorithm);
-  if (found == functions().end()) {
-    refuse("the function '" + post.algorithm + "'");
-  }
-  const auto& row = found->second;
+  const auto& row = find_row(functions(), post.algorithm, "the function");
   return {
       row.kernel,
       row.kind,
@@ -104,11 +100,7 @@ double magnification(const Node& node) {
 }
 
 const CombinationRow& combination_of(const std::string& name) {
-  const auto found = combinations().find(name);
-  if (found == combinations().end()) {
-    refuse("the function '" + name + "'");
-  }
-  return found->second;
+  return find_row(combinations(), name, "the function");
 }
 
 bool can_accumulate(Builder& builder, const Node& node) {

@@ -62,18 +62,22 @@ struct Function {
   ::zendnn::algorithm kind;
   float alpha, beta; // ZenDNN's
 };
-// Rows of the tables that the build generates, by name.
+// Rows of the tables that the build generates, by name. `in_torch` is torch's
+// own function.
 struct FunctionRow {
   kernels::Eltwise kernel;
   ::zendnn::algorithm kind; // undef where only our kernels have it
   bool own_parameters;      // alpha and beta are the post-op's
   float alpha, beta;        // ZenDNN's, where they are not
   double magnifies;
+  // Null where torch has none: alpha·x + beta.
+  Tensor (*in_torch)(const Tensor& x, double alpha, double beta);
 };
 struct CombinationRow {
   kernels::Binary kernel;
   ::zendnn::algorithm kind;
   double magnifies;
+  Tensor (*in_torch)(const Tensor& a, const Tensor& b);
 };
 const std::unordered_map<std::string, FunctionRow>& functions();
 const std::unordered_map<std::string, CombinationRow>& combinations();

@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Info.h>
-#include <adeep/abstract_types.hpp>
 
 #include <cpuid.h>
 #include <immintrin.h>
@@ -41,12 +40,6 @@ int64_t rounded_up(int64_t rows) {
 }
 
 } // namespace
-
-::zendnn::primitive_attr user_scratchpad() {
-  ::zendnn::primitive_attr attributes;
-  attributes.set_scratchpad_mode(::zendnn::scratchpad_mode::user);
-  return attributes;
-}
 
 bool is_affordable(const Primitive& made) {
   const auto bytes = [](const memory::desc& desc) {

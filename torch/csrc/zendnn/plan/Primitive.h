@@ -3,12 +3,11 @@
 
 #include <torch/csrc/zendnn/plan/Executable.h>
 
+#include <ATen/native/zendnn/Primitives.h>
+
 #include <functional>
 
 namespace at::native::zendnn::plan {
-
-// The attributes of a primitive that may run in several threads at once.
-::zendnn::primitive_attr user_scratchpad();
 
 struct Primitive {
   std::function<::zendnn::primitive()> make; // compiles it, if need be
@@ -45,11 +44,6 @@ inline int64_t scratchpad_bound(int64_t operand_bytes) {
 
 // Whether a candidate keeps within that bound; says in a verbose line if not.
 bool is_affordable(const Primitive& made);
-
-// ZenDNN's plain loops, for what it has no fast code for.
-inline bool is_reference(const std::string& implementation) {
-  return implementation.find("ref") != std::string::npos;
-}
 
 // A tensor's type, sizes and layout, for the key of a choice; `about` rounds
 // the first size up to one that its neighbours share.

@@ -1,5 +1,5 @@
 // Softmax, normalisation, pooling, sums, means and argmax.
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
@@ -201,28 +201,19 @@ void build_softmax(Builder& builder, const Node& node) {
   const auto dim = wrap(node.get(attr::softmax::dim), rank);
   const auto from = builder.dense(input);
   const auto to = builder.make_over(output, input, from);
-  builder.add_kernel(
+  using Args = kernels::SoftmaxArgs;
+  add_kernel(
+      builder,
       node,
       "softmax",
-      {from.ref, to.ref},
-      [from = from.ref,
-       to = to.ref,
-       outer = product(sizes, 0, dim),
-       size = sizes[dim],
-       inner = product(sizes, dim + 1, rank),
-       log = node.get(attr::softmax::log),
-       flush = builder.is_only_read_by(output, "matmul"),
-       dtype = kernel_type(builder.dtype(input))](const Frame& frame) {
-        kernels::softmax(
-            {.x = frame.at(from),
-             .out = frame.at(to),
-             .outer = outer,
-             .dim = size,
-             .inner = inner,
-             .log = log,
-             .flush = flush,
-             .dtype = dtype});
-      });
+      kernels::softmax,
+      {.outer = product(sizes, 0, dim),
+       .dim = sizes[dim],
+       .inner = product(sizes, dim + 1, rank),
+       .log = node.get(attr::softmax::log),
+       .flush = builder.is_only_read_by(output, "matmul"),
+       .dtype = kernel_type(builder.dtype(input))},
+      {{&Args::x, from.ref}, {&Args::out, to.ref}});
 }
 
 void infer_layer_norm(Values& values, const Node& node) {
@@ -283,35 +274,23 @@ void build_layer_norm(Builder& builder, const Node& node) {
   const auto sum =
       node.outputs.size() > 1 ? builder.make_dense(node.outputs[1]).ref : Ref{};
   const auto factor = tensor(node, has(node, 1) ? 1 : has(node, 2) ? 2 : 0);
-  builder.add_kernel(
+  using Args = kernels::NormArgs;
+  add_kernel(
+      builder,
       node,
       residual ? node.op + " with residual" : node.op,
-      {from.ref, weight, bias, residual, to.ref, sum},
-      [from = from.ref,
-       weight,
-       bias,
-       residual,
-       to = to.ref,
-       sum,
-       rows = count(sizes) / columns,
-       columns,
-       eps = static_cast<float>(node.get(attr::layer_norm::eps)),
-       norm = node.op == "rms_norm" ? kernels::rms_norm : kernels::layer_norm,
-       dtype = kernel_type(builder.dtype(input)),
-       weight_dtype = kernel_type(builder.dtype(factor))](const Frame& frame) {
-        norm(
-            {.x = frame.at(from),
-             .residual = frame.at(residual),
-             .weight = frame.at(weight),
-             .bias = frame.at(bias),
-             .out = frame.at(to),
-             .sum_out = frame.at(sum),
-             .rows = rows,
-             .cols = columns,
-             .eps = eps,
-             .dtype = dtype,
-             .weight_dtype = weight_dtype});
-      });
+      node.op == "rms_norm" ? kernels::rms_norm : kernels::layer_norm,
+      {.rows = count(sizes) / columns,
+       .cols = columns,
+       .eps = static_cast<float>(node.get(attr::layer_norm::eps)),
+       .dtype = kernel_type(builder.dtype(input)),
+       .weight_dtype = kernel_type(builder.dtype(factor))},
+      {{&Args::x, from.ref},
+       {&Args::residual, residual},
+       {&Args::weight, weight},
+       {&Args::bias, bias},
+       {&Args::out, to.ref},
+       {&Args::sum_out, sum}});
 }
 
 void infer_pool(Values& values, const Node& node) {
@@ -406,27 +385,20 @@ void build_reduce(Builder& builder, const Node& node) {
     strides[dim] = 0;
   }
   const double scale = node.op == "mean" ? 1. / static_cast<double>(summed) : 1;
-  builder.add_kernel(
+  using Args = kernels::SumArgs;
+  add_kernel(
+      builder,
       node,
       node.op,
-      {from.ref, to.ref},
-      [from = from.ref,
-       to = to.ref,
-       x_strides = from.strides,
-       out_strides = strides,
-       sizes,
-       scale,
-       dtype = kernel_type(builder.dtype(input))](const Frame& frame) {
-        kernels::reduce_sum(
-            {.x = frame.at(from),
-             .x_strides = x_strides.data(),
-             .out = frame.at(to),
-             .out_strides = out_strides.data(),
-             .sizes = sizes.data(),
-             .ndim = static_cast<int64_t>(sizes.size()),
-             .scale = scale,
-             .dtype = dtype});
-      });
+      kernels::reduce_sum,
+      {.ndim = static_cast<int64_t>(sizes.size()),
+       .scale = scale,
+       .dtype = kernel_type(builder.dtype(input))},
+      {{&Args::x, from.ref},
+       {&Args::x_strides, from.strides},
+       {&Args::out, to.ref},
+       {&Args::out_strides, strides},
+       {&Args::sizes, sizes}});
 }
 
 void infer_argmax(Values& values, const Node& node) {
@@ -453,24 +425,17 @@ void build_argmax(Builder& builder, const Node& node) {
   const auto last = dims.empty() ? rank : std::min(first + 1, rank);
   const auto from = builder.dense(input);
   const auto to = builder.make_dense(output);
-  builder.add_kernel(
+  using Args = kernels::ArgmaxArgs;
+  add_kernel(
+      builder,
       node,
       "argmax",
-      {from.ref, to.ref},
-      [from = from.ref,
-       to = to.ref,
-       outer = product(sizes, 0, first),
-       dim = product(sizes, first, last),
-       inner = product(sizes, last, rank),
-       dtype = kernel_type(builder.dtype(input))](const Frame& frame) {
-        kernels::argmax(
-            {.x = frame.at(from),
-             .out = frame.at<int64_t>(to),
-             .outer = outer,
-             .dim = dim,
-             .inner = inner,
-             .dtype = dtype});
-      });
+      kernels::argmax,
+      {.outer = product(sizes, 0, first),
+       .dim = product(sizes, first, last),
+       .inner = product(sizes, last, rank),
+       .dtype = kernel_type(builder.dtype(input))},
+      {{&Args::x, from.ref}, {&Args::out, to.ref}});
 }
 
 } // namespace at::native::zendnn::plan

@@ -23,12 +23,8 @@ kernels::Resampling algorithm_of(const Node& node) {
       {"nearest", Resampling::nearest},
       {"linear", Resampling::linear},
       {"cubic", Resampling::cubic}};
-  const auto name = node.get(attr::resample::algorithm);
-  const auto found = table.find(name);
-  if (found == table.end()) {
-    refuse("a resampling by '" + name + "'");
-  }
-  return found->second;
+  return find_row(
+      table, node.get(attr::resample::algorithm), "a resampling by");
 }
 
 // A signal is an image of one row.

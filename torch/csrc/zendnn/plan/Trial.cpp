@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -61,80 +60,33 @@ void fill_with_numbers(const memory::desc& desc, void* data, int argument) {
   }
 }
 
-// Reads elements one after the other, and keeps one in so many.
 template <typename T>
-class Reader {
- public:
-  // Counts NaN in all of the memory: what is written between the elements
-  // shows.
-  Reader(const void* data, int64_t span, int64_t count)
-      : data_(static_cast<const T*>(data)),
-        step_(std::max<int64_t>(1, count / kMostCompared) | 1) {
-    outcome.values.reserve(count / step_ + 1);
-    for (int64_t i = 0; i < span; ++i) {
-      outcome.nans += std::isnan(static_cast<float>(data_[i]));
-    }
-  }
-
-  void read(int64_t at) {
-    if (--left_ == 0) {
-      outcome.values.push_back(static_cast<float>(data_[at]));
-      left_ = step_;
-    }
-  }
-
-  Outcome outcome;
-
- private:
-  const T* data_;
-  int64_t step_, left_ = 1;
-};
-
-template <typename T>
-Outcome read(const memory::desc& desc, const void* data) {
-  const auto span = bytes_of(desc) / static_cast<int64_t>(sizeof(T));
-  if (desc.get_inner_nblks() > 0) {
-    Reader<T> reader(data, span, span);
-    for (int64_t i = 0; i < span; ++i) {
-      reader.read(i);
-    }
-    return std::move(reader.outcome);
-  }
-  const auto sizes = desc.get_dims(), strides = desc.get_strides();
-  std::vector<size_t> order(sizes.size()); // the outermost dimension first
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return strides[a] > strides[b];
+int64_t count_nans(const void* data, int64_t bytes) {
+  const auto* const numbers = static_cast<const T*>(data);
+  return std::count_if(numbers, numbers + bytes / sizeof(T), [](T number) {
+    return std::isnan(static_cast<float>(number));
   });
-  const auto inner = order.back();
-  Reader<T> reader(data, span, count(sizes));
-  Dims index(sizes.size());
-  for (int64_t at = 0;;) {
-    for (int64_t i = 0; i < sizes[inner]; ++i) {
-      reader.read(at + i * strides[inner]);
-    }
-    auto dim = static_cast<int64_t>(order.size()) - 2;
-    for (; dim >= 0; --dim) {
-      const auto d = order[dim];
-      at += strides[d];
-      if (++index[d] < sizes[d]) {
-        break;
-      }
-      at -= strides[d] * sizes[d];
-      index[d] = 0;
-    }
-    if (dim < 0) {
-      return std::move(reader.outcome);
-    }
-  }
 }
 
 } // namespace
 
 Outcome outcome_of(const memory::desc& desc, const void* data) {
-  return desc.get_data_type() == data_type::bf16
-             ? read<c10::BFloat16>(desc, data)
-             : read<float>(desc, data);
+  const auto sizes = desc.get_dims();
+  const memory::desc plain(sizes, data_type::f32, row_major_strides(sizes));
+  const auto copy = allocate(bytes_of(plain));
+  reorder_now(desc, data, plain, copy.get());
+  const auto* const numbers = static_cast<const float*>(copy.get());
+  const auto elements = count(sizes);
+  const auto step = std::max<int64_t>(1, elements / kMostCompared) | 1;
+  Outcome outcome;
+  outcome.values.reserve(elements / step + 1);
+  for (int64_t i = 0; i < elements; i += step) {
+    outcome.values.push_back(numbers[i]);
+  }
+  outcome.nans = desc.get_data_type() == data_type::bf16
+                     ? count_nans<c10::BFloat16>(data, bytes_of(desc))
+                     : count_nans<float>(data, bytes_of(desc));
+  return outcome;
 }
 
 Trial::Trial(
@@ -219,8 +171,7 @@ Outcome judgement_of(const Candidate& reference, Trial& trial) {
 Candidate as_candidate(
     const Primitive& made,
     const memory::desc& bias,
-    const std::vector<Step::Argument>& operands,
-    bool accumulates,
+    const Attached& attached,
     const std::shared_ptr<Trial>& trial) {
   struct Call {
     ::zendnn::primitive primitive;
@@ -231,16 +182,18 @@ Candidate as_candidate(
     call->primitive.execute(adeep::stream::default_stream(), call->arguments);
   };
   // Made when it is first compared: a choice that is known already needs none.
-  const auto compute = [=] {
+  const auto compute = [=,
+                        operands = attached.operands,
+                        accumulates = attached.accumulator.has_value()] {
     call->primitive = made.make();
     call->arguments.clear();
     const auto add = [&](int index, const memory::desc& desc, void* data) {
-      call->arguments.emplace(
-          index, memory(desc, adeep::engine::cpu_engine(), data));
+      call->arguments.emplace(index, at_address(desc, data));
     };
-    add(ZENDNN_ARG_SRC,
-        made.source,
-        trial->operand(ZENDNN_ARG_SRC, made.source));
+    const auto add_operand = [&](int index, const memory::desc& desc) {
+      add(index, desc, trial->operand(index, desc));
+    };
+    add_operand(ZENDNN_ARG_SRC, made.source);
     add(ZENDNN_ARG_WEIGHTS,
         made.weights,
         trial->weights(made.plain, made.weights));
@@ -250,12 +203,10 @@ Candidate as_candidate(
         made.scratchpad,
         trial->at(ZENDNN_ARG_SCRATCHPAD, bytes_of(made.scratchpad)));
     if (!bias.is_zero()) {
-      add(ZENDNN_ARG_BIAS, bias, trial->operand(ZENDNN_ARG_BIAS, bias));
+      add_operand(ZENDNN_ARG_BIAS, bias);
     }
     for (const auto& operand : operands) {
-      add(operand.index,
-          operand.desc,
-          trial->operand(operand.index, operand.desc));
+      add_operand(operand.index, operand.desc);
     }
     run();
     return outcome_of(made.result, result);

@@ -2,7 +2,7 @@
 // can be timed and their results compared.
 #pragma once
 
-#include <torch/csrc/zendnn/plan/Packed.h>
+#include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
@@ -50,8 +50,8 @@ class Trial {
   double magnification_;
 };
 
-// The elements at `data` in the order of memory, a sample where they are many;
-// its count of NaN is that of all the memory, between them too.
+// The elements at `data`, a sample where they are many; its count of NaN is
+// that of all the memory, between them too.
 Outcome outcome_of(const memory::desc& desc, const void* data);
 
 // What the reference computes, with the scale of its sums.
@@ -61,8 +61,7 @@ Outcome judgement_of(const Candidate& reference, Trial& trial);
 Candidate as_candidate(
     const Primitive& made,
     const memory::desc& bias,
-    const std::vector<Step::Argument>& operands,
-    bool accumulates,
+    const Attached& attached,
     const std::shared_ptr<Trial>& trial);
 
 } // namespace at::native::zendnn::plan

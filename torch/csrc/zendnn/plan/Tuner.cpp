@@ -5,6 +5,7 @@
 #include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Info.h>
 #include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -23,7 +24,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <sstream>
+#include <utility>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -155,7 +156,7 @@ class Comparison {
 };
 
 // The choices so far, and the file that they are kept in: a line that says who
-// wrote it, then `key<tab>name` lines.
+// wrote it, then `key<tab>name` lines, of which the last of a key holds.
 class Choices {
  public:
   static Choices& instance() {
@@ -163,42 +164,12 @@ class Choices {
     return *choices;
   }
 
-  // The index of the candidate that was chosen for the key, if any.
-  std::optional<size_t> find(
-      const std::string& key,
-      const std::vector<Candidate>& candidates) {
+  // What was set for the key; empty for nothing.
+  std::string find(const std::string& key) {
     std::lock_guard lock(mutex_);
     load();
     const auto found = names_.find(key);
-    for (size_t i = 0; found != names_.end() && i < candidates.size(); ++i) {
-      if (candidates[i].name == found->second) {
-        return i;
-      }
-    }
-    return std::nullopt;
-  }
-
-  // The names of the candidates that were found wrong for the key.
-  std::vector<std::string> wrong(const std::string& key) {
-    std::lock_guard lock(mutex_);
-    load();
-    std::vector<std::string> names;
-    const auto found = names_.find(kWrong + key);
-    std::istringstream text(found == names_.end() ? "" : found->second);
-    for (std::string name; std::getline(text, name, ';');) {
-      names.push_back(name);
-    }
-    return names;
-  }
-
-  void set_wrong(
-      const std::string& key,
-      const std::vector<std::string>& names) {
-    std::string text;
-    for (const auto& name : names) {
-      text += (text.empty() ? "" : ";") + name;
-    }
-    set(kWrong + key, text);
+    return found == names_.end() ? "" : found->second;
   }
 
   void set(const std::string& key, const std::string& name) {
@@ -207,21 +178,20 @@ class Choices {
       names_.clear();
     }
     names_[key] = name;
-    unsaved_ = true;
+    unsaved_ += key + '\t' + name + '\n';
   }
 
   void save() {
-    std::map<std::string, std::string> names;
+    std::string lines;
     {
       std::lock_guard lock(mutex_);
-      if (!unsaved_ || path().empty() || foreign_) {
+      lines.swap(unsaved_);
+      if (lines.empty() || path().empty() || foreign_) {
         return;
       }
-      unsaved_ = false;
-      names = names_;
     }
     // Without the lock: another process may be writing.
-    if (!write(std::move(names))) {
+    if (!append(lines)) {
       TORCH_WARN_ONCE(
           "ZENDNN_TUNING_CACHE: ", printable(path()), " cannot be written.");
     }
@@ -230,7 +200,8 @@ class Choices {
   void forget() {
     std::lock_guard lock(mutex_);
     names_.clear();
-    loaded_ = unsaved_ = foreign_ = false;
+    unsaved_.clear();
+    loaded_ = foreign_ = false;
   }
 
   std::mutex& timing() {
@@ -238,119 +209,127 @@ class Choices {
   }
 
  private:
-  static constexpr const char* kWrong = "wrong ";
-
   static std::string path() {
     const char* text = std::getenv("ZENDNN_TUNING_CACHE");
     return text == nullptr ? "" : text;
   }
 
-  static std::string writer() {
+  static std::string header() {
     return "zendnn-tuning 1 " + version() + " " + cpu_signature() + " " +
-           cpu_isa();
+           cpu_isa() + "\n";
+  }
+
+  // Reads the first line.
+  static bool is_foreign(std::istream& file) {
+    std::string line(header().size(), '\0');
+    file.read(line.data(), static_cast<std::streamsize>(line.size()));
+    return file.gcount() != 0 && line != header();
   }
 
   void load() {
-    if (loaded_) {
+    // What is no regular file, such as /dev/zero or a pipe, may never end.
+    std::error_code failed;
+    if (std::exchange(loaded_, true) ||
+        !std::filesystem::is_regular_file(path(), failed)) {
       return;
     }
-    loaded_ = true;
-    foreign_ = !read(names_);
+    std::ifstream file(path());
+    foreign_ = is_foreign(file);
     if (foreign_) {
       TORCH_WARN(
           "ZENDNN_TUNING_CACHE: ",
           printable(path()),
           " is from another CPU or version and is ignored.");
+      return;
     }
-  }
-
-  // Adds what the file has and `names` has not; false for another's file. What
-  // is no regular file, such as /dev/zero or a pipe, may never end.
-  static bool read(std::map<std::string, std::string>& names) {
-    std::error_code failed;
-    if (!std::filesystem::is_regular_file(path(), failed)) {
-      return true;
-    }
-    const auto header = writer();
-    std::ifstream file(path());
-    std::string line(header.size() + 1, '\n');
-    file.read(line.data(), static_cast<std::streamsize>(line.size()));
-    if (file.gcount() == 0) {
-      return true;
-    }
-    if (line != header + '\n') {
-      return false;
-    }
-    while (names.size() < kMostChoices && std::getline(file, line)) {
+    std::string line;
+    while (names_.size() < kMostChoices && std::getline(file, line)) {
       if (const auto tab = line.find('\t'); tab != std::string::npos) {
-        names.emplace(line.substr(0, tab), line.substr(tab + 1));
+        names_[line.substr(0, tab)] = line.substr(tab + 1);
       }
     }
-    return true;
   }
 
-  // Written beside and renamed. Who replaces the file holds a lock on it, so
-  // that nothing is lost between reading and renaming.
-  static bool write(std::map<std::string, std::string> names) {
-    const auto lock = lock_file();
-    if (lock < 0) {
+  // Adds lines to the file; false where that is not possible.
+  static bool append(const std::string& lines) {
+    const int file =
+        ::open(path().c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    const bool done = file >= 0 && append_to(file, lines);
+    if (file >= 0) {
+      ::close(file);
+    }
+    return done;
+  }
+
+  // In one write, under a lock, so that lines of several processes do not mix.
+  static bool append_to(int file, std::string lines) {
+    struct stat status{};
+    if (::flock(file, LOCK_EX) != 0 || ::fstat(file, &status) != 0 ||
+        !S_ISREG(status.st_mode)) {
       return false;
     }
-    const bool ours = read(names);
-    std::error_code failed;
-    // A link stays, and so do the permissions of what it leads to.
-    const auto target = std::filesystem::canonical(path(), failed);
-    auto draft = target;
-    draft += "." + std::to_string(::getpid());
-    if (ours && !failed) {
-      std::ofstream file(draft, std::ios::trunc);
-      file << writer() << '\n';
-      for (const auto& [key, name] : names) {
-        file << key << '\t' << name << '\n';
-      }
-      file.close();
-      if (!file) {
-        failed = std::make_error_code(std::errc::io_error);
-      } else {
-        const auto status = std::filesystem::status(target, failed);
-        std::filesystem::permissions(draft, status.permissions(), failed);
-        std::filesystem::rename(draft, target, failed);
-      }
-      if (failed) {
-        std::error_code ignored;
-        std::filesystem::remove(draft, ignored);
-      }
+    if (std::ifstream begin(path()); is_foreign(begin)) {
+      return true; // another's, since this was read
     }
-    ::close(lock);
-    return !failed;
-  }
-
-  // A descriptor of the file, made when missing, that holds the lock; -1 when
-  // it cannot be had, or is one that must not be replaced, such as /dev/null.
-  static int lock_file() {
-    while (true) {
-      const int file =
-          ::open(path().c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-      struct stat locked{}, named{};
-      if (file < 0 || ::fstat(file, &locked) != 0 || !S_ISREG(locked.st_mode) ||
-          ::flock(file, LOCK_EX) != 0) {
-        if (file >= 0) {
-          ::close(file);
-        }
-        return -1;
-      }
-      if (::stat(path().c_str(), &named) == 0 &&
-          named.st_ino == locked.st_ino && named.st_dev == locked.st_dev) {
-        return file;
-      }
-      ::close(file); // another process has put a new file in its place
+    char last = '\n';
+    if (status.st_size == 0) {
+      lines.insert(0, header());
+    } else if (
+        ::pread(file, &last, 1, status.st_size - 1) == 1 && last != '\n') {
+      lines.insert(0, 1, '\n'); // after a line that was cut
     }
+    return ::write(file, lines.data(), lines.size()) ==
+           static_cast<ssize_t>(lines.size());
   }
 
   std::mutex mutex_, timing_;
   std::map<std::string, std::string> names_;
-  bool loaded_ = false, foreign_ = false, unsaved_ = false;
+  std::string unsaved_;
+  bool loaded_ = false, foreign_ = false;
 };
+
+// What is remembered of candidates.
+struct Known {
+  std::optional<size_t> chosen;
+  std::vector<std::string> wrong; // names
+};
+
+// Before the key of those that are wrong.
+constexpr const char* kWrong = "wrong ";
+
+Known recall(const std::string& key, const std::vector<Candidate>& candidates) {
+  const auto chosen = Choices::instance().find(key);
+  const auto wrong = ';' + Choices::instance().find(kWrong + key) + ';';
+  Known known;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const auto& name = candidates[i].name;
+    if (!known.chosen && name == chosen) {
+      known.chosen = i;
+    }
+    // Anyone may have written the file: what is not compared cannot be wrong.
+    if (candidates[i].compute && wrong.find(';' + name + ';') != wrong.npos) {
+      known.wrong.push_back(name);
+    }
+  }
+  return known;
+}
+
+// The indices of those that are not wrong.
+std::vector<size_t> eligible(
+    const std::vector<Candidate>& candidates,
+    const std::vector<std::string>& wrong) {
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    if (std::find(wrong.begin(), wrong.end(), candidates[i].name) ==
+        wrong.end()) {
+      indices.push_back(i);
+    }
+  }
+  if (indices.empty()) {
+    refuse("implementations that all compute wrong results");
+  }
+  return indices;
+}
 
 } // namespace
 
@@ -361,54 +340,29 @@ Choice choose(
     const Judge& judge,
     const std::string& about) {
   auto& choices = Choices::instance();
-  // Anyone may have written the file: what is not compared cannot be wrong.
-  const auto struck_off = [&] {
-    const auto wrong = choices.wrong(key);
-    std::vector<std::string> names;
-    for (const auto& candidate : candidates) {
-      if (candidate.compute &&
-          std::find(wrong.begin(), wrong.end(), candidate.name) !=
-              wrong.end()) {
-        names.push_back(candidate.name);
-      }
-    }
-    return names;
-  };
-  if (const auto known = choices.find(key, candidates)) {
-    return {*known, struck_off()}; // and waits for nobody
+  auto known = recall(key, candidates);
+  if (known.chosen) {
+    return {*known.chosen, known.wrong}; // and waits for nobody
   }
-  const auto eligible = [&] {
-    const auto wrong = struck_off();
-    std::vector<size_t> indices;
-    for (size_t i = 0; i < candidates.size(); ++i) {
-      if (std::find(wrong.begin(), wrong.end(), candidates[i].name) ==
-          wrong.end()) {
-        indices.push_back(i);
-      }
-    }
-    if (indices.empty()) {
-      refuse("implementations that all compute wrong results");
-    }
-    return indices;
-  };
   const bool verify = verifies();
   if (!verify && !about.empty()) {
-    const auto known = choices.find(about, candidates);
-    const auto may = eligible();
-    if (known && std::find(may.begin(), may.end(), *known) != may.end()) {
-      return {*known, struck_off()};
+    const auto near = recall(about, candidates).chosen;
+    const auto right = eligible(candidates, known.wrong);
+    if (near && std::find(right.begin(), right.end(), *near) != right.end()) {
+      return {*near, known.wrong};
     }
   }
   if (!verify && (candidates.size() < 2 || seconds_left <= 0)) {
-    return {eligible().front(), struck_off()};
+    return {eligible(candidates, known.wrong).front(), known.wrong};
   }
   // Two candidates timed at once would only measure each other.
   std::lock_guard lock(choices.timing());
-  if (const auto known = choices.find(key, candidates)) {
-    return {*known, struck_off()}; // by whoever held the lock
+  known = recall(key, candidates);
+  if (known.chosen) {
+    return {*known.chosen, known.wrong}; // by whoever held the lock
   }
   const auto start = Clock::now();
-  const auto indices = eligible();
+  const auto indices = eligible(candidates, known.wrong);
   std::map<size_t, double> times;
   Comparison comparison;
   double best = std::numeric_limits<double>::infinity();
@@ -440,7 +394,6 @@ Choice choose(
   std::fflush(stdout);
   seconds_left -= seconds_since(start);
   if (judge && comparison.is_open(verify)) {
-    auto names = struck_off();
     std::set<size_t> wrong;
     try {
       wrong = comparison.wrong_by(judge());
@@ -454,25 +407,27 @@ Choice choose(
           name,
           " computes a wrong result and is not used for ",
           key);
-      names.push_back(name);
+      known.wrong.push_back(name);
       times.erase(index);
     }
-    if (!names.empty()) {
-      choices.set_wrong(key, names);
+    if (!wrong.empty()) {
+      choices.set(kWrong + key, c10::Join(";", known.wrong));
     }
   }
   const auto winner = std::min_element(
       times.begin(), times.end(), [](const auto& a, const auto& b) {
         return a.second < b.second;
       });
-  const auto index = winner == times.end() ? eligible().front() : winner->first;
+  const auto index = winner == times.end()
+                         ? eligible(candidates, known.wrong).front()
+                         : winner->first;
   if (!failed) {
     choices.set(key, candidates[index].name);
     if (!about.empty()) {
       choices.set(about, candidates[index].name);
     }
   }
-  return {index, struck_off()};
+  return {index, known.wrong};
 }
 
 void save_choices() {

@@ -64,8 +64,8 @@ C10_EXPORT Choice choose(
     const Judge& judge = {},
     const std::string& about = {});
 
-// Adds this process's new choices to the file, if any, in one step: readers see
-// the old file or the new one, and other processes' choices stay.
+// Appends this process's new choices to the file, if any; those of other
+// processes stay.
 C10_EXPORT void save_choices();
 
 // What one plan may spend on timing: ZENDNN_TUNING_BUDGET seconds (2 unless

@@ -1,5 +1,5 @@
 // Choosing between two tensors, or between a tensor and a number.
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 
 #include <ATen/native/zendnn/kernels/where.h>
 
@@ -136,25 +136,23 @@ void build_where(Builder& builder, const Node& node) {
         broadcast_strides(builder.sizes(value), place.strides, sizes));
   }
   const auto to = builder.make_dense(output);
-  builder.add_kernel(
+  using Args = kernels::WhereArgs;
+  add_kernel(
+      builder,
       node,
       "where",
-      {from[0], from[1], from[2], to.ref},
-      [from, strides, to, sizes, dtype = kernel_type(builder.dtype(output))](
-          const Frame& frame) {
-        kernels::where(
-            {.condition = frame.at<uint8_t>(from[0]),
-             .condition_strides = strides[0].data(),
-             .x = frame.at(from[1]),
-             .x_strides = strides[1].data(),
-             .y = frame.at(from[2]),
-             .y_strides = strides[2].data(),
-             .out = frame.at(to.ref),
-             .out_strides = to.strides.data(),
-             .sizes = sizes.data(),
-             .ndim = static_cast<int64_t>(sizes.size()),
-             .dtype = dtype});
-      });
+      kernels::where,
+      {.ndim = static_cast<int64_t>(sizes.size()),
+       .dtype = kernel_type(builder.dtype(output))},
+      {{&Args::condition, from[0]},
+       {&Args::condition_strides, strides[0]},
+       {&Args::x, from[1]},
+       {&Args::x_strides, strides[1]},
+       {&Args::y, from[2]},
+       {&Args::y_strides, strides[2]},
+       {&Args::out, to.ref},
+       {&Args::out_strides, to.strides},
+       {&Args::sizes, sizes}});
 }
 
 } // namespace at::native::zendnn::plan

@@ -1,4 +1,4 @@
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
 #include <torch/csrc/zendnn/plan/Winograd.h>
 
@@ -181,8 +181,7 @@ void build_winograd(
     addend =
         builder.in_layout(winograd.addend.index, builder.describe(output, to));
   }
-  const auto& weight = *builder.constant(tensor(node, 1));
-  const auto weights = winograd_weights(weight);
+  const auto weights = winograd_weights(*builder.constant(tensor(node, 1)));
   args.unpacked = weights;
   const auto packed = builder.prepared(
       "winograd " + std::to_string(tensor(node, 1)),
@@ -193,22 +192,19 @@ void build_winograd(
         kernels::winograd_pack(packing);
       });
   const auto scratch = builder.scratch(kernels::winograd_scratch_bytes(args));
-  builder.add_kernel(
+  using Args = kernels::WinogradArgs;
+  add_kernel(
+      builder,
       node,
       "winograd",
-      {from, to.ref, addend, bias, packed, scratch},
-      // `weight` holds what `args` points to.
-      [args, weight, from, to = to.ref, addend, bias, packed, scratch](
-          const Frame& frame) {
-        auto call = args;
-        call.x = frame.at<float>(from);
-        call.out = frame.at<float>(to);
-        call.addend = frame.at<float>(addend);
-        call.bias = frame.at<float>(bias);
-        call.weights = frame.at<float>(packed);
-        call.scratch = frame.at(scratch);
-        kernels::winograd(call);
-      },
+      kernels::winograd,
+      args,
+      {{&Args::x, from},
+       {&Args::out, to.ref},
+       {&Args::addend, addend},
+       {&Args::bias, bias},
+       {&Args::weights, packed},
+       {&Args::scratch, scratch}},
       flops);
 }
 

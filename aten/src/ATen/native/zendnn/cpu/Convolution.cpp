@@ -28,6 +28,62 @@ bool fits(IntArrayRef param, int64_t spatial) {
   return size == spatial || size == 1;
 }
 
+} // namespace
+
+Reason why_not_window(
+    const Tensor& input,
+    const Tensor& weight,
+    const std::optional<Tensor>& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups) {
+  const auto channels_out =
+      transposed ? weight.size(1) * groups : weight.size(0);
+  const auto channels_in =
+      transposed ? weight.size(0) : weight.size(1) * groups;
+  if (has(bias) &&
+      (!is_dense(*bias) || bias->scalar_type() != input.scalar_type() ||
+       bias->dim() != 1 || bias->size(0) != channels_out)) {
+    return why::kParameter;
+  }
+  const auto spatial = input.dim() - 2;
+  if (!fits(stride, spatial) || !fits(padding, spatial) ||
+      !fits(dilation, spatial) || !fits(output_padding, spatial) ||
+      !all_positive(stride) || !all_positive(dilation) ||
+      channels_in != input.size(1) || channels_in % groups != 0 ||
+      channels_out % groups != 0) {
+    return why::kSizes;
+  }
+  if (!all_positive(input.sizes()) || !all_positive(weight.sizes())) {
+    return why::kEmpty;
+  }
+  const auto at = [](IntArrayRef param, int64_t i) {
+    return param.size() == 1 ? param[0] : param[i];
+  };
+  for (int64_t i = 0; i < spatial; ++i) {
+    const auto kernel = at(dilation, i) * (weight.size(i + 2) - 1) + 1;
+    const auto size = input.size(i + 2), pad = at(padding, i);
+    const auto extra = at(output_padding, i);
+    // An extra as large as the stride is more than ZenDNN can describe.
+    if (pad < 0 || extra < 0 ||
+        (transposed
+             ? extra >= at(stride, i) ||
+                   (size - 1) * at(stride, i) - 2 * pad + kernel + extra <= 0
+             : size + 2 * pad < kernel)) {
+      return why::kWindow;
+    }
+  }
+  return input.dim() == 5 && input.size(0) == 1 &&
+                 mkldnn_conv_use_channels_last(input, weight)
+             ? why::kStrides
+             : nullptr;
+}
+
+namespace {
+
 Reason why_not_convolve(
     const Tensor& input,
     const Tensor& weight,
@@ -60,45 +116,16 @@ Reason why_not_convolve(
           why_leave_convolution(dtype, transposed, weight.size(1))) {
     return reason;
   }
-  const auto channels_out =
-      transposed ? weight.size(1) * groups : weight.size(0);
-  const auto channels_in =
-      transposed ? weight.size(0) : weight.size(1) * groups;
-  if (has(bias) && (!is_dense(*bias) || bias->scalar_type() != dtype ||
-                    bias->dim() != 1 || bias->size(0) != channels_out)) {
-    return why::kParameter;
-  }
-  const auto spatial = dim - 2;
-  if (!fits(stride, spatial) || !fits(padding, spatial) ||
-      !fits(dilation, spatial) || !fits(output_padding, spatial) ||
-      !all_positive(stride) || !all_positive(dilation) ||
-      channels_in != input.size(1) || channels_in % groups != 0 ||
-      channels_out % groups != 0) {
-    return why::kSizes;
-  }
-  if (!all_positive(input.sizes()) || !all_positive(weight.sizes())) {
-    return why::kEmpty;
-  }
-  const auto at = [](IntArrayRef param, int64_t i) {
-    return param.size() == 1 ? param[0] : param[i];
-  };
-  for (int64_t i = 0; i < spatial; ++i) {
-    const auto kernel = at(dilation, i) * (weight.size(i + 2) - 1) + 1;
-    const auto size = input.size(i + 2), pad = at(padding, i);
-    const auto extra = at(output_padding, i);
-    // ZenDNN cannot describe an output padding as large as the stride.
-    if (pad < 0 || extra < 0 ||
-        (transposed
-             ? extra >= at(stride, i) ||
-                   (size - 1) * at(stride, i) - 2 * pad + kernel + extra <= 0
-             : size + 2 * pad < kernel)) {
-      return why::kWindow;
-    }
-  }
-  return dim == 5 && input.size(0) == 1 &&
-                 mkldnn_conv_use_channels_last(input, weight)
-             ? why::kStrides
-             : nullptr;
+  return why_not_window(
+      input,
+      weight,
+      bias,
+      stride,
+      padding,
+      dilation,
+      transposed,
+      output_padding,
+      groups);
 }
 
 bool all_equal(IntArrayRef param, int64_t value) {

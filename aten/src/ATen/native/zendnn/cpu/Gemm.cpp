@@ -8,11 +8,10 @@
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Operands.h>
+#include <ATen/native/zendnn/Primitives.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
-#include <ATen/native/zendnn/cpu/BoundPrimitive.h>
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
-#include <ATen/native/zendnn/cpu/RecentPrimitives.h>
 #include <ATen/native/zendnn/cpu/Row.h>
 
 #include <algorithm>
@@ -86,12 +85,8 @@ BoundPrimitive make_primitive(const Problem& p) {
     strides.back() = 1;
     bias = describe(sizes, strides, p.dtype);
   }
-  using Desc = ::zendnn::matmul::primitive_desc;
-  const auto& engine = adeep::engine::cpu_engine();
-  const auto desc = bias.is_zero() ? Desc(engine, a, b, out, attr)
-                                   : Desc(engine, a, b, bias, out, attr);
   return {
-      ::zendnn::matmul(desc),
+      ::zendnn::matmul({adeep::engine::cpu_engine(), a, b, bias, out, attr}),
       {{ZENDNN_ARG_SRC, a},
        {ZENDNN_ARG_WEIGHTS, b},
        {ZENDNN_ARG_BIAS, bias},
@@ -228,7 +223,7 @@ void multiply(
       beta,
       at::get_num_threads(),
       deterministic()};
-  thread_local RecentPrimitives<Problem, BoundPrimitive, ProblemHash> recent;
+  thread_local Recent<Problem, BoundPrimitive, ProblemHash> recent;
   const auto& primitive = recent.find(problem, make_primitive);
   primitive.run(
       {{ZENDNN_ARG_SRC, a.const_data_ptr()},

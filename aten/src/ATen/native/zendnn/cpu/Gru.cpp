@@ -5,11 +5,11 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Operands.h>
+#include <ATen/native/zendnn/Primitives.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <ATen/native/zendnn/cpu/Composites.h>
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
-#include <ATen/native/zendnn/cpu/RecentPrimitives.h>
 #include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -18,14 +18,12 @@
 
 #include <algorithm>
 #include <tuple>
-#include <unordered_map>
 
 namespace at::native::zendnn::cpu {
 namespace {
 
 using ::zendnn::lbr_gru_forward;
 using ::zendnn::memory;
-using ::zendnn::reorder;
 
 // With fewer steps, packing the weights costs more than it saves. With more
 // weights, torch's matrix products are faster.
@@ -101,12 +99,7 @@ Reason why_not_gru(
 using Key =
     std::tuple<int64_t, int64_t, int64_t, int64_t, bool, ScalarType, int>;
 
-struct Primitive {
-  lbr_gru_forward::primitive_desc desc;
-  lbr_gru_forward run;
-};
-
-Primitive make_primitive(const Key& key) {
+BoundPrimitive make_primitive(const Key& key) {
   using tag = memory::format_tag;
   const auto [steps, rows, inputs, hidden, reverse, dtype, threads] = key;
   const auto type = get_zendnn_dtype(dtype);
@@ -123,12 +116,15 @@ Primitive make_primitive(const Key& key) {
       memory::desc({1, 1, 4, hidden}, memory::data_type::f32, tag::ldgo),
       memory::desc({steps, rows, hidden}, type, tag::tnc),
       state);
-  return {desc, lbr_gru_forward(desc)};
-}
-
-memory as_memory(const memory::desc& desc, const Tensor& t) {
   return {
-      desc, adeep::engine::cpu_engine(), const_cast<void*>(t.const_data_ptr())};
+      lbr_gru_forward(desc),
+      {{ZENDNN_ARG_SRC_LAYER, desc.src_layer_desc()},
+       {ZENDNN_ARG_SRC_ITER, desc.src_iter_desc()},
+       {ZENDNN_ARG_WEIGHTS_LAYER, desc.weights_layer_desc()},
+       {ZENDNN_ARG_WEIGHTS_ITER, desc.weights_iter_desc()},
+       {ZENDNN_ARG_BIAS, desc.bias_desc()},
+       {ZENDNN_ARG_DST_LAYER, desc.dst_layer_desc()},
+       {ZENDNN_ARG_DST_ITER, desc.dst_iter_desc()}}};
 }
 
 // torch's order of gates is reset, update, new; ZenDNN's is update, reset, new.
@@ -146,18 +142,17 @@ Tensor biases_of(const Tensor& input, const Tensor& hidden) {
   return all;
 }
 
-// The weights in the primitive's preferred layout; `scratch` holds them.
-memory
-packed(const Tensor& weight, const memory::desc& wanted, Tensor& scratch) {
+// The weights in the primitive's preferred layout.
+Tensor packed(const Tensor& weight, const memory::desc& wanted) {
   const auto plain = in_order(weight);
-  memory from = as_memory(
-      {wanted.get_dims(), wanted.get_data_type(), memory::format_tag::ldgoi},
-      plain);
-  scratch = at::empty(
+  auto made = at::empty(
       {static_cast<int64_t>(wanted.get_size())}, weight.options().dtype(kByte));
-  memory to = as_memory(wanted, scratch);
-  reorder(from, to).execute(adeep::stream::default_stream(), from, to);
-  return to;
+  reorder_now(
+      {wanted.get_dims(), wanted.get_data_type(), memory::format_tag::ldgoi},
+      plain.const_data_ptr(),
+      wanted,
+      made.mutable_data_ptr());
+  return made;
 }
 
 // One direction of one layer: x is (steps, rows, inputs), and hy is written.
@@ -169,8 +164,8 @@ Tensor run_layer(
     bool reverse,
     const Tensor& hy) {
   const auto hidden = hx.size(1);
-  thread_local RecentPrimitives<Key, Primitive, c10::hash<Key>> recent;
-  const auto& [desc, run] = recent.find(
+  thread_local Recent<Key, BoundPrimitive> recent;
+  const auto& primitive = recent.find(
       {x.size(0),
        x.size(1),
        x.size(2),
@@ -179,22 +174,22 @@ Tensor run_layer(
        x.scalar_type(),
        at::get_num_threads()},
       make_primitive);
-  Tensor layer_weights, iter_weights;
+  const auto layer_weights =
+      packed(params[0], primitive.desc(ZENDNN_ARG_WEIGHTS_LAYER));
+  const auto iter_weights =
+      packed(params[1], primitive.desc(ZENDNN_ARG_WEIGHTS_ITER));
   const auto bias = has_biases
                         ? biases_of(params[2], params[3])
                         : at::zeros({4 * hidden}, x.options().dtype(kFloat));
   auto out = at::empty({x.size(0), x.size(1), hidden}, x.options());
-  const std::unordered_map<int, memory> arguments{
-      {ZENDNN_ARG_SRC_LAYER, as_memory(desc.src_layer_desc(), x)},
-      {ZENDNN_ARG_SRC_ITER, as_memory(desc.src_iter_desc(), hx)},
-      {ZENDNN_ARG_WEIGHTS_LAYER,
-       packed(params[0], desc.weights_layer_desc(), layer_weights)},
-      {ZENDNN_ARG_WEIGHTS_ITER,
-       packed(params[1], desc.weights_iter_desc(), iter_weights)},
-      {ZENDNN_ARG_BIAS, as_memory(desc.bias_desc(), bias)},
-      {ZENDNN_ARG_DST_LAYER, as_memory(desc.dst_layer_desc(), out)},
-      {ZENDNN_ARG_DST_ITER, as_memory(desc.dst_iter_desc(), hy)}};
-  run.execute(adeep::stream::default_stream(), arguments);
+  primitive.run(
+      {{ZENDNN_ARG_SRC_LAYER, x.const_data_ptr()},
+       {ZENDNN_ARG_SRC_ITER, hx.const_data_ptr()},
+       {ZENDNN_ARG_WEIGHTS_LAYER, layer_weights.const_data_ptr()},
+       {ZENDNN_ARG_WEIGHTS_ITER, iter_weights.const_data_ptr()},
+       {ZENDNN_ARG_BIAS, bias.const_data_ptr()},
+       {ZENDNN_ARG_DST_LAYER, out.mutable_data_ptr()},
+       {ZENDNN_ARG_DST_ITER, hy.mutable_data_ptr()}});
   return out;
 }
 

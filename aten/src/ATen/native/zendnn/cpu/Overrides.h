@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <torch/library.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,19 @@ void product_out(
     const Tensor& a,
     const Tensor& b,
     Tensor& out);
+
+// Convolution.cpp: why not a convolution of tensors of one rank, 3 to 5; null
+// where ZenDNN takes the bias, the sizes and the window.
+const char* why_not_window(
+    const Tensor& input,
+    const Tensor& weight,
+    const std::optional<Tensor>& bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups);
 
 // Whether torch's default epsilon for bfloat16 is float32's: versions differ.
 C10_EXPORT bool has_one_default_eps();

@@ -2,11 +2,10 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/native/ConvUtils.h>
+#include <ATen/native/zendnn/Primitives.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
-#include <ATen/native/zendnn/cpu/BoundPrimitive.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
-#include <ATen/native/zendnn/cpu/RecentPrimitives.h>
 #include <ATen/native/zendnn/kernels/depthwise.h>
 #include <c10/util/accumulate.h>
 
@@ -108,10 +107,7 @@ std::optional<Tensor> convolve_in_panels(
     const Tensor& input,
     const Tensor& weight,
     const Tensor& bias) {
-  thread_local RecentPrimitives<
-      Problem,
-      std::optional<BoundPrimitive>,
-      ProblemHash>
+  thread_local Recent<Problem, std::optional<BoundPrimitive>, ProblemHash>
       recent;
   const auto& primitive = recent.find(problem, make_primitive);
   if (!primitive) {

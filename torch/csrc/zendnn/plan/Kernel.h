@@ -1,0 +1,82 @@
+// Steps that run kernels of ours.
+#pragma once
+
+#include <torch/csrc/zendnn/plan/Operators.h>
+
+#include <c10/util/SmallVector.h>
+
+#include <cstring>
+#include <memory>
+#include <type_traits>
+
+namespace at::native::zendnn::plan {
+
+// A pointer among a kernel's arguments, and what it points to: a place, known
+// at each run, or numbers that the step keeps.
+template <typename Args>
+struct Pointer {
+  template <typename T>
+  Pointer(T* Args::* member, Ref ref) : offset(offset_of(member)), ref(ref) {}
+  Pointer(const int64_t* Args::* member, Dims numbers)
+      : offset(offset_of(member)),
+        numbers(std::make_shared<const Dims>(std::move(numbers))) {}
+
+  template <typename T>
+  static size_t offset_of(T* Args::* member) {
+    const Args args{};
+    return reinterpret_cast<const char*>(&(args.*member)) -
+           reinterpret_cast<const char*>(&args);
+  }
+  static void set(Args& args, size_t offset, const void* target) {
+    std::memcpy(
+        reinterpret_cast<char*>(&args) + offset, &target, sizeof target);
+  }
+
+  size_t offset;
+  Ref ref{};
+  std::shared_ptr<const Dims> numbers{};
+};
+
+// Adds a step that runs the kernel on `args` with these pointers. A kernel that
+// returns false has met an index out of range.
+template <typename Result, typename Args>
+void add_kernel(
+    Builder& builder,
+    const Node& node,
+    const std::string& implementation,
+    Result (*kernel)(const Args&),
+    std::type_identity_t<Args> args,
+    const std::vector<Pointer<std::type_identity_t<Args>>>& pointers,
+    double flops = 0) {
+  std::vector<Ref> touched;
+  std::vector<std::shared_ptr<const Dims>> kept;
+  // In the step itself: small kernels take little longer than a miss.
+  c10::SmallVector<std::pair<size_t, Ref>, 8> places;
+  for (const auto& pointer : pointers) {
+    if (pointer.numbers) {
+      Pointer<Args>::set(args, pointer.offset, pointer.numbers->data());
+      kept.push_back(pointer.numbers);
+    } else {
+      places.emplace_back(pointer.offset, pointer.ref);
+      touched.push_back(pointer.ref);
+    }
+  }
+  builder.add_kernel(
+      node,
+      implementation,
+      touched,
+      [kernel, args, kept, places](const Frame& frame) {
+        auto call = args;
+        for (const auto& [offset, ref] : places) {
+          Pointer<Args>::set(call, offset, frame.at(ref));
+        }
+        if constexpr (std::is_same_v<Result, bool>) {
+          TORCH_CHECK_INDEX(kernel(call), kOutOfRange);
+        } else {
+          kernel(call);
+        }
+      },
+      flops);
+}
+
+} // namespace at::native::zendnn::plan
