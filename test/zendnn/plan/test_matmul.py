@@ -68,7 +68,8 @@ def test_every_candidate_of_a_linear_layer(
     assert len(timed) == len(set(timed))
     assert any("panels of 32" in way for way in timed) == HAS_WIDE_VECTORS
     assert any("plain" in way and "gemm" in way for way in timed)
-    writer, line = path.read_text().splitlines()
+    writer, line, about = path.read_text().splitlines()
+    assert about.startswith("about ")
     for way in timed:
         path.write_text(f"{writer}\n{line.split(chr(9))[0]}\t{way}\n")
         assert run() == way
