@@ -59,7 +59,8 @@ with torch.no_grad():
     module(torch.ones(2, 4, 8, 8).to(torch.float32))
 (method,) = json.loads(explain(module).json())["methods"]
 steps = [step for region in method["regions"] for x in region["built"] for step in x["steps"]]
-print(json.dumps([_C._cpu_isa(), _C._kernel_isa(), [step["implementation"] for step in steps]]))
+cpu = _C._cpu()
+print(json.dumps([cpu["isa"], cpu["kernels"], [step["implementation"] for step in steps]]))
 """
 
 

@@ -1,6 +1,7 @@
 // torch.backends.zendnn._C: what Python needs of libtorch_zendnn.
 #include <ATen/native/zendnn/Allocator.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/cpu/Overrides.h>
@@ -22,6 +23,7 @@
 
 namespace py = pybind11;
 namespace ctx = at::native::zendnn;
+using namespace py::literals;
 
 namespace {
 
@@ -76,6 +78,20 @@ std::pair<size_t, std::vector<std::string>> choose(
   return {choice.index, std::move(choice.wrong)};
 }
 
+py::dict cpu() {
+  const auto& cpu = ctx::this_cpu();
+  return py::dict(
+      "vendor"_a = cpu.vendor,
+      "name"_a = cpu.name,
+      "family"_a = cpu.family,
+      "model"_a = cpu.model,
+      "isa"_a = ctx::name_of(cpu.isa),
+      "kernels"_a = cpu.kernels,
+      "caches"_a = cpu.caches,
+      "cores"_a = cpu.cores,
+      "cores_per_l3"_a = cpu.cores_per_l3);
+}
+
 // As the fields of a Python Event are.
 py::tuple as_fields(const ctx::Event& event) {
   py::list shapes;
@@ -110,8 +126,7 @@ PYBIND11_MODULE(_C, m) {
 
   m.def("_version", &ctx::version, "ZenDNN's version, as in '3.7.2'.");
   m.def("_build_info", &ctx::build_info, "What the binary was built from.");
-  m.def("_cpu_isa", &ctx::cpu_isa, "The widest ISA that primitives use here.");
-  m.def("_kernel_isa", &ctx::kernel_isa, "The ISA of our own kernels.");
+  m.def("_cpu", cpu, "The CPU, and what of it is used.");
   m.def(
       "_has_one_default_eps",
       &ctx::cpu::has_one_default_eps,

@@ -1,7 +1,7 @@
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Layouts.h>
 
-#include <ATen/native/zendnn/Info.h>
+#include <ATen/native/zendnn/Cpu.h>
 
 #include <algorithm>
 #include <functional>
@@ -233,12 +233,12 @@ std::optional<int64_t> writable_row_stride(
 }
 
 int64_t channel_block() {
-  return has_wide_vectors() ? 16 : 8;
+  return uses(Isa::avx512) ? 16 : 8;
 }
 
 memory::format_tag blocked_tag(size_t rank) {
   using tag = memory::format_tag;
-  const bool wide = has_wide_vectors();
+  const bool wide = uses(Isa::avx512);
   return rank == 3   ? (wide ? tag::nCw16c : tag::nCw8c)
          : rank == 4 ? (wide ? tag::nChw16c : tag::nChw8c)
                      : (wide ? tag::nCdhw16c : tag::nCdhw8c);

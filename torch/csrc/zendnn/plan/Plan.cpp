@@ -9,6 +9,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Operands.h>
@@ -364,8 +365,7 @@ bool Plan::fits(
       region_.inputs.begin(), region_.inputs.end(), [](const auto& input) {
         return input.is_number;
       }));
-  static const bool has_kernels = std::string_view(kernels::isa()) != "none";
-  return has_kernels && numbers.size() == wanted &&
+  return uses(Isa::avx2) && numbers.size() == wanted &&
          tensors.size() == region_.inputs.size() - wanted &&
          std::all_of(tensors.begin(), tensors.end(), is_plain);
 }

@@ -2,6 +2,7 @@
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
+#include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Info.h>
 #include <c10/util/Exception.h>
@@ -244,8 +245,8 @@ class Choices {
   }
 
   static std::string writer() {
-    return "zendnn-tuning 1 " + version() + " " + cpu_signature() + " " +
-           cpu_isa();
+    return "zendnn-tuning 1 " + version() + " " + this_cpu().signature + " " +
+           name_of(this_cpu().isa);
   }
 
   void load() {
