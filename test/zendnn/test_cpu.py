@@ -1,4 +1,4 @@
-"""What the engine knows of the CPU."""
+"""What the engine knows of the CPU and of dtypes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch.backends.zendnn import _C
 
 from .common import CPU, run_python
 
@@ -48,3 +50,8 @@ def test_caches_are_those_that_linux_sees() -> None:
         if kind != "Instruction":
             seen[int(level)] = int(size.removesuffix("K")) << 10
     assert {level: size for level, size in enumerate(CPU["caches"], 1) if size} == seen
+
+
+def test_dtypes_have_torchs_names_and_sizes() -> None:
+    for name, size in _C._dtypes().items():
+        assert getattr(torch, name).itemsize == size

@@ -2,6 +2,7 @@
 #include <ATen/native/zendnn/Allocator.h>
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Cpu.h>
+#include <ATen/native/zendnn/Dtypes.h>
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/cpu/Overrides.h>
@@ -18,6 +19,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -92,6 +94,15 @@ py::dict cpu() {
       "cores_per_l3"_a = cpu.cores_per_l3);
 }
 
+std::map<std::string, size_t> dtypes() {
+  std::map<std::string, size_t> bytes;
+  for (const auto& row : ctx::kDtypes) {
+    bytes.emplace(
+        row.name, ctx::with_type(row, [](auto zero) { return sizeof zero; }));
+  }
+  return bytes;
+}
+
 // As the fields of a Python Event are.
 py::tuple as_fields(const ctx::Event& event) {
   py::list shapes;
@@ -127,6 +138,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("_version", &ctx::version, "ZenDNN's version, as in '3.7.2'.");
   m.def("_build_info", &ctx::build_info, "What the binary was built from.");
   m.def("_cpu", cpu, "The CPU, and what of it is used.");
+  m.def("_dtypes", dtypes, "The dtypes computed in, and their bytes.");
   m.def(
       "_has_one_default_eps",
       &ctx::cpu::has_one_default_eps,

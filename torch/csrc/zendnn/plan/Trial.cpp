@@ -1,6 +1,7 @@
 #include <torch/csrc/zendnn/plan/Layouts.h>
 #include <torch/csrc/zendnn/plan/Trial.h>
 
+#include <ATen/native/zendnn/Dtypes.h>
 #include <adeep/abstract_types.hpp>
 
 #include <algorithm>
@@ -10,8 +11,6 @@
 
 namespace at::native::zendnn::plan {
 namespace {
-
-using data_type = memory::data_type;
 
 // Stands for no primitive's argument: the layer's weights in the plain layout.
 constexpr int kPlain = -1;
@@ -40,6 +39,10 @@ int64_t bytes_of(const memory::desc& desc) {
   return static_cast<int64_t>(desc.get_size());
 }
 
+const Dtype& dtype_of(const memory::desc& desc) {
+  return *find_dtype(&Dtype::primitive, desc.get_data_type());
+}
+
 void fill_with_numbers(const memory::desc& desc, void* data, int argument) {
   if (desc.get_padded_dims() != desc.get_dims()) {
     // Primitives rely on zeros in the padding, which a reorder writes.
@@ -54,11 +57,10 @@ void fill_with_numbers(const memory::desc& desc, void* data, int argument) {
   }
   const bool post_op = argument >= ZENDNN_ARG_ATTR_MULTIPLE_POST_OP_BASE;
   const float low = post_op ? 0.5F : -1.F, high = post_op ? 1.5F : 1.F;
-  if (desc.get_data_type() == data_type::bf16) {
-    fill_random<c10::BFloat16>(data, bytes_of(desc) / 2, argument, low, high);
-  } else {
-    fill_random<float>(data, bytes_of(desc) / 4, argument, low, high);
-  }
+  with_type(dtype_of(desc), [&]<class T>(T) {
+    const auto size = bytes_of(desc) / static_cast<int64_t>(sizeof(T));
+    fill_random<T>(data, size, argument, low, high);
+  });
 }
 
 // Reads elements one after the other, and keeps one in so many.
@@ -132,9 +134,8 @@ Outcome read(const memory::desc& desc, const void* data) {
 } // namespace
 
 Outcome outcome_of(const memory::desc& desc, const void* data) {
-  return desc.get_data_type() == data_type::bf16
-             ? read<c10::BFloat16>(desc, data)
-             : read<float>(desc, data);
+  return with_type(
+      dtype_of(desc), [&]<class T>(T) { return read<T>(desc, data); });
 }
 
 Trial::Trial(
@@ -272,7 +273,7 @@ Candidate as_candidate(
       .before = before,
       .compute = compute,
       .precision = trial->precision(),
-      .bfloat16 = made.result.get_data_type() == data_type::bf16};
+      .rounding = dtype_of(made.result).rounding};
 }
 
 } // namespace at::native::zendnn::plan
