@@ -51,7 +51,7 @@ OF_ZENDNN = {
 USED = """
 import json, torch
 from torch import nn
-from torch.backends.zendnn import _C, explain
+from torch.backends.zendnn import explain
 net = nn.Sequential(nn.Conv2d(4, 16, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16 * 36, 40))
 net = net.eval().to(torch.float32)
 module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
@@ -59,13 +59,12 @@ with torch.no_grad():
     module(torch.ones(2, 4, 8, 8).to(torch.float32))
 (method,) = json.loads(explain(module).json())["methods"]
 steps = [step for region in method["regions"] for x in region["built"] for step in x["steps"]]
-print(json.dumps([_C._cpu_isa(), _C._kernel_isa(), [step["implementation"] for step in steps]]))
+print(json.dumps([step["implementation"] for step in steps]))
 """
 
 
 def test_kernels_and_primitives_respect_the_limit() -> None:
-    primitives, kernels, steps = json.loads(run_python(USED, ZENDNN_MAX_CPU_ISA="AVX2"))
-    assert (primitives, kernels) == ("AVX2", "avx2")
+    steps = json.loads(run_python(USED, ZENDNN_MAX_CPU_ISA="AVX2"))
     assert any("avx2" in step for step in steps), steps
     assert not any("avx512" in step for step in steps), steps
 
@@ -73,7 +72,7 @@ def test_kernels_and_primitives_respect_the_limit() -> None:
 def test_images_are_in_blocks_of_as_many_channels_as_a_vector_has() -> None:
     two = "nn.Conv2d(8, 24, 3, padding=1), nn.Conv2d(24, 16, 3)"
     code = USED.replace("nn.Conv2d(4, 16, 3)", two)
-    _, _, steps = json.loads(
+    steps = json.loads(
         run_python(
             code.replace("(2, 4, 8, 8)", "(2, 8, 8, 8)"),
             ZENDNN_MAX_CPU_ISA="AVX2",
@@ -103,7 +102,7 @@ print(sorted(kind for kind, calls in torch.backends.zendnn.counters().items() if
 @pytest.mark.skipif(not HAS_TILES, reason="this CPU has no AMX tiles, or may not use them")
 def test_layers_of_bfloat16_use_tiles() -> None:
     code = USED.replace("float32", "bfloat16")
-    _, _, steps = json.loads(run_python(code, ZENDNN_TUNING_BUDGET="0"))
+    steps = json.loads(run_python(code, ZENDNN_TUNING_BUDGET="0"))
     layers = [step for step in steps if ":avx" in step]
     assert len(layers) == 2, steps
     assert all("amx" in step for step in layers), steps

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from .common import (
+    CPU,
     DTYPES,
     assert_as_exact,
     check,
@@ -39,7 +40,7 @@ heights = st.sampled_from((2, 3, 6, 7, 13, 24, 25, 47, 48, 49, 63, 100, 257))
 #: Widths on both sides of a vector, of a panel and of two panels.
 widths = st.sampled_from((2, 15, 16, 17, 47, 48, 49, 64, 65, 97, 130))
 
-ISA = ZENDNN._C._cpu_isa()
+ISA = CPU["isa"]
 #: Whether our kernels multiply bfloat16 here; on AMX they leave it to tiles.
 PAIRS = "bfloat16" in ISA
 

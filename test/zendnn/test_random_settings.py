@@ -139,8 +139,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
             candidates.setdefault(key, []).append(name)
     header, *lines = path.read_bytes().splitlines()
     chosen = {key: name for key, _, name in (line.partition(b"\t") for line in lines)}
+    for key in [key for key in chosen if key.startswith(b"about ")]:  # of all near sizes
+        candidates[key] = [name for names in candidates.values() for name in names]
     kinds = {key.split()[0] for key in chosen}
-    assert kinds == {b"convolution", b"linear", b"layout"}
+    assert kinds == {b"convolution", b"linear", b"layout", b"about"}
     assert all(name in candidates[key] for key, name in chosen.items())
     return Written(header, chosen, candidates)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from importlib.metadata import distributions
-from pathlib import Path
 
 import torch
 from torch.backends.zendnn import _C
@@ -44,19 +42,10 @@ def reset_counters() -> None:
     _C._reset_counters()
 
 
-def _cpu_name() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return platform.processor() or "unknown"
-    fields = dict(re.findall(r"^([\w ]+?)\s*: (.*)$", text, re.MULTILINE))
-    family, model = fields.get("cpu family", "?"), fields.get("model", "?")
-    return f"{fields.get('model name', 'unknown')} (family {family}, model {model})"
-
-
 def report() -> str:
     """Return a short text for a bug report: versions, CPU and what is on."""
-    backend = torch.backends.zendnn
+    backend, cpu = torch.backends.zendnn, _C._cpu()
+    caches = "L1d {} KiB, L2 {} KiB, L3 {} KiB".format(*(size >> 10 for size in cpu["caches"]))
     switches = [f"enabled={backend.enabled}", f"deterministic={backend.deterministic}"]
     variables = {
         name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
@@ -67,9 +56,10 @@ def report() -> str:
         ("torch-zendnn", ", ".join(installed) or "unknown"),
         ("python", platform.python_version()),
         *(tuple(line.split(": ", 1)) for line in build_info().splitlines()),
-        ("CPU", _cpu_name()),
+        ("CPU", f"{cpu['name'].strip()} (family {cpu['family']}, model {cpu['model']})"),
         ("CPUs", f"{os.cpu_count()}, torch uses {torch.get_num_threads()} threads"),
-        ("ISA", _C._cpu_isa()),
+        ("caches", f"{caches} for {cpu['cores_per_l3']} cores"),
+        ("ISA", cpu["isa"]),
         ("BLIS kernels", _C._blas_kernels()),
         ("switches", ", ".join(switches)),
         ("environment", ", ".join(f"{k}={v}" for k, v in variables.items()) or "nothing set"),

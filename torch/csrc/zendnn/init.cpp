@@ -1,6 +1,8 @@
 // torch.backends.zendnn._C: what Python needs of libtorch_zendnn.
 #include <ATen/native/zendnn/Allocator.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Cpu.h>
+#include <ATen/native/zendnn/Dtypes.h>
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/cpu/Overrides.h>
@@ -17,11 +19,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <string>
 
 namespace py = pybind11;
 namespace ctx = at::native::zendnn;
+using namespace py::literals;
 
 namespace {
 
@@ -76,6 +80,29 @@ std::pair<size_t, std::vector<std::string>> choose(
   return {choice.index, std::move(choice.wrong)};
 }
 
+py::dict cpu() {
+  const auto& cpu = ctx::this_cpu();
+  return py::dict(
+      "vendor"_a = cpu.vendor,
+      "name"_a = cpu.name,
+      "family"_a = cpu.family,
+      "model"_a = cpu.model,
+      "isa"_a = ctx::name_of(cpu.isa),
+      "kernels"_a = cpu.kernels,
+      "caches"_a = cpu.caches,
+      "cores"_a = cpu.cores,
+      "cores_per_l3"_a = cpu.cores_per_l3);
+}
+
+std::map<std::string, size_t> dtypes() {
+  std::map<std::string, size_t> bytes;
+  for (const auto& row : ctx::kDtypes) {
+    bytes.emplace(
+        row.name, ctx::with_type(row, [](auto zero) { return sizeof zero; }));
+  }
+  return bytes;
+}
+
 // As the fields of a Python Event are.
 py::tuple as_fields(const ctx::Event& event) {
   py::list shapes;
@@ -110,8 +137,8 @@ PYBIND11_MODULE(_C, m) {
 
   m.def("_version", &ctx::version, "ZenDNN's version, as in '3.7.2'.");
   m.def("_build_info", &ctx::build_info, "What the binary was built from.");
-  m.def("_cpu_isa", &ctx::cpu_isa, "The widest ISA that primitives use here.");
-  m.def("_kernel_isa", &ctx::kernel_isa, "The ISA of our own kernels.");
+  m.def("_cpu", cpu, "The CPU, and what of it is used.");
+  m.def("_dtypes", dtypes, "The dtypes computed in, and their bytes.");
   m.def(
       "_has_one_default_eps",
       &ctx::cpu::has_one_default_eps,

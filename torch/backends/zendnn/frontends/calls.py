@@ -12,13 +12,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
+from torch.backends.zendnn import _C
 from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
 from torch.backends.zendnn.operators import NUMBERS
 from torch.backends.zendnn.passes import _match
 from torch.backends.zendnn.signatures import Attribute
 
 Dtypes = frozenset[torch.dtype]
-FLOATING: Dtypes = frozenset({torch.float32, torch.bfloat16})
+FLOATING: Dtypes = frozenset(getattr(torch, name) for name in _C._dtypes())
 INDEX: Dtypes = frozenset({torch.int64, torch.int32})
 BOOL: Dtypes = frozenset({torch.bool})
 #: What views and sizes may be taken of.

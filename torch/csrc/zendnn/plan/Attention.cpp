@@ -87,11 +87,8 @@ void infer_attention(Values& values, const Node& node) {
     if (operand == kChosen && !of_bool) {
       refuse("a choice of scores that is not a tensor of bool");
     }
-    const auto fill = static_cast<float>(node.get(attr::attention::fill));
-    if (operand == kChosen && dtype == c10::ScalarType::BFloat16 &&
-        std::isinf(static_cast<float>(c10::BFloat16(fill))) !=
-            std::isinf(fill)) {
-      refuse("a number that bfloat16 does not hold");
+    if (operand == kChosen) {
+      rounded(dtype, node.get(attr::attention::fill));
     }
     if (operand == kMask && (!of_bool || additive(node))) {
       type_of(values.dtype(mask));
@@ -157,10 +154,7 @@ void build_attention(Builder& builder, const Node& node) {
     chosen = from.ref;
     args.chosen_strides = score_strides(builder.sizes(operand), from.strides);
     args.fill_where = node.get(attr::attention::fill_where);
-    args.fill = static_cast<float>(node.get(attr::attention::fill));
-    if (args.dtype == kernels::DType::bfloat16) {
-      args.fill = static_cast<float>(c10::BFloat16(args.fill));
-    }
+    args.fill = rounded(builder.dtype(query), node.get(attr::attention::fill));
   }
   if (has(node, kMask)) {
     const auto operand = tensor(node, kMask);

@@ -1,9 +1,11 @@
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Layouts.h>
 
-#include <ATen/native/zendnn/Info.h>
+#include <ATen/native/zendnn/Dtypes.h>
 
 #include <algorithm>
+#include <cmath>
+#include <cstring>
 #include <functional>
 #include <numeric>
 #include <utility>
@@ -12,29 +14,42 @@
 namespace at::native::zendnn::plan {
 
 c10::ScalarType dtype_named(const std::string& name) {
-  if (name == "float32") {
-    return c10::ScalarType::Float;
-  }
-  if (name == "bfloat16") {
-    return c10::ScalarType::BFloat16;
+  if (const auto* dtype = find_dtype(&Dtype::name, name)) {
+    return dtype->scalar;
   }
   refuse("the dtype " + name);
 }
 
-memory::data_type type_of(c10::ScalarType dtype) {
-  switch (dtype) {
-    case c10::ScalarType::Float:
-      return memory::data_type::f32;
-    case c10::ScalarType::BFloat16:
-      return memory::data_type::bf16;
-    default:
-      refuse(std::string("tensors of ") + c10::toString(dtype));
+const Dtype& dtype_of(c10::ScalarType scalar) {
+  if (const auto* dtype = find_dtype(scalar)) {
+    return *dtype;
   }
+  refuse(std::string("tensors of ") + c10::toString(scalar));
+}
+
+memory::data_type type_of(c10::ScalarType dtype) {
+  return dtype_of(dtype).primitive;
 }
 
 kernels::DType kernel_type(c10::ScalarType dtype) {
-  return type_of(dtype) == memory::data_type::bf16 ? kernels::DType::bfloat16
-                                                   : kernels::DType::float32;
+  return dtype_of(dtype).kernel;
+}
+
+void write_number(c10::ScalarType dtype, float number, void* to) {
+  with_type(dtype_of(dtype), [&]<class T>(T) {
+    const T written(number);
+    std::memcpy(to, &written, sizeof(T));
+  });
+}
+
+float rounded(c10::ScalarType scalar, float number) {
+  const auto& dtype = dtype_of(scalar);
+  const auto nearest = with_type(
+      dtype, [&]<class T>(T) { return static_cast<float>(T(number)); });
+  if (std::isinf(nearest) != std::isinf(number)) {
+    refuse("a number that " + std::string(dtype.name) + " does not hold");
+  }
+  return nearest;
 }
 
 int64_t item_size(c10::ScalarType dtype) {
@@ -233,12 +248,12 @@ std::optional<int64_t> writable_row_stride(
 }
 
 int64_t channel_block() {
-  return has_wide_vectors() ? 16 : 8;
+  return uses(Isa::avx512) ? 16 : 8;
 }
 
 memory::format_tag blocked_tag(size_t rank) {
   using tag = memory::format_tag;
-  const bool wide = has_wide_vectors();
+  const bool wide = uses(Isa::avx512);
   return rank == 3   ? (wide ? tag::nCw16c : tag::nCw8c)
          : rank == 4 ? (wide ? tag::nChw16c : tag::nChw8c)
                      : (wide ? tag::nCdhw16c : tag::nCdhw8c);

@@ -12,10 +12,13 @@
 
 namespace at::native::zendnn::plan {
 
-// float32 or bfloat16; throws Refused for another name.
+// These throw Refused for a dtype that the table does not have.
 c10::ScalarType dtype_named(const std::string& name);
 memory::data_type type_of(c10::ScalarType dtype);
 kernels::DType kernel_type(c10::ScalarType dtype);
+void write_number(c10::ScalarType dtype, float number, void* to);
+// The number that a dtype holds instead; throws Refused where it is infinity.
+float rounded(c10::ScalarType dtype, float number);
 int64_t item_size(c10::ScalarType dtype);
 // Throws Refused for items that the kernel that copies does not take, such as
 // complex128.

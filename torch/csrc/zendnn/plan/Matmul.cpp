@@ -5,7 +5,7 @@
 #include <torch/csrc/zendnn/plan/Trial.h>
 
 #include <ATen/Parallel.h>
-#include <ATen/native/zendnn/Info.h>
+#include <ATen/native/zendnn/Cpu.h>
 #include <adeep/abstract_types.hpp>
 
 #include <array>
@@ -112,7 +112,7 @@ constexpr std::array<Panels, 3> kPanels{{
 std::vector<Primitive>
 ways(const Product& p, const ::zendnn::primitive_attr& attributes, bool slow) {
   std::vector<Primitive> found;
-  const bool wide = has_wide_vectors();
+  const bool wide = uses(Isa::avx512);
   const auto worth_timing = [&](const Primitive& made) {
     return (slow || !is_reference(made.name)) && is_affordable(made) &&
            !(wide && made.implementation.find("avx2") != std::string::npos) &&

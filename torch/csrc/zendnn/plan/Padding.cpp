@@ -55,7 +55,8 @@ void build_pad(Builder& builder, const Node& node) {
   for (size_t i = 0; i < pads.size(); i += 2) {
     skip += pads[i] * to.strides[sizes.size() - 1 - i / 2];
   }
-  const auto value = static_cast<float>(node.get(attr::pad::value));
+  float value = 0;
+  write_number(builder.dtype(input), node.get(attr::pad::value), &value);
   builder.add_kernel(
       node,
       "pad",
@@ -67,11 +68,9 @@ void build_pad(Builder& builder, const Node& node) {
        everywhere = Dims(sizes.size(), 0),
        bytes,
        skip,
-       wide = value,
-       narrow = c10::BFloat16(value)](const Frame& frame) {
+       value](const Frame& frame) {
         kernels::CopyArgs copy{
-            .src = bytes == sizeof wide ? static_cast<const void*>(&wide)
-                                        : &narrow,
+            .src = &value,
             .src_strides = everywhere.data(),
             .dst = frame.at(to.ref),
             .dst_strides = to.strides.data(),

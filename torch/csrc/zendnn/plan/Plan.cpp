@@ -9,6 +9,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Operands.h>
@@ -111,7 +112,8 @@ bool are_near(const Tensor& a, const Tensor& b) {
   }
   const auto x = a.to(at::kDouble), y = b.to(at::kDouble);
   const auto finite = y.masked_fill(y.isfinite().logical_not(), 0);
-  const auto share = a.scalar_type() == at::kBFloat16 ? 5e-2 : 1e-4;
+  const auto* const dtype = find_dtype(a.scalar_type());
+  const auto share = (dtype != nullptr ? *dtype : kDtypes[0]).tolerance;
   const auto most = y.numel() > 0 ? finite.abs().max().item<double>() : 0.;
   return at::allclose(x, y, share, share * most, /*equal_nan=*/true);
 }
@@ -364,8 +366,7 @@ bool Plan::fits(
       region_.inputs.begin(), region_.inputs.end(), [](const auto& input) {
         return input.is_number;
       }));
-  static const bool has_kernels = std::string_view(kernels::isa()) != "none";
-  return has_kernels && numbers.size() == wanted &&
+  return uses(Isa::avx2) && numbers.size() == wanted &&
          tensors.size() == region_.inputs.size() - wanted &&
          std::all_of(tensors.begin(), tensors.end(), is_plain);
 }

@@ -1,9 +1,9 @@
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Info.h>
 
-#include <cpuid.h>
 #include <immintrin.h>
 
 #include <algorithm>
@@ -14,11 +14,6 @@ namespace at::native::zendnn::plan {
 namespace {
 
 constexpr int64_t kLine = 64;
-
-bool has_clflushopt() {
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 && (b >> 23 & 1) != 0;
-}
 
 __attribute__((target("clflushopt"))) void evict_lines(
     char* begin,
@@ -64,8 +59,7 @@ bool is_affordable(const Primitive& made) {
 
 void evict_weights(void* weights, int64_t bytes) {
   constexpr int64_t kSmall = 1 << 20, kGrain = 1 << 18;
-  static const bool able = has_clflushopt();
-  if (!able || bytes < kSmall) {
+  if (!this_cpu().clflushopt || bytes < kSmall) {
     return;
   }
   auto* const begin = static_cast<char*>(weights);

@@ -1,6 +1,7 @@
 #include <torch/csrc/zendnn/plan/Layouts.h>
 #include <torch/csrc/zendnn/plan/Trial.h>
 
+#include <ATen/native/zendnn/Dtypes.h>
 #include <adeep/abstract_types.hpp>
 
 #include <algorithm>
@@ -9,8 +10,6 @@
 
 namespace at::native::zendnn::plan {
 namespace {
-
-using data_type = memory::data_type;
 
 // Stands for no primitive's argument: the layer's weights in the plain layout.
 constexpr int kPlain = -1;
@@ -39,6 +38,10 @@ int64_t bytes_of(const memory::desc& desc) {
   return static_cast<int64_t>(desc.get_size());
 }
 
+const Dtype& dtype_of(const memory::desc& desc) {
+  return *find_dtype(&Dtype::primitive, desc.get_data_type());
+}
+
 void fill_with_numbers(const memory::desc& desc, void* data, int argument) {
   if (desc.get_padded_dims() != desc.get_dims()) {
     // Primitives rely on zeros in the padding, which a reorder writes.
@@ -53,11 +56,10 @@ void fill_with_numbers(const memory::desc& desc, void* data, int argument) {
   }
   const bool post_op = argument >= ZENDNN_ARG_ATTR_MULTIPLE_POST_OP_BASE;
   const float low = post_op ? 0.5F : -1.F, high = post_op ? 1.5F : 1.F;
-  if (desc.get_data_type() == data_type::bf16) {
-    fill_random<c10::BFloat16>(data, bytes_of(desc) / 2, argument, low, high);
-  } else {
-    fill_random<float>(data, bytes_of(desc) / 4, argument, low, high);
-  }
+  with_type(dtype_of(desc), [&]<class T>(T) {
+    const auto size = bytes_of(desc) / static_cast<int64_t>(sizeof(T));
+    fill_random<T>(data, size, argument, low, high);
+  });
 }
 
 template <typename T>
@@ -72,7 +74,8 @@ int64_t count_nans(const void* data, int64_t bytes) {
 
 Outcome outcome_of(const memory::desc& desc, const void* data) {
   const auto sizes = desc.get_dims();
-  const memory::desc plain(sizes, data_type::f32, row_major_strides(sizes));
+  const memory::desc plain(
+      sizes, memory::data_type::f32, row_major_strides(sizes));
   const auto copy = allocate(bytes_of(plain));
   reorder_now(desc, data, plain, copy.get());
   const auto* const numbers = static_cast<const float*>(copy.get());
@@ -83,9 +86,9 @@ Outcome outcome_of(const memory::desc& desc, const void* data) {
   for (int64_t i = 0; i < elements; i += step) {
     outcome.values.push_back(numbers[i]);
   }
-  outcome.nans = desc.get_data_type() == data_type::bf16
-                     ? count_nans<c10::BFloat16>(data, bytes_of(desc))
-                     : count_nans<float>(data, bytes_of(desc));
+  outcome.nans = with_type(dtype_of(desc), [&]<class T>(T) {
+    return count_nans<T>(data, bytes_of(desc));
+  });
   return outcome;
 }
 
@@ -223,7 +226,7 @@ Candidate as_candidate(
       .before = before,
       .compute = compute,
       .precision = trial->precision(),
-      .bfloat16 = made.result.get_data_type() == data_type::bf16};
+      .rounding = dtype_of(made.result).rounding};
 }
 
 } // namespace at::native::zendnn::plan

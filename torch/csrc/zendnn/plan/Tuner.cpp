@@ -2,6 +2,7 @@
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
+#include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Info.h>
 #include <c10/util/Exception.h>
@@ -64,8 +65,11 @@ double time_candidate(const Candidate& candidate, double best) {
 
 // How many times what rounding explains two results differ by at most; infinity
 // where one is no number.
-double
-distance(const Outcome& a, const Outcome& b, double precision, bool bfloat16) {
+double distance(
+    const Outcome& a,
+    const Outcome& b,
+    double precision,
+    double rounding) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (a.nans != b.nans || a.values.size() != b.values.size()) {
     return kInfinity;
@@ -82,8 +86,7 @@ distance(const Outcome& a, const Outcome& b, double precision, bool bfloat16) {
     if (x == y || (std::isnan(x) && std::isnan(y))) {
       continue;
     }
-    const auto rounding = bfloat16 ? 0x1p-7 * std::abs(y) : 0.;
-    const auto allowed = precision * largest + rounding;
+    const auto allowed = precision * largest + rounding * std::abs(y);
     const auto far = std::abs(x - y) / allowed;
     if (std::isnan(far)) {
       return kInfinity;
@@ -110,13 +113,13 @@ class Comparison {
     }
     for (auto& group : groups_) {
       const auto precision = std::max(loss, group.precision);
-      if (distance(outcome, group.outcome, precision, candidate.bfloat16) <=
+      if (distance(outcome, group.outcome, precision, candidate.rounding) <=
           1) {
         group.members.push_back(index);
         return;
       }
     }
-    groups_.push_back({std::move(outcome), loss, candidate.bfloat16, {index}});
+    groups_.push_back({std::move(outcome), loss, candidate.rounding, {index}});
   }
 
   // Whether there is something to decide.
@@ -130,7 +133,7 @@ class Comparison {
     std::vector<double> distances;
     for (const auto& group : groups_) {
       distances.push_back(
-          distance(group.outcome, right, group.precision, group.bfloat16));
+          distance(group.outcome, right, group.precision, group.rounding));
     }
     const auto least =
         groups_.size() > 1
@@ -149,7 +152,7 @@ class Comparison {
   struct Group {
     Outcome outcome;
     double precision;
-    bool bfloat16;
+    double rounding;
     std::vector<size_t> members;
   };
   std::vector<Group> groups_;
@@ -215,8 +218,8 @@ class Choices {
   }
 
   static std::string header() {
-    return "zendnn-tuning 1 " + version() + " " + cpu_signature() + " " +
-           cpu_isa() + "\n";
+    return "zendnn-tuning 1 " + version() + " " + this_cpu().signature + " " +
+           name_of(this_cpu().isa) + "\n";
   }
 
   // Reads the first line.

@@ -29,8 +29,8 @@ struct Candidate {
   // How far rounding may move a right result, relative to its largest element;
   // where that is infinity, there is nothing to compare.
   double precision = 0;
-  bool bfloat16 = false; // what the result is rounded to
-  bool ready = false;    // its weights are packed already
+  double rounding = 0; // to the result's dtype, relative to each element
+  bool ready = false;  // its weights are packed already
 };
 
 // Computes the outcome that decides which of several is wrong.

@@ -1,10 +1,8 @@
 // Choosing between two tensors, or between a tensor and a number.
 #include <torch/csrc/zendnn/plan/Kernel.h>
 
+#include <ATen/native/zendnn/Dtypes.h>
 #include <ATen/native/zendnn/kernels/where.h>
-
-#include <cmath>
-#include <cstring>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -12,28 +10,13 @@ namespace {
 // The condition, and x and y, either of which may be the node's number.
 constexpr size_t kOperands = 3;
 
-// Throws Refused where torch refuses: a number that the type cannot hold.
-c10::BFloat16 narrowed(float number) {
-  const c10::BFloat16 narrow(number);
-  if (std::isfinite(number) && !std::isfinite(static_cast<float>(narrow))) {
-    refuse("a number that bfloat16 does not hold");
-  }
-  return narrow;
-}
-
 // The node's number, once for all executables of a plan.
 Ref number_of(Builder& builder, const Node& node, c10::ScalarType dtype) {
   const auto number = static_cast<float>(node.get(attr::where::value));
-  const bool wide = dtype == c10::ScalarType::Float;
-  const auto narrow = wide ? c10::BFloat16() : narrowed(number);
   std::ostringstream key;
-  key << (wide ? "number " : "narrow number ") << std::hexfloat << number;
+  key << dtype << " number " << std::hexfloat << number;
   return builder.prepared(key.str(), item_size(dtype), [=](void* to) {
-    if (wide) {
-      std::memcpy(to, &number, sizeof(number));
-    } else {
-      std::memcpy(to, &narrow, sizeof(narrow));
-    }
+    write_number(dtype, number, to);
   });
 }
 
@@ -45,19 +28,20 @@ void mark(const void* from, uint8_t* to, int64_t size) {
   }
 }
 
-void (*marker(c10::ScalarType dtype))(const void*, uint8_t*, int64_t) {
-  switch (dtype) {
-    case c10::ScalarType::Float:
-      return mark<float>;
-    case c10::ScalarType::BFloat16:
-      return mark<c10::BFloat16>;
-    case c10::ScalarType::Long:
-      return mark<int64_t>;
-    case c10::ScalarType::Int:
-      return mark<int32_t>;
-    default:
-      refuse("the truth of a tensor of another dtype");
+using Mark = void (*)(const void*, uint8_t*, int64_t);
+
+Mark marker(c10::ScalarType dtype) {
+  if (dtype == c10::ScalarType::Long) {
+    return mark<int64_t>;
   }
+  if (dtype == c10::ScalarType::Int) {
+    return mark<int32_t>;
+  }
+  const auto* const row = find_dtype(dtype);
+  if (row == nullptr) {
+    refuse("the truth of a tensor of another dtype");
+  }
+  return with_type(*row, []<class T>(T) -> Mark { return mark<T>; });
 }
 
 } // namespace
@@ -111,10 +95,7 @@ void infer_where(Values& values, const Node& node) {
     }
     dtype = here;
   }
-  type_of(dtype);
-  if (dtype == c10::ScalarType::BFloat16) {
-    narrowed(static_cast<float>(node.get(attr::where::value)));
-  }
+  rounded(dtype, node.get(attr::where::value));
   values.set_type(node.output(), out, dtype);
 }
 

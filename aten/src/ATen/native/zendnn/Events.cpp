@@ -1,8 +1,7 @@
 #include <ATen/native/zendnn/Events.h>
 
+#include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Info.h>
-#include <ATen/native/zendnn/kernels/isa.h>
-#include <ATen/native/zendnn/kernels/types.h>
 #include <oneapi/zendnn/zendnn_debug.h>
 #include <third_party/zendnn/execution_counters.h>
 
@@ -173,7 +172,7 @@ void warn(const Event& event) {
 }
 
 void count_kernel(int primitive_kind) {
-  static const std::string name = std::string(kKernel) + kernels::isa();
+  static const std::string name = std::string(kKernel) + this_cpu().kernels;
   zendnn_count_execution(primitive_kind, name.c_str());
 }
 

@@ -2,13 +2,9 @@
 
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
-#include <ATen/native/zendnn/kernels/isa.h>
-#include <ATen/native/zendnn/kernels/types.h>
 #include <oneapi/zendnn/zendnn_debug.h>
 #include <third_party/zendnn/blis_gemm.h>
 #include <third_party/zendnn/execution_counters.h>
-
-#include <cpuid.h>
 
 #include <atomic>
 #include <cstdlib>
@@ -47,44 +43,6 @@ std::string build_info() {
   return out.str();
 }
 
-std::string kernel_isa() {
-  return kernels::isa();
-}
-
-bool has_wide_vectors() {
-  return kernels::uses(zendnn_cpu_isa_avx512_core);
-}
-
-bool has_tiles() {
-  return kernels::uses(zendnn_cpu_isa_avx512_core_amx);
-}
-
-std::string cpu_isa() {
-  switch (zendnn_get_effective_cpu_isa()) {
-    case zendnn_cpu_isa_sse41:
-      return "SSE4.1";
-    case zendnn_cpu_isa_avx:
-      return "AVX";
-    case zendnn_cpu_isa_avx2:
-      return "AVX2";
-    case zendnn_cpu_isa_avx2_vnni:
-      return "AVX2 with VNNI";
-    case zendnn_cpu_isa_avx2_vnni_2:
-      return "AVX2 with VNNI and bfloat16";
-    case zendnn_cpu_isa_avx512_core:
-      return "AVX-512";
-    case zendnn_cpu_isa_avx512_core_vnni:
-      return "AVX-512 with VNNI";
-    case zendnn_cpu_isa_avx512_core_bf16:
-      return "AVX-512 with VNNI and bfloat16";
-    case zendnn_cpu_isa_avx512_core_amx:
-    case zendnn_cpu_isa_avx512_core_amx_fp16:
-      return "AVX-512 and AMX";
-    default:
-      return "AVX-512 with VNNI, bfloat16 and more";
-  }
-}
-
 std::string blas_kernels() {
   return zendnn_blis_kernels();
 }
@@ -103,14 +61,6 @@ std::map<std::string, uint64_t> counters() {
 
 void reset_counters() {
   zendnn_reset_executions();
-}
-
-std::string cpu_signature() {
-  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
-  __get_cpuid(1, &eax, &ebx, &ecx, &edx);
-  std::ostringstream out;
-  out << "0x" << std::hex << eax;
-  return out.str();
 }
 
 bool set_verbose(int level) {

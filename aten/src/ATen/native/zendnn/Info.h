@@ -12,15 +12,7 @@ namespace at::native::zendnn {
 C10_EXPORT std::string version();
 // Compiler, flags and sources, one 'key: value' per line.
 C10_EXPORT std::string build_info();
-C10_EXPORT std::string cpu_isa();
-// Whether ZenDNN computes with AVX-512, and with AMX, which no AMD CPU has.
-bool has_wide_vectors();
-bool has_tiles();
-// The same of our own kernels: avx512, avx2 or none.
-C10_EXPORT std::string kernel_isa();
 C10_EXPORT std::string blas_kernels();
-// Family, model and stepping, as the CPU reports them.
-C10_EXPORT std::string cpu_signature();
 
 // Primitives executed since the start or the last reset, by primitive kind.
 C10_EXPORT std::map<std::string, uint64_t> counters();

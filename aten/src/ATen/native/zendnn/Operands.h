@@ -3,6 +3,7 @@
 
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/native/zendnn/Dtypes.h>
 #include <ATen/native/zendnn/Utils.h>
 
 #include <optional>
@@ -52,9 +53,10 @@ inline bool may_write(const Tensor& out, const Tensor& x) {
          get_overlap_status(out, x) == MemOverlapStatus::Full;
 }
 
-// Whether ZenDNN supports this dtype on this CPU.
-inline bool takes_dtype(ScalarType dtype) {
-  return dtype == kFloat || (dtype == kBFloat16 && zendnn_bf16_device_check());
+// Whether ZenDNN's primitives support this dtype on this CPU.
+inline bool takes_dtype(ScalarType scalar) {
+  const auto* const dtype = find_dtype(scalar);
+  return dtype != nullptr && uses(dtype->needs);
 }
 
 // A window's parameter for all spatial dimensions; one value applies to all.

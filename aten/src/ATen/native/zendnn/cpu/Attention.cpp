@@ -54,7 +54,7 @@ Reason why_not_attend(
   if (dropout_p != 0) {
     return "dropout";
   }
-  if (dtype != kFloat && dtype != kBFloat16) {
+  if (find_dtype(dtype) == nullptr) {
     return why::kType;
   }
   if (!takes_heads(query, dtype) || !takes_heads(key, dtype) ||

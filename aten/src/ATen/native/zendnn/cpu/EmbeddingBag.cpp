@@ -66,7 +66,7 @@ Reason why_not_bags(
   if (weighted && !takes_weights(*per_sample_weights, weight, indices, mode)) {
     return why::kParameter;
   }
-  if (dtype != kFloat && dtype != kBFloat16) {
+  if (find_dtype(dtype) == nullptr) {
     return why::kType;
   }
   if (weight.dim() != 2 || weight.layout() != kStrided || weight.numel() == 0 ||

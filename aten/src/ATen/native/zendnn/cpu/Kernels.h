@@ -2,27 +2,25 @@
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <ATen/native/zendnn/Dtypes.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/cpu/Row.h>
-#include <ATen/native/zendnn/kernels/types.h>
 #include <oneapi/zendnn/zendnn_types.h>
 
 namespace at::native::zendnn::cpu {
 
-// Whether the memory of t holds plain float32 or bfloat16 numbers.
+// Whether the memory of t holds plain numbers of a dtype of ours.
 inline Reason why_no_operand(const Tensor& t) {
-  const auto dtype = t.scalar_type();
-  return dtype != kFloat && dtype != kBFloat16 ? why::kType
-         : !is_dense(t)                        ? why::kLayout
-                                               : nullptr;
+  return find_dtype(t.scalar_type()) == nullptr ? why::kType
+         : !is_dense(t)                         ? why::kLayout
+                                                : nullptr;
 }
 inline bool is_kernel_operand(const Tensor& t) {
   return why_no_operand(t) == nullptr;
 }
 
 inline kernels::DType kernel_dtype(const Tensor& t) {
-  return t.scalar_type() == kBFloat16 ? kernels::DType::bfloat16
-                                      : kernels::DType::float32;
+  return find_dtype(t.scalar_type())->kernel;
 }
 
 // Precedes each kernel call: it counts the execution, and initialises torch's

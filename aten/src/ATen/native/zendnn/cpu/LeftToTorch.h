@@ -5,7 +5,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/native/zendnn/Info.h>
+#include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/native/zendnn/kernels/elementwise.h>
 #include <torch/version.h>
@@ -62,22 +62,22 @@ inline Reason why_leave_product(
   if (dtype == kFloat) {
     // MKL's AVX2 kernels leave nothing to gain. In outer products, which have
     // no sums, MKL keeps the sign of zeros.
-    return !has_wide_vectors() ? why::kNoGain
-           : k == 1 && !added  ? "an outer product"
-                               : nullptr;
+    return !uses(Isa::avx512) ? why::kNoGain
+           : k == 1 && !added ? "an outer product"
+                              : nullptr;
   }
   // On AMX, torch's newer oneDNN is faster for large results and for odd
   // depths.
   constexpr int64_t kLargeResult = 1 << 21, kManyRows = 2048, kDeep = 64;
-  return has_tiles() && (m * n >= kLargeResult ||
-                         (k % 2 == 1 && k > kDeep && batch * m >= kManyRows))
+  return uses(Isa::amx) && (m * n >= kLargeResult ||
+                            (k % 2 == 1 && k > kDeep && batch * m >= kManyRows))
              ? why::kNoGain
              : nullptr;
 }
 
 // LSTMs and GRUs, which are repeated products of few rows.
 inline Reason why_leave_recurrence(ScalarType dtype) {
-  return dtype == kFloat && !has_wide_vectors()      ? why::kNoGain
+  return dtype == kFloat && !uses(Isa::avx512)       ? why::kNoGain
          : may_round(dtype, Multiplies::recurrences) ? why::kRounds
                                                      : nullptr;
 }
@@ -88,7 +88,7 @@ inline Reason why_leave_convolution(
     int64_t channels_in_group) {
   // ZenDNN refuses problems on AMX for which torch's newer oneDNN has kernels.
   constexpr int64_t kFewChannels = 4;
-  return dtype == kBFloat16 && has_tiles() &&
+  return dtype == kBFloat16 && uses(Isa::amx) &&
                  (transposed ||
                   (channels_in_group > 1 && channels_in_group < kFewChannels))
              ? why::kNoGain
@@ -99,7 +99,7 @@ inline Reason why_leave_convolution(
 // Attention of tensors (batch, heads, time, size).
 inline Reason why_leave_attention(const Tensor& query) {
   return query.scalar_type() == kFloat && query.size(2) == 1 &&
-                 !has_wide_vectors()
+                 !uses(Isa::avx512)
              ? why::kNoGain
          : may_round(query.scalar_type(), Multiplies::matrices) ? why::kRounds
                                                                 : nullptr;
@@ -111,7 +111,7 @@ inline Reason why_leave_attention_gradient(
   // From this many on, tiles are faster than vectors.
   constexpr int64_t kFewest = 512;
   return query.scalar_type() == kBFloat16 && query.size(2) >= kFewest &&
-                 key.size(2) >= kFewest && has_tiles()
+                 key.size(2) >= kFewest && uses(Isa::amx)
              ? why::kNoGain
              : nullptr;
 }
@@ -122,7 +122,7 @@ inline Reason why_leave_function(kernels::Eltwise function, ScalarType dtype) {
     case kernels::Eltwise::tanh:
       return dtype == kFloat ? why::kNoGain : nullptr;
     case kernels::Eltwise::gelu: // uses a lookup table
-      return has_wide_vectors() ? nullptr : why::kNoGain;
+      return uses(Isa::avx512) ? nullptr : why::kNoGain;
     default:
       return nullptr;
   }
@@ -130,7 +130,7 @@ inline Reason why_leave_function(kernels::Eltwise function, ScalarType dtype) {
 
 // Without AVX-512, bfloat16 gains nothing.
 inline Reason why_leave_batch_norm(ScalarType dtype) {
-  return dtype == kBFloat16 && !has_wide_vectors() ? why::kNoGain : nullptr;
+  return dtype == kBFloat16 && !uses(Isa::avx512) ? why::kNoGain : nullptr;
 }
 
 // Softmax, or its logarithm, over a valid dimension of x.

@@ -146,7 +146,7 @@ std::optional<Tensor> convolve_planes(
            .pad_top = problem.padding[0],
            .pad_left = problem.padding[1]},
       .dtype = kernel_dtype(input)};
-  if (!has_vectors() || !kernels::takes_windows(args.windows)) {
+  if (!uses(Isa::avx2) || !kernels::takes_windows(args.windows)) {
     return std::nullopt;
   }
   const auto x = input.contiguous(), w = weight.contiguous();

@@ -5,8 +5,8 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Events.h>
-#include <ATen/native/zendnn/kernels/types.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -67,11 +67,6 @@ consteval auto operator+(const Name<kLeft>& left, const char (&right)[kRight]) {
 // switch.
 enum class Needs : uint8_t { primitives, vectors, nothing };
 
-inline bool has_vectors() {
-  static const bool usable = kernels::isa()[0] == 'a';
-  return usable;
-}
-
 // Out of line, since it is rare: inlined, it would prevent inlining of the
 // kernels' calls.
 std::unique_ptr<Operation> begin_operation(const char* name, Reason reason);
@@ -113,7 +108,7 @@ template <
 struct Row<kName, kNeeds, kWhyNot, kRun, kStock, Result (*)(Operands...)> {
   static Reason why_not(const std::remove_reference_t<Operands>&... operands) {
     if constexpr (kNeeds == Needs::vectors) {
-      if (!has_vectors()) {
+      if (!uses(Isa::avx2)) {
         return why::kNoVectors;
       }
     }

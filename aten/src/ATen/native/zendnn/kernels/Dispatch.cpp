@@ -7,7 +7,6 @@
 #include "elementwise.h"
 #include "embedding.h"
 #include "group_norm.h"
-#include "isa.h"
 #include "max_pool.h"
 #include "memory.h"
 #include "normalization.h"
@@ -17,42 +16,32 @@
 #include "sum.h"
 #include "winograd.h"
 
+#include <ATen/native/zendnn/Cpu.h>
+
 namespace at::native::zendnn::kernels {
-namespace {
-
-bool use_avx512() {
-  return uses(zendnn_cpu_isa_avx512_core);
-}
-
-} // namespace
-
-const char* isa() {
-  return use_avx512() ? "avx512" : uses(zendnn_cpu_isa_avx2) ? "avx2" : "none";
-}
-
 #define ZENDNN_DECLARE(isa, Result, name, Args) \
   namespace isa {                               \
   Result name(const Args& args);                \
   }
 
-#define ZENDNN_KERNEL(Result, name, Args)                        \
-  ZENDNN_DECLARE(avx2, Result, name, Args)                       \
-  ZENDNN_DECLARE(avx512, Result, name, Args)                     \
-  Result name(const Args& args) {                                \
-    return use_avx512() ? avx512::name(args) : avx2::name(args); \
+#define ZENDNN_KERNEL(Result, name, Args)                             \
+  ZENDNN_DECLARE(avx2, Result, name, Args)                            \
+  ZENDNN_DECLARE(avx512, Result, name, Args)                          \
+  Result name(const Args& args) {                                     \
+    return uses(Isa::avx512) ? avx512::name(args) : avx2::name(args); \
   }
 
 // Kernels with bfloat16 products have more variants.
-#define ZENDNN_BF16_KERNEL(Result, name, Args)                               \
-  ZENDNN_DECLARE(avx2, Result, name, Args)                                   \
-  ZENDNN_DECLARE(avx512, Result, name, Args)                                 \
-  ZENDNN_DECLARE(avx512_bf16, Result, name, Args)                            \
-  ZENDNN_DECLARE(amx, Result, name, Args)                                    \
-  Result name(const Args& args) {                                            \
-    return uses(zendnn_cpu_isa_avx512_core_amx)    ? amx::name(args)         \
-           : uses(zendnn_cpu_isa_avx512_core_bf16) ? avx512_bf16::name(args) \
-           : use_avx512()                          ? avx512::name(args)      \
-                                                   : avx2::name(args);                                \
+#define ZENDNN_BF16_KERNEL(Result, name, Args)                \
+  ZENDNN_DECLARE(avx2, Result, name, Args)                    \
+  ZENDNN_DECLARE(avx512, Result, name, Args)                  \
+  ZENDNN_DECLARE(avx512_bf16, Result, name, Args)             \
+  ZENDNN_DECLARE(amx, Result, name, Args)                     \
+  Result name(const Args& args) {                             \
+    return uses(Isa::amx)           ? amx::name(args)         \
+           : uses(Isa::avx512_bf16) ? avx512_bf16::name(args) \
+           : uses(Isa::avx512)      ? avx512::name(args)      \
+                                    : avx2::name(args);            \
   }
 
 ZENDNN_BF16_KERNEL(int64_t, attention_scratch_bytes, AttentionArgs)

@@ -167,7 +167,8 @@ void convert(const ConvertArgs& args) {
          .dst_strides = &stride,
          .sizes = &args.size,
          .ndim = 1,
-         .itemsize = args.from == DType::float32 ? 4 : 2});
+         .itemsize = with_type(
+             args.from, []<class T>(T*) -> int64_t { return sizeof(T); })});
     return;
   }
   with_type(args.from, [&]<class From>(From*) {

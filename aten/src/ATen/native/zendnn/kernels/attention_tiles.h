@@ -257,11 +257,10 @@ class ScoreMask {
       const {
     if (args_.chosen)
       replace(query, scores, key, keys);
-    if (args_.mask && args_.mask_dtype == DType::float32)
-      add_mask(query, scores, key, keys, static_cast<const float*>(args_.mask));
-    else if (args_.mask)
-      add_mask(
-          query, scores, key, keys, static_cast<const BFloat16*>(args_.mask));
+    if (args_.mask)
+      with_type(args_.mask_dtype, [&]<class M>(M*) {
+        add_mask(query, scores, key, keys, static_cast<const M*>(args_.mask));
+      });
     if (args_.keep)
       hide(query, scores, key, keys);
   }

@@ -5,7 +5,7 @@
 // count elements, unless a name says bytes. Sizes may be 0. Kernels compute in
 // float, allocate nothing, keep no state, and split large problems over the
 // current number of OpenMP threads. Inside a parallel region they run on the
-// calling thread.
+// calling thread. Without AVX2, kernels must not be called.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,5 @@ enum class DType { float32, bfloat16 };
 struct BFloat16 {
   uint16_t bits;
 };
-
-// The instruction set of the kernels: "avx512", "avx2", or "none" if this CPU
-// lacks both or ZENDNN_MAX_CPU_ISA, which is read once, forbids both. With
-// "none", kernels must not be called.
-const char* isa();
 
 } // namespace at::native::zendnn::kernels

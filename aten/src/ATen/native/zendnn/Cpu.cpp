@@ -1,0 +1,105 @@
+#include <ATen/native/zendnn/Cpu.h>
+
+#include <oneapi/zendnn/zendnn.h>
+
+#include <cpuid.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+namespace at::native::zendnn {
+namespace {
+
+struct Leaf {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+};
+
+// Zeros where the CPU has no such leaf.
+Leaf leaf(unsigned number, unsigned part = 0) {
+  Leaf read;
+  __get_cpuid_count(number, part, &read.a, &read.b, &read.c, &read.d);
+  return read;
+}
+
+std::string text_in(std::initializer_list<unsigned> registers) {
+  std::string text;
+  for (const auto& four : registers) {
+    text.append(reinterpret_cast<const char*>(&four), sizeof four);
+  }
+  return text.c_str(); // without the zeros at its end
+}
+
+void read_caches(Cpu& cpu, unsigned threads_per_core) {
+  constexpr unsigned kIntel = 4, kAmd = 0x8000001D, kMost = 8, kCode = 2;
+  const auto source = leaf(kIntel).a != 0 ? kIntel : kAmd;
+  for (unsigned part = 0; part < kMost; ++part) {
+    const auto [a, b, c, d] = leaf(source, part);
+    const auto kind = a & 0x1F, level = a >> 5 & 7;
+    if (kind == kCode || level == 0 || level > cpu.caches.size()) {
+      continue;
+    }
+    const int64_t ways = (b >> 22) + 1, partitions = (b >> 12 & 0x3FF) + 1;
+    const int64_t line = (b & 0xFFF) + 1, sets = int64_t{c} + 1;
+    cpu.caches[level - 1] = ways * partitions * line * sets;
+    if (level == cpu.caches.size()) {
+      cpu.cores_per_l3 = ((a >> 14 & 0xFFF) + 1) / threads_per_core;
+    }
+  }
+}
+
+Cpu read_cpu() {
+  constexpr unsigned kName = 0x80000002, kTopology = 0xB;
+  Cpu cpu;
+  const auto vendor = leaf(0), version = leaf(1);
+  cpu.vendor = text_in({vendor.b, vendor.d, vendor.c});
+  const auto x = leaf(kName), y = leaf(kName + 1), z = leaf(kName + 2);
+  cpu.name =
+      text_in({x.a, x.b, x.c, x.d, y.a, y.b, y.c, y.d, z.a, z.b, z.c, z.d});
+  std::ostringstream signature;
+  signature << "0x" << std::hex << version.a;
+  cpu.signature = signature.str();
+  const auto family = version.a >> 8 & 0xF;
+  cpu.family = family + (family == 0xF ? version.a >> 20 & 0xFF : 0);
+  cpu.model =
+      (version.a >> 4 & 0xF) | (family >= 6 ? version.a >> 12 & 0xF0 : 0);
+  cpu.isa = static_cast<Isa>(zendnn_get_effective_cpu_isa());
+  cpu.kernels = cpu.isa >= Isa::avx512 ? "avx512"
+                : cpu.isa >= Isa::avx2 ? "avx2"
+                                       : "none";
+  cpu.clflushopt = (leaf(7).b >> 23 & 1) != 0;
+  const auto threads_per_core = std::max(leaf(kTopology).b & 0xFFFF, 1U);
+  cpu.cores = sysconf(_SC_NPROCESSORS_ONLN) / threads_per_core;
+  read_caches(cpu, threads_per_core);
+  return cpu;
+}
+
+} // namespace
+
+const Cpu& this_cpu() {
+  static const auto* const read = new Cpu(read_cpu()); // outlives who asks
+  return *read;
+}
+
+const char* name_of(Isa isa) {
+  constexpr std::pair<Isa, const char*> kNames[] = {
+      {Isa::amx, "AVX-512 and AMX"},
+      {Isa::avx512_fp16, "AVX-512 with VNNI, bfloat16 and more"},
+      {Isa::avx512_bf16, "AVX-512 with VNNI and bfloat16"},
+      {Isa::avx512_vnni, "AVX-512 with VNNI"},
+      {Isa::avx512, "AVX-512"},
+      {Isa::avx2_bf16, "AVX2 with VNNI and bfloat16"},
+      {Isa::avx2_vnni, "AVX2 with VNNI"},
+      {Isa::avx2, "AVX2"},
+      {Isa::avx, "AVX"},
+      {Isa::sse41, "SSE4.1"}};
+  for (const auto& [least, name] : kNames) {
+    if (isa >= least) {
+      return name;
+    }
+  }
+  return "none";
+}
+
+} // namespace at::native::zendnn

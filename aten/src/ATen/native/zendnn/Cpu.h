@@ -1,0 +1,51 @@
+// The CPU: what it is, which instructions ZenDNN may use, and its caches.
+#pragma once
+
+#include <c10/macros/Export.h>
+#include <oneapi/zendnn/zendnn_types.h>
+
+#include <array>
+#include <cstdint>
+#include <string>
+
+namespace at::native::zendnn {
+
+// Each includes those before it. The one exception is avx2_bf16, whose
+// conversions the later ones do in other instructions.
+enum class Isa : uint16_t {
+  none = 0,
+  sse41 = zendnn_cpu_isa_sse41,
+  avx = zendnn_cpu_isa_avx,
+  avx2 = zendnn_cpu_isa_avx2,
+  avx2_vnni = zendnn_cpu_isa_avx2_vnni,
+  avx2_bf16 = zendnn_cpu_isa_avx2_vnni_2,
+  avx512 = zendnn_cpu_isa_avx512_core,
+  avx512_vnni = zendnn_cpu_isa_avx512_core_vnni,
+  avx512_bf16 = zendnn_cpu_isa_avx512_core_bf16,
+  avx512_fp16 = zendnn_cpu_isa_avx512_core_fp16,
+  amx = zendnn_cpu_isa_avx512_core_amx, // which no AMD CPU has
+};
+
+// What a hypervisor hides is 0.
+struct Cpu {
+  std::string vendor, name, signature; // which packs family, model and stepping
+  unsigned family = 0, model = 0;
+  Isa isa = Isa::none;          // the widest that ZENDNN_MAX_CPU_ISA allows
+  const char* kernels = "none"; // of ours that run: avx2 or avx512
+  bool clflushopt = false;
+  std::array<int64_t, 3> caches{}; // L1d, L2 and L3, in bytes
+  unsigned cores = 0, cores_per_l3 = 0;
+};
+
+// Read once, at the first call.
+C10_EXPORT const Cpu& this_cpu();
+
+inline bool uses(Isa isa) {
+  static const Isa widest = this_cpu().isa;
+  return widest >= isa;
+}
+
+// For people, and in files of tuning choices.
+C10_EXPORT const char* name_of(Isa isa);
+
+} // namespace at::native::zendnn

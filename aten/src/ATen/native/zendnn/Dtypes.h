@@ -1,0 +1,64 @@
+// The dtypes that ZenDNN computes in: a row for each.
+#pragma once
+
+#include <ATen/native/zendnn/Cpu.h>
+#include <ATen/native/zendnn/kernels/types.h>
+#include <c10/core/ScalarType.h>
+#include <oneapi/zendnn/zendnn.hpp>
+
+#include <array>
+#include <string_view>
+#include <type_traits>
+
+namespace at::native::zendnn {
+
+// Sums are float32 in all of them.
+struct Dtype {
+  ScalarType scalar;
+  std::string_view name; // in descriptions of plans
+  ::zendnn::memory::data_type primitive;
+  kernels::DType kernel;
+  Isa needs; // what its primitives need; kernels of ours take it everywhere
+  double rounding;  // how far it parts two results, relative to them
+  double tolerance; // of a region's results, relative to the largest
+};
+
+inline constexpr auto kDtypes = [] {
+  using enum kernels::DType;
+  using enum ::zendnn::memory::data_type;
+  return std::array{
+      Dtype{kFloat, "float32", f32, float32, Isa::none, 0, 1e-4},
+      Dtype{
+          kBFloat16, "bfloat16", bf16, bfloat16, Isa::avx2_bf16, 0x1p-7, 5e-2},
+  };
+}();
+
+// The row with this entry in a column, or null.
+template <class T>
+constexpr const Dtype* find_dtype(
+    T Dtype::* column,
+    const std::type_identity_t<T>& entry) {
+  for (const auto& row : kDtypes) {
+    if (row.*column == entry) {
+      return &row;
+    }
+  }
+  return nullptr;
+}
+
+constexpr const Dtype* find_dtype(ScalarType scalar) {
+  return find_dtype(&Dtype::scalar, scalar);
+}
+
+// Calls f with a zero of the C++ type of the elements.
+template <size_t kRow = 0, class F>
+decltype(auto) with_type(const Dtype& dtype, F f) {
+  if constexpr (kRow + 1 < kDtypes.size()) {
+    if (&dtype != &kDtypes[kRow]) {
+      return with_type<kRow + 1>(dtype, f);
+    }
+  }
+  return f(c10::impl::ScalarTypeToCPPTypeT<kDtypes[kRow].scalar>());
+}
+
+} // namespace at::native::zendnn
