@@ -20,7 +20,7 @@ LAYERS = {
     "operators": {"operators", "signatures", "dims"},
     "graph": {"graph", "dims", *_TABLE},
     "passes": {"passes", "graph", *_TABLE},
-    "frontends/calls": {"frontends/calls", "passes", "graph", *_TABLE},
+    "frontends/calls": {"frontends/calls", "passes", "graph", "_C", *_TABLE},
     "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "_C", *_TABLE},
     "frontends": {"frontends", "frontends/torchscript"},
     "frontends/torchscript": {

@@ -202,6 +202,28 @@ def test_arguments_side_by_side_share_no_memory() -> None:
     both(Argument(), make, used=True)
 
 
+def test_autograd_learns_of_a_write() -> None:
+    ours = optimized(Argument())
+    weight = torch.randn(5, 8, requires_grad=True)
+    cache = torch.randn(5, 8)
+    product = weight * cache
+    with torch.no_grad():
+        ours(torch.randn(2, 8), cache)
+    assert sum(built(ours)) == 1
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.sum().backward()
+
+
+def test_inference_tensors_are_written_in_inference_mode_only() -> None:
+    ours = optimized(Argument())
+    with torch.inference_mode():
+        cache = torch.randn(5, 8)
+        ours(torch.randn(2, 8), cache)
+    assert sum(built(ours)) == 1
+    with torch.no_grad(), pytest.raises(RuntimeError, match="inference tensor"):
+        ours(torch.randn(2, 8), cache)
+
+
 class Counter(nn.Module):
     """Running sums, and a result that is a view of them."""
 

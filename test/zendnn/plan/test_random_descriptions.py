@@ -62,7 +62,8 @@ def answer(text, constants, tensors, numbers):
             return "refused: " + said
     assert takes, "runs what it does not take"
     assert all(isinstance(x, torch.Tensor) and x.sum() is not None for x in results)
-    for x, kept in zip((*constants, *tensors), before, strict=True):
+    fixed = constants if "write(" in text else (*constants, *tensors)
+    for x, kept in zip(fixed, before):
         assert same(kept, bits(x)), "a constant or an input was changed"
     json.loads(plan.explain())
     return "runs"

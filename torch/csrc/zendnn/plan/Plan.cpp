@@ -398,6 +398,9 @@ bool Plan::takes(
       return to_torch("an input whose gradient is wanted");
     }
   }
+  if (!are_writable(states_, tensors)) {
+    return to_torch("a state that torch lets nobody write");
+  }
   if (!are_apart(states_, tensors)) {
     return to_torch("a state that shares memory with another input");
   }
@@ -447,6 +450,9 @@ std::vector<Tensor> Plan::run(
       name_,
       " does not take these inputs: ",
       built->refused);
+  for (const auto state : states_) {
+    tensors[state].unsafeGetTensorImpl()->bump_version(); // for autograd
+  }
   return built->executable->run(tensors, numbers);
 }
 

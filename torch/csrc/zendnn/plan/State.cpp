@@ -3,6 +3,7 @@
 #include <torch/csrc/zendnn/plan/State.h>
 
 #include <ATen/native/zendnn/kernels/memory.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -91,6 +92,15 @@ std::set<size_t> states_of(const Description& region) {
     }
   }
   return states;
+}
+
+bool are_writable(
+    const std::set<size_t>& states,
+    const std::vector<Tensor>& tensors) {
+  return c10::InferenceMode::is_enabled() ||
+         std::none_of(states.begin(), states.end(), [&](size_t state) {
+           return tensors[state].is_inference();
+         });
 }
 
 bool are_apart(
