@@ -88,8 +88,21 @@ class Strip {
   void fill(const T* plane, int64_t y, int64_t rows) {
     const int64_t first = y * w_.stride_down - w_.pad_top;
     const int64_t count = (rows - 1) * w_.stride_down + layout_.reach;
-    for (int64_t i = 0; i < count; ++i)
-      bring_in(plane, first + i, floats_ + i * layout_.row);
+    const int64_t row = layout_.row;
+    if (w_.stride_across == 1) {
+      for (int64_t i = 0; i < count; ++i)
+        bring_in(plane, first + i, floats_ + i * row);
+      return;
+    }
+    // Many rows at a time: to load what has just been stored takes long.
+    const int64_t many = kLongestRow / row;
+    for (int64_t i = 0; i < count; i += many) {
+      const int64_t end = min(i + many, count);
+      for (int64_t k = i; k < end; ++k)
+        bring_in(plane, first + k, whole_ + (k - i) * row);
+      for (int64_t k = i; k < end; ++k)
+        separate(whole_ + (k - i) * row, floats_ + k * row);
+    }
   }
 
   // The input of row `row` of those, first column, at a point of the kernel.
@@ -109,13 +122,14 @@ class Strip {
         store(to + i, around_);
       return;
     }
-    const T* from = plane + y * w_.width;
-    if (w_.stride_across == 1)
-      return surround(from, to);
-    surround(from, whole_);
+    surround(plane + y * w_.width, to);
+  }
+
+  // Stores the columns that the stride separates contiguously.
+  void separate(const float* whole, float* to) const {
     if (w_.stride_across == 2) {
       for (int64_t i = 0; i < layout_.columns; i += kWidth) {
-        const Vec a = load(whole_ + 2 * i), b = load(whole_ + 2 * i + kWidth);
+        const Vec a = load(whole + 2 * i), b = load(whole + 2 * i + kWidth);
         store(to + i, even_lanes(a, b));
         store(to + layout_.columns + i, odd_lanes(a, b));
       }
@@ -123,7 +137,7 @@ class Strip {
     }
     for (int64_t part = 0; part < w_.stride_across; ++part) {
       for (int64_t i = 0; i < layout_.columns; ++i)
-        to[part * layout_.columns + i] = whole_[i * w_.stride_across + part];
+        to[part * layout_.columns + i] = whole[i * w_.stride_across + part];
     }
   }
 
