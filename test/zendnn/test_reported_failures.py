@@ -978,3 +978,21 @@ def test_few_columns_are_written_into_a_concatenation(
         result, tolerance = module(x), {torch.float32: 1e-5, torch.bfloat16: 2e-2}[dtype]
         exact = net.double()(x.double())
     torch.testing.assert_close(result.double(), exact, rtol=tolerance, atol=tolerance)
+
+
+def test_logarithms_near_1_are_as_exact_as_torchs() -> None:
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16, bias=False)
+            nn.init.eye_(self.layer.weight)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.log(F.relu(self.layer(x)))
+
+    x = 1 + torch.linspace(1e-3, 5e-2, 160).reshape(10, 16)
+    with torch.no_grad():
+        frozen = torch.jit.freeze(torch.jit.trace(Model().eval(), x))
+        got = torch.jit.optimize_for_inference(frozen)(x)
+    exact = x.double().log()
+    assert ((got - exact) / exact).abs().max() < 1e-6

@@ -64,7 +64,8 @@ FUNCTIONS = {
         _plain("abs", "eltwise_abs", keeps_integers=True),
         _plain("sqrt", "eltwise_sqrt", **_UNBOUNDED),
         _plain("square", "eltwise_square", keeps_integers=True),
-        _plain("log", "eltwise_log", **_UNBOUNDED),
+        # ZenDNN's logarithm is only exact to 1e-6 near 1, where the result is near 0.
+        _plain("log", ""),
         Function("affine", (), "alpha·x + beta", primitive="eltwise_linear", keeps_integers=True),
         _plain("round", "eltwise_round", keeps_integers=True, **_UNBOUNDED),
         _plain("log2", ""),

@@ -242,7 +242,7 @@ class Function:
         primitive: ZenDNN's algorithm; empty where only our kernels have the function.
         alpha, beta: the parameters of ZenDNN's algorithm, where they are not the function's own.
         magnifies: the factor by which it may magnify the rounding error of a sum; infinity where
-            there is no bound, as for log next to 0.
+            there is no bound, as for sqrt next to 0.
         keeps_integers: whether torch makes integers of integers.
         foreign: whether passes match it, and no plan computes it.
     """

@@ -90,7 +90,7 @@ Function function_of(const PostOp& post);
 const CombinationRow& combination_of(const std::string& algorithm);
 
 // The factor by which a node's post-ops may magnify rounding errors of its
-// sums; infinity where there is no bound, as for log next to 0.
+// sums; infinity where there is no bound, as for sqrt next to 0.
 double magnification(const Node& node);
 
 // A text that two nodes share when a primitive has the same work with them.
