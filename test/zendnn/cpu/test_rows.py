@@ -190,7 +190,7 @@ def reason_of(function: Callable[[], Any]) -> str:
         (lambda: values(9).bernoulli_(0.5), "too few numbers to gain"),
         (
             lambda: torch.embedding_bag(values(9, 9), IDS, OFFSETS)[0],
-            "sums, which torch computes as fast",
+            "sums and means, which torch computes as fast",
         ),
         (
             lambda: torch.max_pool2d(values(1, 2, 4, 4), 2, padding=(1, 1), dilation=2),

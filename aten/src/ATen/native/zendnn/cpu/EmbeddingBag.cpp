@@ -59,9 +59,9 @@ Reason why_not_bags(
   if (mode < kSum || mode > kMax) {
     return "a mode of no known number";
   }
-  if (mode == kSum && padding_idx < 0 &&
+  if (mode != kMax && padding_idx < 0 &&
       !(weighted && per_sample_weights->stride(0) != 1)) {
-    return "sums, which torch computes as fast";
+    return "sums and means, which torch computes as fast";
   }
   if (weighted && !takes_weights(*per_sample_weights, weight, indices, mode)) {
     return why::kParameter;
