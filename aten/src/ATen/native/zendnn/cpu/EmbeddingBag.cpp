@@ -1,6 +1,6 @@
-// Embedding bags. torch's sums are as fast as ours. But torch computes maxima,
-// skips padding and reads strided weights element by element on one thread, and
-// needs several operators for means.
+// Embedding bags. torch's sums and means are as fast as ours. But torch
+// computes maxima, skips padding and reads strided weights element by element
+// on one thread.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/EmptyTensor.h>

@@ -12,8 +12,8 @@
 #include "normalization.h"
 #include "random.h"
 #include "resampling.h"
-#include "where.h"
 #include "sum.h"
+#include "where.h"
 #include "winograd.h"
 
 #include <ATen/native/zendnn/Cpu.h>
