@@ -301,7 +301,22 @@ class Shifted(nn.Module):
         return self.layer(self.total)
 
 
-@pytest.mark.parametrize("kind", [Branch, Reshaped, Shifted])
+class Replaced(nn.Module):
+    """Sets its buffer to another tensor between two reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 6)
+        self.register_buffer("total", torch.ones(3, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        before = self.layer(self.total)
+        if x.size(0) > 2:
+            self.total = self.layer(x)
+        return before + self.layer(self.total)
+
+
+@pytest.mark.parametrize("kind", [Branch, Replaced, Reshaped, Shifted])
 def test_other_writes_are_torchs(kind: type[nn.Module]) -> None:
     module = kind().eval()
     ours = optimized(module)

@@ -156,9 +156,9 @@ class Facts:
     def of(graph: TorchGraph) -> Facts:
         """Find out; emission invalidates nothing of it."""
         outermost = list(outer_block(graph).nodes())
-        join_attributes(outermost)
-        states = find_states(outermost, [node for node in outermost if may_write(node)])
         nodes = [node for block in blocks_below(outer_block(graph)) for node in block.nodes()]
+        join_attributes(outermost, nodes)
+        states = find_states(outermost, [node for node in outermost if may_write(node)])
         written = written_values(graph)
         return Facts(
             written,

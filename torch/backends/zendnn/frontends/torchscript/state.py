@@ -44,6 +44,7 @@ _HANDS_ON = frozenset(
         *("prim::TupleIndex", "prim::unchecked_cast", "prim::unchecked_unwrap"),
     }
 )
+_MAY_SET = frozenset({"prim::SetAttr", "prim::CallMethod", "prim::CallFunction"})
 #: What a schema says of a result that may share memory with an argument.
 _ALIAS = re.compile(r"\([a-z](!|\)|\||\s*->)|\(\*\)")
 
@@ -68,12 +69,15 @@ class States:
         return operator_name(node) in VIEWS and node.inputsAt(0).unique() in self.roots
 
 
-def join_attributes(nodes: list[TorchNode]) -> None:
-    """Let an attribute that nothing sets be read once, since each read is the same tensor."""
+def join_attributes(nodes: list[TorchNode], everywhere: list[TorchNode]) -> None:
+    """Let the nodes of a block read an attribute once, as each read is the same tensor.
+
+    Not where a node of this block or of another may set one.
+    """
+    if any(node.kind() in _MAY_SET for node in everywhere):
+        return
     found: dict[tuple[int, str], TorchValue] = {}
     for node in nodes:
-        if node.kind() == "prim::SetAttr":
-            return
         if node.kind() == "prim::GetAttr":
             key = (node.inputsAt(0).unique(), node.s("name"))
             if key in found:
