@@ -304,6 +304,8 @@ class Shifted(nn.Module):
 class Replaced(nn.Module):
     """Sets its buffer to another tensor between two reads."""
 
+    total: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(6, 6)

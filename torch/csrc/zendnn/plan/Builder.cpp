@@ -1,4 +1,5 @@
 #include <torch/csrc/zendnn/plan/Builder.h>
+#include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
 

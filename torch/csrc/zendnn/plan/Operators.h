@@ -8,6 +8,48 @@
 
 namespace at::native::zendnn::plan {
 
+// A row of the table of operators.
+enum class Results : uint8_t {
+  tensor,
+  one_or_two, // tensors
+  tensors,    // as many as the operator finds right
+  number
+};
+
+// Which operands' strides torch's results take over: with `elements`, all those
+// that are combined element by element.
+enum class Follows : uint8_t {
+  nothing, // they are row-major, or the operator is a view
+  input,
+  input_or_weight,
+  all,
+  elements
+};
+
+struct Operator {
+  // Gives the results their sizes and dtypes.
+  void (*infer)(Values&, const Node&);
+  // Gives the results their places, and adds the steps that fill them.
+  void (*build)(Builder&, const Node&);
+  // A letter for each operand: t, a tensor; n, a number; T and N, which may be
+  // none, or missing at the end. A star repeats the letter before it, or leaves
+  // it out.
+  std::string_view operands;
+  std::vector<std::string_view> attributes{};
+  Results results = Results::tensor;
+  bool post_ops = false;
+  bool casts = false; // autocast computes it in its own type
+  bool is_view = false;
+  bool writes = false; // to its first operand, which its result is
+  Follows follows = Follows::nothing;
+};
+const std::unordered_map<std::string, Operator>& operators();
+// Throws Refused for an unknown name.
+const Operator& find_operator(const std::string& name);
+// Throws Refused where a node is not as the table says: its operands, results,
+// attributes or post-ops.
+void check_operators(const Description& region);
+
 // The row of a table by name; throws Refused where there is none.
 template <typename Table>
 const auto&

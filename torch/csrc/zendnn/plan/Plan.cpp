@@ -1,3 +1,4 @@
+#include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/State.h>

@@ -44,6 +44,8 @@ _HANDS_ON = frozenset(
         *("prim::TupleIndex", "prim::unchecked_cast", "prim::unchecked_unwrap"),
     }
 )
+_READS_NOTHING = VIEWS | _HANDS_ON | {"prim::GetAttr", "aten::size", "aten::size.int"}
+#: What may set an attribute.
 _MAY_SET = frozenset({"prim::SetAttr", "prim::CallMethod", "prim::CallFunction"})
 #: What a schema says of a result that may share memory with an argument.
 _ALIAS = re.compile(r"\([a-z](!|\)|\||\s*->)|\(\*\)")
@@ -143,8 +145,7 @@ def _follow(nodes: list[TorchNode], states: States) -> bool:
 
 def reads_memory(node: TorchNode) -> bool:
     """Whether it matters when a node runs, as it reads elements or writes them."""
-    name = operator_name(node)
-    return name not in VIEWS | _HANDS_ON | {"prim::GetAttr", "aten::size", "aten::size.int"}
+    return operator_name(node) not in _READS_NOTHING
 
 
 # Writes.
