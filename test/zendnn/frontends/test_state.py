@@ -304,17 +304,18 @@ class Shifted(nn.Module):
 class Replaced(nn.Module):
     """Sets its buffer to another tensor between two reads."""
 
-    total: Tensor
-
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(6, 6)
         self.register_buffer("total", torch.ones(3, 6))
 
+    def replace(self, x: Tensor) -> None:
+        self.total = self.layer(x)
+
     def forward(self, x: Tensor) -> Tensor:
         before = self.layer(self.total)
         if x.size(0) > 2:
-            self.total = self.layer(x)
+            self.replace(x)
         return before + self.layer(self.total)
 
 
