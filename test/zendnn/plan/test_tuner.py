@@ -209,6 +209,27 @@ def test_rounding_errors_that_a_function_magnifies_are_no_fault(
     assert_nothing_is_struck_off(Net(), torch.randn(1, 16, 22, 1))
 
 
+@pytest.mark.filterwarnings("error:ZenDNN", "ignore::torch.jit.TracerWarning")
+@pytest.mark.parametrize("channels", [1, 3, 15, 17])
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+def test_pointwise_convolutions_of_any_width_have_no_wrong_candidate(
+    channels: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to 30 points are one block of accumulators, the most that leave a register for weights."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Conv2d(channels, 15, 1) for _ in range(24, 34))
+
+        def forward(self, x: Tensor) -> list[Tensor]:
+            return [layer(x[..., : 24 + i]) for i, layer in enumerate(self.layers)]
+
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
+    torch.manual_seed(3)
+    assert_nothing_is_struck_off(Net().to(dtype), torch.randn(1, channels, 1, 33, dtype=dtype))
+
+
 # Whole plans.
 
 WHOLE = """

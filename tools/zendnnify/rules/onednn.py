@@ -129,6 +129,14 @@ EDITS: tuple[Edit, ...] = (
         text="            CPU_REORDER_INSTANCE(x64::panel_reorder_t)\n",
         reason="the generic reorder packs element by element",
     ),
+    Edit(
+        name="multiply-pairs-of-other-registers",
+        file="src/cpu/x64/jit_avx512_core_bf16_1x1_conv_kernel.hpp",
+        anchor="    Xbyak::Zmm zmm_tmp2 = Xbyak::Zmm(30);\n",
+        action=Action.REPLACE,
+        text="    Xbyak::Zmm zmm_tmp2 = Xbyak::Zmm(31);\n",
+        reason="with 30 accumulators, register 30 holds the weights",
+    ),
     # These convolutions read out of bounds, mostly where the kernel exceeds the image, as do
     # products on AMX tiles. The next implementation takes what they refuse.
     Edit(
