@@ -146,3 +146,33 @@ def test_kernels_on_planes_are_right_on_fewer_instructions(isa: str) -> None:
     names = "" if isa == "AVX2" else "not our_kernel and not any_windows and not infinite_weights"
     files = (str(HERE / "cpu" / f"test_{name}.py") for name in ("depthwise", "pooling"))
     passes("-k", names, *files, isa=isa)
+
+
+LAYERS = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        sizes = [(i, o) for i in (1024, 1025, 1032, 3000) for o in (1, 8, 9, 16, 17, 24, 25, 40)]
+        self.layers = nn.ModuleList(nn.Linear(*size) for size in sizes)
+
+    def forward(self, x):
+        return [layer(x[:, : layer.in_features]) for layer in self.layers]
+
+torch.manual_seed(7)
+x = torch.randn(3, 3000)
+with torch.no_grad():
+    net = torch.jit.trace(Net().eval(), x)
+    module = torch.jit.optimize_for_inference(torch.jit.freeze(net))
+    module(x)
+(region,) = torch.backends.zendnn.explain(module).methods[0].regions
+print([built.wrong for built in region.built])
+"""
+
+
+@pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
+def test_layers_of_many_inputs_have_no_wrong_candidate(isa: str) -> None:
+    settings = {"ZENDNN_MAX_CPU_ISA": isa, "ZENDNN_TUNING_BUDGET": "60"}
+    assert run_python(LAYERS, **settings).strip() == "[()]"

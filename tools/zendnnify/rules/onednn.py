@@ -137,6 +137,28 @@ EDITS: tuple[Edit, ...] = (
         text="    Xbyak::Zmm zmm_tmp2 = Xbyak::Zmm(31);\n",
         reason="with 30 accumulators, register 30 holds the weights",
     ),
+    # A blocked layout whose block of k the configuration does not know yet is not recognised as
+    # blocked. Beyond the first block of k, the offsets are those of plain weights.
+    Edit(
+        name="know-the-block-of-k-before-the-layouts",
+        file="src/cpu/x64/matmul/brgemm_matmul_utils.cpp",
+        anchor="    brgemm_matmul_conf_utils_t bm_conf_utils(bgmmc, isa, attr,\n",
+        action=Action.BEFORE,
+        text="    bgmmc.wei_k_blk = data_type_vnni_simd_elems(bgmmc.wei_dt, isa);\n",
+        reason="AVX2 kernels multiply wrong elements of layers of more than 1,024 inputs and 9 to 16 "
+        "outputs",
+    ),
+    # A row of the cell's scratchpad may be shorter than a block of columns.
+    Edit(
+        name="clear-own-rows-of-gated-cells-only",
+        file="src/cpu/x64/rnn/brgemm_cell_common_fwd.cpp",
+        anchor="                for (dim_t j = 0; j < rnn_.n_block; ++j)\n"
+        "                    C_o[j] = 0;\n",
+        action=Action.REPLACE,
+        text="                for (dim_t j = 0; j < (do_n_tail ? rnn_.n_tail : rnn_.n_block); ++j)\n"
+        "                    C_o[j] = 0;\n",
+        reason="the zeros reach into the next row, which another thread may just have computed",
+    ),
     # These convolutions read out of bounds, mostly where the kernel exceeds the image, as do
     # products on AMX tiles. The next implementation takes what they refuse.
     Edit(
