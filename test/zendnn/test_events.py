@@ -131,7 +131,7 @@ def test_a_packed_layer_makes_an_event(monkeypatch: pytest.MonkeyPatch) -> None:
     with torch.no_grad():
         layer(x)
         (event,) = events(lambda: layer(x))
-        assert (event.operator, event.route) == ("zendnn::prepacked", "eager")
+        assert (event.operator, event.route) == ("zendnn::prepacked", "plan")
         assert event.implementation.startswith("matmul ")
         with ZENDNN.flags(enabled=True, deterministic=True):
             inner, event = events(lambda: layer(x))

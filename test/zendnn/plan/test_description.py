@@ -18,7 +18,7 @@ BAD_TEXTS = {
     "zendnn-plan 3\n%1 = input tensor\n%2 = linear(%1, %1) post=add@-1\nreturn %2\n": "no operand",
     "zendnn-plan 3\n%1 = input tensor\n%2 = linear(%1, %1) post=add@2\nreturn %2\n": "no operand",
     "zendnn-plan 3\n%1 = constant 1\n%2 = constant 0\nreturn %1\n": "not in order",
-    "zendnn-plan 3x\nreturn \n": "not a number",
+    "zendnn-plan 3x\nreturn \n": "version 3x and",
     "another-plan 2\nreturn \n": "not a plan",
     "zendnn-plan 1\nreturn \n": "version 1",
     "zendnn-plan 3\n%1 = input tensor\n%2 = eltwise(%1) nonsense\nreturn %2\n": "no attribute",
@@ -28,7 +28,7 @@ BAD_TEXTS = {
     "zendnn-plan 3\n%1 = input number float32\nreturn \n": "line 2 .*no input 'number float32'",
     "zendnn-plan 3\n, = input tensor\nreturn \n": "line 2 .*wants one name",
     "zendnn-plan 3\n, = constant 0\nreturn \n": "line 2 .*wants one name",
-    "zendnn-plan x\n": "not a number",
+    "zendnn-plan x\n": "version x and",
 }
 
 

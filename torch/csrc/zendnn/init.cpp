@@ -11,6 +11,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/zendnn/Prepacked.h>
+#include <torch/csrc/zendnn/plan/Arena.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
@@ -22,6 +23,9 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace py = pybind11;
 namespace ctx = at::native::zendnn;
@@ -78,6 +82,22 @@ std::pair<size_t, std::vector<std::string>> choose(
       key, all, seconds, [&] { return made("judge", judge).compute(); });
   ctx::plan::save_choices();
   return {choice.index, std::move(choice.wrong)};
+}
+
+// For tests: where buffers of so many bytes, each needed from one step to
+// another, lie in an arena, and its bytes.
+std::pair<std::vector<int64_t>, int64_t> lay_out(
+    const std::vector<std::tuple<int64_t, int64_t, int64_t>>& buffers) {
+  std::vector<ctx::plan::Lifetime> lifetimes;
+  for (const auto& [bytes, first, last] : buffers) {
+    lifetimes.push_back({bytes, first, last});
+  }
+  const auto total = ctx::plan::lay_out(lifetimes);
+  std::vector<int64_t> offsets;
+  for (const auto& lifetime : lifetimes) {
+    offsets.push_back(lifetime.offset);
+  }
+  return {std::move(offsets), total};
 }
 
 py::dict cpu() {
@@ -189,6 +209,10 @@ PYBIND11_MODULE(_C, m) {
   auto verbose = m.def_submodule("_verbose");
   verbose.def("zendnn_set_verbose", &ctx::set_verbose);
 
+  m.def(
+      "_lay_out",
+      lay_out,
+      "The offsets of (bytes, first step, last step), and the arena's bytes.");
   m.def("_plan_cache_capacity", &ctx::plan::plan_cache_capacity);
   m.def("_set_plan_cache_capacity", &ctx::plan::set_plan_cache_capacity);
   m.def("_forget_tuning", &ctx::plan::forget_choices);

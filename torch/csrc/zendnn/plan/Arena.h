@@ -2,6 +2,8 @@
 // intermediate results in.
 #pragma once
 
+#include <c10/macros/Export.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -26,6 +28,6 @@ struct Lifetime {
 // overlap, largest buffers first, each at the lowest place that is free for its
 // whole life (greedy by size: Pisarchyk and Lee, 2020). Returns the bytes
 // needed.
-int64_t lay_out(std::vector<Lifetime>& buffers);
+C10_EXPORT int64_t lay_out(std::vector<Lifetime>& buffers);
 
 } // namespace at::native::zendnn::plan

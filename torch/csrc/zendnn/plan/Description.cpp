@@ -8,9 +8,6 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-constexpr std::string_view kFormat = "zendnn-plan";
-constexpr int64_t kVersion = 3;
-
 using View = std::string_view;
 
 View trim(View text) {
@@ -70,14 +67,14 @@ class Parser {
 
  private:
   static void read_version(View line) {
-    const auto words = split(line, ' ');
-    if (words.size() != 2 || words[0] != kFormat) {
+    const auto ours = split(kHeader, ' '), words = split(line, ' ');
+    if (words.size() != 2 || words[0] != ours[0]) {
       throw Refused("this is not a plan");
     }
-    if (to_number<int64_t>(words[1]) != kVersion) {
+    if (words[1] != ours[1]) {
       throw Refused(
           "the plan is of version " + std::string(words[1]) +
-          " and this build reads version " + std::to_string(kVersion) +
+          " and this build reads version " + std::string(ours[1]) +
           ": optimize the module again");
     }
   }

@@ -13,6 +13,9 @@
 
 namespace at::native::zendnn::plan {
 
+// The first line of a description. Saved files carry it.
+inline constexpr std::string_view kHeader = "zendnn-plan 3";
+
 // Why a plan does not take a region or the shapes at hand.
 struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
