@@ -1,5 +1,5 @@
-// What runs primitives of ZenDNN, eager operators, prepacked layers and plans,
-// has of them: those made lately, their memory, and weights in their layouts.
+// ZenDNN's primitives for eager operators and plans: the most recently used
+// ones, their memory objects, and reorders.
 #pragma once
 
 #include <c10/util/hash.h>
