@@ -512,7 +512,7 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "stack(Tensor[] parts, *, int dim=0)",
-        "stack",
+        "cat",
         "",
         _MAKES,
         infer.as_many(1),
