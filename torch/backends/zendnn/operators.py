@@ -314,7 +314,7 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "nonzero(Any x)",
-        "nonzero",
+        "to",
         "a tensor of bool",
         _KEEPS,
         infer.same,
