@@ -445,7 +445,7 @@ COMPUTE_ROWS = (
     _window("avg_pool", ", bool include_pad=True", ""),
     Operator(
         "adaptive_avg_pool(Tensor x, *, int[] sizes=[])",
-        "adaptive_pool",
+        "pool",
         "the sizes of x must be multiples of them",
         _WANTS,
         infer.as_many(0),

@@ -165,7 +165,7 @@ Tensor pool(const Node& node, const Operands& given) {
 }
 
 Tensor adaptive_avg_pool(const Node& node, const Operands& given) {
-  const auto sizes = node.get(attr::adaptive_pool::sizes);
+  const auto sizes = node.get(attr::pool::sizes);
   const auto spatial = spatial_of(sizes, given[0]);
   return call(
       node.op + std::to_string(spatial) + "d",
