@@ -401,7 +401,7 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "embedding(Constant table, Index ids)",
-        "embedding",
+        "embedding_bags",
         "",
         _FLOATING | _WANTS | _ROW_MAJOR,
         infer.embedding,
