@@ -222,7 +222,7 @@ BAD_OPERANDS: dict[str, tuple[list[Tensor], str]] = {
     ),
     "attention(%0, %0, %0, %1) scale=0.25": (
         [tensor(1, 2, 3, 8), tensor(1, 2, 2, 3)],
-        "does not broadcast",
+        "not broadcast",
     ),
     "attention(%0, %0, %0, none) scale=0.5 swapped=1": ([tensor(2, 3, 8)], "other sizes"),
     "attention(%0, %1, %1, none) scale=0.5": (
