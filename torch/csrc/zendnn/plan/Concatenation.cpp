@@ -12,9 +12,15 @@ std::vector<Builder::Slice> Builder::slices_of(const Node& node) const {
   const auto dim = wrap(node.get(attr::cat::dim), std::ssize(sizes(whole)));
   std::vector<Slice> slices;
   int64_t offset = 0;
+  bool aligned = dim == 1 && !stacks;
   for (const auto& operand : node.inputs) {
     slices.push_back({whole, dim, offset, stacks});
-    offset += stacks ? 1 : sizes(operand.index)[dim];
+    const auto width = stacks ? 1 : sizes(operand.index)[dim];
+    offset += width;
+    aligned = aligned && width % channel_block() == 0;
+  }
+  for (auto& slice : slices) {
+    slice.aligned = aligned;
   }
   return slices;
 }
@@ -36,19 +42,7 @@ void Builder::find_slices() {
         slices_[part] = slices[i];
       }
     }
-    if (has_whole_blocks(node)) {
-      aligned_.insert(node.output());
-    }
   }
-}
-
-// Whether all parts have whole blocks of channels, which are joined.
-bool Builder::has_whole_blocks(const Node& node) const {
-  return node.op == "cat" && slices_of(node)[0].dim == 1 &&
-         std::all_of(
-             node.inputs.begin(), node.inputs.end(), [&](const auto& operand) {
-               return sizes(operand.index)[1] % channel_block() == 0;
-             });
 }
 
 std::optional<Place> Builder::target(int64_t value) {
@@ -88,7 +82,7 @@ Place Builder::place_whole(const Slice& slice) {
   auto layout = row_major(whole);
   if (spatial && layout_ == Layout::channels_last) {
     layout = {shape, type_of(dtype(whole)), channels_last_strides(shape)};
-  } else if (spatial && aligned_.contains(whole)) {
+  } else if (spatial && slice.aligned) {
     layout = blocked_layout(shape, dtype(whole));
   }
   // The concatenation may be a part of a larger one.
@@ -100,21 +94,21 @@ Place Builder::place_whole(const Slice& slice) {
   return make(whole, layout);
 }
 
-// Whether the value lies at the one place as at the other.
+// Whether two places are the same memory, and lay the value out alike.
 bool Builder::is_same(int64_t value, const Place& a, const Place& b) const {
   return a.ref.buffer == b.ref.buffer && a.ref.offset == b.ref.offset &&
          a.blocked == b.blocked && describe(value, a) == describe(value, b);
 }
 
-// Parts that lie side by side, in a larger concatenation, are the whole
-// already.
+// Parts that lie side by side already, in a larger concatenation, need no copy.
 bool Builder::place_side_by_side(const Node& node) {
   const auto whole = node.output();
   const auto& shape = sizes(whole);
+  const auto slices = slices_of(node);
   auto joined = place(node.inputs[0].index);
   if (joined.blocked) {
     const auto strides = joined.desc.get_strides();
-    if (shape.size() < 3 || shape.size() > 5 || !has_whole_blocks(node)) {
+    if (shape.size() < 3 || shape.size() > 5 || !slices[0].aligned) {
       return false;
     }
     const auto channels = strides[0] / strides[1] * channel_block();
@@ -123,7 +117,6 @@ bool Builder::place_side_by_side(const Node& node) {
     }
     joined.desc = blocked_layout(shape, dtype(whole), channels);
   }
-  const auto slices = slices_of(node);
   for (size_t i = 0; i < slices.size(); ++i) {
     const auto part = node.inputs[i].index;
     if (!is_same(part, place(part), part_of(joined, part, slices[i]))) {
@@ -143,7 +136,7 @@ void Builder::concatenate(const Node& node) {
   const auto slices = slices_of(node);
   for (size_t i = 0; i < slices.size(); ++i) {
     const auto part = node.inputs[i].index;
-    // In this concatenation, whichever it was made for.
+    // It may have been made for another concatenation.
     const auto place = part_of(place_whole(slices[i]), part, slices[i]);
     const auto& known = places_[part];
     if (std::none_of(known.begin(), known.end(), [&](const Place& other) {
