@@ -35,13 +35,12 @@ struct Bag {
   int64_t table, ids, offsets, weights, output;
 };
 
-// The tables come first, then as many tensors of ids, then as many of offsets,
-// then as many of weights. Without offsets, a row of ids is a bag, or each id
-// is one.
+// The operands are tables, as many tensors of ids, as many of offsets, and as
+// many of weights. Without offsets, a row of ids is a bag, or each id is one.
 std::vector<Bag> bags_of(const Node& node) {
   const auto all = static_cast<size_t>(node.get(attr::embedding_bags::count));
   if (node.outputs.size() != all) {
-    refuse("as many embedding bags as there are no results");
+    refuse("embedding bags with another number of results");
   }
   std::vector<Bag> bags;
   for (size_t i = 0; i < all; ++i) {

@@ -25,8 +25,8 @@ broadcast_place(Builder& builder, int64_t value, const Dims& result) {
   return place;
 }
 
-// A layout without gaps for the value: in blocks, channels-last or row-major,
-// as this place is, of the value or of one of its rank.
+// A layout of the value without gaps: in blocks, channels-last or row-major, as
+// a place of this value or of another of its rank is.
 inline memory::desc
 layout_like(const Builder& builder, int64_t value, const Place& place) {
   const auto& sizes = builder.sizes(value);

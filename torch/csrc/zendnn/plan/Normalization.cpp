@@ -19,8 +19,8 @@ struct Site {
   int64_t batch, step; // to the next image; channel, pixel or block
 };
 
-// Nothing where the kernels cannot: pixels are unevenly apart, or neither they
-// nor channels lie side by side.
+// Returns nothing where pixels are unevenly apart, or neither pixels nor
+// channels lie side by side.
 std::optional<Site>
 site_of(const Builder& builder, int64_t value, const Place& place) {
   const auto& sizes = builder.sizes(value);
@@ -46,7 +46,7 @@ site_of(const Builder& builder, int64_t value, const Place& place) {
   return std::nullopt;
 }
 
-// The operand of a kernel that reads these layouts, and perhaps blocks.
+// Reads the operand of a kernel that takes these layouts, and perhaps blocks.
 Site read_channels(Builder& builder, const Node& node, bool blocks) {
   const auto value = tensor(node, 0);
   if (builder.place(value).blocked && blocks) {
@@ -58,8 +58,8 @@ Site read_channels(Builder& builder, const Node& node, bool blocks) {
   return site ? *site : *site_of(builder, value, builder.dense(value));
 }
 
-// Where its result goes, in the same layout: into the concatenation that it is
-// a part of, over the operand, or somewhere new.
+// Places its result in the same layout: in the concatenation that it is a part
+// of, over the operand, or anew.
 Site write_channels(Builder& builder, const Node& node, const Site& from) {
   const auto output = node.output();
   if (const auto target = builder.target(output)) {
@@ -76,7 +76,7 @@ Site write_channels(Builder& builder, const Node& node, const Site& from) {
   return *site_of(builder, output, builder.make(output, layout));
 }
 
-// What both kernels ask for.
+// The arguments that both kernels of channels have.
 template <class Args>
 Args args_of(
     const Builder& builder,
@@ -115,7 +115,7 @@ void check_factors(const Values& values, const Node& node, int64_t elements) {
   }
 }
 
-// Theirs; the operand's own without any.
+// The dtype of weight and bias; without them, that of the input.
 kernels::DType factor_type(const Builder& builder, const Node& node) {
   const auto factor = has(node, 1) ? 1 : has(node, 2) ? 2 : 0;
   return kernel_type(builder.dtype(tensor(node, factor)));

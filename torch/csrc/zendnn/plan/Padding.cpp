@@ -6,7 +6,7 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-// From the last dimension on, what is added before and after.
+// What is added before and after each dimension, the last one first.
 Dims pads_of(const Values& values, const Node& node) {
   Dims pads;
   for (size_t i = 1; i < node.inputs.size(); ++i) {

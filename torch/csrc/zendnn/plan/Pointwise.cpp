@@ -55,8 +55,8 @@ Convert conversion(c10::ScalarType from, c10::ScalarType to) {
                                                        : nullptr;
 }
 
-// Where the result goes: over an operand of its size that nobody needs any
-// more, or to a new place, in the layout that such an operand has.
+// Places the result over an operand of its size that nobody needs any more, or
+// anew, in the layout that such an operand has.
 void place_binary(Builder& builder, const Node& node) {
   const auto output = node.output();
   const auto& out_sizes = builder.sizes(output);
@@ -87,8 +87,8 @@ void place_binary(Builder& builder, const Node& node) {
   }
 }
 
-// A vector with a number for each channel, as ZenDNN's fast code for a layout
-// wants it described: in whole blocks where that has blocks.
+// Describes a vector with one number per channel as ZenDNN's fast code for the
+// layout `of` requires: in whole blocks if that is blocked.
 memory::desc channel_vector(
     int64_t channels,
     memory::data_type type,
@@ -105,7 +105,7 @@ memory::desc channel_vector(
              : memory::desc(sizes, type, strides);
 }
 
-// By ZenDNN, in a blocked layout.
+// Adds a primitive of ZenDNN, for a blocked result.
 void add_binary_primitive(
     Builder& builder,
     const Node& node,
@@ -153,7 +153,7 @@ void add_binary_primitive(
        {ZENDNN_ARG_DST, to.desc, to.ref}});
 }
 
-// By our kernel, on places with strides.
+// Adds our kernel, for a result with strides.
 void add_binary_kernel(
     Builder& builder,
     const Node& node,
@@ -250,7 +250,7 @@ void add_eltwise(
   }
   const auto& sizes = builder.sizes(value);
   if (!is_dense(sizes, to.strides) || from.strides != to.strides) {
-    // The kernel that knows strides wants two operands: the larger of x and x.
+    // The kernel that takes strides has two operands: the larger of x and x.
     add_binary_kernel(builder, node, "max", from, from, value, to, &function);
     return;
   }

@@ -21,8 +21,8 @@ int64_t product(const Dims& sizes, int64_t first, int64_t last) {
   return count(Dims(sizes.begin() + first, sizes.begin() + last));
 }
 
-// A value without gaps between its elements, such as a slice has: primitives
-// are so slow with those that a copy is cheaper.
+// Reads a value without gaps between its elements. Primitives are so slow with
+// gaps, such as a slice has, that a copy is cheaper.
 Place read_solid(Builder& builder, int64_t value) {
   if (builder.place(value).blocked) {
     return builder.solid_blocks(value);
@@ -68,7 +68,7 @@ Pooling pooling_of(const Values& values, const Node& node) {
                  : spread(node.get(attr::pool::stride), spatial, 1, 1);
   p.dilation = spread(node.get(attr::pool::dilation), spatial, 1, 1);
   p.before = p.after = spread(node.get(attr::pool::padding), spatial, 0);
-  int64_t elements = 1; // of a window, which ZenDNN goes through and counts
+  int64_t elements = 1; // of a window; ZenDNN counts them in 32 bits
   for (size_t i = 0; i < spatial; ++i) {
     elements *= p.kernel[i];
     if (elements > kLargestArgument) {
@@ -85,9 +85,9 @@ Pooling pooling_of(const Values& values, const Node& node) {
   return p;
 }
 
-// What is left of the sizes: all dimensions are reduced where none is named.
+// The sizes that remain; without `dims` all dimensions are reduced.
 Dims reduced_sizes(const Dims& sizes, const Dims& dims, bool keep) {
-  // torch allows dimensions 0 and -1 of a number.
+  // torch takes dimensions 0 and -1 of a scalar.
   std::vector<bool> gone(std::max<size_t>(sizes.size(), 1), dims.empty());
   for (const auto dim : dims) {
     const auto place = wrap(dim, std::ssize(gone));
@@ -138,7 +138,7 @@ void infer_pool(Values& values, const Node& node) {
   type_of(values.dtype(input));
   const auto p = pooling_of(values, node);
   const auto& in = values.sizes(input);
-  // torch's avg_pool3d wants an image, without padding, to hold a window.
+  // torch's avg_pool3d requires that the image without padding holds a window.
   const bool whole = node.op == "avg_pool" && p.kernel.size() == 3;
   Dims out{in[0], in[1]};
   for (size_t i = 0; i < p.kernel.size(); ++i) {
@@ -179,7 +179,7 @@ void build_pool(Builder& builder, const Node& node) {
     p.kind = algorithm::pooling_avg_exclude_padding; // the same without any
   }
   for (auto& dilation : p.dilation) {
-    --dilation; // as ZenDNN counts
+    --dilation; // ZenDNN counts from 0
   }
   const auto from = read_solid(builder, input);
   const auto source = builder.describe(input, from);
@@ -202,7 +202,7 @@ void build_pool(Builder& builder, const Node& node) {
   if (const auto slice = builder.target(output)) {
     try {
       made = describe(builder.describe(output, *slice));
-    } catch (const ::zendnn::error&) { // not into this place
+    } catch (const ::zendnn::error&) { // which does not write there
     }
     if (made && !is_reference(made->impl_info_str())) {
       builder.set_place(output, *slice);

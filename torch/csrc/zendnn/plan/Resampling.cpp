@@ -40,7 +40,7 @@ kernels::ResampleStrides strides_of(const Place& place) {
                        : kernels::ResampleStrides{s[0], s[1], s[2], s[3]};
 }
 
-// Which lines the result's are made of, for all executables of a plan.
+// Finds the lines that the result's are made of, once for all executables.
 Ref prepare_lines(Builder& builder, const kernels::LinesArgs& args) {
   std::ostringstream key;
   key << "lines " << static_cast<int>(args.algorithm) << ' '
@@ -78,7 +78,7 @@ void infer_resample(Values& values, const Node& node) {
     if (algorithm == kernels::Resampling::nearest && factor > 0 &&
         ((size == before && factor != 1) ||
          (size == 2 * before && factor != 2))) {
-      // torch heeds the factor or not, as the layout has it.
+      // Whether torch uses the factor depends on the layout.
       refuse("a resampling whose factor is not that of the sizes");
     }
   }

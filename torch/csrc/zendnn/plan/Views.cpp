@@ -10,7 +10,7 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-// torch's own operator, which is given a tensor without memory.
+// Applies torch's own operator to a tensor without memory.
 Tensor
 view_in_torch(const std::string& op, const Tensor& given, const Dims& numbers) {
   using Make = Tensor (*)(const Tensor& x, const Dims& n);
@@ -42,8 +42,7 @@ view_in_torch(const std::string& op, const Tensor& given, const Dims& numbers) {
   return table.at(op)(given, numbers);
 }
 
-// A select or slice whose start moves it at each call, and changes nothing
-// else.
+// A select or slice of which a call's numbers change the start alone.
 struct Moving {
   Number start;
   int64_t dim, length;
@@ -73,7 +72,7 @@ std::optional<Moving> find_moving(const Values& values, const Node& node) {
   return Moving{start, dim, length->constant};
 }
 
-// The numbers of a node; of one that moves, those of its first place.
+// A node's numbers; those of a moving one as it starts at 0.
 Dims view_numbers(
     const Values& values,
     const Node& node,
@@ -99,11 +98,11 @@ Dims view_numbers(
 struct MadeView {
   Dims sizes, strides;
   Number offset; // in bytes
-  bool copied;   // strides were not enough: a view of a row-major copy
+  bool copied;   // a view of a row-major copy, since strides cannot say it
 };
 
 // What a view operator makes of an operand with these strides. Sizes do not
-// depend on strides, so that this infers and builds.
+// depend on strides, so this serves to infer and to build.
 MadeView
 make_view(const Values& values, const Node& node, const Dims& strides) {
   const auto input = tensor(node, 0);
