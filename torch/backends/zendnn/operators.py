@@ -314,7 +314,7 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "nonzero(Any x)",
-        "nonzero",
+        "to",
         "a tensor of bool",
         _KEEPS,
         infer.same,
@@ -401,7 +401,7 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "embedding(Constant table, Index ids)",
-        "embedding",
+        "embedding_bags",
         "",
         _FLOATING | _WANTS | _ROW_MAJOR,
         infer.embedding,
@@ -445,7 +445,7 @@ COMPUTE_ROWS = (
     _window("avg_pool", ", bool include_pad=True", ""),
     Operator(
         "adaptive_avg_pool(Tensor x, *, int[] sizes=[])",
-        "adaptive_pool",
+        "pool",
         "the sizes of x must be multiples of them",
         _WANTS,
         infer.as_many(0),
@@ -512,7 +512,7 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "stack(Tensor[] parts, *, int dim=0)",
-        "stack",
+        "cat",
         "",
         _MAKES,
         infer.as_many(1),

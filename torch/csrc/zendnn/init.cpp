@@ -33,10 +33,9 @@ using namespace py::literals;
 
 namespace {
 
-// Gives a method another graph. Its executor, once made, goes on running the
-// graph that it was made of, and torch offers no way to drop it; callers hold
-// the function's address. So the function is made anew where it is. Nobody may
-// be running it.
+// Gives a method another graph. An executor keeps the graph that it was made
+// from, torch cannot drop it, and callers hold the function's address: so this
+// makes the function anew in its place. Nobody may be running it.
 void set_graph(
     const torch::jit::Module& module,
     const std::string& name,
@@ -50,7 +49,7 @@ void set_graph(
   function.setSchema(std::move(schema));
 }
 
-// For tests: candidates made in Python, timed for as long as they like.
+// For tests: candidates that Python makes, timed without a limit.
 std::pair<size_t, std::vector<std::string>> choose(
     const std::string& key,
     const std::vector<
@@ -123,7 +122,7 @@ std::map<std::string, size_t> dtypes() {
   return bytes;
 }
 
-// As the fields of a Python Event are.
+// The fields of a Python Event, in order.
 py::tuple as_fields(const ctx::Event& event) {
   py::list shapes;
   for (const auto& sizes : event.shapes) {

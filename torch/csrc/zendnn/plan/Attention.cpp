@@ -9,33 +9,24 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-bool swapped(const Node& node) {
-  return node.get(attr::attention::swapped);
-}
-
-// As a model spells it out: what is true in a mask adds 1, and the softmax of
-// nothing is NaN.
-bool additive(const Node& node) {
-  return node.get(attr::attention::additive);
-}
-
 // The mask, and the choice of scores that are replaced.
 constexpr size_t kMask = 3, kChosen = 4;
 
-// How what broadcasts to the scores is stepped through.
-kernels::MaskStrides score_strides(const Dims& sizes, const Dims& strides) {
-  const auto wide = broadcast_strides(sizes, strides, Dims(4));
-  return {wide[0], wide[1], wide[2], wide[3]};
-}
-
-// A place whose innermost elements lie side by side, or are one, perhaps
-// repeated.
-Place score_place(Builder& builder, int64_t value) {
+// What broadcasts to the scores, and its strides over them: elements of the
+// last dimension lie side by side, or are one.
+std::pair<Ref, kernels::MaskStrides>
+read_scores(Builder& builder, const Node& node, size_t operand) {
+  if (!has(node, operand)) {
+    return {};
+  }
+  const auto value = tensor(node, operand);
   const auto& sizes = builder.sizes(value);
-  const auto known = builder.strided(value);
-  return !sizes.empty() && sizes.back() != 1 && known.strides.back() > 1
-             ? builder.dense(value)
-             : known;
+  auto place = builder.strided(value);
+  if (!sizes.empty() && sizes.back() != 1 && place.strides.back() > 1) {
+    place = builder.dense(value);
+  }
+  const auto wide = broadcast_strides(sizes, place.strides, Dims(4));
+  return {place.ref, {wide[0], wide[1], wide[2], wide[3]}};
 }
 
 // As many heads and batches of one as there are dimensions missing.
@@ -52,66 +43,70 @@ kernels::HeadStrides head_strides(const Dims& strides) {
   return {wide[0], wide[1], wide[2]};
 }
 
+// Throws Refused unless a mask or choice broadcasts to the scores.
+void check_scores(
+    const Values& values,
+    const Node& node,
+    size_t operand,
+    const Dims& scores) {
+  const auto& sizes = values.sizes(tensor(node, operand));
+  if (sizes.size() > values.sizes(tensor(node, 0)).size()) {
+    refuse("a mask with too many dimensions");
+  }
+  if (broadcast(scores, sizes) != scores) {
+    refuse("a mask that does not broadcast");
+  }
+}
+
 } // namespace
 
 void infer_attention(Values& values, const Node& node) {
-  const auto query = tensor(node, 0);
-  const auto rank = values.sizes(query).size();
-  const auto q = in_heads(values.sizes(query), 1),
-             k = in_heads(values.sizes(tensor(node, 1)), 1),
-             v = in_heads(values.sizes(tensor(node, 2)), 1);
+  const auto query = tensor(node, 0), key = tensor(node, 1),
+             value = tensor(node, 2);
+  const auto& sizes = values.sizes(query);
+  const auto rank = sizes.size();
+  const auto q = in_heads(sizes, 1), k = in_heads(values.sizes(key), 1),
+             v = in_heads(values.sizes(value), 1);
   const auto dtype = values.dtype(query);
+  const bool swapped = node.get(attr::attention::swapped);
+  const bool additive = node.get(attr::attention::additive);
+  const bool grouped = node.get(attr::attention::grouped);
   type_of(dtype);
-  if (values.sizes(tensor(node, 1)).size() != rank ||
-      values.sizes(tensor(node, 2)).size() != rank ||
-      (rank != 4 && swapped(node)) || k != v || k[0] != q[0] || k[3] != q[3] ||
+  if (values.sizes(key).size() != rank || values.sizes(value).size() != rank ||
+      (rank != 4 && swapped) || k != v || k[0] != q[0] || k[3] != q[3] ||
       q[1] % k[1] != 0 || q[3] > 1024) {
     refuse("an attention whose operands have other sizes");
   }
-  const bool grouped = node.get(attr::attention::grouped);
   if (q[1] != k[1] && k[1] != 1 && !grouped) {
     refuse("an attention of groups that nobody asked for");
   }
-  if (values.dtype(tensor(node, 1)) != dtype ||
-      values.dtype(tensor(node, 2)) != dtype) {
+  if (values.dtype(key) != dtype || values.dtype(value) != dtype) {
     refuse("tensors of different dtypes");
   }
-  for (const auto operand : {kMask, kChosen}) {
-    if (!has(node, operand)) {
-      continue;
-    }
-    const auto mask = tensor(node, operand);
-    const auto& sizes = values.sizes(mask);
-    const Dims whole{q[0], q[1], q[2], k[2]};
-    const bool of_bool = values.dtype(mask) == c10::ScalarType::Bool;
-    if (operand == kChosen && !of_bool) {
-      refuse("a choice of scores that is not a tensor of bool");
-    }
-    if (operand == kChosen) {
-      rounded(dtype, node.get(attr::attention::fill));
-    }
-    if (operand == kMask && (!of_bool || additive(node))) {
+  const Dims scores{q[0], q[1], q[2], k[2]};
+  size_t mask_rank = 4;
+  if (has(node, kMask)) {
+    const auto mask = tensor(node, kMask);
+    mask_rank = values.sizes(mask).size();
+    if (values.dtype(mask) != c10::ScalarType::Bool || additive) {
       type_of(values.dtype(mask));
     }
-    if (sizes.size() > rank) {
-      refuse("a mask with too many dimensions");
-    }
-    for (size_t i = 0; i < sizes.size(); ++i) {
-      if (sizes[i] != 1 && sizes[i] != whole[4 - sizes.size() + i]) {
-        refuse("a mask that does not broadcast");
-      }
-    }
+    check_scores(values, node, kMask, scores);
   }
-  if (swapped(node)) {
+  if (has(node, kChosen)) {
+    if (values.dtype(tensor(node, kChosen)) != c10::ScalarType::Bool) {
+      refuse("a choice of scores that is not a tensor of bool");
+    }
+    rounded(dtype, node.get(attr::attention::fill));
+    check_scores(values, node, kChosen, scores);
+  }
+  if (swapped) {
     values.set_type(node.output(), {q[0], q[2], q[1], q[3]}, dtype);
     return;
   }
   // torch's kernel of this name follows the query, what it composes does not.
-  const auto mask_rank =
-      has(node, kMask) ? values.sizes(tensor(node, kMask)).size() : 4;
-  const auto& sizes = values.sizes(query);
   const auto& strides = values.strides(query);
-  const bool follows = rank == 4 && strides.back() == 1 && !additive(node) &&
+  const bool follows = rank == 4 && strides.back() == 1 && !additive &&
                        (q[1] == k[1] || grouped) &&
                        (mask_rank == 2 || mask_rank == 4);
   values.set_type(
@@ -129,56 +124,45 @@ void build_attention(Builder& builder, const Node& node) {
              v = builder.with_rows(value);
   const auto sizes = in_heads(builder.sizes(query), 1),
              source = in_heads(builder.sizes(key), 1);
-
-  kernels::AttentionArgs args;
-  args.q_strides = head_strides(q.strides);
-  args.k_strides = head_strides(k.strides);
-  args.v_strides = head_strides(v.strides);
-  args.batch = sizes[0];
-  args.heads = sizes[1];
-  args.kv_heads = source[1];
-  args.target = sizes[2];
-  args.source = source[2];
-  args.size = sizes[3];
   const auto scale = node.get(attr::attention::scale);
-  args.scale = static_cast<float>(
-      scale == 0 ? 1 / std::sqrt(static_cast<double>(args.size)) : scale);
-  args.causal = node.get(attr::attention::causal);
-  args.unseen_is_nan = additive(node);
-  args.dtype = kernel_type(builder.dtype(query));
-
+  using Args = kernels::AttentionArgs;
+  Args args{
+      .q_strides = head_strides(q.strides),
+      .k_strides = head_strides(k.strides),
+      .v_strides = head_strides(v.strides),
+      .batch = sizes[0],
+      .heads = sizes[1],
+      .kv_heads = source[1],
+      .target = sizes[2],
+      .source = source[2],
+      .size = sizes[3],
+      .scale = static_cast<float>(
+          scale == 0 ? 1 / std::sqrt(static_cast<double>(sizes[3])) : scale),
+      .causal = node.get(attr::attention::causal),
+      // As a model spells it out: the softmax of nothing is NaN.
+      .unseen_is_nan = node.get(attr::attention::additive),
+      .fill_where = node.get(attr::attention::fill_where),
+      .dtype = kernel_type(builder.dtype(query))};
   Ref mask, keep, chosen;
-  if (has(node, kChosen)) {
-    const auto operand = tensor(node, kChosen);
-    const auto from = score_place(builder, operand);
-    chosen = from.ref;
-    args.chosen_strides = score_strides(builder.sizes(operand), from.strides);
-    args.fill_where = node.get(attr::attention::fill_where);
+  std::tie(chosen, args.chosen_strides) = read_scores(builder, node, kChosen);
+  if (chosen) {
     args.fill = rounded(builder.dtype(query), node.get(attr::attention::fill));
   }
-  if (has(node, kMask)) {
-    const auto operand = tensor(node, kMask);
-    const auto from = score_place(builder, operand);
-    const auto steps = score_strides(builder.sizes(operand), from.strides);
-    if (builder.dtype(operand) == c10::ScalarType::Bool) {
-      keep = from.ref;
-      args.keep_strides = steps;
-    } else {
-      mask = from.ref;
-      args.mask_strides = steps;
-      args.mask_dtype = kernel_type(builder.dtype(operand));
-    }
+  std::tie(mask, args.mask_strides) = read_scores(builder, node, kMask);
+  if (mask && builder.dtype(tensor(node, kMask)) == c10::ScalarType::Bool) {
+    std::swap(mask, keep);
+    args.keep_strides = args.mask_strides;
+  } else if (mask) {
+    args.mask_dtype = kernel_type(builder.dtype(tensor(node, kMask)));
   }
   const auto to = builder.make_dense(output);
-  const auto row = args.size, all = args.heads * args.size;
-  args.out_strides =
-      swapped(node)
-          ? kernels::HeadStrides{args.target * all, row, all}
-          : kernels::HeadStrides{args.target * all, args.target * row, row};
+  args.out_strides = head_strides(to.strides);
+  if (node.get(attr::attention::swapped)) {
+    std::swap(args.out_strides.head, args.out_strides.time);
+  }
   args.scratch_bytes =
       kernels::attention_scratch_bytes(args) * at::get_num_threads();
   const auto scratch = builder.scratch(args.scratch_bytes);
-  using Args = kernels::AttentionArgs;
   add_kernel(
       builder,
       node,

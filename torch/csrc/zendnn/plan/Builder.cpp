@@ -1,5 +1,5 @@
 #include <torch/csrc/zendnn/plan/Builder.h>
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
@@ -169,19 +169,35 @@ void Builder::copy_as(
   border_copies_ += is_at_border(from, to);
   Node node;
   node.label = "reorder";
-  add_kernel(
-      node,
-      "copy",
-      {from.ref, to.ref},
-      [from, to, shape, item_bytes](const Frame& frame) {
-        kernels::copy_strided(
-            {.src = frame.at(from.ref),
-             .src_strides = from.strides.data(),
-             .dst = frame.at(to.ref),
-             .dst_strides = to.strides.data(),
-             .sizes = shape.data(),
-             .ndim = static_cast<int64_t>(shape.size()),
-             .itemsize = item_bytes});
+  add_copies(*this, node, "copy", {{shape, item_bytes, from, to}});
+}
+
+void Copy::run(const Frame& frame) const {
+  kernels::copy_strided(
+      {.src = frame.at(from.ref),
+       .src_strides = from.strides.data(),
+       .dst = frame.at(to.ref),
+       .dst_strides = to.strides.data(),
+       .sizes = sizes.data(),
+       .ndim = std::ssize(sizes),
+       .itemsize = item_bytes});
+}
+
+void add_copies(
+    Builder& builder,
+    const Node& node,
+    const std::string& implementation,
+    const std::vector<Copy>& copies) {
+  std::vector<Ref> touched;
+  for (const auto& copy : copies) {
+    touched.push_back(copy.from.ref);
+    touched.push_back(copy.to.ref);
+  }
+  builder.add_kernel(
+      node, implementation, touched, [copies](const Frame& frame) {
+        for (const auto& copy : copies) {
+          copy.run(frame);
+        }
       });
 }
 

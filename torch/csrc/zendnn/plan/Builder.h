@@ -9,7 +9,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string_view>
 
 namespace at::native::zendnn::plan {
@@ -158,13 +157,16 @@ class Builder : public Values {
   struct Slice {
     int64_t whole; // value
     int64_t dim, offset;
-    bool stacked; // the whole has a dimension more
+    bool stacked;         // the whole has a dimension more
+    bool aligned = false; // all parts are whole blocks of channels
   };
 
   void place_inputs();
   void place_constants();
   Place place_whole(const Slice& slice);
-  Place part_of(int64_t value, const Slice& slice);
+  std::vector<Slice> slices_of(const Node& node) const;
+  Place part_of(Place whole, int64_t value, const Slice& slice) const;
+  bool is_same(int64_t value, const Place& a, const Place& b) const;
   std::string weight_name(int64_t value) const;
   std::string packed_key(
       const std::string& name,
@@ -180,7 +182,7 @@ class Builder : public Values {
   const Place& own_place(int64_t constant) const;
   void build_nodes();
   bool is_at_border(const Place& from, const Place& to) const;
-  bool place_side_by_side(const Node& node, int64_t dim);
+  bool place_side_by_side(const Node& node);
   void find_slices();
   // How many steps there are so far.
   int64_t step() const {
@@ -206,8 +208,6 @@ class Builder : public Values {
   std::vector<Executable::Output> outputs_;
   std::map<int64_t, int64_t> results_; // value to its first index among outputs
   std::map<int64_t, Slice> slices_;
-  std::map<int64_t, Place> wholes_; // concatenations that have a place
-  std::set<int64_t> aligned_; // whose parts are whole blocks, constants too
   int64_t node_ = 0, border_copies_ = 0;
 };
 

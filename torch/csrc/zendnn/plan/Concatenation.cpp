@@ -5,6 +5,26 @@
 
 namespace at::native::zendnn::plan {
 
+// Where each operand of a cat or stack lies in its result.
+std::vector<Builder::Slice> Builder::slices_of(const Node& node) const {
+  const auto whole = node.output();
+  const bool stacks = node.op == "stack";
+  const auto dim = wrap(node.get(attr::cat::dim), std::ssize(sizes(whole)));
+  std::vector<Slice> slices;
+  int64_t offset = 0;
+  bool aligned = dim == 1 && !stacks;
+  for (const auto& operand : node.inputs) {
+    slices.push_back({whole, dim, offset, stacks});
+    const auto width = stacks ? 1 : sizes(operand.index)[dim];
+    offset += width;
+    aligned = aligned && width % channel_block() == 0;
+  }
+  for (auto& slice : slices) {
+    slice.aligned = aligned;
+  }
+  return slices;
+}
+
 // A value that several concatenations read is made in the last of them: the
 // earlier ones then are slices of it (as in DenseNet).
 void Builder::find_slices() {
@@ -12,38 +32,29 @@ void Builder::find_slices() {
     return;
   }
   for (const auto& node : description_.nodes) {
-    const bool stacks = node.op == "stack";
-    if (node.op != "cat" && !stacks) {
+    if (node.op != "cat" && node.op != "stack") {
       continue;
     }
-    const auto whole = node.output();
-    const auto dim = wrap(
-        node.get(attr::cat::dim), static_cast<int64_t>(sizes(whole).size()));
-    int64_t offset = 0;
-    bool aligned = true;
-    std::set<int64_t> seen;
-    for (const auto& operand : node.inputs) {
-      const auto part = operand.index;
-      aligned = aligned && !stacks && sizes(part)[dim] % channel_block() == 0;
-      if (values_[part].constant < 0 && seen.insert(part).second) {
-        slices_[part] = {whole, dim, offset, stacks};
+    const auto slices = slices_of(node);
+    for (auto i = slices.size(); i-- > 0;) { // the first of equal parts stays
+      const auto part = node.inputs[i].index;
+      if (values_[part].constant < 0) {
+        slices_[part] = slices[i];
       }
-      offset += stacks ? 1 : sizes(part)[dim];
-    }
-    if (aligned) {
-      aligned_.insert(whole);
     }
   }
 }
 
 std::optional<Place> Builder::target(int64_t value) {
   const auto found = slices_.find(value);
-  return found == slices_.end() ? std::nullopt
-                                : std::optional(part_of(value, found->second));
+  if (found == slices_.end()) {
+    return std::nullopt;
+  }
+  return part_of(place_whole(found->second), value, found->second);
 }
 
-Place Builder::part_of(int64_t value, const Slice& slice) {
-  auto part = place_whole(slice);
+Place Builder::part_of(Place whole, int64_t value, const Slice& slice) const {
+  auto& part = whole;
   if (part.blocked) {
     const auto strides = part.desc.get_strides();
     part.ref.offset +=
@@ -61,88 +72,56 @@ Place Builder::part_of(int64_t value, const Slice& slice) {
 }
 
 Place Builder::place_whole(const Slice& slice) {
-  const auto known = wholes_.find(slice.whole);
-  if (known != wholes_.end()) {
-    return known->second;
+  const auto whole = slice.whole;
+  if (!places_[whole].empty()) {
+    return places_[whole].front();
   }
-  const auto& shape = sizes(slice.whole);
-  const auto rank = shape.size();
-  const bool spatial =
-      rank >= 4 && rank <= 5 && slice.dim == 1 && !slice.stacked;
-  Place made;
+  const auto& shape = sizes(whole);
+  const bool spatial = (shape.size() == 4 || shape.size() == 5) &&
+                       slice.dim == 1 && !slice.stacked;
+  auto layout = row_major(whole);
   if (spatial && layout_ == Layout::channels_last) {
-    made.strides = channels_last_strides(shape);
-  } else if (spatial && aligned_.contains(slice.whole)) {
-    made.blocked = true;
-    made.desc = blocked_layout(shape, dtype(slice.whole));
-  } else {
-    made.strides = row_major_strides(shape);
+    layout = {shape, type_of(dtype(whole)), channels_last_strides(shape)};
+  } else if (spatial && slice.aligned) {
+    layout = blocked_layout(shape, dtype(whole));
   }
-  // The concatenation may be a part of a larger one, or a result.
-  if (const auto outer = target(slice.whole);
-      outer && outer->blocked == made.blocked) {
-    made = *outer;
-  } else if (
-      !made.blocked && is_result(slice.whole) &&
-      outputs_[results_[slice.whole]].strides == made.strides) {
-    made.ref = {
-        add_buffer(
-            {.kind = BufferKind::output, .index = results_[slice.whole]}),
-        0};
-  } else {
-    const auto bytes = made.blocked
-                           ? static_cast<int64_t>(made.desc.get_size())
-                           : count(shape) * item_size(dtype(slice.whole));
-    made.ref = {arena(bytes), 0};
+  // The concatenation may be a part of a larger one.
+  const auto outer = target(whole);
+  if (outer && outer->blocked == (layout.get_inner_nblks() > 0)) {
+    set_place(whole, *outer);
+    return *outer;
   }
-  buffers_.occupy(made.ref, slice.whole);
-  wholes_.emplace(slice.whole, made);
-  return made;
+  return make(whole, layout);
 }
 
-// Parts that lie side by side, in a larger concatenation, are the whole
-// already.
-bool Builder::place_side_by_side(const Node& node, int64_t dim) {
+// Whether two places are the same memory, and lay the value out alike.
+bool Builder::is_same(int64_t value, const Place& a, const Place& b) const {
+  return a.ref.buffer == b.ref.buffer && a.ref.offset == b.ref.offset &&
+         a.blocked == b.blocked && describe(value, a) == describe(value, b);
+}
+
+// Parts that lie side by side already, in a larger concatenation, need no copy.
+bool Builder::place_side_by_side(const Node& node) {
   const auto whole = node.output();
-  const auto first = place(node.inputs[0].index);
-  int64_t offset = 0, channels = 0;
-  if (first.blocked) {
-    const auto strides = first.desc.get_strides();
-    const auto& shape = sizes(whole);
-    if (dim != 1 || shape.size() < 3 || shape.size() > 5) {
+  const auto& shape = sizes(whole);
+  const auto slices = slices_of(node);
+  auto joined = place(node.inputs[0].index);
+  if (joined.blocked) {
+    const auto strides = joined.desc.get_strides();
+    if (shape.size() < 3 || shape.size() > 5 || !slices[0].aligned) {
       return false;
     }
-    channels = strides[0] / strides[1] * channel_block();
+    const auto channels = strides[0] / strides[1] * channel_block();
     if (shape[0] > 1 && shape[1] > channels) {
       return false;
     }
+    joined.desc = blocked_layout(shape, dtype(whole), channels);
   }
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
+  for (size_t i = 0; i < slices.size(); ++i) {
     const auto part = node.inputs[i].index;
-    const auto& other = place(part);
-    if (other.ref.buffer != first.ref.buffer ||
-        other.ref.offset != first.ref.offset + offset ||
-        other.blocked != first.blocked) {
+    if (!is_same(part, place(part), part_of(joined, part, slices[i]))) {
       return false;
     }
-    if (first.blocked) {
-      // Whole blocks of channels, of the same images.
-      if (sizes(part)[1] % channel_block() != 0 ||
-          other.desc != blocked_layout(sizes(part), dtype(part), channels)) {
-        return false;
-      }
-      offset += sizes(part)[1] / channel_block() * other.desc.get_strides()[1] *
-                item_size(dtype(part));
-    } else {
-      if (other.strides != first.strides) {
-        return false;
-      }
-      offset += sizes(part)[dim] * first.strides[dim] * item_size(dtype(part));
-    }
-  }
-  Place joined = first;
-  if (first.blocked) {
-    joined.desc = blocked_layout(sizes(whole), dtype(whole), channels);
   }
   set_place(whole, joined);
   return true;
@@ -150,78 +129,51 @@ bool Builder::place_side_by_side(const Node& node, int64_t dim) {
 
 void Builder::concatenate(const Node& node) {
   const auto whole = node.output();
-  if (is_joined(whole)) {
+  if (is_joined(whole) || (node.op == "cat" && places_[whole].empty() &&
+                           place_side_by_side(node))) {
     return;
   }
-  const bool stacks = node.op == "stack";
-  const auto dim =
-      wrap(node.get(attr::cat::dim), static_cast<int64_t>(sizes(whole).size()));
-  if (!stacks && !wholes_.contains(whole) && place_side_by_side(node, dim)) {
-    return;
-  }
-  int64_t offset = 0;
-  for (const auto& operand : node.inputs) {
-    const auto part = operand.index;
-    // In this concatenation, whichever it was made for.
-    const auto place = part_of(part, {whole, dim, offset, stacks});
-    offset += stacks ? 1 : sizes(part)[dim];
+  const auto slices = slices_of(node);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const auto part = node.inputs[i].index;
+    // It may have been made for another concatenation.
+    const auto place = part_of(place_whole(slices[i]), part, slices[i]);
     const auto& known = places_[part];
-    const bool there =
-        std::any_of(known.begin(), known.end(), [&](const Place& other) {
-          return other.ref.buffer == place.ref.buffer &&
-                 other.ref.offset == place.ref.offset &&
-                 other.blocked == place.blocked &&
-                 describe(part, other) == describe(part, place);
-        });
-    if (!there) {
+    if (std::none_of(known.begin(), known.end(), [&](const Place& other) {
+          return is_same(part, other, place);
+        })) {
       copy(part, this->place(part), place);
     }
   }
-  set_place(whole, wholes_.at(whole));
 }
 
 void infer_cat(Values& values, const Node& node) {
+  const bool stacks = node.op == "stack";
   auto out = values.sizes(tensor(node, 0));
   const auto dtype = values.dtype(tensor(node, 0));
-  const auto dim =
-      wrap(node.get(attr::cat::dim), static_cast<int64_t>(out.size()));
+  const auto dim = wrap(node.get(attr::cat::dim), std::ssize(out) + stacks);
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     auto sizes = values.sizes(tensor(node, i));
     if (sizes.size() != out.size() || values.dtype(tensor(node, i)) != dtype) {
       refuse("a concatenation of different tensors");
     }
-    out[dim] += sizes[dim];
-    sizes[dim] = out[dim];
+    if (!stacks) {
+      out[dim] += sizes[dim];
+      sizes[dim] = out[dim];
+    }
     if (sizes != out) {
       refuse("a concatenation of different sizes");
     }
   }
-  type_of(dtype);
-  values.set_type(node.output(), out, dtype);
-}
-
-void infer_stack(Values& values, const Node& node) {
-  auto out = values.sizes(tensor(node, 0));
-  const auto dtype = values.dtype(tensor(node, 0));
-  type_of(dtype);
-  for (size_t i = 1; i < node.inputs.size(); ++i) {
-    if (values.sizes(tensor(node, i)) != out ||
-        values.dtype(tensor(node, i)) != dtype) {
-      refuse("a stack of different tensors");
-    }
+  if (stacks) {
+    out.insert(out.begin() + dim, std::ssize(node.inputs));
   }
-  const auto dim =
-      wrap(node.get(attr::cat::dim), static_cast<int64_t>(out.size()) + 1);
-  out.insert(out.begin() + dim, static_cast<int64_t>(node.inputs.size()));
+  type_of(dtype);
   values.set_type(node.output(), out, dtype);
 }
 
 void build_cat(Builder& builder, const Node& node) {
   builder.concatenate(node);
-}
-
-void build_stack(Builder& builder, const Node& node) {
-  build_cat(builder, node);
 }
 
 } // namespace at::native::zendnn::plan

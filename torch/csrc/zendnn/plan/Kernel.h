@@ -11,6 +11,55 @@
 
 namespace at::native::zendnn::plan {
 
+// The operand row by row; nowhere if the node does not have it.
+inline Ref dense_or_none(Builder& builder, const Node& node, size_t index) {
+  return has(node, index) ? builder.dense(tensor(node, index)).ref : Ref{};
+}
+
+// The value in memory with strides over a result's dimensions.
+inline Place
+broadcast_place(Builder& builder, int64_t value, const Dims& result) {
+  auto place = builder.strided(value);
+  place.strides =
+      broadcast_strides(builder.sizes(value), place.strides, result);
+  return place;
+}
+
+// A layout of the value without gaps: in blocks, channels-last or row-major, as
+// a place of this value or of another of its rank is.
+inline memory::desc
+layout_like(const Builder& builder, int64_t value, const Place& place) {
+  const auto& sizes = builder.sizes(value);
+  const auto dtype = builder.dtype(value);
+  if (place.blocked) {
+    return blocked_layout(sizes, dtype);
+  }
+  return sizes.size() > 2 && place.strides[1] == 1
+             ? memory::desc(sizes, type_of(dtype), channels_last_strides(sizes))
+             : builder.row_major(value);
+}
+
+// A number over so many dimensions, once for all executables of a plan.
+Place place_number(
+    Builder& builder,
+    c10::ScalarType dtype,
+    float number,
+    size_t rank = 0);
+
+// Copies from one plain place to another.
+struct Copy {
+  Dims sizes;
+  int64_t item_bytes;
+  Place from, to;
+
+  void run(const Frame& frame) const;
+};
+void add_copies(
+    Builder& builder,
+    const Node& node,
+    const std::string& implementation,
+    const std::vector<Copy>& copies);
+
 // A pointer among a kernel's arguments, and what it points to: a place, known
 // at each run, or numbers that the step keeps.
 template <typename Args>

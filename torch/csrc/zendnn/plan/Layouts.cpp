@@ -220,24 +220,34 @@ bool is_row_major(const Dims& sizes, const Dims& strides) {
   return true;
 }
 
-std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides) {
-  const auto rank = static_cast<int64_t>(sizes.size());
-  if (rank == 0 || (sizes[rank - 1] != 1 && strides[rank - 1] != 1)) {
-    return std::nullopt;
-  }
-  std::optional<int64_t> row;
-  int64_t next = 0; // of the dimension before, in elements
-  for (auto i = rank - 2; i >= 0; --i) {
+std::optional<int64_t> even_stride(
+    const Dims& sizes,
+    const Dims& strides,
+    size_t first,
+    size_t last,
+    int64_t alone) {
+  std::optional<int64_t> found;
+  int64_t next = 0; // of the dimension before
+  for (auto i = last; i-- > first;) {
     if (sizes[i] == 1) {
       continue;
     }
-    if (row ? strides[i] != next : strides[i] < sizes[rank - 1]) {
-      return std::nullopt; // rows that are unevenly apart, or overlap
+    if (found && strides[i] != next) {
+      return std::nullopt;
     }
-    row = row.value_or(strides[i]);
+    found = found.value_or(strides[i]);
     next = strides[i] * sizes[i];
   }
-  return row.value_or(sizes[rank - 1]);
+  return found.value_or(alone);
+}
+
+std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides) {
+  if (sizes.empty() || (sizes.back() != 1 && strides.back() != 1)) {
+    return std::nullopt;
+  }
+  const auto row =
+      even_stride(sizes, strides, 0, sizes.size() - 1, sizes.back());
+  return row && *row < sizes.back() ? std::nullopt : row; // rows that overlap
 }
 
 std::optional<int64_t> writable_row_stride(

@@ -47,6 +47,14 @@ memory::desc blocked_layout(
     const Dims& sizes,
     c10::ScalarType dtype,
     std::optional<int64_t> channels = std::nullopt);
+// The distance between the elements of dimensions [first, last) when it is the
+// same for all of them; `alone` where there is one.
+std::optional<int64_t> even_stride(
+    const Dims& sizes,
+    const Dims& strides,
+    size_t first,
+    size_t last,
+    int64_t alone = 1);
 // The distance between rows (all dimensions but the last) when it is the same
 // for all of them and elements of a row lie side by side.
 std::optional<int64_t> row_stride(const Dims& sizes, const Dims& strides);

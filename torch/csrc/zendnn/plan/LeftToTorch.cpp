@@ -35,21 +35,6 @@ struct Operands {
 
 using Compute = Tensor (*)(const Node&, const Operands&);
 
-// Nothing between the operators and the kernels of the CPU: no gradients, no
-// autocast, no tracer, and no mode that Python has set.
-class BelowEverything {
-  c10::impl::ExcludeDispatchKeyGuard guard_{
-      c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-      c10::autocast_dispatch_keyset |
-      c10::DispatchKeySet(
-          {c10::DispatchKey::Tracer,
-           c10::DispatchKey::Python,
-           c10::DispatchKey::PythonTLSSnapshot,
-           c10::DispatchKey::Functionalize,
-           c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
-           c10::DispatchKey::FuncTorchDynamicLayerBackMode})};
-};
-
 // torch's operator, by its name and its first arguments; the others have their
 // defaults.
 Tensor call(const std::string& name, std::vector<c10::IValue> arguments) {
@@ -180,7 +165,7 @@ Tensor pool(const Node& node, const Operands& given) {
 }
 
 Tensor adaptive_avg_pool(const Node& node, const Operands& given) {
-  const auto sizes = node.get(attr::adaptive_pool::sizes);
+  const auto sizes = node.get(attr::pool::sizes);
   const auto spatial = spatial_of(sizes, given[0]);
   return call(
       node.op + std::to_string(spatial) + "d",

@@ -5,10 +5,27 @@
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Layouts.h>
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 namespace at::native::zendnn::plan {
 
 class Builder;
 class Values;
+
+// Nothing between the operators and the kernels of the CPU: no gradients, no
+// autocast, no tracer, and no mode that Python has set.
+class BelowEverything {
+  c10::impl::ExcludeDispatchKeyGuard guard_{
+      c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+      c10::autocast_dispatch_keyset |
+      c10::DispatchKeySet(
+          {c10::DispatchKey::Tracer,
+           c10::DispatchKey::Python,
+           c10::DispatchKey::PythonTLSSnapshot,
+           c10::DispatchKey::Functionalize,
+           c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+           c10::DispatchKey::FuncTorchDynamicLayerBackMode})};
+};
 
 // A node of a description that torch computes, and what that costs.
 struct Left {

@@ -1,9 +1,8 @@
+#include <torch/csrc/zendnn/plan/Kernel.h>
 #include <torch/csrc/zendnn/plan/Numbers.h>
-#include <torch/csrc/zendnn/plan/Operators.h>
 
 #include <algorithm>
 #include <cmath>
-#include <sstream>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -164,13 +163,7 @@ void build_power(Builder& builder, const Node& node) {
     return;
   }
   const auto power = std::pow(static_cast<float>(base.constant), exponent);
-  std::ostringstream key;
-  key << "number " << std::hexfloat << power;
-  builder.set_place(
-      node.output(),
-      {.ref = builder.prepared(key.str(), sizeof(float), [power](void* memory) {
-        *static_cast<float*>(memory) = power;
-      })});
+  builder.set_place(node.output(), place_number(builder, kFloat, power));
 }
 
 void build_nothing(Builder& /*builder*/, const Node& /*node*/) {}

@@ -3,12 +3,10 @@
 
 #include <ATen/native/zendnn/kernels/memory.h>
 
-#include <algorithm>
-
 namespace at::native::zendnn::plan {
 namespace {
 
-// From the last dimension on, what is added before and after.
+// What is added before and after each dimension, the last one first.
 Dims pads_of(const Values& values, const Node& node) {
   Dims pads;
   for (size_t i = 1; i < node.inputs.size(); ++i) {
@@ -42,59 +40,33 @@ void infer_pad(Values& values, const Node& node) {
 void build_pad(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto pads = pads_of(builder, node);
-  if (std::all_of(
-          pads.begin(), pads.end(), [](int64_t pad) { return pad == 0; })) {
+  if (builder.sizes(input) == builder.sizes(output)) {
     builder.set_place(output, builder.place(input));
     return;
   }
   const auto from = builder.strided(input);
   const auto to = builder.make_dense(output);
   const auto& sizes = builder.sizes(input);
-  const auto bytes = item_size(builder.dtype(input));
-  int64_t skip = 0;
+  const auto dtype = builder.dtype(input);
+  const auto bytes = item_size(dtype);
+  auto inner = to;
   for (size_t i = 0; i < pads.size(); i += 2) {
-    skip += pads[i] * to.strides[sizes.size() - 1 - i / 2];
+    inner.ref.offset += pads[i] * to.strides[sizes.size() - 1 - i / 2] * bytes;
   }
-  float value = 0;
-  write_number(builder.dtype(input), node.get(attr::pad::value), &value);
-  builder.add_kernel(
+  const auto value = static_cast<float>(node.get(attr::pad::value));
+  const auto around = place_number(builder, dtype, value, sizes.size());
+  add_copies(
+      builder,
       node,
       "pad",
-      {from.ref, to.ref},
-      [from,
-       to,
-       sizes,
-       padded = builder.sizes(output),
-       everywhere = Dims(sizes.size(), 0),
-       bytes,
-       skip,
-       value](const Frame& frame) {
-        kernels::CopyArgs copy{
-            .src = &value,
-            .src_strides = everywhere.data(),
-            .dst = frame.at(to.ref),
-            .dst_strides = to.strides.data(),
-            .sizes = padded.data(),
-            .ndim = static_cast<int64_t>(sizes.size()),
-            .itemsize = bytes};
-        kernels::copy_strided(copy);
-        copy.src = frame.at(from.ref);
-        copy.src_strides = from.strides.data();
-        copy.dst = frame.at<char>(to.ref) + skip * bytes;
-        copy.sizes = sizes.data();
-        kernels::copy_strided(copy);
-      });
+      {{builder.sizes(output), bytes, around, to},
+       {sizes, bytes, from, inner}});
 }
 
 void infer_roll(Values& values, const Node& node) {
-  const auto shifts = node.get(attr::roll::shifts),
-             dims = node.get(attr::roll::dims);
-  const auto rank = static_cast<int64_t>(values.sizes(tensor(node, 0)).size());
-  if (shifts.size() != dims.size()) {
+  if (node.get(attr::roll::shifts).size() !=
+      node.get(attr::roll::dims).size()) {
     refuse("shifts of other dimensions");
-  }
-  for (const auto dim : dims) {
-    wrap(dim, rank);
   }
   infer_eltwise(values, node);
 }
@@ -102,7 +74,7 @@ void infer_roll(Values& values, const Node& node) {
 void build_roll(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
-  const auto rank = static_cast<int64_t>(sizes.size());
+  const auto rank = std::ssize(sizes);
   const auto shifts = node.get(attr::roll::shifts),
              dims = node.get(attr::roll::dims);
   Dims first(sizes.size(), 0); // where the first element goes
@@ -116,11 +88,7 @@ void build_roll(Builder& builder, const Node& node) {
   const auto bytes = item_size(builder.dtype(input));
   // What moves on within a dimension and what wraps around to its start are
   // copied apart.
-  struct Part {
-    Dims sizes;
-    Place from, to;
-  };
-  std::vector<Part> parts{{sizes, from, to}};
+  std::vector<Copy> parts{{sizes, bytes, from, to}};
   for (size_t dim = 0; dim < sizes.size(); ++dim) {
     if (first[dim] == 0) {
       continue;
@@ -137,19 +105,7 @@ void build_roll(Builder& builder, const Node& node) {
     }
     parts.insert(parts.end(), wrapped.begin(), wrapped.end());
   }
-  builder.add_kernel(
-      node, "roll", {from.ref, to.ref}, [parts, bytes](const Frame& frame) {
-        for (const auto& part : parts) {
-          kernels::copy_strided(
-              {.src = frame.at(part.from.ref),
-               .src_strides = part.from.strides.data(),
-               .dst = frame.at(part.to.ref),
-               .dst_strides = part.to.strides.data(),
-               .sizes = part.sizes.data(),
-               .ndim = static_cast<int64_t>(part.sizes.size()),
-               .itemsize = bytes});
-        }
-      });
+  add_copies(builder, node, "roll", parts);
 }
 
 void infer_triangle(Values& values, const Node& node) {

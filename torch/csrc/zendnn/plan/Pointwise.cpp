@@ -1,45 +1,62 @@
-// Functions of single elements: eltwise, binary, conversions.
+// Functions of single elements: eltwise, binary, where, conversions.
 #include <torch/csrc/zendnn/plan/Kernel.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/Primitive.h>
 
+#include <ATen/native/zendnn/Dtypes.h>
 #include <ATen/native/zendnn/kernels/elementwise.h>
 #include <ATen/native/zendnn/kernels/memory.h>
+#include <ATen/native/zendnn/kernels/where.h>
 #include <adeep/abstract_types.hpp>
+
+#include <algorithm>
+#include <sstream>
 
 namespace at::native::zendnn::plan {
 namespace {
 
-template <typename From>
-void to_float(const void* src, void* dst, int64_t size) {
-  const auto* from = static_cast<const From*>(src);
-  auto* to = static_cast<float*>(dst);
-  for (int64_t i = 0; i < size; ++i) {
-    to[i] = static_cast<float>(from[i]);
-  }
+using Convert = void (*)(const kernels::ConvertArgs&);
+
+template <typename From, typename To>
+void convert(const kernels::ConvertArgs& args) {
+  const auto* from = static_cast<const From*>(args.src);
+  std::transform(
+      from, from + args.size, static_cast<To*>(args.dst), [](From x) {
+        return static_cast<To>(x);
+      });
 }
 
-using Convert = void (*)(const void*, void*, int64_t);
-
-// How other types become float32; null for those that do not.
+// Null where there is none.
+template <typename To>
 Convert conversion(c10::ScalarType from) {
   switch (from) {
     case c10::ScalarType::Long:
-      return to_float<int64_t>;
+      return convert<int64_t, To>;
     case c10::ScalarType::Int:
-      return to_float<int32_t>;
+      return convert<int32_t, To>;
     case c10::ScalarType::Bool:
     case c10::ScalarType::Byte:
-      return to_float<uint8_t>;
+      return convert<uint8_t, To>;
     case c10::ScalarType::Double:
-      return to_float<double>;
+      return convert<double, To>;
     default:
-      return nullptr;
+      const auto* const row = find_dtype(from);
+      return row == nullptr ? nullptr
+                            : with_type(*row, []<class From>(From) -> Convert {
+                                return convert<From, To>;
+                              });
   }
 }
 
-// Where the result goes: over an operand of its size that nobody needs any
-// more, or to a new place, in the layout that such an operand has.
+// A conversion that the vector kernel does not have; null for others.
+Convert conversion(c10::ScalarType from, c10::ScalarType to) {
+  return to == c10::ScalarType::Bool                   ? conversion<bool>(from)
+         : to == kFloat && find_dtype(from) == nullptr ? conversion<float>(from)
+                                                       : nullptr;
+}
+
+// Places the result over an operand of its size that nobody needs any more, or
+// anew, in the layout that such an operand has.
 void place_binary(Builder& builder, const Node& node) {
   const auto output = node.output();
   const auto& out_sizes = builder.sizes(output);
@@ -70,8 +87,8 @@ void place_binary(Builder& builder, const Node& node) {
   }
 }
 
-// A vector with a number for each channel, as ZenDNN's fast code for a layout
-// wants it described: in whole blocks where that has blocks.
+// Describes a vector with one number per channel as ZenDNN's fast code for the
+// layout `of` requires: in whole blocks if that is blocked.
 memory::desc channel_vector(
     int64_t channels,
     memory::data_type type,
@@ -88,7 +105,7 @@ memory::desc channel_vector(
              : memory::desc(sizes, type, strides);
 }
 
-// In a layout of ZenDNN's own, by ZenDNN.
+// Adds a primitive of ZenDNN, for a blocked result.
 void add_binary_primitive(
     Builder& builder,
     const Node& node,
@@ -106,7 +123,7 @@ void add_binary_primitive(
     const auto seen = see_broadcast(builder, value, sizes);
     const auto vector =
         channel_vector(sizes[1], to.desc.get_data_type(), to.desc);
-    // Of one channel after the other, as the values of a vector lie anyway.
+    // The channels lie one after the other, as those of the vector do.
     const bool same = seen.desc.get_dims() == vector.get_dims() &&
                       seen.desc.get_strides()[1] == 1;
     return {same ? vector : seen.desc, seen.read()};
@@ -136,17 +153,13 @@ void add_binary_primitive(
        {ZENDNN_ARG_DST, to.desc, to.ref}});
 }
 
-struct Operands {
-  Place a, b;
-  Dims a_strides, b_strides;
-};
-
-// On places with strides, by our kernel.
+// Adds our kernel, for a result with strides.
 void add_binary_kernel(
     Builder& builder,
     const Node& node,
     const std::string& algorithm,
-    const Operands& operands,
+    const Place& a,
+    const Place& b,
     int64_t result,
     const Place& to,
     const PostOp* function) {
@@ -154,7 +167,7 @@ void add_binary_kernel(
   const auto& sizes = builder.sizes(result);
   Args args{
       .algorithm = combination_of(algorithm).kernel,
-      .ndim = static_cast<int64_t>(sizes.size()),
+      .ndim = std::ssize(sizes),
       .dtype = kernel_type(builder.dtype(result))};
   if (function != nullptr) {
     args.post = function_of(*function).kernel;
@@ -167,10 +180,10 @@ void add_binary_kernel(
       "binary " + algorithm,
       kernels::binary,
       args,
-      {{&Args::a, operands.a.ref},
-       {&Args::a_strides, operands.a_strides},
-       {&Args::b, operands.b.ref},
-       {&Args::b_strides, operands.b_strides},
+      {{&Args::a, a.ref},
+       {&Args::a_strides, a.strides},
+       {&Args::b, b.ref},
+       {&Args::b_strides, b.strides},
        {&Args::out, to.ref},
        {&Args::out_strides, to.strides},
        {&Args::sizes, sizes}});
@@ -188,6 +201,19 @@ Dims broadcast_strides(
     wide[extra + i] = sizes[i] == 1 ? 0 : strides[i];
   }
   return wide;
+}
+
+Place place_number(
+    Builder& builder,
+    c10::ScalarType dtype,
+    float number,
+    size_t rank) {
+  std::ostringstream key;
+  key << dtype << " number " << std::hexfloat << number;
+  const auto write = [=](void* to) { write_number(dtype, number, to); };
+  return {
+      .ref = builder.prepared(key.str(), item_size(dtype), write),
+      .strides = Dims(rank, 0)};
 }
 
 void infer_eltwise(Values& values, const Node& node) {
@@ -224,9 +250,8 @@ void add_eltwise(
   }
   const auto& sizes = builder.sizes(value);
   if (!is_dense(sizes, to.strides) || from.strides != to.strides) {
-    // The kernel that knows strides wants two operands: the larger of x and x.
-    const Operands same{from, from, from.strides, from.strides};
-    add_binary_kernel(builder, node, "max", same, value, to, &function);
+    // The kernel that takes strides has two operands: the larger of x and x.
+    add_binary_kernel(builder, node, "max", from, from, value, to, &function);
     return;
   }
   using Args = kernels::EltwiseArgs;
@@ -257,37 +282,29 @@ void add_binary(
     return;
   }
   const auto& sizes = builder.sizes(result);
-  const auto left = builder.strided(a), right = builder.strided(b);
-  const Operands operands{
-      left,
-      right,
-      broadcast_strides(builder.sizes(a), left.strides, sizes),
-      broadcast_strides(builder.sizes(b), right.strides, sizes)};
-  add_binary_kernel(builder, node, algorithm, operands, result, to, function);
+  const auto left = broadcast_place(builder, a, sizes),
+             right = broadcast_place(builder, b, sizes);
+  add_binary_kernel(
+      builder, node, algorithm, left, right, result, to, function);
 }
 
 void build_eltwise(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   auto from = builder.place(input);
-  if (from.blocked) {
-    from = has_primitive(node.get(attr::eltwise::algorithm))
-               ? builder.solid_blocks(input)
-               : builder.dense(input);
-  } else if (!is_dense(builder.sizes(input), from.strides)) {
+  if (from.blocked && has_primitive(node.get(attr::eltwise::algorithm))) {
+    from = builder.solid_blocks(input);
+  } else if (from.blocked || !is_dense(builder.sizes(input), from.strides)) {
     from = builder.dense(input);
   }
-  Place to;
-  if (builder.reuse(output, input, from)) {
-    to = from;
-  } else if (const auto slice = builder.target(output);
-             slice && !slice->blocked && !from.blocked) {
-    to = *slice;
-    builder.set_place(output, to);
-  } else if (
-      !from.blocked && is_row_major(builder.sizes(input), from.strides)) {
-    to = builder.make_dense(output);
-  } else {
-    to = builder.make(output, builder.describe(input, from));
+  auto to = from;
+  if (!builder.reuse(output, input, from)) {
+    if (const auto slice = builder.target(output);
+        slice && !slice->blocked && !from.blocked) {
+      to = *slice;
+      builder.set_place(output, to);
+    } else {
+      to = builder.make(output, builder.describe(input, from));
+    }
   }
   const PostOp function{
       .algorithm = node.get(attr::eltwise::algorithm),
@@ -361,15 +378,68 @@ void build_prelu(Builder& builder, const Node& node) {
        {ZENDNN_ARG_DST, layout, to.ref}});
 }
 
+void infer_where(Values& values, const Node& node) {
+  if (values.dtype(tensor(node, 0)) != c10::ScalarType::Bool) {
+    refuse("a choice whose condition is not a tensor of bool");
+  }
+  auto out = values.sizes(tensor(node, 0));
+  auto dtype = c10::ScalarType::Undefined;
+  for (const size_t i : {1, 2}) {
+    if (!has(node, i)) {
+      continue;
+    }
+    const auto here = values.dtype(tensor(node, i));
+    if (dtype != c10::ScalarType::Undefined && dtype != here) {
+      refuse("tensors of different dtypes");
+    }
+    dtype = here;
+    out = broadcast(out, values.sizes(tensor(node, i)));
+  }
+  rounded(dtype, node.get(attr::where::value));
+  values.set_type(node.output(), out, dtype);
+}
+
+void build_where(Builder& builder, const Node& node) {
+  const auto output = node.output();
+  const auto& sizes = builder.sizes(output);
+  const auto operand = [&](size_t index) {
+    return has(node, index)
+               ? broadcast_place(builder, tensor(node, index), sizes)
+               : place_number(
+                     builder,
+                     builder.dtype(output),
+                     static_cast<float>(node.get(attr::where::value)),
+                     sizes.size());
+  };
+  const auto condition = operand(0), x = operand(1), y = operand(2);
+  const auto to = builder.make_dense(output);
+  using Args = kernels::WhereArgs;
+  add_kernel(
+      builder,
+      node,
+      "where",
+      kernels::where,
+      {.ndim = std::ssize(sizes), .dtype = kernel_type(builder.dtype(output))},
+      {{&Args::condition, condition.ref},
+       {&Args::condition_strides, condition.strides},
+       {&Args::x, x.ref},
+       {&Args::x_strides, x.strides},
+       {&Args::y, y.ref},
+       {&Args::y_strides, y.strides},
+       {&Args::out, to.ref},
+       {&Args::out_strides, to.strides},
+       {&Args::sizes, sizes}});
+}
+
 void infer_to(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto to = node.op == "to" ? dtype_named(node.get(attr::to::dtype))
-                                  : values.dtype(tensor(node, 1));
-  type_of(to);
   const auto from = values.dtype(input);
-  if (node.get(attr::to::floating) || conversion(from) == nullptr ||
-      to != c10::ScalarType::Float) {
+  const auto to = node.op == "nonzero" ? c10::ScalarType::Bool
+                  : node.op == "to"    ? dtype_named(node.get(attr::to::dtype))
+                                       : values.dtype(tensor(node, 1));
+  if (node.get(attr::to::floating) || conversion(from, to) == nullptr) {
     type_of(from);
+    type_of(to);
   }
   values.set_type(node.output(), values.sizes(input), to);
 }
@@ -383,26 +453,20 @@ void build_to(Builder& builder, const Node& node) {
   }
   const auto from = builder.dense(input);
   const auto to = builder.make_dense(output);
-  const auto size = count(builder.sizes(input));
-  if (const auto convert = conversion(from_type)) {
-    builder.add_kernel(
-        node,
-        "convert",
-        {from.ref, to.ref},
-        [from = from.ref, to = to.ref, size, convert](const Frame& frame) {
-          convert(frame.at(from), frame.at(to), size);
-        });
-    return;
-  }
   using Args = kernels::ConvertArgs;
+  Args args{.size = count(builder.sizes(input))};
+  auto kernel = conversion(from_type, to_type);
+  if (kernel == nullptr) {
+    kernel = kernels::convert;
+    args.from = kernel_type(from_type);
+    args.to = kernel_type(to_type);
+  }
   add_kernel(
       builder,
       node,
-      "convert",
-      kernels::convert,
-      {.size = size,
-       .from = kernel_type(from_type),
-       .to = kernel_type(to_type)},
+      to_type == c10::ScalarType::Bool ? "nonzero" : "convert",
+      kernel,
+      args,
       {{&Args::src, from.ref}, {&Args::dst, to.ref}});
 }
 

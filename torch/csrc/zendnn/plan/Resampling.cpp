@@ -1,9 +1,8 @@
 // Images and signals in other sizes.
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 
 #include <ATen/native/zendnn/kernels/resampling.h>
 
-#include <algorithm>
 #include <cmath>
 #include <sstream>
 #include <unordered_map>
@@ -35,68 +34,23 @@ Dims as_image(Dims sizes) {
   return sizes;
 }
 
-Place as_image(Place place) {
-  if (place.strides.size() == 3) {
-    place.strides.insert(
-        place.strides.begin() + 2, 0); // there is no second row
-  }
-  return place;
-}
-
-// The strides of an image whose pixels or whose channels lie side by side.
-std::optional<kernels::ResampleStrides> image_strides(
-    const Dims& sizes,
-    const Place& place) {
-  if (place.blocked) {
-    return std::nullopt;
-  }
+kernels::ResampleStrides strides_of(const Place& place) {
   const auto& s = place.strides;
-  const kernels::ResampleStrides strides{s[0], s[1], s[2], s[3]};
-  return s[3] == 1 || s[1] == 1 || sizes[1] == 1 ? std::optional(strides)
-                                                 : std::nullopt;
+  return s.size() == 3 ? kernels::ResampleStrides{s[0], s[1], 0, s[2]}
+                       : kernels::ResampleStrides{s[0], s[1], s[2], s[3]};
 }
 
-// Where the lines of the result come from, along one of the two dimensions.
-struct ImageLines {
-  kernels::Resampling algorithm;
-  int64_t count;
-  Ref ref{}; // places, then weights
-
-  kernels::Lines at(const Frame& frame) const {
-    const auto taps = kernels::taps_of(algorithm);
-    const auto* places = frame.at<int32_t>(ref);
-    return {
-        algorithm,
-        places,
-        reinterpret_cast<const float*>(places + taps * count)};
-  }
-};
-
-ImageLines
-lines_of(Builder& builder, const Node& node, size_t dim, const Dims& in) {
-  const bool is_signal = builder.sizes(node.output()).size() == 3;
-  const auto algorithm =
-      is_signal && dim == 0 ? kernels::Resampling::nearest : algorithm_of(node);
-  const auto out = as_image(builder.sizes(node.output()))[2 + dim];
-  const kernels::LinesArgs args{
-      .algorithm = algorithm,
-      .align_corners = node.get(attr::resample::align_corners),
-      .in = in[2 + dim],
-      .out = out,
-      .factor = is_signal && dim == 0 ? 0 : scale_of(node, dim)};
+// Finds the lines that the result's are made of, once for all executables.
+Ref prepare_lines(Builder& builder, const kernels::LinesArgs& args) {
   std::ostringstream key;
-  key << "lines " << static_cast<int>(algorithm) << ' ' << args.align_corners
-      << ' ' << std::hexfloat << args.factor << ' ' << args.in << ' ' << out;
-  const auto taps = kernels::taps_of(algorithm);
-  return {
-      algorithm,
-      out,
-      builder.prepared(key.str(), 8 * taps * out, [args, taps](void* to) {
-        auto call = args;
-        call.places = static_cast<int32_t*>(to);
-        call.weights = reinterpret_cast<float*>(call.places + taps * call.out);
-        kernels::find_lines(call);
-      })};
+  key << "lines " << static_cast<int>(args.algorithm) << ' '
+      << args.align_corners << ' ' << std::hexfloat << args.factor << ' '
+      << args.in << ' ' << args.out;
+  return builder.prepared(key.str(), kernels::lines_bytes(args), [=](void* to) {
+    auto call = args;
+    call.lines = static_cast<int32_t*>(to);
+    kernels::find_lines(call);
+  });
 }
 
 } // namespace
@@ -113,22 +67,18 @@ void infer_resample(Values& values, const Node& node) {
   }
   for (size_t dim = is_signal ? 1 : 0; dim < 2; ++dim) {
     auto& size = sizes[sizes.size() - 2 + dim];
-    if (size < 1) {
-      refuse("an empty tensor");
-    }
-    size = has(node, 1 + dim)
-               ? values.number(node.inputs[1 + dim])
-               : static_cast<int64_t>(std::floor(
-                     static_cast<double>(size) * scale_of(node, dim)));
+    const auto before = size;
+    const auto factor = scale_of(node, dim);
+    size = has(node, 1 + dim) ? values.number(node.inputs[1 + dim])
+                              : static_cast<int64_t>(std::floor(
+                                    static_cast<double>(before) * factor));
     if (size < 1 || size > INT32_MAX) {
       refuse("a resampling to nothing");
     }
-    const auto before = values.sizes(input)[sizes.size() - 2 + dim];
-    const auto factor = scale_of(node, dim);
     if (algorithm == kernels::Resampling::nearest && factor > 0 &&
         ((size == before && factor != 1) ||
          (size == 2 * before && factor != 2))) {
-      // torch heeds the factor or not, as the layout has it.
+      // Whether torch uses the factor depends on the layout.
       refuse("a resampling whose factor is not that of the sizes");
     }
   }
@@ -139,51 +89,65 @@ void build_resample(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto in = as_image(builder.sizes(input)),
              out = as_image(builder.sizes(output));
-  auto from = as_image(builder.strided(input));
-  auto strides = image_strides(in, from);
   const bool is_signal = builder.sizes(output).size() == 3;
-  if (!strides || (is_signal && strides->pixel != 1)) {
-    from = as_image(builder.dense(input));
-    strides = image_strides(in, from);
+  auto from = builder.strided(input);
+  const auto seen = strides_of(from);
+  if (seen.pixel != 1 && (is_signal || (seen.channel != 1 && in[1] != 1))) {
+    from = builder.dense(input);
   }
-  const bool rows = strides->pixel == 1;
-  const auto slice = builder.target(output);
+  const auto x_strides = strides_of(from);
+  const bool by_rows = is_signal || x_strides.pixel == 1;
   Place to;
-  if (slice && !slice->blocked && as_image(*slice).strides[rows ? 3 : 1] == 1) {
+  if (const auto slice = builder.target(output);
+      slice && !slice->blocked &&
+      (by_rows ? slice->strides.back() : slice->strides[1]) == 1) {
     to = *slice;
     builder.set_place(output, to);
-  } else if (rows || is_signal) {
-    to = builder.make_dense(output);
   } else {
     to = builder.make(
         output,
-        memory::desc(
-            out, type_of(builder.dtype(output)), channels_last_strides(out)));
+        by_rows ? builder.row_major(output)
+                : memory::desc(
+                      out,
+                      type_of(builder.dtype(output)),
+                      channels_last_strides(out)));
   }
-  to = as_image(to);
-  const auto lines = lines_of(builder, node, 0, in),
-             columns = lines_of(builder, node, 1, in);
-  kernels::ResampleArgs args;
-  args.x_strides = *strides;
-  args.out_strides = {
-      to.strides[0], to.strides[1], to.strides[2], to.strides[3]};
-  args.batch = in[0];
-  args.channels = in[1];
-  args.out_height = out[2];
-  args.out_width = out[3];
-  args.dtype = kernel_type(builder.dtype(input));
-  builder.add_kernel(
+  const auto across = algorithm_of(node);
+  const auto down = is_signal ? kernels::Resampling::nearest : across;
+  const bool align = node.get(attr::resample::align_corners);
+  const auto rows = prepare_lines(
+      builder,
+      {.algorithm = down,
+       .align_corners = align,
+       .in = in[2],
+       .out = out[2],
+       .factor = is_signal ? 0 : scale_of(node, 0)});
+  const auto columns = prepare_lines(
+      builder,
+      {.algorithm = across,
+       .align_corners = align,
+       .in = in[3],
+       .out = out[3],
+       .factor = scale_of(node, 1)});
+  using Args = kernels::ResampleArgs;
+  add_kernel(
+      builder,
       node,
       "resample " + node.get(attr::resample::algorithm),
-      {from.ref, to.ref, lines.ref, columns.ref},
-      [args, from = from.ref, to = to.ref, lines, columns](const Frame& frame) {
-        auto call = args;
-        call.x = frame.at(from);
-        call.out = frame.at(to);
-        call.rows = lines.at(frame);
-        call.columns = columns.at(frame);
-        kernels::resample(call);
-      });
+      kernels::resample,
+      {.x_strides = x_strides,
+       .out_strides = strides_of(to),
+       .down = down,
+       .across = across,
+       .batch = in[0],
+       .channels = in[1],
+       .out_height = out[2],
+       .out_width = out[3],
+       .dtype = kernel_type(builder.dtype(input))},
+      {{&Args::x, from.ref},
+       {&Args::out, to.ref},
+       {&Args::rows, rows},
+       {&Args::columns, columns}});
 }
 
 } // namespace at::native::zendnn::plan

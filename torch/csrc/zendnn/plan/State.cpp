@@ -1,5 +1,5 @@
 // Writes into what a region is given, such as a cache of keys and values.
-#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Kernel.h>
 #include <torch/csrc/zendnn/plan/State.h>
 
 #include <ATen/native/zendnn/kernels/memory.h>
@@ -30,13 +30,10 @@ Dims written_sizes(const Values& values, const Node& node) {
 // The value that is written, with its strides over the sizes that it fills.
 Place source_of(Builder& builder, const Node& node, const Place& to) {
   const auto value = tensor(node, 2);
-  auto from = builder.strided(value);
-  if (builder.may_overlap(value, from, tensor(node, 1), to)) {
+  if (builder.may_overlap(value, builder.strided(value), tensor(node, 1), to)) {
     refuse("a write of what it overwrites");
   }
-  from.strides = broadcast_strides(
-      builder.sizes(value), from.strides, written_sizes(builder, node));
-  return from;
+  return broadcast_place(builder, value, written_sizes(builder, node));
 }
 
 // The whole, whose memory stays where it is, and the target in it.

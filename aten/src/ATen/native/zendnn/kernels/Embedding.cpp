@@ -19,7 +19,7 @@ void prefetch_row(const T* row, int64_t dim) {
 }
 
 template <class T, class Id>
-bool copy_rows(const EmbeddingArgs& args, int64_t begin, int64_t end) {
+bool copy_rows(const EmbeddingBag& args, int64_t begin, int64_t end) {
   const T* table = static_cast<const T*>(args.table);
   const Id* ids = static_cast<const Id*>(args.ids);
   T* out = static_cast<T*>(args.out);
@@ -218,11 +218,17 @@ class Bags {
   const T* weights_;
 };
 
-bool reduce_bags(const EmbeddingBag& args, int64_t begin, int64_t end) {
+template <class T, class Id>
+bool run_bags(const EmbeddingBag& args, int64_t begin, int64_t end) {
+  return args.mode == Reduction::none ? copy_rows<T, Id>(args, begin, end)
+                                      : Bags<T, Id>(args).run(begin, end);
+}
+
+bool run_bags(const EmbeddingBag& args, int64_t begin, int64_t end) {
   return with_type(args.dtype, [&]<class T>(T*) {
     return args.id_type == IdType::int64
-               ? Bags<T, int64_t>(args).run(begin, end)
-               : Bags<T, int32_t>(args).run(begin, end);
+               ? run_bags<T, int64_t>(args, begin, end)
+               : run_bags<T, int32_t>(args, begin, end);
   });
 }
 
@@ -319,21 +325,6 @@ void dot_pairs(const PairwiseDotArgs& args, int64_t begin, int64_t end) {
 
 } // namespace
 
-bool embedding(const EmbeddingArgs& args) {
-  bool ok = true;
-  with_type(args.dtype, [&]<class T>(T*) {
-    const int64_t grain = ceil_div(8192, max(args.dim, 1));
-    parallel(args.count, 1, grain, [&](int64_t begin, int64_t end) {
-      const bool part = args.id_type == IdType::int64
-                            ? copy_rows<T, int64_t>(args, begin, end)
-                            : copy_rows<T, int32_t>(args, begin, end);
-      if (!part)
-        __atomic_store_n(&ok, false, __ATOMIC_RELAXED);
-    });
-  });
-  return ok;
-}
-
 bool embedding_bags(const EmbeddingBagsArgs& args) {
   int64_t bags = 0, work = 0;
   for (int64_t t = 0; t < args.count; ++t) {
@@ -350,7 +341,7 @@ bool embedding_bags(const EmbeddingBagsArgs& args) {
     for (int64_t t = 0; t < args.count && end > 0; ++t) {
       const EmbeddingBag& table = args.tables[t];
       if (begin < table.bags &&
-          !reduce_bags(table, max(begin, 0), min(end, table.bags)))
+          !run_bags(table, max(begin, 0), min(end, table.bags)))
         __atomic_store_n(&ok, false, __ATOMIC_RELAXED);
       begin -= table.bags;
       end -= table.bags;

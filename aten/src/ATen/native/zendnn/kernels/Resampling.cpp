@@ -38,10 +38,11 @@ struct Line {
   int64_t away[taps]; // offsets from the start of the image
   Vec weights[taps];
 
-  Line(const Lines& lines, int64_t i, int64_t count, int64_t stride) {
+  Line(const int32_t* lines, int64_t i, int64_t count, int64_t stride) {
+    const auto* factors = reinterpret_cast<const float*>(lines + taps * count);
     for (int tap = 0; tap < taps; ++tap) {
-      away[tap] = lines.places[tap * count + i] * stride;
-      weights[tap] = splat(taps == 1 ? 1 : lines.weights[tap * count + i]);
+      away[tap] = lines[tap * count + i] * stride;
+      weights[tap] = splat(taps == 1 ? 1 : factors[tap * count + i]);
     }
   }
 };
@@ -85,8 +86,9 @@ void sum_rows(
   T* out = static_cast<T*>(args.out) + batch * args.out_strides.batch +
            channel * args.out_strides.channel + y * args.out_strides.row;
   const Line<down> line(args.rows, y, args.out_height, in.row);
-  const int32_t* first = args.columns.places;
+  const int32_t* first = args.columns;
   const int32_t* last = first + (across - 1) * args.out_width;
+  const auto* weights = reinterpret_cast<const float*>(last + args.out_width);
   int64_t end = 0;
   for (int64_t begin = 0; begin < args.out_width; begin = end) {
     // As many pixels of the result as the buffered ones allow.
@@ -114,8 +116,7 @@ void sum_rows(
             return gather(row, away > 0 ? away : 0); // valid beyond a tail, too
           },
           [&](int tap) {
-            return load(
-                args.columns.weights + tap * args.out_width + begin + i, lanes);
+            return load(weights + tap * args.out_width + begin + i, lanes);
           });
       store(out + begin + i, sum, lanes);
     });
@@ -143,12 +144,12 @@ struct Taps {};
 
 template <class F>
 void with_taps(const ResampleArgs& args, F f) {
-  switch (args.columns.algorithm) {
+  switch (args.across) {
     case Resampling::nearest:
       return f(Taps<1, 1>{});
     case Resampling::linear:
-      return args.rows.algorithm == Resampling::nearest ? f(Taps<1, 2>{})
-                                                        : f(Taps<2, 2>{});
+      return args.down == Resampling::nearest ? f(Taps<1, 2>{})
+                                              : f(Taps<2, 2>{});
     case Resampling::cubic:
       return f(Taps<4, 4>{});
   }
@@ -159,6 +160,7 @@ void with_taps(const ResampleArgs& args, F f) {
 // Uses torch's own arithmetic, so that ties round as in torch.
 void find_lines(const LinesArgs& args) {
   const int64_t taps = taps_of(args.algorithm), end = args.in - 1;
+  auto* const weights = reinterpret_cast<float*>(args.lines + taps * args.out);
   const auto in = static_cast<float>(args.in);
   const auto out = static_cast<float>(args.out);
   float scale =
@@ -186,18 +188,18 @@ void find_lines(const LinesArgs& args) {
       // A copied line is not blended with the next one times 0, which may be
       // NaN.
       const int64_t wanted = copies ? line : line + tap - (taps == 4 ? 1 : 0);
-      args.places[tap * args.out + i] =
+      args.lines[tap * args.out + i] =
           static_cast<int32_t>(max(min(wanted, end), 0));
     }
     if (taps == 1)
       continue;
-    const float weights[4] = {
+    const float found[4] = {
         taps == 4 ? far_weight(1 + share) : rest,
         taps == 4 ? near_weight(share) : share,
         near_weight(rest),
         far_weight(1 + rest)};
     for (int64_t tap = 0; tap < taps; ++tap)
-      args.weights[tap * args.out + i] = weights[tap];
+      weights[tap * args.out + i] = found[tap];
   }
 }
 

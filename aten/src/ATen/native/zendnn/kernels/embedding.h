@@ -7,24 +7,12 @@ namespace at::native::zendnn::kernels {
 
 enum class IdType { int64, int32 };
 
-struct EmbeddingArgs {
-  const void* table = nullptr; // (rows, dim)
-  int64_t rows = 0;
-  int64_t dim = 0;
-  int64_t row_stride = 0;
-  const void* ids = nullptr; // (count)
-  IdType id_type = IdType::int64;
-  int64_t count = 0;
-  void* out = nullptr; // (count, dim)
-  int64_t out_stride = 0;
-  DType dtype = DType::float32;
+enum class Reduction {
+  sum,
+  mean,
+  max,
+  none, // a bag is one id, whose row is copied
 };
-
-// out[i] = table[ids[i]]. False if an id is outside [0, rows): such a row is
-// neither read nor written.
-bool embedding(const EmbeddingArgs& args);
-
-enum class Reduction { sum, mean, max };
 
 // Reduces the rows of each bag; an empty bag gives 0.
 struct EmbeddingBag {
@@ -32,9 +20,9 @@ struct EmbeddingBag {
   int64_t rows = 0;
   int64_t dim = 0;
   int64_t row_stride = 0;
-  // Without offsets: ids is (bags, bag_size). With offsets: bag b has the ids
-  // from offsets[b] to offsets[b + 1]; the last bag ends at ids_count, unless
-  // it has a closing offset.
+  // Without reduction: ids is (bags). Without offsets: ids is (bags, bag_size).
+  // With offsets: bag b has the ids from offsets[b] to offsets[b + 1]; the last
+  // bag ends at ids_count, unless it has a closing offset.
   const void* ids = nullptr;
   int64_t ids_stride = 0; // from one bag to the next
   int64_t bag_size = 0;

@@ -19,25 +19,22 @@ constexpr int64_t taps_of(Resampling algorithm) {
   }
 }
 
-// Finds those lines and their weights as torch does; both are (taps, out).
+// Finds those lines and their weights as torch does.
 struct LinesArgs {
   Resampling algorithm = Resampling::nearest;
   bool align_corners = false;
   int64_t in = 0;
   int64_t out = 0;
   double factor = 0; // 0: out / in
-  int32_t* places = nullptr;
-  float* weights = nullptr; // may be null for nearest
+  // (taps, out) lines, then as many weights, which are float32.
+  int32_t* lines = nullptr;
 };
+
+constexpr int64_t lines_bytes(const LinesArgs& args) {
+  return taps_of(args.algorithm) * args.out * 8;
+}
 
 void find_lines(const LinesArgs& args);
-
-// The results of find_lines().
-struct Lines {
-  Resampling algorithm = Resampling::nearest;
-  const int32_t* places = nullptr;
-  const float* weights = nullptr;
-};
 
 // Strides of images. Either the pixels of a row or the channels of a pixel are
 // contiguous.
@@ -45,13 +42,16 @@ struct ResampleStrides {
   int64_t batch = 0, channel = 0, row = 0, pixel = 0;
 };
 
-// out[y, x] = the weighted sum of pixels of x. Rows and columns have the same
-// algorithm, or rows are nearest and columns linear, for a signal of one row.
+// out[y, x] = the weighted sum of pixels of x, by what find_lines() found. Rows
+// and columns have the same algorithm, or rows are nearest and columns linear,
+// for a signal of one row.
 struct ResampleArgs {
   const void* x = nullptr;
   void* out = nullptr;
   ResampleStrides x_strides{}, out_strides{};
-  Lines rows, columns;
+  const int32_t* rows = nullptr;
+  const int32_t* columns = nullptr;
+  Resampling down = Resampling::nearest, across = Resampling::nearest;
   int64_t batch = 0, channels = 0;
   int64_t out_height = 0, out_width = 0;
   DType dtype = DType::float32;
