@@ -7,8 +7,7 @@ what it needs to find its way back in ``Value.source`` and ``Node.source``.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -58,6 +57,9 @@ class Value:
     #: The nodes that read this value, once for each operand. Kept by Graph alone.
     users: list[Node] = field(default_factory=list, repr=False)
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def rank(self) -> int | None:
         """How many dimensions it has."""
@@ -100,6 +102,12 @@ class PostOp:
     alpha: float = 0.0
     beta: float = 0.0
     operand: int | None = None
+
+    def __str__(self) -> str:
+        """Return it as a description writes it."""
+        binary = self.operand is not None
+        parameters = f"@{self.operand}" if binary else f":{self.alpha!r}:{self.beta!r}"
+        return self.algorithm + parameters
 
 
 @dataclass(eq=False)
@@ -160,6 +168,20 @@ class Node:
     def values(self) -> Iterator[Value]:
         """The operands that are values, with repetitions."""
         return (operand for operand in self.inputs if isinstance(operand, Value))
+
+    def get(self, name: str) -> Any:
+        """An attribute, or its default; None where the operator has none of that name."""
+        spec = None if self.row is None else self.row.attributes.get(name)
+        return self.attributes.get(name, None if spec is None else spec.default)
+
+    def __str__(self) -> str:
+        """Return it as one line of a plan's description (docs/plan.md)."""
+        inputs = ("none" if operand is None else str(operand) for operand in self.inputs)
+        words = [f"{', '.join(map(str, self.outputs))} = {self.op}({', '.join(inputs)})"]
+        words += [f"{key}={_format_attribute(x)}" for key, x in sorted(self.attributes.items())]
+        if self.post_ops:
+            words.append("post=" + ";".join(map(str, self.post_ops)))
+        return " ".join(words)
 
 
 @dataclass
@@ -234,7 +256,7 @@ class Graph:
 
     def replace_uses(self, old: Value, new: Operand) -> None:
         """Make every reader of ``old``, which must be private, read ``new`` instead."""
-        assert self.is_private(old), f"{old.name} is read outside the graph"
+        assert self.is_private(old), f"{old} is read outside the graph"
         for node in list(dict.fromkeys(old.users)):
             self.set_inputs(node, [new if operand is old else operand for operand in node.inputs])
         if old.kind == "number":
@@ -264,8 +286,8 @@ class Graph:
     def remove(self, node: Node) -> None:
         """Remove a node whose outputs nobody reads."""
         for value in node.outputs:
-            assert not value.users, f"{value.name} is still read"
-            assert not value.escapes, f"{value.name} is still read outside"
+            assert not value.users, f"{value} is still read"
+            assert not value.escapes, f"{value} is still read outside"
         self._unlink(node)
 
     def _unlink(self, node: Node) -> None:
@@ -300,11 +322,11 @@ class Graph:
         for node in self.nodes:
             for value in node.values():
                 assert value in made or value.constant is not None or node.op == OPAQUE, (
-                    f"{node.op} reads {value.name} before it is made"
+                    f"{node.op} reads {value} before it is made"
                 )
                 readers.setdefault(value, []).append(node)
             for value in node.outputs:
-                assert value.producer is node, f"{value.name} does not know its producer"
+                assert value.producer is node, f"{value} does not know its producer"
                 made.add(value)
             for post in node.post_ops:
                 assert post.operand is None or post.operand < len(node.inputs)
@@ -312,7 +334,7 @@ class Graph:
         assert not self.late_reader(), f"{self.late_reader()} reads what has been overwritten"
         for value in made:
             assert sorted(map(id, value.users)) == sorted(map(id, readers.get(value, []))), (
-                f"{value.name} does not know its users"
+                f"{value} does not know its users"
             )
 
     def late_reader(self) -> Node | None:
@@ -328,7 +350,7 @@ class Graph:
         return None
 
     def __str__(self) -> str:
-        return "\n".join(map(format_node, self.nodes))
+        return "\n".join(map(str, self.nodes))
 
 
 def _with_views(operand: Operand) -> set[Value]:
@@ -362,11 +384,11 @@ def _check_row(node: Node) -> None:
     dtype, dims = infer_dtype(node), _infer_dims(node, row)
     for value in node.outputs:
         told = {dtype, value.dtype} - {None, SOME_FLOAT, SOME_INTEGER}
-        assert len(told) < 2, f"{node.op} makes {dtype}, and {value.name} is {value.dtype}"
+        assert len(told) < 2, f"{node.op} makes {dtype}, and {value} is {value.dtype}"
         if dims is not None and value.dims is not None:
             pairs = zip(dims, value.dims, strict=False)
             both = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
-            assert len(dims) == len(value.dims), f"{value.name} has {len(value.dims)} dimensions"
+            assert len(dims) == len(value.dims), f"{value} has {len(value.dims)} dimensions"
             assert all(a == b for a, b in both), f"{node.op} makes {dims}, not {value.dims}"
 
 
@@ -426,38 +448,11 @@ def _infer_dims(node: Node, row: Operator) -> Dims | None:
     return unknown(max(ranks)) if len(ranks) == len(given) + 1 else None
 
 
-def format_operand(operand: Operand) -> str:
-    """Return an operand as a description writes it: a name, a number or ``none``."""
-    if operand is None:
-        return "none"
-    return operand.name if isinstance(operand, Value) else str(operand)
-
-
-def format_attribute(value: Attribute) -> str:
+def _format_attribute(value: Attribute) -> str:
     """Return an attribute's value as a description writes it, without spaces."""
-    if isinstance(value, bool):
-        return str(int(value))
     if isinstance(value, tuple):
         return ",".join(map(str, value))
-    return repr(value) if isinstance(value, float) else str(value)
-
-
-def format_post_op(post: PostOp) -> str:
-    """Return ``algorithm:alpha:beta``, or ``algorithm@operand`` for a binary one."""
-    if post.operand is not None:
-        return f"{post.algorithm}@{post.operand}"
-    return f"{post.algorithm}:{post.alpha!r}:{post.beta!r}"
-
-
-def format_node(node: Node) -> str:
-    """Return a node as one line of a plan's description (docs/plan.md)."""
-    outputs = ", ".join(value.name for value in node.outputs)
-    inputs = ", ".join(map(format_operand, node.inputs))
-    words = [f"{outputs} = {node.op}({inputs})"]
-    words += [f"{key}={format_attribute(value)}" for key, value in sorted(node.attributes.items())]
-    if node.post_ops:
-        words.append("post=" + ";".join(map(format_post_op, node.post_ops)))
-    return " ".join(words)
+    return str(int(value) if isinstance(value, bool) else value)
 
 
 @dataclass(frozen=True)
@@ -469,21 +464,16 @@ class Region:
     outputs: tuple[Value, ...]
 
     @staticmethod
-    def of(nodes: Iterable[Node]) -> Region:
-        """Return the region of these nodes, which are in order and of one graph."""
+    def of(nodes: Iterable[Node], read: Container[Value] = ()) -> Region:
+        """Return the region of these nodes, which are in order; ``read`` is what others read."""
         members = tuple(nodes)
-        inside = set(members)
-        made = {value for node in members for value in node.outputs}
-        read = dict.fromkeys(v for node in members for v in node.values())
-        inputs = tuple(v for v in read if v not in made and v.constant is None)
-        outputs = tuple(
-            value
-            for node in members
-            for value in node.outputs
-            if not value.is_state
-            and (value.escapes or any(user not in inside for user in value.users))
+        made = dict.fromkeys(value for node in members for value in node.outputs)
+        used = dict.fromkeys(value for node in members for value in node.values())
+        inputs = tuple(v for v in used if v not in made and v.constant is None)
+        outputs = (v for v in made if v.escapes or v in read)
+        return Region(
+            members, inputs, tuple(v for v in outputs if v.kind == "tensor" and not v.is_state)
         )
-        return Region(members, inputs, outputs)
 
     def describe(self, without: Iterable[str] = ()) -> tuple[str, list[torch.Tensor]]:
         """Return the description and the constants that a plan is made from (docs/plan.md).
@@ -495,20 +485,13 @@ class Region:
             constants.update((v, None) for v in node.values() if v.constant is not None)
         lines = [f"{DESCRIPTION} {VERSION}"]
         lines += [f"without {' '.join(names)}"] if (names := sorted(without)) else []
-        lines += [
-            " ".join(
-                filter(
-                    None,
-                    (value.name, "= input", value.kind, value.dtype if value.is_assumed else None),
-                )
-            )
-            for value in self.inputs
-        ]
-        lines += [f"{value.name} = constant {index}" for index, value in enumerate(constants)]
+        for value in self.inputs:
+            dtype = f" {value.dtype}" if value.is_assumed else ""
+            lines.append(f"{value} = input {value.kind}{dtype}")
+        lines += [f"{value} = constant {index}" for index, value in enumerate(constants)]
         for node in self.nodes:
-            label = "+".join(node.origin)
-            lines.append(format_node(node) + (f" # {label}" if label else ""))
-        lines.append("return " + ", ".join(value.name for value in self.outputs))
+            lines.append(f"{node} # {'+'.join(node.origin)}" if node.origin else str(node))
+        lines.append(f"return {', '.join(map(str, self.outputs))}")
         return "\n".join(lines) + "\n", [v.constant for v in constants if v.constant is not None]
 
 
@@ -517,12 +500,3 @@ DESCRIPTION = "zendnn-plan"
 VERSION = 3
 
 Pass = Callable[[Graph], int]
-
-
-def replace_node(node: Node, **changes: Any) -> None:
-    """Change fields of a node that no use list depends on (op, attributes, post_ops, origin)."""
-    allowed = {"op", "attributes", "post_ops", "origin", "reason"}
-    assert set(changes) <= allowed, f"replace_node changes {sorted(allowed)} only"
-    assert {f.name for f in dataclasses.fields(node)} >= set(changes)
-    for name, value in changes.items():
-        setattr(node, name, value)

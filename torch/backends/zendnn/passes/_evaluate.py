@@ -32,7 +32,7 @@ def call(mapping: Mapping, given: dict[str, Any]) -> Any:
 
 def elementwise(node: Node, *operands: Tensor) -> Tensor:
     """Evaluate an ``eltwise`` or a ``binary`` without post-ops."""
-    algorithm = str(node.attributes["algorithm"])
+    algorithm = node.get("algorithm")
     if node.op == "binary":
         return call(COMBINATIONS[algorithm].mapping, dict(zip("ab", operands, strict=True)))
     (x,) = operands
@@ -55,8 +55,8 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
     "split": _split,
     "eltwise": elementwise,
     "binary": elementwise,
-    "to": lambda node, x: x.to(getattr(torch, str(node.attributes["dtype"]))),
-    "power": lambda node, n: torch.tensor(float(n)) ** node.attributes["exponent"],
+    "to": lambda node, x: x.to(getattr(torch, node.get("dtype"))),
+    "power": lambda node, n: torch.tensor(float(n)) ** node.get("exponent"),
     "embedding": lambda node, table, ids: torch.embedding(table, ids.long()),
 }
 

@@ -14,7 +14,6 @@ from torch.backends.zendnn.graph import (
     Pass,
     PostOp,
     Value,
-    replace_node,
 )
 from torch.backends.zendnn.operators import TAKES_POST_OPS
 
@@ -38,7 +37,7 @@ def each(*ops: str) -> Callable[[Callable[[Graph, Node], int]], Pass]:
 
 def is_one_of(node: Node, ops: Iterable[str]) -> bool:
     """Whether the node is one of these operators; ``'eltwise.relu'`` names an algorithm too."""
-    return node.op in ops or f"{node.op}.{node.attributes.get('algorithm')}" in ops
+    return node.op in ops or f"{node.op}.{node.get('algorithm')}" in ops
 
 
 def producer(operand: Operand, *ops: str) -> Node | None:
@@ -83,24 +82,11 @@ def scalar(operand: Operand) -> float | None:
     return float(tensor.item())
 
 
-def integers(node: Node, key: str) -> tuple[int, ...]:
-    """An attribute that is a tuple of integers; empty when missing."""
-    value = node.attributes.get(key, ())
-    assert isinstance(value, tuple), f"{node.op}'s {key} is {value!r}"
-    return value
-
-
-def real(node: Node, key: str) -> float:
-    """An attribute that is a number; 0 when missing."""
-    value = node.attributes.get(key, 0.0)
-    assert isinstance(value, (int, float)), f"{node.op}'s {key} is {value!r}"
-    return float(value)
-
-
 def affine_of(node: Node | None) -> tuple[float, float] | None:
     """The (alpha, beta) of an eltwise alpha·x + beta."""
-    is_affine = node is not None and is_one_of(node, ("eltwise.affine",))
-    return (real(node, "alpha"), real(node, "beta")) if node and is_affine else None
+    if node is None or not is_one_of(node, ("eltwise.affine",)):
+        return None
+    return node.get("alpha"), node.get("beta")
 
 
 def is_sound(number: float) -> bool:
@@ -154,14 +140,14 @@ def substitute(
 
 def absorb(graph: Graph, node: Node, last: Node) -> None:
     """Let ``node``, which now does the work of ``last`` too, make its result."""
-    replace_node(node, origin=node.origin + last.origin)
+    node.origin = node.origin + last.origin
     graph.take_over(node, last.output)
 
 
 def with_post_op(graph: Graph, node: Node, last: Node, post: PostOp) -> None:
     """Let ``node`` do the work of ``last`` as a post-op, followed by what ``last`` was given."""
     assert all(given.operand is None for given in last.post_ops)
-    replace_node(node, post_ops=(*node.post_ops, post, *last.post_ops))
+    node.post_ops = (*node.post_ops, post, *last.post_ops)
     absorb(graph, node, last)
 
 

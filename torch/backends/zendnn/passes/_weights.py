@@ -31,10 +31,8 @@ def weight_of(node: Node) -> Tensor:
 def channels(node: Node) -> int:
     """How many channels (features, for a linear layer) the result has."""
     weight = weight_of(node)
-    if node.attributes.get("transposed"):
-        groups = node.attributes.get("groups", 1)
-        assert isinstance(groups, int)
-        return weight.shape[1] * groups
+    if node.get("transposed"):
+        return weight.shape[1] * int(node.get("groups"))
     return weight.shape[0]
 
 
@@ -67,7 +65,7 @@ def fold(graph: Graph, node: Node, scale: Tensor | None, shift: Tensor | None) -
     exact = weight.double()
     offset = None if bias is None else bias.double()
     if scale is not None:
-        if node.attributes.get("transposed"):  # (in, out / groups, ...), group by group
+        if node.get("transposed"):  # (in, out / groups, ...), group by group
             kernel = [1] * (weight.dim() - 2)
             groups = channels(node) // weight.shape[1]
             grouped = exact.reshape(groups, -1, *weight.shape[1:])

@@ -38,7 +38,7 @@ def _affine(node: Node, last: Node, side: int) -> tuple[Tensor | None, Tensor | 
     number = None if other is None else per_channel(node, other)
     if number is None:
         return None
-    match last.attributes["algorithm"], side:
+    match last.get("algorithm"), side:
         case "add", _:
             return None, number
         case "mul", _:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.operators import NUMBERS, VIEWS
-from torch.backends.zendnn.passes._match import affine_of, each, is_sound, real
+from torch.backends.zendnn.passes._match import affine_of, each, is_sound
 
 #: Views through which a factor can be moved: those with one result.
 _THROUGH = VIEWS - {"split"}
@@ -19,13 +19,13 @@ def fold_attention_scale(graph: Graph, node: Node) -> int:
 def _fold(graph: Graph, node: Node, side: int) -> int:
     folded = 0
     # A scale of 0 stands for one that depends on sizes, which are not known here.
-    while real(node, "scale") and (found := _scaling(graph, node.inputs[side])) is not None:
+    while node.get("scale") and (found := _scaling(graph, node.inputs[side])) is not None:
         scaling, views, factor = found
-        scale = real(node, "scale") * factor
+        scale = node.get("scale") * factor
         if not is_sound(scale):
             break
-        attributes = {**node.attributes, "scale": scale}
-        replace_node(node, attributes=attributes, origin=scaling.origin + node.origin)
+        node.attributes["scale"] = scale
+        node.origin = scaling.origin + node.origin
         graph.replace_uses(scaling.output, scaling.inputs[0])
         graph.remove(scaling)
         for view in views:  # they are not what the model knows under their names any more

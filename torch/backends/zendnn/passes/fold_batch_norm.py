@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 from torch.backends.zendnn.graph import Graph, Node
-from torch.backends.zendnn.passes._match import absorb, constant, each, real
+from torch.backends.zendnn.passes._match import absorb, constant, each
 from torch.backends.zendnn.passes._weights import channels, fold, foldable
 
 
@@ -28,7 +28,7 @@ def _affine(norm: Node, count: int) -> tuple[Tensor, Tensor] | None:
         return None
     if mean is None or variance is None or mean.numel() != count:
         return None
-    scale = (variance.double() + real(norm, "eps")).rsqrt()
+    scale = (variance.double() + norm.get("eps")).rsqrt()
     if weight is not None:
         scale = scale * weight.double()
     shift = -mean.double() * scale

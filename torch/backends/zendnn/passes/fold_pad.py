@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from torch.backends.zendnn.graph import Attribute, Graph, Node, replace_node
-from torch.backends.zendnn.passes._match import constant, each, integers, producer, real
+from torch.backends.zendnn.graph import Attribute, Graph, Node
+from torch.backends.zendnn.passes._match import constant, each, producer
 
 
 @each("convolution", "max_pool", "avg_pool")
@@ -18,10 +18,10 @@ def fold_pad(graph: Graph, node: Node) -> bool:
     if changes is None:
         return False
     graph.set_inputs(node, [pad.inputs[0], *node.inputs[1:]])
-    attributes = {**node.attributes, **changes}
-    if attributes.get("padding_end") == attributes["padding"]:
-        del attributes["padding_end"]
-    replace_node(node, attributes=attributes, origin=pad.origin + node.origin)
+    node.attributes |= changes
+    if node.get("padding_end") == node.get("padding"):
+        del node.attributes["padding_end"]
+    node.origin = pad.origin + node.origin
     return True
 
 
@@ -45,26 +45,26 @@ def _sum(a: Pads, b: Pads) -> Pads:
 
 def _convolution(node: Node, pad: Node) -> dict[str, Attribute] | None:
     weight = constant(node.inputs[1])
-    if weight is None or node.attributes.get("transposed") or real(pad, "value"):
+    if weight is None or node.get("transposed") or pad.get("value"):
         return None
     pads = _spatial(pad, weight.dim() - 2)
     if pads is None:
         return None
-    begin = integers(node, "padding")
-    end = integers(node, "padding_end") or begin
+    begin = node.get("padding")
+    end = node.get("padding_end") or begin
     return {"padding": _sum(begin, pads[0]), "padding_end": _sum(end, pads[1])}
 
 
 def _pool(node: Node, pad: Node) -> dict[str, Attribute] | None:
     """Where a window may start depends on whose padding it is when sizes are rounded up."""
-    kernel = integers(node, "kernel")
+    kernel = node.get("kernel")
     pads = _spatial(pad, len(kernel))
-    counts = node.op == "max_pool" or node.attributes.get("include_pad")
-    if not counts or real(pad, "value") != (-math.inf if node.op == "max_pool" else 0):
+    counts = node.op == "max_pool" or node.get("include_pad")
+    if not counts or pad.get("value") != (-math.inf if node.op == "max_pool" else 0):
         return None
-    if pads is None or pads[0] != pads[1] or node.attributes.get("ceil"):
+    if pads is None or pads[0] != pads[1] or node.get("ceil"):
         return None
-    padding = _sum(integers(node, "padding"), pads[0])
+    padding = _sum(node.get("padding"), pads[0])
     # More than torch lets a pool have.
     too_much = any(2 * p > k for p, k in zip(padding, kernel, strict=True))
     return None if too_much else {"padding": padding}

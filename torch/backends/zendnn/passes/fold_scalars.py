@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, replace_node
+from torch.backends.zendnn.graph import Graph, Node
 from torch.backends.zendnn.passes._match import (
     absorb,
     affine_of,
@@ -30,12 +30,12 @@ def _from_binary(graph: Graph, node: Node) -> bool:
     number = left if right is None else right
     if number is None or (left is not None and right is not None):
         return False
-    found = as_affine(str(node.attributes["algorithm"]), number, left=right is None)
+    found = as_affine(node.get("algorithm"), number, left=right is None)
     if found is None:
         return False
     graph.set_inputs(node, [node.inputs[right is None]])
-    attributes = {"algorithm": "affine", "alpha": found[0], "beta": found[1]}
-    replace_node(node, op="eltwise", attributes=attributes)
+    node.op = "eltwise"
+    node.attributes = {"algorithm": "affine", "alpha": found[0], "beta": found[1]}
     return True
 
 
@@ -51,6 +51,6 @@ def _join(graph: Graph, node: Node) -> bool:
     # (x + c) - c rounds x where c is large: what cancels out stays, too.
     if abs(second[1]) > _CANCELS * abs(beta) or not is_sound(alpha) or not is_sound(beta):
         return False
-    replace_node(inner, attributes={"algorithm": "affine", "alpha": alpha, "beta": beta})
+    inner.attributes = {"algorithm": "affine", "alpha": alpha, "beta": beta}
     absorb(graph, inner, node)
     return True

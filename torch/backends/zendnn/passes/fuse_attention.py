@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._match import each, is_swap, producer, real, sole, substitute
+from torch.backends.zendnn.passes._match import each, is_swap, producer, sole, substitute
 
 #: Batch, heads, positions, size: the last two must be there, and the plan makes up for the others.
 RANKS = (2, 3, 4)
@@ -67,7 +67,7 @@ def _fuse(graph: Graph, last: Node) -> bool:
     weights, v = last.inputs
     narrowed = sole(graph, weights, "to")
     softmax = sole(graph, narrowed.inputs[0] if narrowed else weights, "softmax")
-    if softmax is None or softmax.attributes.get("log"):
+    if softmax is None or softmax.get("log"):
         return False
     scores = _follow(graph, softmax.inputs[0], Scores())
     if scores is None:
@@ -76,10 +76,10 @@ def _fuse(graph: Graph, last: Node) -> bool:
     q, keys = scores.members[0].inputs
     found = {x.rank for x in (q, keys, v) if isinstance(x, Value)} - {None}
     dims = found.pop() if found else None
-    dim = softmax.attributes["dim"]
+    dim = softmax.get("dim")
     if found or dims not in (None, *RANKS) or dim not in (-1, 3 if dims is None else dims - 1):
         return False
-    if narrowed is not None and not widened and narrowed.attributes["dtype"] != "float32":
+    if narrowed is not None and not widened and narrowed.get("dtype") != "float32":
         return False
 
     def add(op: str, *operands: Operand, **attributes: Attribute) -> Value:
@@ -124,13 +124,13 @@ def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
         case Node("where", (chosen, None, x) | (chosen, x, None)) if (
             scores.chosen is None and scores.depth > 1
         ):
-            where, fill = x is node.inputs[2], real(node, "value")
+            where, fill = x is node.inputs[2], node.get("value")
             # What is added to -∞ changes nothing, so that masks may come before it too.
             depth = scores.depth if fill == -math.inf else 2
             after = scores.after(node, chosen=chosen, fill=fill, fill_where=where, depth=depth)
             return _follow(graph, x, after)
         case Node("eltwise", (x,), attributes={"algorithm": "affine", "beta": 0}):
-            scale = scores.scale * real(node, "alpha")
+            scale = scores.scale * node.get("alpha")
             return _follow(graph, x, scores.after(node, scale=scale, depth=1))
         # A scale of 0 has another meaning.
         case Node("matmul", (_, keys)) if scores.scale and producer(keys, "transpose", "permute"):

@@ -28,7 +28,7 @@ def fuse_binary(graph: Graph) -> int:
     for last in list(graph.nodes):
         if last.op != "binary" or len(last.inputs) != 2:
             continue
-        algorithm, (a, b) = str(last.attributes["algorithm"]), last.inputs
+        algorithm, (a, b) = last.get("algorithm"), last.inputs
         sides = [(a, b), (b, a)] if COMBINATIONS[algorithm].commutes else [(a, b)]
         found = _candidates(graph, last, sides, averaged)
         if not found and algorithm == "sub":

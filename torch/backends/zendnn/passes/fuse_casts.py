@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, replace_node
+from torch.backends.zendnn.graph import Graph, Node
 from torch.backends.zendnn.passes._match import absorb, chain, each, sole
 
 
@@ -15,12 +15,12 @@ def fuse_casts(graph: Graph) -> int:
 def _around_eltwise(graph: Graph, last: Node) -> bool:
     """bfloat16 to float32, a function, and back: the function computes in float32 anyway."""
     function, first = chain(graph, last.inputs[0], "eltwise", "to") or (last, last)
-    dtypes = [node.attributes["dtype"] for node in (first, last)]
+    dtypes = [node.get("dtype") for node in (first, last)]
     before = sole(graph, first.inputs[0], "linear", "convolution")
     if dtypes != ["float32", "bfloat16"] or before is None or before.output.dtype != "bfloat16":
         return False
     graph.set_inputs(function, [first.inputs[0]])
-    replace_node(function, origin=first.origin + function.origin)
+    function.origin = first.origin + function.origin
     graph.remove(first)
     absorb(graph, function, last)
     return True
@@ -32,8 +32,8 @@ def _after_linear(graph: Graph, last: Node) -> bool:
     node = sole(graph, last.inputs[0], "linear")
     if node is None or node.post_ops or node.output.dtype != "bfloat16":
         return False
-    if last.attributes["dtype"] != "float32":
+    if last.get("dtype") != "float32":
         return False
-    replace_node(node, attributes={**node.attributes, "dtype": "float32"})
+    node.attributes["dtype"] = "float32"
     absorb(graph, node, last)
     return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.passes._match import each, producer
 
 
@@ -24,7 +24,7 @@ def fuse_layer_norm(graph: Graph, norm: Node) -> bool:
         graph.move_before(norm, add)
     a, b = add.inputs
     graph.set_inputs(norm, [a, weight, bias, b])
-    replace_node(norm, origin=add.origin + norm.origin)
+    norm.origin = add.origin + norm.origin
     if alone:
         graph.remove(add)
     else:

@@ -27,8 +27,8 @@ def group_embedding_bags(graph: Graph) -> int:
 
 def _attributes(node: Node) -> dict[str, Attribute]:
     """What all members of a group have in common."""
-    mode = "each" if node.op == "embedding" else node.attributes["mode"]
-    return {"mode": mode, "last_offset": bool(node.attributes.get("last_offset"))}
+    mode = "each" if node.op == "embedding" else node.get("mode")
+    return {"mode": mode, "last_offset": bool(node.get("last_offset"))}
 
 
 def _join(graph: Graph, members: list[Node]) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from torch.backends.zendnn.graph import Graph, Node, Region, Value, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Region, Value
 from torch.backends.zendnn.operators import NUMBERS, VIEWS, WRITES
 
 #: One of these is worth a call.
@@ -42,14 +42,15 @@ def partition(graph: Graph) -> list[Region]:
     for _, group in sorted(groups.items()):
         members = _without_outer_views(group)
         for node in set(group) - members.keys():
-            replace_node(node, reason="a view of a result or of an input")
+            node.reason = "a view of a result or of an input"
         if _is_worth_a_call(members):
             regions.append(_with_numbers(graph, members))
         else:
             for node in members:
-                replace_node(node, reason="too little work for a call")
-    rest = outside(graph, regions)
-    return [_with_outputs(region, regions, rest) for region in regions]
+                node.reason = "too little work for a call"
+    read = {value for node in outside(graph, regions) for value in node.values()}
+    read.update(value for region in regions for value in region.inputs)
+    return [Region.of(region.nodes, read) for region in regions]
 
 
 def outside(graph: Graph, regions: Iterable[Region]) -> list[Node]:
@@ -86,7 +87,7 @@ def _outer(graph: Graph) -> set[Node]:
         if node.is_foreign or (light and not any(value.escapes for value in node.outputs)):
             outer.add(node)
             if not node.is_foreign:
-                replace_node(node, reason="only operators outside read it")
+                node.reason = "only operators outside read it"
     return outer
 
 
@@ -244,17 +245,3 @@ def _with_numbers(graph: Graph, members: dict[Node, None]) -> Region:
         else:
             read.update(node.values())
     return Region.of(node for node in graph.nodes if node in members or node in chosen)
-
-
-def _with_outputs(region: Region, regions: Iterable[Region], outer: Iterable[Node]) -> Region:
-    """The region with the tensors that others read as its results, and without numbers."""
-    read = {value for node in outer for value in node.values()}
-    read.update(value for other in regions if other is not region for value in other.inputs)
-    outputs = tuple(
-        value
-        for node in region.nodes
-        if node.op not in NUMBERS
-        for value in node.outputs
-        if (value.escapes or value in read) and not value.is_state
-    )
-    return Region(region.nodes, region.inputs, outputs)

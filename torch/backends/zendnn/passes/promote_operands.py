@@ -54,7 +54,7 @@ def _values(graph: Graph) -> set[Value]:
 
 def _assume(values: Iterable[Value]) -> None:
     for value in values:
-        dtypes = [user.attributes["dtype"] for user in value.users if user.op == "to"]
+        dtypes = [user.get("dtype") for user in value.users if user.op == "to"]
         if value.dtype in (None, SOME_FLOAT) and "bfloat16" in dtypes:
             value.dtype = "float32"
 

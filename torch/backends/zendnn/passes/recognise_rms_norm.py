@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._match import chain, each, is_one_of, producer, real, substitute
+from torch.backends.zendnn.passes._match import chain, each, is_one_of, producer, substitute
 
 #: What makes the mean square, the last operator first.
 _MEAN_SQUARE = ("eltwise.affine", "mean", "eltwise.square binary.mul")
@@ -18,7 +18,7 @@ def recognise_rms_norm(graph: Graph, scaling: Node) -> bool:
     for x, factor in [(a, b)] if divides else [(a, b), (b, a)]:
         nodes = () if scaling.post_ops else chain(graph, factor, root, *_MEAN_SQUARE)
         if nodes and _is_root(*nodes) and _unconverted(x) is _unconverted(nodes[-1].inputs[0]):
-            _replace(graph, [*nodes[::-1], scaling], x, real(nodes[1], "beta"))
+            _replace(graph, [*nodes[::-1], scaling], x, nodes[1].get("beta"))
             return True
     return False
 
@@ -26,17 +26,17 @@ def recognise_rms_norm(graph: Graph, scaling: Node) -> bool:
 def _is_root(root: Node, shifted: Node, mean: Node, square: Node) -> bool:
     """Whether these make √(mean(x²) + eps) along the last dimension, or 1 divided by it."""
     return (
-        real(shifted, "alpha") == 1
-        and real(shifted, "beta") >= 0
-        and mean.attributes.get("dims") == (-1,)
-        and bool(mean.attributes.get("keep"))
+        shifted.get("alpha") == 1
+        and shifted.get("beta") >= 0
+        and mean.get("dims") == (-1,)
+        and mean.get("keep")
         and len({*square.inputs}) == 1
     )
 
 
 def _unconverted(x: Operand) -> Operand:
     node = producer(x, "to")
-    return x if node is None or node.attributes["dtype"] != "float32" else node.inputs[0]
+    return x if node is None or node.get("dtype") != "float32" else node.inputs[0]
 
 
 def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
@@ -47,7 +47,7 @@ def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
     wide = next((v for v in (x, members[0].inputs[0]) if v is not _unconverted(v)), None)
     narrowed = graph.only_user(members[-1].output)
     if wide is not None and narrowed is not None and narrowed.op == "to":
-        attributes["dtype"] = narrowed.attributes["dtype"]
+        attributes["dtype"] = narrowed.get("dtype")
         x = _unconverted(x)
         members.append(narrowed)
     elif wide is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.operators import SIZES
-from torch.backends.zendnn.passes._match import bypass, each, integers, producer, scalar
+from torch.backends.zendnn.passes._match import bypass, each, producer, scalar
 from torch.backends.zendnn.signatures import Trait
 
 #: From here on, the end of a slice means 'to the last element'.
@@ -32,7 +32,8 @@ def _simplify(graph: Graph, node: Node) -> bool:
             graph.set_inputs(node, [x, *(a[dim] for dim in b if isinstance(dim, int))])
         case Node("stack", (x,), attributes={"dim": int() as dim}):
             graph.set_inputs(node, [x, dim])
-            replace_node(node, op="unsqueeze", attributes={})
+            node.op = "unsqueeze"
+            node.attributes = {}
         case _:
             return False
     return True
@@ -62,8 +63,8 @@ def _same(graph: Graph, node: Node) -> Operand:
             return x if inner is not None and inner.attributes["dtype"] == dtype else None
         case Node("to_like", (x, _)) if _is_number(node):
             return x
-        case Node("max_pool" | "avg_pool", (x,)) if not any(integers(node, "padding")):
-            return x if {*integers(node, "kernel"), *integers(node, "stride")} == {1} else None
+        case Node("max_pool" | "avg_pool", (x,)) if not any(node.get("padding")):
+            return x if {*node.get("kernel"), *node.get("stride")} == {1} else None
         case Node("cat", (x,)):
             return x
         case Node("number_add" | "number_sub", (x, 0)) | Node("number_add", (0, x)):
