@@ -67,7 +67,7 @@ def _names(row: Any) -> tuple[str, str]:
 
 
 def _planned(table: Any) -> list[Any]:
-    return [row for row in table.OPERATORS.values() if row.family]
+    return [row for row in table.OPERATORS.values() if not row.traits & table.Trait.FOREIGN]
 
 
 def attributes_header(table: Any) -> str:

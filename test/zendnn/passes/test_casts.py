@@ -6,13 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 from torch.backends.zendnn.graph import Region, Value
-from torch.backends.zendnn.passes import (
-    fuse_binary,
-    fuse_casts,
-    fuse_eltwise,
-    promote_operands,
-    remove_casts,
-)
+from torch.backends.zendnn.passes.fuse_binary import fuse_binary
+from torch.backends.zendnn.passes.fuse_casts import fuse_casts
+from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
+from torch.backends.zendnn.passes.promote_operands import promote_operands
+from torch.backends.zendnn.passes.remove_casts import remove_casts
 
 from .build import Builder, only, ops, posts
 

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch.backends.zendnn.graph import Graph
-from torch.backends.zendnn.passes import (
-    fold_arithmetic,
-    fold_batch_norm,
-    fold_constants,
-    fold_pad,
-    fold_scalars,
-    remove_identities,
-)
+from torch.backends.zendnn.passes.fold_arithmetic import fold_arithmetic
+from torch.backends.zendnn.passes.fold_batch_norm import fold_batch_norm
+from torch.backends.zendnn.passes.fold_constants import fold_constants
+from torch.backends.zendnn.passes.fold_pad import fold_pad
+from torch.backends.zendnn.passes.fold_scalars import fold_scalars
+from torch.backends.zendnn.passes.remove_identities import remove_identities
 
 from .build import Builder, only, ops, random
 

@@ -8,15 +8,13 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch.backends.zendnn.graph import PostOp, Value
-from torch.backends.zendnn.passes import (
-    fold_arithmetic,
-    fold_scalars,
-    fuse_binary,
-    fuse_eltwise,
-    fuse_layer_norm,
-    merge_linears,
-    recognise_activations,
-)
+from torch.backends.zendnn.passes.fold_arithmetic import fold_arithmetic
+from torch.backends.zendnn.passes.fold_scalars import fold_scalars
+from torch.backends.zendnn.passes.fuse_binary import fuse_binary
+from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
+from torch.backends.zendnn.passes.fuse_layer_norm import fuse_layer_norm
+from torch.backends.zendnn.passes.merge_linears import merge_linears
+from torch.backends.zendnn.passes.recognise_activations import recognise_activations
 
 from .build import Builder, only, ops, posts, random
 

@@ -159,7 +159,6 @@ class Operator:
 
     Attributes:
         signature: the name, operands and attributes, in the notation above.
-        family: the functions ``infer_<family>`` and ``build_<family>`` of plans run it.
         doc: a sentence or two for docs/plan.md.
         dims: the rule for the dims of results; None says nothing.
         dtype: that of results: a slice of the operands that share it, or a name. A node's attribute
@@ -168,10 +167,11 @@ class Operator:
             'elements' of all operands that are combined; '' for row-major ones and for views.
         results: 'tensor', 'tensors' or 'number'.
         aten: mappings; the first serves calls too.
+        family: the functions ``infer_<family>`` and ``build_<family>`` of plans run it; its name
+            unless given.
     """
 
     signature: str
-    family: str
     doc: str = ""
     traits: Trait = NONE
     dims: infer.Rule | None = None
@@ -179,6 +179,10 @@ class Operator:
     strides: str = ""
     results: str = "tensor"
     aten: tuple[str, ...] = ()
+    family: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "family", self.family or self.name)
 
     @cached_property
     def _parts(self) -> tuple[str, str, str]:
