@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,7 +121,7 @@ class Region:
     @staticmethod
     def read(text: str) -> Region:
         """Read what a plan explains."""
-        plan = json.loads(text)
+        plan = json.loads(text, object_hook=_read)
 
         def found(pattern: str) -> list[Any]:
             return re.findall(pattern, plan["description"], re.MULTILINE)
@@ -133,7 +133,7 @@ class Region:
             len(found(r"^\S+ = constant ")),
             tuple(Operator.read(*parts) for parts in found(_OPERATOR)),
             plan["packed_bytes"],
-            _all(Built)(plan["built"]),
+            plan["built"],
         )
 
 
@@ -149,29 +149,26 @@ def _labels(text: str) -> Strings:
     return _split(text, "+")
 
 
-def _all(kind: Callable[..., Any]) -> Callable[[Iterable[Mapping[str, Any]]], tuple[Any, ...]]:
-    """Read a list of objects, whose keys are the fields of their kind."""
-    return lambda items: tuple(
-        kind(**{key: _READ.get(key, lambda x: x)(value) for key, value in item.items()})
-        for item in items
-    )
-
-
 def _dtype(name: str) -> str:
-    """Return what Python calls a type of elements, of which C++ says the name of its tensors."""
+    """Return Python's name of a type of elements, given C++'s name of its tensors."""
     tensors = getattr(torch, f"{name}Tensor", None)
     return name if tensors is None else str(tensors.dtype).removeprefix("torch.")
 
 
-#: How the parts of what a plan explains are read; others are what they are.
-_READ: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("sizes", "strides", "numbers", "wrong"), tuple),
-    **dict.fromkeys(("does", "operator"), _labels),
-    "dtype": _dtype,
-    "inputs": _all(Input),
-    "steps": _all(Step),
-    "left_to_torch": _all(LeftToTorch),
-}
+#: The fields of which C++ writes something else.
+_READ: dict[str, Callable[[Any], Any]] = {"does": _labels, "operator": _labels, "dtype": _dtype}
+
+
+def _read(found: dict[str, Any]) -> Any:
+    """Make an object of JSON the dataclass that has its fields; the plan's own stays a dict."""
+    items: dict[str, Any] = {}
+    for key, item in found.items():
+        read = _READ.get(key, tuple if isinstance(item, list) else lambda x: x)
+        items[key] = read(item)
+    for kind in (Input, Step, LeftToTorch, Built):
+        if items.keys() <= kind.__dataclass_fields__.keys():
+            return kind(**items)
+    return items
 
 
 @dataclass(frozen=True)
@@ -216,16 +213,12 @@ class Explanation:
         return "\n".join([*lines, "}"])
 
     def __str__(self) -> str:
-        return _FORMATS[self.format](self)
+        return str(getattr(self, self.format)())
 
     __repr__ = __str__
 
 
-_FORMATS: dict[str, Callable[[Explanation], str]] = {
-    "text": Explanation.text,
-    "json": Explanation.json,
-    "dot": Explanation.dot,
-}
+_FORMATS = ("text", "json", "dot")
 
 
 def explain(module: object, format: str = "text") -> Explanation:
@@ -240,13 +233,11 @@ def explain(module: object, format: str = "text") -> Explanation:
     if format not in _FORMATS:
         raise ValueError(f"there is no format {format!r}; the formats are {', '.join(_FORMATS)}")
     front_end = front_end_of(module)
-    methods = tuple(
-        Method(
-            found.name, tuple(Region.read(plan.explain()) for plan in found.plans), found.left_out
-        )
-        for found in front_end.optimized(module)
-    )
-    return Explanation(methods, format, front_end.HOW_TO_OPTIMIZE)
+    methods = []
+    for found in front_end.optimized(module):
+        regions = tuple(Region.read(plan.explain()) for plan in found.plans)
+        methods.append(Method(found.name, regions, found.left_out))
+    return Explanation(tuple(methods), format, front_end.HOW_TO_OPTIMIZE)
 
 
 # For people. A block of text is a list of lines, and of blocks that are indented below them.
