@@ -21,6 +21,7 @@ Kind = Literal["tensor", "number", "other"]
 #: The operator of a node that only its front end understands; it stays where it was.
 OPAQUE = "opaque"
 
+_OPAQUE_ROW = Operator("opaque(Any?[] operands)", traits=Trait.FOREIGN)
 
 #: Dtypes of which only the class is known.
 SOME_FLOAT, SOME_INTEGER = "floating", "integer"
@@ -129,20 +130,18 @@ class Node:
     source: Any = None
 
     @property
-    def row(self) -> Operator | None:
-        """The row of its operator; None for an opaque node."""
-        return OPERATORS.get(self.op)
+    def row(self) -> Operator:
+        """The row of its operator."""
+        return OPERATORS.get(self.op, _OPAQUE_ROW)
 
     @property
     def function(self) -> Function | None:
         """The function of an ``eltwise``, if there is one of that name."""
-        return (
-            FUNCTIONS.get(str(self.attributes.get("algorithm"))) if self.op == "eltwise" else None
-        )
+        return FUNCTIONS.get(self.get("algorithm")) if self.op == "eltwise" else None
 
     def has(self, trait: Trait) -> bool:
         """Whether its operator has one of these traits."""
-        return self.row is not None and bool(self.row.traits & trait)
+        return bool(self.row.traits & trait)
 
     @property
     def writes(self) -> bool:
@@ -152,12 +151,7 @@ class Node:
     @property
     def is_foreign(self) -> bool:
         """Whether no plan can hold it: opaque nodes, and those made for passes to match only."""
-        function = self.function
-        return (
-            self.row is None
-            or self.has(Trait.FOREIGN)
-            or (function is not None and function.foreign)
-        )
+        return self.has(Trait.FOREIGN) or (self.function is not None and self.function.foreign)
 
     @property
     def output(self) -> Value:
@@ -171,7 +165,7 @@ class Node:
 
     def get(self, name: str) -> Any:
         """An attribute, or its default; None where the operator has none of that name."""
-        spec = None if self.row is None else self.row.attributes.get(name)
+        spec = self.row.attributes.get(name)
         return self.attributes.get(name, None if spec is None else spec.default)
 
     def __str__(self) -> str:
@@ -368,7 +362,7 @@ def _with_views(operand: Operand) -> set[Value]:
 def _check_row(node: Node) -> None:
     """Raise AssertionError when a node is not as its row says, or its results have other types."""
     row = node.row
-    if row is None:
+    if row is _OPAQUE_ROW:
         return
     unknown_keys = node.attributes.keys() - row.attributes.keys()
     assert not unknown_keys, f"{node.op} has no attribute {min(unknown_keys)}"
@@ -381,7 +375,7 @@ def _check_row(node: Node) -> None:
         assert operand is None or number == spec.is_number, f"{node.op}'s {spec.name} is {operand}"
     if node.post_ops:
         return
-    dtype, dims = infer_dtype(node), _infer_dims(node, row)
+    dtype, dims = infer_dtype(node), _infer_dims(node)
     for value in node.outputs:
         told = {dtype, value.dtype} - {None, SOME_FLOAT, SOME_INTEGER}
         assert len(told) < 2, f"{node.op} makes {dtype}, and {value} is {value.dtype}"
@@ -394,10 +388,7 @@ def _check_row(node: Node) -> None:
 
 def infer_types(node: Node) -> None:
     """Note what the rules of the operator's row say of a node's results."""
-    row = node.row
-    if row is None:
-        return
-    dtype, dims = infer_dtype(node), _infer_dims(node, row)
+    dtype, dims = infer_dtype(node), _infer_dims(node)
     first = node.inputs[0] if node.inputs else None
     shares = isinstance(first, Value) and first.is_state and node.has(Trait.VIEW | Trait.WRITES)
     for value in node.outputs:
@@ -410,29 +401,27 @@ def infer_types(node: Node) -> None:
 
 def infer_dtype(node: Node) -> str | None:
     """The dtype of a node's results, as far as its operands tell."""
-    if stated := node.attributes.get("dtype"):
+    if stated := node.get("dtype"):
         return str(stated)
-    row = node.row
-    if row is None:
-        return None
-    if isinstance(row.dtype, str):
-        return row.dtype
+    if isinstance(node.row.dtype, str):
+        return node.row.dtype
     dtypes = {value.dtype for value in dtype_sources(node)}
     dtype = dtypes.pop() if len(dtypes) == 1 else None
     keeps_integers = node.function is not None and node.function.keeps_integers
-    makes_floats = Trait.FLOATING in row.traits and not keeps_integers
+    makes_floats = node.has(Trait.FLOATING) and not keeps_integers
     return SOME_FLOAT if makes_floats and dtype not in _FLOATS else dtype
 
 
 def dtype_sources(node: Node) -> list[Value]:
     """The operands whose dtype a node's results have; none where the node states it."""
-    dtype = None if node.row is None else node.row.dtype
-    if node.attributes.get("dtype") or not isinstance(dtype, slice):
+    dtype = node.row.dtype
+    if node.get("dtype") or not isinstance(dtype, slice):
         return []
     return [v for v in node.inputs[dtype] if isinstance(v, Value) and v.kind == "tensor"]
 
 
-def _infer_dims(node: Node, row: Operator) -> Dims | None:
+def _infer_dims(node: Node) -> Dims | None:
+    row = node.row
     if row.dims is None or len(node.inputs) < row.fewest:
         return None
     given = [operand.dims if isinstance(operand, Value) else None for operand in node.inputs]
@@ -470,19 +459,16 @@ class Region:
         made = dict.fromkeys(value for node in members for value in node.outputs)
         used = dict.fromkeys(value for node in members for value in node.values())
         inputs = tuple(v for v in used if v not in made and v.constant is None)
-        outputs = (v for v in made if v.escapes or v in read)
-        return Region(
-            members, inputs, tuple(v for v in outputs if v.kind == "tensor" and not v.is_state)
-        )
+        given = [v for v in made if v.kind == "tensor" and not v.is_state]
+        return Region(members, inputs, tuple(v for v in given if v.escapes or v in read))
 
     def describe(self, without: Iterable[str] = ()) -> tuple[str, list[torch.Tensor]]:
         """Return the description and the constants that a plan is made from (docs/plan.md).
 
         ``without`` are passes that the plan shall not run.
         """
-        constants: dict[Value, None] = {}
-        for node in self.nodes:
-            constants.update((v, None) for v in node.values() if v.constant is not None)
+        values = dict.fromkeys(value for node in self.nodes for value in node.values())
+        constants = [value for value in values if value.constant is not None]
         lines = [f"{DESCRIPTION} {VERSION}"]
         lines += [f"without {' '.join(names)}"] if (names := sorted(without)) else []
         for value in self.inputs:
