@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch.backends.zendnn.dims import Dim, Dims, unknown
@@ -163,6 +163,16 @@ class Node:
         """The operands that are values, with repetitions."""
         return (operand for operand in self.inputs if isinstance(operand, Value))
 
+    @property
+    def readers(self) -> list[Node]:
+        """The nodes that read its results, with repetitions."""
+        return [user for value in self.outputs for user in value.users]
+
+    @property
+    def escapes(self) -> bool:
+        """Whether one of its results does."""
+        return any(value.escapes for value in self.outputs)
+
     def get(self, name: str) -> Any:
         """An attribute, or its default; None where the operator has none of that name."""
         spec = self.row.attributes.get(name)
@@ -303,8 +313,7 @@ class Graph:
         """Remove the nodes without effects whose results nobody reads; return how many."""
         dead = 0
         for node in reversed(list(self.nodes)):
-            effects = node.op == OPAQUE or node.writes
-            if not effects and not any(v.users or v.escapes for v in node.outputs):
+            if not (node.op == OPAQUE or node.writes or node.readers or node.escapes):
                 self._unlink(node)
                 dead += 1
         return dead
@@ -340,23 +349,30 @@ class Graph:
                     return node
                 gone.update(node.outputs)  # a view reads nothing
             if node.writes:
-                gone |= _with_views(node.inputs[0])
+                gone |= reach(list(node.values())[:1], _views)
         return None
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.nodes))
 
 
-def _with_views(operand: Operand) -> set[Value]:
-    """A value and the views of it."""
-    found: set[Value] = set()
-    waiting = [operand]
+T = TypeVar("T")
+
+
+def reach(start: Iterable[T], step: Callable[[T], Iterable[T]]) -> set[T]:
+    """Return what steps lead to from the start, with the start."""
+    found: set[T] = set()
+    waiting = list(start)
     while waiting:
-        value = waiting.pop()
-        if isinstance(value, Value) and value not in found:
-            found.add(value)
-            waiting += [v for user in value.users if user.has(Trait.VIEW) for v in user.outputs]
+        item = waiting.pop()
+        if item not in found:
+            found.add(item)
+            waiting += step(item)
     return found
+
+
+def _views(value: Value) -> list[Value]:
+    return [view for user in value.users if user.has(Trait.VIEW) for view in user.outputs]
 
 
 def _check_row(node: Node) -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from torch.backends.zendnn.graph import Graph, Node, Region, Value
+from torch.backends.zendnn.graph import Graph, Node, Region, Value, reach
 from torch.backends.zendnn.operators import NUMBERS, VIEWS, WRITES
 
 #: One of these is worth a call.
@@ -44,7 +44,7 @@ def partition(graph: Graph) -> list[Region]:
         for node in set(group) - members.keys():
             node.reason = "a view of a result or of an input"
         if _is_worth_a_call(members):
-            regions.append(_with_numbers(graph, members))
+            regions.append(_region(graph, members))
         else:
             for node in members:
                 node.reason = "too little work for a call"
@@ -65,7 +65,7 @@ def outside(graph: Graph, regions: Iterable[Region]) -> list[Node]:
     nodes = []
     for node in reversed(graph.nodes):
         if node.op in NUMBERS:
-            if not any(value.escapes or value in needed for value in node.outputs):
+            if not node.escapes and needed.isdisjoint(node.outputs):
                 continue
         elif node in inside:
             continue
@@ -82,12 +82,12 @@ def _outer(graph: Graph) -> set[Node]:
     """
     outer: set[Node] = set()
     for node in reversed(graph.nodes):
-        readers = [user for value in node.outputs for user in value.users]
-        light = node.op in LIGHT and readers and all(user in outer for user in readers)
-        if node.is_foreign or (light and not any(value.escapes for value in node.outputs)):
+        light = node.op in LIGHT and node.readers and not node.escapes
+        if node.is_foreign:
             outer.add(node)
-            if not node.is_foreign:
-                node.reason = "only operators outside read it"
+        elif light and outer.issuperset(node.readers):
+            outer.add(node)
+            node.reason = "only operators outside read it"
     return outer
 
 
@@ -119,28 +119,20 @@ def _delay_steps(graph: Graph, stages: dict[Node, int]) -> None:
     Such values can be handed over by nobody.
     """
     for node in reversed(graph.nodes):
-        known = any(
-            (value.source is not None and not value.is_state) or value.escapes
-            for value in node.outputs
-        )
-        readers = [user for value in node.outputs for user in value.users]
-        if known or not readers or node not in stages or node.is_foreign:
+        known = any(value.source is not None and not value.is_state for value in node.outputs)
+        if known or node.escapes or not node.readers or node not in stages or node.is_foreign:
             continue
-        if not any(user.op in NUMBERS or user.is_foreign for user in readers):
-            stages[node] = min(stages[user] for user in readers)
+        if not any(user.op in NUMBERS or user.is_foreign for user in node.readers):
+            stages[node] = min(stages[user] for user in node.readers)
 
 
-def _numbers_of(nodes: Iterable[Node]) -> set[Node]:
-    """The nodes that make the numbers which these nodes need."""
-    found: set[Node] = set()
-    waiting = list(nodes)
-    while waiting:
-        for value in waiting.pop().values():
-            node = value.producer
-            if node is not None and node.op in NUMBERS and node not in found:
-                found.add(node)
-                waiting.append(node)
-    return found
+def _makers(node: Node) -> list[Node]:
+    return [value.producer for value in node.values() if value.producer is not None]
+
+
+def _with_numbers(nodes: Iterable[Node]) -> set[Node]:
+    """These nodes and those that make the numbers which they need."""
+    return reach(nodes, lambda node: [maker for maker in _makers(node) if maker.op in NUMBERS])
 
 
 def _without_outer_views(group: list[Node]) -> dict[Node, None]:
@@ -152,15 +144,14 @@ def _without_outer_views(group: list[Node]) -> dict[Node, None]:
     changed = True
     while changed:
         changed = False
-        numbers, leading = _numbers_of(members), _views_of_inputs(members)
+        needed, leading = _with_numbers(members), _views_of_inputs(members)
         for node in reversed(list(members)):
             if node not in members or not _can_be_outside(node):
                 continue
-            readers = [user for value in node.outputs for user in value.users]
-            if not any(user in members or user in numbers for user in readers):
+            if needed.isdisjoint(node.readers):
                 gone = {node}
             elif node in leading and _is_read_outside(node, members):
-                gone = _with_makers(node, members)
+                gone = reach([node], lambda view: _made_in(members, view))
             else:
                 continue
             for view in gone:
@@ -179,36 +170,23 @@ def _can_be_outside(node: Node) -> bool:
     return all(value.source is not None for value in values if value.constant is None)
 
 
-def _makers(node: Node) -> set[Node]:
-    """The nodes that make the tensors which this node, or a number that it reads, reads."""
-    needs = [node, *_numbers_of([node])]
-    return {v.producer for need in needs for v in need.values() if v.producer is not None}
+def _made_in(members: dict[Node, None], node: Node) -> set[Node]:
+    """The members that make what this node, or a number that it reads, reads."""
+    return {maker for need in _with_numbers([node]) for maker in _makers(need) if maker in members}
 
 
 def _views_of_inputs(members: dict[Node, None]) -> set[Node]:
     """The views, and views of views, of what the region is given."""
     found: set[Node] = set()
     for node in members:
-        if _can_be_outside(node) and not (_makers(node) & members.keys()) - found:
+        if _can_be_outside(node) and found.issuperset(_made_in(members, node)):
             found.add(node)
     return found
 
 
-def _with_makers(node: Node, members: dict[Node, None]) -> set[Node]:
-    """The node and the members that it needs, and those that these need."""
-    found, waiting = {node}, [node]
-    while waiting:
-        more = (_makers(waiting.pop()) & members.keys()) - found
-        found |= more
-        waiting += more
-    return found
-
-
 def _is_read_outside(node: Node, members: dict[Node, None]) -> bool:
-    return any(
-        value.escapes or any(user not in members and user.op not in NUMBERS for user in value.users)
-        for value in node.outputs
-    )
+    outside = any(user not in members and user.op not in NUMBERS for user in node.readers)
+    return outside or node.escapes
 
 
 def _is_worth_a_call(members: Iterable[Node]) -> bool:
@@ -216,27 +194,26 @@ def _is_worth_a_call(members: Iterable[Node]) -> bool:
     return len(computing) >= ENOUGH or any(node.op in HEAVY for node in computing)
 
 
-def _with_numbers(graph: Graph, members: dict[Node, None]) -> Region:
+def _region(graph: Graph, members: dict[Node, None]) -> Region:
     """The region of these nodes and of the numbers that it can make itself."""
     made = {value for node in members for value in node.outputs}
     near = made | {value for node in members for value in node.values()}
-    needed = _numbers_of(members)
+    needed = _with_numbers(members) - members.keys()
     chosen: dict[Node, None] = {}
-    of_result: set[Value] = set()
     for node in graph.nodes:
         if node not in needed:
             continue
-        values = list(node.values())
         # A size of something made here must be made here, and so must one that the model does
         # not have, since nobody else can hand it over; others may be.
-        if any(v in made or v in of_result for v in values):
-            of_result.update(node.outputs)
-            chosen[node] = None
-        elif node.output.source is None or all(
+        of_result = not made.isdisjoint(node.values())
+        if of_result:
+            made.update(node.outputs)
+        can = all(
             v.constant is not None
             or (v in near if v.kind == "tensor" else v.producer in {None, *chosen})
-            for v in values
-        ):
+            for v in node.values()
+        )
+        if of_result or node.output.source is None or can:
             chosen[node] = None
     read = {value for node in members for value in node.values()}
     for node in reversed(list(chosen)):
