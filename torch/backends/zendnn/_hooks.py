@@ -86,8 +86,9 @@ def _hide_from_accelerators() -> None:
     torch.accelerator.current_accelerator = current_accelerator
 
 
+@functools.cache
 def install() -> None:
-    """Hook everything in; called once, when the package is imported."""
+    """Hook everything in, once: when the package is imported, as torch does for its entry point."""
     _add_tensor_methods()
     _hide_from_accelerators()
     _add_printing()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch.backends.zendnn.graph import (
@@ -95,16 +96,27 @@ def is_sound(number: float) -> bool:
     return number == 0 or limits.tiny <= abs(number) <= limits.max
 
 
-def as_affine(algorithm: str, number: float, *, left: bool = False) -> tuple[float, float] | None:
-    """The (alpha, beta) of ``x algorithm number``, or of ``number algorithm x`` when it is left.
+def affine_form(algorithm: str, other: Any, *, left: bool) -> tuple[Any, Any] | None:
+    """The (alpha, beta) of ``x algorithm other``, or of ``other algorithm x`` when that is left.
 
-    None when it is no alpha·x + beta, or one that float32 cannot hold.
+    ``other`` is a number or a tensor; None for what is no alpha·x + beta.
     """
-    forms = {"add": (1.0, number), "mul": (number, 0.0)}
-    forms["sub"] = (-1.0, number) if left else (1.0, -number)
-    if number and not left:
-        forms["div"] = (1.0 / number, 0.0)
-    found = forms.get(algorithm)
+    match algorithm, left:
+        case "add", _:
+            return 1.0, other
+        case "sub", _:
+            return (-1.0, other) if left else (1.0, -other)
+        case "mul", _:
+            return other, 0.0
+        case "div", False:
+            return 1.0 / other, 0.0
+    return None
+
+
+def as_affine(algorithm: str, number: float, *, left: bool = False) -> tuple[float, float] | None:
+    """``affine_form`` of a number, unless float32 cannot hold it."""
+    divides_by_zero = algorithm == "div" and not number
+    found = None if divides_by_zero else affine_form(algorithm, number, left=left)
     return found if found is not None and all(map(is_sound, found)) else None
 
 

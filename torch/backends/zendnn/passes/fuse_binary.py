@@ -65,9 +65,7 @@ def _candidates(
 def _negate(graph: Graph, y: Operand) -> bool:
     """Let the layer that makes y, for x - y, make -y instead, so that it can add x to that."""
     layer = foldable(graph, y)
-    if layer is None:
-        return False
-    return fold(graph, layer, -torch.ones(channels(layer), dtype=torch.float64), None)
+    return layer is not None and fold(graph, layer, -1.0, 0.0)
 
 
 def _covers(node: Node, other: Value, averaged: set[Value]) -> bool:
