@@ -62,7 +62,7 @@ def functions_header(table: Any) -> str:
 
 def _names(row: Any) -> tuple[str, str]:
     """The functions that infer and build a row; a number needs no build once it is inferred."""
-    build = "nothing" if row.results == "number" else row.family
+    build = "nothing" if row.result.kind == "number" else row.family
     return f"infer_{row.family}", f"build_{build}"
 
 
@@ -120,7 +120,7 @@ def tables_source(table: Any) -> str:
     for row in _planned(table):
         traits = table.Trait
         infer, build = _names(row)
-        results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.results
+        results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.result.kind
         keys = ", ".join(f'"{name}"' for name in row.attributes)
         flags = ", ".join(
             str(bool(row.traits & trait)).lower()
@@ -129,7 +129,7 @@ def tables_source(table: Any) -> str:
         operators.append(
             f'{{"{row.name}", {{{infer}, {build}, "{letters(row)}", '
             f"{{{keys}}}, Results::{results}, {flags}, "
-            f"Follows::{row.strides or 'nothing'}}}}},"
+            f"Follows::{row.result.strides or 'nothing'}}}}},"
         )
     functions = [
         f'{{"{row.name}", {{kernels::Eltwise::{row.name}, '

@@ -419,8 +419,8 @@ def infer_dtype(node: Node) -> str | None:
     """The dtype of a node's results, as far as its operands tell."""
     if stated := node.get("dtype"):
         return str(stated)
-    if isinstance(node.row.dtype, str):
-        return node.row.dtype
+    if isinstance(node.row.result.dtype, str):
+        return node.row.result.dtype
     dtypes = {value.dtype for value in dtype_sources(node)}
     dtype = dtypes.pop() if len(dtypes) == 1 else None
     keeps_integers = node.function is not None and node.function.keeps_integers
@@ -430,19 +430,19 @@ def infer_dtype(node: Node) -> str | None:
 
 def dtype_sources(node: Node) -> list[Value]:
     """The operands whose dtype a node's results have; none where the node states it."""
-    dtype = node.row.dtype
+    dtype = node.row.result.dtype
     if node.get("dtype") or not isinstance(dtype, slice):
         return []
     return [v for v in node.inputs[dtype] if isinstance(v, Value) and v.kind == "tensor"]
 
 
 def _infer_dims(node: Node) -> Dims | None:
-    row = node.row
-    if row.dims is None or len(node.inputs) < row.fewest:
+    rule = node.row.result.dims
+    if rule is None or len(node.inputs) < node.row.fewest:
         return None
     given = [operand.dims if isinstance(operand, Value) else None for operand in node.inputs]
     try:
-        dims = row.dims(node, given)
+        dims = rule(node, given)
     except IndexError:  # the model's own error, raised when it runs
         return None
     if dims is None or not node.post_ops:

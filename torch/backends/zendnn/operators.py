@@ -12,7 +12,7 @@ import math
 from typing import Any
 
 from torch.backends.zendnn import dims as infer
-from torch.backends.zendnn.signatures import NONE, Combination, Function, Operator, Trait
+from torch.backends.zendnn.signatures import NONE, Combination, Function, Operator, Result, Trait
 
 
 def _plain(name: str, primitive: str, aten: str = "", **more: Any) -> Function:
@@ -102,28 +102,32 @@ _ALL, _FIRST, _SECOND = slice(None), slice(1), slice(1, 2)
 
 def _number(name: str, *aten: str) -> Operator:
     """Arithmetic of two numbers."""
-    return Operator(f"number_{name}(int a, int b)", results="number", aten=aten, family="number")
+    return Operator(
+        f"number_{name}(int a, int b)", result=Result(kind="number"), aten=aten, family="number"
+    )
 
 
 def _window(name: str, more: str = "") -> Operator:
     """A window that moves over an image."""
     attributes = "int[] kernel=[], int[] stride=[], int[] padding=[], int[] dilation=[]"
     signature = f"{name}(Tensor x, *, {attributes}, bool ceil=False{more})"
-    return Operator(signature, "", _WANTS, infer.as_many(0), _ALL, "input", family="pool")
+    return Operator(signature, "", _WANTS, Result(infer.as_many(0), _ALL, "input"), family="pool")
 
 
 def _reduction(name: str, overload: str, doc: str) -> Operator:
     """The sum or the mean of some dimensions, or of all."""
     signature = f"{name}(Tensor x, *, int[] dims=[], bool keep=False)"
     aten = f"aten::{name}.{overload}(self, dim=dims|[], keepdim=keep)", f"aten::{name}(self)"
-    return Operator(signature, doc, NONE, infer.reduced, _ALL, aten=aten, family="reduce")
+    return Operator(signature, doc, NONE, Result(infer.reduced, _ALL), aten=aten, family="reduce")
 
 
 def _triangle(name: str, where: str) -> Operator:
     """The triangle above or below a diagonal."""
     signature, aten = f"{name}(Any x, *, int diagonal=0)", f"aten::{name}(self, diagonal=diagonal)"
     doc, traits = f"zeros {where} the diagonal, of the last two dimensions", _WANTS | _ROW_MAJOR
-    return Operator(signature, doc, traits, infer.same, _ALL, aten=(aten,), family="triangle")
+    return Operator(
+        signature, doc, traits, Result(infer.same, _ALL), aten=(aten,), family="triangle"
+    )
 
 
 def _view(
@@ -135,17 +139,19 @@ def _view(
     dtype: slice = _ALL,
 ) -> Operator:
     """The same elements with other sizes or strides."""
-    return Operator(signature, doc, _VIEW | traits, dims, dtype, aten=aten, family="view")
+    return Operator(signature, doc, _VIEW | traits, Result(dims, dtype), aten=aten, family="view")
 
 
 NUMBER_ROWS = (
     Operator(
         "size(Any x, dim dim)",
         "of any tensor",
-        results="number",
+        result=Result(kind="number"),
         aten=("aten::size.int(self, dim)",),
     ),
-    Operator("numel(Any x)", "of any tensor", results="number", aten=("aten::numel(self)",)),
+    Operator(
+        "numel(Any x)", "of any tensor", result=Result(kind="number"), aten=("aten::numel(self)",)
+    ),
     _number("add", "aten::add.int(a, b)"),
     _number("sub", "aten::sub.int(a, b)", "aten::neg.int(a=b) a=0"),
     _number("mul", "aten::mul.int(a, b)"),
@@ -165,15 +171,13 @@ NUMBER_ROWS = (
     Operator(
         "power(int n, *, float exponent=1.0)",
         "a float32 tensor without dimensions",
-        dims=infer.always(()),
-        dtype="float32",
+        result=Result(infer.always(()), "float32"),
     ),
     Operator(
         "arange(int start, int end, int step)",
         "offsets of bags, for passes to match",
         Trait.FOREIGN,
-        dims=infer.always((None,)),
-        dtype="int64",
+        Result(infer.always((None,)), "int64"),
     ),
 )
 
@@ -241,9 +245,7 @@ VIEW_ROWS = (
         "into `sizes`, of which a single one is that of all and the last part may be smaller, or "
         "into `chunks`",
         _VIEW | _WANTS,
-        infer.split,
-        _ALL,
-        results="tensors",
+        Result(infer.split, _ALL, kind="tensors"),
     ),
     _view(
         "contiguous(Any x)",
@@ -262,64 +264,52 @@ COMPUTE_ROWS = (
         "windows have a number for each spatial dimension, of which there are 1 to 3; "
         "`padding_end` where it differs; the weight is in torch's order",
         _PRODUCT | _FUSES | _FLOATING | _WANTS,
-        infer.convolution,
-        _SECOND,
-        "input_or_weight",
+        Result(infer.convolution, _SECOND, "input_or_weight"),
     ),
     Operator(
         "linear(Tensor x, Constant weight, Constant? bias, *, str dtype='')",
         "the weight, (out, in), may be a `cat` of contiguous constants; `dtype` is float32 when x "
         "is bfloat16 and the result is not",
         _PRODUCT | _FUSES | _FLOATING | _WANTS | _ROW_MAJOR,
-        infer.linear,
-        _SECOND,
+        Result(infer.linear, _SECOND),
     ),
     Operator(
         "matmul(Tensor a, Tensor b)",
         "2 to 6 dimensions, broadcasting as `torch.matmul`",
         _PRODUCT | _FUSES | _ROW_MAJOR,
-        infer.matmul,
-        _ALL,
+        Result(infer.matmul, _ALL),
     ),
     Operator(
         "eltwise(Tensor x, *, str algorithm='', float alpha=0.0, float beta=0.0)",
         "a function of each element, see below",
         _FUNCTION | _KEEPS,
-        infer.same,
-        _ALL,
-        "elements",
+        Result(infer.same, _ALL, "elements"),
     ),
     Operator(
         "binary(Tensor a, Tensor b, *, str algorithm='')",
         "`algorithm`: add sub mul div max min; broadcasts",
         _FUSES,
-        infer.broadcast(2),
-        _ALL,
-        "elements",
+        Result(infer.broadcast(2), _ALL, "elements"),
     ),
     Operator(
         "prelu(Tensor x, Constant slopes)",
         "one slope, or one for each channel (dimension 1)",
         Trait.COMPUTES | _KEEPS,
-        infer.same,
-        _ALL,
-        "elements",
+        Result(infer.same, _ALL, "elements"),
         aten=("aten::prelu(self, weight)",),
     ),
-    Operator("nonzero(Any x)", "a tensor of bool", _KEEPS, infer.same, "bool", "elements"),
+    Operator("nonzero(Any x)", "a tensor of bool", _KEEPS, Result(infer.same, "bool", "elements")),
     Operator(
         "where(Bool condition, Tensor? x, Tensor? y, *, float value=0.0, bool filled=False)",
         "x where the condition holds, and y elsewhere; `value` stands for `none`; broadcasts; "
         "`filled`: the result is row-major, whatever the order of operands",
-        dims=infer.broadcast(3),
-        strides="elements",
+        result=Result(infer.broadcast(3), strides="elements"),
     ),
     Operator(
         "softmax(Tensor x, *, int dim=-1, bool log=False)",
         "",
         _FUNCTION | _KEEPS | _ROW_MAJOR,
-        infer.same,
-        _ALL,
+        Result(infer.same, _ALL),
     ),
     Operator(
         "layer_norm(Tensor x, Constant? weight, Constant? bias, Tensor? residual, *, "
@@ -327,24 +317,21 @@ COMPUTE_ROWS = (
         "over `dims` trailing dimensions, of `sizes` when they must be these; normalises "
         "x + residual, which broadcast to each other; a second result is x + residual",
         _FUNCTION | _WANTS | _ROW_MAJOR | Trait.ONE_OR_TWO,
-        infer.same,
-        _FIRST,
+        Result(infer.same, _FIRST),
     ),
     Operator(
         "rms_norm(Tensor x, Constant? weight, Tensor? none, Tensor? residual, *, "
         "float eps=1e-5, int dims=1, int[] sizes=[], str dtype='')",
         "as `layer_norm`, but divides by √(mean(x²) + `eps`) only; `dtype`: what x must have",
         _FUNCTION | _WANTS | Trait.ONE_OR_TWO,
-        infer.same,
-        strides="input",
+        Result(infer.same, strides="input"),
         family="layer_norm",
     ),
     Operator(
         "group_norm(Tensor x, Constant? weight, Constant? bias, *, float eps=1e-5, int groups=1)",
         "`groups` of channels (dimension 1)",
         _FUNCTION | _WANTS,
-        infer.same,
-        strides="input",
+        Result(infer.same, strides="input"),
         aten=(
             "aten::group_norm(input, num_groups=groups, weight=weight, bias=bias, eps=eps, "
             "cudnn_enabled=_)",
@@ -355,9 +342,7 @@ COMPUTE_ROWS = (
         "float eps=1e-5)",
         "all operands but x are float32",
         _FUSES | _FLOATING | _WANTS,
-        infer.same,
-        _FIRST,
-        "input",
+        Result(infer.same, _FIRST, "input"),
         aten=(
             "aten::batch_norm(input, weight, bias, running_mean, running_var, training=False, "
             "momentum=_, eps=eps, cudnn_enabled=_)",
@@ -376,15 +361,13 @@ COMPUTE_ROWS = (
         "(batch, target, heads, size); `additive`: as softmax(q·kᵀ + mask)·v spelled out: a bool "
         "mask, which adds 0 or 1, is refused, and a query that sees no key gives NaN",
         Trait.CASTS | _FLOATING | _WANTS | Trait.ORDERED,
-        infer.as_many(0),
-        slice(3),
+        Result(infer.as_many(0), slice(3)),
     ),
     Operator(
         "embedding(Constant table, Index ids)",
         "",
         _FLOATING | _WANTS | _ROW_MAJOR,
-        infer.embedding,
-        _FIRST,
+        Result(infer.embedding, _FIRST),
         aten=("aten::embedding(weight, indices, padding_idx=_, scale_grad_by_freq=_, sparse=_)",),
     ),
     Operator(
@@ -394,22 +377,19 @@ COMPUTE_ROWS = (
         "last one is the end of the last bag; weights of the table's dtype, as many as the ids, "
         "for sums",
         _WANTS | _ROW_MAJOR,
-        infer.always(infer.unknown(2)),
-        _FIRST,
+        Result(infer.always(infer.unknown(2)), _FIRST),
         family="embedding_bags",
     ),
     Operator(
         "embedding_bags(Any?[] operands, *, int count=1, str mode='sum', bool last_offset=False)",
         "tables, ids, offsets or none, weights or none, `count` of each: `embedding_bag` of each "
         "table with its ids, or `embedding` when the mode is `each`",
-        dims=infer.embedding_bags,
-        results="tensors",
+        result=Result(infer.embedding_bags, kind="tensors"),
     ),
     Operator(
         "gather_pairs(Tensor x, Index rows, Index columns)",
         "x[..., rows, columns] for constant int64 rows and columns",
-        dims=infer.as_many(-1),
-        dtype=_FIRST,
+        result=Result(infer.as_many(-1), _FIRST),
     ),
     Operator(
         "pairwise_dot(Tensor x, Index rows, Index columns)",
@@ -423,9 +403,7 @@ COMPUTE_ROWS = (
         "adaptive_avg_pool(Tensor x, *, int[] sizes=[])",
         "the sizes of x must be multiples of them",
         _WANTS,
-        infer.as_many(0),
-        _ALL,
-        "input",
+        Result(infer.as_many(0), _ALL, "input"),
         family="adaptive_pool",
     ),
     Operator(
@@ -435,8 +413,7 @@ COMPUTE_ROWS = (
         "nearest, linear or cubic; x is (batch, channels, height, width), or (batch, channels, "
         "width) of linear ones",
         _WANTS,
-        infer.as_many(0),
-        strides="input",
+        Result(infer.as_many(0), strides="input"),
     ),
     _reduction(
         "mean", "dim", "over `dims`, or over all without any; `keep`: they stay, with a size of 1"
@@ -446,8 +423,7 @@ COMPUTE_ROWS = (
         "argmax(Tensor x, *, int[] dims=[], bool keep=False)",
         "the first of the largest elements along a dimension, or of all without one; int64; NaN is "
         "the largest",
-        dims=infer.reduced,
-        dtype="int64",
+        result=Result(infer.reduced, "int64"),
         aten=("aten::argmax(self, dim=dims|[], keepdim=keep)",),
     ),
     _triangle("triu", "below"),
@@ -456,26 +432,21 @@ COMPUTE_ROWS = (
         "cat(Tensor[] parts, *, int dim=0)",
         "",
         _WANTS,
-        infer.as_many(0),
-        _ALL,
-        "all",
+        Result(infer.as_many(0), _ALL, "all"),
         aten=("aten::cat(tensors, dim=dim)",),
     ),
     Operator(
         "stack(Tensor[] parts, *, int dim=0)",
         "",
         _MAKES,
-        infer.as_many(1),
-        _ALL,
+        Result(infer.as_many(1), _ALL),
         aten=("aten::stack(tensors, dim=dim)",),
     ),
     Operator(
         "pad(Tensor x, int[] pads, *, float value=0.0)",
         "two numbers for each dimension, the last one first",
         _WANTS,
-        infer.as_many(0),
-        _ALL,
-        "input",
+        Result(infer.as_many(0), _ALL, "input"),
         aten=(
             "aten::constant_pad_nd(self, pad, value=value)",
             "aten::pad(self, pad, mode='constant', value=value|0.0)",
@@ -485,9 +456,7 @@ COMPUTE_ROWS = (
         "roll(Tensor x, *, int[] shifts=[], int[] dims=[])",
         "",
         _KEEPS,
-        infer.same,
-        _ALL,
-        "input",
+        Result(infer.same, _ALL, "input"),
         aten=("aten::roll(self, shifts=shifts, dims=dims)",),
     ),
     Operator(
@@ -496,16 +465,13 @@ COMPUTE_ROWS = (
         "its dimension `dim`; `wraps`: negative ones count from the end; x keeps its memory, and "
         "what read it before comes before",
         Trait.WRITES | _KEEPS,
-        infer.same,
-        _FIRST,
+        Result(infer.same, _FIRST),
     ),
     Operator(
         "to_like(Any x, Any y)",
         "of what dtype y is",
         _KEEPS,
-        infer.same,
-        _SECOND,
-        "elements",
+        Result(infer.same, _SECOND, "elements"),
         aten=("aten::type_as(self, other)",),
         family="to",
     ),
@@ -513,8 +479,7 @@ COMPUTE_ROWS = (
         "to(Any x, *, str dtype='', bool floating=False)",
         "`dtype`: float32 bfloat16; `floating`: x is one of the two, and not an integer",
         _FLOATING | _KEEPS,
-        infer.same,
-        strides="elements",
+        Result(infer.same, strides="elements"),
     ),
 )
 
@@ -527,7 +492,7 @@ def having(trait: Trait) -> frozenset[str]:
     return frozenset(name for name, row in OPERATORS.items() if row.traits & trait)
 
 
-NUMBERS = frozenset(name for name, row in OPERATORS.items() if row.results == "number")
+NUMBERS = frozenset(name for name, row in OPERATORS.items() if row.result.kind == "number")
 SIZES = frozenset({"size", "numel"})
 VIEWS = having(Trait.VIEW)
 WRITES = having(Trait.WRITES)

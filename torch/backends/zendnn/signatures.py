@@ -154,18 +154,31 @@ NONE = Trait(0)
 
 
 @dataclass(frozen=True)
+class Result:
+    """What is known of an operator's results.
+
+    Attributes:
+        dims: the rule for their dims; None says nothing.
+        dtype: a slice of the operands that share theirs, or a name. A node's attribute ``dtype``
+            comes first.
+        strides: whose strides torch's results take over: 'input', 'input_or_weight', 'all', or
+            'elements' of all operands that are combined; '' for row-major ones and for views.
+        kind: 'tensor', 'tensors' or 'number'.
+    """
+
+    dims: infer.Rule | None = None
+    dtype: slice | str | None = None
+    strides: str = ""
+    kind: str = "tensor"
+
+
+@dataclass(frozen=True)
 class Operator:
     """A row of the table.
 
     Attributes:
         signature: the name, operands and attributes, in the notation above.
         doc: a sentence or two for docs/plan.md.
-        dims: the rule for the dims of results; None says nothing.
-        dtype: that of results: a slice of the operands that share it, or a name. A node's attribute
-            ``dtype`` comes first.
-        strides: whose strides torch's results take over: 'input', 'input_or_weight', 'all', or
-            'elements' of all operands that are combined; '' for row-major ones and for views.
-        results: 'tensor', 'tensors' or 'number'.
         aten: mappings; the first serves calls too.
         family: the functions ``infer_<family>`` and ``build_<family>`` of plans run it; its name
             unless given.
@@ -174,10 +187,7 @@ class Operator:
     signature: str
     doc: str = ""
     traits: Trait = NONE
-    dims: infer.Rule | None = None
-    dtype: slice | str | None = None
-    strides: str = ""
-    results: str = "tensor"
+    result: Result = Result()
     aten: tuple[str, ...] = ()
     family: str = ""
 

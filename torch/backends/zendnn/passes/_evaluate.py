@@ -62,7 +62,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
 
 def can_evaluate(node: Node) -> bool:
     """Whether ``evaluate`` knows the operator."""
-    return node.op in _SPECIAL or (node.row.results == "tensor" and bool(node.row.aten))
+    return node.op in _SPECIAL or (node.row.result.kind == "tensor" and bool(node.row.aten))
 
 
 def evaluate(node: Node, *operands: Tensor | int | None) -> Any:
