@@ -142,7 +142,7 @@ def tables_source(table: Any) -> str:
     combinations = [
         f'{{"{row.name}", {{kernels::Binary::{row.name}, ::zendnn::algorithm::{row.primitive}, '
         f"{_double(row.magnifies)}, "
-        f"{_in_torch([row.mapping], 'const Tensor& a', 'const Tensor& b')}}}}},"
+        f"{_in_torch(row.mappings, 'const Tensor& a', 'const Tensor& b')}}}}},"
         for row in table.COMBINATIONS.values()
     ]
     return "\n".join(

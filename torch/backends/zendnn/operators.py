@@ -12,13 +12,18 @@ import math
 from typing import Any
 
 from torch.backends.zendnn import dims as infer
-from torch.backends.zendnn.signatures import NONE, Combination, Function, Operator, Result, Trait
+from torch.backends.zendnn.signatures import NONE, Function, Operator, Result, Trait
 
 
 def _plain(name: str, primitive: str, aten: str = "", **more: Any) -> Function:
     """A function without parameters, whose name torch shares if no mapping is given."""
     aten = aten or f"aten::{name}(self)"
     return Function(name, (aten,), primitive=primitive, **{"alpha": 0.0, **more})
+
+
+def _binary(name: str, aten: str, **more: Any) -> Function:
+    """A function of two elements: an algorithm of ``binary``, and a post-op."""
+    return Function(name, (aten,), primitive=f"binary_{name}", operands=("a", "b"), **more)
 
 
 _UNBOUNDED: dict[str, Any] = {"magnifies": math.inf}
@@ -81,13 +86,13 @@ FUNCTIONS = {
 COMBINATIONS = {
     row.name: row
     for row in (
-        Combination("add", "aten::add.Tensor(self, other)", "binary_add", commutes=True),
-        Combination("sub", "aten::sub.Tensor(self, other)", "binary_sub"),
+        _binary("add", "aten::add.Tensor(self, other)", commutes=True),
+        _binary("sub", "aten::sub.Tensor(self, other)"),
         # By operands of 0.5 to 1.5, as trials have them.
-        Combination("mul", "aten::mul.Tensor(self, other)", "binary_mul", 1.5, commutes=True),
-        Combination("div", "aten::div.Tensor(self, other)", "binary_div", 2.0),
-        Combination("max", "aten::maximum(self, other)", "binary_max", commutes=True),
-        Combination("min", "aten::minimum(self, other)", "binary_min", commutes=True),
+        _binary("mul", "aten::mul.Tensor(self, other)", magnifies=1.5, commutes=True),
+        _binary("div", "aten::div.Tensor(self, other)", magnifies=2.0),
+        _binary("max", "aten::maximum(self, other)", commutes=True),
+        _binary("min", "aten::minimum(self, other)", commutes=True),
     )
 }
 
@@ -98,13 +103,12 @@ _PRODUCT = Trait.COMPUTES | Trait.CASTS
 _FUSES = Trait.COMPUTES | Trait.POST_OPS
 _FUNCTION = Trait.COMPUTES | _FLOATING
 _ALL, _FIRST, _SECOND = slice(None), slice(1), slice(1, 2)
+_NUMBER = Result(kind="number")
 
 
 def _number(name: str, *aten: str) -> Operator:
     """Arithmetic of two numbers."""
-    return Operator(
-        f"number_{name}(int a, int b)", result=Result(kind="number"), aten=aten, family="number"
-    )
+    return Operator(f"number_{name}(int a, int b)", "", NONE, _NUMBER, aten, "number")
 
 
 def _window(name: str, more: str = "") -> Operator:
@@ -118,16 +122,14 @@ def _reduction(name: str, overload: str, doc: str) -> Operator:
     """The sum or the mean of some dimensions, or of all."""
     signature = f"{name}(Tensor x, *, int[] dims=[], bool keep=False)"
     aten = f"aten::{name}.{overload}(self, dim=dims|[], keepdim=keep)", f"aten::{name}(self)"
-    return Operator(signature, doc, NONE, Result(infer.reduced, _ALL), aten=aten, family="reduce")
+    return Operator(signature, doc, NONE, Result(infer.reduced, _ALL), aten, "reduce")
 
 
 def _triangle(name: str, where: str) -> Operator:
     """The triangle above or below a diagonal."""
     signature, aten = f"{name}(Any x, *, int diagonal=0)", f"aten::{name}(self, diagonal=diagonal)"
     doc, traits = f"zeros {where} the diagonal, of the last two dimensions", _WANTS | _ROW_MAJOR
-    return Operator(
-        signature, doc, traits, Result(infer.same, _ALL), aten=(aten,), family="triangle"
-    )
+    return Operator(signature, doc, traits, Result(infer.same, _ALL), (aten,), "triangle")
 
 
 def _view(
@@ -139,19 +141,14 @@ def _view(
     dtype: slice = _ALL,
 ) -> Operator:
     """The same elements with other sizes or strides."""
-    return Operator(signature, doc, _VIEW | traits, Result(dims, dtype), aten=aten, family="view")
+    return Operator(signature, doc, _VIEW | traits, Result(dims, dtype), aten, "view")
 
 
 NUMBER_ROWS = (
     Operator(
-        "size(Any x, dim dim)",
-        "of any tensor",
-        result=Result(kind="number"),
-        aten=("aten::size.int(self, dim)",),
+        "size(Any x, dim dim)", "of any tensor", NONE, _NUMBER, ("aten::size.int(self, dim)",)
     ),
-    Operator(
-        "numel(Any x)", "of any tensor", result=Result(kind="number"), aten=("aten::numel(self)",)
-    ),
+    Operator("numel(Any x)", "of any tensor", NONE, _NUMBER, ("aten::numel(self)",)),
     _number("add", "aten::add.int(a, b)"),
     _number("sub", "aten::sub.int(a, b)", "aten::neg.int(a=b) a=0"),
     _number("mul", "aten::mul.int(a, b)"),

@@ -247,7 +247,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of each element: an algorithm of ``eltwise``, and a post-op.
+    """A function of each element: an algorithm of ``eltwise`` or ``binary``, and a post-op.
 
     Attributes:
         name: what descriptions call it.
@@ -259,6 +259,8 @@ class Function:
             there is no bound, as for sqrt next to 0.
         keeps_integers: whether torch makes integers of integers.
         foreign: whether passes match it, and no plan computes it.
+        operands: the names of its operands in mappings.
+        commutes: whether the two may be exchanged.
     """
 
     name: str
@@ -270,29 +272,15 @@ class Function:
     magnifies: float = 1.0
     keeps_integers: bool = False
     foreign: bool = False
+    operands: tuple[str, ...] = ("x",)
+    commutes: bool = False
 
     @cached_property
     def mappings(self) -> tuple[Mapping, ...]:
-        """The aten operators that do the same to ``x``."""
-        return tuple(Mapping(text, ("x",)) for text in self.aten)
+        """The aten operators that do the same."""
+        return tuple(Mapping(text, self.operands) for text in self.aten)
 
     @property
     def has_parameters(self) -> bool:
         """Whether alpha and beta are the function's own."""
         return self.alpha is None
-
-
-@dataclass(frozen=True)
-class Combination:
-    """A function of two elements: an algorithm of ``binary``, and a post-op."""
-
-    name: str
-    aten: str
-    primitive: str
-    magnifies: float = 1.0
-    commutes: bool = False
-
-    @cached_property
-    def mapping(self) -> Mapping:
-        """The aten operator that does the same to ``a`` and ``b``."""
-        return Mapping(self.aten, ("a", "b"))

@@ -32,14 +32,12 @@ def call(mapping: Mapping, given: dict[str, Any]) -> Any:
 
 def elementwise(node: Node, *operands: Tensor) -> Tensor:
     """Evaluate an ``eltwise`` or a ``binary`` without post-ops."""
-    algorithm = node.get("algorithm")
-    if node.op == "binary":
-        return call(COMBINATIONS[algorithm].mapping, dict(zip("ab", operands, strict=True)))
-    (x,) = operands
-    alpha, beta = node.get("alpha"), node.get("beta")
+    algorithm, alpha, beta = (node.get(name) for name in ("algorithm", "alpha", "beta"))
     if algorithm == "affine":
-        return x * alpha + beta
-    return call(FUNCTIONS[algorithm].mappings[0], {"x": x, "alpha": alpha, "beta": beta})
+        return operands[0] * alpha + beta
+    function = (COMBINATIONS if node.op == "binary" else FUNCTIONS)[algorithm]
+    given = dict(zip(function.operands, operands, strict=True))
+    return call(function.mappings[0], given | {"alpha": alpha, "beta": beta})
 
 
 def _split(node: Node, x: Tensor) -> tuple[Tensor, ...]:
