@@ -19,9 +19,9 @@ def defer_sizes(graph: Graph) -> int:
             continue
         last = _last_of_its_shape(graph, value)
         maker = last.producer
-        if last is value or maker is None:
+        if last is value or maker is None or not number.users:
             continue
-        if not number.users or any(place[user] < place[maker] for user in number.users):
+        if any(place[user] < place[maker] for user in number.users):
             continue
         graph.set_inputs(node, [last, *node.inputs[1:]])
         if place[node] < place[maker]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from operator import add
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node
 from torch.backends.zendnn.passes._match import constant, each, producer
@@ -39,10 +40,6 @@ def _spatial(pad: Node, spatial: int) -> tuple[Pads, Pads] | None:
     return pads[0::2][::-1], pads[1::2][::-1]
 
 
-def _sum(a: Pads, b: Pads) -> Pads:
-    return tuple(x + y for x, y in zip(a, b, strict=True))
-
-
 def _convolution(node: Node, pad: Node) -> dict[str, Attribute] | None:
     weight = constant(node.inputs[1])
     if weight is None or node.get("transposed") or pad.get("value"):
@@ -52,7 +49,10 @@ def _convolution(node: Node, pad: Node) -> dict[str, Attribute] | None:
         return None
     begin = node.get("padding")
     end = node.get("padding_end") or begin
-    return {"padding": _sum(begin, pads[0]), "padding_end": _sum(end, pads[1])}
+    return {
+        "padding": tuple(map(add, begin, pads[0])),
+        "padding_end": tuple(map(add, end, pads[1])),
+    }
 
 
 def _pool(node: Node, pad: Node) -> dict[str, Attribute] | None:
@@ -64,7 +64,7 @@ def _pool(node: Node, pad: Node) -> dict[str, Attribute] | None:
         return None
     if pads is None or pads[0] != pads[1] or node.get("ceil"):
         return None
-    padding = _sum(node.get("padding"), pads[0])
+    padding = tuple(map(add, node.get("padding"), pads[0]))
     # More than torch lets a pool have.
     too_much = any(2 * p > k for p, k in zip(padding, kernel, strict=True))
     return None if too_much else {"padding": padding}

@@ -54,18 +54,16 @@ def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
         attributes["dtype"] = "float32"
         x = wide
     weighing = graph.only_user(members[-1].output)
-    weight = None
-    if weighing is not None:
-        weight = _weight(weighing, members[-1].output, attributes.get("dtype"))
+    weight = _weight(weighing, members[-1].output, attributes.get("dtype"))
     if weighing is not None and weight is not None:
         attributes["dtype"] = str(weight.dtype)
         members.append(weighing)
     substitute(graph, members, "rms_norm", [x, weight, None, None], **attributes)
 
 
-def _weight(node: Node, x: Value, dtype: Attribute | None) -> Value | None:
+def _weight(node: Node | None, x: Value, dtype: Attribute | None) -> Value | None:
     """The constant vector that a node multiplies ``x`` by."""
-    if not is_one_of(node, ("binary.mul",)) or node.post_ops:
+    if node is None or not is_one_of(node, ("binary.mul",)) or node.post_ops:
         return None
     vectors = (v for v in node.values() if v is not x and v.constant is not None and v.rank == 1)
     return next((v for v in vectors if dtype in (None, v.dtype)), None)
