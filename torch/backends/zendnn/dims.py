@@ -1,7 +1,7 @@
-"""The dims of values, and the rules that infer those of an operator's results.
+"""The dims of values, and the rules that infer them for an operator's results.
 
 A rule takes a node and the dims of its operands, and returns the dims of each result. It raises
-IndexError where a dimension does not exist, which is the model's own error.
+IndexError where a dimension does not exist: the model itself is wrong.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def always(result: Dims) -> Rule:
 
 
 def _given(sizes: Iterable[Operand]) -> Dims:
-    """The sizes that a view or an expansion states; -1 leaves one open."""
+    """The sizes that a view or an expansion states, of which -1 leaves one open."""
     return tuple(map(_given_size, sizes))
 
 
 def _given_size(size: Operand) -> Dim:
     if isinstance(size, int):
         return size if size >= 0 else None
-    # Any number but a size may turn out to be -1.
+    # A number that is not a size may be -1 at run time.
     maker = None if size is None else size.producer
     return size if maker is not None and maker.op in ("size", "numel") else None
 
@@ -142,7 +142,7 @@ def unsqueezed(node: Node, dims: OperandDims) -> Dims | None:
 
 
 def reduced(node: Node, dims: OperandDims) -> Dims | None:
-    """The dims without those that are reduced, or with 1 in their places; none named means all."""
+    """The dims without the reduced ones, or with 1 in their places; none named means all."""
     x = dims[0]
     if not x:
         return x

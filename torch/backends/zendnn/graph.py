@@ -39,10 +39,10 @@ class Value:
         dims: its sizes, as far as they are known; None where not even their number is.
         is_assumed: whether a pass relied on a dtype that the graph does not prove. A plan refuses
             an input of another one.
-        is_state: whether it is memory that a node writes to, as it is at this point of the order,
-            or a view of it. A region is given it and never returns it.
-        escapes: whether somebody outside the graph's nodes reads it; an opaque node that reads it
-            is outside, too (``Graph.is_private`` looks at both).
+        is_state: whether it is memory that a node writes to, as of this point in the order, or a
+            view of it. Regions take it as an input and never return it.
+        escapes: whether it is read outside the graph's nodes. Opaque nodes count as outside too
+            (``Graph.is_private`` checks both).
     """
 
     name: str
@@ -55,7 +55,7 @@ class Value:
     is_assumed: bool = False
     is_state: bool = False
     source: Any = None
-    #: The nodes that read this value, once for each operand. Kept by Graph alone.
+    #: The nodes that read this value, once for each operand. Graph alone maintains it.
     users: list[Node] = field(default_factory=list, repr=False)
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ Operand = Value | int | None
 
 @dataclass(frozen=True)
 class PostOp:
-    """What a compute node does to each element of its result before it is written.
+    """What a compute node applies to each element of its result before it stores it.
 
     ``algorithm`` is an eltwise algorithm (with ``alpha`` and ``beta``) or a binary one ('add',
     'sub', 'mul', 'div', 'max', 'min'), whose other operand is the node's input ``operand``.
@@ -120,10 +120,10 @@ class Node:
     outputs: tuple[Value, ...]
     attributes: dict[str, Attribute] = field(default_factory=dict)
     post_ops: tuple[PostOp, ...] = ()
-    #: The operators of the model that this node does, in order, as users know them.
+    #: The model's operators that this node performs, in order, by their public names.
     origin: tuple[str, ...] = ()
-    #: An opaque node that must stay in order with its kin: it writes, prints, or reads what is
-    #: written.
+    #: Whether an opaque node keeps its order among such nodes: it writes, prints, or reads what
+    #: another one writes.
     ordered: bool = False
     #: Why a front end left the node opaque.
     reason: str = ""
@@ -190,7 +190,7 @@ class Node:
 
 @dataclass
 class Graph:
-    """Nodes in order, with the values they start from and end in."""
+    """Nodes in order, with the graph's inputs and outputs."""
 
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
@@ -217,7 +217,7 @@ class Graph:
         return value
 
     def set_outputs(self, values: Sequence[Value]) -> None:
-        """State what the graph ends in; these values escape."""
+        """Set the graph's outputs, which escape."""
         self.outputs = list(values)
         for value in values:
             value.escapes = True
@@ -246,12 +246,12 @@ class Graph:
         return node
 
     def infer_types(self) -> None:
-        """Infer the types of all values again, from what passes have found out since."""
+        """Infer the types of all values again, after passes have added information."""
         for node in self.nodes:
             infer_types(node)
 
     def set_inputs(self, node: Node, inputs: Sequence[Operand]) -> None:
-        """Give a node other operands."""
+        """Replace a node's operands."""
         for value in node.values():
             value.users.remove(node)
         node.inputs = tuple(inputs)
@@ -341,7 +341,7 @@ class Graph:
             )
 
     def late_reader(self) -> Node | None:
-        """A node that reads a state, or a view of it, after another has written to it."""
+        """A node that reads a state, or a view of it, after another node has written to it."""
         gone: set[Value] = set()
         for node in self.nodes:
             if any(value in gone for value in node.values()):
@@ -376,7 +376,7 @@ def _views(value: Value) -> list[Value]:
 
 
 def _check_row(node: Node) -> None:
-    """Raise AssertionError when a node is not as its row says, or its results have other types."""
+    """Raise AssertionError when a node or the types of its results contradict its row."""
     row = node.row
     if row is _OPAQUE_ROW:
         return
@@ -403,7 +403,7 @@ def _check_row(node: Node) -> None:
 
 
 def infer_types(node: Node) -> None:
-    """Note what the rules of the operator's row say of a node's results."""
+    """Set the types of a node's results by the rules of its row."""
     dtype, dims = infer_dtype(node), _infer_dims(node)
     first = node.inputs[0] if node.inputs else None
     shares = isinstance(first, Value) and first.is_state and node.has(Trait.VIEW | Trait.WRITES)

@@ -1,8 +1,8 @@
-"""The one table of the engine's operators: what each is called and takes, and what follows from it.
+"""The one table of the engine's operators: signatures, and the rules for their results.
 
 It serves the types of values (``graph.py``), the passes, the importers of aten operators
-(``frontends/aten``), the C++ side, which the build generates, and the tables of docs/plan.md. It
-imports no torch, so that the build can read it before there is one. ``signatures.py`` explains the
+(``frontends/aten``), the C++ tables, which the build generates, and the tables of docs/plan.md. It
+imports no torch, which the build may not have when it reads this. ``signatures.py`` explains the
 notation.
 """
 

@@ -1,4 +1,4 @@
-"""The notation of the table of operators: signatures, mappings, and what a row says.
+"""The notation of the table of operators: signatures, mappings and rows.
 
 A *signature* names an operator, its operands and, after ``*``, its attributes with their defaults:
 
@@ -12,18 +12,18 @@ operand      what it takes
 ``Bool``     bool
 ``Any``      all of these
 ``Constant`` a Tensor that is known before the plan runs
-``Float``    the same, converted to float32
+``Float``    a Constant, converted to float32
 ``int``      a number: an integer, or a value that is known when the plan runs
 ``dim``      an integer
 ===========  ==============================================================
 
 ``?`` allows None; ``[]`` stands for as many as there are, last of all.
 
-A *mapping* says which aten operator does the same. It is read in both directions: to import a call,
-and to make one. Its items are the operator's arguments. An item without ``=`` is the next operand;
-``eps=eps`` names an operand or an attribute; ``min=alpha|-inf`` adds what None stands for; a
-literal, ``training=False``, is the only value that is taken; ``_`` takes any. An argument that is
-not named must have its default. After the parentheses stand attributes that no argument gives:
+A *mapping* names an equivalent aten operator. It is read in both directions: to import a call, and
+to make one. Its items are the operator's arguments. An item without ``=`` is the next operand;
+``eps=eps`` names an operand or an attribute; ``min=alpha|-inf`` adds the meaning of None; a
+literal, ``training=False``, is the only accepted value; ``_`` accepts any. An argument that is not
+named must have its default. Attributes that no argument gives follow the parentheses:
 
     aten::relu6(self) alpha=0.0 beta=6.0
 """
@@ -72,10 +72,10 @@ class AttributeSpec:
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a mapping: what it is bound to, or what it must be."""
+    """One argument of a mapping: its operand or attribute, or its only accepted value."""
 
     name: str
-    #: The operand or attribute; empty where only ``literal`` is taken, ``_`` where anything is.
+    #: The operand or attribute; empty where ``literal`` is required, ``_`` for any.
     target: str
     literal: Any = None
 
@@ -133,7 +133,7 @@ def _argument(item: str, free: Iterator[str]) -> Argument:
 
 
 class Trait(Flag):
-    """What is true of an operator, or of its results."""
+    """Properties of an operator, or of its results."""
 
     VIEW = auto()  # it rearranges a tensor and computes nothing
     POST_OPS = auto()  # it takes post-ops

@@ -1,8 +1,8 @@
 """The passes that rewrite a graph, in the order in which they run, and those that a plan runs.
 
-A pass is a function of a graph that returns how often it changed something; ``_match.each`` makes
-one of a rule for single nodes. It sees the graph and nothing else: no shapes, no front end. What
-depends on shapes is the plan's; it is named here, so that it can be switched off in the same way.
+A pass takes a graph and returns the number of its changes; ``_match.each`` makes one from a rule
+for a single node. It sees the graph alone: no shapes, no front end. Passes that need shapes run in
+plans, and are named here so that they can be switched off in the same way.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from torch.backends.zendnn.graph import Graph, Pass
 
-#: What each pass does; it is the function of its name in the module of its name.
+#: What each pass does. The module of its name defines the function of its name.
 _IN_GRAPHS = {
     "fold_constants": "evaluates what constants decide, and sizes too",
     "remove_identities": "removes what changes nothing",

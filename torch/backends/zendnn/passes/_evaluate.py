@@ -1,4 +1,4 @@
-"""How passes evaluate operators on constants: by the aten operators that their rows name."""
+"""Evaluates operators on constants, by the aten operators that their rows name."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _split(node: Node, x: Tensor) -> tuple[Tensor, ...]:
     return torch.split(x, [size, *more] if more else size, node.get("dim"))
 
 
-#: Operators that no aten operator stands for, of the node and its operands.
+#: Functions of a node and its operands, for operators without an aten equivalent.
 _SPECIAL: dict[str, Callable[..., Any]] = {
     "split": _split,
     "eltwise": elementwise,

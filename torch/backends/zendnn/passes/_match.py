@@ -1,4 +1,4 @@
-"""What several passes ask of a graph, and what they do to it when they have found it."""
+"""Queries and rewrites of graphs that several passes share."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from torch.backends.zendnn.graph import (
 )
 from torch.backends.zendnn.operators import TAKES_POST_OPS
 
-#: As many post-ops as one primitive is given.
+#: The most post-ops that one primitive takes.
 MOST_POST_OPS = 4
 
 
 def each(*ops: str) -> Callable[[Callable[[Graph, Node], int]], Pass]:
-    """Make a pass of a rule for one node, of these operators or of any; it returns what it did."""
+    """Make a pass from a rule that returns its changes to one node, of these operators or any."""
 
     def pass_of(rule: Callable[[Graph, Node], int]) -> Pass:
         @functools.wraps(rule)
@@ -48,7 +48,7 @@ def producer(operand: Operand, *ops: str) -> Node | None:
 
 
 def sole(graph: Graph, operand: Operand, *ops: str) -> Node | None:
-    """``producer``, if the operand is private and has one user: what a fusion may swallow."""
+    """``producer``, if the operand is private and has one user: a fusion may absorb such a node."""
     node = producer(operand, *ops)
     if node is None or not isinstance(operand, Value) or graph.only_user(operand) is None:
         return None
@@ -56,9 +56,9 @@ def sole(graph: Graph, operand: Operand, *ops: str) -> Node | None:
 
 
 def chain(graph: Graph, operand: Operand, *steps: str) -> tuple[Node, ...]:
-    """The nodes that make ``operand``, the last one first, each out of what the next one makes.
+    """The nodes that make ``operand``, the last one first, each from the next one's result.
 
-    A step names operators, one or the other, that a fusion may swallow; () where one is missing.
+    A step names the operators that the node may be; () unless a fusion may absorb all nodes.
     """
     nodes = []
     for step in steps:
@@ -143,7 +143,7 @@ def substitute(
     inputs: Sequence[Operand],
     **attributes: Attribute,
 ) -> None:
-    """Put one node in the place of others, the last of which makes its result."""
+    """Replace nodes, the last of which makes the result, by one node."""
     *_, last = members
     node = graph.add(op, inputs, before=last, attributes=attributes, origin=labels(members))
     graph.take_over(node, last.output)
@@ -151,13 +151,13 @@ def substitute(
 
 
 def absorb(graph: Graph, node: Node, last: Node) -> None:
-    """Let ``node``, which now does the work of ``last`` too, make its result."""
+    """Let ``node``, which now performs ``last`` too, make its result."""
     node.origin = node.origin + last.origin
     graph.take_over(node, last.output)
 
 
 def with_post_op(graph: Graph, node: Node, last: Node, post: PostOp) -> None:
-    """Let ``node`` do the work of ``last`` as a post-op, followed by what ``last`` was given."""
+    """Let ``node`` perform ``last`` as a post-op, followed by the post-ops of ``last``."""
     assert all(given.operand is None for given in last.post_ops)
     node.post_ops = (*node.post_ops, post, *last.post_ops)
     absorb(graph, node, last)

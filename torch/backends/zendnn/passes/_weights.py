@@ -1,4 +1,4 @@
-"""Constant arithmetic after a convolution or a linear layer, done to its weights instead."""
+"""Applies constant arithmetic after a convolution or a linear layer to its weights instead."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Factor: TypeAlias = Tensor | float
 
 
 def foldable(graph: Graph, operand: Operand) -> Node | None:
-    """The convolution or linear layer whose weights may take in what follows it."""
+    """The convolution or linear layer whose weights can absorb the operator that follows it."""
     node = sole(graph, operand, "convolution", "linear")
     if node is None or node.post_ops or len(node.inputs) != 3:
         return None
@@ -33,7 +33,7 @@ def weight_of(node: Node) -> Tensor:
 
 
 def channels(node: Node) -> int:
-    """How many channels (features, for a linear layer) the result has."""
+    """The number of the result's channels (features, for a linear layer)."""
     weight = weight_of(node)
     if node.get("transposed"):
         return weight.shape[1] * int(node.get("groups"))

@@ -26,7 +26,7 @@ def fold_arithmetic(graph: Graph, last: Node) -> bool:
     return False
 
 
-#: What is added to numbers this large is rounded to whole numbers, which may be what it is for.
+#: Adding a number this large rounds to whole numbers, which may be its purpose.
 _ROUNDS = 2.0**22
 
 

@@ -12,7 +12,7 @@ _THROUGH = VIEWS - {"split"}
 
 @each("attention")
 def fold_attention_scale(graph: Graph, node: Node) -> int:
-    """Remove what only scales q or k, directly or before views; return how many."""
+    """Remove factors of q or k, directly or before views; return how many."""
     return sum(_fold(graph, node, side) for side in (0, 1))
 
 
@@ -28,14 +28,14 @@ def _fold(graph: Graph, node: Node, side: int) -> int:
         node.origin = scaling.origin + node.origin
         graph.replace_uses(scaling.output, scaling.inputs[0])
         graph.remove(scaling)
-        for view in views:  # they are not what the model knows under their names any more
+        for view in views:  # they no longer hold the model's values
             view.source = None
         folded += 1
     return folded
 
 
 def _scaling(graph: Graph, operand: Operand) -> tuple[Node, list[Value], float] | None:
-    """What scales an operand, the views between that nobody else reads, and the factor."""
+    """The node that scales an operand, the private views after it, and the factor."""
     views: list[Value] = []
     while isinstance(operand, Value) and graph.is_private(operand):
         readers = [user for user in operand.users if user.op not in NUMBERS]

@@ -1,4 +1,4 @@
-"""Evaluates what constants alone decide, and the sizes that they give away."""
+"""Evaluates operators on constants, and sizes that are known."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from torch.backends.zendnn.graph import Graph, Node, Operand, Value, infer_types
 from torch.backends.zendnn.passes import _evaluate
 from torch.backends.zendnn.passes._match import each
 
-#: Larger results would make a module larger for a moment's work.
+#: Larger results would cost a module more memory than they save time.
 MOST_ELEMENTS = 1 << 24
 
 
 @each()
 def fold_constants(graph: Graph, node: Node) -> bool:
-    """Replace results that depend on constants only; return how many nodes went."""
+    """Replace results that depend on constants only; return how many nodes were removed."""
     infer_types(node)  # an operand may be a constant by now
-    # A constant cannot stand where others expect a result.
+    # A constant cannot replace a result that is read outside the graph.
     if node.is_foreign or not all(map(graph.is_private, node.outputs)):
         return False
     results: list[Operand]

@@ -56,7 +56,7 @@ def _convolution(node: Node, pad: Node) -> dict[str, Attribute] | None:
 
 
 def _pool(node: Node, pad: Node) -> dict[str, Attribute] | None:
-    """Where a window may start depends on whose padding it is when sizes are rounded up."""
+    """With sizes rounded up, a window may start in the pool's own padding only."""
     kernel = node.get("kernel")
     pads = _spatial(pad, len(kernel))
     counts = node.op == "max_pool" or node.get("include_pad")
@@ -65,6 +65,6 @@ def _pool(node: Node, pad: Node) -> dict[str, Attribute] | None:
     if pads is None or pads[0] != pads[1] or node.get("ceil"):
         return None
     padding = tuple(map(add, node.get("padding"), pads[0]))
-    # More than torch lets a pool have.
+    # torch limits a pool's padding to half its kernel.
     too_much = any(2 * p > k for p, k in zip(padding, kernel, strict=True))
     return None if too_much else {"padding": padding}

@@ -13,7 +13,7 @@ from torch.backends.zendnn.passes._match import (
     sole,
 )
 
-#: How much larger than what is left a number may be that another one takes away.
+#: How much larger than the sum of two numbers one of them may be.
 _CANCELS = 1024.0
 
 
@@ -45,10 +45,10 @@ def _join(graph: Graph, node: Node) -> bool:
     if inner is None or first is None or second is None:
         return False
     alpha, beta = first[0] * second[0], first[1] * second[0] + second[1]
-    # (x + b) * c is exact where x is near -b, and x * c + b * c is not: these stay two.
+    # Near x = -b, (x + b) * c is exact and x * c + b * c is not: these stay two.
     if first[1] and abs(first[0]) == 1 and abs(second[0]) != 1:
         return False
-    # (x + c) - c rounds x where c is large: what cancels out stays, too.
+    # (x + c) - c rounds x where c is large: numbers that cancel out stay, too.
     if abs(second[1]) > _CANCELS * abs(beta) or not is_sound(alpha) or not is_sound(beta):
         return False
     inner.attributes = {"algorithm": "affine", "alpha": alpha, "beta": beta}

@@ -9,13 +9,13 @@ from typing import Any
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
 from torch.backends.zendnn.passes._match import each, is_swap, producer, sole, substitute
 
-#: Batch, heads, positions, size: the last two must be there, and the plan makes up for the others.
+#: Batch, heads, positions, size: plans supply a missing batch and missing heads.
 RANKS = (2, 3, 4)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What makes the scores, as far as they were followed from the softmax to the product."""
+    """How the scores are made, as far as they were followed from the softmax to the product."""
 
     members: tuple[Node, ...] = ()
     scale: float = 1.0
@@ -28,7 +28,7 @@ class Scores:
     depth: int = 3
 
     def after(self, node: Node, **changes: Any) -> Scores:
-        """The same, and one node more, in front of the others."""
+        """The same with one more node before the others."""
         return replace(self, members=(node, *self.members), **changes)
 
 
@@ -95,7 +95,7 @@ def _fuse(graph: Graph, last: Node) -> bool:
     else:
         k = add("transpose", keys, -2, -1)
     if (narrowed is None) == widened:
-        # The weights are float32, and so are the values; of queries and keys we cannot tell.
+        # The weights and values are float32; the dtype of queries and keys is unknown.
         q, k = (add("to", operand, dtype="float32") for operand in (q, k))
     mask, *more = scores.masks or (None,)
     for other in more:

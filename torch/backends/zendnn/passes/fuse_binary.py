@@ -1,7 +1,7 @@
 """Lets the primitive that makes a value combine it with another tensor: a residual, a mask, a gate.
 
-Shapes are not known here. A primitive cannot grow its result to the other operand's size, so what
-is likely to be smaller than the other operand is left alone.
+Shapes are unknown here. A primitive cannot broadcast its result to the other operand's size, so a
+result that is likely to be smaller is not fused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.backends.zendnn.operators import COMBINATIONS, VIEWS
 from torch.backends.zendnn.passes._match import MOST_POST_OPS, constant, sole, with_post_op
 from torch.backends.zendnn.passes._weights import channels, fold, foldable, weight_of
 
-#: What keeps a value that was averaged over its positions that small.
+#: Operators whose result of values averaged over their positions is as small.
 _KEEPS_SIZE = VIEWS | {
     *("convolution", "linear", "eltwise", "binary", "batch_norm", "layer_norm", "softmax", "to"),
     *("cat", "stack"),
@@ -37,7 +37,7 @@ def fuse_binary(graph: Graph) -> int:
         if not found:
             continue
         place = graph.nodes.index
-        # The later one: the other operand is there already, and nothing has to wait.
+        # The later one, whose other operand exists already.
         node, other = max(found, key=lambda pair: (pair[0].op != "matmul", place(pair[0])))
         if other.producer is not None and place(other.producer) > place(node):
             graph.move_before(node, last)
@@ -50,7 +50,7 @@ def fuse_binary(graph: Graph) -> int:
 def _candidates(
     graph: Graph, last: Node, sides: Iterable[tuple[Operand, Operand]], averaged: set[Value]
 ) -> list[tuple[Node, Value]]:
-    """What may do the work of ``last``, and what it then combines its result with."""
+    """The nodes that may perform ``last``, each with the other operand."""
     found = []
     for result, other in sides:
         node = sole(graph, result, "convolution", "linear", "matmul")
@@ -78,7 +78,7 @@ def _covers(node: Node, other: Value, averaged: set[Value]) -> bool:
     rank, other_rank = node.output.rank, other.rank
     if rank is not None and other_rank is not None and rank < other_rank:
         return False
-    # Squeeze and excitation: the gate is one number for a channel, what it multiplies an image.
+    # Squeeze and excitation: a gate of one number a channel multiplies a whole image.
     return node.output not in averaged or other in averaged
 
 

@@ -28,7 +28,7 @@ def _around_eltwise(graph: Graph, last: Node) -> bool:
 
 @each("to")
 def _after_linear(graph: Graph, last: Node) -> bool:
-    """The product is there in float32 before it is rounded."""
+    """A layer computes its product in float32 and only then rounds it."""
     node = sole(graph, last.inputs[0], "linear")
     if node is None or node.post_ops or node.output.dtype != "bfloat16":
         return False

@@ -1,4 +1,4 @@
-"""Recognises bags of equal length: the offsets of a 2-D index, flattened, say nothing new."""
+"""Recognises bags of equal length: a flattened 2-D index with its offsets is the index itself."""
 
 from __future__ import annotations
 

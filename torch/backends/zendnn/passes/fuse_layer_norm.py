@@ -17,7 +17,7 @@ def fuse_layer_norm(graph: Graph, norm: Node) -> bool:
     total, result = add.output, norm.output
     alone = graph.only_user(total) is norm
     if not alone:
-        # Others read the sum: the norm that makes it too must come first.
+        # The sum has other readers: the norm, which also makes it, must precede them.
         early = {None, *graph.nodes[: graph.nodes.index(add)]}
         if any(isinstance(v, Value) and v.producer not in early for v in (weight, bias)):
             return False

@@ -32,7 +32,7 @@ def _attributes(node: Node) -> dict[str, Attribute]:
 
 
 def _join(graph: Graph, members: list[Node]) -> None:
-    """At the place of the last bag, where all indices are known and nobody has read a bag yet."""
+    """Put one node at the last bag, where all indices exist and no bag has been read."""
     operands = [
         node.inputs[column] if column < len(node.inputs) else None
         for column in range(max(3, *(len(node.inputs) for node in members)))

@@ -41,7 +41,7 @@ def _merge(graph: Graph, members: list[Node]) -> None:
     biases = [b for node in members if (b := constant(node.inputs[2])) is not None]
     first = members[0]
     if all(weight.is_contiguous() for weight in weights):
-        # Plans join them as they pack them, and keep no copy.
+        # Plans join the weights while packing them, and keep no copy.
         parts = [node.inputs[1] for node in members]
         joined = graph.add("cat", parts, before=first, attributes={"dim": 0}).output
     else:

@@ -4,9 +4,9 @@ Time has stages: the opaque nodes of stage 0 run first, then region 1, the opaqu
 then region 2 and so on. Each node has the earliest stage that its operands allow, and the others of
 one stage form a region; so no path leaves a region and comes back to it.
 
-Numbers are free: each side computes those it needs. A region never returns a number, but the
-tensor whose size it is. Where a node that stays outside reads something that a pass has removed,
-it is the front end's to run the operators of the model that lie in between.
+Numbers are cheap: each side computes those it needs. A region returns the tensor whose size a
+number is, never the number. Where a node that stays outside reads a value that a pass has removed,
+the front end runs the model's operators in between.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from torch.backends.zendnn.operators import NUMBERS, VIEWS, WRITES
 #: One of these is worth a call.
 HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_bags"})
 
-#: And so are this many of the others, but for the light ones.
+#: So are this many others that are not light.
 ENOUGH = 2
 
-#: What is not worth a region of its own, however much of it there is in a row.
+#: Operators that are not worth a region of their own, however many are in a row.
 LIGHT = VIEWS | WRITES | {"to", "to_like", "eltwise", "binary", "where"}
 
 
@@ -75,10 +75,10 @@ def outside(graph: Graph, regions: Iterable[Region]) -> list[Node]:
 
 
 def _outer(graph: Graph) -> set[Node]:
-    """The nodes that no region takes: foreign ones, and light ones that only they read.
+    """The nodes that no region takes: foreign ones, and light ones that only these read.
 
-    The latter make masks and positions out of what the model is given. In a region they would
-    have to run before the foreign nodes, and what needs these would end up in another region.
+    The latter make masks and positions from the model's inputs. In a region they would run before
+    the foreign nodes, whose readers would end up in another region.
     """
     outer: set[Node] = set()
     for node in reversed(graph.nodes):
@@ -114,9 +114,9 @@ def _stages(graph: Graph, outer: set[Node]) -> dict[Node, int]:
 
 
 def _delay_steps(graph: Graph, stages: dict[Node, int]) -> None:
-    """Move what only makes values that the model does not have to the stage that reads them.
+    """Move nodes whose results the model lacks to the stage that reads them.
 
-    Such values can be handed over by nobody.
+    Such values cannot cross from one region to another.
     """
     for node in reversed(graph.nodes):
         known = any(value.source is not None and not value.is_state for value in node.outputs)
@@ -138,7 +138,7 @@ def _with_numbers(nodes: Iterable[Node]) -> set[Node]:
 def _without_outer_views(group: list[Node]) -> dict[Node, None]:
     """The members of a stage without the views that only rearrange its results or inputs.
 
-    Outside, results keep the strides and the aliases that they have in torch.
+    Outside, these views keep torch's strides and aliases.
     """
     members = dict.fromkeys(group)
     changed = True
@@ -203,8 +203,8 @@ def _region(graph: Graph, members: dict[Node, None]) -> Region:
     for node in graph.nodes:
         if node not in needed:
             continue
-        # A size of something made here must be made here, and so must one that the model does
-        # not have, since nobody else can hand it over; others may be.
+        # A size of a value made here must be made here, and so must one that the model lacks, which
+        # cannot be handed over; others may be.
         of_result = not made.isdisjoint(node.values())
         if of_result:
             made.update(node.outputs)

@@ -1,4 +1,4 @@
-"""Recognises spelled-out normalisation by the root of the mean square, with its conversions."""
+"""Recognises spelled-out RMS norms, with their conversions."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ def _unconverted(x: Operand) -> Operand:
 
 
 def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
-    """The norm takes the conversion to float32 that comes before it and the one that follows, or
-    neither; and the weight, if that is a constant of the result's dtype.
+    """Replace the members by a norm.
+
+    It absorbs the conversion to float32 before it together with the one after it, or neither, and
+    the weight, if that is a constant of the result's dtype.
     """
     attributes: dict[str, Attribute] = {"eps": eps, "dims": 1}
     wide = next((v for v in (x, members[0].inputs[0]) if v is not _unconverted(v)), None)

@@ -1,4 +1,4 @@
-"""Removes conversions to the dtype that a tensor has already, as autocast leaves them."""
+"""Removes conversions to the dtype that a tensor has already, which autocast leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removes operators that return what they are given."""
+"""Removes operators that return their operand unchanged."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _simplify(graph: Graph, node: Node) -> bool:
 
 
 def _same(graph: Graph, node: Node) -> Operand:
-    """What a node returns unchanged; None when it does something."""
+    """The operand that a node returns unchanged; None when it computes something."""
     match node:
         case Node("contiguous", (x,)) if _is_row_major(graph, node):
             return x
@@ -75,7 +75,7 @@ def _same(graph: Graph, node: Node) -> Operand:
 
 
 def _is_row_major(graph: Graph, node: Node) -> bool:
-    """Not where a view outside could notice, which wants the strides that its operand had."""
+    """Whether the copy can go: a view outside would need the strides of a contiguous tensor."""
     orders = Trait.ROW_MAJOR | Trait.ORDERED
     ordered = all(user.has(orders) or user.op in SIZES for user in node.output.users)
     maker = producer(node.inputs[0])
@@ -84,14 +84,14 @@ def _is_row_major(graph: Graph, node: Node) -> bool:
 
 
 def _is_floating(graph: Graph, node: Node) -> bool:
-    """Of integers and booleans a function makes floats; what computes refuses these."""
+    """Whether the operand is floating-point: functions turn integers and booleans into floats."""
     (x,), readers = node.inputs, node.output.users
     private = graph.is_private(node.output) and all(user.has(Trait.COMPUTES) for user in readers)
     return private or (isinstance(x, Value) and x.is_floating)
 
 
 def _is_number(node: Node) -> bool:
-    """A constant number has no dtype where it meets a tensor, unless integers truncate it."""
+    """Whether a number only meets tensors, whose dtype wins unless integers truncate it."""
     x, like = node.inputs
     readers = node.output.users
     meets = scalar(x) is not None and all(user.op == "binary" for user in readers)
