@@ -412,14 +412,6 @@ def test_a_sum_with_two_norms_is_computed_by_one_of_them(b: Builder) -> None:
     assert b.check(fuse_layer_norm) == [1]
 
 
-def test_a_norm_whose_weight_comes_later_leaves_a_shared_sum(b: Builder) -> None:
-    x = b.input(random(2, 3, 4))
-    total = b.binary("add", x, x)
-    weight = b("select", b("select", b.eltwise("exp", total), 0, 0), 0, 0)
-    b.done(b("layer_norm", total, weight, None, None, eps=1e-5, dims=1), total)
-    assert b.check(fuse_layer_norm) == [0]
-
-
 def test_sums_that_may_broadcast_stay(b: Builder) -> None:
     """Position embeddings have a batch of one."""
     x = b.input(random(2, 3, 4))

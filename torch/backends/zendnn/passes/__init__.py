@@ -14,7 +14,8 @@ from collections.abc import Iterator
 
 from torch.backends.zendnn.graph import Graph, Pass
 
-#: What each pass does. The module of its name defines the function of its name.
+#: What each pass does. The module of its name defines the function of its name. Post-ops exist from
+#: fuse_eltwise on.
 _IN_GRAPHS = {
     "fold_constants": "evaluates what constants decide, and sizes too",
     "remove_identities": "removes what changes nothing",

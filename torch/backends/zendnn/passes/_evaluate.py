@@ -31,7 +31,7 @@ def call(mapping: Mapping, given: dict[str, Any]) -> Any:
 
 
 def elementwise(node: Node, *operands: Tensor) -> Tensor:
-    """Evaluate an ``eltwise`` or a ``binary`` without post-ops."""
+    """Evaluate an ``eltwise`` or a ``binary``."""
     algorithm, alpha, beta = (node.get(name) for name in ("algorithm", "alpha", "beta"))
     if algorithm == "affine":
         return operands[0] * alpha + beta
@@ -64,7 +64,7 @@ def can_evaluate(node: Node) -> bool:
 
 
 def evaluate(node: Node, *operands: Tensor | int | None) -> Any:
-    """Return the result, or the tuple of results, of a node without post-ops."""
+    """Return the result, or the tuple of results, of a node."""
     if node.op in _SPECIAL:
         return _SPECIAL[node.op](node, *operands)
     given = {name: node.get(name) for name in node.row.attributes}

@@ -63,7 +63,7 @@ def chain(graph: Graph, operand: Operand, *steps: str) -> tuple[Node, ...]:
     nodes = []
     for step in steps:
         node = sole(graph, operand, *step.split())
-        if node is None or node.post_ops:
+        if node is None:
             return ()
         nodes.append(node)
         operand = node.inputs[0]
@@ -78,9 +78,7 @@ def constant(operand: Operand) -> torch.Tensor | None:
 def scalar(operand: Operand) -> float | None:
     """The number in a constant without dimensions, which changes no shape and no dtype."""
     tensor = constant(operand)
-    if tensor is None or tensor.dim() or tensor.is_complex():
-        return None
-    return float(tensor.item())
+    return None if tensor is None or tensor.dim() else float(tensor.item())
 
 
 def affine_of(node: Node | None) -> tuple[float, float] | None:

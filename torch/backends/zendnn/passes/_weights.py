@@ -17,12 +17,7 @@ Factor: TypeAlias = Tensor | float
 def foldable(graph: Graph, operand: Operand) -> Node | None:
     """The convolution or linear layer whose weights can absorb the operator that follows it."""
     node = sole(graph, operand, "convolution", "linear")
-    if node is None or node.post_ops or len(node.inputs) != 3:
-        return None
-    weight, bias = constant(node.inputs[1]), node.inputs[2]
-    if weight is None or not weight.is_floating_point():
-        return None
-    return node if bias is None or constant(bias) is not None else None
+    return None if node is None or node.post_ops else node
 
 
 def weight_of(node: Node) -> Tensor:
@@ -47,8 +42,6 @@ def per_channel(node: Node, tensor: Tensor) -> Tensor | None:
     more channels or another dtype.
     """
     weight, count = weight_of(node), channels(node)
-    if tensor.is_complex():
-        return None
     if tensor.dim():
         if torch.promote_types(tensor.dtype, weight.dtype) != weight.dtype:
             return None

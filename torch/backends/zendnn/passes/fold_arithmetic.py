@@ -17,7 +17,7 @@ from torch.backends.zendnn.passes._weights import Factor, fold, foldable, per_ch
 @each("eltwise", "binary")
 def fold_arithmetic(graph: Graph, last: Node) -> bool:
     """Fold operators with one constant for each channel, or for all; return how many."""
-    for side, operand in enumerate(() if last.post_ops else last.inputs):
+    for side, operand in enumerate(last.inputs):
         node = foldable(graph, operand)
         affine = None if node is None else _affine(node, last, side)
         if node is not None and affine is not None and fold(graph, node, *affine):

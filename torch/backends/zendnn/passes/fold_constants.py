@@ -47,10 +47,10 @@ def _number(node: Node) -> int | None:
 
 
 def _tensors(node: Node) -> tuple[torch.Tensor, ...]:
-    """The results of a node without post-ops; () where they are not known."""
+    """The results of a node; () where they are not known."""
     operands = [x.constant if isinstance(x, Value) else x for x in node.inputs]
     unknown = any(x.constant is None for x in node.values())
-    if unknown or node.post_ops or not _evaluate.can_evaluate(node):
+    if unknown or not _evaluate.can_evaluate(node):
         return ()
     tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
     wanted = tensors and (node.op != "eltwise" or tensors[0].is_floating_point())

@@ -6,7 +6,8 @@ import math
 from operator import add
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node
-from torch.backends.zendnn.passes._match import constant, each, producer
+from torch.backends.zendnn.passes._match import each, producer
+from torch.backends.zendnn.passes._weights import weight_of
 
 
 @each("convolution", "max_pool", "avg_pool")
@@ -41,11 +42,8 @@ def _spatial(pad: Node, spatial: int) -> tuple[Pads, Pads] | None:
 
 
 def _convolution(node: Node, pad: Node) -> dict[str, Attribute] | None:
-    weight = constant(node.inputs[1])
-    if weight is None or node.get("transposed") or pad.get("value"):
-        return None
-    pads = _spatial(pad, weight.dim() - 2)
-    if pads is None:
+    pads = _spatial(pad, weight_of(node).dim() - 2)
+    if pads is None or node.get("transposed") or pad.get("value"):
         return None
     begin = node.get("padding")
     end = node.get("padding_end") or begin

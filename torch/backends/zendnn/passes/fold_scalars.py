@@ -24,7 +24,7 @@ def fold_scalars(graph: Graph, node: Node) -> int:
 
 
 def _from_binary(graph: Graph, node: Node) -> bool:
-    if node.op != "binary" or node.post_ops:
+    if node.op != "binary":
         return False
     left, right = map(scalar, node.inputs)
     number = left if right is None else right

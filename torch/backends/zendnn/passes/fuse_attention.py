@@ -62,8 +62,6 @@ def _aim(expanded: Node) -> Operand:
 
 @each("matmul")
 def _fuse(graph: Graph, last: Node) -> bool:
-    if last.post_ops:
-        return False
     weights, v = last.inputs
     narrowed = sole(graph, weights, "to")
     softmax = sole(graph, narrowed.inputs[0] if narrowed else weights, "softmax")
@@ -113,7 +111,7 @@ def _fuse(graph: Graph, last: Node) -> bool:
 def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
     """Follow scores to the product that makes them; the product is the first member then."""
     node = sole(graph, operand)
-    if node is None or node.post_ops:
+    if node is None:
         return None
     match node:
         case Node("to", (x,), attributes={"dtype": "float32"}) if not scores.members:

@@ -26,7 +26,7 @@ def fuse_binary(graph: Graph) -> int:
     fused = 0
     averaged = _averaged(graph)
     for last in list(graph.nodes):
-        if last.op != "binary" or len(last.inputs) != 2:
+        if last.op != "binary":
             continue
         algorithm, (a, b) = last.get("algorithm"), last.inputs
         sides = [(a, b), (b, a)] if COMBINATIONS[algorithm].commutes else [(a, b)]
@@ -96,7 +96,7 @@ def _fits(tensor: torch.Tensor, node: Node, count: int) -> bool:
 def _channels(node: Node | None) -> int | None:
     if node is None or node.op not in ("convolution", "linear"):
         return None
-    return None if constant(node.inputs[1]) is None else channels(node)
+    return channels(node)
 
 
 def _averaged(graph: Graph) -> set[Value]:

@@ -30,9 +30,7 @@ def _around_eltwise(graph: Graph, last: Node) -> bool:
 def _after_linear(graph: Graph, last: Node) -> bool:
     """A layer computes its product in float32 and only then rounds it."""
     node = sole(graph, last.inputs[0], "linear")
-    if node is None or node.post_ops or node.output.dtype != "bfloat16":
-        return False
-    if last.get("dtype") != "float32":
+    if node is None or (node.output.dtype, last.get("dtype")) != ("bfloat16", "float32"):
         return False
     node.attributes["dtype"] = "float32"
     absorb(graph, node, last)

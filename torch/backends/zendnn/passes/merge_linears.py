@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.backends.zendnn.graph import Graph, Node
 from torch.backends.zendnn.passes._match import constant, labels
+from torch.backends.zendnn.passes._weights import weight_of
 
 #: Layers with fewer features gain less than the split costs.
 FEWEST_FEATURES = 64
@@ -27,9 +28,7 @@ def _key(node: Node) -> tuple[object, ...] | None:
     """What layers must have in common; None for one that is not to be merged."""
     if node.op != "linear" or len(node.inputs) != 3:
         return None
-    x, weight, bias = node.inputs[0], constant(node.inputs[1]), constant(node.inputs[2])
-    if weight is None or (bias is None) != (node.inputs[2] is None):
-        return None
+    x, weight, bias = node.inputs[0], weight_of(node), constant(node.inputs[2])
     if weight.shape[0] < FEWEST_FEATURES or (bias is not None and bias.dtype != weight.dtype):
         return None
     attributes = tuple(sorted(node.attributes.items()))
@@ -37,7 +36,7 @@ def _key(node: Node) -> tuple[object, ...] | None:
 
 
 def _merge(graph: Graph, members: list[Node]) -> None:
-    weights = [w for node in members if (w := constant(node.inputs[1])) is not None]
+    weights = [weight_of(node) for node in members]
     biases = [b for node in members if (b := constant(node.inputs[2])) is not None]
     first = members[0]
     if all(weight.is_contiguous() for weight in weights):

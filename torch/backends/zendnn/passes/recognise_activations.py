@@ -97,7 +97,7 @@ def _match(
 def _is_basic(node: Node) -> bool:
     """Whether each element of the result depends on one element and numbers."""
     numbers = all(value.rank == 0 for value in node.values() if value.constant is not None)
-    return node.op in ("eltwise", "binary") and not node.post_ops and numbers
+    return node.op in ("eltwise", "binary") and numbers
 
 
 def _leaves(node: Node) -> set[Value]:

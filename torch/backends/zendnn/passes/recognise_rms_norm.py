@@ -16,7 +16,7 @@ def recognise_rms_norm(graph: Graph, scaling: Node) -> bool:
     root = "eltwise.sqrt" if divides else "eltwise.rsqrt"
     a, b = scaling.inputs[:2]
     for x, factor in [(a, b)] if divides else [(a, b), (b, a)]:
-        nodes = () if scaling.post_ops else chain(graph, factor, root, *_MEAN_SQUARE)
+        nodes = chain(graph, factor, root, *_MEAN_SQUARE)
         if nodes and _is_root(*nodes) and _unconverted(x) is _unconverted(nodes[-1].inputs[0]):
             _replace(graph, [*nodes[::-1], scaling], x, nodes[1].get("beta"))
             return True
@@ -65,7 +65,7 @@ def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
 
 def _weight(node: Node | None, x: Value, dtype: Attribute | None) -> Value | None:
     """The constant vector that a node multiplies ``x`` by."""
-    if node is None or not is_one_of(node, ("binary.mul",)) or node.post_ops:
+    if node is None or not is_one_of(node, ("binary.mul",)):
         return None
     vectors = (v for v in node.values() if v is not x and v.constant is not None and v.rank == 1)
     return next((v for v in vectors if dtype in (None, v.dtype)), None)
