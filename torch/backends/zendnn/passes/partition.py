@@ -141,23 +141,23 @@ def _without_outer_views(group: list[Node]) -> dict[Node, None]:
     Outside, these views keep torch's strides and aliases.
     """
     members = dict.fromkeys(group)
-    changed = True
-    while changed:
-        changed = False
-        needed, leading = _with_numbers(members), _views_of_inputs(members)
-        for node in reversed(list(members)):
-            if node not in members or not _can_be_outside(node):
-                continue
-            if needed.isdisjoint(node.readers):
-                gone = {node}
-            elif node in leading and _is_read_outside(node, members):
-                gone = reach([node], lambda view: _made_in(members, view))
-            else:
-                continue
-            for view in gone:
-                del members[view]
-            changed = True
+    while gone := _outer_views(members):
+        for view in gone:
+            del members[view]
     return members
+
+
+def _outer_views(members: dict[Node, None]) -> set[Node]:
+    """The views of results that no member reads, and those of inputs that others read."""
+    gone: set[Node] = set()
+    needed, leading = _with_numbers(members), _views_of_inputs(members)
+    for node in filter(_can_be_outside, members):
+        others = {user for user in node.readers if user.op not in NUMBERS} - members.keys()
+        if needed.isdisjoint(node.readers):
+            gone.add(node)
+        elif node in leading and (others or node.escapes):
+            gone |= reach([node], lambda view: _made_in(members, view))
+    return gone
 
 
 def _can_be_outside(node: Node) -> bool:
@@ -182,11 +182,6 @@ def _views_of_inputs(members: dict[Node, None]) -> set[Node]:
         if _can_be_outside(node) and found.issuperset(_made_in(members, node)):
             found.add(node)
     return found
-
-
-def _is_read_outside(node: Node, members: dict[Node, None]) -> bool:
-    outside = any(user not in members and user.op not in NUMBERS for user in node.readers)
-    return outside or node.escapes
 
 
 def _is_worth_a_call(members: Iterable[Node]) -> bool:

@@ -12,9 +12,9 @@ _MEAN_SQUARE = ("eltwise.affine", "mean", "eltwise.square binary.mul")
 @each("binary.mul", "binary.div")
 def recognise_rms_norm(graph: Graph, scaling: Node) -> bool:
     """Replace x · rsqrt(mean(x²) + eps) · weight by one norm; return how many."""
-    divides = scaling.attributes["algorithm"] == "div"
+    divides = scaling.get("algorithm") == "div"
     root = "eltwise.sqrt" if divides else "eltwise.rsqrt"
-    a, b = scaling.inputs[:2]
+    a, b = scaling.inputs
     for x, factor in [(a, b)] if divides else [(a, b), (b, a)]:
         nodes = chain(graph, factor, root, *_MEAN_SQUARE)
         if nodes and _is_root(*nodes) and _unconverted(x) is _unconverted(nodes[-1].inputs[0]):
