@@ -52,11 +52,7 @@ def _tensors(node: Node) -> tuple[torch.Tensor, ...]:
     unknown = any(x.constant is None for x in node.values())
     if unknown or not _evaluate.can_evaluate(node):
         return ()
-    tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
-    wanted = tensors and (node.op != "eltwise" or tensors[0].is_floating_point())
-    if not wanted and node.op != "power":
-        return ()
-    if any(tensor.numel() > MOST_ELEMENTS for tensor in tensors):
+    if any(isinstance(x, torch.Tensor) and x.numel() > MOST_ELEMENTS for x in operands):
         return ()
     try:
         with torch.no_grad():
