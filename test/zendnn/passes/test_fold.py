@@ -357,28 +357,6 @@ def test_padding_is_folded_into_several_convolutions(b: Builder) -> None:
     assert ops(graph) == ["convolution", "convolution"]
 
 
-@pytest.mark.parametrize(
-    ("op", "value", "pads", "more", "folds"),
-    [
-        ("max_pool", -math.inf, (1, 1, 1, 1), {}, 1),
-        ("max_pool", 0.0, (1, 1, 1, 1), {}, 0),
-        ("max_pool", -math.inf, (1, 0, 1, 0), {}, 0),
-        ("max_pool", -math.inf, (2, 2, 2, 2), {}, 0),
-        ("max_pool", -math.inf, (1, 1, 1, 1), {"ceil": True}, 0),
-        ("avg_pool", 0.0, (1, 1, 1, 1), {"include_pad": True}, 1),
-        ("avg_pool", 0.0, (1, 1, 1, 1), {"include_pad": False}, 0),
-        ("avg_pool", 1.0, (1, 1, 1, 1), {"include_pad": True}, 0),
-    ],
-)
-def test_padding_is_folded_into_a_pool_if_the_meaning_is_the_same(
-    b: Builder, op: str, value: float, pads: tuple[int, ...], more: dict[str, Any], folds: int
-) -> None:
-    padded = b("pad", b.input(random(1, 2, 7, 8)), *pads, value=value)
-    dilation = {"dilation": (1, 1)} if op == "max_pool" else {}
-    b.done(b(op, padded, **pool(3, 2), **dilation, **more))
-    assert b.check(fold_pad) == [folds]
-
-
 # fold_batch_norm
 
 

@@ -30,7 +30,7 @@ _IN_GRAPHS = {
     "fuse_attention": "finds spelled-out attention",
     "fold_attention_scale": "scales in attention, not before it",
     "attention_layout": "puts attention's heads side by side",
-    "fold_pad": "pads in convolutions and pools, not before them",
+    "fold_pad": "pads in convolutions, not before them",
     "fold_batch_norm": "folds batch norms into weights",
     "fold_arithmetic": "folds constant arithmetic into weights",
     "promote_operands": "converts what is combined with float32",

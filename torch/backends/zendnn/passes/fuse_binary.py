@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value
 from torch.backends.zendnn.operators import COMBINATIONS, VIEWS
-from torch.backends.zendnn.passes._match import MOST_POST_OPS, constant, sole, with_post_op
-from torch.backends.zendnn.passes._weights import channels, fold, foldable, weight_of
+from torch.backends.zendnn.passes._match import MOST_POST_OPS, sole, with_post_op
+from torch.backends.zendnn.passes._weights import channels, fold, foldable
 
 #: Operators whose result of values averaged over their positions is as small.
 _KEEPS_SIZE = VIEWS | {
@@ -70,27 +69,13 @@ def _negate(graph: Graph, y: Operand) -> bool:
 
 def _covers(node: Node, other: Value, averaged: set[Value]) -> bool:
     """Whether the node's result is likely to have every element of the result of both."""
-    tensor, count = constant(other), _channels(node)
-    if tensor is not None:
-        return count is None or _fits(tensor, node, count)
-    if count == 1 and _channels(other.producer) != 1:
+    if _channels(node) == 1 and _channels(other.producer) != 1:
         return False
     rank, other_rank = node.output.rank, other.rank
     if rank is not None and other_rank is not None and rank < other_rank:
         return False
     # Squeeze and excitation: a gate of one number a channel multiplies a whole image.
     return node.output not in averaged or other in averaged
-
-
-def _fits(tensor: torch.Tensor, node: Node, count: int) -> bool:
-    """Whether a constant has the layer's channels, or one, and is not of a larger batch."""
-    if not tensor.dim():
-        return True
-    if node.op == "linear":
-        return tensor.shape[-1] in (1, count)
-    rank = weight_of(node).dim()
-    shape = [1] * (rank - tensor.dim()) + list(tensor.shape)
-    return len(shape) == rank and shape[0] == 1 and shape[1] in (1, count)
 
 
 def _channels(node: Node | None) -> int | None:

@@ -36,15 +36,11 @@ def _key(node: Node) -> tuple[object, ...] | None:
 
 
 def _merge(graph: Graph, members: list[Node]) -> None:
-    weights = [weight_of(node) for node in members]
+    # Plans join contiguous weights while packing them, and keep no copy.
+    weights = [graph.constant(weight_of(node).contiguous()) for node in members]
     biases = [b for node in members if (b := constant(node.inputs[2])) is not None]
     first = members[0]
-    if all(weight.is_contiguous() for weight in weights):
-        # Plans join the weights while packing them, and keep no copy.
-        parts = [node.inputs[1] for node in members]
-        joined = graph.add("cat", parts, before=first, attributes={"dim": 0}).output
-    else:
-        joined = graph.constant(torch.cat(weights))
+    joined = graph.add("cat", weights, before=first, attributes={"dim": 0}).output
     wide = graph.add(
         "linear",
         [first.inputs[0], joined, graph.constant(torch.cat(biases)) if biases else None],
@@ -53,6 +49,6 @@ def _merge(graph: Graph, members: list[Node]) -> None:
         post_ops=first.post_ops,
         origin=labels(members),
     )
-    sizes = tuple(weight.shape[0] for weight in weights)
+    sizes = tuple(weight_of(node).shape[0] for node in members)
     split = graph.add("split", [wide.output], before=first, attributes={"dim": -1, "sizes": sizes})
     graph.take_over(split, *(node.output for node in members))
