@@ -99,17 +99,10 @@ IDENTITIES: dict[str, Any] = {
     "linear": lambda b, x: b.eltwise("affine", x, 1.0, 0.0),
     "pad": lambda b, x: b("pad", x, 0, 0, 0, 0, value=1.0),
     "transpose twice": lambda b, x: b("transpose", b("transpose", x, 1, 3), 3, 1),
-    "transpose to itself": lambda b, x: b("transpose", x, 2, 2),
     "permute": lambda b, x: b("permute", x, 0, 1, 2, 3),
     "permute twice": lambda b, x: b("permute", b("permute", x, 0, 2, 3, 1), 0, 3, 1, 2),
-    "avg_pool": lambda b, x: b("avg_pool", x, **pool(1), include_pad=True),
-    "max_pool": lambda b, x: b("max_pool", x, **pool(1), dilation=(1, 1)),
     "cat": lambda b, x: b("cat", x, dim=1),
 }
-
-
-def pool(kernel: int, stride: int = 1, padding: int = 0) -> dict[str, Any]:
-    return {"kernel": (kernel,) * 2, "stride": (stride,) * 2, "padding": (padding,) * 2}
 
 
 @pytest.mark.parametrize("name", IDENTITIES)
@@ -151,8 +144,6 @@ CHANGES: dict[str, Any] = {
     "linear": lambda b, x: b.eltwise("affine", x, 1.0, 0.5),
     "pad": lambda b, x: b("pad", x, 0, 1, value=0.0),
     "transposes": lambda b, x: b("transpose", b("transpose", x, 1, 3), 2, 1),
-    "avg_pool": lambda b, x: b("avg_pool", x, **pool(1, 2), include_pad=True),
-    "max_pool": lambda b, x: b("max_pool", x, **pool(2), dilation=(1, 1)),
     "contiguous before a view": lambda b, x: b(
         "view", b("contiguous", b("permute", x, 0, 2, 1, 3)), -1
     ),
@@ -232,12 +223,6 @@ def test_a_repeated_conversion_is_removed(b: Builder) -> None:
     graph = b.done(b.eltwise("exp", b("to", b("to", once, dtype="bfloat16"), dtype="float32")))
     assert b.check(remove_identities) == [1]
     assert ops(graph) == ["to", "to", "eltwise"]
-
-
-def test_a_stack_of_one_is_a_view(b: Builder) -> None:
-    graph = b.done(b("stack", b.input(random(2, 3)), dim=-1))
-    assert b.check(remove_identities) == [1]
-    assert ops(graph) == ["unsqueeze"]
 
 
 # fold_scalars

@@ -24,16 +24,12 @@ def remove_identities(graph: Graph, node: Node) -> int:
 
 
 def _simplify(graph: Graph, node: Node) -> bool:
-    """Make one view of two, or of a stack of one."""
+    """Make one view of two."""
     match node:
         case Node("view", (Value(producer=Node("view" | "flatten" | "unflatten") as inner), *rest)):
             graph.set_inputs(node, [inner.inputs[0], *rest])
         case Node("permute", (Value(producer=Node("permute", (x, *a))), *b)) if len(a) == len(b):
             graph.set_inputs(node, [x, *(a[dim] for dim in b if isinstance(dim, int))])
-        case Node("stack", (x,), attributes={"dim": int() as dim}):
-            graph.set_inputs(node, [x, dim])
-            node.op = "unsqueeze"
-            node.attributes = {}
         case _:
             return False
     return True
@@ -45,8 +41,6 @@ def _same(graph: Graph, node: Node) -> Operand:
         case Node("contiguous", (x,)) if _is_row_major(graph, node):
             return x
         case Node("transpose", (Value(producer=Node("transpose", (x, *a))), *b)) if {*a} == {*b}:
-            return x
-        case Node("transpose", (x, a, b)) if a == b:
             return x
         case Node("permute", (x, *order)) if order == [*range(len(order))]:
             return x
@@ -60,11 +54,9 @@ def _same(graph: Graph, node: Node) -> Operand:
             return x
         case Node("to", (x,), attributes={"dtype": dtype}):
             inner = producer(x, "to")
-            return x if inner is not None and inner.attributes["dtype"] == dtype else None
+            return x if inner is not None and inner.get("dtype") == dtype else None
         case Node("to_like", (x, _)) if _is_number(node):
             return x
-        case Node("max_pool" | "avg_pool", (x,)) if not any(node.get("padding")):
-            return x if {*node.get("kernel"), *node.get("stride")} == {1} else None
         case Node("cat", (x,)):
             return x
         case Node("number_add" | "number_sub", (x, 0)) | Node("number_add", (0, x)):
