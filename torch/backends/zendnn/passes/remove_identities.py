@@ -7,14 +7,6 @@ from torch.backends.zendnn.operators import SIZES
 from torch.backends.zendnn.passes._match import bypass, each, producer, scalar
 from torch.backends.zendnn.signatures import Trait
 
-#: From here on, the end of a slice means 'to the last element'.
-_NO_END = 1 << 31
-
-
-def is_open(end: Operand) -> bool:
-    """Whether a slice that ends here ends with the last element."""
-    return end is None or (isinstance(end, int) and end >= _NO_END)
-
 
 @each()
 def remove_identities(graph: Graph, node: Node) -> int:
@@ -46,7 +38,7 @@ def _same(graph: Graph, node: Node) -> Operand:
             return x
         case Node("expand", (x, *sizes)) if {*sizes} <= {-1}:
             return x
-        case Node("slice", (x, _, None | 0, end, None | 1)) if is_open(end):
+        case Node("slice", (x, _, None | 0, None, None | 1)):
             return x
         case Node("eltwise", (x,), attributes={"algorithm": "affine", "alpha": 1, "beta": 0}):
             return x if _is_floating(graph, node) else None
