@@ -58,8 +58,8 @@ def test_a_mapping_binds_arguments_to_operands_and_attributes() -> None:
 
 def all_mappings() -> dict[str, Mapping]:
     mappings = [mapping for row in OPERATORS.values() for mapping in row.mappings]
-    mappings += [mapping for function in FUNCTIONS.values() for mapping in function.mappings]
-    mappings += [row.mapping for row in COMBINATIONS.values()]
+    functions = (*FUNCTIONS.values(), *COMBINATIONS.values())
+    mappings += [mapping for function in functions for mapping in function.mappings]
     return {mapping.text: mapping for mapping in mappings}
 
 

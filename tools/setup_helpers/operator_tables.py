@@ -62,12 +62,12 @@ def functions_header(table: Any) -> str:
 
 def _names(row: Any) -> tuple[str, str]:
     """The functions that infer and build a row; a number needs no build once it is inferred."""
-    build = "nothing" if row.results == "number" else row.family
+    build = "nothing" if row.result.kind == "number" else row.family
     return f"infer_{row.family}", f"build_{build}"
 
 
 def _planned(table: Any) -> list[Any]:
-    return [row for row in table.OPERATORS.values() if row.family]
+    return [row for row in table.OPERATORS.values() if not row.traits & table.Trait.FOREIGN]
 
 
 def attributes_header(table: Any) -> str:
@@ -120,7 +120,7 @@ def tables_source(table: Any) -> str:
     for row in _planned(table):
         traits = table.Trait
         infer, build = _names(row)
-        results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.results
+        results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.result.kind
         keys = ", ".join(f'"{name}"' for name in row.attributes)
         flags = ", ".join(
             str(bool(row.traits & trait)).lower()
@@ -129,7 +129,7 @@ def tables_source(table: Any) -> str:
         operators.append(
             f'{{"{row.name}", {{{infer}, {build}, "{letters(row)}", '
             f"{{{keys}}}, Results::{results}, {flags}, "
-            f"Follows::{row.strides or 'nothing'}}}}},"
+            f"Follows::{row.result.strides or 'nothing'}}}}},"
         )
     functions = [
         f'{{"{row.name}", {{kernels::Eltwise::{row.name}, '
@@ -142,7 +142,7 @@ def tables_source(table: Any) -> str:
     combinations = [
         f'{{"{row.name}", {{kernels::Binary::{row.name}, ::zendnn::algorithm::{row.primitive}, '
         f"{_double(row.magnifies)}, "
-        f"{_in_torch([row.mapping], 'const Tensor& a', 'const Tensor& b')}}}}},"
+        f"{_in_torch(row.mappings, 'const Tensor& a', 'const Tensor& b')}}}}},"
         for row in table.COMBINATIONS.values()
     ]
     return "\n".join(

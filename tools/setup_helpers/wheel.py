@@ -26,7 +26,7 @@ from tools.setup_helpers.files import write_atomic
 DISTRIBUTION = "torch-zendnn"
 SUMMARY = "PyTorch with ZenDNN: faster inference on AMD Zen processors"
 ENTRY_POINTS: Mapping[str, Mapping[str, str]] = {
-    "torch.backends": {"zendnn": "torch.backends.zendnn._autoload:autoload"},
+    "torch.backends": {"zendnn": "torch.backends.zendnn._hooks:install"},
 }
 # Converted Python files to install; the other converted files are compiled or tested.
 GENERATED_PYTHON = ("torch/backends/zendnn/__init__.py", "torch/utils/zendnn.py")

@@ -35,7 +35,7 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     files = {
         "version.txt": "1.2.3\n",
         "LICENSE": "ours",
-        "torch/backends/zendnn/_autoload.py": "def autoload(): pass\n",
+        "torch/backends/zendnn/_hooks.py": "def install(): pass\n",
         "torch/backends/zendnn/passes/fold.py": "ANSWER = 42\n",
         "torch/backends/zendnn/__pycache__/x.py": "",
         "torch/csrc/zendnn/plan.cpp": "",
@@ -68,7 +68,7 @@ def test_holds_our_python_the_converted_python_and_the_library(repo: Path) -> No
     assert sorted(made(repo).files) == [
         "torch/backends/zendnn/_C.so",
         "torch/backends/zendnn/__init__.py",
-        "torch/backends/zendnn/_autoload.py",
+        "torch/backends/zendnn/_hooks.py",
         "torch/backends/zendnn/passes/fold.py",
         "torch/lib/libtorch_zendnn.so",
         "torch/utils/zendnn.py",
@@ -89,7 +89,7 @@ def test_says_which_torch_python_and_machine_it_is_for(repo: Path) -> None:
 def test_registers_the_autoload_entry_point(repo: Path) -> None:
     parser = ConfigParser()
     parser.read_string(made(repo).entry_points)
-    assert dict(parser["torch.backends"]) == {"zendnn": "torch.backends.zendnn._autoload:autoload"}
+    assert dict(parser["torch.backends"]) == {"zendnn": "torch.backends.zendnn._hooks:install"}
 
 
 def test_carries_every_licence(repo: Path) -> None:

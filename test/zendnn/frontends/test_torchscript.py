@@ -16,7 +16,7 @@ from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends import torchscript
 from torch.backends.zendnn.frontends.torchscript import reader, schedule
 from torch.backends.zendnn.frontends.torchscript.reader import import_graph
-from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value, format_node
+from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value
 from torch.backends.zendnn.operators import FUNCTIONS
 
 from ..passes import interpreter
@@ -69,7 +69,7 @@ def text(graph: Graph) -> str:
         names[value.name] = f"c{len(names) - len(inputs)}"
     results = [value for node in graph.nodes for value in node.outputs]
     names.update((value.name, f"r{position}") for position, value in enumerate(results))
-    lines = (format_node(node) for node in graph.nodes)
+    lines = map(str, graph.nodes)
     return "\n".join(re.sub(r"%\d+", lambda m: names[m[0]], line) for line in lines)
 
 
@@ -1177,7 +1177,7 @@ def test_a_region_that_cannot_be_separated_keeps_its_operators() -> None:
     imported = reader.import_block(reader.outer_block(graph), facts)
     matmul, add, relu = imported.graph.nodes
     # The border is a value that TorchScript lacks.
-    regions = [Region.of([matmul]), Region.of([add, relu])]
+    regions = [Region.of([matmul], read=matmul.outputs), Region.of([add, relu])]
     layout = schedule.schedule_block(imported, regions)
     assert not layout.outputs
     assert [node.kind() for node in layout.imported.nodes if node in layout.kept] == [

@@ -8,12 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch.backends.zendnn.graph import Graph, Value
-from torch.backends.zendnn.passes import (
-    attention_layout,
-    fold_attention_scale,
-    fold_scalars,
-    fuse_attention,
-)
+from torch.backends.zendnn.passes.attention_layout import attention_layout
+from torch.backends.zendnn.passes.fold_attention_scale import fold_attention_scale
+from torch.backends.zendnn.passes.fold_scalars import fold_scalars
+from torch.backends.zendnn.passes.fuse_attention import fuse_attention
 
 from .build import Builder, only, ops, random
 

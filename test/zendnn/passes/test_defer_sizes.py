@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from torch.backends.zendnn.passes import defer_sizes, fold_batch_norm, fuse_eltwise
+from torch.backends.zendnn.passes.defer_sizes import defer_sizes
+from torch.backends.zendnn.passes.fold_batch_norm import fold_batch_norm
+from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
 
 from .build import Builder, ops, posts, random
 

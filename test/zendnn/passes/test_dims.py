@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from torch.backends.zendnn.graph import Value
-from torch.backends.zendnn.passes import fuse_binary
+from torch.backends.zendnn.passes.fuse_binary import fuse_binary
 
 from .build import Builder, random
 

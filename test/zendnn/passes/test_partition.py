@@ -329,7 +329,7 @@ def test_a_schedule_requires_executable_regions(b: Builder) -> None:
     assert first.producer is not None
     assert last.producer is not None
     with pytest.raises(AssertionError, match="wait for each other"):
-        schedule(graph, [Region.of([first.producer, last.producer])])
+        schedule(graph, [Region.of([first.producer, last.producer], read=[first])])
     silent = Region((first.producer,), tuple(graph.inputs), ())
     with pytest.raises(AssertionError, match=f"nobody makes {first.name}"):
         schedule(graph, [silent])

@@ -78,11 +78,10 @@ def broken(graph: Graph) -> int:
 
 
 def test_a_pass_that_breaks_a_graph_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = passes._TABLE[5]._replace(function=broken)
-    monkeypatch.setattr(passes, "_TABLE", (*passes._TABLE[:5], row, *passes._TABLE[6:]))
+    monkeypatch.setitem(passes._FUNCTIONS, "fold_pad", broken)
     b = Builder()
     b.done(b.linear(b("view", b.input(random(6)), 2, 3), 4, 3))
-    with pytest.raises(RuntimeError, match=rf"the pass {row.name} broke the graph: .*\(7, 7\)"):
+    with pytest.raises(RuntimeError, match=r"the pass fold_pad broke the graph: .*\(7, 7\)"):
         passes.run(b.graph)
 
 
@@ -103,7 +102,7 @@ def transformer_layer() -> Builder:
     """An encoder layer of BERT, as traced."""
     b = Builder()
     x = b.input(random(2, 5, 64))
-    mask = b("slice", b.input(random(2, 1, 1, 5)), 0, 0, 9223372036854775807, 1)
+    mask = b("slice", b.input(random(2, 1, 1, 5)), 0, 0, None, 1)
 
     def heads(value: Value) -> Value:
         sizes = (b("size", value, 0), b("size", value, 1))
@@ -274,7 +273,7 @@ class Writer:
         options: list[Callable[[], Value]] = [
             lambda: b("contiguous", x),
             lambda: b("transpose", b("transpose", x, 1, last), last, 1),
-            lambda: b("slice", x, 1, 0, 1 << 40, 1),
+            lambda: b("slice", x, 1, 0, None, 1),
             lambda: b("expand", x, *[-1] * len(shape)),
             lambda: b("view", b("view", x, shape[0], -1), b("size", x, 0), *shape[1:]),
             lambda: b("pad", x, 0, 0, value=0.0),

@@ -1,4 +1,4 @@
-"""``torch.zendnn``: what torch asks the module of a device type.
+"""``torch.zendnn``: the functions that torch expects of a device type's module.
 
 The CPU is not an accelerator, so code that looks for one must find none here.
 """

@@ -1,4 +1,4 @@
-"""What became of each operator: which way it went, why, and what it took."""
+"""Events: the route of each operator, the reason for it, and its time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from torch.backends.zendnn._table import table
 class Event:
     """An operator that ran: one that ZenDNN overrides, a packed layer, or a step of a plan."""
 
-    #: As torch names it, ``'aten::mm'``; of a step, the model's operators that it does.
+    #: torch's name, ``'aten::mm'``; for a step, the model's operators that it performs.
     operator: str
     #: ``'plan'``, ``'eager'`` for ZenDNN on one operator, or ``'torch'`` for torch's own kernel.
     route: str
-    #: Why it went to torch; empty otherwise.
+    #: Why torch's kernel ran; empty otherwise.
     reason: str
-    #: What ran on ZenDNN: the kind of each primitive or kernel, and who implements it.
+    #: The kind of each primitive or kernel of ZenDNN that ran, and its implementation.
     implementation: str
-    #: The sizes of the tensors that it was given.
+    #: The sizes of its input tensors.
     shapes: tuple[tuple[int, ...], ...]
     #: The type of the first of them.
     dtype: torch.dtype | None
@@ -33,7 +33,7 @@ class Event:
 
 
 class Recording(Sequence[Event]):
-    """The events so far; ``str()`` of it counts those that went the same way."""
+    """The events so far; ``str()`` of it counts those of the same route."""
 
     def __init__(self) -> None:
         """Record from now on."""
@@ -65,7 +65,7 @@ class Recording(Sequence[Event]):
         self._native.stop()
 
     def __str__(self) -> str:
-        """Return a table: how often, how long, which way, and what ran or why it did not."""
+        """Return a table: count, time, route, operator, and the implementation or the reason."""
         times: defaultdict[tuple[str, str, str], list[float]] = defaultdict(list)
         for event in self:
             how = event.reason or event.implementation
@@ -79,14 +79,14 @@ class Recording(Sequence[Event]):
 
 @contextlib.contextmanager
 def record() -> Iterator[Recording]:
-    """Record what becomes of each operator inside, in all threads of the process.
+    """Record the events of all operators inside, in all threads of the process.
 
     >>> with torch.backends.zendnn.record() as events:
     ...     model(x)
     >>> print(events)
 
-    Operators that ZenDNN does not override make no events. An operator that others are part of
-    comes after them.
+    Operators that ZenDNN does not override make no events. An operator comes after those that it
+    calls.
     """
     recording = Recording()
     try:

@@ -1,7 +1,7 @@
-"""What became of a model: its regions, what was built of them, what was left out, and why.
+"""Explains an optimised module: its regions, what was built from them, what was left out, and why.
 
-All of it comes from the plans that a module holds, so one that was saved and loaded is as good.
-What depends on inputs (implementations, memory, costs) is known once a plan has seen some.
+All of it comes from the plans in the module, which saving keeps. What depends on inputs
+(implementations, memory, costs) is known once a plan has seen some.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,7 @@ Integers = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Input:
-    """A tensor's signature, as a plan has seen it."""
+    """The signature of a tensor that a plan was given."""
 
     dtype: str
     sizes: Integers
@@ -39,7 +39,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Step:
-    """Something that a built plan runs: for which operators of the model, and how."""
+    """A step of a built plan: the model's operators that it performs, and its implementation."""
 
     does: Strings
     implementation: str
@@ -48,31 +48,31 @@ class Step:
 
 @dataclass(frozen=True)
 class LeftToTorch:
-    """Operators of the model that a built plan calls torch for, why, and what that costs."""
+    """Operators of the model for which a built plan calls torch, the reason, and the cost."""
 
     operator: Strings
     reason: str
-    #: Milliseconds of one run, timed on stand-ins for the operands when the plan was built.
+    #: Milliseconds of one run, timed on random operands when the plan was built.
     ms: float
 
 
 @dataclass(frozen=True)
 class Built:
-    """What a plan made for one set of input shapes; nothing when it refused them."""
+    """What a plan built for one set of input shapes; nothing when it refused them."""
 
     inputs: tuple[Input, ...]
     numbers: Integers
     threads: int
     #: Why the model's own operators run for these inputs; empty when the plan does.
     refused: str = ""
-    #: How images lie inside, 'channels last' or 'blocked'; empty when there are none.
+    #: The layout of images inside, 'channels last' or 'blocked'; empty when there are none.
     layout: str = ""
-    #: Steps of a run that only bring an input or a result into another layout.
+    #: Steps that only copy an input or a result to another layout.
     border_copies: int = 0
     arena_bytes: int = 0
     gflop: float = 0.0
     steps: tuple[Step, ...] = ()
-    #: Implementations that computed wrong results when they were tried, each with what for.
+    #: Implementations that computed wrong results in trials, each with its operator.
     wrong: Strings = ()
     left_to_torch: tuple[LeftToTorch, ...] = ()
 
@@ -82,7 +82,7 @@ class Operator:
     """One line of a region's description."""
 
     name: str
-    #: The operators of the model that it does.
+    #: The model's operators that it performs.
     does: Strings
     results: Strings
     operands: Strings
@@ -100,7 +100,7 @@ class Operator:
 
     @property
     def title(self) -> str:
-        """What it is, with what is fused into it."""
+        """Its name and algorithm, with the post-ops that are fused into it."""
         words = [self.name, *filter(None, [self.attributes.get("algorithm")])]
         after = [re.split("[:@]", post)[0] for post in self.post_ops]
         return " ".join(words) + (f", then {', '.join(after)}" if after else "")
@@ -108,7 +108,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Region:
-    """Operators that run as one call, and what was built of them, the latest used first."""
+    """Operators that run as one call, and what was built from them, the latest used first."""
 
     name: str
     inputs: Strings
@@ -120,8 +120,8 @@ class Region:
 
     @staticmethod
     def read(text: str) -> Region:
-        """Read what a plan explains."""
-        plan = json.loads(text)
+        """Read a plan's explanation."""
+        plan = json.loads(text, object_hook=_read)
 
         def found(pattern: str) -> list[Any]:
             return re.findall(pattern, plan["description"], re.MULTILINE)
@@ -133,7 +133,7 @@ class Region:
             len(found(r"^\S+ = constant ")),
             tuple(Operator.read(*parts) for parts in found(_OPERATOR)),
             plan["packed_bytes"],
-            _all(Built)(plan["built"]),
+            plan["built"],
         )
 
 
@@ -149,62 +149,59 @@ def _labels(text: str) -> Strings:
     return _split(text, "+")
 
 
-def _all(kind: Callable[..., Any]) -> Callable[[Iterable[Mapping[str, Any]]], tuple[Any, ...]]:
-    """Read a list of objects, whose keys are the fields of their kind."""
-    return lambda items: tuple(
-        kind(**{key: _READ.get(key, lambda x: x)(value) for key, value in item.items()})
-        for item in items
-    )
-
-
 def _dtype(name: str) -> str:
-    """Return what Python calls a type of elements, of which C++ says the name of its tensors."""
+    """Return Python's name of a type of elements, given C++'s name of its tensors."""
     tensors = getattr(torch, f"{name}Tensor", None)
     return name if tensors is None else str(tensors.dtype).removeprefix("torch.")
 
 
-#: How the parts of what a plan explains are read; others are what they are.
-_READ: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("sizes", "strides", "numbers", "wrong"), tuple),
-    **dict.fromkeys(("does", "operator"), _labels),
-    "dtype": _dtype,
-    "inputs": _all(Input),
-    "steps": _all(Step),
-    "left_to_torch": _all(LeftToTorch),
-}
+#: The fields that C++ writes in another form.
+_READ: dict[str, Callable[[Any], Any]] = {"does": _labels, "operator": _labels, "dtype": _dtype}
+
+
+def _read(found: dict[str, Any]) -> Any:
+    """Convert a JSON object to the dataclass that has its fields; the plan itself stays a dict."""
+    items: dict[str, Any] = {}
+    for key, item in found.items():
+        read = _READ.get(key, tuple if isinstance(item, list) else lambda x: x)
+        items[key] = read(item)
+    for kind in (Input, Step, LeftToTorch, Built):
+        if items.keys() <= kind.__dataclass_fields__.keys():
+            return kind(**items)
+    return items
 
 
 @dataclass(frozen=True)
 class Method:
-    """What became of one method."""
+    """The regions of one method, and the operators left out."""
 
     name: str
     regions: tuple[Region, ...]
-    #: None when nobody noted it: a method that has plans of a submodule, and none of its own.
+    #: None when unknown: the method has plans of a submodule, and none of its own.
     left_out: tuple[LeftOut, ...] | None
 
 
 @dataclass(frozen=True, repr=False)
 class Explanation:
-    """What became of a module; ``str()`` of it is in the format that was asked for."""
+    """An explained module; ``str()`` of it is in the requested format."""
 
     methods: tuple[Method, ...]
     format: str = "text"
-    #: What to say when there is nothing to explain.
+    #: The text when there is nothing to explain.
     hint: str = ""
 
     def text(self) -> str:
-        """Return what people read."""
+        """Return text for people."""
         if not self.methods:
             return f"this module has no plan: {self.hint}"
         return "\n\n".join("\n".join(_lines(_method(method))) for method in self.methods)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all that is known, in the shape that ``json()`` writes."""
+        """Return everything as ``json()`` writes it, in dicts and lists."""
         return {"methods": [dataclasses.asdict(method) for method in self.methods]}
 
     def json(self) -> str:
-        """Return all that is known, as JSON."""
+        """Return everything as JSON."""
         return json.dumps(self.as_dict(), indent=2)
 
     def dot(self) -> str:
@@ -216,37 +213,31 @@ class Explanation:
         return "\n".join([*lines, "}"])
 
     def __str__(self) -> str:
-        return _FORMATS[self.format](self)
+        return str(getattr(self, self.format)())
 
     __repr__ = __str__
 
 
-_FORMATS: dict[str, Callable[[Explanation], str]] = {
-    "text": Explanation.text,
-    "json": Explanation.json,
-    "dot": Explanation.dot,
-}
+_FORMATS = ("text", "json", "dot")
 
 
 def explain(module: object, format: str = "text") -> Explanation:
-    """Return what ZenDNN does of an optimised module, and what it does not, and why.
+    """Return what ZenDNN runs of an optimised module, what it does not run, and why.
 
     Args:
         module: one that was optimised for inference, or the same saved and loaded.
-        format: what ``str()`` and ``print`` make of the result: 'text', 'json' or 'dot'.
+        format: the format of the result's ``str()``: 'text', 'json' or 'dot'.
 
     Implementations, memory and costs are those of the inputs that the module has seen so far.
     """
     if format not in _FORMATS:
         raise ValueError(f"there is no format {format!r}; the formats are {', '.join(_FORMATS)}")
     front_end = front_end_of(module)
-    methods = tuple(
-        Method(
-            found.name, tuple(Region.read(plan.explain()) for plan in found.plans), found.left_out
-        )
-        for found in front_end.optimized(module)
-    )
-    return Explanation(methods, format, front_end.HOW_TO_OPTIMIZE)
+    methods = []
+    for found in front_end.optimized(module):
+        regions = tuple(Region.read(plan.explain()) for plan in found.plans)
+        methods.append(Method(found.name, regions, found.left_out))
+    return Explanation(tuple(methods), format, front_end.HOW_TO_OPTIMIZE)
 
 
 # For people. A block of text is a list of lines, and of blocks that are indented below them.

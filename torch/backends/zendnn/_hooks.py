@@ -1,6 +1,4 @@
-"""Where ZenDNN steps into torch's Python side: tensor methods, printing, and
-``torch.jit.optimize_for_inference``.
-"""
+"""Hooks into torch's Python side: tensor methods, printing and ``optimize_for_inference``."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ def _add_tensor_methods() -> None:
 
 
 def _add_printing() -> None:
-    """Print a zendnn tensor as the dense tensor it stands for, with its device."""
+    """Print a zendnn tensor as its dense equivalent, with its device."""
     dense_text = tensor_str._str_intern
 
     @functools.wraps(dense_text)
@@ -55,7 +53,7 @@ def _add_printing() -> None:
 
 
 def _add_frozen_pass() -> None:
-    """Let the engine optimise frozen modules instead of torch's own oneDNN.
+    """Let the engine optimise frozen modules in place of torch's own oneDNN pass.
 
     ``torch.jit.optimize_for_inference`` freezes the module and then looks this pass up.
     """
@@ -74,7 +72,7 @@ def _add_frozen_pass() -> None:
 
 
 def _hide_from_accelerators() -> None:
-    """Keep code that looks for an accelerator from finding the CPU's own cores."""
+    """Keep code that looks for an accelerator from finding the CPU."""
     upstream = torch.accelerator.current_accelerator
 
     @functools.wraps(upstream)
@@ -86,8 +84,9 @@ def _hide_from_accelerators() -> None:
     torch.accelerator.current_accelerator = current_accelerator
 
 
+@functools.cache
 def install() -> None:
-    """Hook everything in; called once, when the package is imported."""
+    """Hook everything in, once: when the package is imported, as torch does for its entry point."""
     _add_tensor_methods()
     _hide_from_accelerators()
     _add_printing()

@@ -1,4 +1,4 @@
-"""What this build of ZenDNN is and what it has done: versions, counters and a report."""
+"""Versions, counters, and a report for bug reports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch.backends.zendnn import _C
 from torch.backends.zendnn._table import table
 
-#: How variables begin that what runs, and how fast, may depend on.
+#: The first letters of environment variables that may change what runs, or how fast.
 _VARIABLES = (
     *("ZENDNN_", "BLIS_", "OMP_", "MKL_", "KMP_"),
     *("LD_PRELOAD", "ATEN_CPU_CAPABILITY", "TORCH_DEVICE_BACKEND_AUTOLOAD"),
@@ -31,8 +31,8 @@ def counters() -> dict[str, int]:
     """Return how many primitives and kernels of ours ran since the start or the last reset.
 
     The keys are primitive kinds (``'convolution'``, ``'matmul'``, ``'reorder'``, ...), and
-    ``'other'`` for kernels that no primitive does; kinds that have not run are left out. All
-    threads count together.
+    ``'other'`` for kernels without a primitive; kinds that have not run are left out. All threads
+    count together.
     """
     return _C._counters()
 

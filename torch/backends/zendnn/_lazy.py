@@ -1,4 +1,4 @@
-"""What ``torch.backends.zendnn`` offers and ``import torch`` need not wait for."""
+"""Attributes of ``torch.backends.zendnn`` that are imported at their first use."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 _PACKAGE = "torch.backends.zendnn"
 
-#: The module below the package that has an attribute; None: the attribute is that module.
+#: The module below the package that defines an attribute; None: the attribute is that module.
 _HOMES = {
     "Event": "_events",
     "explain": "_explain",
@@ -18,7 +18,7 @@ _HOMES = {
 
 
 def lazy(name: str) -> Any:
-    """Import an attribute of the package when somebody asks for it: its ``__getattr__``."""
+    """Import an attribute of the package at its first use: the package's ``__getattr__``."""
     if name not in _HOMES:
         raise AttributeError(f"module {_PACKAGE!r} has no attribute {name!r}")
     home = _HOMES[name]

@@ -1,11 +1,12 @@
-"""The dims of values, and the rules that infer those of an operator's results.
+"""The dims of values, and the rules that infer them for an operator's results.
 
 A rule takes a node and the dims of its operands, and returns the dims of each result. It raises
-IndexError where a dimension does not exist, which is the model's own error.
+IndexError where a dimension does not exist: the model itself is wrong.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, Union
@@ -29,14 +30,12 @@ def unknown(rank: int) -> Dims:
     return (None,) * rank
 
 
-def same(node: Node, dims: OperandDims) -> Dims | None:
-    """The dims of the first operand."""
-    return dims[0]
+def _of(position: int) -> Rule:
+    """The dims of an operand."""
+    return lambda node, dims: dims[position]
 
 
-def as_other(node: Node, dims: OperandDims) -> Dims | None:
-    """The dims of the second operand."""
-    return dims[1]
+same, as_other = _of(0), _of(1)
 
 
 def as_many(more: int) -> Rule:
@@ -54,14 +53,14 @@ def always(result: Dims) -> Rule:
 
 
 def _given(sizes: Iterable[Operand]) -> Dims:
-    """The sizes that a view or an expansion states; -1 leaves one open."""
+    """The sizes that a view or an expansion states, of which -1 leaves one open."""
     return tuple(map(_given_size, sizes))
 
 
 def _given_size(size: Operand) -> Dim:
     if isinstance(size, int):
         return size if size >= 0 else None
-    # Any number but a size may turn out to be -1.
+    # A number that is not a size may be -1 at run time.
     maker = None if size is None else size.producer
     return size if maker is not None and maker.op in ("size", "numel") else None
 
@@ -80,22 +79,39 @@ def flattened(node: Node, dims: OperandDims) -> Dims | None:
         return unknown(start + 1) if end == -1 and start >= 0 else None
     if not x:
         return (1,)
-    start, end = start % len(x), end % len(x)
-    joined = x[start : end + 1]
-    sizes = [size for size in joined if isinstance(size, int)]
-    if len(joined) == 1:
-        return x
-    size = math.prod(sizes) if len(sizes) == len(joined) else None
-    return (*x[:start], size, *x[end + 1 :])
+    start, end = start % len(x), end % len(x) + 1
+    joined = x[start:end]
+    known = [size for size in joined if isinstance(size, int)]
+    size = math.prod(known) if len(known) == len(joined) else None
+    return x if len(joined) == 1 else (*x[:start], size, *x[end:])
 
 
-def unflattened(node: Node, dims: OperandDims) -> Dims | None:
-    """One dimension as several."""
-    x, dim = dims[0], node.inputs[1]
-    if not x or not isinstance(dim, int):
-        return None
-    dim %= len(x)
-    return (*x[:dim], *_given(node.inputs[2:]), *x[dim + 1 :])
+def _replaced(sizes: Callable[[Node, Dim], Dims]) -> Rule:
+    """Other sizes in the place of one dimension, which the node names."""
+
+    def rule(node: Node, dims: OperandDims) -> Dims | None:
+        x, dim = dims[0], node.inputs[1] if node.inputs[1:] else node.get("dim")
+        if not x or not isinstance(dim, int):
+            return None
+        dim %= len(x)
+        return (*x[:dim], *sizes(node, x[dim]), *x[dim + 1 :])
+
+    return rule
+
+
+def _cut(node: Node, size: Dim) -> Dims:
+    """A slice's size, which is known where that of the operand and both bounds are."""
+    start, end, step = node.inputs[2:]
+    bounds = [bound for bound in (start, end) if bound is None or isinstance(bound, int)]
+    if isinstance(size, int) and len(bounds) == 2 and step in (None, 1):
+        return (len(range(size)[slice(*bounds)]),)
+    return (None,)
+
+
+selected = _replaced(lambda node, size: ())
+unflattened = _replaced(lambda node, size: _given(node.inputs[2:]))
+sliced = _replaced(_cut)
+split = _replaced(lambda node, size: (None,))  # the last part may be smaller than the others
 
 
 def permuted(node: Node, dims: OperandDims) -> Dims:
@@ -125,47 +141,13 @@ def unsqueezed(node: Node, dims: OperandDims) -> Dims | None:
     return (*x[:dim], 1, *x[dim:])
 
 
-def selected(node: Node, dims: OperandDims) -> Dims | None:
-    """One dimension less."""
-    x, dim = dims[0], node.inputs[1]
-    if not x or not isinstance(dim, int):
-        return None
-    dim %= len(x)
-    return x[:dim] + x[dim + 1 :]
-
-
-def sliced(node: Node, dims: OperandDims) -> Dims | None:
-    """The dims with one cut, whose size is known where both bounds are."""
-    x, (dim, start, end, step) = dims[0], node.inputs[1:]
-    if not x or not isinstance(dim, int):
-        return None
-    size = x[dim]
-    bounds = [bound for bound in (start, end) if bound is None or isinstance(bound, int)]
-    cut: list[Dim] = list(x)
-    cut[dim] = None
-    if isinstance(size, int) and len(bounds) == 2 and step in (None, 1):
-        cut[dim] = len(range(size)[slice(*bounds)])
-    return tuple(cut)
-
-
-def split(node: Node, dims: OperandDims) -> Dims | None:
-    """The dims that all parts share: the last may be smaller than the others."""
-    x, dim = dims[0], node.attributes.get("dim", 0)
-    if not x or not isinstance(dim, int):
-        return None
-    parts = list(x)
-    parts[dim] = None
-    return tuple(parts)
-
-
 def reduced(node: Node, dims: OperandDims) -> Dims | None:
-    """The dims without those that are reduced, or with 1 in their places; none named means all."""
-    x, over = dims[0], node.attributes.get("dims", ())
+    """The dims without the reduced ones, or with 1 in their places; none named means all."""
+    x = dims[0]
     if not x:
         return x
-    assert isinstance(over, tuple)
-    gone = {dim % len(x) for dim in over or range(len(x))}
-    if node.attributes.get("keep"):
+    gone = {dim % len(x) for dim in node.get("dims") or range(len(x))}
+    if node.get("keep"):
         return tuple(1 if dim in gone else size for dim, size in enumerate(x))
     return tuple(size for dim, size in enumerate(x) if dim not in gone)
 
@@ -184,7 +166,7 @@ def convolution(node: Node, dims: OperandDims) -> Dims | None:
     if x is None or weight is None:
         known = x or weight
         return None if known is None else unknown(len(known))
-    if len(x) != len(weight) or node.attributes.get("transposed"):
+    if len(x) != len(weight) or node.get("transposed"):
         return unknown(len(x))
     return (x[0], weight[0], *unknown(len(x) - 2))
 
@@ -213,9 +195,8 @@ def broadcast(count: int) -> Rule:
 
 
 def _common(a: Dims, b: Dims) -> Dims:
-    rank = max(len(a), len(b))
-    pairs = zip((1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b, strict=True)
-    return tuple(map(_common_size, *zip(*pairs, strict=True))) if rank else ()
+    pairs = itertools.zip_longest(a[::-1], b[::-1], fillvalue=1)
+    return tuple(_common_size(*pair) for pair in pairs)[::-1]
 
 
 def _common_size(a: Dim, b: Dim) -> Dim:
@@ -233,4 +214,4 @@ def embedding(node: Node, dims: OperandDims) -> Dims | None:
 
 def embedding_bags(node: Node, dims: OperandDims) -> Dims | None:
     """A row for each bag, or for each index."""
-    return None if node.attributes.get("mode") == "each" else unknown(2)
+    return None if node.get("mode") == "each" else unknown(2)

@@ -7,10 +7,9 @@ what it needs to find its way back in ``Value.source`` and ``Node.source``.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch.backends.zendnn.dims import Dim, Dims, unknown
@@ -22,6 +21,7 @@ Kind = Literal["tensor", "number", "other"]
 #: The operator of a node that only its front end understands; it stays where it was.
 OPAQUE = "opaque"
 
+_OPAQUE_ROW = Operator("opaque(Any?[] operands)", traits=Trait.FOREIGN)
 
 #: Dtypes of which only the class is known.
 SOME_FLOAT, SOME_INTEGER = "floating", "integer"
@@ -39,10 +39,10 @@ class Value:
         dims: its sizes, as far as they are known; None where not even their number is.
         is_assumed: whether a pass relied on a dtype that the graph does not prove. A plan refuses
             an input of another one.
-        is_state: whether it is memory that a node writes to, as it is at this point of the order,
-            or a view of it. A region is given it and never returns it.
-        escapes: whether somebody outside the graph's nodes reads it; an opaque node that reads it
-            is outside, too (``Graph.is_private`` looks at both).
+        is_state: whether it is memory that a node writes to, as of this point in the order, or a
+            view of it. Regions take it as an input and never return it.
+        escapes: whether it is read outside the graph's nodes. Opaque nodes count as outside too
+            (``Graph.is_private`` checks both).
     """
 
     name: str
@@ -55,8 +55,11 @@ class Value:
     is_assumed: bool = False
     is_state: bool = False
     source: Any = None
-    #: The nodes that read this value, once for each operand. Kept by Graph alone.
+    #: The nodes that read this value, once for each operand. Graph alone maintains it.
     users: list[Node] = field(default_factory=list, repr=False)
+
+    def __str__(self) -> str:
+        return self.name
 
     @property
     def rank(self) -> int | None:
@@ -90,7 +93,7 @@ Operand = Value | int | None
 
 @dataclass(frozen=True)
 class PostOp:
-    """What a compute node does to each element of its result before it is written.
+    """What a compute node applies to each element of its result before it stores it.
 
     ``algorithm`` is an eltwise algorithm (with ``alpha`` and ``beta``) or a binary one ('add',
     'sub', 'mul', 'div', 'max', 'min'), whose other operand is the node's input ``operand``.
@@ -100,6 +103,12 @@ class PostOp:
     alpha: float = 0.0
     beta: float = 0.0
     operand: int | None = None
+
+    def __str__(self) -> str:
+        """Return it as a description writes it."""
+        binary = self.operand is not None
+        parameters = f"@{self.operand}" if binary else f":{self.alpha!r}:{self.beta!r}"
+        return self.algorithm + parameters
 
 
 @dataclass(eq=False)
@@ -111,30 +120,28 @@ class Node:
     outputs: tuple[Value, ...]
     attributes: dict[str, Attribute] = field(default_factory=dict)
     post_ops: tuple[PostOp, ...] = ()
-    #: The operators of the model that this node does, in order, as users know them.
+    #: The model's operators that this node performs, in order, by their public names.
     origin: tuple[str, ...] = ()
-    #: An opaque node that must stay in order with its kin: it writes, prints, or reads what is
-    #: written.
+    #: Whether an opaque node keeps its order among such nodes: it writes, prints, or reads what
+    #: another one writes.
     ordered: bool = False
     #: Why a front end left the node opaque.
     reason: str = ""
     source: Any = None
 
     @property
-    def row(self) -> Operator | None:
-        """The row of its operator; None for an opaque node."""
-        return OPERATORS.get(self.op)
+    def row(self) -> Operator:
+        """The row of its operator."""
+        return OPERATORS.get(self.op, _OPAQUE_ROW)
 
     @property
     def function(self) -> Function | None:
         """The function of an ``eltwise``, if there is one of that name."""
-        return (
-            FUNCTIONS.get(str(self.attributes.get("algorithm"))) if self.op == "eltwise" else None
-        )
+        return FUNCTIONS.get(self.get("algorithm")) if self.op == "eltwise" else None
 
     def has(self, trait: Trait) -> bool:
         """Whether its operator has one of these traits."""
-        return self.row is not None and bool(self.row.traits & trait)
+        return bool(self.row.traits & trait)
 
     @property
     def writes(self) -> bool:
@@ -144,12 +151,7 @@ class Node:
     @property
     def is_foreign(self) -> bool:
         """Whether no plan can hold it: opaque nodes, and those made for passes to match only."""
-        function = self.function
-        return (
-            self.row is None
-            or self.has(Trait.FOREIGN)
-            or (function is not None and function.foreign)
-        )
+        return self.has(Trait.FOREIGN) or (self.function is not None and self.function.foreign)
 
     @property
     def output(self) -> Value:
@@ -161,10 +163,34 @@ class Node:
         """The operands that are values, with repetitions."""
         return (operand for operand in self.inputs if isinstance(operand, Value))
 
+    @property
+    def readers(self) -> list[Node]:
+        """The nodes that read its results, with repetitions."""
+        return [user for value in self.outputs for user in value.users]
+
+    @property
+    def escapes(self) -> bool:
+        """Whether one of its results does."""
+        return any(value.escapes for value in self.outputs)
+
+    def get(self, name: str) -> Any:
+        """An attribute, or its default; None where the operator has none of that name."""
+        spec = self.row.attributes.get(name)
+        return self.attributes.get(name, None if spec is None else spec.default)
+
+    def __str__(self) -> str:
+        """Return it as one line of a plan's description (docs/plan.md)."""
+        inputs = ("none" if operand is None else str(operand) for operand in self.inputs)
+        words = [f"{', '.join(map(str, self.outputs))} = {self.op}({', '.join(inputs)})"]
+        words += [f"{key}={_format_attribute(x)}" for key, x in sorted(self.attributes.items())]
+        if self.post_ops:
+            words.append("post=" + ";".join(map(str, self.post_ops)))
+        return " ".join(words)
+
 
 @dataclass
 class Graph:
-    """Nodes in order, with the values they start from and end in."""
+    """Nodes in order, with the graph's inputs and outputs."""
 
     inputs: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
@@ -191,7 +217,7 @@ class Graph:
         return value
 
     def set_outputs(self, values: Sequence[Value]) -> None:
-        """State what the graph ends in; these values escape."""
+        """Set the graph's outputs, which escape."""
         self.outputs = list(values)
         for value in values:
             value.escapes = True
@@ -220,12 +246,12 @@ class Graph:
         return node
 
     def infer_types(self) -> None:
-        """Infer the types of all values again, from what passes have found out since."""
+        """Infer the types of all values again, after passes have added information."""
         for node in self.nodes:
             infer_types(node)
 
     def set_inputs(self, node: Node, inputs: Sequence[Operand]) -> None:
-        """Give a node other operands."""
+        """Replace a node's operands."""
         for value in node.values():
             value.users.remove(node)
         node.inputs = tuple(inputs)
@@ -234,7 +260,7 @@ class Graph:
 
     def replace_uses(self, old: Value, new: Operand) -> None:
         """Make every reader of ``old``, which must be private, read ``new`` instead."""
-        assert self.is_private(old), f"{old.name} is read outside the graph"
+        assert self.is_private(old), f"{old} is read outside the graph"
         for node in list(dict.fromkeys(old.users)):
             self.set_inputs(node, [new if operand is old else operand for operand in node.inputs])
         if old.kind == "number":
@@ -264,8 +290,8 @@ class Graph:
     def remove(self, node: Node) -> None:
         """Remove a node whose outputs nobody reads."""
         for value in node.outputs:
-            assert not value.users, f"{value.name} is still read"
-            assert not value.escapes, f"{value.name} is still read outside"
+            assert not value.users, f"{value} is still read"
+            assert not value.escapes, f"{value} is still read outside"
         self._unlink(node)
 
     def _unlink(self, node: Node) -> None:
@@ -287,8 +313,7 @@ class Graph:
         """Remove the nodes without effects whose results nobody reads; return how many."""
         dead = 0
         for node in reversed(list(self.nodes)):
-            effects = node.op == OPAQUE or node.writes
-            if not effects and not any(v.users or v.escapes for v in node.outputs):
+            if not (node.op == OPAQUE or node.writes or node.readers or node.escapes):
                 self._unlink(node)
                 dead += 1
         return dead
@@ -300,11 +325,11 @@ class Graph:
         for node in self.nodes:
             for value in node.values():
                 assert value in made or value.constant is not None or node.op == OPAQUE, (
-                    f"{node.op} reads {value.name} before it is made"
+                    f"{node.op} reads {value} before it is made"
                 )
                 readers.setdefault(value, []).append(node)
             for value in node.outputs:
-                assert value.producer is node, f"{value.name} does not know its producer"
+                assert value.producer is node, f"{value} does not know its producer"
                 made.add(value)
             for post in node.post_ops:
                 assert post.operand is None or post.operand < len(node.inputs)
@@ -312,11 +337,11 @@ class Graph:
         assert not self.late_reader(), f"{self.late_reader()} reads what has been overwritten"
         for value in made:
             assert sorted(map(id, value.users)) == sorted(map(id, readers.get(value, []))), (
-                f"{value.name} does not know its users"
+                f"{value} does not know its users"
             )
 
     def late_reader(self) -> Node | None:
-        """A node that reads a state, or a view of it, after another has written to it."""
+        """A node that reads a state, or a view of it, after another node has written to it."""
         gone: set[Value] = set()
         for node in self.nodes:
             if any(value in gone for value in node.values()):
@@ -324,29 +349,36 @@ class Graph:
                     return node
                 gone.update(node.outputs)  # a view reads nothing
             if node.writes:
-                gone |= _with_views(node.inputs[0])
+                gone |= reach(list(node.values())[:1], _views)
         return None
 
     def __str__(self) -> str:
-        return "\n".join(map(format_node, self.nodes))
+        return "\n".join(map(str, self.nodes))
 
 
-def _with_views(operand: Operand) -> set[Value]:
-    """A value and the views of it."""
-    found: set[Value] = set()
-    waiting = [operand]
+T = TypeVar("T")
+
+
+def reach(start: Iterable[T], step: Callable[[T], Iterable[T]]) -> set[T]:
+    """Return what steps lead to from the start, with the start."""
+    found: set[T] = set()
+    waiting = list(start)
     while waiting:
-        value = waiting.pop()
-        if isinstance(value, Value) and value not in found:
-            found.add(value)
-            waiting += [v for user in value.users if user.has(Trait.VIEW) for v in user.outputs]
+        item = waiting.pop()
+        if item not in found:
+            found.add(item)
+            waiting += step(item)
     return found
 
 
+def _views(value: Value) -> list[Value]:
+    return [view for user in value.users if user.has(Trait.VIEW) for view in user.outputs]
+
+
 def _check_row(node: Node) -> None:
-    """Raise AssertionError when a node is not as its row says, or its results have other types."""
+    """Raise AssertionError when a node or the types of its results contradict its row."""
     row = node.row
-    if row is None:
+    if row is _OPAQUE_ROW:
         return
     unknown_keys = node.attributes.keys() - row.attributes.keys()
     assert not unknown_keys, f"{node.op} has no attribute {min(unknown_keys)}"
@@ -359,23 +391,20 @@ def _check_row(node: Node) -> None:
         assert operand is None or number == spec.is_number, f"{node.op}'s {spec.name} is {operand}"
     if node.post_ops:
         return
-    dtype, dims = infer_dtype(node), _infer_dims(node, row)
+    dtype, dims = infer_dtype(node), _infer_dims(node)
     for value in node.outputs:
         told = {dtype, value.dtype} - {None, SOME_FLOAT, SOME_INTEGER}
-        assert len(told) < 2, f"{node.op} makes {dtype}, and {value.name} is {value.dtype}"
+        assert len(told) < 2, f"{node.op} makes {dtype}, and {value} is {value.dtype}"
         if dims is not None and value.dims is not None:
             pairs = zip(dims, value.dims, strict=False)
             both = [(a, b) for a, b in pairs if isinstance(a, int) and isinstance(b, int)]
-            assert len(dims) == len(value.dims), f"{value.name} has {len(value.dims)} dimensions"
+            assert len(dims) == len(value.dims), f"{value} has {len(value.dims)} dimensions"
             assert all(a == b for a, b in both), f"{node.op} makes {dims}, not {value.dims}"
 
 
 def infer_types(node: Node) -> None:
-    """Note what the rules of the operator's row say of a node's results."""
-    row = node.row
-    if row is None:
-        return
-    dtype, dims = infer_dtype(node), _infer_dims(node, row)
+    """Set the types of a node's results by the rules of its row."""
+    dtype, dims = infer_dtype(node), _infer_dims(node)
     first = node.inputs[0] if node.inputs else None
     shares = isinstance(first, Value) and first.is_state and node.has(Trait.VIEW | Trait.WRITES)
     for value in node.outputs:
@@ -388,34 +417,32 @@ def infer_types(node: Node) -> None:
 
 def infer_dtype(node: Node) -> str | None:
     """The dtype of a node's results, as far as its operands tell."""
-    if stated := node.attributes.get("dtype"):
+    if stated := node.get("dtype"):
         return str(stated)
-    row = node.row
-    if row is None:
-        return None
-    if isinstance(row.dtype, str):
-        return row.dtype
+    if isinstance(node.row.result.dtype, str):
+        return node.row.result.dtype
     dtypes = {value.dtype for value in dtype_sources(node)}
     dtype = dtypes.pop() if len(dtypes) == 1 else None
     keeps_integers = node.function is not None and node.function.keeps_integers
-    makes_floats = Trait.FLOATING in row.traits and not keeps_integers
+    makes_floats = node.has(Trait.FLOATING) and not keeps_integers
     return SOME_FLOAT if makes_floats and dtype not in _FLOATS else dtype
 
 
 def dtype_sources(node: Node) -> list[Value]:
     """The operands whose dtype a node's results have; none where the node states it."""
-    dtype = None if node.row is None else node.row.dtype
-    if node.attributes.get("dtype") or not isinstance(dtype, slice):
+    dtype = node.row.result.dtype
+    if node.get("dtype") or not isinstance(dtype, slice):
         return []
     return [v for v in node.inputs[dtype] if isinstance(v, Value) and v.kind == "tensor"]
 
 
-def _infer_dims(node: Node, row: Operator) -> Dims | None:
-    if row.dims is None or len(node.inputs) < row.fewest:
+def _infer_dims(node: Node) -> Dims | None:
+    rule = node.row.result.dims
+    if rule is None or len(node.inputs) < node.row.fewest:
         return None
     given = [operand.dims if isinstance(operand, Value) else None for operand in node.inputs]
     try:
-        dims = row.dims(node, given)
+        dims = rule(node, given)
     except IndexError:  # the model's own error, raised when it runs
         return None
     if dims is None or not node.post_ops:
@@ -426,38 +453,11 @@ def _infer_dims(node: Node, row: Operator) -> Dims | None:
     return unknown(max(ranks)) if len(ranks) == len(given) + 1 else None
 
 
-def format_operand(operand: Operand) -> str:
-    """Return an operand as a description writes it: a name, a number or ``none``."""
-    if operand is None:
-        return "none"
-    return operand.name if isinstance(operand, Value) else str(operand)
-
-
-def format_attribute(value: Attribute) -> str:
+def _format_attribute(value: Attribute) -> str:
     """Return an attribute's value as a description writes it, without spaces."""
-    if isinstance(value, bool):
-        return str(int(value))
     if isinstance(value, tuple):
         return ",".join(map(str, value))
-    return repr(value) if isinstance(value, float) else str(value)
-
-
-def format_post_op(post: PostOp) -> str:
-    """Return ``algorithm:alpha:beta``, or ``algorithm@operand`` for a binary one."""
-    if post.operand is not None:
-        return f"{post.algorithm}@{post.operand}"
-    return f"{post.algorithm}:{post.alpha!r}:{post.beta!r}"
-
-
-def format_node(node: Node) -> str:
-    """Return a node as one line of a plan's description (docs/plan.md)."""
-    outputs = ", ".join(value.name for value in node.outputs)
-    inputs = ", ".join(map(format_operand, node.inputs))
-    words = [f"{outputs} = {node.op}({inputs})"]
-    words += [f"{key}={format_attribute(value)}" for key, value in sorted(node.attributes.items())]
-    if node.post_ops:
-        words.append("post=" + ";".join(map(format_post_op, node.post_ops)))
-    return " ".join(words)
+    return str(int(value) if isinstance(value, bool) else value)
 
 
 @dataclass(frozen=True)
@@ -469,46 +469,31 @@ class Region:
     outputs: tuple[Value, ...]
 
     @staticmethod
-    def of(nodes: Iterable[Node]) -> Region:
-        """Return the region of these nodes, which are in order and of one graph."""
+    def of(nodes: Iterable[Node], read: Container[Value] = ()) -> Region:
+        """Return the region of these nodes, which are in order; ``read`` is what others read."""
         members = tuple(nodes)
-        inside = set(members)
-        made = {value for node in members for value in node.outputs}
-        read = dict.fromkeys(v for node in members for v in node.values())
-        inputs = tuple(v for v in read if v not in made and v.constant is None)
-        outputs = tuple(
-            value
-            for node in members
-            for value in node.outputs
-            if not value.is_state
-            and (value.escapes or any(user not in inside for user in value.users))
-        )
-        return Region(members, inputs, outputs)
+        made = dict.fromkeys(value for node in members for value in node.outputs)
+        used = dict.fromkeys(value for node in members for value in node.values())
+        inputs = tuple(v for v in used if v not in made and v.constant is None)
+        given = [v for v in made if v.kind == "tensor" and not v.is_state]
+        return Region(members, inputs, tuple(v for v in given if v.escapes or v in read))
 
     def describe(self, without: Iterable[str] = ()) -> tuple[str, list[torch.Tensor]]:
         """Return the description and the constants that a plan is made from (docs/plan.md).
 
         ``without`` are passes that the plan shall not run.
         """
-        constants: dict[Value, None] = {}
-        for node in self.nodes:
-            constants.update((v, None) for v in node.values() if v.constant is not None)
+        values = dict.fromkeys(value for node in self.nodes for value in node.values())
+        constants = [value for value in values if value.constant is not None]
         lines = [f"{DESCRIPTION} {VERSION}"]
         lines += [f"without {' '.join(names)}"] if (names := sorted(without)) else []
-        lines += [
-            " ".join(
-                filter(
-                    None,
-                    (value.name, "= input", value.kind, value.dtype if value.is_assumed else None),
-                )
-            )
-            for value in self.inputs
-        ]
-        lines += [f"{value.name} = constant {index}" for index, value in enumerate(constants)]
+        for value in self.inputs:
+            dtype = f" {value.dtype}" if value.is_assumed else ""
+            lines.append(f"{value} = input {value.kind}{dtype}")
+        lines += [f"{value} = constant {index}" for index, value in enumerate(constants)]
         for node in self.nodes:
-            label = "+".join(node.origin)
-            lines.append(format_node(node) + (f" # {label}" if label else ""))
-        lines.append("return " + ", ".join(value.name for value in self.outputs))
+            lines.append(f"{node} # {'+'.join(node.origin)}" if node.origin else str(node))
+        lines.append(f"return {', '.join(map(str, self.outputs))}")
         return "\n".join(lines) + "\n", [v.constant for v in constants if v.constant is not None]
 
 
@@ -517,12 +502,3 @@ DESCRIPTION = "zendnn-plan"
 VERSION = 3
 
 Pass = Callable[[Graph], int]
-
-
-def replace_node(node: Node, **changes: Any) -> None:
-    """Change fields of a node that no use list depends on (op, attributes, post_ops, origin)."""
-    allowed = {"op", "attributes", "post_ops", "origin", "reason"}
-    assert set(changes) <= allowed, f"replace_node changes {sorted(allowed)} only"
-    assert {f.name for f in dataclasses.fields(node)} >= set(changes)
-    for name, value in changes.items():
-        setattr(node, name, value)

@@ -1,8 +1,8 @@
-"""The one table of the engine's operators: what each is called and takes, and what follows from it.
+"""The one table of the engine's operators: signatures, and the rules for their results.
 
 It serves the types of values (``graph.py``), the passes, the importers of aten operators
-(``frontends/aten``), the C++ side, which the build generates, and the tables of docs/plan.md. It
-imports no torch, so that the build can read it before there is one. ``signatures.py`` explains the
+(``frontends/aten``), the C++ tables, which the build generates, and the tables of docs/plan.md. It
+imports no torch, which the build may not have when it reads this. ``signatures.py`` explains the
 notation.
 """
 
@@ -12,13 +12,18 @@ import math
 from typing import Any
 
 from torch.backends.zendnn import dims as infer
-from torch.backends.zendnn.signatures import NONE, Combination, Function, Operator, Trait
+from torch.backends.zendnn.signatures import NONE, Function, Operator, Result, Trait
 
 
 def _plain(name: str, primitive: str, aten: str = "", **more: Any) -> Function:
     """A function without parameters, whose name torch shares if no mapping is given."""
     aten = aten or f"aten::{name}(self)"
     return Function(name, (aten,), primitive=primitive, **{"alpha": 0.0, **more})
+
+
+def _binary(name: str, aten: str, **more: Any) -> Function:
+    """A function of two elements: an algorithm of ``binary``, and a post-op."""
+    return Function(name, (aten,), primitive=f"binary_{name}", operands=("a", "b"), **more)
 
 
 _UNBOUNDED: dict[str, Any] = {"magnifies": math.inf}
@@ -81,13 +86,13 @@ FUNCTIONS = {
 COMBINATIONS = {
     row.name: row
     for row in (
-        Combination("add", "aten::add.Tensor(self, other)", "binary_add", commutes=True),
-        Combination("sub", "aten::sub.Tensor(self, other)", "binary_sub"),
+        _binary("add", "aten::add.Tensor(self, other)", commutes=True),
+        _binary("sub", "aten::sub.Tensor(self, other)"),
         # By operands of 0.5 to 1.5, as trials have them.
-        Combination("mul", "aten::mul.Tensor(self, other)", "binary_mul", 1.5, commutes=True),
-        Combination("div", "aten::div.Tensor(self, other)", "binary_div", 2.0),
-        Combination("max", "aten::maximum(self, other)", "binary_max", commutes=True),
-        Combination("min", "aten::minimum(self, other)", "binary_min", commutes=True),
+        _binary("mul", "aten::mul.Tensor(self, other)", magnifies=1.5, commutes=True),
+        _binary("div", "aten::div.Tensor(self, other)", magnifies=2.0),
+        _binary("max", "aten::maximum(self, other)", commutes=True),
+        _binary("min", "aten::minimum(self, other)", commutes=True),
     )
 }
 
@@ -98,26 +103,33 @@ _PRODUCT = Trait.COMPUTES | Trait.CASTS
 _FUSES = Trait.COMPUTES | Trait.POST_OPS
 _FUNCTION = Trait.COMPUTES | _FLOATING
 _ALL, _FIRST, _SECOND = slice(None), slice(1), slice(1, 2)
+_NUMBER = Result(kind="number")
 
 
 def _number(name: str, *aten: str) -> Operator:
     """Arithmetic of two numbers."""
-    return Operator(f"number_{name}(int a, int b)", "number", results="number", aten=aten)
+    return Operator(f"number_{name}(int a, int b)", "", NONE, _NUMBER, aten, "number")
 
 
-def _window(name: str, more: str, doc: str, aten: tuple[str, ...] = ()) -> Operator:
+def _window(name: str, more: str = "") -> Operator:
     """A window that moves over an image."""
     attributes = "int[] kernel=[], int[] stride=[], int[] padding=[], int[] dilation=[]"
-    return Operator(
-        f"{name}(Tensor x, *, {attributes}, bool ceil=False{more})",
-        "pool",
-        doc,
-        _WANTS,
-        infer.as_many(0),
-        _ALL,
-        "input",
-        aten=aten,
-    )
+    signature = f"{name}(Tensor x, *, {attributes}, bool ceil=False{more})"
+    return Operator(signature, "", _WANTS, Result(infer.as_many(0), _ALL, "input"), family="pool")
+
+
+def _reduction(name: str, overload: str, doc: str) -> Operator:
+    """The sum or the mean of some dimensions, or of all."""
+    signature = f"{name}(Tensor x, *, int[] dims=[], bool keep=False)"
+    aten = f"aten::{name}.{overload}(self, dim=dims|[], keepdim=keep)", f"aten::{name}(self)"
+    return Operator(signature, doc, NONE, Result(infer.reduced, _ALL), aten, "reduce")
+
+
+def _triangle(name: str, where: str) -> Operator:
+    """The triangle above or below a diagonal."""
+    signature, aten = f"{name}(Any x, *, int diagonal=0)", f"aten::{name}(self, diagonal=diagonal)"
+    doc, traits = f"zeros {where} the diagonal, of the last two dimensions", _WANTS | _ROW_MAJOR
+    return Operator(signature, doc, traits, Result(infer.same, _ALL), (aten,), "triangle")
 
 
 def _view(
@@ -129,20 +141,14 @@ def _view(
     dtype: slice = _ALL,
 ) -> Operator:
     """The same elements with other sizes or strides."""
-    return Operator(signature, "view", doc, _VIEW | traits, dims, dtype, aten=aten)
+    return Operator(signature, doc, _VIEW | traits, Result(dims, dtype), aten, "view")
 
 
 NUMBER_ROWS = (
     Operator(
-        "size(Any x, dim dim)",
-        "size",
-        "of any tensor",
-        results="number",
-        aten=("aten::size.int(self, dim)",),
+        "size(Any x, dim dim)", "of any tensor", NONE, _NUMBER, ("aten::size.int(self, dim)",)
     ),
-    Operator(
-        "numel(Any x)", "numel", "of any tensor", results="number", aten=("aten::numel(self)",)
-    ),
+    Operator("numel(Any x)", "of any tensor", NONE, _NUMBER, ("aten::numel(self)",)),
     _number("add", "aten::add.int(a, b)"),
     _number("sub", "aten::sub.int(a, b)", "aten::neg.int(a=b) a=0"),
     _number("mul", "aten::mul.int(a, b)"),
@@ -161,18 +167,14 @@ NUMBER_ROWS = (
     ),
     Operator(
         "power(int n, *, float exponent=1.0)",
-        "power",
         "a float32 tensor without dimensions",
-        dims=infer.always(()),
-        dtype="float32",
+        result=Result(infer.always(()), "float32"),
     ),
     Operator(
         "arange(int start, int end, int step)",
-        "",
         "offsets of bags, for passes to match",
         Trait.FOREIGN,
-        dims=infer.always((None,)),
-        dtype="int64",
+        Result(infer.always((None,)), "int64"),
     ),
 )
 
@@ -237,13 +239,10 @@ VIEW_ROWS = (
     ),
     Operator(
         "split(Any x, *, int dim=0, int[] sizes=[], int chunks=0)",
-        "split",
         "into `sizes`, of which a single one is that of all and the last part may be smaller, or "
         "into `chunks`",
         _VIEW | _WANTS,
-        infer.split,
-        _ALL,
-        results="tensors",
+        Result(infer.split, _ALL, kind="tensors"),
     ),
     _view(
         "contiguous(Any x)",
@@ -259,110 +258,83 @@ COMPUTE_ROWS = (
         "convolution(Tensor x, Constant weight, Constant? bias, *, int[] stride=[], "
         "int[] padding=[], int[] padding_end=[], int[] dilation=[], int groups=1, "
         "bool transposed=False, int[] output_padding=[])",
-        "convolution",
         "windows have a number for each spatial dimension, of which there are 1 to 3; "
         "`padding_end` where it differs; the weight is in torch's order",
         _PRODUCT | _FUSES | _FLOATING | _WANTS,
-        infer.convolution,
-        _SECOND,
-        "input_or_weight",
+        Result(infer.convolution, _SECOND, "input_or_weight"),
     ),
     Operator(
         "linear(Tensor x, Constant weight, Constant? bias, *, str dtype='')",
-        "linear",
         "the weight, (out, in), may be a `cat` of contiguous constants; `dtype` is float32 when x "
         "is bfloat16 and the result is not",
         _PRODUCT | _FUSES | _FLOATING | _WANTS | _ROW_MAJOR,
-        infer.linear,
-        _SECOND,
+        Result(infer.linear, _SECOND),
     ),
     Operator(
         "matmul(Tensor a, Tensor b)",
-        "matmul",
         "2 to 6 dimensions, broadcasting as `torch.matmul`",
         _PRODUCT | _FUSES | _ROW_MAJOR,
-        infer.matmul,
-        _ALL,
+        Result(infer.matmul, _ALL),
     ),
     Operator(
         "eltwise(Tensor x, *, str algorithm='', float alpha=0.0, float beta=0.0)",
-        "eltwise",
         "a function of each element, see below",
         _FUNCTION | _KEEPS,
-        infer.same,
-        _ALL,
-        "elements",
+        Result(infer.same, _ALL, "elements"),
     ),
     Operator(
         "binary(Tensor a, Tensor b, *, str algorithm='')",
-        "binary",
         "`algorithm`: add sub mul div max min; broadcasts",
         _FUSES,
-        infer.broadcast(2),
-        _ALL,
-        "elements",
+        Result(infer.broadcast(2), _ALL, "elements"),
     ),
     Operator(
         "prelu(Tensor x, Constant slopes)",
-        "prelu",
         "one slope, or one for each channel (dimension 1)",
         Trait.COMPUTES | _KEEPS,
-        infer.same,
-        _ALL,
-        "elements",
+        Result(infer.same, _ALL, "elements"),
         aten=("aten::prelu(self, weight)",),
     ),
     Operator(
         "nonzero(Any x)",
-        "to",
         "a tensor of bool",
         _KEEPS,
-        infer.same,
-        "bool",
-        "elements",
+        Result(infer.same, "bool", "elements"),
+        family="to",
     ),
     Operator(
         "where(Bool condition, Tensor? x, Tensor? y, *, float value=0.0, bool filled=False)",
-        "where",
         "x where the condition holds, and y elsewhere; `value` stands for `none`; broadcasts; "
         "`filled`: the result is row-major, whatever the order of operands",
-        dims=infer.broadcast(3),
-        strides="elements",
+        result=Result(infer.broadcast(3), strides="elements"),
     ),
     Operator(
         "softmax(Tensor x, *, int dim=-1, bool log=False)",
-        "softmax",
         "",
         _FUNCTION | _KEEPS | _ROW_MAJOR,
-        infer.same,
-        _ALL,
+        Result(infer.same, _ALL),
     ),
     Operator(
         "layer_norm(Tensor x, Constant? weight, Constant? bias, Tensor? residual, *, "
         "float eps=1e-5, int dims=1, int[] sizes=[])",
-        "layer_norm",
         "over `dims` trailing dimensions, of `sizes` when they must be these; normalises "
         "x + residual, which broadcast to each other; a second result is x + residual",
         _FUNCTION | _WANTS | _ROW_MAJOR | Trait.ONE_OR_TWO,
-        infer.same,
-        _FIRST,
+        Result(infer.same, _FIRST),
     ),
     Operator(
         "rms_norm(Tensor x, Constant? weight, Tensor? none, Tensor? residual, *, "
         "float eps=1e-5, int dims=1, int[] sizes=[], str dtype='')",
-        "layer_norm",
         "as `layer_norm`, but divides by √(mean(x²) + `eps`) only; `dtype`: what x must have",
         _FUNCTION | _WANTS | Trait.ONE_OR_TWO,
-        infer.same,
-        strides="input",
+        Result(infer.same, strides="input"),
+        family="layer_norm",
     ),
     Operator(
         "group_norm(Tensor x, Constant? weight, Constant? bias, *, float eps=1e-5, int groups=1)",
-        "group_norm",
         "`groups` of channels (dimension 1)",
         _FUNCTION | _WANTS,
-        infer.same,
-        strides="input",
+        Result(infer.same, strides="input"),
         aten=(
             "aten::group_norm(input, num_groups=groups, weight=weight, bias=bias, eps=eps, "
             "cudnn_enabled=_)",
@@ -371,12 +343,9 @@ COMPUTE_ROWS = (
     Operator(
         "batch_norm(Tensor x, Float? weight, Float? bias, Float mean, Float variance, *, "
         "float eps=1e-5)",
-        "batch_norm",
         "all operands but x are float32",
         _FUSES | _FLOATING | _WANTS,
-        infer.same,
-        _FIRST,
-        "input",
+        Result(infer.same, _FIRST, "input"),
         aten=(
             "aten::batch_norm(input, weight, bias, running_mean, running_var, training=False, "
             "momentum=_, eps=eps, cudnn_enabled=_)",
@@ -386,7 +355,6 @@ COMPUTE_ROWS = (
         "attention(Tensor q, Tensor k, Tensor v, Any? mask, Bool? chosen, *, float scale=0.0, "
         "bool causal=False, bool grouped=False, bool swapped=False, bool additive=False, "
         "float fill=0.0, bool fill_where=True)",
-        "attention",
         "q (batch, heads, target, size), k and v (batch, heads, source, size), where batch or both "
         "batch and heads may be missing; mask broadcasts to (batch, heads, target, source) and is "
         "added, or says where to look if it is bool; with `chosen`, which broadcasts likewise, "
@@ -396,137 +364,94 @@ COMPUTE_ROWS = (
         "(batch, target, heads, size); `additive`: as softmax(q·kᵀ + mask)·v spelled out: a bool "
         "mask, which adds 0 or 1, is refused, and a query that sees no key gives NaN",
         Trait.CASTS | _FLOATING | _WANTS | Trait.ORDERED,
-        infer.as_many(0),
-        slice(3),
+        Result(infer.as_many(0), slice(3)),
     ),
     Operator(
         "embedding(Constant table, Index ids)",
-        "embedding_bags",
         "",
         _FLOATING | _WANTS | _ROW_MAJOR,
-        infer.embedding,
-        _FIRST,
+        Result(infer.embedding, _FIRST),
         aten=("aten::embedding(weight, indices, padding_idx=_, scale_grad_by_freq=_, sparse=_)",),
+        family="embedding_bags",
     ),
     Operator(
         "embedding_bag(Constant table, Index ids, Index? offsets, Tensor? weights, *, "
         "str mode='sum', bool last_offset=False)",
-        "embedding_bags",
         "`mode`: sum mean max; without offsets ids are 2-D and a row is a bag; `last_offset`: the "
         "last one is the end of the last bag; weights of the table's dtype, as many as the ids, "
         "for sums",
         _WANTS | _ROW_MAJOR,
-        infer.always(infer.unknown(2)),
-        _FIRST,
+        Result(infer.always(infer.unknown(2)), _FIRST),
+        family="embedding_bags",
     ),
     Operator(
         "embedding_bags(Any?[] operands, *, int count=1, str mode='sum', bool last_offset=False)",
-        "embedding_bags",
         "tables, ids, offsets or none, weights or none, `count` of each: `embedding_bag` of each "
         "table with its ids, or `embedding` when the mode is `each`",
-        dims=infer.embedding_bags,
-        results="tensors",
+        result=Result(infer.embedding_bags, kind="tensors"),
     ),
     Operator(
         "gather_pairs(Tensor x, Index rows, Index columns)",
-        "gather_pairs",
         "x[..., rows, columns] for constant int64 rows and columns",
-        dims=infer.as_many(-1),
-        dtype=_FIRST,
+        result=Result(infer.as_many(-1), _FIRST),
     ),
     Operator(
         "pairwise_dot(Tensor x, Index rows, Index columns)",
-        "pairwise_dot",
         "x[:, rows[i]] · x[:, columns[i]] for each i; x is (batch, features, size), up to 64 "
         "features",
         Trait.CASTS,
     ),
-    _window("max_pool", "", ""),
-    _window("avg_pool", ", bool include_pad=True", ""),
+    _window("max_pool"),
+    _window("avg_pool", ", bool include_pad=True"),
     Operator(
         "adaptive_avg_pool(Tensor x, *, int[] sizes=[])",
-        "pool",
         "the sizes of x must be multiples of them",
         _WANTS,
-        infer.as_many(0),
-        _ALL,
-        "input",
+        Result(infer.as_many(0), _ALL, "input"),
+        family="pool",
     ),
     Operator(
         "resample(Tensor x, int? height, int? width, *, str algorithm='', "
         "float scale_height=0.0, float scale_width=0.0, bool align_corners=False)",
-        "resample",
         "scales stand for what is none, and are 0 when they are not known; `algorithm`: "
         "nearest, linear or cubic; x is (batch, channels, height, width), or (batch, channels, "
         "width) of linear ones",
         _WANTS,
-        infer.as_many(0),
-        strides="input",
+        Result(infer.as_many(0), strides="input"),
     ),
-    Operator(
-        "mean(Tensor x, *, int[] dims=[], bool keep=False)",
-        "reduce",
-        "over `dims`, or over all without any; `keep`: they stay, with a size of 1",
-        dims=infer.reduced,
-        dtype=_ALL,
-        aten=("aten::mean.dim(self, dim=dims|[], keepdim=keep)", "aten::mean(self)"),
+    _reduction(
+        "mean", "dim", "over `dims`, or over all without any; `keep`: they stay, with a size of 1"
     ),
-    Operator(
-        "sum(Tensor x, *, int[] dims=[], bool keep=False)",
-        "reduce",
-        "as `mean`",
-        dims=infer.reduced,
-        dtype=_ALL,
-        aten=("aten::sum.dim_IntList(self, dim=dims|[], keepdim=keep)", "aten::sum(self)"),
-    ),
+    _reduction("sum", "dim_IntList", "as `mean`"),
     Operator(
         "argmax(Tensor x, *, int[] dims=[], bool keep=False)",
-        "argmax",
         "the first of the largest elements along a dimension, or of all without one; int64; NaN is "
         "the largest",
-        dims=infer.reduced,
-        dtype="int64",
+        result=Result(infer.reduced, "int64"),
         aten=("aten::argmax(self, dim=dims|[], keepdim=keep)",),
     ),
-    *(
-        Operator(
-            f"{name}(Any x, *, int diagonal=0)",
-            "triangle",
-            f"zeros {where} the diagonal, of the last two dimensions",
-            _KEEPS | _WANTS | _ROW_MAJOR,
-            infer.same,
-            _ALL,
-            aten=(f"aten::{name}(self, diagonal=diagonal)",),
-        )
-        for name, where in (("triu", "below"), ("tril", "above"))
-    ),
+    _triangle("triu", "below"),
+    _triangle("tril", "above"),
     Operator(
         "cat(Tensor[] parts, *, int dim=0)",
-        "cat",
         "",
         _WANTS,
-        infer.as_many(0),
-        _ALL,
-        "all",
+        Result(infer.as_many(0), _ALL, "all"),
         aten=("aten::cat(tensors, dim=dim)",),
     ),
     Operator(
         "stack(Tensor[] parts, *, int dim=0)",
-        "cat",
         "",
         _MAKES,
-        infer.as_many(1),
-        _ALL,
+        Result(infer.as_many(1), _ALL),
         aten=("aten::stack(tensors, dim=dim)",),
+        family="cat",
     ),
     Operator(
         "pad(Tensor x, int[] pads, *, float value=0.0)",
-        "pad",
         "two numbers for each dimension, the last one first",
         _WANTS,
-        infer.as_many(0),
-        _ALL,
-        "input",
+        Result(infer.as_many(0), _ALL, "input"),
         aten=(
             "aten::constant_pad_nd(self, pad, value=value)",
             "aten::pad(self, pad, mode='constant', value=value|0.0)",
@@ -534,41 +459,32 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "roll(Tensor x, *, int[] shifts=[], int[] dims=[])",
-        "roll",
         "",
         _KEEPS,
-        infer.same,
-        _ALL,
-        "input",
+        Result(infer.same, _ALL, "input"),
         aten=("aten::roll(self, shifts=shifts, dims=dims)",),
     ),
     Operator(
         "write(Any x, Any target, Any value, Index? rows, *, int dim=0, bool wraps=False)",
-        "write",
         "x, after `value`, which broadcasts, was written to `target`, a view of x, or to `rows` of "
         "its dimension `dim`; `wraps`: negative ones count from the end; x keeps its memory, and "
         "what read it before comes before",
         Trait.WRITES | _KEEPS,
-        infer.same,
-        _FIRST,
+        Result(infer.same, _FIRST),
     ),
     Operator(
         "to_like(Any x, Any y)",
-        "to",
         "of what dtype y is",
         _KEEPS,
-        infer.same,
-        _SECOND,
-        "elements",
+        Result(infer.same, _SECOND, "elements"),
         aten=("aten::type_as(self, other)",),
+        family="to",
     ),
     Operator(
         "to(Any x, *, str dtype='', bool floating=False)",
-        "to",
         "`dtype`: float32 bfloat16; `floating`: x is one of the two, and not an integer",
         _FLOATING | _KEEPS,
-        infer.same,
-        strides="elements",
+        Result(infer.same, strides="elements"),
     ),
 )
 
@@ -581,7 +497,7 @@ def having(trait: Trait) -> frozenset[str]:
     return frozenset(name for name, row in OPERATORS.items() if row.traits & trait)
 
 
-NUMBERS = frozenset(name for name, row in OPERATORS.items() if row.results == "number")
+NUMBERS = frozenset(name for name, row in OPERATORS.items() if row.result.kind == "number")
 SIZES = frozenset({"size", "numel"})
 VIEWS = having(Trait.VIEW)
 WRITES = having(Trait.WRITES)

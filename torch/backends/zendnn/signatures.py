@@ -1,4 +1,4 @@
-"""The notation of the table of operators: signatures, mappings, and what a row says.
+"""The notation of the table of operators: signatures, mappings and rows.
 
 A *signature* names an operator, its operands and, after ``*``, its attributes with their defaults:
 
@@ -12,18 +12,18 @@ operand      what it takes
 ``Bool``     bool
 ``Any``      all of these
 ``Constant`` a Tensor that is known before the plan runs
-``Float``    the same, converted to float32
+``Float``    a Constant, converted to float32
 ``int``      a number: an integer, or a value that is known when the plan runs
 ``dim``      an integer
 ===========  ==============================================================
 
 ``?`` allows None; ``[]`` stands for as many as there are, last of all.
 
-A *mapping* says which aten operator does the same. It is read in both directions: to import a call,
-and to make one. Its items are the operator's arguments. An item without ``=`` is the next operand;
-``eps=eps`` names an operand or an attribute; ``min=alpha|-inf`` adds what None stands for; a
-literal, ``training=False``, is the only value that is taken; ``_`` takes any. An argument that is
-not named must have its default. After the parentheses stand attributes that no argument gives:
+A *mapping* names an equivalent aten operator. It is read in both directions: to import a call, and
+to make one. Its items are the operator's arguments. An item without ``=`` is the next operand;
+``eps=eps`` names an operand or an attribute; ``min=alpha|-inf`` adds the meaning of None; a
+literal, ``training=False``, is the only accepted value; ``_`` accepts any. An argument that is not
+named must have its default. Attributes that no argument gives follow the parentheses:
 
     aten::relu6(self) alpha=0.0 beta=6.0
 """
@@ -72,10 +72,10 @@ class AttributeSpec:
 
 @dataclass(frozen=True)
 class Argument:
-    """One argument of a mapping: what it is bound to, or what it must be."""
+    """One argument of a mapping: its operand or attribute, or its only accepted value."""
 
     name: str
-    #: The operand or attribute; empty where only ``literal`` is taken, ``_`` where anything is.
+    #: The operand or attribute; empty where ``literal`` is required, ``_`` for any.
     target: str
     literal: Any = None
 
@@ -133,7 +133,7 @@ def _argument(item: str, free: Iterator[str]) -> Argument:
 
 
 class Trait(Flag):
-    """What is true of an operator, or of its results."""
+    """Properties of an operator, or of its results."""
 
     VIEW = auto()  # it rearranges a tensor and computes nothing
     POST_OPS = auto()  # it takes post-ops
@@ -154,31 +154,45 @@ NONE = Trait(0)
 
 
 @dataclass(frozen=True)
+class Result:
+    """What is known of an operator's results.
+
+    Attributes:
+        dims: the rule for their dims; None says nothing.
+        dtype: a slice of the operands that share theirs, or a name. A node's attribute ``dtype``
+            comes first.
+        strides: whose strides torch's results take over: 'input', 'input_or_weight', 'all', or
+            'elements' of all operands that are combined; '' for row-major ones and for views.
+        kind: 'tensor', 'tensors' or 'number'.
+    """
+
+    dims: infer.Rule | None = None
+    dtype: slice | str | None = None
+    strides: str = ""
+    kind: str = "tensor"
+
+
+@dataclass(frozen=True)
 class Operator:
     """A row of the table.
 
     Attributes:
         signature: the name, operands and attributes, in the notation above.
-        family: the functions ``infer_<family>`` and ``build_<family>`` of plans run it.
         doc: a sentence or two for docs/plan.md.
-        dims: the rule for the dims of results; None says nothing.
-        dtype: that of results: a slice of the operands that share it, or a name. A node's attribute
-            ``dtype`` comes first.
-        strides: whose strides torch's results take over: 'input', 'input_or_weight', 'all', or
-            'elements' of all operands that are combined; '' for row-major ones and for views.
-        results: 'tensor', 'tensors' or 'number'.
         aten: mappings; the first serves calls too.
+        family: the functions ``infer_<family>`` and ``build_<family>`` of plans run it; its name
+            unless given.
     """
 
     signature: str
-    family: str
     doc: str = ""
     traits: Trait = NONE
-    dims: infer.Rule | None = None
-    dtype: slice | str | None = None
-    strides: str = ""
-    results: str = "tensor"
+    result: Result = Result()
     aten: tuple[str, ...] = ()
+    family: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "family", self.family or self.name)
 
     @cached_property
     def _parts(self) -> tuple[str, str, str]:
@@ -233,7 +247,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of each element: an algorithm of ``eltwise``, and a post-op.
+    """A function of each element: an algorithm of ``eltwise`` or ``binary``, and a post-op.
 
     Attributes:
         name: what descriptions call it.
@@ -245,6 +259,8 @@ class Function:
             there is no bound, as for sqrt next to 0.
         keeps_integers: whether torch makes integers of integers.
         foreign: whether passes match it, and no plan computes it.
+        operands: the names of its operands in mappings.
+        commutes: whether the two may be exchanged.
     """
 
     name: str
@@ -256,29 +272,15 @@ class Function:
     magnifies: float = 1.0
     keeps_integers: bool = False
     foreign: bool = False
+    operands: tuple[str, ...] = ("x",)
+    commutes: bool = False
 
     @cached_property
     def mappings(self) -> tuple[Mapping, ...]:
-        """The aten operators that do the same to ``x``."""
-        return tuple(Mapping(text, ("x",)) for text in self.aten)
+        """The aten operators that do the same."""
+        return tuple(Mapping(text, self.operands) for text in self.aten)
 
     @property
     def has_parameters(self) -> bool:
         """Whether alpha and beta are the function's own."""
         return self.alpha is None
-
-
-@dataclass(frozen=True)
-class Combination:
-    """A function of two elements: an algorithm of ``binary``, and a post-op."""
-
-    name: str
-    aten: str
-    primitive: str
-    magnifies: float = 1.0
-    commutes: bool = False
-
-    @cached_property
-    def mapping(self) -> Mapping:
-        """The aten operator that does the same to ``a`` and ``b``."""
-        return Mapping(self.aten, ("a", "b"))

@@ -1,4 +1,4 @@
-"""How passes evaluate operators on constants: by the aten operators that their rows name."""
+"""Evaluates operators on constants, by the aten operators that their rows name."""
 
 from __future__ import annotations
 
@@ -31,50 +31,44 @@ def call(mapping: Mapping, given: dict[str, Any]) -> Any:
 
 
 def elementwise(node: Node, *operands: Tensor) -> Tensor:
-    """Evaluate an ``eltwise`` or a ``binary`` without post-ops."""
-    algorithm = str(node.attributes["algorithm"])
-    if node.op == "binary":
-        return call(COMBINATIONS[algorithm].mapping, dict(zip("ab", operands, strict=True)))
-    (x,) = operands
-    alpha, beta = (node.attributes.get(name, 0.0) for name in ("alpha", "beta"))
+    """Evaluate an ``eltwise`` or a ``binary``."""
+    algorithm, alpha, beta = (node.get(name) for name in ("algorithm", "alpha", "beta"))
     if algorithm == "affine":
-        return x * alpha + beta
-    return call(FUNCTIONS[algorithm].mappings[0], {"x": x, "alpha": alpha, "beta": beta})
+        return operands[0] * alpha + beta
+    function = (COMBINATIONS if node.op == "binary" else FUNCTIONS)[algorithm]
+    given = dict(zip(function.operands, operands, strict=True))
+    return call(function.mappings[0], given | {"alpha": alpha, "beta": beta})
 
 
 def _split(node: Node, x: Tensor) -> tuple[Tensor, ...]:
-    attributes: dict[str, Any] = dict(node.attributes)
-    if "sizes" in attributes:
-        size, *more = attributes["sizes"]  # one stands for all, and the last may be smaller
-        return torch.split(x, [size, *more] if more else size, attributes["dim"])
-    return x.chunk(attributes["chunks"], attributes["dim"])
+    if node.get("chunks"):
+        return x.chunk(node.get("chunks"), node.get("dim"))
+    size, *more = node.get("sizes")  # one stands for all, and the last may be smaller
+    return torch.split(x, [size, *more] if more else size, node.get("dim"))
 
 
-#: Operators that no aten operator stands for, of the node and its operands.
+#: Functions of a node and its operands, for operators without an aten equivalent.
 _SPECIAL: dict[str, Callable[..., Any]] = {
     "split": _split,
     "eltwise": elementwise,
     "binary": elementwise,
-    "to": lambda node, x: x.to(getattr(torch, str(node.attributes["dtype"]))),
-    "power": lambda node, n: torch.tensor(float(n)) ** node.attributes["exponent"],
+    "to": lambda node, x: x.to(getattr(torch, node.get("dtype"))),
+    "power": lambda node, n: torch.tensor(float(n)) ** node.get("exponent"),
     "embedding": lambda node, table, ids: torch.embedding(table, ids.long()),
 }
 
 
 def can_evaluate(node: Node) -> bool:
     """Whether ``evaluate`` knows the operator."""
-    row = node.row
-    return node.op in _SPECIAL or (row is not None and row.results == "tensor" and bool(row.aten))
+    return node.op in _SPECIAL or (node.row.result.kind == "tensor" and bool(node.row.aten))
 
 
 def evaluate(node: Node, *operands: Tensor | int | None) -> Any:
-    """Return the result, or the tuple of results, of a node without post-ops."""
+    """Return the result, or the tuple of results, of a node."""
     if node.op in _SPECIAL:
         return _SPECIAL[node.op](node, *operands)
-    row = node.row
-    assert row is not None
-    given: dict[str, Any] = {name: a.default for name, a in row.attributes.items()}
-    for position, operand in enumerate(row.operands):
+    given = {name: node.get(name) for name in node.row.attributes}
+    for position, operand in enumerate(node.row.operands):
         rest = operands[position:]
         given[operand.name] = list(rest) if operand.many else rest[0] if rest else None
-    return call(row.mappings[0], given | node.attributes)
+    return call(node.row.mappings[0], given)

@@ -1,9 +1,10 @@
-"""What several passes ask of a graph, and what they do to it when they have found it."""
+"""Queries and rewrites of graphs that several passes share."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch.backends.zendnn.graph import (
@@ -14,16 +15,15 @@ from torch.backends.zendnn.graph import (
     Pass,
     PostOp,
     Value,
-    replace_node,
 )
 from torch.backends.zendnn.operators import TAKES_POST_OPS
 
-#: As many post-ops as one primitive is given.
+#: The most post-ops that one primitive takes.
 MOST_POST_OPS = 4
 
 
 def each(*ops: str) -> Callable[[Callable[[Graph, Node], int]], Pass]:
-    """Make a pass of a rule for one node, of these operators or of any; it returns what it did."""
+    """Make a pass from a rule that returns its changes to one node, of these operators or any."""
 
     def pass_of(rule: Callable[[Graph, Node], int]) -> Pass:
         @functools.wraps(rule)
@@ -38,7 +38,7 @@ def each(*ops: str) -> Callable[[Callable[[Graph, Node], int]], Pass]:
 
 def is_one_of(node: Node, ops: Iterable[str]) -> bool:
     """Whether the node is one of these operators; ``'eltwise.relu'`` names an algorithm too."""
-    return node.op in ops or f"{node.op}.{node.attributes.get('algorithm')}" in ops
+    return node.op in ops or f"{node.op}.{node.get('algorithm')}" in ops
 
 
 def producer(operand: Operand, *ops: str) -> Node | None:
@@ -48,7 +48,7 @@ def producer(operand: Operand, *ops: str) -> Node | None:
 
 
 def sole(graph: Graph, operand: Operand, *ops: str) -> Node | None:
-    """``producer``, if the operand is private and has one user: what a fusion may swallow."""
+    """``producer``, if the operand is private and has one user: a fusion may absorb such a node."""
     node = producer(operand, *ops)
     if node is None or not isinstance(operand, Value) or graph.only_user(operand) is None:
         return None
@@ -56,14 +56,14 @@ def sole(graph: Graph, operand: Operand, *ops: str) -> Node | None:
 
 
 def chain(graph: Graph, operand: Operand, *steps: str) -> tuple[Node, ...]:
-    """The nodes that make ``operand``, the last one first, each out of what the next one makes.
+    """The nodes that make ``operand``, the last one first, each from the next one's result.
 
-    A step names operators, one or the other, that a fusion may swallow; () where one is missing.
+    A step names the operators that the node may be; () unless a fusion may absorb all nodes.
     """
     nodes = []
     for step in steps:
         node = sole(graph, operand, *step.split())
-        if node is None or node.post_ops:
+        if node is None:
             return ()
         nodes.append(node)
         operand = node.inputs[0]
@@ -78,29 +78,14 @@ def constant(operand: Operand) -> torch.Tensor | None:
 def scalar(operand: Operand) -> float | None:
     """The number in a constant without dimensions, which changes no shape and no dtype."""
     tensor = constant(operand)
-    if tensor is None or tensor.dim() or tensor.is_complex():
-        return None
-    return float(tensor.item())
-
-
-def integers(node: Node, key: str) -> tuple[int, ...]:
-    """An attribute that is a tuple of integers; empty when missing."""
-    value = node.attributes.get(key, ())
-    assert isinstance(value, tuple), f"{node.op}'s {key} is {value!r}"
-    return value
-
-
-def real(node: Node, key: str) -> float:
-    """An attribute that is a number; 0 when missing."""
-    value = node.attributes.get(key, 0.0)
-    assert isinstance(value, (int, float)), f"{node.op}'s {key} is {value!r}"
-    return float(value)
+    return None if tensor is None or tensor.dim() else float(tensor.item())
 
 
 def affine_of(node: Node | None) -> tuple[float, float] | None:
     """The (alpha, beta) of an eltwise alpha·x + beta."""
-    is_affine = node is not None and is_one_of(node, ("eltwise.affine",))
-    return (real(node, "alpha"), real(node, "beta")) if node and is_affine else None
+    if node is None or not is_one_of(node, ("eltwise.affine",)):
+        return None
+    return node.get("alpha"), node.get("beta")
 
 
 def is_sound(number: float) -> bool:
@@ -109,16 +94,27 @@ def is_sound(number: float) -> bool:
     return number == 0 or limits.tiny <= abs(number) <= limits.max
 
 
-def as_affine(algorithm: str, number: float, *, left: bool = False) -> tuple[float, float] | None:
-    """The (alpha, beta) of ``x algorithm number``, or of ``number algorithm x`` when it is left.
+def affine_form(algorithm: str, other: Any, *, left: bool) -> tuple[Any, Any] | None:
+    """The (alpha, beta) of ``x algorithm other``, or of ``other algorithm x`` when that is left.
 
-    None when it is no alpha·x + beta, or one that float32 cannot hold.
+    ``other`` is a number or a tensor; None for what is no alpha·x + beta.
     """
-    forms = {"add": (1.0, number), "mul": (number, 0.0)}
-    forms["sub"] = (-1.0, number) if left else (1.0, -number)
-    if number and not left:
-        forms["div"] = (1.0 / number, 0.0)
-    found = forms.get(algorithm)
+    match algorithm, left:
+        case "add", _:
+            return 1.0, other
+        case "sub", _:
+            return (-1.0, other) if left else (1.0, -other)
+        case "mul", _:
+            return other, 0.0
+        case "div", False:
+            return 1.0 / other, 0.0
+    return None
+
+
+def as_affine(algorithm: str, number: float, *, left: bool = False) -> tuple[float, float] | None:
+    """``affine_form`` of a number, unless float32 cannot hold it."""
+    divides_by_zero = algorithm == "div" and not number
+    found = None if divides_by_zero else affine_form(algorithm, number, left=left)
     return found if found is not None and all(map(is_sound, found)) else None
 
 
@@ -145,7 +141,7 @@ def substitute(
     inputs: Sequence[Operand],
     **attributes: Attribute,
 ) -> None:
-    """Put one node in the place of others, the last of which makes its result."""
+    """Replace nodes, the last of which makes the result, by one node."""
     *_, last = members
     node = graph.add(op, inputs, before=last, attributes=attributes, origin=labels(members))
     graph.take_over(node, last.output)
@@ -153,15 +149,15 @@ def substitute(
 
 
 def absorb(graph: Graph, node: Node, last: Node) -> None:
-    """Let ``node``, which now does the work of ``last`` too, make its result."""
-    replace_node(node, origin=node.origin + last.origin)
+    """Let ``node``, which now performs ``last`` too, make its result."""
+    node.origin = node.origin + last.origin
     graph.take_over(node, last.output)
 
 
 def with_post_op(graph: Graph, node: Node, last: Node, post: PostOp) -> None:
-    """Let ``node`` do the work of ``last`` as a post-op, followed by what ``last`` was given."""
+    """Let ``node`` perform ``last`` as a post-op, followed by the post-ops of ``last``."""
     assert all(given.operand is None for given in last.post_ops)
-    replace_node(node, post_ops=(*node.post_ops, post, *last.post_ops))
+    node.post_ops = (*node.post_ops, post, *last.post_ops)
     absorb(graph, node, last)
 
 

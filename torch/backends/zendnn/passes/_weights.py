@@ -1,24 +1,23 @@
-"""Constant arithmetic after a convolution or a linear layer, done to its weights instead."""
+"""Applies constant arithmetic after a convolution or a linear layer to its weights instead."""
 
 from __future__ import annotations
 
 from math import prod
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 from torch.backends.zendnn.graph import Graph, Node, Operand
 from torch.backends.zendnn.passes._match import constant, sole
 
+#: One number for each channel, or one for all.
+Factor: TypeAlias = Tensor | float
+
 
 def foldable(graph: Graph, operand: Operand) -> Node | None:
-    """The convolution or linear layer whose weights may take in what follows it."""
+    """The convolution or linear layer whose weights can absorb the operator that follows it."""
     node = sole(graph, operand, "convolution", "linear")
-    if node is None or node.post_ops or len(node.inputs) != 3:
-        return None
-    weight, bias = constant(node.inputs[1]), node.inputs[2]
-    if weight is None or not weight.is_floating_point():
-        return None
-    return node if bias is None or constant(bias) is not None else None
+    return None if node is None or node.post_ops else node
 
 
 def weight_of(node: Node) -> Tensor:
@@ -29,12 +28,10 @@ def weight_of(node: Node) -> Tensor:
 
 
 def channels(node: Node) -> int:
-    """How many channels (features, for a linear layer) the result has."""
+    """The number of the result's channels (features, for a linear layer)."""
     weight = weight_of(node)
-    if node.attributes.get("transposed"):
-        groups = node.attributes.get("groups", 1)
-        assert isinstance(groups, int)
-        return weight.shape[1] * groups
+    if node.get("transposed"):
+        return weight.shape[1] * int(node.get("groups"))
     return weight.shape[0]
 
 
@@ -45,8 +42,6 @@ def per_channel(node: Node, tensor: Tensor) -> Tensor | None:
     more channels or another dtype.
     """
     weight, count = weight_of(node), channels(node)
-    if tensor.is_complex():
-        return None
     if tensor.dim():
         if torch.promote_types(tensor.dtype, weight.dtype) != weight.dtype:
             return None
@@ -58,31 +53,26 @@ def per_channel(node: Node, tensor: Tensor) -> Tensor | None:
     return tensor.double().reshape(-1).expand(count)
 
 
-def fold(graph: Graph, node: Node, scale: Tensor | None, shift: Tensor | None) -> bool:
-    """Make ``node`` return y·scale + shift, one number for each channel, in place of y.
+def fold(graph: Graph, node: Node, scale: Factor, shift: Factor) -> bool:
+    """Make ``node`` return y·scale + shift in place of y.
 
     Computed in float64; refused when the new weights would not be finite.
     """
     weight, bias = weight_of(node), constant(node.inputs[2])
-    exact = weight.double()
-    offset = None if bias is None else bias.double()
-    if scale is not None:
-        if node.attributes.get("transposed"):  # (in, out / groups, ...), group by group
-            kernel = [1] * (weight.dim() - 2)
-            groups = channels(node) // weight.shape[1]
-            grouped = exact.reshape(groups, -1, *weight.shape[1:])
-            grouped = grouped * scale.reshape(groups, 1, -1, *kernel)
-            exact = grouped.reshape(weight.shape)
-        else:
-            exact = exact * scale.reshape(-1, *[1] * (weight.dim() - 1))
-        offset = None if offset is None else offset * scale
-    if shift is not None:
-        offset = shift if offset is None else offset + shift
     inputs: list[Operand] = [*node.inputs]
-    if scale is not None:
-        inputs[1] = graph.constant(exact.to(weight.dtype))
+    offset = None if bias is None else bias.double() * scale
+    if isinstance(shift, Tensor) or shift:
+        every = torch.as_tensor(shift, dtype=torch.float64).expand(channels(node))
+        offset = every if offset is None else offset + every
     if offset is not None:
         inputs[2] = graph.constant(offset.to(weight.dtype if bias is None else bias.dtype))
+    if isinstance(scale, Tensor) or scale != 1:
+        every = torch.as_tensor(scale, dtype=torch.float64).expand(channels(node))
+        # A transposed weight is (in, out / groups, ...), group by group; others are (out, ...).
+        groups = node.get("groups") if node.get("transposed") else channels(node)
+        grouped = weight.double().reshape(groups, -1, *weight.shape[1:])
+        exact = grouped * every.reshape(groups, 1, -1, *[1] * (weight.dim() - 2))
+        inputs[1] = graph.constant(exact.reshape(weight.shape).to(weight.dtype))
     made = (constant(operand) for operand in inputs[1:])
     if any(tensor is not None and not tensor.isfinite().all() for tensor in made):
         return False

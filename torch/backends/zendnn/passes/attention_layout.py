@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, replace_node
+from torch.backends.zendnn.graph import Graph, Node
 from torch.backends.zendnn.passes._match import absorb, each, is_swap
 
 
 @each("attention")
 def attention_layout(graph: Graph, node: Node) -> bool:
-    """Swallow the exchange of heads and positions after attention; return how often."""
-    if node.attributes.get("swapped") or node.output.rank not in (None, 4):
+    """Absorb the exchange of heads and positions after attention; return how often."""
+    if node.get("swapped") or node.output.rank not in (None, 4):
         return False
     reader = graph.only_user(node.output)
-    # Where others read the result, they want the strides of a transposed tensor.
+    # Readers outside the graph expect the strides of a transposed tensor.
     if reader is None or not is_swap(reader, 1, 2, 4) or not graph.is_private(reader.output):
         return False
-    replace_node(node, attributes={**node.attributes, "swapped": True})
+    node.attributes["swapped"] = True
     absorb(graph, node, reader)
     copied = graph.only_user(node.output)
     if copied is not None and copied.op == "contiguous":

@@ -1,6 +1,6 @@
 """Reads the sizes of a value after the operators that keep its shape, so that these can be fused.
 
-A convolution whose size somebody reads must stay a result of its own; its activation has the same.
+A convolution whose size is read cannot be fused with its activation, which has the same size.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from torch.backends.zendnn.operators import SIZES
 
 
 def defer_sizes(graph: Graph) -> int:
-    """Let sizes be read of the last value in a row that has them; return how many."""
+    """Read sizes from the last value of a chain that has them; return how many."""
     deferred = 0
     place = {node: index for index, node in enumerate(graph.nodes)}
     for node in [node for node in graph.nodes if node.op in SIZES]:
@@ -19,9 +19,9 @@ def defer_sizes(graph: Graph) -> int:
             continue
         last = _last_of_its_shape(graph, value)
         maker = last.producer
-        if last is value or maker is None:
+        if last is value or maker is None or not number.users:
             continue
-        if not number.users or any(place[user] < place[maker] for user in number.users):
+        if any(place[user] < place[maker] for user in number.users):
             continue
         graph.set_inputs(node, [last, *node.inputs[1:]])
         if place[node] < place[maker]:

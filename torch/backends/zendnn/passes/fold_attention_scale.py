@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.operators import NUMBERS, VIEWS
-from torch.backends.zendnn.passes._match import affine_of, each, is_sound, real
+from torch.backends.zendnn.passes._match import affine_of, each, is_sound
 
 #: Views through which a factor can be moved: those with one result.
 _THROUGH = VIEWS - {"split"}
@@ -12,30 +12,30 @@ _THROUGH = VIEWS - {"split"}
 
 @each("attention")
 def fold_attention_scale(graph: Graph, node: Node) -> int:
-    """Remove what only scales q or k, directly or before views; return how many."""
+    """Remove factors of q or k, directly or before views; return how many."""
     return sum(_fold(graph, node, side) for side in (0, 1))
 
 
 def _fold(graph: Graph, node: Node, side: int) -> int:
     folded = 0
     # A scale of 0 stands for one that depends on sizes, which are not known here.
-    while real(node, "scale") and (found := _scaling(graph, node.inputs[side])) is not None:
+    while node.get("scale") and (found := _scaling(graph, node.inputs[side])) is not None:
         scaling, views, factor = found
-        scale = real(node, "scale") * factor
+        scale = node.get("scale") * factor
         if not is_sound(scale):
             break
-        attributes = {**node.attributes, "scale": scale}
-        replace_node(node, attributes=attributes, origin=scaling.origin + node.origin)
+        node.attributes["scale"] = scale
+        node.origin = scaling.origin + node.origin
         graph.replace_uses(scaling.output, scaling.inputs[0])
         graph.remove(scaling)
-        for view in views:  # they are not what the model knows under their names any more
+        for view in views:  # they no longer hold the model's values
             view.source = None
         folded += 1
     return folded
 
 
 def _scaling(graph: Graph, operand: Operand) -> tuple[Node, list[Value], float] | None:
-    """What scales an operand, the views between that nobody else reads, and the factor."""
+    """The node that scales an operand, the private views after it, and the factor."""
     views: list[Value] = []
     while isinstance(operand, Value) and graph.is_private(operand):
         readers = [user for user in operand.users if user.op not in NUMBERS]

@@ -1,4 +1,4 @@
-"""Evaluates what constants alone decide, and the sizes that they give away."""
+"""Evaluates operators on constants, and sizes that are known."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from torch.backends.zendnn.graph import Graph, Node, Operand, Value, infer_types
 from torch.backends.zendnn.passes import _evaluate
 from torch.backends.zendnn.passes._match import each
 
-#: Larger results would make a module larger for a moment's work.
+#: Larger results would cost a module more memory than they save time.
 MOST_ELEMENTS = 1 << 24
 
 
 @each()
 def fold_constants(graph: Graph, node: Node) -> bool:
-    """Replace results that depend on constants only; return how many nodes went."""
+    """Replace results that depend on constants only; return how many nodes were removed."""
     infer_types(node)  # an operand may be a constant by now
-    # A constant cannot stand where others expect a result.
+    # A constant cannot replace a result that is read outside the graph.
     if node.is_foreign or not all(map(graph.is_private, node.outputs)):
         return False
     results: list[Operand]
@@ -47,16 +47,12 @@ def _number(node: Node) -> int | None:
 
 
 def _tensors(node: Node) -> tuple[torch.Tensor, ...]:
-    """The results of a node without post-ops; () where they are not known."""
+    """The results of a node; () where they are not known."""
     operands = [x.constant if isinstance(x, Value) else x for x in node.inputs]
     unknown = any(x.constant is None for x in node.values())
-    if unknown or node.post_ops or not _evaluate.can_evaluate(node):
+    if unknown or not _evaluate.can_evaluate(node):
         return ()
-    tensors = [operand for operand in operands if isinstance(operand, torch.Tensor)]
-    wanted = tensors and (node.op != "eltwise" or tensors[0].is_floating_point())
-    if not wanted and node.op != "power":
-        return ()
-    if any(tensor.numel() > MOST_ELEMENTS for tensor in tensors):
+    if any(isinstance(x, torch.Tensor) and x.numel() > MOST_ELEMENTS for x in operands):
         return ()
     try:
         with torch.no_grad():

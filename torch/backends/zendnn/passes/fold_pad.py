@@ -1,70 +1,33 @@
-"""Lets convolutions and pools do the padding that a model does before them."""
+"""Lets convolutions do the padding that a model does before them."""
 
 from __future__ import annotations
 
-import math
+from operator import add
 
-from torch.backends.zendnn.graph import Attribute, Graph, Node, replace_node
-from torch.backends.zendnn.passes._match import constant, each, integers, producer, real
+from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.passes._match import each, producer
+from torch.backends.zendnn.passes._weights import weight_of
 
 
-@each("convolution", "max_pool", "avg_pool")
+@each("convolution")
 def fold_pad(graph: Graph, node: Node) -> bool:
     """Fold padding of spatial dimensions into its private readers' own; return how many."""
     pad = producer(node.inputs[0], "pad")
     if pad is None or not graph.is_private(pad.output):
         return False
-    changes = _convolution(node, pad) if node.op == "convolution" else _pool(node, pad)
-    if changes is None:
+    if node.get("transposed") or pad.get("value"):
         return False
-    graph.set_inputs(node, [pad.inputs[0], *node.inputs[1:]])
-    attributes = {**node.attributes, **changes}
-    if attributes.get("padding_end") == attributes["padding"]:
-        del attributes["padding_end"]
-    replace_node(node, attributes=attributes, origin=pad.origin + node.origin)
-    return True
-
-
-Pads = tuple[int, ...]
-
-
-def _spatial(pad: Node, spatial: int) -> tuple[Pads, Pads] | None:
-    """What is added before and after each spatial dimension, if no other one is padded."""
-    pads = tuple(pad for pad in pad.inputs[1:] if isinstance(pad, int))
-    known = len(pads) == len(pad.inputs) - 1
-    if not known or min(pads, default=-1) < 0 or any(pads[2 * spatial :]):
-        return None
-    pads = (pads + (0,) * (2 * spatial))[: 2 * spatial]
+    pads = [width for width in pad.inputs[1:] if isinstance(width, int)]
+    count = 2 * (weight_of(node).dim() - 2)
+    if len(pads) < len(pad.inputs) - 1 or min(pads, default=-1) < 0 or any(pads[count:]):
+        return False
+    pads = [*pads, *[0] * count][:count]
+    begin, end = node.get("padding"), node.attributes.pop("padding_end", node.get("padding"))
     # The last dimension stands first.
-    return pads[0::2][::-1], pads[1::2][::-1]
-
-
-def _sum(a: Pads, b: Pads) -> Pads:
-    return tuple(x + y for x, y in zip(a, b, strict=True))
-
-
-def _convolution(node: Node, pad: Node) -> dict[str, Attribute] | None:
-    weight = constant(node.inputs[1])
-    if weight is None or node.attributes.get("transposed") or real(pad, "value"):
-        return None
-    pads = _spatial(pad, weight.dim() - 2)
-    if pads is None:
-        return None
-    begin = integers(node, "padding")
-    end = integers(node, "padding_end") or begin
-    return {"padding": _sum(begin, pads[0]), "padding_end": _sum(end, pads[1])}
-
-
-def _pool(node: Node, pad: Node) -> dict[str, Attribute] | None:
-    """Where a window may start depends on whose padding it is when sizes are rounded up."""
-    kernel = integers(node, "kernel")
-    pads = _spatial(pad, len(kernel))
-    counts = node.op == "max_pool" or node.attributes.get("include_pad")
-    if not counts or real(pad, "value") != (-math.inf if node.op == "max_pool" else 0):
-        return None
-    if pads is None or pads[0] != pads[1] or node.attributes.get("ceil"):
-        return None
-    padding = _sum(integers(node, "padding"), pads[0])
-    # More than torch lets a pool have.
-    too_much = any(2 * p > k for p, k in zip(padding, kernel, strict=True))
-    return None if too_much else {"padding": padding}
+    begin, end = tuple(map(add, begin, pads[-2::-2])), tuple(map(add, end, pads[::-2]))
+    node.attributes["padding"] = begin
+    if begin != end:
+        node.attributes["padding_end"] = end
+    graph.set_inputs(node, [pad.inputs[0], *node.inputs[1:]])
+    node.origin = pad.origin + node.origin
+    return True

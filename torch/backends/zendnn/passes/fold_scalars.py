@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, replace_node
+from torch.backends.zendnn.graph import Graph, Node
 from torch.backends.zendnn.passes._match import (
     absorb,
     affine_of,
@@ -13,7 +13,7 @@ from torch.backends.zendnn.passes._match import (
     sole,
 )
 
-#: How much larger than what is left a number may be that another one takes away.
+#: How much larger than the sum of two numbers one of them may be.
 _CANCELS = 1024.0
 
 
@@ -24,18 +24,18 @@ def fold_scalars(graph: Graph, node: Node) -> int:
 
 
 def _from_binary(graph: Graph, node: Node) -> bool:
-    if node.op != "binary" or node.post_ops:
+    if node.op != "binary":
         return False
     left, right = map(scalar, node.inputs)
     number = left if right is None else right
     if number is None or (left is not None and right is not None):
         return False
-    found = as_affine(str(node.attributes["algorithm"]), number, left=right is None)
+    found = as_affine(node.get("algorithm"), number, left=right is None)
     if found is None:
         return False
     graph.set_inputs(node, [node.inputs[right is None]])
-    attributes = {"algorithm": "affine", "alpha": found[0], "beta": found[1]}
-    replace_node(node, op="eltwise", attributes=attributes)
+    node.op = "eltwise"
+    node.attributes = {"algorithm": "affine", "alpha": found[0], "beta": found[1]}
     return True
 
 
@@ -45,12 +45,12 @@ def _join(graph: Graph, node: Node) -> bool:
     if inner is None or first is None or second is None:
         return False
     alpha, beta = first[0] * second[0], first[1] * second[0] + second[1]
-    # (x + b) * c is exact where x is near -b, and x * c + b * c is not: these stay two.
+    # Near x = -b, (x + b) * c is exact and x * c + b * c is not: these stay two.
     if first[1] and abs(first[0]) == 1 and abs(second[0]) != 1:
         return False
-    # (x + c) - c rounds x where c is large: what cancels out stays, too.
+    # (x + c) - c rounds x where c is large: numbers that cancel out stay, too.
     if abs(second[1]) > _CANCELS * abs(beta) or not is_sound(alpha) or not is_sound(beta):
         return False
-    replace_node(inner, attributes={"algorithm": "affine", "alpha": alpha, "beta": beta})
+    inner.attributes = {"algorithm": "affine", "alpha": alpha, "beta": beta}
     absorb(graph, inner, node)
     return True

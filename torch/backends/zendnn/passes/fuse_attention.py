@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._match import each, is_swap, producer, real, sole, substitute
+from torch.backends.zendnn.passes._match import each, is_swap, producer, sole, substitute
 
-#: Batch, heads, positions, size: the last two must be there, and the plan makes up for the others.
+#: Batch, heads, positions, size: plans supply a missing batch and missing heads.
 RANKS = (2, 3, 4)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What makes the scores, as far as they were followed from the softmax to the product."""
+    """How the scores are made, as far as they were followed from the softmax to the product."""
 
     members: tuple[Node, ...] = ()
     scale: float = 1.0
@@ -28,7 +28,7 @@ class Scores:
     depth: int = 3
 
     def after(self, node: Node, **changes: Any) -> Scores:
-        """The same, and one node more, in front of the others."""
+        """The same with one more node before the others."""
         return replace(self, members=(node, *self.members), **changes)
 
 
@@ -62,12 +62,10 @@ def _aim(expanded: Node) -> Operand:
 
 @each("matmul")
 def _fuse(graph: Graph, last: Node) -> bool:
-    if last.post_ops:
-        return False
     weights, v = last.inputs
     narrowed = sole(graph, weights, "to")
     softmax = sole(graph, narrowed.inputs[0] if narrowed else weights, "softmax")
-    if softmax is None or softmax.attributes.get("log"):
+    if softmax is None or softmax.get("log"):
         return False
     scores = _follow(graph, softmax.inputs[0], Scores())
     if scores is None:
@@ -76,10 +74,10 @@ def _fuse(graph: Graph, last: Node) -> bool:
     q, keys = scores.members[0].inputs
     found = {x.rank for x in (q, keys, v) if isinstance(x, Value)} - {None}
     dims = found.pop() if found else None
-    dim = softmax.attributes["dim"]
+    dim = softmax.get("dim")
     if found or dims not in (None, *RANKS) or dim not in (-1, 3 if dims is None else dims - 1):
         return False
-    if narrowed is not None and not widened and narrowed.attributes["dtype"] != "float32":
+    if narrowed is not None and not widened and narrowed.get("dtype") != "float32":
         return False
 
     def add(op: str, *operands: Operand, **attributes: Attribute) -> Value:
@@ -95,7 +93,7 @@ def _fuse(graph: Graph, last: Node) -> bool:
     else:
         k = add("transpose", keys, -2, -1)
     if (narrowed is None) == widened:
-        # The weights are float32, and so are the values; of queries and keys we cannot tell.
+        # The weights and values are float32; the dtype of queries and keys is unknown.
         q, k = (add("to", operand, dtype="float32") for operand in (q, k))
     mask, *more = scores.masks or (None,)
     for other in more:
@@ -113,7 +111,7 @@ def _fuse(graph: Graph, last: Node) -> bool:
 def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
     """Follow scores to the product that makes them; the product is the first member then."""
     node = sole(graph, operand)
-    if node is None or node.post_ops:
+    if node is None:
         return None
     match node:
         case Node("to", (x,), attributes={"dtype": "float32"}) if not scores.members:
@@ -124,13 +122,13 @@ def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
         case Node("where", (chosen, None, x) | (chosen, x, None)) if (
             scores.chosen is None and scores.depth > 1
         ):
-            where, fill = x is node.inputs[2], real(node, "value")
+            where, fill = x is node.inputs[2], node.get("value")
             # What is added to -∞ changes nothing, so that masks may come before it too.
             depth = scores.depth if fill == -math.inf else 2
             after = scores.after(node, chosen=chosen, fill=fill, fill_where=where, depth=depth)
             return _follow(graph, x, after)
         case Node("eltwise", (x,), attributes={"algorithm": "affine", "beta": 0}):
-            scale = scores.scale * real(node, "alpha")
+            scale = scores.scale * node.get("alpha")
             return _follow(graph, x, scores.after(node, scale=scale, depth=1))
         # A scale of 0 has another meaning.
         case Node("matmul", (_, keys)) if scores.scale and producer(keys, "transpose", "permute"):

@@ -1,20 +1,19 @@
 """Lets the primitive that makes a value combine it with another tensor: a residual, a mask, a gate.
 
-Shapes are not known here. A primitive cannot grow its result to the other operand's size, so what
-is likely to be smaller than the other operand is left alone.
+Shapes are unknown here. A primitive cannot broadcast its result to the other operand's size, so a
+result that is likely to be smaller is not fused.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value
 from torch.backends.zendnn.operators import COMBINATIONS, VIEWS
-from torch.backends.zendnn.passes._match import MOST_POST_OPS, constant, sole, with_post_op
-from torch.backends.zendnn.passes._weights import channels, fold, foldable, weight_of
+from torch.backends.zendnn.passes._match import MOST_POST_OPS, sole, with_post_op
+from torch.backends.zendnn.passes._weights import channels, fold, foldable
 
-#: What keeps a value that was averaged over its positions that small.
+#: Operators whose result of values averaged over their positions is as small.
 _KEEPS_SIZE = VIEWS | {
     *("convolution", "linear", "eltwise", "binary", "batch_norm", "layer_norm", "softmax", "to"),
     *("cat", "stack"),
@@ -26,9 +25,9 @@ def fuse_binary(graph: Graph) -> int:
     fused = 0
     averaged = _averaged(graph)
     for last in list(graph.nodes):
-        if last.op != "binary" or len(last.inputs) != 2:
+        if last.op != "binary":
             continue
-        algorithm, (a, b) = str(last.attributes["algorithm"]), last.inputs
+        algorithm, (a, b) = last.get("algorithm"), last.inputs
         sides = [(a, b), (b, a)] if COMBINATIONS[algorithm].commutes else [(a, b)]
         found = _candidates(graph, last, sides, averaged)
         if not found and algorithm == "sub":
@@ -37,7 +36,7 @@ def fuse_binary(graph: Graph) -> int:
         if not found:
             continue
         place = graph.nodes.index
-        # The later one: the other operand is there already, and nothing has to wait.
+        # The later one, whose other operand exists already.
         node, other = max(found, key=lambda pair: (pair[0].op != "matmul", place(pair[0])))
         if other.producer is not None and place(other.producer) > place(node):
             graph.move_before(node, last)
@@ -50,7 +49,7 @@ def fuse_binary(graph: Graph) -> int:
 def _candidates(
     graph: Graph, last: Node, sides: Iterable[tuple[Operand, Operand]], averaged: set[Value]
 ) -> list[tuple[Node, Value]]:
-    """What may do the work of ``last``, and what it then combines its result with."""
+    """The nodes that may perform ``last``, each with the other operand."""
     found = []
     for result, other in sides:
         node = sole(graph, result, "convolution", "linear", "matmul")
@@ -65,40 +64,24 @@ def _candidates(
 def _negate(graph: Graph, y: Operand) -> bool:
     """Let the layer that makes y, for x - y, make -y instead, so that it can add x to that."""
     layer = foldable(graph, y)
-    if layer is None:
-        return False
-    return fold(graph, layer, -torch.ones(channels(layer), dtype=torch.float64), None)
+    return layer is not None and fold(graph, layer, -1.0, 0.0)
 
 
 def _covers(node: Node, other: Value, averaged: set[Value]) -> bool:
     """Whether the node's result is likely to have every element of the result of both."""
-    tensor, count = constant(other), _channels(node)
-    if tensor is not None:
-        return count is None or _fits(tensor, node, count)
-    if count == 1 and _channels(other.producer) != 1:
+    if _channels(node) == 1 and _channels(other.producer) != 1:
         return False
     rank, other_rank = node.output.rank, other.rank
     if rank is not None and other_rank is not None and rank < other_rank:
         return False
-    # Squeeze and excitation: the gate is one number for a channel, what it multiplies an image.
+    # Squeeze and excitation: a gate of one number a channel multiplies a whole image.
     return node.output not in averaged or other in averaged
-
-
-def _fits(tensor: torch.Tensor, node: Node, count: int) -> bool:
-    """Whether a constant has the layer's channels, or one, and is not of a larger batch."""
-    if not tensor.dim():
-        return True
-    if node.op == "linear":
-        return tensor.shape[-1] in (1, count)
-    rank = weight_of(node).dim()
-    shape = [1] * (rank - tensor.dim()) + list(tensor.shape)
-    return len(shape) == rank and shape[0] == 1 and shape[1] in (1, count)
 
 
 def _channels(node: Node | None) -> int | None:
     if node is None or node.op not in ("convolution", "linear"):
         return None
-    return None if constant(node.inputs[1]) is None else channels(node)
+    return channels(node)
 
 
 def _averaged(graph: Graph) -> set[Value]:

@@ -1,39 +1,17 @@
-"""Lets operators convert while they compute, as the conversions of autocast ask for."""
+"""Lets linear layers return float32 where their bfloat16 results would be converted to it."""
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, replace_node
-from torch.backends.zendnn.passes._match import absorb, chain, each, sole
-
-
-def fuse_casts(graph: Graph) -> int:
-    """Fuse conversions around activations and after linear layers; return how many."""
-    return _around_eltwise(graph) + _after_linear(graph)
+from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.passes._match import absorb, each, sole
 
 
 @each("to")
-def _around_eltwise(graph: Graph, last: Node) -> bool:
-    """bfloat16 to float32, a function, and back: the function computes in float32 anyway."""
-    function, first = chain(graph, last.inputs[0], "eltwise", "to") or (last, last)
-    dtypes = [node.attributes["dtype"] for node in (first, last)]
-    before = sole(graph, first.inputs[0], "linear", "convolution")
-    if dtypes != ["float32", "bfloat16"] or before is None or before.output.dtype != "bfloat16":
-        return False
-    graph.set_inputs(function, [first.inputs[0]])
-    replace_node(function, origin=first.origin + function.origin)
-    graph.remove(first)
-    absorb(graph, function, last)
-    return True
-
-
-@each("to")
-def _after_linear(graph: Graph, last: Node) -> bool:
-    """The product is there in float32 before it is rounded."""
+def fuse_casts(graph: Graph, last: Node) -> bool:
+    """Skip the rounding to bfloat16 of products, which are float32; return how often."""
     node = sole(graph, last.inputs[0], "linear")
-    if node is None or node.post_ops or node.output.dtype != "bfloat16":
+    if node is None or (node.output.dtype, last.get("dtype")) != ("bfloat16", "float32"):
         return False
-    if last.attributes["dtype"] != "float32":
-        return False
-    replace_node(node, attributes={**node.attributes, "dtype": "float32"})
+    node.attributes["dtype"] = "float32"
     absorb(graph, node, last)
     return True

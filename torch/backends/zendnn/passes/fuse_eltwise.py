@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, PostOp
 from torch.backends.zendnn.operators import TAKES_POST_OPS
-from torch.backends.zendnn.passes._match import MOST_POST_OPS, each, real, sole, with_post_op
+from torch.backends.zendnn.passes._match import MOST_POST_OPS, each, sole, with_post_op
 
 
 @each("eltwise")
@@ -12,7 +12,7 @@ def fuse_eltwise(graph: Graph, last: Node) -> bool:
     node, function = sole(graph, last.inputs[0], *TAKES_POST_OPS), last.function
     if node is None or len(node.post_ops) >= MOST_POST_OPS:
         return False
-    if last.is_foreign or function is None or not function.primitive:
+    if function is None or not function.primitive:
         return False
-    with_post_op(graph, node, last, PostOp(function.name, real(last, "alpha"), real(last, "beta")))
+    with_post_op(graph, node, last, PostOp(function.name, last.get("alpha"), last.get("beta")))
     return True

@@ -1,8 +1,8 @@
-"""Recognises bags of equal length: the offsets of a 2-D index, flattened, say nothing new."""
+"""Recognises bags of equal length: a flattened 2-D index with its offsets is the index itself."""
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.passes._match import each, producer
 
 
@@ -10,13 +10,13 @@ from torch.backends.zendnn.passes._match import each, producer
 def fuse_embedding_bags(graph: Graph, node: Node) -> bool:
     table, flat, offsets, *weights = node.inputs
     ids, counted = _before_flattening(flat), producer(offsets, "arange")
-    if ids is None or counted is None or node.attributes.get("last_offset"):
+    if ids is None or counted is None or node.get("last_offset"):
         return False
     # An unknown rank is left to the plan, which takes none but 2.
     if ids.rank not in (None, 2) or not _counts_rows(counted, ids, flat):
         return False
     graph.set_inputs(node, [table, ids, None, *weights])
-    replace_node(node, origin=counted.origin + node.origin)
+    node.origin = counted.origin + node.origin
     return True
 
 

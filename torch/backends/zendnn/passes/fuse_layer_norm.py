@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.passes._match import each, producer
 
 
 @each("layer_norm", "rms_norm")
 def fuse_layer_norm(graph: Graph, norm: Node) -> bool:
+    """Add residuals in norms; return how many."""
     x, weight, bias, *residual = norm.inputs
     add = producer(x, "binary.add")
-    if len(norm.outputs) != 1 or residual != [None] or add is None or add.post_ops:
-        return False
-    if not all(map(_is_whole, add.inputs)):
+    if residual != [None] or add is None or add.post_ops or not all(map(_is_whole, add.inputs)):
         return False
     total, result = add.output, norm.output
     alone = graph.only_user(total) is norm
     if not alone:
-        # Others read the sum: the norm that makes it too must come first.
-        early = {None, *graph.nodes[: graph.nodes.index(add)]}
-        if any(isinstance(v, Value) and v.producer not in early for v in (weight, bias)):
-            return False
-        graph.move_before(norm, add)
+        graph.move_before(norm, add)  # and so before the sum's other readers
     a, b = add.inputs
     graph.set_inputs(norm, [a, weight, bias, b])
-    replace_node(norm, origin=add.origin + norm.origin)
+    norm.origin = add.origin + norm.origin
     if alone:
         graph.remove(add)
     else:

@@ -27,12 +27,12 @@ def group_embedding_bags(graph: Graph) -> int:
 
 def _attributes(node: Node) -> dict[str, Attribute]:
     """What all members of a group have in common."""
-    mode = "each" if node.op == "embedding" else node.attributes["mode"]
-    return {"mode": mode, "last_offset": bool(node.attributes.get("last_offset"))}
+    mode = "each" if node.op == "embedding" else node.get("mode")
+    return {"mode": mode, "last_offset": bool(node.get("last_offset"))}
 
 
 def _join(graph: Graph, members: list[Node]) -> None:
-    """At the place of the last bag, where all indices are known and nobody has read a bag yet."""
+    """Put one node at the last bag, where all indices exist and no bag has been read."""
     operands = [
         node.inputs[column] if column < len(node.inputs) else None
         for column in range(max(3, *(len(node.inputs) for node in members)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch.backends.zendnn.graph import Graph, Node
 from torch.backends.zendnn.passes._match import constant, labels
+from torch.backends.zendnn.passes._weights import weight_of
 
 #: Layers with fewer features gain less than the split costs.
 FEWEST_FEATURES = 64
@@ -27,9 +28,7 @@ def _key(node: Node) -> tuple[object, ...] | None:
     """What layers must have in common; None for one that is not to be merged."""
     if node.op != "linear" or len(node.inputs) != 3:
         return None
-    x, weight, bias = node.inputs[0], constant(node.inputs[1]), constant(node.inputs[2])
-    if weight is None or (bias is None) != (node.inputs[2] is None):
-        return None
+    x, weight, bias = node.inputs[0], weight_of(node), constant(node.inputs[2])
     if weight.shape[0] < FEWEST_FEATURES or (bias is not None and bias.dtype != weight.dtype):
         return None
     attributes = tuple(sorted(node.attributes.items()))
@@ -37,15 +36,11 @@ def _key(node: Node) -> tuple[object, ...] | None:
 
 
 def _merge(graph: Graph, members: list[Node]) -> None:
-    weights = [w for node in members if (w := constant(node.inputs[1])) is not None]
+    # Plans join contiguous weights while packing them, and keep no copy.
+    weights = [graph.constant(weight_of(node).contiguous()) for node in members]
     biases = [b for node in members if (b := constant(node.inputs[2])) is not None]
     first = members[0]
-    if all(weight.is_contiguous() for weight in weights):
-        # Plans join them as they pack them, and keep no copy.
-        parts = [node.inputs[1] for node in members]
-        joined = graph.add("cat", parts, before=first, attributes={"dim": 0}).output
-    else:
-        joined = graph.constant(torch.cat(weights))
+    joined = graph.add("cat", weights, before=first, attributes={"dim": 0}).output
     wide = graph.add(
         "linear",
         [first.inputs[0], joined, graph.constant(torch.cat(biases)) if biases else None],
@@ -54,6 +49,6 @@ def _merge(graph: Graph, members: list[Node]) -> None:
         post_ops=first.post_ops,
         origin=labels(members),
     )
-    sizes = tuple(weight.shape[0] for weight in weights)
+    sizes = tuple(weight_of(node).shape[0] for node in members)
     split = graph.add("split", [wide.output], before=first, attributes={"dim": -1, "sizes": sizes})
     graph.take_over(split, *(node.output for node in members))

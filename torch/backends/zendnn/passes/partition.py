@@ -4,9 +4,9 @@ Time has stages: the opaque nodes of stage 0 run first, then region 1, the opaqu
 then region 2 and so on. Each node has the earliest stage that its operands allow, and the others of
 one stage form a region; so no path leaves a region and comes back to it.
 
-Numbers are free: each side computes those it needs. A region never returns a number, but the
-tensor whose size it is. Where a node that stays outside reads something that a pass has removed,
-it is the front end's to run the operators of the model that lie in between.
+Numbers are cheap: each side computes those it needs. A region returns the tensor whose size a
+number is, never the number. Where a node that stays outside reads a value that a pass has removed,
+the front end runs the model's operators in between.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from torch.backends.zendnn.graph import Graph, Node, Region, Value, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Region, Value, reach
 from torch.backends.zendnn.operators import NUMBERS, VIEWS, WRITES
 
 #: One of these is worth a call.
 HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_bags"})
 
-#: And so are this many of the others, but for the light ones.
+#: So are this many others that are not light.
 ENOUGH = 2
 
-#: What is not worth a region of its own, however much of it there is in a row.
+#: Operators that are not worth a region of their own, however many are in a row.
 LIGHT = VIEWS | WRITES | {"to", "to_like", "eltwise", "binary", "where"}
 
 
@@ -42,14 +42,15 @@ def partition(graph: Graph) -> list[Region]:
     for _, group in sorted(groups.items()):
         members = _without_outer_views(group)
         for node in set(group) - members.keys():
-            replace_node(node, reason="a view of a result or of an input")
+            node.reason = "a view of a result or of an input"
         if _is_worth_a_call(members):
-            regions.append(_with_numbers(graph, members))
+            regions.append(_region(graph, members))
         else:
             for node in members:
-                replace_node(node, reason="too little work for a call")
-    rest = outside(graph, regions)
-    return [_with_outputs(region, regions, rest) for region in regions]
+                node.reason = "too little work for a call"
+    read = {value for node in outside(graph, regions) for value in node.values()}
+    read.update(value for region in regions for value in region.inputs)
+    return [Region.of(region.nodes, read) for region in regions]
 
 
 def outside(graph: Graph, regions: Iterable[Region]) -> list[Node]:
@@ -64,7 +65,7 @@ def outside(graph: Graph, regions: Iterable[Region]) -> list[Node]:
     nodes = []
     for node in reversed(graph.nodes):
         if node.op in NUMBERS:
-            if not any(value.escapes or value in needed for value in node.outputs):
+            if not node.escapes and needed.isdisjoint(node.outputs):
                 continue
         elif node in inside:
             continue
@@ -74,19 +75,19 @@ def outside(graph: Graph, regions: Iterable[Region]) -> list[Node]:
 
 
 def _outer(graph: Graph) -> set[Node]:
-    """The nodes that no region takes: foreign ones, and light ones that only they read.
+    """The nodes that no region takes: foreign ones, and light ones that only these read.
 
-    The latter make masks and positions out of what the model is given. In a region they would
-    have to run before the foreign nodes, and what needs these would end up in another region.
+    The latter make masks and positions from the model's inputs. In a region they would run before
+    the foreign nodes, whose readers would end up in another region.
     """
     outer: set[Node] = set()
     for node in reversed(graph.nodes):
-        readers = [user for value in node.outputs for user in value.users]
-        light = node.op in LIGHT and readers and all(user in outer for user in readers)
-        if node.is_foreign or (light and not any(value.escapes for value in node.outputs)):
+        light = node.op in LIGHT and node.readers and not node.escapes
+        if node.is_foreign:
             outer.add(node)
-            if not node.is_foreign:
-                replace_node(node, reason="only operators outside read it")
+        elif light and outer.issuperset(node.readers):
+            outer.add(node)
+            node.reason = "only operators outside read it"
     return outer
 
 
@@ -113,59 +114,50 @@ def _stages(graph: Graph, outer: set[Node]) -> dict[Node, int]:
 
 
 def _delay_steps(graph: Graph, stages: dict[Node, int]) -> None:
-    """Move what only makes values that the model does not have to the stage that reads them.
+    """Move nodes whose results the model lacks to the stage that reads them.
 
-    Such values can be handed over by nobody.
+    Such values cannot cross from one region to another.
     """
     for node in reversed(graph.nodes):
-        known = any(
-            (value.source is not None and not value.is_state) or value.escapes
-            for value in node.outputs
-        )
-        readers = [user for value in node.outputs for user in value.users]
-        if known or not readers or node not in stages or node.is_foreign:
+        known = any(value.source is not None and not value.is_state for value in node.outputs)
+        if known or node.escapes or not node.readers or node not in stages or node.is_foreign:
             continue
-        if not any(user.op in NUMBERS or user.is_foreign for user in readers):
-            stages[node] = min(stages[user] for user in readers)
+        if not any(user.op in NUMBERS or user.is_foreign for user in node.readers):
+            stages[node] = min(stages[user] for user in node.readers)
 
 
-def _numbers_of(nodes: Iterable[Node]) -> set[Node]:
-    """The nodes that make the numbers which these nodes need."""
-    found: set[Node] = set()
-    waiting = list(nodes)
-    while waiting:
-        for value in waiting.pop().values():
-            node = value.producer
-            if node is not None and node.op in NUMBERS and node not in found:
-                found.add(node)
-                waiting.append(node)
-    return found
+def _makers(node: Node) -> list[Node]:
+    return [value.producer for value in node.values() if value.producer is not None]
+
+
+def _with_numbers(nodes: Iterable[Node]) -> set[Node]:
+    """These nodes and those that make the numbers which they need."""
+    return reach(nodes, lambda node: [maker for maker in _makers(node) if maker.op in NUMBERS])
 
 
 def _without_outer_views(group: list[Node]) -> dict[Node, None]:
     """The members of a stage without the views that only rearrange its results or inputs.
 
-    Outside, results keep the strides and the aliases that they have in torch.
+    Outside, these views keep torch's strides and aliases.
     """
     members = dict.fromkeys(group)
-    changed = True
-    while changed:
-        changed = False
-        numbers, leading = _numbers_of(members), _views_of_inputs(members)
-        for node in reversed(list(members)):
-            if node not in members or not _can_be_outside(node):
-                continue
-            readers = [user for value in node.outputs for user in value.users]
-            if not any(user in members or user in numbers for user in readers):
-                gone = {node}
-            elif node in leading and _is_read_outside(node, members):
-                gone = _with_makers(node, members)
-            else:
-                continue
-            for view in gone:
-                del members[view]
-            changed = True
+    while gone := _outer_views(members):
+        for view in gone:
+            del members[view]
     return members
+
+
+def _outer_views(members: dict[Node, None]) -> set[Node]:
+    """The views of results that no member reads, and those of inputs that others read."""
+    gone: set[Node] = set()
+    needed, leading = _with_numbers(members), _views_of_inputs(members)
+    for node in filter(_can_be_outside, members):
+        others = {user for user in node.readers if user.op not in NUMBERS} - members.keys()
+        if needed.isdisjoint(node.readers):
+            gone.add(node)
+        elif node in leading and (others or node.escapes):
+            gone |= reach([node], lambda view: _made_in(members, view))
+    return gone
 
 
 def _can_be_outside(node: Node) -> bool:
@@ -178,36 +170,18 @@ def _can_be_outside(node: Node) -> bool:
     return all(value.source is not None for value in values if value.constant is None)
 
 
-def _makers(node: Node) -> set[Node]:
-    """The nodes that make the tensors which this node, or a number that it reads, reads."""
-    needs = [node, *_numbers_of([node])]
-    return {v.producer for need in needs for v in need.values() if v.producer is not None}
+def _made_in(members: dict[Node, None], node: Node) -> set[Node]:
+    """The members that make what this node, or a number that it reads, reads."""
+    return {maker for need in _with_numbers([node]) for maker in _makers(need) if maker in members}
 
 
 def _views_of_inputs(members: dict[Node, None]) -> set[Node]:
     """The views, and views of views, of what the region is given."""
     found: set[Node] = set()
     for node in members:
-        if _can_be_outside(node) and not (_makers(node) & members.keys()) - found:
+        if _can_be_outside(node) and found.issuperset(_made_in(members, node)):
             found.add(node)
     return found
-
-
-def _with_makers(node: Node, members: dict[Node, None]) -> set[Node]:
-    """The node and the members that it needs, and those that these need."""
-    found, waiting = {node}, [node]
-    while waiting:
-        more = (_makers(waiting.pop()) & members.keys()) - found
-        found |= more
-        waiting += more
-    return found
-
-
-def _is_read_outside(node: Node, members: dict[Node, None]) -> bool:
-    return any(
-        value.escapes or any(user not in members and user.op not in NUMBERS for user in value.users)
-        for value in node.outputs
-    )
 
 
 def _is_worth_a_call(members: Iterable[Node]) -> bool:
@@ -215,27 +189,26 @@ def _is_worth_a_call(members: Iterable[Node]) -> bool:
     return len(computing) >= ENOUGH or any(node.op in HEAVY for node in computing)
 
 
-def _with_numbers(graph: Graph, members: dict[Node, None]) -> Region:
+def _region(graph: Graph, members: dict[Node, None]) -> Region:
     """The region of these nodes and of the numbers that it can make itself."""
     made = {value for node in members for value in node.outputs}
     near = made | {value for node in members for value in node.values()}
-    needed = _numbers_of(members)
+    needed = _with_numbers(members) - members.keys()
     chosen: dict[Node, None] = {}
-    of_result: set[Value] = set()
     for node in graph.nodes:
         if node not in needed:
             continue
-        values = list(node.values())
-        # A size of something made here must be made here, and so must one that the model does
-        # not have, since nobody else can hand it over; others may be.
-        if any(v in made or v in of_result for v in values):
-            of_result.update(node.outputs)
-            chosen[node] = None
-        elif node.output.source is None or all(
+        # A size of a value made here must be made here, and so must one that the model lacks, which
+        # cannot be handed over; others may be.
+        of_result = not made.isdisjoint(node.values())
+        if of_result:
+            made.update(node.outputs)
+        can = all(
             v.constant is not None
             or (v in near if v.kind == "tensor" else v.producer in {None, *chosen})
-            for v in values
-        ):
+            for v in node.values()
+        )
+        if of_result or node.output.source is None or can:
             chosen[node] = None
     read = {value for node in members for value in node.values()}
     for node in reversed(list(chosen)):
@@ -244,17 +217,3 @@ def _with_numbers(graph: Graph, members: dict[Node, None]) -> Region:
         else:
             read.update(node.values())
     return Region.of(node for node in graph.nodes if node in members or node in chosen)
-
-
-def _with_outputs(region: Region, regions: Iterable[Region], outer: Iterable[Node]) -> Region:
-    """The region with the tensors that others read as its results, and without numbers."""
-    read = {value for node in outer for value in node.values()}
-    read.update(value for other in regions if other is not region for value in other.inputs)
-    outputs = tuple(
-        value
-        for node in region.nodes
-        if node.op not in NUMBERS
-        for value in node.outputs
-        if (value.escapes or value in read) and not value.is_state
-    )
-    return Region(region.nodes, region.inputs, outputs)

@@ -1,8 +1,8 @@
-"""Converts to float32 what is combined with float32, as torch does without saying so.
+"""Converts operands that are combined with float32 to float32, as torch's type promotion does.
 
-Under autocast a layer's result is bfloat16 and the residual float32. A value of unknown dtype that
-is converted to bfloat16 is assumed to be float32 while the pass runs; where a conversion relied on
-it, it stays assumed. The plan refuses inputs of another dtype: the model's own operators run.
+Under autocast a layer's result is bfloat16 and the residual float32. The pass assumes that a value
+of unknown dtype that is converted to bfloat16 is float32, and keeps the assumption where a
+conversion relied on it. The plan refuses inputs of another dtype: the model's own operators run.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def promote_operands(graph: Graph) -> int:
         narrow = [value for value in tensors if value.dtype == "bfloat16"]
         wide = [value for value in tensors if value.dtype == "float32"]
         promotes = node.op in _PROMOTE and len(narrow) + len(wide) == len(tensors)
-        # A tensor without dimensions does not widen others, and one that is not known may be such.
+        # A tensor without dimensions does not widen others, and one of unknown rank may be such.
         if promotes and narrow and not with_dims.isdisjoint(wide):
             inputs = [_widened(graph, node, v) if v in narrow else v for v in node.inputs]
             graph.set_inputs(node, inputs)
@@ -54,7 +54,7 @@ def _values(graph: Graph) -> set[Value]:
 
 def _assume(values: Iterable[Value]) -> None:
     for value in values:
-        dtypes = [user.attributes["dtype"] for user in value.users if user.op == "to"]
+        dtypes = [user.get("dtype") for user in value.users if user.op == "to"]
         if value.dtype in (None, SOME_FLOAT) and "bfloat16" in dtypes:
             value.dtype = "float32"
 
@@ -75,7 +75,7 @@ def _with_dims(graph: Graph) -> set[Value]:
 
 
 def _rely_on(values: list[Value], proven: dict[Value, str | None]) -> None:
-    """Note that these values must be float32, and so must those that give them their dtype."""
+    """Mark as assumed these float32 values and those that give them their dtype."""
     waiting = list(values)
     while waiting:
         value = waiting.pop()

@@ -1,7 +1,7 @@
 """Recognises activation functions that a model spells out in basic operators.
 
-An expression of one value is recognised by what it computes: its value at sample points is compared
-with that of the functions known here, however it was written.
+An expression of one value is recognised by what it computes, however it is written: its values at
+sample points are compared with those of known functions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.backends.zendnn.operators import FUNCTIONS
 from torch.backends.zendnn.passes import _evaluate
 from torch.backends.zendnn.passes._match import substitute
 
-#: The largest expression that is looked at, in operators.
+#: The largest expression that is considered, in operators.
 MOST_OPERATORS = 12
 
 #: A scaled SiLU with a smaller factor is nearly a line.
@@ -22,7 +22,7 @@ LEAST_FACTOR = 1e-2
 
 _KNOWN = ("silu", "sigmoid", "hardsigmoid", "hardswish", "gelu", "gelu_tanh", "mish")
 
-#: Dense around 0, where they bend, and a few far away, where another function could part from them.
+#: Dense around 0, where functions bend, and a few far away, where similar ones may differ.
 _POINTS = torch.cat(
     [
         torch.linspace(-12, 12, 97, dtype=torch.float64),
@@ -36,10 +36,10 @@ Steps = list[dict[str, Attribute]]
 #: Where exp is 0 or infinite, even in float64.
 _FAR = _POINTS.abs() >= 1e3
 
-#: What float32 rounds away next to 1, on the side where its numbers are closer.
+#: Half the distance of float32's numbers just below 1.
 HALF_A_DIGIT = torch.finfo(torch.float32).eps / 4
 
-#: Where a scaled SiLU gives its factor away.
+#: The point whose value determines the factor of a scaled SiLU.
 _ONE = int((_POINTS == 1).nonzero().item())
 
 _EXPECTED: dict[str, Tensor] = {
@@ -77,7 +77,7 @@ def _match(
     members = {root}
     leaves = _leaves(root)
     while leaves and len(members) < MOST_OPERATORS:
-        # What is made last cannot be needed by the others: it is the next to be looked into.
+        # The others cannot depend on what is made last, which is expanded next.
         last = max(leaves, key=lambda v: -1 if v.producer is None else place.get(v.producer, -1))
         if len(leaves) == 1 and len(members) > 1:
             ordered = sorted(members, key=place.__getitem__)
@@ -97,7 +97,7 @@ def _match(
 def _is_basic(node: Node) -> bool:
     """Whether each element of the result depends on one element and numbers."""
     numbers = all(value.rank == 0 for value in node.values() if value.constant is not None)
-    return node.op in ("eltwise", "binary") and not node.post_ops and numbers
+    return node.op in ("eltwise", "binary") and numbers
 
 
 def _leaves(node: Node) -> set[Value]:
@@ -115,7 +115,7 @@ def _steps(members: list[Node], argument: Value) -> Steps | None:
     for name, expected in _EXPECTED.items():
         if _are_close(result, expected):
             return [_step(name)]
-    # x * sigmoid(a * x) is silu(a * x) / a, and layers take factors into their weights.
+    # x * sigmoid(a * x) is silu(a * x) / a, and layers fold the factors into their weights.
     factor = float(torch.logit(result[_ONE]))
     if abs(factor) > LEAST_FACTOR and _are_close(result, F.silu(factor * _POINTS) / factor):
         return [_step("affine", factor), _step("silu"), _step("affine", 1 / factor)]
@@ -125,8 +125,8 @@ def _steps(members: list[Node], argument: Value) -> Steps | None:
 def _are_close(result: Tensor, expected: Tensor) -> bool:
     """Whether both compute the same, up to the digits of their constants and to cancellation.
 
-    A small number that was added and a bound near 0 or 1 are there for where the function has
-    reached its limit: there both are the same number to float32, and 0 is 0.
+    Far away, where an added small number or a bound near 0 or 1 takes effect, both must be the same
+    number in float32, and 0 must be 0.
     """
     return torch.allclose(result, expected, rtol=1e-6, atol=1e-13) and torch.allclose(
         result[_FAR], expected[_FAR], rtol=HALF_A_DIGIT, atol=0

@@ -1,9 +1,9 @@
-"""Recognises spelled-out normalisation by the root of the mean square, with its conversions."""
+"""Recognises spelled-out RMS norms, with their conversions."""
 
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
-from torch.backends.zendnn.passes._match import chain, each, is_one_of, producer, real, substitute
+from torch.backends.zendnn.passes._match import chain, each, is_one_of, producer, substitute
 
 #: What makes the mean square, the last operator first.
 _MEAN_SQUARE = ("eltwise.affine", "mean", "eltwise.square binary.mul")
@@ -12,13 +12,13 @@ _MEAN_SQUARE = ("eltwise.affine", "mean", "eltwise.square binary.mul")
 @each("binary.mul", "binary.div")
 def recognise_rms_norm(graph: Graph, scaling: Node) -> bool:
     """Replace x · rsqrt(mean(x²) + eps) · weight by one norm; return how many."""
-    divides = scaling.attributes["algorithm"] == "div"
+    divides = scaling.get("algorithm") == "div"
     root = "eltwise.sqrt" if divides else "eltwise.rsqrt"
-    a, b = scaling.inputs[:2]
+    a, b = scaling.inputs
     for x, factor in [(a, b)] if divides else [(a, b), (b, a)]:
-        nodes = () if scaling.post_ops else chain(graph, factor, root, *_MEAN_SQUARE)
+        nodes = chain(graph, factor, root, *_MEAN_SQUARE)
         if nodes and _is_root(*nodes) and _unconverted(x) is _unconverted(nodes[-1].inputs[0]):
-            _replace(graph, [*nodes[::-1], scaling], x, real(nodes[1], "beta"))
+            _replace(graph, [*nodes[::-1], scaling], x, nodes[1].get("beta"))
             return True
     return False
 
@@ -26,46 +26,46 @@ def recognise_rms_norm(graph: Graph, scaling: Node) -> bool:
 def _is_root(root: Node, shifted: Node, mean: Node, square: Node) -> bool:
     """Whether these make √(mean(x²) + eps) along the last dimension, or 1 divided by it."""
     return (
-        real(shifted, "alpha") == 1
-        and real(shifted, "beta") >= 0
-        and mean.attributes.get("dims") == (-1,)
-        and bool(mean.attributes.get("keep"))
+        shifted.get("alpha") == 1
+        and shifted.get("beta") >= 0
+        and mean.get("dims") == (-1,)
+        and mean.get("keep")
         and len({*square.inputs}) == 1
     )
 
 
 def _unconverted(x: Operand) -> Operand:
     node = producer(x, "to")
-    return x if node is None or node.attributes["dtype"] != "float32" else node.inputs[0]
+    return x if node is None or node.get("dtype") != "float32" else node.inputs[0]
 
 
 def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
-    """The norm takes the conversion to float32 that comes before it and the one that follows, or
-    neither; and the weight, if that is a constant of the result's dtype.
+    """Replace the members by a norm.
+
+    It absorbs the conversion to float32 before it together with the one after it, or neither, and
+    the weight, if that is a constant of the result's dtype.
     """
     attributes: dict[str, Attribute] = {"eps": eps, "dims": 1}
     wide = next((v for v in (x, members[0].inputs[0]) if v is not _unconverted(v)), None)
     narrowed = graph.only_user(members[-1].output)
     if wide is not None and narrowed is not None and narrowed.op == "to":
-        attributes["dtype"] = narrowed.attributes["dtype"]
+        attributes["dtype"] = narrowed.get("dtype")
         x = _unconverted(x)
         members.append(narrowed)
     elif wide is not None:
         attributes["dtype"] = "float32"
         x = wide
     weighing = graph.only_user(members[-1].output)
-    weight = None
-    if weighing is not None:
-        weight = _weight(weighing, members[-1].output, attributes.get("dtype"))
+    weight = _weight(weighing, members[-1].output, attributes.get("dtype"))
     if weighing is not None and weight is not None:
         attributes["dtype"] = str(weight.dtype)
         members.append(weighing)
     substitute(graph, members, "rms_norm", [x, weight, None, None], **attributes)
 
 
-def _weight(node: Node, x: Value, dtype: Attribute | None) -> Value | None:
+def _weight(node: Node | None, x: Value, dtype: Attribute | None) -> Value | None:
     """The constant vector that a node multiplies ``x`` by."""
-    if not is_one_of(node, ("binary.mul",)) or node.post_ops:
+    if node is None or not is_one_of(node, ("binary.mul",)):
         return None
     vectors = (v for v in node.values() if v is not x and v.constant is not None and v.rank == 1)
     return next((v for v in vectors if dtype in (None, v.dtype)), None)

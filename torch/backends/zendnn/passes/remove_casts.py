@@ -1,8 +1,8 @@
-"""Removes conversions to the dtype that a tensor has already, as autocast leaves them."""
+"""Removes conversions to the dtype that a tensor has already, which autocast leaves."""
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Value, infer_dtype, infer_types, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Value, infer_dtype, infer_types
 from torch.backends.zendnn.passes._match import bypass, each
 
 _ENGINE_DTYPES = ("float32", "bfloat16")
@@ -15,7 +15,8 @@ def remove_casts(graph: Graph, node: Node) -> bool:
     dtype = infer_dtype(node)
     if node.op == "to_like" and dtype in _ENGINE_DTYPES:
         graph.set_inputs(node, node.inputs[:1])
-        replace_node(node, op="to", attributes={"dtype": dtype})
+        node.op = "to"
+        node.attributes = {"dtype": dtype}
     match node:
         case Node("to", (Value() as x,)) if x.dtype == dtype:
             return bypass(graph, node, x)

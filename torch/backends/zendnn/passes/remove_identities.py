@@ -1,19 +1,11 @@
-"""Removes operators that return what they are given."""
+"""Removes operators that return their operand unchanged."""
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value, replace_node
+from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.operators import SIZES
-from torch.backends.zendnn.passes._match import bypass, each, integers, producer, scalar
+from torch.backends.zendnn.passes._match import bypass, each, producer, scalar
 from torch.backends.zendnn.signatures import Trait
-
-#: From here on, the end of a slice means 'to the last element'.
-_NO_END = 1 << 31
-
-
-def is_open(end: Operand) -> bool:
-    """Whether a slice that ends here ends with the last element."""
-    return end is None or (isinstance(end, int) and end >= _NO_END)
 
 
 @each()
@@ -24,34 +16,29 @@ def remove_identities(graph: Graph, node: Node) -> int:
 
 
 def _simplify(graph: Graph, node: Node) -> bool:
-    """Make one view of two, or of a stack of one."""
+    """Make one view of two."""
     match node:
         case Node("view", (Value(producer=Node("view" | "flatten" | "unflatten") as inner), *rest)):
             graph.set_inputs(node, [inner.inputs[0], *rest])
         case Node("permute", (Value(producer=Node("permute", (x, *a))), *b)) if len(a) == len(b):
             graph.set_inputs(node, [x, *(a[dim] for dim in b if isinstance(dim, int))])
-        case Node("stack", (x,), attributes={"dim": int() as dim}):
-            graph.set_inputs(node, [x, dim])
-            replace_node(node, op="unsqueeze", attributes={})
         case _:
             return False
     return True
 
 
 def _same(graph: Graph, node: Node) -> Operand:
-    """What a node returns unchanged; None when it does something."""
+    """The operand that a node returns unchanged; None when it computes something."""
     match node:
         case Node("contiguous", (x,)) if _is_row_major(graph, node):
             return x
         case Node("transpose", (Value(producer=Node("transpose", (x, *a))), *b)) if {*a} == {*b}:
             return x
-        case Node("transpose", (x, a, b)) if a == b:
-            return x
         case Node("permute", (x, *order)) if order == [*range(len(order))]:
             return x
         case Node("expand", (x, *sizes)) if {*sizes} <= {-1}:
             return x
-        case Node("slice", (x, _, None | 0, end, None | 1)) if is_open(end):
+        case Node("slice", (x, _, None | 0, None, None | 1)):
             return x
         case Node("eltwise", (x,), attributes={"algorithm": "affine", "alpha": 1, "beta": 0}):
             return x if _is_floating(graph, node) else None
@@ -59,11 +46,9 @@ def _same(graph: Graph, node: Node) -> Operand:
             return x
         case Node("to", (x,), attributes={"dtype": dtype}):
             inner = producer(x, "to")
-            return x if inner is not None and inner.attributes["dtype"] == dtype else None
+            return x if inner is not None and inner.get("dtype") == dtype else None
         case Node("to_like", (x, _)) if _is_number(node):
             return x
-        case Node("max_pool" | "avg_pool", (x,)) if not any(integers(node, "padding")):
-            return x if {*integers(node, "kernel"), *integers(node, "stride")} == {1} else None
         case Node("cat", (x,)):
             return x
         case Node("number_add" | "number_sub", (x, 0)) | Node("number_add", (0, x)):
@@ -74,7 +59,7 @@ def _same(graph: Graph, node: Node) -> Operand:
 
 
 def _is_row_major(graph: Graph, node: Node) -> bool:
-    """Not where a view outside could notice, which wants the strides that its operand had."""
+    """Whether the copy can go: a view outside would need the strides of a contiguous tensor."""
     orders = Trait.ROW_MAJOR | Trait.ORDERED
     ordered = all(user.has(orders) or user.op in SIZES for user in node.output.users)
     maker = producer(node.inputs[0])
@@ -83,14 +68,14 @@ def _is_row_major(graph: Graph, node: Node) -> bool:
 
 
 def _is_floating(graph: Graph, node: Node) -> bool:
-    """Of integers and booleans a function makes floats; what computes refuses these."""
+    """Whether the operand is floating-point: functions turn integers and booleans into floats."""
     (x,), readers = node.inputs, node.output.users
     private = graph.is_private(node.output) and all(user.has(Trait.COMPUTES) for user in readers)
     return private or (isinstance(x, Value) and x.is_floating)
 
 
 def _is_number(node: Node) -> bool:
-    """A constant number has no dtype where it meets a tensor, unless integers truncate it."""
+    """Whether a number only meets tensors, whose dtype wins unless integers truncate it."""
     x, like = node.inputs
     readers = node.output.users
     meets = scalar(x) is not None and all(user.op == "binary" for user in readers)

@@ -91,8 +91,9 @@ def from_mappings() -> dict[str, Importer]:
     for function in FUNCTIONS.values():
         of_one: dict[str, Attribute] = {"algorithm": function.name, "alpha": 0.0, "beta": 0.0}
         rows += [(OPERATORS["eltwise"], mapping, of_one) for mapping in function.mappings]
-    for combination in COMBINATIONS.values():
-        rows.append((OPERATORS["binary"], combination.mapping, {"algorithm": combination.name}))
+    for function in COMBINATIONS.values():
+        of_two: dict[str, Attribute] = {"algorithm": function.name}
+        rows += [(OPERATORS["binary"], mapping, of_two) for mapping in function.mappings]
     found: dict[str, list[Importer]] = {}
     for row, mapping, fixed in rows:
         importer = functools.partial(_import, row=row, mapping=mapping, fixed=fixed)

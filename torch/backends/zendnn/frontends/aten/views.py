@@ -5,7 +5,6 @@ from __future__ import annotations
 from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import ANY, Call, Refused
 from torch.backends.zendnn.graph import Attribute
-from torch.backends.zendnn.passes.remove_identities import is_open
 
 
 def view_as(call: Call) -> None:
@@ -17,7 +16,8 @@ def view_as(call: Call) -> None:
 def slice_(call: Call) -> None:
     """A part of a dimension."""
     x, dim, start, end, step = operands(call, "slice", "self", "dim", "start", "end", "step")
-    call.result("slice", [x, dim, start, None if is_open(end) else end, step])
+    is_open = isinstance(end, int) and end >= 1 << 31
+    call.result("slice", [x, dim, start, None if is_open else end, step])
 
 
 def _split(call: Call, count: int | None, **by: Attribute) -> None:

@@ -12,7 +12,7 @@ from torch.backends.zendnn.frontends.torchscript.blocks import captured
 from torch.backends.zendnn.frontends.torchscript.calls import TorchNode
 from torch.backends.zendnn.frontends.torchscript.reader import Imported
 from torch.backends.zendnn.frontends.torchscript.state import Unproven, reads_memory
-from torch.backends.zendnn.graph import Region, Value, replace_node
+from torch.backends.zendnn.graph import Region, Value
 
 
 class Unplaceable(Exception):
@@ -218,4 +218,4 @@ def schedule_block(imported: Imported, regions: Sequence[Region]) -> Schedule:
                 raise Unproven(str(error)) from error
             remaining.remove(error.region)
             for node in error.region.nodes:
-                replace_node(node, reason="its results cannot be handed over")
+                node.reason = "its results cannot be handed over"
