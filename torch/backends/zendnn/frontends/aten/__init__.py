@@ -38,15 +38,12 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (partial(products.product, a="self", b="mat2", rank=3), "bmm"),
     (products.einsum, "einsum"),
     # Functions of elements
-    (partial(elementwise.eltwise, algorithm="affine", alpha=-1.0), "neg"),
     (elementwise.power, "pow.Tensor_Scalar"),
     (partial(elementwise.arithmetic, algorithm="add"), "add.Tensor add.Scalar"),
     (partial(elementwise.arithmetic, algorithm="sub"), "sub.Tensor sub.Scalar"),
     (partial(elementwise.arithmetic, algorithm="sub", swapped=True), "rsub.Tensor rsub.Scalar"),
     (partial(elementwise.arithmetic, algorithm="mul"), "mul.Tensor mul.Scalar"),
     (partial(elementwise.binary, algorithm="div"), "div.Tensor div.Scalar"),
-    (MAPPED["aten::maximum"], "max.other"),
-    (MAPPED["aten::minimum"], "min.other"),
     (elementwise.masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     (elementwise.where, "where.self where.ScalarSelf where.ScalarOther"),
     # Along dimensions
@@ -62,9 +59,6 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (embeddings.arange, "arange arange.start arange.start_step"),
     (embeddings.index, "index.Tensor"),
     # Windows
-    *((partial(windows.pool, op="max_pool", spatial=n), f"max_pool{n}d") for n in (1, 2, 3)),
-    *((partial(windows.pool, op="avg_pool", spatial=n), f"avg_pool{n}d") for n in (1, 2, 3)),
-    *((partial(windows.adaptive_pool, spatial=n), f"adaptive_avg_pool{n}d") for n in (1, 2, 3)),
     (partial(windows.resample, algorithm="nearest"), "upsample_nearest2d upsample_nearest2d.vec"),
     (
         partial(windows.resample, algorithm="linear"),
@@ -79,8 +73,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
         "dropout feature_dropout alpha_dropout feature_alpha_dropout",
     ),
     (partial(same_tensor, name="self"), "detach"),
-    (dtypes.to_dtype, "to.dtype to.device"),
-    (dtypes.to_layout, "to.dtype_layout"),
+    (dtypes.convert, "to.dtype to.device to.dtype_layout"),
     (partial(dtypes.autocast, dtype=None), "_autocast_to_reduced_precision"),
     (partial(dtypes.autocast, dtype="float32"), "_autocast_to_full_precision"),
     (same_number, "Int.Tensor Int.Scalar IntImplicit"),
@@ -89,9 +82,8 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     # Views
     (views.view_as, "view_as reshape_as"),
     (views.slice_, "slice.Tensor"),
-    (views.split_equal, "split.Tensor"),
-    (partial(views.split_sizes, name="split_size"), "split.sizes"),
-    (views.split_sizes, "split split_with_sizes"),
+    (partial(views.split, name="split_size"), "split.Tensor split.sizes"),
+    (partial(views.split, name="split_sizes"), "split split_with_sizes"),
     (views.chunk, "chunk"),
     (views.unbind, "unbind.int"),
 )

@@ -19,10 +19,9 @@ def attention(call: Call) -> None:
     causal = bool(call.python("is_causal"))
     if causal and not call.absent("attn_mask"):
         raise Refused("it is causal and has a mask")
-    grouped = call.has("enable_gqa") and bool(call.python("enable_gqa"))
     mask = None if call.absent("attn_mask") else call.tensor("attn_mask", FLOATING | BOOL)
     inputs = [call.tensor("query"), call.tensor("key"), call.tensor("value"), mask]
-    more: dict[str, Attribute] = {"grouped": True} if grouped else {}
+    more: dict[str, Attribute] = {"grouped": True} if call.python("enable_gqa") else {}
     call.result("attention", inputs, scale=scale, causal=causal, **more)
 
 
@@ -65,10 +64,7 @@ def self_attention(call: Call, query: Operand, key: Operand, value: Operand) -> 
 
 def multi_head_attention(call: Call) -> None:
     """What nn.MultiheadAttention is when it is not trained."""
-    if call.is_used(1):
-        raise Refused("its weights are used")
-    result = self_attention(call, *(call.tensor(name) for name in ("query", "key", "value")))
-    call.rename(result)
+    call.identity(self_attention(call, *map(call.tensor, ("query", "key", "value"))))
 
 
 def encoder_layer(call: Call) -> None:
@@ -91,4 +87,4 @@ def encoder_layer(call: Call) -> None:
         y = layer(norm(x, position) if first else x)
         x = call.step("binary", [x, y], algorithm="add")
         x = x if first else norm(x, position)
-    call.rename(x)
+    call.identity(x)
