@@ -44,10 +44,10 @@ def convert(call: Call) -> None:
         call.result("to", [x], dtype=DTYPES[dtype])
 
 
-def autocast(call: Call, *, dtype: str | None) -> None:
+def autocast(call: Call) -> None:
     """What autocast does to a floating tensor: to its own dtype, or back to float32."""
     if not call.python("cpu_enabled"):
         call.identity(call.tensor("self", ANY))
         return
-    wanted = dtype or engine_dtype(call, "cpu_dtype")
-    call.result("to", [call.tensor("self")], dtype=wanted, floating=True)
+    dtype = engine_dtype(call, "cpu_dtype") if call.has("cpu_dtype") else "float32"
+    call.result("to", [call.tensor("self")], dtype=dtype, floating=True)

@@ -6,7 +6,7 @@ import math
 
 import torch
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
-from torch.backends.zendnn.frontends.aten.mappings import MAPPED, same_tensor
+from torch.backends.zendnn.frontends.aten.mappings import mapped, same_tensor
 from torch.backends.zendnn.frontends.calls import BOOL, Call, Refused
 from torch.backends.zendnn.graph import Operand
 from torch.backends.zendnn.passes import _match
@@ -35,13 +35,14 @@ def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
     """
     names = ("other", "self") if swapped else ("self", "other")
     alpha = call.real("alpha") if call.has("alpha") else 1.0
-    numbers = [scalar(call, name) for name in names]
-    left, right = numbers
+    left, right = (scalar(call, name) for name in names)
     if right is not None:
-        of_number(call, *names, _match.as_affine(algorithm, alpha * right))
+        x, number = names
+        found = _match.as_affine(algorithm, alpha * right)
     elif left is not None:
+        number, x = names
         found = _match.as_affine(algorithm, left, left=True)
-        of_number(call, *names[::-1], found and (alpha * found[0], found[1]))
+        found = found and (alpha * found[0], found[1])
     else:
         a, b = (call.tensor(name) for name in names)
         # A number in a tensor takes the dtype of the other one.
@@ -52,13 +53,10 @@ def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
         if alpha != 1.0:
             b = call.step("eltwise", [b], algorithm="affine", alpha=alpha, beta=0.0)
         call.result("binary", [a, b], algorithm=algorithm)
-
-
-def of_number(call: Call, name: str, number: str, found: tuple[float, float] | None) -> None:
-    """alpha·x + beta of the argument ``name``; the argument ``number`` made it."""
+        return
     if found is None or not all(map(_match.is_sound, found)):
         raise Refused(f"{number} is {scalar(call, number)}")
-    call.result("eltwise", [call.tensor(name)], algorithm="affine", alpha=found[0], beta=found[1])
+    call.result("eltwise", [call.tensor(x)], algorithm="affine", alpha=found[0], beta=found[1])
 
 
 def arithmetic(call: Call, *, algorithm: str, swapped: bool = False) -> None:
@@ -83,7 +81,7 @@ def power(call: Call) -> None:
         squared = call.step("eltwise", [x], algorithm="square", alpha=0.0, beta=0.0)
         call.result("binary", [squared, x], algorithm="mul")
     else:
-        MAPPED[call.name](call)
+        mapped(call)
 
 
 def power_of_size(call: Call, name: str) -> Operand:

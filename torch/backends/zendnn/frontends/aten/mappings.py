@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -101,39 +101,37 @@ _IMPORTED = (
 )
 
 
-def from_mappings() -> dict[str, Importer]:
-    """Return the importers of all mappings, by aten operator."""
-    rows: list[tuple[Operator, Mapping, dict[str, Attribute]]] = []
+def _rows() -> dict[str, list[tuple[Operator, Mapping, dict[str, Attribute]]]]:
+    """Return all mappings, by aten operator: their rows, and attributes that no argument gives."""
+    rows: dict[str, list[tuple[Operator, Mapping, dict[str, Attribute]]]] = defaultdict(list)
+
+    def add(op: str, *mappings: Mapping, **fixed: Attribute) -> None:
+        for mapping in mappings:
+            rows[mapping.name].append((OPERATORS[op], mapping, fixed))
+
     for row in OPERATORS.values():
-        rows += [(row, mapping, {}) for mapping in row.mappings]
+        add(row.name, *row.mappings)
     for op, text in _IMPORTED:
-        names = tuple(operand.name for operand in OPERATORS[op].operands)
-        rows.append((OPERATORS[op], Mapping(text, names), {}))
+        add(op, Mapping(text, tuple(operand.name for operand in OPERATORS[op].operands)))
     for function in FUNCTIONS.values():
-        of_one: dict[str, Attribute] = {"algorithm": function.name, "alpha": 0.0, "beta": 0.0}
-        rows += [(OPERATORS["eltwise"], mapping, of_one) for mapping in function.mappings]
+        add("eltwise", *function.mappings, algorithm=function.name, alpha=0.0, beta=0.0)
     for combination in COMBINATIONS.values():
-        rows.append((OPERATORS["binary"], combination.mapping, {"algorithm": combination.name}))
-    found: dict[str, list[Importer]] = {}
-    for row, mapping, fixed in rows:
-        importer = functools.partial(_import, row=row, mapping=mapping, fixed=fixed)
-        found.setdefault(mapping.name, []).append(importer)
-    return {name: first_of(*importers) for name, importers in found.items()}
+        add("binary", combination.mapping, algorithm=combination.name)
+    return dict(rows)
 
 
-def first_of(*importers: Importer) -> Importer:
-    """The first importer that does not refuse the call; the reason is the first one's."""
+_ROWS = _rows()
 
-    def importer(call: Call) -> None:
-        refusals = []
-        for take in importers:
-            try:
-                return take(call)
-            except Refused as refused:
-                refusals.append(refused)
-        raise refusals[0]
 
-    return importer
+def mapped(call: Call) -> None:
+    """What the first mapping that does not refuse the call stands for."""
+    refusals = []
+    for row, mapping, fixed in _ROWS[call.name]:
+        try:
+            return _import(call, row, mapping, fixed)
+        except Refused as refused:
+            refusals.append(refused)
+    raise refusals[0]
 
 
 def same_number(call: Call) -> None:
@@ -148,7 +146,7 @@ def same_tensor(call: Call, *, name: str, **required: Any) -> None:
     call.identity(call.tensor(name, ANY))
 
 
-MAPPED = from_mappings()
+MAPPED: dict[str, Importer] = dict.fromkeys(_ROWS, mapped)
 
 #: The aten operators, without overloads, that only rearrange a tensor.
 VIEWS = frozenset(

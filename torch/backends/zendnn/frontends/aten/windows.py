@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.frontends.aten.mappings import MAPPED
+from torch.backends.zendnn.frontends.aten.mappings import mapped
 from torch.backends.zendnn.frontends.calls import Call, Refused
 
 
@@ -28,11 +28,11 @@ def pad(call: Call) -> None:
     known = tuple(size for size in call.numbers("pad") if isinstance(size, int))
     if min(known, default=0) < 0:
         raise Refused(f"pad is {known}")
-    MAPPED[call.name](call)
+    mapped(call)
 
 
 def roll(call: Call) -> None:
     """Dimensions that are shifted; without any, torch shifts the flattened tensor."""
     if not call.integers("dims"):
         raise Refused("dims is empty")
-    MAPPED[call.name](call)
+    mapped(call)
