@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.backends.zendnn.frontends.aten import IMPORTERS, Importer, same_number
+from torch.backends.zendnn.frontends.aten import IMPORTERS, same_number
 from torch.backends.zendnn.frontends.calls import ANY, MISSING, Call, Refused
 from torch.backends.zendnn.graph import SOME_INTEGER, Graph, Kind, Operand, Value
 
@@ -209,7 +209,8 @@ def _element(call: TorchScriptCall, position: int, length: int | None = None) ->
 
 
 #: Every operator that the engine takes of a TorchScript graph.
-OPERATORS: dict[str, Importer] = IMPORTERS | {  # type: ignore[assignment]
+OPERATORS: dict[str, Callable[[TorchScriptCall], None]] = {
+    **IMPORTERS,
     "prim::ListConstruct": list_construct,
     "prim::TupleConstruct": list_construct,
     "prim::ListUnpack": list_unpack,

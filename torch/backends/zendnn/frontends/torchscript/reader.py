@@ -52,6 +52,7 @@ PURE_PRIMS = STRUCTURE | qualified(
 )
 CONTROL = qualified("prim", "If Loop")
 EFFECTS = qualified("aten", "warn save manual_seed wait")
+_IMPORTERS = OPERATORS | WRITES
 
 
 @dataclass
@@ -202,17 +203,14 @@ def ordered_reason(node: TorchNode, facts: Facts) -> str:
         return "something writes to a tensor or list that it reads or makes"
     if list(node.blocks()):
         return "it is control flow"
-    unknown = not kind.startswith(("aten::", "prim::"))
-    if unknown or kind in EFFECTS or (kind.startswith("prim::") and kind not in PURE_PRIMS):
+    if kind in EFFECTS or not (kind.startswith("aten::") or kind in PURE_PRIMS):
         return "it may have effects"
     return ""
 
 
 def try_import(scope: Scope, node: TorchNode) -> str:
     """Import a node, or return why not."""
-    name = operator_name(node)
-    written = scope.states is not None and node in scope.states.writes
-    importer = (WRITES if written else OPERATORS).get(name)
+    importer = _IMPORTERS.get(operator_name(node))
     if importer is None:
         return "the engine has no such operator"
     try:

@@ -49,7 +49,9 @@ class Schedule:
             if node not in imported.opaque
             for value in node.outputs()
         }
-        self.owner = {node: region for region in regions for node in region.nodes}
+        owner = {node: region for region in regions for node in region.nodes}
+        #: What writes to states, and the region that does so in its place.
+        self.writes = {node.source: owner.get(node) for node in imported.graph.nodes if node.writes}
         self.engine = {
             value.source.unique(): (region, value)
             for region in regions
@@ -57,7 +59,6 @@ class Schedule:
             for value in node.outputs
             if value.source is not None and value.kind == "tensor" and not value.is_state
         }
-        self.writes = {node.source: node for node in imported.graph.nodes if node.writes}
         self.outputs: dict[Region, dict[int, Value]] = {}
         for region in regions:
             # A region can only be cut off where TorchScript has values.
@@ -69,10 +70,14 @@ class Schedule:
         self.order = self._in_order()
 
     def _makers(
-        self, values: Iterable[TorchValue], writers: Iterable[TorchNode], given: Container[int]
+        self, region: Region | None, values: Iterable[TorchValue], given: Container[int]
     ) -> tuple[set[TorchNode], set[int]]:
-        """Return the imported nodes that make values out of what is given, and what they read."""
-        nodes, read = set(writers), set()
+        """Return the imported nodes that make values out of what is given, and what they read.
+
+        The nodes that write for the region, or for none, are among them.
+        """
+        nodes = {node for node, owner in self.writes.items() if owner is region}
+        read: set[int] = set()
         pending = [*values, *(value for node in nodes for value in node.inputs())]
         while pending:
             key = pending.pop().unique()
@@ -93,8 +98,7 @@ class Schedule:
         needed = [value for node in self.imported.opaque for value in captured(node)]
         needed += self.imported.block.outputs()
         needed += [value.source for region in self.outputs for value in region.inputs]
-        writers = [node for node, write in self.writes.items() if write not in self.owner]
-        kept, read = self._makers(needed, writers, self.engine)
+        kept, read = self._makers(None, needed, self.engine)
         for key in sorted(read & self.engine.keys()):
             region, made = self.engine[key]
             self.outputs[region][key] = made
@@ -103,8 +107,7 @@ class Schedule:
     def _region_item(self, region: Region) -> Item:
         inputs = {value.source.unique() for value in region.inputs}
         outputs = self.outputs[region]
-        writers = [node for node, write in self.writes.items() if self.owner.get(write) is region]
-        nodes, read = self._makers([v.source for v in outputs.values()], writers, inputs)
+        nodes, read = self._makers(region, [v.source for v in outputs.values()], inputs)
         order = sorted(nodes, key=self.position.__getitem__)
         return Item(order, read | inputs, set(outputs), region)
 
