@@ -314,7 +314,7 @@ def embedding_bags(a: Attributes, *operands: Tensor) -> tuple[Tensor, ...]:
 def max_pool(a: Attributes, x: Tensor) -> Tensor:
     functions = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
     return functions[len(a["kernel"])](
-        x, a["kernel"], a["stride"], a["padding"], a["dilation"], a.get("ceil", False)
+        x, a["kernel"], a.get("stride"), a["padding"], a["dilation"], a.get("ceil", False)
     )
 
 
@@ -322,7 +322,7 @@ def avg_pool(a: Attributes, x: Tensor) -> Tensor:
     functions = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}
     wide = x.float() if x.dtype == torch.bfloat16 else x  # torch lacks a bfloat16 avg_pool3d
     return functions[len(a["kernel"])](
-        wide, a["kernel"], a["stride"], a["padding"], a.get("ceil", False), a["include_pad"]
+        wide, a["kernel"], a.get("stride"), a["padding"], a.get("ceil", False), a["include_pad"]
     ).to(x.dtype)
 
 

@@ -38,7 +38,7 @@ class FrontEnd(Protocol):
     def takes(self, model: object) -> bool:
         """Return whether the model is of this front end's kind."""
 
-    def optimize(self, model: Any, method_names: Sequence[str]) -> Any:
+    def optimize(self, model: Any, method_names: Sequence[str]) -> None:
         """Move what the engine takes of these methods into plans, in place."""
 
     def optimized(self, model: Any) -> list[Optimized]:

@@ -1,14 +1,14 @@
 """What an importer sees of one call of an aten operator, whatever kind of model it comes from.
 
-Importers (``aten.py``) ask for arguments as constants, tensors or numbers of the engine's graph,
-and state what the call makes. ``Refused`` tells why the engine does not take it.
+Importers (``aten/``) ask for arguments as constants, tensors or numbers of the engine's graph, and
+state what the call makes. ``Refused`` says why the engine does not take it.
 """
 
 from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -49,10 +49,12 @@ class Call(abc.ABC):
     label: str
     graph: Graph
     arguments: dict[str, Handle]
-    #: Of those arguments that have one.
-    defaults: dict[str, Any]
+    #: What the operator's schema says of each argument.
+    schema: dict[str, Any]
     #: What the call makes, in the model's terms.
     outputs: list[Handle]
+    #: What the nodes of the call note as their source.
+    source: Any
 
     # What a front end says.
 
@@ -76,19 +78,16 @@ class Call(abc.ABC):
         """Return the dtype that the model states for a value."""
 
     @abc.abstractmethod
-    def is_used(self, position: int) -> bool:
-        """Whether anybody reads one of the call's results."""
+    def is_used(self, handle: Handle) -> bool:
+        """Whether anybody reads a value."""
 
     @abc.abstractmethod
-    def parts(self, count: int | None = None) -> list[Handle | None]:
-        """Return the elements of the list that the call makes; None for those that nobody reads.
-
-        How many there are is known when ``count`` says it, or when all are taken out at once.
-        """
+    def unpacked(self) -> int | None:
+        """Return the length of the list that the call makes, if it is unpacked at once."""
 
     @abc.abstractmethod
-    def parts_read(self) -> list[tuple[int, Handle]]:
-        """Return the elements of the list that are read, with their positions."""
+    def make_list(self, element: Callable[[int], Value]) -> None:
+        """State how to get an element of the list that the call makes."""
 
     @abc.abstractmethod
     def bind(self, handle: Handle, operand: Operand) -> None:
@@ -100,19 +99,19 @@ class Call(abc.ABC):
         """Whether the operator has such an argument."""
         return name in self.arguments
 
+    def constant(self, name: str) -> Any:
+        """Return a constant argument, or MISSING; None for one that the operator does not have."""
+        return self.constant_of(self.arguments[name]) if self.has(name) else None
+
     def python(self, name: str) -> Any:
         """Return a constant argument."""
-        value = self.constant_of(self.arguments[name])
+        value = self.constant(name)
         if value is MISSING:
             raise Refused(f"{name} is not a constant")
         return value
 
-    def constant(self, name: str) -> Any:
-        """Return a constant argument, or MISSING."""
-        return self.constant_of(self.arguments[name])
-
     def absent(self, name: str) -> bool:
-        """Whether an argument is None."""
+        """Whether an argument is None, or the operator does not have it."""
         return self.constant(name) is None
 
     def require(self, name: str, *allowed: Any) -> None:
@@ -124,24 +123,22 @@ class Call(abc.ABC):
     def require_defaults(self, named: Iterable[str]) -> None:
         """Refuse the call unless all arguments but those named have their defaults."""
         for name in self.arguments.keys() - set(named):
-            if name not in self.defaults:
+            if not self.schema[name].has_default_value():
                 raise Refused(f"{name} is given")
-            self.require(name, self.defaults[name])
+            self.require(name, self.schema[name].default_value)
 
     def integer(self, name: str) -> int:
         """Return a constant integer."""
-        value = self.python(name)
-        if not isinstance(value, int):
-            raise Refused(f"{name} is {value}")
-        return int(value)
+        return int(self.python(name))
 
     def integers(self, name: str, length: int | None = None) -> tuple[int, ...]:
-        """Return a constant list of integers; a single one stands for ``length`` equal ones."""
+        """Return a constant list of integers; a single one stands for ``length`` equal ones.
+
+        Without ``length``, the schema states it, or any will do.
+        """
         value = self.python(name)
-        if value is None:
-            raise Refused(f"{name} is None")
         items = tuple(value) if isinstance(value, list | tuple) else (value,)
-        return items * (length or 1) if len(items) == 1 else items
+        return items * (length or self.schema[name].N or 1) if len(items) == 1 else items
 
     def real(self, name: str) -> float:
         """Return a constant number that float32 can hold: infinite, or with all its digits."""
@@ -225,43 +222,36 @@ class Call(abc.ABC):
 
     # Results.
 
-    def step(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> Value:
-        """Add a node whose result only this importer knows."""
-        (made,) = self.results(op, inputs, [None], **attributes)
-        return made
-
-    def result(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> None:
-        """Add the node that makes the first result of the call."""
-        self.results(op, inputs, self.outputs[:1], **attributes)
-
-    def results(
-        self,
-        op: str,
-        inputs: Sequence[Operand],
-        sources: Sequence[Handle | None],
-        **attributes: Attribute,
+    def steps(
+        self, op: str, inputs: Sequence[Operand], count: int, **attributes: Attribute
     ) -> list[Value]:
-        """Add a node that makes these values of the model; None stands for one that it has not."""
+        """Add a node that makes so many values."""
         kind: Kind = "number" if op in NUMBERS else "tensor"
-        made = [self.graph.value(kind, source) for source in sources]
-        self.graph.add(op, inputs, outputs=made, attributes=attributes, origin=(self.label,))
-        for value in made:
-            if value.source is not None:
-                self.bind(value.source, value)
+        made = [self.graph.value(kind) for _ in range(count)]
+        self.graph.add(
+            op,
+            inputs,
+            outputs=made,
+            attributes=attributes,
+            origin=(self.label,),
+            source=self.source,
+        )
         return made
 
-    def rename(self, value: Value) -> None:
-        """Make what a step made the first result of the call."""
-        value.source = self.outputs[0]
-        self.bind(value.source, value)
+    def step(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> Value:
+        """Add a node that makes one value."""
+        (made,) = self.steps(op, inputs, 1, **attributes)
+        return made
+
+    def result(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> Value:
+        """Add the node that makes the call's result."""
+        made = self.step(op, inputs, **attributes)
+        self.identity(made)
+        return made
 
     def identity(self, operand: Operand) -> None:
-        """Make an operand the call's result."""
-        self.bind(self.outputs[0], operand)
-
-    def has_rank(self, rank: int | None) -> None:
-        """State how many dimensions the result has, if that is known."""
-        result = self.operand_of(self.outputs[0])
-        assert isinstance(result, Value)
-        if rank is not None and result.rank != rank:
-            result.dims = (None,) * rank
+        """Make an operand the call's only result that anybody reads."""
+        first, *others = self.outputs
+        if any(map(self.is_used, others)):
+            raise Refused("more than its first result is used")
+        self.bind(first, operand)

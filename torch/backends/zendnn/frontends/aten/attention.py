@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import BOOL, FLOATING, Call, Refused
 from torch.backends.zendnn.graph import Attribute, Operand, Value
 
@@ -19,20 +18,16 @@ def attention(call: Call) -> None:
     causal = bool(call.python("is_causal"))
     if causal and not call.absent("attn_mask"):
         raise Refused("it is causal and has a mask")
-    grouped = call.has("enable_gqa") and bool(call.python("enable_gqa"))
     mask = None if call.absent("attn_mask") else call.tensor("attn_mask", FLOATING | BOOL)
     inputs = [call.tensor("query"), call.tensor("key"), call.tensor("value"), mask]
-    more: dict[str, Attribute] = {"grouped": True} if grouped else {}
+    more: dict[str, Attribute] = {"grouped": True} if call.python("enable_gqa") else {}
     call.result("attention", inputs, scale=scale, causal=causal, **more)
 
 
-def linear_step(
-    call: Call, x: Operand, weight_: str, bias: str, part: slice | None = None
-) -> Value:
-    """One of the linear layers of an operator, with its weights or with some rows of them."""
-    rows = slice(None) if part is None else part
-    constants = [call.weight(name)[rows] for name in (weight_, bias)]
-    return call.step("linear", [x, *map(call.graph.constant, constants)])
+def constants(call: Call, layer: str, suffix: str = "") -> list[Value]:
+    """Return the weight and the bias of one of the layers of an operator."""
+    names = (f"{layer}_{part}{suffix}" for part in ("weight", "bias"))
+    return [call.graph.constant(call.weight(name)) for name in names]
 
 
 def self_attention(call: Call, query: Operand, key: Operand, value: Operand) -> Value:
@@ -41,10 +36,10 @@ def self_attention(call: Call, query: Operand, key: Operand, value: Operand) -> 
     features = call.integer("embed_dim")
     if call.weight("qkv_weight").shape != (3 * features, features) or features % heads:
         raise Refused("qkv_weight has another shape")
+    weights, biases = (call.weight(name).chunk(3) for name in ("qkv_weight", "qkv_bias"))
     projected = []
-    for position, x in enumerate((query, key, value)):
-        part = slice(position * features, (position + 1) * features)
-        y = linear_step(call, x, "qkv_weight", "qkv_bias", part)
+    for x, *parts in zip((query, key, value), weights, biases, strict=True):
+        y = call.step("linear", [x, *map(call.graph.constant, parts)])
         y = call.step("unflatten", [y, -1, heads, features // heads])
         projected.append(call.step("transpose", [y, 1, 2]))
     inputs: list[Operand] = [*projected, None]
@@ -52,7 +47,7 @@ def self_attention(call: Call, query: Operand, key: Operand, value: Operand) -> 
     if not call.absent("mask"):
         # Whatever is not 0 hides.
         hidden: Operand = call.step("nonzero", [call.tensor("mask", FLOATING | BOOL)])
-        mask_type = None if call.absent("mask_type") else call.integer("mask_type")
+        mask_type = call.python("mask_type")
         if mask_type == 1:  # (batch, source)
             hidden = call.step("unsqueeze", [call.step("unsqueeze", [hidden, 1]), 1])
         elif mask_type not in (0, 2):  # (target, source), or for each head
@@ -60,35 +55,31 @@ def self_attention(call: Call, query: Operand, key: Operand, value: Operand) -> 
         inputs.append(hidden)
         attributes |= {"fill": -math.inf, "fill_where": True}
     y = call.step("transpose", [call.step("attention", inputs, **attributes), 1, 2])
-    return linear_step(call, call.step("flatten", [y, 2, 3]), "proj_weight", "proj_bias")
+    return call.step("linear", [call.step("flatten", [y, 2, 3]), *constants(call, "proj")])
 
 
 def multi_head_attention(call: Call) -> None:
     """What nn.MultiheadAttention is when it is not trained."""
-    if call.is_used(1):
-        raise Refused("its weights are used")
-    result = self_attention(call, *(call.tensor(name) for name in ("query", "key", "value")))
-    call.rename(result)
+    call.identity(self_attention(call, *map(call.tensor, ("query", "key", "value"))))
 
 
 def encoder_layer(call: Call) -> None:
     """What nn.TransformerEncoderLayer is when it is not trained."""
     first = bool(call.python("norm_first"))
 
-    def norm(x: Operand, number_: int) -> Value:
-        names = (f"norm_weight_{number_}", f"norm_bias_{number_}")
-        _, *affine = operands(call, "layer_norm", "src", *names)
+    def norm(x: Operand, position: int) -> Value:
+        affine = constants(call, "norm", f"_{position}")
         return call.step("layer_norm", [x, *affine, None], eps=call.real("eps"), dims=1)
 
     def feed_forward(x: Operand) -> Value:
-        y = linear_step(call, x, "ffn_weight_1", "ffn_bias_1")
+        y = call.step("linear", [x, *constants(call, "ffn", "_1")])
         name = "gelu" if call.python("use_gelu") else "relu"
         y = call.step("eltwise", [y], algorithm=name, alpha=0.0, beta=0.0)
-        return linear_step(call, y, "ffn_weight_2", "ffn_bias_2")
+        return call.step("linear", [y, *constants(call, "ffn", "_2")])
 
     x: Value = call.tensor("src")
     for position, layer in ((1, lambda y: self_attention(call, y, y, y)), (2, feed_forward)):
         y = layer(norm(x, position) if first else x)
         x = call.step("binary", [x, y], algorithm="add")
         x = x if first else norm(x, position)
-    call.rename(x)
+    call.identity(x)

@@ -23,45 +23,31 @@ PRESERVED = (None, 1)
 CONTIGUOUS = 0
 
 
-def require_cpu(call: Call) -> None:
-    """Refuse a conversion to another device."""
-    device = call.python("device") if call.has("device") else None
-    if device is not None and torch.device(device).type != "cpu":
-        raise Refused("device is not the CPU")
-
-
-def to_dtype(call: Call) -> None:
-    """A conversion between the engine's dtypes, or to the truth of numbers."""
-    number_ = call.python("dtype")
-    if number_ not in DTYPES and number_ != BOOL_NUMBER:
-        raise Refused("dtype is not float32, bfloat16 or bool")
-    require_cpu(call)
-    call.require("memory_format", *PRESERVED)
-    if number_ == BOOL_NUMBER:
-        call.result("nonzero", [call.tensor("self", ANY)])
-    else:
-        call.result("to", [call.tensor("self", ANY)], dtype=DTYPES[number_])
-
-
-def to_layout(call: Call) -> None:
-    """A conversion, or none, to a dtype and to the order of dimensions."""
+def convert(call: Call) -> None:
+    """A conversion to an engine's dtype, to the truth of numbers, or of the memory format only."""
     call.require("layout", None, 0)
     call.require("pin_memory", None, False)
     call.require("memory_format", *PRESERVED, CONTIGUOUS)
-    require_cpu(call)
+    device, dtype = call.python("device"), call.python("dtype")
+    if device is not None and torch.device(device).type != "cpu":
+        raise Refused("device is not the CPU")
+    if dtype not in (None, BOOL_NUMBER, *DTYPES):
+        raise Refused("dtype is not float32, bfloat16 or bool")
     x = call.tensor("self", ANY)
     if call.python("memory_format") == CONTIGUOUS:
         x = call.step("contiguous", [x])
-    if call.absent("dtype"):
+    if dtype is None:
         call.identity(x)
+    elif dtype == BOOL_NUMBER:
+        call.result("nonzero", [x])
     else:
-        call.result("to", [x], dtype=engine_dtype(call, "dtype"))
+        call.result("to", [x], dtype=DTYPES[dtype])
 
 
-def autocast(call: Call, *, dtype: str | None) -> None:
+def autocast(call: Call) -> None:
     """What autocast does to a floating tensor: to its own dtype, or back to float32."""
     if not call.python("cpu_enabled"):
         call.identity(call.tensor("self", ANY))
         return
-    wanted = dtype or engine_dtype(call, "cpu_dtype")
-    call.result("to", [call.tensor("self")], dtype=wanted, floating=True)
+    dtype = engine_dtype(call, "cpu_dtype") if call.has("cpu_dtype") else "float32"
+    call.result("to", [call.tensor("self")], dtype=dtype, floating=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import torch
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
-from torch.backends.zendnn.frontends.aten.mappings import Importer, same_tensor
+from torch.backends.zendnn.frontends.aten.mappings import mapped, same_tensor
 from torch.backends.zendnn.frontends.calls import BOOL, Call, Refused
+from torch.backends.zendnn.graph import Operand
 from torch.backends.zendnn.passes import _match
 
 
@@ -28,11 +28,6 @@ def scalar(call: Call, name: str) -> float | None:
     return float(constant)
 
 
-def eltwise(call: Call, *, algorithm: str, alpha: float = 0.0) -> None:
-    """A function of each element, with fixed parameters."""
-    call.result("eltwise", [call.tensor("self")], algorithm=algorithm, alpha=alpha, beta=0.0)
-
-
 def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
     """``self ∘ alpha·other``, or ``other ∘ alpha·self`` when swapped.
 
@@ -40,13 +35,14 @@ def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
     """
     names = ("other", "self") if swapped else ("self", "other")
     alpha = call.real("alpha") if call.has("alpha") else 1.0
-    numbers = [scalar(call, name) for name in names]
-    left, right = numbers
+    left, right = (scalar(call, name) for name in names)
     if right is not None:
-        of_number(call, *names, _match.as_affine(algorithm, alpha * right))
+        x, number = names
+        found = _match.as_affine(algorithm, alpha * right)
     elif left is not None:
+        number, x = names
         found = _match.as_affine(algorithm, left, left=True)
-        of_number(call, *names[::-1], found and (alpha * found[0], found[1]))
+        found = found and (alpha * found[0], found[1])
     else:
         a, b = (call.tensor(name) for name in names)
         # A number in a tensor takes the dtype of the other one.
@@ -57,20 +53,10 @@ def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
         if alpha != 1.0:
             b = call.step("eltwise", [b], algorithm="affine", alpha=alpha, beta=0.0)
         call.result("binary", [a, b], algorithm=algorithm)
-
-
-def of_number(call: Call, name: str, number: str, found: tuple[float, float] | None) -> None:
-    """alpha·x + beta of the argument ``name``; the argument ``number`` made it."""
+        return
     if found is None or not all(map(_match.is_sound, found)):
         raise Refused(f"{number} is {scalar(call, number)}")
-    call.result("eltwise", [call.tensor(name)], algorithm="affine", alpha=found[0], beta=found[1])
-
-
-def cube(call: Call) -> None:
-    """The third power, which spelled-out activations take."""
-    x = call.tensor("self")
-    squared = call.step("eltwise", [x], algorithm="square", alpha=0.0, beta=0.0)
-    call.result("binary", [squared, x], algorithm="mul")
+    call.result("eltwise", [call.tensor(x)], algorithm="affine", alpha=found[0], beta=found[1])
 
 
 def arithmetic(call: Call, *, algorithm: str, swapped: bool = False) -> None:
@@ -79,49 +65,43 @@ def arithmetic(call: Call, *, algorithm: str, swapped: bool = False) -> None:
     if not call.are_numbers(*names):
         binary(call, algorithm=algorithm, swapped=swapped)
         return
-    if call.has("alpha"):
-        call.require("alpha", 1)
+    call.require("alpha", None, 1)
     call.result(f"number_{algorithm}", [call.number(name) for name in names])
-
-
-#: What ``x ** exponent`` is.
-POWERS: dict[float, Importer] = {
-    0.5: partial(eltwise, algorithm="sqrt"),
-    1: partial(same_tensor, name="self"),
-    2: partial(eltwise, algorithm="square"),
-    3: cube,
-}
 
 
 def power(call: Call) -> None:
     """A power of a tensor, or of a size, such as the scale of attention: a float32 tensor."""
-    exponent, of_size = call.python("exponent"), call.are_numbers("self")
-    if exponent in POWERS and not of_size:
-        POWERS[exponent](call)
-    elif isinstance(exponent, float) and of_size:
+    exponent = call.python("exponent")
+    if call.are_numbers("self") and isinstance(exponent, float):
         call.result("power", [call.number("self")], exponent=call.real("exponent"))
+    elif exponent == 1:
+        same_tensor(call, name="self")
+    elif exponent == 3:  # spelled-out activations have it
+        x = call.tensor("self")
+        squared = call.step("eltwise", [x], algorithm="square", alpha=0.0, beta=0.0)
+        call.result("binary", [squared, x], algorithm="mul")
     else:
-        raise Refused(f"exponent is {exponent}")
+        mapped(call)
+
+
+def power_of_size(call: Call, name: str) -> Operand:
+    """Return an argument that ``power`` made of a size."""
+    made = call.operand_of(call.arguments[name])
+    if _match.producer(made, "power") is None:
+        raise Refused(f"{name} is not a power of a size")
+    return made
 
 
 def scalar_of(call: Call) -> None:
     """A number that was made into a tensor: of a size, or of a power of one."""
-    if call.are_numbers("a"):
-        call.identity(call.number("a"))
-        return
-    made = call.operand_of(call.arguments["a"])
-    if _match.producer(made, "power") is None:
-        raise Refused("a is neither an integer nor a power of one")
-    call.identity(made)
+    call.identity(call.number("a") if call.are_numbers("a") else power_of_size(call, "a"))
 
 
 def full(call: Call) -> None:
     """The power of a size again, in a tensor without dimensions."""
     if call.numbers("size"):
         raise Refused("it makes more than one number")
-    made = call.operand_of(call.arguments["fill_value"])
-    if _match.producer(made, "power") is None:
-        raise Refused("fill_value is not a power of a size")
+    made = power_of_size(call, "fill_value")
     call.result("to", [made], dtype=engine_dtype(call, "dtype"))
 
 

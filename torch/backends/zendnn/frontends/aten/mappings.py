@@ -1,8 +1,8 @@
-"""Importers that are read off the mappings of ``operators.py``, and ways to combine importers."""
+"""Importers that are read off mappings (``signatures.py``), and ways to combine importers."""
 
 from __future__ import annotations
 
-import functools
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -59,13 +59,17 @@ def _read_attribute(call: Call, argument: Argument, spec: AttributeSpec) -> Attr
 
 def _import(call: Call, row: Operator, mapping: Mapping, fixed: dict[str, Attribute]) -> None:
     """Add the one node that a mapping stands for; ``fixed`` is what no argument gives."""
-    given: dict[str, list[Operand]] = {}
-    attributes: dict[str, Attribute] = {}
     for argument in mapping.arguments:
         if not argument.target:
             call.require(argument.name, argument.literal)
     call.require_defaults({argument.name for argument in mapping.arguments})
+    attributes = fixed | mapping.fixed
     specs = {operand.name: operand for operand in row.operands}
+    given: dict[str, list[Operand]] = {}
+    for name in specs.keys() & attributes.keys():
+        number = attributes.pop(name)
+        assert isinstance(number, int)
+        given[name] = [number]
     for argument in mapping.arguments:
         if argument.target in specs:
             given[argument.target] = _read_operand(call, argument.name, specs[argument.target])
@@ -73,47 +77,61 @@ def _import(call: Call, row: Operator, mapping: Mapping, fixed: dict[str, Attrib
             value = _read_attribute(call, argument, row.attributes[argument.target])
             if value != ():
                 attributes[argument.target] = value
-    for name, value in (fixed | mapping.fixed).items():
-        if name in specs:
-            assert isinstance(value, int)
-            given[name] = [value]
-        else:
-            attributes.setdefault(name, value)
     inputs = [x for operand in row.operands for x in given.get(operand.name, [None])]
     call.result(row.name, inputs, **attributes)
 
 
-def from_mappings() -> dict[str, Importer]:
-    """Return the importers of all mappings of the table, by aten operator."""
-    rows: list[tuple[Operator, Mapping, dict[str, Attribute]]] = []
+_WINDOW = "kernel_size=kernel, stride=stride, padding=padding, "
+#: Operators, and mappings to them that are only imported: the passes make no such calls.
+_IMPORTED = (
+    ("binary", "aten::max.other(self, other) algorithm='max'"),
+    ("binary", "aten::min.other(self, other) algorithm='min'"),
+    ("eltwise", "aten::neg(self) algorithm='affine' alpha=-1.0 beta=0.0"),
+    ("eltwise", "aten::pow.Tensor_Scalar(self, exponent=0.5) algorithm='sqrt' alpha=0.0 beta=0.0"),
+    ("eltwise", "aten::pow.Tensor_Scalar(self, exponent=2) algorithm='square' alpha=0.0 beta=0.0"),
+    *(
+        (op, f"aten::{op}{n}d(self, {arguments})")
+        for op, arguments in (
+            ("max_pool", _WINDOW + "dilation=dilation, ceil_mode=ceil"),
+            ("avg_pool", _WINDOW + "ceil_mode=ceil, count_include_pad=include_pad"),
+            ("adaptive_avg_pool", "output_size=sizes"),
+        )
+        for n in (1, 2, 3)
+    ),
+)
+
+
+def _rows() -> dict[str, list[tuple[Operator, Mapping, dict[str, Attribute]]]]:
+    """Return all mappings, by aten operator: their rows, and attributes that no argument gives."""
+    rows: dict[str, list[tuple[Operator, Mapping, dict[str, Attribute]]]] = defaultdict(list)
+
+    def add(op: str, *mappings: Mapping, **fixed: Attribute) -> None:
+        for mapping in mappings:
+            rows[mapping.name].append((OPERATORS[op], mapping, fixed))
+
     for row in OPERATORS.values():
-        rows += [(row, mapping, {}) for mapping in row.mappings]
+        add(row.name, *row.mappings)
+    for op, text in _IMPORTED:
+        add(op, Mapping(text, tuple(operand.name for operand in OPERATORS[op].operands)))
     for function in FUNCTIONS.values():
-        of_one: dict[str, Attribute] = {"algorithm": function.name, "alpha": 0.0, "beta": 0.0}
-        rows += [(OPERATORS["eltwise"], mapping, of_one) for mapping in function.mappings]
-    for function in COMBINATIONS.values():
-        of_two: dict[str, Attribute] = {"algorithm": function.name}
-        rows += [(OPERATORS["binary"], mapping, of_two) for mapping in function.mappings]
-    found: dict[str, list[Importer]] = {}
-    for row, mapping, fixed in rows:
-        importer = functools.partial(_import, row=row, mapping=mapping, fixed=fixed)
-        found.setdefault(mapping.name, []).append(importer)
-    return {name: first_of(*importers) for name, importers in found.items()}
+        add("eltwise", *function.mappings, algorithm=function.name, alpha=0.0, beta=0.0)
+    for combination in COMBINATIONS.values():
+        add("binary", *combination.mappings, algorithm=combination.name)
+    return dict(rows)
 
 
-def first_of(*importers: Importer) -> Importer:
-    """The first importer that does not refuse the call; the reason is the first one's."""
+_ROWS = _rows()
 
-    def importer(call: Call) -> None:
-        refusals = []
-        for take in importers:
-            try:
-                return take(call)
-            except Refused as refused:
-                refusals.append(refused)
-        raise refusals[0]
 
-    return importer
+def mapped(call: Call) -> None:
+    """What the first mapping that does not refuse the call stands for."""
+    refusals = []
+    for row, mapping, fixed in _ROWS[call.name]:
+        try:
+            return _import(call, row, mapping, fixed)
+        except Refused as refused:
+            refusals.append(refused)
+    raise refusals[0]
 
 
 def same_number(call: Call) -> None:
@@ -128,7 +146,7 @@ def same_tensor(call: Call, *, name: str, **required: Any) -> None:
     call.identity(call.tensor(name, ANY))
 
 
-MAPPED = from_mappings()
+MAPPED: dict[str, Importer] = dict.fromkeys(_ROWS, mapped)
 
 #: The aten operators, without overloads, that only rearrange a tensor.
 VIEWS = frozenset(

@@ -68,8 +68,9 @@ def factors(call: Call, a: str, b: str) -> tuple[str, list[Operand]]:
 
 def product(call: Call, *, a: str, b: str, rank: int | None = None) -> None:
     """A matrix product, of this rank; one with a constant matrix is a linear layer."""
-    call.result(*factors(call, a, b))
-    call.has_rank(rank)
+    made = call.result(*factors(call, a, b))
+    if rank is not None:
+        made.learn_dims((None,) * rank)
 
 
 def product_and_sum(call: Call, *, a: str, b: str, rank: int) -> None:
@@ -80,10 +81,10 @@ def product_and_sum(call: Call, *, a: str, b: str, rank: int) -> None:
     op, given = factors(call, a, b)
     vector = added.constant
     if op == "linear" and vector is not None and vector.shape == call.weight(b).shape[1:]:
-        call.result(op, [*given[:2], added])
+        made = call.result(op, [*given[:2], added])
     else:
-        call.result("binary", [call.step(op, given), added], algorithm="add")
-    call.has_rank(rank)
+        made = call.result("binary", [call.step(op, given), added], algorithm="add")
+    made.learn_dims((None,) * rank)
 
 
 def einsum(call: Call) -> None:

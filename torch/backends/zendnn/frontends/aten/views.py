@@ -20,22 +20,22 @@ def slice_(call: Call) -> None:
     call.result("slice", [x, dim, start, None if is_open else end, step])
 
 
-def _split(call: Call, count: int | None, **by: Attribute) -> None:
-    """Parts, of which ``count`` are stated by the sizes or chunks that they are split by."""
-    parts, (noun,) = call.parts(count), by
-    if count not in (None, len(parts)):
-        raise Refused(f"{count} {noun} make {len(parts)} parts")
-    call.results("split", [call.tensor("self", ANY)], parts, dim=call.integer("dim"), **by)
+def _split(call: Call, stated: int | None, **by: Attribute) -> None:
+    """Parts, of which ``stated`` are known from the sizes or chunks that they are split by."""
+    unpacked, (noun,) = call.unpacked(), by
+    count = stated or unpacked
+    if count is None:
+        raise Refused("its results are not unpacked at once")
+    if unpacked not in (None, count):
+        raise Refused(f"{count} {noun} make {unpacked} parts")
+    x, dim = call.tensor("self", ANY), call.integer("dim")
+    call.make_list(call.steps("split", [x], count, dim=dim, **by).__getitem__)
 
 
-def split_equal(call: Call) -> None:
-    """Parts of one size; the last may be smaller."""
-    _split(call, None, sizes=(call.integer("split_size"),))
-
-
-def split_sizes(call: Call, *, name: str = "split_sizes") -> None:
-    """Parts of stated sizes."""
-    _split(call, len(call.integers(name)), sizes=call.integers(name))
+def split(call: Call, *, name: str) -> None:
+    """Parts of stated sizes, or of one size, of which the last may be smaller."""
+    sizes = call.python(name)
+    _split(call, len(sizes) if isinstance(sizes, list) else None, sizes=call.integers(name))
 
 
 def chunk(call: Call) -> None:
@@ -46,5 +46,4 @@ def chunk(call: Call) -> None:
 def unbind(call: Call) -> None:
     """All slices of a dimension."""
     x, dim = call.tensor("self", ANY), call.integer("dim")
-    for position, part in call.parts_read():
-        call.results("select", [x, dim, position], [part])
+    call.make_list(lambda position: call.step("select", [x, dim, position]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -30,20 +30,13 @@ from torch.backends.zendnn.frontends.torchscript.writer import (
     TorchModule,
     type_of,
 )
-from torch.backends.zendnn.graph import Graph, Region
+from torch.backends.zendnn.graph import Graph
 from torch.backends.zendnn.passes import partition
 
-#: The name of a module's attribute for what was left out, by method.
+#: The name of a module's attribute for the operators that were left out of a method, and why.
 LEFT_OUT_ATTRIBUTE = "_zendnn_left_out_{method}"
-
-
-@dataclass
-class MethodReport:
-    """What became of one method."""
-
-    method: str
-    regions: list[tuple[str, Region]] = field(default_factory=list)
-    left_out: tuple[LeftOut, ...] = ()
+_TEXT = torch._C.StringType.get()
+_PAIRS = torch._C.ListType(torch._C.TupleType([_TEXT, _TEXT]))
 
 
 def make_plan(description: str, constants: list[torch.Tensor], name: str) -> Any:
@@ -51,29 +44,22 @@ def make_plan(description: str, constants: list[torch.Tensor], name: str) -> Any
     return torch.classes.zendnn.Plan(description, constants, name)
 
 
-def optimize(
-    model: object,
-    method_names: Sequence[str],
-    make_plan: MakePlan = make_plan,
-) -> list[MethodReport]:
+def optimize(model: object, method_names: Sequence[str], make_plan: MakePlan = make_plan) -> None:
     """Move what the engine takes of a frozen module's methods into plans, in place.
 
     The module changes when all is ready: an error on the way leaves it as it was.
     """
     module = module_of(model)
-    rewritten = [rewrite(module, name, make_plan) for name in method_names]
-    for report, graph, plans in rewritten:
-        for name, plan in plans.items():
-            module._register_attribute(name, type_of(plan), plan)
-        _C._set_graph(module, report.method, graph)
-        store_left_out(module, report)
-    return [report for report, _, _ in rewritten]
+    for name, graph, attributes in [rewrite(module, name, make_plan) for name in method_names]:
+        for attribute, (type_, value) in attributes.items():
+            module._register_attribute(attribute, type_, value)
+        _C._set_graph(module, name, graph)
 
 
 def rewrite(
     module: TorchModule, name: str, make_plan: MakePlan
-) -> tuple[MethodReport, TorchGraph, dict[str, Any]]:
-    """Return what becomes of a method: its graph, with calls of plans, and these by name."""
+) -> tuple[str, TorchGraph, dict[str, tuple[Any, Any]]]:
+    """Return what becomes of a method: its graph, with calls of plans, and attributes to set."""
     graph: TorchGraph = module._get_method(name).graph.copy()
     simplify(graph)
     facts = Facts.of(graph)
@@ -85,7 +71,9 @@ def rewrite(
         emitter.emit(schedule)
     torch._C._jit_pass_dce(graph)
     graph.lint()
-    return MethodReport(name, emitter.made, left_out(graphs)), graph, emitter.plans
+    attributes = {key: (type_of(plan), plan) for key, plan in emitter.plans.items()}
+    attributes[LEFT_OUT_ATTRIBUTE.format(method=name)] = _PAIRS, left_out(graphs)
+    return name, graph, attributes
 
 
 def plan_block(block: TorchBlock, facts: Facts) -> Schedule:
@@ -106,24 +94,6 @@ def simplify(graph: TorchGraph) -> None:
     torch._C._jit_pass_constant_propagation(graph)
     torch._C._jit_pass_cse(graph)
     torch._C._jit_pass_dce(graph)
-
-
-def store_left_out(module: TorchModule, report: MethodReport) -> None:
-    """Keep on the module what was left out and why, so that it can be explained later."""
-    name = LEFT_OUT_ATTRIBUTE.format(method=report.method)
-    pairs = [(item.op, item.reason) for item in report.left_out for _ in range(item.count)]
-    if module.hasattr(name):
-        module.setattr(name, pairs)
-        return
-    text = torch._C.StringType.get()
-    pair_list = torch._C.ListType(torch._C.TupleType([text, text]))
-    module._register_attribute(name, pair_list, pairs)
-
-
-def reasons(module: TorchModule, method: str = "forward") -> list[tuple[str, str]]:
-    """Return each operator of an optimised method that was left out, and why."""
-    name = LEFT_OUT_ATTRIBUTE.format(method=method)
-    return [(op, reason) for op, reason in module.getattr(name)] if module.hasattr(name) else []
 
 
 # What an optimised module says about itself.
@@ -148,9 +118,9 @@ def optimized(model: object) -> list[Optimized]:
     module = module_of(model)
     found = []
     for name in module._method_names():
-        method_plans, noted = tuple(plans(module, name)), None
-        if module.hasattr(LEFT_OUT_ATTRIBUTE.format(method=name)):
-            noted = counted(reasons(module, name))
+        method_plans = tuple(plans(module, name))
+        attribute = LEFT_OUT_ATTRIBUTE.format(method=name)
+        noted = counted(module.getattr(attribute)) if module.hasattr(attribute) else None
         if method_plans or noted is not None:
             found.append(Optimized(name, method_plans, noted))
     return found
@@ -172,15 +142,15 @@ def held_by(module: TorchModule, value: TorchValue) -> Any:
     return module if node.kind() == "prim::Param" else value.toIValue()
 
 
-def left_out(graphs: Iterable[Graph]) -> tuple[LeftOut, ...]:
-    """Return what stays outside of plans and says why, the most frequent first."""
-    return counted(
+def left_out(graphs: Iterable[Graph]) -> list[tuple[str, str]]:
+    """Return each operator that stays outside of plans and says why."""
+    return [
         (op, node.reason)
         for graph in graphs
         for node in graph.nodes
         for op in node.origin
         if node.reason and op not in STRUCTURE
-    )
+    ]
 
 
 def counted(pairs: Iterable[tuple[str, str]]) -> tuple[LeftOut, ...]:

@@ -17,13 +17,13 @@ def outer_block(graph: TorchGraph) -> TorchBlock:
     return graph.return_node().owningBlock()
 
 
-def blocks_below(block: TorchBlock, *, of_calls: bool = False) -> Iterator[TorchBlock]:
-    """Yield a block and the blocks inside it; those that an earlier run made if ``of_calls``."""
+def blocks_below(block: TorchBlock) -> Iterator[TorchBlock]:
+    """Yield a block and the blocks inside it, without those of calls that an earlier run made."""
     yield block
     for node in list(block.nodes()):
-        if of_calls or not is_guarded_call(node):
+        if not is_guarded_call(node):
             for inner in node.blocks():
-                yield from blocks_below(inner, of_calls=of_calls)
+                yield from blocks_below(inner)
 
 
 def is_guarded_call(node: TorchNode) -> bool:
@@ -39,13 +39,11 @@ def is_guard(node: TorchNode) -> bool:
 def captured(node: TorchNode) -> list[TorchValue]:
     """Return what a node reads: its inputs and what its blocks take from outside."""
     read = {value.unique(): value for value in node.inputs()}
-    made: set[int] = set()
-    for inner in node.blocks():
-        for block in blocks_below(inner, of_calls=True):
-            made.update(value.unique() for value in block.inputs())
-            values = list(block.outputs())
-            for member in block.nodes():
-                made.update(value.unique() for value in member.outputs())
-                values.extend(member.inputs())
-            read.update((value.unique(), value) for value in values)
-    return [value for key, value in read.items() if key not in made]
+    for block in node.blocks():
+        inside = [value for member in block.nodes() for value in captured(member)]
+        made = {value.unique() for member in block.nodes() for value in member.outputs()}
+        made.update(value.unique() for value in block.inputs())
+        for value in (*inside, *block.outputs()):
+            if value.unique() not in made:
+                read[value.unique()] = value
+    return list(read.values())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.backends.zendnn.frontends.aten import IMPORTERS, Importer, same_number
+from torch.backends.zendnn.frontends.aten import IMPORTERS, same_number
 from torch.backends.zendnn.frontends.calls import ANY, MISSING, Call, Refused
 from torch.backends.zendnn.graph import SOME_INTEGER, Graph, Kind, Operand, Value
 
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
 # torch's own stubs of its graph know too little of it.
 TorchValue = Any
 TorchNode = Any
+
+
+def qualified(namespace: str, names: str) -> frozenset[str]:
+    """Return the operators of a namespace that have these names, which spaces separate."""
+    return frozenset(f"{namespace}::{name}" for name in names.split())
 
 
 def is_constant(value: TorchValue) -> bool:
@@ -30,8 +36,8 @@ def kind_of(value: TorchValue) -> Kind:
     return kinds.get(value.type().kind(), "other")
 
 
-#: The elements of a list, or the tensor whose sizes it holds.
-ListContent = tuple[TorchValue, ...] | Value
+#: The elements of a list, the tensor whose sizes it holds, or how to get an element of it.
+ListContent = tuple[TorchValue, ...] | Value | Callable[[int], Value]
 
 
 @dataclass
@@ -59,6 +65,8 @@ class Scope:
         """Note what a TorchScript value is here."""
         self.operands[value.unique()] = operand
         if isinstance(operand, Value):
+            if operand.source is None:
+                operand.source = value
             self.learn_type(operand, value)
             if self.states is not None and value.unique() in self.states.roots:
                 operand.is_state = operand.constant is None
@@ -86,11 +94,9 @@ class Scope:
     def read(self, value: TorchValue) -> list[Value]:
         """Return all the engine's values that a node reads by reading ``value``."""
         content = self.lists.get(value.unique())
-        if isinstance(content, Value):
-            return [content]
-        if content is not None:
+        if isinstance(content, tuple):
             return [v for element in content for v in self.read(element)]
-        operand = self.operand(value)
+        operand = content or self.operand(value)
         return [operand] if isinstance(operand, Value) else []
 
 
@@ -99,12 +105,12 @@ class TorchScriptCall(Call):
 
     def __init__(self, scope: Scope, node: TorchNode) -> None:
         self.scope = scope
-        self.node = node
+        self.node = self.source = node
         self.graph = scope.graph
         self.name = operator_name(node)
         self.label = node.kind()
-        names, self.defaults = schema_arguments(node.schema())
-        self.arguments = dict(zip(names, node.inputs(), strict=False))
+        self.schema = schema_arguments(node.schema())
+        self.arguments = dict(zip(self.schema, node.inputs(), strict=False))
         self.outputs = list(node.outputs())
 
     def constant_of(self, handle: TorchValue) -> Any:
@@ -118,60 +124,40 @@ class TorchScriptCall(Call):
     def operand_of(self, handle: TorchValue) -> Operand:
         return self.scope.operand(handle)
 
-    def list_of(self, handle: TorchValue) -> ListContent | None:
-        return self.scope.lists.get(handle.unique())
+    def list_of(self, handle: TorchValue) -> tuple[TorchValue, ...] | Value | None:
+        content = self.scope.lists.get(handle.unique())
+        return content if isinstance(content, tuple | Value) else None
 
     def dtype_of(self, handle: TorchValue) -> torch.dtype | None:
         return handle.type().dtype()
 
-    def is_used(self, position: int) -> bool:
-        return bool(self.outputs[position].uses())
+    def is_used(self, handle: TorchValue) -> bool:
+        return bool(handle.uses())
 
-    def parts(self, count: int | None = None) -> list[TorchValue | None]:
-        unpacked = self._unpacked()
-        if unpacked is not None:
-            return unpacked
-        if count is None:
-            raise Refused("its results are not unpacked at once")
-        found: list[TorchValue | None] = [None] * count
-        for position, value in self.parts_read():
-            if not -count <= position < count or found[position] is not None:
-                raise Refused("what is read of its results is not known")
-            found[position] = value
-        return found
-
-    def parts_read(self) -> list[tuple[int, TorchValue]]:
-        unpacked = self._unpacked()
-        if unpacked is not None:
-            return list(enumerate(unpacked))
-        found = []
-        for user in (use.user for use in self.node.output().uses()):
-            if user.kind() != "aten::__getitem__" or not is_constant(user.inputsAt(1)):
-                raise Refused("what is read of its results is not known")
-            found.append((user.inputsAt(1).toIValue(), user.output()))
-        return found
-
-    def _unpacked(self) -> list[TorchValue] | None:
-        """Return all elements of the list, if they are taken out at once."""
-        users = [use.user for use in self.node.output().uses()]
+    def unpacked(self) -> int | None:
+        users = [use.user for use in self.outputs[0].uses()]
         at_once = [user.kind() for user in users] == ["prim::ListUnpack"]
-        return list(users[0].outputs()) if at_once else None
+        return users[0].outputsSize() if at_once else None
+
+    def make_list(self, element: Callable[[int], Value]) -> None:
+        users = [use.user for use in self.outputs[0].uses()]
+        one_by_one = all(user.kind() == "aten::__getitem__" for user in users)
+        if self.unpacked() is None and not (
+            one_by_one and all(is_constant(user.inputsAt(1)) for user in users)
+        ):
+            raise Refused("what is read of its results is not known")
+        self.scope.lists[self.outputs[0].unique()] = element
 
     def bind(self, handle: TorchValue, operand: Operand) -> None:
         self.scope.bind(handle, operand)
 
 
 @functools.cache
-def schema_arguments(schema: str) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return the names of a schema's arguments, and their defaults.
-
-    There are none for a node without a schema.
-    """
-    if "(" not in schema or schema.startswith("("):
-        return (), {}
-    arguments = torch._C.parse_schema(schema).arguments
-    defaults = {a.name: a.default_value for a in arguments if a.has_default_value()}
-    return tuple(argument.name for argument in arguments), defaults
+def schema_arguments(schema: str) -> dict[str, Any]:
+    """Return what a schema says of each argument; nothing for a node without a schema."""
+    if schema.startswith("("):
+        return {}
+    return {argument.name: argument for argument in torch._C.parse_schema(schema).arguments}
 
 
 def operator_name(node: TorchNode) -> str:
@@ -183,60 +169,48 @@ def operator_name(node: TorchNode) -> str:
 # Lists and numbers.
 
 
-def constant_chunk(call: TorchScriptCall) -> None:
-    """Equal parts, in torch's own form of it after it has run."""
-    x = call.as_tensor(call.node.inputsAt(0), "self", ANY)
-    chunks, dim = call.node.i("chunks"), call.node.i("dim")
-    call.results("split", [x], call.outputs, dim=dim, chunks=chunks)
-
-
 def list_construct(call: TorchScriptCall) -> None:
     """A list or a tuple: whoever reads it looks through it."""
-    call.scope.lists[call.node.output().unique()] = tuple(call.node.inputs())
+    call.scope.lists[call.outputs[0].unique()] = tuple(call.node.inputs())
 
 
 def size_list(call: TorchScriptCall) -> None:
     """All sizes of a tensor."""
-    call.scope.lists[call.node.output().unique()] = call.tensor("self", ANY)
+    call.scope.lists[call.outputs[0].unique()] = call.tensor("self", ANY)
 
 
 def get_item(call: TorchScriptCall) -> None:
     """One element of a list."""
-    if call.outputs[0].unique() in call.scope.operands:
-        return  # the node that made the list has made it
-    position = call.integer("idx")
-    content = call.scope.lists.get(call.arguments["list"].unique())
-    _bind_element(call, call.outputs[0], content, position)
+    call.identity(_element(call, call.integer("idx")))
 
 
 def list_unpack(call: TorchScriptCall) -> None:
     """All elements of a list."""
-    if all(output.unique() in call.scope.operands for output in call.outputs):
-        return  # the node that made the list has made them
-    content = call.scope.lists.get(call.node.inputsAt(0).unique())
-    if isinstance(content, tuple) and len(content) != len(call.outputs):
-        content = None
     for position, output in enumerate(call.outputs):
-        _bind_element(call, output, content, position)
+        call.bind(output, _element(call, position, len(call.outputs)))
 
 
-def _bind_element(
-    call: TorchScriptCall, output: TorchValue, content: ListContent | None, position: int
-) -> None:
+def _element(call: TorchScriptCall, position: int, length: int | None = None) -> Operand:
+    """Return an element of the list that a call reads, which has this length if it is known."""
+    content = call.scope.lists.get(call.node.inputsAt(0).unique())
     if isinstance(content, Value):
-        call.results("size", [content, position], [output])
-        return
-    if content is None or not -len(content) <= position < len(content):
-        raise Refused("what the list holds is not known")
-    operand = call.scope.operand(content[position])
+        return call.step("size", [content, position])
+    try:
+        if callable(content):
+            return content(position)
+        if content is None or len(content) != (length or len(content)):
+            raise IndexError
+        operand = call.scope.operand(content[position])
+    except IndexError:
+        raise Refused("what the list holds is not known") from None
     if operand is None or (isinstance(operand, Value) and operand.kind == "other"):
         raise Refused("the list holds neither tensors nor integers")
-    call.bind(output, operand)
+    return operand
 
 
 #: Every operator that the engine takes of a TorchScript graph.
-OPERATORS: dict[str, Importer] = IMPORTERS | {  # type: ignore[assignment]
-    "prim::ConstantChunk": constant_chunk,
+OPERATORS: dict[str, Callable[[TorchScriptCall], None]] = {
+    **IMPORTERS,
     "prim::ListConstruct": list_construct,
     "prim::TupleConstruct": list_construct,
     "prim::ListUnpack": list_unpack,

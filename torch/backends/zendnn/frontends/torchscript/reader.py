@@ -1,8 +1,8 @@
 """Reads TorchScript: each block of a method's graph becomes a graph of the engine.
 
 What the importers take becomes nodes of the engine, everything else an opaque node with its reason.
-Values that something writes to stay opaque, by torch's own alias analysis, until the last write;
-not so where ``state.py`` knows what is written.
+A value that is written to stays opaque until the last write, by torch's own alias analysis, unless
+``state.py`` knows what is written.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
     TorchValue,
     kind_of,
     operator_name,
+    qualified,
 )
 from torch.backends.zendnn.frontends.torchscript.dtypes import whole_values
 from torch.backends.zendnn.frontends.torchscript.state import (
@@ -38,21 +39,20 @@ from torch.backends.zendnn.frontends.torchscript.state import (
 )
 from torch.backends.zendnn.graph import OPAQUE, Graph, Value
 
-#: Builds and takes apart what others read; nobody needs to hear that the engine does not take it.
-STRUCTURE = frozenset(
-    {
-        *("prim::ListConstruct", "prim::TupleConstruct", "prim::DictConstruct"),
-        *("prim::ListUnpack", "prim::TupleUnpack", "prim::TupleIndex", "prim::GetAttr"),
-    }
+#: Operators that build and take apart containers: reports do not list them.
+STRUCTURE = qualified(
+    "prim",
+    "ListConstruct TupleConstruct DictConstruct ListUnpack TupleUnpack TupleIndex GetAttr",
 )
 #: Operators of these kinds only look at what they are given, unless a schema says otherwise.
-PURE_PRIMS = STRUCTURE | {
-    *("prim::ConstantChunk", "prim::NumToTensor", "prim::dtype", "prim::device", "prim::shape"),
-    *("prim::layout", "prim::unchecked_cast", "prim::Uninitialized", "prim::isinstance"),
-    *("prim::min", "prim::max", "prim::is_nested", "prim::AutogradZero", "prim::unchecked_unwrap"),
-}
-CONTROL = frozenset({"prim::If", "prim::Loop"})
-EFFECTS = frozenset({"aten::warn", "aten::save", "aten::manual_seed", "aten::wait"})
+PURE_PRIMS = STRUCTURE | qualified(
+    "prim",
+    "ConstantChunk NumToTensor dtype device shape layout unchecked_cast unchecked_unwrap "
+    "Uninitialized isinstance min max is_nested AutogradZero",
+)
+CONTROL = qualified("prim", "If Loop")
+EFFECTS = qualified("aten", "warn save manual_seed wait")
+_IMPORTERS = OPERATORS | WRITES
 
 
 @dataclass
@@ -76,7 +76,7 @@ class Imported:
         return self.scope.graph
 
     def settle(self, value: TorchValue, writers: tuple[TorchNode, ...]) -> None:
-        """Make a value one that is there when all that writes to it has run, in order."""
+        """Make a value depend on everything that writes to it."""
         if value.unique() in self.settled or value.unique() in self.scope.lists:
             return  # of a list that is looked through, the elements are settled
         before = self.scope.operand(value)
@@ -88,29 +88,6 @@ class Imported:
         self.scope.bind(value, after)
 
 
-def import_graph(graph: TorchGraph) -> Graph:
-    """Return the engine's graph of a TorchScript graph's outermost block, which stays as it is."""
-    return import_block(outer_block(graph), Facts.of(graph)).graph
-
-
-def written_values(graph: TorchGraph) -> frozenset[int]:
-    """Return the values, by ``unique()``, that something in the graph may write to.
-
-    So are lists and tuples that hold what is written.
-    """
-    aliases = graph.alias_db()
-    targets = [target for node in outer_block(graph).nodes() for target in may_write(node)]
-    written: set[int] = set()
-    for block in blocks_below(outer_block(graph)):
-        for value in (*block.inputs(), *(v for node in block.nodes() for v in node.outputs())):
-            if aliases.has_writers(value) or (
-                kind_of(value) == "other"
-                and any(aliases.may_contain_alias(target, value) for target in targets)
-            ):
-                written.add(value.unique())
-    return frozenset(written)
-
-
 def may_write(node: TorchNode) -> list[TorchValue]:
     """Return what a node, or one inside it, may write to: what its schema says, or all it reads."""
     values = [v for block in node.blocks() for inner in block.nodes() for v in may_write(inner)]
@@ -120,30 +97,35 @@ def may_write(node: TorchNode) -> list[TorchValue]:
     return values
 
 
-def writers_of(graph: TorchGraph, written: frozenset[int]) -> dict[int, tuple[TorchNode, ...]]:
-    """Return the nodes of the outermost block that may write to each of these values, in order."""
+def writers_of(graph: TorchGraph) -> dict[int, tuple[TorchNode, ...]]:
+    """Return the values, by ``unique()``, that something in the graph may write to.
+
+    Each comes with the nodes of the outermost block that may do so, in order. A list or tuple that
+    holds a written value is written, too.
+    """
     aliases = graph.alias_db()
-    nodes = list(outer_block(graph).nodes())
-    writing = [(node, targets) for node in nodes if (targets := may_write(node))]
-    values = [*graph.inputs(), *(value for node in nodes for value in node.outputs())]
-    return {
-        value.unique(): tuple(
-            node
-            for node, targets in writing
-            if any(aliases.may_contain_alias(target, value) for target in targets)
-        )
-        for value in values
-        if value.unique() in written
-    }
+    outermost = outer_block(graph)
+    targets = {node: values for node in outermost.nodes() if (values := may_write(node))}
+    writers = {}
+    for block in blocks_below(outermost):
+        for value in (*block.inputs(), *(v for node in block.nodes() for v in node.outputs())):
+            if not (written := aliases.has_writers(value)) and kind_of(value) != "other":
+                continue
+            by = tuple(
+                node
+                for node in targets
+                if any(aliases.may_contain_alias(target, value) for target in targets[node])
+            )
+            if written or by:
+                writers[value.unique()] = by
+    return writers
 
 
 @dataclass(frozen=True)
 class Facts:
     """What is known about the values of a whole TorchScript graph, by ``unique()``."""
 
-    #: What something in the graph may write to.
-    written: frozenset[int]
-    #: What of the outermost block does so.
+    #: What something in the graph may write to, and what of the outermost block does so.
     writers: dict[int, tuple[TorchNode, ...]]
     #: The order of the outermost block.
     position: dict[TorchNode, int]
@@ -154,31 +136,23 @@ class Facts:
 
     @staticmethod
     def of(graph: TorchGraph) -> Facts:
-        """Find out; emission invalidates nothing of it."""
+        """Analyse a graph; emission does not invalidate the result."""
         outermost = list(outer_block(graph).nodes())
         nodes = [node for block in blocks_below(outer_block(graph)) for node in block.nodes()]
         join_attributes(outermost, nodes)
         states = find_states(outermost, [node for node in outermost if may_write(node)])
-        written = written_values(graph)
         return Facts(
-            written,
-            writers_of(graph, written),
+            writers_of(graph),
             {node: position for position, node in enumerate(outermost)},
             whole_values(nodes),
             states,
         )
 
-    def states_of(self, block: TorchBlock) -> States | None:
-        """Return the states of the outermost block; others have none."""
-        return self.states if next(iter(block.nodes()), None) in self.position else None
-
     def may_change(self, value: TorchValue, node: TorchNode) -> bool:
         """Whether something may write to a value when a node runs, or later."""
-        if value.unique() not in self.written:
-            return False
         writers = self.writers.get(value.unique())
         if not writers or node not in self.position:
-            return True
+            return writers is not None
         return self.position[writers[-1]] >= self.position[node]
 
 
@@ -187,11 +161,12 @@ def import_block(block: TorchBlock, facts: Facts) -> Imported:
 
     Raises Unproven where a state cannot be followed.
     """
-    states = facts.states_of(block)
+    outermost = next(iter(block.nodes()), None) in facts.position
+    states = facts.states if outermost else None
     scope = Scope(Graph(), facts.whole, states=states)
     imported = Imported(block, scope, [], {})
     if states is not None:
-        imported.near_states, facts = facts.written, replace(facts, written=frozenset(), writers={})
+        imported.near_states, facts = frozenset(facts.writers), replace(facts, writers={})
     for value in block.inputs():
         scope.operand(value)
     for node in block.nodes():
@@ -201,15 +176,15 @@ def import_block(block: TorchBlock, facts: Facts) -> Imported:
         reason = ordered_reason(node, facts)
         ordered = bool(reason)
         if not reason:
-            # All that writes to what it reads comes before it, or it would be ordered; also where
-            # the value itself, such as an attribute that is read again, is made after that.
+            # All writes to what it reads come before it, or it would be ordered. So they do where
+            # the value itself is made after them, as an attribute that is read again.
             for value in node.inputs():
                 if writers := facts.writers.get(value.unique()):
                     imported.settle(value, writers)
             reason = try_import(scope, node)
             if reason and states is not None and (node in states.writes or states.is_view(node)):
                 raise Unproven(reason)
-            # What is imported is not random with the arguments that it has.
+            # An operator that was imported is not random with these arguments.
             ordered = node.isNondeterministic()
         if reason:
             imported.opaque[node] = ordered
@@ -228,17 +203,14 @@ def ordered_reason(node: TorchNode, facts: Facts) -> str:
         return "something writes to a tensor or list that it reads or makes"
     if list(node.blocks()):
         return "it is control flow"
-    unknown = not kind.startswith(("aten::", "prim::"))
-    if unknown or kind in EFFECTS or (kind.startswith("prim::") and kind not in PURE_PRIMS):
+    if kind in EFFECTS or not (kind.startswith("aten::") or kind in PURE_PRIMS):
         return "it may have effects"
     return ""
 
 
 def try_import(scope: Scope, node: TorchNode) -> str:
     """Import a node, or return why not."""
-    name = operator_name(node)
-    written = scope.states is not None and node in scope.states.writes
-    importer = (WRITES if written else OPERATORS).get(name)
+    importer = _IMPORTERS.get(operator_name(node))
     if importer is None:
         return "the engine has no such operator"
     try:
@@ -262,5 +234,5 @@ def add_opaque(scope: Scope, node: TorchNode, reason: str, ordered: bool) -> Non
         origin=origin,
         ordered=ordered,
         reason=reason,
-        source=(node,),
+        source=node,
     )

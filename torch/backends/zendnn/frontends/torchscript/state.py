@@ -23,30 +23,27 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
     TorchScriptCall,
     TorchValue,
     operator_name,
+    qualified,
 )
 from torch.backends.zendnn.graph import Value
 
 #: What shares memory with its first argument whatever that is.
-VIEWS = frozenset(
-    {
-        *("aten::slice.Tensor", "aten::select.int", "aten::view", "aten::transpose.int"),
-        *("aten::t", "aten::mT", "aten::permute", "aten::unsqueeze", "aten::squeeze.dim"),
-        *("aten::expand", "aten::swapaxes", "aten::swapdims", "aten::unflatten.int"),
-        *("aten::detach", "aten::expand_as"),
-    }
+VIEWS = qualified(
+    "aten",
+    "slice.Tensor select.int view transpose.int t mT permute unsqueeze squeeze.dim expand swapaxes "
+    "swapdims unflatten.int detach expand_as",
 )
 #: What makes memory of its own.
-_MAKERS = frozenset({f"aten::{name}" for name in ("zeros", "ones", "empty", "clone")})
+_MAKERS = qualified("aten", "zeros ones empty clone")
 #: Hands on what it is given, in a container or out of one.
-_HANDS_ON = frozenset(
-    {
-        *("prim::ListConstruct", "prim::TupleConstruct", "prim::ListUnpack", "prim::TupleUnpack"),
-        *("prim::TupleIndex", "prim::unchecked_cast", "prim::unchecked_unwrap"),
-    }
+_HANDS_ON = qualified(
+    "prim",
+    "ListConstruct TupleConstruct ListUnpack TupleUnpack TupleIndex unchecked_cast "
+    "unchecked_unwrap",
 )
 _READS_NOTHING = VIEWS | _HANDS_ON | {"prim::GetAttr", "aten::size", "aten::size.int"}
 #: What may set an attribute.
-_MAY_SET = frozenset({"prim::SetAttr", "prim::CallMethod", "prim::CallFunction"})
+_MAY_SET = qualified("prim", "SetAttr CallMethod CallFunction")
 #: What a schema says of a result that may share memory with an argument.
 _ALIAS = re.compile(r"\([a-z](!|\)|\||\s*->)|\(\*\)")
 
@@ -72,10 +69,7 @@ class States:
 
 
 def join_attributes(nodes: list[TorchNode], everywhere: list[TorchNode]) -> None:
-    """Let the nodes of a block read an attribute once, as each read is the same tensor.
-
-    Not where a node of this block or of another may set one.
-    """
+    """Let the nodes of a block read an attribute once, unless some node may set one."""
     if any(node.kind() in _MAY_SET for node in everywhere):
         return
     found: dict[tuple[int, str], TorchValue] = {}
@@ -98,7 +92,6 @@ def find_states(nodes: list[TorchNode], writers: list[TorchNode]) -> States | No
     states = States()
     for node in writers:
         node.output().replaceAllUsesWith(node.inputsAt(0))
-    for node in writers:
         root = _root_of(node.inputsAt(0))
         if root is None:
             return None
@@ -144,17 +137,15 @@ def _follow(nodes: list[TorchNode], states: States) -> bool:
 
 
 def reads_memory(node: TorchNode) -> bool:
-    """Whether it matters when a node runs, as it reads elements or writes them."""
+    """Whether a node reads or writes elements, so that it matters when it runs."""
     return operator_name(node) not in _READS_NOTHING
 
 
 # Writes.
 
 
-def write(
-    call: TorchScriptCall, value: Value, rows: Value | None = None, **attributes: Any
-) -> None:
-    """Add a write of a value to the call's first argument; ``rows`` of a dimension if given."""
+def write(call: TorchScriptCall, value: Value, *rows: Value, **attributes: Any) -> None:
+    """Add a write of a value to the call's first argument; to rows of a dimension if given."""
     scope, states = call.scope, call.scope.states
     assert states is not None
     root = states.writes[call.node]
@@ -163,17 +154,7 @@ def write(
         raise Refused("what it writes to is not known")
     if not target.is_state:
         raise Refused("what it writes to is a copy")
-    written = call.graph.value("tensor", root)
-    operands = [base, target, value, *([] if rows is None else [rows])]
-    call.graph.add(
-        "write",
-        operands,
-        outputs=[written],
-        attributes=attributes,
-        origin=(call.label,),
-        source=(call.node,),
-    )
-    scope.bind(root, written)
+    scope.bind(root, call.step("write", [base, target, value, *rows], **attributes))
     for view in states.views[root.unique()]:
         if view.output().unique() in scope.operands:
             IMPORTERS[operator_name(view)](TorchScriptCall(scope, view))

@@ -15,8 +15,10 @@ The plan is an attribute of the module, so that saving and copying keep it.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -34,6 +36,10 @@ MakePlan = Callable[[str, list[torch.Tensor], str], Any]
 #: The name of a module's attribute for a plan, by method and number.
 PLAN_ATTRIBUTE = "_zendnn_plan_{method}_{number}"
 
+BOOL, INTEGER = torch._C.BoolType.get(), torch._C.IntType.get()
+TENSOR = torch._C.TensorType.get()
+TENSORS, INTEGERS = torch._C.ListType(TENSOR), torch._C.ListType(INTEGER)
+
 
 class Emitter:
     """Makes plans and writes their calls into the graph of one method of a module."""
@@ -41,68 +47,64 @@ class Emitter:
     def __init__(
         self, module: TorchModule, method: str, graph: TorchGraph, make_plan: MakePlan
     ) -> None:
-        self.module = module
-        self.method = method
         self.graph = graph
         self.make_plan = make_plan
-        self.made: list[tuple[str, Region]] = []
         #: The plans by the names of the attributes that the graph reads them from.
         self.plans: dict[str, Any] = {}
-        self._number = 0
+        numbered = (PLAN_ATTRIBUTE.format(method=method, number=n) for n in itertools.count())
+        self._free_names = (name for name in numbered if not module.hasattr(name))
+        #: The results of calls, by the ``unique()`` of the value that each replaces.
+        self._current: dict[int, TorchValue] = {}
 
     def emit(self, schedule: Schedule) -> None:
         """Rewrite a block."""
-        end = schedule.imported.block.returnNode()
-        current: dict[int, TorchValue] = {}
+        block = schedule.imported.block
         for item in schedule.order:
-            if item.node is not None:
-                item.node.moveBefore(end)
-            elif item.region is not None:
-                outputs = list(schedule.outputs[item.region].values())
-                region = Region(item.region.nodes, item.region.inputs, tuple(outputs))
-                self._call(region, item.fallback, current, end)
+            if item.region is None:
+                item.nodes[0].moveBefore(block.returnNode())
+            else:
+                outputs = schedule.outputs[item.region].values()
+                self._call(block, replace(item.region, outputs=tuple(outputs)), item.nodes)
         for node in reversed(schedule.imported.nodes):
             if node not in schedule.kept and node not in schedule.imported.opaque:
                 assert not node.hasUses(), f"{node.kind()} is still read"
                 node.destroy()
 
-    def _call(
-        self,
-        region: Region,
-        fallback: Sequence[TorchNode],
-        current: dict[int, TorchValue],
-        end: TorchNode,
-    ) -> None:
-        plan = self._plan(region)
-        sources = {
-            kind: [
-                current.get(v.source.unique(), v.source) for v in region.inputs if v.kind == kind
-            ]
-            for kind in ("tensor", "number")
-        }
-        tensors = self._node("prim::ListConstruct", sources["tensor"], [TENSORS], end).output()
-        integers = [self._integer(value, end) for value in sources["number"]]
-        numbers = self._node("prim::ListConstruct", integers, [INTEGERS], end).output()
-        operands = [plan, tensors, numbers]
-        takes = self._node("zendnn::takes", operands, [torch._C.BoolType.get()], end)
+    def _call(self, block: TorchBlock, region: Region, fallback: Sequence[TorchNode]) -> None:
+        """Append the call of a region's plan to a block."""
+        read = [(v.kind, self._current.get(v.source.unique(), v.source)) for v in region.inputs]
+        tensors = [value for kind, value in read if kind == "tensor"]
+        numbers = [self._integer(block, value) for kind, value in read if kind == "number"]
+        operands = [
+            self._plan(region),
+            self._append(block, "prim::ListConstruct", tensors, TENSORS).output(),
+            self._append(block, "prim::ListConstruct", numbers, INTEGERS).output(),
+        ]
         wanted = [value.source for value in region.outputs]
-        branch = self._node("prim::If", [takes.output()], [TENSOR] * len(wanted), end)
+        types = [TENSOR] * len(wanted)
+        takes = self._append(block, "zendnn::takes", operands, BOOL).output()
+        branch = self._append(block, "prim::If", [takes], *types)
+        call, otherwise = branch.addBlock(), branch.addBlock()
+        # Where a plan writes, its operators cannot be run beside it: they would write, too.
         writes = any(node.writes for node in region.nodes)
-        self._fill_call(branch.addBlock(), operands, fallback, wanted, writes=writes)
-        self._fill_fallback(branch.addBlock(), fallback, wanted)
+        made = self._append(call, f"zendnn::{'update' if writes else 'run'}", operands, TENSORS)
+        if os.environ.get("ZENDNN_VERIFY") == "1" and not writes:
+            made = self._verified(call, [*operands, made.output()], fallback, wanted)
+        for value in self._append(call, "prim::ListUnpack", [made.output()], *types).outputs():
+            call.registerOutput(value)
+        for value in self._clone(otherwise, fallback, wanted):
+            otherwise.registerOutput(value)
         for old, new in zip(wanted, branch.outputs(), strict=True):
             name = old.debugName()
             old.replaceAllUsesWith(new)
             if not name.isdigit():
                 new.setDebugName(name)
-            current[old.unique()] = new
+            self._current[old.unique()] = new
 
     def _plan(self, region: Region) -> TorchValue:
         """Make a plan and return its value in the graph."""
-        name = self._free_name()
-        description, constants = region.describe(passes.off_in_plans())
-        plan = self.make_plan(description, constants, name)
-        self.made.append((name, region))
+        name = next(self._free_names)
+        plan = self.make_plan(*region.describe(passes.off_in_plans()), name)
         self.plans[name] = plan
         (owner, *_) = self.graph.inputs()
         node = self.graph.create("prim::GetAttr", [owner], 1)
@@ -111,90 +113,50 @@ class Emitter:
         self.graph.prependNode(node)
         return node.output()
 
-    def _free_name(self) -> str:
-        while True:
-            name = PLAN_ATTRIBUTE.format(method=self.method, number=self._number)
-            self._number += 1
-            if not self.module.hasattr(name):
-                return name
-
-    def _fill_call(
+    def _verified(
         self,
         block: TorchBlock,
         operands: list[TorchValue],
         fallback: Sequence[TorchNode],
         wanted: Sequence[TorchValue],
-        *,
-        writes: bool,
-    ) -> None:
-        end = block.returnNode()
-        # Where a plan writes, its operators cannot be run beside it: they would write, too.
-        kind = "zendnn::update" if writes else "zendnn::run"
-        made = self._node(kind, operands, [TENSORS], end).output()
-        if os.environ.get("ZENDNN_VERIFY") == "1" and not writes:
-            made = self._verified(made, operands, fallback, wanted, end)
-        results = self._node("prim::ListUnpack", [made], [TENSOR] * len(wanted), end)
-        for value in results.outputs():
-            block.registerOutput(value)
-
-    def _verified(
-        self,
-        made: TorchValue,
-        operands: list[TorchValue],
-        fallback: Sequence[TorchNode],
-        wanted: Sequence[TorchValue],
-        end: TorchNode,
-    ) -> TorchValue:
-        """Return what a plan made, or, where that is due, what its operators make."""
-        due = self._node("zendnn::is_due", operands, [torch._C.BoolType.get()], end)
-        branch = self._node("prim::If", [due.output()], [TENSORS], end)
+    ) -> TorchNode:
+        """Return what a plan made, the last operand, or, where that is due, what torch makes."""
+        due = self._append(block, "zendnn::is_due", operands[:-1], BOOL).output()
+        branch = self._append(block, "prim::If", [due], TENSORS)
         compared, kept = branch.addBlock(), branch.addBlock()
-        last = compared.returnNode()
-        original = self._node(
-            "prim::ListConstruct", self._clone(fallback, wanted, last), [TENSORS], last
-        )
-        both = [*operands, made, original.output()]
-        compared.registerOutput(self._node("zendnn::verified", both, [TENSORS], last).output())
-        kept.registerOutput(made)
-        return branch.output()
-
-    def _fill_fallback(
-        self, block: TorchBlock, nodes: Sequence[TorchNode], wanted: Sequence[TorchValue]
-    ) -> None:
-        for value in self._clone(nodes, wanted, block.returnNode()):
-            block.registerOutput(value)
+        values = self._clone(compared, fallback, wanted)
+        original = self._append(compared, "prim::ListConstruct", values, TENSORS).output()
+        both = [*operands, original]
+        compared.registerOutput(self._append(compared, "zendnn::verified", both, TENSORS).output())
+        kept.registerOutput(operands[-1])
+        return branch
 
     def _clone(
-        self, nodes: Sequence[TorchNode], wanted: Sequence[TorchValue], before: TorchNode
+        self, block: TorchBlock, nodes: Sequence[TorchNode], wanted: Sequence[TorchValue]
     ) -> list[TorchValue]:
-        """Clone nodes, and return what the clones make of some values."""
+        """Append clones of nodes to a block, and return what they make of some values."""
         clones: dict[int, TorchValue] = {}
         for node in nodes:
             clone = self.graph.createClone(node, lambda value: clones.get(value.unique(), value))
-            clone.insertBefore(before)
+            clone.insertBefore(block.returnNode())
             for old, new in zip(node.outputs(), clone.outputs(), strict=True):
                 clones[old.unique()] = new
         return [clones[value.unique()] for value in wanted]
 
-    def _integer(self, value: TorchValue, end: TorchNode) -> TorchValue:
+    def _integer(self, block: TorchBlock, value: TorchValue) -> TorchValue:
         """Return a number as an int, which traced graphs may keep in a tensor."""
-        if value.type().kind() == "IntType":
-            return value
-        return self._node("aten::Int", [value], [torch._C.IntType.get()], end).output()
+        is_integer = value.type().kind() == "IntType"
+        return value if is_integer else self._append(block, "aten::Int", [value], INTEGER).output()
 
-    def _node(
-        self, kind: str, inputs: Sequence[TorchValue], types: Sequence[Any], before: TorchNode
+    def _append(
+        self, block: TorchBlock, kind: str, inputs: Sequence[TorchValue], *types: Any
     ) -> TorchNode:
+        """Append a node that makes values of these types to a block."""
         node = self.graph.create(kind, list(inputs), len(types))
         for value, type_ in zip(node.outputs(), types, strict=True):
             value.setType(type_)
-        node.insertBefore(before)
+        node.insertBefore(block.returnNode())
         return node
-
-
-TENSOR = torch._C.TensorType.get()
-TENSORS = torch._C.ListType(TENSOR)
-INTEGERS = torch._C.ListType(torch._C.IntType.get())
 
 
 def type_of(thing: Any) -> Any:
