@@ -113,7 +113,7 @@ void infer_attention(Values& values, const Node& node) {
       node.output(),
       sizes,
       dtype,
-      follows ? combined_strides(sizes, {{sizes, strides}})
+      follows ? combined_strides({{sizes, strides}})
               : row_major_strides(sizes));
 }
 

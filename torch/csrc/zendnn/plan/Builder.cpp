@@ -1,7 +1,7 @@
 #include <torch/csrc/zendnn/plan/Builder.h>
 #include <torch/csrc/zendnn/plan/Kernel.h>
-#include <torch/csrc/zendnn/plan/PostOps.h>
-#include <torch/csrc/zendnn/plan/Primitive.h>
+#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Product.h>
 
 #include <ATen/native/zendnn/kernels/memory.h>
 #include <adeep/abstract_types.hpp>

@@ -1,14 +1,7 @@
 // Convolutions, transposed or not, with packed weights and post-ops.
 #include <torch/csrc/zendnn/plan/Operators.h>
-#include <torch/csrc/zendnn/plan/PostOps.h>
-#include <torch/csrc/zendnn/plan/Primitive.h>
-#include <torch/csrc/zendnn/plan/Trial.h>
 #include <torch/csrc/zendnn/plan/Winograd.h>
 
-#include <ATen/Parallel.h>
-#include <adeep/abstract_types.hpp>
-
-#include <limits>
 #include <sstream>
 
 namespace at::native::zendnn::plan {
@@ -17,24 +10,26 @@ namespace {
 using ::zendnn::algorithm;
 using ::zendnn::prop_kind;
 
-// Implementations that are worth timing against each other, in ZenDNN's order.
+// How many implementations are timed, in ZenDNN's order.
 constexpr size_t kCandidates = 3;
 
 Window window_of(const Values& values, const Node& node) {
   const auto& weight = values.sizes(tensor(node, 1));
-  Window w;
-  w.spatial = static_cast<int64_t>(weight.size()) - 2;
-  if (w.spatial < 1 || w.spatial > 3) {
-    refuse("a convolution over " + std::to_string(w.spatial) + " dimensions");
+  if (weight.size() < 3 || weight.size() > 5) {
+    refuse(
+        "a convolution with weights of " + std::to_string(weight.size()) +
+        " dimensions");
   }
+  Window w;
   w.kernel.assign(weight.begin() + 2, weight.end());
-  w.stride = spread(node.get(attr::convolution::stride), w.spatial, 1, 1);
-  w.dilation = spread(node.get(attr::convolution::dilation), w.spatial, 1, 1);
-  w.before = spread(node.get(attr::convolution::padding), w.spatial, 0);
+  const auto spatial = w.kernel.size();
+  w.stride = spread(node.get(attr::convolution::stride), spatial, 1, 1);
+  w.dilation = spread(node.get(attr::convolution::dilation), spatial, 1, 1);
+  w.before = spread(node.get(attr::convolution::padding), spatial, 0);
   w.after = node.attributes.contains("padding_end")
-                ? spread(node.get(attr::convolution::padding_end), w.spatial, 0)
+                ? spread(node.get(attr::convolution::padding_end), spatial, 0)
                 : w.before;
-  w.extra = spread(node.get(attr::convolution::output_padding), w.spatial, 0);
+  w.extra = spread(node.get(attr::convolution::output_padding), spatial, 0);
   w.groups = node.get(attr::convolution::groups);
   w.transposed = node.get(attr::convolution::transposed);
   return w;
@@ -56,108 +51,10 @@ memory::desc weight_desc(const Tensor& weight, const Window& w) {
   return {dims, type_of(weight.scalar_type()), steps};
 }
 
-bool multiplies_matrices(const std::string& implementation) {
-  return implementation.find("gemm:") != std::string::npos;
-}
-
-// Those that are not worth timing where there are others.
-bool is_slow(const std::string& implementation) {
-  return is_reference(implementation) || multiplies_matrices(implementation);
-}
-
-// Whether it ignores the strides of a given place. ZenDNN's transposed
-// convolution by a convolution's gradient writes beyond the place.
-bool writes_side_by_side(const std::string& implementation) {
-  return multiplies_matrices(implementation) ||
-         implementation.starts_with("conv:any+");
-}
-
-// What ZenDNN is told of a convolution.
-struct Problem {
-  memory::desc source, weights, bias, result;
-  memory::desc plain; // the weights as they lie
-};
-
-// ZenDNN's description of it, for the first of its implementations. Throws
-// zendnn::error when there is none.
-template <typename Convolution>
-typename Convolution::primitive_desc describe(
-    const Window& w,
-    const Problem& p,
-    const ::zendnn::primitive_attr& attributes) {
-  Dims dilation = w.dilation, after = w.after;
-  for (size_t i = 0; i < w.kernel.size(); ++i) {
-    dilation[i] -= 1;
-    // ZenDNN wants the padding that the last window reaches, or leaves.
-    const auto reach = w.dilation[i] * (w.kernel[i] - 1) + 1;
-    const auto input = p.source.get_dims()[2 + i],
-               output = p.result.get_dims()[2 + i];
-    after[i] = w.transposed
-                   ? after[i] - w.extra[i]
-                   : (output - 1) * w.stride[i] + reach - input - w.before[i];
-  }
-  return {
-      adeep::engine::cpu_engine(),
-      prop_kind::forward_inference,
-      w.transposed ? algorithm::deconvolution_direct
-                   : algorithm::convolution_direct,
-      p.source,
-      p.weights,
-      p.bias,
-      p.result,
-      w.stride,
-      dilation,
-      w.before,
-      after,
-      attributes};
-}
-
-// The first implementations that ZenDNN has, all for the same layouts; only the
-// first of them may be a slow one; none where all want too much memory, or
-// cannot write into a given place.
-template <typename Convolution>
-std::vector<Primitive> implementations(
-    const Window& w,
-    const Problem& p,
-    const ::zendnn::primitive_attr& attributes,
-    bool given_place) {
-  auto desc = describe<Convolution>(w, p, attributes);
-  std::vector<Primitive> found;
-  do {
-    if (!found.empty() && is_slow(desc.impl_info_str())) {
-      break;
-    }
-    auto made = Primitive::of<Convolution>(desc, "", p.plain);
-    if (is_affordable(made) &&
-        !(given_place && writes_side_by_side(made.name)) &&
-        (found.empty() ||
-         (made.source == found[0].source && made.result == found[0].result))) {
-      found.push_back(std::move(made));
-    }
-  } while (found.size() < kCandidates && desc.next_impl());
-  return found;
-}
-
-// ZenDNN's plain loops.
-template <typename Convolution>
-Primitive reference(
-    const Window& w,
-    const Problem& p,
-    const ::zendnn::primitive_attr& attributes) {
-  auto desc = describe<Convolution>(w, p, attributes);
-  do {
-    if (is_reference(desc.impl_info_str())) {
-      return Primitive::of<Convolution>(desc, "reference ", p.plain);
-    }
-  } while (desc.next_impl());
-  refuse("a convolution that has no reference");
-}
-
-// How images of these sizes lie inside the region.
-memory::desc image_layout(
-    const Builder& builder,
-    const Dims& sizes,
-    memory::data_type type) {
+// How images lie inside the region.
+memory::desc image_layout(const Builder& builder, int64_t value) {
+  const auto& sizes = builder.sizes(value);
+  const auto type = type_of(builder.dtype(value));
   if (builder.layout() == Layout::channels_last) {
     return {sizes, type, channels_last_strides(sizes)};
   }
@@ -168,158 +65,105 @@ memory::desc image_layout(
                                       : memory::format_tag::any};
 }
 
-Problem problem_of(const Builder& builder, const Node& node, const Window& w) {
-  const auto input = tensor(node, 0);
-  const auto type = type_of(builder.dtype(input));
-  const auto& from = builder.place(input);
-  Problem p;
-  // What is in a layout of ZenDNN's own already stays in it.
-  p.source = from.blocked ? from.desc
-                          : image_layout(builder, builder.sizes(input), type);
-  p.plain = weight_desc(*builder.constant(tensor(node, 1)), w);
-  p.weights = any_layout(p.plain);
-  if (has(node, 2)) {
-    const auto bias = tensor(node, 2);
-    p.bias = memory::desc(
-        builder.sizes(bias),
-        type_of(builder.dtype(bias)),
-        memory::format_tag::x);
+class Convolution : public Product {
+ public:
+  Convolution(Builder& builder, const Node& node)
+      : Product(builder, node, "convolution"), w_(window_of(builder, node)) {
+    most_ = kCandidates;
+    const auto input = tensor(node, 0), weight = tensor(node, 1);
+    const auto& from = builder.place(input);
+    // A layout of ZenDNN's own stays as it is.
+    source_ = from.blocked ? from.desc : image_layout(builder, input);
+    weights_ = weight_desc(*builder.constant(weight), w_);
+    set_bias();
+    const auto& sizes = builder.sizes(weight);
+    depth_ = count(sizes) / (w_.transposed ? w_.groups * sizes[1] : sizes[0]);
+    std::ostringstream text;
+    text << ' ' << w_.stride << ' ' << w_.before << ' ' << w_.after << ' '
+         << w_.dilation << ' ' << w_.transposed;
+    window_ = text.str();
   }
-  return p;
-}
 
-// A way to attach post-ops, and where the result goes when that is given.
-struct Way {
-  Addition addition;
-  std::optional<Place> aim;
-};
-
-// Best first.
-std::vector<Way> ways_of(Builder& builder, const Node& node) {
-  const auto target = builder.target(node.output());
-  std::vector<Way> ways;
-  if (can_accumulate(builder, node)) {
-    ways.push_back({Addition::accumulate, std::nullopt});
+ private:
+  std::optional<memory::desc> describe_result(
+      const std::optional<Place>& place) const override {
+    const auto output = node_.output();
+    return place ? builder_.describe(output, *place)
+                 : image_layout(builder_, output);
   }
-  for (const auto addition : {Addition::read, Addition::none}) {
-    if (target) {
-      ways.push_back({addition, target});
-    }
-    ways.push_back({addition, std::nullopt});
-  }
-  return ways;
-}
 
-// The node's post-ops for a result whose layout is in `result`, where it can be
-// ZenDNN's choice; it becomes that of an operand of the same size.
-Attached attach_to_images(
-    Builder& builder,
-    const Node& node,
-    Addition addition,
-    memory::desc& result) {
-  const auto& sizes = builder.sizes(node.output());
-  const auto see = [&](int64_t operand) -> std::optional<Seen> {
-    const auto& place = builder.place(operand);
-    const bool open = result.get_format_kind() == memory::format_kind::any;
-    if (builder.sizes(operand) != sizes ||
+  // A result whose layout is ZenDNN's choice takes that of an operand of its
+  // size.
+  std::optional<Seen> see(int64_t operand) override {
+    const auto& sizes = builder_.sizes(node_.output());
+    const auto& place = builder_.place(operand);
+    const bool open = result_.get_format_kind() == memory::format_kind::any;
+    if (builder_.sizes(operand) != sizes ||
         (!place.blocked && (open || overlaps(sizes, place.strides)))) {
-      return see_broadcast(builder, operand, sizes);
+      return see_broadcast(builder_, operand, sizes);
     }
-    result = open ? place.desc : result;
-    return Seen{result, [&builder, operand, layout = result] {
-                  return builder.in_layout(operand, layout);
+    result_ = open ? place.desc : result_;
+    return Seen{result_, [this, operand, layout = result_] {
+                  return builder_.in_layout(operand, layout);
                 }};
-  };
-  auto attached = attach(builder, node, addition, see);
-  if (attached.accumulator) {
-    result = builder.describe(node.output(), *attached.accumulator);
   }
-  return attached;
-}
 
-// The index of the fastest primitive; none when Winograd's method is faster.
-std::optional<size_t> fastest(
-    Builder& builder,
-    const Node& node,
-    const Window& w,
-    Problem p,
-    const Attached& attached,
-    const std::vector<Primitive>& found,
-    const std::optional<Winograd>& winograd) {
-  if (winograd && winograd_use() == Use::always) {
-    return std::nullopt;
+  void visit(const ::zendnn::primitive_attr& attributes, const Visit& visit)
+      const override {
+    w_.transposed ? visit_as<::zendnn::deconvolution_forward>(attributes, visit)
+                  : visit_as<::zendnn::convolution_forward>(attributes, visit);
   }
-  if (found.size() + (winograd ? 1 : 0) < 2 && !verifies()) {
-    return 0;
-  }
-  std::ostringstream key;
-  key << "convolution " << text_of(found[0].source) << ' '
-      << builder.sizes(tensor(node, 1)) << ' ' << text_of(p.bias) << ' '
-      << text_of(found[0].result) << ' ' << w.stride << ' ' << w.before << ' '
-      << w.after << ' ' << w.dilation << ' ' << w.groups << w.transposed
-      << attached.accumulator.has_value() << post_op_key(node, attached)
-      << " threads " << at::get_num_threads();
-  const auto& weight = *builder.constant(tensor(node, 1));
-  const auto trial = std::make_shared<Trial>(
-      p.plain,
-      builder.plain_weights(tensor(node, 1), p.plain),
-      weight.numel() / std::max<int64_t>(weight.size(w.transposed ? 1 : 0), 1),
-      magnification(node));
-  std::vector<Candidate> candidates;
-  for (const auto& made : found) {
-    candidates.push_back(as_candidate(made, p.bias, attached, trial));
-  }
-  if (winograd) {
-    candidates.push_back(as_candidate(
-        *winograd,
-        weight,
-        p.bias,
-        attached,
-        attached.taken == node.post.size(),
-        trial));
-  }
-  p.source = found[0].source;
-  p.result = found[0].result;
-  const auto chosen = builder.choose(node, key.str(), candidates, [&] {
-    using ::zendnn::convolution_forward, ::zendnn::deconvolution_forward;
-    const auto made =
-        w.transposed
-            ? reference<deconvolution_forward>(w, p, attached.attributes)
-            : reference<convolution_forward>(w, p, attached.attributes);
-    return judgement_of(as_candidate(made, p.bias, attached, trial), *trial);
-  });
-  return chosen < found.size() ? std::optional(chosen) : std::nullopt;
-}
 
-void add_convolution(
-    Builder& builder,
-    const Node& node,
-    const Primitive& made,
-    const Attached& attached,
-    const std::optional<Place>& aim,
-    std::vector<Step::Argument> bias,
-    double flops) {
-  const auto output = node.output(), weight = tensor(node, 1);
-  auto arguments = attached.read();
-  const auto source = builder.in_layout(tensor(node, 0), made.source);
-  if (aim) {
-    builder.set_place(output, *aim);
-  } else {
-    builder.make(output, made.result);
+  template <typename Run>
+  void visit_as(const ::zendnn::primitive_attr& attributes, const Visit& visit)
+      const {
+    Dims dilation = w_.dilation, after = w_.after;
+    for (size_t i = 0; i < w_.kernel.size(); ++i) {
+      dilation[i] -= 1;
+      // ZenDNN wants the padding that the last window reaches, or leaves.
+      const auto reach = w_.dilation[i] * (w_.kernel[i] - 1) + 1;
+      const auto input = source_.get_dims()[2 + i],
+                 output = result_.get_dims()[2 + i];
+      after[i] = w_.transposed ? after[i] - w_.extra[i]
+                               : (output - 1) * w_.stride[i] + reach - input -
+                                     w_.before[i];
+    }
+    visit_primitives<Run>(
+        "",
+        weights_,
+        [&](Implementation made) {
+          // Its transposed convolution by a convolution's gradient ignores the
+          // strides of a given place and writes beyond it.
+          if (place_ && made.name.starts_with("conv:any+")) {
+            return true;
+          }
+          made.is_slow =
+              made.is_slow || made.name.find("gemm:") != std::string::npos;
+          return visit(std::move(made));
+        },
+        prop_kind::forward_inference,
+        w_.transposed ? algorithm::deconvolution_direct
+                      : algorithm::convolution_direct,
+        source_,
+        any_layout(weights_),
+        bias_,
+        result_,
+        w_.stride,
+        dilation,
+        w_.before,
+        after,
+        attributes);
   }
-  arguments.insert(
-      arguments.end(),
-      {{ZENDNN_ARG_SRC, made.source, source},
-       {ZENDNN_ARG_WEIGHTS,
-        made.weights,
-        builder.packed(weight, made.plain, made.weights)},
-       {ZENDNN_ARG_DST, made.result, builder.place(output).ref}});
-  arguments.insert(arguments.end(), bias.begin(), bias.end());
-  builder.add_primitive(
-      node, made.make(), made.name, std::move(arguments), flops);
-  apply_rest(builder, node, attached.taken);
-  copy_to_slice(builder, output);
-}
+
+  std::vector<Implementation> find(const Attached& attached, bool slow)
+      const override {
+    auto found = Product::find(attached, slow);
+    add_winograd(builder_, node_, w_, attached, found);
+    return found;
+  }
+
+  Window w_;
+};
 
 } // namespace
 
@@ -332,7 +176,7 @@ void infer_convolution(Values& values, const Node& node) {
   if (constant == nullptr) {
     refuse("a convolution whose weights are computed");
   }
-  if (static_cast<int64_t>(in.size()) != w.spatial + 2) {
+  if (in.size() != kernel.size()) {
     refuse("a convolution of a tensor without a batch dimension");
   }
   type_of(values.dtype(input));
@@ -348,7 +192,7 @@ void infer_convolution(Values& values, const Node& node) {
     refuse("a convolution whose bias is not one number for each channel");
   }
   Dims out{in[0], filters};
-  for (int64_t i = 0; i < w.spatial; ++i) {
+  for (size_t i = 0; i < w.kernel.size(); ++i) {
     const auto reach = w.dilation[i] * (w.kernel[i] - 1) + 1;
     const auto size =
         w.transposed
@@ -365,61 +209,7 @@ void infer_convolution(Values& values, const Node& node) {
 }
 
 void build_convolution(Builder& builder, const Node& node) {
-  const auto weight = tensor(node, 1), output = node.output();
-  const auto w = window_of(builder, node);
-  auto p = problem_of(builder, node, w);
-  std::vector<Step::Argument> bias;
-  if (has(node, 2)) {
-    bias.push_back(
-        {ZENDNN_ARG_BIAS, p.bias, builder.dense(tensor(node, 2)).ref});
-  }
-  const auto& sizes = builder.sizes(weight);
-  const double flops =
-      2.0 * static_cast<double>(count(builder.sizes(output))) *
-      static_cast<double>(count(sizes)) /
-      static_cast<double>(w.transposed ? w.groups * sizes[1] : sizes[0]);
-  const auto winograd = winograd_of(builder, node, w);
-  const auto ways = ways_of(builder, node);
-  // Slow implementations only where no way gives another, and never into a
-  // given place: a copy is faster.
-  for (const bool slow : {false, true}) {
-    for (auto [addition, aim] : ways) {
-      p.result =
-          aim ? builder.describe(output, *aim)
-              : image_layout(
-                    builder, builder.sizes(output), p.source.get_data_type());
-      const auto attached = attach_to_images(builder, node, addition, p.result);
-      const auto place = attached.accumulator ? attached.accumulator : aim;
-      std::vector<Primitive> found;
-      try {
-        using ::zendnn::convolution_forward, ::zendnn::deconvolution_forward;
-        found = w.transposed
-                    ? implementations<deconvolution_forward>(
-                          w, p, attached.attributes, place.has_value())
-                    : implementations<convolution_forward>(
-                          w, p, attached.attributes, place.has_value());
-      } catch (const ::zendnn::error&) {
-        continue; // not with these post-ops, or not into this place
-      }
-      if (found.empty() || (is_slow(found[0].name) && (place || !slow))) {
-        continue;
-      }
-      const auto chosen =
-          fastest(builder, node, w, p, attached, found, winograd);
-      if (!chosen) {
-        return build_winograd(
-            builder,
-            node,
-            *winograd,
-            attached.accumulator,
-            bias.empty() ? Ref{} : bias[0].ref,
-            flops);
-      }
-      return add_convolution(
-          builder, node, found[*chosen], attached, place, bias, flops);
-    }
-  }
-  refuse("a convolution that ZenDNN does not do");
+  Convolution(builder, node).build();
 }
 
 } // namespace at::native::zendnn::plan

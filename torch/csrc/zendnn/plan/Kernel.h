@@ -86,8 +86,8 @@ struct Pointer {
   std::shared_ptr<const Dims> numbers{};
 };
 
-// Adds a step that runs the kernel on `args` with these pointers. A kernel that
-// returns false has met an index out of range.
+// Adds a step that runs the kernel on `args` with these pointers. A kernel
+// returns false for an index out of range.
 template <typename Result, typename Args>
 void add_kernel(
     Builder& builder,

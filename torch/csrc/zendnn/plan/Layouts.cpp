@@ -1,15 +1,16 @@
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Layouts.h>
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/TensorGeometry.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/native/zendnn/Dtypes.h>
+#include <c10/util/accumulate.h>
+#include <c10/util/strides.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <functional>
-#include <numeric>
-#include <utility>
-#include <vector>
 
 namespace at::native::zendnn::plan {
 
@@ -63,8 +64,7 @@ void check_copied(int64_t item_bytes) {
 }
 
 int64_t count(const Dims& sizes) {
-  return std::accumulate(
-      sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  return c10::multiply_integers(sizes);
 }
 
 Dims broadcast(const Dims& a, const Dims& b) {
@@ -80,13 +80,8 @@ Dims broadcast(const Dims& a, const Dims& b) {
 }
 
 Dims row_major_strides(const Dims& sizes) {
-  Dims strides(sizes.size());
-  int64_t next = 1;
-  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
-    strides[i] = next;
-    next *= std::max<int64_t>(sizes[i], 1);
-  }
-  return strides;
+  const auto strides = c10::contiguous_strides(sizes);
+  return {strides.begin(), strides.end()};
 }
 
 Dims channels_last_strides(const Dims& sizes) {
@@ -101,55 +96,16 @@ Dims channels_last_strides(const Dims& sizes) {
   return strides;
 }
 
-Dims combined_strides(
-    const Dims& sizes,
-    const std::vector<std::pair<Dims, Dims>>& operands) {
-  const auto rank = sizes.size();
-  // Whether dimension i is the outer one of two: 1, -1 if it is not, or 0.
-  const auto compare = [&](size_t i, size_t j) {
-    for (const auto& [of, strides] : operands) {
-      const auto missing = rank - of.size();
-      const auto stride = [&](size_t dim) {
-        return dim < missing || of[dim - missing] == 1 ? int64_t{0}
-                                                       : strides[dim - missing];
-      };
-      const auto a = stride(i), b = stride(j);
-      if (a == 0 || b == 0) {
-        continue; // broadcast
-      }
-      if (a != b) {
-        return a > b ? 1 : -1;
-      }
-      if (sizes[i] > sizes[j]) {
-        return 1;
-      }
-    }
-    return 0;
-  };
-  Dims order(rank); // the innermost dimension comes first
-  for (size_t i = 0; i < rank; ++i) {
-    order[i] = static_cast<int64_t>(rank - 1 - i);
+Dims combined_strides(const std::vector<std::pair<Dims, Dims>>& operands) {
+  at::TensorIteratorConfig config;
+  config.check_all_same_dtype(false).declare_static_dtype_and_device(
+      at::kFloat, at::kMeta);
+  config.add_owned_output(Tensor());
+  for (const auto& [sizes, strides] : operands) {
+    config.add_owned_const_input(
+        at::detail::empty_strided_meta(sizes, strides, at::kFloat));
   }
-  for (size_t i = 1; i < rank; ++i) {
-    auto here = i;
-    for (size_t j = i; j-- > 0;) {
-      const auto outer = compare(order[j], order[here]);
-      if (outer < 0) {
-        break;
-      }
-      if (outer > 0) {
-        std::swap(order[j], order[here]);
-        here = j;
-      }
-    }
-  }
-  Dims strides(rank);
-  int64_t stride = 1;
-  for (const auto dim : order) {
-    strides[dim] = stride;
-    stride *= sizes[dim];
-  }
-  return strides;
+  return config.build().output().strides().vec();
 }
 
 Dims meaningful_strides(const Dims& sizes, Dims strides) {
@@ -165,14 +121,8 @@ Dims meaningful_strides(const Dims& sizes, Dims strides) {
 }
 
 int64_t span(const Dims& sizes, const Dims& strides) {
-  int64_t last = 0;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == 0) {
-      return 0;
-    }
-    last += (sizes[i] - 1) * strides[i];
-  }
-  return last + 1;
+  return static_cast<int64_t>(
+      at::detail::computeStorageNbytes(sizes, strides, /*itemsize=*/1));
 }
 
 int64_t wrap(int64_t dim, int64_t rank) {
@@ -208,16 +158,7 @@ bool is_dense(const Dims& sizes, const Dims& strides) {
 }
 
 bool is_row_major(const Dims& sizes, const Dims& strides) {
-  int64_t next = 1;
-  for (auto i = static_cast<int64_t>(sizes.size()) - 1; i >= 0; --i) {
-    if (sizes[i] != 1) {
-      if (strides[i] != next) {
-        return false;
-      }
-      next *= sizes[i];
-    }
-  }
-  return true;
+  return at::geometry_is_contiguous(sizes, strides);
 }
 
 std::optional<int64_t> even_stride(

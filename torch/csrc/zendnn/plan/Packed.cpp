@@ -39,10 +39,10 @@ bool Packed::has(const std::string& key) const {
   return made != made_.end() && !made->second.expired();
 }
 
-// Threads that fill one piece together wait for each other wherever they touch
-// a page for the first time, which takes longer than to pack what is in it. So
-// each fills pieces of its own, the large ones first, but for those that are
-// more than a thread's share of all.
+// Threads that fill one piece together wait for each other at the first touch
+// of each page, which takes longer than to pack what is in it. So each fills
+// pieces of its own, largest first; all together fill those that exceed a
+// thread's share.
 void Packed::fill(std::vector<std::shared_ptr<Piece>> pieces) {
   std::erase_if(pieces, [](const auto& piece) { return piece->is_filled(); });
   if (pieces.empty()) {

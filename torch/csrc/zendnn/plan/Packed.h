@@ -14,20 +14,20 @@
 
 namespace at::native::zendnn::plan {
 
-// Writes what memory is for, from constants. It may run after its maker is
-// gone, and in any thread.
+// Fills memory from constants. It may run in any thread, and after its maker is
+// gone.
 using Fill = std::function<void(void*)>;
 
 // Writes the elements of a constant in row-major order.
 Fill copy_of(const Tensor& constant);
 
-// Memory that is yet to be filled, or is.
+// Memory that is filled once.
 class Piece {
  public:
   Piece(int64_t bytes, Fill fill);
 
-  // Unless it is filled; waits while another thread fills it. Throws what
-  // filling throws, and can then be called again.
+  // Does nothing if it is filled; waits while another thread fills it. Throws
+  // what filling throws, and can then be called again.
   void fill();
   bool is_filled() const {
     return filled_;
@@ -49,16 +49,16 @@ class Piece {
 
 class Packed {
  public:
-  // Returns what was made for the key, now or before. Keys are a constant's
-  // index and all that its packed form depends on.
+  // Returns the piece of the key, new or known. A key holds a constant's index
+  // and all that its packed form depends on.
   std::shared_ptr<Piece> get(const std::string& key, int64_t bytes, Fill fill);
   bool has(const std::string& key) const;
   // Fills those that are not filled yet, with the threads of the caller.
   static void fill(std::vector<std::shared_ptr<Piece>> pieces);
-  // A number for keys: equal layouts have one, though their bytes differ where
-  // nothing is said.
+  // A number for keys. Equal layouts have the same one, though their bytes may
+  // differ.
   size_t number_of(const ::zendnn::memory::desc& layout);
-  // Of what executables hold now.
+  // Of all that executables hold.
   int64_t bytes() const;
   // Forgets what no executable holds.
   void trim();

@@ -31,7 +31,7 @@ void check_pairs(
   }
 }
 
-// Gives the kernel what both of them have: the pairs and the result.
+// Adds either kernel with what they share: the pairs and the result.
 template <class Args>
 void add_kernel_of_pairs(
     Builder& builder,

@@ -1,7 +1,6 @@
 // Functions of single elements: eltwise, binary, where, conversions.
 #include <torch/csrc/zendnn/plan/Kernel.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
-#include <torch/csrc/zendnn/plan/Primitive.h>
 
 #include <ATen/native/zendnn/Dtypes.h>
 #include <ATen/native/zendnn/kernels/elementwise.h>

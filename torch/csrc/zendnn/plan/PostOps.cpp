@@ -1,16 +1,10 @@
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
-#include <torch/csrc/zendnn/plan/Primitive.h>
 
 namespace at::native::zendnn::plan {
 namespace {
 
 using ::zendnn::algorithm;
-
-bool same_size(const Builder& builder, int64_t a, int64_t b) {
-  return builder.sizes(a) == builder.sizes(b) &&
-         builder.dtype(a) == builder.dtype(b);
-}
 
 // Whether no two elements share the memory that the value has.
 bool is_whole(const Builder& builder, int64_t value) {
@@ -18,26 +12,22 @@ bool is_whole(const Builder& builder, int64_t value) {
   return place.blocked || !overlaps(builder.sizes(value), place.strides);
 }
 
-// The first post-op that could accumulate, or -1.
-int64_t accumulating(const Builder& builder, const Node& node) {
-  for (size_t i = 0; i < node.post.size(); ++i) {
-    const auto& post = node.post[i];
+// The first post-op that can accumulate; null for none.
+const PostOp* accumulating(const Builder& builder, const Node& node) {
+  const auto output = node.output();
+  for (const auto& post : node.post) {
     if (!post.is_binary() || post.algorithm != "add") {
       continue;
     }
-    const auto& operand = node.inputs[post.operand];
-    int64_t reads = 0;
-    for (const auto& other : node.inputs) {
-      reads +=
-          other.kind == Operand::Kind::value && other.index == operand.index;
-    }
-    if (reads == 1 && same_size(builder, operand.index, node.output()) &&
-        builder.dies(operand.index, builder.place(operand.index)) &&
-        is_whole(builder, operand.index)) {
-      return static_cast<int64_t>(i);
+    const auto operand = node.inputs[post.operand].index;
+    if (builder.sizes(operand) == builder.sizes(output) &&
+        builder.dtype(operand) == builder.dtype(output) &&
+        builder.dies(operand, builder.place(operand)) &&
+        is_whole(builder, operand)) {
+      return &post;
     }
   }
-  return -1;
+  return nullptr;
 }
 
 // Whether ZenDNN's post-op may make a number of a NaN: its instructions return
@@ -46,33 +36,12 @@ bool loses_nan(const std::string& algorithm) {
   return algorithm == "max" || algorithm == "min";
 }
 
-// A tensor seen with leading dimensions of size one, as many as the result has.
+// The same tensor with leading dimensions of size one, as many dimensions as
+// the result has.
 memory::desc widened(const memory::desc& narrow, const Dims& result) {
-  const auto sizes = narrow.get_dims();
-  if (sizes.size() == result.size()) {
-    return narrow;
-  }
-  const auto strides = narrow.get_strides();
-  const auto extra = result.size() - sizes.size();
-  Dims wide_sizes(extra, 1), wide_strides(extra, 1);
-  wide_sizes.insert(wide_sizes.end(), sizes.begin(), sizes.end());
-  wide_strides.insert(wide_strides.end(), strides.begin(), strides.end());
-  int64_t reach = 1;
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    reach = std::max(reach, sizes[i] * strides[i]);
-  }
-  std::fill_n(wide_strides.begin(), extra, reach);
-  return {wide_sizes, narrow.get_data_type(), wide_strides};
-}
-
-// The same as `magnification`, of one post-op.
-double magnification_by(const PostOp& post) {
-  if (post.is_binary()) {
-    return combinations().at(post.algorithm).magnifies;
-  }
-  return post.algorithm == "affine"
-             ? std::max(1., std::abs(static_cast<double>(post.alpha)))
-             : functions().at(post.algorithm).magnifies;
+  auto sizes = narrow.get_dims();
+  sizes.insert(sizes.begin(), result.size() - sizes.size(), 1);
+  return narrow.reshape(sizes);
 }
 
 } // namespace
@@ -94,7 +63,10 @@ Function function_of(const PostOp& post) {
 double magnification(const Node& node) {
   double whole = 1;
   for (const auto& post : node.post) {
-    whole *= magnification_by(post);
+    whole *= post.is_binary() ? combinations().at(post.algorithm).magnifies
+             : post.algorithm == "affine"
+                 ? std::max(1., std::abs(static_cast<double>(post.alpha)))
+                 : functions().at(post.algorithm).magnifies;
   }
   return whole;
 }
@@ -103,8 +75,13 @@ const CombinationRow& combination_of(const std::string& name) {
   return find_row(combinations(), name, "the function");
 }
 
-bool can_accumulate(Builder& builder, const Node& node) {
-  return !builder.target(node.output()) && accumulating(builder, node) >= 0;
+std::optional<Place> accumulator(Builder& builder, const Node& node) {
+  const auto* post = accumulating(builder, node);
+  if (post == nullptr || builder.is_result(node.output()) ||
+      builder.target(node.output())) {
+    return std::nullopt;
+  }
+  return builder.place(node.inputs[post->operand].index);
 }
 
 // ZenDNN's post-ops count an operand's elements without asking for its strides,
@@ -155,9 +132,8 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see) {
   if (addition == Addition::none) {
     return attached;
   }
-  const auto accumulate = addition == Addition::accumulate
-                              ? accumulating(builder, node)
-                              : int64_t{-1};
+  const auto* accumulated =
+      addition == Addition::accumulate ? accumulating(builder, node) : nullptr;
   ::zendnn::post_ops chain;
   for (size_t i = 0; i < node.post.size(); ++i) {
     const auto& post = node.post[i];
@@ -170,8 +146,8 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see) {
       break;
     }
     const auto operand = node.inputs[post.operand].index;
-    if (static_cast<int64_t>(i) == accumulate) {
-      attached.accumulator = builder.place(operand);
+    if (&post == accumulated) {
+      attached.accumulates = true;
       chain.append_sum(1.F);
       continue;
     }
@@ -221,18 +197,6 @@ void copy_to_slice(Builder& builder, int64_t value) {
     builder.copy(value, made, *slice);
     builder.set_place(value, *slice);
   }
-}
-
-std::string
-post_op_key(const Node& node, const Attached& attached, bool about) {
-  std::string key;
-  for (size_t i = 0; i < attached.taken; ++i) {
-    key += ' ' + node.post[i].algorithm;
-  }
-  for (const auto& operand : attached.operands) {
-    key += ' ' + text_of(operand.desc, about);
-  }
-  return key;
 }
 
 } // namespace at::native::zendnn::plan

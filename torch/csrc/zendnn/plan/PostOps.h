@@ -1,4 +1,4 @@
-// Post-ops: what a primitive does to its result before it writes it.
+// Post-ops: what a primitive applies to its result before it writes it.
 #pragma once
 
 #include <torch/csrc/zendnn/plan/Builder.h>
@@ -9,8 +9,8 @@ namespace at::native::zendnn::plan {
 
 // How the operands of post-ops are given to a primitive.
 enum class Addition : uint8_t {
-  accumulate, // one of the result's size by the memory that it is in, which
-              // ends up holding the result; the others are read
+  accumulate, // one of the result's size is where the result goes; the others
+              // are read
   read,       // all are read
   functions,  // none: post-ops end before the first that has an operand
   none        // no post-op is attached at all
@@ -29,8 +29,8 @@ struct Attached {
   ::zendnn::primitive_attr attributes;
   std::vector<Step::Argument> operands; // their places are not known yet
   std::vector<std::function<Ref()>> reads;
-  std::optional<Place> accumulator; // where the result must go
-  size_t taken = 0;                 // how many of the node's post-ops
+  bool accumulates = false; // to what lies where the result goes
+  size_t taken = 0;         // how many of the node's post-ops
 
   // The operands in their places. It adds the steps that convert them, and so
   // is for the primitive that is going to run.
@@ -44,19 +44,19 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see);
 // An operand with as many dimensions as the result, in its own layout.
 Seen see_broadcast(Builder& builder, int64_t operand, const Dims& result);
 
-// Whether accumulating applies: the node adds a tensor of the result's size
-// that nobody needs later, and the result may be anywhere.
-bool can_accumulate(Builder& builder, const Node& node);
+// Where the result can accumulate: the place of a tensor of its size that the
+// node adds and nobody needs later; nothing where the result belongs elsewhere.
+std::optional<Place> accumulator(Builder& builder, const Node& node);
 
 // Adds steps for the post-ops from `taken` on, to a result that has a place.
 void apply_rest(Builder& builder, const Node& node, size_t taken);
 
 // Copies a value that was made aside into the concatenation that it is a part
-// of: once, for that and for all that are slices of it.
+// of.
 void copy_to_slice(Builder& builder, int64_t value);
 
-// The function of a post-op without an operand: as our kernels know it, with
-// the post-op's own parameters, and as ZenDNN does.
+// The function of a post-op without an operand, for our kernels, with the
+// post-op's own parameters, and for ZenDNN.
 struct Function {
   kernels::Eltwise kernel;
   ::zendnn::algorithm kind;
@@ -82,20 +82,16 @@ struct CombinationRow {
 const std::unordered_map<std::string, FunctionRow>& functions();
 const std::unordered_map<std::string, CombinationRow>& combinations();
 
-// Whether ZenDNN has the function; if not, it is no post-op, and blocked
-// places do not take it: their padding must stay 0.
+// Whether ZenDNN has the function; one that it lacks is no post-op, and is not
+// applied in blocked places, whose padding must stay 0.
 bool has_primitive(const std::string& function);
 // Throw Refused for an unknown name.
 Function function_of(const PostOp& post);
 const CombinationRow& combination_of(const std::string& algorithm);
 
-// The factor by which a node's post-ops may magnify rounding errors of its
-// sums; infinity where there is no bound, as for sqrt next to 0.
+// The factor by which a node's post-ops may magnify rounding errors; infinity
+// where there is no bound, as for sqrt next to 0.
 double magnification(const Node& node);
-
-// A text that two nodes share when a primitive has the same work with them.
-std::string
-post_op_key(const Node& node, const Attached& attached, bool about = false);
 
 // Pointwise.cpp: steps in whichever layout the result's place has.
 

@@ -1,7 +1,6 @@
 // Softmax, pooling, sums, means and argmax.
 #include <torch/csrc/zendnn/plan/Kernel.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
-#include <torch/csrc/zendnn/plan/Primitive.h>
 
 #include <ATen/native/Pool.h>
 #include <ATen/native/zendnn/kernels/argmax.h>

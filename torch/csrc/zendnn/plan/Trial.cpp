@@ -1,8 +1,10 @@
-#include <torch/csrc/zendnn/plan/Layouts.h>
 #include <torch/csrc/zendnn/plan/Trial.h>
 
+#include <ATen/Parallel.h>
+#include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Dtypes.h>
-#include <adeep/abstract_types.hpp>
+
+#include <immintrin.h>
 
 #include <algorithm>
 #include <cmath>
@@ -11,7 +13,7 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-// Stands for no primitive's argument: the layer's weights in the plain layout.
+// The layer's weights in the plain layout, which are no primitive's argument.
 constexpr int kPlain = -1;
 
 // Enough to meet every tile and tail of a kernel.
@@ -70,8 +72,8 @@ int64_t count_nans(const void* data, int64_t bytes) {
   });
 }
 
-} // namespace
-
+// The elements at `data`, a sample where they are many. NaN are counted in all
+// the memory, gaps included.
 Outcome outcome_of(const memory::desc& desc, const void* data) {
   const auto sizes = desc.get_dims();
   const memory::desc plain(
@@ -92,20 +94,43 @@ Outcome outcome_of(const memory::desc& desc, const void* data) {
   return outcome;
 }
 
+constexpr int64_t kLine = 64;
+
+__attribute__((target("clflushopt"))) void evict_lines(
+    char* begin,
+    const char* end) {
+  for (; begin < end; begin += kLine) {
+    _mm_clflushopt(begin);
+  }
+  _mm_sfence();
+}
+
+// Evicts weights from the caches unless they are small: a model has more of
+// them than its caches hold, so that they come from memory.
+void evict(void* weights, int64_t bytes) {
+  constexpr int64_t kSmall = 1 << 20, kGrain = 1 << 18;
+  if (!this_cpu().clflushopt || bytes < kSmall) {
+    return;
+  }
+  auto* const begin = static_cast<char*>(weights);
+  at::parallel_for(0, bytes, kGrain, [begin](int64_t from, int64_t to) {
+    evict_lines(begin + from, begin + to);
+  });
+}
+
+} // namespace
+
 Trial::Trial(
     memory::desc plain,
     Fill weights,
+    const Attached& attached,
     int64_t depth,
     double magnification)
     : plain_(std::move(plain)),
       weights_(std::move(weights)),
+      attached_(attached),
       depth_(depth),
       magnification_(magnification) {}
-
-double Trial::precision() const {
-  return 16 * magnification_ * std::sqrt(static_cast<double>(depth_)) *
-         std::numeric_limits<float>::epsilon();
-}
 
 double Trial::scale() {
   auto* plain = at(kPlain, bytes_of(plain_));
@@ -142,9 +167,9 @@ void* Trial::operand(int argument, const memory::desc& desc) {
   return data;
 }
 
-void* Trial::destination(const memory::desc& desc, bool accumulates) {
+void* Trial::destination(const memory::desc& desc) {
   auto* data = at(ZENDNN_ARG_DST, bytes_of(desc));
-  if (accumulates) {
+  if (attached_.accumulates) {
     fill_with_numbers(desc, data, ZENDNN_ARG_DST);
   } else { // all ones are a NaN of either type
     std::fill_n(static_cast<uint8_t*>(data), bytes_of(desc), uint8_t{0xFF});
@@ -152,80 +177,86 @@ void* Trial::destination(const memory::desc& desc, bool accumulates) {
   return data;
 }
 
-void* Trial::weights(const memory::desc& seen, const memory::desc& layout) {
-  auto* data = at(ZENDNN_ARG_WEIGHTS, bytes_of(layout));
-  if (seen == layout) {
+void* Trial::weights(const Implementation& made) {
+  auto* data = at(ZENDNN_ARG_WEIGHTS, bytes_of(made.weights));
+  if (made.pack) {
+    made.pack(data);
+  } else if (made.plain == made.weights) {
     weights_(data);
-    return data;
+  } else {
+    auto* plain = at(kPlain, bytes_of(plain_));
+    weights_(plain);
+    reorder_now(made.plain, plain, made.weights, data);
+    pieces_.erase(kPlain);
   }
-  auto* plain = at(kPlain, bytes_of(plain_));
-  weights_(plain);
-  reorder_now(seen, plain, layout, data);
-  pieces_.erase(kPlain);
   return data;
 }
 
-Outcome judgement_of(const Candidate& reference, Trial& trial) {
-  auto outcome = reference.compute();
-  outcome.scale = trial.scale();
+Outcome Trial::judge(const Implementation& reference) {
+  auto outcome = candidate(reference).compute();
+  outcome.scale = scale();
   return outcome;
 }
 
-Candidate as_candidate(
-    const Primitive& made,
-    const memory::desc& bias,
-    const Attached& attached,
-    const std::shared_ptr<Trial>& trial) {
+Candidate Trial::candidate(const Implementation& made) {
   struct Call {
     ::zendnn::primitive primitive;
     std::unordered_map<int, memory> arguments;
+
+    void* address(int argument) const {
+      const auto found = arguments.find(argument);
+      return found == arguments.end() ? nullptr
+                                      : found->second.get_data_handle();
+    }
   };
   const auto call = std::make_shared<Call>();
-  const auto run = [call] {
-    call->primitive.execute(adeep::stream::default_stream(), call->arguments);
+  const auto run = [call, &made] {
+    if (made.run) {
+      made.run([&](int argument) { return call->address(argument); });
+    } else {
+      call->primitive.execute(adeep::stream::default_stream(), call->arguments);
+    }
   };
-  // Made when it is first compared: a choice that is known already needs none.
-  const auto compute = [=,
-                        operands = attached.operands,
-                        accumulates = attached.accumulator.has_value()] {
-    call->primitive = made.make();
+  // Compiles the primitive: a choice that is known already needs none.
+  const auto compute = [=, this, &made] {
+    if (made.make) {
+      call->primitive = made.make();
+    }
     call->arguments.clear();
     const auto add = [&](int index, const memory::desc& desc, void* data) {
       call->arguments.emplace(index, at_address(desc, data));
     };
     const auto add_operand = [&](int index, const memory::desc& desc) {
-      add(index, desc, trial->operand(index, desc));
+      add(index, desc, operand(index, desc));
     };
     add_operand(ZENDNN_ARG_SRC, made.source);
-    add(ZENDNN_ARG_WEIGHTS,
-        made.weights,
-        trial->weights(made.plain, made.weights));
-    auto* result = trial->destination(made.result, accumulates);
-    add(ZENDNN_ARG_DST, made.result, result);
+    add(ZENDNN_ARG_WEIGHTS, made.weights, weights(made));
+    add(ZENDNN_ARG_DST, made.result, destination(made.result));
     add(ZENDNN_ARG_SCRATCHPAD,
         made.scratchpad,
-        trial->at(ZENDNN_ARG_SCRATCHPAD, bytes_of(made.scratchpad)));
-    if (!bias.is_zero()) {
-      add_operand(ZENDNN_ARG_BIAS, bias);
+        at(ZENDNN_ARG_SCRATCHPAD, bytes_of(made.scratchpad)));
+    if (!made.bias.is_zero()) {
+      add_operand(ZENDNN_ARG_BIAS, made.bias);
     }
-    for (const auto& operand : operands) {
+    for (const auto& operand : attached_.operands) {
       add_operand(operand.index, operand.desc);
     }
     run();
-    return outcome_of(made.result, result);
+    return outcome_of(made.result, call->address(ZENDNN_ARG_DST));
   };
-  const auto before = [call] {
-    const auto& weights = call->arguments.at(ZENDNN_ARG_WEIGHTS);
-    evict_weights(
-        weights.get_data_handle(),
-        static_cast<int64_t>(weights.get_desc().get_size()));
-  };
+  // How far rounding moves a result of float32 sums.
+  const auto precision = 16 * made.loss * magnification_ *
+                         std::sqrt(static_cast<double>(depth_)) *
+                         std::numeric_limits<float>::epsilon();
   return {
       .name = made.name,
       .run = run,
-      .before = before,
+      .before =
+          [call, &made] {
+            evict(call->address(ZENDNN_ARG_WEIGHTS), bytes_of(made.weights));
+          },
       .compute = compute,
-      .precision = trial->precision(),
+      .precision = precision,
       .rounding = dtype_of(made.result).rounding};
 }
 

@@ -6,6 +6,7 @@
 #include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Info.h>
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
 
 #include <fcntl.h>
@@ -43,8 +44,8 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The fastest of several runs; gives up on what is clearly slower than `best`.
-// An earlier run has paid for page faults and cold code.
+// The fastest of several runs; stops where it is clearly slower than `best`. An
+// earlier run has paid for page faults and cold code.
 double time_candidate(const Candidate& candidate, double best) {
   double fastest = std::numeric_limits<double>::infinity(), spent = 0;
   for (int i = 0; i < kRepeats && spent < kSecondsEach; ++i) {
@@ -63,8 +64,8 @@ double time_candidate(const Candidate& candidate, double best) {
   return fastest;
 }
 
-// How many times what rounding explains two results differ by at most; infinity
-// where one is no number.
+// The largest difference of two results, in multiples of what rounding
+// explains; infinity where one is no number.
 double distance(
     const Outcome& a,
     const Outcome& b,
@@ -96,8 +97,7 @@ double distance(
   return most;
 }
 
-// The results of one choice's candidates so far: those that are the first one's
-// but for rounding, and the others.
+// The candidates of a choice in groups of equal results, but for rounding.
 class Comparison {
  public:
   // Runs the candidate once.
@@ -127,7 +127,7 @@ class Comparison {
     return groups_.size() > 1 || (verify && !groups_.empty());
   }
 
-  // The candidates that are wrong when this is right.
+  // The candidates that are wrong if this is right.
   std::set<size_t> wrong_by(const Outcome& right) const {
     constexpr double kFarther = 4;
     std::vector<double> distances;
@@ -158,8 +158,8 @@ class Comparison {
   std::vector<Group> groups_;
 };
 
-// The choices so far, and the file that they are kept in: a line that says who
-// wrote it, then `key<tab>name` lines, of which the last of a key holds.
+// The choices so far, and their file: a line that names its writer, then
+// `key<tab>name` lines, of which the last of a key holds.
 class Choices {
  public:
   static Choices& instance() {
@@ -167,7 +167,7 @@ class Choices {
     return *choices;
   }
 
-  // What was set for the key; empty for nothing.
+  // The name for the key; empty for none.
   std::string find(const std::string& key) {
     std::lock_guard lock(mutex_);
     load();
@@ -207,10 +207,6 @@ class Choices {
     loaded_ = foreign_ = false;
   }
 
-  std::mutex& timing() {
-    return timing_;
-  }
-
  private:
   static std::string path() {
     const char* text = std::getenv("ZENDNN_TUNING_CACHE");
@@ -230,7 +226,7 @@ class Choices {
   }
 
   void load() {
-    // What is no regular file, such as /dev/zero or a pipe, may never end.
+    // Others than regular files, such as /dev/zero or a pipe, may never end.
     std::error_code failed;
     if (std::exchange(loaded_, true) ||
         !std::filesystem::is_regular_file(path(), failed)) {
@@ -253,19 +249,12 @@ class Choices {
     }
   }
 
-  // Adds lines to the file; false where that is not possible.
-  static bool append(const std::string& lines) {
+  // Adds lines to the file, in one write under a lock, so that those of several
+  // processes do not mix; false where that is not possible.
+  static bool append(std::string lines) {
     const int file =
         ::open(path().c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
-    const bool done = file >= 0 && append_to(file, lines);
-    if (file >= 0) {
-      ::close(file);
-    }
-    return done;
-  }
-
-  // In one write, under a lock, so that lines of several processes do not mix.
-  static bool append_to(int file, std::string lines) {
+    const auto close = c10::make_scope_exit([file] { ::close(file); });
     struct stat status{};
     if (::flock(file, LOCK_EX) != 0 || ::fstat(file, &status) != 0 ||
         !S_ISREG(status.st_mode)) {
@@ -285,53 +274,53 @@ class Choices {
            static_cast<ssize_t>(lines.size());
   }
 
-  std::mutex mutex_, timing_;
+  std::mutex mutex_;
   std::map<std::string, std::string> names_;
   std::string unsaved_;
   bool loaded_ = false, foreign_ = false;
 };
 
-// What is remembered of candidates.
-struct Known {
-  std::optional<size_t> chosen;
-  std::vector<std::string> wrong; // names
-};
-
 // Before the key of those that are wrong.
 constexpr const char* kWrong = "wrong ";
 
-Known recall(const std::string& key, const std::vector<Candidate>& candidates) {
-  const auto chosen = Choices::instance().find(key);
-  const auto wrong = ';' + Choices::instance().find(kWrong + key) + ';';
+// What is remembered of candidates.
+struct Known {
+  std::optional<size_t> chosen;
+  std::vector<size_t> right; // as far as is known
+  std::vector<std::string> wrong;
+};
+
+// The choice for the first key that has one; those that are wrong for that key.
+Known recall(
+    const std::string& key,
+    const std::string& about,
+    const std::vector<Candidate>& candidates) {
+  auto& choices = Choices::instance();
+  const auto wrong = ';' + choices.find(kWrong + key) + ';';
   Known known;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const auto& name = candidates[i].name;
-    if (!known.chosen && name == chosen) {
-      known.chosen = i;
-    }
     // Anyone may have written the file: what is not compared cannot be wrong.
     if (candidates[i].compute && wrong.find(';' + name + ';') != wrong.npos) {
       known.wrong.push_back(name);
+    } else {
+      known.right.push_back(i);
+    }
+  }
+  for (const auto& text : {about, key}) {
+    const auto name = choices.find(text);
+    for (const auto i : known.right) {
+      known.chosen = candidates[i].name == name ? i : known.chosen;
     }
   }
   return known;
 }
 
-// The indices of those that are not wrong.
-std::vector<size_t> eligible(
-    const std::vector<Candidate>& candidates,
-    const std::vector<std::string>& wrong) {
-  std::vector<size_t> indices;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    if (std::find(wrong.begin(), wrong.end(), candidates[i].name) ==
-        wrong.end()) {
-      indices.push_back(i);
-    }
-  }
-  if (indices.empty()) {
+size_t first_right(const Known& known) {
+  if (known.right.empty()) {
     refuse("implementations that all compute wrong results");
   }
-  return indices;
+  return known.right.front();
 }
 
 } // namespace
@@ -342,44 +331,40 @@ Choice choose(
     double& seconds_left,
     const Judge& judge,
     const std::string& about) {
-  auto& choices = Choices::instance();
-  auto known = recall(key, candidates);
+  const bool verify = verifies();
+  const auto near = verify ? "" : about;
+  auto known = recall(key, near, candidates);
+  if (!known.chosen && !verify &&
+      (candidates.size() < 2 || seconds_left <= 0)) {
+    known.chosen = first_right(known);
+  }
   if (known.chosen) {
     return {*known.chosen, known.wrong}; // and waits for nobody
   }
-  const bool verify = verifies();
-  if (!verify && !about.empty()) {
-    const auto near = recall(about, candidates).chosen;
-    const auto right = eligible(candidates, known.wrong);
-    if (near && std::find(right.begin(), right.end(), *near) != right.end()) {
-      return {*near, known.wrong};
-    }
-  }
-  if (!verify && (candidates.size() < 2 || seconds_left <= 0)) {
-    return {eligible(candidates, known.wrong).front(), known.wrong};
-  }
   // Two candidates timed at once would only measure each other.
-  std::lock_guard lock(choices.timing());
-  known = recall(key, candidates);
+  static std::mutex timing;
+  std::lock_guard lock(timing);
+  known = recall(key, near, candidates);
   if (known.chosen) {
     return {*known.chosen, known.wrong}; // by whoever held the lock
   }
+  auto& choices = Choices::instance();
   const auto start = Clock::now();
-  const auto indices = eligible(candidates, known.wrong);
   std::map<size_t, double> times;
   Comparison comparison;
   double best = std::numeric_limits<double>::infinity();
   bool failed = false;
   // A large layer may need more than there is: the best so far is as good as
   // what is not timed at all.
-  for (size_t i = 0;
-       i < indices.size() && (i < 2 || seconds_since(start) < seconds_left);
-       ++i) {
-    const auto& candidate = candidates[indices[i]];
+  for (const auto index : known.right) {
+    if (times.size() >= 2 && seconds_since(start) >= seconds_left) {
+      break;
+    }
+    const auto& candidate = candidates[index];
     double seconds = 0;
     try {
-      comparison.add(indices[i], candidate);
-      seconds = indices.size() > 1 ? time_candidate(candidate, best) : 0;
+      comparison.add(index, candidate);
+      seconds = known.right.size() > 1 ? time_candidate(candidate, best) : 0;
     } catch (const std::exception&) {
       failed = true; // no memory for timing is no reason not to run
       break;
@@ -391,7 +376,7 @@ Choice choose(
           seconds * 1e3,
           key.c_str());
     }
-    times[indices[i]] = candidate.ready ? seconds / kWorthPacking : seconds;
+    times[index] = candidate.ready ? seconds / kWorthPacking : seconds;
     best = std::min(best, seconds);
   }
   std::fflush(stdout);
@@ -411,6 +396,7 @@ Choice choose(
           " computes a wrong result and is not used for ",
           key);
       known.wrong.push_back(name);
+      std::erase(known.right, index);
       times.erase(index);
     }
     if (!wrong.empty()) {
@@ -421,9 +407,7 @@ Choice choose(
       times.begin(), times.end(), [](const auto& a, const auto& b) {
         return a.second < b.second;
       });
-  const auto index = winner == times.end()
-                         ? eligible(candidates, known.wrong).front()
-                         : winner->first;
+  const auto index = winner == times.end() ? first_right(known) : winner->first;
   if (!failed) {
     choices.set(key, candidates[index].name);
     if (!about.empty()) {

@@ -1,5 +1,6 @@
 #include <torch/csrc/zendnn/plan/Operators.h>
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <c10/core/MemoryFormat.h>
 
@@ -311,9 +312,12 @@ void Values::follow_strides(const Node& node) {
     case Follows::elements: {
       std::vector<std::pair<Dims, Dims>> operands;
       for (const auto value : read) {
-        operands.emplace_back(sizes(value), strides(value));
+        // Larger ones are operands of nodes that were taken off this one.
+        if (at::is_expandable_to(sizes(value), result.sizes)) {
+          operands.emplace_back(sizes(value), strides(value));
+        }
       }
-      result.strides = combined_strides(result.sizes, operands);
+      result.strides = combined_strides(operands);
       return;
     }
   }

@@ -1,0 +1,261 @@
+#include <torch/csrc/zendnn/plan/Operators.h>
+#include <torch/csrc/zendnn/plan/Product.h>
+#include <torch/csrc/zendnn/plan/Trial.h>
+
+#include <ATen/Parallel.h>
+#include <ATen/native/zendnn/Info.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <sstream>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+// Whether the scratchpad keeps within its bound; a verbose line says if not.
+bool is_affordable(const Implementation& made) {
+  const auto bytes = [](const memory::desc& desc) {
+    return static_cast<int64_t>(desc.get_size());
+  };
+  const auto operands =
+      bytes(made.source) + bytes(made.weights) + bytes(made.result);
+  const auto wanted = bytes(made.scratchpad);
+  if (wanted <= scratchpad_bound(operands)) {
+    return true;
+  }
+  if (verbose() > 0) {
+    std::printf(
+        "zendnn_verbose,refuse,%s,a scratchpad of %lld bytes for %lld of "
+        "operands\n",
+        made.name.c_str(),
+        static_cast<long long>(wanted),
+        static_cast<long long>(operands));
+  }
+  return false;
+}
+
+// Whether one choice can have both.
+bool are_alternatives(const Implementation& a, const Implementation& b) {
+  return a.source == b.source && a.result == b.result &&
+         (a.weights != b.weights || a.implementation != b.implementation);
+}
+
+// Itself while it is small, else 2ⁿ or 3 · 2ⁿ.
+int64_t rounded_up(int64_t rows) {
+  constexpr int64_t kSmall = 16;
+  int64_t size = kSmall;
+  while (size < rows) {
+    size += (size & (size - 1)) == 0 ? size / 2 : size / 3;
+  }
+  return rows <= kSmall ? rows : size;
+}
+
+// Type, sizes and layout; `about` rounds the first size up to one that its
+// neighbours share.
+std::string text_of(const memory::desc& desc, bool about = false) {
+  std::ostringstream text;
+  const auto list = [&](char before, const Dims& numbers) {
+    for (const auto number : numbers) {
+      text << std::exchange(before, ',') << number;
+    }
+  };
+  if (desc.is_zero()) {
+    return " none";
+  }
+  text << ' ' << static_cast<int>(desc.get_data_type());
+  auto dims = desc.get_dims();
+  dims[0] = about ? rounded_up(dims[0]) : dims[0];
+  list(':', dims);
+  if (desc.get_format_kind() == memory::format_kind::blocked) {
+    list('/', desc.get_strides());
+    list('b', desc.get_inner_blks());
+    list('i', desc.get_inner_idxs());
+  }
+  return text.str();
+}
+
+} // namespace
+
+void Product::set_bias() {
+  if (has(node_, 2)) {
+    const auto bias = tensor(node_, 2);
+    bias_ = memory::desc(
+        builder_.sizes(bias),
+        type_of(builder_.dtype(bias)),
+        memory::format_tag::x);
+  }
+}
+
+void Product::build() {
+  struct Way {
+    Addition addition;
+    std::optional<Place> place;
+  };
+  std::vector<Way> ways;
+  if (const auto place = accumulator(builder_, node_)) {
+    ways.push_back({Addition::accumulate, place});
+  }
+  const auto slice = builder_.target(node_.output());
+  for (const auto addition :
+       {Addition::read, Addition::functions, Addition::none}) {
+    if (slice) {
+      ways.push_back({addition, slice});
+    }
+    ways.push_back({addition, std::nullopt});
+  }
+  for (const bool slow : {false, true}) {
+    for (const auto& [addition, place] : ways) {
+      const auto layout = describe_result(place);
+      if (!layout || (place && slow)) { // a copy is faster than a slow one
+        continue;
+      }
+      place_ = place;
+      result_ = *layout;
+      const auto attached =
+          attach(builder_, node_, addition, [&](int64_t x) { return see(x); });
+      if (addition == Addition::accumulate && !attached.accumulates) {
+        continue; // an earlier post-op is a step of its own
+      }
+      if (const auto found = find(attached, slow); !found.empty()) {
+        return add(found[fastest(attached, found)], attached);
+      }
+    }
+  }
+  refuse("a " + name_ + " that ZenDNN does not do");
+}
+
+std::vector<Implementation> Product::find(const Attached& attached, bool slow)
+    const {
+  std::vector<Implementation> found;
+  visit(attached.attributes, [&](const Implementation& made) {
+    if (made.is_slow && !(slow && found.empty())) {
+      return false; // all that come after it are slow
+    }
+    if (is_affordable(made) &&
+        std::all_of(found.begin(), found.end(), [&](const auto& other) {
+          return are_alternatives(made, other);
+        })) {
+      found.push_back(made);
+    }
+    return found.size() < most_;
+  });
+  return found;
+}
+
+Implementation Product::reference(const Attached& attached) const {
+  std::optional<Implementation> found;
+  visit(attached.attributes, [&](Implementation made) {
+    if (is_reference(made.name)) {
+      found = std::move(made);
+    }
+    return !found;
+  });
+  if (!found) {
+    refuse("a " + name_ + " that has no reference");
+  }
+  return *found;
+}
+
+size_t Product::fastest(
+    const Attached& attached,
+    const std::vector<Implementation>& found) {
+  if (most_ == 1 || (found.size() < 2 && !verifies())) {
+    return 0;
+  }
+  source_ = found[0].source;
+  result_ = found[0].result;
+  const auto key = [&](bool about) {
+    std::string text = about ? "about " : "";
+    text += name_ + text_of(source_, about) + text_of(weights_) +
+            text_of(bias_) + text_of(result_, about) + window_;
+    for (size_t i = 0; i < attached.taken; ++i) {
+      text += ' ' + node_.post[i].algorithm;
+    }
+    for (const auto& operand : attached.operands) {
+      text += text_of(operand.desc, about);
+    }
+    return text + " threads " + std::to_string(at::get_num_threads());
+  };
+  const auto weight = tensor(node_, 1);
+  Trial trial(
+      weights_,
+      builder_.plain_weights(weight, weights_),
+      attached,
+      depth_,
+      magnification(node_));
+  std::vector<Candidate> candidates;
+  for (const auto& made : found) {
+    candidates.push_back(trial.candidate(made));
+    candidates.back().ready =
+        builder_.is_packed(weight, made.plain, made.weights);
+  }
+  return builder_.choose(
+      node_,
+      key(false),
+      candidates,
+      [&] { return trial.judge(reference(attached)); },
+      window_.empty() ? key(true) : "");
+}
+
+void Product::add(const Implementation& made, const Attached& attached) {
+  const auto output = node_.output(), weight = tensor(node_, 1);
+  auto arguments = attached.read();
+  const auto source = source_ref_
+                          ? source_ref_
+                          : builder_.in_layout(tensor(node_, 0), made.source);
+  const auto weights = weights_ref_ ? weights_ref_
+                       : made.pack
+                           ? builder_.prepared(
+                                 made.name + ' ' + std::to_string(weight),
+                                 static_cast<int64_t>(made.weights.get_size()),
+                                 made.pack)
+                           : builder_.packed(weight, made.plain, made.weights);
+  if (place_) {
+    builder_.set_place(output, *place_);
+  } else if (made.result.get_dims() == builder_.sizes(output)) {
+    builder_.make(output, made.result);
+  } else { // the rows of all its matrices
+    builder_.make_dense(output);
+  }
+  arguments.insert(
+      arguments.end(),
+      {{ZENDNN_ARG_SRC, made.source, source},
+       {ZENDNN_ARG_WEIGHTS, made.weights, weights},
+       {ZENDNN_ARG_DST, made.result, builder_.place(output).ref}});
+  if (!bias_.is_zero()) {
+    arguments.push_back(
+        {ZENDNN_ARG_BIAS, made.bias, builder_.dense(tensor(node_, 2)).ref});
+  }
+  const auto flops =
+      2. * static_cast<double>(count(builder_.sizes(output)) * depth_);
+  if (made.run) {
+    const auto bytes = static_cast<int64_t>(made.scratchpad.get_size());
+    arguments.push_back(
+        {ZENDNN_ARG_SCRATCHPAD, made.scratchpad, builder_.scratch(bytes)});
+    std::vector<Ref> touched;
+    for (const auto& argument : arguments) {
+      touched.push_back(argument.ref);
+    }
+    builder_.add_kernel(
+        node_,
+        made.name,
+        touched,
+        [run = made.run, arguments](const Frame& frame) {
+          run([&](int index) -> void* {
+            const auto found = std::find_if(
+                arguments.begin(), arguments.end(), [&](const auto& argument) {
+                  return argument.index == index;
+                });
+            return found == arguments.end() ? nullptr : frame.at(found->ref);
+          });
+        },
+        flops);
+  } else {
+    builder_.add_primitive(
+        node_, made.make(), made.name, std::move(arguments), flops);
+  }
+  apply_rest(builder_, node_, attached.taken);
+  copy_to_slice(builder_, output);
+}
+
+} // namespace at::native::zendnn::plan
