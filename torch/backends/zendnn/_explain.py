@@ -119,9 +119,8 @@ class Region:
     built: tuple[Built, ...]
 
     @staticmethod
-    def read(text: str) -> Region:
+    def read(plan: Mapping[str, Any]) -> Region:
         """Read what a plan explains."""
-        plan = json.loads(text)
 
         def found(pattern: str) -> list[Any]:
             return re.findall(pattern, plan["description"], re.MULTILINE)

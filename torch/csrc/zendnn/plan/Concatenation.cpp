@@ -82,18 +82,8 @@ Place Builder::place_whole(const Slice& slice) {
   if (const auto outer = target(slice.whole);
       outer && outer->blocked == made.blocked) {
     made = *outer;
-  } else if (
-      !made.blocked && is_result(slice.whole) &&
-      outputs_[results_[slice.whole]].strides == made.strides) {
-    made.ref = {
-        add_buffer(
-            {.kind = BufferKind::output, .index = results_[slice.whole]}),
-        0};
   } else {
-    const auto bytes = made.blocked
-                           ? static_cast<int64_t>(made.desc.get_size())
-                           : count(shape) * item_size(dtype(slice.whole));
-    made.ref = {arena(bytes), 0};
+    made = with_memory(slice.whole, made);
   }
   buffers_.occupy(made.ref, slice.whole);
   wholes_.emplace(slice.whole, made);

@@ -262,7 +262,7 @@ std::optional<size_t> fastest(
   const auto& weight = *builder.constant(tensor(node, 1));
   const auto trial = std::make_shared<Trial>(
       p.plain,
-      builder.plain_weights(tensor(node, 1), p.plain),
+      builder.plain_weights(tensor(node, 1)),
       weight.numel() / std::max<int64_t>(weight.size(w.transposed ? 1 : 0), 1),
       magnification(node));
   std::vector<Candidate> candidates;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -49,13 +50,16 @@ struct Attribute {
 // Of integers; none by default.
 struct List {};
 
+struct Left; // LeftToTorch.h
+
 struct Node {
-  std::string op;
-  std::vector<Operand> inputs;
-  std::vector<int64_t> outputs; // values
-  std::map<std::string, std::string, std::less<>> attributes;
-  std::vector<PostOp> post;
-  std::string label;
+  std::string op{};
+  std::vector<Operand> inputs{};
+  std::vector<int64_t> outputs{}; // values
+  std::map<std::string, std::string, std::less<>> attributes{};
+  std::vector<PostOp> post{};
+  std::string label{};
+  std::shared_ptr<Left> left{}; // what torch computes instead of the plan
 
   // Throw Refused where the attribute is of another type.
   bool get(const Attribute<bool>& attribute) const;

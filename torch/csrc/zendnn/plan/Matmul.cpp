@@ -399,7 +399,7 @@ size_t fastest(
   };
   const auto trial = std::make_shared<Trial>(
       p.weights,
-      builder.plain_weights(tensor(node, 1), p.weights),
+      builder.plain_weights(tensor(node, 1)),
       p.weights.get_dims()[0],
       magnification(node));
   std::vector<Candidate> candidates;

@@ -94,18 +94,14 @@ std::set<size_t> states_of(const Description& region) {
   return states;
 }
 
-bool are_writable(
-    const std::set<size_t>& states,
-    const std::vector<Tensor>& tensors) {
+bool are_writable(const std::set<size_t>& states, const Tensors& tensors) {
   return c10::InferenceMode::is_enabled() ||
          std::none_of(states.begin(), states.end(), [&](size_t state) {
            return tensors[state].is_inference();
          });
 }
 
-bool are_apart(
-    const std::set<size_t>& states,
-    const std::vector<Tensor>& tensors) {
+bool are_apart(const std::set<size_t>& states, const Tensors& tensors) {
   const auto range = [](const Tensor& tensor) {
     const auto* const first = static_cast<const char*>(tensor.const_data_ptr());
     return std::pair(

@@ -12,24 +12,22 @@
 
 namespace at::native::zendnn::plan {
 
-// What an input looked like when the plan first saw it.
-struct InputSignature {
-  Dims sizes, strides;
-  c10::ScalarType dtype;
+// What a plan is called with.
+struct Call {
+  std::vector<TensorSpec> inputs;
+  Integers numbers;
 };
 
 class Values {
  public:
-  // `left` are the nodes that torch computes; `conditions` become those of the
-  // numbers. Infers all types. Throws Refused when there is something that a
-  // plan does not take; where it is one node, RefusedNode.
+  // Infers all types; `conditions` become those of the numbers. Throws Refused
+  // where a plan does not take the call, or RefusedNode where it does not take
+  // one node.
   Values(
       const Description& description,
-      const std::vector<Tensor>& constants,
-      std::vector<Left>& left,
-      Conditions& conditions,
-      const std::vector<InputSignature>& inputs,
-      const std::vector<int64_t>& numbers);
+      const Tensors& constants,
+      const Call& call,
+      Conditions& conditions);
 
   // ---- Numbers ------------------------------------------------------------
   bool is_number(int64_t value) const {
@@ -55,6 +53,9 @@ class Values {
   const Dims& strides(int64_t value) const {
     return values_[value].strides;
   }
+  const TensorSpec& spec(int64_t value) const {
+    return values_[value];
+  }
   memory::desc row_major(int64_t value) const;
   // Null for what is none.
   const Tensor* constant(int64_t value) const;
@@ -68,12 +69,12 @@ class Values {
   }
   // One that the description does not have, for a node that is taken apart.
   int64_t add_value();
-  // `strides` say how a result must lie; row-major unless given.
+  // Row-major unless there are strides.
   void set_type(
       int64_t value,
       Dims sizes,
       c10::ScalarType dtype,
-      const std::optional<Dims>& strides = std::nullopt);
+      std::optional<Dims> strides = std::nullopt);
 
   // ---- Uses ---------------------------------------------------------------
   bool is_only_read_by(int64_t value, const std::string& op) const;
@@ -81,27 +82,29 @@ class Values {
   Dims result_strides(int64_t value) const;
 
  protected:
-  struct Value {
+  struct Value : TensorSpec {
     bool is_number = false;
     Number number{};
-    Dims sizes, strides;
-    c10::ScalarType dtype = c10::ScalarType::Undefined;
     int64_t last_use = -1; // the last node that reads it
     int64_t constant = -1;
-    std::vector<int64_t> joined{}; // constants that it is made of
+    Integers joined{}; // constants that it is made of
   };
 
+  // The constants that a weight is made of.
+  Integers parts_of(int64_t weight) const {
+    return is_joined(weight) ? values_[weight].joined
+                             : Integers{values_[weight].constant};
+  }
   // As torch would see it, whatever it is inside of the plan.
   bool is_channels_last(int64_t value) const;
 
   Description description_; // whose nodes may be taken apart
-  const std::vector<Tensor>& constants_;
-  std::vector<Left>& left_;
+  const Tensors& constants_;
   std::vector<int64_t> written_; // of each node, the one that it stands for
   std::vector<Value> values_;
 
  private:
-  void infer_inputs(const std::vector<InputSignature>& inputs);
+  void infer_inputs(const std::vector<TensorSpec>& inputs);
   void infer_constants();
   void find_joined();
   void infer_nodes();
@@ -109,7 +112,7 @@ class Values {
   void find_uses();
 
   Conditions& conditions_;
-  const std::vector<int64_t>& numbers_; // that the region is called with now
+  Integers numbers_; // that the region is called with now
 };
 
 // Infers a node's types. Throws Refused unless operands of post-ops are of the
