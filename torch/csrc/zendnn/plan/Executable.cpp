@@ -50,7 +50,7 @@ constexpr std::array<Kind, 20> kKinds{{
     {"winograd", zendnn_convolution},
 }};
 
-// Undefined for those that no primitive does; nothing for torch's.
+// Undefined where no primitive does the same; nothing for steps of torch.
 std::optional<int> kind_of(const Step& step) {
   if (!step.kernel || step.implementation.starts_with(kTorch)) {
     return std::nullopt;
@@ -89,6 +89,13 @@ class Executable::Instance {
       : program_(program),
         frame_{std::vector<char*>(program.buffers.size())},
         arguments_(program.steps.size()) {
+    for (size_t i = 0; i < program.buffers.size(); ++i) {
+      const auto& buffer = program.buffers[i];
+      frame_.bases[i] = buffer.data;
+      if (buffer.kind != BufferKind::constant) {
+        moving_.push_back(i);
+      }
+    }
     const auto& engine = adeep::engine::cpu_engine();
     for (size_t i = 0; i < program.steps.size(); ++i) {
       const auto& step = program.steps[i];
@@ -111,7 +118,7 @@ class Executable::Instance {
 
   Tensors run(const Tensors& inputs, const Integers& numbers) {
     frame_.numbers = &numbers;
-    for (size_t i = 0; i < program_.buffers.size(); ++i) {
+    for (const auto i : moving_) {
       auto* const data = data_of(program_.buffers[i], inputs);
       changed_ = changed_ || frame_.bases[i] != data;
       frame_.bases[i] = data;
@@ -144,7 +151,7 @@ class Executable::Instance {
     return nullptr;
   }
 
-  // Setting a handle is cheap beside making a memory object, not free.
+  // Handles are cheap to set, not free.
   void refresh() {
     for (size_t i = 0; changed_ && i < memories_.size(); ++i) {
       memories_[i].set_data_handle(frame_.at(refs_[i]));
@@ -152,7 +159,7 @@ class Executable::Instance {
     changed_ = false;
   }
 
-  // Runs a step under the eyes of the profiler and of who listens.
+  // Runs a step and tells the profiler and listeners.
   void tell_step(size_t index) {
     const auto& step = program_.steps[index];
     RECORD_FUNCTION(
@@ -188,6 +195,7 @@ class Executable::Instance {
   Tensors results_;
   std::shared_ptr<void> arena_;
   Frame frame_;
+  std::vector<size_t> moving_; // buffers that each run places anew
   std::vector<memory> memories_;
   std::vector<Ref> refs_;                                 // of memories
   std::vector<std::vector<zendnn_exec_arg_t>> arguments_; // of each step
@@ -225,7 +233,7 @@ Executable::reserved() {
 }
 
 void Executable::reserve() const {
-  reserved() = {}; // before there is more
+  reserved() = {}; // frees what was not used
   reserved() = {id_, take()};
 }
 
