@@ -70,9 +70,11 @@ struct Node {
   int64_t output() const {
     return outputs.front();
   }
+  // The values among the operands.
+  std::vector<int64_t> reads() const;
 };
 
-// What a plan does with memory and layouts, and can be told to leave.
+// Optimisations of memory and layouts that a description can switch off.
 inline constexpr std::array<std::string_view, 4> kPasses{
     "choose_layout",  // time blocks of channels beside channels-last
     "join_in_place",  // write the parts of a concatenation where they belong
@@ -83,7 +85,7 @@ struct Description {
   struct Input {
     int64_t value;
     bool is_number;
-    std::string dtype; // that the passes took a tensor for; empty for any
+    std::string dtype; // that passes have assumed; empty for any
   };
   std::unordered_set<std::string> without; // passes of kPasses
   std::vector<Input> inputs;

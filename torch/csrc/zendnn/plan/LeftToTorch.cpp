@@ -15,7 +15,7 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-// A node's operands: tensors, numbers, and none, also beyond its own.
+// A node's operands: tensors and numbers, and None where one is missing.
 using Operands = std::vector<c10::IValue>;
 constexpr size_t kMostOperands = 5;
 
@@ -59,7 +59,7 @@ Tensor convolution(const Node& node, const Operands& given) {
   const auto weight = given[1].toTensor();
   const auto spatial = static_cast<size_t>(weight.dim() - 2);
   if (x.dim() != weight.dim()) {
-    // What is folded into the weights was of dimension 1.
+    // Passes have folded along dimension 1, here no channels.
     refuse("a convolution of a tensor without a batch dimension");
   }
   const auto in_each = [&](const auto& attribute, int64_t otherwise) {
@@ -258,13 +258,6 @@ bool is_computed(const Node& node) {
   return op.results != Results::number && !op.is_view;
 }
 
-bool is_of_post_op(const Node& node, size_t operand) {
-  return std::any_of(
-      node.post.begin(), node.post.end(), [&](const PostOp& post) {
-        return post.operand == static_cast<int>(operand);
-      });
-}
-
 bool is_tensor(const Values& values, const Operand& operand) {
   return operand.kind == Operand::Kind::value &&
          !values.is_number(operand.index);
@@ -285,15 +278,16 @@ Operands operands_of(const Values& values, const Node& node, const Find& find) {
   return given;
 }
 
-// Passes' rewrites are only valid for the types that they assumed.
+// Passes' rewrites are only valid for the types that they assumed: one type of
+// all floating-point operands, and of those of post-ops.
 void check_types(const Values& values, const Node& node) {
   const auto dtype = values.dtype(tensor(node, 0));
   type_of(dtype);
+  const auto own = find_operator(node.op).operands.size();
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     if (is_tensor(values, node.inputs[i])) {
       const auto other = values.dtype(node.inputs[i].index);
-      if (other != dtype &&
-          (c10::isFloatingType(other) || is_of_post_op(node, i))) {
+      if (other != dtype && (c10::isFloatingType(other) || i >= own)) {
         refuse(node.left->reason);
       }
     }

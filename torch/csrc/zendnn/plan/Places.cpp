@@ -200,12 +200,8 @@ bool Builder::dies(int64_t value, const Place& place) const {
   if (description_.without.contains("reuse_operands")) {
     return false;
   }
-  const auto& operands = description_.nodes[node_].inputs;
-  const auto reads =
-      std::count_if(operands.begin(), operands.end(), [&](const auto& operand) {
-        return operand.kind == Operand::Kind::value && operand.index == value;
-      });
-  if (reads > 1) {
+  const auto read = description_.nodes[node_].reads();
+  if (std::count(read.begin(), read.end(), value) > 1) {
     return false; // the second time may be after the first result is there
   }
   const auto& buffer = buffers_[place.ref.buffer];

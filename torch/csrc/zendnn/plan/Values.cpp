@@ -11,9 +11,9 @@ namespace at::native::zendnn::plan {
 namespace {
 
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
-// As many as the kernels that copy and combine tensors go through.
+// The kernels that copy and combine tensors take no more.
 constexpr size_t kMostDimensions = 8;
-// Their bytes, and sums of some of them, can be told in 64 bits.
+// Byte counts, and sums of a few, fit in 64 bits.
 constexpr int64_t kMostElements = int64_t{1} << 56;
 
 } // namespace
@@ -63,17 +63,16 @@ void Values::infer_constants() {
   }
 }
 
-// Joining what linear layers read makes copies that are as large as the
-// weights; packing each when it is wanted keeps none of them.
+// A concatenation of weights for linear layers only is packed from its parts,
+// since the whole would be a copy of the weights.
 void Values::find_joined() {
   std::map<int64_t, int64_t> reads, reads_as_weight;
   for (const auto& node : description_.nodes) {
-    const bool packs = node.op == "linear" && !node.left;
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.inputs[i].kind == Operand::Kind::value) {
-        ++reads[node.inputs[i].index];
-        reads_as_weight[node.inputs[i].index] += packs && i == 1;
-      }
+    for (const auto value : node.reads()) {
+      ++reads[value];
+    }
+    if (node.op == "linear" && !node.left) {
+      ++reads_as_weight[tensor(node, 1)];
     }
   }
   for (const auto value : description_.outputs) {
@@ -121,10 +120,8 @@ void Values::infer_nodes() {
 
 void Values::find_uses() {
   for (size_t i = 0; i < description_.nodes.size(); ++i) {
-    for (const auto& operand : description_.nodes[i].inputs) {
-      if (operand.kind == Operand::Kind::value) {
-        values_[operand.index].last_use = static_cast<int64_t>(i);
-      }
+    for (const auto value : description_.nodes[i].reads()) {
+      values_[value].last_use = static_cast<int64_t>(i);
     }
   }
   for (const auto value : description_.outputs) {
@@ -133,17 +130,14 @@ void Values::find_uses() {
 }
 
 bool Values::is_only_read_by(int64_t value, const std::string& op) const {
-  const auto reads = [&](const Operand& operand) {
-    return operand.kind == Operand::Kind::value && operand.index == value;
-  };
   return values_[value].last_use != kForever &&
-         std::none_of(
+         std::all_of(
              description_.nodes.begin(),
              description_.nodes.end(),
              [&](const Node& node) {
-               return node.op != op &&
-                      std::any_of(
-                          node.inputs.begin(), node.inputs.end(), reads);
+               const auto read = node.reads();
+               return node.op == op ||
+                      !std::count(read.begin(), read.end(), value);
              });
 }
 
@@ -252,12 +246,7 @@ void Values::follow_strides(const Node& node) {
     return; // row-major, or a view that has its strides
   }
   auto& result = values_[node.output()];
-  std::vector<int64_t> read;
-  for (const auto& operand : node.inputs) {
-    if (operand.kind == Operand::Kind::value) {
-      read.push_back(operand.index);
-    }
-  }
+  const auto read = node.reads();
   if (follows == Follows::elements) {
     std::vector<std::pair<Dims, Dims>> operands;
     for (const auto value : read) {
