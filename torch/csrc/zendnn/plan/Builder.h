@@ -57,9 +57,8 @@ class Builder : public Values {
   memory::desc describe(int64_t value, const Place& place) const;
   // A plain place whose elements do not overlap, for a primitive.
   Place addressable(int64_t value);
-  // Where the best place is in blocks: in blocks without gaps between images,
-  // such as a slice has. Primitives are so slow with those that a copy is
-  // cheaper.
+  // If the best place is in blocks: in blocks without gaps between images,
+  // which slices have. Primitives lose more time to gaps than a copy takes.
   Place solid_blocks(int64_t value);
   // How that place will be described; converts nothing.
   memory::desc addressable_layout(int64_t value) const;
@@ -82,7 +81,7 @@ class Builder : public Values {
   Place make(int64_t value, const memory::desc& layout);
   // A place in the concatenation that the value is a part of, in its layout.
   std::optional<Place> target(int64_t value);
-  // What lies so many bytes behind this, at each call.
+  // The place so many bytes behind this one, at each call.
   Ref moved(Ref from, const Number& bytes);
   bool is_result(int64_t value) const {
     return results_.contains(value);
@@ -136,8 +135,8 @@ class Builder : public Values {
   }
   // Writes a weight's own elements, as they lie.
   Fill plain_weights(int64_t value) const;
-  // The candidate that serves the node; see choose() in Tuner.h. Those that are
-  // wrong are told with the executable.
+  // The candidate that serves the node; see choose() in Tuner.h. The executable
+  // lists those that are wrong.
   size_t choose(
       const Node& node,
       const std::string& key,
@@ -146,12 +145,11 @@ class Builder : public Values {
       const std::string& about = {});
   // A weight in this layout, packed once for all executables of the plan.
   Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
-  // Whether that is there already.
+  // Whether it is packed already.
   bool
   is_packed(int64_t value, const memory::desc& from, const memory::desc& to);
-  // Memory that `fill` fills from constants, once for all executables of the
-  // plan that give this key: when all is built, and perhaps for another
-  // builder.
+  // Memory that `fill` fills from constants, once for each key of a plan, after
+  // all steps are there; perhaps another builder's fill does it.
   Ref prepared(const std::string& key, int64_t bytes, Fill fill);
 
  private:

@@ -1,5 +1,4 @@
-// Nodes at the sizes at hand: one that no step can do as it is written becomes
-// several.
+// Takes apart nodes that no single step can do at the sizes at hand.
 #include <torch/csrc/zendnn/plan/Operators.h>
 
 #include <algorithm>
@@ -46,8 +45,8 @@ Node combine(
 }
 
 // Whether each element of the result is a single product. In float32, torch
-// keeps the sign of such a zero; a sum, which begins with 0, loses it. In
-// batches, torch sums, too.
+// keeps the sign of a zero; a sum, which begins with 0, loses it. In batches,
+// torch sums, too.
 bool is_outer_product(const Values& values, const Node& node) {
   const bool is_product = node.op == "matmul"
                               ? values.sizes(tensor(node, 1)).size() == 2

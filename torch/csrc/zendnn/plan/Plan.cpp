@@ -42,8 +42,7 @@ bool has_images(const Description& region) {
       });
 }
 
-// Whether ZENDNN_PLAN_LAYOUT, which names a layout or is "any", allows this
-// one.
+// Whether ZENDNN_PLAN_LAYOUT, a layout or "any", allows this layout.
 bool may_use(std::string_view layout) {
   const auto only =
       word_from("ZENDNN_PLAN_LAYOUT", {"any", "channels_last", "blocked"});
@@ -66,9 +65,8 @@ std::set<int64_t> weights_of(const Description& region) {
   return weights;
 }
 
-// Autocast may be on: the conversions that it would make of what products read
-// must be in the region already, as where it was on while the module was
-// traced.
+// Under autocast, a region must already convert what products read, as it does
+// if the module was traced under autocast.
 bool agree_with_autocast(const std::set<c10::ScalarType>& products) {
   return !at::autocast::is_autocast_enabled(at::kCPU) ||
          std::all_of(products.begin(), products.end(), [](auto dtype) {
@@ -76,9 +74,8 @@ bool agree_with_autocast(const std::set<c10::ScalarType>& products) {
          });
 }
 
-// Whether results are the same but for what rounding explains in a whole
-// region: a part in ten thousand of the largest number in float32, a twentieth
-// in bfloat16.
+// Whether results differ by no more than rounding in a whole region: a part in
+// ten thousand of the largest number in float32, a twentieth in bfloat16.
 bool are_near(const Tensor& a, const Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) {
     return false;
@@ -358,7 +355,7 @@ bool Plan::takes(const Tensors& tensors, const Integers& numbers) {
     return to_torch(
         "other inputs than plain tensors and numbers, or other CPUs");
   }
-  // By the weights it can be told before anything is built.
+  // The weights tell before anything is built.
   if (!agree_with_autocast(weights_)) {
     return to_torch(kAutocast);
   }
@@ -394,7 +391,7 @@ bool Plan::takes(const Tensors& tensors, const Integers& numbers) {
             "run on torch's own kernels."};
     const bool again = warned.exchange(true);
     (again && !c10::WarningUtils::get_warnAlways() ? tell : warn)(event);
-    return false; // the operators themselves want less
+    return false; // the operators themselves need less
   }
 }
 
@@ -532,8 +529,7 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
       AsOperator<&Plan::verified>::call);
 }
 
-// A batched tensor is none that a plan takes: say so, and let the operators
-// that the region was made from be batched.
+// Plans refuse batched tensors, so that the original operators are batched.
 TORCH_LIBRARY_IMPL(zendnn, FuncTorchBatched, m) {
   m.impl("takes", AsOperator<&Plan::takes>::call);
 }

@@ -75,16 +75,16 @@ class Plan : public torch::CustomClassHolder {
   // Whether these are as many as the region reads, and plain memory.
   bool fits(const Tensors& tensors, const Integers& numbers) const;
   // The entry for this call, which becomes the first; null where there is none.
-  // Wants the lock.
+  // The caller holds the lock.
   std::shared_ptr<Entry> known(const Tensors& tensors, const Integers& numbers);
   std::shared_ptr<const Built> find(
       const Tensors& tensors,
       const Integers& numbers);
-  // Entries that are too many, now taken out. Refusals cost nothing and take no
-  // executable's room.
+  // Removes and returns the entries beyond the capacity, which executables and
+  // refusals have each. The caller holds the lock.
   std::list<std::shared_ptr<Entry>> beyond_capacity();
   Built build(const Call& call);
-  // In one layout of images. Throws Refused when nothing is gained by that.
+  // In one layout of images. Throws Refused where a plan gains nothing.
   Built build(
       const Call& call,
       Layout layout,

@@ -50,7 +50,7 @@ std::pair<Place, Place> places_of(Builder& builder, const Node& node) {
   return {own, *to};
 }
 
-// What a row's number means in a dimension; raises IndexError for none of it.
+// Wraps the index of a row; raises IndexError where it is out of bounds.
 int64_t row_of(int64_t index, int64_t size, bool wraps) {
   const auto row = wraps && index < 0 ? index + size : index;
   TORCH_CHECK_INDEX(

@@ -33,12 +33,12 @@ class Values {
   bool is_number(int64_t value) const {
     return values_[value].is_number;
   }
-  // What it is now, which it must be at each call.
+  // Its value now, which becomes a condition.
   int64_t number(const Operand& operand) const;
-  // What it is computed from at each call.
+  // Its formula, which each call evaluates.
   Number unbound(const Operand& operand) const;
-  // Whether the number is within these bounds now; then it must be so at each
-  // call.
+  // Whether the number is within these bounds now; if so, that becomes a
+  // condition.
   bool keeps_within(const Number& number, int64_t least, int64_t most) const;
   void set_number(int64_t value, Number number);
 
@@ -57,7 +57,7 @@ class Values {
     return values_[value];
   }
   memory::desc row_major(int64_t value) const;
-  // Null for what is none.
+  // Null unless the value is a constant.
   const Tensor* constant(int64_t value) const;
   // A constant, or constants joined along the first dimension, which then have
   // no place but as Builder::packed() makes it.
@@ -67,9 +67,9 @@ class Values {
   bool is_joined(int64_t value) const {
     return !values_[value].joined.empty();
   }
-  // One that the description does not have, for a node that is taken apart.
+  // A new value, for the parts of a node that is taken apart.
   int64_t add_value();
-  // Row-major unless there are strides.
+  // Without strides, row-major.
   void set_type(
       int64_t value,
       Dims sizes,
@@ -78,7 +78,7 @@ class Values {
 
   // ---- Uses ---------------------------------------------------------------
   bool is_only_read_by(int64_t value, const std::string& op) const;
-  // The strides of a result that the caller gets.
+  // The strides that a result has for the caller.
   Dims result_strides(int64_t value) const;
 
  protected:
@@ -115,10 +115,10 @@ class Values {
   Integers numbers_; // that the region is called with now
 };
 
-// Infers a node's types. Throws Refused unless operands of post-ops are of the
-// result's type. Where an operand of a post-op, or a residual, makes the result
-// larger than what the operator itself gives, binary nodes do the rest: returns
-// all that stand for the node, in order.
+// Infers a node's types and returns the nodes that replace it, in order: where
+// an operand of a post-op, or a residual, makes the result larger than the
+// operator's own, binary nodes do the rest. Throws Refused unless operands of
+// post-ops have the result's type.
 std::vector<Node> infer_fitting(Values& values, const Node& node);
 
 } // namespace at::native::zendnn::plan
