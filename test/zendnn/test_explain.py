@@ -73,9 +73,9 @@ REFUSED = {
 
 
 def region(**changes: Any) -> Region:
-    """The region read from a plan's JSON with these changes."""
+    """The region read from a plan's explanation with these changes."""
     plan = {"name": "plan_0", "description": DESCRIPTION, "packed_bytes": 2560, "built": []}
-    return Region.read(json.dumps(plan | changes))
+    return Region.read(plan | changes)
 
 
 def explanation(*regions: Region, left_out: tuple[LeftOut, ...] | None = (), **more: Any) -> str:

@@ -24,7 +24,7 @@ SECONDS = 60.0
 
 #: Answers each case with its outcome; a failed assertion is an answer, too.
 PROGRAM = """
-import io, json, os, resource
+import io, os, resource
 import torch
 
 if "asan" not in os.environ.get("LD_PRELOAD", ""):  # which maps far more than it uses
@@ -65,7 +65,7 @@ def answer(text, constants, tensors, numbers):
     fixed = constants if "write(" in text else (*constants, *tensors)
     for x, kept in zip(fixed, before):
         assert same(kept, bits(x)), "a constant or an input was changed"
-    json.loads(plan.explain())
+    plan.explain()
     return "runs"
 
 while True:

@@ -11,7 +11,7 @@ import itertools
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -119,9 +119,8 @@ class Region:
     built: tuple[Built, ...]
 
     @staticmethod
-    def read(text: str) -> Region:
+    def read(plan: Mapping[str, Any]) -> Region:
         """Read a plan's explanation."""
-        plan = json.loads(text, object_hook=_read)
 
         def found(pattern: str) -> list[Any]:
             return re.findall(pattern, plan["description"], re.MULTILINE)
@@ -133,7 +132,7 @@ class Region:
             len(found(r"^\S+ = constant ")),
             tuple(Operator.read(*parts) for parts in found(_OPERATOR)),
             plan["packed_bytes"],
-            plan["built"],
+            _read(plan["built"]),
         )
 
 
@@ -159,16 +158,16 @@ def _dtype(name: str) -> str:
 _READ: dict[str, Callable[[Any], Any]] = {"does": _labels, "operator": _labels, "dtype": _dtype}
 
 
-def _read(found: dict[str, Any]) -> Any:
-    """Convert a JSON object to the dataclass that has its fields; the plan itself stays a dict."""
-    items: dict[str, Any] = {}
-    for key, item in found.items():
-        read = _READ.get(key, tuple if isinstance(item, list) else lambda x: x)
-        items[key] = read(item)
-    for kind in (Input, Step, LeftToTorch, Built):
-        if items.keys() <= kind.__dataclass_fields__.keys():
-            return kind(**items)
-    return items
+def _read(item: Any) -> Any:
+    """Convert lists to tuples, and a mapping to the dataclass that has its fields."""
+    if isinstance(item, list):
+        return tuple(map(_read, item))
+    if not isinstance(item, dict):
+        return item
+    items = {key: _READ.get(key, _read)(part) for key, part in item.items()}
+    kinds = (Input, Step, LeftToTorch, Built)
+    (kind,) = (kind for kind in kinds if items.keys() == kind.__dataclass_fields__.keys())
+    return kind(**items)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/zendnn/Prepacked.h>
-#include <torch/csrc/zendnn/plan/Arena.h>
+#include <torch/csrc/zendnn/plan/Buffers.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
@@ -87,14 +87,16 @@ std::pair<size_t, std::vector<std::string>> choose(
 // another, lie in an arena, and its bytes.
 std::pair<std::vector<int64_t>, int64_t> lay_out(
     const std::vector<std::tuple<int64_t, int64_t, int64_t>>& buffers) {
-  std::vector<ctx::plan::Lifetime> lifetimes;
+  ctx::plan::Buffers made;
   for (const auto& [bytes, first, last] : buffers) {
-    lifetimes.push_back({bytes, first, last});
+    const auto index =
+        made.add({.kind = ctx::plan::BufferKind::arena, .bytes = bytes}, first);
+    made.touch({index, 0}, last);
   }
-  const auto total = ctx::plan::lay_out(lifetimes);
+  const auto [placed, total] = made.lay_out(/*share=*/true);
   std::vector<int64_t> offsets;
-  for (const auto& lifetime : lifetimes) {
-    offsets.push_back(lifetime.offset);
+  for (const auto& buffer : placed) {
+    offsets.push_back(buffer.index);
   }
   return {std::move(offsets), total};
 }

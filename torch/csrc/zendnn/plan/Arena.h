@@ -1,33 +1,31 @@
-// Memory that plans take: what they keep, and what a running one has its
-// intermediate results in.
+// Memory that plans take: for what they keep, for intermediate results of a
+// run, and for tensors.
 #pragma once
 
-#include <c10/macros/Export.h>
+#include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 namespace at::native::zendnn::plan {
 
-constexpr int64_t kAlignment = 64;
+using Tensors = std::vector<Tensor>;
+using Integers = std::vector<int64_t>;
+using Dims = Integers; // sizes or strides
 
-// Memory to keep, aligned and not initialised, from torch's CPU allocator.
-// Throws bad_alloc where there is none.
+// Uninitialised aligned memory from torch's CPU allocator. Throws bad_alloc
+// where there is none.
 std::shared_ptr<void> allocate(int64_t bytes);
 
-// A buffer that is needed from the step `first` up to and including `last`.
-struct Lifetime {
-  int64_t bytes;
-  int64_t first, last;
-  int64_t offset = -1; // what lay_out finds
+// What a tensor looks like.
+struct TensorSpec {
+  Dims sizes{}, strides{};
+  c10::ScalarType dtype = c10::ScalarType::Undefined;
 };
-
-// Gives each buffer an offset such that no two that live at the same time
-// overlap, largest buffers first, each at the lowest place that is free for its
-// whole life (greedy by size: Pisarchyk and Lee, 2020). Returns the bytes
-// needed.
-C10_EXPORT int64_t lay_out(std::vector<Lifetime>& buffers);
+TensorSpec spec_of(const Tensor& tensor);
+// Uninitialised. Throws bad_alloc where there is no memory for it.
+Tensor empty(const TensorSpec& spec);
+Tensor zeros(const TensorSpec& spec);
 
 } // namespace at::native::zendnn::plan

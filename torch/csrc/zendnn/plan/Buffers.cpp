@@ -1,8 +1,17 @@
 #include <torch/csrc/zendnn/plan/Buffers.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace at::native::zendnn::plan {
+namespace {
+
+int64_t aligned(int64_t bytes) {
+  constexpr int64_t kAlignment = 64;
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+} // namespace
 
 int64_t Buffers::add(Buffer buffer, int64_t step) {
   buffer.first = buffer.last = step;
@@ -10,53 +19,54 @@ int64_t Buffers::add(Buffer buffer, int64_t step) {
   return static_cast<int64_t>(buffers_.size()) - 1;
 }
 
-std::vector<int64_t> Buffers::chain(Ref ref) const {
-  std::vector<int64_t> found;
-  for (auto index = ref.buffer; index >= 0;) {
-    found.push_back(index);
-    const auto& buffer = buffers_[index];
-    index = buffer.kind == BufferKind::bound ? buffer.index : -1;
-  }
-  return found;
-}
-
 void Buffers::touch(Ref ref, int64_t step) {
-  for (const auto index : chain(ref)) {
-    auto& buffer = buffers_[index];
-    buffer.last = step;
-    buffer.first = std::min(buffer.first, buffer.last);
+  if (ref) {
+    buffers_[holder_index(ref)].last = step;
   }
 }
 
 void Buffers::occupy(Ref ref, int64_t value) {
-  for (const auto index : chain(ref)) {
-    buffers_[index].occupants.insert(value);
+  if (ref) {
+    buffers_[holder_index(ref)].occupants.insert(value);
   }
 }
 
-std::pair<std::vector<Executable::Buffer>, int64_t> Buffers::lay_out(
-    bool share,
-    int64_t steps) const {
-  std::vector<Lifetime> lifetimes;
-  for (const auto& buffer : buffers_) {
+std::pair<std::vector<Buffer>, int64_t> Buffers::lay_out(bool share) const {
+  auto buffers = buffers_;
+  std::vector<Buffer*> order;
+  for (auto& buffer : buffers) {
     if (buffer.kind == BufferKind::arena) {
-      lifetimes.push_back(
-          share ? Lifetime{buffer.bytes, buffer.first, buffer.last}
-                : Lifetime{buffer.bytes, 0, steps});
+      order.push_back(&buffer);
     }
   }
-  const auto arena_bytes = plan::lay_out(lifetimes);
-  std::vector<Executable::Buffer> buffers;
-  size_t next = 0;
-  for (const auto& buffer : buffers_) {
-    buffers.push_back(
-        {buffer.kind,
-         buffer.kind == BufferKind::arena ? lifetimes[next++].offset
-                                          : buffer.index,
-         buffer.data,
-         buffer.offset});
+  std::stable_sort(
+      order.begin(), order.end(), [](const Buffer* a, const Buffer* b) {
+        return a->bytes > b->bytes;
+      });
+  std::vector<const Buffer*> placed; // by offset
+  int64_t total = 0;
+  for (auto* buffer : order) {
+    const auto bytes = aligned(std::max<int64_t>(buffer->bytes, 1));
+    int64_t offset = 0;
+    for (const auto* other : placed) {
+      if (share &&
+          (other->last < buffer->first || buffer->last < other->first)) {
+        continue;
+      }
+      if (offset + bytes <= other->index) {
+        break;
+      }
+      offset = std::max(offset, aligned(other->index + other->bytes));
+    }
+    buffer->index = offset;
+    total = std::max(total, offset + bytes);
+    const auto behind = std::upper_bound(
+        placed.begin(), placed.end(), offset, [](int64_t at, const Buffer* it) {
+          return at < it->index;
+        });
+    placed.insert(behind, buffer);
   }
-  return {std::move(buffers), arena_bytes};
+  return {std::move(buffers), total};
 }
 
 } // namespace at::native::zendnn::plan

@@ -6,47 +6,41 @@
 #include <ATen/native/zendnn/kernels/memory.h>
 #include <adeep/abstract_types.hpp>
 
-#include <algorithm>
-#include <limits>
+#include <tuple>
+#include <utility>
 
 namespace at::native::zendnn::plan {
-Builder::Builder(
-    const Description& description,
-    const std::vector<Tensor>& constants,
-    Packed& packed,
-    Layout layout,
-    std::vector<Left>& left,
-    Conditions& conditions,
-    double& tuning_seconds,
-    const std::vector<InputSignature>& inputs,
-    const std::vector<int64_t>& numbers)
-    : Values(description, constants, left, conditions, inputs, numbers),
-      packed_(packed),
-      layout_(layout),
-      tuning_seconds_(tuning_seconds),
-      places_(values_.size()) {}
+namespace {
+
+const Node kReorder{.label = "reorder"};
+
+} // namespace
 
 std::unique_ptr<Executable> Builder::build() {
   place_inputs();
   place_constants();
+  auto& outputs = program_.outputs;
   for (const auto value : description_.outputs) {
-    results_.emplace(value, static_cast<int64_t>(outputs_.size()));
-    outputs_.push_back({sizes(value), result_strides(value), dtype(value)});
+    results_.emplace(value, static_cast<int64_t>(outputs.size()));
+    outputs.push_back({sizes(value), result_strides(value), dtype(value)});
   }
   find_slices();
   build_nodes();
   finish_results();
-  return finish();
+  Packed::fill(program_.pieces);
+  std::tie(program_.buffers, program_.arena_bytes) = buffers_.lay_out(
+      /*share=*/!description_.without.contains("share_memory"));
+  return std::make_unique<Executable>(std::move(program_));
 }
 
 void Builder::place_inputs() {
   int64_t tensor = 0;
   for (const auto& input : description_.inputs) {
     if (!input.is_number) {
-      const auto buffer =
-          add_buffer({.kind = BufferKind::input, .index = tensor++});
       set_place(
-          input.value, {.ref = {buffer, 0}, .strides = strides(input.value)});
+          input.value,
+          {.ref = add_buffer({.kind = BufferKind::input, .index = tensor++}),
+           .strides = strides(input.value)});
     }
   }
 }
@@ -56,11 +50,9 @@ void Builder::build_nodes() {
   for (node_ = 0; node_ < all; ++node_) {
     const auto& node = description_.nodes[node_];
     at_node(written_[node_], [&] {
-      if (const auto* left = find_left(left_, written_[node_])) {
-        build_by_torch(*this, node, *left);
-      } else {
-        find_operator(node.op).build(*this, node);
-      }
+      const auto build =
+          node.left ? build_by_torch : find_operator(node.op).build;
+      build(*this, node);
     });
   }
 }
@@ -96,13 +88,12 @@ void Builder::add_primitive(
   for (const auto& argument : arguments) {
     buffers_.touch(argument.ref, step());
   }
-  Step step;
-  step.label = node.label;
-  step.implementation = std::move(implementation);
-  step.flops = flops;
-  step.primitive = primitive;
-  step.arguments = std::move(arguments);
-  steps_.push_back(std::move(step));
+  program_.steps.push_back(
+      {.label = node.label,
+       .implementation = std::move(implementation),
+       .flops = flops,
+       .primitive = primitive,
+       .arguments = std::move(arguments)});
 }
 
 void Builder::add_kernel(
@@ -114,12 +105,11 @@ void Builder::add_kernel(
   for (const auto ref : touched) {
     buffers_.touch(ref, step());
   }
-  Step step;
-  step.label = node.label;
-  step.implementation = std::move(implementation);
-  step.flops = flops;
-  step.kernel = std::move(kernel);
-  steps_.push_back(std::move(step));
+  program_.steps.push_back(
+      {.label = node.label,
+       .implementation = std::move(implementation),
+       .flops = flops,
+       .kernel = std::move(kernel)});
 }
 
 size_t Builder::choose(
@@ -131,7 +121,7 @@ size_t Builder::choose(
   const auto choice =
       plan::choose(key, candidates, tuning_seconds_, judge, about);
   for (const auto& name : choice.wrong) {
-    wrong_.push_back(name + " for " + node.label);
+    program_.wrong.push_back(name + " for " + node.label);
   }
   return choice.index;
 }
@@ -142,22 +132,20 @@ bool Builder::is_at_border(const Place& from, const Place& to) const {
 }
 
 void Builder::copy(int64_t value, const Place& from, const Place& to) {
-  Node node;
-  node.label = "reorder";
-  if (from.blocked || to.blocked) {
-    border_copies_ += is_at_border(from, to);
-    const auto source = describe(value, from), target = describe(value, to);
-    const auto& engine = adeep::engine::cpu_engine();
-    const ::zendnn::reorder::primitive_desc reorder(
-        engine, source, engine, target, user_scratchpad());
-    add_primitive(
-        node,
-        ::zendnn::reorder(reorder),
-        std::string("reorder ") + reorder.impl_info_str(),
-        {{ZENDNN_ARG_FROM, source, from.ref}, {ZENDNN_ARG_TO, target, to.ref}});
+  if (!from.blocked && !to.blocked) {
+    copy_as(sizes(value), item_size(dtype(value)), from, to);
     return;
   }
-  copy_as(sizes(value), item_size(dtype(value)), from, to);
+  program_.border_copies += is_at_border(from, to);
+  const auto source = describe(value, from), target = describe(value, to);
+  const auto& engine = adeep::engine::cpu_engine();
+  const ::zendnn::reorder::primitive_desc reorder(
+      engine, source, engine, target, user_scratchpad());
+  add_primitive(
+      kReorder,
+      ::zendnn::reorder(reorder),
+      std::string("reorder ") + reorder.impl_info_str(),
+      {{ZENDNN_ARG_FROM, source, from.ref}, {ZENDNN_ARG_TO, target, to.ref}});
 }
 
 void Builder::copy_as(
@@ -166,10 +154,8 @@ void Builder::copy_as(
     const Place& from,
     const Place& to) {
   check_copied(item_bytes);
-  border_copies_ += is_at_border(from, to);
-  Node node;
-  node.label = "reorder";
-  add_copies(*this, node, "copy", {{shape, item_bytes, from, to}});
+  program_.border_copies += is_at_border(from, to);
+  add_copies(*this, kReorder, "copy", {{shape, item_bytes, from, to}});
 }
 
 void Copy::run(const Frame& frame) const {
@@ -205,34 +191,19 @@ void Builder::finish_results() {
   for (size_t i = 0; i < description_.outputs.size(); ++i) {
     const auto value = description_.outputs[i];
     const auto index = static_cast<int64_t>(i);
-    const auto& places = places_[value];
-    const bool there =
-        std::any_of(places.begin(), places.end(), [&](const Place& known) {
-          const auto& buffer = buffers_[known.ref.buffer];
-          return buffer.kind == BufferKind::output && buffer.index == index;
-        });
+    const bool there = find_place(value, [&](const Place& known) {
+      const auto& buffer = buffers_[known.ref.buffer];
+      return buffer.kind == BufferKind::output && buffer.index == index;
+    });
     if (!there) {
       const Place from = place(value);
-      const Place to{
-          .ref = {add_buffer({.kind = BufferKind::output, .index = index}), 0},
-          .strides = outputs_[i].strides};
-      copy(value, from, to);
+      copy(
+          value,
+          from,
+          {.ref = add_buffer({.kind = BufferKind::output, .index = index}),
+           .strides = program_.outputs[i].strides});
     }
   }
-}
-
-std::unique_ptr<Executable> Builder::finish() {
-  Packed::fill(pieces_);
-  auto [buffers, arena_bytes] = buffers_.lay_out(
-      /*share=*/!description_.without.contains("share_memory"), step());
-  return std::make_unique<Executable>(
-      std::move(steps_),
-      std::move(buffers),
-      std::move(outputs_),
-      std::vector<std::shared_ptr<void>>(pieces_.begin(), pieces_.end()),
-      arena_bytes,
-      border_copies_,
-      std::move(wrong_));
 }
 
 } // namespace at::native::zendnn::plan

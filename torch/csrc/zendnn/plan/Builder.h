@@ -7,6 +7,7 @@
 #include <torch/csrc/zendnn/plan/Tuner.h>
 #include <torch/csrc/zendnn/plan/Values.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -21,7 +22,7 @@ enum class Layout : uint8_t {
 
 // Where a value is, and how its elements lie there.
 struct Place {
-  Ref ref;
+  Ref ref{};
   memory::desc desc{}; // of a blocked place
   Dims strides{}; // of a plain one; zero strides stand for repeated elements
   bool blocked = false;
@@ -30,17 +31,12 @@ struct Place {
 // Adds to values where they lie, and which steps make them.
 class Builder : public Values {
  public:
-  // Throws what Values throws.
-  Builder(
-      const Description& description,
-      const std::vector<Tensor>& constants,
-      Packed& packed,
-      Layout layout,
-      std::vector<Left>& left,
-      Conditions& conditions,
-      double& tuning_seconds,
-      const std::vector<InputSignature>& inputs,
-      const std::vector<int64_t>& numbers);
+  Builder(Values values, Packed& packed, Layout layout, double& tuning_seconds)
+      : Values(std::move(values)),
+        packed_(packed),
+        layout_(layout),
+        tuning_seconds_(tuning_seconds),
+        places_(values_.size()) {}
 
   // Throws Refused when there is something that a plan does not take; where it
   // is one node, RefusedNode.
@@ -60,9 +56,8 @@ class Builder : public Values {
   memory::desc describe(int64_t value, const Place& place) const;
   // A plain place whose elements do not overlap, for a primitive.
   Place addressable(int64_t value);
-  // Where the best place is in blocks: in blocks without gaps between images,
-  // such as a slice has. Primitives are so slow with those that a copy is
-  // cheaper.
+  // If the best place is in blocks: in blocks without gaps between images,
+  // which slices have. Primitives lose more time to gaps than a copy takes.
   Place solid_blocks(int64_t value);
   // How that place will be described; converts nothing.
   memory::desc addressable_layout(int64_t value) const;
@@ -85,10 +80,13 @@ class Builder : public Values {
   Place make(int64_t value, const memory::desc& layout);
   // A place in the concatenation that the value is a part of, in its layout.
   std::optional<Place> target(int64_t value);
-  // What lies so many bytes behind this, at each call.
+  // The place so many bytes behind this one, at each call.
   Ref moved(Ref from, const Number& bytes);
-  bool is_result(int64_t value) const;
-  void set_place(int64_t value, Place place);
+  bool is_result(int64_t value) const {
+    return results_.contains(value);
+  }
+  // Returns the place.
+  Place set_place(int64_t value, Place place);
   // Whether the current node can overwrite this place, one of the value's.
   bool dies(int64_t value, const Place& place) const;
   // Makes that place of the input the output's, where the node can write over
@@ -100,7 +98,9 @@ class Builder : public Values {
     return reuse(output, input, from) ? from : make_dense(output);
   }
   // Memory for the current step alone.
-  Ref scratch(int64_t bytes);
+  Ref scratch(int64_t bytes) {
+    return bytes > 0 ? arena(bytes) : Ref{};
+  }
 
   // ---- Steps ---------------------------------------------------------------
   // Gives the primitive the scratchpad that it wants. It must have been made
@@ -132,10 +132,10 @@ class Builder : public Values {
   Layout layout() const {
     return layout_;
   }
-  // Writes a weight's own elements as `layout`, which is plain, says.
-  Fill plain_weights(int64_t value, const memory::desc& layout) const;
-  // The candidate that serves the node; see choose() in Tuner.h. Those that are
-  // wrong are told with the executable.
+  // Writes a weight's own elements, as they lie.
+  Fill plain_weights(int64_t value) const;
+  // The candidate that serves the node; see choose() in Tuner.h. The executable
+  // lists those that are wrong.
   size_t choose(
       const Node& node,
       const std::string& key,
@@ -144,12 +144,11 @@ class Builder : public Values {
       const std::string& about = {});
   // A weight in this layout, packed once for all executables of the plan.
   Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
-  // Whether that is there already.
+  // Whether it is packed already.
   bool
   is_packed(int64_t value, const memory::desc& from, const memory::desc& to);
-  // Memory that `fill` fills from constants, once for all executables of the
-  // plan that give this key: when all is built, and perhaps for another
-  // builder.
+  // Memory that `fill` fills from constants, once for each key of a plan, after
+  // all steps are there; perhaps another builder's fill does it.
   Ref prepared(const std::string& key, int64_t bytes, Fill fill);
 
  private:
@@ -178,37 +177,52 @@ class Builder : public Values {
       Fill copy,
       const memory::desc& from,
       const memory::desc& to);
-  std::vector<Tensor> joined_parts(int64_t value) const;
-  const Place& own_place(int64_t constant) const;
+  // Nothing goes behind the place that a constant came in.
+  const Place& own_place(int64_t constant) const {
+    return places_[constant].back();
+  }
+  // The first place of the value that has this property, or null.
+  template <typename Has>
+  const Place* find_place(int64_t value, const Has& has) const {
+    const auto& places = places_[value];
+    const auto found = std::find_if(places.begin(), places.end(), has);
+    return found == places.end() ? nullptr : &*found;
+  }
+  const Place* find_plain_place(int64_t value) const {
+    return find_place(value, [](const Place& it) { return !it.blocked; });
+  }
+  // The place, with memory for the value: in a result that lies like this, else
+  // in the arena.
+  Place with_memory(int64_t value, Place place);
   void build_nodes();
   bool is_at_border(const Place& from, const Place& to) const;
   bool place_side_by_side(const Node& node);
   void find_slices();
   // How many steps there are so far.
   int64_t step() const {
-    return static_cast<int64_t>(steps_.size());
+    return static_cast<int64_t>(program_.steps.size());
   }
-  int64_t add_buffer(Buffers::Buffer buffer) {
-    return buffers_.add(std::move(buffer), step());
+  Ref add_buffer(Buffer buffer) {
+    return {buffers_.add(std::move(buffer), step()), 0};
   }
-  int64_t arena(int64_t bytes) {
+  Ref arena(int64_t bytes) {
     return add_buffer({.kind = BufferKind::arena, .bytes = bytes});
   }
+  Ref constant_buffer(void* data) {
+    return add_buffer(
+        {.kind = BufferKind::constant, .data = static_cast<char*>(data)});
+  }
   void finish_results();
-  std::unique_ptr<Executable> finish();
 
   Packed& packed_;
   Layout layout_;
   double& tuning_seconds_;
   std::vector<std::vector<Place>> places_; // of each value, the best first
   Buffers buffers_;
-  std::vector<Step> steps_;
-  std::vector<std::string> wrong_; // implementations, for what
-  std::vector<std::shared_ptr<Piece>> pieces_;
-  std::vector<Executable::Output> outputs_;
+  Program program_;
   std::map<int64_t, int64_t> results_; // value to its first index among outputs
   std::map<int64_t, Slice> slices_;
-  int64_t node_ = 0, border_copies_ = 0;
+  int64_t node_ = 0;
 };
 
 } // namespace at::native::zendnn::plan

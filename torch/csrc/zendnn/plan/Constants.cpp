@@ -2,25 +2,12 @@
 #include <torch/csrc/zendnn/plan/Builder.h>
 
 #include <ATen/native/zendnn/kernels/memory.h>
+#include <c10/util/StringUtil.h>
 
 #include <cstring>
+#include <utility>
 
 namespace at::native::zendnn::plan {
-namespace {
-
-// Writes contiguous constants one behind the other.
-Fill joint_copy_of(std::vector<Tensor> constants) {
-  return [constants = std::move(constants)](void* memory) {
-    auto* next = static_cast<char*>(memory);
-    for (const auto& constant : constants) {
-      std::memcpy(next, constant.const_data_ptr(), constant.nbytes());
-      next += constant.nbytes();
-    }
-  };
-}
-
-} // namespace
-
 Fill copy_of(const Tensor& constant) {
   check_copied(item_size(constant.scalar_type()));
   return [constant](void* memory) {
@@ -39,45 +26,32 @@ Fill copy_of(const Tensor& constant) {
 void Builder::place_constants() {
   for (size_t i = 0; i < constants_.size(); ++i) {
     const auto value = description_.constants[i];
-    const auto buffer = add_buffer(
-        {.kind = BufferKind::constant,
-         .data = static_cast<char*>(
-             const_cast<void*>(constants_[i].const_data_ptr()))});
-    set_place(value, {.ref = {buffer, 0}, .strides = strides(value)});
+    set_place(
+        value,
+        {.ref =
+             constant_buffer(const_cast<void*>(constants_[i].const_data_ptr())),
+         .strides = strides(value)});
   }
 }
 
-// Nothing goes behind the place that a constant came in.
-const Place& Builder::own_place(int64_t constant) const {
-  return places_[constant].back();
-}
-
-std::vector<Tensor> Builder::joined_parts(int64_t value) const {
-  std::vector<Tensor> parts;
-  for (const auto part : values_[value].joined) {
+Fill Builder::plain_weights(int64_t value) const {
+  Tensors parts;
+  for (const auto part : parts_of(value)) {
     parts.push_back(constants_[part]);
   }
-  return parts;
-}
-
-Fill Builder::plain_weights(int64_t value, const memory::desc& layout) const {
-  if (is_joined(value)) {
-    return joint_copy_of(joined_parts(value));
-  }
-  return [weight = *constant(value), bytes = layout.get_size()](void* memory) {
-    std::memcpy(memory, weight.const_data_ptr(), bytes);
+  return [parts = std::move(parts)](void* memory) {
+    auto* next = static_cast<char*>(memory);
+    for (const auto& part : parts) {
+      const auto bytes = span(part.sizes().vec(), part.strides().vec()) *
+                         item_size(part.scalar_type());
+      std::memcpy(next, part.const_data_ptr(), bytes);
+      next += bytes;
+    }
   };
 }
 
 std::string Builder::weight_name(int64_t value) const {
-  if (!is_joined(value)) {
-    return std::to_string(values_[value].constant);
-  }
-  std::string name = "joined";
-  for (const auto part : values_[value].joined) {
-    name += ' ' + std::to_string(part);
-  }
-  return name;
+  return c10::Join(" ", parts_of(value));
 }
 
 bool Builder::is_packed(
@@ -94,7 +68,7 @@ Ref Builder::packed(
     const memory::desc& to) {
   const auto name = weight_name(value);
   if (is_joined(value)) {
-    return pack(name, joint_copy_of(joined_parts(value)), from, to);
+    return pack(name, plain_weights(value), from, to);
   }
   const auto own = own_place(value).ref;
   if (from == to) {
@@ -136,12 +110,8 @@ std::string Builder::packed_key(
 
 Ref Builder::prepared(const std::string& key, int64_t bytes, Fill fill) {
   const auto& piece =
-      pieces_.emplace_back(packed_.get(key, bytes, std::move(fill)));
-  return {
-      add_buffer(
-          {.kind = BufferKind::constant,
-           .data = static_cast<char*>(piece->memory())}),
-      0};
+      program_.pieces.emplace_back(packed_.get(key, bytes, std::move(fill)));
+  return constant_buffer(piece->memory());
 }
 
 } // namespace at::native::zendnn::plan

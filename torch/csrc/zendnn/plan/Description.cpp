@@ -258,6 +258,16 @@ std::vector<int64_t> Node::get(const Attribute<List>& attribute) const {
   return numbers;
 }
 
+std::vector<int64_t> Node::reads() const {
+  std::vector<int64_t> values;
+  for (const auto& operand : inputs) {
+    if (operand.kind == Operand::Kind::value) {
+      values.push_back(operand.index);
+    }
+  }
+  return values;
+}
+
 void refuse(const std::string& why) {
   throw Refused(why);
 }

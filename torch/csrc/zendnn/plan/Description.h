@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -52,13 +53,16 @@ struct Attribute {
 // Of integers; none by default.
 struct List {};
 
+struct Left; // LeftToTorch.h
+
 struct Node {
-  std::string op;
-  std::vector<Operand> inputs;
-  std::vector<int64_t> outputs; // values
-  std::map<std::string, std::string, std::less<>> attributes;
-  std::vector<PostOp> post;
-  std::string label;
+  std::string op{};
+  std::vector<Operand> inputs{};
+  std::vector<int64_t> outputs{}; // values
+  std::map<std::string, std::string, std::less<>> attributes{};
+  std::vector<PostOp> post{};
+  std::string label{};
+  std::shared_ptr<Left> left{}; // what torch computes instead of the plan
 
   // Throw Refused where the attribute is of another type.
   bool get(const Attribute<bool>& attribute) const;
@@ -69,9 +73,11 @@ struct Node {
   int64_t output() const {
     return outputs.front();
   }
+  // The values among the operands.
+  std::vector<int64_t> reads() const;
 };
 
-// What a plan does with memory and layouts, and can be told to leave.
+// Optimisations of memory and layouts that a description can switch off.
 inline constexpr std::array<std::string_view, 4> kPasses{
     "choose_layout",  // time blocks of channels beside channels-last
     "join_in_place",  // write the parts of a concatenation where they belong
@@ -82,7 +88,7 @@ struct Description {
   struct Input {
     int64_t value;
     bool is_number;
-    std::string dtype; // that the passes took a tensor for; empty for any
+    std::string dtype; // that passes have assumed; empty for any
   };
   std::unordered_set<std::string> without; // passes of kPasses
   std::vector<Input> inputs;

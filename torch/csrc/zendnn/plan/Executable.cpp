@@ -1,6 +1,5 @@
 #include <torch/csrc/zendnn/plan/Executable.h>
 
-#include <ATen/EmptyTensor.h>
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/record_function.h>
 #include <adeep/abstract_types.hpp>
@@ -9,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <iterator>
-#include <new>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -52,7 +50,7 @@ constexpr std::array<Kind, 20> kKinds{{
     {"winograd", zendnn_convolution},
 }};
 
-// Undefined for those that no primitive does; nothing for torch's.
+// Undefined where no primitive does the same; nothing for steps of torch.
 std::optional<int> kind_of(const Step& step) {
   if (!step.kernel || step.implementation.starts_with(kTorch)) {
     return std::nullopt;
@@ -87,90 +85,83 @@ Event event_of(const Step& step, size_t index) {
 
 class Executable::Instance {
  public:
-  explicit Instance(const Executable& owner)
-      : owner_(owner), frame_(std::vector<char*>(owner.buffers_.size())) {
+  explicit Instance(const Program& program)
+      : program_(program),
+        frame_{std::vector<char*>(program.buffers.size())},
+        arguments_(program.steps.size()) {
+    for (size_t i = 0; i < program.buffers.size(); ++i) {
+      const auto& buffer = program.buffers[i];
+      frame_.bases[i] = buffer.data;
+      if (buffer.kind != BufferKind::constant) {
+        moving_.push_back(i);
+      }
+    }
     const auto& engine = adeep::engine::cpu_engine();
-    arguments_.resize(owner.steps_.size());
-    for (size_t i = 0; i < owner.steps_.size(); ++i) {
-      kinds_.push_back(kind_of(owner.steps_[i]));
-      for (const auto& argument : owner.steps_[i].arguments) {
+    for (size_t i = 0; i < program.steps.size(); ++i) {
+      const auto& step = program.steps[i];
+      kinds_.push_back(kind_of(step));
+      for (const auto& argument : step.arguments) {
         memories_.emplace_back(argument.desc, engine, nullptr);
-        memory_buffers_.push_back(argument.ref.buffer);
-        memory_offsets_.push_back(argument.ref.offset);
+        refs_.push_back(argument.ref);
         arguments_[i].push_back({argument.index, memories_.back().get()});
       }
     }
-    for (size_t i = 0; i < owner.buffers_.size(); ++i) {
-      if (owner.buffers_[i].kind == Buffer::Kind::constant) {
-        move(i, owner.buffers_[i].data);
-      }
-    }
   }
 
-  void run(
-      char* arena,
-      const std::vector<Tensor>& inputs,
-      const std::vector<int64_t>& numbers,
-      std::vector<Tensor>& outputs) {
-    frame_.numbers_ = &numbers;
-    for (size_t i = 0; i < owner_.buffers_.size(); ++i) {
-      const auto& buffer = owner_.buffers_[i];
-      switch (buffer.kind) {
-        case Buffer::Kind::arena:
-          move(i, arena + buffer.index);
-          break;
-        case Buffer::Kind::input:
-          move(
-              i,
-              static_cast<char*>(
-                  const_cast<void*>(inputs[buffer.index].const_data_ptr())));
-          break;
-        case Buffer::Kind::output:
-          move(i, static_cast<char*>(outputs[buffer.index].mutable_data_ptr()));
-          break;
-        case Buffer::Kind::bound:
-          move(i, frame_.bases_[buffer.index] + frame_.value(buffer.offset));
-          break;
-        case Buffer::Kind::constant:
-          break;
-      }
+  // Allocates results and the arena.
+  void prepare() {
+    for (const auto& output : program_.outputs) {
+      results_.push_back(empty(output));
+    }
+    arena_ = allocate(program_.arena_bytes);
+  }
+
+  Tensors run(const Tensors& inputs, const Integers& numbers) {
+    frame_.numbers = &numbers;
+    for (const auto i : moving_) {
+      auto* const data = data_of(program_.buffers[i], inputs);
+      changed_ = changed_ || frame_.bases[i] != data;
+      frame_.bases[i] = data;
     }
     refresh();
-    if (listening() ||
-        at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION)) {
-      for (size_t i = 0; i < owner_.steps_.size(); ++i) {
-        tell_step(i);
-      }
-      return;
+    const bool told = listening() || at::getStepCallbacksUnlessEmpty(
+                                         at::RecordScope::FUNCTION);
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+      told ? tell_step(i) : run_step(i);
     }
-    for (size_t i = 0; i < owner_.steps_.size(); ++i) {
-      run_step(i);
-    }
+    arena_.reset();
+    return std::exchange(results_, {});
   }
 
  private:
-  void move(size_t buffer, char* data) {
-    if (frame_.bases_[buffer] != data) {
-      frame_.bases_[buffer] = data;
-      changed_ = true;
+  char* data_of(const Buffer& buffer, const Tensors& inputs) const {
+    switch (buffer.kind) {
+      case BufferKind::arena:
+        return static_cast<char*>(arena_.get()) + buffer.index;
+      case BufferKind::constant:
+        return buffer.data;
+      case BufferKind::input:
+        return static_cast<char*>(
+            const_cast<void*>(inputs[buffer.index].const_data_ptr()));
+      case BufferKind::output:
+        return static_cast<char*>(results_[buffer.index].mutable_data_ptr());
+      case BufferKind::bound:
+        return frame_.bases[buffer.index] + frame_.value(buffer.offset);
     }
+    return nullptr;
   }
 
-  // Setting a handle is cheap beside making a memory object, not free.
+  // Handles are cheap to set, not free.
   void refresh() {
-    if (!changed_) {
-      return;
-    }
-    for (size_t i = 0; i < memories_.size(); ++i) {
-      memories_[i].set_data_handle(
-          frame_.at(Ref{memory_buffers_[i], memory_offsets_[i]}));
+    for (size_t i = 0; changed_ && i < memories_.size(); ++i) {
+      memories_[i].set_data_handle(frame_.at(refs_[i]));
     }
     changed_ = false;
   }
 
-  // Runs a step under the eyes of the profiler and of who listens.
+  // Runs a step and tells the profiler and listeners.
   void tell_step(size_t index) {
-    const auto& step = owner_.steps_[index];
+    const auto& step = program_.steps[index];
     RECORD_FUNCTION(
         "zendnn::" + step.implementation, c10::ArrayRef<const c10::IValue>{});
     const Operation told(event_of(step, index));
@@ -178,7 +169,7 @@ class Executable::Instance {
   }
 
   void run_step(size_t index) {
-    const auto& step = owner_.steps_[index];
+    const auto& step = program_.steps[index];
     if (step.kernel) {
       if (const auto kind = kinds_[index]) {
         count_kernel(*kind);
@@ -200,30 +191,19 @@ class Executable::Instance {
         step.label);
   }
 
-  const Executable& owner_;
+  const Program& program_;
+  Tensors results_;
+  std::shared_ptr<void> arena_;
   Frame frame_;
+  std::vector<size_t> moving_; // buffers that each run places anew
   std::vector<memory> memories_;
-  std::vector<int64_t> memory_buffers_, memory_offsets_;
+  std::vector<Ref> refs_;                                 // of memories
   std::vector<std::vector<zendnn_exec_arg_t>> arguments_; // of each step
   std::vector<std::optional<int>> kinds_; // of primitives, likewise
   bool changed_ = true;
 };
 
-Executable::Executable(
-    std::vector<Step> steps,
-    std::vector<Buffer> buffers,
-    std::vector<Output> outputs,
-    std::vector<std::shared_ptr<void>> owned,
-    int64_t arena_bytes,
-    int64_t border_copies,
-    std::vector<std::string> wrong)
-    : steps_(std::move(steps)),
-      buffers_(std::move(buffers)),
-      outputs_(std::move(outputs)),
-      owned_(std::move(owned)),
-      arena_bytes_(arena_bytes),
-      border_copies_(border_copies),
-      wrong_(std::move(wrong)) {
+Executable::Executable(Program program) : program_(std::move(program)) {
   static std::atomic<uint64_t> made{0};
   id_ = ++made;
 }
@@ -231,56 +211,43 @@ Executable::Executable(
 Executable::~Executable() = default;
 
 std::unique_ptr<Executable::Instance> Executable::take() const {
+  std::unique_ptr<Instance> instance;
   {
     std::lock_guard lock(mutex_);
     if (!idle_.empty()) {
-      auto instance = std::move(idle_.back());
+      instance = std::move(idle_.back());
       idle_.pop_back();
-      return instance;
     }
   }
-  return std::make_unique<Instance>(*this);
+  if (!instance) {
+    instance = std::make_unique<Instance>(program_);
+  }
+  instance->prepare();
+  return instance;
 }
 
-std::pair<uint64_t, Executable::Room>& Executable::reserved() {
-  thread_local std::pair<uint64_t, Room> kept;
+std::pair<uint64_t, std::unique_ptr<Executable::Instance>>&
+Executable::reserved() {
+  thread_local std::pair<uint64_t, std::unique_ptr<Instance>> kept;
   return kept;
 }
 
-Executable::Room Executable::make_room() const {
-  Room room;
-  try {
-    for (const auto& output : outputs_) {
-      room.results.push_back(at::detail::empty_strided_cpu(
-          output.sizes, output.strides, output.dtype, false));
-    }
-  } catch (const c10::Error&) { // the allocator's
-    throw std::bad_alloc();
-  }
-  room.instance = take();
-  room.arena = allocate(arena_bytes_);
-  return room;
-}
-
 void Executable::reserve() const {
-  reserved() = {}; // before there is more
-  reserved() = {id_, make_room()};
+  reserved() = {}; // frees what was not used
+  reserved() = {id_, take()};
 }
 
-std::vector<Tensor> Executable::run(
-    const std::vector<Tensor>& inputs,
-    const std::vector<int64_t>& numbers) const {
-  auto [id, room] = std::exchange(reserved(), {});
+Tensors Executable::run(const Tensors& inputs, const Integers& numbers) const {
+  auto [id, instance] = std::exchange(reserved(), {});
   if (id != id_) {
-    room = make_room();
+    instance = take();
   }
-  room.instance->run(
-      static_cast<char*>(room.arena.get()), inputs, numbers, room.results);
+  auto results = instance->run(inputs, numbers);
   std::lock_guard lock(mutex_);
   if (idle_.size() < kIdleInstances) {
-    idle_.push_back(std::move(room.instance));
+    idle_.push_back(std::move(instance));
   }
-  return std::move(room.results);
+  return results;
 }
 
 } // namespace at::native::zendnn::plan

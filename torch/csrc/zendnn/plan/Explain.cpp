@@ -1,100 +1,92 @@
-// What a plan has built, as JSON.
+// What a plan has built, for Python.
 #include <torch/csrc/zendnn/plan/Plan.h>
 
-#include <iomanip>
-#include <sstream>
+#include <algorithm>
+#include <iterator>
 
 namespace at::native::zendnn::plan {
 namespace {
 
-std::string quoted(const std::string& text) {
-  std::ostringstream out;
-  out << '"';
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out << '\\' << c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out << "\\u" << std::hex << std::setw(4) << std::setfill('0')
-          << static_cast<int>(c) << std::dec;
-    } else {
-      out << c;
-    }
+using c10::IValue;
+
+IValue dictionary(
+    std::initializer_list<std::pair<const char*, IValue>> entries) {
+  c10::impl::GenericDict made(c10::StringType::get(), c10::AnyType::get());
+  for (const auto& [key, value] : entries) {
+    made.insert(std::string(key), value);
   }
-  out << '"';
-  return out.str();
+  return made;
 }
 
-template <typename Items, typename Write>
-void write_list(std::ostream& out, const Items& items, const Write& write) {
-  out << '[';
-  bool first = true;
+// What `read` makes of each item.
+template <typename Items, typename Read>
+IValue list_of(const Items& items, const Read& read) {
+  c10::impl::GenericList made(c10::AnyType::get());
   for (const auto& item : items) {
-    out << (first ? "" : ", ");
-    first = false;
-    write(item);
+    made.push_back(read(item));
   }
-  out << ']';
+  return made;
+}
+
+IValue explain_input(const TensorSpec& input) {
+  return dictionary(
+      {{"dtype", c10::toString(input.dtype)},
+       {"sizes", input.sizes},
+       {"strides", input.strides}});
+}
+
+IValue explain_step(const Step& step) {
+  return dictionary(
+      {{"does", step.label},
+       {"implementation", step.implementation},
+       {"gflop", step.flops / 1e9}});
+}
+
+IValue explain_left(const Left& left) {
+  return dictionary(
+      {{"operator", left.label},
+       {"reason", left.reason},
+       {"ms", left.milliseconds}});
 }
 
 } // namespace
 
-std::string Plan::explain() const {
-  std::vector<Entry> entries;
-  {
-    std::lock_guard lock(mutex_);
-    entries.assign(recent_.begin(), recent_.end());
-  }
-  std::ostringstream out;
-  out << "{\"name\": " << quoted(name_)
-      << ", \"description\": " << quoted(description_)
-      << ", \"packed_bytes\": " << packed_.bytes() << ", \"built\": ";
-  write_list(out, entries, [&](const Entry& entry) {
-    const auto& built = *entry.built.get();
-    out << "{\"inputs\": ";
-    write_list(out, entry.inputs, [&](const InputSignature& input) {
-      out << "{\"dtype\": " << quoted(c10::toString(input.dtype))
-          << ", \"sizes\": ";
-      write_list(out, input.sizes, [&](int64_t size) { out << size; });
-      out << ", \"strides\": ";
-      write_list(out, input.strides, [&](int64_t step) { out << step; });
-      out << '}';
-    });
-    out << ", \"numbers\": ";
-    write_list(out, entry.numbers, [&](int64_t number) { out << number; });
-    out << ", \"threads\": " << entry.threads;
-    if (!built.executable) {
-      out << ", \"refused\": " << quoted(built.refused) << '}';
-      return;
-    }
+IValue Plan::explain() const {
+  const auto explain_entry = [](const std::shared_ptr<Entry>& entry) {
+    static const Program none;
+    const auto& built = *entry->built;
+    const auto& program = built.executable ? built.executable->program() : none;
     double flops = 0;
-    for (const auto& step : built.executable->steps()) {
+    for (const auto& step : program.steps) {
       flops += step.flops;
     }
-    out << ", \"layout\": " << quoted(built.layout)
-        << ", \"border_copies\": " << built.executable->border_copies()
-        << ", \"arena_bytes\": " << built.executable->arena_bytes()
-        << ", \"gflop\": " << flops / 1e9 << ", \"wrong\": ";
-    write_list(out, built.executable->wrong(), [&](const std::string& name) {
-      out << quoted(name);
-    });
-    out << ", \"steps\": ";
-    write_list(out, built.executable->steps(), [&](const Step& step) {
-      out << "{\"does\": " << quoted(step.label)
-          << ", \"implementation\": " << quoted(step.implementation)
-          << ", \"gflop\": " << step.flops / 1e9 << '}';
-    });
-    out << ", \"left_to_torch\": ";
-    write_list(out, built.left, [&](const Left& left) {
-      const auto& node = region_.nodes[left.node];
-      out << "{\"operator\": "
-          << quoted(node.label.empty() ? node.op : node.label)
-          << ", \"reason\": " << quoted(left.reason)
-          << ", \"ms\": " << left.milliseconds << '}';
-    });
-    out << '}';
-  });
-  out << '}';
-  return out.str();
+    return dictionary(
+        {{"inputs", list_of(entry->call.inputs, explain_input)},
+         {"numbers", entry->call.numbers},
+         {"threads", entry->threads},
+         {"refused", built.refused},
+         {"layout", built.layout},
+         {"border_copies", program.border_copies},
+         {"arena_bytes", program.arena_bytes},
+         {"gflop", flops / 1e9},
+         {"wrong", program.wrong},
+         {"steps", list_of(program.steps, explain_step)},
+         {"left_to_torch", list_of(built.left, explain_left)}});
+  };
+  std::vector<std::shared_ptr<Entry>> entries;
+  {
+    std::lock_guard lock(mutex_);
+    std::copy_if(
+        recent_.begin(),
+        recent_.end(),
+        std::back_inserter(entries),
+        [](const auto& entry) { return entry->built != nullptr; });
+  }
+  return dictionary(
+      {{"name", name_},
+       {"description", description_},
+       {"packed_bytes", packed_.bytes()},
+       {"built", list_of(entries, explain_entry)}});
 }
 
 } // namespace at::native::zendnn::plan

@@ -1,41 +1,27 @@
-// What torch computes in place of a plan: a table of the operators that plans
-// refuse for some shapes, by torch's own functions.
+// The operators that plans refuse for some shapes, in torch's own functions.
 #include <torch/csrc/zendnn/plan/LeftToTorch.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 
 #include <ATen/ATen.h>
-#include <ATen/EmptyTensor.h>
 #include <ATen/TensorIndexing.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <new>
 #include <string_view>
 
 namespace at::native::zendnn::plan {
 namespace {
 
-// A node's operands: tensors, undefined where there is none, and numbers.
-struct Operands {
-  std::vector<Tensor> tensors;
-  std::vector<std::optional<int64_t>> numbers;
-
-  const Tensor& operator[](size_t index) const {
-    static const Tensor none;
-    return index < tensors.size() ? tensors[index] : none;
-  }
-  std::optional<Tensor> optional(size_t index) const {
-    const auto& found = (*this)[index];
-    return found.defined() ? std::optional(found) : std::nullopt;
-  }
-};
+// A node's operands: tensors and numbers, and None where one is missing.
+using Operands = std::vector<c10::IValue>;
+constexpr size_t kMostOperands = 5;
 
 using Compute = Tensor (*)(const Node&, const Operands&);
 
-// torch's operator, by its name and its first arguments; the others have their
+// Calls torch's operator of this name; arguments that are not given have their
 // defaults.
 Tensor call(const std::string& name, std::vector<c10::IValue> arguments) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
@@ -54,78 +40,87 @@ Tensor scaled(const Tensor& x, double factor, double addend) {
 }
 
 Tensor convolution(const Node& node, const Operands& given) {
-  const auto spatial = static_cast<size_t>(given[1].dim() - 2);
-  if (given[0].dim() != given[1].dim()) {
-    // What is folded into the weights was of dimension 1.
+  auto x = given[0].toTensor();
+  const auto weight = given[1].toTensor();
+  const auto spatial = static_cast<size_t>(weight.dim() - 2);
+  if (x.dim() != weight.dim()) {
+    // Passes have folded along dimension 1, here no channels.
     refuse("a convolution of a tensor without a batch dimension");
   }
-  auto x = given[0];
-  auto padding = spread(node.get(attr::convolution::padding), spatial, 0);
+  const auto in_each = [&](const auto& attribute, int64_t otherwise) {
+    return spread(node.get(attribute), spatial, otherwise);
+  };
+  auto padding = in_each(attr::convolution::padding, 0);
   if (node.attributes.contains("padding_end")) {
-    const auto end =
-        spread(node.get(attr::convolution::padding_end), spatial, 0);
+    const auto end = in_each(attr::convolution::padding_end, 0);
     Dims pads; // the last dimension first
     for (size_t i = spatial; i-- > 0;) {
-      pads.insert(pads.end(), {padding[i], end[i]});
-      padding[i] = 0;
+      pads.insert(pads.end(), {std::exchange(padding[i], 0), end[i]});
     }
     x = at::constant_pad_nd(x, pads);
   }
   return at::convolution(
       x,
-      given[1],
-      given.optional(2),
-      spread(node.get(attr::convolution::stride), spatial, 1),
+      weight,
+      given[2].toOptional<Tensor>(),
+      in_each(attr::convolution::stride, 1),
       padding,
-      spread(node.get(attr::convolution::dilation), spatial, 1),
+      in_each(attr::convolution::dilation, 1),
       node.get(attr::convolution::transposed),
-      spread(node.get(attr::convolution::output_padding), spatial, 0),
+      in_each(attr::convolution::output_padding, 0),
       node.get(attr::convolution::groups));
 }
 
 Tensor linear(const Node& node, const Operands& given) {
-  const auto made = at::linear(given[0], given[1], given.optional(2));
+  const auto made = call("linear", {given[0], given[1], given[2]});
   const auto dtype = node.get(attr::linear::dtype);
   return dtype.empty() ? made : made.to(dtype_named(dtype));
 }
 
-// As softmax(q·kᵀ + mask)·v where the model spells it out.
+// matmul or prelu.
+Tensor of_two(const Node& node, const Operands& given) {
+  return call(node.op, {given[0], given[1]});
+}
+
+// softmax(q·kᵀ + mask)·v, as the model spells it out.
 Tensor
 spelled_out_attention(const Node& node, const Operands& given, double scale) {
-  const auto &q = given[0], &mask = given[3], &chosen = given[4];
+  const auto q = given[0].toTensor(), k = given[1].toTensor();
+  const auto mask = given[3].toOptional<Tensor>(),
+             chosen = given[4].toOptional<Tensor>();
   if (node.get(attr::attention::causal) || node.get(attr::attention::grouped) ||
-      (mask.defined() && mask.scalar_type() != q.scalar_type())) {
+      (mask && mask->scalar_type() != q.scalar_type())) {
     refuse("an attention that no model spells out");
   }
-  auto scores = scaled(at::matmul(q, given[1].mT()), scale, 0);
-  if (chosen.defined()) {
+  auto scores = scaled(at::matmul(q, k.mT()), scale, 0);
+  if (chosen) {
     scores = at::masked_fill(
         scores,
-        node.get(attr::attention::fill_where) ? chosen : chosen.logical_not(),
+        node.get(attr::attention::fill_where) ? *chosen : chosen->logical_not(),
         node.get(attr::attention::fill));
   }
-  if (mask.defined()) {
-    scores = at::add(scores, mask);
+  if (mask) {
+    scores = at::add(scores, *mask);
   }
-  return at::matmul(at::softmax(scores, -1), given[2]);
+  return at::matmul(at::softmax(scores, -1), given[2].toTensor());
 }
 
 Tensor attention(const Node& node, const Operands& given) {
+  const auto q = given[0].toTensor();
   const auto stated = node.get(attr::attention::scale);
-  const auto scale = stated == 0
-                         ? 1 / std::sqrt(static_cast<double>(given[0].size(-1)))
-                         : stated;
+  const auto scale =
+      stated == 0 ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : stated;
   Tensor made;
   if (node.get(attr::attention::additive)) {
     made = spelled_out_attention(node, given, scale);
-  } else if (given[4].defined()) {
+  } else if (!given[4].isNone()) {
     refuse("an attention that no model spells out");
   } else {
     made = at::scaled_dot_product_attention(
-        given[0],
-        given[1],
-        given[2],
-        given.optional(3),
+        q,
+        given[1].toTensor(),
+        given[2].toTensor(),
+        given[3].toOptional<Tensor>(),
         /*dropout_p=*/0,
         node.get(attr::attention::causal),
         stated == 0 ? std::nullopt : std::optional(scale),
@@ -135,45 +130,43 @@ Tensor attention(const Node& node, const Operands& given) {
                                             : made;
 }
 
-Tensor gather_pairs(const Node& /*node*/, const Operands& given) {
-  return given[0].index({indexing::Ellipsis, given[1], given[2]});
+// gather_pairs, or pairwise_dot, which gathers products.
+Tensor gather_pairs(const Node& node, const Operands& given) {
+  const auto x = given[0].toTensor();
+  const auto from = node.op == "pairwise_dot" ? at::matmul(x, x.mT()) : x;
+  return from.index(
+      {indexing::Ellipsis, given[1].toTensor(), given[2].toTensor()});
 }
 
-// How many spatial dimensions a window has; one number stands for all of them.
-size_t spatial_of(const Dims& window, const Tensor& x) {
-  return window.size() > 1
-             ? window.size()
-             : static_cast<size_t>(std::max<int64_t>(x.dim() - 2, 1));
-}
-
-// max_pool or avg_pool.
+// One number of a window stands for all spatial dimensions.
 Tensor pool(const Node& node, const Operands& given) {
-  const auto spatial = spatial_of(node.get(attr::pool::kernel), given[0]);
-  std::vector<c10::IValue> arguments{
-      given[0],
-      spread(node.get(attr::pool::kernel), spatial, 1),
-      node.get(attr::pool::stride),
-      spread(node.get(attr::pool::padding), spatial, 0)};
-  if (node.op == "max_pool") {
-    arguments.emplace_back(spread(node.get(attr::pool::dilation), spatial, 1));
+  const auto x = given[0].toTensor();
+  const bool adaptive = node.op == "adaptive_avg_pool";
+  const bool max = node.op == "max_pool";
+  const auto window =
+      node.get(adaptive ? attr::pool::sizes : attr::pool::kernel);
+  const auto spatial =
+      window.size() > 1
+          ? window.size()
+          : static_cast<size_t>(std::max<int64_t>(x.dim() - 2, 1));
+  std::vector<c10::IValue> arguments{x, spread(window, spatial, 1)};
+  if (!adaptive) {
+    arguments.emplace_back(node.get(attr::pool::stride));
+    arguments.emplace_back(spread(node.get(attr::pool::padding), spatial, 0));
+    if (max) {
+      arguments.emplace_back(
+          spread(node.get(attr::pool::dilation), spatial, 1));
+    }
     arguments.emplace_back(node.get(attr::pool::ceil));
-  } else {
-    arguments.emplace_back(node.get(attr::pool::ceil));
-    arguments.emplace_back(node.get(attr::pool::include_pad));
+    if (!max) {
+      arguments.emplace_back(node.get(attr::pool::include_pad));
+    }
   }
   return call(node.op + std::to_string(spatial) + "d", std::move(arguments));
 }
 
-Tensor adaptive_avg_pool(const Node& node, const Operands& given) {
-  const auto sizes = node.get(attr::pool::sizes);
-  const auto spatial = spatial_of(sizes, given[0]);
-  return call(
-      node.op + std::to_string(spatial) + "d",
-      {given[0], spread(sizes, spatial, 1)});
-}
-
 Tensor resample(const Node& node, const Operands& given) {
-  const auto& x = given[0];
+  const auto x = given[0].toTensor();
   const double scales[] = {
       node.get(attr::resample::scale_height),
       node.get(attr::resample::scale_width)};
@@ -183,8 +176,10 @@ Tensor resample(const Node& node, const Operands& given) {
     if (scales[i] > 0) {
       factors[i] = scales[i];
     }
-    sizes.push_back(given.numbers[1 + i].value_or(static_cast<int64_t>(
-        std::floor(static_cast<double>(x.sizes()[2 + i]) * scales[i]))));
+    const auto whole = static_cast<double>(x.sizes()[2 + i]) * scales[i];
+    sizes.push_back(
+        given[1 + i].isNone() ? static_cast<int64_t>(std::floor(whole))
+                              : given[1 + i].toInt());
   }
   const auto algorithm = node.get(attr::resample::algorithm);
   if (algorithm == "nearest") {
@@ -199,10 +194,11 @@ Tensor resample(const Node& node, const Operands& given) {
 
 Tensor pad(const Node& node, const Operands& given) {
   Dims pads;
-  for (size_t i = 1; i < given.numbers.size(); ++i) {
-    pads.push_back(given.numbers[i].value());
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    pads.push_back(given[i].toInt());
   }
-  return at::constant_pad_nd(given[0], pads, node.get(attr::pad::value));
+  return at::constant_pad_nd(
+      given[0].toTensor(), pads, node.get(attr::pad::value));
 }
 
 // Null for an operator that is refused for its types, or only where torch
@@ -211,24 +207,14 @@ Compute find_compute(const std::string& op) {
   static const std::unordered_map<std::string, Compute> table{
       {"convolution", convolution},
       {"linear", linear},
-      {"matmul",
-       [](const Node&, const Operands& given) {
-         return at::matmul(given[0], given[1]);
-       }},
-      {"prelu",
-       [](const Node&, const Operands& given) {
-         return at::prelu(given[0], given[1]);
-       }},
+      {"matmul", of_two},
+      {"prelu", of_two},
       {"attention", attention},
       {"gather_pairs", gather_pairs},
-      {"pairwise_dot",
-       [](const Node& node, const Operands& given) {
-         const auto products = at::matmul(given[0], given[0].mT());
-         return gather_pairs(node, {{products, given[1], given[2]}, {}});
-       }},
+      {"pairwise_dot", gather_pairs},
       {"max_pool", pool},
       {"avg_pool", pool},
-      {"adaptive_avg_pool", adaptive_avg_pool},
+      {"adaptive_avg_pool", pool},
       {"resample", resample},
       {"pad", pad},
   };
@@ -241,7 +227,8 @@ Tensor compute(const Node& node, const Operands& given) {
   auto made = find_compute(node.op)(node, given);
   for (const auto& post : node.post) {
     if (post.is_binary()) {
-      made = combination_of(post.algorithm).in_torch(made, given[post.operand]);
+      made = combination_of(post.algorithm)
+                 .in_torch(made, given[post.operand].toTensor());
       continue;
     }
     const auto function = functions().at(post.algorithm).in_torch;
@@ -256,13 +243,6 @@ bool is_computed(const Node& node) {
   return op.results != Results::number && !op.is_view;
 }
 
-bool is_of_post_op(const Node& node, size_t operand) {
-  return std::any_of(
-      node.post.begin(), node.post.end(), [&](const PostOp& post) {
-        return post.operand == static_cast<int>(operand);
-      });
-}
-
 bool is_tensor(const Values& values, const Operand& operand) {
   return operand.kind == Operand::Kind::value &&
          !values.is_number(operand.index);
@@ -271,28 +251,29 @@ bool is_tensor(const Values& values, const Operand& operand) {
 // The node's operands, of which `find` makes the tensors.
 template <typename Find>
 Operands operands_of(const Values& values, const Node& node, const Find& find) {
-  Operands given;
-  for (const auto& operand : node.inputs) {
-    const bool tensor = is_tensor(values, operand);
-    given.tensors.push_back(tensor ? find(operand.index) : Tensor());
-    given.numbers.push_back(
-        tensor || !operand ? std::nullopt
-                           : std::optional(values.number(operand)));
+  Operands given(std::max(node.inputs.size(), kMostOperands));
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    const auto& operand = node.inputs[i];
+    if (is_tensor(values, operand)) {
+      given[i] = find(operand.index);
+    } else if (operand) {
+      given[i] = values.number(operand);
+    }
   }
   return given;
 }
 
-// Where a type is not as passes have assumed, what they made of the model's
-// operators is not the same as those.
-void check_types(const Values& values, const Node& node, const Left& left) {
+// Passes' rewrites are only valid for the types that they assumed: one type of
+// all floating-point operands, and of those of post-ops.
+void check_types(const Values& values, const Node& node) {
   const auto dtype = values.dtype(tensor(node, 0));
   type_of(dtype);
+  const auto own = find_operator(node.op).operands.size();
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     if (is_tensor(values, node.inputs[i])) {
       const auto other = values.dtype(node.inputs[i].index);
-      if (other != dtype &&
-          (c10::isFloatingType(other) || is_of_post_op(node, i))) {
-        refuse(left.reason);
+      if (other != dtype && (c10::isFloatingType(other) || i >= own)) {
+        refuse(node.left->reason);
       }
     }
   }
@@ -303,15 +284,11 @@ Tensor stand_in(const Values& values, int64_t value) {
   if (const auto* constant = values.constant(value)) {
     return *constant;
   }
-  const auto& sizes = values.sizes(value);
-  auto strides = values.strides(value);
-  if (span(sizes, strides) > 4 * count(sizes)) {
-    strides = row_major_strides(sizes); // strides can span any memory
+  auto spec = values.spec(value);
+  if (!is_compact(spec)) {
+    spec.strides = row_major_strides(spec.sizes);
   }
-  auto made = at::detail::empty_strided_cpu(
-      sizes, strides, values.dtype(value), /*pin_memory=*/false);
-  std::memset(made.mutable_data_ptr(), 0, made.storage().nbytes());
-  return made;
+  return zeros(spec);
 }
 
 // torch has no type of its own for what its allocator of the CPU throws.
@@ -320,83 +297,73 @@ bool is_about_memory(const c10::Error& error) {
              .find("DefaultCPUAllocator") != std::string_view::npos;
 }
 
-bool is_channels_last(const Dims& sizes, const Dims& strides) {
+bool is_channels_last(const TensorSpec& spec) {
+  const auto& [sizes, strides, dtype] = spec;
   return sizes.size() >= 4 && sizes.size() <= 5 &&
          !is_row_major(sizes, strides) &&
          strides == channels_last_strides(sizes);
 }
 
-memory::desc channels_last(const Dims& sizes, c10::ScalarType dtype) {
-  return {sizes, type_of(dtype), channels_last_strides(sizes)};
+memory::desc layout_of(const TensorSpec& spec) {
+  return {spec.sizes, type_of(spec.dtype), spec.strides};
 }
 
 // A value in a plan's memory.
 struct View {
-  Place place;
-  Dims sizes;
-  c10::ScalarType dtype;
+  Ref ref;
+  TensorSpec spec;
 
   Tensor in(const Frame& frame) const {
-    return at::from_blob(frame.at(place.ref), sizes, place.strides, dtype);
+    return at::from_blob(frame.at(ref), spec.sizes, spec.strides, spec.dtype);
   }
 };
 
 // As torch would have it: how a tensor lies decides which kernel torch takes,
 // and so how it rounds.
 View as_in_torch(Builder& builder, int64_t value) {
-  const auto& sizes = builder.sizes(value);
-  const auto& strides = builder.strides(value);
-  const auto dtype = builder.dtype(value);
-  if (is_channels_last(sizes, strides)) {
-    const auto ref = builder.in_layout(value, channels_last(sizes, dtype));
-    return {{.ref = ref, .strides = strides}, sizes, dtype};
+  auto spec = builder.spec(value);
+  if (is_channels_last(spec)) {
+    return {builder.in_layout(value, layout_of(spec)), spec};
   }
-  return {
-      is_row_major(sizes, strides) ? builder.dense(value)
-                                   : builder.strided(value),
-      sizes,
-      dtype};
+  const auto place = is_row_major(spec.sizes, spec.strides)
+                         ? builder.dense(value)
+                         : builder.strided(value);
+  spec.strides = place.strides;
+  return {place.ref, spec};
 }
 
 } // namespace
 
-Left* find_left(std::vector<Left>& left, int64_t node) {
-  const auto found =
-      std::find_if(left.begin(), left.end(), [&](const Left& it) {
-        return it.node == node;
-      });
-  return found == left.end() ? nullptr : &*found;
+bool is_compact(const TensorSpec& spec) {
+  return span(spec.sizes, spec.strides) <= 4 * count(spec.sizes);
 }
 
-void leave(
-    const Description& region,
-    const RefusedNode& refused,
-    std::vector<Left>& left) {
-  const auto& nodes = region.nodes;
-  const auto first =
-      left.empty() ? std::string(refused.what()) : left.front().reason;
-  if (find_left(left, refused.node) != nullptr ||
-      find_compute(nodes[refused.node].op) == nullptr) {
-    refuse(first);
+void leave(Description& region, const RefusedNode& refused) {
+  auto& nodes = region.nodes;
+  auto& node = nodes[refused.node];
+  const auto is_left = [](const Node& it) { return it.left != nullptr; };
+  const auto first = std::find_if(nodes.begin(), nodes.end(), is_left);
+  const std::string reason =
+      first == nodes.end() ? refused.what() : first->left->reason;
+  if (node.left || find_compute(node.op) == nullptr) {
+    refuse(reason);
   }
-  left.push_back({.node = refused.node, .reason = refused.what()});
-  const auto computed = std::count_if(nodes.begin(), nodes.end(), is_computed);
-  if (2 * static_cast<int64_t>(left.size()) > computed) {
-    refuse(first);
+  node.left = std::make_shared<Left>(Left{node.label, refused.what()});
+  if (2 * std::count_if(nodes.begin(), nodes.end(), is_left) >
+      std::count_if(nodes.begin(), nodes.end(), is_computed)) {
+    refuse(reason);
   }
 }
 
-void infer_by_torch(Values& values, const Node& node, Left& left) {
-  if (left.dtype == c10::ScalarType::Undefined) {
-    check_types(values, node, left);
-    const BelowEverything below;
+void infer_by_torch(Values& values, const Node& node) {
+  auto& left = *node.left;
+  auto& result = left.result;
+  if (result.dtype == c10::ScalarType::Undefined) {
+    check_types(values, node);
     try {
       const auto given = operands_of(
           values, node, [&](int64_t value) { return stand_in(values, value); });
-      const auto made = compute(node, given);
-      left.sizes = made.sizes().vec();
-      left.strides = made.strides().vec();
-      left.dtype = made.scalar_type();
+      result = spec_of(compute(node, given));
       const auto start = std::chrono::steady_clock::now();
       compute(node, given);
       left.milliseconds = std::chrono::duration<double, std::milli>(
@@ -409,38 +376,37 @@ void infer_by_torch(Values& values, const Node& node, Left& left) {
       refuse(left.reason); // the model's own operators say what is wrong
     }
   }
-  type_of(left.dtype);
-  values.set_type(node.output(), left.sizes, left.dtype, left.strides);
+  type_of(result.dtype);
+  values.set_type(node.output(), result.sizes, result.dtype, result.strides);
 }
 
-void build_by_torch(Builder& builder, const Node& node, const Left& left) {
+void build_by_torch(Builder& builder, const Node& node) {
   std::vector<std::pair<size_t, View>> views; // by operand
   std::vector<Ref> touched;
   for (size_t i = 0; i < node.inputs.size(); ++i) {
     if (is_tensor(builder, node.inputs[i])) {
       views.emplace_back(i, as_in_torch(builder, node.inputs[i].index));
-      touched.push_back(views.back().second.place.ref);
+      touched.push_back(views.back().second.ref);
     }
   }
-  const auto output = node.output();
-  const View result{
-      is_channels_last(left.sizes, left.strides)
-          ? builder.make(output, channels_last(left.sizes, left.dtype))
-          : builder.make_dense(output),
-      left.sizes,
-      left.dtype};
-  touched.push_back(result.place.ref);
-  const auto numbers =
-      operands_of(builder, node, [](int64_t) { return Tensor(); });
+  auto spec = node.left->result;
+  const auto to = is_channels_last(spec)
+                      ? builder.make(node.output(), layout_of(spec))
+                      : builder.make_dense(node.output());
+  spec.strides = to.strides;
+  touched.push_back(to.ref);
   builder.add_kernel(
       node,
       "torch " + node.op,
       touched,
-      [node, views, numbers, result](const Frame& frame) {
+      [node,
+       views,
+       operands = operands_of(builder, node, [](int64_t) { return Tensor(); }),
+       result = View{to.ref, spec}](const Frame& frame) {
         const BelowEverything below;
-        auto given = numbers;
+        auto given = operands;
         for (const auto& [operand, view] : views) {
-          given.tensors[operand] = view.in(frame);
+          given[operand] = view.in(frame);
         }
         result.in(frame).copy_(compute(node, given));
       });

@@ -7,13 +7,15 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <new>
+
 namespace at::native::zendnn::plan {
 
 class Builder;
 class Values;
 
-// Nothing between the operators and the kernels of the CPU: no gradients, no
-// autocast, no tracer, and no mode that Python has set.
+// Calls the CPU's kernels directly: without gradients, autocast, tracers or
+// Python's modes.
 class BelowEverything {
   c10::impl::ExcludeDispatchKeyGuard guard_{
       c10::autograd_dispatch_keyset_with_ADInplaceOrView |
@@ -27,13 +29,11 @@ class BelowEverything {
            c10::DispatchKey::FuncTorchDynamicLayerBackMode})};
 };
 
-// A node of a description that torch computes, and what that costs.
+// Why torch computes a node, and what that costs.
 struct Left {
-  int64_t node; // its index
-  std::string reason;
+  std::string label, reason;
   // What torch makes, once it has been asked.
-  Dims sizes{}, strides{};
-  c10::ScalarType dtype = c10::ScalarType::Undefined;
+  TensorSpec result{};
   double milliseconds = 0; // of one run on stand-ins for its operands
 };
 
@@ -44,36 +44,42 @@ struct RefusedNode : Refused {
   int64_t node;
 };
 
+// Runs what may raise an error of ZenDNN, which becomes a refusal, or bad_alloc
+// for one of memory.
+template <typename Run>
+auto or_refuse(const Run& run) {
+  try {
+    return run();
+  } catch (const ::zendnn::error& error) {
+    if (error.status == zendnn_out_of_memory) {
+      throw std::bad_alloc();
+    }
+    refuse(std::string("ZenDNN: ") + error.what());
+  }
+}
+
 // Runs what infers or builds a node; throws RefusedNode where that refuses.
 template <typename Run>
 void at_node(int64_t node, const Run& run) {
   try {
-    run();
+    or_refuse(run);
   } catch (const Refused& refused) {
     throw RefusedNode(refused.what(), node);
-  } catch (const ::zendnn::error& error) {
-    if (error.status == zendnn_out_of_memory) {
-      throw;
-    }
-    throw RefusedNode(std::string("ZenDNN: ") + error.what(), node);
   }
 }
 
-// Null where the plan computes the node itself.
-Left* find_left(std::vector<Left>& left, int64_t node);
-
-// Adds the node to those that are left to torch. Throws Refused, with the first
-// reason, when nothing is gained by a plan without it: torch cannot be asked
-// for it alone, or computes more than half of the region then.
-void leave(
-    const Description& region,
-    const RefusedNode& refused,
-    std::vector<Left>& left);
+// Leaves the node to torch. Throws Refused, with the first node's reason, when
+// nothing is gained by a plan without it: torch cannot be asked for it alone,
+// or computes more than half of the region then.
+void leave(Description& region, const RefusedNode& refused);
 
 // Gives the result the type that torch gives it. Throws Refused where torch
 // raises an error, or where the operands are not of one type that plans take:
 // passes have assumed that they are.
-void infer_by_torch(Values& values, const Node& node, Left& left);
-void build_by_torch(Builder& builder, const Node& node, const Left& left);
+void infer_by_torch(Values& values, const Node& node);
+void build_by_torch(Builder& builder, const Node& node);
+
+// Whether strides span little more memory than the elements need.
+bool is_compact(const TensorSpec& spec);
 
 } // namespace at::native::zendnn::plan

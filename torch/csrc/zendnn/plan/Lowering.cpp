@@ -1,6 +1,7 @@
-// Nodes at the sizes at hand: one that no step can do as it is written becomes
-// several.
+// Takes apart nodes that no single step can do at the sizes at hand.
 #include <torch/csrc/zendnn/plan/Operators.h>
+
+#include <algorithm>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -9,23 +10,14 @@ namespace {
 // their number when there is none.
 size_t first_outgrown(const Values& values, const Node& node) {
   const auto& result = values.sizes(node.output());
-  for (size_t i = 0; i < node.post.size(); ++i) {
-    const auto& post = node.post[i];
-    if (!post.is_binary()) {
-      continue;
-    }
-    const auto& sizes = values.sizes(node.inputs[post.operand].index);
-    if (sizes.size() > result.size()) {
-      return i;
-    }
-    const auto extra = result.size() - sizes.size();
-    for (size_t k = 0; k < sizes.size(); ++k) {
-      if (sizes[k] != 1 && sizes[k] != result[extra + k]) {
-        return i;
-      }
-    }
-  }
-  return node.post.size();
+  const auto found =
+      std::find_if(node.post.begin(), node.post.end(), [&](const PostOp& post) {
+        return post.is_binary() &&
+               broadcast(
+                   values.sizes(node.inputs[post.operand].index), result) !=
+                   result;
+      });
+  return found - node.post.begin();
 }
 
 // A node that combines two values, with the post-ops of another node from
@@ -53,8 +45,8 @@ Node combine(
 }
 
 // Whether each element of the result is a single product. In float32, torch
-// keeps the sign of such a zero; a sum, which begins with 0, loses it. In
-// batches, torch sums, too.
+// keeps the sign of a zero; a sum, which begins with 0, loses it. In batches,
+// torch sums, too.
 bool is_outer_product(const Values& values, const Node& node) {
   const bool is_product = node.op == "matmul"
                               ? values.sizes(tensor(node, 1)).size() == 2

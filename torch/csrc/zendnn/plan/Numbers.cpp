@@ -7,60 +7,52 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-// Each computes a number and returns whether it does not fit in 64 bits.
-using Arithmetic = bool (*)(int64_t a, int64_t b, int64_t* result);
-
-bool add(int64_t a, int64_t b, int64_t* sum) {
-  return __builtin_add_overflow(a, b, sum);
+// Adds a product to a number; false where the sum exceeds 64 bits.
+bool add_product(int64_t& number, int64_t a, int64_t b) {
+  return !__builtin_add_overflow(number, static_cast<__int128>(a) * b, &number);
 }
 
-bool subtract(int64_t a, int64_t b, int64_t* difference) {
-  return __builtin_sub_overflow(a, b, difference);
-}
-
-bool multiply(int64_t a, int64_t b, int64_t* product) {
-  return __builtin_mul_overflow(a, b, product);
-}
-
-bool floor_divide(int64_t a, int64_t b, int64_t* quotient) {
+// The quotient, rounded down, or the remainder that goes with it.
+std::optional<Number> divide(int64_t a, int64_t b, bool quotient) {
   if (b == 0) {
     refuse("a division by zero");
   }
-  if (b == -1) { // not a / b, which may trap
-    return subtract(0, a, quotient);
+  if (b == -1) { // the processor's division may trap
+    return quotient ? sum({}, {a}, -1) : Number{0};
   }
-  *quotient = a / b - (a % b != 0 && (a < 0) != (b < 0) ? 1 : 0);
-  return false;
+  const auto rest = a % b;
+  const bool round_down = rest != 0 && (rest < 0) != (b < 0);
+  return Number{
+      quotient ? a / b - (round_down ? 1 : 0) : rest + (round_down ? b : 0)};
 }
 
-bool remainder(int64_t a, int64_t b, int64_t* rest) {
-  if (b == 0) {
-    refuse("a division by zero");
-  }
-  *rest = b == -1 ? 0 : a % b; // the first may trap
-  *rest += *rest != 0 && (*rest < 0) != (b < 0) ? b : 0;
-  return false;
-}
-
-// The same of linear functions; nothing where the result is none.
+// The operator's result; nothing where it is not linear in the numbers of the
+// call, or exceeds 64 bits.
 std::optional<Number>
-linear_result(const std::string& op, const Number& a, const Number& b) {
+combined(const std::string& op, const Number& a, const Number& b) {
   if (op == "number_add" || op == "number_sub") {
     return sum(a, b, op == "number_add" ? 1 : -1);
   }
-  if (op == "number_mul" && (a.is_constant() || b.is_constant())) {
-    return a.is_constant() ? sum({}, b, a.constant) : sum({}, a, b.constant);
+  if (op == "number_mul" && a.is_constant()) {
+    return sum({}, b, a.constant);
   }
-  return std::nullopt;
+  if (!b.is_constant()) {
+    return std::nullopt;
+  }
+  if (op == "number_mul") {
+    return sum({}, a, b.constant);
+  }
+  return a.is_constant()
+             ? divide(a.constant, b.constant, op == "number_floordiv")
+             : std::nullopt;
 }
 
 } // namespace
 
-std::optional<int64_t> Number::at(const std::vector<int64_t>& numbers) const {
-  int64_t value = constant, term = 0;
+std::optional<int64_t> Number::at(const Integers& numbers) const {
+  auto value = constant;
   for (const auto& [index, factor] : factors) {
-    if (multiply(numbers.at(index), factor, &term) ||
-        add(value, term, &value)) {
+    if (!add_product(value, numbers.at(index), factor)) {
       return std::nullopt;
     }
   }
@@ -69,21 +61,13 @@ std::optional<int64_t> Number::at(const std::vector<int64_t>& numbers) const {
 
 std::optional<Number> sum(const Number& a, const Number& b, int64_t factor) {
   Number result = a;
-  int64_t term = 0;
-  const auto add_to = [&](int64_t& target, int64_t number) {
-    return !multiply(number, factor, &term) && !add(target, term, &target);
-  };
-  if (!add_to(result.constant, b.constant)) {
-    return std::nullopt;
-  }
+  bool fits = add_product(result.constant, b.constant, factor);
   for (const auto& [index, number] : b.factors) {
-    if (!add_to(result.factors[index], number)) {
-      return std::nullopt;
-    }
+    fits = fits && add_product(result.factors[index], number, factor);
   }
   std::erase_if(
       result.factors, [](const auto& entry) { return entry.second == 0; });
-  return result;
+  return fits ? std::optional(result) : std::nullopt;
 }
 
 void Conditions::fix(const Number& number) {
@@ -98,40 +82,31 @@ void Conditions::keep(const Range& range) {
   }
 }
 
-bool Conditions::hold(
-    const std::vector<int64_t>& built,
-    const std::vector<int64_t>& given) const {
+bool Conditions::Range::holds(const Integers& numbers) const {
+  const auto value = number.at(numbers);
+  return value && *value >= least && *value <= most;
+}
+
+bool Conditions::hold(const Integers& built, const Integers& given) const {
   return std::all_of(
              fixed.begin(),
              fixed.end(),
              [&](size_t index) { return built[index] == given[index]; }) &&
          std::all_of(ranges.begin(), ranges.end(), [&](const Range& range) {
-           const auto value = range.number.at(given);
-           return value && *value >= range.least && *value <= range.most;
+           return range.holds(given);
          });
 }
 
 void infer_number(Values& values, const Node& node) {
-  static const std::unordered_map<std::string, Arithmetic> table{
-      {"number_add", add},
-      {"number_sub", subtract},
-      {"number_mul", multiply},
-      {"number_floordiv", floor_divide},
-      {"number_remainder", remainder},
-  };
-  const auto linear = linear_result(
-      node.op, values.unbound(node.inputs[0]), values.unbound(node.inputs[1]));
-  if (linear) {
-    values.set_number(node.output(), *linear);
-    return;
+  const auto &a = node.inputs[0], &b = node.inputs[1];
+  auto result = combined(node.op, values.unbound(a), values.unbound(b));
+  if (!result) {
+    result = combined(node.op, {values.number(a)}, {values.number(b)});
   }
-  const auto a = values.number(node.inputs[0]);
-  const auto b = values.number(node.inputs[1]);
-  int64_t result = 0;
-  if (table.at(node.op)(a, b, &result)) {
+  if (!result) {
     refuse("a number beyond 64 bits");
   }
-  values.set_number(node.output(), {result});
+  values.set_number(node.output(), *result);
 }
 
 void infer_size(Values& values, const Node& node) {

@@ -1,12 +1,12 @@
-// Numbers that are computed from those that a region is called with. One that
-// only says where something lies is bound at each call, and builds nothing.
+// Numbers computed from those that a region is called with. One that only says
+// where something lies is bound at each call, and builds nothing.
 #pragma once
 
-#include <cstdint>
+#include <torch/csrc/zendnn/plan/Arena.h>
+
 #include <map>
 #include <optional>
 #include <set>
-#include <string>
 #include <vector>
 
 namespace at::native::zendnn::plan {
@@ -19,12 +19,12 @@ struct Number {
   bool is_constant() const {
     return factors.empty();
   }
-  // Nothing where it does not fit in 64 bits.
-  std::optional<int64_t> at(const std::vector<int64_t>& numbers) const;
+  // Nothing where it exceeds 64 bits.
+  std::optional<int64_t> at(const Integers& numbers) const;
   bool operator==(const Number&) const = default;
 };
 
-// a + factor · b; nothing where it does not fit in 64 bits.
+// a + factor · b; nothing where it exceeds 64 bits.
 std::optional<Number> sum(const Number& a, const Number& b, int64_t factor = 1);
 
 // For which numbers something has been built.
@@ -32,6 +32,7 @@ struct Conditions {
   struct Range {
     Number number;
     int64_t least, most;
+    bool holds(const Integers& numbers) const;
     bool operator==(const Range&) const = default;
   };
   std::set<size_t> fixed{}; // indices of those that decide sizes or values
@@ -40,9 +41,7 @@ struct Conditions {
   void fix(const Number& number);
   void keep(const Range& range);
   // Whether what was built for some numbers serves others.
-  bool hold(
-      const std::vector<int64_t>& built,
-      const std::vector<int64_t>& given) const;
+  bool hold(const Integers& built, const Integers& given) const;
 };
 
 } // namespace at::native::zendnn::plan

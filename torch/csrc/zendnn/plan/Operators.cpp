@@ -7,42 +7,34 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-// The letter of an operand, which stands behind the operator's own when it is
-// one of a post-op.
-char letter_of(const Operator& op, const Node& node, size_t index) {
-  const auto letters = op.operands.substr(0, op.operands.find('*'));
-  if (index < letters.size()) {
-    return letters[index];
-  }
-  if (letters.size() < op.operands.size()) {
-    return letters.back();
-  }
-  const bool of_post_op =
-      std::any_of(node.post.begin(), node.post.end(), [&](const auto& post) {
-        return post.operand == static_cast<int>(index);
-      });
-  if (!of_post_op) {
-    refuse(
-        node.op + " with " + std::to_string(node.inputs.size()) + " operands");
-  }
-  return 't';
-}
-
 void check_operands(
     const Operator& op,
     const Node& node,
     const std::vector<bool>& is_number) {
-  const auto letters = op.operands.substr(0, op.operands.find('*'));
-  // The one that is repeated may be left out.
-  const auto own = letters.size() - (letters.size() < op.operands.size());
-  for (size_t i = 0; i < std::max(own, node.inputs.size()); ++i) {
-    const auto letter = letter_of(op, node, i);
+  std::string letters(op.operands);
+  if (letters.ends_with('*')) {
+    const auto repeated = letters[letters.size() - 2];
+    letters.resize(letters.size() - 2); // it may be left out
+    letters.resize(std::max(letters.size(), node.inputs.size()), repeated);
+  }
+  while (letters.size() < node.inputs.size()) {
+    const auto index = static_cast<int>(letters.size());
+    if (std::none_of(node.post.begin(), node.post.end(), [&](const auto& post) {
+          return post.operand == index;
+        })) {
+      refuse(
+          node.op + " with " + std::to_string(node.inputs.size()) +
+          " operands");
+    }
+    letters += 't';
+  }
+  for (size_t i = 0; i < letters.size(); ++i) {
     const auto operand = i < node.inputs.size() ? node.inputs[i] : Operand{};
-    const bool may_be_none = std::isupper(letter) != 0;
+    const bool may_be_none = std::isupper(letters[i]) != 0;
     const bool number =
         operand.kind == Operand::Kind::number ||
         (operand.kind == Operand::Kind::value && is_number[operand.index]);
-    const bool wants_number = std::tolower(letter) == 'n';
+    const bool wants_number = std::tolower(letters[i]) == 'n';
     if (operand ? number != wants_number : !may_be_none) {
       refuse(
           node.op + " whose operand " + std::to_string(i) + " is no " +

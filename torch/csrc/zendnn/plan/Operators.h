@@ -81,11 +81,11 @@ inline bool has(const Node& node, size_t index) {
   return index < node.inputs.size() && node.inputs[index];
 }
 
-// What torch says of an index that is none of its table's.
+// torch's message for an index out of range.
 inline constexpr const char* kOutOfRange = "index out of range in self";
 
-// What a window may have as its stride, dilation or padding, or elements in
-// all: what ZenDNN computes with these then fits in 32 bits.
+// The largest stride, dilation, padding and number of elements of a window:
+// what ZenDNN computes from them fits in 32 bits.
 inline constexpr int64_t kLargestArgument = 1 << 24;
 
 // A list with a number for each dimension; one number stands for all of them.

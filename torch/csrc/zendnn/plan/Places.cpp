@@ -2,6 +2,7 @@
 #include <torch/csrc/zendnn/plan/Builder.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace at::native::zendnn::plan {
 const Place& Builder::place(int64_t value) const {
@@ -12,33 +13,29 @@ const Place& Builder::place(int64_t value) const {
 }
 
 Place Builder::dense(int64_t value) {
-  Place to{.ref = {}, .strides = row_major_strides(sizes(value))};
-  for (const auto& known : places_[value]) {
-    if (!known.blocked && is_row_major(sizes(value), known.strides)) {
-      to.ref = known.ref; // dimensions of 1 may have any stride there
-      return to;
-    }
+  const auto& shape = sizes(value);
+  Place to{.strides = row_major_strides(shape)};
+  if (const auto* known = find_place(value, [&](const Place& it) {
+        return !it.blocked && is_row_major(shape, it.strides);
+      })) {
+    to.ref = known->ref; // dimensions of 1 may have any stride there
+    return to;
   }
   const Place from = place(value);
-  const auto bytes = count(sizes(value)) * item_size(dtype(value));
+  const auto bytes = count(shape) * item_size(dtype(value));
   if (const auto index = values_[value].constant; index >= 0) {
     to.ref = prepared(
         "dense " + std::to_string(index), bytes, copy_of(constants_[index]));
   } else {
-    to.ref = {arena(bytes), 0};
+    to.ref = arena(bytes);
     copy(value, from, to);
   }
-  set_place(value, to);
-  return to;
+  return set_place(value, to);
 }
 
 Place Builder::strided(int64_t value) {
-  for (const auto& known : places_[value]) {
-    if (!known.blocked) {
-      return known;
-    }
-  }
-  return dense(value);
+  const auto* known = find_plain_place(value);
+  return known != nullptr ? *known : dense(value);
 }
 
 Place Builder::with_rows(int64_t value) {
@@ -55,12 +52,10 @@ Place Builder::addressable(int64_t value) {
 }
 
 memory::desc Builder::addressable_layout(int64_t value) const {
-  const auto& places = places_[value];
-  const auto plain = std::find_if(
-      places.begin(), places.end(), [](const auto& at) { return !at.blocked; });
-  return plain == places.end() || overlaps(sizes(value), plain->strides)
+  const auto* known = find_plain_place(value);
+  return known == nullptr || overlaps(sizes(value), known->strides)
              ? row_major(value)
-             : describe(value, *plain);
+             : describe(value, *known);
 }
 
 memory::desc Builder::describe(int64_t value, const Place& place) const {
@@ -74,12 +69,11 @@ memory::desc Builder::describe(int64_t value, const Place& place) const {
 }
 
 Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
-  for (const auto& known : places_[value]) {
-    if (known.blocked ? known.desc == layout
-                      : (!overlaps(sizes(value), known.strides) &&
-                         describe(value, known) == layout)) {
-      return known.ref;
-    }
+  if (const auto* known = find_place(value, [&](const Place& it) {
+        return (it.blocked || !overlaps(sizes(value), it.strides)) &&
+               describe(value, it) == layout;
+      })) {
+    return known->ref;
   }
   if (const auto index = values_[value].constant; index >= 0) {
     const auto own = own_place(value);
@@ -93,10 +87,7 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
   }
   const auto& first = place(value);
   const Place from = first.blocked ? first : addressable(value);
-  const Place to{
-      .ref = {arena(static_cast<int64_t>(layout.get_size())), 0},
-      .desc = layout,
-      .blocked = true};
+  const auto to = with_memory(value, {.desc = layout, .blocked = true});
   copy(value, from, to);
   places_[value].push_back(to);
   buffers_.occupy(to.ref, value);
@@ -115,26 +106,23 @@ Place Builder::solid_blocks(int64_t value) {
 }
 
 Place Builder::own_memory(int64_t value) const {
+  if (const auto* given = find_place(value, [&](const Place& it) {
+        return buffers_.holder(it.ref).kind == BufferKind::input;
+      })) {
+    return *given;
+  }
   const auto& places = places_[value];
-  const auto given =
-      std::find_if(places.begin(), places.end(), [&](const Place& known) {
-        return buffers_.holder(known.ref).kind == BufferKind::input;
-      });
-  const bool one =
-      places.size() == 1 && !places[0].blocked && values_[value].constant < 0;
-  if (given == places.end() && !one) {
+  if (places.size() != 1 || places[0].blocked || values_[value].constant >= 0) {
     refuse("a write into a tensor without memory of its own");
   }
-  return given == places.end() ? places[0] : *given;
+  return places[0];
 }
 
 std::optional<Place> Builder::place_in(int64_t value, Ref whole) const {
-  for (const auto& known : places_[value]) {
-    if (!known.blocked && buffers_.have_one_holder(known.ref, whole)) {
-      return known;
-    }
-  }
-  return std::nullopt;
+  const auto* known = find_place(value, [&](const Place& it) {
+    return !it.blocked && buffers_.have_one_holder(it.ref, whole);
+  });
+  return known == nullptr ? std::nullopt : std::optional(*known);
 }
 
 bool Builder::may_overlap(
@@ -152,80 +140,68 @@ bool Builder::may_overlap(
   return of_a.ref.offset < end(b, of_b) && of_b.ref.offset < end(a, of_a);
 }
 
-bool Builder::is_result(int64_t value) const {
-  return results_.contains(value);
+Place Builder::with_memory(int64_t value, Place place) {
+  const auto& shape = sizes(value);
+  const auto result = results_.find(value);
+  if (!place.blocked && result != results_.end() &&
+      meaningful_strides(shape, place.strides) ==
+          meaningful_strides(shape, program_.outputs[result->second].strides)) {
+    place.ref =
+        add_buffer({.kind = BufferKind::output, .index = result->second});
+  } else {
+    place.ref = arena(
+        place.blocked ? static_cast<int64_t>(place.desc.get_size())
+                      : span(shape, place.strides) * item_size(dtype(value)));
+  }
+  return place;
 }
 
 Place Builder::make_dense(int64_t value) {
-  if (const auto slice = target(value);
-      slice && !slice->blocked && is_row_major(sizes(value), slice->strides)) {
-    set_place(value, *slice);
-    return *slice;
+  const auto slice = target(value);
+  if (slice && !slice->blocked && is_row_major(sizes(value), slice->strides)) {
+    return set_place(value, *slice);
   }
-  Place made{.ref = {}, .strides = row_major_strides(sizes(value))};
-  if (is_result(value) &&
-      is_row_major(sizes(value), outputs_[results_[value]].strides)) {
-    made.ref = {
-        add_buffer({.kind = BufferKind::output, .index = results_[value]}), 0};
-  } else {
-    made.ref = {arena(count(sizes(value)) * item_size(dtype(value))), 0};
-  }
-  set_place(value, made);
-  return made;
+  return set_place(
+      value, with_memory(value, {.strides = row_major_strides(sizes(value))}));
 }
 
 Place Builder::make_rows(int64_t value) {
-  if (const auto slice = target(value);
-      slice && !slice->blocked &&
-      writable_row_stride(sizes(value), slice->strides)) {
-    set_place(value, *slice);
-    return *slice;
-  }
-  return make_dense(value);
+  const auto slice = target(value);
+  return slice && !slice->blocked &&
+                 writable_row_stride(sizes(value), slice->strides)
+             ? set_place(value, *slice)
+             : make_dense(value);
 }
 
 Place Builder::make(int64_t value, const memory::desc& layout) {
   if (const auto slice = target(value);
       slice && describe(value, *slice) == layout) {
-    set_place(value, *slice);
-    return *slice;
+    return set_place(value, *slice);
   }
   if (layout == row_major(value)) {
     return make_dense(value);
   }
-  Place made{.ref = {}, .desc = layout, .blocked = true};
-  if (layout.get_inner_nblks() == 0) {
-    made.blocked = false;
-    made.strides = layout.get_strides();
-    made.desc = {};
-  }
-  if (!made.blocked && is_result(value) &&
-      outputs_[results_[value]].strides == made.strides) {
-    made.ref = {
-        add_buffer({.kind = BufferKind::output, .index = results_[value]}), 0};
-  } else {
-    made.ref = {arena(static_cast<int64_t>(layout.get_size())), 0};
-  }
-  set_place(value, made);
-  return made;
+  return set_place(
+      value,
+      with_memory(
+          value,
+          layout.get_inner_nblks() == 0
+              ? Place{.strides = layout.get_strides()}
+              : Place{.desc = layout, .blocked = true}));
 }
 
-void Builder::set_place(int64_t value, Place place) {
+Place Builder::set_place(int64_t value, Place place) {
   buffers_.occupy(place.ref, value);
   auto& places = places_[value];
-  places.insert(places.begin(), std::move(place));
+  return *places.insert(places.begin(), std::move(place));
 }
 
 bool Builder::dies(int64_t value, const Place& place) const {
   if (description_.without.contains("reuse_operands")) {
     return false;
   }
-  const auto& operands = description_.nodes[node_].inputs;
-  const auto reads =
-      std::count_if(operands.begin(), operands.end(), [&](const auto& operand) {
-        return operand.kind == Operand::Kind::value && operand.index == value;
-      });
-  if (reads > 1) {
+  const auto read = description_.nodes[node_].reads();
+  if (std::count(read.begin(), read.end(), value) > 1) {
     return false; // the second time may be after the first result is there
   }
   const auto& buffer = buffers_[place.ref.buffer];
@@ -254,18 +230,16 @@ Ref Builder::moved(Ref from, const Number& bytes) {
   if (bytes.is_constant()) {
     return {from.buffer, from.offset + bytes.constant};
   }
-  auto offset = bytes;
-  offset.constant += from.offset;
-  return {
-      add_buffer(
-          {.kind = BufferKind::bound,
-           .index = from.buffer,
-           .offset = std::move(offset)}),
-      0};
-}
-
-Ref Builder::scratch(int64_t bytes) {
-  return bytes > 0 ? Ref{arena(bytes), 0} : Ref{};
+  const auto& buffer = buffers_[from.buffer];
+  const auto offset = sum(bytes, {from.offset});
+  const auto in_holder = offset ? sum(*offset, buffer.offset) : std::nullopt;
+  if (!in_holder) {
+    refuse("a number beyond 64 bits");
+  }
+  return add_buffer(
+      {.kind = BufferKind::bound,
+       .index = buffers_.holder_index(from),
+       .offset = *in_holder});
 }
 
 } // namespace at::native::zendnn::plan

@@ -5,7 +5,6 @@
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
 #include <ATen/ATen.h>
-#include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
@@ -43,20 +42,11 @@ bool has_images(const Description& region) {
       });
 }
 
-// Whether ZENDNN_PLAN_LAYOUT, which names a layout or is "any", allows this
-// one.
+// Whether ZENDNN_PLAN_LAYOUT, a layout or "any", allows this layout.
 bool may_use(std::string_view layout) {
   const auto only =
       word_from("ZENDNN_PLAN_LAYOUT", {"any", "channels_last", "blocked"});
   return only == layout || only == "any";
-}
-
-// Whether inputs are about as large as their elements: strides can span any
-// amount of memory, and stand-ins would take all of it.
-bool are_compact(const std::vector<InputSignature>& inputs) {
-  return std::all_of(inputs.begin(), inputs.end(), [](const auto& input) {
-    return span(input.sizes, input.strides) <= 4 * count(input.sizes);
-  });
 }
 
 // The values that layers read as their weights, and what those are joined from.
@@ -75,9 +65,8 @@ std::set<int64_t> weights_of(const Description& region) {
   return weights;
 }
 
-// Autocast may be on: the conversions that it would make of what products read
-// must be in the region already, as where it was on while the module was
-// traced.
+// Under autocast, a region must already convert what products read, as it does
+// if the module was traced under autocast.
 bool agree_with_autocast(const std::set<c10::ScalarType>& products) {
   return !at::autocast::is_autocast_enabled(at::kCPU) ||
          std::all_of(products.begin(), products.end(), [](auto dtype) {
@@ -85,24 +74,8 @@ bool agree_with_autocast(const std::set<c10::ScalarType>& products) {
          });
 }
 
-// Inputs of these sizes to time executables with.
-std::vector<Tensor> stand_ins(const std::vector<InputSignature>& inputs) {
-  std::vector<Tensor> made;
-  for (const auto& input : inputs) {
-    Tensor tensor = at::detail::empty_strided_cpu(
-        input.sizes, input.strides, input.dtype, false);
-    std::fill_n(
-        static_cast<char*>(tensor.mutable_data_ptr()),
-        tensor.storage().nbytes(),
-        char{0});
-    made.push_back(std::move(tensor));
-  }
-  return made;
-}
-
-// Whether results are the same but for what rounding explains in a whole
-// region: a part in ten thousand of the largest number in float32, a twentieth
-// in bfloat16.
+// Whether results differ by no more than rounding in a whole region: a part in
+// ten thousand of the largest number in float32, a twentieth in bfloat16.
 bool are_near(const Tensor& a, const Tensor& b) {
   if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) {
     return false;
@@ -131,10 +104,7 @@ void set_plan_cache_capacity(int64_t entries) {
   capacity() = static_cast<size_t>(entries);
 }
 
-Plan::Plan(
-    std::string description,
-    std::vector<Tensor> constants,
-    std::string name)
+Plan::Plan(std::string description, Tensors constants, std::string name)
     : description_(std::move(description)),
       constants_(std::move(constants)),
       name_(std::move(name)) {
@@ -161,62 +131,55 @@ Plan::Plan(
 }
 
 bool Plan::Entry::matches(
-    const std::vector<Tensor>& tensors,
-    const std::vector<int64_t>& given,
+    const Tensors& tensors,
+    const Integers& numbers,
     int threads_now) const {
-  if (threads != threads_now || inputs.size() != tensors.size() ||
-      !(numbers == given || (conditions && conditions->hold(numbers, given)))) {
-    return false;
-  }
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].dtype != tensors[i].scalar_type() ||
-        tensors[i].sizes() != IntArrayRef(inputs[i].sizes) ||
-        tensors[i].strides() != IntArrayRef(inputs[i].strides)) {
-      return false;
-    }
-  }
-  return true;
+  const auto is_like = [](const TensorSpec& input, const Tensor& tensor) {
+    return input.dtype == tensor.scalar_type() &&
+           tensor.sizes() == IntArrayRef(input.sizes) &&
+           tensor.strides() == IntArrayRef(input.strides);
+  };
+  return threads == threads_now &&
+         (call.numbers == numbers ||
+          (built && built->conditions.hold(call.numbers, numbers))) &&
+         std::equal(
+             call.inputs.begin(),
+             call.inputs.end(),
+             tensors.begin(),
+             tensors.end(),
+             is_like);
 }
 
-Plan::Built Plan::build(
-    const std::vector<InputSignature>& inputs,
-    const std::vector<int64_t>& numbers) {
+Plan::Built Plan::build(const Call& call) {
+  // torch is asked for views, strides, and results of what it computes.
+  const BelowEverything below;
   double seconds = tuning_budget();
-  std::vector<Built> built;
-  std::string refused;
   Conditions conditions;
+  std::vector<Layout> layouts;
   const bool images = has_images(region_);
-  const auto attempt = [&](Layout layout, const char* name) {
-    try {
-      built.push_back(build(inputs, numbers, layout, conditions, seconds));
-      built.back().layout = images ? name : "";
-    } catch (const Refused& error) {
-      refused = error.what();
-    } catch (const ::zendnn::error& error) {
-      if (error.status == zendnn_out_of_memory) {
-        throw std::bad_alloc();
-      }
-      refused = std::string("ZenDNN: ") + error.what();
-    }
-  };
   if (!images || may_use("channels_last")) {
-    attempt(Layout::channels_last, "channels last");
+    layouts.push_back(Layout::channels_last);
   }
-  const bool only_one = region_.without.contains("choose_layout");
-  if (images && refused.empty() && may_use("blocked") && !only_one) {
+  if (images && may_use("blocked") &&
+      (layouts.empty() || !region_.without.contains("choose_layout"))) {
+    layouts.push_back(Layout::blocked);
+  }
+  std::vector<Built> built;
+  for (const auto layout : layouts) {
     try {
-      attempt(Layout::blocked, "blocked");
+      built.push_back(build(call, layout, conditions, seconds));
+    } catch (const Refused& refused) {
+      if (built.empty()) {
+        return {.refused = refused.what(), .conditions = conditions};
+      }
     } catch (const std::bad_alloc&) {
       if (built.empty()) {
         throw;
       }
     }
   }
-  if (built.empty()) {
-    return {.refused = refused, .conditions = conditions};
-  }
-  const auto chosen = fastest(built, inputs, numbers, conditions, seconds);
-  auto winner = std::move(built[chosen]);
+  const auto chosen = fastest(built, call, conditions, seconds);
+  auto winner = std::move(built.at(chosen));
   winner.conditions = conditions;
   built.clear();
   packed_.trim();
@@ -225,46 +188,50 @@ Plan::Built Plan::build(
 }
 
 Plan::Built Plan::build(
-    const std::vector<InputSignature>& inputs,
-    const std::vector<int64_t>& numbers,
+    const Call& call,
     Layout layout,
     Conditions& conditions,
     double& seconds) {
   Built made;
-  for (;;) {
+  if (has_images(region_)) {
+    made.layout = layout == Layout::blocked ? "blocked" : "channels last";
+  }
+  auto region = region_;
+  while (!made.executable) {
     try {
-      Builder builder(
-          region_,
-          constants_,
-          packed_,
-          layout,
-          made.left,
-          conditions,
-          seconds,
-          inputs,
-          numbers);
-      made.executable = builder.build();
-      for (const auto& node : region_.nodes) {
-        if (find_operator(node.op).casts) {
-          made.products.insert(builder.dtype(node.inputs[0].index));
+      or_refuse([&] {
+        Builder builder(
+            Values(region, constants_, call, conditions),
+            packed_,
+            layout,
+            seconds);
+        made.executable = builder.build();
+        for (const auto& node : region.nodes) {
+          if (find_operator(node.op).casts) {
+            made.products.insert(builder.dtype(node.inputs[0].index));
+          }
+          if (node.left) {
+            made.left.push_back(*node.left);
+          }
         }
-      }
-      return made;
+      });
     } catch (const RefusedNode& refused) {
       // All over again: what is built depends on what torch computes.
-      leave(region_, refused, made.left);
+      leave(region, refused);
     }
   }
+  return made;
 }
 
 size_t Plan::fastest(
     const std::vector<Built>& built,
-    const std::vector<InputSignature>& inputs,
-    const std::vector<int64_t>& numbers,
+    const Call& call,
     const Conditions& conditions,
     double& seconds) const {
-  if (built.size() < 2 || !are_compact(inputs)) {
-    return 0;
+  const auto& inputs = call.inputs;
+  if (built.size() < 2 ||
+      !std::all_of(inputs.begin(), inputs.end(), is_compact)) {
+    return 0; // stand-ins would take all the memory that strides span
   }
   std::ostringstream key;
   key << "layout " << std::hash<std::string>{}(description_) << std::dec;
@@ -275,71 +242,74 @@ size_t Plan::fastest(
     key << ' ' << input.sizes << input.strides << c10::toString(input.dtype);
   }
   for (const auto index : conditions.fixed) {
-    key << ' ' << numbers[index];
+    key << ' ' << call.numbers[index];
   }
   key << " threads " << at::get_num_threads();
-  std::vector<Tensor> given; // made when there is something to time
+  Tensors given; // made when there is something to time
   std::vector<Candidate> candidates;
   for (const auto& made : built) {
     candidates.push_back({made.layout, [&, executable = made.executable] {
                             if (given.empty()) {
-                              given = stand_ins(inputs);
+                              for (const auto& input : inputs) {
+                                given.push_back(zeros(input));
+                              }
                             }
-                            executable->run(given, numbers);
+                            executable->run(given, call.numbers);
                           }});
   }
   return choose(key.str(), candidates, seconds).index;
 }
 
-std::shared_ptr<const Plan::Built> Plan::find(
-    const std::vector<Tensor>& tensors,
-    const std::vector<int64_t>& numbers) {
+std::shared_ptr<Plan::Entry> Plan::known(
+    const Tensors& tensors,
+    const Integers& numbers) {
   const auto threads = at::get_num_threads();
-  std::promise<std::shared_ptr<const Built>> promise;
-  std::vector<InputSignature> inputs;
-  uint64_t id = 0;
-  {
-    std::unique_lock lock(mutex_);
-    for (auto entry = recent_.begin(); entry != recent_.end(); ++entry) {
-      if (entry->matches(tensors, numbers, threads)) {
-        recent_.splice(recent_.begin(), recent_, entry);
-        const auto built = entry->built;
-        lock.unlock();
-        return built.get(); // waits when another thread is building it
-      }
-    }
-    for (const auto& tensor : tensors) {
-      inputs.push_back(
-          {tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type()});
-    }
-    id = ++entries_;
-    recent_.push_front(
-        {inputs, numbers, threads, id, promise.get_future().share()});
+  const auto entry =
+      std::find_if(recent_.begin(), recent_.end(), [&](const auto& it) {
+        return it->matches(tensors, numbers, threads);
+      });
+  if (entry == recent_.end()) {
+    return nullptr;
   }
-  const auto is_this = [&](const Entry& entry) { return entry.id == id; };
+  recent_.splice(recent_.begin(), recent_, entry);
+  return recent_.front();
+}
+
+std::shared_ptr<const Plan::Built> Plan::find(
+    const Tensors& tensors,
+    const Integers& numbers) {
+  std::unique_lock lock(mutex_);
+  auto entry = known(tensors, numbers);
+  if (!entry) {
+    entry = std::make_shared<Entry>();
+    entry->call.numbers = numbers;
+    for (const auto& tensor : tensors) {
+      entry->call.inputs.push_back(spec_of(tensor));
+    }
+    entry->threads = at::get_num_threads();
+    recent_.push_front(entry);
+  }
+  if (entry->built) {
+    return entry->built;
+  }
+  lock.unlock();
+  std::lock_guard building(entry->building); // others wait for it
+  if (entry->built) {
+    return entry->built;
+  }
   std::shared_ptr<const Built> built;
   try {
-    built = std::make_shared<const Built>(build(inputs, numbers));
+    built = std::make_shared<const Built>(build(entry->call));
   } catch (...) {
     // Not a refusal but an accident, such as no memory: let the next call try.
-    promise.set_exception(std::current_exception());
-    std::lock_guard lock(mutex_);
-    recent_.remove_if(is_this);
+    lock.lock();
+    recent_.remove(entry);
     throw;
   }
-  promise.set_value(built);
-  std::list<Entry> dropped; // destroyed without the lock
-  {
-    std::lock_guard lock(mutex_);
-    const auto kind =
-        built->executable ? Entry::Kind::runs : Entry::Kind::refused;
-    const auto entry = std::find_if(recent_.begin(), recent_.end(), is_this);
-    if (entry != recent_.end()) {
-      entry->kind = kind;
-      entry->conditions = built->conditions;
-    }
-    dropped = beyond_capacity(kind);
-  }
+  lock.lock();
+  entry->built = built;
+  auto dropped = beyond_capacity();
+  lock.unlock();
   if (!dropped.empty()) {
     dropped.clear();
     packed_.trim();
@@ -347,22 +317,22 @@ std::shared_ptr<const Plan::Built> Plan::find(
   return built;
 }
 
-std::list<Plan::Entry> Plan::beyond_capacity(Entry::Kind kind) {
-  std::list<Entry> dropped;
-  size_t kept = 0;
-  for (auto entry = recent_.begin(); entry != recent_.end();) {
-    const auto next = std::next(entry);
-    if (entry->kind == kind && ++kept > capacity()) {
-      dropped.splice(dropped.end(), recent_, entry);
+std::list<std::shared_ptr<Plan::Entry>> Plan::beyond_capacity() {
+  std::list<std::shared_ptr<Entry>> dropped;
+  std::array<size_t, 2> kept{}; // refusals and executables
+  recent_.remove_if([&](const std::shared_ptr<Entry>& entry) {
+    const auto* built = entry->built.get();
+    const bool drop =
+        built != nullptr && ++kept[built->executable ? 1 : 0] > capacity();
+    if (drop) {
+      dropped.push_back(entry);
     }
-    entry = next;
-  }
+    return drop;
+  });
   return dropped;
 }
 
-bool Plan::fits(
-    const std::vector<Tensor>& tensors,
-    const std::vector<int64_t>& numbers) const {
+bool Plan::fits(const Tensors& tensors, const Integers& numbers) const {
   const auto wanted = static_cast<size_t>(std::count_if(
       region_.inputs.begin(), region_.inputs.end(), [](const auto& input) {
         return input.is_number;
@@ -372,9 +342,7 @@ bool Plan::fits(
          std::all_of(tensors.begin(), tensors.end(), is_plain);
 }
 
-bool Plan::takes(
-    const std::vector<Tensor>& tensors,
-    const std::vector<int64_t>& numbers) {
+bool Plan::takes(const Tensors& tensors, const Integers& numbers) {
   const auto to_torch = [this](const std::string& reason) {
     if (listening()) {
       tell({.operation = name_, .route = Route::torch, .reason = reason});
@@ -389,7 +357,7 @@ bool Plan::takes(
     return to_torch(
         "other inputs than plain tensors and numbers, or other CPUs");
   }
-  // By the weights it can be told before anything is built.
+  // The weights tell before anything is built.
   if (!agree_with_autocast(weights_)) {
     return to_torch(kAutocast);
   }
@@ -425,13 +393,11 @@ bool Plan::takes(
             "run on torch's own kernels."};
     const bool again = warned.exchange(true);
     (again && !c10::WarningUtils::get_warnAlways() ? tell : warn)(event);
-    return false; // the operators themselves want less
+    return false; // the operators themselves need less
   }
 }
 
-std::vector<Tensor> Plan::run(
-    const std::vector<Tensor>& tensors,
-    const std::vector<int64_t>& numbers) {
+Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
   RECORD_FUNCTION(
       "zendnn::" + name_,
       std::vector<c10::IValue>(tensors.begin(), tensors.end()));
@@ -457,17 +423,15 @@ std::vector<Tensor> Plan::run(
   return built->executable->run(tensors, numbers);
 }
 
-bool Plan::is_due(
-    const std::vector<Tensor>& tensors,
-    const std::vector<int64_t>& numbers) {
+bool Plan::is_due(const Tensors& tensors, const Integers& numbers) {
   return verifies() && find(tensors, numbers)->due->exchange(false);
 }
 
-std::vector<Tensor> Plan::verified(
-    const std::vector<Tensor>& tensors,
-    const std::vector<int64_t>& numbers,
-    const std::vector<Tensor>& given,
-    const std::vector<Tensor>& original) {
+Tensors Plan::verified(
+    const Tensors& tensors,
+    const Integers& numbers,
+    const Tensors& given,
+    const Tensors& original) {
   bool same = given.size() == original.size();
   for (size_t i = 0; same && i < given.size(); ++i) {
     same = are_near(given[i], original[i]);
@@ -483,24 +447,21 @@ std::vector<Tensor> Plan::verified(
          .reason = "differs from its original operators, which run from now "
                    "on, for inputs of" +
                    sizes.str()});
-    std::promise<std::shared_ptr<const Built>> refused;
-    refused.set_value(std::make_shared<const Built>(
-        Built{.refused = "results that differ from the original operators'"}));
-    const auto threads = at::get_num_threads();
+    auto refused = std::make_shared<Entry>();
+    refused->built = std::make_shared<const Built>(
+        Built{.refused = "results that differ from the original operators'"});
     std::lock_guard lock(mutex_);
-    for (auto& entry : recent_) {
-      if (entry.matches(tensors, numbers, threads)) {
-        entry.built = refused.get_future().share();
-        entry.kind = Entry::Kind::refused;
-        break;
-      }
+    if (const auto entry = known(tensors, numbers)) {
+      refused->call = entry->call;
+      refused->threads = entry->threads;
+      recent_.front() = refused;
     }
   }
   return original;
 }
 
 void Plan::clear() {
-  std::list<Entry> dropped;
+  std::list<std::shared_ptr<Entry>> dropped;
   {
     std::lock_guard lock(mutex_);
     dropped.swap(recent_);
@@ -513,41 +474,24 @@ namespace {
 
 using PlanPtr = c10::intrusive_ptr<Plan>;
 
-bool takes(
-    const PlanPtr& plan,
-    const std::vector<Tensor>& tensors,
-    const std::vector<int64_t>& numbers) {
-  return plan->takes(tensors, numbers);
-}
+// A method as torch's operator calls it.
+template <auto kMethod>
+struct AsOperator;
+template <
+    typename Result,
+    typename... Given,
+    Result (Plan::*kMethod)(const Given&...)>
+struct AsOperator<kMethod> {
+  static Result call(const PlanPtr& plan, const Given&... given) {
+    return ((*plan).*kMethod)(given...);
+  }
+};
 
-std::vector<Tensor> run(
-    const PlanPtr& plan,
-    const std::vector<Tensor>& tensors,
-    const std::vector<int64_t>& numbers) {
-  return plan->run(tensors, numbers);
-}
-
-bool is_due(
-    const PlanPtr& plan,
-    const std::vector<Tensor>& tensors,
-    const std::vector<int64_t>& numbers) {
-  return plan->is_due(tensors, numbers);
-}
-
-std::vector<Tensor> verified(
-    const PlanPtr& plan,
-    const std::vector<Tensor>& tensors,
-    const std::vector<int64_t>& numbers,
-    const std::vector<Tensor>& given,
-    const std::vector<Tensor>& original) {
-  return plan->verified(tensors, numbers, given, original);
-}
-
-using State = std::tuple<std::string, std::vector<Tensor>, std::string>;
+using State = std::tuple<std::string, Tensors, std::string>;
 
 TORCH_LIBRARY_FRAGMENT(zendnn, m) {
   m.class_<Plan>("Plan")
-      .def(torch::init<std::string, std::vector<Tensor>, std::string>())
+      .def(torch::init<std::string, Tensors, std::string>())
       .def("takes", &Plan::takes)
       .def("run", &Plan::run)
       .def("explain", &Plan::explain)
@@ -562,36 +506,34 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
             const auto& [description, constants, name] = state;
             return c10::make_intrusive<Plan>(description, constants, name);
           });
-  m.def(
-      "takes(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] "
-      "numbers) -> bool",
-      takes);
-  m.def(
-      "run(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] "
-      "numbers) -> Tensor[]",
-      run);
+  using c10::AliasAnalysisKind;
+  const auto schema = [](const std::string& name,
+                         const std::string& more,
+                         AliasAnalysisKind alias =
+                             AliasAnalysisKind::FROM_SCHEMA) {
+    const auto text =
+        name +
+        "(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] "
+        "numbers" +
+        more;
+    return torch::schema(text.c_str(), alias);
+  };
+  m.def(schema("takes", ") -> bool"), AsOperator<&Plan::takes>::call);
+  m.def(schema("run", ") -> Tensor[]"), AsOperator<&Plan::run>::call);
   // The same of a plan that writes to some of the tensors. An annotation of the
   // list would not say so: TorchScript takes it for the list's own.
   m.def(
-      torch::schema(
-          "update(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, "
-          "int[] numbers) -> Tensor[]",
-          c10::AliasAnalysisKind::CONSERVATIVE),
-      run);
+      schema("update", ") -> Tensor[]", AliasAnalysisKind::CONSERVATIVE),
+      AsOperator<&Plan::run>::call);
+  m.def(schema("is_due", ") -> bool"), AsOperator<&Plan::is_due>::call);
   m.def(
-      "is_due(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, "
-      "int[] numbers) -> bool",
-      is_due);
-  m.def(
-      "verified(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, "
-      "int[] numbers, Tensor[] given, Tensor[] original) -> Tensor[]",
-      verified);
+      schema("verified", ", Tensor[] given, Tensor[] original) -> Tensor[]"),
+      AsOperator<&Plan::verified>::call);
 }
 
-// A batched tensor is none that a plan takes: say so, and let the operators
-// that the region was made from be batched.
+// Plans refuse batched tensors, so that the original operators are batched.
 TORCH_LIBRARY_IMPL(zendnn, FuncTorchBatched, m) {
-  m.impl("takes", takes);
+  m.impl("takes", AsOperator<&Plan::takes>::call);
 }
 
 } // namespace

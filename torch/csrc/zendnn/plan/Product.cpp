@@ -179,7 +179,7 @@ size_t Product::fastest(
   const auto weight = tensor(node_, 1);
   Trial trial(
       weights_,
-      builder_.plain_weights(weight, weights_),
+      builder_.plain_weights(weight),
       attached,
       depth_,
       magnification(node_));

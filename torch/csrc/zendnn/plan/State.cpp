@@ -47,7 +47,7 @@ std::pair<Place, Place> places_of(Builder& builder, const Node& node) {
   return {own, *to};
 }
 
-// What a row's number means in a dimension; raises IndexError for none of it.
+// Wraps the index of a row; raises IndexError where it is out of bounds.
 int64_t row_of(int64_t index, int64_t size, bool wraps) {
   const auto row = wraps && index < 0 ? index + size : index;
   TORCH_CHECK_INDEX(
@@ -91,18 +91,14 @@ std::set<size_t> states_of(const Description& region) {
   return states;
 }
 
-bool are_writable(
-    const std::set<size_t>& states,
-    const std::vector<Tensor>& tensors) {
+bool are_writable(const std::set<size_t>& states, const Tensors& tensors) {
   return c10::InferenceMode::is_enabled() ||
          std::none_of(states.begin(), states.end(), [&](size_t state) {
            return tensors[state].is_inference();
          });
 }
 
-bool are_apart(
-    const std::set<size_t>& states,
-    const std::vector<Tensor>& tensors) {
+bool are_apart(const std::set<size_t>& states, const Tensors& tensors) {
   const auto range = [](const Tensor& tensor) {
     const auto* const first = static_cast<const char*>(tensor.const_data_ptr());
     return std::pair(

@@ -7,90 +7,73 @@
 #include <algorithm>
 #include <limits>
 #include <map>
-#include <tuple>
 
 namespace at::native::zendnn::plan {
 namespace {
 
 constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
-// As many as the kernels that copy and combine tensors go through.
+// The kernels that copy and combine tensors take no more.
 constexpr size_t kMostDimensions = 8;
-// Their bytes, and sums of some of them, can be told in 64 bits.
+// Byte counts, and sums of a few, fit in 64 bits.
 constexpr int64_t kMostElements = int64_t{1} << 56;
 
 } // namespace
 
 Values::Values(
     const Description& description,
-    const std::vector<Tensor>& constants,
-    std::vector<Left>& left,
-    Conditions& conditions,
-    const std::vector<InputSignature>& inputs,
-    const std::vector<int64_t>& numbers)
+    const Tensors& constants,
+    const Call& call,
+    Conditions& conditions)
     : description_(description),
       constants_(constants),
-      left_(left),
       values_(description.values),
       conditions_(conditions),
-      numbers_(numbers) {
+      numbers_(call.numbers) {
   check_operators(description_);
-  infer_inputs(inputs);
+  infer_inputs(call.inputs);
   infer_constants();
   find_joined();
   infer_nodes();
   find_uses();
 }
 
-void Values::infer_inputs(const std::vector<InputSignature>& inputs) {
+void Values::infer_inputs(const std::vector<TensorSpec>& inputs) {
   size_t tensor = 0, number = 0;
   for (const auto& input : description_.inputs) {
     if (input.is_number) {
       set_number(input.value, {.factors = {{number++, 1}}});
       continue;
     }
-    const auto& signature = inputs.at(tensor++);
-    if (!input.dtype.empty() && signature.dtype != dtype_named(input.dtype)) {
+    const auto& spec = inputs.at(tensor++);
+    if (!input.dtype.empty() && spec.dtype != dtype_named(input.dtype)) {
       refuse("an input that is not " + input.dtype);
     }
-    set_type(input.value, signature.sizes, signature.dtype, signature.strides);
-    if (count(signature.sizes) == 0) {
-      refuse("an empty tensor");
-    }
+    set_type(input.value, spec.sizes, spec.dtype, spec.strides);
   }
 }
 
 void Values::infer_constants() {
   for (size_t i = 0; i < constants_.size(); ++i) {
     const auto value = description_.constants.at(i);
-    const auto& constant = constants_[i];
-    if (!is_plain(constant)) {
+    if (!is_plain(constants_[i])) {
       refuse("a constant that is not a dense CPU tensor");
     }
-    if (constant.numel() == 0) {
-      refuse("an empty tensor");
-    }
+    const auto spec = spec_of(constants_[i]);
+    set_type(value, spec.sizes, spec.dtype, spec.strides);
     values_[value].constant = static_cast<int64_t>(i);
-    set_type(
-        value,
-        constant.sizes().vec(),
-        constant.scalar_type(),
-        constant.strides().vec());
   }
 }
 
-// Joining what linear layers read makes copies that are as large as the
-// weights; packing each when it is wanted keeps none of them.
+// A concatenation of weights for linear layers only is packed from its parts,
+// since the whole would be a copy of the weights.
 void Values::find_joined() {
   std::map<int64_t, int64_t> reads, reads_as_weight;
-  for (size_t k = 0; k < description_.nodes.size(); ++k) {
-    const auto& node = description_.nodes[k];
-    const bool packs = node.op == "linear" &&
-                       find_left(left_, static_cast<int64_t>(k)) == nullptr;
-    for (size_t i = 0; i < node.inputs.size(); ++i) {
-      if (node.inputs[i].kind == Operand::Kind::value) {
-        ++reads[node.inputs[i].index];
-        reads_as_weight[node.inputs[i].index] += packs && i == 1;
-      }
+  for (const auto& node : description_.nodes) {
+    for (const auto value : node.reads()) {
+      ++reads[value];
+    }
+    if (node.op == "linear" && !node.left) {
+      ++reads_as_weight[tensor(node, 1)];
     }
   }
   for (const auto value : description_.outputs) {
@@ -120,37 +103,26 @@ void Values::infer_nodes() {
   const auto all = static_cast<int64_t>(description_.nodes.size());
   for (int64_t written = 0; written < all; ++written) {
     const auto& node = description_.nodes[written];
-    std::vector<Node> parts;
     at_node(written, [&] {
-      if (auto* left = find_left(left_, written)) {
-        infer_by_torch(*this, node, *left);
-        parts = {node};
+      if (node.left) {
+        infer_by_torch(*this, node);
+        nodes.push_back(node);
         return;
       }
-      parts = infer_fitting(*this, node);
-      std::for_each(parts.begin(), parts.end(), [&](const Node& part) {
+      for (auto& part : infer_fitting(*this, node)) {
         follow_strides(part);
-      });
-    });
-    for (auto& part : parts) {
-      for (const auto output : part.outputs) {
-        if (!values_[output].is_number && count(sizes(output)) == 0) {
-          refuse("an empty tensor");
-        }
+        nodes.push_back(std::move(part));
       }
-      nodes.push_back(std::move(part));
-      written_.push_back(written);
-    }
+    });
+    written_.resize(nodes.size(), written);
   }
   description_.nodes = std::move(nodes);
 }
 
 void Values::find_uses() {
   for (size_t i = 0; i < description_.nodes.size(); ++i) {
-    for (const auto& operand : description_.nodes[i].inputs) {
-      if (operand.kind == Operand::Kind::value) {
-        values_[operand.index].last_use = static_cast<int64_t>(i);
-      }
+    for (const auto value : description_.nodes[i].reads()) {
+      values_[value].last_use = static_cast<int64_t>(i);
     }
   }
   for (const auto value : description_.outputs) {
@@ -159,21 +131,14 @@ void Values::find_uses() {
 }
 
 bool Values::is_only_read_by(int64_t value, const std::string& op) const {
-  return std::find(
-             description_.outputs.begin(), description_.outputs.end(), value) ==
-             description_.outputs.end() &&
+  return values_[value].last_use != kForever &&
          std::all_of(
              description_.nodes.begin(),
              description_.nodes.end(),
              [&](const Node& node) {
+               const auto read = node.reads();
                return node.op == op ||
-                      std::none_of(
-                          node.inputs.begin(),
-                          node.inputs.end(),
-                          [&](const Operand& operand) {
-                            return operand.kind == Operand::Kind::value &&
-                                   operand.index == value;
-                          });
+                      !std::count(read.begin(), read.end(), value);
              });
 }
 
@@ -202,10 +167,10 @@ Number Values::unbound(const Operand& operand) const {
 
 bool Values::keeps_within(const Number& number, int64_t least, int64_t most)
     const {
-  const auto value = number.at(numbers_);
-  const bool within = value && *value >= least && *value <= most;
+  const Conditions::Range range{number, least, most};
+  const bool within = range.holds(numbers_);
   if (within) {
-    conditions_.keep({number, least, most});
+    conditions_.keep(range);
   }
   return within;
 }
@@ -229,24 +194,27 @@ void Values::set_type(
     int64_t value,
     Dims sizes,
     c10::ScalarType dtype,
-    const std::optional<Dims>& strides) {
+    std::optional<Dims> strides) {
   if (sizes.size() > kMostDimensions) {
     refuse("a tensor with " + std::to_string(sizes.size()) + " dimensions");
   }
   int64_t elements = 1;
   for (const auto size : sizes) {
+    if (size == 0) {
+      refuse("an empty tensor");
+    }
     if (size < 0) {
       refuse("a tensor of a size of " + std::to_string(size));
     }
-    const auto most = kMostElements / elements;
-    if (size > most) {
+    if (size > kMostElements / elements) {
       refuse("a tensor of more elements than there can be");
     }
-    elements *= std::max<int64_t>(size, 1);
+    elements *= size;
   }
-  values_[value].strides = strides.value_or(row_major_strides(sizes));
-  values_[value].sizes = std::move(sizes);
-  values_[value].dtype = dtype;
+  auto& typed = values_[value];
+  typed.strides = strides ? std::move(*strides) : row_major_strides(sizes);
+  typed.sizes = std::move(sizes);
+  typed.dtype = dtype;
 }
 
 memory::desc Values::row_major(int64_t value) const {
@@ -256,16 +224,14 @@ memory::desc Values::row_major(int64_t value) const {
 // ---- Strides
 
 bool Values::is_channels_last(int64_t value) const {
-  const auto& [sizes, strides] =
-      std::tie(values_[value].sizes, values_[value].strides);
+  const auto& [sizes, strides, dtype] = spec(value);
   return sizes.size() == 4   ? c10::is_channels_last_strides_2d(sizes, strides)
          : sizes.size() == 5 ? c10::is_channels_last_strides_3d(sizes, strides)
                              : false;
 }
 
 Dims Values::result_strides(int64_t value) const {
-  const auto& [shape, strides] =
-      std::tie(values_[value].sizes, values_[value].strides);
+  const auto& [shape, strides, dtype] = spec(value);
   if (is_channels_last(value)) {
     return channels_last_strides(shape);
   }
@@ -281,45 +247,31 @@ void Values::follow_strides(const Node& node) {
     return; // row-major, or a view that has its strides
   }
   auto& result = values_[node.output()];
-  std::vector<int64_t> read;
-  for (const auto& operand : node.inputs) {
-    if (operand.kind == Operand::Kind::value) {
-      read.push_back(operand.index);
+  const auto read = node.reads();
+  if (follows == Follows::elements) {
+    std::vector<std::pair<Dims, Dims>> operands;
+    for (const auto value : read) {
+      // Larger ones are operands of nodes that were taken off this one.
+      if (at::is_expandable_to(sizes(value), result.sizes)) {
+        operands.emplace_back(sizes(value), strides(value));
+      }
     }
+    result.strides = combined_strides(operands);
+    return;
   }
-  const auto whole = [&](int64_t value) {
-    return sizes(value) == result.sizes;
-  };
   const auto last = [&](int64_t value) { return is_channels_last(value); };
   bool channels_last = false;
-  switch (follows) {
-    case Follows::nothing:
-      break;
-    case Follows::input:
-      channels_last = last(read[0]);
-      break;
-    case Follows::input_or_weight:
-      // Not when something else of this size was added: it might come first.
-      channels_last =
-          (last(read[0]) || last(read[1])) &&
-          std::all_of(read.begin() + 2, read.end(), [&](int64_t value) {
-            return !whole(value) || last(value);
-          });
-      break;
-    case Follows::all:
-      channels_last = std::all_of(read.begin(), read.end(), last);
-      break;
-    case Follows::elements: {
-      std::vector<std::pair<Dims, Dims>> operands;
-      for (const auto value : read) {
-        // Larger ones are operands of nodes that were taken off this one.
-        if (at::is_expandable_to(sizes(value), result.sizes)) {
-          operands.emplace_back(sizes(value), strides(value));
-        }
-      }
-      result.strides = combined_strides(operands);
-      return;
-    }
+  if (follows == Follows::all) {
+    channels_last = std::all_of(read.begin(), read.end(), last);
+  } else if (follows == Follows::input) {
+    channels_last = last(read[0]);
+  } else { // input_or_weight
+    // Not when something else of this size was added: it might come first.
+    channels_last =
+        (last(read[0]) || last(read[1])) &&
+        std::all_of(read.begin() + 2, read.end(), [&](int64_t value) {
+          return sizes(value) != result.sizes || last(value);
+        });
   }
   if (channels_last && result.sizes.size() >= 4) {
     result.strides = channels_last_strides(result.sizes);

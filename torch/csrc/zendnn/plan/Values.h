@@ -12,35 +12,33 @@
 
 namespace at::native::zendnn::plan {
 
-// What an input looked like when the plan first saw it.
-struct InputSignature {
-  Dims sizes, strides;
-  c10::ScalarType dtype;
+// What a plan is called with.
+struct Call {
+  std::vector<TensorSpec> inputs;
+  Integers numbers;
 };
 
 class Values {
  public:
-  // `left` are the nodes that torch computes; `conditions` become those of the
-  // numbers. Infers all types. Throws Refused when there is something that a
-  // plan does not take; where it is one node, RefusedNode.
+  // Infers all types; `conditions` become those of the numbers. Throws Refused
+  // where a plan does not take the call, or RefusedNode where it does not take
+  // one node.
   Values(
       const Description& description,
-      const std::vector<Tensor>& constants,
-      std::vector<Left>& left,
-      Conditions& conditions,
-      const std::vector<InputSignature>& inputs,
-      const std::vector<int64_t>& numbers);
+      const Tensors& constants,
+      const Call& call,
+      Conditions& conditions);
 
   // ---- Numbers ------------------------------------------------------------
   bool is_number(int64_t value) const {
     return values_[value].is_number;
   }
-  // What it is now, which it must be at each call.
+  // Its value now, which becomes a condition.
   int64_t number(const Operand& operand) const;
-  // What it is computed from at each call.
+  // Its formula, which each call evaluates.
   Number unbound(const Operand& operand) const;
-  // Whether the number is within these bounds now; then it must be so at each
-  // call.
+  // Whether the number is within these bounds now; if so, that becomes a
+  // condition.
   bool keeps_within(const Number& number, int64_t least, int64_t most) const;
   void set_number(int64_t value, Number number);
 
@@ -55,8 +53,11 @@ class Values {
   const Dims& strides(int64_t value) const {
     return values_[value].strides;
   }
+  const TensorSpec& spec(int64_t value) const {
+    return values_[value];
+  }
   memory::desc row_major(int64_t value) const;
-  // Null for what is none.
+  // Null unless the value is a constant.
   const Tensor* constant(int64_t value) const;
   // A constant, or constants joined along the first dimension, which then have
   // no place but as Builder::packed() makes it.
@@ -66,42 +67,44 @@ class Values {
   bool is_joined(int64_t value) const {
     return !values_[value].joined.empty();
   }
-  // One that the description does not have, for a node that is taken apart.
+  // A new value, for the parts of a node that is taken apart.
   int64_t add_value();
-  // `strides` say how a result must lie; row-major unless given.
+  // Without strides, row-major.
   void set_type(
       int64_t value,
       Dims sizes,
       c10::ScalarType dtype,
-      const std::optional<Dims>& strides = std::nullopt);
+      std::optional<Dims> strides = std::nullopt);
 
   // ---- Uses ---------------------------------------------------------------
   bool is_only_read_by(int64_t value, const std::string& op) const;
-  // The strides of a result that the caller gets.
+  // The strides that a result has for the caller.
   Dims result_strides(int64_t value) const;
 
  protected:
-  struct Value {
+  struct Value : TensorSpec {
     bool is_number = false;
     Number number{};
-    Dims sizes, strides;
-    c10::ScalarType dtype = c10::ScalarType::Undefined;
     int64_t last_use = -1; // the last node that reads it
     int64_t constant = -1;
-    std::vector<int64_t> joined{}; // constants that it is made of
+    Integers joined{}; // constants that it is made of
   };
 
+  // The constants that a weight is made of.
+  Integers parts_of(int64_t weight) const {
+    return is_joined(weight) ? values_[weight].joined
+                             : Integers{values_[weight].constant};
+  }
   // As torch would see it, whatever it is inside of the plan.
   bool is_channels_last(int64_t value) const;
 
   Description description_; // whose nodes may be taken apart
-  const std::vector<Tensor>& constants_;
-  std::vector<Left>& left_;
+  const Tensors& constants_;
   std::vector<int64_t> written_; // of each node, the one that it stands for
   std::vector<Value> values_;
 
  private:
-  void infer_inputs(const std::vector<InputSignature>& inputs);
+  void infer_inputs(const std::vector<TensorSpec>& inputs);
   void infer_constants();
   void find_joined();
   void infer_nodes();
@@ -109,13 +112,13 @@ class Values {
   void find_uses();
 
   Conditions& conditions_;
-  const std::vector<int64_t>& numbers_; // that the region is called with now
+  Integers numbers_; // that the region is called with now
 };
 
-// Infers a node's types. Throws Refused unless operands of post-ops are of the
-// result's type. Where an operand of a post-op, or a residual, makes the result
-// larger than what the operator itself gives, binary nodes do the rest: returns
-// all that stand for the node, in order.
+// Infers a node's types and returns the nodes that replace it, in order: where
+// an operand of a post-op, or a residual, makes the result larger than the
+// operator's own, binary nodes do the rest. Throws Refused unless operands of
+// post-ops have the result's type.
 std::vector<Node> infer_fitting(Values& values, const Node& node);
 
 } // namespace at::native::zendnn::plan

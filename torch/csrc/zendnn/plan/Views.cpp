@@ -108,7 +108,6 @@ make_view(const Values& values, const Node& node, const Dims& strides) {
   const auto input = tensor(node, 0);
   const auto moving = find_moving(values, node);
   const auto numbers = view_numbers(values, node, moving);
-  const BelowEverything below;
   try {
     const Tensor given =
         at::detail::empty_strided_meta(values.sizes(input), strides, at::kByte);
