@@ -74,10 +74,6 @@ class Call(abc.ABC):
         """
 
     @abc.abstractmethod
-    def dtype_of(self, handle: Handle) -> torch.dtype | None:
-        """Return the dtype that the model states for a value."""
-
-    @abc.abstractmethod
     def is_used(self, handle: Handle) -> bool:
         """Whether anybody reads a value."""
 
@@ -158,13 +154,12 @@ class Call(abc.ABC):
         operand = self.operand_of(handle)
         if not isinstance(operand, Value) or operand.kind != "tensor":
             raise Refused(f"{name} is not a tensor")
-        dtype, constant = self.dtype_of(handle), operand.constant
-        if constant is not None:
-            dtype, strided = constant.dtype, constant.layout == torch.strided
+        if (constant := operand.constant) is not None:
+            strided = constant.layout == torch.strided
             if not strided or constant.device.type != "cpu" or constant.is_quantized:
                 raise Refused(f"{name} is not a dense CPU tensor")
-        if dtype is not None and dtype not in dtypes:
-            raise Refused(f"{name} is {words([dtype])}, not {words(dtypes)}")
+            if constant.dtype not in dtypes:
+                raise Refused(f"{name} is {words([constant.dtype])}, not {words(dtypes)}")
         if dtypes <= FLOATING and operand.is_integer:
             raise Refused(f"{name} holds integers or booleans")
         return operand

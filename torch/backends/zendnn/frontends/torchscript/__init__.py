@@ -120,7 +120,10 @@ def optimized(model: object) -> list[Optimized]:
     for name in module._method_names():
         method_plans = tuple(plans(module, name))
         attribute = LEFT_OUT_ATTRIBUTE.format(method=name)
-        noted = counted(module.getattr(attribute)) if module.hasattr(attribute) else None
+        noted = None
+        if module.hasattr(attribute):
+            counts = Counter(module.getattr(attribute)).most_common()
+            noted = tuple(LeftOut(op, reason, count) for (op, reason), count in counts)
         if method_plans or noted is not None:
             found.append(Optimized(name, method_plans, noted))
     return found
@@ -151,9 +154,3 @@ def left_out(graphs: Iterable[Graph]) -> list[tuple[str, str]]:
         for op in node.origin
         if node.reason and op not in STRUCTURE
     ]
-
-
-def counted(pairs: Iterable[tuple[str, str]]) -> tuple[LeftOut, ...]:
-    """Return operators and reasons with their numbers, the most frequent first."""
-    counts = Counter(pairs).most_common()
-    return tuple(LeftOut(op, reason, count) for (op, reason), count in counts)

@@ -63,13 +63,16 @@ class Scope:
 
     def bind(self, value: TorchValue, operand: Operand) -> None:
         """Note what a TorchScript value is here."""
-        self.operands[value.unique()] = operand
-        if isinstance(operand, Value):
-            if operand.source is None:
-                operand.source = value
-            self.learn_type(operand, value)
-            if self.states is not None and value.unique() in self.states.roots:
-                operand.is_state = operand.constant is None
+        key = value.unique()
+        self.operands[key] = operand
+        if not isinstance(operand, Value):
+            return
+        if operand.source is None:
+            operand.source = value
+        if key in self.whole and operand.kind == "tensor" and operand.dtype is None:
+            operand.dtype = SOME_INTEGER
+        if self.states is not None and key in self.states.roots:
+            operand.is_state = operand.constant is None
 
     def _outer(self, value: TorchValue) -> Operand:
         if not is_constant(value):
@@ -80,16 +83,6 @@ class Scope:
         if isinstance(constant, int) and not isinstance(constant, bool):
             return constant
         return None
-
-    def learn_type(self, operand: Value, value: TorchValue) -> None:
-        """Note what TorchScript says of the type of its value."""
-        if kind_of(value) != "tensor" or operand.kind != "tensor" or operand.constant is not None:
-            return
-        rank = value.type().dim()
-        if rank is not None and operand.rank != rank:
-            operand.dims = (None,) * rank
-        if value.unique() in self.whole and operand.dtype is None:
-            operand.dtype = SOME_INTEGER
 
     def read(self, value: TorchValue) -> list[Value]:
         """Return all the engine's values that a node reads by reading ``value``."""
@@ -128,9 +121,6 @@ class TorchScriptCall(Call):
         content = self.scope.lists.get(handle.unique())
         return content if isinstance(content, tuple | Value) else None
 
-    def dtype_of(self, handle: TorchValue) -> torch.dtype | None:
-        return handle.type().dtype()
-
     def is_used(self, handle: TorchValue) -> bool:
         return bool(handle.uses())
 
@@ -140,12 +130,10 @@ class TorchScriptCall(Call):
         return users[0].outputsSize() if at_once else None
 
     def make_list(self, element: Callable[[int], Value]) -> None:
-        users = [use.user for use in self.outputs[0].uses()]
-        one_by_one = all(user.kind() == "aten::__getitem__" for user in users)
-        if self.unpacked() is None and not (
-            one_by_one and all(is_constant(user.inputsAt(1)) for user in users)
-        ):
-            raise Refused("what is read of its results is not known")
+        for user in (use.user for use in self.outputs[0].uses()):
+            one = user.kind() == "aten::__getitem__" and is_constant(user.inputsAt(1))
+            if not one and self.unpacked() is None:
+                raise Refused("what is read of its results is not known")
         self.scope.lists[self.outputs[0].unique()] = element
 
     def bind(self, handle: TorchValue, operand: Operand) -> None:
