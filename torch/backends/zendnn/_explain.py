@@ -166,8 +166,7 @@ def _read(item: Any) -> Any:
         return item
     items = {key: _READ.get(key, _read)(part) for key, part in item.items()}
     kinds = (Input, Step, LeftToTorch, Built)
-    (kind,) = (kind for kind in kinds if items.keys() == kind.__dataclass_fields__.keys())
-    return kind(**items)
+    return next(kind(**items) for kind in kinds if items.keys() <= kind.__dataclass_fields__.keys())
 
 
 @dataclass(frozen=True)
