@@ -34,7 +34,7 @@ def needed_at(step: int, buffers: list[Buffer]) -> int:
 def test_buffers_that_are_needed_together_do_not_overlap(buffers: list[Buffer]) -> None:
     offsets, total = _C._lay_out(buffers)
     assert len(offsets) == len(buffers)
-    spans = []
+    spans: list[tuple[int, int, int, int]] = []
     for (size, first, last), offset in zip(buffers, offsets, strict=True):
         assert offset % ALIGNMENT == 0
         assert 0 <= offset <= total - size

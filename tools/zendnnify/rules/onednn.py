@@ -145,8 +145,7 @@ EDITS: tuple[Edit, ...] = (
         anchor="    brgemm_matmul_conf_utils_t bm_conf_utils(bgmmc, isa, attr,\n",
         action=Action.BEFORE,
         text="    bgmmc.wei_k_blk = data_type_vnni_simd_elems(bgmmc.wei_dt, isa);\n",
-        reason="AVX2 kernels multiply wrong elements of layers of more than 1,024 inputs and 9 to 16 "
-        "outputs",
+        reason="AVX2 kernels read wrong weights of layers of over 1,024 inputs and 9 to 16 outputs",
     ),
     # A row of the cell's scratchpad may be shorter than a block of columns.
     Edit(
@@ -155,7 +154,8 @@ EDITS: tuple[Edit, ...] = (
         anchor="                for (dim_t j = 0; j < rnn_.n_block; ++j)\n"
         "                    C_o[j] = 0;\n",
         action=Action.REPLACE,
-        text="                for (dim_t j = 0; j < (do_n_tail ? rnn_.n_tail : rnn_.n_block); ++j)\n"
+        text="                for (dim_t j = 0;\n"
+        "                        j < (do_n_tail ? rnn_.n_tail : rnn_.n_block); ++j)\n"
         "                    C_o[j] = 0;\n",
         reason="the zeros reach into the next row, which another thread may just have computed",
     ),
