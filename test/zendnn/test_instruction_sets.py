@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 #: Tests of operators on our kernels, in float32 and bfloat16, by file.
 OF_OURS = {
     "attention": ("attention", "masks_of_every_shape", "queries_that_see_no_key_give_zero"),
-    "channel_norm": ("group_norm", "group_norm_of_equal_numbers_is_zero"),
+    "normalization": ("group_norm", "group_norm_of_equal_numbers_is_zero"),
     "concatenation": ("concatenations_and_stacks",),
     "embedding": (
         *("embeddings", "embedding_bags", "many_embedding_bags_at_once"),
@@ -41,7 +41,7 @@ OF_OURS = {
 }
 #: Tests of operators on primitives, in float32: AVX2 has no bfloat16.
 OF_ZENDNN = {
-    "channel_norm": ("batch_norm",),
+    "normalization": ("batch_norm",),
     "matmul": ("linear_layers_of_rows_that_repeat", "products_of_views"),
     "pointwise": ("functions_of_images_in_blocks", "prelu"),
     "post_ops": ("functions_as_post_ops", "operands_of_post_ops"),

@@ -52,7 +52,7 @@ class LeftToTorch:
 
     operator: Strings
     reason: str
-    #: Milliseconds of one run, timed on random operands when the plan was built.
+    #: Milliseconds of one run, timed on operands of zeros when the plan was built.
     ms: float
 
 

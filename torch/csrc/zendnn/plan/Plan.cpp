@@ -294,9 +294,11 @@ std::shared_ptr<const Plan::Built> Plan::find(
   }
   lock.unlock();
   std::lock_guard building(entry->building); // others wait for it
+  lock.lock();
   if (entry->built) {
     return entry->built;
   }
+  lock.unlock();
   std::shared_ptr<const Built> built;
   try {
     built = std::make_shared<const Built>(build(entry->call));
