@@ -186,8 +186,9 @@ size_t Product::fastest(
   std::vector<Candidate> candidates;
   for (const auto& made : found) {
     candidates.push_back(trial.candidate(made));
+    // Not of convolutions: a build for another layout has packed these.
     candidates.back().ready =
-        builder_.is_packed(weight, made.plain, made.weights);
+        window_.empty() && builder_.is_packed(weight, made.plain, made.weights);
   }
   return builder_.choose(
       node_,
