@@ -137,8 +137,8 @@ EDITS: tuple[Edit, ...] = (
         text="    Xbyak::Zmm zmm_tmp2 = Xbyak::Zmm(31);\n",
         reason="with 30 accumulators, register 30 holds the weights",
     ),
-    # A blocked layout whose block of k the configuration does not know yet is not recognised as
-    # blocked. Beyond the first block of k, the offsets are those of plain weights.
+    # The configuration lists its blocked layouts before it knows its block of k. It then takes its
+    # own layout for a plain one, whose offsets are wrong beyond the first block of k.
     Edit(
         name="know-the-block-of-k-before-the-layouts",
         file="src/cpu/x64/matmul/brgemm_matmul_utils.cpp",
@@ -147,7 +147,7 @@ EDITS: tuple[Edit, ...] = (
         text="    bgmmc.wei_k_blk = data_type_vnni_simd_elems(bgmmc.wei_dt, isa);\n",
         reason="AVX2 kernels read wrong weights of layers of over 1,024 inputs and 9 to 16 outputs",
     ),
-    # A row of the cell's scratchpad may be shorter than a block of columns.
+    # In a cell's scratchpad, a row may be shorter than a block of columns.
     Edit(
         name="clear-own-rows-of-gated-cells-only",
         file="src/cpu/x64/rnn/brgemm_cell_common_fwd.cpp",

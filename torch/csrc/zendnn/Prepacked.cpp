@@ -1,7 +1,7 @@
 // torch.backends.zendnn.prepack: linear layers and convolutions whose weights
 // are packed once, each as a plan of a single node. A packed layer is known by
-// a number, and the operator zendnn::prepacked gets its plain weights too: they
-// tell whether the plan is still good, and serve wherever a plan cannot.
+// a number. The operator zendnn::prepacked also gets its plain weights: they
+// show whether the plan is stale, and serve where no plan can.
 #include <torch/csrc/zendnn/Prepacked.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
 
@@ -99,7 +99,7 @@ std::string describe(const Call& of) {
   return text.str();
 }
 
-// Its plans, which are made anew when the weights have changed.
+// The plans of a layer. A change of the weights discards them.
 class Layer {
  public:
   c10::intrusive_ptr<plan::Plan> plan(const Call& of);
@@ -108,8 +108,7 @@ class Layer {
   bool is_stale(const Tensor& weight) const;
 
   std::mutex mutex_;
-  // The weights that all plans are made of. Holding them here, no others come
-  // to lie at their address.
+  // The weights of all plans, held so that no other tensor takes their address.
   Tensor weight_;
   int64_t version_ = 0;
   using Key =
