@@ -146,7 +146,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "relu_ of a result": (
         lambda x: F.relu_(x.neg()),
         [ROWS],
-        "r0 = eltwise(x) algorithm=affine alpha=-1.0 beta=0.0\n"
+        "r0 = eltwise(x) algorithm=affine alpha=-1.0 beta=-0.0\n"
         "r1 = eltwise(r0) algorithm=relu alpha=0.0 beta=0.0",
     ),
     "relu6": (F.relu6, [ROWS], eltwise("clip", 0.0, 6.0)),
@@ -181,7 +181,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "add a multiple": (
         lambda x, y: torch.add(x, y, alpha=2),
         [ROWS, SIX],
-        "r0 = eltwise(y) algorithm=affine alpha=2.0 beta=0.0\nr1 = binary(x, r0) algorithm=add",
+        "r0 = eltwise(y) algorithm=affine alpha=2.0 beta=-0.0\nr1 = binary(x, r0) algorithm=add",
     ),
     "add a number": (lambda x: x + 2, [ROWS], eltwise("affine", 1.0, 2.0)),
     "add a number tensor": (
@@ -199,12 +199,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "rsub": (
         lambda x, y: torch.rsub(x, y, alpha=3),
         [ROWS, SIX],
-        "r0 = eltwise(x) algorithm=affine alpha=3.0 beta=0.0\nr1 = binary(y, r0) algorithm=sub",
+        "r0 = eltwise(x) algorithm=affine alpha=3.0 beta=-0.0\nr1 = binary(y, r0) algorithm=sub",
     ),
     "multiply": (lambda x, y: x * y, [ROWS, SIX], "r0 = binary(x, y) algorithm=mul"),
-    "multiply by a number": (lambda x: x * 0.5, [ROWS], eltwise("affine", 0.5)),
+    "multiply by a number": (lambda x: x * 0.5, [ROWS], eltwise("affine", 0.5, -0.0)),
     "divide": (lambda x, y: x / y, [ROWS, POSITIVE], "r0 = binary(x, y) algorithm=div"),
-    "divide by a number": (lambda x: x / 4, [ROWS], eltwise("affine", 0.25)),
+    "divide by a number": (lambda x: x / 4, [ROWS], eltwise("affine", 0.25, -0.0)),
     "maximum": (torch.maximum, [ROWS, SIX], "r0 = binary(x, y) algorithm=max"),
     "minimum": (torch.min, [ROWS, SIX], "r0 = binary(x, y) algorithm=min"),
     "softmax": (lambda x: x.softmax(-1), [ROWS], "r0 = softmax(x) dim=-1 log=0"),
@@ -400,7 +400,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "contiguous": (
         lambda x: x.contiguous() * 2.0,
         [ROWS.t()],
-        "r0 = contiguous(x)\nr1 = eltwise(r0) algorithm=affine alpha=2.0 beta=0.0",
+        "r0 = contiguous(x)\nr1 = eltwise(r0) algorithm=affine alpha=2.0 beta=-0.0",
     ),
     "to a memory format": (
         lambda x: x.to(memory_format=torch.contiguous_format),

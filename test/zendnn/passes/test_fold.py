@@ -96,7 +96,7 @@ IDENTITIES: dict[str, Any] = {
     "expand": lambda b, x: b("expand", x, -1, -1, -1, -1),
     "slice": lambda b, x: b("slice", x, 0, 0, None, 1),
     "slice without bounds": lambda b, x: b("slice", x, 1, None, None, 1),
-    "linear": lambda b, x: b.eltwise("affine", x, 1.0, 0.0),
+    "product with one": lambda b, x: b.eltwise("affine", x, 1.0, -0.0),
     "pad": lambda b, x: b("pad", x, 0, 0, 0, 0, value=1.0),
     "transpose twice": lambda b, x: b("transpose", b("transpose", x, 1, 3), 3, 1),
     "permute": lambda b, x: b("permute", x, 0, 1, 2, 3),
@@ -130,7 +130,7 @@ def test_an_identity_that_is_a_result_stays(b: Builder, name: str) -> None:
 
 
 def test_the_producer_of_a_returned_identity_makes_the_result(b: Builder) -> None:
-    value = b.eltwise("affine", b.eltwise("exp", b.input(random(3))), 1.0, 0.0)
+    value = b.eltwise("affine", b.eltwise("exp", b.input(random(3))), 1.0, -0.0)
     graph = b.done(value)
     assert b.check(remove_identities) == [1]
     assert str(graph) == f"{value.name} = eltwise(%1) algorithm=exp alpha=0.0 beta=0.0"
@@ -141,7 +141,8 @@ CHANGES: dict[str, Any] = {
     "expand": lambda b, x: b("expand", x, 2, -1, -1, -1, -1),
     "slice of a part": lambda b, x: b("slice", x, 1, 0, 2, 1),
     "slice with a step": lambda b, x: b("slice", x, 1, 0, None, 2),
-    "linear": lambda b, x: b.eltwise("affine", x, 1.0, 0.5),
+    "sum with a half": lambda b, x: b.eltwise("affine", x, 1.0, 0.5),
+    "sum with 0, which makes 0.0 of -0.0": lambda b, x: b.eltwise("affine", x, 1.0, 0.0),
     "pad": lambda b, x: b("pad", x, 0, 1, value=0.0),
     "transposes": lambda b, x: b("transpose", b("transpose", x, 1, 3), 2, 1),
     "contiguous before a view": lambda b, x: b(
@@ -194,7 +195,7 @@ def test_two_inverse_views_stay_if_others_read_the_first(b: Builder) -> None:
 def test_a_product_with_one_stays_where_booleans_and_numbers_differ(
     b: Builder, reader: str
 ) -> None:
-    mask = b.eltwise("affine", b.input(random(5, 5)), 1.0, 0.0)
+    mask = b.eltwise("affine", b.input(random(5, 5)), 1.0, -0.0)
     q = b.input(random(2, 5, 4))
     readers = {
         "view": lambda: b("unsqueeze", mask, 0),
@@ -207,7 +208,7 @@ def test_a_product_with_one_stays_where_booleans_and_numbers_differ(
 
 def test_a_product_with_one_is_removed_between_a_layer_and_a_view(b: Builder) -> None:
     made = b("transpose", b.linear(b.input(random(2, 4)), 4, 4), 0, 1)
-    graph = b.done(b("unsqueeze", b.eltwise("affine", made, 1.0, 0.0), 0))
+    graph = b.done(b("unsqueeze", b.eltwise("affine", made, 1.0, -0.0), 0))
     assert b.check(remove_identities) == [1]
     assert ops(graph) == ["linear", "transpose", "unsqueeze"]
 
@@ -233,11 +234,11 @@ def test_a_repeated_conversion_is_removed(b: Builder) -> None:
     [
         ("add", False, 1.0, 4.0),
         ("sub", False, 1.0, -4.0),
-        ("mul", False, 4.0, 0.0),
-        ("div", False, 0.25, 0.0),
+        ("mul", False, 4.0, -0.0),
+        ("div", False, 0.25, -0.0),
         ("add", True, 1.0, 4.0),
         ("sub", True, -1.0, 4.0),
-        ("mul", True, 4.0, 0.0),
+        ("mul", True, 4.0, -0.0),
     ],
 )
 def test_arithmetic_with_a_number_is_linear(
@@ -248,6 +249,7 @@ def test_arithmetic_with_a_number_is_linear(
     graph = b.done(b.binary(algorithm, *operands))
     assert b.check(fold_scalars) == [1]
     assert graph.nodes[0].attributes == {"algorithm": "affine", "alpha": alpha, "beta": beta}
+    assert math.copysign(1, graph.nodes[0].get("beta")) == math.copysign(1, beta)
 
 
 def test_other_arithmetic_stays_binary(b: Builder) -> None:
@@ -279,6 +281,21 @@ def test_a_difference_is_not_distributed_over_a_product(b: Builder) -> None:
     """(x - 1000) * 1e6 is exact near 1000; 1e6 x - 1e9 is not."""
     x = b.input(random(2, 3))
     graph = b.done(b.eltwise("affine", b.eltwise("affine", x, 1.0, -1000.0), 1e6, 0.0))
+    assert b.check(fold_scalars) == [0]
+    assert len(graph.nodes) == 2
+
+
+@pytest.mark.parametrize("factor", [3.0, -3.0])
+def test_products_in_a_row_keep_the_sign_of_zero(b: Builder, factor: float) -> None:
+    value = b.binary("mul", b.binary("mul", b.input(random(2, 3)), b.number(2.0)), b.number(factor))
+    graph = b.done(value)
+    b.check(fold_scalars)
+    assert str(graph).endswith(f"algorithm=affine alpha={2 * factor} beta=-0.0")
+
+
+def test_a_sum_with_zero_makes_zero_of_negative_zero_and_stays(b: Builder) -> None:
+    x = b.input(random(2, 3))
+    graph = b.done(b.eltwise("affine", b.eltwise("affine", x, 1.0, 0.0), -2.0, -0.0))
     assert b.check(fold_scalars) == [0]
     assert len(graph.nodes) == 2
 
@@ -506,5 +523,5 @@ def test_linear_functions_whose_sum_overflows_float32_stay_separate(b: Builder) 
 
 def test_booleans_times_one_are_numbers(b: Builder) -> None:
     truth = b("nonzero", b.eltwise("tanh", b.input(random(2, 8))))
-    b.done(b("view", b.eltwise("affine", truth, 1.0, 0.0), 16))
+    b.done(b("view", b.eltwise("affine", truth, 1.0, -0.0), 16))
     assert b.check(remove_identities) == [0]

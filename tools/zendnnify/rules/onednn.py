@@ -130,6 +130,15 @@ EDITS: tuple[Edit, ...] = (
         reason="the generic reorder packs element by element",
     ),
     Edit(
+        name="tell-zeros-apart",
+        file="src/common/utils.hpp",
+        anchor="    return (v1 == v2) || (std::isnan(v1) && std::isnan(v2));\n",
+        action=Action.REPLACE,
+        text="    return (v1 == v2 && std::signbit(v1) == std::signbit(v2))\n"
+        "            || (std::isnan(v1) && std::isnan(v2));\n",
+        reason="the cache would give x * a + 0.0 the primitive of x * a - 0.0, which keeps -0.0",
+    ),
+    Edit(
         name="multiply-pairs-of-other-registers",
         file="src/cpu/x64/jit_avx512_core_bf16_1x1_conv_kernel.hpp",
         anchor="    Xbyak::Zmm zmm_tmp2 = Xbyak::Zmm(30);\n",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ from torch.backends.zendnn.operators import TAKES_POST_OPS
 
 #: The most post-ops that one primitive takes.
 MOST_POST_OPS = 4
+
+#: The beta of an alpha·x + beta that only scales: added to -0.0, 0.0 would give 0.0.
+NO_SHIFT = -0.0
 
 
 def each(*ops: str) -> Callable[[Callable[[Graph, Node], int]], Pass]:
@@ -88,6 +92,11 @@ def affine_of(node: Node | None) -> tuple[float, float] | None:
     return node.get("alpha"), node.get("beta")
 
 
+def is_no_shift(beta: Any) -> bool:
+    """Whether adding beta changes no number, and no sign of a zero either."""
+    return beta == 0 and math.copysign(1.0, beta) < 0
+
+
 def is_sound(number: float) -> bool:
     """Whether float32 holds the number with all its digits."""
     limits = torch.finfo(torch.float32)
@@ -105,9 +114,9 @@ def affine_form(algorithm: str, other: Any, *, left: bool) -> tuple[Any, Any] | 
         case "sub", _:
             return (-1.0, other) if left else (1.0, -other)
         case "mul", _:
-            return other, 0.0
+            return other, NO_SHIFT
         case "div", False:
-            return 1.0 / other, 0.0
+            return 1.0 / other, NO_SHIFT
     return None
 
 

@@ -8,6 +8,7 @@ from torch.backends.zendnn.passes._match import (
     affine_of,
     as_affine,
     each,
+    is_no_shift,
     is_sound,
     scalar,
     sole,
@@ -44,7 +45,10 @@ def _join(graph: Graph, node: Node) -> bool:
     first, second = affine_of(inner), affine_of(node)
     if inner is None or first is None or second is None:
         return False
-    alpha, beta = first[0] * second[0], first[1] * second[0] + second[1]
+    if first[1] == 0 and not is_no_shift(first[1]):
+        return False  # it makes 0.0 of -0.0, and only it
+    alpha = first[0] * second[0]
+    beta = first[1] * second[0] + second[1] if first[1] else second[1]
     # Near x = -b, (x + b) * c is exact and x * c + b * c is not: these stay two.
     if first[1] and abs(first[0]) == 1 and abs(second[0]) != 1:
         return False

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Value
 from torch.backends.zendnn.operators import FUNCTIONS
 from torch.backends.zendnn.passes import _evaluate
-from torch.backends.zendnn.passes._match import substitute
+from torch.backends.zendnn.passes._match import NO_SHIFT, substitute
 
 #: The largest expression that is considered, in operators.
 MOST_OPERATORS = 12
@@ -134,4 +134,4 @@ def _are_close(result: Tensor, expected: Tensor) -> bool:
 
 
 def _step(algorithm: str, alpha: float = 0.0) -> dict[str, Attribute]:
-    return {"algorithm": algorithm, "alpha": alpha, "beta": 0.0}
+    return {"algorithm": algorithm, "alpha": alpha, "beta": NO_SHIFT}

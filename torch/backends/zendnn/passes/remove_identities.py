@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.operators import SIZES
-from torch.backends.zendnn.passes._match import bypass, each, producer, scalar
+from torch.backends.zendnn.passes._match import bypass, each, is_no_shift, producer, scalar
 from torch.backends.zendnn.signatures import Trait
 
 
@@ -40,8 +40,8 @@ def _same(graph: Graph, node: Node) -> Operand:
             return x
         case Node("slice", (x, _, None | 0, None, None | 1)):
             return x
-        case Node("eltwise", (x,), attributes={"algorithm": "affine", "alpha": 1, "beta": 0}):
-            return x if _is_floating(graph, node) else None
+        case Node("eltwise", (x,), attributes={"algorithm": "affine", "alpha": 1, "beta": beta}):
+            return x if is_no_shift(beta) and _is_floating(graph, node) else None
         case Node("pad", (x, *pads)) if {*pads} <= {0}:
             return x
         case Node("to", (x,), attributes={"dtype": dtype}):

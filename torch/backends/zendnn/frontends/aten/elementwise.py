@@ -51,7 +51,7 @@ def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
         elif _match.producer(a, "power") is not None:
             a = call.step("to_like", [a, b])
         if alpha != 1.0:
-            b = call.step("eltwise", [b], algorithm="affine", alpha=alpha, beta=0.0)
+            b = call.step("eltwise", [b], algorithm="affine", alpha=alpha, beta=_match.NO_SHIFT)
         call.result("binary", [a, b], algorithm=algorithm)
         return
     if found is None or not all(map(_match.is_sound, found)):

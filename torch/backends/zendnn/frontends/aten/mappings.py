@@ -86,7 +86,7 @@ _WINDOW = "kernel_size=kernel, stride=stride, padding=padding, "
 _IMPORTED = (
     ("binary", "aten::max.other(self, other) algorithm='max'"),
     ("binary", "aten::min.other(self, other) algorithm='min'"),
-    ("eltwise", "aten::neg(self) algorithm='affine' alpha=-1.0 beta=0.0"),
+    ("eltwise", "aten::neg(self) algorithm='affine' alpha=-1.0 beta=-0.0"),
     ("eltwise", "aten::pow.Tensor_Scalar(self, exponent=0.5) algorithm='sqrt' alpha=0.0 beta=0.0"),
     ("eltwise", "aten::pow.Tensor_Scalar(self, exponent=2) algorithm='square' alpha=0.0 beta=0.0"),
     *(
