@@ -260,6 +260,18 @@ EDITS: tuple[Edit, ...] = (
         "                        vpbroadcastw(ddst, ptr[aux_reg_dst + aux_ddst_offset]);\n"
         "                        vpsrld(ddst, ddst, 16);\n",
     ),
+    _pair(
+        "decline-odd-channels-on-tiles",
+        "jit_avx512_core_amx_convolution.hpp",
+        "            VDISPATCH_CONV((is_bf16_convolution || is_int8_convolution),\n"
+        "                    VERBOSE_UNSUPPORTED_DT_CFG);\n"
+        "            VDISPATCH_CONV(set_default_alg_kind(alg_kind::convolution_direct),\n",
+        "            VDISPATCH_CONV((is_bf16_convolution || is_int8_convolution),\n"
+        "                    VERBOSE_UNSUPPORTED_DT_CFG);\n"
+        "            VDISPATCH_CONV(is_int8_convolution || IC() / G() % 2 == 0,\n"
+        "                    VERBOSE_SHAPE_RESTRICTION);\n"
+        "            VDISPATCH_CONV(set_default_alg_kind(alg_kind::convolution_direct),\n",
+    ),
     # A K that is rounded up reaches into the next row, and past the end of the weights. Only AMX
     # tiles need that, and no AMD CPU has them.
     _pair(
