@@ -38,8 +38,10 @@ file(GLOB torch_zendnn_written CONFIGURE_DEPENDS
   "${overlay}/aten/src/ATen/native/zendnn/kernels/Dispatch.cpp"
   "${overlay}/torch/csrc/zendnn/*.cpp"
   "${overlay}/torch/csrc/zendnn/plan/*.cpp")
-set(bindings "${overlay}/torch/csrc/zendnn/init.cpp")
-list(REMOVE_ITEM torch_zendnn_written "${bindings}")
+set(bindings
+  "${overlay}/torch/csrc/zendnn/init.cpp"
+  "${overlay}/torch/csrc/zendnn/compiled.cpp")
+list(REMOVE_ITEM torch_zendnn_written ${bindings})
 
 # The generated C++ tables of operators.
 set(operator_tables "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/OperatorTables.cpp")

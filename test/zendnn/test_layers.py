@@ -22,9 +22,15 @@ LAYERS = {
     "passes": {"passes", "graph", *_TABLE},
     "frontends/calls": {"frontends/calls", "passes", "graph", "_C", *_TABLE},
     "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "_C", *_TABLE},
+    "frontends/schedule": {"graph"},
     "frontends": {"frontends", "frontends/torchscript"},
+    "frontends/fx": {
+        *("frontends/fx", "frontends/aten", "frontends/calls", "frontends/schedule"),
+        *("passes", "graph", "_C"),
+    },
     "frontends/torchscript": {
         *("frontends", "frontends/torchscript", "frontends/aten", "frontends/calls"),
+        "frontends/schedule",
         *("passes", "graph", "_C"),
     },
 }

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.backends.zendnn import _C
-from torch.backends.zendnn.frontends import LeftOut, torchscript
-from torch.backends.zendnn.frontends.torchscript import reader, schedule
+from torch.backends.zendnn.frontends import LeftOut, schedule, torchscript
+from torch.backends.zendnn.frontends.torchscript import reader
 from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value
 from torch.backends.zendnn.operators import FUNCTIONS
 
@@ -1180,7 +1180,7 @@ def test_a_region_that_cannot_be_separated_keeps_its_operators() -> None:
     matmul, add, relu = imported.graph.nodes
     # The border is a value that TorchScript lacks.
     regions = [Region.of([matmul], read=matmul.outputs), Region.of([add, relu])]
-    layout = schedule.schedule_block(imported, regions)
+    layout = schedule.schedule(imported, regions)
     assert not layout.outputs
     assert [node.kind() for node in layout.imported.nodes if node in layout.kept] == [
         "aten::baddbmm",

@@ -11,6 +11,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/zendnn/Prepacked.h>
+#include <torch/csrc/zendnn/compiled.h>
 #include <torch/csrc/zendnn/plan/Buffers.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
@@ -206,6 +207,8 @@ PYBIND11_MODULE(_C, m) {
   m.def(
       "_prepacked_linear",
       torch::wrap_pybind_function_no_gil(ctx::prepacked_linear));
+
+  ctx::bind_compiled(m);
 
   auto verbose = m.def_submodule("_verbose");
   verbose.def("zendnn_set_verbose", &ctx::set_verbose);

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from torch.backends.zendnn.graph import Graph, Pass
 
@@ -78,13 +78,18 @@ def set_enabled(name: str, enabled: bool) -> None:
     _enabled[name] = enabled
 
 
-@contextlib.contextmanager
-def disable(*names: str) -> Iterator[None]:
+def disable(*names: str) -> contextlib.AbstractContextManager[None]:
     """Switch passes off for what is optimised inside."""
+    return switched(dict.fromkeys(names, False))
+
+
+@contextlib.contextmanager
+def switched(names: Mapping[str, bool]) -> Iterator[None]:
+    """Switch passes on or off for what is optimised inside."""
     for name in names:
         _require(name)
     before = dict(_enabled)
-    _enabled.update(dict.fromkeys(names, False))
+    _enabled.update(names)
     try:
         yield
     finally:

@@ -1,5 +1,6 @@
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
+#include <torch/csrc/zendnn/plan/PlanCall.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/State.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
@@ -460,6 +461,16 @@ Tensors Plan::verified(
     }
   }
   return original;
+}
+
+std::optional<Tensors> run_where_taken(
+    const c10::IValue& plan,
+    const Tensors& tensors,
+    const Integers& numbers) {
+  const auto held = plan.toCustomClass<Plan>();
+  return held->takes(tensors, numbers)
+             ? std::optional(held->run(tensors, numbers))
+             : std::nullopt;
 }
 
 void Plan::clear() {

@@ -89,6 +89,13 @@ _IMPORTED = (
     ("eltwise", "aten::neg(self) algorithm='affine' alpha=-1.0 beta=-0.0"),
     ("eltwise", "aten::pow.Tensor_Scalar(self, exponent=0.5) algorithm='sqrt' alpha=0.0 beta=0.0"),
     ("eltwise", "aten::pow.Tensor_Scalar(self, exponent=2) algorithm='square' alpha=0.0 beta=0.0"),
+    (
+        "batch_norm",
+        "aten::_native_batch_norm_legit_no_training(input, weight, bias, running_mean, "
+        "running_var, momentum=_, eps=eps)",
+    ),
+    ("size", "aten::sym_size.int(self, dim)"),
+    ("view", "aten::_unsafe_view(self, size)"),
     *(
         (op, f"aten::{op}{n}d(self, {arguments})")
         for op, arguments in (

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.backends.zendnn import _C, passes
 from torch.backends.zendnn.frontends import LeftOut, Optimized
+from torch.backends.zendnn.frontends.schedule import Schedule, Unproven, schedule
 from torch.backends.zendnn.frontends.torchscript.blocks import (
     TorchBlock,
     TorchGraph,
@@ -22,8 +23,6 @@ from torch.backends.zendnn.frontends.torchscript.reader import (
     Facts,
     import_block,
 )
-from torch.backends.zendnn.frontends.torchscript.schedule import Schedule, schedule_block
-from torch.backends.zendnn.frontends.torchscript.state import Unproven
 from torch.backends.zendnn.frontends.torchscript.writer import (
     Emitter,
     MakePlan,
@@ -66,9 +65,9 @@ def rewrite(
     emitter = Emitter(module, name, graph, make_plan)
     graphs = []
     for block in list(blocks_below(outer_block(graph))):
-        schedule = plan_block(block, facts)
-        graphs.append(schedule.imported.graph)
-        emitter.emit(schedule)
+        planned = plan_block(block, facts)
+        graphs.append(planned.imported.graph)
+        emitter.emit(block, planned)
     torch._C._jit_pass_dce(graph)
     graph.lint()
     attributes = {key: (type_of(plan), plan) for key, plan in emitter.plans.items()}
@@ -83,7 +82,7 @@ def plan_block(block: TorchBlock, facts: Facts) -> Schedule:
         passes.run(imported.graph)
         if late := imported.graph.late_reader():
             raise Unproven(f"{late.op} reads what has been overwritten")
-        return schedule_block(imported, partition.partition(imported.graph))
+        return schedule(imported, partition.partition(imported.graph))
     except Unproven:
         return plan_block(block, replace(facts, states=None))
 

@@ -7,9 +7,11 @@ A value that is written to stays opaque until the last write, by torch's own ali
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
+from torch.backends.zendnn.frontends import schedule
 from torch.backends.zendnn.frontends.calls import Refused
+from torch.backends.zendnn.frontends.schedule import Unproven
 from torch.backends.zendnn.frontends.torchscript.blocks import (
     TorchBlock,
     TorchGraph,
@@ -33,9 +35,9 @@ from torch.backends.zendnn.frontends.torchscript.dtypes import whole_values
 from torch.backends.zendnn.frontends.torchscript.state import (
     WRITES,
     States,
-    Unproven,
     find_states,
     join_attributes,
+    reads_memory,
 )
 from torch.backends.zendnn.graph import OPAQUE, Graph, Value
 
@@ -55,25 +57,31 @@ EFFECTS = qualified("aten", "warn save manual_seed wait")
 _IMPORTERS = OPERATORS | WRITES
 
 
-@dataclass
-class Imported:
-    """A block as the engine sees it."""
+class Imported(schedule.Imported):
+    """A block as the engine sees it; ``unique()`` names its values."""
 
-    block: TorchBlock
-    scope: Scope
-    #: The block's TorchScript nodes in order, without constants.
-    nodes: list[TorchNode]
-    #: Those that are not imported, and whether they are ordered.
-    opaque: dict[TorchNode, bool]
-    #: What wrote to a value, by ``unique()``, before others read it.
-    settled: dict[int, tuple[TorchNode, ...]] = field(default_factory=dict)
-    #: What may share memory with a state, by ``unique()``.
-    near_states: frozenset[int] = frozenset()
+    def __init__(self, block: TorchBlock, scope: Scope) -> None:
+        super().__init__(scope.graph)
+        self.block = block
+        self.scope = scope
 
-    @property
-    def graph(self) -> Graph:
-        """The engine's graph."""
-        return self.scope.graph
+    def key(self, source: TorchValue) -> int:
+        return int(source.unique())
+
+    def inputs(self, node: TorchNode) -> list[int]:
+        return [value.unique() for value in node.inputs()]
+
+    def reads(self, node: TorchNode) -> list[int]:
+        return [value.unique() for value in captured(node)]
+
+    def makes(self, node: TorchNode) -> list[int]:
+        return [value.unique() for value in node.outputs()]
+
+    def results(self) -> list[int]:
+        return [value.unique() for value in self.block.outputs()]
+
+    def reads_memory(self, node: TorchNode) -> bool:
+        return reads_memory(node)
 
     def settle(self, value: TorchValue, writers: tuple[TorchNode, ...]) -> None:
         """Make a value depend on everything that writes to it."""
@@ -164,7 +172,7 @@ def import_block(block: TorchBlock, facts: Facts) -> Imported:
     outermost = next(iter(block.nodes()), None) in facts.position
     states = facts.states if outermost else None
     scope = Scope(Graph(), facts.whole, states=states)
-    imported = Imported(block, scope, [], {})
+    imported = Imported(block, scope)
     if states is not None:
         imported.near_states, facts = frozenset(facts.writers), replace(facts, writers={})
     for value in block.inputs():

@@ -48,10 +48,6 @@ _MAY_SET = qualified("prim", "SetAttr CallMethod CallFunction")
 _ALIAS = re.compile(r"\([a-z](!|\)|\||\s*->)|\(\*\)")
 
 
-class Unproven(Exception):
-    """What a block writes to cannot be followed; it is imported without states."""
-
-
 @dataclass
 class States:
     """The states of a graph, by ``unique()``."""

@@ -23,9 +23,9 @@ from typing import Any
 
 import torch
 from torch.backends.zendnn import passes
+from torch.backends.zendnn.frontends.schedule import Schedule
 from torch.backends.zendnn.frontends.torchscript.blocks import TorchBlock, TorchGraph
 from torch.backends.zendnn.frontends.torchscript.calls import TorchNode, TorchValue
-from torch.backends.zendnn.frontends.torchscript.schedule import Schedule
 from torch.backends.zendnn.graph import Region
 
 #: ``torch._C.ScriptModule``.
@@ -56,9 +56,8 @@ class Emitter:
         #: The results of calls, by the ``unique()`` of the value that each replaces.
         self._current: dict[int, TorchValue] = {}
 
-    def emit(self, schedule: Schedule) -> None:
+    def emit(self, block: TorchBlock, schedule: Schedule) -> None:
         """Rewrite a block."""
-        block = schedule.imported.block
         for item in schedule.order:
             if item.region is None:
                 item.nodes[0].moveBefore(block.returnNode())

@@ -1,18 +1,64 @@
-"""The schedule of a block: what stays, what becomes calls of plans, and in which order they run."""
+"""The schedule of an imported program: what stays, what becomes calls of plans, and the order."""
 
 from __future__ import annotations
 
+import abc
 import heapq
 import itertools
-from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from typing import Any
 
-from torch.backends.zendnn.frontends.torchscript.blocks import captured
-from torch.backends.zendnn.frontends.torchscript.calls import TorchNode, TorchValue
-from torch.backends.zendnn.frontends.torchscript.reader import Imported
-from torch.backends.zendnn.frontends.torchscript.state import Unproven, reads_memory
-from torch.backends.zendnn.graph import Region, Value
+from torch.backends.zendnn.graph import Graph, Region, Value
+
+#: A front end's own node, and what names one of its values.
+SourceNode = Any
+Key = Hashable
+
+
+class Unproven(Exception):
+    """What a program writes to cannot be followed; it is imported without states."""
+
+
+@dataclass
+class Imported(abc.ABC):
+    """A straight line of a front end's nodes, as the engine sees it."""
+
+    #: The engine's graph.
+    graph: Graph
+    #: The front end's nodes in order, without constants.
+    nodes: list[SourceNode] = field(default_factory=list)
+    #: Those that are not imported, and whether they are ordered.
+    opaque: dict[SourceNode, bool] = field(default_factory=dict)
+    #: What wrote to a value before others read it.
+    settled: dict[Key, tuple[SourceNode, ...]] = field(default_factory=dict)
+    #: What may share memory with a state.
+    near_states: frozenset[Key] = frozenset()
+
+    @abc.abstractmethod
+    def key(self, source: Any) -> Key:
+        """Return what names a value of the front end."""
+
+    @abc.abstractmethod
+    def inputs(self, node: SourceNode) -> Sequence[Key]:
+        """Return the values that a node is given."""
+
+    @abc.abstractmethod
+    def reads(self, node: SourceNode) -> Sequence[Key]:
+        """Return the values that a node or one inside it reads."""
+
+    @abc.abstractmethod
+    def makes(self, node: SourceNode) -> Sequence[Key]:
+        """Return the values that a node makes."""
+
+    @abc.abstractmethod
+    def results(self) -> Sequence[Key]:
+        """Return the values that the program returns."""
+
+    @abc.abstractmethod
+    def reads_memory(self, node: SourceNode) -> bool:
+        """Whether a node reads or writes elements, so that it matters when it runs."""
 
 
 class Unplaceable(Exception):
@@ -25,97 +71,96 @@ class Unplaceable(Exception):
 
 @dataclass(eq=False)
 class Item:
-    """What is put in order: a TorchScript node that stays, or a region."""
+    """What is put in order: a node that stays, or a region."""
 
     #: The node, or those that the fallback of the region repeats, in order.
-    nodes: Sequence[TorchNode]
-    reads: set[int]
-    makes: set[int]
+    nodes: Sequence[SourceNode]
+    reads: set[Key]
+    makes: set[Key]
     region: Region | None = None
 
 
 class Schedule:
-    """Where everything of a block goes: what stays, what becomes calls, and in which order.
-
-    TorchScript values are named by ``unique()``.
-    """
+    """Where everything of a program goes: what stays, what becomes calls, and in which order."""
 
     def __init__(self, imported: Imported, regions: Sequence[Region]) -> None:
         self.imported = imported
         self.position = {node: index for index, node in enumerate(imported.nodes)}
         self.producers = {
-            value.unique(): node
+            key: node
             for node in imported.nodes
             if node not in imported.opaque
-            for value in node.outputs()
+            for key in imported.makes(node)
         }
         owner = {node: region for region in regions for node in region.nodes}
         #: What writes to states, and the region that does so in its place.
         self.writes = {node.source: owner.get(node) for node in imported.graph.nodes if node.writes}
         self.engine = {
-            value.source.unique(): (region, value)
+            imported.key(value.source): (region, value)
             for region in regions
             for node in region.nodes
             for value in node.outputs
             if value.source is not None and value.kind == "tensor" and not value.is_state
         }
-        self.outputs: dict[Region, dict[int, Value]] = {}
+        self.outputs: dict[Region, dict[Key, Value]] = {}
         for region in regions:
-            # A region can only be cut off where TorchScript has values.
+            # A region can only be cut off where the front end has values.
             works = region.outputs or any(node.writes for node in region.nodes)
             if not works or any(v.source is None for v in (*region.inputs, *region.outputs)):
                 raise Unplaceable(region)
-            self.outputs[region] = {value.source.unique(): value for value in region.outputs}
+            self.outputs[region] = {imported.key(v.source): v for v in region.outputs}
         self.kept = self._find_kept()
         self.order = self._in_order()
 
     def _makers(
-        self, region: Region | None, values: Iterable[TorchValue], given: Container[int]
-    ) -> tuple[set[TorchNode], set[int]]:
+        self, region: Region | None, keys: Iterable[Key], given: Container[Key]
+    ) -> tuple[set[SourceNode], set[Key]]:
         """Return the imported nodes that make values out of what is given, and what they read.
 
         The nodes that write for the region, or for none, are among them.
         """
         nodes = {node for node, owner in self.writes.items() if owner is region}
-        read: set[int] = set()
-        pending = [*values, *(value for node in nodes for value in node.inputs())]
+        read: set[Key] = set()
+        pending = [*keys, *(key for node in nodes for key in self.imported.inputs(node))]
         while pending:
-            key = pending.pop().unique()
+            key = pending.pop()
             node = None if key in given else self.producers.get(key)
             if node is None:
                 read.add(key)
             elif node not in nodes:
                 nodes.add(node)
-                pending += node.inputs()
+                pending += self.imported.inputs(node)
         return nodes, read
 
-    def _find_kept(self) -> set[TorchNode]:
+    def _find_kept(self) -> set[SourceNode]:
         """Return the imported nodes that stay, and note which tensors of regions they read.
 
         Numbers never leave a region: what others need of them is computed beside it, from tensors
         that then do.
         """
-        needed = [value for node in self.imported.opaque for value in captured(node)]
-        needed += self.imported.block.outputs()
-        needed += [value.source for region in self.outputs for value in region.inputs]
+        imported = self.imported
+        needed = [key for node in imported.opaque for key in imported.reads(node)]
+        needed += imported.results()
+        needed += [imported.key(v.source) for region in self.outputs for v in region.inputs]
         kept, read = self._makers(None, needed, self.engine)
-        for key in sorted(read & self.engine.keys()):
-            region, made = self.engine[key]
-            self.outputs[region][key] = made
+        for key, (region, made) in self.engine.items():
+            if key in read:
+                self.outputs[region][key] = made
         return kept
 
     def _region_item(self, region: Region) -> Item:
-        inputs = {value.source.unique() for value in region.inputs}
+        inputs = {self.imported.key(value.source) for value in region.inputs}
         outputs = self.outputs[region]
-        nodes, read = self._makers(region, [v.source for v in outputs.values()], inputs)
+        nodes, read = self._makers(region, outputs, inputs)
         order = sorted(nodes, key=self.position.__getitem__)
         return Item(order, read | inputs, set(outputs), region)
 
     def _in_order(self) -> list[Item]:
         """Return all items, each after what it reads, and in the model's order otherwise."""
+        imported = self.imported
         items = [
-            Item([node], {v.unique() for v in captured(node)}, {v.unique() for v in node.outputs()})
-            for node in (*self.imported.opaque, *self.kept)
+            Item([node], set(imported.reads(node)), set(imported.makes(node)))
+            for node in (*imported.opaque, *self.kept)
         ]
         items += map(self._region_item, self.outputs)
         items.sort(key=lambda item: self.position[item.nodes[-1]] if item.nodes else 0)
@@ -125,11 +170,11 @@ class Schedule:
         ordered = []
         for item in items:
             waits[item] = {makers[key] for key in item.reads if key in makers}
-            if item.region is None and self.imported.opaque.get(item.nodes[0]):
+            if item.region is None and imported.opaque.get(item.nodes[0]):
                 ordered.append(item)
             else:
-                written = item.reads & self.imported.settled.keys()
-                waits[item] |= {own[node] for key in written for node in self.imported.settled[key]}
+                written = item.reads & imported.settled.keys()
+                waits[item] |= {own[node] for key in written for node in imported.settled[key]}
         for before, after in itertools.pairwise(ordered):
             waits[after].add(before)
         self._order_writes(items, waits)
@@ -140,13 +185,14 @@ class Schedule:
 
         The waits are circular where a region would read or write one too early or too late.
         """
-        near = self.imported.near_states
+        imported = self.imported
+        near = imported.near_states
         touching = [
             (node, item)
             for item in (items if near else ())
             for node in item.nodes
-            if reads_memory(node)
-            and any(value.unique() in near for value in (*captured(node), *node.outputs()))
+            if imported.reads_memory(node)
+            and not near.isdisjoint((*imported.reads(node), *imported.makes(node)))
         ]
         writer: set[Item] = set()  # the last one
         readers: set[Item] = set()  # since the last write
@@ -165,7 +211,7 @@ class Schedule:
             sorter.prepare()
         except CycleError as error:
             regions = [item.region for item in error.args[1] if item.region is not None]
-            assert regions, "TorchScript's own order is circular"
+            assert regions, "the model's own order is circular"
             raise Unplaceable(regions[0]) from error
         rank = {item: index for index, item in enumerate(items)}
         ready: list[int] = []
@@ -178,7 +224,7 @@ class Schedule:
         return done
 
 
-def schedule_block(imported: Imported, regions: Sequence[Region]) -> Schedule:
+def schedule(imported: Imported, regions: Sequence[Region]) -> Schedule:
     """Return the schedule of the regions that have a place.
 
     Raises Unproven where one has none, and states are the reason.

@@ -1,0 +1,413 @@
+"""``torch.compile(model, backend="zendnn")``: as eager, whatever changes between calls."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo.testing
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.backends.zendnn import _C
+
+from .common import run_python, stock, values
+
+pytestmark = pytest.mark.filterwarnings("error:ZenDNN")
+
+
+@pytest.fixture(autouse=True)
+def fresh(clean_state: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+class Net(nn.Module):
+    """A convolution with a batch norm to fold, and a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)
+        self.out = nn.Linear(16, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.out(F.relu(self.norm(self.conv(x)), inplace=True).mean((2, 3)))
+        return y
+
+
+IMAGE = values(2, 3, 8, 9)
+
+
+def compiled(model: Callable[..., Any], **more: Any) -> tuple[Any, Any]:
+    """A compiled model and the counter of its compilations."""
+    counter = torch._dynamo.testing.CompileCounterWithBackend("zendnn")
+    return torch.compile(model, backend=counter, **more), counter
+
+
+def assert_as_eager(fast: Callable[..., Any], model: Callable[..., Any], *inputs: Any) -> None:
+    with torch.no_grad():
+        got = fast(*copy.deepcopy(inputs))
+        with stock():
+            want = model(*copy.deepcopy(inputs))
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+def routes(function: Callable[..., Any], *inputs: Any) -> set[str]:
+    with torch.no_grad(), torch.backends.zendnn.record() as events:
+        function(*inputs)
+    return {event.route for event in events}
+
+
+def test_it_is_listed_after_a_bare_import() -> None:
+    code = "import torch; print('zendnn' in torch._dynamo.list_backends())"
+    assert run_python(code).strip() == "True"
+
+
+def test_nothing_is_imported_before_it_is_used() -> None:
+    code = "import sys, torch; print('torch.backends.zendnn._compile' in sys.modules)"
+    assert run_python(code).strip() == "False"
+
+
+def test_a_model_runs_as_one_plan() -> None:
+    net = Net().eval()
+    fast, counter = compiled(net, fullgraph=True)
+    assert_as_eager(fast, net, IMAGE)
+    assert routes(fast, IMAGE) == {"plan"}
+    assert counter.frame_count == 1
+
+
+def multiplied(net: Net) -> None:
+    net.conv.weight.mul_(2)
+
+
+def loaded(net: Net) -> None:
+    net.load_state_dict({name: tensor + 1 for name, tensor in net.state_dict().items()})
+
+
+def replaced(net: Net) -> None:
+    net.out.weight = nn.Parameter(values(10, 16, seed=5))
+
+
+def given_other_data(net: Net) -> None:
+    net.out.weight.data = values(10, 16, seed=6)
+
+
+def with_another_mean(net: Net) -> None:
+    assert net.norm.running_mean is not None
+    net.norm.running_mean.add_(3)
+
+
+def trained(net: Net) -> None:
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    with torch.enable_grad():
+        net(IMAGE).square().sum().backward()
+    optimizer.step()
+
+
+CHANGES = (multiplied, loaded, replaced, given_other_data, with_another_mean, trained)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_changed_weights_are_seen_at_once_without_compiling_again(
+    change: Callable[[Net], None],
+) -> None:
+    net = Net().eval()
+    fast, counter = compiled(net)
+    assert_as_eager(fast, net, IMAGE)
+    for _ in range(2):
+        with torch.no_grad():
+            change(net)
+        assert_as_eager(fast, net, IMAGE)
+    assert routes(fast, IMAGE) == {"plan"}
+    assert counter.frame_count == 1
+
+
+def test_tied_weights_change_together() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.out = nn.Embedding(30, 8), nn.Linear(8, 30, bias=False)
+            self.out.weight = self.table.weight
+
+        def forward(self, ids: Tensor) -> Tensor:
+            y: Tensor = self.out(self.table(ids))
+            return y
+
+    net, ids = Tied().eval(), torch.randint(30, (4, 5))
+    fast, _ = compiled(net)
+    assert_as_eager(fast, net, ids)
+    with torch.no_grad():
+        net.table.weight.mul_(-3)
+    assert_as_eager(fast, net, ids)
+
+
+def test_frozen_weights_are_looked_at_once() -> None:
+    net = Net().eval()
+    fast = torch.compile(net, backend="zendnn", options={"freeze": True})
+    with torch.no_grad():
+        before = fast(IMAGE)
+        net.out.weight.mul_(2)
+        torch.testing.assert_close(fast(IMAGE), before)
+
+
+def test_a_snapshot_holds_until_something_changes() -> None:
+    given = (values(3), 7, values(4))
+    snapshot = _C._Snapshot([0, 2], given)
+    assert snapshot.holds(given)
+    assert snapshot.holds((given[0], 8, given[2]))
+    assert not snapshot.holds((given[0], 7, given[2].clone()))
+    assert not snapshot.holds(given[:2])
+    given[0].add_(1)
+    assert not snapshot.holds(given)
+    with pytest.raises(TypeError, match="int where it reads a tensor"):
+        _C._Snapshot([1], given)
+
+
+def test_many_sizes_are_compiled_twice_at_most() -> None:
+    net = Net().eval()
+    fast, counter = compiled(net)
+    for height in (8, 9, 17, 23, 8):
+        assert_as_eager(fast, net, values(2, 3, height, 9))
+    assert counter.frame_count == 2
+    assert routes(fast, values(2, 3, 31, 9)) == {"plan"}
+
+
+def test_sizes_that_are_computed_with() -> None:
+    def function(x: Tensor) -> Tensor:
+        n = x.shape[0]
+        y = F.linear(x, x[: n // 2]).reshape(-1, n)
+        return F.softmax(y * n, -1) @ x.expand(n, x.shape[1]) / x.shape[1] ** 0.5
+
+    fast, counter = compiled(function, dynamic=True)
+    for rows in (4, 8, 20):
+        assert_as_eager(fast, function, values(rows, 12))
+    assert counter.frame_count == 1
+
+
+class Cache(nn.Module):
+    """Writes to a buffer and to an input."""
+
+    cache: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("cache", torch.zeros(6, 8))
+
+    def forward(self, x: Tensor, position: int) -> Tensor:
+        y = self.layer(x)
+        self.cache[position : position + y.shape[0]].copy_(y)
+        x.mul_(2)
+        return F.softmax(y @ self.cache.t(), -1) @ self.cache
+
+
+def test_writes_to_buffers_and_inputs_are_done() -> None:
+    net = Cache().eval()
+    other = copy.deepcopy(net)
+    fast, _ = compiled(net)
+    for position in range(5):
+        x, y = values(1, 8, seed=position), values(1, 8, seed=position)
+        with torch.no_grad():
+            got = fast(x, position)
+            with stock():
+                want = other(y, position)
+        torch.testing.assert_close((got, x, net.cache), (want, y, other.cache))
+
+
+def swapped(x: Tensor, y: Tensor) -> Tensor:
+    product, before = x @ y, x.clone()
+    x.copy_(y)
+    y.copy_(before)
+    return product
+
+
+def returned(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    product = x @ y
+    y.add_(1)
+    return product, product.view(-1), x, x.t(), y.t()
+
+
+@pytest.mark.parametrize("function", [swapped, returned], ids=lambda f: f.__name__)
+def test_memory_is_shared_as_in_eager_mode(function: Callable[..., Any]) -> None:
+    fast, _ = compiled(function)
+    inputs, others = (values(6, 6), values(6, 6, seed=1)), (values(6, 6), values(6, 6, seed=1))
+    with torch.no_grad():
+        got, want = fast(*inputs), function(*others)
+    torch.testing.assert_close((got, inputs), (want, others))
+
+    def shared(results: Any, given: tuple[Tensor, ...]) -> list[int]:
+        found = [*(results if isinstance(results, tuple) else (results,)), *given]
+        memory = [tensor.untyped_storage().data_ptr() for tensor in found]
+        return [memory.index(address) for address in memory]
+
+    assert shared(got, inputs) == shared(want, others)
+
+
+def test_results_that_are_no_tensors() -> None:
+    def function(x: Tensor, n: int) -> dict[str, Any]:
+        return {"y": F.linear(x, x) * n, "n": n + 1, "none": None, "size": x.shape[0] * 2}
+
+    fast, _ = compiled(function, dynamic=True)
+    for n in (2, 3):
+        assert_as_eager(fast, function, values(5, 7), n)
+
+
+def broken(x: Tensor) -> Tensor:
+    y = F.linear(x, x)
+    torch._dynamo.graph_break()
+    return F.linear(y, y)
+
+
+def nothing(x: Tensor) -> Tensor:
+    return x
+
+
+def complex_part(x: Tensor) -> Tensor:
+    return torch.fft.rfft(F.linear(x, x)).abs() @ x[:4].t().contiguous().t()[:, :4].t()
+
+
+def no_engine(x: Tensor) -> Tensor:
+    return torch.cumsum(x, 0).sort(1).values
+
+
+def conditional(x: Tensor) -> Tensor:
+    y: Tensor = torch.cond(x.sum() > 0, lambda x: x @ x.t(), lambda x: x @ x.t() + 1, (x,))
+    return y
+
+
+def batched(x: Tensor) -> Tensor:
+    return torch.func.vmap(lambda row: F.linear(row, x))(x)
+
+
+FUNCTIONS = (broken, nothing, complex_part, no_engine, conditional, batched)
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_whatever_dynamo_hands_over_is_as_eager(function: Callable[..., Any]) -> None:
+    fast, _ = compiled(function)
+    assert_as_eager(fast, function, values(6, 6))
+    assert_as_eager(fast, function, -values(6, 6))
+
+
+@pytest.mark.parametrize("where", ["around", "inside"])
+def test_autocast_computes_in_bfloat16(where: str) -> None:
+    net = Net().eval()
+
+    def inside(x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            y: Tensor = net(x)
+        return y
+
+    model = net if where == "around" else inside
+    fast, _ = compiled(model)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=where == "around"):
+        got = fast(IMAGE)
+        with stock():
+            want = model(IMAGE)
+        assert routes(fast, IMAGE) == {"plan"}
+    assert got.dtype == torch.bfloat16
+    torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
+    assert_as_eager(fast, model, IMAGE) if where == "around" else None
+
+
+def test_inference_mode() -> None:
+    net = Net().eval()
+    fast, _ = compiled(net)
+    with torch.inference_mode():
+        got = fast(IMAGE)
+        with stock():
+            want = net(IMAGE)
+        torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+        assert routes(fast, IMAGE) == {"plan"}
+
+
+def test_training_has_the_gradients_of_eager_mode() -> None:
+    net = Net()
+    other = copy.deepcopy(net)
+    fast, _ = compiled(net)
+    for step in range(3):
+        x = values(4, 3, 8, 9, seed=step)
+        fast(x).square().sum().backward()
+        with stock():
+            other(x).square().sum().backward()
+    for ours, theirs in zip(net.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_channels_last_inputs() -> None:
+    net = Net().eval()
+    fast, _ = compiled(net)
+    assert_as_eager(fast, net, IMAGE.to(memory_format=torch.channels_last))
+
+
+def test_threads_share_a_compiled_model() -> None:
+    net = Net().eval()
+    fast, _ = compiled(net)
+    assert_as_eager(fast, net, IMAGE)
+    with torch.no_grad(), stock():
+        want = net(IMAGE)
+    wrong: list[float] = []
+
+    def run() -> None:
+        with torch.no_grad():
+            for _ in range(20):
+                wrong.append((fast(IMAGE) - want).abs().max().item())
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wrong) == 80
+    assert max(wrong) < 1e-4
+
+
+def test_switched_off_it_is_eager_mode() -> None:
+    net = Net().eval()
+    with torch.backends.zendnn.flags(enabled=False):
+        fast, _ = compiled(net)
+        assert_as_eager(fast, net, IMAGE)
+        assert routes(fast, IMAGE) <= {"torch"}
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"mode": "max-autotune"}, "the backend zendnn has no modes: mode='max-autotune'"),
+        ({"options": {"fast": 1}}, "has no option 'fast'; its options are freeze, passes"),
+        ({"options": {"freeze": 1}}, "the option 'freeze' is True or False, not 1"),
+        ({"options": {"passes": {"fold": True}}}, "there is no pass named 'fold'"),
+        ({"options": {"passes": {"fold_pad": 1}}}, "the pass 'fold_pad' is switched by"),
+    ],
+)
+def test_wrong_options_are_refused(named: dict[str, Any], message: str) -> None:
+    fast: Any = torch.compile(Net().eval(), backend="zendnn", **named)
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match=message), torch.no_grad():
+        fast(IMAGE)
+
+
+def test_a_pass_can_be_switched_off() -> None:
+    net = Net().eval()
+    options = {"passes": {"fold_batch_norm": False}}
+    fast = torch.compile(net, backend="zendnn", options=options)
+    with torch.no_grad(), torch.backends.zendnn.record() as events:
+        fast(IMAGE)
+    assert any("batch_norm" in event.implementation for event in events)
+    assert torch.backends.zendnn.passes.is_enabled("fold_batch_norm")
+
+
+def test_it_runs_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()).eval()
+with torch.no_grad():
+    x = torch.ones(2, 8)
+    print(torch.allclose(torch.compile(net, backend="zendnn")(x), net(x), atol=1e-5))
+"""
+    assert run_python(code, PATH="/nowhere", CXX="/nowhere/c++").strip() == "True"

@@ -1,0 +1,208 @@
+"""FX's calls of aten operators, as importers see them."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch.backends.zendnn.frontends.calls import MISSING, Call, Handle, Refused
+from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
+
+#: TorchScript's numbers of dtypes, layouts and memory formats, which importers know them by.
+_NUMBERS = {
+    torch.uint8: 0,
+    torch.int8: 1,
+    torch.int16: 2,
+    torch.int32: 3,
+    torch.int64: 4,
+    torch.float16: 5,
+    torch.float32: 6,
+    torch.float64: 7,
+    torch.complex64: 9,
+    torch.complex128: 10,
+    torch.bool: 11,
+    torch.bfloat16: 15,
+    torch.strided: 0,
+    torch.contiguous_format: 0,
+    torch.preserve_format: 1,
+    torch.channels_last: 2,
+    torch.channels_last_3d: 3,
+}
+
+
+class Element(NamedTuple):
+    """One of several results of a node."""
+
+    node: fx.Node
+    position: int
+
+
+def kind_of(node: fx.Node) -> Kind:
+    """Return the engine's kind of what a node makes."""
+    made = node.meta.get("val")
+    if isinstance(made, torch.Tensor):
+        return "tensor"
+    integer = isinstance(made, int | torch.SymInt) and not isinstance(made, bool)
+    return "number" if integer else "other"
+
+
+@dataclass
+class Scope:
+    """What the nodes of an FX graph have become so far."""
+
+    graph: Graph
+    #: Placeholders and attributes whose tensors are known.
+    constants: dict[fx.Node, torch.Tensor]
+    operands: dict[fx.Node, Operand] = field(default_factory=dict)
+    #: How to get an element of what a node makes: whoever reads it looks through the list.
+    lists: dict[fx.Node, Callable[[int], Operand]] = field(default_factory=dict)
+    elements: dict[Element, Operand] = field(default_factory=dict)
+
+    def operand(self, node: fx.Node) -> Operand:
+        """Return what a node's result is here, an input of the graph if nothing imported it."""
+        if node not in self.operands:
+            constant = self.constants.get(node)
+            made = (
+                self.graph.input(kind_of(node), node)
+                if constant is None
+                else self.graph.constant(constant, node)
+            )
+            self.bind(node, made)
+        return self.operands[node]
+
+    def bind(self, node: fx.Node, operand: Operand) -> None:
+        """Note what a node's result is here, and what FX knows of its type."""
+        self.operands[node] = operand
+        if not isinstance(operand, Value):
+            return
+        if operand.source is None:
+            operand.source = node
+        made = node.meta.get("val")
+        if operand.kind != "tensor" or not isinstance(made, torch.Tensor):
+            return
+        operand.dtype = str(made.dtype).removeprefix("torch.")
+        operand.learn_dims(tuple(size if isinstance(size, int) else None for size in made.shape))
+
+    def read(self, node: fx.Node) -> list[Value]:
+        """Return the engine's values that are read with a node's result."""
+        if node in self.lists:
+            return []
+        operand = self.operand(node)
+        return [operand] if isinstance(operand, Value) else []
+
+
+def nodes_in(argument: Any) -> list[fx.Node]:
+    """Return the nodes in an argument."""
+    found: list[fx.Node] = []
+    fx.map_arg(argument, found.append)
+    return found
+
+
+class FxCall(Call):
+    """One call of an aten operator."""
+
+    def __init__(self, scope: Scope, node: fx.Node) -> None:
+        self.scope = scope
+        self.node = self.source = node
+        self.graph = scope.graph
+        schema = node.target._schema
+        self.label = schema.name
+        self.name = operator_name(node)
+        self.schema = {argument.name: argument for argument in schema.arguments}
+        self.arguments = {
+            **{name: argument.default_value for name, argument in self.schema.items()},
+            **dict(zip(self.schema, node.args, strict=False)),
+            **node.kwargs,
+        }
+        made = node.meta.get("val")
+        several = isinstance(made, list | tuple)
+        count = len(made) if isinstance(made, list | tuple) else 1
+        self.outputs = [Element(node, i) for i in range(count)] if several else [node]
+
+    def constant_of(self, handle: Handle) -> Any:
+        if isinstance(handle, fx.Node):
+            return self.scope.constants.get(handle, MISSING)
+        if isinstance(handle, list | tuple):
+            items = [self.constant_of(item) for item in handle]
+            return MISSING if any(item is MISSING for item in items) else items
+        if isinstance(handle, torch.dtype | torch.layout | torch.memory_format):
+            return _NUMBERS.get(handle, -1)
+        return handle
+
+    def operand_of(self, handle: Handle) -> Operand:
+        if isinstance(handle, fx.Node):
+            return self.scope.operand(handle)
+        return handle if isinstance(handle, int) and not isinstance(handle, bool) else None
+
+    def list_of(self, handle: Handle) -> Sequence[Handle] | None:
+        return handle if isinstance(handle, list | tuple) else None
+
+    def is_used(self, handle: Handle) -> bool:
+        if isinstance(handle, fx.Node):
+            return bool(handle.users)
+        return any(user.args[1:] == (handle.position,) for user in handle.node.users)
+
+    def unpacked(self) -> int | None:
+        return len(self.outputs)
+
+    def make_list(self, element: Callable[[int], Value]) -> None:
+        self.scope.lists[self.node] = element
+
+    def bind(self, handle: Handle, operand: Operand) -> None:
+        if isinstance(handle, Element):
+            self.scope.elements[handle] = operand
+            self.scope.lists[self.node] = self._element
+        else:
+            self.scope.bind(handle, operand)
+
+    def _element(self, position: int) -> Operand:
+        return self.scope.elements[Element(self.node, position)]
+
+
+def operator_name(node: fx.Node) -> str:
+    """Return the key of a call in the table: its operator with its overload."""
+    schema = node.target._schema
+    return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
+
+
+# What is no call of aten.
+
+
+def get_item(scope: Scope, node: fx.Node) -> None:
+    """One of several results."""
+    several, position = node.args
+    if not isinstance(several, fx.Node) or several not in scope.lists:
+        raise Refused("what is read of its results is not known")
+    assert isinstance(position, int)
+    scope.bind(node, scope.lists[several](position))
+
+
+def _number(scope: Scope, node: fx.Node, op: str) -> None:
+    operands = []
+    for argument in node.args:
+        operand = scope.operand(argument) if isinstance(argument, fx.Node) else argument
+        number = isinstance(operand, int) and not isinstance(operand, bool)
+        if not (number or (isinstance(operand, Value) and operand.kind == "number")):
+            raise Refused("it is no arithmetic of integers")
+        operands.append(operand)
+    made = scope.graph.value("number")
+    scope.graph.add(op, operands, outputs=[made], origin=(op,), source=node)
+    scope.bind(node, made)
+
+
+def _arithmetic(op: str) -> Callable[[Scope, fx.Node], None]:
+    return lambda scope, node: _number(scope, node, op)
+
+
+FUNCTIONS: dict[Any, Callable[[Scope, fx.Node], None]] = {
+    operator.getitem: get_item,
+    operator.add: _arithmetic("number_add"),
+    operator.sub: _arithmetic("number_sub"),
+    operator.mul: _arithmetic("number_mul"),
+    operator.floordiv: _arithmetic("number_floordiv"),
+    operator.mod: _arithmetic("number_remainder"),
+}

@@ -1,0 +1,208 @@
+"""Reads functional aten graphs of FX, as ``torch.export`` and ``torch.compile`` make them."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+from torch.backends.zendnn.frontends import schedule
+from torch.backends.zendnn.frontends.aten import IMPORTERS
+from torch.backends.zendnn.frontends.aten.dtypes import CONTIGUOUS, PRESERVED
+from torch.backends.zendnn.frontends.calls import ANY, Refused
+from torch.backends.zendnn.frontends.fx.calls import (
+    FUNCTIONS,
+    FxCall,
+    Scope,
+    kind_of,
+    nodes_in,
+    operator_name,
+)
+from torch.backends.zendnn.graph import OPAQUE, Graph
+
+
+class Imported(schedule.Imported):
+    """An FX graph as the engine sees it; its nodes name their values."""
+
+    def __init__(self, source: fx.Graph, scope: Scope) -> None:
+        super().__init__(scope.graph)
+        self.source = source
+        self.scope = scope
+
+    def key(self, source: fx.Node) -> fx.Node:
+        return source
+
+    def inputs(self, node: fx.Node) -> list[fx.Node]:
+        return [read for read in node.all_input_nodes if read not in self.scope.constants]
+
+    reads = inputs
+
+    def makes(self, node: fx.Node) -> list[fx.Node]:
+        return [node]
+
+    def results(self) -> list[fx.Node]:
+        return nodes_in(output_of(self.source).args)
+
+    def reads_memory(self, node: fx.Node) -> bool:
+        return True  # asked of graphs with states only
+
+
+def output_of(graph: fx.Graph) -> fx.Node:
+    """Return the node that returns a graph's results."""
+    return next(iter(reversed(graph.nodes)))
+
+
+#: Folding makes no larger constant, in elements.
+_MOST_FOLDED = 1 << 20
+
+
+def simplify(
+    source: fx.GraphModule, known: Mapping[str, torch.Tensor]
+) -> dict[fx.Node, torch.Tensor]:
+    """Evaluate what depends on constants only, and remove checks of types, which are known.
+
+    Constants are the placeholders that are ``known`` by name, and attributes that no node writes.
+    Returns the tensors of all nodes that are constants afterwards.
+    """
+    written = {node.args[0] for node in source.graph.nodes if _writes(node)}
+    constants: dict[fx.Node, torch.Tensor] = {}
+    for node in list(source.graph.nodes):
+        if node.target == torch.ops.aten._assert_tensor_metadata.default:
+            source.graph.erase_node(node)
+        elif node.op == "placeholder" and node.name in known:
+            constants[node] = known[node.name]
+        elif node.op == "get_attr" and node not in written:
+            held = attribute(source, node)
+            if isinstance(held, torch.Tensor):
+                constants[node] = held.detach()
+        elif _is_foldable(node, constants):
+            args, kwargs = fx.map_arg((node.args, node.kwargs), constants.__getitem__)
+            with torch.no_grad():
+                made = node.target(*args, **kwargs)
+            with source.graph.inserting_before(node):
+                name = f"_folded_{node.name}"
+                source.register_buffer(name, made, persistent=False)
+                folded = source.graph.get_attr(name)
+            folded.meta = dict(node.meta)
+            node.replace_all_uses_with(folded)
+            source.graph.erase_node(node)
+            constants[folded] = made
+    source.graph.eliminate_dead_code()
+    return {node: tensor for node, tensor in constants.items() if node.users}
+
+
+def _is_foldable(node: fx.Node, constants: Container[fx.Node]) -> bool:
+    """Whether a node only depends on constants, and nobody returns what it makes.
+
+    It is small, or as many elements in another dtype.
+    """
+    made = node.meta.get("val")
+    return (
+        isinstance(node.target, torch._ops.OpOverload)
+        and isinstance(made, torch.Tensor)
+        and all(isinstance(size, int) for size in made.shape)
+        and (made.numel() <= _MOST_FOLDED or node.target == torch.ops.aten._to_copy.default)
+        and all(read in constants for read in node.all_input_nodes)
+        and all(user.op != "output" for user in node.users)
+        and not _is_ordered(node)
+        and not (node.all_input_nodes and _is_view(node))
+    )
+
+
+def _is_view(node: fx.Node) -> bool:
+    """Whether a node makes another view of what it reads."""
+    assert isinstance(node.target, torch._ops.OpOverload)
+    return any(result.alias_info is not None for result in node.target._schema.returns)
+
+
+def import_graph(source: fx.GraphModule, constants: dict[fx.Node, torch.Tensor]) -> Imported:
+    """Return a graph, imported; only its ends may write, to inputs and attributes."""
+    scope = Scope(Graph(), constants)
+    imported = Imported(source.graph, scope)
+    for node in source.graph.nodes:
+        if node.op in ("get_attr", "output"):
+            continue
+        if node.op == "placeholder":
+            if node not in constants:
+                scope.operand(node)
+            continue
+        imported.nodes.append(node)
+        if reason := _try_import(scope, node):
+            imported.opaque[node] = ordered = _is_ordered(node)
+            _add_opaque(scope, node, reason, ordered)
+    results = (value for node in imported.results() for value in scope.read(node))
+    scope.graph.set_outputs([v for v in dict.fromkeys(results) if v.constant is None])
+    scope.graph.remove_dead()
+    return imported
+
+
+def attribute(source: fx.GraphModule, node: fx.Node) -> Any:
+    """Return what a node reads of its module."""
+    found: Any = source
+    for name in str(node.target).split("."):
+        found = getattr(found, name)
+    return found
+
+
+def clone(call: FxCall) -> None:
+    """A copy, which in a functional graph only differs by its strides."""
+    call.require("memory_format", *PRESERVED, CONTIGUOUS)
+    x = call.tensor("self", ANY)
+    if call.python("memory_format") == CONTIGUOUS:
+        call.result("contiguous", [x])
+    else:
+        call.identity(x)
+
+
+_IMPORTERS = IMPORTERS | {"aten::clone": clone}
+
+
+def _writes(node: fx.Node) -> bool:
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
+def _try_import(scope: Scope, node: fx.Node) -> str:
+    """Import a node, or return why not."""
+    try:
+        if node.target in FUNCTIONS:
+            FUNCTIONS[node.target](scope, node)
+            return ""
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return "it is control flow"
+        importer = _IMPORTERS.get(operator_name(node))
+        if importer is None:
+            return "the engine has no such operator"
+        importer(FxCall(scope, node))
+    except Refused as refused:
+        return str(refused)
+    return ""
+
+
+def _is_ordered(node: fx.Node) -> bool:
+    """Whether a node keeps its order among its kin: it is random, or may have effects."""
+    if node.target in FUNCTIONS:
+        return False
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return node.op != "call_function" or not callable(node.target) or node.is_impure()
+    random = torch.Tag.nondeterministic_seeded in node.target.tags
+    return random or _writes(node) or node.is_impure()
+
+
+def _add_opaque(scope: Scope, node: fx.Node, reason: str, ordered: bool) -> None:
+    """Add a node that nobody but this front end understands."""
+    inputs = dict.fromkeys(v for read in node.all_input_nodes for v in scope.read(read))
+    made = scope.graph.value(kind_of(node), node)
+    scope.bind(node, made)
+    is_aten = isinstance(node.target, torch._ops.OpOverload)
+    origin = (node.target._schema.name,) if is_aten else (str(node.target),)
+    scope.graph.add(
+        OPAQUE,
+        list(inputs),
+        outputs=[made],
+        origin=origin,
+        ordered=ordered,
+        reason=reason,
+        source=node,
+    )

@@ -1,0 +1,126 @@
+"""Writes FX: in the place of each region a graph gets the call of a ``PlannedRegion``."""
+
+from __future__ import annotations
+
+import copy
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.backends.zendnn import _C, passes
+from torch.backends.zendnn.frontends.fx.reader import Imported, output_of
+from torch.backends.zendnn.frontends.schedule import Item, Schedule
+from torch.backends.zendnn.graph import Region
+
+MakePlan = Callable[[str, list[torch.Tensor], str], Any]
+
+
+class PlannedRegion(nn.Module):
+    """A region: its plan, and the operators that it was made from.
+
+    It is called with the region's tensors, then its numbers, then what only the operators read.
+    """
+
+    def __init__(self, plan: Any, tensors: int, numbers: int, original: fx.GraphModule) -> None:
+        super().__init__()
+        self.plan = plan
+        self.original = original
+        self._call = _C._PlanCall(plan, tensors, numbers)
+
+    def forward(self, *given: Any) -> Sequence[torch.Tensor]:
+        made: tuple[torch.Tensor, ...] | None = self._call(*given)
+        return self.original(*given) if made is None else made
+
+
+def emit(source: fx.GraphModule, schedule: Schedule, make_plan: MakePlan) -> fx.GraphModule:
+    """Return the module with a schedule's regions as calls."""
+    imported = schedule.imported
+    assert isinstance(imported, Imported)
+    graph = fx.Graph()
+    graph.set_codegen(copy.copy(source.graph._codegen))
+    made: dict[fx.Node, fx.Node] = {}
+    for node in source.graph.nodes:
+        if node.op in ("placeholder", "get_attr"):
+            made[node] = graph.node_copy(node)
+    modules: dict[str, PlannedRegion] = {}
+    for item in schedule.order:
+        if item.region is None:
+            (node,) = item.nodes
+            made[node] = graph.node_copy(node, made.__getitem__)
+            continue
+        outputs = schedule.outputs[item.region]
+        region = replace(item.region, outputs=tuple(outputs.values()))
+        name = f"zendnn_{len(modules)}"
+        arguments = _arguments(item, region)
+        modules[name] = _planned(imported, region, item, arguments, name, make_plan)
+        results = graph.call_module(name, tuple(made[node] for node in arguments))
+        for position, key in enumerate(outputs):
+            assert isinstance(key, fx.Node)
+            made[key] = graph.call_function(operator.getitem, (results, position))
+            made[key].meta = dict(key.meta)
+    graph.node_copy(output_of(source.graph), made.__getitem__)
+    root = nn.Module()
+    for node in graph.nodes:
+        if node.op == "get_attr":
+            _copy_attribute(source, root, str(node.target))
+    for name, module in modules.items():
+        setattr(root, name, module)
+    return fx.GraphModule(root, graph)
+
+
+def _arguments(item: Item, region: Region) -> list[fx.Node]:
+    """Return what a region is called with: tensors, numbers, and what only its operators read."""
+    kinds = {
+        kind: [v.source for v in region.inputs if v.kind == kind] for kind in ("tensor", "number")
+    }
+    first = [*kinds["tensor"], *kinds["number"]]
+    return [*first, *sorted(item.reads.difference(first), key=str)]
+
+
+def _planned(
+    imported: Imported,
+    region: Region,
+    item: Item,
+    arguments: list[fx.Node],
+    name: str,
+    make_plan: MakePlan,
+) -> PlannedRegion:
+    """Return a region with a copy of its operators; constants are attributes of that."""
+    constants = imported.scope.constants
+    graph, root = fx.Graph(), nn.Module()
+    made = {node: graph.placeholder(node.name) for node in arguments}
+
+    def read(node: fx.Node) -> fx.Node:
+        if node not in made:
+            attribute = f"constant_{node.name}"
+            root.register_buffer(attribute, constants[node], persistent=False)
+            made[node] = graph.get_attr(attribute)
+        return made[node]
+
+    for node in item.nodes:
+        for needed in node.all_input_nodes:
+            read(needed)
+        made[node] = graph.node_copy(node, read)
+    graph.output(tuple(made[value.source] for value in region.outputs))
+    plan = make_plan(*region.describe(passes.off_in_plans()), name)
+    tensors = sum(value.kind == "tensor" for value in region.inputs)
+    numbers = sum(value.kind == "number" for value in region.inputs)
+    return PlannedRegion(plan, tensors, numbers, fx.GraphModule(root, graph))
+
+
+def _copy_attribute(source: nn.Module, target: nn.Module, path: str) -> None:
+    """Give a module what another one holds under a path."""
+    *parents, last = path.split(".")
+    for name in parents:
+        source = getattr(source, name)
+        if not hasattr(target, name):
+            target.add_module(name, nn.Module())
+        target = getattr(target, name)
+    held = getattr(source, last)
+    if isinstance(held, torch.Tensor) and not isinstance(held, nn.Parameter):
+        target.register_buffer(last, held)
+    else:
+        setattr(target, last, held)

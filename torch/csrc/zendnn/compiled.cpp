@@ -1,0 +1,140 @@
+#include <torch/csrc/zendnn/compiled.h>
+
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/jit/api/object.h>
+#include <torch/csrc/zendnn/plan/PlanCall.h>
+
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace py = pybind11;
+using namespace py::literals;
+
+namespace at::native::zendnn {
+namespace {
+
+const Tensor& tensor_in(py::handle given) {
+  TORCH_CHECK_TYPE(
+      THPVariable_Check(given.ptr()),
+      "a compiled graph is given an object of type ",
+      Py_TYPE(given.ptr())->tp_name,
+      " where it reads a tensor");
+  return THPVariable_Unpack(given.ptr());
+}
+
+// A plan as Python calls it: with its tensors, then its numbers, then what it
+// ignores.
+class PlanCall {
+ public:
+  PlanCall(const torch::jit::Object& plan, size_t tensors, size_t numbers)
+      : plan_(plan._ivalue()), tensors_(tensors), numbers_(numbers) {}
+
+  py::object operator()(const py::args& given) const {
+    TORCH_CHECK_TYPE(
+        given.size() >= tensors_ + numbers_,
+        "a plan is called with ",
+        given.size(),
+        " arguments and reads ",
+        tensors_ + numbers_);
+    plan::Tensors tensors;
+    tensors.reserve(tensors_);
+    for (size_t i = 0; i < tensors_; ++i) {
+      tensors.push_back(tensor_in(given[i]));
+    }
+    plan::Integers numbers;
+    for (size_t i = 0; i < numbers_; ++i) {
+      numbers.push_back(given[tensors_ + i].cast<int64_t>());
+    }
+    std::optional<plan::Tensors> results;
+    {
+      const py::gil_scoped_release released;
+      results = plan::run_where_taken(plan_, tensors, numbers);
+    }
+    if (!results) {
+      return py::none();
+    }
+    py::tuple made(results->size());
+    for (size_t i = 0; i < results->size(); ++i) {
+      made[i] = THPVariable_Wrap(std::move((*results)[i]));
+    }
+    return made;
+  }
+
+ private:
+  c10::IValue plan_;
+  size_t tensors_, numbers_;
+};
+
+// Which tensors there were at some places of an argument list, in which
+// version, and where their elements lay.
+class Snapshot {
+ public:
+  Snapshot(std::vector<size_t> places, const py::tuple& given)
+      : places_(std::move(places)) {
+    for (const auto place : places_) {
+      const py::handle object = given[place];
+      const auto& tensor = tensor_in(object);
+      seen_.push_back(
+          {object.ptr(), tensor, version_of(tensor), data_of(tensor)});
+    }
+  }
+
+  bool holds(const py::tuple& given) const {
+    for (size_t i = 0; i < places_.size(); ++i) {
+      const auto& seen = seen_[i];
+      if (places_[i] >= given.size() ||
+          seen.object != PyTuple_GET_ITEM(given.ptr(), places_[i]) ||
+          seen.version != version_of(seen.tensor) ||
+          seen.data != data_of(seen.tensor)) {
+        return false;
+      }
+    }
+    return true;
+  }
+
+ private:
+  struct Seen {
+    const PyObject* object;
+    Tensor tensor; // held, so that no other object gets that address
+    uint32_t version;
+    const void* data;
+  };
+
+  // Tensors made in inference mode have none.
+  static uint32_t version_of(const Tensor& tensor) {
+    auto* const impl = tensor.unsafeGetTensorImpl();
+    return impl->is_inference() ? 0 : impl->version_counter().current_version();
+  }
+  static const void* data_of(const Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->unsafe_storage().data();
+  }
+
+  std::vector<size_t> places_;
+  std::vector<Seen> seen_;
+};
+
+} // namespace
+
+void bind_compiled(py::module_& m) {
+  py::class_<PlanCall>(m, "_PlanCall")
+      .def(
+          py::init<const torch::jit::Object&, size_t, size_t>(),
+          "plan"_a,
+          "tensors"_a,
+          "numbers"_a)
+      .def(
+          "__call__",
+          &PlanCall::operator(),
+          "The results, or None where the plan does not take what it is "
+          "given.");
+  py::class_<Snapshot>(m, "_Snapshot")
+      .def(py::init<std::vector<size_t>, const py::tuple&>())
+      .def(
+          "holds",
+          &Snapshot::holds,
+          "Whether the same tensors are there, unchanged.");
+}
+
+} // namespace at::native::zendnn
