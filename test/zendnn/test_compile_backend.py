@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch._dynamo.testing
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.backends.zendnn import _C
+from torch.backends.zendnn.frontends import fx as front_end
 
 from .common import run_python, stock, values
 
@@ -145,6 +147,39 @@ def test_tied_weights_change_together() -> None:
     with torch.no_grad():
         net.table.weight.mul_(-3)
     assert_as_eager(fast, net, ids)
+
+
+def test_modules_that_share_a_graph_keep_their_own_plans(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+    optimize = front_end.optimize
+    monkeypatch.setattr(front_end, "optimize", lambda *given: made.append(1) or optimize(*given))
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            torch._dynamo.graph_break()
+            return F.relu(self.linear(x))
+
+    net, x = nn.Sequential(Layer(), Layer(), Layer()).eval(), values(4, 8)
+    fast, _ = compiled(net)
+    for _ in range(3):
+        assert_as_eager(fast, net, x)
+    assert len(made) == 3
+
+
+def test_plans_of_weights_that_are_gone_are_dropped() -> None:
+    net = nn.Linear(8, 8).eval()
+    fast, _ = compiled(net)
+    assert_as_eager(fast, net, values(4, 8))
+    gone = weakref.ref(net.weight)
+    net.weight = nn.Parameter(values(8, 8))
+    assert_as_eager(fast, net, values(4, 8))
+    assert gone() is None
 
 
 def test_frozen_weights_are_looked_at_once() -> None:

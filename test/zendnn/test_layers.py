@@ -23,9 +23,9 @@ LAYERS = {
     "frontends/calls": {"frontends/calls", "passes", "graph", "_C", *_TABLE},
     "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "_C", *_TABLE},
     "frontends/schedule": {"graph"},
-    "frontends": {"frontends", "frontends/torchscript"},
+    "frontends": {"frontends", "frontends/torchscript", "frontends/fx", "graph"},
     "frontends/fx": {
-        *("frontends/fx", "frontends/aten", "frontends/calls", "frontends/schedule"),
+        *("frontends", "frontends/fx", "frontends/aten", "frontends/calls", "frontends/schedule"),
         *("passes", "graph", "_C"),
     },
     "frontends/torchscript": {

@@ -31,7 +31,7 @@ class Options:
     """What ``torch.compile(model, backend="zendnn", options={...})`` takes.
 
     Attributes:
-        freeze: whether weights stay what they are: nobody looks whether they have changed.
+        freeze: whether weights stay what they are: nobody looks whether one was written.
         passes: passes to switch on or off, by name (``torch.backends.zendnn.passes``).
     """
 
@@ -111,8 +111,10 @@ class InferenceGraph:
         self.written = written
         self.options = options
         self._lock = threading.Lock()
-        #: What the weights were, and the graph with their plans.
+        #: What the weights were, and the graph with their plans: as called last, and by weights.
+        #: Dynamo calls one graph for all modules of a class.
         self._current: tuple[Any, fx.GraphModule] | None = None
+        self._known: dict[tuple[int, ...], tuple[Any, fx.GraphModule]] = {}
 
     @staticmethod
     def of(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> InferenceGraph:
@@ -142,8 +144,8 @@ class InferenceGraph:
 
     def __call__(self, *given: Any) -> Any:
         current = self._current
-        if current is None or not (self.options.freeze or current[0].holds(given)):
-            current = self._optimize(given)
+        if current is None or not current[0].holds(given):
+            current = self._current = self._find(given)
         results = current[1](*given)
         if not self.written:
             return results
@@ -151,19 +153,24 @@ class InferenceGraph:
         self._write(given, results[:count])
         return results[count:]
 
-    def _optimize(self, given: tuple[Any, ...]) -> tuple[Any, fx.GraphModule]:
+    def _find(self, given: tuple[Any, ...]) -> tuple[Any, fx.GraphModule]:
+        """Return the graph for these weights, which is made if there is none."""
+        key = tuple(id(given[place]) for place in self.weights)
         with self._lock:
-            current = self._current
-            if current is not None and current[0].holds(given):
-                return current  # another thread was here
-            names = [node.name for node in self.graph.graph.nodes if node.op == "placeholder"]
-            snapshot = _C._Snapshot(self.weights, given)
-            constants = {names[place]: given[place].detach() for place in self.weights}
-            chosen = self.options.passes or {}
-            with engine_passes.switched(chosen):
-                module = front_end.optimize(self.graph, constants)
-            self._current = snapshot, module
-            return self._current
+            found = self._known.get(key)
+            if found is None or not found[0].holds(given):
+                over = [old for old, (snapshot, _) in self._known.items() if snapshot.is_over()]
+                for old in over:
+                    del self._known[old]
+                found = self._known[key] = self._optimize(given)
+        return found
+
+    def _optimize(self, given: tuple[Any, ...]) -> tuple[Any, fx.GraphModule]:
+        names = [node.name for node in self.graph.graph.nodes if node.op == "placeholder"]
+        snapshot = _C._Snapshot(self.weights, given, self.options.freeze)
+        constants = {names[place]: given[place].detach() for place in self.weights}
+        with engine_passes.switched(self.options.passes or {}):
+            return snapshot, front_end.optimize(self.graph, constants)
 
     def _write(self, given: Sequence[Any], results: Sequence[Tensor]) -> None:
         """Write results to the inputs that the model writes."""

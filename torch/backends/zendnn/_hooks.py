@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch._tensor_str as tensor_str
 from torch.backends.zendnn import _C, _device
-from torch.backends.zendnn.frontends import front_end_of
+from torch.backends.zendnn.frontends import optimize_frozen
 
 DEVICE = "zendnn"
 
@@ -66,7 +66,7 @@ def _add_frozen_pass() -> None:
             return
         methods = ("forward", *other_methods)
         names = [name for name in methods if module._has_method(name)]
-        front_end_of(module).optimize(module, names)
+        optimize_frozen(module, names)
 
     torch._C._jit_pass_optimize_for_inference = optimize
 

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/api/object.h>
 #include <torch/csrc/zendnn/plan/PlanCall.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <utility>
@@ -67,41 +68,64 @@ class PlanCall {
   size_t tensors_, numbers_;
 };
 
-// Which tensors there were at some places of an argument list, in which
-// version, and where their elements lay.
+// Which tensors there were at some places of an argument list and, unless they
+// are frozen, in which version and where their elements lay. It keeps none of
+// them alive.
 class Snapshot {
  public:
-  Snapshot(std::vector<size_t> places, const py::tuple& given)
-      : places_(std::move(places)) {
+  Snapshot(std::vector<size_t> places, const py::tuple& given, bool frozen)
+      : places_(std::move(places)), frozen_(frozen) {
     for (const auto place : places_) {
       const py::handle object = given[place];
       const auto& tensor = tensor_in(object);
       seen_.push_back(
-          {object.ptr(), tensor, version_of(tensor), data_of(tensor)});
+          {Weak(tensor.getIntrusivePtr()),
+           version_of(tensor),
+           data_of(tensor)});
     }
   }
 
   bool holds(const py::tuple& given) const {
     for (size_t i = 0; i < places_.size(); ++i) {
-      const auto& seen = seen_[i];
       if (places_[i] >= given.size() ||
-          seen.object != PyTuple_GET_ITEM(given.ptr(), places_[i]) ||
-          seen.version != version_of(seen.tensor) ||
-          seen.data != data_of(seen.tensor)) {
+          !is_tensor(PyTuple_GET_ITEM(given.ptr(), places_[i]))) {
+        return false;
+      }
+      const auto& tensor =
+          THPVariable_Unpack(PyTuple_GET_ITEM(given.ptr(), places_[i]));
+      const auto& seen = seen_[i];
+      // The address of one that is gone stays taken.
+      if (seen.tensor._unsafe_get_target() != tensor.unsafeGetTensorImpl()) {
+        return false;
+      }
+      if (!frozen_ && (seen.version != version_of(tensor) ||
+                       seen.data != data_of(tensor))) {
         return false;
       }
     }
     return true;
   }
 
+  // Whether a tensor is gone, so that it cannot hold again.
+  bool is_over() const {
+    return std::any_of(seen_.begin(), seen_.end(), [](const Seen& seen) {
+      return seen.tensor.expired();
+    });
+  }
+
  private:
+  using Weak =
+      c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
   struct Seen {
-    const PyObject* object;
-    Tensor tensor; // held, so that no other object gets that address
+    Weak tensor;
     uint32_t version;
     const void* data;
   };
 
+  static bool is_tensor(PyObject* object) {
+    return PyType_IsSubtype(
+        Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass));
+  }
   // Tensors made in inference mode have none.
   static uint32_t version_of(const Tensor& tensor) {
     auto* const impl = tensor.unsafeGetTensorImpl();
@@ -112,6 +136,7 @@ class Snapshot {
   }
 
   std::vector<size_t> places_;
+  bool frozen_;
   std::vector<Seen> seen_;
 };
 
@@ -130,11 +155,16 @@ void bind_compiled(py::module_& m) {
           "The results, or None where the plan does not take what it is "
           "given.");
   py::class_<Snapshot>(m, "_Snapshot")
-      .def(py::init<std::vector<size_t>, const py::tuple&>())
+      .def(
+          py::init<std::vector<size_t>, const py::tuple&, bool>(),
+          "places"_a,
+          "given"_a,
+          "frozen"_a = false)
       .def(
           "holds",
           &Snapshot::holds,
-          "Whether the same tensors are there, unchanged.");
+          "Whether the same tensors are there, unchanged.")
+      .def("is_over", &Snapshot::is_over, "Whether it cannot hold again.");
 }
 
 } // namespace at::native::zendnn

@@ -12,7 +12,7 @@ from torch import fx
 from torch.backends.zendnn.frontends.calls import MISSING, Call, Handle, Refused
 from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
 
-#: TorchScript's numbers of dtypes, layouts and memory formats, which importers know them by.
+#: torch's own numbers of dtypes, layouts and memory formats, which importers know them by.
 _NUMBERS = {
     torch.uint8: 0,
     torch.int8: 1,

@@ -28,7 +28,15 @@ class PlannedRegion(nn.Module):
         super().__init__()
         self.plan = plan
         self.original = original
+        self._counts = tensors, numbers
         self._call = _C._PlanCall(plan, tensors, numbers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: held for name, held in self.__dict__.items() if name != "_call"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._call = _C._PlanCall(self.plan, *self._counts)
 
     def forward(self, *given: Any) -> Sequence[torch.Tensor]:
         made: tuple[torch.Tensor, ...] | None = self._call(*given)
@@ -64,7 +72,7 @@ def emit(source: fx.GraphModule, schedule: Schedule, make_plan: MakePlan) -> fx.
     graph.node_copy(output_of(source.graph), made.__getitem__)
     root = nn.Module()
     for node in graph.nodes:
-        if node.op == "get_attr":
+        if node.op in ("get_attr", "call_module") and node.target not in modules:
             _copy_attribute(source, root, str(node.target))
     for name, module in modules.items():
         setattr(root, name, module)

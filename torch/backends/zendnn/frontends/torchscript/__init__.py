@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.backends.zendnn import _C, passes
-from torch.backends.zendnn.frontends import LeftOut, Optimized
+from torch.backends.zendnn.frontends import Optimized, count_left_out, left_out
 from torch.backends.zendnn.frontends.schedule import Schedule, Unproven, schedule
 from torch.backends.zendnn.frontends.torchscript.blocks import (
     TorchBlock,
@@ -29,7 +28,6 @@ from torch.backends.zendnn.frontends.torchscript.writer import (
     TorchModule,
     type_of,
 )
-from torch.backends.zendnn.graph import Graph
 from torch.backends.zendnn.passes import partition
 
 #: The name of a module's attribute for the operators that were left out of a method, and why.
@@ -71,7 +69,7 @@ def rewrite(
     torch._C._jit_pass_dce(graph)
     graph.lint()
     attributes = {key: (type_of(plan), plan) for key, plan in emitter.plans.items()}
-    attributes[LEFT_OUT_ATTRIBUTE.format(method=name)] = _PAIRS, left_out(graphs)
+    attributes[LEFT_OUT_ATTRIBUTE.format(method=name)] = _PAIRS, left_out(graphs, STRUCTURE)
     return name, graph, attributes
 
 
@@ -121,8 +119,7 @@ def optimized(model: object) -> list[Optimized]:
         attribute = LEFT_OUT_ATTRIBUTE.format(method=name)
         noted = None
         if module.hasattr(attribute):
-            counts = Counter(module.getattr(attribute)).most_common()
-            noted = tuple(LeftOut(op, reason, count) for (op, reason), count in counts)
+            noted = count_left_out(module.getattr(attribute))
         if method_plans or noted is not None:
             found.append(Optimized(name, method_plans, noted))
     return found
@@ -142,14 +139,3 @@ def held_by(module: TorchModule, value: TorchValue) -> Any:
     if node.kind() == "prim::GetAttr":
         return held_by(module, node.inputsAt(0)).getattr(node.s("name"))
     return module if node.kind() == "prim::Param" else value.toIValue()
-
-
-def left_out(graphs: Iterable[Graph]) -> list[tuple[str, str]]:
-    """Return each operator that stays outside of plans and says why."""
-    return [
-        (op, node.reason)
-        for graph in graphs
-        for node in graph.nodes
-        for op in node.origin
-        if node.reason and op not in STRUCTURE
-    ]

@@ -1,0 +1,185 @@
+"""``torch.backends.zendnn.optimize``: exported programs and modules on plans."""
+
+from __future__ import annotations
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.backends.zendnn import explain, optimize
+
+from .common import stock, values
+from .test_compile_backend import IMAGE, Net, fresh, routes
+
+__all__ = ["fresh"]
+
+pytestmark = pytest.mark.filterwarnings(
+    "error:ZenDNN", "ignore:.*LeafSpec:FutureWarning", "ignore::torch.jit.TracerWarning"
+)
+
+
+def assert_same(fast: Any, model: Any, *inputs: Any, **named: Any) -> None:
+    with torch.no_grad():
+        got = fast(*copy.deepcopy(inputs), **named)
+        with stock():
+            want = model(*copy.deepcopy(inputs), **named)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_a_model_runs_as_one_plan(exported: bool) -> None:
+    net = Net().eval()
+    program = torch.export.export(net, (IMAGE,)) if exported else None
+    fast = optimize(program) if program else optimize(net, (IMAGE,))
+    assert_same(fast, net, IMAGE)
+    assert routes(fast, IMAGE) == {"plan"}
+
+
+def test_sizes_may_change_where_they_are_said_to() -> None:
+    net = Net().eval()
+    shapes = {"x": {0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC}}
+    fast = optimize(net, (IMAGE,), dynamic_shapes=shapes)
+    for batch, height in ((2, 8), (5, 17), (3, 9)):
+        assert_same(fast, net, values(batch, 3, height, 9))
+    assert routes(fast, values(7, 3, 11, 9)) == {"plan"}
+    with pytest.raises(ValueError, match=r"x is torch.float32 \(2, 3, 8, 8\); the program takes"):
+        fast(values(2, 3, 8, 8))
+
+
+def test_other_inputs_are_refused() -> None:
+    fast = optimize(Net().eval(), (IMAGE,))
+    message = r"^x is torch.float32 \(3, 3, 8, 9\); the program takes torch.float32 \(2, 3, 8, 9\)$"
+    with pytest.raises(ValueError, match=message):
+        fast(values(3, 3, 8, 9))
+    with pytest.raises(ValueError, match=r"^x is torch.bfloat16 \(2, 3, 8, 9\)"):
+        fast(IMAGE.bfloat16())
+
+
+class Named(nn.Module):
+    """Takes and returns containers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(6, 6)
+
+    def forward(self, x: dict[str, Tensor], *, scale: Tensor) -> dict[str, Any]:
+        y = self.layer(x["a"]) * scale
+        return {"sum": (y + x["b"], y), "soft": F.softmax(y, -1)}
+
+
+def test_containers_and_names_are_those_of_the_model() -> None:
+    net = Named().eval()
+    inputs, scale = {"a": values(4, 6), "b": values(4, 6, seed=1)}, values(6)
+    fast = optimize(net, (inputs,), {"scale": scale})
+    assert_same(fast, net, inputs, scale=scale)
+
+
+class Counter(nn.Module):
+    """Writes to a buffer."""
+
+    seen: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(6, 6)
+        self.register_buffer("seen", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        self.seen.add_(y.sum(0))
+        return F.softmax(y * self.seen, -1)
+
+
+def test_buffers_are_written() -> None:
+    net = Counter().eval()
+    fast = optimize(net, (values(4, 6),))
+    other = copy.deepcopy(net)
+    for seed in range(3):
+        assert_same(fast, other, values(4, 6, seed=seed))
+    torch.testing.assert_close(dict(fast.named_buffers())["seen"], other.seen)
+
+
+@pytest.mark.parametrize("how", ["copied", "saved"])
+def test_it_is_copied_and_saved_with_its_plans(how: str) -> None:
+    net = Net().eval()
+    fast = optimize(net, (IMAGE,))
+    if how == "copied":
+        again = copy.deepcopy(fast)
+    else:
+        stream = io.BytesIO()
+        torch.save(fast, stream)
+        stream.seek(0)
+        again = torch.load(stream, weights_only=False)
+    assert_same(again, net, IMAGE)
+    assert routes(again, IMAGE) == {"plan"}
+    with pytest.raises(ValueError, match="the program takes"):
+        again(values(3, 3, 8, 9))
+    assert "1 region" in str(explain(again))
+
+
+class Branching(nn.Module):
+    """Decides by a number in a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) if float(x.sum()) > 0 else x
+
+
+def test_what_cannot_be_exported_is_traced_and_a_warning_says_so() -> None:
+    net, x = Branching().eval(), torch.ones(2, 4)
+    with pytest.warns(UserWarning, match="torch.export cannot capture the model, and it is traced"):
+        fast = optimize(net, (x,))
+    assert isinstance(fast, torch.jit.ScriptModule)
+    assert_same(fast, net, x)
+
+
+def test_wrong_uses_are_refused() -> None:
+    with pytest.raises(ValueError, match="training mode"):
+        optimize(Net(), (IMAGE,))
+    with pytest.raises(TypeError, match="an object of type int"):
+        optimize(3)
+    with pytest.raises(ValueError, match="inputs and dynamic sizes of its own"):
+        optimize(torch.export.export(Net().eval(), (IMAGE,)), (IMAGE,))
+
+
+def test_a_compiled_model_is_explained_by_its_graphs() -> None:
+    net, other = Net().eval(), Net().eval()
+    fast = torch.compile(net, backend="zendnn")
+    assert explain(fast).methods == ()
+    with torch.no_grad():
+        fast(IMAGE)
+        torch.compile(other, backend="zendnn")(IMAGE)
+    (method,) = explain(fast).methods
+    (region,) = method.regions
+    assert "convolution" in [operator.name for operator in region.operators]
+
+
+class Sorted(nn.Module):
+    """Sorts between two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.second(self.first(x).sort(1).values)
+        return y
+
+
+def test_what_was_left_out_is_explained() -> None:
+    fast = optimize(Sorted().eval(), (values(4, 6),))
+    (method,) = explain(fast).methods
+    assert len(method.regions) == 2
+    assert method.left_out is not None
+    assert [(item.op, item.reason) for item in method.left_out][:1] == [
+        ("aten::sort", "the engine has no such operator")
+    ]

@@ -1,0 +1,121 @@
+"""``torch.backends.zendnn.optimize``: one call for a model or an exported program."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch.backends.zendnn.frontends import fx as front_end
+from torch.export import ExportedProgram
+
+
+def optimize(
+    model: nn.Module | ExportedProgram,
+    inputs: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> nn.Module:
+    """Return a module for inference that computes what the model does, on ZenDNN's plans.
+
+    Its weights are the model's of now. It is called as the model is, and it can be copied and
+    pickled.
+
+    Args:
+        model: a module in eval mode, or what ``torch.export.export`` returned.
+        inputs: what a module is called with; also for its sizes, unless these are dynamic.
+        kwargs: the arguments by name.
+        dynamic_shapes: the sizes that may change, as ``torch.export.export`` takes them.
+
+    A module that cannot be exported is traced with ``inputs``, which a warning says.
+
+    Raises:
+        TypeError: for another kind of model.
+        ValueError: for a module in training mode, and for inputs beside an exported program.
+    """
+    if isinstance(model, ExportedProgram):
+        if inputs or kwargs or dynamic_shapes:
+            raise ValueError("an exported program has inputs and dynamic sizes of its own")
+        return _optimized(model)
+    if not isinstance(model, nn.Module):
+        given = type(model).__name__
+        raise TypeError(
+            "this takes a torch.nn.Module or an ExportedProgram, "
+            f"and was given an object of type {given}"
+        )
+    if model.training:
+        raise ValueError("the module is in training mode: call eval() first")
+    with torch.no_grad():
+        try:
+            program = torch.export.export(
+                model, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes
+            )
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0]
+            message = f"torch.export cannot capture the model, and it is traced: {reason}"
+            warnings.warn(message, stacklevel=2)
+            traced: nn.Module = torch.jit.trace(
+                copy.copy(model), tuple(inputs), example_kwarg_inputs=kwargs, check_trace=False
+            )
+            return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+        return _optimized(program)
+
+
+def _optimized(program: ExportedProgram) -> nn.Module:
+    # torch's own check of the inputs cannot be pickled.
+    source = program.run_decompositions({}).module(check_guards=False)
+    assert isinstance(source, fx.GraphModule)
+    given = [node for node in source.graph.nodes if node.op == "placeholder"]
+    if given:
+        source.add_module(front_end.INPUT_CHECK, InputCheck.of(given))
+        with source.graph.inserting_after(given[-1]):
+            source.graph.call_module(front_end.INPUT_CHECK, tuple(given))
+    return front_end.optimize(source, {})
+
+
+class InputCheck(nn.Module):
+    """Refuses inputs of other dtypes and sizes than a program was exported for.
+
+    A size that may change has a name, and is the same wherever that name is.
+    """
+
+    #: Keeps a call whose result nobody reads in its graph.
+    _is_impure = True
+
+    def __init__(self, expected: list[tuple[str, torch.dtype, list[int | str]] | None]) -> None:
+        super().__init__()
+        self.expected = expected
+
+    @staticmethod
+    def of(given: Sequence[fx.Node]) -> InputCheck:
+        """Return the check of a graph's inputs; other than tensors pass."""
+        expected: list[tuple[str, torch.dtype, list[int | str]] | None] = []
+        for node in given:
+            made = node.meta.get("val")
+            if isinstance(made, torch.Tensor):
+                sizes = [size if isinstance(size, int) else str(size) for size in made.shape]
+                expected.append((node.name, made.dtype, sizes))
+            else:
+                expected.append(None)
+        return InputCheck(expected)
+
+    def forward(self, *given: Any) -> None:
+        """Raise ValueError for an input of another dtype or other sizes."""
+        named: dict[int | str, int] = {}
+        for x, expected in zip(given, self.expected, strict=True):
+            if expected is None:
+                continue
+            name, dtype, sizes = expected
+            fits = isinstance(x, torch.Tensor) and x.dtype == dtype and x.dim() == len(sizes)
+            if not fits or any(
+                size != (wanted if isinstance(wanted, int) else named.setdefault(wanted, size))
+                for size, wanted in zip(x.shape, sizes, strict=True)
+            ):
+                is_tensor = isinstance(x, torch.Tensor)
+                what = f"{x.dtype} {tuple(x.shape)}" if is_tensor else type(x).__name__
+                wanted = ", ".join(map(str, sizes))
+                raise ValueError(f"{name} is {what}; the program takes {dtype} ({wanted})")
