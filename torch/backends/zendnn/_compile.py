@@ -1,12 +1,14 @@
 """The backend of ``torch.compile(model, backend="zendnn")``.
 
-A graph that Dynamo captured is made functional, with torch's own operators above autograd, and its
-regions become calls of plans. Weights are inputs of such a graph. Plans take them for constants,
-and are made anew once one has changed.
+AOTAutograd makes a functional graph of what Dynamo captured, without taking apart what the engine
+has as one operator, and the graph's regions become calls of plans. Weights are inputs of such a
+graph. Plans take them for constants, and are made anew once one has changed.
 """
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -15,11 +17,14 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._functorch.aot_autograd import aot_export_module
+from torch._functorch.aot_autograd import aot_module_simplified
+from torch._guards import TracingContext
 from torch.backends.zendnn import _C
 from torch.backends.zendnn import passes as engine_passes
 from torch.backends.zendnn.frontends import fx as front_end
-from torch.backends.zendnn.frontends.fx import autocast
+from torch.backends.zendnn.frontends.aten import IMPORTERS
+from torch.backends.zendnn.frontends.fx.calls import operator_key
+from torch.backends.zendnn.frontends.fx.reader import written_by
 
 log = logging.getLogger(__name__)
 
@@ -82,33 +87,52 @@ def zendnn(
     """
     if mode not in (None, "default"):
         raise ValueError(f"the backend zendnn has no modes: mode={mode!r} is not taken")
-    chosen = Options.of(options or {})
-    if not _C._get_zendnn_enabled():
-        return module.forward
+    compiler = functools.partial(InferenceGraph.of, options=Options.of(options or {}))
     wants_gradients = torch.is_grad_enabled() and any(
         isinstance(x, Tensor) and x.requires_grad for x in inputs
     )
-    if wants_gradients:
+    if wants_gradients or not _C._get_zendnn_enabled():
         return module.forward
     try:
-        return InferenceGraph.of(module, inputs, chosen)
+        with whole_operators():
+            compiled: Compiled = aot_module_simplified(
+                module,
+                inputs,
+                fw_compiler=compiler,
+                inference_compiler=compiler,
+                decompositions={},
+                keep_inference_input_mutations=True,
+            )
+        return compiled
     except Exception as error:
-        # Such as an output that shares memory with an input that is written.
         log.info("a graph stays as it is: %s", error)
         return module.forward
+
+
+def whole_operators() -> contextlib.AbstractContextManager[None]:
+    """Keep torch from taking apart operators that the engine has, while it traces."""
+    try:
+        from torch._export.utils import _collect_all_valid_cia_ops, _special_op_to_preserve_cia
+        from torch.export.exported_program import _override_composite_implicit_decomp
+    except ImportError:  # an older torch
+        return contextlib.nullcontext()
+    kept = [op for op in _collect_all_valid_cia_ops() if operator_key(op) in IMPORTERS]
+    made: contextlib.AbstractContextManager[None] = _override_composite_implicit_decomp(
+        dict.fromkeys(kept, _special_op_to_preserve_cia)
+    )
+    return made
 
 
 class InferenceGraph:
     """A functional graph, optimised for the weights that it was called with last."""
 
-    def __init__(
-        self, graph: fx.GraphModule, weights: list[int], written: list[int], options: Options
-    ) -> None:
+    #: Takes its inputs in a list, which it may empty.
+    _boxed_call = True
+
+    def __init__(self, graph: fx.GraphModule, weights: list[int], options: Options) -> None:
         self.graph = graph
         #: The places of weights among the inputs.
         self.weights = weights
-        #: The places of the inputs that take the first results.
-        self.written = written
         self.options = options
         self._lock = threading.Lock()
         #: What the weights were, and the graph with their plans: as called last, and by weights.
@@ -117,41 +141,22 @@ class InferenceGraph:
         self._known: dict[tuple[int, ...], tuple[Any, fx.GraphModule]] = {}
 
     @staticmethod
-    def of(module: fx.GraphModule, inputs: Sequence[Any], options: Options) -> InferenceGraph:
-        """Return a graph of Dynamo's for inference.
+    def of(graph: fx.GraphModule, inputs: Sequence[Any], *, options: Options) -> InferenceGraph:
+        """Return a functional graph, which may end with copies to its inputs."""
+        context = TracingContext.try_get()
+        metadata = None if context is None else context.fw_metadata
+        static = [] if metadata is None else metadata.static_input_indices
+        given = [node for node in graph.graph.nodes if node.op == "placeholder"]
+        written = written_by(graph.graph)
+        return InferenceGraph(graph, [at for at in static if given[at] not in written], options)
 
-        Raises:
-            Exception: torch's own, where the graph cannot be made functional.
-        """
-        # torch would leave its stack of transforms as it was when it failed.
-        if any("functorch" in str(getattr(n.target, "__module__", "")) for n in module.graph.nodes):
-            raise RuntimeError("it transforms functions")
-        with torch.no_grad():
-            graph, signature = aot_export_module(
-                module, list(inputs), trace_joint=False, pre_dispatch=True
-            )
-            if autocast.is_used(graph):
-                autocast.make_explicit(graph)
-        names = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
-        written = [names.index(name) for name in signature.user_inputs_to_mutate.values()]
-        _check_aliases(module, written)
-        weights = [
-            place
-            for place, given in enumerate(inputs)
-            if place not in written and _is_weight(given)
-        ]
-        return InferenceGraph(graph, weights, written, options)
-
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, inputs: list[Any]) -> Any:
+        given = tuple(inputs)
+        inputs.clear()
         current = self._current
         if current is None or not current[0].holds(given):
             current = self._current = self._find(given)
-        results = current[1](*given)
-        if not self.written:
-            return results
-        count = len(self.written)
-        self._write(given, results[:count])
-        return results[count:]
+        return current[1](*given)
 
     def _find(self, given: tuple[Any, ...]) -> tuple[Any, fx.GraphModule]:
         """Return the graph for these weights, which is made if there is none."""
@@ -171,44 +176,3 @@ class InferenceGraph:
         constants = {names[place]: given[place].detach() for place in self.weights}
         with engine_passes.switched(self.options.passes or {}):
             return snapshot, front_end.optimize(self.graph, constants)
-
-    def _write(self, given: Sequence[Any], results: Sequence[Tensor]) -> None:
-        """Write results to the inputs that the model writes."""
-        targets = [given[place] for place in self.written]
-        # One may be another one's old value.
-        fresh = [
-            result.clone() if any(_share(result, other) for other in targets) else result
-            for result in results
-        ]
-        for target, result in zip(targets, fresh, strict=True):
-            target.copy_(result)
-
-
-def _is_weight(given: Any) -> bool:
-    """Whether Dynamo found an input in a module: a parameter or a buffer."""
-    return isinstance(given, torch.nn.Parameter) or (
-        isinstance(given, Tensor) and hasattr(given, "_dynamo_static_input_type")
-    )
-
-
-def _share(a: Tensor, b: Tensor) -> bool:
-    return a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-
-
-def _check_aliases(module: fx.GraphModule, written: Sequence[int]) -> None:
-    """Raise RuntimeError when an output shares memory with an input that is written.
-
-    A functional graph would return a copy.
-    """
-    nodes = list(module.graph.nodes)
-    inputs = [node for node in nodes if node.op == "placeholder"]
-    memory = {_memory(inputs[place]) for place in written}
-    outputs: list[fx.Node] = []
-    fx.map_arg(nodes[-1].args, outputs.append)
-    if any(_memory(node) in memory for node in outputs):
-        raise RuntimeError("an output shares memory with an input that is written")
-
-
-def _memory(node: fx.Node) -> Any:
-    made = node.meta.get("example_value")
-    return made.untyped_storage()._cdata if isinstance(made, Tensor) else node

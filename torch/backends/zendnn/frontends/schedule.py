@@ -60,6 +60,10 @@ class Imported(abc.ABC):
     def reads_memory(self, node: SourceNode) -> bool:
         """Whether a node reads or writes elements, so that it matters when it runs."""
 
+    def writes_memory(self, node: SourceNode) -> bool:
+        """Whether a node that is not imported writes to what may be near states."""
+        return False
+
 
 class Unplaceable(Exception):
     """A region that cannot be put anywhere; its operators stay what they were."""
@@ -198,7 +202,7 @@ class Schedule:
         readers: set[Item] = set()  # since the last write
         for node, item in sorted(touching, key=lambda pair: self.position[pair[0]]):
             waits[item] |= writer - {item}
-            if node in self.writes:
+            if node in self.writes or imported.writes_memory(node):
                 waits[item] |= readers - {item}
                 writer, readers = {item}, set()
             else:
@@ -234,7 +238,7 @@ def schedule(imported: Imported, regions: Sequence[Region]) -> Schedule:
         try:
             return Schedule(imported, remaining)
         except Unplaceable as error:
-            if imported.near_states:
+            if any(node.writes for node in imported.graph.nodes):
                 raise Unproven(str(error)) from error
             remaining.remove(error.region)
             for node in error.region.nodes:

@@ -109,9 +109,10 @@ class FxCall(Call):
         self.scope = scope
         self.node = self.source = node
         self.graph = scope.graph
+        assert isinstance(node.target, torch._ops.OpOverload)
         schema = node.target._schema
         self.label = schema.name
-        self.name = operator_name(node)
+        self.name = operator_key(node.target)
         self.schema = {argument.name: argument for argument in schema.arguments}
         self.arguments = {
             **{name: argument.default_value for name, argument in self.schema.items()},
@@ -163,9 +164,9 @@ class FxCall(Call):
         return self.scope.elements[Element(self.node, position)]
 
 
-def operator_name(node: fx.Node) -> str:
-    """Return the key of a call in the table: its operator with its overload."""
-    schema = node.target._schema
+def operator_key(target: torch._ops.OpOverload) -> str:
+    """Return the key of an operator in the table: its name with its overload."""
+    schema = target._schema
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
 
 

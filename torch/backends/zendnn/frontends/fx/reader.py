@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Container, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch.backends.zendnn.frontends.fx.calls import (
     Scope,
     kind_of,
     nodes_in,
-    operator_name,
+    operator_key,
 )
 from torch.backends.zendnn.graph import OPAQUE, Graph
 
@@ -45,7 +46,10 @@ class Imported(schedule.Imported):
         return nodes_in(output_of(self.source).args)
 
     def reads_memory(self, node: fx.Node) -> bool:
-        return True  # asked of graphs with states only
+        return True
+
+    def writes_memory(self, node: fx.Node) -> bool:
+        return _writes(node)
 
 
 def output_of(graph: fx.Graph) -> fx.Node:
@@ -65,7 +69,7 @@ def simplify(
     Constants are the placeholders that are ``known`` by name, and attributes that no node writes.
     Returns the tensors of all nodes that are constants afterwards.
     """
-    written = {node.args[0] for node in source.graph.nodes if _writes(node)}
+    written = written_by(source.graph)
     constants: dict[fx.Node, torch.Tensor] = {}
     for node in list(source.graph.nodes):
         if node.target == torch.ops.aten._assert_tensor_metadata.default:
@@ -92,6 +96,11 @@ def simplify(
     return {node: tensor for node, tensor in constants.items() if node.users}
 
 
+def written_by(graph: fx.Graph) -> set[fx.Node]:
+    """Return what the nodes of a graph write to."""
+    return {node.args[0] for node in graph.nodes if _writes(node)}
+
+
 def _is_foldable(node: fx.Node, constants: Container[fx.Node]) -> bool:
     """Whether a node only depends on constants, and nobody returns what it makes.
 
@@ -112,14 +121,27 @@ def _is_foldable(node: fx.Node, constants: Container[fx.Node]) -> bool:
 
 def _is_view(node: fx.Node) -> bool:
     """Whether a node makes another view of what it reads."""
-    assert isinstance(node.target, torch._ops.OpOverload)
-    return any(result.alias_info is not None for result in node.target._schema.returns)
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def _sharing(graph: fx.Graph, written: set[fx.Node]) -> set[fx.Node]:
+    """Return what is written, and all that may share memory with it."""
+    found = set(written)
+    for node in graph.nodes:
+        handed_on = _is_view(node) or node.target is operator.getitem
+        if handed_on and not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
 
 
 def import_graph(source: fx.GraphModule, constants: dict[fx.Node, torch.Tensor]) -> Imported:
-    """Return a graph, imported; only its ends may write, to inputs and attributes."""
+    """Return a graph, imported; it may write to inputs and attributes, not to views of them."""
     scope = Scope(Graph(), constants)
     imported = Imported(source.graph, scope)
+    imported.near_states = frozenset(_sharing(source.graph, written_by(source.graph)))
     for node in source.graph.nodes:
         if node.op in ("get_attr", "output"):
             continue
@@ -171,7 +193,7 @@ def _try_import(scope: Scope, node: fx.Node) -> str:
             return ""
         if not isinstance(node.target, torch._ops.OpOverload):
             return "it is control flow"
-        importer = _IMPORTERS.get(operator_name(node))
+        importer = _IMPORTERS.get(operator_key(node.target))
         if importer is None:
             return "the engine has no such operator"
         importer(FxCall(scope, node))
