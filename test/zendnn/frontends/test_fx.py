@@ -12,11 +12,13 @@ from torch import Tensor, fx, nn
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.fx import reader
+from torch.backends.zendnn.frontends.fx.calls import operator_key
 from torch.backends.zendnn.frontends.fx.writer import PlannedRegion
 from torch.backends.zendnn.graph import OPAQUE
 
 from ..common import run_python, values
 from ..passes import interpreter
+from .test_every_operator import FUNCTIONAL
 from .test_torchscript import IMPORTED, NOT_INTERPRETED
 
 ROWS = values(4, 6)
@@ -66,6 +68,20 @@ def test_operators_are_imported_with_the_same_meaning(name: str) -> None:
     if name not in NOT_INTERPRETED:
         (result,) = interpreter.evaluate(graph, inputs)
         torch.testing.assert_close(result, function(*inputs))
+
+
+def test_operators_of_functional_graphs_are_imported() -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4)).eval()
+    shapes = {"inputs": ({0: torch.export.Dim("batch", min=2)},)}
+    source = functional(
+        Called(lambda x: net(x).transpose(1, 2).reshape(x.shape[0], -1).bfloat16()),
+        [values(2, 3, 4, 5)],
+        shapes,
+    )
+    called = [node.target for node in source.graph.nodes if node.op == "call_function"]
+    named = {operator_key(op) for op in called if isinstance(op, torch._ops.OpOverload)}
+    assert named >= FUNCTIONAL
+    assert [node.reason for node in import_graph(source).graph.nodes if node.op == OPAQUE] == []
 
 
 def test_types_are_those_that_fx_knows() -> None:

@@ -23,7 +23,7 @@ from torch.backends.zendnn import _C
 from torch.backends.zendnn import passes as engine_passes
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.aten import IMPORTERS
-from torch.backends.zendnn.frontends.fx.calls import operator_key
+from torch.backends.zendnn.frontends.fx.calls import operator_of
 from torch.backends.zendnn.frontends.fx.reader import written_by
 
 log = logging.getLogger(__name__)
@@ -112,11 +112,11 @@ def zendnn(
 def whole_operators() -> contextlib.AbstractContextManager[None]:
     """Keep torch from taking apart operators that the engine has, while it traces."""
     try:
-        from torch._export.utils import _collect_all_valid_cia_ops, _special_op_to_preserve_cia
+        from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
         from torch.export.exported_program import _override_composite_implicit_decomp
     except ImportError:  # an older torch
         return contextlib.nullcontext()
-    kept = [op for op in _collect_all_valid_cia_ops() if operator_key(op) in IMPORTERS]
+    kept = filter(_is_preservable_cia_op, filter(None, map(operator_of, IMPORTERS)))
     made: contextlib.AbstractContextManager[None] = _override_composite_implicit_decomp(
         dict.fromkeys(kept, _special_op_to_preserve_cia)
     )

@@ -170,6 +170,14 @@ def operator_key(target: torch._ops.OpOverload) -> str:
     return f"{schema.name}.{schema.overload_name}" if schema.overload_name else str(schema.name)
 
 
+def operator_of(key: str) -> torch._ops.OpOverload | None:
+    """Return the operator of a key in the table; None if this torch has none of that name."""
+    name, _, overload = key.removeprefix("aten::").partition(".")
+    packet = getattr(torch.ops.aten, name, None) if key.startswith("aten::") else None
+    found: torch._ops.OpOverload | None = getattr(packet, overload or "default", None)
+    return found
+
+
 # What is no call of aten.
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.backends.zendnn import _C, passes
-from torch.backends.zendnn.frontends import Optimized, count_left_out, left_out
+from torch.backends.zendnn import _C, frontends, passes
+from torch.backends.zendnn.frontends import Optimized, count_left_out
 from torch.backends.zendnn.frontends.schedule import Schedule, Unproven, schedule
 from torch.backends.zendnn.frontends.torchscript.blocks import (
     TorchBlock,
@@ -28,6 +28,7 @@ from torch.backends.zendnn.frontends.torchscript.writer import (
     TorchModule,
     type_of,
 )
+from torch.backends.zendnn.graph import Graph
 from torch.backends.zendnn.passes import partition
 
 #: The name of a module's attribute for the operators that were left out of a method, and why.
@@ -69,7 +70,7 @@ def rewrite(
     torch._C._jit_pass_dce(graph)
     graph.lint()
     attributes = {key: (type_of(plan), plan) for key, plan in emitter.plans.items()}
-    attributes[LEFT_OUT_ATTRIBUTE.format(method=name)] = _PAIRS, left_out(graphs, STRUCTURE)
+    attributes[LEFT_OUT_ATTRIBUTE.format(method=name)] = _PAIRS, left_out(graphs)
     return name, graph, attributes
 
 
@@ -139,3 +140,8 @@ def held_by(module: TorchModule, value: TorchValue) -> Any:
     if node.kind() == "prim::GetAttr":
         return held_by(module, node.inputsAt(0)).getattr(node.s("name"))
     return module if node.kind() == "prim::Param" else value.toIValue()
+
+
+def left_out(graphs: Iterable[Graph]) -> list[tuple[str, str]]:
+    """Return each operator that stays outside of plans and says why."""
+    return frontends.left_out(graphs, STRUCTURE)
