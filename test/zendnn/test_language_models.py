@@ -1,0 +1,97 @@
+"""Language models generate the same tokens compiled as on stock torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from .common import stock
+from .test_compile_backend import fresh
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+transformers = pytest.importorskip("transformers")
+
+__all__ = ["fresh"]
+
+_SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 211}
+_WIDTHS = {**_SIZES, "hidden_size": 64, "max_position_embeddings": 128}
+_GATED = {**_WIDTHS, "intermediate_size": 96}
+_GROUPED = {**_GATED, "num_key_value_heads": 2}
+_PAIR = {"vocab_size": 211, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2}
+
+#: The prefix of a model's classes, its configuration's sizes, and the kind of cache that is tried.
+MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "GPT-2": ("GPT2", {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 211}, "dynamic"),
+    "Llama": ("Llama", _GROUPED, "static"),
+    "Qwen3": ("Qwen3", {**_GROUPED, "head_dim": 16}, "dynamic"),
+    "Mistral": ("Mistral", {**_GROUPED, "sliding_window": 8}, "static"),
+    "Gemma 3": ("Gemma3", {**_GROUPED, "head_dim": 16, "sliding_window": 8}, "static"),
+    "Phi": ("Phi", _GATED, "dynamic"),
+    "OPT": ("OPT", {**_WIDTHS, "ffn_dim": 96, "word_embed_proj_dim": 64}, "static"),
+    "GPT-NeoX": ("GPTNeoX", _GATED, "dynamic"),
+    "Falcon": ("Falcon", _WIDTHS, "static"),
+    "Mixtral": ("Mixtral", {**_GROUPED, "num_local_experts": 3}, "dynamic"),
+}
+
+
+def language_model(name: str) -> Any:
+    prefix, sizes, _ = MODELS[name]
+    config_class = getattr(transformers, f"{prefix}Config", None)
+    if prefix == "Gemma3":
+        config_class = transformers.Gemma3TextConfig
+    assert config_class is not None
+    config = config_class(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=None)
+    ending = "LMHeadModel" if prefix == "GPT2" else "ForCausalLM"
+    return getattr(transformers, prefix + ending)(config).eval()
+
+
+@pytest.fixture(autouse=True)
+def many_compilations() -> Iterator[None]:
+    with torch._dynamo.config.patch(recompile_limit=64):
+        yield
+
+
+def assert_same_tokens(model: Any, least: int, **how: Any) -> None:
+    """Assert that both generate the same, and that plans ran so many steps at least."""
+    ids = torch.randint(5, 200, (2, 7), generator=torch.Generator().manual_seed(3))
+    mask = torch.ones_like(ids)
+    mask[0, :3] = 0  # padding on the left
+    how = {"max_new_tokens": 16, "do_sample": False, "attention_mask": mask, **how}
+    with stock():
+        torch.manual_seed(5)
+        want = model.generate(ids, **how)
+    model.forward = torch.compile(model.forward, backend="zendnn")
+    torch.manual_seed(5)
+    with torch.backends.zendnn.record() as events:
+        got = model.generate(ids, **how)
+    assert torch.equal(got, want)
+    assert sum(event.route == "plan" for event in events) >= least
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_greedy_decoding(name: str) -> None:
+    static = {"cache_implementation": "static", "disable_compile": True}
+    how = static if MODELS[name][2] == "static" else {}
+    assert_same_tokens(language_model(name), 200, **how)
+
+
+@pytest.mark.parametrize("how", [{"do_sample": True, "top_k": 20}, {"num_beams": 3}], ids=str)
+def test_other_ways_of_decoding(how: dict[str, Any]) -> None:
+    assert_same_tokens(language_model("GPT-2"), 200, **how)
+
+
+def test_an_encoder_and_a_decoder() -> None:
+    config = transformers.BartConfig(
+        **_PAIR,
+        **{f"{part}_attention_heads": 4 for part in ("encoder", "decoder")},
+        **{f"{part}_ffn_dim": 96 for part in ("encoder", "decoder")},
+        pad_token_id=0,
+        eos_token_id=2,
+        forced_eos_token_id=None,
+    )
+    model = transformers.BartForConditionalGeneration(config).eval()
+    assert_same_tokens(model, 100, min_new_tokens=12, max_new_tokens=12)
