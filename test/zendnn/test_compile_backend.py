@@ -177,6 +177,33 @@ def test_modules_that_share_a_graph_keep_their_own_plans(
     assert len(made) == 3
 
 
+def test_a_buffer_that_changes_with_every_call_is_an_input(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+    optimize = front_end.optimize
+
+    def counted(*given: Any) -> Any:
+        made.append(given)
+        return optimize(*given)
+
+    monkeypatch.setattr(front_end, "optimize", counted)
+    net = Cache().eval()
+
+    def read(x: Tensor) -> Tensor:
+        return F.softmax(net.layer(x) @ net.cache.t(), -1)
+
+    fast, _ = compiled(read)
+    for _ in range(8):
+        net.cache.add_(1)
+        assert_as_eager(fast, read, values(4, 8))
+    assert len(made) == 4
+    with torch.no_grad():
+        net.layer.weight.mul_(2)
+    assert_as_eager(fast, read, values(4, 8))
+    assert routes(fast, values(4, 8)) == {"plan"}
+
+
 def test_plans_of_weights_that_are_gone_are_dropped() -> None:
     net = nn.Linear(8, 8).eval()
     fast, _ = compiled(net)

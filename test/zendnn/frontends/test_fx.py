@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -162,6 +163,51 @@ def test_several_results_are_looked_through() -> None:
 
     made = front_end.optimize(functional(Called(function), [ROWS]), {})
     torch.testing.assert_close(made(ROWS), function(ROWS))
+
+
+class Cache(nn.Module):
+    """Writes rows of a buffer, and reads it all."""
+
+    rows: Tensor
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(6, 6)
+        self.how = how
+        self.register_buffer("rows", torch.zeros(9, 6))
+
+    def forward(self, x: Tensor, at: Tensor) -> Tensor:
+        y = self.layer(x)
+        before = self.rows.sum(0) if self.how != "read late" else 0
+        old = self.rows[:4] * 1.0
+        if self.how == "slice":
+            self.rows[2:6] = y
+        elif self.how == "of itself":
+            self.rows.index_copy_(0, at, self.rows.clone()[3:7] + y)
+        else:
+            self.rows.index_copy_(0, at, y)
+        late = old if self.how == "read late" else 0
+        return F.softmax(y @ self.rows.t(), -1) @ self.rows + before + late
+
+
+@pytest.mark.parametrize("how", ["rows", "slice", "of itself", "read late"])
+def test_parts_are_written_in_place(how: str) -> None:
+    net, at = Cache(how).eval(), torch.tensor([1, 5, 8, 0])
+    other = copy.deepcopy(net)
+    made = front_end.optimize(functional(net, [ROWS, at]), {})
+    whole = [
+        node
+        for node in made.graph.nodes
+        if node.target == torch.ops.aten.copy_.default and node.args[0].op == "get_attr"
+    ]
+    assert not whole
+    with torch.no_grad():
+        for seed in range(3):
+            x = values(4, 6, seed=seed)
+            torch.testing.assert_close(made(x, at), other(x, at))
+            torch.testing.assert_close(dict(made.named_buffers())["rows"], other.rows)
+    assert planned(made)
 
 
 def test_the_order_of_random_operators_stays() -> None:

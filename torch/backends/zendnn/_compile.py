@@ -24,9 +24,12 @@ from torch.backends.zendnn import passes as engine_passes
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.aten import IMPORTERS
 from torch.backends.zendnn.frontends.fx.calls import operator_of
-from torch.backends.zendnn.frontends.fx.reader import written_by
+from torch.backends.zendnn.frontends.fx.writes import written_by
 
 log = logging.getLogger(__name__)
+
+#: A buffer that changed before so many calls in a row is no weight.
+MANY_CHANGES = 3
 
 Compiled = Callable[..., Any]
 
@@ -139,6 +142,8 @@ class InferenceGraph:
         #: Dynamo calls one graph for all modules of a class.
         self._current: tuple[Any, fx.GraphModule] | None = None
         self._known: dict[tuple[int, ...], tuple[Any, fx.GraphModule]] = {}
+        #: How many calls in a row found a change.
+        self._changes = 0
 
     @staticmethod
     def of(graph: fx.GraphModule, inputs: Sequence[Any], *, options: Options) -> InferenceGraph:
@@ -156,19 +161,35 @@ class InferenceGraph:
         current = self._current
         if current is None or not current[0].holds(given):
             current = self._current = self._find(given)
+        else:
+            self._changes = 0
         return current[1](*given)
 
     def _find(self, given: tuple[Any, ...]) -> tuple[Any, fx.GraphModule]:
         """Return the graph for these weights, which is made if there is none."""
-        key = tuple(id(given[place]) for place in self.weights)
         with self._lock:
-            found = self._known.get(key)
-            if found is None or not found[0].holds(given):
+            found = self._known.get(self._key(given))
+            if found is not None and not found[0].holds(given):
+                self._changes += 1
+                if self._changes >= MANY_CHANGES:
+                    self._release(found[0].changed(given), given)
+                found = None
+            if found is None:
                 over = [old for old, (snapshot, _) in self._known.items() if snapshot.is_over()]
                 for old in over:
                     del self._known[old]
-                found = self._known[key] = self._optimize(given)
+                found = self._known[self._key(given)] = self._optimize(given)
         return found
+
+    def _key(self, given: Sequence[Any]) -> tuple[int, ...]:
+        return tuple(id(given[at]) for at in self.weights)
+
+    def _release(self, places: Sequence[int], given: Sequence[Any]) -> None:
+        """Take what changes with every call for no weight: a cache that other graphs write."""
+        moving = {at for at in places if not isinstance(given[at], torch.nn.Parameter)}
+        if moving:
+            self.weights = [at for at in self.weights if at not in moving]
+            self._known.clear()
 
     def _optimize(self, given: tuple[Any, ...]) -> tuple[Any, fx.GraphModule]:
         names = [node.name for node in self.graph.graph.nodes if node.op == "placeholder"]

@@ -87,23 +87,21 @@ class Snapshot {
 
   bool holds(const py::tuple& given) const {
     for (size_t i = 0; i < places_.size(); ++i) {
-      if (places_[i] >= given.size() ||
-          !is_tensor(PyTuple_GET_ITEM(given.ptr(), places_[i]))) {
-        return false;
-      }
-      const auto& tensor =
-          THPVariable_Unpack(PyTuple_GET_ITEM(given.ptr(), places_[i]));
-      const auto& seen = seen_[i];
-      // The address of one that is gone stays taken.
-      if (seen.tensor._unsafe_get_target() != tensor.unsafeGetTensorImpl()) {
-        return false;
-      }
-      if (!frozen_ && (seen.version != version_of(tensor) ||
-                       seen.data != data_of(tensor))) {
+      if (!is_same(i, given)) {
         return false;
       }
     }
     return true;
+  }
+
+  std::vector<size_t> changed(const py::tuple& given) const {
+    std::vector<size_t> places;
+    for (size_t i = 0; i < places_.size(); ++i) {
+      if (!is_same(i, given)) {
+        places.push_back(places_[i]);
+      }
+    }
+    return places;
   }
 
   // Whether a tensor is gone, so that it cannot hold again.
@@ -121,6 +119,22 @@ class Snapshot {
     uint32_t version;
     const void* data;
   };
+
+  bool is_same(size_t i, const py::tuple& given) const {
+    if (places_[i] >= given.size()) {
+      return false;
+    }
+    auto* const object = PyTuple_GET_ITEM(given.ptr(), places_[i]);
+    if (!is_tensor(object)) {
+      return false;
+    }
+    const auto& tensor = THPVariable_Unpack(object);
+    const auto& seen = seen_[i];
+    // The address of one that is gone stays taken.
+    return seen.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl() &&
+           (frozen_ || (seen.version == version_of(tensor) &&
+                        seen.data == data_of(tensor)));
+  }
 
   static bool is_tensor(PyObject* object) {
     return PyType_IsSubtype(
@@ -164,6 +178,10 @@ void bind_compiled(py::module_& m) {
           "holds",
           &Snapshot::holds,
           "Whether the same tensors are there, unchanged.")
+      .def(
+          "changed",
+          &Snapshot::changed,
+          "The places of other tensors, or of tensors that have changed.")
       .def("is_over", &Snapshot::is_over, "Whether it cannot hold again.");
 }
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Container, Mapping
 from typing import Any
 
@@ -19,6 +18,13 @@ from torch.backends.zendnn.frontends.fx.calls import (
     kind_of,
     nodes_in,
     operator_key,
+)
+from torch.backends.zendnn.frontends.fx.writes import (
+    is_view,
+    sharing,
+    write_in_place,
+    writes,
+    written_by,
 )
 from torch.backends.zendnn.graph import OPAQUE, Graph
 
@@ -49,7 +55,7 @@ class Imported(schedule.Imported):
         return True
 
     def writes_memory(self, node: fx.Node) -> bool:
-        return _writes(node)
+        return writes(node)
 
 
 def output_of(graph: fx.Graph) -> fx.Node:
@@ -64,7 +70,7 @@ _MOST_FOLDED = 1 << 20
 def simplify(
     source: fx.GraphModule, known: Mapping[str, torch.Tensor]
 ) -> dict[fx.Node, torch.Tensor]:
-    """Evaluate what depends on constants only, and remove checks of types, which are known.
+    """Evaluate what depends on constants only, write in place, and check no types again.
 
     Constants are the placeholders that are ``known`` by name, and attributes that no node writes.
     Returns the tensors of all nodes that are constants afterwards.
@@ -92,13 +98,9 @@ def simplify(
             node.replace_all_uses_with(folded)
             source.graph.erase_node(node)
             constants[folded] = made
+    write_in_place(source.graph)
     source.graph.eliminate_dead_code()
     return {node: tensor for node, tensor in constants.items() if node.users}
-
-
-def written_by(graph: fx.Graph) -> set[fx.Node]:
-    """Return what the nodes of a graph write to."""
-    return {node.args[0] for node in graph.nodes if _writes(node)}
 
 
 def _is_foldable(node: fx.Node, constants: Container[fx.Node]) -> bool:
@@ -115,33 +117,15 @@ def _is_foldable(node: fx.Node, constants: Container[fx.Node]) -> bool:
         and all(read in constants for read in node.all_input_nodes)
         and all(user.op != "output" for user in node.users)
         and not _is_ordered(node)
-        and not (node.all_input_nodes and _is_view(node))
+        and not (node.all_input_nodes and is_view(node))
     )
-
-
-def _is_view(node: fx.Node) -> bool:
-    """Whether a node makes another view of what it reads."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
-    return any(result.alias_info is not None for result in target._schema.returns)
-
-
-def _sharing(graph: fx.Graph, written: set[fx.Node]) -> set[fx.Node]:
-    """Return what is written, and all that may share memory with it."""
-    found = set(written)
-    for node in graph.nodes:
-        handed_on = _is_view(node) or node.target is operator.getitem
-        if handed_on and not found.isdisjoint(node.all_input_nodes):
-            found.add(node)
-    return found
 
 
 def import_graph(source: fx.GraphModule, constants: dict[fx.Node, torch.Tensor]) -> Imported:
     """Return a graph, imported; it may write to inputs and attributes, not to views of them."""
     scope = Scope(Graph(), constants)
     imported = Imported(source.graph, scope)
-    imported.near_states = frozenset(_sharing(source.graph, written_by(source.graph)))
+    imported.near_states = frozenset(sharing(source.graph, written_by(source.graph)))
     for node in source.graph.nodes:
         if node.op in ("get_attr", "output"):
             continue
@@ -180,11 +164,6 @@ def clone(call: FxCall) -> None:
 _IMPORTERS = IMPORTERS | {"aten::clone": clone}
 
 
-def _writes(node: fx.Node) -> bool:
-    target = node.target
-    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
-
-
 def _try_import(scope: Scope, node: fx.Node) -> str:
     """Import a node, or return why not."""
     try:
@@ -209,7 +188,7 @@ def _is_ordered(node: fx.Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload):
         return node.op != "call_function" or not callable(node.target) or node.is_impure()
     random = torch.Tag.nondeterministic_seeded in node.target.tags
-    return random or _writes(node) or node.is_impure()
+    return random or writes(node) or node.is_impure()
 
 
 def _add_opaque(scope: Scope, node: fx.Node, reason: str, ordered: bool) -> None:

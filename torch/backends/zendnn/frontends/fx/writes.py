@@ -1,0 +1,96 @@
+"""Writes of functional graphs: which memory they concern, and which can be done in place.
+
+A functional graph makes a new cache for each write, and copies it to the old one at its end. Where
+nobody reads the old one afterwards, the write itself is done in place.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+_aten = torch.ops.aten
+
+#: Operators that write a part of their first argument, and their twins in place.
+_IN_PLACE = {
+    _aten.index_copy.default: _aten.index_copy_.default,
+    _aten.index_put.default: _aten.index_put_.default,
+    _aten.index_fill.int_Scalar: _aten.index_fill_.int_Scalar,
+    _aten.scatter.src: _aten.scatter_.src,
+    _aten.scatter.value: _aten.scatter_.value,
+}
+
+
+def writes(node: fx.Node) -> bool:
+    """Whether a node writes to its first argument."""
+    target = node.target
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
+
+
+def written_by(graph: fx.Graph) -> set[fx.Node]:
+    """Return what the nodes of a graph write to."""
+    return {node.args[0] for node in graph.nodes if writes(node)}
+
+
+def is_view(node: fx.Node) -> bool:
+    """Whether a node makes another view of what it reads."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def sharing(graph: fx.Graph, memory: Iterable[fx.Node]) -> set[fx.Node]:
+    """Return nodes, and all others whose results may share memory with theirs."""
+    found = set(memory)
+    for node in graph.nodes:
+        handed_on = is_view(node) or node.target in (operator.getitem, written)
+        if handed_on and not found.isdisjoint(node.all_input_nodes):
+            found.add(node)
+    return found
+
+
+def written(target: Tensor, *writes: Any) -> Tensor:
+    """Return a tensor, after it was written."""
+    return target
+
+
+def write_in_place(graph: fx.Graph) -> None:
+    """Do writes of parts in place, where a graph ends with a copy of the whole."""
+    position = {node: index for index, node in enumerate(graph.nodes)}
+    for copy in [node for node in graph.nodes if node.target == _aten.copy_.default]:
+        target, made = copy.args[:2]
+        if not isinstance(made, fx.Node) or not made.args or made.args[0] is not target:
+            continue
+        if made.target not in _IN_PLACE and made.target != _aten.slice_scatter.default:
+            continue
+        near = sharing(graph, [target])
+        readers = {user for node in near for user in node.users} - {made, copy}
+        late = any(position[user] > position[made] for user in readers)
+        returned = any(user.op == "output" for user in made.users)
+        if late or returned or not near.isdisjoint(made.all_input_nodes[1:]):
+            continue
+        with graph.inserting_before(made):
+            done = _in_place(graph, made)
+        done.meta = dict(made.meta)
+        made.replace_all_uses_with(done)
+        graph.erase_node(copy)
+        graph.erase_node(made)
+
+
+def _in_place(graph: fx.Graph, node: fx.Node) -> fx.Node:
+    """Add what writes in place; return a node whose result is the target, written."""
+    if node.target in _IN_PLACE:
+        return graph.call_function(_IN_PLACE[node.target], node.args, node.kwargs)
+    target, source, *where = node.args
+    assert isinstance(target, fx.Node)
+    part = graph.call_function(_aten.slice.Tensor, (target, *where), node.kwargs)
+    assert isinstance(source, fx.Node)
+    part.meta = {"val": source.meta["val"]}
+    write = graph.call_function(_aten.copy_.default, (part, source))
+    write.meta = {"val": source.meta["val"]}
+    return graph.call_function(written, (target, write))
