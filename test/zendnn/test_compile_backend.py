@@ -257,6 +257,27 @@ def test_sizes_that_are_computed_with() -> None:
     assert counter.frame_count == 1
 
 
+class Scaled(nn.Module):
+    """Multiplies by a number of its own, which Dynamo makes symbolic."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(12, 12)
+        self.scale = 0.7
+
+    def forward(self, x: Tensor, dropout: float = 0.0) -> Tensor:
+        y = F.softmax(self.layer(x) * self.scale, -1)
+        return F.dropout(y, dropout, self.training) * self.scale**-0.5
+
+
+def test_numbers_of_modules_may_be_symbolic() -> None:
+    net = Scaled().eval()
+    fast, _ = compiled(net, dynamic=True)
+    assert_as_eager(fast, net, values(4, 12))
+    assert_as_eager(fast, net, values(6, 12), 0.1)
+    assert routes(fast, values(5, 12)) == {"plan"}
+
+
 class Cache(nn.Module):
     """Writes to a buffer and to an input."""
 

@@ -83,6 +83,8 @@ class Summary:
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
     operators: Counter[str] = field(default_factory=Counter)
     refusals: Counter[str] = field(default_factory=Counter)
+    #: Models that ran steps of plans, by front end.
+    planned: Counter[str] = field(default_factory=Counter)
     none: int = 0
     finds: list[Find] = field(default_factory=list)
 
@@ -92,7 +94,7 @@ class Fuzzer:
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
-        self.front_ends = list(FRONT_ENDS) if options.front_end == "all" else [options.front_end]
+        self.front_ends = options.front_end or list(FRONT_ENDS)
         self.summary = Summary()
         self.started = time.monotonic()
         self._lock = threading.Lock()
@@ -143,7 +145,7 @@ class Fuzzer:
     def _model(self, maker: Worker, worker: Worker, index: int) -> None:
         options = self.options
         model = maker.generate(options.seed, index, options.nodes, options.bf16)
-        verdicts = worker.check(model, self.front_ends) if model else []
+        verdicts = worker.check(model, self._front_ends(index)) if model else []
         finds = []
         if model is not None:
             for verdict in verdicts:
@@ -157,9 +159,16 @@ class Fuzzer:
             summary.operators.update(model.operators() if model else ())
             for verdict in verdicts:
                 summary.outcomes[verdict.front_end, verdict.outcome] += 1
+                summary.planned[verdict.front_end] += verdict.steps > 0
                 summary.refusals.update(verdict.refusals)
             summary.finds += finds
             self._progress(finds)
+
+    def _front_ends(self, index: int) -> list[str]:
+        """Return the front ends for a model; slow ones get a share, unless they were asked for."""
+        asked = self.options.front_end or self.options.index is not None
+        draw = random.Random(f"front ends {self.options.seed} {index}").random()
+        return [name for name in self.front_ends if asked or draw * FRONT_ENDS[name].one_in < 1]
 
     def _find(self, settings: dict[str, str], index: int, model: Model, verdict: Verdict) -> Find:
         """Shrink a find in its own process, and save it."""
@@ -220,10 +229,12 @@ def save(folder: Path, model: Model, verdict: Verdict, settings: dict[str, str])
 def describe(summary: Summary, known: Sequence[str]) -> str:
     """Return a readable summary."""
     lines = [f"{summary.models} models, {summary.none} for which NNSmith found no graph"]
-    for front_end in FRONT_ENDS:
+    for front_end, kind in FRONT_ENDS.items():
         told = {o: n for (f, o), n in sorted(summary.outcomes.items()) if f == front_end}
         if told:
-            lines.append(f"  {front_end:8}" + "".join(f"  {n} {o}" for o, n in told.items()))
+            counts = "".join(f"  {n} {o}" for o, n in told.items())
+            plans = f"; {summary.planned[front_end]} with plans" if kind.plans else ""
+            lines.append(f"  {front_end:15}{counts}{plans}")
     never = sorted(set(known) - set(summary.operators))
     lines.append(f"operators: {len(known) - len(never)} of {len(known)} in some model")
     lines += [f"  in none: {' '.join(never)}"] if never else []
@@ -250,7 +261,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--index", type=int, help="check only this model of the seed")
     add("--nodes", type=int, default=5, help="maximum operators per model")
     add("--bf16", action="store_true", help="compute in bfloat16")
-    add("--front-end", choices=[*FRONT_ENDS, "all"], default="all")
+    add(
+        "--front-end",
+        choices=list(FRONT_ENDS),
+        action="append",
+        help="check only these; default: all, of which the slow ones get a share of the models",
+    )
     add("--ignore", choices=FINDS, action="append", default=[], help="count these, but save none")
     add("--minutes", type=float, default=0, help="start no models after this time")
     add("--jobs", type=int, default=1, help="models to check in parallel")

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import linecache
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Dict, Tuple  # noqa: UP035 - what TorchScript reads
 
@@ -32,14 +32,16 @@ class Verdict:
 
     ``outcome``: same, differs (wrong numbers), nonfinite (NaN or infinities in other places), shape
     (wrong shape or dtype), raises, struck (right, but a plan tried a wrong implementation),
-    unstable (stock itself is unreliable), refused (torch.jit refuses the model), upstream
-    (torch.jit changes its results), invalid (stock cannot run it), crash, timeout.
+    unstable (stock itself is unreliable), refused (torch.jit or torch.compile refuses the model),
+    upstream (one of them changes its results), invalid (stock cannot run it), crash, timeout.
     """
 
     outcome: str
     front_end: str = ""
     detail: str = ""
     refusals: tuple[str, ...] = ()
+    #: Steps of plans that ran in the last call.
+    steps: int = 0
 
     @property
     def is_find(self) -> bool:
@@ -102,14 +104,52 @@ class FrontEnd:
 
     stock: Callable[[torch.nn.Module, Inputs], Any]
     ours: Callable[[Any], Any]
-    explains: bool = False
+    #: Whether it makes plans, which ``explain`` knows.
+    plans: bool = False
+    #: Stock's graph of a module, whose results may differ from eager mode; ``stock`` by default.
+    graph: Callable[[torch.nn.Module, Inputs], Any] | None = None
+    #: What surrounds all calls.
+    around: Callable[[], AbstractContextManager[None]] = nullcontext
+    #: Next to other front ends it gets one model in so many, since it is slow.
+    one_in: int = 1
+
+
+@contextmanager
+def _dynamo() -> Iterator[None]:
+    """Dynamo without what it keeps of other models; too many compilations are an error."""
+    import torch._dynamo  # slow
+
+    torch._dynamo.reset()
+    try:
+        with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+            yield
+    finally:
+        torch._dynamo.reset()
+
+
+def _compiler(dynamic: bool) -> FrontEnd:
+    """Return torch.compile; with ``dynamic``, one compilation serves several sizes."""
+
+    def compiled(module: torch.nn.Module, backend: str) -> Any:
+        return torch.compile(module, backend=backend, dynamic=dynamic)
+
+    return FrontEnd(
+        _as_it_is,
+        lambda module: compiled(module, "zendnn"),
+        plans=True,
+        graph=lambda module, inputs: compiled(module, "aot_eager"),
+        around=_dynamo,
+        one_in=10,
+    )
 
 
 FRONT_ENDS: Mapping[str, FrontEnd] = {
-    "trace": FrontEnd(_traced, torch.jit.optimize_for_inference, True),
-    "script": FrontEnd(_scripted, torch.jit.optimize_for_inference, True),
+    "trace": FrontEnd(_traced, torch.jit.optimize_for_inference, plans=True),
+    "script": FrontEnd(_scripted, torch.jit.optimize_for_inference, plans=True),
     "eager": FrontEnd(_as_it_is, lambda module: module),
     "prepack": FrontEnd(_as_it_is, torch.backends.zendnn.prepack),
+    "compile": _compiler(dynamic=False),
+    "compile-dynamic": _compiler(dynamic=True),
 }
 
 
@@ -133,41 +173,65 @@ def check(
                 if not number:
                     return Verdict("invalid", front_end, _line(error))
     runs = taken  # many models only take the first run's sizes
-    with torch.no_grad(), warnings.catch_warnings():
+    way = FRONT_ENDS[front_end]
+    with torch.no_grad(), warnings.catch_warnings(), way.around():
         warnings.simplefilter("ignore")
-        module = code.classes(lower)["Model"](dict(weights)).eval()
-        way = FRONT_ENDS[front_end]
+        return _checked(code, weights, runs, expected, lower, front_end)
+
+
+def _checked(
+    code: Code,
+    weights: Mapping[str, torch.Tensor],
+    runs: Sequence[Inputs],
+    expected: Sequence[Results],
+    lower: torch.dtype,
+    front_end: str,
+) -> Verdict:
+    way = FRONT_ENDS[front_end]
+    module = code.classes(lower)["Model"](dict(weights)).eval()
+    try:
+        with _stock():
+            stock = way.stock(module, runs[0])
+            stock(*_copies(runs[0]))
+    except Exception as error:
+        return Verdict("refused", front_end, _line(error))
+    try:
+        made = way.ours(stock)
+    except Exception as error:
+        return Verdict("raises", front_end, _line(error))
+    for number in [*range(len(runs)), 0]:
+        verdict = None
         try:
-            with _stock():
-                stock = way.stock(module, runs[0])
-                stock(*_copies(runs[0]))
+            got = made(*_copies(runs[number]))
         except Exception as error:
-            return Verdict("refused", front_end, _line(error))
-        try:
-            made = way.ours(stock)
-        except Exception as error:
-            return Verdict("raises", front_end, _line(error))
-        for number in [*range(len(runs)), 0]:
-            verdict = None
+            verdict = ("raises", _line(error))
+        verdict = verdict or _compare(code, weights, runs[number], got, expected[number], lower)
+        if verdict is None:
+            continue
+        with _stock():
+            again = (way.graph or way.stock)(
+                code.classes(lower)["Model"](dict(weights)).eval(), runs[0]
+            )
             try:
-                got = made(*_copies(runs[number]))
+                theirs = again(*_copies(runs[number]))
             except Exception as error:
-                verdict = ("raises", _line(error))
-            verdict = verdict or _compare(code, weights, runs[number], got, expected[number], lower)
-            if verdict is None:
-                continue
-            with _stock():
-                again = way.stock(code.classes(lower)["Model"](dict(weights)).eval(), runs[0])
-                try:
-                    theirs = again(*_copies(runs[number]))
-                except Exception:
-                    continue  # the trace only takes the first run's sizes
-            if not all(map(_close, theirs, expected[number], [lower] * len(theirs))):
                 if number:
-                    continue
-                return Verdict("upstream", front_end, "stock's graph differs from its eager mode")
-            return Verdict(verdict[0], front_end, f"inputs {number}: {verdict[1]}")
-        methods = torch.backends.zendnn.explain(made).as_dict()["methods"] if way.explains else []
+                    continue  # the trace only takes the first run's sizes
+                return Verdict("refused", front_end, _line(error))
+        if not all(map(_close, theirs, expected[number], [lower] * len(theirs))):
+            if number:
+                continue
+            return Verdict("upstream", front_end, "stock's graph differs from its eager mode")
+        return Verdict(verdict[0], front_end, f"inputs {number}: {verdict[1]}")
+    if not way.plans:
+        return Verdict("same", front_end)
+    with torch.backends.zendnn.record() as events:
+        made(*_copies(runs[0]))
+    steps = sum(event.route == "plan" for event in events)
+    try:
+        methods = torch.backends.zendnn.explain(made).as_dict()["methods"]
+    except TypeError:
+        methods = []
     regions = [region for method in methods for region in method["regions"]]
     builds = [built for region in regions for built in region["built"]]
     wrong = [name for built in builds for name in built["wrong"]]
@@ -177,7 +241,7 @@ def check(
     refusals += [
         f"{x['op']}: {x['reason']}" for method in methods for x in method["left_out"] or ()
     ]
-    return Verdict("same", front_end, "", tuple(refusals))
+    return Verdict("same", front_end, "", tuple(refusals), steps)
 
 
 def _compare(

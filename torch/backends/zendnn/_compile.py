@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._dynamo.exc import RestartAnalysis
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
 from torch.backends.zendnn import _C
@@ -107,6 +108,8 @@ def zendnn(
                 keep_inference_input_mutations=True,
             )
         return compiled
+    except RestartAnalysis:  # Dynamo captures the graph anew
+        raise
     except Exception as error:
         log.info("a graph stays as it is: %s", error)
         return module.forward
@@ -119,11 +122,21 @@ def whole_operators() -> contextlib.AbstractContextManager[None]:
         from torch.export.exported_program import _override_composite_implicit_decomp
     except ImportError:  # an older torch
         return contextlib.nullcontext()
-    kept = filter(_is_preservable_cia_op, filter(None, map(operator_of, IMPORTERS)))
-    made: contextlib.AbstractContextManager[None] = _override_composite_implicit_decomp(
-        dict.fromkeys(kept, _special_op_to_preserve_cia)
-    )
+    known = filter(_is_preservable_cia_op, filter(None, map(operator_of, IMPORTERS)))
+    kept = dict.fromkeys(known, _special_op_to_preserve_cia)
+    # These two may return an operand, or a view of it, which their schemas do not say.
+    kept.pop(torch.ops.aten.type_as.default, None)
+    kept[torch.ops.aten.einsum.default] = _keep_products
+    made: contextlib.AbstractContextManager[None] = _override_composite_implicit_decomp(kept)
     return made
+
+
+def _keep_products(equation: str, tensors: Sequence[Tensor], **named: Any) -> Any:
+    """Take einsum apart if it has one operand; that of several makes a new tensor."""
+    if len(tensors) > 1:
+        return NotImplemented
+    composite = torch._C.DispatchKey.CompositeImplicitAutograd
+    return torch.ops.aten.einsum.default._op_dk(composite, equation, tensors, **named)
 
 
 class InferenceGraph:

@@ -14,6 +14,7 @@ from torch.backends.zendnn import passes
 from torch.backends.zendnn.frontends import Optimized, count_left_out, left_out
 from torch.backends.zendnn.frontends.fx.reader import import_graph, simplify
 from torch.backends.zendnn.frontends.fx.writer import MakePlan, PlannedRegion, emit
+from torch.backends.zendnn.frontends.fx.writes import views_at_end
 from torch.backends.zendnn.frontends.schedule import schedule
 from torch.backends.zendnn.passes import partition
 
@@ -43,7 +44,8 @@ def optimize(
     A graph may end with copies to its inputs and attributes. Nothing else may write.
     """
     copied = fx.GraphModule(source, copy.deepcopy(source.graph))
-    imported = import_graph(copied, simplify(copied, constants))
+    known = simplify(copied, constants)
+    imported = import_graph(copied, known, views_at_end(copied.graph))
     passes.run(imported.graph)
     made = emit(copied, schedule(imported, partition.partition(imported.graph)), make_plan)
     made.meta[_LEFT_OUT] = left_out([imported.graph], {INPUT_CHECK})

@@ -95,13 +95,6 @@ class Scope:
         return [operand] if isinstance(operand, Value) else []
 
 
-def nodes_in(argument: Any) -> list[fx.Node]:
-    """Return the nodes in an argument."""
-    found: list[fx.Node] = []
-    fx.map_arg(argument, found.append)
-    return found
-
-
 class FxCall(Call):
     """One call of an aten operator."""
 

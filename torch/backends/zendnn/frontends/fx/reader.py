@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from torch.backends.zendnn.frontends.fx.calls import (
     FxCall,
     Scope,
     kind_of,
-    nodes_in,
     operator_key,
 )
 from torch.backends.zendnn.frontends.fx.writes import (
@@ -32,10 +31,12 @@ from torch.backends.zendnn.graph import OPAQUE, Graph
 class Imported(schedule.Imported):
     """An FX graph as the engine sees it; its nodes name their values."""
 
-    def __init__(self, source: fx.Graph, scope: Scope) -> None:
+    def __init__(self, source: fx.Graph, scope: Scope, views: Sequence[fx.Node] = ()) -> None:
         super().__init__(scope.graph)
         self.source = source
         self.scope = scope
+        #: Nodes that make results only by viewing, which plans would copy.
+        self.views = views
 
     def key(self, source: fx.Node) -> fx.Node:
         return source
@@ -49,7 +50,9 @@ class Imported(schedule.Imported):
         return [node]
 
     def results(self) -> list[fx.Node]:
-        return nodes_in(output_of(self.source).args)
+        readers = (output_of(self.source), *self.views)
+        read = (node for reader in readers for node in reader.all_input_nodes)
+        return [node for node in read if node not in self.views]
 
     def reads_memory(self, node: fx.Node) -> bool:
         return True
@@ -121,10 +124,17 @@ def _is_foldable(node: fx.Node, constants: Container[fx.Node]) -> bool:
     )
 
 
-def import_graph(source: fx.GraphModule, constants: dict[fx.Node, torch.Tensor]) -> Imported:
-    """Return a graph, imported; it may write to inputs and attributes, not to views of them."""
+def import_graph(
+    source: fx.GraphModule,
+    constants: dict[fx.Node, torch.Tensor],
+    views: Sequence[fx.Node] = (),
+) -> Imported:
+    """Return a graph, imported; it may write to inputs and attributes, also through views.
+
+    What it returns are the results, or what these ``views`` at its end read.
+    """
     scope = Scope(Graph(), constants)
-    imported = Imported(source.graph, scope)
+    imported = Imported(source.graph, scope, views)
     imported.near_states = frozenset(sharing(source.graph, written_by(source.graph)))
     for node in source.graph.nodes:
         if node.op in ("get_attr", "output"):

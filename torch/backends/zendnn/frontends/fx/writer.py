@@ -69,6 +69,10 @@ def emit(source: fx.GraphModule, schedule: Schedule, make_plan: MakePlan) -> fx.
             assert isinstance(key, fx.Node)
             made[key] = graph.call_function(operator.getitem, (results, position))
             made[key].meta = dict(key.meta)
+    handed_over = {key for outputs in schedule.outputs.values() for key in outputs}
+    for node in imported.views:
+        if node in handed_over or node not in made:
+            made[node] = graph.node_copy(node, made.__getitem__)
     graph.node_copy(output_of(source.graph), made.__getitem__)
     root = nn.Module()
     for node in graph.nodes:

@@ -32,8 +32,17 @@ def writes(node: fx.Node) -> bool:
 
 
 def written_by(graph: fx.Graph) -> set[fx.Node]:
-    """Return what the nodes of a graph write to."""
-    return {node.args[0] for node in graph.nodes if writes(node)}
+    """Return whose memory the nodes of a graph write to, be it through views."""
+    return {_base(node.args[0]) for node in graph.nodes if writes(node)}
+
+
+def _base(node: Any) -> fx.Node:
+    """Return the node whose memory another one views."""
+    assert isinstance(node, fx.Node)
+    several = node.args[0] if node.target == operator.getitem else node
+    if node.target == written or (isinstance(several, fx.Node) and is_view(several)):
+        return _base(several.all_input_nodes[0])
+    return node
 
 
 def is_view(node: fx.Node) -> bool:
@@ -42,6 +51,19 @@ def is_view(node: fx.Node) -> bool:
     if not isinstance(target, torch._ops.OpOverload):
         return False
     return any(result.alias_info is not None for result in target._schema.returns)
+
+
+def views_at_end(graph: fx.Graph) -> list[fx.Node]:
+    """Return the nodes that make results only by viewing, in order; others may read them, too."""
+    *nodes, output = graph.nodes
+    read, found = set(output.all_input_nodes), []
+    for node in reversed(nodes):
+        several = node.args[0] if node.target == operator.getitem else node
+        views = isinstance(several, fx.Node) and is_view(several) and not writes(several)
+        if views and node in read:
+            found.append(node)
+            read.update(node.all_input_nodes)
+    return found[::-1]
 
 
 def sharing(graph: fx.Graph, memory: Iterable[fx.Node]) -> set[fx.Node]:

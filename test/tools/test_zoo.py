@@ -1,0 +1,319 @@
+"""tools/zoo: tiny models are built from names, wrong front ends are found, processes may end."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import CONFIG_MAPPING
+
+from tools.zoo import __main__ as command
+from tools.zoo import check as check_module
+from tools.zoo.check import WAYS, Way, check, difference
+from tools.zoo.inputs import IMAGE, WIDTH
+from tools.zoo.models import NotBuilt, Tiny, build, names, small
+from tools.zoo.report import Report, document, summary
+
+INF, NAN = math.inf, math.nan
+RIGHT = tuple(Way(way, "right", error=1e-7, steps=3, ratio=0.5) for way in WAYS)
+BERT = Report("bert", model="BertModel", inputs=("input_ids",), ways=RIGHT)
+MISSING = Report("timm_wrapper", missing="it needs the package timm")
+
+
+class Layer(nn.Module):
+    """A layer, whose result may be rounded so that it has steps."""
+
+    def __init__(self, step: float | None = None) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.step = nn.Linear(8, 8), step
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        y = self.layer(x)
+        return {"y": torch.floor(y / self.step) * self.step if self.step else y}
+
+
+def tiny(model: nn.Module) -> Tiny:
+    return Tiny("layer", model.eval(), {"x": torch.ones(2, 8)}, {"x": torch.ones(3, 8)})
+
+
+def replaced(monkeypatch: pytest.MonkeyPatch, ours: Any, stock: Any = None) -> None:
+    """Let functions of a model run in the place of ours, and of what torch makes of it."""
+
+    def prepared(given: Tiny, way: str, backend: str) -> Callable[..., Any]:
+        function = ours if backend == "zendnn" else stock
+        return given.model if function is None else lambda **x: function(given.model(**x))
+
+    monkeypatch.setattr(check_module, "prepared", prepared)
+    monkeypatch.setattr(check_module, "plans", lambda *given: {})
+
+
+def off(by: float) -> Callable[[dict[str, Tensor]], dict[str, Tensor]]:
+    return lambda made: {"y": made["y"] + by}
+
+
+def refused(made: Any) -> Any:
+    raise RuntimeError("it is refused\nat length")
+
+
+# Models.
+
+
+def test_a_configuration_becomes_small_in_all_its_parts() -> None:
+    default = CONFIG_MAPPING["clip"]()
+    config = small(default, {"text_config.hidden_size": 32})
+    assert type(config) is type(default)
+    assert (config.text_config.hidden_size, config.vision_config.hidden_size) == (32, WIDTH)
+    assert config.vision_config.image_size == IMAGE
+    assert config.vision_config.num_hidden_layers == 2
+    assert config.text_config.hidden_act == default.text_config.hidden_act
+
+
+def test_no_number_of_a_configuration_grows() -> None:
+    default = CONFIG_MAPPING["bert"](vocab_size=7, num_attention_heads=2)
+    config = small(default, {})
+    assert (config.vocab_size, config.num_attention_heads) == (7, 2)
+
+
+def test_a_name_gives_the_same_model_and_inputs_each_time() -> None:
+    first, second = build("bert"), build("bert")
+    for name, weight in first.model.state_dict().items():
+        assert torch.equal(weight, second.model.state_dict()[name])
+    assert torch.equal(first.inputs["input_ids"], second.inputs["input_ids"])
+    assert first.inputs["input_ids"].shape != first.second["input_ids"].shape
+
+
+def test_weights_that_are_the_same_everywhere_are_changed() -> None:
+    weights = dict(build("bert").model.named_parameters())
+    norm = weights["embeddings.LayerNorm.weight"]
+    assert norm.unique().numel() > 1
+
+
+def test_text_gets_the_tokens_of_its_images() -> None:
+    made = build("llava")
+    token = made.model.config.image_token_id
+    assert "pixel_values" in made.inputs
+    assert (made.inputs["input_ids"] == token).any(1).all()
+
+
+def test_what_cannot_be_built_says_why() -> None:
+    with pytest.raises(NotBuilt, match=r"missing the required .forward. function"):
+        build("jukebox")
+
+
+def test_the_names_are_those_of_transformers() -> None:
+    assert {"bert", "resnet", "whisper", "llama"} <= set(names())
+
+
+# Differences.
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "error"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.0, 2.5], [1.0, 2.0], 0.25),
+        ([NAN, 2.5], [NAN, 2.0], 0.25),
+        ([INF, 2.0], [-INF, 2.0], INF),
+        ([NAN, 2.0], [INF, 2.0], INF),
+        ([1.0], [1.0, 2.0], INF),
+        ([0.0], [0.0], 0.0),
+    ],
+)
+def test_a_difference_is_relative_to_the_largest_number(
+    got: list[float], want: list[float], error: float
+) -> None:
+    assert difference([torch.tensor(got)], [torch.tensor(want)]) == error
+
+
+def test_other_types_and_other_integers_differ_without_bound() -> None:
+    one = torch.tensor([1])
+    assert difference([one], [one + 1]) == INF
+    assert difference([one.float()], [one]) == INF
+    assert difference([one, one], [one]) == INF
+    assert difference([one > 0], [one > 0]) == 0
+
+
+# Checks.
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_right_model_is_right_and_runs_in_plans(way: str) -> None:
+    found = check(tiny(Layer()), way)
+    assert (found.outcome, found.regions, found.steps) == ("right", 1, 1)
+    assert found.error < 1e-6
+
+
+def test_a_wrong_front_end_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(monkeypatch, off(0.5))
+    found = check(tiny(Layer()), "compiled")
+    assert (found.outcome, found.is_ours) == ("wrong", True)
+    assert found.error > 0.1
+
+
+def test_an_error_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(monkeypatch, refused)
+    found = check(tiny(Layer()), "compiled")
+    assert (found.outcome, found.detail) == ("fails", "RuntimeError: it is refused")
+    assert found.is_ours
+
+
+@pytest.mark.parametrize("ours", [off(0.5), refused])
+@pytest.mark.parametrize("stock", [off(0.5), refused])
+def test_what_stock_does_alike_is_not_ours(
+    monkeypatch: pytest.MonkeyPatch, ours: Any, stock: Any
+) -> None:
+    replaced(monkeypatch, ours, stock)
+    found = check(tiny(Layer()), "compiled")
+    assert (found.outcome, found.is_ours) == ("upstream", False)
+    assert "stock: " in found.detail
+
+
+def test_a_model_that_magnifies_rounding_is_unstable(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = 1e-3
+    model = Layer(step)
+    edge = model.layer(torch.ones(2, 8))[0] / step
+    with torch.no_grad():
+        model.layer.bias.sub_((edge - edge.round()) * step)
+    replaced(monkeypatch, off(step))
+    found = check(tiny(model), "compiled")
+    assert (found.outcome, found.is_ours) == ("unstable", False)
+
+
+def test_a_model_with_random_results_is_not_compared() -> None:
+    class Random(Layer):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"y": x + torch.empty(1).exponential_(generator=self.generator)}
+
+        generator = torch.Generator()
+
+    assert check(tiny(Random()), "compiled").outcome == "upstream"
+
+
+def test_a_break_of_the_graph_is_counted() -> None:
+    class Broken(Layer):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            y = self.layer(x)
+            torch._dynamo.graph_break()
+            return {"y": self.layer(y)}
+
+    found = check(tiny(Broken()), "compiled")
+    assert (found.outcome, len(found.breaks), found.compilations) == ("right", 1, 2)
+
+
+# The command.
+
+
+def test_a_model_is_examined_in_all_ways() -> None:
+    found = command.examine("bert")
+    assert found.model == "BertModel"
+    assert [(way.way, way.outcome) for way in found.ways] == [(way, "right") for way in WAYS]
+    assert all(way.regions and way.steps for way in found.ways)
+
+
+def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "LIMIT", 0.01)
+    assert command.answers("bert") == ([], "timeout")
+
+
+@pytest.mark.parametrize(("theirs", "outcome"), [("", "crash"), ("crash", "upstream")])
+def test_a_crash_is_ours_unless_stock_crashes(
+    monkeypatch: pytest.MonkeyPatch, theirs: str, outcome: str
+) -> None:
+    def answers(name: str, *options: str) -> tuple[list[dict[str, Any]], str]:
+        first = {"model": "Model", "inputs": ["x"]}
+        if "--stock" in options:
+            return [first], theirs
+        right = [{"way": way, "outcome": "right"} for way in options]
+        return ([first, right[0]], "crash") if options == WAYS else ([first, *right], "")
+
+    monkeypatch.setattr(command, "answers", answers)
+    found = command.examine("model")
+    assert [way.outcome for way in found.ways] == ["right", outcome, "right"]
+
+
+def test_a_model_that_ends_its_process_at_once_is_not_built(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(command, "answers", lambda name, *options: ([], "crash"))
+    assert command.examine("model").missing == "crash while it is built"
+
+
+def test_a_seed_draws_the_same_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command.main(["--draw", "4", "--seed", "5", "--list"]) == 0
+    first = capsys.readouterr().out
+    command.main(["--draw", "4", "--seed", "5", "--list"])
+    assert capsys.readouterr().out == first
+    assert len(first.splitlines()) == 5
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder in the place of the checkout."""
+    monkeypatch.setattr(command, "REPO", tmp_path)
+    return tmp_path
+
+
+def test_the_command_tells_of_a_fault_and_fails(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = replace(BERT, ways=(Way("compiled", "wrong", "off by 3"), *RIGHT[1:]))
+    monkeypatch.setattr(command, "examine", lambda name: wrong)
+    assert command.main(["--only", "roberta-prelayernorm"]) == 1
+    assert "fault: bert, compiled: wrong (off by 3)" in capsys.readouterr().out
+
+
+def test_the_command_writes_the_document(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "examine", lambda name: replace(BERT, name=name))
+    assert command.main(["--only", "roberta", "--write"]) == 0
+    text = (folder / "docs" / "models.md").read_text()
+    assert "| roberta |" in text
+    assert str(folder) not in text
+
+
+def test_a_run_can_go_on(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def examine(name: str) -> Report:
+        asked.append(name)
+        return replace(BERT, name=name)
+
+    monkeypatch.setattr(command, "examine", examine)
+    command.main(["--only", "xlm-roberta-xl"])
+    command.main(["--only", "xlm-roberta", "--resume"])
+    assert asked == ["xlm-roberta-xl", "xlm-roberta"]
+
+
+# Reports.
+
+
+def test_a_summary_counts_and_a_document_lists() -> None:
+    unstable = Way("dynamic", "unstable", "off by 1", left_out={"aten::foo: it has no bar": 3})
+    broken = replace(RIGHT[0], compilations=3, breaks=("a", "b"))
+    reports = [BERT, replace(BERT, name="dpt", ways=(broken, unstable, RIGHT[2])), MISSING]
+    assert summary(reports).splitlines() == [
+        "3 architectures, 2 built",
+        "  compiled: 2 right; 0.50 of stock time",
+        "  dynamic: 1 right, 1 unstable; 0.50 of stock time",
+        "  frozen: 2 right; 0.50 of stock time",
+    ]
+    text = document(reports)
+    assert "| dpt | 1e-07 | unstable | 1e-07 | 3 (2) |" in text
+    assert "- dpt, dynamic: unstable (off by 1)" in text
+    assert "| aten::foo: it has no bar | 0 | 1 | 0 |" in text
+    assert "- timm_wrapper: it needs the package timm" in text
+
+
+def test_a_saved_report_is_read() -> None:
+    assert Report.read(json.loads(json.dumps(asdict(BERT)))) == BERT
+
+
+def test_a_line_of_progress_names_what_is_missing() -> None:
+    assert str(MISSING) == "timm_wrapper: not built: it needs the package timm"

@@ -1,0 +1,132 @@
+"""Zoo: every architecture of transformers, tiny and random, on our front ends against stock torch.
+
+    python -m tools.zoo --list                     all architectures
+    python -m tools.zoo --only bert                those whose name contains a text
+    python -m tools.zoo --draw 15 --seed 3         some of those that can be built
+    python -m tools.zoo --write                    all, and docs/models.md
+
+Each model runs in a process of its own. The exit code is 1 when one fails or is wrong on ours and
+not on stock torch. What came of each is in build/zoo.jsonl; `--resume` goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tools.setup_helpers.files import write_atomic
+from tools.zoo.check import WAYS, Way
+from tools.zoo.report import Report, document, summary
+
+REPO = Path(__file__).parents[2]
+#: Seconds after which a process counts as hanging.
+LIMIT = 400
+#: No download is tried, waiting threads do not spin, and small models need no long tuning.
+SETTINGS = {
+    "HF_HUB_OFFLINE": "1",
+    "OMP_WAIT_POLICY": "passive",
+    "ZENDNN_TUNING_BUDGET": "0.2",
+}
+
+
+def answers(name: str, *options: str) -> tuple[list[dict[str, Any]], str]:
+    """Return the answers of a process that checks a model, and how it ended if not well."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tools.zoo.check", name, *options],
+        cwd=REPO,
+        env={**os.environ, **SETTINGS},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    ended = ""
+    try:
+        text, _ = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        text, _ = process.communicate()
+        ended = "timeout"
+    if not ended and process.returncode:
+        ended = "crash"
+    return [json.loads(line) for line in text.splitlines() if line.endswith("}")], ended
+
+
+def examine(name: str) -> Report:
+    """Return what comes of a model, in each way."""
+    found: list[Way] = []
+    first: dict[str, Any] = {}
+    while len(found) < len(WAYS):
+        got, ended = answers(name, *WAYS[len(found) :])
+        first = first or (got[0] if got else {"missing": f"{ended} while it is built"})
+        if "missing" in first:
+            break
+        found += [Way(**answer) for answer in got[1:]]
+        if ended:
+            way = WAYS[len(found)]
+            _, theirs = answers(name, way, "--stock")
+            found.append(Way(way, "upstream" if theirs else ended, f"stock: {theirs or 'right'}"))
+    return Report(name, ways=tuple(found), **first)
+
+
+def examined(names: Sequence[str], jobs: int, kept: Path) -> Iterator[Report]:
+    """Yield what comes of models, as it comes; those that the file has first."""
+    known = [Report.read(json.loads(line)) for line in kept.read_text().splitlines()]
+    known = [report for report in known if report.name in names]
+    yield from known
+    todo = [name for name in names if name not in {report.name for report in known}]
+    with ThreadPoolExecutor(jobs) as pool, kept.open("a") as stream:
+        for report in pool.map(examine, todo):
+            print(json.dumps(asdict(report)), file=stream, flush=True)
+            yield report
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; return 1 after a fault of ours."""
+    parser = argparse.ArgumentParser(prog="python -m tools.zoo", description=__doc__.split("\n")[0])
+    add = parser.add_argument
+    add("--list", action="store_true", help="print the names of the architectures")
+    add("--only", default="", metavar="TEXT", help="those whose name contains a text")
+    add("--draw", type=int, metavar="N", help="N of them, drawn at random")
+    add("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: random")
+    add("--jobs", type=int, default=1, help="models at a time")
+    add("--resume", action="store_true", help="keep what build/zoo.jsonl has")
+    add("--write", action="store_true", help="write docs/models.md")
+    options = parser.parse_args(arguments)
+    from tools.zoo.models import names
+
+    chosen = [name for name in names() if options.only in name]
+    if options.draw:
+        chosen = sorted(random.Random(options.seed).sample(chosen, min(options.draw, len(chosen))))
+        print(f"seed {options.seed}")
+    if options.list:
+        print("\n".join(chosen))
+        return 0
+    kept = REPO / "build" / "zoo.jsonl"
+    kept.parent.mkdir(exist_ok=True)
+    if not options.resume:
+        kept.write_text("")
+    started, reports = time.monotonic(), []
+    for report in examined(chosen, options.jobs, kept):
+        reports.append(report)
+        print(f"{len(reports)}/{len(chosen)} {report}", flush=True)
+    print(summary(reports))
+    print(f"{time.monotonic() - started:.0f} s")
+    if options.write:
+        write_atomic(REPO / "docs" / "models.md", document(reports).encode())
+    return int(any(way.is_ours for report in reports for way in report.ways))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

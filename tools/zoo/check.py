@@ -1,0 +1,338 @@
+"""Checks one model: compiled, compiled for all sizes, and frozen, against stock eager torch.
+
+    python -m tools.zoo.check NAME WAY...
+
+prints lines of JSON: what the model is, then what came of each way to run it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import logging
+import math
+import os
+import resource
+import statistics
+import sys
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+from torch.utils import _pytree as pytree
+from transformers import masking_utils
+
+from tools.zoo.models import NotBuilt, Tiny, build
+
+#: The largest error that counts as rounding, relative to the largest number of a result.
+TOLERANCE = 1e-4
+#: How much weights are changed to see whether a model magnifies rounding.
+NUDGE = 4e-7
+#: Bytes of data that a process may have.
+MEMORY = 8 << 30
+#: Timed turns, and the seconds that each takes about.
+TURNS, SECONDS = 5, 0.05
+
+
+@dataclass(frozen=True)
+class Way:
+    """What came of one way to run a model.
+
+    ``outcome``: right; unstable (wrong, as stock is when rounding moves the weights); wrong;
+    fails; upstream (stock torch fails or is wrong in this way, too); crash; timeout.
+    """
+
+    way: str
+    outcome: str
+    detail: str = ""
+    #: The largest error, relative to the largest number of its result.
+    error: float = 0.0
+    #: How often Dynamo compiled, and where it broke the graph.
+    compilations: int = 0
+    breaks: tuple[str, ...] = ()
+    regions: int = 0
+    #: Steps of plans in one call, and overridden operators that ran outside of plans.
+    steps: int = 0
+    outside: int = 0
+    #: What is not in plans, and why: operators with reasons, and their number.
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    #: Its time divided by that of stock eager torch; 0 if it was not measured.
+    ratio: float = 0.0
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a fault of ours."""
+        return self.outcome in ("wrong", "fails", "crash", "timeout")
+
+
+WAYS = ("compiled", "dynamic", "frozen")
+
+
+def stock() -> contextlib.AbstractContextManager[None]:
+    """Return a context in which torch's own kernels run."""
+    context: contextlib.AbstractContextManager[None] = torch.backends.zendnn.flags(enabled=False)
+    return context
+
+
+def tensors(result: Any) -> list[Tensor]:
+    """Return the tensors of a model's result."""
+    return [x for x in pytree.tree_leaves(result) if isinstance(x, Tensor)]
+
+
+def call(function: Callable[..., Any], inputs: Mapping[str, Any]) -> list[Tensor]:
+    """Return what a model makes of copies of its inputs, with the same random numbers each time."""
+    torch.manual_seed(0)
+    given = {k: x.clone() if isinstance(x, Tensor) else x for k, x in inputs.items()}
+    return tensors(function(**given))
+
+
+def difference(got: list[Tensor], want: list[Tensor]) -> float:
+    """Return the largest error, relative to the largest number of its result; inf in doubt."""
+    if [(x.shape, x.dtype) for x in got] != [(x.shape, x.dtype) for x in want]:
+        return math.inf
+    return max((_difference(a, b) for a, b in zip(got, want, strict=True)), default=0.0)
+
+
+def _difference(got: Tensor, want: Tensor) -> float:
+    if torch.equal(got, want):
+        return 0.0
+    if not want.is_floating_point():
+        return math.inf
+    finite = want.isfinite()
+    if not torch.equal(kinds(got), kinds(want)):
+        return math.inf
+    a, b = got[finite].double(), want[finite].double()
+    return float((a - b).abs().max() / b.abs().max().clamp(min=1e-30))
+
+
+def kinds(x: Tensor) -> Tensor:
+    """Return 0 for finite numbers, and others for NaN and the infinities."""
+    return x.isnan() + 2 * x.isposinf() + 3 * x.isneginf()
+
+
+def moved(tiny: Tiny, inputs: Mapping[str, Any]) -> float:
+    """Return by how much stock torch's results move when its weights move by rounding."""
+    found = 0.0
+    with stock(), torch.no_grad():
+        want = call(tiny.model, inputs)
+        for seed in range(3):
+            model = copy.deepcopy(tiny.model)
+            generator = torch.Generator().manual_seed(seed)
+            for weight in model.parameters():
+                sign = torch.randint(-1, 2, weight.shape, generator=generator)
+                weight.mul_(1 + NUDGE * sign)
+            found = max(found, difference(call(model, inputs), want))
+    return found
+
+
+class Positional(nn.Module):  # type: ignore[misc]  # torch is Any here
+    """A model that takes its inputs by position, as tracing wants, and returns tensors."""
+
+    def __init__(self, model: nn.Module, inputs: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.names = [name for name, x in inputs.items() if isinstance(x, Tensor)]
+        self.others = {k: x for k, x in inputs.items() if not isinstance(x, Tensor)}
+
+    def forward(self, *given: Tensor) -> tuple[Tensor, ...]:
+        made = self.model(**dict(zip(self.names, given, strict=True)), **self.others)
+        return tuple(tensors(made))
+
+
+def broadcast(function: Callable[..., Tensor], bh_indices: bool = True) -> Callable[..., Tensor]:
+    """Map a function of indices, as transformers does for masks, without vmap."""
+
+    def mask(*indices: Tensor) -> Tensor:
+        size = [len(index) for index in indices]
+        at = (
+            x.view([-1 if i == j else 1 for j in range(len(size))]) for i, x in enumerate(indices)
+        )
+        return function(*at).expand(size)
+
+    return mask
+
+
+def frozen(tiny: Tiny) -> Callable[..., Any]:
+    """Return the model, traced, frozen and optimised for inference."""
+    wrapped = Positional(tiny.model, tiny.inputs).eval()
+    given = tuple(tiny.inputs[name] for name in wrapped.names)
+    # torch.jit.trace refuses vmap.
+    plain = {"_vmap_for_bhqkv": broadcast, "TransformGetItemToIndex": contextlib.nullcontext}
+    with stock(), mock.patch.dict(vars(masking_utils), plain):
+        torch.manual_seed(0)
+        traced = torch.jit.trace(wrapped, given, check_trace=False, strict=False)
+    fast = torch.jit.optimize_for_inference(torch.jit.freeze(traced.eval()))
+    return Taking(fast, wrapped.names)
+
+
+@dataclass(frozen=True)
+class Taking:
+    """A function of positional arguments that is called by names; it drops others."""
+
+    function: Callable[..., Any]
+    names: list[str]
+
+    def __call__(self, **given: Any) -> Any:
+        return self.function(*(given[name] for name in self.names))
+
+
+class Notes(logging.Handler):
+    """Notes the graphs that the back end leaves as they are."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(line(*record.args or (record.getMessage(),)))
+
+
+def check(tiny: Tiny, way: str) -> Way:
+    """Return what comes of one way to run a model."""
+    runs = [tiny.inputs, *([tiny.second] if way == "dynamic" and tiny.second else [])]
+    with stock(), torch.no_grad():
+        want = [call(tiny.model, inputs) for inputs in runs]
+        again = [call(tiny.model, inputs) for inputs in runs]
+    if worst(again, want) > TOLERANCE:
+        return Way(way, "upstream", "stock eager torch computes something else each time")
+    outcome, detail, error, facts = "right", "", 0.0, {}
+    with torch.no_grad(), noted() as notes:
+        try:
+            fast = prepared(tiny, way, "zendnn")
+            got = [call(fast, inputs) for inputs in [*runs, runs[0]]]
+            error = worst(got, [*want, want[0]])
+            outcome = "right" if error <= TOLERANCE else "wrong"
+            facts = plans(fast, tiny.inputs, notes)
+            if way != "dynamic":
+                facts["ratio"] = ratio(fast, tiny)
+        except Exception as raised:
+            outcome, detail = "fails", line(raised)
+    if outcome != "right" and (theirs := upstream(tiny, way)):
+        outcome, detail = "upstream", f"{detail}; stock: {theirs}".removeprefix("; ")
+    elif outcome == "wrong":
+        move = max(moved(tiny, inputs) for inputs in runs)
+        outcome = "unstable" if move > error / 10 else outcome
+        detail = f"off by {error:.2g}; stock by {move:.2g} when rounding moves the weights"
+    return Way(way, outcome, detail, error, **facts)
+
+
+def prepared(tiny: Tiny, way: str, backend: str) -> Callable[..., Any]:
+    """Return a model that runs in a way: on ZenDNN, or on the back end 'eager' of stock torch."""
+    if way == "frozen":
+        return frozen(tiny)
+    torch._dynamo.reset()
+    counters.clear()
+    compiled: Callable[..., Any] = torch.compile(
+        tiny.model, backend=backend, dynamic=way == "dynamic"
+    )
+    return compiled
+
+
+def upstream(tiny: Tiny, way: str) -> str:
+    """Return how stock torch fails when it runs a model in a way; empty if it does not."""
+    runs = [tiny.inputs, *([tiny.second] if way == "dynamic" and tiny.second else [])]
+    with stock(), torch.no_grad():
+        try:
+            model = prepared(tiny, way, "eager")
+            error = worst(*([call(f, inputs) for inputs in runs] for f in (model, tiny.model)))
+        except Exception as raised:
+            return line(raised)
+    return f"off by {error:.2g}" if error > TOLERANCE else ""
+
+
+def worst(got: Sequence[list[Tensor]], want: Sequence[list[Tensor]]) -> float:
+    """Return the largest difference of several results."""
+    return max(map(difference, got, want))
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[list[str]]:
+    """Yield a list that gets why the back end leaves graphs as they are."""
+    notes, log = Notes(), logging.getLogger("torch.backends.zendnn._compile")
+    log.addHandler(notes)
+    log.setLevel(logging.INFO)
+    try:
+        yield notes.texts
+    finally:
+        log.removeHandler(notes)
+
+
+def plans(fast: Any, inputs: Mapping[str, Any], notes: Sequence[str]) -> dict[str, Any]:
+    """Return what Dynamo and the engine made of a model that has run."""
+    compilations, breaks = counters["frames"]["ok"], tuple(counters["graph_break"])
+    with torch.backends.zendnn.record() as events:
+        call(fast, inputs)
+    methods = torch.backends.zendnn.explain(getattr(fast, "function", fast)).methods
+    left_out = Counter(f"graph: {text}" for text in notes)
+    for method in methods:
+        for item in method.left_out or ():
+            left_out[f"{item.op}: {item.reason}"] += item.count
+        for built in [built for region in method.regions for built in region.built]:
+            left_out[f"region: {built.refused}"] += bool(built.refused)
+            for left in built.left_to_torch:
+                left_out[f"{'+'.join(left.operator)}: {left.reason}"] += 1
+    return {
+        "compilations": compilations,
+        "breaks": breaks,
+        "regions": sum(len(method.regions) for method in methods),
+        "steps": sum(event.route == "plan" for event in events),
+        "outside": sum(event.route != "plan" for event in events),
+        "left_out": dict(+left_out),
+    }
+
+
+def ratio(fast: Callable[..., Any], tiny: Tiny) -> float:
+    """Return a model's time divided by that of stock eager torch: medians of turns."""
+
+    def seconds(function: Callable[..., Any], repeats: int) -> float:
+        start = time.perf_counter()
+        for _ in range(repeats):
+            function(**tiny.inputs)
+        return (time.perf_counter() - start) / repeats
+
+    times: tuple[list[float], list[float]] = ([], [])
+    repeats = min(1000, 1 + round(SECONDS / seconds(fast, 1)))
+    for _ in range(TURNS):
+        times[0].append(seconds(fast, repeats))
+        with stock():
+            times[1].append(seconds(tiny.model, repeats))
+    return statistics.median(times[0]) / statistics.median(times[1])
+
+
+def line(error: object) -> str:
+    """Return the first line of a text or an error, with the error's type."""
+    text = next((t.strip() for t in str(error).splitlines() if t.strip()), "")
+    name = f"{type(error).__name__}: " if isinstance(error, BaseException) else ""
+    return f"{name}{text}"[:200]
+
+
+def main(name: str, ways: Sequence[str], on_stock: bool) -> None:
+    """Check a model in some ways, and print what comes of each."""
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what models print
+
+    def answer(what: Mapping[str, Any]) -> None:
+        print(json.dumps(what), file=answers, flush=True)
+
+    warnings.simplefilter("ignore")
+    try:
+        tiny = build(name)
+    except NotBuilt as error:
+        answer({"missing": str(error)})
+        return
+    answer({"model": type(tiny.model).__name__, "inputs": list(tiny.inputs)})
+    for way in ways:
+        answer({"stock": upstream(tiny, way)} if on_stock else asdict(check(tiny, way)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], [arg for arg in sys.argv[2:] if arg in WAYS], "--stock" in sys.argv)

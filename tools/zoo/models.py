@@ -1,0 +1,353 @@
+"""Tiny random models of the architectures of `transformers`, and inputs for them."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import CONFIG_MAPPING, PretrainedConfig
+from transformers.models.auto import modeling_auto
+
+from tools.zoo.inputs import IMAGE, WIDTH, Inputs, Sizes, candidates
+
+HEADS, VOCABULARY, POSITIONS = 4, 128, 128
+
+#: Small values of a configuration's numbers, by names that match whole. The first row serves; a
+#: number without a row stays what it is. A function is given the default, whatever its type.
+SIZES: Mapping[str, Any] = {
+    r"type_vocab_size": 2,
+    r"rotary_dim": 8,
+    r"(.*_)?vocab_size(_per_layer_input)?": VOCABULARY,
+    r"(.*_)?(num_)?(key_value|kv)_heads": 2,
+    r"(.*_)?(num_)?(attention_)?heads|n_heads?": HEADS,
+    r"(.*_)?(num_)?(hidden_)?layers|n_layer|.*_depth": lambda n: (
+        min(n, 2) if isinstance(n, int) else n
+    ),
+    r"depths": lambda depths: [min(depth, 2) for depth in depths],
+    r"head_dim": lambda dim: WIDTH // HEADS,  # None divides by the number of heads
+    r"(.*_)?(head_dim|d_kv|dim_head|d_head|attention_head_size)": WIDTH // HEADS,
+    r"(.*_)?(intermediate_size|ffn_dim|d_ff|dff|n_inner|feedforward_dim|dim_feedforward)": 96,
+    r"(.*_)?(hidden_size|d_model|n_embd|emb(ed)?_dim|hidden_dim|dim)|embedding_size": WIDTH,
+    r"output_channels": WIDTH,
+    r"(.*_)?(num_)?(local_|routed_)?experts": 4,
+    r"num_experts_per_tok|moe_k|moe_topk": 2,
+    r"(.*_)?image_size": IMAGE,
+    r"(.*_)?max_(.*_)?position_embeddings|n_positions|n_ctx": POSITIONS,
+    r"max_source_positions": 32,
+    r"initializer_range|init_std": lambda deviation: 0.1,
+}
+
+_MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 8}
+_MLA = {"num_key_value_heads": HEADS, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
+_MROPE = {"rope_scaling": {"rope_type": "default", "type": "default", "mrope_section": [2, 3, 3]}}
+_NO_TIMM = {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None}
+_SERIES = {"prediction_length": 8, "context_length": 16}
+_SWIN = {"embed_dim": 24, "window_size": 2}
+
+
+def _within(*parts: str, **given: Any) -> dict[str, Any]:
+    return {f"{part}.{name}": value for part in parts for name, value in given.items()}
+
+
+#: What an architecture's configuration needs beside that.
+GIVEN: Mapping[str, Mapping[str, Any]] = {
+    "align": {"vision_config.hidden_dim": 640, "projection_dim": 640},
+    "aria": {"projector_patch_to_query_dict": {4: 4, 16: 16, 36: 36}},
+    "audio-spectrogram-transformer": {"max_length": 64, "num_mel_bins": 32},
+    "autoformer": _SERIES,
+    "bamba": _MAMBA,
+    "blt": _within("encoder_config", "decoder_config", hidden_size_global=WIDTH),
+    "chameleon": {"vocabulary_map": {"<image>": 120}},
+    "conditional_detr": _NO_TIMM,
+    "csm": _within("codec_config", upsample_groups=WIDTH, codebook_dim=256),
+    "dab-detr": _NO_TIMM,
+    "deepseek_v2": {**_MLA, "n_routed_experts": 4, "num_experts_per_tok": 2},
+    "deepseek_v3": _MLA,
+    "deformable_detr": _NO_TIMM,
+    "depth_anything": _within("backbone_config", out_features=["stage1", "stage2"])
+    | {"reassemble_factors": [2, 1], "neck_hidden_sizes": [32, 64]},
+    "detr": _NO_TIMM,
+    "dia": {},
+    "donut-swin": _SWIN,
+    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
+    "efficientformer": {"dim": 448, "resolution": 2},
+    "efficientloftr": {"hidden_size": 256},
+    "efficientnet": {"hidden_dim": 2560},
+    "emu3": {"vocabulary_map": {"<image>": 120}},
+    "eomt": {"num_blocks": 1},
+    "esm": {"vocab_size": VOCABULARY, "pad_token_id": 1, "mask_token_id": 4},
+    "falcon_h1": {**_MAMBA, "mamba_d_ssm": 128},
+    "fastspeech2_conformer_with_hifigan": {
+        "model_config.vocab_size": VOCABULARY,
+        "vocoder_config.model_in_dim": 80,
+    },
+    "gemma3": {"mm_tokens_per_image": 4},
+    "gemma3n_text": {
+        "intermediate_size": 96,
+        "layer_types": ["sliding_attention", "full_attention"],
+    }
+    | {"num_kv_shared_layers": 0, "activation_sparsity_pattern": [0.5, 0.0]},
+    "glm4v": _within("text_config", **_MROPE),
+    "glm4v_moe": _within(
+        "text_config", rope_scaling={**_MROPE["rope_scaling"], "mrope_section": [2, 1, 1]}
+    ),
+    "glm4v_moe_text": {"rope_scaling": {**_MROPE["rope_scaling"], "mrope_section": [2, 1, 1]}},
+    "glm4v_text": _MROPE,
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "granite_speech": {"encoder_config.input_dim": 80},
+    "granitemoehybrid": {**_MAMBA, "layer_types": ["mamba", "attention"]},
+    "grounding-dino": _within("backbone_config", **_SWIN) | {"num_queries": 10},
+    "hiera": {"image_size": [64, 64]},
+    "imagegpt": {"use_cache": True},
+    "informer": _SERIES,
+    "jamba": {"use_mamba_kernels": False, "attn_layer_period": 2, "attn_layer_offset": 1},
+    "kyutai_speech_to_text": {"num_codebooks": 2},
+    "layoutlmv3": {"coordinate_size": 12, "shape_size": 8, "input_size": IMAGE},
+    "led": {"attention_window": 8},
+    "lilt": {"hidden_size": 96},
+    "longcat_flash": {**_MLA, "head_dim": 8},
+    "longformer": {"attention_window": 8},
+    "mamba2": {"num_heads": 8, "head_dim": 16, "chunk_size": 8},
+    "mask2former": _within("backbone_config", **_SWIN) | {"num_attention_heads": 8},
+    "maskformer-swin": _SWIN,
+    "mgp-str": {"image_size": [32, 128]},
+    "mimi": {"upsample_groups": WIDTH, "codebook_dim": 256},
+    "mm-grounding-dino": _within("backbone_config", **_SWIN) | {"num_queries": 10},
+    "moonshine": {"encoder_num_key_value_heads": 4, "decoder_num_key_value_heads": 4},
+    "nemotron": {"num_key_value_heads": 2},
+    "oneformer": _within("backbone_config", **_SWIN),
+    "prompt_depth_anything": _within("backbone_config", out_features=["stage1", "stage2"])
+    | {"reassemble_factors": [2, 1], "neck_hidden_sizes": [32, 64]},
+    "qwen2_5_vl": _within("text_config", **_MROPE),
+    "qwen2_5_vl_text": _MROPE,
+    "qwen2_vl": _within("text_config", **_MROPE),
+    "qwen2_vl_text": _MROPE,
+    "qwen3_next": {"layer_types": ["linear_attention", "full_attention"]},
+    "qwen3_vl": _within("text_config", **_MROPE) | {"vision_config.deepstack_visual_indexes": [0]},
+    "qwen3_vl_moe": _within("text_config", **_MROPE)
+    | {"vision_config.deepstack_visual_indexes": [0]},
+    "qwen3_vl_moe_text": _MROPE,
+    "qwen3_vl_text": _MROPE,
+    "reformer": {"axial_pos_embds_dim": [16, 48], "axial_pos_shape": [8, 16]},
+    "sam": _within("mask_decoder_config", "prompt_encoder_config", hidden_size=WIDTH)
+    | _within("vision_config", num_pos_feats=32, global_attn_indexes=[1]),
+    "sam2": {
+        "vision_config.backbone_config.hidden_size": 96,
+        "vision_config.backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]],
+    },
+    "sam2_hiera_det_model": {"hidden_size": 96},
+    "sam2_vision_model": {"backbone_config.hidden_size": 96},
+    "shieldgemma2": {"mm_tokens_per_image": 4},
+    "speecht5": {"hidden_size": WIDTH},
+    "swin": _SWIN,
+    "swin2sr": {"embed_dim": 48, "window_size": 2},
+    "swinv2": _SWIN,
+    "table-transformer": _NO_TIMM,
+    "time_series_transformer": _SERIES,
+    "transfo-xl": {"cutoffs": [20, 40], "div_val": 1},
+    "upernet": _within("backbone_config", out_features=["stage1", "stage2", "stage3", "stage4"]),
+    "vitpose_backbone": {"image_size": [64, 64], "part_features": 16},
+    "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
+    "zamba": {
+        "num_hidden_layers": 3,
+        "attn_layer_period": 3,
+        "attn_layer_offset": 2,
+        "use_mamba_kernels": False,
+        "attention_head_dim": 32,
+        "attention_hidden_size": 128,
+    },
+    "zamba2": {"num_hidden_layers": 2, "layers_block_type": ["mamba", "hybrid"]},
+    "zoedepth": _within("backbone_config", out_features=["stage1", "stage2"])
+    | {"reassemble_factors": [2, 1], "neck_hidden_sizes": [32, 64], "bottleneck_features": 64},
+    "blip-2": {"num_query_tokens": 8, "image_token_index": 120},
+    "instructblip": {"num_query_tokens": 8, "image_token_index": 120},
+    "instructblipvideo": {"num_query_tokens": 8, "video_token_index": 120},
+    "clvp": _within("text_config", "speech_config", "decoder_config", num_attention_heads=2),
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2},
+        "ffn_config": {"ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2},
+    },
+    "depth_pro": _within(
+        "image_model_config", "patch_model_config", "fov_model_config", image_size=16, patch_size=8
+    )
+    | {"patch_size": 16},
+    "kosmos-2": {"latent_query_num": 4},
+    "mllama": {
+        "text_config.rope_scaling": {"rope_type": "default"},
+        "text_config.cross_attention_layers": [1],
+    },
+    "sam_hq": _within(
+        "mask_decoder_config", "prompt_encoder_config", hidden_size=WIDTH, vit_dim=WIDTH
+    )
+    | _within("vision_config", num_pos_feats=32, global_attn_indexes=[1]),
+    "seggpt": {
+        "image_size": [64, 32],
+        "pretrain_image_size": 32,
+        "merge_index": 0,
+        "intermediate_hidden_state_indices": [0, 1],
+    },
+    "superpoint": {"keypoint_decoder_dim": 65},
+    "vjepa2": {"crop_size": 64, "frames_per_clip": 4},
+    "timesfm": {"context_length": 64},
+    "perceiver": {"d_latents": 64, "num_latents": 16},
+    "clap": {"audio_config.hidden_size": 512, "projection_dim": WIDTH},
+    "colqwen2": _within("vlm_config.text_config", **_MROPE),
+    "d_fine": {"decoder_in_channels": [WIDTH] * 3, "num_queries": 10},
+    "rt_detr": {"decoder_in_channels": [WIDTH] * 3, "num_queries": 10},
+    "rt_detr_v2": {"decoder_in_channels": [WIDTH] * 3, "num_queries": 10},
+    "lightglue": {"keypoint_detector_config.keypoint_decoder_dim": 65},
+    "owlvit": {"text_config.max_position_embeddings": POSITIONS},
+    "owlv2": {"text_config.max_position_embeddings": POSITIONS},
+    "fastspeech2_conformer": {"vocab_size": VOCABULARY},
+    "vits": {"vocab_size": VOCABULARY},
+    "vitpose": _within("backbone_config", out_features=["stage2"]),
+    "vitmatte": _within("backbone_config", out_features=["stage2"]),
+    "granitevision": {"image_grid_pinpoints": [[IMAGE, IMAGE]]},
+    "llava_next": {"image_grid_pinpoints": [[IMAGE, IMAGE]]},
+    "llava_next_video": {"image_grid_pinpoints": [[IMAGE, IMAGE]]},
+    "llava_onevision": {"image_grid_pinpoints": [[IMAGE, IMAGE]]},
+    "vipllava": {"vision_feature_layers": [-1, -2]},
+}
+
+#: Architectures that are made of others: which, by the names of their parts.
+PARTS: Mapping[str, Mapping[str, str]] = {
+    "encoder-decoder": {"encoder": "bert", "decoder": "bert"},
+    "nougat": {"encoder": "donut-swin", "decoder": "mbart"},
+    "speech-encoder-decoder": {"encoder": "wav2vec2", "decoder": "bert"},
+    "vision-encoder-decoder": {"encoder": "vit", "decoder": "bert"},
+    "vision-text-dual-encoder": {"vision_config": "vit", "text_config": "bert"},
+}
+
+
+def names() -> list[str]:
+    """Return the architectures, as configurations call themselves."""
+    return sorted(CONFIG_MAPPING.keys())
+
+
+def small(config: PretrainedConfig, given: Mapping[str, Any]) -> PretrainedConfig:
+    """Return a small configuration of the same kind; ``given`` may name ``'part.number'``."""
+    made: dict[str, Any] = {}
+    for name, parameter in inspect.signature(type(config).__init__).parameters.items():
+        value = getattr(config, name, parameter.default)
+        if isinstance(value, PretrainedConfig):
+            inner = {k.split(".", 1)[1]: v for k, v in given.items() if k.startswith(name + ".")}
+            made[name] = small(value, inner).to_dict()
+        elif parameter.kind is parameter.POSITIONAL_OR_KEYWORD and name != "self":
+            shrunk = _shrunk(name, value)
+            chosen = name == "out_features" and value != getattr(type(config)(), name)
+            kept = parameter.default is not None or shrunk != value or chosen
+            if shrunk is not parameter.empty and kept:
+                made[name] = shrunk
+    made |= {k: v for k, v in given.items() if "." not in k}
+    return type(config)(**made)
+
+
+def _shrunk(name: str, default: Any) -> Any:
+    number = isinstance(default, int) and not isinstance(default, bool)
+    if number and name.endswith(("_id", "_index")) and default >= VOCABULARY:
+        return VOCABULARY - 1 - sum(map(ord, name)) % 20
+    for pattern, value in SIZES.items():
+        if re.fullmatch(pattern, name):
+            if callable(value):
+                return value(default)
+            return min(default, value) if number else default
+    return default
+
+
+class NotBuilt(Exception):
+    """An architecture of which there is no tiny model; its text is the reason."""
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """A tiny model."""
+
+    name: str
+    model: nn.Module
+    inputs: Inputs
+    #: Inputs of other sizes; empty when the model does not take any.
+    second: Inputs
+
+
+def model_class(config: PretrainedConfig) -> type[nn.Module]:
+    """Return the class of models of a configuration: the plain one, or the first with a head."""
+    for name in ("MODEL_MAPPING", *modeling_auto.__all__):
+        if name.endswith("_MAPPING") and type(config) in getattr(modeling_auto, name):
+            found = getattr(modeling_auto, name)[type(config)]
+            made: type[nn.Module] = found[0] if isinstance(found, tuple) else found
+            return made
+    raise NotBuilt("transformers has no model of it")
+
+
+def configuration(name: str) -> PretrainedConfig:
+    """Return the small configuration of an architecture."""
+    if parts := PARTS.get(name):
+        made = {part: small(CONFIG_MAPPING[of](), GIVEN.get(of, {})) for part, of in parts.items()}
+        return CONFIG_MAPPING[name](**{part: config.to_dict() for part, config in made.items()})
+    return small(CONFIG_MAPPING[name](), GIVEN.get(name, {}))
+
+
+def build(name: str) -> Tiny:
+    """Return a tiny model, whose weights come from its name alone.
+
+    Raises:
+        NotBuilt: when it cannot be made here, or takes none of the inputs.
+    """
+    try:
+        config = configuration(name)
+        torch.manual_seed(0)
+        model = model_class(config)(config).eval()
+    except (Exception, SystemExit) as error:
+        raise NotBuilt(_reason(error)) from error
+    _stir(model)
+    try:
+        inputs = _inputs(name, model, Sizes())
+    except Exception as error:
+        raise NotBuilt(_reason(error)) from error
+    for sizes in (Sizes(3, 23, 96), Sizes(3, 23), Sizes(3)):
+        with contextlib.suppress(Exception):
+            return Tiny(name, model, inputs, _inputs(name, model, sizes))
+    return Tiny(name, model, inputs, {})
+
+
+def _reason(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    if package := re.search(r"requires the (\S+) library", text):
+        return f"it needs the package {package[1]}"
+    return f"{type(error).__name__}: {text}"[:160]
+
+
+def _stir(model: nn.Module) -> None:
+    """Change weights and statistics that are the same everywhere: they would hide errors."""
+    with torch.no_grad():
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
+                module.running_mean.normal_(0, 0.1)
+                module.running_var.uniform_(0.5, 1.5)
+        for weight in model.parameters():
+            if (
+                weight.is_floating_point()
+                and weight.numel() > 1
+                and (weight == weight.view(-1)[0]).all()
+            ):
+                weight.add_(torch.randn_like(weight), alpha=0.1)
+
+
+def _inputs(name: str, model: nn.Module, sizes: Sizes) -> Inputs:
+    """Return the first inputs that a model takes, which has parts of all kinds."""
+    errors = []
+    for candidate in candidates(name, model, sizes):
+        try:
+            inputs = candidate()
+            with torch.no_grad():
+                model(**inputs)
+            return inputs
+        except Exception as error:
+            errors.append(error)
+    raise errors[0]

@@ -1,0 +1,178 @@
+"""What came of the models: lines of progress, a summary, and the document docs/models.md."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import torch
+from torch.backends.zendnn import _C
+
+from tools.zoo.check import TOLERANCE, WAYS, Way
+
+#: How many of the operators that are left out most often the document names.
+MOST = 40
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of one architecture."""
+
+    name: str
+    #: Why there is no tiny model; empty when there is one.
+    missing: str = ""
+    #: The class of the model, and the names of its inputs.
+    model: str = ""
+    inputs: tuple[str, ...] = ()
+    ways: tuple[Way, ...] = ()
+
+    @staticmethod
+    def read(items: Mapping[str, Any]) -> Report:
+        """Return a report that was saved as JSON."""
+        ways = tuple(Way(**{**way, "breaks": tuple(way["breaks"])}) for way in items["ways"])
+        return Report(**{**items, "inputs": tuple(items["inputs"]), "ways": ways})
+
+    def __str__(self) -> str:
+        if self.missing:
+            return f"{self.name}: not built: {self.missing}"
+        return f"{self.name}: " + ", ".join(f"{way.way} {_told(way)}" for way in self.ways)
+
+
+def _told(way: Way) -> str:
+    return f"{way.outcome} ({way.detail})" if way.detail else way.outcome
+
+
+def _built(reports: Iterable[Report]) -> list[Report]:
+    return [report for report in reports if not report.missing]
+
+
+def _counts(reports: Sequence[Report]) -> list[tuple[str, Counter[str], str]]:
+    """Return for each way the numbers of outcomes, and the mean of times as text."""
+    rows = []
+    for place, way in enumerate(WAYS):
+        found = [report.ways[place] for report in _built(reports)]
+        ratios = [one.ratio for one in found if one.ratio]
+        mean = f"{statistics.geometric_mean(ratios):.2f}" if ratios else ""
+        rows.append((way, Counter(one.outcome for one in found), mean))
+    return rows
+
+
+def summary(reports: Sequence[Report]) -> str:
+    """Return the numbers of outcomes, and the faults."""
+    lines = [f"{len(reports)} architectures, {len(_built(reports))} built"]
+    for way, outcomes, mean in _counts(reports):
+        told = ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common())
+        lines.append(f"  {way}: {told}{f'; {mean} of stock time' if mean else ''}")
+    faults = [(r.name, way) for r in reports for way in r.ways if way.is_ours]
+    return "\n".join([*lines, *(f"fault: {name}, {w.way}: {_told(w)}" for name, w in faults)])
+
+
+# The document.
+
+_HEAD = """# Models
+
+Written by `python -m tools.zoo --write` on {cpu}, {threads} threads,
+with torch {torch} and transformers {transformers}.
+
+Every architecture of transformers as a tiny model with random weights in float32, against stock
+eager torch:
+
+- *compiled*: `torch.compile(model, backend="zendnn")`;
+- *dynamic*: the same with `dynamic=True`, and a second call with inputs of other sizes;
+- *frozen*: `torch.jit.trace`, `freeze` and `optimize_for_inference`.
+
+A result is right when its largest error is at most {tolerance:g} of its largest number. *Unstable*:
+it is not, but stock torch's own result moves about as far when rounding moves the weights, for
+instance where one of two nearly equal scores is chosen. *Upstream*: stock torch fails, or is wrong,
+in the same way without ZenDNN.
+"""
+
+_MODELS = """
+## Each model
+
+The largest error, or what came instead of a right result. *Graphs* are Dynamo's compilations and,
+in brackets, the breaks between them. *Steps* are those of plans in a call, *outside* overridden
+operators that ran by themselves, *left out* operators outside of plans: all of them compiled. Times
+are relative to stock eager torch, which spends most of a tiny model's on calling operators: they
+say little about large models.
+"""
+
+_COLUMNS = (
+    *("model", "compiled", "dynamic", "frozen", "graphs", "regions", "steps", "outside"),
+    *("left out", "time", "time, frozen"),
+)
+
+
+def document(reports: Sequence[Report]) -> str:
+    """Return the text of docs/models.md."""
+    cpu = _C._cpu()
+    head = _HEAD.format(
+        cpu=f"{cpu['name'].strip()} (family {cpu['family']}, model {cpu['model']})",
+        threads=torch.get_num_threads(),
+        torch=version("torch"),
+        transformers=version("transformers"),
+        tolerance=TOLERANCE,
+    )
+    built = _built(reports)
+    counts = _counts(reports)
+    outcomes = sorted({outcome for _, found, _ in counts for outcome in found})
+    rows = [[way, *(found[one] for one in outcomes), mean] for way, found, mean in counts]
+    parts = [
+        head,
+        f"{len(reports)} architectures, of which {len(built)} could be built:\n",
+        _table(["", *outcomes, "time"], rows),
+        _MODELS,
+        _table(_COLUMNS, [_row(report) for report in built]),
+    ]
+    notes = [(r.name, way) for r in built for way in r.ways if way.outcome != "right"]
+    if notes:
+        parts.append("\n## Not right\n")
+        parts += [f"- {name}, {way.way}: {_told(way)}" for name, way in notes]
+    return "\n".join([*parts, *_left_out(built), *_missing(reports), ""])
+
+
+def _row(report: Report) -> list[Any]:
+    compiled, _, frozen = report.ways
+    cells = [f"{way.error:.0e}" if way.outcome == "right" else way.outcome for way in report.ways]
+    breaks = f" ({len(compiled.breaks)})" if compiled.breaks else ""
+    return [
+        report.name,
+        *cells,
+        f"{compiled.compilations}{breaks}",
+        compiled.regions,
+        compiled.steps,
+        compiled.outside,
+        sum(compiled.left_out.values()),
+        *(f"{way.ratio:.2f}" if way.ratio else "" for way in (compiled, frozen)),
+    ]
+
+
+def _left_out(built: Sequence[Report]) -> list[str]:
+    """Return the section on operators that plans leave out."""
+    models: dict[str, Counter[str]] = {way: Counter() for way in WAYS}
+    for report in built:
+        for way in report.ways:
+            models[way.way].update(way.left_out.keys())
+    total = sum(models.values(), Counter())
+    rows = [[what, *(models[way][what] for way in WAYS)] for what, _ in total.most_common(MOST)]
+    title = "\n## Left out most often\n\nThe numbers are those of models.\n"
+    return [title, _table(["operator: reason", *WAYS], rows)]
+
+
+def _missing(reports: Sequence[Report]) -> list[str]:
+    rows = [f"- {report.name}: {report.missing}" for report in reports if report.missing]
+    return ["\n## Not built\n", *rows] if rows else []
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table in Markdown; the first column is text, the others are numbers."""
+    lines = [head, ["---", *["--:"] * (len(head) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, cells))} |" for cells in lines)
+
+
+def _cell(item: Any) -> str:
+    return str(item).replace("|", "\\|")
