@@ -109,6 +109,18 @@ def test_what_constants_decide_is_evaluated_once() -> None:
     assert [node.op for node in reader.import_graph(source, constants).nodes] == ["call_function"]
 
 
+def test_constants_that_are_returned_are_made_anew() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        numbers = torch.arange(6)
+        return F.softmax(x @ x.t() + numbers[:4], 1), numbers.view(2, 3)
+
+    made = front_end.optimize(functional(Called(function), [ROWS]), {})
+    for _ in range(2):
+        _, numbers = made(ROWS)
+        assert torch.equal(numbers, torch.arange(6).view(2, 3))
+        numbers.zero_()
+
+
 def test_random_constants_are_not_evaluated() -> None:
     source = functional(Called(lambda x: x + torch.rand(6)), [ROWS])
     torch.manual_seed(0)

@@ -19,6 +19,7 @@ from torch.backends.zendnn.frontends.fx.calls import (
     operator_key,
 )
 from torch.backends.zendnn.frontends.fx.writes import (
+    base,
     is_view,
     sharing,
     write_in_place,
@@ -79,6 +80,8 @@ def simplify(
     Returns the tensors of all nodes that are constants afterwards.
     """
     written = written_by(source.graph)
+    # Who gets such memory may write to it.
+    returned = {base(node) for node in output_of(source.graph).all_input_nodes}
     constants: dict[fx.Node, torch.Tensor] = {}
     for node in list(source.graph.nodes):
         if node.target == torch.ops.aten._assert_tensor_metadata.default:
@@ -89,7 +92,7 @@ def simplify(
             held = attribute(source, node)
             if isinstance(held, torch.Tensor):
                 constants[node] = held.detach()
-        elif _is_foldable(node, constants):
+        elif node not in returned and _is_foldable(node, constants):
             args, kwargs = fx.map_arg((node.args, node.kwargs), constants.__getitem__)
             with torch.no_grad():
                 made = node.target(*args, **kwargs)
@@ -107,10 +110,7 @@ def simplify(
 
 
 def _is_foldable(node: fx.Node, constants: Container[fx.Node]) -> bool:
-    """Whether a node only depends on constants, and nobody returns what it makes.
-
-    It is small, or as many elements in another dtype.
-    """
+    """Whether a node only depends on constants, and is small or the same in another dtype."""
     made = node.meta.get("val")
     return (
         isinstance(node.target, torch._ops.OpOverload)
@@ -118,7 +118,6 @@ def _is_foldable(node: fx.Node, constants: Container[fx.Node]) -> bool:
         and all(isinstance(size, int) for size in made.shape)
         and (made.numel() <= _MOST_FOLDED or node.target == torch.ops.aten._to_copy.default)
         and all(read in constants for read in node.all_input_nodes)
-        and all(user.op != "output" for user in node.users)
         and not _is_ordered(node)
         and not (node.all_input_nodes and is_view(node))
     )

@@ -33,15 +33,15 @@ def writes(node: fx.Node) -> bool:
 
 def written_by(graph: fx.Graph) -> set[fx.Node]:
     """Return whose memory the nodes of a graph write to, be it through views."""
-    return {_base(node.args[0]) for node in graph.nodes if writes(node)}
+    return {base(node.args[0]) for node in graph.nodes if writes(node)}
 
 
-def _base(node: Any) -> fx.Node:
+def base(node: Any) -> fx.Node:
     """Return the node whose memory another one views."""
     assert isinstance(node, fx.Node)
     several = node.args[0] if node.target == operator.getitem else node
     if node.target == written or (isinstance(several, fx.Node) and is_view(several)):
-        return _base(several.all_input_nodes[0])
+        return base(several.all_input_nodes[0])
     return node
 
 
