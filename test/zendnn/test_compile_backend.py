@@ -321,7 +321,43 @@ def returned(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
     return product, product.view(-1), x, x.t(), y.t()
 
 
-@pytest.mark.parametrize("function", [swapped, returned], ids=lambda f: f.__name__)
+def read_and_returned(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    product = x @ y
+    columns, (_, below) = product.unsqueeze(-1), product.chunk(2)
+    return product, columns, below, F.softmax(columns * 2, 0) * below.mean()
+
+
+def written_by_other_names(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    same, turned, diagonal = x.type_as(y), torch.einsum("ij->ji", x), torch.einsum("ii->i", y)
+    same.mul_(2)
+    turned[1].add_(1)
+    diagonal.zero_()
+    return x @ y, same, turned, diagonal
+
+
+def read_before_a_write(x: Tensor, y: Tensor) -> Tensor:
+    product = F.gelu(x @ y)
+    x[1:].clamp_(-0.1, 0.1)
+    return F.layer_norm(product.clone(), [6])
+
+
+def read_before_and_after_a_write(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+    before = F.gelu(x[1])
+    x[:2].clamp_(-0.1, 0.1)
+    return before, F.softmax(x @ y, -1)
+
+
+WRITERS = (
+    swapped,
+    returned,
+    read_and_returned,
+    written_by_other_names,
+    read_before_a_write,
+    read_before_and_after_a_write,
+)
+
+
+@pytest.mark.parametrize("function", WRITERS, ids=lambda f: f.__name__)
 def test_memory_is_shared_as_in_eager_mode(function: Callable[..., Any]) -> None:
     fast, _ = compiled(function)
     inputs, others = (values(6, 6), values(6, 6, seed=1)), (values(6, 6), values(6, 6, seed=1))
