@@ -38,7 +38,7 @@ TOLERANCE = 1e-4
 NUDGE = 4e-7
 #: Bytes of data that a process may have.
 MEMORY = 8 << 30
-#: Timed turns, and the seconds that each takes about.
+#: Timed turns, and the seconds that each takes at least.
 TURNS, SECONDS = 5, 0.05
 
 
@@ -291,20 +291,21 @@ def plans(fast: Any, inputs: Mapping[str, Any], notes: Sequence[str]) -> dict[st
 
 def ratio(fast: Callable[..., Any], tiny: Tiny) -> float:
     """Return a model's time divided by that of stock eager torch: medians of turns."""
-
-    def seconds(function: Callable[..., Any], repeats: int) -> float:
-        start = time.perf_counter()
-        for _ in range(repeats):
-            function(**tiny.inputs)
-        return (time.perf_counter() - start) / repeats
-
-    times: tuple[list[float], list[float]] = ([], [])
-    repeats = min(1000, 1 + round(SECONDS / seconds(fast, 1)))
+    ours, theirs = [], []
     for _ in range(TURNS):
-        times[0].append(seconds(fast, repeats))
+        ours.append(seconds(fast, tiny.inputs))
         with stock():
-            times[1].append(seconds(tiny.model, repeats))
-    return statistics.median(times[0]) / statistics.median(times[1])
+            theirs.append(seconds(tiny.model, tiny.inputs))
+    return statistics.median(ours) / statistics.median(theirs)
+
+
+def seconds(function: Callable[..., Any], inputs: Mapping[str, Any]) -> float:
+    """Return how long a call takes, of as many as a turn has time for."""
+    start, count = time.perf_counter(), 0
+    while (passed := time.perf_counter() - start) < SECONDS or not count:
+        function(**inputs)
+        count += 1
+    return passed / count
 
 
 def line(error: object) -> str:

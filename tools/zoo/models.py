@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +18,15 @@ from tools.zoo.inputs import IMAGE, WIDTH, Inputs, Sizes, candidates
 
 HEADS, VOCABULARY, POSITIONS = 4, 128, 128
 
-#: Small values of a configuration's numbers, by names that match whole. The first row serves; a
-#: number without a row stays what it is. A function is given the default, whatever its type.
+#: The largest values of a configuration's numbers, by names that match whole. The first row serves;
+#: a number without a row stays what it is. A function makes the value of the default, of any type.
 SIZES: Mapping[str, Any] = {
     r"type_vocab_size": 2,
     r"rotary_dim": 8,
     r"(.*_)?vocab_size(_per_layer_input)?": VOCABULARY,
     r"(.*_)?(num_)?(key_value|kv)_heads": 2,
     r"(.*_)?(num_)?(attention_)?heads|n_heads?": HEADS,
-    r"(.*_)?(num_)?(hidden_)?layers|n_layer|.*_depth": lambda n: (
-        min(n, 2) if isinstance(n, int) else n
-    ),
+    r"(.*_)?(num_)?(hidden_)?layers|n_layer|.*_depth": 2,
     r"depths": lambda depths: [min(depth, 2) for depth in depths],
     r"head_dim": lambda dim: WIDTH // HEADS,  # None divides by the number of heads
     r"(.*_)?(head_dim|d_kv|dim_head|d_head|attention_head_size)": WIDTH // HEADS,
@@ -45,175 +43,176 @@ SIZES: Mapping[str, Any] = {
 
 _MAMBA = {"mamba_n_heads": 8, "mamba_d_head": 16, "mamba_d_state": 16, "mamba_chunk_size": 8}
 _MLA = {"num_key_value_heads": HEADS, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8}
-_MROPE = {"rope_scaling": {"rope_type": "default", "type": "default", "mrope_section": [2, 3, 3]}}
-_NO_TIMM = {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None}
-_SERIES = {"prediction_length": 8, "context_length": 16}
+_ROPE = {"rope_type": "default", "type": "default"}
+_MROPE = {"rope_scaling": {**_ROPE, "mrope_section": [2, 3, 3]}}
+_MROPE_OF_HALF = {"rope_scaling": {**_ROPE, "mrope_section": [2, 1, 1]}}
+_SAM = {
+    **{f"{part}.hidden_size": WIDTH for part in ("mask_decoder_config", "prompt_encoder_config")},
+    "mask_decoder_config.vit_dim": WIDTH,
+    "vision_config.num_pos_feats": 32,
+    "vision_config.global_attn_indexes": [1],
+}
 _SWIN = {"embed_dim": 24, "window_size": 2}
+_TWO_STAGES = {
+    "backbone_config.out_features": ["stage1", "stage2"],
+    "reassemble_factors": [2, 1],
+    "neck_hidden_sizes": [32, 64],
+    "bottleneck_features": WIDTH,
+}
 
 
 def _within(*parts: str, **given: Any) -> dict[str, Any]:
     return {f"{part}.{name}": value for part in parts for name, value in given.items()}
 
 
-#: What an architecture's configuration needs beside that.
-GIVEN: Mapping[str, Mapping[str, Any]] = {
-    "align": {"vision_config.hidden_dim": 640, "projection_dim": 640},
-    "aria": {"projector_patch_to_query_dict": {4: 4, 16: 16, 36: 36}},
-    "audio-spectrogram-transformer": {"max_length": 64, "num_mel_bins": 32},
-    "autoformer": _SERIES,
-    "bamba": _MAMBA,
-    "blt": _within("encoder_config", "decoder_config", hidden_size_global=WIDTH),
-    "chameleon": {"vocabulary_map": {"<image>": 120}},
-    "conditional_detr": _NO_TIMM,
-    "csm": _within("codec_config", upsample_groups=WIDTH, codebook_dim=256),
-    "dab-detr": _NO_TIMM,
-    "deepseek_v2": {**_MLA, "n_routed_experts": 4, "num_experts_per_tok": 2},
-    "deepseek_v3": _MLA,
-    "deformable_detr": _NO_TIMM,
-    "depth_anything": _within("backbone_config", out_features=["stage1", "stage2"])
-    | {"reassemble_factors": [2, 1], "neck_hidden_sizes": [32, 64]},
-    "detr": _NO_TIMM,
-    "dia": {},
-    "donut-swin": _SWIN,
-    "dots1": {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2},
-    "efficientformer": {"dim": 448, "resolution": 2},
-    "efficientloftr": {"hidden_size": 256},
-    "efficientnet": {"hidden_dim": 2560},
-    "emu3": {"vocabulary_map": {"<image>": 120}},
-    "eomt": {"num_blocks": 1},
-    "esm": {"vocab_size": VOCABULARY, "pad_token_id": 1, "mask_token_id": 4},
-    "falcon_h1": {**_MAMBA, "mamba_d_ssm": 128},
-    "fastspeech2_conformer_with_hifigan": {
-        "model_config.vocab_size": VOCABULARY,
-        "vocoder_config.model_in_dim": 80,
-    },
-    "gemma3": {"mm_tokens_per_image": 4},
-    "gemma3n_text": {
-        "intermediate_size": 96,
-        "layer_types": ["sliding_attention", "full_attention"],
-    }
-    | {"num_kv_shared_layers": 0, "activation_sparsity_pattern": [0.5, 0.0]},
-    "glm4v": _within("text_config", **_MROPE),
-    "glm4v_moe": _within(
-        "text_config", rope_scaling={**_MROPE["rope_scaling"], "mrope_section": [2, 1, 1]}
+#: What the configurations of some architectures need beside that.
+_ROWS: Sequence[tuple[str, Mapping[str, Any]]] = (
+    # Number of heads, and sizes that follow from others.
+    ("clvp", _within("text_config", "speech_config", "decoder_config", num_attention_heads=2)),
+    ("longcat_flash", {**_MLA, "head_dim": 8}),
+    ("mamba2", {"num_heads": 8, "head_dim": 16, "chunk_size": 8}),
+    ("mask2former", _within("backbone_config", **_SWIN) | {"num_attention_heads": 8}),
+    ("moonshine", {"encoder_num_key_value_heads": 4, "decoder_num_key_value_heads": 4}),
+    ("nemotron", {"num_key_value_heads": 2}),
+    ("align", {"vision_config.hidden_dim": 640, "projection_dim": 640}),
+    ("bamba", _MAMBA),
+    ("blt", _within("encoder_config", "decoder_config", hidden_size_global=WIDTH)),
+    ("clap", {"audio_config.hidden_size": 512}),
+    ("csm", _within("codec_config", upsample_groups=WIDTH, codebook_dim=256)),
+    ("deepseek_v3", _MLA),
+    ("donut-swin maskformer-swin swin swinv2", _SWIN),
+    ("efficientformer", {"dim": 448, "resolution": 2}),
+    ("efficientnet", {"hidden_dim": 2560}),
+    ("falcon_h1", {**_MAMBA, "mamba_d_ssm": 128}),
+    ("fastspeech2_conformer vits", {"vocab_size": VOCABULARY}),
+    ("granite_speech", {"encoder_config.input_dim": 80}),
+    ("layoutlmv3", {"coordinate_size": 12, "shape_size": 8, "input_size": IMAGE}),
+    ("lightglue", {"keypoint_detector_config.keypoint_decoder_dim": 65}),
+    ("lilt", {"hidden_size": 96}),
+    ("mimi", {"upsample_groups": WIDTH, "codebook_dim": 256}),
+    ("oneformer", _within("backbone_config", **_SWIN)),
+    ("owlv2 owlvit", {"text_config.max_position_embeddings": POSITIONS}),
+    ("perceiver", {"d_latents": WIDTH, "num_latents": 16}),
+    ("reformer", {"axial_pos_embds_dim": [16, 48], "axial_pos_shape": [8, 16]}),
+    ("sam sam_hq", _SAM),
+    ("sam2_hiera_det_model", {"hidden_size": 96}),
+    ("sam2_vision_model", {"backbone_config.hidden_size": 96}),
+    ("superpoint", {"keypoint_decoder_dim": 65}),
+    ("swin2sr", {"embed_dim": 48, "window_size": 2}),
+    (
+        "fastspeech2_conformer_with_hifigan",
+        {"model_config.vocab_size": VOCABULARY, "vocoder_config.model_in_dim": 80},
     ),
-    "glm4v_moe_text": {"rope_scaling": {**_MROPE["rope_scaling"], "mrope_section": [2, 1, 1]}},
-    "glm4v_text": _MROPE,
-    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
-    "granite_speech": {"encoder_config.input_dim": 80},
-    "granitemoehybrid": {**_MAMBA, "layer_types": ["mamba", "attention"]},
-    "grounding-dino": _within("backbone_config", **_SWIN) | {"num_queries": 10},
-    "hiera": {"image_size": [64, 64]},
-    "imagegpt": {"use_cache": True},
-    "informer": _SERIES,
-    "jamba": {"use_mamba_kernels": False, "attn_layer_period": 2, "attn_layer_offset": 1},
-    "kyutai_speech_to_text": {"num_codebooks": 2},
-    "layoutlmv3": {"coordinate_size": 12, "shape_size": 8, "input_size": IMAGE},
-    "led": {"attention_window": 8},
-    "lilt": {"hidden_size": 96},
-    "longcat_flash": {**_MLA, "head_dim": 8},
-    "longformer": {"attention_window": 8},
-    "mamba2": {"num_heads": 8, "head_dim": 16, "chunk_size": 8},
-    "mask2former": _within("backbone_config", **_SWIN) | {"num_attention_heads": 8},
-    "maskformer-swin": _SWIN,
-    "mgp-str": {"image_size": [32, 128]},
-    "mimi": {"upsample_groups": WIDTH, "codebook_dim": 256},
-    "mm-grounding-dino": _within("backbone_config", **_SWIN) | {"num_queries": 10},
-    "moonshine": {"encoder_num_key_value_heads": 4, "decoder_num_key_value_heads": 4},
-    "nemotron": {"num_key_value_heads": 2},
-    "oneformer": _within("backbone_config", **_SWIN),
-    "prompt_depth_anything": _within("backbone_config", out_features=["stage1", "stage2"])
-    | {"reassemble_factors": [2, 1], "neck_hidden_sizes": [32, 64]},
-    "qwen2_5_vl": _within("text_config", **_MROPE),
-    "qwen2_5_vl_text": _MROPE,
-    "qwen2_vl": _within("text_config", **_MROPE),
-    "qwen2_vl_text": _MROPE,
-    "qwen3_next": {"layer_types": ["linear_attention", "full_attention"]},
-    "qwen3_vl": _within("text_config", **_MROPE) | {"vision_config.deepstack_visual_indexes": [0]},
-    "qwen3_vl_moe": _within("text_config", **_MROPE)
-    | {"vision_config.deepstack_visual_indexes": [0]},
-    "qwen3_vl_moe_text": _MROPE,
-    "qwen3_vl_text": _MROPE,
-    "reformer": {"axial_pos_embds_dim": [16, 48], "axial_pos_shape": [8, 16]},
-    "sam": _within("mask_decoder_config", "prompt_encoder_config", hidden_size=WIDTH)
-    | _within("vision_config", num_pos_feats=32, global_attn_indexes=[1]),
-    "sam2": {
-        "vision_config.backbone_config.hidden_size": 96,
-        "vision_config.backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]],
-    },
-    "sam2_hiera_det_model": {"hidden_size": 96},
-    "sam2_vision_model": {"backbone_config.hidden_size": 96},
-    "shieldgemma2": {"mm_tokens_per_image": 4},
-    "speecht5": {"hidden_size": WIDTH},
-    "swin": _SWIN,
-    "swin2sr": {"embed_dim": 48, "window_size": 2},
-    "swinv2": _SWIN,
-    "table-transformer": _NO_TIMM,
-    "time_series_transformer": _SERIES,
-    "transfo-xl": {"cutoffs": [20, 40], "div_val": 1},
-    "upernet": _within("backbone_config", out_features=["stage1", "stage2", "stage3", "stage4"]),
-    "vitpose_backbone": {"image_size": [64, 64], "part_features": 16},
-    "xmod": {"default_language": "en_XX", "languages": ["en_XX"]},
-    "zamba": {
-        "num_hidden_layers": 3,
-        "attn_layer_period": 3,
-        "attn_layer_offset": 2,
-        "use_mamba_kernels": False,
-        "attention_head_dim": 32,
-        "attention_hidden_size": 128,
-    },
-    "zamba2": {"num_hidden_layers": 2, "layers_block_type": ["mamba", "hybrid"]},
-    "zoedepth": _within("backbone_config", out_features=["stage1", "stage2"])
-    | {"reassemble_factors": [2, 1], "neck_hidden_sizes": [32, 64], "bottleneck_features": 64},
-    "blip-2": {"num_query_tokens": 8, "image_token_index": 120},
-    "instructblip": {"num_query_tokens": 8, "image_token_index": 120},
-    "instructblipvideo": {"num_query_tokens": 8, "video_token_index": 120},
-    "clvp": _within("text_config", "speech_config", "decoder_config", num_attention_heads=2),
-    "dbrx": {
-        "attn_config": {"kv_n_heads": 2},
-        "ffn_config": {"ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2},
-    },
-    "depth_pro": _within(
-        "image_model_config", "patch_model_config", "fov_model_config", image_size=16, patch_size=8
-    )
-    | {"patch_size": 16},
-    "kosmos-2": {"latent_query_num": 4},
-    "mllama": {
-        "text_config.rope_scaling": {"rope_type": "default"},
-        "text_config.cross_attention_layers": [1],
-    },
-    "sam_hq": _within(
-        "mask_decoder_config", "prompt_encoder_config", hidden_size=WIDTH, vit_dim=WIDTH
-    )
-    | _within("vision_config", num_pos_feats=32, global_attn_indexes=[1]),
-    "seggpt": {
-        "image_size": [64, 32],
-        "pretrain_image_size": 32,
-        "merge_index": 0,
-        "intermediate_hidden_state_indices": [0, 1],
-    },
-    "superpoint": {"keypoint_decoder_dim": 65},
-    "vjepa2": {"crop_size": 64, "frames_per_clip": 4},
-    "timesfm": {"context_length": 64},
-    "perceiver": {"d_latents": 64, "num_latents": 16},
-    "clap": {"audio_config.hidden_size": 512, "projection_dim": WIDTH},
-    "colqwen2": _within("vlm_config.text_config", **_MROPE),
-    "d_fine": {"decoder_in_channels": [WIDTH] * 3, "num_queries": 10},
-    "rt_detr": {"decoder_in_channels": [WIDTH] * 3, "num_queries": 10},
-    "rt_detr_v2": {"decoder_in_channels": [WIDTH] * 3, "num_queries": 10},
-    "lightglue": {"keypoint_detector_config.keypoint_decoder_dim": 65},
-    "owlvit": {"text_config.max_position_embeddings": POSITIONS},
-    "owlv2": {"text_config.max_position_embeddings": POSITIONS},
-    "fastspeech2_conformer": {"vocab_size": VOCABULARY},
-    "vits": {"vocab_size": VOCABULARY},
-    "vitpose": _within("backbone_config", out_features=["stage2"]),
-    "vitmatte": _within("backbone_config", out_features=["stage2"]),
-    "granitevision": {"image_grid_pinpoints": [[IMAGE, IMAGE]]},
-    "llava_next": {"image_grid_pinpoints": [[IMAGE, IMAGE]]},
-    "llava_next_video": {"image_grid_pinpoints": [[IMAGE, IMAGE]]},
-    "llava_onevision": {"image_grid_pinpoints": [[IMAGE, IMAGE]]},
-    "vipllava": {"vision_feature_layers": [-1, -2]},
-}
+    # Positions of three dimensions.
+    ("colqwen2", _within("vlm_config.text_config", **_MROPE)),
+    ("glm4v qwen2_5_vl qwen2_vl", _within("text_config", **_MROPE)),
+    ("glm4v_moe", _within("text_config", **_MROPE_OF_HALF)),
+    ("glm4v_moe_text", _MROPE_OF_HALF),
+    ("glm4v_text qwen2_5_vl_text qwen2_vl_text qwen3_vl_moe_text qwen3_vl_text", _MROPE),
+    (
+        "qwen3_vl qwen3_vl_moe",
+        _within("text_config", **_MROPE) | {"vision_config.deepstack_visual_indexes": [0]},
+    ),
+    # Kinds of layers, in lists that are as long as there are layers.
+    ("gpt_neo", {"attention_types": [[["global", "local"], 1]]}),
+    ("granitemoehybrid", {**_MAMBA, "layer_types": ["mamba", "attention"]}),
+    ("jamba", {"use_mamba_kernels": False, "attn_layer_period": 2, "attn_layer_offset": 1}),
+    (
+        "mllama",
+        {"text_config.rope_scaling": _ROPE, "text_config.cross_attention_layers": [1]},
+    ),
+    ("qwen3_next", {"layer_types": ["linear_attention", "full_attention"]}),
+    ("vipllava", {"vision_feature_layers": [-1, -2]}),
+    ("zamba2", {"layers_block_type": ["mamba", "hybrid"]}),
+    (
+        "gemma3n_text",
+        {
+            "intermediate_size": 96,
+            "layer_types": ["sliding_attention", "full_attention"],
+            "num_kv_shared_layers": 0,
+            "activation_sparsity_pattern": [0.5, 0.0],
+        },
+    ),
+    (
+        "zamba",
+        {
+            "num_hidden_layers": 3,
+            "attn_layer_period": 3,
+            "attn_layer_offset": 2,
+            "use_mamba_kernels": False,
+            "attention_head_dim": 32,
+            "attention_hidden_size": 128,
+        },
+    ),
+    # Stages of backbones, and backbones without timm.
+    (
+        "conditional_detr dab-detr deformable_detr detr table-transformer",
+        {"use_timm_backbone": False, "use_pretrained_backbone": False, "backbone": None},
+    ),
+    ("depth_anything prompt_depth_anything zoedepth", _TWO_STAGES),
+    ("upernet", _within("backbone_config", out_features=[f"stage{i}" for i in range(1, 5)])),
+    # Sizes of images, windows and sequences.
+    ("aria", {"projector_patch_to_query_dict": {4: 4, 16: 16, 36: 36}}),
+    ("audio-spectrogram-transformer", {"max_length": 64, "num_mel_bins": 32}),
+    ("autoformer informer time_series_transformer", {"prediction_length": 8, "context_length": 16}),
+    ("gemma3", {"mm_tokens_per_image": 4}),
+    (
+        "granitevision llava_next llava_next_video llava_onevision",
+        {"image_grid_pinpoints": [[IMAGE, IMAGE]]},
+    ),
+    ("hiera", {"image_size": [IMAGE, IMAGE]}),
+    ("led longformer", {"attention_window": 8}),
+    ("mgp-str", {"image_size": [32, 128]}),
+    ("timesfm", {"context_length": 64}),
+    ("vitpose_backbone", {"image_size": [IMAGE, IMAGE], "part_features": 16}),
+    ("vjepa2", {"crop_size": IMAGE, "frames_per_clip": 4}),
+    (
+        "depth_pro",
+        _within(
+            *("image_model_config", "patch_model_config", "fov_model_config"),
+            image_size=16,
+            patch_size=8,
+        )
+        | {"patch_size": 16},
+    ),
+    (
+        "sam2",
+        {
+            "vision_config.backbone_config.hidden_size": 96,
+            "vision_config.backbone_feature_sizes": [[16, 16], [8, 8], [4, 4]],
+        },
+    ),
+    (
+        "seggpt",
+        {
+            "image_size": [64, 32],
+            "pretrain_image_size": 32,
+            "merge_index": 0,
+            "intermediate_hidden_state_indices": [0, 1],
+        },
+    ),
+    # Numbers of experts, queries and tokens, and what is not set at all.
+    ("blip-2 instructblip", {"num_query_tokens": 8, "image_token_index": 120}),
+    ("chameleon emu3", {"vocabulary_map": {"<image>": 120}}),
+    ("d_fine rt_detr rt_detr_v2", {"decoder_in_channels": [WIDTH] * 3, "num_queries": 10}),
+    ("deepseek_v2", {**_MLA, "n_routed_experts": 4, "num_experts_per_tok": 2}),
+    ("dots1", {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2}),
+    ("eomt", {"num_blocks": 1}),
+    ("esm", {"vocab_size": VOCABULARY, "pad_token_id": 1, "mask_token_id": 4}),
+    ("grounding-dino mm-grounding-dino", _within("backbone_config", **_SWIN) | {"num_queries": 10}),
+    ("instructblipvideo", {"num_query_tokens": 8, "video_token_index": 120}),
+    ("kosmos-2", {"latent_query_num": 4}),
+    ("kyutai_speech_to_text", {"num_codebooks": 2}),
+    ("xmod", {"default_language": "en_XX", "languages": ["en_XX"]}),
+    (
+        "dbrx",
+        {
+            "attn_config": {"kv_n_heads": 2},
+            "ffn_config": {"ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2},
+        },
+    ),
+)
+GIVEN = {name: given for names, given in _ROWS for name in names.split()}
 
 #: Architectures that are made of others: which, by the names of their parts.
 PARTS: Mapping[str, Mapping[str, str]] = {
@@ -251,13 +250,11 @@ def small(config: PretrainedConfig, given: Mapping[str, Any]) -> PretrainedConfi
 def _shrunk(name: str, default: Any) -> Any:
     number = isinstance(default, int) and not isinstance(default, bool)
     if number and name.endswith(("_id", "_index")) and default >= VOCABULARY:
-        return VOCABULARY - 1 - sum(map(ord, name)) % 20
-    for pattern, value in SIZES.items():
-        if re.fullmatch(pattern, name):
-            if callable(value):
-                return value(default)
-            return min(default, value) if number else default
-    return default
+        return VOCABULARY - 1 - sum(map(ord, name)) % 20  # tokens of images, of sounds, …
+    limit = next((x for pattern, x in SIZES.items() if re.fullmatch(pattern, name)), default)
+    if callable(limit):
+        return limit(default)
+    return min(default, limit) if number else default
 
 
 class NotBuilt(Exception):
@@ -303,10 +300,7 @@ def build(name: str) -> Tiny:
         config = configuration(name)
         torch.manual_seed(0)
         model = model_class(config)(config).eval()
-    except (Exception, SystemExit) as error:
-        raise NotBuilt(_reason(error)) from error
-    _stir(model)
-    try:
+        _stir(model)
         inputs = _inputs(name, model, Sizes())
     except Exception as error:
         raise NotBuilt(_reason(error)) from error
@@ -320,23 +314,20 @@ def _reason(error: BaseException) -> str:
     text = " ".join(str(error).split())
     if package := re.search(r"requires the (\S+) library", text):
         return f"it needs the package {package[1]}"
-    return f"{type(error).__name__}: {text}"[:160]
+    if "huggingface.co" in text:
+        return "it downloads a part"
+    return text if isinstance(error, NotBuilt) else f"{type(error).__name__}: {text}"[:160]
 
 
 def _stir(model: nn.Module) -> None:
     """Change weights and statistics that are the same everywhere: they would hide errors."""
-    with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
-                module.running_mean.normal_(0, 0.1)
-                module.running_var.uniform_(0.5, 1.5)
-        for weight in model.parameters():
-            if (
-                weight.is_floating_point()
-                and weight.numel() > 1
-                and (weight == weight.view(-1)[0]).all()
-            ):
-                weight.add_(torch.randn_like(weight), alpha=0.1)
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 1.5)
+    for weight in model.parameters():
+        if weight.is_floating_point() and weight.numel() > 1 and weight.std() == 0:
+            weight.data.add_(torch.randn_like(weight), alpha=0.1)
 
 
 def _inputs(name: str, model: nn.Module, sizes: Sizes) -> Inputs:
