@@ -86,9 +86,9 @@ eager torch:
 - *frozen*: `torch.jit.trace`, `freeze` and `optimize_for_inference`.
 
 A result is right when its largest error is at most {tolerance:g} of its largest number. *Unstable*:
-it is not, but stock torch's own result moves about as far when rounding moves the weights, for
-instance where one of two nearly equal scores is chosen. *Upstream*: stock torch fails, or is wrong,
-in the same way without ZenDNN.
+it is not, but stock torch's own result moves about as far in float64, or when rounding moves the
+weights, for instance where one of two nearly equal scores is chosen. *Upstream*: stock torch fails,
+or is wrong, in the same way: its back end `aot_eager`, or its own pass on frozen graphs.
 """
 
 _MODELS = """
