@@ -464,6 +464,26 @@ def test_training_has_the_gradients_of_eager_mode() -> None:
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_results_have_torch_strides(dynamic: bool) -> None:
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            y = x.transpose(0, 1)
+            return y + self.layer(y), F.relu(self.layer(y)), self.layer(y).t() + x
+
+    model = Residual().eval()
+    fast, _ = compiled(model, dynamic=dynamic)
+    for columns in (24, 32):
+        x = values(16, columns)
+        assert_as_eager(fast, model, x)
+        with torch.no_grad():
+            assert [y.stride() for y in fast(x)] == [y.stride() for y in model(x)]
+
+
 def test_channels_last_inputs() -> None:
     net = Net().eval()
     fast, _ = compiled(net)

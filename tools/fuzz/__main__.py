@@ -4,7 +4,7 @@
     python -m tools.fuzz --seed 7 --index 123          only its model 123
 
 Each find is shrunk and saved in build/fuzz/SEED-INDEX/; `python repeat.py` there repeats it. The
-exit code is 1 after a find.
+exit code is 1 after a find, and where a front end has run no plan.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from tools.fuzz.worker import Worker, draw_settings
 BLOCK = 100
 #: Attempts to reproduce a failure with the model alone.
 ATTEMPTS = 4
+#: Models of which some run plans.
+MANY = 25
 #: Seconds between lines of progress when stdout is not a terminal.
 PACE = 30.0
 
@@ -87,6 +89,14 @@ class Summary:
     planned: Counter[str] = field(default_factory=Counter)
     none: int = 0
     finds: list[Find] = field(default_factory=list)
+
+    def idle(self) -> list[str]:
+        """Return the front ends that make plans and have run none of them."""
+        return [
+            name
+            for name, kind in FRONT_ENDS.items()
+            if kind.plans and self.outcomes[name, "same"] >= MANY and not self.planned[name]
+        ]
 
 
 class Fuzzer:
@@ -241,6 +251,7 @@ def describe(summary: Summary, known: Sequence[str]) -> str:
     if summary.refusals:
         lines.append("left out by plans, most often:")
         lines += [f"  {count:6} {reason}" for reason, count in summary.refusals.most_common(15)]
+    lines += [f"no plan ran on: {name}" for name in summary.idle()]
     groups = Counter(find.group for find in summary.finds)
     lines.append(f"finds: {len(summary.finds)} in {len(groups)} groups")
     for (outcome, operators), count in groups.most_common():
@@ -250,7 +261,7 @@ def describe(summary: Summary, known: Sequence[str]) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 1 after a find."""
+    """Run the command; return 1 after a find, and where no plan has run."""
     parser = argparse.ArgumentParser(
         prog="python -m tools.fuzz", description=__doc__.split("\n")[0]
     )
@@ -283,7 +294,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     summary = fuzzer.run()
     seconds = time.monotonic() - fuzzer.started
     print(f"{describe(summary, names())}\n{seconds:.0f} s, seed {options.seed}")
-    return int(bool(summary.finds))
+    return int(bool(summary.finds or summary.idle()))
 
 
 if __name__ == "__main__":

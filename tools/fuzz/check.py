@@ -6,6 +6,7 @@ This file imports only torch, since each find's folder has a copy of it.
 from __future__ import annotations
 
 import linecache
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -18,6 +19,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Results = tuple[torch.Tensor, ...]
 Inputs = Sequence[torch.Tensor]
+Weights = Mapping[str, torch.Tensor]
+#: For each result: which of the inputs and results has the same memory, and the strides.
+Memory = list[tuple[int, tuple[int, ...]]]
 
 #: Largest error, relative to a result's largest number, that counts as rounding.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
@@ -31,9 +35,10 @@ class Verdict:
     """The outcome of one model on one front end.
 
     ``outcome``: same, differs (wrong numbers), nonfinite (NaN or infinities in other places), shape
-    (wrong shape or dtype), raises, struck (right, but a plan tried a wrong implementation),
-    unstable (stock itself is unreliable), refused (torch.jit or torch.compile refuses the model),
-    upstream (one of them changes its results), invalid (stock cannot run it), crash, timeout.
+    (wrong shape or dtype), memory (results share memory or have strides unlike in eager mode),
+    raises, struck (right, but a plan tried a wrong implementation), unstable (stock itself is
+    unreliable), refused (torch.jit or torch.compile refuses the model), upstream (one of them
+    changes its results), invalid (stock cannot run it), crash, timeout.
     """
 
     outcome: str
@@ -49,7 +54,26 @@ class Verdict:
 
 
 #: Outcomes that are our faults.
-FINDS = ("differs", "nonfinite", "shape", "raises", "struck", "crash", "timeout")
+FINDS = ("differs", "nonfinite", "shape", "memory", "raises", "struck", "crash", "timeout")
+
+
+def part_written(x: torch.Tensor, dim: int, size: int) -> torch.Tensor:
+    """Read a tensor, write a part of it, and read it again."""
+    y = x.clone()
+    before = torch.tanh(y)
+    part = y.narrow(dim, 0, size)
+    part.mul_(0.5)
+    part.add_(before.narrow(dim, 0, size))
+    return before * torch.sigmoid(y)
+
+
+def turned_written(x: torch.Tensor, dim: int) -> torch.Tensor:
+    """Write a tensor through views of views."""
+    y = x.clone()
+    turned = y.transpose(dim, 0)
+    turned.relu_()
+    turned.select(0, 0).add_(1.0)
+    return y.unsqueeze(0).sub_(x).squeeze(0) + y
 
 
 class Code:
@@ -77,6 +101,7 @@ class Code:
         # torch.jit.script reads the source again, by file and line.
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         names = {"torch": torch, "F": F, "Dict": Dict, "Tuple": Tuple, "nudge": nudge}  # noqa: UP006
+        names |= {"part_written": part_written, "turned_written": turned_written}
         names["__name__"] = "fuzzed"
         exec(compile(text, name, "exec"), names)
         return names
@@ -106,25 +131,45 @@ class FrontEnd:
     ours: Callable[[Any], Any]
     #: Whether it makes plans, which ``explain`` knows.
     plans: bool = False
+    #: Whether weights may change, and results have strides and share memory as in eager mode.
+    as_eager: bool = False
     #: Stock's graph of a module, whose results may differ from eager mode; ``stock`` by default.
     graph: Callable[[torch.nn.Module, Inputs], Any] | None = None
-    #: What surrounds all calls.
-    around: Callable[[], AbstractContextManager[None]] = nullcontext
-    #: Next to other front ends it gets one model in so many, since it is slow.
+    #: What surrounds all calls; it tells what was refused.
+    around: Callable[[], AbstractContextManager[list[str]]] = lambda: nullcontext([])
+    #: Beside other front ends it gets one model in so many, since it is slow.
     one_in: int = 1
 
 
+class _Messages(logging.Handler):
+    """Keeps the first lines of messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage().partition("\n")[0][:100])
+
+
 @contextmanager
-def _dynamo() -> Iterator[None]:
-    """Dynamo without what it keeps of other models; too many compilations are an error."""
+def _dynamo() -> Iterator[list[str]]:
+    """Dynamo without what it keeps of other models; too many compilations are an error.
+
+    What is yielded says why graphs stay as they are.
+    """
     import torch._dynamo  # slow
 
+    log, messages = logging.getLogger("torch.backends.zendnn._compile"), _Messages()
+    log.addHandler(messages)
+    log.setLevel(logging.INFO)
     torch._dynamo.reset()
     try:
         with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
-            yield
+            yield messages.lines
     finally:
         torch._dynamo.reset()
+        log.removeHandler(messages)
 
 
 def _compiler(dynamic: bool) -> FrontEnd:
@@ -137,6 +182,7 @@ def _compiler(dynamic: bool) -> FrontEnd:
         _as_it_is,
         lambda module: compiled(module, "zendnn"),
         plans=True,
+        as_eager=True,
         graph=lambda module, inputs: compiled(module, "aot_eager"),
         around=_dynamo,
         one_in=10,
@@ -153,100 +199,153 @@ FRONT_ENDS: Mapping[str, FrontEnd] = {
 }
 
 
-def check(
-    code: Code, weights: Mapping[str, torch.Tensor], runs: Sequence[Inputs], front_end: str
-) -> Verdict:
+@dataclass(frozen=True)
+class Call:
+    """A model's weights and inputs, and what stock's eager mode makes of them."""
+
+    name: str
+    weights: Weights
+    inputs: Inputs
+    expected: Results
+    memory: Memory
+
+    @staticmethod
+    def of(name: str, code: Code, weights: Weights, inputs: Inputs, lower: torch.dtype) -> Call:
+        """Run a model; raise what it raises."""
+        with _stock(), torch.no_grad():
+            given = _copies(inputs)
+            results = _module(code, weights, lower)(*given)
+            return Call(name, weights, inputs, results, _memory(results, given))
+
+
+def check(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) -> Verdict:
     """Run a model on a front end with each set of inputs, and with the first one again.
 
-    The model computes in the dtype of its weights or inputs: float32 or bfloat16.
+    The model computes in the dtype of its weights or inputs: float32 or bfloat16. At the end, some
+    front ends get other weights.
     """
-    lower = _floating(weights.values(), runs)
-    expected = []
-    with _stock(), torch.no_grad():
-        module = code.classes(lower)["Model"](dict(weights)).eval()
-        taken = []
-        for number, inputs in enumerate(runs):
-            try:
-                expected.append(module(*_copies(inputs)))
-                taken.append(inputs)
-            except Exception as error:
-                if not number:
-                    return Verdict("invalid", front_end, _line(error))
-    runs = taken  # many models only take the first run's sizes
-    way = FRONT_ENDS[front_end]
-    with torch.no_grad(), warnings.catch_warnings(), way.around():
+    lower, way = _floating(weights.values(), runs), FRONT_ENDS[front_end]
+    calls: list[Call] = []
+    for number, inputs in enumerate(runs):
+        try:
+            calls.append(Call.of(f"inputs {number}", code, weights, inputs, lower))
+        except Exception as error:
+            if not number:
+                return Verdict("invalid", front_end, _line(error))
+            # Many models only take the first run's sizes.
+    calls.append(calls[0])
+    if way.as_eager and weights:
+        calls.append(Call.of("other weights", code, _turned(weights), runs[0], lower))
+    with torch.no_grad(), warnings.catch_warnings(), way.around() as refusals:
         warnings.simplefilter("ignore")
-        return _checked(code, weights, runs, expected, lower, front_end)
+        return _checked(code, calls, lower, front_end, refusals)
 
 
 def _checked(
     code: Code,
-    weights: Mapping[str, torch.Tensor],
-    runs: Sequence[Inputs],
-    expected: Sequence[Results],
+    calls: Sequence[Call],
     lower: torch.dtype,
     front_end: str,
+    refusals: list[str],
 ) -> Verdict:
-    way = FRONT_ENDS[front_end]
-    module = code.classes(lower)["Model"](dict(weights)).eval()
+    way, first = FRONT_ENDS[front_end], calls[0]
+    module = _module(code, first.weights, lower)
     try:
         with _stock():
-            stock = way.stock(module, runs[0])
-            stock(*_copies(runs[0]))
+            stock = way.stock(module, first.inputs)
+            stock(*_copies(first.inputs))
     except Exception as error:
         return Verdict("refused", front_end, _line(error))
     try:
         made = way.ours(stock)
     except Exception as error:
         return Verdict("raises", front_end, _line(error))
-    for number in [*range(len(runs)), 0]:
-        verdict = None
-        try:
-            got = made(*_copies(runs[number]))
-        except Exception as error:
-            verdict = ("raises", _line(error))
-        verdict = verdict or _compare(code, weights, runs[number], got, expected[number], lower)
+    for call in calls:
+        if call.weights is not first.weights:
+            for name, buffer in module.named_buffers():
+                buffer.copy_(call.weights[name])
+        verdict = _verdict(code, made, call, lower, way)
         if verdict is None:
             continue
         with _stock():
-            again = (way.graph or way.stock)(
-                code.classes(lower)["Model"](dict(weights)).eval(), runs[0]
-            )
+            again = (way.graph or way.stock)(_module(code, call.weights, lower), first.inputs)
+            given = _copies(call.inputs)
             try:
-                theirs = again(*_copies(runs[number]))
+                theirs = again(*given)
             except Exception as error:
-                if number:
-                    continue  # the trace only takes the first run's sizes
-                return Verdict("refused", front_end, _line(error))
-        if not all(map(_close, theirs, expected[number], [lower] * len(theirs))):
-            if number:
-                continue
-            return Verdict("upstream", front_end, "stock's graph differs from its eager mode")
-        return Verdict(verdict[0], front_end, f"inputs {number}: {verdict[1]}")
+                if call.inputs is first.inputs:
+                    return Verdict("refused", front_end, _line(error))
+                continue  # the trace only takes the first run's sizes
+        if verdict[0] == "memory" and _memory(theirs, given) != call.memory:
+            continue  # as torch does it, a dropout may copy
+        if not all(map(_close, theirs, call.expected, [lower] * len(theirs))):
+            if call.inputs is first.inputs:
+                return Verdict("upstream", front_end, "stock's graph differs from its eager mode")
+            continue
+        return Verdict(verdict[0], front_end, f"{call.name}: {verdict[1]}")
     if not way.plans:
         return Verdict("same", front_end)
     with torch.backends.zendnn.record() as events:
-        made(*_copies(runs[0]))
+        made(*_copies(first.inputs))
     steps = sum(event.route == "plan" for event in events)
-    try:
-        methods = torch.backends.zendnn.explain(made).as_dict()["methods"]
-    except TypeError:
-        methods = []
+    methods = torch.backends.zendnn.explain(made).as_dict()["methods"]
     regions = [region for method in methods for region in method["regions"]]
     builds = [built for region in regions for built in region["built"]]
     wrong = [name for built in builds for name in built["wrong"]]
     if wrong:
         return Verdict("struck", front_end, "; ".join(wrong))
-    refusals = [built["refused"] for built in builds if built["refused"]]
-    refusals += [
-        f"{x['op']}: {x['reason']}" for method in methods for x in method["left_out"] or ()
+    refused = [*refusals, *(built["refused"] for built in builds if built["refused"])]
+    refused += [f"{x['op']}: {x['reason']}" for method in methods for x in method["left_out"] or ()]
+    return Verdict("same", front_end, "", tuple(refused), steps)
+
+
+def _verdict(
+    code: Code, made: Any, call: Call, lower: torch.dtype, way: FrontEnd
+) -> tuple[str, str] | None:
+    """Return the outcome of a call that is not the expected one, and the details."""
+    given = _copies(call.inputs)
+    try:
+        got = made(*given)
+    except Exception as error:
+        return "raises", _line(error)
+    if different := _compare(code, call.weights, call.inputs, got, call.expected, lower):
+        return different
+    memory = _memory(got, given)
+    if way.as_eager and memory != call.memory:
+        return "memory", f"results have {memory}, of stock {call.memory}"
+    return None
+
+
+def _module(code: Code, weights: Weights, lower: torch.dtype) -> torch.nn.Module:
+    """Return a model whose weights may be written."""
+    copied = {name: x.clone() for name, x in weights.items()}
+    made: torch.nn.Module = code.classes(lower)["Model"](copied)
+    return made.eval()
+
+
+def _turned(weights: Weights) -> dict[str, torch.Tensor]:
+    """Return other weights of the same distributions; integers stay valid indices."""
+    return {
+        name: x.flip(tuple(range(x.dim()))) if x.is_floating_point() else x
+        for name, x in weights.items()
+    }
+
+
+def _memory(results: Results, inputs: Inputs) -> Memory:
+    """Return the first tensor with each result's memory, and the strides that matter."""
+    places = [x.untyped_storage().data_ptr() for x in (*inputs, *results)]
+    return [
+        (
+            places.index(place) if x.numel() else -1,
+            tuple(stride for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1),
+        )
+        for x, place in zip(results, places[len(inputs) :], strict=True)
     ]
-    return Verdict("same", front_end, "", tuple(refusals), steps)
 
 
 def _compare(
     code: Code,
-    weights: Mapping[str, torch.Tensor],
+    weights: Weights,
     inputs: Inputs,
     got: Results,
     expected: Results,
@@ -293,7 +392,7 @@ def _compare(
 
 def _stable(
     code: Code,
-    weights: Mapping[str, torch.Tensor],
+    weights: Weights,
     inputs: Inputs,
     number: int,
     stock: torch.Tensor,
@@ -338,7 +437,7 @@ def _flush(x: torch.Tensor) -> torch.Tensor:
 
 def _run(
     code: Code,
-    weights: Mapping[str, torch.Tensor],
+    weights: Weights,
     inputs: Inputs,
     dtype: torch.dtype,
     nudge: Callable[[torch.Tensor], torch.Tensor] | None = None,

@@ -125,6 +125,8 @@ WITH_DIM = {
     "slice_written": "{0}.slice_scatter({0}.narrow({d}, 0, ({n} + 1) // 2) * 2, {d}, 0, ({n} + 1) // 2)",  # noqa: E501
     "squeezed": "{0}.unsqueeze({d}).squeeze({d})",
     "swapped_twice": "{0}.transpose({d}, 0).contiguous().transpose({d}, 0)",
+    "part_written": "part_written({0}, {d}, ({n} + 1) // 2)",
+    "turned_written": "turned_written({0}, {d})",
     "windowed": "F.pad({0}.flatten(0), [1, 2])[1:-2].view({s})",
 }
 

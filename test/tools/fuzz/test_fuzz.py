@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
+import copy
 import math
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +15,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch._dynamo
+from torch.backends.zendnn import _compile
 
 from tools.fuzz import __main__ as command
 from tools.fuzz import check as check_module
@@ -225,6 +230,79 @@ def test_a_crash_is_a_find_and_the_worker_continues() -> None:
         worker.close()
 
 
+COMPILED = ("compile", "compile-dynamic")
+
+
+@pytest.mark.parametrize("front_end", COMPILED)
+def test_compiled_models_run_plans(front_end: str) -> None:
+    verdict = checked(CHAIN, front_end)
+    assert verdict.outcome == "same"
+    assert verdict.steps > 0
+    assert not any(reason.startswith("a graph stays") for reason in verdict.refusals)
+
+
+@pytest.mark.parametrize("front_end", COMPILED)
+def test_a_graph_that_stays_as_it_is_is_told(
+    front_end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*given: Any, **named: Any) -> None:
+        raise RuntimeError("no reason")
+
+    monkeypatch.setattr(_compile.InferenceGraph, "of", fail)
+    verdict = checked(CHAIN, front_end)
+    assert (verdict.outcome, verdict.steps) == ("same", 0)
+    assert set(verdict.refusals) == {"a graph stays as it is: no reason"}
+
+
+def test_a_compiler_that_gives_up_is_found() -> None:
+    with torch._dynamo.config.patch(recompile_limit=1):
+        assert checked(CHAIN, "compile").outcome == "raises"
+        assert checked(replace(CHAIN, inputs=CHAIN.inputs[:1]), "compile").outcome == "same"
+
+
+def test_a_front_end_that_misses_changed_weights_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    stale = FrontEnd(lambda module, inputs: module, copy.deepcopy)
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": stale})
+    assert checked(CHAIN, "fake").outcome == "same"
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": replace(stale, as_eager=True)})
+    verdict = checked(CHAIN, "fake")
+    assert verdict.outcome == "differs"
+    assert verdict.detail.startswith("other weights: ")
+
+
+def as_made(x: torch.Tensor) -> torch.Tensor:
+    return x
+
+
+def channels_last(x: torch.Tensor) -> torch.Tensor:
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+@pytest.mark.parametrize(
+    ("expression", "changed", "outcome"),
+    [
+        ("{0}.t()", as_made, "same"),
+        ("{0}.t()", torch.clone, "memory"),
+        ("{0} + 1", torch.clone, "same"),
+        ("({0} + 1).t()", torch.Tensor.contiguous, "memory"),
+        ("({0} + 1).view(-1, 2, 2, 1)", channels_last, "memory"),
+    ],
+)
+def test_results_in_other_memory_are_found(
+    expression: str,
+    changed: Callable[[torch.Tensor], torch.Tensor],
+    outcome: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ours(module: torch.nn.Module) -> Any:
+        return lambda *inputs: tuple(map(changed, module(*inputs)))
+
+    front_end = FrontEnd(lambda module, inputs: module, ours, as_eager=True)
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
+    model = replace(CHAIN, nodes=(node(1, expression, 0),), outputs=("v1",))
+    assert checked(model, "fake").outcome == outcome
+
+
 def test_the_smallest_failing_model_is_found() -> None:
     def fails(model: Model) -> bool:
         return any(node.expression.startswith("torch.relu") for node in model.nodes)
@@ -298,6 +376,36 @@ def test_the_command_fails_and_names_the_folder_of_a_find(
     assert command.main(arguments) == 1
     assert f"python {tmp_path}/1-2/repeat.py" in capsys.readouterr().out
     assert (tmp_path / "1-2" / "repeat.py").exists()
+
+
+def test_a_run_without_a_plan_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    arguments = ["--seed", "1", "--count", "30", "--out", str(tmp_path)]
+    arguments += ["--front-end", "compile", "--front-end", "eager"]
+    for steps, code in ((0, 1), (1, 0)):
+        found = [Verdict("same", "compile", steps=steps), Verdict("same", "eager")]
+        monkeypatch.setattr(Worker, "check", lambda self, model, names, found=found: found)
+        assert command.main(arguments) == code
+        told = capsys.readouterr().out
+        assert ("no plan ran on: compile\n" in told) == bool(code)
+        assert f"30 same; {30 * steps} with plans" in told
+
+
+def test_slow_front_ends_get_a_share_of_the_models() -> None:
+    def chosen(**options: Any) -> list[list[str]]:
+        given = argparse.Namespace(**{"seed": 3, "index": None, "front_end": None, **options})
+        fuzzer = command.Fuzzer(given)
+        return [fuzzer._front_ends(index) for index in range(300)]
+
+    names = list(check_module.FRONT_ENDS)
+    drawn = chosen()
+    assert drawn == chosen()
+    assert {len(some) for some in drawn} == {4, len(names)}
+    assert 15 < drawn.count(names) < 50
+    assert chosen(index=7) == [names] * 300
+    assert chosen(front_end=["compile"]) == [["compile"]] * 300
 
 
 def test_the_table_has_nnsmith_operators_and_those_that_it_lacks() -> None:

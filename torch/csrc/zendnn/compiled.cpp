@@ -1,5 +1,6 @@
 #include <torch/csrc/zendnn/compiled.h>
 
+#include <ATen/ops/empty_permuted.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/api/object.h>
 #include <torch/csrc/zendnn/plan/PlanCall.h>
@@ -25,12 +26,44 @@ const Tensor& tensor_in(py::handle given) {
   return THPVariable_Unpack(given.ptr());
 }
 
+// Whether a tensor lies without gaps in an order of its dimensions, the
+// innermost last. Dimensions of size one lie anywhere.
+bool lies_in(const Tensor& tensor, const plan::Integers& order) {
+  const auto sizes = tensor.sizes(), strides = tensor.strides();
+  int64_t expected = 1;
+  for (auto at = order.rbegin(); at != order.rend(); ++at) {
+    if (sizes[*at] != 1) {
+      if (strides[*at] != expected) {
+        return false;
+      }
+      expected *= sizes[*at];
+    }
+  }
+  return true;
+}
+
+Tensor laid_out(Tensor tensor, const plan::Integers& order) {
+  if (static_cast<size_t>(tensor.dim()) != order.size() ||
+      lies_in(tensor, order)) {
+    return tensor;
+  }
+  return at::empty_permuted(tensor.sizes(), order, tensor.options())
+      .copy_(tensor);
+}
+
 // A plan as Python calls it: with its tensors, then its numbers, then what it
-// ignores.
+// ignores. For each result there is the order in which its dimensions lie.
 class PlanCall {
  public:
-  PlanCall(const torch::jit::Object& plan, size_t tensors, size_t numbers)
-      : plan_(plan._ivalue()), tensors_(tensors), numbers_(numbers) {}
+  PlanCall(
+      const torch::jit::Object& plan,
+      size_t tensors,
+      size_t numbers,
+      std::vector<plan::Integers> orders)
+      : plan_(plan._ivalue()),
+        tensors_(tensors),
+        numbers_(numbers),
+        orders_(std::move(orders)) {}
 
   py::object operator()(const py::args& given) const {
     TORCH_CHECK_TYPE(
@@ -52,6 +85,9 @@ class PlanCall {
     {
       const py::gil_scoped_release released;
       results = plan::run_where_taken(plan_, tensors, numbers);
+      for (size_t i = 0; results && i < orders_.size(); ++i) {
+        (*results)[i] = laid_out(std::move((*results)[i]), orders_[i]);
+      }
     }
     if (!results) {
       return py::none();
@@ -66,6 +102,7 @@ class PlanCall {
  private:
   c10::IValue plan_;
   size_t tensors_, numbers_;
+  std::vector<plan::Integers> orders_;
 };
 
 // Which tensors there were at some places of an argument list and, unless they
@@ -159,10 +196,15 @@ class Snapshot {
 void bind_compiled(py::module_& m) {
   py::class_<PlanCall>(m, "_PlanCall")
       .def(
-          py::init<const torch::jit::Object&, size_t, size_t>(),
+          py::init<
+              const torch::jit::Object&,
+              size_t,
+              size_t,
+              std::vector<plan::Integers>>(),
           "plan"_a,
           "tensors"_a,
-          "numbers"_a)
+          "numbers"_a,
+          "orders"_a)
       .def(
           "__call__",
           &PlanCall::operator(),

@@ -24,19 +24,26 @@ class PlannedRegion(nn.Module):
     It is called with the region's tensors, then its numbers, then what only the operators read.
     """
 
-    def __init__(self, plan: Any, tensors: int, numbers: int, original: fx.GraphModule) -> None:
+    def __init__(
+        self,
+        plan: Any,
+        tensors: int,
+        numbers: int,
+        orders: list[list[int]],
+        original: fx.GraphModule,
+    ) -> None:
         super().__init__()
         self.plan = plan
         self.original = original
-        self._counts = tensors, numbers
-        self._call = _C._PlanCall(plan, tensors, numbers)
+        self._signature = tensors, numbers, orders
+        self._call = _C._PlanCall(plan, *self._signature)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: held for name, held in self.__dict__.items() if name != "_call"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._call = _C._PlanCall(self.plan, *self._counts)
+        self._call = _C._PlanCall(self.plan, *self._signature)
 
     def forward(self, *given: Any) -> Sequence[torch.Tensor]:
         made: tuple[torch.Tensor, ...] | None = self._call(*given)
@@ -120,7 +127,17 @@ def _planned(
     plan = make_plan(*region.describe(passes.off_in_plans()), name)
     tensors = sum(value.kind == "tensor" for value in region.inputs)
     numbers = sum(value.kind == "number" for value in region.inputs)
-    return PlannedRegion(plan, tensors, numbers, fx.GraphModule(root, graph))
+    orders = [_order(value.source.meta["val"]) for value in region.outputs]
+    return PlannedRegion(plan, tensors, numbers, orders, fx.GraphModule(root, graph))
+
+
+def _order(made: torch.Tensor) -> list[int]:
+    """Return a result's dimensions in the order in which they lie in memory, innermost last."""
+    known = [stride if isinstance(stride, int) else stride.node.hint for stride in made.stride()]
+    dims = list(range(made.dim()))
+    if not all(known):  # repeated elements, or nobody knows
+        return dims
+    return sorted(dims, key=lambda dim: -known[dim])
 
 
 def _copy_attribute(source: nn.Module, target: nn.Module, path: str) -> None:
