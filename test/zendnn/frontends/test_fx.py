@@ -109,6 +109,15 @@ def test_what_constants_decide_is_evaluated_once() -> None:
     assert [node.op for node in reader.import_graph(source, constants).nodes] == ["call_function"]
 
 
+def test_what_constants_decide_through_views_is_evaluated_once() -> None:
+    table = values(2, 6)
+    source = functional(Called(lambda x: (x * (table.view(12)[:6] + 1), table.t())), [ROWS])
+    constants = reader.simplify(source, {})
+    operations = [node for node in source.graph.nodes if node.op == "call_function"]
+    assert [str(node.target) for node in operations] == ["aten.mul.Tensor", "aten.t.default"]
+    assert {node.op for node in constants} == {"get_attr"}
+
+
 def test_constants_that_are_returned_are_made_anew() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         numbers = torch.arange(6)

@@ -174,6 +174,17 @@ def test_a_split_that_a_pass_made_stays_inside(b: Builder) -> None:
     assert region.outputs == (first, second)
 
 
+def test_a_split_that_only_others_read_stays_inside_if_a_pass_made_its_operand(b: Builder) -> None:
+    graph = b.graph
+    made = b.linear(b.input(random(2, 4)), 8, 4)
+    made.source = None
+    parts = [graph.value(source="first"), graph.value(source="second")]
+    graph.add("split", [made], outputs=parts, attributes={"dim": -1, "sizes": (4, 4)})
+    b.done(*(b.opaque(torch.exp, part) for part in parts))
+    (region,) = divided(b)
+    assert region.outputs == tuple(parts)
+
+
 def test_values_that_only_a_pass_made_are_not_region_results(b: Builder) -> None:
     x = b.input(random(2, 4))
     first = b.linear(x, 4, 4)

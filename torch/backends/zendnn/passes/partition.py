@@ -82,13 +82,22 @@ def _outer(graph: Graph) -> set[Node]:
     """
     outer: set[Node] = set()
     for node in reversed(graph.nodes):
-        light = node.op in LIGHT and node.readers and not node.escapes
+        light = node.op in LIGHT and node.readers and not node.escapes and _is_of_model(node)
         if node.is_foreign:
             outer.add(node)
         elif light and outer.issuperset(node.readers):
             outer.add(node)
             node.reason = "only operators outside read it"
     return outer
+
+
+def _is_of_model(node: Node) -> bool:
+    """Whether the model has each tensor that a node reads: a pass may have made others."""
+    return all(
+        value.source is not None or value.constant is not None
+        for value in node.values()
+        if value.kind == "tensor"
+    )
 
 
 def _stages(graph: Graph, outer: set[Node]) -> dict[Node, int]:
@@ -164,10 +173,9 @@ def _can_be_outside(node: Node) -> bool:
     """Whether it is a view that the model has, too: of a value of the model, and making one."""
     if node.op not in VIEWS:
         return False
-    values = (*node.values(), *node.outputs)
-    if any(value.is_state for value in values):
+    if any(value.is_state for value in (*node.values(), *node.outputs)):
         return False  # a plan must see that it shares memory
-    return all(value.source is not None for value in values if value.constant is None)
+    return _is_of_model(node) and all(value.source is not None for value in node.outputs)
 
 
 def _made_in(members: dict[Node, None], node: Node) -> set[Node]:

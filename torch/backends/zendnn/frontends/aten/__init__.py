@@ -72,7 +72,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
         partial(same_tensor, name="input", train=False),
         "dropout feature_dropout alpha_dropout feature_alpha_dropout",
     ),
-    (partial(same_tensor, name="self"), "detach"),
+    (partial(same_tensor, name="self"), "alias detach"),
     (dtypes.convert, "to.dtype to.device to.dtype_layout _to_copy"),
     (dtypes.autocast, "_autocast_to_reduced_precision _autocast_to_full_precision"),
     (same_number, "Int.Tensor Int.Scalar IntImplicit"),

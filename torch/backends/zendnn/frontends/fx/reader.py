@@ -96,6 +96,9 @@ def simplify(
             args, kwargs = fx.map_arg((node.args, node.kwargs), constants.__getitem__)
             with torch.no_grad():
                 made = node.target(*args, **kwargs)
+            if is_view(node):  # stays, for those that are no constants, too
+                constants[node] = made
+                continue
             with source.graph.inserting_before(node):
                 name = f"_folded_{node.name}"
                 source.register_buffer(name, made, persistent=False)
@@ -106,20 +109,24 @@ def simplify(
             constants[folded] = made
     write_in_place(source.graph)
     source.graph.eliminate_dead_code()
-    return {node: tensor for node, tensor in constants.items() if node.users}
+    return {
+        node: tensor
+        for node, tensor in constants.items()
+        if node.users and node.op in ("placeholder", "get_attr")
+    }
 
 
 def _is_foldable(node: fx.Node, constants: Container[fx.Node]) -> bool:
-    """Whether a node only depends on constants, and is small or the same in another dtype."""
+    """Whether a node only depends on constants, and is small, a view or in another dtype."""
     made = node.meta.get("val")
+    cheap = is_view(node) or node.target == torch.ops.aten._to_copy.default
     return (
         isinstance(node.target, torch._ops.OpOverload)
         and isinstance(made, torch.Tensor)
         and all(isinstance(size, int) for size in made.shape)
-        and (made.numel() <= _MOST_FOLDED or node.target == torch.ops.aten._to_copy.default)
+        and (cheap or made.numel() <= _MOST_FOLDED)
         and all(read in constants for read in node.all_input_nodes)
         and not _is_ordered(node)
-        and not (node.all_input_nodes and is_view(node))
     )
 
 
