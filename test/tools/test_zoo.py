@@ -261,6 +261,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_a_stride_takes_all_architectures_in_another_order(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command.main(["--list", "--stride", "7"]) == 0
+    listed = capsys.readouterr().out.split()
+    assert listed[:3] == names()[:15:7]
+    assert sorted(listed) == names()
+
+
 def test_the_command_tells_of_a_fault_and_fails(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -100,6 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--only", default="", metavar="TEXT", help="those whose name contains a text")
     add("--draw", type=int, metavar="N", help="N of them, drawn at random")
     add("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: random")
+    add("--stride", type=int, default=1, metavar="N", help="take every Nth, then the others")
     add("--jobs", type=int, default=1, help="models at a time")
     add("--resume", action="store_true", help="keep what build/zoo.jsonl has")
     add("--write", action="store_true", help="write docs/models.md")
@@ -110,6 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.draw:
         chosen = sorted(random.Random(options.seed).sample(chosen, min(options.draw, len(chosen))))
         print(f"seed {options.seed}")
+    chosen = [name for start in range(options.stride) for name in chosen[start :: options.stride]]
     if options.list:
         print("\n".join(chosen))
         return 0
