@@ -278,6 +278,28 @@ def test_numbers_of_modules_may_be_symbolic() -> None:
     assert routes(fast, values(5, 12)) == {"plan"}
 
 
+def test_numbers_of_modules_are_constants_until_they_change() -> None:
+    class Norm(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.eps = nn.Parameter(values(12)), 1e-3
+            self.layer = nn.Linear(12, 12)
+
+        def forward(self, x: Tensor, scale: float) -> Tensor:
+            y = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)
+            return self.layer(y * self.weight) * scale
+
+    net = Norm().eval()
+    fast, counter = compiled(net, dynamic=True)
+    for rows, scale in ((4, 0.5), (6, 0.7)):
+        assert_as_eager(fast, net, values(rows, 12), scale)
+        assert counter.frame_count == 2  # Dynamo began again
+    assert "rms_norm" in str(torch.backends.zendnn.explain(fast))
+    net.eps = 0.5
+    assert_as_eager(fast, net, values(4, 12), 0.5)
+    assert_as_eager(fast, net, values(5, 12), 0.9)
+
+
 class Cache(nn.Module):
     """Writes to a buffer and to an input."""
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._dynamo.exc import RestartAnalysis
+from torch._dynamo.exc import RestartAnalysis, TensorifyScalarRestartAnalysis
+from torch._dynamo.symbolic_convert import TensorifyState
 from torch._functorch.aot_autograd import aot_module_simplified
 from torch._guards import TracingContext
 from torch.backends.zendnn import _C
@@ -97,6 +98,7 @@ def zendnn(
     )
     if wants_gradients or not _C._get_zendnn_enabled():
         return module.forward
+    hold_numbers(module)
     try:
         with whole_operators():
             compiled: Compiled = aot_module_simplified(
@@ -113,6 +115,27 @@ def zendnn(
     except Exception as error:
         log.info("a graph stays as it is: %s", error)
         return module.forward
+
+
+def hold_numbers(module: fx.GraphModule) -> None:
+    """Let Dynamo guard numbers that modules have, such as the ε of norms, and capture them as such.
+
+    For all sizes, it makes inputs of them, which no operator of the engine takes for numbers.
+
+    Raises:
+        TensorifyScalarRestartAnalysis: when there are any, for Dynamo to begin again.
+    """
+    found = set()
+    for node in module.graph.nodes:
+        number = getattr(node.meta.get("example_value"), "item_memo", None)
+        source = getattr(node, "_dynamo_source", None)
+        if number is not None and source and source.guard_source.is_unspecialized_nn_module():
+            found.add(str(number.node._expr))
+    new = {name for name in found if not TensorifyState.should_specialize(name)}
+    for name in new:
+        TensorifyState.specialize(name)
+    if new:
+        raise TensorifyScalarRestartAnalysis
 
 
 def whole_operators() -> contextlib.AbstractContextManager[None]:
