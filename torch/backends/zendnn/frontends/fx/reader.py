@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch.backends.zendnn.frontends.fx.calls import (
     FxCall,
     Scope,
     kind_of,
+    name_of,
     operator_key,
 )
 from torch.backends.zendnn.frontends.fx.writes import (
@@ -67,7 +69,7 @@ def output_of(graph: fx.Graph) -> fx.Node:
     return next(iter(reversed(graph.nodes)))
 
 
-#: Folding makes no larger constant, in elements.
+#: Folding makes no larger constant than this or what it is made of, in elements.
 _MOST_FOLDED = 1 << 20
 
 
@@ -83,21 +85,25 @@ def simplify(
     # Who gets such memory may write to it.
     returned = {base(node) for node in output_of(source.graph).all_input_nodes}
     constants: dict[fx.Node, torch.Tensor] = {}
+    #: Constants, and what is made of them, also views and lists.
+    values: dict[fx.Node, Any] = {}
     for node in list(source.graph.nodes):
         if node.target == torch.ops.aten._assert_tensor_metadata.default:
             source.graph.erase_node(node)
         elif node.op == "placeholder" and node.name in known:
-            constants[node] = known[node.name]
+            constants[node] = values[node] = known[node.name]
         elif node.op == "get_attr" and node not in written:
             held = attribute(source, node)
             if isinstance(held, torch.Tensor):
-                constants[node] = held.detach()
-        elif node not in returned and _is_foldable(node, constants):
-            args, kwargs = fx.map_arg((node.args, node.kwargs), constants.__getitem__)
+                constants[node] = values[node] = held.detach()
+        elif node not in returned and _is_foldable(node, values):
+            args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
             with torch.no_grad():
-                made = node.target(*args, **kwargs)
-            if is_view(node):  # stays, for those that are no constants, too
-                constants[node] = made
+                values[node] = made = node.target(*args, **kwargs)
+            views = bool(node.all_input_nodes) and base(node) is not node
+            if not isinstance(made, torch.Tensor) or (
+                views and (base(node) in returned or not made.is_contiguous())
+            ):
                 continue
             with source.graph.inserting_before(node):
                 name = f"_folded_{node.name}"
@@ -106,27 +112,28 @@ def simplify(
             folded.meta = dict(node.meta)
             node.replace_all_uses_with(folded)
             source.graph.erase_node(node)
-            constants[folded] = made
+            constants[folded] = values[folded] = made
     write_in_place(source.graph)
     source.graph.eliminate_dead_code()
-    return {
-        node: tensor
-        for node, tensor in constants.items()
-        if node.users and node.op in ("placeholder", "get_attr")
-    }
+    return {node: tensor for node, tensor in constants.items() if node.users}
 
 
-def _is_foldable(node: fx.Node, constants: Container[fx.Node]) -> bool:
-    """Whether a node only depends on constants, and is small, a view or in another dtype."""
+def _is_foldable(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
+    """Whether a node only depends on constants, and what it makes is small or no larger."""
+    read = node.all_input_nodes
+    if not all(argument in values for argument in read) or _is_ordered(node):
+        return False
+    if read and (node.target == operator.getitem or is_view(node)):
+        return True
     made = node.meta.get("val")
-    cheap = is_view(node) or node.target == torch.ops.aten._to_copy.default
-    return (
-        isinstance(node.target, torch._ops.OpOverload)
-        and isinstance(made, torch.Tensor)
-        and all(isinstance(size, int) for size in made.shape)
-        and (cheap or made.numel() <= _MOST_FOLDED)
-        and all(read in constants for read in node.all_input_nodes)
-        and not _is_ordered(node)
+    several = made if isinstance(made, list | tuple) else [made]
+    known = (values[argument] for argument in read)
+    most = max([_MOST_FOLDED, *(x.numel() for x in known if isinstance(x, torch.Tensor))])
+    return isinstance(node.target, torch._ops.OpOverload) and all(
+        isinstance(x, torch.Tensor)
+        and all(isinstance(size, int) for size in x.shape)
+        and x.numel() <= most
+        for x in several
     )
 
 
@@ -186,8 +193,10 @@ def _try_import(scope: Scope, node: fx.Node) -> str:
         if node.target in FUNCTIONS:
             FUNCTIONS[node.target](scope, node)
             return ""
-        if not isinstance(node.target, torch._ops.OpOverload):
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
             return "it is control flow"
+        if not isinstance(node.target, torch._ops.OpOverload):
+            return "the engine has no such operator"
         importer = _IMPORTERS.get(operator_key(node.target))
         if importer is None:
             return "the engine has no such operator"
@@ -212,13 +221,11 @@ def _add_opaque(scope: Scope, node: fx.Node, reason: str, ordered: bool) -> None
     inputs = dict.fromkeys(v for read in node.all_input_nodes for v in scope.read(read))
     made = scope.graph.value(kind_of(node), node)
     scope.bind(node, made)
-    is_aten = isinstance(node.target, torch._ops.OpOverload)
-    origin = (node.target._schema.name,) if is_aten else (str(node.target),)
     scope.graph.add(
         OPAQUE,
         list(inputs),
         outputs=[made],
-        origin=origin,
+        origin=(name_of(node),),
         ordered=ordered,
         reason=reason,
         source=node,
