@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -102,6 +103,18 @@ def test_symbolic_sizes_are_numbers() -> None:
     assert graph.nodes[0].inputs[0].dims == (None, 6)  # type: ignore[union-attr]
 
 
+def test_sums_and_squares_of_sizes_are_numbers() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        n, m = x.shape[0], y.shape[0]
+        return F.relu(x.expand(torch.sym_sum([m, n, 1]), n, n).reshape(-1, n**2))
+
+    rows, more = (torch.export.Dim(name, min=2) for name in ("rows", "more"))
+    sizes = {"inputs": ({0: rows, 1: rows}, {0: more})}
+    source = functional(Called(function), [values(4, 4), values(5)], sizes)
+    assert {torch.sym_sum, operator.pow} <= {node.target for node in source.graph.nodes}
+    assert [node for node in import_graph(source).graph.nodes if node.op == OPAQUE] == []
+
+
 def test_what_constants_decide_is_evaluated_once() -> None:
     table = values(6)
     source = functional(Called(lambda x: x * torch.where(table > 0, table, 0.5).exp()), [ROWS])
@@ -116,6 +129,17 @@ def test_what_constants_decide_through_views_is_evaluated_once() -> None:
     operations = [node for node in source.graph.nodes if node.op == "call_function"]
     assert [str(node.target) for node in operations] == ["aten.mul.Tensor", "aten.t.default"]
     assert {node.op for node in constants} == {"get_attr"}
+
+
+def test_weights_that_a_model_computes_are_constants() -> None:
+    weight = values(4, 3, 3, 3)
+
+    def standardized(x: Tensor) -> Tensor:
+        made = F.batch_norm(weight.view(1, 4, -1), None, None, training=True)
+        return F.conv2d(x, made.view(4, 3, 3, 3))
+
+    graph = import_graph(functional(Called(standardized), [values(2, 3, 5, 5)])).graph
+    assert [node.op for node in graph.nodes] == ["convolution"]
 
 
 def test_constants_that_are_returned_are_made_anew() -> None:

@@ -397,6 +397,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     ),
     "dropout": (lambda x: F.relu(F.dropout(x, 0.5, False)), [ROWS], eltwise("relu")),
     "detach": (lambda x: F.relu(x.detach()), [ROWS], eltwise("relu")),
+    "alias": (lambda x: F.relu(torch.ops.aten.alias(x)), [ROWS], eltwise("relu")),
     "contiguous": (
         lambda x: x.contiguous() * 2.0,
         [ROWS.t()],

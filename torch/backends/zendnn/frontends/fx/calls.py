@@ -183,21 +183,47 @@ def get_item(scope: Scope, node: fx.Node) -> None:
     scope.bind(node, scope.lists[several](position))
 
 
-def _number(scope: Scope, node: fx.Node, op: str) -> None:
+def _number(scope: Scope, node: fx.Node, op: str, arguments: Sequence[Any]) -> None:
+    """Arithmetic of integers, from the left."""
     operands = []
-    for argument in node.args:
+    for argument in arguments:
         operand = scope.operand(argument) if isinstance(argument, fx.Node) else argument
         number = isinstance(operand, int) and not isinstance(operand, bool)
         if not (number or (isinstance(operand, Value) and operand.kind == "number")):
             raise Refused("it is no arithmetic of integers")
         operands.append(operand)
-    made = scope.graph.value("number")
-    scope.graph.add(op, operands, outputs=[made], origin=(op,), source=node)
+    made, *others = operands
+    for other in others:
+        result = scope.graph.value("number")
+        origin = (name_of(node),)
+        scope.graph.add(op, [made, other], outputs=[result], origin=origin, source=node)
+        made = result
     scope.bind(node, made)
 
 
+def name_of(node: fx.Node) -> str:
+    """Return the name of what a node calls."""
+    target = node.target
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target._schema.name)
+    return str(getattr(target, "__name__", target))
+
+
 def _arithmetic(op: str) -> Callable[[Scope, fx.Node], None]:
-    return lambda scope, node: _number(scope, node, op)
+    return lambda scope, node: _number(scope, node, op, node.args)
+
+
+def _sum(scope: Scope, node: fx.Node) -> None:
+    (terms,) = node.args
+    assert isinstance(terms, list | tuple)
+    _number(scope, node, "number_add", terms)
+
+
+def _power(scope: Scope, node: fx.Node) -> None:
+    number, exponent = node.args
+    if exponent != 2:
+        raise Refused(f"the exponent is {exponent}")
+    _number(scope, node, "number_mul", [number, number])
 
 
 FUNCTIONS: dict[Any, Callable[[Scope, fx.Node], None]] = {
@@ -207,4 +233,6 @@ FUNCTIONS: dict[Any, Callable[[Scope, fx.Node], None]] = {
     operator.mul: _arithmetic("number_mul"),
     operator.floordiv: _arithmetic("number_floordiv"),
     operator.mod: _arithmetic("number_remainder"),
+    operator.pow: _power,
+    torch.sym_sum: _sum,
 }
