@@ -142,6 +142,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [torch.randn(2, 4, 4), BATCH, torch.randn(2, 6, 4)],
         "r0 = matmul(y, z)\nr1 = binary(r0, x) algorithm=add",
     ),
+    "baddbmm with factors": (
+        lambda x, y, z: torch.baddbmm(x, y, z, beta=0.5, alpha=0.25),
+        [torch.randn(2, 4, 4), BATCH, torch.randn(2, 6, 4)],
+        "r0 = matmul(y, z)\nr1 = eltwise(r0) algorithm=affine alpha=0.25 beta=-0.0\n"
+        "r2 = eltwise(x) algorithm=affine alpha=0.5 beta=-0.0\nr3 = binary(r1, r2) algorithm=add",
+    ),
     "relu": (F.relu, [ROWS], eltwise("relu")),
     "relu_ of a result": (
         lambda x: F.relu_(x.neg()),
@@ -282,6 +288,30 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         lambda x: F.batch_norm(x, MEAN, torch.ones(3), None, BIAS),
         [IMAGE],
         "r0 = batch_norm(x, none, c0, c1, c2) eps=1e-05",
+    ),
+    "a norm along a dimension": (
+        lambda x: torch.linalg.vector_norm(x, dim=-1, keepdim=True),
+        [BATCH],
+        "r0 = eltwise(x) algorithm=square alpha=0.0 beta=0.0\nr1 = sum(r0) dims=-1 keep=1\n"
+        "r2 = eltwise(r1) algorithm=sqrt alpha=0.0 beta=0.0",
+    ),
+    "a norm of everything": (
+        lambda x: torch.linalg.vector_norm(x),
+        [BATCH],
+        "r0 = eltwise(x) algorithm=square alpha=0.0 beta=0.0\nr1 = sum(r0) keep=0\n"
+        "r2 = eltwise(r1) algorithm=sqrt alpha=0.0 beta=0.0",
+    ),
+    "glu": (
+        lambda x: F.glu(x),
+        [BATCH],
+        "r0 = unflatten(x, -1, 2, -1)\nr1 = select(r0, -2, 0)\nr2 = select(r0, -2, 1)\n"
+        "r3 = eltwise(r2) algorithm=sigmoid alpha=0.0 beta=0.0\nr4 = binary(r1, r3) algorithm=mul",
+    ),
+    "glu of channels": (
+        lambda x: F.glu(x, 1),
+        [BATCH],
+        "r0 = unflatten(x, 1, 2, -1)\nr1 = select(r0, 1, 0)\nr2 = select(r0, 1, 1)\n"
+        "r3 = eltwise(r2) algorithm=sigmoid alpha=0.0 beta=0.0\nr4 = binary(r1, r3) algorithm=mul",
     ),
     "mean from the end": (lambda x: x.mean((-1, -2)), [BATCH], "r0 = mean(x) dims=-1,-2 keep=0"),
     "mean over dimensions that are apart": (
@@ -531,6 +561,18 @@ def test_operators_are_imported_with_the_same_meaning(name: str) -> None:
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
+    "a product alone, of addmm": (
+        lambda x: torch.addmm(VECTOR, x, MATRIX.t(), beta=0),
+        [ROWS],
+        "aten::addmm",
+        "beta is 0",
+    ),
+    "a norm that is not Euclidean": (
+        lambda x: torch.linalg.vector_norm(x, 1),
+        [ROWS],
+        "aten::linalg_vector_norm",
+        "ord is 1",
+    ),
     "contiguous in another memory format": (
         lambda x: x.contiguous(memory_format=torch.channels_last),
         [IMAGE],

@@ -44,6 +44,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (partial(elementwise.arithmetic, algorithm="sub", swapped=True), "rsub.Tensor rsub.Scalar"),
     (partial(elementwise.arithmetic, algorithm="mul"), "mul.Tensor mul.Scalar"),
     (partial(elementwise.binary, algorithm="div"), "div.Tensor div.Scalar"),
+    (elementwise.glu, "glu"),
     (elementwise.masked_fill, "masked_fill.Scalar masked_fill.Tensor"),
     (elementwise.where, "where.self where.ScalarSelf where.ScalarOther"),
     # Along dimensions
@@ -51,6 +52,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (partial(norms.softmax, log=True), "log_softmax.int"),
     (norms.layer_norm, "layer_norm"),
     (norms.rms_norm, "rms_norm"),
+    (norms.vector_norm, "linalg_vector_norm"),
     (attention.attention, "scaled_dot_product_attention"),
     (attention.multi_head_attention, "_native_multi_head_attention"),
     (attention.encoder_layer, "_transformer_encoder_layer_fwd"),

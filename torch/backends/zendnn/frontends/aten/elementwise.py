@@ -8,7 +8,7 @@ import torch
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
 from torch.backends.zendnn.frontends.aten.mappings import mapped, same_tensor
 from torch.backends.zendnn.frontends.calls import BOOL, Call, Refused
-from torch.backends.zendnn.graph import Operand
+from torch.backends.zendnn.graph import Operand, Value
 from torch.backends.zendnn.passes import _match
 
 
@@ -26,6 +26,13 @@ def scalar(call: Call, name: str) -> float | None:
     if isinstance(constant, bool) or not isinstance(constant, int | float):
         return None
     return float(constant)
+
+
+def scaled(call: Call, x: Value, factor: float) -> Value:
+    """Return a tensor times a number."""
+    if factor == 1.0:
+        return x
+    return call.step("eltwise", [x], algorithm="affine", alpha=factor, beta=_match.NO_SHIFT)
 
 
 def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
@@ -50,9 +57,7 @@ def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
             b = call.step("to_like", [b, a])
         elif _match.producer(a, "power") is not None:
             a = call.step("to_like", [a, b])
-        if alpha != 1.0:
-            b = call.step("eltwise", [b], algorithm="affine", alpha=alpha, beta=_match.NO_SHIFT)
-        call.result("binary", [a, b], algorithm=algorithm)
+        call.result("binary", [a, scaled(call, b, alpha)], algorithm=algorithm)
         return
     if found is None or not all(map(_match.is_sound, found)):
         raise Refused(f"{number} is {scalar(call, number)}")
@@ -82,6 +87,16 @@ def power(call: Call) -> None:
         call.result("binary", [squared, x], algorithm="mul")
     else:
         mapped(call)
+
+
+def glu(call: Call) -> None:
+    """The first half of a dimension times the sigmoid of the second."""
+    dim = call.integer("dim")
+    # Halves of an odd size would broadcast where torch raises an error.
+    halves = call.step("unflatten", [call.tensor("self"), dim, 2, -1])
+    a, b = (call.step("select", [halves, dim - (dim < 0), half]) for half in (0, 1))
+    gate = call.step("eltwise", [b], algorithm="sigmoid", alpha=0.0, beta=0.0)
+    call.result("binary", [a, gate], algorithm="mul")
 
 
 def power_of_size(call: Call, name: str) -> Operand:

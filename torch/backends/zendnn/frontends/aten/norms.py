@@ -32,6 +32,18 @@ def rms_norm(call: Call) -> None:
     call.result("rms_norm", inputs, eps=eps, **normalized(call))
 
 
+def vector_norm(call: Call) -> None:
+    """The Euclidean norm along dimensions, or of all elements."""
+    call.require("ord", 2)
+    call.require("dtype", None)
+    dims = () if call.absent("dim") else call.integers("dim")
+    plain: dict[str, Attribute] = {"alpha": 0.0, "beta": 0.0}
+    squared = call.step("eltwise", [call.tensor("self")], algorithm="square", **plain)
+    along: dict[str, Attribute] = {"dims": dims} if dims else {}
+    total = call.step("sum", [squared], keep=bool(call.python("keepdim")), **along)
+    call.result("eltwise", [total], algorithm="sqrt", **plain)
+
+
 def softmax(call: Call, *, log: bool) -> None:
     """Softmax, of a converted tensor if a dtype is given."""
     x: Operand = call.tensor("self")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch.backends.zendnn.frontends.aten.elementwise import scaled
 from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import Call, Refused
 from torch.backends.zendnn.graph import Attribute, Operand, Value
@@ -74,16 +75,19 @@ def product(call: Call, *, a: str, b: str, rank: int | None = None) -> None:
 
 
 def product_and_sum(call: Call, *, a: str, b: str, rank: int) -> None:
-    """``self + a @ b``, of this rank; with a constant matrix and vector it is a linear layer."""
-    if call.real("alpha") != 1.0 or call.real("beta") != 1.0:
-        raise Refused("alpha or beta is not 1")
+    """``beta·self + alpha·(a @ b)``, of this rank, or a linear layer of constants."""
+    alpha, beta = call.real("alpha"), call.real("beta")
+    if beta == 0.0:  # self is not read, and may depend on what a region would not hand over
+        raise Refused("beta is 0")
     added = call.tensor("self")
     op, given = factors(call, a, b)
-    vector = added.constant
+    vector = None if alpha != 1.0 or beta != 1.0 else added.constant
     if op == "linear" and vector is not None and vector.shape == call.weight(b).shape[1:]:
-        made = call.result(op, [*given[:2], added])
+        made = call.step(op, [*given[:2], added])
     else:
-        made = call.result("binary", [call.step(op, given), added], algorithm="add")
+        made = scaled(call, call.step(op, given), alpha)
+        made = call.step("binary", [made, scaled(call, added, beta)], algorithm="add")
+    call.identity(made)
     made.learn_dims((None,) * rank)
 
 
