@@ -535,6 +535,23 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [torch.randn(2, 3, 4, 5), torch.randn(2, 6, 4, 5)],
         "r0 = permute(x, 0, 2, 1, 3)\nr1 = permute(y, 0, 2, 3, 1)\nr2 = matmul(r0, r1)",
     ),
+    "einsum with a constant": (
+        lambda x: torch.einsum("bij,kj->bik", x, MATRIX),
+        [BATCH],
+        "r0 = linear(x, c0, none)",
+    ),
+    "einsum of one more batch": (
+        lambda x, y: torch.einsum("bhwc,wkc->bhwk", x, y),
+        [torch.randn(2, 3, 4, 5), torch.randn(4, 6, 5)],
+        "r0 = permute(x, 0, 2, 1, 3)\nr1 = permute(y, 0, 2, 1)\nr2 = matmul(r0, r1)\n"
+        "r3 = permute(r2, 0, 2, 1, 3)",
+    ),
+    "einsum of elements": (
+        lambda x, y: torch.einsum("ij,kj->jik", x, y),
+        [ROWS, torch.randn(3, 6)],
+        "r0 = permute(x, 1, 0)\nr1 = unsqueeze(r0, 2)\nr2 = permute(y, 1, 0)\n"
+        "r3 = unsqueeze(r2, 1)\nr4 = binary(r1, r3) algorithm=mul",
+    ),
     "einsum into another order": (
         lambda x, y: torch.einsum("bhqk,bkhd->bqhd", x, y),
         [torch.randn(2, 4, 3, 6), torch.randn(2, 6, 4, 5)],
@@ -606,7 +623,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         )
         for equation in (
             *("ij->ji", "ij,jk", "ii,ij->j", "...j,jk->...k", "ij,jk,kl->il", "ij,kl->ik"),
-            *("ij,ij->ij", "ij,j->i", "ijk,jl->il", "ij,jkl->ik", "hij,hjk->ik", "ij,jk->ijk"),
+            *("ij,j->i", "ijk,jl->il", "ij,jkl->ik", "hij,hjk->ik", "hij,jkl->hikl"),
         )
     },
     "full of a number": (

@@ -58,9 +58,8 @@ def padding_of_word(
     return padding if begin == end else padding | {"padding_end": end}
 
 
-def factors(call: Call, a: str, b: str) -> tuple[str, list[Operand]]:
+def factors(call: Call, left: Value, right: Value) -> tuple[str, list[Operand]]:
     """Return the operator and the operands of a product; a constant matrix makes it a layer."""
-    left, right = call.tensor(a), call.tensor(b)
     matrix = right.constant
     if matrix is None or matrix.dim() != 2:
         return "matmul", [left, right]
@@ -69,7 +68,7 @@ def factors(call: Call, a: str, b: str) -> tuple[str, list[Operand]]:
 
 def product(call: Call, *, a: str, b: str, rank: int | None = None) -> None:
     """A matrix product, of this rank; one with a constant matrix is a linear layer."""
-    made = call.result(*factors(call, a, b))
+    made = call.result(*factors(call, call.tensor(a), call.tensor(b)))
     if rank is not None:
         made.learn_dims((None,) * rank)
 
@@ -80,7 +79,7 @@ def product_and_sum(call: Call, *, a: str, b: str, rank: int) -> None:
     if beta == 0.0:  # self is not read, and may depend on what a region would not hand over
         raise Refused("beta is 0")
     added = call.tensor("self")
-    op, given = factors(call, a, b)
+    op, given = factors(call, call.tensor(a), call.tensor(b))
     vector = None if alpha != 1.0 or beta != 1.0 else added.constant
     if op == "linear" and vector is not None and vector.shape == call.weight(b).shape[1:]:
         made = call.step(op, [*given[:2], added])
@@ -92,29 +91,48 @@ def product_and_sum(call: Call, *, a: str, b: str, rank: int) -> None:
 
 
 def einsum(call: Call) -> None:
-    """A product of matrices, whatever the order of their dimensions."""
+    """A product of matrices or of elements, whatever the order of their dimensions."""
     elements = call.elements("tensors")
     terms, _, result = call.python("equation").replace(" ", "").partition("->")
     left, _, right = terms.partition(",")
     a, b, c = (set(term) for term in (left, right, result))
-    rows, columns, inner = a - b, b - a, a & b - c
+    batch = [letter for letter in left if letter in b & c]
+    inner = [letter for letter in left if letter in b - c]
+    rows = [letter for letter in left if letter not in b]
+    columns = [letter for letter in right if letter not in a]
     if (
         len(elements) != 2
         or not all(t.isalpha() and len(t) == len(set(t)) for t in (left, right, result))
-        or not len(rows) == len(columns) == len(inner) == 1
-        or c != (a | b) - inner
+        or c != (a | b).difference(inner)
+        # What else one of them has is one more batch, which the other is broadcast along.
+        or (inner and (len(inner), min(len(rows), len(columns))) != (1, 1))
     ):
         raise Refused("it is not a product of two matrices")
     x, y = (call.as_tensor(element, "tensors") for element in elements)
-    batch = [letter for letter in left if letter in b & c]
-    x = _permuted(call, x, left, [*batch, *rows, *inner])
-    y = _permuted(call, y, right, [*batch, *inner, *columns])
-    made = [*batch, *rows, *columns]
-    if made == list(result):
-        call.result("matmul", [x, y])
-    else:
-        call.result("permute", [call.step("matmul", [x, y]), *map(made.index, result)])
+    if not inner:
+        spread = [_spread(call, x, left, result), _spread(call, y, right, result)]
+        call.result("binary", spread, algorithm="mul")
+        return
+    x = _permuted(call, x, left, [*rows[:-1], *batch, rows[-1], *inner])
+    y = _permuted(call, y, right, [*columns[:-1], *batch, *inner, columns[-1]])
+    made = [*rows[:-1], *columns[:-1], *batch, rows[-1], columns[-1]]
+    product = call.step(*factors(call, x, y))
+    call.identity(_permuted(call, product, "".join(made), list(result)))
 
 
 def _permuted(call: Call, x: Value, dims: str, order: Sequence[str]) -> Value:
-    return x if list(dims) == order else call.step("permute", [x, *map(dims.index, order)])
+    if list(dims) == order:
+        return x
+    places = [dims.index(letter) for letter in order]
+    if x.constant is not None:
+        return call.graph.constant(x.constant.permute(places))
+    return call.step("permute", [x, *places])
+
+
+def _spread(call: Call, x: Value, dims: str, result: str) -> Value:
+    """Return a tensor with all dimensions of a result, of which it may be broadcast along some."""
+    x = _permuted(call, x, dims, [letter for letter in result if letter in dims])
+    for place, letter in enumerate(result):
+        if letter not in dims:
+            x = call.step("unsqueeze", [x, place])
+    return x
