@@ -115,6 +115,15 @@ def test_sums_and_squares_of_sizes_are_numbers() -> None:
     assert [node for node in import_graph(source).graph.nodes if node.op == OPAQUE] == []
 
 
+@pytest.mark.parametrize("mask", [torch.arange(6) > 2, torch.arange(6)])
+def test_masks_of_integers_become_float32(mask: Tensor) -> None:
+    graph = import_graph(functional(Called(lambda x, y: y * x), [ROWS, mask])).graph
+    assert [node.op for node in graph.nodes] == ["to", "binary"]
+    torch.testing.assert_close(interpreter.evaluate(graph, [ROWS, mask]), [mask * ROWS])
+    left = import_graph(functional(Called(lambda x, y: y * x), [ROWS.bfloat16(), mask])).graph
+    assert [node.reason for node in left.nodes] == ["self holds integers or booleans"]
+
+
 def test_what_constants_decide_is_evaluated_once() -> None:
     table = values(6)
     source = functional(Called(lambda x: x * torch.where(table > 0, table, 0.5).exp()), [ROWS])

@@ -473,6 +473,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [ROWS],
         "r0, r1 = split(x) dim=1 sizes=3\nr2 = binary(r0, r1) algorithm=add",
     ),
+    "split by sizes that are computed": (
+        lambda x: x.split([1, x.size(1) - 1], 1)[1],
+        [ROWS],
+        "r0 = size(x, 1)\nr1 = number_sub(r0, 1)\nr2 = number_add(0, 1)\n"
+        "r3 = number_add(r2, r1)\nr4 = slice(x, 1, r2, r3, 1)",
+    ),
     "split with a smaller part": (
         lambda x: x.split(4, 1)[1],
         [ROWS],
@@ -482,6 +488,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         lambda x: x.split([2, 4], 1)[1],
         [ROWS],
         "r0, r1 = split(x) dim=1 sizes=2,4",
+    ),
+    "repeat": (
+        lambda x: VECTOR.repeat(x.size(0), 1),
+        [ROWS],
+        "r0 = size(x, 0)\nr1 = unsqueeze(c0, 0)\nr2 = unsqueeze(r1, 0)\n"
+        "r3 = expand(r2, r0, -1, -1)\nr4 = flatten(r3, 0, 1)",
     ),
     "chunk": (lambda x: x.chunk(2, -1)[1], [ROWS], "r0, r1 = split(x) chunks=2 dim=-1"),
     "unbind": (

@@ -86,6 +86,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (partial(views.split, name="split_size"), "split.Tensor split.sizes"),
     (partial(views.split, name="split_sizes"), "split split_with_sizes"),
     (views.chunk, "chunk"),
+    (views.repeat, "repeat"),
     (views.unbind, "unbind.int"),
 )
 

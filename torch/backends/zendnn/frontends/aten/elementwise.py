@@ -7,7 +7,7 @@ import math
 import torch
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
 from torch.backends.zendnn.frontends.aten.mappings import mapped, same_tensor
-from torch.backends.zendnn.frontends.calls import BOOL, Call, Refused
+from torch.backends.zendnn.frontends.calls import ANY, BOOL, Call, Refused
 from torch.backends.zendnn.graph import Operand, Value
 from torch.backends.zendnn.passes import _match
 
@@ -35,6 +35,14 @@ def scaled(call: Call, x: Value, factor: float) -> Value:
     return call.step("eltwise", [x], algorithm="affine", alpha=factor, beta=_match.NO_SHIFT)
 
 
+def floating(call: Call, name: str, other: str) -> Value:
+    """Return a tensor; integers and booleans become float32 if the other one surely is that."""
+    x, y = (call.tensor(key, ANY) for key in (name, other))
+    if x.is_integer and y.dtype == "float32":  # plans make no bfloat16 of integers
+        return call.step("to", [x], dtype="float32")
+    return call.tensor(name)
+
+
 def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
     """``self ∘ alpha·other``, or ``other ∘ alpha·self`` when swapped.
 
@@ -51,7 +59,7 @@ def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
         found = _match.as_affine(algorithm, left, left=True)
         found = found and (alpha * found[0], found[1])
     else:
-        a, b = (call.tensor(name) for name in names)
+        a, b = floating(call, *names), floating(call, *names[::-1])
         # A number in a tensor takes the dtype of the other one.
         if _match.producer(b, "power") is not None:
             b = call.step("to_like", [b, a])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch.backends.zendnn.frontends.aten.mappings import operands
-from torch.backends.zendnn.frontends.calls import ANY, Call, Refused
-from torch.backends.zendnn.graph import Attribute
+from torch.backends.zendnn.frontends.calls import ANY, MISSING, Call, Refused
+from torch.backends.zendnn.graph import Attribute, Operand
 
 
 def view_as(call: Call) -> None:
@@ -34,8 +36,35 @@ def _split(call: Call, stated: int | None, **by: Attribute) -> None:
 
 def split(call: Call, *, name: str) -> None:
     """Parts of stated sizes, or of one size, of which the last may be smaller."""
-    sizes = call.python(name)
+    sizes = call.constant(name)
+    if sizes is MISSING:
+        _slices(call, call.numbers(name))
+        return
     _split(call, len(sizes) if isinstance(sizes, list) else None, sizes=call.integers(name))
+
+
+def _slices(call: Call, sizes: Sequence[Operand]) -> None:
+    """Parts, whose sizes are numbers that only plans know."""
+    bounds: list[Operand] = [0]
+    for size in sizes:
+        bounds.append(call.step("number_add", [bounds[-1], size]))
+    x, dim = call.tensor("self", ANY), call.integer("dim")
+    call.make_list(lambda i: call.step("slice", [x, dim, *bounds[i : i + 2], 1]))
+
+
+def repeat(call: Call) -> None:
+    """A tensor several times, one after the other, along some dimensions."""
+    x, times = call.tensor("self", ANY), call.numbers("repeats")
+    if x.rank is None or x.rank > len(times):
+        raise Refused("how many dimensions self has is not known")
+    for _ in range(len(times) - x.rank):
+        x = call.step("unsqueeze", [x, 0])
+    for dim, count in enumerate(times):
+        if count != 1:
+            x = call.step("unsqueeze", [x, dim])
+            sizes = [count if place == dim else -1 for place in range(len(times) + 1)]
+            x = call.step("flatten", [call.step("expand", [x, *sizes]), dim, dim + 1])
+    call.identity(x)
 
 
 def chunk(call: Call) -> None:
