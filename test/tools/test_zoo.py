@@ -19,7 +19,7 @@ from tools.zoo import check as check_module
 from tools.zoo.check import WAYS, Way, check, difference
 from tools.zoo.inputs import IMAGE, WIDTH
 from tools.zoo.models import NotBuilt, Tiny, build, names, small
-from tools.zoo.report import Report, document, summary
+from tools.zoo.report import Report, document, refused_most, summary
 
 INF, NAN = math.inf, math.nan
 RIGHT = tuple(Way(way, "right", error=1e-7, steps=3, ratio=0.5) for way in WAYS)
@@ -268,6 +268,8 @@ def test_a_stride_takes_all_architectures_in_another_order(
     listed = capsys.readouterr().out.split()
     assert listed[:3] == names()[:15:7]
     assert sorted(listed) == names()
+    command.main(["--list", "--stride", "7", "--first", "5"])
+    assert capsys.readouterr().out.split() == listed[:5]
 
 
 def test_the_command_tells_of_a_fault_and_fails(
@@ -313,11 +315,23 @@ def test_a_summary_counts_and_a_document_lists() -> None:
         "  dynamic: 1 right, 1 unstable; 0.50 of stock time",
         "  frozen: 2 right; 0.50 of stock time",
     ]
-    text = document(reports)
+    text = document(reports, 400)
+    assert "3 of 400 architectures were tried, and 2 could be built" in text
     assert "| dpt | 1e-07 | unstable | 1e-07 | 3 (2) |" in text
     assert "- dpt, dynamic: unstable (off by 1)" in text
     assert "| aten::foo: it has no bar | 0 | 1 | 0 |" in text
     assert "- timm_wrapper: it needs the package timm" in text
+
+
+def test_what_is_refused_most_is_no_consequence() -> None:
+    left_out = {
+        "aten::view: only operators outside read it": 9,
+        "aten::eq: the engine has no such operator": 1,
+        "aten::eq: it has no bar": 1,
+        "region: an empty tensor": 1,
+    }
+    assert refused_most(replace(RIGHT[0], left_out=left_out)) == "2 eq"
+    assert refused_most(RIGHT[0]) == ""
 
 
 def test_a_saved_report_is_read() -> None:

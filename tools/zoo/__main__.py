@@ -3,6 +3,7 @@
     python -m tools.zoo --list                     all architectures
     python -m tools.zoo --only bert                those whose name contains a text
     python -m tools.zoo --draw 15 --seed 3         some of those that can be built
+    python -m tools.zoo --stride 7 --first 60      every seventh, then the others, 60 in all
     python -m tools.zoo --write                    all, and docs/models.md
 
 Each model runs in a process of its own. The exit code is 1 when one fails or is wrong on ours and
@@ -101,6 +102,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--draw", type=int, metavar="N", help="N of them, drawn at random")
     add("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: random")
     add("--stride", type=int, default=1, metavar="N", help="take every Nth, then the others")
+    add("--first", type=int, metavar="N", help="the first N of them, in that order")
     add("--jobs", type=int, default=1, help="models at a time")
     add("--resume", action="store_true", help="keep what build/zoo.jsonl has")
     add("--write", action="store_true", help="write docs/models.md")
@@ -112,6 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         chosen = sorted(random.Random(options.seed).sample(chosen, min(options.draw, len(chosen))))
         print(f"seed {options.seed}")
     chosen = [name for start in range(options.stride) for name in chosen[start :: options.stride]]
+    chosen = chosen[: options.first]
     if options.list:
         print("\n".join(chosen))
         return 0
@@ -126,7 +129,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(summary(reports))
     print(f"{time.monotonic() - started:.0f} s")
     if options.write:
-        write_atomic(REPO / "docs" / "models.md", document(reports).encode())
+        write_atomic(REPO / "docs" / "models.md", document(reports, len(names())).encode())
     return int(any(way.is_ours for report in reports for way in report.ways))
 
 

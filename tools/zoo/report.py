@@ -96,19 +96,24 @@ _MODELS = """
 
 The largest error, or what came instead of a right result. *Graphs* are Dynamo's compilations and,
 in brackets, the breaks between them. *Steps* are those of plans in a call, *outside* overridden
-operators that ran by themselves, *left out* operators outside of plans: all of them compiled. Times
-are relative to stock eager torch, which spends most of a tiny model's on calling operators: they
-say little about large models.
+operators that ran by themselves, *left out* operators outside of plans and, of these, the one that
+the engine refuses most often: all of them compiled.
 """
 
 _COLUMNS = (
     *("model", "compiled", "dynamic", "frozen", "graphs", "regions", "steps", "outside"),
-    *("left out", "time", "time, frozen"),
+    *("left out", "most of all"),
+)
+#: Reasons that follow from what else is left out, or from how small a model is.
+_CONSEQUENCES = (
+    "only operators outside read it",
+    "a view of a result or of an input",
+    "too little work for a call",
 )
 
 
-def document(reports: Sequence[Report]) -> str:
-    """Return the text of docs/models.md."""
+def document(reports: Sequence[Report], known: int) -> str:
+    """Return the text of docs/models.md on reports of so many architectures that are known."""
     cpu = _C._cpu()
     head = _HEAD.format(
         cpu=f"{cpu['name'].strip()} (family {cpu['family']}, model {cpu['model']})",
@@ -120,11 +125,11 @@ def document(reports: Sequence[Report]) -> str:
     built = _built(reports)
     counts = _counts(reports)
     outcomes = sorted({outcome for _, found, _ in counts for outcome in found})
-    rows = [[way, *(found[one] for one in outcomes), mean] for way, found, mean in counts]
+    rows = [[way, *(found[one] for one in outcomes)] for way, found, _ in counts]
     parts = [
         head,
-        f"{len(reports)} architectures, of which {len(built)} could be built:\n",
-        _table(["", *outcomes, "time"], rows),
+        f"{len(reports)} of {known} architectures were tried, and {len(built)} could be built:\n",
+        _table(["", *outcomes], rows),
         _MODELS,
         _table(_COLUMNS, [_row(report) for report in built]),
     ]
@@ -136,7 +141,7 @@ def document(reports: Sequence[Report]) -> str:
 
 
 def _row(report: Report) -> list[Any]:
-    compiled, _, frozen = report.ways
+    compiled = report.ways[0]
     cells = [f"{way.error:.0e}" if way.outcome == "right" else way.outcome for way in report.ways]
     breaks = f" ({len(compiled.breaks)})" if compiled.breaks else ""
     return [
@@ -147,8 +152,18 @@ def _row(report: Report) -> list[Any]:
         compiled.steps,
         compiled.outside,
         sum(compiled.left_out.values()),
-        *(f"{way.ratio:.2f}" if way.ratio else "" for way in (compiled, frozen)),
+        refused_most(compiled),
     ]
+
+
+def refused_most(way: Way) -> str:
+    """Return the operator that the engine refuses most often in a model, and how often."""
+    refused: Counter[str] = Counter()
+    for what, count in way.left_out.items():
+        operator, _, reason = what.partition(": ")
+        if reason not in _CONSEQUENCES:
+            refused[operator.removeprefix("aten::")] += count
+    return "".join(f"{count} {operator}" for operator, count in refused.most_common(1))
 
 
 def _left_out(built: Sequence[Report]) -> list[str]:
@@ -156,7 +171,8 @@ def _left_out(built: Sequence[Report]) -> list[str]:
     models: dict[str, Counter[str]] = {way: Counter() for way in WAYS}
     for report in built:
         for way in report.ways:
-            models[way.way].update(way.left_out.keys())
+            refused = [what for what in way.left_out if not what.endswith(_CONSEQUENCES)]
+            models[way.way].update(refused)
     total = sum(models.values(), Counter())
     rows = [[what, *(models[way][what] for way in WAYS)] for what, _ in total.most_common(MOST)]
     title = "\n## Left out most often\n\nThe numbers are those of models.\n"
