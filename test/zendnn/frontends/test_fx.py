@@ -124,6 +124,16 @@ def test_masks_of_integers_become_float32(mask: Tensor) -> None:
     assert [node.reason for node in left.nodes] == ["self holds integers or booleans"]
 
 
+@pytest.mark.parametrize("empty", [torch.empty(0), torch.empty(4, 0)])
+def test_empty_parts_are_left_out(empty: Tensor) -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.cat([empty, F.relu(x)], 1), torch.cat([x, empty, x], 1)
+
+    graph = import_graph(functional(Called(function), [ROWS])).graph
+    assert [node.op for node in graph.nodes] == ["eltwise", "cat"]
+    assert len(graph.nodes[1].inputs) == 2
+
+
 def test_what_constants_decide_is_evaluated_once() -> None:
     table = values(6)
     source = functional(Called(lambda x: x * torch.where(table > 0, table, 0.5).exp()), [ROWS])

@@ -85,6 +85,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (views.slice_, "slice.Tensor"),
     (partial(views.split, name="split_size"), "split.Tensor split.sizes"),
     (partial(views.split, name="split_sizes"), "split split_with_sizes"),
+    (views.cat, "cat"),
     (views.chunk, "chunk"),
     (views.repeat, "repeat"),
     (views.unbind, "unbind.int"),

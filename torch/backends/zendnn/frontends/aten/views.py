@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch.backends.zendnn.frontends.aten.mappings import operands
+from torch.backends.zendnn.frontends.aten.mappings import mapped, operands
 from torch.backends.zendnn.frontends.calls import ANY, MISSING, Call, Refused
-from torch.backends.zendnn.graph import Attribute, Operand
+from torch.backends.zendnn.graph import Attribute, Operand, Value
 
 
 def view_as(call: Call) -> None:
@@ -50,6 +50,24 @@ def _slices(call: Call, sizes: Sequence[Operand]) -> None:
         bounds.append(call.step("number_add", [bounds[-1], size]))
     x, dim = call.tensor("self", ANY), call.integer("dim")
     call.make_list(lambda i: call.step("slice", [x, dim, *bounds[i : i + 2], 1]))
+
+
+def cat(call: Call) -> None:
+    """Tensors one after the other; empty ones have no part in it, since plans take none."""
+    parts = [call.as_tensor(element, "tensors") for element in call.elements("tensors")]
+    dim = call.integer("dim")
+    some = [x for x in parts if not _adds_nothing(x, dim)]
+    if not some or {x.dtype for x in some} != {x.dtype for x in parts}:
+        mapped(call)
+    elif len(some) == 1 < len(parts):
+        call.identity(some[0])
+    else:
+        call.result("cat", some, dim=dim)
+
+
+def _adds_nothing(x: Value, dim: int) -> bool:
+    """Whether a part of a ``cat`` is surely empty; one of no elements may have any rank."""
+    return x.dims is not None and (x.dims == (0,) or x.dims[dim] == 0)
 
 
 def repeat(call: Call) -> None:
