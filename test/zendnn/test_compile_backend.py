@@ -486,6 +486,15 @@ def test_training_has_the_gradients_of_eager_mode() -> None:
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4)
 
 
+def test_results_are_freed_when_nobody_holds_them() -> None:
+    net = Net().eval()
+    fast, _ = compiled(net)
+    with torch.no_grad():
+        assert routes(fast, IMAGE) == {"plan"}
+        result = weakref.ref(fast(IMAGE))
+    assert result() is None
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_results_have_torch_strides(dynamic: bool) -> None:
     class Residual(nn.Module):

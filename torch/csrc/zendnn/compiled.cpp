@@ -94,7 +94,8 @@ class PlanCall {
     }
     py::tuple made(results->size());
     for (size_t i = 0; i < results->size(); ++i) {
-      made[i] = THPVariable_Wrap(std::move((*results)[i]));
+      made[i] = py::reinterpret_steal<py::object>(
+          THPVariable_Wrap(std::move((*results)[i])));
     }
     return made;
   }
