@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
+import shutil
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -43,10 +45,13 @@ class Options:
     Attributes:
         freeze: whether weights stay what they are: nobody looks whether one was written.
         passes: passes to switch on or off, by name (``torch.backends.zendnn.passes``).
+        rest: what runs between the regions, and graphs that record gradients: ``"inductor"``, or
+            ``"eager"`` for torch's eager kernels. By default Inductor, where its C++ compiler is.
     """
 
     freeze: bool = False
     passes: Mapping[str, bool] | None = None
+    rest: str | None = None
 
     @staticmethod
     def of(given: Mapping[str, Any]) -> Options:
@@ -69,7 +74,14 @@ class Options:
             engine_passes.is_enabled(name)
             if not isinstance(on, bool):
                 raise TypeError(f"the pass {name!r} is switched by True or False, not {on!r}")
+        if options.rest not in (None, "inductor", "eager"):
+            raise ValueError(f"the option 'rest' is 'inductor' or 'eager', not {options.rest!r}")
         return options
+
+    @property
+    def compiles_rest(self) -> bool:
+        """Whether Inductor compiles what the engine leaves out."""
+        return _has_compiler() if self.rest is None else self.rest == "inductor"
 
 
 def zendnn(
@@ -92,10 +104,16 @@ def zendnn(
     """
     if mode not in (None, "default"):
         raise ValueError(f"the backend zendnn has no modes: mode={mode!r} is not taken")
-    compiler = functools.partial(InferenceGraph.of, options=Options.of(options or {}))
+    checked = Options.of(options or {})
+    compiler = functools.partial(InferenceGraph.of, options=checked)
     wants_gradients = torch.is_grad_enabled() and any(
         isinstance(x, Tensor) and x.requires_grad for x in inputs
     )
+    if wants_gradients and checked.compiles_rest:
+        from torch._inductor.compile_fx import compile_fx  # slow
+
+        trained: Compiled = compile_fx(module, inputs)
+        return trained
     if wants_gradients or not _C._get_zendnn_enabled():
         return module.forward
     hold_numbers(module)
@@ -136,6 +154,23 @@ def hold_numbers(module: fx.GraphModule) -> None:
         TensorifyState.specialize(name)
     if new:
         raise TensorifyScalarRestartAnalysis
+
+
+@functools.cache
+def _has_compiler() -> bool:
+    return shutil.which(os.environ.get("CXX", "g++")) is not None
+
+
+def _inductor(group: fx.GraphModule) -> Compiled:
+    """Compile a group of operators, for sizes that change if those of its inputs do."""
+    sizes = [
+        size
+        for node in group.graph.nodes
+        for size in getattr(node.meta.get("val"), "shape", [node.meta.get("val")])
+    ]
+    dynamic = any(isinstance(size, torch.SymInt) for size in sizes)
+    compiled: Compiled = torch.compile(group, backend="inductor", dynamic=dynamic)
+    return compiled
 
 
 def whole_operators() -> contextlib.AbstractContextManager[None]:
@@ -232,4 +267,6 @@ class InferenceGraph:
         snapshot = _C._Snapshot(self.weights, given, self.options.freeze)
         constants = {names[place]: given[place].detach() for place in self.weights}
         with engine_passes.switched(self.options.passes or {}):
-            return snapshot, front_end.optimize(self.graph, constants)
+            return snapshot, front_end.optimize(
+                self.graph, constants, compile=_inductor if self.options.compiles_rest else None
+            )

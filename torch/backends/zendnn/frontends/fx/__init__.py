@@ -13,6 +13,7 @@ from torch._dynamo.eval_frame import OptimizedModule
 from torch.backends.zendnn import passes
 from torch.backends.zendnn.frontends import Optimized, count_left_out, left_out
 from torch.backends.zendnn.frontends.fx.reader import import_graph, simplify
+from torch.backends.zendnn.frontends.fx.rest import Compile, compile_groups
 from torch.backends.zendnn.frontends.fx.writer import MakePlan, PlannedRegion, emit
 from torch.backends.zendnn.frontends.fx.writes import views_at_end
 from torch.backends.zendnn.frontends.schedule import schedule
@@ -33,13 +34,18 @@ def make_plan(description: str, constants: list[Tensor], name: str) -> Any:
 
 
 def optimize(
-    source: fx.GraphModule, constants: Mapping[str, Tensor], make_plan: MakePlan = make_plan
+    source: fx.GraphModule,
+    constants: Mapping[str, Tensor],
+    make_plan: MakePlan = make_plan,
+    compile: Compile | None = None,
 ) -> fx.GraphModule:
     """Return a module that computes what ``source`` does, with calls of plans.
 
     Args:
         source: a functional graph of aten operators, each with its fake result in ``meta['val']``.
         constants: the tensors of placeholders that stay what they are, by the names of the nodes.
+        make_plan: makes the plan of a region.
+        compile: compiles groups of operators between the regions, which otherwise stay as they are.
 
     A graph may end with copies to its inputs and attributes. Nothing else may write.
     """
@@ -48,6 +54,8 @@ def optimize(
     imported = import_graph(copied, known, views_at_end(copied.graph))
     passes.run(imported.graph)
     made = emit(copied, schedule(imported, partition.partition(imported.graph)), make_plan)
+    if compile is not None:
+        compile_groups(made, compile)
     made.meta[_LEFT_OUT] = left_out([imported.graph], {INPUT_CHECK})
     setattr(made, _LEFT_OUT, made.meta[_LEFT_OUT])
     _of_weights[made] = list(constants.values())

@@ -1,0 +1,129 @@
+"""What stays between the calls of plans: groups of its operators become one call each.
+
+A group is a run of neighbours in the graph's order, so that no read passes a write.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.backends.zendnn.frontends.fx.writes import is_view, writes
+
+#: A group is worth a call if one of its tensors has so many elements, so that it saves traffic,
+LARGE = 1 << 14
+#: or if it has so many operators, so that it saves their calls.
+MANY = 16
+
+#: Makes of a group, which takes its inputs in order and returns a tuple, what is called instead.
+Compile = Callable[[fx.GraphModule], Callable[..., Sequence[Any]]]
+
+
+def compile_groups(source: fx.GraphModule, compile: Compile) -> None:
+    """Replace the groups of a graph that are worth it by calls of what ``compile`` makes of them.
+
+    The graph may call modules, write to inputs and draw random numbers; these stay.
+    """
+    for number, group in enumerate(filter(_is_worth_a_call, map(_trimmed, _runs(source.graph)))):
+        _replace(source, group, f"rest_{number}", compile)
+    source.graph.lint()
+    source.recompile()
+
+
+def _runs(graph: fx.Graph) -> Iterator[list[fx.Node]]:
+    """Yield the runs of operators that can be in a group."""
+    run: list[fx.Node] = []
+    for node in list(graph.nodes):
+        light = node.op == "get_attr" or node.target == operator.getitem or _is_number(node)
+        if light and not any(x in run for x in node.all_input_nodes):
+            continue  # can be computed before the group
+        if light or _can_be_grouped(node):
+            run.append(node)
+        elif run:
+            yield run
+            run = []
+
+
+def _is_number(node: fx.Node) -> bool:
+    return node.op == "call_function" and isinstance(node.meta.get("val"), int | torch.SymInt)
+
+
+def _can_be_grouped(node: fx.Node) -> bool:
+    target, made = node.target, node.meta.get("val")
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace != "aten":
+        return False
+    several = made if isinstance(made, list | tuple) else [made]
+    return (
+        all(isinstance(x, Tensor) and not x.dtype.is_complex for x in several)
+        and not writes(node)
+        and not node.is_impure()
+        and not set(_UNFIT).intersection(target.tags)
+    )
+
+
+#: Operators whose results, or whose sizes, do not follow from what they read.
+_UNFIT = (
+    torch.Tag.nondeterministic_seeded,
+    torch.Tag.dynamic_output_shape,
+    torch.Tag.data_dependent_output,
+)
+
+
+def _trimmed(run: list[fx.Node]) -> list[fx.Node]:
+    """Return a run without views of what it is given, which keep the memory of that."""
+    outside: set[fx.Node] = set()
+    for node in run:
+        several = node.args[0] if node.target == operator.getitem else node
+        if isinstance(several, fx.Node) and is_view(several):
+            read = several.all_input_nodes[:1]
+            if all(x not in run or x in outside for x in read):
+                outside.add(node)
+    return [node for node in run if node not in outside]
+
+
+def _is_worth_a_call(group: list[fx.Node]) -> bool:
+    computing = [node for node in group if _can_be_grouped(node) and not is_view(node)]
+    if len(computing) >= MANY:
+        return True
+    large = [node for node in computing if _elements(node) >= LARGE]
+    return len(large) > 1
+
+
+def _elements(node: fx.Node) -> int:
+    """Return how many elements a node reads or makes at most, at the sizes of the first call."""
+    most = 0
+    for near in (node, *node.all_input_nodes):
+        made = near.meta.get("val")
+        for x in made if isinstance(made, list | tuple) else [made]:
+            if isinstance(x, Tensor):
+                sizes = [size if isinstance(size, int) else size.node.hint for size in x.shape]
+                most = max(most, int(torch.Size(size or 1 for size in sizes).numel()))
+    return most
+
+
+def _replace(source: fx.GraphModule, group: list[fx.Node], name: str, compile: Compile) -> None:
+    """Replace a group by one call."""
+    inside = set(group)
+    inputs = dict.fromkeys(x for node in group for x in node.all_input_nodes if x not in inside)
+    outputs = [node for node in group if any(user not in inside for user in node.users)]
+    graph = fx.Graph()
+    made: dict[fx.Node, fx.Node] = {}
+    for node in inputs:
+        made[node] = graph.placeholder(node.name)
+        made[node].meta = dict(node.meta)
+    for node in group:
+        made[node] = graph.node_copy(node, made.__getitem__)
+    graph.output(tuple(made[node] for node in outputs))
+    source.add_module(name, compile(fx.GraphModule(torch.nn.Module(), graph)))
+    with source.graph.inserting_after(group[-1]):
+        call = source.graph.call_module(name, tuple(inputs))
+    with source.graph.inserting_after(call):
+        for position, node in reversed(list(enumerate(outputs))):
+            element = source.graph.call_function(operator.getitem, (call, position))
+            element.meta = dict(node.meta)
+            node.replace_all_uses_with(element, lambda user: user not in inside)
+    for node in reversed(group):
+        source.graph.erase_node(node)
