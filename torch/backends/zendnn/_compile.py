@@ -13,21 +13,22 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch._dynamo.exc import RestartAnalysis, TensorifyScalarRestartAnalysis
 from torch._dynamo.symbolic_convert import TensorifyState
-from torch._functorch.aot_autograd import aot_module_simplified
+from torch._functorch.aot_autograd import aot_module_simplified, get_aot_graph_name
 from torch._guards import TracingContext
 from torch.backends.zendnn import _C
 from torch.backends.zendnn import passes as engine_passes
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.aten import IMPORTERS
 from torch.backends.zendnn.frontends.fx.calls import operator_of
+from torch.backends.zendnn.frontends.fx.logs import Capture
 from torch.backends.zendnn.frontends.fx.writes import written_by
 
 log = logging.getLogger(__name__)
@@ -104,8 +105,8 @@ def zendnn(
     """
     if mode not in (None, "default"):
         raise ValueError(f"the backend zendnn has no modes: mode={mode!r} is not taken")
-    checked = Options.of(options or {})
-    compiler = functools.partial(InferenceGraph.of, options=checked)
+    capture, checked = Capture.of(module), Options.of(options or {})
+    compiler = functools.partial(InferenceGraph.of, options=checked, capture=capture)
     wants_gradients = torch.is_grad_enabled() and any(
         isinstance(x, Tensor) and x.requires_grad for x in inputs
     )
@@ -115,6 +116,8 @@ def zendnn(
         trained: Compiled = compile_fx(module, inputs)
         return trained
     if wants_gradients or not _C._get_zendnn_enabled():
+        why = "it records gradients" if wants_gradients else "ZenDNN is switched off"
+        log.info("a graph stays as it is, since %s", why)
         return module.forward
     hold_numbers(module)
     try:
@@ -131,7 +134,7 @@ def zendnn(
     except RestartAnalysis:  # Dynamo captures the graph anew
         raise
     except Exception as error:
-        log.info("a graph stays as it is: %s", error)
+        log.warning("a graph stays as it is, on eager operations: %s", error)
         return module.forward
 
 
@@ -203,11 +206,14 @@ class InferenceGraph:
     #: Takes its inputs in a list, which it may empty.
     _boxed_call = True
 
-    def __init__(self, graph: fx.GraphModule, weights: list[int], options: Options) -> None:
+    def __init__(
+        self, graph: fx.GraphModule, weights: list[int], options: Options, capture: Capture
+    ) -> None:
         self.graph = graph
         #: The places of weights among the inputs.
         self.weights = weights
         self.options = options
+        self.capture = capture
         self._lock = threading.Lock()
         #: What the weights were, and the graph with their plans: as called last, and by weights.
         #: Dynamo calls one graph for all modules of a class.
@@ -217,14 +223,18 @@ class InferenceGraph:
         self._changes = 0
 
     @staticmethod
-    def of(graph: fx.GraphModule, inputs: Sequence[Any], *, options: Options) -> InferenceGraph:
+    def of(
+        graph: fx.GraphModule, inputs: Sequence[Any], *, options: Options, capture: Capture
+    ) -> InferenceGraph:
         """Return a functional graph, which may end with copies to its inputs."""
         context = TracingContext.try_get()
         metadata = None if context is None else context.fw_metadata
         static = [] if metadata is None else metadata.static_input_indices
         given = [node for node in graph.graph.nodes if node.op == "placeholder"]
         written = written_by(graph.graph)
-        return InferenceGraph(graph, [at for at in static if given[at] not in written], options)
+        weights = [at for at in static if given[at] not in written]
+        capture = replace(capture, name=get_aot_graph_name())
+        return InferenceGraph(graph, weights, options, capture)
 
     def __call__(self, inputs: list[Any]) -> Any:
         given = tuple(inputs)
@@ -260,13 +270,28 @@ class InferenceGraph:
         moving = {at for at in places if not isinstance(given[at], torch.nn.Parameter)}
         if moving:
             self.weights = [at for at in self.weights if at not in moving]
+            log.info("taken for inputs, since every call changes them: %s", self._names(moving))
             self._known.clear()
 
     def _optimize(self, given: tuple[Any, ...]) -> tuple[Any, fx.GraphModule]:
-        names = [node.name for node in self.graph.graph.nodes if node.op == "placeholder"]
+        names = [node.name for node in self._inputs()]
         snapshot = _C._Snapshot(self.weights, given, self.options.freeze)
         constants = {names[place]: given[place].detach() for place in self.weights}
-        with engine_passes.switched(self.options.passes or {}):
+        compile = _inductor if self.options.compiles_rest else None
+        with engine_passes.switched(self.options.passes or {}), self.capture.inside():
+            self._tell_changes(given)
             return snapshot, front_end.optimize(
-                self.graph, constants, compile=_inductor if self.options.compiles_rest else None
+                self.graph, constants, capture=self.capture, compile=compile
             )
+
+    def _tell_changes(self, given: tuple[Any, ...]) -> None:
+        if self._current is not None and log.isEnabledFor(logging.INFO):
+            changed = self._names(self._current[0].changed(given))
+            log.info("%s: plans are made anew for other weights: %s", self.capture.name, changed)
+
+    def _names(self, places: Iterable[int]) -> str:
+        inputs = self._inputs()
+        return ", ".join(self.capture.name_of(inputs[place]) for place in sorted(places))
+
+    def _inputs(self) -> list[fx.Node]:
+        return [node for node in self.graph.graph.nodes if node.op == "placeholder"]

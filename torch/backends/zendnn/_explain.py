@@ -13,6 +13,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -177,6 +178,8 @@ class Method:
     regions: tuple[Region, ...]
     #: None when unknown: the method has plans of a submodule, and none of its own.
     left_out: tuple[LeftOut, ...] | None
+    #: Why and where Dynamo ended a compiled graph; empty where it did not have to.
+    graph_break: str = ""
 
 
 @dataclass(frozen=True, repr=False)
@@ -234,7 +237,7 @@ def explain(module: object, format: str = "text") -> Explanation:
     methods = []
     for found in front_end.optimized(module):
         regions = tuple(Region.read(plan.explain()) for plan in found.plans)
-        methods.append(Method(found.name, regions, found.left_out))
+        methods.append(Method(found.name, regions, found.left_out, found.graph_break))
     return Explanation(tuple(methods), format, front_end.HOW_TO_OPTIMIZE)
 
 
@@ -260,11 +263,16 @@ def _method(method: Method) -> Block:
     block: Block = [
         f"{method.name}: {inside}" + ("" if method.left_out is None else f", {left} left out")
     ]
+    if method.graph_break:
+        block += ["", [f"ended by a graph break: {method.graph_break}"]]
     for region in method.regions:
         block += ["", _region(region)]
     if left_out:
-        rows = [(str(item.count), _short((item.op,)), item.reason) for item in left_out]
-        block += ["", ["left out", table(rows, "><<")]]
+        rows = [
+            (str(item.count), _short((item.op,)), item.reason, _places(item.lines))
+            for item in left_out
+        ]
+        block += ["", ["left out", table(rows, "><<<")]]
     return block
 
 
@@ -306,6 +314,17 @@ def _built(built: Built) -> Block:
     left = [(_short(x.operator), x.reason, f"{x.ms:.2f} ms") for x in built.left_to_torch]
     block: Block = [f"built for {inputs}: {', '.join(costs)}", wrong, table(rows, "><<>")]
     return [*block, "left to torch", table(left, "<<>")] if left else block
+
+
+#: How many lines of a model text shows for one reason.
+_MOST_PLACES = 3
+
+
+def _places(lines: Strings) -> str:
+    """Return where lines of a model are, by the names of their files alone."""
+    places = [Path(line.partition(": ")[0]).name for line in lines]
+    more = len(places) - _MOST_PLACES
+    return ", ".join(places[:_MOST_PLACES]) + (f" and {more} more" if more > 0 else "")
 
 
 def _short(operators: Sequence[str]) -> str:

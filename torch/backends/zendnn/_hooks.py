@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 import torch._tensor_str as tensor_str
+from torch._logging._internal import register_artifact, register_log
 from torch.backends.zendnn import _C, _device
 from torch.backends.zendnn.frontends import optimize_frozen
 
@@ -84,6 +85,16 @@ def _hide_from_accelerators() -> None:
     torch.accelerator.current_accelerator = current_accelerator
 
 
+def _register_logs() -> None:
+    """Make ``TORCH_LOGS`` know our names; torch reads it once all entry points have run."""
+    register_log("zendnn", "torch.backends.zendnn")
+    register_artifact(
+        "zendnn_graph",
+        "Prints the regions of each graph that the backend zendnn compiles, and what is outside.",
+        visible=True,
+    )
+
+
 @functools.cache
 def install() -> None:
     """Hook everything in, once: when the package is imported, as torch does for its entry point."""
@@ -91,3 +102,4 @@ def install() -> None:
     _hide_from_accelerators()
     _add_printing()
     _add_frozen_pass()
+    _register_logs()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torch.backends.zendnn.graph import Graph
+from torch.backends.zendnn.graph import Graph, Node
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,8 @@ class LeftOut:
     op: str
     reason: str
     count: int
+    #: The lines of the model that they come from, as far as they are known: ``file:number: code``.
+    lines: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -28,22 +30,36 @@ class Optimized:
     plans: tuple[Any, ...]
     #: None when nobody noted it: a method that has plans of a submodule, and none of its own.
     left_out: tuple[LeftOut, ...] | None
+    #: Why and where Dynamo ended the graph; empty where it did not have to.
+    graph_break: str = ""
 
 
-def count_left_out(pairs: Iterable[tuple[str, str]]) -> tuple[LeftOut, ...]:
-    """Return operators with their reasons, the most frequent first."""
-    return tuple(LeftOut(op, why, count) for (op, why), count in Counter(pairs).most_common())
+def count_left_out(noted: Iterable[tuple[str, ...]]) -> tuple[LeftOut, ...]:
+    """Return operators with their reasons, the most frequent first.
+
+    Args:
+        noted: of each operator its name, the reason, and its line if it is known.
+    """
+    found: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for op, why, *line in noted:
+        found[op, why].append("".join(line))
+    return tuple(
+        LeftOut(op, why, len(lines), tuple(dict.fromkeys(filter(None, lines))))
+        for (op, why), lines in sorted(found.items(), key=lambda item: -len(item[1]))
+    )
 
 
-def left_out(graphs: Iterable[Graph], hidden: Container[str] = ()) -> list[tuple[str, str]]:
-    """Return each operator that stays outside of plans and says why, but those to be hidden."""
-    return [
-        (op, node.reason)
+def left_out(
+    graphs: Iterable[Graph], hidden: Container[str] = ()
+) -> Iterator[tuple[str, str, Node]]:
+    """Yield each operator that stays outside of plans and says why, but those to be hidden."""
+    return (
+        (op, node.reason, node)
         for graph in graphs
         for node in graph.nodes
         for op in node.origin
         if node.reason and op not in hidden
-    ]
+    )
 
 
 class FrontEnd(Protocol):

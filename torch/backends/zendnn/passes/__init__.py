@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from torch.backends.zendnn.graph import Graph, Pass
 
@@ -101,8 +101,10 @@ def off_in_plans() -> tuple[str, ...]:
     return tuple(name for name in _IN_PLANS if not _enabled[name])
 
 
-def run(graph: Graph) -> dict[str, int]:
+def run(graph: Graph, changed: Callable[[str, Graph, int], None] | None = None) -> dict[str, int]:
     """Run the passes that are on; return how often each of them changed something.
+
+    ``changed`` is called after each pass that did, with its name, the graph and how often.
 
     Raises:
         RuntimeError: with ``ZENDNN_VERIFY=1``, when a pass breaks an invariant; it names the pass.
@@ -120,6 +122,8 @@ def run(graph: Graph) -> dict[str, int]:
                     graph.check()
             except AssertionError as error:
                 raise RuntimeError(f"the pass {name} broke the graph: {error}") from error
+            if changes[name] and changed is not None:
+                changed(name, graph, changes[name])
     return changes
 
 

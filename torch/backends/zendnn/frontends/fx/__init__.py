@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import operator
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
 from torch._dynamo.eval_frame import OptimizedModule
 from torch.backends.zendnn import passes
 from torch.backends.zendnn.frontends import Optimized, count_left_out, left_out
+from torch.backends.zendnn.frontends.fx.logs import UNKNOWN, Capture, GraphLog, line_of
 from torch.backends.zendnn.frontends.fx.reader import import_graph, simplify
 from torch.backends.zendnn.frontends.fx.rest import Compile, compile_groups
 from torch.backends.zendnn.frontends.fx.writer import MakePlan, PlannedRegion, emit
@@ -21,11 +23,22 @@ from torch.backends.zendnn.passes import partition
 
 #: The name of a module that a graph may call first, to refuse its inputs.
 INPUT_CHECK = "check_inputs"
-#: Where a graph notes the operators that were left out, and why: in an attribute, which pickling
-#: keeps, and in ``meta``, which copying keeps.
-_LEFT_OUT = "_zendnn_left_out"
+#: What says nothing to people: that, and reading a result of what was left out.
+_HIDDEN = frozenset({INPUT_CHECK, str(operator.getitem)})
+#: Where a graph keeps its ``Notes``: in an attribute, which pickling keeps, and in ``meta``, which
+#: copying keeps.
+_NOTES = "_zendnn_notes"
 #: The graphs that were made for weights which may change, and these weights.
 _of_weights: weakref.WeakKeyDictionary[fx.GraphModule, list[Tensor]] = weakref.WeakKeyDictionary()
+
+
+class Notes(NamedTuple):
+    """What a graph says about itself, beside its plans."""
+
+    #: Each operator that was left out, why, and its line in the model.
+    left_out: list[tuple[str, str, str]]
+    #: Why and where Dynamo ended the graph; empty where it did not have to.
+    graph_break: str
 
 
 def make_plan(description: str, constants: list[Tensor], name: str) -> Any:
@@ -37,6 +50,7 @@ def optimize(
     source: fx.GraphModule,
     constants: Mapping[str, Tensor],
     make_plan: MakePlan = make_plan,
+    capture: Capture = UNKNOWN,
     compile: Compile | None = None,
 ) -> fx.GraphModule:
     """Return a module that computes what ``source`` does, with calls of plans.
@@ -45,19 +59,28 @@ def optimize(
         source: a functional graph of aten operators, each with its fake result in ``meta['val']``.
         constants: the tensors of placeholders that stay what they are, by the names of the nodes.
         make_plan: makes the plan of a region.
+        capture: where the graph comes from, for logs and explanations.
         compile: compiles groups of operators between the regions, which otherwise stay as they are.
 
     A graph may end with copies to its inputs and attributes. Nothing else may write.
     """
+    told = GraphLog(capture)
     copied = fx.GraphModule(source, copy.deepcopy(source.graph))
     known = simplify(copied, constants)
     imported = import_graph(copied, known, views_at_end(copied.graph))
-    passes.run(imported.graph)
-    made = emit(copied, schedule(imported, partition.partition(imported.graph)), make_plan)
+    told.imported(imported.graph)
+    passes.run(imported.graph, told.changed)
+    planned = schedule(imported, partition.partition(imported.graph))
+    made = emit(copied, planned, make_plan)
     if compile is not None:
         compile_groups(made, compile)
-    made.meta[_LEFT_OUT] = left_out([imported.graph], {INPUT_CHECK})
-    setattr(made, _LEFT_OUT, made.meta[_LEFT_OUT])
+    outside = left_out([imported.graph], _HIDDEN)
+    notes = Notes(
+        [(op, why, line_of(node.source)) for op, why, node in outside], capture.graph_break
+    )
+    made.meta[_NOTES] = notes
+    setattr(made, _NOTES, notes)
+    told.planned(planned, count_left_out(notes.left_out))
     _of_weights[made] = list(constants.values())
     return made
 
@@ -76,16 +99,18 @@ def takes(model: object) -> bool:
 
 def optimized(model: Any) -> list[Optimized]:
     """Return the graphs of a model, in the order in which they were made."""
-    return [
-        Optimized(f"graph {number}", _plans(graph), count_left_out(_noted(graph) or ()))
-        for number, graph in enumerate(_graphs(model))
-    ]
+    found = []
+    for number, graph in enumerate(_graphs(model)):
+        if (notes := _noted(graph)) is not None:
+            left = count_left_out(notes.left_out)
+            found.append(Optimized(f"graph {number}", _plans(graph), left, notes.graph_break))
+    return found
 
 
 def _graphs(model: Any) -> Iterator[fx.GraphModule]:
     """The optimised graphs of a model; those of a compiled one read its weights."""
     if isinstance(model, fx.GraphModule):
-        yield from [model] if _noted(model) is not None else []
+        yield model
         return
     weights = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     for graph, read in list(_of_weights.items()):
@@ -93,10 +118,10 @@ def _graphs(model: Any) -> Iterator[fx.GraphModule]:
             yield graph
 
 
-def _noted(graph: fx.GraphModule) -> list[tuple[str, str]] | None:
-    """What was left out of a graph; None for one that was not optimised."""
-    noted: list[tuple[str, str]] | None = graph.meta.get(_LEFT_OUT, getattr(graph, _LEFT_OUT, None))
-    return noted
+def _noted(graph: fx.GraphModule) -> Notes | None:
+    """Return the notes of a graph; None for one that was not optimised."""
+    notes: Notes | None = graph.meta.get(_NOTES, getattr(graph, _NOTES, None))
+    return notes
 
 
 def _plans(graph: fx.GraphModule) -> tuple[Any, ...]:

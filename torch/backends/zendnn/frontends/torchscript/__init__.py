@@ -144,4 +144,4 @@ def held_by(module: TorchModule, value: TorchValue) -> Any:
 
 def left_out(graphs: Iterable[Graph]) -> list[tuple[str, str]]:
     """Return each operator that stays outside of plans and says why."""
-    return frontends.left_out(graphs, STRUCTURE)
+    return [(op, why) for op, why, _ in frontends.left_out(graphs, STRUCTURE)]
