@@ -280,9 +280,11 @@ class InferenceGraph:
         compile = _inductor if self.options.compiles_rest else None
         with engine_passes.switched(self.options.passes or {}), self.capture.inside():
             self._tell_changes(given)
-            return snapshot, front_end.optimize(
+            made = front_end.optimize(
                 self.graph, constants, capture=self.capture, compile=compile
             )
+        made.graph.owning_module = None  # in no cycle: what is replaced goes at once
+        return snapshot, made
 
     def _tell_changes(self, given: tuple[Any, ...]) -> None:
         if self._current is not None and log.isEnabledFor(logging.INFO):

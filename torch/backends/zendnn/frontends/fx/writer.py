@@ -128,7 +128,9 @@ def _planned(
     tensors = sum(value.kind == "tensor" for value in region.inputs)
     numbers = sum(value.kind == "number" for value in region.inputs)
     orders = [_order(value.source.meta["val"]) for value in region.outputs]
-    return PlannedRegion(plan, tensors, numbers, orders, fx.GraphModule(root, graph))
+    original = fx.GraphModule(root, graph)
+    original.graph.owning_module = None  # in no cycle: it holds weights
+    return PlannedRegion(plan, tensors, numbers, orders, original)
 
 
 def _order(made: torch.Tensor) -> list[int]:
