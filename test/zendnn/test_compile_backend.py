@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -155,9 +156,9 @@ def test_modules_that_share_a_graph_keep_their_own_plans(
     made = []
     optimize = front_end.optimize
 
-    def counted(*given: Any) -> Any:
+    def counted(*given: Any, **named: Any) -> Any:
         made.append(given)
-        return optimize(*given)
+        return optimize(*given, **named)
 
     monkeypatch.setattr(front_end, "optimize", counted)
 
@@ -183,9 +184,9 @@ def test_a_buffer_that_changes_with_every_call_is_an_input(
     made = []
     optimize = front_end.optimize
 
-    def counted(*given: Any) -> Any:
+    def counted(*given: Any, **named: Any) -> Any:
         made.append(given)
-        return optimize(*given)
+        return optimize(*given, **named)
 
     monkeypatch.setattr(front_end, "optimize", counted)
     net = Cache().eval()
@@ -212,6 +213,24 @@ def test_plans_of_weights_that_are_gone_are_dropped() -> None:
     net.weight = nn.Parameter(values(8, 8))
     assert_as_eager(fast, net, values(4, 8))
     assert gone() is None
+
+
+def test_plans_that_were_replaced_are_gone_at_once() -> None:
+    net, others = Net().eval(), set(front_end._of_weights)
+    fast, _ = compiled(net)
+    assert_as_eager(fast, net, IMAGE)
+    (graph,) = set(front_end._of_weights) - others
+    gone = [weakref.ref(module) for module in graph.modules()]
+    del graph
+    gc.disable()
+    try:
+        with torch.no_grad():
+            multiplied(net)
+        assert_as_eager(fast, net, IMAGE)
+        assert {module() for module in gone} == {None}
+        assert len(torch.backends.zendnn.explain(fast).methods) == 1
+    finally:
+        gc.enable()
 
 
 def test_frozen_weights_are_looked_at_once() -> None:
@@ -575,6 +594,22 @@ def test_a_pass_can_be_switched_off() -> None:
         fast(IMAGE)
     assert any("batch_norm" in event.implementation for event in events)
     assert torch.backends.zendnn.passes.is_enabled("fold_batch_norm")
+
+
+def test_the_profiler_shows_regions_and_the_steps_inside() -> None:
+    fast, _ = compiled(Net().eval())
+    with torch.no_grad():
+        fast(IMAGE)
+        with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], record_shapes=True
+        ) as profile:
+            fast(IMAGE)
+        with torch.backends.zendnn.record() as events:
+            fast(IMAGE)
+    (region,) = (event for event in profile.events() if event.name == "zendnn::zendnn_0")
+    assert region.input_shapes == [list(IMAGE.shape)]
+    inside = [child.name for child in region.cpu_children]
+    assert inside == [f"zendnn::{event.implementation}" for event in events]
 
 
 def test_it_runs_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

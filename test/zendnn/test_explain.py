@@ -110,6 +110,20 @@ forward: 1 region of 6 operators, 13 operators left out
     assert explanation(region(built=[BUILT, REFUSED]), left_out=left_out) == expected
 
 
+def test_lines_of_the_model_are_printed_where_they_are_known() -> None:
+    lines = tuple(f"/home/models/net.py:{number}: y = sort(x)" for number in (3, 5, 7, 8, 9))
+    left_out = (LeftOut("x::a", "why", 9, lines), LeftOut("x::b", "why not", 2, lines[:2]))
+    assert explanation(left_out=left_out).splitlines()[-2:] == [
+        "    9  x::a  why      net.py:3, net.py:5, net.py:7 and 2 more",
+        "    2  x::b  why not  net.py:3, net.py:5",
+    ]
+
+
+def test_a_graph_break_is_printed() -> None:
+    method = Method("graph 0", (), (), "/net.py:3: a call of print")
+    assert "\n  ended by a graph break: /net.py:3: a call of print" in str(Explanation((method,)))
+
+
 def test_the_layout_of_images_and_copies_at_the_borders_are_printed() -> None:
     built = BUILT | {"layout": "blocked", "border_copies": 2}
     assert "arena, images blocked, 2 copies at its borders\n" in explanation(region(built=[built]))
@@ -156,12 +170,15 @@ def test_sizes_have_the_unit_that_fits(count: int, text: str) -> None:
 
 
 def test_json_holds_everything() -> None:
-    left_out = (LeftOut("aten::sort", "why not", 1),)
+    left_out = (LeftOut("aten::sort", "why not", 1, ("net.py:3: sort(x)",)),)
     whole = json.loads(
         explanation(region(built=[BUILT, REFUSED]), left_out=left_out, format="json")
     )
     (method,) = whole["methods"]
-    assert method["left_out"] == [{"op": "aten::sort", "reason": "why not", "count": 1}]
+    assert method["left_out"] == [
+        {"op": "aten::sort", "reason": "why not", "count": 1, "lines": ["net.py:3: sort(x)"]}
+    ]
+    assert method["graph_break"] == ""
     (one,) = method["regions"]
     assert (one["inputs"], one["outputs"], one["constants"]) == (["%1", "%2"], ["%11", "%9"], 2)
     assert one["operators"][1] == {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import io
+import pickle
+import re
 from typing import Any
 
 import pytest
@@ -175,11 +177,34 @@ class Sorted(nn.Module):
         return y
 
 
-def test_what_was_left_out_is_explained() -> None:
-    fast = optimize(Sorted().eval(), (values(4, 6),))
-    (method,) = explain(fast).methods
-    assert len(method.regions) == 2
-    assert method.left_out is not None
-    assert [(item.op, item.reason) for item in method.left_out][:1] == [
-        ("aten::sort", "the engine has no such operator")
-    ]
+@pytest.mark.parametrize("exported", [False, True])
+def test_what_was_left_out_is_explained_with_its_lines(exported: bool) -> None:
+    net, x = Sorted().eval(), values(4, 6)
+    fast: Any = optimize(net, (x,)) if exported else torch.compile(net, backend="zendnn")
+    with torch.no_grad():
+        fast(x)
+    for model in (fast, pickle.loads(pickle.dumps(fast))) if exported else (fast,):
+        (method,) = explain(model).methods
+        assert len(method.regions) == 2
+        assert method.left_out is not None
+        (item,) = method.left_out
+        assert (item.op, item.reason) == ("aten::sort", "the engine has no such operator")
+        (line,) = item.lines
+        assert re.match(r".*test_optimize.py:\d+: y: Tensor = self.second\(self.first\(x\)", line)
+        assert "  the engine has no such operator  test_optimize.py:" in str(explain(model))
+
+
+def test_graph_breaks_are_explained() -> None:
+    def broken(x: Tensor) -> Tensor:
+        y: Tensor = net.first(x)
+        torch._dynamo.graph_break()
+        return net.second(y)
+
+    net = Sorted().eval()
+    net.forward = broken
+    fast = torch.compile(net, backend="zendnn")
+    with torch.no_grad():
+        fast(values(4, 6))
+    first, second = explain(fast).methods
+    assert re.match(r".*test_optimize.py:\d+: Call to .*graph_break", first.graph_break)
+    assert second.graph_break == ""
