@@ -280,9 +280,7 @@ class InferenceGraph:
         compile = _inductor if self.options.compiles_rest else None
         with engine_passes.switched(self.options.passes or {}), self.capture.inside():
             self._tell_changes(given)
-            made = front_end.optimize(
-                self.graph, constants, capture=self.capture, compile=compile
-            )
+            made = front_end.optimize(self.graph, constants, capture=self.capture, compile=compile)
         made.graph.owning_module = None  # in no cycle: what is replaced goes at once
         return snapshot, made
 
