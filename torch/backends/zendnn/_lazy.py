@@ -11,6 +11,7 @@ _PACKAGE = "torch.backends.zendnn"
 _HOMES = {
     "Event": "_events",
     "explain": "_explain",
+    "export": "_optimize",
     "optimize": "_optimize",
     "passes": None,
     "prepack": "_prepack",

@@ -1,4 +1,4 @@
-"""``torch.backends.zendnn.optimize``: one call for a model or an exported program."""
+"""``torch.backends.zendnn.optimize`` and ``export``: models and exported programs on plans."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.backends.zendnn.frontends import fx as front_end
+from torch.backends.zendnn.frontends.fx.program import with_plans
 from torch.export import ExportedProgram
 
 
@@ -37,32 +38,83 @@ def optimize(
         TypeError: for another kind of model.
         ValueError: for a module in training mode, and for inputs beside an exported program.
     """
+    given = _checked(model, inputs, kwargs, dynamic_shapes)
+    if isinstance(given, ExportedProgram):
+        return _optimized(given)
+    try:
+        program = _exported(given, inputs, kwargs, dynamic_shapes)
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0]
+        message = f"torch.export cannot capture the model, and it is traced: {reason}"
+        warnings.warn(message, stacklevel=2)
+        with torch.no_grad():
+            traced: nn.Module = torch.jit.trace(
+                copy.copy(given), tuple(inputs), example_kwarg_inputs=kwargs, check_trace=False
+            )
+            return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+    return _optimized(program)
+
+
+def export(
+    model: nn.Module | ExportedProgram,
+    inputs: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    dynamic_shapes: Any = None,
+) -> ExportedProgram:
+    """Return a program for inference that computes what the model does, on ZenDNN's plans.
+
+    ``torch.export.save`` saves it, and ``torch._inductor.aoti_compile_and_package`` compiles it;
+    both run wherever ZenDNN is loaded. Its weights are the model's, without gradients.
+
+    Args:
+        model: a module in eval mode, or what ``torch.export.export`` returned.
+        inputs: what a module is called with; also for its sizes, unless these are dynamic.
+        kwargs: the arguments by name.
+        dynamic_shapes: the sizes that may change, as ``torch.export.export`` takes them.
+
+    Raises:
+        TypeError: for another kind of model.
+        ValueError: for a module in training mode, and for inputs beside an exported program.
+        Exception: torch.export's, where that cannot capture the module.
+    """
+    given = _checked(model, inputs, kwargs, dynamic_shapes)
+    if not isinstance(given, ExportedProgram):
+        given = _exported(given, inputs, kwargs, dynamic_shapes)
+    return with_plans(given.run_decompositions({}))
+
+
+def _checked(
+    model: nn.Module | ExportedProgram,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+) -> nn.Module | ExportedProgram:
+    """Return the model, if it can be taken with these arguments."""
     if isinstance(model, ExportedProgram):
         if inputs or kwargs or dynamic_shapes:
             raise ValueError("an exported program has inputs and dynamic sizes of its own")
-        return _optimized(model)
-    if not isinstance(model, nn.Module):
+    elif not isinstance(model, nn.Module):
         given = type(model).__name__
         raise TypeError(
             "this takes a torch.nn.Module or an ExportedProgram, "
             f"and was given an object of type {given}"
         )
-    if model.training:
+    elif model.training:
         raise ValueError("the module is in training mode: call eval() first")
+    return model
+
+
+def _exported(
+    model: nn.Module,
+    inputs: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    dynamic_shapes: Any,
+) -> ExportedProgram:
     with torch.no_grad():
-        try:
-            program = torch.export.export(
-                model, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes
-            )
-        except Exception as error:
-            reason = str(error).strip().partition("\n")[0]
-            message = f"torch.export cannot capture the model, and it is traced: {reason}"
-            warnings.warn(message, stacklevel=2)
-            traced: nn.Module = torch.jit.trace(
-                copy.copy(model), tuple(inputs), example_kwarg_inputs=kwargs, check_trace=False
-            )
-            return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-        return _optimized(program)
+        return torch.export.export(
+            model, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes
+        )
 
 
 def _optimized(program: ExportedProgram) -> nn.Module:

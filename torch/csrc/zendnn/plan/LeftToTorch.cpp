@@ -15,10 +15,6 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-// A node's operands: tensors and numbers, and None where one is missing.
-using Operands = std::vector<c10::IValue>;
-constexpr size_t kMostOperands = 5;
-
 using Compute = Tensor (*)(const Node&, const Operands&);
 
 // Calls torch's operator of this name; arguments that are not given have their
@@ -222,22 +218,6 @@ Compute find_compute(const std::string& op) {
   return found == table.end() ? nullptr : found->second;
 }
 
-// The node with its post-ops, one after the other.
-Tensor compute(const Node& node, const Operands& given) {
-  auto made = find_compute(node.op)(node, given);
-  for (const auto& post : node.post) {
-    if (post.is_binary()) {
-      made = combination_of(post.algorithm)
-                 .in_torch(made, given[post.operand].toTensor());
-      continue;
-    }
-    const auto function = functions().at(post.algorithm).in_torch;
-    made =
-        (function == nullptr ? scaled : function)(made, post.alpha, post.beta);
-  }
-  return made;
-}
-
 bool is_computed(const Node& node) {
   const auto& op = find_operator(node.op);
   return op.results != Results::number && !op.is_view;
@@ -334,6 +314,33 @@ View as_in_torch(Builder& builder, int64_t value) {
 
 } // namespace
 
+bool is_in_torch(const std::string& op) {
+  return find_compute(op) != nullptr;
+}
+
+Tensor compute(const Node& node, const Operands& given) {
+  return with_post_ops(node, find_compute(node.op)(node, given), given);
+}
+
+Tensor with_post_ops(const Node& node, Tensor made, const Operands& given) {
+  for (const auto& post : node.post) {
+    made = post.is_binary()
+        ? combination_of(post.algorithm)
+              .in_torch(made, given[post.operand].toTensor())
+        : apply(post.algorithm, made, post.alpha, post.beta);
+  }
+  return made;
+}
+
+Tensor apply(
+    const std::string& function,
+    const Tensor& x,
+    double alpha,
+    double beta) {
+  const auto in_torch = find_row(functions(), function, "function").in_torch;
+  return (in_torch == nullptr ? scaled : in_torch)(x, alpha, beta);
+}
+
 bool is_compact(const TensorSpec& spec) {
   return span(spec.sizes, spec.strides) <= 4 * count(spec.sizes);
 }
@@ -345,7 +352,7 @@ void leave(Description& region, const RefusedNode& refused) {
   const auto first = std::find_if(nodes.begin(), nodes.end(), is_left);
   const std::string reason =
       first == nodes.end() ? refused.what() : first->left->reason;
-  if (node.left || find_compute(node.op) == nullptr) {
+  if (node.left || !is_in_torch(node.op)) {
     refuse(reason);
   }
   node.left = std::make_shared<Left>(Left{node.label, refused.what()});

@@ -5,9 +5,12 @@
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Layouts.h>
 
+#include <ATen/core/ivalue.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <new>
+#include <string>
+#include <vector>
 
 namespace at::native::zendnn::plan {
 
@@ -28,6 +31,26 @@ class BelowEverything {
            c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
            c10::DispatchKey::FuncTorchDynamicLayerBackMode})};
 };
+
+// A node's operands: tensors and numbers, and None where one is missing or has
+// no place among the first few.
+using Operands = std::vector<c10::IValue>;
+inline constexpr size_t kMostOperands = 5;
+
+// Whether torch can be asked for the operator when a plan refuses it: its types
+// are not the reason, and torch does not refuse it, too.
+bool is_in_torch(const std::string& op);
+// Computes a node of such an operator, with its post-ops. Throws Refused where
+// that is not possible.
+Tensor compute(const Node& node, const Operands& given);
+// Applies the node's post-ops, one after the other.
+Tensor with_post_ops(const Node& node, Tensor made, const Operands& given);
+// A function of each element.
+Tensor apply(
+    const std::string& function,
+    const Tensor& x,
+    double alpha,
+    double beta);
 
 // Why torch computes a node, and what that costs.
 struct Left {

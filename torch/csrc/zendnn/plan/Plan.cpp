@@ -1,3 +1,4 @@
+#include <torch/csrc/zendnn/plan/Interpreter.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
 #include <torch/csrc/zendnn/plan/PlanCall.h>
@@ -335,13 +336,17 @@ std::list<std::shared_ptr<Plan::Entry>> Plan::beyond_capacity() {
   return dropped;
 }
 
-bool Plan::fits(const Tensors& tensors, const Integers& numbers) const {
+bool Plan::is_count(const Tensors& tensors, const Integers& numbers) const {
   const auto wanted = static_cast<size_t>(std::count_if(
       region_.inputs.begin(), region_.inputs.end(), [](const auto& input) {
         return input.is_number;
       }));
-  return uses(Isa::avx2) && numbers.size() == wanted &&
-         tensors.size() == region_.inputs.size() - wanted &&
+  return numbers.size() == wanted &&
+         tensors.size() == region_.inputs.size() - wanted;
+}
+
+bool Plan::fits(const Tensors& tensors, const Integers& numbers) const {
+  return uses(Isa::avx2) && is_count(tensors, numbers) &&
          std::all_of(tensors.begin(), tensors.end(), is_plain);
 }
 
@@ -400,12 +405,10 @@ bool Plan::takes(const Tensors& tensors, const Integers& numbers) {
   }
 }
 
-Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
-  RECORD_FUNCTION(
-      "zendnn::" + name_,
-      std::vector<c10::IValue>(tensors.begin(), tensors.end()));
+void Plan::check_fits(bool fits, const Tensors& tensors, const Integers& numbers)
+    const {
   TORCH_CHECK(
-      fits(tensors, numbers),
+      fits,
       "ZenDNN plan ",
       name_,
       " does not take ",
@@ -413,6 +416,18 @@ Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
       " tensors and ",
       numbers.size(),
       " numbers");
+}
+
+Tensors Plan::interpret(const Tensors& tensors, const Integers& numbers) const {
+  check_fits(is_count(tensors, numbers), tensors, numbers);
+  return plan::interpret(region_, constants_, tensors, numbers);
+}
+
+Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
+  RECORD_FUNCTION(
+      "zendnn::" + name_,
+      std::vector<c10::IValue>(tensors.begin(), tensors.end()));
+  check_fits(fits(tensors, numbers), tensors, numbers);
   const auto built = find(tensors, numbers);
   TORCH_CHECK(
       built->executable,
@@ -507,6 +522,7 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
       .def(torch::init<std::string, Tensors, std::string>())
       .def("takes", &Plan::takes)
       .def("run", &Plan::run)
+      .def("interpret", &Plan::interpret)
       .def("explain", &Plan::explain)
       .def("clear", &Plan::clear)
       .def("description", &Plan::description)

@@ -23,6 +23,9 @@ class Plan : public torch::CustomClassHolder {
   bool takes(const Tensors& tensors, const Integers& numbers);
   Tensors run(const Tensors& tensors, const Integers& numbers);
 
+  // Computes the same in torch's own operators, which may record gradients.
+  Tensors interpret(const Tensors& tensors, const Integers& numbers) const;
+
   // Whether a run on these inputs is to be compared with the original
   // operators: once for each set of shapes, with ZENDNN_VERIFY=1.
   bool is_due(const Tensors& tensors, const Integers& numbers);
@@ -73,7 +76,10 @@ class Plan : public torch::CustomClassHolder {
   };
 
   // Whether these are as many as the region reads, and plain memory.
+  bool is_count(const Tensors& tensors, const Integers& numbers) const;
   bool fits(const Tensors& tensors, const Integers& numbers) const;
+  void check_fits(bool fits, const Tensors& tensors, const Integers& numbers)
+      const;
   // The entry for this call, which becomes the first; null where there is none.
   // The caller holds the lock.
   std::shared_ptr<Entry> known(const Tensors& tensors, const Integers& numbers);

@@ -1,0 +1,300 @@
+"""Writes exported programs: in the place of each region a program calls ``zendnn::run_region``.
+
+The operator is given what a plan is made from, as tensors, numbers and text, since these are what
+``torch.export.save`` writes and what AOTInductor calls operators with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import sympy
+import torch
+from torch import SymInt, Tensor, fx, nn
+from torch.backends.zendnn.frontends import fx as front_end
+from torch.backends.zendnn.frontends.fx.calls import _NUMBERS
+from torch.backends.zendnn.frontends.fx.reader import attribute, output_of
+from torch.backends.zendnn.frontends.fx.writer import PlannedRegion
+from torch.export import ExportedProgram
+from torch.export.graph_signature import (
+    ExportGraphSignature,
+    InputKind,
+    InputSpec,
+    OutputSpec,
+    TensorArgument,
+)
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
+
+#: The description, the constants and the name of a region's plan.
+Texts = tuple[str, list[Tensor], str]
+
+
+def with_plans(program: ExportedProgram) -> ExportedProgram:
+    """Return a program that computes what another one does, with calls of planned regions.
+
+    Args:
+        program: a functional one of aten operators, as ``run_decompositions`` returns it.
+
+    Its weights are the program's, but need no gradient. Those that plans have folded into others
+    are left out, and new ones are constants.
+    """
+    return _Writer(program).written()
+
+
+class Unstated(Exception):
+    """What the operator cannot be told of a region."""
+
+
+class _Writer:
+    def __init__(self, program: ExportedProgram) -> None:
+        signature = program.graph_signature
+        self.program = program
+        self.held: dict[str, Any] = {**program.state_dict, **program.constants}
+        self.written_to = set(signature.buffers_to_mutate.values())
+        known = {
+            spec.arg.name: self.held[spec.target]
+            for spec in signature.input_specs
+            if spec.target not in self.written_to
+            and isinstance(self.held.get(spec.target or ""), Tensor)
+        }
+        self.texts: dict[str, Texts] = {}
+        self.module = front_end.optimize(program.graph_module, known, self._make_plan)
+        self.graph = self.module.graph
+        placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
+        self.first = self.graph.nodes.__iter__().__next__()
+        #: The nodes that hold constants, by what tells these apart.
+        self.constants = {_key(known[n.name]): n for n in placeholders if n.name in known}
+        self.added: dict[fx.Node, Tensor] = {}
+        #: The nodes that hold sizes.
+        self.sizes: dict[sympy.Expr, fx.Node] = {}
+
+    def _make_plan(self, description: str, constants: list[Tensor], name: str) -> Any:
+        self.texts[name] = description, constants, name
+        return front_end.make_plan(description, constants, name)
+
+    def written(self) -> ExportedProgram:
+        for node in list(self.graph.nodes):
+            region = self._region(node)
+            if region is None:
+                continue
+            with self.graph.inserting_before(node):
+                try:
+                    self._call(node, region)
+                except Unstated:
+                    self._inline(node, region.original)
+        self.graph.eliminate_dead_code()
+        self.graph.lint()
+        inputs = [self._input(node) for node in self.graph.nodes if node.op == "placeholder"]
+        kept = {spec.target for spec in inputs if spec is not None}
+        added = {node.name: tensor for node, tensor in self.added.items()}
+        return ExportedProgram(
+            _attributes(self.module),
+            self.graph,
+            ExportGraphSignature([spec for spec in inputs if spec is not None], self._outputs()),
+            {
+                name: _without_gradient(held)
+                for name, held in self.program.state_dict.items()
+                if name in kept
+            },
+            self.program.range_constraints,
+            self.program.module_call_graph,
+            self.program.example_inputs,
+            {**{n: c for n, c in self.program.constants.items() if n in kept}, **added},
+            verifiers=self.program.verifiers,
+        )
+
+    def _region(self, node: fx.Node) -> PlannedRegion | None:
+        called = attribute(self.module, node) if node.op == "call_module" else None
+        return called if isinstance(called, PlannedRegion) else None
+
+    # Regions
+
+    def _call(self, node: fx.Node, region: PlannedRegion) -> None:
+        """Put the operator's call in the place of a region's."""
+        description, constants, name = texts = self.texts[str(node.target)]
+        results = [user.meta["val"] for user in sorted(node.users, key=lambda it: it.args[1])]
+        count, numbers, _ = region._signature
+        arguments = [read for read in node.args if isinstance(read, fx.Node)]
+        tensors, given = arguments[:count], arguments[count : count + numbers]
+        _check(texts, [n.meta["val"] for n in tensors], [n.meta["val"] for n in given], results)
+        types = [part for made in results for part in self._type(made)]
+        call = self.graph.call_function(
+            torch.ops.zendnn.run_region.default,
+            # AOTInductor takes no empty list of numbers.
+            (
+                tensors,
+                given or None,
+                list(map(self._constant, constants)),
+                types,
+                description,
+                name,
+            ),
+        )
+        call.meta["val"] = results
+        node.replace_all_uses_with(call)
+        self.graph.erase_node(node)
+
+    def _inline(self, node: fx.Node, original: fx.GraphModule) -> None:
+        """Put a region's own operators in the place of its call."""
+        given = iter(node.args)
+        made: dict[fx.Node, Any] = {}
+        for inner in original.graph.nodes:
+            if inner.op == "placeholder":
+                made[inner] = next(given)
+            elif inner.op == "get_attr":
+                made[inner] = self._constant(attribute(original, inner))
+            elif inner.op != "output":
+                made[inner] = self.graph.node_copy(inner, made.__getitem__)
+        (results,) = output_of(original.graph).args
+        assert isinstance(results, tuple)
+        for user in list(node.users):
+            user.replace_all_uses_with(made[results[user.args[1]]])
+            self.graph.erase_node(user)
+        self.graph.erase_node(node)
+
+    def _constant(self, tensor: Tensor) -> fx.Node:
+        """Return the input of the graph that holds a constant."""
+        key = _key(tensor)
+        if key not in self.constants:
+            with self.graph.inserting_before(self.first):
+                node = self.graph.placeholder(f"zendnn_constant_{len(self.added)}")
+            if tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size():
+                tensor = tensor.clone()  # of a part, and not of all that it is a part of
+            fake_mode = torch._guards.detect_fake_mode(
+                [read.meta.get("val") for read in self.graph.nodes if read.op == "placeholder"]
+            )
+            assert fake_mode is not None
+            node.meta["val"] = fake_mode.from_tensor(tensor, static_shapes=True)
+            self.constants[key] = node
+            self.added[node] = tensor
+        return self.constants[key]
+
+    # Sizes
+
+    def _type(self, made: Tensor) -> list[int | fx.Node]:
+        """Return what the operator is told of a result: dtype, rank, sizes and strides."""
+        sizes = map(self._size, (*made.shape, *made.stride()))
+        return [_NUMBERS[made.dtype], made.dim(), *sizes]
+
+    def _size(self, size: int | SymInt) -> int | fx.Node:
+        if not isinstance(size, SymInt):
+            return size
+        expression = size.node.expr
+        if expression.is_Integer:
+            return int(expression)
+        if expression not in self.sizes:
+            node = self._given(expression)
+            if node is None:
+                symbols = {symbol: self._given(symbol) for symbol in expression.free_symbols}
+                if not all(symbols.values()):
+                    raise Unstated(f"the size {expression} depends on data")
+                proxies = {symbol: fx.Proxy(n) for symbol, n in symbols.items() if n is not None}
+                node = sympy_interp(PythonReferenceAnalysis, proxies, expression).node
+                _infer(node)
+            self.sizes[expression] = node
+        return self.sizes[expression]
+
+    def _given(self, expression: sympy.Expr) -> fx.Node | None:
+        """Return a node with the size that an input of the graph has, or is."""
+        if expression in self.sizes:
+            return self.sizes[expression]
+        for node in self.graph.nodes:
+            made = node.meta.get("val") if node.op == "placeholder" else None
+            if isinstance(made, SymInt) and made.node.expr == expression:
+                return node
+            for dim, size in enumerate(made.shape if isinstance(made, Tensor) else ()):
+                if isinstance(size, SymInt) and size.node.expr == expression:
+                    found = self.graph.call_function(torch.ops.aten.sym_size.int, (node, dim))
+                    found.meta["val"] = size
+                    self.sizes[expression] = found
+                    return found
+        return None
+
+    # The signature
+
+    def _input(self, node: fx.Node) -> InputSpec | None:
+        """Return what an input of the graph is; None for one that was erased, a weight unused."""
+        if node in self.added:
+            argument = TensorArgument(name=node.name)
+            return InputSpec(InputKind.CONSTANT_TENSOR, argument, target=node.name)
+        specs = self.program.graph_signature.input_specs
+        spec = next(spec for spec in specs if spec.arg.name == node.name)
+        is_weight = isinstance(self.held.get(spec.target or ""), Tensor)
+        if is_weight and not node.users and spec.target not in self.written_to:
+            self.graph.erase_node(node)
+            return None
+        return spec
+
+    def _outputs(self) -> list[OutputSpec]:
+        (results,) = output_of(self.graph).args
+        assert isinstance(results, tuple | list)
+        return [
+            replace(spec, arg=replace(spec.arg, name=made.name))
+            if isinstance(made, fx.Node)
+            else spec
+            for spec, made in zip(self.program.graph_signature.output_specs, results, strict=True)
+        ]
+
+
+def _key(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+
+
+def _without_gradient(held: Any) -> Any:
+    is_parameter = isinstance(held, nn.Parameter)
+    return nn.Parameter(held.detach(), requires_grad=False) if is_parameter else held
+
+
+def _attributes(module: fx.GraphModule) -> dict[str, Any]:
+    """Return what a graph reads of its module: the graphs of control flow."""
+    read = (node for node in module.graph.nodes if node.op == "get_attr")
+    return {str(node.target): attribute(module, node) for node in read}
+
+
+def _infer(node: fx.Node) -> None:
+    """Note the values of a node of arithmetic and of those that it reads."""
+    for read in node.all_input_nodes:
+        if "val" not in read.meta:
+            _infer(read)
+    assert callable(node.target)
+    node.meta["val"] = node.target(*fx.map_arg(node.args, lambda read: read.meta["val"]))
+
+
+def _check(
+    texts: Texts, tensors: Sequence[Tensor], numbers: Sequence[Any], results: Sequence[Tensor]
+) -> None:
+    """Raise Unstated unless torch's own operators can stand in for a plan of a region.
+
+    They are asked for the sizes that the program was exported with.
+    """
+    description, constants, name = texts
+    on_meta = [constant.to("meta") for constant in constants]
+    plan = torch.classes.zendnn.Plan(description, on_meta, name)
+    given = [_example(tensor) for tensor in tensors]
+    try:
+        made = plan.interpret(given, [_hint(number) for number in numbers])
+    except (RuntimeError, ValueError, IndexError) as error:
+        raise Unstated(str(error)) from error
+    wanted = [(result.dtype, _hints(result.shape)) for result in results]
+    if [(result.dtype, tuple(result.shape)) for result in made] != wanted:
+        raise Unstated("torch's own operators make other results")
+
+
+def _example(tensor: Tensor) -> Tensor:
+    sizes, strides = _hints(tensor.shape), _hints(tensor.stride())
+    return torch.empty_strided(sizes, strides, dtype=tensor.dtype, device="meta")
+
+
+def _hints(sizes: Sequence[Any]) -> tuple[int, ...]:
+    return tuple(map(_hint, sizes))
+
+
+def _hint(size: Any) -> int:
+    if not isinstance(size, SymInt):
+        return int(size)
+    if not size.node.has_hint():
+        raise Unstated(f"the size {size} depends on data")
+    return int(size.node.hint)

@@ -1,0 +1,319 @@
+// zendnn::run_region: a region of an exported program. It gets what a plan is
+// made from, as tensors, numbers and text, since those are what torch.export
+// saves and AOTInductor calls operators with. The plan is looked up by them.
+#include <torch/csrc/zendnn/plan/Plan.h>
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/util/hash.h>
+#include <torch/library.h>
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace at::native::zendnn {
+namespace {
+
+using plan::Tensors;
+
+constexpr const char* kName = "zendnn::run_region";
+
+// The arguments of the operator. `results` has the type of each result: its
+// dtype, its rank, its sizes and its strides.
+struct Call {
+  TensorList tensors;
+  IntArrayRef numbers;
+  TensorList constants;
+  IntArrayRef results;
+  std::string_view description, name;
+};
+
+// ---- Plans
+
+// A constant that a plan was made from, in the state that it was in then. It is
+// not kept alive.
+class Known {
+ public:
+  explicit Known(const Tensor& tensor)
+      : tensor_(tensor.getIntrusivePtr()),
+        version_(version_of(tensor)),
+        data_(tensor.unsafeGetTensorImpl()->unsafe_storage().data()) {}
+
+  // The address of a tensor that is gone stays taken.
+  bool is(const Tensor& tensor) const {
+    return tensor_._unsafe_get_target() == tensor.unsafeGetTensorImpl() &&
+           version_ == version_of(tensor) &&
+           data_ == tensor.unsafeGetTensorImpl()->unsafe_storage().data();
+  }
+
+  bool is_over() const {
+    const auto held = tensor_.lock();
+    return !held || !is(Tensor(held));
+  }
+
+ private:
+  // Tensors made in inference mode have none.
+  static uint32_t version_of(const Tensor& tensor) {
+    auto* const impl = tensor.unsafeGetTensorImpl();
+    return impl->is_inference() ? 0 : impl->version_counter().current_version();
+  }
+
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
+  uint32_t version_;
+  const void* data_;
+};
+
+using PlanPtr = c10::intrusive_ptr<plan::Plan>;
+
+// A plan and what it was made from.
+class Made {
+ public:
+  explicit Made(const Call& of) : known_(of.constants.begin(), of.constants.end()) {
+    Tensors constants;
+    for (const auto& constant : of.constants) {
+      // One that does not keep the program's own tensor alive.
+      constants.push_back(constant.variable_data());
+    }
+    plan_ = c10::make_intrusive<plan::Plan>(
+        std::string(of.description), std::move(constants), std::string(of.name));
+  }
+
+  bool is_of(const Call& of) const {
+    return std::equal(
+               known_.begin(),
+               known_.end(),
+               of.constants.begin(),
+               of.constants.end(),
+               [](const Known& known, const Tensor& tensor) {
+                 return known.is(tensor);
+               }) &&
+           plan_->description() == of.description && plan_->name() == of.name;
+  }
+
+  // Whether a constant is gone or has changed.
+  bool is_over() const {
+    return std::any_of(known_.begin(), known_.end(), [](const Known& known) {
+      return known.is_over();
+    });
+  }
+
+  const PlanPtr& plan() const {
+    return plan_;
+  }
+
+ private:
+  std::vector<Known> known_;
+  PlanPtr plan_;
+};
+
+// The plans of all regions that have run. They are looked up by what is cheap
+// to read, then compared.
+class Plans {
+ public:
+  PlanPtr plan(const Call& of) {
+    const auto key = key_of(of);
+    {
+      const std::shared_lock lock(mutex_);
+      if (auto found = find(key, of)) {
+        return found;
+      }
+    }
+    std::vector<PlanPtr> dropped; // destroyed without the lock
+    const std::unique_lock lock(mutex_);
+    if (auto found = find(key, of)) {
+      return found;
+    }
+    std::erase_if(made_, [&](const auto& it) {
+      const bool over = it.second.is_over();
+      if (over) {
+        dropped.push_back(it.second.plan());
+      }
+      return over;
+    });
+    return made_.emplace(key, Made(of))->second.plan();
+  }
+
+ private:
+  static size_t key_of(const Call& of) {
+    const auto* const first =
+        of.constants.empty() ? nullptr : of.constants[0].unsafeGetTensorImpl();
+    return c10::get_hash(
+        static_cast<const void*>(first), of.name, of.description.size());
+  }
+
+  PlanPtr find(size_t key, const Call& of) const {
+    const auto [begin, end] = made_.equal_range(key);
+    const auto found = std::find_if(
+        begin, end, [&](const auto& it) { return it.second.is_of(of); });
+    return found == end ? nullptr : found->second.plan();
+  }
+
+  std::shared_mutex mutex_;
+  std::unordered_multimap<size_t, Made> made_;
+};
+
+PlanPtr plan_of(const Call& of) {
+  static auto* all = new Plans;
+  return all->plan(of);
+}
+
+// ---- The operator
+
+// Calls `each` with the dtype, sizes and strides of each result.
+template <typename Int, typename Each>
+void for_each_result(ArrayRef<Int> results, const Each& each) {
+  const auto number = [&](size_t at) {
+    if constexpr (std::is_same_v<Int, c10::SymInt>) {
+      return results[at].expect_int();
+    } else {
+      return results[at];
+    }
+  };
+  for (size_t at = 0; at < results.size();) {
+    TORCH_CHECK(at + 2 <= results.size(), kName, ": results without a rank");
+    const auto dtype = static_cast<ScalarType>(number(at));
+    const auto rank = static_cast<size_t>(number(at + 1));
+    at += 2;
+    TORCH_CHECK(at + 2 * rank <= results.size(), kName, ": results without sizes");
+    each(dtype, results.slice(at, rank), results.slice(at + rank, rank));
+    at += 2 * rank;
+  }
+}
+
+bool has_strides(const Tensor& tensor, IntArrayRef strides) {
+  for (size_t i = 0; i < strides.size(); ++i) {
+    if (tensor.sizes()[i] > 1 && tensor.strides()[i] != strides[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// The program was compiled for these sizes and strides.
+Tensors as_promised(const Call& of, Tensors made) {
+  size_t i = 0;
+  for_each_result(of.results, [&](auto dtype, auto sizes, auto strides) {
+    auto& tensor = made.at(i++);
+    TORCH_CHECK(
+        tensor.sizes() == sizes,
+        of.name, ": a result of ", tensor.sizes(), " where the program has ", sizes);
+    if (!has_strides(tensor, strides) || tensor.scalar_type() != dtype) {
+      tensor = at::empty_strided(sizes, strides, tensor.options().dtype(dtype)).copy_(tensor);
+    }
+  });
+  return made;
+}
+
+Tensors run(const Call& of) {
+  const auto plan = plan_of(of);
+  const auto tensors = of.tensors.vec();
+  const auto numbers = of.numbers.vec();
+  if (!plan->takes(tensors, numbers)) {
+    return as_promised(of, plan->interpret(tensors, numbers));
+  }
+  auto made = plan->run(tensors, numbers);
+  if (plan->is_due(tensors, numbers)) {
+    const auto original = plan->interpret(tensors, numbers);
+    made = plan->verified(tensors, numbers, made, original);
+  }
+  return as_promised(of, std::move(made));
+}
+
+Tensors kernel(
+    TensorList tensors,
+    OptionalIntArrayRef numbers,
+    TensorList constants,
+    IntArrayRef results,
+    std::string_view description,
+    std::string_view name) {
+  return run(
+      {tensors,
+       numbers.value_or(IntArrayRef()),
+       constants,
+       results,
+       description,
+       name});
+}
+
+// What the results look like.
+Tensors meta(
+    TensorList /*tensors*/,
+    OptionalSymIntArrayRef /*numbers*/,
+    TensorList /*constants*/,
+    SymIntArrayRef results,
+    std::string_view /*description*/,
+    std::string_view /*name*/) {
+  Tensors made;
+  for_each_result(results, [&](auto dtype, auto sizes, auto strides) {
+    made.push_back(at::empty_strided_symint(
+        sizes, strides, TensorOptions(dtype).device(kMeta)));
+  });
+  return made;
+}
+
+// For what records gradients, is batched or traced.
+Tensors interpret(
+    TensorList tensors,
+    OptionalSymIntArrayRef numbers,
+    TensorList constants,
+    SymIntArrayRef /*results*/,
+    std::string_view description,
+    std::string_view name) {
+  plan::Integers known;
+  for (const auto& number : numbers.value_or(SymIntArrayRef())) {
+    known.push_back(number.guard_int(__FILE__, __LINE__));
+  }
+  const plan::Plan plan(
+      std::string(description), constants.vec(), std::string(name));
+  return plan.interpret(tensors.vec(), known);
+}
+
+bool needs_grad(const Tensor& tensor) {
+  return tensor.requires_grad() || tensor._fw_grad(/*level=*/0).defined();
+}
+
+Tensors autograd(
+    TensorList tensors,
+    OptionalSymIntArrayRef numbers,
+    TensorList constants,
+    SymIntArrayRef results,
+    std::string_view description,
+    std::string_view name) {
+  if (at::GradMode::is_enabled() &&
+      (std::any_of(tensors.begin(), tensors.end(), needs_grad) ||
+       std::any_of(constants.begin(), constants.end(), needs_grad))) {
+    return interpret(
+        tensors, numbers, constants, results, description, name);
+  }
+  static const auto handle = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow(kName, "")
+                                 .typed<decltype(meta)>();
+  const at::AutoDispatchBelowADInplaceOrView below;
+  return handle.call(
+      tensors, numbers, constants, results, description, name);
+}
+
+TORCH_LIBRARY_FRAGMENT(zendnn, m) {
+  m.def(
+      "run_region(Tensor[] tensors, SymInt[]? numbers, Tensor[] constants, "
+      "SymInt[] results, str description, str name) -> Tensor[]",
+      {at::Tag::pt2_compliant_tag, at::Tag::needs_exact_strides});
+  const auto at = [&m](c10::DispatchKey key, auto* run) {
+    m.impl("run_region", torch::dispatch(key, run));
+  };
+  at(c10::DispatchKey::CPU, kernel);
+  at(c10::DispatchKey::Meta, meta);
+  at(c10::DispatchKey::Autograd, autograd);
+  at(c10::DispatchKey::FuncTorchBatched, interpret);
+  at(c10::DispatchKey::Tracer, interpret);
+}
+
+} // namespace
+} // namespace at::native::zendnn

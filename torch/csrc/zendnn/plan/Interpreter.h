@@ -1,0 +1,19 @@
+// A region in torch's own operators, one after the other: for what a plan does
+// not take, where nobody has the original ones.
+#pragma once
+
+#include <torch/csrc/zendnn/plan/Arena.h>
+#include <torch/csrc/zendnn/plan/Description.h>
+
+namespace at::native::zendnn::plan {
+
+// Returns the region's results. It goes through the dispatcher, and so records
+// gradients, obeys autocast, and takes tensors of any device. Throws c10::Error
+// where the region writes to a tensor, and for what torch has no operator for.
+Tensors interpret(
+    const Description& region,
+    const Tensors& constants,
+    const Tensors& tensors,
+    const Integers& numbers);
+
+} // namespace at::native::zendnn::plan
