@@ -1,17 +1,22 @@
-// Runs a module that torch.jit.optimize_for_inference made for ZenDNN, without
-// Python. Loads the .pt file, calls the module on a tensor of ones, and prints
-// the shape and the sum of the result, and the times.
+// Runs a model on ZenDNN without Python: a module that
+// torch.jit.optimize_for_inference made (.pt), or a package that AOTInductor
+// compiled from what torch.backends.zendnn.export returned (.pt2). Calls it on
+// a tensor of ones, and prints the shape and the sum of the result, and the
+// times.
 //
-//   run_model MODULE.pt SIZE…
+//   run_model MODEL SIZE…
 //
-// For example: run_model resnet.pt 1 3 224 224
+// For example: run_model resnet.pt2 1 3 224 224
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 #include <torch/script.h>
 
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
+#include <memory>
 #include <string>
 #include <system_error>
 #include <vector>
@@ -29,11 +34,22 @@ bool parse(const std::string& text, int64_t& size) {
   return error == std::errc() && rest == end;
 }
 
-double milliseconds(
-    torch::jit::Module& module,
-    const std::vector<c10::IValue>& inputs) {
+using Model = std::function<at::Tensor(const at::Tensor&)>;
+
+Model load(const std::string& path) {
+  if (path.ends_with(".pt2")) {
+    const auto package =
+        std::make_shared<torch::inductor::AOTIModelPackageLoader>(path);
+    return [package](const at::Tensor& x) { return package->run({x}).at(0); };
+  }
+  return [module = torch::jit::load(path)](const at::Tensor& x) mutable {
+    return module.forward({x}).toTensor();
+  };
+}
+
+double milliseconds(const Model& model, const at::Tensor& x) {
   const auto start = std::chrono::steady_clock::now();
-  module.forward(inputs);
+  model(x);
   const std::chrono::duration<double, std::milli> passed =
       std::chrono::steady_clock::now() - start;
   return passed.count();
@@ -41,16 +57,16 @@ double milliseconds(
 
 int run(const std::string& path, const std::vector<int64_t>& sizes) {
   const c10::InferenceMode inference;
-  auto module = torch::jit::load(path);
-  const std::vector<c10::IValue> inputs{torch::ones(sizes)};
+  const auto model = load(path);
+  const auto x = torch::ones(sizes);
 
   // The first call builds the plans for these sizes; later calls only run them.
-  const auto first = milliseconds(module, inputs);
+  const auto first = milliseconds(model, x);
   auto best = first;
   for (int i = 0; i < kRuns; ++i) {
-    best = std::min(best, milliseconds(module, inputs));
+    best = std::min(best, milliseconds(model, x));
   }
-  const auto result = module.forward(inputs).toTensor();
+  const auto result = model(x);
   std::cout.precision(9);
   std::cout << "shape " << result.sizes() << "\nsum "
             << result.sum().item<double>() << "\nfirst call " << first
@@ -62,7 +78,7 @@ int run(const std::string& path, const std::vector<int64_t>& sizes) {
 
 int main(int argc, char** argv) {
   if (argc < 3) {
-    std::cerr << "usage: " << argv[0] << " MODULE.pt SIZE…\n";
+    std::cerr << "usage: " << argv[0] << " MODEL SIZE…\n";
     return kWrongUse;
   }
   std::vector<int64_t> sizes(argc - 2);

@@ -91,6 +91,24 @@ def test_the_example_runs_plans(program: Path, saved: tuple[nn.Module, Path]) ->
     assert "zendnn_verbose,plan," in done.stdout
 
 
+def test_the_example_runs_packages_of_aotinductor(program: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    net = Net().eval()
+    shapes = {"x": {0: torch.export.Dim.DYNAMIC}}
+    exported = torch.backends.zendnn.export(net, (torch.ones(SHAPE),), dynamic_shapes=shapes)
+    package = tmp_path / "net.pt2"
+    torch._inductor.aoti_compile_and_package(exported, package_path=str(package))
+    with torch.no_grad(), torch.backends.zendnn.flags(enabled=False):
+        want = net(torch.ones(5, *SHAPE[1:]))
+    done = run(program, package, "5", *map(str, SHAPE[1:]), ZENDNN_VERBOSE="1")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert any(line.startswith("zendnn_verbose,plan,") for line in lines)
+    assert "shape [5, 10]" in lines
+    (total,) = [float(line.split()[1]) for line in lines if line.startswith("sum ")]
+    assert total == pytest.approx(want.sum().item(), rel=1e-4)
+
+
 def test_wrong_usage_prints_one_sentence(program: Path, saved: tuple[nn.Module, Path]) -> None:
     assert run(program).returncode == 2
     for size in ("x", "3x", ""):

@@ -3,6 +3,7 @@
 // a number. The operator zendnn::prepacked also gets its plain weights: they
 // show whether the plan is stale, and serve where no plan can.
 #include <torch/csrc/zendnn/Prepacked.h>
+#include <torch/csrc/zendnn/Tags.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
 
 #include <ATen/Context.h>
@@ -283,17 +284,6 @@ Tensor autocast(const Call& of) {
     *operand = at::autocast::cached_cast(*lowered.dtype, *operand, kCPU);
   }
   return dispatch(lowered);
-}
-
-// The tag for operands whose strides a compiler must not change; the weaker one
-// where torch (before 2.8) has no other.
-template <typename Tag>
-constexpr Tag strides_kept() {
-  if constexpr (requires { Tag::needs_exact_strides; }) {
-    return Tag::needs_exact_strides;
-  } else {
-    return Tag::needs_fixed_stride_order;
-  }
 }
 
 TORCH_LIBRARY_FRAGMENT(zendnn, m) {

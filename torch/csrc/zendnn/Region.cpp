@@ -1,6 +1,7 @@
 // zendnn::run_region: a region of an exported program. It gets what a plan is
 // made from, as tensors, numbers and text, since those are what torch.export
 // saves and AOTInductor calls operators with. The plan is looked up by them.
+#include <torch/csrc/zendnn/Tags.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
 
 #include <ATen/core/grad_mode.h>
@@ -25,7 +26,7 @@ using plan::Tensors;
 
 constexpr const char* kName = "zendnn::run_region";
 
-// The arguments of the operator. `results` has the type of each result: its
+// What the operator is given. `results` has the type of each result: its
 // dtype, its rank, its sizes and its strides.
 struct Call {
   TensorList tensors;
@@ -75,14 +76,17 @@ using PlanPtr = c10::intrusive_ptr<plan::Plan>;
 // A plan and what it was made from.
 class Made {
  public:
-  explicit Made(const Call& of) : known_(of.constants.begin(), of.constants.end()) {
+  explicit Made(const Call& of)
+      : known_(of.constants.begin(), of.constants.end()) {
     Tensors constants;
     for (const auto& constant : of.constants) {
       // One that does not keep the program's own tensor alive.
       constants.push_back(constant.variable_data());
     }
     plan_ = c10::make_intrusive<plan::Plan>(
-        std::string(of.description), std::move(constants), std::string(of.name));
+        std::string(of.description),
+        std::move(constants),
+        std::string(of.name));
   }
 
   bool is_of(const Call& of) const {
@@ -181,7 +185,8 @@ void for_each_result(ArrayRef<Int> results, const Each& each) {
     const auto dtype = static_cast<ScalarType>(number(at));
     const auto rank = static_cast<size_t>(number(at + 1));
     at += 2;
-    TORCH_CHECK(at + 2 * rank <= results.size(), kName, ": results without sizes");
+    TORCH_CHECK(
+        at + 2 * rank <= results.size(), kName, ": results without sizes");
     each(dtype, results.slice(at, rank), results.slice(at + rank, rank));
     at += 2 * rank;
   }
@@ -203,9 +208,14 @@ Tensors as_promised(const Call& of, Tensors made) {
     auto& tensor = made.at(i++);
     TORCH_CHECK(
         tensor.sizes() == sizes,
-        of.name, ": a result of ", tensor.sizes(), " where the program has ", sizes);
+        of.name,
+        ": a result of ",
+        tensor.sizes(),
+        " where the program has ",
+        sizes);
     if (!has_strides(tensor, strides) || tensor.scalar_type() != dtype) {
-      tensor = at::empty_strided(sizes, strides, tensor.options().dtype(dtype)).copy_(tensor);
+      tensor = at::empty_strided(sizes, strides, tensor.options().dtype(dtype))
+                   .copy_(tensor);
     }
   });
   return made;
@@ -226,17 +236,28 @@ Tensors run(const Call& of) {
   return as_promised(of, std::move(made));
 }
 
+// The tensors that a region is given, and its constants, which follow them.
+std::pair<TensorList, TensorList> parted(
+    TensorList tensors,
+    int64_t constants) {
+  const auto count = static_cast<size_t>(constants);
+  TORCH_CHECK(count <= tensors.size(), kName, ": constants are missing");
+  const auto given = tensors.size() - count;
+  return {tensors.slice(0, given), tensors.slice(given)};
+}
+
 Tensors kernel(
     TensorList tensors,
     OptionalIntArrayRef numbers,
-    TensorList constants,
     IntArrayRef results,
+    int64_t constants,
     std::string_view description,
     std::string_view name) {
+  const auto [given, known] = parted(tensors, constants);
   return run(
-      {tensors,
+      {given,
        numbers.value_or(IntArrayRef()),
-       constants,
+       known,
        results,
        description,
        name});
@@ -246,8 +267,8 @@ Tensors kernel(
 Tensors meta(
     TensorList /*tensors*/,
     OptionalSymIntArrayRef /*numbers*/,
-    TensorList /*constants*/,
     SymIntArrayRef results,
+    int64_t /*constants*/,
     std::string_view /*description*/,
     std::string_view /*name*/) {
   Tensors made;
@@ -262,17 +283,17 @@ Tensors meta(
 Tensors interpret(
     TensorList tensors,
     OptionalSymIntArrayRef numbers,
-    TensorList constants,
     SymIntArrayRef /*results*/,
+    int64_t constants,
     std::string_view description,
     std::string_view name) {
-  plan::Integers known;
+  const auto [given, known] = parted(tensors, constants);
+  plan::Integers integers;
   for (const auto& number : numbers.value_or(SymIntArrayRef())) {
-    known.push_back(number.guard_int(__FILE__, __LINE__));
+    integers.push_back(number.guard_int(__FILE__, __LINE__));
   }
-  const plan::Plan plan(
-      std::string(description), constants.vec(), std::string(name));
-  return plan.interpret(tensors.vec(), known);
+  return plan::Plan(std::string(description), known.vec(), std::string(name))
+      .interpret(given.vec(), integers);
 }
 
 bool needs_grad(const Tensor& tensor) {
@@ -282,29 +303,26 @@ bool needs_grad(const Tensor& tensor) {
 Tensors autograd(
     TensorList tensors,
     OptionalSymIntArrayRef numbers,
-    TensorList constants,
     SymIntArrayRef results,
+    int64_t constants,
     std::string_view description,
     std::string_view name) {
   if (at::GradMode::is_enabled() &&
-      (std::any_of(tensors.begin(), tensors.end(), needs_grad) ||
-       std::any_of(constants.begin(), constants.end(), needs_grad))) {
-    return interpret(
-        tensors, numbers, constants, results, description, name);
+      std::any_of(tensors.begin(), tensors.end(), needs_grad)) {
+    return interpret(tensors, numbers, results, constants, description, name);
   }
   static const auto handle = c10::Dispatcher::singleton()
                                  .findSchemaOrThrow(kName, "")
                                  .typed<decltype(meta)>();
   const at::AutoDispatchBelowADInplaceOrView below;
-  return handle.call(
-      tensors, numbers, constants, results, description, name);
+  return handle.call(tensors, numbers, results, constants, description, name);
 }
 
 TORCH_LIBRARY_FRAGMENT(zendnn, m) {
   m.def(
-      "run_region(Tensor[] tensors, SymInt[]? numbers, Tensor[] constants, "
-      "SymInt[] results, str description, str name) -> Tensor[]",
-      {at::Tag::pt2_compliant_tag, at::Tag::needs_exact_strides});
+      "run_region(Tensor[] tensors, SymInt[]? numbers, SymInt[] results, int "
+      "constants, str description, str name) -> Tensor[]",
+      {at::Tag::pt2_compliant_tag, strides_kept<at::Tag>()});
   const auto at = [&m](c10::DispatchKey key, auto* run) {
     m.impl("run_region", torch::dispatch(key, run));
   };

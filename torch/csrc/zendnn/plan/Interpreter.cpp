@@ -89,7 +89,7 @@ Made where(const Node& node, const Operands& given) {
              y = given[2].toOptional<Tensor>();
   TORCH_CHECK(x || y, "a region chooses between numbers");
   const auto made = x && y ? at::where(condition, *x, *y)
-      : x                  ? at::where(condition, *x, value)
+                    : x    ? at::where(condition, *x, value)
                            : at::where(condition, value, *y);
   return node.get(attr::where::filled) ? made.contiguous() : made;
 }
@@ -184,8 +184,7 @@ Tensor embedding_bag(
 }
 
 Made embedding_bags(const Node& node, const Operands& given) {
-  const auto count =
-      static_cast<size_t>(node.get(attr::embedding_bags::count));
+  const auto count = static_cast<size_t>(node.get(attr::embedding_bags::count));
   Tensors made;
   for (const auto i : c10::irange(count)) {
     const auto operand = [&](size_t group) {
@@ -193,11 +192,7 @@ Made embedding_bags(const Node& node, const Operands& given) {
       return at < given.size() ? given[at].toOptional<Tensor>() : std::nullopt;
     };
     made.push_back(embedding_bag(
-        node,
-        operand(0).value(),
-        operand(1).value(),
-        operand(2),
-        operand(3)));
+        node, operand(0).value(), operand(1).value(), operand(2), operand(3)));
   }
   return made;
 }
@@ -226,7 +221,9 @@ const std::unordered_map<std::string, Interpret>& table() {
       {"number_sub",
        [](N, G given) { return of_numbers(given, std::minus<int64_t>()); }},
       {"number_mul",
-       [](N, G given) { return of_numbers(given, std::multiplies<int64_t>()); }},
+       [](N, G given) {
+         return of_numbers(given, std::multiplies<int64_t>());
+       }},
       {"number_floordiv",
        [](N, G given) { return of_numbers(given, floor_divide); }},
       {"number_remainder",
@@ -272,7 +269,9 @@ const std::unordered_map<std::string, Interpret>& table() {
          return x_of(given).unsqueeze(given[1].toInt());
        }},
       {"squeeze",
-       [](N, G given) -> Made { return x_of(given).squeeze(given[1].toInt()); }},
+       [](N, G given) -> Made {
+         return x_of(given).squeeze(given[1].toInt());
+       }},
       {"expand",
        [](N node, G given) -> Made {
          return x_of(given).expand(numbers_from(node, given, 1));
@@ -287,7 +286,8 @@ const std::unordered_map<std::string, Interpret>& table() {
        }},
       {"slice", slice},
       {"split", split},
-      {"contiguous", [](N, G given) -> Made { return x_of(given).contiguous(); }},
+      {"contiguous",
+       [](N, G given) -> Made { return x_of(given).contiguous(); }},
       {"eltwise", eltwise},
       {"binary",
        [](N node, G given) -> Made {

@@ -325,18 +325,15 @@ Tensor compute(const Node& node, const Operands& given) {
 Tensor with_post_ops(const Node& node, Tensor made, const Operands& given) {
   for (const auto& post : node.post) {
     made = post.is_binary()
-        ? combination_of(post.algorithm)
-              .in_torch(made, given[post.operand].toTensor())
-        : apply(post.algorithm, made, post.alpha, post.beta);
+               ? combination_of(post.algorithm)
+                     .in_torch(made, given[post.operand].toTensor())
+               : apply(post.algorithm, made, post.alpha, post.beta);
   }
   return made;
 }
 
-Tensor apply(
-    const std::string& function,
-    const Tensor& x,
-    double alpha,
-    double beta) {
+Tensor
+apply(const std::string& function, const Tensor& x, double alpha, double beta) {
   const auto in_torch = find_row(functions(), function, "function").in_torch;
   return (in_torch == nullptr ? scaled : in_torch)(x, alpha, beta);
 }

@@ -46,11 +46,8 @@ Tensor compute(const Node& node, const Operands& given);
 // Applies the node's post-ops, one after the other.
 Tensor with_post_ops(const Node& node, Tensor made, const Operands& given);
 // A function of each element.
-Tensor apply(
-    const std::string& function,
-    const Tensor& x,
-    double alpha,
-    double beta);
+Tensor
+apply(const std::string& function, const Tensor& x, double alpha, double beta);
 
 // Why torch computes a node, and what that costs.
 struct Left {

@@ -405,8 +405,10 @@ bool Plan::takes(const Tensors& tensors, const Integers& numbers) {
   }
 }
 
-void Plan::check_fits(bool fits, const Tensors& tensors, const Integers& numbers)
-    const {
+void Plan::check_fits(
+    bool fits,
+    const Tensors& tensors,
+    const Integers& numbers) const {
   TORCH_CHECK(
       fits,
       "ZenDNN plan ",

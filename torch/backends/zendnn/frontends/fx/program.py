@@ -55,7 +55,7 @@ class _Writer:
         self.held: dict[str, Any] = {**program.state_dict, **program.constants}
         self.written_to = set(signature.buffers_to_mutate.values())
         known = {
-            spec.arg.name: self.held[spec.target]
+            spec.arg.name: self.held[spec.target].detach()
             for spec in signature.input_specs
             if spec.target not in self.written_to
             and isinstance(self.held.get(spec.target or ""), Tensor)
@@ -64,9 +64,9 @@ class _Writer:
         self.module = front_end.optimize(program.graph_module, known, self._make_plan)
         self.graph = self.module.graph
         placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
-        self.first = self.graph.nodes.__iter__().__next__()
+        self.first = next(iter(self.graph.nodes))
         #: The nodes that hold constants, by what tells these apart.
-        self.constants = {_key(known[n.name]): n for n in placeholders if n.name in known}
+        self.constants = {_key(known[n.target]): n for n in placeholders if n.target in known}
         self.added: dict[fx.Node, Tensor] = {}
         #: The nodes that hold sizes.
         self.sizes: dict[sympy.Expr, fx.Node] = {}
@@ -120,15 +120,17 @@ class _Writer:
         arguments = [read for read in node.args if isinstance(read, fx.Node)]
         tensors, given = arguments[:count], arguments[count : count + numbers]
         _check(texts, [n.meta["val"] for n in tensors], [n.meta["val"] for n in given], results)
+        if not tensors and not constants:
+            raise Unstated("a region that reads numbers only")
         types = [part for made in results for part in self._type(made)]
         call = self.graph.call_function(
             torch.ops.zendnn.run_region.default,
-            # AOTInductor takes no empty list of numbers.
+            # AOTInductor takes no empty lists.
             (
-                tensors,
+                [*tensors, *map(self._constant, constants)],
                 given or None,
-                list(map(self._constant, constants)),
                 types,
+                len(constants),
                 description,
                 name,
             ),
@@ -221,12 +223,13 @@ class _Writer:
             argument = TensorArgument(name=node.name)
             return InputSpec(InputKind.CONSTANT_TENSOR, argument, target=node.name)
         specs = self.program.graph_signature.input_specs
-        spec = next(spec for spec in specs if spec.arg.name == node.name)
+        # A name may have become another; what it was made from has not.
+        spec = next(spec for spec in specs if spec.arg.name == node.target)
         is_weight = isinstance(self.held.get(spec.target or ""), Tensor)
         if is_weight and not node.users and spec.target not in self.written_to:
             self.graph.erase_node(node)
             return None
-        return spec
+        return replace(spec, arg=replace(spec.arg, name=node.name))
 
     def _outputs(self) -> list[OutputSpec]:
         (results,) = output_of(self.graph).args
