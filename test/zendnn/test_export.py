@@ -278,7 +278,7 @@ def test_wrong_uses_are_refused() -> None:
     with pytest.raises(ValueError, match="training mode"):
         export(Mlp(), (values(4, 16),))
     with pytest.raises(TypeError, match="an object of type int"):
-        export(3)  # type: ignore[arg-type]
+        export(3)
 
 
 #: Each operator of the table, without those that write.

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import sympy
 import torch
 from torch import SymInt, Tensor, fx, nn
 from torch.backends.zendnn.frontends import fx as front_end
@@ -28,6 +27,8 @@ from torch.export.graph_signature import (
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import PythonReferenceAnalysis
 
+#: One of sympy's.
+Expression = Any
 #: The description, the constants and the name of a region's plan.
 Texts = tuple[str, list[Tensor], str]
 
@@ -69,7 +70,7 @@ class _Writer:
         self.constants = {_key(known[n.target]): n for n in placeholders if n.target in known}
         self.added: dict[fx.Node, Tensor] = {}
         #: The nodes that hold sizes.
-        self.sizes: dict[sympy.Expr, fx.Node] = {}
+        self.sizes: dict[Expression, fx.Node] = {}
 
     def _make_plan(self, description: str, constants: list[Tensor], name: str) -> Any:
         self.texts[name] = description, constants, name
@@ -199,7 +200,7 @@ class _Writer:
             self.sizes[expression] = node
         return self.sizes[expression]
 
-    def _given(self, expression: sympy.Expr) -> fx.Node | None:
+    def _given(self, expression: Expression) -> fx.Node | None:
         """Return a node with the size that an input of the graph has, or is."""
         if expression in self.sizes:
             return self.sizes[expression]
