@@ -113,6 +113,7 @@ def zendnn(
     if wants_gradients and checked.compiles_rest:
         from torch._inductor.compile_fx import compile_fx  # slow
 
+        log.info("Inductor compiles a graph, since it records gradients")
         trained: Compiled = compile_fx(module, inputs)
         return trained
     if wants_gradients or not _C._get_zendnn_enabled():

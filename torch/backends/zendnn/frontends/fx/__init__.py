@@ -24,7 +24,7 @@ from torch.backends.zendnn.passes import partition
 #: The name of a module that a graph may call first, to refuse its inputs.
 INPUT_CHECK = "check_inputs"
 #: What says nothing to people: that, and reading a result of what was left out.
-_HIDDEN = frozenset({INPUT_CHECK, str(operator.getitem)})
+_HIDDEN = frozenset({INPUT_CHECK, operator.getitem.__name__})
 #: Where a graph keeps its ``Notes``: in an attribute, which pickling keeps, and in ``meta``, which
 #: copying keeps.
 _NOTES = "_zendnn_notes"
