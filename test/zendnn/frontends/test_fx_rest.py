@@ -13,7 +13,7 @@ from torch.backends.zendnn.frontends.fx import rest
 
 from ..common import stock, values
 
-LARGE = values(64, 300)
+LARGE = values(512, 300)
 
 
 @pytest.fixture(autouse=True)
@@ -137,7 +137,7 @@ def test_inductor_compiles_what_is_between_plans(dynamic: bool) -> None:
     model = Between().eval()
     fast = torch.compile(model, backend="zendnn", dynamic=dynamic, options={"rest": "inductor"})
     for rows in (64, 65, 130):
-        x = values(rows, 64)
+        x = values(8 * rows, 64)
         with torch.no_grad():
             with torch.backends.zendnn.record() as events:
                 got = fast(x)

@@ -8,6 +8,7 @@ graph. Plans take them for constants, and are made anew once one has changed.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import logging
 import os
@@ -30,6 +31,7 @@ from torch.backends.zendnn.frontends.aten import IMPORTERS
 from torch.backends.zendnn.frontends.fx.calls import operator_of
 from torch.backends.zendnn.frontends.fx.logs import Capture
 from torch.backends.zendnn.frontends.fx.writes import written_by
+from torch.utils._python_dispatch import _disable_current_modes
 
 log = logging.getLogger(__name__)
 
@@ -172,9 +174,39 @@ def _inductor(group: fx.GraphModule) -> Compiled:
         for node in group.graph.nodes
         for size in getattr(node.meta.get("val"), "shape", [node.meta.get("val")])
     ]
-    dynamic = any(isinstance(size, torch.SymInt) for size in sizes)
-    compiled: Compiled = torch.compile(group, backend="inductor", dynamic=dynamic)
-    return compiled
+    if any(isinstance(size, torch.SymInt) for size in sizes):
+        compiled: Compiled = torch.compile(group, backend="inductor", dynamic=True)
+        return compiled
+    return FixedGroup(group)
+
+
+class FixedGroup(torch.nn.Module):
+    """Operators that Inductor compiles for the sizes and strides of the last call.
+
+    Dynamo's guards of the whole graph hold for it; it saves those that torch.compile would add.
+    """
+
+    def __init__(self, group: fx.GraphModule) -> None:
+        super().__init__()
+        self.group = group
+        self._compiled: Compiled | None = None
+
+    def forward(self, *given: Tensor) -> Sequence[Any]:
+        made = self._compiled or self._compile(given)
+        try:
+            results: Sequence[Any] = made(*given)
+        except AssertionError:  # an input has other strides
+            results = self._compile(given)(*given)
+        return results
+
+    def _compile(self, given: Sequence[Tensor]) -> Compiled:
+        from torch._inductor.compile_fx import compile_fx  # slow
+
+        copied = fx.GraphModule(self.group, copy.deepcopy(self.group.graph))
+        with _disable_current_modes():  # AOTAutograd checks operators at a first call
+            made: Compiled = compile_fx(copied, list(given))
+        self._compiled = made
+        return made
 
 
 def whole_operators() -> contextlib.AbstractContextManager[None]:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx
 from torch.backends.zendnn.frontends.fx.writes import is_view, writes
 
-#: A group is worth a call if one of its tensors has so many elements, so that it saves traffic,
-LARGE = 1 << 14
+#: A group is worth a call if its operators go through so many elements, so that it saves traffic,
+LARGE = 1 << 18
 #: or if it has so many operators, so that it saves their calls.
 MANY = 16
 
@@ -88,8 +88,7 @@ def _is_worth_a_call(group: list[fx.Node]) -> bool:
     computing = [node for node in group if _can_be_grouped(node) and not is_view(node)]
     if len(computing) >= MANY:
         return True
-    large = [node for node in computing if _elements(node) >= LARGE]
-    return len(large) > 1
+    return len(computing) > 1 and sum(map(_elements, computing)) >= LARGE
 
 
 def _elements(node: fx.Node) -> int:
