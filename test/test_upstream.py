@@ -1,4 +1,6 @@
-"""Upstream's tests on our build: its converted oneDNN tests, and tests of overridden operators."""
+"""Upstream's tests on our build: its converted oneDNN tests, tests of overridden operators, and
+samples of operators that are compiled.
+"""
 
 from __future__ import annotations
 
@@ -70,3 +72,22 @@ def test_no_test_fails_that_passes_on_stock_torch() -> None:
     assert not any(row.lost for row in rows), report
     left_out = {test for row in rows for test in row.left_out}
     assert left_out == set(LEFT_OUT), report
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--imported", "--most", "2"],
+        ["--dynamo", "--most", "1", "mul", "reshape", "nn_functional_linear", "softmax", "cat"],
+    ],
+    ids=["directly", "through Dynamo"],
+)
+def test_compiled_operators_do_what_stock_torch_does(arguments: list[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tools.upstream.samples", *arguments],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
