@@ -58,7 +58,8 @@ demo: $(DONE)/installed ## Run three real models on ZenDNN and compare them with
 test: $(DONE)/installed $(DONE)/fuzz-packages ## Run all tests
 	$(BIN)/python -m pytest $(TESTS)
 
-upstream: $(DONE)/installed ## Run upstream's tests of the overridden operators, on ours and on stock torch
+upstream: $(DONE)/installed ## Run upstream's tests of the overridden operators and of compilers, on ours and on stock torch
+	$(BIN)/python -m tools.upstream.samples
 	$(BIN)/python -m tools.upstream
 
 sanitize: $(DONE)/installed ## Run the engine's tests under the address and the thread sanitizer

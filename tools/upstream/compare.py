@@ -45,13 +45,21 @@ Outcomes = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Job:
-    """A part of a suite that one process runs, on ours or on stock torch."""
+    """A part of a suite that one process runs, on ours or on stock torch, there with Inductor."""
 
     suite: Suite
     shard: int
     ours: bool
     keyword: str
     operators: tuple[str, ...] | None
+    inductor: bool = False
+
+    @property
+    def backend(self) -> str | None:
+        """What compiles in the place of other backends; None for these themselves."""
+        if not self.suite.compiled:
+            return None
+        return "zendnn" if self.ours else None if self.inductor else "aot_eager"
 
     @property
     def name(self) -> str:
@@ -66,7 +74,8 @@ class Job:
             Path(plugin.__file__),
         ]
         texts = [file.read_text(encoding="utf-8") for file in files]
-        part = self.suite.file, self.shard, self.suite.shards, self.keyword, self.operators
+        suite = self.suite
+        part = suite.file, self.shard, suite.shards, self.keyword, self.operators, self.backend
         versions = [found.version for name in PACKAGES for found in distributions(name=name)]
         text = repr((part, sys.version, versions, texts))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
@@ -126,6 +135,7 @@ def run(job: Job, folder: Path, logs: Path) -> Outcomes:
             "shard": job.shard,
             "shards": job.suite.shards,
             "operators": job.operators,
+            "backend": job.backend,
             "done": sorted(found),
         }
         environ = {**environment(ours=job.ours), plugin.ORDERS: json.dumps(orders)}
@@ -208,8 +218,12 @@ def copy_tests(source: Path, target: Path, files: Iterable[str]) -> None:
         write_atomic(target / file, text.encode())
 
 
-def compare(suites: Sequence[Suite], *, quick: bool, processes: int) -> Sequence[Row]:
+def compare(
+    suites: Sequence[Suite], *, quick: bool, processes: int, inductor: bool = False
+) -> Sequence[Row]:
     """Run `suites`, or their quick parts, in parallel `processes`; print progress, return rows.
+
+    With `inductor`, stock compiles with Inductor, not with AOTAutograd alone.
 
     Raises SetupError when tests cannot be run.
     """
@@ -221,7 +235,14 @@ def compare(suites: Sequence[Suite], *, quick: bool, processes: int) -> Sequence
         suites = [replace(suite, shards=1) for suite in suites if suite.quick]
     wanted = operators() if any(suite.operators for suite in suites) else ()
     jobs = [
-        Job(suite, shard, ours, suite.quick if quick else "", wanted if suite.operators else None)
+        Job(
+            suite,
+            shard,
+            ours,
+            suite.quick if quick else "",
+            wanted if suite.operators else None,
+            inductor,
+        )
         for suite in suites
         for shard in range(suite.shards)
         for ours in (False, True)
@@ -288,6 +309,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=os.cpu_count(),
         help="number of parallel processes (default: cores)",
     )
+    parser.add_argument(
+        "--inductor", action="store_true", help="compare with Inductor, not with aot_eager"
+    )
     parser.add_argument("files", nargs="*", metavar="FILE", help=f"of {', '.join(files)}")
     parsed = parser.parse_args(arguments)
     if unknown := [file for file in parsed.files if file not in files]:
@@ -297,7 +321,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     def action() -> int:
         chosen = [files[file] for file in parsed.files] or list(SUITES)
-        rows = compare(chosen, quick=parsed.quick, processes=parsed.processes)
+        rows = compare(
+            chosen, quick=parsed.quick, processes=parsed.processes, inductor=parsed.inductor
+        )
         print(table(rows))
         return any(entry.lost for entry in rows)
 

@@ -2,11 +2,13 @@
 
 It is told what to do by the variable ORDERS: a JSON object with `results` (the file to write to),
 `shard` and `shards` (which part of the tests to run), `done` (tests of it that were run already),
-and `operators` (the only ones whose OpInfo tests are made, or null for all).
+`operators` (the only ones whose OpInfo tests are made, or null for all), and `backend` (what
+torch.compile takes in place of Inductor and of "aot_eager", or null for these themselves).
 """
 
 from __future__ import annotations
 
+import copy
 import importlib
 import json
 import os
@@ -20,35 +22,105 @@ if TYPE_CHECKING:
 
 ORDERS = "ZENDNN_UPSTREAM_TESTS"
 
-#: Names that PyTorch 2.6.0's tests import from torch.testing._internal and later versions have
-#: elsewhere or otherwise: the module of each, and a function that makes it of what there is now.
+_INTERNAL = "torch.testing._internal."
+#: Names that PyTorch 2.6.0's tests import and later versions have elsewhere or otherwise: the
+#: module of each, and a function that makes it of what there is now.
 CHANGED: Sequence[tuple[str, str, Callable[[], Any]]] = (
-    ("common_cuda", "tf32_is_not_fp32", lambda: lambda: False),  # what CUDA's devices do
+    (_INTERNAL + "common_cuda", "tf32_is_not_fp32", lambda: lambda: False),  # what CUDA does
     (
-        "common_mkldnn",
+        _INTERNAL + "common_mkldnn",
         "bf32_on_and_off",
-        lambda: _module("common_mkldnn").reduced_f32_on_and_off,
+        lambda: _internal("common_mkldnn").reduced_f32_on_and_off,
     ),
-    ("common_nn", "new_module_tests", lambda: _module("common_nn").get_new_module_tests()),
-    ("common_methods_invocations", "skip", lambda: _module("common_device_type").skip),
-    ("common_methods_invocations", "xfail", lambda: _module("common_device_type").xfail),
+    (
+        _INTERNAL + "common_nn",
+        "new_module_tests",
+        lambda: _internal("common_nn").get_new_module_tests(),
+    ),
+    (
+        _INTERNAL + "common_methods_invocations",
+        "skip",
+        lambda: _internal("common_device_type").skip,
+    ),
+    (
+        _INTERNAL + "common_methods_invocations",
+        "xfail",
+        lambda: _internal("common_device_type").xfail,
+    ),
     # It finds the name of the class and of the test by itself now.
     (
-        "common_methods_invocations",
+        _INTERNAL + "common_methods_invocations",
         "skipOps",
-        lambda: lambda suite, test, which: _module("common_device_type").skipOps(which),
+        lambda: lambda suite, test, which: _internal("common_device_type").skipOps(which),
     ),
+    (_INTERNAL + "inductor_utils", "HAS_CUDA", lambda: False),
+    ("torch._dynamo.backends.onnxrt", "has_onnxruntime", lambda: lambda: False),
+    ("torch._inductor.compile_fx", "complex_memory_overlap", lambda: _overlaps),
+    ("torch.export", "export_for_training", lambda: _module("torch.export").export),
 )
 
 
 def _module(name: str) -> Any:
-    return importlib.import_module(f"torch.testing._internal.{name}")
+    return importlib.import_module(name)
+
+
+def _internal(name: str) -> Any:
+    return _module(_INTERNAL + name)
+
+
+def _overlaps(tensor: Any) -> bool:
+    """Whether several elements of a tensor may be at one address."""
+    return bool(_module("torch")._debug_has_internal_overlap(tensor))
 
 
 def _mend_imports() -> None:
     for module, name, make in CHANGED:
         if not hasattr(_module(module), name):
             setattr(_module(module), name, make())
+
+
+def _replace_backends(name: str) -> None:
+    """Compile with a backend wherever torch would with Inductor or with AOTAutograd alone.
+
+    Where the backend is ours, exported programs that run are also optimised, and both compared.
+    """
+    registry: Any = _module("torch._dynamo.backends.registry")
+    compile_fx: Any = _module("torch._inductor.compile_fx")
+    backend = registry.lookup_backend(name)
+
+    def compiled(module: Any, inputs: Any, **_: Any) -> Any:
+        return backend(module, inputs)
+
+    # torch.compile and the backend "inductor" look it up at each call.
+    compile_fx.compile_fx = compiled
+    compiled._tags = registry.lookup_backend("aot_eager")._tags  # type: ignore[attr-defined]
+    registry._COMPILER_FNS["aot_eager"] = compiled
+    if name == "zendnn":
+        _optimize_exported()
+
+
+def _optimize_exported() -> None:
+    """Let the modules of exported programs fail where what we make of these gives other results."""
+    torch: Any = _module("torch")
+    program: Any = torch.export.ExportedProgram
+    original = program.module
+
+    def check(module: Any, args: Any, kwargs: Any, expected: Any) -> None:
+        got = module.zendnn_optimized[0](*module.zendnn_given[0], **module.zendnn_given[1])
+        torch.testing.assert_close(got, expected, equal_nan=True, check_stride=False)
+
+    def keep(module: Any, args: Any, kwargs: Any) -> None:
+        module.zendnn_given = copy.deepcopy((args, kwargs))
+
+    def module(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = original(self, *args, **kwargs)
+        # In a list, it is no part of the module.
+        made.zendnn_optimized = [torch.backends.zendnn.optimize(copy.deepcopy(self))]
+        made.register_forward_pre_hook(keep, with_kwargs=True)
+        made.register_forward_hook(check, with_kwargs=True)
+        return made
+
+    program.module = module
 
 
 def _keep_builtins() -> None:
@@ -67,7 +139,7 @@ def _keep_builtins() -> None:
 
 def _keep_operators(wanted: set[str]) -> None:
     """Make tests of the OpInfos named alone, and of the references that stand for them."""
-    ops = _module("common_device_type").ops
+    ops = _internal("common_device_type").ops
     original = ops._parametrize_test
 
     def parametrize(self: Any, *arguments: Any) -> Iterator[Any]:
@@ -121,4 +193,6 @@ def pytest_configure(config: pytest.Config) -> None:
     _keep_builtins()
     if orders["operators"] is not None:
         _keep_operators(set(orders["operators"]))
+    if orders["backend"] is not None:
+        _replace_backends(orders["backend"])
     config.pluginmanager.register(Recorder(orders))

@@ -12,13 +12,15 @@ class Suite:
 
     `shards` is the number of processes that share it. `quick` is the expression (pytest's -k) for
     CI's part, empty for none. With `operators` it runs only for OpInfos that reach a kernel of
-    ours.
+    ours. With `compiled` it is about torch.compile and torch.export: ours runs it with our backend
+    in the place of all others, stock with AOTAutograd alone.
     """
 
     file: str
     shards: int = 1
     operators: bool = False
     quick: str = ""
+    compiled: bool = False
 
 
 #: In test_nn.py. Convolutions have their own file, and upsampling has too many tests.
@@ -29,7 +31,12 @@ _LAYERS = (
 )
 
 SUITES = (
+    Suite("dynamo/test_backends.py", compiled=True),
+    Suite("export/test_export.py", 2, compiled=True),
+    Suite("export/test_unflatten.py", compiled=True),
     Suite("functorch/test_eager_transforms.py"),
+    Suite("inductor/test_torchinductor.py", 2, compiled=True),
+    Suite("inductor/test_torchinductor_dynamic_shapes.py", 2, compiled=True),
     Suite("jit/test_freezing.py", quick="Test"),
     Suite("nn/test_convolution.py", 2, quick="Test"),
     Suite("nn/test_dropout.py", quick="Test"),
@@ -71,8 +78,10 @@ IMPORTED = (
     "autograd/test_complex.py",
     "autograd/test_functional.py",
     "autograd/test_logging.py",
+    "export/testing.py",
     "functorch/common_utils.py",
     "functorch/functorch_additional_op_db.py",
+    "inductor/test_torchinductor.py",
     "test_cpp_extensions_open_device_registration.py",
 )
 

@@ -225,3 +225,60 @@ def test_old_imports_work_and_only_named_operators_are_tested_on_the_cpu(
         "an_operator_nn_functional_gelu_cpu_float32",
         "an_operator__refs_nn_functional_gelu_cpu_float32",
     }
+
+
+#: A file that compiles, in each way that upstream's tests do.
+COMPILES = """
+import torch
+from torch._inductor.compile_fx import compile_fx
+
+def backend_of(backend):
+    from torch.backends.zendnn import explain
+    net = torch.nn.Linear(3, 3).eval()
+    with torch.no_grad():
+        compiled = torch.compile(net, backend=backend)
+        torch.testing.assert_close(compiled(torch.ones(2, 3)), net(torch.ones(2, 3)))
+    return explain(compiled).as_dict()["methods"]
+
+def test_by_name(): assert backend_of("inductor") and backend_of("aot_eager")
+def test_by_function(): assert backend_of(lambda *given: compile_fx(*given))
+def test_listing(): assert "inductor" in torch._dynamo.list_backends()
+
+def test_exported():
+    program = torch.export.export(torch.nn.Linear(3, 3).eval(), (torch.ones(2, 3),))
+    program.module()(torch.ones(2, 3))
+
+def test_exported_and_changed():
+    program = torch.export.export(torch.nn.Linear(3, 3).eval(), (torch.ones(2, 3),))
+    module = program.module()
+    module.bias.data += 1
+    module(torch.ones(2, 3))
+"""
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_files_about_compilers_run_with_our_backend_or_with_none(
+    ours: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "test_it.py").write_text(COMPILES)
+    job = module.Job(Suite("test_it.py", compiled=True), 0, ours, "", None)
+    found = module.run(job, tmp_path, tmp_path)
+    # What runs is compared with what the program was optimised to.
+    expected = {"listing", "exported", *(["by_name", "by_function"] if ours else [])}
+    expected |= set() if ours else {"exported_and_changed"}
+    assert names([test for test, outcome in found.items() if outcome == "passed"]) == expected
+
+
+def test_stock_compiles_without_inductor_unless_asked() -> None:
+    suites = {compiled: Suite("test_it.py", compiled=compiled) for compiled in (False, True)}
+    backends = {
+        (compiled, ours, inductor): module.Job(suite, 0, ours, "", None, inductor).backend
+        for compiled, suite in suites.items()
+        for ours in (False, True)
+        for inductor in (False, True)
+    }
+    assert {key: name for key, name in backends.items() if name} == {
+        (True, False, False): "aot_eager",
+        (True, True, False): "zendnn",
+        (True, True, True): "zendnn",
+    }
