@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 if TYPE_CHECKING:
     import pytest
@@ -114,8 +115,9 @@ def _optimize_exported() -> None:
 
     def module(self: Any, *args: Any, **kwargs: Any) -> Any:
         made = original(self, *args, **kwargs)
-        # In a list, it is no part of the module.
-        made.zendnn_optimized = [torch.backends.zendnn.optimize(copy.deepcopy(self))]
+        with mock.patch.object(program, "module", original):
+            optimized = torch.backends.zendnn.optimize(copy.deepcopy(self))
+        made.zendnn_optimized = [optimized]  # in a list, it is no part of the module
         made.register_forward_pre_hook(keep, with_kwargs=True)
         made.register_forward_hook(check, with_kwargs=True)
         return made
