@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -214,7 +215,7 @@ def copy_tests(source: Path, target: Path, files: Iterable[str]) -> None:
                 "to name a PyTorch tree with its tests"
             ) from error
         for old, new in REWORDED.items():
-            text = text.replace(old, new)
+            text = re.sub(old, new, text, flags=re.MULTILINE)
         write_atomic(target / file, text.encode())
 
 

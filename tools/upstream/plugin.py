@@ -116,8 +116,9 @@ def _optimize_exported() -> None:
     def module(self: Any, *args: Any, **kwargs: Any) -> Any:
         made = original(self, *args, **kwargs)
         with mock.patch.object(program, "module", original):
-            optimized = torch.backends.zendnn.optimize(copy.deepcopy(self))
-        made.zendnn_optimized = [optimized]  # in a list, it is no part of the module
+            optimized = torch.backends.zendnn.optimize(self)
+        # It has buffers of its own; in a list, it is no part of the module.
+        made.zendnn_optimized = [copy.deepcopy(optimized)]
         made.register_forward_pre_hook(keep, with_kwargs=True)
         made.register_forward_hook(check, with_kwargs=True)
         return made
