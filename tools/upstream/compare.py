@@ -288,10 +288,10 @@ def row(file: str, stock: Outcomes, ours: Outcomes) -> Row:
 
 def table(rows: Sequence[Row]) -> str:
     """Return the final report."""
-    lines = [f"{'file':34} {'stock':>6} {'ours':>6} {'lost':>5} {'left out':>8}"]
+    lines = [f"{'file':46} {'stock':>6} {'ours':>6} {'lost':>5} {'left out':>8}"]
     for entry in rows:
         lines.append(
-            f"{entry.file:34} {entry.stock:6} {entry.ours:6} "
+            f"{entry.file:46} {entry.stock:6} {entry.ours:6} "
             f"{len(entry.lost):5} {len(entry.left_out):8}"
         )
     lines += [f"lost: {test}" for entry in rows for test in entry.lost]
