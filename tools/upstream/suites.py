@@ -96,6 +96,12 @@ REWORDED: Mapping[str, str] = {
 
 #: Tests that pass on stock torch but cannot pass on ours, with reasons.
 LEFT_OUT: Mapping[str, str] = {
+    "export/test_export.py::TestExport::test_export_with_fake_tensor_inputs": "its weights are "
+    "fake tensors, which have no numbers to pack",
+    "export/test_export.py::TestExport::test_export_with_fake_tensor_inputs_on_cuda_devices": "its "
+    "weights are fake tensors, which have no numbers to pack",
+    "export/test_export.py::TestExport::test_tolist": "it calls a program with another dtype than "
+    "it was exported for, which ours refuses",
     "export/test_unflatten.py::TestUnflatten::test_unflatten_preserve_with_unused_input": "it "
     "edits the graph of a program, which torch itself then refuses to decompose",
     "jit/test_freezing.py::TestFrozenOptimizations::test_scalar_mul": "it looks for nodes of "

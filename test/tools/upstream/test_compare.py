@@ -256,7 +256,7 @@ def test_exported():
 def test_exported_and_changed():
     program = torch.export.export(torch.nn.Linear(3, 3).eval(), (torch.ones(2, 3),))
     module = program.module()
-    module.bias.data += 1
+    module.bias = torch.nn.Parameter(module.bias + 1)
     module(torch.ones(2, 3))
 """
 
