@@ -88,9 +88,11 @@ def _replace_backends(name: str) -> None:
     registry: Any = _module("torch._dynamo.backends.registry")
     compile_fx: Any = _module("torch._inductor.compile_fx")
     backend = registry.lookup_backend(name)
+    # Inductor, for what plans do not hold, would be our backend again.
+    options = {"options": {"rest": "eager"}} if name == "zendnn" else {}
 
     def compiled(module: Any, inputs: Any, **_: Any) -> Any:
-        return backend(module, inputs)
+        return backend(module, inputs, **options)
 
     # torch.compile and the backend "inductor" look it up at each call.
     compile_fx.compile_fx = compiled

@@ -58,6 +58,8 @@ COMPOSED = frozenset(
         "normalize",
     )
 )
+#: What plans do not hold runs as in eager mode.
+OPTIONS = {"rest": "eager"}
 #: How many times as far from float64's result as stock's a result may be.
 WORSE = 4
 #: Cases that one graph has, at most.
@@ -232,14 +234,18 @@ def _captured(calls: Calls, count: int) -> fx.GraphModule:
 def directly(calls: Calls, inputs: Sequence[Tensor]) -> Callable[..., Any]:
     """Compile with the backend, without Dynamo."""
     with tracing(TracingContext(FakeTensorMode())):
-        made: Callable[..., Any] = _compile.zendnn(_captured(calls, len(inputs)), inputs)
+        made: Callable[..., Any] = _compile.zendnn(
+            _captured(calls, len(inputs)), inputs, options=OPTIONS
+        )
     return made
 
 
 def through_dynamo(calls: Calls, inputs: Sequence[Tensor]) -> Callable[..., Any]:
     """Compile with ``torch.compile``."""
     torch._dynamo.reset()
-    compiled: Callable[..., Any] = torch.compile(calls, backend="zendnn", dynamic=False)
+    compiled: Callable[..., Any] = torch.compile(
+        calls, backend="zendnn", dynamic=False, options=OPTIONS
+    )
     return compiled
 
 
