@@ -175,12 +175,12 @@ def _dynamo() -> Iterator[list[str]]:
 def _compiler(dynamic: bool) -> FrontEnd:
     """Return torch.compile; with ``dynamic``, one compilation serves several sizes."""
 
-    def compiled(module: torch.nn.Module, backend: str) -> Any:
-        return torch.compile(module, backend=backend, dynamic=dynamic)
+    def compiled(module: torch.nn.Module, backend: str, **options: Any) -> Any:
+        return torch.compile(module, backend=backend, dynamic=dynamic, options=options or None)
 
     return FrontEnd(
         _as_it_is,
-        lambda module: compiled(module, "zendnn"),
+        lambda module: compiled(module, "zendnn", rest="eager"),  # Inductor's part is not ours
         plans=True,
         as_eager=True,
         graph=lambda module, inputs: compiled(module, "aot_eager"),
