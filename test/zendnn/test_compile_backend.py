@@ -505,6 +505,18 @@ def test_training_has_the_gradients_of_eager_mode() -> None:
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-3, atol=1e-4)
 
 
+def test_changed_weights_are_noticed_without_guards_of_modules() -> None:
+    net = Net().eval()
+    options = {"guard_filter_fn": torch.compiler.skip_guard_on_all_nn_modules_unsafe}
+    fast = torch.compile(net, backend="zendnn", options=options)
+    assert_as_eager(fast, net, IMAGE)
+    with torch.no_grad():
+        net.conv.weight.mul_(2)
+    assert_as_eager(fast, net, IMAGE)
+    net.out.bias = nn.Parameter(torch.ones(10))
+    assert_as_eager(fast, net, IMAGE)
+
+
 def test_results_are_freed_when_nobody_holds_them() -> None:
     net = Net().eval()
     fast, _ = compiled(net)

@@ -233,6 +233,14 @@ def test_a_region_has_enough_work(b: Builder, chain: list[str], kept: bool) -> N
         assert all(node.reason or node.op == "opaque" for node in graph.nodes)
 
 
+def test_one_node_that_stands_for_several_operators_is_enough(b: Builder) -> None:
+    x = b.input(random(2, 4))
+    norm = b.graph.add("rms_norm", [x, None, None, None], attributes={"dims": 1, "eps": 1e-6})
+    norm.origin = ("aten::pow", "aten::mean", "aten::add", "aten::rsqrt", "aten::mul")
+    b.done(norm.outputs[0])
+    assert [held(region) for region in divided(b)] == [["rms_norm"]]
+
+
 def test_nodes_for_matching_only_are_in_no_region(b: Builder) -> None:
     x = b.linear(b.input(random(2, 4)), 4, 4)
     offsets = b("arange", 0, 4, 2)

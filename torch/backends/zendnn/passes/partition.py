@@ -20,7 +20,7 @@ from torch.backends.zendnn.operators import NUMBERS, VIEWS, WRITES
 #: One of these is worth a call.
 HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_bags"})
 
-#: So are this many others that are not light.
+#: So are this many others that are not light, or one that stands for more of the model's.
 ENOUGH = 2
 
 #: Operators that are not worth a region of their own, however many are in a row.
@@ -194,7 +194,9 @@ def _views_of_inputs(members: dict[Node, None]) -> set[Node]:
 
 def _is_worth_a_call(members: Iterable[Node]) -> bool:
     computing = [node for node in members if node.op not in LIGHT]
-    return len(computing) >= ENOUGH or any(node.op in HEAVY for node in computing)
+    return len(computing) >= ENOUGH or any(
+        node.op in HEAVY or len(node.origin) > ENOUGH for node in computing
+    )
 
 
 def _region(graph: Graph, members: dict[Node, None]) -> Region:
