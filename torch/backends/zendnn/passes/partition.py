@@ -101,7 +101,10 @@ def _is_of_model(node: Node) -> bool:
 
 
 def _stages(graph: Graph, outer: set[Node]) -> dict[Node, int]:
-    """The stage of each node that is not a number's."""
+    """The stage of each node that is not a number's.
+
+    Light nodes for foreign ones leave ``outer`` where a region can compute them without delay.
+    """
     stages: dict[Node, int] = {}
     #: From which stage on a value can be read: by what runs outside, and by a region.
     after: dict[Value, int] = defaultdict(int)
@@ -110,6 +113,9 @@ def _stages(graph: Graph, outer: set[Node]) -> dict[Node, int]:
     for node in graph.nodes:
         late = max((after[value] for value in node.values()), default=0)
         early = max((within[value] for value in node.values()), default=1)
+        if node in outer and not node.is_foreign and 0 < early <= late:
+            outer.remove(node)  # a region has what it reads, and ends before its readers run
+            node.reason = ""
         if node in outer:
             if node.ordered:
                 late = effects = max(late, effects)
