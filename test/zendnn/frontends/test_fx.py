@@ -16,6 +16,7 @@ from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.fx import reader
 from torch.backends.zendnn.frontends.fx.calls import operator_key
 from torch.backends.zendnn.frontends.fx.writer import PlannedRegion
+from torch.backends.zendnn.frontends.fx.writes import writes
 from torch.backends.zendnn.graph import OPAQUE
 
 from ..common import run_python, values
@@ -244,19 +245,26 @@ class Cache(nn.Module):
     def forward(self, x: Tensor, at: Tensor) -> Tensor:
         y = self.layer(x)
         before = self.rows.sum(0) if self.how != "read late" else 0
-        old = self.rows[:4] * 1.0
+        old = self.rows.clone()[:4] if self.how == "copied" else self.rows[:4] * 1.0
         if self.how == "slice":
             self.rows[2:6] = y
+        elif self.how == "put":
+            self.rows[at] = y
+        elif self.how == "masked":
+            self.rows[self.rows[:, 0] <= at[-1]] = y[0]
         elif self.how == "of itself":
             self.rows.index_copy_(0, at, self.rows.clone()[3:7] + y)
         else:
             self.rows.index_copy_(0, at, y)
-        late = old if self.how == "read late" else 0
+        late = old if self.how in ("read late", "copied") else 0
         return F.softmax(y @ self.rows.t(), -1) @ self.rows + before + late
 
 
-@pytest.mark.parametrize("how", ["rows", "slice", "of itself", "read late"])
+@pytest.mark.parametrize(
+    "how", ["rows", "slice", "put", "read late", "copied", "of itself", "masked"]
+)
 def test_parts_are_written_in_place(how: str) -> None:
+    """The plan does it, unless data say how many rows there are."""
     net, at = Cache(how).eval(), torch.tensor([1, 5, 8, 0])
     other = copy.deepcopy(net)
     made = front_end.optimize(functional(net, [ROWS, at]), {})
@@ -272,6 +280,34 @@ def test_parts_are_written_in_place(how: str) -> None:
             torch.testing.assert_close(made(x, at), other(x, at))
             torch.testing.assert_close(dict(made.named_buffers())["rows"], other.rows)
     assert planned(made)
+    writers = [node for node in made.graph.nodes if writes(node)]
+    assert bool(writers) == (how == "masked")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_other_dtypes_are_left_out_at_once(dtype: torch.dtype) -> None:
+    imported = import_graph(functional(Called(lambda x: F.gelu(x @ x.t())), [ROWS.to(dtype)]))
+    computing = [node for node in imported.graph.nodes if node.op != "transpose"]
+    assert {node.op for node in computing} == {OPAQUE}
+    assert all(str(dtype).removeprefix("torch.") in node.reason for node in computing)
+
+
+def test_what_shares_memory_with_a_state_is_read_in_order() -> None:
+    def function(x: Tensor, cache: Tensor, other: Tensor, at: Tensor) -> Tensor:
+        before = x @ other.t()
+        cache.index_copy_(0, at, F.gelu(x))
+        return torch.cat([before, F.softmax(x @ cache.t(), 1), x @ other.t()], 1)
+
+    at = torch.tensor([1, 5, 3, 0])
+    inputs = values(4, 6), values(9, 6), values(9, 6, seed=1), at
+    made = front_end.optimize(functional(Called(function), list(inputs)), {})
+    assert planned(made)
+    for shared in (False, True):
+        results = []
+        for model in (made, function):
+            x, cache, other, _ = copy.deepcopy(inputs)
+            results.append((model(x, cache, cache.view(9, 6) if shared else other, at), cache))
+        torch.testing.assert_close(*results)
 
 
 def test_the_order_of_random_operators_stays() -> None:

@@ -162,6 +162,9 @@ class Call(abc.ABC):
                 raise Refused(f"{name} is {words([constant.dtype])}, not {words(dtypes)}")
         if dtypes <= FLOATING and operand.is_integer:
             raise Refused(f"{name} holds integers or booleans")
+        known = getattr(torch, operand.dtype or "", None)
+        if isinstance(known, torch.dtype) and known not in dtypes:
+            raise Refused(f"{name} is {words([known])}, not {words(dtypes)}")
         return operand
 
     def weight(self, name: str, dtypes: Dtypes = FLOATING) -> torch.Tensor:

@@ -12,6 +12,8 @@ from torch.backends.zendnn.signatures import Trait
 def remove_identities(graph: Graph, node: Node) -> int:
     """Remove operators that change nothing and views that another view undoes; return how many."""
     simpler, same = _simplify(graph, node), _same(graph, node)
+    if isinstance(same, Value) and same.is_state and not node.output.is_state:
+        return simpler  # a copy of what may be written later
     return simpler + (same is not None and bypass(graph, node, same))
 
 

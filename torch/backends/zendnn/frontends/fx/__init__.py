@@ -18,7 +18,7 @@ from torch.backends.zendnn.frontends.fx.reader import import_graph, simplify
 from torch.backends.zendnn.frontends.fx.rest import Compile, compile_groups
 from torch.backends.zendnn.frontends.fx.writer import MakePlan, PlannedRegion, emit
 from torch.backends.zendnn.frontends.fx.writes import views_at_end
-from torch.backends.zendnn.frontends.schedule import schedule
+from torch.backends.zendnn.frontends.schedule import Schedule, Unproven, schedule
 from torch.backends.zendnn.passes import partition
 
 #: The name of a module that a graph may call first, to refuse its inputs.
@@ -65,16 +65,14 @@ def optimize(
     A graph may end with copies to its inputs and attributes. Nothing else may write.
     """
     told = GraphLog(capture)
-    copied = fx.GraphModule(source, copy.deepcopy(source.graph))
-    known = simplify(copied, constants)
-    imported = import_graph(copied, known, views_at_end(copied.graph))
-    told.imported(imported.graph)
-    passes.run(imported.graph, told.changed)
-    planned = schedule(imported, partition.partition(imported.graph))
+    try:
+        copied, planned = _planned(source, constants, told, states=True)
+    except Unproven:
+        copied, planned = _planned(source, constants, told, states=False)
     made = emit(copied, planned, make_plan)
     if compile is not None:
         compile_groups(made, compile)
-    outside = left_out([imported.graph], _HIDDEN)
+    outside = left_out([planned.imported.graph], _HIDDEN)
     notes = Notes(
         [(op, why, line_of(node.source)) for op, why, node in outside], capture.graph_break
     )
@@ -83,6 +81,18 @@ def optimize(
     told.planned(planned, count_left_out(notes.left_out))
     _of_weights[made] = list(constants.values())
     return made
+
+
+def _planned(
+    source: fx.GraphModule, constants: Mapping[str, Tensor], told: GraphLog, *, states: bool
+) -> tuple[fx.GraphModule, Schedule]:
+    """Return a simplified copy of a graph and its schedule."""
+    copied = fx.GraphModule(source, copy.deepcopy(source.graph))
+    known = simplify(copied, constants)
+    imported = import_graph(copied, known, views_at_end(copied.graph), states=states)
+    told.imported(imported.graph)
+    passes.run(imported.graph, told.changed)
+    return copied, schedule(imported, partition.partition(imported.graph))
 
 
 # What an optimised model says about itself.

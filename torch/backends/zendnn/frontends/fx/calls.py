@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 from torch.backends.zendnn.frontends.calls import MISSING, Call, Handle, Refused
+from torch.backends.zendnn.frontends.fx.writes import is_view
 from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
 
 #: torch's own numbers of dtypes, layouts and memory formats, which importers know them by.
@@ -61,6 +62,8 @@ class Scope:
     #: How to get an element of what a node makes: whoever reads it looks through the list.
     lists: dict[fx.Node, Callable[[int], Operand]] = field(default_factory=dict)
     elements: dict[Element, Operand] = field(default_factory=dict)
+    #: Inputs to which nodes write that are imported.
+    states: set[fx.Node] = field(default_factory=set)
 
     def operand(self, node: fx.Node) -> Operand:
         """Return what a node's result is here, an input of the graph if nothing imported it."""
@@ -81,6 +84,7 @@ class Scope:
             return
         if operand.source is None:
             operand.source = node
+        operand.is_state = operand.is_state or node in self.states
         made = node.meta.get("val")
         if operand.kind != "tensor" or not isinstance(made, torch.Tensor):
             return
@@ -147,6 +151,8 @@ class FxCall(Call):
         self.scope.lists[self.node] = element
 
     def bind(self, handle: Handle, operand: Operand) -> None:
+        if isinstance(operand, Value) and operand.is_state and not is_view(self.node):
+            raise Refused("it copies what may be written later")
         if isinstance(handle, Element):
             self.scope.elements[handle] = operand
             self.scope.lists[self.node] = self._element

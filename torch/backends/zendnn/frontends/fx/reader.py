@@ -20,6 +20,7 @@ from torch.backends.zendnn.frontends.fx.calls import (
     name_of,
     operator_key,
 )
+from torch.backends.zendnn.frontends.fx.states import STATE_WRITES, find_states
 from torch.backends.zendnn.frontends.fx.writes import (
     base,
     is_view,
@@ -58,7 +59,7 @@ class Imported(schedule.Imported):
         return [node for node in read if node not in self.views]
 
     def reads_memory(self, node: fx.Node) -> bool:
-        return True
+        return not is_view(node) and not _is_size(node)
 
     def writes_memory(self, node: fx.Node) -> bool:
         return writes(node)
@@ -141,12 +142,20 @@ def import_graph(
     source: fx.GraphModule,
     constants: dict[fx.Node, torch.Tensor],
     views: Sequence[fx.Node] = (),
+    *,
+    states: bool = False,
 ) -> Imported:
     """Return a graph, imported; it may write to inputs and attributes, also through views.
 
-    What it returns are the results, or what these ``views`` at its end read.
+    What it returns are the results, or what these ``views`` at its end read. With ``states``,
+    inputs of which it writes parts are states.
+
+    Raises:
+        Unproven: if something that writes to a state is refused.
     """
     scope = Scope(Graph(), constants)
+    if states:
+        scope.states = find_states(source.graph, constants)
     imported = Imported(source.graph, scope, views)
     imported.near_states = frozenset(sharing(source.graph, written_by(source.graph)))
     for node in source.graph.nodes:
@@ -158,6 +167,8 @@ def import_graph(
             continue
         imported.nodes.append(node)
         if reason := _try_import(scope, node):
+            if writes(node) and base(node.args[0]) in scope.states:
+                raise schedule.Unproven(reason)
             imported.opaque[node] = ordered = _is_ordered(node)
             _add_opaque(scope, node, reason, ordered)
     results = (value for node in imported.results() for value in scope.read(node))
@@ -197,13 +208,20 @@ def _try_import(scope: Scope, node: fx.Node) -> str:
             return "it is control flow"
         if not isinstance(node.target, torch._ops.OpOverload):
             return "the engine has no such operator"
-        importer = _IMPORTERS.get(operator_key(node.target))
+        key = operator_key(node.target)
+        importer = _IMPORTERS.get(key)
+        if key in STATE_WRITES and base(node.args[0]) in scope.states:
+            importer = STATE_WRITES[key]
         if importer is None:
             return "the engine has no such operator"
         importer(FxCall(scope, node))
     except Refused as refused:
         return str(refused)
     return ""
+
+
+def _is_size(node: fx.Node) -> bool:
+    return isinstance(node.meta.get("val"), int | torch.SymInt)
 
 
 def _is_ordered(node: fx.Node) -> bool:

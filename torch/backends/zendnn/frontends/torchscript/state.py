@@ -12,11 +12,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-import torch
-from torch.backends.zendnn.frontends.aten import IMPORTERS, Importer
-from torch.backends.zendnn.frontends.calls import ANY, Refused
+from torch.backends.zendnn.frontends.aten import IMPORTERS, Importer, writes
+from torch.backends.zendnn.frontends.calls import Refused
 from torch.backends.zendnn.frontends.torchscript.blocks import captured
 from torch.backends.zendnn.frontends.torchscript.calls import (
     TorchNode,
@@ -156,29 +156,6 @@ def write(call: TorchScriptCall, value: Value, *rows: Value, **attributes: Any) 
             IMPORTERS[operator_name(view)](TorchScriptCall(scope, view))
 
 
-def copy(call: TorchScriptCall) -> None:
-    """All of a view becomes another tensor, repeated if need be."""
-    write(call, call.tensor("src", ANY))
-
-
-def put_rows(call: TorchScriptCall) -> None:
-    """Rows that a tensor of integers names."""
-    call.require("accumulate", False)
-    elements = enumerate(call.elements("indices"))
-    given = [(dim, handle) for dim, handle in elements if call.constant_of(handle) is not None]
-    if len(given) != 1:
-        raise Refused("it indexes more than one dimension")
-    ((dim, handle),) = given
-    rows = call.as_tensor(handle, "indices", frozenset({torch.int64}))
-    write(call, call.tensor("values", ANY), rows, dim=dim, wraps=True)
-
-
-def copy_rows(call: TorchScriptCall) -> None:
-    """The same, of as many rows."""
-    rows = call.tensor("index", frozenset({torch.int64}))
-    write(call, call.tensor("source", ANY), rows, dim=call.integer("dim"))
-
-
 def in_place(importer: Importer) -> Callable[[TorchScriptCall], None]:
     """The write of what an operator makes of its first argument and others."""
 
@@ -194,9 +171,7 @@ def in_place(importer: Importer) -> Callable[[TorchScriptCall], None]:
 
 #: What writes to its first argument.
 WRITES: dict[str, Callable[[TorchScriptCall], None]] = {
-    "aten::copy_": copy,
-    "aten::index_put_": put_rows,
-    "aten::index_copy_": copy_rows,
+    **{name: partial(importer, write=write) for name, importer in writes.WRITES.items()},
     **{
         f"aten::{name}_.{overload}": in_place(IMPORTERS[f"aten::{name}.{overload}"])
         for name in ("add", "sub", "mul", "div")
