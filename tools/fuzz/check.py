@@ -162,6 +162,7 @@ def _dynamo() -> Iterator[list[str]]:
 
     log, messages = logging.getLogger("torch.backends.zendnn._compile"), _Messages()
     log.addHandler(messages)
+    level = log.level
     log.setLevel(logging.INFO)
     torch._dynamo.reset()
     try:
@@ -170,6 +171,7 @@ def _dynamo() -> Iterator[list[str]]:
     finally:
         torch._dynamo.reset()
         log.removeHandler(messages)
+        log.setLevel(level)
 
 
 def _compiler(dynamic: bool) -> FrontEnd:

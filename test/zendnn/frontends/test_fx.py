@@ -284,6 +284,16 @@ def test_parts_are_written_in_place(how: str) -> None:
     assert bool(writers) == (how == "masked")
 
 
+def test_products_of_nothing_are_left_out() -> None:
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        return torch.addmm(x, y, empty, alpha=0.6) + F.linear(y, empty.t())
+
+    empty = torch.ones(0, 6)
+    inputs = [ROWS, torch.ones(4, 0)]
+    made = front_end.optimize(functional(Called(function), inputs), {})
+    torch.testing.assert_close(made(*inputs), ROWS)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_other_dtypes_are_left_out_at_once(dtype: torch.dtype) -> None:
     imported = import_graph(functional(Called(lambda x: F.gelu(x @ x.t())), [ROWS.to(dtype)]))

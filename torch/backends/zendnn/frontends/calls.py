@@ -172,6 +172,8 @@ class Call(abc.ABC):
         constant = self.tensor(name, dtypes).constant
         if constant is None:
             raise Refused(f"{name} is not a constant")
+        if not constant.numel():
+            raise Refused(f"{name} is empty")
         return constant
 
     def elements(self, name: str) -> Sequence[Handle]:

@@ -63,6 +63,8 @@ def factors(call: Call, left: Value, right: Value) -> tuple[str, list[Operand]]:
     matrix = right.constant
     if matrix is None or matrix.dim() != 2:
         return "matmul", [left, right]
+    if not matrix.numel():
+        raise Refused("its matrix is empty")
     return "linear", [left, call.graph.constant(matrix.t()), None]
 
 
