@@ -12,6 +12,7 @@ from torch import Tensor, fx, nn
 from torch.backends.zendnn.frontends.fx import rest
 
 from ..common import stock, values
+from .test_fx import Called, functional
 
 LARGE = values(512, 300)
 
@@ -25,8 +26,7 @@ def fresh() -> Iterator[None]:
 
 def grouped(function: Callable[..., Any], *inputs: Tensor) -> tuple[fx.GraphModule, list[str]]:
     """Compile a function's groups; return its graph and what each group computes."""
-    module = torch.export.export(_Called(function), inputs).run_decompositions({}).module()
-    assert isinstance(module, fx.GraphModule)
+    module = functional(Called(function), inputs)
     groups: list[str] = []
 
     def compile(group: fx.GraphModule) -> fx.GraphModule:
@@ -39,15 +39,6 @@ def grouped(function: Callable[..., Any], *inputs: Tensor) -> tuple[fx.GraphModu
         torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
         assert ours.stride() == theirs.stride()
     return module, groups
-
-
-class _Called(nn.Module):
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs: Tensor) -> Any:
-        return self.function(*inputs)
 
 
 def test_neighbours_on_large_tensors_form_a_group() -> None:
@@ -78,8 +69,7 @@ def test_a_write_divides() -> None:
         return first, x.cos().ceil()
 
     inputs = LARGE.clone(), LARGE + 1
-    module = torch.export.export(_Called(function), inputs).run_decompositions({}).module()
-    assert isinstance(module, fx.GraphModule)
+    module = functional(Called(function), inputs)
     groups: list[fx.GraphModule] = []
 
     def compile(group: fx.GraphModule) -> fx.GraphModule:

@@ -14,7 +14,7 @@ from torch.backends.zendnn.frontends.fx.writes import is_view
 from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
 
 #: torch's own numbers of dtypes, layouts and memory formats, which importers know them by.
-_NUMBERS = {
+CODES = {
     torch.uint8: 0,
     torch.int8: 1,
     torch.int16: 2,
@@ -49,6 +49,12 @@ def kind_of(node: fx.Node) -> Kind:
         return "tensor"
     integer = isinstance(made, int | torch.SymInt) and not isinstance(made, bool)
     return "number" if integer else "other"
+
+
+def hint_of(size: int | torch.SymInt) -> int | None:
+    """Return a size, or that of the first call; None if it depends on data."""
+    known: int | None = size if isinstance(size, int) else size.node.hint
+    return known
 
 
 @dataclass
@@ -128,7 +134,7 @@ class FxCall(Call):
             items = [self.constant_of(item) for item in handle]
             return MISSING if any(item is MISSING for item in items) else items
         if isinstance(handle, torch.dtype | torch.layout | torch.memory_format):
-            return _NUMBERS.get(handle, -1)
+            return CODES.get(handle, -1)
         return handle
 
     def operand_of(self, handle: Handle) -> Operand:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import SymInt, Tensor, fx, nn
 from torch.backends.zendnn.frontends import fx as front_end
-from torch.backends.zendnn.frontends.fx.calls import _NUMBERS
+from torch.backends.zendnn.frontends.fx.calls import CODES, hint_of
 from torch.backends.zendnn.frontends.fx.reader import attribute, output_of
 from torch.backends.zendnn.frontends.fx.writer import PlannedRegion
 from torch.export import ExportedProgram
@@ -117,7 +117,7 @@ class _Writer:
         """Put the operator's call in the place of a region's."""
         description, constants, name = texts = self.texts[str(node.target)]
         results = [user.meta["val"] for user in sorted(node.users, key=lambda it: it.args[1])]
-        count, numbers, _ = region._signature
+        count, numbers, _ = region.signature
         arguments = [read for read in node.args if isinstance(read, fx.Node)]
         tensors, given = arguments[:count], arguments[count : count + numbers]
         _check(texts, [n.meta["val"] for n in tensors], [n.meta["val"] for n in given], results)
@@ -180,7 +180,7 @@ class _Writer:
     def _type(self, made: Tensor) -> list[int | fx.Node]:
         """Return what the operator is told of a result: dtype, rank, sizes and strides."""
         sizes = map(self._size, (*made.shape, *made.stride()))
-        return [_NUMBERS[made.dtype], made.dim(), *sizes]
+        return [CODES[made.dtype], made.dim(), *sizes]
 
     def _size(self, size: int | SymInt) -> int | fx.Node:
         if not isinstance(size, SymInt):
@@ -297,8 +297,7 @@ def _hints(sizes: Sequence[Any]) -> tuple[int, ...]:
 
 
 def _hint(size: Any) -> int:
-    if not isinstance(size, SymInt):
-        return int(size)
-    if not size.node.has_hint():
+    known = hint_of(size)
+    if known is None:
         raise Unstated(f"the size {size} depends on data")
-    return int(size.node.hint)
+    return int(known)

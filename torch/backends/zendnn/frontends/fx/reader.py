@@ -59,7 +59,7 @@ class Imported(schedule.Imported):
         return [node for node in read if node not in self.views]
 
     def reads_memory(self, node: fx.Node) -> bool:
-        return not is_view(node) and not _is_size(node)
+        return not is_view(node) and kind_of(node) != "number"
 
     def writes_memory(self, node: fx.Node) -> bool:
         return writes(node)
@@ -218,10 +218,6 @@ def _try_import(scope: Scope, node: fx.Node) -> str:
     except Refused as refused:
         return str(refused)
     return ""
-
-
-def _is_size(node: fx.Node) -> bool:
-    return isinstance(node.meta.get("val"), int | torch.SymInt)
 
 
 def _is_ordered(node: fx.Node) -> bool:

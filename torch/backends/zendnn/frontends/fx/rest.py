@@ -5,12 +5,14 @@ A group is a run of neighbours in the graph's order, so that no read passes a wr
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch.backends.zendnn.frontends.fx.calls import hint_of, kind_of
 from torch.backends.zendnn.frontends.fx.writes import is_view, writes
 
 #: A group is worth a call if its operators go through so many elements, so that it saves traffic,
@@ -18,7 +20,7 @@ LARGE = 1 << 18
 #: or if it has so many operators, so that it saves their calls.
 MANY = 16
 
-#: Makes of a group, which takes its inputs in order and returns a tuple, what is called instead.
+#: Compiles a group. Both take the group's inputs in order and return its results in a tuple.
 Compile = Callable[[fx.GraphModule], Callable[..., Sequence[Any]]]
 
 
@@ -33,22 +35,22 @@ def compile_groups(source: fx.GraphModule, compile: Compile) -> None:
     source.recompile()
 
 
-def _runs(graph: fx.Graph) -> Iterator[list[fx.Node]]:
+def _runs(graph: fx.Graph) -> Iterator[dict[fx.Node, None]]:
     """Yield the runs of operators that can be in a group."""
-    run: list[fx.Node] = []
+    run: dict[fx.Node, None] = {}
     for node in list(graph.nodes):
         light = node.op == "get_attr" or node.target == operator.getitem or _is_number(node)
         if light and not any(x in run for x in node.all_input_nodes):
             continue  # can be computed before the group
         if light or _can_be_grouped(node):
-            run.append(node)
+            run[node] = None
         elif run:
             yield run
-            run = []
+            run = {}
 
 
 def _is_number(node: fx.Node) -> bool:
-    return node.op == "call_function" and isinstance(node.meta.get("val"), int | torch.SymInt)
+    return node.op == "call_function" and kind_of(node) == "number"
 
 
 def _can_be_grouped(node: fx.Node) -> bool:
@@ -60,19 +62,21 @@ def _can_be_grouped(node: fx.Node) -> bool:
         all(isinstance(x, Tensor) and not x.dtype.is_complex for x in several)
         and not writes(node)
         and not node.is_impure()
-        and not set(_UNFIT).intersection(target.tags)
+        and _UNFIT.isdisjoint(target.tags)
     )
 
 
 #: Operators whose results, or whose sizes, do not follow from what they read.
-_UNFIT = (
-    torch.Tag.nondeterministic_seeded,
-    torch.Tag.dynamic_output_shape,
-    torch.Tag.data_dependent_output,
+_UNFIT = frozenset(
+    {
+        torch.Tag.nondeterministic_seeded,
+        torch.Tag.dynamic_output_shape,
+        torch.Tag.data_dependent_output,
+    }
 )
 
 
-def _trimmed(run: list[fx.Node]) -> list[fx.Node]:
+def _trimmed(run: dict[fx.Node, None]) -> list[fx.Node]:
     """Return a run without views of what it is given, which keep the memory of that."""
     outside: set[fx.Node] = set()
     for node in run:
@@ -98,8 +102,7 @@ def _elements(node: fx.Node) -> int:
         made = near.meta.get("val")
         for x in made if isinstance(made, list | tuple) else [made]:
             if isinstance(x, Tensor):
-                sizes = [size if isinstance(size, int) else size.node.hint for size in x.shape]
-                most = max(most, int(torch.Size(size or 1 for size in sizes).numel()))
+                most = max(most, math.prod(hint_of(size) or 1 for size in x.shape))
     return most
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 from torch.backends.zendnn import _C, passes
+from torch.backends.zendnn.frontends.fx.calls import hint_of
 from torch.backends.zendnn.frontends.fx.reader import Imported, output_of
 from torch.backends.zendnn.frontends.schedule import Item, Schedule
 from torch.backends.zendnn.graph import Region
@@ -35,15 +36,15 @@ class PlannedRegion(nn.Module):
         super().__init__()
         self.plan = plan
         self.original = original
-        self._signature = tensors, numbers, orders
-        self._call = _C._PlanCall(plan, *self._signature)
+        self.signature = tensors, numbers, orders
+        self._call = _C._PlanCall(plan, *self.signature)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: held for name, held in self.__dict__.items() if name != "_call"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        self._call = _C._PlanCall(self.plan, *self._signature)
+        self._call = _C._PlanCall(self.plan, *self.signature)
 
     def forward(self, *given: Any) -> Sequence[torch.Tensor]:
         made: tuple[torch.Tensor, ...] | None = self._call(*given)
@@ -135,7 +136,7 @@ def _planned(
 
 def _order(made: torch.Tensor) -> list[int]:
     """Return a result's dimensions in the order in which they lie in memory, innermost last."""
-    known = [stride if isinstance(stride, int) else stride.node.hint for stride in made.stride()]
+    known = [hint_of(stride) or 0 for stride in made.stride()]
     dims = list(range(made.dim()))
     if not all(known):  # repeated elements, or nobody knows
         return dims
