@@ -8,7 +8,6 @@ graph. Plans take them for constants, and are made anew once one has changed.
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import logging
 import os
@@ -30,8 +29,8 @@ from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.aten import IMPORTERS
 from torch.backends.zendnn.frontends.fx.calls import operator_of
 from torch.backends.zendnn.frontends.fx.logs import Capture
+from torch.backends.zendnn.frontends.fx.rest import by_inductor
 from torch.backends.zendnn.frontends.fx.writes import written_by
-from torch.utils._python_dispatch import _disable_current_modes
 
 log = logging.getLogger(__name__)
 
@@ -167,48 +166,6 @@ def _has_compiler() -> bool:
     return shutil.which(os.environ.get("CXX", "g++")) is not None
 
 
-def _inductor(group: fx.GraphModule) -> Compiled:
-    """Compile a group of operators, for sizes that change if those of its inputs do."""
-    sizes = [
-        size
-        for node in group.graph.nodes
-        for size in getattr(node.meta.get("val"), "shape", [node.meta.get("val")])
-    ]
-    if any(isinstance(size, torch.SymInt) for size in sizes):
-        compiled: Compiled = torch.compile(group, backend="inductor", dynamic=True)
-        return compiled
-    return FixedGroup(group)
-
-
-class FixedGroup(torch.nn.Module):
-    """Operators that Inductor compiles for the sizes and strides of the last call.
-
-    Dynamo's guards of the whole graph hold for it; it saves those that torch.compile would add.
-    """
-
-    def __init__(self, group: fx.GraphModule) -> None:
-        super().__init__()
-        self.group = group
-        self._compiled: Compiled | None = None
-
-    def forward(self, *given: Tensor) -> Sequence[Any]:
-        made = self._compiled or self._compile(given)
-        try:
-            results: Sequence[Any] = made(*given)
-        except AssertionError:  # an input has other strides
-            results = self._compile(given)(*given)
-        return results
-
-    def _compile(self, given: Sequence[Tensor]) -> Compiled:
-        from torch._inductor.compile_fx import compile_fx  # slow
-
-        copied = fx.GraphModule(self.group, copy.deepcopy(self.group.graph))
-        with _disable_current_modes():  # AOTAutograd checks operators at a first call
-            made: Compiled = compile_fx(copied, list(given))
-        self._compiled = made
-        return made
-
-
 def whole_operators() -> contextlib.AbstractContextManager[None]:
     """Keep torch from taking apart operators that the engine has, while it traces."""
     try:
@@ -310,7 +267,7 @@ class InferenceGraph:
         names = [node.name for node in self._inputs()]
         snapshot = _C._Snapshot(self.weights, given, self.options.freeze)
         constants = {names[place]: given[place].detach() for place in self.weights}
-        compile = _inductor if self.options.compiles_rest else None
+        compile = by_inductor if self.options.compiles_rest else None
         with engine_passes.switched(self.options.passes or {}), self.capture.inside():
             self._tell_changes(given)
             made = front_end.optimize(self.graph, constants, capture=self.capture, compile=compile)

@@ -5,6 +5,7 @@ A group is a run of neighbours in the graph's order, so that no read passes a wr
 
 from __future__ import annotations
 
+import copy
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -14,14 +15,16 @@ import torch
 from torch import Tensor, fx
 from torch.backends.zendnn.frontends.fx.calls import hint_of, kind_of
 from torch.backends.zendnn.frontends.fx.writes import is_view, writes
+from torch.utils._python_dispatch import _disable_current_modes
 
 #: A group is worth a call if its operators go through so many elements, so that it saves traffic,
 LARGE = 1 << 18
 #: or if it has so many operators, so that it saves their calls.
 MANY = 16
 
-#: Compiles a group. Both take the group's inputs in order and return its results in a tuple.
-Compile = Callable[[fx.GraphModule], Callable[..., Sequence[Any]]]
+#: A compiled group, which takes the group's inputs in order and returns its results in a tuple.
+Compiled = Callable[..., Sequence[Any]]
+Compile = Callable[[fx.GraphModule], Compiled]
 
 
 def compile_groups(source: fx.GraphModule, compile: Compile) -> None:
@@ -129,3 +132,48 @@ def _replace(source: fx.GraphModule, group: list[fx.Node], name: str, compile: C
             node.replace_all_uses_with(element, lambda user: user not in inside)
     for node in reversed(group):
         source.graph.erase_node(node)
+
+
+# How Inductor compiles a group.
+
+
+def by_inductor(group: fx.GraphModule) -> Compiled:
+    """Compile a group of operators, for sizes that change if those of its inputs do."""
+    sizes = [
+        size
+        for node in group.graph.nodes
+        for size in getattr(node.meta.get("val"), "shape", [node.meta.get("val")])
+    ]
+    if any(isinstance(size, torch.SymInt) for size in sizes):
+        compiled: Compiled = torch.compile(group, backend="inductor", dynamic=True)
+        return compiled
+    return FixedGroup(group)
+
+
+class FixedGroup(torch.nn.Module):
+    """Operators that Inductor compiles for the sizes and strides of the last call.
+
+    Dynamo's guards of the whole graph hold for it; it saves those that torch.compile would add.
+    """
+
+    def __init__(self, group: fx.GraphModule) -> None:
+        super().__init__()
+        self.group = group
+        self._compiled: Compiled | None = None
+
+    def forward(self, *given: Tensor) -> Sequence[Any]:
+        made = self._compiled or self._compile(given)
+        try:
+            results: Sequence[Any] = made(*given)
+        except AssertionError:  # an input has other strides
+            results = self._compile(given)(*given)
+        return results
+
+    def _compile(self, given: Sequence[Tensor]) -> Compiled:
+        from torch._inductor.compile_fx import compile_fx  # slow
+
+        copied = fx.GraphModule(self.group, copy.deepcopy(self.group.graph))
+        with _disable_current_modes():  # AOTAutograd checks operators at a first call
+            made: Compiled = compile_fx(copied, list(given))
+        self._compiled = made
+        return made
