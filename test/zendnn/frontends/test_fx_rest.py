@@ -141,6 +141,21 @@ def test_inductor_compiles_what_is_between_plans(dynamic: bool) -> None:
             torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-4)
 
 
+def test_what_inductor_cannot_compile_stays_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*given: Any, **named: Any) -> None:
+        raise NotImplementedError("no such operator")
+
+    from torch._inductor import compile_fx
+
+    monkeypatch.setattr(compile_fx, "compile_fx", fail)
+    model, x = Between().eval(), values(512, 64)
+    fast = torch.compile(model, backend="zendnn", options={"rest": "inductor"})
+    with torch.no_grad():
+        got = fast(x)
+        with stock():
+            torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-4)
+
+
 def test_without_a_compiler_the_rest_is_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*given: Any, **named: Any) -> None:
         raise AssertionError("Inductor was called")

@@ -6,6 +6,7 @@ A group is a run of neighbours in the graph's order, so that no read passes a wr
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +17,8 @@ from torch import Tensor, fx
 from torch.backends.zendnn.frontends.fx.calls import hint_of, kind_of
 from torch.backends.zendnn.frontends.fx.writes import is_view, writes
 from torch.utils._python_dispatch import _disable_current_modes
+
+log = logging.getLogger(__name__)
 
 #: A group is worth a call if its operators go through so many elements, so that it saves traffic,
 LARGE = 1 << 18
@@ -173,7 +176,11 @@ class FixedGroup(torch.nn.Module):
         from torch._inductor.compile_fx import compile_fx  # slow
 
         copied = fx.GraphModule(self.group, copy.deepcopy(self.group.graph))
-        with _disable_current_modes():  # AOTAutograd checks operators at a first call
-            made: Compiled = compile_fx(copied, list(given))
+        made: Compiled = self.group
+        try:
+            with _disable_current_modes():  # AOTAutograd checks operators at a first call
+                made = compile_fx(copied, list(given))
+        except Exception as error:
+            log.warning("operators between regions stay eager: %s", error)
         self._compiled = made
         return made
