@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import copy
 import itertools
-import logging
 import sys
 import warnings
 import zlib
@@ -34,6 +33,7 @@ from torch.backends.zendnn.frontends.aten import IMPORTERS
 from torch.backends.zendnn.passes import partition
 from torch.utils import _pytree as pytree
 
+from tools.backend_log import first_line, listening
 from tools.setup_helpers.options import positive
 
 DTYPES = (torch.float32, torch.bfloat16, torch.int64)
@@ -311,7 +311,7 @@ def _unfit(case: Case) -> str:
     try:
         first, second = _stock([case]), _stock([case])
     except Exception as error:
-        return f"stock raises {_line(error)}"
+        return f"stock raises {first_line(error)}"
     return "stock does not repeat its results" if _difference(case, *first, *second) else ""
 
 
@@ -320,13 +320,13 @@ def _compare(cases: Sequence[Case], compiler: Compiler) -> list[Verdict]:
     stock = _stock(cases)
     calls, inputs = _copied(cases)
     flat = [x for given in inputs for x in given]
-    with torch.no_grad(), _left() as left, torch.backends.zendnn.record() as events:
+    with torch.no_grad(), listening() as left, torch.backends.zendnn.record() as events:
         try:
             compiled = compiler(calls, flat)
             torch.manual_seed(0)
             results = list(compiled(*flat))
         except Exception as error:
-            return [Verdict(case, "lost", _line(error)) for case in cases]
+            return [Verdict(case, "lost", first_line(error)) for case in cases]
     planned = any(event.route == "plan" for event in events)
     verdicts = []
     for case, call, given, theirs in zip(cases, calls.calls, inputs, stock, strict=True):
@@ -336,33 +336,6 @@ def _compare(cases: Sequence[Case], compiler: Compiler) -> list[Verdict]:
         outcome = "lost" if difference else "left" if left else "passed"
         verdicts.append(Verdict(case, outcome, difference or next(iter(left), ""), planned))
     return verdicts
-
-
-class _Reasons(logging.Handler):
-    """Collects why the backend left graphs as they were."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.found: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.found.append(_first_line(record.getMessage()))
-
-
-@contextlib.contextmanager
-def _left() -> Iterator[list[str]]:
-    """Yield a list that gets the reasons why the backend leaves graphs as they are."""
-    handler, log = _Reasons(), _compile.log
-    before = log.level, log.propagate
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    try:
-        yield handler.found
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(before[0])
-        log.propagate = before[1]
 
 
 def _difference(case: Case, ours: Run, stock: Run) -> str:
@@ -420,14 +393,6 @@ def _words(dtype: torch.dtype) -> str:
 
 def _type(x: Tensor) -> str:
     return f"{_words(x.dtype)}{list(x.shape)}"
-
-
-def _first_line(text: str) -> str:
-    return (text.strip().splitlines() or [""])[0][:300]
-
-
-def _line(error: Exception) -> str:
-    return _first_line(f"{type(error).__name__}: {error}")
 
 
 def run(

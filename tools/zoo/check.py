@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-import logging
 import math
 import os
 import resource
@@ -19,7 +18,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from unittest import mock
@@ -30,6 +29,7 @@ from torch._dynamo.utils import counters
 from torch.utils import _pytree as pytree
 from transformers import masking_utils
 
+from tools.backend_log import first_line, listening
 from tools.zoo.models import NotBuilt, Tiny, build
 
 #: The largest error that counts as rounding, relative to the largest number of a result.
@@ -194,17 +194,6 @@ class Taking:
         return self.function(*(given[name] for name in self.names))
 
 
-class Notes(logging.Handler):
-    """Notes the graphs that the back end leaves as they are."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.INFO)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(line(*record.args or (record.getMessage(),)))
-
-
 def check(tiny: Tiny, way: str) -> Way:
     """Return what comes of one way to run a model."""
     runs = [tiny.inputs, *([tiny.second] if way == "dynamic" and tiny.second else [])]
@@ -214,7 +203,7 @@ def check(tiny: Tiny, way: str) -> Way:
     if worst(again, want) > TOLERANCE:
         return Way(way, "upstream", "stock eager torch computes something else each time")
     outcome, detail, error, facts = "right", "", 0.0, {}
-    with torch.no_grad(), noted() as notes:
+    with torch.no_grad(), listening() as notes:
         try:
             fast = prepared(tiny, way, "zendnn")
             got = [call(fast, inputs) for inputs in [*runs, runs[0]]]
@@ -224,7 +213,7 @@ def check(tiny: Tiny, way: str) -> Way:
             if way != "dynamic":
                 facts["ratio"] = ratio(fast, tiny)
         except Exception as raised:
-            outcome, detail = "fails", line(raised)
+            outcome, detail = "fails", first_line(raised)
     if outcome != "right" and (theirs := upstream(tiny, way)):
         outcome, detail = "upstream", f"{detail}; stock: {theirs}".removeprefix("; ")
     elif outcome == "wrong":
@@ -255,25 +244,13 @@ def upstream(tiny: Tiny, way: str) -> str:
             model = prepared(tiny, way, "aot_eager")
             error = worst(*([call(f, inputs) for inputs in runs] for f in (model, tiny.model)))
         except Exception as raised:
-            return line(raised)
+            return first_line(raised)
     return f"off by {error:.2g}" if error > TOLERANCE else ""
 
 
 def worst(got: Sequence[list[Tensor]], want: Sequence[list[Tensor]]) -> float:
     """Return the largest difference of several results."""
     return max(map(difference, got, want))
-
-
-@contextlib.contextmanager
-def noted() -> Iterator[list[str]]:
-    """Yield a list that gets why the back end leaves graphs as they are."""
-    notes, log = Notes(), logging.getLogger("torch.backends.zendnn._compile")
-    log.addHandler(notes)
-    log.setLevel(logging.INFO)
-    try:
-        yield notes.texts
-    finally:
-        log.removeHandler(notes)
 
 
 def plans(fast: Any, inputs: Mapping[str, Any], notes: Sequence[str]) -> dict[str, Any]:
@@ -317,13 +294,6 @@ def seconds(function: Callable[..., Any], inputs: Mapping[str, Any]) -> float:
         function(**inputs)
         count += 1
     return passed / count
-
-
-def line(error: object) -> str:
-    """Return the first line of a text or an error, with the error's type."""
-    text = next((t.strip() for t in str(error).splitlines() if t.strip()), "")
-    name = f"{type(error).__name__}: " if isinstance(error, BaseException) else ""
-    return f"{name}{text}"[:200]
 
 
 def main(name: str, ways: Sequence[str], on_stock: bool) -> None:
