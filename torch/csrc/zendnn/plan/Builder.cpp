@@ -112,18 +112,32 @@ void Builder::add_kernel(
        .kernel = std::move(kernel)});
 }
 
-size_t Builder::choose(
+Choice Builder::choose(
     const Node& node,
     const std::string& key,
     const std::vector<Candidate>& candidates,
     const Judge& judge,
     const std::string& about) {
-  const auto choice =
-      plan::choose(key, candidates, tuning_seconds_, judge, about);
+  auto choice = plan::choose(key, candidates, tuning_seconds_, judge, about);
   for (const auto& name : choice.wrong) {
     program_.wrong.push_back(name + " for " + node.label);
   }
-  return choice.index;
+  return choice;
+}
+
+std::shared_ptr<const Implementation> Builder::chosen(
+    const std::string& problem) {
+  auto made = chosen_.find(problem);
+  if (made != nullptr) {
+    program_.chosen.push_back(made);
+  }
+  return made;
+}
+
+void Builder::set_chosen(
+    const std::string& problem,
+    const std::shared_ptr<const Implementation>& made) {
+  program_.chosen.push_back(chosen_.get(problem, [&] { return made; }));
 }
 
 bool Builder::is_at_border(const Place& from, const Place& to) const {

@@ -31,9 +31,15 @@ struct Place {
 // Adds to values where they lie, and which steps make them.
 class Builder : public Values {
  public:
-  Builder(Values values, Packed& packed, Layout layout, double& tuning_seconds)
+  Builder(
+      Values values,
+      Packed& packed,
+      Shared<const Implementation>& chosen,
+      Layout layout,
+      double& tuning_seconds)
       : Values(std::move(values)),
         packed_(packed),
+        chosen_(chosen),
         layout_(layout),
         tuning_seconds_(tuning_seconds),
         places_(values_.size()) {}
@@ -136,12 +142,18 @@ class Builder : public Values {
   Fill plain_weights(int64_t value) const;
   // The candidate that serves the node; see choose() in Tuner.h. The executable
   // lists those that are wrong.
-  size_t choose(
+  Choice choose(
       const Node& node,
       const std::string& key,
       const std::vector<Candidate>& candidates,
       const Judge& judge,
       const std::string& about = {});
+  // The implementation that an executable of the plan has chosen for the same
+  // problem; null where none has.
+  std::shared_ptr<const Implementation> chosen(const std::string& problem);
+  void set_chosen(
+      const std::string& problem,
+      const std::shared_ptr<const Implementation>& made);
   // A weight in this layout, packed once for all executables of the plan.
   Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
   // Whether it is packed already.
@@ -215,6 +227,7 @@ class Builder : public Values {
   void finish_results();
 
   Packed& packed_;
+  Shared<const Implementation>& chosen_;
   Layout layout_;
   double& tuning_seconds_;
   std::vector<std::vector<Place>> places_; // of each value, the best first

@@ -19,6 +19,7 @@ namespace at::native::zendnn::plan {
 using ::zendnn::memory;
 
 class Piece;
+struct Implementation;
 
 // A place in one of an executable's buffers.
 struct Ref {
@@ -83,6 +84,7 @@ struct Program {
   std::vector<Buffer> buffers;
   std::vector<TensorSpec> outputs;
   std::vector<std::shared_ptr<Piece>> pieces; // which constants point into
+  std::vector<std::shared_ptr<const Implementation>> chosen; // for the next
   int64_t arena_bytes = 0;
   // Steps that only bring an input or a result into another layout.
   int64_t border_copies = 0;

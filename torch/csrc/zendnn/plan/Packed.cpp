@@ -23,20 +23,8 @@ void Piece::fill() {
 
 std::shared_ptr<Piece>
 Packed::get(const std::string& key, int64_t bytes, Fill fill) {
-  std::lock_guard lock(mutex_);
-  auto& made = made_[key];
-  auto piece = made.lock();
-  if (piece == nullptr) {
-    piece = std::make_shared<Piece>(bytes, std::move(fill));
-    made = piece;
-  }
-  return piece;
-}
-
-bool Packed::has(const std::string& key) const {
-  std::lock_guard lock(mutex_);
-  const auto made = made_.find(key);
-  return made != made_.end() && !made->second.expired();
+  return made_.get(
+      key, [&] { return std::make_shared<Piece>(bytes, std::move(fill)); });
 }
 
 // Threads that fill one piece together wait for each other at the first touch
@@ -69,7 +57,7 @@ void Packed::fill(std::vector<std::shared_ptr<Piece>> pieces) {
 }
 
 size_t Packed::number_of(const ::zendnn::memory::desc& layout) {
-  std::lock_guard lock(mutex_);
+  std::lock_guard lock(numbering_);
   const auto known = std::find(layouts_.begin(), layouts_.end(), layout);
   if (known != layouts_.end()) {
     return known - layouts_.begin();
@@ -79,19 +67,9 @@ size_t Packed::number_of(const ::zendnn::memory::desc& layout) {
 }
 
 int64_t Packed::bytes() const {
-  std::lock_guard lock(mutex_);
   int64_t held = 0;
-  for (const auto& [key, made] : made_) {
-    const auto piece = made.lock();
-    held += piece == nullptr ? 0 : piece->bytes();
-  }
+  made_.visit([&](const Piece& piece) { held += piece.bytes(); });
   return held;
-}
-
-void Packed::trim() {
-  std::lock_guard lock(mutex_);
-  std::erase_if(
-      made_, [](const auto& entry) { return entry.second.expired(); });
 }
 
 } // namespace at::native::zendnn::plan

@@ -1,12 +1,13 @@
 // Constants in other layouts, shared by all executables of a plan.
 #pragma once
 
+#include <torch/csrc/zendnn/plan/Shared.h>
+
 #include <ATen/native/zendnn/Primitives.h>
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -52,7 +53,9 @@ class Packed {
   // Returns the piece of the key, new or known. A key holds a constant's index
   // and all that its packed form depends on.
   std::shared_ptr<Piece> get(const std::string& key, int64_t bytes, Fill fill);
-  bool has(const std::string& key) const;
+  bool has(const std::string& key) const {
+    return made_.find(key) != nullptr;
+  }
   // Fills those that are not filled yet, with the threads of the caller.
   static void fill(std::vector<std::shared_ptr<Piece>> pieces);
   // A number for keys. Equal layouts have the same one, though their bytes may
@@ -61,11 +64,13 @@ class Packed {
   // Of all that executables hold.
   int64_t bytes() const;
   // Forgets what no executable holds.
-  void trim();
+  void trim() {
+    made_.trim();
+  }
 
  private:
-  mutable std::mutex mutex_;
-  std::map<std::string, std::weak_ptr<Piece>> made_;
+  Shared<Piece> made_;
+  std::mutex numbering_;
   std::vector<::zendnn::memory::desc> layouts_;
 };
 

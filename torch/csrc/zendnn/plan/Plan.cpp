@@ -184,7 +184,7 @@ Plan::Built Plan::build(const Call& call) {
   auto winner = std::move(built.at(chosen));
   winner.conditions = conditions;
   built.clear();
-  packed_.trim();
+  trim();
   save_choices();
   return winner;
 }
@@ -205,6 +205,7 @@ Plan::Built Plan::build(
         Builder builder(
             Values(region, constants_, call, conditions),
             packed_,
+            chosen_,
             layout,
             seconds);
         made.executable = builder.build();
@@ -316,7 +317,7 @@ std::shared_ptr<const Plan::Built> Plan::find(
   lock.unlock();
   if (!dropped.empty()) {
     dropped.clear();
-    packed_.trim();
+    trim();
   }
   return built;
 }
@@ -497,7 +498,12 @@ void Plan::clear() {
     dropped.swap(recent_);
   }
   dropped.clear();
+  trim();
+}
+
+void Plan::trim() {
   packed_.trim();
+  chosen_.trim();
 }
 
 namespace {

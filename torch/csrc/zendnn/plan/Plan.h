@@ -89,6 +89,8 @@ class Plan : public torch::CustomClassHolder {
   // Removes and returns the entries beyond the capacity, which executables and
   // refusals have each. The caller holds the lock.
   std::list<std::shared_ptr<Entry>> beyond_capacity();
+  // Forgets what no executable holds.
+  void trim();
   Built build(const Call& call);
   // In one layout of images. Throws Refused where a plan gains nothing.
   Built build(
@@ -109,6 +111,7 @@ class Plan : public torch::CustomClassHolder {
   std::set<size_t> states_;           // of the tensors, those that are written
   std::set<c10::ScalarType> weights_; // of convolutions and linear layers
   Packed packed_;
+  Shared<const Implementation> chosen_;
   mutable std::mutex mutex_;
   std::list<std::shared_ptr<Entry>> recent_; // the most recently used first
 };

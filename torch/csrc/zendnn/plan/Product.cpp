@@ -116,8 +116,8 @@ void Product::build() {
       if (addition == Addition::accumulate && !attached.accumulates) {
         continue; // an earlier post-op is a step of its own
       }
-      if (const auto found = find(attached, slow); !found.empty()) {
-        return add(found[fastest(attached, found)], attached);
+      if (const auto made = choose(attached, slow)) {
+        return add(*made, attached);
       }
     }
   }
@@ -156,26 +156,57 @@ Implementation Product::reference(const Attached& attached) const {
   return *found;
 }
 
-size_t Product::fastest(
+std::shared_ptr<const Implementation> Product::choose(
+    const Attached& attached,
+    bool slow) {
+  std::ostringstream problem;
+  problem << key(attached, /*about=*/false) << ' ' << slow << ' '
+          << place_.has_value() << attached.accumulates << attached.taken;
+  for (const auto& post : node_.post) {
+    problem << ' ' << post.algorithm << ' ' << post.alpha << ' ' << post.beta;
+  }
+  if (!verifies()) {
+    if (auto made = builder_.chosen(problem.str())) {
+      return made;
+    }
+  }
+  const auto found = find(attached, slow);
+  if (found.empty()) {
+    return nullptr;
+  }
+  const auto choice = fastest(attached, found);
+  auto made = std::make_shared<Implementation>(found[choice.index]);
+  if (made->run) { // it holds what is this node's alone
+    return made;
+  }
+  made->primitive = made->make();
+  if (choice.is_timed && choice.wrong.empty()) {
+    builder_.set_chosen(problem.str(), made);
+  }
+  return made;
+}
+
+std::string Product::key(const Attached& attached, bool about) const {
+  std::string text = about ? "about " : "";
+  text += name_ + text_of(source_, about) + text_of(weights_) + text_of(bias_) +
+          text_of(result_, about) + window_;
+  for (size_t i = 0; i < attached.taken; ++i) {
+    text += ' ' + node_.post[i].algorithm;
+  }
+  for (const auto& operand : attached.operands) {
+    text += text_of(operand.desc, about);
+  }
+  return text + " threads " + std::to_string(at::get_num_threads());
+}
+
+Choice Product::fastest(
     const Attached& attached,
     const std::vector<Implementation>& found) {
   if (most_ == 1 || (found.size() < 2 && !verifies())) {
-    return 0;
+    return {};
   }
   source_ = found[0].source;
   result_ = found[0].result;
-  const auto key = [&](bool about) {
-    std::string text = about ? "about " : "";
-    text += name_ + text_of(source_, about) + text_of(weights_) +
-            text_of(bias_) + text_of(result_, about) + window_;
-    for (size_t i = 0; i < attached.taken; ++i) {
-      text += ' ' + node_.post[i].algorithm;
-    }
-    for (const auto& operand : attached.operands) {
-      text += text_of(operand.desc, about);
-    }
-    return text + " threads " + std::to_string(at::get_num_threads());
-  };
   const auto weight = tensor(node_, 1);
   Trial trial(
       weights_,
@@ -192,10 +223,10 @@ size_t Product::fastest(
   }
   return builder_.choose(
       node_,
-      key(false),
+      key(attached, /*about=*/false),
       candidates,
       [&] { return trial.judge(reference(attached)); },
-      window_.empty() ? key(true) : "");
+      window_.empty() ? key(attached, /*about=*/true) : "");
 }
 
 void Product::add(const Implementation& made, const Attached& attached) {
@@ -253,7 +284,7 @@ void Product::add(const Implementation& made, const Attached& attached) {
         flops);
   } else {
     builder_.add_primitive(
-        node_, made.make(), made.name, std::move(arguments), flops);
+        node_, made.primitive, made.name, std::move(arguments), flops);
   }
   apply_rest(builder_, node_, attached.taken);
   copy_to_slice(builder_, output);

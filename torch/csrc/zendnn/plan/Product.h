@@ -25,6 +25,8 @@ struct Implementation {
   std::function<void(const Addresses&)> run{};
   Fill pack{};
   double loss = 1; // its rounding errors, relative to a primitive's
+
+  ::zendnn::primitive primitive{}; // of the chosen one, if not a kernel
 };
 
 // Returns whether to go on.
@@ -105,7 +107,14 @@ class Product {
   std::optional<Place> place_;       // for the result, where that is given
 
  private:
-  size_t fastest(
+  // The implementation that serves; null where there is none.
+  std::shared_ptr<const Implementation> choose(
+      const Attached& attached,
+      bool slow);
+  // All that the choice depends on; `about` rounds numbers of rows up to those
+  // that neighbours share.
+  std::string key(const Attached& attached, bool about) const;
+  Choice fastest(
       const Attached& attached,
       const std::vector<Implementation>& found);
   Implementation reference(const Attached& attached) const;

@@ -336,7 +336,8 @@ Choice choose(
   auto known = recall(key, near, candidates);
   if (!known.chosen && !verify &&
       (candidates.size() < 2 || seconds_left <= 0)) {
-    known.chosen = first_right(known);
+    const bool alone = candidates.size() < 2;
+    return {first_right(known), known.wrong, /*is_timed=*/alone};
   }
   if (known.chosen) {
     return {*known.chosen, known.wrong}; // and waits for nobody
@@ -414,7 +415,7 @@ Choice choose(
       choices.set(about, candidates[index].name);
     }
   }
-  return {index, known.wrong};
+  return {index, known.wrong, /*is_timed=*/!failed};
 }
 
 void save_choices() {

@@ -37,8 +37,9 @@ struct Candidate {
 using Judge = std::function<Outcome()>;
 
 struct Choice {
-  size_t index;
-  std::vector<std::string> wrong; // the candidates that compute wrong results
+  size_t index = 0;
+  std::vector<std::string> wrong{}; // the candidates that compute wrong results
+  bool is_timed = true; // now or earlier; a later choice may be another if not
 };
 
 // Returns the fastest candidate that is right; one that is ready may be 3 %
