@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -317,6 +318,37 @@ def test_numbers_of_modules_are_constants_until_they_change() -> None:
     net.eps = 0.5
     assert_as_eager(fast, net, values(4, 12), 0.5)
     assert_as_eager(fast, net, values(5, 12), 0.9)
+
+
+def test_numbers_of_globals_are_constants_until_they_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    layer = nn.Linear(12, 12).eval()
+
+    def gelu(x: Tensor) -> Tensor:
+        x = layer(x)
+        inner = math.sqrt(2.0 / math.pi) * (x + 0.044715 * torch.pow(x, 3.0))
+        return 0.5 * x * (1.0 + torch.tanh(inner))
+
+    fast, _ = compiled(gelu, dynamic=True)
+    for rows in (4, 6):
+        assert_as_eager(fast, gelu, values(rows, 12))
+    assert routes(fast, values(5, 12)) == {"plan"}
+    monkeypatch.setattr(math, "pi", 3.0)
+    assert_as_eager(fast, gelu, values(4, 12))
+
+
+def test_a_number_that_is_given_is_converted_by_aten() -> None:
+    def scaled(x: Tensor, temperature: float) -> Tensor:
+        return F.linear(x, x) / temperature
+
+    fast, counter = compiled(scaled, dynamic=True)
+    for temperature in (0.7, 0.8, 0.9):
+        assert_as_eager(fast, scaled, values(4, 12), temperature)
+    assert counter.frame_count == 1
+    with torch.no_grad(), torch.profiler.profile() as profiled:
+        fast(values(4, 12), 0.5)
+    assert not [event.key for event in profiled.key_averages() if event.key.startswith("prims")]
 
 
 class Cache(nn.Module):

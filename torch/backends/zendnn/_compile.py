@@ -22,7 +22,7 @@ from torch import Tensor, fx
 from torch._dynamo.exc import RestartAnalysis, TensorifyScalarRestartAnalysis
 from torch._dynamo.symbolic_convert import TensorifyState
 from torch._functorch.aot_autograd import aot_module_simplified, get_aot_graph_name
-from torch._guards import TracingContext
+from torch._guards import GuardSource, TracingContext
 from torch.backends.zendnn import _C
 from torch.backends.zendnn import passes as engine_passes
 from torch.backends.zendnn.frontends import fx as front_end
@@ -141,7 +141,7 @@ def zendnn(
 
 
 def hold_numbers(module: fx.GraphModule) -> None:
-    """Let Dynamo guard numbers that modules have, such as the ε of norms, and capture them as such.
+    """Let Dynamo guard and capture numbers of modules and globals, such as a norm's ε and ``math.pi``.
 
     For all sizes, it makes inputs of them, which no operator of the engine takes for numbers.
 
@@ -152,7 +152,10 @@ def hold_numbers(module: fx.GraphModule) -> None:
     for node in module.graph.nodes:
         number = getattr(node.meta.get("example_value"), "item_memo", None)
         source = getattr(node, "_dynamo_source", None)
-        if number is not None and source and source.guard_source.is_unspecialized_nn_module():
+        if number is None or source is None:
+            continue
+        place = source.guard_source
+        if place.is_unspecialized_nn_module() or place is GuardSource.GLOBAL:
             found.add(str(number.node._expr))
     new = {name for name in found if not TensorifyState.should_specialize(name)}
     for name in new:

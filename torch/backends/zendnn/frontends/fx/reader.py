@@ -79,6 +79,8 @@ def simplify(
 ) -> dict[fx.Node, torch.Tensor]:
     """Evaluate what depends on constants only, write in place, and check no types again.
 
+    A conversion by ``prims``, which runs in Python, becomes aten's.
+
     Constants are the placeholders that are ``known`` by name, and attributes that no node writes.
     Returns the tensors of all nodes that are constants afterwards.
     """
@@ -91,7 +93,12 @@ def simplify(
     for node in list(source.graph.nodes):
         if node.target == torch.ops.aten._assert_tensor_metadata.default:
             source.graph.erase_node(node)
-        elif node.op == "placeholder" and node.name in known:
+            continue
+        if node.target == torch.ops.prims.convert_element_type.default:
+            x, dtype = node.args
+            node.target, node.args = torch.ops.aten._to_copy.default, (x,)
+            node.kwargs = {"dtype": dtype}
+        if node.op == "placeholder" and node.name in known:
             constants[node] = values[node] = known[node.name]
         elif node.op == "get_attr" and node not in written:
             held = attribute(source, node)
