@@ -141,7 +141,7 @@ def zendnn(
 
 
 def hold_numbers(module: fx.GraphModule) -> None:
-    """Let Dynamo guard and capture numbers of modules and globals, such as a norm's ε and ``math.pi``.
+    """Let Dynamo guard and capture numbers of modules and globals, such as ε and ``math.pi``.
 
     For all sizes, it makes inputs of them, which no operator of the engine takes for numbers.
 
