@@ -19,6 +19,7 @@ from torch.backends.zendnn.graph import Graph, Pass
 _IN_GRAPHS = {
     "fold_constants": "evaluates what constants decide, and sizes too",
     "remove_identities": "removes what changes nothing",
+    "unflatten_linears": "removes views around linear layers",
     "defer_sizes": "reads sizes where nobody has to wait for them",
     "remove_casts": "removes conversions that convert nothing",
     "fold_scalars": "makes arithmetic with numbers alpha·x + beta",
