@@ -618,10 +618,16 @@ def test_switched_off_it_is_eager_mode() -> None:
     ("named", "message"),
     [
         ({"mode": "max-autotune"}, "the backend zendnn has no modes: mode='max-autotune'"),
-        ({"options": {"fast": 1}}, "has no option 'fast'; its options are freeze, passes"),
+        (
+            {"options": {"fast": 1}},
+            "has no option 'fast'; its options are freeze, passes, precision, rest, tune",
+        ),
         ({"options": {"freeze": 1}}, "the option 'freeze' is True or False, not 1"),
         ({"options": {"passes": {"fold": True}}}, "there is no pass named 'fold'"),
         ({"options": {"passes": {"fold_pad": 1}}}, "the pass 'fold_pad' is switched by"),
+        ({"options": {"precision": "low"}}, "'precision' is one of 'highest', 'high', 'medium', n"),
+        ({"options": {"tune": "no"}}, "'tune' is True, False or a number of seconds, not 'no'"),
+        ({"options": {"tune": -1}}, "'tune' is True, False or a number of seconds, not -1"),
     ],
 )
 def test_wrong_options_are_refused(named: dict[str, Any], message: str) -> None:
@@ -638,6 +644,105 @@ def test_a_pass_can_be_switched_off() -> None:
         fast(IMAGE)
     assert any("batch_norm" in event.implementation for event in events)
     assert torch.backends.zendnn.passes.is_enabled("fold_batch_norm")
+
+
+@pytest.fixture
+def torchs_precision() -> Iterator[None]:
+    """Restores torch's setting after the test."""
+    before = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+of_products_of_bfloat16 = pytest.mark.skipif(
+    not _C._multiplies_bfloat16(), reason="this CPU has no products of bfloat16"
+)
+
+
+@of_products_of_bfloat16
+@pytest.mark.usefixtures("torchs_precision")
+@pytest.mark.parametrize(
+    ("of_torch", "options", "rounds"),
+    [
+        ("highest", {}, False),
+        ("high", {}, False),
+        ("medium", {}, True),
+        ("highest", {"precision": "medium"}, True),
+        ("medium", {"precision": "high"}, False),
+        ("medium", {"precision": "highest"}, False),
+        ("medium", {"passes": {"round_products": False}}, False),
+    ],
+)
+def test_layers_multiply_in_bfloat16_where_the_precision_is_medium(
+    of_torch: str, options: dict[str, Any], rounds: bool
+) -> None:
+    layer, x = nn.Linear(64, 48).eval(), values(32, 64)
+    weight = layer.weight.detach()
+    if rounds:
+        expected = F.linear(x.bfloat16().double(), weight.bfloat16().double(), layer.bias.double())
+    else:
+        expected = F.linear(x.double(), weight.double(), layer.bias.double())
+    torch.set_float32_matmul_precision(of_torch)
+    fast = torch.compile(layer, backend="zendnn", options=options)
+    with torch.no_grad():
+        torch.testing.assert_close(fast(x), expected.float(), rtol=1e-5, atol=1e-6)
+    assert torch.get_float32_matmul_precision() == of_torch
+
+
+@of_products_of_bfloat16
+@pytest.mark.usefixtures("torchs_precision")
+def test_the_precision_is_what_torch_was_set_to_at_the_compilation() -> None:
+    layer, x = nn.Linear(64, 48).eval(), values(32, 64)
+    torch.set_float32_matmul_precision("high")
+    fast = torch.compile(layer, backend="zendnn")
+    with torch.no_grad():
+        before = fast(x)
+        torch.set_float32_matmul_precision("medium")  # which Dynamo takes for the same
+        layer.weight.mul_(1)  # plans are made anew
+        assert torch.equal(fast(x), before)
+
+
+@pytest.mark.parametrize(
+    ("budget", "options", "times"),
+    [
+        ("0", {}, False),
+        ("0", {"tune": True}, False),
+        ("0", {"tune": 60}, True),
+        ("60", {}, True),
+        ("60", {"tune": True}, True),
+        ("60", {"tune": False}, False),
+        ("60", {"tune": 0.0}, False),
+    ],
+)
+def test_plans_time_implementations_for_as_long_as_the_option_says(
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    budget: str,
+    options: dict[str, Any],
+    times: bool,
+) -> None:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", budget)
+    _C._forget_tuning()
+    net = nn.Linear(96, 80).eval()
+    fast = torch.compile(net, backend="zendnn", options=options)
+    with torch.backends.zendnn.verbose(torch.backends.zendnn.VERBOSE_ON):
+        assert_as_eager(fast, net, values(32, 96))
+    assert ("zendnn_verbose,tune," in capfd.readouterr().out) == times
+
+
+def test_a_known_choice_serves_without_tuning() -> None:
+    _C._forget_tuning()
+    net, x = nn.Linear(96, 80).eval(), values(32, 96)
+
+    def implementations(tune: float) -> list[str]:
+        torch._dynamo.reset()
+        fast = torch.compile(net, backend="zendnn", options={"tune": tune})
+        assert_as_eager(fast, net, x)
+        with torch.no_grad(), torch.backends.zendnn.record() as events:
+            fast(x)
+        return [event.implementation for event in events]
+
+    assert implementations(60.0) == implementations(False)
 
 
 def test_the_profiler_shows_regions_and_the_steps_inside() -> None:

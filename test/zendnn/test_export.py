@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn import export
+from torch.backends.zendnn import _C, export
 from torch.export import Dim, ExportedProgram
 
 from .common import of_bfloat16, run_python, stock, values
@@ -302,3 +302,18 @@ def test_the_interpreter_computes_what_plans_do(name: str) -> None:
         rounded = any(x.dtype == torch.bfloat16 for x in (*case.constants, *case.tensors, one))
         rtol, atol = TOLERANCE[torch.bfloat16 if rounded else torch.float32]
         torch.testing.assert_close(one, other, rtol=rtol, atol=atol, equal_nan=True)
+
+
+@pytest.mark.skipif(not _C._multiplies_bfloat16(), reason="this CPU has no products of bfloat16")
+def test_programs_take_options_and_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+    net, x = nn.Linear(16, 8).eval(), values(4, 16)
+    program = export(net, (x,), options={"precision": "medium", "tune": 1})
+    (region,) = regions(through_a_file(program))
+    assert "tune 1.0" in str(region.args[4]).splitlines()
+    exact = F.linear(x.bfloat16().float(), net.weight.bfloat16().float(), net.bias)
+    with torch.no_grad():
+        fast = through_a_file(program).module()
+        torch.testing.assert_close(fast(x), exact, rtol=1e-5, atol=1e-6)
+        with stock():  # in torch's own operators
+            torch.testing.assert_close(fast(x), exact, rtol=1e-2, atol=1e-2)

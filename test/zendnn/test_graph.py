@@ -230,6 +230,8 @@ def test_a_region_is_described_with_its_constants_in_order(graph: Graph) -> None
     assert [x.tolist() for x in constants] == [[1.0, 1.0], [0.0, 0.0]]
     less, _ = Region.of(graph.nodes).describe(["share_memory", "join_in_place"])
     assert less == text.replace("plan 3\n", "plan 3\nwithout join_in_place share_memory\n")
+    timed, _ = Region.of(graph.nodes).describe(tune=0.5)
+    assert timed == text.replace("plan 3\n", "plan 3\ntune 0.5\n")
 
 
 def test_every_value_has_a_name_of_its_own(graph: Graph) -> None:

@@ -208,3 +208,27 @@ def test_graph_breaks_are_explained() -> None:
     first, second = explain(fast).methods
     assert re.match(r".*test_optimize.py:\d+: Call to .*graph_break", first.graph_break)
     assert second.graph_break == ""
+
+
+def test_options_are_those_of_compiled_models() -> None:
+    net = Net().eval()
+    fast = optimize(net, (IMAGE,), options={"passes": {"fold_batch_norm": False}, "tune": 0.25})
+    assert_same(fast, net, IMAGE)
+    assert fast.zendnn_0.plan.description().splitlines()[1] == "tune 0.25"
+    with torch.no_grad(), torch.backends.zendnn.record() as events:
+        fast(IMAGE)
+    assert any("batch_norm" in event.implementation for event in events)
+    with pytest.raises(ValueError, match="no option 'rest'; its options are passes, precision, tu"):
+        optimize(net, (IMAGE,), options={"rest": "eager"})
+
+
+def test_a_traced_module_gets_the_options_too() -> None:
+    class Printing(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            if float(x.sum()) > 1e9:  # which torch.export cannot capture
+                return x
+            return super().forward(x)
+
+    with pytest.warns(UserWarning, match="it is traced"):
+        fast = optimize(Printing().eval(), (IMAGE,), options={"tune": False})
+    assert "tune 0.0" in fast._zendnn_plan_forward_0.description().splitlines()

@@ -178,6 +178,14 @@ def apply_post_op(post: PostOp, x: Tensor, operands: Sequence[Any]) -> Tensor:
 Attributes = dict[str, Any]
 
 
+def linear(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    dtype = DTYPES[a["dtype"]] if "dtype" in a else x.dtype
+    if dtype == x.dtype and (bias is None or bias.dtype == dtype):
+        return F.linear(x, weight, bias)
+    made = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
+    return made.to(dtype)
+
+
 def convolution(a: Attributes, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     dims = weight.dim() - 2
     if a.get("transposed"):
@@ -383,11 +391,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "split": split,
     "contiguous": lambda a, x: x.contiguous(),
     "convolution": convolution,
-    "linear": lambda a, x, weight, bias: (
-        F.linear(x, weight, bias).to(DTYPES[a["dtype"]])
-        if "dtype" in a
-        else F.linear(x, weight, bias)
-    ),
+    "linear": linear,
     "matmul": lambda a, x, y: x @ y,
     "eltwise": eltwise,
     "binary": lambda a, x, y: BINARY[a["algorithm"]](x, y),

@@ -38,7 +38,13 @@ def test_every_pass_has_a_name_and_a_line() -> None:
     assert all(passes.describe().values())
 
 
+def test_passes_that_change_results_are_off_by_default() -> None:
+    assert [name for name in passes.names() if not passes.is_enabled(name)] == ["round_products"]
+
+
 def test_each_pass_can_be_switched_off() -> None:
+    for name in passes.names():
+        passes.set_enabled(name, True)
     for name in passes.names():
         with passes.disable(name):
             assert not passes.is_enabled(name)

@@ -12,6 +12,7 @@ BAD_TEXTS = {
     "zendnn-plan 3\n%1 = input tensor\n": "ends before its 'return'",
     "zendnn-plan 3\n%2 = eltwise(%1) algorithm=relu\nreturn %2\n": "line 2 .*before it is made",
     "zendnn-plan 3\n%1 = input tensor\n%1 = input tensor\nreturn %1\n": "line 3 .*made twice",
+    "zendnn-plan 3\ntune fast\nreturn \n": "line 2 .*'fast' is not a number",
     "zendnn-plan 3\n%1 = input tensor\nnonsense\nreturn %1\n": "line 3 .*not understood",
     "zendnn-plan 3\n%1 = constant 0\nreturn %1\n": "comes with 0 constants and wants 1",
     "zendnn-plan 3\n%1 = input tensor\n%2 = linear(%1, %1) post=add@7\nreturn %2\n": "no operand",

@@ -14,7 +14,7 @@ import os
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,8 +23,7 @@ from torch._dynamo.exc import RestartAnalysis, TensorifyScalarRestartAnalysis
 from torch._dynamo.symbolic_convert import TensorifyState
 from torch._functorch.aot_autograd import aot_module_simplified, get_aot_graph_name
 from torch._guards import GuardSource, TracingContext
-from torch.backends.zendnn import _C
-from torch.backends.zendnn import passes as engine_passes
+from torch.backends.zendnn import _C, _options
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.aten import IMPORTERS
 from torch.backends.zendnn.frontends.fx.calls import operator_of
@@ -41,44 +40,25 @@ Compiled = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Options:
-    """What ``torch.compile(model, backend="zendnn", options={...})`` takes.
+class Options(_options.Options):
+    """What ``torch.compile(model, backend="zendnn", options={...})`` takes more than others do.
 
     Attributes:
         freeze: whether weights stay what they are: nobody looks whether one was written.
-        passes: passes to switch on or off, by name (``torch.backends.zendnn.passes``).
         rest: what runs between the regions, and graphs that record gradients: ``"inductor"``, or
             ``"eager"`` for torch's eager kernels. By default Inductor, where its C++ compiler is.
     """
 
     freeze: bool = False
-    passes: Mapping[str, bool] | None = None
     rest: str | None = None
 
-    @staticmethod
-    def of(given: Mapping[str, Any]) -> Options:
-        """Return the options, checked.
-
-        Raises:
-            ValueError: for an option or a pass that there is not.
-            TypeError: for a value of another type.
-        """
-        known = {spec.name for spec in fields(Options)}
-        if unknown := given.keys() - known:
-            raise ValueError(
-                f"the backend zendnn has no option {min(unknown)!r}; "
-                f"its options are {', '.join(sorted(known))}"
-            )
-        options = Options(**given)
-        if not isinstance(options.freeze, bool):
-            raise TypeError(f"the option 'freeze' is True or False, not {options.freeze!r}")
-        for name, on in (options.passes or {}).items():
-            engine_passes.is_enabled(name)
-            if not isinstance(on, bool):
-                raise TypeError(f"the pass {name!r} is switched by True or False, not {on!r}")
-        if options.rest not in (None, "inductor", "eager"):
-            raise ValueError(f"the option 'rest' is 'inductor' or 'eager', not {options.rest!r}")
-        return options
+    def check(self) -> None:
+        """Raise ValueError or TypeError for a value that an option does not take."""
+        super().check()
+        if not isinstance(self.freeze, bool):
+            raise TypeError(f"the option 'freeze' is True or False, not {self.freeze!r}")
+        if self.rest not in (None, "inductor", "eager"):
+            raise ValueError(f"the option 'rest' is 'inductor' or 'eager', not {self.rest!r}")
 
     @property
     def compiles_rest(self) -> bool:
@@ -106,7 +86,7 @@ def zendnn(
     """
     if mode not in (None, "default"):
         raise ValueError(f"the backend zendnn has no modes: mode={mode!r} is not taken")
-    capture, checked = Capture.of(module), Options.of(options or {})
+    capture, checked = Capture.of(module), Options.of(options)
     compiler = functools.partial(InferenceGraph.of, options=checked, capture=capture)
     wants_gradients = torch.is_grad_enabled() and any(
         isinstance(x, Tensor) and x.requires_grad for x in inputs
@@ -271,7 +251,7 @@ class InferenceGraph:
         snapshot = _C._Snapshot(self.weights, given, self.options.freeze)
         constants = {names[place]: given[place].detach() for place in self.weights}
         compile = by_inductor if self.options.compiles_rest else None
-        with engine_passes.switched(self.options.passes or {}), self.capture.inside():
+        with self.options.applied(), self.capture.inside():
             self._tell_changes(given)
             made = front_end.optimize(self.graph, constants, capture=self.capture, compile=compile)
         made.graph.owning_module = None  # in no cycle: what is replaced goes at once

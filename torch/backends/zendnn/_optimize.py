@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import fx, nn
+from torch.backends.zendnn._options import Options
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.fx.program import with_plans
 from torch.export import ExportedProgram
@@ -20,6 +21,7 @@ def optimize(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    options: Mapping[str, Any] | None = None,
 ) -> nn.Module:
     """Return a module for inference that computes what the model does, on ZenDNN's plans.
 
@@ -31,16 +33,18 @@ def optimize(
         inputs: what a module is called with; also for its sizes, unless these are dynamic.
         kwargs: the arguments by name.
         dynamic_shapes: the sizes that may change, as ``torch.export.export`` takes them.
+        options: ``passes``, ``precision`` and ``tune``, as ``torch.compile`` takes them.
 
     A module that cannot be exported is traced with ``inputs``, which a warning says.
 
     Raises:
-        TypeError: for another kind of model.
-        ValueError: for a module in training mode, and for inputs beside an exported program.
+        TypeError: for another kind of model, or of value of an option.
+        ValueError: for a module in training mode, for inputs beside an exported program, and for an
+            option that there is not.
     """
-    given = _checked(model, inputs, kwargs, dynamic_shapes)
+    given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     if isinstance(given, ExportedProgram):
-        return _optimized(given)
+        return _optimized(given, chosen)
     try:
         program = _exported(given, inputs, kwargs, dynamic_shapes)
     except Exception as error:
@@ -51,8 +55,9 @@ def optimize(
             traced: nn.Module = torch.jit.trace(
                 copy.copy(given), tuple(inputs), example_kwarg_inputs=kwargs, check_trace=False
             )
-            return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-    return _optimized(program)
+            with chosen.applied():
+                return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+    return _optimized(program, chosen)
 
 
 def export(
@@ -61,6 +66,7 @@ def export(
     kwargs: Mapping[str, Any] | None = None,
     *,
     dynamic_shapes: Any = None,
+    options: Mapping[str, Any] | None = None,
 ) -> ExportedProgram:
     """Return a program for inference that computes what the model does, on ZenDNN's plans.
 
@@ -72,16 +78,19 @@ def export(
         inputs: what a module is called with; also for its sizes, unless these are dynamic.
         kwargs: the arguments by name.
         dynamic_shapes: the sizes that may change, as ``torch.export.export`` takes them.
+        options: ``passes``, ``precision`` and ``tune``, as ``torch.compile`` takes them.
 
     Raises:
-        TypeError: for another kind of model.
-        ValueError: for a module in training mode, and for inputs beside an exported program.
+        TypeError: for another kind of model, or of value of an option.
+        ValueError: for a module in training mode, for inputs beside an exported program, and for an
+            option that there is not.
         Exception: torch.export's, where that cannot capture the module.
     """
-    given = _checked(model, inputs, kwargs, dynamic_shapes)
+    given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     if not isinstance(given, ExportedProgram):
         given = _exported(given, inputs, kwargs, dynamic_shapes)
-    return with_plans(given.run_decompositions({}))
+    with chosen.applied():
+        return with_plans(given.run_decompositions({}))
 
 
 def _checked(
@@ -117,7 +126,7 @@ def _exported(
         )
 
 
-def _optimized(program: ExportedProgram) -> nn.Module:
+def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
     # torch's own check of the inputs cannot be pickled.
     source = program.run_decompositions({}).module(check_guards=False)
     assert isinstance(source, fx.GraphModule)
@@ -126,7 +135,8 @@ def _optimized(program: ExportedProgram) -> nn.Module:
         source.add_module(front_end.INPUT_CHECK, InputCheck.of(given))
         with source.graph.inserting_after(given[-1]):
             source.graph.call_module(front_end.INPUT_CHECK, tuple(given))
-    return front_end.optimize(source, {})
+    with options.applied():
+        return front_end.optimize(source, {})
 
 
 class InputCheck(nn.Module):

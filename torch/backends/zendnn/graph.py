@@ -478,15 +478,19 @@ class Region:
         given = [v for v in made if v.kind == "tensor" and not v.is_state]
         return Region(members, inputs, tuple(v for v in given if v.escapes or v in read))
 
-    def describe(self, without: Iterable[str] = ()) -> tuple[str, list[torch.Tensor]]:
+    def describe(
+        self, without: Iterable[str] = (), tune: float | None = None
+    ) -> tuple[str, list[torch.Tensor]]:
         """Return the description and the constants that a plan is made from (docs/plan.md).
 
-        ``without`` are passes that the plan shall not run.
+        ``without`` are passes that the plan shall not run, ``tune`` the seconds that it may time
+        implementations for, where that is not the default.
         """
         values = dict.fromkeys(value for node in self.nodes for value in node.values())
         constants = [value for value in values if value.constant is not None]
         lines = [f"{DESCRIPTION} {VERSION}"]
         lines += [f"without {' '.join(names)}"] if (names := sorted(without)) else []
+        lines += [] if tune is None else [f"tune {tune}"]
         for value in self.inputs:
             dtype = f" {value.dtype}" if value.is_assumed else ""
             lines.append(f"{value} = input {value.kind}{dtype}")

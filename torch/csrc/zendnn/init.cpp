@@ -162,6 +162,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("_cpu", cpu, "The CPU, and what of it is used.");
   m.def("_dtypes", dtypes, "The dtypes computed in, and their bytes.");
   m.def(
+      "_multiplies_bfloat16",
+      [] { return ctx::uses(ctx::Isa::avx512_bf16); },
+      "Whether the CPU has instructions for products of bfloat16.");
+  m.def(
       "_has_one_default_eps",
       &ctx::cpu::has_one_default_eps,
       "Whether torch's RMS norms of bfloat16 add float32's eps, too.");

@@ -40,6 +40,7 @@ _IN_GRAPHS = {
     "fuse_binary": "makes residuals, masks and gates post-ops",
     "merge_linears": "merges linear layers that read one value",
     "fuse_layer_norm": "adds residuals in the norms that read them",
+    "round_products": "multiplies float32 in bfloat16; off by default",
 }
 
 #: What plans do once they know shapes (torch/csrc/zendnn/plan/Description.h lists the same names).
@@ -54,7 +55,10 @@ _DOES = _IN_GRAPHS | _IN_PLANS
 _FUNCTIONS: dict[str, Pass] = {
     name: getattr(importlib.import_module(f"{__name__}.{name}"), name) for name in _IN_GRAPHS
 }
-_enabled = dict.fromkeys(_DOES, True)
+#: Passes that change results by more than rounding in float32 does.
+_OFF_BY_DEFAULT = frozenset({"round_products"})
+_enabled = {name: name not in _OFF_BY_DEFAULT for name in _DOES}
+_tuning_budget: float | None = None
 
 
 def names() -> tuple[str, ...]:
@@ -95,6 +99,25 @@ def switched(names: Mapping[str, bool]) -> Iterator[None]:
         yield
     finally:
         _enabled.update(before)
+
+
+@contextlib.contextmanager
+def tuned(seconds: float | None) -> Iterator[None]:
+    """Let plans that are made inside time implementations for so long, each for all inputs' sizes.
+
+    None stands for what ``ZENDNN_TUNING_BUDGET`` says when a plan builds.
+    """
+    global _tuning_budget
+    before, _tuning_budget = _tuning_budget, seconds
+    try:
+        yield
+    finally:
+        _tuning_budget = before
+
+
+def tuning_budget() -> float | None:
+    """Return the seconds that plans made now may time implementations for; None: the default."""
+    return _tuning_budget
 
 
 def off_in_plans() -> tuple[str, ...]:

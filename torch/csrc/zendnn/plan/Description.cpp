@@ -96,6 +96,10 @@ class Parser {
       }
       return;
     }
+    if (line.starts_with("tune ")) {
+      region_.tuning_budget = to_number<double>(trim(line.substr(5)));
+      return;
+    }
     if (line.starts_with("return")) {
       for (const auto name : split(line.substr(6), ',')) {
         region_.outputs.push_back(value(name));

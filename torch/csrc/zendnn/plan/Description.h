@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -91,6 +92,8 @@ struct Description {
     std::string dtype; // that passes have assumed; empty for any
   };
   std::unordered_set<std::string> without; // passes of kPasses
+  // Seconds for timing candidates; nothing for ZENDNN_TUNING_BUDGET's.
+  std::optional<double> tuning_budget{};
   std::vector<Input> inputs;
   std::vector<int64_t> constants; // the value that each constant is
   std::vector<Node> nodes;

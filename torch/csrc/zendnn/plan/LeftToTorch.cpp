@@ -68,9 +68,16 @@ Tensor convolution(const Node& node, const Operands& given) {
 }
 
 Tensor linear(const Node& node, const Operands& given) {
-  const auto made = call("linear", {given[0], given[1], given[2]});
-  const auto dtype = node.get(attr::linear::dtype);
-  return dtype.empty() ? made : made.to(dtype_named(dtype));
+  auto x = given[0].toTensor(), weight = given[1].toTensor();
+  const auto bias = given[2].toOptional<Tensor>();
+  const auto name = node.get(attr::linear::dtype);
+  const auto dtype = name.empty() ? x.scalar_type() : dtype_named(name);
+  // torch wants a bias of the same dtype.
+  if (bias && x.scalar_type() == kBFloat16 && bias->scalar_type() == kFloat) {
+    x = x.to(kFloat);
+    weight = weight.to(kFloat);
+  }
+  return at::linear(x, weight, bias).to(dtype);
 }
 
 // matmul or prelu.

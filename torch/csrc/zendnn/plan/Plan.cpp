@@ -155,7 +155,7 @@ bool Plan::Entry::matches(
 Plan::Built Plan::build(const Call& call) {
   // torch is asked for views, strides, and results of what it computes.
   const BelowEverything below;
-  double seconds = tuning_budget();
+  double seconds = region_.tuning_budget.value_or(tuning_budget());
   Conditions conditions;
   std::vector<Layout> layouts;
   const bool images = has_images(region_);

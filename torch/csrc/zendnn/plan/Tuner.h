@@ -68,8 +68,8 @@ C10_EXPORT Choice choose(
 // Appends this process's new choices to the file, if any.
 C10_EXPORT void save_choices();
 
-// What one plan may spend on timing: ZENDNN_TUNING_BUDGET, 2 seconds by
-// default.
+// What one plan may spend on timing unless its description says it:
+// ZENDNN_TUNING_BUDGET, 2 seconds by default.
 double tuning_budget();
 
 // Whether ZENDNN_VERIFY is 1.

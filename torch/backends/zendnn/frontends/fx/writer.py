@@ -125,7 +125,7 @@ def _planned(
             read(needed)
         made[node] = graph.node_copy(node, read)
     graph.output(tuple(made[value.source] for value in region.outputs))
-    plan = make_plan(*region.describe(passes.off_in_plans()), name)
+    plan = make_plan(*region.describe(passes.off_in_plans(), passes.tuning_budget()), name)
     tensors = sum(value.kind == "tensor" for value in region.inputs)
     numbers = sum(value.kind == "number" for value in region.inputs)
     orders = [_order(value.source.meta["val"]) for value in region.outputs]

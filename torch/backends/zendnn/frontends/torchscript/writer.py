@@ -103,7 +103,7 @@ class Emitter:
     def _plan(self, region: Region) -> TorchValue:
         """Make a plan and return its value in the graph."""
         name = next(self._free_names)
-        plan = self.make_plan(*region.describe(passes.off_in_plans()), name)
+        plan = self.make_plan(*region.describe(passes.off_in_plans(), passes.tuning_budget()), name)
         self.plans[name] = plan
         (owner, *_) = self.graph.inputs()
         node = self.graph.create("prim::GetAttr", [owner], 1)
