@@ -606,6 +606,23 @@ def test_threads_share_a_compiled_model() -> None:
     assert max(wrong) < 1e-4
 
 
+def test_it_is_drawn_with_what_runs_between_its_regions() -> None:
+    class Mixed(Net):
+        def forward(self, x: Tensor) -> Tensor:
+            y = super().forward(x)
+            z: Tensor = self.out(F.pad(y.cumsum(1), (0, 6)) + 1)
+            return z
+
+    fast = torch.compile(Mixed().eval(), backend="zendnn", options={"rest": "eager"})
+    with torch.no_grad():
+        fast(IMAGE)
+    text = torch.backends.zendnn.explain(fast).dot()
+    assert text.count("subgraph") == 2
+    assert r'm0_call_1 [label="cumsum\nthe engine has no such operator", style=dashed]' in text
+    assert "r0_output_0 -> m0_call_1;" in text
+    assert "m0_call_1 -> r1_input_0;" in text
+
+
 def test_switched_off_it_is_eager_mode() -> None:
     net = Net().eval()
     with torch.backends.zendnn.flags(enabled=False):

@@ -6,13 +6,16 @@ import copy
 import io
 import json
 import re
+import shutil
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.backends.zendnn import _explain
-from torch.backends.zendnn._explain import Explanation, LeftOut, Method, Region
+from torch.backends.zendnn._explain import Call, Explanation, LeftOut, Method, Region
 
 from .common import run_python, values
 
@@ -210,6 +213,68 @@ def test_dot_draws_each_region_as_a_cluster() -> None:
     assert {name for edge in edges for name in edge} == drawn
 
 
+#: A region, two operators after it and one of the model's own inputs, and a region that reads one.
+CALLS = (
+    Call((None, None), plan=0),
+    Call(((0, 1),), operators=("aten::sort", "aten::cumsum")),
+    Call(((0, 0), None), operators=("custom::act",)),
+    Call(((1, 1), None), plan=1),
+)
+LEFT_OUT = (
+    LeftOut("aten::sort", "no such operator", 1),
+    LeftOut("aten::cumsum", "no such operator", 1),
+    LeftOut("custom::act", "why", 1),
+    LeftOut("custom::act", "why not", 1),
+)
+
+
+def test_dot_draws_operators_left_out_between_regions_with_their_reasons() -> None:
+    method = Method("forward", (region(), region(name="plan_1")), LEFT_OUT, calls=CALLS)
+    other = Method("other", (region(),), (), calls=(Call((None, None), plan=0),))
+    text = Explanation((other, method)).dot()
+    boxes = re.findall(r"(m\d_call_\d) \[label=\"(.*)\", style=dashed\]", text)
+    assert boxes == [
+        ("m1_call_1", r"sort + cumsum\ncompiled by Inductor\nno such operator"),
+        ("m1_call_2", r"custom::act\nwhy\nwhy not"),
+    ]
+    edges = re.findall(r"^  (\w+) -> (\w+);", text, re.MULTILINE)
+    assert edges == [
+        ("r1_output_1", "m1_call_1"),
+        ("r1_output_0", "m1_call_2"),
+        ("m1_call_1", "r2_input_0"),
+    ]
+    assert {"r1_output_0", "r1_output_1", "r2_input_0"} <= set(re.findall(r"(r\d\w+) \[", text))
+
+
+def test_dot_lists_operators_left_out_where_their_order_is_unknown() -> None:
+    text = explanation(region(), left_out=LEFT_OUT[:2], format="dot")
+    label = r"forward: left out\nsort: no such operator\ncumsum: no such operator"
+    assert f'm0_left_out [label="{label}", style=dashed]' in text
+
+
+def test_svg_is_what_graphviz_draws(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "dot"
+    program.write_text('#!/bin/sh\necho "<svg $@>"\nexec /bin/cat\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    whole = Explanation((Method("forward", (region(),), ()),), "svg")
+    assert str(whole) == whole.svg() == f"<svg -Tsvg>\n{whole.dot()}"
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="Graphviz is not installed")
+def test_graphviz_takes_the_text() -> None:
+    method = Method("forward", (region(), region(name="plan_1")), LEFT_OUT, calls=CALLS)
+    root = ElementTree.fromstring(Explanation((method,)).svg())
+    assert root.tag.endswith("svg")
+    assert "sort + cumsum" in {text.strip() for text in root.itertext()}
+
+
+def test_svg_without_graphviz_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(RuntimeError, match="Graphviz draws SVG, and its program 'dot' is not inst"):
+        Explanation((Method("forward", (region(),), ()),)).svg()
+
+
 # Modules
 
 
@@ -340,7 +405,7 @@ def test_the_format_spec_selects_the_output() -> None:
     assert str(ZENDNN.explain(module, format="json")) == whole.json()
     assert str(ZENDNN.explain(module, format="dot")) == whole.dot()
     assert json.loads(whole.json()) == json.loads(json.dumps(whole.as_dict()))
-    with pytest.raises(ValueError, match="no format 'html'; the formats are text, json, dot"):
+    with pytest.raises(ValueError, match="no format 'html'; the formats are text, json, dot, svg"):
         ZENDNN.explain(module, format="html")
 
 

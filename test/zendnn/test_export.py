@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import re
 import threading
 import weakref
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn import _C, export
+from torch.backends.zendnn import _C, explain, export
 from torch.export import Dim, ExportedProgram
 
 from .common import of_bfloat16, run_python, stock, values
@@ -317,3 +318,59 @@ def test_programs_take_options_and_keep_them(monkeypatch: pytest.MonkeyPatch) ->
         torch.testing.assert_close(fast(x), exact, rtol=1e-5, atol=1e-6)
         with stock():  # in torch's own operators
             torch.testing.assert_close(fast(x), exact, rtol=1e-2, atol=1e-2)
+
+
+class Mixed(nn.Module):
+    """Two regions, with operators between them that the engine lacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(16, 16), nn.Linear(16, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = F.relu(self.first(x))
+        out: Tensor = self.last(y.cumsum(0) + y)
+        return out
+
+
+def test_a_program_is_explained_before_and_after_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+    program = export(Mixed().eval(), (values(4, 16),))
+    for known in (program, through_a_file(program)):
+        (method,) = explain(known).methods
+        assert [region.name for region in method.regions] == ["zendnn_0", "zendnn_1"]
+        assert [region.built for region in method.regions] == [(), ()]
+        assert method.left_out is not None
+        (left,) = method.left_out
+        assert (left.op, left.reason) == ("aten::cumsum", "the engine has no such operator")
+        (line,) = left.lines
+        assert line.endswith("self.last(y.cumsum(0) + y)")
+        assert [call.plan for call in method.calls] == [0, None, 1]
+        assert method.calls[1].operators == ("aten::cumsum",)
+        assert set(method.calls[2].reads) == {(0, 0), (1, 0)}
+        fast = known.module()
+        with torch.no_grad():
+            fast(values(4, 16))
+        explained = explain(known)
+        assert [len(region.built) for region in explained.methods[0].regions] == [1, 1]
+        assert str(explain(fast)) == str(explained)
+
+
+def test_operators_of_regions_that_cannot_be_stated_are_left_out() -> None:
+    class Chosen(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return (x[x > 0].unsqueeze(0) @ x[x > 0].unsqueeze(1)).softmax(-1).sum()
+
+    program = export(Chosen().eval(), (values(4, 16),))
+    (method,) = explain(program).methods
+    assert not regions(program)
+    assert method.regions == ()
+    reasons = {item.op: item.reason for item in method.left_out or ()}
+    for op in ("aten::matmul", "aten::softmax", "aten::sum"):
+        assert re.fullmatch(r"the size \w+ depends on data", reasons[op])
+
+
+def test_a_program_without_regions_of_ours_has_no_plan() -> None:
+    program = torch.export.export(Mixed().eval(), (values(4, 16),))
+    assert explain(program).methods == ()
+    assert "torch.backends.zendnn.export puts them into a program" in str(explain(program))

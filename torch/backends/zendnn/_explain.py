@@ -10,6 +10,9 @@ import dataclasses
 import itertools
 import json
 import re
+import shutil
+import subprocess
+import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +21,7 @@ from typing import Any
 
 import torch
 from torch.backends.zendnn._table import table
-from torch.backends.zendnn.frontends import LeftOut, front_end_of
+from torch.backends.zendnn.frontends import Call, LeftOut, front_end_of
 
 Strings = tuple[str, ...]
 Integers = tuple[int, ...]
@@ -180,6 +183,8 @@ class Method:
     left_out: tuple[LeftOut, ...] | None
     #: Why and where Dynamo ended a compiled graph; empty where it did not have to.
     graph_break: str = ""
+    #: The order in which regions and operators left out run; empty where it is unknown.
+    calls: tuple[Call, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -206,12 +211,32 @@ class Explanation:
         return json.dumps(self.as_dict(), indent=2)
 
     def dot(self) -> str:
-        """Return Graphviz's text of the regions and their operators."""
-        regions = [(method.name, region) for method in self.methods for region in method.regions]
+        """Return Graphviz's text of the regions with their operators, and what is left out."""
         lines = ["digraph zendnn {", "  node [shape=box, style=rounded];"]
-        for number, (method, region) in enumerate(regions):
-            lines += _cluster_lines(number, f"{method}: {region.name}", region)
+        first = 0
+        for number, method in enumerate(self.methods):
+            for index, region in enumerate(method.regions, first):
+                lines += _cluster_lines(index, f"{method.name}: {region.name}", region)
+            lines += _outside_lines(number, method, first)
+            first += len(method.regions)
         return "\n".join([*lines, "}"])
+
+    def svg(self) -> str:
+        """Return the drawing of ``dot()`` as SVG.
+
+        Raises:
+            RuntimeError: where Graphviz is not installed, which draws it.
+        """
+        if shutil.which("dot") is None:
+            raise RuntimeError(
+                "Graphviz draws SVG, and its program 'dot' is not installed; "
+                "dot() returns the text that it takes"
+            )
+        command = ["dot", "-Tsvg"]
+        drawn = subprocess.run(
+            command, input=self.dot(), capture_output=True, encoding="utf-8", check=True
+        )
+        return drawn.stdout
 
     def __str__(self) -> str:
         return str(getattr(self, self.format)())
@@ -219,15 +244,16 @@ class Explanation:
     __repr__ = __str__
 
 
-_FORMATS = ("text", "json", "dot")
+_FORMATS = ("text", "json", "dot", "svg")
 
 
 def explain(module: object, format: str = "text") -> Explanation:
     """Return what ZenDNN runs of an optimised module, what it does not run, and why.
 
     Args:
-        module: one that was optimised for inference, or the same saved and loaded.
-        format: the format of the result's ``str()``: 'text', 'json' or 'dot'.
+        module: one that was optimised for inference or compiled, or a program that
+            ``torch.backends.zendnn.export`` returned, or the same saved and loaded.
+        format: the format of the result's ``str()``: 'text', 'json', 'dot' or 'svg'.
 
     Implementations, memory and costs are those of the inputs that the module has seen so far.
     """
@@ -237,7 +263,7 @@ def explain(module: object, format: str = "text") -> Explanation:
     methods = []
     for found in front_end.optimized(module):
         regions = tuple(Region.read(plan.explain()) for plan in found.plans)
-        methods.append(Method(found.name, regions, found.left_out, found.graph_break))
+        methods.append(Method(found.name, regions, found.left_out, found.graph_break, found.calls))
     return Explanation(tuple(methods), format, front_end.HOW_TO_OPTIMIZE)
 
 
@@ -358,6 +384,9 @@ def _gflop(gflop: float) -> str:
 
 # For Graphviz.
 
+#: Of a box of operators, in characters.
+_WIDTH = 60
+
 
 def _cluster_lines(number: int, label: str, region: Region) -> Iterator[str]:
     """Yield a region; edges from constants and to the model's other operators are left out."""
@@ -379,6 +408,38 @@ def _cluster_lines(number: int, label: str, region: Region) -> Iterator[str]:
         yield f"    {node} [label={_quoted(f'output {index}')}, shape=ellipse];"
         yield f"    {makers[value]} -> {node};"
     yield "  }"
+
+
+def _outside_lines(number: int, method: Method, first: int) -> Iterator[str]:
+    """Yield the operators left out and the edges between calls, or a list where none are known.
+
+    ``first`` is the number of the method's first region.
+    """
+    left_out = method.left_out or ()
+    if left_out and not method.calls:
+        rows = [f"{_times(item.count, _short((item.op,)))}: {item.reason}" for item in left_out]
+        label = _quoted("\n".join([f"{method.name}: left out", *rows]))
+        yield f"  m{number}_left_out [label={label}, style=dashed];"
+    reasons: defaultdict[str, list[str]] = defaultdict(list)
+    for item in left_out:
+        reasons[item.op].append(item.reason)
+    for index, call in enumerate(method.calls):
+        node = f"m{number}_call_{index}"
+        if call.plan is None:
+            lines = textwrap.wrap(_short(call.operators), _WIDTH)
+            lines += ["compiled by Inductor"] if call.operators[1:] else []
+            lines += dict.fromkeys(why for name in call.operators for why in reasons[name])
+            label = _quoted("\n".join(lines))
+            yield f"  {node} [label={label}, style=dashed];"
+        for position, read in enumerate(call.reads):
+            if read is None:
+                continue
+            at, result = read
+            maker = method.calls[at].plan
+            source = f"m{number}_call_{at}"
+            source = source if maker is None else f"r{first + maker}_output_{result}"
+            target = node if call.plan is None else f"r{first + call.plan}_input_{position}"
+            yield f"  {source} -> {target};"
 
 
 def _quoted(text: str) -> str:

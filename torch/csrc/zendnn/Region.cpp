@@ -1,6 +1,7 @@
 // zendnn::run_region: a region of an exported program. It gets what a plan is
 // made from, as tensors, numbers and text, since those are what torch.export
 // saves and AOTInductor calls operators with. The plan is looked up by them.
+#include <torch/csrc/zendnn/Region.h>
 #include <torch/csrc/zendnn/Tags.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
 
@@ -121,14 +122,17 @@ class Made {
 // to read, then compared.
 class Plans {
  public:
+  // Null where there is none.
+  PlanPtr known(const Call& of) {
+    const std::shared_lock lock(mutex_);
+    return find(key_of(of), of);
+  }
+
   PlanPtr plan(const Call& of) {
-    const auto key = key_of(of);
-    {
-      const std::shared_lock lock(mutex_);
-      if (auto found = find(key, of)) {
-        return found;
-      }
+    if (auto found = known(of)) {
+      return found;
     }
+    const auto key = key_of(of);
     std::vector<PlanPtr> dropped; // destroyed without the lock
     const std::unique_lock lock(mutex_);
     if (auto found = find(key, of)) {
@@ -163,9 +167,9 @@ class Plans {
   std::unordered_multimap<size_t, Made> made_;
 };
 
-PlanPtr plan_of(const Call& of) {
+Plans& plans() {
   static auto* all = new Plans;
-  return all->plan(of);
+  return *all;
 }
 
 // ---- The operator
@@ -222,7 +226,7 @@ Tensors as_promised(const Call& of, Tensors made) {
 }
 
 Tensors run(const Call& of) {
-  const auto plan = plan_of(of);
+  const auto plan = plans().plan(of);
   const auto tensors = of.tensors.vec();
   const auto numbers = of.numbers.vec();
   if (!plan->takes(tensors, numbers)) {
@@ -334,4 +338,14 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
 }
 
 } // namespace
+
+c10::IValue plan_of_region(
+    TensorList constants,
+    std::string_view description,
+    std::string_view name) {
+  const auto found = plans().known(
+      {.constants = constants, .description = description, .name = name});
+  return found ? c10::IValue(found) : c10::IValue();
+}
+
 } // namespace at::native::zendnn

@@ -3,11 +3,13 @@
 #include <ATen/ops/empty_permuted.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/api/object.h>
+#include <torch/csrc/zendnn/Region.h>
 #include <torch/csrc/zendnn/plan/PlanCall.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -192,9 +194,29 @@ class Snapshot {
   std::vector<Seen> seen_;
 };
 
+std::optional<torch::jit::Object> find_plan_of_region(
+    const py::list& constants,
+    const std::string& description,
+    const std::string& name) {
+  plan::Tensors tensors;
+  for (const auto constant : constants) {
+    tensors.push_back(tensor_in(constant));
+  }
+  const auto plan = plan_of_region(tensors, description, name);
+  return plan.isNone() ? std::nullopt
+                       : std::optional<torch::jit::Object>(plan.toObject());
+}
+
 } // namespace
 
 void bind_compiled(py::module_& m) {
+  m.def(
+      "_plan_of_region",
+      &find_plan_of_region,
+      "The plan that zendnn::run_region has made, or None.",
+      "constants"_a,
+      "description"_a,
+      "name"_a);
   py::class_<PlanCall>(m, "_PlanCall")
       .def(
           py::init<

@@ -22,6 +22,19 @@ class LeftOut:
 
 
 @dataclass(frozen=True)
+class Call:
+    """What runs as one in an optimised graph: a plan, or operators that were left out."""
+
+    #: For each input of a plan, or each value that operators read, the call that makes it and the
+    #: number of the result, both counted from 0; None for what the graph is given.
+    reads: tuple[tuple[int, int] | None, ...]
+    #: Which of the graph's plans it is; None for operators.
+    plan: int | None = None
+    #: The operators, of which there are several where Inductor compiles them.
+    operators: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Optimized:
     """What a front end left in one method or graph of a model."""
 
@@ -32,6 +45,8 @@ class Optimized:
     left_out: tuple[LeftOut, ...] | None
     #: Why and where Dynamo ended the graph; empty where it did not have to.
     graph_break: str = ""
+    #: The order in which plans and what was left out run, where that is known.
+    calls: tuple[Call, ...] = ()
 
 
 def count_left_out(noted: Iterable[tuple[str, ...]]) -> tuple[LeftOut, ...]:

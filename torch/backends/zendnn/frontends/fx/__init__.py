@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -13,13 +13,15 @@ from torch import Tensor, fx
 from torch._dynamo.eval_frame import OptimizedModule
 from torch.backends.zendnn import passes
 from torch.backends.zendnn.frontends import Optimized, count_left_out, left_out
+from torch.backends.zendnn.frontends.fx import flow
 from torch.backends.zendnn.frontends.fx.logs import UNKNOWN, Capture, GraphLog, line_of
-from torch.backends.zendnn.frontends.fx.reader import import_graph, simplify
+from torch.backends.zendnn.frontends.fx.reader import attribute, import_graph, simplify
 from torch.backends.zendnn.frontends.fx.rest import Compile, compile_groups
 from torch.backends.zendnn.frontends.fx.writer import MakePlan, PlannedRegion, emit
 from torch.backends.zendnn.frontends.fx.writes import views_at_end
 from torch.backends.zendnn.frontends.schedule import Schedule, Unproven, schedule
 from torch.backends.zendnn.passes import partition
+from torch.export import ExportedProgram
 
 #: The name of a module that a graph may call first, to refuse its inputs.
 INPUT_CHECK = "check_inputs"
@@ -98,22 +100,30 @@ def _planned(
 # What an optimised model says about itself.
 
 #: What ``frontends.FrontEnd`` asks for.
-TAKES = "a module that torch.compile or torch.backends.zendnn.optimize returned"
-HOW_TO_OPTIMIZE = "the first call of a compiled model makes plans, while ZenDNN is enabled"
+TAKES = "a module or a program that torch.compile or torch.backends.zendnn returned"
+HOW_TO_OPTIMIZE = (
+    "the first call of a compiled model makes plans, while ZenDNN is enabled; "
+    "torch.backends.zendnn.export puts them into a program"
+)
 
 
 def takes(model: object) -> bool:
-    """Return whether a model is compiled, or a graph that was optimised."""
-    return isinstance(model, OptimizedModule | fx.GraphModule)
+    """Return whether a model is compiled, or a graph or a program that was optimised."""
+    return isinstance(model, OptimizedModule | fx.GraphModule | ExportedProgram)
 
 
 def optimized(model: Any) -> list[Optimized]:
     """Return the graphs of a model, in the order in which they were made."""
+    from torch.backends.zendnn.frontends.fx import program  # which imports this
+
+    if program.is_planned(model):
+        return [program.planned(model)]
     found = []
     for number, graph in enumerate(_graphs(model)):
-        if (notes := _noted(graph)) is not None:
+        if (notes := noted(graph)) is not None:
             left = count_left_out(notes.left_out)
-            found.append(Optimized(f"graph {number}", _plans(graph), left, notes.graph_break))
+            name, calls = f"graph {number}", flow.calls_of(graph, _call_in(graph))
+            found.append(Optimized(name, _plans(graph), left, notes.graph_break, calls))
     return found
 
 
@@ -122,16 +132,30 @@ def _graphs(model: Any) -> Iterator[fx.GraphModule]:
     if isinstance(model, fx.GraphModule):
         yield model
         return
+    if isinstance(model, ExportedProgram):
+        return
     weights = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     for graph, read in list(_of_weights.items()):
         if not weights.isdisjoint(tensor.data_ptr() for tensor in read):
             yield graph
 
 
-def _noted(graph: fx.GraphModule) -> Notes | None:
+def noted(graph: fx.GraphModule) -> Notes | None:
     """Return the notes of a graph; None for one that was not optimised."""
     notes: Notes | None = graph.meta.get(_NOTES, getattr(graph, _NOTES, None))
     return notes
+
+
+def _call_in(graph: fx.GraphModule) -> flow.CallOf:
+    def call_of(node: fx.Node) -> tuple[Any, Sequence[fx.Node], Sequence[fx.Node]] | None:
+        region = attribute(graph, node) if node.op == "call_module" else None
+        if not isinstance(region, PlannedRegion):
+            return None
+        count, numbers, _ = region.signature
+        given = node.all_input_nodes
+        return region.plan, given[:count], given[count : count + numbers]
+
+    return call_of
 
 
 def _plans(graph: fx.GraphModule) -> tuple[Any, ...]:

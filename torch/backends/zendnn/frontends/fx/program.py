@@ -6,14 +6,20 @@ The operator is given what a plan is made from, as tensors, numbers and text, si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import SymInt, Tensor, fx, nn
+from torch.backends.zendnn import _C
+from torch.backends.zendnn.frontends import Optimized, count_left_out
 from torch.backends.zendnn.frontends import fx as front_end
-from torch.backends.zendnn.frontends.fx.calls import CODES, hint_of
+from torch.backends.zendnn.frontends.fx import flow
+from torch.backends.zendnn.frontends.fx.calls import CODES, hint_of, name_of
+from torch.backends.zendnn.frontends.fx.logs import line_of
 from torch.backends.zendnn.frontends.fx.reader import attribute, output_of
 from torch.backends.zendnn.frontends.fx.writer import PlannedRegion
 from torch.export import ExportedProgram
@@ -31,6 +37,13 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 Expression = Any
 #: The description, the constants and the name of a region's plan.
 Texts = tuple[str, list[Tensor], str]
+
+#: The operator, and what it is given.
+CALL = torch.ops.zendnn.run_region.default
+_ARGUMENTS = tuple(argument.name for argument in CALL._schema.arguments)
+#: Under which key a program's ``meta['custom']``, which is saved with it, has each operator that
+#: was left out, why, and its line in the model.
+_LEFT_OUT = "zendnn_left_out"
 
 
 def with_plans(program: ExportedProgram) -> ExportedProgram:
@@ -64,6 +77,8 @@ class _Writer:
         self.texts: dict[str, Texts] = {}
         self.module = front_end.optimize(program.graph_module, known, self._make_plan)
         self.graph = self.module.graph
+        notes = front_end.noted(self.module)
+        self.left_out = [] if notes is None else list(notes.left_out)
         placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
         self.first = next(iter(self.graph.nodes))
         #: The nodes that hold constants, by what tells these apart.
@@ -84,14 +99,14 @@ class _Writer:
             with self.graph.inserting_before(node):
                 try:
                     self._call(node, region)
-                except Unstated:
-                    self._inline(node, region.original)
+                except Unstated as error:
+                    self._inline(node, region.original, str(error))
         self.graph.eliminate_dead_code()
         self.graph.lint()
         inputs = [self._input(node) for node in self.graph.nodes if node.op == "placeholder"]
         kept = {spec.target for spec in inputs if spec is not None}
         added = {node.name: tensor for node, tensor in self.added.items()}
-        return ExportedProgram(
+        made = ExportedProgram(
             _attributes(self.module),
             self.graph,
             ExportGraphSignature([spec for spec in inputs if spec is not None], self._outputs()),
@@ -106,6 +121,9 @@ class _Writer:
             {**{n: c for n, c in self.program.constants.items() if n in kept}, **added},
             verifiers=self.program.verifiers,
         )
+        custom = self.program.graph_module.meta.get("custom", {})
+        made.graph_module.meta["custom"] = {**custom, _LEFT_OUT: self.left_out}
+        return made
 
     def _region(self, node: fx.Node) -> PlannedRegion | None:
         called = attribute(self.module, node) if node.op == "call_module" else None
@@ -125,7 +143,7 @@ class _Writer:
             raise Unstated("a region that reads numbers only")
         types = [part for made in results for part in self._type(made)]
         call = self.graph.call_function(
-            torch.ops.zendnn.run_region.default,
+            CALL,
             # AOTInductor takes no empty lists.
             (
                 [*tensors, *map(self._constant, constants)],
@@ -140,7 +158,7 @@ class _Writer:
         node.replace_all_uses_with(call)
         self.graph.erase_node(node)
 
-    def _inline(self, node: fx.Node, original: fx.GraphModule) -> None:
+    def _inline(self, node: fx.Node, original: fx.GraphModule, why: str) -> None:
         """Put a region's own operators in the place of its call."""
         given = iter(node.args)
         made: dict[fx.Node, Any] = {}
@@ -151,6 +169,8 @@ class _Writer:
                 made[inner] = self._constant(attribute(original, inner))
             elif inner.op != "output":
                 made[inner] = self.graph.node_copy(inner, made.__getitem__)
+                if inner.target != operator.getitem:
+                    self.left_out.append((name_of(inner), why, line_of(inner)))
         (results,) = output_of(original.graph).args
         assert isinstance(results, tuple)
         for user in list(node.users):
@@ -301,3 +321,65 @@ def _hint(size: Any) -> int:
     if known is None:
         raise Unstated(f"the size {size} depends on data")
     return int(known)
+
+
+# What a program says of itself.
+
+
+def is_planned(model: object) -> bool:
+    """Return whether a model is a program that this made, or the module of one."""
+    if not isinstance(model, ExportedProgram | fx.GraphModule):
+        return False
+    return _noted(model) is not None or any(True for _ in _calls(model))
+
+
+def planned(program: ExportedProgram | fx.GraphModule) -> Optimized:
+    """Return the plans of a program's regions, and what was left out if the program has noted it.
+
+    A region that has not run has a plan that nobody else knows.
+    """
+    holds = _holds(program)
+    plans: dict[fx.Node, Any] = {}
+
+    def call_of(node: fx.Node) -> tuple[Any, Sequence[fx.Node], Sequence[fx.Node]] | None:
+        if node.target != CALL:
+            return None
+        given = {**dict(zip(_ARGUMENTS, node.args, strict=False)), **node.kwargs}
+        tensors: Any = given["tensors"]
+        numbers: Any = given["numbers"] or ()
+        count = len(tensors) - given["constants"]
+        constants = [holds(read) for read in tensors[count:]]
+        text, name = str(given["description"]), str(given["name"])
+        plan = _C._plan_of_region(constants, text, name)
+        plans[node] = front_end.make_plan(text, constants, name) if plan is None else plan
+        return plans[node], tensors[:count], numbers
+
+    calls = flow.calls_of(_graph_module(program), call_of)
+    left_out = _noted(program)
+    noted = None if left_out is None else count_left_out(map(tuple, left_out))
+    return Optimized("program", tuple(plans.values()), noted, calls=calls)
+
+
+def _graph_module(program: ExportedProgram | fx.GraphModule) -> fx.GraphModule:
+    return program.graph_module if isinstance(program, ExportedProgram) else program
+
+
+def _noted(program: ExportedProgram | fx.GraphModule) -> list[list[str]] | None:
+    noted: list[list[str]] | None = (
+        _graph_module(program).meta.get("custom", {}).get(_LEFT_OUT, None)
+    )
+    return noted
+
+
+def _calls(program: ExportedProgram | fx.GraphModule) -> Iterator[fx.Node]:
+    return (node for node in _graph_module(program).graph.nodes if node.target == CALL)
+
+
+def _holds(program: ExportedProgram | fx.GraphModule) -> Callable[[fx.Node], Tensor]:
+    """Return what gives the tensor that a node of a program stands for."""
+    if isinstance(program, fx.GraphModule):
+        return functools.partial(attribute, program)
+    held = {**program.state_dict, **program.constants}
+    specs = program.graph_signature.input_specs
+    of = {spec.arg.name: held[spec.target] for spec in specs if spec.target in held}
+    return lambda node: of[node.name]

@@ -1,0 +1,75 @@
+"""Reads an optimised FX graph as people see it: calls of plans, and what runs between them."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from torch import fx
+from torch.backends.zendnn.frontends import Call
+from torch.backends.zendnn.frontends.fx.calls import kind_of, name_of
+from torch.backends.zendnn.frontends.fx.reader import attribute
+from torch.backends.zendnn.frontends.fx.rest import FixedGroup
+from torch.backends.zendnn.frontends.fx.writes import is_view, writes
+
+#: The plan that a node calls, with the tensors and the numbers that it gives it; None for others.
+CallOf = Callable[[fx.Node], tuple[Any, Sequence[fx.Node], Sequence[fx.Node]] | None]
+
+
+def calls_of(module: fx.GraphModule, call_of: CallOf) -> tuple[Call, ...]:
+    """Return the calls of a graph, in order; plans count in the order of their calls.
+
+    Views and numbers are not among them, nor what checks the graph's inputs.
+    """
+    calls: list[Call] = []
+    made: dict[fx.Node, tuple[int, int]] = {}
+    plans = 0
+    for node in module.graph.nodes:
+        if node.op not in ("call_function", "call_module"):
+            continue
+        first = node.all_input_nodes[0] if node.all_input_nodes else None
+        if node.target == operator.getitem:
+            if first in made:
+                made[node] = made[first][0], node.args[1]
+            continue
+        if is_view(node) and not writes(node):
+            if first in made:
+                made[node] = made[first]
+            continue
+        called = call_of(node)
+        if called is not None:
+            read = [made.get(given) for given in _in_order(*called)]
+            calls.append(Call(tuple(read), plan=plans))
+            plans += 1
+        elif node.users or writes(node):
+            if kind_of(node) == "number":
+                continue
+            found = dict.fromkeys(made.get(given) for given in node.all_input_nodes)
+            calls.append(Call(tuple(found), operators=_operators(module, node)))
+        else:
+            continue
+        made[node] = len(calls) - 1, 0
+    return tuple(calls)
+
+
+def _in_order(
+    plan: Any, tensors: Sequence[fx.Node], numbers: Sequence[fx.Node]
+) -> Iterator[fx.Node]:
+    """Yield what a plan is given in the order in which its description lists it."""
+    given = {"tensor": iter(tensors), "number": iter(numbers)}
+    for kind in re.findall(r"^\S+ = input (\w+)", plan.description(), re.MULTILINE):
+        yield next(given[kind])
+
+
+def _operators(module: fx.GraphModule, node: fx.Node) -> tuple[str, ...]:
+    """Return the operators that a node stands for: those of a group, or its own."""
+    group = attribute(module, node) if node.op == "call_module" else None
+    group = group.group if isinstance(group, FixedGroup) else getattr(group, "_orig_mod", None)
+    inner = group.graph.nodes if isinstance(group, fx.GraphModule) else (node,)
+    return tuple(
+        name_of(each)
+        for each in inner
+        if each.op in ("call_function", "call_module") and each.target != operator.getitem
+    )
