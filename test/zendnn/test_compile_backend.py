@@ -774,8 +774,29 @@ def test_the_profiler_shows_regions_and_the_steps_inside() -> None:
             fast(IMAGE)
     (region,) = (event for event in profile.events() if event.name == "zendnn::zendnn_0")
     assert region.input_shapes == [list(IMAGE.shape)]
-    inside = [child.name for child in region.cpu_children]
-    assert inside == [f"zendnn::{event.implementation}" for event in events]
+    inside = [(child.name, child.input_shapes) for child in region.cpu_children]
+    assert inside == [
+        (f"zendnn::{event.implementation}", [list(sizes) for sizes in event.shapes])
+        for event in events
+    ]
+    shapes = [event.shapes for event in events if event.operator != "reorder"]
+    assert shapes == [
+        ((2, 3, 8, 9), (16, 3, 3, 3), (16,)),
+        ((2, 16, 6, 7),),
+        ((2, 16), (10, 16), (10,)),
+    ]
+    assert {event.dtype for event in events} == {torch.float32}
+
+
+def test_the_profiler_shows_no_sizes_of_steps_unless_they_are_wanted() -> None:
+    fast, _ = compiled(Net().eval())
+    with torch.no_grad():
+        fast(IMAGE)
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            fast(IMAGE)
+    (region,) = (event for event in profile.events() if event.name == "zendnn::zendnn_0")
+    assert region.cpu_children
+    assert not any(child.input_shapes for child in region.cpu_children)
 
 
 def test_it_runs_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,9 +109,12 @@ def test_a_plan_makes_an_event_for_each_step(layers: tuple[torch.jit.ScriptModul
         ("aten::softmax", "plan"),
         ("aten::layer_norm", "plan"),
     ]
-    x_shape, weight_shape = found[0].shapes
-    assert x_shape == (64, 256)
-    assert sorted(weight_shape) == [128, 256]  # transposed for an inner product
+    assert [event.shapes for event in found] == [
+        ((64, 256), (128, 256), (128,)),
+        ((64, 128),),
+        ((64, 128), (128,), (128,)),
+    ]
+    assert {event.dtype for event in found} == {torch.float32}
 
 
 def test_inputs_that_a_plan_refuses_make_an_event_with_the_reason(

@@ -59,6 +59,16 @@ void Builder::build_nodes() {
 
 // ---- Steps
 
+std::vector<TensorSpec> Builder::operands_of(const Node& node) const {
+  std::vector<TensorSpec> specs;
+  for (const auto value : node.reads()) {
+    if (!is_number(value)) {
+      specs.push_back(spec(value));
+    }
+  }
+  return specs;
+}
+
 void Builder::add_primitive(
     const Node& node,
     const ::zendnn::primitive& primitive,
@@ -92,6 +102,7 @@ void Builder::add_primitive(
       {.label = node.label,
        .implementation = std::move(implementation),
        .flops = flops,
+       .operands = operands_of(node),
        .primitive = primitive,
        .arguments = std::move(arguments)});
 }
@@ -109,6 +120,7 @@ void Builder::add_kernel(
       {.label = node.label,
        .implementation = std::move(implementation),
        .flops = flops,
+       .operands = operands_of(node),
        .kernel = std::move(kernel)});
 }
 
@@ -148,18 +160,19 @@ bool Builder::is_at_border(const Place& from, const Place& to) const {
 void Builder::copy(int64_t value, const Place& from, const Place& to) {
   if (!from.blocked && !to.blocked) {
     copy_as(sizes(value), item_size(dtype(value)), from, to);
-    return;
+  } else {
+    program_.border_copies += is_at_border(from, to);
+    const auto source = describe(value, from), target = describe(value, to);
+    const auto& engine = adeep::engine::cpu_engine();
+    const ::zendnn::reorder::primitive_desc reorder(
+        engine, source, engine, target, user_scratchpad());
+    add_primitive(
+        kReorder,
+        ::zendnn::reorder(reorder),
+        std::string("reorder ") + reorder.impl_info_str(),
+        {{ZENDNN_ARG_FROM, source, from.ref}, {ZENDNN_ARG_TO, target, to.ref}});
   }
-  program_.border_copies += is_at_border(from, to);
-  const auto source = describe(value, from), target = describe(value, to);
-  const auto& engine = adeep::engine::cpu_engine();
-  const ::zendnn::reorder::primitive_desc reorder(
-      engine, source, engine, target, user_scratchpad());
-  add_primitive(
-      kReorder,
-      ::zendnn::reorder(reorder),
-      std::string("reorder ") + reorder.impl_info_str(),
-      {{ZENDNN_ARG_FROM, source, from.ref}, {ZENDNN_ARG_TO, target, to.ref}});
+  program_.steps.back().operands = {spec(value)};
 }
 
 void Builder::copy_as(

@@ -1,5 +1,6 @@
 #include <torch/csrc/zendnn/plan/Executable.h>
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/record_function.h>
 #include <adeep/abstract_types.hpp>
@@ -72,13 +73,23 @@ Event event_of(const Step& step, size_t index) {
     event.route = Route::torch;
     event.reason = "the plan left it to torch: explain() says why";
   }
-  for (const auto& argument : step.arguments) {
-    if (argument.index == ZENDNN_ARG_SRC ||
-        argument.index == ZENDNN_ARG_WEIGHTS) {
-      event.shapes.push_back(argument.desc.get_dims());
-    }
+  for (const auto& operand : step.operands) {
+    event.shapes.push_back(operand.sizes);
+  }
+  if (!step.operands.empty()) {
+    event.dtype = step.operands.front().dtype;
   }
   return event;
+}
+
+// What the profiler reads sizes and dtypes from; without elements.
+std::vector<c10::IValue> stand_ins(const std::vector<TensorSpec>& operands) {
+  std::vector<c10::IValue> made;
+  for (const auto& operand : operands) {
+    made.emplace_back(Tensor(at::detail::empty_strided_meta(
+        operand.sizes, operand.strides, operand.dtype)));
+  }
+  return made;
 }
 
 } // namespace
@@ -162,8 +173,14 @@ class Executable::Instance {
   // Runs a step and tells the profiler and listeners.
   void tell_step(size_t index) {
     const auto& step = program_.steps[index];
-    RECORD_FUNCTION(
-        "zendnn::" + step.implementation, c10::ArrayRef<const c10::IValue>{});
+    at::RecordFunction range(at::RecordScope::FUNCTION);
+    if (range.isActive()) {
+      const auto operands = range.needsInputs() ? stand_ins(step.operands)
+                                                : std::vector<c10::IValue>{};
+      range.before(
+          "zendnn::" + step.implementation,
+          c10::ArrayRef<const c10::IValue>(operands.data(), operands.size()));
+    }
     const Operation told(event_of(step, index));
     run_step(index);
   }
