@@ -208,13 +208,19 @@ def test_a_break_of_the_graph_is_counted() -> None:
     assert (found.outcome, len(found.breaks), found.compilations) == ("right", 1, 2)
 
 
+@pytest.mark.parametrize("timed", [True, False])
+def test_times_are_measured_if_asked_for(timed: bool) -> None:
+    assert bool(check(tiny(Layer()), "compiled", timed=timed).ratio) is timed
+
+
 # The command.
 
 
 def test_a_model_is_examined_in_all_ways() -> None:
-    found = command.examine("bert")
+    found = command.examine("bert", "--untimed")
     assert found.model == "BertModel"
     assert [(way.way, way.outcome) for way in found.ways] == [(way, "right") for way in WAYS]
+    assert not any(way.ratio for way in found.ways)
     assert all(way.regions and way.steps for way in found.ways)
 
 
@@ -279,6 +285,20 @@ def test_the_command_tells_of_a_fault_and_fails(
     monkeypatch.setattr(command, "examine", lambda name: wrong)
     assert command.main(["--only", "roberta-prelayernorm"]) == 1
     assert "fault: bert, compiled: wrong (off by 3)" in capsys.readouterr().out
+
+
+def test_the_command_hands_on_that_times_do_not_matter(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def examine(name: str, *options: str) -> Report:
+        asked.append((name, *options))
+        return replace(BERT, name=name)
+
+    monkeypatch.setattr(command, "examine", examine)
+    command.main(["--only", "roberta-prelayernorm", "--untimed"])
+    assert asked == [("roberta-prelayernorm", "--untimed")]
 
 
 def test_the_command_writes_the_document(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,12 +64,12 @@ def answers(name: str, *options: str) -> tuple[list[dict[str, Any]], str]:
     return [json.loads(line) for line in text.splitlines() if line.endswith("}")], ended
 
 
-def examine(name: str) -> Report:
-    """Return what comes of a model, in each way."""
+def examine(name: str, *options: str) -> Report:
+    """Return what comes of a model, in each way; ``options`` are those of tools.zoo.check."""
     found: list[Way] = []
     first: dict[str, Any] = {}
     while len(found) < len(WAYS):
-        got, ended = answers(name, *WAYS[len(found) :])
+        got, ended = answers(name, *WAYS[len(found) :], *options)
         first = first or (got[0] if got else {"missing": f"{ended} while it is built"})
         if "missing" in first:
             break
@@ -81,14 +81,16 @@ def examine(name: str) -> Report:
     return Report(name, ways=tuple(found), **first)
 
 
-def examined(names: Sequence[str], jobs: int, kept: Path) -> Iterator[Report]:
+def examined(
+    names: Sequence[str], jobs: int, kept: Path, options: Sequence[str] = ()
+) -> Iterator[Report]:
     """Yield what comes of models, as it comes; those that the file has first."""
     known = [Report.read(json.loads(line)) for line in kept.read_text().splitlines()]
     known = [report for report in known if report.name in names]
     yield from known
     todo = [name for name in names if name not in {report.name for report in known}]
     with ThreadPoolExecutor(jobs) as pool, kept.open("a") as stream:
-        for report in pool.map(examine, todo):
+        for report in pool.map(lambda name: examine(name, *options), todo):
             print(json.dumps(asdict(report)), file=stream, flush=True)
             yield report
 
@@ -104,6 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--stride", type=int, default=1, metavar="N", help="take every Nth, then the others")
     add("--first", type=int, metavar="N", help="the first N of them, in that order")
     add("--jobs", type=int, default=1, help="models at a time")
+    add("--untimed", action="store_true", help="measure no times: only results count")
     add("--resume", action="store_true", help="keep what build/zoo.jsonl has")
     add("--write", action="store_true", help="write docs/models.md")
     options = parser.parse_args(arguments)
@@ -123,7 +126,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.resume:
         kept.write_text("")
     started, reports = time.monotonic(), []
-    for report in examined(chosen, options.jobs, kept):
+    passed = ["--untimed"] if options.untimed else []
+    for report in examined(chosen, options.jobs, kept, passed):
         reports.append(report)
         print(f"{len(reports)}/{len(chosen)} {report}", flush=True)
     print(summary(reports))

@@ -1,6 +1,6 @@
 """Checks one model: compiled, compiled for all sizes, and frozen, against stock eager torch.
 
-    python -m tools.zoo.check NAME WAY...
+    python -m tools.zoo.check NAME WAY... [--untimed]
 
 prints lines of JSON: what the model is, then what came of each way to run it.
 """
@@ -194,7 +194,7 @@ class Taking:
         return self.function(*(given[name] for name in self.names))
 
 
-def check(tiny: Tiny, way: str) -> Way:
+def check(tiny: Tiny, way: str, *, timed: bool = True) -> Way:
     """Return what comes of one way to run a model."""
     runs = [tiny.inputs, *([tiny.second] if way == "dynamic" and tiny.second else [])]
     with stock(), torch.no_grad():
@@ -210,7 +210,7 @@ def check(tiny: Tiny, way: str) -> Way:
             error = worst(got, [*want, want[0]])
             outcome = "right" if error <= TOLERANCE else "wrong"
             facts = plans(fast, tiny.inputs, notes)
-            if way != "dynamic":
+            if timed and way != "dynamic":
                 facts["ratio"] = ratio(fast, tiny)
         except Exception as raised:
             outcome, detail = "fails", first_line(raised)
@@ -296,7 +296,7 @@ def seconds(function: Callable[..., Any], inputs: Mapping[str, Any]) -> float:
     return passed / count
 
 
-def main(name: str, ways: Sequence[str], on_stock: bool) -> None:
+def main(name: str, ways: Sequence[str], on_stock: bool, timed: bool) -> None:
     """Check a model in some ways, and print what comes of each."""
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     answers = os.fdopen(os.dup(1), "w")
@@ -313,8 +313,12 @@ def main(name: str, ways: Sequence[str], on_stock: bool) -> None:
         return
     answer({"model": type(tiny.model).__name__, "inputs": list(tiny.inputs)})
     for way in ways:
-        answer({"stock": upstream(tiny, way)} if on_stock else asdict(check(tiny, way)))
+        answer(
+            {"stock": upstream(tiny, way)} if on_stock else asdict(check(tiny, way, timed=timed))
+        )
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], [arg for arg in sys.argv[2:] if arg in WAYS], "--stock" in sys.argv)
+    name, *options = sys.argv[1:]
+    ways = [option for option in options if option in WAYS]
+    main(name, ways, "--stock" in options, "--untimed" not in options)
