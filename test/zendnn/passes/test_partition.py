@@ -108,6 +108,15 @@ def test_preparation_only_for_opaque_nodes_does_not_divide(b: Builder) -> None:
 # views
 
 
+def test_a_mask_made_of_integers_only_for_opaque_nodes_does_not_divide(b: Builder) -> None:
+    made = b.linear(b.input(random(2, 4)), 4, 4)
+    mask = b("nonzero", b.input(torch.tensor([[1], [0]])))
+    chosen = b.opaque(lambda mask: mask.flip(0), mask)
+    b.done(b.linear(b("where", chosen, made, None), 4, 4))
+    (region,) = divided(b)
+    assert held(region) == ["linear", "where", "linear"]
+
+
 def test_views_of_results_stay_outside(b: Builder) -> None:
     x = b.input(random(2, 3, 4))
     made = b.linear(x, 4, 4)
