@@ -485,6 +485,18 @@ def batched(x: Tensor) -> Tensor:
 FUNCTIONS = (broken, nothing, complex_part, no_engine, conditional, batched)
 
 
+def test_a_model_around_what_no_graph_can_hold_is_compiled_in_parts() -> None:
+    net, count = Net().eval(), torch.tensor(5)
+
+    def outer(x: Tensor, count: Tensor) -> Tensor:
+        y: Tensor = net(x) + torch.arange(count).sum()  # its size depends on data
+        return y
+
+    fast, _ = compiled(outer)
+    assert_as_eager(fast, outer, IMAGE, count)
+    assert "plan" in routes(fast, IMAGE, count)
+
+
 @pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
 def test_whatever_dynamo_hands_over_is_as_eager(function: Callable[..., Any]) -> None:
     fast, _ = compiled(function)

@@ -19,7 +19,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._dynamo.exc import RestartAnalysis, TensorifyScalarRestartAnalysis
+from torch._dynamo.exc import (
+    RestartAnalysis,
+    TensorifyScalarRestartAnalysis,
+    exceptions_allowed_to_be_fallback,
+)
 from torch._dynamo.symbolic_convert import TensorifyState
 from torch._functorch.aot_autograd import aot_module_simplified, get_aot_graph_name
 from torch._guards import GuardSource, TracingContext
@@ -113,8 +117,8 @@ def zendnn(
                 keep_inference_input_mutations=True,
             )
         return compiled
-    except RestartAnalysis:  # Dynamo captures the graph anew
-        raise
+    except (RestartAnalysis, *exceptions_allowed_to_be_fallback):
+        raise  # Dynamo captures the graph anew, or breaks it
     except Exception as error:
         log.warning("a graph stays as it is, on eager operations: %s", error)
         return module.forward
