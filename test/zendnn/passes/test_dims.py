@@ -69,6 +69,8 @@ SHAPES: dict[str, tuple[Callable[[Builder, Value], Value], tuple[int | None, ...
     "transpose": (lambda b, x: b("transpose", x, -1, 1), (None, 6, 4, None)),
     "unsqueeze": (lambda b, x: b("unsqueeze", x, -2), (None, None, 4, 1, 6)),
     "expand": (lambda b, x: b("expand", x, 7, -1, 4, 6), (7, None, 4, 6)),
+    "expand what is kept": (lambda b, x: b("expand", x, 3, 2, 2, -1, -1), (3, 2, 2, 4, 6)),
+    "expand too little": (lambda b, x: b("expand", x, -1, 6), (None, 6)),
     "linear": (lambda b, x: b.linear(x, 5, 6), (None, None, 4, 5)),
     "convolution": (lambda b, x: b.convolution(x, b.constant(5, 2, 1, 1)), (None, 5, None, None)),
     "matmul": (lambda b, x: b("matmul", x, b.constant(1, 3, 6, 8)), (None, 3, 4, 8)),

@@ -53,7 +53,7 @@ def always(result: Dims) -> Rule:
 
 
 def _given(sizes: Iterable[Operand]) -> Dims:
-    """The sizes that a view or an expansion states, of which -1 leaves one open."""
+    """The sizes that a view states, of which -1 leaves one open."""
     return tuple(map(_given_size, sizes))
 
 
@@ -68,6 +68,15 @@ def _given_size(size: Operand) -> Dim:
 def stated(node: Node, dims: OperandDims) -> Dims:
     """The sizes that follow the first operand."""
     return _given(node.inputs[1:])
+
+
+def expanded(node: Node, dims: OperandDims) -> Dims:
+    """The sizes that follow the first operand, whose own -1 keeps."""
+    x, sizes = dims[0], node.inputs[1:]
+    if x is None or len(x) > len(sizes):
+        return _given(sizes)
+    own = (*unknown(len(sizes) - len(x)), *x)
+    return tuple(o if s == -1 else _given_size(s) for s, o in zip(sizes, own, strict=True))
 
 
 def flattened(node: Node, dims: OperandDims) -> Dims | None:

@@ -216,7 +216,7 @@ VIEW_ROWS = (
     _view("squeeze(Any x, dim dim)", None, "aten::squeeze.dim(self, dim)"),
     _view(
         "expand(Any x, int[] sizes)",
-        infer.stated,
+        infer.expanded,
         "aten::expand(self, size, implicit=_)",
         doc="-1 keeps a size",
     ),
