@@ -117,6 +117,15 @@ def test_a_mask_made_of_integers_only_for_opaque_nodes_does_not_divide(b: Builde
     assert held(region) == ["linear", "where", "linear"]
 
 
+@pytest.mark.parametrize("op", ["triu", "tril"])
+def test_a_causal_mask_only_for_opaque_nodes_does_not_divide(b: Builder, op: str) -> None:
+    made = b.linear(b.input(random(4, 4)), 4, 4)
+    mask = b.opaque(torch.exp, b(op, b.input(random(4, 4)), diagonal=1))
+    b.done(b.linear(b.binary("add", made, mask), 4, 4))
+    (region,) = divided(b)
+    assert held(region) == ["linear", "binary", "linear"]
+
+
 def test_views_of_results_stay_outside(b: Builder) -> None:
     x = b.input(random(2, 3, 4))
     made = b.linear(x, 4, 4)
