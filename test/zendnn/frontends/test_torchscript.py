@@ -495,6 +495,17 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         "r0 = size(x, 0)\nr1 = unsqueeze(c0, 0)\nr2 = unsqueeze(r1, 0)\n"
         "r3 = expand(r2, r0, -1, -1)\nr4 = flatten(r3, 0, 1)",
     ),
+    "repeat_interleave": (
+        lambda x: x.view(2, 2, 6).repeat_interleave(3, -2),
+        [ROWS],
+        "r0 = view(x, 2, 2, 6)\nr1 = unsqueeze(r0, 2)\nr2 = expand(r1, -1, -1, 3, -1)\n"
+        "r3 = flatten(r2, 1, 2)",
+    ),
+    "repeat_interleave of a vector": (
+        lambda x: x.view(24).repeat_interleave(3),
+        [ROWS],
+        "r0 = view(x, 24)\nr1 = unsqueeze(r0, 1)\nr2 = expand(r1, -1, 3)\nr3 = flatten(r2, 0, 1)",
+    ),
     "chunk": (lambda x: x.chunk(2, -1)[1], [ROWS], "r0, r1 = split(x) chunks=2 dim=-1"),
     "unbind": (
         lambda x: x.unbind(0)[0] * x.unbind(0)[1],

@@ -88,6 +88,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (views.cat, "cat"),
     (views.chunk, "chunk"),
     (views.repeat, "repeat"),
+    (views.repeat_elements, "repeat_interleave.self_int"),
     (views.unbind, "unbind.int"),
 )
 

@@ -79,10 +79,28 @@ def repeat(call: Call) -> None:
         x = call.step("unsqueeze", [x, 0])
     for dim, count in enumerate(times):
         if count != 1:
-            x = call.step("unsqueeze", [x, dim])
-            sizes = [count if place == dim else -1 for place in range(len(times) + 1)]
-            x = call.step("flatten", [call.step("expand", [x, *sizes]), dim, dim + 1])
+            x = _repeated(call, x, dim, dim, count)
     call.identity(x)
+
+
+def repeat_elements(call: Call) -> None:
+    """Each element of a dimension several times in a row."""
+    x = call.tensor("self", ANY)
+    if not x.rank:
+        raise Refused("how many dimensions self has is not known")
+    call.require("output_size", None)
+    if call.absent("dim") and x.rank != 1:
+        raise Refused("dim is not given")
+    dim = 0 if call.absent("dim") else call.integer("dim") % x.rank
+    call.identity(_repeated(call, x, dim, dim + 1, call.number("repeats")))
+
+
+def _repeated(call: Call, x: Value, dim: int, new: int, count: Operand) -> Value:
+    """Return a tensor with copies along a new dimension, which becomes one with ``dim``."""
+    x = call.step("unsqueeze", [x, new])
+    assert x.rank is not None
+    sizes = [count if place == new else -1 for place in range(x.rank)]
+    return call.step("flatten", [call.step("expand", [x, *sizes]), dim, dim + 1])
 
 
 def chunk(call: Call) -> None:
