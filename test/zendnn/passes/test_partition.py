@@ -117,6 +117,22 @@ def test_a_mask_made_of_integers_only_for_opaque_nodes_does_not_divide(b: Builde
     assert held(region) == ["linear", "where", "linear"]
 
 
+@pytest.mark.parametrize("shared", [False, True], ids=["alone", "with a region"])
+def test_a_step_of_the_preparation_that_the_model_lacks_does_not_divide(
+    b: Builder, shared: bool
+) -> None:
+    """As integers that are added to a mask of float32, which makes float32 of them first."""
+    given = b("unsqueeze", b.input(torch.tensor([1, 0, 1, 1])), 0)
+    step = b.graph.add("to", [given], attributes={"dtype": "float32"}).output
+    mask = b.opaque(torch.exp, b.binary("add", b.opaque(torch.exp, b.input(random(4))), step))
+    made = b.linear(b.input(random(2, 4)), 4, 4)
+    made = b("where", b("nonzero", given), made, None) if shared else made
+    b.done(b.linear(b.binary("add", made, mask), 4, 4))
+    regions = divided(b)
+    assert len(regions) == 1
+    assert not any(step in region.outputs for region in regions)
+
+
 @pytest.mark.parametrize("op", ["triu", "tril"])
 def test_a_causal_mask_only_for_opaque_nodes_does_not_divide(b: Builder, op: str) -> None:
     made = b.linear(b.input(random(4, 4)), 4, 4)

@@ -12,7 +12,7 @@ the front end runs the model's operators in between.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from torch.backends.zendnn.graph import Graph, Node, Region, Value, reach
 from torch.backends.zendnn.operators import NUMBERS, VIEWS, WRITES
@@ -78,26 +78,43 @@ def _outer(graph: Graph) -> set[Node]:
     """The nodes that no region takes: foreign ones, and light ones that only these read.
 
     The latter make masks and positions from the model's inputs. In a region they would run before
-    the foreign nodes, whose readers would end up in another region.
+    the foreign nodes, whose readers would end up in another region. So would views of inputs that
+    foreign nodes read, too.
     """
     outer: set[Node] = set()
+    early, views = (_only(graph, ops | NUMBERS) for ops in (LIGHT, VIEWS))
     for node in reversed(graph.nodes):
-        light = node.op in LIGHT and node.readers and not node.escapes and _is_of_model(node)
+        light = node.op in LIGHT and node.readers and not node.escapes
+        steps = {v.producer for v in node.values() if not _is_models(v)}
+        # A step that the model lacks goes with its reader.
+        own = all(step in early and set(step.readers) == {node} for step in steps)
         if node.is_foreign:
             outer.add(node)
-        elif light and outer.issuperset(node.readers):
+        elif light and own and outer.issuperset(node.readers):
             outer.add(node)
             node.reason = "only operators outside read it"
+        elif node in views and _can_be_outside(node) and not outer.isdisjoint(node.readers):
+            outer.add(node)
+            node.reason = "a view of a result or of an input"
     return outer
+
+
+def _only(graph: Graph, ops: Container[str]) -> set[Node | None]:
+    """The nodes that are of some operators, and so are all before them; None stands for inputs."""
+    found: set[Node | None] = {None}
+    for node in graph.nodes:
+        if node.op in ops and found.issuperset(value.producer for value in node.values()):
+            found.add(node)
+    return found
 
 
 def _is_of_model(node: Node) -> bool:
     """Whether the model has each tensor that a node reads: a pass may have made others."""
-    return all(
-        value.source is not None or value.constant is not None
-        for value in node.values()
-        if value.kind == "tensor"
-    )
+    return all(map(_is_models, node.values()))
+
+
+def _is_models(value: Value) -> bool:
+    return value.kind != "tensor" or value.source is not None or value.constant is not None
 
 
 def _stages(graph: Graph, outer: set[Node]) -> dict[Node, int]:
@@ -113,7 +130,8 @@ def _stages(graph: Graph, outer: set[Node]) -> dict[Node, int]:
     for node in graph.nodes:
         late = max((after[value] for value in node.values()), default=0)
         early = max((within[value] for value in node.values()), default=1)
-        if node in outer and not node.is_foreign and 0 < early <= late:
+        leaves = not node.is_foreign and all(map(_is_models, node.outputs))
+        if node in outer and leaves and 0 < early <= late:
             outer.remove(node)  # a region has what it reads, and ends before its readers run
             node.reason = ""
         if node in outer:
