@@ -135,6 +135,31 @@ def test_empty_parts_are_left_out(empty: Tensor) -> None:
     assert len(graph.nodes[1].inputs) == 2
 
 
+def test_empty_parts_of_a_split_refuse_no_other() -> None:
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        _, a, none, b = x.split([0, 2, 0, 4], 1)
+        return F.relu(a), torch.cat([F.relu(b), none.exp()], 1)
+
+    source = functional(Called(function), [ROWS])
+    graph = import_graph(source).graph
+    slices = [node.inputs[2:4] for node in graph.nodes if node.op == "slice"]
+    assert slices == [(0, 2), (2, 6)]
+    assert {node.reason for node in graph.nodes if node.op == OPAQUE} == {"a tensor is empty"}
+    torch.testing.assert_close(front_end.optimize(source, {})(ROWS), function(ROWS))
+
+
+def test_empty_tensors_refuse_no_region() -> None:
+    matrix = values(5, 6)
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        return F.linear(x, matrix), F.linear(x[:0], matrix).sum(0)
+
+    made = front_end.optimize(functional(Called(function), [ROWS]), {})
+    torch.testing.assert_close(made(ROWS), function(ROWS))
+    (region,) = planned(made)
+    assert region.plan.takes([ROWS], [])
+
+
 def test_what_constants_decide_is_evaluated_once() -> None:
     table = values(6)
     source = functional(Called(lambda x: x * torch.where(table > 0, table, 0.5).exp()), [ROWS])

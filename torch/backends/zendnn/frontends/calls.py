@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch.backends.zendnn import _C
@@ -31,6 +31,10 @@ Handle = Any
 
 class Refused(Exception):
     """Why the engine does not take a call."""
+
+
+def _is_tensor(operand: Operand) -> TypeGuard[Value]:
+    return isinstance(operand, Value) and operand.kind == "tensor"
 
 
 #: Stands for an argument that is no constant.
@@ -225,7 +229,7 @@ class Call(abc.ABC):
     def steps(
         self, op: str, inputs: Sequence[Operand], count: int, **attributes: Attribute
     ) -> list[Value]:
-        """Add a node that makes so many values."""
+        """Add a node that makes so many values, of which no plan holds empty ones."""
         kind: Kind = "number" if op in NUMBERS else "tensor"
         made = [self.graph.value(kind) for _ in range(count)]
         self.graph.add(
@@ -236,6 +240,9 @@ class Call(abc.ABC):
             origin=(self.label,),
             source=self.source,
         )
+        near = made if kind == "number" else [*filter(_is_tensor, inputs), *made]
+        if any(0 in (value.dims or ()) for value in near):
+            raise Refused("a tensor is empty")
         return made
 
     def step(self, op: str, inputs: Sequence[Operand], **attributes: Attribute) -> Value:

@@ -37,17 +37,19 @@ def _split(call: Call, stated: int | None, **by: Attribute) -> None:
 def split(call: Call, *, name: str) -> None:
     """Parts of stated sizes, or of one size, of which the last may be smaller."""
     sizes = call.constant(name)
-    if sizes is MISSING:
+    if sizes is MISSING or (isinstance(sizes, list) and 0 in sizes):
         _slices(call, call.numbers(name))
         return
     _split(call, len(sizes) if isinstance(sizes, list) else None, sizes=call.integers(name))
 
 
 def _slices(call: Call, sizes: Sequence[Operand]) -> None:
-    """Parts, whose sizes are numbers that only plans know."""
+    """Parts, whose sizes are numbers that only plans know, or of which some are empty."""
     bounds: list[Operand] = [0]
     for size in sizes:
-        bounds.append(call.step("number_add", [bounds[-1], size]))
+        last = bounds[-1]
+        known = isinstance(last, int) and isinstance(size, int)
+        bounds.append(last + size if known else call.step("number_add", [last, size]))
     x, dim = call.tensor("self", ANY), call.integer("dim")
     call.make_list(lambda i: call.step("slice", [x, dim, *bounds[i : i + 2], 1]))
 
