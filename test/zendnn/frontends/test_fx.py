@@ -176,6 +176,37 @@ def test_what_constants_decide_through_views_is_evaluated_once() -> None:
     assert {node.op for node in constants} == {"get_attr"}
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        torch.zeros_like,
+        torch.ones_like,
+        lambda x: torch.full_like(x, 2.5),
+        lambda x: x.new_zeros(4, 6),
+        lambda x: x.new_ones(4, 1),
+        lambda x: x.new_full((6,), -1),
+    ],
+)
+def test_what_only_sizes_decide_is_evaluated_once(make: Callable[[Tensor], Tensor]) -> None:
+    def function(x: Tensor) -> Tensor:
+        y = F.relu(x.t()).t()
+        return torch.maximum(y, make(y))
+
+    source = functional(Called(function), [ROWS])
+    graph = import_graph(source).graph
+    assert [node.op for node in graph.nodes if node.op == OPAQUE] == []
+    assert graph.nodes[-1].inputs[1].constant is not None  # type: ignore[union-attr]
+    (result,) = interpreter.evaluate(graph, [ROWS])
+    torch.testing.assert_close(result, function(ROWS))
+
+
+def test_new_tensors_that_are_returned_are_made_anew() -> None:
+    source = functional(Called(lambda x: torch.zeros_like(x)), [ROWS])
+    made = front_end.optimize(source, {})
+    first, second = made(ROWS), made(ROWS)
+    assert first.data_ptr() != second.data_ptr()
+
+
 def test_weights_that_a_model_computes_are_constants() -> None:
     weight = values(4, 3, 3, 3)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,7 @@ from torch.backends.zendnn.frontends.fx.calls import (
     kind_of,
     name_of,
     operator_key,
+    operator_of,
 )
 from torch.backends.zendnn.frontends.fx.states import STATE_WRITES, find_states
 from torch.backends.zendnn.frontends.fx.writes import (
@@ -105,7 +107,8 @@ def simplify(
             if isinstance(held, torch.Tensor):
                 constants[node] = values[node] = held.detach()
         elif node not in returned and _is_foldable(node, values):
-            args, kwargs = fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            known = ChainMap(_shape_only(node), values)
+            args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
             with torch.no_grad():
                 values[node] = made = node.target(*args, **kwargs)
             views = bool(node.all_input_nodes) and base(node) is not node
@@ -126,9 +129,29 @@ def simplify(
     return {node: tensor for node, tensor in constants.items() if node.users}
 
 
+#: Operators that read no element of their first argument.
+_LIKE = frozenset(
+    operator_of(f"aten::{name}")
+    for name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")
+)
+
+
+def _shape_only(node: fx.Node) -> dict[fx.Node, torch.Tensor]:
+    """Return any tensor for an argument of which a node reads the sizes, if they are known."""
+    like = node.args[0] if node.target in _LIKE else None
+    x = like.meta.get("val") if isinstance(like, fx.Node) else None
+    if not isinstance(x, torch.Tensor) or x.layout != torch.strided:
+        return {}
+    if not all(isinstance(size, int) for size in (*x.shape, *x.stride())):
+        return {}
+    assert isinstance(like, fx.Node)
+    return {like: torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)}
+
+
 def _is_foldable(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
     """Whether a node only depends on constants, and what it makes is small or no larger."""
-    read = node.all_input_nodes
+    shapes = _shape_only(node)
+    read = [argument for argument in node.all_input_nodes if argument not in shapes]
     if not all(argument in values for argument in read) or _is_ordered(node):
         return False
     if read and (node.target == operator.getitem or is_view(node)):
