@@ -230,6 +230,20 @@ def rms_norm(
     return (scaled if weight is None else scaled * weight).to(total.dtype), total
 
 
+def rope(a: Attributes, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    first, kept = x[..., : cos.size(-1)], x[..., cos.size(-1) :]
+    turned = torch.empty_like(first)
+    half = first.size(-1) // 2
+    pairs = (
+        [(2 * i, 2 * i + 1) for i in range(half)]
+        if a.get("interleaved")
+        else [(i, half + i) for i in range(half)]
+    )
+    for i, j in pairs:
+        turned[..., i], turned[..., j] = -first[..., j], first[..., i]
+    return torch.cat([first * cos + turned * sin, kept], -1)
+
+
 def group_norm(a: Attributes, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return F.group_norm(x, a["groups"], weight, bias, a["eps"])
 
@@ -401,6 +415,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "softmax": softmax,
     "layer_norm": layer_norm,
     "rms_norm": rms_norm,
+    "rope": rope,
     "group_norm": group_norm,
     "batch_norm": batch_norm,
     "attention": attention,

@@ -270,6 +270,8 @@ def single_nodes() -> dict[str, Case]:
         "layer_norm(%x, %E, %E, none) eps=1e-05 dims=1 sizes=8",
         "layer_norm(%x, none, none, %X) eps=1e-05 dims=2",
         "rms_norm(%x, %E, none, none) eps=1e-05 dims=1 dtype=float32",
+        "rope(%q, %E, %K)",
+        "rope(%q, %B, %B) interleaved=1",
         "group_norm(%i, %B, %B) eps=1e-05 groups=2",
         "batch_norm(%i, %B, %B, %B, %B) eps=1e-05 post=relu",
         "attention(%q, %K, %K, none) scale=0.5 causal=1 grouped=1",

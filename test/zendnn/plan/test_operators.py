@@ -254,6 +254,10 @@ BAD_OPERANDS: dict[str, tuple[list[Tensor], str]] = {
         [tensor(2, 6)],
         "over other sizes",
     ),
+    "rope(%0, %1, %1)": ([tensor(2, 6), tensor(2, 6, dtype=BF16)], "different dtypes"),
+    "rope(%0, %1, %2)": ([tensor(2, 6), tensor(2, 4), tensor(2, 1)], "tables of other sizes"),
+    "rope(%0, %1, %1) interleaved=1": ([tensor(2, 6), tensor(2, 5)], "tables of other sizes"),
+    "rope(%0, %1, %1) interleaved=0": ([tensor(2, 6), tensor(2, 8)], "tables of other sizes"),
     "rms_norm(%0, none) eps=1e-5 dims=1 dtype=bfloat16": ([tensor(2, 6)], "converts"),
     "batch_norm(%0, none, none, %1, %1) eps=1e-5": (
         [tensor(2, 6, 3, 3), tensor(6, dtype=BF16).abs()],

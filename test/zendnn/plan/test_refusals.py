@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..common import property_test, run_python, values
 from ..passes.build import Builder
+from ..passes.interpreter import rope
 from .check import (
     check,
     explained,
@@ -150,6 +151,16 @@ LEFT: dict[str, tuple[list[Tensor], str, Callable[..., Tensor]]] = {
         [tensor(2, 65, 8), torch.tensor([2, 0, 64])],
         "an interaction of more than 64 features",
         lambda x, i: torch.bmm(x, x.transpose(1, 2))[:, i, i],
+    ),
+    "rope(%0, %1, %1)": (
+        [tensor(2, 3, 6), tensor(4, 1, 3, 6)],
+        "a rotation by tables of more dimensions",
+        lambda x, table: rope({}, x.expand(4, -1, -1, -1), table, table),
+    ),
+    "rope(%0, %1, %1) interleaved=1": (
+        [tensor(1, 3, 4), tensor(2, 3, 4)],
+        "a rotation by tables of more dimensions",
+        lambda x, table: rope({"interleaved": True}, x.expand(2, -1, -1), table, table),
     ),
     "attention(%0, %0, %0, none) scale=0.5": (
         [tensor(1, 2, 3, 1032)],

@@ -331,6 +331,14 @@ COMPUTE_ROWS = (
         family="layer_norm",
     ),
     Operator(
+        "rope(Tensor x, Tensor cos, Tensor sin, *, bool interleaved=False)",
+        "rotary position embedding: x·cos + r·sin of as many elements of the last dimension as the "
+        "tables have, which broadcast to x otherwise; the other elements stay; r is -b for a, and "
+        "a for b, of each pair (a, b): neighbours if `interleaved`, else elements of both halves",
+        _FUNCTION | _WANTS,
+        Result(infer.same, slice(3)),
+    ),
+    Operator(
         "group_norm(Tensor x, Constant? weight, Constant? bias, *, float eps=1e-5, int groups=1)",
         "`groups` of channels (dimension 1)",
         _FUNCTION | _WANTS,

@@ -133,6 +133,23 @@ Tensor attention(const Node& node, const Operands& given) {
                                             : made;
 }
 
+Tensor rope(const Node& node, const Operands& given) {
+  const auto x = given[0].toTensor();
+  const auto cos = given[1].toTensor(), sin = given[2].toTensor();
+  const auto rotary = cos.size(-1);
+  const auto turned = x.narrow(-1, 0, rotary);
+  const auto pairs = node.get(attr::rope::interleaved)
+                         ? turned.unflatten(-1, {-1, 2})
+                         : turned.unflatten(-1, {2, -1}).mT();
+  const auto quarter = at::stack(
+                           {pairs.select(-1, 1).neg(), pairs.select(-1, 0)},
+                           node.get(attr::rope::interleaved) ? -1 : -2)
+                           .flatten(-2);
+  const auto made = at::add(at::mul(turned, cos), at::mul(quarter, sin));
+  const auto kept = x.narrow(-1, rotary, x.size(-1) - rotary);
+  return kept.size(-1) == 0 ? made : at::cat({made, kept}, -1);
+}
+
 // gather_pairs, or pairwise_dot, which gathers products.
 Tensor gather_pairs(const Node& node, const Operands& given) {
   const auto x = given[0].toTensor();
@@ -213,6 +230,7 @@ Compute find_compute(const std::string& op) {
       {"matmul", of_two},
       {"prelu", of_two},
       {"attention", attention},
+      {"rope", rope},
       {"gather_pairs", gather_pairs},
       {"pairwise_dot", gather_pairs},
       {"max_pool", pool},

@@ -12,6 +12,7 @@
 #include "normalization.h"
 #include "random.h"
 #include "resampling.h"
+#include "rope.h"
 #include "sum.h"
 #include "where.h"
 #include "winograd.h"
@@ -59,6 +60,7 @@ ZENDNN_KERNEL(bool, depthwise, DepthwiseArgs)
 ZENDNN_KERNEL(void, max_pool, MaxPoolArgs)
 ZENDNN_KERNEL(void, find_lines, LinesArgs)
 ZENDNN_KERNEL(void, resample, ResampleArgs)
+ZENDNN_KERNEL(void, rope, RopeArgs)
 ZENDNN_KERNEL(void, softmax, SoftmaxArgs)
 ZENDNN_KERNEL(void, reduce_sum, SumArgs)
 ZENDNN_KERNEL(void, argmax, ArgmaxArgs)
