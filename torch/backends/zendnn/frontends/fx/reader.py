@@ -61,7 +61,7 @@ class Imported(schedule.Imported):
         return [node for node in read if node not in self.views]
 
     def reads_memory(self, node: fx.Node) -> bool:
-        return not is_view(node) and kind_of(node) != "number"
+        return (writes(node) or not is_view(node)) and kind_of(node) != "number"
 
     def writes_memory(self, node: fx.Node) -> bool:
         return writes(node)
