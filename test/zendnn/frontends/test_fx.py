@@ -376,6 +376,23 @@ def test_what_shares_memory_with_a_state_is_read_in_order() -> None:
         torch.testing.assert_close(*results)
 
 
+def test_copies_of_a_state_after_its_last_write_are_no_copies_in_plans() -> None:
+    def function(x: Tensor, cache: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+        cache.index_copy_(0, at, F.gelu(x))
+        whole = cache[None].expand(3, 9, 6).reshape(27, 6)
+        return F.softmax(x @ cache.clone().t(), 1) @ whole[:9], whole
+
+    inputs = values(4, 6), values(9, 6), torch.tensor([1, 5, 3, 0])
+    made = front_end.optimize(functional(Called(function), list(inputs)), {})
+    assert len(planned(made)) == 1
+    (x, cache, at), other = copy.deepcopy(inputs), inputs[1].clone()
+    got = made(x, cache, at)
+    torch.testing.assert_close(got, function(x, other, at))
+    torch.testing.assert_close(cache, other)
+    cache.zero_()
+    torch.testing.assert_close(got[1][:9], other)
+
+
 def test_the_order_of_random_operators_stays() -> None:
     def function(x: Tensor) -> Tensor:
         a = torch.rand(4, 6)

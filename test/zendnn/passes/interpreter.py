@@ -292,6 +292,8 @@ def attention(
     chosen: Tensor | None = None,
 ) -> Tensor:
     assert q.dim() == k.dim() == v.dim()
+    if a.get("grouped"):
+        k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
     scores = q @ k.transpose(-2, -1) * (a["scale"] or 1 / math.sqrt(q.shape[-1]))
     if chosen is not None:
         scores = scores.masked_fill(chosen == a["fill_where"], a["fill"])

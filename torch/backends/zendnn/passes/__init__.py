@@ -31,6 +31,7 @@ _IN_GRAPHS = {
     "fuse_pairwise_dot": "computes only the products that are read",
     "fuse_attention": "finds spelled-out attention",
     "fold_attention_scale": "scales in attention, not before it",
+    "share_heads": "repeats no heads of keys and values for attention",
     "attention_layout": "puts attention's heads side by side",
     "fold_pad": "pads in convolutions, not before them",
     "fold_batch_norm": "folds batch norms into weights",

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx
 from torch.backends.zendnn.frontends.calls import MISSING, Call, Handle, Refused
-from torch.backends.zendnn.frontends.fx.writes import is_view
+from torch.backends.zendnn.frontends.fx.writes import base, is_view, writes
 from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
 
 #: torch's own numbers of dtypes, layouts and memory formats, which importers know them by.
@@ -157,13 +157,21 @@ class FxCall(Call):
         self.scope.lists[self.node] = element
 
     def bind(self, handle: Handle, operand: Operand) -> None:
-        if isinstance(operand, Value) and operand.is_state and not is_view(self.node):
+        state = isinstance(operand, Value) and operand.is_state
+        if state and not is_view(self.node) and self._is_written_later():
             raise Refused("it copies what may be written later")
         if isinstance(handle, Element):
             self.scope.elements[handle] = operand
             self.scope.lists[self.node] = self._element
         else:
             self.scope.bind(handle, operand)
+
+    def _is_written_later(self) -> bool:
+        """Whether something after the call writes to what it reads or makes."""
+        nodes = list(self.node.graph.nodes)
+        own = {self.node, *map(base, self.node.all_input_nodes)}
+        later = nodes[nodes.index(self.node) + 1 :]
+        return any(writes(node) and base(node.args[0]) in own for node in later)
 
     def _element(self, position: int) -> Operand:
         return self.scope.elements[Element(self.node, position)]
