@@ -12,6 +12,7 @@ _HOMES = {
     "Event": "_events",
     "explain": "_explain",
     "export": "_optimize",
+    "functional": None,
     "optimize": "_optimize",
     "passes": None,
     "prepack": "_prepack",
