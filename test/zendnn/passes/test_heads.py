@@ -23,13 +23,13 @@ def known(b: Builder, *shape: int) -> Value:
     return value
 
 
-def repeat(b: Builder, x: Value, copy: bool = True, at: int = 2, sizes: int | None = None) -> Value:
+def repeat(b: Builder, x: Value, copy: bool = True, at: int = 2, time: int = S) -> Value:
     """Each head as often as queries share it."""
-    dims = [N, H, S, D]
+    dims = [N, H, time, D]
     dims.insert(at, REPEATS)
-    x = b("expand", b("unsqueeze", x, at), *([-1] * sizes if sizes else []), *dims[sizes or 0 :])
+    x = b("expand", b("unsqueeze", x, at), *dims)
     x = b("contiguous", x) if copy else x
-    return b("view", x, N, H * REPEATS, S, D)
+    return b("view", x, N, H * REPEATS, time, D)
 
 
 @pytest.mark.parametrize("copy", [True, False])
@@ -45,9 +45,21 @@ def test_repeated_heads_are_shared(b: Builder, masked: bool, copy: bool) -> None
     assert only(graph, "attention").inputs == (q, k, v, mask)
 
 
+def test_times_that_are_not_known_stay_what_they_are(b: Builder) -> None:
+    q, k, v = known(b, N, H * REPEATS, T, D), known(b, N, H, S, D), known(b, N, H, S, D)
+    k.dims = v.dims = (N, H, None, D)
+    graph = b.done(
+        b("attention", q, *(repeat(b, x, time=-1) for x in (k, v)), None, scale=0.5, causal=False)
+    )
+    assert b.check(share_heads) == [1]
+    assert only(graph, "attention").inputs == (q, k, v, None)
+
+
 def test_what_repeats_otherwise_stays(b: Builder) -> None:
     q, k, v = known(b, N, H * REPEATS, T, D), known(b, N, H, S, D), known(b, N, H, S, D)
     unknown, one, few = b.input(random(N, H, S, D)), known(b, 1, H, S, D), known(b, N, H, 1, D)
+    late = b.input(random(N, H, S, D))
+    late.dims = (N, H, None, D)
     single, whole = known(b, N, 1, T, D), known(b, N, H * REPEATS, S, D)
 
     def attend(k: Value, v: Value, q: Value = q, **attributes: bool) -> Value:
@@ -58,6 +70,7 @@ def test_what_repeats_otherwise_stays(b: Builder) -> None:
         attend(repeat(b, k, at=1), repeat(b, v)),
         attend(repeat(b, unknown), repeat(b, v)),
         attend(repeat(b, one), repeat(b, v)),
+        attend(repeat(b, k), repeat(b, late)),
         attend(repeat(b, k), repeat(b, few)),
         attend(repeat(b, k), repeat(b, v), single),
         attend(repeat(b, k), repeat(b, v), additive=True),

@@ -15,7 +15,13 @@ def share_heads(graph: Graph, node: Node) -> bool:
         return False
     (k, of_k), (v, of_v) = (pair for pair in found if pair is not None)
     heads = [x.dims[1] if isinstance(x, Value) and x.rank == 4 else None for x in (q, *repeated)]
-    if heads[0] is None or len({*heads}) > 1 or k.dims is None or k.dims[:3] != v.dims[:3]:
+    if (
+        heads[0] is None
+        or len({*heads}) > 1
+        or k.dims is None
+        or v.dims is None
+        or k.dims[1] != v.dims[1]
+    ):
         return False
     graph.set_inputs(node, [q, k, v, *node.inputs[3:]])
     node.attributes["grouped"] = True
@@ -35,13 +41,18 @@ def _before(operand: Operand) -> tuple[Value, tuple[Node, ...]] | None:
     unsqueeze = producer(expand.inputs[0], "unsqueeze") if expand else None
     if view is None or expand is None or unsqueeze is None:
         return None
-    x, dims = unsqueeze.inputs[0], expand.output.dims
+    x, dims, (_, *sizes) = unsqueeze.inputs[0], expand.output.dims, expand.inputs
     if not isinstance(x, Value) or x.dims is None or dims is None or len(dims) != 5:
         return None
     batch, heads, count, time, size = dims
-    apart = x.dims == (batch, heads, time, size) and None not in dims
-    if not apart or not isinstance(heads, int) or not isinstance(count, int):
+    kept = zip(x.dims, (batch, heads, time, size), sizes[:2] + sizes[3:], strict=True)
+    if not all(given == -1 or (a is not None and a == b) for a, b, given in kept):
         return None
-    if unsqueeze.inputs[1] not in (2, -3) or view.output.dims != (batch, heads * count, time, size):
+    if not isinstance(heads, int) or not isinstance(count, int):
+        return None
+    # A single size that is not known follows from the others.
+    joined, viewed = (batch, heads * count, time, size), view.output.dims or ()
+    same = [a is not None and a == b for a, b in zip(joined, viewed, strict=False)]
+    if unsqueeze.inputs[1] not in (2, -3) or len(viewed) != 4 or not same[1] or sum(same) < 3:
         return None
     return x, tuple(node for node in (unsqueeze, expand, copy, view) if node is not None)

@@ -225,7 +225,25 @@ def clone(call: FxCall) -> None:
         call.identity(x)
 
 
-_IMPORTERS = IMPORTERS | {"aten::clone": clone}
+def expand(call: FxCall) -> None:
+    """A view of which each size that stays is -1, also where nobody knows it yet."""
+    x = call.tensor("self", ANY)
+    before, after = (known.meta["val"].shape for known in (call.node.args[0], call.node))
+    missing = len(after) - len(before)
+    given = call.numbers("size")
+    stays = [
+        i >= missing and _same_symbol(after[i], before[i - missing]) for i in range(len(after))
+    ]
+    call.result("expand", [x, *(-1 if s else size for s, size in zip(stays, given, strict=True))])
+
+
+def _same_symbol(a: int | torch.SymInt, b: int | torch.SymInt) -> bool:
+    return (
+        isinstance(a, torch.SymInt) and isinstance(b, torch.SymInt) and a.node.expr == b.node.expr
+    )
+
+
+_IMPORTERS = IMPORTERS | {"aten::clone": clone, "aten::expand": expand}
 
 
 def _try_import(scope: Scope, node: fx.Node) -> str:
