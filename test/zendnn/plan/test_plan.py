@@ -270,6 +270,42 @@ def test_eight_threads_build_a_plan_once() -> None:
     assert made(THREADS) == made(1) > 0
 
 
+GROWING = """
+import torch
+from torch import nn
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+    def forward(self, x, cache):
+        return torch.cat([cache, torch.relu(self.layer(x))])
+net = Net().eval()
+module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
+with torch.no_grad():
+    for rows in range(1, 5):
+        print("rows", rows, flush=True)
+        x, cache = torch.rand(1, 64), torch.rand(rows, 64)
+        torch.testing.assert_close(module(x, cache), net(x, cache))
+"""
+
+
+def test_a_product_that_a_new_size_leaves_alone_is_not_created_again() -> None:
+    printed = run_python(GROWING, ZENDNN_VERBOSE="profile_create")
+    created = [part.count(",create:") for part in printed.split("rows ")[1:]]
+    assert created[0] > 0
+    assert created[1:] == [0, 0, 0]
+
+
+def test_layers_that_only_differ_in_a_number_of_an_activation_are_two_problems() -> None:
+    layer = nn.Linear(32, 32)
+    net = nn.Sequential(layer, nn.LeakyReLU(0.1), layer, nn.LeakyReLU(0.4), layer).eval()
+    module, x = optimised(net, values(3, 32)), values(3, 32)
+    with torch.no_grad():
+        for _ in range(2):
+            assert_near(module(x), exact(net, x))
+            the_plan(module).clear()
+
+
 def test_threads_with_more_shapes_than_are_kept_get_right_results(
     net: nn.Module, module: torch.jit.ScriptModule, capacity: Callable[[int], None]
 ) -> None:

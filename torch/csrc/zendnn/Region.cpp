@@ -30,11 +30,11 @@ constexpr const char* kName = "zendnn::run_region";
 // What the operator is given. `results` has the type of each result: its
 // dtype, its rank, its sizes and its strides.
 struct Call {
-  TensorList tensors;
-  IntArrayRef numbers;
-  TensorList constants;
-  IntArrayRef results;
-  std::string_view description, name;
+  TensorList tensors{};
+  IntArrayRef numbers{};
+  TensorList constants{};
+  IntArrayRef results{};
+  std::string_view description{}, name{};
 };
 
 // ---- Plans
