@@ -46,9 +46,9 @@ void Builder::place_inputs() {
 }
 
 void Builder::build_nodes() {
-  const auto all = static_cast<int64_t>(description_.nodes.size());
+  const auto all = static_cast<int64_t>(nodes_.size());
   for (node_ = 0; node_ < all; ++node_) {
-    const auto& node = description_.nodes[node_];
+    const auto& node = nodes_[node_];
     at_node(written_[node_], [&] {
       const auto build =
           node.left ? build_by_torch : find_operator(node.op).build;

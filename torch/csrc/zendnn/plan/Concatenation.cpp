@@ -31,7 +31,7 @@ void Builder::find_slices() {
   if (description_.without.contains("join_in_place")) {
     return;
   }
-  for (const auto& node : description_.nodes) {
+  for (const auto& node : nodes_) {
     if (node.op != "cat" && node.op != "stack") {
       continue;
     }

@@ -200,7 +200,7 @@ bool Builder::dies(int64_t value, const Place& place) const {
   if (description_.without.contains("reuse_operands")) {
     return false;
   }
-  const auto read = description_.nodes[node_].reads();
+  const auto read = nodes_[node_].reads();
   if (std::count(read.begin(), read.end(), value) > 1) {
     return false; // the second time may be after the first result is there
   }

@@ -198,10 +198,11 @@ Plan::Built Plan::build(
   if (has_images(region_)) {
     made.layout = layout == Layout::blocked ? "blocked" : "channels last";
   }
-  auto region = region_;
+  std::optional<Description> without; // the nodes that are left to torch
   while (!made.executable) {
     try {
       or_refuse([&] {
+        const auto& region = without ? *without : region_;
         Builder builder(
             Values(region, constants_, call, conditions),
             packed_,
@@ -220,7 +221,10 @@ Plan::Built Plan::build(
       });
     } catch (const RefusedNode& refused) {
       // All over again: what is built depends on what torch computes.
-      leave(region, refused);
+      if (!without) {
+        without = region_;
+      }
+      leave(*without, refused);
     }
   }
   return made;

@@ -99,29 +99,27 @@ void Values::find_joined() {
 }
 
 void Values::infer_nodes() {
-  std::vector<Node> nodes;
   const auto all = static_cast<int64_t>(description_.nodes.size());
   for (int64_t written = 0; written < all; ++written) {
     const auto& node = description_.nodes[written];
     at_node(written, [&] {
       if (node.left) {
         infer_by_torch(*this, node);
-        nodes.push_back(node);
+        nodes_.push_back(node);
         return;
       }
       for (auto& part : infer_fitting(*this, node)) {
         follow_strides(part);
-        nodes.push_back(std::move(part));
+        nodes_.push_back(std::move(part));
       }
     });
-    written_.resize(nodes.size(), written);
+    written_.resize(nodes_.size(), written);
   }
-  description_.nodes = std::move(nodes);
 }
 
 void Values::find_uses() {
-  for (size_t i = 0; i < description_.nodes.size(); ++i) {
-    for (const auto value : description_.nodes[i].reads()) {
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    for (const auto value : nodes_[i].reads()) {
       values_[value].last_use = static_cast<int64_t>(i);
     }
   }
@@ -132,14 +130,10 @@ void Values::find_uses() {
 
 bool Values::is_only_read_by(int64_t value, const std::string& op) const {
   return values_[value].last_use != kForever &&
-         std::all_of(
-             description_.nodes.begin(),
-             description_.nodes.end(),
-             [&](const Node& node) {
-               const auto read = node.reads();
-               return node.op == op ||
-                      !std::count(read.begin(), read.end(), value);
-             });
+         std::all_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
+           const auto read = node.reads();
+           return node.op == op || !std::count(read.begin(), read.end(), value);
+         });
 }
 
 // ---- Types

@@ -98,7 +98,8 @@ class Values {
   // As torch would see it, whatever it is inside of the plan.
   bool is_channels_last(int64_t value) const;
 
-  Description description_; // whose nodes may be taken apart
+  const Description& description_;
+  std::vector<Node> nodes_; // its own, some of them taken apart
   const Tensors& constants_;
   std::vector<int64_t> written_; // of each node, the one that it stands for
   std::vector<Value> values_;
