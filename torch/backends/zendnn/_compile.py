@@ -27,7 +27,7 @@ from torch._dynamo.exc import (
 from torch._dynamo.symbolic_convert import TensorifyState
 from torch._functorch.aot_autograd import aot_module_simplified, get_aot_graph_name
 from torch._guards import GuardSource, TracingContext
-from torch.backends.zendnn import _C, _options
+from torch.backends.zendnn import _C, _cache, _options
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.aten import IMPORTERS
 from torch.backends.zendnn.frontends.fx.calls import operator_of
@@ -91,7 +91,11 @@ def zendnn(
     if mode not in (None, "default"):
         raise ValueError(f"the backend zendnn has no modes: mode={mode!r} is not taken")
     capture, checked = Capture.of(module), Options.of(options)
-    compiler = functools.partial(InferenceGraph.of, options=checked, capture=capture)
+    compiler: Callable[..., Any] = functools.partial(
+        InferenceGraph.of, options=checked, capture=capture
+    )
+    if _cache.asks_for_graphs():
+        compiler = _cache.cached(compiler, module, _cache.Key.of(zendnn, options))
     wants_gradients = torch.is_grad_enabled() and any(
         isinstance(x, Tensor) and x.requires_grad for x in inputs
     )
@@ -212,6 +216,10 @@ class InferenceGraph:
         weights = [at for at in static if given[at] not in written]
         capture = replace(capture, name=get_aot_graph_name())
         return InferenceGraph(graph, weights, options, capture)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        capture = replace(self.capture, compile_id=None)  # of this process
+        return InferenceGraph, (self.graph, self.weights, self.options, capture)
 
     def __call__(self, inputs: list[Any]) -> Any:
         given = tuple(inputs)

@@ -5,6 +5,7 @@ A group is a run of neighbours in the graph's order, so that no read passes a wr
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import logging
 import math
@@ -148,9 +149,19 @@ def by_inductor(group: fx.GraphModule) -> Compiled:
         for size in getattr(node.meta.get("val"), "shape", [node.meta.get("val")])
     ]
     if any(isinstance(size, torch.SymInt) for size in sizes):
-        compiled: Compiled = torch.compile(group, backend="inductor", dynamic=True)
+        with _uncached():
+            compiled: Compiled = torch.compile(group, backend="inductor", dynamic=True)
         return compiled
     return FixedGroup(group)
+
+
+def _uncached() -> contextlib.AbstractContextManager[Any]:
+    """Keep Dynamo from its cache of whole functions, which takes all groups for the same one."""
+    settings: Any = torch._dynamo.config
+    if not hasattr(settings, "caching_precompile"):  # an older torch
+        return contextlib.nullcontext()
+    made: contextlib.AbstractContextManager[Any] = settings.patch(caching_precompile=False)
+    return made
 
 
 class FixedGroup(torch.nn.Module):

@@ -1,0 +1,171 @@
+"""What torch's caches hold of this backend: functional graphs, each with its options.
+
+``TORCH_CACHING_PRECOMPILE=1`` and ``aot_compile`` ask for them. Weights are inputs of such a graph,
+and the process that calls it makes its plans, so that nothing in it depends on weights or the CPU.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import secrets
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import fx
+from torch._dynamo import bytecode_transformation
+from torch._dynamo.eval_frame import _TorchDynamoContext, innermost_backend
+from torch._inductor.output_code import OutputCode
+
+#: Takes its inputs in a list.
+Compiled = Callable[[list[Any]], Any]
+Compiler = Callable[[fx.GraphModule, Sequence[Any]], Compiled]
+
+#: What the front end reads of the nodes of a functional graph.
+_METADATA = frozenset({"val", "desc", "stack_trace"})
+#: torch's own operators: those of others may be missing where a graph is loaded.
+_OPERATORS = ("torch.ops.aten.", "torch.ops.prims.")
+
+
+class Key(NamedTuple):
+    """What a graph was compiled by, and is loaded for."""
+
+    backend: Callable[..., Any]
+    #: How ``torch.compile`` called the backend, beside the graph and its inputs.
+    arguments: Mapping[str, Any]
+    #: Of torch and of this package.
+    version: str
+
+    @staticmethod
+    def of(backend: Callable[..., Any], options: Mapping[str, Any] | None) -> Key:
+        """Return the key of what a backend compiles with these options."""
+        return Key(backend, {"options": dict(options)} if options else {}, version())
+
+    def check(self) -> None:
+        """Check that a graph can be loaded here.
+
+        Raises:
+            RuntimeError: if not, and why.
+        """
+        if self.version != version():
+            raise RuntimeError("a cached graph is of another version of the backend zendnn")
+        asking = _asking_backend()
+        if asking is None:
+            return
+        backend = getattr(asking, "compiler_fn", asking)
+        if backend is not self.backend or getattr(asking, "kwargs", {}) != self.arguments:
+            raise RuntimeError("a cached graph is of another backend, or of other options")
+
+
+def asks_for_graphs() -> bool:
+    """Return whether torch caches what backends return; older torches cannot."""
+    try:
+        from torch._functorch._aot_autograd.autograd_cache import should_bundle_autograd_cache
+    except ImportError:
+        return False
+    asked: bool = should_bundle_autograd_cache()
+    if asked:
+        _number_names_anew()
+    return asked
+
+
+@functools.cache
+def _number_names_anew() -> None:
+    """Let Dynamo number the globals that it makes from a random number on.
+
+    It begins with 0 in each process, so that globals of a loaded graph and of a new one clash.
+    """
+    bytecode_transformation._unique_id_counter = itertools.count(secrets.randbits(48))
+
+
+@functools.cache
+def version() -> str:
+    """Return a digest of torch's version and of this package's Python files."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256(torch.__version__.encode())
+    for path in sorted(package.rglob("*.py")):
+        digest.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def cached(compiler: Compiler, module: fx.GraphModule, key: Key) -> Compiler:
+    """Return a compiler of functional graphs whose results torch caches.
+
+    Args:
+        compiler: its results can be pickled but for the graphs in them.
+        module: what Dynamo captured, which torch looks the results up by.
+        key: what they are looked up by as well.
+    """
+    from torch._functorch._aot_autograd.schemas import SerializableAOTDispatchCompiler
+
+    def compile(graph: fx.GraphModule, inputs: Sequence[Any]) -> CachedGraph:
+        return CachedGraph(compiler(graph, inputs), key)
+
+    module._zendnn_key = key
+    wrapped: Compiler = SerializableAOTDispatchCompiler(CachedGraph, compile)
+    return wrapped
+
+
+class CachedGraph(OutputCode):
+    """A compiled graph, which becomes bytes when it is copied or pickled."""
+
+    def __init__(self, compiled: Compiled, key: Key) -> None:
+        #: Bytes until ``post_compile``, in copies.
+        self._compiled: Any = compiled
+        self._key = key
+        #: Takes its inputs in a list; torch's wrappers look for this in the instance.
+        self._boxed_call = True
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        return self._compiled(inputs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        from torch.fx._graph_pickler import GraphPickler, Options
+
+        compiled = self._compiled
+        if not isinstance(compiled, bytes):
+            keep = Options(
+                ops_filter=lambda name: name.startswith(_OPERATORS),
+                node_metadata_key_filter=_METADATA.__contains__,
+            )
+            compiled = GraphPickler.dumps(compiled, keep)
+        return {**self.__dict__, "_compiled": compiled}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state["_key"].check()
+        self.__dict__.update(state)
+
+    def prepare_for_serialization(self) -> None:
+        """Do nothing: what torch is about to save is a copy already."""
+
+    def post_compile(self, example_inputs: Any, constants: Any, graph_kwargs: Any) -> None:
+        """Make a loaded graph callable."""
+        from torch._subclasses import FakeTensorMode
+        from torch.fx._graph_pickler import GraphPickler
+        from torch.fx.experimental.symbolic_shapes import ShapeEnv
+
+        if isinstance(self._compiled, bytes):
+            mode = FakeTensorMode(shape_env=ShapeEnv())
+            self._compiled = GraphPickler.loads(self._compiled, mode)
+
+
+def _asking_backend() -> Any:
+    """Return the backend of the call of ``torch.compile`` that loads a graph; None outside of one.
+
+    Dynamo keys its cache by the name and the line of a function only, and tells nobody for which
+    backend it reads it.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code is _TorchDynamoContext.__call__.__code__:
+            return innermost_backend(frame.f_locals["self"].callback)
+        frame = frame.f_back
+    return None
+
+
+asks_for_graphs()  # now: Dynamo names globals before it calls a backend
