@@ -25,8 +25,9 @@ class Model(nn.Module):
     def __init__(self):
         super().__init__()
         self.layer, self.norm = nn.Linear(8, 16), nn.LayerNorm(16)
+        self.activation = torch.relu
     def forward(self, x):
-        return torch.relu(self.norm(self.layer(x)))
+        return self.activation(self.norm(self.layer(x)))
 """
 
 #: What each process has: a model of its own weights, and how wrong a compiled model is.
@@ -149,9 +150,19 @@ def test_only_the_same_backend_with_the_same_options_loads_a_graph(warm: Process
     warm.run(_lines(code))
 
 
+def test_a_model_with_another_function_is_compiled_again(warm: Processes) -> None:
+    code = """
+    model.activation = torch.sigmoid
+    fast = torch.compile(model, backend="zendnn")
+    assert error(fast, x) < 1e-5
+    assert (found(), graphs()) == ({"error": 1}, 1), (found(), graphs())
+    """
+    warm.run(_lines(code))
+
+
 def test_changed_code_is_compiled_again(processes: Processes) -> None:
     processes.run(SAVE)
-    processes.model.write_text(MODEL.replace("torch.relu", "torch.sigmoid"))
+    processes.model.write_text(MODEL.replace("self.layer(x)", "self.layer(-x)"))
     code = """
     fast = torch.compile(model, backend="zendnn")
     assert error(fast, x) < 1e-5
@@ -174,7 +185,7 @@ def test_sizes_that_change_are_loaded_with_their_graph(processes: Processes) -> 
 def test_groups_between_regions_are_not_taken_for_each_other(processes: Processes) -> None:
     between = "for i in range(20): y = torch.{}(y).abs() + 1\n        "
     forward = f"y = x\n        {between}y = self.layer(y)\n        {between}return y"
-    returned = "return torch.relu(self.norm(self.layer(x)))"
+    returned = "return self.activation(self.norm(self.layer(x)))"
     processes.model.write_text(MODEL.replace(returned, forward.format("erfc", "digamma")))
     code = """
     fast = torch.compile(model, backend="zendnn", dynamic=True)

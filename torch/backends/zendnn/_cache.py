@@ -17,9 +17,10 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
-from torch import fx
+from torch import fx, nn
 from torch._dynamo import bytecode_transformation
 from torch._dynamo.eval_frame import _TorchDynamoContext, innermost_backend
+from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._inductor.output_code import OutputCode
 
 #: Takes its inputs in a list.
@@ -40,11 +41,15 @@ class Key(NamedTuple):
     arguments: Mapping[str, Any]
     #: Of torch and of this package.
     version: str
+    #: The structure of the module whose method Dynamo compiles; empty for other functions.
+    structure: str
 
     @staticmethod
     def of(backend: Callable[..., Any], options: Mapping[str, Any] | None) -> Key:
         """Return the key of what a backend compiles with these options."""
-        return Key(backend, {"options": dict(options)} if options else {}, version())
+        arguments = {"options": dict(options)} if options else {}
+        module = _compiled_module()
+        return Key(backend, arguments, version(), "" if module is None else _structure(module, {}))
 
     def check(self) -> None:
         """Check that a graph can be loaded here.
@@ -54,12 +59,18 @@ class Key(NamedTuple):
         """
         if self.version != version():
             raise RuntimeError("a cached graph is of another version of the backend zendnn")
-        asking = _asking_backend()
-        if asking is None:
+        if (call := _loading_call()) is None:
             return
+        asking = innermost_backend(call["self"].callback)
         backend = getattr(asking, "compiler_fn", asking)
         if backend is not self.backend or getattr(asking, "kwargs", {}) != self.arguments:
             raise RuntimeError("a cached graph is of another backend, or of other options")
+        model = getattr(call["fn"], "__self__", call["fn"])
+        structures: dict[nn.Module, str] = {}
+        if isinstance(model, nn.Module):
+            _structure(model, structures)
+        if self.structure and self.structure not in structures.values():
+            raise RuntimeError("a cached graph is of a model with other modules or functions")
 
 
 def asks_for_graphs() -> bool:
@@ -154,8 +165,8 @@ class CachedGraph(OutputCode):
             self._compiled = GraphPickler.loads(self._compiled, mode)
 
 
-def _asking_backend() -> Any:
-    """Return the backend of the call of ``torch.compile`` that loads a graph; None outside of one.
+def _loading_call() -> Mapping[str, Any] | None:
+    """Return the variables of the call of ``torch.compile`` that loads a graph, if there is one.
 
     Dynamo keys its cache by the name and the line of a function only, and tells nobody for which
     backend it reads it.
@@ -163,9 +174,50 @@ def _asking_backend() -> Any:
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code is _TorchDynamoContext.__call__.__code__:
-            return innermost_backend(frame.f_locals["self"].callback)
+            return frame.f_locals
         frame = frame.f_back
     return None
+
+
+# Functions that modules hold: Dynamo has no guards on them where it caches.
+
+
+def _compiled_module() -> nn.Module | None:
+    """Return the module whose method Dynamo compiles."""
+    try:
+        output = InstructionTranslator.current_tx().output
+    except AttributeError:  # ahead of time
+        return None
+    code = output.root_tx.f_code
+    module = output.local_scope.get(next(iter(code.co_varnames), ""))
+    methods = (getattr(type(module), name, None) for name in ("forward", code.co_name))
+    is_method = any(getattr(method, "__code__", None) is code for method in methods)
+    return module if is_method and isinstance(module, nn.Module) else None
+
+
+def _structure(module: nn.Module, known: dict[nn.Module, str]) -> str:
+    """Return a digest of a module's classes and functions; ``known`` gets those of all in it."""
+    if module not in known:
+        held = {name: x for name, x in vars(module).items() if name != "_compiled_call_impl"}
+        parts = [*_functions(type(module)), *_functions(held)]
+        for name, child in module.named_children():
+            parts.append(f"{name}: {_structure(child, known)}")
+        known[module] = hashlib.sha256("\n".join(parts).encode()).hexdigest()
+    return known[module]
+
+
+def _functions(value: Any, depth: int = 3) -> list[str]:
+    """Return the names of functions and classes in a value."""
+    if isinstance(value, functools.partial):
+        return _functions(value.func)
+    if callable(value) and not isinstance(value, nn.Module):
+        line = getattr(getattr(value, "__code__", None), "co_firstlineno", "")
+        named = value if hasattr(value, "__qualname__") else type(value)
+        return [f"{named.__module__}.{named.__qualname__}:{line}"]
+    items = value.values() if isinstance(value, Mapping) else value
+    if depth == 0 or not isinstance(value, Mapping | list | tuple):
+        return []
+    return [name for item in items for name in _functions(item, depth - 1)]
 
 
 asks_for_graphs()  # now: Dynamo names globals before it calls a backend
