@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import fx, nn
 from torch._dynamo import bytecode_transformation
-from torch._dynamo.eval_frame import _TorchDynamoContext, innermost_backend
+from torch._dynamo.eval_frame import _TorchDynamoContext
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._inductor.output_code import OutputCode
 
@@ -59,6 +59,8 @@ class Key(NamedTuple):
         """
         if self.version != version():
             raise RuntimeError("a cached graph is of another version of the backend zendnn")
+        from torch._dynamo.eval_frame import innermost_backend  # older torches have none
+
         if (call := _loading_call()) is None:
             return
         asking = innermost_backend(call["self"].callback)
