@@ -206,6 +206,28 @@ def test_a_break_of_the_graph_is_counted() -> None:
 
     found = check(tiny(Broken()), "compiled")
     assert (found.outcome, len(found.breaks), found.compilations) == ("right", 1, 2)
+    frozen = check(tiny(Layer()), "frozen")
+    assert (len(frozen.breaks), frozen.compilations) == (0, 0)
+
+
+def test_layers_that_share_a_graph_are_in_plans() -> None:
+    class Deep(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(Inner() for _ in range(2))
+
+        def forward(self, x: Tensor) -> Tensor:
+            for layer in self.layers:
+                torch._dynamo.graph_break()
+                x = layer(x)
+            return x
+
+    class Inner(Layer):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x)
+
+    found = check(tiny(Deep()), "compiled")
+    assert (found.outcome, found.regions, found.left_out) == ("right", 2, {})
 
 
 @pytest.mark.parametrize("timed", [True, False])
