@@ -133,6 +133,18 @@ def test_a_step_of_the_preparation_that_the_model_lacks_does_not_divide(
     assert not any(step in region.outputs for region in regions)
 
 
+def test_a_step_that_the_model_lacks_follows_its_reader_into_a_region(b: Builder) -> None:
+    given = b.input(torch.tensor([1, 0, 1, 1]))
+    step = b.graph.add("to", [given], attributes={"dtype": "float32"}).output
+    made = b.linear(b.input(random(2, 4)), 4, 4)
+    total = b.binary("add", made, step)
+    b.done(b.linear(b.opaque(torch.exp, total), 4, 4))
+    first, second = divided(b)
+    assert held(first) == ["to", "linear", "binary"]
+    assert held(second) == ["linear"]
+    assert schedule(b.graph, [first, second])
+
+
 @pytest.mark.parametrize("op", ["triu", "tril"])
 def test_a_causal_mask_only_for_opaque_nodes_does_not_divide(b: Builder, op: str) -> None:
     made = b.linear(b.input(random(4, 4)), 4, 4)

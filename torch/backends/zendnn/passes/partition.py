@@ -85,14 +85,15 @@ def _outer(graph: Graph) -> set[Node]:
     early, views = (_only(graph, ops | NUMBERS) for ops in (LIGHT, VIEWS))
     for node in reversed(graph.nodes):
         light = node.op in LIGHT and node.readers and not node.escapes
-        steps = {v.producer for v in node.values() if not _is_models(v)}
-        # A step that the model lacks goes with its reader.
-        own = all(step in early and set(step.readers) == {node} for step in steps)
+        # Steps that the model lacks go with their reader.
+        chain = reach([node], _steps)
+        own = all(x in early and chain.issuperset(x.readers) for x in chain - {node})
         if node.is_foreign:
             outer.add(node)
         elif light and own and outer.issuperset(node.readers):
-            outer.add(node)
-            node.reason = "only operators outside read it"
+            outer |= chain
+            for x in chain:
+                x.reason = "only operators outside read it"
         elif node in views and _can_be_outside(node) and not outer.isdisjoint(node.readers):
             outer.add(node)
             node.reason = "a view of a result or of an input"
@@ -111,6 +112,11 @@ def _only(graph: Graph, ops: Container[str]) -> set[Node | None]:
 def _is_of_model(node: Node) -> bool:
     """Whether the model has each tensor that a node reads: a pass may have made others."""
     return all(map(_is_models, node.values()))
+
+
+def _steps(node: Node) -> list[Node]:
+    """The nodes that make the tensors which a node reads and the model lacks."""
+    return [v.producer for v in node.values() if not _is_models(v) and v.producer is not None]
 
 
 def _is_models(value: Value) -> bool:
@@ -132,8 +138,10 @@ def _stages(graph: Graph, outer: set[Node]) -> dict[Node, int]:
         early = max((within[value] for value in node.values()), default=1)
         leaves = not node.is_foreign and all(map(_is_models, node.outputs))
         if node in outer and leaves and 0 < early <= late:
-            outer.remove(node)  # a region has what it reads, and ends before its readers run
-            node.reason = ""
+            # A region has what it reads, and ends before its readers run.
+            for gone in reach([node], _steps):
+                outer.remove(gone)
+                gone.reason = ""
         if node in outer:
             if node.ordered:
                 late = effects = max(late, effects)
