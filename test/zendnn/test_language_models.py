@@ -37,14 +37,25 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
     "Mixtral": ("Mixtral", {**_GROUPED, "num_local_experts": 3}, "dynamic"),
 }
 
+#: Models whose decoding step is one region, and how many steps that has at most.
+STEPS: dict[str, tuple[str, dict[str, Any], int]] = {
+    "Llama": ("Llama", _GROUPED, 34),
+    "Qwen3": ("Qwen3", {**_GROUPED, "head_dim": 32}, 38),
+    "Gemma 3": ("Gemma3", {**_GROUPED, "head_dim": 32, "sliding_window": 32}, 43),
+    "Phi": ("Phi", _GATED, 30),
+    "Phi 3": ("Phi3", {**_GROUPED, "pad_token_id": 0}, 36),
+    "GPT-NeoX": ("GPTNeoX", _GATED, 32),
+    "Cohere": ("Cohere", _GROUPED, 60),
+    "GLM": ("Glm", {**_GROUPED, "head_dim": 32}, 44),
+}
 
-def language_model(name: str) -> Any:
-    prefix, sizes, _ = MODELS[name]
+
+def language_model(prefix: str, sizes: dict[str, Any]) -> Any:
     config_class = getattr(transformers, f"{prefix}Config", None)
     if prefix == "Gemma3":
         config_class = transformers.Gemma3TextConfig
     assert config_class is not None
-    config = config_class(**sizes, pad_token_id=0, bos_token_id=1, eos_token_id=None)
+    config = config_class(**{"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None, **sizes})
     ending = "LMHeadModel" if prefix == "GPT2" else "ForCausalLM"
     return getattr(transformers, prefix + ending)(config).eval()
 
@@ -76,12 +87,39 @@ def assert_same_tokens(model: Any, least: int, **how: Any) -> None:
 def test_greedy_decoding(name: str) -> None:
     static = {"cache_implementation": "static", "disable_compile": True}
     how = static if MODELS[name][2] == "static" else {}
-    assert_same_tokens(language_model(name), 200, **how)
+    assert_same_tokens(language_model(*MODELS[name][:2]), 200, **how)
 
 
 @pytest.mark.parametrize("how", [{"do_sample": True, "top_k": 20}, {"num_beams": 3}], ids=str)
 def test_other_ways_of_decoding(how: dict[str, Any]) -> None:
-    assert_same_tokens(language_model("GPT-2"), 200, **how)
+    assert_same_tokens(language_model(*MODELS["GPT-2"][:2]), 200, **how)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", STEPS)
+def test_a_decoding_step_is_few_steps(name: str, dtype: torch.dtype) -> None:
+    """Rotations and attention to shared heads are a step each; no cache is copied."""
+    prefix, sizes, most = STEPS[name]
+    model = language_model(prefix, {**sizes, "hidden_size": 128}).to(dtype)
+    layers = sizes["num_hidden_layers"]
+    cache = transformers.StaticCache(config=model.config, max_cache_len=32)
+    fast = torch.compile(model, backend="zendnn")
+    with torch.no_grad():
+        model(torch.tensor([[5, 6, 7]]), past_key_values=cache, cache_position=torch.arange(3))
+        for place in range(3, 7):  # sizes and numbers that change compile twice
+            with torch.backends.zendnn.record() as events:
+                fast(
+                    torch.tensor([[9]]),
+                    past_key_values=cache,
+                    cache_position=torch.tensor([place]),
+                )
+    steps = [str(event.implementation) for event in events]
+    assert {event.route for event in events} == {"plan"}
+    assert steps.count("rope") == 2 * layers
+    assert sum("attention" in step for step in steps) == layers
+    assert steps.count("copy rows") == 2 * layers
+    more = 0 if dtype == torch.float32 else 1 if name != "Cohere" else 10  # conversions of tables
+    assert len(steps) <= most + more, steps
 
 
 def test_an_encoder_and_a_decoder() -> None:

@@ -105,6 +105,25 @@ def test_conversions_around_rms_norms(
     assert only(graph, "rms_norm").attributes["dtype"] == (after or "float32")
 
 
+@pytest.mark.parametrize("family", ["llama", "t5"])
+@pytest.mark.parametrize("known", ["bfloat16", "float16", None])
+def test_a_conversion_after_the_weight_is_absorbed(
+    b: Builder, family: str, known: str | None
+) -> None:
+    x, factors = b.input(random(2, 8)), b.graph.constant(random(8).float())
+    x.dtype = known
+    wide = b("to", x, dtype="float32")
+    scaled = b.binary("mul", wide if family == "llama" else x, root(b, wide))
+    graph = b.done(b("to", b.binary("mul", scaled, factors), dtype="bfloat16"))
+    fold_scalars(graph)
+    assert recognise_rms_norm(graph) == 1
+    graph.remove_dead()
+    graph.check()
+    left = ["to", "rms_norm", "to"] if known == "float16" else ["rms_norm"]
+    assert ops(graph) == left
+    assert only(graph, "rms_norm").inputs[1] is factors
+
+
 def test_a_division_by_another_root_stays(b: Builder) -> None:
     x, v = b.input(random(2, 8)), b.input(random(2, 1).abs())
     b.done(b.binary("mul", x, b.eltwise("rsqrt", b.eltwise("affine", v, 1.0, 1e-6))))

@@ -80,6 +80,20 @@ def test_a_rotation_between_other_elements_stays_apart(b: Builder) -> None:
     assert b.check(*PASSES)[1] == 3
 
 
+@pytest.mark.parametrize("narrow", ["x", "tables", "cosines"])
+def test_operands_are_promoted_as_torch_does(b: Builder, narrow: str) -> None:
+    dtypes = {"x": "bff", "tables": "fbb", "cosines": "fbf"}[narrow]
+    names = {"b": "bfloat16", "f": "float32"}
+    x, cos, sin = (known(b, 5, 6, dtype=names[name]) for name in dtypes)
+    graph = b.done(*(rotated(b, x, cos, sin, "halves", order) for order in (0, 1)))
+    fold_scalars(graph)
+    assert recognise_rope(graph) == 2
+    graph.infer_types()
+    assert ops(graph) == ["to"] * dtypes.count("b") + ["rope", "rope"]
+    for node in graph.nodes[-2:]:
+        assert {value.dtype for value in (*node.values(), *node.outputs)} == {"float32"}
+
+
 def test_what_else_reads_the_parts_keeps_them(b: Builder) -> None:
     x, cos, sin = known(b, 5, 6), known(b, 5, 6), known(b, 5, 6)
     total = rotated(b, x, cos, sin, "halves")

@@ -43,7 +43,7 @@ def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
     """Replace the members by a norm.
 
     It absorbs the conversion to float32 before it together with the one after it, or neither, and
-    the weight, if that is a constant of the result's dtype.
+    the weight, if that is a constant of the result's dtype, before or after that conversion.
     """
     attributes: dict[str, Attribute] = {"eps": eps, "dims": 1}
     wide = next((v for v in (x, members[0].inputs[0]) if v is not _unconverted(v)), None)
@@ -60,6 +60,12 @@ def _replace(graph: Graph, members: list[Node], x: Operand, eps: float) -> None:
     if weighing is not None and weight is not None:
         attributes["dtype"] = str(weight.dtype)
         members.append(weighing)
+    narrowed = graph.only_user(members[-1].output)
+    if wide is x and narrowed is not None and narrowed.op == "to":
+        narrow, dtype = _unconverted(x), narrowed.get("dtype")
+        if isinstance(narrow, Value) and narrow.dtype in (None, dtype):
+            attributes["dtype"], x = dtype, narrow
+            members.append(narrowed)
     substitute(graph, members, "rms_norm", [x, weight, None, None], **attributes)
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.passes._match import affine_of, each, producer, sole, substitute
 
+_PROMOTED = {"float32", "bfloat16"}
+
 
 @each("binary.add", "cat")
 def recognise_rope(graph: Graph, node: Node) -> bool:
@@ -28,7 +30,8 @@ def _rotate(graph: Graph, total: Node) -> bool:
                 cos = a.inputs[a.inputs[0] is x]
                 if _are_tables(x, cos, sin):
                     members += (a, b, total)
-                    substitute(graph, members, "rope", [x, cos, sin], interleaved=interleaved)
+                    inputs = _promoted(graph, total, [x, cos, sin])
+                    substitute(graph, members, "rope", inputs, interleaved=interleaved)
                     return True
     return False
 
@@ -86,14 +89,32 @@ def _is_last(x: Value, node: Node) -> bool:
 
 
 def _are_tables(x: Value, *tables: Operand) -> bool:
-    """Whether these surely are tables for whole rows of x, of its dtype."""
+    """Whether these surely are tables for whole rows of x, and no dtype is unknown."""
     return x.dtype is not None and all(
         isinstance(table, Value)
-        and table.dtype == x.dtype
+        and (table.dtype == x.dtype or {table.dtype, x.dtype} == _PROMOTED)
         and _whole(table) == _whole(x)
         and (table.rank or 0) <= (x.rank or 0)
         for table in tables
     )
+
+
+def _promoted(graph: Graph, before: Node, operands: list[Operand]) -> list[Operand]:
+    """The operands in the dtype that torch gives their products."""
+    values = [x for x in operands if isinstance(x, Value)]
+    if {x.dtype for x in values} != _PROMOTED:
+        return operands
+    return [x if x.dtype == "float32" else _widened(graph, before, x) for x in values]
+
+
+def _widened(graph: Graph, before: Node, x: Value) -> Value:
+    """A conversion that is there already, or a new one."""
+    position = graph.nodes.index(before)
+    for user in x.users:
+        converts = user.op == "to" and user.get("dtype") == "float32"
+        if converts and graph.nodes.index(user) < position:
+            return user.output
+    return graph.add("to", [x], before=before, attributes={"dtype": "float32"}).output
 
 
 def _join(graph: Graph, cat: Node) -> bool:
