@@ -27,7 +27,8 @@ def known(b: Builder, *shape: int, dtype: str = "float64") -> Value:
 def turned(b: Builder, x: Value, pairs: str) -> Value:
     """(-b, a) of all pairs (a, b)."""
     assert x.dims is not None
-    size, dim = int(x.dims[-1] or 0), len(x.dims) - 1
+    size, dim = x.dims[-1], len(x.dims) - 1
+    assert isinstance(size, int)
     if pairs == "neighbours":
         first, second = (b("slice", x, dim, start, None, 2) for start in (0, 1))
         parts = b("stack", b.eltwise("affine", second, -1.0, -0.0), first, dim=-1)

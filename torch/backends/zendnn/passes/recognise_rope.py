@@ -66,9 +66,9 @@ def _part(operand: Operand) -> tuple[Value, range] | None:
     if node is None or not isinstance(x, Value) or not (whole := _whole(x)):
         return None
     match node:
-        case Node("slice", (_, int() as dim, *bounds)) if dim % len(x.dims or ()) == x.rank - 1:
-            known = all(bound is None or isinstance(bound, int) for bound in bounds)
-            return (x, whole[slice(*bounds)]) if known else None
+        case Node("slice", (_, int() as dim, *bounds)) if dim in (-1, (x.rank or 0) - 1):
+            known = [bound for bound in bounds if bound is None or isinstance(bound, int)]
+            return (x, whole[slice(*known)]) if len(known) == len(bounds) else None
         case Node("split") if _is_last(x, node):
             sizes = node.get("sizes") or (-(-len(whole) // (node.get("chunks") or 1)),)
             position = node.outputs.index(operand)
@@ -85,7 +85,8 @@ def _whole(x: Value) -> range:
 
 def _is_last(x: Value, node: Node) -> bool:
     """Whether the node's ``dim`` is the last dimension of a tensor."""
-    return bool(x.rank) and node.get("dim") % x.rank == x.rank - 1
+    rank = x.rank or 0
+    return rank > 0 and bool(node.get("dim") % rank == rank - 1)
 
 
 def _are_tables(x: Value, *tables: Operand) -> bool:

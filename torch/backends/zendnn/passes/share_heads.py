@@ -14,19 +14,19 @@ def share_heads(graph: Graph, node: Node) -> bool:
     if node.get("grouped") or node.get("additive") or None in found:
         return False
     (k, of_k), (v, of_v) = (pair for pair in found if pair is not None)
-    heads = [x.dims[1] if isinstance(x, Value) and x.rank == 4 else None for x in (q, *repeated)]
-    if (
-        heads[0] is None
-        or len({*heads}) > 1
-        or k.dims is None
-        or v.dims is None
-        or k.dims[1] != v.dims[1]
-    ):
+    heads = {_heads(x) for x in (q, *repeated)}
+    if len(heads) > 1 or None in heads or _heads(k) is None or _heads(k) != _heads(v):
         return False
     graph.set_inputs(node, [q, k, v, *node.inputs[3:]])
     node.attributes["grouped"] = True
     node.origin = labels([*of_k, *of_v, node])
     return True
+
+
+def _heads(operand: Operand) -> int | Value | None:
+    """How many heads (batch, heads, time, size) has; None where that is not known."""
+    dims = operand.dims if isinstance(operand, Value) else None
+    return dims[1] if dims is not None and len(dims) == 4 else None
 
 
 def _before(operand: Operand) -> tuple[Value, tuple[Node, ...]] | None:

@@ -48,8 +48,10 @@ def _slices(call: Call, sizes: Sequence[Operand]) -> None:
     bounds: list[Operand] = [0]
     for size in sizes:
         last = bounds[-1]
-        known = isinstance(last, int) and isinstance(size, int)
-        bounds.append(last + size if known else call.step("number_add", [last, size]))
+        if isinstance(last, int) and isinstance(size, int):
+            bounds.append(last + size)
+        else:
+            bounds.append(call.step("number_add", [last, size]))
     x, dim = call.tensor("self", ANY), call.integer("dim")
     call.make_list(lambda i: call.step("slice", [x, dim, *bounds[i : i + 2], 1]))
 
