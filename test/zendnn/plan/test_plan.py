@@ -280,8 +280,9 @@ class Net(nn.Module):
     def forward(self, x, cache):
         return torch.cat([cache, torch.relu(self.layer(x))])
 net = Net().eval()
-module = torch.jit.optimize_for_inference(torch.jit.freeze(torch.jit.script(net)))
 with torch.no_grad():
+    traced = torch.jit.trace(net, (torch.rand(1, 64), torch.rand(2, 64)))
+    module = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
     for rows in range(1, 5):
         print("rows", rows, flush=True)
         x, cache = torch.rand(1, 64), torch.rand(rows, 64)
