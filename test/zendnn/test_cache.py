@@ -143,6 +143,9 @@ def test_only_the_same_backend_with_the_same_options_loads_a_graph(warm: Process
     assert load() == {"hit": 1}
     assert load(options={"freeze": True}) == {"error": 1}
     assert load("eager") == load("inductor") == {"error": 1}
+    torch.set_float32_matmul_precision("medium")
+    assert load() == {"error": 1}
+    assert load(options={"precision": "highest"}) == {"hit": 1}
     from torch.backends.zendnn import _cache
     _cache.version = lambda: "another"
     assert load() == {"error": 1}

@@ -37,19 +37,18 @@ class Key(NamedTuple):
     """What a graph was compiled by, and is loaded for."""
 
     backend: Callable[..., Any]
-    #: How ``torch.compile`` called the backend, beside the graph and its inputs.
-    arguments: Mapping[str, Any]
+    #: The backend's ``Options``: given or, for the precision, what torch was set to.
+    options: Any
     #: Of torch and of this package.
     version: str
     #: The structure of the module whose method Dynamo compiles; empty for other functions.
     structure: str
 
     @staticmethod
-    def of(backend: Callable[..., Any], options: Mapping[str, Any] | None) -> Key:
+    def of(backend: Callable[..., Any], options: Any) -> Key:
         """Return the key of what a backend compiles with these options."""
-        arguments = {"options": dict(options)} if options else {}
         module = _compiled_module()
-        return Key(backend, arguments, version(), "" if module is None else _structure(module, {}))
+        return Key(backend, options, version(), "" if module is None else _structure(module, {}))
 
     def check(self) -> None:
         """Check that a graph can be loaded here.
@@ -65,7 +64,8 @@ class Key(NamedTuple):
             return
         asking = innermost_backend(call["self"].callback)
         backend = getattr(asking, "compiler_fn", asking)
-        if backend is not self.backend or getattr(asking, "kwargs", {}) != self.arguments:
+        given = getattr(asking, "kwargs", {}).get("options")
+        if backend is not self.backend or type(self.options).of(given) != self.options:
             raise RuntimeError("a cached graph is of another backend, or of other options")
         model = getattr(call["fn"], "__self__", call["fn"])
         structures: dict[nn.Module, str] = {}

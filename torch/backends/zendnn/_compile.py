@@ -95,7 +95,7 @@ def zendnn(
         InferenceGraph.of, options=checked, capture=capture
     )
     if _cache.asks_for_graphs():
-        compiler = _cache.cached(compiler, module, _cache.Key.of(zendnn, options))
+        compiler = _cache.cached(compiler, module, _cache.Key.of(zendnn, checked))
     wants_gradients = torch.is_grad_enabled() and any(
         isinstance(x, Tensor) and x.requires_grad for x in inputs
     )
