@@ -286,7 +286,9 @@ with torch.no_grad():
     for rows in range(1, 5):
         print("rows", rows, flush=True)
         x, cache = torch.rand(1, 64), torch.rand(rows, 64)
-        torch.testing.assert_close(module(x, cache), net(x, cache))
+        with torch.backends.zendnn.flags(enabled=False):
+            want = net(x, cache)
+        torch.testing.assert_close(module(x, cache), want)
 """
 
 
