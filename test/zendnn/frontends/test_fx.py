@@ -393,6 +393,21 @@ def test_copies_of_a_state_after_its_last_write_are_no_copies_in_plans() -> None
     torch.testing.assert_close(got[1][:9], other)
 
 
+def test_parts_without_elements_do_not_divide_a_region() -> None:
+    def function(x: Tensor, cache: Tensor, at: Tensor) -> Tensor:
+        y = F.gelu(x)
+        cache.index_copy_(0, at, torch.cat([F.softmax(y[:, :6], 1), y[:, 6:]], 1))
+        return F.softmax(x @ cache.t(), 1)
+
+    inputs = values(4, 6), values(9, 6), torch.tensor([1, 5, 3, 0])
+    made = front_end.optimize(functional(Called(function), list(inputs)), {})
+    assert len(planned(made)) == 1
+    assert not any(writes(node) for node in made.graph.nodes)
+    x, cache, at = copy.deepcopy(inputs)
+    torch.testing.assert_close(made(x, cache, at), function(*inputs))
+    torch.testing.assert_close(cache, inputs[1])
+
+
 def test_the_order_of_random_operators_stays() -> None:
     def function(x: Tensor) -> Tensor:
         a = torch.rand(4, 6)

@@ -125,6 +125,7 @@ def simplify(
             source.graph.erase_node(node)
             constants[folded] = values[folded] = made
     write_in_place(source.graph)
+    _drop_empty_parts(source.graph)
     source.graph.eliminate_dead_code()
     return {node: tensor for node, tensor in constants.items() if node.users}
 
@@ -146,6 +147,20 @@ def _shape_only(node: fx.Node) -> dict[fx.Node, torch.Tensor]:
         return {}
     assert isinstance(like, fx.Node)
     return {like: torch.empty_strided(x.shape, x.stride(), dtype=x.dtype)}
+
+
+def _drop_empty_parts(graph: fx.Graph) -> None:
+    """Take parts without elements out of ``cat``, so that a region need not wait for them."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.aten.cat.default):
+        parts, *where = node.args
+        made = [part.meta["val"] for part in parts]
+        some = [
+            part
+            for part, x in zip(parts, made, strict=True)
+            if not any(isinstance(size, int) and size == 0 for size in x.shape)
+        ]
+        if some and len({x.dtype for x in made}) == 1:
+            node.args = (some, *where)
 
 
 def _is_foldable(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
