@@ -33,7 +33,7 @@ IN_PLANS = {"choose_layout", "join_in_place", "reuse_operands", "share_memory"}
 
 
 def test_every_pass_has_a_name_and_a_line() -> None:
-    assert len(set(passes.names())) == len(passes.names()) == 30
+    assert len(set(passes.names())) == len(passes.names()) == 31
     assert set(passes.describe()) == set(passes.names())
     assert all(passes.describe().values())
 

@@ -25,6 +25,7 @@ _IN_GRAPHS = {
     "fold_scalars": "makes arithmetic with numbers alpha·x + beta",
     "recognise_activations": "finds spelled-out activations",
     "recognise_rms_norm": "finds spelled-out rms norms",
+    "divide_by_roots": "divides by roots, not multiplies by their reciprocals",
     "recognise_rope": "finds spelled-out rotary position embeddings",
     "fuse_embedding_bags": "drops the offsets of equal bags",
     "group_embedding_bags": "joins the bags of one cat or stack",

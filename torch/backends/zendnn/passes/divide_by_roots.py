@@ -1,0 +1,24 @@
+"""Divides by a root what is multiplied by its reciprocal, which no plan computes."""
+
+from __future__ import annotations
+
+from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.passes._match import each, is_one_of
+
+
+@each("eltwise.rsqrt")
+def divide_by_roots(graph: Graph, node: Node) -> bool:
+    """Replace x · rsqrt(y) by x / √y; return how many roots."""
+    reciprocal = node.output
+    readers = dict.fromkeys(reciprocal.users)
+    if not graph.is_private(reciprocal) or not readers:
+        return False
+    if any(not is_one_of(r, ["binary.mul"]) or r.inputs[0] is r.inputs[1] for r in readers):
+        return False
+    attributes = {**node.attributes, "algorithm": "sqrt"}
+    root = graph.add("eltwise", node.inputs, before=node, attributes=attributes, origin=node.origin)
+    for reader in readers:
+        a, b = reader.inputs
+        graph.set_inputs(reader, [b if a is reciprocal else a, root.output])
+        reader.attributes = {"algorithm": "div"}
+    return True
