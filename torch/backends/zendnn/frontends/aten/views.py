@@ -63,7 +63,7 @@ def cat(call: Call) -> None:
     some = [x for x in parts if not _adds_nothing(x, dim)]
     if not some or {x.dtype for x in some} != {x.dtype for x in parts}:
         mapped(call)
-    elif len(some) == 1 < len(parts):
+    elif len(some) == 1:
         call.identity(some[0])
     else:
         call.result("cat", some, dim=dim)
