@@ -124,7 +124,7 @@ def test_one_lost_case_of_a_graph_is_told_from_the_others() -> None:
     [
         (lambda x: x.int() @ x, "skipped", "stock raises RuntimeError"),
         (lambda x: x.int() + next(NUMBERS), "skipped", "stock does not repeat"),
-        (lambda x: torch.full((2,), x.sum().item()), "left", "_local_scalar_dense"),
+        (lambda x: torch.full((2,), x.sum().item()), "skipped", "without plans, too: "),
     ],
     ids=["stock raises", "changes", "depends on data"],
 )
@@ -134,6 +134,16 @@ def test_cases_that_say_little_are_told_apart(
     (verdict,) = module.check([case(function, torch.rand(2, 2))])
     assert verdict.outcome == outcome
     assert reason in verdict.detail
+
+
+def test_a_graph_that_the_backend_leaves_is_told_apart() -> None:
+    def switched_off(calls: Calls, inputs: Sequence[Tensor]) -> Callable[..., Any]:
+        with torch.backends.zendnn.flags(enabled=False):
+            return module.directly(calls, inputs)
+
+    (verdict,) = module.check([case(torch.abs, torch.rand(2, 2))], switched_off)
+    assert verdict.outcome == "left"
+    assert "ZenDNN is switched off" in verdict.detail
 
 
 def test_memory_that_nobody_wrote_is_not_compared() -> None:
