@@ -82,8 +82,6 @@ def asks_for_graphs() -> bool:
     except ImportError:
         return False
     asked: bool = should_bundle_autograd_cache()
-    if asked:
-        _number_names_anew()
     return asked
 
 
@@ -119,6 +117,7 @@ def cached(compiler: Compiler, module: fx.GraphModule, key: Key) -> Compiler:
     def compile(graph: fx.GraphModule, inputs: Sequence[Any]) -> CachedGraph:
         return CachedGraph(compiler(graph, inputs), key)
 
+    _number_names_anew()  # where the cache was switched on after the import of this
     module._zendnn_key = key
     wrapped: Compiler = SerializableAOTDispatchCompiler(CachedGraph, compile)
     return wrapped
@@ -222,4 +221,5 @@ def _functions(value: Any, depth: int = 3) -> list[str]:
     return [name for item in items for name in _functions(item, depth - 1)]
 
 
-asks_for_graphs()  # now: Dynamo names globals before it calls a backend
+if asks_for_graphs():
+    _number_names_anew()  # now: Dynamo names globals before it calls a backend

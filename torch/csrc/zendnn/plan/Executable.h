@@ -85,7 +85,8 @@ struct Program {
   std::vector<Buffer> buffers;
   std::vector<TensorSpec> outputs;
   std::vector<std::shared_ptr<Piece>> pieces; // which constants point into
-  std::vector<std::shared_ptr<const Implementation>> chosen; // for the next
+  // Of products; other executables of the plan reuse them.
+  std::vector<std::shared_ptr<const Implementation>> chosen;
   int64_t arena_bytes = 0;
   // Steps that only bring an input or a result into another layout.
   int64_t border_copies = 0;

@@ -39,7 +39,7 @@ using Judge = std::function<Outcome()>;
 struct Choice {
   size_t index = 0;
   std::vector<std::string> wrong{}; // the candidates that compute wrong results
-  bool is_timed = true; // now or earlier; a later choice may be another if not
+  bool is_timed = true; // else a later build, which may time, may choose anew
 };
 
 // Returns the fastest candidate that is right; one that is ready may be 3 %

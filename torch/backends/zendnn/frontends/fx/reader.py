@@ -107,8 +107,8 @@ def simplify(
             if isinstance(held, torch.Tensor):
                 constants[node] = values[node] = held.detach()
         elif node not in returned and _is_foldable(node, values):
-            known = ChainMap(_shape_only(node), values)
-            args, kwargs = fx.map_arg((node.args, node.kwargs), known.__getitem__)
+            read = ChainMap(_shape_only(node), values)
+            args, kwargs = fx.map_arg((node.args, node.kwargs), read.__getitem__)
             with torch.no_grad():
                 values[node] = made = node.target(*args, **kwargs)
             views = bool(node.all_input_nodes) and base(node) is not node
