@@ -73,6 +73,8 @@ class Built:
     layout: str = ""
     #: Steps that only copy an input or a result to another layout.
     border_copies: int = 0
+    #: Operators that were taken over from what was built before, for other shapes.
+    taken_over: int = 0
     arena_bytes: int = 0
     gflop: float = 0.0
     steps: tuple[Step, ...] = ()

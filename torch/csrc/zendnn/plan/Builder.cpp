@@ -3,16 +3,26 @@
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/Product.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/native/zendnn/kernels/memory.h>
 #include <adeep/abstract_types.hpp>
 
+#include <algorithm>
 #include <tuple>
 #include <utility>
 
 namespace at::native::zendnn::plan {
 namespace {
 
-const Node kReorder{.label = "reorder"};
+bool are_alike(const Buffer& a, const Buffer& b) {
+  return a.kind == b.kind && a.index == b.index && a.data == b.data &&
+         a.offset == b.offset && a.first == b.first;
+}
+
+bool is_same_place(const Place& a, const Place& b) {
+  return a.ref.buffer == b.ref.buffer && a.ref.offset == b.ref.offset &&
+         a.strides == b.strides && a.desc == b.desc;
+}
 
 } // namespace
 
@@ -27,6 +37,7 @@ std::unique_ptr<Executable> Builder::build() {
   find_slices();
   build_nodes();
   finish_results();
+  program_.append(now_.part);
   Packed::fill(program_.pieces);
   std::tie(program_.buffers, program_.arena_bytes) = buffers_.lay_out(
       /*share=*/!description_.without.contains("share_memory"));
@@ -47,14 +58,97 @@ void Builder::place_inputs() {
 
 void Builder::build_nodes() {
   const auto all = static_cast<int64_t>(nodes_.size());
+  made_.reserve(all);
+  now_ = {};
   for (node_ = 0; node_ < all; ++node_) {
-    const auto& node = nodes_[node_];
-    at_node(written_[node_], [&] {
-      const auto build =
-          node.left ? build_by_torch : find_operator(node.op).build;
-      build(*this, node);
-    });
+    if (is_repeated()) {
+      repeat(before_->made[node_]);
+      ++program_.taken_over;
+    } else {
+      at_node(written_[node_], [&] { build_node(*nodes_[node_]); });
+    }
+    program_.append(now_.part);
+    made_.push_back(std::exchange(now_, {}));
   }
+}
+
+void Builder::build_node(const Node& node) {
+  const auto build = node.left ? build_by_torch : find_operator(node.op).build;
+  build(*this, node);
+  if (before_ != nullptr) {
+    compare(before_->made);
+  }
+}
+
+// ---- What a predecessor has made
+
+bool Builder::is_repeated() const {
+  if (before_ == nullptr) {
+    return false;
+  }
+  // A node that was taken over has operands and results of the region's own.
+  const auto& node = nodes_[node_];
+  const auto is_unchanged = [&](int64_t value) { return unchanged_[value]; };
+  const auto read = node->reads();
+  return node_ < std::ssize(before_->made) &&
+         node == before_->inferred.nodes[node_] &&
+         before_->made[node_].is_final &&
+         std::all_of(read.begin(), read.end(), is_unchanged) &&
+         std::all_of(
+             node->outputs.begin(),
+             node->outputs.end(),
+             [&](int64_t value) {
+               return is_unchanged(value) && !slices_.contains(value);
+             });
+}
+
+void Builder::repeat(const Made& made) {
+  for (const auto& buffer : made.part.buffers) {
+    buffers_.add(buffer, buffer.first);
+  }
+  for (const auto& at : made.places) {
+    add_place(at);
+  }
+  for (const auto& [ref, step] : made.touched) {
+    buffers_.touch(ref, step);
+  }
+  now_ = made;
+}
+
+void Builder::compare(const std::vector<Made>& known) {
+  const auto all = [](const auto& a, const auto& b, const auto& alike) {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), alike);
+  };
+  if (node_ >= std::ssize(known) ||
+      written_[node_] != before_->inferred.written[node_] ||
+      now_.part.steps.size() != known[node_].part.steps.size() ||
+      !all(now_.part.buffers, known[node_].part.buffers, are_alike) ||
+      !all(
+          now_.places,
+          known[node_].places,
+          [](const Made::At& a, const Made::At& b) {
+            return a.value == b.value && a.is_best == b.is_best &&
+                   a.place.blocked == b.place.blocked &&
+                   a.place.ref.buffer == b.place.ref.buffer;
+          })) {
+    before_ = nullptr;
+    return;
+  }
+  for (size_t i = 0; i < now_.places.size(); ++i) {
+    const auto& [value, place, is_best] = now_.places[i];
+    if (value < std::ssize(unchanged_) &&
+        !is_same_place(place, known[node_].places[i].place)) {
+      unchanged_[value] = false;
+    }
+  }
+}
+
+Predecessor Builder::predecessor() && {
+  return {
+      {std::move(values_), std::move(nodes_), std::move(written_)},
+      std::move(made_),
+      at::get_num_threads(),
+      tunes_};
 }
 
 // ---- Steps
@@ -96,9 +190,9 @@ void Builder::add_primitive(
     }
   }
   for (const auto& argument : arguments) {
-    buffers_.touch(argument.ref, step());
+    touch(argument.ref);
   }
-  program_.steps.push_back(
+  add_step(
       {.label = node.label,
        .implementation = std::move(implementation),
        .flops = flops,
@@ -114,14 +208,16 @@ void Builder::add_kernel(
     std::function<void(const Frame&)> kernel,
     double flops) {
   for (const auto ref : touched) {
-    buffers_.touch(ref, step());
+    touch(ref);
   }
-  program_.steps.push_back(
+  const auto kind = kind_of(implementation);
+  add_step(
       {.label = node.label,
        .implementation = std::move(implementation),
        .flops = flops,
        .operands = operands_of(node),
-       .kernel = std::move(kernel)});
+       .kernel = std::move(kernel),
+       .kind = kind});
 }
 
 Choice Builder::choose(
@@ -132,8 +228,10 @@ Choice Builder::choose(
     const std::string& about) {
   auto choice = plan::choose(key, candidates, tuning_seconds_, judge, about);
   for (const auto& name : choice.wrong) {
-    program_.wrong.push_back(name + " for " + node.label);
+    now_.part.wrong.push_back(name + " for " + node.label);
   }
+  now_.is_final =
+      now_.is_final && choice.wrong.empty() && (choice.is_timed || !tunes_);
   return choice;
 }
 
@@ -141,7 +239,7 @@ std::shared_ptr<const Implementation> Builder::chosen(
     const std::string& problem) {
   auto made = chosen_.find(problem);
   if (made != nullptr) {
-    program_.chosen.push_back(made);
+    now_.part.chosen.push_back(made);
   }
   return made;
 }
@@ -149,7 +247,7 @@ std::shared_ptr<const Implementation> Builder::chosen(
 void Builder::set_chosen(
     const std::string& problem,
     const std::shared_ptr<const Implementation>& made) {
-  program_.chosen.push_back(chosen_.get(problem, [&] { return made; }));
+  now_.part.chosen.push_back(chosen_.get(problem, [&] { return made; }));
 }
 
 bool Builder::is_at_border(const Place& from, const Place& to) const {
@@ -158,31 +256,33 @@ bool Builder::is_at_border(const Place& from, const Place& to) const {
 }
 
 void Builder::copy(int64_t value, const Place& from, const Place& to) {
+  const Node reorder{
+      .inputs = {{Operand::Kind::value, value}}, .label = "reorder"};
   if (!from.blocked && !to.blocked) {
-    copy_as(sizes(value), item_size(dtype(value)), from, to);
+    copy_for(reorder, sizes(value), item_size(dtype(value)), from, to);
   } else {
-    program_.border_copies += is_at_border(from, to);
+    now_.part.border_copies += is_at_border(from, to);
     const auto source = describe(value, from), target = describe(value, to);
     const auto& engine = adeep::engine::cpu_engine();
-    const ::zendnn::reorder::primitive_desc reorder(
+    const ::zendnn::reorder::primitive_desc desc(
         engine, source, engine, target, user_scratchpad());
     add_primitive(
-        kReorder,
-        ::zendnn::reorder(reorder),
-        std::string("reorder ") + reorder.impl_info_str(),
+        reorder,
+        ::zendnn::reorder(desc),
+        std::string("reorder ") + desc.impl_info_str(),
         {{ZENDNN_ARG_FROM, source, from.ref}, {ZENDNN_ARG_TO, target, to.ref}});
   }
-  program_.steps.back().operands = {spec(value)};
 }
 
-void Builder::copy_as(
+void Builder::copy_for(
+    const Node& node,
     const Dims& shape,
     int64_t item_bytes,
     const Place& from,
     const Place& to) {
   check_copied(item_bytes);
-  program_.border_copies += is_at_border(from, to);
-  add_copies(*this, kReorder, "copy", {{shape, item_bytes, from, to}});
+  now_.part.border_copies += is_at_border(from, to);
+  add_copies(*this, node, "copy", {{shape, item_bytes, from, to}});
 }
 
 void Copy::run(const Frame& frame) const {

@@ -11,6 +11,8 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace at::native::zendnn::plan {
 
@@ -28,7 +30,30 @@ struct Place {
   bool blocked = false;
 };
 
-// Adds to values where they lie, and which steps make them.
+// All that building one node has added, in order.
+struct Made {
+  // A place of a value.
+  struct At {
+    int64_t value;
+    Place place;
+    bool is_best;
+  };
+  Program part{};
+  std::vector<At> places{};
+  std::vector<std::pair<Ref, int64_t>> touched{}; // by which step
+  bool is_final = true; // no build would choose other implementations
+};
+
+// A build of the same region for another call.
+struct Predecessor {
+  Inferred inferred;
+  std::vector<Made> made; // of each node
+  int threads;
+  bool tunes; // with a budget
+};
+
+// Adds to values where they lie, and which steps make them. Nodes that find all
+// as it was for the predecessor, if there is one, add what they added there.
 class Builder : public Values {
  public:
   Builder(
@@ -36,17 +61,22 @@ class Builder : public Values {
       Packed& packed,
       Shared<const Implementation>& chosen,
       Layout layout,
-      double& tuning_seconds)
+      double& tuning_seconds,
+      const Predecessor* before = nullptr)
       : Values(std::move(values)),
         packed_(packed),
         chosen_(chosen),
         layout_(layout),
         tuning_seconds_(tuning_seconds),
+        tunes_(tuning_seconds > 0),
+        before_(before),
         places_(values_.size()) {}
 
   // Throws Refused when there is something that a plan does not take; where it
   // is one node, RefusedNode.
   std::unique_ptr<Executable> build();
+  // After that, for other calls.
+  Predecessor predecessor() &&;
 
   // ---- Reading ------------------------------------------------------------
   // The best place that the value has now; converts nothing.
@@ -129,7 +159,9 @@ class Builder : public Values {
       const Dims& sizes,
       int64_t item_bytes,
       const Place& from,
-      const Place& to);
+      const Place& to) {
+    copy_for({.label = "reorder"}, sizes, item_bytes, from, to);
+  }
   // Makes the result of a cat or stack out of its parts; those that were made
   // in their place already cost nothing.
   void concatenate(const Node& node);
@@ -209,15 +241,38 @@ class Builder : public Values {
   // in the arena.
   Place with_memory(int64_t value, Place place);
   void build_nodes();
+  void build_node(const Node& node);
+  void add_step(Step step) {
+    now_.part.steps.push_back(std::make_shared<const Step>(std::move(step)));
+  }
+  void copy_for(
+      const Node& node,
+      const Dims& sizes,
+      int64_t item_bytes,
+      const Place& from,
+      const Place& to);
+  // Whether the current node, built now, would add the same as before.
+  bool is_repeated() const;
+  void repeat(const Made& made);
+  // Follows the predecessor from here on if the current node did in kind what
+  // it did there; values that lie elsewhere now are changed.
+  void compare(const std::vector<Made>& known);
+  void add_place(const Made::At& at);
+  void touch(Ref ref) {
+    buffers_.touch(ref, step());
+    now_.touched.emplace_back(ref, step());
+  }
   bool is_at_border(const Place& from, const Place& to) const;
   bool place_side_by_side(const Node& node);
   void find_slices();
   // How many steps there are so far.
   int64_t step() const {
-    return static_cast<int64_t>(program_.steps.size());
+    return std::ssize(program_.steps) + std::ssize(now_.part.steps);
   }
   Ref add_buffer(Buffer buffer) {
-    return {buffers_.add(std::move(buffer), step()), 0};
+    const auto index = buffers_.add(std::move(buffer), step());
+    now_.part.buffers.push_back(buffers_[index]);
+    return {index, 0};
   }
   Ref arena(int64_t bytes) {
     return add_buffer({.kind = BufferKind::arena, .bytes = bytes});
@@ -232,6 +287,10 @@ class Builder : public Values {
   Shared<const Implementation>& chosen_;
   Layout layout_;
   double& tuning_seconds_;
+  bool tunes_;
+  const Predecessor* before_; // null from where this build differs in kind
+  std::vector<Made> made_;
+  Made now_;                               // by the current node, so far
   std::vector<std::vector<Place>> places_; // of each value, the best first
   Buffers buffers_;
   Program program_;

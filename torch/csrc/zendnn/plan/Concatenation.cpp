@@ -32,12 +32,12 @@ void Builder::find_slices() {
     return;
   }
   for (const auto& node : nodes_) {
-    if (node.op != "cat" && node.op != "stack") {
+    if (node->op != "cat" && node->op != "stack") {
       continue;
     }
-    const auto slices = slices_of(node);
+    const auto slices = slices_of(*node);
     for (auto i = slices.size(); i-- > 0;) { // the first of equal parts stays
-      const auto part = node.inputs[i].index;
+      const auto part = node->inputs[i].index;
       if (values_[part].constant < 0) {
         slices_[part] = slices[i];
       }

@@ -110,7 +110,7 @@ std::string Builder::packed_key(
 
 Ref Builder::prepared(const std::string& key, int64_t bytes, Fill fill) {
   const auto& piece =
-      program_.pieces.emplace_back(packed_.get(key, bytes, std::move(fill)));
+      now_.part.pieces.emplace_back(packed_.get(key, bytes, std::move(fill)));
   return constant_buffer(piece->memory());
 }
 

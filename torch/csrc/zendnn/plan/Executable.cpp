@@ -51,18 +51,6 @@ constexpr std::array<Kind, 20> kKinds{{
     {"winograd", zendnn_convolution},
 }};
 
-// Undefined where no primitive does the same; nothing for steps of torch.
-std::optional<int> kind_of(const Step& step) {
-  if (!step.kernel || step.implementation.starts_with(kTorch)) {
-    return std::nullopt;
-  }
-  const auto* const found =
-      std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& of) {
-        return step.implementation.starts_with(of.begin);
-      });
-  return found == kKinds.end() ? zendnn_undefined_primitive : found->kind;
-}
-
 Event event_of(const Step& step, size_t index) {
   Event event{
       .operation = step.label,
@@ -94,6 +82,28 @@ std::vector<c10::IValue> stand_ins(const std::vector<TensorSpec>& operands) {
 
 } // namespace
 
+std::optional<int> kind_of(std::string_view implementation) {
+  if (implementation.starts_with(kTorch)) {
+    return std::nullopt;
+  }
+  const auto* const found =
+      std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& of) {
+        return implementation.starts_with(of.begin);
+      });
+  return found == kKinds.end() ? zendnn_undefined_primitive : found->kind;
+}
+
+void Program::append(const Program& part) {
+  const auto add = [](auto& all, const auto& more) {
+    all.insert(all.end(), more.begin(), more.end());
+  };
+  add(steps, part.steps);
+  add(pieces, part.pieces);
+  add(chosen, part.chosen);
+  add(wrong, part.wrong);
+  border_copies += part.border_copies;
+}
+
 class Executable::Instance {
  public:
   explicit Instance(const Program& program)
@@ -109,9 +119,7 @@ class Executable::Instance {
     }
     const auto& engine = adeep::engine::cpu_engine();
     for (size_t i = 0; i < program.steps.size(); ++i) {
-      const auto& step = program.steps[i];
-      kinds_.push_back(kind_of(step));
-      for (const auto& argument : step.arguments) {
+      for (const auto& argument : program.steps[i]->arguments) {
         memories_.emplace_back(argument.desc, engine, nullptr);
         refs_.push_back(argument.ref);
         arguments_[i].push_back({argument.index, memories_.back().get()});
@@ -172,7 +180,7 @@ class Executable::Instance {
 
   // Runs a step and tells the profiler and listeners.
   void tell_step(size_t index) {
-    const auto& step = program_.steps[index];
+    const auto& step = *program_.steps[index];
     at::RecordFunction range(at::RecordScope::FUNCTION);
     if (range.isActive()) {
       const auto operands = range.needsInputs() ? stand_ins(step.operands)
@@ -186,10 +194,10 @@ class Executable::Instance {
   }
 
   void run_step(size_t index) {
-    const auto& step = program_.steps[index];
+    const auto& step = *program_.steps[index];
     if (step.kernel) {
-      if (const auto kind = kinds_[index]) {
-        count_kernel(*kind);
+      if (step.kind) {
+        count_kernel(*step.kind);
       }
       step.kernel(frame_);
       return;
@@ -216,7 +224,6 @@ class Executable::Instance {
   std::vector<memory> memories_;
   std::vector<Ref> refs_;                                 // of memories
   std::vector<std::vector<zendnn_exec_arg_t>> arguments_; // of each step
-  std::vector<std::optional<int>> kinds_; // of primitives, likewise
   bool changed_ = true;
 };
 

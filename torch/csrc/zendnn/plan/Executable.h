@@ -10,8 +10,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace at::native::zendnn::plan {
@@ -62,6 +64,9 @@ struct Step {
   ::zendnn::primitive primitive{};
   std::vector<Argument> arguments{};
   std::function<void(const Frame&)> kernel{};
+  // Of a primitive that does what the kernel does; undefined where none does,
+  // nothing for steps of torch.
+  std::optional<int> kind{};
 };
 
 enum class BufferKind : uint8_t { arena, constant, input, output, bound };
@@ -81,18 +86,26 @@ struct Buffer {
 
 // What a builder makes for an executable to run.
 struct Program {
-  std::vector<Step> steps;
-  std::vector<Buffer> buffers;
-  std::vector<TensorSpec> outputs;
-  std::vector<std::shared_ptr<Piece>> pieces; // which constants point into
+  // Executables of a plan share those that do not depend on what differs.
+  std::vector<std::shared_ptr<const Step>> steps{};
+  std::vector<Buffer> buffers{};
+  std::vector<TensorSpec> outputs{};
+  std::vector<std::shared_ptr<Piece>> pieces{}; // which constants point into
   // Of products; other executables of the plan reuse them.
-  std::vector<std::shared_ptr<const Implementation>> chosen;
+  std::vector<std::shared_ptr<const Implementation>> chosen{};
   int64_t arena_bytes = 0;
   // Steps that only bring an input or a result into another layout.
   int64_t border_copies = 0;
+  int64_t taken_over = 0; // nodes, from the build before
   // Implementations that were tried and computed wrong results, for what.
-  std::vector<std::string> wrong;
+  std::vector<std::string> wrong{};
+
+  // Adds what a part has apart from its buffers and outputs.
+  void append(const Program& part);
 };
+
+// The kind of the primitives that do what a kernel of this name does.
+std::optional<int> kind_of(std::string_view implementation);
 
 class Executable {
  public:

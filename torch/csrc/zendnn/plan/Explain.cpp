@@ -35,7 +35,8 @@ IValue explain_input(const TensorSpec& input) {
        {"strides", input.strides}});
 }
 
-IValue explain_step(const Step& step) {
+IValue explain_step(const std::shared_ptr<const Step>& made) {
+  const auto& step = *made;
   return dictionary(
       {{"does", step.label},
        {"implementation", step.implementation},
@@ -58,7 +59,7 @@ IValue Plan::explain() const {
     const auto& program = built.executable ? built.executable->program() : none;
     double flops = 0;
     for (const auto& step : program.steps) {
-      flops += step.flops;
+      flops += step->flops;
     }
     return dictionary(
         {{"inputs", list_of(entry->call.inputs, explain_input)},
@@ -67,6 +68,7 @@ IValue Plan::explain() const {
          {"refused", built.refused},
          {"layout", built.layout},
          {"border_copies", program.border_copies},
+         {"taken_over", program.taken_over},
          {"arena_bytes", program.arena_bytes},
          {"gflop", flops / 1e9},
          {"wrong", program.wrong},

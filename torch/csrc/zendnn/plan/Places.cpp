@@ -89,8 +89,7 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
   const Place from = first.blocked ? first : addressable(value);
   const auto to = with_memory(value, {.desc = layout, .blocked = true});
   copy(value, from, to);
-  places_[value].push_back(to);
-  buffers_.occupy(to.ref, value);
+  add_place({value, to, /*is_best=*/false});
   return to.ref;
 }
 
@@ -191,16 +190,23 @@ Place Builder::make(int64_t value, const memory::desc& layout) {
 }
 
 Place Builder::set_place(int64_t value, Place place) {
-  buffers_.occupy(place.ref, value);
+  add_place({value, place, /*is_best=*/true});
+  return place;
+}
+
+void Builder::add_place(const Made::At& at) {
+  const auto& [value, place, is_best] = at;
   auto& places = places_[value];
-  return *places.insert(places.begin(), std::move(place));
+  places.insert(is_best ? places.begin() : places.end(), place);
+  buffers_.occupy(place.ref, value);
+  now_.places.push_back(at);
 }
 
 bool Builder::dies(int64_t value, const Place& place) const {
   if (description_.without.contains("reuse_operands")) {
     return false;
   }
-  const auto read = nodes_[node_].reads();
+  const auto read = nodes_[node_]->reads();
   if (std::count(read.begin(), read.end(), value) > 1) {
     return false; // the second time may be after the first result is there
   }

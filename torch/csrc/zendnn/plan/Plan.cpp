@@ -199,16 +199,24 @@ Plan::Built Plan::build(
     made.layout = layout == Layout::blocked ? "blocked" : "channels last";
   }
   std::optional<Description> without; // the nodes that are left to torch
+  const auto before = predecessor(/*tunes=*/seconds > 0);
   while (!made.executable) {
     try {
       or_refuse([&] {
         const auto& region = without ? *without : region_;
+        const auto* const known = without ? nullptr : before.get();
         Builder builder(
-            Values(region, constants_, call, conditions),
+            Values(
+                region,
+                constants_,
+                call,
+                conditions,
+                known != nullptr ? &known->inferred : nullptr),
             packed_,
             chosen_,
             layout,
-            seconds);
+            seconds,
+            known);
         made.executable = builder.build();
         for (const auto& node : region.nodes) {
           if (find_operator(node.op).casts) {
@@ -217,6 +225,12 @@ Plan::Built Plan::build(
           if (node.left) {
             made.left.push_back(*node.left);
           }
+        }
+        if (!without && made.layout.empty()) {
+          auto latest = std::make_shared<const Predecessor>(
+              std::move(builder).predecessor());
+          const std::lock_guard lock(mutex_);
+          latest_.swap(latest);
         }
       });
     } catch (const RefusedNode& refused) {
@@ -228,6 +242,14 @@ Plan::Built Plan::build(
     }
   }
   return made;
+}
+
+std::shared_ptr<const Predecessor> Plan::predecessor(bool tunes) const {
+  const std::lock_guard lock(mutex_);
+  return latest_ && latest_->threads == at::get_num_threads() &&
+                 latest_->tunes == tunes && !verifies()
+             ? latest_
+             : nullptr;
 }
 
 size_t Plan::fastest(
@@ -500,6 +522,7 @@ void Plan::clear() {
   {
     std::lock_guard lock(mutex_);
     dropped.swap(recent_);
+    latest_.reset();
   }
   dropped.clear();
   trim();

@@ -92,6 +92,8 @@ class Plan : public torch::CustomClassHolder {
   // Forgets what no executable holds.
   void trim();
   Built build(const Call& call);
+  // The latest build, if one for this call would choose like it.
+  std::shared_ptr<const Predecessor> predecessor(bool tunes) const;
   // In one layout of images. Throws Refused where a plan gains nothing.
   Built build(
       const Call& call,
@@ -113,7 +115,8 @@ class Plan : public torch::CustomClassHolder {
   Packed packed_;
   Shared<const Implementation> chosen_;
   mutable std::mutex mutex_;
-  std::list<std::shared_ptr<Entry>> recent_; // the most recently used first
+  std::shared_ptr<const Predecessor> latest_; // of what has been built
+  std::list<std::shared_ptr<Entry>> recent_;  // the most recently used first
 };
 
 } // namespace at::native::zendnn::plan

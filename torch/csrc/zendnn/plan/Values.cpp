@@ -17,23 +17,40 @@ constexpr size_t kMostDimensions = 8;
 // Byte counts, and sums of a few, fit in 64 bits.
 constexpr int64_t kMostElements = int64_t{1} << 56;
 
+// Whether nodes that read one do the same with the other. A number that a call
+// gives sets conditions each time.
+bool are_alike(const Value& a, const Value& b) {
+  return a.is_number == b.is_number &&
+         (a.is_number ? a.number.is_constant() && a.number == b.number
+                      : a.dtype == b.dtype && a.sizes == b.sizes &&
+                            a.strides == b.strides);
+}
+
 } // namespace
 
 Values::Values(
     const Description& description,
     const Tensors& constants,
     const Call& call,
-    Conditions& conditions)
+    Conditions& conditions,
+    const Inferred* before)
     : description_(description),
       constants_(constants),
       values_(description.values),
+      unchanged_(description.values),
       conditions_(conditions),
       numbers_(call.numbers) {
-  check_operators(description_);
+  if (before == nullptr) {
+    check_operators(description_);
+  }
   infer_inputs(call.inputs);
-  infer_constants();
-  find_joined();
-  infer_nodes();
+  if (before == nullptr) {
+    infer_constants();
+    find_joined();
+  } else {
+    take_constants(*before);
+  }
+  infer_nodes(before);
   find_uses();
 }
 
@@ -61,6 +78,20 @@ void Values::infer_constants() {
     const auto spec = spec_of(constants_[i]);
     set_type(value, spec.sizes, spec.dtype, spec.strides);
     values_[value].constant = static_cast<int64_t>(i);
+  }
+}
+
+void Values::take_constants(const Inferred& before) {
+  for (size_t i = 0; i < unchanged_.size(); ++i) {
+    const auto& known = before.values[i];
+    if (known.constant >= 0 || !known.joined.empty()) {
+      values_[i] = known;
+    }
+    unchanged_[i] = known.constant >= 0;
+  }
+  for (const auto& input : description_.inputs) {
+    unchanged_[input.value] =
+        are_alike(before.values[input.value], values_[input.value]);
   }
 }
 
@@ -98,28 +129,54 @@ void Values::find_joined() {
   }
 }
 
-void Values::infer_nodes() {
+void Values::infer_nodes(const Inferred* before) {
   const auto all = static_cast<int64_t>(description_.nodes.size());
+  size_t known = 0; // of the nodes before
   for (int64_t written = 0; written < all; ++written) {
+    const auto first = known;
+    while (before != nullptr && known < before->nodes.size() &&
+           before->written[known] == written) {
+      ++known;
+    }
     const auto& node = description_.nodes[written];
-    at_node(written, [&] {
-      if (node.left) {
-        infer_by_torch(*this, node);
-        nodes_.push_back(node);
-        return;
+    const auto read = node.reads();
+    if (known - first == 1 && !node.left &&
+        std::all_of(read.begin(), read.end(), [&](int64_t value) {
+          return unchanged_[value];
+        })) {
+      for (const auto output : node.outputs) {
+        values_[output] = before->values[output];
       }
-      for (auto& part : infer_fitting(*this, node)) {
-        follow_strides(part);
-        nodes_.push_back(std::move(part));
-      }
-    });
+      nodes_.push_back(before->nodes[first]);
+    } else {
+      at_node(written, [&] { infer_node(node); });
+    }
+    for (const auto output : node.outputs) {
+      unchanged_[output] = before != nullptr &&
+                           are_alike(before->values[output], values_[output]);
+    }
     written_.resize(nodes_.size(), written);
   }
 }
 
+void Values::infer_node(const Node& node) {
+  if (node.left) {
+    infer_by_torch(*this, node);
+    nodes_.push_back(std::make_shared<const Node>(node));
+    return;
+  }
+  for (auto& part : infer_fitting(*this, node)) {
+    follow_strides(part);
+    nodes_.push_back(std::make_shared<const Node>(std::move(part)));
+  }
+}
+
 void Values::find_uses() {
+  for (auto& value : values_) {
+    value.last_use = -1; // it may come from before
+  }
   for (size_t i = 0; i < nodes_.size(); ++i) {
-    for (const auto value : nodes_[i].reads()) {
+    for (const auto value : nodes_[i]->reads()) {
       values_[value].last_use = static_cast<int64_t>(i);
     }
   }
@@ -130,9 +187,10 @@ void Values::find_uses() {
 
 bool Values::is_only_read_by(int64_t value, const std::string& op) const {
   return values_[value].last_use != kForever &&
-         std::all_of(nodes_.begin(), nodes_.end(), [&](const Node& node) {
-           const auto read = node.reads();
-           return node.op == op || !std::count(read.begin(), read.end(), value);
+         std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
+           const auto read = node->reads();
+           return node->op == op ||
+                  !std::count(read.begin(), read.end(), value);
          });
 }
 

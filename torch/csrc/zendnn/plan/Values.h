@@ -7,6 +7,7 @@
 #include <torch/csrc/zendnn/plan/LeftToTorch.h>
 #include <torch/csrc/zendnn/plan/Numbers.h>
 
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -18,16 +19,33 @@ struct Call {
   Integers numbers;
 };
 
+struct Value : TensorSpec {
+  bool is_number = false;
+  Number number{};
+  int64_t last_use = -1; // the last node that reads it
+  int64_t constant = -1;
+  Integers joined{}; // constants that it is made of
+};
+
+// All that is inferred for a call.
+struct Inferred {
+  std::vector<Value> values;
+  std::vector<std::shared_ptr<const Node>> nodes; // some of them taken apart
+  std::vector<int64_t> written; // of each node, the one that it stands for
+};
+
 class Values {
  public:
-  // Infers all types; `conditions` become those of the numbers. Throws Refused
-  // where a plan does not take the call, or RefusedNode where it does not take
-  // one node.
+  // Infers all types; `conditions` become those of the numbers. What was
+  // inferred for another call of the region, if given, is taken over for nodes
+  // whose operands have not changed. Throws Refused where a plan does not take
+  // the call, or RefusedNode where it does not take one node.
   Values(
       const Description& description,
       const Tensors& constants,
       const Call& call,
-      Conditions& conditions);
+      Conditions& conditions,
+      const Inferred* before = nullptr);
 
   // ---- Numbers ------------------------------------------------------------
   bool is_number(int64_t value) const {
@@ -82,14 +100,6 @@ class Values {
   Dims result_strides(int64_t value) const;
 
  protected:
-  struct Value : TensorSpec {
-    bool is_number = false;
-    Number number{};
-    int64_t last_use = -1; // the last node that reads it
-    int64_t constant = -1;
-    Integers joined{}; // constants that it is made of
-  };
-
   // The constants that a weight is made of.
   Integers parts_of(int64_t weight) const {
     return is_joined(weight) ? values_[weight].joined
@@ -99,16 +109,20 @@ class Values {
   bool is_channels_last(int64_t value) const;
 
   const Description& description_;
-  std::vector<Node> nodes_; // its own, some of them taken apart
   const Tensors& constants_;
-  std::vector<int64_t> written_; // of each node, the one that it stands for
+  std::vector<std::shared_ptr<const Node>> nodes_;
+  std::vector<int64_t> written_;
   std::vector<Value> values_;
+  // Of the region's own values, those that are as they were before.
+  std::vector<bool> unchanged_;
 
  private:
   void infer_inputs(const std::vector<TensorSpec>& inputs);
   void infer_constants();
+  void take_constants(const Inferred& before);
   void find_joined();
-  void infer_nodes();
+  void infer_nodes(const Inferred* before);
+  void infer_node(const Node& node);
   void follow_strides(const Node& node);
   void find_uses();
 
