@@ -172,6 +172,11 @@ class Builder : public Values {
   }
   // Writes a weight's own elements, as they lie.
   Fill plain_weights(int64_t value) const;
+  // Where they lie; null for those that are joined.
+  const void* lying_weights(int64_t value) const {
+    return is_joined(value) ? nullptr
+                            : buffers_[own_place(value).ref.buffer].data;
+  }
   // The candidate that serves the node; see choose() in Tuner.h. The executable
   // lists those that are wrong.
   Choice choose(

@@ -77,7 +77,7 @@ Ref Builder::packed(
   return prepared(
       packed_key(name, from, to),
       static_cast<int64_t>(to.get_size()),
-      [from, to, data = buffers_[own.buffer].data](void* memory) {
+      [from, to, data = lying_weights(value)](void* memory) {
         reorder_now(from, data, to, memory);
       });
 }

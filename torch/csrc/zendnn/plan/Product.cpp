@@ -211,6 +211,7 @@ Choice Product::fastest(
   Trial trial(
       weights_,
       builder_.plain_weights(weight),
+      builder_.lying_weights(weight),
       attached,
       depth_,
       magnification(node_));

@@ -10,12 +10,13 @@ namespace at::native::zendnn::plan {
 
 class Trial {
  public:
-  // `weights` writes the layer's own weights as `plain` says; `depth` products
-  // are summed for each element of the result, and post-ops magnify what
-  // rounding makes of the sum.
+  // `weights` writes the layer's own weights as `plain` says, and `lying` is
+  // where they lie like that, or null; `depth` products are summed for each
+  // element of the result, and post-ops magnify what rounding makes of the sum.
   Trial(
       memory::desc plain,
       Fill weights,
+      const void* lying,
       const Attached& attached,
       int64_t depth,
       double magnification);
@@ -47,6 +48,7 @@ class Trial {
   std::map<int, Piece> pieces_;
   memory::desc plain_;
   Fill weights_;
+  const void* lying_; // the weights, where they lie; or null
   const Attached& attached_;
   int64_t depth_;
   double magnification_;
