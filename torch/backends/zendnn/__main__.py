@@ -1,14 +1,24 @@
-"""``python -m torch.backends.zendnn`` prints a report that is fit for a bug report."""
+"""``python -m torch.backends.zendnn``: a report that is fit for a bug report, and commands."""
 
 import argparse
 import os
 import sys
 
+from torch.backends.zendnn import launch
 from torch.backends.zendnn._info import report
 
+COMMANDS = {"launch": launch.main}
+
 if __name__ == "__main__":
-    name = "python -m torch.backends.zendnn"
-    argparse.ArgumentParser(prog=name, description="Print a report for a bug report.").parse_args()
+    parser = argparse.ArgumentParser(
+        prog="python -m torch.backends.zendnn",
+        description="Print a report for a bug report, or run a command.",
+    )
+    parser.add_argument("command", nargs="?", choices=COMMANDS, help="see COMMAND --help")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of the command")
+    options = parser.parse_args()
+    if options.command:
+        sys.exit(COMMANDS[options.command](options.arguments))
     try:
         print(report(), flush=True)
     except BrokenPipeError:  # The reader, such as `head`, has seen enough.

@@ -10,6 +10,7 @@ _PACKAGE = "torch.backends.zendnn"
 #: The module below the package that defines an attribute; None: the attribute is that module.
 _HOMES = {
     "Event": "_events",
+    "bind": "_binding",
     "explain": "_explain",
     "export": "_optimize",
     "functional": None,
