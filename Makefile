@@ -45,7 +45,7 @@ CXX_FILES := $(shell find aten benchmarks examples third_party torch -name '*.cp
 
 # command:Debian package
 NEEDED := cc:gcc c++:g++ cmake:cmake ninja:ninja-build git:git
-WANTED := ccache:ccache
+WANTED := ccache:ccache hwloc-calc:hwloc-nox
 
 .PHONY: help demo test upstream sanitize fuzz build wheel setup lint format clean distclean FORCE
 

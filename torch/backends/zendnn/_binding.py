@@ -20,9 +20,15 @@ _POLICIES = {"local": 2, "interleave": 3}
 #: The numbers of the system calls ``set_mempolicy`` and ``get_mempolicy``.
 _CALLS = {"x86_64": (238, 239), "aarch64": (237, 236)}
 
+SYS_NICE = "a container needs the capability SYS_NICE for it"
+
 _NODES = 1024  # the longest mask that Linux takes
 
 _SYSFS = Path("/sys/devices/system")
+
+
+class PlacingError(ValueError):
+    """What the caller can mend: one sentence."""
 
 
 def parse_list(text: str) -> tuple[int, ...]:
@@ -35,10 +41,10 @@ def parse_list(text: str) -> tuple[int, ...]:
     for part in text.strip().split(",") if text.strip() else ():
         first, dash, last = part.partition("-")
         if not (first.isdecimal() and (last.isdecimal() or not dash)):
-            raise ValueError(f"{text!r} is not a list of numbers such as 0-3,8")
+            raise PlacingError(f"{text!r} is not a list of numbers such as 0-3,8")
         start, end = int(first), int(last or first)
         if not start <= end < 1 << 16:
-            raise ValueError(f"{text!r} has the range {part}, which is empty or too large")
+            raise PlacingError(f"{text!r} has the range {part}, which is empty or too large")
         numbers.update(range(start, end + 1))
     return tuple(sorted(numbers))
 
@@ -92,7 +98,7 @@ def bind(cores: str | Iterable[int] | None = None, memory: str | None = None) ->
     from torch.backends.zendnn import topology  # not above: this file also runs alone
 
     if memory not in (None, *_POLICIES):
-        raise ValueError(f"memory is 'local' or 'interleave', not {memory!r}")
+        raise PlacingError(f"memory is 'local' or 'interleave', not {memory!r}")
     if cores is not None:
         numbers = parse_list(cores) if isinstance(cores, str) else tuple(cores)
         bind_cores(numbers)
@@ -110,13 +116,13 @@ def bind_cores(cores: Iterable[int]) -> None:
     """
     wanted, before = set(cores), os.sched_getaffinity(0)
     if not wanted:
-        raise ValueError("the list of CPUs is empty")
+        raise PlacingError("the list of CPUs is empty")
     with contextlib.suppress(OSError, ValueError):
         os.sched_setaffinity(0, wanted)
     # Linux leaves out the CPUs that it does not allow, and is content if one is left.
     if unusable := wanted - os.sched_getaffinity(0):
         os.sched_setaffinity(0, before)
-        raise ValueError(
+        raise PlacingError(
             f"CPU {format_list(unusable)} is not usable here: choose from {format_list(before)}"
         )
     for thread in os.listdir("/proc/self/task"):
@@ -133,14 +139,13 @@ def bind_memory(policy: str, nodes: Iterable[int]) -> None:
 
     Raises:
         ValueError: for nodes without memory that this process may use.
-        PermissionError: where the system forbids memory policies.
-        OSError: where it has none.
+        OSError: where the system has no memory policies, or forbids them.
     """
     if platform.machine() not in _CALLS:
-        raise OSError(f"memory is not bound: {platform.machine()} is not supported")
+        raise OSError(f"memory cannot be bound on {platform.machine()}: leave out the policy")
     wanted = set(nodes)
     if unusable := wanted - set(allowed_nodes()):
-        raise ValueError(
+        raise PlacingError(
             f"memory of NUMA node {format_list(unusable)} is not usable here: "
             f"choose from {format_list(allowed_nodes())}"
         )
@@ -149,11 +154,8 @@ def bind_memory(policy: str, nodes: Iterable[int]) -> None:
         mask[node // 8] |= 1 << node % 8
     call = _CALLS[platform.machine()][0]
     if _libc().syscall(call, _POLICIES[policy], mask, _NODES + 1):
-        code = ctypes.get_errno()
-        raise OSError(
-            code,
-            "the system refuses to bind memory; a container needs the capability SYS_NICE for it",
-        )
+        reason = os.strerror(ctypes.get_errno()).lower()
+        raise OSError(f"memory cannot be bound ({reason}): {SYS_NICE}")
 
 
 def _libc() -> ctypes.CDLL:
@@ -169,20 +171,29 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="_binding.py", description="Run a command with threads and memory bound."
     )
-    parser.add_argument("--cores", metavar="LIST", help="CPUs, such as 0-3,8")
-    parser.add_argument("--memory", choices=sorted(_POLICIES))
-    parser.add_argument("--nodes", metavar="LIST", help="NUMA nodes for --memory")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
+    parser.add_argument("--cores", metavar="CPUS", help="such as 0-3,8")
+    for policy in _POLICIES:
+        parser.add_argument(f"--{policy}", metavar="NODES", help="for memory, such as 0-3")
+    parser.add_argument("program")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args(arguments)
     try:
-        if options.cores:
+        if options.cores is not None:
             bind_cores(parse_list(options.cores))
-        if options.memory:
-            bind_memory(options.memory, parse_list(options.nodes))
-        os.execvp(options.command[0], options.command)
+        for policy in _POLICIES:
+            if (nodes := getattr(options, policy)) is not None:
+                bind_memory(policy, parse_list(nodes))
     except (OSError, ValueError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+        return _told(str(error))
+    try:
+        os.execvp(options.program, [options.program, *options.arguments])
+    except OSError as error:
+        return _told(f"{options.program} cannot be run: {os.strerror(error.errno or 0)}")
+
+
+def _told(sentence: str) -> int:
+    print(f"error: {sentence}", file=sys.stderr)
+    return 2
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch.backends.zendnn._binding import allowed_nodes, format_list, parse_list
+from torch.backends.zendnn._binding import PlacingError, allowed_nodes, format_list, parse_list
 
 _SYSFS = Path("/sys/devices/system")
 
@@ -60,11 +60,11 @@ class Topology:
         """Return the part with these CPUs only.
 
         Raises:
-            ValueError: for a CPU that there is not.
+            PlacingError: for a CPU that there is not.
         """
         usable = {cpu for core in self.cores for cpu in core.cpus}
         if unusable := set(cpus) - usable:
-            raise ValueError(
+            raise PlacingError(
                 f"CPU {format_list(unusable)} is not usable here: choose from {format_list(usable)}"
             )
         left = (

@@ -1,0 +1,514 @@
+"""Launching: plans and commands for machines of up to 512 CPUs, and real instances on two."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch.backends.zendnn import _binding, _commands, _processes, launch
+from torch.backends.zendnn._binding import PlacingError, format_list, may_bind_memory
+from torch.backends.zendnn._commands import Command, Program, Tools, shell
+from torch.backends.zendnn.placement import Instance, layouts, plan
+
+from .common import run_python
+from .machines import SYNTHETIC
+from .test_topology import LEVELS, hwloc, machine, needs_hwloc
+
+CPUS = tuple(sorted(os.sched_getaffinity(0)))
+BOTH = Tools(taskset=True, numactl=True)
+
+needs_two_cpus = pytest.mark.skipif(len(CPUS) < 2, reason="needs two CPUs")
+
+
+# Plans
+
+
+def placed(instances: tuple[Instance, ...]) -> list[str]:
+    """The CPUs of instances, as lists."""
+    return [format_list(instance.cpus) for instance in instances]
+
+
+@needs_hwloc
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_each_unit_of_hwloc_gets_an_instance_with_its_memory(name: str) -> None:
+    topology = machine(name)
+    ours, theirs = {}, {}
+    for unit, level in LEVELS.items():
+        locations = [f"{level}:{index}" for index in range(len(topology.units(unit)))]
+        nodes = hwloc(name, locations, "-I", "numa")
+        for smt in (False, True):
+            cores = topology if smt else topology.without_siblings()
+            cpus = hwloc(name, locations, *([] if smt else ["--no-smt"]), "-I", "pu")
+            program = Program(("true",))
+            instances = plan(cores, per=unit)
+            ours[unit, smt] = [
+                (command.variables["OMP_NUM_THREADS"], *command.words)
+                for command in program.commands(instances, BOTH)
+            ]
+            several = len(topology.nodes) > 1
+            theirs[unit, smt] = [
+                (
+                    str(len(numbers)),
+                    *(
+                        (
+                            "numactl",
+                            f"--physcpubind={format_list(numbers)}",
+                            f"--membind={format_list(memory)}",
+                        )
+                        if several
+                        else ("taskset", "-c", format_list(numbers))
+                    ),
+                    "true",
+                )
+                for numbers, memory in zip(cpus, nodes, strict=True)
+            ]
+    assert [key for key in ours if ours[key] != theirs[key]] == []
+
+
+PLANS = [
+    # One instance per L3 group, without siblings.
+    ("epyc-7763-1s-nps1-smt", {}, [f"{8 * i}-{8 * i + 7}" for i in range(8)]),
+    # The same number on all cores: whole groups, and shares of a group.
+    ("epyc-7763-1s-nps1-smt", {"instances": 1}, ["0-63"]),
+    ("epyc-7763-1s-nps1-smt", {"instances": 3}, ["0-15", "16-39", "40-63"]),
+    ("epyc-9654-2s-nps1-smt", {"instances": 2}, ["0-95", "96-191"]),
+    ("epyc-7763-1s-nps4", {"instances": 4, "per": "numa"}, ["0-15", "16-31", "32-47", "48-63"]),
+    ("epyc-7763-1s-nps4", {"instances": 16}, [f"{4 * i}-{4 * i + 3}" for i in range(16)]),
+    # For latency, a whole unit each.
+    ("epyc-9755-2s-nps4-smt", {"latency": True}, ["0-31"]),
+    ("epyc-9755-2s-nps1", {"latency": True}, ["0-127"]),
+    ("epyc-9755-2s-nps1", {"latency": True, "per": "ccd", "instances": 2}, ["0-7", "8-15"]),
+    ("xeon-8480-2s-smt", {"per": "socket"}, [",".join(map(str, range(s, 112, 2))) for s in (0, 1)]),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "cpus"), PLANS)
+def test_instances_get_units_or_shares_of_them(
+    name: str, options: dict[str, int | str | bool], cpus: list[str]
+) -> None:
+    assert placed(plan(machine(name).without_siblings(), **options)) == cpus
+
+
+@pytest.mark.parametrize("name", SYNTHETIC)
+def test_any_number_of_instances_uses_every_core_once(name: str) -> None:
+    topology = machine(name).without_siblings()
+    total = len(topology.cores)
+    for count in (1, 2, 5, 7, 12, 33, total - 1, total):
+        instances = plan(topology, instances=count)
+        cpus = [cpu for instance in instances for cpu in instance.cpus]
+        assert len(instances) == count
+        assert sorted(cpus) == sorted(core.cpus[0] for core in topology.cores)
+
+
+def test_units_of_unequal_size_share_out_instances_by_their_cores() -> None:
+    topology = machine("epyc-7763-1s-nps1-smt").only(range(7, 16))
+    assert placed(plan(topology, instances=5)) == ["7", "8-9", "10-11", "12-13", "14-15"]
+    assert len(plan(topology, instances=9)) == 9
+
+
+def test_first_threads_have_a_core_each_when_siblings_are_used() -> None:
+    topology = machine("epyc-7763-1s-nps1-smt").only([0, 1, 2, 64, 66])
+    assert plan(topology)[0].cpus == (0, 1, 2, 64, 66)
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"instances": 65}, "65 instances need as many cores, and 64 are usable here"),
+        ({"instances": 5, "latency": True}, "5 instances a whole unit, and there are 4"),
+    ],
+)
+def test_too_many_instances_are_refused(options: dict[str, int | bool], sentence: str) -> None:
+    with pytest.raises(PlacingError, match=sentence):
+        plan(machine("epyc-7763-1s-nps4"), **options)
+
+
+def test_a_search_goes_from_one_instance_to_one_per_core() -> None:
+    topology = machine("epyc-7763-2s-nps2-smt").without_siblings()
+    assert [len(layout) for layout in layouts(topology, False, "local")] == [
+        *(1, 2, 4, 16, 32, 64, 128)
+    ]
+    sizes = [len(layout[0].cpus) for layout in layouts(topology, True, "local")]
+    assert sizes == [1, 2, 4, 8, 32, 64, 128]
+
+
+# Commands
+
+
+def command(instance: Instance, tools: Tools, pin: bool = True) -> str:
+    """The command of a single instance, without our own variables."""
+    text = str(Program(("python", "a b.py"), pin=pin).commands([instance], tools)[0])
+    return text.replace("ZENDNN_INSTANCE=0 ZENDNN_INSTANCES=1 ", "")
+
+
+@pytest.mark.parametrize(
+    ("instance", "words"),
+    [
+        (Instance((0, 1)), "taskset -c 0-1"),
+        (Instance((0, 1), (0,)), "numactl --physcpubind=0-1 --membind=0"),
+        (Instance((0, 9), (0, 1), "interleave"), "numactl --physcpubind=0,9 --interleave=0-1"),
+    ],
+)
+def test_a_command_binds_cores_and_memory_and_pins_threads(instance: Instance, words: str) -> None:
+    settings = "OMP_NUM_THREADS=2 OMP_PROC_BIND=close OMP_PLACES=threads"
+    assert command(instance, BOTH) == f"{settings} {words} python 'a b.py'"
+    assert command(instance, BOTH, pin=False) == f"OMP_NUM_THREADS=2 {words} python 'a b.py'"
+
+
+def test_threads_follow_the_order_of_the_cores() -> None:
+    told = command(Instance((0, 2, 1, 3)), BOTH)
+    assert "OMP_PLACES='{0},{2},{1},{3}' taskset -c 0-3" in told
+
+
+@pytest.mark.parametrize(
+    ("tools", "instance", "words"),
+    [
+        (Tools(False, True), Instance((0,)), "numactl --physcpubind=0 python"),
+        (Tools(False, False), Instance((0,)), f"{_binding.__file__} --cores=0 python"),
+        (
+            Tools(True, False),
+            Instance((0,), (0, 1)),
+            f"{_binding.__file__} --cores=0 --local=0-1 python",
+        ),
+    ],
+)
+def test_where_a_tool_is_missing_another_binds(
+    tools: Tools, instance: Instance, words: str
+) -> None:
+    assert words in command(instance, tools)
+
+
+def test_an_allocator_is_preloaded_before_what_is_so_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_commands.ctypes.util, "find_library", {"jemalloc": "libjemalloc.so.2"}.get)
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
+    assert _commands.preload("jemalloc") == "libjemalloc.so.2"
+    monkeypatch.setenv("LD_PRELOAD", "libother.so")
+    assert _commands.preload("jemalloc") == "libjemalloc.so.2:libother.so"
+    with pytest.raises(PlacingError, match=r"tcmalloc is not installed: install it \(libtcmalloc"):
+        _commands.preload("tcmalloc")
+
+
+# Binding
+
+
+def test_our_own_program_binds_cores_and_becomes_the_command() -> None:
+    shows = "import os; print(*os.sched_getaffinity(0))"
+    words = Tools(False, False).binder(Instance(CPUS[-1:]))
+    done = subprocess.run([*words, sys.executable, "-c", shows], capture_output=True, text=True)
+    assert done.stdout == f"{CPUS[-1]}\n", done.stderr
+
+
+@pytest.mark.skipif(not may_bind_memory(), reason="the system forbids memory policies")
+@pytest.mark.parametrize(("policy", "shown"), [("local", "bind"), ("interleave", "interleave")])
+def test_our_own_program_binds_memory(policy: str, shown: str) -> None:
+    words = Tools(True, False).binder(Instance(CPUS[:1], _binding.allowed_nodes()[:1], policy))
+    done = subprocess.run([*words, "cat", "/proc/self/numa_maps"], capture_output=True, text=True)
+    assert f" {shown}:0 " in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--cores", "9999", "true"], "error: CPU 9999 is not usable here: choose from "),
+        (["--cores", "x", "true"], "error: 'x' is not a list of numbers such as 0-3,8"),
+        (["--local", "99", "true"], "error: memory of NUMA node 99 is not"),
+        (["no-such-command"], "error: no-such-command cannot be run: No such file"),
+    ],
+)
+def test_our_own_program_refuses_in_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _binding.main(arguments) == 2
+    assert capsys.readouterr().err.startswith(sentence)
+    assert tuple(sorted(os.sched_getaffinity(0))) == CPUS
+
+
+@needs_two_cpus
+def test_a_process_binds_itself() -> None:
+    printed = run_python(
+        "import os, torch\n"
+        "torch.rand(300, 300) @ torch.rand(300, 300)  # starts OpenMP's threads\n"
+        f"torch.backends.zendnn.bind('{CPUS[0]}', memory='local')\n"
+        "threads = map(int, os.listdir('/proc/self/task'))\n"
+        "print({tuple(os.sched_getaffinity(thread)) for thread in threads})\n"
+        "print(torch.get_num_threads())\n"
+        f"torch.backends.zendnn.bind({list(CPUS[:2])})\n"
+        "print(torch.get_num_threads())\n"
+    )
+    assert printed.split("\n") == [f"{{({CPUS[0]},)}}", "1", "2", ""]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"cores": "0-"}, "'0-' is not a list of numbers such as 0-3,8"),
+        ({"cores": []}, "the list of CPUs is empty"),
+        ({"cores": [99999]}, "CPU 99999 is not usable here: choose from"),
+        ({"memory": "near"}, "memory is 'local' or 'interleave', not 'near'"),
+    ],
+)
+def test_bind_refuses_in_one_sentence_and_changes_nothing(
+    arguments: dict[str, object], sentence: str
+) -> None:
+    threads = torch.get_num_threads()
+    with pytest.raises(ValueError, match=sentence):
+        torch.backends.zendnn.bind(**arguments)
+    assert tuple(sorted(os.sched_getaffinity(0))) == CPUS
+    assert torch.get_num_threads() == threads
+
+
+# Instances
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """A script that runs its first argument with `i`, the number of its instance."""
+    file = tmp_path / "script.py"
+    file.write_text(
+        "import os, pathlib, signal, sys, time\n"
+        "i, n = (int(os.environ['ZENDNN_INSTANCE' + s]) for s in ('', 'S'))\n"
+        "here = pathlib.Path(__file__).parent\n"
+        "def wait_for(name):\n"
+        "    while not (here / name).exists(): time.sleep(0.01)\n"
+        "exec(sys.argv[1])\n"
+    )
+    return file
+
+
+def launched(script: Path, code: str, *options: str) -> int:
+    """The exit code of a launch of the script with code to run."""
+    return launch.main([*options, str(script), code])
+
+
+@needs_two_cpus
+def test_instances_run_on_cores_of_their_own(
+    script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = "print(n, *os.sched_getaffinity(0), os.environ['OMP_NUM_THREADS'])"
+    cores = f"{CPUS[0]},{CPUS[1]}"
+    assert launched(script, code, "--instances", "2", "--cores", cores) == 0
+    told = capfd.readouterr()
+    assert sorted(told.out.splitlines()) == [f"[0] 2 {CPUS[0]} 1", f"[1] 2 {CPUS[1]} 1"]
+    assert told.err.splitlines()[-3].split() == ["instance", "CPUs", "code", "seconds"]
+    assert [line.split()[:3] for line in told.err.splitlines()[-2:]] == [
+        ["0", str(CPUS[0]), "0"],
+        ["1", str(CPUS[1]), "0"],
+    ]
+
+
+@needs_two_cpus
+def test_printed_commands_run_in_a_shell(script: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    code = "print(i, *os.sched_getaffinity(0), 'it\\'s')"
+    assert launched(script, code, "--instances", "2", "--dry-run") == 0
+    printed = capfd.readouterr().out
+    done = subprocess.run(["sh"], input=printed, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.splitlines()) == [f"{i} {CPUS[i]} it's" for i in (0, 1)]
+
+
+def test_a_single_instance_has_the_terminal_to_itself(
+    script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert launched(script, "print('as is', end=''); sys.exit(7)", "--instances", "1") == 7
+    assert capfd.readouterr().out == "as is"
+
+
+def test_a_module_runs_as_well(capfd: pytest.CaptureFixture[str]) -> None:
+    assert launch.main(["--instances", "1", "-m", "json.tool", "--help"]) == 0
+    assert "usage: python" in capfd.readouterr().out
+
+
+@needs_two_cpus
+def test_logs_hold_the_output_of_each_instance(
+    script: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logs = tmp_path / "new/logs"
+    code = "print('out', i); print('err', i, file=sys.stderr)"
+    assert launched(script, code, "--instances", "2", "--logs", str(logs)) == 0
+    for index in (0, 1):
+        text = (logs / f"instance-{index}.log").read_text()
+        assert sorted(text.splitlines()) == [f"err {index}", f"out {index}"]
+    assert not capfd.readouterr().out
+
+
+@needs_two_cpus
+def test_a_failure_ends_the_others_and_gives_the_code(
+    script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = (
+        "signal.signal(signal.SIGTERM, lambda *_: (print('told to end'), os._exit(5)))\n"
+        "(here / str(i)).touch()\n"
+        "wait_for('0')\n"
+        "sys.exit(3) if i else time.sleep(60)"
+    )
+    assert launched(script, code, "--instances", "2") == 3
+    told = capfd.readouterr()
+    assert "[0] told to end" in told.out
+    assert [line.split()[2] for line in told.err.splitlines()[-2:]] == ["5", "3"]
+
+
+@needs_two_cpus
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_passed_on_once(
+    script: Path, number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = (
+        f"signal.signal({number}, lambda *_: print('told'))\n"
+        "(here / str(i)).touch()\n"
+        "wait_for('0'); wait_for('1')\n"
+        f"i or os.kill(os.getppid(), {number})\n"
+        "time.sleep(0.3)"
+    )
+    before = signal.getsignal(number)
+    assert launched(script, code, "--instances", "2") == 128 + number
+    assert sorted(capfd.readouterr().out.splitlines()) == ["[0] told", "[1] told"]
+    assert signal.getsignal(number) == before
+
+
+def test_who_does_not_end_in_time_is_killed_with_what_it_started(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_processes, "PATIENCE", 0.1)
+    code = (
+        "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "child = os.fork()\n"
+        "child and (here / 'child').write_text(str(child))\n"
+        "child and os.kill(os.getppid(), signal.SIGINT)\n"
+        "time.sleep(60)"
+    )
+    assert launched(script, code, "--instances", "1") == 128 + signal.SIGINT
+    child = int((tmp_path / "child").read_text())
+    state = Path(f"/proc/{child}/stat")
+    assert not state.exists() or state.read_text().split()[2] in "ZX"
+
+
+def test_what_cannot_be_started_ends_the_others(tmp_path: Path) -> None:
+    commands = [Command({}, ("sleep", "60")), Command({}, (str(tmp_path / "missing"),))]
+    with pytest.raises(PlacingError, match=r"instance 1 cannot be started: .*missing"):
+        _processes.run(commands)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["missing.py"], "there is no script 'missing.py'"),
+        (["--cores", "0-", __file__], "'0-' is not a list of numbers"),
+        (["--cores", "9999", __file__], "CPU 9999 is not usable here: choose from"),
+        (["--instances", "9999", __file__], "9999 instances need as many cores"),
+        (["--search", "--instances", "2", __file__], "--search chooses and runs instances"),
+    ],
+)
+def test_a_wrong_option_is_refused_in_one_sentence(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert launch.main(arguments) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"error: {sentence}")
+    assert told.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [["--instances", "0", "a.py"], ["--per", "core", "a.py"], []])
+def test_a_wrong_word_is_refused_with_the_usage(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        launch.main(arguments)
+    assert caught.value.code == 2
+
+
+def test_a_machine_of_several_nodes_that_forbids_policies_leaves_memory_as_it_is(
+    script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch, "read", lambda: machine("epyc-7763-2s-nps1-smt"))
+    monkeypatch.setattr(launch, "may_bind_memory", lambda: False)
+    assert launched(script, "pass", "--dry-run", "--per", "socket") == 0
+    told = capsys.readouterr()
+    assert "memory is not bound" in told.err
+    assert "taskset -c 0-63 " in told.out
+    assert launched(script, "pass", "--dry-run", "--memory", "interleave") == 2
+    assert "a container needs the capability SYS_NICE" in capsys.readouterr().err
+
+
+@needs_two_cpus
+def test_threads_of_torch_are_pinned_to_the_cores() -> None:
+    code = (
+        "import os, torch\n"
+        "torch.rand(300, 300) @ torch.rand(300, 300)\n"
+        "threads = [os.sched_getaffinity(int(t)) for t in os.listdir('/proc/self/task')]\n"
+        "print(sorted(map(tuple, threads)))\n"
+    )
+    program = Program((sys.executable, "-c", code))
+    told = shell(program.commands([Instance(CPUS[:2])], Tools.here()))
+    done = subprocess.run(["sh", "-c", told], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{[(cpu,) for cpu in CPUS[:2]]}\n"
+
+
+# The search
+
+
+def search(script: Path, code: str, *options: str) -> int:
+    """The exit code of a search on two CPUs."""
+    return launched(script, code, "--search", "--cores", f"{CPUS[0]},{CPUS[1]}", *options)
+
+
+@needs_two_cpus
+@pytest.mark.parametrize(
+    ("options", "code", "table"),
+    [
+        (
+            [],
+            "print('samples/s: 1'); print('samples/s:', 8 / n ** 2)",
+            ["instances CPUs each samples/s", f"1 2 8 {'#' * 40} best", f"2 1 4 {'#' * 20}"],
+        ),
+        (
+            ["--latency"],
+            "print('samples/s:', len(os.sched_getaffinity(0)) * 100)",
+            ["instances CPUs each ms/sample", f"1 1 10 {'#' * 40}", f"1 2 5 {'#' * 20} best"],
+        ),
+    ],
+)
+def test_a_search_finds_the_best_by_the_scripts_own_measure(
+    options: list[str],
+    code: str,
+    table: list[str],
+    script: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert search(script, code, *options) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert [" ".join(line.split()) for line in lines[:3]] == table
+    assert lines[3] == ""
+    assert lines[4].startswith("OMP_NUM_THREADS=2 ")
+
+
+@needs_two_cpus
+def test_a_search_measures_the_runs_time_otherwise(
+    script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert search(script, "time.sleep(0.5 if n == 1 else 0.01)") == 0
+    rows = [line.split() for line in capfd.readouterr().out.splitlines()[:3]]
+    assert rows[0][-1] == "runs/s"
+    assert rows[2][-1] == "best"
+
+
+@needs_two_cpus
+def test_a_search_ends_at_a_failure_and_shows_what_it_has(
+    script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert search(script, "print('why'); sys.exit(4 if n == 2 and i else 0)") == 4
+    told = capfd.readouterr()
+    assert "why\nerror: 2 x 1 CPUs (2 of 2): the script ended with code 4\n" in told.err
+    assert len(told.out.split("\n\n")[0].splitlines()) == 2
+
+
+@needs_two_cpus
+@pytest.mark.parametrize("when", ["i or n == 1", "n == 2"])
+def test_a_measure_in_some_runs_only_is_refused(
+    when: str, script: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert search(script, f"print('samples/s: 2') if {when} else None") == 2
+    assert "print it in all or in none" in capfd.readouterr().err
