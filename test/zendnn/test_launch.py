@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -89,7 +90,7 @@ PLANS = [
 
 @pytest.mark.parametrize(("name", "options", "cpus"), PLANS)
 def test_instances_get_units_or_shares_of_them(
-    name: str, options: dict[str, int | str | bool], cpus: list[str]
+    name: str, options: dict[str, Any], cpus: list[str]
 ) -> None:
     assert placed(plan(machine(name).without_siblings(), **options)) == cpus
 
@@ -123,7 +124,7 @@ def test_first_threads_have_a_core_each_when_siblings_are_used() -> None:
         ({"instances": 5, "latency": True}, "5 instances a whole unit, and there are 4"),
     ],
 )
-def test_too_many_instances_are_refused(options: dict[str, int | bool], sentence: str) -> None:
+def test_too_many_instances_are_refused(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(PlacingError, match=sentence):
         plan(machine("epyc-7763-1s-nps4"), **options)
 

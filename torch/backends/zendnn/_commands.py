@@ -45,7 +45,8 @@ class Tools:
         if self.taskset and not nodes:
             return ("taskset", "-c", cpus)
         if self.numactl:
-            words, policy = ("numactl", f"--physcpubind={cpus}"), _NUMACTL[instance.memory]
+            words: tuple[str, ...] = ("numactl", f"--physcpubind={cpus}")
+            policy = _NUMACTL[instance.memory]
         else:
             words = (sys.executable, "-I", _binding.__file__, f"--cores={cpus}")
             policy = f"--{instance.memory}"

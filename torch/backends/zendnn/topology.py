@@ -32,7 +32,7 @@ class Core:
 #: What the cores of a unit have in common, by the unit's name.
 UNITS: dict[str, Callable[[Core], tuple[int, ...]]] = {
     "ccd": lambda core: (core.socket, core.node, core.l3),
-    "numa": lambda core: (core.socket, core.node),
+    "numa": lambda core: (core.node,),
     "socket": lambda core: (core.socket,),
 }
 
@@ -111,7 +111,7 @@ def read(
     node_of = {
         cpu: int(folder.name.removeprefix("node"))
         for folder in root.glob("node/node[0-9]*")
-        for cpu in parse_list((folder / "cpulist").read_text())
+        for cpu in _list(folder / "cpulist")
     }
     usable = set(os.sched_getaffinity(0) if cpus is None else cpus)
     cores = set()
