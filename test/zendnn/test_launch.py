@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -11,12 +12,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.backends.zendnn import _binding, _commands, _processes, launch
 from torch.backends.zendnn._binding import PlacingError, format_list, may_bind_memory
 from torch.backends.zendnn._commands import Command, Program, Tools, shell
 from torch.backends.zendnn.placement import Instance, layouts, plan
 
-from .common import run_python
+from .common import property_test, run_python
 from .machines import SYNTHETIC
 from .test_topology import LEVELS, hwloc, machine, needs_hwloc
 
@@ -115,6 +118,27 @@ def test_units_of_unequal_size_share_out_instances_by_their_cores() -> None:
 def test_first_threads_have_a_core_each_when_siblings_are_used() -> None:
     topology = machine("epyc-7763-1s-nps1-smt").only([0, 1, 2, 64, 66])
     assert plan(topology)[0].cpus == (0, 1, 2, 64, 66)
+
+
+def test_the_documented_commands_are_those_of_the_plan() -> None:
+    topology = machine("epyc-9654-2s-nps4-smt").without_siblings()
+    commands = Program(("python", "script.py")).commands(plan(topology, instances=2), BOTH)
+    document = Path(__file__).parents[2].joinpath("docs/placing.md").read_text()
+    assert f"```\n# {topology.describe()}\n{shell(commands)}\n```\n" in document
+
+
+@property_test
+@given(st.data())
+def test_random_parts_of_machines_are_used_whole(data: st.DataObject) -> None:
+    topology = machine(data.draw(st.sampled_from(sorted(SYNTHETIC)))).without_siblings()
+    cpus = [core.cpus[0] for core in topology.cores]
+    part = data.draw(st.lists(st.sampled_from(cpus), min_size=1, unique=True))
+    count = data.draw(st.integers(1, len(part)))
+    per = data.draw(st.sampled_from(sorted(LEVELS)))
+    instances = plan(topology.only(part), instances=count, per=per)
+    assert sorted(cpu for instance in instances for cpu in instance.cpus) == sorted(part)
+    assert len(instances) == count
+    assert all(instance.cpus for instance in instances)
 
 
 @pytest.mark.parametrize(
@@ -320,6 +344,17 @@ def test_a_single_instance_has_the_terminal_to_itself(
     assert capfd.readouterr().out == "as is"
 
 
+def test_the_package_runs_the_command(
+    script: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["launch", "--instances", "1", str(script), "print(*sys.argv[2:])", "--help"]
+    monkeypatch.setattr(sys, "argv", ["zendnn", *arguments])
+    with pytest.raises(SystemExit) as caught:
+        runpy.run_module("torch.backends.zendnn", run_name="__main__")
+    assert caught.value.code == 0
+    assert capfd.readouterr().out == "--help\n"
+
+
 def test_a_module_runs_as_well(capfd: pytest.CaptureFixture[str]) -> None:
     assert launch.main(["--instances", "1", "-m", "json.tool", "--help"]) == 0
     assert "usage: python" in capfd.readouterr().out
@@ -400,6 +435,7 @@ def test_what_cannot_be_started_ends_the_others(tmp_path: Path) -> None:
     [
         (["missing.py"], "there is no script 'missing.py'"),
         (["--cores", "0-", __file__], "'0-' is not a list of numbers"),
+        (["--cores", "", __file__], "the list of CPUs is empty"),
         (["--cores", "9999", __file__], "CPU 9999 is not usable here: choose from"),
         (["--instances", "9999", __file__], "9999 instances need as many cores"),
         (["--search", "--instances", "2", __file__], "--search chooses and runs instances"),

@@ -10,6 +10,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,15 +21,14 @@ _POLICIES = {"local": 2, "interleave": 3}
 #: The numbers of the system calls ``set_mempolicy`` and ``get_mempolicy``.
 _CALLS = {"x86_64": (238, 239), "aarch64": (237, 236)}
 
-SYS_NICE = "a container needs the capability SYS_NICE for it"
-
 _NODES = 1024  # the longest mask that Linux takes
 
-_SYSFS = Path("/sys/devices/system")
+#: What to do where the system forbids it.
+SYS_NICE = "a container needs the capability SYS_NICE for it"
 
 
 class PlacingError(ValueError):
-    """What the caller can mend: one sentence."""
+    """A wish that cannot be met; the message is one sentence: what, where, what to do."""
 
 
 def parse_list(text: str) -> tuple[int, ...]:
@@ -39,12 +39,11 @@ def parse_list(text: str) -> tuple[int, ...]:
     """
     numbers: set[int] = set()
     for part in text.strip().split(",") if text.strip() else ():
-        first, dash, last = part.partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not dash)):
+        if not (found := re.fullmatch(r"([0-9]{1,5})(?:-([0-9]{1,5}))?", part)):
             raise PlacingError(f"{text!r} is not a list of numbers such as 0-3,8")
-        start, end = int(first), int(last or first)
-        if not start <= end < 1 << 16:
-            raise PlacingError(f"{text!r} has the range {part}, which is empty or too large")
+        start, end = int(found[1]), int(found[2] or found[1])
+        if end < start:
+            raise PlacingError(f"{text!r} has the range {part}, which goes down")
         numbers.update(range(start, end + 1))
     return tuple(sorted(numbers))
 
@@ -67,12 +66,15 @@ def allowed_nodes(status: Path = Path("/proc/self/status")) -> tuple[int, ...]:
         if line.startswith("Mems_allowed_list:"):
             allowed = set(parse_list(line.partition(":")[2]))
     with contextlib.suppress(OSError):  # a kernel without NUMA has no such file
-        allowed &= set(parse_list((_SYSFS / "node/has_memory").read_text()))
+        allowed &= set(parse_list(Path("/sys/devices/system/node/has_memory").read_text()))
     return tuple(sorted(allowed))
 
 
 def may_bind_memory() -> bool:
-    """Return whether the system calls for memory policies are allowed, as in few containers."""
+    """Return whether the system lets this process bind memory, as few containers do.
+
+    Those that forbid it also forbid to ask for the policy, which changes nothing.
+    """
     if platform.machine() not in _CALLS:
         return False
     call = _CALLS[platform.machine()][1]

@@ -22,7 +22,6 @@ ALLOCATORS = {
     "tcmalloc": (("tcmalloc_minimal", "tcmalloc"), "libtcmalloc-minimal4"),
 }
 
-
 #: numactl's options for our words.
 _NUMACTL = {"local": "--membind", "interleave": "--interleave"}
 
@@ -122,7 +121,7 @@ def preload(allocator: str) -> str:
     """
     names, package = ALLOCATORS[allocator]
     for name in names:
-        own = sorted(Path(sys.prefix, "lib").glob(f"lib{name}.so*"))  # conda's
+        own = sorted(Path(sys.base_prefix, "lib").glob(f"lib{name}.so*"))  # conda's
         if found := str(own[0]) if own else ctypes.util.find_library(name):
             return ":".join(filter(None, (found, os.environ.get("LD_PRELOAD"))))
     raise PlacingError(

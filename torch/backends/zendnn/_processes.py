@@ -38,9 +38,9 @@ class Outcome:
 def run(commands: Sequence[Command], logs: Path | None = None) -> tuple[int, list[Outcome]]:
     """Run commands at the same time until all have ended.
 
-    If one fails, the others are told to end (SIGTERM); a signal to the launcher is passed on. Who
-    does not end in time is killed, and so are all after a second signal. The output of several
-    commands has the number of the instance in front of each line.
+    If one fails, the others get SIGTERM; a signal to this process is passed on. Instances that do
+    not end in time are killed, as are all at a second signal. The output of several commands has
+    the number of the instance in front of each line.
 
     Args:
         commands: one per instance.
@@ -89,11 +89,12 @@ class _Process:
 
     def __init__(self, command: Command, label: str, log: IO[bytes] | None) -> None:
         out = log or (subprocess.PIPE if label else None)
+        # What an instance printed before it was killed shall not be lost in a buffer.
+        unbuffered = {"PYTHONUNBUFFERED": "1"} if out else {}
         self.started = time.monotonic()
         self.process = subprocess.Popen(
             command.words,
-            # What an instance printed before it was killed shall not be lost in a buffer.
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **command.variables},
+            env={**os.environ, **unbuffered, **command.variables},
             stdin=subprocess.DEVNULL if label else None,
             stdout=out,
             stderr=subprocess.STDOUT if log else out,

@@ -76,15 +76,10 @@ def _count(text: str) -> int | None:
 
 def _launch(options: argparse.Namespace) -> int:
     if not (options.module or Path(options.script).is_file()):
-        raise PlacingError(
-            f"there is no script {options.script!r}: name a file, or -m and a module"
-        )
+        raise PlacingError(f"there is no script {options.script!r}: name one, or -m and a module")
     topology, tools = _topology(options), Tools.here()
     program = Program(
-        (
-            *(sys.executable, *(["-m"] if options.module else [])),
-            *(options.script, *options.arguments),
-        ),
+        (sys.executable, *["-m"] * options.module, options.script, *options.arguments),
         {"LD_PRELOAD": preload(options.allocator)} if options.allocator else {},
         pin=not options.no_pin,
     )
@@ -115,7 +110,7 @@ def _launch(options: argparse.Namespace) -> int:
 def _topology(options: argparse.Namespace) -> Topology:
     """Return the part of the machine that the options choose."""
     topology = read()
-    if options.cores:
+    if options.cores is not None:
         topology = topology.only(parse_list(options.cores))
     elif not options.smt:
         topology = topology.without_siblings()

@@ -37,6 +37,9 @@ UNITS: dict[str, Callable[[Core], tuple[int, ...]]] = {
 }
 
 
+_NAMES = {"socket": "socket", "numa": "NUMA node", "ccd": "L3 group"}
+
+
 @dataclass(frozen=True)
 class Topology:
     """The part of a machine that this process may use.
@@ -60,8 +63,10 @@ class Topology:
         """Return the part with these CPUs only.
 
         Raises:
-            PlacingError: for a CPU that there is not.
+            PlacingError: for no CPU, or one that is not part of this.
         """
+        if not cpus:
+            raise PlacingError("the list of CPUs is empty")
         usable = {cpu for core in self.cores for cpu in core.cpus}
         if unusable := set(cpus) - usable:
             raise PlacingError(
@@ -90,9 +95,6 @@ class Topology:
             (sum(len(core.cpus) for core in self.cores), "CPU"),
         ]
         return ", ".join(f"{count} {name}{'s' * (count != 1)}" for count, name in counts)
-
-
-_NAMES = {"socket": "socket", "numa": "NUMA node", "ccd": "L3 group"}
 
 
 def read(
