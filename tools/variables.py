@@ -1,0 +1,141 @@
+"""Writes the table of environment variables: what the sources read, with values and defaults.
+
+The sources say what a variable takes (``word_from``, ``number_from``, ``whole_number_from``); this
+file adds what it means, and what the sources do not say. ``--document FILE`` replaces the table
+between the marker lines of a document.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.setup_helpers.errors import SetupError, exit_code_of
+from tools.setup_helpers.files import write_atomic
+
+REPO = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """An environment variable; ``values`` and ``default`` are given where sources do not tell."""
+
+    meaning: str
+    values: str = ""
+    default: str = ""
+
+
+VARIABLES = {
+    "ZENDNN_ALLOCATOR_CACHE": Variable(
+        "bytes of freed memory to keep", default="an eighth of the memory"
+    ),
+    "ZENDNN_HUGE_PAGES": Variable("transparent huge pages for large tensors and arenas"),
+    "ZENDNN_PLAN_CACHE_CAPACITY": Variable("input shapes that a plan keeps executables for"),
+    "ZENDNN_PLAN_LAYOUT": Variable("image layout in plans; `any` times both"),
+    "ZENDNN_TUNING_BUDGET": Variable("seconds for timing candidates per plan build"),
+    "ZENDNN_TUNING_CACHE": Variable(
+        "keeps the choices for later processes; several can share it", "a file", "none"
+    ),
+    "ZENDNN_VERBOSE": Variable(
+        "`1`: a line for each plan step, eager primitive or kernel, and timed candidate; `2`: also "
+        "creations, primitives in steps, and what went to torch and why",
+        "`0`, `2`; anything else is `1`",
+        "`0`",
+    ),
+    "ZENDNN_VERIFY": Variable(
+        "`1` also checks single candidates, each shape's first result "
+        "against torch, and graphs after each pass"
+    ),
+    "ZENDNN_WINOGRAD": Variable(
+        "Winograd convolutions in plans: `0` never, `1` where faster, `2` wherever possible"
+    ),
+}
+
+#: What libzendnn reads, whose sources are fetched.
+FOREIGN = {
+    "ZENDNN_MAX_CPU_ISA": Variable(
+        "widest instruction set", "such as `AVX2`, `AVX512_CORE_BF16`", "the CPU's"
+    ),
+}
+
+_READ = re.compile(
+    r"\b(?P<function>word_from|number_from|whole_number_from|getenv|environ\.get|environ)[(\[]\s*"
+    r'"(?P<name>ZENDNN_[A-Z_]+)"(?P<rest>[^;)\]]*)'
+)
+
+
+def read_by(sources: str) -> dict[str, tuple[str, str]]:
+    """Return the values and the default of each variable that some sources read.
+
+    Both are empty where the sources do not say them.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for match in _READ.finditer(sources):
+        rest, values, default = match["rest"], "", ""
+        if match["function"] == "word_from":
+            words = re.findall(r'"(\w+)"', rest.partition("}")[0])
+            values, default = ", ".join(f"`{word}`" for word in words), f"`{words[0]}`"
+        elif match["function"].endswith("number_from"):
+            kind = "a whole number" if match["function"].startswith("whole") else "a number"
+            values = f"{kind} from 0 on"
+            if number := re.match(r"(?:, 0)?, ([0-9.]+)$", rest):
+                default = f"`{number[1]}`"
+        found[match["name"]] = max(found.get(match["name"], ("", "")), (values, default))
+    return found
+
+
+def rows(found: dict[str, tuple[str, str]]) -> Iterator[str]:
+    """Return the table's lines, by name.
+
+    Raises:
+        SetupError: for a variable that the sources read and this file lacks, or the reverse.
+    """
+    if differing := found.keys() ^ VARIABLES.keys():
+        name = min(differing)
+        what = "is read but has no meaning" if name in found else "has a meaning but is not read"
+        raise SetupError(f"{name} {what}: change VARIABLES in tools/variables.py")
+    yield "| variable | values | default | meaning |"
+    yield "| --- | --- | --- | --- |"
+    for name, variable in sorted({**VARIABLES, **FOREIGN}.items()):
+        values, default = found.get(name, ("", ""))
+        yield (
+            f"| `{name}` | {variable.values or values} | {variable.default or default} "
+            f"| {variable.meaning} |"
+        )
+
+
+def document(text: str) -> str:
+    """Return a document with its table regenerated."""
+    files = [
+        file
+        for folder in ("aten", "torch", "third_party/zendnn")
+        for suffix in ("cpp", "h", "py")
+        for file in sorted((REPO / folder).rglob(f"*.{suffix}"))
+    ]
+    table = "\n".join(rows(read_by("\n".join(file.read_text() for file in files))))
+    return re.sub(
+        r"<!-- variables -->.*?<!-- end -->",
+        lambda _: f"<!-- variables -->\n{table}\n<!-- end -->",
+        text,
+        flags=re.DOTALL,
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit code."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--document", type=Path, required=True, help="document to update")
+    file = parser.parse_args(arguments).document
+
+    def update() -> None:
+        write_atomic(file, document(file.read_text()).encode())
+
+    return exit_code_of(update)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
