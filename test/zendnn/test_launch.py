@@ -471,17 +471,19 @@ def test_a_machine_of_several_nodes_that_forbids_policies_leaves_memory_as_it_is
 
 
 @needs_two_cpus
-def test_threads_of_torch_are_pinned_to_the_cores() -> None:
+def test_threads_of_torch_have_a_core_each_and_new_processes_that_of_the_first() -> None:
     code = (
-        "import os, torch\n"
+        "import os, sys, torch\n"
         "torch.rand(300, 300) @ torch.rand(300, 300)\n"
         "threads = [os.sched_getaffinity(int(t)) for t in os.listdir('/proc/self/task')]\n"
-        "print(sorted(map(tuple, threads)))\n"
+        "print(sorted(map(tuple, threads)), flush=True)\n"
+        "if not os.fork(): print(os.sched_getaffinity(0), flush=True); os._exit(0)\n"
+        "os.wait()\n"
     )
     program = Program((sys.executable, "-c", code))
     told = shell(program.commands([Instance(CPUS[:2])], Tools.here()))
     done = subprocess.run(["sh", "-c", told], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{[(cpu,) for cpu in CPUS[:2]]}\n"
+    assert done.stdout == f"{[(cpu,) for cpu in CPUS[:2]]}\n{{{CPUS[0]}}}\n"
 
 
 # The search

@@ -12,10 +12,13 @@ from torch.backends.zendnn._binding import PlacingError
 from torch.backends.zendnn._commands import Program, Tools, shell
 from torch.backends.zendnn._processes import Outcome, log_of, run
 from torch.backends.zendnn._table import table
-from torch.backends.zendnn.placement import Instance, layouts
+from torch.backends.zendnn.placement import Layout, layouts
 from torch.backends.zendnn.topology import Topology
 
-_RATE = re.compile(rb"^samples/s: *([0-9.]+(?:e[-+]?[0-9]+)?)\s*$", re.MULTILINE)
+_RATE = re.compile(rb"^samples/s: *([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?)\s*$", re.MULTILINE)
+
+#: What a layout was measured at: the unit, and the value.
+Measure = tuple[str, float]
 
 
 def search(
@@ -30,8 +33,7 @@ def search(
         The exit code: of the first script that failed, which ends the search, or 0.
     """
     tried = layouts(topology, latency, memory)
-    found: list[tuple[tuple[Instance, ...], float]] = []
-    names: set[str] = set()
+    found: list[tuple[Layout, Measure]] = []
     code = 0
     for number, instances in enumerate(tried, 1):
         told = f"{len(instances)} x {_cpus_each(instances)} CPUs ({number} of {len(tried)})"
@@ -44,24 +46,19 @@ def search(
             sys.stderr.write(texts[failed][-2000:].decode(errors="replace"))
             print(f"error: {told}: the script ended with code {code}", file=sys.stderr)
             break
-        name, value = _measured(texts, outcomes, latency)
-        names.add(name)
-        if len(names) > 1:
-            raise PlacingError(_MIXED)
-        found.append((instances, value))
+        found.append((instances, _measure(texts, outcomes, latency)))
+    if len({name for _, (name, _) in found}) > 1:
+        raise PlacingError(_MIXED)
     if found:
-        commands = program.commands(_best(found, latency), tools)
-        print(*_curve(found, name, latency), "", shell(commands), sep="\n")
+        best = (min if latency else max)(found, key=lambda pair: pair[1][1])[0]
+        print(*_curve(found, best), "", shell(program.commands(best, tools)), sep="\n")
     return code
 
 
 _MIXED = "the script printed samples/s above 0 in some of its runs only: print it in all or in none"
 
 
-def _measured(
-    texts: Sequence[bytes], outcomes: Sequence[Outcome], latency: bool
-) -> tuple[str, float]:
-    """Return what a run says of its layout: a name with a unit, and a value."""
+def _measure(texts: Sequence[bytes], outcomes: Sequence[Outcome], latency: bool) -> Measure:
     rates = [float(found[-1]) for text in texts if (found := _RATE.findall(text))]
     seconds = max(outcome.seconds for outcome in outcomes)
     if len(rates) not in (0, len(texts)) or not all(rates):
@@ -71,25 +68,18 @@ def _measured(
     return ("samples/s", sum(rates)) if rates else ("runs/s", len(outcomes) / seconds)
 
 
-def _best(
-    found: Sequence[tuple[tuple[Instance, ...], float]], latency: bool
-) -> tuple[Instance, ...]:
-    return (min if latency else max)(found, key=lambda pair: pair[1])[0]
-
-
-def _curve(
-    found: Sequence[tuple[tuple[Instance, ...], float]], name: str, latency: bool
-) -> list[str]:
+def _curve(found: Sequence[tuple[Layout, Measure]], best: Layout) -> list[str]:
     """Return the layouts as lines of a table, with a bar and the best one marked."""
-    largest, best = max(value for _, value in found), _best(found, latency)
+    name = found[0][1][0]
+    largest = max(value for _, (_, value) in found)
     rows = [("instances", "CPUs each", name, "")]
-    for instances, value in found:
+    for instances, (_, value) in found:
         bar = "#" * max(1, round(40 * value / largest))
         row = (str(len(instances)), _cpus_each(instances), f"{value:.4g}")
         rows.append((*row, bar + " best" * (instances is best)))
     return table(rows, ">>><")
 
 
-def _cpus_each(instances: Sequence[Instance]) -> str:
+def _cpus_each(instances: Layout) -> str:
     sizes = sorted({len(instance.cpus) for instance in instances})
     return "-".join(map(str, sizes[:1] + sizes[1:][-1:]))

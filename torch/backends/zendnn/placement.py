@@ -27,6 +27,10 @@ class Instance:
     memory: str = "local"
 
 
+#: Instances that run at the same time.
+Layout = tuple[Instance, ...]
+
+
 def plan(
     topology: Topology,
     *,
@@ -34,7 +38,7 @@ def plan(
     per: str | None = None,
     latency: bool = False,
     memory: str = "local",
-) -> tuple[Instance, ...]:
+) -> Layout:
     """Place instances on a machine.
 
     For throughput, all cores work: instances share out the units, or share a unit if there are more
@@ -74,7 +78,7 @@ def plan(
     return tuple(_instance(topology, part, memory) for part in parts)
 
 
-def layouts(topology: Topology, latency: bool, memory: str) -> list[tuple[Instance, ...]]:
+def layouts(topology: Topology, latency: bool, memory: str) -> list[Layout]:
     """Return the layouts that a search measures.
 
     For throughput, all cores work: as one instance, an instance per socket, NUMA node and L3 group,

@@ -36,7 +36,6 @@ UNITS: dict[str, Callable[[Core], tuple[int, ...]]] = {
     "socket": lambda core: (core.socket,),
 }
 
-
 _NAMES = {"socket": "socket", "numa": "NUMA node", "ccd": "L3 group"}
 
 
