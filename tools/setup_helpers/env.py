@@ -111,6 +111,11 @@ def find_tools(environ: Mapping[str, str]) -> Mapping[str, str]:
     return found
 
 
+def public_version(version: str) -> str:
+    """Return a version without its local label: '2.13.0' of '2.13.0+cpu'."""
+    return version.partition("+")[0]
+
+
 @dataclass(frozen=True)
 class Torch:
     """An installed torch: its full version, its site-packages folder, and its files.
@@ -125,7 +130,7 @@ class Torch:
     @property
     def public_version(self) -> str:
         """The version without its local label: '2.13.0' of '2.13.0+cpu'."""
-        return self.version.partition("+")[0]
+        return public_version(self.version)
 
     @property
     def root(self) -> Path:

@@ -9,21 +9,23 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from tools.setup_helpers.errors import SetupError
 
 
-def write_atomic(path: Path, content: bytes) -> None:
-    """Write `content` to `path`, which always holds either the old bytes or the new ones.
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a stream whose content replaces `path` in one step, at the end of the block.
 
-    Raises SetupError when writing fails; `path` is then unchanged.
+    After an error in the block, `path` is unchanged. Raises SetupError when writing fails.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, scratch = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(content)
+            with os.fdopen(handle, "w+b") as stream:
+                yield stream
             os.chmod(scratch, 0o644)
             os.replace(scratch, path)
         except BaseException:
@@ -31,6 +33,15 @@ def write_atomic(path: Path, content: bytes) -> None:
             raise
     except OSError as error:
         raise SetupError(f"cannot write {path}: {error.strerror}") from error
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write `content` to `path`, which always holds either the old bytes or the new ones.
+
+    Raises SetupError when writing fails; `path` is then unchanged.
+    """
+    with replacing(path) as stream:
+        stream.write(content)
 
 
 @contextmanager

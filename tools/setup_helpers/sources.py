@@ -19,7 +19,7 @@ import sys
 import time
 import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,7 @@ class Source:
     name: str
     version: str
     used_for: str
+    license: str = field(repr=False)
     override: str | None
     landmarks: tuple[str, ...]
     files: tuple[str, ...]
@@ -94,7 +95,7 @@ class Source:
         return Selection(mirror.prefixes, self.files, self.omit)
 
     def pins(self) -> str:
-        """Return a text that changes whenever the entry does."""
+        """Return a text that changes whenever the files do that the entry selects."""
         return repr(self)
 
 
@@ -146,6 +147,7 @@ def read_table(path: Path) -> Mapping[str, Source]:
                 name=name,
                 version=str(entry["version"]),
                 used_for=entry["used_for"],
+                license=entry["license"],
                 override=entry.get("override"),
                 landmarks=tuple(entry["landmarks"]),
                 files=tuple(entry["files"]),

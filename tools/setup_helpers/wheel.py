@@ -6,24 +6,23 @@ Without ZenDNN it holds only metadata, so that installing it removes ours.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import subprocess
 import sys
 import sysconfig
-import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from io import BytesIO
+from email.parser import Parser
 from pathlib import Path
 
+from tools.setup_helpers import origins, sources, wheel_file
 from tools.setup_helpers.build import BINDINGS, GENERATED, LIBRARY, REPO
 from tools.setup_helpers.env import OLDEST_TORCH, Torch
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
 
 DISTRIBUTION = "torch-zendnn"
+LICENSE = "BSD-3-Clause"
 SUMMARY = "PyTorch with ZenDNN: faster inference on AMD Zen processors"
 ENTRY_POINTS: Mapping[str, Mapping[str, str]] = {
     "torch.backends": {"zendnn": "torch.backends.zendnn._hooks:install"},
@@ -36,7 +35,6 @@ BINDINGS_FOLDER = "torch/backends/zendnn"
 LICENSE_NAMES = ("LICENSE*", "THIRD-PARTY-PROGRAMS", "share/doc/*/copyright")
 # ideep's licence is this file's first comment: no mirror has a licence file.
 LICENSED_HEADER = "ideep.hpp"
-_EPOCH = (1980, 1, 1, 0, 0, 0)  # the oldest zip timestamp: equal input gives equal bytes
 
 _EDITABLE = '''"""Editable install: runs {path} in this module's place."""
 
@@ -48,7 +46,10 @@ with open(__file__, encoding="utf-8") as _stream:
 
 @dataclass(frozen=True)
 class Wheel:
-    """The contents of a wheel: `files` maps '/'-separated paths in site-packages to bytes."""
+    """The contents of a wheel: `files` maps '/'-separated paths in site-packages to bytes.
+
+    `licenses` and `notes` are files of the folders licenses/ and . of its .dist-info.
+    """
 
     version: str
     tag: str
@@ -56,6 +57,7 @@ class Wheel:
     metadata: str
     entry_points: str = ""
     licenses: Mapping[str, bytes] = field(default_factory=dict)
+    notes: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -66,6 +68,11 @@ class Wheel:
     def info(self) -> str:
         """The name of its .dist-info folder."""
         return f"{DISTRIBUTION.replace('-', '_')}-{self.version}.dist-info"
+
+    @property
+    def license(self) -> str:
+        """The SPDX expression of its licences."""
+        return str(Parser().parsestr(self.metadata)["License-Expression"])
 
 
 def version() -> str:
@@ -80,13 +87,19 @@ def platform_tag() -> str:
     return f"{python}-{python}-{platform}"
 
 
-def _metadata(requires: str) -> str:
+def license_expression(licenses: Iterable[str]) -> str:
+    """Return the SPDX expression that all of `licenses`, expressions themselves, apply."""
+    terms = dict.fromkeys(term for license in licenses for term in license.split(" AND "))
+    return " AND ".join(terms)
+
+
+def _metadata(requires: str, license: str = LICENSE) -> str:
     lines = [
-        "Metadata-Version: 2.1",
+        "Metadata-Version: 2.4",
         f"Name: {DISTRIBUTION}",
         f"Version: {version()}",
         f"Summary: {SUMMARY}",
-        "License: BSD-3-Clause",
+        f"License-Expression: {license}",
         "Requires-Python: >=3.10",
         *([f"Requires-Dist: {requires}"] if requires else []),
     ]
@@ -131,7 +144,8 @@ def licenses(trees: Mapping[str, Path]) -> Mapping[str, bytes]:
 
 def native_outline(torch: Torch) -> Wheel:
     """Return the wheel for `torch` without files, as known before the build."""
-    metadata = _metadata(f"torch=={torch.public_version}")
+    compiled = (source.license for source in sources.sources().values() if source.override)
+    metadata = _metadata(f"torch=={torch.public_version}", license_expression([LICENSE, *compiled]))
     return Wheel(version(), platform_tag(), {}, metadata, _entry_points())
 
 
@@ -155,7 +169,33 @@ def native_wheel(torch: Torch, *, editable: bool, trees: Mapping[str, Path]) -> 
             raise SetupError(f"the build did not make {path}: run the build again")
         files[name] = path.read_bytes()
     refuse_overwriting(files, torch)
-    return replace(native_outline(torch), files=files, licenses=licenses(trees))
+    outline = native_outline(torch)
+    texts = licenses(trees)
+    return replace(
+        outline,
+        files=files,
+        metadata=outline.metadata + "".join(f"License-File: {name}\n" for name in sorted(texts)),
+        licenses=texts,
+        notes=_notes(torch, trees, outline.license),
+    )
+
+
+def _notes(torch: Torch, trees: Mapping[str, Path], license: str) -> Mapping[str, bytes]:
+    """Return the bill of materials and the provenance of the wheel for `torch`."""
+    made_from = (
+        *origins.of_checkout(REPO, version()),
+        *origins.of_trees(trees, os.environ),
+    )
+    named = {name: os.environ[name] for name in origins.VARIABLES if os.environ.get(name)}
+    parameters = {"torch": torch.version, "python": sysconfig.get_python_version(), **named}
+    return {
+        f"sboms/{DISTRIBUTION}{origins.SBOM_SUFFIX}": origins.sbom(
+            DISTRIBUTION, version(), license, made_from
+        ),
+        origins.PROVENANCE: origins.provenance(
+            made_from, parameters, origins.toolchain(os.environ)
+        ),
+    }
 
 
 def empty_wheel() -> Wheel:
@@ -174,11 +214,6 @@ def refuse_overwriting(files: Mapping[str, bytes], torch: Torch) -> None:
         )
 
 
-def _record_line(path: str, content: bytes) -> str:
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
-    return f"{path},sha256={digest},{len(content)}\n"
-
-
 def dist_info(wheel: Wheel) -> Mapping[str, bytes]:
     """Return the files of the wheel's .dist-info folder, without RECORD."""
     pure = "true" if wheel.tag.endswith("-any") else "false"
@@ -190,25 +225,17 @@ def dist_info(wheel: Wheel) -> Mapping[str, bytes]:
     }
     contents = {name: text.encode() for name, text in texts.items()}
     contents |= {f"licenses/{name}": text for name, text in wheel.licenses.items()}
+    contents |= wheel.notes
     return {f"{wheel.info}/{name}": content for name, content in contents.items()}
 
 
 def write(wheel: Wheel, folder: Path) -> Path:
     """Write the wheel atomically into `folder`; return its path. Equal wheels have equal bytes."""
-    contents = {**dict(sorted(wheel.files.items())), **dist_info(wheel)}
-    record = f"{wheel.info}/RECORD"
-    lines = [_record_line(path, content) for path, content in contents.items()]
-    contents[record] = "".join([*lines, f"{record},,\n"]).encode()
-    packed = BytesIO()
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
-        for path, content in contents.items():
-            entry = zipfile.ZipInfo(path, _EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = (0o755 if path.endswith(".so") else 0o644) << 16
-            archive.writestr(entry, content)
-    target = folder / wheel.name
-    write_atomic(target, packed.getvalue())
-    return target
+    contents = {
+        name: wheel_file.content(data, executable=name.endswith(".so"))
+        for name, data in {**wheel.files, **dist_info(wheel)}.items()
+    }
+    return wheel_file.write(folder / wheel.name, wheel.info, contents)
 
 
 def write_info(wheel: Wheel, folder: Path) -> str:

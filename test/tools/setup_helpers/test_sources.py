@@ -44,6 +44,7 @@ def source_of(*mirrors: Mirror) -> Source:
         name="thing",
         version="1.0",
         used_for="tests",
+        license="MIT",
         override="THING_DIR",
         landmarks=("VERSION", "VERSION.txt"),
         files=("VERSION", "src/**"),
@@ -125,10 +126,10 @@ def test_the_table_leaves_the_debian_mirror_to_apt() -> None:
         "- a",
         "x: {version: 1}",
         "x: [",
-        "x: {version: 1, used_for: y, landmarks: [], files: [], omit: [], mirrors: {git: {}}}",
-        "x: {version: 1, used_for: y, landmarks: [], files: [], omit: [],"
+        "x: {version: 1, used_for: y, license: z, landmarks: [], files: [], omit: [], mirrors: {git: {}}}",
+        "x: {version: 1, used_for: y, license: z, landmarks: [], files: [], omit: [],"
         " mirrors: {git: {url: u, ref: v}}}",
-        "x: {version: 1, used_for: y, landmarks: [], files: [], omit: [],"
+        "x: {version: 1, used_for: y, license: z, landmarks: [], files: [], omit: [],"
         " mirrors: {debian: {pool: p, sha256: s}}}",
     ],
 )

@@ -6,6 +6,7 @@ import base64
 import csv
 import hashlib
 import io
+import json
 import re
 import subprocess
 import sys
@@ -184,7 +185,9 @@ def test_the_metadata_before_the_build_matches_the_wheels(repo: Path) -> None:
     info = repo / "info" / module.write_info(module.native_outline(TORCH), repo / "info")
     with zipfile.ZipFile(write(made(repo), repo / "dist")) as archive:
         for path in info.iterdir():
-            assert archive.read(f"{info.name}/{path.name}") == path.read_bytes()
+            text = archive.read(f"{info.name}/{path.name}").decode()
+            # The files of licences are known once the sources are fetched.
+            assert re.sub(r"License-File: .*\n", "", text) == path.read_text()
     assert {path.name for path in info.iterdir()} == {"METADATA", "WHEEL", "entry_points.txt"}
 
 
@@ -235,11 +238,32 @@ def test_a_pip_that_fails_is_one_sentence(tmp_path: Path) -> None:
         module.install(broken)
 
 
+def test_metadata_names_the_licences(repo: Path) -> None:
+    metadata = Parser().parsestr(made(repo).metadata)
+    assert metadata["License-Expression"] == "BSD-3-Clause AND Apache-2.0 AND MIT"
+    assert metadata.get_all("License-File") == sorted(made(repo).licenses)
+
+
+def test_names_its_sources_and_tools(repo: Path) -> None:
+    notes = made(repo).notes
+    bom = json.loads(notes["sboms/torch-zendnn.cdx.json"])
+    assert [part["name"] for part in bom["components"]] == [
+        "torch-zendnn-sources",
+        "zendnnify",
+        "onednn",
+        "ideep",
+    ]
+    predicate = json.loads(notes["provenance.json"])
+    parameters = predicate["buildDefinition"]["externalParameters"]
+    assert parameters["torch"] == "2.13.0+cpu"
+    assert predicate["runDetails"]["builder"]["version"].keys() == set(env.TOOLS)
+
+
 def test_files_of_the_wheel_have_modes(repo: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(write(made(repo), tmp_path)) as archive:
         modes = {item.filename: item.external_attr >> 16 for item in archive.infolist()}
-    assert modes["torch/lib/libtorch_zendnn.so"] == 0o755
-    assert modes["torch/utils/zendnn.py"] == 0o644
+    assert modes["torch/lib/libtorch_zendnn.so"] == 0o100755
+    assert modes["torch/utils/zendnn.py"] == 0o100644
 
 
 def test_only_the_empty_wheel_is_pure(repo: Path) -> None:
