@@ -1,5 +1,7 @@
 """From sources to libtorch_zendnn.so: fetch, convert, configure, compile.
 
+What is converted and compiled goes to build/, or to the folder that ZENDNN_BUILD_DIR names.
+
 Every step does only the remaining work, so an interrupted build resumes where it stopped.
 """
 
@@ -20,7 +22,8 @@ from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import locked
 
 REPO = Path(__file__).resolve().parents[2]
-BUILD = REPO / "build"
+BUILD_VARIABLE = "ZENDNN_BUILD_DIR"
+BUILD = Path(os.environ.get(BUILD_VARIABLE) or REPO / "build").absolute()
 GENERATED = BUILD / "generated"
 NATIVE = BUILD / "native"
 LIBRARY = NATIVE / "lib" / "libtorch_zendnn.so"
