@@ -85,6 +85,18 @@ def _hide_from_accelerators() -> None:
     torch.accelerator.current_accelerator = current_accelerator
 
 
+def _add_configuration() -> None:
+    """Let ``torch.__config__.show()`` name ZenDNN, as it names torch's other libraries."""
+    upstream = torch.__config__.show
+
+    @functools.wraps(upstream)
+    def show() -> str:
+        ours = ", ".join(_C._build_info().splitlines())
+        return f"{upstream()}  - {ours}\n"
+
+    torch.__config__.show = show
+
+
 def _register_logs() -> None:
     """Make ``TORCH_LOGS`` know our names; torch reads it once all entry points have run."""
     register_log("zendnn", "torch.backends.zendnn")
@@ -102,4 +114,5 @@ def install() -> None:
     _hide_from_accelerators()
     _add_printing()
     _add_frozen_pass()
+    _add_configuration()
     _register_logs()
