@@ -29,6 +29,9 @@ EPOCH_VARIABLE = "SOURCE_DATE_EPOCH"
 #: The times that a zip archive can hold.
 _OLDEST, _NEWEST = (1980, 1, 1, 0, 0, 0), (2107, 12, 31, 23, 59, 58)
 _BLOCK = 1 << 20
+#: What zipfile raises for changed bytes: RuntimeError says that they are encrypted or of a version
+#: that it does not know.
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError, csv.Error)
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,7 @@ def opened(path: Path) -> Iterator[WheelFile]:
             yield WheelFile(path, infos.pop(), files)
     except OSError as error:
         raise SetupError(f"cannot read {path}: {error.strerror}") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, UnicodeDecodeError) as error:
+    except _DAMAGED as error:
         raise SetupError(f"{path} is damaged ({error}): get it again") from error
 
 
@@ -183,7 +186,8 @@ def write(
                     digest.update(block)
                     written.write(block)
                     size += len(block)
-                    show(done + size)
+                    if name != record:
+                        show(done + size)
             done += size
             rows.append((name, _encoded(digest.digest()), size))
 

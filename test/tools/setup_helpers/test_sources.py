@@ -126,7 +126,8 @@ def test_the_table_leaves_the_debian_mirror_to_apt() -> None:
         "- a",
         "x: {version: 1}",
         "x: [",
-        "x: {version: 1, used_for: y, license: z, landmarks: [], files: [], omit: [], mirrors: {git: {}}}",
+        "x: {version: 1, used_for: y, license: z, landmarks: [], files: [], omit: [],"
+        " mirrors: {git: {}}}",
         "x: {version: 1, used_for: y, license: z, landmarks: [], files: [], omit: [],"
         " mirrors: {git: {url: u, ref: v}}}",
         "x: {version: 1, used_for: y, license: z, landmarks: [], files: [], omit: [],"

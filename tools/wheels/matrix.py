@@ -1,0 +1,223 @@
+"""Build companion wheels for several Pythons and torches, each pair in its own environment."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tools.setup_helpers import origins, wheel, wheel_file
+from tools.setup_helpers.build import BUILD, BUILD_VARIABLE, REPO
+from tools.setup_helpers.errors import SetupError
+from tools.setup_helpers.files import write_atomic
+from tools.setup_helpers.wheel_file import content
+from tools.wheels import beside, check
+from tools.wheels.policy import audit, tag_of
+
+FOLDER = BUILD / "wheels"
+#: A cell says what it does every so many seconds.
+HEARTBEAT_SECONDS = 30.0
+_PROBE = "import sys; print('{}.{}'.format(*sys.version_info))"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A pair of versions: '3.11' of Python and '2.13.0' of torch."""
+
+    python: str
+    torch: str
+
+    @property
+    def name(self) -> str:
+        """What --only compares, and the name of the cell's folder."""
+        return f"python{self.python}-torch{self.torch}"
+
+
+@dataclass(frozen=True)
+class Result:
+    """What became of a cell, and why, in how many seconds."""
+
+    cell: Cell
+    state: str
+    remark: str
+    seconds: float = 0.0
+
+    @property
+    def made(self) -> bool:
+        """Whether there is a wheel."""
+        return self.state in ("built", "kept")
+
+
+def cells(pythons: Iterable[str], torches: Iterable[str], only: str = "") -> Sequence[Cell]:
+    """Return all pairs whose names contain `only`. Raises SetupError when there is none."""
+    chosen = [Cell(python, torch) for torch in torches for python in pythons]
+    chosen = [cell for cell in chosen if only in cell.name]
+    if not chosen:
+        raise SetupError(f"no cell's name contains '{only}': they are like python3.11-torch2.13.0")
+    return chosen
+
+
+def find_python(version: str) -> Path | None:
+    """Return the interpreter of this version that is on PATH, or None."""
+    for folder in os.get_exec_path():
+        path = Path(folder, f"python{version}")
+        if not path.exists():
+            continue
+        said = subprocess.run([path, "-c", _PROBE], capture_output=True, text=True, check=False)
+        if said.stdout.strip() == version:
+            return path
+    return None
+
+
+class Log:
+    """A cell's log file; its last line is printed now and then."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.name = name
+        self.path = path
+        self.stream = path.open("w", encoding="utf-8")
+        self.next_time = time.monotonic() + HEARTBEAT_SECONDS
+
+    def run(self, command: Sequence[str | Path], environ: Mapping[str, str] = os.environ) -> str:
+        """Run a command; return its last line. Raises SetupError when it fails."""
+        last = ""
+        with subprocess.Popen(
+            command,
+            cwd=REPO,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                self.stream.write(line)
+                self.stream.flush()
+                last = line.strip() or last
+                if time.monotonic() > self.next_time:
+                    self.next_time = time.monotonic() + HEARTBEAT_SECONDS
+                    print(f"{self.name}: {last[:99]}", flush=True)
+        if process.returncode:
+            raise SetupError(f"{last} (all of it: {self.path})")
+        return last
+
+
+def retag(path: Path) -> Path:
+    """Give a wheel the platform tag that auditwheel finds; return its new path."""
+    with wheel_file.opened(path) as made:
+        old = tag_of(made)
+        new = audit(path).tag(old.python)
+        name = f"{made.info}/WHEEL"
+        text = made.text("WHEEL").replace(f"Tag: {old}\n", f"Tag: {new}\n")
+        files = {**made.files, name: content(text.encode())}
+        target = path.with_name(path.name.replace(str(old), str(new)))
+        wheel_file.write(target, made.info, files)
+    if target != path:
+        path.unlink()
+    return target
+
+
+def _inputs(cell: Cell, pip: Sequence[str]) -> str:
+    sources, *_ = origins.of_checkout(REPO, wheel.version())
+    return json.dumps([sources.sha256, cell.name, *pip])
+
+
+def _kept(stamp: Path, inputs: str) -> Path | None:
+    """Return the wheel of an earlier run with the same inputs, if it is still there."""
+    try:
+        noted = json.loads(stamp.read_text(encoding="utf-8"))
+        made = Path(noted["wheel"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return made if noted.get("inputs") == inputs and made.is_file() else None
+
+
+def _build(cell: Cell, python: Path, out: Path, pip: Sequence[str], log: Log, jobs: int) -> Path:
+    """Build the wheel of a cell; return its path. Raises SetupError when a step fails."""
+    folder = FOLDER / cell.name
+    venv = folder / "venv/bin/python"
+    log.run([python, "-m", "venv", "--clear", venv.parents[1]])
+    install = [str(venv), "-m", "pip", "install", "--disable-pip-version-check"]
+    # Nothing imports torch: it is compiled against, which needs none of its dependencies.
+    log.run([*install, "--no-deps", *pip, f"torch=={cell.torch}"])
+    log.run([*install, "pyyaml"])
+    environ = {
+        "MAX_JOBS": str(jobs),
+        **os.environ,
+        "USE_ZENDNN": "1",
+        BUILD_VARIABLE: str(folder / "build"),
+    }
+    made = retag(Path(log.run([venv, "setup.py", "bdist_wheel", "-d", folder], environ)))
+    target = out / f"torch-{cell.torch}" / made.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.move(made, target)
+    return target
+
+
+def _cell(
+    cell: Cell, out: Path, pip: Sequence[str], resume: bool, jobs: int, say: Callable[[str], None]
+) -> Result:
+    started = time.monotonic()
+    python = find_python(cell.python)
+    if python is None:
+        return Result(cell, "no python", f"there is no python{cell.python} on PATH")
+    folder = FOLDER / cell.name
+    stamp, inputs = folder / "done.json", _inputs(cell, pip)
+    try:
+        made = _kept(stamp, inputs) if resume else None
+        state = "kept" if made else "built"
+        if made is None:
+            log = Log(cell.name, folder / "log.txt")
+            say(f"{cell.name}: building with {python}; its log is {log.path}")
+            made = _build(cell, python, out, pip, log, jobs)
+            beside.write(made)
+        wrong = [name for name, found in check.check(made).items() if found.wrong]
+        if wrong:
+            raise SetupError(f"{made} fails the checks {', '.join(wrong)}")
+        write_atomic(stamp, json.dumps({"inputs": inputs, "wheel": str(made)}).encode())
+        size = f"{made.stat().st_size / 1e6:.1f} MB"
+        result = Result(cell, state, f"{made} ({size})")
+    except SetupError as error:
+        result = Result(cell, "failed", str(error))
+    return replace(result, seconds=time.monotonic() - started)
+
+
+def build(
+    chosen: Sequence[Cell], out: Path, *, pip: Sequence[str], resume: bool, jobs: int
+) -> Sequence[Result]:
+    """Build the wheels of all cells, `jobs` at once, into folders of `out`; return the results.
+
+    `pip` are arguments for the installation of torch. With `resume`, a cell that an earlier run
+    built from the same inputs keeps its wheel. A cell that fails does not stop the others.
+    """
+    each = max(1, len(os.sched_getaffinity(0)) // jobs)
+    done = 0
+    lock = threading.Lock()
+
+    def say(text: str) -> None:
+        with lock:
+            print(text, flush=True)
+
+    def run(cell: Cell) -> Result:
+        nonlocal done
+        result = _cell(cell, out.absolute(), pip, resume, each, say)
+        with lock:
+            done += 1
+            print(f"[{done}/{len(chosen)}] {cell.name}: {result.state}", flush=True)
+        return result
+
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            return list(pool.map(run, chosen))
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
