@@ -47,15 +47,15 @@ CXX_FILES := $(shell find aten benchmarks examples third_party torch -name '*.cp
 NEEDED := cc:gcc c++:g++ cmake:cmake ninja:ninja-build git:git
 WANTED := ccache:ccache hwloc-calc:hwloc-nox
 
-.PHONY: help demo test upstream sanitize fuzz build wheel setup lint format clean distclean FORCE
+.PHONY: help demo test upstream sanitize fuzz build wheel drop-in setup lint format clean distclean FORCE
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
 
 demo: $(DONE)/installed ## Run three real models on ZenDNN and compare them with stock kernels
 	$(BIN)/python examples/demo.py
 
-test: $(DONE)/installed $(DONE)/fuzz-packages ## Run all tests
+test: $(DONE)/installed $(DONE)/fuzz-packages $(DONE)/wheel-packages ## Run all tests
 	$(BIN)/python -m pytest $(TESTS)
 
 upstream: $(DONE)/installed ## Run upstream's tests of the overridden operators and of compilers, on ours and on stock torch
@@ -73,8 +73,14 @@ build: setup ## Build and install into the torch of .venv
 	USE_ZENDNN=1 $(BIN)/python setup.py install
 	@touch $(DONE)/installed
 
-wheel: setup ## Write a wheel to dist/
+wheel: setup $(DONE)/wheel-packages ## Write a wheel to dist/ and check it
 	USE_ZENDNN=1 $(BIN)/python setup.py bdist_wheel
+	$(BIN)/python -m tools.wheels check dist/torch_zendnn-*.whl
+
+drop-in: wheel ## Write a torch wheel with ZenDNN inside to dist/
+	rm -rf build/base
+	$(PIP) download --quiet --no-deps $(PIP_TORCH_ARGS) '$(TORCH)' -d build/base
+	$(BIN)/python -m tools.wheels drop-in --base build/base/torch-*.whl
 
 setup: $(DONE)/packages ## Make .venv with everything that the build and the tests need
 
@@ -111,6 +117,10 @@ $(DONE)/packages: requirements.txt $(DONE)/venv
 # Their dependencies are not installed, because they include another torch and much that is not used.
 $(DONE)/fuzz-packages: requirements-fuzz.txt $(DONE)/packages
 	$(PIP) install --quiet --no-deps -r requirements-fuzz.txt
+	@touch $@
+
+$(DONE)/wheel-packages: requirements-wheels.txt $(DONE)/packages
+	$(PIP) install --quiet -r requirements-wheels.txt
 	@touch $@
 
 $(DONE)/lint-packages: requirements-lint.txt $(DONE)/venv

@@ -61,12 +61,14 @@ def develop(_: argparse.Namespace) -> None:
 
 
 def bdist_wheel(arguments: argparse.Namespace) -> None:
-    """Build a wheel and write it to the folder of --dist-dir."""
+    """Build a wheel and write it to the folder of --dist-dir, beside it what it is made from."""
     folder = Path(arguments.dist_dir).absolute()
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise SetupError(f"cannot write to {folder}: name another folder with --dist-dir")
-    print(wheel.write(assemble(), folder))
+    made = wheel.write(assemble(), folder)
+    wheel.write_beside(made)
+    print(made)
 
 
 COMMANDS: Mapping[str, Callable[[argparse.Namespace], None]] = {

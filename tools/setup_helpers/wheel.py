@@ -238,6 +238,23 @@ def write(wheel: Wheel, folder: Path) -> Path:
     return wheel_file.write(folder / wheel.name, wheel.info, contents)
 
 
+def write_beside(path: Path) -> tuple[Path, ...]:
+    """Write a wheel's bill of materials and provenance beside it; return their paths.
+
+    The provenance becomes an in-toto statement, which names the sha256 of the wheel. A wheel that
+    holds neither, because it is built without ZenDNN, gets none.
+    """
+    with wheel_file.opened(path) as wheel:
+        bills = [found for name, found in wheel.files.items() if name.endswith(origins.SBOM_SUFFIX)]
+        written = {path.with_name(path.name + origins.SBOM_SUFFIX): bill.read() for bill in bills}
+        if predicate := wheel.text(origins.PROVENANCE):
+            target = path.with_name(f"{path.name}.{origins.PROVENANCE}")
+            written[target] = origins.statement(path, predicate)
+    for target, data in written.items():
+        write_atomic(target, data)
+    return tuple(written)
+
+
 def write_info(wheel: Wheel, folder: Path) -> str:
     """Write only the .dist-info folder into `folder`, without RECORD; return its name."""
     for path, content in dist_info(wheel).items():

@@ -16,9 +16,9 @@ from pathlib import Path
 from tools.setup_helpers import wheel, wheel_file
 from tools.setup_helpers.errors import SetupError, exit_code_of
 from tools.setup_helpers.options import positive
-from tools.wheels import beside, matrix
 from tools.wheels import check as checks
 from tools.wheels import drop_in as drop_ins
+from tools.wheels import matrix
 from tools.wheels.policy import tag_of
 
 
@@ -48,7 +48,7 @@ def drop_in(options: argparse.Namespace) -> int:
     """Make a torch wheel with ZenDNN inside."""
     companion = options.companion or _companion(options.base, options.out)
     made = drop_ins.make(options.base, companion, options.out)
-    for path in (made, *beside.write(made)):
+    for path in (made, *wheel.write_beside(made)):
         print(path)
     return 0
 

@@ -18,7 +18,7 @@ from tools.setup_helpers.build import BUILD, BUILD_VARIABLE, REPO
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
 from tools.setup_helpers.wheel_file import content
-from tools.wheels import beside, check
+from tools.wheels import check
 from tools.wheels.policy import audit, tag_of
 
 FOLDER = BUILD / "wheels"
@@ -179,7 +179,7 @@ def _cell(
             log = Log(cell.name, folder / "log.txt")
             say(f"{cell.name}: building with {python}; its log is {log.path}")
             made = _build(cell, python, out, pip, log, jobs)
-            beside.write(made)
+            wheel.write_beside(made)
         wrong = [name for name, found in check.check(made).items() if found.wrong]
         if wrong:
             raise SetupError(f"{made} fails the checks {', '.join(wrong)}")

@@ -47,7 +47,7 @@ def test_setup_py_and_pip_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert commands.main(["install"]) == 0
     name = commands.build_wheel(str(tmp_path / "pip"))
     wheels = [
-        *((path.name, path.read_bytes()) for path in (tmp_path / "dist").iterdir()),
+        *((path.name, path.read_bytes()) for path in (tmp_path / "dist").glob("*.whl")),
         *installed,
         (name, (tmp_path / "pip" / name).read_bytes()),
     ]

@@ -259,6 +259,22 @@ def test_names_its_sources_and_tools(repo: Path) -> None:
     assert predicate["runDetails"]["builder"]["version"].keys() == set(env.TOOLS)
 
 
+def test_what_it_is_made_from_is_written_beside_it(repo: Path) -> None:
+    path = write(made(repo), repo / "dist")
+    bom, provenance = module.write_beside(path)
+    assert (bom.name, provenance.name) == (
+        f"{path.name}.cdx.json",
+        f"{path.name}.provenance.json",
+    )
+    assert bom.read_bytes() == made(repo).notes["sboms/torch-zendnn.cdx.json"]
+    (subject,) = json.loads(provenance.read_text())["subject"]
+    assert subject["digest"]["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_wheel_without_zendnn_is_made_from_nothing(repo: Path) -> None:
+    assert module.write_beside(write(module.empty_wheel(), repo / "dist")) == ()
+
+
 def test_files_of_the_wheel_have_modes(repo: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(write(made(repo), tmp_path)) as archive:
         modes = {item.filename: item.external_attr >> 16 for item in archive.infolist()}
