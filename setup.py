@@ -16,6 +16,8 @@ Environment variables:
     ZENDNN_SOURCE_DIR   a oneDNN tree, either original or already renamed
     IDEEP_SOURCE_DIR    a folder that contains ideep.hpp
     BLIS_ROOT           an installed BLIS (include/ and lib/), or its sources
+    ZENDNN_BUILD_DIR    folder for what is converted and compiled (default: build)
+    SOURCE_DATE_EPOCH   time of the files in wheels, in seconds since 1970 (default: 1980)
 """
 
 import sys

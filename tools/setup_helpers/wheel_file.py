@@ -61,6 +61,26 @@ class WheelFile:
     info: str
     files: Mapping[str, Content]
 
+    @property
+    def payload(self) -> Mapping[str, Content]:
+        """The files outside of .dist-info."""
+        return {
+            name: found
+            for name, found in self.files.items()
+            if not name.startswith(f"{self.info}/")
+        }
+
+    def below(self, folder: str = "") -> Mapping[str, Content]:
+        """Return the files of .dist-info, or of a folder in it such as 'licenses/', by their names
+        there, without RECORD.
+        """
+        start = f"{self.info}/{folder}"
+        return {
+            name.removeprefix(start): found
+            for name, found in self.files.items()
+            if name.startswith(start) and name != f"{self.info}/RECORD"
+        }
+
     def text(self, name: str) -> str:
         """Return the text of a file of .dist-info; empty when there is none."""
         found = self.files.get(f"{self.info}/{name}")

@@ -89,8 +89,7 @@ def check_record(wheel: WheelFile) -> Finding:
 
 def check_licences(wheel: WheelFile) -> Finding:
     """Each source brings its licence, and METADATA lists the licences."""
-    folder = f"{wheel.info}/licenses/"
-    there = {name.removeprefix(folder) for name in wheel.files if name.startswith(folder)}
+    there = set(wheel.below("licenses/"))
     listed = set(wheel.headers("METADATA").get_all("License-File", ()))
     made_from, *_ = origins.read_provenance(wheel.text(origins.PROVENANCE), str(wheel.path))
     problems = [f"{name} is listed but missing" for name in sorted(listed - there)]

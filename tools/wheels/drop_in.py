@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from configparser import ConfigParser
 from dataclasses import replace
 from io import StringIO
@@ -15,14 +15,12 @@ from tools.setup_helpers.env import public_version
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.origins import Origin
 from tools.setup_helpers.wheel import DISTRIBUTION, LIBRARY_PATH, license_expression
-from tools.setup_helpers.wheel_file import Content, WheelFile, content
+from tools.setup_helpers.wheel_file import WheelFile, content
 from tools.wheels.policy import Tag, audit, tag_of
 
 LABEL = "zendnn"
 _VERSION_FILE = "torch/version.py"
 _VERSION = re.compile(r"(?m)^(__version__ = )'([^']*)'$")
-#: Files of .dist-info that are made anew.
-_OWN = ("METADATA", "WHEEL", "RECORD", "entry_points.txt")
 
 
 def _refuse(base: WheelFile, companion: WheelFile) -> None:
@@ -56,8 +54,7 @@ def _refuse(base: WheelFile, companion: WheelFile) -> None:
     for wheel in (base, companion):
         if wrong := wheel_file.wrong_records(wheel):
             raise SetupError(f"{wheel.path} is damaged ({wrong[0]}): get it again")
-    added = {name for name in companion.files if not name.startswith(f"{companion.info}/")}
-    if taken := sorted(added & set(base.files)):
+    if taken := sorted(companion.payload.keys() & base.files.keys()):
         raise SetupError(f"{base.path} has a {taken[0]} of its own, which ours would replace")
 
 
@@ -80,26 +77,28 @@ def _entry_points(base: WheelFile, companion: WheelFile) -> str:
     return text.getvalue()
 
 
-def _metadata(base: WheelFile, version: str, license: str, licenses: Mapping[str, Content]) -> str:
-    """Return the METADATA of `base` with another version, and with our licences.
+def _metadata(base: WheelFile, version: str, companion: WheelFile, licenses: Iterable[str]) -> str:
+    """Return the METADATA of `base` with another version, and with the companion's licences.
 
-    Before Metadata-Version 2.4 there are no headers for the latter.
+    Before Metadata-Version 2.4 there are no headers for licences.
     """
     headers, blank, description = base.text("METADATA").partition("\n\n")
-    lines = [
-        f"Version: {version}" if line.startswith("Version:") else line
-        for line in headers.split("\n")
-    ]
-    theirs = base.headers("METADATA")["License-Expression"]
-    if theirs:
-        lines = [
-            f"License-Expression: {license_expression([theirs, license])}"
-            if line.startswith("License-Expression:")
-            else line
-            for line in lines
-        ]
+    changed = {"Version": version}
+    lines = headers.split("\n")
+    if theirs := base.headers("METADATA")["License-Expression"]:
+        changed["License-Expression"] = license_expression([theirs, _license(companion)])
         lines += [f"License-File: {name}" for name in sorted(licenses)]
+    names = [line.partition(":")[0] for line in lines]
+    lines = [
+        f"{name}: {changed[name]}" if name in changed else line
+        for name, line in zip(names, lines, strict=True)
+    ]
     return "\n".join(lines) + blank + description
+
+
+def _license(wheel: WheelFile) -> str:
+    headers = wheel.headers("METADATA")
+    return str(headers["License-Expression"] or headers["License"] or "BSD-3-Clause")
 
 
 def _version_file(base: WheelFile, version: str) -> bytes:
@@ -114,21 +113,18 @@ def _notes(base: WheelFile, companion: WheelFile, version: str) -> Mapping[str, 
     """Return the bill of materials and the provenance: the companion's, and the base."""
     text = companion.text(origins.PROVENANCE)
     made_from, parameters, tools = origins.read_provenance(text, str(companion.path))
-    license = base.headers("METADATA")
     theirs = Origin(
         name="torch",
         version=base.version,
-        license=license["License-Expression"] or license["License"] or "BSD-3-Clause",
+        license=_license(base),
         sha256=sha256_of(base.path),
         digest_of=origins.OF_ARCHIVE,
         purl=f"pkg:pypi/torch@{base.version.replace('+', '%2B')}",
     )
     made_from = (theirs, *made_from)
-    ours = companion.headers("METADATA")["License-Expression"]
+    license = license_expression([theirs.license, _license(companion)])
     return {
-        f"sboms/torch{origins.SBOM_SUFFIX}": origins.sbom(
-            "torch", version, license_expression([theirs.license, ours]), made_from
-        ),
+        f"sboms/torch{origins.SBOM_SUFFIX}": origins.sbom("torch", version, license, made_from),
         origins.PROVENANCE: origins.provenance(made_from, parameters, tools),
     }
 
@@ -146,35 +142,25 @@ def make(base_path: Path, companion_path: Path, folder: Path) -> Path:
         tag = _platform(base, companion)
         info = f"torch-{version}.dist-info"
         licenses = {
-            f"{DISTRIBUTION}/{name.removeprefix(f'{companion.info}/licenses/')}": found
-            for name, found in companion.files.items()
-            if name.startswith(f"{companion.info}/licenses/")
+            f"{DISTRIBUTION}/{name}": found for name, found in companion.below("licenses/").items()
         }
-        license = companion.headers("METADATA")["License-Expression"]
-        texts = {
-            "METADATA": _metadata(base, version, license, licenses),
+        made = {
+            "METADATA": _metadata(base, version, companion, licenses),
             "WHEEL": f"Wheel-Version: 1.0\nGenerator: {DISTRIBUTION}\nRoot-Is-Purelib: false\n"
             f"Tag: {tag}\n",
             "entry_points.txt": _entry_points(base, companion),
         }
+        described = {
+            **base.below(),
+            **{f"licenses/{name}": found for name, found in licenses.items()},
+            **{name: content(text.encode()) for name, text in made.items()},
+            **{name: content(data) for name, data in _notes(base, companion, version).items()},
+        }
         files = {
-            **{
-                name.replace(f"{base.info}/", f"{info}/", 1): found
-                for name, found in base.files.items()
-                if name != f"{base.info}/RECORD"
-            },
-            **{
-                name: found
-                for name, found in companion.files.items()
-                if not name.startswith(f"{companion.info}/")
-            },
-            **{f"{info}/licenses/{name}": found for name, found in licenses.items()},
-            **{f"{info}/{name}": content(text.encode()) for name, text in texts.items()},
-            **{
-                f"{info}/{name}": content(data)
-                for name, data in _notes(base, companion, version).items()
-            },
+            **base.payload,
+            **companion.payload,
             _VERSION_FILE: content(_version_file(base, version)),
+            **{f"{info}/{name}": found for name, found in described.items()},
         }
         target = folder / f"torch-{version}-{tag}.whl"
         progress = Progress(target.name, sum(found.size for found in files.values()))
