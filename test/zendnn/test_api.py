@@ -269,3 +269,10 @@ def test_code_that_looks_for_an_accelerator_finds_none() -> None:
     assert not torch.accelerator.is_available()
     with pytest.raises(RuntimeError, match="none is available"):
         torch.ones(2).pin_memory()
+
+
+def test_torchs_configuration_names_zendnn() -> None:
+    said = torch.__config__.show()
+    assert said.count("ZenDNN") > 0
+    assert f"  - ZenDNN: {torch.backends.zendnn.version()} " in said
+    assert said.index("Build settings") < said.index("  - ZenDNN: ")

@@ -51,6 +51,8 @@ def report() -> str:
         name: value for name, value in sorted(os.environ.items()) if name.startswith(_VARIABLES)
     }
     installed = [found.version for found in distributions(name="torch-zendnn")]
+    if inside := torch.__version__.partition("+zendnn.")[2]:
+        installed.append(f"{inside} in torch's wheel")
     rows = [
         ("torch", torch.__version__),
         ("torch-zendnn", ", ".join(installed) or "unknown"),
