@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tools.setup_helpers import origins, wheel, wheel_file
+from tools.setup_helpers import origins, sources, wheel, wheel_file
 from tools.setup_helpers.build import BUILD, BUILD_VARIABLE, REPO
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
@@ -68,7 +68,7 @@ def find_python(version: str) -> Path | None:
     """Return the interpreter of this version that is on PATH, or None."""
     for folder in os.get_exec_path():
         path = Path(folder, f"python{version}")
-        if not path.exists():
+        if not os.access(path, os.X_OK):
             continue
         said = subprocess.run([path, "-c", _PROBE], capture_output=True, text=True, check=False)
         if said.stdout.strip() == version:
@@ -107,7 +107,7 @@ class Log:
                     self.next_time = time.monotonic() + HEARTBEAT_SECONDS
                     print(f"{self.name}: {last[:99]}", flush=True)
         if process.returncode:
-            raise SetupError(f"{last} (all of it: {self.path})")
+            raise SetupError(f"{last.removeprefix('error: ')} (all of it: {self.path})")
         return last
 
 
@@ -127,8 +127,11 @@ def retag(path: Path) -> Path:
 
 
 def _inputs(cell: Cell, pip: Sequence[str]) -> str:
-    sources, *_ = origins.of_checkout(REPO, wheel.version())
-    return json.dumps([sources.sha256, cell.name, *pip])
+    """Return a text that changes whenever what a cell is built from does, as far as we can see."""
+    ours, *_ = origins.of_checkout(REPO, wheel.version())
+    overrides = [source.override for source in sources.sources().values() if source.override]
+    variables = {name: os.environ.get(name) for name in (*origins.VARIABLES, *overrides)}
+    return json.dumps([ours.sha256, cell.name, pip, variables])
 
 
 def _kept(stamp: Path, inputs: str) -> Path | None:
