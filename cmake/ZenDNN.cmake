@@ -40,6 +40,8 @@ zendnn_option(ZENDNN_ENABLE_PRIMITIVE
 zendnn_option(ZENDNN_ENABLE_PRIMITIVE_CPU_ISA AMX)
 zendnn_option(ZENDNN_ENABLE_GEMM_KERNELS_ISA AVX512)
 
+# Otherwise libzendnn would hold the commit of the repository around its sources, which is this one.
+set(CMAKE_DISABLE_FIND_PACKAGE_Git TRUE)
 add_subdirectory("${ZENDNN_SOURCE_DIR}" "${PROJECT_BINARY_DIR}/zendnn" EXCLUDE_FROM_ALL)
 set(zendnn_parts zendnn_common zendnn_cpu zendnn_cpu_x64)
 
