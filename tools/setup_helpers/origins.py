@@ -23,7 +23,10 @@ from tools.setup_helpers.errors import SetupError
 SBOM_SUFFIX = ".cdx.json"
 PROVENANCE = "provenance.json"
 #: Everything of this repository that the build reads.
-INPUTS = ("CMakeLists.txt", "aten", "cmake", "setup.py", "third_party", "tools", "torch")
+INPUTS = (
+    *("CMakeLists.txt", "setup.py", "version.txt"),
+    *("aten", "cmake", "third_party", "tools", "torch"),
+)
 #: Variables that change what is compiled.
 VARIABLES = ("CC", "CXX", "CFLAGS", "CXXFLAGS", "SOURCE_DATE_EPOCH")
 OF_FILES = "the sorted lines '<sha256>  <path>' of its files"
