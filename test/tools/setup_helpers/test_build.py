@@ -257,3 +257,17 @@ def _compile_through_ccache(checkout: Path, cache: Path) -> bytes:
     ):
         subprocess.run([*common, *options], cwd=build, env=environ, check=True)
     return (build / "unity.o").read_bytes()
+
+
+@pytest.mark.parametrize(("named", "folder"), [("", "build"), ("/x/y", "/x/y")])
+def test_the_folder_of_the_build_can_be_named(named: str, folder: str) -> None:
+    code = "from tools.setup_helpers import build, sources; print(build.NATIVE, sources.FOLDER)"
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "ZENDNN_BUILD_DIR": named},
+        cwd=module.REPO,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert said.split() == [str(module.REPO / folder / "native"), str(sources.FOLDER)]
