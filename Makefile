@@ -6,6 +6,7 @@
 #   PIP_TORCH_ARGS='…'         more arguments for pip, such as the index of CPU-only builds
 #   TESTS='test/tools -k x'    arguments that `make test` passes to pytest
 #   FUZZ='--count 5000'        arguments that `make fuzz` passes to tools.fuzz
+#   ZOO='--draw 15'            arguments that `make zoo` passes to tools.zoo
 #   MAX_JOBS=4                 how many compilations run at once; setup.py lists more variables
 #
 # The first three are remembered: a later run that does not set them uses the last values.
@@ -33,6 +34,7 @@ TORCH ?= torch==2.13.0
 PIP_TORCH_ARGS ?=
 TESTS ?= test
 FUZZ ?= --count 300 --jobs 2
+ZOO ?= --resume --write
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
@@ -47,7 +49,7 @@ CXX_FILES := $(shell find aten benchmarks examples third_party torch -name '*.cp
 NEEDED := cc:gcc c++:g++ cmake:cmake ninja:ninja-build git:git
 WANTED := ccache:ccache hwloc-calc:hwloc-nox
 
-.PHONY: help demo test upstream sanitize fuzz build wheel drop-in setup lint format clean distclean FORCE
+.PHONY: help demo test upstream sanitize fuzz zoo build wheel drop-in setup lint format clean distclean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -55,7 +57,7 @@ help: ## List the targets
 demo: $(DONE)/installed ## Run three real models on ZenDNN and compare them with stock kernels
 	$(BIN)/python examples/demo.py
 
-test: $(DONE)/installed $(DONE)/fuzz-packages $(DONE)/wheel-packages ## Run all tests
+test: $(DONE)/installed $(DONE)/fuzz-packages $(DONE)/zoo-packages $(DONE)/wheel-packages ## Run all tests
 	$(BIN)/python -m pytest $(TESTS)
 
 upstream: $(DONE)/installed ## Run upstream's tests of the overridden operators and of compilers, on ours and on stock torch
@@ -68,6 +70,9 @@ sanitize: $(DONE)/installed ## Run the engine's tests under the address and the 
 
 fuzz: $(DONE)/installed $(DONE)/fuzz-packages ## Check random models against stock torch
 	$(BIN)/python -m tools.fuzz $(FUZZ)
+
+zoo: $(DONE)/installed $(DONE)/zoo-packages ## Check the architectures of transformers and torchvision against stock torch; takes hours
+	$(BIN)/python -m tools.zoo $(ZOO)
 
 build: setup ## Build and install into the torch of .venv
 	USE_ZENDNN=1 $(BIN)/python setup.py install
@@ -121,6 +126,10 @@ $(DONE)/fuzz-packages: requirements-fuzz.txt $(DONE)/packages
 
 $(DONE)/wheel-packages: requirements-wheels.txt $(DONE)/packages
 	$(PIP) install --quiet -r requirements-wheels.txt
+	@touch $@
+
+$(DONE)/zoo-packages: requirements-zoo.txt $(DONE)/packages
+	$(PIP) install --quiet --no-deps --upgrade --target $(VENV)/zoo -r requirements-zoo.txt
 	@touch $@
 
 $(DONE)/lint-packages: requirements-lint.txt $(DONE)/venv

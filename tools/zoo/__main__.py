@@ -1,4 +1,4 @@
-"""Zoo: every architecture of transformers, tiny and random, on our front ends against stock torch.
+"""Zoo: architectures of transformers and torchvision, random, on our front ends and stock torch.
 
     python -m tools.zoo --list                     all architectures
     python -m tools.zoo --only bert                those whose name contains a text
@@ -16,13 +16,14 @@ import argparse
 import json
 import os
 import random
+import resource
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ from tools.zoo.check import WAYS, Way
 from tools.zoo.report import Report, document, summary
 
 REPO = Path(__file__).parents[2]
-#: Seconds after which a process counts as hanging.
-LIMIT = 400
+#: CPU seconds after which a way to run a model counts as hanging, on a machine as busy as may be,
+#: and how many times as long a process may take that waits for something.
+LIMIT, PATIENCE = 400, 10
 #: No download is tried, waiting threads do not spin, and small models need no long tuning.
 SETTINGS = {
     "HF_HUB_OFFLINE": "1",
@@ -41,7 +43,7 @@ SETTINGS = {
 }
 
 
-def answers(name: str, *options: str) -> tuple[list[dict[str, Any]], str]:
+def answers(name: str, *options: str, limit: int) -> tuple[list[dict[str, Any]], str]:
     """Return the answers of a process that checks a model, and how it ended if not well."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tools.zoo.check", name, *options],
@@ -52,45 +54,50 @@ def answers(name: str, *options: str) -> tuple[list[dict[str, Any]], str]:
         text=True,
         start_new_session=True,
     )
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (limit, limit + 1))
     ended = ""
     try:
-        text, _ = process.communicate(timeout=LIMIT)
+        text, _ = process.communicate(timeout=PATIENCE * limit)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         text, _ = process.communicate()
         ended = "timeout"
     if not ended and process.returncode:
-        ended = "crash"
+        ended = "timeout" if process.returncode == -signal.SIGXCPU else "crash"
     return [json.loads(line) for line in text.splitlines() if line.endswith("}")], ended
 
 
-def examine(name: str, *options: str) -> Report:
-    """Return what comes of a model, in each way; ``options`` are those of tools.zoo.check."""
-    found: list[Way] = []
-    first: dict[str, Any] = {}
-    while len(found) < len(WAYS):
-        got, ended = answers(name, *WAYS[len(found) :], *options)
-        first = first or (got[0] if got else {"missing": f"{ended} while it is built"})
-        if "missing" in first:
-            break
-        found += [Way(**answer) for answer in got[1:]]
-        if ended:
-            way = WAYS[len(found)]
-            _, theirs = answers(name, way, "--stock")
-            found.append(Way(way, "upstream" if theirs else ended, f"stock: {theirs or 'right'}"))
-    return Report(name, ways=tuple(found), **first)
+def examine(known: Report, *options: str, limit: int = LIMIT) -> Report:
+    """Return what comes of a model, in the ways that are not known."""
+    ways = {way.way: way for way in known.ways}
+    while todo := [way for way in WAYS if way not in ways]:
+        got, ended = answers(known.name, *todo, *options, limit=limit)
+        if not ways:
+            missing = {"missing": f"{ended} while it is built"}
+            known = Report(known.name, **(got[0] if got else missing))
+        if known.missing:
+            return known
+        ways |= {answer["way"]: Way(**answer) for answer in got[1:]}
+        if ended == "crash" or (ended and len(got) < 2):  # else the next way has less time
+            way = next(way for way in todo if way not in ways)
+            _, theirs = answers(known.name, way, "--stock", limit=limit)
+            ways[way] = Way(way, "upstream" if theirs else ended, f"stock: {theirs or 'right'}")
+    return replace(known, ways=tuple(ways[way] for way in WAYS))
 
 
 def examined(
-    names: Sequence[str], jobs: int, kept: Path, options: Sequence[str] = ()
+    names: Sequence[str], jobs: int, kept: Path, *options: str, limit: int
 ) -> Iterator[Report]:
-    """Yield what comes of models, as it comes; those that the file has first."""
-    known = [Report.read(json.loads(line)) for line in kept.read_text().splitlines()]
-    known = [report for report in known if report.name in names]
-    yield from known
-    todo = [name for name in names if name not in {report.name for report in known}]
+    """Yield what comes of models, as it comes; those that the file has in all ways first."""
+    known = {name: Report(name) for name in names}
+    for line in kept.read_text().splitlines():
+        report = Report.read(json.loads(line))
+        if report.name in known:
+            known[report.name] = report
+    todo = [x for x in known.values() if not x.missing and len(x.ways) < len(WAYS)]
+    yield from (report for report in known.values() if report not in todo)
     with ThreadPoolExecutor(jobs) as pool, kept.open("a") as stream:
-        for report in pool.map(lambda name: examine(name, *options), todo):
+        for report in pool.map(lambda one: examine(one, *options, limit=limit), todo):
             print(json.dumps(asdict(report)), file=stream, flush=True)
             yield report
 
@@ -106,12 +113,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--stride", type=int, default=1, metavar="N", help="take every Nth, then the others")
     add("--first", type=int, metavar="N", help="the first N of them, in that order")
     add("--jobs", type=int, default=1, help="models at a time")
+    add("--limit", type=int, default=LIMIT, metavar="S", help="CPU seconds of a way, at most")
     add("--untimed", action="store_true", help="measure no times: only results count")
     add("--resume", action="store_true", help="keep what build/zoo.jsonl has")
     add("--write", action="store_true", help="write docs/models.md")
     options = parser.parse_args(arguments)
+    from tools.zoo import vision
     from tools.zoo.models import names
 
+    if missing := vision.missing():
+        print(f"warning: {missing}", file=sys.stderr)
     chosen = [name for name in names() if options.only in name]
     if options.draw:
         chosen = sorted(random.Random(options.seed).sample(chosen, min(options.draw, len(chosen))))
@@ -127,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kept.write_text("")
     started, reports = time.monotonic(), []
     passed = ["--untimed"] if options.untimed else []
-    for report in examined(chosen, options.jobs, kept, passed):
+    for report in examined(chosen, options.jobs, kept, *passed, limit=options.limit):
         reports.append(report)
         print(f"{len(reports)}/{len(chosen)} {report}", flush=True)
     print(summary(reports))

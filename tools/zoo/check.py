@@ -1,4 +1,4 @@
-"""Checks one model: compiled, compiled for all sizes, and frozen, against stock eager torch.
+"""Checks one model: compiled, compiled for all sizes, exported and frozen, against stock torch.
 
     python -m tools.zoo.check NAME WAY... [--untimed]
 
@@ -30,7 +30,8 @@ from torch.utils import _pytree as pytree
 from transformers import masking_utils
 
 from tools.backend_log import first_line, listening
-from tools.zoo.models import NotBuilt, Tiny, build
+from tools.zoo.models import build
+from tools.zoo.tiny import NotBuilt, Tiny
 
 #: The largest error that counts as rounding, relative to the largest number of a result.
 TOLERANCE = 1e-4
@@ -73,7 +74,7 @@ class Way:
         return self.outcome in ("wrong", "fails", "crash", "timeout")
 
 
-WAYS = ("compiled", "dynamic", "frozen")
+WAYS = ("compiled", "dynamic", "exported", "frozen")
 
 
 def stock() -> contextlib.AbstractContextManager[None]:
@@ -170,6 +171,16 @@ def broadcast(function: Callable[..., Tensor], bh_indices: bool = True) -> Calla
     return mask
 
 
+def exported(tiny: Tiny, backend: str) -> Callable[..., Any]:
+    """Return the model's exported program, optimised for inference on ZenDNN or as it is."""
+    wrapped = Positional(tiny.model, tiny.inputs).eval()
+    torch.manual_seed(0)
+    program = torch.export.export(wrapped, tuple(tiny.inputs[name] for name in wrapped.names))
+    ours = backend == "zendnn"
+    function = torch.backends.zendnn.optimize(program) if ours else program.module()
+    return Taking(function, wrapped.names)
+
+
 def frozen(tiny: Tiny) -> Callable[..., Any]:
     """Return the model, traced, frozen and optimised for inference."""
     wrapped = Positional(tiny.model, tiny.inputs).eval()
@@ -229,6 +240,8 @@ def prepared(tiny: Tiny, way: str, backend: str) -> Callable[..., Any]:
     counters.clear()
     if way == "frozen":
         return frozen(tiny)
+    if way == "exported":
+        return exported(tiny, backend)
     options = {"rest": "eager"} if backend == "zendnn" else None  # Inductor's part is not ours
     compiled: Callable[..., Any] = torch.compile(
         tiny.model, backend=backend, dynamic=way == "dynamic", options=options

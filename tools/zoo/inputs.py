@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig
 
+from tools.zoo.tiny import Inputs
+
 #: The width of hidden states, and the height and width of images.
 WIDTH, IMAGE = 64, 64
-
-Inputs = dict[str, Any]
 
 
 @dataclass(frozen=True)

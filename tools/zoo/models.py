@@ -1,4 +1,4 @@
-"""Tiny random models of the architectures of `transformers`, and inputs for them."""
+"""Tiny random models of the architectures of `transformers` and `torchvision`, by name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +13,9 @@ from torch import nn
 from transformers import CONFIG_MAPPING, PretrainedConfig
 from transformers.models.auto import modeling_auto
 
-from tools.zoo.inputs import IMAGE, WIDTH, Inputs, Sizes, candidates
+from tools.zoo import vision
+from tools.zoo.inputs import IMAGE, WIDTH, Sizes, candidates
+from tools.zoo.tiny import Inputs, NotBuilt, Tiny, reason, stir
 
 HEADS, VOCABULARY, POSITIONS = 4, 128, 128
 
@@ -225,8 +226,8 @@ PARTS: Mapping[str, Mapping[str, str]] = {
 
 
 def names() -> list[str]:
-    """Return the architectures, as configurations call themselves."""
-    return sorted(CONFIG_MAPPING.keys())
+    """Return the architectures, as configurations and torchvision's models call themselves."""
+    return [*sorted(CONFIG_MAPPING.keys()), *vision.names()]
 
 
 def small(config: PretrainedConfig, given: Mapping[str, Any]) -> PretrainedConfig:
@@ -257,21 +258,6 @@ def _shrunk(name: str, default: Any) -> Any:
     return min(default, limit) if number else default
 
 
-class NotBuilt(Exception):
-    """An architecture of which there is no tiny model; its text is the reason."""
-
-
-@dataclass(frozen=True)
-class Tiny:
-    """A tiny model."""
-
-    name: str
-    model: nn.Module
-    inputs: Inputs
-    #: Inputs of other sizes; empty when the model does not take any.
-    second: Inputs
-
-
 def model_class(config: PretrainedConfig) -> type[nn.Module]:
     """Return the class of models of a configuration: the plain one, or the first with a head."""
     for name in ("MODEL_MAPPING", *modeling_auto.__all__):
@@ -296,38 +282,20 @@ def build(name: str) -> Tiny:
     Raises:
         NotBuilt: when it cannot be made here, or takes none of the inputs.
     """
+    if name.startswith(vision.PREFIX):
+        return vision.build(name)
     try:
         config = configuration(name)
         torch.manual_seed(0)
         model = model_class(config)(config).eval()
-        _stir(model)
+        stir(model)
         inputs = _inputs(name, model, Sizes())
     except Exception as error:
-        raise NotBuilt(_reason(error)) from error
+        raise NotBuilt(reason(error)) from error
     for sizes in (Sizes(3, 23, 96), Sizes(3, 23), Sizes(3)):
         with contextlib.suppress(Exception):
             return Tiny(name, model, inputs, _inputs(name, model, sizes))
     return Tiny(name, model, inputs, {})
-
-
-def _reason(error: BaseException) -> str:
-    text = " ".join(str(error).split())
-    if package := re.search(r"requires the (\S+) library", text):
-        return f"it needs the package {package[1]}"
-    if "huggingface.co" in text:
-        return "it downloads a part"
-    return text if isinstance(error, NotBuilt) else f"{type(error).__name__}: {text}"[:160]
-
-
-def _stir(model: nn.Module) -> None:
-    """Change weights and statistics that are the same everywhere: they would hide errors."""
-    for module in model.modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats:
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 1.5)
-    for weight in model.parameters():
-        if weight.is_floating_point() and weight.numel() > 1 and weight.std() == 0:
-            weight.data.add_(torch.randn_like(weight), alpha=0.1)
 
 
 def _inputs(name: str, model: nn.Module, sizes: Sizes) -> Inputs:

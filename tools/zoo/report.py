@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -14,6 +15,8 @@ from torch.backends.zendnn import _C
 
 from tools.zoo.check import TOLERANCE, WAYS, Way
 
+#: The packages whose versions the document names.
+PACKAGES = ("torch", "transformers", "torchvision")
 #: How many of the operators that are left out most often the document names.
 MOST = 40
 
@@ -76,13 +79,14 @@ def summary(reports: Sequence[Report]) -> str:
 _HEAD = """# Models
 
 Written by `python -m tools.zoo --write` on {cpu}, {threads} threads,
-with torch {torch} and transformers {transformers}.
+with {packages}.
 
-Every architecture of transformers as a tiny model with random weights in float32, against stock
-eager torch:
+The architectures of transformers as tiny models, and those of torchvision on small images, with
+random weights in float32, against stock eager torch:
 
 - *compiled*: `torch.compile(model, backend="zendnn")`;
 - *dynamic*: the same with `dynamic=True`, and a second call with inputs of other sizes;
+- *exported*: `torch.backends.zendnn.optimize` of what `torch.export.export` makes;
 - *frozen*: `torch.jit.trace`, `freeze` and `optimize_for_inference`.
 
 A result is right when its largest error is at most {tolerance:g} of its largest number. *Unstable*:
@@ -101,7 +105,7 @@ the engine refuses most often: all of them compiled.
 """
 
 _COLUMNS = (
-    *("model", "compiled", "dynamic", "frozen", "graphs", "regions", "steps", "outside"),
+    *("model", *WAYS, "graphs", "regions", "steps", "outside"),
     *("left out", "most of all"),
 )
 #: Reasons that follow from what else is left out, or from how small a model is.
@@ -118,8 +122,7 @@ def document(reports: Sequence[Report], known: int) -> str:
     head = _HEAD.format(
         cpu=f"{cpu['name'].strip()} (family {cpu['family']}, model {cpu['model']})",
         threads=torch.get_num_threads(),
-        torch=version("torch"),
-        transformers=version("transformers"),
+        packages=", ".join(f"{name} {version(name)}" for name in PACKAGES if find_spec(name)),
         tolerance=TOLERANCE,
     )
     built = _built(reports)
