@@ -590,6 +590,34 @@ def test_results_have_torch_strides(dynamic: bool) -> None:
             assert [y.stride() for y in fast(x)] == [y.stride() for y in model(x)]
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("source", ["same", "smaller", "bfloat16"])
+def test_writes_of_whole_tensors_stay_in_the_plan(source: str, dynamic: bool) -> None:
+    class Written(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+            y = self.layer(x)
+            target = torch.empty_like(x.t() if source == "same" else x)
+            if source == "bfloat16":
+                target = target.bfloat16()
+            old = target.clone()
+            old.copy_({"same": y.t(), "smaller": y[0]}.get(source, y))
+            return old, self.layer(x + old.float().mean())
+
+    model = Written().eval()
+    fast, _ = compiled(model, dynamic=dynamic)
+    for rows in (24, 32):
+        x = values(rows, 16)
+        assert_as_eager(fast, model, x)
+        with torch.no_grad():
+            assert [y.stride() for y in fast(x)] == [y.stride() for y in model(x)]
+    methods = torch.backends.zendnn.explain(fast).methods
+    assert not [item for method in methods for item in method.left_out if item.op == "aten::copy"]
+
+
 def test_channels_last_inputs() -> None:
     net = Net().eval()
     fast, _ = compiled(net)

@@ -12,7 +12,7 @@ from torch import fx
 from torch.backends.zendnn.frontends import schedule
 from torch.backends.zendnn.frontends.aten import IMPORTERS
 from torch.backends.zendnn.frontends.aten.dtypes import CONTIGUOUS, PRESERVED
-from torch.backends.zendnn.frontends.calls import ANY, Refused
+from torch.backends.zendnn.frontends.calls import ANY, FLOATING, Refused
 from torch.backends.zendnn.frontends.fx.calls import (
     FUNCTIONS,
     FxCall,
@@ -240,6 +240,20 @@ def clone(call: FxCall) -> None:
         call.identity(x)
 
 
+def copy(call: FxCall) -> None:
+    """What a write to a whole tensor leaves there."""
+    old, new = (given.meta["val"] for given in call.node.args[:2])
+    x = call.tensor("src", ANY)
+    if old.dtype != new.dtype:
+        if old.dtype not in FLOATING:
+            raise Refused("it converts to a dtype that is not float32 or bfloat16")
+        x = call.step("to", [x], dtype=str(old.dtype).removeprefix("torch."))
+    if old.dim() == new.dim() and all(map(_same_size, old.shape, new.shape)):
+        call.identity(x)
+    else:
+        call.result("expand_as", [x, call.tensor("self", ANY)])
+
+
 def expand(call: FxCall) -> None:
     """A view of which each size that stays is -1, also where nobody knows it yet."""
     x = call.tensor("self", ANY)
@@ -252,13 +266,17 @@ def expand(call: FxCall) -> None:
     call.result("expand", [x, *(-1 if s else size for s, size in zip(stays, given, strict=True))])
 
 
+def _same_size(a: int | torch.SymInt, b: int | torch.SymInt) -> bool:
+    return (isinstance(a, int) and isinstance(b, int) and a == b) or _same_symbol(a, b)
+
+
 def _same_symbol(a: int | torch.SymInt, b: int | torch.SymInt) -> bool:
     return (
         isinstance(a, torch.SymInt) and isinstance(b, torch.SymInt) and a.node.expr == b.node.expr
     )
 
 
-_IMPORTERS = IMPORTERS | {"aten::clone": clone, "aten::expand": expand}
+_IMPORTERS = IMPORTERS | {"aten::clone": clone, "aten::copy": copy, "aten::expand": expand}
 
 
 def _try_import(scope: Scope, node: fx.Node) -> str:
