@@ -49,9 +49,13 @@ def _torchvision() -> Any:
             sys.modules[name] = types.ModuleType(name)
         found = importlib.import_module("torchvision")
         for module in (found.extension, found.ops.roi_align):
-            module._has_ops = lambda: True
+            module._has_ops = _has_ops
         _define_operators()
         return found
+
+
+def _has_ops() -> bool:  # no lambda, since scripted functions call it
+    return True
 
 
 def _define_operators() -> None:
