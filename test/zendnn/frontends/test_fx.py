@@ -286,6 +286,29 @@ def test_several_results_are_looked_through() -> None:
     torch.testing.assert_close(made(ROWS), function(ROWS))
 
 
+@pytest.mark.parametrize(
+    ("index", "reason"),
+    [
+        (torch.arange(6), ""),
+        (torch.tensor([2, 3, 4], dtype=torch.int32), ""),
+        (torch.tensor([5]), ""),
+        (torch.tensor([1, 3, 2]), "its indices do not follow one another"),
+        (torch.tensor([1, 1]), "its indices do not follow one another"),
+        (torch.tensor([1, 3]), "its indices do not follow one another"),
+        (torch.tensor(3), "index is not a constant list"),
+    ],
+)
+def test_constant_indices_that_follow_one_another_are_a_slice(index: Tensor, reason: str) -> None:
+    def function(x: Tensor) -> Tensor:
+        return F.relu(x).index_select(-1, index) * 2
+
+    graph = import_graph(functional(Called(function), [ROWS])).graph
+    assert [node.reason for node in graph.nodes if node.op == OPAQUE] == [reason] * bool(reason)
+    if not reason:
+        (result,) = interpreter.evaluate(graph, [ROWS])
+        torch.testing.assert_close(result, function(ROWS))
+
+
 class Cache(nn.Module):
     """Writes rows of a buffer, and reads it all."""
 

@@ -36,6 +36,7 @@ IDS = torch.tensor([[3, 1, 0], [2, 2, 4]])
 BAG = torch.tensor([3, 1, 0, 2, 2, 4])
 OFFSETS = torch.tensor([0, 2, 5])
 MATRIX = torch.randn(5, 6)
+PARTED = torch.randn(6, 3, 2)
 VECTOR = torch.randn(5)
 SIX = torch.randn(6)
 MEAN, BIAS = torch.randn(2, 3)
@@ -489,6 +490,11 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [ROWS],
         "r0, r1 = split(x) dim=1 sizes=2,4",
     ),
+    "indices that follow one another": (
+        lambda x: x.view(2, 4, 6).index_select(1, torch.arange(1, 3)),
+        [BATCH],
+        "r0 = view(x, 2, 4, 6)\nr1 = slice(r0, 1, 1, 3, 1)",
+    ),
     "repeat": (
         lambda x: VECTOR.repeat(x.size(0), 1),
         [ROWS],
@@ -562,6 +568,17 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         lambda x: torch.einsum("bij,kj->bik", x, MATRIX),
         [BATCH],
         "r0 = linear(x, c0, none)",
+    ),
+    "einsum with a constant of several columns": (
+        lambda x: torch.einsum("bij,jnd->nbid", x, PARTED),
+        [BATCH],
+        "r0 = linear(x, c0, none)\nr1 = unflatten(r0, 2, 3, 2)\nr2 = permute(r1, 2, 0, 1, 3)",
+    ),
+    "einsum with a constant of several rows": (
+        lambda x: torch.einsum("indb,hnd->bih", x, PARTED),
+        [torch.randn(5, 3, 2, 4)],
+        "r0 = permute(x, 0, 3, 1, 2)\nr1 = flatten(r0, 2, 3)\nr2 = linear(r1, c0, none)\n"
+        "r3 = permute(r2, 1, 0, 2)",
     ),
     "einsum of one more batch": (
         lambda x, y: torch.einsum("bhwc,wkc->bhwk", x, y),
@@ -649,6 +666,12 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
             *("ij,j->i", "ijk,jl->il", "ij,jkl->ik", "hij,hjk->ik", "hij,jkl->hikl"),
         )
     },
+    "indices of a dimension whose size is not known": (
+        lambda x: x.index_select(1, torch.arange(1, 3)),
+        [ROWS],
+        "aten::index_select",
+        "what it indexes is not known",
+    ),
     "full of a number": (
         lambda x: x + torch.full([], x.size(0)),
         [ROWS],

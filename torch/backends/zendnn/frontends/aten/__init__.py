@@ -83,6 +83,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     # Views
     (views.view_as, "view_as reshape_as"),
     (views.slice_, "slice.Tensor"),
+    (views.index_select, "index_select"),
     (partial(views.split, name="split_size"), "split.Tensor split.sizes"),
     (partial(views.split, name="split_sizes"), "split split_with_sizes"),
     (views.cat, "cat"),

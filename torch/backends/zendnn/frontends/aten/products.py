@@ -106,11 +106,26 @@ def einsum(call: Call) -> None:
         len(elements) != 2
         or not all(t.isalpha() and len(t) == len(set(t)) for t in (left, right, result))
         or c != (a | b).difference(inner)
-        # What else one of them has is one more batch, which the other is broadcast along.
-        or (inner and (len(inner), min(len(rows), len(columns))) != (1, 1))
     ):
         raise Refused("it is not a product of two matrices")
     x, y = (call.as_tensor(element, "tensors") for element in elements)
+    weight = y.constant
+    if inner and not batch and rows and columns and weight is not None:
+        # Several dimensions of a weight are one of the layer.
+        weight = weight.permute([right.index(letter) for letter in (*inner, *columns)])
+        sizes = weight.shape[len(inner) :]
+        x = _permuted(call, x, left, [*rows, *inner])
+        if len(inner) > 1:
+            x = call.step("flatten", [x, len(rows), len(left) - 1])
+        matrix = call.graph.constant(weight.reshape(-1, sizes.numel()))
+        product = call.step(*factors(call, x, matrix))
+        if len(columns) > 1:
+            product = call.step("unflatten", [product, len(rows), *sizes])
+        call.identity(_permuted(call, product, "".join([*rows, *columns]), list(result)))
+        return
+    # What else one of them has is one more batch, which the other is broadcast along.
+    if inner and (len(inner), min(len(rows), len(columns))) != (1, 1):
+        raise Refused("it is not a product of two matrices")
     if not inner:
         spread = [_spread(call, x, left, result), _spread(call, y, right, result)]
         call.result("binary", spread, algorithm="mul")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch.backends.zendnn.frontends.aten.mappings import mapped, operands
 from torch.backends.zendnn.frontends.calls import ANY, MISSING, Call, Refused
 from torch.backends.zendnn.graph import Attribute, Operand, Value
@@ -20,6 +21,21 @@ def slice_(call: Call) -> None:
     x, dim, start, end, step = operands(call, "slice", "self", "dim", "start", "end", "step")
     is_open = isinstance(end, int) and end >= 1 << 31
     call.result("slice", [x, dim, start, None if is_open else end, step])
+
+
+def index_select(call: Call) -> None:
+    """A part of a dimension, whose indices are constant and follow one another."""
+    index, x, dim = call.constant("index"), call.tensor("self", ANY), call.integer("dim")
+    if not isinstance(index, torch.Tensor) or index.dim() != 1 or not index.numel():
+        raise Refused("index is not a constant list")
+    start, end = int(index[0]), int(index[-1]) + 1
+    # A slice would end with the dimension where torch raises an error.
+    size = x.dims[dim] if x.dims else None
+    if not isinstance(size, int) or not 0 <= start < end <= size:
+        raise Refused("what it indexes is not known")
+    if not torch.equal(index, torch.arange(start, end, dtype=index.dtype)):
+        raise Refused("its indices do not follow one another")
+    call.result("slice", [x, dim, start, end, 1])
 
 
 def _split(call: Call, stated: int | None, **by: Attribute) -> None:
