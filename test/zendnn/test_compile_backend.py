@@ -618,6 +618,18 @@ def test_writes_of_whole_tensors_stay_in_the_plan(source: str, dynamic: bool) ->
     assert not [item for method in methods for item in method.left_out if item.op == "aten::copy"]
 
 
+@pytest.mark.parametrize("tracked", [False, True])
+def test_instance_norms_are_in_plans_unless_they_write_statistics(tracked: bool) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.InstanceNorm2d(16, track_running_stats=tracked))
+    net.append(nn.Conv2d(16, 8, 3))
+    other, (fast, _) = copy.deepcopy(net), compiled(net)
+    for seed in range(2):
+        assert_as_eager(fast, other, values(2, 3, 12, 12, seed=seed))
+    torch.testing.assert_close(dict(net.named_buffers()), dict(other.named_buffers()))
+    (method,) = torch.backends.zendnn.explain(fast).methods
+    assert (len(method.regions), bool(method.left_out)) == ((2, True) if tracked else (1, False))
+
+
 def test_channels_last_inputs() -> None:
     net = Net().eval()
     fast, _ = compiled(net)

@@ -495,6 +495,11 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [BATCH],
         "r0 = view(x, 2, 4, 6)\nr1 = slice(r0, 1, 1, 3, 1)",
     ),
+    "instance_norm": (
+        lambda x: F.instance_norm(x.view(2, 4, 6), eps=1e-3),
+        [BATCH],
+        "r0 = view(x, 2, 4, 6)\nr1 = group_norm(r0, none, none) eps=0.001 groups=4",
+    ),
     "repeat": (
         lambda x: VECTOR.repeat(x.size(0), 1),
         [ROWS],
@@ -671,6 +676,18 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         [ROWS],
         "aten::index_select",
         "what it indexes is not known",
+    ),
+    "an instance norm of channels whose number is not known": (
+        F.instance_norm,
+        [BATCH],
+        "aten::instance_norm",
+        "how many channels it has is not known",
+    ),
+    "an instance norm with statistics of others": (
+        lambda x: F.instance_norm(x, ROWS[0, :4], ROWS[1, :4].abs(), use_input_stats=False),
+        [BATCH],
+        "aten::instance_norm",
+        "use_input_stats is False",
     ),
     "full of a number": (
         lambda x: x + torch.full([], x.size(0)),

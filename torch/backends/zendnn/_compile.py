@@ -169,6 +169,7 @@ def whole_operators() -> contextlib.AbstractContextManager[None]:
     # These two may return an operand, or a view of it, which their schemas do not say.
     kept.pop(torch.ops.aten.type_as.default, None)
     kept[torch.ops.aten.einsum.default] = _keep_products
+    kept[torch.ops.aten.instance_norm.default] = _keep_own_statistics
     made: contextlib.AbstractContextManager[None] = _override_composite_implicit_decomp(kept)
     return made
 
@@ -177,8 +178,19 @@ def _keep_products(equation: str, tensors: Sequence[Tensor], **named: Any) -> An
     """Take einsum apart if it has one operand; that of several makes a new tensor."""
     if len(tensors) > 1:
         return NotImplemented
-    composite = torch._C.DispatchKey.CompositeImplicitAutograd
-    return torch.ops.aten.einsum.default._op_dk(composite, equation, tensors, **named)
+    return _taken_apart(torch.ops.aten.einsum.default, equation, tensors, **named)
+
+
+def _keep_own_statistics(x: Tensor, *given: Any) -> Any:
+    """Take instance_norm apart if it writes running statistics, which its schema does not say."""
+    _, _, mean, variance, *_ = given
+    if mean is None and variance is None:
+        return NotImplemented
+    return _taken_apart(torch.ops.aten.instance_norm.default, x, *given)
+
+
+def _taken_apart(op: torch._ops.OpOverload, *given: Any, **named: Any) -> Any:
+    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *given, **named)
 
 
 class InferenceGraph:

@@ -52,6 +52,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (partial(norms.softmax, log=True), "log_softmax.int"),
     (norms.layer_norm, "layer_norm"),
     (norms.rms_norm, "rms_norm"),
+    (norms.instance_norm, "instance_norm"),
     (norms.vector_norm, "linalg_vector_norm"),
     (attention.attention, "scaled_dot_product_attention"),
     (attention.multi_head_attention, "_native_multi_head_attention"),

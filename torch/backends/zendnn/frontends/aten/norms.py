@@ -32,6 +32,19 @@ def rms_norm(call: Call) -> None:
     call.result("rms_norm", inputs, eps=eps, **normalized(call))
 
 
+def instance_norm(call: Call) -> None:
+    """Normalise each channel by its own statistics: a group norm, whose groups are channels."""
+    call.require("use_input_stats", True)
+    for name in ("running_mean", "running_var"):  # it would write them
+        call.require(name, None)
+    inputs = operands(call, "group_norm", "input", "weight", "bias")
+    dims = call.tensor("input").dims or ()
+    channels = dims[1] if len(dims) > 1 else None
+    if not isinstance(channels, int):
+        raise Refused("how many channels it has is not known")
+    call.result("group_norm", inputs, eps=call.real("eps"), groups=channels)
+
+
 def vector_norm(call: Call) -> None:
     """The Euclidean norm along dimensions, or of all elements."""
     call.require("ord", 2)
