@@ -129,6 +129,15 @@ def test_a_model_of_torchvision_that_is_too_large_is_not_built() -> None:
         build("torchvision/vit_h_14")
 
 
+def test_a_detector_that_finds_nothing_is_not_compared() -> None:
+    class Blind(nn.Module):
+        def forward(self, x: Tensor) -> list[dict[str, Tensor]]:
+            return [{"boxes": x.new_empty(0, 4)}]
+
+    with pytest.raises(NotBuilt, match="it finds nothing"):
+        vision._inputs(Blind(), (1, 3, 8, 8))
+
+
 def test_torchvision_has_no_names_where_it_is_not_installed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
