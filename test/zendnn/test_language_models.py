@@ -66,12 +66,12 @@ def many_compilations() -> Iterator[None]:
         yield
 
 
-def assert_same_tokens(model: Any, least: int, **how: Any) -> None:
+def assert_same_tokens(model: Any, least: int, batch: int = 2, **how: Any) -> None:
     """Assert that both generate the same, and that plans ran so many steps at least."""
-    ids = torch.randint(5, 200, (2, 7), generator=torch.Generator().manual_seed(3))
+    ids = torch.randint(5, 200, (batch, 7), generator=torch.Generator().manual_seed(3))
     mask = torch.ones_like(ids)
-    mask[0, :3] = 0  # padding on the left
-    how = {"max_new_tokens": 16, "do_sample": False, "attention_mask": mask, **how}
+    mask[: batch // 2, :3] = 0  # padding on the left
+    how = {"max_new_tokens": 64, "do_sample": False, "attention_mask": mask, **how}
     with stock():
         torch.manual_seed(5)
         want = model.generate(ids, **how)
@@ -90,9 +90,23 @@ def test_greedy_decoding(name: str) -> None:
     assert_same_tokens(language_model(*MODELS[name][:2]), 200, **how)
 
 
-@pytest.mark.parametrize("how", [{"do_sample": True, "top_k": 20}, {"num_beams": 3}], ids=str)
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"do_sample": True, "top_k": 20},
+        {"num_beams": 3},
+        {"batch": 4},
+        {"batch": 1, "prompt_lookup_num_tokens": 3},
+    ],
+    ids=str,
+)
 def test_other_ways_of_decoding(how: dict[str, Any]) -> None:
     assert_same_tokens(language_model(*MODELS["GPT-2"][:2]), 200, **how)
+
+
+def test_assisted_decoding() -> None:
+    model, assistant = (language_model(*MODELS["GPT-2"][:2]) for _ in range(2))
+    assert_same_tokens(model, 200, batch=1, assistant_model=assistant)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -132,4 +146,4 @@ def test_an_encoder_and_a_decoder() -> None:
         forced_eos_token_id=None,
     )
     model = transformers.BartForConditionalGeneration(config).eval()
-    assert_same_tokens(model, 100, min_new_tokens=12, max_new_tokens=12)
+    assert_same_tokens(model, 100, min_new_tokens=64)
