@@ -21,7 +21,7 @@ function(add_kernels isa)
   target_include_directories(${target} PRIVATE "${ZENDNN_OPERATORS_DIR}/aten/src")
   add_dependencies(${target} operator_tables)
   set_target_properties(${target} PROPERTIES
-    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+    CXX_STANDARD 20 CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   set(zendnn_kernels ${zendnn_kernels} $<TARGET_OBJECTS:${target}> PARENT_SCOPE)
 endfunction()
 

@@ -1,37 +1,13 @@
 # The targets torch_zendnn, a library that registers itself with the dispatcher
 # when it is loaded, and zendnn_python, its Python bindings.
 #
-# TORCH_ROOT is the installed torch and TORCH_VERSION is its version. torch's own
-# CMake package is not used, because that of a torch with CUDA requires the CUDA
-# toolkit.
-find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
-
-foreach(name torch_cpu c10 torch_python)
-  unset(TORCH_LIBRARY_${name} CACHE) # may be the path of another torch
-  find_library(TORCH_LIBRARY_${name} ${name} PATHS "${TORCH_ROOT}/lib" NO_DEFAULT_PATH REQUIRED)
-endforeach()
-# OpenMP is compiled in, but the compiler's own library is not linked:
-# torch.set_num_threads controls only the copy that comes with torch.
-file(GLOB torch_openmp
-  "${TORCH_ROOT}/lib/libgomp*.so*" "${TORCH_ROOT}/../torch.libs/libgomp*.so*")
-if(NOT torch_openmp)
-  message(FATAL_ERROR
-    "No libgomp*.so* comes with the torch in '${TORCH_ROOT}': install torch's own wheel with pip.")
-endif()
-set(torch_include "${TORCH_ROOT}/include" "${TORCH_ROOT}/include/torch/csrc/api/include")
-# Older torch wheels were built with the older of the C++ library's two ABIs.
-file(STRINGS "${TORCH_ROOT}/share/cmake/Torch/TorchConfig.cmake" torch_abi
-  REGEX "_GLIBCXX_USE_CXX11_ABI=0")
-# pybind11 shares types only between modules whose names for the compiler and the ABI are the same.
-# Before torch 2.9, these names were set when torch was built and differ from the headers' defaults.
-file(STRINGS "${TORCH_LIBRARY_torch_python}" torch_pybind
-  REGEX "__pybind11_internals_v[0-9]+_gcc_libstdcpp_cxxabi[0-9]+__" LIMIT_COUNT 1)
-string(REGEX MATCH "_cxxabi[0-9]+" torch_pybind_abi "${torch_pybind}")
-
+# What they are compiled against comes from InstalledTorch.cmake or WholeTree.cmake:
+#   torch_libraries, torch_python_libraries, torch_openmp   to link
+#   torch_include, torch_definitions, torch_python_definitions
+#   torch_zendnn_generated    the converted sources
+#   pytorch_release           the release that they were converted from
 set(overlay "${PROJECT_SOURCE_DIR}")
 set(generated "${ZENDNN_GENERATED_DIR}")
-file(GLOB torch_zendnn_generated CONFIGURE_DEPENDS
-  "${generated}/aten/src/ATen/native/zendnn/*.cpp")
 file(GLOB torch_zendnn_written CONFIGURE_DEPENDS
   "${overlay}/aten/src/ATen/native/zendnn/*.cpp"
   "${overlay}/aten/src/ATen/native/zendnn/cpu/*.cpp"
@@ -41,13 +17,10 @@ file(GLOB torch_zendnn_written CONFIGURE_DEPENDS
 set(bindings
   "${overlay}/torch/csrc/zendnn/init.cpp"
   "${overlay}/torch/csrc/zendnn/compiled.cpp")
-list(REMOVE_ITEM torch_zendnn_written ${bindings})
+list(REMOVE_ITEM torch_zendnn_written ${bindings} ${torch_zendnn_generated})
 
 # The generated C++ tables of operators.
 set(operator_tables "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/OperatorTables.cpp")
-
-file(READ "${generated}/zendnnify.json" manifest)
-string(JSON pytorch_release GET "${manifest}" release)
 
 # Upstream's code; its warnings are hidden.
 add_library(torch_zendnn_generated OBJECT ${torch_zendnn_generated})
@@ -72,7 +45,7 @@ endforeach()
 target_compile_options(torch_zendnn PRIVATE -Wall -Wextra)
 target_precompile_headers(torch_zendnn REUSE_FROM torch_zendnn_generated)
 target_link_libraries(torch_zendnn PRIVATE
-  "${TORCH_LIBRARY_torch_cpu}" "${TORCH_LIBRARY_c10}" -Wl,--no-undefined
+  ${torch_libraries} -Wl,--no-undefined
   -Wl,--exclude-libs,ALL
   "-Wl,--version-script=${overlay}/cmake/libtorch_zendnn.map"
   "$<TARGET_FILE:zendnn>" "${BLIS_LIBRARY}" ${torch_openmp})
@@ -85,15 +58,12 @@ set_target_properties(torch_zendnn PROPERTIES
 add_library(zendnn_python MODULE ${bindings})
 target_compile_options(zendnn_python PRIVATE -Wall -Wextra)
 target_link_libraries(zendnn_python PRIVATE torch_zendnn
-  "${TORCH_LIBRARY_torch_python}" "${TORCH_LIBRARY_torch_cpu}" "${TORCH_LIBRARY_c10}" Python::Module)
+  ${torch_python_libraries} ${torch_libraries} Python::Module)
 set_target_properties(zendnn_python PROPERTIES
   PREFIX "" OUTPUT_NAME _C SUFFIX ".${Python_SOABI}.so"
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"
   BUILD_WITH_INSTALL_RPATH ON INSTALL_RPATH "$ORIGIN/../../lib")
-if(torch_pybind_abi)
-  target_compile_definitions(zendnn_python PRIVATE "PYBIND11_COMPILER_TYPE=\"_gcc\""
-    "PYBIND11_STDLIB=\"_libstdcpp\"" "PYBIND11_BUILD_ABI=\"${torch_pybind_abi}\"")
-endif()
+target_compile_definitions(zendnn_python PRIVATE ${torch_python_definitions})
 
 # The include folders: our own, then those of the libraries below us.
 foreach(target torch_zendnn_generated torch_zendnn zendnn_python)
@@ -104,10 +74,11 @@ foreach(target torch_zendnn_generated torch_zendnn zendnn_python)
     "${ADEEP_INCLUDE_DIR}" "${ZENDNN_SOURCE_DIR}/include" "${BLIS_INCLUDE_DIR}" "${ZENDNN_CONFIGURED_INCLUDE_DIR}"
     ${torch_include})
   set_target_properties(${target} PROPERTIES
-    CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
+    CXX_STANDARD 20 CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON)
   target_compile_options(${target} PRIVATE -fopenmp)
   # In torch's headers, the first two determine the layout of dispatch stubs.
   target_compile_definitions(${target} PRIVATE
+    ${torch_definitions}
     HAVE_AVX2_CPU_DEFINITION HAVE_AVX512_CPU_DEFINITION
     AT_PER_OPERATOR_HEADERS
     "ZENDNN_PYTORCH_BASELINE=\"${pytorch_release}\""
@@ -116,7 +87,4 @@ foreach(target torch_zendnn_generated torch_zendnn zendnn_python)
   # Function-like macros, which target_compile_definitions does not support.
   target_compile_options(${target} PRIVATE
     "-DAT_ZENDNN_ENABLED()=1" "-DAT_ZENDNN_ACL_ENABLED()=0" "-DAT_ZENDNN_MKL_ENABLED()=0")
-  if(torch_abi)
-    target_compile_definitions(${target} PRIVATE _GLIBCXX_USE_CXX11_ABI=0)
-  endif()
 endforeach()

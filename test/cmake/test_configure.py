@@ -46,7 +46,7 @@ def test_a_torch_without_openmp_is_refused_and_reconfiguring_finds_a_changed_one
         library.mkdir(parents=True)
         for part in ("torch_cpu", "c10", "torch_python"):
             (library / f"lib{part}.so").touch()
-        said = configure(tmp_path, "Torch.cmake", TORCH_ROOT=tmp_path / name)
+        said = configure(tmp_path, "InstalledTorch.cmake", TORCH_ROOT=tmp_path / name)
         assert f"No libgomp*.so* comes with the torch in '{tmp_path / name}'" in said
         cache = (tmp_path / "build" / "CMakeCache.txt").read_text()
         assert f"={library}/libtorch_cpu.so" in cache

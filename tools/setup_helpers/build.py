@@ -56,28 +56,55 @@ def prepare() -> Trees:
 
     Raises SetupError when a source cannot be fetched or converted.
     """
+    fetched = _fetched("pytorch", "onednn", "ideep", "blis")
+    _convert("pytorch", fetched["pytorch"], GENERATED)
+    zendnn, adeep = _primitives(fetched)
+    blis = sources.blis(fetched["blis"])
+    return Trees(GENERATED, zendnn, adeep, blis.kind, blis.path, fetched)
+
+
+def third_party() -> Mapping[str, Path]:
+    """Return the third-party folders of a whole PyTorch tree, by their place in it.
+
+    Fetches and converts them into build/ as needed. Raises SetupError as `prepare` does.
+    """
+    with locked(BUILD / ".lock"):
+        fetched = _fetched("onednn", "ideep", "blis")
+        zendnn, adeep = _primitives(fetched)
+    folders = {"zendnn": zendnn, "adeep": adeep, "blis": fetched["blis"]}
+    return {f"third_party/{name}": folder for name, folder in folders.items()}
+
+
+def _fetched(*names: str) -> Mapping[str, Path]:
+    fetched = {}
+    for name in names:
+        fetched[name] = sources.fetch(name)
+        say(f"{name} {sources.sources()[name].version}: {fetched[name]}")
+    return fetched
+
+
+def _primitives(fetched: Mapping[str, Path]) -> tuple[Path, Path]:
+    """Convert oneDNN, unless it is converted already, and ideep; return their folders."""
+    zendnn = GENERATED / "third_party" / "zendnn"
+    adeep = GENERATED / "third_party" / "adeep"
+    if (fetched["onednn"] / RENAMED_LANDMARK).exists():
+        zendnn = fetched["onednn"]
+    else:
+        _convert("onednn", fetched["onednn"], zendnn)
+    _convert("ideep", fetched["ideep"], adeep)
+    return zendnn, adeep
+
+
+def _convert(name: str, tree: Path, out: Path) -> None:
     from tools.zendnnify import generate
     from tools.zendnnify.rules.model import ZendnnifyError
 
-    fetched = {}
-    for name in ("pytorch", "onednn", "ideep", "blis"):
-        fetched[name] = sources.fetch(name)
-        say(f"{name} {sources.sources()[name].version}: {fetched[name]}")
-    zendnn = GENERATED / "third_party" / "zendnn"
-    adeep = GENERATED / "third_party" / "adeep"
-    conversions = {"pytorch": GENERATED, "onednn": zendnn, "ideep": adeep}
-    if (fetched["onednn"] / RENAMED_LANDMARK).exists():
-        zendnn = fetched["onednn"]
-        del conversions["onednn"]
-    for name, out in conversions.items():
-        started = time.monotonic()
-        try:
-            generate.run(fetched[name], out)
-        except ZendnnifyError as error:
-            raise SetupError(f"{name} cannot be converted: {error}") from error
-        say(f"{name} converted into {out} in {time.monotonic() - started:.1f} s")
-    blis = sources.blis(fetched["blis"])
-    return Trees(GENERATED, zendnn, adeep, blis.kind, blis.path, fetched)
+    started = time.monotonic()
+    try:
+        generate.run(tree, out)
+    except ZendnnifyError as error:
+        raise SetupError(f"{name} cannot be converted: {error}") from error
+    say(f"{name} converted into {out} in {time.monotonic() - started:.1f} s")
 
 
 def configure_arguments(

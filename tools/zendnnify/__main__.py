@@ -5,29 +5,44 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from tools.zendnnify import files, generate, trees
+from tools.zendnnify import files, generate, in_place, trees
 from tools.zendnnify.generate import Summary
 from tools.zendnnify.rewrite import explain, rewrite
 from tools.zendnnify.rules.model import ZendnnifyError
+
+REPO = Path(__file__).resolve().parents[2]
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="python -m tools.zendnnify",
-        description="Writes the ZenDNN variants of files of a PyTorch, oneDNN or ideep tree.",
+        description="Writes the ZenDNN variants of files of a PyTorch, oneDNN or ideep tree, or "
+        "converts a whole PyTorch tree in place.",
         epilog="Exit status: 0 done; 1 with --check, something would change; 2 an error; "
         "130 interrupted.",
     )
     made.add_argument(
         "paths", nargs="*", metavar="PATH", help="files and folders of the tree (default: all)"
     )
-    made.add_argument("--project-directory", required=True, type=Path, metavar="TREE")
+    what = made.add_mutually_exclusive_group(required=True)
+    what.add_argument("--project-directory", type=Path, metavar="TREE")
+    what.add_argument("--in-place", type=Path, metavar="TREE", help="convert a PyTorch tree itself")
+    what.add_argument("--revert", type=Path, metavar="TREE", help="undo --in-place")
+    what.add_argument(
+        "--lock", type=Path, metavar="TREE", help="note the files of a PyTorch tree as known"
+    )
     made.add_argument("--output-directory", type=Path, metavar="OUT")
     made.add_argument("--check", action="store_true", help="change nothing; list what would change")
     made.add_argument(
         "--explain", metavar="FILE", help="show each substitution in FILE and its rule"
+    )
+    made.add_argument(
+        "--force",
+        action="store_true",
+        help="with --in-place or --revert: also where files differ from what is known",
     )
     return made
 
@@ -36,6 +51,11 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = parser().parse_args(arguments)
     try:
+        if options.project_directory is None:
+            _whole_tree(options)
+            return 0
+        if options.force:
+            raise ZendnnifyError("--force goes with --in-place or --revert")
         if options.explain is not None:
             if options.paths or options.check or options.output_directory is not None:
                 raise ZendnnifyError(
@@ -64,6 +84,40 @@ def main(arguments: list[str] | None = None) -> int:
         return 1 if summary.changes else 0
     print(table(summary))
     return 0
+
+
+def _whole_tree(options: argparse.Namespace) -> None:
+    if options.paths or options.check or options.explain or options.output_directory:
+        raise ZendnnifyError(
+            "a whole tree is converted in place: give no PATH, --check, --explain or "
+            "--output-directory"
+        )
+    if options.lock is not None:
+        print(in_place.lock(options.lock))
+    elif options.revert is not None:
+        print(_tree_table(in_place.revert(options.revert, options.force)))
+    else:
+        print(_tree_table(in_place.convert(options.in_place, REPO, _third_party, options.force)))
+
+
+def _third_party() -> Mapping[str, Path]:
+    from tools.setup_helpers import build, errors
+
+    try:
+        return build.third_party()
+    except errors.SetupError as error:
+        raise ZendnnifyError(str(error)) from error
+
+
+def _tree_table(done: in_place.Done) -> str:
+    return _aligned(
+        [
+            (f"pytorch {done.release}", ""),
+            ("files added", f"{done.added}"),
+            ("files edited", f"{done.edited}"),
+            ("written now", f"{len(done.written)}"),
+        ]
+    )
 
 
 def _in_one_line(text: str) -> str:
@@ -96,6 +150,10 @@ def table(summary: Summary) -> str:
         ("rules applied", f"{sum(summary.rules.values())}"),
         *((f"  {rule}", f"{count}") for rule, count in sorted(summary.rules.items())),
     ]
+    return _aligned(rows)
+
+
+def _aligned(rows: list[tuple[str, str]]) -> str:
     width = max(len(name) for name, _ in rows)
     return "\n".join(f"{name:<{width}}  {value:>8}".rstrip() for name, value in rows)
 

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import IO
 
 from tools.zendnnify.rules.model import ZendnnifyError
 
@@ -83,6 +84,23 @@ def stat(path: Path) -> list[int] | None:
     return [result.st_size, result.st_mtime_ns]
 
 
+def lock(path: Path, folder: Path) -> IO[str]:
+    """Locks the file ``path`` for a run that writes into ``folder``; closing it unlocks it.
+
+    Raises:
+        ZendnnifyError: another run holds the lock.
+    """
+    stream = path.open("w")
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        stream.close()
+        raise ZendnnifyError(
+            f"another run is writing into {folder}; run again when it has ended"
+        ) from None
+    return stream
+
+
 class Transaction:
     """Writes all files into a folder, or leaves the folder unchanged.
 
@@ -101,7 +119,7 @@ class Transaction:
     def __enter__(self) -> Transaction:
         try:
             self._make_folder(self.out / STAGING)
-            self._guard(self._lock)
+            self._guard(self._take_lock)
             for leftover in (self._new, self._old):
                 shutil.rmtree(leftover, ignore_errors=True)
             self._guard(self._new.mkdir)
@@ -123,15 +141,8 @@ class Transaction:
         if kind is not None:
             self._undo_folders()
 
-    def _lock(self) -> None:
-        self._locked = (self.out / STAGING / "lock").open("w")
-        try:
-            fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._locked.close()
-            raise ZendnnifyError(
-                f"another run is writing into {self.out}; run again when it has ended"
-            ) from None
+    def _take_lock(self) -> None:
+        self._locked = lock(self.out / STAGING / "lock", self.out)
 
     def stage(self, path: str, data: bytes) -> Path:
         """Writes a file to the staging area; ``path`` is relative to the folder. Returns its

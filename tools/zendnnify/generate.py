@@ -281,7 +281,22 @@ def _tell(items: Iterable[_Made], total: int) -> Iterable[_Made]:
         yield item
 
 
-def _convert(tree: Tree, out: Path, source: Source, explicit: bool) -> _Made:
+@dataclass(frozen=True)
+class Converted:
+    """One source's variant, and what made it: the rules' counts and the merged names."""
+
+    data: bytes
+    result: bytes
+    rules: dict[str, int]
+    merged: tuple[str, ...]
+
+
+def convert(tree: Tree, source: Source) -> Converted:
+    """Converts one file of the tree in memory.
+
+    Raises:
+        ZendnnifyError: it cannot be read, or no rule covers something in it.
+    """
     path = tree.root / source.path
     data = files.read_bytes(path)
     rules = {COPIED: 1}
@@ -293,22 +308,22 @@ def _convert(tree: Tree, out: Path, source: Source, explicit: bool) -> _Made:
             rewritten = rewrite(text, source.path, tree.rules, source.language)
             rules, merged = rewritten.counts(), rewritten.merged
             result = with_header(rewritten.text, source.path, source.language).encode()
-    return _made(
-        out,
-        source.output,
-        result,
-        Entry(source.path, _sha256(data), _sha256(result), rules, merged, explicit),
-    )
+    return Converted(data, result, rules, merged)
 
 
-def _register_kernels(tree: Tree, out: Path, plan: list[Source]) -> list[_Made]:
-    """Declares and registers the kernels that the operator table names.
+def _convert(tree: Tree, out: Path, source: Source, explicit: bool) -> _Made:
+    made = convert(tree, source)
+    shas = _sha256(made.data), _sha256(made.result)
+    entry = Entry(source.path, *shas, made.rules, made.merged, explicit)
+    return _made(out, source.output, made.result, entry)
+
+
+def defined_operators(tree: Tree, text: str, plan: list[Source]) -> list[kernels.Operator]:
+    """The operators of the table ``text`` that name a kernel to convert.
 
     Raises:
         ZendnnifyError: the table names a kernel that no converted file defines.
     """
-    data = files.read_bytes(tree.root / NATIVE_FUNCTIONS)
-    text = files.decode(data, tree.root / NATIVE_FUNCTIONS)
     operators = kernels.parse(text, NATIVE_FUNCTIONS)
     code = "\n".join(
         files.read_text(tree.root / source.path) for source in plan if source.language == "cpp"
@@ -318,6 +333,14 @@ def _register_kernels(tree: Tree, out: Path, plan: list[Source]) -> list[_Made]:
             f"{operator.location}: no converted file defines {kernel}, the kernel of "
             f"{operator.name}; add its file to the default set in tools/zendnnify/trees.py"
         )
+    return operators
+
+
+def _register_kernels(tree: Tree, out: Path, plan: list[Source]) -> list[_Made]:
+    """Declares and registers the kernels that the operator table names."""
+    data = files.read_bytes(tree.root / NATIVE_FUNCTIONS)
+    text = files.decode(data, tree.root / NATIVE_FUNCTIONS)
+    operators = defined_operators(tree, text, plan)
     names = renamer(tree.rules)
     outputs = {
         kernels.HEADER: kernels.header(operators, names, NATIVE_FUNCTIONS, tree.rules.declarations),

@@ -17,6 +17,7 @@ REGISTRATION = "aten/src/ATen/native/zendnn/RegisterZendnn.cpp"
 
 _VOCABULARY = "mkldnn"
 _REGISTERED_KEYS = ("MkldnnCPU", "CompositeExplicitAutograd")
+_BACKEND_KEY = "PrivateUse1"
 
 # Schema type to C++ parameter type.
 _TYPES: dict[str, str] = {
@@ -70,6 +71,12 @@ class Operator:
     returns: tuple[str, ...]
     kernels: tuple[tuple[str, str], ...]
     location: Location
+
+    @property
+    def registered(self) -> str | None:
+        """The kernel, by upstream's name, whose variant the backend registers."""
+        kernels = dict(self.kernels)
+        return next((kernels[key] for key in _REGISTERED_KEYS if key in kernels), None)
 
 
 def parse(text: str, path: str) -> list[Operator]:
@@ -216,23 +223,67 @@ def header(
 
 def registration(operators: list[Operator], names: Renamer, source: str) -> str:
     """A source file that registers the kernels under the backend's dispatch key."""
-    lines = []
-    for operator in operators:
-        kernels = dict(operator.kernels)
-        key = next((key for key in _REGISTERED_KEYS if key in kernels), None)
-        if key is not None:
-            name = names.text(kernels[key], operator.location)
-            lines.append(f'  m.impl("{operator.name}", TORCH_FN(at::native::{name}));')
-    body = "\n".join(lines)
+    registered = {
+        operator.name: names.text(kernel, operator.location)
+        for operator in operators
+        if (kernel := operator.registered) is not None
+    }
+    body = "\n".join(
+        f'  m.impl("{name}", TORCH_FN(at::native::{kernel}));'
+        for name, kernel in registered.items()
+    )
     return (
         f"// {MARK}{source}; do not edit.\n"
         "// Registers the zendnn kernels for the installed torch's operators.\n"
         "#include <ATen/native/zendnn/NativeFunctions.h>\n"
         "#include <torch/library.h>\n\n"
-        "TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {\n"
+        f"TORCH_LIBRARY_IMPL(aten, {_BACKEND_KEY}, m) {{\n"
         f"{body}\n"
         "}\n"
     )
+
+
+def tree_header(
+    operators: list[Operator], names: Renamer, source: str, more: tuple[str, ...] = ()
+) -> str:
+    """The header in a whole tree: torchgen declares the registered kernels, this one the others,
+    and ``more``."""
+    bases = dict.fromkeys(operator.name.partition(".")[0] for operator in operators)
+    includes = "\n".join(f"#include <ATen/ops/{base}_native.h>" for base in sorted(bases))
+    others = (
+        signature(operator, kernel, names.text(kernel, operator.location))
+        for operator in operators
+        if operator.registered is None
+        for _, kernel in operator.kernels
+    )
+    lines = "\n".join(f"{line};" for line in (*others, *more))
+    return (
+        f"// {MARK}{source}; do not edit.\n"
+        "// The kernels of the zendnn backend.\n"
+        "#pragma once\n\n"
+        "#include <ATen/core/Tensor.h>\n"
+        "#ifndef AT_PER_OPERATOR_HEADERS\n#include <ATen/NativeFunctions.h>\n"
+        f"#else\n{includes}\n#endif\n\n"
+        "namespace at::native {\n\n"
+        f"{lines}\n\n"
+        "}  // namespace at::native\n"
+    )
+
+
+def with_entries(text: str, operators: list[Operator], names: Renamer) -> str:
+    """The operator table ``text`` with an entry for each kernel that the backend registers, below
+    that of upstream's kernel."""
+    lines = text.splitlines(keepends=True)
+    for operator in reversed(operators):  # From the end, so that earlier lines keep their numbers.
+        kernel = operator.registered
+        if kernel is None:
+            continue
+        entry = re.compile(rf"    [\w, ]+: {kernel}\s*(#.*)?\n")
+        index = operator.location.line
+        while not entry.fullmatch(lines[index]):
+            index += 1
+        lines.insert(index + 1, f"    {_BACKEND_KEY}: {names.text(kernel, operator.location)}\n")
+    return "".join(lines)
 
 
 def undefined(operators: list[Operator], sources: str) -> list[tuple[Operator, str]]:

@@ -104,12 +104,12 @@ def _outputs(path: Path) -> tuple[str | None, dict[str, Entry]]:
         }
     except (AttributeError, TypeError):
         raise _damaged(path) from None
-    if not all(_is_inside(output) and _is_sound(entry) for output, entry in entries.items()):
+    if not all(is_inside(output) and _is_sound(entry) for output, entry in entries.items()):
         raise _damaged(path)
     return kind, entries
 
 
-def _is_inside(path: str) -> bool:
+def is_inside(path: str) -> bool:
     """Whether a relative path stays below its folder."""
     pure = PurePosixPath(path)
     return (
@@ -120,7 +120,7 @@ def _is_inside(path: str) -> bool:
 def _is_sound(entry: Entry) -> bool:
     return (
         all(isinstance(x, str) for x in (entry.source, entry.source_sha256, entry.sha256))
-        and _is_inside(entry.source)
+        and is_inside(entry.source)
         and isinstance(entry.rules, dict)
         and all(isinstance(count, int) for count in entry.rules.values())
         and all(isinstance(name, str) for name in entry.merged)

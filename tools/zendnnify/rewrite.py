@@ -282,16 +282,7 @@ def rewrite(text: str, path: str, rules: RuleSet, language: str) -> Rewritten:
         Uncovered: no rule covers an occurrence of the source vocabulary.
         ZendnnifyError: an edit's anchor does not occur exactly once, or overlaps another's.
     """
-    claims = _Claims()
-    for edit in rules.edits:
-        if edit.file == path:
-            item = _locate_edit(text, edit)
-            if not claims.is_free(item.start, item.end):
-                raise ZendnnifyError(
-                    f"{locate(text, item.start, path)}: the anchor of rule {edit.name!r} overlaps "
-                    "that of another rule; merge the two edits in tools/zendnnify/rules"
-                )
-            claims.add(item)
+    claims = _claim_edits(text, path, rules.edits)
     hits = vocabulary(text)
     if not hits and not claims.items:
         return Rewritten(text, (), ())
@@ -321,6 +312,29 @@ def rewrite(text: str, path: str, rules: RuleSet, language: str) -> Rewritten:
         raise _uncovered(locate(text, start, path), text[start:end], more)
     items = sorted((*claims.items, *general), key=_span)
     return Rewritten(_assemble(text, items), tuple(items), _merged(text, general))
+
+
+def apply_edits(text: str, path: str, edits: tuple[Edit, ...]) -> str:
+    """The text of one file after its edits alone, without any renaming.
+
+    Raises:
+        ZendnnifyError: an edit's anchor does not occur exactly once, or overlaps another's.
+    """
+    return _assemble(text, _claim_edits(text, path, edits).items)
+
+
+def _claim_edits(text: str, path: str, edits: tuple[Edit, ...]) -> _Claims:
+    claims = _Claims()
+    for edit in edits:
+        if edit.file == path:
+            item = _locate_edit(text, edit)
+            if not claims.is_free(item.start, item.end):
+                raise ZendnnifyError(
+                    f"{locate(text, item.start, path)}: the anchor of rule {edit.name!r} overlaps "
+                    "that of another rule; merge the two edits in tools/zendnnify/rules"
+                )
+            claims.add(item)
+    return claims
 
 
 def _general(
