@@ -303,17 +303,16 @@ def _upstream(tree: Tree, journal: Mapping[str, Change]) -> dict[str, _File]:
         ZendnnifyError: a rule does not fit a file; the message names rule, file and line.
     """
     places = {path: _original(tree.root, journal, path) for path in _edited()}
-    texts = {path: files.read_text(place) for path, place in places.items()}
+    made = {
+        path: apply_edits(files.read_text(place), path, tree_rules.EDITS)
+        for path, place in places.items()
+    }
     sources = tree.default_sources()
     names = renamer(tree.rules)
-    operators = generate.defined_operators(tree, texts[NATIVE_FUNCTIONS], sources)
+    table = made[NATIVE_FUNCTIONS]
+    operators = generate.defined_operators(tree, table, sources)
+    made[NATIVE_FUNCTIONS] = kernels.with_entries(table, operators, names)
     header = kernels.tree_header(operators, names, NATIVE_FUNCTIONS, tree.rules.declarations)
-    made = {
-        path: apply_edits(text, path, tree_rules.EDITS)
-        if path != NATIVE_FUNCTIONS
-        else kernels.with_entries(text, operators, names)
-        for path, text in texts.items()
-    }
     return {
         **{path: _File(text.encode(), _mode(places[path])) for path, text in made.items()},
         **{source.output: _File(generate.convert(tree, source).result) for source in sources},

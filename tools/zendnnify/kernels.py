@@ -248,7 +248,8 @@ def tree_header(
 ) -> str:
     """The header in a whole tree: torchgen declares the registered kernels, this one the others,
     and ``more``."""
-    bases = dict.fromkeys(operator.name.partition(".")[0] for operator in operators)
+    # torchgen's header of add.Tensor, add_.Tensor and add.out is that of add.
+    bases = {operator.name.partition(".")[0].removesuffix("_") for operator in operators}
     includes = "\n".join(f"#include <ATen/ops/{base}_native.h>" for base in sorted(bases))
     others = (
         signature(operator, kernel, names.text(kernel, operator.location))
