@@ -329,10 +329,10 @@ def _additions(repository: Path, third_party: Mapping[str, Path]) -> dict[str, _
     """This project's own files, and the third-party sources."""
     places = {path: repository / path for path in OWN_FILES}
     for folder in OWN_FOLDERS:
-        for path in files.walk(repository / folder, frozenset({"__pycache__"})):
+        for path in files.walk(repository / folder, trees.NEVER_ENTERED):
             places[f"{folder}/{path}"] = repository / folder / path
     for folder, source in third_party.items():
-        for path in files.walk(source):
+        for path in files.walk(source, trees.NEVER_ENTERED):
             name = f"{folder}/{path}"
             if name in places:
                 raise ZendnnifyError(f"{source / path} and {places[name]} would both become {name}")

@@ -36,7 +36,7 @@ LEFT_OUT: dict[str, str] = {
 }
 """Files that a folder's conversion leaves out, each with its reason."""
 
-_NEVER_ENTERED = frozenset({".git", "__pycache__"})
+NEVER_ENTERED = frozenset({".git", "__pycache__"})
 
 
 @dataclass(frozen=True)
@@ -178,7 +178,7 @@ class Tree:
     def _matching(self, globs: tuple[str, ...]) -> list[Source]:
         return [
             self.source(path)
-            for path in walk(self.root, _NEVER_ENTERED)
+            for path in walk(self.root, NEVER_ENTERED)
             if _matches(path, globs) and not _matches(path, tuple(LEFT_OUT))
         ]
 

@@ -70,6 +70,22 @@ def test_a_renamed_tree_is_used_in_place(
     assert [tree for tree, _ in runs] == [trees["pytorch"], trees["ideep"]]
 
 
+def test_a_whole_tree_gets_the_converted_primitives_and_blis(
+    trees: dict[str, Path],
+    runs: list[tuple[Path, Path]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "BUILD", tmp_path / "build")
+    made = module.GENERATED / "third_party"
+    assert module.third_party() == {
+        "third_party/zendnn": made / "zendnn",
+        "third_party/adeep": made / "adeep",
+        "third_party/blis": trees["blis"],
+    }
+    assert [tree for tree, _ in runs] == [trees["onednn"], trees["ideep"]]
+
+
 @pytest.mark.usefixtures("trees")
 def test_a_tree_that_cannot_be_converted_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:

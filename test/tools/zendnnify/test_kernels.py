@@ -120,3 +120,45 @@ def test_kernels_that_nothing_defines_are_found() -> None:
     code = "Tensor mkldnn_relu(const Tensor& x) {\n  return dense_mkldnn_pack(x);\n}\n"
     code += "static inline std::tuple<Tensor, Tensor>& mkldnn_conv(\n    int x) {}\n"
     assert [kernel for _, kernel in kernels.undefined(found, code)] == ["dense_mkldnn_pack"]
+
+
+WHOLE_TREE = """\
+- func: f_(Tensor(a!) self) -> Tensor(a!)
+  dispatch:
+    SparseCPU, MkldnnCPU: mkldnn_f_  # a comment
+    CompositeExplicitAutograd: f_
+
+- func: g(Tensor self) -> Tensor
+  dispatch:
+    CompositeExplicitAutograd: mkldnn_g
+  autogen: g.out
+
+- func: h(Tensor self) -> Tensor
+  dispatch:
+    CPU: dense_to_mkldnn
+"""
+
+
+def test_the_table_of_a_whole_tree_has_an_entry_below_each_registered_kernel() -> None:
+    operators = kernels.parse(WHOLE_TREE, "table.yaml")
+    added = {
+        "    SparseCPU, MkldnnCPU: mkldnn_f_  # a comment\n": "    PrivateUse1: zendnn_f_\n",
+        "    CompositeExplicitAutograd: mkldnn_g\n": "    PrivateUse1: zendnn_g\n",
+    }
+    wanted = WHOLE_TREE
+    for line, entry in added.items():
+        wanted = wanted.replace(line, line + entry)
+    assert kernels.with_entries(WHOLE_TREE, operators, NAMES) == wanted
+
+
+def test_the_header_of_a_whole_tree_declares_what_torchgen_does_not() -> None:
+    operators = kernels.parse(WHOLE_TREE, "table.yaml")
+    header = kernels.tree_header(operators, NAMES, "table.yaml", ("extern int more",))
+    assert [line for line in header.splitlines() if line.startswith("#include <ATen/ops/")] == [
+        f"#include <ATen/ops/{name}_native.h>" for name in ("f", "g", "h")
+    ]
+    declared = [line for line in header.splitlines() if line.endswith(";")]
+    assert declared == [
+        "at::Tensor dense_to_zendnn(const at::Tensor& self);",
+        "extern int more;",
+    ]

@@ -46,9 +46,9 @@ constexpr std::array<Kind, 20> kKinds{{
     {"resample", zendnn_resampling},
     {"rms_norm", zendnn_layer_normalization},
     {"roll", zendnn_reorder},
-    {"softmax", zendnn_softmax},
+    {"softmax", ::zendnn_softmax},
     {"sum", zendnn_reduction},
-    {"winograd", zendnn_convolution},
+    {"winograd", ::zendnn_convolution},
 }};
 
 Event event_of(const Step& step, size_t index) {

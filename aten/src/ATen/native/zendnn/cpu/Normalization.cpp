@@ -28,7 +28,8 @@ Reason why_not_normalize(const Tensor& x) {
 
 // A softmax over dimension `dim`; it may run in place.
 void run_softmax(const Tensor& x, int64_t dim, bool log, const Tensor& out) {
-  prepare_kernel(zendnn_softmax);
+  // In a whole tree, torchgen declares a kernel of this name in at::native.
+  prepare_kernel(::zendnn_softmax);
   const auto sizes = x.sizes();
   void* written = out.mutable_data_ptr(); // first: it may move data x shares
   kernels::softmax(
