@@ -51,10 +51,16 @@ _QUIET_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Change:
-    """One written file: the sha256 of its bytes before (None: there was no file) and after."""
+    """One written file.
+
+    Attributes:
+        before: the sha256 of its bytes before the conversion; None where there was no file.
+        after: the sha256 of its converted bytes. More follow while a later conversion replaces
+            earlier ones: those that it may not have reached.
+    """
 
     before: str | None
-    after: str
+    after: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -147,8 +153,11 @@ def lock(root: Path) -> Path:
     journal = _load(tree.root)
     hashes = {path: _hash(_original(tree.root, journal, path)) for path in _sources(tree)}
     target = LOCKS / f"pytorch-{tree.release}.json"
-    target.parent.mkdir(exist_ok=True)
-    target.write_text(json.dumps(hashes, indent=1, sort_keys=True) + "\n")
+    with files.in_one_sentence(f"write {target}"):
+        target.parent.mkdir(exist_ok=True)
+        scratch = target.with_suffix(".new")
+        scratch.write_text(json.dumps(hashes, indent=1, sort_keys=True) + "\n")
+        os.replace(scratch, target)
     return target
 
 
@@ -160,9 +169,10 @@ def _load(root: Path) -> dict[str, Change]:
     if not path.is_file():
         return {}
     try:
-        journal = {name: Change(**fields) for name, fields in json.loads(path.read_text()).items()}
+        noted = json.loads(path.read_text())
+        journal = {name: Change(x["before"], tuple(x["after"])) for name, x in noted.items()}
         sound = all(manifest.is_inside(name) for name in journal)
-    except (ValueError, AttributeError, TypeError):
+    except (ValueError, AttributeError, KeyError, TypeError):
         sound = False
     if not sound:
         raise ZendnnifyError(f"{path} is damaged; take a fresh copy of the tree")
@@ -171,7 +181,7 @@ def _load(root: Path) -> dict[str, Change]:
 
 @contextlib.contextmanager
 def _one_run(root: Path) -> Iterator[None]:
-    """Allows one run at a time in a tree; leaves no empty state behind."""
+    """Allows one run at a time in a tree; leaves neither scratch files nor an empty state."""
     state = root / STATE
     with files.in_one_sentence(f"write to {root}"):
         state.mkdir(exist_ok=True)
@@ -180,6 +190,7 @@ def _one_run(root: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        (state / "new").unlink(missing_ok=True)
         if not (state / "journal.json").is_file():
             shutil.rmtree(state, ignore_errors=True)
         stream.close()
@@ -208,7 +219,9 @@ def _recognise(root: Path) -> Tree:
         )
     for path in _edited():
         if not (tree.root / path).is_file():
-            raise ZendnnifyError(f"{tree.root} is only a part of PyTorch: it has no {path}")
+            raise ZendnnifyError(
+                f"{tree.root} is only a part of PyTorch, without {path}; name a whole source tree"
+            )
     return tree
 
 
@@ -217,7 +230,7 @@ def _check_journal(root: Path, journal: Mapping[str, Change], force: bool) -> No
     changed = [
         path
         for path, change in journal.items()
-        if _hash(root / path) not in (change.before, change.after)
+        if _hash(root / path) not in (change.before, *change.after)
     ]
     if changed and not force:
         raise ZendnnifyError(
@@ -352,7 +365,7 @@ def _mode(path: Path) -> int:
 # --- writing -----------------------------------------------------------------------------------
 
 
-def _write(tree: Tree, before: Mapping[str, Change], plan: Mapping[str, _File]) -> Done:
+def _write(tree: Tree, before: dict[str, Change], plan: Mapping[str, _File]) -> Done:
     """Writes the plan, and restores files of an earlier conversion that it lacks.
 
     An error or an interruption restores a tree that was not converted before. In a converted one,
@@ -362,24 +375,24 @@ def _write(tree: Tree, before: Mapping[str, Change], plan: Mapping[str, _File]) 
     journal = {
         path: Change(
             before[path].before if path in before else _hash(root / path),
-            hashlib.sha256(file.data).hexdigest(),
+            (hashlib.sha256(file.data).hexdigest(),),
         )
         for path, file in sorted(plan.items())
     }
-    dropped = {path: change for path, change in before.items() if path not in plan}
     if not before:  # A run that was killed before it wrote a journal changed nothing else.
         shutil.rmtree(root / STATE / "original", ignore_errors=True)
     try:
         for path, change in journal.items():
             if change.before is not None and path not in before:
                 _put(root, root / STATE / "original" / path, _read(root / path))
-        _save(root, {**dropped, **journal})
-        written = _restore(root, dropped)
+        if journal != before:
+            _save(root, before | {path: _over(before, path, journal[path]) for path in journal})
+        written = _restore(root, {path: before[path] for path in before if path not in plan})
         for path in _tell("written", journal):
-            if _hash(root / path) != journal[path].after:
+            if _hash(root / path) not in journal[path].after:
                 _put(root, root / path, plan[path])
                 written.append(path)
-        if dropped:
+        if journal != before:
             _save(root, journal)
     except BaseException:
         if not before:
@@ -387,6 +400,12 @@ def _write(tree: Tree, before: Mapping[str, Change], plan: Mapping[str, _File]) 
             (root / STATE / "journal.json").unlink(missing_ok=True)
         raise
     return _done(tree.release, journal, written)
+
+
+def _over(before: Mapping[str, Change], path: str, change: Change) -> Change:
+    """``change``, as long as the file may still have what an earlier conversion wrote."""
+    earlier = before[path].after if path in before else ()
+    return Change(change.before, (*change.after, *earlier))
 
 
 def _save(root: Path, journal: Mapping[str, Change]) -> None:

@@ -170,6 +170,21 @@ def test_a_killed_run_can_be_run_again_and_reverted(
     assert contents(tree) == before
 
 
+def test_a_killed_conversion_over_an_earlier_one_can_be_run_again(
+    tree: Path, third_party: Path
+) -> None:
+    before = contents(tree)
+    convert(tree, third_party)
+    source = third_party / "zendnn/src/common/utils.cpp"
+    for text, writes in (("second", 1), ("third", 1), ("third", 2), ("fourth", 1)):
+        source.write_text(f"{text}\n")
+        in_a_process_that_dies(writes, lambda: convert(tree, third_party))
+    assert convert(tree, third_party).written == ["third_party/zendnn/src/common/utils.cpp"]
+    assert convert(tree, third_party).written == []
+    in_place.revert(tree)
+    assert contents(tree) == before
+
+
 def test_an_interrupted_run_leaves_the_tree_as_it_was(
     tree: Path, third_party: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,7 +298,7 @@ def test_trees_that_cannot_be_converted_are_refused(
     with pytest.raises(ZendnnifyError, match=r"is PyTorch 2\.99, whose files are not known"):
         convert(tree, third_party)
     (tree / "setup.py").unlink()
-    with pytest.raises(ZendnnifyError, match=r"only a part of PyTorch: it has no setup\.py"):
+    with pytest.raises(ZendnnifyError, match=r"only a part of PyTorch, without setup\.py"):
         convert(tree, third_party, force=True)
     assert not (tree / STATE).exists()
 
