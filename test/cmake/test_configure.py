@@ -50,3 +50,9 @@ def test_a_torch_without_openmp_is_refused_and_reconfiguring_finds_a_changed_one
         assert f"No libgomp*.so* comes with the torch in '{tmp_path / name}'" in said
         cache = (tmp_path / "build" / "CMakeCache.txt").read_text()
         assert f"={library}/libtorch_cpu.so" in cache
+
+
+def test_a_whole_tree_without_the_fetched_sources_is_refused(tmp_path: Path) -> None:
+    said = configure(tmp_path, "WholeTreeDependencies.cmake")
+    missing = tmp_path / "third_party" / "zendnn" / "CMakeLists.txt"
+    assert f"USE_ZENDNN is on, but {missing} does not exist: convert this tree again" in said

@@ -19,7 +19,7 @@ EDITS: tuple[Edit, ...] = (
         action=Action.BEFORE,
         text="cmake_dependent_option(\n"
         '  USE_ZENDNN "Use ZenDNN in place of MKLDNN. Only available on Linux on x86_64." OFF\n'
-        '  "CPU_INTEL AND LINUX AND NOT BUILD_LIBTORCHLESS" OFF)\n'
+        '  "CPU_INTEL AND LINUX AND BUILD_SHARED_LIBS AND NOT BUILD_LIBTORCHLESS" OFF)\n'
         "if(USE_ZENDNN)\n"
         "  set(USE_MKLDNN OFF)\n"
         "endif()\n",
