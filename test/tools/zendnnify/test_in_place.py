@@ -153,7 +153,7 @@ def in_a_process_that_dies(writes: int, run: Callable[[], object]) -> None:
         os._exit(1)
 
 
-@pytest.mark.parametrize("writes", [0, 5, 10, 11, 40])
+@pytest.mark.parametrize("writes", [5, 10, 40])
 def test_a_killed_run_can_be_run_again_and_reverted(
     tree: Path, third_party: Path, writes: int
 ) -> None:
@@ -219,7 +219,7 @@ def test_a_file_that_differs_from_upstream_is_refused_and_kept_by_force(
 
 
 def test_a_lost_anchor_is_named_with_rule_file_and_line(tree: Path, third_party: Path) -> None:
-    for rule in tree_rules.EDITS:
+    for rule in {rule.file: rule for rule in tree_rules.EDITS}.values():
         path = tree / rule.file
         text = path.read_text()
         path.write_text(text.replace(rule.anchor, rule.anchor.replace("\n", " # moved\n", 1)))
