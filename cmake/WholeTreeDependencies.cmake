@@ -19,6 +19,7 @@ list(APPEND CMAKE_MODULE_PATH "${PROJECT_SOURCE_DIR}/cmake")
 include(Unity)
 include(BLIS)
 include(ZenDNN)
+unset(CMAKE_DISABLE_FIND_PACKAGE_Git) # set for ZenDNN alone
 
 # torch.__config__.show() lists this; caffe2/core/macros.h.in inserts it.
 file(STRINGS "${ZENDNN_SOURCE_DIR}/CMakeLists.txt" zendnn_version REGEX "set\\(PROJECT_VERSION ")
