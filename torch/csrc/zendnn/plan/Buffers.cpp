@@ -27,7 +27,11 @@ void Buffers::touch(Ref ref, int64_t step) {
 
 void Buffers::occupy(Ref ref, int64_t value) {
   if (ref) {
-    buffers_[holder_index(ref)].occupants.insert(value);
+    auto& occupants = buffers_[holder_index(ref)].occupants;
+    if (std::find(occupants.begin(), occupants.end(), value) ==
+        occupants.end()) {
+      occupants.push_back(value);
+    }
   }
 }
 

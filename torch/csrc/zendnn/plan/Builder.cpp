@@ -62,13 +62,13 @@ void Builder::build_nodes() {
   now_ = {};
   for (node_ = 0; node_ < all; ++node_) {
     if (is_repeated()) {
-      repeat(before_->made[node_]);
-      ++program_.taken_over;
+      made_.push_back(before_->made[node_]);
+      repeat(*made_.back());
     } else {
       at_node(written_[node_], [&] { build_node(*nodes_[node_]); });
+      made_.push_back(std::make_shared<const Made>(std::exchange(now_, {})));
     }
-    program_.append(now_.part);
-    made_.push_back(std::exchange(now_, {}));
+    program_.append(made_.back()->part);
   }
 }
 
@@ -76,7 +76,7 @@ void Builder::build_node(const Node& node) {
   const auto build = node.left ? build_by_torch : find_operator(node.op).build;
   build(*this, node);
   if (before_ != nullptr) {
-    compare(before_->made);
+    compare(*before_);
   }
 }
 
@@ -92,7 +92,7 @@ bool Builder::is_repeated() const {
   const auto read = node->reads();
   return node_ < std::ssize(before_->made) &&
          node == before_->inferred.nodes[node_] &&
-         before_->made[node_].is_final &&
+         before_->made[node_]->is_final &&
          std::all_of(read.begin(), read.end(), is_unchanged) &&
          std::all_of(
              node->outputs.begin(),
@@ -112,20 +112,20 @@ void Builder::repeat(const Made& made) {
   for (const auto& [ref, step] : made.touched) {
     buffers_.touch(ref, step);
   }
-  now_ = made;
+  ++program_.taken_over;
 }
 
-void Builder::compare(const std::vector<Made>& known) {
+void Builder::compare(const Predecessor& before) {
   const auto all = [](const auto& a, const auto& b, const auto& alike) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), alike);
   };
-  if (node_ >= std::ssize(known) ||
-      written_[node_] != before_->inferred.written[node_] ||
-      now_.part.steps.size() != known[node_].part.steps.size() ||
-      !all(now_.part.buffers, known[node_].part.buffers, are_alike) ||
+  const auto at = static_cast<size_t>(node_);
+  if (at >= before.made.size() || written_[at] != before.inferred.written[at] ||
+      now_.part.steps.size() != before.made[at]->part.steps.size() ||
+      !all(now_.part.buffers, before.made[at]->part.buffers, are_alike) ||
       !all(
           now_.places,
-          known[node_].places,
+          before.made[at]->places,
           [](const Made::At& a, const Made::At& b) {
             return a.value == b.value && a.is_best == b.is_best &&
                    a.place.blocked == b.place.blocked &&
@@ -137,7 +137,7 @@ void Builder::compare(const std::vector<Made>& known) {
   for (size_t i = 0; i < now_.places.size(); ++i) {
     const auto& [value, place, is_best] = now_.places[i];
     if (value < std::ssize(unchanged_) &&
-        !is_same_place(place, known[node_].places[i].place)) {
+        !is_same_place(place, before.made[at]->places[i].place)) {
       unchanged_[value] = false;
     }
   }
@@ -192,13 +192,12 @@ void Builder::add_primitive(
   for (const auto& argument : arguments) {
     touch(argument.ref);
   }
-  add_step(
-      {.label = node.label,
-       .implementation = std::move(implementation),
-       .flops = flops,
-       .operands = operands_of(node),
-       .primitive = primitive,
-       .arguments = std::move(arguments)});
+  auto step = primitive_step(primitive, std::move(arguments));
+  step.label = node.label;
+  step.implementation = std::move(implementation);
+  step.flops = flops;
+  step.operands = operands_of(node);
+  add_step(std::move(step));
 }
 
 void Builder::add_kernel(

@@ -47,7 +47,7 @@ struct Made {
 // A build of the same region for another call.
 struct Predecessor {
   Inferred inferred;
-  std::vector<Made> made; // of each node
+  std::vector<std::shared_ptr<const Made>> made; // of each node
   int threads;
   bool tunes; // with a budget
 };
@@ -261,7 +261,7 @@ class Builder : public Values {
   void repeat(const Made& made);
   // Follows the predecessor from here on if the current node did in kind what
   // it did there; values that lie elsewhere now are changed.
-  void compare(const std::vector<Made>& known);
+  void compare(const Predecessor& before);
   void add_place(const Made::At& at);
   void touch(Ref ref) {
     buffers_.touch(ref, step());
@@ -294,7 +294,7 @@ class Builder : public Values {
   double& tuning_seconds_;
   bool tunes_;
   const Predecessor* before_; // null from where this build differs in kind
-  std::vector<Made> made_;
+  std::vector<std::shared_ptr<const Made>> made_;
   Made now_;                               // by the current node, so far
   std::vector<std::vector<Place>> places_; // of each value, the best first
   Buffers buffers_;

@@ -104,6 +104,50 @@ void Program::append(const Program& part) {
   border_copies += part.border_copies;
 }
 
+class ArgumentPool {
+ public:
+  struct Arguments {
+    std::vector<memory> memories;
+    std::vector<zendnn_exec_arg_t> given;
+  };
+
+  std::unique_ptr<Arguments> take(const Step& step) {
+    {
+      std::lock_guard lock(mutex_);
+      if (!idle_.empty()) {
+        auto arguments = std::move(idle_.back());
+        idle_.pop_back();
+        return arguments;
+      }
+    }
+    auto arguments = std::make_unique<Arguments>();
+    for (const auto& [index, desc, ref] : step.arguments) {
+      const auto& engine = adeep::engine::cpu_engine();
+      arguments->memories.emplace_back(desc, engine, nullptr);
+      arguments->given.push_back({index, arguments->memories.back().get()});
+    }
+    return arguments;
+  }
+
+  void give(std::unique_ptr<Arguments> arguments) {
+    std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(arguments));
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Arguments>> idle_;
+};
+
+Step primitive_step(
+    ::zendnn::primitive primitive,
+    std::vector<Step::Argument> arguments) {
+  return {
+      .primitive = std::move(primitive),
+      .arguments = std::move(arguments),
+      .pool = std::make_shared<ArgumentPool>()};
+}
+
 class Executable::Instance {
  public:
   explicit Instance(const Program& program)
@@ -117,12 +161,18 @@ class Executable::Instance {
         moving_.push_back(i);
       }
     }
-    const auto& engine = adeep::engine::cpu_engine();
     for (size_t i = 0; i < program.steps.size(); ++i) {
-      for (const auto& argument : program.steps[i]->arguments) {
-        memories_.emplace_back(argument.desc, engine, nullptr);
-        refs_.push_back(argument.ref);
-        arguments_[i].push_back({argument.index, memories_.back().get()});
+      if (const auto& step = *program.steps[i]; step.pool) {
+        arguments_[i] = {step.pool, step.pool->take(step)};
+      }
+    }
+  }
+
+  // The executable may be gone.
+  ~Instance() {
+    for (auto& [pool, arguments] : arguments_) {
+      if (pool) {
+        pool->give(std::move(arguments));
       }
     }
   }
@@ -172,8 +222,12 @@ class Executable::Instance {
 
   // Handles are cheap to set, not free.
   void refresh() {
-    for (size_t i = 0; changed_ && i < memories_.size(); ++i) {
-      memories_[i].set_data_handle(frame_.at(refs_[i]));
+    for (size_t i = 0; changed_ && i < arguments_.size(); ++i) {
+      const auto& wanted = program_.steps[i]->arguments;
+      for (size_t j = 0; j < wanted.size(); ++j) {
+        auto& of_primitive = arguments_[i].second->memories[j];
+        of_primitive.set_data_handle(frame_.at(wanted[j].ref));
+      }
     }
     changed_ = false;
   }
@@ -202,7 +256,7 @@ class Executable::Instance {
       step.kernel(frame_);
       return;
     }
-    const auto& arguments = arguments_[index];
+    const auto& arguments = arguments_[index].second->given;
     const auto status = zendnn_primitive_execute(
         step.primitive.get(),
         adeep::stream::default_stream().get(),
@@ -221,9 +275,11 @@ class Executable::Instance {
   std::shared_ptr<void> arena_;
   Frame frame_;
   std::vector<size_t> moving_; // buffers that each run places anew
-  std::vector<memory> memories_;
-  std::vector<Ref> refs_;                                 // of memories
-  std::vector<std::vector<zendnn_exec_arg_t>> arguments_; // of each step
+  // Of each step, and where they go afterwards; null for a kernel's.
+  std::vector<std::pair<
+      std::shared_ptr<ArgumentPool>,
+      std::unique_ptr<ArgumentPool::Arguments>>>
+      arguments_;
   bool changed_ = true;
 };
 

@@ -11,7 +11,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -48,6 +47,10 @@ struct Frame {
   const Integers* numbers = nullptr;
 };
 
+// A step's arguments as primitives take them. Each run needs some of its own;
+// what an executable leaves serves others that have the step.
+class ArgumentPool;
+
 struct Step {
   // One argument of a primitive.
   struct Argument {
@@ -56,13 +59,14 @@ struct Step {
     Ref ref;
   };
 
-  std::string label; // the model's operators that it does
-  std::string implementation;
+  std::string label{}; // the model's operators that it does
+  std::string implementation{};
   double flops = 0;
   std::vector<TensorSpec> operands{}; // for profilers and listeners
   // Either a primitive with its arguments, or a kernel.
   ::zendnn::primitive primitive{};
   std::vector<Argument> arguments{};
+  std::shared_ptr<ArgumentPool> pool{};
   std::function<void(const Frame&)> kernel{};
   // Of a primitive that does what the kernel does; undefined where none does,
   // nothing for steps of torch.
@@ -81,7 +85,7 @@ struct Buffer {
   // Of one in the arena: its size, the steps that need it, from the first to
   // the last, and the values in it.
   int64_t bytes = 0, first = 0, last = 0;
-  std::set<int64_t> occupants{};
+  std::vector<int64_t> occupants{};
 };
 
 // What a builder makes for an executable to run.
@@ -103,6 +107,11 @@ struct Program {
   // Adds what a part has apart from its buffers and outputs.
   void append(const Program& part);
 };
+
+// A step that runs a primitive.
+Step primitive_step(
+    ::zendnn::primitive primitive,
+    std::vector<Step::Argument> arguments);
 
 // The kind of the primitives that do what a kernel of this name does.
 std::optional<int> kind_of(std::string_view implementation);

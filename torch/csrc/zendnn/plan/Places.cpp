@@ -89,7 +89,8 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
   const Place from = first.blocked ? first : addressable(value);
   const auto to = with_memory(value, {.desc = layout, .blocked = true});
   copy(value, from, to);
-  add_place({value, to, /*is_best=*/false});
+  now_.places.push_back({value, to, /*is_best=*/false});
+  add_place(now_.places.back());
   return to.ref;
 }
 
@@ -190,7 +191,8 @@ Place Builder::make(int64_t value, const memory::desc& layout) {
 }
 
 Place Builder::set_place(int64_t value, Place place) {
-  add_place({value, place, /*is_best=*/true});
+  now_.places.push_back({value, place, /*is_best=*/true});
+  add_place(now_.places.back());
   return place;
 }
 
@@ -199,7 +201,6 @@ void Builder::add_place(const Made::At& at) {
   auto& places = places_[value];
   places.insert(is_best ? places.begin() : places.end(), place);
   buffers_.occupy(place.ref, value);
-  now_.places.push_back(at);
 }
 
 bool Builder::dies(int64_t value, const Place& place) const {
