@@ -37,6 +37,14 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
     "Mixtral": ("Mixtral", {**_GROUPED, "num_local_experts": 3}, "dynamic"),
 }
 
+#: Arguments of ``generate`` and the batch. Looking up needs a token that ends, here none that comes.
+WAYS: list[dict[str, Any]] = [
+    {"do_sample": True, "top_k": 20},
+    {"num_beams": 3},
+    {"batch": 4},
+    {"batch": 1, "prompt_lookup_num_tokens": 3, "eos_token_id": 211},
+]
+
 #: Models whose decoding step is one region, and how many steps that has at most.
 STEPS: dict[str, tuple[str, dict[str, Any], int]] = {
     "Llama": ("Llama", _GROUPED, 34),
@@ -86,20 +94,11 @@ def assert_same_tokens(model: Any, least: int, batch: int = 2, **how: Any) -> No
 @pytest.mark.parametrize("name", MODELS)
 def test_greedy_decoding(name: str) -> None:
     static = {"cache_implementation": "static", "disable_compile": True}
-    how = static if MODELS[name][2] == "static" else {}
+    how: dict[str, Any] = static if MODELS[name][2] == "static" else {}
     assert_same_tokens(language_model(*MODELS[name][:2]), 200, **how)
 
 
-@pytest.mark.parametrize(
-    "how",
-    [
-        {"do_sample": True, "top_k": 20},
-        {"num_beams": 3},
-        {"batch": 4},
-        {"batch": 1, "prompt_lookup_num_tokens": 3},
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("how", WAYS, ids=str)
 def test_other_ways_of_decoding(how: dict[str, Any]) -> None:
     assert_same_tokens(language_model(*MODELS["GPT-2"][:2]), 200, **how)
 
