@@ -37,7 +37,7 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
     "Mixtral": ("Mixtral", {**_GROUPED, "num_local_experts": 3}, "dynamic"),
 }
 
-#: Arguments of ``generate``, and the batch. Looking up wants a token that ends; this one never comes.
+#: Arguments of ``generate``, and the batch. Looking up wants an end token; this one never comes.
 WAYS: list[dict[str, Any]] = [
     {"do_sample": True, "top_k": 20},
     {"num_beams": 3},
