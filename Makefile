@@ -7,6 +7,7 @@
 #   TESTS='test/tools -k x'    arguments that `make test` passes to pytest
 #   FUZZ='--count 5000'        arguments that `make fuzz` passes to tools.fuzz
 #   ZOO='--draw 15'            arguments that `make zoo` passes to tools.zoo
+#   WHEELS='--python 3.11,3.12 --torch 2.13.0'   which wheels `make wheels` builds
 #   MAX_JOBS=4                 how many compilations run at once; setup.py lists more variables
 #
 # The first three are remembered: a later run that does not set them uses the last values.
@@ -34,6 +35,7 @@ TORCH ?= torch==2.13.0
 PIP_TORCH_ARGS ?=
 TESTS ?= test
 FUZZ ?= --count 300 --jobs 2
+WHEELS ?= --python 3.11 --torch 2.13.0
 ZOO ?= --resume --write
 
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -49,7 +51,7 @@ CXX_FILES := $(shell find aten benchmarks examples third_party torch -name '*.cp
 NEEDED := cc:gcc c++:g++ cmake:cmake ninja:ninja-build git:git
 WANTED := ccache:ccache hwloc-calc:hwloc-nox
 
-.PHONY: help demo test upstream sanitize fuzz zoo build wheel drop-in setup lint format clean distclean FORCE
+.PHONY: help demo test upstream sanitize fuzz zoo build wheel wheels drop-in setup lint format clean distclean FORCE
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
@@ -82,6 +84,9 @@ wheel: setup $(DONE)/wheel-packages ## Write a wheel to dist/ and check it
 	USE_ZENDNN=1 $(BIN)/python setup.py bdist_wheel
 	$(BIN)/python -m tools.wheels check dist/torch_zendnn-*.whl
 
+wheels: $(DONE)/wheel-packages ## Build and check wheels for the Pythons and torches of WHEELS
+	$(BIN)/python -m tools.wheels build $(WHEELS) --pip-torch-args '$(PIP_TORCH_ARGS)'
+
 drop-in: wheel ## Write a torch wheel with ZenDNN inside to dist/
 	rm -rf build/base
 	$(PIP) download --quiet --no-deps $(PIP_TORCH_ARGS) '$(TORCH)' -d build/base
@@ -93,6 +98,7 @@ lint: $(DONE)/lint-packages ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/zizmor --offline --quiet .github/workflows
 	@echo "$(BIN)/clang-format --dry-run --Werror, $(words $(CXX_FILES)) files"
 	@$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)
 
