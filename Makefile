@@ -166,9 +166,9 @@ $(DONE)/system:
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 		if [ -n "$$needed$$wanted" ]; then \
 			echo "-- installing system packages:" $$needed $$wanted; \
-			apt-get update -qq; \
-			DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-				$$needed $$wanted; \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+				--no-install-recommends $$needed $$wanted; } || \
+				{ [ -z "$$needed" ] && echo "-- going on without" $$wanted; }; \
 		fi; \
 	elif [ -n "$$needed" ]; then \
 		echo "error: these packages are missing, install them (names as on Debian):" $$needed >&2; \

@@ -63,3 +63,28 @@ def test_a_run_without_choices_uses_the_last_ones(
 def test_without_choices_the_venv_is_made_once(setup: Callable[..., list[str]]) -> None:
     assert setup()[0] == "venv"
     assert setup() == []
+
+
+@pytest.mark.parametrize(("which", "goes_on"), [("WANTED", True), ("NEEDED", False)])
+def test_only_packages_that_are_needed_must_be_had(
+    which: str, goes_on: bool, tmp_path: Path
+) -> None:
+    """Root, with an apt that cannot reach its mirror."""
+    for name, script in (("id", "echo 0"), ("apt-get", "exit 100")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    packages = {"WANTED": "", "NEEDED": "", which: "no-such-command:its-package"}
+    done = subprocess.run(
+        [
+            *("make", f"DONE={tmp_path}/done", f"{tmp_path}/done/system"),
+            *(f"{name}={text}" for name, text in packages.items()),
+        ],
+        cwd=REPO,
+        env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode == 0) == goes_on
+    assert (tmp_path / "done/system").exists() == goes_on
+    assert ("going on without its-package" in done.stdout) == goes_on
