@@ -76,7 +76,7 @@ void Builder::build_node(const Node& node) {
   const auto build = node.left ? build_by_torch : find_operator(node.op).build;
   build(*this, node);
   if (before_ != nullptr) {
-    compare(*before_);
+    follow();
   }
 }
 
@@ -115,29 +115,29 @@ void Builder::repeat(const Made& made) {
   ++program_.taken_over;
 }
 
-void Builder::compare(const Predecessor& before) {
+void Builder::follow() {
   const auto all = [](const auto& a, const auto& b, const auto& alike) {
     return std::equal(a.begin(), a.end(), b.begin(), b.end(), alike);
   };
-  const auto at = static_cast<size_t>(node_);
-  if (at >= before.made.size() || written_[at] != before.inferred.written[at] ||
-      now_.part.steps.size() != before.made[at]->part.steps.size() ||
-      !all(now_.part.buffers, before.made[at]->part.buffers, are_alike) ||
-      !all(
-          now_.places,
-          before.made[at]->places,
-          [](const Made::At& a, const Made::At& b) {
-            return a.value == b.value && a.is_best == b.is_best &&
-                   a.place.blocked == b.place.blocked &&
-                   a.place.ref.buffer == b.place.ref.buffer;
-          })) {
+  const auto in_kind = [](const Made::At& a, const Made::At& b) {
+    return a.value == b.value && a.is_best == b.is_best &&
+           a.place.blocked == b.place.blocked &&
+           a.place.ref.buffer == b.place.ref.buffer;
+  };
+  const auto known = node_ < std::ssize(before_->made) &&
+                             written_[node_] == before_->inferred.written[node_]
+                         ? before_->made[node_]
+                         : nullptr;
+  if (known == nullptr || now_.part.steps.size() != known->part.steps.size() ||
+      !all(now_.part.buffers, known->part.buffers, are_alike) ||
+      !all(now_.places, known->places, in_kind)) {
     before_ = nullptr;
     return;
   }
   for (size_t i = 0; i < now_.places.size(); ++i) {
     const auto& [value, place, is_best] = now_.places[i];
     if (value < std::ssize(unchanged_) &&
-        !is_same_place(place, before.made[at]->places[i].place)) {
+        !is_same_place(place, known->places[i].place)) {
       unchanged_[value] = false;
     }
   }

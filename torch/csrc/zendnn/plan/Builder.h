@@ -259,9 +259,10 @@ class Builder : public Values {
   // Whether the current node, built now, would add the same as before.
   bool is_repeated() const;
   void repeat(const Made& made);
-  // Follows the predecessor from here on if the current node did in kind what
-  // it did there; values that lie elsewhere now are changed.
-  void compare(const Predecessor& before);
+  // Compares what the current node did with what it did in the predecessor. If
+  // that was the same in kind, values that lie elsewhere now are changed; else
+  // the predecessor says nothing of the nodes that come.
+  void follow();
   void add_place(const Made::At& at);
   void touch(Ref ref) {
     buffers_.touch(ref, step());

@@ -113,7 +113,8 @@ class Values {
   std::vector<std::shared_ptr<const Node>> nodes_;
   std::vector<int64_t> written_;
   std::vector<Value> values_;
-  // Of the region's own values, those that are as they were before.
+  // Of the region's own values, those whose type is as it was before; a builder
+  // takes out those that lie elsewhere.
   std::vector<bool> unchanged_;
 
  private:
