@@ -27,6 +27,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
 ]
 
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+LOGIC = ("and", "or", "xor")
+BITS = [form.format(name) for name in LOGIC for form in ("__{}__", "bitwise_{}")]
 LINE, IMAGE, VOLUME = (values(2, 4, *sizes) for sizes in ((12,), (8, 6), (4, 6, 8)))
 
 
@@ -153,6 +156,22 @@ class SelfAttention(nn.Module):
         return out
 
 
+def masked(x: Tensor) -> Tensor:
+    """A mask out of positions."""
+    size = x.size(-1)
+    places = torch.arange(size) * 2 - 3
+    rows = torch.ones(1, size, dtype=torch.int64).cumsum(-1)
+    inner = places.le(5) & (rows > 1) & ((rows & 1) == 0)
+    outer = places.lt(0) | places.ge(4) | ((rows | 1) == 3)
+    odd = (places == rows) ^ (rows != 2) ^ ((rows ^ 1) == 2)
+    bits = torch.bitwise_xor(torch.bitwise_or(torch.bitwise_and(rows, 6), 8), 2)
+    bits = torch.bitwise_xor(torch.bitwise_or(torch.bitwise_and(bits, rows), places), rows)
+    near = (bits > 3) ^ places.eq(rows).ne(rows.lt(places)) | (rows.gt(places) == rows.ge(places))
+    every = torch.logical_xor(torch.logical_or(inner, ~outer), torch.logical_and(odd, near))
+    none = torch.zeros(1, size, dtype=torch.bool) & torch.full((size,), 1, dtype=torch.bool)
+    return x.masked_fill(torch.logical_not(every) | none | rows.le(places), 7.0)
+
+
 @dataclass(frozen=True)
 class Model:
     net: nn.Module
@@ -213,6 +232,14 @@ MODELS = {
         lambda x: F.feature_alpha_dropout(F.alpha_dropout(F.dropout2d(x, 0.5, False))).relu(),
         IMAGE,
         *("aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"),
+    ),
+    "masks": function(
+        masked,
+        IMAGE,
+        *(f"aten::{name}.{of}" for name in COMPARISONS for of in ("Scalar", "Tensor")),
+        *(f"aten::{name}.{of}" for name in BITS for of in ("Scalar", "Tensor")),
+        *(f"aten::logical_{name}" for name in (*LOGIC, "not")),
+        *("aten::bitwise_not", "aten::cumsum", "aten::zeros", "aten::ones"),
     ),
     "floor_divide": function(
         lambda x: x.view(x.shape[0], x.shape[1] // 2, -1).softmax(-1), IMAGE, "aten::floor_divide"

@@ -249,7 +249,7 @@ class Layers(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = F.relu(self.first(x))
-        z = torch.cumsum(y, 1)
+        z = torch.cumprod(y, 1)
         return self.second(z).sigmoid(), y
 
 
@@ -257,7 +257,7 @@ def test_what_the_engine_does_not_take_stays_between_regions() -> None:
     net = Layers().eval()
     made = front_end.optimize(functional(net, [ROWS]), {})
     assert len(planned(made)) == 2
-    assert torch.ops.aten.cumsum.default in {node.target for node in made.graph.nodes}
+    assert torch.ops.aten.cumprod.default in {node.target for node in made.graph.nodes}
     with torch.no_grad():
         torch.testing.assert_close(made(ROWS), net(ROWS))
 

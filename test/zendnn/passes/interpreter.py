@@ -61,6 +61,8 @@ BINARY: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 }
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+#: The dtypes of all tensors that plans make.
+MADE = {**DTYPES, "int64": torch.int64, "bool": torch.bool}
 
 
 def evaluate(graph: Graph, inputs: Sequence[Any]) -> list[Any]:
@@ -381,6 +383,14 @@ def write(
     return x
 
 
+#: The arithmetic and logic of integers.
+INTEGERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    **{name: BINARY[name] for name in ("add", "sub", "mul")},
+    "and": torch.bitwise_and,
+    "or": torch.bitwise_or,
+    "xor": torch.bitwise_xor,
+}
+
 #: Every operator as a function of its attributes and its operands, without those of post-ops.
 OPERATORS: dict[str, Callable[..., Any]] = {
     "size": lambda a, x, dim: x.shape[dim],
@@ -392,6 +402,11 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "number_remainder": lambda a, x, y: x % y,
     "power": lambda a, x: torch.tensor(float(x)) ** a["exponent"],
     "arange": lambda a, start, end, step: torch.arange(start, end, step),
+    "scalar": lambda a, n: torch.tensor(n),
+    "full": lambda a, *sizes: torch.full(sizes, a["value"], dtype=MADE[a["dtype"]]),
+    "compare": lambda a, x, y: getattr(torch, a["algorithm"])(x, y),
+    "integer": lambda a, x, y: INTEGERS[a["algorithm"]](x, y),
+    "cumsum": lambda a, x: x.cumsum(a["dim"], dtype=MADE[a["dtype"]]),
     "write": write,
     "view": lambda a, x, *sizes: x.reshape(sizes),
     "flatten": lambda a, x, start, end: x.flatten(start, end),
@@ -440,5 +455,5 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "pad": lambda a, x, *pads: F.pad(x, pads, value=a["value"]),
     "roll": lambda a, x: x.roll(a["shifts"], a["dims"]),
     "to_like": lambda a, x, y: x.to(y.dtype),
-    "to": lambda a, x: x.to(DTYPES[a["dtype"]]),
+    "to": lambda a, x: x.to(MADE[a["dtype"]]),
 }

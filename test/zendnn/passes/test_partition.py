@@ -302,15 +302,10 @@ def test_one_node_that_stands_for_several_operators_is_enough(b: Builder) -> Non
     assert [held(region) for region in divided(b)] == [["rms_norm"]]
 
 
-def test_nodes_for_matching_only_are_in_no_region(b: Builder) -> None:
+def test_functions_for_matching_only_are_in_no_region(b: Builder) -> None:
     x = b.linear(b.input(random(2, 4)), 4, 4)
-    offsets = b("arange", 0, 4, 2)
-    ids = b.input(torch.randint(0, 5, (4,)))
-    bag = b("embedding_bag", b.constant(5, 4), ids, offsets, mode="sum")
-    b.done(b.eltwise("relu", b.binary("add", b.eltwise("erf", x), bag)))
-    regions = divided(b)
-    assert not {"arange"}.intersection(node.op for node in inside(regions))
-    assert not any(n.attributes.get("algorithm") == "erf" for n in inside(regions))
+    b.done(b.eltwise("relu", b.binary("add", b.eltwise("erf", x), x)))
+    assert not any(n.get("algorithm") == "erf" for n in inside(divided(b)))
 
 
 # numbers

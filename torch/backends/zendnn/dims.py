@@ -65,6 +65,11 @@ def _given_size(size: Operand) -> Dim:
     return size if maker is not None and maker.op in ("size", "numel") else None
 
 
+def given(node: Node, dims: OperandDims) -> Dims:
+    """The sizes that all operands are."""
+    return _given(node.inputs)
+
+
 def stated(node: Node, dims: OperandDims) -> Dims:
     """The sizes that follow the first operand."""
     return _given(node.inputs[1:])

@@ -171,10 +171,20 @@ NUMBER_ROWS = (
         result=Result(infer.always(()), "float32"),
     ),
     Operator(
+        "scalar(int n)",
+        "an int64 tensor without dimensions",
+        result=Result(infer.always(()), "int64"),
+    ),
+    Operator(
         "arange(int start, int end, int step)",
-        "offsets of bags, for passes to match",
-        Trait.FOREIGN,
+        "from `start` on, without `end`",
+        _MAKES,
         Result(infer.always((None,)), "int64"),
+    ),
+    Operator(
+        "full(int[] sizes, *, float value=0.0, str dtype='')",
+        "`dtype`: float32 bfloat16 int64 bool",
+        result=Result(infer.given),
     ),
 )
 
@@ -301,6 +311,20 @@ COMPUTE_ROWS = (
         _KEEPS,
         Result(infer.same, "bool", "elements"),
         family="to",
+    ),
+    Operator(
+        "compare(Any a, Any b, *, str algorithm='')",
+        "`algorithm`: eq ne lt le gt ge, of two tensors of one dtype: int64, bool, float32 or "
+        "bfloat16; broadcasts",
+        result=Result(infer.broadcast(2), "bool", "elements"),
+        family="pair",
+    ),
+    Operator(
+        "integer(Any a, Any b, *, str algorithm='')",
+        "`algorithm`: add sub mul and or xor, of two int64 tensors, or of two of bool for the last "
+        "three; broadcasts",
+        result=Result(infer.broadcast(2), _ALL, "elements"),
+        family="pair",
     ),
     Operator(
         "where(Bool condition, Tensor? x, Tensor? y, *, float value=0.0, bool filled=False)",
@@ -438,6 +462,12 @@ COMPUTE_ROWS = (
         result=Result(infer.reduced, "int64"),
         aten=("aten::argmax(self, dim=dims|[], keepdim=keep)",),
     ),
+    Operator(
+        "cumsum(Any x, *, int dim=0, str dtype='')",
+        "the running sum; `dtype`: int64 of a tensor of int64 or bool, float32 of one of that",
+        _KEEPS,
+        Result(infer.same),
+    ),
     _triangle("triu", "below"),
     _triangle("tril", "above"),
     Operator(
@@ -490,8 +520,8 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "to(Any x, *, str dtype='', bool floating=False)",
-        "`dtype`: float32 bfloat16; `floating`: x is one of the two, and not an integer",
-        _FLOATING | _KEEPS,
+        "`dtype`: float32 bfloat16 int64; `floating`: x is of one of the first two",
+        _KEEPS,
         Result(infer.same, strides="elements"),
     ),
 )

@@ -24,7 +24,12 @@ HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_ba
 ENOUGH = 2
 
 #: Operators that are not worth a region of their own, however many are in a row.
-LIGHT = VIEWS | WRITES | {"to", "to_like", "nonzero", "eltwise", "binary", "where", "triu", "tril"}
+LIGHT = (
+    VIEWS
+    | WRITES
+    | {"to", "to_like", "nonzero", "eltwise", "binary", "where", "triu", "tril"}
+    | {"compare", "integer", "cumsum", "arange", "scalar", "full"}
+)
 
 
 def partition(graph: Graph) -> list[Region]:

@@ -1,3 +1,4 @@
+#include <torch/csrc/zendnn/plan/Integers.h>
 #include <torch/csrc/zendnn/plan/Interpreter.h>
 #include <torch/csrc/zendnn/plan/LeftToTorch.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
@@ -206,6 +207,19 @@ Made argmax(const Node& node, const Operands& given) {
   return at::argmax(x_of(given), dim, node.get(attr::argmax::keep));
 }
 
+// ---- Masks and positions
+
+Made pair(const Node& node, const Operands& given) {
+  return pair_in_torch(node, x_of(given), given[1].toTensor());
+}
+
+Made full(const Node& node, const Operands& given) {
+  return at::full(
+      numbers_from(node, given, 0),
+      node.get(attr::full::value),
+      dtype_made(node.get(attr::full::dtype)));
+}
+
 // ---- All
 
 // Except for the operators of LeftToTorch.
@@ -242,6 +256,17 @@ const std::unordered_map<std::string, Interpret>& table() {
        [](N, G given) -> Made {
          return at::arange(
              given[0].toInt(), given[1].toInt(), given[2].toInt(), kLong);
+       }},
+      {"scalar",
+       [](N, G given) -> Made {
+         return at::scalar_tensor(given[0].toInt(), kLong);
+       }},
+      {"full", full},
+      {"compare", pair},
+      {"integer", pair},
+      {"cumsum",
+       [](N node, G given) -> Made {
+         return at::cumsum(x_of(given), node.get(attr::cumsum::dim));
        }},
       {"view",
        [](N node, G given) -> Made {
@@ -364,7 +389,7 @@ const std::unordered_map<std::string, Interpret>& table() {
        }},
       {"to",
        [](N node, G given) -> Made {
-         return x_of(given).to(dtype_named(node.get(attr::to::dtype)));
+         return x_of(given).to(dtype_made(node.get(attr::to::dtype)));
        }},
   };
   return all;

@@ -21,6 +21,12 @@ c10::ScalarType dtype_named(const std::string& name) {
   refuse("the dtype " + name);
 }
 
+c10::ScalarType dtype_made(const std::string& name) {
+  return name == "int64"  ? c10::ScalarType::Long
+         : name == "bool" ? c10::ScalarType::Bool
+                          : dtype_named(name);
+}
+
 const Dtype& dtype_of(c10::ScalarType scalar) {
   if (const auto* dtype = find_dtype(scalar)) {
     return *dtype;
@@ -37,10 +43,17 @@ kernels::DType kernel_type(c10::ScalarType dtype) {
 }
 
 void write_number(c10::ScalarType dtype, float number, void* to) {
-  with_type(dtype_of(dtype), [&]<class T>(T) {
+  const auto write = [&]<class T>(T) {
     const T written(number);
     std::memcpy(to, &written, sizeof(T));
-  });
+  };
+  if (dtype == c10::ScalarType::Long) {
+    write(int64_t{});
+  } else if (dtype == c10::ScalarType::Bool) {
+    write(bool{});
+  } else {
+    with_type(dtype_of(dtype), write);
+  }
 }
 
 float rounded(c10::ScalarType scalar, float number) {

@@ -13,12 +13,15 @@ namespace at::native::zendnn::plan {
 
 // These throw Refused for a dtype that is not in the table.
 c10::ScalarType dtype_named(const std::string& name);
+// The same, or int64 or bool.
+c10::ScalarType dtype_made(const std::string& name);
 memory::data_type type_of(c10::ScalarType dtype);
 kernels::DType kernel_type(c10::ScalarType dtype);
-void write_number(c10::ScalarType dtype, float number, void* to);
 // The number as the dtype holds it; throws Refused where that is infinity.
 float rounded(c10::ScalarType dtype, float number);
 int64_t item_size(c10::ScalarType dtype);
+// Also of int64 and bool.
+void write_number(c10::ScalarType dtype, float number, void* to);
 // Throws Refused for items that the copying kernel does not support, such as
 // complex128.
 void check_copied(int64_t item_bytes);

@@ -49,7 +49,8 @@ Convert conversion(c10::ScalarType from) {
 
 // A conversion that the vector kernel does not have; null for others.
 Convert conversion(c10::ScalarType from, c10::ScalarType to) {
-  return to == c10::ScalarType::Bool                   ? conversion<bool>(from)
+  return to == c10::ScalarType::Bool   ? conversion<bool>(from)
+         : to == c10::ScalarType::Long ? conversion<int64_t>(from)
          : to == kFloat && find_dtype(from) == nullptr ? conversion<float>(from)
                                                        : nullptr;
 }
@@ -434,7 +435,7 @@ void infer_to(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto from = values.dtype(input);
   const auto to = node.op == "nonzero" ? c10::ScalarType::Bool
-                  : node.op == "to"    ? dtype_named(node.get(attr::to::dtype))
+                  : node.op == "to"    ? dtype_made(node.get(attr::to::dtype))
                                        : values.dtype(tensor(node, 1));
   if (node.get(attr::to::floating) || conversion(from, to) == nullptr) {
     type_of(from);

@@ -14,6 +14,7 @@ from torch.backends.zendnn.frontends.aten import (
     dtypes,
     elementwise,
     embeddings,
+    integers,
     norms,
     products,
     views,
@@ -59,7 +60,6 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (attention.encoder_layer, "_transformer_encoder_layer_fwd"),
     # Tables
     (embeddings.embedding_bag, "embedding_bag embedding_bag.padding_idx"),
-    (embeddings.arange, "arange arange.start arange.start_step"),
     (embeddings.index, "index.Tensor"),
     # Windows
     (partial(windows.resample, algorithm="nearest"), "upsample_nearest2d upsample_nearest2d.vec"),
@@ -80,6 +80,27 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (dtypes.autocast, "_autocast_to_reduced_precision _autocast_to_full_precision"),
     (same_number, "Int.Tensor Int.Scalar IntImplicit"),
     (elementwise.scalar_of, "ScalarImplicit"),
+    # Masks and positions
+    *(
+        (partial(integers.compare, algorithm=name), f"{name}.Tensor {name}.Scalar")
+        for name in ("eq", "ne", "lt", "le", "gt", "ge")
+    ),
+    *(
+        (
+            partial(integers.bitwise, algorithm=name),
+            f"bitwise_{name}.Tensor bitwise_{name}.Scalar __{name}__.Tensor __{name}__.Scalar",
+        )
+        for name in ("and", "or", "xor")
+    ),
+    *(
+        (partial(integers.logical, algorithm=name), f"logical_{name}")
+        for name in ("and", "or", "xor")
+    ),
+    (integers.negate, "bitwise_not logical_not"),
+    (integers.cumsum, "cumsum"),
+    (integers.arange, "arange arange.start arange.start_step"),
+    (partial(integers.filled, value=0.0), "zeros"),
+    (partial(integers.filled, value=1.0), "ones"),
     (elementwise.full, "full"),
     # Views
     (views.view_as, "view_as reshape_as"),

@@ -7,7 +7,9 @@ from torch.backends.zendnn.frontends.calls import ANY, Call, Refused
 
 #: torch's own numbers of the engine's dtypes.
 DTYPES = {6: "float32", 15: "bfloat16"}
-BOOL_NUMBER = 11
+BOOL_NUMBER, INT64_NUMBER = 11, 4
+#: Those of all tensors that plans make.
+MADE = {**DTYPES, BOOL_NUMBER: "bool", INT64_NUMBER: "int64"}
 
 
 def engine_dtype(call: Call, name: str) -> str:
@@ -24,15 +26,15 @@ CONTIGUOUS = 0
 
 
 def convert(call: Call) -> None:
-    """A conversion to an engine's dtype, to the truth of numbers, or of the memory format only."""
+    """A conversion to a dtype that plans make, or of the memory format only."""
     call.require("layout", None, 0)
     call.require("pin_memory", None, False)
     call.require("memory_format", *PRESERVED, CONTIGUOUS)
     device, dtype = call.python("device"), call.python("dtype")
     if device is not None and torch.device(device).type != "cpu":
         raise Refused("device is not the CPU")
-    if dtype not in (None, BOOL_NUMBER, *DTYPES):
-        raise Refused("dtype is not float32, bfloat16 or bool")
+    if dtype not in (None, *MADE):
+        raise Refused("dtype is not float32, bfloat16, int64 or bool")
     x = call.tensor("self", ANY)
     if call.python("memory_format") == CONTIGUOUS:
         x = call.step("contiguous", [x])
@@ -41,7 +43,7 @@ def convert(call: Call) -> None:
     elif dtype == BOOL_NUMBER:
         call.result("nonzero", [x])
     else:
-        call.result("to", [x], dtype=DTYPES[dtype])
+        call.result("to", [x], dtype=MADE[dtype])
 
 
 def autocast(call: Call) -> None:

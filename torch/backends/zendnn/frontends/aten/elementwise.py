@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from torch.backends.zendnn.frontends.aten import integers
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
 from torch.backends.zendnn.frontends.aten.mappings import mapped, same_tensor
 from torch.backends.zendnn.frontends.calls import ANY, BOOL, Call, Refused
@@ -73,13 +74,19 @@ def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
 
 
 def arithmetic(call: Call, *, algorithm: str, swapped: bool = False) -> None:
-    """``binary``, also of sizes, which traced graphs compute as tensors without dimensions."""
+    """``binary``, also of integers.
+
+    Traced graphs compute sizes as tensors without dimensions.
+    """
     names = ("other", "self") if swapped else ("self", "other")
-    if not call.are_numbers(*names):
+    if call.are_numbers(*names):
+        call.require("alpha", None, 1)
+        call.result(f"number_{algorithm}", [call.number(name) for name in names])
+    elif integers.are_integers(call, *names):
+        call.require("alpha", None, 1)
+        integers.arithmetic(call, algorithm=algorithm, names=names)
+    else:
         binary(call, algorithm=algorithm, swapped=swapped)
-        return
-    call.require("alpha", None, 1)
-    call.result(f"number_{algorithm}", [call.number(name) for name in names])
 
 
 def power(call: Call) -> None:
@@ -121,7 +128,10 @@ def scalar_of(call: Call) -> None:
 
 
 def full(call: Call) -> None:
-    """The power of a size again, in a tensor without dimensions."""
+    """A tensor of one number; one without dimensions may hold the power of a size."""
+    if _match.producer(call.operand_of(call.arguments["fill_value"]), "power") is None:
+        integers.filled(call)
+        return
     if call.numbers("size"):
         raise Refused("it makes more than one number")
     made = power_of_size(call, "fill_value")

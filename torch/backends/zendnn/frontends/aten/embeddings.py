@@ -23,14 +23,6 @@ def embedding_bag(call: Call) -> None:
     )
 
 
-def arange(call: Call) -> None:
-    """Whole numbers in order; only the passes' patterns read it."""
-    call.require("dtype", None, 4)  # 4 is int64
-    defaults = {"start": 0, "end": 0, "step": 1}
-    given = [call.number(name) if call.has(name) else n for name, n in defaults.items()]
-    call.result("arange", given)
-
-
 def index(call: Call) -> None:
     """Pairs of the last two dimensions, chosen by constant rows and columns."""
     constant = call.constant("indices")

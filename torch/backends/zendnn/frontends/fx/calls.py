@@ -123,6 +123,9 @@ class FxCall(Call):
             **node.kwargs,
         }
         made = node.meta.get("val")
+        reads = any(isinstance(argument.type, torch.TensorType) for argument in schema.arguments)
+        if not reads and isinstance(made, torch.Tensor) and "dtype" in self.arguments:
+            self.arguments["dtype"] = made.dtype  # torch's default where none is stated
         several = isinstance(made, list | tuple)
         count = len(made) if isinstance(made, list | tuple) else 1
         self.outputs = [Element(node, i) for i in range(count)] if several else [node]

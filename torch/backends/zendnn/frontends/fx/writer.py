@@ -82,6 +82,9 @@ def emit(source: fx.GraphModule, schedule: Schedule, make_plan: MakePlan) -> fx.
         if node in handed_over or node not in made:
             made[node] = graph.node_copy(node, made.__getitem__)
     graph.node_copy(output_of(source.graph), made.__getitem__)
+    for node in graph.find_nodes(op="get_attr"):
+        if not node.users:  # plans hold their own constants
+            graph.erase_node(node)
     root = nn.Module()
     for node in graph.nodes:
         if node.op in ("get_attr", "call_module") and node.target not in modules:

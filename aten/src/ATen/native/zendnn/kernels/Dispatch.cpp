@@ -7,6 +7,7 @@
 #include "elementwise.h"
 #include "embedding.h"
 #include "group_norm.h"
+#include "integers.h"
 #include "max_pool.h"
 #include "memory.h"
 #include "normalization.h"
@@ -64,6 +65,8 @@ ZENDNN_KERNEL(void, rope, RopeArgs)
 ZENDNN_KERNEL(void, softmax, SoftmaxArgs)
 ZENDNN_KERNEL(void, reduce_sum, SumArgs)
 ZENDNN_KERNEL(void, argmax, ArgmaxArgs)
+ZENDNN_KERNEL(void, pair, PairArgs)
+ZENDNN_KERNEL(void, cumsum, CumsumArgs)
 ZENDNN_KERNEL(void, eltwise, EltwiseArgs)
 ZENDNN_KERNEL(void, binary, BinaryArgs)
 ZENDNN_KERNEL(void, where, WhereArgs)
