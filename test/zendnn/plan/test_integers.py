@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.backends.zendnn.graph import Value
 
 from ..common import property_test
 from ..passes.build import Builder
@@ -43,7 +44,7 @@ def small(shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> Tensor:
     return tensor(*shape, seed=seed).mul_(2).round_().to(dtype)
 
 
-def check_exact(b: Builder, *outputs: object) -> torch.classes.zendnn.Plan:
+def check_exact(b: Builder, *outputs: Value) -> torch.classes.zendnn.Plan:
     """Check that a plan computes the same bits as the interpreter."""
     region = region_of(b, *outputs)
     plan = make_plan(region)
@@ -59,8 +60,9 @@ def check_exact(b: Builder, *outputs: object) -> torch.classes.zendnn.Plan:
     return plan
 
 
-def drawn_pair(draw: st.DrawFn, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def drawn_pair(data: st.DataObject, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Two tensors of shapes that broadcast."""
+    draw = data.draw
     shape = tuple(draw(st.lists(st.sampled_from([1, 2, 5, 17, 70]), max_size=4)))
     cut = draw(st.integers(0, len(shape)))
     other = tuple(1 if draw(st.booleans()) else size for size in shape[cut:])
@@ -76,7 +78,7 @@ def drawn_pair(draw: st.DrawFn, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
 @given(data=st.data())
 def test_comparisons(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
-    a, c = drawn_pair(draw, draw(st.sampled_from(list(MADE.values()))))
+    a, c = drawn_pair(data, draw(st.sampled_from(list(MADE.values()))))
     if a.is_floating_point() and draw(st.booleans()):
         a = torch.where(a > 1, torch.nan, a)
     x, y = b.input(a), b.input(c)
@@ -88,7 +90,7 @@ def test_comparisons(data: st.DataObject) -> None:
 def test_arithmetic_and_logic(data: st.DataObject) -> None:
     b, draw = Builder(), data.draw
     dtype = draw(st.sampled_from([torch.int64, torch.bool]))
-    a, c = drawn_pair(draw, dtype)
+    a, c = drawn_pair(data, dtype)
     if dtype == torch.int64 and draw(st.booleans()):
         a = a * (MOST // 3)  # sums and products wrap around
     names = LOGIC if dtype == torch.bool else list(INTEGERS)

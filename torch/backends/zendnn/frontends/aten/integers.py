@@ -20,12 +20,9 @@ _COMPARED = _WHOLE | {torch.float32, torch.bfloat16}
 
 def are_integers(call: Call, *names: str) -> bool:
     """Whether one of the arguments is surely a tensor of int64, and none of another dtype."""
-    tensors = [x for x in map(call.operand_of, map(call.arguments.get, names)) if _is_tensor(x)]
+    given = [call.operand_of(call.arguments[name]) for name in names]
+    tensors = [x for x in given if isinstance(x, Value) and x.kind == "tensor"]
     return any(x.dtype == "int64" for x in tensors) and all(x.is_integer for x in tensors)
-
-
-def _is_tensor(operand: Operand) -> bool:
-    return isinstance(operand, Value) and operand.kind == "tensor"
 
 
 def _number(call: Call, name: str) -> int | float | None:
