@@ -54,7 +54,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m torch.backends.zendnn doctor",
         description="Find what makes this machine, a model or a script slow, and what mends it.",
-        epilog="The exit code is 0, 1 if the script or the model failed, or 2 for a wrong input.",
+        epilog="The exit code is 1 if the model or the script could not be observed, 2 for a wrong "
+        "input, and otherwise 0, whatever was found.",
     )
     add = parser.add_argument
     add("--log", type=Path, metavar="FILE", help="read a log of ZENDNN_VERBOSE or ONEDNN_VERBOSE")
@@ -143,7 +144,8 @@ def _load(file: Path, inputs: Sequence[Tensor]) -> Call:
         ) from error
     wanted = len(module.forward.schema.arguments) - 1
     if not inputs and wanted:
-        raise DoctorError(f"{file} takes {wanted} inputs: say --input SIZES for each")
+        inputs_of = f"{wanted} input{'s' * (wanted > 1)}"
+        raise DoctorError(f"{file} takes {inputs_of}: add --input SIZES[:DTYPE] for each")
     call = Call(module, tuple(inputs))
     try:
         call()

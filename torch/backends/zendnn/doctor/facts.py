@@ -64,7 +64,8 @@ class Facts:
         topology: what this process may use.
         quota: the CPUs whose time its control groups allow; None without a limit.
         quota_file: what says so.
-        governor: of the frequency; empty where Linux does not tell, as in virtual machines.
+        governor: of the frequency, or the preference by which the CPU chooses it; empty where Linux
+            does not tell, as in virtual machines.
         boost: whether frequencies above the nominal are allowed; None where nobody tells.
         frequency: the allowed part of the highest frequency, from 0 to 1.
         huge_pages: ``"always"``, ``"madvise"``, ``"never"`` or empty: Linux's policy.
@@ -249,7 +250,9 @@ def _frequency(folder: Path, cpu: int) -> dict[str, Any]:
         _text(folder / "intel_pstate/no_turbo"), ""
     )
     return {
-        "governor": _text(of_cpu / "scaling_governor"),
+        # Where the CPU chooses the frequency itself, the governor says little.
+        "governor": _text(of_cpu / "energy_performance_preference")
+        or _text(of_cpu / "scaling_governor"),
         "boost": {"0": False, "1": True}.get(boost),
         "frequency": int(allowed) / int(highest) if allowed and highest else 1.0,
     }

@@ -15,6 +15,9 @@ import torch
 #: Seconds for one figure.
 SECONDS = 0.6
 
+#: The most bytes to read.
+_LARGEST = 1 << 30
+
 #: Independent sums, which keep two units of a latency of five cycles busy.
 _SUMS = 12
 
@@ -59,14 +62,14 @@ def measure(
     try:
         products = tuple((count, _products(count)) for count in counts)
         torch.set_num_threads(len(cpus))
-        read = _read(min(max(2 * cache, 1 << 28), 1 << 30, free // 8))
+        read = _read(min(max(2 * cache, 1 << 28), _LARGEST, free // 8))
     finally:
         torch.set_num_threads(before)
     return Limits(_multiply_adds(cpus, wide), read, products)
 
 
-def best(function: Callable[[], object], seconds: float = SECONDS) -> float:
-    """Return the shortest of some runs, in seconds."""
+def best(function: Callable[[], object], seconds: float) -> float:
+    """Return the shortest of at least three runs, in seconds."""
     function()
     times: list[float] = []
     end = time.perf_counter() + seconds
@@ -74,7 +77,7 @@ def best(function: Callable[[], object], seconds: float = SECONDS) -> float:
         start = time.perf_counter()
         function()
         times.append(time.perf_counter() - start)
-        if sum(times) > 4 * seconds:
+        if sum(times) > 4 * seconds:  # a machine that is busy, or a model that is slow
             break
     return min(times)
 
@@ -84,12 +87,12 @@ def _products(threads: int, size: int = 1024) -> float:
     with torch.no_grad():
         a, b = torch.ones(size, size), torch.ones(size, size)
         out = torch.empty(size, size)
-        return 2e-9 * size**3 / best(lambda: torch.mm(a, b, out=out))
+        return 2e-9 * size**3 / best(lambda: torch.mm(a, b, out=out), SECONDS)
 
 
 def _read(size: int) -> float:
     data = torch.ones(max(1, size // 4))
-    return 4e-9 * data.numel() / best(data.sum)
+    return 4e-9 * data.numel() / best(data.sum, SECONDS)
 
 
 def machine_code(wide: bool) -> bytes:
@@ -119,7 +122,7 @@ def _multiply_adds(cpus: Sequence[int], wide: bool) -> float | None:
     page.write(code)
     buffer = ctypes.c_char.from_buffer(page)
     run = ctypes.CFUNCTYPE(None, ctypes.c_long)(ctypes.addressof(buffer))
-    rounds, seconds = 1 << 22, 0.0
+    rounds = 1 << 22
 
     def work(cpu: int) -> None:
         os.sched_setaffinity(0, {cpu})  # of this thread only
@@ -132,6 +135,6 @@ def _multiply_adds(cpus: Sequence[int], wide: bool) -> float | None:
         for thread in threads:
             thread.join()
 
-    seconds = best(together)
+    seconds = best(together, SECONDS)
     lanes = 16 if wide else 8
     return 2e-9 * lanes * _SUMS * rounds * len(cpus) / seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
@@ -61,6 +62,13 @@ class Log:
         return 100 * sum(execution.ms for execution in some) / (self.ms or 1.0)
 
 
+def _ms(text: str) -> float:
+    ms = float(text)
+    if not 0 <= ms < math.inf:
+        raise ValueError(text)
+    return ms
+
+
 class _Reader:
     """Goes through the lines; what runs to be timed, or within a step, is told after it ran."""
 
@@ -80,11 +88,11 @@ class _Reader:
     def executed(self, words: list[str]) -> None:
         """Read ``engine,kind,implementation,…,problem,time``."""
         if len(words) > 4 and words[1] != "exec":
-            self.pending.append(Execution(words[1], words[2], float(words[-1]), words[-2]))
+            self.pending.append(Execution(words[1], words[2], _ms(words[-1]), words[-2]))
 
     def created_one(self, words: list[str]) -> None:
         self.detailed = True
-        self.created += float(words[-1])
+        self.created += _ms(words[-1])
 
     def planned(self, words: list[str]) -> None:
         """Read ``step,implementation,operators,time``."""
@@ -93,20 +101,20 @@ class _Reader:
         if inside and inside in implementation.split():
             self.pending.pop()
         self.flush()
-        self.executions.append(Execution(does, implementation, float(ms), "", "plan"))
+        self.executions.append(Execution(does, implementation, _ms(ms), "", "plan"))
 
     def eager(self, words: list[str]) -> None:
         """Read ``implementation,operator,operands,time``."""
         self.flush()
         implementation, operator, operands, ms = words
-        self.executions.append(Execution(operator, implementation, float(ms), operands, "eager"))
+        self.executions.append(Execution(operator, implementation, _ms(ms), operands, "eager"))
 
     def torchs(self, words: list[str]) -> None:
         """Read ``reason,operator,operands,time``."""
         self.detailed = True
         self.flush()
         reason, operator, operands, ms = words
-        self.executions.append(Execution(operator, reason, float(ms), operands, "torch"))
+        self.executions.append(Execution(operator, reason, _ms(ms), operands, "torch"))
 
     def tuned_one(self, words: list[str]) -> None:
         """Read ``candidate,ms,problem``: primitives before it ran to be timed, or packed for it."""
@@ -157,7 +165,9 @@ def read(lines: Iterable[str]) -> Log:
             if word == "graph":  # its primitives have lines of their own
                 break
             if handle := _READERS.get(word.partition(":")[0]):
-                with suppress(ValueError):  # two threads printed at once, or the log ends here
+                with suppress(
+                    ValueError, IndexError
+                ):  # two threads printed at once, or the log ends here
                     handle(reader, words[index + 1 :])
                 break
     if not seen:

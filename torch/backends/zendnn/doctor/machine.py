@@ -155,10 +155,11 @@ def switched_off(facts: Facts) -> Findings:
 
 def governor(facts: Facts) -> Findings:
     """A CPU that saves power."""
-    if facts.governor in ("powersave", "conservative", "ondemand") and facts.zen:
+    if facts.governor in ("powersave", "conservative", "ondemand", "power", "balance_power"):
         yield Finding(
-            f"the governor {facts.governor} is slow to raise the frequency",
-            f"scaling_governor is {facts.governor}",
+            f"the CPU's frequency is slow to rise: {facts.governor}",
+            "scaling_governor or energy_performance_preference below "
+            "/sys/devices/system/cpu/cpu0/cpufreq",
             "cpupower frequency-set -g performance",
         )
 

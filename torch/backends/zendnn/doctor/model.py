@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import torch
 from torch import nn
+from torch.backends.zendnn._explain import explain
 from torch.backends.zendnn.doctor.findings import HARMLESS, WORTH, Check, Finding
 from torch.backends.zendnn.doctor.observe import (
     Call,
@@ -45,6 +46,7 @@ class Observation:
         gradients: whether autograd recorded the call.
         training: whether the module is in training mode.
         weights: names of weights that are full of subnormals, with their part.
+        left_out: what plans do not run: how often, the operator, why, and where.
         flush_gain: per cent that counting subnormals as 0 saves; None where it was not tried.
         trials: variants that were timed.
     """
@@ -56,6 +58,7 @@ class Observation:
     gradients: bool = False
     training: bool = False
     weights: tuple[tuple[str, float], ...] = ()
+    left_out: tuple[tuple[str, str, str, str], ...] = ()
     flush_gain: float | None = None
     trials: tuple[Trial, ...] = ()
 
@@ -98,9 +101,27 @@ def observe(
         gradients=call.gradients,
         training=call.module.training,
         weights=weights,
+        left_out=tuple(_left_out(call.module)),
         flush_gain=flush_gain(call) if measure and full else None,
         trials=attempt(call, tell) if measure else (),
     )
+
+
+def _left_out(module: nn.Module) -> Iterator[tuple[str, str, str, str]]:
+    """Yield what an optimised module does not run on plans."""
+    try:
+        methods = explain(module).methods
+    except TypeError:  # another kind of module
+        return
+    for method in methods:
+        for item in method.left_out or ():
+            yield str(item.count), item.op, item.reason, ", ".join(item.lines[:2])
+        for region in method.regions:
+            for built in region.built:
+                if built.refused:
+                    yield "1", region.name, built.refused, str(built.inputs[0])
+                for left in built.left_to_torch:
+                    yield "1", "+".join(left.operator), left.reason, ""
 
 
 def _name(module: nn.Module) -> str:
@@ -298,11 +319,14 @@ def _names(some: Sequence[Operation]) -> str:
 
 
 def _places(some: Sequence[Operation]) -> str:
+    """Return the lines that called operators; without them, the sizes of the slowest."""
     places = Counter(operation.place for operation in some if operation.place)
-    told = [
-        f"{place} ({count} x)" if count > 1 else place for place, count in places.most_common(3)
-    ]
-    return ", ".join(told) or "record() tells their sizes"
+    if places:
+        few = places.most_common(3)
+        return ", ".join(f"{place} ({count} x)" if count > 1 else place for place, count in few)
+    slowest = max(some, key=lambda operation: operation.ms)
+    shapes = slowest.event.shapes if slowest.event else [x.sizes for x in slowest.operands]
+    return f"{_names([slowest])} of {', '.join('x'.join(map(str, shape)) for shape in shapes)}"
 
 
 CHECKS: tuple[Check[Observation], ...] = (

@@ -278,7 +278,7 @@ class Script:
             if end.code not in (None, 0):
                 self.failure = f"the script ended with code {end.code}"
         except KeyboardInterrupt:
-            self.failure = "the script was interrupted"
+            pass  # as one ends a server
         except Exception as error:
             traceback.print_exc()
             self.failure = f"the script failed: {type(error).__name__}: {error}"

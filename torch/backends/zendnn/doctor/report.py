@@ -54,10 +54,9 @@ class Report:
         paint = _Paint(colours)
         lines: list[str] = []
         for section in self.sections():
-            lines += ["", paint.title(section.title), *section.lines(paint)]
-        lines += ["", *_finding_lines(self.findings, paint)]
-        lines += [paint.problem(note) for note in self.notes]
-        return "\n".join(lines[1:])
+            lines += [paint.title(section.title), *section.lines(), ""]
+        lines += _finding_lines(self.findings, paint)
+        return "\n".join([*lines, *map(paint.problem, self.notes)])
 
     def html(self) -> str:
         """Return a page that needs nothing else."""
@@ -74,6 +73,9 @@ class Report:
                 yield _products(self.facts)
         if self.model:
             yield _operators(self.model)
+            if self.model.left_out:
+                rows = [("count", "operator", "reason", "where"), *self.model.left_out]
+                yield Section("Left out of plans", rows, "><<<")
             if self.model.trials:
                 yield _trials(self.model)
         if self.log:
@@ -94,7 +96,7 @@ class Section:
     bars: Sequence[tuple[str, float]] = ()
     unit: str = ""
 
-    def lines(self, paint: _Paint) -> list[str]:
+    def lines(self) -> list[str]:
         """Return lines of text."""
         return [f"  {line}" for line in table(self.rows, self.alignments)] if self.rows else []
 
@@ -204,11 +206,11 @@ def _shares(
 
 
 def _trials(model: Observation) -> Section:
-    rows = [("variant", "ms", "gain", "code", "")]
+    rows = [("variant", "ms", "gain", "results", "code")]
     for trial in model.trials:
         ms = "" if trial.ms is None else f"{trial.ms:.3f}"
         gain = "" if trial.gain is None or not trial.code else f"{trial.gain:+.0f} %"
-        rows.append((trial.name, ms, gain, trial.code, trial.note))
+        rows.append((trial.name, ms, gain, trial.note, trial.code))
     bars = [(trial.name, trial.ms) for trial in model.trials if trial.ms is not None]
     batch = f", batch of {model.batch}" if model.batch else ""
     return Section(f"Tried on {model.name}{batch}", rows, "<>><<", bars, "ms")

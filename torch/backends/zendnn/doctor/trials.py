@@ -81,7 +81,7 @@ def _attempt(call: Call, variant: Variant, now: float, expected: object) -> Tria
             ms = 1e3 * best(run, SECONDS) * variant.share
     except Exception as error:  # whatever a foreign model raises is no failure of the doctor's
         reason = str(error).strip().partition("\n")[0]
-        return replace(trial, note=f"{type(error).__name__}: {reason}"[:120])
+        return replace(trial, note=f"{type(error).__name__}: {reason}"[:70])
     finally:
         torch.set_num_threads(threads)
     return replace(trial, ms=ms, gain=100 * (1 - ms / now), note=note)
