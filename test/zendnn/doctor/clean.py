@@ -15,7 +15,6 @@ from torch.backends.zendnn.topology import Core, Topology
 
 MACHINE = Facts(
     cpu="AMD EPYC 9654",
-    zen=True,
     isa="AVX-512 with BF16",
     instructions=frozenset({"avx2", "avx512f", "fma"}),
     caches=(32 << 10, 1 << 20, 32 << 20),

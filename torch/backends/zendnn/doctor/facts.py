@@ -57,7 +57,6 @@ class Facts:
 
     Attributes:
         cpu: the CPU's name.
-        zen: whether it is an AMD CPU.
         isa: the widest instruction set that ZenDNN uses, such as ``"AVX-512 with BF16"``.
         instructions: Linux's names of what the CPU has, such as ``"avx512f"``.
         caches: bytes of L1d, L2 and L3.
@@ -88,7 +87,6 @@ class Facts:
     """
 
     cpu: str
-    zen: bool
     isa: str
     instructions: frozenset[str]
     caches: tuple[int, int, int]
@@ -156,7 +154,6 @@ def gather(
     cpu = _C._cpu()
     return Facts(
         cpu=cpu["name"].strip(),
-        zen=cpu["vendor"] == "AuthenticAMD",
         isa=cpu["isa"],
         instructions=frozenset(_table(root / "proc/cpuinfo").get("flags", "").split()),
         caches=tuple(cpu["caches"]),

@@ -78,7 +78,8 @@ class _Reader:
         self.facts: dict[str, str] = {}
         #: Primitives since the last line of another kind.
         self.pending: list[Execution] = []
-        #: Whether primitives in steps have lines of their own.
+        #: Places of primitives that are steps of plans, if those have lines of their own.
+        self.inside: set[int] = set()
         self.detailed = False
 
     def flush(self) -> None:
@@ -87,7 +88,7 @@ class _Reader:
 
     def executed(self, words: list[str]) -> None:
         """Read ``engine,kind,implementation,…,problem,time``."""
-        if len(words) > 4 and words[1] != "exec":
+        if len(words) > 4:
             self.pending.append(Execution(words[1], words[2], _ms(words[-1]), words[-2]))
 
     def created_one(self, words: list[str]) -> None:
@@ -97,10 +98,10 @@ class _Reader:
     def planned(self, words: list[str]) -> None:
         """Read ``step,implementation,operators,time``."""
         _, implementation, does, ms = words
-        inside = self.pending[-1].implementation if self.detailed and self.pending else ""
-        if inside and inside in implementation.split():
-            self.pending.pop()
+        last = self.pending[-1:]
         self.flush()
+        if last and last[0].implementation in implementation.split():
+            self.inside.add(len(self.executions) - 1)
         self.executions.append(Execution(does, implementation, _ms(ms), "", "plan"))
 
     def eager(self, words: list[str]) -> None:
@@ -165,15 +166,16 @@ def read(lines: Iterable[str]) -> Log:
             if word == "graph":  # its primitives have lines of their own
                 break
             if handle := _READERS.get(word.partition(":")[0]):
-                with suppress(
-                    ValueError, IndexError
-                ):  # two threads printed at once, or the log ends here
+                # Two threads may have printed at once, or the log ends here.
+                with suppress(ValueError, IndexError):
                     handle(reader, words[index + 1 :])
                 break
     if not seen:
         raise ValueError("has no verbose line: set ZENDNN_VERBOSE=1 or ONEDNN_VERBOSE=1")
     reader.flush()
-    return Log(tuple(reader.executions), reader.created, reader.tuned, tuple(reader.facts.items()))
+    twice = reader.inside if reader.detailed else set()
+    executions = tuple(x for i, x in enumerate(reader.executions) if i not in twice)
+    return Log(executions, reader.created, reader.tuned, tuple(reader.facts.items()))
 
 
 def reference(log: Log) -> Findings:
