@@ -248,7 +248,7 @@ def test_a_variant_that_fails_says_why() -> None:
     net = Function(lambda self, x: x.view(2, 8))
     call = Call(net, (torch.rand(4, 4),))
     variant = next(variant for variant in trials.VARIANTS if variant.name.startswith("batch"))
-    trial = trials._attempt(call, variant, 1.0, call())
+    trial = trials._attempt(call, variant, call())
     assert trial
     assert trial.ms is None
-    assert trial.note.startswith("RuntimeError: shape '[2, 8]' is invalid")
+    assert trial.note.startswith("fails: shape '[2, 8]' is invalid")

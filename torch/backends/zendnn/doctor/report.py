@@ -205,11 +205,17 @@ def _shares(
     return Section(title, rows, ">>><<<", bars, "ms")
 
 
+def _gain(percent: float) -> str:
+    """Return a gain, or how much slower it is; a factor reads better than thousands of per cent."""
+    factor = 1 - percent / 100
+    return f"{percent:+.0f} %" if factor < 2 else f"{factor:.3g} x slower"
+
+
 def _trials(model: Observation) -> Section:
     rows = [("variant", "ms", "gain", "results", "code")]
     for trial in model.trials:
         ms = "" if trial.ms is None else f"{trial.ms:.3f}"
-        gain = "" if trial.gain is None or not trial.code else f"{trial.gain:+.0f} %"
+        gain = "" if trial.gain is None or not trial.code else _gain(trial.gain)
         rows.append((trial.name, ms, gain, trial.note, trial.code))
     bars = [(trial.name, trial.ms) for trial in model.trials if trial.ms is not None]
     batch = f", batch of {model.batch}" if model.batch else ""
