@@ -12,8 +12,10 @@ Value = TypeVar("Value")
 #: The least part of the time that is worth a finding, in per cent.
 WORTH = 5.0
 
-#: Reasons for torch's kernels with which nothing is lost, or which another finding tells.
-HARMLESS = re.compile(r"gain|as fast|memory bounds|switched off|the same from run to run")
+#: Reasons for torch's kernels with which nothing can be gained, or which another finding tells.
+HARMLESS = re.compile(
+    r"gain|as fast|memory bounds|lacks required|switched off|the same from run to run"
+)
 
 
 @dataclass(frozen=True)
