@@ -49,7 +49,8 @@ class Kind:
         marks: paths that every such tree has.
         renamed_mark: a path that only a converted tree has.
         prefix: a folder stripped from the outputs' paths.
-        release: a file and the pattern that finds "major.minor" in it, or None.
+        release: a file and the pattern that finds the release in it, as far as rules or locks
+            distinguish releases; or None.
         default: globs of the files that the build needs; ``*`` also matches slashes.
     """
 
@@ -85,7 +86,7 @@ KINDS: tuple[Kind, ...] = (
         marks=("include/oneapi/dnnl/dnnl.h", "CMakeLists.txt"),
         renamed_mark="include/oneapi/zendnn/zendnn.h",
         prefix="",
-        release=("CMakeLists.txt", r"PROJECT_VERSION \"(\d+\.\d+)"),
+        release=("CMakeLists.txt", r"PROJECT_VERSION \"(\d+(?:\.\d+)+)"),
         default=("*",),
     ),
     Kind(

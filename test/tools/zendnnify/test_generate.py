@@ -183,7 +183,7 @@ def test_named_paths_stay_up_to_date_until_their_source_goes(pytorch: Path, out:
 def test_the_manifest_lists_sources_hashes_rules_and_counts(onednn: Path, out: Path) -> None:
     generate.run(onednn, out)
     data = json.loads((out / MANIFEST).read_text())
-    assert (data["kind"], data["release"]) == ("onednn", "3.7")
+    assert (data["kind"], data["release"]) == ("onednn", "3.7.2")
     entry = data["outputs"][ANSWER]
     assert entry["source"] == "src/cpu/dnnl_answer.cpp"
     assert entry["rules"] == {"general": 3}

@@ -7,18 +7,44 @@ from collections.abc import Callable
 import pytest
 
 from tools.zendnnify.rules import pytorch, ruleset
-from tools.zendnnify.rules.model import Action, Edit, Glued, Phrase, RuleSet, Spelling
+from tools.zendnnify.rules.model import Action, Edit, Glued, Phrase, RuleSet, Spelling, holds_for
 from tools.zendnnify.rules.vocabulary import SPELLINGS, WORDS
 
 
 @pytest.mark.parametrize("kind", ["pytorch", "onednn", "ideep"])
-@pytest.mark.parametrize("release", ["2.6", "1.13", "3.7", ""])
+@pytest.mark.parametrize("release", ["2.6", "1.13", "3.7.2", "3.12.4", "3.13.1", "3.14.0", ""])
 def test_every_rule_has_a_reason(kind: str, release: str) -> None:
     rules = ruleset(kind, release, ("mkldnn_linear",))
     reasons = [phrase.reason for phrase in rules.phrases]
     reasons += [edit.reason for edit in rules.edits]
     reasons += [glued.reason for glued in rules.glued]
     assert [reason for reason in reasons if len(reason.split()) < 3] == []
+
+
+@pytest.mark.parametrize(
+    ("versions", "releases"),
+    [
+        ("", ["3.7.2", "3.8", "3.12.4", "3.13", ""]),
+        (">=3.8", ["3.8", "3.12.4", "3.13"]),
+        ("<3.8.0", ["3.7.2", ""]),
+        (">=3.8,<3.13", ["3.8", "3.12.4"]),
+        (">=3.12.4", ["3.12.4", "3.13"]),
+    ],
+)
+def test_a_scope_compares_numbers(versions: str, releases: list[str]) -> None:
+    every = ["3.7.2", "3.8", "3.12.4", "3.13", ""]
+    assert [release for release in every if holds_for(versions, release)] == releases
+
+
+def test_rules_of_one_name_exclude_each_other() -> None:
+    def edit(versions: str) -> Edit:
+        return Edit("e", "f", "x", Action.AFTER, "y", "for this test", versions)
+
+    edits = (edit("<3.8"), edit(">=3.8"))
+    for release in ("3.7.2", "3.8"):
+        RuleSet((), (), (), tuple(rule for rule in edits if holds_for(rule.versions, release)))
+    with pytest.raises(AssertionError):
+        RuleSet((), (), (), edits)
 
 
 def test_every_word_has_three_cases() -> None:
@@ -40,8 +66,8 @@ def test_no_target_has_the_vocabulary_in_it() -> None:
 
 
 def test_only_a_handful_of_rules_is_about_a_single_release() -> None:
-    marked = {phrase.name for phrase in pytorch.PHRASES if phrase.not_in}
-    marked |= {edit.name for edit in pytorch.EDITS if edit.not_in}
+    marked = {phrase.name for phrase in pytorch.PHRASES if phrase.versions}
+    marked |= {edit.name for edit in pytorch.EDITS if edit.versions}
     assert 0 < len(marked) <= 5
     assert marked.isdisjoint(edit.name for edit in ruleset("pytorch", "1.13").edits)
     assert marked <= {edit.name for edit in ruleset("pytorch", "2.6").edits}
@@ -56,6 +82,7 @@ def test_only_a_handful_of_rules_is_about_a_single_release() -> None:
         lambda: Phrase("p", "x*", "matches nothing, too"),
         lambda: Phrase("p", "x", "why", replacement="y", refuse=True),
         lambda: Edit("e", "f", "", Action.AFTER, "text", "why"),
+        lambda: Edit("e", "f", "x", Action.AFTER, "text", "why", "==3.8"),
         lambda: RuleSet((), (), (Phrase("p", "x", "why"), Phrase("p", "y", "why")), ()),
     ],
 )

@@ -19,7 +19,7 @@ def test_a_tree_is_known_by_its_files(pytorch: Path, onednn: Path) -> None:
     )
     assert (trees.recognise(onednn).kind.name, trees.recognise(onednn).release) == (
         "onednn",
-        "3.7",
+        "3.7.2",
     )
 
 

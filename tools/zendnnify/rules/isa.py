@@ -18,8 +18,10 @@ _REASON = "no Zen CPU runs it or prefers it"
 _X64 = "src/cpu/x64"
 
 
-def _drop(name: str, pattern: str, *files: str, reason: str = _REASON) -> Phrase:
-    return in_code(name, pattern, "", reason, *files)
+def _drop(
+    name: str, pattern: str, *files: str, reason: str = _REASON, versions: str = ""
+) -> Phrase:
+    return in_code(name, pattern, "", reason, *files, versions=versions)
 
 
 PHRASES: tuple[Phrase, ...] = (
@@ -77,16 +79,19 @@ PHRASES: tuple[Phrase, ...] = (
         f"{_X64}/matmul/brgemm_matmul.cpp",
         f"{_X64}/shuffle/*.cpp",
     ),
-    # Injectors for SSE4.1 stay: recurrent cells and fused depthwise convolutions name them.
+    # Injectors for SSE4.1 stay: recurrent cells and fused depthwise convolutions name them. Since
+    # 3.14 injectors differ by the width of vectors only.
     _drop(
         "inject-for-no-other-isa",
         r"\btemplate (?:struct|class) \w+<(?:avx|avx2_vnni_2|avx512_core_fp16)\b[^;(){}]*>;",
         f"{_X64}/injectors/*.cpp",
+        versions="<3.14",
     ),
     _drop(
         "create-no-injector-of-other-isa",
         r"\bCASE_(?:EXACT_MATCH|MAYIUSE)\((?:avx|avx2_vnni_2|avx512_core_fp16)\);",
         f"{_X64}/injectors/jit_uni_postops_injector.cpp",
+        versions="<3.14",
     ),
     in_code(
         "multiply-by-no-other-isa",
@@ -103,7 +108,7 @@ PHRASES: tuple[Phrase, ...] = (
     ),
     _drop(
         "instantiate-no-recurrence-of-other-types",
-        r"\btemplate struct _ref_rnn_common_t<[^;]*data_type::(?:f16|u8|s8)\b[^;]*>;",
+        r"\btemplate struct _?ref_rnn_common_t<[^;]*data_type::(?:f16|u8|s8)\b[^;]*>;",
         "src/cpu/rnn/ref_rnn.cpp",
         reason=_TYPES,
     ),

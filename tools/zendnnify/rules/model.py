@@ -26,6 +26,31 @@ class Location:
         return f"{self.path}:{self.line}:{self.column}"
 
 
+def holds_for(versions: str, release: str) -> bool:
+    """Whether a rule with this scope applies to a tree of that release.
+
+    Args:
+        versions: bounds that must all hold, such as ``">=3.8"`` or ``">=3.8,<3.13"``; empty for
+            all releases. A bound of ``3.8`` stands for ``3.8.0``.
+        release: such as ``"3.7.2"`` or ``"2.6"``.
+    """
+    return not versions or all(_within(release, bound) for bound in versions.split(","))
+
+
+def _within(release: str, bound: str) -> bool:
+    match = re.fullmatch(r"(>=|<)(\d+(?:\.\d+)*)", bound)
+    assert match, bound
+    return (number(release) >= number(match[2])) == (match[1] == ">=")
+
+
+def number(release: str) -> tuple[int, ...]:
+    """A release as numbers to compare; trailing zeros are left out, so that 3.8 equals 3.8.0."""
+    parts = [int(part) for part in re.findall(r"\d+", release)]
+    while parts and parts[-1] == 0:
+        parts.pop()
+    return tuple(parts)
+
+
 class Where(enum.Flag):
     """The parts of a source file in which a phrase applies."""
 
@@ -82,7 +107,7 @@ class Phrase:
     None), replaced (by a template as in ``re.Match.expand``, whose groups the general rule
     renames), or refused as an error (``refuse``).
 
-    ``not_in`` lists releases, as ``"major.minor"``, to which the rule does not apply.
+    ``versions`` is the scope of the rule, as in ``holds_for``.
 
     Invariants: the pattern compiles and does not match the empty string; there is a reason.
     """
@@ -94,13 +119,14 @@ class Phrase:
     refuse: bool = False
     where: Where = Where.ANY
     files: tuple[str, ...] = ("*",)
-    not_in: tuple[str, ...] = ()
+    versions: str = ""
 
     def __post_init__(self) -> None:
         assert self.reason, self
         assert self.files, self
         assert self.replacement is None or not self.refuse, self
         assert not self.compile(("operator",)).match(""), self
+        holds_for(self.versions, "0")
 
     @property
     def anywhere(self) -> bool:
@@ -112,17 +138,17 @@ class Phrase:
         """Whether a match stays unchanged."""
         return self.replacement is None and not self.refuse
 
-    def holds_for(self, release: str) -> bool:
-        return release not in self.not_in
-
     def compile(self, operators: tuple[str, ...]) -> re.Pattern[str]:
         names = "|".join(sorted(map(re.escape, operators), key=len, reverse=True)) or r"(?!)"
         return re.compile(self.pattern.replace(OPERATORS, f"(?:{names})"))
 
 
-def in_code(name: str, pattern: str, replacement: str, reason: str, *files: str) -> Phrase:
+def in_code(
+    name: str, pattern: str, replacement: str, reason: str, *files: str, versions: str = ""
+) -> Phrase:
     """Return a phrase that applies to the code of those files, not to strings or comments."""
-    return Phrase(name, pattern, reason, replacement, where=Where.CODE, files=files)
+    where = Where.CODE
+    return Phrase(name, pattern, reason, replacement, where=where, files=files, versions=versions)
 
 
 @dataclass(frozen=True)
@@ -130,8 +156,8 @@ class Edit:
     """Code that we insert into one upstream file, or that replaces a piece of it.
 
     ``anchor`` is upstream's own text and must occur exactly once in ``file`` (its path in the
-    source tree). ``text`` is inserted verbatim. ``not_in`` lists releases, as ``"major.minor"``,
-    whose tree has no such anchor.
+    source tree). ``text`` is inserted verbatim. ``versions`` is the scope of the rule, as in
+    ``holds_for``; edits whose scopes exclude each other may share a name.
     """
 
     name: str
@@ -140,14 +166,12 @@ class Edit:
     action: Action
     text: str
     reason: str
-    not_in: tuple[str, ...] = ()
+    versions: str = ""
 
     def __post_init__(self) -> None:
         assert self.anchor, self
         assert self.reason, self
-
-    def holds_for(self, release: str) -> bool:
-        return release not in self.not_in
+        holds_for(self.versions, "0")
 
 
 @dataclass(frozen=True, eq=False)

@@ -68,7 +68,17 @@ def _combination(kind: str) -> Edit:
 
 
 PHRASES: tuple[Phrase, ...] = (
-    _phrase("in-loops-of-pooling", r"if \(s > (d|d\[0\])\)", r"if (s > \1 || s != s)", *_LISTED),
+    _phrase(
+        "in-loops-of-pooling", r"if \(s > (d|d\[0\]|d_val)\)", r"if (s > \1 || s != s)", *_LISTED
+    ),
+    in_code(
+        "keep-nan-of-a-window-in-pooling",
+        r"if \(d_val > d\[0\]\)",
+        "if (d_val > d[0] || d_val != d_val)",
+        _REASON,
+        *_LISTED,
+        versions=">=3.8",
+    ),
     _phrase(
         "in-vectors-of-pooling",
         r"nstl::max\((s|s\[oc\]|src_f32\[oc\]), (mv|d\[oc\]|dst_f32\[oc\])\)",
@@ -78,7 +88,8 @@ PHRASES: tuple[Phrase, ...] = (
     _phrase("in-indices-of-pooling", r"\(s > mv\) \?", "(s > mv || s != s) ?", *_LISTED),
     in_code(
         "pool-from-infinity",
-        r"\b(?:nstl::)?numeric_limits<data_t>::lowest\(\)",
+        r"\b(?:(?:nstl::)?numeric_limits<data_t>::lowest\(\)"
+        r"|types::lowest_value<float>\(dst_d\.data_type\(\)\))",
         "-std::numeric_limits<float>::infinity()",
         _LOWEST,
         *_LISTED,
@@ -274,12 +285,12 @@ EDITS: tuple[Edit, ...] = (
     ),
     # A K that is rounded up reaches into the next row, and past the end of the weights. Only AMX
     # tiles need that, and no AMD CPU has them.
-    _pair(
-        "end-rows-in-convolution-by-brgemm",
-        "jit_brgemm_conv_utils.cpp",
-        "        K_tail = kh_koef * rnd_up(ic % ic_block, ic_ceil);\n    }\n",
-        "        K_tail = kh_koef * rnd_up(ic % ic_block, ic_ceil);\n    }\n"
-        "    const bool in_pairs = src_dt == data_type::bf16;\n"
+    Edit(
+        name="end-rows-in-convolution-by-brgemm",
+        file="src/cpu/x64/jit_brgemm_conv_utils.cpp",
+        anchor="    const auto vK = K > 0 ? K : K_tail;\n",
+        action=Action.BEFORE,
+        text="    const bool in_pairs = src_dt == data_type::bf16;\n"
         "    if ((in_pairs || src_dt == data_type::f32) && !is_bf32 && !is_amx(isa)) {\n"
         "        if (is_relo()) {\n"
         "            K_tail = kh_koef * kw * inp_ic_block;\n"
@@ -288,5 +299,6 @@ EDITS: tuple[Edit, ...] = (
         "            K_tail = kh_koef * (ic % ic_block);\n"
         "        }\n"
         "    }\n",
+        reason=_PAIRED,
     ),
 )

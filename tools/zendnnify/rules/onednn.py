@@ -3,7 +3,7 @@
 from tools.zendnnify.rules import isa, nan
 from tools.zendnnify.rules.model import Action, Edit, Phrase
 
-PHRASES: tuple[Phrase, ...] = (
+KEPT: tuple[Phrase, ...] = (
     Phrase(
         name="keep-url",
         pattern=r"https?://[^\s\"'<>)\]}|]+",
@@ -11,13 +11,24 @@ PHRASES: tuple[Phrase, ...] = (
     ),
     Phrase(
         name="keep-repository",
-        pattern=r"\b(?:oneapi-src|uxlfoundation|intel)/(?:oneDNN|mkl-dnn)\b",
+        pattern=r"\b(?:oneapi-src|uxlfoundation|intel)(?:/|%2F)(?:oneDNN|mkl-dnn)\b",
         reason="the owner and name of upstream's repository",
     ),
+)
+"""Names that any of the trees may contain."""
+
+PHRASES: tuple[Phrase, ...] = (
+    *KEPT,
     Phrase(
         name="keep-cudnn",
         pattern=r"\b\w*[Cc]udnnL\w*",
         reason="cuDNN's own names (cudnnLRN…) contain the vocabulary by accident",
+    ),
+    Phrase(
+        name="keep-xla",
+        pattern=r"\b(?:OneDnnThreadPool\b|xla/backends/[\w/.]+)",
+        reason="a class of XLA's and its header",
+        versions=">=3.12",
     ),
     *isa.PHRASES,
     *nan.PHRASES,
@@ -27,6 +38,8 @@ _EXECUTE = "src/common/primitive_iface.cpp"
 _CONVOLUTIONS = "src/cpu/cpu_convolution_list.cpp"
 _REORDERS = "src/cpu/reorder/cpu_reorder"
 _MATMULS = "src/cpu/matmul/cpu_matmul_list.cpp"
+# In 3.14, upstream clears the end of every tile.
+_TILE_OVER_THE_END = "a row's last tile extends into the next row, times zero: a NaN would spread"
 
 
 def _declare(implementation: str, file: str, *, after: str) -> Edit:
@@ -53,10 +66,24 @@ def _decline_tiles(gradient: str, file: str, *, after: str, where: str = "true")
     )
 
 
-def _list_panel_convolutions(types: str) -> Edit:
+def _clear_own_rows(bound: str, versions: str) -> Edit:
+    """End the loop that clears a row of a cell, up to `bound` upstream, where the row ends."""
+    loop = "                for (dim_t j = 0; j < {}; ++j)\n                    C_o[j] = 0;\n"
+    return Edit(
+        name="clear-own-rows-of-gated-cells-only",
+        file="src/cpu/x64/rnn/brgemm_cell_common_fwd.cpp",
+        anchor=loop.format(bound),
+        action=Action.REPLACE,
+        text=loop.format("(do_n_tail ? rnn_.n_tail : rnn_.n_block)"),
+        reason="the zeros reach into the next row, which another thread may just have computed",
+        versions=versions,
+    )
+
+
+def _list_panel_convolutions(name: str, types: str, versions: str) -> Edit:
     """List our convolutions for `types` right after ZenDNN's depthwise one."""
     return Edit(
-        name=f"list-panel-convolutions-{types.replace(', ', '-')}",
+        name=f"list-panel-convolutions-{name}",
         file=_CONVOLUTIONS,
         anchor=f"        {{{{forward, {types}}}, {{\n"
         "            CPU_INSTANCE_AVX512(brdgmm_dw_convolution_fwd_t)\n",
@@ -64,6 +91,7 @@ def _list_panel_convolutions(types: str) -> Edit:
         text="            CPU_INSTANCE_AVX512(panel_convolution_t)\n"
         "            CPU_INSTANCE_AVX512(panel_plain_convolution_t)\n",
         reason="as for matmul: channels-last and plain convolutions are matrix products",
+        versions=versions,
     )
 
 
@@ -107,9 +135,12 @@ EDITS: tuple[Edit, ...] = (
     _declare(
         "panel_plain_convolution", _CONVOLUTIONS, after="cpu/x64/jit_uni_x8s8s32x_convolution.hpp"
     ),
-    _list_panel_convolutions("f32, f32, f32"),
-    _list_panel_convolutions("bf16, bf16, f32"),
-    _list_panel_convolutions("bf16, bf16, bf16"),
+    # Since 3.13 a key is a pattern of types, and one list serves both results of bfloat16.
+    _list_panel_convolutions("f32", "f32, f32, f32", "<3.13"),
+    _list_panel_convolutions("f32", '"f32:xf:*"', ">=3.13"),
+    _list_panel_convolutions("bf16-f32", "bf16, bf16, f32", "<3.13"),
+    _list_panel_convolutions("bf16", "bf16, bf16, bf16", "<3.13"),
+    _list_panel_convolutions("bf16", '"bf16:bf16:*"', ">=3.13"),
     _declare(
         "panel_reorder", f"{_REORDERS}.hpp", after="cpu/x64/matmul/brgemm_matmul_reorders.hpp"
     ),
@@ -156,25 +187,16 @@ EDITS: tuple[Edit, ...] = (
         text="    bgmmc.wei_k_blk = data_type_vnni_simd_elems(bgmmc.wei_dt, isa);\n",
         reason="AVX2 kernels read wrong weights of layers of over 1,024 inputs and 9 to 16 outputs",
     ),
-    # In a cell's scratchpad, a row may be shorter than a block of columns.
-    Edit(
-        name="clear-own-rows-of-gated-cells-only",
-        file="src/cpu/x64/rnn/brgemm_cell_common_fwd.cpp",
-        anchor="                for (dim_t j = 0; j < rnn_.n_block; ++j)\n"
-        "                    C_o[j] = 0;\n",
-        action=Action.REPLACE,
-        text="                for (dim_t j = 0;\n"
-        "                        j < (do_n_tail ? rnn_.n_tail : rnn_.n_block); ++j)\n"
-        "                    C_o[j] = 0;\n",
-        reason="the zeros reach into the next row, which another thread may just have computed",
-    ),
+    # In a cell's scratchpad, a row may be shorter than a block of columns. Since 3.9 upstream looks
+    # at the length of a row, but not at where in it the block starts.
+    _clear_own_rows("rnn_.n_block", "<3.9"),
+    _clear_own_rows("nstl::min(rnn_.n_block, cell_stride)", ">=3.9"),
     # These convolutions read out of bounds, mostly where the kernel exceeds the image, as do
     # products on AMX tiles. The next implementation takes what they refuse.
     Edit(
         name="dilate-no-single-point",
         file="src/common/convolution.cpp",
-        anchor="        VCHECK_CONV((src - ker_range + pad_l + pad_r) / str + 1 == dst,\n"
-        "                VERBOSE_INCONSISTENT_PRB);\n",
+        anchor="        dim_t ker_range = 1 + (ker - 1) * (dil + 1);\n",
         action=Action.AFTER,
         text="        if (ker == 1) cd.dilates[i - 2] = 0;\n",
         reason="dilation has no effect on one point, but brgemm kernels crash on narrow images",
@@ -255,7 +277,26 @@ EDITS: tuple[Edit, ...] = (
         "                && !packed_sparse_weights;\n",
         action=Action.AFTER,
         text="        extendable_k_ = false;\n",
-        reason="a row's last tile extends into the next row, times zero: a NaN would spread",
+        reason=_TILE_OVER_THE_END,
+        versions="<3.7.3",
+    ),
+    Edit(
+        name="clear-the-end-of-every-tile",
+        file="src/cpu/x64/brgemm/jit_brgemm_amx_uker.cpp",
+        anchor="    return brg.rd_block - brg.rdb_tail <= last_bd_block * brg.reduce_dim;\n",
+        action=Action.REPLACE,
+        text="    return false;\n",
+        reason=_TILE_OVER_THE_END,
+        versions=">=3.12,<3.14",
+    ),
+    Edit(
+        name="clear-the-end-of-every-tile-of-convolutions",
+        file="src/cpu/x64/brgemm/jit_brgemm_kernel.cpp",
+        anchor="            && brg.rdb_tail != 0 && last_bdb && is_rd_tail;\n",
+        action=Action.REPLACE,
+        text="            && brg.rdb_tail != 0 && is_rd_tail;\n",
+        reason=_TILE_OVER_THE_END,
+        versions=">=3.12,<3.14",
     ),
     # Three kernels accept memory with gaps between images, but then write or read the gaps.
     Edit(

@@ -8,7 +8,7 @@ symbols and helper functions keep their names.
 from dataclasses import dataclass
 
 from tools.zendnnify.rules.model import Action, Edit, Phrase, Where
-from tools.zendnnify.rules.onednn import PHRASES as _ONEDNN
+from tools.zendnnify.rules.onednn import KEPT
 
 _CPP = ("*.cpp", "*.h")
 _PYTHON = ("*.py",)
@@ -18,7 +18,7 @@ _BACKEND = "torch/backends/mkldnn/__init__.py"
 _TEST = "test/test_mkldnn.py"
 
 PHRASES: tuple[Phrase, ...] = (
-    *_ONEDNN,
+    *KEPT,
     Phrase(
         name="former-name",
         pattern=r" \(former MKL-DNN\)",
@@ -267,14 +267,14 @@ class Stub:
         name: of the kernel, with ``{}`` for the vocabulary word.
         result, parameters: its C++ signature.
         file: where upstream registers the stub, below the integration's folder.
-        not_in: as for an edit.
+        versions: as for an edit.
     """
 
     name: str
     result: str
     parameters: tuple[str, ...]
     file: str
-    not_in: tuple[str, ...] = ()
+    versions: str = ""
 
     @property
     def old_kernel(self) -> str:
@@ -323,14 +323,14 @@ STUBS: tuple[Stub, ...] = (
             *_WINDOW,
         ),
         "Conv.cpp",
-        not_in=("1.13",),
+        versions=">=2",
     ),
     Stub(
         "{}_convolution_transpose_backward",
         _GRADIENTS,
         (*_INPUTS, *_BOTH_PADDINGS, *_WINDOW, *_MASK),
         "Conv.cpp",
-        not_in=("1.13",),
+        versions=">=2",
     ),
     Stub(
         "lstm_{}",
@@ -350,7 +350,7 @@ STUBS: tuple[Stub, ...] = (
             "bool batch_first",
         ),
         "RNN.cpp",
-        not_in=("1.13",),
+        versions=">=2",
     ),
 )
 
@@ -412,7 +412,7 @@ EDITS: tuple[Edit, ...] = (
             text=f"{stub.definition};",
             reason="torch declares the stubs that it calls; ours is a function pointer for the "
             "hand-written kernels",
-            not_in=stub.not_in,
+            versions=stub.versions,
         )
         for stub in STUBS
     ),
