@@ -59,7 +59,7 @@ bool panel_convolution_t::pd_t::set_layouts(panel_problem_t& problem) {
          problem.dst_stride > 0;
 }
 
-status_t panel_convolution_t::pd_t::init(engine_t* engine) {
+status_t panel_convolution_t::pd_t::init(const_engine_t* engine) {
   using skip = primitive_attr_t::skip_mask_t;
   VDISPATCH_CONV(is_fwd(), VERBOSE_BAD_PROPKIND);
   VDISPATCH_CONV(

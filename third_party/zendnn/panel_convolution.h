@@ -19,7 +19,7 @@ struct panel_convolution_t : public primitive_t {
 
     // Accepts channels-last images with evenly spaced pixels, a stride of 1, no
     // padding, one group, and packed weights.
-    status_t init(engine_t* engine);
+    status_t init(const_engine_t* engine);
 
     panel_plan_t plan;
 

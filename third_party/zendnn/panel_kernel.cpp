@@ -4,13 +4,23 @@
 
 namespace zendnn::impl::cpu::x64 {
 
+namespace {
+
+cpu_isa_t isa_of(data_type_t type) {
+  return type == data_type::bf16 ? avx512_core_bf16 : avx512_core;
+}
+
+} // namespace
+
 #define OFFSET(field) offsetof(panel_kernel_args_t, field)
 
 panel_kernel_t::panel_kernel_t(
     const panel_kernel_conf_t& conf,
     const post_ops_t& post_ops,
     const memory_desc_t& dst)
-    : jit_generator(jit_name()), conf_(conf), post_ops_(post_ops) {
+    : jit_generator_t(jit_name(), isa_of(conf.type)),
+      conf_(conf),
+      post_ops_(post_ops) {
   if (!conf_.last || post_ops_.len() == 0) {
     return;
   }
@@ -27,13 +37,14 @@ panel_kernel_t::panel_kernel_t(
       static_cast<size_t>(conf_.columns % kPanelLanes),
       tail_,
       /*use_exact_tail_scalar_bcast=*/false);
-  injector_.reset(injector_t::create(
+  injector_ = inject_post_ops(
       this,
-      conf_.type == data_type::bf16 ? avx512_core_bf16 : avx512_core,
+      isa_of(conf_.type),
       post_ops_,
       {param1,
        binary_injector::get_all_strategies_supported_by_injector(),
-       operands}));
+       operands},
+      [this] { add_previous(); });
 }
 
 dim_t panel_kernel_t::dst_offset(int row, int vector) const {
@@ -154,10 +165,6 @@ void panel_kernel_t::apply_post_ops() {
         places.vmm_tail_idx_.insert(index);
       }
     }
-  }
-  if (post_ops_.find(primitive_kind::sum) >= 0) {
-    injector_->set_lambda_injector(
-        primitive_kind::sum, [this] { add_previous(); });
   }
   injector_->compute_vector_range(all, places);
 }

@@ -2,9 +2,7 @@
 // size.
 #pragma once
 
-#include "common/primitive_attr.hpp"
-#include "cpu/x64/injectors/jit_uni_postops_injector.hpp"
-#include "cpu/x64/jit_generator.hpp"
+#include "third_party/zendnn/versions.h"
 
 namespace zendnn::impl::cpu::x64 {
 
@@ -51,7 +49,7 @@ struct panel_kernel_args_t {
   const void* dst_origin;
 };
 
-class panel_kernel_t : public jit_generator {
+class panel_kernel_t : public jit_generator_t {
  public:
   DECLARE_CPU_JIT_AUX_FUNCTIONS(panel_kernel_t)
 
@@ -61,8 +59,6 @@ class panel_kernel_t : public jit_generator {
       const memory_desc_t& dst);
 
  private:
-  using injector_t = injector::jit_uni_postops_injector_base_t<Xbyak::Zmm>;
-
   void generate() override;
   void make_tile();
   void next_tile();
@@ -95,7 +91,7 @@ class panel_kernel_t : public jit_generator {
 
   const panel_kernel_conf_t conf_;
   const post_ops_t post_ops_;
-  std::unique_ptr<injector_t> injector_;
+  std::unique_ptr<post_ops_injector_t> injector_;
 
   // param1 stays unchanged, since post-ops read it. They save r13 to r15.
   const Xbyak::Reg64 src_ = r8, weights_ = r9, dst_ = r10, next_ = r11,

@@ -92,7 +92,7 @@ bool panel_matmul_t::pd_t::set_strides(panel_problem_t& problem) {
            problem.depth <= kMostTransposedDepth));
 }
 
-status_t panel_matmul_t::pd_t::init(engine_t* engine) {
+status_t panel_matmul_t::pd_t::init(const_engine_t* engine) {
   using skip = primitive_attr_t::skip_mask_t;
   VDISPATCH_MATMUL(is_dense_format_kind(), VERBOSE_UNSUPPORTED_SPARSE_CFG);
   VDISPATCH_MATMUL(ndims() <= 3, VERBOSE_BAD_NDIMS, "dst", ndims());

@@ -23,7 +23,7 @@ struct panel_matmul_t : public primitive_t {
     // Accepts two dimensions, or three with a batch of plain matrices. The
     // result needs contiguous rows, the source contiguous rows or (in float32)
     // columns.
-    status_t init(engine_t* engine);
+    status_t init(const_engine_t* engine);
 
     panel_plan_t plan;
 

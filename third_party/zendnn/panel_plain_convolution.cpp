@@ -31,7 +31,7 @@ panel_image_t panel_plain_convolution_t::pd_t::image() const {
       .left = padL()};
 }
 
-status_t panel_plain_convolution_t::pd_t::init(engine_t* engine) {
+status_t panel_plain_convolution_t::pd_t::init(const_engine_t* engine) {
   using skip = primitive_attr_t::skip_mask_t;
   VDISPATCH_CONV(is_fwd(), VERBOSE_BAD_PROPKIND);
   VDISPATCH_CONV(

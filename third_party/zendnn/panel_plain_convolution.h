@@ -20,7 +20,7 @@ struct panel_plain_convolution_t : public primitive_t {
 
     // Accepts two spatial dimensions, plain layouts that the caller chose, one
     // group, and no post-ops.
-    status_t init(engine_t* engine);
+    status_t init(const_engine_t* engine);
 
     panel_plan_t plan;
 

@@ -10,9 +10,9 @@
 namespace zendnn::impl::cpu::x64 {
 
 status_t panel_reorder_t::pd_t::init(
-    engine_t* engine,
-    engine_t* src_engine,
-    engine_t* dst_engine) {
+    const_engine_t* engine,
+    const_engine_t* src_engine,
+    const_engine_t* dst_engine) {
   CHECK(cpu_reorder_pd_t::init(engine, src_engine, dst_engine));
   const auto type = src_md_.data_type;
   VDISPATCH_REORDER(mayiuse(avx512_core), VERBOSE_UNSUPPORTED_ISA);
@@ -32,11 +32,11 @@ status_t panel_reorder_t::pd_t::init(
 
 status_t panel_reorder_t::pd_t::create(
     reorder_pd_t** reorder_pd,
-    engine_t* engine,
+    const_engine_t* engine,
     const primitive_attr_t* attr,
-    engine_t* src_engine,
+    const_engine_t* src_engine,
     const memory_desc_t* src_md,
-    engine_t* dst_engine,
+    const_engine_t* dst_engine,
     const memory_desc_t* dst_md) {
   auto made = make_unique_pd<pd_t>(
       attr, src_engine->kind(), src_md, dst_engine->kind(), dst_md);

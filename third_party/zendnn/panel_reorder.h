@@ -15,7 +15,10 @@ struct panel_reorder_t : public primitive_t {
     using cpu_reorder_pd_t::cpu_reorder_pd_t;
     DECLARE_COMMON_PD_T("zen:panel_reorder:avx512_core", panel_reorder_t);
 
-    status_t init(engine_t* engine, engine_t* src_engine, engine_t* dst_engine);
+    status_t init(
+        const_engine_t* engine,
+        const_engine_t* src_engine,
+        const_engine_t* dst_engine);
 
     panel_weights_t weights{};
     int vectors = 0; // of a panel
@@ -23,11 +26,11 @@ struct panel_reorder_t : public primitive_t {
    private:
     static status_t create(
         reorder_pd_t** reorder_pd,
-        engine_t* engine,
+        const_engine_t* engine,
         const primitive_attr_t* attr,
-        engine_t* src_engine,
+        const_engine_t* src_engine,
         const memory_desc_t* src_md,
-        engine_t* dst_engine,
+        const_engine_t* dst_engine,
         const memory_desc_t* dst_md);
     friend zendnn::impl::impl_list_item_t;
   };
