@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from tools.zendnnify import files, generate, in_place, trees
+from tools.zendnnify import drift, files, generate, in_place, trees
 from tools.zendnnify.generate import Summary
 from tools.zendnnify.rewrite import explain, rewrite
 from tools.zendnnify.rules.model import ZendnnifyError
@@ -21,8 +21,8 @@ def parser() -> argparse.ArgumentParser:
         prog="python -m tools.zendnnify",
         description="Writes the ZenDNN variants of files of a PyTorch, oneDNN or ideep tree, or "
         "converts a whole PyTorch tree in place.",
-        epilog="Exit status: 0 done; 1 with --check, something would change; 2 an error; "
-        "130 interrupted.",
+        epilog="Exit status: 0 done; 1 something would change (--check) or a rule is lost "
+        "(--drift); 2 an error; 130 interrupted.",
     )
     made.add_argument(
         "paths", nargs="*", metavar="PATH", help="files and folders of the tree (default: all)"
@@ -32,9 +32,16 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--in-place", type=Path, metavar="TREE", help="convert a PyTorch tree itself")
     what.add_argument("--revert", type=Path, metavar="TREE", help="undo --in-place")
     what.add_argument(
-        "--lock", type=Path, metavar="TREE", help="note the files of a PyTorch tree as known"
+        "--lock", type=Path, metavar="TREE", help="note what the rules match in a tree as known"
+    )
+    what.add_argument(
+        "--drift",
+        nargs=2,
+        metavar=("OLD", "NEW"),
+        help="compare what the rules match in two trees, or in releases with a lock",
     )
     made.add_argument("--output-directory", type=Path, metavar="OUT")
+    made.add_argument("--json", action="store_true", help="with --drift: all rules, as JSON")
     made.add_argument("--check", action="store_true", help="change nothing; list what would change")
     made.add_argument(
         "--explain", metavar="FILE", help="show each substitution in FILE and its rule"
@@ -51,7 +58,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Runs the command line and returns its exit status."""
     options = parser().parse_args(arguments)
     try:
+        if options.json and options.drift is None:
+            raise ZendnnifyError("--json goes with --drift")
         if options.project_directory is None:
+            _check_alone(options)
+            if options.drift is not None:
+                return _drift(options)
             _whole_tree(options)
             return 0
         if options.force:
@@ -86,14 +98,31 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def _whole_tree(options: argparse.Namespace) -> None:
+def _check_alone(options: argparse.Namespace) -> None:
     if options.paths or options.check or options.explain or options.output_directory:
         raise ZendnnifyError(
-            "a whole tree is converted in place: give no PATH, --check, --explain or "
-            "--output-directory"
+            "PATH, --check, --explain and --output-directory go with --project-directory"
         )
+    if options.force and options.in_place is None and options.revert is None:
+        raise ZendnnifyError("--force goes with --in-place or --revert")
+
+
+def _drift(options: argparse.Namespace) -> int:
+    with files.in_one_sentence("compare {} with {}".format(*options.drift)):
+        found = drift.compare(*options.drift)
+    print(found.json() if options.json else found.table())
+    return 1 if found.failed else 0
+
+
+def _lock(root: Path) -> Path:
+    whole = trees.recognise(root).kind.name == "pytorch"
+    with files.in_one_sentence(f"read {root}"):
+        return in_place.lock(root) if whole else drift.lock(root)
+
+
+def _whole_tree(options: argparse.Namespace) -> None:
     if options.lock is not None:
-        print(in_place.lock(options.lock))
+        print(_lock(options.lock))
     elif options.revert is not None:
         print(_tree_table(in_place.revert(options.revert, options.force)))
     else:

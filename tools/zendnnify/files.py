@@ -6,15 +6,22 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, TypeVar
 
 from tools.zendnnify.rules.model import ZendnnifyError
 
 STAGING = ".zendnnify-staging"
 """Holds a run's new files until all are complete; a leftover means an interrupted run."""
+
+
+_QUIET_SECONDS = 2.0
+
+Item = TypeVar("Item")
 
 
 @contextlib.contextmanager
@@ -27,6 +34,17 @@ def in_one_sentence(what: str) -> Iterator[None]:
         raise
     except (OSError, RuntimeError, UnicodeError) as error:
         raise ZendnnifyError(f"cannot {what}: {error}") from error
+
+
+def tell(what: str, items: Iterable[Item], total: int) -> Iterator[Item]:
+    """Yields the items, one a file; reports progress on standard error when that takes long."""
+    told = time.monotonic()
+    for done, item in enumerate(items, 1):
+        now = time.monotonic()
+        if now - told > _QUIET_SECONDS:
+            told = now
+            print(f"zendnnify: {done} of {total} files {what}", file=sys.stderr, flush=True)
+        yield item
 
 
 def read_bytes(path: Path) -> bytes:

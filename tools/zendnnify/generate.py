@@ -11,13 +11,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from tools.zendnnify import files, kernels, manifest, trees
+from tools.zendnnify import files, kernels, locks, manifest, trees
 from tools.zendnnify.files import STAGING, Transaction
 from tools.zendnnify.manifest import MANIFEST, STATS, Entry, Record
 from tools.zendnnify.rewrite import is_generated, renamer, rewrite, with_header
@@ -30,7 +29,6 @@ KERNEL = "kernel"
 """The manifest's rule name for a declaration or registration made from the operator table."""
 
 _POOL_FROM = 100  # A single process converts fewer files faster.
-_QUIET_SECONDS = 2.0
 
 
 @dataclass
@@ -94,6 +92,7 @@ def run(
 def _run(tree_root: Path, out: Path, paths: list[str] | None, check: bool) -> Summary:
     started = time.monotonic()
     tree = trees.recognise(tree_root)
+    _warn_of_unknown(tree)
     out = out.resolve()
     _check_apart(tree.root, out)
     before = manifest.load(out)
@@ -136,6 +135,18 @@ def _run(tree_root: Path, out: Path, paths: list[str] | None, check: bool) -> Su
         _write(tree, out, before, made, entries, summary.removed, generator)
     summary.seconds = time.monotonic() - started
     return summary
+
+
+def _warn_of_unknown(tree: Tree) -> None:
+    """Warns of a release that the rules were not checked with."""
+    known = locks.releases(tree.kind.name)
+    if known and tree.release not in known:
+        print(
+            f"zendnnify: warning: the rules were checked with {tree.kind.title} "
+            f"{', '.join(known)}, but {tree.root} is {tree.release}; `python -m tools.zendnnify "
+            f"--drift {known[0]} {tree.root}` compares",
+            file=sys.stderr,
+        )
 
 
 @cache
@@ -259,26 +270,16 @@ def _work(task: tuple[Source, bool]) -> _Made:
 def _convert_all(tree: Tree, out: Path, tasks: list[tuple[Source, bool]]) -> list[_Made]:
     processes = min(len(os.sched_getaffinity(0)), 8)
     if len(tasks) < _POOL_FROM or processes == 1:
-        return list(_tell((_convert(tree, out, *task) for task in tasks), len(tasks)))
+        made = (_convert(tree, out, *task) for task in tasks)
+        return list(files.tell("converted", made, len(tasks)))
     # Forked workers share the compiled rules and import nothing.
     context = multiprocessing.get_context("fork")
     with ProcessPoolExecutor(processes, context, _start_worker, (tree, out)) as pool:
         try:
-            return list(_tell(pool.map(_work, tasks, chunksize=32), len(tasks)))
+            return list(files.tell("converted", pool.map(_work, tasks, chunksize=32), len(tasks)))
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-
-
-def _tell(items: Iterable[_Made], total: int) -> Iterable[_Made]:
-    """Yields the items; reports progress on standard error when that takes long."""
-    told = time.monotonic()
-    for done, item in enumerate(items, 1):
-        now = time.monotonic()
-        if now - told > _QUIET_SECONDS:
-            told = now
-            print(f"zendnnify: {done} of {total} files", file=sys.stderr, flush=True)
-        yield item
 
 
 @dataclass(frozen=True)

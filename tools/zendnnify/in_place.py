@@ -14,13 +14,12 @@ import json
 import os
 import shutil
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from tools.zendnnify import files, generate, kernels, manifest, trees
+from tools.zendnnify import drift, files, generate, kernels, locks, manifest, trees
+from tools.zendnnify.locks import Lock
 from tools.zendnnify.rewrite import apply_edits, renamer
 from tools.zendnnify.rules import tree as tree_rules
 from tools.zendnnify.rules.model import ZendnnifyError
@@ -28,9 +27,6 @@ from tools.zendnnify.trees import NATIVE_FUNCTIONS, Tree
 
 STATE = ".zendnnify"
 """The folder in a converted tree: the journal, the originals, and files that are being written."""
-
-LOCKS = Path(__file__).parent / "rules" / "locks"
-"""For each release, the hashes of the files that the rules were written for."""
 
 OWN_FOLDERS: tuple[str, ...] = (
     "aten/src/ATen/native/zendnn",
@@ -45,8 +41,6 @@ OWN_FILES: tuple[str, ...] = (
     *(f"tools/setup_helpers/{name}.py" for name in ("errors", "files", "operator_tables")),
 )
 """What this repository adds to a tree, at the same places as here."""
-
-_QUIET_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -148,17 +142,16 @@ def revert(root: Path, force: bool = False) -> Done:
 
 
 def lock(root: Path) -> Path:
-    """Writes the hashes of the unconverted tree at ``root`` as those known for its release."""
+    """Writes the lock of the unconverted tree at ``root``; returns its path."""
     tree = _recognise(root)
     journal = _load(tree.root)
-    hashes = {path: _hash(_original(tree.root, journal, path)) for path in _sources(tree)}
-    target = LOCKS / f"pytorch-{tree.release}.json"
-    with files.in_one_sentence(f"write {target}"):
-        target.parent.mkdir(exist_ok=True)
-        scratch = target.with_suffix(".new")
-        scratch.write_text(json.dumps(hashes, indent=1, sort_keys=True) + "\n")
-        os.replace(scratch, target)
-    return target
+
+    def original(path: str) -> Path:
+        return _original(tree.root, journal, path)
+
+    hashes = {path: found for path in _sources(tree) if (found := _hash(original(path)))}
+    rules = drift.matches(tree, original).rules
+    return locks.write(tree.kind.name, tree.release, Lock(rules, hashes))
 
 
 # --- the journal -------------------------------------------------------------------------------
@@ -271,14 +264,14 @@ def _sources(tree: Tree) -> list[str]:
 
 def _check_known(tree: Tree, journal: Mapping[str, Change]) -> None:
     """Refuses a tree whose files differ from those that the rules were written for."""
-    path = LOCKS / f"pytorch-{tree.release}.json"
-    if not path.is_file():
-        known = ", ".join(sorted(item.stem.partition("-")[2] for item in LOCKS.glob("*.json")))
+    known = locks.read(tree.kind.name, tree.release)
+    if known is None:
+        releases = ", ".join(locks.releases(tree.kind.name))
         raise ZendnnifyError(
-            f"{tree.root} is PyTorch {tree.release}, whose files are not known; use {known}, or "
+            f"{tree.root} is PyTorch {tree.release}, whose files are not known; use {releases}, or "
             "convert by the rules' anchors alone with --force"
         )
-    hashes = json.loads(path.read_text())
+    hashes = known.hashes
     names = sorted({*_sources(tree), *hashes})
     changed = [
         name for name in names if _hash(_original(tree.root, journal, name)) != hashes.get(name)
@@ -388,7 +381,7 @@ def _write(tree: Tree, before: dict[str, Change], plan: Mapping[str, _File]) -> 
         if journal != before:
             _save(root, before | {path: _over(before, path, journal[path]) for path in journal})
         written = _restore(root, {path: before[path] for path in before if path not in plan})
-        for path in _tell("written", journal):
+        for path in files.tell("written", journal, len(journal)):
             if _hash(root / path) not in journal[path].after:
                 _put(root, root / path, plan[path])
                 written.append(path)
@@ -416,7 +409,7 @@ def _save(root: Path, journal: Mapping[str, Change]) -> None:
 def _restore(root: Path, journal: Mapping[str, Change]) -> list[str]:
     """Gives the journal's files their bytes before; returns the paths of those that had others."""
     restored: list[str] = []
-    for path in _tell("restored", journal):
+    for path in files.tell("restored", journal, len(journal)):
         target, before = root / path, journal[path].before
         if _hash(target) == before:
             continue
@@ -457,14 +450,3 @@ def _drop_empty(root: Path, folder: Path) -> None:
     while folder != root and not any(folder.iterdir()):
         folder.rmdir()
         folder = folder.parent
-
-
-def _tell(what: str, paths: Collection[str]) -> Iterator[str]:
-    """Yields the paths; reports progress on standard error when that takes long."""
-    told = time.monotonic()
-    for done, path in enumerate(paths):
-        now = time.monotonic()
-        if now - told > _QUIET_SECONDS:
-            told = now
-            print(f"zendnnify: {done} of {len(paths)} files {what}", file=sys.stderr, flush=True)
-        yield path

@@ -103,10 +103,14 @@ def vocabulary(text: str) -> list[tuple[int, int]]:
     return [match.span() for match in matches if match[1]]
 
 
+def line_of(text: str, offset: int) -> int:
+    """The line, from 1, of an offset into ``text``."""
+    return text.count("\n", 0, offset) + 1
+
+
 def locate(text: str, offset: int, path: str) -> Location:
     """Line and column, both from 1, of an offset into ``text``."""
-    line = text.count("\n", 0, offset) + 1
-    return Location(path, line, offset - text.rfind("\n", 0, offset))
+    return Location(path, line_of(text, offset), offset - text.rfind("\n", 0, offset))
 
 
 def is_generated(text: str) -> bool:
@@ -327,7 +331,7 @@ def _claim_edits(text: str, path: str, edits: tuple[Edit, ...]) -> _Claims:
     claims = _Claims()
     for edit in edits:
         if edit.file == path:
-            item = _locate_edit(text, edit)
+            item = locate_edit(text, edit)
             if not claims.is_free(item.start, item.end):
                 raise ZendnnifyError(
                     f"{locate(text, item.start, path)}: the anchor of rule {edit.name!r} overlaps "
@@ -378,7 +382,12 @@ def _expand(match: re.Match[str], phrase: Phrase, names: Renamer, where: Locatio
     )
 
 
-def _locate_edit(text: str, edit: Edit) -> Substitution:
+def locate_edit(text: str, edit: Edit) -> Substitution:
+    """What an edit does to the text of its file.
+
+    Raises:
+        ZendnnifyError: its anchor does not occur exactly once.
+    """
     count = text.count(edit.anchor)
     if count != 1:
         raise ZendnnifyError(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from test.tools.zendnnify.conftest import write_tree
-from tools.zendnnify import files, generate, in_place
+from tools.zendnnify import files, generate, in_place, locks
 from tools.zendnnify.__main__ import main
 from tools.zendnnify.in_place import STATE
 from tools.zendnnify.rules import tree as tree_rules
@@ -376,8 +376,8 @@ def test_the_command_converts_and_reverts(
 def test_the_lock_is_that_of_the_tree(
     tree: Path, third_party: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = (in_place.LOCKS / "pytorch-2.6.json").read_bytes()
-    monkeypatch.setattr(in_place, "LOCKS", tmp_path / "locks")
+    known = (locks.LOCKS / "pytorch-2.6.json").read_bytes()
+    monkeypatch.setattr(locks, "LOCKS", tmp_path / "locks")
     assert in_place.lock(tree).read_bytes() == known
     convert(tree, third_party)
     assert in_place.lock(tree).read_bytes() == known

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tools.zendnnify import files, generate, kernels, manifest, rewrite, trees
+from tools.zendnnify import files, generate, kernels, locks, manifest, rewrite, trees
 from tools.zendnnify.rewrite import GENERAL, vocabulary
 from tools.zendnnify.rules import isa, nan
 from tools.zendnnify.trees import NATIVE_FUNCTIONS, Tree
@@ -92,7 +93,20 @@ def test_every_rule_about_the_library_is_used(converted: Converted) -> None:
     for entry in manifest.load(out).entries.values():
         used |= entry.rules.keys()
     assert {edit.name for edit in tree.rules.edits} <= used
-    assert {phrase.name for phrase in (*nan.PHRASES, *isa.PHRASES)} <= used
+    ours = {phrase.name for phrase in (*nan.PHRASES, *isa.PHRASES)}
+    assert {phrase.name for phrase in tree.rules.phrases if phrase.name in ours} <= used
+
+
+def test_the_lock_of_the_library_counts_what_the_rules_match(converted: Converted) -> None:
+    tree, out = converted("onednn")
+    counts: Counter[str] = Counter()
+    for entry in manifest.load(out).entries.values():
+        counts.update(entry.rules)
+    lock = locks.read("onednn", tree.release)
+    assert lock is not None
+    assert {rule: sum(map(len, places.values())) for rule, places in lock.rules.items()} == {
+        rule: count for rule, count in counts.items() if rule not in (GENERAL, generate.COPIED)
+    }, f"run `python -m tools.zendnnify --lock {tree.root}`"
 
 
 @pytest.mark.parametrize(
