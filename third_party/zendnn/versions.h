@@ -45,8 +45,8 @@ inline std::unique_ptr<post_ops_injector_t> inject_post_ops(
     const binary_injector::static_params_t& operands,
     [[maybe_unused]] const std::function<void()>& add_previous) {
 #if ZENDNN_SINCE(3, 14)
-  return std::make_unique<post_ops_injector_t>(
-      kernel, post_ops, operands, /*inject_sum=*/true);
+  return std::unique_ptr<post_ops_injector_t>(
+      new post_ops_injector_t(kernel, post_ops, operands, /*inject_sum=*/true));
 #else
   std::unique_ptr<post_ops_injector_t> made(
       post_ops_injector_t::create(kernel, isa, post_ops, operands));
