@@ -52,10 +52,13 @@ def test_actions_are_pinned_by_commit_and_name_their_version(path: Path) -> None
         assert re.fullmatch(r"[\w.-]+/[\w.-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", line)
 
 
-@pytest.mark.parametrize("script", ["wheel", "try-wheel"])
-def test_scripts_say_how_to_call_them(script: str) -> None:
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [("wheel", "PYTHON TORCH"), ("try-wheel", "PYTHON TORCH"), ("drift", "TREE")],
+)
+def test_scripts_say_how_to_call_them(script: str, arguments: str) -> None:
     done = subprocess.run(
         [REPO / ".ci" / script], capture_output=True, text=True, timeout=20, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.startswith(f"usage: .ci/{script} PYTHON TORCH")
+    assert done.stderr.startswith(f"usage: .ci/{script} {arguments}")
