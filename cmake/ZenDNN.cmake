@@ -126,7 +126,7 @@ foreach(part zendnn_cpu zendnn_cpu_x64)
 endforeach()
 
 # ---- Our own sources ---------------------------------------------------------------
-set(zendnn_ours blis_gemm execution_counters panel_convolution panel_image panel_kernel
+set(zendnn_ours blis_gemm emulation execution_counters panel_convolution panel_image panel_kernel
   panel_dot panel_matmul panel_pack panel_plain_convolution panel_product panel_reorder)
 list(TRANSFORM zendnn_ours PREPEND "${PROJECT_SOURCE_DIR}/third_party/zendnn/")
 list(TRANSFORM zendnn_ours APPEND ".cpp")

@@ -33,6 +33,11 @@ VARIABLES = {
     "ZENDNN_ALLOCATOR_CACHE": Variable(
         "bytes of freed memory to keep", default="an eighth of the memory"
     ),
+    "ZENDNN_EMULATE": Variable(
+        "makes choices as on that [CPU](emulation.md)",
+        "`zen2`, `zen3`, `zen4`, `zen5`, or a folder with a machine's topology",
+        "none",
+    ),
     "ZENDNN_HUGE_PAGES": Variable("transparent huge pages for large tensors and arenas"),
     "ZENDNN_PLAN_CACHE_CAPACITY": Variable("input shapes that a plan keeps executables for"),
     "ZENDNN_PLAN_LAYOUT": Variable("image layout in plans; `any` times both"),

@@ -34,9 +34,10 @@ property_test = settings(
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
-#: This CPU, and whether it has AVX-512, and AMX tiles (which no AMD CPU has).
+#: This CPU, and whether it has AVX-512, products of bfloat16, and AMX tiles (which no AMD CPU has).
 CPU = _C._cpu()
 HAS_WIDE_VECTORS = CPU["isa"].startswith("AVX-512")
+HAS_BFLOAT16 = _C._multiplies_bfloat16()
 HAS_TILES = CPU["isa"].endswith("AMX")
 
 #: The dtypes of our kernels on any CPU, and of ZenDNN's primitives on this CPU.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from .common import HAS_TILES, run_python
+from .common import HAS_BFLOAT16, HAS_TILES, run_python
 
 HERE = Path(__file__).parent
 
@@ -47,6 +47,15 @@ OF_ZENDNN = {
     "post_ops": ("functions_as_post_ops", "operands_of_post_ops"),
     "reduction": ("adaptive_pooling", "pooling_between_convolutions"),
 }
+#: Tests of the kernels and primitives that bfloat16's instructions are for, or AVX-512's.
+AS_ON_ZEN4 = (
+    *(("attention", name) for name in OF_OURS["attention"]),
+    *(("pointwise", name) for name in ("functions", "conversions")),
+    *(("reduction", name) for name in ("softmax", "layer_norm")),
+    ("embedding", "embedding_bags"),
+    ("matmul", "linear_layers_of_rows_that_repeat"),
+    ("post_ops", "functions_as_post_ops"),
+)
 
 USED = """
 import json, torch
@@ -108,15 +117,15 @@ def test_layers_of_bfloat16_use_tiles() -> None:
     assert all("amx" in step for step in layers), steps
 
 
-def passes(*arguments: str, isa: str) -> None:
-    """Runs pytest with ``arguments`` in a process limited to ``isa``."""
+def passes(*arguments: str, **environment: str) -> None:
+    """Runs pytest with ``arguments`` in a process with these variables."""
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
         capture_output=True,
         text=True,
         timeout=600,
         cwd=HERE.parents[1],
-        env={**os.environ, "ZENDNN_MAX_CPU_ISA": isa},
+        env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr
 
@@ -124,28 +133,39 @@ def passes(*arguments: str, isa: str) -> None:
 @pytest.mark.parametrize(
     ("names", "which"), [(OF_OURS, ""), (OF_ZENDNN, "not dtype1")], ids=["ours", "zendnn"]
 )
-def test_operators_are_right_on_fewer_instructions(
-    names: dict[str, tuple[str, ...]], which: str
-) -> None:
+def test_operators_are_right_as_on_zen2(names: dict[str, tuple[str, ...]], which: str) -> None:
     tests = [f"{HERE}/plan/test_{file}.py::test_{name}" for file in names for name in names[file]]
-    passes("-k", which, *tests, isa="AVX2")
+    passes("-k", which, *tests, ZENDNN_EMULATE="zen2")
+
+
+@pytest.mark.skipif(not HAS_BFLOAT16, reason="this CPU has no instructions for bfloat16 products")
+def test_operators_are_right_as_on_zen4() -> None:
+    tests = [f"{HERE}/plan/test_{file}.py::test_{name}" for file, name in AS_ON_ZEN4]
+    passes(*tests, ZENDNN_EMULATE="zen4")
 
 
 @pytest.mark.parametrize("isa", ["AVX512_CORE", "AVX512_CORE_BF16"])
 def test_attention_of_bfloat16_is_right_with_and_without_products_of_it(isa: str) -> None:
-    passes("-k", "attention_is_right and dtype1", str(HERE / "cpu" / "test_attention.py"), isa=isa)
+    passes(
+        "-k",
+        "attention_is_right and dtype1",
+        str(HERE / "cpu" / "test_attention.py"),
+        ZENDNN_MAX_CPU_ISA=isa,
+    )
 
 
 @pytest.mark.skipif(not HAS_TILES, reason="without AMX, test_panels.py itself tests bfloat16")
 def test_panels_of_bfloat16_are_right_where_amx_is_not_allowed() -> None:
-    passes("-k", "dtype1 or plain", str(HERE / "test_panels.py"), isa="AVX512_CORE_BF16")
+    passes(
+        "-k", "dtype1 or plain", str(HERE / "test_panels.py"), ZENDNN_MAX_CPU_ISA="AVX512_CORE_BF16"
+    )
 
 
 @pytest.mark.parametrize("isa", ["AVX2", "SSE41"])
 def test_kernels_on_planes_are_right_on_fewer_instructions(isa: str) -> None:
     names = "" if isa == "AVX2" else "not our_kernel and not any_windows and not infinite_weights"
     files = (str(HERE / "cpu" / f"test_{name}.py") for name in ("depthwise", "pooling"))
-    passes("-k", names, *files, isa=isa)
+    passes("-k", names, *files, ZENDNN_MAX_CPU_ISA=isa)
 
 
 LAYERS = """

@@ -1,7 +1,9 @@
 #include "third_party/zendnn/blis_gemm.h"
+#include "third_party/zendnn/emulation.h"
 
 #include <blis/blis.h>
 #include <omp.h>
+#include <oneapi/zendnn/zendnn_types.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -9,19 +11,35 @@
 
 namespace {
 
+// The kernels that BLIS should use where it would not find them itself, or -1.
 // BLIS 0.9 knows Zen to Zen 3 and treats newer CPUs as generic. Its Skylake-X
-// kernels suit the AVX-512 units of Zen 4 and Zen 5. BLIS reads the choice, as
-// a number, from the environment during initialisation. This runs when the
-// library is loaded, since later changes of the environment would race with
-// other threads. A user's own choice takes precedence.
+// kernels suit the AVX-512 units of Zen 4 and Zen 5.
+int preferred_kernels() {
+  const auto emulated = zendnn_emulated()->isa;
+  if (emulated != 0 && emulated < zendnn_cpu_isa_avx512_core) {
+    const bool runs = emulated >= zendnn_cpu_isa_avx2 &&
+                      __builtin_cpu_supports("avx2") &&
+                      __builtin_cpu_supports("fma");
+    return runs ? BLIS_ARCH_ZEN2 : -1;
+  }
+  return __builtin_cpu_supports("avx512f") &&
+                 __builtin_cpu_supports("avx512dq") &&
+                 __builtin_cpu_supports("avx512bw") &&
+                 __builtin_cpu_supports("avx512vl")
+             ? BLIS_ARCH_SKX
+             : -1;
+}
+
+// BLIS reads the choice, as a number, from the environment during
+// initialisation. This runs when the library is loaded, since later changes of
+// the environment would race with other threads. A user's own choice takes
+// precedence.
 bool initialize() {
   constexpr const char* variable = "BLIS_ARCH_TYPE";
-  const bool ours =
-      __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && std::getenv(variable) == nullptr;
+  const auto kernels = preferred_kernels();
+  const bool ours = kernels >= 0 && std::getenv(variable) == nullptr;
   if (ours) {
-    setenv(variable, std::to_string(BLIS_ARCH_SKX).c_str(), 0);
+    setenv(variable, std::to_string(kernels).c_str(), 0);
   }
   bli_init();
   if (ours) {

@@ -34,6 +34,8 @@ PHRASES: tuple[Phrase, ...] = (
     *nan.PHRASES,
 )
 
+_ISA = "src/cpu/x64/cpu_isa_traits.cpp"
+_PLATFORM = "src/cpu/platform.cpp"
 _EXECUTE = "src/common/primitive_iface.cpp"
 _CONVOLUTIONS = "src/cpu/cpu_convolution_list.cpp"
 _REORDERS = "src/cpu/reorder/cpu_reorder"
@@ -42,15 +44,15 @@ _MATMULS = "src/cpu/matmul/cpu_matmul_list.cpp"
 _TILE_OVER_THE_END = "a row's last tile extends into the next row, times zero: a NaN would spread"
 
 
-def _declare(implementation: str, file: str, *, after: str) -> Edit:
-    """Include the header of a hand-written implementation in an implementation list."""
+def _declare(implementation: str, file: str, *, after: str, name: str = "") -> Edit:
+    """Include the header of a hand-written source; ``name`` tells several edits apart."""
     return Edit(
-        name=f"declare-{implementation.replace('_', '-')}",
+        name=f"declare-{(name or implementation).replace('_', '-')}",
         file=file,
         anchor=f'#include "{after}"\n',
         action=Action.AFTER,
         text=f'#include "third_party/zendnn/{implementation}.h"\n',
-        reason="the implementation is hand-written",
+        reason="what it declares is hand-written",
     )
 
 
@@ -96,6 +98,36 @@ def _list_panel_convolutions(name: str, types: str, versions: str) -> Edit:
 
 
 EDITS: tuple[Edit, ...] = (
+    _declare("emulation", _ISA, after="cpu/x64/cpu_isa_traits.hpp", name="emulated-isa"),
+    Edit(
+        name="limit-emulated-isa",
+        file=_ISA,
+        anchor="    return max_cpu_isa_val;\n",
+        action=Action.REPLACE,
+        text="    const unsigned emulated = zendnn_emulated()->isa_bits;\n"
+        "    return emulated == 0 ? max_cpu_isa_val\n"
+        "                         : static_cast<cpu_isa_t>(max_cpu_isa_val & emulated);\n",
+        reason="an emulated CPU has no wider instruction sets, whatever else limits them",
+    ),
+    _declare("emulation", _PLATFORM, after="cpu/platform.hpp", name="emulated-caches"),
+    Edit(
+        name="emulate-caches",
+        file=_PLATFORM,
+        anchor="unsigned get_per_core_cache_size(int level) {\n",
+        action=Action.AFTER,
+        text="    if (const unsigned emulated = zendnn_emulated_cache(level))\n"
+        "        return emulated;\n",
+        reason="blocks of products and convolutions follow the caches",
+    ),
+    Edit(
+        name="emulate-cores",
+        file=_PLATFORM,
+        anchor="unsigned get_num_cores() {\n",
+        action=Action.AFTER,
+        text="    if (const unsigned emulated = zendnn_emulated()->cores)\n"
+        "        return emulated / zendnn_emulated()->sockets;\n",
+        reason="the ways to share work among threads follow the cores of a socket",
+    ),
     Edit(
         name="declare-execution-counter",
         file=_EXECUTE,

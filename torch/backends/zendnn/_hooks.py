@@ -10,6 +10,7 @@ import torch
 import torch._tensor_str as tensor_str
 from torch._logging._internal import register_artifact, register_log
 from torch.backends.zendnn import _C, _device
+from torch.backends.zendnn._info import cpu_name
 from torch.backends.zendnn.frontends import optimize_frozen
 
 DEVICE = "zendnn"
@@ -92,6 +93,8 @@ def _add_configuration() -> None:
     @functools.wraps(upstream)
     def show() -> str:
         ours = ", ".join(_C._build_info().splitlines())
+        if _C._cpu()["emulated_on"]:
+            ours += f", CPU: {cpu_name()}"
         return f"{upstream()}  - {ours}\n"
 
     torch.__config__.show = show

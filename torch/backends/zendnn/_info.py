@@ -42,6 +42,14 @@ def reset_counters() -> None:
     _C._reset_counters()
 
 
+def cpu_name() -> str:
+    """Return the CPU's name; of an emulated one, also that of the CPU that runs."""
+    cpu = _C._cpu()
+    name = f"{cpu['name'].strip()} (family {cpu['family']}, model {cpu['model']})"
+    real = cpu["emulated_on"].strip()
+    return f"{name}, emulated on {real}" if real else name
+
+
 def report() -> str:
     """Return a short text for a bug report: versions, CPU and what is on."""
     backend, cpu = torch.backends.zendnn, _C._cpu()
@@ -58,7 +66,7 @@ def report() -> str:
         ("torch-zendnn", ", ".join(installed) or "unknown"),
         ("python", platform.python_version()),
         *(tuple(line.split(": ", 1)) for line in build_info().splitlines()),
-        ("CPU", f"{cpu['name'].strip()} (family {cpu['family']}, model {cpu['model']})"),
+        ("CPU", cpu_name()),
         ("CPUs", f"{os.cpu_count()}, torch uses {torch.get_num_threads()} threads"),
         ("caches", f"{caches} for {cpu['cores_per_l3']} cores"),
         ("ISA", cpu["isa"]),

@@ -113,7 +113,8 @@ py::dict cpu() {
       "kernels"_a = cpu.kernels,
       "caches"_a = cpu.caches,
       "cores"_a = cpu.cores,
-      "cores_per_l3"_a = cpu.cores_per_l3);
+      "cores_per_l3"_a = cpu.cores_per_l3,
+      "emulated_on"_a = cpu.emulated_on);
 }
 
 std::map<std::string, size_t> dtypes() {

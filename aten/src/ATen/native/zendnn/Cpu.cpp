@@ -1,16 +1,22 @@
 #include <ATen/native/zendnn/Cpu.h>
+#include <ATen/native/zendnn/Environment.h>
 
+#include <ATen/Parallel.h>
 #include <oneapi/zendnn/zendnn.h>
+#include <third_party/zendnn/emulation.h>
 
 #include <cpuid.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
 #include <utility>
 
 namespace at::native::zendnn {
 namespace {
+
+constexpr const char* kEmulate = "ZENDNN_EMULATE";
 
 struct Leaf {
   unsigned a = 0, b = 0, c = 0, d = 0;
@@ -64,7 +70,7 @@ Cpu read_cpu() {
   cpu.family = family + (family == 0xF ? version.a >> 20 & 0xFF : 0);
   cpu.model =
       (version.a >> 4 & 0xF) | (family >= 6 ? version.a >> 12 & 0xF0 : 0);
-  cpu.isa = static_cast<Isa>(zendnn_get_effective_cpu_isa());
+  cpu.isa = static_cast<Isa>(zendnn_get_effective_cpu_isa()); // as emulated
   cpu.kernels = cpu.isa >= Isa::avx512 ? "avx512"
                 : cpu.isa >= Isa::avx2 ? "avx2"
                                        : "none";
@@ -75,10 +81,63 @@ Cpu read_cpu() {
   return cpu;
 }
 
+// Makes `cpu` the one that ZENDNN_EMULATE names, as far as that is known.
+void emulate(Cpu& cpu) {
+  const auto& as = *zendnn_emulated();
+  if (as.problem != nullptr) {
+    warn_of(kEmulate, as.problem);
+  }
+  if (as.name == nullptr) {
+    return;
+  }
+  cpu.emulated_on = std::exchange(cpu.name, as.name);
+  if (as.vendor != nullptr) {
+    cpu.vendor = as.vendor;
+    cpu.family = as.family;
+    cpu.model = as.model;
+  }
+  for (size_t i = 0; i < cpu.caches.size(); ++i) {
+    cpu.caches[i] = as.caches[i] != 0 ? as.caches[i] : cpu.caches[i];
+  }
+  cpu.cores = as.cores != 0 ? as.cores : cpu.cores;
+  cpu.cores_per_l3 = as.cores_per_l3 != 0 ? as.cores_per_l3 : cpu.cores_per_l3;
+  // Choices by time are those of this CPU for the sizes of that one.
+  std::ostringstream signature;
+  signature << cpu.signature << " as " << std::hex << as.family << '/'
+            << as.model << std::dec << ',' << cpu.cores << ','
+            << cpu.cores_per_l3;
+  for (const auto bytes : cpu.caches) {
+    signature << ',' << bytes;
+  }
+  cpu.signature = signature.str();
+  if (const auto wanted = static_cast<Isa>(as.isa); cpu.isa < wanted) {
+    std::ostringstream rest;
+    rest << "whose " << name_of(wanted) << " this CPU or ZENDNN_MAX_CPU_ISA "
+         << "does not allow: " << name_of(cpu.isa) << " is used";
+    if (cpu.isa < Isa::avx2) {
+      rest << ", without vector kernels";
+    }
+    warn_of(kEmulate, rest.str());
+  }
+}
+
+// Plans cut work for as many threads as the emulated machine has cores.
+const bool has_threads = [] {
+  const auto cores = zendnn_emulated()->cores;
+  if (cores != 0 && std::getenv("OMP_NUM_THREADS") == nullptr) {
+    at::set_num_threads(static_cast<int>(cores));
+  }
+  return true;
+}();
+
 } // namespace
 
 const Cpu& this_cpu() {
-  static const auto* const read = new Cpu(read_cpu()); // outlives who asks
+  static const auto* const read = [] {
+    auto* const cpu = new Cpu(read_cpu()); // outlives who asks
+    emulate(*cpu);
+    return cpu;
+  }();
   return *read;
 }
 

@@ -1,4 +1,5 @@
-// The CPU: what it is, which instructions ZenDNN may use, and its caches.
+// The CPU: what it is, which instructions ZenDNN may use, and its caches. Where
+// ZENDNN_EMULATE names another CPU, this describes that one.
 #pragma once
 
 #include <c10/macros/Export.h>
@@ -30,11 +31,12 @@ enum class Isa : uint16_t {
 struct Cpu {
   std::string vendor, name, signature; // which packs family, model and stepping
   unsigned family = 0, model = 0;
-  Isa isa = Isa::none;          // the widest that ZENDNN_MAX_CPU_ISA allows
+  Isa isa = Isa::none;          // the widest that it has and that is allowed
   const char* kernels = "none"; // of ours that run: avx2 or avx512
   bool clflushopt = false;
   std::array<int64_t, 3> caches{}; // L1d, L2 and L3, in bytes
   unsigned cores = 0, cores_per_l3 = 0;
+  std::string emulated_on; // the name of the real CPU; empty for that itself
 };
 
 // Read once, at the first call.

@@ -52,6 +52,11 @@ read(const char* name, Number least, Number otherwise, const char* kind) {
 
 } // namespace
 
+void warn_of(const char* name, const std::string& rest) {
+  const char* const text = std::getenv(name);
+  warn(name, text == nullptr ? "" : text, rest);
+}
+
 std::string printable(const std::string& text) {
   constexpr size_t kMost = 200;
   std::ostringstream shown;

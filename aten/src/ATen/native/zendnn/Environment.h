@@ -18,6 +18,9 @@ std::string word_from(
     const char* name,
     std::initializer_list<const char*> words);
 
+// Warns once of the variable's value; `rest` says what is wrong with it.
+void warn_of(const char* name, const std::string& rest);
+
 // The text for a warning, in one line: it escapes unprintable characters as
 // \xNN, and truncates long texts.
 std::string printable(const std::string& text);
