@@ -328,6 +328,37 @@ def frozen(
     )
 
 
+class _Function(nn.Module):
+    """A function of each element of products with single numbers, which take little time."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], width: int) -> None:
+        super().__init__()
+        self.linear, self.function = nn.Linear(1, width), function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.linear(x))
+
+
+def frozen_function(
+    operator: str, function: Callable[[Tensor], Tensor], rows: int, width: int, *models: str
+) -> Problem:
+    """A function that only plans have, in a frozen model; its input and output count as moved."""
+
+    def make(dtype: torch.dtype) -> tuple[Call, Call]:
+        with torch.inference_mode(False), torch.no_grad():
+            block, x = _Function(function, width).eval().to(dtype), torch.randn(rows, 1).to(dtype)
+            traced = torch.jit.freeze(torch.jit.trace(block, x, check_trace=False))
+            optimised = torch.jit.optimize_for_inference(traced)
+            for _ in range(3):  # torch's executor optimises the graph, and ours builds a plan
+                optimised(x)
+        return lambda: optimised(x), lambda: block(x)
+
+    numbers = rows * width
+    return Problem(
+        f"{operator} frozen", f"{rows}x{width}", models, make, 2.0 * numbers, 2 * numbers
+    )
+
+
 def attention(
     batch: int,
     heads: int,
@@ -691,6 +722,7 @@ PROBLEMS: Sequence[Problem] = (
     elementwise("sigmoid", torch.sigmoid, 2048, 1024, OTHER),
     elementwise("tanh", torch.tanh, 8, 768, BERT),
     elementwise("tanh", torch.tanh, 2048, 1024, OTHER),
+    frozen_function("sin", torch.sin, 2048, 1024, OTHER),
     elementwise("bernoulli", _bernoulli, 1024, 768, BERT),  # dropout in training
     elementwise("softmax", _softmax, 12, 128, 128, BERT),
     elementwise("softmax", _softmax, 12, 197, 197, VIT),

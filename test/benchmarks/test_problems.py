@@ -70,6 +70,7 @@ SMALL = [
     (module.norm("layer_norm", 3, 8), (3, 8)),
     (module.norm("rms_norm", 3, 8), (3, 8)),
     (module.elementwise("gelu", torch.nn.functional.gelu, 3, 8, "other"), (3, 8)),
+    (module.frozen_function("sin", torch.sin, 3, 8), (3, 8)),
     (module.embedding_bag("sum", 50, 8, 3, 2), (3, 8)),
     (module.embedding_bag("sum", 50, 8, 3, 2, weighted=True), (3, 8)),
     (module.embedding_bag("sum", 50, 8, 3, 2, padding=0), (3, 8)),

@@ -46,6 +46,14 @@ BEFORE: dict[str, list[tuple[str, float, float]]] = {
     "exp": [("tanh", 0.0, 0.0)],
 }
 
+#: Functions that are not computed of their own results, in which rounding errors are too large.
+ONCE = [
+    "log",
+    "log2",
+    "square",
+    "exp",
+]
+
 #: Attributes of resampling, without the new size.
 NEAREST = {"algorithm": "nearest", "align_corners": False, "scale_height": 0.0, "scale_width": 0.0}
 #: Operators that return a view.

@@ -183,6 +183,14 @@ inline Vec log(Vec x) {
 // The largest argument of sin and cos that is reduced in vectors.
 constexpr float kFarArgument = 131072.0f;
 
+// The function of a float at each lane.
+template <class Function>
+inline Vec of_lanes(Vec x, Function function) {
+  for (int i = 0; i < kWidth; ++i)
+    x[i] = function(x[i]);
+  return x;
+}
+
 template <class Function>
 [[gnu::noinline]] Vec at_far_lanes(Vec x, Vec y, Function function) {
   for (int i = 0; i < kWidth; ++i)
