@@ -336,7 +336,8 @@ class _Function(nn.Module):
         self.linear, self.function = nn.Linear(1, width), function
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.function(self.linear(x))
+        y: Tensor = self.function(self.linear(x))
+        return y
 
 
 def frozen_function(
