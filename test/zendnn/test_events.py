@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn._events import Event
+from torch.backends.zendnn._events import Event, Recording
 
 from .common import CPU, counting, of_products, run_python, stock, values
 
@@ -47,8 +48,46 @@ def test_an_event_has_operator_route_operands_and_implementation() -> None:
     assert (event.operator, event.route, event.reason) == ("aten::mm", "eager", "")
     assert event.implementation.startswith("matmul ")
     assert event.shapes == ((40, 70), (70, 50))
+    assert event.strides == ((70, 1), (50, 1))
+    assert event.dtypes == (torch.float32, torch.float32)
     assert event.dtype == torch.float32
     assert event.ms > 0
+
+
+def test_events_have_places_in_time_and_threads() -> None:
+    x = values(4, 64)
+    before = time.monotonic_ns()
+
+    def function() -> None:
+        torch.sigmoid(x)
+        thread = threading.Thread(target=torch.sigmoid, args=(x,))
+        thread.start()
+        thread.join()
+        torch.sigmoid(x)
+
+    first, second, third = events(function)
+    assert before < first.start < first.end <= second.start < second.end <= third.start
+    assert third.end < time.monotonic_ns()
+    assert first.thread == third.thread != second.thread
+
+
+def test_recordings_leave_out_what_printing_computes() -> None:
+    assert [event.operator for event in events(lambda: repr(torch.sigmoid(values(4, 64))))] == [
+        "aten::sigmoid"
+    ]
+
+
+def test_ranges_are_recorded_only_where_they_are_wanted() -> None:
+    x = values(4, 64)
+    ranges = Recording(ranges=True, arguments=True)
+    found = events(lambda: torch.clamp(x, 0, 1))
+    ranges.stop()
+    torch.clamp(x, 0, 1)
+    assert found == []
+    (range_,) = (event for event in ranges if event.operator == "aten::clamp")
+    tensor, *numbers = range_.arguments
+    assert (range_.route, tensor.device.type, tensor.shape) == ("", "meta", x.shape)
+    assert numbers == [0, 1]
 
 
 def test_an_event_of_our_kernel_names_its_instruction_set() -> None:

@@ -4,10 +4,10 @@ import argparse
 import os
 import sys
 
-from torch.backends.zendnn import doctor, launch
+from torch.backends.zendnn import doctor, launch, replay
 from torch.backends.zendnn._info import report
 
-COMMANDS = {"doctor": doctor.main, "launch": launch.main}
+COMMANDS = {"doctor": doctor.main, "launch": launch.main, "replay": replay.main}
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(

@@ -6,7 +6,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Any, overload
 
 import torch
 from torch.backends.zendnn import _C
@@ -15,11 +15,16 @@ from torch.backends.zendnn._table import table
 
 @dataclass(frozen=True)
 class Event:
-    """An operator that ran: one that ZenDNN overrides, a packed layer, or a step of a plan."""
+    """An operator that ran: one that ZenDNN overrides, a packed layer, or a step of a plan.
+
+    Recordings of profilers also have the ranges of torch's profiler, whose route is empty: all
+    operators, regions, their preparation and what users mark.
+    """
 
     #: torch's name, ``'aten::mm'``; for a step, the model's operators that it performs.
     operator: str
-    #: ``'plan'``, ``'eager'`` for ZenDNN on one operator, or ``'torch'`` for torch's own kernel.
+    #: ``'plan'``, ``'eager'`` for ZenDNN on one operator, ``'torch'`` for torch's own kernel, or
+    #: ``''`` for a range.
     route: str
     #: Why torch's kernel ran; empty otherwise.
     reason: str
@@ -27,17 +32,40 @@ class Event:
     implementation: str
     #: The sizes of its input tensors.
     shapes: tuple[tuple[int, ...], ...]
-    #: The type of the first of them.
-    dtype: torch.dtype | None
+    #: Their strides, in elements.
+    strides: tuple[tuple[int, ...], ...]
+    dtypes: tuple[torch.dtype, ...]
     ms: float
+    #: When it began, in nanoseconds of ``time.monotonic_ns``.
+    start: int
+    #: torch's number of the thread.
+    thread: int
+    #: How many of the milliseconds were spent on making events.
+    overhead: float
+    #: Floating-point operations of a step, 0 where nothing counts them.
+    flops: float
+    #: The size of a step's operands and results.
+    bytes: float
+    #: Of a range, where they are recorded; tensors are on the device ``meta``.
+    arguments: tuple[Any, ...]
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The type of the first input tensor."""
+        return self.dtypes[0] if self.dtypes else None
+
+    @property
+    def end(self) -> int:
+        """When it ended, in nanoseconds of ``time.monotonic_ns``."""
+        return self.start + round(self.ms * 1e6)
 
 
 class Recording(Sequence[Event]):
     """The events so far; ``str()`` of it counts those of the same route."""
 
-    def __init__(self) -> None:
-        """Record from now on."""
-        self._native = _C._Recording()
+    def __init__(self, *, ranges: bool = False, arguments: bool = False) -> None:
+        """Record from now on, with ranges of torch's profiler and their arguments if wanted."""
+        self._native = _C._Recording(ranges=ranges, arguments=arguments)
         self._events: list[Event] = []
 
     def _all(self) -> list[Event]:

@@ -44,7 +44,11 @@ def _add_printing() -> None:
     @functools.wraps(dense_text)
     def text(inp: torch.Tensor, *, tensor_contents: str | None = None) -> str:
         if inp.device.type != DEVICE or tensor_contents is not None:
-            return dense_text(inp, tensor_contents=tensor_contents)
+            recorded = _C._set_recorded(False)  # No recording is about what printing computes.
+            try:
+                return dense_text(inp, tensor_contents=tensor_contents)
+            finally:
+                _C._set_recorded(recorded)
         shown = dense_text(inp.detach().to_dense())
         gradient = ", requires_grad=True" if inp.requires_grad and inp.is_leaf else ""
         if inp.grad_fn is not None:

@@ -14,9 +14,11 @@ _HOMES = {
     "explain": "_explain",
     "export": "_optimize",
     "functional": None,
+    "kernel_logger": None,
     "optimize": "_optimize",
     "passes": None,
     "prepack": "_prepack",
+    "profiler": None,
     "record": "_events",
 }
 

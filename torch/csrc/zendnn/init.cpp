@@ -6,9 +6,11 @@
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/cpu/Overrides.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/zendnn/Prepacked.h>
 #include <torch/csrc/zendnn/compiled.h>
@@ -128,14 +130,15 @@ std::map<std::string, size_t> dtypes() {
 
 // The fields of a Python Event, in order.
 py::tuple as_fields(const ctx::Event& event) {
-  py::list shapes;
-  for (const auto& sizes : event.shapes) {
-    shapes.append(py::tuple(py::cast(sizes)));
+  py::list shapes, strides, dtypes, arguments;
+  for (const auto& operand : event.operands) {
+    shapes.append(py::tuple(py::cast(operand.sizes)));
+    strides.append(py::tuple(py::cast(operand.strides)));
+    dtypes.append(py::reinterpret_borrow<py::object>(
+        reinterpret_cast<PyObject*>(torch::getTHPDtype(operand.dtype))));
   }
-  py::object dtype = py::none();
-  if (event.dtype) {
-    dtype = py::reinterpret_borrow<py::object>(
-        reinterpret_cast<PyObject*>(torch::getTHPDtype(*event.dtype)));
+  for (const auto& argument : event.arguments) {
+    arguments.append(torch::jit::toPyObject(argument));
   }
   return py::make_tuple(
       event.operation,
@@ -143,8 +146,15 @@ py::tuple as_fields(const ctx::Event& event) {
       event.reason,
       event.implementation,
       py::tuple(shapes),
-      dtype,
-      event.milliseconds);
+      py::tuple(strides),
+      py::tuple(dtypes),
+      event.milliseconds,
+      event.start,
+      event.thread,
+      event.overhead,
+      event.flops,
+      event.bytes,
+      py::tuple(arguments));
 }
 
 } // namespace
@@ -182,7 +192,7 @@ PYBIND11_MODULE(_C, m) {
       "The names of torch's operators whose CPU kernel is ours.");
 
   py::class_<ctx::Recording>(m, "_Recording")
-      .def(py::init())
+      .def(py::init<bool, bool>(), "ranges"_a = false, "arguments"_a = false)
       .def(
           "take",
           [](ctx::Recording& recording) {
@@ -194,6 +204,18 @@ PYBIND11_MODULE(_C, m) {
           },
           "The fields of each event since the last call.")
       .def("stop", &ctx::Recording::stop);
+  m.def(
+      "_spent_listening",
+      [] {
+        return std::pair(
+            at::RecordFunction::currentThreadId(), ctx::spent_listening());
+      },
+      "This thread's number, and the milliseconds spent in it for listeners.");
+  m.def(
+      "_set_recorded",
+      &ctx::set_recorded,
+      "Whether recordings hear this thread from now on; return the last value.",
+      py::arg("recorded"));
 
   using Released = py::call_guard<py::gil_scoped_release>;
   m.def("_memory_cached", &ctx::memory_cached);

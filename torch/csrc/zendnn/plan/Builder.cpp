@@ -163,6 +163,21 @@ std::vector<TensorSpec> Builder::operands_of(const Node& node) const {
   return specs;
 }
 
+double Builder::bytes_of(const Node& node) const {
+  auto specs = operands_of(node);
+  for (const auto value : node.outputs) {
+    if (!is_number(value)) {
+      specs.push_back(spec(value));
+    }
+  }
+  double bytes = 0;
+  for (const auto& of : specs) {
+    bytes += static_cast<double>(
+        c10::multiply_integers(of.sizes) * c10::elementSize(of.dtype));
+  }
+  return bytes;
+}
+
 void Builder::add_primitive(
     const Node& node,
     const ::zendnn::primitive& primitive,
@@ -196,6 +211,7 @@ void Builder::add_primitive(
   step.label = node.label;
   step.implementation = std::move(implementation);
   step.flops = flops;
+  step.bytes = bytes_of(node);
   step.operands = operands_of(node);
   add_step(std::move(step));
 }
@@ -214,6 +230,7 @@ void Builder::add_kernel(
       {.label = node.label,
        .implementation = std::move(implementation),
        .flops = flops,
+       .bytes = bytes_of(node),
        .operands = operands_of(node),
        .kernel = std::move(kernel),
        .kind = kind});

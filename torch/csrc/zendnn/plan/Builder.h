@@ -217,6 +217,8 @@ class Builder : public Values {
   bool is_same(int64_t value, const Place& a, const Place& b) const;
   // The tensors that a node reads, as the model has them.
   std::vector<TensorSpec> operands_of(const Node& node) const;
+  // Of its operands and results.
+  double bytes_of(const Node& node) const;
   std::string weight_name(int64_t value) const;
   std::string packed_key(
       const std::string& name,

@@ -52,20 +52,23 @@ constexpr std::array<Kind, 20> kKinds{{
 }};
 
 Event event_of(const Step& step, size_t index) {
+  const Overhead own;
   Event event{
       .operation = step.label,
       .route = Route::plan,
       .implementation = step.implementation,
+      .flops = step.flops,
+      .bytes = step.bytes,
       .step = static_cast<int64_t>(index)};
   if (step.implementation.starts_with(kTorch)) {
     event.route = Route::torch;
     event.reason = "the plan left it to torch: explain() says why";
   }
   for (const auto& operand : step.operands) {
-    event.shapes.push_back(operand.sizes);
-  }
-  if (!step.operands.empty()) {
-    event.dtype = step.operands.front().dtype;
+    event.operands.push_back(
+        {{operand.sizes.begin(), operand.sizes.end()},
+         {operand.strides.begin(), operand.strides.end()},
+         operand.dtype});
   }
   return event;
 }

@@ -62,6 +62,7 @@ struct Step {
   std::string label{}; // the model's operators that it does
   std::string implementation{};
   double flops = 0;
+  double bytes = 0;                   // of operands and results
   std::vector<TensorSpec> operands{}; // for profilers and listeners
   // Either a primitive with its arguments, or a kernel.
   ::zendnn::primitive primitive{};

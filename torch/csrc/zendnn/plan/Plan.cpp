@@ -329,6 +329,7 @@ std::shared_ptr<const Plan::Built> Plan::find(
   }
   lock.unlock();
   std::shared_ptr<const Built> built;
+  RECORD_FUNCTION("zendnn::prepare", std::vector<c10::IValue>());
   try {
     built = std::make_shared<const Built>(build(entry->call));
   } catch (...) {
@@ -380,7 +381,8 @@ bool Plan::fits(const Tensors& tensors, const Integers& numbers) const {
 bool Plan::takes(const Tensors& tensors, const Integers& numbers) {
   const auto to_torch = [this](const std::string& reason) {
     if (listening()) {
-      tell({.operation = name_, .route = Route::torch, .reason = reason});
+      const Operation told(
+          {.operation = name_, .route = Route::torch, .reason = reason});
     }
     return false;
   };
@@ -453,9 +455,14 @@ Tensors Plan::interpret(const Tensors& tensors, const Integers& numbers) const {
 }
 
 Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
-  RECORD_FUNCTION(
-      "zendnn::" + name_,
-      std::vector<c10::IValue>(tensors.begin(), tensors.end()));
+  at::RecordFunction range(at::RecordScope::FUNCTION);
+  if (range.isActive()) {
+    const auto given = range.needsInputs() ? arguments(tensors, numbers)
+                                           : std::vector<c10::IValue>{};
+    range.before(
+        "zendnn::" + name_,
+        c10::ArrayRef<const c10::IValue>(given.data(), given.size()));
+  }
   check_fits(fits(tensors, numbers), tensors, numbers);
   const auto built = find(tensors, numbers);
   TORCH_CHECK(
@@ -468,6 +475,16 @@ Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
     tensors[state].unsafeGetTensorImpl()->bump_version(); // for autograd
   }
   return built->executable->run(tensors, numbers);
+}
+
+std::vector<c10::IValue> Plan::arguments(
+    const Tensors& tensors,
+    const Integers& numbers) const {
+  std::vector<c10::IValue> all(tensors.begin(), tensors.end());
+  all.emplace_back(numbers);
+  all.emplace_back(constants_);
+  all.emplace_back(description_);
+  return all;
 }
 
 bool Plan::is_due(const Tensors& tensors, const Integers& numbers) {

@@ -80,6 +80,11 @@ class Plan : public torch::CustomClassHolder {
   bool fits(const Tensors& tensors, const Integers& numbers) const;
   void check_fits(bool fits, const Tensors& tensors, const Integers& numbers)
       const;
+  // What profilers see of a run: the tensors, then the numbers, the constants
+  // and the description.
+  std::vector<c10::IValue> arguments(
+      const Tensors& tensors,
+      const Integers& numbers) const;
   // The entry for this call, which becomes the first; null where there is none.
   // The caller holds the lock.
   std::shared_ptr<Entry> known(const Tensors& tensors, const Integers& numbers);

@@ -5,11 +5,15 @@
 #include <oneapi/zendnn/zendnn_debug.h>
 #include <third_party/zendnn/execution_counters.h>
 
+#include <ATen/EmptyTensor.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <mutex>
+#include <optional>
 #include <sstream>
 #include <utility>
 
@@ -18,12 +22,28 @@ namespace {
 
 constexpr const char* kKernel = "kernel:"; // prefix of our kernels' names
 
-thread_local Operation* innermost = nullptr;
+constexpr double kNanosecondsPerMillisecond = 1e6;
 
-double milliseconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double, std::milli>(
-             std::chrono::steady_clock::now() - start)
+thread_local Operation* innermost = nullptr;
+thread_local double spent = 0; // milliseconds, for listeners
+thread_local bool is_recorded = true;
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
       .count();
+}
+
+void start_clock(Event& event) {
+  event.overhead = spent;
+  event.start = now();
+}
+
+void stop_clock(Event& event) {
+  event.milliseconds =
+      static_cast<double>(now() - event.start) / kNanosecondsPerMillisecond;
+  event.overhead = spent - event.overhead;
+  event.thread = at::RecordFunction::currentThreadId();
 }
 
 void append(std::string& all, std::string_view more) {
@@ -35,10 +55,11 @@ void append(std::string& all, std::string_view more) {
 // Float 64x256:256
 std::string operands_of(const Event& event) {
   std::ostringstream text;
-  text << (event.dtype ? c10::toString(*event.dtype) : "") << ' ';
-  for (size_t i = 0; i < event.shapes.size(); ++i) {
+  const auto& operands = event.operands;
+  text << (operands.empty() ? "" : c10::toString(operands[0].dtype)) << ' ';
+  for (size_t i = 0; i < operands.size(); ++i) {
     text << (i == 0 ? "" : ":");
-    const auto& sizes = event.shapes[i];
+    const auto& sizes = operands[i].sizes;
     for (size_t j = 0; j < sizes.size(); ++j) {
       text << (j == 0 ? "" : "x") << sizes[j];
     }
@@ -82,6 +103,7 @@ void print(const Event& event) {
 // ---- Recordings
 
 struct Recording::Log {
+  bool ranges, arguments;
   std::mutex mutex;
   std::vector<Event> events;
 };
@@ -91,6 +113,7 @@ namespace {
 struct Logs {
   std::mutex mutex;
   std::vector<std::shared_ptr<Recording::Log>> all;
+  std::optional<at::CallbackHandle> ranges; // while they are heard
 };
 
 Logs& logs() {
@@ -98,11 +121,99 @@ Logs& logs() {
   return *made;
 }
 
+// ---- Ranges
+
+struct Range final : at::ObserverContext {
+  Event event{.operation = "", .route = Route::none};
+};
+
+bool is_readable(const Tensor& t) {
+  return t.defined() && !t.is_nested() &&
+         !t.key_set().has(c10::DispatchKey::Python) &&
+         !t.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
+// The value without the elements of its tensors; None in the place of what is
+// no tensor, number, text or list of such.
+c10::IValue without_data(const c10::IValue& value) {
+  if (value.isTensor()) {
+    const auto& t = value.toTensor();
+    return is_readable(t) && t.layout() == kStrided
+               ? c10::IValue(Tensor(at::detail::empty_strided_meta(
+                     t.sizes(), t.strides(), t.scalar_type())))
+               : c10::IValue();
+  }
+  if (value.isList()) {
+    c10::impl::GenericList list(c10::AnyType::get());
+    for (const auto& element : value.toListRef()) {
+      list.push_back(without_data(element));
+    }
+    return list;
+  }
+  const bool is_plain = value.isScalar() || value.isString() ||
+                        value.isDevice() || value.isIntList() ||
+                        value.isDoubleList() || value.isBoolList();
+  return is_plain ? value : c10::IValue();
+}
+
+std::unique_ptr<at::ObserverContext> begin_range(const at::RecordFunction& of) {
+  if (!is_recorded) {
+    return nullptr;
+  }
+  auto range = std::make_unique<Range>();
+  {
+    const Overhead own;
+    const auto name = of.operator_name();
+    range->event.operation = name ? c10::toString(*name) : of.name();
+    if (of.needsInputs()) {
+      for (const auto& input : of.inputs()) {
+        range->event.arguments.push_back(without_data(input));
+      }
+    }
+  }
+  start_clock(range->event);
+  return range;
+}
+
+void end_range(const at::RecordFunction& /*of*/, at::ObserverContext* context) {
+  if (context != nullptr) {
+    auto& event = static_cast<Range*>(context)->event;
+    stop_clock(event);
+    const Overhead own;
+    tell(event);
+  }
+}
+
+// Hears ranges as the logs want it. The caller holds the lock.
+void hear_ranges(Logs& logs) {
+  const auto any = [&](auto wants) {
+    return std::any_of(logs.all.begin(), logs.all.end(), [=](const auto& log) {
+      return (*log).*wants;
+    });
+  };
+  if (logs.ranges) {
+    at::removeCallback(*std::exchange(logs.ranges, std::nullopt));
+  }
+  if (any(&Recording::Log::ranges)) {
+    logs.ranges =
+        at::addGlobalCallback(at::RecordFunctionCallback(begin_range, end_range)
+                                  .needsInputs(any(&Recording::Log::arguments))
+                                  .scopes(
+                                      {at::RecordScope::FUNCTION,
+                                       at::RecordScope::BACKWARD_FUNCTION,
+                                       at::RecordScope::USER_SCOPE}));
+  }
+}
+
 } // namespace
 
-Recording::Recording() : log_(std::make_shared<Log>()) {
+Recording::Recording(bool ranges, bool arguments)
+    : log_(std::make_shared<Log>()) {
+  log_->ranges = ranges;
+  log_->arguments = arguments;
   const std::lock_guard lock(logs().mutex);
   logs().all.push_back(log_);
+  hear_ranges(logs());
   set_listening(kRecordings, true);
 }
 
@@ -113,6 +224,7 @@ Recording::~Recording() {
 void Recording::stop() {
   const std::lock_guard lock(logs().mutex);
   std::erase(logs().all, log_);
+  hear_ranges(logs());
   set_listening(kRecordings, !logs().all.empty());
 }
 
@@ -157,13 +269,23 @@ void tell(const Event& event) {
   if ((who & kVerboseLines) != 0) {
     print(event);
   }
-  if ((who & kRecordings) != 0) {
+  if ((who & kRecordings) != 0 && is_recorded) {
     const std::lock_guard lock(logs().mutex);
     for (const auto& log : logs().all) {
-      const std::lock_guard writing(log->mutex);
-      log->events.push_back(event);
+      if (event.route != Route::none || log->ranges) {
+        const std::lock_guard writing(log->mutex);
+        log->events.push_back(event);
+      }
     }
   }
+}
+
+double spent_listening() {
+  return spent;
+}
+
+bool set_recorded(bool recorded) {
+  return std::exchange(is_recorded, recorded);
 }
 
 void warn(const Event& event) {
@@ -179,12 +301,14 @@ void count_kernel(int primitive_kind) {
 Operation::Operation(Event event)
     : event_(std::move(event)),
       given_(!event_.implementation.empty()),
-      outer_(std::exchange(innermost, this)),
-      start_(std::chrono::steady_clock::now()) {}
+      outer_(std::exchange(innermost, this)) {
+  start_clock(event_);
+}
 
 Operation::~Operation() {
-  event_.milliseconds = milliseconds_since(start_);
+  stop_clock(event_);
   innermost = outer_;
+  const Overhead own;
   // Operators inside one of torch's have their own events.
   if (outer_ != nullptr && !outer_->given_ &&
       outer_->event_.route != Route::torch) {
@@ -196,9 +320,25 @@ Operation::~Operation() {
   }
 }
 
-void Operation::add_operand(IntArrayRef sizes, ScalarType dtype) {
-  event_.shapes.push_back(sizes.vec());
-  event_.dtype = event_.dtype.value_or(dtype);
+// Subclasses and tracers' tensors may have no readable sizes.
+void Operation::add_operand(const Tensor& tensor) {
+  if (is_readable(tensor)) {
+    event_.operands.push_back(
+        {tensor.sizes().vec(),
+         tensor.layout() == kStrided ? tensor.strides().vec()
+                                     : std::vector<int64_t>(),
+         tensor.scalar_type()});
+  }
+}
+
+void Operation::start() {
+  start_clock(event_);
+}
+
+Overhead::Overhead() : start_(now()) {}
+
+Overhead::~Overhead() {
+  spent += static_cast<double>(now() - start_) / kNanosecondsPerMillisecond;
 }
 
 void leave_to_torch(const char* reason) {
@@ -217,8 +357,10 @@ const char* name_of(Route route) {
       return "plan";
     case Route::eager:
       return "eager";
-    default:
+    case Route::torch:
       return "torch";
+    default:
+      return "";
   }
 }
 

@@ -54,13 +54,8 @@ std::unique_ptr<Operation> begin_operation(const char* name, Reason reason) {
           : Event{.operation = name, .route = Route::torch, .reason = reason});
 }
 
-// Subclasses and tracers' tensors may have no readable sizes.
 void describe(Operation& of, const Tensor& t) {
-  if (t.defined() && !t.is_nested() &&
-      !t.key_set().has(c10::DispatchKey::Python) &&
-      !t.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) {
-    of.add_operand(t.sizes(), t.scalar_type());
-  }
+  of.add_operand(t);
 }
 
 void describe(Operation& of, const std::optional<Tensor>& t) {

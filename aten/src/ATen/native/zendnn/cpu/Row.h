@@ -78,13 +78,18 @@ void describe(Operation& of, TensorList tensors);
 template <class... Operands>
 [[gnu::cold, gnu::noinline]] std::unique_ptr<Operation>
 told(const char* name, Reason reason, const Operands&... operands) {
-  auto operation = begin_operation(name, reason);
-  const auto add = [&](const auto& operand) {
-    if constexpr (requires { describe(*operation, operand); }) {
-      describe(*operation, operand);
-    }
-  };
-  (add(operands), ...);
+  std::unique_ptr<Operation> operation;
+  {
+    const Overhead own;
+    operation = begin_operation(name, reason);
+    const auto add = [&](const auto& operand) {
+      if constexpr (requires { describe(*operation, operand); }) {
+        describe(*operation, operand);
+      }
+    };
+    (add(operands), ...);
+  }
+  operation->start();
   return operation;
 }
 

@@ -1,0 +1,75 @@
+"""The profiler's region of interest: from ``enable()`` to ``disable()``."""
+
+from __future__ import annotations
+
+import time
+
+from torch.backends.zendnn import _C, _calls
+from torch.backends.zendnn._events import Recording
+
+
+class Region:
+    """What was recorded, from now on until it stops."""
+
+    def __init__(self) -> None:
+        """Begin."""
+        self.recording = Recording(ranges=True)
+        #: torch's number of the thread that it began in.
+        self.thread, self._overhead = _C._spent_listening()
+        self._start = time.monotonic_ns()
+        self._end: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it records."""
+        return self._end is None
+
+    def stop(self) -> None:
+        """End."""
+        self._overhead = self.overhead
+        self._end = time.monotonic_ns()
+        self.recording.stop()
+
+    @property
+    def ms(self) -> float:
+        """How long it is, so far."""
+        return ((self._end or time.monotonic_ns()) - self._start) / 1e6
+
+    @property
+    def overhead(self) -> float:
+        """How many milliseconds its thread spent on making events; 0 if another thread asks."""
+        if not self.is_open:
+            return self._overhead
+        thread, spent = _C._spent_listening()
+        return float(spent - self._overhead) if thread == self.thread else 0.0
+
+
+_region: Region | None = None
+
+
+def enable() -> None:
+    """Profile from now on, and forget what was profiled before."""
+    global _region
+    disable()
+    _region = Region()
+
+
+def disable() -> None:
+    """Profile no more; ``stats()`` and ``chart`` tell of what was profiled."""
+    if _region and _region.is_open:
+        _region.stop()
+
+
+def is_in_roi() -> bool:
+    """Return whether the profiler is on."""
+    return _region is not None and _region.is_open
+
+
+def region() -> Region | None:
+    """Return the last region of interest, which may be open."""
+    return _region
+
+
+def calls() -> list[_calls.Call]:
+    """Return the outermost calls of the last region of interest."""
+    return _calls.calls(_region.recording) if _region else []
