@@ -164,17 +164,16 @@ std::vector<TensorSpec> Builder::operands_of(const Node& node) const {
 }
 
 double Builder::bytes_of(const Node& node) const {
-  auto specs = operands_of(node);
-  for (const auto value : node.outputs) {
-    if (!is_number(value)) {
-      specs.push_back(spec(value));
-    }
-  }
   double bytes = 0;
-  for (const auto& of : specs) {
-    bytes += static_cast<double>(
-        c10::multiply_integers(of.sizes) * c10::elementSize(of.dtype));
-  }
+  const auto add = [&](int64_t value) {
+    if (!is_number(value)) {
+      bytes +=
+          static_cast<double>(count(sizes(value)) * item_size(dtype(value)));
+    }
+  };
+  const auto read = node.reads();
+  std::for_each(read.begin(), read.end(), add);
+  std::for_each(node.outputs.begin(), node.outputs.end(), add);
   return bytes;
 }
 

@@ -150,10 +150,9 @@ c10::IValue without_data(const c10::IValue& value) {
     }
     return list;
   }
-  const bool is_plain = value.isScalar() || value.isString() ||
-                        value.isDevice() || value.isIntList() ||
-                        value.isDoubleList() || value.isBoolList();
-  return is_plain ? value : c10::IValue();
+  return value.isScalar() || value.isString() || value.isDevice()
+             ? value
+             : c10::IValue();
 }
 
 std::unique_ptr<at::ObserverContext> begin_range(const at::RecordFunction& of) {
