@@ -37,7 +37,7 @@ def test_calls_come_in_order_and_say_where_they_ran() -> None:
     def function() -> None:
         torch.sigmoid(x)
         torch.add(x, x)
-        torch.cumsum(x, 0)
+        torch.cumprod(x, 0)
         with stock():
             torch.sigmoid(x)
 

@@ -470,7 +470,7 @@ def complex_part(x: Tensor) -> Tensor:
 
 
 def no_engine(x: Tensor) -> Tensor:
-    return torch.cumsum(x, 0).sort(1).values
+    return torch.cumprod(x, 0).sort(1).values
 
 
 def conditional(x: Tensor) -> Tensor:
@@ -662,7 +662,7 @@ def test_it_is_drawn_with_what_runs_between_its_regions() -> None:
     class Mixed(Net):
         def forward(self, x: Tensor) -> Tensor:
             y = super().forward(x)
-            z: Tensor = self.out(F.pad(y.cumsum(1), (0, 6)) + 1)
+            z: Tensor = self.out(F.pad(y.cumprod(1), (0, 6)) + 1)
             return z
 
     fast = torch.compile(Mixed().eval(), backend="zendnn", options={"rest": "eager"})
@@ -670,7 +670,7 @@ def test_it_is_drawn_with_what_runs_between_its_regions() -> None:
         fast(IMAGE)
     text = torch.backends.zendnn.explain(fast).dot()
     assert text.count("subgraph") == 2
-    assert r'm0_call_1 [label="cumsum\nthe engine has no such operator", style=dashed]' in text
+    assert r'm0_call_1 [label="cumprod\nthe engine has no such operator", style=dashed]' in text
     assert "r0_output_0 -> m0_call_1;" in text
     assert "m0_call_1 -> r1_input_0;" in text
 

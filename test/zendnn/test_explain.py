@@ -87,7 +87,7 @@ def explanation(*regions: Region, left_out: tuple[LeftOut, ...] | None = (), **m
 
 
 def test_a_region_is_one_block_of_operators_and_of_what_was_built() -> None:
-    left_out = (LeftOut("aten::cumsum", "no such operator", 12), LeftOut("x::sort", "why not", 1))
+    left_out = (LeftOut("aten::cumprod", "no such operator", 12), LeftOut("x::sort", "why not", 1))
     expected = """\
 forward: 1 region of 6 operators, 13 operators left out
 
@@ -108,7 +108,7 @@ forward: 1 region of 6 operators, 13 operators left out
     refused for 3 x int64 (0,), bfloat16 (2, 1, 5), 1 thread: an empty tensor
 
   left out
-    12  cumsum   no such operator
+    12  cumprod   no such operator
      1  x::sort  why not"""
     assert explanation(region(built=[BUILT, REFUSED]), left_out=left_out) == expected
 
@@ -216,13 +216,13 @@ def test_dot_draws_each_region_as_a_cluster() -> None:
 #: A region, two operators after it and one of the model's own inputs, and a region that reads one.
 CALLS = (
     Call((None, None), plan=0),
-    Call(((0, 1),), operators=("aten::sort", "aten::cumsum")),
+    Call(((0, 1),), operators=("aten::sort", "aten::cumprod")),
     Call(((0, 0), None), operators=("custom::act",)),
     Call(((1, 1), None), plan=1),
 )
 LEFT_OUT = (
     LeftOut("aten::sort", "no such operator", 1),
-    LeftOut("aten::cumsum", "no such operator", 1),
+    LeftOut("aten::cumprod", "no such operator", 1),
     LeftOut("custom::act", "why", 1),
     LeftOut("custom::act", "why not", 1),
 )
@@ -234,7 +234,7 @@ def test_dot_draws_operators_left_out_between_regions_with_their_reasons() -> No
     text = Explanation((other, method)).dot()
     boxes = re.findall(r"(m\d_call_\d) \[label=\"(.*)\", style=dashed\]", text)
     assert boxes == [
-        ("m1_call_1", r"sort + cumsum\ncompiled by Inductor\nno such operator"),
+        ("m1_call_1", r"sort + cumprod\ncompiled by Inductor\nno such operator"),
         ("m1_call_2", r"custom::act\nwhy\nwhy not"),
     ]
     edges = re.findall(r"^  (\w+) -> (\w+);", text, re.MULTILINE)
@@ -248,7 +248,7 @@ def test_dot_draws_operators_left_out_between_regions_with_their_reasons() -> No
 
 def test_dot_lists_operators_left_out_where_their_order_is_unknown() -> None:
     text = explanation(region(), left_out=LEFT_OUT[:2], format="dot")
-    label = r"forward: left out\nsort: no such operator\ncumsum: no such operator"
+    label = r"forward: left out\nsort: no such operator\ncumprod: no such operator"
     assert f'm0_left_out [label="{label}", style=dashed]' in text
 
 
@@ -266,7 +266,7 @@ def test_graphviz_takes_the_text() -> None:
     method = Method("forward", (region(), region(name="plan_1")), LEFT_OUT, calls=CALLS)
     root = ElementTree.fromstring(Explanation((method,)).svg())
     assert root.tag.endswith("svg")
-    assert "sort + cumsum" in {text.strip() for text in root.itertext()}
+    assert "sort + cumprod" in {text.strip() for text in root.itertext()}
 
 
 def test_svg_without_graphviz_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +287,7 @@ class TwoMethods(nn.Module):
         self.last = nn.Linear(8, 6)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.last(self.first(x).relu()).cumsum(0)
+        out: Tensor = self.last(self.first(x).relu()).cumprod(0)
         return out
 
     @torch.jit.export
@@ -313,7 +313,7 @@ def test_each_method_lists_its_regions_and_left_out_operators() -> None:
     assert (forward.name, other.name) == ("forward", "other")
     titles = [operator.title for region in forward.regions for operator in region.operators]
     assert titles == ["linear, then relu", "linear"]
-    assert [(item.op, item.count) for item in forward.left_out] == [("aten::cumsum", 1)]
+    assert [(item.op, item.count) for item in forward.left_out] == [("aten::cumprod", 1)]
     assert other.left_out == ()
 
 

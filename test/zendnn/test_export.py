@@ -329,7 +329,7 @@ class Mixed(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.first(x))
-        out: Tensor = self.last(y.cumsum(0) + y)
+        out: Tensor = self.last(y.cumprod(0) + y)
         return out
 
 
@@ -342,11 +342,11 @@ def test_a_program_is_explained_before_and_after_it_runs(monkeypatch: pytest.Mon
         assert [region.built for region in method.regions] == [(), ()]
         assert method.left_out is not None
         (left,) = method.left_out
-        assert (left.op, left.reason) == ("aten::cumsum", "the engine has no such operator")
+        assert (left.op, left.reason) == ("aten::cumprod", "the engine has no such operator")
         (line,) = left.lines
-        assert line.endswith("self.last(y.cumsum(0) + y)")
+        assert line.endswith("self.last(y.cumprod(0) + y)")
         assert [call.plan for call in method.calls] == [0, None, 1]
-        assert method.calls[1].operators == ("aten::cumsum",)
+        assert method.calls[1].operators == ("aten::cumprod",)
         assert set(method.calls[2].reads) == {(0, 0), (1, 0)}
         fast = known.module()
         with torch.no_grad():

@@ -56,6 +56,8 @@ STEPS: dict[str, tuple[str, dict[str, Any], int]] = {
     "Cohere": ("Cohere", _GROUPED, 60),
     "GLM": ("Glm", {**_GROUPED, "head_dim": 32}, 44),
 }
+#: Further steps make the mask.
+MASKS = ("compare", "integer", "scalar", "arange")
 
 
 def language_model(prefix: str, sizes: dict[str, Any]) -> Any:
@@ -132,7 +134,8 @@ def test_a_decoding_step_is_few_steps(name: str, dtype: torch.dtype) -> None:
     assert sum("attention" in step for step in steps) == layers
     assert steps.count("copy rows") == 2 * layers
     more = 0 if dtype == torch.float32 else 1 if name != "Cohere" else 11  # conversions
-    assert len(steps) <= most + more, steps
+    computing = [step for step in steps if not step.startswith(MASKS)]
+    assert len(computing) <= most + more, steps
 
 
 def test_an_encoder_and_a_decoder() -> None:

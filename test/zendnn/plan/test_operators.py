@@ -98,7 +98,7 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
         "weights of a mean": lambda b: bag(b, x(b, 6), mode="mean"),
         "weights of other ids": lambda b: bag(b, x(b, 5)),
         "weights of another dtype": lambda b: bag(b, b.input(tensor(6).bfloat16())),
-        "an unknown operator": lambda b: b("arange", 0, 5, 1),
+        "an unknown operator": lambda b: b("opaque", x(b, 4)),
         "an unknown function": lambda b: b.eltwise("erf", x(b, 4)),
         "a bias of another size": lambda b: b(
             "linear", x(b, 2, 5), b.constant(4, 5), b.constant(1)

@@ -209,9 +209,6 @@ def test_conversions_to_the_dtype_of_another(
 ) -> None:
     x, y = b.input(tensor(3, 17, dtype=dtype)), b.input(tensor(2, dtype=like))
     plan = make_plan(region_of(b, b("to_like", b.eltwise("abs", x), y)))
-    if like not in DTYPES:
-        assert not plan.takes(b.examples, [])
-        return
     (got,) = plan.run(b.examples, [])
     assert torch.equal(got, b.examples[0].abs().to(like))
 
