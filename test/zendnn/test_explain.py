@@ -108,7 +108,7 @@ forward: 1 region of 6 operators, 13 operators left out
     refused for 3 x int64 (0,), bfloat16 (2, 1, 5), 1 thread: an empty tensor
 
   left out
-    12  cumprod   no such operator
+    12  cumprod  no such operator
      1  x::sort  why not"""
     assert explanation(region(built=[BUILT, REFUSED]), left_out=left_out) == expected
 

@@ -55,14 +55,14 @@ def test_an_entry_has_operands_attributes_implementation_and_time() -> None:
     assert entry["attributes"]["padding"] == [1, 1]
     assert entry["attributes"]["groups"] == 2
     assert (entry["route"], entry["reason"]) == ("eager", "")
-    assert entry["implementation"].startswith("convolution ")
+    assert "convolution " in entry["implementation"]
     assert entry["ms"] > 0
 
 
 def test_an_entry_of_torch_has_the_reason() -> None:
-    x = values(40, 40).double()
+    x, y = values(40, 40).double(), values(4, 64)
     with stock():
-        (off,) = logged(lambda: torch.softmax(values(4, 64), -1))
+        (off,) = logged(lambda: torch.softmax(y, -1))
     LOG.clear()
     (dtype,) = logged(lambda: torch.mm(x, x.t()))
     assert (off["route"], off["reason"]) == ("torch", "ZenDNN is switched off")

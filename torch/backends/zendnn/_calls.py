@@ -14,8 +14,8 @@ from torch.backends.zendnn._events import Event
 #: The ranges of first calls: a plan's building and tuning, and Dynamo's compilation.
 _PREPARATION = re.compile(r"zendnn::prepare$|.* \(dynamo_timed\)$")
 
-#: Operators that only allocate.
-_ALLOCATION = re.compile(r"aten::(new_)?empty|aten::resize_")
+#: Operators that only allocate, or compare sizes, as TorchScript's optimiser does with constants.
+_NO_ELEMENTS = re.compile(r"aten::(new_)?empty|aten::resize_|aten::is_same_size$")
 
 
 @dataclass
@@ -84,8 +84,8 @@ class Call:
 
 @cache
 def _only_provides(name: str) -> bool:
-    """Return whether an operator computes no element: it makes a view, or allocates."""
-    if _ALLOCATION.match(name):
+    """Return whether an operator computes no element, such as one that makes a view."""
+    if _NO_ELEMENTS.match(name):
         return True
     operator, _, overload = name.partition(".")
     try:
