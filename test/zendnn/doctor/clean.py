@@ -38,7 +38,8 @@ def operand(layout: str = "contiguous", dtype: torch.dtype = torch.float32) -> O
 def event(route: str = "eager", reason: str = "") -> Event:
     """An event of a product."""
     kernel = "" if reason else "matmul zen:panel:avx512_core"
-    return Event("aten::mm", route, reason, kernel, ((8, 16), (16, 8)), torch.float32, 1.0)
+    strides, dtypes = ((16, 1), (8, 1)), (torch.float32, torch.float32)
+    return Event("aten::mm", route, reason, kernel, ((8, 16), (16, 8)), strides, dtypes, 1.0)
 
 
 PRODUCT = Operation(

@@ -37,17 +37,17 @@ class Event:
     dtypes: tuple[torch.dtype, ...]
     ms: float
     #: When it began, in nanoseconds of ``time.monotonic_ns``.
-    start: int
+    start: int = 0
     #: torch's number of the thread.
-    thread: int
+    thread: int = 0
     #: How many of the milliseconds were spent on making events.
-    overhead: float
+    overhead: float = 0.0
     #: Floating-point operations of a step, 0 where nothing counts them.
-    flops: float
+    flops: float = 0.0
     #: The size of a step's operands and results.
-    bytes: float
+    bytes: float = 0.0
     #: Of a range, where they are recorded; tensors are on the device ``meta``.
-    arguments: tuple[Any, ...]
+    arguments: tuple[Any, ...] = ()
 
     @property
     def dtype(self) -> torch.dtype | None:
