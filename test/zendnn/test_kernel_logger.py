@@ -87,7 +87,7 @@ def test_a_region_has_its_description_constants_and_steps() -> None:
     frozen = torch.jit.freeze(torch.jit.script(module))
     plan, x = torch.jit.optimize_for_inference(frozen), values(64, 256)
     with torch.no_grad():
-        (entry,) = logged(lambda: plan(x))
+        *_, entry = logged(lambda: plan(x))  # after what TorchScript's optimiser compares
     assert entry["operator"].startswith("zendnn::")
     assert [x["shape"] for x in entry["operands"]] == [[64, 256]]
     assert "softmax" in entry["attributes"]["description"]

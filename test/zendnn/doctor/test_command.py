@@ -218,7 +218,7 @@ def test_json_has_all_that_text_has() -> None:
     read = json.loads(report().json())
     assert read["findings"][0]["cost"] == pytest.approx(100 * (1 - 400 / 700))
     assert read["facts"]["limits"]["read"] == 100.0
-    assert read["model"]["operations"][1]["events"][0]["dtype"] == "torch.float32"
+    assert read["model"]["operations"][1]["events"][0]["dtypes"][0] == "torch.float32"
     assert read["log"]["executions"][0]["kind"] == "matmul"
     assert read["notes"] == ["a note <&>"]
 
