@@ -15,6 +15,7 @@ from torch.backends.zendnn.operators import FUNCTIONS
 
 from tools import new_kernel as module
 from tools.setup_helpers.errors import SetupError
+from tools.setup_helpers.files import write_atomic
 
 KERNELS = "aten/src/ATen/native/zendnn/kernels"
 SAMPLES = module.REPO / "test/zendnn/plan/samples.py"
@@ -130,12 +131,12 @@ def test_a_line_that_is_gone_is_named_and_nothing_changes(
 def test_a_run_that_stops_leaves_all_files_as_they_were(
     tree: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    before, calls, write = contents(tree), iter(range(100)), module.write_atomic
+    before, calls = contents(tree), iter(range(100))
 
     def failing(path: Path, content: bytes) -> None:
         if next(calls) == 3:
             raise error
-        write(path, content)
+        write_atomic(path, content)
 
     monkeypatch.setattr(module, "write_atomic", failing)
     assert module.main(["tan"]) in (2, 130)
