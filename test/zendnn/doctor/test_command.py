@@ -137,11 +137,11 @@ def test_a_script_without_modules_is_told(
 
 
 WRONG = {
-    "there is no file 'nowhere.py': name a TorchScript model or a script": ["nowhere.py"],
+    "there is no file 'nowhere.py': name a saved model or a script": ["nowhere.py"],
     "model.pt takes 1 input: add --input SIZES[:DTYPE] for each": ["model.pt"],
     "model.pt fails on these inputs: give others with --input": ["--input", "3", "model.pt"],
-    "weights.pt is no TorchScript model: save one with torch.jit.save": ["weights.pt"],
-    "--input is for TorchScript models: a script makes its own": ["--input", "3", "a.log"],
+    "weights.pt is no saved model: save one with torch.jit.save": ["weights.pt"],
+    "--input is for saved models: a script makes its own": ["--input", "3", "a.log"],
     "a.log has no verbose line: set ZENDNN_VERBOSE=1": ["--log", "a.log"],
     "none.log cannot be read: No such file or directory": ["--log", "none.log"],
     "--log reads what has run already: leave out": ["--log", "a.log", "model.pt"],

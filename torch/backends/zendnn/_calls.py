@@ -14,7 +14,7 @@ from torch.backends.zendnn._events import Event
 #: The ranges of first calls: a plan's building and tuning, and Dynamo's compilation.
 _PREPARATION = re.compile(r"zendnn::prepare$|.* \(dynamo_timed\)$")
 
-#: Operators that only allocate, or compare sizes, as TorchScript's optimiser does with constants.
+#: Operators that only allocate, or compare sizes, as torch's JIT does with constants.
 _NO_ELEMENTS = re.compile(r"aten::(new_)?empty|aten::resize_|aten::is_same_size$")
 
 

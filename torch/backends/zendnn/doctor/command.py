@@ -67,10 +67,16 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=_input,
         metavar="SIZES[:DTYPE]",
-        help="an input of a TorchScript model, such as 1x3x224x224 or 8x128:int64; may repeat",
+        help="an input of a saved model, such as 1x3x224x224 or 8x128:int64; may repeat",
     )
     add("--no-measure", action="store_true", help="measure no limits, and try no variants")
-    add("target", nargs="?", type=Path, metavar="MODEL|SCRIPT", help="TorchScript, or Python")
+    add(
+        "target",
+        nargs="?",
+        type=Path,
+        metavar="MODEL|SCRIPT",
+        help="what torch.jit.save wrote, or Python",
+    )
     add("arguments", nargs=argparse.REMAINDER, help="of the script")
     return parser
 
@@ -121,11 +127,11 @@ def _run(options: argparse.Namespace) -> tuple[Call | None, Loop, tuple[str, ...
     if file is None:
         return None, Loop(), ()
     if not file.is_file():
-        raise DoctorError(f"there is no file {str(file)!r}: name a TorchScript model or a script")
+        raise DoctorError(f"there is no file {str(file)!r}: name a saved model or a script")
     if zipfile.is_zipfile(file):
         return _load(file, options.input), Loop(), ()
     if options.input:
-        raise DoctorError("--input is for TorchScript models: a script makes its own inputs")
+        raise DoctorError("--input is for saved models: a script makes its own inputs")
     _tell(f"running {file}")
     script = Script()
     script.run(file, options.arguments)
@@ -140,7 +146,7 @@ def _load(file: Path, inputs: Sequence[Tensor]) -> Call:
         module = torch.jit.load(file, map_location="cpu").eval()
     except RuntimeError as error:
         raise DoctorError(
-            f"{file} is no TorchScript model: save one with torch.jit.save, or name a script"
+            f"{file} is no saved model: save one with torch.jit.save, or name a script"
         ) from error
     wanted = len(module.forward.schema.arguments) - 1
     if not inputs and wanted:
@@ -157,7 +163,7 @@ def _load(file: Path, inputs: Sequence[Tensor]) -> Call:
 
 
 def _sentence(error: BaseException) -> str:
-    """Return the last line of an error: TorchScript's begin with their traceback."""
+    """Return the last line of an error: a saved model's begin with their traceback."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"
 
