@@ -481,9 +481,11 @@ std::vector<c10::IValue> Plan::arguments(
     const Tensors& tensors,
     const Integers& numbers) const {
   std::vector<c10::IValue> all(tensors.begin(), tensors.end());
-  all.emplace_back(numbers);
-  all.emplace_back(constants_);
-  all.emplace_back(description_);
+  if (listening()) {
+    all.emplace_back(numbers);
+    all.emplace_back(constants_);
+    all.emplace_back(description_);
+  }
   return all;
 }
 

@@ -80,8 +80,8 @@ class Plan : public torch::CustomClassHolder {
   bool fits(const Tensors& tensors, const Integers& numbers) const;
   void check_fits(bool fits, const Tensors& tensors, const Integers& numbers)
       const;
-  // What profilers see of a run: the tensors, then the numbers, the constants
-  // and the description.
+  // What profilers see of a run: the tensors and, where ZenDNN's own listen,
+  // the numbers, the constants and the description.
   std::vector<c10::IValue> arguments(
       const Tensors& tensors,
       const Integers& numbers) const;
