@@ -252,7 +252,7 @@ def test_a_model_of_them_decodes_in_one_graph(backend: str) -> None:
         steps = [event.implementation for event in events]
         assert steps.count("rope") == 2
         assert sum("attention" in step for step in steps) == 1
-        assert len(steps) <= 13
+        assert len([step for step in steps if not step.startswith("compare")]) <= 13  # the mask
 
 
 def test_gradients_are_recorded_in_compiled_functions() -> None:
