@@ -163,7 +163,7 @@ def _load(file: Path, inputs: Sequence[Tensor]) -> Call:
 
 
 def _sentence(error: BaseException) -> str:
-    """Return the last line of an error: a saved model's begin with their traceback."""
+    """Return the last line of an error: those of saved models begin with a traceback."""
     lines = [line.strip() for line in str(error).strip().splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[-1] if lines else ''}"
 

@@ -14,19 +14,9 @@ from torch.backends.zendnn.passes import _match
 
 
 def scalar(call: Call, name: str) -> float | None:
-    """Return a constant argument that is one number, also in a tensor without dimensions.
-
-    torch's executor makes numbers of such tensors, too: their dtype does not matter.
-    """
-    constant = call.constant(name)
-    if isinstance(constant, torch.Tensor):
-        real_number = not (constant.dtype == torch.bool or constant.is_complex())
-        if constant.dim() or not real_number or constant.layout != torch.strided:
-            return None
-        constant = constant.item()
-    if isinstance(constant, bool) or not isinstance(constant, int | float):
-        return None
-    return float(constant)
+    """Return a constant argument that is one number and no bool; None for others."""
+    number = integers.constant_number(call, name)
+    return None if number is None or isinstance(number, bool) else float(number)
 
 
 def scaled(call: Call, x: Value, factor: float) -> Value:

@@ -25,18 +25,22 @@ def are_integers(call: Call, *names: str) -> bool:
     return any(x.dtype == "int64" for x in tensors) and all(x.is_integer for x in tensors)
 
 
-def _number(call: Call, name: str) -> int | float | None:
-    """Return a constant number, also one in a tensor without dimensions; None for what is none."""
+def constant_number(call: Call, name: str) -> int | float | None:
+    """Return a constant argument that is one number, also in a tensor without dimensions.
+
+    torch's executor makes numbers of such tensors, too: their dtype does not matter. A bool is an
+    int here. None stands for what is no number.
+    """
     constant = call.constant(name)
-    if isinstance(constant, torch.Tensor) and not constant.dim():
-        constant = constant.item()
+    if isinstance(constant, torch.Tensor) and constant.layout == torch.strided:
+        constant = None if constant.dim() else constant.item()
     return constant if isinstance(constant, int | float) else None
 
 
 def _pair(call: Call, names: Iterable[str], dtypes: Dtypes) -> list[Operand]:
     """Return two arguments as tensors of one of these dtypes."""
     first, second = names
-    if _number(call, first) is not None or call.are_numbers(first):
+    if constant_number(call, first) is not None or call.are_numbers(first):
         return _pair(call, (second, first), dtypes)[::-1]
     x = _known(call, first, dtypes)
     return [x, _like(call, second, x, dtypes)]
@@ -52,7 +56,7 @@ def _known(call: Call, name: str, dtypes: Dtypes) -> Value:
 
 def _like(call: Call, name: str, x: Value, dtypes: Dtypes) -> Value:
     """Return an argument as a tensor of the dtype of another one."""
-    number = _number(call, name)
+    number = constant_number(call, name)
     if number is None and not call.are_numbers(name):
         y = _known(call, name, dtypes)
         if y.dtype != x.dtype:
@@ -117,7 +121,7 @@ def arange(call: Call) -> None:
 
 def filled(call: Call, *, value: float | None = None) -> None:
     """A tensor of one constant number."""
-    number = _number(call, "fill_value") if value is None else value
+    number = constant_number(call, "fill_value") if value is None else value
     if number is None:
         raise Refused("fill_value is not a constant number")
     dtype = MADE.get(call.python("dtype"))
