@@ -17,7 +17,7 @@ inline float value_of(float x) {
   return x;
 }
 inline float value_of(BFloat16 x) {
-  return __builtin_bit_cast(float, uint32_t{x.bits} << 16);
+  return load_one(&x);
 }
 
 // The inner strides are constants where that lets the compiler vectorise.
