@@ -66,21 +66,17 @@ def _names(row: Any) -> tuple[str, str]:
     return f"infer_{row.family}", f"build_{build}"
 
 
-def _planned(table: Any) -> list[Any]:
-    return [row for row in table.OPERATORS.values() if not row.traits & table.Trait.FOREIGN]
-
-
 def attributes_header(table: Any) -> str:
     """Return the typed keys of attributes, by family, and the families' declarations."""
     families: dict[str, dict[str, Any]] = {}
-    for row in _planned(table):
+    for row in table.OPERATORS.values():
         known = families.setdefault(row.family, {})
         for name, spec in row.attributes.items():
             if known.setdefault(name, spec) != spec:
                 raise ValueError(f"the family {row.family} has two attributes '{name}'")
     lines = [NOTE + "#pragma once\n", "#include <torch/csrc/zendnn/plan/Description.h>\n"]
     lines += ["namespace at::native::zendnn::plan {\n", "class Builder;\nclass Values;\n"]
-    for name in dict.fromkeys(name for row in _planned(table) for name in _names(row)):
+    for name in dict.fromkeys(name for row in table.OPERATORS.values() for name in _names(row)):
         given = "Values& values" if name.startswith("infer_") else "Builder& builder"
         lines.append(f"void {name}({given}, const Node& node);")
     lines.append("\nnamespace attr {")
@@ -117,7 +113,7 @@ def letters(row: Any) -> str:
 def tables_source(table: Any) -> str:
     """Return the tables of operators and of functions."""
     operators = []
-    for row in _planned(table):
+    for row in table.OPERATORS.values():
         traits = table.Trait
         infer, build = _names(row)
         results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.result.kind
