@@ -1,9 +1,6 @@
 // What a plan has built, for Python.
 #include <torch/csrc/zendnn/plan/Plan.h>
 
-#include <algorithm>
-#include <iterator>
-
 namespace at::native::zendnn::plan {
 namespace {
 
@@ -53,18 +50,18 @@ IValue explain_left(const Left& left) {
 } // namespace
 
 IValue Plan::explain() const {
-  const auto explain_entry = [](const std::shared_ptr<Entry>& entry) {
+  const auto explain_entry = [](const PlanCache::Entry& entry) {
     static const Program none;
-    const auto& built = *entry->built;
+    const auto& built = *entry.built;
     const auto& program = built.executable ? built.executable->program() : none;
     double flops = 0;
     for (const auto& step : program.steps) {
       flops += step->flops;
     }
     return dictionary(
-        {{"inputs", list_of(entry->call.inputs, explain_input)},
-         {"numbers", entry->call.numbers},
-         {"threads", entry->threads},
+        {{"inputs", list_of(entry.call.inputs, explain_input)},
+         {"numbers", entry.call.numbers},
+         {"threads", entry.threads},
          {"refused", built.refused},
          {"layout", built.layout},
          {"border_copies", program.border_copies},
@@ -75,20 +72,11 @@ IValue Plan::explain() const {
          {"steps", list_of(program.steps, explain_step)},
          {"left_to_torch", list_of(built.left, explain_left)}});
   };
-  std::vector<std::shared_ptr<Entry>> entries;
-  {
-    std::lock_guard lock(mutex_);
-    std::copy_if(
-        recent_.begin(),
-        recent_.end(),
-        std::back_inserter(entries),
-        [](const auto& entry) { return entry->built != nullptr; });
-  }
   return dictionary(
       {{"name", name_},
        {"description", description_},
        {"packed_bytes", packed_.bytes()},
-       {"built", list_of(entries, explain_entry)}});
+       {"built", list_of(cache_.entries(), explain_entry)}});
 }
 
 } // namespace at::native::zendnn::plan

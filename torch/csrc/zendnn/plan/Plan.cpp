@@ -2,7 +2,6 @@
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
 #include <torch/csrc/zendnn/plan/PlanCall.h>
-#include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/State.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
@@ -19,7 +18,6 @@
 #include <torch/library.h>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <new>
@@ -28,14 +26,6 @@
 
 namespace at::native::zendnn::plan {
 namespace {
-
-std::atomic<size_t>& capacity() {
-  static std::atomic<size_t> entries = [] {
-    const auto number = whole_number_from("ZENDNN_PLAN_CACHE_CAPACITY", 0, 32);
-    return static_cast<size_t>(std::max<int64_t>(number, 1));
-  }();
-  return entries;
-}
 
 bool has_images(const Description& region) {
   return std::any_of(
@@ -96,20 +86,13 @@ bool are_near(const Tensor& a, const Tensor& b) {
 
 } // namespace
 
-size_t plan_cache_capacity() {
-  return capacity();
-}
-
-void set_plan_cache_capacity(int64_t entries) {
-  TORCH_CHECK_VALUE(
-      entries > 0, "a plan cache holds at least 1 entry, not ", entries);
-  capacity() = static_cast<size_t>(entries);
-}
-
 Plan::Plan(std::string description, Tensors constants, std::string name)
     : description_(std::move(description)),
       constants_(std::move(constants)),
-      name_(std::move(name)) {
+      name_(std::move(name)),
+      cache_(
+          [this](const Call& call) { return build(call); },
+          [this] { trim(); }) {
   try {
     region_ = parse(description_);
   } catch (const Refused& error) {
@@ -132,27 +115,7 @@ Plan::Plan(std::string description, Tensors constants, std::string name)
   }
 }
 
-bool Plan::Entry::matches(
-    const Tensors& tensors,
-    const Integers& numbers,
-    int threads_now) const {
-  const auto is_like = [](const TensorSpec& input, const Tensor& tensor) {
-    return input.dtype == tensor.scalar_type() &&
-           tensor.sizes() == IntArrayRef(input.sizes) &&
-           tensor.strides() == IntArrayRef(input.strides);
-  };
-  return threads == threads_now &&
-         (call.numbers == numbers ||
-          (built && built->conditions.hold(call.numbers, numbers))) &&
-         std::equal(
-             call.inputs.begin(),
-             call.inputs.end(),
-             tensors.begin(),
-             tensors.end(),
-             is_like);
-}
-
-Plan::Built Plan::build(const Call& call) {
+Built Plan::build(const Call& call) {
   // torch is asked for views, strides, and results of what it computes.
   const BelowEverything below;
   double seconds = region_.tuning_budget.value_or(tuning_budget());
@@ -189,7 +152,7 @@ Plan::Built Plan::build(const Call& call) {
   return winner;
 }
 
-Plan::Built Plan::build(
+Built Plan::build(
     const Call& call,
     Layout layout,
     Conditions& conditions,
@@ -289,81 +252,6 @@ size_t Plan::fastest(
   return choose(key.str(), candidates, seconds).index;
 }
 
-std::shared_ptr<Plan::Entry> Plan::known(
-    const Tensors& tensors,
-    const Integers& numbers) {
-  const auto threads = at::get_num_threads();
-  const auto entry =
-      std::find_if(recent_.begin(), recent_.end(), [&](const auto& it) {
-        return it->matches(tensors, numbers, threads);
-      });
-  if (entry == recent_.end()) {
-    return nullptr;
-  }
-  recent_.splice(recent_.begin(), recent_, entry);
-  return recent_.front();
-}
-
-std::shared_ptr<const Plan::Built> Plan::find(
-    const Tensors& tensors,
-    const Integers& numbers) {
-  std::unique_lock lock(mutex_);
-  auto entry = known(tensors, numbers);
-  if (!entry) {
-    entry = std::make_shared<Entry>();
-    entry->call.numbers = numbers;
-    for (const auto& tensor : tensors) {
-      entry->call.inputs.push_back(spec_of(tensor));
-    }
-    entry->threads = at::get_num_threads();
-    recent_.push_front(entry);
-  }
-  if (entry->built) {
-    return entry->built;
-  }
-  lock.unlock();
-  std::lock_guard building(entry->building); // others wait for it
-  lock.lock();
-  if (entry->built) {
-    return entry->built;
-  }
-  lock.unlock();
-  std::shared_ptr<const Built> built;
-  RECORD_FUNCTION("zendnn::prepare", std::vector<c10::IValue>());
-  try {
-    built = std::make_shared<const Built>(build(entry->call));
-  } catch (...) {
-    // Not a refusal but an accident, such as no memory: let the next call try.
-    lock.lock();
-    recent_.remove(entry);
-    throw;
-  }
-  lock.lock();
-  entry->built = built;
-  auto dropped = beyond_capacity();
-  lock.unlock();
-  if (!dropped.empty()) {
-    dropped.clear();
-    trim();
-  }
-  return built;
-}
-
-std::list<std::shared_ptr<Plan::Entry>> Plan::beyond_capacity() {
-  std::list<std::shared_ptr<Entry>> dropped;
-  std::array<size_t, 2> kept{}; // refusals and executables
-  recent_.remove_if([&](const std::shared_ptr<Entry>& entry) {
-    const auto* built = entry->built.get();
-    const bool drop =
-        built != nullptr && ++kept[built->executable ? 1 : 0] > capacity();
-    if (drop) {
-      dropped.push_back(entry);
-    }
-    return drop;
-  });
-  return dropped;
-}
-
 bool Plan::is_count(const Tensors& tensors, const Integers& numbers) const {
   const auto wanted = static_cast<size_t>(std::count_if(
       region_.inputs.begin(), region_.inputs.end(), [](const auto& input) {
@@ -411,7 +299,7 @@ bool Plan::takes(const Tensors& tensors, const Integers& numbers) {
     return to_torch("a state that shares memory with another input");
   }
   try {
-    const auto built = find(tensors, numbers);
+    const auto built = cache_.find(tensors, numbers);
     if (!built->executable) {
       return to_torch(built->refused);
     }
@@ -464,7 +352,7 @@ Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
         c10::ArrayRef<const c10::IValue>(given.data(), given.size()));
   }
   check_fits(fits(tensors, numbers), tensors, numbers);
-  const auto built = find(tensors, numbers);
+  const auto built = cache_.find(tensors, numbers);
   TORCH_CHECK(
       built->executable,
       "ZenDNN plan ",
@@ -490,7 +378,7 @@ std::vector<c10::IValue> Plan::arguments(
 }
 
 bool Plan::is_due(const Tensors& tensors, const Integers& numbers) {
-  return verifies() && find(tensors, numbers)->due->exchange(false);
+  return verifies() && cache_.find(tensors, numbers)->due->exchange(false);
 }
 
 Tensors Plan::verified(
@@ -513,15 +401,8 @@ Tensors Plan::verified(
          .reason = "differs from its original operators, which run from now "
                    "on, for inputs of" +
                    sizes.str()});
-    auto refused = std::make_shared<Entry>();
-    refused->built = std::make_shared<const Built>(
-        Built{.refused = "results that differ from the original operators'"});
-    std::lock_guard lock(mutex_);
-    if (const auto entry = known(tensors, numbers)) {
-      refused->call = entry->call;
-      refused->threads = entry->threads;
-      recent_.front() = refused;
-    }
+    cache_.refuse(
+        tensors, numbers, "results that differ from the original operators'");
   }
   return original;
 }
@@ -537,14 +418,11 @@ std::optional<Tensors> run_where_taken(
 }
 
 void Plan::clear() {
-  std::list<std::shared_ptr<Entry>> dropped;
   {
-    std::lock_guard lock(mutex_);
-    dropped.swap(recent_);
+    const std::lock_guard lock(mutex_);
     latest_.reset();
   }
-  dropped.clear();
-  trim();
+  cache_.clear();
 }
 
 void Plan::trim() {

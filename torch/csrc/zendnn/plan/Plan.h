@@ -2,11 +2,9 @@
 // been built from them for the input shapes seen so far.
 #pragma once
 
-#include <torch/csrc/zendnn/plan/Builder.h>
+#include <torch/csrc/zendnn/plan/PlanCache.h>
 #include <torch/custom_class.h>
 
-#include <atomic>
-#include <list>
 #include <set>
 
 namespace at::native::zendnn::plan {
@@ -53,28 +51,6 @@ class Plan : public torch::CustomClassHolder {
   void clear();
 
  private:
-  struct Built {
-    std::shared_ptr<Executable> executable = nullptr; // or
-    std::string refused{};                            // why not
-    std::string layout{}; // of images; empty when there are none
-    std::set<c10::ScalarType> products{}; // what autocast would convert
-    std::vector<Left> left{};             // what torch computes
-    Conditions conditions{};              // of the numbers
-    std::shared_ptr<std::atomic<bool>> due =
-        std::make_shared<std::atomic<bool>>(verifies());
-  };
-  struct Entry {
-    Call call;
-    int threads;
-    std::shared_ptr<const Built> built{}; // null until it is
-    std::mutex building{};
-
-    bool matches(
-        const Tensors& tensors,
-        const Integers& numbers,
-        int threads_now) const;
-  };
-
   // Whether these are as many as the region reads, and plain memory.
   bool is_count(const Tensors& tensors, const Integers& numbers) const;
   bool fits(const Tensors& tensors, const Integers& numbers) const;
@@ -85,15 +61,6 @@ class Plan : public torch::CustomClassHolder {
   std::vector<c10::IValue> arguments(
       const Tensors& tensors,
       const Integers& numbers) const;
-  // The entry for this call, which becomes the first; null where there is none.
-  // The caller holds the lock.
-  std::shared_ptr<Entry> known(const Tensors& tensors, const Integers& numbers);
-  std::shared_ptr<const Built> find(
-      const Tensors& tensors,
-      const Integers& numbers);
-  // Removes and returns the entries beyond the capacity, which executables and
-  // refusals have each. The caller holds the lock.
-  std::list<std::shared_ptr<Entry>> beyond_capacity();
   // Forgets what no executable holds.
   void trim();
   Built build(const Call& call);
@@ -119,9 +86,9 @@ class Plan : public torch::CustomClassHolder {
   std::set<c10::ScalarType> weights_; // of convolutions and linear layers
   Packed packed_;
   Shared<const Implementation> chosen_;
-  mutable std::mutex mutex_;
+  mutable std::mutex mutex_;                  // of latest_
   std::shared_ptr<const Predecessor> latest_; // of what has been built
-  std::list<std::shared_ptr<Entry>> recent_;  // the most recently used first
+  PlanCache cache_;
 };
 
 } // namespace at::native::zendnn::plan
