@@ -106,6 +106,20 @@ def test_a_second_process_captures_no_graph(warm: Processes) -> None:
     warm.run(_lines(code))
 
 
+def test_modules_that_dynamo_loads_by_a_name_of_its_own_are_loaded_with_the_graph(
+    processes: Processes,
+) -> None:
+    body = MODEL.replace("return self", "return OrderedDict(y=self").replace("(x)))", "(x))))")
+    processes.model.write_text("from collections import OrderedDict\n" + body)
+    call = """
+fast = torch.compile(model, backend="zendnn")
+with torch.no_grad():
+    assert (fast(x)["y"] - model(x)["y"]).abs().max() < 1e-5
+"""
+    processes.run(call + "torch.compiler.save_cache_artifacts()")
+    assert processes.run(call + "print(graphs())").strip() == "0"
+
+
 def test_a_second_process_notices_changed_weights(warm: Processes) -> None:
     code = """
     fast = torch.compile(model, backend="zendnn")

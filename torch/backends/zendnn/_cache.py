@@ -13,12 +13,14 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
 from torch import fx, nn
 from torch._dynamo import bytecode_transformation
+from torch._dynamo.bytecode_transformation import Instruction
+from torch._dynamo.codegen import PyCodegen
 from torch._dynamo.eval_frame import _TorchDynamoContext
 from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._inductor.output_code import OutputCode
@@ -86,12 +88,24 @@ def asks_for_graphs() -> bool:
 
 
 @functools.cache
-def _number_names_anew() -> None:
-    """Let Dynamo number the globals that it makes from a random number on.
-
-    It begins with 0 in each process, so that globals of a loaded graph and of a new one clash.
-    """
+def _prepare_dynamo() -> None:
+    """Let Dynamo make code that another process can load."""
+    # Dynamo numbers globals from 0 in each process, so that those of a loaded graph and of a new
+    # one clash.
     bytecode_transformation._unique_id_counter = itertools.count(secrets.randbits(48))
+
+    # Dynamo saves no modules that its code loads as globals of its own, such as `collections` for
+    # an OrderedDict that it returns: the loaded code would raise NameError.
+    load_module = PyCodegen.create_load_python_module
+
+    def load_saved_module(self: PyCodegen, module: ModuleType) -> Instruction:
+        load = load_module(self, module)
+        package = self.tx.package
+        if package is not None and load.argval in self.tx.output.installed_globals:
+            package.add_import_source(load.argval, module.__name__)
+        return load
+
+    PyCodegen.create_load_python_module = load_saved_module
 
 
 @functools.cache
@@ -117,7 +131,7 @@ def cached(compiler: Compiler, module: fx.GraphModule, key: Key) -> Compiler:
     def compile(graph: fx.GraphModule, inputs: Sequence[Any]) -> CachedGraph:
         return CachedGraph(compiler(graph, inputs), key)
 
-    _number_names_anew()  # where the cache was switched on after the import of this
+    _prepare_dynamo()  # where the cache was switched on after the import of this
     module._zendnn_key = key
     wrapped: Compiler = SerializableAOTDispatchCompiler(CachedGraph, compile)
     return wrapped
@@ -222,4 +236,4 @@ def _functions(value: Any, depth: int = 3) -> list[str]:
 
 
 if asks_for_graphs():
-    _number_names_anew()  # now: Dynamo names globals before it calls a backend
+    _prepare_dynamo()  # now: Dynamo names globals before it calls a backend
