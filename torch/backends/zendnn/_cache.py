@@ -13,7 +13,7 @@ import secrets
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import FrameType, MappingProxyType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -229,9 +229,10 @@ def _functions(value: Any, depth: int = 3) -> list[str]:
         line = getattr(getattr(value, "__code__", None), "co_firstlineno", "")
         named = value if hasattr(value, "__qualname__") else type(value)
         return [f"{named.__module__}.{named.__qualname__}:{line}"]
-    items = value.values() if isinstance(value, Mapping) else value
-    if depth == 0 or not isinstance(value, Mapping | list | tuple):
+    # Not Mapping: whether a class is one takes Python long to find out, and modules hold many.
+    if depth == 0 or not isinstance(value, dict | MappingProxyType | list | tuple):
         return []
+    items = value if isinstance(value, list | tuple) else value.values()
     return [name for item in items for name in _functions(item, depth - 1)]
 
 
