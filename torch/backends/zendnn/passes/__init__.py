@@ -139,11 +139,13 @@ def run(graph: Graph, changed: Callable[[str, Graph, int], None] | None = None) 
     changes = {}
     verify = os.environ.get("ZENDNN_VERIFY") == "1"
     graph.remove_dead()
+    graph.infer_types()
     for name, function in _FUNCTIONS.items():
         if _enabled[name]:
             changes[name] = function(graph)
-            graph.remove_dead()
-            graph.infer_types()
+            if changes[name]:
+                graph.remove_dead()
+                graph.infer_types()
             try:
                 if verify:
                     graph.check()
