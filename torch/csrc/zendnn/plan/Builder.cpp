@@ -28,6 +28,7 @@ bool is_same_place(const Place& a, const Place& b) {
 
 std::unique_ptr<Executable> Builder::build() {
   place_inputs();
+  now_ = {};
   place_constants();
   auto& outputs = program_.outputs;
   for (const auto value : description_.outputs) {
@@ -59,14 +60,14 @@ void Builder::place_inputs() {
 void Builder::build_nodes() {
   const auto all = static_cast<int64_t>(nodes_.size());
   made_.reserve(all);
-  now_ = {};
   for (node_ = 0; node_ < all; ++node_) {
     if (is_repeated()) {
       made_.push_back(before_->made[node_]);
       repeat(*made_.back());
+      ++program_.taken_over;
     } else {
       at_node(written_[node_], [&] { build_node(*nodes_[node_]); });
-      made_.push_back(std::make_shared<const Made>(std::exchange(now_, {})));
+      made_.push_back(made());
     }
     program_.append(made_.back()->part);
   }
@@ -112,7 +113,6 @@ void Builder::repeat(const Made& made) {
   for (const auto& [ref, step] : made.touched) {
     buffers_.touch(ref, step);
   }
-  ++program_.taken_over;
 }
 
 void Builder::follow() {
@@ -121,8 +121,8 @@ void Builder::follow() {
   };
   const auto in_kind = [](const Made::At& a, const Made::At& b) {
     return a.value == b.value && a.is_best == b.is_best &&
-           a.place.blocked == b.place.blocked &&
-           a.place.ref.buffer == b.place.ref.buffer;
+           a.place->blocked == b.place->blocked &&
+           a.place->ref.buffer == b.place->ref.buffer;
   };
   const auto known = node_ < std::ssize(before_->made) &&
                              written_[node_] == before_->inferred.written[node_]
@@ -137,7 +137,7 @@ void Builder::follow() {
   for (size_t i = 0; i < now_.places.size(); ++i) {
     const auto& [value, place, is_best] = now_.places[i];
     if (value < std::ssize(unchanged_) &&
-        !is_same_place(place, known->places[i].place)) {
+        !is_same_place(*place, *known->places[i].place)) {
       unchanged_[value] = false;
     }
   }
@@ -146,6 +146,7 @@ void Builder::follow() {
 Predecessor Builder::predecessor() && {
   return {
       {std::move(values_), std::move(nodes_), std::move(written_)},
+      std::move(made_constants_),
       std::move(made_),
       at::get_num_threads(),
       tunes_};

@@ -35,7 +35,7 @@ struct Made {
   // A place of a value.
   struct At {
     int64_t value;
-    Place place;
+    std::shared_ptr<const Place> place;
     bool is_best;
   };
   Program part{};
@@ -47,6 +47,7 @@ struct Made {
 // A build of the same region for another call.
 struct Predecessor {
   Inferred inferred;
+  std::shared_ptr<const Made> constants;
   std::vector<std::shared_ptr<const Made>> made; // of each node
   int threads;
   bool tunes; // with a budget
@@ -232,14 +233,15 @@ class Builder : public Values {
       const memory::desc& to);
   // Nothing goes behind the place that a constant came in.
   const Place& own_place(int64_t constant) const {
-    return places_[constant].back();
+    return *places_[constant].back();
   }
   // The first place of the value that has this property, or null.
   template <typename Has>
   const Place* find_place(int64_t value, const Has& has) const {
     const auto& places = places_[value];
-    const auto found = std::find_if(places.begin(), places.end(), has);
-    return found == places.end() ? nullptr : &*found;
+    const auto found = std::find_if(
+        places.begin(), places.end(), [&](const auto& it) { return has(*it); });
+    return found == places.end() ? nullptr : found->get();
   }
   const Place* find_plain_place(int64_t value) const {
     return find_place(value, [](const Place& it) { return !it.blocked; });
@@ -261,10 +263,16 @@ class Builder : public Values {
   // Whether the current node, built now, would add the same as before.
   bool is_repeated() const;
   void repeat(const Made& made);
+  // Ends what is being made.
+  std::shared_ptr<const Made> made() {
+    return std::make_shared<const Made>(std::exchange(now_, {}));
+  }
   // Compares what the current node did with what it did in the predecessor. If
   // that was the same in kind, values that lie elsewhere now are changed; else
   // the predecessor says nothing of the nodes that come.
   void follow();
+  // Of a value that has the place as its best one, or as another.
+  void set_place(int64_t value, Place place, bool is_best);
   void add_place(const Made::At& at);
   void touch(Ref ref) {
     buffers_.touch(ref, step());
@@ -297,9 +305,11 @@ class Builder : public Values {
   double& tuning_seconds_;
   bool tunes_;
   const Predecessor* before_; // null from where this build differs in kind
-  std::vector<std::shared_ptr<const Made>> made_;
-  Made now_;                               // by the current node, so far
-  std::vector<std::vector<Place>> places_; // of each value, the best first
+  std::shared_ptr<const Made> made_constants_;
+  std::vector<std::shared_ptr<const Made>> made_; // by each node
+  Made now_;                                      // by the current one, so far
+  // Of each value, the best first.
+  std::vector<c10::SmallVector<std::shared_ptr<const Place>, 2>> places_;
   Buffers buffers_;
   Program program_;
   std::map<int64_t, int64_t> results_; // value to its first index among outputs

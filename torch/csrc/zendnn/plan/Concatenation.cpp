@@ -74,7 +74,7 @@ Place Builder::part_of(Place whole, int64_t value, const Slice& slice) const {
 Place Builder::place_whole(const Slice& slice) {
   const auto whole = slice.whole;
   if (!places_[whole].empty()) {
-    return places_[whole].front();
+    return *places_[whole].front();
   }
   const auto& shape = sizes(whole);
   const bool spatial = (shape.size() == 4 || shape.size() == 5) &&
@@ -138,8 +138,7 @@ void Builder::concatenate(const Node& node) {
     const auto part = node.inputs[i].index;
     // It may have been made for another concatenation.
     const auto place = part_of(place_whole(slices[i]), part, slices[i]);
-    const auto& known = places_[part];
-    if (std::none_of(known.begin(), known.end(), [&](const Place& other) {
+    if (!find_place(part, [&](const Place& other) {
           return is_same(part, other, place);
         })) {
       copy(part, this->place(part), place);

@@ -24,6 +24,10 @@ Fill copy_of(const Tensor& constant) {
 }
 
 void Builder::place_constants() {
+  if (before_ != nullptr) {
+    made_constants_ = before_->constants;
+    return repeat(*made_constants_);
+  }
   for (size_t i = 0; i < constants_.size(); ++i) {
     const auto value = description_.constants[i];
     set_place(
@@ -32,6 +36,7 @@ void Builder::place_constants() {
              constant_buffer(const_cast<void*>(constants_[i].const_data_ptr())),
          .strides = strides(value)});
   }
+  made_constants_ = made();
 }
 
 Fill Builder::plain_weights(int64_t value) const {

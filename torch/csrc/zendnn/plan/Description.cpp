@@ -262,8 +262,8 @@ std::vector<int64_t> Node::get(const Attribute<List>& attribute) const {
   return numbers;
 }
 
-std::vector<int64_t> Node::reads() const {
-  std::vector<int64_t> values;
+c10::SmallVector<int64_t, 8> Node::reads() const {
+  c10::SmallVector<int64_t, 8> values;
   for (const auto& operand : inputs) {
     if (operand.kind == Operand::Kind::value) {
       values.push_back(operand.index);

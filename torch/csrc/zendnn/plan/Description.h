@@ -1,6 +1,8 @@
 // A region as docs/plan.md writes it, read into a list of nodes.
 #pragma once
 
+#include <c10/util/SmallVector.h>
+
 #include <array>
 #include <cstdint>
 #include <map>
@@ -75,7 +77,7 @@ struct Node {
     return outputs.front();
   }
   // The values among the operands.
-  std::vector<int64_t> reads() const;
+  c10::SmallVector<int64_t, 8> reads() const;
 };
 
 // Optimisations of memory and layouts that a description can switch off.

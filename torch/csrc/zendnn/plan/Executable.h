@@ -86,7 +86,7 @@ struct Buffer {
   // Of one in the arena: its size, the steps that need it, from the first to
   // the last, and the values in it.
   int64_t bytes = 0, first = 0, last = 0;
-  std::vector<int64_t> occupants{};
+  c10::SmallVector<int64_t, 2> occupants{};
 };
 
 // What a builder makes for an executable to run.

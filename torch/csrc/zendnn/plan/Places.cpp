@@ -9,7 +9,7 @@ const Place& Builder::place(int64_t value) const {
   if (places_[value].empty()) {
     refuse("a value that nothing has made");
   }
-  return places_[value].front();
+  return *places_[value].front();
 }
 
 Place Builder::dense(int64_t value) {
@@ -89,8 +89,7 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
   const Place from = first.blocked ? first : addressable(value);
   const auto to = with_memory(value, {.desc = layout, .blocked = true});
   copy(value, from, to);
-  now_.places.push_back({value, to, /*is_best=*/false});
-  add_place(now_.places.back());
+  set_place(value, to, /*is_best=*/false);
   return to.ref;
 }
 
@@ -112,10 +111,11 @@ Place Builder::own_memory(int64_t value) const {
     return *given;
   }
   const auto& places = places_[value];
-  if (places.size() != 1 || places[0].blocked || values_[value].constant >= 0) {
+  if (places.size() != 1 || places[0]->blocked ||
+      values_[value].constant >= 0) {
     refuse("a write into a tensor without memory of its own");
   }
-  return places[0];
+  return *places[0];
 }
 
 std::optional<Place> Builder::place_in(int64_t value, Ref whole) const {
@@ -191,16 +191,21 @@ Place Builder::make(int64_t value, const memory::desc& layout) {
 }
 
 Place Builder::set_place(int64_t value, Place place) {
-  now_.places.push_back({value, place, /*is_best=*/true});
-  add_place(now_.places.back());
+  set_place(value, place, /*is_best=*/true);
   return place;
+}
+
+void Builder::set_place(int64_t value, Place place, bool is_best) {
+  now_.places.push_back(
+      {value, std::make_shared<const Place>(std::move(place)), is_best});
+  add_place(now_.places.back());
 }
 
 void Builder::add_place(const Made::At& at) {
   const auto& [value, place, is_best] = at;
   auto& places = places_[value];
   places.insert(is_best ? places.begin() : places.end(), place);
-  buffers_.occupy(place.ref, value);
+  buffers_.occupy(place->ref, value);
 }
 
 bool Builder::dies(int64_t value, const Place& place) const {

@@ -162,12 +162,12 @@ Built Plan::build(
     made.layout = layout == Layout::blocked ? "blocked" : "channels last";
   }
   std::optional<Description> without; // the nodes that are left to torch
-  const auto before = predecessor(/*tunes=*/seconds > 0);
+  const auto before = take_predecessor(/*tunes=*/seconds > 0);
   while (!made.executable) {
     try {
       or_refuse([&] {
         const auto& region = without ? *without : region_;
-        const auto* const known = without ? nullptr : before.get();
+        auto* const known = without ? nullptr : before.get();
         Builder builder(
             Values(
                 region,
@@ -190,8 +190,8 @@ Built Plan::build(
           }
         }
         if (!without && made.layout.empty()) {
-          auto latest = std::make_shared<const Predecessor>(
-              std::move(builder).predecessor());
+          auto latest =
+              std::make_unique<Predecessor>(std::move(builder).predecessor());
           const std::lock_guard lock(mutex_);
           latest_.swap(latest);
         }
@@ -207,11 +207,11 @@ Built Plan::build(
   return made;
 }
 
-std::shared_ptr<const Predecessor> Plan::predecessor(bool tunes) const {
+std::unique_ptr<Predecessor> Plan::take_predecessor(bool tunes) {
   const std::lock_guard lock(mutex_);
   return latest_ && latest_->threads == at::get_num_threads() &&
                  latest_->tunes == tunes && !verifies()
-             ? latest_
+             ? std::move(latest_)
              : nullptr;
 }
 

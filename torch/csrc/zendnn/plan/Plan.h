@@ -64,8 +64,9 @@ class Plan : public torch::CustomClassHolder {
   // Forgets what no executable holds.
   void trim();
   Built build(const Call& call);
-  // The latest build, if one for this call would choose like it.
-  std::shared_ptr<const Predecessor> predecessor(bool tunes) const;
+  // The latest build, if one for this call would choose like it; the plan has
+  // it no more then.
+  std::unique_ptr<Predecessor> take_predecessor(bool tunes);
   // In one layout of images. Throws Refused where a plan gains nothing.
   Built build(
       const Call& call,
@@ -86,8 +87,8 @@ class Plan : public torch::CustomClassHolder {
   std::set<c10::ScalarType> weights_; // of convolutions and linear layers
   Packed packed_;
   Shared<const Implementation> chosen_;
-  mutable std::mutex mutex_;                  // of latest_
-  std::shared_ptr<const Predecessor> latest_; // of what has been built
+  mutable std::mutex mutex_;            // of latest_
+  std::unique_ptr<Predecessor> latest_; // of what has been built
   PlanCache cache_;
 };
 

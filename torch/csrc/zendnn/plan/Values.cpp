@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <utility>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -17,13 +18,16 @@ constexpr size_t kMostDimensions = 8;
 // Byte counts, and sums of a few, fit in 64 bits.
 constexpr int64_t kMostElements = int64_t{1} << 56;
 
+bool are_same(const TensorSpec& a, const TensorSpec& b) {
+  return a.dtype == b.dtype && a.sizes == b.sizes && a.strides == b.strides;
+}
+
 // Whether nodes that read one do the same with the other. A number that a call
 // gives sets conditions each time.
 bool are_alike(const Value& a, const Value& b) {
   return a.is_number == b.is_number &&
          (a.is_number ? a.number.is_constant() && a.number == b.number
-                      : a.dtype == b.dtype && a.sizes == b.sizes &&
-                            a.strides == b.strides);
+                      : are_same(a, b));
 }
 
 } // namespace
@@ -33,28 +37,30 @@ Values::Values(
     const Tensors& constants,
     const Call& call,
     Conditions& conditions,
-    const Inferred* before)
+    Inferred* before)
     : description_(description),
       constants_(constants),
-      values_(description.values),
+      values_(before ? std::move(before->values) : std::vector<Value>{}),
       unchanged_(description.values),
       conditions_(conditions),
       numbers_(call.numbers) {
+  values_.resize(description.values); // without parts of nodes taken apart
   if (before == nullptr) {
     check_operators(description_);
   }
-  infer_inputs(call.inputs);
+  infer_inputs(call.inputs, before != nullptr);
   if (before == nullptr) {
     infer_constants();
     find_joined();
-  } else {
-    take_constants(*before);
+  }
+  for (const auto value : description_.constants) {
+    unchanged_[value] = before != nullptr;
   }
   infer_nodes(before);
   find_uses();
 }
 
-void Values::infer_inputs(const std::vector<TensorSpec>& inputs) {
+void Values::infer_inputs(const std::vector<TensorSpec>& inputs, bool again) {
   size_t tensor = 0, number = 0;
   for (const auto& input : description_.inputs) {
     if (input.is_number) {
@@ -65,7 +71,10 @@ void Values::infer_inputs(const std::vector<TensorSpec>& inputs) {
     if (!input.dtype.empty() && spec.dtype != dtype_named(input.dtype)) {
       refuse("an input that is not " + input.dtype);
     }
-    set_type(input.value, spec.sizes, spec.dtype, spec.strides);
+    unchanged_[input.value] = again && are_same(spec, values_[input.value]);
+    if (!unchanged_[input.value]) {
+      set_type(input.value, spec.sizes, spec.dtype, spec.strides);
+    }
   }
 }
 
@@ -78,20 +87,6 @@ void Values::infer_constants() {
     const auto spec = spec_of(constants_[i]);
     set_type(value, spec.sizes, spec.dtype, spec.strides);
     values_[value].constant = static_cast<int64_t>(i);
-  }
-}
-
-void Values::take_constants(const Inferred& before) {
-  for (size_t i = 0; i < unchanged_.size(); ++i) {
-    const auto& known = before.values[i];
-    if (known.constant >= 0 || !known.joined.empty()) {
-      values_[i] = known;
-    }
-    unchanged_[i] = known.constant >= 0;
-  }
-  for (const auto& input : description_.inputs) {
-    unchanged_[input.value] =
-        are_alike(before.values[input.value], values_[input.value]);
   }
 }
 
@@ -145,15 +140,21 @@ void Values::infer_nodes(const Inferred* before) {
           return unchanged_[value];
         })) {
       for (const auto output : node.outputs) {
-        values_[output] = before->values[output];
+        unchanged_[output] = are_alike(values_[output], values_[output]);
       }
       nodes_.push_back(before->nodes[first]);
     } else {
+      c10::SmallVector<Value, 1> known_values;
+      for (const auto output : node.outputs) {
+        auto& value = values_[output];
+        known_values.push_back(std::exchange(value, {}));
+        value.joined = known_values.back().joined;
+      }
       at_node(written, [&] { infer_node(node); });
-    }
-    for (const auto output : node.outputs) {
-      unchanged_[output] = before != nullptr &&
-                           are_alike(before->values[output], values_[output]);
+      for (size_t i = 0; before != nullptr && i < node.outputs.size(); ++i) {
+        const auto output = node.outputs[i];
+        unchanged_[output] = are_alike(known_values[i], values_[output]);
+      }
     }
     written_.resize(nodes_.size(), written);
   }

@@ -37,15 +37,15 @@ struct Inferred {
 class Values {
  public:
   // Infers all types; `conditions` become those of the numbers. What was
-  // inferred for another call of the region, if given, is taken over for nodes
-  // whose operands have not changed. Throws Refused where a plan does not take
-  // the call, or RefusedNode where it does not take one node.
+  // inferred for another call of the region, if given, loses its values: those
+  // whose operands have not changed stay. Throws Refused where a plan does not
+  // take the call, or RefusedNode where it does not take one node.
   Values(
       const Description& description,
       const Tensors& constants,
       const Call& call,
       Conditions& conditions,
-      const Inferred* before = nullptr);
+      Inferred* before = nullptr);
 
   // ---- Numbers ------------------------------------------------------------
   bool is_number(int64_t value) const {
@@ -118,9 +118,8 @@ class Values {
   std::vector<bool> unchanged_;
 
  private:
-  void infer_inputs(const std::vector<TensorSpec>& inputs);
+  void infer_inputs(const std::vector<TensorSpec>& inputs, bool again);
   void infer_constants();
-  void take_constants(const Inferred& before);
   void find_joined();
   void infer_nodes(const Inferred* before);
   void infer_node(const Node& node);
