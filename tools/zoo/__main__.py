@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -88,7 +88,7 @@ def examine(known: Report, *options: str, limit: int = LIMIT) -> Report:
 def examined(
     names: Sequence[str], jobs: int, kept: Path, *options: str, limit: int
 ) -> Iterator[Report]:
-    """Yield what comes of models, as it comes; those that the file has in all ways first."""
+    """Yield what comes of models, whichever ends first; before, those that the file has."""
     known = {name: Report(name) for name in names}
     for line in kept.read_text().splitlines():
         report = Report.read(json.loads(line))
@@ -97,7 +97,8 @@ def examined(
     todo = [x for x in known.values() if not x.missing and len(x.ways) < len(WAYS)]
     yield from (report for report in known.values() if report not in todo)
     with ThreadPoolExecutor(jobs) as pool, kept.open("a") as stream:
-        for report in pool.map(lambda one: examine(one, *options, limit=limit), todo):
+        examining = [pool.submit(examine, one, *options, limit=limit) for one in todo]
+        for report in (future.result() for future in as_completed(examining)):
             print(json.dumps(asdict(report)), file=stream, flush=True)
             yield report
 
@@ -141,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for report in examined(chosen, options.jobs, kept, *passed, limit=options.limit):
         reports.append(report)
         print(f"{len(reports)}/{len(chosen)} {report}", flush=True)
+    reports.sort(key=lambda report: report.name)
     print(summary(reports))
     print(f"{time.monotonic() - started:.0f} s")
     if options.write:
