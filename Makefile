@@ -130,7 +130,7 @@ $(DONE)/fuzz-packages: requirements-fuzz.txt $(DONE)/packages
 	$(PIP) install --quiet --no-deps -r requirements-fuzz.txt
 	@touch $@
 
-$(DONE)/wheel-packages: requirements-wheels.txt $(DONE)/packages
+$(DONE)/wheel-packages: requirements-wheels.txt $(DONE)/venv
 	$(PIP) install --quiet -r requirements-wheels.txt
 	@touch $@
 
@@ -146,7 +146,7 @@ $(DONE)/venv: $(DONE)/choices.mk | $(DONE)/system
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
 		{ echo 'error: $(PYTHON) is not Python 3.10 or newer: set PYTHON= to one that is' >&2; exit 2; }
 	$(PYTHON) -m venv --clear $(VENV)
-	@rm -f $(DONE)/packages $(DONE)/lint-packages $(DONE)/installed
+	@rm -f $(DONE)/*packages $(DONE)/installed
 	@touch $@
 
 $(DONE)/choices.mk: FORCE
