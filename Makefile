@@ -98,6 +98,7 @@ lint: $(DONE)/lint-packages ## Check style and types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/actionlint -shellcheck= -pyflakes=
 	$(BIN)/zizmor --offline --quiet .github/workflows
 	@echo "$(BIN)/clang-format --dry-run --Werror, $(words $(CXX_FILES)) files"
 	@$(BIN)/clang-format --dry-run --Werror $(CXX_FILES)

@@ -70,8 +70,8 @@ def check(options: argparse.Namespace) -> int:
 def build(options: argparse.Namespace) -> int:
     """Build torch-zendnn for several Pythons and torches; return 1 when a wheel is missing."""
     chosen = matrix.cells(options.python.split(","), options.torch.split(","), options.only)
-    pip = shlex.split(options.pip_torch_args)
-    results = matrix.build(chosen, options.out, pip=pip, resume=options.resume, jobs=options.jobs)
+    settings = matrix.Settings(shlex.split(options.pip_torch_args), options.manylinux)
+    results = matrix.build(chosen, options.out, settings, resume=options.resume, jobs=options.jobs)
     rows = [
         (found.cell.python, found.cell.torch, found.state, f"{found.seconds:.0f} s", found.remark)
         for found in results
@@ -106,6 +106,12 @@ def _build_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--pip-torch-args", default="", metavar="ARGS", help="pip arguments for torch"
+    )
+    parser.add_argument(
+        "--manylinux",
+        default="",
+        metavar="GLIBC",
+        help="link for an older system, such as 2_28; default: one like this",
     )
     _out(parser)
 

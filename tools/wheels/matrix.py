@@ -10,15 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from platform import machine
 
 from tools.setup_helpers import origins, sources, wheel, wheel_file
 from tools.setup_helpers.build import BUILD, BUILD_VARIABLE, REPO
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
 from tools.setup_helpers.wheel_file import content
-from tools.wheels import check
+from tools.wheels import check, link_stubs
 from tools.wheels.policy import audit, tag_of
 
 FOLDER = BUILD / "wheels"
@@ -38,6 +39,17 @@ class Cell:
     def name(self) -> str:
         """What --only compares, and the name of the cell's folder."""
         return f"python{self.python}-torch{self.torch}"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all cells share: pip's arguments for torch, and the oldest system, such as '2_28'.
+
+    Without `manylinux`, wheels need a system as new as this one.
+    """
+
+    pip: Sequence[str] = ()
+    manylinux: str = ""
 
 
 @dataclass(frozen=True)
@@ -126,12 +138,12 @@ def retag(path: Path) -> Path:
     return target
 
 
-def _inputs(cell: Cell, pip: Sequence[str]) -> str:
+def _inputs(cell: Cell, settings: Settings) -> str:
     """Return a text that changes whenever what a cell is built from does, as far as we can see."""
     ours, *_ = origins.of_checkout(REPO, wheel.version())
     overrides = [source.override for source in sources.sources().values() if source.override]
     variables = {name: os.environ.get(name) for name in (*origins.VARIABLES, *overrides)}
-    return json.dumps([ours.sha256, cell.name, pip, variables])
+    return json.dumps([ours.sha256, cell.name, asdict(settings), variables])
 
 
 def _kept(stamp: Path, inputs: str) -> Path | None:
@@ -144,14 +156,14 @@ def _kept(stamp: Path, inputs: str) -> Path | None:
     return made if noted.get("inputs") == inputs and made.is_file() else None
 
 
-def _build(cell: Cell, python: Path, out: Path, pip: Sequence[str], log: Log, jobs: int) -> Path:
+def _build(cell: Cell, python: Path, out: Path, settings: Settings, log: Log, jobs: int) -> Path:
     """Build the wheel of a cell; return its path. Raises SetupError when a step fails."""
     folder = FOLDER / cell.name
     venv = folder / "venv/bin/python"
     log.run([python, "-m", "venv", "--clear", venv.parents[1]])
     install = [str(venv), "-m", "pip", "install", "--disable-pip-version-check"]
     # Nothing imports torch: it is compiled against, which needs none of its dependencies.
-    log.run([*install, "--no-deps", *pip, f"torch=={cell.torch}"])
+    log.run([*install, "--no-deps", *settings.pip, f"torch=={cell.torch}"])
     log.run([*install, "pyyaml"])
     environ = {
         "MAX_JOBS": str(jobs),
@@ -159,6 +171,10 @@ def _build(cell: Cell, python: Path, out: Path, pip: Sequence[str], log: Log, jo
         "USE_ZENDNN": "1",
         BUILD_VARIABLE: str(folder / "build"),
     }
+    if settings.manylinux:
+        policy = f"manylinux_{settings.manylinux}"
+        options = link_stubs.make(folder / policy, policy, machine())
+        environ["LDFLAGS"] = " ".join([*options, os.environ.get("LDFLAGS", "")]).strip()
     made = retag(Path(log.run([venv, "setup.py", "bdist_wheel", "-d", folder], environ)))
     target = out / f"torch-{cell.torch}" / made.name
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -167,21 +183,26 @@ def _build(cell: Cell, python: Path, out: Path, pip: Sequence[str], log: Log, jo
 
 
 def _cell(
-    cell: Cell, out: Path, pip: Sequence[str], resume: bool, jobs: int, say: Callable[[str], None]
+    cell: Cell,
+    out: Path,
+    settings: Settings,
+    resume: bool,
+    jobs: int,
+    say: Callable[[str], None],
 ) -> Result:
     started = time.monotonic()
     python = find_python(cell.python)
     if python is None:
         return Result(cell, "no python", f"there is no python{cell.python} on PATH")
     folder = FOLDER / cell.name
-    stamp, inputs = folder / "done.json", _inputs(cell, pip)
+    stamp, inputs = folder / "done.json", _inputs(cell, settings)
     try:
         made = _kept(stamp, inputs) if resume else None
         state = "kept" if made else "built"
         if made is None:
             log = Log(cell.name, folder / "log.txt")
             say(f"{cell.name}: building with {python}; its log is {log.path}")
-            made = _build(cell, python, out, pip, log, jobs)
+            made = _build(cell, python, out, settings, log, jobs)
             wheel.write_beside(made)
         wrong = [name for name, found in check.check(made).items() if found.wrong]
         if wrong:
@@ -195,12 +216,12 @@ def _cell(
 
 
 def build(
-    chosen: Sequence[Cell], out: Path, *, pip: Sequence[str], resume: bool, jobs: int
+    chosen: Sequence[Cell], out: Path, settings: Settings, *, resume: bool, jobs: int
 ) -> Sequence[Result]:
     """Build the wheels of all cells, `jobs` at once, into folders of `out`; return the results.
 
-    `pip` are arguments for the installation of torch. With `resume`, a cell that an earlier run
-    built from the same inputs keeps its wheel. A cell that fails does not stop the others.
+    With `resume`, a cell that an earlier run built from the same inputs keeps its wheel. A cell
+    that fails does not stop the others.
     """
     each = max(1, len(os.sched_getaffinity(0)) // jobs)
     done = 0
@@ -212,7 +233,7 @@ def build(
 
     def run(cell: Cell) -> Result:
         nonlocal done
-        result = _cell(cell, out.absolute(), pip, resume, each, say)
+        result = _cell(cell, out.absolute(), settings, resume, each, say)
         with lock:
             done += 1
             print(f"[{done}/{len(chosen)}] {cell.name}: {result.state}", flush=True)

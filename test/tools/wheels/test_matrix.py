@@ -45,7 +45,8 @@ def run(tmp_path: Path) -> Run:
     def build(
         cells: Sequence[Cell], resume: bool = False, pip: Sequence[str] = (), jobs: int = 1
     ) -> Sequence[module.Result]:
-        return module.build(cells, tmp_path / "dist", pip=pip, resume=resume, jobs=jobs)
+        settings = module.Settings(pip)
+        return module.build(cells, tmp_path / "dist", settings, resume=resume, jobs=jobs)
 
     return build
 
