@@ -23,6 +23,7 @@ from tools.setup_helpers.files import locked
 
 REPO = Path(__file__).resolve().parents[2]
 BUILD_VARIABLE = "ZENDNN_BUILD_DIR"
+REUSE_VARIABLE = "ZENDNN_BUILT_DIR"
 BUILD = Path(os.environ.get(BUILD_VARIABLE) or REPO / "build").absolute()
 GENERATED = BUILD / "generated"
 NATIVE = BUILD / "native"
@@ -113,13 +114,14 @@ def configure_arguments(
     tools: Mapping[str, str],
     ccache: str | None,
     sanitizer: str | None = None,
+    built: str = "",
 ) -> Sequence[str]:
     """Return the arguments of cmake, which describe this machine completely.
 
-    With a `sanitizer`, 'address' or 'thread', they configure a separate tree that takes libzendnn
-    from build/native and compiles everything else for that sanitizer.
+    `built` is a CMake tree whose libzendnn is taken. With a `sanitizer`, 'address' or 'thread', they
+    configure a separate tree that takes build/native's and compiles the rest for that sanitizer.
     """
-    sanitized = {"ZENDNN_SANITIZER": sanitizer, "ZENDNN_BUILT_DIR": str(NATIVE)}
+    sanitized = {"ZENDNN_SANITIZER": sanitizer} if sanitizer else {}
     cache = {
         "CMAKE_BUILD_TYPE": "Release",
         "CMAKE_MAKE_PROGRAM": tools["ninja"],
@@ -136,7 +138,8 @@ def configure_arguments(
         # Both are set, since CMake caches earlier values.
         "BLIS_ROOT": str(trees.blis) if trees.blis_kind == "prefix" else "",
         "BLIS_SOURCE_DIR": str(trees.blis) if trees.blis_kind == "source" else "",
-        **(sanitized if sanitizer else {}),
+        REUSE_VARIABLE: str(NATIVE) if sanitizer else built,
+        **sanitized,
     }
     return [
         *("-G", "Ninja", "-S", str(REPO), "-B", str(tree_of(sanitizer))),
@@ -192,7 +195,8 @@ def build(
         if trees.blis_kind == "source" and not shutil.which("make", path=environ.get("PATH")):
             raise SetupError("make is missing, but BLIS needs it: install make")
         say(f"configuring against torch {torch.version} in {torch.site}")
-        arguments = configure_arguments(trees, torch, tools, ccache, sanitizer)
+        built = environ.get(REUSE_VARIABLE, "")
+        arguments = configure_arguments(trees, torch, tools, ccache, sanitizer, built)
         quiet = {**environ, "CLICOLOR": "0"}
         _run([tools["cmake"], *arguments], quiet, "cmake cannot configure the build")
         say(f"compiling with {jobs} jobs" + (", through ccache" if ccache else ""))
