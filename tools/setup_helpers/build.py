@@ -118,8 +118,9 @@ def configure_arguments(
 ) -> Sequence[str]:
     """Return the arguments of cmake, which describe this machine completely.
 
-    `built` is a CMake tree whose libzendnn is taken. With a `sanitizer`, 'address' or 'thread', they
-    configure a separate tree that takes build/native's and compiles the rest for that sanitizer.
+    `built` is a CMake tree whose libzendnn is taken. With a `sanitizer`, 'address' or 'thread',
+    they configure a separate tree that takes libzendnn from build/native and compiles everything
+    else for that sanitizer.
     """
     sanitized = {"ZENDNN_SANITIZER": sanitizer} if sanitizer else {}
     cache = {
