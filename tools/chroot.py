@@ -131,6 +131,8 @@ def _mirror() -> str:
 
 def _copy(image: Image, text: str) -> None:
     *sources, target = text.split()
+    if not sources:
+        raise SetupError(f"nothing is copied to {target}: give the file's ARGs values in variables")
     folder = image.root / target.lstrip("/")
     folder.mkdir(parents=True, exist_ok=True)
     for source in sources:

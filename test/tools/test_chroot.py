@@ -106,6 +106,10 @@ def test_the_environment_gives_values_to_arguments(
         ("FROM debian:sid\nVOLUME /x", r"Containerfile:2: 'VOLUME /x' is none of the steps"),
         ("FROM debian:sid\nRUN a && \\\n  b", r"Containerfile:2: .*each on one line"),
         ("FROM debian:sid\nCOPY --from=x a b", r"Containerfile:2: .*without options"),
+        (
+            "ARG WHEEL\nFROM debian:sid\nCOPY ${WHEEL} /x",
+            "nothing is copied to /x: give the file's",
+        ),
         ("FROM debian:sid\nCOPY none.whl /x", r"there is no none\.whl in .*: make it first"),
     ],
 )

@@ -21,11 +21,20 @@ from tools.setup_helpers.errors import SetupError
 
 #: The libraries whose symbols have the versions of policies; a system may lack some of them.
 NAMES = ("c", "m", "pthread", "dl", "rt", "stdc++")
-#: Before glibc 2.33, these functions were inline. Without the variable (2.32), the C++ library must
-#: take it that there are several threads.
+#: What programs that are compiled with newer headers call, in terms of what older systems have:
+#: number parsers since glibc 2.38, and what was inline before 2.33. Without the variable, of 2.32,
+#: the C++ library must take it that there are several threads.
 SHIM = r"""
+#include <stdlib.h>
 #include <sys/stat.h>
 #define HIDDEN __attribute__((visibility("hidden")))
+#define PARSER(type, name) \
+  HIDDEN type __isoc23_##name(const char *text, char **end, int base) \
+  { return name(text, end, base); }
+PARSER(long, strtol)
+PARSER(long long, strtoll)
+PARSER(unsigned long, strtoul)
+PARSER(unsigned long long, strtoull)
 int __fxstat(int, int, struct stat *);
 int __lxstat(int, const char *, struct stat *);
 int __xstat(int, const char *, struct stat *);
@@ -139,11 +148,12 @@ def make(folder: Path, policy: str, cpu: str) -> Sequence[str]:
     folder.mkdir(parents=True, exist_ok=True)
     shim = folder / "shim.c"
     shim.write_text(SHIM, encoding="utf-8")
-    _run("cc", "-O2", "-fPIC", "-c", shim, "-o", folder / "shim.o")
+    # By this standard, and with what POSIX adds, the headers use none of the new names.
+    standard = ("-std=c99", "-D_POSIX_C_SOURCE=200809L")
+    _run("cc", *standard, "-O2", "-fPIC", "-c", shim, "-o", folder / "shim.o")
     _run("ar", "rcsD", folder / "shim.a", folder / "shim.o")
     for name in NAMES:
-        script = Path(_run("c++", f"-print-file-name=lib{name}.so").strip())
-        if script.is_absolute():
+        if script := _path(f"lib{name}.so"):
             _make(folder, name, script, newest)
     # The compiler's own library for exceptions may want what the stand-ins lack.
     return [f"-L{folder}", "-Wl,--allow-shlib-undefined"]
@@ -151,11 +161,12 @@ def make(folder: Path, policy: str, cpu: str) -> Sequence[str]:
 
 def _make(folder: Path, name: str, script: Path, newest: Mapping[str, tuple[int, ...]]) -> None:
     """Write the stand-in for one library, and the linker script by which `-lNAME` finds it."""
-    head = script.open("rb").read(4)
+    with script.open("rb") as stream:
+        is_library = stream.read(4) == b"\x7fELF"
     real, text = script.resolve(), ""
-    if head != b"\x7fELF":  # glibc's own are linker scripts, which name more than the library
+    if not is_library:  # a linker script, as glibc's own, which names more than the library
         text = script.read_text(encoding="utf-8")
-        named = re.search(rf"/\S+/lib{name}\.so\.\d+", text)
+        named = re.search(rf"/\S+/lib{re.escape(name)}\.so\.\d+", text)
         if not named:
             raise SetupError(f"{script} names no lib{name}.so: install the C library's own")
         real = Path(named[0])
@@ -167,12 +178,15 @@ def _make(folder: Path, name: str, script: Path, newest: Mapping[str, tuple[int,
     versions.write_text("".join(f"{node} {{ }};\n" for node in nodes), encoding="utf-8")
     wanted = (f"-Wl,-soname,{stub.name}", f"-Wl,--version-script={versions}")
     _run("cc", "-shared", "-nostdlib", *wanted, source, "-o", stub)
-    more = [folder / "shim.a"] if name == "c" else []
-    if name == "stdc++":
-        more = [Path(_run("c++", "-print-file-name=libstdc++.a").strip())]
-    others = " ".join(map(str, more))
     found = text.replace(str(real), str(stub)) if text else f"INPUT ( {stub} )\n"
-    (folder / f"lib{name}.so").write_text(f"{found}INPUT ( {others} )\n" if more else found)
+    rest = {"c": folder / "shim.a", "stdc++": _path("libstdc++.a")}.get(name)
+    (folder / f"lib{name}.so").write_text(f"{found}INPUT ( {rest} )\n" if rest else found)
+
+
+def _path(file: str) -> Path | None:
+    """Return where the compiler finds a library."""
+    path = Path(_run("c++", f"-print-file-name={file}").strip())
+    return path if path.is_absolute() else None
 
 
 def _run(*command: str | Path) -> str:

@@ -17,6 +17,8 @@ from tools.setup_helpers.wheel_file import WheelFile
 OLDEST = (2, 28)
 #: Libraries that come with torch.
 TORCHS = re.compile(r"lib(torch|torch_\w+|c10|c10_\w+|shm|gomp)(-[0-9a-f]+)?\.so(\.\d+)*")
+#: auditwheel would count what this system's copy of torch's OpenMP needs, which is not used.
+_NO_LIBRARIES = ("--ldpaths", "/nonexistent")
 _TAG = re.compile(
     r"(?P<python>[^-]+-[^-]+)-(?:linux|manylinux_(?P<major>\d+)_(?P<minor>\d+))_(?P<cpu>[^-.]+)"
 )
@@ -75,7 +77,7 @@ def audit(path: Path) -> Audit:
 
     Raises SetupError when auditwheel is not installed, or fails.
     """
-    command = [sys.executable, "-m", "auditwheel", "show", "--json", str(path)]
+    command = [sys.executable, "-m", "auditwheel", "show", "--json", *_NO_LIBRARIES, str(path)]
     said = subprocess.run(command, capture_output=True, text=True, check=False)
     if said.returncode:
         reason = (said.stderr.splitlines() or ["no message"])[-1]

@@ -16,12 +16,13 @@ from tools.wheels.link_stubs import Symbol
 
 pytestmark = pytest.mark.skipif(not shutil.which("c++"), reason="needs a C++ compiler")
 CPU = platform.machine()
-#: Uses what glibc 2.29 to 2.34 and GCC 11 changed.
+#: Uses what glibc 2.29 to 2.38 and GCC 11 changed.
 PROGRAM = r"""
 #include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <string>
 #include <thread>
 #include <sys/stat.h>
 int main(int argc, char **) {
@@ -31,7 +32,7 @@ int main(int argc, char **) {
   auto shared = std::make_shared<double>(number);
   std::thread([=] { *shared = std::pow(*shared, argc + 1.0); }).join();
   struct stat found;
-  return fstat(fileno(stdout), &found) || *shared != 2.25;
+  return fstat(fileno(stdout), &found) || *shared != 2.25 || std::stoul("8") != 8;
 }
 """
 
