@@ -10,6 +10,7 @@ the C++ library from its static archive, the rest from SHIM.
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
@@ -150,7 +151,7 @@ def make(folder: Path, policy: str, cpu: str) -> Sequence[str]:
     shim.write_text(SHIM, encoding="utf-8")
     # By this standard, and with what POSIX adds, the headers use none of the new names.
     standard = ("-std=c99", "-D_POSIX_C_SOURCE=200809L")
-    _run("cc", *standard, "-O2", "-fPIC", "-c", shim, "-o", folder / "shim.o")
+    _run(_compiler("CC", "cc"), *standard, "-O2", "-fPIC", "-c", shim, "-o", folder / "shim.o")
     _run("ar", "rcsD", folder / "shim.a", folder / "shim.o")
     for name in NAMES:
         if script := _path(f"lib{name}.so"):
@@ -177,7 +178,7 @@ def _make(folder: Path, name: str, script: Path, newest: Mapping[str, tuple[int,
     nodes = sorted({symbol.version for symbol in chosen.values()})
     versions.write_text("".join(f"{node} {{ }};\n" for node in nodes), encoding="utf-8")
     wanted = (f"-Wl,-soname,{stub.name}", f"-Wl,--version-script={versions}")
-    _run("cc", "-shared", "-nostdlib", *wanted, source, "-o", stub)
+    _run(_compiler("CC", "cc"), "-shared", "-nostdlib", *wanted, source, "-o", stub)
     found = text.replace(str(real), str(stub)) if text else f"INPUT ( {stub} )\n"
     rest = {"c": folder / "shim.a", "stdc++": _path("libstdc++.a")}.get(name)
     (folder / f"lib{name}.so").write_text(f"{found}INPUT ( {rest} )\n" if rest else found)
@@ -185,8 +186,13 @@ def _make(folder: Path, name: str, script: Path, newest: Mapping[str, tuple[int,
 
 def _path(file: str) -> Path | None:
     """Return where the compiler finds a library."""
-    path = Path(_run("c++", f"-print-file-name={file}").strip())
+    path = Path(_run(_compiler("CXX", "c++"), f"-print-file-name={file}").strip())
     return path if path.is_absolute() else None
+
+
+def _compiler(variable: str, default: str) -> str:
+    """Return the compiler that the build will use, whose libraries are those that count."""
+    return (os.environ.get(variable) or default).split()[-1]
 
 
 def _run(*command: str | Path) -> str:

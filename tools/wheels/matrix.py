@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from platform import machine
 
 from tools.setup_helpers import origins, sources, wheel, wheel_file
-from tools.setup_helpers.build import BUILD, BUILD_VARIABLE, REPO
+from tools.setup_helpers.build import BUILD, BUILD_VARIABLE, REPO, REUSE_VARIABLE
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
 from tools.setup_helpers.wheel_file import content
@@ -43,13 +43,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class Settings:
-    """What all cells share: pip's arguments for torch, and the oldest system, such as '2_28'.
+    """What cells share: pip's arguments for torch, the oldest system ('2_28'), a built libzendnn.
 
-    Without `manylinux`, wheels need a system as new as this one.
+    Without `manylinux`, wheels need a system as new as this one. `built` is the CMake tree of a
+    cell.
     """
 
     pip: Sequence[str] = ()
     manylinux: str = ""
+    built: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,8 @@ def _inputs(cell: Cell, settings: Settings) -> str:
     ours, *_ = origins.of_checkout(REPO, wheel.version())
     overrides = [source.override for source in sources.sources().values() if source.override]
     variables = {name: os.environ.get(name) for name in (*origins.VARIABLES, *overrides)}
-    return json.dumps([ours.sha256, cell.name, asdict(settings), variables])
+    shared = [settings.pip, settings.manylinux]
+    return json.dumps([ours.sha256, cell.name, *shared, variables])
 
 
 def _kept(stamp: Path, inputs: str) -> Path | None:
@@ -156,6 +159,11 @@ def _kept(stamp: Path, inputs: str) -> Path | None:
     return made if noted.get("inputs") == inputs and made.is_file() else None
 
 
+def _folder(cell: Cell, settings: Settings) -> Path:
+    """Return where a cell is built; cmake reads the options for the linker only once."""
+    return FOLDER / cell.name / (f"build-{settings.manylinux}".rstrip("-"))
+
+
 def _build(cell: Cell, python: Path, out: Path, settings: Settings, log: Log, jobs: int) -> Path:
     """Build the wheel of a cell; return its path. Raises SetupError when a step fails."""
     folder = FOLDER / cell.name
@@ -165,15 +173,12 @@ def _build(cell: Cell, python: Path, out: Path, settings: Settings, log: Log, jo
     # Nothing imports torch: it is compiled against, which needs none of its dependencies.
     log.run([*install, "--no-deps", *settings.pip, f"torch=={cell.torch}"])
     log.run([*install, "pyyaml"])
-    environ = {
-        "MAX_JOBS": str(jobs),
-        **os.environ,
-        "USE_ZENDNN": "1",
-        BUILD_VARIABLE: str(folder / "build"),
-    }
+    tree = _folder(cell, settings)
+    environ = {"MAX_JOBS": str(jobs), **os.environ, "USE_ZENDNN": "1", BUILD_VARIABLE: str(tree)}
+    if settings.built:
+        environ[REUSE_VARIABLE] = str(settings.built)
     if settings.manylinux:
-        policy = f"manylinux_{settings.manylinux}"
-        options = link_stubs.make(folder / policy, policy, machine())
+        options = link_stubs.make(tree / "stubs", f"manylinux_{settings.manylinux}", machine())
         environ["LDFLAGS"] = " ".join([*options, os.environ.get("LDFLAGS", "")]).strip()
     made = retag(Path(log.run([venv, "setup.py", "bdist_wheel", "-d", folder], environ)))
     target = out / f"torch-{cell.torch}" / made.name
@@ -221,9 +226,10 @@ def build(
     """Build the wheels of all cells, `jobs` at once, into folders of `out`; return the results.
 
     With `resume`, a cell that an earlier run built from the same inputs keeps its wheel. A cell
-    that fails does not stop the others.
+    that fails does not stop the others. libzendnn depends on neither Python nor torch: it is
+    compiled for the first cell, which is built alone, and the others take it.
     """
-    each = max(1, len(os.sched_getaffinity(0)) // jobs)
+    cores = len(os.sched_getaffinity(0))
     done = 0
     lock = threading.Lock()
 
@@ -231,17 +237,26 @@ def build(
         with lock:
             print(text, flush=True)
 
-    def run(cell: Cell) -> Result:
+    def run(cell: Cell, settings: Settings, jobs: int) -> Result:
         nonlocal done
-        result = _cell(cell, out.absolute(), settings, resume, each, say)
+        result = _cell(cell, out.absolute(), settings, resume, jobs, say)
         with lock:
             done += 1
             print(f"[{done}/{len(chosen)}] {cell.name}: {result.state}", flush=True)
         return result
 
+    results: list[Result] = []
+    while len(results) < len(chosen) and not settings.built:
+        results.append(run(chosen[len(results)], settings, cores))
+        if results[-1].state == "built":
+            settings = replace(settings, built=_folder(results[-1].cell, settings) / "native")
     with ThreadPoolExecutor(jobs) as pool:
         try:
-            return list(pool.map(run, chosen))
+            rest = chosen[len(results) :]
+            return [
+                *results,
+                *pool.map(lambda cell: run(cell, settings, max(1, cores // jobs)), rest),
+            ]
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
             raise
