@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]
 
     monkeypatch.setattr(module, "_run", run)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(module.shutil, "which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr(shutil, "which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(module, "NETWORK", ())
     monkeypatch.setenv("MIRROR", "http://mirror")
     monkeypatch.chdir(tmp_path)
