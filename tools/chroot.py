@@ -30,6 +30,9 @@ exec chroot --userspec="$1" "$0" env -C "$2" "${@:3}"
 """
 #: The network is that of this machine: its names, and whom it trusts.
 NETWORK = ("etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt")
+#: A file that states the release in a folder, so that no folder of another kind is emptied.
+_MARK = ".chroot"
+_UNFINISHED = ""
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -105,20 +108,30 @@ def _base(image: Image, text: str) -> None:
     release = re.fullmatch(r"debian:([a-z]+)(-slim)?", text)
     if not release:
         raise SetupError(f"the base is {text}: give a release of Debian, such as debian:trixie")
-    made = image.root / ".made"
-    if not made.exists():
-        if not shutil.which("debootstrap"):
-            raise SetupError("debootstrap is missing: install it (apt-get install debootstrap)")
-        shutil.rmtree(image.root, ignore_errors=True)
-        image.root.mkdir(parents=True, exist_ok=True)
-        options = ["--variant=minbase", "--include=ca-certificates"]
-        mirror = image.environ.get("MIRROR") or _mirror()
-        # What debootstrap mounts is gone when it ends, also by a signal.
-        command = ["unshare", "--mount", "debootstrap", *options, release[1], str(image.root)]
-        _run([*command, mirror], image.environ)
-        made.touch()
+    mark = image.root / _MARK
+    there = mark.read_text() if mark.exists() else None
+    if there is None and image.root.exists() and any(image.root.iterdir()):
+        raise SetupError(f"{image.root} holds other files: name a new folder")
+    if there not in (None, _UNFINISHED, release[1]):
+        raise SetupError(f"{image.root} holds {there}, not {release[1]}: name a new folder")
+    if there != release[1]:
+        _bootstrap(image, release[1])
+        mark.write_text(release[1])
     for path in NETWORK:
         shutil.copyfile(f"/{path}", image.root / path)
+
+
+def _bootstrap(image: Image, release: str) -> None:
+    if not shutil.which("debootstrap"):
+        raise SetupError("debootstrap is missing: install it (apt-get install debootstrap)")
+    shutil.rmtree(image.root, ignore_errors=True)
+    image.root.mkdir(parents=True, exist_ok=True)
+    (image.root / _MARK).write_text(_UNFINISHED)
+    # What debootstrap mounts is gone when it ends, also by a signal.
+    command = ["unshare", "--mount", "debootstrap", "--variant=minbase"]
+    mirror = image.environ.get("MIRROR") or _mirror()
+    more = ["--include=ca-certificates", release, str(image.root), mirror]
+    _run([*command, *more], image.environ)
 
 
 def _mirror() -> str:

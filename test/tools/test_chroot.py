@@ -26,7 +26,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]
         recorded.append(command)
         if "debootstrap" in command:
             for folder in ("etc/ssl/certs", "proc", "dev"):
-                (tmp_path / "root" / folder).mkdir(parents=True)
+                (tmp_path / "root" / folder).mkdir(parents=True, exist_ok=True)
 
     monkeypatch.setattr(module, "_run", run)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -98,6 +98,37 @@ def test_the_environment_gives_values_to_arguments(
     monkeypatch.setenv("IMAGE", "debian:forky")
     build(tmp_path, "ARG IMAGE=debian:sid\nFROM ${IMAGE}\nRUN true\n")
     assert "forky" in calls[0]
+
+
+def test_a_folder_with_something_else_stays_as_it_is(
+    calls: list[Sequence[str]], tmp_path: Path
+) -> None:
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/mine").touch()
+    with pytest.raises(SetupError, match="holds other files: name a new folder"):
+        build(tmp_path, "FROM debian:sid\n")
+    (tmp_path / "root/.chroot").write_text("trixie")
+    with pytest.raises(SetupError, match="holds trixie, not sid: name a new folder"):
+        build(tmp_path, "FROM debian:sid\n")
+    assert (tmp_path / "root/mine").exists()
+    assert not calls
+
+
+def test_an_unfinished_base_is_made_anew(
+    calls: list[Sequence[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = module._run
+
+    def interrupted(command: Sequence[str], environ: Mapping[str, str]) -> None:
+        run(command, environ)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        build(tmp_path, "FROM debian:sid\n")
+    monkeypatch.setattr(module, "_run", run)
+    build(tmp_path, "FROM debian:sid\n")
+    assert ["debootstrap" in command for command in calls] == [True, True, False]
 
 
 @pytest.mark.parametrize(
