@@ -113,6 +113,12 @@ def symbols(library: Path) -> Sequence[Symbol]:
     ]
 
 
+def soname(library: Path) -> str:
+    """Return the name by which programs ask for a shared library, such as 'libc.so.6'."""
+    found = re.search(r"\(SONAME\).*\[(.*)\]", _run("readelf", "--dynamic", "--wide", library))
+    return found[1] if found else library.name
+
+
 def allowed(
     exported: Iterable[Symbol], newest: Mapping[str, tuple[int, ...]]
 ) -> Mapping[str, Symbol]:
@@ -172,7 +178,7 @@ def _make(folder: Path, name: str, script: Path, newest: Mapping[str, tuple[int,
             raise SetupError(f"{script} names no lib{name}.so: install the C library's own")
         real = Path(named[0])
     chosen = allowed(symbols(real), newest)
-    stub = folder / re.sub(r"(\.so\.\d+).*", r"\1", real.name)
+    stub = folder / soname(real)
     source, versions = stub.with_suffix(".s"), stub.with_suffix(".map")
     source.write_text(assembly(chosen.values()), encoding="utf-8")
     nodes = sorted({symbol.version for symbol in chosen.values()})
