@@ -138,9 +138,10 @@ def assembly(chosen: Iterable[Symbol]) -> str:
     lines = []
     for index, symbol in enumerate(chosen):
         section, kind = _KINDS.get(symbol.kind, _FUNCTION)
+        size = 1 if kind == "function" else max(symbol.size, 1)
         lines += [
-            f"{section}\n.globl s{index}\n.type s{index}, @{kind}\n.size s{index}, {symbol.size}",
-            f"s{index}: .skip {max(symbol.size, 1) if kind != 'function' else 1}",
+            f"{section}\n.globl s{index}\n.type s{index}, @{kind}\n.size s{index}, {size}",
+            f"s{index}: .skip {size}",
             f".symver s{index}, {symbol.name}@@@{symbol.version}",
         ]
     return "\n".join([*lines, '.section .note.GNU-stack,"",@progbits', ""])

@@ -20,7 +20,7 @@ from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
 from tools.setup_helpers.wheel_file import content
 from tools.wheels import check, link_stubs
-from tools.wheels.policy import audit, tag_of
+from tools.wheels.policy import audit, parse_tag, tag_of
 
 FOLDER = BUILD / "wheels"
 #: A cell says what it does every so many seconds.
@@ -52,6 +52,11 @@ class Settings:
     pip: Sequence[str] = ()
     manylinux: str = ""
     built: Path | None = None
+
+    @property
+    def policy(self) -> str:
+        """auditwheel's name of the oldest system, or ''."""
+        return self.manylinux and f"manylinux_{self.manylinux}"
 
 
 @dataclass(frozen=True)
@@ -140,6 +145,14 @@ def retag(path: Path) -> Path:
     return target
 
 
+def _serves(path: Path, policy: str) -> bool:
+    """Return whether a wheel's tag promises that it runs on the systems of `policy`."""
+    with wheel_file.opened(path) as made:
+        tag = tag_of(made)
+    asked = parse_tag(f"{tag.python}-{policy}_{tag.cpu}", policy)
+    return tag.glibc is not None and asked.glibc is not None and tag.glibc <= asked.glibc
+
+
 def _inputs(cell: Cell, settings: Settings) -> str:
     """Return a text that changes whenever what a cell is built from does, as far as we can see."""
     ours, *_ = origins.of_checkout(REPO, wheel.version())
@@ -177,10 +190,12 @@ def _build(cell: Cell, python: Path, out: Path, settings: Settings, log: Log, jo
     environ = {"MAX_JOBS": str(jobs), **os.environ, "USE_ZENDNN": "1", BUILD_VARIABLE: str(tree)}
     if settings.built:
         environ[REUSE_VARIABLE] = str(settings.built)
-    if settings.manylinux:
-        options = link_stubs.make(tree / "stubs", f"manylinux_{settings.manylinux}", machine())
+    if settings.policy:
+        options = link_stubs.make(tree / "stubs", settings.policy, machine())
         environ["LDFLAGS"] = " ".join([*options, os.environ.get("LDFLAGS", "")]).strip()
     made = retag(Path(log.run([venv, "setup.py", "bdist_wheel", "-d", folder], environ)))
+    if settings.policy and not _serves(made, settings.policy):
+        raise SetupError(f"{made.name} needs a newer system than {settings.policy}: see {log.path}")
     target = out / f"torch-{cell.torch}" / made.name
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.move(made, target)
@@ -227,8 +242,11 @@ def build(
 
     With `resume`, a cell that an earlier run built from the same inputs keeps its wheel. A cell
     that fails does not stop the others. libzendnn depends on neither Python nor torch: it is
-    compiled for the first cell, which is built alone, and the others take it.
+    compiled for the first cell, which is built alone, and the others take it. Raises SetupError
+    for a `manylinux` that auditwheel does not know.
     """
+    if settings.policy:
+        link_stubs.newest_versions(settings.policy, machine())
     cores = len(os.sched_getaffinity(0))
     done = 0
     lock = threading.Lock()

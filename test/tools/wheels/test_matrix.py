@@ -145,6 +145,31 @@ def test_a_wheel_that_fails_a_check_fails_its_cell(
     assert "fails the checks libraries" in found.remark
 
 
+def test_an_unknown_system_is_refused_before_anything_is_built(
+    built: list[Cell], tmp_path: Path
+) -> None:
+    settings = module.Settings(manylinux="1_1")
+    with pytest.raises(SetupError, match="knows no policy manylinux_1_1 for "):
+        module.build([Cell("3.11", "2.13.0")], tmp_path, settings, resume=False, jobs=1)
+    assert not built
+
+
+@pytest.mark.parametrize(
+    ("platform", "serves"),
+    [
+        ("manylinux_2_27", True),
+        ("manylinux_2_28", True),
+        ("manylinux_2_34", False),
+        ("linux", False),
+    ],
+)
+def test_a_wheel_serves_systems_that_are_as_new_as_its_tag(
+    platform: str, serves: bool, tmp_path: Path
+) -> None:
+    path = companion(tmp_path, tag=f"cp311-cp311-{platform}_x86_64")
+    assert module._serves(path, "manylinux_2_28") is serves
+
+
 def test_retagging_changes_the_tag_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auditor: Auditor
 ) -> None:
