@@ -48,7 +48,7 @@ target_link_libraries(torch_zendnn PRIVATE
   ${torch_libraries} -Wl,--no-undefined
   -Wl,--exclude-libs,ALL
   "-Wl,--version-script=${overlay}/cmake/libtorch_zendnn.map"
-  "$<TARGET_FILE:zendnn>" "${BLIS_LIBRARY}" ${torch_openmp})
+  "$<TARGET_FILE:zendnn>" "${BLIS_LIBRARY}" ${torch_openmp} ${CMAKE_DL_LIBS})
 add_dependencies(torch_zendnn zendnn operator_tables)
 set_target_properties(torch_zendnn PROPERTIES
   LINK_DEPENDS "${overlay}/cmake/libtorch_zendnn.map"

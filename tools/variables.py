@@ -33,6 +33,11 @@ VARIABLES = {
     "ZENDNN_ALLOCATOR_CACHE": Variable(
         "bytes of freed memory to keep", default="an eighth of the memory"
     ),
+    "ZENDNN_AMD_DIR": Variable(
+        "adds [AOCL-DLP](zendnnify.md#amds-own-library) to what linear layers in plans choose from",
+        "the folder of an installed AOCL-DLP or ZenDNN, 5.2 or later",
+        "none",
+    ),
     "ZENDNN_EMULATE": Variable(
         "makes choices as on that [CPU](emulation.md)",
         "`zen2`, `zen3`, `zen4`, `zen5`, or a folder with a machine's topology",

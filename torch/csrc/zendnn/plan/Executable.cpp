@@ -28,7 +28,8 @@ struct Kind {
   std::string_view begin;
   zendnn_primitive_kind_t kind;
 };
-constexpr std::array<Kind, 20> kKinds{{
+constexpr std::array<Kind, 21> kKinds{{
+    {"aocl-dlp", zendnn_matmul},
     {"attention", zendnn_matmul},
     {"batch_norm", zendnn_batch_normalization},
     {"binary", zendnn_binary},

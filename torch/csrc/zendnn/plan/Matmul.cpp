@@ -1,4 +1,5 @@
 // Linear layers with constant weights, and products of computed matrices.
+#include <torch/csrc/zendnn/plan/Amd.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/Product.h>
 
@@ -247,6 +248,13 @@ class Linear : public MatrixProduct {
         bias_,
         result_,
         attributes);
+  }
+
+  std::vector<Implementation> find(const Attached& attached, bool slow)
+      const override {
+    auto found = Product::find(attached, slow);
+    add_amd(builder_, node_, weights_, attached, found);
+    return found;
   }
 };
 

@@ -2,6 +2,7 @@
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
+#include <ATen/native/zendnn/AoclDlp.h>
 #include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Info.h>
@@ -216,8 +217,10 @@ class Choices {
   }
 
   static std::string header() {
+    const auto* const amd = aocl::library();
     return "zendnn-tuning 1 " + version() + " " + this_cpu().signature + " " +
-           name_of(this_cpu().isa) + "\n";
+           name_of(this_cpu().isa) +
+           (amd == nullptr ? "" : " AOCL-DLP " + amd->version) + "\n";
   }
 
   // Reads the first line.
@@ -368,6 +371,8 @@ Choice choose(
     try {
       comparison.add(index, candidate);
       seconds = known.right.size() > 1 ? time_candidate(candidate, best) : 0;
+    } catch (const Refused&) {
+      continue; // only a library can say so this late
     } catch (const std::exception&) {
       failed = true; // no memory for timing is no reason not to run
       break;

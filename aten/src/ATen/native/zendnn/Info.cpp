@@ -1,5 +1,6 @@
 #include <ATen/native/zendnn/Info.h>
 
+#include <ATen/native/zendnn/AoclDlp.h>
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <oneapi/zendnn/zendnn_debug.h>
@@ -40,6 +41,9 @@ std::string build_info() {
       << ", compiled against " << ZENDNN_TORCH_VERSION << '\n'
       << "BLIS: " << zendnn_blis_version() << '\n'
       << "Compiler: " << ZENDNN_COMPILER << '\n';
+  if (const auto* const amd = aocl::library()) {
+    out << "AOCL-DLP: " << amd->version << " (" << amd->path << ")\n";
+  }
   return out.str();
 }
 

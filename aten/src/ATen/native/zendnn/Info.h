@@ -10,7 +10,7 @@
 namespace at::native::zendnn {
 
 C10_EXPORT std::string version();
-// Compiler, flags and sources, one 'key: value' per line.
+// Compiler, sources and libraries, one 'key: value' per line.
 C10_EXPORT std::string build_info();
 C10_EXPORT std::string blas_kernels();
 
