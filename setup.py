@@ -15,7 +15,7 @@ Environment variables:
     PYTORCH_SOURCE_DIR  a PyTorch tree to convert instead of the pinned one
     ZENDNN_SOURCE_DIR   a oneDNN tree, either original or already renamed
     IDEEP_SOURCE_DIR    a folder that contains ideep.hpp
-    BLIS_ROOT           an installed BLIS (include/ and lib/), or its sources
+    ZENDNN_BLIS_DIR     an installed BLIS or AOCL-BLAS (include/ and lib/), or its sources
     ZENDNN_BUILD_DIR    folder for what is converted and compiled (default: build)
     ZENDNN_BUILT_DIR    folder of a build, such as build/native, whose libzendnn is taken
     SOURCE_DATE_EPOCH   time of the files in wheels, in seconds since 1970 (default: 1980)

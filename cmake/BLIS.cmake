@@ -2,7 +2,9 @@
 # linked statically and called through our own names
 # (third_party/zendnn/blis_gemm.h).
 #
-# BLIS_ROOT is an installed prefix; BLIS_SOURCE_DIR is a source tree to build.
+# BLIS_ROOT is an installed prefix; BLIS_SOURCE_DIR is a source tree to build. AOCL-BLAS, AMD's own, has
+# the same interface: its library with threads is libblis-mt.a, and CMake installs its header without a
+# folder.
 if(BLIS_SOURCE_DIR)
   include(ExternalProject)
   set(BLIS_ROOT "${PROJECT_BINARY_DIR}/blis")
@@ -23,12 +25,12 @@ else()
   unset(BLIS_LIBRARY CACHE)
   unset(BLIS_INCLUDE_DIR CACHE)
   find_library(BLIS_LIBRARY
-    NAMES libblis.a libblis-mt.a
+    NAMES libblis-mt.a libblis.a
     PATHS "${BLIS_ROOT}" PATH_SUFFIXES lib lib64 NO_DEFAULT_PATH)
-  find_path(BLIS_INCLUDE_DIR blis/blis.h
+  find_path(BLIS_INCLUDE_DIR NAMES blis/blis.h blis.h
     PATHS "${BLIS_ROOT}" PATH_SUFFIXES include NO_DEFAULT_PATH)
   if(NOT BLIS_LIBRARY OR NOT BLIS_INCLUDE_DIR)
     message(FATAL_ERROR
-      "No BLIS in '${BLIS_ROOT}': BLIS_ROOT must be a prefix with include/blis/blis.h and lib/libblis.a.")
+      "No BLIS in '${BLIS_ROOT}': ZENDNN_BLIS_DIR must be a prefix with include/blis/blis.h and lib/libblis.a.")
   endif()
 endif()

@@ -38,6 +38,14 @@ def test_reconfiguring_finds_a_changed_blis(tmp_path: Path) -> None:
     assert f"No BLIS in '{tmp_path}/none'" in said
 
 
+def test_an_installed_aocl_blas_is_found_with_its_threads(tmp_path: Path) -> None:
+    for file in ("lib/libblis.a", "lib/libblis-mt.a", "include/blis.h"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    said = configure(tmp_path, "BLIS.cmake", BLIS_ROOT=tmp_path, BLIS_SOURCE_DIR="")
+    assert f"found {tmp_path}/lib/libblis-mt.a {tmp_path}/include" in said
+
+
 def test_a_torch_without_openmp_is_refused_and_reconfiguring_finds_a_changed_one(
     tmp_path: Path,
 ) -> None:

@@ -1,7 +1,11 @@
 #include "third_party/zendnn/blis_gemm.h"
 #include "third_party/zendnn/emulation.h"
 
+#if __has_include(<blis/blis.h>)
 #include <blis/blis.h>
+#else
+#include <blis.h> // of AOCL-BLAS
+#endif
 #include <omp.h>
 #include <oneapi/zendnn/zendnn_types.h>
 
@@ -10,6 +14,12 @@
 #include <string>
 
 namespace {
+
+// Whether this BLIS has kernels for Zen 4, as AOCL-BLAS has.
+template <class Architecture>
+constexpr bool knows_zen4() {
+  return requires { Architecture::BLIS_ARCH_ZEN4; };
+}
 
 // The kernels that BLIS should use where it would not find them itself, or -1.
 // BLIS 0.9 knows Zen to Zen 3 and treats newer CPUs as generic. Its Skylake-X
@@ -22,7 +32,7 @@ int preferred_kernels() {
                       __builtin_cpu_supports("fma");
     return runs ? BLIS_ARCH_ZEN2 : -1;
   }
-  return __builtin_cpu_supports("avx512f") &&
+  return !knows_zen4<arch_t>() && __builtin_cpu_supports("avx512f") &&
                  __builtin_cpu_supports("avx512dq") &&
                  __builtin_cpu_supports("avx512bw") &&
                  __builtin_cpu_supports("avx512vl")

@@ -33,6 +33,8 @@ REPO = Path(__file__).resolve().parents[2]
 TABLE = REPO / "third_party" / "sources.yaml"
 FOLDER = REPO / "build" / "sources"
 MIRROR_VARIABLE = "ZENDNN_SOURCES"
+#: Names that variables had before, and that still serve.
+_EARLIER_NAMES = {"ZENDNN_BLIS_DIR": "BLIS_ROOT"}
 
 
 @dataclass(frozen=True)
@@ -312,15 +314,17 @@ def local_copy(source: Source, environ: Mapping[str, str]) -> Path | None:
 
     Raises SetupError when it is not a folder or holds something else.
     """
-    named = environ.get(source.override or "", "")
-    if not named:
+    names = (source.override or "", _EARLIER_NAMES.get(source.override or "", ""))
+    name = next((name for name in names if environ.get(name)), None)
+    if name is None:
         return None
+    named = environ[name]
     path = Path(named).expanduser().resolve()
     if not path.is_dir():
-        raise SetupError(f"{source.override} is '{named}', which is not a folder")
+        raise SetupError(f"{name} is '{named}', which is not a folder")
     if not any((path / landmark).exists() for landmark in source.landmarks):
         raise SetupError(
-            f"{source.override} is '{named}', which does not hold {source.name}: it has no "
+            f"{name} is '{named}', which does not hold {source.name}: it has no "
             f"{' or '.join(source.landmarks)}"
         )
     return path

@@ -103,7 +103,7 @@ def test_the_table_is_complete() -> None:
         "PYTORCH_SOURCE_DIR",
         "ZENDNN_SOURCE_DIR",
         "IDEEP_SOURCE_DIR",
-        "BLIS_ROOT",
+        "ZENDNN_BLIS_DIR",
     ]
     for source in table.values():
         assert [mirror.kind for mirror in source.mirrors] == ["debian", "git"]
@@ -332,6 +332,19 @@ def test_zendnn_source_dir_takes_a_onednn_tree_or_a_renamed_one(
     header.write_bytes(b"")
     environ = {"ZENDNN_SOURCE_DIR": str(tmp_path)}
     assert module.local_copy(module.sources()["onednn"], environ) == tmp_path
+
+
+@pytest.mark.parametrize("variable", ["ZENDNN_BLIS_DIR", "BLIS_ROOT"])
+@pytest.mark.parametrize("header", ["blis/blis.h", "blis.h"])
+def test_zendnn_blis_dir_takes_a_blis_or_an_aocl_blas(
+    tmp_path: Path, variable: str, header: str
+) -> None:
+    blis = module.sources()["blis"]
+    with pytest.raises(SetupError, match=f"{variable} is '.*', which does not hold blis"):
+        module.local_copy(blis, {variable: str(tmp_path)})
+    (tmp_path / "include" / header).parent.mkdir(parents=True)
+    (tmp_path / "include" / header).write_bytes(b"")
+    assert module.local_copy(blis, {variable: str(tmp_path)}) == tmp_path
 
 
 def test_blis_is_a_prefix_or_a_source_tree(tmp_path: Path) -> None:
