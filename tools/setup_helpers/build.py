@@ -79,8 +79,10 @@ def third_party() -> Mapping[str, Path]:
 def _fetched(*names: str) -> Mapping[str, Path]:
     fetched = {}
     for name in names:
+        source = sources.sources()[name]
+        is_local = sources.local_copy(source, os.environ) is not None
         fetched[name] = sources.fetch(name)
-        say(f"{name} {sources.sources()[name].version}: {fetched[name]}")
+        say(f"{name} {'(a local copy)' if is_local else source.version}: {fetched[name]}")
     return fetched
 
 

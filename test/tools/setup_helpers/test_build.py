@@ -60,6 +60,18 @@ def test_converts_three_trees_into_separate_folders(
     assert prepared.sources == trees
 
 
+@pytest.mark.usefixtures("runs")
+def test_a_local_copy_is_not_called_by_the_pinned_version(
+    trees: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = trees["onednn"] / "include/oneapi/dnnl/dnnl.h"
+    header.parent.mkdir(parents=True)
+    header.write_bytes(b"")
+    monkeypatch.setenv("ZENDNN_SOURCE_DIR", str(trees["onednn"]))
+    module.prepare()
+    assert f"-- onednn (a local copy): {trees['onednn']}\n" in capsys.readouterr().out
+
+
 def test_a_renamed_tree_is_used_in_place(
     trees: dict[str, Path], runs: list[tuple[Path, Path]]
 ) -> None:

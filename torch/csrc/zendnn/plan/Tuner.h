@@ -47,11 +47,12 @@ struct Choice {
 // all that the choice depends on, the number of threads included. A choice is
 // made once in a process, by one thread at a time, and once for good with
 // ZENDNN_TUNING_CACHE=path, a file that is ignored with a warning when another
-// CPU or version wrote it; save_choices() writes it. `seconds_left` is what the
-// caller can still spend on timing. Without any, the first candidate serves and
-// nothing is remembered; so serves the best so far where a candidate fails, as
-// for want of memory. `about` is a key that problems of nearly this size share:
-// the first of them to be timed chooses for all.
+// CPU or version (AOCL-DLP's included) wrote it; save_choices() writes it.
+// `seconds_left` is what the caller can still spend on timing. Without any, the
+// first candidate serves and nothing is remembered; so serves the best so far
+// where a candidate fails, as for want of memory. `about` is a key that
+// problems of nearly this size share: the first of them to be timed chooses for
+// all.
 //
 // Candidates that are timed are also compared. Where two differ by more than
 // rounding explains, `judge` computes the result, and those that are far from
