@@ -73,6 +73,7 @@ set(zendnn_alone
   "/jit_avx512_common_gemm_f32\\.cpp$"
   "/jit_uni_(binary|pool|x8s8s32x_conv)_kernel\\.cpp$"
   "/jit_uni_x8s8s32x_(de)?convolution\\.cpp$"
+  "/x64/platform\\.cpp$"
   "/jit_(uni_xf16_sum|prelu_reduction_kernel)\\.cpp$")
 # The code of zendnn_hot runs for each block of a problem. The other sources assemble kernels (once
 # for each kernel), are reference loops, or have loops that OpenMP vectorises at any level. For them,

@@ -218,6 +218,7 @@ EDITS: tuple[Edit, ...] = (
         action=Action.BEFORE,
         text="    bgmmc.wei_k_blk = data_type_vnni_simd_elems(bgmmc.wei_dt, isa);\n",
         reason="AVX2 kernels read wrong weights of layers of over 1,024 inputs and 9 to 16 outputs",
+        versions="<3.12",
     ),
     # In a cell's scratchpad, a row may be shorter than a block of columns. Since 3.9 upstream looks
     # at the length of a row, but not at where in it the block starts.
