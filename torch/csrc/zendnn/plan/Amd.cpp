@@ -193,6 +193,7 @@ void add_amd(
        .weights = {{bytes}, memory::data_type::u8, memory::format_tag::x},
        .bias = first.bias,
        .result = first.result,
+       .scratchpad = {},
        .name = "aocl-dlp " + amd->version,
        .run =
            [product](const Addresses& at) {
