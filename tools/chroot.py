@@ -86,7 +86,7 @@ class Image:
         called = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "bash", "-c", _INSIDE]
         environ = {**self.environ, "HOME": "/root", "PATH": os.environ["PATH"]}
         call = [*called, str(self.root), self.user, self.folder, f"PATH={_PATH}", *command]
-        _run(call, environ)
+        _run(call, environ, " ".join(command))
 
     def size(self) -> int:
         """Return the size of all files in bytes."""
@@ -207,10 +207,10 @@ _FOLLOW: Mapping[str, Callable[[Image, str], None]] = {
 }
 
 
-def _run(command: Sequence[str], environ: Mapping[str, str]) -> None:
+def _run(command: Sequence[str], environ: Mapping[str, str], what: str = "debootstrap") -> None:
     code = subprocess.run(command, env=environ, check=False).returncode
     if code:
-        raise SetupError(f"'{command[-1]}' failed (exit code {code}); its messages are above")
+        raise SetupError(f"'{what}' failed (exit code {code}); its messages are above")
 
 
 def build(file: Path, root: Path, arguments: Sequence[str]) -> None:

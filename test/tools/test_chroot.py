@@ -22,7 +22,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]
     """The commands that were run, as root, in place of running them."""
     recorded: list[Sequence[str]] = []
 
-    def run(command: Sequence[str], environ: Mapping[str, str]) -> None:
+    def run(command: Sequence[str], environ: Mapping[str, str], what: str = "") -> None:
         recorded.append(command)
         if "debootstrap" in command:
             for folder in ("etc/ssl/certs", "proc", "dev"):
@@ -158,6 +158,13 @@ def test_other_users_are_told_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_pa
         build(tmp_path, "FROM debian:sid\n")
 
 
-def test_a_failing_step_gives_2(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_missing_file_gives_2(
+    calls: list[Sequence[str]], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
     assert module.main([str(tmp_path / "none"), str(tmp_path)]) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+    assert capsys.readouterr().err.startswith(f"error: cannot read {tmp_path}/none: ")
+
+
+def test_a_failing_command_is_named_whole() -> None:
+    with pytest.raises(SetupError, match=r"^'\./install all' failed \(exit code 1\); "):
+        module._run(["false"], {"PATH": "/usr/bin:/bin"}, "./install all")
