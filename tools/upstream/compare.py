@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -27,7 +28,7 @@ from tools.setup_helpers.errors import SetupError, exit_code_of
 from tools.setup_helpers.files import write_atomic
 from tools.setup_helpers.options import positive
 from tools.upstream import plugin
-from tools.upstream.suites import IMPORTED, LEFT_OUT, REWORDED, SUITES, Suite
+from tools.upstream.suites import IMPORTED, INDUCTORS, LEFT_OUT, REWORDED, SUITES, Suite
 
 FOLDER = sources.REPO / "build" / "upstream"
 #: A test's outcome is the last in this order among those of its phases and parts.
@@ -54,6 +55,8 @@ class Job:
     keyword: str
     operators: tuple[str, ...] | None
     inductor: bool = False
+    #: The only tests to run; None for all of the part.
+    only: tuple[str, ...] | None = None
 
     @property
     def backend(self) -> str | None:
@@ -77,6 +80,7 @@ class Job:
         texts = [file.read_text(encoding="utf-8") for file in files]
         suite = self.suite
         part = suite.file, self.shard, suite.shards, self.keyword, self.operators, self.backend
+        part = *part, self.only
         versions = [found.version for name in PACKAGES for found in distributions(name=name)]
         text = repr((part, sys.version, versions, texts))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
@@ -84,13 +88,16 @@ class Job:
 
 @dataclass(frozen=True)
 class Row:
-    """A suite's result: how many tests passed on each side, and which only on stock."""
+    """A suite's result: how many tests passed on each side, and which only on stock.
+
+    `left_out` are those of them that are no fault of ours, with reasons.
+    """
 
     file: str
     stock: int
     ours: int
     lost: tuple[str, ...]
-    left_out: tuple[str, ...]
+    left_out: Mapping[str, str]
 
 
 def environment(*, ours: bool) -> Mapping[str, str]:
@@ -138,6 +145,7 @@ def run(job: Job, folder: Path, logs: Path) -> Outcomes:
             "operators": job.operators,
             "backend": job.backend,
             "done": sorted(found),
+            "only": job.only,
         }
         environ = {**environment(ours=job.ours), plugin.ORDERS: json.dumps(orders)}
         results.write_text("", encoding="utf-8")
@@ -167,6 +175,8 @@ def run(job: Job, folder: Path, logs: Path) -> Outcomes:
 
 def stock_or_ours(job: Job, folder: Path) -> Outcomes:
     """Return the outcomes of `job`; those on stock torch may come from the cache."""
+    if job.only == ():
+        return {}
     logs = FOLDER / "log"
     logs.mkdir(parents=True, exist_ok=True)
     kept = FOLDER / "stock" / f"{job.key(folder)}.json"
@@ -224,7 +234,8 @@ def compare(
 ) -> Sequence[Row]:
     """Run `suites`, or their quick parts, in parallel `processes`; print progress, return rows.
 
-    With `inductor`, stock compiles with Inductor, not with AOTAutograd alone.
+    With `inductor`, stock compiles with Inductor, not with AOTAutograd alone, and only what does
+    not pass on ours.
 
     Raises SetupError when tests cannot be run.
     """
@@ -236,43 +247,60 @@ def compare(
         suites = [replace(suite, shards=1) for suite in suites if suite.quick]
     wanted = operators() if any(suite.operators for suite in suites) else ()
     jobs = [
-        Job(
-            suite,
-            shard,
-            ours,
-            suite.quick if quick else "",
-            wanted if suite.operators else None,
-            inductor,
-        )
+        Job(suite, shard, True, suite.quick if quick else "", wanted if suite.operators else None)
         for suite in suites
         for shard in range(suite.shards)
-        for ours in (False, True)
     ]
-    found: dict[tuple[str, bool], dict[str, str]] = {
-        (suite.file, ours): {} for suite in suites for ours in (False, True)
-    }
+    if inductor:
+        ours = execute(jobs, folder, processes)
+        stock = execute([with_inductor(job, ours[job]) for job in jobs], folder, processes)
+    else:
+        of_stock = [replace(job, ours=False) for job in jobs]
+        found = execute(
+            [job for pair in zip(of_stock, jobs, strict=True) for job in pair], folder, processes
+        )
+        stock, ours = ({job: found[job] for job in side} for side in (of_stock, jobs))
+    reasons = {**LEFT_OUT, **INDUCTORS} if inductor else LEFT_OUT
+    return [row(suite.file, merged(suite, stock), merged(suite, ours), reasons) for suite in suites]
+
+
+def with_inductor(job: Job, ours: Outcomes) -> Job:
+    """Return the job that compiles with Inductor what does not pass on ours: others are not lost."""
+    failed = sorted(test for test, outcome in ours.items() if outcome != "passed")
+    return replace(job, ours=False, inductor=True, only=tuple(failed))
+
+
+def merged(suite: Suite, found: Mapping[Job, Outcomes]) -> Outcomes:
+    """Return the outcomes of all parts of a suite."""
+    parts = (part.items() for job, part in found.items() if job.suite == suite)
+    return dict(itertools.chain.from_iterable(parts))
+
+
+def execute(jobs: Sequence[Job], folder: Path, processes: int) -> dict[Job, Outcomes]:
+    """Run jobs in parallel processes and print each as it is done; return their outcomes."""
 
     def timed(job: Job) -> tuple[Job, Outcomes, float]:
         started = time.monotonic()
         return job, stock_or_ours(job, folder), time.monotonic() - started
 
+    found = {}
     with ThreadPoolExecutor(processes) as pool:
         done = as_completed([pool.submit(timed, job) for job in jobs])
         try:
             for number, future in enumerate(done, 1):
                 job, part, seconds = future.result()
-                found[job.suite.file, job.ours] |= part
+                found[job] = part
                 counts = Counter(part.values()).items()
                 summary = ", ".join(f"{count} {what}" for what, count in counts)
                 print(f"[{number}/{len(jobs)}] {job.name}: {summary}, {seconds:.0f} s", flush=True)
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
-    return [row(suite.file, found[suite.file, False], found[suite.file, True]) for suite in suites]
+    return found
 
 
-def row(file: str, stock: Outcomes, ours: Outcomes) -> Row:
-    """Compare the outcomes of `file` on both sides."""
+def row(file: str, stock: Outcomes, ours: Outcomes, reasons: Mapping[str, str]) -> Row:
+    """Compare the outcomes of `file` on both sides; tests with reasons are left out."""
     passed = [
         {test for test, outcome in side.items() if outcome == "passed"} for side in (stock, ours)
     ]
@@ -281,8 +309,8 @@ def row(file: str, stock: Outcomes, ours: Outcomes) -> Row:
         file,
         len(passed[0]),
         len(passed[1]),
-        tuple(test for test in lost if test not in LEFT_OUT),
-        tuple(test for test in lost if test in LEFT_OUT),
+        tuple(test for test in lost if test not in reasons),
+        {test: reasons[test] for test in lost if test in reasons},
     )
 
 
@@ -295,7 +323,9 @@ def table(rows: Sequence[Row]) -> str:
             f"{len(entry.lost):5} {len(entry.left_out):8}"
         )
     lines += [f"lost: {test}" for entry in rows for test in entry.lost]
-    lines += [f"left out: {test}: {LEFT_OUT[test]}" for entry in rows for test in entry.left_out]
+    lines += [
+        f"left out: {test}: {reason}" for entry in rows for test, reason in entry.left_out.items()
+    ]
     return "\n".join(lines)
 
 

@@ -2,6 +2,7 @@
 
 It is told what to do by the variable ORDERS: a JSON object with `results` (the file to write to),
 `shard` and `shards` (which part of the tests to run), `done` (tests of it that were run already),
+`only` (the only tests of it to run, or null for all),
 `operators` (the only ones whose OpInfo tests are made, or null for all), and `backend` (what
 torch.compile takes in place of Inductor and of "aot_eager", or null for these themselves).
 """
@@ -177,6 +178,7 @@ class Recorder:
     def __init__(self, orders: Mapping[str, Any]) -> None:
         self.shard, self.shards = orders["shard"], orders["shards"]
         self.done = set(orders["done"])
+        self.only = None if orders["only"] is None else set(orders["only"])
         self.results = Path(orders["results"])
         self.results.write_text("", encoding="utf-8")
 
@@ -190,7 +192,8 @@ class Recorder:
         parts: tuple[list[pytest.Item], list[pytest.Item]] = ([], [])
         for item in items:
             mine = zlib.crc32(item.nodeid.encode()) % self.shards == self.shard
-            parts[mine and item.nodeid not in self.done].append(item)
+            chosen = self.only is None or item.nodeid in self.only
+            parts[mine and chosen and item.nodeid not in self.done].append(item)
         config.hook.pytest_deselected(items=parts[False])
         items[:] = parts[True]
 

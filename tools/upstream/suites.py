@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
 
 
 @dataclass(frozen=True)
@@ -108,3 +111,17 @@ LEFT_OUT: Mapping[str, str] = {
     "upstream's own pass; here they are steps of a plan "
     "(test_one_value_times_several_numbers compares that module's results)",
 }
+
+
+def _inductors(file: Path) -> Mapping[str, str]:
+    tests = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return {
+        f"{suite}::{test}": reason
+        for suite, reasons in tests.items()
+        for reason, those in reasons.items()
+        for test in those
+    }
+
+
+#: Tests that pass with Inductor but cannot pass with another backend, with reasons.
+INDUCTORS = _inductors(Path(__file__).with_name("inductor.yaml"))
