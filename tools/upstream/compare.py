@@ -265,7 +265,7 @@ def compare(
 
 
 def with_inductor(job: Job, ours: Outcomes) -> Job:
-    """Return the job that compiles with Inductor what does not pass on ours: others are not lost."""
+    """Return the job that runs with Inductor what ours does not pass: nothing else can be lost."""
     failed = sorted(test for test, outcome in ours.items() if outcome != "passed")
     return replace(job, ours=False, inductor=True, only=tuple(failed))
 
