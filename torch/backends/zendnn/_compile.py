@@ -111,7 +111,7 @@ def zendnn(
         return module.forward
     hold_numbers(module)
     try:
-        with whole_operators():
+        with contextlib.nullcontext() if takes_gradients(module) else whole_operators():
             compiled: Compiled = aot_module_simplified(
                 module,
                 inputs,
@@ -155,6 +155,19 @@ def hold_numbers(module: fx.GraphModule) -> None:
 @functools.cache
 def _has_compiler() -> bool:
     return shutil.which(os.environ.get("CXX", "g++")) is not None
+
+
+#: What opens a transform that takes gradients, or asks for them.
+_OF_GRADIENTS = frozenset(
+    {"_grad_increment_nesting", "_jvp_increment_nesting", "grad", "backward", "requires_grad_"}
+)
+
+
+def takes_gradients(module: fx.GraphModule) -> bool:
+    """Whether gradients are taken inside of a graph; operators that are kept whole have none."""
+    graphs = (part.graph for part in module.modules() if isinstance(part, fx.GraphModule))
+    targets = (node.target for graph in graphs for node in graph.nodes)
+    return not _OF_GRADIENTS.isdisjoint(getattr(x, "__name__", x) for x in targets)
 
 
 def whole_operators() -> contextlib.AbstractContextManager[None]:
