@@ -286,6 +286,19 @@ def test_several_results_are_looked_through() -> None:
     torch.testing.assert_close(made(ROWS), function(ROWS))
 
 
+@pytest.mark.parametrize("name", ["lt", "bitwise_and"])
+def test_operators_of_two_numbers_stay_outside(name: str) -> None:
+    """A result that is returned is not folded."""
+
+    def function(x: Tensor) -> Tensor:
+        five, seven = (torch.tensor(n, dtype=torch.uint8) for n in (5, 7))
+        y: Tensor = getattr(torch, name)(five, seven)
+        return y
+
+    made = front_end.optimize(functional(Called(function), [ROWS]), {})
+    torch.testing.assert_close(made(ROWS), function(ROWS))
+
+
 @pytest.mark.parametrize(
     ("index", "reason"),
     [

@@ -40,7 +40,10 @@ def constant_number(call: Call, name: str) -> int | float | None:
 def _pair(call: Call, names: Iterable[str], dtypes: Dtypes) -> list[Operand]:
     """Return two arguments as tensors of one of these dtypes."""
     first, second = names
-    if constant_number(call, first) is not None or call.are_numbers(first):
+    numbers = [constant_number(call, x) is not None or call.are_numbers(x) for x in (first, second)]
+    if all(numbers):
+        raise Refused("both are numbers")
+    if numbers[0]:
         return _pair(call, (second, first), dtypes)[::-1]
     x = _known(call, first, dtypes)
     return [x, _like(call, second, x, dtypes)]
