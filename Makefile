@@ -65,6 +65,7 @@ test: $(DONE)/installed $(DONE)/fuzz-packages $(DONE)/zoo-packages $(DONE)/wheel
 upstream: $(DONE)/installed ## Run upstream's tests of the overridden operators and of compilers, on ours and on stock torch
 	$(BIN)/python -m tools.upstream.samples
 	$(BIN)/python -m tools.upstream
+	$(BIN)/python -m tools.upstream --inductor
 
 sanitize: $(DONE)/installed ## Run the engine's tests under the address and the thread sanitizer
 	$(BIN)/python -m tools.sanitize address

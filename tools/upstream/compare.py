@@ -79,10 +79,9 @@ class Job:
         ]
         texts = [file.read_text(encoding="utf-8") for file in files]
         suite = self.suite
-        part = suite.file, self.shard, suite.shards, self.keyword, self.operators, self.backend
-        part = *part, self.only
+        selected = suite.file, self.shard, suite.shards, self.keyword, self.operators, self.only
         versions = [found.version for name in PACKAGES for found in distributions(name=name)]
-        text = repr((part, sys.version, versions, texts))
+        text = repr((selected, self.backend, sys.version, versions, texts))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
 
@@ -341,7 +340,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="number of parallel processes (default: cores)",
     )
     parser.add_argument(
-        "--inductor", action="store_true", help="compare with Inductor, not with aot_eager"
+        "--inductor",
+        action="store_true",
+        help="run files about compilers, and compare with Inductor, not with aot_eager, what ours "
+        "does not pass",
     )
     parser.add_argument("files", nargs="*", metavar="FILE", help=f"of {', '.join(files)}")
     parsed = parser.parse_args(arguments)
@@ -349,9 +351,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"there is no file '{unknown[0]}'")
     if parsed.quick and (whole := [file for file in parsed.files if not files[file].quick]):
         parser.error(f"{whole[0]} has no quick part")
+    if parsed.inductor and (eager := [file for file in parsed.files if not files[file].compiled]):
+        parser.error(f"{eager[0]} compiles nothing")
 
     def action() -> int:
-        chosen = [files[file] for file in parsed.files] or list(SUITES)
+        whole = [suite for suite in SUITES if suite.compiled or not parsed.inductor]
+        chosen = [files[file] for file in parsed.files] or whole
         rows = compare(
             chosen, quick=parsed.quick, processes=parsed.processes, inductor=parsed.inductor
         )

@@ -84,7 +84,8 @@ def _mend_imports() -> None:
 def _replace_backends(name: str) -> None:
     """Compile with a backend wherever torch would with Inductor or with AOTAutograd alone.
 
-    Where the backend is ours, exported programs that run are also optimised, and both compared.
+    Where the backend is ours, it makes plans of even the lightest operators, and exported programs
+    that run are also optimised, and both compared.
     """
     registry: Any = _module("torch._dynamo.backends.registry")
     compile_fx: Any = _module("torch._inductor.compile_fx")
@@ -100,6 +101,8 @@ def _replace_backends(name: str) -> None:
     compiled._tags = registry.lookup_backend("aot_eager")._tags  # type: ignore[attr-defined]
     registry._COMPILER_FNS["aot_eager"] = compiled
     if name == "zendnn":
+        partition: Any = _module("torch.backends.zendnn.passes.partition")
+        partition.LIGHT, partition.ENOUGH = frozenset(), 1  # plans of all, however light
         _optimize_exported()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from tools.setup_helpers import sources
 from tools.setup_helpers.errors import SetupError
 from tools.upstream import compare as module
-from tools.upstream.suites import IMPORTED, LEFT_OUT, SUITES, Suite
+from tools.upstream.suites import IMPORTED, INDUCTORS, LEFT_OUT, SUITES, Suite
 
 #: A file with each kind of test that ours can lose, and one that it cannot lose.
 TESTS = """
@@ -47,12 +47,13 @@ def compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Se
 
     def call(shards: int = 1, quick: str = "Test", **options: bool) -> Sequence[module.Row]:
         suites = [Suite("test_it.py", shards, quick=quick)]
-        return module.compare(suites, quick=options.get("only_quick", False), processes=2)
+        only_quick, inductor = (options.get(name, False) for name in ("only_quick", "inductor"))
+        return module.compare(suites, quick=only_quick, processes=2, inductor=inductor)
 
     return call
 
 
-def names(tests: Sequence[str]) -> set[str]:
+def names(tests: Iterable[str]) -> set[str]:
     return {test.partition("::test_")[2] for test in tests}
 
 
@@ -86,6 +87,28 @@ def test_stock_torch_runs_once_and_ours_each_time(
     compare(quick="some", only_quick=True)
     assert sorted(ran) == [("test_it.py", ours, "some") for ours in (False, True)]
     assert not compare(quick="", only_quick=True)
+
+
+def test_inductor_runs_what_ours_does_not_pass(
+    compare: Callable[..., Sequence[module.Row]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[module.Job] = []
+    original = module.run
+
+    def run(job: module.Job, folder: Path, logs: Path) -> module.Outcomes:
+        ran.append(job)
+        return original(job, folder, logs)
+
+    monkeypatch.setattr(module, "run", run)
+    monkeypatch.setattr(module, "INDUCTORS", {"test_it.py::TestIt::test_b_fails": "its own code"})
+    (row,) = compare(shards=2, inductor=True)
+    assert names(row.lost) == {"c_crashes", "d_fails_in_part", "e_is_skipped"}
+    assert row.left_out == {"test_it.py::TestIt::test_b_fails": "its own code"}
+    assert [job.only is None for job in ran] == [job.ours for job in ran]
+    of_stock = [job.only for job in ran if job.only is not None]
+    assert names(test for only in of_stock for test in only) == {
+        *("b_fails", "c_crashes", "d_fails_in_part", "e_is_skipped", "f_fails_on_both")
+    }
 
 
 def test_files_are_reworded_in_copies(tmp_path: Path) -> None:
@@ -163,6 +186,7 @@ def test_the_worst_outcome_of_a_test_counts() -> None:
         (["--quick", "test_nn.py", "test_torch.py"], "test_torch.py has no quick part"),
         (["--processes", "0"], "0 is not above zero"),
         (["--processes", "x"], "invalid int value: 'x'"),
+        (["--inductor", "test_nn.py"], "test_nn.py compiles nothing"),
     ],
     ids=str,
 )
@@ -178,7 +202,7 @@ def test_wrong_options_are_refused(
 @pytest.mark.parametrize("lost", [(), ("a",)], ids=["none", "some"])
 def test_a_lost_test_is_the_exit_code(monkeypatch: pytest.MonkeyPatch, lost: tuple[str]) -> None:
     monkeypatch.setattr(
-        module, "compare", lambda suites, **options: [module.Row("f", 2, 1, lost, ())]
+        module, "compare", lambda suites, **options: [module.Row("f", 2, 1, lost, {})]
     )
     assert module.main([]) == len(lost)
 
@@ -189,6 +213,8 @@ def test_the_tables_name_files_that_are_fetched() -> None:
     folder = sources.fetch("pytorch") / "test"
     assert all((folder / file).is_file() for file in (*files, *IMPORTED))
     assert {test.partition("::")[0] for test in LEFT_OUT} <= set(files)
+    compiled = {suite.file for suite in SUITES if suite.compiled}
+    assert {test.partition("::")[0] for test in INDUCTORS} <= compiled
 
 
 #: A file with imports that moved in later versions of torch, and a table of operators.
