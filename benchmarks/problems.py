@@ -635,6 +635,18 @@ def _log_softmax(x: Tensor) -> Tensor:
     return torch.log_softmax(x, -1)
 
 
+def _logsumexp(x: Tensor) -> Tensor:
+    return torch.logsumexp(x, -1)
+
+
+def _logsumexp_of_columns(x: Tensor) -> Tensor:
+    return torch.logsumexp(x, 0)
+
+
+def _index(x: Tensor) -> Tensor:
+    return x[torch.arange(x.size(0) - 1, -1, -1)]
+
+
 PROBLEMS: Sequence[Problem] = (
     *itertools.starmap(linear, _LINEAR),
     *(
@@ -724,6 +736,10 @@ PROBLEMS: Sequence[Problem] = (
     elementwise("tanh", torch.tanh, 8, 768, BERT),
     elementwise("tanh", torch.tanh, 2048, 1024, OTHER),
     frozen_function("sin", torch.sin, 2048, 1024, OTHER),
+    frozen_function("softplus", F.softplus, 2048, 1024, OTHER),
+    frozen_function("logsumexp", _logsumexp, 2048, 1024, OTHER),
+    frozen_function("logsumexp of columns", _logsumexp_of_columns, 2048, 1024, OTHER),
+    frozen_function("index", _index, 2048, 1024, OTHER),
     elementwise("bernoulli", _bernoulli, 1024, 768, BERT),  # dropout in training
     elementwise("softmax", _softmax, 12, 128, 128, BERT),
     elementwise("softmax", _softmax, 12, 197, 197, VIT),

@@ -23,6 +23,10 @@ OF_OURS = {
         *("embeddings", "embedding_bags", "many_embedding_bags_at_once"),
         "weights_of_bags_in_any_layout",
     ),
+    "indexing": (
+        *("elements_that_indices_choose", "elements_along_a_dimension"),
+        *("logarithms_of_sums_of_powers", "logarithms_of_sums_of_infinite_powers_are_torchs"),
+    ),
     "padding": ("padding",),
     "pairs": ("gathered_pairs",),
     "pointwise": (

@@ -392,6 +392,36 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         "r0 = transpose(x, -2, -1)\nr1 = matmul(x, r0)\nr2 = slice(r1, 0, 0, none, 1)\n"
         "r3 = gather_pairs(r2, c0, c1)",
     ),
+    "indices": (
+        lambda x: x[:, :, FIRST, SECOND],
+        [IMAGE],
+        "r0 = slice(x, 0, 0, none, 1)\nr1 = slice(r0, 1, 0, none, 1)\n"
+        "r2 = index(r1, none, none, c0, c1)",
+    ),
+    "rows of indices": (
+        lambda x, y: x[y.to(torch.int64)],
+        [MATRIX, FIRST],
+        "r0 = to(y) dtype=int64\nr1 = index(x, r0)",
+    ),
+    "topk": (
+        lambda x: x.view(4, 6).topk(2)[0],
+        [ROWS],
+        "r0 = view(x, 4, 6)\nr1 = topk(r0) dim=-1 k=2 largest=1 sorted=1\n"
+        "r2 = take_along(r0, r1) dim=-1",
+    ),
+    "max.dim": (
+        lambda x: x.view(4, 6).max(1)[0],
+        [ROWS],
+        "r0 = view(x, 4, 6)\nr1 = argmax(r0) dims=1 keep=1\nr2 = take_along(r0, r1) dim=1\n"
+        "r3 = squeeze(r2, 1)",
+    ),
+    "gather": (lambda x, y: x.gather(1, y), [ROWS, IDS], "r0 = take_along(x, y) dim=1"),
+    "logsumexp": (
+        lambda x: x.logsumexp(-1, True),
+        [ROWS],
+        "r0 = logsumexp(x) dims=-1 keep=1",
+    ),
+    "softplus": (F.softplus, [ROWS], "r0 = eltwise(x) algorithm=softplus alpha=0.0 beta=0.0"),
     "max_pool2d": (
         lambda x: F.max_pool2d(x, 3, padding=1),
         [IMAGE],
@@ -780,12 +810,31 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         "how many dimensions other has is not known",
     ),
     "negative padding": (lambda x: F.pad(x, (1, -1)), [ROWS], "aten::pad", "pad is (1, -1)"),
-    "indices of four dimensions": (
-        lambda x: x.view(2, 3, 8, 9)[:, :, FIRST, SECOND],
-        [IMAGE],
+    "indices of dimensions apart": (
+        lambda x: x[SECOND, :, SECOND],
+        [BATCH],
         "aten::index",
-        "it indexes 4 dimensions",
+        "it indexes dimensions that are apart",
     ),
+    "chosen elements": (
+        lambda x: x[x.to(torch.bool)],
+        [ROWS],
+        "aten::index",
+        "an index is bool, not int32 or int64",
+    ),
+    "indices of unknown dtype": (
+        lambda x, y: x[y],
+        [ROWS, FIRST],
+        "aten::index",
+        "an index is not surely int32 or int64",
+    ),
+    "the largest of unknown rank": (
+        lambda x: x.topk(2)[0],
+        [ROWS],
+        "aten::topk",
+        "self is not known to have dimensions",
+    ),
+    "sharper softplus": (lambda x: F.softplus(x, 2), [ROWS], "aten::softplus", "beta is 2"),
     "softmax in float64": (
         lambda x: x.softmax(0, dtype=torch.float64),
         [ROWS],
@@ -815,12 +864,6 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         [BAG, OFFSETS],
         "aten::embedding_bag",
         "padding_idx is given",
-    ),
-    "indices of unknown rank": (
-        lambda x: x[:, FIRST, SECOND],
-        [BATCH],
-        "aten::index",
-        "how many dimensions it indexes is not known",
     ),
     "a number as a tensor": (
         lambda x: x * x.size(0),

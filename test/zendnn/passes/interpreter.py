@@ -35,6 +35,7 @@ ELTWISE: dict[str, Callable[[Tensor, float, float], Tensor]] = {
     "hardsigmoid": lambda x, alpha, beta: (x + 3).clamp(0, 6) / 6,
     "elu": lambda x, alpha, beta: torch.where(x > 0, x, alpha * x.expm1()),
     "mish": lambda x, alpha, beta: x * F.softplus(x).tanh(),
+    "softplus": lambda x, alpha, beta: F.softplus(x),
     "exp": lambda x, alpha, beta: x.exp(),
     "abs": lambda x, alpha, beta: x.abs(),
     "sqrt": lambda x, alpha, beta: x.sqrt(),
@@ -369,6 +370,18 @@ def argmax(a: Attributes, x: Tensor) -> Tensor:
     return x.argmax(dim, a.get("keep", False))
 
 
+def logsumexp(a: Attributes, x: Tensor) -> Tensor:
+    return x.logsumexp(a.get("dims", ()) or tuple(range(x.dim())), a.get("keep", False))
+
+
+def topk(a: Attributes, x: Tensor) -> Tensor:
+    return x.topk(a["k"], a["dim"], a.get("largest", True), a.get("sorted", True)).indices
+
+
+def index(a: Attributes, x: Tensor, *indices: Tensor | None) -> Tensor:
+    return x[tuple(slice(None) if i is None else i.long() for i in indices)]
+
+
 def cut(a: Attributes, x: Tensor, dim: int, start: int | None, end: int | None, step: int) -> Any:
     return torch.ops.aten.slice(x, dim, start, end, step)
 
@@ -448,6 +461,10 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "mean": lambda a, x: x.mean(a.get("dims", ()), a.get("keep", False)),
     "sum": lambda a, x: x.sum(a.get("dims", ()), a.get("keep", False)),
     "argmax": argmax,
+    "logsumexp": logsumexp,
+    "topk": topk,
+    "index": index,
+    "take_along": lambda a, x, indices: x.gather(a["dim"], indices.long()),
     "triu": lambda a, x: x.triu(a.get("diagonal", 0)),
     "tril": lambda a, x: x.tril(a.get("diagonal", 0)),
     "cat": lambda a, *parts: torch.cat(parts, a["dim"]),

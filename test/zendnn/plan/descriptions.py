@@ -148,6 +148,15 @@ def samples() -> dict[str, Case]:
             w=random(2, 8),
             r=torch.tensor([2, -3]),
         ),
+        "indices": case(
+            "%a = topk(%x) dim=1 k=2 largest=1 sorted=1",
+            "%b = take_along(%x, %a) dim=1",
+            "%c = index(%b, %r)",
+            "%y = logsumexp(%c) dims=1 keep=0",
+            "%z = index(%x, none, %r)",
+            x=x,
+            r=torch.tensor([1, -1]),
+        ),
         "depthwise": case(
             "%a = convolution(%x, %D, %B) stride=2,2 padding=0,1 padding_end=1,1 dilation=1,1 "
             "groups=16",

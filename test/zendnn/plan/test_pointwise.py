@@ -55,6 +55,7 @@ TORCHS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
     "silu": F.silu,
     "mish": F.mish,
+    "softplus": F.softplus,
     "hardswish": F.hardswish,
     "hardsigmoid": F.hardsigmoid,
     "sigmoid": torch.sigmoid,

@@ -166,6 +166,22 @@ def reduced(node: Node, dims: OperandDims) -> Dims | None:
     return tuple(size for dim, size in enumerate(x) if dim not in gone)
 
 
+#: As many in the place of one dimension as the node counts.
+counted = _replaced(lambda node, size: (node.get("k"),))
+
+
+def indexed(node: Node, dims: OperandDims) -> Dims | None:
+    """What indices broadcast to in the place of the dimensions that they choose from."""
+    x, given = dims[0], dims[1:]
+    first = sum(1 for operand in node.inputs[1:] if operand is None)
+    common: Dims = ()
+    for of_one in given[first:]:
+        if x is None or of_one is None:
+            return None
+        common = _common(common, of_one)
+    return None if x is None else (*x[:first], *common, *x[len(given) :])
+
+
 def linear(node: Node, dims: OperandDims) -> Dims | None:
     """The first dimension of the weight in place of the last."""
     x, weight = dims[:2]

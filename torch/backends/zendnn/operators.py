@@ -65,6 +65,7 @@ FUNCTIONS = {
             primitive="eltwise_elu",
         ),
         _plain("mish", "eltwise_mish"),
+        _plain("softplus", "", "aten::softplus(self, beta=1, threshold=20)"),
         _plain("exp", "eltwise_exp", **_UNBOUNDED),
         _plain("abs", "eltwise_abs", keeps_integers=True),
         _plain("sqrt", "eltwise_sqrt", **_UNBOUNDED),
@@ -428,6 +429,20 @@ COMPUTE_ROWS = (
         result=Result(infer.as_many(-1), _FIRST),
     ),
     Operator(
+        "index(Any x, Any?[] indices)",
+        "x[indices] of up to 4 tensors of int64 or int32, which broadcast, one after the other; "
+        "`none` before them keeps a dimension; negative ones count from the end",
+        result=Result(infer.indexed, _FIRST),
+    ),
+    Operator(
+        "take_along(Any x, Index indices, *, int dim=0)",
+        "the elements along a dimension that indices of the same rank choose",
+        _KEEPS,
+        Result(infer.as_other, _FIRST),
+        aten=("aten::gather(self, index, dim=dim, sparse_grad=_)",),
+        family="index",
+    ),
+    Operator(
         "pairwise_dot(Tensor x, Index rows, Index columns)",
         "x[:, rows[i]] · x[:, columns[i]] for each i; x is (batch, features, size), up to 64 "
         "features",
@@ -461,6 +476,22 @@ COMPUTE_ROWS = (
         "the largest",
         result=Result(infer.reduced, "int64"),
         aten=("aten::argmax(self, dim=dims|[], keepdim=keep)",),
+        family="along",
+    ),
+    Operator(
+        "logsumexp(Tensor x, *, int[] dims=[], bool keep=False)",
+        "the logarithm of the sum of powers of e along a dimension, or of all without one",
+        _FLOATING,
+        Result(infer.reduced, _ALL),
+        aten=("aten::logsumexp(self, dim=dims, keepdim=keep)",),
+        family="along",
+    ),
+    Operator(
+        "topk(Tensor x, *, int k=1, int dim=-1, bool largest=True, bool sorted=True)",
+        "the indices of the `k` largest or smallest elements along a dimension, in torch's "
+        "order; int64",
+        _WANTS,
+        Result(infer.counted, "int64"),
     ),
     Operator(
         "cumsum(Any x, *, int dim=0, str dtype='')",

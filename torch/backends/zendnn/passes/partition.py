@@ -28,7 +28,7 @@ LIGHT = (
     VIEWS
     | WRITES
     | {"to", "to_like", "nonzero", "eltwise", "binary", "where", "triu", "tril"}
-    | {"compare", "integer", "cumsum", "arange", "scalar", "full"}
+    | {"compare", "integer", "cumsum", "arange", "scalar", "full", "index", "take_along"}
 )
 
 

@@ -200,11 +200,20 @@ Made embedding_bags(const Node& node, const Operands& given) {
 
 // ---- Reductions
 
+Made logsumexp(const Node& node, const Operands& given) {
+  const auto dims = node.get(attr::along::dims);
+  const auto x = x_of(given);
+  return at::logsumexp(
+      dims.empty() ? x.flatten() : x,
+      dims.empty() ? Dims{0} : dims,
+      node.get(attr::along::keep));
+}
+
 Made argmax(const Node& node, const Operands& given) {
-  const auto dims = node.get(attr::argmax::dims);
+  const auto dims = node.get(attr::along::dims);
   const auto dim =
       dims.empty() ? std::nullopt : std::optional<int64_t>(dims.front());
-  return at::argmax(x_of(given), dim, node.get(attr::argmax::keep));
+  return at::argmax(x_of(given), dim, node.get(attr::along::keep));
 }
 
 // ---- Masks and positions
@@ -360,6 +369,29 @@ const std::unordered_map<std::string, Interpret>& table() {
              node.get(attr::reduce::keep));
        }},
       {"argmax", argmax},
+      {"logsumexp", logsumexp},
+      {"topk",
+       [](N node, G given) -> Made {
+         return std::get<1>(at::topk(
+             x_of(given),
+             node.get(attr::topk::k),
+             node.get(attr::topk::dim),
+             node.get(attr::topk::largest),
+             node.get(attr::topk::sorted)));
+       }},
+      {"index",
+       [](N node, G given) -> Made {
+         c10::List<std::optional<Tensor>> indices;
+         for (const auto i : c10::irange(size_t{1}, node.inputs.size())) {
+           indices.push_back(given[i].toOptional<Tensor>());
+         }
+         return at::index(x_of(given), indices);
+       }},
+      {"take_along",
+       [](N node, G given) -> Made {
+         return at::gather(
+             x_of(given), node.get(attr::index::dim), given[1].toTensor());
+       }},
       {"triu",
        [](N node, G given) -> Made {
          return at::triu(x_of(given), node.get(attr::triangle::diagonal));

@@ -259,41 +259,44 @@ void build_reduce(Builder& builder, const Node& node) {
        {&Args::sizes, sizes}});
 }
 
-void infer_argmax(Values& values, const Node& node) {
+void infer_along(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  type_of(values.dtype(input));
-  const auto dims = node.get(attr::argmax::dims);
+  const auto dtype = values.dtype(input);
+  type_of(dtype);
+  const auto dims = node.get(attr::along::dims);
   if (dims.size() > 1) {
-    refuse("an argmax over several dimensions");
+    refuse(node.op + " over several dimensions");
   }
   const auto& sizes = values.sizes(input);
   values.set_type(
       node.output(),
-      reduced_sizes(sizes, dims, node.get(attr::argmax::keep)),
-      c10::ScalarType::Long);
+      reduced_sizes(sizes, dims, node.get(attr::along::keep)),
+      node.op == "argmax" ? c10::ScalarType::Long : dtype);
 }
 
-void build_argmax(Builder& builder, const Node& node) {
+void build_along(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
   const auto rank = std::ssize(sizes);
-  const auto dims = node.get(attr::argmax::dims);
+  const auto dims = node.get(attr::along::dims);
   const auto first =
       dims.empty() ? 0 : wrap(dims[0], std::max<int64_t>(rank, 1));
   const auto last = dims.empty() ? rank : std::min(first + 1, rank);
   const auto from = builder.dense(input);
   const auto to = builder.make_dense(output);
-  using Args = kernels::ArgmaxArgs;
-  add_kernel(
-      builder,
-      node,
-      "argmax",
-      kernels::argmax,
-      {.outer = product(sizes, 0, first),
-       .dim = product(sizes, first, last),
-       .inner = product(sizes, last, rank),
-       .dtype = kernel_type(builder.dtype(input))},
-      {{&Args::x, from.ref}, {&Args::out, to.ref}});
+  const auto add = [&]<class Args>(void (*kernel)(const Args&)) {
+    add_kernel(
+        builder,
+        node,
+        node.op,
+        kernel,
+        {.outer = product(sizes, 0, first),
+         .dim = product(sizes, first, last),
+         .inner = product(sizes, last, rank),
+         .dtype = kernel_type(builder.dtype(input))},
+        {{&Args::x, from.ref}, {&Args::out, to.ref}});
+  };
+  node.op == "argmax" ? add(kernels::argmax) : add(kernels::logsumexp);
 }
 
 } // namespace at::native::zendnn::plan

@@ -14,6 +14,7 @@ from torch.backends.zendnn.frontends.aten import (
     dtypes,
     elementwise,
     embeddings,
+    indexing,
     integers,
     norms,
     products,
@@ -60,7 +61,9 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (attention.encoder_layer, "_transformer_encoder_layer_fwd"),
     # Tables
     (embeddings.embedding_bag, "embedding_bag embedding_bag.padding_idx"),
-    (embeddings.index, "index.Tensor"),
+    (indexing.index, "index.Tensor"),
+    (indexing.topk, "topk"),
+    (indexing.largest, "max.dim"),
     # Windows
     (partial(windows.resample, algorithm="nearest"), "upsample_nearest2d upsample_nearest2d.vec"),
     (

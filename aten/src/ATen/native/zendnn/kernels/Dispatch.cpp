@@ -7,6 +7,7 @@
 #include "elementwise.h"
 #include "embedding.h"
 #include "group_norm.h"
+#include "indexing.h"
 #include "integers.h"
 #include "max_pool.h"
 #include "memory.h"
@@ -63,6 +64,7 @@ ZENDNN_KERNEL(void, find_lines, LinesArgs)
 ZENDNN_KERNEL(void, resample, ResampleArgs)
 ZENDNN_KERNEL(void, rope, RopeArgs)
 ZENDNN_KERNEL(void, softmax, SoftmaxArgs)
+ZENDNN_KERNEL(void, logsumexp, SoftmaxArgs)
 ZENDNN_KERNEL(void, reduce_sum, SumArgs)
 ZENDNN_KERNEL(void, argmax, ArgmaxArgs)
 ZENDNN_KERNEL(void, pair, PairArgs)
@@ -74,6 +76,7 @@ ZENDNN_KERNEL(int, bernoulli, BernoulliArgs)
 ZENDNN_KERNEL(void, copy_strided, CopyArgs)
 ZENDNN_KERNEL(void, convert, ConvertArgs)
 ZENDNN_KERNEL(void, triangle, TriangleArgs)
+ZENDNN_KERNEL(bool, index, IndexArgs)
 ZENDNN_KERNEL(bool, gather_pairs, GatherPairsArgs)
 ZENDNN_KERNEL(bool, embedding_bag, EmbeddingBag)
 ZENDNN_KERNEL(bool, embedding_bags, EmbeddingBagsArgs)

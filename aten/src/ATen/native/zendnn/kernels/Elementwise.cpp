@@ -44,6 +44,8 @@ void with_function(Eltwise algorithm, float alpha, float beta, F f) {
       return f([=](Vec x) { return x > zero ? x : a * expm1(x); });
     case Eltwise::mish:
       return f([](Vec x) { return mish(x); });
+    case Eltwise::softplus:
+      return f([](Vec x) { return softplus(x); });
     case Eltwise::exp:
       return f([](Vec x) { return exp(x); });
     case Eltwise::abs:

@@ -310,6 +310,24 @@ void each_column(int64_t outer, int64_t dim, int64_t inner, F f) {
   });
 }
 
+// log(Σ exp(x)) of a row.
+template <class T>
+float log_of_powers(const T* x, int64_t size) {
+  const auto value = [&](int64_t i, auto lanes) { return load(x + i, lanes); };
+  const Vec most = reduce(size, splat(-kInfinity), value, max_or_nan);
+  const float top = max_lanes(most);
+  if (any_nan(most) || !__builtin_isfinite(top))
+    return any_nan(most) ? __builtin_nanf("") : top;
+  const PowersBelow power_of(splat(top));
+  CompensatedSum powers;
+  each_vector(size, [&](int64_t i, auto lanes) {
+    powers.add(keep(power_of(load(x + i, lanes), -104.0f), lanes, Vec{}));
+  });
+  const double sum = sum_in_double(powers.sum(), powers.lost);
+  const float high = static_cast<float>(sum);
+  return top + log_of(splat(high), splat(static_cast<float>(sum - high)))[0];
+}
+
 } // namespace
 
 void layer_norm(const NormArgs& args) {
@@ -380,6 +398,38 @@ void softmax(const SoftmaxArgs& args) {
               lowest,
               args.log,
               lanes);
+        });
+  });
+}
+
+void logsumexp(const SoftmaxArgs& args) {
+  with_type(args.dtype, [&]<class T>(T*) {
+    const T* x = static_cast<const T*>(args.x);
+    T* out = static_cast<T*>(args.out);
+    if (args.inner == 1) {
+      const int64_t grain = ceil_div(kGrain / 4, max(args.dim, 1));
+      parallel(args.outer, 1, grain, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; ++row)
+          store_one(out + row, log_of_powers(x + row * args.dim, args.dim));
+      });
+      return;
+    }
+    each_column(
+        args.outer,
+        args.dim,
+        args.inner,
+        [&](int64_t outer, int64_t first, auto lanes) {
+          const T* from = x + outer * args.dim * args.inner + first;
+          Vec top = splat(-kInfinity);
+          for (int64_t i = 0; i < args.dim; ++i)
+            top = max_or_nan(load(from + i * args.inner, lanes), top);
+          const PowersBelow power_of(top);
+          CompensatedSum powers;
+          for (int64_t i = 0; i < args.dim; ++i)
+            powers.add(power_of(load(from + i * args.inner, lanes), -104.0f));
+          const Vec sum = top + log_of(powers.sum(), powers.lost);
+          const auto finite = abs(top) < splat(kInfinity);
+          store(out + outer * args.inner + first, finite ? sum : top, lanes);
         });
   });
 }

@@ -174,6 +174,20 @@ inline Vec log_or_special(Vec x, Vec result) {
   return (x > Vec{}) & (x < splat(kInfinity)) ? result : special;
 }
 
+// log(1 + x) for 0 ≤ x ≤ 1, or NaN. What the sum rounds off is added, relative
+// to the sum.
+inline Vec log1p_of_part(Vec x) {
+  const Vec sum = x + 1.0f, lost = x - (sum - 1.0f);
+  const auto [e, m, square, cubic] = log_parts(sum);
+  const Vec y = cubic + e * -2.12194440e-4f - square * 0.5f + lost / sum;
+  return (m + y) + e * 0.693359375f;
+}
+
+// log(1 + eˣ) = max(x, 0) + log(1 + exp(-|x|)).
+inline Vec softplus(Vec x) {
+  return max(Vec{}, x) + log1p_of_part(exp(-abs(x)));
+}
+
 inline Vec log(Vec x) {
   const auto [e, m, square, cubic] = log_parts(x);
   const Vec y = cubic + e * -2.12194440e-4f - square * 0.5f;

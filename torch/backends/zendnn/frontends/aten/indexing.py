@@ -1,0 +1,88 @@
+"""Elements that indices choose, and the largest ones."""
+
+from __future__ import annotations
+
+import torch
+from torch.backends.zendnn.frontends.calls import ANY, INDEX, Call, Refused
+from torch.backends.zendnn.graph import Value
+
+#: As many tensors of indices as the kernel takes.
+MOST_INDICES = 4
+
+
+def index(call: Call) -> None:
+    """Elements of neighbouring dimensions; constant pairs have an operator of their own."""
+    pair = _constant_pair(call)
+    if pair:
+        call.result("gather_pairs", [call.tensor("self"), *map(call.graph.constant, pair)])
+        return
+    x, indices = call.tensor("self", ANY), _indices(call)
+    while indices and indices[-1] is None:
+        indices.pop()
+    first = next((at for at, one in enumerate(indices) if one is not None), 0)
+    if None in indices[first:]:
+        raise Refused("it indexes dimensions that are apart")
+    if not 0 < len(indices) - first <= MOST_INDICES:
+        raise Refused(f"it has {len(indices) - first} tensors of indices")
+    call.result("index", [x, *indices])
+
+
+def _constant_pair(call: Call) -> list[torch.Tensor]:
+    """Return constant rows and columns of the last two dimensions, if these are all indices."""
+    constant = call.constant("indices")
+    given = constant if isinstance(constant, list) else []
+    leading, pair = given[:-2], given[-2:]
+    if len(given) != 3 or leading != [None] or any(i is None for i in pair):
+        return []
+    rows, columns = pair
+    known = rows.dim() == 1 and rows.shape == columns.shape and call.tensor("self", ANY).rank == 3
+    fits = all(i.dtype == torch.int64 and (i >= 0).all() for i in pair)
+    return pair if known and fits and not call.tensor("self", ANY).is_integer else []
+
+
+def _indices(call: Call) -> list[Value | None]:
+    """Return a tensor of indices for each dimension; None for those without."""
+    constant = call.constant("indices")
+    if isinstance(constant, list):
+        found = [None if one is None else call.graph.constant(one) for one in constant]
+    else:
+        found = [
+            None if call.constant_of(one) is None else call.as_tensor(one, "an index", INDEX)
+            for one in call.elements("indices")
+        ]
+    if any(one and getattr(torch, one.dtype or "", None) not in INDEX for one in found):
+        raise Refused("an index is not surely int32 or int64")
+    return found
+
+
+def topk(call: Call) -> None:
+    """The largest or smallest elements along a dimension, and their indices."""
+    x, dim = _line(call)
+    flags = {name: bool(call.python(name)) for name in ("largest", "sorted")}
+    indices = call.step("topk", [x], k=call.integer("k"), dim=dim, **flags)
+    _bind_chosen(call, x, indices, dim, keep=True)
+
+
+def largest(call: Call) -> None:
+    """The largest element along a dimension, and its index."""
+    x, dim = _line(call)
+    indices = call.step("argmax", [x], dims=(dim,), keep=True)
+    _bind_chosen(call, x, indices, dim, keep=bool(call.python("keepdim")))
+
+
+def _line(call: Call) -> tuple[Value, int]:
+    """Return a tensor that surely has dimensions, and one of these."""
+    x = call.tensor("self")
+    if not x.rank:
+        raise Refused("self is not known to have dimensions")
+    return x, call.integer("dim")
+
+
+def _bind_chosen(call: Call, x: Value, indices: Value, dim: int, *, keep: bool) -> None:
+    """Make the elements that indices choose, and these, the call's results."""
+    values, places = call.outputs
+    chosen = {places: indices}
+    if call.is_used(values):
+        chosen[values] = call.step("take_along", [x, indices], dim=dim)
+    for output, made in chosen.items():
+        call.bind(output, made if keep else call.step("squeeze", [made, dim]))
