@@ -16,7 +16,7 @@ class Suite:
     `shards` is the number of processes that share it. `quick` is the expression (pytest's -k) for
     CI's part, empty for none. With `operators` it runs only for OpInfos that reach a kernel of
     ours. With `compiled` it is about torch.compile and torch.export: ours runs it with our backend
-    in the place of all others, stock with AOTAutograd alone.
+    in the place of all others, stock with AOTAutograd alone or with Inductor.
     """
 
     file: str
