@@ -217,10 +217,10 @@ def test_plans_of_weights_that_are_gone_are_dropped() -> None:
 
 
 def test_plans_that_were_replaced_are_gone_at_once() -> None:
-    net, others = Net().eval(), set(front_end._of_weights)
+    net, others = Net().eval(), set(front_end._origins)
     fast, _ = compiled(net)
     assert_as_eager(fast, net, IMAGE)
-    (graph,) = set(front_end._of_weights) - others
+    (graph,) = set(front_end._origins) - others
     gone = [weakref.ref(module) for module in graph.modules()]
     del graph
     gc.disable()

@@ -165,6 +165,57 @@ def test_a_compiled_model_is_explained_by_its_graphs() -> None:
     assert "convolution" in [operator.name for operator in region.operators]
 
 
+@torch.compiler.disable
+def outside(x: Tensor) -> Tensor:
+    """What Dynamo breaks a graph at."""
+    return x
+
+
+def broken(x: Tensor) -> Tensor:
+    """A graph before the break, and one after it."""
+    return outside(x.softmax(-1) @ x).relu() @ x
+
+
+def calls_broken(x: Tensor) -> Tensor:
+    """A graph before the call, those of the call, and one after it."""
+    return broken(x @ x) @ x
+
+
+def operators_of(compiled: Any) -> list[list[str]]:
+    """The operators of each graph of a compiled function, in the order of the graphs."""
+    return [
+        [operator.name for region in method.regions for operator in region.operators]
+        for method in explain(compiled).methods
+    ]
+
+
+def test_a_compiled_function_is_explained_by_its_graphs() -> None:
+    x = values(4, 4)
+    # Options of their own make backends of their own.
+    compiled = [
+        torch.compile(function, backend="zendnn", options={"tune": False, "rest": rest})
+        for function, rest in ((broken, "eager"), (calls_broken, "inductor"))
+    ]
+    assert [operators_of(fast) for fast in compiled] == [[], []]
+    with torch.no_grad():
+        for fast in compiled:
+            fast(x)
+    own = [["softmax", "matmul"], ["eltwise", "matmul"]]
+    assert [operators_of(fast) for fast in compiled] == [own, [["matmul"], *own, ["matmul"]]]
+    again = torch.compile(broken, backend="zendnn", options={"tune": False, "rest": "eager"})
+    assert operators_of(again) == own, "Dynamo keeps one cache for both"
+    assert explain(compiled[0], format="json").json() == str(explain(compiled[0], format="json"))
+
+
+def test_a_compiled_method_is_explained() -> None:
+    net = Net().eval()
+    fast = torch.compile(net.forward, backend="zendnn")
+    with torch.no_grad():
+        fast(IMAGE)
+    (method,) = explain(fast).methods
+    assert "convolution" in [operator.name for operator in method.regions[0].operators]
+
+
 class Sorted(nn.Module):
     """Sorts between two layers."""
 

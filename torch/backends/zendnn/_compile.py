@@ -128,6 +128,14 @@ def zendnn(
         return module.forward
 
 
+def _reset() -> None:
+    """Forget which compilations made graphs: ``torch._dynamo.reset()`` numbers them anew."""
+    front_end.forget_compilations()
+
+
+zendnn.reset = _reset  # type: ignore[attr-defined]  # torch calls it
+
+
 def hold_numbers(module: fx.GraphModule) -> None:
     """Let Dynamo guard and capture numbers of modules and globals, such as ε and ``math.pi``.
 

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx
 from torch._dynamo.eval_frame import OptimizedModule
+from torch._guards import CompileId
 from torch.backends.zendnn import passes
 from torch.backends.zendnn.frontends import Optimized, count_left_out, left_out
-from torch.backends.zendnn.frontends.fx import flow
+from torch.backends.zendnn.frontends.fx import flow, functions
 from torch.backends.zendnn.frontends.fx.logs import UNKNOWN, Capture, GraphLog, line_of
 from torch.backends.zendnn.frontends.fx.reader import attribute, import_graph, simplify
 from torch.backends.zendnn.frontends.fx.rest import Compile, compile_groups
@@ -30,8 +31,16 @@ _HIDDEN = frozenset({INPUT_CHECK, operator.getitem.__name__})
 #: Where a graph keeps its ``Notes``: in an attribute, which pickling keeps, and in ``meta``, which
 #: copying keeps.
 _NOTES = "_zendnn_notes"
-#: The graphs that were made for weights which may change, and these weights.
-_of_weights: weakref.WeakKeyDictionary[fx.GraphModule, list[Tensor]] = weakref.WeakKeyDictionary()
+#: The graphs that were made for weights which may change, these weights, and their compilations.
+_origins: weakref.WeakKeyDictionary[fx.GraphModule, Origin] = weakref.WeakKeyDictionary()
+
+
+class Origin(NamedTuple):
+    """What a graph was made for."""
+
+    weights: list[Tensor]
+    #: Dynamo's number of the compilation; None outside of Dynamo, and of those that it forgot.
+    compile_id: CompileId | None
 
 
 class Notes(NamedTuple):
@@ -81,7 +90,7 @@ def optimize(
     made.meta[_NOTES] = notes
     setattr(made, _NOTES, notes)
     told.planned(planned, count_left_out(notes.left_out))
-    _of_weights[made] = list(constants.values())
+    _origins[made] = Origin(list(constants.values()), capture.compile_id)
     return made
 
 
@@ -100,7 +109,7 @@ def _planned(
 # What an optimised model says about itself.
 
 #: What ``frontends.FrontEnd`` asks for.
-TAKES = "a module or a program that torch.compile or torch.backends.zendnn returned"
+TAKES = "a module, function or program that torch.compile or torch.backends.zendnn returned"
 HOW_TO_OPTIMIZE = (
     "the first call of a compiled model makes plans, while ZenDNN is enabled; "
     "torch.backends.zendnn.export puts them into a program"
@@ -109,7 +118,8 @@ HOW_TO_OPTIMIZE = (
 
 def takes(model: object) -> bool:
     """Return whether a model is compiled, or a graph or a program that was optimised."""
-    return isinstance(model, OptimizedModule | fx.GraphModule | ExportedProgram)
+    kinds = OptimizedModule | fx.GraphModule | ExportedProgram
+    return isinstance(model, kinds) or functions.is_compiled(model)
 
 
 def optimized(model: Any) -> list[Optimized]:
@@ -128,16 +138,28 @@ def optimized(model: Any) -> list[Optimized]:
 
 
 def _graphs(model: Any) -> Iterator[fx.GraphModule]:
-    """The optimised graphs of a model; those of a compiled one read its weights."""
+    """The optimised graphs of a model; those of a compiled module read its weights."""
     if isinstance(model, fx.GraphModule):
         yield model
         return
     if isinstance(model, ExportedProgram):
         return
+    if functions.is_compiled(model):
+        compilations = functions.compilations(model)
+        yield from (
+            graph for graph, origin in list(_origins.items()) if origin.compile_id in compilations
+        )
+        return
     weights = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
-    for graph, read in list(_of_weights.items()):
-        if not weights.isdisjoint(tensor.data_ptr() for tensor in read):
+    for graph, origin in list(_origins.items()):
+        if not weights.isdisjoint(tensor.data_ptr() for tensor in origin.weights):
             yield graph
+
+
+def forget_compilations() -> None:
+    """Let no compiled function find the graphs that there are."""
+    for graph, origin in list(_origins.items()):
+        _origins[graph] = origin._replace(compile_id=None)
 
 
 def noted(graph: fx.GraphModule) -> Notes | None:
