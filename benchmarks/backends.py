@@ -143,6 +143,14 @@ BACKENDS = {
         ours=True,
         environment=OURS,
     ),
+    "zendnn_compiled": Backend(
+        _compiled("zendnn", freezing=False),
+        'torch.compile(backend="zendnn")',
+        packages=("torch-zendnn",),
+        modules=_DYNAMO,
+        ours=True,
+        environment=OURS,
+    ),
     "zendnn_inductor": Backend(
         _compiled("inductor", freezing=False),
         "torch.compile on ZenDNN, not frozen",

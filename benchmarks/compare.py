@@ -184,6 +184,18 @@ def ask_worker(python: str, arguments: Sequence[str], environment: Mapping[str, 
         return {"failure": said}
 
 
+def environment_of(backend: str, threads: int, caches: str) -> dict[str, str]:
+    """The variables of a worker, whose compilers keep what they make in the folder ``caches``."""
+    return {
+        **BACKENDS[backend].environment,
+        "OMP_NUM_THREADS": str(threads),
+        "HF_HUB_OFFLINE": "1",  # nothing may be requested from a model hub
+        "TRANSFORMERS_VERBOSITY": "error",
+        # Code compiled by an earlier run would make the first preparation look too fast.
+        "TORCHINDUCTOR_CACHE_DIR": caches,
+    }
+
+
 def needed(backend: str, options: Options) -> list[str]:
     """The packages that a backend's Python must have to run the chosen models."""
     wanted = [package for name in options.models for package in models.parse(name)[0].packages]
@@ -215,14 +227,7 @@ def turn(backend: str, model: str, precision: str, options: Options, caches: str
     """Measure once in a new process; return the sample, or the reason for the failure."""
     arguments = [backend, model, precision]
     arguments += ["--threads", str(options.threads), "--seconds", str(options.seconds)]
-    environment = {
-        **BACKENDS[backend].environment,
-        "OMP_NUM_THREADS": str(options.threads),
-        "HF_HUB_OFFLINE": "1",  # nothing may be requested from a model hub
-        "TRANSFORMERS_VERBOSITY": "error",
-        # Code compiled by an earlier run would make the first preparation look too fast.
-        "TORCHINDUCTOR_CACHE_DIR": str(Path(caches, backend)),
-    }
+    environment = environment_of(backend, options.threads, str(Path(caches, backend)))
     answer = ask_worker(options.python(backend), arguments, environment)
     return answer["failure"] if "failure" in answer else Sample(**answer)
 

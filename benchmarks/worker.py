@@ -103,6 +103,8 @@ def measure(backend_name: str, model: str, setting: Setting, seconds: float) -> 
                 start = time.perf_counter()
                 got = call(*inputs)
                 times.append(time.perf_counter() - start)
+    if os.environ.get("TORCH_CACHING_PRECOMPILE") == "1":
+        torch.compiler.save_cache_artifacts()  # for the next process
     note = ""
     if backend.ours and not sum(zendnn.counters().values()):
         note = "nothing ran on ZenDNN"

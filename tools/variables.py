@@ -38,14 +38,43 @@ VARIABLES = {
         "the folder of an installed AOCL-DLP or ZenDNN, 5.2 or later",
         "none",
     ),
+    "ZENDNN_CPU_BIND": Variable(
+        "`1` [binds](placing.md#by-variables) threads to cores",
+        default="`1` with `ZENDNN_NUMA_CPUS`",
+    ),
+    "ZENDNN_DEBUG_MODE": Variable(
+        "how much is [told](profiling.md#logs): `0` nothing, `1` errors, `2` warnings, `3` also "
+        "what is done, `4` everything",
+        "`0` to `4`",
+    ),
     "ZENDNN_EMULATE": Variable(
         "makes choices as on that [CPU](emulation.md)",
         "`zen2`, `zen3`, `zen4`, `zen5`, or a folder with a machine's topology",
         "none",
     ),
     "ZENDNN_HUGE_PAGES": Variable("transparent huge pages for large tensors and arenas"),
+    "ZENDNN_LOG_OPTS": Variable(
+        "`ZENDNN_DEBUG_MODE` by [module](profiling.md#logs), in zentorch's levels",
+        "a list such as `ALL:0,PROF:2`",
+        "none",
+    ),
+    "ZENDNN_MEM_BIND": Variable(
+        "memory: `1` on the [cores' own](placing.md#by-variables) NUMA nodes only, `interleave` on "
+        "all in turn"
+    ),
+    "ZENDNN_NUMA_CPUS": Variable(
+        "the [cores](placing.md#by-variables) to bind to",
+        "a list such as `0-7,16` or `0 1`",
+        "none",
+    ),
+    "ZENDNN_NUM_THREADS": Variable(
+        "torch's threads, and how many of the cores are bound; `0`: as many as there are cores"
+    ),
     "ZENDNN_PLAN_CACHE_CAPACITY": Variable("input shapes that a plan keeps executables for"),
     "ZENDNN_PLAN_LAYOUT": Variable("image layout in plans; `any` times both"),
+    "ZENDNN_PRIMITIVE_LOG_ENABLE": Variable("`1` is `ZENDNN_VERBOSE=2`"),
+    "ZENDNN_PROCESS_MODE": Variable("`0` switches ZenDNN off, as `flags(enabled=False)` does"),
+    "ZENDNN_PY_LOG_LEVEL": Variable("level of the logger `torch.backends.zendnn`"),
     "ZENDNN_TUNING_BUDGET": Variable("seconds for timing candidates per plan build"),
     "ZENDNN_TUNING_CACHE": Variable(
         "keeps the choices for later processes; several can share it", "a file", "none"
@@ -53,7 +82,7 @@ VARIABLES = {
     "ZENDNN_VERBOSE": Variable(
         "`1`: a line for each plan step, eager primitive or kernel, and timed candidate; `2`: also "
         "creations, primitives in steps, and what went to torch and why",
-        "`0`, `2`; anything else is `1`",
+        "`0`, `1`, `2`, or oneDNN's words",
         "`0`",
     ),
     "ZENDNN_VERIFY": Variable(

@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.backends.zendnn import _binding, _commands, _processes, launch
+from torch.backends.zendnn import _binding, _commands, _processes, launch, topology
 from torch.backends.zendnn._binding import PlacingError, format_list, may_bind_memory
 from torch.backends.zendnn._commands import Command, Program, Tools, shell
 from torch.backends.zendnn.placement import Instance, layouts, plan
@@ -287,6 +287,91 @@ def test_bind_refuses_in_one_sentence_and_changes_nothing(
         torch.backends.zendnn.bind(**arguments)
     assert tuple(sorted(os.sched_getaffinity(0))) == CPUS
     assert torch.get_num_threads() == threads
+
+
+BY_VARIABLES = """
+import os
+import torch
+from torch.backends import zendnn
+print(sorted(os.sched_getaffinity(0)), torch.get_num_threads(), zendnn.enabled)
+"""
+
+
+def test_variables_bind_at_the_import_of_torch() -> None:
+    first = CPUS[:1]
+    cases = [
+        ({"ZENDNN_NUMA_CPUS": str(first[0]), "ZENDNN_MEM_BIND": "1"}, (first, 1, True)),
+        (
+            {"ZENDNN_NUMA_CPUS": f"{first[0]} {CPUS[-1]}", "ZENDNN_NUM_THREADS": "1"},
+            (first, 1, True),
+        ),
+        ({"ZENDNN_PROCESS_MODE": "0", "ZENDNN_NUM_THREADS": "3"}, (CPUS, 3, False)),
+    ]
+    for settings, (cores, threads, enabled) in cases:
+        assert run_python(BY_VARIABLES, **settings) == f"{list(cores)} {threads} {enabled}\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "calls"),
+    [
+        ({"NUMA_CPUS": "4-7,1"}, [{"cores": (1, 4, 5, 6, 7)}]),
+        ({"NUMA_CPUS": "0 1  5", "NUM_THREADS": "2"}, [{"cores": (0, 1)}, 2]),
+        ({"NUMA_CPUS": "0-1", "CPU_BIND": "0"}, []),
+        # A core's first CPU: the siblings are 64 and more.
+        ({"CPU_BIND": "1", "NUM_THREADS": "3"}, [{"cores": (0, 1, 2)}, 3]),
+        ({"CPU_BIND": "1"}, [{"cores": tuple(range(64))}]),
+        ({"MEM_BIND": "1"}, [{"memory": "local"}]),
+        ({"MEM_BIND": "interleave", "NUM_THREADS": "8"}, [8, {"memory": "interleave"}]),
+        ({"MEM_BIND": "0", "CPU_BIND": "0", "NUM_THREADS": "0"}, []),
+    ],
+    ids=str,
+)
+def test_variables_are_arguments_of_bind(
+    settings: dict[str, str], calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(topology, "read", lambda: machine("epyc-7763-1s-nps1-smt"))
+    monkeypatch.setattr(torch, "set_num_threads", made.append)
+    monkeypatch.setattr(
+        _binding,
+        "bind",
+        lambda cores=None, memory=None: made.append(
+            {"memory": memory} if cores is None else {"cores": cores}
+        ),
+    )
+    for name, value in settings.items():
+        monkeypatch.setenv(f"ZENDNN_{name}", value)
+    _binding.bind_by_variables()
+    assert made == calls
+
+
+def test_variables_that_cannot_be_followed_warn_once_each() -> None:
+    settings = {
+        "ZENDNN_PROCESS_MODE": "off",
+        "ZENDNN_CPU_BIND": "yes",
+        "ZENDNN_MEM_BIND": "2",
+        "ZENDNN_NUM_THREADS": "many",
+        "ZENDNN_NUMA_CPUS": "5-2",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", BY_VARIABLES],
+        env={**os.environ, **settings},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert done.stdout == run_python(BY_VARIABLES)
+    sentences = {
+        "PROCESS_MODE": "'off', which is none of 1 0: it stays 1",
+        "CPU_BIND": "'yes', which is none of 1 0: it stays 1",
+        "MEM_BIND": "'2', which is none of 0 1 interleave: it stays 0",
+        "NUM_THREADS": "'many', which is no whole number from 0 on: it stays 0",
+        "NUMA_CPUS": "'5-2', and cores are not bound: '5-2' has the range 5-2, which goes down",
+    }
+    for name, sentence in sentences.items():
+        assert done.stderr.count(f"ZENDNN_{name} is ") == 1
+        assert f"ZENDNN_{name} is {sentence}" in done.stderr
 
 
 # Instances

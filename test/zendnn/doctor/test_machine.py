@@ -140,6 +140,9 @@ def test_idle_cores_cost_what_was_measured() -> None:
 
 VARIABLES = {
     "ZENDNN_VERBOSE": ("1", "0"),
+    "ZENDNN_DEBUG_MODE": ("3", "2"),
+    "ZENDNN_LOG_OPTS": ("ALL:0,PROF:2", "ALL:1"),
+    "ZENDNN_PROCESS_MODE": ("0", "1"),
     "ONEDNN_MAX_CPU_ISA": ("AVX2", "ALL"),
     "ZENDNN_ALLOCATOR_CACHE": ("0", "1000000"),
     "ZENDNN_TUNING_BUDGET": ("0.0", "0.5"),

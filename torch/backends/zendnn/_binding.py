@@ -110,6 +110,41 @@ def bind(cores: str | Iterable[int] | None = None, memory: str | None = None) ->
         bind_memory(memory, machine.nodes if memory == "interleave" else machine.memory())
 
 
+#: What ``bind`` takes for memory, by the words of ``ZENDNN_MEM_BIND``.
+_MEMORY = {"1": "local", "interleave": "interleave"}
+
+
+def bind_by_variables() -> None:
+    """Bind this process as its environment variables say, when torch is imported.
+
+    What cannot be done warns, and is left out.
+    """
+    import torch
+    from torch.backends.zendnn import _C, topology
+
+    threads = _C.whole_number_from("ZENDNN_NUM_THREADS", 0, 0)
+    listed = os.environ.get("ZENDNN_NUMA_CPUS")
+    binds = _C.word_from("ZENDNN_CPU_BIND", ["0", "1"] if listed is None else ["1", "0"])
+    memory = _C.word_from("ZENDNN_MEM_BIND", ["0", "1", "interleave"])
+    if binds == "1":
+        name = "ZENDNN_CPU_BIND" if listed is None else "ZENDNN_NUMA_CPUS"
+        try:
+            if listed is None:
+                cores: tuple[int, ...] = tuple(core.cpus[0] for core in topology.read().cores)
+            else:
+                cores = parse_list(",".join(listed.replace(",", " ").split()))
+            bind(cores[: threads or None])
+        except (OSError, ValueError) as error:
+            _C.warn_of(name, f"and cores are not bound: {error}")
+    if threads:
+        torch.set_num_threads(threads)
+    if memory in _MEMORY:
+        try:
+            bind(memory=_MEMORY[memory])
+        except (OSError, ValueError) as error:
+            _C.warn_of("ZENDNN_MEM_BIND", f"and memory is not bound: {error}")
+
+
 def bind_cores(cores: Iterable[int]) -> None:
     """Bind every thread of this process to CPUs.
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch._tensor_str as tensor_str
-from torch._logging._internal import register_artifact, register_log
-from torch.backends.zendnn import _C, _device
+from torch._logging._internal import log_state, register_artifact, register_log
+from torch.backends.zendnn import _C, _binding, _device
 from torch.backends.zendnn._info import cpu_name
 from torch.backends.zendnn.frontends import optimize_frozen
 
 DEVICE = "zendnn"
+
+#: The name of the parent of our loggers.
+LOGGER = "torch.backends.zendnn"
+#: Python's levels, by those of ``ZENDNN_DEBUG_MODE``.
+LEVELS = (logging.CRITICAL, logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)
 
 
 def _to_zendnn(self: torch.Tensor, dtype: torch.dtype | None = None) -> torch.Tensor:
@@ -106,12 +112,17 @@ def _add_configuration() -> None:
 
 def _register_logs() -> None:
     """Make ``TORCH_LOGS`` know our names; torch reads it once all entry points have run."""
-    register_log("zendnn", "torch.backends.zendnn")
+    register_log("zendnn", LOGGER)
     register_artifact(
         "zendnn_graph",
         "Prints the regions of each graph that the backend zendnn compiles, and what is outside.",
         visible=True,
     )
+    level = LEVELS[_C._log_levels()[0]]
+    if level != logging.WARNING:
+        # Without TORCH_LOGS, torch applies its state, unless it has done so: an older torch.
+        log_state.enable_log(LOGGER, level)
+        logging.getLogger(LOGGER).setLevel(level)
 
 
 @functools.cache
@@ -123,3 +134,4 @@ def install() -> None:
     _add_frozen_pass()
     _add_configuration()
     _register_logs()
+    _binding.bind_by_variables()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,8 @@ from torch.backends.zendnn._options import Options
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.fx.program import with_plans
 from torch.export import ExportedProgram
+
+log = logging.getLogger(__name__)
 
 
 def optimize(
@@ -50,7 +53,8 @@ def optimize(
     except Exception as error:
         reason = str(error).strip().partition("\n")[0]
         message = f"torch.export cannot capture the model, and it is traced: {reason}"
-        warnings.warn(message, stacklevel=2)
+        if log.isEnabledFor(logging.WARNING):
+            warnings.warn(message, stacklevel=2)
         with torch.no_grad():
             traced: nn.Module = torch.jit.trace(
                 copy.copy(given), tuple(inputs), example_kwarg_inputs=kwargs, check_trace=False

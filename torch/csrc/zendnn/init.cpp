@@ -3,8 +3,10 @@
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Dtypes.h>
+#include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Info.h>
+#include <ATen/native/zendnn/Logs.h>
 #include <ATen/native/zendnn/cpu/Overrides.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/DynamicTypes.h>
@@ -239,6 +241,36 @@ PYBIND11_MODULE(_C, m) {
 
   auto verbose = m.def_submodule("_verbose");
   verbose.def("zendnn_set_verbose", &ctx::set_verbose);
+
+  m.def(
+      "_log_levels",
+      [] {
+        const auto levels = ctx::read_log_levels();
+        return std::pair(levels.messages, levels.lines);
+      },
+      "How much the environment lets messages and verbose lines tell, from 0 "
+      "to 4.");
+  // Not called _word_from: tools/variables.py reads calls of either language.
+  m.def(
+      "word_from",
+      torch::wrap_pybind_function(ctx::word_from),
+      "One of some words, of which the first is the default, from the "
+      "environment.",
+      py::arg("name"),
+      py::arg("words"));
+  m.def(
+      "whole_number_from",
+      torch::wrap_pybind_function(ctx::whole_number_from),
+      "A number from the environment, of at least so many.",
+      py::arg("name"),
+      py::arg("least"),
+      py::arg("otherwise"));
+  m.def(
+      "warn_of",
+      torch::wrap_pybind_function(ctx::warn_of),
+      "Warn once of a variable's value; the rest says what is wrong with it.",
+      py::arg("name"),
+      py::arg("rest"));
 
   m.def(
       "_lay_out",

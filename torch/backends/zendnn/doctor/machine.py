@@ -278,6 +278,10 @@ _ON = r"(?!(0|none|off|false|no)?$).+"
 #: What variables do that somebody set and forgot.
 SETTINGS = (
     Setting("(ZENDNN|ONEDNN|DNNL|MKL)_VERBOSE", _ON, "each call prints a line"),
+    Setting("ZENDNN_DEBUG_MODE", "[34]", "each call prints a line"),
+    Setting("ZENDNN_PRIMITIVE_LOG_ENABLE", "1", "each call prints a line"),
+    Setting("ZENDNN_LOG_OPTS", ".*:[2-9].*", "each call prints a line"),
+    Setting("ZENDNN_PROCESS_MODE", "0", "ZenDNN is switched off"),
     Setting("ZENDNN_VERIFY", "1", "results are also computed by torch"),
     Setting(
         "(ZENDNN|ONEDNN|DNNL)_MAX_CPU_ISA|ATEN_CPU_CAPABILITY|MKL_ENABLE_INSTRUCTIONS|MKL_CBWR",

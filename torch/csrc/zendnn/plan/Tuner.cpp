@@ -6,6 +6,7 @@
 #include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Info.h>
+#include <ATen/native/zendnn/Logs.h>
 #include <c10/util/Exception.h>
 #include <c10/util/ScopeExit.h>
 #include <c10/util/StringUtil.h>
@@ -197,7 +198,7 @@ class Choices {
       }
     }
     // Without the lock: another process may be writing.
-    if (!append(lines)) {
+    if (!append(lines) && warns()) {
       TORCH_WARN_ONCE(
           "ZENDNN_TUNING_CACHE: ", printable(path()), " cannot be written.");
     }
@@ -240,10 +241,12 @@ class Choices {
     std::ifstream file(path());
     foreign_ = is_foreign(file);
     if (foreign_) {
-      TORCH_WARN(
-          "ZENDNN_TUNING_CACHE: ",
-          printable(path()),
-          " is from another CPU or version and is ignored.");
+      if (warns()) {
+        TORCH_WARN(
+            "ZENDNN_TUNING_CACHE: ",
+            printable(path()),
+            " is from another CPU or version and is ignored.");
+      }
       return;
     }
     std::string line;
@@ -398,11 +401,13 @@ Choice choose(
     }
     for (const auto index : wrong) {
       const auto& name = candidates[index].name;
-      TORCH_WARN(
-          "ZenDNN: ",
-          name,
-          " computes a wrong result and is not used for ",
-          key);
+      if (warns()) {
+        TORCH_WARN(
+            "ZenDNN: ",
+            name,
+            " computes a wrong result and is not used for ",
+            key);
+      }
       known.wrong.push_back(name);
       std::erase(known.right, index);
       times.erase(index);

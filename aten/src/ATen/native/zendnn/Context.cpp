@@ -1,8 +1,11 @@
 #include <ATen/native/zendnn/Context.h>
 
+#include <ATen/native/zendnn/Environment.h>
+
 namespace at::native::zendnn {
 
-std::atomic<bool> switches::enabled{true};
+std::atomic<bool> switches::enabled{
+    word_from("ZENDNN_PROCESS_MODE", {"1", "0"}) == "1"};
 
 namespace {
 std::atomic<bool> deterministic_{false};

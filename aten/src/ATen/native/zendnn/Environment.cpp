@@ -1,6 +1,7 @@
 // Reads environment variables.
 #include <ATen/native/zendnn/Environment.h>
 
+#include <ATen/native/zendnn/Logs.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -26,7 +27,9 @@ void warn(const char* name, const char* text, const std::string& rest) {
       return;
     }
   }
-  TORCH_WARN(name, " is '", printable(text), "', ", rest);
+  if (warns()) {
+    TORCH_WARN(name, " is '", printable(text), "', ", rest);
+  }
 }
 
 template <class Number>
@@ -81,10 +84,8 @@ double number_from(const char* name, double otherwise) {
   return read(name, 0.0, otherwise, "number");
 }
 
-std::string word_from(
-    const char* name,
-    std::initializer_list<const char*> words) {
-  const std::string usual = *words.begin();
+std::string word_from(const char* name, const std::vector<std::string>& words) {
+  const auto& usual = words.front();
   const char* const text = std::getenv(name);
   if (text == nullptr ||
       std::find(words.begin(), words.end(), std::string(text)) != words.end()) {
@@ -92,7 +93,7 @@ std::string word_from(
   }
   std::ostringstream told;
   told << "which is none of";
-  for (const auto* word : words) {
+  for (const auto& word : words) {
     told << ' ' << word;
   }
   told << ": it stays " << usual;

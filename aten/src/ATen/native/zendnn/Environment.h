@@ -2,24 +2,28 @@
 // applies.
 #pragma once
 
-#include <initializer_list>
+#include <c10/macros/Export.h>
+
+#include <cstdint>
 #include <string>
+#include <vector>
 
 namespace at::native::zendnn {
 
 // An integer of at least `least`.
-int64_t whole_number_from(const char* name, int64_t least, int64_t otherwise);
+C10_EXPORT int64_t
+whole_number_from(const char* name, int64_t least, int64_t otherwise);
 
 // A number of at least 0.
 double number_from(const char* name, double otherwise);
 
 // One of some words; the first is the default.
-std::string word_from(
+C10_EXPORT std::string word_from(
     const char* name,
-    std::initializer_list<const char*> words);
+    const std::vector<std::string>& words);
 
 // Warns once of the variable's value; `rest` says what is wrong with it.
-void warn_of(const char* name, const std::string& rest);
+C10_EXPORT void warn_of(const char* name, const std::string& rest);
 
 // The text for a warning, in one line: it escapes unprintable characters as
 // \xNN, and truncates long texts.

@@ -2,16 +2,19 @@
 
 #include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Info.h>
+#include <ATen/native/zendnn/Logs.h>
 #include <oneapi/zendnn/zendnn_debug.h>
 #include <third_party/zendnn/execution_counters.h>
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
+#include <c10/util/Logging.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -96,6 +99,16 @@ void print(const Event& event) {
         event.milliseconds);
   }
   std::fflush(stdout);
+}
+
+// ---- torch's log
+
+// For TORCH_CPP_LOG_LEVEL=INFO.
+void log_event(const Event& event) {
+  LOG(INFO) << "ZenDNN " << name_of(event.route) << ' ' << event.operation
+            << " (" << operands_of(event) << "): "
+            << (event.reason.empty() ? event.implementation : event.reason)
+            << ", " << event.milliseconds << " ms";
 }
 
 } // namespace
@@ -268,6 +281,9 @@ void tell(const Event& event) {
   if ((who & kVerboseLines) != 0) {
     print(event);
   }
+  if ((who & kLog) != 0 && event.route != Route::none) {
+    log_event(event);
+  }
   if ((who & kRecordings) != 0 && is_recorded) {
     const std::lock_guard lock(logs().mutex);
     for (const auto& log : logs().all) {
@@ -289,7 +305,9 @@ bool set_recorded(bool recorded) {
 
 void warn(const Event& event) {
   tell(event);
-  TORCH_WARN("ZenDNN plan ", event.operation, ' ', event.reason);
+  if (warns()) {
+    TORCH_WARN("ZenDNN plan ", event.operation, ' ', event.reason);
+  }
 }
 
 void count_kernel(int primitive_kind) {
@@ -364,9 +382,17 @@ const char* name_of(Route route) {
 }
 
 namespace {
-// The environment may request verbose lines before any call.
-[[maybe_unused]] const bool heard =
-    (set_listening(kVerboseLines, verbose() > 0), true);
+// The environment may request lines and logs before any call. libzendnn reads
+// ZENDNN_VERBOSE itself, which has words of its own.
+[[maybe_unused]] const bool heard = [] {
+  if (std::getenv("ZENDNN_VERBOSE") == nullptr && verbose() > 0) {
+    set_verbose(verbose());
+  }
+  set_listening(kVerboseLines, verbose() > 0);
+  constexpr int kInfo = 0; // torch's number of the level
+  set_listening(kLog, FLAGS_caffe2_log_level <= kInfo);
+  return true;
+}();
 } // namespace
 
 } // namespace at::native::zendnn

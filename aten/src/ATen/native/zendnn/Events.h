@@ -1,6 +1,7 @@
 // One stream of events: the route of each operator, with a reason. Counters,
-// verbose lines, Python's recordings, warnings and the profiler's names are
-// views of it. Without a listener, an operator costs a load and a branch.
+// verbose lines, torch's log, Python's recordings, warnings and the profiler's
+// names are views of it. Without a listener, an operator costs a load and a
+// branch.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -47,7 +48,7 @@ struct Event {
 };
 
 // The listeners, one bit each; see listening().
-enum Listener : uint32_t { kVerboseLines = 1, kRecordings = 2 };
+enum Listener : uint32_t { kVerboseLines = 1, kRecordings = 2, kLog = 4 };
 extern std::atomic<uint32_t> listeners __attribute__((visibility("hidden")));
 inline bool listening() {
   return listeners.load(std::memory_order_relaxed) != 0;

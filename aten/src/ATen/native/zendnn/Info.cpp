@@ -2,25 +2,20 @@
 
 #include <ATen/native/zendnn/AoclDlp.h>
 #include <ATen/native/zendnn/Events.h>
+#include <ATen/native/zendnn/Logs.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <oneapi/zendnn/zendnn_debug.h>
 #include <third_party/zendnn/blis_gemm.h>
 #include <third_party/zendnn/execution_counters.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <sstream>
 
 namespace at::native::zendnn {
 namespace {
 
 std::atomic<int>& verbose_level() {
-  static std::atomic<int> level = [] {
-    const char* text = std::getenv("ZENDNN_VERBOSE");
-    return text == nullptr || std::string(text) == "0" ? 0
-           : std::string(text) == "2"                  ? 2
-                                                       : 1;
-  }();
+  static std::atomic<int> level = verbose_at(log_levels().lines);
   return level;
 }
 

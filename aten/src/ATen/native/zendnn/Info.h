@@ -22,7 +22,7 @@ C10_EXPORT void reset_counters();
 // primitive within a plan's step, and each operator that falls back to torch.
 // Returns false for any other level.
 C10_EXPORT bool set_verbose(int level);
-// The current level: the last one set, or ZENDNN_VERBOSE.
+// The current level: the last one set, or that of the environment (Logs.h).
 C10_EXPORT int verbose();
 
 } // namespace at::native::zendnn
