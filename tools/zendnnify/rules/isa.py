@@ -100,6 +100,14 @@ PHRASES: tuple[Phrase, ...] = (
         _REASON,
         f"{_X64}/gemm/gemm_info.cpp",
     ),
+    # Before 3.12 upstream lists them on demand only.
+    _drop(
+        "list-no-sparse-product",
+        r"\bCPU_INSTANCE(?:_X64)?\((?:jit_uni|ref)_sparse_matmul_t\)",
+        "src/cpu/matmul/cpu_matmul_list.cpp",
+        reason="torch's sparse matrices do not reach it",
+        versions=">=3.12",
+    ),
     _drop(
         "list-no-recurrence-of-other-types",
         r"\bCPU_INSTANCE\(ref_rnn_(?:fwd|bwd)_(?:f16|s8s8|u8s8)_t\)",
