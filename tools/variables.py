@@ -75,6 +75,9 @@ VARIABLES = {
     "ZENDNN_PRIMITIVE_LOG_ENABLE": Variable("`1` is `ZENDNN_VERBOSE=2`"),
     "ZENDNN_PROCESS_MODE": Variable("`0` switches ZenDNN off, as `flags(enabled=False)` does"),
     "ZENDNN_PY_LOG_LEVEL": Variable("level of the logger `torch.backends.zendnn`"),
+    "ZENDNN_ROUTE": Variable(
+        "sends chosen calls to torch's own kernels ([route](profiling.md#route))", "a file", "none"
+    ),
     "ZENDNN_TUNING_BUDGET": Variable("seconds for timing candidates per plan build"),
     "ZENDNN_TUNING_CACHE": Variable(
         "keeps the choices for later processes; several can share it", "a file", "none"

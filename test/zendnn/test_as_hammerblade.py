@@ -1,4 +1,4 @@
-"""The names of HammerBlade's profiler, kernel log and chart, used as its users do."""
+"""The names of HammerBlade's profiler, kernel log, chart and route, used as its users do."""
 
 from __future__ import annotations
 
@@ -56,4 +56,23 @@ def test_the_chart_has_the_calls_of_a_signature() -> None:
     torch.addmm(added, left, right)
     PROFILER.disable()
     assert json.loads(PROFILER.chart.json()) == [{"offload": False, "signature": signature}]
+    PROFILER.chart.clear()
+
+
+def test_a_chart_with_other_choices_is_a_route() -> None:
+    x = torch.randn(64, 256)
+    signature = "at::Tensor at::native::sigmoid(const at::Tensor& self)"
+    PROFILER.chart.add(signature)
+    PROFILER.enable()
+    torch.sigmoid(x)
+    PROFILER.disable()
+    route = json.loads(PROFILER.chart.json())
+    assert route == [{"offload": True, "signature": signature}]
+    route[0]["offload"] = False
+    PROFILER.route.set_route_from_json(route)
+    PROFILER.enable()
+    torch.sigmoid(x)
+    PROFILER.disable()
+    assert json.loads(PROFILER.chart.json()) == [{"offload": False, "signature": signature}]
+    PROFILER.route.clear()
     PROFILER.chart.clear()

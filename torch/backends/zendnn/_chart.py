@@ -48,7 +48,7 @@ def add_beacon(signature: str) -> None:
     Raises:
         ValueError: if torch has no such operator.
     """
-    _beacons[signature] = frozenset(_operators(signature))
+    _beacons[signature] = frozenset(operators_of(signature))
 
 
 def clear_beacon() -> None:
@@ -93,8 +93,8 @@ def _chosen() -> Iterator[tuple[str, Call]]:
                     yield beacon, call
 
 
-def _operators(signature: str) -> Iterator[str]:
-    """Yield the full names of the operators that a signature means."""
+def operators_of(signature: str) -> Iterator[str]:
+    """Yield the full names of the operators that a signature means; see ``add_beacon``."""
     before, parenthesis, types = signature.partition("(")
     if parenthesis:
         name = re.split(r"::|\s", before.strip())[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -135,3 +136,7 @@ def install() -> None:
     _add_configuration()
     _register_logs()
     _binding.bind_by_variables()
+    if "ZENDNN_ROUTE" in os.environ:
+        from torch.backends.zendnn._routing import set_from_environment
+
+        set_from_environment()

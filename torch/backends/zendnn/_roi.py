@@ -51,6 +51,7 @@ def enable() -> None:
     """Profile from now on, and forget what was profiled before."""
     global _region
     disable()
+    _C._restart_route()
     _region = Region()
 
 

@@ -19,11 +19,12 @@ from types import ModuleType
 from typing import Any
 
 from torch.backends.zendnn import _chart as chart
+from torch.backends.zendnn import _route as route
 from torch.backends.zendnn._calls import Call
 from torch.backends.zendnn._roi import calls, disable, enable, is_in_roi, region
 from torch.backends.zendnn._table import table
 
-__all__ = ["chart", "disable", "enable", "is_in_ROI", "is_in_roi", "stats"]
+__all__ = ["chart", "disable", "enable", "is_in_ROI", "is_in_roi", "route", "stats"]
 
 #: HammerBlade's name of it.
 is_in_ROI = is_in_roi

@@ -7,6 +7,7 @@
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/Logs.h>
+#include <ATen/native/zendnn/Route.h>
 #include <ATen/native/zendnn/cpu/Overrides.h>
 #include <ATen/record_function.h>
 #include <torch/csrc/DynamicTypes.h>
@@ -27,6 +28,7 @@
 #include <cmath>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -218,6 +220,32 @@ PYBIND11_MODULE(_C, m) {
       &ctx::set_recorded,
       "Whether recordings hear this thread from now on; return the last value.",
       py::arg("recorded"));
+
+  py::class_<ctx::route::Rule>(m, "_Rule")
+      .def(
+          py::init([](std::vector<std::string> operators,
+                      std::vector<std::optional<ctx::route::Pattern>> shapes,
+                      bool offload) {
+            return ctx::route::Rule{
+                std::move(operators), std::move(shapes), offload};
+          }),
+          "operators"_a,
+          "shapes"_a,
+          "offload"_a);
+  m.def(
+      "_set_route",
+      [](std::vector<ctx::route::Rule> rules,
+         std::vector<ctx::route::Rule> chart,
+         bool otherwise) {
+        ctx::route::set(
+            ctx::route::Table{std::move(rules), std::move(chart), otherwise});
+      },
+      "Set which calls run on torch's kernels; a negative size is any.",
+      "rules"_a,
+      "chart"_a,
+      "otherwise"_a);
+  m.def("_clear_route", [] { ctx::route::set(std::nullopt); });
+  m.def("_restart_route", &ctx::route::restart);
 
   using Released = py::call_guard<py::gil_scoped_release>;
   m.def("_memory_cached", &ctx::memory_cached);

@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/zendnn/Events.h>
+#include <ATen/native/zendnn/Route.h>
 #include <ATen/record_function.h>
 #include <adeep/abstract_types.hpp>
 
@@ -197,8 +198,9 @@ class Executable::Instance {
       frame_.bases[i] = data;
     }
     refresh();
-    const bool told = listening() || at::getStepCallbacksUnlessEmpty(
-                                         at::RecordScope::FUNCTION);
+    const auto ranges =
+        at::getStepCallbacksUnlessEmpty(at::RecordScope::FUNCTION);
+    const bool told = listening() || (ranges && !route::is_alone(*ranges));
     for (size_t i = 0; i < program_.steps.size(); ++i) {
       told ? tell_step(i) : run_step(i);
     }

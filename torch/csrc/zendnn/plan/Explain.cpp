@@ -72,11 +72,15 @@ IValue Plan::explain() const {
          {"steps", list_of(program.steps, explain_step)},
          {"left_to_torch", list_of(built.left, explain_left)}});
   };
+  auto entries = cache_.entries();
+  std::erase_if(entries, [now = route::now().version](const auto& entry) {
+    return entry.call.route.version != now;
+  });
   return dictionary(
       {{"name", name_},
        {"description", description_},
        {"packed_bytes", packed_.bytes()},
-       {"built", list_of(cache_.entries(), explain_entry)}});
+       {"built", list_of(entries, explain_entry)}});
 }
 
 } // namespace at::native::zendnn::plan

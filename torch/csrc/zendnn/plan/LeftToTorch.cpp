@@ -10,6 +10,7 @@
 #include <chrono>
 #include <cmath>
 #include <new>
+#include <optional>
 #include <string_view>
 
 namespace at::native::zendnn::plan {
@@ -344,6 +345,11 @@ bool is_in_torch(const std::string& op) {
 }
 
 Tensor compute(const Node& node, const Operands& given) {
+  std::optional<route::Decided> decided;
+  if (node.left) {
+    const auto& left = *node.left;
+    decided.emplace(left.by_route ? route::Says::torch : route::Says::zendnn);
+  }
   return with_post_ops(node, find_compute(node.op)(node, given), given);
 }
 
@@ -382,6 +388,32 @@ void leave(Description& region, const RefusedNode& refused) {
       std::count_if(nodes.begin(), nodes.end(), is_computed)) {
     refuse(reason);
   }
+}
+
+size_t leave_by_route(
+    Description& region,
+    const Values& values,
+    const route::Moment& at) {
+  route::Region route(at);
+  for (size_t i = 0; i < region.nodes.size(); ++i) {
+    auto& node = region.nodes[i];
+    if (!is_computed(node)) {
+      continue;
+    }
+    route::Region::Shapes shapes;
+    for (const auto value : node.reads()) {
+      if (!values.is_number(value)) {
+        shapes.emplace_back(values.sizes(value));
+      }
+    }
+    if (route.leaves_node(node.label, shapes)) {
+      if (!node.left) {
+        leave(region, {route::kReason, static_cast<int64_t>(i)});
+      }
+      node.left->by_route = true;
+    }
+  }
+  return route.calls();
 }
 
 void infer_by_torch(Values& values, const Node& node) {

@@ -2,6 +2,7 @@
 // own: each is one step, so that a refusal costs the operator, not the region.
 #pragma once
 
+#include <ATen/native/zendnn/Route.h>
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Layouts.h>
 
@@ -55,6 +56,7 @@ struct Left {
   // What torch makes, once it has been asked.
   TensorSpec result{};
   double milliseconds = 0; // of one run on stand-ins for its operands
+  bool by_route = false;   // on none of our eager operators either
 };
 
 // The refusal of one node.
@@ -92,6 +94,13 @@ void at_node(int64_t node, const Run& run) {
 // nothing is gained by a plan without it: torch cannot be asked for it alone,
 // or computes more than half of the region then.
 void leave(Description& region, const RefusedNode& refused);
+
+// Leaves the nodes to torch that the route leaves; returns how many of the
+// region's operators are calls of its chart. Throws Refused as leave() does.
+size_t leave_by_route(
+    Description& region,
+    const Values& values,
+    const route::Moment& at);
 
 // Gives the result the type that torch gives it. Throws Refused where torch
 // raises an error, or where the operands are not of one type that plans take:

@@ -27,6 +27,18 @@
 namespace at::native::zendnn::plan {
 namespace {
 
+route::Region::Shapes sizes_of(const std::vector<TensorSpec>& inputs) {
+  route::Region::Shapes sizes;
+  for (const auto& input : inputs) {
+    sizes.emplace_back(input.sizes);
+  }
+  return sizes;
+}
+
+bool is_left_by_route(const Node& node) {
+  return node.left && node.left->by_route;
+}
+
 bool has_images(const Description& region) {
   return std::any_of(
       region.nodes.begin(), region.nodes.end(), [](const Node& node) {
@@ -118,6 +130,10 @@ Plan::Plan(std::string description, Tensors constants, std::string name)
 Built Plan::build(const Call& call) {
   // torch is asked for views, strides, and results of what it computes.
   const BelowEverything below;
+  const route::Decided decided(route::Says::zendnn);
+  if (route::Region(call.route).leaves(name_, sizes_of(call.inputs))) {
+    return {.refused = route::kReason};
+  }
   double seconds = region_.tuning_budget.value_or(tuning_budget());
   Conditions conditions;
   std::vector<Layout> layouts;
@@ -162,24 +178,30 @@ Built Plan::build(
     made.layout = layout == Layout::blocked ? "blocked" : "channels last";
   }
   std::optional<Description> without; // the nodes that are left to torch
+  bool is_routed = call.route.version == 0;
   const auto before = take_predecessor(/*tunes=*/seconds > 0);
   while (!made.executable) {
     try {
       or_refuse([&] {
         const auto& region = without ? *without : region_;
         auto* const known = without ? nullptr : before.get();
+        Values values(
+            region,
+            constants_,
+            call,
+            conditions,
+            known != nullptr ? &known->inferred : nullptr);
+        if (!std::exchange(is_routed, true)) {
+          auto routed = region;
+          made.routed_calls = leave_by_route(routed, values, call.route);
+          if (std::any_of(
+                  routed.nodes.begin(), routed.nodes.end(), is_left_by_route)) {
+            without = std::move(routed);
+            return; // infers again, since what torch makes may lie otherwise
+          }
+        }
         Builder builder(
-            Values(
-                region,
-                constants_,
-                call,
-                conditions,
-                known != nullptr ? &known->inferred : nullptr),
-            packed_,
-            chosen_,
-            layout,
-            seconds,
-            known);
+            std::move(values), packed_, chosen_, layout, seconds, known);
         made.executable = builder.build();
         for (const auto& node : region.nodes) {
           if (find_operator(node.op).casts) {
@@ -362,7 +384,11 @@ Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
   for (const auto state : states_) {
     tensors[state].unsafeGetTensorImpl()->bump_version(); // for autograd
   }
-  return built->executable->run(tensors, numbers);
+  auto results = built->executable->run(tensors, numbers);
+  if (built->routed_calls > 0) {
+    route::advance(built->routed_calls);
+  }
+  return results;
 }
 
 std::vector<c10::IValue> Plan::arguments(

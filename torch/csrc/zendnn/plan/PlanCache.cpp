@@ -40,13 +40,14 @@ PlanCache::PlanCache(
 bool PlanCache::Entry::matches(
     const Tensors& tensors,
     const Integers& numbers,
-    int threads_now) const {
+    int threads_now,
+    const route::Moment& route_now) const {
   const auto is_like = [](const TensorSpec& input, const Tensor& tensor) {
     return input.dtype == tensor.scalar_type() &&
            tensor.sizes() == IntArrayRef(input.sizes) &&
            tensor.strides() == IntArrayRef(input.strides);
   };
-  return threads == threads_now &&
+  return threads == threads_now && call.route == route_now &&
          (call.numbers == numbers ||
           (built && built->conditions.hold(call.numbers, numbers))) &&
          std::equal(
@@ -61,9 +62,10 @@ std::shared_ptr<PlanCache::Slot> PlanCache::known(
     const Tensors& tensors,
     const Integers& numbers) {
   const auto threads = at::get_num_threads();
+  const auto route = route::now();
   const auto slot =
       std::find_if(recent_.begin(), recent_.end(), [&](const auto& it) {
-        return it->matches(tensors, numbers, threads);
+        return it->matches(tensors, numbers, threads, route);
       });
   if (slot == recent_.end()) {
     return nullptr;
@@ -80,6 +82,7 @@ std::shared_ptr<const Built> PlanCache::find(
   if (!slot) {
     slot = std::make_shared<Slot>();
     slot->call.numbers = numbers;
+    slot->call.route = route::now();
     for (const auto& tensor : tensors) {
       slot->call.inputs.push_back(spec_of(tensor));
     }

@@ -19,6 +19,7 @@ struct Built {
   std::set<c10::ScalarType> products{}; // what autocast would convert
   std::vector<Left> left{};             // what torch computes
   Conditions conditions{};              // of the numbers
+  size_t routed_calls = 0;              // those of the route's chart
   std::shared_ptr<std::atomic<bool>> due =
       std::make_shared<std::atomic<bool>>(verifies());
 };
@@ -37,7 +38,8 @@ class PlanCache {
     bool matches(
         const Tensors& tensors,
         const Integers& numbers,
-        int threads_now) const;
+        int threads_now,
+        const route::Moment& route_now) const;
   };
 
   // `build` runs without a lock and may throw. `dropped` is called after

@@ -17,6 +17,7 @@ namespace at::native::zendnn::plan {
 struct Call {
   std::vector<TensorSpec> inputs;
   Integers numbers;
+  route::Moment route{};
 };
 
 struct Value : TensorSpec {

@@ -7,6 +7,7 @@
 #include <ATen/native/zendnn/Context.h>
 #include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Events.h>
+#include <ATen/native/zendnn/Route.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -64,7 +65,7 @@ consteval auto operator+(const Name<kLeft>& left, const char (&right)[kRight]) {
 }
 
 // ZenDNN's primitives, vectors (for our own kernels), or nothing: not even the
-// switch.
+// switch and the route.
 enum class Needs : uint8_t { primitives, vectors, nothing };
 
 // Out of line, since it is rare: inlined, it would prevent inlining of the
@@ -117,8 +118,13 @@ struct Row<kName, kNeeds, kWhyNot, kRun, kStock, Result (*)(Operands...)> {
         return why::kNoVectors;
       }
     }
-    if (kNeeds != Needs::nothing && !enabled()) {
-      return why::kOff;
+    if constexpr (kNeeds != Needs::nothing) {
+      if (!enabled()) {
+        return why::kOff;
+      }
+      if (route::is_set() && route::says_torch()) {
+        return route::kReason;
+      }
     }
     return kWhyNot(operands...);
   }
