@@ -194,6 +194,11 @@ PYBIND11_MODULE(_C, m) {
       "_overrides",
       &ctx::cpu::override_names,
       "The names of torch's operators whose CPU kernel is ours.");
+  m.def(
+      "_nanoseconds_of_asking",
+      &ctx::cpu::nanoseconds_of_asking,
+      "What events and routes cost an operator where nobody uses them.",
+      "operators"_a);
 
   py::class_<ctx::Recording>(m, "_Recording")
       .def(py::init<bool, bool>(), "ranges"_a = false, "arguments"_a = false)

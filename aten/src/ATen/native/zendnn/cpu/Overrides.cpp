@@ -4,6 +4,8 @@
 #include <ATen/native/zendnn/cpu/Row.h>
 #include <c10/util/Exception.h>
 
+#include <chrono>
+
 namespace at::native::zendnn::cpu {
 namespace {
 
@@ -73,6 +75,23 @@ void describe(Operation& of, TensorList tensors) {
 std::vector<const char*>& overridden() {
   static std::vector<const char*> names;
   return names;
+}
+
+double nanoseconds_of_asking(int64_t operators) {
+  using Clock = std::chrono::steady_clock;
+  int64_t heard = 0;
+  const auto start = Clock::now();
+  for (int64_t i = 0; i < operators; ++i) {
+    if (listening()) {
+      ++heard;
+    }
+    if (route::is_set()) {
+      ++heard;
+    }
+    asm volatile("" : "+r"(heard) : : "memory"); // asks again each time
+  }
+  const std::chrono::duration<double, std::nano> all = Clock::now() - start;
+  return all.count() / static_cast<double>(operators);
 }
 
 std::vector<std::string> override_names() {

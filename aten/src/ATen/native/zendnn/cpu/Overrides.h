@@ -36,6 +36,10 @@ void list_rms_norms(torch::Library& m);
 // The names of all rows.
 C10_EXPORT std::vector<std::string> override_names();
 
+// For benchmarks: the nanoseconds that an operator spends on asking whether
+// anybody listens and whether a route is set, as a mean of so many.
+C10_EXPORT double nanoseconds_of_asking(int64_t operators);
+
 // Gemm.cpp: a @ b of two or three dimensions, as in mm or bmm, plus `added` if
 // that is defined.
 Tensor product(const Tensor& added, const Tensor& a, const Tensor& b);
