@@ -126,6 +126,14 @@ foreach(part zendnn_cpu zendnn_cpu_x64)
     "$<$<COMPILE_LANGUAGE:CXX>:<cpu/x64/jit_generator.hpp$<ANGLE-R>>")
 endforeach()
 
+# ZENDNN_JIT_PROFILE names assembled kernels for perf and VTune. Upstream's option would define a macro
+# for all sources of the part, though only this one reads it.
+set(zendnn_named_kernels "${ZENDNN_SOURCE_DIR}/src/cpu/jit_utils/jit_utils.cpp")
+set_source_files_properties("${zendnn_named_kernels}" TARGET_DIRECTORY zendnn_cpu PROPERTIES
+  COMPILE_OPTIONS -UZENDNN_ENABLE_JIT_PROFILING
+  SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
+target_sources(zendnn_cpu PRIVATE "${ZENDNN_SOURCE_DIR}/src/common/ittnotify/jitprofiling.c")
+
 # ---- Our own sources ---------------------------------------------------------------
 set(zendnn_ours blis_gemm emulation execution_counters panel_convolution panel_image panel_kernel
   panel_dot panel_matmul panel_pack panel_plain_convolution panel_product panel_reorder)

@@ -99,6 +99,11 @@ VARIABLES = {
 
 #: What libzendnn reads, whose sources are fetched.
 FOREIGN = {
+    "ZENDNN_JIT_PROFILE": Variable(
+        "names assembled kernels for [perf](profiling.md#perf) (`2`) or VTune (`1`)",
+        "`0`, `1`, `2`",
+        "`1`",
+    ),
     "ZENDNN_MAX_CPU_ISA": Variable(
         "widest instruction set", "such as `AVX2`, `AVX512_CORE_BF16`", "the CPU's"
     ),

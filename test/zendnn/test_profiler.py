@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -211,3 +215,23 @@ def test_results_are_the_same_while_profiled(
         alone = module(x)
         with PROFILER:
             assert torch.equal(module(x), alone)
+
+
+_ASSEMBLES = """
+import os, torch
+torch.jit.optimize_for_inference(
+    torch.jit.freeze(torch.jit.script(torch.nn.Conv2d(16, 16, 3).eval()))
+)(torch.rand(1, 16, 8, 8))
+print(os.getpid())
+"""
+
+
+def test_perf_gets_the_names_of_assembled_kernels_where_that_is_asked_for() -> None:
+    environment = {**os.environ, "ZENDNN_JIT_PROFILE": "2"}
+    command = [sys.executable, "-c", _ASSEMBLES]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    names = Path(f"/tmp/perf-{done.stdout.strip()}.map")
+    lines = names.read_text().splitlines()
+    names.unlink()
+    assert lines
+    assert all(re.fullmatch(r"[0-9a-f]+ [0-9a-f]+ \S+", line) for line in lines)
