@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.backends.zendnn.doctor.limits import Roof
 
 from .common import CPU, of_products, stock, values
 
@@ -76,6 +77,23 @@ def test_steps_of_a_plan_have_implementation_and_rates(
     assert softmax["bytes"] == 4 * 2 * 64 * 128
     (line,) = (x for x in PROFILER.stats(key=["ExecTime"]).splitlines() if " aten::linear" in x)
     assert re.match(r"(\s*[\d.]+){2}\s+[\d.]+%\s+1\s+[\d.]+\s+[\d.]+\s+aten::linear\s+\S", line)
+
+
+def test_steps_show_their_share_of_the_limit_where_that_is_asked_for(
+    region: tuple[torch.jit.ScriptModule, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, x = region
+    monkeypatch.setattr(PROFILER, "measure_roof", lambda threads: Roof({torch.float32: 1e3}, 1e2))
+    with torch.no_grad():
+        module(x)
+        profile(lambda: module(x))
+    assert "of limit" not in PROFILER.stats(key=["ExecTime"])
+    assert re.search(r"%\s+aten::linear\s", PROFILER.stats(key=["ExecTime"], limits=True))
+    text = PROFILER.stats(key=["ExecTime-Raw"], limits=True)
+    shares = {row["path"][-1]: row["of_limit"] for row in json.loads(text)}
+    assert shares["aten::linear"] > 0
+    assert shares["aten::softmax"] > 0
+    assert shares["ROI"] is None
 
 
 def test_trimming_leaves_out_the_preparation_of_plans() -> None:

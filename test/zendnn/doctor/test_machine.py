@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch.backends.zendnn.doctor import limits, machine
 from torch.backends.zendnn.doctor.facts import Facts, Load, gather
 from torch.backends.zendnn.doctor.findings import Finding, examine
@@ -211,11 +212,43 @@ def test_limits_are_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(os.sched_getaffinity(0)) == set(CPUS), "this thread was bound"
 
 
-@pytest.mark.parametrize("wide", [False, True])
-def test_multiply_adds_are_the_instructions_that_are_meant(wide: bool, tmp_path: Path) -> None:
+def test_a_roof_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.01)
+    limits.roof.cache_clear()
+    threads = torch.get_num_threads()
+    roof = limits.roof(threads)
+    assert limits.roof(threads) is roof
+    limits.roof.cache_clear()
+    assert roof.memory > 0
+    assert all(rate > 1 for rate in roof.gflops.values())
+    assert set(os.sched_getaffinity(0)) == set(CPUS), "this thread was bound"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "flops", "size", "ms"),
+    [
+        (torch.float32, 1e9, 1.0, 2.0),
+        (torch.float32, 1e9, 4e7, 4.0),
+        (torch.bfloat16, 0.0, 4e7, 4.0),
+        (torch.bfloat16, 1e9, 1.0, None),
+        (None, 0.0, 1.0, None),
+    ],
+)
+def test_what_bounds_an_operator_is_the_slower_of_computing_and_memory(
+    dtype: torch.dtype | None, flops: float, size: float, ms: float | None
+) -> None:
+    roof = limits.Roof({torch.float32: 500.0}, memory=10.0)
+    assert roof.ms(dtype, flops, size) == (None if ms is None else pytest.approx(ms))
+
+
+@pytest.mark.parametrize(("wide", "pairs"), [(False, False), (True, False), (True, True)])
+def test_multiply_adds_are_the_instructions_that_are_meant(
+    wide: bool, pairs: bool, tmp_path: Path
+) -> None:
     """As the assembler of the compiler has them, where there is one."""
     register = "zmm" if wide else "ymm"
-    body = "".join(f"vfmadd231ps %{register}12, %{register}13, %{register}{i}\n" for i in range(12))
+    name = "vdpbf16ps" if pairs else "vfmadd231ps"
+    body = "".join(f"{name} %{register}12, %{register}13, %{register}{i}\n" for i in range(12))
     source = f"vzeroall\n1:\n{body}dec %rdi\n.byte 0x0f, 0x85\n.long 1b - . - 4\nvzeroupper\nret\n"
     (tmp_path / "a.s").write_text(source)
     try:
@@ -224,4 +257,4 @@ def test_multiply_adds_are_the_instructions_that_are_meant(wide: bool, tmp_path:
         subprocess.run(copy, cwd=tmp_path, check=True)
     except FileNotFoundError:
         pytest.skip("needs the assembler of a C++ compiler")
-    assert (tmp_path / "a.bin").read_bytes() == limits.machine_code(wide)
+    assert (tmp_path / "a.bin").read_bytes() == limits.machine_code(wide, pairs)

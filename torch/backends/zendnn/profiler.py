@@ -18,11 +18,14 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
 
+import torch
 from torch.backends.zendnn import _chart as chart
 from torch.backends.zendnn import _route as route
 from torch.backends.zendnn._calls import Call
 from torch.backends.zendnn._roi import calls, disable, enable, is_in_roi, region
 from torch.backends.zendnn._table import table
+from torch.backends.zendnn.doctor.limits import Roof
+from torch.backends.zendnn.doctor.limits import roof as measure_roof
 
 __all__ = ["chart", "disable", "enable", "is_in_ROI", "is_in_roi", "route", "stats"]
 
@@ -46,6 +49,7 @@ class _Row:
     step_ms: float = 0.0
     flops: float = 0.0
     bytes: float = 0.0
+    dtype: torch.dtype | None = None
     children: dict[tuple[str, ...], _Row] = field(default_factory=dict)
 
     def add(self, call: Call, *, trimming: bool) -> None:
@@ -63,6 +67,7 @@ class _Row:
             row.step_ms += told.ms
             row.flops += told.flops
             row.bytes += told.bytes
+            row.dtype = told.dtype
         for child in call.children:
             row.add(child, trimming=trimming)
 
@@ -82,6 +87,11 @@ class _Row:
         """Return an amount per nanosecond of its steps; nothing where it is unknown."""
         return f"{amount / self.step_ms / 1e6:.1f}" if amount and self.step_ms else ""
 
+    def share_of(self, roof: Roof) -> float | None:
+        """Return its steps' speed as a part of what the machine can do; None where unknown."""
+        least = roof.ms(self.dtype, self.flops, self.bytes) if self.bytes else None
+        return least / self.step_ms if least and self.step_ms else None
+
 
 def _tree(*, trimming: bool) -> _Row:
     """Return the region of interest with all calls below it."""
@@ -99,19 +109,24 @@ def _tree(*, trimming: bool) -> _Row:
     return root
 
 
-def _exec_time(*, trimming: bool) -> str:
+def _exec_time(*, trimming: bool, roof: Roof | None) -> str:
     root = _tree(trimming=trimming)
-    rows = [("total ms", "self ms", "share", "calls", "Gflop/s", "GB/s", "operator", "ran as")]
+    head = ("total ms", "self ms", "share", "calls", "Gflop/s", "GB/s")
+    rows = [(*head, *(("of limit",) if roof else ()), "operator", "ran as")]
     for path, row in root.walk():
         share = f"{row.ms / root.ms:.1%}" if root.ms else ""
         name = "  " * (len(path) - 1) + row.operator
         times = (f"{row.ms:.3f}", f"{row.self_ms:.3f}", share, str(row.calls))
-        rates = (row.rate(row.flops), row.rate(row.bytes))
+        rates = [row.rate(row.flops), row.rate(row.bytes)]
+        if roof:
+            reached = row.share_of(roof)
+            rates.append("" if reached is None else f"{reached:.0%}")
         rows.append((*times, *rates, name, row.how))
-    return "\n".join(table(rows, ">>>>>><<"))
+    return "\n".join(table(rows, ">" * (len(rows[0]) - 2) + "<<"))
 
 
-def _exec_time_latex(*, trimming: bool) -> str:
+def _exec_time_latex(*, trimming: bool, roof: Roof | None) -> str:
+    del roof
     root = _tree(trimming=trimming)
     operators: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
     for path, row in root.walk():
@@ -142,7 +157,7 @@ def _latex(text: str) -> str:
     return text.translate(_LATEX)
 
 
-def _exec_time_raw(*, trimming: bool) -> str:
+def _exec_time_raw(*, trimming: bool, roof: Roof | None) -> str:
     rows = [
         {
             "path": path,
@@ -154,13 +169,15 @@ def _exec_time_raw(*, trimming: bool) -> str:
             "self_ms": row.self_ms,
             "flop": row.flops,
             "bytes": row.bytes,
+            **({"of_limit": row.share_of(roof)} if roof else {}),
         }
         for path, row in _tree(trimming=trimming).walk()
     ]
     return json.dumps(rows, indent=1)
 
 
-def _unimpl(*, trimming: bool) -> str:
+def _unimpl(*, trimming: bool, roof: Roof | None) -> str:
+    del roof
     times: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
     for outermost in calls():
         for call in outermost.walk():
@@ -182,7 +199,9 @@ _STATS = {
 }
 
 
-def stats(key: Sequence[str] = ("ExecTime", "Unimpl"), trimming: bool = False) -> str:
+def stats(
+    key: Sequence[str] = ("ExecTime", "Unimpl"), trimming: bool = False, limits: bool = False
+) -> str:
     """Return tables of the last region of interest; several have titles.
 
     Args:
@@ -196,10 +215,15 @@ def stats(key: Sequence[str] = ("ExecTime", "Unimpl"), trimming: bool = False) -
             - ``'ExecTime-Raw'``: for programs, the call tree as a JSON list of objects: ``path``
               (operators from ``'ROI'`` on), ``route`` (``'plan'``, ``'eager'``, ``'torch'``, or
               ``''`` where ZenDNN has no say), ``implementation``, ``reason``, ``calls``,
-              ``total_ms``, ``self_ms`` and, of plans' steps, ``flop`` and ``bytes``.
+              ``total_ms``, ``self_ms`` and, of plans' steps, ``flop``, ``bytes`` and, with
+              ``limits``, ``of_limit``.
             - ``'Unimpl'``: operators that ran on torch's own kernels, and why.
         trimming: leave out the profiler's own time, and the preparation of first calls: what plans
             take to build and tune, and ``torch.compile`` to compile.
+        limits: also show the speed of plans' steps as a part of the machine's limit, at torch's
+            number of threads: of its multiply-adds or of reading memory, whichever bounds the step.
+            Steps whose operands are in caches may exceed it. The first use measures the limits, in
+            about two seconds.
 
     Raises:
         ValueError: for an unknown key.
@@ -208,7 +232,8 @@ def stats(key: Sequence[str] = ("ExecTime", "Unimpl"), trimming: bool = False) -
     for name in keys:
         if name not in _STATS:
             raise ValueError(f"stats() has no key {name!r}: use some of {', '.join(_STATS)}")
-    made = [(_STATS[name][0], _STATS[name][1](trimming=trimming)) for name in keys]
+    roof = measure_roof(torch.get_num_threads()) if limits else None
+    made = [(_STATS[name][0], _STATS[name][1](trimming=trimming, roof=roof)) for name in keys]
     if len(made) == 1:
         return made[0][1]
     return "\n\n".join(f"{title}\n{text}" for title, text in made)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import mmap
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.backends.zendnn import _C, topology
 
 #: Seconds for one figure.
 SECONDS = 0.6
@@ -68,6 +70,47 @@ def measure(
     return Limits(_multiply_adds(cpus, wide), read, products)
 
 
+@dataclass(frozen=True)
+class Roof:
+    """What bounds an operator: it multiplies, and reads and writes memory.
+
+    Attributes:
+        gflops: Gflop/s of multiply-adds of registers, by dtype, where it could be measured.
+        memory: GB/s of reading memory.
+    """
+
+    gflops: Mapping[torch.dtype, float]
+    memory: float
+
+    def ms(self, dtype: torch.dtype | None, flops: float, size: float) -> float | None:
+        """Return how long an operator takes at least, in milliseconds.
+
+        Args:
+            dtype: of its operands.
+            flops: floating-point operations.
+            size: bytes of operands and results.
+        """
+        if dtype is None or (flops and dtype not in self.gflops):
+            return None
+        computing = flops / self.gflops[dtype] if flops else 0.0
+        return max(computing, size / self.memory) / 1e6
+
+
+@functools.cache
+def roof(threads: int) -> Roof:
+    """Measure what bounds operators on as many cores as threads, in two seconds, once."""
+    cpu = _C._cpu()
+    cpus = [core.cpus[0] for core in topology.read().cores][:threads]
+    wide = cpu["isa"].startswith("AVX-512")
+    kinds = {torch.float32: False}
+    # Tiles do more than the instruction that is timed here.
+    if _C._multiplies_bfloat16() and "AMX" not in cpu["isa"]:
+        kinds[torch.bfloat16] = True
+    rates = {dtype: _multiply_adds(cpus, wide, pairs) for dtype, pairs in kinds.items()}
+    memory = _read(min(max(2 * max(cpu["caches"], default=0), 1 << 28), _LARGEST))
+    return Roof({dtype: rate for dtype, rate in rates.items() if rate}, memory)
+
+
 def best(function: Callable[[], object], seconds: float) -> float:
     """Return the shortest of at least three runs, in seconds."""
     function()
@@ -95,15 +138,20 @@ def _read(size: int) -> float:
     return 4e-9 * data.numel() / best(data.sum, SECONDS)
 
 
-def machine_code(wide: bool) -> bytes:
+def machine_code(wide: bool, pairs: bool = False) -> bytes:
     """Return a function of a count: a loop of multiply-adds on registers, 0 + 0 * 0.
 
     Registers are zero since subnormals and NaN could be slower.
+
+    Args:
+        wide: vectors have 512 bits instead of 256.
+        pairs: of pairs of bfloat16 instead of float32; these are wide.
     """
     # EVEX or VEX: for sums 0 to 7, and from 8 on
-    words = ("62 d2 15 48", "62 52 15 48") if wide else ("c4 c2 15", "c4 42 15")
+    prefix, opcode = ("16", 0x52) if pairs else ("15", 0xB8)
+    words = (f"62 d2 {prefix} 48", f"62 52 {prefix} 48") if wide else ("c4 c2 15", "c4 42 15")
     loop = b"".join(
-        bytes.fromhex(words[number // 8]) + bytes((0xB8, 0xC4 + 8 * (number % 8)))
+        bytes.fromhex(words[number // 8]) + bytes((opcode, 0xC4 + 8 * (number % 8)))
         for number in range(_SUMS)
     )
     loop += b"\x48\xff\xcf\x0f\x85"  # dec rdi; jnz
@@ -112,9 +160,9 @@ def machine_code(wide: bool) -> bytes:
     return clear + loop + back.to_bytes(4, "little", signed=True) + leave
 
 
-def _multiply_adds(cpus: Sequence[int], wide: bool) -> float | None:
+def _multiply_adds(cpus: Sequence[int], wide: bool, pairs: bool = False) -> float | None:
     """Return the Gflop/s of a thread on each of some CPUs; their sum's best."""
-    code = machine_code(wide)
+    code = machine_code(wide, pairs)
     try:
         page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     except OSError:
@@ -136,5 +184,5 @@ def _multiply_adds(cpus: Sequence[int], wide: bool) -> float | None:
             thread.join()
 
     seconds = best(together, SECONDS)
-    lanes = 16 if wide else 8
+    lanes = (16 if wide else 8) * (2 if pairs else 1)
     return 2e-9 * lanes * _SUMS * rounds * len(cpus) / seconds
