@@ -333,6 +333,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not chosen:
             topics = ", ".join(dict.fromkeys(row.topic for row in ADVICE))
             raise SetupError(f"no advice has the text {options.only!r}: they are about {topics}")
+        if options.only and options.document:
+            raise SetupError("--document wants all rows: leave out --only")
         with tempfile.TemporaryDirectory(prefix="tuning-") as folder:
             runner = Runner(options.threads, options.seconds, Path(folder))
             samples, failures = measure(chosen, runner, options.rounds)

@@ -101,6 +101,7 @@ def test_instances_are_launched_for_real(tmp_path: Path) -> None:
     ("arguments", "sentence"),
     [
         (["--only", "nothing"], "no advice has the text 'nothing': they are about compile, bf16"),
+        (["--only", "bf16", "--document", "a.md"], "--document wants all rows: leave out --only"),
         (["--rounds", "0"], "0 is not above zero"),
         (["--document", "/nowhere/a.md"], "'/nowhere/a.md' cannot be written"),
     ],
