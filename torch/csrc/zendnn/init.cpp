@@ -277,10 +277,11 @@ PYBIND11_MODULE(_C, m) {
 
   m.def(
       "_log_levels",
-      [] {
+      torch::wrap_pybind_function([] {
+        ctx::tell_early_warnings();
         const auto levels = ctx::read_log_levels();
         return std::pair(levels.messages, levels.lines);
-      },
+      }),
       "How much the environment lets messages and verbose lines tell, from 0 "
       "to 4.");
   // Not called _word_from: tools/variables.py reads calls of either language.

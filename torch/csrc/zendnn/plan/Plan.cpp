@@ -105,6 +105,7 @@ Plan::Plan(std::string description, Tensors constants, std::string name)
       cache_(
           [this](const Call& call) { return build(call); },
           [this] { trim(); }) {
+  tell_early_warnings();
   try {
     region_ = parse(description_);
   } catch (const Refused& error) {

@@ -14,22 +14,42 @@
 #include <set>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 namespace at::native::zendnn {
 namespace {
 
+struct Warnings {
+  std::mutex mutex{};
+  std::set<std::string> variables{}; // that were warned of
+  std::vector<std::string> early{};
+  bool is_loading = true;
+};
+
+Warnings& warnings() {
+  static auto* const made = new Warnings; // never destroyed
+  return *made;
+}
+
+void tell(const std::string& sentence) {
+  if (warns()) {
+    TORCH_WARN(sentence);
+  }
+}
+
 void warn(const char* name, const char* text, const std::string& rest) {
-  static std::mutex mutex;
-  static auto* const told = new std::set<std::string>; // never destroyed
+  auto sentence = name + (" is '" + printable(text)) + "', " + rest;
   {
-    const std::lock_guard lock(mutex);
-    if (!told->insert(name).second) {
+    const std::lock_guard lock(warnings().mutex);
+    if (!warnings().variables.insert(name).second) {
+      return;
+    }
+    if (warnings().is_loading) {
+      warnings().early.push_back(std::move(sentence));
       return;
     }
   }
-  if (warns()) {
-    TORCH_WARN(name, " is '", printable(text), "', ", rest);
-  }
+  tell(sentence);
 }
 
 template <class Number>
@@ -58,6 +78,18 @@ read(const char* name, Number least, Number otherwise, const char* kind) {
 void warn_of(const char* name, const std::string& rest) {
   const char* const text = std::getenv(name);
   warn(name, text == nullptr ? "" : text, rest);
+}
+
+void tell_early_warnings() {
+  std::vector<std::string> early;
+  {
+    const std::lock_guard lock(warnings().mutex);
+    warnings().is_loading = false;
+    early.swap(warnings().early);
+  }
+  for (const auto& sentence : early) {
+    tell(sentence);
+  }
 }
 
 std::string printable(const std::string& text) {

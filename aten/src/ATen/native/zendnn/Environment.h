@@ -25,6 +25,10 @@ C10_EXPORT std::string word_from(
 // Warns once of the variable's value; `rest` says what is wrong with it.
 C10_EXPORT void warn_of(const char* name, const std::string& rest);
 
+// Warnings about what is read while the library loads wait for this call, since
+// Python shows only what comes later as its own. Plans call it, too.
+C10_EXPORT void tell_early_warnings();
+
 // The text for a warning, in one line: it escapes unprintable characters as
 // \xNN, and truncates long texts.
 std::string printable(const std::string& text);
