@@ -1,5 +1,5 @@
 // AMD's AOCL-DLP: matrix products of packed weights, which AMD's ZenDNN calls,
-// too. It is loaded from the folder ZENDNN_AMD_DIR at the first question, so
+// too. The first call of library() loads it from the folder ZENDNN_AMD_DIR, so
 // that one wheel serves machines with it and without it. C functions have the
 // same interface in each release; ZenDNN's own, which take C++ containers, do
 // not.
@@ -13,8 +13,8 @@
 
 namespace at::native::zendnn::aocl {
 
-// What releases since 5.2 agree on. They append members to these structures: as
-// many as the interface has today, all null.
+// What all releases since 5.2 share. Later releases append members to these
+// structures; ours have room for them, which is null.
 enum class Type : int32_t { none = 0, bfloat16 = 9, float32 = 12 };
 enum class Function : int32_t {
   relu = 0,
@@ -53,9 +53,9 @@ struct Matrix {
   const void* scale = nullptr;
 };
 
-// What is done to a product before it is written. Where the number of an error
-// lies depends on the release, and all else of `rest` is null: any other number
-// in it is an error.
+// What is done to a product before it is written. `rest` is null before a call.
+// The place of the error code in it depends on the release: after a call, any
+// number but 0 is an error.
 struct PostOps {
   const void* scale = nullptr;
   const FunctionOf* functions = nullptr;

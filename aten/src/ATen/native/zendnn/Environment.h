@@ -25,8 +25,9 @@ C10_EXPORT std::string word_from(
 // Warns once of the variable's value; `rest` says what is wrong with it.
 C10_EXPORT void warn_of(const char* name, const std::string& rest);
 
-// Warnings about what is read while the library loads wait for this call, since
-// Python shows only what comes later as its own. Plans call it, too.
+// Emits the warnings about variables that were read while the library loaded.
+// They wait until Python's filters see them: the import of our package calls
+// this, and so does each new plan.
 C10_EXPORT void tell_early_warnings();
 
 // The text for a warning, in one line: it escapes unprintable characters as

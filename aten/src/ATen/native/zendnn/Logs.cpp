@@ -50,7 +50,8 @@ constexpr std::array<LogModule, 7> kLogModules{{
 }};
 
 // The levels that a text such as ALL:0,PROF:2 sets, or nothing if it is wrong.
-// A module's own level precedes that of ALL; the highest of a view's holds.
+// A module's own level overrides that of ALL. Of the modules of one view, the
+// highest level holds.
 std::optional<LogLevels> parse_modules(
     std::string_view text,
     LogLevels others) {
@@ -128,7 +129,7 @@ std::optional<int> parse_verbose(std::string_view text) {
 
 } // namespace
 
-// The later variables precede.
+// Later variables override earlier ones.
 LogLevels read_log_levels() {
   LogLevels levels;
   message_level = levels.messages;
