@@ -12,7 +12,6 @@
 #include <mutex>
 #include <sstream>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 namespace at::native::zendnn::route {
