@@ -22,11 +22,15 @@ REPO = Path(__file__).parents[1]
 
 @dataclass(frozen=True)
 class Variable:
-    """An environment variable; ``values`` and ``default`` are given where sources do not tell."""
+    """An environment variable; ``values`` and ``default`` are given where sources do not tell.
+
+    ``since`` is the first version of this project that reads it.
+    """
 
     meaning: str
     values: str = ""
     default: str = ""
+    since: str = "0.1.0"
 
 
 VARIABLES = {
@@ -145,13 +149,13 @@ def rows(found: dict[str, tuple[str, str]]) -> Iterator[str]:
         name = min(differing)
         what = "is read but has no meaning" if name in found else "has a meaning but is not read"
         raise SetupError(f"{name} {what}: change VARIABLES in tools/variables.py")
-    yield "| variable | values | default | meaning |"
-    yield "| --- | --- | --- | --- |"
+    yield "| variable | values | default | meaning | since |"
+    yield "| --- | --- | --- | --- | --- |"
     for name, variable in sorted({**VARIABLES, **FOREIGN}.items()):
         values, default = found.get(name, ("", ""))
         yield (
             f"| `{name}` | {variable.values or values} | {variable.default or default} "
-            f"| {variable.meaning} |"
+            f"| {variable.meaning} | {variable.since} |"
         )
 
 

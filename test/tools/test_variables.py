@@ -8,6 +8,7 @@ import pytest
 
 from tools import variables
 from tools.setup_helpers.errors import SetupError
+from tools.setup_helpers.wheel import version
 
 REPO = Path(__file__).parents[2]
 
@@ -18,6 +19,15 @@ def test_the_document_has_the_current_table(tmp_path: Path) -> None:
     copy.write_text(document.read_text())
     assert variables.main(["--document", str(copy)]) == 0
     assert copy.read_text() == document.read_text()
+
+
+def numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split(".")]
+
+
+def test_each_variable_has_been_read_since_a_version_of_this_project() -> None:
+    for name, variable in {**variables.VARIABLES, **variables.FOREIGN}.items():
+        assert numbers(variable.since) <= numbers(version()), name
 
 
 def test_values_and_defaults_are_those_of_the_sources() -> None:
