@@ -229,7 +229,7 @@ def check(tiny: Tiny, way: str, *, timed: bool = True) -> Way:
         outcome, detail = "upstream", f"{detail}; stock: {theirs}".removeprefix("; ")
     elif outcome == "wrong":
         move = max(moved(tiny, inputs) for inputs in runs)
-        outcome = "unstable" if move > error / 10 else outcome
+        outcome = "unstable" if move >= error / 10 else outcome  # both can be inf
         detail = f"off by {error:.2g}; stock by {move:.2g} with other rounding"
     return Way(way, outcome, detail, error, **facts)
 
