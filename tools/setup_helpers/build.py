@@ -28,6 +28,8 @@ BUILD = Path(os.environ.get(BUILD_VARIABLE) or REPO / "build").absolute()
 GENERATED = BUILD / "generated"
 NATIVE = BUILD / "native"
 LIBRARY = NATIVE / "lib" / "libtorch_zendnn.so"
+#: libzendnn in a CMake tree.
+ARCHIVE = "zendnn/src/libzendnn.a"
 BINDINGS = NATIVE / "lib" / f"_C{sysconfig.get_config_var('EXT_SUFFIX')}"
 RENAMED_LANDMARK = "include/oneapi/zendnn/zendnn.h"
 

@@ -16,7 +16,15 @@ from email.parser import Parser
 from pathlib import Path
 
 from tools.setup_helpers import origins, sources, wheel_file
-from tools.setup_helpers.build import BINDINGS, GENERATED, LIBRARY, REPO
+from tools.setup_helpers.build import (
+    ARCHIVE,
+    BINDINGS,
+    GENERATED,
+    LIBRARY,
+    REPO,
+    REUSE_VARIABLE,
+)
+from tools.setup_helpers.download import sha256_of
 from tools.setup_helpers.env import OLDEST_TORCH, Torch
 from tools.setup_helpers.errors import SetupError
 from tools.setup_helpers.files import write_atomic
@@ -187,6 +195,8 @@ def _notes(torch: Torch, trees: Mapping[str, Path], license: str) -> Mapping[str
         *origins.of_trees(trees, os.environ),
     )
     named = {name: os.environ[name] for name in origins.VARIABLES if os.environ.get(name)}
+    if built := os.environ.get(REUSE_VARIABLE):
+        named["libzendnn.a"] = f"sha256:{sha256_of(Path(built, ARCHIVE))}"
     parameters = {"torch": torch.version, "python": sysconfig.get_python_version(), **named}
     return {
         f"sboms/{DISTRIBUTION}{origins.SBOM_SUFFIX}": origins.sbom(

@@ -259,6 +259,19 @@ def test_names_its_sources_and_tools(repo: Path) -> None:
     assert predicate["runDetails"]["builder"]["version"].keys() == set(env.TOOLS)
 
 
+def test_a_library_of_another_build_is_named_by_its_digest(
+    repo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "native" / "zendnn/src/libzendnn.a"
+    archive.parent.mkdir(parents=True)
+    archive.write_bytes(b"library")
+    monkeypatch.setenv("ZENDNN_BUILT_DIR", str(tmp_path / "native"))
+    predicate = json.loads(made(repo).notes["provenance.json"])
+    parameters = predicate["buildDefinition"]["externalParameters"]
+    assert parameters["libzendnn.a"] == f"sha256:{hashlib.sha256(b'library').hexdigest()}"
+    assert str(tmp_path) not in json.dumps(predicate)
+
+
 def test_what_it_is_made_from_is_written_beside_it(repo: Path) -> None:
     path = write(made(repo), repo / "dist")
     bom, provenance = module.write_beside(path)
