@@ -27,3 +27,12 @@ def clean_state(zendnn_is_installed: None) -> Iterator[None]:
     yield
     torch.backends.zendnn.set_flags(*flags)
     torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def fresh_dynamo(clean_state: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forgets what torch.compile has made, before the test and after it; plans time nothing."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()

@@ -20,16 +20,10 @@ from torch.backends.zendnn.frontends import fx as front_end
 
 from .common import run_python, stock, values
 
-pytestmark = pytest.mark.filterwarnings("error:ZenDNN")
-
-
-@pytest.fixture(autouse=True)
-def fresh(clean_state: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = [
+    pytest.mark.filterwarnings("error:ZenDNN"),
+    pytest.mark.usefixtures("fresh_dynamo"),
+]
 
 
 class Net(nn.Module):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,16 +16,10 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from .common import run_python, stock, values
 
-pytestmark = pytest.mark.filterwarnings("error:ZenDNN")
-
-
-@pytest.fixture(autouse=True)
-def fresh(clean_state: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
+pytestmark = [
+    pytest.mark.filterwarnings("error:ZenDNN"),
+    pytest.mark.usefixtures("fresh_dynamo"),
+]
 
 
 WEIGHT, MATRIX = values(8, 8, seed=1) / 3, values(6, 8)

@@ -14,9 +14,8 @@ from torch.backends.zendnn import functional as Z
 
 from .common import DTYPES, gradients, stock, values
 from .passes import interpreter
-from .test_compile_backend import fresh
 
-__all__ = ["fresh"]
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2.0**-6}
 

@@ -10,12 +10,11 @@ import pytest
 import torch
 
 from .common import stock
-from .test_compile_backend import fresh
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 transformers = pytest.importorskip("transformers")
 
-__all__ = ["fresh"]
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 _SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 211}
 _WIDTHS = {**_SIZES, "hidden_size": 64, "max_position_embeddings": 128}

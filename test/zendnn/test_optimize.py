@@ -15,13 +15,14 @@ from torch import Tensor, nn
 from torch.backends.zendnn import explain, optimize
 
 from .common import stock, values
-from .test_compile_backend import IMAGE, Net, fresh, routes
+from .test_compile_backend import IMAGE, Net, routes
 
-__all__ = ["fresh"]
-
-pytestmark = pytest.mark.filterwarnings(
-    "error:ZenDNN", "ignore:.*LeafSpec:FutureWarning", "ignore::torch.jit.TracerWarning"
-)
+pytestmark = [
+    pytest.mark.filterwarnings(
+        "error:ZenDNN", "ignore:.*LeafSpec:FutureWarning", "ignore::torch.jit.TracerWarning"
+    ),
+    pytest.mark.usefixtures("fresh_dynamo"),
+]
 
 
 def assert_same(fast: Any, model: Any, *inputs: Any, **named: Any) -> None:

@@ -18,9 +18,8 @@ from torch.backends.zendnn import _compile
 from torch.backends.zendnn.frontends.fx import logs
 
 from ..common import run_python, values
-from ..test_compile_backend import fresh
 
-__all__ = ["fresh"]
+pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 #: A model with a graph break, an operator that the engine lacks, and a weight that changes.
 MODEL = """\

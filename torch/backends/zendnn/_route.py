@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch.backends.zendnn._chart import operators_of
 from torch.backends.zendnn._events import Event, Recording
+from torch.backends.zendnn._files import write_atomic
 from torch.backends.zendnn._routing import FORMAT, REASON, VERSION, clear, set_route_from_json
 from torch.backends.zendnn._table import table
 
@@ -139,7 +140,7 @@ def measure(
         clear()
     measured = Measured(routes[min(ms, key=ms.__getitem__)], calls, ms)
     if file is not None:
-        _write(Path(file), measured.route)
+        write_atomic(Path(file), json.dumps(measured.route, indent=1) + "\n")
     return measured
 
 
@@ -224,10 +225,3 @@ def _compare(
             run()  # caches hold what the other route left
             times[name].append(run())
     return {name: statistics.median(ms[1:]) for name, ms in times.items()}
-
-
-def _write(file: Path, route: Route) -> None:
-    """Write a route, whole or not at all."""
-    made = file.with_name(f"{file.name}.{os.getpid()}")
-    made.write_text(json.dumps(route, indent=1) + "\n", encoding="utf-8")
-    made.replace(file)

@@ -7,7 +7,6 @@ import contextlib
 import os
 import re
 import sys
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.backends.zendnn._files import write_atomic
 from torch.backends.zendnn.doctor import log, machine, model
 from torch.backends.zendnn.doctor.facts import Facts, gather
 from torch.backends.zendnn.doctor.findings import examine, ranked
@@ -200,13 +200,7 @@ def _stdout_to_stderr() -> Iterator[None]:
 
 
 def _write(file: Path, text: str) -> None:
-    """Write a file at once: nobody sees a half."""
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", dir=file.resolve().parent, encoding="utf-8", delete=False
-        ) as made:
-            made.write(text)
-        os.chmod(made.name, 0o644)
-        os.replace(made.name, file)
+        write_atomic(file, text)
     except OSError as error:
         raise DoctorError(f"{file} cannot be written: {os.strerror(error.errno or 0)}") from error
