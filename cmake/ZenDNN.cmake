@@ -131,8 +131,13 @@ endforeach()
 set(zendnn_named_kernels "${ZENDNN_SOURCE_DIR}/src/cpu/jit_utils/jit_utils.cpp")
 set_source_files_properties("${zendnn_named_kernels}" TARGET_DIRECTORY zendnn_cpu PROPERTIES
   COMPILE_OPTIONS -UZENDNN_ENABLE_JIT_PROFILING
+  INCLUDE_DIRECTORIES "${ZENDNN_SOURCE_DIR}/third_party/ittnotify" # needed from 3.13 on
   SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
-target_sources(zendnn_cpu PRIVATE "${ZENDNN_SOURCE_DIR}/src/common/ittnotify/jitprofiling.c")
+# Below src/common, and from 3.12 on below third_party.
+file(GLOB_RECURSE zendnn_names_for_profilers
+  "${ZENDNN_SOURCE_DIR}/src/common/ittnotify/jitprofiling.c"
+  "${ZENDNN_SOURCE_DIR}/third_party/ittnotify/jitprofiling.c")
+target_sources(zendnn_cpu PRIVATE ${zendnn_names_for_profilers})
 
 # ---- Our own sources ---------------------------------------------------------------
 set(zendnn_ours blis_gemm emulation execution_counters panel_convolution panel_image panel_kernel

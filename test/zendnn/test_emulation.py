@@ -109,6 +109,7 @@ def test_a_folder_gives_the_cores_and_work_is_cut_for_as_many_threads(tmp_path: 
     assert (found["cpu"]["cores"], found["cpu"]["cores_per_l3"]) == (192, 16)
     assert found["threads"] == 192
     assert found["cpu"]["isa"] == CPU["isa"]  # which it does not tell
+    assert found["cpu"]["nodes"] == 1
     assert state(ZENDNN_EMULATE=str(tmp_path), OMP_NUM_THREADS="1")["threads"] == 1
 
 
@@ -126,6 +127,7 @@ def test_a_copy_of_cpuinfo_in_the_folder_gives_the_cpu(tmp_path: Path) -> None:
     )
     found = state(ZENDNN_EMULATE=str(tmp_path), OMP_NUM_THREADS="2")["cpu"]
     assert (found["vendor"], found["family"], found["model"]) == ("AuthenticAMD", 25, 1)
+    assert found["nodes"] == 4
     assert (found["isa"], found["kernels"]) == ("AVX2", "avx2")
     assert found["caches"] == [32 * KIB, CPU["caches"][1], 32768 * KIB]
 

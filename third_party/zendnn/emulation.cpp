@@ -102,6 +102,7 @@ bool read_topology(zendnn_emulated_cpu& cpu, const fs::path& root) {
   }
   cpu.cores = static_cast<unsigned>(cores.size());
   cpu.sockets = static_cast<unsigned>(sockets.size());
+  cpu.nodes = zendnn_numa_nodes(root.c_str());
   const auto threads = std::max(count(*cores.begin()), 1U);
   for (const auto& entry : fs::directory_iterator(some / "cache", failed)) {
     const auto level =
@@ -204,4 +205,14 @@ unsigned zendnn_emulated_cache(int level) {
   }
   const auto sharing = level == 3 ? std::max(cpu.cores_per_l3, 1U) : 1U;
   return static_cast<unsigned>(cpu.caches[level - 1] / sharing);
+}
+
+unsigned zendnn_numa_nodes(const char* folder) {
+  unsigned nodes = 0;
+  std::error_code failed;
+  for (const auto& entry :
+       fs::directory_iterator(fs::path(folder) / "node", failed)) {
+    nodes += line_of(entry.path() / "cpulist").empty() ? 0 : 1;
+  }
+  return nodes;
 }

@@ -17,13 +17,17 @@ typedef struct {
   int isa;           /* a zendnn_cpu_isa_t, the widest of that CPU */
   unsigned isa_bits; /* the same as libzendnn's cpu_isa_t */
   int64_t caches[3]; /* L1d, L2 and L3, in bytes */
-  unsigned cores, cores_per_l3, sockets;
+  unsigned cores, cores_per_l3, sockets, nodes;
 } zendnn_emulated_cpu;
 
 const zendnn_emulated_cpu* zendnn_emulated(void);
 
 /* A core's share of a data cache, in bytes. */
 unsigned zendnn_emulated_cache(int level);
+
+/* The number of NUMA nodes with CPUs that a folder tells of which has the files
+   of /sys/devices/system; 0 if it tells nothing. */
+unsigned zendnn_numa_nodes(const char* folder);
 
 #ifdef __cplusplus
 }

@@ -1,4 +1,6 @@
 #include "third_party/zendnn/panel_product.h"
+#include "third_party/zendnn/emulation.h"
+#include "third_party/zendnn/panel_cut.h"
 #include "third_party/zendnn/panel_dot.h"
 #include "third_party/zendnn/panel_pack.h"
 
@@ -56,6 +58,17 @@ dim_t tiles_of(dim_t rows, int vectors) {
 // The size of a core's L2 cache, which some hypervisors do not report.
 dim_t cache_bytes() {
   return std::max<dim_t>(platform::get_per_core_cache_size(2), 1 << 19);
+}
+
+// How many threads, one per core, share an L3 cache; all of them where the CPU
+// does not tell.
+int threads_per_l3(int threads) {
+  constexpr unsigned kL3 = 2; // of levels from 0
+  auto cores = zendnn_emulated()->cores_per_l3;
+  if (cores == 0 && cpu().getDataCacheLevels() > kL3) {
+    cores = cpu().getCoresSharingDataCache(kL3);
+  }
+  return cores == 0 ? threads : std::min(threads, static_cast<int>(cores));
 }
 
 // Each thread needs a minimum of multiply-adds to pay off.
@@ -138,6 +151,50 @@ dim_t chunks_of(const panel_plan_t& plan) {
        ++chunks) {
     if (time(chunks) < kWorthIt * time(best)) {
       best = chunks;
+    }
+  }
+  return best;
+}
+
+// The rows and columns that an L3 cache reads, at most, whose threads follow
+// one another.
+dim_t read_per_l3(const panel_plan_t& plan, int sharing) {
+  const auto items = plan.chunks * plan.panels;
+  dim_t most = 0;
+  for (int thread = 0; thread < plan.threads; thread += sharing) {
+    const auto last = std::min(thread + sharing, plan.threads) - 1;
+    const auto end = part(items, plan.threads, last).end;
+    dim_t chunks = 0, panels = 0;
+    for (auto item = part(items, plan.threads, thread).begin; item < end;) {
+      const auto [chunk, panel, band] = plan.at(item);
+      const auto skipped = panel - band.begin;
+      const auto number =
+          std::min(end - item, (plan.chunks - chunk) * band.size() - skipped);
+      chunks += utils::div_up(skipped + number, band.size());
+      panels += std::min(number, band.size());
+      item += number;
+    }
+    const auto rows = plan.problem.rows * std::min(chunks, plan.chunks);
+    most = std::max(
+        most, utils::div_up(rows, plan.chunks) + panels * plan.width());
+  }
+  return most;
+}
+
+// Bands give each L3 cache a part of the rows and a part of the columns, and
+// not all columns of fewer rows. Of a batch each has whole products in any
+// case, and a source that is transposed is so once per band.
+dim_t bands_of(panel_plan_t plan) {
+  const auto sharing = threads_per_l3(plan.threads);
+  const dim_t caches = utils::div_up(plan.threads, sharing);
+  if (plan.problem.batch > 1 || plan.transposes_source || caches == 1) {
+    return 1;
+  }
+  dim_t best = 1, least = read_per_l3(plan, sharing);
+  while (++plan.bands <= std::min(caches, plan.panels)) {
+    if (const auto read = read_per_l3(plan, sharing); read < least) {
+      best = plan.bands;
+      least = read;
     }
   }
   return best;
@@ -263,12 +320,23 @@ panel_plan_t::panel_plan_t(const panel_problem_t& p)
   block = utils::rnd_up(utils::div_up(steps, whole), dim_t{kPanelLanes});
   blocks = utils::div_up(steps, block);
   chunks = chunks_of(*this);
+  bands = bands_of(*this);
   if (weights_use == panel_use_t::rows) {
     const auto fitting =
         cache_bytes() / 4 / (sums_of_panel() * dim_t{sizeof(float)});
     const auto share = utils::div_up(p.batch * chunks * panels, threads);
     together = std::clamp<dim_t>(fitting, 1, std::min(panels, share));
   }
+}
+
+panel_plan_t::item_t panel_plan_t::at(dim_t index) const {
+  const auto all_chunks = problem.batch * chunks;
+  auto band = part(panels, bands, 0);
+  for (dim_t number = 1; band.end * all_chunks <= index; ++number) {
+    band = part(panels, bands, number);
+  }
+  const auto in_band = index - band.begin * all_chunks;
+  return {in_band / band.size(), band.begin + in_band % band.size(), band};
 }
 
 bool panel_plan_t::next_is_contiguous() const {
@@ -475,12 +543,10 @@ void panel_product_t::run(
     memory.packed = memory.sums + plan_.sums_size();
     memory.transposed = memory.packed + plan_.panel_size();
     for (dim_t item = items.begin; item < items.end;) {
-      const auto index = item / plan_.panels;
+      const auto [index, panel, band] = plan_.at(item);
       const auto product = index / plan_.chunks;
       const auto rows = part(p.rows, plan_.chunks, index % plan_.chunks);
-      const auto first = item % plan_.panels;
-      const range_t panels{
-          first, std::min(plan_.panels, first + items.end - item)};
+      const range_t panels{panel, std::min(band.end, panel + items.end - item)};
       const char* src =
           operands.src + product * p.src_batch_stride +
           rows.begin * (p.src_transposed ? dim_t{sizeof(float)} : p.src_stride);
@@ -602,3 +668,17 @@ void panel_product_t::multiply(
 }
 
 } // namespace zendnn::impl::cpu::x64
+
+zendnn_panel_cut
+zendnn_cut_of_panels(int64_t rows, int64_t columns, int64_t depth) {
+  using namespace zendnn::impl::cpu::x64;
+  panel_problem_t problem{};
+  problem.rows = rows;
+  problem.columns = columns;
+  problem.depth = depth;
+  problem.type = zendnn::impl::data_type::f32;
+  problem.weights.layout = panel_layout_t::panels;
+  problem.vectors = panel_vectors(columns);
+  const panel_plan_t plan(problem);
+  return {plan.threads, plan.chunks, plan.panels, plan.bands};
+}

@@ -162,6 +162,13 @@ struct panel_plan_t {
     return sums_size() + panel_size() + transposed_size();
   }
   void book(memory_tracking::registrar_t scratchpad) const;
+  // A thread's unit of work: a chunk, of all products' chunks in turn, times a
+  // panel. The items of a band follow one another, and in it those of a chunk.
+  struct item_t {
+    dim_t chunk, panel;
+    range_t band; // panels
+  };
+  item_t at(dim_t index) const;
 
   panel_problem_t problem{};
   panel_use_t weights_use = panel_use_t::in_place;
@@ -170,6 +177,7 @@ struct panel_plan_t {
   dim_t panels = 0;               // of the columns
   dim_t blocks = 0, block = 0;    // of the depth: their number, and their steps
   dim_t chunks = 0;               // of the rows
+  dim_t bands = 1; // of the panels, whose items follow one another
   // Panels whose current block a thread multiplies before it goes on to the
   // next block: several for weights in rows, where they are close in memory.
   dim_t together = 1;

@@ -120,6 +120,7 @@ py::dict cpu() {
       "caches"_a = cpu.caches,
       "cores"_a = cpu.cores,
       "cores_per_l3"_a = cpu.cores_per_l3,
+      "nodes"_a = cpu.nodes,
       "emulated_on"_a = cpu.emulated_on);
 }
 
@@ -310,6 +311,14 @@ PYBIND11_MODULE(_C, m) {
       "_lay_out",
       lay_out,
       "The offsets of (bytes, first step, last step), and the arena's bytes.");
+  m.def(
+      "_cut_of_panels",
+      &ctx::cut_of_panels,
+      "Threads, chunks of rows, panels and bands of a product with packed "
+      "weights.",
+      "rows"_a,
+      "columns"_a,
+      "depth"_a);
   m.def("_plan_cache_capacity", &ctx::plan::plan_cache_capacity);
   m.def("_set_plan_cache_capacity", &ctx::plan::set_plan_cache_capacity);
   m.def("_forget_tuning", &ctx::plan::forget_choices);

@@ -2,6 +2,7 @@
 #include <torch/csrc/zendnn/plan/Packed.h>
 
 #include <ATen/Parallel.h>
+#include <ATen/native/zendnn/Cpu.h>
 
 #include <algorithm>
 #include <numeric>
@@ -30,7 +31,9 @@ Packed::get(const std::string& key, int64_t bytes, Fill fill) {
 // Threads that fill one piece together wait for each other at the first touch
 // of each page, which takes longer than to pack what is in it. So each fills
 // pieces of its own, largest first; all together fill those that exceed a
-// thread's share.
+// thread's share. Where threads run on several NUMA nodes, all of them fill
+// each piece: a page belongs to the node that touches it first, and a reorder's
+// threads write the parts of the weights that a product's threads read.
 void Packed::fill(std::vector<std::shared_ptr<Piece>> pieces) {
   std::erase_if(pieces, [](const auto& piece) { return piece->is_filled(); });
   if (pieces.empty()) {
@@ -45,8 +48,9 @@ void Packed::fill(std::vector<std::shared_ptr<Piece>> pieces) {
       int64_t{0},
       [](int64_t sum, const auto& piece) { return sum + piece->bytes(); });
   const auto threads = at::get_num_threads();
+  const auto most_alone = threads_span_nodes() ? 0 : total / threads;
   std::atomic<size_t> next = 0;
-  while (next < pieces.size() && pieces[next]->bytes() > total / threads) {
+  while (next < pieces.size() && pieces[next]->bytes() > most_alone) {
     pieces[next++]->fill();
   }
   at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {

@@ -340,7 +340,11 @@ bool Plan::takes(const Tensors& tensors, const Integers& numbers) {
             "cannot get the memory that it wants, so that its operators "
             "run on torch's own kernels."};
     const bool again = warned.exchange(true);
-    (again && !c10::WarningUtils::get_warnAlways() ? tell : warn)(event);
+    if (again && !c10::WarningUtils::get_warnAlways()) {
+      tell(event);
+    } else {
+      warn(event);
+    }
     return false; // the operators themselves need less
   }
 }

@@ -3,6 +3,7 @@
 // next activation of the same size. That can take longer than the computation.
 #include <ATen/native/zendnn/Allocator.h>
 #include <ATen/native/zendnn/Context.h>
+#include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Environment.h>
 
 #include <c10/core/CPUAllocator.h>
@@ -12,7 +13,6 @@
 #include <pthread.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 #include <x86intrin.h>
 
@@ -205,9 +205,7 @@ const Place& place_of_thread() {
   static constinit std::atomic<size_t> threads{0};
   thread_local Place place{nullptr, 0};
   if (place.node == nullptr) {
-    unsigned node = 0;
-    syscall(SYS_getcpu, nullptr, &node, nullptr);
-    place = {&nodes[node % kNodes], threads++ % kShardsPerNode};
+    place = {&nodes[node_of_thread() % kNodes], threads++ % kShardsPerNode};
   }
   return place;
 }

@@ -6,9 +6,12 @@
 #include <third_party/zendnn/emulation.h>
 
 #include <cpuid.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstdlib>
 #include <sstream>
 #include <utility>
@@ -77,6 +80,7 @@ Cpu read_cpu() {
   cpu.clflushopt = (leaf(7).b >> 23 & 1) != 0;
   const auto threads_per_core = std::max(leaf(kTopology).b & 0xFFFF, 1U);
   cpu.cores = sysconf(_SC_NPROCESSORS_ONLN) / threads_per_core;
+  cpu.nodes = std::max(zendnn_numa_nodes("/sys/devices/system"), 1U);
   read_caches(cpu, threads_per_core);
   return cpu;
 }
@@ -101,6 +105,7 @@ void emulate(Cpu& cpu) {
   }
   cpu.cores = as.cores != 0 ? as.cores : cpu.cores;
   cpu.cores_per_l3 = as.cores_per_l3 != 0 ? as.cores_per_l3 : cpu.cores_per_l3;
+  cpu.nodes = as.nodes != 0 ? as.nodes : cpu.nodes;
   // Choices by time are those of this CPU for the sizes of that one.
   std::ostringstream signature;
   signature << cpu.signature << " as " << std::hex << as.family << '/'
@@ -139,6 +144,25 @@ const Cpu& this_cpu() {
     return cpu;
   }();
   return *read;
+}
+
+unsigned node_of_thread() {
+  unsigned node = 0;
+  syscall(SYS_getcpu, nullptr, &node, nullptr);
+  return node;
+}
+
+bool threads_span_nodes() {
+  const auto& cpu = this_cpu();
+  if (cpu.nodes == 1 || !cpu.emulated_on.empty()) {
+    return cpu.nodes > 1;
+  }
+  constexpr unsigned kMostNodes = 64;
+  std::array<std::atomic<bool>, kMostNodes> has{};
+  at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t, int64_t) {
+    has[node_of_thread() % kMostNodes] = true;
+  });
+  return std::count(has.begin(), has.end(), true) > 1;
 }
 
 const char* name_of(Isa isa) {

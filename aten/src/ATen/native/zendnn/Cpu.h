@@ -36,11 +36,19 @@ struct Cpu {
   bool clflushopt = false;
   std::array<int64_t, 3> caches{}; // L1d, L2 and L3, in bytes
   unsigned cores = 0, cores_per_l3 = 0;
+  unsigned nodes = 1; // NUMA nodes with CPUs
   std::string emulated_on; // the name of the real CPU; empty for that itself
 };
 
 // Read once, at the first call.
 C10_EXPORT const Cpu& this_cpu();
+
+// The NUMA node that this thread runs on.
+unsigned node_of_thread();
+
+// Whether the threads of the caller run on several NUMA nodes, as they would on
+// an emulated CPU that has several.
+C10_EXPORT bool threads_span_nodes();
 
 inline bool uses(Isa isa) {
   static const Isa widest = this_cpu().isa;

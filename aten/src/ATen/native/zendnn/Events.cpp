@@ -119,6 +119,11 @@ struct Recording::Log {
   bool ranges, arguments;
   std::mutex mutex;
   std::vector<Event> events;
+
+  void add(Event event) {
+    const std::lock_guard lock(mutex);
+    events.push_back(std::move(event));
+  }
 };
 
 namespace {
@@ -135,6 +140,14 @@ Logs& logs() {
 }
 
 // ---- Ranges
+
+// As c10::toString, without a stream: this is on the way of each operator.
+std::string text_of(c10::OperatorName name) {
+  if (!name.overload_name.empty()) {
+    name.name.append(".").append(name.overload_name);
+  }
+  return std::move(name.name);
+}
 
 struct Range final : at::ObserverContext {
   Event event{.operation = "", .route = Route::none};
@@ -175,8 +188,8 @@ std::unique_ptr<at::ObserverContext> begin_range(const at::RecordFunction& of) {
   auto range = std::make_unique<Range>();
   {
     const Overhead own;
-    const auto name = of.operator_name();
-    range->event.operation = name ? c10::toString(*name) : of.name();
+    auto name = of.operator_name();
+    range->event.operation = name ? text_of(*std::move(name)) : of.name();
     if (of.needsInputs()) {
       for (const auto& input : of.inputs()) {
         range->event.arguments.push_back(without_data(input));
@@ -192,7 +205,7 @@ void end_range(const at::RecordFunction& /*of*/, at::ObserverContext* context) {
     auto& event = static_cast<Range*>(context)->event;
     stop_clock(event);
     const Overhead own;
-    tell(event);
+    tell(std::move(event));
   }
 }
 
@@ -276,7 +289,7 @@ void set_listening(Listener who, bool listens) {
   zendnn_hear_executions(now != 0 ? hear_execution : nullptr);
 }
 
-void tell(const Event& event) {
+void tell(Event event) {
   const auto who = listeners.load(std::memory_order_relaxed);
   if ((who & kVerboseLines) != 0) {
     print(event);
@@ -286,11 +299,17 @@ void tell(const Event& event) {
   }
   if ((who & kRecordings) != 0 && is_recorded) {
     const std::lock_guard lock(logs().mutex);
+    Recording::Log* last = nullptr; // which gets the event itself
     for (const auto& log : logs().all) {
       if (event.route != Route::none || log->ranges) {
-        const std::lock_guard writing(log->mutex);
-        log->events.push_back(event);
+        if (last != nullptr) {
+          last->add(event);
+        }
+        last = log.get();
       }
+    }
+    if (last != nullptr) {
+      last->add(std::move(event));
     }
   }
 }
@@ -332,7 +351,7 @@ Operation::~Operation() {
     append(outer_->event_.implementation, event_.implementation);
   }
   try {
-    tell(event_);
+    tell(std::move(event_));
   } catch (const std::exception&) { // out of memory: the event is lost
   }
 }

@@ -56,7 +56,7 @@ inline bool listening() {
 void set_listening(Listener who, bool listens);
 
 // Notifies all views of an event.
-void tell(const Event& event);
+void tell(Event event);
 
 // Notifies all views, and warns of the event's operation and reason, even
 // without listeners.

@@ -7,6 +7,7 @@
 #include <oneapi/zendnn/zendnn_debug.h>
 #include <third_party/zendnn/blis_gemm.h>
 #include <third_party/zendnn/execution_counters.h>
+#include <third_party/zendnn/panel_cut.h>
 
 #include <atomic>
 #include <sstream>
@@ -44,6 +45,12 @@ std::string build_info() {
 
 std::string blas_kernels() {
   return zendnn_blis_kernels();
+}
+
+std::array<int64_t, 4>
+cut_of_panels(int64_t rows, int64_t columns, int64_t depth) {
+  const auto cut = zendnn_cut_of_panels(rows, columns, depth);
+  return {cut.threads, cut.chunks, cut.panels, cut.bands};
 }
 
 std::map<std::string, uint64_t> counters() {

@@ -3,6 +3,7 @@
 
 #include <c10/macros/Export.h>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -13,6 +14,11 @@ C10_EXPORT std::string version();
 // Compiler, sources and libraries, one 'key: value' per line.
 C10_EXPORT std::string build_info();
 C10_EXPORT std::string blas_kernels();
+// For tests: the threads, chunks of rows, panels of columns and bands of
+// panels into which a product with packed weights is cut
+// (third_party/zendnn/panel_cut.h).
+C10_EXPORT std::array<int64_t, 4>
+cut_of_panels(int64_t rows, int64_t columns, int64_t depth);
 
 // Primitives executed since the start or the last reset, by primitive kind.
 C10_EXPORT std::map<std::string, uint64_t> counters();
