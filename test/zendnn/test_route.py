@@ -229,6 +229,7 @@ def test_a_plan_leaves_operators_to_torch_and_takes_them_again() -> None:
         assert (left.operator, left.reason) == (("aten::linear",), REASON)
         assert "left to torch\n" in str(ZENDNN.explain(plan))
         found = routes(lambda: plan(X))
+        assert ("aten::linear", "torch", REASON) in found  # the plan's step
         # The operator that torch computes does not come back to us.
         assert ("aten::addmm", "torch", REASON) in found
         assert ("aten::addmm", "eager", "") not in found

@@ -229,6 +229,7 @@ void Builder::add_kernel(
   add_step(
       {.label = node.label,
        .implementation = std::move(implementation),
+       .reason = kind || !node.left ? "" : node.left->reason,
        .flops = flops,
        .bytes = bytes_of(node),
        .operands = operands_of(node),

@@ -62,9 +62,9 @@ Event event_of(const Step& step, size_t index) {
       .flops = step.flops,
       .bytes = step.bytes,
       .step = static_cast<int64_t>(index)};
-  if (step.implementation.starts_with(kTorch)) {
+  if (!step.reason.empty()) {
     event.route = Route::torch;
-    event.reason = "the plan left it to torch: explain() says why";
+    event.reason = step.reason;
   }
   for (const auto& operand : step.operands) {
     event.operands.push_back(

@@ -61,6 +61,7 @@ struct Step {
 
   std::string label{}; // the model's operators that it does
   std::string implementation{};
+  std::string reason{}; // why torch computes it; empty for steps on ZenDNN
   double flops = 0;
   double bytes = 0;                   // of operands and results
   std::vector<TensorSpec> operands{}; // for profilers and listeners
