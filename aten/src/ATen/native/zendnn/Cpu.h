@@ -36,7 +36,7 @@ struct Cpu {
   bool clflushopt = false;
   std::array<int64_t, 3> caches{}; // L1d, L2 and L3, in bytes
   unsigned cores = 0, cores_per_l3 = 0;
-  unsigned nodes = 1; // NUMA nodes with CPUs
+  unsigned nodes = 1;      // NUMA nodes with CPUs
   std::string emulated_on; // the name of the real CPU; empty for that itself
 };
 
