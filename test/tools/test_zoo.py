@@ -291,6 +291,21 @@ def test_times_are_measured_if_asked_for(timed: bool) -> None:
     assert bool(check(tiny(Layer()), "compiled", timed=timed).ratio) is timed
 
 
+def test_a_compiled_model_is_compared_with_inductors_if_asked_for() -> None:
+    found = check(tiny(Layer()), "compiled", timed=False, inductor=True)
+    assert found.ratio > 0
+    assert found.of_inductor > 0
+    assert check(tiny(Layer()), "frozen", timed=False, inductor=True).of_inductor == 0
+
+
+def test_a_model_that_inductor_refuses_has_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
+    def compile(model: nn.Module, **options: Any) -> Callable[..., Any]:
+        return model if options else lambda **given: refused(given)
+
+    monkeypatch.setattr(torch, "compile", compile)
+    assert check_module.compared(tiny(Layer())) == {}
+
+
 # The command.
 
 
@@ -448,7 +463,9 @@ def test_a_summary_counts_and_a_document_lists() -> None:
     ]
     text = document(reports, 400)
     assert "3 of 400 architectures were tried, and 2 could be built" in text
-    assert "| dpt | 1e-07 | unstable | 1e-07 | 1e-07 | 3 (2) |" in text
+    assert "| dpt | 1e-07 | unstable | 1e-07 | 1e-07 | 0.50 |  | 3 (2) |" in text
+    assert "| stock eager torch | 2 | 0.50 | 0.50 |" in text
+    assert "| Inductor |" not in text
     assert "- dpt, dynamic: unstable (off by 1)" in text
     assert "| aten::foo: it has no bar | 0 | 1 | 0 | 0 |" in text
     assert "- timm_wrapper: it needs the package timm" in text

@@ -116,6 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--jobs", type=int, default=1, help="models at a time")
     add("--limit", type=int, default=LIMIT, metavar="S", help="CPU seconds of a way, at most")
     add("--untimed", action="store_true", help="measure no times: only results count")
+    add("--inductor", action="store_true", help="compare times with Inductor's, too")
     add("--resume", action="store_true", help="keep what build/zoo.jsonl has")
     add("--write", action="store_true", help="write docs/models.md")
     options = parser.parse_args(arguments)
@@ -138,7 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not options.resume:
         kept.write_text("")
     started, reports = time.monotonic(), []
-    passed = ["--untimed"] if options.untimed else []
+    passed = [f"--{name}" for name in ("untimed", "inductor") if vars(options)[name]]
     for report in examined(chosen, options.jobs, kept, *passed, limit=options.limit):
         reports.append(report)
         print(f"{len(reports)}/{len(chosen)} {report}", flush=True)

@@ -1,6 +1,6 @@
 """Checks one model: compiled, compiled for all sizes, exported and frozen, against stock torch.
 
-    python -m tools.zoo.check NAME WAY... [--untimed]
+    python -m tools.zoo.check NAME WAY... [--untimed] [--inductor]
 
 prints lines of JSON: what the model is, then what came of each way to run it.
 """
@@ -67,6 +67,9 @@ class Way:
     left_out: Mapping[str, int] = field(default_factory=dict)
     #: Its time divided by that of stock eager torch; 0 if it was not measured.
     ratio: float = 0.0
+    #: The time of `torch.compile(model, backend="zendnn")`, without options, divided by that of
+    #: stock Inductor; 0 if it was not measured.
+    of_inductor: float = 0.0
 
     @property
     def is_ours(self) -> bool:
@@ -205,8 +208,11 @@ class Taking:
         return self.function(*(given[name] for name in self.names))
 
 
-def check(tiny: Tiny, way: str, *, timed: bool = True) -> Way:
-    """Return what comes of one way to run a model."""
+def check(tiny: Tiny, way: str, *, timed: bool = True, inductor: bool = False) -> Way:
+    """Return what comes of one way to run a model.
+
+    With ``inductor``, a compiled model's time is compared with that of Inductor's.
+    """
     runs = [tiny.inputs, *([tiny.second] if way == "dynamic" and tiny.second else [])]
     with stock(), torch.no_grad():
         want = [call(tiny.model, inputs) for inputs in runs]
@@ -222,7 +228,9 @@ def check(tiny: Tiny, way: str, *, timed: bool = True) -> Way:
             outcome = "right" if error <= TOLERANCE else "wrong"
             facts = plans(fast, tiny.inputs, notes)
             if timed and way != "dynamic":
-                facts["ratio"] = ratio(fast, tiny)
+                (facts["ratio"],) = ratios(tiny, fast, tiny.model)
+            if inductor and way == "compiled":
+                facts |= compared(tiny)
         except Exception as raised:
             outcome, detail = "fails", first_line(raised)
     if outcome != "right" and (theirs := upstream(tiny, way)):
@@ -290,14 +298,33 @@ def plans(fast: Any, inputs: Mapping[str, Any], notes: Sequence[str]) -> dict[st
     }
 
 
-def ratio(fast: Callable[..., Any], tiny: Tiny) -> float:
-    """Return a model's time divided by that of stock eager torch: medians of turns."""
-    ours, theirs = [], []
+def ratios(tiny: Tiny, fast: Callable[..., Any], *others: Callable[..., Any]) -> tuple[float, ...]:
+    """Return a model's time divided by those of others on stock torch: medians of turns."""
+    times: list[list[float]] = [[] for _ in (fast, *others)]
     for _ in range(TURNS):
-        ours.append(seconds(fast, tiny.inputs))
+        times[0].append(seconds(fast, tiny.inputs))
         with stock():
-            theirs.append(seconds(tiny.model, tiny.inputs))
-    return statistics.median(ours) / statistics.median(theirs)
+            for other, of_other in zip(others, times[1:], strict=True):
+                of_other.append(seconds(other, tiny.inputs))
+    ours, *theirs = map(statistics.median, times)
+    return tuple(ours / one for one in theirs)
+
+
+def compared(tiny: Tiny) -> dict[str, float]:
+    """Return the compiled model's time, as users run it, divided by eager torch's and Inductor's.
+
+    It is nothing where Inductor fails.
+    """
+    torch._dynamo.reset()
+    ours, theirs = torch.compile(tiny.model, backend="zendnn"), torch.compile(tiny.model)
+    call(ours, tiny.inputs)
+    with stock():
+        try:
+            call(theirs, tiny.inputs)
+        except Exception:
+            return {}
+    eager, inductor = ratios(tiny, ours, tiny.model, theirs)
+    return {"ratio": eager, "of_inductor": inductor}
 
 
 def seconds(function: Callable[..., Any], inputs: Mapping[str, Any]) -> float:
@@ -309,8 +336,9 @@ def seconds(function: Callable[..., Any], inputs: Mapping[str, Any]) -> float:
     return passed / count
 
 
-def main(name: str, ways: Sequence[str], on_stock: bool, timed: bool) -> None:
+def main(name: str, ways: Sequence[str], options: Sequence[str]) -> None:
     """Check a model in some ways, and print what comes of each."""
+    how = {"timed": "--untimed" not in options, "inductor": "--inductor" in options}
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what models print
@@ -327,11 +355,13 @@ def main(name: str, ways: Sequence[str], on_stock: bool, timed: bool) -> None:
     answer({"model": type(tiny.model).__name__, "inputs": list(tiny.inputs)})
     for way in ways:
         answer(
-            {"stock": upstream(tiny, way)} if on_stock else asdict(check(tiny, way, timed=timed))
+            {"stock": upstream(tiny, way)}
+            if "--stock" in options
+            else asdict(check(tiny, way, **how))
         )
 
 
 if __name__ == "__main__":
     name, *options = sys.argv[1:]
     ways = [option for option in options if option in WAYS]
-    main(name, ways, "--stock" in options, "--untimed" not in options)
+    main(name, ways, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -98,14 +98,16 @@ or is wrong, in the same way: its back end `aot_eager`, or its own pass on froze
 _MODELS = """
 ## Each model
 
-The largest error, or what came instead of a right result. *Graphs* are Dynamo's compilations and,
+The largest error, or what came instead of a right result. *Eager* and *Inductor* are those of
+stock torch: the time of the compiled model is divided by theirs, where it was measured; of models
+as small as these, most goes into calls. *Graphs* are Dynamo's compilations and,
 in brackets, the breaks between them. *Steps* are those of plans in a call, *outside* overridden
 operators that ran by themselves, *left out* operators outside of plans and, of these, the one that
 the engine refuses most often: all of them compiled.
 """
 
 _COLUMNS = (
-    *("model", *WAYS, "graphs", "regions", "steps", "outside"),
+    *("model", *WAYS, "/ eager", "/ Inductor", "graphs", "regions", "steps", "outside"),
     *("left out", "most of all"),
 )
 #: Reasons that follow from what else is left out, or from how small a model is.
@@ -133,6 +135,7 @@ def document(reports: Sequence[Report], known: int) -> str:
         head,
         f"{len(reports)} of {known} architectures were tried, and {len(built)} could be built:\n",
         _table(["", *outcomes], rows),
+        *_times([report.ways[0] for report in built]),
         _MODELS,
         _table(_COLUMNS, [_row(report) for report in built]),
     ]
@@ -143,6 +146,22 @@ def document(reports: Sequence[Report], known: int) -> str:
     return "\n".join([*parts, *_left_out(built), *_missing(reports), ""])
 
 
+def _times(compiled: Sequence[Way]) -> Iterator[str]:
+    """Yield the section on the times of compiled models, if any was measured."""
+    against = {
+        "stock eager torch": [way.ratio for way in compiled if way.ratio],
+        "Inductor": [way.of_inductor for way in compiled if way.of_inductor],
+    }
+    rows = [
+        [other, len(found), *(f"{one:.2f}" for one in (statistics.median(found), max(found)))]
+        for other, found in against.items()
+        if found
+    ]
+    if rows:
+        yield "\nTimes of compiled models, divided by those of others:\n"
+        yield _table(["", "models", "median", "largest"], rows)
+
+
 def _row(report: Report) -> list[Any]:
     compiled = report.ways[0]
     cells = [f"{way.error:.0e}" if way.outcome == "right" else way.outcome for way in report.ways]
@@ -150,6 +169,7 @@ def _row(report: Report) -> list[Any]:
     return [
         report.name,
         *cells,
+        *(f"{ratio:.2f}" if ratio else "" for ratio in (compiled.ratio, compiled.of_inductor)),
         f"{compiled.compilations}{breaks}",
         compiled.regions,
         compiled.steps,
