@@ -137,6 +137,9 @@ set_source_files_properties("${zendnn_named_kernels}" TARGET_DIRECTORY zendnn_cp
 file(GLOB_RECURSE zendnn_names_for_profilers
   "${ZENDNN_SOURCE_DIR}/src/common/ittnotify/jitprofiling.c"
   "${ZENDNN_SOURCE_DIR}/third_party/ittnotify/jitprofiling.c")
+if(NOT zendnn_names_for_profilers)
+  message(FATAL_ERROR "jitprofiling.c is in none of the known folders of ${ZENDNN_SOURCE_DIR}.")
+endif()
 target_sources(zendnn_cpu PRIVATE ${zendnn_names_for_profilers})
 
 # ---- Our own sources ---------------------------------------------------------------

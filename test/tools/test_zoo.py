@@ -291,19 +291,18 @@ def test_times_are_measured_if_asked_for(timed: bool) -> None:
     assert bool(check(tiny(Layer()), "compiled", timed=timed).ratio) is timed
 
 
-def test_a_compiled_model_is_compared_with_inductors_if_asked_for() -> None:
-    found = check(tiny(Layer()), "compiled", timed=False, inductor=True)
-    assert found.ratio > 0
-    assert found.of_inductor > 0
-    assert check(tiny(Layer()), "frozen", timed=False, inductor=True).of_inductor == 0
+def test_a_compiled_model_is_compared_with_inductors() -> None:
+    found = check_module.compared(tiny(Layer()))
+    assert found.keys() == {"ratio", "of_inductor"}
+    assert all(ratio > 0 for ratio in found.values())
 
 
-def test_a_model_that_inductor_refuses_has_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
-    def compile(model: nn.Module, **options: Any) -> Callable[..., Any]:
-        return model if options else lambda **given: refused(given)
-
-    monkeypatch.setattr(torch, "compile", compile)
-    assert check_module.compared(tiny(Layer())) == {}
+def test_results_of_another_dtype_are_wrong_even_if_stock_is_unstable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    replaced(monkeypatch, lambda made: {"y": made["y"].double()})
+    monkeypatch.setattr(check_module, "moved", lambda *given: INF)
+    assert check(tiny(Layer()), "compiled").outcome == "wrong"
 
 
 # The command.
@@ -315,6 +314,20 @@ def test_a_model_is_examined_in_all_ways() -> None:
     assert [(way.way, way.outcome) for way in found.ways] == [(way, "right") for way in WAYS]
     assert not any(way.ratio for way in found.ways)
     assert all(way.regions and way.steps for way in found.ways)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_inductor_is_asked_for_last_and_may_fail(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    def answers(name: str, *options: str, limit: int) -> tuple[list[dict[str, Any]], str]:
+        assert options == ("--inductor",)
+        return [{}, *([] if fails else [{"ratio": 0.4, "of_inductor": 0.7}])], "crash" * fails
+
+    monkeypatch.setattr(command, "answers", answers)
+    compiled, *others = command.examine(BERT, "--inductor").ways
+    assert (compiled.ratio, compiled.of_inductor) == ((0.5, 0.0) if fails else (0.4, 0.7))
+    assert tuple(others) == RIGHT[1:]
 
 
 def test_a_process_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,8 +25,8 @@ const zendnn_emulated_cpu* zendnn_emulated(void);
 /* A core's share of a data cache, in bytes. */
 unsigned zendnn_emulated_cache(int level);
 
-/* The number of NUMA nodes with CPUs that a folder tells of which has the files
-   of /sys/devices/system; 0 if it tells nothing. */
+/* The number of NUMA nodes with CPUs in a folder laid out like
+   /sys/devices/system; 0 if it lists none. */
 unsigned zendnn_numa_nodes(const char* folder);
 
 #ifdef __cplusplus

@@ -7,14 +7,14 @@
 extern "C" {
 #endif
 
-/* Threads take equal numbers of items, in order: each is a chunk of the rows
-   times a panel of the columns. Bands of panels follow one another, and in each
-   band the chunks. */
+/* An item is a chunk of rows times a panel of columns. Items are ordered by
+   band, chunk, panel. Each thread takes a run of them; the runs differ by one
+   item at most. */
 typedef struct {
   int64_t threads, chunks, panels, bands;
 } zendnn_panel_cut;
 
-/* Of float32, with packed weights. */
+/* The cut of a float32 product with packed weights; no size is 0. */
 zendnn_panel_cut
 zendnn_cut_of_panels(int64_t rows, int64_t columns, int64_t depth);
 

@@ -60,15 +60,15 @@ dim_t cache_bytes() {
   return std::max<dim_t>(platform::get_per_core_cache_size(2), 1 << 19);
 }
 
-// How many threads, one per core, share an L3 cache; all of them where the CPU
-// does not tell.
+// The number of threads that share an L3 cache, at one per core; all of them if
+// the CPU does not tell. Some hypervisors tell of a cache for each core.
 int threads_per_l3(int threads) {
   constexpr unsigned kL3 = 2; // of levels from 0
   auto cores = zendnn_emulated()->cores_per_l3;
   if (cores == 0 && cpu().getDataCacheLevels() > kL3) {
     cores = cpu().getCoresSharingDataCache(kL3);
   }
-  return cores == 0 ? threads : std::min(threads, static_cast<int>(cores));
+  return cores <= 1 ? threads : std::min(threads, static_cast<int>(cores));
 }
 
 // Each thread needs a minimum of multiply-adds to pay off.
@@ -156,8 +156,8 @@ dim_t chunks_of(const panel_plan_t& plan) {
   return best;
 }
 
-// The rows and columns that an L3 cache reads, at most, whose threads follow
-// one another.
+// The most rows and columns that one L3 cache reads. Its threads have
+// consecutive numbers.
 dim_t read_per_l3(const panel_plan_t& plan, int sharing) {
   const auto items = plan.chunks * plan.panels;
   dim_t most = 0;
@@ -181,9 +181,9 @@ dim_t read_per_l3(const panel_plan_t& plan, int sharing) {
   return most;
 }
 
-// Bands give each L3 cache a part of the rows and a part of the columns, and
-// not all columns of fewer rows. Of a batch each has whole products in any
-// case, and a source that is transposed is so once per band.
+// With bands, an L3 cache reads a part of the rows and a part of the columns
+// instead of all columns of fewer rows. Products of a batch mostly have caches
+// of their own, and each band would transpose the source again.
 dim_t bands_of(panel_plan_t plan) {
   const auto sharing = threads_per_l3(plan.threads);
   const dim_t caches = utils::div_up(plan.threads, sharing);
@@ -330,11 +330,14 @@ panel_plan_t::panel_plan_t(const panel_problem_t& p)
 }
 
 panel_plan_t::item_t panel_plan_t::at(dim_t index) const {
+  // The first bands may have one panel more.
   const auto all_chunks = problem.batch * chunks;
-  auto band = part(panels, bands, 0);
-  for (dim_t number = 1; band.end * all_chunks <= index; ++number) {
-    band = part(panels, bands, number);
-  }
+  const auto size = panels / bands, larger = panels % bands * (size + 1);
+  const auto in_order = index / all_chunks; // a panel of the same band
+  const auto number = in_order < larger
+                          ? in_order / (size + 1)
+                          : panels % bands + (in_order - larger) / size;
+  const auto band = part(panels, bands, number);
   const auto in_band = index - band.begin * all_chunks;
   return {in_band / band.size(), band.begin + in_band % band.size(), band};
 }
@@ -621,7 +624,7 @@ void panel_product_t::multiply(
   args.weights = weights_at(chunk.weights, panel, step);
   args.sums = memory.sums + (panel - chunk.panels.begin) % plan_.together *
                                 plan_.sums_of_panel();
-  // Prefetches the next block, unless another thread has it.
+  // Prefetches the next block of the same chunk.
   const bool ends = then.panel == chunk.panels.end;
   args.next =
       ends ? static_cast<const char*>(args.weights)

@@ -162,8 +162,8 @@ struct panel_plan_t {
     return sums_size() + panel_size() + transposed_size();
   }
   void book(memory_tracking::registrar_t scratchpad) const;
-  // A thread's unit of work: a chunk, of all products' chunks in turn, times a
-  // panel. The items of a band follow one another, and in it those of a chunk.
+  // A thread's unit of work: a chunk of rows times a panel. Chunks count
+  // through all products. Items are ordered by band, chunk, panel.
   struct item_t {
     dim_t chunk, panel;
     range_t band; // panels
@@ -177,7 +177,7 @@ struct panel_plan_t {
   dim_t panels = 0;               // of the columns
   dim_t blocks = 0, block = 0;    // of the depth: their number, and their steps
   dim_t chunks = 0;               // of the rows
-  dim_t bands = 1; // of the panels, whose items follow one another
+  dim_t bands = 1; // groups of panels, whose items are consecutive
   // Panels whose current block a thread multiplies before it goes on to the
   // next block: several for weights in rows, where they are close in memory.
   dim_t together = 1;

@@ -58,7 +58,8 @@ status_t panel_reorder_t::execute(const exec_ctx_t& ctx) const {
   const auto columns = src_md.dims[1];
   const auto depth = bytes_of(src_md, src_md.dims[0]),
              padded = bytes_of(dst_md, dst_md.padded_dims[0]);
-  parallel_nd(utils::div_up(columns, width), [&](dim_t panel) {
+  const auto panels = utils::div_up(columns, width);
+  const auto pack = [&](dim_t panel) {
     char* to = dst + panel * width * padded;
     pack_panel(
         pd()->weights,
@@ -70,6 +71,14 @@ status_t panel_reorder_t::execute(const exec_ctx_t& ctx) const {
         reinterpret_cast<float*>(to));
     std::memset(
         to + width * depth, 0, static_cast<size_t>(width * (padded - depth)));
+  };
+  // Fewer panels than threads are spread over all of them, and so over NUMA
+  // nodes: the threads of a product that read a panel lie around its writer.
+  parallel(zendnn_get_max_threads(), [&](dim_t thread, dim_t team) {
+    const auto end = utils::div_up((thread + 1) * panels, team);
+    for (auto p = utils::div_up(thread * panels, team); p < end; ++p) {
+      pack(p);
+    }
   });
   return status::success;
 }

@@ -32,6 +32,8 @@ from tools.zoo.check import WAYS, Way
 from tools.zoo.report import Report, document, summary
 
 REPO = Path(__file__).parents[2]
+#: Compares the times of compiled models with those of Inductor's.
+INDUCTOR = "--inductor"
 #: CPU seconds after which a way to run a model counts as hanging, on a machine as busy as may be,
 #: and how many times as long a process may take that waits for something.
 LIMIT, PATIENCE = 400, 10
@@ -70,8 +72,9 @@ def answers(name: str, *options: str, limit: int) -> tuple[list[dict[str, Any]],
 def examine(known: Report, *options: str, limit: int = LIMIT) -> Report:
     """Return what comes of a model, in the ways that are not known."""
     ways = {way.way: way for way in known.ways}
+    how = [option for option in options if option != INDUCTOR]
     while todo := [way for way in WAYS if way not in ways]:
-        got, ended = answers(known.name, *todo, *options, limit=limit)
+        got, ended = answers(known.name, *todo, *how, limit=limit)
         if not ways:
             missing = {"missing": f"{ended} while it is built"}
             known = Report(known.name, **(got[0] if got else missing))
@@ -82,7 +85,16 @@ def examine(known: Report, *options: str, limit: int = LIMIT) -> Report:
             way = next(way for way in todo if way not in ways)
             _, theirs = answers(known.name, way, "--stock", limit=limit)
             ways[way] = Way(way, "upstream" if theirs else ended, f"stock: {theirs or 'right'}")
+    if INDUCTOR in options:  # whose troubles are not ours
+        got, _ = answers(known.name, INDUCTOR, limit=limit)
+        ways["compiled"] = replace(ways["compiled"], **(got[1] if len(got) > 1 else {}))
     return replace(known, ways=tuple(ways[way] for way in WAYS))
+
+
+def _is_complete(report: Report, inductor: bool) -> bool:
+    """Return whether a report tells of all ways, and of Inductor where that is wanted."""
+    ways = report.ways
+    return len(ways) == len(WAYS) and (not inductor or ways[0].of_inductor > 0)
 
 
 def examined(
@@ -94,7 +106,7 @@ def examined(
         report = Report.read(json.loads(line))
         if report.name in known:
             known[report.name] = report
-    todo = [x for x in known.values() if not x.missing and len(x.ways) < len(WAYS)]
+    todo = [x for x in known.values() if not x.missing and not _is_complete(x, INDUCTOR in options)]
     yield from (report for report in known.values() if report not in todo)
     with ThreadPoolExecutor(jobs) as pool, kept.open("a") as stream:
         examining = [pool.submit(examine, one, *options, limit=limit) for one in todo]

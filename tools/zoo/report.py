@@ -98,9 +98,9 @@ or is wrong, in the same way: its back end `aot_eager`, or its own pass on froze
 _MODELS = """
 ## Each model
 
-The largest error, or what came instead of a right result. *Eager* and *Inductor* are those of
-stock torch: the time of the compiled model is divided by theirs, where it was measured; of models
-as small as these, most goes into calls. *Graphs* are Dynamo's compilations and,
+The largest error, or what came instead of a right result. */ eager* and */ Inductor*: the compiled
+model's time divided by that of stock torch, where it was measured. In models this small, most of it
+is the overhead of calls. *Graphs* are Dynamo's compilations and,
 in brackets, the breaks between them. *Steps* are those of plans in a call, *outside* overridden
 operators that ran by themselves, *left out* operators outside of plans and, of these, the one that
 the engine refuses most often: all of them compiled.

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 
 def write_atomic(file: Path, text: str) -> None:
-    """Write a text in UTF-8, so that nobody sees a half of it.
+    """Write UTF-8 text. Readers see the old content or the new, never a part.
 
     Raises:
         OSError: if it cannot be written; then the file is as before.
     """
-    made = file.with_name(f".{file.name}.{os.getpid()}")
+    number, name = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    made = Path(name)
     try:
-        made.write_text(text, encoding="utf-8")
+        with os.fdopen(number, "w", encoding="utf-8") as stream:
+            stream.write(text)
+        made.chmod(0o644)
         made.replace(file)
     finally:
         made.unlink(missing_ok=True)

@@ -1,6 +1,7 @@
 // Constants: as they are, in other layouts, and joined.
 #include <torch/csrc/zendnn/plan/Builder.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/native/zendnn/kernels/memory.h>
 #include <c10/util/StringUtil.h>
 
@@ -45,11 +46,15 @@ Fill Builder::plain_weights(int64_t value) const {
     parts.push_back(constants_[part]);
   }
   return [parts = std::move(parts)](void* memory) {
+    constexpr int64_t kGrain = 1 << 20; // bytes that a thread copies, at least
     auto* next = static_cast<char*>(memory);
     for (const auto& part : parts) {
       const auto bytes = span(part.sizes().vec(), part.strides().vec()) *
                          item_size(part.scalar_type());
-      std::memcpy(next, part.const_data_ptr(), bytes);
+      const auto* data = static_cast<const char*>(part.const_data_ptr());
+      at::parallel_for(0, bytes, kGrain, [&](int64_t begin, int64_t end) {
+        std::memcpy(next + begin, data + begin, end - begin);
+      });
       next += bytes;
     }
   };

@@ -33,7 +33,7 @@ Packed::get(const std::string& key, int64_t bytes, Fill fill) {
 // pieces of its own, largest first; all together fill those that exceed a
 // thread's share. Where threads run on several NUMA nodes, all of them fill
 // each piece: a page belongs to the node that touches it first, and a reorder's
-// threads write the parts of the weights that a product's threads read.
+// threads are about those that read the same part in a product.
 void Packed::fill(std::vector<std::shared_ptr<Piece>> pieces) {
   std::erase_if(pieces, [](const auto& piece) { return piece->is_filled(); });
   if (pieces.empty()) {

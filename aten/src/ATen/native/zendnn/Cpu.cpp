@@ -153,9 +153,9 @@ unsigned node_of_thread() {
 }
 
 bool threads_span_nodes() {
-  const auto& cpu = this_cpu();
-  if (cpu.nodes == 1 || !cpu.emulated_on.empty()) {
-    return cpu.nodes > 1;
+  const auto nodes = this_cpu().nodes;
+  if (nodes == 1 || zendnn_emulated()->nodes != 0) {
+    return nodes > 1;
   }
   constexpr unsigned kMostNodes = 64;
   std::array<std::atomic<bool>, kMostNodes> has{};

@@ -46,8 +46,8 @@ C10_EXPORT const Cpu& this_cpu();
 // The NUMA node that this thread runs on.
 unsigned node_of_thread();
 
-// Whether the threads of the caller run on several NUMA nodes, as they would on
-// an emulated CPU that has several.
+// Whether the caller's threads run on several NUMA nodes. On an emulated
+// topology: whether that has several.
 C10_EXPORT bool threads_span_nodes();
 
 inline bool uses(Isa isa) {

@@ -141,7 +141,7 @@ Logs& logs() {
 
 // ---- Ranges
 
-// As c10::toString, without a stream: this is on the way of each operator.
+// Like c10::toString, but without a stream, since every operator passes here.
 std::string text_of(c10::OperatorName name) {
   if (!name.overload_name.empty()) {
     name.name.append(".").append(name.overload_name);
@@ -299,7 +299,7 @@ void tell(Event event) {
   }
   if ((who & kRecordings) != 0 && is_recorded) {
     const std::lock_guard lock(logs().mutex);
-    Recording::Log* last = nullptr; // which gets the event itself
+    Recording::Log* last = nullptr; // the event is moved into it
     for (const auto& log : logs().all) {
       if (event.route != Route::none || log->ranges) {
         if (last != nullptr) {
