@@ -7,6 +7,7 @@ import runpy
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -378,6 +379,14 @@ def test_variables_that_cannot_be_followed_warn_once_each() -> None:
 
 
 @pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Hears SIGINT, which a shell's background jobs ignore, also where tests are one."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
 def script(tmp_path: Path) -> Path:
     """A script that runs its first argument with `i`, the number of its instance."""
     file = tmp_path / "script.py"
@@ -477,6 +486,7 @@ def test_a_failure_ends_the_others_and_gives_the_code(
 
 
 @needs_two_cpus
+@pytest.mark.usefixtures("interruptible")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_is_passed_on_once(
     script: Path, number: signal.Signals, capfd: pytest.CaptureFixture[str]
@@ -494,6 +504,7 @@ def test_a_signal_is_passed_on_once(
     assert signal.getsignal(number) == before
 
 
+@pytest.mark.usefixtures("interruptible")
 def test_who_does_not_end_in_time_is_killed_with_what_it_started(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
