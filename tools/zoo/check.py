@@ -67,10 +67,10 @@ class Way:
     outside: int = 0
     #: What is not in plans, and why: operators with reasons, and their number.
     left_out: Mapping[str, int] = field(default_factory=dict)
-    #: Its time divided by that of stock eager torch; 0 if it was not measured.
+    #: Its time divided by that of stock eager torch, and by that of stock Inductor; 0 if it was not
+    #: measured. With the second, both are those of a compiled model without options; else what is
+    #: not in plans runs eagerly.
     ratio: float = 0.0
-    #: The time of `torch.compile(model, backend="zendnn")`, without options, divided by that of
-    #: stock Inductor; 0 if it was not measured.
     of_inductor: float = 0.0
 
     @property

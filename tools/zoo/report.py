@@ -98,10 +98,10 @@ or is wrong, in the same way: its back end `aot_eager`, or its own pass on froze
 _MODELS = """
 ## Each model
 
-The largest error, or what came instead of a right result. */ eager* and */ Inductor*: the compiled
-model's time divided by that of stock torch, where it was measured. In models this small, most of it
-is the overhead of calls. *Graphs* are Dynamo's compilations and,
-in brackets, the breaks between them. *Steps* are those of plans in a call, *outside* overridden
+The largest error, or what came instead of a right result. The columns *eager* and *Inductor* divide
+the compiled model's time by that of stock torch, where it was measured. In models this small, most
+time is the overhead of calls. *Graphs* are Dynamo's compilations and, in brackets, the breaks
+between them. *Steps* are those of plans in a call, *outside* overridden
 operators that ran by themselves, *left out* operators outside of plans and, of these, the one that
 the engine refuses most often: all of them compiled.
 """

@@ -1,4 +1,4 @@
-"""Writing of files: whole or not at all."""
+"""Writing of files: whole or not at all. The build's own is tools/setup_helpers/files.py."""
 
 from __future__ import annotations
 
