@@ -145,6 +145,31 @@ def test_what_cannot_be_exported_is_traced_and_a_warning_says_so() -> None:
     assert_same(fast, net, x)
 
 
+class WritingDiagonals(Net):
+    """Writes to a view that torch makes by as_strided, of another view; torch.export keeps that."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask = torch.ones(2, 3, 3)
+        mask[0].fill_diagonal_(0)
+        return super().forward(x) * mask.sum()
+
+
+def test_a_program_that_cannot_be_functional_runs_as_it_is_and_a_warning_says_so() -> None:
+    net = WritingDiagonals().eval()
+    with torch.no_grad():
+        program = torch.export.export(net, (IMAGE,))
+    with pytest.warns(UserWarning, match="torch cannot make the program functional, and it runs"):
+        fast = optimize(program)
+    for model in (fast, pickle.loads(pickle.dumps(fast))):
+        assert_same(model, net, IMAGE)
+        assert explain(model).methods == ()
+        with pytest.raises(ValueError, match="the program takes"):
+            model(values(3, 3, 8, 9))
+    with pytest.warns(UserWarning, match="torch.export cannot capture the model, and it is traced"):
+        traced = optimize(net, (IMAGE,))
+    assert_same(traced, net, IMAGE)
+
+
 def test_wrong_uses_are_refused() -> None:
     with pytest.raises(ValueError, match="training mode"):
         optimize(Net(), (IMAGE,))

@@ -38,7 +38,8 @@ def optimize(
         dynamic_shapes: the sizes that may change, as ``torch.export.export`` takes them.
         options: ``passes``, ``precision`` and ``tune``, as ``torch.compile`` takes them.
 
-    A module that cannot be exported is traced with ``inputs``, which a warning says.
+    A module that cannot be exported is traced with ``inputs``, and a program that writes where
+    torch cannot follow runs as it is. A warning says so.
 
     Raises:
         TypeError: for another kind of model, or of value of an option.
@@ -47,14 +48,15 @@ def optimize(
     """
     given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     if isinstance(given, ExportedProgram):
-        return _optimized(given, chosen)
+        try:
+            return _optimized(given.run_decompositions({}), chosen)
+        except RuntimeError as error:
+            _warn("torch cannot make the program functional, and it runs as it is", error)
+            return _checking(given)
     try:
-        program = _exported(given, inputs, kwargs, dynamic_shapes)
+        program = _exported(given, inputs, kwargs, dynamic_shapes).run_decompositions({})
     except Exception as error:
-        reason = str(error).strip().partition("\n")[0]
-        message = f"torch.export cannot capture the model, and it is traced: {reason}"
-        if log.isEnabledFor(logging.WARNING):
-            warnings.warn(message, stacklevel=2)
+        _warn("torch.export cannot capture the model, and it is traced", error)
         with torch.no_grad():
             traced: nn.Module = torch.jit.trace(
                 copy.copy(given), tuple(inputs), example_kwarg_inputs=kwargs, check_trace=False
@@ -88,7 +90,7 @@ def export(
         TypeError: for another kind of model, or of value of an option.
         ValueError: for a module in training mode, for inputs beside an exported program, and for an
             option that there is not.
-        Exception: torch.export's, where that cannot capture the module.
+        Exception: torch.export's, where that cannot capture the module or make it functional.
     """
     given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     if not isinstance(given, ExportedProgram):
@@ -130,17 +132,32 @@ def _exported(
         )
 
 
+def _warn(what: str, error: Exception) -> None:
+    if log.isEnabledFor(logging.WARNING):
+        reason = str(error).strip().partition("\n")[0]
+        warnings.warn(f"{what}: {reason}", stacklevel=3)
+
+
 def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
-    # torch's own check of the inputs cannot be pickled.
-    source = program.run_decompositions({}).module(check_guards=False)
+    source = _checking(program)
+    with options.applied():
+        return front_end.optimize(source, {})
+
+
+def _checking(program: ExportedProgram) -> fx.GraphModule:
+    """Return a program's module that checks its inputs and can be pickled."""
+    # torch's own check of the inputs cannot be, nor can its classes of the module and the tracer.
+    source = program.module(check_guards=False)
     assert isinstance(source, fx.GraphModule)
     given = [node for node in source.graph.nodes if node.op == "placeholder"]
     if given:
         source.add_module(front_end.INPUT_CHECK, InputCheck.of(given))
         with source.graph.inserting_after(given[-1]):
             source.graph.call_module(front_end.INPUT_CHECK, tuple(given))
-    with options.applied():
-        return front_end.optimize(source, {})
+    graph = fx.Graph()
+    graph.set_codegen(copy.copy(source.graph._codegen))
+    graph.output(graph.graph_copy(source.graph, {}))
+    return fx.GraphModule(source, graph)
 
 
 class InputCheck(nn.Module):
