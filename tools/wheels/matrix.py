@@ -242,9 +242,12 @@ def build(
 
     With `resume`, a cell that an earlier run built from the same inputs keeps its wheel. A cell
     that fails does not stop the others. libzendnn depends on neither Python nor torch: it is
-    compiled for the first cell, which is built alone, and the others take it. Raises SetupError
-    for a `manylinux` that auditwheel does not know.
+    compiled for the first cell, which is built alone, and the others take it, unless
+    ZENDNN_BUILT_DIR has it already. Raises SetupError for a `manylinux` that auditwheel does not
+    know.
     """
+    if there := os.environ.get(REUSE_VARIABLE):
+        settings = replace(settings, built=Path(there))
     if settings.policy:
         link_stubs.newest_versions(settings.policy, machine())
     cores = len(os.sched_getaffinity(0))

@@ -82,8 +82,9 @@ def test_each_cell_says_what_became_of_it(run: Run, built: list[Cell]) -> None:
     assert [found.made for found in (good, missing, failed)] == [True, False, False]
 
 
-def test_the_first_cell_that_is_built_gives_libzendnn_to_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auditor: Auditor
+@pytest.mark.parametrize("there", ["", "/built"])
+def test_the_first_cell_that_is_built_gives_libzendnn_to_the_others_unless_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, auditor: Auditor, there: str
 ) -> None:
     taken: dict[str, Path | None] = {}
 
@@ -93,14 +94,16 @@ def test_the_first_cell_that_is_built_gives_libzendnn_to_the_others(
             raise SetupError("no such torch")
         return companion(out / f"torch-{cell.torch}", torch=cell.torch)
 
+    monkeypatch.setenv("ZENDNN_BUILT_DIR", there)
     monkeypatch.setattr(module, "FOLDER", tmp_path / "cells")
     monkeypatch.setattr(module, "_build", build)
     monkeypatch.setattr(module, "find_python", lambda version: Path(sys.executable))
     cells = [Cell("3.11", torch) for torch in ("0.0", "2.6.0", "2.12.0", "2.13.0")]
     settings = module.Settings(manylinux="2_28")
     module.build(cells, tmp_path / "dist", settings, resume=False, jobs=2)
-    tree = tmp_path / "cells/python3.11-torch2.6.0/build-2_28/native"
-    assert taken == {"0.0": None, "2.6.0": None, "2.12.0": tree, "2.13.0": tree}
+    tree = Path(there) if there else tmp_path / "cells/python3.11-torch2.6.0/build-2_28/native"
+    first = Path(there) if there else None
+    assert taken == {"0.0": first, "2.6.0": first, "2.12.0": tree, "2.13.0": tree}
 
 
 def test_a_wheel_comes_with_what_it_is_made_from(
