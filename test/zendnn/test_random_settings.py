@@ -237,6 +237,7 @@ def show(message, *_, **more):
 warnings.showwarning = show
 warnings.simplefilter("always")
 warnings.simplefilter("ignore", DeprecationWarning)
+warnings.simplefilter("ignore", FutureWarning)  # torch's, of TorchScript
 """
     + MODEL
     + """

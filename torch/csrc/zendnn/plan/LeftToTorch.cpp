@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <limits>
 #include <new>
 #include <optional>
 #include <string_view>
@@ -120,13 +121,25 @@ Tensor attention(const Node& node, const Operands& given) {
   } else if (!given[4].isNone()) {
     refuse("an attention that no model spells out");
   } else {
+    const auto k = given[1].toTensor();
+    auto mask = given[3].toOptional<Tensor>();
+    const bool both = mask && node.get(attr::attention::causal);
+    if (both) { // torch 2.15 takes no mask beside the causal one
+      const auto seen =
+          at::ones({q.size(-2), k.size(-2)}, q.options().dtype(kBool)).tril();
+      mask = mask->scalar_type() == kBool
+                 ? mask->logical_and(seen)
+                 : mask->masked_fill(
+                       seen.logical_not(),
+                       -std::numeric_limits<double>::infinity());
+    }
     made = at::scaled_dot_product_attention(
         q,
-        given[1].toTensor(),
+        k,
         given[2].toTensor(),
-        given[3].toOptional<Tensor>(),
+        mask,
         /*dropout_p=*/0,
-        node.get(attr::attention::causal),
+        node.get(attr::attention::causal) && !both,
         stated == 0 ? std::nullopt : std::optional(scale),
         node.get(attr::attention::grouped));
   }
