@@ -121,7 +121,7 @@ std::vector<Node> infer_fitting(Values& values, const Node& written) {
         node,
         first + 1);
     rest.outputs = node.outputs;
-    node.outputs = {part};
+    node.outputs.assign(1, part);
     node.post.resize(first);
     infer();
     nodes.push_back(std::move(node));

@@ -53,10 +53,10 @@ void check_operators(const Description& region);
 // The row of a table by name; throws Refused where there is none.
 template <typename Table>
 const auto&
-find_row(const Table& table, const std::string& name, const std::string& what) {
+find_row(const Table& table, const std::string& name, const char* what) {
   const auto found = table.find(name);
   if (found == table.end()) {
-    refuse(what + " '" + name + "'");
+    refuse(std::string(what) + " '" + name + "'");
   }
   return found->second;
 }
