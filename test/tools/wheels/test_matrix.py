@@ -101,8 +101,8 @@ def test_the_first_cell_that_is_built_gives_libzendnn_to_the_others_unless_there
     cells = [Cell("3.11", torch) for torch in ("0.0", "2.6.0", "2.12.0", "2.13.0")]
     settings = module.Settings(manylinux="2_28")
     module.build(cells, tmp_path / "dist", settings, resume=False, jobs=2)
-    tree = Path(there) if there else tmp_path / "cells/python3.11-torch2.6.0/build-2_28/native"
     first = Path(there) if there else None
+    tree = first or tmp_path / "cells/python3.11-torch2.6.0/build-2_28/native"
     assert taken == {"0.0": first, "2.6.0": first, "2.12.0": tree, "2.13.0": tree}
 
 

@@ -38,8 +38,8 @@ def optimize(
         dynamic_shapes: the sizes that may change, as ``torch.export.export`` takes them.
         options: ``passes``, ``precision`` and ``tune``, as ``torch.compile`` takes them.
 
-    A module that cannot be exported is traced with ``inputs``, and a program that writes where
-    torch cannot follow runs as it is. A warning says so.
+    A module that cannot be exported is traced with ``inputs``. An exported program that torch
+    cannot make functional runs on eager operations. A warning says so in both cases.
 
     Raises:
         TypeError: for another kind of model, or of value of an option.
@@ -49,10 +49,11 @@ def optimize(
     given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     if isinstance(given, ExportedProgram):
         try:
-            return _optimized(given.run_decompositions({}), chosen)
+            functional = given.run_decompositions({})
         except RuntimeError as error:
             _warn("torch cannot make the program functional, and it runs as it is", error)
-            return _checking(given)
+            return _as_it_is(given)
+        return _optimized(functional, chosen)
     try:
         program = _exported(given, inputs, kwargs, dynamic_shapes).run_decompositions({})
     except Exception as error:
@@ -144,9 +145,18 @@ def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
         return front_end.optimize(source, {})
 
 
+def _as_it_is(program: ExportedProgram) -> nn.Module:
+    source = _checking(program)
+    # A plain module and graph can be pickled; torch's classes of both cannot.
+    graph = fx.Graph()
+    graph.set_codegen(copy.copy(source.graph._codegen))
+    graph.output(graph.graph_copy(source.graph, {}))
+    return fx.GraphModule(source, graph)
+
+
 def _checking(program: ExportedProgram) -> fx.GraphModule:
-    """Return a program's module that checks its inputs and can be pickled."""
-    # torch's own check of the inputs cannot be, nor can its classes of the module and the tracer.
+    """Return a program's module, with a check of its inputs."""
+    # torch's own check of the inputs cannot be pickled.
     source = program.module(check_guards=False)
     assert isinstance(source, fx.GraphModule)
     given = [node for node in source.graph.nodes if node.op == "placeholder"]
@@ -154,10 +164,7 @@ def _checking(program: ExportedProgram) -> fx.GraphModule:
         source.add_module(front_end.INPUT_CHECK, InputCheck.of(given))
         with source.graph.inserting_after(given[-1]):
             source.graph.call_module(front_end.INPUT_CHECK, tuple(given))
-    graph = fx.Graph()
-    graph.set_codegen(copy.copy(source.graph._codegen))
-    graph.output(graph.graph_copy(source.graph, {}))
-    return fx.GraphModule(source, graph)
+    return source
 
 
 class InputCheck(nn.Module):
