@@ -82,6 +82,19 @@ def _clear_own_rows(bound: str, versions: str) -> Edit:
     )
 
 
+def _list_panel_matmul(before: str, versions: str) -> Edit:
+    """List our product before the first one of ZenDNN's on x86-64, whose description is large."""
+    return Edit(
+        name="list-panel-matmul",
+        file=_MATMULS,
+        anchor=f"        CPU_INSTANCE_AMX(brgemm_matmul_t<{before}>)\n",
+        action=Action.BEFORE,
+        text="        CPU_INSTANCE_AVX512(panel_matmul_t)\n",
+        reason="it prefetches weights while it computes; the others rely on the hardware",
+        versions=versions,
+    )
+
+
 def _list_panel_convolutions(name: str, types: str, versions: str) -> Edit:
     """List our convolutions for `types` right after ZenDNN's depthwise one."""
     return Edit(
@@ -155,14 +168,8 @@ EDITS: tuple[Edit, ...] = (
         reason="a plan already prints a line for each of its steps",
     ),
     _declare("panel_matmul", _MATMULS, after="cpu/x64/matmul/jit_uni_sparse_matmul.hpp"),
-    Edit(
-        name="list-panel-matmul",
-        file=_MATMULS,
-        anchor="        CPU_INSTANCE_AMX(brgemm_matmul_t<avx512_core_amx_fp16>)\n",
-        action=Action.BEFORE,
-        text="        CPU_INSTANCE_AVX512(panel_matmul_t)\n",
-        reason="it prefetches weights while it computes; the others rely on the hardware",
-    ),
+    _list_panel_matmul(before="avx512_core_amx_fp16", versions="<3.12"),
+    _list_panel_matmul(before="avx10_2_amx_2", versions=">=3.12"),
     _declare("panel_convolution", _CONVOLUTIONS, after="cpu/x64/jit_uni_x8s8s32x_convolution.hpp"),
     _declare(
         "panel_plain_convolution", _CONVOLUTIONS, after="cpu/x64/jit_uni_x8s8s32x_convolution.hpp"
