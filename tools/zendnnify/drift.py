@@ -24,7 +24,8 @@ from tools.zendnnify.trees import Tree
 class Status(enum.Enum):
     """How a rule's matches in the new release compare with those in the old one.
 
-    Conversion fails, or does less than it should, where a rule is lost or a name uncovered.
+    Conversion fails, or does less than it should, where a rule is lost or a name uncovered. A rule
+    is unread where the new tree is only a part, such as what a wheel has, without the rule's files.
     """
 
     LOST = "lost"
@@ -33,6 +34,7 @@ class Status(enum.Enum):
     NEW = "new"
     ENDED = "ended"
     SAME = "same"
+    UNREAD = "unread"
 
 
 FAILURES = frozenset({Status.LOST, Status.UNCOVERED})
@@ -46,12 +48,18 @@ class Matches:
         kind, release: of the tree.
         rules: the places of each rule's matches.
         uncovered: an error for each file with a name that no rule covers.
+        part: the files of a tree that is only a part of its release.
     """
 
     kind: str
     release: str
     rules: Places
     uncovered: tuple[str, ...] = ()
+    part: frozenset[str] | None = None
+
+    def has(self, path: str) -> bool:
+        """Whether the file was there to be read, or is missing in its release."""
+        return self.part is None or path in self.part
 
 
 @dataclass(frozen=True)
@@ -77,7 +85,7 @@ class Drift:
         return any(row.status in FAILURES for row in self.rows)
 
     def table(self) -> str:
-        """The numbers, and all rows but those of rules that match the same."""
+        """The numbers, and all rows but those of rules that match the same or are unread."""
         counts = Counter(row.status for row in self.rows)
         rows = [
             (f"{self.new.kind} {self.old.release} -> {self.new.release}", "", ""),
@@ -85,7 +93,7 @@ class Drift:
             *(
                 (row.status.value, row.rule, _change(row))
                 for row in self.rows
-                if row.status is not Status.SAME
+                if row.status not in (Status.SAME, Status.UNREAD)
             ),
         ]
         first = max(len(status.value) for status in Status)
@@ -112,9 +120,11 @@ def compare(old: str, new: str) -> Drift:
         raise ZendnnifyError(
             f"{old} is {before.kind} and {new} is {after.kind}; name two releases of one project"
         )
-    active, edits = _active(after)
-    found = before.rules.keys() | after.rules.keys() | edits
-    rows = [_row(name, before, after, name in active) for name in sorted(found)]
+    rules = ruleset(after.kind, after.release)
+    edits = {edit.name: edit.file for edit in (*rules.edits, *_whole_tree(after))}
+    active = {phrase.name for phrase in rules.phrases} | edits.keys()
+    found = before.rules.keys() | after.rules.keys() | edits.keys()
+    rows = [_row(name, before, after, name in active, edits.get(name)) for name in sorted(found)]
     rows += [Row(error, Status.UNCOVERED) for error in after.uncovered]
     order = list(Status)
     return Drift(before, after, tuple(sorted(rows, key=lambda row: order.index(row.status))))
@@ -156,11 +166,12 @@ def matches(tree: Tree, place: Callable[[str], Path] | None = None) -> Matches:
             uncovered.append(str(error))
         else:
             note(source.path, text, result.substitutions)
-    for edit in _whole_tree(tree.kind.name):
+    for edit in _whole_tree(tree):
         if fits(edit):
             text = files.read_text(place(edit.file))
             note(edit.file, text, (locate_edit(text, edit),))
-    return Matches(tree.kind.name, tree.release, found, tuple(uncovered))
+    part = None if tree.is_whole else frozenset(files.walk(tree.root, trees.NEVER_ENTERED))
+    return Matches(tree.kind.name, tree.release, found, tuple(uncovered), part)
 
 
 def lock(root: Path) -> Path:
@@ -182,23 +193,22 @@ def _matches(name: str) -> Matches:
     )
 
 
-def _whole_tree(kind: str) -> tuple[Edit, ...]:
-    return tree_rules.EDITS if kind == "pytorch" else ()
+def _whole_tree(of: Matches | Tree) -> tuple[Edit, ...]:
+    """The edits of a conversion in place."""
+    kind = of.kind if isinstance(of, Matches) else of.kind.name
+    return tree_rules.EDITS if kind == "pytorch" and tree_rules.hold_for(of.release) else ()
 
 
-def _active(after: Matches) -> tuple[set[str], set[str]]:
-    """The names of the rules that apply to the new release, and of the edits among them."""
-    rules = ruleset(after.kind, after.release)
-    edits = {edit.name for edit in (*rules.edits, *_whole_tree(after.kind))}
-    return {phrase.name for phrase in rules.phrases} | edits, edits
-
-
-def _row(name: str, before: Matches, after: Matches, active: bool) -> Row:
-    old, new = (_listed(side.rules.get(name, {})) for side in (before, after))
+def _row(name: str, before: Matches, after: Matches, active: bool, edited: str | None) -> Row:
+    places = before.rules.get(name, {})
+    read = {path: lines for path, lines in places.items() if after.has(path)}
+    old, new = _listed(read), _listed(after.rules.get(name, {}))
     if old and new:
         status = Status.SAME if old == new else Status.MOVED
     elif new:
         status = Status.NEW
+    elif (places and not read) or not (edited is None or after.has(edited)):
+        status = Status.UNREAD
     else:
         status = Status.LOST if active else Status.ENDED
     return Row(name, status, old, new)

@@ -210,6 +210,11 @@ def _recognise(root: Path) -> Tree:
         raise ZendnnifyError(
             f"{tree.root} is {tree.kind.title}; only a PyTorch tree is converted in place"
         )
+    if not tree_rules.hold_for(tree.release):
+        raise ZendnnifyError(
+            f"{tree.root} is PyTorch {tree.release}, which is too old to be converted in place; "
+            "use 2.6 or newer, or convert its files with --project-directory"
+        )
     for path in _edited():
         if not (tree.root / path).is_file():
             raise ZendnnifyError(

@@ -134,6 +134,11 @@ class Tree:
     release: str
     rules: RuleSet
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it has all of its release, and not only what the variants are made from."""
+        return self.kind.name != "pytorch" or (self.root / "CMakeLists.txt").is_file()
+
     def source(self, path: str) -> Source:
         """The source at ``path`` (relative, with forward slashes).
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from test.tools.zendnnify.conftest import ONEDNN_FILES, write_tree
+from test.tools.zendnnify.conftest import ONEDNN_FILES, PYTORCH_FILES, write_tree
 from tools.zendnnify import drift, generate, locks
 from tools.zendnnify.__main__ import main
 from tools.zendnnify.drift import Status
@@ -124,6 +124,23 @@ def test_two_projects_have_nothing_to_compare(tmp_path: Path, pytorch: Path) -> 
         drift.compare(tree(tmp_path, "3.7.2", OLD), str(pytorch))
 
 
+def test_of_a_part_of_pytorch_only_its_files_are_compared(
+    tmp_path: Path, pytorch: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = write_tree(tmp_path / "part", PYTORCH_FILES)
+    for folder in (pytorch, part):
+        (folder / "torchgen").mkdir()
+    (part / "torchgen/gen.py").write_text("")
+    (pytorch / "CMakeLists.txt").write_text("")
+    known = statuses(str(pytorch), str(part))
+    assert known["switches"] is Status.UNREAD
+    assert known["option"] is Status.UNREAD, "an edit of CMakeLists.txt"
+    assert known["generator-option"] is Status.LOST, "its file is there"
+    assert main(["--drift", str(pytorch), str(part)]) == 1
+    assert not [x for x in capsys.readouterr().out.splitlines()[8:] if x.startswith("unread")]
+    assert statuses(str(part), str(pytorch))["option"] is Status.LOST
+
+
 def test_the_table_is_aligned_and_leaves_out_what_is_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -138,6 +155,7 @@ def test_the_table_is_aligned_and_leaves_out_what_is_the_same(
         "new        0",
         "ended      0",
         "same       1",
+        "unread     0",
         f"lost       keep-api  {CODE}:3",
         f"moved      second    {CODE}:2 -> 4",
     ]

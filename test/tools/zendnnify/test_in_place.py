@@ -294,6 +294,9 @@ def test_trees_that_cannot_be_converted_are_refused(
         in_place.revert(tree)
     with pytest.raises(ZendnnifyError, match="only a PyTorch tree is converted in place"):
         convert(onednn, third_party)
+    (tree / "version.txt").write_text("1.13.1\n")
+    with pytest.raises(ZendnnifyError, match=r"is PyTorch 1\.13, which is too old to be converted"):
+        convert(tree, third_party)
     (tree / "version.txt").write_text("2.99.0a0\n")
     with pytest.raises(ZendnnifyError, match=r"is PyTorch 2\.99, whose files are not known"):
         convert(tree, third_party)

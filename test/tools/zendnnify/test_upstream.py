@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
-from tools.zendnnify import files, generate, kernels, locks, manifest, rewrite, trees
+from tools.zendnnify import drift, files, generate, kernels, locks, manifest, rewrite, trees
 from tools.zendnnify.rewrite import GENERAL, vocabulary
 from tools.zendnnify.rules import isa, nan
 from tools.zendnnify.trees import NATIVE_FUNCTIONS, Tree
@@ -177,3 +179,22 @@ def test_everything_converts_in_twenty_seconds_and_again_in_three(
 
     assert convert() < 20
     assert convert() < 3
+
+
+def test_no_rule_is_lost_in_what_the_installed_torch_has_of_its_sources(tmp_path: Path) -> None:
+    """Releases whose source trees were never read are at least known by their wheels."""
+    site = Path(torch.__file__).parents[1]
+    copied = {
+        "torch/version.py": "version.txt",
+        "torchgen/packaged/ATen/native/native_functions.yaml": NATIVE_FUNCTIONS,
+        **{name: name for name in ("torchgen/gen.py", "torchgen/model.py")},
+        **{name: name for name in ("torch/utils/mkldnn.py", "torch/backends/mkldnn/__init__.py")},
+    }
+    (tmp_path / "aten/src/ATen/native/mkldnn").mkdir(parents=True)
+    for source, target in copied.items():
+        (tmp_path / target).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(site / source, tmp_path / target)
+    found = drift.compare("2.6", str(tmp_path))
+    assert found.new.release == ".".join(torch.__version__.split(".")[:2])
+    assert not found.failed, found.table()
+    assert {row.rule for row in found.rows if row.new} >= {"own-switch", "generator-option"}

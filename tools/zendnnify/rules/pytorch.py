@@ -185,6 +185,14 @@ PHRASES: tuple[Phrase, ...] = (
         "registered under it",
     ),
     Phrase(
+        name="keep-precision-switch",
+        pattern=r"\btorch\._C\._[gs]et_onednn_allow_tf32\b"
+        r"|_(?:FP32Precision|fp32_precision_[gs]etter)\(\"mkldnn\"",
+        files=(_BACKEND,),
+        reason="one switch says which products may round their operands; our kernels read torch's",
+        versions=">=2.7",
+    ),
+    Phrase(
         name="own-switch",
         pattern=r"\btorch\._C\.((?:_verbose\.)?_?(?:has|get|set)?_?mkldnn_?\w*)",
         replacement=r"_C.\1",

@@ -4,7 +4,7 @@ Every edit stands behind ``USE_ZENDNN``: without it, the build configures, gener
 what upstream's does. Texts in CMake, C++ and Python are ours; the anchors are upstream's.
 """
 
-from tools.zendnnify.rules.model import Action, Edit
+from tools.zendnnify.rules.model import Action, Edit, holds_for
 
 _OPTIONS = "CMakeLists.txt"
 _DEPENDENCIES = "cmake/Dependencies.cmake"
@@ -82,8 +82,9 @@ EDITS: tuple[Edit, ...] = (
     Edit(
         name="ignore-entries",
         file="torchgen/model.py",
-        anchor="                    assert dispatch_key in dispatch_keys, (\n",
-        action=Action.BEFORE,
+        anchor="                    if ignore_keys and dispatch_key in ignore_keys:\n"
+        "                        continue\n",
+        action=Action.AFTER,
         text="                    # The entries of ZenDNN, which only `gen.py --zendnn` uses.\n"
         "                    if (\n"
         "                        dispatch_key is DispatchKey.PrivateUse1\n"
@@ -162,4 +163,8 @@ EDITS: tuple[Edit, ...] = (
         reason="the Python bindings are a file of the package",
     ),
 )
-"""All anchors hold for PyTorch 2.6."""
+
+
+def hold_for(release: str) -> bool:
+    """Whether these rules apply to a release of PyTorch; the others convert older ones, too."""
+    return holds_for(">=2.6", release)
