@@ -110,6 +110,17 @@ spelled_out_attention(const Node& node, const Operands& given, double scale) {
   return at::matmul(at::softmax(scores, -1), given[2].toTensor());
 }
 
+// The mask that also hides what comes later; torch 2.15 takes not both.
+Tensor with_causal(const Tensor& mask, const Tensor& q, const Tensor& k) {
+  const auto seen =
+      at::ones({q.size(-2), k.size(-2)}, q.options().dtype(kBool)).tril();
+  return mask.scalar_type() == kBool
+             ? mask.logical_and(seen)
+             : mask.masked_fill(
+                   seen.logical_not(),
+                   -std::numeric_limits<double>::infinity());
+}
+
 Tensor attention(const Node& node, const Operands& given) {
   const auto q = given[0].toTensor();
   const auto stated = node.get(attr::attention::scale);
@@ -123,15 +134,10 @@ Tensor attention(const Node& node, const Operands& given) {
   } else {
     const auto k = given[1].toTensor();
     auto mask = given[3].toOptional<Tensor>();
-    const bool both = mask && node.get(attr::attention::causal);
-    if (both) { // torch 2.15 takes no mask beside the causal one
-      const auto seen =
-          at::ones({q.size(-2), k.size(-2)}, q.options().dtype(kBool)).tril();
-      mask = mask->scalar_type() == kBool
-                 ? mask->logical_and(seen)
-                 : mask->masked_fill(
-                       seen.logical_not(),
-                       -std::numeric_limits<double>::infinity());
+    bool causal = node.get(attr::attention::causal);
+    if (mask && causal) {
+      mask = with_causal(*mask, q, k);
+      causal = false;
     }
     made = at::scaled_dot_product_attention(
         q,
@@ -139,7 +145,7 @@ Tensor attention(const Node& node, const Operands& given) {
         given[2].toTensor(),
         mask,
         /*dropout_p=*/0,
-        node.get(attr::attention::causal) && !both,
+        causal,
         stated == 0 ? std::nullopt : std::optional(scale),
         node.get(attr::attention::grouped));
   }
