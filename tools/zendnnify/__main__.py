@@ -11,7 +11,6 @@ from pathlib import Path
 from tools.zendnnify import drift, files, generate, in_place, trees
 from tools.zendnnify.generate import Summary
 from tools.zendnnify.rewrite import explain, rewrite
-from tools.zendnnify.rules import tree as tree_rules
 from tools.zendnnify.rules.model import ZendnnifyError
 
 REPO = Path(__file__).resolve().parents[2]
@@ -117,9 +116,8 @@ def _drift(options: argparse.Namespace) -> int:
 
 def _lock(root: Path) -> Path:
     tree = trees.recognise(root)
-    in_place_too = tree.kind.name == "pytorch" and tree_rules.hold_for(tree.release)
     with files.in_one_sentence(f"read {root}"):
-        return in_place.lock(root) if in_place_too else drift.lock(root)
+        return in_place.lock(root) if drift.in_place_edits(tree) else drift.lock(root)
 
 
 def _whole_tree(options: argparse.Namespace) -> None:

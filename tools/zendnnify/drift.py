@@ -121,7 +121,7 @@ def compare(old: str, new: str) -> Drift:
             f"{old} is {before.kind} and {new} is {after.kind}; name two releases of one project"
         )
     rules = ruleset(after.kind, after.release)
-    edits = {edit.name: edit.file for edit in (*rules.edits, *_whole_tree(after))}
+    edits = {edit.name: edit.file for edit in (*rules.edits, *in_place_edits(after))}
     active = {phrase.name for phrase in rules.phrases} | edits.keys()
     found = before.rules.keys() | after.rules.keys() | edits.keys()
     rows = [_row(name, before, after, name in active, edits.get(name)) for name in sorted(found)]
@@ -166,12 +166,18 @@ def matches(tree: Tree, place: Callable[[str], Path] | None = None) -> Matches:
             uncovered.append(str(error))
         else:
             note(source.path, text, result.substitutions)
-    for edit in _whole_tree(tree):
+    for edit in in_place_edits(tree):
         if fits(edit):
             text = files.read_text(place(edit.file))
             note(edit.file, text, (locate_edit(text, edit),))
     part = None if tree.is_whole else frozenset(files.walk(tree.root, trees.NEVER_ENTERED))
     return Matches(tree.kind.name, tree.release, found, tuple(uncovered), part)
+
+
+def in_place_edits(of: Matches | Tree) -> tuple[Edit, ...]:
+    """The edits of a conversion in place; none for a release that is too old, or not PyTorch's."""
+    kind = of.kind if isinstance(of, Matches) else of.kind.name
+    return tree_rules.EDITS if kind == "pytorch" and tree_rules.hold_for(of.release) else ()
 
 
 def lock(root: Path) -> Path:
@@ -191,12 +197,6 @@ def _matches(name: str) -> Matches:
         f"{name} is neither a source tree nor a release with a lock "
         f"({', '.join(dict.fromkeys(known_names))})"
     )
-
-
-def _whole_tree(of: Matches | Tree) -> tuple[Edit, ...]:
-    """The edits of a conversion in place."""
-    kind = of.kind if isinstance(of, Matches) else of.kind.name
-    return tree_rules.EDITS if kind == "pytorch" and tree_rules.hold_for(of.release) else ()
 
 
 def _row(name: str, before: Matches, after: Matches, active: bool, edited: str | None) -> Row:
