@@ -146,16 +146,35 @@ def test_what_cannot_be_exported_is_traced_and_a_warning_says_so() -> None:
 
 
 class WritingDiagonals(Net):
-    """Writes to a view that torch makes by as_strided, of another view; torch.export keeps that."""
+    """Fills the diagonal of a view, for which torch itself takes as_strided."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        mask, tall = torch.ones(2, 3, 3), torch.ones(7, 3)
+        mask[0].fill_diagonal_(0.5)
+        tall.fill_diagonal_(2, wrap=True)
+        return super().forward(x) * mask.sum() + tall.sum()
+
+
+class WritingStridedViews(Net):
+    """Writes to a view by as_strided of another view, which torch cannot make functional."""
 
     def forward(self, x: Tensor) -> Tensor:
         mask = torch.ones(2, 3, 3)
-        mask[0].fill_diagonal_(0)
+        mask[0].as_strided((3,), (4,)).fill_(0)
         return super().forward(x) * mask.sum()
 
 
-def test_a_program_that_cannot_be_functional_runs_as_it_is_and_a_warning_says_so() -> None:
+def test_the_diagonal_of_a_view_is_filled_in_plans() -> None:
     net = WritingDiagonals().eval()
+    with torch.no_grad():
+        program = torch.export.export(net, (IMAGE,))
+    for fast in (optimize(program), optimize(net, (IMAGE,)), torch.compile(net, backend="zendnn")):
+        assert_same(fast, net, IMAGE)
+        assert explain(fast).methods
+
+
+def test_a_program_that_cannot_be_functional_runs_as_it_is_and_a_warning_says_so() -> None:
+    net = WritingStridedViews().eval()
     with torch.no_grad():
         program = torch.export.export(net, (IMAGE,))
     with pytest.warns(UserWarning, match="torch cannot make the program functional, and it runs"):

@@ -29,8 +29,7 @@ from torch._functorch.aot_autograd import aot_module_simplified, get_aot_graph_n
 from torch._guards import GuardSource, TracingContext
 from torch.backends.zendnn import _C, _cache, _options
 from torch.backends.zendnn.frontends import fx as front_end
-from torch.backends.zendnn.frontends.aten import IMPORTERS
-from torch.backends.zendnn.frontends.fx.calls import operator_of
+from torch.backends.zendnn.frontends.fx.composites import whole_operators
 from torch.backends.zendnn.frontends.fx.logs import Capture
 from torch.backends.zendnn.frontends.fx.rest import by_inductor
 from torch.backends.zendnn.frontends.fx.writes import written_by
@@ -176,42 +175,6 @@ def takes_gradients(module: fx.GraphModule) -> bool:
     graphs = (part.graph for part in module.modules() if isinstance(part, fx.GraphModule))
     targets = (node.target for graph in graphs for node in graph.nodes)
     return not _OF_GRADIENTS.isdisjoint(getattr(x, "__name__", x) for x in targets)
-
-
-def whole_operators() -> contextlib.AbstractContextManager[None]:
-    """Keep torch from taking apart operators that the engine has, while it traces."""
-    try:
-        from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
-        from torch.export.exported_program import _override_composite_implicit_decomp
-    except ImportError:  # an older torch
-        return contextlib.nullcontext()
-    known = filter(_is_preservable_cia_op, filter(None, map(operator_of, IMPORTERS)))
-    kept = dict.fromkeys(known, _special_op_to_preserve_cia)
-    # These two may return an operand, or a view of it, which their schemas do not say.
-    kept.pop(torch.ops.aten.type_as.default, None)
-    kept[torch.ops.aten.einsum.default] = _keep_products
-    kept[torch.ops.aten.instance_norm.default] = _keep_own_statistics
-    made: contextlib.AbstractContextManager[None] = _override_composite_implicit_decomp(kept)
-    return made
-
-
-def _keep_products(equation: str, tensors: Sequence[Tensor], **named: Any) -> Any:
-    """Take einsum apart if it has one operand; that of several makes a new tensor."""
-    if len(tensors) > 1:
-        return NotImplemented
-    return _taken_apart(torch.ops.aten.einsum.default, equation, tensors, **named)
-
-
-def _keep_own_statistics(x: Tensor, *given: Any) -> Any:
-    """Take instance_norm apart if it writes running statistics, which its schema does not say."""
-    _, _, mean, variance, *_ = given
-    if mean is None and variance is None:
-        return NotImplemented
-    return _taken_apart(torch.ops.aten.instance_norm.default, x, *given)
-
-
-def _taken_apart(op: torch._ops.OpOverload, *given: Any, **named: Any) -> Any:
-    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *given, **named)
 
 
 class InferenceGraph:

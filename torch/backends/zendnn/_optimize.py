@@ -12,6 +12,7 @@ import torch
 from torch import fx, nn
 from torch.backends.zendnn._options import Options
 from torch.backends.zendnn.frontends import fx as front_end
+from torch.backends.zendnn.frontends.fx.composites import functional
 from torch.backends.zendnn.frontends.fx.program import with_plans
 from torch.export import ExportedProgram
 
@@ -49,13 +50,13 @@ def optimize(
     given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     if isinstance(given, ExportedProgram):
         try:
-            functional = given.run_decompositions({})
+            program = functional(given)
         except RuntimeError as error:
             _warn("torch cannot make the program functional, and it runs as it is", error)
             return _as_it_is(given)
-        return _optimized(functional, chosen)
+        return _optimized(program, chosen)
     try:
-        program = _exported(given, inputs, kwargs, dynamic_shapes).run_decompositions({})
+        program = functional(_exported(given, inputs, kwargs, dynamic_shapes))
     except Exception as error:
         _warn("torch.export cannot capture the model, and it is traced", error)
         with torch.no_grad():
@@ -97,7 +98,7 @@ def export(
     if not isinstance(given, ExportedProgram):
         given = _exported(given, inputs, kwargs, dynamic_shapes)
     with chosen.applied():
-        return with_plans(given.run_decompositions({}))
+        return with_plans(functional(given))
 
 
 def _checked(

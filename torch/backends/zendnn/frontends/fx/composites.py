@@ -1,0 +1,89 @@
+"""How torch takes composite operators apart while it traces.
+
+What the engine has as one operator stays whole, and what torch's own way cannot make functional is
+taken apart in another way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._ops import OpOverload
+from torch.backends.zendnn.frontends.aten import IMPORTERS
+from torch.backends.zendnn.frontends.fx.calls import operator_of
+from torch.export import ExportedProgram
+
+#: What replaces torch's way; NotImplemented is the result for an operator that stays whole.
+Ways = Mapping[OpOverload, Callable[..., Any]]
+
+_aten = torch.ops.aten
+
+
+def whole_operators() -> contextlib.AbstractContextManager[None]:
+    """Keep torch from taking apart operators that the engine has, while AOTAutograd traces."""
+    try:
+        from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
+    except ImportError:  # an older torch
+        return contextlib.nullcontext()
+    known = filter(_is_preservable_cia_op, filter(None, map(operator_of, IMPORTERS)))
+    kept = dict.fromkeys(known, _special_op_to_preserve_cia)
+    # It may return its operand, which its schema does not say.
+    kept.pop(_aten.type_as.default, None)
+    return _with({**kept, **_OWN_WAYS, **_PARTLY_WHOLE})
+
+
+def functional(program: ExportedProgram) -> ExportedProgram:
+    """Return a functional program of the same operators.
+
+    Raises:
+        RuntimeError: torch cannot make it functional.
+    """
+    with _with(_OWN_WAYS):
+        return program.run_decompositions({})
+
+
+def _with(ways: Ways) -> contextlib.AbstractContextManager[None]:
+    try:
+        from torch.export.exported_program import _override_composite_implicit_decomp
+    except ImportError:  # an older torch
+        return contextlib.nullcontext()
+    made: contextlib.AbstractContextManager[None] = _override_composite_implicit_decomp(dict(ways))
+    return made
+
+
+def _fill_diagonal(x: Tensor, value: Any, wrap: bool = False) -> Tensor:
+    """Write to a view that can be made functional; torch's is one of as_strided, which cannot."""
+    if x.dim() != 2 or wrap:
+        return _taken_apart(_aten.fill_diagonal_.default, x, value, wrap)
+    x.diagonal().fill_(value)
+    return x
+
+
+def _keep_products(equation: str, tensors: Sequence[Tensor], **named: Any) -> Any:
+    """Take einsum apart if it has one operand, of which it may return a view."""
+    if len(tensors) > 1:
+        return NotImplemented
+    return _taken_apart(_aten.einsum.default, equation, tensors, **named)
+
+
+def _keep_own_statistics(x: Tensor, *given: Any) -> Any:
+    """Take instance_norm apart if it writes running statistics, which its schema does not say."""
+    _, _, mean, variance, *_ = given
+    if mean is None and variance is None:
+        return NotImplemented
+    return _taken_apart(_aten.instance_norm.default, x, *given)
+
+
+def _taken_apart(op: OpOverload, *given: Any, **named: Any) -> Any:
+    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *given, **named)
+
+
+_OWN_WAYS: Ways = {_aten.fill_diagonal_.default: _fill_diagonal}
+_PARTLY_WHOLE: Ways = {
+    _aten.einsum.default: _keep_products,
+    _aten.instance_norm.default: _keep_own_statistics,
+}
