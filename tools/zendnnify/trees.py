@@ -52,6 +52,7 @@ class Kind:
         release: a file and the pattern that finds the release in it, as far as rules or locks
             distinguish releases; or None.
         default: globs of the files that the build needs; ``*`` also matches slashes.
+        whole: a file that a part of a tree does not have; empty if there are no parts.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Kind:
     prefix: str
     release: tuple[str, str] | None
     default: tuple[str, ...]
+    whole: str = ""
 
 
 KINDS: tuple[Kind, ...] = (
@@ -79,6 +81,7 @@ KINDS: tuple[Kind, ...] = (
             "torch/backends/mkldnn/__init__.py",
             "test/test_mkldnn.py",
         ),
+        whole="CMakeLists.txt",
     ),
     Kind(
         name="onednn",
@@ -136,8 +139,8 @@ class Tree:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it has all of its release, and not only what the variants are made from."""
-        return self.kind.name != "pytorch" or (self.root / "CMakeLists.txt").is_file()
+        """Whether it has all files of its release, and not only those that variants are made of."""
+        return not self.kind.whole or (self.root / self.kind.whole).is_file()
 
     def source(self, path: str) -> Source:
         """The source at ``path`` (relative, with forward slashes).

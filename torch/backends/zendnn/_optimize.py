@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
@@ -157,8 +158,9 @@ def _as_it_is(program: ExportedProgram) -> nn.Module:
 
 def _checking(program: ExportedProgram) -> fx.GraphModule:
     """Return a program's module, with a check of its inputs."""
-    # torch's own check of the inputs cannot be pickled.
-    source = program.module(check_guards=False)
+    # torch's own check of the inputs cannot be pickled; older torches have none to switch off.
+    switches = {"check_guards"} & inspect.signature(program.module).parameters.keys()
+    source = program.module(**dict.fromkeys(switches, False))
     assert isinstance(source, fx.GraphModule)
     given = [node for node in source.graph.nodes if node.op == "placeholder"]
     if given:

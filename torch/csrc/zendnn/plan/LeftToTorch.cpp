@@ -110,7 +110,7 @@ spelled_out_attention(const Node& node, const Operands& given, double scale) {
   return at::matmul(at::softmax(scores, -1), given[2].toTensor());
 }
 
-// The mask that also hides what comes later; torch 2.15 takes not both.
+// Joins a mask with the causal one, since torch 2.15 takes only one of them.
 Tensor with_causal(const Tensor& mask, const Tensor& q, const Tensor& k) {
   const auto seen =
       at::ones({q.size(-2), k.size(-2)}, q.options().dtype(kBool)).tril();

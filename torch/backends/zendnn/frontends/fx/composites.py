@@ -1,7 +1,7 @@
 """How torch takes composite operators apart while it traces.
 
-What the engine has as one operator stays whole, and what torch's own way cannot make functional is
-taken apart in another way.
+Operators that the engine has stay whole. An operator that cannot be functional in torch's own way
+is taken apart in another.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.backends.zendnn.frontends.aten import IMPORTERS
 from torch.backends.zendnn.frontends.fx.calls import operator_of
 from torch.export import ExportedProgram
 
-#: What replaces torch's way; NotImplemented is the result for an operator that stays whole.
+#: The functions that replace torch's own way; one that returns NotImplemented keeps the operator.
 Ways = Mapping[OpOverload, Callable[..., Any]]
 
 _aten = torch.ops.aten
@@ -31,9 +31,9 @@ def whole_operators() -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
     known = filter(_is_preservable_cia_op, filter(None, map(operator_of, IMPORTERS)))
     kept = dict.fromkeys(known, _special_op_to_preserve_cia)
-    # It may return its operand, which its schema does not say.
+    # type_as may return its operand, which its schema does not say.
     kept.pop(_aten.type_as.default, None)
-    return _with({**kept, **_OWN_WAYS, **_PARTLY_WHOLE})
+    return _overridden({**kept, **_OWN_WAYS, **_PARTLY_WHOLE})
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
@@ -42,11 +42,11 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     Raises:
         RuntimeError: torch cannot make it functional.
     """
-    with _with(_OWN_WAYS):
+    with _overridden(_OWN_WAYS):
         return program.run_decompositions({})
 
 
-def _with(ways: Ways) -> contextlib.AbstractContextManager[None]:
+def _overridden(ways: Ways) -> contextlib.AbstractContextManager[None]:
     try:
         from torch.export.exported_program import _override_composite_implicit_decomp
     except ImportError:  # an older torch
@@ -56,7 +56,7 @@ def _with(ways: Ways) -> contextlib.AbstractContextManager[None]:
 
 
 def _fill_diagonal(x: Tensor, value: Any, wrap: bool = False) -> Tensor:
-    """Write to a view that can be made functional; torch's is one of as_strided, which cannot."""
+    """Write to a view of diagonal, which can be functional; torch's own, of as_strided, cannot."""
     if x.dim() != 2 or wrap:
         return _taken_apart(_aten.fill_diagonal_.default, x, value, wrap)
     x.diagonal().fill_(value)
