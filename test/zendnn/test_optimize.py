@@ -302,7 +302,7 @@ def test_graph_breaks_are_explained() -> None:
     with torch.no_grad():
         fast(values(4, 6))
     first, second = explain(fast).methods
-    assert re.match(r".*test_optimize.py:\d+: Call to .*graph_break", first.graph_break)
+    assert re.match(r".*test_optimize.py:\d+: .*graph_break", first.graph_break)
     assert second.graph_break == ""
 
 

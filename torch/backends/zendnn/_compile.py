@@ -214,7 +214,7 @@ class InferenceGraph:
         return InferenceGraph(graph, weights, options, capture)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        capture = replace(self.capture, compile_id=None)  # of this process
+        capture = replace(self.capture, compile_id=None, backend=None)  # of this process
         return InferenceGraph, (self.graph, self.weights, self.options, capture)
 
     def __call__(self, inputs: list[Any]) -> Any:

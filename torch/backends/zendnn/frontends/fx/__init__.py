@@ -31,7 +31,7 @@ _HIDDEN = frozenset({INPUT_CHECK, operator.getitem.__name__})
 #: Where a graph keeps its ``Notes``: in an attribute, which pickling keeps, and in ``meta``, which
 #: copying keeps.
 _NOTES = "_zendnn_notes"
-#: The graphs that were made for weights which may change, these weights, and their compilations.
+#: The graphs that were made for weights which may change, and what for.
 _origins: weakref.WeakKeyDictionary[fx.GraphModule, Origin] = weakref.WeakKeyDictionary()
 
 
@@ -39,8 +39,10 @@ class Origin(NamedTuple):
     """What a graph was made for."""
 
     weights: list[Tensor]
-    #: Dynamo's number of the compilation; None outside of Dynamo, and of those that it forgot.
+    #: Dynamo's number of the compilation, and the backend that it called; None outside of Dynamo,
+    #: and of those that it forgot.
     compile_id: CompileId | None
+    backend: Any
 
 
 class Notes(NamedTuple):
@@ -90,7 +92,7 @@ def optimize(
     made.meta[_NOTES] = notes
     setattr(made, _NOTES, notes)
     told.planned(planned, count_left_out(notes.left_out))
-    _origins[made] = Origin(list(constants.values()), capture.compile_id)
+    _origins[made] = Origin(list(constants.values()), capture.compile_id, capture.backend)
     return made
 
 
@@ -145,10 +147,9 @@ def _graphs(model: Any) -> Iterator[fx.GraphModule]:
     if isinstance(model, ExportedProgram):
         return
     if functions.is_compiled(model):
-        compilations = functions.compilations(model)
-        yield from (
-            graph for graph, origin in list(_origins.items()) if origin.compile_id in compilations
-        )
+        made = list(_origins.items())
+        backends = functions.backends(model, [origin[1:] for _, origin in made])
+        yield from (graph for graph, origin in made if id(origin.backend) in backends)
         return
     weights = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
     for graph, origin in list(_origins.items()):
@@ -159,7 +160,7 @@ def _graphs(model: Any) -> Iterator[fx.GraphModule]:
 def forget_compilations() -> None:
     """Let no compiled function find the graphs that there are."""
     for graph, origin in list(_origins.items()):
-        _origins[graph] = origin._replace(compile_id=None)
+        _origins[graph] = origin._replace(compile_id=None, backend=None)
 
 
 def noted(graph: fx.GraphModule) -> Notes | None:

@@ -1,13 +1,17 @@
-"""Which graphs a compiled function runs: those that Dynamo keeps for its backend."""
+"""By which backend Dynamo compiles: each ``torch.compile`` makes one of its own."""
 
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
-from torch._dynamo.convert_frame import input_codes
 from torch._dynamo.eval_frame import _debug_get_cache_entry_list
+from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._guards import CompileId
+
+#: Where Dynamo's wrappers of a backend keep what they wrap: the second in older torches.
+_WRAPPED = ("_torchdynamo_orig_backend", "_torchdynamo_orig_callable")
 
 
 def is_compiled(model: object) -> bool:
@@ -15,19 +19,32 @@ def is_compiled(model: object) -> bool:
     return inspect.isfunction(model) and hasattr(model, "get_compiler_config")
 
 
-def compilations(function: Any) -> set[CompileId]:
-    """Return the compilations of a function, and of what it calls behind graph breaks."""
-    found = [
-        (code, entry)
-        for reference in input_codes.seen
-        if (code := reference()) is not None
-        for entry in _debug_get_cache_entry_list(code)
-    ]
-    backend = inspect.getclosurevars(function).nonlocals["callback"]
-    while hasattr(backend, "_torchdynamo_orig_backend"):
-        backend = backend._torchdynamo_orig_backend
+def compiling_backend() -> Any:
+    """Return the backend that Dynamo calls just now; None where others call it."""
+    try:
+        translator = InstructionTranslator.current_tx()
+    except AttributeError:  # Dynamo compiles nothing in this thread
+        return None
+    return _innermost(translator.output.compiler_fn)
+
+
+def backends(function: Any, made: Iterable[tuple[CompileId | None, Any]]) -> set[int]:
+    """Return the ids of the backends that a compiled function runs graphs of.
+
+    Args:
+        function: what ``torch.compile`` returned.
+        made: the compilation and the backend of each graph.
+    """
+    own = _innermost(inspect.getclosurevars(function).nonlocals["callback"])
     # Where the function was compiled before, in the same way, Dynamo takes what it has.
-    own = getattr(function._torchdynamo_orig_callable, "__code__", None)
-    backends = [entry.backend for code, entry in found if code is own and entry.backend == backend]
-    runs = {id(used) for used in (backend, *backends)}
-    return {entry.compile_id for _, entry in found if id(entry.backend) in runs}
+    code = getattr(function._torchdynamo_orig_callable, "__code__", None)
+    entries = () if code is None else _debug_get_cache_entry_list(code)
+    kept = {entry.compile_id for entry in entries}
+    equal = [backend for number, backend in made if number in kept and backend == own]
+    return {id(backend) for backend in (own, *equal)}
+
+
+def _innermost(backend: Any) -> Any:
+    while (name := next((x for x in _WRAPPED if hasattr(backend, x)), None)) is not None:
+        backend = getattr(backend, name)
+    return backend

@@ -23,6 +23,7 @@ from torch._dynamo.utils import get_debug_dir
 from torch._guards import CompileContext, CompileId, compile_context
 from torch._logging import getArtifactLogger, trace_structured
 from torch.backends.zendnn.frontends import LeftOut
+from torch.backends.zendnn.frontends.fx.functions import compiling_backend
 from torch.backends.zendnn.frontends.schedule import Schedule
 from torch.backends.zendnn.graph import Graph, Node, Value
 
@@ -42,12 +43,14 @@ class Capture:
     Attributes:
         name: AOTAutograd's name of the graph.
         compile_id: what torch's logs and traces put the graph under.
+        backend: the backend that Dynamo called.
         graph_break: why and where Dynamo ended the graph; empty where it did not have to.
         sources: where Dynamo found each of the inputs.
     """
 
     name: str = "graph"
     compile_id: CompileId | None = None
+    backend: Any = None
     graph_break: str = ""
     sources: Sequence[Any] = ()
 
@@ -56,6 +59,7 @@ class Capture:
         """Return how a graph was captured, while Dynamo compiles it."""
         return Capture(
             compile_id=CompileContext.current_compile_id(),
+            backend=compiling_backend(),
             graph_break=_graph_break(module),
             sources=[
                 getattr(node, "_dynamo_source", None)
