@@ -171,6 +171,7 @@ def reason_of(function: Callable[[], Any]) -> str:
             "a matrix and a vector, which memory bounds",
         ),
         (lambda: torch.mm(values(8, 8), values(8, 8)), "a product too small to gain"),
+        (lambda: torch.bmm(values(999, 3, 3), values(999, 3, 3)), "a product too small to gain"),
         (
             lambda: torch.mm(values(40, 40), values(40, 40).bfloat16()),
             "operands with different dtypes",

@@ -244,6 +244,14 @@ def test_slices_of_two_buffers_are_copied(b: Builder) -> None:
     check(b, b.eltwise("relu", joined(b, *parts, dim=0)), b.binary("add", x, y))
 
 
+@pytest.mark.parametrize("layout", ["contiguous", "channels_last"])
+def test_images_stay_as_they_come_in_without_convolutions(b: Builder, layout: str) -> None:
+    x = b.input(tensor(2, 16, 6, 5, layout=layout))
+    parts = [b.eltwise("relu", x), b.eltwise("tanh", x)]
+    plan = check(b, joined(b, *parts))
+    assert copies_of(plan) == 0, implementations(plan)
+
+
 @pytest.mark.usefixtures("images")
 def test_images_side_by_side_in_two_dimensions(b: Builder) -> None:
     x = b.input(tensor(1, 32, 6, 6))

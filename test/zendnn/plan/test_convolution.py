@@ -111,6 +111,75 @@ def test_constant_weights_of_any_layout(b: Builder, op: str, layout: str) -> Non
     check(b, out)
 
 
+class TestDepthwise:
+    """Those for which ZenDNN has no implementation of their own."""
+
+    @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+    @pytest.mark.parametrize("layout", ["contiguous", "transposed"])
+    @pytest.mark.parametrize("window", [(4, 1, 1, 3), (31, 1, 1, 15), (3, 2, 3, 1), (5, 5, 1, 0)])
+    @pytest.mark.parametrize("filters", [1, 2])
+    def test_of_signals(
+        self,
+        b: Builder,
+        filters: int,
+        window: tuple[int, int, int, int],
+        layout: str,
+        dtype: torch.dtype,
+    ) -> None:
+        size, stride, dilation, padding = window
+        x = b.input(tensor(2, 48, 70, dtype=dtype, layout=layout))
+        weight, bias = b.constant(48 * filters, 1, size), b.constant(48 * filters)
+        attributes = {"stride": (stride,), "dilation": (dilation,), "padding": (padding,)}
+        out = b.convolution(x, weight, bias, groups=48, **attributes)
+        plan = check(b, out, dtype=dtype)
+        assert "depthwise" in implementations(plan)
+
+    @pytest.mark.parametrize("padded", [False, True])
+    def test_of_images_with_several_filters(self, b: Builder, padded: bool) -> None:
+        x = b.input(tensor(2, 30, 9, 40))
+        ends = {"padding": (2, 1), "padding_end": (0, 3)} if padded else {}
+        weight = b.constant(60, 1, 3, 4)
+        plan = check(b, b.convolution(x, weight, groups=30, stride=(1, 2), **ends))
+        assert "depthwise" in implementations(plan)
+
+    def test_with_post_ops_in_a_slice(self, b: Builder) -> None:
+        x, added = b.input(tensor(2, 20, 33)), b.input(tensor(2, 20, 33, seed=1))
+        attributes: dict[str, Any] = {"padding": (1,), "groups": 20}
+        parts = [b.convolution(x, b.constant(20, 1, 3), b.constant(20), **attributes)]
+        parts.append(b.convolution(parts[0], b.constant(20, 1, 3), **attributes))
+        then(b, parts[1], ("add", added), "silu")
+        check(b, joined(b, *parts), parts[0])
+
+    def test_of_weights_that_are_not_finite(self, b: Builder) -> None:
+        weight = torch.randn(20, 1, 3, dtype=torch.float64)
+        weight[4, 0, 1] = math.inf
+        x = b.input(tensor(2, 20, 33))
+        out = b.convolution(x, b.graph.constant(weight), padding=(1,), groups=20)
+        plan = make_plan(region_of(b, out))
+        (got,) = plan.run(b.examples, [])
+        expected = torch.conv1d(b.examples[0], weight.float(), padding=1, groups=20)
+        torch.testing.assert_close(got, expected, equal_nan=True)
+        assert "depthwise" not in implementations(plan)
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("inputs", [16, 30])
+@pytest.mark.parametrize("layout", ["blocked", "channels_last"])
+def test_bias_and_post_ops_of_transposed_convolutions_in_groups(
+    b: Builder, monkeypatch: pytest.MonkeyPatch, layout: str, inputs: int, dtype: torch.dtype
+) -> None:
+    """They follow in steps of their own: a convolution's gradient is slow with them."""
+    monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
+    x = b.input(tensor(2, inputs, 8, 9, dtype=dtype))
+    weight, bias = b.constant(inputs, 1, 4, 4), b.constant(inputs)
+    attributes: dict[str, Any] = {"stride": (2, 2), "padding": (1, 1), "groups": inputs}
+    out = b.convolution(x, weight, bias, transposed=True, **attributes)
+    plan = check(b, then(b, out, "relu"), convolved(b, out, inputs, 8), dtype=dtype)
+    if dtype == torch.float32:
+        steps = [step.split()[0].split(":")[0] for step in implementations(plan)]
+        assert steps[steps.index("conv") :][:3] == ["conv", "binary", "eltwise"], steps
+
+
 class TestWinograd:
     """Compares with the direct method wherever the kernel accepts the problem."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -14,7 +15,17 @@ from torch.backends.zendnn.graph import Value
 
 from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, primitive_dtypes, property_test, values
 from ..passes.build import Builder
-from .check import ARRANGEMENTS, CHANNELS, check, make_plan, refusal, region_of, tensor, then
+from .check import (
+    ARRANGEMENTS,
+    CHANNELS,
+    check,
+    implementations,
+    make_plan,
+    refusal,
+    region_of,
+    tensor,
+    then,
+)
 from .samples import SMALL, arrangements, batches, channels, convolved, lengths, made
 
 
@@ -176,6 +187,38 @@ def test_pooling(data: st.DataObject) -> None:
         assert "beyond the padding" in refusal(plan)
         return
     check(b, out, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("window", [(3, 2, 1), (25, 1, 12), (2, 2, 0), (4, 3, 2), (8, 8, 0)])
+@pytest.mark.parametrize("more", [{}, {"ceil": True}], ids=str)
+def test_pooling_of_signals(
+    b: Builder, more: dict[str, Any], window: tuple[int, int, int], dtype: torch.dtype
+) -> None:
+    size, stride, padding = window
+    x = b.input(tensor(2, 5, 70, dtype=dtype))
+    attributes = {"kernel": (size,), "stride": (stride,), "padding": (padding,), **more}
+    results = [
+        b("max_pool", x, dilation=(1,), **attributes),
+        b("avg_pool", x, include_pad=False, **attributes),
+    ]
+    if not more:
+        results.append(b("avg_pool", x, include_pad=True, **attributes))
+    plan = check(b, *results, dtype=dtype)
+    if dtype == torch.float32:  # ZenDNN is fast in bfloat16
+        assert Counter(implementations(plan)) == {"max_pool": 1, "avg_pool": len(results) - 1}
+
+
+@pytest.mark.parametrize("place", [0, 6, 19])
+def test_pooling_of_signals_keeps_nan(b: Builder, place: int) -> None:
+    signal = tensor(1, 1, 20)
+    signal[0, 0, place] = math.nan
+    x = b.input(signal)
+    attributes = {"kernel": (3,), "stride": (1,), "padding": (1,)}
+    plan = make_plan(region_of(b, b("max_pool", x, **attributes), b("avg_pool", x, **attributes)))
+    expected = F.max_pool1d(signal, 3, 1, 1), F.avg_pool1d(signal, 3, 1, 1)
+    for got, right in zip(plan.run(b.examples, []), expected, strict=True):
+        torch.testing.assert_close(got, right, equal_nan=True)
 
 
 @pytest.mark.usefixtures("images")

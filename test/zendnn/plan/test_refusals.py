@@ -111,6 +111,11 @@ LEFT: dict[str, tuple[list[Tensor], str, Callable[..., Tensor]]] = {
         "a matrix product with vectors",
         lambda x, y: y @ x,
     ),
+    "matmul(%0, %1) ": (
+        [tensor(600, 3, 3), tensor(600, 3, 4)],
+        "products of many tiny matrices",
+        torch.matmul,
+    ),
     "linear(%0, %1)": ([tensor(5, 8), tensor(4, 8)], "weights are computed", F.linear),
     "linear(%0, %1, %2) ": (
         [tensor(2, 5, 8), tensor(4, 8), tensor(4)],

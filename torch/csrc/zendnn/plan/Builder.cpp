@@ -148,6 +148,7 @@ Predecessor Builder::predecessor() && {
       {std::move(values_), std::move(nodes_), std::move(written_)},
       std::move(made_constants_),
       std::move(made_),
+      layout_,
       at::get_num_threads(),
       tunes_};
 }

@@ -18,6 +18,7 @@ namespace at::native::zendnn::plan {
 
 // How activations with spatial dimensions are laid out inside a region.
 enum class Layout : uint8_t {
+  row_major,
   channels_last,
   blocked // sixteen channels together
 };
@@ -49,6 +50,7 @@ struct Predecessor {
   Inferred inferred;
   std::shared_ptr<const Made> constants;
   std::vector<std::shared_ptr<const Made>> made; // of each node
+  Layout layout;
   int threads;
   bool tunes; // with a budget
 };

@@ -82,7 +82,7 @@ Place Builder::place_whole(const Slice& slice) {
   auto layout = row_major(whole);
   if (spatial && layout_ == Layout::channels_last) {
     layout = {shape, type_of(dtype(whole)), channels_last_strides(shape)};
-  } else if (spatial && slice.aligned) {
+  } else if (spatial && layout_ == Layout::blocked && slice.aligned) {
     layout = blocked_layout(shape, dtype(whole));
   }
   // The concatenation may be a part of a larger one.

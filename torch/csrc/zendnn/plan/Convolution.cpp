@@ -1,7 +1,8 @@
 // Convolutions, transposed or not, with packed weights and post-ops.
+#include <torch/csrc/zendnn/plan/Convolution.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
-#include <torch/csrc/zendnn/plan/Winograd.h>
 
+#include <algorithm>
 #include <sstream>
 
 namespace at::native::zendnn::plan {
@@ -65,6 +66,11 @@ memory::desc image_layout(const Builder& builder, int64_t value) {
                                       : memory::format_tag::any};
 }
 
+// ZenDNN's others compute whole blocks of channels for each group.
+bool is_for_depthwise(const Implementation& made) {
+  return made.name.find("dw") != std::string::npos;
+}
+
 class Convolution : public Product {
  public:
   Convolution(Builder& builder, const Node& node)
@@ -75,7 +81,14 @@ class Convolution : public Product {
     // A layout of ZenDNN's own stays as it is.
     source_ = from.blocked ? from.desc : image_layout(builder, input);
     weights_ = weight_desc(*builder.constant(weight), w_);
-    set_bias();
+    // ZenDNN makes most of these of a convolution's gradient, and adds the bias
+    // one element at a time. Apart, bfloat16 would be rounded twice.
+    bias_apart_ = w_.transposed && w_.groups > 1 && has(node, 2) &&
+                  builder.dtype(node.output()) == c10::ScalarType::Float &&
+                  builder.dtype(tensor(node, 2)) == c10::ScalarType::Float;
+    if (!bias_apart_) {
+      set_bias();
+    }
     const auto& sizes = builder.sizes(weight);
     depth_ = count(sizes) / (w_.transposed ? w_.groups * sizes[1] : sizes[0]);
     std::ostringstream text;
@@ -121,7 +134,7 @@ class Convolution : public Product {
     for (size_t i = 0; i < w_.kernel.size(); ++i) {
       dilation[i] -= 1;
       // ZenDNN wants the padding that the last window reaches, or leaves.
-      const auto reach = w_.dilation[i] * (w_.kernel[i] - 1) + 1;
+      const auto reach = w_.reach(i);
       const auto input = source_.get_dims()[2 + i],
                  output = result_.get_dims()[2 + i];
       after[i] = w_.transposed ? after[i] - w_.extra[i]
@@ -137,8 +150,11 @@ class Convolution : public Product {
           if (place_ && made.name.starts_with("conv:any+")) {
             return true;
           }
-          made.is_slow =
-              made.is_slow || made.name.find("gemm:") != std::string::npos;
+          // So it applies post-ops.
+          made.is_slow = made.is_slow ||
+                         made.name.find("gemm:") != std::string::npos ||
+                         (made.name.starts_with("conv:any+") &&
+                          attributes.get_post_ops().len() > 0);
           return visit(std::move(made));
         },
         prop_kind::forward_inference,
@@ -158,6 +174,13 @@ class Convolution : public Product {
   std::vector<Implementation> find(const Attached& attached, bool slow)
       const override {
     auto found = Product::find(attached, slow);
+    if (is_depthwise(builder_, node_, w_) &&
+        std::none_of(found.begin(), found.end(), is_for_depthwise)) {
+      if (attached.taken > 0 || place_) {
+        return {}; // until it is asked for what the kernel can do
+      }
+      return {depthwise(builder_, node_, w_)};
+    }
     add_winograd(builder_, node_, w_, attached, found);
     return found;
   }
@@ -193,7 +216,7 @@ void infer_convolution(Values& values, const Node& node) {
   }
   Dims out{in[0], filters};
   for (size_t i = 0; i < w.kernel.size(); ++i) {
-    const auto reach = w.dilation[i] * (w.kernel[i] - 1) + 1;
+    const auto reach = w.reach(i);
     const auto size =
         w.transposed
             ? (in[2 + i] - 1) * w.stride[i] - w.before[i] - w.after[i] + reach +

@@ -53,6 +53,32 @@ bool may_use(std::string_view layout) {
   return only == layout || only == "any";
 }
 
+bool is_channels_last(const TensorSpec& input) {
+  return (input.sizes.size() == 4 || input.sizes.size() == 5) &&
+         input.sizes[1] > 1 &&
+         input.strides == channels_last_strides(input.sizes);
+}
+
+// Those to choose from. Without convolutions, images stay as they come in.
+std::vector<Layout> layouts_of(const Description& region, const Call& call) {
+  const auto& inputs = call.inputs;
+  if (!has_images(region)) {
+    return {
+        std::any_of(inputs.begin(), inputs.end(), is_channels_last)
+            ? Layout::channels_last
+            : Layout::row_major};
+  }
+  std::vector<Layout> layouts;
+  if (may_use("channels_last")) {
+    layouts.push_back(Layout::channels_last);
+  }
+  if (may_use("blocked") &&
+      (layouts.empty() || !region.without.contains("choose_layout"))) {
+    layouts.push_back(Layout::blocked);
+  }
+  return layouts;
+}
+
 // The values that layers read as their weights, and what those are joined from.
 std::set<int64_t> weights_of(const Description& region) {
   std::set<int64_t> weights;
@@ -137,17 +163,8 @@ Built Plan::build(const Call& call) {
   }
   double seconds = region_.tuning_budget.value_or(tuning_budget());
   Conditions conditions;
-  std::vector<Layout> layouts;
-  const bool images = has_images(region_);
-  if (!images || may_use("channels_last")) {
-    layouts.push_back(Layout::channels_last);
-  }
-  if (images && may_use("blocked") &&
-      (layouts.empty() || !region_.without.contains("choose_layout"))) {
-    layouts.push_back(Layout::blocked);
-  }
   std::vector<Built> built;
-  for (const auto layout : layouts) {
+  for (const auto layout : layouts_of(region_, call)) {
     try {
       built.push_back(build(call, layout, conditions, seconds));
     } catch (const Refused& refused) {
@@ -180,7 +197,7 @@ Built Plan::build(
   }
   std::optional<Description> without; // the nodes that are left to torch
   bool is_routed = call.route.version == 0;
-  const auto before = take_predecessor(/*tunes=*/seconds > 0);
+  const auto before = take_predecessor(layout, /*tunes=*/seconds > 0);
   while (!made.executable) {
     try {
       or_refuse([&] {
@@ -230,9 +247,10 @@ Built Plan::build(
   return made;
 }
 
-std::unique_ptr<Predecessor> Plan::take_predecessor(bool tunes) {
+std::unique_ptr<Predecessor> Plan::take_predecessor(Layout layout, bool tunes) {
   const std::lock_guard lock(mutex_);
-  return latest_ && latest_->threads == at::get_num_threads() &&
+  return latest_ && latest_->layout == layout &&
+                 latest_->threads == at::get_num_threads() &&
                  latest_->tunes == tunes && !verifies()
              ? std::move(latest_)
              : nullptr;

@@ -66,7 +66,7 @@ class Plan : public torch::CustomClassHolder {
   Built build(const Call& call);
   // The latest build, if one for this call would choose like it; the plan has
   // it no more then.
-  std::unique_ptr<Predecessor> take_predecessor(bool tunes);
+  std::unique_ptr<Predecessor> take_predecessor(Layout layout, bool tunes);
   // In one layout of images. Throws Refused where a plan gains nothing.
   Built build(
       const Call& call,

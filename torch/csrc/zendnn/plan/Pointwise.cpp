@@ -105,31 +105,18 @@ memory::desc channel_vector(
              : memory::desc(sizes, type, strides);
 }
 
+// How a primitive sees an operand, and where that is.
+using Operand = std::pair<memory::desc, Ref>;
+
 // Adds a primitive of ZenDNN, for a blocked result.
 void add_binary_primitive(
     Builder& builder,
     const Node& node,
     const std::string& algorithm,
-    int64_t a,
-    int64_t b,
-    int64_t result,
+    const Operand& left,
+    const Operand& right,
+    const Place& to,
     const PostOp* function) {
-  const auto to = builder.place(result);
-  const auto& sizes = builder.sizes(result);
-  const auto see = [&](int64_t value) -> std::pair<memory::desc, Ref> {
-    if (builder.sizes(value) == sizes) {
-      return {to.desc, builder.in_layout(value, to.desc)};
-    }
-    const auto seen = see_broadcast(builder, value, sizes);
-    const auto vector =
-        channel_vector(sizes[1], to.desc.get_data_type(), to.desc);
-    // The channels lie one after the other, as those of the vector do.
-    const bool same = seen.desc.get_dims() == vector.get_dims() &&
-                      seen.desc.get_strides()[1] == 1;
-    return {same ? vector : seen.desc, seen.read()};
-  };
-  const auto [left, left_ref] = see(a);
-  const auto [right, right_ref] = see(b);
   auto attributes = user_scratchpad();
   if (function != nullptr) {
     const auto as = function_of(*function);
@@ -140,17 +127,35 @@ void add_binary_primitive(
   const ::zendnn::binary::primitive_desc made(
       adeep::engine::cpu_engine(),
       combination_of(algorithm).kind,
-      left,
-      right,
+      left.first,
+      right.first,
       to.desc,
       attributes);
   builder.add_primitive(
       node,
       ::zendnn::binary(made),
       std::string("binary ") + made.impl_info_str(),
-      {{ZENDNN_ARG_SRC_0, left, left_ref},
-       {ZENDNN_ARG_SRC_1, right, right_ref},
+      {{ZENDNN_ARG_SRC_0, left.first, left.second},
+       {ZENDNN_ARG_SRC_1, right.first, right.second},
        {ZENDNN_ARG_DST, to.desc, to.ref}});
+}
+
+// An operand for a blocked place of the result.
+Operand see_in_blocks(
+    Builder& builder,
+    int64_t value,
+    const Dims& result,
+    const Place& to) {
+  if (builder.sizes(value) == result) {
+    return {to.desc, builder.in_layout(value, to.desc)};
+  }
+  const auto seen = see_broadcast(builder, value, result);
+  const auto vector =
+      channel_vector(result[1], to.desc.get_data_type(), to.desc);
+  // The channels lie one after the other, as those of the vector do.
+  const bool same = seen.desc.get_dims() == vector.get_dims() &&
+                    seen.desc.get_strides()[1] == 1;
+  return {same ? vector : seen.desc, seen.read()};
 }
 
 // Adds our kernel, for a result with strides.
@@ -277,15 +282,37 @@ void add_binary(
     int64_t result,
     const PostOp* function) {
   const auto to = builder.place(result);
+  const auto& sizes = builder.sizes(result);
   if (to.blocked) {
-    add_binary_primitive(builder, node, algorithm, a, b, result, function);
+    const auto left = see_in_blocks(builder, a, sizes, to),
+               right = see_in_blocks(builder, b, sizes, to);
+    add_binary_primitive(builder, node, algorithm, left, right, to, function);
     return;
   }
-  const auto& sizes = builder.sizes(result);
   const auto left = broadcast_place(builder, a, sizes),
              right = broadcast_place(builder, b, sizes);
   add_binary_kernel(
       builder, node, algorithm, left, right, result, to, function);
+}
+
+void add_to_channels(
+    Builder& builder,
+    const Node& node,
+    int64_t vector,
+    int64_t result) {
+  const auto to = builder.place(result);
+  const auto& sizes = builder.sizes(result);
+  auto from = builder.dense(vector);
+  if (to.blocked) {
+    const auto desc =
+        channel_vector(sizes[1], to.desc.get_data_type(), to.desc);
+    add_binary_primitive(
+        builder, node, "add", {to.desc, to.ref}, {desc, from.ref}, to, nullptr);
+    return;
+  }
+  from.strides = Dims(sizes.size(), 0);
+  from.strides[1] = 1;
+  add_binary_kernel(builder, node, "add", to, from, result, to, nullptr);
 }
 
 void build_eltwise(Builder& builder, const Node& node) {

@@ -116,4 +116,11 @@ void add_binary(
     int64_t result,
     const PostOp* function);
 
+// Adds one number to each channel of a result that has a place.
+void add_to_channels(
+    Builder& builder,
+    const Node& node,
+    int64_t vector,
+    int64_t result);
+
 } // namespace at::native::zendnn::plan

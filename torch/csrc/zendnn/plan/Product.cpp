@@ -116,6 +116,9 @@ void Product::build() {
       if (addition == Addition::accumulate && !attached.accumulates) {
         continue; // an earlier post-op is a step of its own
       }
+      if (bias_apart_ && attached.taken > 0) {
+        continue;
+      }
       if (const auto made = choose(attached, slow)) {
         return add(*made, attached);
       }
@@ -286,6 +289,9 @@ void Product::add(const Implementation& made, const Attached& attached) {
   } else {
     builder_.add_primitive(
         node_, made.primitive, made.name, std::move(arguments), flops);
+  }
+  if (bias_apart_) {
+    add_to_channels(builder_, node_, tensor(node_, 2), output);
   }
   apply_rest(builder_, node_, attached.taken);
   copy_to_slice(builder_, output);

@@ -15,7 +15,7 @@ using Addresses = std::function<void*(int argument)>;
 
 // A primitive of ZenDNN, or a kernel of ours that does the same.
 struct Implementation {
-  memory::desc source, weights, bias, result, scratchpad;
+  memory::desc source, weights, bias, result, scratchpad{};
   memory::desc plain{}; // the weights as they lie
   std::string implementation{}, name;
   bool is_slow = false; // not worth timing where there are others
@@ -98,7 +98,8 @@ class Product {
   Builder& builder_;
   const Node& node_;
   std::string name_;
-  std::string window_{}; // of a convolution, for keys
+  std::string window_{};    // of a convolution, for keys
+  bool bias_apart_ = false; // a step of its own adds it, before the post-ops
   size_t most_ = std::numeric_limits<size_t>::max(); // to choose from
   int64_t depth_ = 1; // products that are summed for an element of the result
   // The weights are as they lie.

@@ -1,9 +1,12 @@
 // Softmax, pooling, sums, means and argmax.
 #include <torch/csrc/zendnn/plan/Kernel.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
+#include <torch/csrc/zendnn/plan/Window.h>
 
 #include <ATen/native/Pool.h>
 #include <ATen/native/zendnn/kernels/argmax.h>
+#include <ATen/native/zendnn/kernels/avg_pool.h>
+#include <ATen/native/zendnn/kernels/max_pool.h>
 #include <ATen/native/zendnn/kernels/normalization.h>
 #include <ATen/native/zendnn/kernels/sum.h>
 #include <adeep/abstract_types.hpp>
@@ -35,14 +38,8 @@ Place read_solid(Builder& builder, int64_t value) {
       .ref = builder.in_layout(value, layout), .strides = layout.get_strides()};
 }
 
-struct Pooling {
-  algorithm kind;
-  Dims kernel, stride, dilation, before, after;
-
-  // From the first element of a window to the last.
-  int64_t reach(size_t i) const {
-    return dilation[i] * (kernel[i] - 1) + 1;
-  }
+struct Pooling : Window {
+  algorithm kind{};
 };
 
 Pooling pooling_of(const Values& values, const Node& node) {
@@ -82,6 +79,52 @@ Pooling pooling_of(const Values& values, const Node& node) {
                ? algorithm::pooling_avg_include_padding
                : algorithm::pooling_avg_exclude_padding;
   return p;
+}
+
+// Adds our kernel for row-major images and signals; returns whether it takes
+// them.
+bool pool_planes(
+    Builder& builder,
+    const Node& node,
+    const Pooling& p,
+    const Place& from) {
+  const auto input = tensor(node, 0), output = node.output();
+  const auto& in = builder.sizes(input);
+  const auto windows = p.over(in, builder.sizes(output));
+  const bool dilated = windows.dilation_down > 1 || windows.dilation_across > 1;
+  const bool padded = windows.pad_top > 0 || windows.pad_left > 0;
+  const bool is_max = p.kind == algorithm::pooling_max;
+  if (from.blocked || p.kernel.size() > 2 || !is_row_major(in, from.strides) ||
+      (dilated && (padded || !is_max)) || !kernels::takes_windows(windows)) {
+    return false;
+  }
+  const auto to = builder.make_dense(output);
+  const auto planes = in[0] * in[1];
+  const auto dtype = kernel_type(builder.dtype(input));
+  if (is_max) {
+    using Args = kernels::MaxPoolArgs;
+    add_kernel(
+        builder,
+        node,
+        "max_pool",
+        kernels::max_pool,
+        {.planes = planes, .windows = windows, .dtype = dtype},
+        {{&Args::x, from.ref}, {&Args::out, to.ref}});
+  } else {
+    using Args = kernels::AvgPoolArgs;
+    add_kernel(
+        builder,
+        node,
+        "avg_pool",
+        kernels::avg_pool,
+        {.planes = planes,
+         .windows = windows,
+         .counts_padding = p.kind == algorithm::pooling_avg_include_padding,
+         .dtype = dtype},
+        {{&Args::x, from.ref}, {&Args::out, to.ref}});
+  }
+  copy_to_slice(builder, output);
+  return true;
 }
 
 // The sizes that remain; without `dims` all dimensions are reduced.
@@ -177,10 +220,11 @@ void build_pool(Builder& builder, const Node& node) {
     }
     p.kind = algorithm::pooling_avg_exclude_padding; // the same without any
   }
-  for (auto& dilation : p.dilation) {
-    --dilation; // ZenDNN counts from 0
-  }
   const auto from = read_solid(builder, input);
+  auto gaps = p.dilation; // which ZenDNN counts from 0
+  for (auto& gap : gaps) {
+    --gap;
+  }
   const auto source = builder.describe(input, from);
   using Run = ::zendnn::pooling_forward;
   const auto describe = [&](const memory::desc& result) {
@@ -192,33 +236,42 @@ void build_pool(Builder& builder, const Node& node) {
         result,
         p.stride,
         p.kernel,
-        p.dilation,
+        gaps,
         p.before,
         p.after,
         user_scratchpad());
   };
   std::optional<Run::primitive_desc> made;
-  if (const auto slice = builder.target(output)) {
+  auto slice = builder.target(output);
+  if (slice) {
     try {
       made = describe(builder.describe(output, *slice));
     } catch (const ::zendnn::error&) { // which does not write there
     }
-    if (made && !is_reference(made->impl_info_str())) {
-      builder.set_place(output, *slice);
-    } else {
+    if (!made || is_reference(made->impl_info_str())) {
       made.reset(); // a copy is cheaper
+      slice.reset();
     }
   }
   if (!made) {
     const memory::desc any(
         out, source.get_data_type(), memory::format_tag::any);
     made = describe(from.blocked ? any : layout_like(builder, output, from));
+  }
+  const std::string implementation = made->impl_info_str();
+  if (implementation.starts_with("simple_nchw") &&
+      pool_planes(builder, node, p, from)) {
+    return;
+  }
+  if (slice) {
+    builder.set_place(output, *slice);
+  } else {
     builder.make(output, made->dst_desc());
   }
   builder.add_primitive(
       node,
       Run(*made),
-      std::string("pooling ") + made->impl_info_str(),
+      "pooling " + implementation,
       {{ZENDNN_ARG_SRC, source, from.ref},
        {ZENDNN_ARG_DST, made->dst_desc(), builder.place(output).ref}});
   copy_to_slice(builder, output);

@@ -1,5 +1,5 @@
+#include <torch/csrc/zendnn/plan/Convolution.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
-#include <torch/csrc/zendnn/plan/Winograd.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Environment.h>

@@ -37,6 +37,13 @@ inline bool may_round(ScalarType dtype, Multiplies what) {
 #endif
 }
 
+// Whether torch multiplies many (m, k) and (k, n) itself, element by element: a
+// matrix of a kernel for blocks takes longer to begin than such a product.
+inline bool are_tiny(int64_t batch, int64_t m, int64_t k, int64_t n) {
+  constexpr int64_t kTiny = 64;
+  return batch > 1 && m * k * n < kTiny;
+}
+
 // A batch of products of (m, k) and (k, n), with or without an addend.
 inline Reason why_leave_product(
     ScalarType dtype,
@@ -53,7 +60,7 @@ inline Reason why_leave_product(
   if (m == 1 || n == 1) {
     return "a matrix and a vector, which memory bounds";
   }
-  if (batch * m * n * k < smallest) {
+  if (batch * m * n * k < smallest || are_tiny(batch, m, k, n)) {
     return "a product too small to gain";
   }
   if (may_round(dtype, Multiplies::matrices)) {

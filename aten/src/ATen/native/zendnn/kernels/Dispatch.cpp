@@ -2,6 +2,7 @@
 // name. The public function calls the best one for this CPU.
 #include "argmax.h"
 #include "attention.h"
+#include "avg_pool.h"
 #include "batch_norm.h"
 #include "depthwise.h"
 #include "elementwise.h"
@@ -60,6 +61,7 @@ ZENDNN_KERNEL(void, batch_norm_backward, BatchNormBackwardArgs)
 ZENDNN_KERNEL(bool, takes_windows, Windows)
 ZENDNN_KERNEL(bool, depthwise, DepthwiseArgs)
 ZENDNN_KERNEL(void, max_pool, MaxPoolArgs)
+ZENDNN_KERNEL(void, avg_pool, AvgPoolArgs)
 ZENDNN_KERNEL(void, find_lines, LinesArgs)
 ZENDNN_KERNEL(void, resample, ResampleArgs)
 ZENDNN_KERNEL(void, rope, RopeArgs)

@@ -37,6 +37,15 @@ class MaxPool {
     const auto stride = static_cast<int32_t>(w_.stride_across);
     const int64_t taps = w_.kernel_height * w_.kernel_width;
     T* out = static_cast<T*>(a_.out) + place;
+    if (a_.indices == nullptr) {
+      each_vector(w_.out_width, [&](int64_t column, auto lanes) {
+        Vec most = splat(-__builtin_inff());
+        for (int64_t tap = 0; tap < taps; ++tap)
+          most = max_or_nan(most, load(strip_.at(row, tap) + column));
+        store(out + column, most, lanes);
+      });
+      return;
+    }
     int64_t* indices = a_.indices + place;
     each_vector(w_.out_width, [&](int64_t column, auto lanes) {
       const VecI left = (lanes_ + static_cast<int32_t>(column)) * stride -

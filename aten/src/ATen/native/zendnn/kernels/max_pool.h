@@ -10,7 +10,7 @@ namespace at::native::zendnn::kernels {
 struct MaxPoolArgs {
   const void* x = nullptr; // (planes, height, width)
   void* out = nullptr;     // (planes, out_height, out_width)
-  // The index of each maximum in its plane, of the same sizes as out.
+  // The index of each maximum in its plane, of the same sizes as out; or null.
   int64_t* indices = nullptr;
   int64_t planes = 0;
   Windows windows; // accepted by takes_windows(); dilated only without padding
