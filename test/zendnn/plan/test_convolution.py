@@ -137,7 +137,7 @@ class TestDepthwise:
     @pytest.mark.parametrize("padded", [False, True])
     def test_of_images_with_several_filters(self, b: Builder, padded: bool) -> None:
         x = b.input(tensor(2, 30, 9, 40))
-        ends = {"padding": (2, 1), "padding_end": (0, 3)} if padded else {}
+        ends: dict[str, Any] = {"padding": (2, 1), "padding_end": (0, 3)} if padded else {}
         weight = b.constant(60, 1, 3, 4)
         plan = check(b, b.convolution(x, weight, groups=30, stride=(1, 2), **ends))
         assert "depthwise" in implementations(plan)
