@@ -39,6 +39,8 @@ from tools.zoo.tiny import NotBuilt, Tiny
 TOLERANCE = 1e-4
 #: How much weights are changed to see whether a model magnifies rounding.
 NUDGE = 4e-7
+#: How often: two scores that are as near to each other as that may change places once in several.
+NUDGES = 8
 #: Bytes of data that a process may have.
 MEMORY = 8 << 30
 #: Timed turns, and the seconds that each takes at least.
@@ -133,7 +135,7 @@ def moved(tiny: Tiny, inputs: Mapping[str, Any]) -> float:
     """Return by how much stock's results move in float64, or when rounding moves the weights."""
     with stock(), torch.no_grad():
         want = call(tiny.model, inputs)
-        results = [call(nudged(tiny.model, seed), inputs) for seed in range(3)]
+        results = [call(nudged(tiny.model, seed), inputs) for seed in range(NUDGES)]
         with contextlib.suppress(Exception):  # some models name their dtypes
             wide = {k: x.double() if is_float(x) else x for k, x in inputs.items()}
             exact = call(copy.deepcopy(tiny.model).double(), wide)

@@ -26,7 +26,7 @@ from .check import (
     tensor,
     then,
 )
-from .samples import SMALL, arrangements, batches, channels, convolved, lengths, made
+from .samples import SMALL, arrangements, batches, channels, convolved, joined, lengths, made
 
 
 @property_test
@@ -207,6 +207,17 @@ def test_pooling_of_signals(
     plan = check(b, *results, dtype=dtype)
     if dtype == torch.float32:  # ZenDNN is fast in bfloat16
         assert Counter(implementations(plan)) == {"max_pool": 1, "avg_pool": len(results) - 1}
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("shape", [(2, 5, 70), (2, 5, 9, 8), (2, 3, 4, 5, 6)], ids=str)
+def test_average_of_whole_images(b: Builder, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    x, one = b.input(tensor(*shape, dtype=dtype)), (1,) * (len(shape) - 2)
+    padding = tuple(0 for _ in one)
+    attributes = {"kernel": shape[2:], "stride": one, "padding": padding, "include_pad": True}
+    results = [b("adaptive_avg_pool", x, sizes=one), b("avg_pool", x, **attributes)]
+    plan = check(b, *results, joined(b, results[0], results[1]), dtype=dtype)
+    assert implementations(plan).count("mean") == 2
 
 
 @pytest.mark.parametrize("place", [0, 6, 19])

@@ -81,6 +81,49 @@ Pooling pooling_of(const Values& values, const Node& node) {
   return p;
 }
 
+// Adds the kernel that sums a value, or takes its mean, to sizes of as many
+// dimensions.
+void add_sum(
+    Builder& builder,
+    const Node& node,
+    const std::string& name,
+    const Place& from,
+    const Dims& kept) {
+  const auto& sizes = builder.sizes(tensor(node, 0));
+  const auto to = builder.make_dense(node.output());
+  const auto summed = static_cast<double>(count(sizes) / count(kept));
+  using Args = kernels::SumArgs;
+  add_kernel(
+      builder,
+      node,
+      name,
+      kernels::reduce_sum,
+      {.ndim = std::ssize(sizes),
+       .scale = name == "mean" ? 1 / summed : 1,
+       .dtype = kernel_type(builder.dtype(tensor(node, 0)))},
+      {{&Args::x, from.ref},
+       {&Args::x_strides, from.strides},
+       {&Args::out, to.ref},
+       {&Args::out_strides,
+        broadcast_strides(kept, row_major_strides(kept), sizes)},
+       {&Args::sizes, sizes}});
+}
+
+// Whether each window is a whole row-major image.
+bool is_mean_of_images(
+    const Builder& builder,
+    const Node& node,
+    const Pooling& p,
+    const Place& from) {
+  const auto& in = builder.sizes(tensor(node, 0));
+  const auto is_zero = [](int64_t size) { return size == 0; };
+  return p.kind != algorithm::pooling_max && !from.blocked &&
+         is_row_major(in, from.strides) &&
+         p.kernel == Dims(in.begin() + 2, in.end()) &&
+         std::all_of(p.before.begin(), p.before.end(), is_zero) &&
+         count(builder.sizes(node.output())) == in[0] * in[1];
+}
+
 // Adds our kernel for row-major images and signals; returns whether it takes
 // them.
 bool pool_planes(
@@ -221,6 +264,10 @@ void build_pool(Builder& builder, const Node& node) {
     p.kind = algorithm::pooling_avg_exclude_padding; // the same without any
   }
   const auto from = read_solid(builder, input);
+  if (is_mean_of_images(builder, node, p, from)) {
+    add_sum(builder, node, "mean", from, out);
+    return copy_to_slice(builder, output);
+  }
   auto gaps = p.dilation; // which ZenDNN counts from 0
   for (auto& gap : gaps) {
     --gap;
@@ -289,27 +336,9 @@ void infer_reduce(Values& values, const Node& node) {
 
 void build_reduce(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
-  const auto kept =
-      reduced_sizes(sizes, node.get(attr::reduce::dims), /*keep=*/true);
-  const auto from = builder.strided(input);
-  const auto to = builder.make_dense(node.output());
-  const auto summed = static_cast<double>(count(sizes) / count(kept));
-  using Args = kernels::SumArgs;
-  add_kernel(
-      builder,
-      node,
-      node.op,
-      kernels::reduce_sum,
-      {.ndim = std::ssize(sizes),
-       .scale = node.op == "mean" ? 1 / summed : 1,
-       .dtype = kernel_type(builder.dtype(input))},
-      {{&Args::x, from.ref},
-       {&Args::x_strides, from.strides},
-       {&Args::out, to.ref},
-       {&Args::out_strides,
-        broadcast_strides(kept, row_major_strides(kept), sizes)},
-       {&Args::sizes, sizes}});
+  const auto kept = reduced_sizes(
+      builder.sizes(input), node.get(attr::reduce::dims), /*keep=*/true);
+  add_sum(builder, node, node.op, builder.strided(input), kept);
 }
 
 void infer_along(Values& values, const Node& node) {
