@@ -39,7 +39,7 @@ from tools.zoo.tiny import NotBuilt, Tiny
 TOLERANCE = 1e-4
 #: How much weights are changed to see whether a model magnifies rounding.
 NUDGE = 4e-7
-#: How often: two scores that are as near to each other as that may change places once in several.
+#: How many times: two nearly equal scores change places in only some of them.
 NUDGES = 8
 #: Bytes of data that a process may have.
 MEMORY = 8 << 30

@@ -81,8 +81,8 @@ class Convolution : public Product {
     // A layout of ZenDNN's own stays as it is.
     source_ = from.blocked ? from.desc : image_layout(builder, input);
     weights_ = weight_desc(*builder.constant(weight), w_);
-    // ZenDNN makes most of these of a convolution's gradient, and adds the bias
-    // one element at a time. Apart, bfloat16 would be rounded twice.
+    // ZenDNN computes most of these as a convolution's gradient, which adds the
+    // bias one element at a time. In bfloat16, a step apart would round twice.
     bias_apart_ = w_.transposed && w_.groups > 1 && has(node, 2) &&
                   builder.dtype(node.output()) == c10::ScalarType::Float &&
                   builder.dtype(tensor(node, 2)) == c10::ScalarType::Float;
@@ -150,7 +150,7 @@ class Convolution : public Product {
           if (place_ && made.name.starts_with("conv:any+")) {
             return true;
           }
-          // So it applies post-ops.
+          // A convolution's gradient applies post-ops one element at a time.
           made.is_slow = made.is_slow ||
                          made.name.find("gemm:") != std::string::npos ||
                          (made.name.starts_with("conv:any+") &&
@@ -174,10 +174,10 @@ class Convolution : public Product {
   std::vector<Implementation> find(const Attached& attached, bool slow)
       const override {
     auto found = Product::find(attached, slow);
-    if (is_depthwise(builder_, node_, w_) &&
-        std::none_of(found.begin(), found.end(), is_for_depthwise)) {
+    if (std::none_of(found.begin(), found.end(), is_for_depthwise) &&
+        is_depthwise(builder_, node_, w_)) {
       if (attached.taken > 0 || place_) {
-        return {}; // until it is asked for what the kernel can do
+        return {}; // the kernel has no post-ops, and a place of its own
       }
       return {depthwise(builder_, node_, w_)};
     }

@@ -1,5 +1,5 @@
-// Depthwise convolutions for which ZenDNN has no implementation of their own:
-// of signals, and with several filters for each channel.
+// Depthwise convolutions that ZenDNN has only general implementations for: of
+// signals, and with several filters for each channel.
 #include <torch/csrc/zendnn/plan/Convolution.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
 

@@ -148,7 +148,8 @@ def _graphs(model: Any) -> Iterator[fx.GraphModule]:
         return
     if functions.is_compiled(model):
         made = list(_origins.items())
-        backends = functions.backends(model, [origin[1:] for _, origin in made])
+        known = [(origin.compile_id, origin.backend) for _, origin in made]
+        backends = functions.backends(model, known)
         yield from (graph for graph, origin in made if id(origin.backend) in backends)
         return
     weights = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}

@@ -37,8 +37,8 @@ inline bool may_round(ScalarType dtype, Multiplies what) {
 #endif
 }
 
-// Whether torch multiplies many (m, k) and (k, n) itself, element by element: a
-// matrix of a kernel for blocks takes longer to begin than such a product.
+// Whether each product of (m, k) and (k, n) is so small that torch's plain
+// loops end before a kernel for blocks has begun.
 inline bool are_tiny(int64_t batch, int64_t m, int64_t k, int64_t n) {
   constexpr int64_t kTiny = 64;
   return batch > 1 && m * k * n < kTiny;
