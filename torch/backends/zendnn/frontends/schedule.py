@@ -11,6 +11,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from torch.backends.zendnn.graph import Graph, Region, Value
+from torch.backends.zendnn.operators import NUMBERS, VIEWS
 
 #: A front end's own node, and what names one of its values.
 SourceNode = Any
@@ -31,10 +32,18 @@ class Imported(abc.ABC):
     nodes: list[SourceNode] = field(default_factory=list)
     #: Those that are not imported, and whether they are ordered.
     opaque: dict[SourceNode, bool] = field(default_factory=dict)
+    #: Those that do more than to view, to measure and to hold tensors.
+    computing: frozenset[SourceNode] = frozenset()
     #: What wrote to a value before others read it.
     settled: dict[Key, tuple[SourceNode, ...]] = field(default_factory=dict)
     #: What may share memory with a state.
     near_states: frozenset[Key] = frozenset()
+
+    def finish(self) -> None:
+        """Note what nodes compute, and remove dead ones of the engine's graph, before passes."""
+        nodes = (node for node in self.graph.nodes if node.op not in VIEWS | NUMBERS)
+        self.computing = frozenset(node.source for node in nodes)
+        self.graph.remove_dead()
 
     @abc.abstractmethod
     def key(self, source: Any) -> Key:
@@ -106,15 +115,35 @@ class Schedule:
             for value in node.outputs
             if value.source is not None and value.kind == "tensor" and not value.is_state
         }
+        for key in [key for key in self.engine if self._is_view(key)]:
+            del self.engine[key]
         self.outputs: dict[Region, dict[Key, Value]] = {}
         for region in regions:
             # A region can only be cut off where the front end has values.
             works = region.outputs or any(node.writes for node in region.nodes)
             if not works or any(v.source is None for v in (*region.inputs, *region.outputs)):
                 raise Unplaceable(region)
-            self.outputs[region] = {imported.key(v.source): v for v in region.outputs}
+            outputs = {imported.key(value.source): value for value in region.outputs}
+            self.outputs[region] = {key: v for key, v in outputs.items() if key in self.engine}
         self.kept = self._find_kept()
         self.order = self._in_order()
+
+    def _is_view(self, key: Key) -> bool:
+        """Whether what a region makes is a view of what it reads or hands over.
+
+        Others make the view beside the region: its strides, and the memory around it, which
+        operators such as ``as_strided`` read, are not those of a copy.
+        """
+        node = self.engine[key][1].producer
+        if node is None or node.op not in VIEWS or any(value.is_state for value in node.values()):
+            return False
+        pending = [self.producers[key]]
+        while pending:
+            if (maker := pending.pop()) in self.imported.computing:
+                return False
+            read = (k for k in self.imported.inputs(maker) if k not in self.engine)
+            pending += [self.producers[k] for k in read if k in self.producers]
+        return True
 
     def _makers(
         self, region: Region | None, keys: Iterable[Key], given: Container[Key]

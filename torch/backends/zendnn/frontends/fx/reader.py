@@ -218,7 +218,7 @@ def import_graph(
             _add_opaque(scope, node, reason, ordered)
     results = (value for node in imported.results() for value in scope.read(node))
     scope.graph.set_outputs([v for v in dict.fromkeys(results) if v.constant is None])
-    scope.graph.remove_dead()
+    imported.finish()
     return imported
 
 

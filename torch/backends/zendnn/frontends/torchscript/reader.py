@@ -199,7 +199,7 @@ def import_block(block: TorchBlock, facts: Facts) -> Imported:
             add_opaque(scope, node, reason, ordered)
     results = (v for output in block.outputs() for v in scope.read(output))
     scope.graph.set_outputs([v for v in dict.fromkeys(results) if v.constant is None])
-    scope.graph.remove_dead()
+    imported.finish()
     return imported
 
 
