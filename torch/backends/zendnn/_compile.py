@@ -15,7 +15,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -32,6 +32,7 @@ from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.fx.composites import whole_operators
 from torch.backends.zendnn.frontends.fx.logs import Capture
 from torch.backends.zendnn.frontends.fx.rest import by_inductor
+from torch.backends.zendnn.frontends.fx.writer import function_of
 from torch.backends.zendnn.frontends.fx.writes import written_by
 
 log = logging.getLogger(__name__)
@@ -177,6 +178,14 @@ def takes_gradients(module: fx.GraphModule) -> bool:
     return not _OF_GRADIENTS.isdisjoint(getattr(x, "__name__", x) for x in targets)
 
 
+class _Made(NamedTuple):
+    """A graph with plans, what the weights were that these are for, and what runs it."""
+
+    snapshot: Any
+    graph: fx.GraphModule
+    run: Compiled
+
+
 class InferenceGraph:
     """A functional graph, optimised for the weights that it was called with last."""
 
@@ -192,10 +201,10 @@ class InferenceGraph:
         self.options = options
         self.capture = capture
         self._lock = threading.Lock()
-        #: What the weights were, and the graph with their plans: as called last, and by weights.
-        #: Dynamo calls one graph for all modules of a class.
-        self._current: tuple[Any, fx.GraphModule] | None = None
-        self._known: dict[tuple[int, ...], tuple[Any, fx.GraphModule]] = {}
+        #: What was made for the weights as called last, and by weights: Dynamo calls one graph for
+        #: all modules of a class.
+        self._current: _Made | None = None
+        self._known: dict[tuple[int, ...], _Made] = {}
         #: How many calls in a row found a change.
         self._changes = 0
 
@@ -221,23 +230,26 @@ class InferenceGraph:
         given = tuple(inputs)
         inputs.clear()
         current = self._current
-        if current is None or not current[0].holds(given):
-            current = self._current = self._find(given)
-        else:
+        if current is not None and current.snapshot.holds(given):
             self._changes = 0
-        return current[1](*given)
+        else:
+            current = self._known.get(self._key(given))
+            if current is None or not current.snapshot.holds(given):
+                current = self._make(given)
+            self._current = current
+        return current.run(*given)
 
-    def _find(self, given: tuple[Any, ...]) -> tuple[Any, fx.GraphModule]:
-        """Return the graph for these weights, which is made if there is none."""
+    def _make(self, given: tuple[Any, ...]) -> _Made:
+        """Return the graph for weights that are new, or have changed, unless a thread was faster."""
         with self._lock:
             found = self._known.get(self._key(given))
-            if found is not None and not found[0].holds(given):
+            if found is not None and not found.snapshot.holds(given):
                 self._changes += 1
                 if self._changes >= MANY_CHANGES:
-                    self._release(found[0].changed(given), given)
+                    self._release(found.snapshot.changed(given), given)
                 found = None
             if found is None:
-                over = [old for old, (snapshot, _) in self._known.items() if snapshot.is_over()]
+                over = [key for key, old in self._known.items() if old.snapshot.is_over()]
                 for old in over:
                     del self._known[old]
                 found = self._known[self._key(given)] = self._optimize(given)
@@ -254,7 +266,7 @@ class InferenceGraph:
             log.info("taken for inputs, since every call changes them: %s", self._names(moving))
             self._known.clear()
 
-    def _optimize(self, given: tuple[Any, ...]) -> tuple[Any, fx.GraphModule]:
+    def _optimize(self, given: tuple[Any, ...]) -> _Made:
         names = [node.name for node in self._inputs()]
         snapshot = _C._Snapshot(self.weights, given, self.options.freeze)
         constants = {names[place]: given[place].detach() for place in self.weights}
@@ -263,11 +275,11 @@ class InferenceGraph:
             self._tell_changes(given)
             made = front_end.optimize(self.graph, constants, capture=self.capture, compile=compile)
         made.graph.owning_module = None  # in no cycle: what is replaced goes at once
-        return snapshot, made
+        return _Made(snapshot, made, function_of(made))
 
     def _tell_changes(self, given: tuple[Any, ...]) -> None:
         if self._current is not None and log.isEnabledFor(logging.INFO):
-            changed = self._names(self._current[0].changed(given))
+            changed = self._names(self._current.snapshot.changed(given))
             log.info("%s: plans are made anew for other weights: %s", self.capture.name, changed)
 
     def _names(self, places: Iterable[int]) -> str:

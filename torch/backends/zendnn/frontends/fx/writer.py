@@ -6,6 +6,7 @@ import copy
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from types import MethodType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -92,6 +93,14 @@ def emit(source: fx.GraphModule, schedule: Schedule, make_plan: MakePlan) -> fx.
     for name, module in modules.items():
         setattr(root, name, module)
     return fx.GraphModule(root, graph)
+
+
+def function_of(made: fx.GraphModule) -> Callable[..., Any]:
+    """Return what runs an emitted graph, without what ``nn.Module`` adds to each call."""
+    names = {*vars(made), *made._parameters, *made._buffers, *made._modules}
+    held = {name: getattr(made, name) for name in names}
+    regions = {name: x.forward for name, x in held.items() if isinstance(x, PlannedRegion)}
+    return MethodType(type(made).forward, SimpleNamespace(**{**held, **regions}))
 
 
 def _arguments(item: Item, region: Region) -> list[fx.Node]:
