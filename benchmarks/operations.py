@@ -1,4 +1,4 @@
-"""Times every overridden operator on ZenDNN and on torch's own kernels, at sizes of real models.
+"""Times overridden operators, and layers in plans, against torch's own kernels, at real sizes.
 
     python -m benchmarks.operations [--only TEXT] [--models bert-base,…] [--dtype float32,bfloat16]
         [--seconds S] [--threads N] [--json FILE] [--plot FILE] [--check]
@@ -32,6 +32,7 @@ import torch
 from benchmarks import limit
 from benchmarks.compare import Parser, cpu_name, names_of, output, progress
 from benchmarks.heatmap import Row, svg
+from benchmarks.layers import LAYERS
 from benchmarks.problems import MODELS, PROBLEMS, Call, Problem
 from benchmarks.report import aligned
 from tools.setup_helpers.errors import exit_code_of
@@ -238,7 +239,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> tuple[Options, list[Prob
     options = Options(**vars(parser.parse_args(arguments)))
     problems = [
         problem
-        for problem in PROBLEMS
+        for problem in (*PROBLEMS, *LAYERS)
         if options.only in problem.name and set(problem.models) & set(options.models)
     ]
     if not problems:

@@ -11,7 +11,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -277,89 +277,6 @@ def convolution(
     return Problem(name, words, models, _same(make), flop, moved)
 
 
-class _Block(nn.Module):
-    """A convolution and the operations that follow it in a residual network."""
-
-    def __init__(self, convolution: nn.Module) -> None:
-        super().__init__()
-        self.convolution = convolution
-
-    def forward(self, x: Tensor, *others: Tensor) -> Tensor:
-        y: Tensor = self.convolution(x)
-        for other in others:
-            y = y + other
-        return F.relu(y)
-
-
-def frozen(
-    channels: int,
-    out: int,
-    size: int,
-    kernel: int,
-    *models: str,
-    stride: int = 1,
-    residual: bool = False,
-) -> Problem:
-    """A channels-last convolution in a frozen model, followed by an optional residual and a ReLU.
-
-    Ours has packed the weights in advance; stock torch runs the same block eagerly.
-    """
-
-    def make(dtype: torch.dtype) -> tuple[Call, Call]:
-        with torch.inference_mode(False), torch.no_grad():
-            layer = nn.Conv2d(channels, out, kernel, stride, kernel // 2, dtype=dtype)
-            block = _Block(layer).eval().to(memory_format=torch.channels_last)
-            image = torch.randn(1, channels, size, size).to(dtype)
-            inputs = [image.to(memory_format=torch.channels_last)]
-            inputs += [torch.randn_like(block(*inputs)) for _ in range(residual)]
-            traced = torch.jit.freeze(torch.jit.trace(block, inputs, check_trace=False))
-            optimised = torch.jit.optimize_for_inference(traced)
-            for _ in range(3):  # torch's executor optimises the graph, and ours builds a plan
-                optimised(*inputs)
-        return lambda: optimised(*inputs), lambda: block(*inputs)
-
-    alone = convolution(channels, out, size, kernel, stride=stride)
-    return replace(
-        alone,
-        operator="conv2d frozen",
-        size=alone.size + " + residual" * residual,
-        models=models,
-        make=make,
-    )
-
-
-class _Function(nn.Module):
-    """A function of each element of products with single numbers, which take little time."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor], width: int) -> None:
-        super().__init__()
-        self.linear, self.function = nn.Linear(1, width), function
-
-    def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.function(self.linear(x))
-        return y
-
-
-def frozen_function(
-    operator: str, function: Callable[[Tensor], Tensor], rows: int, width: int, *models: str
-) -> Problem:
-    """A function that only plans have, in a frozen model; its input and output count as moved."""
-
-    def make(dtype: torch.dtype) -> tuple[Call, Call]:
-        with torch.inference_mode(False), torch.no_grad():
-            block, x = _Function(function, width).eval().to(dtype), torch.randn(rows, 1).to(dtype)
-            traced = torch.jit.freeze(torch.jit.trace(block, x, check_trace=False))
-            optimised = torch.jit.optimize_for_inference(traced)
-            for _ in range(3):  # torch's executor optimises the graph, and ours builds a plan
-                optimised(x)
-        return lambda: optimised(x), lambda: block(x)
-
-    numbers = rows * width
-    return Problem(
-        f"{operator} frozen", f"{rows}x{width}", models, make, 2.0 * numbers, 2 * numbers
-    )
-
-
 def attention(
     batch: int,
     heads: int,
@@ -570,7 +487,7 @@ _LINEAR: Sequence[tuple[int, int, int, str]] = (
 )
 
 #: ResNet-50's convolutions: channels, outputs, size, kernel, stride.
-_RESNET: Sequence[tuple[int, int, int, int, int]] = (
+RESNET_CONVOLUTIONS: Sequence[tuple[int, int, int, int, int]] = (
     (3, 64, 224, 7, 2),
     (64, 64, 56, 1, 1),
     (64, 64, 56, 3, 1),
@@ -635,18 +552,6 @@ def _log_softmax(x: Tensor) -> Tensor:
     return torch.log_softmax(x, -1)
 
 
-def _logsumexp(x: Tensor) -> Tensor:
-    return torch.logsumexp(x, -1)
-
-
-def _logsumexp_of_columns(x: Tensor) -> Tensor:
-    return torch.logsumexp(x, 0)
-
-
-def _index(x: Tensor) -> Tensor:
-    return x[torch.arange(x.size(0) - 1, -1, -1)]
-
-
 PROBLEMS: Sequence[Problem] = (
     *itertools.starmap(linear, _LINEAR),
     *(
@@ -686,13 +591,7 @@ PROBLEMS: Sequence[Problem] = (
     bmm(2048, 27, 128, 27, DLRM, form="nt"),
     baddbmm(12, 128, 64, 128, BERT),
     baddbmm(12, 197, 64, 197, VIT),
-    *(convolution(c, o, n, k, RESNET, stride=s) for c, o, n, k, s in _RESNET),
-    *(frozen(c, o, n, k, RESNET, stride=s) for c, o, n, k, s in _RESNET if k == 1),
-    *(
-        frozen(c, o, n, k, RESNET, residual=True)
-        for c, o, n, k, s in _RESNET
-        if (o, k, s) == (4 * c, 1, 1)  # a bottleneck's last layer
-    ),
+    *(convolution(c, o, n, k, RESNET, stride=s) for c, o, n, k, s in RESNET_CONVOLUTIONS),
     *(convolution(c, o, n, k, MOBILE, stride=s, groups=g) for c, o, n, k, s, g in _MOBILE),
     convolution(3, 768, 224, 16, VIT, stride=16, padding=0),
     convolution(80, 384, (3000,), 3, OTHER),  # the first layer of a speech encoder
@@ -735,11 +634,6 @@ PROBLEMS: Sequence[Problem] = (
     elementwise("sigmoid", torch.sigmoid, 2048, 1024, OTHER),
     elementwise("tanh", torch.tanh, 8, 768, BERT),
     elementwise("tanh", torch.tanh, 2048, 1024, OTHER),
-    frozen_function("sin", torch.sin, 2048, 1024, OTHER),
-    frozen_function("softplus", F.softplus, 2048, 1024, OTHER),
-    frozen_function("logsumexp", _logsumexp, 2048, 1024, OTHER),
-    frozen_function("logsumexp of columns", _logsumexp_of_columns, 2048, 1024, OTHER),
-    frozen_function("index", _index, 2048, 1024, OTHER),
     elementwise("bernoulli", _bernoulli, 1024, 768, BERT),  # dropout in training
     elementwise("softmax", _softmax, 12, 128, 128, BERT),
     elementwise("softmax", _softmax, 12, 197, 197, VIT),

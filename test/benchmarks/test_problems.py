@@ -16,6 +16,7 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from benchmarks import limit  # noqa: E402
 from benchmarks import problems as module  # noqa: E402
+from benchmarks.layers import LAYERS  # noqa: E402
 
 DTYPES = (torch.float32, torch.bfloat16)
 
@@ -36,7 +37,7 @@ def results(problem: module.Problem, dtype: Any) -> list[Any]:
 
 
 def test_names_of_problems_are_unique_and_models_are_known() -> None:
-    names = [problem.name for problem in module.PROBLEMS]
+    names = [problem.name for problem in (*module.PROBLEMS, *LAYERS)]
     assert len(names) == len(set(names))
     used = {model for problem in module.PROBLEMS for model in problem.models}
     assert used == set(module.MODELS)
@@ -59,8 +60,6 @@ SMALL = [
     (module.convolution(4, 6, (9,), 3, padding=0), (1, 6, 7)),
     (module.convolution(4, 6, (3, 9, 9), (1, 3, 3), stride=2), (1, 6, 2, 5, 5)),
     (module.convolution(4, 6, 5, 4, stride=2, padding=1, transposed=True), (1, 6, 10, 10)),
-    (module.frozen(4, 6, 9, 1, stride=2), (1, 6, 5, 5)),
-    (module.frozen(4, 6, 9, 3, residual=True), (1, 6, 9, 9)),
     (module.attention(2, 3, 5, 7, 8), (2, 3, 5, 8)),
     (module.attention(2, 3, 5, 5, 8, causal=True), (2, 3, 5, 8)),
     (module.attention(2, 4, 5, 7, 8, key_heads=2), (2, 4, 5, 8)),
@@ -70,7 +69,6 @@ SMALL = [
     (module.norm("layer_norm", 3, 8), (3, 8)),
     (module.norm("rms_norm", 3, 8), (3, 8)),
     (module.elementwise("gelu", torch.nn.functional.gelu, 3, 8, "other"), (3, 8)),
-    (module.frozen_function("sin", torch.sin, 3, 8), (3, 8)),
     (module.embedding_bag("sum", 50, 8, 3, 2), (3, 8)),
     (module.embedding_bag("sum", 50, 8, 3, 2, weighted=True), (3, 8)),
     (module.embedding_bag("sum", 50, 8, 3, 2, padding=0), (3, 8)),
