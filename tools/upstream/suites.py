@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,14 +114,25 @@ LEFT_OUT: Mapping[str, str] = {
 }
 
 
+#: A file that repeats the tests of another one for dynamic sizes, under names made of theirs.
+_DYNAMIC = ("inductor/test_torchinductor.py", "inductor/test_torchinductor_dynamic_shapes.py")
+_DYNAMIC_NAME = (r"CpuTests::(\w+)_cpu", r"DynamicShapesCpuTests::\1_dynamic_shapes_cpu")
+
+
 def _inductors(file: Path) -> Mapping[str, str]:
     tests = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return {
+    named = {
         f"{suite}::{test}": reason
         for suite, reasons in tests.items()
         for reason, those in reasons.items()
         for test in those
     }
+    repeated = {
+        re.sub(*_DYNAMIC_NAME, test.replace(*_DYNAMIC)): reason
+        for test, reason in named.items()
+        if test.startswith(_DYNAMIC[0])
+    }
+    return named | repeated
 
 
 #: Tests that pass with Inductor but cannot pass with another backend, with reasons.

@@ -217,6 +217,12 @@ def test_the_tables_name_files_that_are_fetched() -> None:
     assert {test.partition("::")[0] for test in INDUCTORS} <= compiled
 
 
+def test_reasons_hold_for_tests_that_are_repeated_with_dynamic_sizes() -> None:
+    once = "inductor/test_torchinductor.py::CpuTests::test_dropout2_cpu"
+    again = "DynamicShapesCpuTests::test_dropout2_dynamic_shapes_cpu"
+    assert INDUCTORS[f"inductor/test_torchinductor_dynamic_shapes.py::{again}"] == INDUCTORS[once]
+
+
 #: A file with imports that moved in later versions of torch, and a table of operators.
 IMPORTS = """
 from torch.testing._internal import common_utils
