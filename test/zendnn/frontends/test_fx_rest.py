@@ -58,6 +58,13 @@ def test_what_gains_little_stays(function: Callable[[Tensor], tuple[Tensor]]) ->
     assert groups == []
 
 
+@pytest.mark.parametrize("index", [torch.tensor([3, 1, 1]), torch.tensor([True, False] * 256)])
+def test_an_index_divides_where_it_decides_about_sizes(index: Tensor) -> None:
+    _, groups = grouped(lambda x, index: (x.sin().floor()[index].cos().ceil(),), LARGE, index)
+    whole = index.dtype == torch.int64
+    assert groups == (["sin floor index cos ceil"] if whole else ["sin floor"])
+
+
 def test_a_write_divides() -> None:
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         first = y.sin().floor()

@@ -69,7 +69,7 @@ def _can_be_grouped(node: fx.Node) -> bool:
         all(isinstance(x, Tensor) and not x.dtype.is_complex for x in several)
         and not writes(node)
         and not node.is_impure()
-        and _UNFIT.isdisjoint(target.tags)
+        and (_UNFIT.isdisjoint(target.tags) or _indexes_by_numbers(node))
     )
 
 
@@ -81,6 +81,14 @@ _UNFIT = frozenset(
         torch.Tag.data_dependent_output,
     }
 )
+
+
+def _indexes_by_numbers(node: fx.Node) -> bool:
+    """Whether it reads elements at integer indices; the sizes of results of masks are not known."""
+    if node.target != torch.ops.aten.index.Tensor:
+        return False
+    dtypes = {index.meta["val"].dtype for index in node.args[1] if index is not None}
+    return dtypes.isdisjoint((torch.bool, torch.uint8))
 
 
 def _trimmed(run: dict[fx.Node, None]) -> list[fx.Node]:
