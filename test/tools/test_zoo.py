@@ -20,7 +20,7 @@ from tools.zoo import vision
 from tools.zoo.check import WAYS, Way, check, difference
 from tools.zoo.inputs import IMAGE, WIDTH
 from tools.zoo.models import build, names, small
-from tools.zoo.report import Report, document, refused_most, summary
+from tools.zoo.report import SLOWER, Report, document, reasons, refused_most, summary
 from tools.zoo.tiny import NotBuilt, Tiny
 
 INF, NAN = math.inf, math.nan
@@ -482,6 +482,22 @@ def test_a_summary_counts_and_a_document_lists() -> None:
     assert "- dpt, dynamic: unstable (off by 1)" in text
     assert "| aten::foo: it has no bar | 0 | 1 | 0 | 0 |" in text
     assert "- timm_wrapper: it needs the package timm" in text
+
+
+def test_a_document_says_why_models_are_slower_than_with_inductor() -> None:
+    ways = [(replace(RIGHT[0], of_inductor=ratio), *RIGHT[1:]) for ratio in (1.05, 1.1, 1.2)]
+    models = ("bert", "no_such_model", next(iter(reasons(SLOWER))))
+    named = zip(models, ways, strict=True)
+    text = document([replace(BERT, name=name, ways=ways) for name, ways in named], 400)
+    _, _, slower = text.partition("more than 1.05 of Inductor's time")
+    rows = slower.partition("## Each model")[0].splitlines()[-3:]
+    assert rows[0] == "| no_such_model | 1.10 | not known |"
+    assert rows[1].startswith(f"| {models[2]} | 1.20 | ")
+    assert "not known" not in rows[1]
+
+
+def test_reasons_are_of_models_that_there_are() -> None:
+    assert reasons(SLOWER).keys() <= set(names())
 
 
 def test_what_is_refused_most_is_no_consequence() -> None:

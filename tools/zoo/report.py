@@ -8,9 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from torch.backends.zendnn import _C
 
 from tools.zoo.check import TOLERANCE, WAYS, Way
@@ -19,6 +21,10 @@ from tools.zoo.check import TOLERANCE, WAYS, Way
 PACKAGES = ("torch", "transformers", "torchvision")
 #: How many of the operators that are left out most often the document names.
 MOST = 40
+#: A model is slower than with Inductor if it takes more than this share of its time.
+MARGIN = 1.05
+#: Why those are.
+SLOWER = Path(__file__).with_name("slower.yaml")
 
 
 @dataclass(frozen=True)
@@ -136,6 +142,7 @@ def document(reports: Sequence[Report], known: int) -> str:
         f"{len(reports)} of {known} architectures were tried, and {len(built)} could be built:\n",
         _table(["", *outcomes], rows),
         *_times([report.ways[0] for report in built]),
+        *_slower(built, reasons(SLOWER)),
         _MODELS,
         _table(_COLUMNS, [_row(report) for report in built]),
     ]
@@ -160,6 +167,21 @@ def _times(compiled: Sequence[Way]) -> Iterator[str]:
     if rows:
         yield "\nTimes of compiled models, divided by those of others:\n"
         yield _table(["", "models", "median", "largest"], rows)
+
+
+def reasons(file: Path) -> Mapping[str, str]:
+    """Return why models are slower than with Inductor, by their names."""
+    entries = yaml.safe_load(file.read_text(encoding="utf-8"))
+    return {name: entry["reason"] for entry in entries for name in entry["models"]}
+
+
+def _slower(built: Sequence[Report], known: Mapping[str, str]) -> Iterator[str]:
+    """Yield the section on models that are slower than with Inductor, beyond noise."""
+    found = {r.name: r.ways[0].of_inductor for r in built if r.ways[0].of_inductor > MARGIN}
+    if found:
+        yield f"\nModels that take more than {MARGIN} of Inductor's time, and why:\n"
+        rows = [[name, f"{found[name]:.2f}", known.get(name, "not known")] for name in found]
+        yield _table(["model", "/ Inductor", "reason"], rows)
 
 
 def _row(report: Report) -> list[Any]:
