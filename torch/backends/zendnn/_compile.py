@@ -240,7 +240,7 @@ class InferenceGraph:
         return current.run(*given)
 
     def _make(self, given: tuple[Any, ...]) -> _Made:
-        """Return the graph for weights that are new or changed, which another thread may have made."""
+        """Return the graph for weights that are new or changed; another thread may have made it."""
         with self._lock:
             found = self._known.get(self._key(given))
             if found is not None and not found.snapshot.holds(given):
