@@ -138,6 +138,10 @@ class _Gather(nn.Module):
         return x.gather(1, self.order.expand_as(x))
 
 
+#: Layers that torch does not compute in bfloat16.
+_FLOAT32_ONLY = frozenset({"avg_pool3d", "lrn"})
+
+
 def layer(operator: str, make_module: Callable[[], nn.Module | Function], *shape: int) -> Problem:
     """A module, or a function, whose input counts as moved, with what stands around it in models.
 
@@ -153,8 +157,9 @@ def layer(operator: str, make_module: Callable[[], nn.Module | Function], *shape
             block = nn.Sequential(module, nn.ReLU()) if products else _Between(module)
             return _calls(block.to(dtype), [torch.randn(shape).to(dtype)])
 
-    moved = torch.Size(shape).numel()
-    return Problem(f"{operator} frozen", "x".join(map(str, shape)), (OTHER,), make, values=moved)
+    size, moved = "x".join(map(str, shape)), torch.Size(shape).numel()
+    made = Problem(f"{operator} frozen", size, (OTHER,), make, values=moved)
+    return replace(made, dtypes=(torch.float32,)) if operator in _FLOAT32_ONLY else made
 
 
 def _depthwise(

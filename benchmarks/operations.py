@@ -18,6 +18,7 @@ slower; 2 for a wrong option or a torch without ZenDNN.
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import statistics
@@ -258,7 +259,8 @@ def sweep(options: Options, problems: Sequence[Problem]) -> list[Cell]:
     # The widths are fixed, because each row is printed as soon as it is measured.
     form = f"{{:{width}}}  {{:8}}  {{:>10}}  {{:>10}}  {{:>5}}  {{:>12}}  {{:>8}}  {{:>5}}  {{}}"
     print(form.format(*HEADS).rstrip(), flush=True)
-    plan = [(dtype, problem) for dtype in options.dtype for problem in problems]
+    both = itertools.product(options.dtype, problems)
+    plan = [(dtype, problem) for dtype, problem in both if DTYPES[dtype] in problem.dtypes]
     cells: dict[tuple[str, str], Cell] = {}
     for number, (dtype, problem) in enumerate(plan, 1):
         progress(f"[{number}/{len(plan)}] {problem.name}, {dtype}")

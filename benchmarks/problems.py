@@ -35,7 +35,8 @@ class Problem:
     ``make`` returns the calls to time for a dtype: ours and stock torch's. They are the same if
     nothing has to be prepared. One call needs at least ``flop`` floating point operations, and
     must move at least ``values`` numbers of that dtype between memory and registers. ``present``
-    returns false if this build does not support the problem.
+    returns false if this build does not support the problem. ``dtypes`` are those that torch has it
+    in.
     """
 
     operator: str
@@ -45,6 +46,7 @@ class Problem:
     flop: float = 0
     values: float = 0
     present: Callable[[], bool] = lambda: True
+    dtypes: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16)
 
     @property
     def name(self) -> str:

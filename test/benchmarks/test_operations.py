@@ -157,6 +157,17 @@ def test_check_fails_for_problems_that_are_slower_twice(
 
 
 @zendnn
+def test_a_problem_runs_in_the_dtypes_that_torch_has_it_in(
+    quick: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(module, "compare", fixed(0.5))
+    assert module.main(["--only", "avg_pool3d"]) == 0
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("avg_pool3d")]
+    assert rows
+    assert all("float32" in row for row in rows)
+
+
+@zendnn
 def test_without_a_compiler_shares_are_omitted(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
