@@ -297,6 +297,23 @@ def test_a_compiled_model_is_compared_with_inductors() -> None:
     assert all(ratio > 0 for ratio in found.values())
 
 
+class Alternating(nn.Module):
+    """A model that Dynamo compiles anew for its second call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flag = False
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        self.flag = not self.flag
+        return {"y": x + 1 if self.flag else x * 2}
+
+
+def test_times_of_compilations_are_none_of_a_models() -> None:
+    found = check_module.compared(tiny(Alternating()))
+    assert found == {"ratio": 0, "of_inductor": 0}
+
+
 def test_results_of_another_dtype_are_wrong_even_if_stock_is_unstable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

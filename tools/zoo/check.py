@@ -316,15 +316,20 @@ def ratios(tiny: Tiny, fast: Callable[..., Any], *others: Callable[..., Any]) ->
 
 
 def compared(tiny: Tiny) -> dict[str, float]:
-    """Return the compiled model's time divided by eager torch's and Inductor's, all by default."""
+    """Return the compiled model's time divided by eager torch's and Inductor's, all by default.
+
+    0 stands for both where Dynamo compiles anew at each call, which is no time of the model's.
+    """
     ours, theirs = torch.compile(tiny.model, backend="zendnn"), torch.compile(tiny.model)
     # Both count as compilations of the same code.
     with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=1000):
         call(ours, tiny.inputs)
         with stock():
             call(theirs, tiny.inputs)
+        compilations = counters["frames"]["ok"]
         eager, inductor = ratios(tiny, ours, tiny.model, theirs)
-    return {"ratio": eager, "of_inductor": inductor}
+    settled = counters["frames"]["ok"] == compilations
+    return {"ratio": eager * settled, "of_inductor": inductor * settled}
 
 
 def seconds(function: Callable[..., Any], inputs: Mapping[str, Any]) -> float:
