@@ -141,9 +141,9 @@ ANCHORS = (
         lambda k: f'    "{k.name}": torch.{k.name},\n',
     ),
     Insertion(
-        "benchmarks/problems.py",
-        '    frozen_function("sin", torch.sin, 2048, 1024, OTHER),\n',
-        lambda k: f'    frozen_function("{k.name}", torch.{k.name}, 2048, 1024, OTHER),\n',
+        "benchmarks/layers.py",
+        '    ("sin", torch.sin),\n',
+        lambda k: f'    ("{k.name}", torch.{k.name}),\n',
     ),
     Insertion(
         "docs/plan.md",

@@ -144,6 +144,11 @@ class Node:
         return bool(self.row.traits & trait)
 
     @property
+    def is_view(self) -> bool:
+        """Whether its results are views of its first operand."""
+        return self.has(Trait.VIEW)
+
+    @property
     def writes(self) -> bool:
         """Whether it writes to its first operand."""
         return self.has(Trait.WRITES)
@@ -345,7 +350,7 @@ class Graph:
         gone: set[Value] = set()
         for node in self.nodes:
             if any(value in gone for value in node.values()):
-                if not node.has(Trait.VIEW):
+                if not node.is_view:
                     return node
                 gone.update(node.outputs)  # a view reads nothing
             if node.writes:

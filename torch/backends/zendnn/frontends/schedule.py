@@ -11,7 +11,6 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from torch.backends.zendnn.graph import Graph, Region, Value
-from torch.backends.zendnn.operators import NUMBERS, VIEWS
 
 #: A front end's own node, and what names one of its values.
 SourceNode = Any
@@ -41,8 +40,11 @@ class Imported(abc.ABC):
 
     def finish(self) -> None:
         """Note what nodes compute, and remove dead ones of the engine's graph, before passes."""
-        nodes = (node for node in self.graph.nodes if node.op not in VIEWS | NUMBERS)
-        self.computing = frozenset(node.source for node in nodes)
+        self.computing = frozenset(
+            node.source
+            for node in self.graph.nodes
+            if not node.is_view and any(value.kind != "number" for value in node.outputs)
+        )
         self.graph.remove_dead()
 
     @abc.abstractmethod
@@ -135,7 +137,7 @@ class Schedule:
         operators such as ``as_strided`` read, are not those of a copy.
         """
         node = self.engine[key][1].producer
-        if node is None or node.op not in VIEWS or any(value.is_state for value in node.values()):
+        if node is None or not node.is_view or any(value.is_state for value in node.values()):
             return False
         pending = [self.producers[key]]
         while pending:
