@@ -5,7 +5,6 @@ Ours has made a plan in advance; stock torch runs the same module eagerly.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -128,7 +127,7 @@ class _Of(nn.Module):
 
 
 class _Gather(nn.Module):
-    """Rows in the order of random indices, another one for each column."""
+    """Rows in a random order, by an index of each element."""
 
     def __init__(self, rows: int) -> None:
         super().__init__()
@@ -282,8 +281,6 @@ LAYERS: Sequence[Problem] = (
         for c, o, n, k, s in RESNET_CONVOLUTIONS
         if (o, k, s) == (4 * c, 1, 1)  # a bottleneck's last layer
     ),
-    *itertools.starmap(
-        frozen_function, ((name, function, 2048, 1024, OTHER) for name, function in _FUNCTIONS)
-    ),
+    *(frozen_function(name, function, 2048, 1024, OTHER) for name, function in _FUNCTIONS),
     *(layer(name, make, *shape) for name, make, shape in _LAYERS),
 )

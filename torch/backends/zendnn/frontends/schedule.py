@@ -31,7 +31,7 @@ class Imported(abc.ABC):
     nodes: list[SourceNode] = field(default_factory=list)
     #: Those that are not imported, and whether they are ordered.
     opaque: dict[SourceNode, bool] = field(default_factory=dict)
-    #: Those that do more than to view, to measure and to hold tensors.
+    #: Those that make tensors other than by viewing.
     computing: frozenset[SourceNode] = frozenset()
     #: What wrote to a value before others read it.
     settled: dict[Key, tuple[SourceNode, ...]] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Imported(abc.ABC):
     near_states: frozenset[Key] = frozenset()
 
     def finish(self) -> None:
-        """Note what nodes compute, and remove dead ones of the engine's graph, before passes."""
+        """Note which nodes compute, before passes, and remove dead nodes of the engine's graph."""
         self.computing = frozenset(
             node.source
             for node in self.graph.nodes
