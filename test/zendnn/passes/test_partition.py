@@ -268,7 +268,9 @@ def test_values_that_only_a_pass_made_are_not_region_results(b: Builder) -> None
         (["linear"], True),
         (["exp"], False),
         (["exp", "view"], False),
-        (["exp", "relu", "exp", "relu", "exp"], False),
+        (["exp", "relu", "exp"], False),
+        (["exp", "relu", "exp", "relu"], True),
+        (["exp", "view", "exp", "transpose", "exp"], False),
         (["softmax", "exp"], False),
         (["softmax", "exp", "softmax"], True),
         (["view", "transpose"], False),
@@ -292,6 +294,17 @@ def test_a_region_has_enough_work(b: Builder, chain: list[str], kept: bool) -> N
     assert bool(divided(b)) == kept
     if not kept:
         assert all(node.reason or node.op == "opaque" for node in graph.nodes)
+
+
+@pytest.mark.parametrize(("rows", "kept"), [(1 << 11, False), (1 << 10, True)])
+def test_a_compiler_makes_loops_of_large_light_regions(b: Builder, rows: int, kept: bool) -> None:
+    x = b.input(random(rows, 128))
+    x.dims = (rows, 128)
+    for op in ("exp", "relu", "exp", "relu"):
+        x = b.eltwise(op, x)
+    graph = b.done(x)
+    assert bool(partition(graph, rest_is_compiled=True)) == kept
+    assert partition(graph)
 
 
 def test_one_node_that_stands_for_several_operators_is_enough(b: Builder) -> None:

@@ -29,11 +29,11 @@ def _verified(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 # The table
 
 #: Passes that plans run, since plans know sizes.
-IN_PLANS = {"choose_layout", "join_in_place", "reuse_operands", "share_memory"}
+IN_PLANS = {"choose_layout", "join_in_place", "reuse_operands", "fuse_pointwise", "share_memory"}
 
 
 def test_every_pass_has_a_name_and_a_line() -> None:
-    assert len(set(passes.names())) == len(passes.names()) == 31
+    assert len(set(passes.names())) == len(passes.names()) == 32
     assert set(passes.describe()) == set(passes.names())
     assert all(passes.describe().values())
 

@@ -51,6 +51,7 @@ _IN_PLANS = {
     "choose_layout": "times blocks of channels beside channels-last",
     "join_in_place": "writes the parts of a concatenation where they belong",
     "reuse_operands": "writes results over operands that nobody needs any more",
+    "fuse_pointwise": "makes one step of a chain of functions of each element",
     "share_memory": "lets buffers whose lives do not overlap share memory",
 }
 

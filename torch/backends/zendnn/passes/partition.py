@@ -11,6 +11,7 @@ the front end runs the model's operators in between.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Container, Iterable
 
@@ -23,7 +24,14 @@ HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_ba
 #: So are this many others that are not light, or one that stands for more of the model's.
 ENOUGH = 2
 
-#: Operators that are not worth a region of their own, however many are in a row.
+#: And so many light ones, apart from views and writes: a plan makes one step of functions of the
+#: same elements.
+MANY = 4
+
+#: Elements from which a loop that a compiler makes of light operators is as fast as such a step.
+LARGE = 1 << 18
+
+#: Operators of which few are not worth a region of their own.
 LIGHT = (
     VIEWS
     | WRITES
@@ -32,10 +40,11 @@ LIGHT = (
 )
 
 
-def partition(graph: Graph) -> list[Region]:
+def partition(graph: Graph, *, rest_is_compiled: bool = False) -> list[Region]:
     """Return the graph's regions in an order in which they can run.
 
     Nodes of no region stay where they are; ``reason`` says why, for those that a plan could hold.
+    With ``rest_is_compiled``, a compiler makes loops of large ones that are light.
     """
     outer = _outer(graph)
     stages = _stages(graph, outer)
@@ -48,7 +57,7 @@ def partition(graph: Graph) -> list[Region]:
         members = _without_outer_views(group)
         for node in set(group) - members.keys():
             node.reason = "a view of a result or of an input"
-        if _is_worth_a_call(members):
+        if _is_worth_a_call(members, rest_is_compiled):
             regions.append(_region(graph, members))
         else:
             for node in members:
@@ -229,11 +238,20 @@ def _views_of_inputs(members: dict[Node, None]) -> set[Node]:
     return found
 
 
-def _is_worth_a_call(members: Iterable[Node]) -> bool:
+def _is_worth_a_call(members: Iterable[Node], rest_is_compiled: bool) -> bool:
     computing = [node for node in members if node.op not in LIGHT]
-    return len(computing) >= ENOUGH or any(
+    if len(computing) >= ENOUGH or any(
         node.op in HEAVY or len(node.origin) > ENOUGH for node in computing
-    )
+    ):
+        return True
+    light = [node for node in members if node.op not in VIEWS | WRITES]
+    return len(light) >= MANY and not (rest_is_compiled and any(map(_is_large, light)))
+
+
+def _is_large(node: Node) -> bool:
+    """Whether the node makes so many elements, as far as its sizes are known."""
+    dims = node.output.dims or ()
+    return math.prod(dim for dim in dims if isinstance(dim, int)) >= LARGE
 
 
 def _region(graph: Graph, members: dict[Node, None]) -> Region:

@@ -35,6 +35,13 @@ void Buffers::occupy(Ref ref, int64_t value) {
   }
 }
 
+void Buffers::renumber(const std::vector<int64_t>& now) {
+  for (auto& buffer : buffers_) {
+    buffer.first = now.at(buffer.first);
+    buffer.last = now.at(buffer.last);
+  }
+}
+
 std::pair<std::vector<Buffer>, int64_t> Buffers::lay_out(bool share) const {
   auto buffers = buffers_;
   std::vector<Buffer*> order;

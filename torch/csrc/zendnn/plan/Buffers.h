@@ -30,6 +30,12 @@ class C10_EXPORT Buffers {
   // A step needs the place, unless it is null.
   void touch(Ref ref, int64_t step);
   void occupy(Ref ref, int64_t value);
+  // No step reads or writes a buffer of the arena.
+  void drop(int64_t index) {
+    buffers_[index].bytes = 0;
+  }
+  // The number that each step has now.
+  void renumber(const std::vector<int64_t>& now);
   // Gives each buffer of the arena an offset such that no two that live at the
   // same time overlap, largest buffers first, each at the lowest place that is
   // free for its whole life (greedy by size: Pisarchyk and Lee, 2020). Returns

@@ -39,6 +39,9 @@ std::unique_ptr<Executable> Builder::build() {
   build_nodes();
   finish_results();
   program_.append(now_.part);
+  if (!description_.without.contains("fuse_pointwise")) {
+    fuse_pointwise(program_.steps, buffers_);
+  }
   Packed::fill(program_.pieces);
   std::tie(program_.buffers, program_.arena_bytes) = buffers_.lay_out(
       /*share=*/!description_.without.contains("share_memory"));
@@ -235,6 +238,25 @@ void Builder::add_kernel(
        .bytes = bytes_of(node),
        .operands = operands_of(node),
        .kernel = std::move(kernel),
+       .kind = kind});
+}
+
+void Builder::add_pointwise(
+    const Node& node,
+    std::string implementation,
+    Pointwise chain) {
+  for (const auto& place : chain.places) {
+    touch(place.ref);
+  }
+  const auto shared = std::make_shared<const Pointwise>(std::move(chain));
+  const auto kind = kind_of(implementation);
+  add_step(
+      {.label = node.label,
+       .implementation = std::move(implementation),
+       .bytes = bytes_of(node),
+       .operands = operands_of(node),
+       .kernel = [shared](const Frame& frame) { shared->run(frame); },
+       .pointwise = shared,
        .kind = kind});
 }
 

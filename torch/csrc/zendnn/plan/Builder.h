@@ -4,6 +4,7 @@
 
 #include <torch/csrc/zendnn/plan/Buffers.h>
 #include <torch/csrc/zendnn/plan/Packed.h>
+#include <torch/csrc/zendnn/plan/Pointwise.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 #include <torch/csrc/zendnn/plan/Values.h>
 
@@ -156,6 +157,8 @@ class Builder : public Values {
       const std::vector<Ref>& touched,
       std::function<void(const Frame&)> kernel,
       double flops = 0);
+  void
+  add_pointwise(const Node& node, std::string implementation, Pointwise chain);
   void copy(int64_t value, const Place& from, const Place& to);
   // Between plain places, of any number of elements.
   void copy_as(

@@ -81,10 +81,11 @@ struct Node {
 };
 
 // Optimisations of memory and layouts that a description can switch off.
-inline constexpr std::array<std::string_view, 4> kPasses{
+inline constexpr std::array<std::string_view, 5> kPasses{
     "choose_layout",  // time blocks of channels beside channels-last
     "join_in_place",  // write the parts of a concatenation where they belong
     "reuse_operands", // write results over operands that nobody needs any more
+    "fuse_pointwise", // make one step of a chain of functions of each element
     "share_memory"};  // let buffers whose lives do not overlap share memory
 
 struct Description {

@@ -21,6 +21,7 @@ using ::zendnn::memory;
 
 class Piece;
 struct Implementation;
+struct Pointwise;
 
 // A place in one of an executable's buffers.
 struct Ref {
@@ -70,6 +71,8 @@ struct Step {
   std::vector<Argument> arguments{};
   std::shared_ptr<ArgumentPool> pool{};
   std::function<void(const Frame&)> kernel{};
+  // What the kernel computes, where each element comes by itself.
+  std::shared_ptr<const Pointwise> pointwise{};
   // Of a primitive that does what the kernel does; undefined where none does,
   // nothing for steps of torch.
   std::optional<int> kind{};

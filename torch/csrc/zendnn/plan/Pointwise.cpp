@@ -1,11 +1,11 @@
 // Functions of single elements: eltwise, binary, where, conversions.
 #include <torch/csrc/zendnn/plan/Kernel.h>
+#include <torch/csrc/zendnn/plan/Pointwise.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
 
 #include <ATen/native/zendnn/Dtypes.h>
 #include <ATen/native/zendnn/kernels/elementwise.h>
 #include <ATen/native/zendnn/kernels/memory.h>
-#include <ATen/native/zendnn/kernels/where.h>
 #include <adeep/abstract_types.hpp>
 
 #include <algorithm>
@@ -158,40 +158,52 @@ Operand see_in_blocks(
   return {same ? vector : seen.desc, seen.read()};
 }
 
+// A place of the value, for steps that go through elements.
+Pointwise::At at(Builder& builder, int64_t value, const Place& place) {
+  return {place.ref, place.strides, builder.spec(value)};
+}
+
+// The function as an instruction that makes `out` of `from`.
+kernels::Instruction apply(
+    const PostOp& function,
+    c10::ScalarType dtype,
+    uint8_t from,
+    uint8_t out) {
+  return {
+      .kind = kernels::Instruction::Kind::function,
+      .function = function_of(function).kernel,
+      .alpha = function.alpha,
+      .beta = function.beta,
+      .dtype = kernel_type(dtype),
+      .a = from,
+      .out = out};
+}
+
 // Adds our kernel, for a result with strides.
 void add_binary_kernel(
     Builder& builder,
     const Node& node,
     const std::string& algorithm,
-    const Place& a,
-    const Place& b,
+    const Pointwise::At& a,
+    const Pointwise::At& b,
     int64_t result,
     const Place& to,
     const PostOp* function) {
-  using Args = kernels::BinaryArgs;
-  const auto& sizes = builder.sizes(result);
-  Args args{
-      .algorithm = combination_of(algorithm).kernel,
-      .ndim = std::ssize(sizes),
-      .dtype = kernel_type(builder.dtype(result))};
+  const auto dtype = builder.dtype(result);
+  Pointwise chain{
+      .sizes = builder.sizes(result),
+      .places = {at(builder, result, to), a, b},
+      .instructions = {
+          {.kind = kernels::Instruction::Kind::combination,
+           .combination = combination_of(algorithm).kernel,
+           .dtype = kernel_type(dtype),
+           .a = 1,
+           .b = 2,
+           .out = 0}}};
   if (function != nullptr) {
-    args.post = function_of(*function).kernel;
-    args.alpha = function->alpha;
-    args.beta = function->beta;
+    chain.instructions.push_back(apply(*function, dtype, 0, 0));
   }
-  add_kernel(
-      builder,
-      node,
-      "binary " + algorithm,
-      kernels::binary,
-      args,
-      {{&Args::a, a.ref},
-       {&Args::a_strides, a.strides},
-       {&Args::b, b.ref},
-       {&Args::b_strides, b.strides},
-       {&Args::out, to.ref},
-       {&Args::out_strides, to.strides},
-       {&Args::sizes, sizes}});
+  builder.add_pointwise(node, "binary " + algorithm, std::move(chain));
 }
 
 } // namespace
@@ -253,24 +265,12 @@ void add_eltwise(
          {ZENDNN_ARG_DST, to.desc, to.ref}});
     return;
   }
-  const auto& sizes = builder.sizes(value);
-  if (!is_dense(sizes, to.strides) || from.strides != to.strides) {
-    // The kernel that takes strides has two operands: the larger of x and x.
-    add_binary_kernel(builder, node, "max", from, from, value, to, &function);
-    return;
-  }
-  using Args = kernels::EltwiseArgs;
-  add_kernel(
-      builder,
+  builder.add_pointwise(
       node,
       "eltwise " + function.algorithm,
-      kernels::eltwise,
-      {.algorithm = function_of(function).kernel,
-       .alpha = function.alpha,
-       .beta = function.beta,
-       .size = count(sizes),
-       .dtype = kernel_type(builder.dtype(value))},
-      {{&Args::src, from.ref}, {&Args::dst, to.ref}});
+      {.sizes = builder.sizes(value),
+       .places = {at(builder, value, to), at(builder, value, from)},
+       .instructions = {apply(function, builder.dtype(value), 1, 0)}});
 }
 
 void add_binary(
@@ -289,8 +289,8 @@ void add_binary(
     add_binary_primitive(builder, node, algorithm, left, right, to, function);
     return;
   }
-  const auto left = broadcast_place(builder, a, sizes),
-             right = broadcast_place(builder, b, sizes);
+  const auto left = at(builder, a, broadcast_place(builder, a, sizes)),
+             right = at(builder, b, broadcast_place(builder, b, sizes));
   add_binary_kernel(
       builder, node, algorithm, left, right, result, to, function);
 }
@@ -312,7 +312,15 @@ void add_to_channels(
   }
   from.strides = Dims(sizes.size(), 0);
   from.strides[1] = 1;
-  add_binary_kernel(builder, node, "add", to, from, result, to, nullptr);
+  add_binary_kernel(
+      builder,
+      node,
+      "add",
+      at(builder, result, to),
+      at(builder, vector, from),
+      result,
+      to,
+      nullptr);
 }
 
 void build_eltwise(Builder& builder, const Node& node) {
@@ -429,33 +437,30 @@ void infer_where(Values& values, const Node& node) {
 void build_where(Builder& builder, const Node& node) {
   const auto output = node.output();
   const auto& sizes = builder.sizes(output);
-  const auto operand = [&](size_t index) {
-    return has(node, index)
-               ? broadcast_place(builder, tensor(node, index), sizes)
-               : place_number(
-                     builder,
-                     builder.dtype(output),
-                     static_cast<float>(node.get(attr::where::value)),
-                     sizes.size());
+  const auto operand = [&](size_t index) -> Pointwise::At {
+    if (has(node, index)) {
+      const auto value = tensor(node, index);
+      return at(builder, value, broadcast_place(builder, value, sizes));
+    }
+    const auto number = static_cast<float>(node.get(attr::where::value));
+    const auto dtype = builder.dtype(output);
+    const auto place = place_number(builder, dtype, number, sizes.size());
+    return {place.ref, place.strides, {.dtype = dtype}};
   };
   const auto condition = operand(0), x = operand(1), y = operand(2);
-  const auto to = builder.make_dense(output);
-  using Args = kernels::WhereArgs;
-  add_kernel(
-      builder,
+  const auto to = at(builder, output, builder.make_dense(output));
+  builder.add_pointwise(
       node,
       "where",
-      kernels::where,
-      {.ndim = std::ssize(sizes), .dtype = kernel_type(builder.dtype(output))},
-      {{&Args::condition, condition.ref},
-       {&Args::condition_strides, condition.strides},
-       {&Args::x, x.ref},
-       {&Args::x_strides, x.strides},
-       {&Args::y, y.ref},
-       {&Args::y_strides, y.strides},
-       {&Args::out, to.ref},
-       {&Args::out_strides, to.strides},
-       {&Args::sizes, sizes}});
+      {.sizes = sizes,
+       .places = {to, condition, x, y},
+       .instructions = {
+           {.kind = kernels::Instruction::Kind::choice,
+            .dtype = kernel_type(builder.dtype(output)),
+            .a = 1,
+            .b = 2,
+            .c = 3,
+            .out = 0}}});
 }
 
 void infer_to(Values& values, const Node& node) {
@@ -480,21 +485,30 @@ void build_to(Builder& builder, const Node& node) {
   }
   const auto from = builder.dense(input);
   const auto to = builder.make_dense(output);
-  using Args = kernels::ConvertArgs;
-  Args args{.size = count(builder.sizes(input))};
-  auto kernel = conversion(from_type, to_type);
-  if (kernel == nullptr) {
-    kernel = kernels::convert;
-    args.from = kernel_type(from_type);
-    args.to = kernel_type(to_type);
+  const std::string name =
+      to_type == c10::ScalarType::Bool ? "nonzero" : "convert";
+  if (const auto kernel = conversion(from_type, to_type)) {
+    using Args = kernels::ConvertArgs;
+    add_kernel(
+        builder,
+        node,
+        name,
+        kernel,
+        {.size = count(builder.sizes(input))},
+        {{&Args::src, from.ref}, {&Args::dst, to.ref}});
+    return;
   }
-  add_kernel(
-      builder,
+  builder.add_pointwise(
       node,
-      to_type == c10::ScalarType::Bool ? "nonzero" : "convert",
-      kernel,
-      args,
-      {{&Args::src, from.ref}, {&Args::dst, to.ref}});
+      name,
+      {.sizes = builder.sizes(input),
+       .places = {at(builder, output, to), at(builder, input, from)},
+       .instructions = {
+           {.kind = kernels::Instruction::Kind::conversion,
+            .dtype = kernel_type(to_type),
+            .from = kernel_type(from_type),
+            .a = 1,
+            .out = 0}}});
 }
 
 } // namespace at::native::zendnn::plan

@@ -79,9 +79,9 @@ def optimize(
     """
     told = GraphLog(capture)
     try:
-        copied, planned = _planned(source, constants, told, states=True)
+        copied, planned = _planned(source, constants, told, compile, states=True)
     except Unproven:
-        copied, planned = _planned(source, constants, told, states=False)
+        copied, planned = _planned(source, constants, told, compile, states=False)
     made = emit(copied, planned, make_plan)
     if compile is not None:
         compile_groups(made, compile)
@@ -97,7 +97,12 @@ def optimize(
 
 
 def _planned(
-    source: fx.GraphModule, constants: Mapping[str, Tensor], told: GraphLog, *, states: bool
+    source: fx.GraphModule,
+    constants: Mapping[str, Tensor],
+    told: GraphLog,
+    compile: Compile | None,
+    *,
+    states: bool,
 ) -> tuple[fx.GraphModule, Schedule]:
     """Return a simplified copy of a graph and its schedule."""
     copied = fx.GraphModule(source, copy.deepcopy(source.graph))
@@ -105,7 +110,8 @@ def _planned(
     imported = import_graph(copied, known, views_at_end(copied.graph), states=states)
     told.imported(imported.graph)
     passes.run(imported.graph, told.changed)
-    return copied, schedule(imported, partition.partition(imported.graph))
+    regions = partition.partition(imported.graph, rest_is_compiled=compile is not None)
+    return copied, schedule(imported, regions)
 
 
 # What an optimised model says about itself.

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, fx
 from torch.backends.zendnn.frontends.fx.calls import hint_of, kind_of
 from torch.backends.zendnn.frontends.fx.writes import is_view, writes
+from torch.backends.zendnn.passes.partition import LARGE
 from torch.utils._python_dispatch import _disable_current_modes
 
 log = logging.getLogger(__name__)
 
-#: A group is worth a call if its operators go through so many elements, so that it saves traffic,
-LARGE = 1 << 18
+#: A group is worth a call if its operators go through ``LARGE`` elements, so that it saves traffic,
 #: or if it has so many operators, so that it saves their calls.
 MANY = 16
 

@@ -17,7 +17,6 @@
 #include "resampling.h"
 #include "rope.h"
 #include "sum.h"
-#include "where.h"
 #include "winograd.h"
 
 #include <ATen/native/zendnn/Cpu.h>
@@ -72,8 +71,7 @@ ZENDNN_KERNEL(void, argmax, ArgmaxArgs)
 ZENDNN_KERNEL(void, pair, PairArgs)
 ZENDNN_KERNEL(void, cumsum, CumsumArgs)
 ZENDNN_KERNEL(void, eltwise, EltwiseArgs)
-ZENDNN_KERNEL(void, binary, BinaryArgs)
-ZENDNN_KERNEL(void, where, WhereArgs)
+ZENDNN_KERNEL(void, pointwise, PointwiseArgs)
 ZENDNN_KERNEL(int, bernoulli, BernoulliArgs)
 ZENDNN_KERNEL(void, copy_strided, CopyArgs)
 ZENDNN_KERNEL(void, convert, ConvertArgs)

@@ -1,4 +1,4 @@
-// Elementwise functions of one and of two tensors.
+// Elementwise functions, and chains of them.
 #pragma once
 
 #include "types.h"
@@ -23,26 +23,49 @@ struct EltwiseArgs {
 
 void eltwise(const EltwiseArgs& args);
 
-// out = post(a op b) over up to 8 dimensions. A stride of 0 broadcasts an
-// operand; out must not overlap itself, and may be an operand of equal strides.
-// Inner strides of 1, or 0 for one operand, are fastest. The result is rounded
-// to dtype before the post-op, as with two operators.
-struct BinaryArgs {
-  Binary algorithm = Binary::add;
-  const void* a = nullptr;
-  const int64_t* a_strides = nullptr;
-  const void* b = nullptr;
-  const int64_t* b_strides = nullptr;
-  void* out = nullptr;
-  const int64_t* out_strides = nullptr; // null: contiguous
-  const int64_t* sizes = nullptr;
-  int64_t ndim = 0;
-  DType dtype = DType::float32;
-  Eltwise post = Eltwise::none;
-  float alpha = 0; // of post
+// One function in a chain: of each element of its operands, which are numbers
+// of places, it makes an element of `out`.
+struct Instruction {
+  enum class Kind : uint8_t {
+    function,    // out = function(a)
+    combination, // out = a op b
+    choice,      // out = a ? b : c, where a has one byte per element
+    conversion   // out = a, in dtype
+  };
+  Kind kind = Kind::function;
+  Eltwise function = Eltwise::none;
+  Binary combination = Binary::add;
+  float alpha = 0; // of the function
   float beta = 0;
+  DType dtype = DType::float32; // of what it makes
+  DType from = DType::float32;  // of what it converts
+  uint8_t a = 0, b = 0, c = 0, out = 0;
 };
 
-void binary(const BinaryArgs& args);
+// Where a chain finds elements and leaves them, over the dimensions of all. A
+// stride of 0 repeats an element, in an operand. What has no data is kept
+// between the instructions, for a part of the elements at a time.
+struct PointwisePlace {
+  void* data = nullptr;
+  const int64_t* strides = nullptr; // null: contiguous
+  int64_t itemsize = 4;             // in bytes
+};
+
+// Goes through the elements once, over up to 8 dimensions, in parts that stay
+// in the L1 cache, and executes all instructions for each part, in order. Each
+// rounds its results to its dtype, as operators of their own do. Places must be
+// the same, element by element, or not share memory, unless nothing writes to
+// it. Inner strides of 1, or 0 for operands, are fastest.
+inline constexpr int64_t kMostPlaces = 16;
+struct PointwiseArgs {
+  const Instruction* instructions = nullptr;
+  int64_t count = 0; // of instructions, at least one
+  const PointwisePlace* places = nullptr;
+  int64_t num_places = 0; // up to kMostPlaces
+  const int64_t* sizes = nullptr;
+  int64_t ndim = 0;
+};
+
+void pointwise(const PointwiseArgs& args);
 
 } // namespace at::native::zendnn::kernels

@@ -1,0 +1,286 @@
+// One step for neighbours that go through the same elements.
+#include <torch/csrc/zendnn/plan/Layouts.h>
+#include <torch/csrc/zendnn/plan/Pointwise.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+namespace at::native::zendnn::plan {
+namespace {
+
+using kernels::Instruction;
+using kernels::kMostPlaces;
+
+constexpr size_t kMostInstructions = 64;
+
+// What an instruction reads.
+auto reads(const Instruction& it) {
+  const size_t operands = it.kind == Instruction::Kind::choice        ? 3
+                          : it.kind == Instruction::Kind::combination ? 2
+                                                                      : 1;
+  return std::pair(std::array<uint8_t, 3>{it.a, it.b, it.c}, operands);
+}
+
+// The same over other sizes; nothing where a place cannot be seen so.
+std::optional<Pointwise> seen_over(Pointwise chain, const Dims& sizes) {
+  if (chain.sizes == sizes) {
+    return chain;
+  }
+  if (count(chain.sizes) != count(sizes)) {
+    return std::nullopt;
+  }
+  for (auto& place : chain.places) {
+    const auto& strides = place.strides;
+    if (is_row_major(chain.sizes, strides)) {
+      place.strides = row_major_strides(sizes);
+    } else if (std::all_of(strides.begin(), strides.end(), [](int64_t stride) {
+                 return stride == 0;
+               })) {
+      place.strides.assign(sizes.size(), 0);
+    } else {
+      return std::nullopt;
+    }
+  }
+  chain.sizes = sizes;
+  return chain;
+}
+
+// Whether two places of one buffer and of equal strides have no element in
+// common, since in each row the elements of one come before those of the other:
+// slices of a concatenation are so.
+bool are_apart(
+    const Pointwise::At& a,
+    const Pointwise::At& b,
+    const Dims& sizes) {
+  const auto bytes = item_size(a.spec.dtype);
+  const auto between = std::abs(a.ref.offset - b.ref.offset);
+  if (a.ref.buffer != b.ref.buffer || a.strides != b.strides ||
+      item_size(b.spec.dtype) != bytes || between % bytes != 0) {
+    return false;
+  }
+  std::vector<std::pair<int64_t, int64_t>> dims; // strides and sizes
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] > 1) {
+      dims.emplace_back(a.strides[i], sizes[i]);
+    }
+  }
+  if (dims.empty()) {
+    return between > 0;
+  }
+  std::sort(dims.begin(), dims.end());
+  const auto row = dims[0].first * dims[0].second;
+  if (dims.size() == 1) {
+    return between / bytes >= row;
+  }
+  const auto next_row = dims[1].first;
+  if (row == 0 || std::any_of(dims.begin() + 2, dims.end(), [&](auto& dim) {
+        return dim.first % next_row != 0;
+      })) {
+    return false;
+  }
+  const auto apart = between / bytes % next_row;
+  return apart >= row && next_row - apart >= row;
+}
+
+// A chain in the making, and the steps that it is made of.
+class Chain {
+ public:
+  explicit Chain(const Buffers& buffers) : buffers_(buffers) {}
+
+  bool empty() const {
+    return steps_.empty();
+  }
+
+  // Whether the step became a part.
+  bool take(const std::shared_ptr<const Step>& step) {
+    if (empty()) {
+      whole_.sizes = step->pointwise->sizes;
+    }
+    auto more = seen_over(*step->pointwise, whole_.sizes);
+    if (!more) {
+      auto all = seen_over(whole_, step->pointwise->sizes);
+      if (!all) {
+        return false;
+      }
+      more = *step->pointwise;
+      whole_ = *std::move(all);
+    }
+    auto places = whole_.places;
+    std::vector<uint8_t> now; // of each place of the step
+    for (size_t i = 0; i < more->places.size(); ++i) {
+      const auto known = find(places, *more, i);
+      if (!known) {
+        return false;
+      }
+      now.push_back(static_cast<uint8_t>(*known));
+      if (*known == places.size()) {
+        places.push_back(more->places[i]);
+      }
+    }
+    if (places.size() > kMostPlaces ||
+        whole_.instructions.size() + more->instructions.size() >
+            kMostInstructions) {
+      return false;
+    }
+    whole_.places = std::move(places);
+    for (auto it : more->instructions) {
+      it.a = now[it.a];
+      it.b = now[it.b];
+      it.c = now[it.c];
+      it.out = now[it.out];
+      whole_.instructions.push_back(it);
+    }
+    steps_.push_back(step);
+    return true;
+  }
+
+  // The step that does all, whose numbers were [first, last]; `buffers` lose
+  // the memory that it does not need.
+  std::shared_ptr<const Step>
+  finish(int64_t first, int64_t last, Buffers& buffers) {
+    const auto steps = std::exchange(steps_, {});
+    auto whole = std::exchange(whole_, {});
+    if (steps.size() == 1) {
+      return steps[0];
+    }
+    Step step{.kind = steps[0]->kind};
+    for (const auto& part : steps) {
+      step.label += (step.label.empty() ? "" : "+") + part->label;
+      step.implementation +=
+          (step.implementation.empty() ? "" : ", ") + part->implementation;
+    }
+    for (size_t i = 0; i < whole.places.size(); ++i) {
+      auto& place = whole.places[i];
+      const auto& buffer = buffers[place.ref.buffer];
+      const bool is_read = !whole.makes_first(i);
+      place.is_kept_in_memory = is_read || buffer.kind != BufferKind::arena ||
+                                buffer.first < first || buffer.last > last;
+      if (!place.is_kept_in_memory) {
+        buffers.drop(place.ref.buffer);
+        continue;
+      }
+      if (is_read) {
+        step.operands.push_back(place.spec);
+      }
+      step.bytes += static_cast<double>(
+          count(place.spec.sizes) * item_size(place.spec.dtype));
+    }
+    step.pointwise = std::make_shared<const Pointwise>(std::move(whole));
+    step.kernel = [chain = step.pointwise](const Frame& frame) {
+      chain->run(frame);
+    };
+    return std::make_shared<const Step>(std::move(step));
+  }
+
+ private:
+  // The place among `places` that the other chain's is, or their number where
+  // it is a new one; nothing where it may share memory with one, and one of
+  // them is written.
+  std::optional<size_t> find(
+      const std::vector<Pointwise::At>& places,
+      const Pointwise& other,
+      size_t index) const {
+    const auto& wanted = other.places[index];
+    auto found = places.size();
+    for (size_t i = 0; i < places.size(); ++i) {
+      const auto& place = places[i];
+      if (place.ref.buffer == wanted.ref.buffer &&
+          place.ref.offset == wanted.ref.offset &&
+          place.strides == wanted.strides &&
+          item_size(place.spec.dtype) == item_size(wanted.spec.dtype)) {
+        found = i;
+        continue;
+      }
+      // A place that this step adds is not yet a part of the whole.
+      const bool is_written =
+          other.makes(index) || (i < whole_.places.size() && whole_.makes(i));
+      if (is_written && buffers_.have_one_holder(place.ref, wanted.ref) &&
+          !are_apart(place, wanted, other.sizes)) {
+        return std::nullopt;
+      }
+    }
+    return found;
+  }
+
+  const Buffers& buffers_;
+  Pointwise whole_;
+  std::vector<std::shared_ptr<const Step>> steps_;
+};
+
+} // namespace
+
+bool Pointwise::makes(size_t place) const {
+  return std::any_of(
+      instructions.begin(), instructions.end(), [&](const Instruction& it) {
+        return it.out == place;
+      });
+}
+
+bool Pointwise::makes_first(size_t place) const {
+  for (const auto& it : instructions) {
+    const auto [operands, count] = reads(it);
+    if (std::find(operands.begin(), operands.begin() + count, place) !=
+        operands.begin() + count) {
+      return false;
+    }
+    if (it.out == place) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Pointwise::run(const Frame& frame) const {
+  std::array<kernels::PointwisePlace, kMostPlaces> given;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto& place = places[i];
+    given[i] = {
+        .data = place.is_kept_in_memory ? frame.at(place.ref) : nullptr,
+        .strides = place.strides.data(),
+        .itemsize = item_size(place.spec.dtype)};
+  }
+  kernels::pointwise(
+      {.instructions = instructions.data(),
+       .count = std::ssize(instructions),
+       .places = given.data(),
+       .num_places = std::ssize(places),
+       .sizes = sizes.data(),
+       .ndim = std::ssize(sizes)});
+}
+
+void fuse_pointwise(
+    std::vector<std::shared_ptr<const Step>>& steps,
+    Buffers& buffers) {
+  const auto before = std::exchange(steps, {});
+  std::vector<int64_t> now; // of each step before
+  Chain chain(buffers);
+  const auto end_chain = [&] {
+    if (!chain.empty()) {
+      const auto last = std::ssize(now) - 1;
+      const auto first =
+          std::find(now.begin(), now.end(), now.back()) - now.begin();
+      steps.push_back(chain.finish(first, last, buffers));
+    }
+  };
+  for (const auto& step : before) {
+    if (step->pointwise != nullptr) {
+      if (!chain.take(step)) {
+        end_chain();
+        chain.take(step);
+      }
+      now.push_back(std::ssize(steps));
+    } else {
+      end_chain();
+      now.push_back(std::ssize(steps));
+      steps.push_back(step);
+    }
+  }
+  end_chain();
+  now.push_back(std::ssize(steps)); // for what no step needs
+  buffers.renumber(now);
+}
+
+} // namespace at::native::zendnn::plan
