@@ -23,6 +23,7 @@ from .check import (
     region_of,
     tensor,
     tensors_and_numbers,
+    then,
 )
 from .samples import FUNCTIONS
 
@@ -164,9 +165,11 @@ def test_a_slice_that_each_call_places_ends_no_chain_wrongly(b: Builder) -> None
 
 def test_steps_say_what_they_are_made_of(b: Builder) -> None:
     x = b.input(tensor(8, 16))
-    plan = check(b, b.eltwise("tanh", b.binary("add", x, x)))
+    halves = b.binary("add", b.binary("add", x, x), x)
+    plan = check(b, then(b, halves, "relu", ("affine", 0.5, 1.0)))
     (step,) = explained(plan)["built"][0]["steps"]
-    assert step["does"] == "aten::binary+aten::eltwise"
+    assert step["does"] == "aten::binary+aten::binary"
+    assert step["implementation"] == "binary add, binary add, eltwise affine"
 
 
 # Random graphs: whatever shares memory, chains give the bits of single steps.

@@ -213,6 +213,7 @@ void Builder::add_primitive(
   }
   auto step = primitive_step(primitive, std::move(arguments));
   step.label = node.label;
+  step.node = node_;
   step.implementation = std::move(implementation);
   step.flops = flops;
   step.bytes = bytes_of(node);
@@ -232,6 +233,7 @@ void Builder::add_kernel(
   const auto kind = kind_of(implementation);
   add_step(
       {.label = node.label,
+       .node = node_,
        .implementation = std::move(implementation),
        .reason = kind || !node.left ? "" : node.left->reason,
        .flops = flops,
@@ -252,6 +254,7 @@ void Builder::add_pointwise(
   const auto kind = kind_of(implementation);
   add_step(
       {.label = node.label,
+       .node = node_,
        .implementation = std::move(implementation),
        .bytes = bytes_of(node),
        .operands = operands_of(node),

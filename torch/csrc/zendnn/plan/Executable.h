@@ -61,6 +61,7 @@ struct Step {
   };
 
   std::string label{}; // the model's operators that it does
+  int64_t node = -1;   // of the region, that it is a part of
   std::string implementation{};
   std::string reason{}; // why torch computes it; empty for steps on ZenDNN
   double flops = 0;

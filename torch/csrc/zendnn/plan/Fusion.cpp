@@ -148,9 +148,12 @@ class Chain {
     }
     Step step{.kind = steps[0]->kind};
     for (const auto& part : steps) {
-      step.label += (step.label.empty() ? "" : "+") + part->label;
-      step.implementation +=
-          (step.implementation.empty() ? "" : ", ") + part->implementation;
+      const auto* const behind = step.implementation.empty() ? "" : ", ";
+      step.implementation += behind + part->implementation;
+      if (part->node != step.node) { // not another part of the same node
+        step.label += (step.label.empty() ? "" : "+") + part->label;
+        step.node = part->node;
+      }
     }
     for (size_t i = 0; i < whole.places.size(); ++i) {
       auto& place = whole.places[i];

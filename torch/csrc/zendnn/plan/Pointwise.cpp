@@ -5,7 +5,6 @@
 
 #include <ATen/native/zendnn/Dtypes.h>
 #include <ATen/native/zendnn/kernels/elementwise.h>
-#include <ATen/native/zendnn/kernels/memory.h>
 #include <adeep/abstract_types.hpp>
 
 #include <algorithm>
@@ -14,10 +13,16 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-using Convert = void (*)(const kernels::ConvertArgs&);
+struct ConvertArgs {
+  const void* src = nullptr;
+  void* dst = nullptr;
+  int64_t size = 0;
+};
+
+using Convert = void (*)(const ConvertArgs&);
 
 template <typename From, typename To>
-void convert(const kernels::ConvertArgs& args) {
+void convert(const ConvertArgs& args) {
   const auto* from = static_cast<const From*>(args.src);
   std::transform(
       from, from + args.size, static_cast<To*>(args.dst), [](From x) {
@@ -488,7 +493,7 @@ void build_to(Builder& builder, const Node& node) {
   const std::string name =
       to_type == c10::ScalarType::Bool ? "nonzero" : "convert";
   if (const auto kernel = conversion(from_type, to_type)) {
-    using Args = kernels::ConvertArgs;
+    using Args = ConvertArgs;
     add_kernel(
         builder,
         node,

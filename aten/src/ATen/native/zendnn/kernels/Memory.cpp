@@ -125,15 +125,6 @@ void copy_items(
     copy_runs(loops, from, to);
 }
 
-template <class From, class To>
-void convert_items(const From* src, To* dst, int64_t size) {
-  parallel(size, 64, kGrainBytes / 4, [&](int64_t begin, int64_t end) {
-    each_vector(end - begin, [&](int64_t i, auto lanes) {
-      store(dst + begin + i, load(src + begin + i, lanes), lanes);
-    });
-  });
-}
-
 } // namespace
 
 void copy_strided(const CopyArgs& args) {
@@ -153,32 +144,6 @@ void copy_strided(const CopyArgs& args) {
     default:
       return copy_items<uint64_t>(loops, transposed, args.src, args.dst);
   }
-}
-
-void convert(const ConvertArgs& args) {
-  if (args.from == args.to) {
-    if (args.src == args.dst)
-      return;
-    const int64_t stride = 1;
-    copy_strided(
-        {.src = args.src,
-         .src_strides = &stride,
-         .dst = args.dst,
-         .dst_strides = &stride,
-         .sizes = &args.size,
-         .ndim = 1,
-         .itemsize = with_type(
-             args.from, []<class T>(T*) -> int64_t { return sizeof(T); })});
-    return;
-  }
-  with_type(args.from, [&]<class From>(From*) {
-    with_type(args.to, [&]<class To>(To*) {
-      convert_items(
-          static_cast<const From*>(args.src),
-          static_cast<To*>(args.dst),
-          args.size);
-    });
-  });
 }
 
 void triangle(const TriangleArgs& args) {

@@ -30,7 +30,7 @@ struct Instruction {
     function,    // out = function(a)
     combination, // out = a op b
     choice,      // out = a ? b : c, where a has one byte per element
-    conversion   // out = a, in dtype
+    conversion   // out = a in dtype, rounded to nearest even; NaN stays NaN
   };
   Kind kind = Kind::function;
   Eltwise function = Eltwise::none;

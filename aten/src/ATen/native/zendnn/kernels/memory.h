@@ -20,18 +20,6 @@ struct CopyArgs {
 
 void copy_strided(const CopyArgs& args);
 
-// Contiguous. Rounds to nearest even and keeps NaN; dst may be src only when
-// the types are equal.
-struct ConvertArgs {
-  const void* src = nullptr;
-  void* dst = nullptr;
-  int64_t size = 0;
-  DType from = DType::float32;
-  DType to = DType::float32;
-};
-
-void convert(const ConvertArgs& args);
-
 // Keeps a triangle of matrices, where column - row is at least `diagonal`
 // (upper) or at most `diagonal`; the rest is 0. Contiguous; out may be x.
 struct TriangleArgs {
