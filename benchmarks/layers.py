@@ -170,6 +170,12 @@ def _depthwise(
 IMAGE, SIGNAL, TOKENS, VOLUME = (2, 64, 56, 56), (2, 256, 1000), (2, 128, 768), (1, 32, 8, 28, 28)
 HEADS = (2, 12, 128, 64)
 
+def _highway(x: Tensor) -> Tensor:
+    """A gate between a value and a function of it: a chain of functions of each element."""
+    gate = torch.sigmoid(x + 0.5)
+    return gate * torch.tanh(x) + (1 - gate) * x
+
+
 #: Names, what makes the module or the function, and the sizes of its input.
 _LAYERS: Sequence[tuple[str, Callable[[], nn.Module | Function], tuple[int, ...]]] = (
     # Mamba's, a Conformer's, a ConvNeXt's, a MobileNet's.
@@ -218,6 +224,8 @@ _LAYERS: Sequence[tuple[str, Callable[[], nn.Module | Function], tuple[int, ...]
     ("tanh", lambda: nn.Tanh(), TOKENS),
     ("gelu", lambda: nn.GELU(), TOKENS),
     ("mish", lambda: nn.Mish(), TOKENS),
+    ("highway", lambda: _highway, TOKENS),
+    ("highway large", lambda: _highway, (32, 512, 1024)),
     ("softmax of rows", lambda: nn.Softmax(-1), HEADS),
     ("softmax of heads", lambda: nn.Softmax(1), HEADS),
     ("squeeze and excite", lambda: lambda x: x * x.mean((2, 3), True).sigmoid(), IMAGE),

@@ -71,3 +71,26 @@ def test_views_that_others_read_keep_their_memory(prepare: Callable[..., Any], v
     assert "plan" in {event.route for event in events}
     torch.testing.assert_close(got, want)
     assert [y.stride() for y in got] == [y.stride() for y in want]
+
+
+class Highway(nn.Module):
+    """Functions of each element, and nothing that alone is worth a call."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate = torch.sigmoid(x + 0.5)
+        return gate * torch.tanh(x) + (1 - gate) * x
+
+
+@pytest.mark.parametrize("prepare", [compiled, exported, frozen], ids=lambda f: f.__name__)
+def test_a_chain_of_light_operators_is_one_step(prepare: Callable[..., Any]) -> None:
+    model, x = Highway().eval(), values(6, 5)
+    with torch.no_grad():
+        fast = prepare(model, x)
+        fast(x)
+        with torch.backends.zendnn.record() as events:
+            got = fast(x)
+        with stock():
+            torch.testing.assert_close(got, model(x))
+    (event,) = events
+    assert event.route == "plan"
+    assert event.implementation.count(", ") >= 5

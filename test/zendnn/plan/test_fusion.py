@@ -177,12 +177,14 @@ def test_steps_say_what_they_are_made_of(b: Builder) -> None:
 #: Functions and combinations that stay within bounds.
 TAME = ("relu", "sigmoid", "tanh", "silu", "abs", "hardswish")
 
+KINDS = ("function", "binary", "binary", "input", "turned", "row", "choice")
+
 
 def add_random_node(b: Builder, draw: Draw, known: list[Value], dtype: torch.dtype) -> None:
     """Add an input, or a function of values that are known, whose sizes always fit."""
     x = known[draw(st.integers(0, len(known) - 1))]
     y = known[draw(st.integers(max(0, len(known) - 3), len(known) - 1))]
-    kind = draw(st.sampled_from(["function", "binary", "binary", "input", "turned", "row", "choice"]))
+    kind = draw(st.sampled_from(KINDS))
     if kind == "input":
         shape = draw(st.sampled_from([(6, 6), (6, 1), (1, 6), (2, 6, 6)]))
         layout = draw(st.sampled_from(sorted(ARRANGEMENTS)))
