@@ -170,6 +170,7 @@ def _depthwise(
 IMAGE, SIGNAL, TOKENS, VOLUME = (2, 64, 56, 56), (2, 256, 1000), (2, 128, 768), (1, 32, 8, 28, 28)
 HEADS = (2, 12, 128, 64)
 
+
 def _highway(x: Tensor) -> Tensor:
     """A gate between a value and a function of it: a chain of functions of each element."""
     gate = torch.sigmoid(x + 0.5)
