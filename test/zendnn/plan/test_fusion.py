@@ -57,6 +57,13 @@ def test_what_only_the_chain_reads_is_not_in_memory(b: Builder) -> None:
     assert arena_bytes(check(b, b.binary("add", one, two))) < 1000
 
 
+def test_functions_in_place_before_others(b: Builder) -> None:
+    """What the first function overwrites is what the second reads."""
+    x = b.linear(b.input(tensor(4, 16)), 16, 16)
+    check_chain(b, b.binary("mul", b.eltwise("tanh", x), b.input(tensor(16))))
+    check_chain(b, b.binary("mul", b.eltwise("tanh", b.eltwise("abs", x)), x))
+
+
 def test_what_others_read_is(b: Builder) -> None:
     """Results and operands of other steps."""
     x = b.input(tensor(64, 96))

@@ -24,14 +24,9 @@ auto reads(const Instruction& it) {
   return std::pair(std::array<uint8_t, 3>{it.a, it.b, it.c}, operands);
 }
 
-// The same over other sizes; nothing where a place cannot be seen so.
-std::optional<Pointwise> seen_over(Pointwise chain, const Dims& sizes) {
-  if (chain.sizes == sizes) {
-    return chain;
-  }
-  if (count(chain.sizes) != count(sizes)) {
-    return std::nullopt;
-  }
+// Sees the places over other sizes of as many elements; returns whether each
+// can be seen so.
+bool see_over(Pointwise& chain, const Dims& sizes) {
   for (auto& place : chain.places) {
     const auto& strides = place.strides;
     if (is_row_major(chain.sizes, strides)) {
@@ -41,11 +36,11 @@ std::optional<Pointwise> seen_over(Pointwise chain, const Dims& sizes) {
                })) {
       place.strides.assign(sizes.size(), 0);
     } else {
-      return std::nullopt;
+      return false;
     }
   }
   chain.sizes = sizes;
-  return chain;
+  return true;
 }
 
 // Whether two places of one buffer and of equal strides have no element in
@@ -96,45 +91,33 @@ class Chain {
 
   // Whether the step became a part.
   bool take(const std::shared_ptr<const Step>& step) {
+    const auto& part = *step->pointwise;
     if (empty()) {
-      whole_.sizes = step->pointwise->sizes;
+      steps_.push_back(step);
+      return true;
     }
-    auto more = seen_over(*step->pointwise, whole_.sizes);
-    if (!more) {
-      auto all = seen_over(whole_, step->pointwise->sizes);
-      if (!all) {
-        return false;
-      }
-      more = *step->pointwise;
-      whole_ = *std::move(all);
-    }
-    auto places = whole_.places;
-    std::vector<uint8_t> now; // of each place of the step
-    for (size_t i = 0; i < more->places.size(); ++i) {
-      const auto known = find(places, *more, i);
-      if (!known) {
-        return false;
-      }
-      now.push_back(static_cast<uint8_t>(*known));
-      if (*known == places.size()) {
-        places.push_back(more->places[i]);
-      }
-    }
-    if (places.size() > kMostPlaces ||
-        whole_.instructions.size() + more->instructions.size() >
-            kMostInstructions) {
+    if (count(part.sizes) != count(steps_[0]->pointwise->sizes)) {
       return false;
     }
-    whole_.places = std::move(places);
-    for (auto it : more->instructions) {
-      it.a = now[it.a];
-      it.b = now[it.b];
-      it.c = now[it.c];
-      it.out = now[it.out];
-      whole_.instructions.push_back(it);
+    if (steps_.size() == 1) {
+      const auto first = std::exchange(steps_, {})[0];
+      whole_ = {};
+      whole_.sizes = first->pointwise->sizes;
+      append(first, *first->pointwise);
     }
-    steps_.push_back(step);
-    return true;
+    if (part.sizes == whole_.sizes) {
+      return append(step, part);
+    }
+    auto more = part;
+    if (see_over(more, whole_.sizes)) {
+      return append(step, more);
+    }
+    auto whole = whole_;
+    if (!see_over(whole, part.sizes)) {
+      return false;
+    }
+    whole_ = std::move(whole);
+    return append(step, part);
   }
 
   // The step that does all, whose numbers were [first, last]; `buffers` lose
@@ -179,28 +162,54 @@ class Chain {
   }
 
  private:
-  // The place among `places` that the other chain's is, or their number where
-  // it is a new one; nothing where it may share memory with one, and one of
-  // them is written.
-  std::optional<size_t> find(
-      const std::vector<Pointwise::At>& places,
-      const Pointwise& other,
-      size_t index) const {
+  // Whether the step's chain, over the sizes of the whole, could be added.
+  bool append(const std::shared_ptr<const Step>& step, const Pointwise& more) {
+    const auto before = whole_.places.size();
+    std::vector<uint8_t> now; // of each place of the step
+    for (size_t i = 0; i < more.places.size(); ++i) {
+      const auto known = find(more, i, before);
+      if (known == whole_.places.size()) {
+        whole_.places.push_back(more.places[i]);
+      }
+      if (!known || whole_.places.size() > kMostPlaces) {
+        whole_.places.resize(before);
+        return false;
+      }
+      now.push_back(static_cast<uint8_t>(*known));
+    }
+    if (whole_.instructions.size() + more.instructions.size() >
+        kMostInstructions) {
+      whole_.places.resize(before);
+      return false;
+    }
+    for (auto it : more.instructions) {
+      it.a = now[it.a];
+      it.b = now[it.b];
+      it.c = now[it.c];
+      it.out = now[it.out];
+      whole_.instructions.push_back(it);
+    }
+    steps_.push_back(step);
+    return true;
+  }
+
+  // Which place of the whole another chain's is, or their number where it is a
+  // new one; nothing where it may share memory with one of the first `before`,
+  // which are of other steps, and one of both is written.
+  std::optional<size_t>
+  find(const Pointwise& other, size_t index, size_t before) const {
     const auto& wanted = other.places[index];
-    auto found = places.size();
-    for (size_t i = 0; i < places.size(); ++i) {
-      const auto& place = places[i];
+    auto found = whole_.places.size();
+    for (size_t i = 0; i < whole_.places.size(); ++i) {
+      const auto& place = whole_.places[i];
       if (place.ref.buffer == wanted.ref.buffer &&
           place.ref.offset == wanted.ref.offset &&
           place.strides == wanted.strides &&
           item_size(place.spec.dtype) == item_size(wanted.spec.dtype)) {
         found = i;
-        continue;
-      }
-      // A place that this step adds is not yet a part of the whole.
-      const bool is_written =
-          other.makes(index) || (i < whole_.places.size() && whole_.makes(i));
-      if (is_written && buffers_.have_one_holder(place.ref, wanted.ref) &&
+      } else if (
+          i < before && (other.makes(index) || whole_.makes(i)) &&
+          buffers_.have_one_holder(place.ref, wanted.ref) &&
           !are_apart(place, wanted, other.sizes)) {
         return std::nullopt;
       }
