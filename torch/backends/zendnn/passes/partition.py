@@ -24,11 +24,11 @@ HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_ba
 #: So are this many others that are not light, or one that stands for more of the model's.
 ENOUGH = 2
 
-#: And so many light ones, apart from views and writes: a plan makes one step of functions of the
-#: same elements.
+#: So are this many light ones, apart from views and writes, since a plan runs functions of the same
+#: elements as one step.
 MANY = 4
 
-#: Elements from which a loop that a compiler makes of light operators is as fast as such a step.
+#: With this many elements, a compiler's loop over light operators is at least as fast as that step.
 LARGE = 1 << 18
 
 #: Operators of which few are not worth a region of their own.
@@ -44,7 +44,7 @@ def partition(graph: Graph, *, rest_is_compiled: bool = False) -> list[Region]:
     """Return the graph's regions in an order in which they can run.
 
     Nodes of no region stay where they are; ``reason`` says why, for those that a plan could hold.
-    With ``rest_is_compiled``, a compiler makes loops of large ones that are light.
+    With ``rest_is_compiled``, light operators on ``LARGE`` tensors stay for a compiler.
     """
     outer = _outer(graph)
     stages = _stages(graph, outer)
@@ -249,7 +249,7 @@ def _is_worth_a_call(members: Iterable[Node], rest_is_compiled: bool) -> bool:
 
 
 def _is_large(node: Node) -> bool:
-    """Whether the node makes so many elements, as far as its sizes are known."""
+    """Whether the node makes ``LARGE`` tensors, as far as their sizes are known."""
     dims = node.output.dims or ()
     return math.prod(dim for dim in dims if isinstance(dim, int)) >= LARGE
 

@@ -250,17 +250,14 @@ void Builder::add_pointwise(
   for (const auto& place : chain.places) {
     touch(place.ref);
   }
-  const auto shared = std::make_shared<const Pointwise>(std::move(chain));
-  const auto kind = kind_of(implementation);
-  add_step(
-      {.label = node.label,
-       .node = node_,
-       .implementation = std::move(implementation),
-       .bytes = bytes_of(node),
-       .operands = operands_of(node),
-       .kernel = [shared](const Frame& frame) { shared->run(frame); },
-       .pointwise = shared,
-       .kind = kind});
+  auto step = pointwise_step(std::move(chain));
+  step.label = node.label;
+  step.node = node_;
+  step.kind = kind_of(implementation);
+  step.implementation = std::move(implementation);
+  step.bytes = bytes_of(node);
+  step.operands = operands_of(node);
+  add_step(std::move(step));
 }
 
 Choice Builder::choose(

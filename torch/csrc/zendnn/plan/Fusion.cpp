@@ -129,15 +129,8 @@ class Chain {
     if (steps.size() == 1) {
       return steps[0];
     }
-    Step step{.kind = steps[0]->kind};
-    for (const auto& part : steps) {
-      const auto* const behind = step.implementation.empty() ? "" : ", ";
-      step.implementation += behind + part->implementation;
-      if (part->node != step.node) { // not another part of the same node
-        step.label += (step.label.empty() ? "" : "+") + part->label;
-        step.node = part->node;
-      }
-    }
+    std::vector<TensorSpec> operands;
+    double bytes = 0;
     for (size_t i = 0; i < whole.places.size(); ++i) {
       auto& place = whole.places[i];
       const auto& buffer = buffers[place.ref.buffer];
@@ -149,15 +142,23 @@ class Chain {
         continue;
       }
       if (is_read) {
-        step.operands.push_back(place.spec);
+        operands.push_back(place.spec);
       }
-      step.bytes += static_cast<double>(
+      bytes += static_cast<double>(
           count(place.spec.sizes) * item_size(place.spec.dtype));
     }
-    step.pointwise = std::make_shared<const Pointwise>(std::move(whole));
-    step.kernel = [chain = step.pointwise](const Frame& frame) {
-      chain->run(frame);
-    };
+    auto step = pointwise_step(std::move(whole));
+    step.operands = std::move(operands);
+    step.bytes = bytes;
+    step.kind = steps[0]->kind;
+    for (const auto& part : steps) {
+      const auto* const behind = step.implementation.empty() ? "" : ", ";
+      step.implementation += behind + part->implementation;
+      if (part->node != step.node) { // not another part of the same node
+        step.label += (step.label.empty() ? "" : "+") + part->label;
+        step.node = part->node;
+      }
+    }
     return std::make_shared<const Step>(std::move(step));
   }
 
@@ -243,24 +244,6 @@ bool Pointwise::makes_first(size_t place) const {
     }
   }
   return false;
-}
-
-void Pointwise::run(const Frame& frame) const {
-  std::array<kernels::PointwisePlace, kMostPlaces> given;
-  for (size_t i = 0; i < places.size(); ++i) {
-    const auto& place = places[i];
-    given[i] = {
-        .data = place.is_kept_in_memory ? frame.at(place.ref) : nullptr,
-        .strides = place.strides.data(),
-        .itemsize = item_size(place.spec.dtype)};
-  }
-  kernels::pointwise(
-      {.instructions = instructions.data(),
-       .count = std::ssize(instructions),
-       .places = given.data(),
-       .num_places = std::ssize(places),
-       .sizes = sizes.data(),
-       .ndim = std::ssize(sizes)});
 }
 
 void fuse_pointwise(

@@ -8,6 +8,7 @@
 #include <adeep/abstract_types.hpp>
 
 #include <algorithm>
+#include <array>
 #include <sstream>
 
 namespace at::native::zendnn::plan {
@@ -212,6 +213,31 @@ void add_binary_kernel(
 }
 
 } // namespace
+
+void Pointwise::run(const Frame& frame) const {
+  std::array<kernels::PointwisePlace, kernels::kMostPlaces> given;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto& place = places[i];
+    given[i] = {
+        .data = place.is_kept_in_memory ? frame.at(place.ref) : nullptr,
+        .strides = place.strides.data(),
+        .itemsize = item_size(place.spec.dtype)};
+  }
+  kernels::pointwise(
+      {.instructions = instructions.data(),
+       .count = std::ssize(instructions),
+       .places = given.data(),
+       .num_places = std::ssize(places),
+       .sizes = sizes.data(),
+       .ndim = std::ssize(sizes)});
+}
+
+Step pointwise_step(Pointwise chain) {
+  auto shared = std::make_shared<const Pointwise>(std::move(chain));
+  return {
+      .kernel = [shared](const Frame& frame) { shared->run(frame); },
+      .pointwise = shared};
+}
 
 Dims broadcast_strides(
     const Dims& sizes,

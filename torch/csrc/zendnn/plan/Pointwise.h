@@ -29,6 +29,9 @@ struct Pointwise {
   bool makes_first(size_t place) const;
 };
 
+// A step that runs the chain; what it is called, and for whom, is not set.
+Step pointwise_step(Pointwise chain);
+
 // Makes one step of neighbours that go through the same elements. What one of
 // them leaves only for the others is never in memory.
 void fuse_pointwise(

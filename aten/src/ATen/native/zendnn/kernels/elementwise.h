@@ -51,12 +51,13 @@ struct PointwisePlace {
   int64_t itemsize = 4;             // in bytes
 };
 
+inline constexpr int64_t kMostPlaces = 16;
+
 // Goes through the elements once, over up to 8 dimensions, in parts that stay
 // in the L1 cache, and executes all instructions for each part, in order. Each
-// rounds its results to its dtype, as operators of their own do. Places must be
-// the same, element by element, or not share memory, unless nothing writes to
-// it. Inner strides of 1, or 0 for operands, are fastest.
-inline constexpr int64_t kMostPlaces = 16;
+// rounds its results to its dtype, as operators of their own do. Where one
+// writes to memory, two places are either the same, element by element, or
+// share none. Inner strides of 1, or 0 for operands, are fastest.
 struct PointwiseArgs {
   const Instruction* instructions = nullptr;
   int64_t count = 0; // of instructions, at least one
