@@ -123,6 +123,10 @@ WITH_DIM = {
     "chunks": "torch.cat(torch.chunk({0}, 3, {d}), {d})",
     "unbound": "torch.stack(torch.unbind({0}, {d}), {d})",
     "slice_written": "{0}.slice_scatter({0}.narrow({d}, 0, ({n} + 1) // 2) * 2, {d}, 0, ({n} + 1) // 2)",  # noqa: E501
+    "row_written": "{0}.select_scatter({0}.select({d}, 0) * 2, {d}, -1)",
+    "steps_written": "{0}.slice_scatter({0}.slice({d}, 1, None, 2) * 2, {d}, 1, None, 2)",
+    "cut_and_padded": "F.pad({0}.flatten(0), [1, -1]).view({s})",
+    "standardised": "{0} / ({0}.std({d}, unbiased=False, keepdim=True) + 1)",
     "squeezed": "{0}.unsqueeze({d}).squeeze({d})",
     "swapped_twice": "{0}.transpose({d}, 0).contiguous().transpose({d}, 0)",
     "part_written": "part_written({0}, {d}, ({n} + 1) // 2)",

@@ -172,6 +172,16 @@ def masked(x: Tensor) -> Tensor:
     return x.masked_fill(torch.logical_not(every) | none | rows.le(places), 7.0)
 
 
+def deviations(x: Tensor) -> Tensor:
+    """Deviations and variances, in each of torch's ways to ask for them."""
+    y = x.view(2, 6, 8, 6)
+    of_all = y.std(unbiased=True) + y.var(unbiased=False)
+    of_all = of_all * torch.std(y.relu()) + torch.var(y.tanh())
+    of_one = y.std(1, unbiased=False, keepdim=True) * y.var([1], unbiased=True, keepdim=True)
+    of_two = y.std((-1, 2), correction=3) + y.var((2, 3), correction=0)
+    return (y - of_all) * of_one + of_two[..., None, None]
+
+
 @dataclass(frozen=True)
 class Model:
     net: nn.Module
@@ -191,6 +201,11 @@ MODELS = {
     "min": function(lambda x: torch.min(x, x.tanh()), IMAGE, "aten::min.other"),
     "minimum": function(lambda x: torch.minimum(x, x.tanh()), IMAGE, "aten::minimum"),
     "neg": function(lambda x: -x, IMAGE, "aten::neg"),
+    "deviations": function(
+        deviations,
+        IMAGE,
+        *(f"aten::{name}{of}" for name in ("std", "var") for of in ("", ".dim", ".correction")),
+    ),
     "prelu": function(None, IMAGE, "aten::prelu"),
     "max_pool3d": function(lambda x: F.max_pool3d(x, 2), VOLUME, "aten::max_pool3d"),
     "avg_pool1d": function(lambda x: F.avg_pool1d(x, 2), LINE, "aten::avg_pool1d"),

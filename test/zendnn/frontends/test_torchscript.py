@@ -416,6 +416,44 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         "r3 = squeeze(r2, 1)",
     ),
     "gather": (lambda x, y: x.gather(1, y), [ROWS, IDS], "r0 = take_along(x, y) dim=1"),
+    "scatter": (
+        lambda x, y: x.scatter(1, y, x[:, ::2]),
+        [ROWS, IDS],
+        "r0 = slice(x, 0, 0, none, 1)\nr1 = slice(r0, 1, 0, none, 2)\nr2 = scatter(x, y, r1) dim=1",
+    ),
+    "scatter of a number": (
+        lambda x, y: x.view(4, 6).to(torch.float32).scatter(1, y, 2),
+        [ROWS, IDS],
+        "r0 = view(x, 4, 6)\nr1 = to(r0) dtype=float32\nr2 = scatter(r1, y, c0) dim=1",
+    ),
+    "slice_scatter": (
+        lambda x, y: torch.slice_scatter(x, y, 1, 1, 6, 2),
+        [ROWS, ROWS[:, :3]],
+        "r0 = slice_scatter(x, y, 1, 1, 6, 2)",
+    ),
+    "select_scatter": (
+        lambda x, y: x.select_scatter(y, 0, -1),
+        [ROWS, SIX],
+        "r0 = unsqueeze(y, 0)\nr1 = slice_scatter(x, r0, 0, -1, none, 1)",
+    ),
+    "squeeze of all": (
+        lambda x: x.view(1, 4, 1, 6).squeeze(),
+        [ROWS],
+        "r0 = view(x, 1, 4, 1, 6)\nr1 = squeeze(r0, 2)\nr2 = squeeze(r1, 0)",
+    ),
+    "squeeze.dims": (
+        lambda x: x.view(1, 4, 1, 6).squeeze((-2, 1)),
+        [ROWS],
+        "r0 = view(x, 1, 4, 1, 6)\nr1 = squeeze(r0, 2)\nr2 = squeeze(r1, 1)",
+    ),
+    "variance": (
+        lambda x: x.view(4, 6).var(1, unbiased=False),
+        [ROWS],
+        "r0 = view(x, 4, 6)\nr1 = to(r0) dtype=float32\nr2 = mean(r1) dims=1 keep=1\n"
+        "r3 = binary(r1, r2) algorithm=sub\n"
+        "r4 = eltwise(r3) algorithm=square alpha=0.0 beta=0.0\nr5 = sum(r4) dims=1 keep=0\n"
+        f"r6 = eltwise(r5) algorithm=affine alpha={1 / 6} beta=0.0\nr7 = to_like(r6, r0)",
+    ),
     "logsumexp": (
         lambda x: x.logsumexp(-1, True),
         [ROWS],
@@ -451,6 +489,12 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "cat": (lambda x, y: torch.cat([x, y], -1), [ROWS, ROWS], "r0 = cat(x, y) dim=-1"),
     "stack": (lambda x, y: torch.stack([x, y]), [ROWS, ROWS], "r0 = stack(x, y) dim=0"),
     "pad": (lambda x: F.pad(x, (1, 2), value=0.5), [ROWS], "r0 = pad(x, 1, 2) value=0.5"),
+    "negative padding": (
+        lambda x: F.pad(x, (1, -1, -2, -1), value=0.5),
+        [ROWS],
+        "r0 = slice(x, -1, 0, -1, 1)\nr1 = slice(r0, -2, 2, -1, 1)\n"
+        "r2 = pad(r1, 1, 0, 0, 0) value=0.5",
+    ),
     "constant_pad_nd": (
         lambda x: torch.constant_pad_nd(x, (0, 1, 1, 0)),
         [ROWS],
@@ -809,7 +853,18 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         "aten::view_as",
         "how many dimensions other has is not known",
     ),
-    "negative padding": (lambda x: F.pad(x, (1, -1)), [ROWS], "aten::pad", "pad is (1, -1)"),
+    "a variance of what may have any sizes": (
+        lambda x: x.var(1),
+        [ROWS],
+        "aten::var",
+        "how many dimensions self has is not known",
+    ),
+    "a scatter into what may hold integers": (
+        lambda x, y: x.scatter(1, y, 2),
+        [ROWS, IDS],
+        "aten::scatter",
+        "self is not surely bfloat16 or bool or float32 or int32 or int64",
+    ),
     "indices of dimensions apart": (
         lambda x: x[SECOND, :, SECOND],
         [BATCH],

@@ -386,6 +386,12 @@ def cut(a: Attributes, x: Tensor, dim: int, start: int | None, end: int | None, 
     return torch.ops.aten.slice(x, dim, start, end, step)
 
 
+def slice_scatter(a: Attributes, x: Tensor, value: Tensor, dim: int, *bounds: int | None) -> Tensor:
+    made = x.clone()
+    torch.ops.aten.slice(made, dim, *bounds).copy_(value)
+    return made
+
+
 def write(
     a: Attributes, x: Tensor, target: Tensor, value: Tensor, rows: Tensor | None = None
 ) -> Tensor:
@@ -465,6 +471,10 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "topk": topk,
     "index": index,
     "take_along": lambda a, x, indices: x.gather(a["dim"], indices.long()),
+    "scatter": lambda a, x, indices, value: x.scatter(
+        a["dim"], indices, value if value.dim() else value.expand_as(indices)
+    ),
+    "slice_scatter": slice_scatter,
     "triu": lambda a, x: x.triu(a.get("diagonal", 0)),
     "tril": lambda a, x: x.tril(a.get("diagonal", 0)),
     "cat": lambda a, *parts: torch.cat(parts, a["dim"]),

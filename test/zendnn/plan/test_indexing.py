@@ -63,6 +63,27 @@ def test_elements_along_a_dimension(data: st.DataObject) -> None:
 
 @property_test
 @given(data=st.data())
+def test_elements_put_along_a_dimension(data: st.DataObject) -> None:
+    """Over the tensor, which others may still read, and of which several may have one place."""
+    b, draw = Builder(), data.draw
+    shape = draw(st.lists(SIZES, min_size=1, max_size=3))
+    dim = draw(st.integers(-len(shape), len(shape) - 1))
+    dtype = draw(KINDS)
+    chosen = [draw(st.integers(1, size)) for size in shape]
+    chosen[dim] = draw(SIZES)
+    larger = [size + draw(st.integers(0, 2)) for size in chosen]
+    value = small(tuple(larger) if draw(st.booleans()) else (), dtype, seed=1)
+    value = ARRANGED[draw(arrangements)](value) if value.dim() else value
+    ids = ARRANGED[draw(arrangements)](places(tuple(chosen), shape[dim], torch.int64, 3))
+    x = b.input(ARRANGED[draw(arrangements)](small(tuple(shape), dtype)))
+    if dtype.is_floating_point and draw(st.booleans()):
+        x = b.eltwise("abs", x)
+    put = b("scatter", x, b.input(ids), b.input(value), dim=dim)
+    check_exact(b, put, *([x] if draw(st.booleans()) else []))
+
+
+@property_test
+@given(data=st.data())
 def test_the_largest_elements(data: st.DataObject) -> None:
     """Many are equal: torch's order is kept."""
     b, draw = Builder(), data.draw
@@ -113,6 +134,14 @@ def test_negative_indices_along_a_dimension_are_an_error() -> None:
         plan.run([tensor(7), torch.tensor([-1])], [])
 
 
+@pytest.mark.parametrize("place", [7, -1])
+def test_putting_an_element_out_of_range_is_an_error(place: int) -> None:
+    line = "%y = scatter(%x, %i, %x) dim=0"
+    plan = plan_of("%x = input tensor", "%i = input tensor", line, "return %y")
+    with pytest.raises(IndexError, match="out of range"):
+        plan.run([tensor(7), torch.tensor([0, place])], [])
+
+
 #: What plans refuse, and words of the reason.
 REFUSED = {
     "%y = index(%x, %x)": "indices of Float",
@@ -121,6 +150,9 @@ REFUSED = {
     "%y = index(%x, %i, %i, %i)": "not there",
     "%y = index(%x, %i, %i, %i, %i, %i)": "5 tensors",
     "%y = take_along(%x, %i) dim=0": "other sizes",
+    "%y = scatter(%x, %i, %x) dim=0": "other sizes",
+    "%y = scatter(%x, %x, %x) dim=0": "not int64",
+    "%y = scatter(%x, %i, %i) dim=0": "another type",
     "%y = topk(%x) k=7 dim=-1": "choice of 7",
     "%y = topk(%i) k=1 dim=0": "Long",
     "%y = logsumexp(%x) dims=0,1": "several dimensions",

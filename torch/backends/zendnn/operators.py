@@ -443,6 +443,21 @@ COMPUTE_ROWS = (
         family="index",
     ),
     Operator(
+        "scatter(Any x, Index indices, Any value, *, int dim=0)",
+        "x, with elements of value, or with it if it has no dimensions, at the places along a "
+        "dimension that int64 indices of the same rank choose; the last of several for one place "
+        "counts",
+        _KEEPS | _ROW_MAJOR,
+        Result(infer.same, _FIRST),
+        aten=("aten::scatter.src(self, dim=dim, index, src)",),
+    ),
+    Operator(
+        "slice_scatter(Any x, Any value, dim dim, int? start, int? end, int step)",
+        "x, with value in the place of a slice",
+        _WANTS,
+        Result(infer.same, _FIRST),
+    ),
+    Operator(
         "pairwise_dot(Tensor x, Index rows, Index columns)",
         "x[:, rows[i]] · x[:, columns[i]] for each i; x is (batch, features, size), up to 64 "
         "features",
@@ -521,10 +536,7 @@ COMPUTE_ROWS = (
         "two numbers for each dimension, the last one first",
         _WANTS,
         Result(infer.as_many(0), _ALL, "input"),
-        aten=(
-            "aten::constant_pad_nd(self, pad, value=value)",
-            "aten::pad(self, pad, mode='constant', value=value|0.0)",
-        ),
+        aten=("aten::constant_pad_nd(self, pad, value=value)",),
     ),
     Operator(
         "roll(Tensor x, *, int[] shifts=[], int[] dims=[])",

@@ -28,17 +28,17 @@ const Tensor& tensor_in(py::handle given) {
   return THPVariable_Unpack(given.ptr());
 }
 
-// Whether a tensor lies without gaps in an order of its dimensions, the
-// innermost last. Dimensions of size one lie anywhere.
+// Whether a tensor's dimensions lie in an order, the innermost last. A plan
+// leaves gaps only where torch does. Dimensions of size one lie anywhere.
 bool lies_in(const Tensor& tensor, const plan::Integers& order) {
   const auto sizes = tensor.sizes(), strides = tensor.strides();
-  int64_t expected = 1;
+  int64_t least = 1;
   for (auto at = order.rbegin(); at != order.rend(); ++at) {
     if (sizes[*at] != 1) {
-      if (strides[*at] != expected) {
+      if (strides[*at] < least) {
         return false;
       }
-      expected *= sizes[*at];
+      least = strides[*at] * sizes[*at];
     }
   }
   return true;

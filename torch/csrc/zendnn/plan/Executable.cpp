@@ -29,7 +29,7 @@ struct Kind {
   std::string_view begin;
   zendnn_primitive_kind_t kind;
 };
-constexpr std::array<Kind, 21> kKinds{{
+constexpr std::array<Kind, 23> kKinds{{
     {"aocl-dlp", zendnn_matmul},
     {"attention", zendnn_matmul},
     {"batch_norm", zendnn_batch_normalization},
@@ -48,6 +48,8 @@ constexpr std::array<Kind, 21> kKinds{{
     {"resample", zendnn_resampling},
     {"rms_norm", zendnn_layer_normalization},
     {"roll", zendnn_reorder},
+    {"scatter", zendnn_reorder},
+    {"slice_scatter", zendnn_reorder},
     {"softmax", ::zendnn_softmax},
     {"sum", zendnn_reduction},
     {"winograd", ::zendnn_convolution},

@@ -157,6 +157,67 @@ void build_index(Builder& builder, const Node& node) {
       });
 }
 
+void infer_scatter(Values& values, const Node& node) {
+  const auto input = tensor(node, 0), value = tensor(node, 2);
+  const auto& sizes = values.sizes(input);
+  const auto& chosen = values.sizes(tensor(node, 1));
+  const auto& from = values.sizes(value);
+  check_copied(item_size(values.dtype(input)));
+  if (values.dtype(tensor(node, 1)) != c10::ScalarType::Long) {
+    refuse("indices that are not int64");
+  }
+  if (values.dtype(value) != values.dtype(input)) {
+    refuse("a scatter of another type");
+  }
+  const auto rank = std::ssize(sizes);
+  const auto dim = wrap(node.get(attr::scatter::dim), rank);
+  for (int64_t d = 0; d < rank; ++d) {
+    if (std::ssize(chosen) != rank || (d != dim && chosen[d] > sizes[d]) ||
+        (!from.empty() && (std::ssize(from) != rank || chosen[d] > from[d]))) {
+      refuse("indices of other sizes");
+    }
+  }
+  values.set_type(node.output(), sizes, values.dtype(input));
+}
+
+void build_scatter(Builder& builder, const Node& node) {
+  const auto input = tensor(node, 0), indices = tensor(node, 1),
+             value = tensor(node, 2), output = node.output();
+  const auto& sizes = builder.sizes(input);
+  const auto bytes = item_size(builder.dtype(input));
+  const auto dim = wrap(node.get(attr::scatter::dim), std::ssize(sizes));
+  const auto chosen = builder.strided(indices);
+  auto from = builder.strided(value);
+  from.strides.resize(sizes.size()); // a number repeats
+  const auto x = builder.dense(input);
+  const auto to = builder.make_over(output, input, x);
+  if (to.ref.buffer != x.ref.buffer || to.ref.offset != x.ref.offset) {
+    builder.copy(input, x, to);
+  }
+  auto lines = builder.sizes(indices);
+  const auto many = std::exchange(lines[dim], 1);
+  using Args = kernels::ScatterArgs;
+  add_kernel(
+      builder,
+      node,
+      "scatter",
+      kernels::scatter,
+      {.ndim = std::ssize(sizes),
+       .count = many,
+       .index_step = chosen.strides[dim],
+       .value_step = from.strides[dim],
+       .out_step = to.strides[dim],
+       .limit = sizes[dim],
+       .itemsize = bytes},
+      {{&Args::indices, chosen.ref},
+       {&Args::value, from.ref},
+       {&Args::out, to.ref},
+       {&Args::sizes, lines},
+       {&Args::index_strides, chosen.strides},
+       {&Args::value_strides, from.strides},
+       {&Args::out_strides, to.strides}});
+}
+
 void infer_topk(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   auto sizes = values.sizes(input);

@@ -392,6 +392,24 @@ const std::unordered_map<std::string, Interpret>& table() {
          return at::gather(
              x_of(given), node.get(attr::index::dim), given[1].toTensor());
        }},
+      {"scatter",
+       [](N node, G given) -> Made {
+         const auto indices = given[1].toTensor();
+         auto value = given[2].toTensor();
+         value = value.dim() == 0 ? value.expand_as(indices) : value;
+         return at::scatter(
+             x_of(given), node.get(attr::scatter::dim), indices, value);
+       }},
+      {"slice_scatter",
+       [](N, G given) -> Made {
+         return at::slice_scatter(
+             x_of(given),
+             given[1].toTensor(),
+             given[2].toInt(),
+             given[3].toOptional<int64_t>(),
+             given[4].toOptional<int64_t>(),
+             given[5].toInt());
+       }},
       {"triu",
        [](N node, G given) -> Made {
          return at::triu(x_of(given), node.get(attr::triangle::diagonal));

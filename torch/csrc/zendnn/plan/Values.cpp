@@ -288,8 +288,14 @@ Dims Values::result_strides(int64_t value) const {
   if (is_channels_last(value)) {
     return channels_last_strides(shape);
   }
-  // Strides of dimensions of size one, and gaps, are of no use to anyone.
-  return is_dense(shape, strides) && !is_row_major(shape, strides)
+  // Strides of dimensions of size one, and gaps, are of no use to anyone, but
+  // torch keeps gaps where it replaces a slice.
+  const bool may_have_gaps =
+      std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
+        return node->op == "slice_scatter" && node->output() == value;
+      });
+  return (may_have_gaps || is_dense(shape, strides)) &&
+                 !is_row_major(shape, strides)
              ? strides
              : row_major_strides(shape);
 }

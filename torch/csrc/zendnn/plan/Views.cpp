@@ -1,6 +1,6 @@
 // Views: the same memory with other sizes and strides, or a copy where strides
-// cannot say it.
-#include <torch/csrc/zendnn/plan/Operators.h>
+// cannot say it. Tensors of which a slice is replaced.
+#include <torch/csrc/zendnn/plan/Kernel.h>
 
 #include <ATen/EmptyTensor.h>
 
@@ -155,6 +155,38 @@ Dims split_sizes(const Values& values, const Node& node) {
   return parts;
 }
 
+// The slice that a slice_scatter replaces, of its first operand.
+Node replaced_slice(const Node& node) {
+  auto inputs = node.inputs;
+  inputs.erase(inputs.begin() + 1);
+  return {.op = "slice", .inputs = std::move(inputs)};
+}
+
+// Copies all of a tensor but that slice; all of it where what is left is not
+// one part before the slice and one behind.
+std::vector<Copy>
+copies_around(const Copy& whole, int64_t dim, const MadeView& slice) {
+  const auto stride = whole.to.strides[dim];
+  if (!slice.offset.is_constant() || slice.strides[dim] != stride) {
+    return {whole};
+  }
+  const auto first = slice.offset.constant / (stride * whole.item_bytes);
+  const auto last = first + slice.sizes[dim];
+  std::vector<Copy> parts;
+  for (const auto& [begin, end] :
+       {std::pair(int64_t{0}, first), std::pair(last, whole.sizes[dim])}) {
+    auto part = whole;
+    part.sizes[dim] = end - begin;
+    for (auto* const place : {&part.from, &part.to}) {
+      place->ref.offset += begin * place->strides[dim] * whole.item_bytes;
+    }
+    if (begin < end) {
+      parts.push_back(std::move(part));
+    }
+  }
+  return parts;
+}
+
 } // namespace
 
 void infer_view(Values& values, const Node& node) {
@@ -205,6 +237,50 @@ void build_split(Builder& builder, const Node& node) {
     from.ref.offset += builder.sizes(output)[dim] * from.strides[dim] *
                        item_size(builder.dtype(input));
   }
+}
+
+void infer_slice_scatter(Values& values, const Node& node) {
+  const auto whole = tensor(node, 0), value = tensor(node, 1);
+  const auto& strides = values.strides(whole);
+  check_copied(item_size(values.dtype(whole)));
+  if (values.dtype(value) != values.dtype(whole)) {
+    refuse("a slice of another type");
+  }
+  if (overlaps(values.sizes(whole), strides)) {
+    refuse("a slice of several elements in one place");
+  }
+  if (make_view(values, replaced_slice(node), strides).sizes !=
+      values.sizes(value)) {
+    refuse("a slice of other sizes");
+  }
+  values.set_type(
+      node.output(), values.sizes(whole), values.dtype(whole), strides);
+}
+
+void build_slice_scatter(Builder& builder, const Node& node) {
+  const auto whole = tensor(node, 0), value = tensor(node, 1),
+             output = node.output();
+  const auto& sizes = builder.sizes(whole);
+  if (builder.sizes(value) == sizes) {
+    builder.set_place(output, builder.place(value));
+    return;
+  }
+  const auto bytes = item_size(builder.dtype(whole));
+  const auto dim = wrap(builder.number(node.inputs[2]), std::ssize(sizes));
+  const auto from = builder.addressable(whole), part = builder.strided(value);
+  const bool in_place = builder.reuse(output, whole, from);
+  const auto to = in_place ? from : builder.make_dense(output);
+  const auto slice = make_view(builder, replaced_slice(node), to.strides);
+  std::vector<Copy> copies;
+  if (!in_place) {
+    copies = copies_around({sizes, bytes, from, to}, dim, slice);
+  }
+  copies.push_back(
+      {builder.sizes(value),
+       bytes,
+       part,
+       {.ref = builder.moved(to.ref, slice.offset), .strides = slice.strides}});
+  add_copies(builder, node, "slice_scatter", copies);
 }
 
 } // namespace at::native::zendnn::plan

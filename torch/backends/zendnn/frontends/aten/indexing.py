@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from torch.backends.zendnn.frontends.aten import integers
 from torch.backends.zendnn.frontends.calls import ANY, INDEX, Call, Refused
 from torch.backends.zendnn.graph import Value
 
@@ -68,6 +69,13 @@ def largest(call: Call) -> None:
     x, dim = _line(call)
     indices = call.step("argmax", [x], dims=(dim,), keep=True)
     _bind_chosen(call, x, indices, dim, keep=bool(call.python("keepdim")))
+
+
+def scatter(call: Call) -> None:
+    """A tensor with a number at the places along a dimension that indices choose."""
+    x, indices = integers.known(call, "self", ANY), call.tensor("index", INDEX)
+    value = integers.like(call, "value", x, ANY)
+    call.result("scatter", [x, indices, value], dim=call.integer("dim"))
 
 
 def _line(call: Call) -> tuple[Value, int]:

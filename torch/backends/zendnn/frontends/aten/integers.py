@@ -45,11 +45,11 @@ def _pair(call: Call, names: Iterable[str], dtypes: Dtypes) -> list[Operand]:
         raise Refused("both are numbers")
     if numbers[0]:
         return _pair(call, (second, first), dtypes)[::-1]
-    x = _known(call, first, dtypes)
-    return [x, _like(call, second, x, dtypes)]
+    x = known(call, first, dtypes)
+    return [x, like(call, second, x, dtypes)]
 
 
-def _known(call: Call, name: str, dtypes: Dtypes) -> Value:
+def known(call: Call, name: str, dtypes: Dtypes) -> Value:
     """Return a tensor whose dtype is known."""
     x = call.tensor(name, dtypes)
     if getattr(torch, x.dtype or "", None) not in dtypes:
@@ -57,11 +57,11 @@ def _known(call: Call, name: str, dtypes: Dtypes) -> Value:
     return x
 
 
-def _like(call: Call, name: str, x: Value, dtypes: Dtypes) -> Value:
+def like(call: Call, name: str, x: Value, dtypes: Dtypes) -> Value:
     """Return an argument as a tensor of the dtype of another one."""
     number = constant_number(call, name)
     if number is None and not call.are_numbers(name):
-        y = _known(call, name, dtypes)
+        y = known(call, name, dtypes)
         if y.dtype != x.dtype:
             raise Refused(f"{name} is {y.dtype} and not {x.dtype}")
         return y
@@ -100,13 +100,13 @@ def logical(call: Call, *, algorithm: str) -> None:
 
 def negate(call: Call) -> None:
     """The negation of booleans."""
-    x = _known(call, "self", BOOL)
+    x = known(call, "self", BOOL)
     call.result("integer", [x, call.graph.constant(torch.tensor(True))], algorithm="xor")
 
 
 def cumsum(call: Call) -> None:
     """A running sum, of int64 if it is one of integers or booleans."""
-    x = _known(call, "self", _WHOLE | {torch.float32})
+    x = known(call, "self", _WHOLE | {torch.float32})
     made = "int64" if x.is_integer else "float32"
     dtype = call.python("dtype")
     if dtype is not None and MADE.get(dtype) != made:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
@@ -55,6 +57,32 @@ def vector_norm(call: Call) -> None:
     along: dict[str, Attribute] = {"dims": dims} if dims else {}
     total = call.step("sum", [squared], keep=bool(call.python("keepdim")), **along)
     call.result("eltwise", [total], algorithm="sqrt", **plain)
+
+
+def variance(call: Call, *, root: bool) -> None:
+    """The variance along dimensions, or of all elements, or its root, which the deviation is."""
+    x = call.tensor("self")
+    if x.dims is None:
+        raise Refused("how many dimensions self has is not known")
+    dims = () if call.absent("dim") else call.integers("dim")
+    keep = not call.absent("keepdim") and bool(call.python("keepdim"))
+    along: dict[str, Attribute] = {"dims": dims} if dims else {}
+    sizes = [x.dims[dim] for dim in dims or range(len(x.dims))]
+    known = [size for size in sizes if isinstance(size, int)]
+    given = call.python("correction" if call.has("correction") else "unbiased")
+    divisor = math.prod(known) - (1 if given is None else given)
+    if len(known) != len(sizes) or divisor <= 0:
+        raise Refused("the number of elements is not known to be large enough")
+    plain: dict[str, Attribute] = {"alpha": 0.0, "beta": 0.0}
+    wide = x if x.dtype == "float32" else call.step("to", [x], dtype="float32")
+    mean = call.step("mean", [wide], keep=True, **along)
+    apart = call.step("binary", [wide, mean], algorithm="sub")
+    squared = call.step("eltwise", [apart], algorithm="square", **plain)
+    total = call.step("sum", [squared], keep=keep, **along)
+    made = call.step("eltwise", [total], algorithm="affine", alpha=1 / divisor, beta=0.0)
+    if root:
+        made = call.step("eltwise", [made], algorithm="sqrt", **plain)
+    call.identity(made if wide is x else call.step("to_like", [made, x]))
 
 
 def softmax(call: Call, *, log: bool) -> None:

@@ -19,8 +19,27 @@ def view_as(call: Call) -> None:
 def slice_(call: Call) -> None:
     """A part of a dimension."""
     x, dim, start, end, step = operands(call, "slice", "self", "dim", "start", "end", "step")
-    is_open = isinstance(end, int) and end >= 1 << 31
-    call.result("slice", [x, dim, start, None if is_open else end, step])
+    call.result("slice", [x, dim, start, _bound(end), step])
+
+
+def _bound(end: Operand) -> Operand:
+    """Return the end of a slice; None for one that is beyond any size."""
+    return None if isinstance(end, int) and end >= 1 << 31 else end
+
+
+def slice_scatter(call: Call) -> None:
+    """A tensor with another one in the place of a part of a dimension."""
+    names = ("self", "src", "dim", "start", "end", "step")
+    *given, start, end, step = operands(call, "slice_scatter", *names)
+    call.result("slice_scatter", [*given, start, _bound(end), step])
+
+
+def select_scatter(call: Call) -> None:
+    """A tensor with another one in the place of one index of a dimension."""
+    dim, index = call.integer("dim"), call.integer("index")
+    value = call.step("unsqueeze", [call.tensor("src", ANY), dim])
+    bounds = index, None if index == -1 else index + 1
+    call.result("slice_scatter", [call.tensor("self", ANY), value, dim, *bounds, 1])
 
 
 def index_select(call: Call) -> None:
@@ -88,6 +107,23 @@ def cat(call: Call) -> None:
 def _adds_nothing(x: Value, dim: int) -> bool:
     """Whether a part of a ``cat`` is surely empty; one of no elements may have any rank."""
     return x.dims is not None and (x.dims == (0,) or x.dims[dim] == 0)
+
+
+def squeeze(call: Call) -> None:
+    """A tensor without its dimensions of size 1, or without those that are named."""
+    x = call.tensor("self", ANY)
+    dims = x.dims
+    if dims is None:
+        raise Refused("how many dimensions self has is not known")
+    if call.has("dim"):
+        gone = [dim % len(dims) for dim in call.integers("dim")]
+    elif all(isinstance(size, int) for size in dims):
+        gone = [dim for dim, size in enumerate(dims) if size == 1]
+    else:
+        raise Refused("not all sizes of self are known")
+    for dim in sorted(gone, reverse=True):
+        x = call.step("squeeze", [x, dim])
+    call.identity(x)
 
 
 def repeat(call: Call) -> None:

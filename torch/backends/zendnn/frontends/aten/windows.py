@@ -24,11 +24,16 @@ def resample(call: Call, *, algorithm: str) -> None:
 
 
 def pad(call: Call) -> None:
-    """Padding with a number; sizes that are known now are not below 0."""
-    known = tuple(size for size in call.numbers("pad") if isinstance(size, int))
-    if min(known, default=0) < 0:
-        raise Refused(f"pad is {known}")
-    mapped(call)
+    """Padding with a number, of what is left where a size that is known now is below 0."""
+    x, pads = call.tensor("self"), call.numbers("pad")
+    call.require("mode", None, "constant")
+    for at in range(0, len(pads), 2):
+        cut = [-size if isinstance(size, int) and size < 0 else 0 for size in pads[at : at + 2]]
+        if any(cut):
+            bounds = cut[0], -cut[1] or None
+            x = call.step("slice", [x, -1 - at // 2, *bounds, 1])
+    more = [max(size, 0) if isinstance(size, int) else size for size in pads]
+    call.result("pad", [x, *more], value=0.0 if call.absent("value") else call.real("value"))
 
 
 def roll(call: Call) -> None:

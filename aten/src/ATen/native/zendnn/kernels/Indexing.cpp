@@ -102,22 +102,69 @@ bool choose(const IndexArgs& args) {
   }
 }
 
+template <class T>
+bool put(const ScatterArgs& args) {
+  const int64_t* strides[] = {
+      args.out_strides, args.index_strides, args.value_strides};
+  const Loops<3> loops = make_loops<3>(args.ndim, args.sizes, strides);
+  const int last = loops.ndim - 1;
+  bool ok = true;
+  const int64_t lines = loops.total(), grain = kGrain / 4 / args.count + 1;
+  parallel(lines, 1, grain, [&](int64_t begin, int64_t end) {
+    bool valid = true;
+    each_run(loops, begin, end, [&](Offsets<3> at, int64_t size) {
+      for (int64_t line = 0; line < size; ++line) {
+        T* out = static_cast<T*>(args.out) + at.at[0];
+        const int64_t* indices = args.indices + at.at[1];
+        const T* value = static_cast<const T*>(args.value) + at.at[2];
+        for (int64_t i = 0; i < args.count; ++i) {
+          const int64_t place = indices[i * args.index_step];
+          if (place >= 0 && place < args.limit)
+            out[place * args.out_step] = value[i * args.value_step];
+          else
+            valid = false;
+        }
+        for (int k = 0; k < 3; ++k)
+          at.at[k] += loops.strides[k][last];
+      }
+    });
+    if (!valid)
+      __atomic_store_n(&ok, false, __ATOMIC_RELAXED);
+  });
+  return ok;
+}
+
+// Calls f with a null pointer of an unsigned type of so many bytes.
+template <class F>
+bool with_size(int64_t itemsize, F f) {
+  switch (itemsize) {
+    case 1:
+      return f(static_cast<uint8_t*>(nullptr));
+    case 2:
+      return f(static_cast<uint16_t*>(nullptr));
+    case 4:
+      return f(static_cast<uint32_t*>(nullptr));
+    default:
+      return f(static_cast<uint64_t*>(nullptr));
+  }
+}
+
 } // namespace
+
+bool scatter(const ScatterArgs& args) {
+  for (int64_t d = 0; d < args.ndim; ++d)
+    if (args.sizes[d] == 0)
+      return true;
+  return with_size(
+      args.itemsize, [&]<class T>(T* /*type*/) { return put<T>(args); });
+}
 
 bool index(const IndexArgs& args) {
   for (int64_t d = 0; d < args.ndim; ++d)
     if (args.sizes[d] == 0)
       return true;
-  switch (args.itemsize) {
-    case 1:
-      return choose<uint8_t>(args);
-    case 2:
-      return choose<uint16_t>(args);
-    case 4:
-      return choose<uint32_t>(args);
-    default:
-      return choose<uint64_t>(args);
-  }
+  return with_size(
+      args.itemsize, [&]<class T>(T* /*type*/) { return choose<T>(args); });
 }
 
 } // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA

@@ -36,4 +36,27 @@ struct IndexArgs {
 // False if an index is out of range; out is then incomplete.
 bool index(const IndexArgs& args);
 
+// out at the places along a dimension that indices choose = value. The sizes
+// are those of the indices, of which the dimension itself counts as 1.
+struct ScatterArgs {
+  const int64_t* indices = nullptr;
+  const void* value = nullptr;
+  void* out = nullptr;
+  const int64_t* sizes = nullptr;
+  const int64_t* index_strides = nullptr;
+  const int64_t* value_strides = nullptr;
+  const int64_t* out_strides = nullptr;
+  int64_t ndim = 0;
+  // Along the dimension: how many indices, the strides, and what each index is
+  // below.
+  int64_t count = 0;
+  int64_t index_step = 0, value_step = 0, out_step = 0;
+  int64_t limit = 0;
+  int64_t itemsize = 4; // 1, 2, 4 or 8 bytes
+};
+
+// False if an index is out of range; out is then incomplete. Of several indices
+// for one place, the last one counts.
+bool scatter(const ScatterArgs& args);
+
 } // namespace at::native::zendnn::kernels
