@@ -200,6 +200,46 @@ def test_a_buffer_that_changes_with_every_call_is_an_input(
     assert routes(fast, values(4, 8)) == {"plan"}
 
 
+class Recurrent(nn.Module):
+    """A layer that replaces its state with every call, of which many share one graph."""
+
+    def __init__(self, with_weights: bool) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8) if with_weights else nn.Softmax(-1)
+        self.state = torch.zeros(4, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch._dynamo.graph_break()
+        self.state = F.gelu(self.linear(x)) @ x.t() @ self.state + self.linear(x)
+        return F.softmax(self.state, -1)
+
+
+@pytest.mark.parametrize("with_weights", [False, True])
+def test_a_state_that_every_call_replaces_is_an_input(
+    monkeypatch: pytest.MonkeyPatch, with_weights: bool
+) -> None:
+    made = []
+    optimize = front_end.optimize
+
+    def counted(*given: Any, **named: Any) -> Any:
+        made.append(given)
+        return optimize(*given, **named)
+
+    monkeypatch.setattr(front_end, "optimize", counted)
+    net = nn.Sequential(*(Recurrent(with_weights) for _ in range(2))).eval()
+    (fast, _), same = compiled(net), copy.deepcopy(net)
+    with torch.no_grad():
+        for seed in range(12):
+            x = values(4, 8, seed=seed)
+            with stock():
+                want = same(x)
+            torch.testing.assert_close(fast(x), want)
+            if seed == 5:
+                before = len(made)
+    assert len(made) == before <= 8
+    assert "plan" in routes(fast, values(4, 8))
+
+
 def test_plans_of_weights_that_are_gone_are_dropped() -> None:
     net = nn.Linear(8, 8).eval()
     fast, _ = compiled(net)

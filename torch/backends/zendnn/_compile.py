@@ -37,7 +37,7 @@ from torch.backends.zendnn.frontends.fx.writes import written_by
 
 log = logging.getLogger(__name__)
 
-#: A buffer that changed before so many calls in a row is no weight.
+#: A buffer that was written or replaced before so many calls in a row is no weight.
 MANY_CHANGES = 3
 
 Compiled = Callable[..., Any]
@@ -243,23 +243,35 @@ class InferenceGraph:
         """Return the graph for weights that are new or changed; another thread may have made it."""
         with self._lock:
             found = self._known.get(self._key(given))
-            if found is not None and not found.snapshot.holds(given):
+            if found is not None and found.snapshot.holds(given):
+                return found
+            before = found or self._with_other_buffers(given)
+            if before is not None:
                 self._changes += 1
                 if self._changes >= MANY_CHANGES:
-                    self._release(found.snapshot.changed(given), given)
-                found = None
-            if found is None:
-                over = [key for key, old in self._known.items() if old.snapshot.is_over()]
-                for old in over:
-                    del self._known[old]
-                found = self._known[self._key(given)] = self._optimize(given)
-        return found
+                    self._release(before.snapshot.changed(given), given)
+            over = [key for key, old in self._known.items() if old.snapshot.is_over()]
+            for old in over:
+                del self._known[old]
+            made = self._known[self._key(given)] = self._optimize(given)
+        return made
+
+    def _with_other_buffers(self, given: tuple[Any, ...]) -> _Made | None:
+        """Return what was made for the same parameters, or for what is gone if there are none."""
+        key = self._key(given)
+        fixed = [
+            i for i, at in enumerate(self.weights) if isinstance(given[at], torch.nn.Parameter)
+        ]
+        for old, made in self._known.items():
+            if all(old[i] == key[i] for i in fixed) and (fixed or made.snapshot.is_over()):
+                return made
+        return None
 
     def _key(self, given: Sequence[Any]) -> tuple[int, ...]:
         return tuple(id(given[at]) for at in self.weights)
 
     def _release(self, places: Sequence[int], given: Sequence[Any]) -> None:
-        """Take what changes with every call for no weight: a cache that other graphs write."""
+        """Take what changes with every call for no weight: a cache or a state of other graphs."""
         moving = {at for at in places if not isinstance(given[at], torch.nn.Parameter)}
         if moving:
             self.weights = [at for at in self.weights if at not in moving]
