@@ -421,6 +421,22 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         [ROWS, IDS],
         "r0 = slice(x, 0, 0, none, 1)\nr1 = slice(r0, 1, 0, none, 2)\nr2 = scatter(x, y, r1) dim=1",
     ),
+    "scatter_add": (
+        lambda x, y: x.scatter_add(1, y, x),
+        [ROWS, IDS],
+        "r0 = scatter(x, y, x) add=1 dim=1",
+    ),
+    "index_add": (
+        lambda x, y: x.view(4, 6).index_add(-1, FIRST, y),
+        [ROWS, ROWS[:, :3]],
+        "r0 = view(x, 4, 6)\nr1 = unsqueeze(c0, 0)\nr2 = expand_as(r1, y)\n"
+        "r3 = scatter(r0, r2, y) add=1 dim=1",
+    ),
+    "sum of integers": (
+        lambda x: x.to(torch.int64).sum(0, True),
+        [IDS],
+        "r0 = to(x) dtype=int64\nr1 = integer_sum(r0) dims=0 keep=1",
+    ),
     "scatter of a number": (
         lambda x, y: x.view(4, 6).to(torch.float32).scatter(1, y, 2),
         [ROWS, IDS],

@@ -386,6 +386,11 @@ def cut(a: Attributes, x: Tensor, dim: int, start: int | None, end: int | None, 
     return torch.ops.aten.slice(x, dim, start, end, step)
 
 
+def scatter(a: Attributes, x: Tensor, indices: Tensor, value: Tensor) -> Tensor:
+    value = value if value.dim() else value.expand_as(indices)
+    return (x.scatter_add if a.get("add") else x.scatter)(a["dim"], indices, value)
+
+
 def slice_scatter(a: Attributes, x: Tensor, value: Tensor, dim: int, *bounds: int | None) -> Tensor:
     made = x.clone()
     torch.ops.aten.slice(made, dim, *bounds).copy_(value)
@@ -471,9 +476,8 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "topk": topk,
     "index": index,
     "take_along": lambda a, x, indices: x.gather(a["dim"], indices.long()),
-    "scatter": lambda a, x, indices, value: x.scatter(
-        a["dim"], indices, value if value.dim() else value.expand_as(indices)
-    ),
+    "scatter": scatter,
+    "integer_sum": lambda a, x: x.sum(a.get("dims", ()), a.get("keep", False)),
     "slice_scatter": slice_scatter,
     "triu": lambda a, x: x.triu(a.get("diagonal", 0)),
     "tril": lambda a, x: x.tril(a.get("diagonal", 0)),

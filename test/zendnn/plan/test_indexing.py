@@ -78,8 +78,22 @@ def test_elements_put_along_a_dimension(data: st.DataObject) -> None:
     x = b.input(ARRANGED[draw(arrangements)](small(tuple(shape), dtype)))
     if dtype.is_floating_point and draw(st.booleans()):
         x = b.eltwise("abs", x)
-    put = b("scatter", x, b.input(ids), b.input(value), dim=dim)
+    add = dtype in (torch.float32, torch.bfloat16, torch.int64) and draw(st.booleans())
+    put = b("scatter", x, b.input(ids), b.input(value), dim=dim, add=add)
     check_exact(b, put, *([x] if draw(st.booleans()) else []))
+
+
+@property_test
+@given(data=st.data())
+def test_rows_added_where_indices_say(data: st.DataObject) -> None:
+    """Of floats, whose sums are rounded one after the other."""
+    b, draw = Builder(), data.draw
+    rows, columns, many = (draw(SIZES) for _ in range(3))
+    x, value = tensor(rows, columns), tensor(many, columns, seed=1)
+    ids = places((many, 1), rows, torch.int64, 2)
+    x, value = (ARRANGED[draw(arrangements)](y) for y in (x, value))
+    chosen = b("expand", b.input(ids), many, columns)
+    check_exact(b, b("scatter", b.input(x), chosen, b.input(value), dim=0, add=True))
 
 
 @property_test
@@ -153,6 +167,7 @@ REFUSED = {
     "%y = scatter(%x, %i, %x) dim=0": "other sizes",
     "%y = scatter(%x, %x, %x) dim=0": "not int64",
     "%y = scatter(%x, %i, %i) dim=0": "another type",
+    "%y = scatter(%b, %i, %b) dim=0 add=1": "sums of Bool",
     "%y = topk(%x) k=7 dim=-1": "choice of 7",
     "%y = topk(%i) k=1 dim=0": "Long",
     "%y = logsumexp(%x) dims=0,1": "several dimensions",
@@ -161,6 +176,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("lines", REFUSED)
 def test_what_plans_do_not_compute_is_refused(lines: str) -> None:
-    plan = plan_of("%x = input tensor", "%i = input tensor", lines, "return %y")
+    mask = "%b = compare(%i, %i) algorithm=eq"
+    plan = plan_of("%x = input tensor", "%i = input tensor", mask, lines, "return %y")
     assert not plan.takes([tensor(2, 6), torch.zeros(2, dtype=torch.int64)], [])
     assert REFUSED[lines] in refusal(plan)

@@ -100,6 +100,19 @@ def test_arithmetic_and_logic(data: st.DataObject) -> None:
 
 @property_test
 @given(data=st.data())
+def test_sums_of_integers(data: st.DataObject) -> None:
+    b, draw = Builder(), data.draw
+    dtype = draw(st.sampled_from([torch.int64, torch.bool]))
+    shape = draw(st.lists(st.sampled_from([1, 2, 5, 70]), min_size=1, max_size=4))
+    x = ARRANGED[draw(arrangements)](small(tuple(shape), dtype))
+    if dtype == torch.int64 and draw(st.booleans()):
+        x = x * (MOST // 3)  # sums wrap around
+    dims = tuple(draw(st.sets(st.integers(0, len(shape) - 1))))
+    check_exact(b, b("integer_sum", b.input(x), dims=dims, keep=draw(st.booleans())))
+
+
+@property_test
+@given(data=st.data())
 def test_running_sums(data: st.DataObject) -> None:
     """Those of float32 are summed up in float64, as torch's are: many terms, and large ones."""
     b, draw = Builder(), data.draw
@@ -165,6 +178,7 @@ REFUSED = {
     "%y = integer(%x, %x) algorithm=add": "arithmetic of integers of Float",
     "%1 = compare(%x, %x) algorithm=eq\n%y = integer(%1, %1) algorithm=add": "of Bool",
     "%y = cumsum(%i) dim=0 dtype=float32": "running sum of Long",
+    "%y = integer_sum(%x) dims=0": "sum of integers of Float",
     "%y = arange(0, 0, 1)": "empty",
     "%y = arange(0, 5, -1)": "range",
     "%y = arange(0, 5, 0)": "range",

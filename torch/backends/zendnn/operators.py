@@ -443,13 +443,16 @@ COMPUTE_ROWS = (
         family="index",
     ),
     Operator(
-        "scatter(Any x, Index indices, Any value, *, int dim=0)",
+        "scatter(Any x, Index indices, Any value, *, int dim=0, bool add=False)",
         "x, with elements of value, or with it if it has no dimensions, at the places along a "
         "dimension that int64 indices of the same rank choose; the last of several for one place "
-        "counts",
+        "counts; `add`: x of float32, bfloat16 or int64 plus these, one after the other",
         _KEEPS | _ROW_MAJOR,
         Result(infer.same, _FIRST),
-        aten=("aten::scatter.src(self, dim=dim, index, src)",),
+        aten=(
+            "aten::scatter.src(self, dim=dim, index, src)",
+            "aten::scatter_add(self, dim=dim, index, src) add=True",
+        ),
     ),
     Operator(
         "slice_scatter(Any x, Any value, dim dim, int? start, int? end, int step)",
@@ -513,6 +516,11 @@ COMPUTE_ROWS = (
         "the running sum; `dtype`: int64 of a tensor of int64 or bool, float32 of one of that",
         _KEEPS,
         Result(infer.same),
+    ),
+    Operator(
+        "integer_sum(Any x, *, int[] dims=[], bool keep=False)",
+        "the sum of int64, which wraps around, or of bool; int64",
+        result=Result(infer.reduced, "int64"),
     ),
     _triangle("triu", "below"),
     _triangle("tril", "above"),

@@ -157,6 +157,22 @@ void build_index(Builder& builder, const Node& node) {
       });
 }
 
+kernels::Scatter scatter_mode(const Node& node, c10::ScalarType dtype) {
+  if (!node.get(attr::scatter::add)) {
+    return kernels::Scatter::replace;
+  }
+  switch (dtype) {
+    case kFloat:
+      return kernels::Scatter::add_float32;
+    case kBFloat16:
+      return kernels::Scatter::add_bfloat16;
+    case c10::ScalarType::Long:
+      return kernels::Scatter::add_int64;
+    default:
+      refuse(std::string("sums of ") + c10::toString(dtype));
+  }
+}
+
 void infer_scatter(Values& values, const Node& node) {
   const auto input = tensor(node, 0), value = tensor(node, 2);
   const auto& sizes = values.sizes(input);
@@ -169,6 +185,7 @@ void infer_scatter(Values& values, const Node& node) {
   if (values.dtype(value) != values.dtype(input)) {
     refuse("a scatter of another type");
   }
+  scatter_mode(node, values.dtype(input));
   const auto rank = std::ssize(sizes);
   const auto dim = wrap(node.get(attr::scatter::dim), rank);
   for (int64_t d = 0; d < rank; ++d) {
@@ -208,7 +225,8 @@ void build_scatter(Builder& builder, const Node& node) {
        .value_step = from.strides[dim],
        .out_step = to.strides[dim],
        .limit = sizes[dim],
-       .itemsize = bytes},
+       .itemsize = bytes,
+       .mode = scatter_mode(node, builder.dtype(input))},
       {{&Args::indices, chosen.ref},
        {&Args::value, from.ref},
        {&Args::out, to.ref},

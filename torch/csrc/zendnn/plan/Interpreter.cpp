@@ -397,8 +397,10 @@ const std::unordered_map<std::string, Interpret>& table() {
          const auto indices = given[1].toTensor();
          auto value = given[2].toTensor();
          value = value.dim() == 0 ? value.expand_as(indices) : value;
-         return at::scatter(
-             x_of(given), node.get(attr::scatter::dim), indices, value);
+         const auto dim = node.get(attr::scatter::dim);
+         return node.get(attr::scatter::add)
+                    ? at::scatter_add(x_of(given), dim, indices, value)
+                    : at::scatter(x_of(given), dim, indices, value);
        }},
       {"slice_scatter",
        [](N, G given) -> Made {
@@ -409,6 +411,13 @@ const std::unordered_map<std::string, Interpret>& table() {
              given[3].toOptional<int64_t>(),
              given[4].toOptional<int64_t>(),
              given[5].toInt());
+       }},
+      {"integer_sum",
+       [](N node, G given) -> Made {
+         return at::sum(
+             x_of(given),
+             node.get(attr::integer_sum::dims),
+             node.get(attr::integer_sum::keep));
        }},
       {"triu",
        [](N node, G given) -> Made {

@@ -61,6 +61,9 @@ find_row(const Table& table, const std::string& name, const char* what) {
   return found->second;
 }
 
+// The sizes that a reduction leaves; without `dims` all dimensions are reduced.
+Dims reduced_sizes(const Dims& sizes, const Dims& dims, bool keep);
+
 // Strides of an operand over the result's dimensions; 0 where it repeats.
 Dims broadcast_strides(
     const Dims& sizes,

@@ -170,7 +170,8 @@ bool pool_planes(
   return true;
 }
 
-// The sizes that remain; without `dims` all dimensions are reduced.
+} // namespace
+
 Dims reduced_sizes(const Dims& sizes, const Dims& dims, bool keep) {
   // torch takes dimensions 0 and -1 of a scalar.
   std::vector<bool> gone(std::max<size_t>(sizes.size(), 1), dims.empty());
@@ -189,8 +190,6 @@ Dims reduced_sizes(const Dims& sizes, const Dims& dims, bool keep) {
   }
   return left;
 }
-
-} // namespace
 
 void infer_softmax(Values& values, const Node& node) {
   infer_eltwise(values, node);

@@ -67,6 +67,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (indexing.topk, "topk"),
     (indexing.largest, "max.dim"),
     (indexing.scatter, "scatter.value"),
+    (indexing.add_rows, "index_add"),
     # Windows
     (partial(windows.resample, algorithm="nearest"), "upsample_nearest2d upsample_nearest2d.vec"),
     (
@@ -104,6 +105,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     ),
     (integers.negate, "bitwise_not logical_not"),
     (integers.cumsum, "cumsum"),
+    (integers.total, "sum sum.dim_IntList"),
     (integers.arange, "arange arange.start arange.start_step"),
     (partial(integers.filled, value=0.0), "zeros"),
     (partial(integers.filled, value=1.0), "ones"),

@@ -78,6 +78,20 @@ def scatter(call: Call) -> None:
     call.result("scatter", [x, indices, value], dim=call.integer("dim"))
 
 
+def add_rows(call: Call) -> None:
+    """A tensor plus rows of another one, each at the index that a list has for it."""
+    x, source, index = call.tensor("self", ANY), call.tensor("source", ANY), call.tensor("index", INDEX)
+    call.require("alpha", 1)
+    if not x.rank or index.rank != 1:
+        raise Refused("self and index are not known to have dimensions")
+    dim = call.integer("dim") % x.rank
+    for place in range(x.rank):
+        if place != dim:
+            index = call.step("unsqueeze", [index, place])
+    places = call.step("expand_as", [index, source])
+    call.result("scatter", [x, places, source], dim=dim, add=True)
+
+
 def _line(call: Call) -> tuple[Value, int]:
     """Return a tensor that surely has dimensions, and one of these."""
     x = call.tensor("self")

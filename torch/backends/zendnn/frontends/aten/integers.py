@@ -10,8 +10,9 @@ from collections.abc import Iterable
 
 import torch
 from torch.backends.zendnn.frontends.aten.dtypes import INT64_NUMBER, MADE
+from torch.backends.zendnn.frontends.aten.mappings import mapped
 from torch.backends.zendnn.frontends.calls import BOOL, Call, Dtypes, Refused, words
-from torch.backends.zendnn.graph import Operand, Value
+from torch.backends.zendnn.graph import Attribute, Operand, Value
 
 INT64: Dtypes = frozenset({torch.int64})
 _WHOLE = INT64 | BOOL
@@ -112,6 +113,19 @@ def cumsum(call: Call) -> None:
     if dtype is not None and MADE.get(dtype) != made:
         raise Refused("dtype is another one")
     call.result("cumsum", [x], dim=call.integer("dim"), dtype=made)
+
+
+def total(call: Call) -> None:
+    """A sum, of int64 if it is one of integers or booleans."""
+    x = call.operand_of(call.arguments["self"])
+    if not (isinstance(x, Value) and x.is_integer):
+        mapped(call)
+        return
+    call.require("dtype", None, INT64_NUMBER)
+    dims = () if call.absent("dim") else call.integers("dim")
+    along: dict[str, Attribute] = {"dims": dims} if dims else {}
+    keep = not call.absent("keepdim") and bool(call.python("keepdim"))
+    call.result("integer_sum", [known(call, "self", _WHOLE)], keep=keep, **along)
 
 
 def arange(call: Call) -> None:

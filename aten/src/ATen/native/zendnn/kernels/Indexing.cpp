@@ -102,31 +102,50 @@ bool choose(const IndexArgs& args) {
   }
 }
 
-template <class T>
-bool put(const ScatterArgs& args) {
+// Calls f with the number at an index, if it is in range.
+template <class F>
+inline bool at_index(const ScatterArgs& args, int64_t index, F f) {
+  if (index < 0 || index >= args.limit)
+    return false;
+  f(index * args.out_step);
+  return true;
+}
+
+template <class T, class Combine>
+bool put(const ScatterArgs& args, Combine combine) {
   const int64_t* strides[] = {
       args.out_strides, args.index_strides, args.value_strides};
   const Loops<3> loops = make_loops<3>(args.ndim, args.sizes, strides);
   const int last = loops.ndim - 1;
+  const int64_t step = loops.strides[0][last],
+                index_step = loops.strides[1][last],
+                value_step = loops.strides[2][last];
+  const bool of_rows = index_step == 0;
   bool ok = true;
   const int64_t lines = loops.total(), grain = kGrain / 4 / args.count + 1;
   parallel(lines, 1, grain, [&](int64_t begin, int64_t end) {
     bool valid = true;
     each_run(loops, begin, end, [&](Offsets<3> at, int64_t size) {
-      for (int64_t line = 0; line < size; ++line) {
-        T* out = static_cast<T*>(args.out) + at.at[0];
-        const int64_t* indices = args.indices + at.at[1];
-        const T* value = static_cast<const T*>(args.value) + at.at[2];
-        for (int64_t i = 0; i < args.count; ++i) {
-          const int64_t place = indices[i * args.index_step];
-          if (place >= 0 && place < args.limit)
-            out[place * args.out_step] = value[i * args.value_step];
-          else
-            valid = false;
-        }
-        for (int k = 0; k < 3; ++k)
-          at.at[k] += loops.strides[k][last];
+      T* out = static_cast<T*>(args.out) + at.at[0];
+      const int64_t* indices = args.indices + at.at[1];
+      const T* value = static_cast<const T*>(args.value) + at.at[2];
+      for (int64_t i = 0; of_rows && i < args.count; ++i) {
+        const T* row = value + i * args.value_step;
+        valid &= at_index(args, indices[i * args.index_step], [&](int64_t to) {
+          for (int64_t j = 0; j < size; ++j)
+            combine(out[to + j * step], row[j * value_step]);
+        });
       }
+      for (int64_t j = 0; !of_rows && j < size; ++j)
+        for (int64_t i = 0; i < args.count; ++i)
+          valid &= at_index(
+              args,
+              indices[j * index_step + i * args.index_step],
+              [&](int64_t to) {
+                combine(
+                    out[to + j * step],
+                    value[j * value_step + i * args.value_step]);
+              });
     });
     if (!valid)
       __atomic_store_n(&ok, false, __ATOMIC_RELAXED);
@@ -155,8 +174,20 @@ bool scatter(const ScatterArgs& args) {
   for (int64_t d = 0; d < args.ndim; ++d)
     if (args.sizes[d] == 0)
       return true;
-  return with_size(
-      args.itemsize, [&]<class T>(T* /*type*/) { return put<T>(args); });
+  switch (args.mode) {
+    case Scatter::add_float32:
+      return put<float>(args, [](float& to, float x) { to += x; });
+    case Scatter::add_bfloat16:
+      return put<BFloat16>(args, [](BFloat16& to, BFloat16 x) {
+        store_one(&to, load_one(&to) + load_one(&x));
+      });
+    case Scatter::add_int64: // which wraps around
+      return put<uint64_t>(args, [](uint64_t& to, uint64_t x) { to += x; });
+    default:
+      return with_size(args.itemsize, [&]<class T>(T* /*type*/) {
+        return put<T>(args, [](T& to, T x) { to = x; });
+      });
+  }
 }
 
 bool index(const IndexArgs& args) {

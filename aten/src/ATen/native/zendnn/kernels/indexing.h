@@ -36,8 +36,12 @@ struct IndexArgs {
 // False if an index is out of range; out is then incomplete.
 bool index(const IndexArgs& args);
 
-// out at the places along a dimension that indices choose = value. The sizes
-// are those of the indices, of which the dimension itself counts as 1.
+// What scatter does with what is there; sums are of that dtype.
+enum class Scatter { replace, add_float32, add_bfloat16, add_int64 };
+
+// out at the places along a dimension that indices choose = value, or is added
+// to. The sizes are those of the indices, of which the dimension itself counts
+// as 1. Indices that stay the same along out's innermost dimension are fastest.
 struct ScatterArgs {
   const int64_t* indices = nullptr;
   const void* value = nullptr;
@@ -53,10 +57,11 @@ struct ScatterArgs {
   int64_t index_step = 0, value_step = 0, out_step = 0;
   int64_t limit = 0;
   int64_t itemsize = 4; // 1, 2, 4 or 8 bytes
+  Scatter mode = Scatter::replace;
 };
 
-// False if an index is out of range; out is then incomplete. Of several indices
-// for one place, the last one counts.
+// False if an index is out of range; out is then incomplete. Several indices
+// for one place count one after the other.
 bool scatter(const ScatterArgs& args);
 
 } // namespace at::native::zendnn::kernels
