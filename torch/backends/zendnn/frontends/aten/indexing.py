@@ -80,7 +80,8 @@ def scatter(call: Call) -> None:
 
 def add_rows(call: Call) -> None:
     """A tensor plus rows of another one, each at the index that a list has for it."""
-    x, source, index = call.tensor("self", ANY), call.tensor("source", ANY), call.tensor("index", INDEX)
+    x, source = call.tensor("self", ANY), call.tensor("source", ANY)
+    index = call.tensor("index", INDEX)
     call.require("alpha", 1)
     if not x.rank or index.rank != 1:
         raise Refused("self and index are not known to have dimensions")
