@@ -181,8 +181,8 @@ void infer_integer_sum(Values& values, const Node& node) {
 void build_integer_sum(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
-  const auto kept = reduced_sizes(
-      sizes, node.get(attr::integer_sum::dims), /*keep=*/true);
+  const auto kept =
+      reduced_sizes(sizes, node.get(attr::integer_sum::dims), /*keep=*/true);
   const auto from = builder.strided(input);
   const auto to = builder.make_dense(node.output());
   using Args = kernels::IntegerSumArgs;
