@@ -87,6 +87,35 @@ def test_operators_of_functional_graphs_are_imported() -> None:
     assert [node.reason for node in import_graph(source).graph.nodes if node.op == OPAQUE] == []
 
 
+def windows(x: Tensor) -> Tensor:
+    """Windows that overlap, of a tensor that does not lie in order."""
+    y = F.gelu(x).view(4, 3, 2, 4).transpose(0, 2)
+    return F.softmax(y.as_strided((2, 5, 4, 4), (4, 16, 8, 1)) * 2, -1)
+
+
+def test_views_of_memory_are_imported_where_it_is_all_the_operand_s() -> None:
+    x = values(12, 8)
+    imported = import_graph(functional(Called(windows), [x]))
+    assert [node.reason for node in imported.graph.nodes if node.op == OPAQUE] == []
+    (result,) = interpreter.evaluate(imported.graph, [x])
+    torch.testing.assert_close(result, windows(x))
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda x: x[:, 2:].relu().as_strided((2,), (1,), 3), "storage_offset is given"),
+        (lambda x: x[:, 2:].as_strided((6, 4), (8, 1)), "it looks at memory around its operand"),
+    ],
+)
+def test_views_of_memory_around_the_operand_are_left_out(
+    function: Callable[[Tensor], Tensor], reason: str
+) -> None:
+    graph = import_graph(functional(Called(function), [values(6, 8)])).graph
+    reasons = [node.reason for node in graph.nodes if node.op == OPAQUE]
+    assert reasons == [reason]
+
+
 def test_types_are_those_that_fx_knows() -> None:
     graph = import_graph(functional(Called(lambda x: F.relu(x).bfloat16()), [ROWS])).graph
     types = [(node.output.dtype, node.output.dims) for node in graph.nodes]

@@ -386,6 +386,11 @@ def cut(a: Attributes, x: Tensor, dim: int, start: int | None, end: int | None, 
     return torch.ops.aten.slice(x, dim, start, end, step)
 
 
+def as_strided(a: Attributes, x: Tensor) -> Tensor:
+    laid = torch.empty_strided(x.shape, a["laid"], dtype=x.dtype).copy_(x)
+    return laid.as_strided(a["sizes"], a["strides"])
+
+
 def scatter(a: Attributes, x: Tensor, indices: Tensor, value: Tensor) -> Tensor:
     value = value if value.dim() else value.expand_as(indices)
     return (x.scatter_add if a.get("add") else x.scatter)(a["dim"], indices, value)
@@ -444,6 +449,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "select": lambda a, x, dim, index: x.select(dim, index),
     "slice": cut,
     "split": split,
+    "as_strided": as_strided,
     "contiguous": lambda a, x: x.contiguous(),
     "convolution": convolution,
     "linear": linear,

@@ -104,6 +104,26 @@ def test_a_view_that_is_a_result_is_dense(
 
 @property_test
 @given(data=st.data())
+def test_views_of_memory(data: st.DataObject) -> None:
+    """With overlaps and gaps, of a tensor that lies in some order of its dimensions."""
+    b, draw = Builder(), data.draw
+    shape = tuple(draw(st.lists(st.sampled_from([1, 2, 3, 6]), min_size=1, max_size=4)))
+    order = draw(st.permutations(range(len(shape))))
+    laid = torch.empty_permuted(shape, order, device="meta").stride()
+    rest, sizes, strides = math.prod(shape) - 1, [], []
+    for _ in range(draw(st.integers(0, 4))):
+        strides.append(draw(st.integers(0, 7)))
+        sizes.append(draw(st.integers(1, min(6, 1 + rest // max(strides[-1], 1)))))
+        rest -= (sizes[-1] - 1) * strides[-1]
+    x = b.input(ARRANGED[draw(arranged)](small(shape, torch.float32)))
+    if draw(st.booleans()):
+        x = b.eltwise("abs", x)
+    y = b("as_strided", x, laid=laid, sizes=tuple(sizes), strides=tuple(strides))
+    check_exact(b, y, b("compare", y, y, algorithm="eq"), *([x] if draw(st.booleans()) else []))
+
+
+@property_test
+@given(data=st.data())
 def test_replaced_slices(data: st.DataObject) -> None:
     """One after the other, also of views, and while others still read what they replace."""
     b, draw = Builder(), data.draw
@@ -148,15 +168,18 @@ def test_a_slice_that_a_number_starts_is_replaced(b: Builder) -> None:
     check(b, put, b("slice_scatter", b.eltwise("abs", x), value, 0, start, None, 2))
 
 
-#: Replaced slices that plans refuse, and words of the reason.
+#: Views and replaced slices that plans refuse, and words of the reason.
 REFUSED = {
     "%y = slice_scatter(%x, %x, 0, 1, none, 1)": "other sizes",
+    "%y = as_strided(%x) laid=6,1 sizes=3 strides=6": "around",
+    "%y = as_strided(%x) laid=8,1 sizes=2 strides=6": "around",
+    "%y = as_strided(%x) laid=6,1 sizes=2 strides=-1": "around",
     "%y = slice_scatter(%x, %i, 0, none, none, 1)": "another type",
 }
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_slices_of_others_are_not_replaced(line: str) -> None:
+def test_views_of_what_is_not_there_are_refused(line: str) -> None:
     plan = plan_of("%x = input tensor", "%i = input tensor", line, "return %y")
     assert not plan.takes([tensor(2, 6), torch.zeros(2, 6, dtype=torch.int64)], [])
     assert REFUSED[line] in refusal(plan)

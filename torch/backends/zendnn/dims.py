@@ -70,6 +70,11 @@ def given(node: Node, dims: OperandDims) -> Dims:
     return _given(node.inputs)
 
 
+def laid_out(node: Node, dims: OperandDims) -> Dims:
+    """The sizes that an attribute states."""
+    return tuple(node.get("sizes"))
+
+
 def stated(node: Node, dims: OperandDims) -> Dims:
     """The sizes that follow the first operand."""
     return _given(node.inputs[1:])

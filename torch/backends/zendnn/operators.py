@@ -255,6 +255,13 @@ VIEW_ROWS = (
         _VIEW | _WANTS,
         Result(infer.split, _ALL, kind="tensors"),
     ),
+    Operator(
+        "as_strided(Any x, *, int[] laid=[], int[] sizes=[], int[] strides=[])",
+        "with other sizes and strides, of which several elements may be one: those of x in memory "
+        "with the strides `laid`, without gaps",
+        _VIEW,
+        Result(infer.laid_out, _ALL),
+    ),
     _view(
         "contiguous(Any x)",
         infer.same,

@@ -88,6 +88,8 @@ class Builder : public Values {
   // Row by row, or with whatever strides it has.
   Place dense(int64_t value);
   Place strided(int64_t value);
+  // With these strides, which leave no gaps.
+  Place laid_out(int64_t value, const Dims& strides);
   // With the elements of the last dimension side by side, or only one of them.
   Place with_rows(int64_t value);
   // In this very layout.

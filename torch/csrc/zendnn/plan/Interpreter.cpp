@@ -320,6 +320,16 @@ const std::unordered_map<std::string, Interpret>& table() {
        }},
       {"slice", slice},
       {"split", split},
+      {"as_strided",
+       [](N node, G given) -> Made {
+         const auto& x = x_of(given);
+         const auto laid = node.get(attr::as_strided::laid);
+         return at::empty_strided(x.sizes(), laid, x.options())
+             .copy_(x)
+             .as_strided(
+                 node.get(attr::as_strided::sizes),
+                 node.get(attr::as_strided::strides));
+       }},
       {"contiguous",
        [](N, G given) -> Made { return x_of(given).contiguous(); }},
       {"eltwise", eltwise},

@@ -33,6 +33,22 @@ Place Builder::dense(int64_t value) {
   return set_place(value, to);
 }
 
+Place Builder::laid_out(int64_t value, const Dims& strides) {
+  const auto& shape = sizes(value);
+  if (const auto* known = find_place(value, [&](const Place& it) {
+        return !it.blocked && meaningful_strides(shape, it.strides) ==
+                                  meaningful_strides(shape, strides);
+      })) {
+    return *known;
+  }
+  const Place from = place(value);
+  const Place to{
+      .ref = arena(count(shape) * item_size(dtype(value))), .strides = strides};
+  copy(value, from, to);
+  set_place(value, to, /*is_best=*/false);
+  return to;
+}
+
 Place Builder::strided(int64_t value) {
   const auto* known = find_plain_place(value);
   return known != nullptr ? *known : dense(value);

@@ -239,6 +239,29 @@ void build_split(Builder& builder, const Node& node) {
   }
 }
 
+void infer_as_strided(Values& values, const Node& node) {
+  const auto input = tensor(node, 0);
+  const auto& shape = values.sizes(input);
+  const auto laid = node.get(attr::as_strided::laid),
+             sizes = node.get(attr::as_strided::sizes),
+             strides = node.get(attr::as_strided::strides);
+  const auto is_negative = [](int64_t stride) { return stride < 0; };
+  if (laid.size() != shape.size() || sizes.size() != strides.size() ||
+      std::any_of(strides.begin(), strides.end(), is_negative) ||
+      !is_dense(shape, laid) || span(sizes, strides) > count(shape)) {
+    refuse("a view of memory around a tensor");
+  }
+  values.set_type(node.output(), sizes, values.dtype(input), strides);
+}
+
+void build_as_strided(Builder& builder, const Node& node) {
+  const auto from =
+      builder.laid_out(tensor(node, 0), node.get(attr::as_strided::laid));
+  builder.set_place(
+      node.output(),
+      {.ref = from.ref, .strides = node.get(attr::as_strided::strides)});
+}
+
 void infer_slice_scatter(Values& values, const Node& node) {
   const auto whole = tensor(node, 0), value = tensor(node, 1);
   const auto& strides = values.strides(whole);

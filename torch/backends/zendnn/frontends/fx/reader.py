@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
@@ -254,6 +255,25 @@ def copy(call: FxCall) -> None:
         call.result("expand_as", [x, call.tensor("self", ANY)])
 
 
+def as_strided(call: FxCall) -> None:
+    """A view of memory, where its operand surely fills that."""
+    call.require("storage_offset", None)
+    x, laid = call.tensor("self", ANY), call.node.args[0].meta["val"].stride()
+    if not all(isinstance(size, int) for size in (*laid, *(x.dims or (None,)))):
+        raise Refused("where its operand lies is not known")
+    sizes, strides = call.integers("size"), call.integers("stride")
+    spans = zip((x.dims, sizes), (laid, strides), strict=True)
+    held, read = (_span(*span) for span in spans)
+    if read > math.prod(x.dims) or held > math.prod(x.dims) or 0 in laid:
+        raise Refused("it looks at memory around its operand")
+    call.result("as_strided", [x], laid=tuple(laid), sizes=sizes, strides=strides)
+
+
+def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
+    """Return how many elements there are from the first to the last in memory."""
+    return 1 + sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True))
+
+
 def expand(call: FxCall) -> None:
     """A view of which each size that stays is -1, also where nobody knows it yet."""
     x = call.tensor("self", ANY)
@@ -276,7 +296,12 @@ def _same_symbol(a: int | torch.SymInt, b: int | torch.SymInt) -> bool:
     )
 
 
-_IMPORTERS = IMPORTERS | {"aten::clone": clone, "aten::copy": copy, "aten::expand": expand}
+_IMPORTERS = IMPORTERS | {
+    "aten::as_strided": as_strided,
+    "aten::clone": clone,
+    "aten::copy": copy,
+    "aten::expand": expand,
+}
 
 
 def _try_import(scope: Scope, node: fx.Node) -> str:
