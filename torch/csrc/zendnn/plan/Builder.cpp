@@ -146,6 +146,12 @@ void Builder::follow() {
   }
 }
 
+bool Builder::is_timed() const {
+  return std::all_of(made_.begin(), made_.end(), [](const auto& made) {
+    return made->is_timed;
+  });
+}
+
 Predecessor Builder::predecessor() && {
   return {
       {std::move(values_), std::move(nodes_), std::move(written_)},
@@ -270,6 +276,7 @@ Choice Builder::choose(
   for (const auto& name : choice.wrong) {
     now_.part.wrong.push_back(name + " for " + node.label);
   }
+  now_.is_timed = now_.is_timed && choice.is_timed;
   now_.is_final =
       now_.is_final && choice.wrong.empty() && (choice.is_timed || !tunes_);
   return choice;

@@ -44,6 +44,7 @@ struct Made {
   std::vector<At> places{};
   std::vector<std::pair<Ref, int64_t>> touched{}; // by which step
   bool is_final = true; // no build would choose other implementations
+  bool is_timed = true; // nor would one that may time
 };
 
 // A build of the same region for another call.
@@ -79,6 +80,8 @@ class Builder : public Values {
   // Throws Refused when there is something that a plan does not take; where it
   // is one node, RefusedNode.
   std::unique_ptr<Executable> build();
+  // After that: whether a build that may time would choose the same.
+  bool is_timed() const;
   // After that, for other calls.
   Predecessor predecessor() &&;
 

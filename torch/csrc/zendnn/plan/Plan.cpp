@@ -59,6 +59,10 @@ bool is_channels_last(const TensorSpec& input) {
          input.strides == channels_last_strides(input.sizes);
 }
 
+// For so many sizes implementations are timed when they are new. A plan that
+// sees more may see others with every call, for which timing never pays.
+constexpr int kTimedAtOnce = 4;
+
 // Those to choose from. Without convolutions, images stay as they come in.
 std::vector<Layout> layouts_of(const Description& region, const Call& call) {
   const auto& inputs = call.inputs;
@@ -129,7 +133,7 @@ Plan::Plan(std::string description, Tensors constants, std::string name)
       constants_(std::move(constants)),
       name_(std::move(name)),
       cache_(
-          [this](const Call& call) { return build(call); },
+          [this](const Call& call, bool recurs) { return build(call, recurs); },
           [this] { trim(); }) {
   tell_early_warnings();
   try {
@@ -154,17 +158,30 @@ Plan::Plan(std::string description, Tensors constants, std::string name)
   }
 }
 
-Built Plan::build(const Call& call) {
+std::vector<Layout> Plan::layouts_for(const Call& call, bool times) const {
+  auto layouts = layouts_of(region_, call);
+  const std::lock_guard lock(mutex_);
+  return !times && layout_ && has_images(region_) ? std::vector{*layout_}
+                                                  : layouts;
+}
+
+Built Plan::build(const Call& call, bool recurs) {
   // torch is asked for views, strides, and results of what it computes.
   const BelowEverything below;
   const route::Decided decided(route::Says::zendnn);
   if (route::Region(call.route).leaves(name_, sizes_of(call.inputs))) {
     return {.refused = route::kReason};
   }
-  double seconds = region_.tuning_budget.value_or(tuning_budget());
+  const double budget = region_.tuning_budget.value_or(tuning_budget());
+  const bool times = [&] {
+    const std::lock_guard lock(mutex_);
+    return recurs || ++builds_ <= kTimedAtOnce;
+  }();
+  double seconds = times ? budget : 0;
   Conditions conditions;
   std::vector<Built> built;
-  for (const auto layout : layouts_of(region_, call)) {
+  const auto layouts = layouts_for(call, times);
+  for (const auto layout : layouts) {
     try {
       built.push_back(build(call, layout, conditions, seconds));
     } catch (const Refused& refused) {
@@ -177,9 +194,16 @@ Built Plan::build(const Call& call) {
       }
     }
   }
-  const auto chosen = fastest(built, call, conditions, seconds);
-  auto winner = std::move(built.at(chosen));
+  const auto choice = fastest(built, call, conditions, seconds);
+  auto winner = std::move(built.at(choice.index));
   winner.conditions = conditions;
+  winner.is_timed = times || budget <= 0 ||
+                    (winner.is_timed && choice.is_timed &&
+                     layouts.size() == layouts_of(region_, call).size());
+  {
+    const std::lock_guard lock(mutex_);
+    layout_ = layouts.at(choice.index);
+  }
   built.clear();
   trim();
   save_choices();
@@ -221,6 +245,7 @@ Built Plan::build(
         Builder builder(
             std::move(values), packed_, chosen_, layout, seconds, known);
         made.executable = builder.build();
+        made.is_timed = builder.is_timed();
         for (const auto& node : region.nodes) {
           if (find_operator(node.op).casts) {
             made.products.insert(builder.dtype(node.inputs[0].index));
@@ -256,7 +281,7 @@ std::unique_ptr<Predecessor> Plan::take_predecessor(Layout layout, bool tunes) {
              : nullptr;
 }
 
-size_t Plan::fastest(
+Choice Plan::fastest(
     const std::vector<Built>& built,
     const Call& call,
     const Conditions& conditions,
@@ -264,7 +289,7 @@ size_t Plan::fastest(
   const auto& inputs = call.inputs;
   if (built.size() < 2 ||
       !std::all_of(inputs.begin(), inputs.end(), is_compact)) {
-    return 0; // stand-ins would take all the memory that strides span
+    return {}; // stand-ins would take all the memory that strides span
   }
   std::ostringstream key;
   key << "layout " << std::hash<std::string>{}(description_) << std::dec;
@@ -290,7 +315,7 @@ size_t Plan::fastest(
                             executable->run(given, call.numbers);
                           }});
   }
-  return choose(key.str(), candidates, seconds).index;
+  return choose(key.str(), candidates, seconds);
 }
 
 bool Plan::is_count(const Tensors& tensors, const Integers& numbers) const {
@@ -470,6 +495,7 @@ void Plan::clear() {
   {
     const std::lock_guard lock(mutex_);
     latest_.reset();
+    builds_ = 0;
   }
   cache_.clear();
 }

@@ -63,7 +63,11 @@ class Plan : public torch::CustomClassHolder {
       const Integers& numbers) const;
   // Forgets what no executable holds.
   void trim();
-  Built build(const Call& call);
+  // Times implementations for the first sizes, and for others once they recur.
+  Built build(const Call& call, bool recurs);
+  // The layouts to choose from, or that of the build before where nothing is
+  // timed.
+  std::vector<Layout> layouts_for(const Call& call, bool times) const;
   // The latest build, if one for this call would choose like it; the plan has
   // it no more then.
   std::unique_ptr<Predecessor> take_predecessor(Layout layout, bool tunes);
@@ -73,7 +77,7 @@ class Plan : public torch::CustomClassHolder {
       Layout layout,
       Conditions& conditions,
       double& seconds);
-  size_t fastest(
+  Choice fastest(
       const std::vector<Built>& built,
       const Call& call,
       const Conditions& conditions,
@@ -87,8 +91,10 @@ class Plan : public torch::CustomClassHolder {
   std::set<c10::ScalarType> weights_; // of convolutions and linear layers
   Packed packed_;
   Shared<const Implementation> chosen_;
-  mutable std::mutex mutex_;            // of latest_
+  mutable std::mutex mutex_;            // of the next three
   std::unique_ptr<Predecessor> latest_; // of what has been built
+  std::optional<Layout> layout_;        // of the last build for images
+  int builds_ = 0;                      // of calls that were new
   PlanCache cache_;
 };
 

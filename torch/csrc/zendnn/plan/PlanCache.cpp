@@ -12,6 +12,10 @@
 namespace at::native::zendnn::plan {
 namespace {
 
+// A call finds its entry twice: where it is taken, and where it runs. So it
+// recurs for the second time when it is found for the fourth.
+constexpr int kRecurring = 4;
+
 std::atomic<size_t>& capacity() {
   static std::atomic<size_t> entries = [] {
     const auto number = whole_number_from("ZENDNN_PLAN_CACHE_CAPACITY", 0, 32);
@@ -33,7 +37,7 @@ void set_plan_cache_capacity(int64_t entries) {
 }
 
 PlanCache::PlanCache(
-    std::function<Built(const Call&)> build,
+    std::function<Built(const Call&, bool)> build,
     std::function<void()> dropped)
     : build_(std::move(build)), dropped_(std::move(dropped)) {}
 
@@ -74,6 +78,11 @@ std::shared_ptr<PlanCache::Slot> PlanCache::known(
   return recent_.front();
 }
 
+std::shared_ptr<const Built> PlanCache::build(const Call& call, bool recurs) {
+  RECORD_FUNCTION("zendnn::prepare", std::vector<c10::IValue>());
+  return std::make_shared<const Built>(build_(call, recurs));
+}
+
 std::shared_ptr<const Built> PlanCache::find(
     const Tensors& tensors,
     const Integers& numbers) {
@@ -90,7 +99,16 @@ std::shared_ptr<const Built> PlanCache::find(
     recent_.push_front(slot);
   }
   if (slot->built) {
-    return slot->built;
+    if (slot->built->is_timed || ++slot->found != kRecurring) {
+      return slot->built;
+    }
+    lock.unlock();
+    const auto again = build(slot->call, /*recurs=*/true); // others run the old
+    lock.lock();
+    slot->built = again;
+    lock.unlock();
+    dropped_();
+    return again;
   }
   lock.unlock();
   std::lock_guard building(slot->building); // others wait for it
@@ -100,9 +118,8 @@ std::shared_ptr<const Built> PlanCache::find(
   }
   lock.unlock();
   std::shared_ptr<const Built> built;
-  RECORD_FUNCTION("zendnn::prepare", std::vector<c10::IValue>());
   try {
-    built = std::make_shared<const Built>(build_(slot->call));
+    built = build(slot->call, /*recurs=*/false);
   } catch (...) {
     // Not a refusal but an accident, such as no memory: let the next call try.
     lock.lock();

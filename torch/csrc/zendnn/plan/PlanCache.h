@@ -20,6 +20,7 @@ struct Built {
   std::vector<Left> left{};             // what torch computes
   Conditions conditions{};              // of the numbers
   size_t routed_calls = 0;              // those of the route's chart
+  bool is_timed = true; // else a build that may time could choose otherwise
   std::shared_ptr<std::atomic<bool>> due =
       std::make_shared<std::atomic<bool>>(verifies());
 };
@@ -27,7 +28,8 @@ struct Built {
 // Holds the executables, and the refusals, of as many calls as
 // plan_cache_capacity() says of each, and drops the least recently used. Calls
 // that differ in nothing but numbers share an entry where its conditions hold.
-// Any number of threads may use a cache at once.
+// What was built without timing is built anew once its call recurs. Any number
+// of threads may use a cache at once.
 class PlanCache {
  public:
   struct Entry {
@@ -42,10 +44,11 @@ class PlanCache {
         const route::Moment& route_now) const;
   };
 
-  // `build` runs without a lock and may throw. `dropped` is called after
-  // entries are gone, to free what only they used.
+  // `build` runs without a lock and may throw; it is told whether the call
+  // recurs. `dropped` is called after entries are gone, to free what only they
+  // used.
   PlanCache(
-      std::function<Built(const Call&)> build,
+      std::function<Built(const Call&, bool recurs)> build,
       std::function<void()> dropped);
 
   // Returns what serves this call. Builds it first where nothing does: one
@@ -66,17 +69,19 @@ class PlanCache {
  private:
   struct Slot : Entry {
     std::mutex building{};
+    int found = 0; // how many times it was there; guarded by mutex_
   };
   using Slots = std::list<std::shared_ptr<Slot>>;
 
   // The slot for this call, which becomes the first; null where there is none.
   // The caller holds the lock.
   std::shared_ptr<Slot> known(const Tensors& tensors, const Integers& numbers);
+  std::shared_ptr<const Built> build(const Call& call, bool recurs);
   // Removes and returns the slots beyond the capacity. The caller holds the
   // lock.
   Slots beyond_capacity();
 
-  std::function<Built(const Call&)> build_;
+  std::function<Built(const Call&, bool)> build_;
   std::function<void()> dropped_;
   mutable std::mutex mutex_;
   Slots recent_; // the most recently used first

@@ -258,15 +258,15 @@ def copy(call: FxCall) -> None:
 def as_strided(call: FxCall) -> None:
     """A view of memory, where its operand surely fills that."""
     call.require("storage_offset", None)
-    x, laid = call.tensor("self", ANY), call.node.args[0].meta["val"].stride()
-    if not all(isinstance(size, int) for size in (*laid, *(x.dims or (None,)))):
+    x, held = call.tensor("self", ANY), call.node.args[0].meta["val"]
+    shape, laid = tuple(held.shape), tuple(held.stride())
+    if not all(isinstance(size, int) for size in (*shape, *laid)):
         raise Refused("where its operand lies is not known")
     sizes, strides = call.integers("size"), call.integers("stride")
-    spans = zip((x.dims, sizes), (laid, strides), strict=True)
-    held, read = (_span(*span) for span in spans)
-    if read > math.prod(x.dims) or held > math.prod(x.dims) or 0 in laid:
+    read = max(_span(shape, laid), _span(sizes, strides))
+    if read > math.prod(shape) or 0 in laid:
         raise Refused("it looks at memory around its operand")
-    call.result("as_strided", [x], laid=tuple(laid), sizes=sizes, strides=strides)
+    call.result("as_strided", [x], laid=laid, sizes=sizes, strides=strides)
 
 
 def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:
