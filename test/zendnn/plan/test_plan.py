@@ -657,17 +657,42 @@ def test_memory_is_flat_over_many_calls(module: torch.jit.ScriptModule) -> None:
     assert resident_bytes() - before < 4 * MIB
 
 
+#: Prints how many choices there are after calls of sizes.
+CHOICES = """
+import os, pathlib, torch
+from torch import nn
+net = nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3)).eval()
+path = pathlib.Path(os.environ["ZENDNN_TUNING_CACHE"])
+with torch.no_grad():
+    traced = torch.jit.trace(net, torch.randn(1, 3, 64, 64))
+    module = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+    for size in (*range(65, 75), 71, 71, 72):
+        module(torch.randn(1, 3, size, size))
+        print(len(path.read_text().splitlines()))
+"""
+
+
+def test_sizes_after_the_fourth_are_timed_once_they_recur(tmp_path: Path) -> None:
+    settings = {"ZENDNN_TUNING_BUDGET": "2", "ZENDNN_TUNING_CACHE": str(tmp_path / "choices")}
+    printed = run_python(CHOICES, **settings)
+    counts = [int(count) for count in printed.split()]
+    early, late, again = counts[:4], counts[4:10], counts[10:]
+    assert early == sorted(set(early))
+    assert set(late) == {early[-1]}
+    assert again[0] == late[-1] < again[1] == again[2]
+
+
 def test_memory_is_bounded_over_many_shapes(
     net: nn.Module, module: torch.jit.ScriptModule, capacity: Callable[[int], None]
 ) -> None:
     capacity(4)
     with torch.no_grad():
-        for number in range(150):  # fills ZenDNN's own primitive cache
+        for number in range(600):  # fills ZenDNN's own cache, of 1,024 primitives
             module(values(1, 3, 8 + number % 50, 7 + number // 50))
         before = resident_bytes()
         # An executable of this net takes about 120 KiB: 96 MiB if each shape leaked one.
         for number in range(800):
-            module(values(1, 3, 8 + number % 50, 10 + number // 50))
+            module(values(1, 3, 8 + number % 50, 19 + number // 50))
     assert resident_bytes() - before < 24 * MIB
     assert len(built(module)) == 4
     x = values(1, 3, 9, 11)
