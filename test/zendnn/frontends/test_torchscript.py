@@ -427,10 +427,10 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         "r0 = scatter(x, y, x) add=1 dim=1",
     ),
     "index_add": (
-        lambda x, y: x.view(4, 6).index_add(-1, FIRST, y),
+        lambda x, y: x.view(4, 6).index_add(-1, FIRST, y.view(4, 3)),
         [ROWS, ROWS[:, :3]],
-        "r0 = view(x, 4, 6)\nr1 = unsqueeze(c0, 0)\nr2 = expand_as(r1, y)\n"
-        "r3 = scatter(r0, r2, y) add=1 dim=1",
+        "r0 = view(x, 4, 6)\nr1 = view(y, 4, 3)\nr2 = unsqueeze(c0, 0)\nr3 = expand_as(r2, r1)\n"
+        "r4 = scatter(r0, r3, r1) add=1 dim=1",
     ),
     "sum of integers": (
         lambda x: x.to(torch.int64).sum(0, True),
@@ -874,6 +874,18 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         [ROWS],
         "aten::var",
         "how many dimensions self has is not known",
+    ),
+    "a slice of another dtype": (
+        lambda x, y: torch.slice_scatter(x.to(torch.float32), y.to(torch.int64), 1, 0, 3),
+        [ROWS, ROWS[:, :3]],
+        "aten::slice_scatter",
+        "src is int64, and self is float32",
+    ),
+    "rows that one index may stand for": (
+        lambda x, y, z: x.view(4, 6).index_add(0, z, y.view(2, 6)),
+        [ROWS, ROWS[:2], FIRST[:2]],
+        "aten::index_add",
+        "self, index and source are not known to have dimensions",
     ),
     "a scatter into what may hold integers": (
         lambda x, y: x.scatter(1, y, 2),

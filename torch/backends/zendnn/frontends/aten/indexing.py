@@ -83,9 +83,12 @@ def add_rows(call: Call) -> None:
     x, source = call.tensor("self", ANY), call.tensor("source", ANY)
     index = call.tensor("index", INDEX)
     call.require("alpha", 1)
-    if not x.rank or index.rank != 1:
-        raise Refused("self and index are not known to have dimensions")
+    if not x.rank or not index.dims or not source.dims or len(source.dims) != x.rank:
+        raise Refused("self, index and source are not known to have dimensions")
     dim = call.integer("dim") % x.rank
+    count, rows = index.dims[0], source.dims[dim]
+    if count != rows and (count == 1 or not isinstance(count, int)):
+        raise Refused("index is not known to have one for each row")  # and would repeat
     for place in range(x.rank):
         if place != dim:
             index = call.step("unsqueeze", [index, place])

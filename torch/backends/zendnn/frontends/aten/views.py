@@ -30,16 +30,25 @@ def _bound(end: Operand) -> Operand:
 def slice_scatter(call: Call) -> None:
     """A tensor with another one in the place of a part of a dimension."""
     names = ("self", "src", "dim", "start", "end", "step")
-    *given, start, end, step = operands(call, "slice_scatter", *names)
-    call.result("slice_scatter", [*given, start, _bound(end), step])
+    x, value, dim, start, end, step = operands(call, "slice_scatter", *names)
+    _replace(call, x, value, [dim, start, _bound(end), step])
 
 
 def select_scatter(call: Call) -> None:
     """A tensor with another one in the place of one index of a dimension."""
     dim, index = call.integer("dim"), call.integer("index")
     value = call.step("unsqueeze", [call.tensor("src", ANY), dim])
-    bounds = index, None if index == -1 else index + 1
-    call.result("slice_scatter", [call.tensor("self", ANY), value, dim, *bounds, 1])
+    end = None if index == -1 else index + 1
+    _replace(call, call.tensor("self", ANY), value, [dim, index, end, 1])
+
+
+def _replace(call: Call, x: Operand, value: Operand, where: list[Operand]) -> None:
+    """Make a copy with another slice the call's result."""
+    assert isinstance(x, Value)
+    assert isinstance(value, Value)
+    if x.dtype and value.dtype and x.dtype != value.dtype:
+        raise Refused(f"src is {value.dtype}, and self is {x.dtype}")
+    call.result("slice_scatter", [x, value, *where])
 
 
 def index_select(call: Call) -> None:
