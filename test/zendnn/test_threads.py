@@ -59,7 +59,12 @@ def test_eager_operations_in_eight_threads_are_right() -> None:
     )
 
 
-def test_one_frozen_module_in_eight_threads_is_right() -> None:
+@pytest.mark.parametrize("budget", ["0", "0.05"])
+def test_one_frozen_module_in_eight_threads_is_right(
+    budget: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a budget, sizes after the fourth are built anew while other threads run them."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", budget)
     net = nn.Sequential(
         nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten(2)
     ).eval()
@@ -70,10 +75,9 @@ def test_one_frozen_module_in_eight_threads_is_right() -> None:
 
     def work(number: int) -> None:
         with torch.no_grad():  # this switch is per thread
-            for _ in range(ROUNDS):
-                torch.testing.assert_close(
-                    module(inputs[number]), want[number], rtol=1e-5, atol=1e-5
-                )
+            for turn in range(2 * ROUNDS):
+                which = (number + turn) % THREADS  # each thread calls all sizes
+                torch.testing.assert_close(module(inputs[which]), want[which], rtol=1e-5, atol=1e-5)
 
     with counting() as calls:
         in_threads(work)
