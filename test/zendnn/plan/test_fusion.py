@@ -153,7 +153,7 @@ def test_long_chains_with_many_operands(b: Builder, count: int) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_many_elements_on_several_threads(b: Builder, threads: int) -> None:
+def test_many_elements_shared_by_cores(b: Builder, threads: int) -> None:
     """Parts of threads begin anywhere in a row."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
