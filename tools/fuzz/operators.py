@@ -124,7 +124,6 @@ WITH_DIM = {
     "unbound": "torch.stack(torch.unbind({0}, {d}), {d})",
     "slice_written": "{0}.slice_scatter({0}.narrow({d}, 0, ({n} + 1) // 2) * 2, {d}, 0, ({n} + 1) // 2)",  # noqa: E501
     "row_written": "{0}.select_scatter({0}.select({d}, 0) * 2, {d}, -1)",
-    "steps_written": "{0}.slice_scatter({0}.slice({d}, 1, None, 2) * 2, {d}, 1, None, 2)",
     "cut_and_padded": "F.pad({0}.flatten(0), [1, -1]).view({s})",
     "standardised": "{0} / ({0}.std({d}, unbiased=False, keepdim=True) + 1)",
     "squeezed": "{0}.unsqueeze({d}).squeeze({d})",

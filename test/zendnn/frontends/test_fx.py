@@ -116,6 +116,16 @@ def test_views_of_memory_around_the_operand_are_left_out(
     assert reasons == [reason]
 
 
+def test_dimensions_of_tensors_without_any_are_taken() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x.squeeze((-1,)) + x.std(0, unbiased=False) + x.squeeze()
+
+    graph = import_graph(functional(Called(function), [values(3)[0]])).graph
+    assert {node.reason for node in graph.nodes if node.op == OPAQUE} == {
+        "self is not known to have dimensions"
+    }
+
+
 def test_types_are_those_that_fx_knows() -> None:
     graph = import_graph(functional(Called(lambda x: F.relu(x).bfloat16()), [ROWS])).graph
     types = [(node.output.dtype, node.output.dims) for node in graph.nodes]

@@ -873,7 +873,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str, str]] = {
         lambda x: x.var(1),
         [ROWS],
         "aten::var",
-        "how many dimensions self has is not known",
+        "self is not known to have dimensions",
     ),
     "a slice of another dtype": (
         lambda x, y: torch.slice_scatter(x.to(torch.float32), y.to(torch.int64), 1, 0, 3),

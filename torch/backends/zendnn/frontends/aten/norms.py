@@ -62,8 +62,8 @@ def vector_norm(call: Call) -> None:
 def variance(call: Call, *, root: bool) -> None:
     """The variance along dimensions, or of all elements, or its root, which the deviation is."""
     x = call.tensor("self")
-    if x.dims is None:
-        raise Refused("how many dimensions self has is not known")
+    if not x.dims:
+        raise Refused("self is not known to have dimensions")
     dims = () if call.absent("dim") else call.integers("dim")
     keep = not call.absent("keepdim") and bool(call.python("keepdim"))
     along: dict[str, Attribute] = {"dims": dims} if dims else {}

@@ -124,8 +124,8 @@ def squeeze(call: Call) -> None:
     dims = x.dims
     if dims is None:
         raise Refused("how many dimensions self has is not known")
-    if call.has("dim"):
-        gone = [dim % len(dims) for dim in call.integers("dim")]
+    if call.has("dim"):  # a tensor without dimensions takes -1 and 0
+        gone = [dim % len(dims) for dim in call.integers("dim") if dims]
     elif all(isinstance(size, int) for size in dims):
         gone = [dim for dim, size in enumerate(dims) if size == 1]
     else:
