@@ -145,18 +145,20 @@ def test_tied_weights_change_together() -> None:
     assert_as_eager(fast, net, ids)
 
 
-def test_modules_that_share_a_graph_keep_their_own_plans(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = []
-    optimize = front_end.optimize
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What was given each time that plans of a graph were made."""
+    made, optimize = [], front_end.optimize
 
     def counted(*given: Any, **named: Any) -> Any:
         made.append(given)
         return optimize(*given, **named)
 
     monkeypatch.setattr(front_end, "optimize", counted)
+    return made
 
+
+def test_modules_that_share_a_graph_keep_their_own_plans(made: list[Any]) -> None:
     class Layer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -173,17 +175,7 @@ def test_modules_that_share_a_graph_keep_their_own_plans(
     assert len(made) == 3
 
 
-def test_a_buffer_that_changes_with_every_call_is_an_input(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    made = []
-    optimize = front_end.optimize
-
-    def counted(*given: Any, **named: Any) -> Any:
-        made.append(given)
-        return optimize(*given, **named)
-
-    monkeypatch.setattr(front_end, "optimize", counted)
+def test_a_buffer_that_changes_with_every_call_is_an_input(made: list[Any]) -> None:
     net = Cache().eval()
 
     def read(x: Tensor) -> Tensor:
@@ -215,17 +207,7 @@ class Recurrent(nn.Module):
 
 
 @pytest.mark.parametrize("with_weights", [False, True])
-def test_a_state_that_every_call_replaces_is_an_input(
-    monkeypatch: pytest.MonkeyPatch, with_weights: bool
-) -> None:
-    made = []
-    optimize = front_end.optimize
-
-    def counted(*given: Any, **named: Any) -> Any:
-        made.append(given)
-        return optimize(*given, **named)
-
-    monkeypatch.setattr(front_end, "optimize", counted)
+def test_a_state_that_every_call_replaces_is_an_input(made: list[Any], with_weights: bool) -> None:
     net = nn.Sequential(*(Recurrent(with_weights) for _ in range(2))).eval()
     (fast, _), same = compiled(net), copy.deepcopy(net)
     with torch.no_grad():

@@ -140,6 +140,12 @@ class Call(abc.ABC):
         items = tuple(value) if isinstance(value, list | tuple) else (value,)
         return items * (length or self.schema[name].N or 1) if len(items) == 1 else items
 
+    def reduction(self) -> dict[str, Attribute]:
+        """Return which dimensions are reduced, unless all are, and whether they stay."""
+        dims = () if self.absent("dim") else self.integers("dim")
+        keep = not self.absent("keepdim") and bool(self.python("keepdim"))
+        return {"keep": keep, **({"dims": dims} if dims else {})}
+
     def real(self, name: str) -> float:
         """Return a constant number that float32 can hold: infinite, or with all its digits."""
         value = self.python(name)

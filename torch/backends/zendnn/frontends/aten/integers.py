@@ -12,7 +12,7 @@ import torch
 from torch.backends.zendnn.frontends.aten.dtypes import INT64_NUMBER, MADE
 from torch.backends.zendnn.frontends.aten.mappings import mapped
 from torch.backends.zendnn.frontends.calls import BOOL, Call, Dtypes, Refused, words
-from torch.backends.zendnn.graph import Attribute, Operand, Value
+from torch.backends.zendnn.graph import Operand, Value
 
 INT64: Dtypes = frozenset({torch.int64})
 _WHOLE = INT64 | BOOL
@@ -122,10 +122,7 @@ def total(call: Call) -> None:
         mapped(call)
         return
     call.require("dtype", None, INT64_NUMBER)
-    dims = () if call.absent("dim") else call.integers("dim")
-    along: dict[str, Attribute] = {"dims": dims} if dims else {}
-    keep = not call.absent("keepdim") and bool(call.python("keepdim"))
-    call.result("integer_sum", [known(call, "self", _WHOLE)], keep=keep, **along)
+    call.result("integer_sum", [known(call, "self", _WHOLE)], **call.reduction())
 
 
 def arange(call: Call) -> None:

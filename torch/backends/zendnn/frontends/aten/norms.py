@@ -51,11 +51,9 @@ def vector_norm(call: Call) -> None:
     """The Euclidean norm along dimensions, or of all elements."""
     call.require("ord", 2)
     call.require("dtype", None)
-    dims = () if call.absent("dim") else call.integers("dim")
     plain: dict[str, Attribute] = {"alpha": 0.0, "beta": 0.0}
     squared = call.step("eltwise", [call.tensor("self")], algorithm="square", **plain)
-    along: dict[str, Attribute] = {"dims": dims} if dims else {}
-    total = call.step("sum", [squared], keep=bool(call.python("keepdim")), **along)
+    total = call.step("sum", [squared], **call.reduction())
     call.result("eltwise", [total], algorithm="sqrt", **plain)
 
 
@@ -65,8 +63,6 @@ def variance(call: Call, *, root: bool) -> None:
     if not x.dims:
         raise Refused("self is not known to have dimensions")
     dims = () if call.absent("dim") else call.integers("dim")
-    keep = not call.absent("keepdim") and bool(call.python("keepdim"))
-    along: dict[str, Attribute] = {"dims": dims} if dims else {}
     sizes = [x.dims[dim] for dim in dims or range(len(x.dims))]
     known = [size for size in sizes if isinstance(size, int)]
     given = call.python("correction" if call.has("correction") else "unbiased")
@@ -75,10 +71,10 @@ def variance(call: Call, *, root: bool) -> None:
         raise Refused("the number of elements is not known to be large enough")
     plain: dict[str, Attribute] = {"alpha": 0.0, "beta": 0.0}
     wide = x if x.dtype == "float32" else call.step("to", [x], dtype="float32")
-    mean = call.step("mean", [wide], keep=True, **along)
+    mean = call.step("mean", [wide], **{**call.reduction(), "keep": True})
     apart = call.step("binary", [wide, mean], algorithm="sub")
     squared = call.step("eltwise", [apart], algorithm="square", **plain)
-    total = call.step("sum", [squared], keep=keep, **along)
+    total = call.step("sum", [squared], **call.reduction())
     made = call.step("eltwise", [total], algorithm="affine", alpha=1 / divisor, beta=0.0)
     if root:
         made = call.step("eltwise", [made], algorithm="sqrt", **plain)
