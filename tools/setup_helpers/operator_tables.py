@@ -113,14 +113,14 @@ def letters(row: Any) -> str:
 def tables_source(table: Any) -> str:
     """Return the tables of operators and of functions."""
     operators = []
+    T = table.Trait
     for row in table.OPERATORS.values():
-        traits = table.Trait
         infer, build = _names(row)
-        results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.result.kind
+        results = "one_or_two" if row.traits & T.ONE_OR_TWO else row.result.kind
         keys = ", ".join(f'"{name}"' for name in row.attributes)
         flags = ", ".join(
             str(bool(row.traits & trait)).lower()
-            for trait in (traits.POST_OPS, traits.CASTS, traits.VIEW, traits.WRITES)
+            for trait in (T.POST_OPS, T.CASTS, T.VIEW, T.WRITES, T.KEEPS_GAPS)
         )
         operators.append(
             f'{{"{row.name}", {{{infer}, {build}, "{letters(row)}", '

@@ -435,7 +435,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
     "sum of integers": (
         lambda x: x.to(torch.int64).sum(0, True),
         [IDS],
-        "r0 = to(x) dtype=int64\nr1 = integer_sum(r0) dims=0 keep=1",
+        "r0 = to(x) dtype=int64\nr1 = sum(r0) dims=0 dtype=int64 keep=1",
     ),
     "scatter of a number": (
         lambda x, y: x.view(4, 6).to(torch.float32).scatter(1, y, 2),

@@ -387,8 +387,8 @@ def cut(a: Attributes, x: Tensor, dim: int, start: int | None, end: int | None, 
 
 
 def as_strided(a: Attributes, x: Tensor) -> Tensor:
-    laid = torch.empty_strided(x.shape, a["laid"], dtype=x.dtype).copy_(x)
-    return laid.as_strided(a["sizes"], a["strides"])
+    memory = torch.empty_strided(x.shape, a["input_strides"], dtype=x.dtype).copy_(x)
+    return memory.as_strided(a["sizes"], a["strides"])
 
 
 def scatter(a: Attributes, x: Tensor, indices: Tensor, value: Tensor) -> Tensor:
@@ -483,7 +483,6 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     "index": index,
     "take_along": lambda a, x, indices: x.gather(a["dim"], indices.long()),
     "scatter": scatter,
-    "integer_sum": lambda a, x: x.sum(a.get("dims", ()), a.get("keep", False)),
     "slice_scatter": slice_scatter,
     "triu": lambda a, x: x.triu(a.get("diagonal", 0)),
     "tril": lambda a, x: x.tril(a.get("diagonal", 0)),

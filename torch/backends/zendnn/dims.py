@@ -70,7 +70,7 @@ def given(node: Node, dims: OperandDims) -> Dims:
     return _given(node.inputs)
 
 
-def laid_out(node: Node, dims: OperandDims) -> Dims:
+def attribute_sizes(node: Node, dims: OperandDims) -> Dims:
     """The sizes that an attribute states."""
     return tuple(node.get("sizes"))
 

@@ -119,9 +119,9 @@ def _window(name: str, more: str = "") -> Operator:
     return Operator(signature, "", _WANTS, Result(infer.as_many(0), _ALL, "input"), family="pool")
 
 
-def _reduction(name: str, overload: str, doc: str) -> Operator:
+def _reduction(signature: str, overload: str, doc: str) -> Operator:
     """The sum or the mean of some dimensions, or of all."""
-    signature = f"{name}(Tensor x, *, int[] dims=[], bool keep=False)"
+    name = signature.partition("(")[0]
     aten = f"aten::{name}.{overload}(self, dim=dims|[], keepdim=keep)", f"aten::{name}(self)"
     return Operator(signature, doc, NONE, Result(infer.reduced, _ALL), aten, "reduce")
 
@@ -256,11 +256,11 @@ VIEW_ROWS = (
         Result(infer.split, _ALL, kind="tensors"),
     ),
     Operator(
-        "as_strided(Any x, *, int[] laid=[], int[] sizes=[], int[] strides=[])",
+        "as_strided(Any x, *, int[] input_strides=[], int[] sizes=[], int[] strides=[])",
         "with other sizes and strides, of which several elements may be one: those of x in memory "
-        "with the strides `laid`, without gaps",
+        "with `input_strides`, without gaps",
         _VIEW,
-        Result(infer.laid_out, _ALL),
+        Result(infer.attribute_sizes, _ALL),
     ),
     _view(
         "contiguous(Any x)",
@@ -464,7 +464,7 @@ COMPUTE_ROWS = (
     Operator(
         "slice_scatter(Any x, Any value, dim dim, int? start, int? end, int step)",
         "x, with value in the place of a slice",
-        _WANTS,
+        _WANTS | Trait.KEEPS_GAPS,
         Result(infer.same, _FIRST),
     ),
     Operator(
@@ -492,9 +492,15 @@ COMPUTE_ROWS = (
         Result(infer.as_many(0), strides="input"),
     ),
     _reduction(
-        "mean", "dim", "over `dims`, or over all without any; `keep`: they stay, with a size of 1"
+        "mean(Tensor x, *, int[] dims=[], bool keep=False)",
+        "dim",
+        "over `dims`, or over all without any; `keep`: they stay, with a size of 1",
     ),
-    _reduction("sum", "dim_IntList", "as `mean`"),
+    _reduction(
+        "sum(Any x, *, int[] dims=[], bool keep=False, str dtype='')",
+        "dim_IntList",
+        "as `mean`; `dtype`: int64 of a tensor of that, which wraps around, or of bool",
+    ),
     Operator(
         "argmax(Tensor x, *, int[] dims=[], bool keep=False)",
         "the first of the largest elements along a dimension, or of all without one; int64; NaN is "
@@ -523,11 +529,6 @@ COMPUTE_ROWS = (
         "the running sum; `dtype`: int64 of a tensor of int64 or bool, float32 of one of that",
         _KEEPS,
         Result(infer.same),
-    ),
-    Operator(
-        "integer_sum(Any x, *, int[] dims=[], bool keep=False)",
-        "the sum of int64, which wraps around, or of bool; int64",
-        result=Result(infer.reduced, "int64"),
     ),
     _triangle("triu", "below"),
     _triangle("tril", "above"),

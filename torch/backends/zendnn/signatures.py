@@ -147,6 +147,7 @@ class Trait(Flag):
     CASTS = auto()  # autocast lowers its operands
     FOREIGN = auto()  # passes match it, and no plan holds it
     WRITES = auto()  # it writes to its first operand, which its result is from then on
+    KEEPS_GAPS = auto()  # torch's results have the gaps that its strides leave, too
     ONE_OR_TWO = auto()  # it makes a second result where one is wanted
 
 

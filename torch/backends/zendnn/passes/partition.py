@@ -37,7 +37,7 @@ LIGHT = (
     | WRITES
     | {"to", "to_like", "nonzero", "eltwise", "binary", "where", "triu", "tril"}
     | {"compare", "integer", "cumsum", "arange", "scalar", "full", "index", "take_along"}
-    | {"scatter", "slice_scatter", "integer_sum"}
+    | {"scatter", "slice_scatter"}
 )
 
 

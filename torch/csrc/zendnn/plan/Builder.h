@@ -92,7 +92,7 @@ class Builder : public Values {
   Place dense(int64_t value);
   Place strided(int64_t value);
   // With these strides, which leave no gaps.
-  Place laid_out(int64_t value, const Dims& strides);
+  Place with_strides(int64_t value, const Dims& strides);
   // With the elements of the last dimension side by side, or only one of them.
   Place with_rows(int64_t value);
   // In this very layout.

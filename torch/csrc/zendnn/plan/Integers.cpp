@@ -165,41 +165,6 @@ void build_cumsum(Builder& builder, const Node& node) {
       {{&Args::x, from.ref}, {&Args::out, to.ref}});
 }
 
-void infer_integer_sum(Values& values, const Node& node) {
-  const auto input = tensor(node, 0);
-  const auto dtype = values.dtype(input);
-  if (dtype != c10::ScalarType::Long && dtype != c10::ScalarType::Bool) {
-    refuse(std::string("a sum of integers of ") + c10::toString(dtype));
-  }
-  const auto out = reduced_sizes(
-      values.sizes(input),
-      node.get(attr::integer_sum::dims),
-      node.get(attr::integer_sum::keep));
-  values.set_type(node.output(), out, c10::ScalarType::Long);
-}
-
-void build_integer_sum(Builder& builder, const Node& node) {
-  const auto input = tensor(node, 0);
-  const auto& sizes = builder.sizes(input);
-  const auto kept =
-      reduced_sizes(sizes, node.get(attr::integer_sum::dims), /*keep=*/true);
-  const auto from = builder.strided(input);
-  const auto to = builder.make_dense(node.output());
-  using Args = kernels::IntegerSumArgs;
-  add_kernel(
-      builder,
-      node,
-      "integer_sum",
-      kernels::integer_sum,
-      {.ndim = std::ssize(sizes), .dtype = pair_type(builder.dtype(input))},
-      {{&Args::x, from.ref},
-       {&Args::x_strides, from.strides},
-       {&Args::out, to.ref},
-       {&Args::out_strides,
-        broadcast_strides(kept, row_major_strides(kept), sizes)},
-       {&Args::sizes, sizes}});
-}
-
 void infer_arange(Values& values, const Node& node) {
   values.set_type(
       node.output(), {length_of(values, node)}, c10::ScalarType::Long);

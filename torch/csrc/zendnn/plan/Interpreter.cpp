@@ -323,8 +323,8 @@ const std::unordered_map<std::string, Interpret>& table() {
       {"as_strided",
        [](N node, G given) -> Made {
          const auto& x = x_of(given);
-         const auto laid = node.get(attr::as_strided::laid);
-         return at::empty_strided(x.sizes(), laid, x.options())
+         const auto strides = node.get(attr::as_strided::input_strides);
+         return at::empty_strided(x.sizes(), strides, x.options())
              .copy_(x)
              .as_strided(
                  node.get(attr::as_strided::sizes),
@@ -421,13 +421,6 @@ const std::unordered_map<std::string, Interpret>& table() {
              given[3].toOptional<int64_t>(),
              given[4].toOptional<int64_t>(),
              given[5].toInt());
-       }},
-      {"integer_sum",
-       [](N node, G given) -> Made {
-         return at::sum(
-             x_of(given),
-             node.get(attr::integer_sum::dims),
-             node.get(attr::integer_sum::keep));
        }},
       {"triu",
        [](N node, G given) -> Made {

@@ -40,7 +40,8 @@ struct Operator {
   bool post_ops = false;
   bool casts = false; // autocast computes it in its own type
   bool is_view = false;
-  bool writes = false; // to its first operand, which its result is
+  bool writes = false;     // to its first operand, which its result is
+  bool keeps_gaps = false; // that the strides of its result leave
   Follows follows = Follows::nothing;
 };
 const std::unordered_map<std::string, Operator>& operators();

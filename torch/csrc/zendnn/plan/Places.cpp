@@ -33,7 +33,7 @@ Place Builder::dense(int64_t value) {
   return set_place(value, to);
 }
 
-Place Builder::laid_out(int64_t value, const Dims& strides) {
+Place Builder::with_strides(int64_t value, const Dims& strides) {
   const auto& shape = sizes(value);
   if (const auto* known = find_place(value, [&](const Place& it) {
         return !it.blocked && meaningful_strides(shape, it.strides) ==

@@ -158,11 +158,9 @@ Plan::Plan(std::string description, Tensors constants, std::string name)
   }
 }
 
-std::vector<Layout> Plan::layouts_for(const Call& call, bool times) const {
-  auto layouts = layouts_of(region_, call);
+std::vector<Layout> Plan::chosen_of(const std::vector<Layout>& layouts) const {
   const std::lock_guard lock(mutex_);
-  return !times && layout_ && has_images(region_) ? std::vector{*layout_}
-                                                  : layouts;
+  return layout_ && layouts.size() > 1 ? std::vector{*layout_} : layouts;
 }
 
 Built Plan::build(const Call& call, bool recurs) {
@@ -180,8 +178,9 @@ Built Plan::build(const Call& call, bool recurs) {
   double seconds = times ? budget : 0;
   Conditions conditions;
   std::vector<Built> built;
-  const auto layouts = layouts_for(call, times);
-  for (const auto layout : layouts) {
+  const auto layouts = layouts_of(region_, call);
+  const auto tried = times ? layouts : chosen_of(layouts);
+  for (const auto layout : tried) {
     try {
       built.push_back(build(call, layout, conditions, seconds));
     } catch (const Refused& refused) {
@@ -197,12 +196,12 @@ Built Plan::build(const Call& call, bool recurs) {
   const auto choice = fastest(built, call, conditions, seconds);
   auto winner = std::move(built.at(choice.index));
   winner.conditions = conditions;
-  winner.is_timed = times || budget <= 0 ||
-                    (winner.is_timed && choice.is_timed &&
-                     layouts.size() == layouts_of(region_, call).size());
+  const bool chose_all =
+      winner.is_timed && choice.is_timed && tried.size() == layouts.size();
+  winner.is_timed = times || budget <= 0 || chose_all;
   {
     const std::lock_guard lock(mutex_);
-    layout_ = layouts.at(choice.index);
+    layout_ = tried.at(choice.index);
   }
   built.clear();
   trim();

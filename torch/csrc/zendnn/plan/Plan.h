@@ -65,9 +65,8 @@ class Plan : public torch::CustomClassHolder {
   void trim();
   // Times implementations for the first sizes, and for others once they recur.
   Built build(const Call& call, bool recurs);
-  // The layouts to choose from, or that of the build before where nothing is
-  // timed.
-  std::vector<Layout> layouts_for(const Call& call, bool times) const;
+  // The one of several layouts that the build before chose, if there was one.
+  std::vector<Layout> chosen_of(const std::vector<Layout>& layouts) const;
   // The latest build, if one for this call would choose like it; the plan has
   // it no more then.
   std::unique_ptr<Predecessor> take_predecessor(Layout layout, bool tunes);

@@ -81,32 +81,53 @@ Pooling pooling_of(const Values& values, const Node& node) {
   return p;
 }
 
-// Adds the kernel that sums a value, or takes its mean, to sizes of as many
+// Adds a kernel that sums a value, or takes its mean, to sizes of as many
 // dimensions.
+template <class Args>
 void add_sum(
     Builder& builder,
     const Node& node,
     const std::string& name,
+    void (*kernel)(const Args&),
+    Args args,
     const Place& from,
     const Dims& kept) {
   const auto& sizes = builder.sizes(tensor(node, 0));
   const auto to = builder.make_dense(node.output());
-  const auto summed = static_cast<double>(count(sizes) / count(kept));
-  using Args = kernels::SumArgs;
+  args.ndim = std::ssize(sizes);
   add_kernel(
       builder,
       node,
       name,
-      kernels::reduce_sum,
-      {.ndim = std::ssize(sizes),
-       .scale = name == "mean" ? 1 / summed : 1,
-       .dtype = kernel_type(builder.dtype(tensor(node, 0)))},
+      kernel,
+      args,
       {{&Args::x, from.ref},
        {&Args::x_strides, from.strides},
        {&Args::out, to.ref},
        {&Args::out_strides,
         broadcast_strides(kept, row_major_strides(kept), sizes)},
        {&Args::sizes, sizes}});
+}
+
+// The same of floating-point numbers.
+void add_float_sum(
+    Builder& builder,
+    const Node& node,
+    const std::string& name,
+    const Place& from,
+    const Dims& kept) {
+  const auto input = tensor(node, 0);
+  const auto summed =
+      static_cast<double>(count(builder.sizes(input)) / count(kept));
+  add_sum<kernels::SumArgs>(
+      builder,
+      node,
+      name,
+      kernels::reduce_sum,
+      {.scale = name == "mean" ? 1 / summed : 1,
+       .dtype = kernel_type(builder.dtype(input))},
+      from,
+      kept);
 }
 
 // Whether each window is a whole row-major image.
@@ -264,7 +285,7 @@ void build_pool(Builder& builder, const Node& node) {
   }
   const auto from = read_solid(builder, input);
   if (is_mean_of_images(builder, node, p, from)) {
-    add_sum(builder, node, "mean", from, out);
+    add_float_sum(builder, node, "mean", from, out);
     return copy_to_slice(builder, output);
   }
   auto gaps = p.dilation; // which ZenDNN counts from 0
@@ -325,19 +346,40 @@ void build_pool(Builder& builder, const Node& node) {
 
 void infer_reduce(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
-  type_of(values.dtype(input));
+  const auto dtype = values.dtype(input);
+  const auto as = node.get(attr::reduce::dtype);
+  if (as.empty()) {
+    type_of(dtype);
+  } else if (
+      as != "int64" ||
+      (dtype != c10::ScalarType::Long && dtype != c10::ScalarType::Bool)) {
+    refuse(std::string("a sum of ") + c10::toString(dtype) + " as " + as);
+  }
   const auto out = reduced_sizes(
       values.sizes(input),
       node.get(attr::reduce::dims),
       node.get(attr::reduce::keep));
-  values.set_type(node.output(), out, values.dtype(input));
+  values.set_type(
+      node.output(), out, as.empty() ? dtype : c10::ScalarType::Long);
 }
 
 void build_reduce(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto kept = reduced_sizes(
       builder.sizes(input), node.get(attr::reduce::dims), /*keep=*/true);
-  add_sum(builder, node, node.op, builder.strided(input), kept);
+  const auto from = builder.strided(input);
+  if (builder.dtype(node.output()) != c10::ScalarType::Long) {
+    return add_float_sum(builder, node, node.op, from, kept);
+  }
+  const bool boolean = builder.dtype(input) == c10::ScalarType::Bool;
+  add_sum<kernels::IntegerSumArgs>(
+      builder,
+      node,
+      node.op,
+      kernels::integer_sum,
+      {.boolean = boolean},
+      from,
+      kept);
 }
 
 void infer_along(Values& values, const Node& node) {

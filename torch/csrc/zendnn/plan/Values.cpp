@@ -290,11 +290,11 @@ Dims Values::result_strides(int64_t value) const {
   }
   // Strides of dimensions of size one, and gaps, are of no use to anyone, but
   // torch keeps gaps where it replaces a slice.
-  const bool may_have_gaps =
+  const bool keeps_gaps =
       std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
-        return node->op == "slice_scatter" && node->output() == value;
+        return node->output() == value && find_operator(node->op).keeps_gaps;
       });
-  return (may_have_gaps || is_dense(shape, strides)) &&
+  return (keeps_gaps || is_dense(shape, strides)) &&
                  !is_row_major(shape, strides)
              ? strides
              : row_major_strides(shape);

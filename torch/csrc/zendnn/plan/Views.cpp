@@ -1,6 +1,6 @@
 // Views: the same memory with other sizes and strides, or a copy where strides
-// cannot say it. Tensors of which a slice is replaced.
-#include <torch/csrc/zendnn/plan/Kernel.h>
+// cannot say it.
+#include <torch/csrc/zendnn/plan/Views.h>
 
 #include <ATen/EmptyTensor.h>
 
@@ -95,14 +95,33 @@ Dims view_numbers(
   return found;
 }
 
-struct MadeView {
-  Dims sizes, strides;
-  Number offset; // in bytes
-  bool copied;   // a view of a row-major copy, since strides cannot say it
-};
+Dims split_sizes(const Values& values, const Node& node) {
+  const auto& sizes = values.sizes(tensor(node, 0));
+  const auto whole = sizes[wrap(node.get(attr::split::dim), std::ssize(sizes))];
+  const auto results = std::ssize(node.outputs);
+  auto parts = node.get(attr::split::sizes);
+  int64_t each = 0; // the size of all, but for the last
+  if (const auto chunks = node.get(attr::split::chunks); chunks > 0) {
+    each = whole / chunks + (whole % chunks != 0);
+  } else if (parts.size() == 1 && results != 1) {
+    each = parts[0];
+  }
+  if (each > 0) {
+    if (whole / each + (whole % each != 0) != results) {
+      refuse("a split into other parts");
+    }
+    parts.assign(results, each);
+    parts.back() = whole - (results - 1) * each;
+  }
+  if (std::ssize(parts) != results ||
+      std::accumulate(parts.begin(), parts.end(), int64_t{0}) != whole) {
+    refuse("a split into other parts");
+  }
+  return parts;
+}
 
-// What a view operator makes of an operand with these strides. Sizes do not
-// depend on strides, so this serves to infer and to build.
+} // namespace
+
 MadeView
 make_view(const Values& values, const Node& node, const Dims& strides) {
   const auto input = tensor(node, 0);
@@ -129,65 +148,6 @@ make_view(const Values& values, const Node& node, const Dims& strides) {
     refuse(error.what_without_backtrace());
   }
 }
-
-Dims split_sizes(const Values& values, const Node& node) {
-  const auto& sizes = values.sizes(tensor(node, 0));
-  const auto whole = sizes[wrap(node.get(attr::split::dim), std::ssize(sizes))];
-  const auto results = std::ssize(node.outputs);
-  auto parts = node.get(attr::split::sizes);
-  int64_t each = 0; // the size of all, but for the last
-  if (const auto chunks = node.get(attr::split::chunks); chunks > 0) {
-    each = whole / chunks + (whole % chunks != 0);
-  } else if (parts.size() == 1 && results != 1) {
-    each = parts[0];
-  }
-  if (each > 0) {
-    if (whole / each + (whole % each != 0) != results) {
-      refuse("a split into other parts");
-    }
-    parts.assign(results, each);
-    parts.back() = whole - (results - 1) * each;
-  }
-  if (std::ssize(parts) != results ||
-      std::accumulate(parts.begin(), parts.end(), int64_t{0}) != whole) {
-    refuse("a split into other parts");
-  }
-  return parts;
-}
-
-// The slice that a slice_scatter replaces, of its first operand.
-Node replaced_slice(const Node& node) {
-  auto inputs = node.inputs;
-  inputs.erase(inputs.begin() + 1);
-  return {.op = "slice", .inputs = std::move(inputs)};
-}
-
-// Copies all of a tensor but that slice; all of it where what is left is not
-// one part before the slice and one behind.
-std::vector<Copy>
-copies_around(const Copy& whole, int64_t dim, const MadeView& slice) {
-  const auto stride = whole.to.strides[dim];
-  if (!slice.offset.is_constant() || slice.strides[dim] != stride) {
-    return {whole};
-  }
-  const auto first = slice.offset.constant / (stride * whole.item_bytes);
-  const auto last = first + slice.sizes[dim];
-  std::vector<Copy> parts;
-  for (const auto& [begin, end] :
-       {std::pair(int64_t{0}, first), std::pair(last, whole.sizes[dim])}) {
-    auto part = whole;
-    part.sizes[dim] = end - begin;
-    for (auto* const place : {&part.from, &part.to}) {
-      place->ref.offset += begin * place->strides[dim] * whole.item_bytes;
-    }
-    if (begin < end) {
-      parts.push_back(std::move(part));
-    }
-  }
-  return parts;
-}
-
-} // namespace
 
 void infer_view(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
@@ -242,68 +202,24 @@ void build_split(Builder& builder, const Node& node) {
 void infer_as_strided(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& shape = values.sizes(input);
-  const auto laid = node.get(attr::as_strided::laid),
+  const auto from = node.get(attr::as_strided::input_strides),
              sizes = node.get(attr::as_strided::sizes),
              strides = node.get(attr::as_strided::strides);
   const auto is_negative = [](int64_t stride) { return stride < 0; };
-  if (laid.size() != shape.size() || sizes.size() != strides.size() ||
+  if (from.size() != shape.size() || sizes.size() != strides.size() ||
       std::any_of(strides.begin(), strides.end(), is_negative) ||
-      !is_dense(shape, laid) || span(sizes, strides) > count(shape)) {
+      !is_dense(shape, from) || span(sizes, strides) > count(shape)) {
     refuse("a view of memory around a tensor");
   }
   values.set_type(node.output(), sizes, values.dtype(input), strides);
 }
 
 void build_as_strided(Builder& builder, const Node& node) {
-  const auto from =
-      builder.laid_out(tensor(node, 0), node.get(attr::as_strided::laid));
+  const auto from = builder.with_strides(
+      tensor(node, 0), node.get(attr::as_strided::input_strides));
   builder.set_place(
       node.output(),
       {.ref = from.ref, .strides = node.get(attr::as_strided::strides)});
-}
-
-void infer_slice_scatter(Values& values, const Node& node) {
-  const auto whole = tensor(node, 0), value = tensor(node, 1);
-  const auto& strides = values.strides(whole);
-  check_copied(item_size(values.dtype(whole)));
-  if (values.dtype(value) != values.dtype(whole)) {
-    refuse("a slice of another type");
-  }
-  if (overlaps(values.sizes(whole), strides)) {
-    refuse("a slice of several elements in one place");
-  }
-  if (make_view(values, replaced_slice(node), strides).sizes !=
-      values.sizes(value)) {
-    refuse("a slice of other sizes");
-  }
-  values.set_type(
-      node.output(), values.sizes(whole), values.dtype(whole), strides);
-}
-
-void build_slice_scatter(Builder& builder, const Node& node) {
-  const auto whole = tensor(node, 0), value = tensor(node, 1),
-             output = node.output();
-  const auto& sizes = builder.sizes(whole);
-  if (builder.sizes(value) == sizes) {
-    builder.set_place(output, builder.place(value));
-    return;
-  }
-  const auto bytes = item_size(builder.dtype(whole));
-  const auto dim = wrap(builder.number(node.inputs[2]), std::ssize(sizes));
-  const auto from = builder.addressable(whole), part = builder.strided(value);
-  const bool in_place = builder.reuse(output, whole, from);
-  const auto to = in_place ? from : builder.make_dense(output);
-  const auto slice = make_view(builder, replaced_slice(node), to.strides);
-  std::vector<Copy> copies;
-  if (!in_place) {
-    copies = copies_around({sizes, bytes, from, to}, dim, slice);
-  }
-  copies.push_back(
-      {builder.sizes(value),
-       bytes,
-       part,
-       {.ref = builder.moved(to.ref, slice.offset), .strides = slice.strides}});
-  add_copies(builder, node, "slice_scatter", copies);
 }
 
 } // namespace at::native::zendnn::plan

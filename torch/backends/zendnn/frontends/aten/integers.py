@@ -122,7 +122,7 @@ def total(call: Call) -> None:
         mapped(call)
         return
     call.require("dtype", None, INT64_NUMBER)
-    call.result("integer_sum", [known(call, "self", _WHOLE)], **call.reduction())
+    call.result("sum", [known(call, "self", _WHOLE)], **call.reduction(), dtype="int64")
 
 
 def arange(call: Call) -> None:

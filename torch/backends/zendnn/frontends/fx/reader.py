@@ -259,14 +259,14 @@ def as_strided(call: FxCall) -> None:
     """A view of memory, where its operand surely fills that."""
     call.require("storage_offset", None)
     x, held = call.tensor("self", ANY), call.node.args[0].meta["val"]
-    shape, laid = tuple(held.shape), tuple(held.stride())
-    if not all(isinstance(size, int) for size in (*shape, *laid)):
+    shape, own = tuple(held.shape), tuple(held.stride())
+    if not all(isinstance(size, int) for size in (*shape, *own)):
         raise Refused("where its operand lies is not known")
     sizes, strides = call.integers("size"), call.integers("stride")
-    read = max(_span(shape, laid), _span(sizes, strides))
-    if read > math.prod(shape) or 0 in laid:
+    read = max(_span(shape, own), _span(sizes, strides))
+    if read > math.prod(shape) or 0 in own:
         raise Refused("it looks at memory around its operand")
-    call.result("as_strided", [x], laid=laid, sizes=sizes, strides=strides)
+    call.result("as_strided", [x], input_strides=own, sizes=sizes, strides=strides)
 
 
 def _span(sizes: Sequence[int], strides: Sequence[int]) -> int:

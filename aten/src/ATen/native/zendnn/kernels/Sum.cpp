@@ -1,5 +1,6 @@
-// Sums and means over any dimensions: run by run if the innermost one is
-// summed, otherwise row by row for neighbouring results.
+// Sums and means over any dimensions. Those of floating-point numbers go run by
+// run if the innermost one is summed, otherwise row by row for neighbouring
+// results.
 #include "sum.h"
 
 #include "strided.h"
@@ -225,6 +226,37 @@ class Sum {
   int64_t width_, x_step_, out_step_, stride_;
 };
 
+// Threads share results; each adds up its results' terms run by run.
+template <class T>
+void sum_up(const IntegerSumArgs& args) {
+  int64_t kept[kMaxDims], summed[kMaxDims];
+  for (int64_t d = 0; d < args.ndim; ++d) {
+    kept[d] = args.out_strides[d] != 0 ? args.sizes[d] : 1;
+    summed[d] = args.out_strides[d] != 0 ? 1 : args.sizes[d];
+  }
+  const Loops<2> results =
+      make_loops<2>(args.ndim, kept, {args.x_strides, args.out_strides});
+  const Loops<1> terms = make_loops<1>(args.ndim, summed, {args.x_strides});
+  const int64_t count = results.total(), each = terms.total();
+  const int64_t x_step = results.strides[0][results.ndim - 1],
+                out_step = results.strides[1][results.ndim - 1],
+                stride = terms.strides[0][terms.ndim - 1];
+  const T* x = static_cast<const T*>(args.x);
+  parallel(count, 1, ceil_div(kGrain, each), [&](int64_t begin, int64_t end) {
+    each_run(results, begin, end, [&](Offsets<2> at, int64_t size) {
+      for (int64_t i = 0; i < size; ++i) {
+        const T* first = x + at.at[0] + i * x_step;
+        uint64_t sum = 0;
+        each_run(terms, 0, each, [&](Offsets<1> term, int64_t run) {
+          for (int64_t j = 0; j < run; ++j)
+            sum += static_cast<uint64_t>(first[term.at[0] + j * stride]);
+        });
+        args.out[at.at[1] + i * out_step] = static_cast<int64_t>(sum);
+      }
+    });
+  });
+}
+
 } // namespace
 
 void reduce_sum(const SumArgs& args) {
@@ -232,6 +264,10 @@ void reduce_sum(const SumArgs& args) {
     if (args.sizes[d] == 0 && args.out_strides[d] != 0)
       return;
   with_type(args.dtype, [&]<class T>(T*) { Sum<T>(args).run(); });
+}
+
+void integer_sum(const IntegerSumArgs& args) {
+  args.boolean ? sum_up<uint8_t>(args) : sum_up<int64_t>(args);
 }
 
 } // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA

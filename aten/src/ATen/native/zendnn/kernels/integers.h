@@ -54,18 +54,4 @@ struct CumsumArgs {
 
 void cumsum(const CumsumArgs& args);
 
-// Sums over up to 8 dimensions of x, int64 or boolean; out is int64, which
-// wraps around, and does not overlap x.
-struct IntegerSumArgs {
-  const void* x = nullptr;
-  const int64_t* x_strides = nullptr;
-  int64_t* out = nullptr;
-  const int64_t* out_strides = nullptr; // 0: a dimension is summed
-  const int64_t* sizes = nullptr;       // of x
-  int64_t ndim = 0;
-  PairType dtype = PairType::int64; // of x
-};
-
-void integer_sum(const IntegerSumArgs& args);
-
 } // namespace at::native::zendnn::kernels

@@ -21,4 +21,17 @@ struct SumArgs {
 
 void reduce_sum(const SumArgs& args);
 
+// The same of integers, with sums that wrap around.
+struct IntegerSumArgs {
+  const void* x = nullptr; // int64 or boolean
+  const int64_t* x_strides = nullptr;
+  int64_t* out = nullptr;
+  const int64_t* out_strides = nullptr; // 0: a dimension is summed
+  const int64_t* sizes = nullptr;       // of x
+  int64_t ndim = 0;
+  bool boolean = false;
+};
+
+void integer_sum(const IntegerSumArgs& args);
+
 } // namespace at::native::zendnn::kernels
