@@ -113,7 +113,7 @@ ANCHORS = (
         before=True,
     ),
     Insertion(
-        f"{_KERNELS}/Elementwise.cpp",
+        f"{_KERNELS}/named_functions.h",
         "      return f([](Vec x) { return ceil(x); });\n",
         lambda k: (
             f"    case Eltwise::{k.name}:\n      return f([](Vec x) {{ return {k.name}(x); }});\n"

@@ -25,11 +25,6 @@ aocl::Type type_for(const memory::desc& desc) {
                                                         : aocl::Type::bfloat16;
 }
 
-// A single row may have any stride.
-int64_t row_step(const memory::desc& matrix) {
-  return std::max(matrix.get_strides()[0], matrix.get_dims()[1]);
-}
-
 // A post-op: a function, or a matrix, whose argument is the index.
 struct AmdPost {
   aocl::Operation operation;

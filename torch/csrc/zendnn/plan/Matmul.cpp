@@ -1,5 +1,6 @@
 // Linear layers with constant weights, and products of computed matrices.
 #include <torch/csrc/zendnn/plan/Amd.h>
+#include <torch/csrc/zendnn/plan/Dot.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/Product.h>
 
@@ -255,6 +256,7 @@ class Linear : public MatrixProduct {
       const override {
     auto found = Product::find(attached, slow);
     add_amd(builder_, node_, weights_, attached, found);
+    add_dot(node_, weights_, attached, found);
     return found;
   }
 };

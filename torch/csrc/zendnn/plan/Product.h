@@ -6,6 +6,7 @@
 
 #include <adeep/abstract_types.hpp>
 
+#include <algorithm>
 #include <limits>
 
 namespace at::native::zendnn::plan {
@@ -66,6 +67,11 @@ void visit_primitives(
 // The same tensor in whichever layout the primitive likes.
 inline memory::desc any_layout(const memory::desc& of) {
   return {of.get_dims(), of.get_data_type(), memory::format_tag::any};
+}
+
+// From row to row of a matrix. A single row may have any stride.
+inline int64_t row_step(const memory::desc& matrix) {
+  return std::max(matrix.get_strides()[0], matrix.get_dims()[1]);
 }
 
 class Product {

@@ -5,6 +5,7 @@
 #include "avg_pool.h"
 #include "batch_norm.h"
 #include "depthwise.h"
+#include "dot.h"
 #include "elementwise.h"
 #include "embedding.h"
 #include "group_norm.h"
@@ -59,6 +60,7 @@ ZENDNN_KERNEL(void, batch_norm_training, BatchNormTrainingArgs)
 ZENDNN_KERNEL(void, batch_norm_backward, BatchNormBackwardArgs)
 ZENDNN_KERNEL(bool, takes_windows, Windows)
 ZENDNN_KERNEL(bool, depthwise, DepthwiseArgs)
+ZENDNN_KERNEL(void, dot, DotArgs)
 ZENDNN_KERNEL(void, max_pool, MaxPoolArgs)
 ZENDNN_KERNEL(void, avg_pool, AvgPoolArgs)
 ZENDNN_KERNEL(void, find_lines, LinesArgs)

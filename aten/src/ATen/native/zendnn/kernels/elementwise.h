@@ -10,6 +10,12 @@ namespace at::native::zendnn::kernels {
 // NaN propagates as in torch. torch/backends/zendnn/operators.py lists the
 // functions, and the meaning of alpha and beta; `none` is x.
 
+struct NamedFunction {
+  Eltwise algorithm = Eltwise::none;
+  float alpha = 0;
+  float beta = 0;
+};
+
 // Contiguous; dst may be src.
 struct EltwiseArgs {
   Eltwise algorithm = Eltwise::none;

@@ -1,0 +1,90 @@
+// Linear layers of few outputs: as many rows as a vector has lanes are
+// multiplied together, so that one vector holds their results.
+#include "dot.h"
+
+#include "named_functions.h"
+
+namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA {
+namespace {
+
+// Lane i is row i's product, of up to kWidth rows.
+template <class T>
+Vec multiply(
+    const T* x,
+    int64_t step,
+    int64_t rows,
+    const T* weight,
+    int64_t depth) {
+  Vec sums[kWidth] = {};
+  if (rows == kWidth) {
+    each_vector(depth, [&](int64_t k, auto lanes) {
+      const Vec w = load(weight + k, lanes);
+#pragma GCC unroll 16
+      for (int i = 0; i < kWidth; ++i)
+        sums[i] += load(x + i * step + k, lanes) * w;
+    });
+  } else {
+    for (int64_t i = 0; i < rows; ++i)
+      sums[i] = reduce(
+          depth,
+          Vec{},
+          [&](int64_t k, auto lanes) {
+            return load(x + i * step + k, lanes) * load(weight + k, lanes);
+          },
+          [](Vec a, Vec b) { return a + b; });
+  }
+  return sum_each(sums);
+}
+
+template <class T, class Out>
+void multiply_all(const DotArgs& args) {
+  const T* x = static_cast<const T*>(args.x);
+  const T* weight = static_cast<const T*>(args.weight);
+  Out* out = static_cast<Out*>(args.out);
+  const auto bias = [&](int64_t j) {
+    return args.bias == nullptr
+               ? 0
+               : with_type(args.bias_dtype, [&]<class B>(B*) {
+                   return load_one(static_cast<const B*>(args.bias) + j);
+                 });
+  };
+  const int64_t work = max(args.depth * args.outputs, 1);
+  const int64_t grain = ceil_div(kGrain, work);
+  parallel(args.rows, kWidth, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row += kWidth) {
+      const int64_t rows = min(end - row, kWidth);
+      for (int64_t j = 0; j < args.outputs; ++j) {
+        Vec made = bias(j) + multiply(
+                                 x + row * args.x_step,
+                                 args.x_step,
+                                 rows,
+                                 weight + j * args.depth,
+                                 args.depth);
+        for (int64_t f = 0; f < args.function_count; ++f) {
+          const auto& [algorithm, alpha, beta] = args.functions[f];
+          with_function<float>(algorithm, alpha, beta, [&](auto function) {
+            made = function(made);
+          });
+        }
+        Out* to = out + row * args.out_step + j;
+        if (args.out_step == 1)
+          each_vector(
+              rows, [&](int64_t, auto lanes) { store(to, made, lanes); });
+        else
+          for (int64_t i = 0; i < rows; ++i)
+            store_one(to + i * args.out_step, made[i]);
+      }
+    }
+  });
+}
+
+} // namespace
+
+void dot(const DotArgs& args) {
+  with_type(args.dtype, [&]<class T>(T*) {
+    with_type(
+        args.out_dtype, [&]<class Out>(Out*) { multiply_all<T, Out>(args); });
+  });
+}
+
+} // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA
