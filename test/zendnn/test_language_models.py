@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from .common import stock
+from .common import stock, values
 
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 transformers = pytest.importorskip("transformers")
@@ -20,7 +20,14 @@ _SIZES = {"num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 211}
 _WIDTHS = {**_SIZES, "hidden_size": 64, "max_position_embeddings": 128}
 _GATED = {**_WIDTHS, "intermediate_size": 96}
 _GROUPED = {**_GATED, "num_key_value_heads": 2}
-_PAIR = {"vocab_size": 211, "d_model": 64, "encoder_layers": 2, "decoder_layers": 2}
+_PAIR = {
+    "vocab_size": 211,
+    "d_model": 64,
+    **{f"{part}_layers": 2 for part in ("encoder", "decoder")},
+    **{f"{part}_attention_heads": 4 for part in ("encoder", "decoder")},
+    **{f"{part}_ffn_dim": 96 for part in ("encoder", "decoder")},
+}
+_EXPERTS = {"num_experts": 3, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
 
 #: The prefix of a model's classes, its configuration's sizes, and the kind of cache that is tried.
 MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -34,6 +41,14 @@ MODELS: dict[str, tuple[str, dict[str, Any], str]] = {
     "GPT-NeoX": ("GPTNeoX", _GATED, "dynamic"),
     "Falcon": ("Falcon", _WIDTHS, "static"),
     "Mixtral": ("Mixtral", {**_GROUPED, "num_local_experts": 3}, "dynamic"),
+    "Qwen3 MoE": ("Qwen3Moe", {**_GROUPED, "head_dim": 16, **_EXPERTS}, "static"),
+}
+
+#: The same of models with an encoder and a decoder.
+PAIRS: dict[str, dict[str, Any]] = {
+    "Bart": {**_PAIR, "forced_eos_token_id": None},
+    "T5": {"vocab_size": 211, "d_model": 64, "d_kv": 16, "d_ff": 96, "num_layers": 2},
+    "Whisper": {**_PAIR, "max_source_positions": 20, "suppress_tokens": None},
 }
 
 #: Arguments of ``generate``, and the batch. Looking up wants an end token; this one never comes.
@@ -81,13 +96,15 @@ def assert_same_tokens(model: Any, least: int, batch: int = 2, **how: Any) -> No
     mask = torch.ones_like(ids)
     mask[: batch // 2, :3] = 0  # padding on the left
     how = {"max_new_tokens": 64, "do_sample": False, "attention_mask": mask, **how}
+    if "input_features" not in how:
+        how["input_ids"] = ids
     with stock():
         torch.manual_seed(5)
-        want = model.generate(ids, **how)
+        want = model.generate(**how)
     model.forward = torch.compile(model.forward, backend="zendnn")
     torch.manual_seed(5)
     with torch.backends.zendnn.record() as events:
-        got = model.generate(ids, **how)
+        got = model.generate(**how)
     assert torch.equal(got, want)
     assert sum(event.route == "plan" for event in events) >= least
 
@@ -137,14 +154,12 @@ def test_a_decoding_step_is_few_steps(name: str, dtype: torch.dtype) -> None:
     assert len(computing) <= most + more, steps
 
 
-def test_an_encoder_and_a_decoder() -> None:
-    config = transformers.BartConfig(
-        **_PAIR,
-        **{f"{part}_attention_heads": 4 for part in ("encoder", "decoder")},
-        **{f"{part}_ffn_dim": 96 for part in ("encoder", "decoder")},
-        pad_token_id=0,
-        eos_token_id=2,
-        forced_eos_token_id=None,
-    )
-    model = transformers.BartForConditionalGeneration(config).eval()
-    assert_same_tokens(model, 100, min_new_tokens=64)
+@pytest.mark.parametrize("name", PAIRS)
+def test_an_encoder_and_a_decoder(name: str) -> None:
+    special = {"pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1}
+    config = getattr(transformers, f"{name}Config")(**PAIRS[name], **special)
+    model = getattr(transformers, f"{name}ForConditionalGeneration")(config).eval()
+    how: dict[str, Any] = {"min_new_tokens": 64}
+    if name == "Whisper":
+        how["input_features"] = values(2, 80, 40)
+    assert_same_tokens(model, 100, **how)

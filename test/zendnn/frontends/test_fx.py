@@ -257,6 +257,32 @@ def test_weights_that_a_model_computes_are_constants() -> None:
     assert [node.op for node in graph.nodes] == ["convolution"]
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, weight, bias: x @ weight.T,
+        lambda x, weight, bias: x @ weight.transpose(-1, 0),
+        lambda x, weight, bias: torch.mm(x, weight.t()),
+        lambda x, weight, bias: torch.addmm(bias, x, weight.t()),
+    ],
+)
+def test_products_with_transposed_weights_are_linear_layers(
+    function: Callable[[Tensor, Tensor, Tensor], Tensor],
+) -> None:
+    weight, bias = values(5, 6), values(5, seed=1)
+    graph = import_graph(functional(Called(lambda x: function(x, weight, bias)), [ROWS])).graph
+    graph.remove_dead()
+    assert [node.op for node in graph.nodes] == ["linear"]
+    (result,) = interpreter.evaluate(graph, [ROWS])
+    torch.testing.assert_close(result, function(ROWS, weight, bias))
+
+
+def test_products_with_transposed_batches_of_weights_are_none() -> None:
+    weight = values(1, 5, 6)
+    graph = import_graph(functional(Called(lambda x: x @ weight.mT), [ROWS])).graph
+    assert "matmul" in [node.op for node in graph.nodes]
+
+
 def test_constants_that_are_returned_are_made_anew() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         numbers = torch.arange(6)

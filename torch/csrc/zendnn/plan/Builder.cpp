@@ -165,8 +165,10 @@ Predecessor Builder::predecessor() && {
 // ---- Steps
 
 std::vector<TensorSpec> Builder::operands_of(const Node& node) const {
+  const auto read = node.reads();
   std::vector<TensorSpec> specs;
-  for (const auto value : node.reads()) {
+  specs.reserve(read.size());
+  for (const auto value : read) {
     if (!is_number(value)) {
       specs.push_back(spec(value));
     }

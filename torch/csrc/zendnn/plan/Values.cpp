@@ -288,16 +288,17 @@ Dims Values::result_strides(int64_t value) const {
   if (is_channels_last(value)) {
     return channels_last_strides(shape);
   }
+  if (is_row_major(shape, strides)) {
+    return row_major_strides(shape);
+  }
   // Strides of dimensions of size one, and gaps, are of no use to anyone, but
   // torch keeps gaps where it replaces a slice.
   const bool keeps_gaps =
       std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
         return node->output() == value && find_operator(node->op).keeps_gaps;
       });
-  return (keeps_gaps || is_dense(shape, strides)) &&
-                 !is_row_major(shape, strides)
-             ? strides
-             : row_major_strides(shape);
+  return keeps_gaps || is_dense(shape, strides) ? strides
+                                                : row_major_strides(shape);
 }
 
 void Values::follow_strides(const Node& node) {

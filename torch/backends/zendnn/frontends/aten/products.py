@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from torch import Tensor
 from torch.backends.zendnn.frontends.aten.elementwise import scaled
 from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import Call, Refused
 from torch.backends.zendnn.graph import Attribute, Operand, Value
+from torch.backends.zendnn.passes import _match
 
 
 def linear(call: Call) -> None:
@@ -60,12 +62,21 @@ def padding_of_word(
 
 def factors(call: Call, left: Value, right: Value) -> tuple[str, list[Operand]]:
     """Return the operator and the operands of a product; a constant matrix makes it a layer."""
-    matrix = right.constant
+    matrix = _matrix(right)
     if matrix is None or matrix.dim() != 2:
         return "matmul", [left, right]
     if not matrix.numel():
         raise Refused("its matrix is empty")
     return "linear", [left, call.graph.constant(matrix.t()), None]
+
+
+def _matrix(value: Value) -> Tensor | None:
+    """Return the constant that a value is or, as a matrix, the transpose of."""
+    node = value.producer
+    if node is None or not _match.is_swap(node, 0, 1, rank=2):
+        return value.constant
+    matrix = _match.constant(node.inputs[0])
+    return matrix.t() if matrix is not None and matrix.dim() == 2 else None
 
 
 def product(call: Call, *, a: str, b: str, rank: int | None = None) -> None:
@@ -83,7 +94,8 @@ def product_and_sum(call: Call, *, a: str, b: str, rank: int) -> None:
     added = call.tensor("self")
     op, given = factors(call, call.tensor(a), call.tensor(b))
     vector = None if alpha != 1.0 or beta != 1.0 else added.constant
-    if op == "linear" and vector is not None and vector.shape == call.weight(b).shape[1:]:
+    weight = _match.constant(given[1]) if op == "linear" else None
+    if vector is not None and weight is not None and vector.shape == weight.shape[:1]:
         made = call.step(op, [*given[:2], added])
     else:
         made = scaled(call, call.step(op, given), alpha)
