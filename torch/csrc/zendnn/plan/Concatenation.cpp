@@ -79,25 +79,29 @@ Place Builder::place_whole(const Slice& slice) {
   const auto& shape = sizes(whole);
   const bool spatial = (shape.size() == 4 || shape.size() == 5) &&
                        slice.dim == 1 && !slice.stacked;
-  auto layout = row_major(whole);
+  std::optional<memory::desc> layout; // unless it is row-major
   if (spatial && layout_ == Layout::channels_last) {
-    layout = {shape, type_of(dtype(whole)), channels_last_strides(shape)};
+    layout.emplace(shape, type_of(dtype(whole)), channels_last_strides(shape));
   } else if (spatial && layout_ == Layout::blocked && slice.aligned) {
     layout = blocked_layout(shape, dtype(whole));
   }
   // The concatenation may be a part of a larger one.
   const auto outer = target(whole);
-  if (outer && outer->blocked == (layout.get_inner_nblks() > 0)) {
+  if (outer && outer->blocked == (layout && layout->get_inner_nblks() > 0)) {
     set_place(whole, *outer);
     return *outer;
   }
-  return make(whole, layout);
+  return layout ? make(whole, *layout) : make_dense(whole);
 }
 
 // Whether two places are the same memory, and lay the value out alike.
 bool Builder::is_same(int64_t value, const Place& a, const Place& b) const {
+  const auto& shape = sizes(value);
   return a.ref.buffer == b.ref.buffer && a.ref.offset == b.ref.offset &&
-         a.blocked == b.blocked && describe(value, a) == describe(value, b);
+         a.blocked == b.blocked &&
+         (a.blocked ? a.desc == b.desc
+                    : meaningful_strides(shape, a.strides) ==
+                          meaningful_strides(shape, b.strides));
 }
 
 // Parts that lie side by side already, in a larger concatenation, need no copy.

@@ -9,7 +9,7 @@
 
 #include <algorithm>
 #include <array>
-#include <sstream>
+#include <bit>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -256,11 +256,11 @@ Place place_number(
     c10::ScalarType dtype,
     float number,
     size_t rank) {
-  std::ostringstream key;
-  key << dtype << " number " << std::hexfloat << number;
+  const auto key = std::string(c10::toString(dtype)) + " number " +
+                   std::to_string(std::bit_cast<uint32_t>(number));
   const auto write = [=](void* to) { write_number(dtype, number, to); };
   return {
-      .ref = builder.prepared(key.str(), item_size(dtype), write),
+      .ref = builder.prepared(key, item_size(dtype), write),
       .strides = Dims(rank, 0)};
 }
 
