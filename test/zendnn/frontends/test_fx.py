@@ -387,6 +387,34 @@ def test_constant_indices_that_follow_one_another_are_a_slice(index: Tensor, rea
         torch.testing.assert_close(result, function(ROWS))
 
 
+@pytest.mark.parametrize(
+    ("index", "op"),
+    [
+        ((slice(None), [0, 1, 2, 3, 4, 5]), "slice"),
+        (([1, 2],), "slice"),
+        ((..., [-2]), "slice"),
+        (([-2, -1],), "slice"),
+        (([-1, 0],), "index"),
+        (([1, 3],), "index"),
+        (([1, 1],), "index"),
+        (([2, 1],), "index"),
+        (([[1, 2]],), "index"),
+        (([0, 1], [0, 1]), "index"),
+    ],
+    ids=str,
+)
+def test_indices_of_one_dimension_that_follow_one_another_are_a_slice(index: Any, op: str) -> None:
+    """Negative ones count from the end."""
+
+    def function(x: Tensor) -> Tensor:
+        return F.relu(F.relu(x)[index])
+
+    graph = import_graph(functional(Called(function), [ROWS])).graph
+    assert [node.op for node in graph.nodes if node.op != "eltwise"] == [op]
+    (result,) = interpreter.evaluate(graph, [ROWS])
+    torch.testing.assert_close(result, function(ROWS))
+
+
 class Cache(nn.Module):
     """Writes rows of a buffer, and reads it all."""
 

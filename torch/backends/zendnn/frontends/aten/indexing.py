@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch.backends.zendnn.frontends.aten import integers
+from torch.backends.zendnn.frontends.aten import integers, views
 from torch.backends.zendnn.frontends.calls import ANY, INDEX, Call, Refused
 from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.passes import _match
 
 #: As many tensors of indices as the kernel takes.
 MOST_INDICES = 4
@@ -25,7 +26,22 @@ def index(call: Call) -> None:
         raise Refused("it indexes dimensions that are apart")
     if not 0 < len(indices) - first <= MOST_INDICES:
         raise Refused(f"it has {len(indices) - first} tensors of indices")
-    call.result("index", [x, *indices])
+    bounds = _bounds(x, first, indices[first:])
+    if bounds is not None:
+        call.result("slice", [x, first, *bounds, 1])
+    else:
+        call.result("index", [x, *indices])
+
+
+def _bounds(x: Value, dim: int, indices: list[Value | None]) -> tuple[int, int] | None:
+    """Return the bounds of the slice that constant indices of one dimension choose, if they do."""
+    index = _match.constant(indices[0]) if len(indices) == 1 else None
+    size = x.dims[dim] if x.dims is not None and dim < len(x.dims) else None
+    if index is None or index.dim() != 1 or not index.numel() or not isinstance(size, int):
+        return None
+    index = torch.where(index < 0, index + size, index)
+    within = int(index.min()) >= 0 and int(index.max()) < size
+    return views.bounds_of(index) if within else None
 
 
 def _constant_pair(call: Call) -> list[torch.Tensor]:

@@ -56,14 +56,21 @@ def index_select(call: Call) -> None:
     index, x, dim = call.constant("index"), call.tensor("self", ANY), call.integer("dim")
     if not isinstance(index, torch.Tensor) or index.dim() != 1 or not index.numel():
         raise Refused("index is not a constant list")
-    start, end = int(index[0]), int(index[-1]) + 1
     # A slice would end with the dimension where torch raises an error.
     size = x.dims[dim] if x.dims else None
-    if not isinstance(size, int) or not 0 <= start < end <= size:
+    if not isinstance(size, int) or int(index[0]) < 0 or int(index[-1]) >= size:
         raise Refused("what it indexes is not known")
-    if not torch.equal(index, torch.arange(start, end, dtype=index.dtype)):
+    bounds = bounds_of(index)
+    if bounds is None:
         raise Refused("its indices do not follow one another")
-    call.result("slice", [x, dim, start, end, 1])
+    call.result("slice", [x, dim, *bounds, 1])
+
+
+def bounds_of(index: torch.Tensor) -> tuple[int, int] | None:
+    """Return the start and the end of indices that follow one another; else None."""
+    start, end = int(index[0]), int(index[-1]) + 1
+    expected = torch.arange(start, max(start, end), dtype=index.dtype)
+    return (start, end) if torch.equal(index, expected) else None
 
 
 def _split(call: Call, stated: int | None, **by: Attribute) -> None:
