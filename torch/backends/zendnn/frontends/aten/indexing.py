@@ -39,6 +39,8 @@ def _bounds(x: Value, dim: int, indices: list[Value | None]) -> tuple[int, int] 
     size = x.dims[dim] if x.dims is not None and dim < len(x.dims) else None
     if index is None or index.dim() != 1 or not index.numel() or not isinstance(size, int):
         return None
+    if x.is_state:
+        return None  # these elements are a copy, which a later write must not change
     index = torch.where(index < 0, index + size, index)
     within = int(index.min()) >= 0 and int(index.max()) < size
     return views.bounds_of(index) if within else None
