@@ -69,3 +69,14 @@ def test_a_layer_imports_only_those_below(layer: str) -> None:
     assert files
     found = {layer_of(module) for path in files for module in imported(path)}
     assert sorted(found - LAYERS[layer]) == []
+
+
+def test_no_file_of_the_engine_is_too_long_to_be_read() -> None:
+    """Python and C++, as the repository has them."""
+    root = Path(__file__).parents[2] / "torch"
+    files = [x for part in ("backends", "csrc") for x in (root / part / "zendnn").rglob("*.*")]
+    lengths = {
+        x.name: x.read_text().count("\n") for x in files if x.suffix in (".py", ".cpp", ".h")
+    }
+    assert len(lengths) > 100
+    assert {name: lines for name, lines in lengths.items() if lines > 600} == {}

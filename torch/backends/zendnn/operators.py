@@ -171,11 +171,7 @@ NUMBER_ROWS = (
         "a float32 tensor without dimensions",
         result=Result(infer.always(()), "float32"),
     ),
-    Operator(
-        "scalar(int n)",
-        "an int64 tensor without dimensions",
-        result=Result(infer.always(()), "int64"),
-    ),
+    Operator("scalar(int n)", "an int64 of rank 0", result=Result(infer.always(()), "int64")),
     Operator(
         "arange(int start, int end, int step)",
         "from `start` on, without `end`",
