@@ -113,15 +113,13 @@ def letters(row: Any) -> str:
 def tables_source(table: Any) -> str:
     """Return the tables of operators and of functions."""
     operators = []
-    T = table.Trait
+    traits = table.Trait
+    flagged = (traits.POST_OPS, traits.CASTS, traits.VIEW, traits.WRITES, traits.KEEPS_GAPS)
     for row in table.OPERATORS.values():
         infer, build = _names(row)
-        results = "one_or_two" if row.traits & T.ONE_OR_TWO else row.result.kind
+        results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.result.kind
         keys = ", ".join(f'"{name}"' for name in row.attributes)
-        flags = ", ".join(
-            str(bool(row.traits & trait)).lower()
-            for trait in (T.POST_OPS, T.CASTS, T.VIEW, T.WRITES, T.KEEPS_GAPS)
-        )
+        flags = ", ".join(str(bool(row.traits & trait)).lower() for trait in flagged)
         operators.append(
             f'{{"{row.name}", {{{infer}, {build}, "{letters(row)}", '
             f"{{{keys}}}, Results::{results}, {flags}, "

@@ -277,7 +277,7 @@ def test_products_with_transposed_weights_are_linear_layers(
     torch.testing.assert_close(result, function(ROWS, weight, bias))
 
 
-def test_products_with_transposed_batches_of_weights_are_none() -> None:
+def test_products_with_transposed_batches_of_weights_are_no_layers() -> None:
     weight = values(1, 5, 6)
     graph = import_graph(functional(Called(lambda x: x @ weight.mT), [ROWS])).graph
     assert "matmul" in [node.op for node in graph.nodes]
