@@ -54,7 +54,7 @@ MOST, THIRD = 2**63 - 1, 3074457345618258603  # 3 · THIRD is 1 in 64 bits
 TOO_LARGE = {
     f"%y = pad(%x, {MOST}, {MOST}) value=0.0": "padding",
     f"%1 = view(%x, 64, 3, 1)\n%2 = expand(%1, 64, 3, {THIRD})\n%y = eltwise(%2) algorithm=abs": (
-        "multiplication overflow"
+        "more elements than there can be"
     ),
     f"%y = max_pool(%x) kernel=2,2 stride=1,1 padding=0,0 dilation={MOST},1": "window",
     f"%1 = number_add({MOST}, %n)\n%y = slice(%x, 0, 0, %1, 1)": "64 bits",

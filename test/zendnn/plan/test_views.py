@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from ..common import dtypes, property_test
 from ..passes.build import Builder
@@ -39,6 +41,43 @@ def test_views_of_views(data: st.DataObject) -> None:
         if draw(st.sampled_from([0, 0, 1])):
             x = b.eltwise("affine", x, 1.5, 0.5)
     check(b, *dict.fromkeys([*results, x]), dtype=dtype)
+
+
+#: torch's own views, and how many numbers each reads; None: any number of them.
+VIEWS: dict[str, tuple[Callable[..., Tensor], int | None]] = {
+    "view": (lambda x, *n: x.reshape(n), None),
+    "flatten": (torch.flatten, 2),
+    "unflatten": (lambda x, dim, *n: x.unflatten(dim, n), None),
+    "transpose": (torch.transpose, 2),
+    "permute": (lambda x, *n: x.permute(n), None),
+    "unsqueeze": (torch.unsqueeze, 1),
+    "squeeze": (torch.squeeze, 1),
+    "expand": (lambda x, *n: x.expand(n), None),
+    "select": (torch.select, 2),
+    "slice": (torch.ops.aten.slice, 4),
+}
+
+
+@property_test
+@given(data=st.data())
+def test_a_view_takes_the_numbers_that_torch_takes(data: st.DataObject) -> None:
+    """Other numbers, and empty results, are refused."""
+    draw = data.draw
+    shape = draw(st.lists(st.integers(1, 4), max_size=4))
+    x = tensor(*shape, layout=draw(arrangements)) if len(shape) > 1 else tensor(*shape)
+    name = draw(st.sampled_from(sorted(VIEWS)))
+    in_torch, count = VIEWS[name]
+    numbers = draw(st.lists(st.integers(-5, 8), min_size=count or 1, max_size=count or 5))
+    line = f"%y = {name}({', '.join(['%x', *map(str, numbers)])})"
+    plan = plan_of("%x = input tensor", line, "return %y")
+    try:
+        expected = in_torch(x, *numbers)
+    except (RuntimeError, IndexError):
+        expected = x[:0] if shape else x.new_empty(0)
+    assert plan.takes([x], []) == (expected.numel() > 0)
+    if expected.numel() > 0:
+        (y,) = plan.run([x], [])
+        assert torch.equal(y, expected)
 
 
 @pytest.mark.parametrize("rank", [8, 9, 12])

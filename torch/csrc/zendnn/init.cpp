@@ -100,7 +100,7 @@ std::pair<std::vector<int64_t>, int64_t> lay_out(
         made.add({.kind = ctx::plan::BufferKind::arena, .bytes = bytes}, first);
     made.touch({index, 0}, last);
   }
-  const auto [placed, total] = made.lay_out(/*share=*/true);
+  const auto [placed, total] = std::move(made).lay_out(/*share=*/true);
   std::vector<int64_t> offsets;
   for (const auto& buffer : placed) {
     offsets.push_back(buffer.index);

@@ -42,8 +42,8 @@ void Buffers::renumber(const std::vector<int64_t>& now) {
   }
 }
 
-std::pair<std::vector<Buffer>, int64_t> Buffers::lay_out(bool share) const {
-  auto buffers = buffers_;
+std::pair<std::vector<Buffer>, int64_t> Buffers::lay_out(bool share) && {
+  auto buffers = std::move(buffers_);
   std::vector<Buffer*> order;
   for (auto& buffer : buffers) {
     if (buffer.kind == BufferKind::arena) {

@@ -40,7 +40,7 @@ class C10_EXPORT Buffers {
   // same time overlap, largest buffers first, each at the lowest place that is
   // free for its whole life (greedy by size: Pisarchyk and Lee, 2020). Returns
   // the buffers and the arena's bytes. Without `share`, no two overlap.
-  std::pair<std::vector<Buffer>, int64_t> lay_out(bool share) const;
+  std::pair<std::vector<Buffer>, int64_t> lay_out(bool share) &&;
 
  private:
   std::vector<Buffer> buffers_;

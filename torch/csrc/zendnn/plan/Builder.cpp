@@ -21,7 +21,7 @@ bool are_alike(const Buffer& a, const Buffer& b) {
 
 bool is_same_place(const Place& a, const Place& b) {
   return a.ref.buffer == b.ref.buffer && a.ref.offset == b.ref.offset &&
-         a.strides == b.strides && a.desc == b.desc;
+         a.strides == b.strides && a.blocked == b.blocked;
 }
 
 } // namespace
@@ -43,8 +43,9 @@ std::unique_ptr<Executable> Builder::build() {
     fuse_pointwise(program_.steps, buffers_);
   }
   Packed::fill(program_.pieces);
-  std::tie(program_.buffers, program_.arena_bytes) = buffers_.lay_out(
-      /*share=*/!description_.without.contains("share_memory"));
+  std::tie(program_.buffers, program_.arena_bytes) =
+      std::move(buffers_).lay_out(
+          /*share=*/!description_.without.contains("share_memory"));
   return std::make_unique<Executable>(std::move(program_));
 }
 
@@ -124,7 +125,7 @@ void Builder::follow() {
   };
   const auto in_kind = [](const Made::At& a, const Made::At& b) {
     return a.value == b.value && a.is_best == b.is_best &&
-           a.place->blocked == b.place->blocked &&
+           a.place->blocked.has_value() == b.place->blocked.has_value() &&
            a.place->ref.buffer == b.place->ref.buffer;
   };
   const auto known = node_ < std::ssize(before_->made) &&
@@ -232,7 +233,7 @@ void Builder::add_primitive(
 void Builder::add_kernel(
     const Node& node,
     std::string implementation,
-    const std::vector<Ref>& touched,
+    c10::ArrayRef<Ref> touched,
     std::function<void(const Frame&)> kernel,
     double flops) {
   for (const auto ref : touched) {
@@ -349,14 +350,17 @@ void add_copies(
     Builder& builder,
     const Node& node,
     const std::string& implementation,
-    const std::vector<Copy>& copies) {
-  std::vector<Ref> touched;
+    std::vector<Copy> copies) {
+  c10::SmallVector<Ref, 8> touched;
   for (const auto& copy : copies) {
     touched.push_back(copy.from.ref);
     touched.push_back(copy.to.ref);
   }
   builder.add_kernel(
-      node, implementation, touched, [copies](const Frame& frame) {
+      node,
+      implementation,
+      touched,
+      [copies = std::move(copies)](const Frame& frame) {
         for (const auto& copy : copies) {
           copy.run(frame);
         }

@@ -27,9 +27,8 @@ enum class Layout : uint8_t {
 // Where a value is, and how its elements lie there.
 struct Place {
   Ref ref{};
-  memory::desc desc{}; // of a blocked place
+  std::optional<memory::desc> blocked{}; // the layout of a blocked place
   Dims strides{}; // of a plain one; zero strides stand for repeated elements
-  bool blocked = false;
 };
 
 // All that building one node has added, in order.
@@ -131,7 +130,7 @@ class Builder : public Values {
     return results_.contains(value);
   }
   // Returns the place.
-  Place set_place(int64_t value, Place place);
+  const Place& set_place(int64_t value, Place place);
   // Whether the current node can overwrite this place, one of the value's.
   bool dies(int64_t value, const Place& place) const;
   // Makes that place of the input the output's, where the node can write over
@@ -159,7 +158,7 @@ class Builder : public Values {
   void add_kernel(
       const Node& node,
       std::string implementation,
-      const std::vector<Ref>& touched,
+      c10::ArrayRef<Ref> touched,
       std::function<void(const Frame&)> kernel,
       double flops = 0);
   void
@@ -282,7 +281,7 @@ class Builder : public Values {
   // the predecessor says nothing of the nodes that come.
   void follow();
   // Of a value that has the place as its best one, or as another.
-  void set_place(int64_t value, Place place, bool is_best);
+  const Place& set_place(int64_t value, Place place, bool is_best);
   void add_place(const Made::At& at);
   void touch(Ref ref) {
     buffers_.touch(ref, step());

@@ -56,10 +56,10 @@ std::optional<Place> Builder::target(int64_t value) {
 Place Builder::part_of(Place whole, int64_t value, const Slice& slice) const {
   auto& part = whole;
   if (part.blocked) {
-    const auto strides = part.desc.get_strides();
+    const auto strides = part.blocked->get_strides();
     part.ref.offset +=
         strides[1] * (slice.offset / channel_block()) * item_size(dtype(value));
-    part.desc = blocked_layout(
+    part.blocked = blocked_layout(
         sizes(value), dtype(value), strides[0] / strides[1] * channel_block());
   } else {
     part.ref.offset +=
@@ -87,7 +87,8 @@ Place Builder::place_whole(const Slice& slice) {
   }
   // The concatenation may be a part of a larger one.
   const auto outer = target(whole);
-  if (outer && outer->blocked == (layout && layout->get_inner_nblks() > 0)) {
+  if (outer &&
+      outer->blocked.has_value() == (layout && layout->get_inner_nblks() > 0)) {
     set_place(whole, *outer);
     return *outer;
   }
@@ -99,9 +100,8 @@ bool Builder::is_same(int64_t value, const Place& a, const Place& b) const {
   const auto& shape = sizes(value);
   return a.ref.buffer == b.ref.buffer && a.ref.offset == b.ref.offset &&
          a.blocked == b.blocked &&
-         (a.blocked ? a.desc == b.desc
-                    : meaningful_strides(shape, a.strides) ==
-                          meaningful_strides(shape, b.strides));
+         (a.blocked || meaningful_strides(shape, a.strides) ==
+                           meaningful_strides(shape, b.strides));
 }
 
 // Parts that lie side by side already, in a larger concatenation, need no copy.
@@ -111,7 +111,7 @@ bool Builder::place_side_by_side(const Node& node) {
   const auto slices = slices_of(node);
   auto joined = place(node.inputs[0].index);
   if (joined.blocked) {
-    const auto strides = joined.desc.get_strides();
+    const auto strides = joined.blocked->get_strides();
     if (shape.size() < 3 || shape.size() > 5 || !slices[0].aligned) {
       return false;
     }
@@ -119,7 +119,7 @@ bool Builder::place_side_by_side(const Node& node) {
     if (shape[0] > 1 && shape[1] > channels) {
       return false;
     }
-    joined.desc = blocked_layout(shape, dtype(whole), channels);
+    joined.blocked = blocked_layout(shape, dtype(whole), channels);
   }
   for (size_t i = 0; i < slices.size(); ++i) {
     const auto part = node.inputs[i].index;

@@ -79,7 +79,7 @@ class Convolution : public Product {
     const auto input = tensor(node, 0), weight = tensor(node, 1);
     const auto& from = builder.place(input);
     // A layout of ZenDNN's own stays as it is.
-    source_ = from.blocked ? from.desc : image_layout(builder, input);
+    source_ = from.blocked ? *from.blocked : image_layout(builder, input);
     weights_ = weight_desc(*builder.constant(weight), w_);
     // ZenDNN computes most of these as a convolution's gradient, which adds the
     // bias one element at a time. In bfloat16, a step apart would round twice.
@@ -115,7 +115,7 @@ class Convolution : public Product {
         (!place.blocked && (open || overlaps(sizes, place.strides)))) {
       return see_broadcast(builder_, operand, sizes);
     }
-    result_ = open ? place.desc : result_;
+    result_ = open ? *place.blocked : result_;
     return Seen{result_, [this, operand, layout = result_] {
                   return builder_.in_layout(operand, layout);
                 }};

@@ -6,7 +6,8 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstring>
-#include <memory>
+#include <initializer_list>
+#include <optional>
 #include <type_traits>
 
 namespace at::native::zendnn::plan {
@@ -58,17 +59,16 @@ void add_copies(
     Builder& builder,
     const Node& node,
     const std::string& implementation,
-    const std::vector<Copy>& copies);
+    std::vector<Copy> copies);
 
 // A pointer among a kernel's arguments, and what it points to: a place, known
-// at each run, or numbers that the step keeps.
+// at each run, or numbers that the step keeps a copy of.
 template <typename Args>
 struct Pointer {
   template <typename T>
   Pointer(T* Args::* member, Ref ref) : offset(offset_of(member)), ref(ref) {}
-  Pointer(const int64_t* Args::* member, Dims numbers)
-      : offset(offset_of(member)),
-        numbers(std::make_shared<const Dims>(std::move(numbers))) {}
+  Pointer(const int64_t* Args::* member, IntArrayRef numbers)
+      : offset(offset_of(member)), numbers(numbers) {}
 
   template <typename T>
   static size_t offset_of(T* Args::* member) {
@@ -83,7 +83,7 @@ struct Pointer {
 
   size_t offset;
   Ref ref{};
-  std::shared_ptr<const Dims> numbers{};
+  std::optional<IntArrayRef> numbers{};
 };
 
 // Adds a step that runs the kernel on `args` with these pointers. A kernel
@@ -95,16 +95,17 @@ void add_kernel(
     const std::string& implementation,
     Result (*kernel)(const Args&),
     std::type_identity_t<Args> args,
-    const std::vector<Pointer<std::type_identity_t<Args>>>& pointers,
+    std::initializer_list<Pointer<std::type_identity_t<Args>>> pointers,
     double flops = 0) {
-  std::vector<Ref> touched;
-  std::vector<std::shared_ptr<const Dims>> kept;
+  c10::SmallVector<Ref, 8> touched;
   // In the step itself: small kernels take little longer than a miss.
   c10::SmallVector<std::pair<size_t, Ref>, 8> places;
+  c10::SmallVector<std::pair<size_t, size_t>, 8> lists; // where each begins
+  c10::SmallVector<int64_t, 32> numbers;                // of all of them
   for (const auto& pointer : pointers) {
     if (pointer.numbers) {
-      Pointer<Args>::set(args, pointer.offset, pointer.numbers->data());
-      kept.push_back(pointer.numbers);
+      lists.emplace_back(pointer.offset, numbers.size());
+      numbers.append(pointer.numbers->begin(), pointer.numbers->end());
     } else {
       places.emplace_back(pointer.offset, pointer.ref);
       touched.push_back(pointer.ref);
@@ -114,10 +115,13 @@ void add_kernel(
       node,
       implementation,
       touched,
-      [kernel, args, kept, places](const Frame& frame) {
+      [kernel, args, places, lists, numbers](const Frame& frame) {
         auto call = args;
         for (const auto& [offset, ref] : places) {
           Pointer<Args>::set(call, offset, frame.at(ref));
+        }
+        for (const auto& [offset, first] : lists) {
+          Pointer<Args>::set(call, offset, numbers.data() + first);
         }
         if constexpr (std::is_same_v<Result, bool>) {
           TORCH_CHECK_INDEX(kernel(call), kOutOfRange);

@@ -20,6 +20,15 @@ size_t first_outgrown(const Values& values, const Node& node) {
   return found - node.post.begin();
 }
 
+void check_post_dtypes(const Values& values, const Node& node) {
+  for (const auto& post : node.post) {
+    if (post.is_binary() && values.dtype(node.inputs[post.operand].index) !=
+                                values.dtype(node.output())) {
+      refuse("tensors of different dtypes");
+    }
+  }
+}
+
 // A node that combines two values, with the post-ops of another node from
 // `first` on.
 Node combine(
@@ -42,6 +51,12 @@ Node combine(
     }
   }
   return node;
+}
+
+// Whether a norm adds something of another size to its operand first.
+bool has_wide_residual(const Values& values, const Node& node) {
+  return (node.op == "layer_norm" || node.op == "rms_norm") && has(node, 3) &&
+         values.sizes(tensor(node, 0)) != values.sizes(tensor(node, 3));
 }
 
 // Whether each element of the result is a single product. In float32, torch
@@ -80,12 +95,21 @@ std::vector<Node> as_multiplication(Values& values, const Node& node) {
 
 } // namespace
 
-std::vector<Node> infer_fitting(Values& values, const Node& written) {
+bool infer_whole(Values& values, const Node& node) {
+  if (has_wide_residual(values, node)) {
+    return false;
+  }
+  find_operator(node.op).infer(values, node);
+  check_post_dtypes(values, node);
+  return !is_outer_product(values, node) &&
+         first_outgrown(values, node) == node.post.size();
+}
+
+std::vector<Node> infer_parts(Values& values, const Node& written) {
   std::vector<Node> nodes;
   auto node = written;
   const auto infer = [&] { find_operator(node.op).infer(values, node); };
-  if ((node.op == "layer_norm" || node.op == "rms_norm") && has(node, 3) &&
-      values.sizes(tensor(node, 0)) != values.sizes(tensor(node, 3))) {
+  if (has_wide_residual(values, node)) {
     auto sum = combine("add", tensor(node, 0), node.inputs[3], node, 0);
     sum.outputs = {
         node.outputs.size() > 1 ? node.outputs[1] : values.add_value()};
@@ -96,16 +120,11 @@ std::vector<Node> infer_fitting(Values& values, const Node& written) {
     nodes.push_back(std::move(sum));
   }
   infer();
+  check_post_dtypes(values, node);
   if (is_outer_product(values, node)) {
     nodes = as_multiplication(values, node);
     node = std::move(nodes.back());
     nodes.pop_back();
-  }
-  for (const auto& post : node.post) {
-    if (post.is_binary() && values.dtype(node.inputs[post.operand].index) !=
-                                values.dtype(node.output())) {
-      refuse("tensors of different dtypes");
-    }
   }
   for (;;) {
     const auto first = first_outgrown(values, node);

@@ -28,9 +28,9 @@ site_of(const Builder& builder, int64_t value, const Place& place) {
     if (sizes.size() < 3) {
       return std::nullopt;
     }
-    const auto strides = place.desc.get_strides();
+    const auto strides = place.blocked->get_strides();
     const auto whole = strides[0] / strides[1] * channel_block();
-    return place.desc == blocked_layout(sizes, builder.dtype(value), whole)
+    return *place.blocked == blocked_layout(sizes, builder.dtype(value), whole)
                ? std::optional(
                      Site{place, ChannelLayout::blocks, strides[0], strides[1]})
                : std::nullopt;

@@ -76,7 +76,7 @@ memory::desc Builder::addressable_layout(int64_t value) const {
 
 memory::desc Builder::describe(int64_t value, const Place& place) const {
   if (place.blocked) {
-    return place.desc;
+    return *place.blocked;
   }
   return {
       sizes(value),
@@ -103,7 +103,7 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
   }
   const auto& first = place(value);
   const Place from = first.blocked ? first : addressable(value);
-  const auto to = with_memory(value, {.desc = layout, .blocked = true});
+  const auto to = with_memory(value, {.blocked = layout});
   copy(value, from, to);
   set_place(value, to, /*is_best=*/false);
   return to.ref;
@@ -111,13 +111,13 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
 
 Place Builder::solid_blocks(int64_t value) {
   const Place& best = place(value);
-  const auto padded = best.desc.get_padded_dims();
-  if (static_cast<int64_t>(best.desc.get_size()) ==
+  const auto padded = best.blocked->get_padded_dims();
+  if (static_cast<int64_t>(best.blocked->get_size()) ==
       count(padded) * item_size(dtype(value))) {
     return best;
   }
   const auto layout = blocked_layout(sizes(value), dtype(value));
-  return {.ref = in_layout(value, layout), .desc = layout, .blocked = true};
+  return {.ref = in_layout(value, layout), .blocked = layout};
 }
 
 Place Builder::own_memory(int64_t value) const {
@@ -166,7 +166,7 @@ Place Builder::with_memory(int64_t value, Place place) {
         add_buffer({.kind = BufferKind::output, .index = result->second});
   } else {
     place.ref = arena(
-        place.blocked ? static_cast<int64_t>(place.desc.get_size())
+        place.blocked ? static_cast<int64_t>(place.blocked->get_size())
                       : span(shape, place.strides) * item_size(dtype(value)));
   }
   return place;
@@ -201,20 +201,19 @@ Place Builder::make(int64_t value, const memory::desc& layout) {
       value,
       with_memory(
           value,
-          layout.get_inner_nblks() == 0
-              ? Place{.strides = layout.get_strides()}
-              : Place{.desc = layout, .blocked = true}));
+          layout.get_inner_nblks() == 0 ? Place{.strides = layout.get_strides()}
+                                        : Place{.blocked = layout}));
 }
 
-Place Builder::set_place(int64_t value, Place place) {
-  set_place(value, place, /*is_best=*/true);
-  return place;
+const Place& Builder::set_place(int64_t value, Place place) {
+  return set_place(value, std::move(place), /*is_best=*/true);
 }
 
-void Builder::set_place(int64_t value, Place place, bool is_best) {
+const Place& Builder::set_place(int64_t value, Place place, bool is_best) {
   now_.places.push_back(
       {value, std::make_shared<const Place>(std::move(place)), is_best});
   add_place(now_.places.back());
+  return *now_.places.back().place;
 }
 
 void Builder::add_place(const Made::At& at) {

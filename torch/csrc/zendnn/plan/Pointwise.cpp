@@ -73,7 +73,7 @@ void place_binary(Builder& builder, const Node& node) {
     const auto place = builder.place(value);
     if (place.blocked) {
       if (!builder.reuse(output, value, place)) {
-        builder.make(output, place.desc);
+        builder.make(output, *place.blocked);
       }
       return;
     }
@@ -135,7 +135,7 @@ void add_binary_primitive(
       combination_of(algorithm).kind,
       left.first,
       right.first,
-      to.desc,
+      *to.blocked,
       attributes);
   builder.add_primitive(
       node,
@@ -143,7 +143,7 @@ void add_binary_primitive(
       std::string("binary ") + made.impl_info_str(),
       {{ZENDNN_ARG_SRC_0, left.first, left.second},
        {ZENDNN_ARG_SRC_1, right.first, right.second},
-       {ZENDNN_ARG_DST, to.desc, to.ref}});
+       {ZENDNN_ARG_DST, *to.blocked, to.ref}});
 }
 
 // An operand for a blocked place of the result.
@@ -153,11 +153,11 @@ Operand see_in_blocks(
     const Dims& result,
     const Place& to) {
   if (builder.sizes(value) == result) {
-    return {to.desc, builder.in_layout(value, to.desc)};
+    return {*to.blocked, builder.in_layout(value, *to.blocked)};
   }
   const auto seen = see_broadcast(builder, value, result);
   const auto vector =
-      channel_vector(result[1], to.desc.get_data_type(), to.desc);
+      channel_vector(result[1], to.blocked->get_data_type(), *to.blocked);
   // The channels lie one after the other, as those of the vector do.
   const bool same = seen.desc.get_dims() == vector.get_dims() &&
                     seen.desc.get_strides()[1] == 1;
@@ -283,8 +283,8 @@ void add_eltwise(
         adeep::engine::cpu_engine(),
         ::zendnn::prop_kind::forward_inference,
         as.kind,
-        to.desc,
-        to.desc,
+        *to.blocked,
+        *to.blocked,
         as.alpha,
         as.beta,
         user_scratchpad());
@@ -292,8 +292,8 @@ void add_eltwise(
         node,
         ::zendnn::eltwise_forward(made),
         std::string("eltwise ") + made.impl_info_str(),
-        {{ZENDNN_ARG_SRC, to.desc, from.ref},
-         {ZENDNN_ARG_DST, to.desc, to.ref}});
+        {{ZENDNN_ARG_SRC, *to.blocked, from.ref},
+         {ZENDNN_ARG_DST, *to.blocked, to.ref}});
     return;
   }
   builder.add_pointwise(
@@ -336,9 +336,15 @@ void add_to_channels(
   auto from = builder.dense(vector);
   if (to.blocked) {
     const auto desc =
-        channel_vector(sizes[1], to.desc.get_data_type(), to.desc);
+        channel_vector(sizes[1], to.blocked->get_data_type(), *to.blocked);
     add_binary_primitive(
-        builder, node, "add", {to.desc, to.ref}, {desc, from.ref}, to, nullptr);
+        builder,
+        node,
+        "add",
+        {*to.blocked, to.ref},
+        {desc, from.ref},
+        to,
+        nullptr);
     return;
   }
   from.strides = Dims(sizes.size(), 0);

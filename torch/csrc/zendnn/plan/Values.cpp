@@ -22,12 +22,15 @@ bool are_same(const TensorSpec& a, const TensorSpec& b) {
   return a.dtype == b.dtype && a.sizes == b.sizes && a.strides == b.strides;
 }
 
-// Whether nodes that read one do the same with the other. A number that a call
-// gives sets conditions each time.
+// A number that a call gives sets conditions each time.
+bool is_fixed(const Value& value) {
+  return !value.is_number || value.number.is_constant();
+}
+
+// Whether nodes that read one do the same with the other.
 bool are_alike(const Value& a, const Value& b) {
-  return a.is_number == b.is_number &&
-         (a.is_number ? a.number.is_constant() && a.number == b.number
-                      : are_same(a, b));
+  return a.is_number == b.is_number && is_fixed(a) &&
+         (a.is_number ? a.number == b.number : are_same(a, b));
 }
 
 } // namespace
@@ -140,7 +143,7 @@ void Values::infer_nodes(const Inferred* before) {
           return unchanged_[value];
         })) {
       for (const auto output : node.outputs) {
-        unchanged_[output] = are_alike(values_[output], values_[output]);
+        unchanged_[output] = is_fixed(values_[output]);
       }
       nodes_.push_back(before->nodes[first]);
     } else {
@@ -161,14 +164,19 @@ void Values::infer_nodes(const Inferred* before) {
 }
 
 void Values::infer_node(const Node& node) {
+  // The description owns it.
+  const std::shared_ptr<const Node> written(std::shared_ptr<void>(), &node);
   if (node.left) {
     infer_by_torch(*this, node);
-    nodes_.push_back(std::make_shared<const Node>(node));
-    return;
-  }
-  for (auto& part : infer_fitting(*this, node)) {
-    follow_strides(part);
-    nodes_.push_back(std::make_shared<const Node>(std::move(part)));
+    nodes_.push_back(written);
+  } else if (infer_whole(*this, node)) {
+    follow_strides(node);
+    nodes_.push_back(written);
+  } else {
+    for (auto& part : infer_parts(*this, node)) {
+      follow_strides(part);
+      nodes_.push_back(std::make_shared<const Node>(std::move(part)));
+    }
   }
 }
 
@@ -316,7 +324,12 @@ void Values::follow_strides(const Node& node) {
         operands.emplace_back(sizes(value), strides(value));
       }
     }
-    result.strides = combined_strides(operands);
+    const bool are_alike =
+        std::all_of(operands.begin(), operands.end(), [&](const auto& it) {
+          return it.first == result.sizes && is_row_major(it.first, it.second);
+        });
+    result.strides = are_alike ? row_major_strides(result.sizes)
+                               : combined_strides(operands);
     return;
   }
   const auto last = [&](int64_t value) { return is_channels_last(value); };

@@ -131,10 +131,12 @@ class Values {
   Integers numbers_; // that the region is called with now
 };
 
-// Infers a node's types and returns the nodes that replace it, in order: where
-// an operand of a post-op, or a residual, makes the result larger than the
-// operator's own, binary nodes do the rest. Throws Refused unless operands of
-// post-ops have the result's type.
-std::vector<Node> infer_fitting(Values& values, const Node& node);
+// Infers a node's types; returns whether one step can do all of it. Throws
+// Refused unless operands of post-ops have the result's type.
+bool infer_whole(Values& values, const Node& node);
+// Infers the types of the nodes that replace one, and returns them in order:
+// where an operand of a post-op, or a residual, makes the result larger than
+// the operator's own, binary nodes do the rest.
+std::vector<Node> infer_parts(Values& values, const Node& node);
 
 } // namespace at::native::zendnn::plan

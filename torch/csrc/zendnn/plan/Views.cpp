@@ -2,44 +2,177 @@
 // cannot say it.
 #include <torch/csrc/zendnn/plan/Views.h>
 
-#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/InferSize.h>
+#include <ATen/TensorUtils.h>
+#include <c10/core/WrapDimMinimal.h>
 
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <tuple>
+#include <utility>
 
 namespace at::native::zendnn::plan {
 namespace {
 
-// Applies torch's own operator to a tensor without memory.
-Tensor
-view_in_torch(const std::string& op, const Tensor& given, const Dims& numbers) {
-  using Make = Tensor (*)(const Tensor& x, const Dims& n);
-  static const std::unordered_map<std::string, Make> table{
-      {"view", [](const Tensor& x, const Dims& n) { return x.reshape(n); }},
-      {"flatten",
-       [](const Tensor& x, const Dims& n) { return x.flatten(n[0], n[1]); }},
-      {"unflatten",
-       [](const Tensor& x, const Dims& n) {
-         return x.unflatten(n[0], IntArrayRef(n).slice(1));
-       }},
-      {"transpose",
-       [](const Tensor& x, const Dims& n) { return x.transpose(n[0], n[1]); }},
-      {"permute", [](const Tensor& x, const Dims& n) { return x.permute(n); }},
-      {"unsqueeze",
-       [](const Tensor& x, const Dims& n) { return x.unsqueeze(n[0]); }},
-      {"squeeze",
-       [](const Tensor& x, const Dims& n) { return x.squeeze(n[0]); }},
-      {"expand", [](const Tensor& x, const Dims& n) { return x.expand(n); }},
-      {"expand_as", [](const Tensor& x, const Dims& n) { return x.expand(n); }},
-      {"select",
-       [](const Tensor& x, const Dims& n) { return x.select(n[0], n[1]); }},
-      {"slice",
-       [](const Tensor& x, const Dims& n) {
-         return x.slice(n[0], n[1], n[2], n[3]);
-       }},
-      {"contiguous", [](const Tensor& x, const Dims& /*n*/) { return x; }},
+// What a view makes of a tensor, in elements.
+struct Geometry {
+  Dims sizes, strides;
+  int64_t offset = 0;
+  bool copied = false; // since no strides say it
+};
+
+void reshape(Geometry& x, const Dims& shape) {
+  auto sizes = at::infer_size(shape, count(x.sizes));
+  auto strides = at::detail::computeStride(x.sizes, x.strides, sizes);
+  x.copied = !strides;
+  x.strides = strides ? std::move(*strides) : row_major_strides(sizes);
+  x.sizes = std::move(sizes);
+}
+
+// Puts sizes in the place of the dimensions [first, last).
+void reshape_part(Geometry& x, size_t first, size_t last, const Dims& sizes) {
+  Dims shape(x.sizes.begin(), x.sizes.begin() + first);
+  shape.insert(shape.end(), sizes.begin(), sizes.end());
+  shape.insert(shape.end(), x.sizes.begin() + last, x.sizes.end());
+  reshape(x, shape);
+}
+
+void flatten(Geometry& x, const Dims& n) {
+  const auto rank = std::ssize(x.sizes);
+  const auto first = c10::maybe_wrap_dim(n[0], rank),
+             last = c10::maybe_wrap_dim(n[1], rank);
+  if (first > last) {
+    refuse("a flatten of dimensions in the wrong order");
+  }
+  if (rank == 0) {
+    reshape(x, {1});
+  } else if (first < last) {
+    const auto whole = std::accumulate(
+        x.sizes.begin() + first,
+        x.sizes.begin() + last + 1,
+        int64_t{1},
+        std::multiplies<>());
+    reshape_part(x, first, last + 1, {whole});
+  }
+}
+
+void unflatten(Geometry& x, const Dims& n) {
+  const auto dim = wrap(n[0], std::ssize(x.sizes));
+  if (n.size() < 2) {
+    refuse("an unflatten into no dimensions");
+  }
+  const auto sizes = at::infer_size(IntArrayRef(n).slice(1), x.sizes[dim]);
+  reshape_part(x, dim, dim + 1, sizes);
+}
+
+void permute(Geometry& x, const Dims& order) {
+  const auto before = x;
+  const auto rank = x.sizes.size();
+  std::vector<bool> seen(rank);
+  if (order.size() != rank) {
+    refuse("a permutation of another number of dimensions");
+  }
+  for (size_t i = 0; i < rank; ++i) {
+    const auto from = wrap(order[i], static_cast<int64_t>(rank));
+    if (seen[from]) {
+      refuse("a permutation that repeats a dimension");
+    }
+    seen[from] = true;
+    x.sizes[i] = before.sizes[from];
+    x.strides[i] = before.strides[from];
+  }
+}
+
+void transpose(Geometry& x, const Dims& n) {
+  const auto rank = std::ssize(x.sizes);
+  const auto a = c10::maybe_wrap_dim(n[0], rank),
+             b = c10::maybe_wrap_dim(n[1], rank);
+  if (rank > 0) {
+    std::swap(x.sizes[a], x.sizes[b]);
+    std::swap(x.strides[a], x.strides[b]);
+  }
+}
+
+void unsqueeze(Geometry& x, const Dims& n) {
+  const auto dim = wrap(n[0], std::ssize(x.sizes) + 1);
+  const bool is_last = dim == std::ssize(x.sizes);
+  const auto stride = is_last ? 1 : x.sizes[dim] * x.strides[dim];
+  x.sizes.insert(x.sizes.begin() + dim, 1);
+  x.strides.insert(x.strides.begin() + dim, stride);
+}
+
+void remove(Geometry& x, int64_t dim) {
+  x.sizes.erase(x.sizes.begin() + dim);
+  x.strides.erase(x.strides.begin() + dim);
+}
+
+void squeeze(Geometry& x, const Dims& n) {
+  const auto dim = c10::maybe_wrap_dim(n[0], std::ssize(x.sizes));
+  if (!x.sizes.empty() && x.sizes[dim] == 1) {
+    remove(x, dim);
+  }
+}
+
+void expand(Geometry& x, const Dims& sizes) {
+  if (sizes.size() < x.sizes.size()) {
+    refuse("an expand to fewer dimensions");
+  }
+  std::tie(x.sizes, x.strides) =
+      at::inferExpandGeometry(x.sizes, x.strides, sizes);
+}
+
+void select(Geometry& x, const Dims& n) {
+  const auto dim = wrap(n[0], std::ssize(x.sizes));
+  const auto size = x.sizes[dim];
+  const auto index = n[1] < 0 ? n[1] + size : n[1];
+  if (index < 0 || index >= size) {
+    refuse("an index out of range");
+  }
+  x.offset = index * x.strides[dim];
+  remove(x, dim);
+}
+
+void slice(Geometry& x, const Dims& n) {
+  const auto dim = wrap(n[0], std::ssize(x.sizes));
+  const auto size = x.sizes[dim], step = n[3];
+  const auto within = [size](int64_t at, int64_t least) {
+    return std::clamp(at < 0 ? at + size : at, least, size);
   };
-  return table.at(op)(given, numbers);
+  const auto start = within(n[1], 0);
+  const auto length = within(n[2], start) - start;
+  if (step <= 0) {
+    refuse("a slice with a step of " + std::to_string(step));
+  }
+  x.sizes[dim] = length / step + (length % step != 0);
+  x.offset = start * x.strides[dim];
+  if (__builtin_mul_overflow(x.strides[dim], step, &x.strides[dim])) {
+    refuse("a view beyond 64 bits");
+  }
+}
+
+void keep(Geometry& /*x*/, const Dims& /*n*/) {}
+
+// Throws Refused, or c10::Error, where torch's operator does not take it.
+void apply_view(const std::string& op, Geometry& x, const Dims& numbers) {
+  using Apply = void (*)(Geometry&, const Dims&);
+  static const std::unordered_map<std::string, Apply> table{
+      {"view", reshape},
+      {"flatten", flatten},
+      {"unflatten", unflatten},
+      {"transpose", transpose},
+      {"permute", permute},
+      {"unsqueeze", unsqueeze},
+      {"squeeze", squeeze},
+      {"expand", expand},
+      {"expand_as", expand},
+      {"select", select},
+      {"slice", slice},
+      {"contiguous", keep},
+  };
+  table.at(op)(x, numbers);
 }
 
 // A select or slice of which a call's numbers change the start alone.
@@ -128,10 +261,9 @@ make_view(const Values& values, const Node& node, const Dims& strides) {
   const auto moving = find_moving(values, node);
   const auto numbers = view_numbers(values, node, moving);
   try {
-    const Tensor given =
-        at::detail::empty_strided_meta(values.sizes(input), strides, at::kByte);
-    const auto made = view_in_torch(node.op, given, numbers);
-    std::optional<Number> offset = Number{made.storage_offset()};
+    Geometry made{values.sizes(input), strides};
+    apply_view(node.op, made, numbers);
+    std::optional<Number> offset = Number{made.offset};
     if (moving) {
       offset = sum(*offset, moving->start, strides[moving->dim]);
     }
@@ -140,10 +272,7 @@ make_view(const Values& values, const Node& node, const Dims& strides) {
       refuse("a view beyond 64 bits");
     }
     return {
-        made.sizes().vec(),
-        made.strides().vec(),
-        *offset,
-        !made.is_alias_of(given)};
+        std::move(made.sizes), std::move(made.strides), *offset, made.copied};
   } catch (const c10::Error& error) {
     refuse(error.what_without_backtrace());
   }
