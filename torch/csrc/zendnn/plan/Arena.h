@@ -22,6 +22,8 @@ std::shared_ptr<void> allocate(int64_t bytes);
 struct TensorSpec {
   Dims sizes{}, strides{};
   c10::ScalarType dtype = c10::ScalarType::Undefined;
+
+  bool operator==(const TensorSpec&) const = default;
 };
 TensorSpec spec_of(const Tensor& tensor);
 // Uninitialised. Throws bad_alloc where there is no memory for it.

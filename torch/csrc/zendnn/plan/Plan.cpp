@@ -133,7 +133,7 @@ Plan::Plan(std::string description, Tensors constants, std::string name)
       constants_(std::move(constants)),
       name_(std::move(name)),
       cache_(
-          [this](const Call& call, bool recurs) { return build(call, recurs); },
+          [this](const Call& call, Occasion why) { return build(call, why); },
           [this] { trim(); }) {
   tell_early_warnings();
   try {
@@ -163,7 +163,7 @@ std::vector<Layout> Plan::chosen_of(const std::vector<Layout>& layouts) const {
   return layout_ && layouts.size() > 1 ? std::vector{*layout_} : layouts;
 }
 
-Built Plan::build(const Call& call, bool recurs) {
+Built Plan::build(const Call& call, Occasion occasion) {
   // torch is asked for views, strides, and results of what it computes.
   const BelowEverything below;
   const route::Decided decided(route::Says::zendnn);
@@ -173,7 +173,8 @@ Built Plan::build(const Call& call, bool recurs) {
   const double budget = region_.tuning_budget.value_or(tuning_budget());
   const bool times = [&] {
     const std::lock_guard lock(mutex_);
-    return recurs || ++builds_ <= kTimedAtOnce;
+    return occasion == Occasion::recurring ||
+           (occasion == Occasion::call && ++builds_ <= kTimedAtOnce);
   }();
   double seconds = times ? budget : 0;
   Conditions conditions;
@@ -435,6 +436,7 @@ Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
   if (built->routed_calls > 0) {
     route::advance(built->routed_calls);
   }
+  cache_.look_ahead();
   return results;
 }
 

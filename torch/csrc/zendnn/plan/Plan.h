@@ -64,7 +64,7 @@ class Plan : public torch::CustomClassHolder {
   // Forgets what no executable holds.
   void trim();
   // Times implementations for the first sizes, and for others once they recur.
-  Built build(const Call& call, bool recurs);
+  Built build(const Call& call, Occasion occasion);
   // The one of several layouts that the build before chose, if there was one.
   std::vector<Layout> chosen_of(const std::vector<Layout>& layouts) const;
   // The latest build, if one for this call would choose like it; the plan has

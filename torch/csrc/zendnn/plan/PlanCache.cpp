@@ -1,4 +1,5 @@
 // What a plan has built for its most recent calls.
+#include <torch/csrc/zendnn/plan/Ahead.h>
 #include <torch/csrc/zendnn/plan/PlanCache.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 
@@ -6,8 +7,13 @@
 #include <ATen/native/zendnn/Environment.h>
 #include <ATen/record_function.h>
 
+#include <omp.h>
+
 #include <algorithm>
 #include <array>
+#include <iterator>
+#include <optional>
+#include <utility>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -24,6 +30,47 @@ std::atomic<size_t>& capacity() {
   return entries;
 }
 
+// Adds the numbers that continue three others; returns false where those do not
+// grow evenly.
+bool extrapolate(
+    const Integers& first,
+    const Integers& second,
+    const Integers& third,
+    Integers& next) {
+  if (first.size() != third.size() || second.size() != third.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < third.size(); ++i) {
+    const uint64_t a = first[i], b = second[i], c = third[i]; // which may wrap
+    if (b - a != c - b) {
+      return false;
+    }
+    next.push_back(static_cast<int64_t>(c + (c - b)));
+  }
+  return true;
+}
+
+// The call that continues three others, in sizes, strides and numbers.
+std::optional<Call>
+continued(const Call& first, const Call& second, const Call& third) {
+  Call next{.route = third.route};
+  if (!extrapolate(
+          first.numbers, second.numbers, third.numbers, next.numbers)) {
+    return std::nullopt;
+  }
+  for (size_t i = 0; i < third.inputs.size(); ++i) {
+    const auto &a = first.inputs[i], &b = second.inputs[i],
+               &c = third.inputs[i];
+    auto& made = next.inputs.emplace_back();
+    made.dtype = c.dtype;
+    if (!extrapolate(a.sizes, b.sizes, c.sizes, made.sizes) ||
+        !extrapolate(a.strides, b.strides, c.strides, made.strides)) {
+      return std::nullopt;
+    }
+  }
+  return next;
+}
+
 } // namespace
 
 size_t plan_cache_capacity() {
@@ -37,9 +84,13 @@ void set_plan_cache_capacity(int64_t entries) {
 }
 
 PlanCache::PlanCache(
-    std::function<Built(const Call&, bool)> build,
+    std::function<Built(const Call&, Occasion)> build,
     std::function<void()> dropped)
     : build_(std::move(build)), dropped_(std::move(dropped)) {}
+
+PlanCache::~PlanCache() {
+  ahead::forget(this);
+}
 
 bool PlanCache::Entry::matches(
     const Tensors& tensors,
@@ -78,9 +129,28 @@ std::shared_ptr<PlanCache::Slot> PlanCache::known(
   return recent_.front();
 }
 
-std::shared_ptr<const Built> PlanCache::build(const Call& call, bool recurs) {
+std::shared_ptr<PlanCache::Slot> PlanCache::add(Call call, int threads) {
+  auto slot = std::make_shared<Slot>();
+  slot->call = std::move(call);
+  slot->threads = threads;
+  recent_.push_front(slot);
+  return slot;
+}
+
+void PlanCache::remember(const std::shared_ptr<Slot>& slot) {
+  constexpr size_t kTelling = 3; // calls
+  new_.push_front(slot);
+  if (new_.size() > kTelling) {
+    new_.pop_back();
+  }
+  is_new_ = true;
+}
+
+std::shared_ptr<const Built> PlanCache::build(
+    const Call& call,
+    Occasion occasion) {
   RECORD_FUNCTION("zendnn::prepare", std::vector<c10::IValue>());
-  return std::make_shared<const Built>(build_(call, recurs));
+  return std::make_shared<const Built>(build_(call, occasion));
 }
 
 std::shared_ptr<const Built> PlanCache::find(
@@ -89,21 +159,24 @@ std::shared_ptr<const Built> PlanCache::find(
   std::unique_lock lock(mutex_);
   auto slot = known(tensors, numbers);
   if (!slot) {
-    slot = std::make_shared<Slot>();
-    slot->call.numbers = numbers;
-    slot->call.route = route::now();
+    Call call{.numbers = numbers, .route = route::now()};
     for (const auto& tensor : tensors) {
-      slot->call.inputs.push_back(spec_of(tensor));
+      call.inputs.push_back(spec_of(tensor));
     }
-    slot->threads = at::get_num_threads();
-    recent_.push_front(slot);
+    slot = add(std::move(call), at::get_num_threads());
+    remember(slot);
+  } else if (slot->found < 0) {
+    slot->found = 0;
+    remember(slot);
+    drop(beyond_capacity(), lock);
   }
   if (slot->built) {
     if (slot->built->is_timed || ++slot->found != kRecurring) {
       return slot->built;
     }
     lock.unlock();
-    const auto again = build(slot->call, /*recurs=*/true); // others run the old
+    // Others run the old one meanwhile.
+    const auto again = build(slot->call, Occasion::recurring);
     lock.lock();
     slot->built = again;
     lock.unlock();
@@ -111,15 +184,21 @@ std::shared_ptr<const Built> PlanCache::find(
     return again;
   }
   lock.unlock();
+  return built_of(slot, Occasion::call);
+}
+
+std::shared_ptr<const Built> PlanCache::built_of(
+    const std::shared_ptr<Slot>& slot,
+    Occasion occasion) {
   std::lock_guard building(slot->building); // others wait for it
-  lock.lock();
+  std::unique_lock lock(mutex_);
   if (slot->built) {
     return slot->built;
   }
   lock.unlock();
   std::shared_ptr<const Built> built;
   try {
-    built = build(slot->call, /*recurs=*/false);
+    built = build(slot->call, occasion);
   } catch (...) {
     // Not a refusal but an accident, such as no memory: let the next call try.
     lock.lock();
@@ -128,28 +207,84 @@ std::shared_ptr<const Built> PlanCache::find(
   }
   lock.lock();
   slot->built = built;
-  auto gone = beyond_capacity();
-  lock.unlock();
-  if (!gone.empty()) {
-    gone.clear();
-    dropped_();
-  }
+  drop(beyond_capacity(), lock);
   return built;
+}
+
+void PlanCache::look_ahead() {
+  if (!is_new_.exchange(false)) {
+    return;
+  }
+  std::optional<Call> next;
+  int threads = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (new_.size() < 3 || verifies()) {
+      return;
+    }
+    const auto &third = *new_.front(), &second = **std::next(new_.begin()),
+               &first = *new_.back();
+    threads = third.threads;
+    if (first.threads == threads && second.threads == threads &&
+        first.call.route == third.call.route &&
+        second.call.route == third.call.route) {
+      next = continued(first.call, second.call, third.call);
+    }
+  }
+  if (next) {
+    ahead::give(this, [this, call = std::move(*next), threads] {
+      build_ahead(call, threads);
+    });
+  }
+}
+
+void PlanCache::build_ahead(const Call& call, int threads) {
+  std::shared_ptr<Slot> slot;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::any_of(recent_.begin(), recent_.end(), [&](const auto& it) {
+          return it->threads == threads && it->call == call;
+        })) {
+      return;
+    }
+    slot = add(call, threads);
+    slot->found = -1;
+  }
+  at::get_num_threads(); // sets torch's default in a new thread
+  omp_set_num_threads(threads);
+  try {
+    built_of(slot, Occasion::ahead);
+  } catch (...) { // the call itself will say so
+  }
 }
 
 PlanCache::Slots PlanCache::beyond_capacity() {
   Slots gone;
-  std::array<size_t, 2> kept{}; // refusals and executables
+  // Of refusals, of executables, and of what nobody has asked for yet.
+  std::array<size_t, 3> left{capacity(), capacity(), 1};
   recent_.remove_if([&](const std::shared_ptr<Slot>& slot) {
     const auto* built = slot->built.get();
-    const bool drop =
-        built != nullptr && ++kept[built->executable ? 1 : 0] > capacity();
-    if (drop) {
+    const size_t kind = slot->found < 0              ? 2
+                        : built && built->executable ? 1
+                                                     : 0;
+    const bool drops = built != nullptr && left[kind] == 0;
+    if (drops) {
       gone.push_back(slot);
+    } else if (built != nullptr) {
+      --left[kind];
     }
-    return drop;
+    return drops;
   });
   return gone;
+}
+
+void PlanCache::drop(Slots gone, std::unique_lock<std::mutex>& lock) {
+  if (!gone.empty()) {
+    lock.unlock();
+    gone.clear();
+    dropped_();
+    lock.lock();
+  }
 }
 
 void PlanCache::refuse(
@@ -167,11 +302,18 @@ void PlanCache::refuse(
   }
 }
 
+size_t PlanCache::built_ahead() const {
+  const std::lock_guard lock(mutex_);
+  return std::count_if(recent_.begin(), recent_.end(), [](const auto& slot) {
+    return slot->built && slot->found < 0;
+  });
+}
+
 std::vector<PlanCache::Entry> PlanCache::entries() const {
   const std::lock_guard lock(mutex_);
   std::vector<Entry> built;
   for (const auto& slot : recent_) {
-    if (slot->built) {
+    if (slot->built && slot->found >= 0) {
       built.push_back(*slot);
     }
   }
@@ -179,10 +321,12 @@ std::vector<PlanCache::Entry> PlanCache::entries() const {
 }
 
 void PlanCache::clear() {
+  ahead::forget(this);
   Slots gone;
   {
     const std::lock_guard lock(mutex_);
     gone.swap(recent_);
+    new_.clear();
   }
   gone.clear();
   dropped_();

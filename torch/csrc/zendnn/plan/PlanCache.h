@@ -25,11 +25,17 @@ struct Built {
       std::make_shared<std::atomic<bool>>(verifies());
 };
 
+// Why something is built: for a new call, for one that recurs, or ahead of one
+// that is expected.
+enum class Occasion : uint8_t { call, recurring, ahead };
+
 // Holds the executables, and the refusals, of as many calls as
 // plan_cache_capacity() says of each, and drops the least recently used. Calls
 // that differ in nothing but numbers share an entry where its conditions hold.
-// What was built without timing is built anew once its call recurs. Any number
-// of threads may use a cache at once.
+// What was built without timing is built anew once its call recurs. Where sizes
+// and numbers grow by the same from one new call to the next, as with a cache
+// of keys and values, another thread builds ahead. Any number of threads may
+// use a cache at once.
 class PlanCache {
  public:
   struct Entry {
@@ -44,12 +50,12 @@ class PlanCache {
         const route::Moment& route_now) const;
   };
 
-  // `build` runs without a lock and may throw; it is told whether the call
-  // recurs. `dropped` is called after entries are gone, to free what only they
-  // used.
+  // `build` runs without a lock and may throw. `dropped` is called after
+  // entries are gone, to free what only they used.
   PlanCache(
-      std::function<Built(const Call&, bool recurs)> build,
+      std::function<Built(const Call&, Occasion)> build,
       std::function<void()> dropped);
+  ~PlanCache();
 
   // Returns what serves this call. Builds it first where nothing does: one
   // thread builds, and the others that want the same wait for it. Throws what
@@ -57,34 +63,53 @@ class PlanCache {
   std::shared_ptr<const Built> find(
       const Tensors& tensors,
       const Integers& numbers);
+  // To be called after a run, when threads have time: has the next call built
+  // for, if this one was new and tells what comes.
+  void look_ahead();
   // Refuses calls like this one from now on.
   void refuse(
       const Tensors& tensors,
       const Integers& numbers,
       const std::string& reason);
-  // The entries whose building has ended, the most recently used first.
+  // How many entries are there for calls that are yet to come.
+  size_t built_ahead() const;
+  // The others whose building has ended, the most recently used first.
   std::vector<Entry> entries() const;
   void clear();
 
  private:
   struct Slot : Entry {
     std::mutex building{};
-    int found = 0; // how many times it was there; guarded by mutex_
+    // How many times it was there; below 0 where nobody has asked for it yet.
+    int found = 0; // guarded by mutex_
   };
   using Slots = std::list<std::shared_ptr<Slot>>;
 
   // The slot for this call, which becomes the first; null where there is none.
   // The caller holds the lock.
   std::shared_ptr<Slot> known(const Tensors& tensors, const Integers& numbers);
-  std::shared_ptr<const Built> build(const Call& call, bool recurs);
+  // A new slot, the first; the caller holds the lock.
+  std::shared_ptr<Slot> add(Call call, int threads);
+  // Adds to the new calls; the caller holds the lock.
+  void remember(const std::shared_ptr<Slot>& slot);
+  std::shared_ptr<const Built> build(const Call& call, Occasion occasion);
+  // What the slot has; builds it first where that is nothing.
+  std::shared_ptr<const Built> built_of(
+      const std::shared_ptr<Slot>& slot,
+      Occasion occasion);
+  void build_ahead(const Call& call, int threads);
   // Removes and returns the slots beyond the capacity. The caller holds the
   // lock.
   Slots beyond_capacity();
+  // Frees slots while the lock is open.
+  void drop(Slots gone, std::unique_lock<std::mutex>& lock);
 
-  std::function<Built(const Call&, bool)> build_;
+  std::function<Built(const Call&, Occasion)> build_;
   std::function<void()> dropped_;
   mutable std::mutex mutex_;
   Slots recent_; // the most recently used first
+  Slots new_;    // of the latest calls that were new, the last first
+  std::atomic<bool> is_new_{false}; // the call that came last
 };
 
 } // namespace at::native::zendnn::plan

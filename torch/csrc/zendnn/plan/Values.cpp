@@ -324,12 +324,7 @@ void Values::follow_strides(const Node& node) {
         operands.emplace_back(sizes(value), strides(value));
       }
     }
-    const bool are_alike =
-        std::all_of(operands.begin(), operands.end(), [&](const auto& it) {
-          return it.first == result.sizes && is_row_major(it.first, it.second);
-        });
-    result.strides = are_alike ? row_major_strides(result.sizes)
-                               : combined_strides(operands);
+    result.strides = combined_strides(operands);
     return;
   }
   const auto last = [&](int64_t value) { return is_channels_last(value); };

@@ -15,9 +15,11 @@ namespace at::native::zendnn::plan {
 
 // What a plan is called with.
 struct Call {
-  std::vector<TensorSpec> inputs;
-  Integers numbers;
+  std::vector<TensorSpec> inputs{};
+  Integers numbers{};
   route::Moment route{};
+
+  bool operator==(const Call&) const = default;
 };
 
 struct Value : TensorSpec {

@@ -1,0 +1,107 @@
+#include <torch/csrc/zendnn/plan/Ahead.h>
+
+#include <pthread.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <list>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+namespace at::native::zendnn::plan::ahead {
+namespace {
+
+class Worker {
+ public:
+  void give(const void* owner, std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    erase(owner);
+    tasks_.emplace_back(owner, std::move(task));
+    if (!std::exchange(is_started_, true)) {
+      std::thread([this] { run(); }).detach();
+    }
+    changed_.notify_all();
+  }
+
+  void forget(const void* owner) {
+    std::unique_lock lock(mutex_);
+    erase(owner);
+    changed_.wait(lock, [&] { return running_ != owner; });
+  }
+
+  // No task runs from here to the end of the pause.
+  void pause() {
+    std::unique_lock lock(mutex_);
+    is_paused_ = true;
+    changed_.wait(lock, [&] { return running_ == nullptr; });
+  }
+  void end_pause() {
+    const std::lock_guard lock(mutex_);
+    is_paused_ = false;
+    changed_.notify_all();
+  }
+
+ private:
+  using Task = std::pair<const void*, std::function<void()>>; // and its owner
+
+  void erase(const void* owner) {
+    tasks_.remove_if([&](const Task& task) { return task.first == owner; });
+  }
+
+  [[noreturn]] void run() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return !is_paused_ && !tasks_.empty(); });
+      {
+        const auto [owner, task] = std::move(tasks_.front());
+        tasks_.pop_front();
+        running_ = owner;
+        lock.unlock();
+        task();
+      }
+      lock.lock();
+      running_ = nullptr;
+      changed_.notify_all();
+    }
+  }
+
+  std::mutex mutex_; // of all
+  std::condition_variable changed_;
+  std::list<Task> tasks_;         // at most one of each owner
+  const void* running_ = nullptr; // whose task runs
+  bool is_paused_ = false;
+  bool is_started_ = false;
+};
+
+// The process's; never destroyed, since its thread does not end.
+std::atomic<Worker*> the_worker{nullptr};
+
+Worker& worker() {
+  static std::once_flag made;
+  std::call_once(made, [] {
+    the_worker = new Worker;
+    // A child has copies of all locks and none of the threads.
+    pthread_atfork(
+        [] { the_worker.load()->pause(); },
+        [] { the_worker.load()->end_pause(); },
+        [] { the_worker = new Worker; });
+    std::atexit([] { the_worker.load()->pause(); });
+  });
+  return *the_worker;
+}
+
+} // namespace
+
+void give(const void* owner, std::function<void()> task) {
+  worker().give(owner, std::move(task));
+}
+
+void forget(const void* owner) {
+  if (auto* const made = the_worker.load()) {
+    made->forget(owner);
+  }
+}
+
+} // namespace at::native::zendnn::plan::ahead
