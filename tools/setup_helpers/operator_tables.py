@@ -156,7 +156,8 @@ def tables_source(table: Any) -> str:
 
 def _table(type_: str, name: str, rows: Iterable[str]) -> Iterator[str]:
     yield f"const std::unordered_map<std::string, {type_}>& {name}() {{"
-    yield f"  static const std::unordered_map<std::string, {type_}> table{{"
+    # Never destroyed: another thread may build until the process ends.
+    yield f"  static const auto& table = *new const std::unordered_map<std::string, {type_}>{{"
     yield from (f"      {row}" for row in rows)
     yield "  };\n  return table;\n}\n"
 

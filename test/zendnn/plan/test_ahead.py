@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor
+from torch.backends.zendnn import _C
 from torch.backends.zendnn.graph import Region
 
 from ..common import run_python
 from ..passes.build import Builder
 from .check import explained, make_plan, region_of, tensor
+from .samples import plan_of
 from .test_predecessor import BATCH, LENGTH, WIDTH, decoder
 
 TIMEOUT = 60  # seconds
@@ -112,6 +115,77 @@ def test_it_is_built_for_the_threads_of_its_caller(plan: torch.classes.zendnn.Pl
             assert torch.get_num_threads() == now
     finally:
         torch.set_num_threads(threads)
+
+
+def test_numbers_that_grow_evenly_tell_of_the_next_call() -> None:
+    """A slice that ends at a number has another size each time."""
+    plan = plan_of(
+        "%x = input tensor",
+        "%n = input number",
+        "%1 = slice(%x, 1, 0, %n, 1)",
+        "%y = eltwise(%1) algorithm=abs",
+        "return %y",
+    )
+    x = tensor(2, 32)
+    for n in (3, 5, 7, 9, 11):
+        assert plan.takes([x], [n])
+        (y,) = plan.run([x], [n])
+        assert torch.equal(y, x[:, :n].abs())
+        if n >= 7:
+            wait_for(plan)
+
+
+def test_sizes_that_shrink_to_nothing_build_nothing_ahead(region: Region) -> None:
+    plan, other = make_plan(region), make_plan(region)
+    decode(plan, 3, 2, 1)
+    decode(other, 3, 4, 5)
+    wait_for(other)  # by the same thread, afterwards
+    assert explained(plan)["built_ahead"] == 0
+
+
+def test_what_was_built_ahead_is_timed_at_its_third_call(
+    plan: torch.classes.zendnn.Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As what was built at the call."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "2")
+    length = LENGTH + 6  # after the first four, whose builds time
+    for before in range(LENGTH, length):
+        decode(plan, before)
+    wait_for(plan)
+    builds = []
+    for _ in range(4):
+        with torch.autograd.profiler.profile() as profile:
+            decode(plan, length)
+        builds.append(sum(event.name == "zendnn::prepare" for event in profile.function_events))
+    assert builds == [0, 0, 1, 0]
+
+
+@pytest.fixture
+def capacity_of_one() -> Iterator[None]:
+    before = _C._plan_cache_capacity()
+    _C._set_plan_cache_capacity(1)
+    yield
+    _C._set_plan_cache_capacity(before)
+
+
+@pytest.mark.usefixtures("capacity_of_one")
+def test_no_more_is_kept_than_the_capacity_and_what_is_expected(
+    plan: torch.classes.zendnn.Plan,
+) -> None:
+    for length in range(LENGTH, LENGTH + 6):
+        decode(plan, length)
+        if length >= LENGTH + 2:
+            wait_for(plan)
+        assert sizes_built(plan) == [length]
+
+
+def test_a_cleared_plan_keeps_nothing_of_what_is_being_built(
+    plan: torch.classes.zendnn.Plan,
+) -> None:
+    decode(plan, 7, 8, 9)
+    plan.clear()
+    assert explained(plan)["built"] == []
+    assert explained(plan)["packed_bytes"] == 0
 
 
 def test_a_cleared_plan_has_nothing_built_ahead(plan: torch.classes.zendnn.Plan) -> None:

@@ -17,11 +17,12 @@ class Worker {
  public:
   void give(const void* owner, std::function<void()> task) {
     const std::lock_guard lock(mutex_);
+    if (!is_started_) {
+      std::thread([this] { run(); }).detach();
+      is_started_ = true;
+    }
     erase(owner);
     tasks_.emplace_back(owner, std::move(task));
-    if (!std::exchange(is_started_, true)) {
-      std::thread([this] { run(); }).detach();
-    }
     changed_.notify_all();
   }
 
@@ -34,12 +35,12 @@ class Worker {
   // No task runs from here to the end of the pause.
   void pause() {
     std::unique_lock lock(mutex_);
-    is_paused_ = true;
+    ++pauses_;
     changed_.wait(lock, [&] { return running_ == nullptr; });
   }
   void end_pause() {
     const std::lock_guard lock(mutex_);
-    is_paused_ = false;
+    --pauses_;
     changed_.notify_all();
   }
 
@@ -53,7 +54,7 @@ class Worker {
   [[noreturn]] void run() {
     std::unique_lock lock(mutex_);
     for (;;) {
-      changed_.wait(lock, [&] { return !is_paused_ && !tasks_.empty(); });
+      changed_.wait(lock, [&] { return pauses_ == 0 && !tasks_.empty(); });
       {
         const auto [owner, task] = std::move(tasks_.front());
         tasks_.pop_front();
@@ -67,11 +68,11 @@ class Worker {
     }
   }
 
-  std::mutex mutex_; // of all
+  std::mutex mutex_; // guards the members below
   std::condition_variable changed_;
   std::list<Task> tasks_;         // at most one of each owner
   const void* running_ = nullptr; // whose task runs
-  bool is_paused_ = false;
+  int pauses_ = 0;                // that have not ended
   bool is_started_ = false;
 };
 

@@ -8,7 +8,7 @@ namespace at::native::zendnn::plan::ahead {
 
 // Has the thread run a task, which must not throw, in the place of one that the
 // owner gave before and that has not begun. Forks and the process's end wait
-// for a task that runs.
+// for a task that runs. Throws what starting the thread throws.
 void give(const void* owner, std::function<void()> task);
 
 // Forgets what the owner gave. If it runs already, waits until it has ended.

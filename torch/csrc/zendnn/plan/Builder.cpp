@@ -91,7 +91,8 @@ bool Builder::is_repeated() const {
   if (before_ == nullptr) {
     return false;
   }
-  // A node that was taken over has operands and results of the region's own.
+  // Parts of a node that was taken apart are made anew, so that the values of a
+  // node that is the same as before are the region's own.
   const auto& node = nodes_[node_];
   const auto is_unchanged = [&](int64_t value) { return unchanged_[value]; };
   const auto read = node->reads();

@@ -18,11 +18,13 @@ kernels::IdType id_type(c10::ScalarType dtype) {
 
 kernels::Reduction mode_of(const Node& node) {
   using kernels::Reduction;
-  static const std::unordered_map<std::string, Reduction> table{
-      {"each", Reduction::none},
-      {"sum", Reduction::sum},
-      {"mean", Reduction::mean},
-      {"max", Reduction::max}};
+  // Never destroyed: another thread may build until the process ends.
+  static const auto& table =
+      *new const std::unordered_map<std::string, Reduction>{
+          {"each", Reduction::none},
+          {"sum", Reduction::sum},
+          {"mean", Reduction::mean},
+          {"max", Reduction::max}};
   return node.op == "embedding" ? Reduction::none
                                 : find_row(
                                       table,

@@ -59,8 +59,8 @@ IValue Plan::explain() const {
       flops += step->flops;
     }
     return dictionary(
-        {{"inputs", list_of(entry.call.inputs, explain_input)},
-         {"numbers", entry.call.numbers},
+        {{"inputs", list_of(entry.call->inputs, explain_input)},
+         {"numbers", entry.call->numbers},
          {"threads", entry.threads},
          {"refused", built.refused},
          {"layout", built.layout},
@@ -74,7 +74,7 @@ IValue Plan::explain() const {
   };
   auto entries = cache_.entries();
   std::erase_if(entries, [now = route::now().version](const auto& entry) {
-    return entry.call.route.version != now;
+    return entry.call->route.version != now;
   });
   return dictionary(
       {{"name", name_},

@@ -26,7 +26,8 @@ using PairTable = std::unordered_map<std::string, PairRow>;
   [](const Tensor& a, const Tensor& b) { return at::name(a, b); }
 
 const PairRow& row_of(const Node& node) {
-  static const PairTable comparisons{
+  // Never destroyed: another thread may build until the process ends.
+  static const auto& comparisons = *new const PairTable{
       {"eq", {Pair::eq, ZENDNN_IN_TORCH(eq)}},
       {"ne", {Pair::ne, ZENDNN_IN_TORCH(ne)}},
       {"lt", {Pair::lt, ZENDNN_IN_TORCH(lt)}},
@@ -34,7 +35,8 @@ const PairRow& row_of(const Node& node) {
       {"gt", {Pair::gt, ZENDNN_IN_TORCH(gt)}},
       {"ge", {Pair::ge, ZENDNN_IN_TORCH(ge)}},
   };
-  static const PairTable arithmetic{
+  // Never destroyed: another thread may build until the process ends.
+  static const auto& arithmetic = *new const PairTable{
       {"add", {Pair::add, ZENDNN_IN_TORCH(add)}},
       {"sub", {Pair::sub, ZENDNN_IN_TORCH(sub)}},
       {"mul", {Pair::mul, ZENDNN_IN_TORCH(mul)}},

@@ -244,21 +244,23 @@ Tensor pad(const Node& node, const Operands& given) {
 // Null for an operator that is refused for its types, or only where torch
 // refuses it, too.
 Compute find_compute(const std::string& op) {
-  static const std::unordered_map<std::string, Compute> table{
-      {"convolution", convolution},
-      {"linear", linear},
-      {"matmul", of_two},
-      {"prelu", of_two},
-      {"attention", attention},
-      {"rope", rope},
-      {"gather_pairs", gather_pairs},
-      {"pairwise_dot", gather_pairs},
-      {"max_pool", pool},
-      {"avg_pool", pool},
-      {"adaptive_avg_pool", pool},
-      {"resample", resample},
-      {"pad", pad},
-  };
+  // Never destroyed: another thread may build until the process ends.
+  static const auto& table =
+      *new const std::unordered_map<std::string, Compute>{
+          {"convolution", convolution},
+          {"linear", linear},
+          {"matmul", of_two},
+          {"prelu", of_two},
+          {"attention", attention},
+          {"rope", rope},
+          {"gather_pairs", gather_pairs},
+          {"pairwise_dot", gather_pairs},
+          {"max_pool", pool},
+          {"avg_pool", pool},
+          {"adaptive_avg_pool", pool},
+          {"resample", resample},
+          {"pad", pad},
+      };
   const auto found = table.find(op);
   return found == table.end() ? nullptr : found->second;
 }

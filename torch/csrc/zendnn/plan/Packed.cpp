@@ -53,6 +53,9 @@ void Packed::fill(std::vector<std::shared_ptr<Piece>> pieces) {
   while (next < pieces.size() && pieces[next]->bytes() > most_alone) {
     pieces[next++]->fill();
   }
+  if (next == pieces.size()) {
+    return; // wakes no threads
+  }
   at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
     for (size_t taken = next++; taken < pieces.size(); taken = next++) {
       pieces[taken]->fill();

@@ -436,7 +436,9 @@ Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
   if (built->routed_calls > 0) {
     route::advance(built->routed_calls);
   }
-  cache_.look_ahead();
+  if (built->left.empty()) { // builds run torch's operators to time them
+    cache_.look_ahead();
+  }
   return results;
 }
 
@@ -493,12 +495,13 @@ std::optional<Tensors> run_where_taken(
 }
 
 void Plan::clear() {
+  cache_.clear(); // waits for a build of another thread, which sets latest_
   {
     const std::lock_guard lock(mutex_);
     latest_.reset();
     builds_ = 0;
   }
-  cache_.clear();
+  trim();
 }
 
 void Plan::trim() {

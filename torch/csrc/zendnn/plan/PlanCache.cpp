@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -22,6 +23,9 @@ namespace {
 // recurs for the second time when it is found for the fourth.
 constexpr int kRecurring = 4;
 
+// So many calls that grow evenly tell which one comes next.
+constexpr size_t kTelling = 3;
+
 std::atomic<size_t>& capacity() {
   static std::atomic<size_t> entries = [] {
     const auto number = whole_number_from("ZENDNN_PLAN_CACHE_CAPACITY", 0, 32);
@@ -31,21 +35,22 @@ std::atomic<size_t>& capacity() {
 }
 
 // Adds the numbers that continue three others; returns false where those do not
-// grow evenly.
+// grow evenly, or one of the next is less than the least.
 bool extrapolate(
     const Integers& first,
     const Integers& second,
     const Integers& third,
+    int64_t least,
     Integers& next) {
   if (first.size() != third.size() || second.size() != third.size()) {
     return false;
   }
   for (size_t i = 0; i < third.size(); ++i) {
     const uint64_t a = first[i], b = second[i], c = third[i]; // which may wrap
-    if (b - a != c - b) {
+    next.push_back(static_cast<int64_t>(c + (c - b)));
+    if (b - a != c - b || next.back() < least) {
       return false;
     }
-    next.push_back(static_cast<int64_t>(c + (c - b)));
   }
   return true;
 }
@@ -54,8 +59,13 @@ bool extrapolate(
 std::optional<Call>
 continued(const Call& first, const Call& second, const Call& third) {
   Call next{.route = third.route};
-  if (!extrapolate(
-          first.numbers, second.numbers, third.numbers, next.numbers)) {
+  if (first.route != third.route || second.route != third.route ||
+      !extrapolate(
+          first.numbers,
+          second.numbers,
+          third.numbers,
+          std::numeric_limits<int64_t>::min(),
+          next.numbers)) {
     return std::nullopt;
   }
   for (size_t i = 0; i < third.inputs.size(); ++i) {
@@ -63,8 +73,10 @@ continued(const Call& first, const Call& second, const Call& third) {
                &c = third.inputs[i];
     auto& made = next.inputs.emplace_back();
     made.dtype = c.dtype;
-    if (!extrapolate(a.sizes, b.sizes, c.sizes, made.sizes) ||
-        !extrapolate(a.strides, b.strides, c.strides, made.strides)) {
+    if (a.dtype != c.dtype || b.dtype != c.dtype ||
+        !extrapolate(a.sizes, b.sizes, c.sizes, /*least=*/1, made.sizes) ||
+        !extrapolate(
+            a.strides, b.strides, c.strides, /*least=*/0, made.strides)) {
       return std::nullopt;
     }
   }
@@ -102,12 +114,12 @@ bool PlanCache::Entry::matches(
            tensor.sizes() == IntArrayRef(input.sizes) &&
            tensor.strides() == IntArrayRef(input.strides);
   };
-  return threads == threads_now && call.route == route_now &&
-         (call.numbers == numbers ||
-          (built && built->conditions.hold(call.numbers, numbers))) &&
+  return threads == threads_now && call->route == route_now &&
+         (call->numbers == numbers ||
+          (built && built->conditions.hold(call->numbers, numbers))) &&
          std::equal(
-             call.inputs.begin(),
-             call.inputs.end(),
+             call->inputs.begin(),
+             call->inputs.end(),
              tensors.begin(),
              tensors.end(),
              is_like);
@@ -129,7 +141,9 @@ std::shared_ptr<PlanCache::Slot> PlanCache::known(
   return recent_.front();
 }
 
-std::shared_ptr<PlanCache::Slot> PlanCache::add(Call call, int threads) {
+std::shared_ptr<PlanCache::Slot> PlanCache::add(
+    std::shared_ptr<const Call> call,
+    int threads) {
   auto slot = std::make_shared<Slot>();
   slot->call = std::move(call);
   slot->threads = threads;
@@ -137,13 +151,12 @@ std::shared_ptr<PlanCache::Slot> PlanCache::add(Call call, int threads) {
   return slot;
 }
 
-void PlanCache::remember(const std::shared_ptr<Slot>& slot) {
-  constexpr size_t kTelling = 3; // calls
-  new_.push_front(slot);
+void PlanCache::remember(const Slot& slot) {
+  new_.push_front({slot.call, slot.threads});
   if (new_.size() > kTelling) {
     new_.pop_back();
   }
-  is_new_ = true;
+  has_new_ = true;
 }
 
 std::shared_ptr<const Built> PlanCache::build(
@@ -163,20 +176,23 @@ std::shared_ptr<const Built> PlanCache::find(
     for (const auto& tensor : tensors) {
       call.inputs.push_back(spec_of(tensor));
     }
-    slot = add(std::move(call), at::get_num_threads());
-    remember(slot);
-  } else if (slot->found < 0) {
+    slot = add(
+        std::make_shared<const Call>(std::move(call)), at::get_num_threads());
+    remember(*slot);
+  }
+  const bool was_expected = slot->found < 0;
+  if (was_expected) {
     slot->found = 0;
-    remember(slot);
+    remember(*slot);
     drop(beyond_capacity(), lock);
   }
   if (slot->built) {
-    if (slot->built->is_timed || ++slot->found != kRecurring) {
+    if (slot->built->is_timed || was_expected || ++slot->found != kRecurring) {
       return slot->built;
     }
     lock.unlock();
     // Others run the old one meanwhile.
-    const auto again = build(slot->call, Occasion::recurring);
+    const auto again = build(*slot->call, Occasion::recurring);
     lock.lock();
     slot->built = again;
     lock.unlock();
@@ -198,11 +214,14 @@ std::shared_ptr<const Built> PlanCache::built_of(
   lock.unlock();
   std::shared_ptr<const Built> built;
   try {
-    built = build(slot->call, occasion);
+    built = build(*slot->call, occasion);
   } catch (...) {
-    // Not a refusal but an accident, such as no memory: let the next call try.
+    // Not a refusal but an accident, such as no memory: let the next call try,
+    // which may be waiting already.
     lock.lock();
-    recent_.remove(slot);
+    if (occasion != Occasion::ahead || slot->found < 0) {
+      recent_.remove(slot);
+    }
     throw;
   }
   lock.lock();
@@ -211,48 +230,50 @@ std::shared_ptr<const Built> PlanCache::built_of(
   return built;
 }
 
-void PlanCache::look_ahead() {
-  if (!is_new_.exchange(false)) {
+void PlanCache::look_ahead() noexcept {
+  if (!has_new_.exchange(false) || verifies()) {
     return;
   }
-  std::optional<Call> next;
-  int threads = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (new_.size() < 3 || verifies()) {
-      return;
+  try {
+    if (auto next = expected(); next.call != nullptr) {
+      ahead::give(this, [this, next = std::move(next)] { build_ahead(next); });
     }
-    const auto &third = *new_.front(), &second = **std::next(new_.begin()),
-               &first = *new_.back();
-    threads = third.threads;
-    if (first.threads == threads && second.threads == threads &&
-        first.call.route == third.call.route &&
-        second.call.route == third.call.route) {
-      next = continued(first.call, second.call, third.call);
-    }
-  }
-  if (next) {
-    ahead::give(this, [this, call = std::move(*next), threads] {
-      build_ahead(call, threads);
-    });
+  } catch (...) { // no memory, or no thread: the call itself will build
   }
 }
 
-void PlanCache::build_ahead(const Call& call, int threads) {
-  std::shared_ptr<Slot> slot;
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::any_of(recent_.begin(), recent_.end(), [&](const auto& it) {
-          return it->threads == threads && it->call == call;
-        })) {
-      return;
-    }
-    slot = add(call, threads);
-    slot->found = -1;
+PlanCache::Entry PlanCache::expected() const {
+  const std::lock_guard lock(mutex_);
+  if (new_.size() < kTelling) {
+    return {};
   }
-  at::get_num_threads(); // sets torch's default in a new thread
-  omp_set_num_threads(threads);
+  const auto &third = new_.front(), &second = *std::next(new_.begin()),
+             &first = new_.back();
+  if (first.threads != third.threads || second.threads != third.threads) {
+    return {};
+  }
+  auto next = continued(*first.call, *second.call, *third.call);
+  return next
+             ? Entry{std::make_shared<const Call>(std::move(*next)), third.threads}
+             : Entry{};
+}
+
+void PlanCache::build_ahead(const Entry& expected) {
   try {
+    std::shared_ptr<Slot> slot;
+    {
+      const std::lock_guard lock(mutex_);
+      if (std::any_of(recent_.begin(), recent_.end(), [&](const auto& it) {
+            return it->threads == expected.threads &&
+                   *it->call == *expected.call;
+          })) {
+        return;
+      }
+      slot = add(expected.call, expected.threads);
+      slot->found = -1;
+    }
+    at::get_num_threads(); // sets torch's default in a new thread
+    omp_set_num_threads(expected.threads);
     built_of(slot, Occasion::ahead);
   } catch (...) { // the call itself will say so
   }

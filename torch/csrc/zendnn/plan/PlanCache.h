@@ -39,7 +39,7 @@ enum class Occasion : uint8_t { call, recurring, ahead };
 class PlanCache {
  public:
   struct Entry {
-    Call call;
+    std::shared_ptr<const Call> call{};
     int threads = 0;
     std::shared_ptr<const Built> built{}; // null until it is
 
@@ -63,9 +63,10 @@ class PlanCache {
   std::shared_ptr<const Built> find(
       const Tensors& tensors,
       const Integers& numbers);
-  // To be called after a run, when threads have time: has the next call built
-  // for, if this one was new and tells what comes.
-  void look_ahead();
+  // To be called after a run, when threads have time: if its call was new, and
+  // continues the two that were new before, another thread builds for the next.
+  // Where that cannot be, it does nothing.
+  void look_ahead() noexcept;
   // Refuses calls like this one from now on.
   void refuse(
       const Tensors& tensors,
@@ -89,15 +90,17 @@ class PlanCache {
   // The caller holds the lock.
   std::shared_ptr<Slot> known(const Tensors& tensors, const Integers& numbers);
   // A new slot, the first; the caller holds the lock.
-  std::shared_ptr<Slot> add(Call call, int threads);
+  std::shared_ptr<Slot> add(std::shared_ptr<const Call> call, int threads);
   // Adds to the new calls; the caller holds the lock.
-  void remember(const std::shared_ptr<Slot>& slot);
+  void remember(const Slot& slot);
   std::shared_ptr<const Built> build(const Call& call, Occasion occasion);
   // What the slot has; builds it first where that is nothing.
   std::shared_ptr<const Built> built_of(
       const std::shared_ptr<Slot>& slot,
       Occasion occasion);
-  void build_ahead(const Call& call, int threads);
+  // The call that the latest new ones make expect, without what is built.
+  Entry expected() const;
+  void build_ahead(const Entry& expected);
   // Removes and returns the slots beyond the capacity. The caller holds the
   // lock.
   Slots beyond_capacity();
@@ -108,8 +111,10 @@ class PlanCache {
   std::function<void()> dropped_;
   mutable std::mutex mutex_;
   Slots recent_; // the most recently used first
-  Slots new_;    // of the latest calls that were new, the last first
-  std::atomic<bool> is_new_{false}; // the call that came last
+  // The latest calls that were new, the last first, without what is built; and
+  // whether one has come since look_ahead() saw them.
+  std::list<Entry> new_;
+  std::atomic<bool> has_new_{false};
 };
 
 } // namespace at::native::zendnn::plan

@@ -18,10 +18,12 @@ double scale_of(const Node& node, size_t dim) {
 
 kernels::Resampling algorithm_of(const Node& node) {
   using kernels::Resampling;
-  static const std::unordered_map<std::string, Resampling> table{
-      {"nearest", Resampling::nearest},
-      {"linear", Resampling::linear},
-      {"cubic", Resampling::cubic}};
+  // Never destroyed: another thread may build until the process ends.
+  static const auto& table =
+      *new const std::unordered_map<std::string, Resampling>{
+          {"nearest", Resampling::nearest},
+          {"linear", Resampling::linear},
+          {"cubic", Resampling::cubic}};
   return find_row(
       table, node.get(attr::resample::algorithm), "a resampling by");
 }

@@ -33,7 +33,8 @@ struct Value : TensorSpec {
 // All that is inferred for a call.
 struct Inferred {
   std::vector<Value> values;
-  std::vector<std::shared_ptr<const Node>> nodes; // some of them taken apart
+  // The description's own, which it must outlive, or parts of those.
+  std::vector<std::shared_ptr<const Node>> nodes;
   std::vector<int64_t> written; // of each node, the one that it stands for
 };
 

@@ -21,7 +21,7 @@ namespace {
 struct Geometry {
   Dims sizes, strides;
   int64_t offset = 0;
-  bool copied = false; // since no strides say it
+  bool copied = false; // since no strides can say it
 };
 
 void reshape(Geometry& x, const Dims& shape) {
@@ -158,7 +158,8 @@ void keep(Geometry& /*x*/, const Dims& /*n*/) {}
 // Throws Refused, or c10::Error, where torch's operator does not take it.
 void apply_view(const std::string& op, Geometry& x, const Dims& numbers) {
   using Apply = void (*)(Geometry&, const Dims&);
-  static const std::unordered_map<std::string, Apply> table{
+  // Never destroyed: another thread may build until the process ends.
+  static const auto& table = *new const std::unordered_map<std::string, Apply>{
       {"view", reshape},
       {"flatten", flatten},
       {"unflatten", unflatten},
