@@ -13,7 +13,6 @@
 #include <array>
 #include <iterator>
 #include <limits>
-#include <optional>
 #include <utility>
 
 namespace at::native::zendnn::plan {
@@ -55,8 +54,9 @@ bool extrapolate(
   return true;
 }
 
-// The call that continues three others, in sizes, strides and numbers.
-std::optional<Call>
+// The call that continues three others, in sizes, strides and numbers; null
+// where none does.
+std::shared_ptr<const Call>
 continued(const Call& first, const Call& second, const Call& third) {
   Call next{.route = third.route};
   if (first.route != third.route || second.route != third.route ||
@@ -66,7 +66,7 @@ continued(const Call& first, const Call& second, const Call& third) {
           third.numbers,
           std::numeric_limits<int64_t>::min(),
           next.numbers)) {
-    return std::nullopt;
+    return nullptr;
   }
   for (size_t i = 0; i < third.inputs.size(); ++i) {
     const auto &a = first.inputs[i], &b = second.inputs[i],
@@ -77,10 +77,10 @@ continued(const Call& first, const Call& second, const Call& third) {
         !extrapolate(a.sizes, b.sizes, c.sizes, /*least=*/1, made.sizes) ||
         !extrapolate(
             a.strides, b.strides, c.strides, /*least=*/0, made.strides)) {
-      return std::nullopt;
+      return nullptr;
     }
   }
-  return next;
+  return std::make_shared<const Call>(std::move(next));
 }
 
 } // namespace
@@ -180,9 +180,8 @@ std::shared_ptr<const Built> PlanCache::find(
         std::make_shared<const Call>(std::move(call)), at::get_num_threads());
     remember(*slot);
   }
-  const bool was_expected = slot->found < 0;
+  const bool was_expected = std::exchange(slot->is_expected, false);
   if (was_expected) {
-    slot->found = 0;
     remember(*slot);
     drop(beyond_capacity(), lock);
   }
@@ -219,7 +218,7 @@ std::shared_ptr<const Built> PlanCache::built_of(
     // Not a refusal but an accident, such as no memory: let the next call try,
     // which may be waiting already.
     lock.lock();
-    if (occasion != Occasion::ahead || slot->found < 0) {
+    if (occasion != Occasion::ahead || slot->is_expected) {
       recent_.remove(slot);
     }
     throw;
@@ -231,11 +230,11 @@ std::shared_ptr<const Built> PlanCache::built_of(
 }
 
 void PlanCache::look_ahead() noexcept {
-  if (!has_new_.exchange(false) || verifies()) {
+  if (!has_new_.exchange(false)) {
     return;
   }
   try {
-    if (auto next = expected(); next.call != nullptr) {
+    if (auto next = expected(); next.call != nullptr && !verifies()) {
       ahead::give(this, [this, next = std::move(next)] { build_ahead(next); });
     }
   } catch (...) { // no memory, or no thread: the call itself will build
@@ -252,10 +251,7 @@ PlanCache::Entry PlanCache::expected() const {
   if (first.threads != third.threads || second.threads != third.threads) {
     return {};
   }
-  auto next = continued(*first.call, *second.call, *third.call);
-  return next
-             ? Entry{std::make_shared<const Call>(std::move(*next)), third.threads}
-             : Entry{};
+  return {continued(*first.call, *second.call, *third.call), third.threads};
 }
 
 void PlanCache::build_ahead(const Entry& expected) {
@@ -270,7 +266,7 @@ void PlanCache::build_ahead(const Entry& expected) {
         return;
       }
       slot = add(expected.call, expected.threads);
-      slot->found = -1;
+      slot->is_expected = true;
     }
     at::get_num_threads(); // sets torch's default in a new thread
     omp_set_num_threads(expected.threads);
@@ -284,17 +280,16 @@ PlanCache::Slots PlanCache::beyond_capacity() {
   // Of refusals, of executables, and of what nobody has asked for yet.
   std::array<size_t, 3> left{capacity(), capacity(), 1};
   recent_.remove_if([&](const std::shared_ptr<Slot>& slot) {
-    const auto* built = slot->built.get();
-    const size_t kind = slot->found < 0              ? 2
-                        : built && built->executable ? 1
-                                                     : 0;
-    const bool drops = built != nullptr && left[kind] == 0;
-    if (drops) {
-      gone.push_back(slot);
-    } else if (built != nullptr) {
-      --left[kind];
+    if (slot->built == nullptr) {
+      return false;
     }
-    return drops;
+    auto& room = left[slot->is_expected ? 2 : slot->built->executable ? 1 : 0];
+    if (room > 0) {
+      --room;
+      return false;
+    }
+    gone.push_back(slot);
+    return true;
   });
   return gone;
 }
@@ -326,7 +321,7 @@ void PlanCache::refuse(
 size_t PlanCache::built_ahead() const {
   const std::lock_guard lock(mutex_);
   return std::count_if(recent_.begin(), recent_.end(), [](const auto& slot) {
-    return slot->built && slot->found < 0;
+    return slot->built && slot->is_expected;
   });
 }
 
@@ -334,7 +329,7 @@ std::vector<PlanCache::Entry> PlanCache::entries() const {
   const std::lock_guard lock(mutex_);
   std::vector<Entry> built;
   for (const auto& slot : recent_) {
-    if (slot->built && slot->found >= 0) {
+    if (slot->built && !slot->is_expected) {
       built.push_back(*slot);
     }
   }

@@ -81,8 +81,9 @@ class PlanCache {
  private:
   struct Slot : Entry {
     std::mutex building{};
-    // How many times it was there; below 0 where nobody has asked for it yet.
-    int found = 0; // guarded by mutex_
+    // Guarded by mutex_:
+    int found = 0;            // how many times it was there
+    bool is_expected = false; // nobody has asked for it yet
   };
   using Slots = std::list<std::shared_ptr<Slot>>;
 
@@ -98,7 +99,8 @@ class PlanCache {
   std::shared_ptr<const Built> built_of(
       const std::shared_ptr<Slot>& slot,
       Occasion occasion);
-  // The call that the latest new ones make expect, without what is built.
+  // The call that continues the latest new ones, and its threads; without a
+  // call where none does.
   Entry expected() const;
   void build_ahead(const Entry& expected);
   // Removes and returns the slots beyond the capacity. The caller holds the

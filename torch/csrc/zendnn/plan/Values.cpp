@@ -18,10 +18,6 @@ constexpr size_t kMostDimensions = 8;
 // Byte counts, and sums of a few, fit in 64 bits.
 constexpr int64_t kMostElements = int64_t{1} << 56;
 
-bool are_same(const TensorSpec& a, const TensorSpec& b) {
-  return a.dtype == b.dtype && a.sizes == b.sizes && a.strides == b.strides;
-}
-
 // A number that a call gives sets conditions each time.
 bool is_fixed(const Value& value) {
   return !value.is_number || value.number.is_constant();
@@ -30,7 +26,8 @@ bool is_fixed(const Value& value) {
 // Whether nodes that read one do the same with the other.
 bool are_alike(const Value& a, const Value& b) {
   return a.is_number == b.is_number && is_fixed(a) &&
-         (a.is_number ? a.number == b.number : are_same(a, b));
+         (a.is_number ? a.number == b.number
+                      : static_cast<const TensorSpec&>(a) == b);
 }
 
 } // namespace
@@ -74,7 +71,7 @@ void Values::infer_inputs(const std::vector<TensorSpec>& inputs, bool again) {
     if (!input.dtype.empty() && spec.dtype != dtype_named(input.dtype)) {
       refuse("an input that is not " + input.dtype);
     }
-    unchanged_[input.value] = again && are_same(spec, values_[input.value]);
+    unchanged_[input.value] = again && spec == values_[input.value];
     if (!unchanged_[input.value]) {
       set_type(input.value, spec.sizes, spec.dtype, spec.strides);
     }
