@@ -146,7 +146,7 @@ def test_a_row_refuses_with_a_reason(name: str) -> None:
     assert not event.implementation
 
 
-@pytest.mark.parametrize("name", set(CALLS) - {"aten::mkldnn_rnn_layer_backward"})
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - {"aten::mkldnn_rnn_layer_backward"}))
 def test_a_row_is_switched_off(name: str) -> None:
     """Except the gradient of our own result, whose workspace only ours reads."""
     with stock():
