@@ -1,10 +1,14 @@
-"""Fixtures of plans: nothing is timed, and the layout of images is a parameter."""
+"""Fixtures of plans: nothing is timed unless a test asks; images have any layout."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ..passes.build import Builder
+from .choices import Choices
 from .samples import LAYOUTS
 
 
@@ -12,6 +16,17 @@ from .samples import LAYOUTS
 def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uses the first implementation, without timing."""
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+
+
+@pytest.fixture
+def choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Choices]:
+    """Plans time, and keep their choices in a file of the test's."""
+    path = tmp_path / "choices"
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
+    monkeypatch.setenv("ZENDNN_TUNING_CACHE", str(path))
+    Choices.forget()
+    yield Choices(path)
+    Choices.forget()
 
 
 @pytest.fixture

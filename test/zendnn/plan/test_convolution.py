@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +15,7 @@ from torch.backends.zendnn.graph import Value
 from ..common import PRIMITIVE_DTYPES, primitive_dtypes, property_test
 from ..passes.build import Builder
 from .check import ARRANGEMENTS, BATCHES, check, implementations, make_plan, region_of, tensor, then
+from .choices import Choices
 from .samples import FUNCTIONS, arrangements, batches, channels, convolved, joined
 
 
@@ -305,12 +305,9 @@ class TestWinograd:
 
 
 def test_choices_depend_on_every_property_of_the_problem(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    choices: Choices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each variant has its own line among the choices."""
-    path = tmp_path / "choices"
-    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
-    monkeypatch.setenv("ZENDNN_TUNING_CACHE", str(path))
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", "channels_last")
 
     def images(b: Builder, bias: bool = True, **more: Any) -> Value:
@@ -337,14 +334,12 @@ def test_choices_depend_on_every_property_of_the_problem(
         lambda b: features(b, b.input(tensor(32))),
     ]
     known: set[str] = set()
-    torch.backends.zendnn._C._forget_tuning()
     for i, work in enumerate(works):
         b = Builder()
         check(b, work(b))
-        lines = {line.split("\t")[0] for line in path.read_text().splitlines()[1:]}
-        assert len(lines) > len(known), f"work {i} has the key of another"
-        known = lines
-    torch.backends.zendnn._C._forget_tuning()
+        keys = set(choices.keys())
+        assert len(keys) > len(known), f"work {i} has the key of another"
+        known = keys
 
 
 def test_timing_stays_within_the_budget(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from torch.backends.zendnn import _C
 from torch.backends.zendnn.graph import Value
 
 from ..common import PRIMITIVE_DTYPES
 from ..passes.build import Builder
 from .check import ARRANGEMENTS, check, implementations, tensor, then
+from .choices import Choices
 from .samples import POST_OPS
 
 NAME = "dot products"
@@ -22,24 +21,17 @@ Chosen = Callable[..., None]
 
 
 @pytest.fixture
-def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Chosen:
+def chosen(choices: Choices) -> Chosen:
     """Checks a graph, whose linear layer runs as dot products."""
-    path = tmp_path / "choices"
-    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
-    monkeypatch.setenv("ZENDNN_TUNING_CACHE", str(path))
 
     def run(make: Make, dtype: torch.dtype) -> list[str]:
-        _C._forget_tuning()
         b = Builder()
         return implementations(check(b, make(b), dtype=dtype))
 
     def check_chosen(make: Make, dtype: torch.dtype = torch.float32) -> None:
         run(make, dtype)
-        writer, *lines = path.read_text().splitlines()
-        keys = [line.split("\t")[0] for line in lines if not line.startswith("about ")]
-        path.write_text("\n".join([writer, *(f"{key}\t{NAME}" for key in keys)]) + "\n")
+        choices.choose(NAME)
         assert NAME in run(make, dtype)
-        _C._forget_tuning()
 
     return check_chosen
 
