@@ -59,8 +59,10 @@ help: ## List the targets
 demo: $(DONE)/installed ## Run three real models on ZenDNN and compare them with stock kernels
 	$(BIN)/python examples/demo.py
 
-test: $(DONE)/installed $(DONE)/fuzz-packages $(DONE)/zoo-packages $(DONE)/wheel-packages ## Run all tests
-	$(BIN)/python -m pytest $(TESTS)
+# Much of a test is compilation and the start of other processes, which one core does: two processes
+# share the tests. Threads that wait do not spin, since they would take the other process's core.
+test: $(DONE)/installed $(DONE)/fuzz-packages $(DONE)/zoo-packages $(DONE)/wheel-packages ## Run all tests, two at a time
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(TESTS)
 
 upstream: $(DONE)/installed ## Run upstream's tests of the overridden operators and of compilers, on ours and on stock torch
 	$(BIN)/python -m tools.upstream.samples

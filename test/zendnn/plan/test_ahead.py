@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -237,3 +238,21 @@ else:
     os._exit(0)
 """
     )
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_threads_that_openmp_binds_leave_building_their_other_cores() -> None:
+    before = """
+import os
+cores = os.sched_getaffinity(0)
+import torch
+torch.ones(1 << 20).exp()
+assert len(os.sched_getaffinity(0)) == 1, "OpenMP did not bind this thread"
+"""
+    after = """
+wait_for(plans[-1])
+tasks = [int(task) for task in os.listdir("/proc/self/task")]
+names = {open(f"/proc/self/task/{task}/comm").read().strip(): task for task in tasks}
+assert os.sched_getaffinity(names["zendnn_ahead"]) == cores
+"""
+    run_python(before + SCRIPT + after, OMP_PROC_BIND="true", OMP_PLACES="threads")

@@ -1,6 +1,8 @@
 #include <torch/csrc/zendnn/plan/Ahead.h>
 
+#include <omp.h>
 #include <pthread.h>
+#include <sched.h>
 
 #include <atomic>
 #include <condition_variable>
@@ -9,9 +11,27 @@
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace at::native::zendnn::plan::ahead {
 namespace {
+
+// Lets this thread run on each core that OpenMP's may. Where OpenMP binds
+// threads, this one has inherited the only core of the thread that started it.
+void take_all_cores() {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  for (int place = 0; place < omp_get_num_places(); ++place) {
+    std::vector<int> ids(omp_get_place_num_procs(place));
+    omp_get_place_proc_ids(place, ids.data());
+    for (const auto id : ids) {
+      CPU_SET(id, &cores);
+    }
+  }
+  if (omp_get_proc_bind() != omp_proc_bind_false && CPU_COUNT(&cores) > 0) {
+    pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);
+  }
+}
 
 class Worker {
  public:
@@ -52,6 +72,8 @@ class Worker {
   }
 
   [[noreturn]] void run() {
+    pthread_setname_np(pthread_self(), "zendnn_ahead");
+    take_all_cores();
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [&] { return pauses_ == 0 && !tasks_.empty(); });
