@@ -71,7 +71,7 @@ TESTS: Mapping[str, Sequence[str]] = {
         "test/zendnn/plan",
         "test/zendnn/test_threads.py",
         "-k",
-        "(thread or concurrent) and not fork",
+        "(thread or concurrent or ahead) and not fork",
     ),
 }
 

@@ -13,11 +13,6 @@ class Choices:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    @staticmethod
-    def forget() -> None:
-        """Let the next plan read the file, or time again."""
-        _C._forget_tuning()
-
     def keys(self) -> list[str]:
         """The problems for which something was chosen."""
         _, *lines = self._path.read_text().splitlines()
@@ -28,4 +23,4 @@ class Choices:
         writer = self._path.read_text().splitlines()[0]
         chosen = (f"{key}\t{name}" for key in self.keys())
         self._path.write_text("\n".join([writer, *chosen]) + "\n")
-        self.forget()
+        _C._forget_tuning()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from torch.backends.zendnn import _C
 
 from ..passes.build import Builder
 from .choices import Choices
@@ -13,20 +14,21 @@ from .samples import LAYOUTS
 
 
 @pytest.fixture(autouse=True)
-def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Uses the first implementation, without timing."""
+def untimed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Uses the first implementation, without timing, whatever another test has timed."""
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+    _C._forget_tuning()
+    yield
+    _C._forget_tuning()
 
 
 @pytest.fixture
-def choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Choices]:
+def choices(untimed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Choices:
     """Plans time, and keep their choices in a file of the test's."""
     path = tmp_path / "choices"
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "60")
     monkeypatch.setenv("ZENDNN_TUNING_CACHE", str(path))
-    Choices.forget()
-    yield Choices(path)
-    Choices.forget()
+    return Choices(path)
 
 
 @pytest.fixture

@@ -347,13 +347,11 @@ def test_timing_stays_within_the_budget(
 ) -> None:
     """Except two candidates of the first choice: one alone is no choice."""
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "1e-9")
-    torch.backends.zendnn._C._forget_tuning()
     hidden = b.linear(b.input(tensor(37, 96)), 129, 96)
     with torch.backends.zendnn.verbose(1):
         check(b, b.linear(hidden, 64, 129))
     timed = [x for x in capfd.readouterr().out.splitlines() if ",tune," in x]
     assert len(timed) == 2, timed
-    torch.backends.zendnn._C._forget_tuning()
 
 
 @pytest.mark.usefixtures("images")

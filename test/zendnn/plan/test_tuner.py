@@ -6,7 +6,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -36,13 +36,6 @@ def candidate(values: list[float], seconds: float = 0.0) -> Compute:
         return values
 
     return compute
-
-
-@pytest.fixture(autouse=True)
-def forgotten() -> Iterator[None]:
-    _C._forget_tuning()
-    yield
-    _C._forget_tuning()
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
