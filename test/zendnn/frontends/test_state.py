@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.backends.zendnn.frontends import torchscript
 
-from ..common import property_test, stock
+from ..common import property_test, stock, values
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -411,3 +411,28 @@ def test_random_programs(steps: list[Step], shared: bool) -> None:
     near(ours_x, x)
     if hasattr(ours, "state"):
         near(ours.state, module.state)
+
+
+def test_one_element_of_a_new_tensor_is_written() -> None:
+    """Later calls begin with the number that all elements have."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            made = torch.zeros(4, dtype=torch.float32)
+            made[1] = x.sum()
+            other = torch.full((4,), 2.0, dtype=torch.float32)
+            other[3] = x.mean()
+            return self.layer(made) + self.layer(other)
+
+    module = Net().eval()
+    frozen = torch.jit.freeze(torch.jit.trace(module, values(3, 4)))
+    ours = torch.jit.optimize_for_inference(frozen)
+    for seed in range(4):
+        x = values(3, 4, seed=seed)
+        with torch.no_grad(), stock():
+            expected = module(x)
+        torch.testing.assert_close(ours(x), expected)

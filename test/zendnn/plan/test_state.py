@@ -114,6 +114,15 @@ def test_a_part_is_copied_to_another(b: Builder) -> None:
     check_write(b)
 
 
+@pytest.mark.parametrize("sizes", [(4,), (1,), ()])
+def test_numbers_that_plans_share_are_not_written(b: Builder, sizes: tuple[int, ...]) -> None:
+    """One number stands for all elements, in all calls."""
+    x = written(b, b("full", *sizes, value=0.5, dtype="float32"))
+    part = b("select", x, 0, 0) if sizes else x
+    made = b("write", x, part, b("sum", b.input(tensor(3))))
+    assert not make_plan(region_of(b, b.eltwise("exp", made))).takes(list(b.examples), [])
+
+
 def test_repeated_elements_are_not_written(b: Builder) -> None:
     x = written(b, b.input(tensor(1, 4).expand(3, 4)))
     b("write", x, x, b.input(tensor(3, 4)))

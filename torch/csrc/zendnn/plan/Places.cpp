@@ -128,7 +128,7 @@ Place Builder::own_memory(int64_t value) const {
   }
   const auto& places = places_[value];
   if (places.size() != 1 || places[0]->blocked ||
-      values_[value].constant >= 0) {
+      buffers_.holder(places[0]->ref).kind == BufferKind::constant) {
     refuse("a write into a tensor without memory of its own");
   }
   return *places[0];
