@@ -12,7 +12,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.backends.zendnn import passes
-from torch.backends.zendnn.graph import OPAQUE, Graph, Value
+from torch.backends.zendnn.graph import Graph, Value
 from torch.backends.zendnn.passes.partition import partition
 
 from .build import Builder, assert_same, only, ops, posts, random
@@ -33,7 +33,7 @@ IN_PLANS = {"choose_layout", "join_in_place", "reuse_operands", "fuse_pointwise"
 
 
 def test_every_pass_has_a_name_and_a_line() -> None:
-    assert len(set(passes.names())) == len(passes.names()) == 33
+    assert len(set(passes.names())) == len(passes.names()) == 32
     assert set(passes.describe()) == set(passes.names())
     assert all(passes.describe().values())
 
@@ -234,7 +234,7 @@ class Writer:
         x = self.pick()
         shape = tuple(self.tensor(x).shape)
         steps = [self.eltwise, self.scalar, self.binary, self.constant, self.identity, self.linear]
-        steps += [self.activation, self.shape, self.layer_norm, self.opaque, self.again]
+        steps += [self.activation, self.shape, self.layer_norm, self.opaque]
         if len(shape) == 4:
             steps += [
                 self.convolution,
@@ -309,12 +309,6 @@ class Writer:
 
     def opaque(self, x: Value, shape: tuple[int, ...]) -> Value:
         return self.b.opaque(torch.atan, x, ordered=self.choose.random() < 0.3)
-
-    def again(self, x: Value, shape: tuple[int, ...]) -> Value:
-        node = x.producer
-        if node is None or node.op == OPAQUE:
-            return x
-        return self.b(node.op, *node.inputs, **node.attributes)
 
     def convolution(self, x: Value, shape: tuple[int, ...]) -> Value:
         b, channels = self.b, shape[1]

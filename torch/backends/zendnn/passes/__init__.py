@@ -22,7 +22,6 @@ _IN_GRAPHS = {
     "unflatten_linears": "removes views around linear layers",
     "defer_sizes": "reads sizes where nobody has to wait for them",
     "remove_casts": "removes conversions that convert nothing",
-    "eliminate_common_subexpressions": "computes once what several nodes compute",
     "fold_scalars": "makes arithmetic with numbers alpha·x + beta",
     "recognise_activations": "finds spelled-out activations",
     "recognise_rms_norm": "finds spelled-out rms norms",

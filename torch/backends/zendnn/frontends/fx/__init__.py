@@ -17,6 +17,7 @@ from torch.backends.zendnn.frontends import Optimized, count_left_out, left_out
 from torch.backends.zendnn.frontends.fx import flow, functions
 from torch.backends.zendnn.frontends.fx.logs import UNKNOWN, Capture, GraphLog, line_of
 from torch.backends.zendnn.frontends.fx.reader import attribute, import_graph, simplify
+from torch.backends.zendnn.frontends.fx.repeats import join_repeats
 from torch.backends.zendnn.frontends.fx.rest import Compile, compile_groups
 from torch.backends.zendnn.frontends.fx.writer import MakePlan, PlannedRegion, emit
 from torch.backends.zendnn.frontends.fx.writes import views_at_end
@@ -106,6 +107,7 @@ def _planned(
 ) -> tuple[fx.GraphModule, Schedule]:
     """Return a simplified copy of a graph and its schedule."""
     copied = fx.GraphModule(source, copy.deepcopy(source.graph))
+    join_repeats(copied.graph)
     known = simplify(copied, constants)
     imported = import_graph(copied, known, views_at_end(copied.graph), states=states)
     told.imported(imported.graph)

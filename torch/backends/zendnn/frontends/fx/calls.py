@@ -259,3 +259,13 @@ FUNCTIONS: dict[Any, Callable[[Scope, fx.Node], None]] = {
     operator.pow: _power,
     torch.sym_sum: _sum,
 }
+
+
+def is_ordered(node: fx.Node) -> bool:
+    """Whether a node keeps its order among its kin: it is random, or may have effects."""
+    if node.target in FUNCTIONS:
+        return False
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return node.op != "call_function" or not callable(node.target) or node.is_impure()
+    random = torch.Tag.nondeterministic_seeded in node.target.tags
+    return random or writes(node) or node.is_impure()

@@ -18,6 +18,7 @@ from torch.backends.zendnn.frontends.fx.calls import (
     FUNCTIONS,
     FxCall,
     Scope,
+    is_ordered,
     kind_of,
     name_of,
     operator_key,
@@ -168,7 +169,7 @@ def _is_foldable(node: fx.Node, values: Mapping[fx.Node, Any]) -> bool:
     """Whether a node only depends on constants, and what it makes is small or no larger."""
     shapes = _shape_only(node)
     read = [argument for argument in node.all_input_nodes if argument not in shapes]
-    if not all(argument in values for argument in read) or _is_ordered(node):
+    if not all(argument in values for argument in read) or is_ordered(node):
         return False
     if read and (node.target == operator.getitem or is_view(node)):
         return True
@@ -215,7 +216,7 @@ def import_graph(
         if reason := _try_import(scope, node):
             if writes(node) and base(node.args[0]) in scope.states:
                 raise schedule.Unproven(reason)
-            imported.opaque[node] = ordered = _is_ordered(node)
+            imported.opaque[node] = ordered = is_ordered(node)
             _add_opaque(scope, node, reason, ordered)
     results = (value for node in imported.results() for value in scope.read(node))
     scope.graph.set_outputs([v for v in dict.fromkeys(results) if v.constant is None])
@@ -324,16 +325,6 @@ def _try_import(scope: Scope, node: fx.Node) -> str:
     except Refused as refused:
         return str(refused)
     return ""
-
-
-def _is_ordered(node: fx.Node) -> bool:
-    """Whether a node keeps its order among its kin: it is random, or may have effects."""
-    if node.target in FUNCTIONS:
-        return False
-    if not isinstance(node.target, torch._ops.OpOverload):
-        return node.op != "call_function" or not callable(node.target) or node.is_impure()
-    random = torch.Tag.nondeterministic_seeded in node.target.tags
-    return random or writes(node) or node.is_impure()
 
 
 def _add_opaque(scope: Scope, node: fx.Node, reason: str, ordered: bool) -> None:

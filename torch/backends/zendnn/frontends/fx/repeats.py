@@ -1,0 +1,66 @@
+"""Computes once what a functional graph computes several times.
+
+Autocast converts a value anew for each operator that reads it, and models compute masks and tables
+anew in each layer. Traced graphs come without such repetitions.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch import fx
+from torch.backends.zendnn.frontends.fx.calls import FUNCTIONS, is_ordered
+from torch.backends.zendnn.frontends.fx.writes import base, writes, written_by
+
+#: Whose operators are functions, unless their tags tell otherwise.
+_NAMESPACES = frozenset({"aten", "prims"})
+#: Results are of sizes that those of no other node have, or may be the operands; torch 2.6 does not
+#: know all of them.
+_OTHERWISE = ("dynamic_output_shape", "data_dependent_output", "maybe_aliasing_or_mutating")
+
+
+def join_repeats(graph: fx.Graph) -> None:
+    """Let readers of a node that repeats an earlier one read that.
+
+    Results of the graph stay tensors of their own, since who gets them may write to them. Inputs
+    are read again after a write, since the caller may have given one tensor twice.
+    """
+    *_, output = graph.nodes
+    own = {_maker(node) for node in output.all_input_nodes} | written_by(graph)
+    copies = [node for node in graph.nodes if writes(node)]
+    writing = {*copies, *(node for copy in copies for node in copy.all_input_nodes[1:])}
+    written = 0
+    first: dict[tuple[object, str, int], fx.Node] = {}
+    for node in list(graph.nodes):
+        written += node in writing
+        if not _is_function(node) or _maker(node) in own:
+            continue
+        since = written if any(map(_is_given, node.all_input_nodes)) else 0
+        # The text tells 0.0 from -0.0 and from 0.
+        known = first.setdefault((node.target, repr((node.args, node.kwargs)), since), node)
+        if known is not node:
+            node.replace_all_uses_with(known)
+            graph.erase_node(node)
+
+
+def _maker(node: fx.Node) -> fx.Node:
+    """The node that made the memory of a tensor, or a list that holds it."""
+    made = base(node)
+    return _maker(made.all_input_nodes[0]) if made.target == operator.getitem else made
+
+
+def _is_given(node: fx.Node) -> bool:
+    """Whether a tensor lies in memory from outside the graph."""
+    return _maker(node).op != "call_function"
+
+
+def _is_function(node: fx.Node) -> bool:
+    """Whether a node makes the same of the same operands each time."""
+    target = node.target
+    if node.op != "call_function" or is_ordered(node):
+        return False
+    if not isinstance(target, torch._ops.OpOverload):
+        return target in FUNCTIONS
+    told = {tag.name for tag in target.tags}
+    return target.namespace in _NAMESPACES and told.isdisjoint(_OTHERWISE)
