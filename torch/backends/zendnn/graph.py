@@ -91,6 +91,36 @@ def _more_exact(old: Dim, new: Dim) -> Dim:
 Operand = Value | int | None
 
 
+#: What plans may do without a copy, where it changes no element.
+_KEEP = frozenset({"cat", "pad", "slice_scatter", "to", "to_like"})
+
+
+def _views(value: Value) -> list[Value]:
+    return [view for user in value.users if user.has(Trait.VIEW) for view in user.outputs]
+
+
+def may_share(value: Value) -> list[Value]:
+    """What plans may leave in a value's memory: views, and copies of the same elements."""
+    copies = [out for user in value.users if _may_keep(user, value) for out in user.outputs]
+    return _views(value) + copies
+
+
+def _may_keep(node: Node, value: Value) -> bool:
+    if node.op in ("to", "to_like"):
+        dtypes = {value.dtype, node.output.dtype}
+        return len(dtypes) == 1 or not dtypes.isdisjoint({None, SOME_FLOAT, SOME_INTEGER})
+    if node.op == "cat":
+        return all(map(_may_be_state, node.values()))
+    return node.op in ("pad", "slice_scatter")
+
+
+def _may_be_state(value: Value) -> bool:
+    node = value.producer
+    if value.is_state or node is None or node.op not in _KEEP:
+        return value.is_state
+    return (all if node.op == "cat" else any)(map(_may_be_state, node.values()))
+
+
 @dataclass(frozen=True)
 class PostOp:
     """What a compute node applies to each element of its result before it stores it.
@@ -345,8 +375,12 @@ class Graph:
                 f"{value} does not know its users"
             )
 
-    def late_reader(self) -> Node | None:
-        """A node that reads a state, or a view of it, after another node has written to it."""
+    def late_reader(self, step: Callable[[Value], list[Value]] = _views) -> Node | None:
+        """A node that reads a state, or a view of it, after another node has written to it.
+
+        ``step`` returns what else is such memory. With ``may_share``, this is also what plans need
+        not copy; plans copy their results last, so the makers of such results count as well.
+        """
         gone: set[Value] = set()
         for node in self.nodes:
             if any(value in gone for value in node.values()):
@@ -354,8 +388,9 @@ class Graph:
                     return node
                 gone.update(node.outputs)  # a view reads nothing
             if node.writes:
-                gone |= reach(list(node.values())[:1], _views)
-        return None
+                gone |= reach(list(node.values())[:1], step)
+        results = [value for value in gone if not (value.is_state or self.is_private(value))]
+        return results[0].producer if results else None
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.nodes))
@@ -374,10 +409,6 @@ def reach(start: Iterable[T], step: Callable[[T], Iterable[T]]) -> set[T]:
             found.add(item)
             waiting += step(item)
     return found
-
-
-def _views(value: Value) -> list[Value]:
-    return [view for user in value.users if user.has(Trait.VIEW) for view in user.outputs]
 
 
 def _check_row(node: Node) -> None:

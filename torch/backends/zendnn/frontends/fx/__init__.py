@@ -22,6 +22,7 @@ from torch.backends.zendnn.frontends.fx.rest import Compile, compile_groups
 from torch.backends.zendnn.frontends.fx.writer import MakePlan, PlannedRegion, emit
 from torch.backends.zendnn.frontends.fx.writes import views_at_end
 from torch.backends.zendnn.frontends.schedule import Schedule, Unproven, schedule
+from torch.backends.zendnn.graph import may_share
 from torch.backends.zendnn.passes import partition
 from torch.export import ExportedProgram
 
@@ -112,6 +113,8 @@ def _planned(
     imported = import_graph(copied, known, views_at_end(copied.graph), states=states)
     told.imported(imported.graph)
     passes.run(imported.graph, told.changed)
+    if late := imported.graph.late_reader(may_share):
+        raise Unproven(f"{late.op} reads what has been overwritten")
     regions = partition.partition(imported.graph, rest_is_compiled=compile is not None)
     return copied, schedule(imported, regions)
 

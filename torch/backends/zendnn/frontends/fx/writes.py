@@ -40,7 +40,8 @@ def base(node: Any) -> fx.Node:
     """Return the node whose memory another one views."""
     assert isinstance(node, fx.Node)
     several = node.args[0] if node.target == operator.getitem else node
-    if node.target == written or (isinstance(several, fx.Node) and is_view(several)):
+    same = node.target in (written, _aten._unsafe_view.default)
+    if same or (isinstance(several, fx.Node) and is_view(several)):
         return base(several.all_input_nodes[0])
     return node
 

@@ -28,7 +28,7 @@ from torch.backends.zendnn.frontends.torchscript.writer import (
     TorchModule,
     type_of,
 )
-from torch.backends.zendnn.graph import Graph
+from torch.backends.zendnn.graph import Graph, may_share
 from torch.backends.zendnn.passes import partition
 
 #: The name of a module's attribute for the operators that were left out of a method, and why.
@@ -79,7 +79,7 @@ def plan_block(block: TorchBlock, facts: Facts) -> Schedule:
     try:
         imported = import_block(block, facts)
         passes.run(imported.graph)
-        if late := imported.graph.late_reader():
+        if late := imported.graph.late_reader(may_share):
             raise Unproven(f"{late.op} reads what has been overwritten")
         return schedule(imported, partition.partition(imported.graph))
     except Unproven:
@@ -88,7 +88,11 @@ def plan_block(block: TorchBlock, facts: Facts) -> Schedule:
 
 def simplify(graph: TorchGraph) -> None:
     """Make operators of their in-place twins where nobody can tell, and join equal ones."""
-    torch._C._jit_pass_remove_mutation(graph)
+    # The pass takes constants for new tensors, and what is written to them would be lost.
+    database = graph.alias_db()
+    constants = (node.output() for node in graph.findAllNodes("prim::Constant"))
+    if not any(map(database.has_writers, constants)):
+        torch._C._jit_pass_remove_mutation(graph)
     torch._C._jit_pass_constant_propagation(graph)
     torch._C._jit_pass_cse(graph)
     torch._C._jit_pass_dce(graph)

@@ -1,0 +1,143 @@
+"""Modules that write to what others read: in all front ends, call after call, as in eager mode."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .common import stock, values
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
+
+Forward = Callable[..., Any]
+
+
+class Net(nn.Module):
+    """Has two layers, a state, and a cache in a list; a function says what it does."""
+
+    def __init__(self, function: Forward) -> None:
+        super().__init__()
+        self.function = function
+        self.first, self.second = nn.Linear(6, 6), nn.Linear(6, 6)
+        self.norm = nn.LayerNorm(6)
+        self.register_buffer("state", torch.ones(4, 6))
+        self.kept = [torch.zeros(4, 6)]
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(self, *inputs)
+
+
+def compare(ours: Forward, theirs: Forward, *shapes: tuple[int, ...]) -> None:
+    """Call both three times with inputs that they may change."""
+    for seed in range(3):
+        given = [values(*shape, seed=seed) for shape in shapes]
+        others = copy.deepcopy(given)
+        with torch.no_grad():
+            got = ours(*given)
+            with stock():
+                expected = theirs(*others)
+        torch.testing.assert_close((got, given), (expected, others))
+
+
+def padded(net: Net, x: Tensor) -> Tensor:
+    y = F.pad(net.state, (0, 0))
+    net.state.add_(net.first(x))
+    return net.second(y)
+
+
+def padded_result(net: Net, x: Tensor) -> Tensor:
+    y = F.pad(net.state, (0, 0))
+    net.state.add_(net.first(x))
+    return y
+
+
+def joined(net: Net, x: Tensor) -> Tensor:
+    y = torch.cat([net.state[:, :3], net.state[:, 3:]], 1)
+    net.state.add_(net.first(x))
+    return net.second(y)
+
+
+def scattered(net: Net, x: Tensor) -> Tensor:
+    y = torch.slice_scatter(x, net.state, 0, 0, 4)
+    net.state.add_(net.first(x))
+    return net.second(y)
+
+
+def listed(net: Net, x: Tensor) -> Tensor:
+    net.kept[0].add_(net.first(x))
+    return net.second(net.kept[0])
+
+
+@pytest.mark.parametrize("function", [padded, padded_result, joined, scattered, listed])
+def test_traced_modules(function: Forward) -> None:
+    net = Net(function).eval()
+    with torch.no_grad():
+        traced = torch.jit.trace(copy.deepcopy(net), values(4, 6), check_trace=False)
+    ours = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+    # Tracing ran the module once.
+    with torch.no_grad(), stock():
+        net(values(4, 6))
+    compare(ours, net, (4, 6))
+
+
+def converted(net: Net, x: Tensor, cache: Tensor) -> Any:
+    y = cache.to(torch.float32, copy=True)
+    cache[:2] = net.first(x[:2])
+    return y, net.second(x)
+
+
+def converted_inside(net: Net, x: Tensor, cache: Tensor) -> Tensor:
+    y = cache.to(torch.float32, copy=True)
+    cache.index_copy_(0, torch.tensor([1, 3]), net.first(x[:2]))
+    return net.second(y)
+
+
+def summed(net: Net, x: Tensor, cache: Tensor) -> Tensor:
+    y = cache + x
+    cache.index_copy_(0, torch.tensor([1, 3]), net.first(x[:2]))
+    return net.second(net.norm(y))
+
+
+def attended(net: Net, x: Tensor, cache: Tensor) -> Tensor:
+    scores = x @ cache.t()
+    cache.index_copy_(0, torch.tensor([1, 3]), net.first(x[:2]))
+    return net.second(torch.softmax(scores * 0.5, -1) @ x)
+
+
+def padded_cache(net: Net, x: Tensor, cache: Tensor) -> Any:
+    y = F.pad(cache, (0, 0))
+    cache.index_copy_(0, torch.tensor([1, 3]), net.first(x[:2]))
+    return y, net.second(x)
+
+
+@pytest.mark.parametrize("function", [converted, converted_inside, summed, attended, padded_cache])
+def test_compiled_modules(function: Forward) -> None:
+    net = Net(function).eval()
+    compare(torch.compile(copy.deepcopy(net), backend="zendnn"), net, (4, 6), (4, 6))
+
+
+def reshaped(net: Net, x: Tensor) -> Any:
+    return x.t().reshape(-1), x.t().reshape(-1), net.first(x)
+
+
+def made(net: Net, x: Tensor) -> Any:
+    return torch.arange(24.0).view(4, 6).t().reshape(-1), net.first(x)
+
+
+@pytest.mark.parametrize("function", [reshaped, made])
+def test_a_caller_may_write_to_results(function: Forward) -> None:
+    ours = torch.compile(Net(function).eval(), backend="zendnn")
+    x = values(4, 6)
+    with torch.no_grad():
+        expected = copy.deepcopy(ours(x))
+        for _ in range(3):
+            written, *others = ours(x)
+            written.fill_(7)
+            torch.testing.assert_close(others, list(expected[1:]))
+        torch.testing.assert_close(ours(x), expected)
