@@ -91,32 +91,27 @@ def _more_exact(old: Dim, new: Dim) -> Dim:
 Operand = Value | int | None
 
 
-#: What plans may do without a copy, where it changes no element.
-_KEEP = frozenset({"cat", "pad", "slice_scatter", "to", "to_like"})
-
-
 def _views(value: Value) -> list[Value]:
     return [view for user in value.users if user.has(Trait.VIEW) for view in user.outputs]
 
 
 def may_share(value: Value) -> list[Value]:
-    """What plans may leave in a value's memory: views, and copies of the same elements."""
-    copies = [out for user in value.users if _may_keep(user, value) for out in user.outputs]
+    """What plans may leave in a value's memory: views, and results without changed elements."""
+    copies = [out for user in value.users if _may_share(user, value) for out in user.outputs]
     return _views(value) + copies
 
 
-def _may_keep(node: Node, value: Value) -> bool:
-    if node.op in ("to", "to_like"):
-        dtypes = {value.dtype, node.output.dtype}
-        return len(dtypes) == 1 or not dtypes.isdisjoint({None, SOME_FLOAT, SOME_INTEGER})
-    if node.op == "cat":
+def _may_share(node: Node, value: Value) -> bool:
+    if node.op == "cat":  # whose parts must lie side by side
         return all(map(_may_be_state, node.values()))
-    return node.op in ("pad", "slice_scatter")
+    dtypes = {value.dtype, node.outputs[0].dtype} if node.outputs else set()
+    is_same = len(dtypes) == 1 or not dtypes.isdisjoint({None, SOME_FLOAT, SOME_INTEGER})
+    return node.has(Trait.MAY_SHARE) and is_same
 
 
 def _may_be_state(value: Value) -> bool:
     node = value.producer
-    if value.is_state or node is None or node.op not in _KEEP:
+    if value.is_state or node is None or not node.has(Trait.MAY_SHARE):
         return value.is_state
     return (all if node.op == "cat" else any)(map(_may_be_state, node.values()))
 
@@ -376,10 +371,10 @@ class Graph:
             )
 
     def late_reader(self, step: Callable[[Value], list[Value]] = _views) -> Node | None:
-        """A node that reads a state, or a view of it, after another node has written to it.
+        """A node that reads a state after another node has written to it.
 
-        ``step`` returns what else is such memory. With ``may_share``, this is also what plans need
-        not copy; plans copy their results last, so the makers of such results count as well.
+        ``step`` says which values lie in a value's memory: its views, or all that ``may_share`` it.
+        The maker of such a result counts as a reader, since a plan copies its results last.
         """
         gone: set[Value] = set()
         for node in self.nodes:

@@ -460,7 +460,7 @@ COMPUTE_ROWS = (
     Operator(
         "slice_scatter(Any x, Any value, dim dim, int? start, int? end, int step)",
         "x, with value in the place of a slice",
-        _WANTS | Trait.KEEPS_GAPS,
+        _WANTS | Trait.KEEPS_GAPS | Trait.MAY_SHARE,
         Result(infer.same, _FIRST),
     ),
     Operator(
@@ -531,7 +531,7 @@ COMPUTE_ROWS = (
     Operator(
         "cat(Tensor[] parts, *, int dim=0)",
         "",
-        _WANTS,
+        _WANTS | Trait.MAY_SHARE,
         Result(infer.as_many(0), _ALL, "all"),
         aten=("aten::cat(tensors, dim=dim)",),
     ),
@@ -546,7 +546,7 @@ COMPUTE_ROWS = (
     Operator(
         "pad(Tensor x, int[] pads, *, float value=0.0)",
         "two numbers for each dimension, the last one first",
-        _WANTS,
+        _WANTS | Trait.MAY_SHARE,
         Result(infer.as_many(0), _ALL, "input"),
         aten=("aten::constant_pad_nd(self, pad, value=value)",),
     ),
@@ -568,7 +568,7 @@ COMPUTE_ROWS = (
     Operator(
         "to_like(Any x, Any y)",
         "of what dtype y is",
-        _KEEPS,
+        _KEEPS | Trait.MAY_SHARE,
         Result(infer.same, _SECOND, "elements"),
         aten=("aten::type_as(self, other)",),
         family="to",
@@ -576,7 +576,7 @@ COMPUTE_ROWS = (
     Operator(
         "to(Any x, *, str dtype='', bool floating=False)",
         "`dtype`: float32 bfloat16 int64; `floating`: x is of one of the first two",
-        _KEEPS,
+        _KEEPS | Trait.MAY_SHARE,
         Result(infer.same, strides="elements"),
     ),
 )

@@ -148,6 +148,7 @@ class Trait(Flag):
     FOREIGN = auto()  # passes match it, and no plan holds it
     WRITES = auto()  # it writes to its first operand, which its result is from then on
     KEEPS_GAPS = auto()  # torch's results have the gaps that its strides leave, too
+    MAY_SHARE = auto()  # a plan may leave results in an operand's memory where no element changes
     ONE_OR_TWO = auto()  # it makes a second result where one is wanted
 
 

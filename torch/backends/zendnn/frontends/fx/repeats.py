@@ -15,8 +15,8 @@ from torch.backends.zendnn.frontends.fx.writes import base, writes, written_by
 
 #: Whose operators are functions, unless their tags tell otherwise.
 _NAMESPACES = frozenset({"aten", "prims"})
-#: Results are of sizes that those of no other node have, or may be the operands; torch 2.6 does not
-#: know all of them.
+#: The tags of operators whose results have sizes of their own, or may be their operands. They are
+#: names, since torch 2.6 lacks some of the tags.
 _OTHERWISE = ("dynamic_output_shape", "data_dependent_output", "maybe_aliasing_or_mutating")
 
 
