@@ -29,7 +29,7 @@ from tools.fuzz.shrink import shrink
 from tools.fuzz.worker import Worker, draw_settings
 
 #: Models per process; they share its environment variables.
-BLOCK = 100
+BLOCK = 50
 #: Attempts to reproduce a failure with the model alone.
 ATTEMPTS = 4
 #: Models of which some run plans.

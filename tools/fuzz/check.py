@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import linecache
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Dict, Tuple  # noqa: UP035 - what TorchScript reads
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
+from torch.backends.zendnn.passes import partition
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 Results = tuple[torch.Tensor, ...]
@@ -25,6 +28,8 @@ Memory = list[tuple[int, tuple[int, ...]]]
 
 #: Largest error, relative to a result's largest number, that counts as rounding.
 TOLERANCE = {torch.float32: 1e-4, torch.bfloat16: 3e-2}
+#: The variable that asks for plans of even the lightest operators.
+LIGHTEST = "FUZZ_LIGHTEST"
 #: Relative perturbation of each result that tests a model's numerical stability.
 NUDGE = {torch.float32: 4e-7, torch.bfloat16: 4e-3}
 TRIALS = 6
@@ -141,6 +146,13 @@ class FrontEnd:
     one_in: int = 1
 
 
+def _lightest() -> AbstractContextManager[Any]:
+    """Make plans of operators with too little work for one, if this process is to."""
+    if os.environ.get(LIGHTEST) != "1":
+        return nullcontext()
+    return mock.patch.multiple(partition, LIGHT=frozenset(), ENOUGH=1)
+
+
 class _Messages(logging.Handler):
     """Keeps the first lines of messages."""
 
@@ -180,14 +192,24 @@ def _compiler(dynamic: bool) -> FrontEnd:
     def compiled(module: torch.nn.Module, backend: str, **options: Any) -> Any:
         return torch.compile(module, backend=backend, dynamic=dynamic, options=options or None)
 
+    def graph(module: torch.nn.Module, inputs: Inputs) -> Any:
+        made = compiled(module, "aot_eager")
+
+        def run(*given: torch.Tensor) -> Results:
+            with torch._dynamo.config.patch(fail_on_recompile_limit_hit=False):
+                results: Results = made(*given)
+                return results
+
+        return run
+
     return FrontEnd(
         _as_it_is,
         lambda module: compiled(module, "zendnn", rest="eager"),  # Inductor's part is not ours
         plans=True,
         as_eager=True,
-        graph=lambda module, inputs: compiled(module, "aot_eager"),
+        graph=graph,
         around=_dynamo,
-        one_in=10,
+        one_in=3,
     )
 
 
@@ -202,43 +224,106 @@ FRONT_ENDS: Mapping[str, FrontEnd] = {
 
 
 @dataclass(frozen=True)
-class Call:
-    """A model's weights and inputs, and what stock's eager mode makes of them."""
+class Step:
+    """A call of a model, and what its caller does before it."""
 
     name: str
-    weights: Weights
     inputs: Inputs
-    expected: Results
-    memory: Memory
+    #: Write to the results of earlier calls.
+    overwrite: bool = False
+    #: Give the model other weights.
+    turn: bool = False
 
-    @staticmethod
-    def of(name: str, code: Code, weights: Weights, inputs: Inputs, lower: torch.dtype) -> Call:
-        """Run a model; raise what it raises."""
-        with _stock(), torch.no_grad():
-            given = _copies(inputs)
-            results = _module(code, weights, lower)(*given)
-            return Call(name, weights, inputs, results, _memory(results, given))
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a call has left behind.
+
+    ``results`` ends with the inputs after the call, ``memory`` is that of the results alone, and
+    ``moved`` numbers the results of earlier calls that have changed since.
+    """
+
+    results: Results
+    memory: Memory
+    moved: frozenset[int]
+
+
+class Session:
+    """A model in use: calls that may depend on earlier ones, and results that a caller keeps."""
+
+    def __init__(self, run: Any, module: torch.nn.Module) -> None:
+        """Call ``run``, whose weights are the buffers of ``module``."""
+        self._run, self._module = run, module
+        self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def prepare(self, step: Step) -> None:
+        """Do what the caller does before a call."""
+        if step.overwrite:
+            for x, _ in self._kept:
+                if not _overlaps(x):
+                    x.fill_(1)
+            self._kept = []
+        if step.turn:
+            _write(self._module, _turned(_read(self._module)))
+
+    def call(self, step: Step) -> Outcome:
+        """Call the model; raise what it raises."""
+        given = _copies(step.inputs)
+        results = self._run(*given)
+        memory = _memory(results, (*given, *self._module.buffers()))
+        moved = frozenset(i for i, (x, copy) in enumerate(self._kept) if not _same(x, copy))
+        copies = tuple(x.clone() for x in (*results, *given))
+        self._kept += zip(results, copies, strict=False)
+        return Outcome(copies, memory, moved)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A step, the model's weights before it, and what stock's eager mode makes of them."""
+
+    step: Step
+    weights: Weights
+    expected: Outcome
+
+
+def _steps(runs: Sequence[Inputs], weights: Weights, as_eager: bool) -> Iterator[Step]:
+    for number, inputs in enumerate(runs):
+        yield Step(f"inputs {number}", inputs)
+    yield Step("inputs 0 again", runs[0], overwrite=True)
+    if as_eager and weights:
+        yield Step("other weights", runs[0], turn=True)
+
+
+def _calls(steps: Iterator[Step], module: torch.nn.Module) -> Iterator[Call]:
+    """Yield what stock makes of steps; raise what the first one raises, and leave others out."""
+    session = Session(module, module)
+    for number, step in enumerate(steps):
+        session.prepare(step)
+        weights = _read(module)
+        try:
+            with _stock(), torch.no_grad():
+                expected = session.call(step)
+        except Exception:
+            if not number:
+                raise
+            _write(module, weights)  # many models only take the first run's sizes
+        else:
+            yield Call(step, weights, expected)
 
 
 def check(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) -> Verdict:
     """Run a model on a front end with each set of inputs, and with the first one again.
 
-    The model computes in the dtype of its weights or inputs: float32 or bfloat16. At the end, some
-    front ends get other weights.
+    The model computes in the dtype of its weights or inputs: float32 or bfloat16. Before the last
+    calls, the caller writes to the results, and some front ends get other weights.
     """
     lower, way = _floating(weights.values(), runs), FRONT_ENDS[front_end]
-    calls: list[Call] = []
-    for number, inputs in enumerate(runs):
-        try:
-            calls.append(Call.of(f"inputs {number}", code, weights, inputs, lower))
-        except Exception as error:
-            if not number:
-                return Verdict("invalid", front_end, _line(error))
-            # Many models only take the first run's sizes.
-    calls.append(calls[0])
-    if way.as_eager and weights:
-        calls.append(Call.of("other weights", code, _turned(weights), runs[0], lower))
-    with torch.no_grad(), warnings.catch_warnings(), way.around() as refusals:
+    try:
+        steps = _steps(runs, weights, way.as_eager)
+        calls = list(_calls(steps, _module(code, weights, lower)))
+    except Exception as error:
+        return Verdict("invalid", front_end, _line(error))
+    with _lightest(), torch.no_grad(), warnings.catch_warnings(), way.around() as refusals:
         warnings.simplefilter("ignore")
         return _checked(code, calls, lower, front_end, refusals)
 
@@ -250,48 +335,62 @@ def _checked(
     front_end: str,
     refusals: list[str],
 ) -> Verdict:
-    way, first = FRONT_ENDS[front_end], calls[0]
-    module = _module(code, first.weights, lower)
+    way, weights, inputs = FRONT_ENDS[front_end], calls[0].weights, calls[0].step.inputs
+
+    def prepared(prepare: Callable[[torch.nn.Module, Inputs], Any]) -> tuple[Any, torch.nn.Module]:
+        """Return the prepared model and what has its weights; it may have run, and written them."""
+        module = _module(code, weights, lower)
+        made = prepare(module, inputs)
+        # A frozen module has those that it writes; the others are constants.
+        owner = made if isinstance(made, torch.jit.ScriptModule) else module
+        _write(owner, weights)
+        return made, owner
+
+    def tried(module: torch.nn.Module, inputs: Inputs) -> Any:
+        made = way.stock(module, inputs)
+        made(*_copies(inputs))
+        return made
+
     try:
         with _stock():
-            stock = way.stock(module, first.inputs)
-            stock(*_copies(first.inputs))
+            stock, owner = prepared(tried)
     except Exception as error:
         return Verdict("refused", front_end, _line(error))
     try:
         made = way.ours(stock)
     except Exception as error:
         return Verdict("raises", front_end, _line(error))
-    for call in calls:
-        if call.weights is not first.weights:
-            for name, buffer in module.named_buffers():
-                buffer.copy_(call.weights[name])
-        verdict = _verdict(code, made, call, lower, way)
+    session = Session(made, owner)
+    for number, call in enumerate(calls):
+        session.prepare(call.step)
+        verdict = _verdict(code, session, call, lower, way)
         if verdict is None:
             continue
         with _stock():
-            again = (way.graph or way.stock)(_module(code, call.weights, lower), first.inputs)
-            given = _copies(call.inputs)
+            again = Session(*prepared(way.graph or way.stock))
             try:
-                theirs = again(*given)
+                for earlier in calls[: number + 1]:
+                    again.prepare(earlier.step)
+                    theirs = again.call(earlier.step)
             except Exception as error:
-                if call.inputs is first.inputs:
+                if call.step.inputs is inputs:
                     return Verdict("refused", front_end, _line(error))
                 continue  # the trace only takes the first run's sizes
         if verdict[0] == "memory":
-            if _memory(theirs, given) != call.memory:
+            if (theirs.memory, theirs.moved) != (call.expected.memory, call.expected.moved):
                 continue  # as torch does it, a dropout may copy
-            if _foretold(module, call.inputs) != [strides for _, strides in call.memory]:
+            if _foretold(code, call, lower) != [strides for _, strides in call.expected.memory]:
                 continue  # compilers go by fake tensors, and log_sigmoid's have other strides
-        if not all(map(_close, theirs, call.expected, [lower] * len(theirs))):
-            if call.inputs is first.inputs:
+        pairs = zip(theirs.results, call.expected.results, strict=True)
+        if not all(_close(one, other, lower) for one, other in pairs):
+            if call.step.inputs is inputs:
                 return Verdict("upstream", front_end, "stock's graph differs from its eager mode")
             continue
-        return Verdict(verdict[0], front_end, f"{call.name}: {verdict[1]}")
+        return Verdict(verdict[0], front_end, f"{call.step.name}: {verdict[1]}")
     if not way.plans:
         return Verdict("same", front_end)
     with torch.backends.zendnn.record() as events:
-        made(*_copies(first.inputs))
+        made(*_copies(inputs))
     steps = sum(event.route == "plan" for event in events)
     methods = torch.backends.zendnn.explain(made).as_dict()["methods"]
     regions = [region for method in methods for region in method["regions"]]
@@ -305,19 +404,20 @@ def _checked(
 
 
 def _verdict(
-    code: Code, made: Any, call: Call, lower: torch.dtype, way: FrontEnd
+    code: Code, session: Session, call: Call, lower: torch.dtype, way: FrontEnd
 ) -> tuple[str, str] | None:
     """Return the outcome of a call that is not the expected one, and the details."""
-    given = _copies(call.inputs)
+    expected = call.expected
     try:
-        got = made(*given)
+        got = session.call(call.step)
     except Exception as error:
         return "raises", _line(error)
-    if different := _compare(code, call.weights, call.inputs, got, call.expected, lower):
+    if different := _compare(code, call, got.results, lower):
         return different
-    memory = _memory(got, given)
-    if way.as_eager and memory != call.memory:
-        return "memory", f"results have {memory}, of stock {call.memory}"
+    if way.as_eager and got.memory != expected.memory:
+        return "memory", f"results have {got.memory}, of stock {expected.memory}"
+    if changed := got.moved - expected.moved:
+        return "memory", f"it changes result {min(changed)} of the earlier calls"
     return None
 
 
@@ -328,6 +428,16 @@ def _module(code: Code, weights: Weights, lower: torch.dtype) -> torch.nn.Module
     return made.eval()
 
 
+def _read(module: torch.nn.Module) -> Weights:
+    """Return copies of a model's weights."""
+    return {name: x.clone() for name, x in module.named_buffers()}
+
+
+def _write(module: torch.nn.Module, weights: Weights) -> None:
+    for name, x in module.named_buffers():
+        x.copy_(weights[name])
+
+
 def _turned(weights: Weights) -> dict[str, torch.Tensor]:
     """Return other weights of the same distributions; integers stay valid indices."""
     return {
@@ -336,20 +446,23 @@ def _turned(weights: Weights) -> dict[str, torch.Tensor]:
     }
 
 
-def _foretold(module: torch.nn.Module, inputs: Inputs) -> list[tuple[int, ...]]:
+def _foretold(code: Code, call: Call, lower: torch.dtype) -> list[tuple[int, ...]]:
     """Return the strides of results that torch's fake tensors foretell."""
     from torch._subclasses.fake_tensor import FakeTensorMode  # slow
 
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        return [_strides(x) for x in module(*map(mode.from_tensor, inputs))]
+    module = _module(code, call.weights, lower)
+    with FakeTensorMode() as mode:
+        for name, x in module.named_buffers():
+            setattr(module, name, mode.from_tensor(x))
+        return [_strides(x) for x in module(*map(mode.from_tensor, call.step.inputs))]
 
 
-def _memory(results: Results, inputs: Inputs) -> Memory:
+def _memory(results: Results, others: Inputs) -> Memory:
     """Return the first tensor with each result's memory, and the strides that matter."""
-    places = [x.untyped_storage().data_ptr() for x in (*inputs, *results)]
+    places = [x.untyped_storage().data_ptr() for x in (*others, *results)]
     return [
         (places.index(place) if x.numel() else -1, _strides(x))
-        for x, place in zip(results, places[len(inputs) :], strict=True)
+        for x, place in zip(results, places[len(others) :], strict=True)
     ]
 
 
@@ -358,18 +471,14 @@ def _strides(x: torch.Tensor) -> tuple[int, ...]:
     return tuple(stride for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1)
 
 
-def _compare(
-    code: Code,
-    weights: Weights,
-    inputs: Inputs,
-    got: Results,
-    expected: Results,
-    lower: torch.dtype,
-) -> tuple[str, str] | None:
+def _compare(code: Code, call: Call, got: Results, lower: torch.dtype) -> tuple[str, str] | None:
+    weights, inputs, expected = call.weights, call.step.inputs, call.expected.results
+    names = [f"result {i}" for i in range(len(got) - len(inputs))]
+    names += [f"input {i} afterwards" for i in range(len(inputs))]
     suspects = []
     for number, (ours, stock) in enumerate(zip(got, expected, strict=True)):
         if ours.shape != stock.shape or ours.dtype != stock.dtype:
-            return "shape", f"result {number} is {_type(ours)}, of stock {_type(stock)}"
+            return "shape", f"{names[number]} is {_type(ours)}, of stock {_type(stock)}"
         if not _close(ours, stock, lower):
             suspects.append(number)
     if not suspects:
@@ -392,15 +501,15 @@ def _compare(
         if not lost.any() and mine <= limit:
             continue
         if not _stable(code, weights, inputs, number, expected[number], exact[number], lower):
-            return "unstable", f"result {number}"
+            return "unstable", names[number]
         if lost.any():
             place = tuple(int(i) for i in lost.nonzero()[0])
             return "nonfinite", (
-                f"result {number} at {place} is {ours[place].item()}, of stock "
+                f"{names[number]} at {place} is {ours[place].item()}, of stock "
                 f"{stock[place].item()}; {int(lost.sum())} of {lost.numel()} so"
             )
         return "differs", (
-            f"result {number} is off by {mine:.2g}, stock by {theirs:.2g}, of at most {scale:.2g}"
+            f"{names[number]} is off by {mine:.2g}, stock by {theirs:.2g}, of at most {scale:.2g}"
         )
     return None
 
@@ -421,7 +530,7 @@ def _stable(
     """
     for dtype, base in ((lower, stock), (torch.float64, exact)):
         moves = [_nudge(lower, seed) for seed in range(TRIALS)]
-        for move in [_flush, *moves] if lower == torch.bfloat16 else moves:
+        for move in [_in_place(_flushed), *moves] if lower == torch.bfloat16 else moves:
             moved = _run(code, weights, inputs, dtype, move)[number].double()
             base = base.double()
             if not torch.equal(_kind(moved), _kind(base)):
@@ -435,19 +544,26 @@ def _stable(
 def _nudge(lower: torch.dtype, seed: int) -> Callable[[torch.Tensor], torch.Tensor]:
     generator = torch.Generator().manual_seed(seed)
 
-    def nudge(x: torch.Tensor) -> torch.Tensor:
-        if not x.is_floating_point():
-            return x
+    def moved(x: torch.Tensor) -> torch.Tensor:
         sign = torch.randint(-1, 2, x.shape, generator=generator).to(torch.float64)
         return (x.double() * (1 + NUDGE[lower] * sign)).to(x.dtype)
 
-    return nudge
+    return _in_place(moved)
 
 
-def _flush(x: torch.Tensor) -> torch.Tensor:
-    if not x.is_floating_point():
-        return x
+def _flushed(x: torch.Tensor) -> torch.Tensor:
     return torch.where(x.abs() < torch.finfo(torch.bfloat16).tiny, x * 0, x)
+
+
+def _in_place(change: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..., torch.Tensor]:
+    """Return what changes a tensor in its own memory, which others may read and write."""
+
+    def changed(x: torch.Tensor) -> torch.Tensor:
+        if not x.is_floating_point():
+            return x
+        return change(x) if _overlaps(x) else x.copy_(change(x))
+
+    return changed
 
 
 def _run(
@@ -466,9 +582,10 @@ def _run(
     exact = sdpa_kernel(SDPBackend.MATH) if dtype == torch.float64 else nullcontext()
     with _stock(), torch.no_grad(), exact:
         module = classes["Nudged" if nudge else "Model"](
-            {name: prepared(x) for name, x in weights.items()}
+            {name: prepared(x.clone()) for name, x in weights.items()}
         ).eval()
-        return tuple(module(*[prepared(x) for x in _copies(inputs)]))
+        given = [prepared(x) for x in _copies(inputs)]
+        return (*module(*given), *given)
 
 
 def _close(ours: torch.Tensor, stock: torch.Tensor, lower: torch.dtype) -> bool:
@@ -503,7 +620,7 @@ def _copies(inputs: Inputs) -> list[torch.Tensor]:
     """Return copies that a model may write to, with the same strides."""
     copies = []
     for x in inputs:
-        if x.numel() and 0 in [s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1]:
+        if _overlaps(x):
             copies.append(x)
             continue
         room = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) + 1
@@ -511,6 +628,15 @@ def _copies(inputs: Inputs) -> list[torch.Tensor]:
         copy = flat.as_strided(x.shape, x.stride()) if x.numel() else x.clone()
         copies.append(copy.copy_(x))
     return copies
+
+
+def _overlaps(x: torch.Tensor) -> bool:
+    """Return whether elements share memory, as those of expanded tensors do."""
+    return x.numel() > 0 and 0 in _strides(x)
+
+
+def _same(x: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool(((x == other) | ((x != x) & (other != other))).all())
 
 
 def _type(x: torch.Tensor) -> str:

@@ -14,9 +14,12 @@ from nnsmith.graph_gen import model_gen
 
 from tools.fuzz.model import KINDS, Data, Model, Node, draw_layout
 from tools.fuzz.operators import BOOL, F32, I64, operator_set, text_of
+from tools.fuzz.writes import with_writes
 
 #: Maximum elements of one weight; a larger one takes longer to make than to check.
 WEIGHT_LIMIT = 2**18
+#: Share of the models that write in place.
+WRITTEN = 0.4
 #: Attempts of NNSmith's Z3 to find a graph.
 TRIES = 20
 #: Seconds that NNSmith may spend on one graph.
@@ -33,7 +36,7 @@ def generate(seed: int, index: int, nodes: int, bf16: bool = False) -> Model:
     for _ in range(TRIES):
         model = _attempt(rng.randrange(2**31), nodes, bf16)
         if model is not None:
-            return model
+            return with_writes(model, rng) if rng.random() < WRITTEN else model
     raise RuntimeError(f"NNSmith found no graph for model {index} of seed {seed}")
 
 

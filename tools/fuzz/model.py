@@ -50,6 +50,11 @@ class Node:
     shape: Shape
     dtype: str
 
+    @property
+    def writes(self) -> bool:
+        """Whether it writes to an argument or a weight; its name tells, as torch's names do."""
+        return self.operator.endswith("_")
+
     @staticmethod
     def read(entry: Mapping[str, Any]) -> Node:
         """Read the form of ``dataclasses.asdict`` and JSON."""

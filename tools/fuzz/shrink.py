@@ -42,6 +42,10 @@ def _fewer_nodes(model: Model) -> Iterator[Model]:
         if len(model.outputs) > 1:
             kept = tuple(name for name in model.outputs if name != dropped)
             yield _pruned(replace(model, outputs=kept))
+    read = {*model.outputs, *(argument for node in model.nodes for argument in node.arguments)}
+    for node in reversed(model.nodes):
+        if node.writes and node.result not in read:
+            yield _pruned(replace(model, nodes=tuple(x for x in model.nodes if x is not node)))
     shapes = {data.name: (data.shape, data.dtype) for data in model.inputs[0]}
     for node in reversed(model.nodes):
         for argument in node.arguments:
@@ -87,11 +91,11 @@ def _as_input(model: Model, gone: Node) -> Model:
 
 
 def _pruned(model: Model) -> Model:
-    """Return the model without nodes and inputs that its outputs do not need."""
+    """Return the model without nodes and inputs that its outputs and writes do not need."""
     needed = set(model.outputs)
     nodes: list[Node] = []
     for node in reversed(model.nodes):
-        if node.result in needed:
+        if node.result in needed or node.writes:
             nodes.insert(0, node)
             needed |= set(node.arguments)
     runs = tuple(tuple(data for data in run if data.name in needed) for run in model.inputs)

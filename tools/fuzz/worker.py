@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tools.fuzz.check import Code, Verdict, check
+from tools.fuzz.check import LIGHTEST, Code, Verdict, check
 from tools.fuzz.model import Model, source, tensors
 
 #: Environment variables to draw for the models of a process; defaults are likely.
 SETTINGS: Mapping[str, Sequence[str]] = {
+    LIGHTEST: ("", "1"),
     "OMP_NUM_THREADS": ("1", "1", "2"),
     "OMP_WAIT_POLICY": ("passive",),  # spinning threads would dominate the time of small models
     "ZENDNN_TUNING_BUDGET": ("0", "0.01", "0.05", "0.2", "2"),
