@@ -458,8 +458,9 @@ COMPUTE_ROWS = (
         ),
     ),
     Operator(
-        "slice_scatter(Any x, Any value, dim dim, int? start, int? end, int step)",
-        "x, with value in the place of a slice",
+        "slice_scatter(Any x, Any value, dim dim, int? start, int? end, int step, *, "
+        "bool dense=False)",
+        "x, with value in the place of a slice; `dense`: without gaps that x has in memory",
         _WANTS | Trait.KEEPS_GAPS | Trait.MAY_SHARE,
         Result(infer.same, _FIRST),
     ),

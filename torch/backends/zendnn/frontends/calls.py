@@ -81,6 +81,10 @@ class Call(abc.ABC):
     def is_used(self, handle: Handle) -> bool:
         """Whether anybody reads a value."""
 
+    def is_dense(self) -> bool:
+        """Whether the front end knows that the call's result has no gaps in memory."""
+        return False
+
     @abc.abstractmethod
     def unpacked(self) -> int | None:
         """Return the length of the list that the call makes, if it is unpacked at once."""

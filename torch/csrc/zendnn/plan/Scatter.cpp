@@ -136,8 +136,14 @@ void infer_slice_scatter(Values& values, const Node& node) {
       values.sizes(value)) {
     refuse("a slice of other sizes");
   }
+  const auto& sizes = values.sizes(whole);
   values.set_type(
-      node.output(), values.sizes(whole), values.dtype(whole), strides);
+      node.output(),
+      sizes,
+      values.dtype(whole),
+      node.get(attr::slice_scatter::dense)
+          ? combined_strides({{sizes, strides}})
+          : strides);
 }
 
 void build_slice_scatter(Builder& builder, const Node& node) {

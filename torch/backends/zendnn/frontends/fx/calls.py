@@ -145,6 +145,17 @@ class FxCall(Call):
             return self.scope.operand(handle)
         return handle if isinstance(handle, int) and not isinstance(handle, bool) else None
 
+    def is_dense(self) -> bool:
+        made = self.node.meta["val"]
+        pairs = zip(made.stride(), made.shape, strict=True)
+        order = sorted((hint_of(s) or 0, hint_of(n) or 0) for s, n in pairs if hint_of(n) != 1)
+        step = 1
+        for stride, size in order:
+            if stride != step:
+                return False
+            step *= size
+        return True
+
     def list_of(self, handle: Handle) -> Sequence[Handle] | None:
         return handle if isinstance(handle, list | tuple) else None
 
