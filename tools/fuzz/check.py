@@ -128,6 +128,18 @@ def _scripted(module: torch.nn.Module, inputs: Inputs) -> Any:
     return torch.jit.freeze(torch.jit.script(module))
 
 
+class _Exported:
+    """What torch.export makes of a module, for the sizes of the inputs."""
+
+    def __init__(self, module: torch.nn.Module, inputs: Inputs) -> None:
+        self.program = torch.export.export(module, tuple(_copies(inputs)))
+        self._module = self.program.module()
+
+    def __call__(self, *inputs: torch.Tensor) -> Results:
+        results: Results = self._module(*inputs)
+        return results
+
+
 @dataclass(frozen=True)
 class FrontEnd:
     """A way to run a module: stock torch's preparation, and ours on top of it."""
@@ -220,6 +232,12 @@ FRONT_ENDS: Mapping[str, FrontEnd] = {
     "prepack": FrontEnd(_as_it_is, torch.backends.zendnn.prepack),
     "compile": _compiler(dynamic=False),
     "compile-dynamic": _compiler(dynamic=True),
+    "export": FrontEnd(
+        _Exported,
+        lambda exported: torch.backends.zendnn.optimize(exported.program),
+        plans=True,
+        one_in=3,
+    ),
 }
 
 

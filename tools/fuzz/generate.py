@@ -12,7 +12,8 @@ import torch
 from nnsmith.abstract.op import Constant, Input
 from nnsmith.graph_gen import model_gen
 
-from tools.fuzz.model import KINDS, Data, Model, Node, draw_layout
+from tools.fuzz.check import Code
+from tools.fuzz.model import KINDS, Data, Model, Node, draw_layout, source, tensors
 from tools.fuzz.operators import BOOL, F32, I64, operator_set, text_of
 from tools.fuzz.writes import with_writes
 
@@ -36,8 +37,24 @@ def generate(seed: int, index: int, nodes: int, bf16: bool = False) -> Model:
     for _ in range(TRIES):
         model = _attempt(rng.randrange(2**31), nodes, bf16)
         if model is not None:
-            return with_writes(model, rng) if rng.random() < WRITTEN else model
+            return _written(model, rng) if rng.random() < WRITTEN else model
     raise RuntimeError(f"NNSmith found no graph for model {index} of seed {seed}")
+
+
+def _written(model: Model, rng: random.Random) -> Model:
+    """Return the model with writes that torch accepts: not from memory that they change."""
+    for _ in range(TRIES):
+        written = with_writes(model, rng)
+        dtype = torch.bfloat16 if model.bf16 else torch.float32
+        made = Code(source(written)).classes(dtype)["Model"]
+        weights = tensors(written, list(written.weights().values()))
+        try:
+            with torch.no_grad():
+                made(weights)(*tensors(written, written.inputs[0]).values())
+        except RuntimeError:
+            continue
+        return written
+    return model
 
 
 def _attempt(seed: int, nodes: int, bf16: bool) -> Model | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import copy
 import math
+import random
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,15 +27,27 @@ from tools.fuzz.model import KINDS, LAYOUTS, Data, Model, Node, source, tensors
 from tools.fuzz.operators import names
 from tools.fuzz.shrink import shrink
 from tools.fuzz.worker import Worker, checked, draw_settings
+from tools.fuzz.writes import (
+    CACHES,
+    COPIES,
+    FROM,
+    PART,
+    PART_FROM,
+    POSITIONS,
+    READS,
+    WHOLE,
+    with_writes,
+)
 
 ROOT = Path(__file__).parents[3]
 X = Data("v0", (6, 4))
 
 
-def node(number: int, expression: str, *arguments: int, **more: Any) -> Node:
+def node(number: int, expression: str, *arguments: int, operator: str = "", **more: Any) -> Node:
     """Return node ``v{number}`` of shape (6, 4)."""
     read = tuple(f"v{argument}" for argument in arguments)
-    return Node(f"v{number}", f"op{number}", read, expression, **{**PLAIN, **more})
+    name = operator or f"op{number}"
+    return Node(f"v{number}", name, read, expression, **{**PLAIN, **more})
 
 
 PLAIN: dict[str, Any] = {"weights": (), "shape": (6, 4), "dtype": "float32"}
@@ -309,6 +322,105 @@ def test_results_in_other_memory_are_found(
     assert checked(model, "fake").outcome == outcome
 
 
+STATE = Data("state0", (6, 4))
+SUMS = Model(
+    7,
+    (
+        node(1, "{w0}.add_({0})", 0, operator="add_", weights=(STATE,)),
+        node(2, "{0} * 2.0", 1),
+        node(3, "{0}.mul_(0.5)", 0, operator="mul_"),
+        node(4, "{0} + 1.0", 0),
+    ),
+    ((X,), (replace(X, layout="transposed"),)),
+    ("v2", "v4"),
+)
+
+
+def stateless(module: torch.nn.Module) -> Any:
+    return lambda *inputs: copy.deepcopy(module)(*inputs)
+
+
+def reading_only(module: torch.nn.Module) -> Any:
+    return lambda *inputs: module(*(x.clone() for x in inputs))
+
+
+class OneBuffer:
+    """Simulates a plan that returns memory of its own."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        self.results: list[torch.Tensor] = []
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = self.module(*inputs)
+        self.results = self.results or list(made)
+        return tuple(own.copy_(x) for own, x in zip(self.results, made, strict=True))
+
+
+class OneConstant(OneBuffer):
+    """Simulates a plan that returns its own constants."""
+
+    def __call__(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        self.results = self.results or list(self.module(*inputs))
+        return tuple(self.results)
+
+
+@pytest.mark.parametrize(
+    ("ours", "detail"),
+    [
+        (lambda module: module, ""),
+        (stateless, "inputs 1: result 0 is off"),
+        (reading_only, "inputs 0: input 0 afterwards is off"),
+        (OneBuffer, "inputs 1: it changes result 0 of the earlier calls"),
+    ],
+)
+def test_lost_and_surplus_writes_are_found(
+    ours: Callable[[torch.nn.Module], Any], detail: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    front_end = FrontEnd(lambda module, inputs: module, ours)
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
+    verdict = checked(SUMS, "fake")
+    assert verdict.is_find == bool(detail)
+    assert verdict.detail.startswith(detail)
+
+
+def test_constants_that_a_caller_may_change_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    front_end = FrontEnd(lambda module, inputs: module, OneConstant)
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
+    model = replace(CHAIN, nodes=(node(1, "torch.tanh({w0})", 0, weights=(STATE,)),))
+    model = replace(model, inputs=model.inputs[:1], outputs=("v1",))
+    verdict = checked(model, "fake")
+    assert (verdict.outcome, verdict.detail[:15]) == ("differs", "inputs 0 again:")
+
+
+@pytest.mark.parametrize("front_end", check_module.FRONT_ENDS)
+def test_writes_and_states_are_as_in_eager_mode(front_end: str) -> None:
+    assert checked(SUMS, front_end).outcome == "same"
+
+
+def test_writes_are_drawn_from_the_seed_alone_and_fit() -> None:
+    drawn = [with_writes(CHAIN, random.Random(seed)) for seed in range(80)]
+    assert drawn == [with_writes(CHAIN, random.Random(seed)) for seed in range(80)]
+    chosen = {operator for model in drawn for operator in model.operators()}
+    tables = (WHOLE, FROM, PART, PART_FROM, COPIES, READS, CACHES, POSITIONS)
+    assert chosen >= {operator for table in tables for operator in table}
+    for model in drawn[:20]:
+        code = check_module.Code(source(model)).classes(torch.float32)
+        made = code["Model"](tensors(model, list(model.weights().values())))
+        results = made(*tensors(model, model.inputs[0]).values())
+        shapes = {node.result: node.shape for node in model.nodes}
+        assert [tuple(x.shape) for x in results] == [shapes[name] for name in model.outputs]
+
+
+def test_shrinking_keeps_and_drops_writes() -> None:
+    def fails(model: Model) -> bool:
+        return "{w0}.add_({0})" in [node.expression for node in model.nodes]
+
+    small = shrink(SUMS, fails)
+    assert [node.expression for node in small.nodes if node.writes] == ["{w0}.add_({0})"]
+    assert len(small.nodes) <= 2
+
+
 def test_the_smallest_failing_model_is_found() -> None:
     def fails(model: Model) -> bool:
         return any(node.expression.startswith("torch.relu") for node in model.nodes)
@@ -409,7 +521,7 @@ def test_slow_front_ends_get_a_share_of_the_models() -> None:
     drawn = chosen()
     assert drawn == chosen()
     assert {len(some) for some in drawn} == {4, len(names)}
-    assert 15 < drawn.count(names) < 50
+    assert 80 < drawn.count(names) < 120
     assert chosen(index=7) == [names] * 300
     assert chosen(front_end=["compile"]) == [["compile"]] * 300
 

@@ -63,6 +63,11 @@ def _fill_diagonal(x: Tensor, value: Any, wrap: bool = False) -> Tensor:
     return x
 
 
+def _dropout(x: Tensor, p: float, train: bool) -> Any:
+    """Return the operand itself in inference, of which torch's own way would forget the writes."""
+    return NotImplemented if train else _aten.alias.default(x)
+
+
 def _keep_products(equation: str, tensors: Sequence[Tensor], **named: Any) -> Any:
     """Take einsum apart if it has one operand, of which it may return a view."""
     if len(tensors) > 1:
@@ -82,7 +87,18 @@ def _taken_apart(op: OpOverload, *given: Any, **named: Any) -> Any:
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *given, **named)
 
 
-_OWN_WAYS: Ways = {_aten.fill_diagonal_.default: _fill_diagonal}
+_OWN_WAYS: Ways = {
+    _aten.fill_diagonal_.default: _fill_diagonal,
+    **dict.fromkeys(
+        (
+            _aten.dropout.default,
+            _aten.feature_dropout.default,
+            _aten.alpha_dropout.default,
+            _aten.feature_alpha_dropout.default,
+        ),
+        _dropout,
+    ),
+}
 _PARTLY_WHOLE: Ways = {
     _aten.einsum.default: _keep_products,
     _aten.instance_norm.default: _keep_own_statistics,
