@@ -137,6 +137,46 @@ def test_compiled_modules(function: Forward) -> None:
     compare(torch.compile(copy.deepcopy(net), backend="zendnn"), net, (4, 6), (4, 6))
 
 
+def summed_to_size(net: Net, x: Tensor) -> Any:
+    y = x.sum_to_size(4, 6)
+    x.add_(net.first(x))
+    return y * 1, net.second(y)
+
+
+def broadcast(net: Net, x: Tensor) -> Any:
+    y, z = torch.broadcast_tensors(x, x[:1])
+    x.add_(net.first(x))
+    return y * z, net.second(y)
+
+
+def same_type(net: Net, x: Tensor) -> Any:
+    y = x.type_as(net.state)
+    y.add_(net.first(x))
+    return net.second(x)
+
+
+def einsum(net: Net, x: Tensor) -> Any:
+    y = torch.einsum("ij->ji", x)
+    y.mul_(0.5)
+    return net.second(x)
+
+
+def not_dropped_at_all(net: Net, x: Tensor) -> Any:
+    y = F.dropout(x, 0.5, False)
+    y.mul_(0.5)
+    return net.second(x), torch.feature_dropout(net.first(x), 0.5, False)
+
+
+@pytest.mark.parametrize(
+    "function", [summed_to_size, broadcast, same_type, einsum, not_dropped_at_all]
+)
+def test_writes_through_operators_that_may_return_their_operand(function: Forward) -> None:
+    net = Net(function).eval()
+    exported = torch.export.export(net, (values(4, 6),))
+    compare(torch.backends.zendnn.optimize(exported), net, (4, 6))
+    compare(torch.compile(net, backend="zendnn"), net, (4, 6))
+
+
 def reshaped(net: Net, x: Tensor) -> Any:
     return x.t().reshape(-1), x.t().reshape(-1), net.first(x)
 

@@ -277,8 +277,11 @@ class Session:
     def prepare(self, step: Step) -> None:
         """Do what the caller does before a call."""
         if step.overwrite:
+            modules = [x for x in (self._module, self._run) if isinstance(x, torch.nn.Module)]
+            weights = {x.untyped_storage().data_ptr() for m in modules for x in m.buffers()}
             for x, _ in self._kept:
-                if not _overlaps(x):
+                # Exported programs return copies of the weights and inputs that they write.
+                if not _overlaps(x) and x.untyped_storage().data_ptr() not in weights:
                     x.fill_(1)
             self._kept = []
         if step.turn:
@@ -356,13 +359,14 @@ def _checked(
     way, weights, inputs = FRONT_ENDS[front_end], calls[0].weights, calls[0].step.inputs
 
     def prepared(prepare: Callable[[torch.nn.Module, Inputs], Any]) -> tuple[Any, torch.nn.Module]:
-        """Return the prepared model and what has its weights; it may have run, and written them."""
+        """Return the prepared model and the module with its weights, which a run may have written.
+
+        Frozen and exported models share those that they write.
+        """
         module = _module(code, weights, lower)
         made = prepare(module, inputs)
-        # A frozen module has those that it writes; the others are constants.
-        owner = made if isinstance(made, torch.jit.ScriptModule) else module
-        _write(owner, weights)
-        return made, owner
+        _write(module, weights)
+        return made, module
 
     def tried(module: torch.nn.Module, inputs: Inputs) -> Any:
         made = way.stock(module, inputs)
@@ -371,14 +375,14 @@ def _checked(
 
     try:
         with _stock():
-            stock, owner = prepared(tried)
+            stock, module = prepared(tried)
     except Exception as error:
         return Verdict("refused", front_end, _line(error))
     try:
         made = way.ours(stock)
     except Exception as error:
         return Verdict("raises", front_end, _line(error))
-    session = Session(made, owner)
+    session = Session(made, module)
     for number, call in enumerate(calls):
         session.prepare(call.step)
         verdict = _verdict(code, session, call, lower, way)

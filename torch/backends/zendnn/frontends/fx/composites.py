@@ -26,24 +26,37 @@ _aten = torch.ops.aten
 def whole_operators() -> contextlib.AbstractContextManager[None]:
     """Keep torch from taking apart operators that the engine has, while AOTAutograd traces."""
     try:
-        from torch._export.utils import _is_preservable_cia_op, _special_op_to_preserve_cia
+        from torch._export.utils import _special_op_to_preserve_cia
     except ImportError:  # an older torch
         return contextlib.nullcontext()
-    known = filter(_is_preservable_cia_op, filter(None, map(operator_of, IMPORTERS)))
-    kept = dict.fromkeys(known, _special_op_to_preserve_cia)
-    # type_as may return its operand, which its schema does not say.
-    kept.pop(_aten.type_as.default, None)
+    kept = dict.fromkeys(_whole(), _special_op_to_preserve_cia)
     return _overridden({**kept, **_OWN_WAYS, **_PARTLY_WHOLE})
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
-    """Return a functional program of the same operators.
+    """Return a functional program, in which operators that the engine has are whole.
 
     Raises:
         RuntimeError: torch cannot make it functional.
     """
-    with _overridden(_OWN_WAYS):
+    try:
+        from torch._export.utils import _collect_all_valid_cia_ops, _get_decomp_for_cia
+    except ImportError:  # an older torch
         return program.run_decompositions({})
+    # What stays whole is a copy to torch, although broadcast_tensors and others return views.
+    apart = _collect_all_valid_cia_ops() - _whole()
+    with _overridden(_OWN_WAYS):
+        return program.run_decompositions(
+            {**{op: _get_decomp_for_cia(op) for op in apart}, **_PARTLY_WHOLE}
+        )
+
+
+def _whole() -> set[OpOverload]:
+    from torch._export.utils import _is_preservable_cia_op
+
+    known = set(filter(_is_preservable_cia_op, filter(None, map(operator_of, IMPORTERS))))
+    # type_as may return its operand, which its schema does not say.
+    return known - {_aten.type_as.default}
 
 
 def _overridden(ways: Ways) -> contextlib.AbstractContextManager[None]:
