@@ -256,6 +256,29 @@ def test_buffers_containers_and_sizes_are_those_of_the_model() -> None:
     torch.testing.assert_close(dict(fast.named_buffers())["seen"], net.seen, rtol=1e-4, atol=1e-5)
 
 
+class Folded(nn.Module):
+    """Returns what depends on constants alone, and a layer's result."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.arange(8.0).view(2, 4).t().reshape(-1), self.layer(x)
+
+
+def test_results_that_are_folded_are_constants_of_the_program() -> None:
+    net = Folded().eval()
+    fast = through_a_file(export(net, (values(6, 4),))).module()
+    x = values(6, 4)
+    for _ in range(3):
+        with torch.no_grad():
+            got = fast(x)
+            with stock():
+                torch.testing.assert_close(got, net(x))
+        got[0].fill_(7)
+
+
 class Selecting(nn.Module):
     """Computes with as many rows as are positive."""
 

@@ -102,6 +102,7 @@ class _Writer:
                 except Unstated as error:
                     self._inline(node, region.original, str(error))
         self.graph.eliminate_dead_code()
+        self._name_constants()
         self.graph.lint()
         inputs = [self._input(node) for node in self.graph.nodes if node.op == "placeholder"]
         kept = {spec.target for spec in inputs if spec is not None}
@@ -177,6 +178,14 @@ class _Writer:
             user.replace_all_uses_with(made[results[user.args[1]]])
             self.graph.erase_node(user)
         self.graph.erase_node(node)
+
+    def _name_constants(self) -> None:
+        """Make the tensors that were folded, and are read outside of regions, constants."""
+        for node in self.graph.find_nodes(op="get_attr"):
+            held = attribute(self.module, node)
+            if isinstance(held, Tensor):
+                node.replace_all_uses_with(self._constant(held))
+                self.graph.erase_node(node)
 
     def _constant(self, tensor: Tensor) -> fx.Node:
         """Return the input of the graph that holds a constant."""
