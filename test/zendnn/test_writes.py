@@ -74,7 +74,27 @@ def listed(net: Net, x: Tensor) -> Tensor:
     return net.second(net.kept[0])
 
 
-@pytest.mark.parametrize("function", [padded, padded_result, joined, scattered, listed])
+def made_and_returned(net: Net, x: Tensor) -> Any:
+    y = torch.zeros(4, 6, dtype=torch.float32)
+    y[0] = x[1]
+    z = torch.ones(4, 6, dtype=torch.float32)
+    part = z[1:]
+    part.copy_(net.first(x)[1:])
+    return net.second(y), y, z, part, torch.flip(z, [0])
+
+
+def made_and_read_between_writes(net: Net, x: Tensor) -> Any:
+    y = torch.zeros(4, 6, dtype=torch.float32)
+    y[1:] = net.first(x)[1:]
+    z = torch.flip(y, [0])
+    y[0] = z[0]
+    return net.second(y), net.first(z), y
+
+
+MADE = (made_and_returned, made_and_read_between_writes)
+
+
+@pytest.mark.parametrize("function", [padded, padded_result, joined, scattered, listed, *MADE])
 def test_traced_modules(function: Forward) -> None:
     net = Net(function).eval()
     with torch.no_grad():

@@ -150,6 +150,8 @@ class FrontEnd:
     plans: bool = False
     #: Whether weights may change, and results have strides and share memory as in eager mode.
     as_eager: bool = False
+    #: Whether torch returns one tensor from all calls where a result depends on no input.
+    keeps_constants: bool = False
     #: Stock's graph of a module, whose results may differ from eager mode; ``stock`` by default.
     graph: Callable[[torch.nn.Module, Inputs], Any] | None = None
     #: What surrounds all calls; it tells what was refused.
@@ -226,8 +228,10 @@ def _compiler(dynamic: bool) -> FrontEnd:
 
 
 FRONT_ENDS: Mapping[str, FrontEnd] = {
-    "trace": FrontEnd(_traced, torch.jit.optimize_for_inference, plans=True),
-    "script": FrontEnd(_scripted, torch.jit.optimize_for_inference, plans=True),
+    "trace": FrontEnd(_traced, torch.jit.optimize_for_inference, plans=True, keeps_constants=True),
+    "script": FrontEnd(
+        _scripted, torch.jit.optimize_for_inference, plans=True, keeps_constants=True
+    ),
     "eager": FrontEnd(_as_it_is, lambda module: module),
     "prepack": FrontEnd(_as_it_is, torch.backends.zendnn.prepack),
     "compile": _compiler(dynamic=False),
@@ -307,11 +311,11 @@ class Call:
     expected: Outcome
 
 
-def _steps(runs: Sequence[Inputs], weights: Weights, as_eager: bool) -> Iterator[Step]:
+def _steps(runs: Sequence[Inputs], weights: Weights, way: FrontEnd) -> Iterator[Step]:
     for number, inputs in enumerate(runs):
         yield Step(f"inputs {number}", inputs)
-    yield Step("inputs 0 again", runs[0], overwrite=True)
-    if as_eager and weights:
+    yield Step("inputs 0 again", runs[0], overwrite=not way.keeps_constants)
+    if way.as_eager and weights:
         yield Step("other weights", runs[0], turn=True)
 
 
@@ -340,7 +344,7 @@ def check(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) 
     """
     lower, way = _floating(weights.values(), runs), FRONT_ENDS[front_end]
     try:
-        steps = _steps(runs, weights, way.as_eager)
+        steps = _steps(runs, weights, way)
         calls = list(_calls(steps, _module(code, weights, lower)))
     except Exception as error:
         return Verdict("invalid", front_end, _line(error))

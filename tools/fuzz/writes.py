@@ -58,8 +58,12 @@ PART_FROM = {
     "index_put_": "{0}.index_put_((torch.tensor([{b}]),), {1}[:1])",
     "index_put_add_": "{0}.index_put_((torch.tensor([{b}, {b}]),), {1}[:1], accumulate=True)",
 }
-#: Copies, which a plan might leave out, and views, which it might take for copies.
+#: Copies, which a plan might leave out, views, which it might take for copies, and new tensors.
 COPIES = {
+    "zeros": "torch.zeros({s}, dtype={float})",
+    "ones": "torch.ones({s}, dtype={float})",
+    "full": "torch.full({s}, 0.5, dtype={float})",
+    "zeros_like": "torch.zeros_like({0})",
     "cloned": "{0}.clone()",
     "not_padded": "F.pad({0}, [0, 0])",
     "joined": "torch.cat([{0}.narrow({d}, 0, {k}), {0}.narrow({d}, {k}, {n} - {k})], {d})",

@@ -398,18 +398,12 @@ def test_writes_and_states_are_as_in_eager_mode(front_end: str) -> None:
     assert checked(SUMS, front_end).outcome == "same"
 
 
-def test_writes_are_drawn_from_the_seed_alone_and_fit() -> None:
-    drawn = [with_writes(CHAIN, random.Random(seed)) for seed in range(80)]
-    assert drawn == [with_writes(CHAIN, random.Random(seed)) for seed in range(80)]
+def test_writes_are_drawn_from_the_seed_alone() -> None:
+    drawn = [with_writes(CHAIN, random.Random(seed)) for seed in range(200)]
+    assert drawn == [with_writes(CHAIN, random.Random(seed)) for seed in range(200)]
     chosen = {operator for model in drawn for operator in model.operators()}
     tables = (WHOLE, FROM, PART, PART_FROM, COPIES, READS, CACHES, POSITIONS)
     assert chosen >= {operator for table in tables for operator in table}
-    for model in drawn[:20]:
-        code = check_module.Code(source(model)).classes(torch.float32)
-        made = code["Model"](tensors(model, list(model.weights().values())))
-        results = made(*tensors(model, model.inputs[0]).values())
-        shapes = {node.result: node.shape for node in model.nodes}
-        assert [tuple(x.shape) for x in results] == [shapes[name] for name in model.outputs]
 
 
 def test_shrinking_keeps_and_drops_writes() -> None:

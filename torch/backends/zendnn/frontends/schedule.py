@@ -128,6 +128,15 @@ class Schedule:
             outputs = {imported.key(value.source): value for value in region.outputs}
             self.outputs[region] = {key: v for key, v in outputs.items() if key in self.engine}
         self.kept = self._find_kept()
+        made = {
+            node.source
+            for region in regions
+            for node in region.nodes
+            if not (node.writes or node.is_view) and any(value.is_state for value in node.outputs)
+        }
+        if not made.isdisjoint(self.kept):
+            # Others would read a second tensor, without what regions write.
+            raise Unproven("something outside of a region reads a state that it makes")
         self.order = self._in_order()
 
     def _is_view(self, key: Key) -> bool:
