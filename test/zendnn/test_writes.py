@@ -145,6 +145,12 @@ def scattered_copy(net: Net, x: Tensor, cache: Tensor) -> Any:
     return y, z, y.view(-1), net.second(x)
 
 
+def two_caches(net: Net, x: Tensor, cache: Tensor) -> Any:
+    cache.index_copy_(0, torch.tensor([1]), x.narrow(0, 0, 1))
+    net.state.index_copy_(0, torch.tensor([2]), cache.narrow(0, 3, 1))
+    return x.narrow(0, 2, 2).fill_(0.5), net.second(cache) + net.first(net.state)
+
+
 def not_dropped(net: Net, x: Tensor, cache: Tensor) -> Any:
     y = F.dropout(cache, 0.5, False)
     cache.add_(net.first(x))
@@ -153,7 +159,7 @@ def not_dropped(net: Net, x: Tensor, cache: Tensor) -> Any:
 
 WITH_CACHE = (
     *(converted, converted_inside, summed, attended, padded_cache),
-    *(scattered_copy, not_dropped),
+    *(scattered_copy, two_caches, not_dropped),
 )
 
 

@@ -6,8 +6,9 @@ nobody reads the old one afterwards, the write itself is done in place.
 
 from __future__ import annotations
 
+import itertools
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -84,7 +85,6 @@ def written(target: Tensor, *writes: Any) -> Tensor:
 
 def write_in_place(graph: fx.Graph) -> None:
     """Do writes of parts in place, where a graph ends with a copy of the whole."""
-    position = {node: index for index, node in enumerate(graph.nodes)}
     for copy in [node for node in graph.nodes if node.target == _aten.copy_.default]:
         target, made = copy.args[:2]
         if not isinstance(made, fx.Node) or not made.args or made.args[0] is not target:
@@ -93,7 +93,7 @@ def write_in_place(graph: fx.Graph) -> None:
             continue
         near = sharing(graph, [target])
         readers = {user for node in near for user in node.users} - {made, copy}
-        late = any(position[user] > position[made] for user in readers)
+        late = not readers.isdisjoint(_after(graph, made))
         returned = any(user.op == "output" for user in made.users)
         if late or returned or not near.isdisjoint(made.all_input_nodes[1:]):
             continue
@@ -103,6 +103,11 @@ def write_in_place(graph: fx.Graph) -> None:
         made.replace_all_uses_with(done)
         graph.erase_node(copy)
         graph.erase_node(made)
+
+
+def _after(graph: fx.Graph, node: fx.Node) -> Iterator[fx.Node]:
+    """Yield the nodes behind a node, last ones first."""
+    return itertools.takewhile(lambda other: other is not node, reversed(graph.nodes))
 
 
 def _in_place(graph: fx.Graph, node: fx.Node) -> fx.Node:
