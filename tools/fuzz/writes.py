@@ -54,7 +54,7 @@ PART_FROM = {
     "part_mul_": "{0}.narrow({d}, {a}, {k}).mul_({1}.narrow({d}, 0, {k}))",
     "row_copy_": "{0}.select({d}, {a}).copy_({1}.select({d}, 0))",
     "index_copy_": "{0}.index_copy_({d}, torch.tensor([{a}]), {1}.narrow({d}, 0, 1))",
-    "index_add_": "{0}.index_add_({d}, torch.tensor([{a}, 0]), {1}.narrow({d}, {n} - 1, 1).expand_as({0}.narrow({d}, 0, 2)))",  # noqa: E501
+    "index_add_": "{0}.index_add_({d}, torch.tensor([{a}, 0]), {1}.narrow({d}, {n} - 1, 1).expand_as({0}.narrow({d}, 0, 2)).contiguous())",  # noqa: E501
     "index_put_": "{0}.index_put_((torch.tensor([{b}]),), {1}[:1])",
     "index_put_add_": "{0}.index_put_((torch.tensor([{b}, {b}]),), {1}[:1], accumulate=True)",
 }
