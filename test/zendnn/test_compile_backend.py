@@ -96,6 +96,12 @@ def given_other_data(net: Net) -> None:
     net.out.weight.data = values(10, 16, seed=6)
 
 
+def given_other_part(net: Net) -> None:
+    """A part of the same memory as before, the second time."""
+    flat = net.__dict__.setdefault("flat", values(2 * 10, 16, seed=7))
+    net.out.weight.data = flat[10:] if net.out.weight.data_ptr() == flat.data_ptr() else flat[:10]
+
+
 def with_another_mean(net: Net) -> None:
     assert net.norm.running_mean is not None
     net.norm.running_mean.add_(3)
@@ -108,7 +114,10 @@ def trained(net: Net) -> None:
     optimizer.step()
 
 
-CHANGES = (multiplied, loaded, replaced, given_other_data, with_another_mean, trained)
+CHANGES = (
+    *(multiplied, loaded, replaced, given_other_data, given_other_part),
+    *(with_another_mean, trained),
+)
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)

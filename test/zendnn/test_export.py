@@ -213,6 +213,18 @@ def test_a_constant_that_changes_makes_another_plan() -> None:
     assert_same(fast, net, values(4, 16))
 
 
+def test_a_constant_elsewhere_in_its_memory_makes_another_plan() -> None:
+    """At another offset, and with other strides at the same one."""
+    net = nn.Sequential(nn.Linear(16, 16), nn.ReLU()).eval()
+    fast = export(net, (values(4, 16),)).module()
+    weights = [dict(model.named_parameters())["0.weight"] for model in (fast, net)]
+    flat = values(2, 16, 16, seed=5)
+    for data in (flat[0], flat[1], flat[1].t()):
+        for weight in weights:
+            weight.data = data
+        assert_same(fast, net, values(4, 16))
+
+
 def test_weights_are_freed_after_their_program() -> None:
     _, program = prepared("mlp", torch.float32)
     fast = program.module()

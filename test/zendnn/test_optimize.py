@@ -53,6 +53,44 @@ def test_sizes_may_change_where_they_are_said_to() -> None:
         fast(values(2, 3, 8, 8))
 
 
+class Choosing(nn.Module):
+    """Does something else with few rows, or where it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor, scale: float, loud: bool = False, name: str = "a") -> Tensor:
+        y: Tensor = self.layer(x) * scale
+        y = y.relu() if x.shape[0] >= 4 else y
+        return y + 1 if loud or name == "b" else y
+
+
+def test_sizes_and_values_that_choose_something_else_are_refused() -> None:
+    net, x = Choosing().eval(), values(6, 8)
+    shapes = {"x": {0: torch.export.Dim.DYNAMIC}, "scale": None, "loud": None, "name": None}
+    fast = optimize(net, (x, 0.5, True, "a"), dynamic_shapes=shapes)
+    for model in (fast, pickle.loads(pickle.dumps(fast))):
+        assert_same(model, net, values(4, 8), 0.5, True, "a")
+        for given, message in (
+            ((x[:2], 0.5, True, "a"), r"^x is \(2, 8\); the program takes .* from 4 to inf$"),
+            ((x, 0.25, True, "a"), "^scale is 0.25; the program was exported for 0.5$"),
+            ((x, 0.5, False, "a"), "^loud is False; the program was exported for True$"),
+            ((x, 0.5, True, "b"), "^name is 'b'; the program was exported for 'a'$"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                model(*given)
+
+
+def test_sizes_out_of_their_range_are_refused() -> None:
+    rows = torch.export.Dim("rows", max=8)
+    net = nn.Linear(8, 8).eval()
+    fast = optimize(net, (values(6, 8),), dynamic_shapes=({0: 2 * rows},))
+    assert_same(fast, net, values(16, 8))
+    with pytest.raises(ValueError, match=r"from .* to 16$"):
+        fast(values(18, 8))
+
+
 def test_other_inputs_are_refused() -> None:
     fast = optimize(Net().eval(), (IMAGE,))
     message = r"^x is torch.float32 \(3, 3, 8, 9\); the program takes torch.float32 \(2, 3, 8, 9\)$"
@@ -171,6 +209,30 @@ def test_the_diagonal_of_a_view_is_filled_in_plans() -> None:
     for fast in (optimize(program), optimize(net, (IMAGE,)), torch.compile(net, backend="zendnn")):
         assert_same(fast, net, IMAGE)
         assert explain(fast).methods
+
+
+class WritingTiedBuffers(nn.Module):
+    """Writes to a buffer of which another one is a view, which torch cannot make functional."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("state", torch.zeros(4, 8))
+        self.register_buffer("turned", self.state.t())
+
+    def forward(self, x: Tensor) -> Any:
+        self.state.add_(self.layer(x))
+        return self.layer(self.turned.t())
+
+
+def test_a_program_with_tied_buffers_runs_as_it_is() -> None:
+    net = WritingTiedBuffers().eval()
+    with torch.no_grad():
+        program = torch.export.export(copy.deepcopy(net), (values(4, 8),))
+    with pytest.warns(UserWarning, match="torch cannot make the program functional, and it runs"):
+        fast = optimize(program)
+    for seed in range(3):
+        assert_same(fast, net, values(4, 8, seed=seed))
 
 
 def test_a_program_that_cannot_be_functional_runs_as_it_is_and_a_warning_says_so() -> None:

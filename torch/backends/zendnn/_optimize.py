@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.fx.composites import functional
 from torch.backends.zendnn.frontends.fx.program import with_plans
 from torch.export import ExportedProgram
+from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ def optimize(
     if isinstance(given, ExportedProgram):
         try:
             program = functional(given)
-        except RuntimeError as error:
+        except Exception as error:
             _warn("torch cannot make the program functional, and it runs as it is", error)
             return _as_it_is(given)
         return _optimized(program, chosen)
@@ -164,51 +166,93 @@ def _checking(program: ExportedProgram) -> fx.GraphModule:
     assert isinstance(source, fx.GraphModule)
     given = [node for node in source.graph.nodes if node.op == "placeholder"]
     if given:
-        source.add_module(front_end.INPUT_CHECK, InputCheck.of(given))
+        source.add_module(front_end.INPUT_CHECK, InputCheck.of(given, program.range_constraints))
         with source.graph.inserting_after(given[-1]):
             source.graph.call_module(front_end.INPUT_CHECK, tuple(given))
     return source
 
 
 class InputCheck(nn.Module):
-    """Refuses inputs of other dtypes and sizes than a program was exported for.
+    """Refuses inputs of other dtypes, sizes and values than a program was exported for.
 
-    A size that may change has a name, and is the same wherever that name is.
+    A size that may change has a name, and is the same wherever that name is. Inputs that are not
+    tensors have the values of the export.
     """
 
     #: Keeps a call whose result nobody reads in its graph.
     _is_impure = True
 
-    def __init__(self, expected: list[tuple[str, torch.dtype, list[int | str]] | None]) -> None:
+    def __init__(
+        self,
+        expected: list[tuple[str, torch.dtype, list[int | str]] | tuple[str, Any] | None],
+        ranges: dict[str, tuple[float, float]],
+    ) -> None:
         super().__init__()
         self.expected = expected
+        #: The least and the largest number that a named size may be.
+        self.ranges = ranges
 
     @staticmethod
-    def of(given: Sequence[fx.Node]) -> InputCheck:
-        """Return the check of a graph's inputs; other than tensors pass."""
-        expected: list[tuple[str, torch.dtype, list[int | str]] | None] = []
+    def of(given: Sequence[fx.Node], ranges: Mapping[Any, ValueRanges[Any]]) -> InputCheck:
+        """Return the check of a graph's inputs, of which symbols have ranges."""
+        expected: list[tuple[str, torch.dtype, list[int | str]] | tuple[str, Any] | None] = []
+        named: dict[str, tuple[float, float]] = {}
         for node in given:
             made = node.meta.get("val")
             if isinstance(made, torch.Tensor):
                 sizes = [size if isinstance(size, int) else str(size) for size in made.shape]
                 expected.append((node.name, made.dtype, sizes))
+                for size in made.shape:
+                    if isinstance(size, torch.SymInt) and size.node.expr.free_symbols:
+                        named[str(size)] = _bounds(size.node.expr, ranges)
+            elif isinstance(made, int | float | str):
+                expected.append((node.name, made))
             else:
                 expected.append(None)
-        return InputCheck(expected)
+        return InputCheck(expected, named)
 
     def forward(self, *given: Any) -> None:
-        """Raise ValueError for an input of another dtype or other sizes."""
+        """Raise ValueError for an input of another dtype, size or value."""
         named: dict[int | str, int] = {}
         for x, expected in zip(given, self.expected, strict=True):
-            if expected is None:
-                continue
-            name, dtype, sizes = expected
-            fits = isinstance(x, torch.Tensor) and x.dtype == dtype and x.dim() == len(sizes)
-            if not fits or any(
-                size != (wanted if isinstance(wanted, int) else named.setdefault(wanted, size))
-                for size, wanted in zip(x.shape, sizes, strict=True)
-            ):
-                is_tensor = isinstance(x, torch.Tensor)
-                what = f"{x.dtype} {tuple(x.shape)}" if is_tensor else type(x).__name__
-                wanted = ", ".join(map(str, sizes))
-                raise ValueError(f"{name} is {what}; the program takes {dtype} ({wanted})")
+            match expected:
+                case (name, dtype, sizes):
+                    self._check(x, name, dtype, sizes, named)
+                case (name, value) if not (x == value or (x != x and value != value)):
+                    raise ValueError(f"{name} is {x!r}; the program was exported for {value!r}")
+
+    def _check(
+        self,
+        x: Any,
+        name: str,
+        dtype: torch.dtype,
+        sizes: list[int | str],
+        named: dict[int | str, int],
+    ) -> None:
+        fits = isinstance(x, torch.Tensor) and x.dtype == dtype and x.dim() == len(sizes)
+        if not fits or any(
+            size != (wanted if isinstance(wanted, int) else named.setdefault(wanted, size))
+            for size, wanted in zip(x.shape, sizes, strict=True)
+        ):
+            is_tensor = isinstance(x, torch.Tensor)
+            what = f"{x.dtype} {tuple(x.shape)}" if is_tensor else type(x).__name__
+            wanted = ", ".join(map(str, sizes))
+            raise ValueError(f"{name} is {what}; the program takes {dtype} ({wanted})")
+        for size, wanted in zip(x.shape, sizes, strict=True):
+            least, most = self.ranges.get(str(wanted), (0, math.inf))
+            if not least <= size <= most:
+                raise ValueError(
+                    f"{name} is {tuple(x.shape)}; the program takes {wanted} from {least} to {most}"
+                )
+
+
+def _bounds(size: Any, ranges: Mapping[Any, ValueRanges[Any]]) -> tuple[float, float]:
+    """Return the least and the largest number that a size may be.
+
+    Export takes 0 and 1 for a size from 2 on, as torch's own check does.
+    """
+    known = bound_sympy(size, dict(ranges))
+    least, most = (
+        math.inf if bound > 2**62 else int(bound) for bound in (known.lower, known.upper)
+    )
+    return (0 if least <= 2 else least), most

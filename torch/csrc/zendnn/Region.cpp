@@ -46,13 +46,16 @@ class Known {
   explicit Known(const Tensor& tensor)
       : tensor_(tensor.getIntrusivePtr()),
         version_(version_of(tensor)),
-        data_(tensor.unsafeGetTensorImpl()->unsafe_storage().data()) {}
+        data_(tensor.const_data_ptr()),
+        sizes_(tensor.sizes()),
+        strides_(tensor.strides()) {}
 
   // The address of a tensor that is gone stays taken.
   bool is(const Tensor& tensor) const {
     return tensor_._unsafe_get_target() == tensor.unsafeGetTensorImpl() &&
            version_ == version_of(tensor) &&
-           data_ == tensor.unsafeGetTensorImpl()->unsafe_storage().data();
+           data_ == tensor.const_data_ptr() && sizes_ == tensor.sizes() &&
+           strides_ == tensor.strides();
   }
 
   bool is_over() const {
@@ -70,6 +73,7 @@ class Known {
   c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
   uint32_t version_;
   const void* data_;
+  DimVector sizes_, strides_;
 };
 
 using PlanPtr = c10::intrusive_ptr<plan::Plan>;

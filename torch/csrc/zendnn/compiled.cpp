@@ -157,7 +157,7 @@ class Snapshot {
   struct Seen {
     Weak tensor;
     uint32_t version;
-    const void* data;
+    uintptr_t data;
   };
 
   bool is_same(size_t i, const py::tuple& given) const {
@@ -185,8 +185,11 @@ class Snapshot {
     auto* const impl = tensor.unsafeGetTensorImpl();
     return impl->is_inference() ? 0 : impl->version_counter().current_version();
   }
-  static const void* data_of(const Tensor& tensor) {
-    return tensor.unsafeGetTensorImpl()->unsafe_storage().data();
+  // Where its elements begin: tensors may be parts of one storage.
+  static uintptr_t data_of(const Tensor& tensor) {
+    auto* const impl = tensor.unsafeGetTensorImpl();
+    return reinterpret_cast<uintptr_t>(impl->unsafe_storage().data()) +
+           impl->storage_offset() * impl->itemsize();
   }
 
   std::vector<size_t> places_;
