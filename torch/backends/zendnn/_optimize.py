@@ -238,11 +238,11 @@ class InputCheck(nn.Module):
             what = f"{x.dtype} {tuple(x.shape)}" if is_tensor else type(x).__name__
             wanted = ", ".join(map(str, sizes))
             raise ValueError(f"{name} is {what}; the program takes {dtype} ({wanted})")
-        for size, wanted in zip(x.shape, sizes, strict=True):
-            least, most = self.ranges.get(str(wanted), (0, math.inf))
+        for size, symbol in zip(x.shape, sizes, strict=True):
+            least, most = self.ranges.get(str(symbol), (0, math.inf))
             if not least <= size <= most:
                 raise ValueError(
-                    f"{name} is {tuple(x.shape)}; the program takes {wanted} from {least} to {most}"
+                    f"{name} is {tuple(x.shape)}; the program takes {symbol} from {least} to {most}"
                 )
 
 
