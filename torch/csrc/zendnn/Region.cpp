@@ -53,9 +53,8 @@ class Known {
   // The address of a tensor that is gone stays taken.
   bool is(const Tensor& tensor) const {
     return tensor_._unsafe_get_target() == tensor.unsafeGetTensorImpl() &&
-           version_ == version_of(tensor) &&
-           data_ == tensor.const_data_ptr() && sizes_ == tensor.sizes() &&
-           strides_ == tensor.strides();
+           version_ == version_of(tensor) && data_ == tensor.const_data_ptr() &&
+           sizes_ == tensor.sizes() && strides_ == tensor.strides();
   }
 
   bool is_over() const {
