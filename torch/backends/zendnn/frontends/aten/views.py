@@ -48,7 +48,8 @@ def _replace(call: Call, x: Operand, value: Operand, where: list[Operand]) -> No
     assert isinstance(value, Value)
     if x.dtype and value.dtype and x.dtype != value.dtype:
         raise Refused(f"src is {value.dtype}, and self is {x.dtype}")
-    call.result("slice_scatter", [x, value, *where], dense=call.is_dense())
+    more: dict[str, Attribute] = {"dense": True} if call.is_dense() else {}
+    call.result("slice_scatter", [x, value, *where], **more)
 
 
 def index_select(call: Call) -> None:
