@@ -84,8 +84,6 @@ COPIES = {
     "repeated": "{0}.repeat([1] * {r})",
     "upsampled": "{0}.repeat_interleave(1, {d})",
 }
-
-
 #: Reads of a state, the second operand.
 READS = {
     "plus_state": "{0} + {1}",

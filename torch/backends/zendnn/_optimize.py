@@ -172,6 +172,10 @@ def _checking(program: ExportedProgram) -> fx.GraphModule:
     return source
 
 
+#: An input: a tensor's name, dtype and sizes, or another's name and value; None is not checked.
+Expected = tuple[str, torch.dtype, list[int | str]] | tuple[str, Any] | None
+
+
 class InputCheck(nn.Module):
     """Refuses inputs of other dtypes, sizes and values than a program was exported for.
 
@@ -184,7 +188,7 @@ class InputCheck(nn.Module):
 
     def __init__(
         self,
-        expected: list[tuple[str, torch.dtype, list[int | str]] | tuple[str, Any] | None],
+        expected: list[Expected],
         ranges: dict[str, tuple[float, float]],
     ) -> None:
         super().__init__()
@@ -195,7 +199,7 @@ class InputCheck(nn.Module):
     @staticmethod
     def of(given: Sequence[fx.Node], ranges: Mapping[Any, ValueRanges[Any]]) -> InputCheck:
         """Return the check of a graph's inputs, of which symbols have ranges."""
-        expected: list[tuple[str, torch.dtype, list[int | str]] | tuple[str, Any] | None] = []
+        expected: list[Expected] = []
         named: dict[str, tuple[float, float]] = {}
         for node in given:
             made = node.meta.get("val")
