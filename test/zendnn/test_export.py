@@ -310,6 +310,27 @@ def test_sizes_that_depend_on_data_leave_operators_as_they_are() -> None:
     assert_same(through_a_file(program).module(), net, values(6, 4))
 
 
+class Even(nn.Module):
+    """Computes something else for an odd number of rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.layer(x)
+        return y.relu() if x.shape[0] % 2 == 0 else y
+
+
+def test_what_a_loaded_program_asks_of_sizes_is_kept() -> None:
+    net = Even().eval()
+    program = torch.export.export(net, (values(6, 4),), dynamic_shapes=({0: Dim.AUTO},))
+    fast = through_a_file(export(through_a_file(program))).module()
+    assert_same(fast, net, values(8, 4))
+    with pytest.raises(AssertionError, match="% 2 == 0"):
+        fast(values(5, 4))
+
+
 def test_wrong_uses_are_refused() -> None:
     with pytest.raises(ValueError, match="training mode"):
         export(Mlp(), (values(4, 16),))

@@ -6,6 +6,7 @@ import copy
 import io
 import pickle
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,6 +90,37 @@ def test_sizes_out_of_their_range_are_refused() -> None:
     assert_same(fast, net, values(16, 8))
     with pytest.raises(ValueError, match=r"from .* to 16$"):
         fast(values(18, 8))
+
+
+class Asking(nn.Module):
+    """Chooses by what divides a size, and by how sizes of several inputs compare."""
+
+    def forward(self, x: Tensor, more: dict[str, list[Tensor]], *others: Tensor) -> Tensor:
+        y = more["y"][0]
+        x = x * 2 if x.shape[0] % 2 == 0 else x
+        x = x - 1 if y.shape[0] > 3 * x.shape[0] else x
+        x = x + 1 if others[0].shape[0] * x.shape[0] < 1000 else x
+        return x + y.sum() + others[0].sum()
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("saved", [False, True])
+def test_sizes_of_which_the_model_asked_something_else_are_refused(
+    strict: bool, saved: bool, tmp_path: Path
+) -> None:
+    net, auto = Asking().eval(), torch.export.Dim.AUTO
+    args = values(4, 3), {"y": [values(20)]}, values(6)
+    shapes = {"x": {0: auto}, "more": {"y": [{0: auto}]}, "others": ({0: auto},)}
+    program = torch.export.export(net, args, dynamic_shapes=shapes, strict=strict)
+    if saved:
+        torch.export.save(program, tmp_path / "program.pt2")
+        program = torch.export.load(tmp_path / "program.pt2")
+    fast = optimize(program)
+    for model in (fast, pickle.loads(pickle.dumps(fast))):
+        assert_same(model, net, values(6, 3), {"y": [values(19)]}, values(5))
+        for x, y, z in ((5, 20, 6), (6, 18, 6), (6, 20, 200)):
+            with pytest.raises(ValueError, match="the program was exported for inputs with"):
+                model(values(x, 3), {"y": [values(y)]}, values(z))
 
 
 def test_other_inputs_are_refused() -> None:

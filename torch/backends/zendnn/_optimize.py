@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import logging
 import math
+import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +19,8 @@ from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.fx.composites import functional
 from torch.backends.zendnn.frontends.fx.program import with_plans
 from torch.export import ExportedProgram
+from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
+from torch.utils._pytree import keystr, tree_leaves_with_path
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
 log = logging.getLogger(__name__)
@@ -53,13 +57,14 @@ def optimize(
     given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     if isinstance(given, ExportedProgram):
         try:
-            program = functional(given)
+            program = _conditioned(functional(given), given)
         except Exception as error:
             _warn("torch cannot make the program functional, and it runs as it is", error)
             return _as_it_is(given)
         return _optimized(program, chosen)
     try:
-        program = functional(_exported(given, inputs, kwargs, dynamic_shapes))
+        made = _exported(given, inputs, kwargs, dynamic_shapes)
+        program = _conditioned(functional(made), made)
     except Exception as error:
         _warn("torch.export cannot capture the model, and it is traced", error)
         with torch.no_grad():
@@ -101,7 +106,7 @@ def export(
     if not isinstance(given, ExportedProgram):
         given = _exported(given, inputs, kwargs, dynamic_shapes)
     with chosen.applied():
-        return with_plans(functional(given))
+        return _conditioned(with_plans(functional(given)), given)
 
 
 def _checked(
@@ -137,6 +142,16 @@ def _exported(
         )
 
 
+def _conditioned(made: ExportedProgram, program: ExportedProgram) -> ExportedProgram:
+    """Return what was made of a program, with what that asks of its inputs' sizes.
+
+    torch writes the conditions anew for each program, and finds none where that was loaded.
+    """
+    if hasattr(program, "_guards_code"):  # older torches have none
+        made._guards_code = program._guards_code
+    return made
+
+
 def _warn(what: str, error: Exception) -> None:
     if log.isEnabledFor(logging.WARNING):
         reason = str(error).strip().partition("\n")[0]
@@ -166,10 +181,44 @@ def _checking(program: ExportedProgram) -> fx.GraphModule:
     assert isinstance(source, fx.GraphModule)
     given = [node for node in source.graph.nodes if node.op == "placeholder"]
     if given:
-        source.add_module(front_end.INPUT_CHECK, InputCheck.of(given, program.range_constraints))
+        check = InputCheck.of(given, program.range_constraints, _conditions(program, source))
+        source.add_module(front_end.INPUT_CHECK, check)
         with source.graph.inserting_after(given[-1]):
             source.graph.call_module(front_end.INPUT_CHECK, tuple(given))
     return source
+
+
+def _conditions(program: ExportedProgram, source: fx.GraphModule) -> list[str]:
+    """Return what the model's code asked of its inputs' sizes, as Python texts with their names.
+
+    The program has them in terms of the arguments that the user or, where export has flattened
+    them, its tracer gave.
+    """
+    if program.example_inputs is None:
+        return []
+    args, kwargs = program.example_inputs
+    bound = inspect.signature(source.forward).bind(*args, **kwargs)
+    bound.apply_defaults()
+    paths = [keystr(path) for path, _ in tree_leaves_with_path(bound.arguments)]
+    names = [node.name for node in source.graph.nodes if node.op == "placeholder"]
+    known: dict[str, str] = {}
+    for i, (path, name) in enumerate(zip(paths, names, strict=True)):
+        # An element of *args is an argument of its own here.
+        star = re.sub(r"^\['(.+)_(\d+)'\]", r"['\1'][\2]", path)
+        known |= {f"L{star}": name, f"L{path}": name, f"L['flat_args'][{i}]": name}
+    texts = []
+    for condition in getattr(program, "_guards_code", ()):
+        for place, name in known.items():
+            condition = condition.replace(place, name)
+        texts.append(condition)
+    return texts
+
+
+@functools.lru_cache(maxsize=1024)
+def _predicate(condition: str, names: tuple[str, ...]) -> Callable[..., bool]:
+    """Return the function of the inputs that a text of torch's computes."""
+    function: Callable[..., bool] = eval(f"lambda {', '.join(names)}: {condition}", SYMPY_INTERP)
+    return function
 
 
 #: An input: a tensor's name, dtype and sizes, or another's name and value; None is not checked.
@@ -180,7 +229,8 @@ class InputCheck(nn.Module):
     """Refuses inputs of other dtypes, sizes and values than a program was exported for.
 
     A size that may change has a name, and is the same wherever that name is. Inputs that are not
-    tensors have the values of the export.
+    tensors have the values of the export. Where the model's code asked something of sizes, the
+    answer is that of the export.
     """
 
     #: Keeps a call whose result nobody reads in its graph.
@@ -190,14 +240,23 @@ class InputCheck(nn.Module):
         self,
         expected: list[Expected],
         ranges: dict[str, tuple[float, float]],
+        names: Sequence[str],
+        conditions: Sequence[str],
     ) -> None:
         super().__init__()
         self.expected = expected
         #: The least and the largest number that a named size may be.
         self.ranges = ranges
+        self.names = tuple(names)
+        #: Texts, since functions made of them could not be pickled.
+        self.conditions = list(conditions)
 
     @staticmethod
-    def of(given: Sequence[fx.Node], ranges: Mapping[Any, ValueRanges[Any]]) -> InputCheck:
+    def of(
+        given: Sequence[fx.Node],
+        ranges: Mapping[Any, ValueRanges[Any]],
+        conditions: Sequence[str],
+    ) -> InputCheck:
         """Return the check of a graph's inputs, of which symbols have ranges."""
         expected: list[Expected] = []
         named: dict[str, tuple[float, float]] = {}
@@ -213,7 +272,7 @@ class InputCheck(nn.Module):
                 expected.append((node.name, made))
             else:
                 expected.append(None)
-        return InputCheck(expected, named)
+        return InputCheck(expected, named, [node.name for node in given], conditions)
 
     def forward(self, *given: Any) -> None:
         """Raise ValueError for an input of another dtype, size or value."""
@@ -224,6 +283,9 @@ class InputCheck(nn.Module):
                     self._check(x, name, dtype, sizes, named)
                 case (name, value) if not (x == value or (x != x and value != value)):
                     raise ValueError(f"{name} is {x!r}; the program was exported for {value!r}")
+        for condition in self.conditions:
+            if not _predicate(condition, self.names)(*given):
+                raise ValueError(f"the program was exported for inputs with {condition}")
 
     def _check(
         self,
