@@ -474,13 +474,20 @@ def _turned(weights: Weights) -> dict[str, torch.Tensor]:
 
 def _foretold(code: Code, call: Call, lower: torch.dtype) -> list[tuple[int, ...]]:
     """Return the strides of results that torch's fake tensors foretell."""
-    from torch._subclasses.fake_tensor import FakeTensorMode  # slow
+    import torch._functorch.config as config  # these are slow
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-    module = _module(code, call.weights, lower)
-    with FakeTensorMode() as mode:
+    module, given = _module(code, call.weights, lower), _copies(call.step.inputs)
+    # Blocks ask fake tensors for numbers, which they have beside them.
+    with (
+        config.patch(fake_tensor_propagate_real_tensors=True),
+        FakeTensorMode(shape_env=ShapeEnv()) as mode,
+    ):
         for name, x in module.named_buffers():
-            setattr(module, name, mode.from_tensor(x))
-        return [_strides(x) for x in module(*map(mode.from_tensor, call.step.inputs))]
+            setattr(module, name, mode.from_tensor(x, static_shapes=True))
+        results = module(*(mode.from_tensor(x, static_shapes=True) for x in given))
+        return [_strides(x) for x in results]
 
 
 def _memory(results: Results, others: Inputs) -> Memory:

@@ -12,6 +12,7 @@ import torch
 from nnsmith.abstract.op import Constant, Input
 from nnsmith.graph_gen import model_gen
 
+from tools.fuzz.blocks import with_block
 from tools.fuzz.check import Code
 from tools.fuzz.model import KINDS, Data, Model, Node, draw_layout, source, tensors
 from tools.fuzz.operators import BOOL, F32, I64, operator_set, text_of
@@ -21,6 +22,8 @@ from tools.fuzz.writes import with_writes
 WEIGHT_LIMIT = 2**18
 #: Share of the models that write in place.
 WRITTEN = 0.4
+#: Share of the models with a block that depends on data.
+BRANCHED = 0.15
 #: Attempts of NNSmith's Z3 to find a graph.
 TRIES = 20
 #: Seconds that NNSmith may spend on one graph.
@@ -37,23 +40,29 @@ def generate(seed: int, index: int, nodes: int, bf16: bool = False) -> Model:
     for _ in range(TRIES):
         model = _attempt(rng.randrange(2**31), nodes, bf16)
         if model is not None:
-            return _written(model, rng) if rng.random() < WRITTEN else model
+            if rng.random() < WRITTEN:
+                model = _changed(model, with_writes, rng)
+            if rng.random() < BRANCHED:
+                model = _changed(model, with_block, rng)
+            return model
     raise RuntimeError(f"NNSmith found no graph for model {index} of seed {seed}")
 
 
-def _written(model: Model, rng: random.Random) -> Model:
-    """Return the model with writes that torch accepts: not from memory that they change."""
+def _changed(
+    model: Model, change: Callable[[Model, random.Random], Model], rng: random.Random
+) -> Model:
+    """Return a changed model that torch accepts, such as one that reads no memory it writes to."""
     for _ in range(TRIES):
-        written = with_writes(model, rng)
+        changed = change(model, rng)
         dtype = torch.bfloat16 if model.bf16 else torch.float32
-        made = Code(source(written)).classes(dtype)["Model"]
-        weights = tensors(written, list(written.weights().values()))
+        made = Code(source(changed)).classes(dtype)["Model"]
+        weights = tensors(changed, list(changed.weights().values()))
         try:
             with torch.no_grad():
-                made(weights)(*tensors(written, written.inputs[0]).values())
+                made(weights)(*tensors(changed, changed.inputs[0]).values())
         except RuntimeError:
             continue
-        return written
+        return changed
     return model
 
 

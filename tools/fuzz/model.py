@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,7 @@ class Node:
     """One operator: ``result = expression``, in which ``{0}`` is the first argument.
 
     ``{w0}`` stands for the first weight and ``{float}`` for the model's floating-point dtype.
+    ``under`` names the node of dtype ``int`` that says how often it runs, if it runs in a block.
     """
 
     result: str
@@ -49,6 +51,7 @@ class Node:
     weights: tuple[Data, ...]
     shape: Shape
     dtype: str
+    under: str = ""
 
     @property
     def writes(self) -> bool:
@@ -66,6 +69,7 @@ class Node:
             tuple(Data.read(weight) for weight in entry["weights"]),
             tuple(entry["shape"]),
             entry["dtype"],
+            entry.get("under", ""),
         )
 
 
@@ -127,14 +131,27 @@ def _class(model: Model, name: str, nudged: bool) -> str:
     typed = "".join(f", {name}: torch.Tensor" for name in inputs)
     results = ", ".join(["torch.Tensor"] * len(model.outputs))
     lines += ["", f"    def forward(self{typed}) -> Tuple[{results}]:"]
-    for node in model.nodes:
-        named = {f"w{i}": f"self.{weight.name}" for i, weight in enumerate(node.weights)}
-        text = node.expression.format(*node.arguments, float=FLOAT, **named)
-        lines += [f"        {node.result} = {text}"]
-        if nudged and node.dtype == "float32":
-            lines += [f"        {node.result} = nudge({node.result})"]
+    headers = {node.result: node.operator for node in model.nodes if node.dtype == "int"}
+    for under, nodes in itertools.groupby(model.nodes, lambda node: node.under):
+        block = list(nodes)
+        made = [line for node in block for line in _lines(node, nudged)]
+        if under:
+            for node in block:
+                dtype = FLOAT if node.dtype == "float32" else f"torch.{node.dtype}"
+                lines += [f"        {node.result} = torch.zeros({node.shape}, dtype={dtype})"]
+            is_loop = headers[under].startswith("for")
+            head = f"for _ in range({under}):" if is_loop else f"if {under} > 0:"
+            made = [head, *(f"    {line}" for line in made)]
+        lines += [f"        {line}" for line in made]
     lines += [f"        return ({', '.join(model.outputs)},)"]
     return "\n".join(lines) + "\n"
+
+
+def _lines(node: Node, nudged: bool) -> Iterator[str]:
+    named = {f"w{i}": f"self.{weight.name}" for i, weight in enumerate(node.weights)}
+    yield f"{node.result} = {node.expression.format(*node.arguments, float=FLOAT, **named)}"
+    if nudged and node.dtype == "float32":
+        yield f"{node.result} = nudge({node.result})"
 
 
 def tensors(model: Model, which: Sequence[Data]) -> dict[str, torch.Tensor]:

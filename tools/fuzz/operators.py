@@ -190,7 +190,8 @@ def _instance_norm(shapes: list[Sizes], a: Attributes) -> Text:
 
 def _prelu(shapes: list[Sizes], a: Attributes) -> Text:
     channels = shapes[0][1] if len(shapes[0]) > 1 and random.random() < 0.7 else 1
-    return "F.prelu({0}, {w0})", [_weight([channels])]
+    # ZenDNN's primitive gives 0 where torch gives the -0 of a negative slope.
+    return "F.prelu({0}, {w0})", [_weight([channels], "positive")]
 
 
 def _per_channel(shapes: list[Sizes], a: Attributes) -> Text:

@@ -42,18 +42,24 @@ def _fewer_nodes(model: Model) -> Iterator[Model]:
         if len(model.outputs) > 1:
             kept = tuple(name for name in model.outputs if name != dropped)
             yield _pruned(replace(model, outputs=kept))
+    for node in reversed(model.nodes):
+        if node.under:
+            free = (replace(x, under="") if x.under == node.under else x for x in model.nodes)
+            yield _pruned(replace(model, nodes=tuple(free)))
+            free = (replace(x, under="") if x is node else x for x in model.nodes)
+            yield _pruned(replace(model, nodes=tuple(free)))
     read = {*model.outputs, *(argument for node in model.nodes for argument in node.arguments)}
     for node in reversed(model.nodes):
         if node.writes and node.result not in read:
             yield _pruned(replace(model, nodes=tuple(x for x in model.nodes if x is not node)))
     shapes = {data.name: (data.shape, data.dtype) for data in model.inputs[0]}
     for node in reversed(model.nodes):
-        for argument in node.arguments:
+        for argument in node.arguments if node.dtype != "int" else ():
             if shapes.get(argument, (node.shape, node.dtype)) == (node.shape, node.dtype):
                 yield _pruned(_renamed(model, node, argument))
         shapes.pop(node.result, None)
     for node in reversed(model.nodes):
-        if node.result not in model.outputs:
+        if node.result not in model.outputs and node.dtype != "int":
             yield _pruned(_as_input(model, node))
 
 
@@ -97,7 +103,7 @@ def _pruned(model: Model) -> Model:
     for node in reversed(model.nodes):
         if node.result in needed or node.writes:
             nodes.insert(0, node)
-            needed |= set(node.arguments)
+            needed |= {*node.arguments, node.under}
     runs = tuple(tuple(data for data in run if data.name in needed) for run in model.inputs)
     return replace(model, nodes=tuple(nodes), inputs=runs)
 

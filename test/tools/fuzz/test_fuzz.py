@@ -21,6 +21,7 @@ from torch.backends.zendnn import _compile
 
 from tools.fuzz import __main__ as command
 from tools.fuzz import check as check_module
+from tools.fuzz.blocks import HEADERS, with_block
 from tools.fuzz.check import FrontEnd, Verdict
 from tools.fuzz.generate import generate
 from tools.fuzz.model import KINDS, LAYOUTS, Data, Model, Node, source, tensors
@@ -413,6 +414,53 @@ def test_shrinking_keeps_and_drops_writes() -> None:
     small = shrink(SUMS, fails)
     assert [node.expression for node in small.nodes if node.writes] == ["{w0}.add_({0})"]
     assert len(small.nodes) <= 2
+
+
+@pytest.mark.parametrize("front_end", ["script", "compile"])
+@pytest.mark.parametrize("operator", HEADERS)
+def test_blocks_run_as_in_eager_mode(operator: str, front_end: str) -> None:
+    seeds = (seed for seed in range(200) if operator in blocked(seed).operators())
+    assert checked(blocked(next(seeds)), front_end).outcome == "same"
+
+
+def blocked(seed: int) -> Model:
+    """Return the model of writes with a block drawn from a seed."""
+    return with_block(SUMS, random.Random(seed))
+
+
+ADDED = (Data("w", (6, 4)),)
+TWICE = Model(
+    7,
+    (
+        node(1, "int(({0} == {0}).sum() * 0 + 2)", 0, operator="for", shape=(), dtype="int"),
+        node(2, "{w0}.add_({0})", 0, operator="add_", weights=ADDED, under="v1"),
+        node(3, "{0} * {w0}", 2, weights=ADDED),
+    ),
+    ((X,),),
+    ("v3",),
+)
+
+
+def test_blocks_that_run_another_number_of_times_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    once = replace(TWICE, nodes=tuple(replace(node, under="") for node in TWICE.nodes))
+    made = check_module.Code(source(once)).classes(torch.float32)["Model"]
+    front_end = FrontEnd(
+        lambda module, inputs: module, lambda module: made(dict(module.named_buffers()))
+    )
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": front_end})
+    assert checked(TWICE, "fake").detail.startswith("inputs 0: result 0 is off")
+    assert checked(once, "fake").outcome == "same"
+
+
+def test_shrinking_keeps_and_drops_blocks() -> None:
+    assert {x.operator for x in shrink(TWICE, lambda m: any(x.writes for x in m.nodes)).nodes} == {
+        "add_"
+    }
+
+    def fails(model: Model) -> bool:
+        return any(node.writes and node.under for node in model.nodes)
+
+    assert [node.operator for node in shrink(TWICE, fails).nodes][:2] == ["for", "add_"]
 
 
 def test_the_smallest_failing_model_is_found() -> None:
