@@ -114,9 +114,29 @@ def trained(net: Net) -> None:
     optimizer.step()
 
 
+def trained_by_a_fused_optimizer(net: Net) -> None:
+    """torch leaves the versions of the weights as they are."""
+    optimizer = torch.optim.AdamW(net.parameters(), 0.1, fused=True)
+    with torch.enable_grad():
+        net(IMAGE).square().sum().backward()
+    optimizer.step()
+
+
+def calibrated(net: Net) -> None:
+    """torch leaves the versions of the statistics as they are."""
+    net.train()(IMAGE * 3 + 1)
+    net.eval()
+
+
+def calibrated_without_zendnn(net: Net) -> None:
+    with stock():
+        calibrated(net)
+
+
 CHANGES = (
     *(multiplied, loaded, replaced, given_other_data, given_other_part),
-    *(with_another_mean, trained),
+    *(with_another_mean, calibrated, calibrated_without_zendnn),
+    *(trained, trained_by_a_fused_optimizer),
 )
 
 
@@ -279,6 +299,37 @@ def test_a_snapshot_holds_until_something_changes() -> None:
     assert not snapshot.holds(given)
     with pytest.raises(TypeError, match="int where it reads a tensor"):
         _C._Snapshot([1], given)
+
+
+@pytest.mark.parametrize("number", [float, torch.tensor], ids=["float", "tensor"])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad"])
+def test_a_snapshot_sees_what_fused_optimizers_write(name: str, number: Any) -> None:
+    # The weights are parts of one storage.
+    weights = [nn.Parameter(part) for part in values(3, 4).unbind()]
+    others = (values(5), weights[2])
+    snapshot, other = _C._Snapshot([0], (weights[1],)), _C._Snapshot([0], others)
+    for weight in weights:
+        weight.grad = torch.ones_like(weight)
+    optimizer = getattr(torch.optim, name)(weights, lr=number(0.1), fused=True)
+    optimizer.step()
+    assert not snapshot.holds((weights[1],))
+    assert _C._Snapshot([0], (weights[1],)).holds((weights[1],))
+    assert other.holds(others)
+
+
+def test_a_snapshot_sees_old_writes_after_many_others() -> None:
+    weight, rate = nn.Parameter(values(3)), {"lr": 0.1, "momentum": 0.0, "dampening": 0.0}
+    snapshot = _C._Snapshot([0], (weight,))
+
+    def step(weights: list[Tensor]) -> None:
+        plain = {"weight_decay": 0.0, "nesterov": False, "maximize": False, "is_first_step": True}
+        torch._fused_sgd_(weights, [torch.ones(3)] * len(weights), [], **rate, **plain)
+
+    with torch.no_grad():
+        step([weight])
+        assert not snapshot.holds((weight,))
+        step([torch.zeros(3) for _ in range(2**16 + 1)])
+    assert not snapshot.holds((weight,))
 
 
 def test_many_sizes_are_compiled_twice_at_most() -> None:

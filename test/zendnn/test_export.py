@@ -225,6 +225,17 @@ def test_a_constant_elsewhere_in_its_memory_makes_another_plan() -> None:
         assert_same(fast, net, values(4, 16))
 
 
+def test_writes_that_leave_versions_alone_make_another_plan() -> None:
+    net, x = nn.Sequential(nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 8)).eval(), values(4, 16)
+    fast = export(net, (x,)).module()
+    assert_same(fast, net, x)
+    for model in (fast, net):
+        weight = nn.Parameter(dict(model.named_parameters())["2.weight"].detach())
+        weight.grad = torch.ones_like(weight)
+        torch.optim.SGD([weight], 0.5, fused=True).step()
+    assert_same(fast, net, x)
+
+
 def test_weights_are_freed_after_their_program() -> None:
     _, program = prepared("mlp", torch.float32)
     fast = program.module()

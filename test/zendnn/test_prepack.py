@@ -258,6 +258,18 @@ def test_changed_weights_are_packed_again() -> None:
     assert_close_to(other, packed, x)
 
 
+def test_weights_that_a_fused_optimizer_has_written_are_packed_again() -> None:
+    layer, x = prepack(nn.Linear(256, 256)), values(16, 256)
+    with torch.no_grad():
+        layer(x)
+    for parameter in layer.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    torch.optim.SGD(layer.parameters(), 0.5, fused=True).step()
+    with torch.no_grad():
+        want = F.linear(x, layer.weight, layer.bias)
+        torch.testing.assert_close(layer(x), want, rtol=1e-4, atol=1e-3)
+
+
 def test_a_bias_may_be_added_removed_and_moved() -> None:
     layer, x = prepack(nn.Linear(256, 256, bias=False)), values(16, 256)
     expanded = torch.tensor([3.0]).expand(256)

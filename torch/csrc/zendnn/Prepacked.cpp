@@ -14,6 +14,7 @@
 #include <ATen/native/zendnn/Dtypes.h>
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Operands.h>
+#include <ATen/native/zendnn/UnseenWrites.h>
 #include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/ops/conv1d.h>
 #include <ATen/ops/conv2d.h>
@@ -112,6 +113,7 @@ class Layer {
   // The weights of all plans, held so that no other tensor takes their address.
   Tensor weight_;
   int64_t version_ = 0;
+  uint64_t writes_ = 0;
   using Key =
       std::tuple<ScalarType, bool, DimVector, DimVector, DimVector, int64_t>;
   std::map<Key, c10::intrusive_ptr<plan::Plan>> plans_;
@@ -119,6 +121,7 @@ class Layer {
 
 bool Layer::is_stale(const Tensor& weight) const {
   return !weight_.defined() || version_ != weight._version() ||
+         unseen_writes::are_in(weight, writes_) ||
          weight_.const_data_ptr() != weight.const_data_ptr() ||
          weight_.scalar_type() != weight.scalar_type() ||
          weight_.sizes() != weight.sizes() ||
@@ -131,6 +134,7 @@ c10::intrusive_ptr<plan::Plan> Layer::plan(const Call& of) {
     plans_.clear();
     weight_ = of.weight.detach();
     version_ = of.weight._version();
+    writes_ = unseen_writes::count();
   }
   const auto dtype = of.x.scalar_type();
   auto& plan = plans_[{

@@ -2,6 +2,7 @@
 // made from, as tensors, numbers and text, since those are what torch.export
 // saves and AOTInductor calls operators with. The plan is looked up by them.
 #include <torch/csrc/zendnn/Region.h>
+#include <torch/csrc/zendnn/Seen.h>
 #include <torch/csrc/zendnn/Tags.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
 
@@ -39,39 +40,24 @@ struct Call {
 
 // ---- Plans
 
-// A constant that a plan was made from, in the state that it was in then. It is
-// not kept alive.
+// A constant that a plan was made from, with its layout, which nobody guards.
 class Known {
  public:
   explicit Known(const Tensor& tensor)
-      : tensor_(tensor.getIntrusivePtr()),
-        version_(version_of(tensor)),
-        data_(tensor.const_data_ptr()),
-        sizes_(tensor.sizes()),
-        strides_(tensor.strides()) {}
+      : seen_(tensor), sizes_(tensor.sizes()), strides_(tensor.strides()) {}
 
-  // The address of a tensor that is gone stays taken.
   bool is(const Tensor& tensor) const {
-    return tensor_._unsafe_get_target() == tensor.unsafeGetTensorImpl() &&
-           version_ == version_of(tensor) && data_ == tensor.const_data_ptr() &&
-           sizes_ == tensor.sizes() && strides_ == tensor.strides();
+    return seen_.is_unchanged(tensor) && sizes_ == tensor.sizes() &&
+           strides_ == tensor.strides();
   }
 
   bool is_over() const {
-    const auto held = tensor_.lock();
-    return !held || !is(Tensor(held));
+    const auto held = seen_.lock();
+    return !held.defined() || !is(held);
   }
 
  private:
-  // Tensors made in inference mode have none.
-  static uint32_t version_of(const Tensor& tensor) {
-    auto* const impl = tensor.unsafeGetTensorImpl();
-    return impl->is_inference() ? 0 : impl->version_counter().current_version();
-  }
-
-  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
-  uint32_t version_;
-  const void* data_;
+  Seen seen_;
   DimVector sizes_, strides_;
 };
 

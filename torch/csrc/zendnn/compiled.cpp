@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/api/object.h>
 #include <torch/csrc/zendnn/Region.h>
+#include <torch/csrc/zendnn/Seen.h>
 #include <torch/csrc/zendnn/plan/PlanCall.h>
 
 #include <algorithm>
@@ -109,19 +110,14 @@ class PlanCall {
 };
 
 // Which tensors there were at some places of an argument list and, unless they
-// are frozen, in which version and where their elements lay. It keeps none of
-// them alive.
+// are frozen, in which state. Dynamo guards their layouts.
 class Snapshot {
  public:
   Snapshot(std::vector<size_t> places, const py::tuple& given, bool frozen)
       : places_(std::move(places)), frozen_(frozen) {
+    seen_.reserve(places_.size());
     for (const auto place : places_) {
-      const py::handle object = given[place];
-      const auto& tensor = tensor_in(object);
-      seen_.push_back(
-          {Weak(tensor.getIntrusivePtr()),
-           version_of(tensor),
-           data_of(tensor)});
+      seen_.emplace_back(tensor_in(given[place]));
     }
   }
 
@@ -147,19 +143,11 @@ class Snapshot {
   // Whether a tensor is gone, so that it cannot hold again.
   bool is_over() const {
     return std::any_of(seen_.begin(), seen_.end(), [](const Seen& seen) {
-      return seen.tensor.expired();
+      return seen.is_gone();
     });
   }
 
  private:
-  using Weak =
-      c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  struct Seen {
-    Weak tensor;
-    uint32_t version;
-    uintptr_t data;
-  };
-
   bool is_same(size_t i, const py::tuple& given) const {
     if (places_[i] >= given.size()) {
       return false;
@@ -169,27 +157,12 @@ class Snapshot {
       return false;
     }
     const auto& tensor = THPVariable_Unpack(object);
-    const auto& seen = seen_[i];
-    // The address of one that is gone stays taken.
-    return seen.tensor._unsafe_get_target() == tensor.unsafeGetTensorImpl() &&
-           (frozen_ || (seen.version == version_of(tensor) &&
-                        seen.data == data_of(tensor)));
+    return frozen_ ? seen_[i].is(tensor) : seen_[i].is_unchanged(tensor);
   }
 
   static bool is_tensor(PyObject* object) {
     return PyType_IsSubtype(
         Py_TYPE(object), reinterpret_cast<PyTypeObject*>(THPVariableClass));
-  }
-  // Tensors made in inference mode have none.
-  static uint32_t version_of(const Tensor& tensor) {
-    auto* const impl = tensor.unsafeGetTensorImpl();
-    return impl->is_inference() ? 0 : impl->version_counter().current_version();
-  }
-  // Where its elements begin: tensors may be parts of one storage.
-  static uintptr_t data_of(const Tensor& tensor) {
-    auto* const impl = tensor.unsafeGetTensorImpl();
-    return reinterpret_cast<uintptr_t>(impl->unsafe_storage().data()) +
-           impl->storage_offset() * impl->itemsize();
   }
 
   std::vector<size_t> places_;

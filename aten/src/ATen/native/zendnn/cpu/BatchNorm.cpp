@@ -3,6 +3,7 @@
 
 #include <ATen/CPUFunctions.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/zendnn/UnseenWrites.h>
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/cpu/Parameters.h>
 #include <ATen/native/zendnn/kernels/batch_norm.h>
@@ -143,6 +144,29 @@ Reason why_not_batch_norm(
                                           : nullptr;
 }
 
+// Notes that statistics are written, which torch's schema does not say.
+class StatisticsNoted {
+ public:
+  StatisticsNoted(
+      bool training,
+      const Parameter& running_mean,
+      const Parameter& running_var)
+      : training_(training), mean_(running_mean), variance_(running_var) {}
+  StatisticsNoted(const StatisticsNoted&) = delete;
+  StatisticsNoted& operator=(const StatisticsNoted&) = delete;
+  ~StatisticsNoted() {
+    for (const auto* written : {&mean_, &variance_}) {
+      if (training_ && has(*written)) {
+        unseen_writes::note(**written);
+      }
+    }
+  }
+
+ private:
+  bool training_;
+  const Parameter &mean_, &variance_;
+};
+
 std::tuple<Tensor, Tensor, Tensor> batch_norm(
     const Tensor& input,
     const Parameter& weight,
@@ -152,6 +176,7 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm(
     bool training,
     double momentum,
     double eps) {
+  const StatisticsNoted noted(training, running_mean, running_var);
   const auto type =
       parameter_type({weight, bias, running_mean, running_var}, input);
   if (!training) {
@@ -189,6 +214,20 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm(
        .layout = of.layout,
        .dtype = kernel_dtype(input)});
   return {std::move(out), std::move(mean), std::move(rstd)};
+}
+
+std::tuple<Tensor, Tensor, Tensor> torch_batch_norm(
+    const Tensor& input,
+    const Parameter& weight,
+    const Parameter& bias,
+    const Parameter& running_mean,
+    const Parameter& running_var,
+    bool training,
+    double momentum,
+    double eps) {
+  const StatisticsNoted noted(training, running_mean, running_var);
+  return at::cpu::native_batch_norm(
+      input, weight, bias, running_mean, running_var, training, momentum, eps);
 }
 
 Reason why_not_batch_norm_backward(
@@ -272,7 +311,7 @@ void list_batch_norms(torch::Library& m) {
           Needs::vectors,
           why_not_batch_norm,
           batch_norm,
-          at::cpu::native_batch_norm>,
+          torch_batch_norm>,
       Row<"aten::native_batch_norm_backward",
           Needs::vectors,
           why_not_batch_norm_backward,

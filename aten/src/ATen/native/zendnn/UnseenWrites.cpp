@@ -1,0 +1,92 @@
+#include <ATen/native/zendnn/UnseenWrites.h>
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/ScopeExit.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_map>
+
+namespace at::native::zendnn::unseen_writes {
+namespace {
+
+// Addresses of storages that are gone would add up otherwise.
+constexpr size_t kMaxStorages = 1 << 16;
+
+struct Noted {
+  std::shared_mutex mutex;
+  std::atomic<uint64_t> count{0};
+  // The last write to each storage, and the last one that was forgotten.
+  std::unordered_map<const c10::StorageImpl*, uint64_t> last;
+  uint64_t forgotten = 0;
+};
+
+Noted& noted() {
+  static auto* all = new Noted;
+  return *all;
+}
+
+const c10::StorageImpl* storage_of(const Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+// Runs an operator whose first argument is a list of tensors that it writes.
+void run_and_note(
+    const c10::OperatorHandle& op,
+    c10::DispatchKeySet keys,
+    torch::jit::Stack* stack) {
+  const auto written =
+      torch::jit::peek(*stack, 0, op.schema().arguments().size())
+          .toTensorVector();
+  const auto after = c10::make_scope_exit([&] {
+    for (const auto& tensor : written) {
+      note(tensor);
+    }
+  });
+  const at::AutoDispatchBelowADInplaceOrView below;
+  op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
+}
+
+TORCH_LIBRARY_IMPL(aten, ADInplaceOrView, m) {
+  for (const auto* name :
+       {"_fused_sgd_",
+        "_fused_sgd_.tensor_lr",
+        "_fused_adam_",
+        "_fused_adam_.tensor_lr",
+        "_fused_adamw_",
+        "_fused_adamw_.tensor_lr",
+        "_fused_adagrad_",
+        "_fused_adagrad_.tensor_lr"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_and_note>());
+  }
+}
+
+} // namespace
+
+void note(const Tensor& written) {
+  auto& all = noted();
+  const std::unique_lock lock(all.mutex);
+  if (all.last.size() >= kMaxStorages) {
+    all.last.clear();
+    all.forgotten = all.count;
+  }
+  all.last[storage_of(written)] = ++all.count;
+}
+
+uint64_t count() {
+  return noted().count.load(std::memory_order_acquire);
+}
+
+bool are_in(const Tensor& tensor, uint64_t since) {
+  if (count() == since) {
+    return false;
+  }
+  auto& all = noted();
+  const std::shared_lock lock(all.mutex);
+  const auto found = all.last.find(storage_of(tensor));
+  return (found == all.last.end() ? all.forgotten : found->second) > since;
+}
+
+} // namespace at::native::zendnn::unseen_writes
