@@ -267,6 +267,37 @@ def test_a_program_with_tied_buffers_runs_as_it_is() -> None:
         assert_same(fast, net, values(4, 8, seed=seed))
 
 
+class BranchingOnViews(nn.Module):
+    """Gives a branch two tensors with the same memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Any:
+        y = self.layer(x)
+        return torch.cond(
+            x.sum() > 0,
+            lambda y, turned: (y.clone(), turned.sin()),
+            lambda y, turned: (self.layer(y), turned * 2),
+            (y, y.t()),
+        )
+
+
+def test_a_module_whose_program_cannot_be_functional_is_not_traced() -> None:
+    net, x = BranchingOnViews().eval(), values(3, 8)
+    with torch.no_grad():
+        expected = [net(x), net(-x)]
+    with pytest.warns(UserWarning, match="torch cannot make the program functional") as warned:
+        fast = optimize(net, (x,))
+    assert [Path(w.filename).name for w in warned if "functional" in str(w.message)] == [
+        Path(__file__).name
+    ]
+    for given, results in zip((x, -x), expected, strict=True):
+        torch.testing.assert_close(fast(given), results)
+
+
 def test_a_program_that_cannot_be_functional_runs_as_it_is_and_a_warning_says_so() -> None:
     net = WritingStridedViews().eval()
     with torch.no_grad():
@@ -278,9 +309,9 @@ def test_a_program_that_cannot_be_functional_runs_as_it_is_and_a_warning_says_so
         assert explain(model).methods == ()
         with pytest.raises(ValueError, match="the program takes"):
             model(values(3, 3, 8, 9))
-    with pytest.warns(UserWarning, match="torch.export cannot capture the model, and it is traced"):
-        traced = optimize(net, (IMAGE,))
-    assert_same(traced, net, IMAGE)
+    with pytest.warns(UserWarning, match="torch cannot make the program functional, and it runs"):
+        fast = optimize(net, (IMAGE,))
+    assert_same(fast, net, IMAGE)
 
 
 def test_wrong_uses_are_refused() -> None:

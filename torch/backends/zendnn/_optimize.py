@@ -46,8 +46,8 @@ def optimize(
         dynamic_shapes: the sizes that may change, as ``torch.export.export`` takes them.
         options: ``passes``, ``precision`` and ``tune``, as ``torch.compile`` takes them.
 
-    A module that cannot be exported is traced with ``inputs``. An exported program that torch
-    cannot make functional runs on eager operations. A warning says so in both cases.
+    A module that cannot be exported is traced with ``inputs``. A program that torch cannot make
+    functional runs on eager operations. A warning says so in both cases.
 
     Raises:
         TypeError: for another kind of model, or of value of an option.
@@ -56,17 +56,11 @@ def optimize(
     """
     given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     if isinstance(given, ExportedProgram):
-        try:
-            program = _conditioned(functional(given), given)
-        except Exception as error:
-            _warn("torch cannot make the program functional, and it runs as it is", error)
-            return _as_it_is(given)
-        return _optimized(program, chosen)
+        return _optimized(given, chosen)
     try:
-        made = _exported(given, inputs, kwargs, dynamic_shapes)
-        program = _conditioned(functional(made), made)
+        program = _exported(given, inputs, kwargs, dynamic_shapes)
     except Exception as error:
-        _warn("torch.export cannot capture the model, and it is traced", error)
+        _warn("torch.export cannot capture the model, and it is traced", error, level=3)
         with torch.no_grad():
             traced: nn.Module = torch.jit.trace(
                 copy.copy(given), tuple(inputs), example_kwarg_inputs=kwargs, check_trace=False
@@ -152,14 +146,20 @@ def _conditioned(made: ExportedProgram, program: ExportedProgram) -> ExportedPro
     return made
 
 
-def _warn(what: str, error: Exception) -> None:
+def _warn(what: str, error: Exception, level: int) -> None:
     if log.isEnabledFor(logging.WARNING):
         reason = str(error).strip().partition("\n")[0]
-        warnings.warn(f"{what}: {reason}", stacklevel=3)
+        warnings.warn(f"{what}: {reason}", stacklevel=level)
 
 
 def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
-    source = _checking(program)
+    try:
+        made = _conditioned(functional(program), program)
+    except Exception as error:
+        what = "torch cannot make the program functional, and it runs as it is"
+        _warn(what, error, level=4)
+        return _as_it_is(program)
+    source = _checking(made)
     with options.applied():
         return front_end.optimize(source, {})
 
