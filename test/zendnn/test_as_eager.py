@@ -105,6 +105,25 @@ def test_results_have_the_strides_that_torch_gives_them(
     assert long_strides(ours) == long_strides(theirs)
 
 
+@pytest.mark.parametrize("made", INPUTS.values(), ids=INPUTS)
+@pytest.mark.parametrize("function", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_compiled_results_have_the_strides_that_torch_gives_them(
+    function: Function, made: Callable[[], Tensor], fresh_dynamo: None
+) -> None:
+    x = made()
+    is_ordered = x.is_contiguous() or x.is_contiguous(memory_format=torch.channels_last)
+    if function is FUNCTIONS["batch_norm"] and not is_ordered:
+        pytest.skip("torch's fake tensors foretell other strides, which Inductor gives, too")
+    net, beside = Net(function).eval(), values(2, 8)
+    fast = torch.compile(net, backend="zendnn", dynamic=False, options={"rest": "eager"})
+    with torch.no_grad():
+        ours = fast(beside, x)[1]
+        with stock():
+            theirs = net(beside, x)[1]
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert long_strides(ours) == long_strides(theirs)
+
+
 def test_a_view_after_contiguous_finds_contiguous_memory() -> None:
     class Flat(nn.Module):
         def __init__(self) -> None:
@@ -228,6 +247,38 @@ def test_float64_numbers_widen_tensors_without_dimensions() -> None:
     ours, theirs = both(wide, values(3, 4) > 0, values(3, 4))
     assert ours.dtype == theirs.dtype
     assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"), [(torch.float32, torch.float64), (torch.bfloat16, torch.float32)]
+)
+@pytest.mark.parametrize("way", ["compiled", "exported", "traced"])
+def test_a_constant_without_dimensions_decides_the_dtype_beside_another(
+    dtype: torch.dtype, wide: torch.dtype, way: str, fresh_dynamo: None
+) -> None:
+    third = torch.tensor(1 / 3, dtype=wide)
+
+    def function(x: Tensor) -> Tensor:
+        y = x.sum()
+        same = y * 0 + 1 / 3 == third
+        more = (y * third, third - y, torch.add(y, third, alpha=2), y / third) if widens else ()
+        return torch.stack([same.to(wide), torch.where(y > 1e9, y, third), *more])
+
+    # TorchScript's executor makes numbers of the other constants, also without us.
+    widens = way != "traced"
+    net, x, beside = Net(function).eval(), values(4, 8).to(dtype), values(2, 8)
+    model = net if widens else torch.jit.trace(net, (beside, x), check_trace=False)
+    with torch.no_grad():
+        with stock():
+            theirs = model(beside, x)[1]
+        if way == "compiled":
+            ours = torch.compile(net, backend="zendnn")(beside, x)[1]
+        elif way == "exported":
+            ours = torch.backends.zendnn.optimize(net, (beside, x))(beside, x)[1]
+        else:
+            ours = both(function, x)[0]
+    assert ours.dtype == theirs.dtype == wide
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
 # Constants.

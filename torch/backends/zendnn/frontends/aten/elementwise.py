@@ -60,7 +60,11 @@ def binary(call: Call, *, algorithm: str, swapped: bool = False) -> None:
         return
     if found is None or not all(map(_match.is_sound, found)):
         raise Refused(f"{number} is {scalar(call, number)}")
-    call.result("eltwise", [call.tensor(x)], algorithm="affine", alpha=found[0], beta=found[1])
+    tensor = call.tensor(x)
+    # Of unknown sizes, torch's executor makes a number, too.
+    if tensor.rank == 0 and integers.decides_dtype(call, number, tensor):
+        raise Refused(f"{number} gives its dtype to the result")
+    call.result("eltwise", [tensor], algorithm="affine", alpha=found[0], beta=found[1])
 
 
 def arithmetic(call: Call, *, algorithm: str, swapped: bool = False) -> None:
@@ -154,9 +158,8 @@ def where(call: Call) -> None:
         call.tensor(name) if given is None else None
         for name, given in zip(names, numbers, strict=True)
     ]
-    # A tensor without dimensions has a say in the result's dtype if the other has none, too.
-    wide = torch.float64 in (getattr(call.constant(name), "dtype", None) for name in names)
-    if wide and not any(x is not None and x.rank for x in operands):
-        raise Refused("a number of float64 meets what may have no dimensions")
+    for name, x in zip(names, operands[::-1], strict=True):
+        if x is not None and integers.decides_dtype(call, name, x):
+            raise Refused(f"{name} may give its dtype to the result")
     fill = next((given for given in numbers if given is not None), 0.0)
     call.result("where", [call.tensor("condition", BOOL), *operands], value=fill_value(fill))

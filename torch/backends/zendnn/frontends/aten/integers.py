@@ -29,13 +29,25 @@ def are_integers(call: Call, *names: str) -> bool:
 def constant_number(call: Call, name: str) -> int | float | None:
     """Return a constant argument that is one number, also in a tensor without dimensions.
 
-    torch's executor makes numbers of such tensors, too: their dtype does not matter. A bool is an
-    int here. None stands for what is no number.
+    torch's executor makes numbers of such tensors, too; ``decides_dtype`` says when their dtype
+    matters. A bool is an int here. None stands for what is no number.
     """
     constant = call.constant(name)
     if isinstance(constant, torch.Tensor) and constant.layout == torch.strided:
         constant = None if constant.dim() else constant.item()
     return constant if isinstance(constant, int | float) else None
+
+
+def decides_dtype(call: Call, name: str, x: Value) -> bool:
+    """Whether a constant number, in a tensor, gives its dtype to what is computed of it and x.
+
+    It does if x has no dimensions, either. If their number is unknown, it may.
+    """
+    constant = call.constant(name)
+    if x.rank or not isinstance(constant, torch.Tensor) or not constant.is_floating_point():
+        return False
+    dtype = getattr(torch, x.dtype or "", torch.float32)
+    return torch.promote_types(dtype, constant.dtype) != dtype
 
 
 def _pair(call: Call, names: Iterable[str], dtypes: Dtypes) -> list[Operand]:
@@ -66,6 +78,8 @@ def like(call: Call, name: str, x: Value, dtypes: Dtypes) -> Value:
         if y.dtype != x.dtype:
             raise Refused(f"{name} is {y.dtype} and not {x.dtype}")
         return y
+    if decides_dtype(call, name, x):
+        raise Refused(f"{name} may give its dtype to what is compared")
     whole = x.dtype == "int64"
     if number is None and whole:
         return call.step("scalar", [call.number(name)])
