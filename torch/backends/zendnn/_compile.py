@@ -29,7 +29,7 @@ from torch._functorch.aot_autograd import aot_module_simplified, get_aot_graph_n
 from torch._guards import GuardSource, TracingContext
 from torch.backends.zendnn import _C, _cache, _options
 from torch.backends.zendnn.frontends import fx as front_end
-from torch.backends.zendnn.frontends.fx.composites import whole_operators
+from torch.backends.zendnn.frontends.fx.composites import DECOMPOSITIONS, whole_operators
 from torch.backends.zendnn.frontends.fx.logs import Capture
 from torch.backends.zendnn.frontends.fx.rest import by_inductor
 from torch.backends.zendnn.frontends.fx.writer import function_of
@@ -117,7 +117,7 @@ def zendnn(
                 inputs,
                 fw_compiler=compiler,
                 inference_compiler=compiler,
-                decompositions={},
+                decompositions={**DECOMPOSITIONS},
                 keep_inference_input_mutations=True,
             )
         return compiled

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import SymInt, Tensor
 from torch._ops import OpOverload
 from torch.backends.zendnn.frontends.aten import IMPORTERS
 from torch.backends.zendnn.frontends.fx.calls import operator_of
@@ -42,12 +42,12 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     try:
         from torch._export.utils import _collect_all_valid_cia_ops, _get_decomp_for_cia
     except ImportError:  # an older torch
-        return program.run_decompositions({})
+        return program.run_decompositions({**DECOMPOSITIONS})
     # What stays whole is a copy to torch, although broadcast_tensors and others return views.
     apart = _collect_all_valid_cia_ops() - _whole()
     with _overridden(_OWN_WAYS):
         return program.run_decompositions(
-            {**{op: _get_decomp_for_cia(op) for op in apart}, **_PARTLY_WHOLE}
+            {**{op: _get_decomp_for_cia(op) for op in apart}, **_PARTLY_WHOLE, **DECOMPOSITIONS}
         )
 
 
@@ -96,6 +96,17 @@ def _keep_own_statistics(x: Tensor, *given: Any) -> Any:
     return _taken_apart(_aten.instance_norm.default, x, *given)
 
 
+def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
+    """Take roll apart if it keeps strides, which torch's fake tensors do not foretell."""
+    if not dims or any(isinstance(size, SymInt) for size in x.shape) or x.is_contiguous():
+        return NotImplemented
+    for shift, dim in zip(shifts, dims, strict=True):
+        size = x.shape[dim]
+        start = -shift % max(size, 1)
+        x = torch.cat([x.narrow(dim, start, size - start), x.narrow(dim, 0, start)], dim)
+    return x
+
+
 def _taken_apart(op: OpOverload, *given: Any, **named: Any) -> Any:
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *given, **named)
 
@@ -116,3 +127,5 @@ _PARTLY_WHOLE: Ways = {
     _aten.einsum.default: _keep_products,
     _aten.instance_norm.default: _keep_own_statistics,
 }
+#: How operators that are no composites are taken apart.
+DECOMPOSITIONS: Ways = {_aten.roll.default: _roll}
