@@ -317,6 +317,37 @@ def test_a_snapshot_sees_what_fused_optimizers_write(name: str, number: Any) -> 
     assert other.holds(others)
 
 
+@pytest.mark.skipif(not torch.distributed.is_available(), reason="torch has no collectives")
+def test_weights_that_a_collective_has_written_are_seen() -> None:
+    script = """
+import torch
+import torch.distributed as dist
+from torch import nn
+
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+net, x = nn.Linear(512, 512).eval(), torch.randn(16, 512)
+fast = torch.compile(net, backend="zendnn")
+weight, zeros = net.weight, torch.zeros(512, 512)
+writes = {
+    "broadcast": lambda: dist.broadcast(weight.data, 0),
+    "broadcast later": lambda: dist.broadcast(weight, 0, async_op=True).wait(),
+    "all_reduce": lambda: dist.all_reduce(weight),
+    "all_gather": lambda: dist.all_gather([weight], zeros),
+    "scatter": lambda: dist.scatter(weight, [zeros], 0),
+    "all_to_all": lambda: dist.all_to_all_single(weight, zeros),
+}
+with torch.no_grad():
+    fast(x)
+    for name, write in writes.items():
+        # Written unseen, as by another process.
+        weight.data.copy_(torch.randn(512, 512))
+        write()
+        torch.testing.assert_close(fast(x), net(x), rtol=1e-4, atol=1e-3, msg=name)
+dist.destroy_process_group()
+"""
+    run_python(script)
+
+
 def test_a_snapshot_sees_old_writes_after_many_others() -> None:
     weight, rate = nn.Parameter(values(3)), {"lr": 0.1, "momentum": 0.0, "dampening": 0.0}
     snapshot = _C._Snapshot([0], (weight,))

@@ -5,6 +5,7 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <initializer_list>
 #include <mutex>
 #include <shared_mutex>
 #include <unordered_map>
@@ -32,35 +33,67 @@ const c10::StorageImpl* storage_of(const Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-// Runs an operator whose first argument is a list of tensors that it writes.
+void note_all(const c10::IValue& written) {
+  if (written.isTensor()) {
+    note(written.toTensor());
+  } else {
+    for (const auto& part : written.toListRef()) {
+      note_all(part);
+    }
+  }
+}
+
+// Runs an operator that writes its first argument: a tensor, or lists of them.
 void run_and_note(
     const c10::OperatorHandle& op,
     c10::DispatchKeySet keys,
     torch::jit::Stack* stack) {
   const auto written =
-      torch::jit::peek(*stack, 0, op.schema().arguments().size())
-          .toTensorVector();
-  const auto after = c10::make_scope_exit([&] {
-    for (const auto& tensor : written) {
-      note(tensor);
-    }
-  });
+      torch::jit::peek(*stack, 0, op.schema().arguments().size());
+  const auto after = c10::make_scope_exit([&] { note_all(written); });
   const at::AutoDispatchBelowADInplaceOrView below;
   op.redispatchBoxed(keys & c10::after_ADInplaceOrView_keyset, stack);
 }
 
-TORCH_LIBRARY_IMPL(aten, ADInplaceOrView, m) {
-  for (const auto* name :
-       {"_fused_sgd_",
-        "_fused_sgd_.tensor_lr",
-        "_fused_adam_",
-        "_fused_adam_.tensor_lr",
-        "_fused_adamw_",
-        "_fused_adamw_.tensor_lr",
-        "_fused_adagrad_",
-        "_fused_adagrad_.tensor_lr"}) {
+void add_all(torch::Library& m, std::initializer_list<const char*> operators) {
+  for (const auto* name : operators) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_and_note>());
   }
+}
+
+TORCH_LIBRARY_IMPL(aten, ADInplaceOrView, m) {
+  add_all(
+      m,
+      {"_fused_sgd_",
+       "_fused_sgd_.tensor_lr",
+       "_fused_adam_",
+       "_fused_adam_.tensor_lr",
+       "_fused_adamw_",
+       "_fused_adamw_.tensor_lr",
+       "_fused_adagrad_",
+       "_fused_adagrad_.tensor_lr"});
+}
+
+TORCH_LIBRARY_IMPL(c10d, ADInplaceOrView, m) {
+  add_all(
+      m,
+      {"broadcast_",
+       "allreduce_",
+       "allreduce_coalesced_",
+       "reduce_",
+       "reduce_scatter_",
+       "_reduce_scatter_base_",
+       "reduce_scatter_tensor_coalesced_",
+       "allgather_",
+       "_allgather_base_",
+       "allgather_coalesced_",
+       "allgather_into_tensor_coalesced_",
+       "gather_",
+       "scatter_",
+       "alltoall_",
+       "alltoall_base_",
+       "recv_",
+       "recv_any_source_"});
 }
 
 } // namespace

@@ -1,7 +1,8 @@
 // Writes to tensors whose version they leave alone, so that it does not tell
-// that packed weights are stale: those of fused optimizers, and of batch norms
-// that train to their running statistics. The version stays as torch leaves it,
-// since autograd refuses to compute with tensors that have another one.
+// that packed weights are stale: those of fused optimizers, of collectives, and
+// of batch norms that train to their running statistics. The version stays as
+// torch leaves it, since autograd refuses to compute with tensors that have
+// another one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
