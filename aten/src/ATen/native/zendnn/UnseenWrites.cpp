@@ -4,7 +4,6 @@
 #include <c10/util/ScopeExit.h>
 #include <torch/library.h>
 
-#include <atomic>
 #include <initializer_list>
 #include <mutex>
 #include <shared_mutex>
@@ -18,7 +17,6 @@ constexpr size_t kMaxStorages = 1 << 16;
 
 struct Noted {
   std::shared_mutex mutex;
-  std::atomic<uint64_t> count{0};
   // The last write to each storage, and the last one that was forgotten.
   std::unordered_map<const c10::StorageImpl*, uint64_t> last;
   uint64_t forgotten = 0;
@@ -103,19 +101,14 @@ void note(const Tensor& written) {
   const std::unique_lock lock(all.mutex);
   if (all.last.size() >= kMaxStorages) {
     all.last.clear();
-    all.forgotten = all.count;
+    all.forgotten = count();
   }
-  all.last[storage_of(written)] = ++all.count;
+  all.last[storage_of(written)] = ++detail::count;
 }
 
-uint64_t count() {
-  return noted().count.load(std::memory_order_acquire);
-}
+std::atomic<uint64_t> detail::count{0};
 
-bool are_in(const Tensor& tensor, uint64_t since) {
-  if (count() == since) {
-    return false;
-  }
+bool detail::are_among(const Tensor& tensor, uint64_t since) {
   auto& all = noted();
   const std::shared_lock lock(all.mutex);
   const auto found = all.last.find(storage_of(tensor));
