@@ -41,7 +41,7 @@ class Node:
     """One operator: ``result = expression``, in which ``{0}`` is the first argument.
 
     ``{w0}`` stands for the first weight and ``{float}`` for the model's floating-point dtype.
-    ``under`` names the node of dtype ``int`` that says how often it runs, if it runs in a block.
+    ``under`` names the header of the block that it runs in, if it does.
     """
 
     result: str
@@ -57,6 +57,11 @@ class Node:
     def writes(self) -> bool:
         """Whether it writes to an argument or a weight; its name tells, as torch's names do."""
         return self.operator.endswith("_")
+
+    @property
+    def is_header(self) -> bool:
+        """Whether its result is the number of times that a block runs."""
+        return self.dtype == "int"
 
     @staticmethod
     def read(entry: Mapping[str, Any]) -> Node:
@@ -131,7 +136,7 @@ def _class(model: Model, name: str, nudged: bool) -> str:
     typed = "".join(f", {name}: torch.Tensor" for name in inputs)
     results = ", ".join(["torch.Tensor"] * len(model.outputs))
     lines += ["", f"    def forward(self{typed}) -> Tuple[{results}]:"]
-    headers = {node.result: node.operator for node in model.nodes if node.dtype == "int"}
+    headers = {node.result: node.operator for node in model.nodes if node.is_header}
     for under, nodes in itertools.groupby(model.nodes, lambda node: node.under):
         block = list(nodes)
         made = [line for node in block for line in _lines(node, nudged)]

@@ -44,22 +44,21 @@ def _fewer_nodes(model: Model) -> Iterator[Model]:
             yield _pruned(replace(model, outputs=kept))
     for node in reversed(model.nodes):
         if node.under:
-            free = (replace(x, under="") if x.under == node.under else x for x in model.nodes)
-            yield _pruned(replace(model, nodes=tuple(free)))
-            free = (replace(x, under="") if x is node else x for x in model.nodes)
-            yield _pruned(replace(model, nodes=tuple(free)))
+            for block in ([x for x in model.nodes if x.under == node.under], [node]):
+                freed = (replace(x, under="") if x in block else x for x in model.nodes)
+                yield _pruned(replace(model, nodes=tuple(freed)))
     read = {*model.outputs, *(argument for node in model.nodes for argument in node.arguments)}
     for node in reversed(model.nodes):
         if node.writes and node.result not in read:
             yield _pruned(replace(model, nodes=tuple(x for x in model.nodes if x is not node)))
     shapes = {data.name: (data.shape, data.dtype) for data in model.inputs[0]}
     for node in reversed(model.nodes):
-        for argument in node.arguments if node.dtype != "int" else ():
+        for argument in () if node.is_header else node.arguments:
             if shapes.get(argument, (node.shape, node.dtype)) == (node.shape, node.dtype):
                 yield _pruned(_renamed(model, node, argument))
         shapes.pop(node.result, None)
     for node in reversed(model.nodes):
-        if node.result not in model.outputs and node.dtype != "int":
+        if node.result not in model.outputs and not node.is_header:
             yield _pruned(_as_input(model, node))
 
 

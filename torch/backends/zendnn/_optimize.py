@@ -100,7 +100,7 @@ def export(
     if not isinstance(given, ExportedProgram):
         given = _exported(given, inputs, kwargs, dynamic_shapes)
     with chosen.applied():
-        return _conditioned(with_plans(functional(given)), given)
+        return _with_conditions(with_plans(functional(given)), given)
 
 
 def _checked(
@@ -136,7 +136,7 @@ def _exported(
         )
 
 
-def _conditioned(made: ExportedProgram, program: ExportedProgram) -> ExportedProgram:
+def _with_conditions(made: ExportedProgram, program: ExportedProgram) -> ExportedProgram:
     """Return what was made of a program, with what that asks of its inputs' sizes.
 
     torch writes the conditions anew for each program, and finds none where that was loaded.
@@ -154,7 +154,7 @@ def _warn(what: str, error: Exception, level: int) -> None:
 
 def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
     try:
-        made = _conditioned(functional(program), program)
+        made = _with_conditions(functional(program), program)
     except Exception as error:
         what = "torch cannot make the program functional, and it runs as it is"
         _warn(what, error, level=4)
@@ -194,7 +194,8 @@ def _conditions(program: ExportedProgram, source: fx.GraphModule) -> list[str]:
     The program has them in terms of the arguments that the user or, where export has flattened
     them, its tracer gave.
     """
-    if program.example_inputs is None:
+    conditions = getattr(program, "_guards_code", ())  # older torches have none
+    if not conditions or program.example_inputs is None:
         return []
     args, kwargs = program.example_inputs
     bound = inspect.signature(source.forward).bind(*args, **kwargs)
@@ -207,7 +208,7 @@ def _conditions(program: ExportedProgram, source: fx.GraphModule) -> list[str]:
         star = re.sub(r"^\['(.+)_(\d+)'\]", r"['\1'][\2]", path)
         known |= {f"L{star}": name, f"L{path}": name, f"L['flat_args'][{i}]": name}
     texts = []
-    for condition in getattr(program, "_guards_code", ()):
+    for condition in conditions:
         for place, name in known.items():
             condition = condition.replace(place, name)
         texts.append(condition)
@@ -217,7 +218,8 @@ def _conditions(program: ExportedProgram, source: fx.GraphModule) -> list[str]:
 @functools.lru_cache(maxsize=1024)
 def _predicate(condition: str, names: tuple[str, ...]) -> Callable[..., bool]:
     """Return the function of the inputs that a text of torch's computes."""
-    function: Callable[..., bool] = eval(f"lambda {', '.join(names)}: {condition}", SYMPY_INTERP)
+    known = {**SYMPY_INTERP, "inf": math.inf}
+    function: Callable[..., bool] = eval(f"lambda {', '.join(names)}: {condition}", known)
     return function
 
 

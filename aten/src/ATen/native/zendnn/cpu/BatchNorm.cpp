@@ -10,6 +10,7 @@
 
 #include <ATen/ops/add.h>
 #include <ATen/ops/rsqrt.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 
@@ -144,29 +145,6 @@ Reason why_not_batch_norm(
                                           : nullptr;
 }
 
-// Notes that statistics are written, which torch's schema does not say.
-class StatisticsNoted {
- public:
-  StatisticsNoted(
-      bool training,
-      const Parameter& running_mean,
-      const Parameter& running_var)
-      : training_(training), mean_(running_mean), variance_(running_var) {}
-  StatisticsNoted(const StatisticsNoted&) = delete;
-  StatisticsNoted& operator=(const StatisticsNoted&) = delete;
-  ~StatisticsNoted() {
-    for (const auto* written : {&mean_, &variance_}) {
-      if (training_ && has(*written)) {
-        unseen_writes::note(**written);
-      }
-    }
-  }
-
- private:
-  bool training_;
-  const Parameter &mean_, &variance_;
-};
-
 std::tuple<Tensor, Tensor, Tensor> batch_norm(
     const Tensor& input,
     const Parameter& weight,
@@ -176,7 +154,6 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm(
     bool training,
     double momentum,
     double eps) {
-  const StatisticsNoted noted(training, running_mean, running_var);
   const auto type =
       parameter_type({weight, bias, running_mean, running_var}, input);
   if (!training) {
@@ -216,7 +193,10 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm(
   return {std::move(out), std::move(mean), std::move(rstd)};
 }
 
-std::tuple<Tensor, Tensor, Tensor> torch_batch_norm(
+// Runs a kernel that writes the running statistics to train, which torch's
+// schema does not say.
+template <auto kRun>
+std::tuple<Tensor, Tensor, Tensor> run_and_note(
     const Tensor& input,
     const Parameter& weight,
     const Parameter& bias,
@@ -225,8 +205,14 @@ std::tuple<Tensor, Tensor, Tensor> torch_batch_norm(
     bool training,
     double momentum,
     double eps) {
-  const StatisticsNoted noted(training, running_mean, running_var);
-  return at::cpu::native_batch_norm(
+  const auto after = c10::make_scope_exit([&] {
+    for (const auto* written : {&running_mean, &running_var}) {
+      if (training && has(*written)) {
+        unseen_writes::note(**written);
+      }
+    }
+  });
+  return kRun(
       input, weight, bias, running_mean, running_var, training, momentum, eps);
 }
 
@@ -310,8 +296,8 @@ void list_batch_norms(torch::Library& m) {
       Row<"aten::native_batch_norm",
           Needs::vectors,
           why_not_batch_norm,
-          batch_norm,
-          torch_batch_norm>,
+          run_and_note<batch_norm>,
+          run_and_note<at::cpu::native_batch_norm>>,
       Row<"aten::native_batch_norm_backward",
           Needs::vectors,
           why_not_batch_norm_backward,
