@@ -41,9 +41,10 @@ class Verdict:
 
     ``outcome``: same, differs (wrong numbers), nonfinite (NaN or infinities in other places), shape
     (wrong shape or dtype), memory (results share memory or have strides unlike in eager mode),
-    raises, struck (right, but a plan tried a wrong implementation), unstable (stock itself is
-    unreliable), refused (torch.jit or torch.compile refuses the model), upstream (one of them
-    changes its results), invalid (stock cannot run it), crash, timeout.
+    raises (where stock does not, or another error), accepts (returns where stock raises), struck
+    (right, but a plan tried a wrong implementation), unstable (stock itself is unreliable), refused
+    (torch.jit or torch.compile refuses the model), upstream (one of them changes its results),
+    crash, timeout.
     """
 
     outcome: str
@@ -59,7 +60,9 @@ class Verdict:
 
 
 #: Outcomes that are our faults.
-FINDS = ("differs", "nonfinite", "shape", "memory", "raises", "struck", "crash", "timeout")
+FINDS = (
+    "differs", "nonfinite", "shape", "memory", "raises", "accepts", "struck", "crash", "timeout",
+)  # fmt: skip
 
 
 def part_written(x: torch.Tensor, dim: int, size: int) -> torch.Tensor:
@@ -291,6 +294,12 @@ class Session:
         if step.turn:
             _write(self._module, _turned(_read(self._module)))
 
+    def restore(self, weights: Weights) -> None:
+        """Give the model its weights again after a call that may have written some of them."""
+        _write(self._module, weights)
+        if isinstance(self._run, torch.nn.Module):  # a copy, which has buffers of its own
+            _write(self._run, weights)
+
     def call(self, step: Step) -> Outcome:
         """Call the model; raise what it raises."""
         given = _copies(step.inputs)
@@ -304,11 +313,11 @@ class Session:
 
 @dataclass(frozen=True)
 class Call:
-    """A step, the model's weights before it, and what stock's eager mode makes of them."""
+    """A step, the model's weights before it, and what stock's eager mode returns or raises."""
 
     step: Step
     weights: Weights
-    expected: Outcome
+    expected: Outcome | Exception
 
 
 def _steps(runs: Sequence[Inputs], weights: Weights, way: FrontEnd) -> Iterator[Step]:
@@ -320,20 +329,18 @@ def _steps(runs: Sequence[Inputs], weights: Weights, way: FrontEnd) -> Iterator[
 
 
 def _calls(steps: Iterator[Step], module: torch.nn.Module) -> Iterator[Call]:
-    """Yield what stock makes of steps; raise what the first one raises, and leave others out."""
+    """Yield what stock returns or raises at each step; an error leaves the weights as they were."""
     session = Session(module, module)
-    for number, step in enumerate(steps):
+    for step in steps:
         session.prepare(step)
         weights = _read(module)
         try:
             with _stock(), torch.no_grad():
-                expected = session.call(step)
-        except Exception:
-            if not number:
-                raise
-            _write(module, weights)  # many models only take the first run's sizes
-        else:
-            yield Call(step, weights, expected)
+                expected: Outcome | Exception = session.call(step)
+        except Exception as error:
+            expected = error.with_traceback(None)
+            session.restore(weights)
+        yield Call(step, weights, expected)
 
 
 def check(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) -> Verdict:
@@ -343,11 +350,7 @@ def check(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) 
     calls, the caller writes to the results, and some front ends get other weights.
     """
     lower, way = _floating(weights.values(), runs), FRONT_ENDS[front_end]
-    try:
-        steps = _steps(runs, weights, way)
-        calls = list(_calls(steps, _module(code, weights, lower)))
-    except Exception as error:
-        return Verdict("invalid", front_end, _line(error))
+    calls = list(_calls(_steps(runs, weights, way), _module(code, weights, lower)))
     with _lightest(), torch.no_grad(), warnings.catch_warnings(), way.around() as refusals:
         warnings.simplefilter("ignore")
         return _checked(code, calls, lower, front_end, refusals)
@@ -374,7 +377,8 @@ def _checked(
 
     def tried(module: torch.nn.Module, inputs: Inputs) -> Any:
         made = way.stock(module, inputs)
-        made(*_copies(inputs))
+        if isinstance(calls[0].expected, Outcome):
+            made(*_copies(inputs))
         return made
 
     try:
@@ -386,34 +390,59 @@ def _checked(
         made = way.ours(stock)
     except Exception as error:
         return Verdict("raises", front_end, _line(error))
+
+    def captured(number: int) -> Outcome | Exception:
+        """Return what stock's graph of the model returns or raises at a call."""
+        theirs: Outcome | Exception
+        with _stock():
+            try:
+                again = Session(*prepared(way.graph or way.stock))
+            except Exception as error:
+                return error
+            for call in calls[: number + 1]:
+                again.prepare(call.step)
+                try:
+                    theirs = again.call(call.step)
+                except Exception as error:
+                    theirs = error
+                    again.restore(call.weights)
+        return theirs
+
     session = Session(made, module)
     for number, call in enumerate(calls):
         session.prepare(call.step)
         verdict = _verdict(code, session, call, lower, way)
         if verdict is None:
             continue
-        with _stock():
-            again = Session(*prepared(way.graph or way.stock))
-            try:
-                for earlier in calls[: number + 1]:
-                    again.prepare(earlier.step)
-                    theirs = again.call(earlier.step)
-            except Exception as error:
-                if call.step.inputs is inputs:
-                    return Verdict("refused", front_end, _line(error))
-                continue  # the trace only takes the first run's sizes
-        if verdict[0] == "memory":
+        outcome, detail = verdict
+        theirs = captured(number)
+        find = Verdict(outcome, front_end, f"{call.step.name}: {detail}")
+        if isinstance(call.expected, Exception):
+            if isinstance(theirs, Outcome):
+                excused = outcome == "accepts"
+            else:  # programs say in their own words which sizes they take
+                excused = detail.startswith(_name(theirs))
+                excused |= not _same_sizes(call.step.inputs, inputs)
+            if excused:
+                continue  # ours does as stock's graph
+            return find
+        first = call.step.inputs is inputs
+        if isinstance(theirs, Exception):
+            if first:
+                return Verdict("refused", front_end, _line(theirs))
+            continue  # the trace only takes the first run's sizes
+        if outcome == "memory":
             if (theirs.memory, theirs.moved) != (call.expected.memory, call.expected.moved):
                 continue  # as torch does it, a dropout may copy
             if _foretold(code, call, lower) != [strides for _, strides in call.expected.memory]:
                 continue  # compilers go by fake tensors, and log_sigmoid's have other strides
         pairs = zip(theirs.results, call.expected.results, strict=True)
         if not all(_close(one, other, lower) for one, other in pairs):
-            if call.step.inputs is inputs:
+            if first:
                 return Verdict("upstream", front_end, "stock's graph differs from its eager mode")
             continue
-        return Verdict(verdict[0], front_end, f"{call.step.name}: {verdict[1]}")
-    if not way.plans:
+        return find
+    if not way.plans or isinstance(calls[0].expected, Exception):
         return Verdict("same", front_end)
     with torch.backends.zendnn.record() as events:
         made(*_copies(inputs))
@@ -437,8 +466,14 @@ def _verdict(
     try:
         got = session.call(call.step)
     except Exception as error:
+        session.restore(call.weights)
+        if isinstance(expected, Exception) and _alike(error, expected):
+            return None
         return "raises", _line(error)
-    if different := _compare(code, call, got.results, lower):
+    if isinstance(expected, Exception):
+        session.restore(call.weights)
+        return "accepts", f"stock raises {_line(expected)}"
+    if different := _compare(code, call, expected, got.results, lower):
         return different
     if way.as_eager and got.memory != expected.memory:
         return "memory", f"results have {got.memory}, of stock {expected.memory}"
@@ -461,7 +496,8 @@ def _read(module: torch.nn.Module) -> Weights:
 
 def _write(module: torch.nn.Module, weights: Weights) -> None:
     for name, x in module.named_buffers():
-        x.copy_(weights[name])
+        if name in weights:
+            x.copy_(weights[name])
 
 
 def _turned(weights: Weights) -> dict[str, torch.Tensor]:
@@ -504,8 +540,11 @@ def _strides(x: torch.Tensor) -> tuple[int, ...]:
     return tuple(stride for stride, size in zip(x.stride(), x.shape, strict=True) if size > 1)
 
 
-def _compare(code: Code, call: Call, got: Results, lower: torch.dtype) -> tuple[str, str] | None:
-    weights, inputs, expected = call.weights, call.step.inputs, call.expected.results
+def _compare(
+    code: Code, call: Call, outcome: Outcome, got: Results, lower: torch.dtype
+) -> tuple[str, str] | None:
+    """Compare results with an outcome of stock's eager mode."""
+    weights, inputs, expected = call.weights, call.step.inputs, outcome.results
     names = [f"result {i}" for i in range(len(got) - len(inputs))]
     names += [f"input {i} afterwards" for i in range(len(inputs))]
     suspects = []
@@ -668,14 +707,27 @@ def _overlaps(x: torch.Tensor) -> bool:
     return x.numel() > 0 and 0 in _strides(x)
 
 
+def _same_sizes(some: Inputs, others: Inputs) -> bool:
+    return all(x.shape == y.shape for x, y in zip(some, others, strict=True))
+
+
 def _same(x: torch.Tensor, other: torch.Tensor) -> bool:
     return bool(((x == other) | ((x != x) & (other != other))).all())
+
+
+def _alike(error: Exception, other: Exception) -> bool:
+    """Return whether whoever expects one of two errors may get the other."""
+    return isinstance(error, type(other)) or isinstance(other, type(error))
 
 
 def _type(x: torch.Tensor) -> str:
     return f"{str(x.dtype).removeprefix('torch.')} {tuple(x.shape)}"
 
 
+def _name(of: object) -> str:
+    return f"{type(of).__name__}: "
+
+
 def _line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
+    return f"{_name(error)}{lines[-1] if lines else ''}"[:300]

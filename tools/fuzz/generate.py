@@ -13,7 +13,9 @@ from nnsmith.abstract.op import Constant, Input
 from nnsmith.graph_gen import model_gen
 
 from tools.fuzz.blocks import with_block
+from tools.fuzz.chains import with_chain
 from tools.fuzz.check import Code
+from tools.fuzz.lookups import with_lookups
 from tools.fuzz.model import KINDS, Data, Model, Node, draw_layout, source, tensors
 from tools.fuzz.operators import BOOL, F32, I64, operator_set, text_of
 from tools.fuzz.writes import with_writes
@@ -24,6 +26,12 @@ WEIGHT_LIMIT = 2**18
 WRITTEN = 0.4
 #: Share of the models with a block that depends on data.
 BRANCHED = 0.15
+#: Share of the models with a chain of hundreds of operators, which take seconds to check.
+CHAINED = 0.01
+#: Share of the models of float32 in which one weight has another dtype.
+MIXED = 0.06
+#: Share of the models with lookups of rows.
+LOOKED_UP = 0.2
 #: Attempts of NNSmith's Z3 to find a graph.
 TRIES = 20
 #: Seconds that NNSmith may spend on one graph.
@@ -40,10 +48,16 @@ def generate(seed: int, index: int, nodes: int, bf16: bool = False) -> Model:
     for _ in range(TRIES):
         model = _attempt(rng.randrange(2**31), nodes, bf16)
         if model is not None:
+            if rng.random() < LOOKED_UP:
+                model = _changed(model, with_lookups, rng)
             if rng.random() < WRITTEN:
                 model = _changed(model, with_writes, rng)
             if rng.random() < BRANCHED:
                 model = _changed(model, with_block, rng)
+            if rng.random() < CHAINED:
+                model = _changed(model, with_chain, rng)
+            if rng.random() < MIXED and not bf16:
+                model = _mixed(model, rng)
             return model
     raise RuntimeError(f"NNSmith found no graph for model {index} of seed {seed}")
 
@@ -60,10 +74,27 @@ def _changed(
         try:
             with torch.no_grad():
                 made(weights)(*tensors(changed, changed.inputs[0]).values())
-        except RuntimeError:
+        except (IndexError, RuntimeError, ValueError):
             continue
         return changed
     return model
+
+
+def _mixed(model: Model, rng: random.Random) -> Model:
+    """Return a model in which one weight has another dtype; torch may refuse it."""
+    weights = model.weights()
+    floating = [name for name, weight in weights.items() if weight.dtype == "float32"]
+    if not floating:
+        return model
+    name, dtype = rng.choice(floating), rng.choice(["bfloat16", "bfloat16", "float64"])
+    nodes = tuple(
+        replace(
+            node,
+            weights=tuple(replace(w, dtype=dtype) if w.name == name else w for w in node.weights),
+        )
+        for node in model.nodes
+    )
+    return replace(model, nodes=nodes)
 
 
 def _attempt(seed: int, nodes: int, bf16: bool) -> Model | None:

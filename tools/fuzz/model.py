@@ -174,6 +174,8 @@ def _tensor(data: Data, seed: int, bf16: bool) -> torch.Tensor:
         made = torch.rand(data.shape, generator=generator) < 0.5
     elif data.kind == "permutation":
         made = torch.randperm(data.shape[0], generator=generator)
+    elif data.kind in INTEGERS:
+        made = INTEGERS[data.kind](data, generator)
     else:
         low = 0 if data.kind == "index" else -data.limit
         made = torch.randint(low, data.limit, data.shape, generator=generator).to(dtype)
@@ -198,6 +200,43 @@ def _special(values: Sequence[float]) -> Any:
         return torch.where(torch.rand(shape, generator=generator) < 0.1, chosen, made)
 
     return draw
+
+
+#: Integers that no table has as an id.
+NO_IDS = (-5, -6, -1000, 1000, 2**31, -(2**40))
+
+
+def _one_wrong(data: Data, generator: torch.Generator) -> torch.Tensor:
+    """Return integers of which one is no id."""
+    made = torch.randint(-data.limit, data.limit, data.shape, generator=generator)
+    place = torch.randint(max(made.numel(), 1), (), generator=generator)
+    wrong = torch.tensor(NO_IDS)[torch.randint(len(NO_IDS), (), generator=generator)]
+    return torch.where(torch.arange(made.numel()).view(made.shape) == place, wrong, made)
+
+
+def _offsets(data: Data, generator: torch.Generator) -> torch.Tensor:
+    made = torch.randint(0, data.limit, data.shape, generator=generator).sort()[0]
+    made[:1] = 0
+    return made
+
+
+def _wrong_offsets(data: Data, generator: torch.Generator) -> torch.Tensor:
+    """Return offsets that do not begin at 0, or exceed the number of ids."""
+    made = _offsets(data, generator)
+    if torch.rand((), generator=generator) < 0.5:
+        made[-1:] = data.limit + 1
+    else:
+        made += 1
+    return made
+
+
+#: Distributions of the elements of integer tensors, beside uniform ones.
+INTEGERS: Mapping[str, Any] = {
+    "offsets": _offsets,
+    "wrong_normal": _one_wrong,
+    "wrong_index": _one_wrong,
+    "wrong_offsets": _wrong_offsets,
+}
 
 
 #: Distributions of the elements of floating-point tensors.

@@ -22,6 +22,7 @@ from torch.backends.zendnn import _compile
 from tools.fuzz import __main__ as command
 from tools.fuzz import check as check_module
 from tools.fuzz.blocks import HEADERS, with_block
+from tools.fuzz.chains import with_chain
 from tools.fuzz.check import FrontEnd, Verdict
 from tools.fuzz.generate import generate
 from tools.fuzz.model import KINDS, LAYOUTS, Data, Model, Node, source, tensors
@@ -215,10 +216,56 @@ def test_causal_attention_is_compared_only_for_finite_inputs(
     assert check_module.check(code, {}, [[x]], "fake").outcome == outcome
 
 
-def test_a_model_that_stock_refuses_is_no_find(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake(monkeypatch, 0.1)
-    invalid = replace(CHAIN, nodes=(node(1, "{0}.view(5, 5)", 0),), outputs=("v1",))
-    assert checked(invalid, "fake").outcome == "invalid"
+REFUSED = replace(CHAIN, nodes=(node(1, "{0}.view(5, 5)", 0),), outputs=("v1",))
+
+
+def test_a_front_end_raises_what_stock_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [checked(REFUSED, name).outcome for name in ("script", "eager")] == ["same"] * 2
+    assert checked(REFUSED, "trace").outcome == "refused"  # by torch.jit.trace itself
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(RuntimeError("no"), "same"), (IndexError("no"), "raises"), (None, "accepts")],
+)
+def test_another_error_than_stocks_is_found(
+    monkeypatch: pytest.MonkeyPatch, error: Exception | None, outcome: str
+) -> None:
+    def run(*inputs: torch.Tensor) -> Any:
+        if error is not None:
+            raise error
+        return inputs
+
+    made = FrontEnd(lambda module, inputs: module, lambda module: run)
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": made})
+    verdict = checked(REFUSED, "fake")
+    assert verdict.outcome == outcome
+    assert verdict.is_find == (outcome != "same")
+
+
+def test_wrong_indices_are_compared_by_their_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = Data("v0", (6,), "int64")
+    table = Data("v1_0", (8, 4))
+    nodes = (node(1, "F.embedding({0} + 4, {w0})", 0, weights=(table,)),)
+    model = replace(CHAIN, nodes=nodes, outputs=("v1",))
+    model = replace(model, inputs=((ids,), (replace(ids, kind="wrong_normal"),)))
+    assert checked(model, "script").outcome == "same"
+    lenient = FrontEnd(
+        lambda module, inputs: module,
+        lambda module: lambda ids: module(ids.clamp(-4, 3)),
+    )
+    monkeypatch.setattr(check_module, "FRONT_ENDS", {"fake": lenient})
+    verdict = checked(model, "fake")
+    assert verdict.outcome == "accepts"
+    assert verdict.detail.startswith("inputs 1: stock raises IndexError: ")
+
+
+@pytest.mark.parametrize("front_end", ["trace", "script", "eager", "compile"])
+def test_chains_of_hundreds_are_checked(front_end: str) -> None:
+    model = with_chain(CHAIN, random.Random(1))
+    assert len(model.nodes) > 100
+    assert len(model.outputs) == len(CHAIN.outputs)
+    assert checked(model, front_end).outcome == "same"
 
 
 def test_sizes_that_a_model_does_not_support_are_skipped() -> None:
