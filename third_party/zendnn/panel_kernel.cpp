@@ -80,6 +80,30 @@ void panel_kernel_t::multiply(int step) {
   }
 }
 
+void panel_kernel_t::clear_sums() {
+  for (int i = 0; i < conf_.rows; ++i) {
+    for (int j = 0; j < vectors(); ++j) {
+      vpxord(sum(i, j), sum(i, j), sum(i, j));
+    }
+  }
+}
+
+void panel_kernel_t::add_part() {
+  for (int i = 0; i < conf_.rows; ++i) {
+    for (int j = 0; j < vectors(); ++j) {
+      vaddps(sum(i, j), sum(i, j), part_at(i, j));
+    }
+  }
+}
+
+void panel_kernel_t::store_part() {
+  for (int i = 0; i < conf_.rows; ++i) {
+    for (int j = 0; j < vectors(); ++j) {
+      vmovups(part_at(i, j), sum(i, j));
+    }
+  }
+}
+
 void panel_kernel_t::advance(int steps) {
   add(src_, static_cast<uint32_t>(steps * conf_.src_step));
   add(weights_, static_cast<uint32_t>(steps * conf_.weights_step));
@@ -191,16 +215,28 @@ void panel_kernel_t::make_tile() {
   if (conf_.prefetch > 0 || conf_.next_rows) {
     mov(next_, ptr[param1 + OFFSET(next)]);
   }
-  for (int i = 0; i < conf_.rows; ++i) {
-    for (int j = 0; j < vectors(); ++j) {
-      vpxord(sum(i, j), sum(i, j), sum(i, j));
-    }
-  }
+  clear_sums();
 
-  Xbyak::Label groups, steps, rest, done;
+  Xbyak::Label part, groups, steps, rest, done;
   mov(count_, ptr[param1 + OFFSET(groups)]);
   test(count_, count_);
   jz(rest, T_NEAR);
+  if (sums_parts()) {
+    Xbyak::Label single;
+    cmp(count_, kPartGroups);
+    jbe(single, T_NEAR);
+    store_part(); // zeros
+    L(single);
+  }
+  L(part);
+  if (sums_parts()) {
+    mov(eax, kPartGroups);
+    mov(groups_, count_);
+    cmp(groups_, rax);
+    cmova(groups_, rax);
+    sub(count_, groups_);
+  }
+  const auto left_to_do = sums_parts() ? groups_ : count_;
   align(64);
   L(groups);
   for (int step = 0; step < kPanelUnroll; ++step) {
@@ -213,8 +249,16 @@ void panel_kernel_t::make_tile() {
   if (conf_.prefetch > 0) {
     add(next_, conf_.prefetch * kPanelLine);
   }
-  dec(count_);
+  dec(left_to_do);
   jnz(groups, T_NEAR);
+  if (sums_parts()) {
+    test(count_, count_);
+    jz(rest, T_NEAR);
+    add_part();
+    store_part();
+    clear_sums();
+    jmp(part, T_NEAR);
+  }
   L(rest);
   mov(count_, ptr[param1 + OFFSET(steps)]);
   test(count_, count_);
@@ -225,6 +269,13 @@ void panel_kernel_t::make_tile() {
   dec(count_);
   jnz(steps, T_NEAR);
   L(done);
+  if (sums_parts()) {
+    Xbyak::Label single;
+    cmp(qword[param1 + OFFSET(groups)], kPartGroups);
+    jbe(single, T_NEAR);
+    add_part();
+    L(single);
+  }
 
   if (!conf_.first || !conf_.last) {
     mov(sums_, ptr[param1 + OFFSET(sums)]);
@@ -279,12 +330,22 @@ void panel_kernel_t::generate() {
     mov(eax, (1 << tail) - 1);
     kmovw(tail_, eax);
   }
+  const int parts = conf_.rows * vectors() * kPanelLine; // bytes
+  if (sums_parts()) {
+    mov(rax, rsp);
+    sub(rsp, parts + kPanelLine);
+    and_(rsp, -kPanelLine);
+    mov(ptr[rsp + parts], rax);
+  }
   Xbyak::Label tiles;
   L(tiles);
   make_tile();
   next_tile();
   dec(qword[param1 + OFFSET(tiles)]);
   jnz(tiles, T_NEAR);
+  if (sums_parts()) {
+    mov(rsp, ptr[rsp + parts]);
+  }
   postamble();
   if (injector_) {
     injector_->prepare_table(/*gen_table=*/true);

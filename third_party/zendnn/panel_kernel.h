@@ -14,6 +14,11 @@ constexpr int kPanelLine = 64;
 // unrolled by this many steps.
 constexpr int kPanelUnroll = 4;
 
+// Sums of float32 over the depth are made in parts of this many groups of
+// steps. The rounding errors of one sum grow with its length: of 768 positive
+// products, in one part, they were six times those of a sum in blocks.
+constexpr int kPartGroups = 64;
+
 // Rows of a tile that leave registers for the weights and the source.
 constexpr int panel_rows(int vectors) {
   return vectors <= 2 ? 14 : vectors == 3 ? 9 : 6;
@@ -62,6 +67,9 @@ class panel_kernel_t : public jit_generator_t {
   void generate() override;
   void make_tile();
   void next_tile();
+  void clear_sums();
+  void add_part();
+  void store_part();
   void multiply(int step);
   void advance(int steps);
   void add_bias();
@@ -86,6 +94,12 @@ class panel_kernel_t : public jit_generator_t {
     const int spare = 32 - conf_.rows * vectors() - vectors();
     return Xbyak::Zmm(vectors() + (spare > 1 ? row % 2 : 0));
   }
+  bool sums_parts() const {
+    return conf_.type == data_type::f32;
+  }
+  Xbyak::Address part_at(int row, int vector) { // of the sums of earlier parts
+    return ptr[rsp + (row * vectors() + vector) * kPanelLine];
+  }
   dim_t dst_offset(int row, int vector) const;
   Xbyak::Address sums_at(int row, int vector) const;
 
@@ -95,7 +109,7 @@ class panel_kernel_t : public jit_generator_t {
 
   // param1 stays unchanged, since post-ops read it. They save r13 to r15.
   const Xbyak::Reg64 src_ = r8, weights_ = r9, dst_ = r10, next_ = r11,
-                     count_ = rdx, sums_ = rbx, bias_ = r12;
+                     count_ = rdx, sums_ = rbx, bias_ = r12, groups_ = rcx;
   const Xbyak::Opmask tail_ = k2; // injectors use k1
 };
 
