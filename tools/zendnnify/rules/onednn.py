@@ -1,7 +1,7 @@
 """Rules for the oneDNN tree: exceptions to the general rule, and edits."""
 
 from tools.zendnnify.rules import isa, nan
-from tools.zendnnify.rules.model import Action, Edit, Phrase
+from tools.zendnnify.rules.model import Action, Edit, Phrase, in_code
 
 KEPT: tuple[Phrase, ...] = (
     Phrase(
@@ -29,6 +29,16 @@ PHRASES: tuple[Phrase, ...] = (
         pattern=r"\b(?:OneDnnThreadPool\b|xla/backends/[\w/.]+)",
         reason="a class of XLA's and its header",
         versions=">=3.12",
+    ),
+    # The copy has rows of as many channels as there are, where images are channels-last.
+    in_code(
+        "copy-strided-points-into-the-workspace",
+        r"\bsp(\)?) \* jcp\.ic_block;",
+        r"sp\1 * nstl::min(jcp.ic, jcp.ic_block);",
+        "with fewer channels than a block, gradients of weights write past the workspace",
+        "src/cpu/x64/jit_avx2_1x1_convolution.cpp",
+        "src/cpu/x64/jit_avx512_common_1x1_convolution.cpp",
+        "src/cpu/x64/jit_avx512_core_bf16_1x1_convolution.cpp",
     ),
     *isa.PHRASES,
     *nan.PHRASES,

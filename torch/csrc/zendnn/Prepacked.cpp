@@ -261,13 +261,13 @@ Tensor dispatch(const Call& of) {
 }
 
 Tensor refuse_gradients(const Call& of) {
-  const auto needs_grad = [](const Tensor& t) {
-    return t.defined() &&
-           (t.requires_grad() || t._fw_grad(/*level=*/0).defined());
+  const auto is_recorded = [](const Tensor& t) {
+    return t.defined() && needs_grad(t);
   };
   TORCH_CHECK(
       !at::GradMode::is_enabled() ||
-          !(needs_grad(of.x) || needs_grad(of.weight) || needs_grad(of.bias)),
+          !(is_recorded(of.x) || is_recorded(of.weight) ||
+            is_recorded(of.bias)),
       "a prepacked layer is for inference and computes no gradients: run it "
       "under torch.no_grad(), or train the module that it was made from");
   at::AutoDispatchBelowADInplaceOrView below;

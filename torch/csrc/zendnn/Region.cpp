@@ -2,6 +2,8 @@
 // made from, as tensors, numbers and text, since those are what torch.export
 // saves and AOTInductor calls operators with. The plan is looked up by them.
 #include <torch/csrc/zendnn/Region.h>
+
+#include <ATen/native/zendnn/Operands.h>
 #include <torch/csrc/zendnn/Seen.h>
 #include <torch/csrc/zendnn/Tags.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
@@ -287,10 +289,6 @@ Tensors interpret(
   }
   return plan::Plan(std::string(description), known.vec(), std::string(name))
       .interpret(given.vec(), integers);
-}
-
-bool needs_grad(const Tensor& tensor) {
-  return tensor.requires_grad() || tensor._fw_grad(/*level=*/0).defined();
 }
 
 Tensors autograd(

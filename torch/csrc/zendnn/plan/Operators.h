@@ -5,6 +5,7 @@
 
 #include <torch/csrc/zendnn/plan/Attributes.h>
 #include <torch/csrc/zendnn/plan/Builder.h>
+#include <ATen/native/zendnn/kernels/windows.h>
 
 namespace at::native::zendnn::plan {
 
@@ -88,9 +89,7 @@ inline bool has(const Node& node, size_t index) {
 // torch's message for an index out of range.
 inline constexpr const char* kOutOfRange = "index out of range in self";
 
-// The largest stride, dilation, padding and number of elements of a window:
-// what ZenDNN computes from them fits in 32 bits.
-inline constexpr int64_t kLargestArgument = 1 << 24;
+using kernels::kLargestArgument;
 
 // A list with a number for each dimension; one number stands for all of them.
 // Throws Refused when one of them is less than the least, or larger than

@@ -40,6 +40,11 @@ inline bool is_plain(const Tensor& t) {
          !t._fw_grad(/*level=*/0).defined();
 }
 
+// Whether autograd has to see what is computed with it.
+inline bool needs_grad(const Tensor& t) {
+  return t.requires_grad() || t._fw_grad(/*level=*/0).defined();
+}
+
 // Whether the elements share no memory. get_overlap_status alone cannot decide
 // slices.
 inline bool are_apart(const Tensor& a, const Tensor& b) {

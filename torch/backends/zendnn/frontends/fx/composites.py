@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import SymInt, Tensor
+from torch._decomp import decomposition_table
 from torch._ops import OpOverload
 from torch.backends.zendnn.frontends.aten import IMPORTERS
 from torch.backends.zendnn.frontends.fx.calls import operator_of
@@ -107,6 +108,38 @@ def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
     return x
 
 
+def _recurrence(kind: str) -> Callable[..., Any]:
+    """Return the way to compute an LSTM, a GRU or an RNN in one call, by eager mode's kernels.
+
+    In steps, as torch traces it, are dropout in training and what autocast converts.
+    """
+    op = getattr(_aten, kind).input
+
+    def in_one_call(
+        x: Tensor,
+        states: Any,
+        params: Sequence[Tensor],
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        if (train and dropout) or torch.is_autocast_enabled("cpu"):
+            return decomposition_table[op](
+                *(x, states, params, has_biases, num_layers),
+                *(dropout, train, bidirectional, batch_first),
+            )
+        several = [states] if isinstance(states, Tensor) else list(states)
+        made = torch.ops.zendnn.recurrence(
+            kind, x, several, list(params), has_biases, num_layers, bidirectional, batch_first
+        )
+        return tuple(made)
+
+    return in_one_call
+
+
 def _taken_apart(op: OpOverload, *given: Any, **named: Any) -> Any:
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *given, **named)
 
@@ -122,6 +155,10 @@ _OWN_WAYS: Ways = {
         ),
         _dropout,
     ),
+    **{
+        getattr(_aten, kind).input: _recurrence(kind)
+        for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")
+    },
 }
 _PARTLY_WHOLE: Ways = {
     _aten.einsum.default: _keep_products,

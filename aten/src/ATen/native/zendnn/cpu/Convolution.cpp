@@ -1,5 +1,5 @@
 // Dense convolutions: conv1d to conv3d, their transposes and nn.Conv* all call
-// aten::_convolution.
+// aten::_convolution. Gradients are torch's, except where its kernel is wrong.
 #include <ATen/native/zendnn/cpu/Overrides.h>
 
 #include <ATen/native/ConvUtils.h>
@@ -9,7 +9,9 @@
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/cpu/PlainConvolution.h>
 #include <ATen/native/zendnn/cpu/Row.h>
+#include <ATen/native/zendnn/kernels/windows.h>
 #include <ATen/ops/_convolution_native.h>
+#include <ATen/ops/convolution_backward_native.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -64,9 +66,13 @@ Reason why_not_window(
     return param.size() == 1 ? param[0] : param[i];
   };
   for (int64_t i = 0; i < spatial; ++i) {
-    const auto kernel = at(dilation, i) * (weight.size(i + 2) - 1) + 1;
     const auto size = input.size(i + 2), pad = at(padding, i);
     const auto extra = at(output_padding, i);
+    if (std::max({at(stride, i), pad, at(dilation, i), extra}) >
+        kernels::kLargestArgument) {
+      return why::kWindow;
+    }
+    const auto kernel = at(dilation, i) * (weight.size(i + 2) - 1) + 1;
     // An extra as large as the stride is more than ZenDNN can describe.
     if (pad < 0 || extra < 0 ||
         (transposed
@@ -268,6 +274,132 @@ Tensor convolve(
       groups);
 }
 
+using Gradients = std::tuple<Tensor, Tensor, Tensor>;
+
+// Whether torch's oneDNN may compute the gradient of the weights from a copy of
+// the strided image's points, and write that past its workspace
+// (uxlfoundation/oneDNN#6035). zendnnify mends ours.
+bool is_copied_past_the_end(
+    const Tensor& input,
+    const Tensor& weight,
+    IntArrayRef stride,
+    int64_t groups,
+    std::array<bool, 3> wanted) {
+  constexpr int64_t kBlock = 16;
+  const auto dim = input.dim();
+  return !all_equal(stride, 1) && (wanted[1] || wanted[2]) && groups == 1 &&
+         (dim == 3 || dim == 4) && weight.dim() == dim &&
+         weight.size(1) < kBlock && all_equal(weight.sizes().slice(2), 1);
+}
+
+Reason why_not_differentiate(
+    const Tensor& grad_output,
+    const Tensor& input,
+    const Tensor& weight,
+    OptionalIntArrayRef /*bias_sizes*/,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups,
+    std::array<bool, 3> output_mask) {
+  if (!is_copied_past_the_end(input, weight, stride, groups, output_mask)) {
+    return "a gradient that torch computes";
+  }
+  if (!is_dense(input) || !is_dense(weight) || !is_dense(grad_output)) {
+    return why::kLayout;
+  }
+  const auto dtype = input.scalar_type();
+  if (weight.scalar_type() != dtype || grad_output.scalar_type() != dtype) {
+    return why::kTypes;
+  }
+  if (!takes_dtype(dtype)) {
+    return why::kType;
+  }
+  if (const auto reason = why_not_window(
+          input,
+          weight,
+          std::nullopt,
+          stride,
+          padding,
+          dilation,
+          transposed,
+          output_padding,
+          groups)) {
+    return reason;
+  }
+  const auto spatial = input.dim() - 2;
+  const auto pad = in_each(padding, spatial), step = in_each(stride, spatial),
+             apart = in_each(dilation, spatial),
+             extra = in_each(output_padding, spatial);
+  return grad_output.sizes() !=
+          (transposed
+               ? conv_input_size(
+                     input.sizes(),
+                     weight.sizes(),
+                     pad,
+                     extra,
+                     step,
+                     apart,
+                     groups)
+               : conv_output_size(
+                     input.sizes(), weight.sizes(), pad, step, apart))
+      ? why::kSizes
+      : nullptr;
+}
+
+Gradients differentiate(
+    const Tensor& grad_output,
+    const Tensor& input,
+    const Tensor& weight,
+    OptionalIntArrayRef bias_sizes,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    IntArrayRef output_padding,
+    int64_t groups,
+    std::array<bool, 3> output_mask) {
+  if (input.dim() == 3) {
+    auto [x, w, b] = differentiate(
+        grad_output.unsqueeze(2),
+        input.unsqueeze(2),
+        weight.unsqueeze(2),
+        bias_sizes,
+        with_height(stride, 1),
+        with_height(padding, 0),
+        with_height(dilation, 1),
+        transposed,
+        with_height(output_padding, 0),
+        groups,
+        output_mask);
+    const auto flat = [](const Tensor& t) {
+      return t.defined() ? t.squeeze(2) : t;
+    };
+    return {flat(x), flat(w), b};
+  }
+  return transposed ? zendnn_convolution_transpose_backward_stub(
+                          input,
+                          grad_output,
+                          weight,
+                          padding,
+                          output_padding,
+                          stride,
+                          dilation,
+                          groups,
+                          output_mask)
+                    : zendnn_convolution_backward_stub(
+                          input,
+                          grad_output,
+                          weight,
+                          padding,
+                          stride,
+                          dilation,
+                          groups,
+                          output_mask);
+}
+
 } // namespace
 
 void list_convolutions(torch::Library& m) {
@@ -276,7 +408,13 @@ void list_convolutions(torch::Library& m) {
           Needs::primitives,
           why_not_convolve,
           convolve,
-          static_cast<decltype(&convolve)>(at::native::_convolution)>>(m);
+          static_cast<decltype(&convolve)>(at::native::_convolution)>,
+      Row<"aten::convolution_backward",
+          Needs::primitives,
+          why_not_differentiate,
+          differentiate,
+          static_cast<decltype(&differentiate)>(
+              at::native::convolution_backward)>>(m);
 }
 
 } // namespace at::native::zendnn::cpu

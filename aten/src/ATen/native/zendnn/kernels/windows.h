@@ -5,6 +5,10 @@
 
 namespace at::native::zendnn::kernels {
 
+// The largest stride, dilation, padding and number of elements of a window:
+// what ZenDNN computes from them fits in 32 bits.
+inline constexpr int64_t kLargestArgument = 1 << 24;
+
 struct Windows {
   int64_t height = 0, width = 0; // of the image
   int64_t out_height = 0, out_width = 0;

@@ -1,0 +1,116 @@
+"""Gradients that torch's own oneDNN writes past its workspace run on ours, and are right.
+
+They crash or corrupt memory, so each case has a process of its own.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ..common import PRIMITIVE_DTYPES, counting, run_python, values
+
+#: Computes the gradients of a layer on channels-last images, dense or as tensors on the device
+#: zendnn, and compares them with those of float64.
+PROGRAM = """
+import torch
+from torch import nn
+
+def check(layer, dtype, *shape, blocked=False):
+    torch.manual_seed(0)
+    exact = layer.double()
+    x = torch.randn(*shape, dtype=torch.double).to(dtype).double()
+    for p in exact.parameters():
+        p.data = p.data.to(dtype).double()
+    order = (0, *range(2, x.dim()), 1)
+    back = (0, x.dim() - 1, *range(1, x.dim() - 1))
+    leaf = x.to(dtype).permute(order).contiguous().permute(back).requires_grad_()
+    held = x.clone().requires_grad_()
+    want = exact(held)
+    out = torch.randn(want.shape, dtype=torch.double).to(dtype).double()
+    wanted = torch.autograd.grad(want, [held, *exact.parameters()], out)
+    import copy
+    ours = copy.deepcopy(layer).to(dtype)
+    if dtype is not torch.double and x.dim() == 4:
+        ours = ours.to(memory_format=torch.channels_last)
+    given = leaf.to_zendnn() if blocked else leaf
+    result = ours(given)
+    result = result.to_dense() if blocked else result
+    made = torch.autograd.grad(result, [leaf, *ours.parameters()], out.to(dtype))
+    for a, b in zip(made, wanted):
+        error = (a.double() - b).abs().max() / b.abs().max()
+        assert error < (1e-4 if dtype == torch.float32 else 2e-2), float(error)
+"""
+
+
+def run(*cases: str, isa: str = "") -> None:
+    limit = {"ZENDNN_MAX_CPU_ISA": isa, "ONEDNN_MAX_CPU_ISA": isa} if isa else {}
+    run_python("\n".join([PROGRAM, *cases]), **limit)
+
+
+@pytest.mark.parametrize("isa", ["", "AVX512_CORE_BF16", "AVX2"])
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES, ids=str)
+@pytest.mark.parametrize("blocked", [False, True], ids=["dense", "zendnn"])
+def test_gradients_of_strided_points_of_few_channels(
+    isa: str, dtype: torch.dtype, blocked: bool
+) -> None:
+    """uxlfoundation/oneDNN#6035: the gradient of the weights, by a copy of the points."""
+    cases = [f"blocked, dtype = {blocked}, {dtype}"]
+    for channels in (1, 3, 4, 7, 8, 15, 17):
+        for stride in (2, 3, (1, 2)):
+            size = (192, 384) if stride != 3 else (192, 384 // 2)
+            cases.append(
+                f"check(nn.Conv2d({channels}, 8, 1, stride={stride}), dtype, 2, {channels}, "
+                f"{size[0]}, {size[1]}, blocked=blocked)"
+            )
+    cases.append("check(nn.Conv2d(4, 8, 1, stride=2), dtype, 8, 4, 96, 24, blocked=blocked)")
+    cases.append("check(nn.Conv2d(8, 8, 1, stride=2, groups=2), dtype, 2, 8, 96, 24)")
+    run(*cases, isa=isa)
+
+
+@pytest.mark.parametrize("isa", ["", "AVX512_CORE_BF16", "AVX2"])
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES, ids=str)
+def test_gradients_of_transposed_ones_of_signals_and_of_volumes(
+    isa: str, dtype: torch.dtype
+) -> None:
+    run(
+        f"dtype = {dtype}",
+        "check(nn.ConvTranspose2d(8, 4, 1, stride=2, output_padding=1), dtype, 2, 8, 128, 128)",
+        "check(nn.ConvTranspose2d(8, 1, 1, stride=3, output_padding=2), dtype, 2, 8, 64, 128)",
+        "check(nn.ConvTranspose1d(8, 4, 1, stride=2, output_padding=1), dtype, 2, 8, 50000)",
+        "check(nn.Conv1d(1, 8, 1, stride=2), dtype, 2, 1, 200000)",
+        "check(nn.Conv1d(4, 8, 1, stride=2), dtype, 2, 4, 200000)",
+        "check(nn.Conv3d(4, 8, 1, stride=2), dtype, 2, 4, 32, 32, 32)",
+        isa=isa,
+    )
+
+
+@pytest.mark.parametrize("wanted", [(True, True), (False, True), (True, False)])
+def test_only_such_gradients_are_ours(wanted: tuple[bool, bool]) -> None:
+    """One of the weights that is not wanted is no reason."""
+    of_input, of_weights = wanted
+    layer = nn.Conv2d(4, 8, 1, stride=2).requires_grad_(of_weights)
+    x = values(2, 4, 8, 8).to(memory_format=torch.channels_last).requires_grad_(of_input)
+    with counting() as calls:
+        layer(x).sum().backward()
+    assert calls["convolution"] == 1 + (of_input + 1 if of_weights else 0)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv2d(4, 8, 1),
+        nn.Conv2d(4, 8, 3, stride=2),
+        nn.Conv2d(16, 8, 1, stride=2),
+        nn.Conv2d(4, 8, 1, stride=2, groups=2),
+    ],
+    ids=str,
+)
+def test_other_gradients_are_torchs(layer: nn.Conv2d) -> None:
+    x = values(2, layer.in_channels, 8, 8).requires_grad_()
+    out = layer(x)
+    with torch.backends.zendnn.record() as events:
+        out.sum().backward()
+    (event,) = [e for e in events if e.operator == "aten::convolution_backward"]
+    assert (event.route, event.reason) == ("torch", "a gradient that torch computes")
