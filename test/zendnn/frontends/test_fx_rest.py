@@ -65,6 +65,18 @@ def test_an_index_divides_where_it_decides_about_sizes(index: Tensor) -> None:
     assert groups == (["sin floor index cos ceil"] if whole else ["sin floor"])
 
 
+@pytest.mark.parametrize(
+    "look_up", [lambda x, index: x.take(index), lambda x, index: x.index_add(0, index, x[:3])]
+)
+def test_a_lookup_that_nobody_checks_divides(look_up: Callable[[Tensor, Tensor], Tensor]) -> None:
+    def function(x: Tensor, index: Tensor) -> tuple[Tensor]:
+        return (look_up(x.sin().floor(), index).cos().ceil(),)
+
+    _, groups = grouped(function, LARGE, torch.tensor([3, 1, 1]))
+    assert groups[0].startswith("sin floor")
+    assert not {"take", "index_add"} & set(" ".join(groups).split())
+
+
 def test_a_write_divides() -> None:
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         first = y.sin().floor()

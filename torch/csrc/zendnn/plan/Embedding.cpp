@@ -3,6 +3,9 @@
 
 #include <ATen/native/zendnn/kernels/embedding.h>
 
+#include <map>
+#include <vector>
+
 namespace at::native::zendnn::plan {
 namespace {
 
@@ -80,6 +83,9 @@ void infer_embedding_bags(Values& values, const Node& node) {
         refuse("an embedding bag with other offsets");
       }
       sizes[0] = offsets[0] - node.get(attr::embedding_bags::last_offset);
+      if (sizes[0] < 1) {
+        refuse("offsets of no embedding bag");
+      }
     } else if (!each) {
       if (sizes.size() != 2) {
         refuse("an embedding bag whose indices are no matrix");
@@ -106,15 +112,17 @@ void build_embedding_bags(Builder& builder, const Node& node) {
   };
   std::vector<Part> parts;
   std::vector<Ref> touched;
+  std::map<int64_t, Place> places;
   for (const auto& bag : bags_of(node)) {
-    const auto table = builder.with_rows(bag.table);
-    const auto ids = each || bag.offsets >= 0 ? builder.dense(bag.ids)
-                                              : builder.with_rows(bag.ids);
+    const auto table = places[bag.table] = builder.with_rows(bag.table);
+    const auto ids = places[bag.ids] = each || bag.offsets >= 0
+                                           ? builder.dense(bag.ids)
+                                           : builder.with_rows(bag.ids);
     const auto optional = [&](int64_t value) {
-      return value >= 0 ? builder.dense(value).ref : Ref{};
+      return value >= 0 ? (places[value] = builder.dense(value)).ref : Ref{};
     };
     const auto offsets = optional(bag.offsets), weights = optional(bag.weights);
-    const auto out = builder.make_rows(bag.output);
+    const auto out = places[bag.output] = builder.make_rows(bag.output);
     const auto &sizes = builder.sizes(bag.table),
                &ids_sizes = builder.sizes(bag.ids),
                &out_sizes = builder.sizes(bag.output);
@@ -141,7 +149,8 @@ void build_embedding_bags(Builder& builder, const Node& node) {
     touched.insert(
         touched.end(), {table.ref, ids.ref, offsets, weights, out.ref});
   }
-  builder.add_kernel(node, node.op, touched, [parts](const Frame& frame) {
+  const auto otherwise = step_in_torch(builder, node, places);
+  builder.add_kernel(node, node.op, touched, [=](const Frame& frame) {
     std::vector<kernels::EmbeddingBag> calls;
     calls.reserve(parts.size());
     for (const auto& part : parts) {
@@ -152,10 +161,10 @@ void build_embedding_bags(Builder& builder, const Node& node) {
       call.weights = frame.at(part.weights);
       call.out = frame.at(part.out);
     }
-    TORCH_CHECK_INDEX(
-        kernels::embedding_bags(
-            {.tables = calls.data(), .count = std::ssize(calls)}),
-        kOutOfRange);
+    if (!kernels::embedding_bags(
+            {.tables = calls.data(), .count = std::ssize(calls)})) {
+      otherwise(frame);
+    }
   });
 }
 

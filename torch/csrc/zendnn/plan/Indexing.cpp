@@ -5,6 +5,7 @@
 #include <ATen/native/TopKImpl.h>
 #include <ATen/native/zendnn/kernels/indexing.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -113,14 +114,15 @@ void build_index(Builder& builder, const Node& node) {
   };
   std::vector<Part> parts;
   std::vector<Ref> touched{from.ref};
+  std::map<int64_t, Place> places{{input, from}};
   for (const auto value : chosen.values) {
     const auto dim = chosen.first + std::ssize(parts);
-    const auto place = broadcast_place(builder, value, middle);
+    const auto place = places[value] = builder.strided(value);
+    const auto own =
+        broadcast_strides(builder.sizes(value), place.strides, middle);
     Dims strides(out.size(), 0);
     std::copy(
-        place.strides.begin(),
-        place.strides.end(),
-        strides.begin() + (along ? 0 : chosen.first));
+        own.begin(), own.end(), strides.begin() + (along ? 0 : chosen.first));
     parts.push_back(
         {{.type = index_type(builder.dtype(value)),
           .limit = sizes[dim],
@@ -129,7 +131,7 @@ void build_index(Builder& builder, const Node& node) {
          std::move(strides)});
     touched.push_back(place.ref);
   }
-  const auto to = builder.make_dense(output);
+  const auto to = places[output] = builder.make_dense(output);
   touched.push_back(to.ref);
   const kernels::IndexArgs args{
       .count = std::ssize(parts),
@@ -140,7 +142,10 @@ void build_index(Builder& builder, const Node& node) {
       node,
       node.op,
       touched,
-      [=, x = from.ref, sizes = out](const Frame& frame) {
+      [=,
+       x = from.ref,
+       sizes = out,
+       otherwise = step_in_torch(builder, node, places)](const Frame& frame) {
         kernels::Index indices[kernels::kMostIndices];
         for (size_t i = 0; i < parts.size(); ++i) {
           indices[i] = parts[i].index;
@@ -153,7 +158,9 @@ void build_index(Builder& builder, const Node& node) {
         call.indices = indices;
         call.out = frame.at(to.ref);
         call.sizes = sizes.data();
-        TORCH_CHECK_INDEX(kernels::index(call), kOutOfRange);
+        if (!kernels::index(call)) {
+          otherwise(frame);
+        }
       });
 }
 

@@ -457,7 +457,9 @@ const std::unordered_map<std::string, Interpret>& table() {
   return all;
 }
 
-Made run(const Node& node, const Operands& given) {
+} // namespace
+
+c10::IValue interpret(const Node& node, const Operands& given) {
   if (is_in_torch(node.op)) {
     return compute(node, given);
   }
@@ -467,8 +469,6 @@ Made run(const Node& node, const Operands& given) {
   auto made = found->second(node, given);
   return node.post.empty() ? made : with_post_ops(node, made.toTensor(), given);
 }
-
-} // namespace
 
 Tensors interpret(
     const Description& region,
@@ -503,7 +503,7 @@ Tensors interpret(
       }
     }
     try {
-      const auto made = run(node, given);
+      const auto made = interpret(node, given);
       if (!made.isTensorList()) {
         values[node.output()] = made;
       } else {

@@ -4,8 +4,13 @@
 
 #include <torch/csrc/zendnn/plan/Arena.h>
 #include <torch/csrc/zendnn/plan/Description.h>
+#include <torch/csrc/zendnn/plan/LeftToTorch.h>
 
 namespace at::native::zendnn::plan {
+
+// Returns a node's result: a tensor, a list of tensors, or a number. Throws
+// c10::Error as interpret() does.
+c10::IValue interpret(const Node& node, const Operands& given);
 
 // Returns the region's results. It goes through the dispatcher, and so records
 // gradients, obeys autocast, and takes tensors of any device. Throws c10::Error

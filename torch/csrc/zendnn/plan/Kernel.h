@@ -6,9 +6,11 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstring>
+#include <functional>
 #include <initializer_list>
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 namespace at::native::zendnn::plan {
 
@@ -87,7 +89,8 @@ struct Pointer {
 };
 
 // Adds a step that runs the kernel on `args` with these pointers. A kernel
-// returns false for an index out of range.
+// returns false for an index out of range: then `otherwise` runs, or raises
+// torch's error; without it, IndexError is raised.
 template <typename Result, typename Args>
 void add_kernel(
     Builder& builder,
@@ -96,7 +99,8 @@ void add_kernel(
     Result (*kernel)(const Args&),
     std::type_identity_t<Args> args,
     std::initializer_list<Pointer<std::type_identity_t<Args>>> pointers,
-    double flops = 0) {
+    double flops = 0,
+    std::function<void(const Frame&)> otherwise = {}) {
   c10::SmallVector<Ref, 8> touched;
   // In the step itself: small kernels take little longer than a miss.
   c10::SmallVector<std::pair<size_t, Ref>, 8> places;
@@ -115,7 +119,8 @@ void add_kernel(
       node,
       implementation,
       touched,
-      [kernel, args, places, lists, numbers](const Frame& frame) {
+      [kernel, args, places, lists, numbers, otherwise = std::move(otherwise)](
+          const Frame& frame) {
         auto call = args;
         for (const auto& [offset, ref] : places) {
           Pointer<Args>::set(call, offset, frame.at(ref));
@@ -124,7 +129,10 @@ void add_kernel(
           Pointer<Args>::set(call, offset, numbers.data() + first);
         }
         if constexpr (std::is_same_v<Result, bool>) {
-          TORCH_CHECK_INDEX(kernel(call), kOutOfRange);
+          if (!kernel(call)) {
+            TORCH_CHECK_INDEX(otherwise, kOutOfRange);
+            otherwise(frame);
+          }
         } else {
           kernel(call);
         }

@@ -1,4 +1,5 @@
 // The operators that plans refuse for some shapes, in torch's own functions.
+#include <torch/csrc/zendnn/plan/Interpreter.h>
 #include <torch/csrc/zendnn/plan/LeftToTorch.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <optional>
@@ -347,16 +349,15 @@ struct View {
 
 // As torch would have it: how a tensor lies decides which kernel torch takes,
 // and so how it rounds.
-View as_in_torch(Builder& builder, int64_t value) {
-  auto spec = builder.spec(value);
+Place as_in_torch(Builder& builder, int64_t value) {
+  const auto& spec = builder.spec(value);
   if (is_channels_last(spec)) {
-    return {builder.in_layout(value, layout_of(spec)), spec};
+    return {
+        .ref = builder.in_layout(value, layout_of(spec)),
+        .strides = spec.strides};
   }
-  const auto place = is_row_major(spec.sizes, spec.strides)
-                         ? builder.dense(value)
-                         : builder.strided(value);
-  spec.strides = place.strides;
-  return {place.ref, spec};
+  return is_row_major(spec.sizes, spec.strides) ? builder.dense(value)
+                                                : builder.strided(value);
 }
 
 } // namespace
@@ -463,35 +464,66 @@ void infer_by_torch(Values& values, const Node& node) {
 }
 
 void build_by_torch(Builder& builder, const Node& node) {
-  std::vector<std::pair<size_t, View>> views; // by operand
+  std::map<int64_t, Place> places;
   std::vector<Ref> touched;
-  for (size_t i = 0; i < node.inputs.size(); ++i) {
-    if (is_tensor(builder, node.inputs[i])) {
-      views.emplace_back(i, as_in_torch(builder, node.inputs[i].index));
-      touched.push_back(views.back().second.ref);
+  for (const auto& operand : node.inputs) {
+    if (is_tensor(builder, operand)) {
+      const auto value = operand.index;
+      places[value] = as_in_torch(builder, value);
+      touched.push_back(places[value].ref);
     }
   }
-  auto spec = node.left->result;
+  const auto& spec = node.left->result;
   const auto to = is_channels_last(spec)
                       ? builder.make(node.output(), layout_of(spec))
                       : builder.make_dense(node.output());
-  spec.strides = to.strides;
+  places[node.output()] = to;
   touched.push_back(to.ref);
   builder.add_kernel(
-      node,
-      "torch " + node.op,
-      touched,
-      [node,
-       views,
-       operands = operands_of(builder, node, [](int64_t) { return Tensor(); }),
-       result = View{to.ref, spec}](const Frame& frame) {
-        const BelowEverything below;
-        auto given = operands;
-        for (const auto& [operand, view] : views) {
-          given[operand] = view.in(frame);
-        }
-        result.in(frame).copy_(compute(node, given));
-      });
+      node, "torch " + node.op, touched, step_in_torch(builder, node, places));
+}
+
+std::function<void(const Frame&)> step_in_torch(
+    const Builder& builder,
+    const Node& node,
+    const std::map<int64_t, Place>& places) {
+  const auto view_of = [&](int64_t value) {
+    const auto& place = places.at(value);
+    return View{
+        place.ref,
+        {.sizes = builder.sizes(value),
+         .strides = place.strides,
+         .dtype = builder.dtype(value)}};
+  };
+  std::vector<std::pair<size_t, View>> operands;
+  for (size_t i = 0; i < node.inputs.size(); ++i) {
+    if (is_tensor(builder, node.inputs[i])) {
+      operands.emplace_back(i, view_of(node.inputs[i].index));
+    }
+  }
+  std::vector<View> results;
+  std::transform(
+      node.outputs.begin(),
+      node.outputs.end(),
+      std::back_inserter(results),
+      view_of);
+  return [node,
+          operands,
+          results,
+          numbers = operands_of(builder, node, [](int64_t) {
+            return Tensor();
+          })](const Frame& frame) {
+    const BelowEverything below;
+    auto given = numbers;
+    for (const auto& [operand, view] : operands) {
+      given[operand] = view.in(frame);
+    }
+    const auto made = interpret(node, given);
+    for (size_t i = 0; i < results.size(); ++i) {
+      results[i].in(frame).copy_(
+          made.isTensorList() ? made.toTensorList().get(i) : made.toTensor());
+    }
+  };
 }
 
 } // namespace at::native::zendnn::plan

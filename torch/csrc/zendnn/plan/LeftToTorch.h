@@ -9,6 +9,8 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <functional>
+#include <map>
 #include <new>
 #include <string>
 #include <vector>
@@ -17,6 +19,8 @@ namespace at::native::zendnn::plan {
 
 class Builder;
 class Values;
+struct Frame;
+struct Place;
 
 // Calls the CPU's kernels directly: without gradients, autocast, tracers or
 // Python's modes.
@@ -107,6 +111,14 @@ size_t leave_by_route(
 // passes have assumed that they are.
 void infer_by_torch(Values& values, const Node& node);
 void build_by_torch(Builder& builder, const Node& node);
+
+// What computes a node in torch's own operators, at the plain places of its
+// operands and results, by value. Kernels call it for indices and offsets that
+// they do not take: torch raises its error, or says what these mean.
+std::function<void(const Frame&)> step_in_torch(
+    const Builder& builder,
+    const Node& node,
+    const std::map<int64_t, Place>& places);
 
 // Whether strides span little more memory than the elements need.
 bool is_compact(const TensorSpec& spec);

@@ -91,12 +91,16 @@ void build_scatter(Builder& builder, const Node& node) {
   const auto dim = wrap(node.get(attr::scatter::dim), std::ssize(sizes));
   const auto chosen = builder.strided(indices);
   auto from = builder.strided(value);
-  from.strides.resize(sizes.size()); // a number repeats
   const auto x = builder.dense(input);
   const auto to = builder.make_over(output, input, x);
   if (to.ref.buffer != x.ref.buffer || to.ref.offset != x.ref.offset) {
     builder.copy(input, x, to);
   }
+  auto otherwise = step_in_torch(
+      builder,
+      node,
+      {{input, x}, {indices, chosen}, {value, from}, {output, to}});
+  from.strides.resize(sizes.size()); // a number repeats
   auto lines = builder.sizes(indices);
   const auto many = std::exchange(lines[dim], 1);
   using Args = kernels::ScatterArgs;
@@ -119,7 +123,9 @@ void build_scatter(Builder& builder, const Node& node) {
        {&Args::sizes, lines},
        {&Args::index_strides, chosen.strides},
        {&Args::value_strides, from.strides},
-       {&Args::out_strides, to.strides}});
+       {&Args::out_strides, to.strides}},
+      /*flops=*/0,
+      std::move(otherwise));
 }
 
 void infer_slice_scatter(Values& values, const Node& node) {

@@ -47,14 +47,18 @@ std::pair<Place, Place> places_of(Builder& builder, const Node& node) {
   return {own, *to};
 }
 
-// Wraps the index of a row; raises IndexError where it is out of bounds.
-int64_t row_of(int64_t index, int64_t size, bool wraps) {
+// Wraps the index of a row; raises torch's IndexError where it is out of
+// bounds.
+int64_t row_of(int64_t index, int64_t dim, int64_t size, bool wraps) {
   const auto row = wraps && index < 0 ? index + size : index;
   TORCH_CHECK_INDEX(
       row >= 0 && row < size,
+      wraps ? "" : "index_copy_(): ",
       "index ",
       index,
-      " is out of bounds for a dimension with size ",
+      " is out of bounds for dimension ",
+      dim,
+      " with size ",
       size);
   return row;
 }
@@ -165,14 +169,15 @@ void build_write(Builder& builder, const Node& node) {
        wraps = node.get(attr::write::wraps)](const Frame& frame) {
         const auto* const index = frame.at<int64_t>(rows.ref);
         for (int64_t i = 0; i < count; ++i) {
-          row_of(index[i], size, wraps); // before anything is written
+          row_of(index[i], dim, size, wraps); // before anything is written
         }
         for (int64_t i = 0; i < count; ++i) {
           kernels::copy_strided(
               {.src = frame.at<char>(from.ref) + i * from.strides[dim] * bytes,
                .src_strides = from.strides.data(),
-               .dst = frame.at<char>(to.ref) +
-                      row_of(index[i], size, wraps) * to.strides[dim] * bytes,
+               .dst =
+                   frame.at<char>(to.ref) +
+                   row_of(index[i], dim, size, wraps) * to.strides[dim] * bytes,
                .dst_strides = to.strides.data(),
                .sizes = sizes.data(),
                .ndim = static_cast<int64_t>(sizes.size()),

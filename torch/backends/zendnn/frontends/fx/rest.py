@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 import logging
 import math
 import operator
@@ -19,8 +20,11 @@ from torch.backends.zendnn.frontends.fx.calls import hint_of, kind_of
 from torch.backends.zendnn.frontends.fx.writes import is_view, writes
 from torch.backends.zendnn.passes.partition import LARGE
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._pytree import tree_leaves
 
 log = logging.getLogger(__name__)
+
+_aten = torch.ops.aten
 
 #: A group is worth a call if its operators go through ``LARGE`` elements, so that it saves traffic,
 #: or if it has so many operators, so that it saves their calls.
@@ -69,7 +73,8 @@ def _can_be_grouped(node: fx.Node) -> bool:
         all(isinstance(x, Tensor) and not x.dtype.is_complex for x in several)
         and not writes(node)
         and not node.is_impure()
-        and (_UNFIT.isdisjoint(target.tags) or _indexes_by_numbers(node))
+        and (_UNFIT.isdisjoint(target.tags) or node.target == _aten.index.Tensor)
+        and (not places_of(node) or _can_be_checked(node))
     )
 
 
@@ -82,13 +87,44 @@ _UNFIT = frozenset(
     }
 )
 
+#: Arguments that say where an operator reads or writes elements.
+_PLACES = frozenset({"index", "indices", "target"})
 
-def _indexes_by_numbers(node: fx.Node) -> bool:
-    """Whether it reads elements at integer indices; the sizes of results of masks are not known."""
-    if node.target != torch.ops.aten.index.Tensor:
+#: Operators that only read there, and whether they count negative places from the end.
+_READERS = {
+    _aten.index.Tensor: True,
+    _aten.index_select.default: False,
+    _aten.gather.default: False,
+}
+
+
+def places_of(node: fx.Node) -> list[fx.Node]:
+    """Return the tensors of integers or masks that say where a node reads or writes elements."""
+    assert isinstance(node.target, torch._ops.OpOverload)
+    names = (argument.name for argument in node.target._schema.arguments)
+    given = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    named = tree_leaves([given[name] for name in _PLACES & given.keys()])
+    return [
+        place
+        for place in named
+        if isinstance(place, fx.Node)
+        and isinstance(place.meta["val"], Tensor)
+        and not place.meta["val"].is_floating_point()
+    ]
+
+
+def _can_be_checked(node: fx.Node) -> bool:
+    """Whether a group can check the indices of a node, as eager mode does.
+
+    For one out of bounds, Inductor's own loops end the process, or count from the end. The sizes of
+    a mask's results are not known.
+    """
+    if node.target not in _READERS:
         return False
-    dtypes = {index.meta["val"].dtype for index in node.args[1] if index is not None}
-    return dtypes.isdisjoint((torch.bool, torch.uint8))
+    dtypes = {place.meta["val"].dtype for place in places_of(node)}
+    sizes = node.args[0].meta["val"].shape
+    empty = any(isinstance(size, int) and size == 0 for size in sizes)
+    return dtypes <= {torch.int32, torch.int64} and len(sizes) > 0 and not empty
 
 
 def _trimmed(run: dict[fx.Node, None]) -> list[fx.Node]:
@@ -151,6 +187,13 @@ def _replace(source: fx.GraphModule, group: list[fx.Node], name: str, compile: C
 
 def by_inductor(group: fx.GraphModule) -> Compiled:
     """Compile a group of operators, for sizes that change if those of its inputs do."""
+    checked = _with_checks(group)
+    if checked is not None:
+        return CheckedGroup(group, _by_inductor(checked))
+    return _by_inductor(group)
+
+
+def _by_inductor(group: fx.GraphModule) -> Compiled:
     sizes = [
         size
         for node in group.graph.nodes
@@ -170,6 +213,72 @@ def _uncached() -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()
     made: contextlib.AbstractContextManager[Any] = settings.patch(caching_precompile=False)
     return made
+
+
+def _with_checks(group: fx.GraphModule) -> fx.GraphModule | None:
+    """Return a group that clamps its indices; its last result says whether all are within bounds.
+
+    Returns None for a group without indices.
+    """
+    graph = fx.Graph()
+    made: dict[fx.Node, fx.Node] = {}
+    checks: list[fx.Node] = []
+
+    def compute(function: Callable[..., Any], *given: Any) -> Any:
+        if not any(isinstance(x, fx.Node) for x in given):
+            return function(*given)
+        return graph.call_function(function, given)
+
+    def bounded(place: fx.Node, x: fx.Node, dim: int, wraps: bool) -> fx.Node:
+        size = x.meta["val"].shape[dim]
+        if not isinstance(size, int):
+            size = compute(_aten.sym_size.int, made[x], dim)
+        least, most = compute(operator.neg, size) if wraps else 0, compute(operator.sub, size, 1)
+        not_below = compute(_aten.ge.Scalar, made[place], least)
+        not_above = compute(_aten.le.Scalar, made[place], most)
+        both = compute(_aten.logical_and.default, not_below, not_above)
+        checks.append(compute(_aten.all.default, both))
+        return graph.call_function(_aten.clamp.default, (made[place], least, most))
+
+    *nodes, output = group.graph.nodes
+    for node in nodes:
+        replaced: tuple[Any, ...] = ()
+        if node.target in _READERS:
+            x, *where = node.args
+            wraps = _READERS[node.target]
+            if node.target == _aten.index.Tensor:
+                replaced = (
+                    [
+                        None if place is None else bounded(place, x, dim, wraps)
+                        for dim, place in enumerate(where[0])
+                    ],
+                )
+            else:
+                dim, place = where
+                replaced = (dim, bounded(place, x, dim, wraps))
+        made[node] = graph.node_copy(node, made.__getitem__)
+        if replaced:
+            made[node].args = (made[x], *replaced)
+    if not checks:
+        return None
+    within = functools.reduce(functools.partial(compute, _aten.logical_and.default), checks)
+    results = fx.map_arg(output.args[0], made.__getitem__)
+    graph.output((*results, within))
+    return fx.GraphModule(group, graph)
+
+
+class CheckedGroup(torch.nn.Module):
+    """A compiled group of ``_with_checks``; eager kernels raise an index error."""
+
+    def __init__(self, group: fx.GraphModule, compiled: Compiled) -> None:
+        super().__init__()
+        self.group = group
+        self.compiled = compiled
+
+    def forward(self, *given: Tensor) -> Sequence[Any]:
+        *results, within = self.compiled(*given)
+        made: Sequence[Any] = results if within else self.group(*given)
+        return made
 
 
 class FixedGroup(torch.nn.Module):

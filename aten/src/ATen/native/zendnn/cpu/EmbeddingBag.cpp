@@ -41,6 +41,23 @@ bool takes_weights(
          weights.numel() == indices.numel();
 }
 
+// Raises an error for ids without any bag, which torch reduces into memory that
+// is not there. It raises its own where the offsets are wrong in themselves.
+void check_bags(
+    const Tensor& indices,
+    const Tensor& offsets,
+    bool include_last_offset) {
+  const bool closed = include_last_offset && offsets.numel() == 1;
+  const bool none = closed ? value_at(offsets, 0) == 0
+                           : !include_last_offset && offsets.numel() == 0;
+  TORCH_CHECK(
+      !none || indices.numel() == 0,
+      "embedding_bag: offsets have no bag for ",
+      indices.numel(),
+      " ids; give the first bag's offset, 0",
+      closed ? ", before the closing one" : "");
+}
+
 // torch is as fast for sums without padding, without a closing offset before
 // the last id, and with contiguous weights if any.
 Reason why_not_bags(
@@ -56,6 +73,9 @@ Reason why_not_bags(
   const auto dtype = weight.scalar_type(), id_type = indices.scalar_type();
   const auto count = indices.numel();
   const bool weighted = has(per_sample_weights);
+  if (is_list(offsets, kLong) || is_list(offsets, kInt)) {
+    check_bags(indices, offsets, include_last_offset);
+  }
   if (mode < kSum || mode > kMax) {
     return "a mode of no known number";
   }

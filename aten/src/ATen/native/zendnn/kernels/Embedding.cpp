@@ -83,11 +83,11 @@ class Bags {
     if (!args_.offsets)
       return {ids_ + b * args_.ids_stride, args_.bag_size, b * args_.bag_size};
     const int64_t begin = offset(b);
-    const int64_t end = b + 1 < args_.bags || args_.last_offset
-                            ? offset(b + 1)
-                            : args_.ids_count;
+    const bool last = b + 1 == args_.bags;
+    const int64_t end =
+        last && !args_.last_offset ? args_.ids_count : offset(b + 1);
     if (begin < 0 || (b == 0 && begin > 0) || end < begin ||
-        end > args_.ids_count)
+        end > args_.ids_count || (last && end < args_.ids_count))
       return {ids_, -1, 0};
     return {ids_ + begin, end - begin, begin};
   }

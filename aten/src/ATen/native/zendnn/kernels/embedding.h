@@ -22,7 +22,7 @@ struct EmbeddingBag {
   int64_t row_stride = 0;
   // Without reduction: ids is (bags). Without offsets: ids is (bags, bag_size).
   // With offsets: bag b has the ids from offsets[b] to offsets[b + 1]; the last
-  // bag ends at ids_count, unless it has a closing offset.
+  // bag ends at ids_count, which is the closing offset if there is one.
   const void* ids = nullptr;
   int64_t ids_stride = 0; // from one bag to the next
   int64_t bag_size = 0;
@@ -53,7 +53,8 @@ struct EmbeddingBagsArgs {
   int64_t count = 0;
 };
 
-// False if an id or an offset is out of range: such a bag is not written.
+// False if an id is out of range, or if offsets do not begin with 0, fall, or
+// end before the last id: such a bag is not written.
 bool embedding_bag(const EmbeddingBag& args);
 bool embedding_bags(const EmbeddingBagsArgs& args);
 
