@@ -201,16 +201,28 @@ def addmv(rows: int, inner: int, *models: str) -> Problem:
     )
 
 
-def bmm(batch: int, rows: int, inner: int, columns: int, *models: str, form: str = "nn") -> Problem:
-    """A batch of matrix products; ``form`` says which operands are transposed."""
+def bmm(
+    batch: int,
+    rows: int,
+    inner: int,
+    columns: int,
+    *models: str,
+    form: str = "nn",
+    repeated: bool = False,
+) -> Problem:
+    """A batch of matrix products; ``form`` says which operands are transposed.
+
+    With ``repeated``, the right operand is one matrix that is expanded.
+    """
 
     def make(dtype: torch.dtype) -> Call:
         a = torch.randn(batch, rows, inner).to(dtype)
-        b = torch.randn(batch, inner, columns).to(dtype)
-        left, right = _transposed(a, form[0]), _transposed(b, form[1])
+        b = torch.randn(1 if repeated else batch, inner, columns).to(dtype)
+        left, right = _transposed(a, form[0]), _transposed(b, form[1]).expand(batch, -1, -1)
         return lambda: torch.bmm(left, right)
 
     size = f"{batch}x{rows}x{inner}x{columns}" + f" {form}" * (form != "nn")
+    size += " repeated" * repeated
     return Problem("bmm", size, models, _same(make), 2.0 * batch * rows * inner * columns)
 
 
@@ -237,12 +249,13 @@ def convolution(
     size: int | tuple[int, ...],
     kernel: int | tuple[int, ...],
     *models: str,
+    batch: int = 1,
     stride: int = 1,
     groups: int = 1,
     padding: int | None = None,
     transposed: bool = False,
 ) -> Problem:
-    """A convolution of one image, which is square if ``size`` is a number.
+    """A convolution of images, one by default, which are square if ``size`` is a number.
 
     By default, the padding keeps the image's size if the stride is 1.
     """
@@ -253,7 +266,7 @@ def convolution(
     front, back = (channels, out) if transposed else (out, channels)
 
     def make(dtype: torch.dtype) -> Call:
-        image = torch.randn(1, channels, *sizes).to(dtype)
+        image = torch.randn(batch, channels, *sizes).to(dtype)
         weight = torch.randn(front, back // groups, *kernels).to(dtype)
         return lambda: function(image, weight, None, stride, pads, groups=groups)
 
@@ -262,6 +275,7 @@ def convolution(
     else:
         shape = zip(sizes, kernels, pads, strict=True)
         places = math.prod((s + 2 * p - k) // stride + 1 for s, k, p in shape)
+    places *= batch
 
     def told(numbers: tuple[int, ...]) -> str:
         return "x".join(map(str, numbers if len(set(numbers)) > 1 else numbers[:1]))
@@ -275,7 +289,8 @@ def convolution(
     # each input place and kernel value.
     flop = 2.0 * places * math.prod(kernels) * channels * out / groups
     # A depthwise convolution does so little with each value that moving the values takes longest.
-    moved = channels * math.prod(sizes) + out * places if name == "conv depthwise" else 0
+    moved = 0 if name != "conv depthwise" else batch * channels * math.prod(sizes) + out * places
+    words = f"{batch}x" * (batch > 1) + words
     return Problem(name, words, models, _same(make), flop, moved)
 
 
@@ -449,6 +464,11 @@ MODELS = (BERT, LARGE, VIT, RESNET, MOBILE, LLAMA, GPT2, DLRM, OTHER)
 #: sequences.
 _LINEAR: Sequence[tuple[int, int, int, str]] = (
     (1, 16, 16, OTHER),  # so small that only the overhead of a call is measured
+    (2, 64, 64, OTHER),
+    (4, 128, 128, OTHER),
+    (2, 512, 512, OTHER),
+    (4, 2048, 512, OTHER),
+    (3, 512, 2048, OTHER),
     (1, 768, 768, BERT),
     (2, 768, 768, BERT),
     (8, 768, 3072, BERT),
@@ -554,6 +574,53 @@ def _log_softmax(x: Tensor) -> Tensor:
     return torch.log_softmax(x, -1)
 
 
+#: Convolutions of images with few points, as in the last layers of a network for small images and
+#: in speech detectors: batch, channels, outputs, size, kernel, stride.
+_FEW_POINTS: Sequence[tuple[int, int, int, int | tuple[int, ...], int, int]] = (
+    (1, 64, 64, (2,), 3, 2),
+    (1, 128, 64, (1,), 3, 1),
+    (1, 129, 128, (4,), 3, 1),
+    (1, 128, 64, (4,), 3, 2),
+    (1, 64, 64, (8,), 3, 1),
+    (1, 1, 258, (640,), 256, 128),
+    (1, 16, 32, (100,), 5, 1),
+    (1, 256, 256, (16,), 5, 1),
+    (8, 64, 64, (2,), 3, 2),
+    (1, 512, 512, 1, 3, 1),
+    (1, 512, 512, 2, 3, 1),
+    (1, 256, 512, 4, 3, 2),
+    (1, 256, 256, 2, 3, 1),
+    (1, 256, 256, 4, 3, 1),
+    (1, 256, 256, 5, 3, 1),
+    (1, 128, 128, 4, 3, 1),
+    (1, 128, 128, 6, 3, 1),
+    (1, 64, 64, 8, 3, 1),
+    (1, 64, 128, 8, 3, 2),
+    (1, 64, 128, 8, 1, 2),
+    (1, 256, 512, 2, 1, 2),
+    (1, 512, 512, 1, 1, 1),
+    (1, 3, 64, 32, 7, 2),
+    (1, 8, 8, 4, 3, 1),
+    (1, 3, 16, 16, 3, 1),
+    (2, 512, 512, 1, 3, 1),
+    (4, 256, 256, 2, 3, 1),
+    (8, 256, 256, 4, 3, 1),
+    (2, 16, 16, 4, 3, 1),
+    (1, 32, 32, (2, 4, 4), 3, 1),
+    (1, 64, 64, (1, 2, 2), 3, 1),
+)
+
+#: Batches of tiny matrices: batch, rows, inner size, columns.
+_TINY_PRODUCTS: Sequence[tuple[int, int, int, int, str]] = (
+    (2, 4, 4, 4, OTHER),
+    (16, 4, 4, 4, OTHER),
+    (64, 3, 3, 3, OTHER),
+    (8, 8, 8, 8, OTHER),
+    (64, 16, 16, 16, OTHER),
+    (1, 16, 64, 64, OTHER),
+    (4, 2, 64, 64, OTHER),
+)
+
 PROBLEMS: Sequence[Problem] = (
     *itertools.starmap(linear, _LINEAR),
     *(
@@ -591,6 +658,10 @@ PROBLEMS: Sequence[Problem] = (
     bmm(64, 27, 128, 27, DLRM),
     bmm(2048, 27, 128, 27, DLRM),
     bmm(2048, 27, 128, 27, DLRM, form="nt"),
+    *itertools.starmap(bmm, _TINY_PRODUCTS),
+    bmm(128, 1, 2048, 2048, OTHER, repeated=True),
+    bmm(16, 8, 512, 512, OTHER, repeated=True),
+    bmm(4, 64, 256, 64, OTHER, repeated=True),
     baddbmm(12, 128, 64, 128, BERT),
     baddbmm(12, 197, 64, 197, VIT),
     *(convolution(c, o, n, k, RESNET, stride=s) for c, o, n, k, s in RESNET_CONVOLUTIONS),
@@ -600,6 +671,12 @@ PROBLEMS: Sequence[Problem] = (
     convolution(512, 512, (800,), 3, OTHER, stride=2, padding=0),
     convolution(3, 45, (16, 112, 112), (1, 7, 7), OTHER, stride=2),  # first layer, video network
     convolution(64, 64, (8, 28, 28), 3, OTHER),
+    *(convolution(c, o, n, k, OTHER, batch=b, stride=s) for b, c, o, n, k, s in _FEW_POINTS),
+    convolution(64, 64, 4, 3, OTHER, groups=4),
+    convolution(64, 64, 4, 3, OTHER, groups=64),
+    convolution(256, 128, 1, 4, OTHER, stride=2, padding=1, transposed=True),
+    convolution(256, 128, 4, 4, OTHER, stride=2, padding=1, transposed=True),
+    convolution(64, 32, (8,), 4, OTHER, stride=2, padding=1, transposed=True),
     convolution(256, 128, 28, 2, OTHER, stride=2, padding=0, transposed=True),  # a U-Net's
     convolution(128, 64, 32, 4, OTHER, stride=2, padding=1, transposed=True),  # a generator's
     attention(1, 12, 128, 128, 64, BERT),
@@ -610,13 +687,21 @@ PROBLEMS: Sequence[Problem] = (
     attention(1, 32, 1, 1024, 128, LLAMA),
     attention(1, 32, 512, 512, 128, LLAMA, causal=True, key_heads=8),
     attention(1, 32, 1, 1024, 128, LLAMA, key_heads=8),
+    attention(1, 8, 1, 1, 64, OTHER),
+    attention(1, 8, 1, 16, 64, OTHER),
+    attention(1, 1, 4, 4, 16, OTHER),
+    attention(1, 12, 8, 8, 64, OTHER),
     max_pool(64, 112, 3, RESNET, stride=2, padding=1),
     max_pool(64, 112, 3, RESNET, batch=16, stride=2, padding=1),
     max_pool(256, 28, 2, OTHER, stride=2, padding=0),
+    max_pool(16, 4, 2, OTHER, stride=2, padding=0),
+    max_pool(64, 16, 3, OTHER, stride=2, padding=1),
     batch_norm(64, 112, RESNET),
     batch_norm(256, 56, RESNET),
     batch_norm(2048, 7, RESNET),
     batch_norm(96, 56, MOBILE),
+    batch_norm(512, 1, OTHER),
+    batch_norm(64, 4, OTHER),
     batch_norm(64, 112, RESNET, batch=16, training=True),
     batch_norm(256, 56, RESNET, batch=16, training=True),
     batch_norm(2048, 7, RESNET, batch=16, training=True),
@@ -624,13 +709,26 @@ PROBLEMS: Sequence[Problem] = (
     norm("layer_norm", 1024, 768, BERT),
     norm("layer_norm", 128, 1024, LARGE),
     norm("layer_norm", 197, 768, VIT),
+    norm("layer_norm", 1, 64, OTHER),
+    norm("layer_norm", 1, 768, OTHER),
+    norm("layer_norm", 4, 256, OTHER),
+    norm("rms_norm", 1, 64, OTHER),
     norm("rms_norm", 1, 4096, LLAMA),
     norm("rms_norm", 128, 4096, LLAMA),
+    elementwise("gelu", F.gelu, 1, 64, OTHER),
     elementwise("gelu", F.gelu, 128, 3072, BERT),
     elementwise("gelu", F.gelu, 1024, 3072, BERT),
     elementwise("gelu", F.gelu, 128, 4096, LARGE),
     elementwise("gelu", F.gelu, 197, 3072, VIT),
     elementwise("gelu tanh", _gelu_tanh, 128, 3072, OTHER),
+    elementwise("gelu tanh", _gelu_tanh, 1, 64, OTHER),
+    elementwise("silu", F.silu, 1, 64, OTHER),
+    elementwise("sigmoid", torch.sigmoid, 1, 64, OTHER),
+    elementwise("tanh", torch.tanh, 1, 64, OTHER),
+    elementwise("softmax", _softmax, 1, 10, OTHER),
+    elementwise("softmax", _softmax, 4, 64, OTHER),
+    elementwise("softmax of columns", _softmax_of_columns, 1, 8, 16, OTHER),
+    elementwise("log_softmax", _log_softmax, 1, 10, OTHER),
     elementwise("silu", F.silu, 1, 11008, LLAMA),
     elementwise("silu", F.silu, 128, 11008, LLAMA),
     elementwise("sigmoid", torch.sigmoid, 2048, 1024, OTHER),
@@ -653,6 +751,13 @@ PROBLEMS: Sequence[Problem] = (
     embedding_bag("mean", 200_000, 128, 2048, 20, DLRM),
     embedding_bag("max", 200_000, 128, 2048, 20, DLRM),
     embedding_bag("rows", 30_522, 768, 128, 1, BERT),
+    recurrent("LSTM", 1, 1, 16, 16, OTHER),
+    recurrent("LSTM", 1, 1, 128, 128, OTHER),
+    recurrent("LSTM", 1, 1, 512, 512, OTHER),
+    recurrent("LSTM", 1, 8, 256, 256, OTHER),
+    recurrent("GRU", 1, 1, 16, 16, OTHER),
+    recurrent("GRU", 1, 1, 128, 128, OTHER),
+    recurrent("GRU", 1, 1, 512, 512, OTHER),
     recurrent("LSTM", 32, 1, 128, 256, OTHER),
     recurrent("LSTM", 50, 16, 512, 512, OTHER, layers=2),
     recurrent("GRU", 32, 1, 128, 256, OTHER),

@@ -166,6 +166,60 @@ def test_bmm_of_expanded_operands_is_right(dtype: torch.dtype) -> None:
     check(torch.bmm, a, b)
 
 
+def freed_by(function: Callable[[], object]) -> int:
+    """The bytes of large blocks that a call takes and gives back."""
+    torch.backends.zendnn.empty_cache()
+    result = function()
+    freed: int = torch.backends.zendnn.memory_cached()
+    del result
+    return freed
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize(
+    "repeated", [(False, True), (True, False), (True, True)], ids=["right", "left", "both"]
+)
+def test_expanded_matrices_are_not_made_whole(
+    repeated: tuple[bool, bool], rows: int, turned: bool, dtype: torch.dtype
+) -> None:
+    batch, inner, columns = 64, 512, 256
+    left, right = (
+        values(1 if same else batch, *size, dtype=dtype, seed=seed)
+        for seed, (same, size) in enumerate(
+            zip(repeated, [(rows, inner), (inner, columns)], strict=True)
+        )
+    )
+    right = right.mT.contiguous().mT if turned else right
+    a, b = (x.expand(batch, -1, -1) for x in (left, right))
+    c, row = values(batch, rows, columns, dtype=dtype, seed=5), values(columns, dtype=dtype, seed=6)
+    out = torch.empty(batch, columns, rows, dtype=dtype).mT
+    functions: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        "bmm": torch.bmm,
+        "matmul": torch.matmul,
+        "einsum": lambda a, b: torch.einsum("bij,bjk->bik", a, b),
+        "out": lambda a, b: torch.bmm(a, b, out=out.to(a.dtype)),
+        "baddbmm": lambda a, b: torch.baddbmm(c.to(a.dtype), a, b, beta=0.5, alpha=2),
+        "row": lambda a, b: torch.baddbmm(row.to(a.dtype), a, b),
+    }
+    whole = batch * inner * columns * dtype.itemsize
+    for name, function in functions.items():
+        check(function, a, b, grow=2)
+        freed = freed_by(functools.partial(function, a, b))
+        assert freed < whole // 4 or not repeated[1], name
+
+
+@of_products
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("dims", [3, 4, 5, 6])
+def test_one_matrix_for_a_whole_batch_is_one_product(dims: int, dtype: torch.dtype) -> None:
+    batch = (16, 2, 2, 2)[: dims - 2]
+    a = values(*batch, 1, 256, dtype=dtype, seed=1)
+    b = values(256, 192, dtype=dtype, seed=2).expand(*batch, -1, -1)
+    assert check(torch.matmul, a, b) == {"matmul": 1}
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("step", [1, 7, 64])
 def test_bmm_of_windows_that_overlap_is_right(step: int, dtype: torch.dtype) -> None:
@@ -641,6 +695,43 @@ def test_convolution_is_right_for_any_geometry() -> None:
 
     holds()
     assert total
+
+
+#: Convolutions that bring their weights into blocks, or would: the dimensions of a batch of images,
+#: those of the weights, what else is given, and whether torch's kernel runs.
+BLOCKS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, int], bool]] = {
+    "one point": ((1, 512, 1, 1), (512, 512, 3, 3), {"padding": 1}, True),
+    "few points": ((1, 256, 4, 4), (256, 256, 3, 3), {"padding": 1}, True),
+    "few points of two images": ((2, 256, 3, 3), (256, 256, 3, 3), {"padding": 1}, True),
+    "few points of many images": ((16, 256, 3, 3), (256, 256, 3, 3), {"padding": 1}, False),
+    "strides that no panel has": ((1, 64, 16, 16), (64, 64, 3, 3), {"stride": 3}, True),
+    "the same, many points": ((1, 64, 72, 72), (64, 64, 3, 3), {"stride": 3}, False),
+    "a signal": ((1, 64, 2), (64, 64, 3), {"padding": 1, "stride": 2}, True),
+    "a volume": ((1, 64, 1, 2, 2), (64, 64, 3, 3, 3), {"padding": 1}, True),
+    "a larger volume": ((1, 64, 4, 8, 8), (64, 64, 3, 3, 3), {"padding": 1}, False),
+    "little of a volume": ((1, 8, 4, 4, 4), (8, 8, 3, 3, 3), {"padding": 1}, True),
+    "groups": ((1, 64, 4, 4), (64, 16, 3, 3), {"padding": 1, "groups": 4}, True),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_convolutions_bring_weights_into_blocks_where_that_pays(name: str) -> None:
+    image, weight, window, is_torchs = BLOCKS[name]
+    x, w = values(*image, seed=1), values(*weight, seed=2)
+    convolve = functools.partial(CONVOLUTIONS[len(image) - 2], **window)
+    assert bool(check(convolve, x, w, values(weight[0], seed=3))) != is_torchs
+
+
+@of_products
+@pytest.mark.parametrize("channels", [(1, 16), (32, 48)])
+@pytest.mark.parametrize("size", [(6, 6), (40,)])
+def test_convolutions_of_plain_images_stay_however_little_they_do(
+    size: tuple[int, ...], channels: tuple[int, int]
+) -> None:
+    """They read weights as they lie."""
+    inner, outer = channels
+    x, w = values(1, inner, *size), values(outer, inner, *[3] * len(size), seed=1)
+    assert check(functools.partial(CONVOLUTIONS[len(size)], padding=1), x, w)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -32,6 +32,12 @@ from .common import (
 OPERATIONS: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
     "mm": (torch.mm, [(32, 48), (48, 40)]),
     "bmm": (torch.bmm, [(3, 32, 48), (3, 48, 40)]),
+    "bmm of one matrix": (lambda a, b: torch.bmm(a, b.expand(6, 48, 40)), [(6, 8, 48), (48, 40)]),
+    "bmm by one matrix": (lambda a, b: torch.bmm(a.expand(6, 8, 48), b), [(8, 48), (6, 48, 40)]),
+    "bmm of one matrix each": (
+        lambda a, b: torch.bmm(a.expand(6, 8, 48), b.expand(6, 48, 40)),
+        [(8, 48), (48, 40)],
+    ),
     "addmm": (torch.addmm, [(40,), (32, 48), (48, 40)]),
     "baddbmm": (torch.baddbmm, [(3, 32, 40), (3, 32, 48), (3, 48, 40)]),
     "linear": (F.linear, [(2, 16, 48), (40, 48), (40,)]),
@@ -51,7 +57,7 @@ OPERATIONS: dict[str, tuple[Callable[..., Tensor], list[tuple[int, ...]]]] = {
 #: Operators that may fall back to torch, on any CPU or on this one.
 LEFT_TO_TORCH = {
     "conv_transpose2d",
-    *(() if HAS_WIDE_VECTORS else ("mm", "bmm", "addmm", "baddbmm", "linear")),
+    *(name for name in OPERATIONS if not HAS_WIDE_VECTORS and ("mm" in name or name == "linear")),
 }
 
 

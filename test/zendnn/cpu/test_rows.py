@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.backends.zendnn import _C
 from torch.backends.zendnn._events import Event
@@ -163,6 +164,9 @@ def reason_of(function: Callable[[], Any]) -> str:
     return events[-1].reason
 
 
+LITTLE = "too little work to bring weights into blocks for"
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
@@ -172,6 +176,10 @@ def reason_of(function: Callable[[], Any]) -> str:
         ),
         (lambda: torch.mm(values(8, 8), values(8, 8)), "a product too small to gain"),
         (lambda: torch.bmm(values(999, 3, 3), values(999, 3, 3)), "a product too small to gain"),
+        (lambda: F.conv2d(values(1, 32, 2, 2), values(32, 32, 3, 3), padding=1), LITTLE),
+        (lambda: F.conv1d(values(1, 64, 2), values(64, 64, 3), padding=1, stride=2), LITTLE),
+        (lambda: F.conv3d(values(1, 64, 1, 2, 2), values(64, 64, 1, 1, 1)), LITTLE),
+        (lambda: F.conv_transpose2d(values(1, 32, 7, 7), values(32, 64, 2, 2), stride=2), LITTLE),
         (
             lambda: torch.mm(values(40, 40), values(40, 40).bfloat16()),
             "operands with different dtypes",

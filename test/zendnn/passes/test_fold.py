@@ -36,6 +36,14 @@ def test_constants_are_evaluated(b: Builder) -> None:
     assert ops(graph) == ["binary"]
 
 
+def test_constants_that_are_repeated_for_products_stay_as_they_are(b: Builder) -> None:
+    """The product reads one matrix, where copies of it would take memory and time."""
+    x = b.input(random(4, 2, 3))
+    graph = b.done(b("matmul", x, b("expand", b.constant(3, 5), 4, -1, -1)))
+    assert b.check(fold_constants) == [0]
+    assert ops(graph) == ["expand", "matmul"]
+
+
 def test_sizes_of_constants_and_integer_arithmetic_are_evaluated(b: Builder) -> None:
     x = b.input(random(2, 12))
     rows = b("number_floordiv", b("numel", b.constant(4, 6)), 8)

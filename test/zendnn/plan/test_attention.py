@@ -18,6 +18,7 @@ from ..common import DTYPES, dtypes, property_test
 from ..passes.build import Builder
 from .check import (
     ARRANGEMENTS,
+    arena_bytes,
     check,
     interpret,
     make_plan,
@@ -310,3 +311,27 @@ def test_masks_of_other_strides(b: Builder, layout: str) -> None:
     q, k, v = (b.input(tensor(1, 2, n, 8, seed=seed)) for seed, n in enumerate((5, 7, 7)))
     mask = b.input(tensor(5, 7, layout=layout))
     check(b, b("attention", q, k, v, mask, scale=0.5))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("repeated", [(0,), (1,), (0, 1)], ids=str)
+def test_keys_and_masks_that_are_repeated_are_not_made_whole(
+    b: Builder, repeated: tuple[int, ...], transposed: bool, dtype: torch.dtype
+) -> None:
+    """Even if their elements must be rearranged."""
+
+    def operand(*wide: int, seed: int, dtype: torch.dtype = dtype) -> Value:
+        own = [1 if dim in repeated else size for dim, size in enumerate(wide)]
+        turned = (*own[:2], own[3], own[2]) if transposed else own
+        x = b.input(tensor(*turned, dtype=dtype, seed=seed))
+        return b("expand", b("transpose", x, 2, 3) if transposed else x, *wide)
+
+    q = b.input(tensor(16, 8, 2, 16, dtype=dtype))
+    k, v = (operand(16, 8, 64, 16, seed=seed, dtype=dtype) for seed in (1, 2))
+    mask = operand(16, 8, 2, 64, seed=3)
+    plan = check(
+        b, b("attention", q, k, v, mask, scale=0.0, causal=False, swapped=False), dtype=dtype
+    )
+    scratch = 1 << 16  # of two threads
+    assert arena_bytes(plan) <= scratch + (16 * 8 * 64 * 16 * 2 * dtype.itemsize) // 4

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -10,6 +13,8 @@ from hypothesis import strategies as st
 from ..common import HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, primitive_dtypes, property_test
 from ..passes.build import Builder
 from .check import (
+    FLOOR,
+    arena_bytes,
     check,
     copies_of,
     implementations,
@@ -110,6 +115,82 @@ def test_matrix_products(data: st.DataObject) -> None:
     left = b.input(tensor(*fewer[0], rows, inner, dtype=dtype, layout=layouts[0]))
     right = b.input(tensor(*fewer[1], inner, columns, dtype=dtype, layout=layouts[1], seed=1))
     check(b, b("matmul", left, right), dtype=dtype)
+
+
+@property_test
+@given(data=st.data())
+def test_products_of_repeated_matrices(data: st.DataObject) -> None:
+    """Of any of 3 to 6 dimensions, of either operand or both, with post-ops of the result."""
+    b, draw = Builder(), data.draw
+    dtype = draw(primitive_dtypes)
+    rows, inner, columns = (draw(st.sampled_from((1, 2, 5, 16, 33))) for _ in range(3))
+    batch = draw(st.lists(st.sampled_from([1, 2, 3]), min_size=1, max_size=4))
+    factors, batches = [], []
+    for seed, matrix in enumerate([(rows, inner), (inner, columns)]):
+        own = [size if draw(st.booleans()) else 1 for size in batch]
+        transposed, expands = draw(st.booleans()), draw(st.booleans())
+        shape = (*own, *matrix[::-1]) if transposed else (*own, *matrix)
+        x = b.input(tensor(*shape, dtype=dtype, seed=seed))
+        x = b("transpose", x, -1, -2) if transposed else x
+        factors.append(b("expand", x, *batch, -1, -1) if expands else x)
+        batches.append(batch if expands else own)
+    result = (*torch.broadcast_shapes(*batches), rows, columns)
+    posts: list[str | tuple[Any, ...]] = []
+    for seed in range(draw(st.integers(0, 2))):
+        added = [size if draw(st.booleans()) else 1 for size in result]
+        posts += [("add", b.input(tensor(*added, dtype=dtype, seed=seed + 7))), "relu"]
+    check(b, then(b, b("matmul", *factors), *posts), dtype=dtype)
+
+
+#: Shapes of two factors before and after they are expanded, the one that is left whole.
+REPEATED = {
+    "right": ((64, 1, 128), (64, 1, 128), (1, 128, 96), (64, 128, 96)),
+    "right of several rows": ((64, 3, 128), (64, 3, 128), (128, 96), (64, 128, 96)),
+    "left": ((1, 8, 128), (64, 8, 128), (64, 128, 16), (64, 128, 16)),
+    "both": ((1, 2, 128), (64, 2, 128), (1, 128, 96), (64, 128, 96)),
+    "right of heads": ((8, 8, 4, 128), (8, 8, 4, 128), (8, 1, 128, 16), (8, 8, 128, 16)),
+    "right of images": ((8, 8, 4, 128), (8, 8, 4, 128), (1, 8, 128, 16), (8, 8, 128, 16)),
+    "each once": ((8, 1, 4, 128), (8, 8, 4, 128), (1, 8, 128, 16), (8, 8, 128, 16)),
+    "five": ((4, 4, 4, 4, 64), (4, 4, 4, 4, 64), (4, 1, 1, 64, 16), (4, 4, 4, 64, 16)),
+    "six": ((2, 2, 4, 4, 4, 64), (2, 2, 4, 4, 4, 64), (64, 16), (2, 2, 4, 4, 64, 16)),
+}
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("expands", [False, True])
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+@pytest.mark.parametrize("name", REPEATED)
+def test_repeated_matrices_are_not_made_whole(
+    b: Builder, name: str, dtype: torch.dtype, expands: bool, transposed: bool
+) -> None:
+    factors, whole = [], 0
+    for seed, (own, wide) in enumerate((REPEATED[name][:2], REPEATED[name][2:])):
+        turned = seed == 1 and transposed
+        x = tensor(*own[:-2], *reversed(own[-2:]) if turned else own[-2:], dtype=dtype, seed=seed)
+        value = b.input(x)
+        value = b("transpose", value, -1, -2) if turned else value
+        factors.append(b("expand", value, *wide) if expands else value)
+        if math.prod(own) < math.prod(wide):
+            whole = max(whole, math.prod(wide) * dtype.itemsize)
+    product = b("matmul", *factors)
+    plan = check(b, b.eltwise("relu", product) if name == "six" else product, dtype=dtype)
+    assert not left_of(plan)
+    assert whole
+    assert arena_bytes(plan) <= whole // 8, implementations(plan)
+    assert not any("ref" in step for step in implementations(plan)), implementations(plan)
+
+
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
+def test_constants_that_are_repeated_are_not_made_whole(b: Builder, dtype: torch.dtype) -> None:
+    matrix = tensor(1, 128, 96, dtype=dtype, seed=1)
+    x = b.input(tensor(64, 1, 128, dtype=dtype))
+    out = b("matmul", x, b.graph.constant(matrix.expand(64, -1, -1)))
+    plan = make_plan(region_of(b, out), dtype)
+    assert plan.takes(b.examples, [])
+    (got,) = plan.run(b.examples, [])
+    exact = b.examples[0].double() @ matrix.double()
+    assert (got.double() - exact).abs().max() <= 2 * FLOOR[dtype] * exact.abs().max()
+    assert arena_bytes(plan) <= 64 * 128 * 96 * dtype.itemsize // 8
 
 
 def test_products_of_views(b: Builder) -> None:

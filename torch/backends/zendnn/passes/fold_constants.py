@@ -16,7 +16,7 @@ def fold_constants(graph: Graph, node: Node) -> bool:
     """Replace results that depend on constants only; return how many nodes were removed."""
     infer_types(node)  # an operand may be a constant by now
     # A constant cannot replace a result that is read outside the graph.
-    if node.is_foreign or not all(map(graph.is_private, node.outputs)):
+    if node.is_foreign or not all(map(graph.is_private, node.outputs)) or _is_read_once(node):
         return False
     results: list[Operand]
     if node.outputs[0].kind == "number":
@@ -30,6 +30,13 @@ def fold_constants(graph: Graph, node: Node) -> bool:
         graph.replace_uses(value, result)
     graph.remove(node)
     return True
+
+
+def _is_read_once(node: Node) -> bool:
+    """Whether all readers take a repeated tensor as what it repeats, which needs no copies."""
+    return node.op in ("expand", "expand_as") and all(
+        reader.op in ("matmul", "attention") for reader in node.readers
+    )
 
 
 def _number(node: Node) -> int | None:

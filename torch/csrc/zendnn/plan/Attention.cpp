@@ -23,7 +23,7 @@ read_scores(Builder& builder, const Node& node, size_t operand) {
   const auto& sizes = builder.sizes(value);
   auto place = builder.strided(value);
   if (!sizes.empty() && sizes.back() != 1 && place.strides.back() > 1) {
-    place = builder.dense(value);
+    place = builder.with_rows(value);
   }
   const auto wide = broadcast_strides(sizes, place.strides, Dims(4));
   return {place.ref, {wide[0], wide[1], wide[2], wide[3]}};

@@ -92,7 +92,8 @@ class Builder : public Values {
   Place strided(int64_t value);
   // With these strides, which leave no gaps.
   Place with_strides(int64_t value, const Dims& strides);
-  // With the elements of the last dimension side by side, or only one of them.
+  // With the elements of the last dimension side by side, or only one of them;
+  // what is repeated along other dimensions stays so.
   Place with_rows(int64_t value);
   // In this very layout.
   Ref in_layout(int64_t value, const memory::desc& layout);

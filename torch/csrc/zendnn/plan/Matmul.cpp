@@ -8,6 +8,8 @@
 #include <ATen/native/zendnn/cpu/LeftToTorch.h>
 
 #include <array>
+#include <functional>
+#include <numeric>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -49,64 +51,129 @@ struct Matrices {
   Ref ref;
 };
 
-// All rows of a tensor as one matrix, which may stay transposed.
-Matrices as_all_rows(Builder& builder, int64_t value, bool transposed) {
+// All rows of a tensor as one matrix.
+Matrices as_all_rows(Builder& builder, int64_t value) {
   const auto& sizes = builder.sizes(value);
   const auto dtype = builder.dtype(value);
   const auto place = builder.strided(value);
   if (const auto row = row_stride(sizes, place.strides)) {
     return {as_rows(sizes, dtype, *row), place.ref};
   }
-  if (transposed && sizes.size() == 2 && sizes[0] > 1 &&
-      place.strides[0] == 1 && place.strides[1] >= sizes[0]) {
-    return {memory::desc(sizes, type_of(dtype), place.strides), place.ref};
-  }
   return {as_rows(sizes, dtype, sizes.back()), builder.dense(value).ref};
 }
 
-// The last two dimensions as matrices that lie evenly apart, one for each of
-// the batch's elements; copied where they do not, or where some are repeated.
-// Without a batch, one matrix.
-Matrices as_matrices(Builder& builder, int64_t value, const Dims& batch) {
+// Consecutive dimensions of a batch along which the same operands are repeated,
+// one of the two at most.
+struct Run {
+  size_t first, last;
+  bool left, right;
+};
+
+// The runs of a batch in which the operands have these strides. Where both are
+// repeated, one is copied.
+std::vector<Run> runs_of(
+    const Dims& batch,
+    const Dims& left,
+    const Dims& right,
+    bool copies_left) {
+  std::vector<Run> runs;
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (batch[i] == 1) {
+      continue;
+    }
+    bool is_left = left[i] == 0, is_right = right[i] == 0;
+    if (is_left && is_right) {
+      (copies_left ? is_left : is_right) = false;
+    }
+    if (runs.empty() || runs.back().left != is_left ||
+        runs.back().right != is_right) {
+      runs.push_back({i, i, is_left, is_right});
+    }
+    runs.back().last = i + 1;
+  }
+  return runs;
+}
+
+// The strides of an operand over the batch and its matrix.
+Dims strides_over(Builder& builder, int64_t value, const Dims& batch) {
   const auto& sizes = builder.sizes(value);
-  const auto type = type_of(builder.dtype(value));
-  const auto place = builder.strided(value);
-  const auto rows = sizes.end()[-2], columns = sizes.back();
-  Dims whole = batch.empty() ? Dims(sizes.size() - 2, 1) : batch;
-  whole.insert(whole.end(), {rows, columns});
-  auto steps = broadcast_strides(sizes, place.strides, whole);
-  // Strides of single rows and columns say nothing. ZenDNN must not see a
-  // single row with gaps as a transposed column: it ignores the gaps.
-  auto row = rows == 1 ? columns : steps.end()[-2];
-  auto column = columns == 1 ? 1 : steps.back();
-  // The distance between matrices when it is one and the same.
-  auto of_matrices = whole;
-  of_matrices.end()[-2] = of_matrices.back() = 1;
-  auto apart = row_stride(of_matrices, steps);
-  auto ref = place.ref;
-  const bool is_plain =
-      (column == 1 && row >= columns) || (row == 1 && column >= rows);
-  if (!apart || !is_plain || overlaps(whole, steps)) {
-    const auto bytes = item_size(builder.dtype(value));
-    const Place to{
-        .ref = builder.scratch(count(whole) * bytes),
-        .strides = row_major_strides(whole)};
-    builder.copy_as(whole, bytes, {.ref = ref, .strides = steps}, to);
-    ref = to.ref;
-    row = columns;
-    column = 1;
-    apart = rows * columns;
+  auto whole = batch;
+  whole.insert(whole.end(), sizes.end() - 2, sizes.end());
+  return broadcast_strides(sizes, builder.strided(value).strides, whole);
+}
+
+// One matrix for each run's elements, or one for all where the operand is
+// repeated; with `joined`, the last run's matrices are one, with the rows of
+// all. What does not lie so is copied, each element once.
+Matrices as_matrices(
+    Builder& builder,
+    int64_t value,
+    const Dims& batch,
+    const std::vector<Run>& runs,
+    bool Run::* repeated,
+    bool joined) {
+  const auto& sizes = builder.sizes(value);
+  const auto dtype = builder.dtype(value);
+  auto strides = strides_over(builder, value, batch);
+  Dims whole = batch;
+  for (const auto& run : runs) {
+    if (run.*repeated) {
+      std::fill(whole.begin() + run.first, whole.begin() + run.last, 1);
+    }
   }
-  if (batch.empty()) {
-    return {memory::desc({rows, columns}, type, Dims{row, column}), ref};
+  whole.insert(whole.end(), sizes.end() - 2, sizes.end());
+  const auto matrices = runs.size() - joined;
+  const auto first_row =
+      joined && !(runs.back().*repeated) ? runs.back().first : batch.size();
+  const auto last = whole.size() - 1;
+  const auto product = [&](size_t from, size_t to) {
+    return count(Dims(whole.begin() + from, whole.begin() + to));
+  };
+  const auto rows = product(first_row, last), columns = whole.back();
+  Dims described, steps;
+  for (size_t i = 0; i < matrices; ++i) {
+    described.push_back(product(runs[i].first, runs[i].last));
   }
-  const auto matrices = count(batch);
-  if (matrices == 1) {
-    apart = std::max(row * rows, column * columns);
+  described.insert(described.end(), {rows, columns});
+  // Whether a description exists, which goes to `steps`.
+  const auto lies = [&] {
+    // Strides of single rows and columns say nothing. ZenDNN must not see a
+    // single row with gaps as a transposed column: it ignores the gaps.
+    const auto row = even_stride(whole, strides, first_row, last, columns);
+    const auto column = columns == 1 ? 1 : strides.back();
+    if (!row || overlaps(whole, strides) ||
+        !((column == 1 && *row >= columns) || (*row == 1 && column >= rows))) {
+      return false;
+    }
+    steps = {*row, column};
+    auto reach = std::max(*row * rows, column * columns);
+    for (auto i = matrices; i-- > 0;) {
+      const auto apart =
+          even_stride(whole, strides, runs[i].first, runs[i].last, reach);
+      if (!apart) {
+        return false;
+      }
+      steps.insert(steps.begin(), *apart);
+      reach = std::max(reach, *apart * described[i]);
+    }
+    return true;
+  };
+  auto ref = builder.strided(value).ref;
+  if (!lies()) {
+    if (count(whole) == count(sizes)) {
+      ref = builder.dense(value).ref;
+    } else {
+      const auto bytes = item_size(dtype);
+      const Place to{
+          .ref = builder.scratch(count(whole) * bytes),
+          .strides = row_major_strides(whole)};
+      builder.copy_as(whole, bytes, {.ref = ref, .strides = strides}, to);
+      ref = to.ref;
+    }
+    strides = row_major_strides(whole);
+    TORCH_INTERNAL_ASSERT(lies());
   }
-  return {
-      memory::desc({matrices, rows, columns}, type, Dims{*apart, row, column}),
-      ref};
+  return {memory::desc(described, type_of(dtype), steps), ref};
 }
 
 class MatrixProduct : public Product {
@@ -123,7 +190,7 @@ class MatrixProduct : public Product {
     const auto row = place->blocked
                          ? std::nullopt
                          : writable_row_stride(sizes, place->strides);
-    if (!row || (dims_.size() == 3 && *row != sizes.back())) {
+    if (!row || (dims_.size() > 2 && *row != sizes.back())) {
       return std::nullopt;
     }
     auto strides = row_major_strides(dims_);
@@ -149,18 +216,27 @@ class MatrixProduct : public Product {
       return std::nullopt;
     }
     const auto rank = std::max<size_t>(result.size(), 2);
-    Dims wide(rank - sizes.size(), 1);
-    wide.insert(wide.end(), sizes.begin(), sizes.end());
-    const Dims batch(wide.begin(), wide.end() - 2);
-    const bool one = count(batch) == 1;
-    if (!one && !std::equal(batch.begin(), batch.end(), result.begin())) {
-      return std::nullopt;
-    }
-    Dims seen(wide.end() - 2, wide.end());
-    if (dims_.size() == 3) {
-      seen.insert(seen.begin(), one ? 1 : dims_[0]);
-    } else if (!one) {
-      seen[0] *= count(batch); // the rows of all matrices
+    const auto widened = [rank](const Dims& narrow) {
+      Dims wide(rank - narrow.size(), 1);
+      wide.insert(wide.end(), narrow.begin(), narrow.end());
+      return wide;
+    };
+    const auto wide = widened(sizes), whole = widened(result);
+    const auto matrices = std::accumulate(
+        dims_.begin(), dims_.end() - 2, int64_t{1}, std::multiplies<>());
+    auto seen = dims_;
+    seen.back() = wide.back();
+    if (!std::equal(wide.begin(), wide.end() - 1, whole.begin())) {
+      // Not each row has its own: all matrices share one, or have one each.
+      const Dims batch(wide.begin(), wide.end() - 2);
+      seen.end()[-2] = wide.end()[-2];
+      if (count(batch) == 1) {
+        std::fill(seen.begin(), seen.end() - 2, 1);
+      } else if (
+          count(batch) != matrices ||
+          !std::equal(batch.begin(), batch.end(), whole.begin())) {
+        return std::nullopt;
+      }
     }
     for (size_t i = 0; i < seen.size(); ++i) {
       if (seen[i] != 1 && seen[i] != dims_[i]) {
@@ -192,7 +268,7 @@ class Linear : public MatrixProduct {
   Linear(Builder& builder, const Node& node)
       : MatrixProduct(builder, node, "linear layer") {
     const auto input = tensor(node, 0), weight = tensor(node, 1);
-    const auto rows = as_all_rows(builder, input, /*transposed=*/false);
+    const auto rows = as_all_rows(builder, input);
     source_ = rows.desc;
     source_ref_ = rows.ref;
     depth_ = source_.get_dims()[1];
@@ -268,13 +344,21 @@ class Matmul : public MatrixProduct {
     most_ = 1;
     const auto left = tensor(node, 0), right = tensor(node, 1);
     const auto& out = builder.sizes(node.output());
-    const auto& sizes = builder.sizes(right);
-    // A matrix for all batches: one product of all rows.
-    const bool shared = count(sizes) == sizes.back() * sizes.end()[-2];
-    const Dims batch = shared ? Dims() : Dims(out.begin(), out.end() - 2);
-    const auto a = shared ? as_all_rows(builder, left, /*transposed=*/true)
-                          : as_matrices(builder, left, batch);
-    const auto b = as_matrices(builder, right, batch);
+    const Dims batch(out.begin(), out.end() - 2);
+    const auto one = [&](int64_t value) { // matrix
+      const auto& sizes = builder.sizes(value);
+      return sizes.back() * sizes.end()[-2];
+    };
+    const auto runs = runs_of(
+        batch,
+        strides_over(builder, left, batch),
+        strides_over(builder, right, batch),
+        /*copies_left=*/one(left) <= one(right));
+    // One right matrix for the last run: one product of all rows.
+    const bool joined = !runs.empty() && runs.back().right;
+    const auto a = as_matrices(builder, left, batch, runs, &Run::left, joined);
+    const auto b =
+        as_matrices(builder, right, batch, runs, &Run::right, joined);
     source_ = a.desc;
     source_ref_ = a.ref;
     weights_ = b.desc;

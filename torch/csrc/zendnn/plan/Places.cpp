@@ -55,11 +55,30 @@ Place Builder::strided(int64_t value) {
 }
 
 Place Builder::with_rows(int64_t value) {
-  const auto known = strided(value);
   const auto& shape = sizes(value);
-  return shape.empty() || shape.back() == 1 || known.strides.back() == 1
-             ? known
-             : dense(value);
+  if (const auto* known = find_place(value, [&](const Place& it) {
+        return !it.blocked &&
+               (shape.empty() || shape.back() == 1 || it.strides.back() == 1);
+      })) {
+    return *known;
+  }
+  const Place known = strided(value);
+  auto once = shape; // all but the last dimension may be repeated
+  for (size_t i = 0; i + 1 < shape.size(); ++i) {
+    once[i] = known.strides[i] == 0 ? 1 : shape[i];
+  }
+  if (once == shape) {
+    return dense(value);
+  }
+  const auto bytes = item_size(dtype(value));
+  Place to{
+      .ref = arena(count(once) * bytes), .strides = row_major_strides(once)};
+  copy_as(once, bytes, known, to);
+  for (size_t i = 0; i < shape.size(); ++i) {
+    to.strides[i] = once[i] == shape[i] ? to.strides[i] : 0;
+  }
+  set_place(value, to, /*is_best=*/false);
+  return to;
 }
 
 Place Builder::addressable(int64_t value) {

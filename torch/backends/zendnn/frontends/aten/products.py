@@ -64,6 +64,8 @@ def factors(call: Call, left: Value, right: Value) -> tuple[str, list[Operand]]:
     """Return the operator and the operands of a product; a constant matrix makes it a layer."""
     matrix = _matrix(right)
     if matrix is None or matrix.dim() != 2:
+        matrix = _repeated_matrix(left, right)
+    if matrix is None:
         return "matmul", [left, right]
     if not matrix.numel():
         raise Refused("its matrix is empty")
@@ -77,6 +79,18 @@ def _matrix(value: Value) -> Tensor | None:
         return value.constant
     matrix = _match.constant(node.inputs[0])
     return matrix.t() if matrix is not None and matrix.dim() == 2 else None
+
+
+def _repeated_matrix(left: Value, right: Value) -> Tensor | None:
+    """Return the constant matrix that ``right`` repeats for each matrix of ``left``."""
+    expand = _match.producer(right, "expand", "expand_as")
+    matrix = right.constant if expand is None else _match.constant(expand.inputs[0])
+    if matrix is None or left.dims is None or right.dims is None or None in left.dims[:-2]:
+        return None
+    while matrix.dim() > 2 and (matrix.shape[0] == 1 or matrix.stride(0) == 0):
+        matrix = matrix[0]
+    same = (matrix.shape, left.dims[:-2]) == (right.dims[-2:], right.dims[:-2])
+    return matrix if same else None
 
 
 def product(call: Call, *, a: str, b: str, rank: int | None = None) -> None:

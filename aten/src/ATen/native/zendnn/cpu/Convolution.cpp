@@ -90,6 +90,110 @@ Reason why_not_window(
 
 namespace {
 
+bool all_equal(IntArrayRef param, int64_t value) {
+  return std::all_of(
+      param.begin(), param.end(), [=](int64_t i) { return i == value; });
+}
+
+// The pixels that a kernel of size 1 reads.
+Tensor strided(const Tensor& input, IntArrayRef stride) {
+  Tensor points = input;
+  for (int64_t i = 0; i < input.dim() - 2; ++i) {
+    points = stride[i] == 1 ? points
+                            : points.slice(i + 2, 0, std::nullopt, stride[i]);
+  }
+  return points;
+}
+
+// A convolution with a kernel of size 1 multiplies the weights by the image in
+// place, where other convolutions first reorder both into blocks. Measured on
+// ResNet-50's and MobileNetV2's sizes, it is slower only for batches of small
+// plain images, each of which is a separate product, and for many rows in
+// channels-last.
+bool is_product(
+    int64_t batch,
+    int64_t image, // points of each
+    const Tensor& weight,
+    IntArrayRef padding,
+    int64_t groups,
+    MemoryFormat format) {
+  constexpr int64_t kFewRows = 4096, kLargeImage = 784;
+  if (groups != 1 || !all_equal(weight.sizes().slice(2), 1) ||
+      !all_equal(padding, 0)) {
+    return false;
+  }
+  if (format != MemoryFormat::Contiguous) {
+    return batch * image <= kFewRows;
+  }
+  return batch == 1 || image >= kLargeImage ||
+         batch * image * weight.size(0) * weight.size(1) <= kLittleWork;
+}
+
+// How often a weight is multiplied: by each point of the results, or of the
+// inputs of a transposed convolution.
+int64_t uses_of_weights(
+    const Tensor& input,
+    const Tensor& weight,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed) {
+  const auto at = [](IntArrayRef param, int64_t i) {
+    return param.size() == 1 ? param[0] : param[i];
+  };
+  auto uses = input.size(0);
+  for (int64_t i = 0; i < input.dim() - 2; ++i) {
+    const auto size = input.size(i + 2);
+    const auto kernel = at(dilation, i) * (weight.size(i + 2) - 1) + 1;
+    uses *= transposed
+                ? size
+                : (size + 2 * at(padding, i) - kernel) / at(stride, i) + 1;
+  }
+  return uses;
+}
+
+// Whether weights would be brought into blocks for less than that takes.
+bool is_too_little(
+    const Tensor& input,
+    const Tensor& weight,
+    bool has_bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    bool transposed,
+    int64_t groups) {
+  const auto uses =
+      uses_of_weights(input, weight, stride, padding, dilation, transposed);
+  const auto batch = input.size(0);
+  const bool is_float = input.scalar_type() == kFloat;
+  const bool is_point = is_float && !transposed && groups == 1 &&
+                        all_equal(weight.sizes().slice(2), 1) &&
+                        all_equal(stride, 1) && all_equal(padding, 0);
+  if (!are_few_uses(uses) &&
+      !is_little_work(uses * weight.numel(), batch, is_point)) {
+    return false;
+  }
+  if (transposed) {
+    return true;
+  }
+  const bool last =
+      input.dim() > 3 && mkldnn_conv_use_channels_last(input, weight);
+  if (!last && input.dim() < 5 &&
+      convolves_plain(
+          input, weight, has_bias, stride, padding, dilation, groups)) {
+    return false;
+  }
+  // A product reads weights as they lie. So does torch of few uses in float32.
+  return (is_float && are_few_uses(uses)) ||
+         !is_product(
+             batch,
+             uses / batch,
+             weight,
+             padding,
+             groups,
+             last ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous);
+}
+
 Reason why_not_convolve(
     const Tensor& input,
     const Tensor& weight,
@@ -122,56 +226,29 @@ Reason why_not_convolve(
           why_leave_convolution(dtype, transposed, weight.size(1))) {
     return reason;
   }
-  return why_not_window(
-      input,
-      weight,
-      bias,
-      stride,
-      padding,
-      dilation,
-      transposed,
-      output_padding,
-      groups);
-}
-
-bool all_equal(IntArrayRef param, int64_t value) {
-  return std::all_of(
-      param.begin(), param.end(), [=](int64_t i) { return i == value; });
-}
-
-// The pixels that a kernel of size 1 reads.
-Tensor strided(const Tensor& input, IntArrayRef stride) {
-  Tensor points = input;
-  for (int64_t i = 0; i < input.dim() - 2; ++i) {
-    points = stride[i] == 1 ? points
-                            : points.slice(i + 2, 0, std::nullopt, stride[i]);
+  if (const auto reason = why_not_window(
+          input,
+          weight,
+          bias,
+          stride,
+          padding,
+          dilation,
+          transposed,
+          output_padding,
+          groups)) {
+    return reason;
   }
-  return points;
-}
-
-// A convolution with a kernel of size 1 multiplies the weights by the image in
-// place, where other convolutions first reorder both into blocks. Measured on
-// ResNet-50's and MobileNetV2's sizes, it is slower only for batches of small
-// plain images, each of which is a separate product, and for many rows in
-// channels-last.
-bool is_product(
-    const Tensor& points,
-    const Tensor& weight,
-    IntArrayRef padding,
-    int64_t groups,
-    MemoryFormat format) {
-  constexpr int64_t kFewRows = 4096, kLargeImage = 784;
-  if (groups != 1 || !all_equal(weight.sizes().slice(2), 1) ||
-      !all_equal(padding, 0)) {
-    return false;
-  }
-  const auto batch = points.size(0);
-  const auto image = c10::multiply_integers(points.sizes().slice(2));
-  if (format != MemoryFormat::Contiguous) {
-    return batch * image <= kFewRows;
-  }
-  return batch == 1 || image >= kLargeImage ||
-         batch * image * weight.size(0) * weight.size(1) <= kLittleWork;
+  return is_too_little(
+             input,
+             weight,
+             has(bias),
+             stride,
+             padding,
+             dilation,
+             transposed,
+             groups)
+             ? "too little work to bring weights into blocks for"
+             : nullptr;
 }
 
 Tensor multiply_points(
@@ -235,7 +312,13 @@ Tensor convolve_taken(
       }
     }
     const auto points = strided(input, stride);
-    if (is_product(points, weight, padding, groups, format)) {
+    if (is_product(
+            points.size(0),
+            c10::multiply_integers(points.sizes().slice(2)),
+            weight,
+            padding,
+            groups,
+            format)) {
       return multiply_points(points, weight, b, format);
     }
   }

@@ -129,6 +129,16 @@ bool is_repeated(const Tensor& t) {
   return t.dim() == 3 && t.size(0) > 1 && t.stride(0) == 0;
 }
 
+// Whether the rows of all matrices are evenly apart, as those of one matrix.
+bool joins_rows(const Tensor& t) {
+  return t.size(1) == 1 || t.stride(0) == t.stride(1) * t.size(1);
+}
+
+// Whether one matrix multiplies the rows of all others: a single product.
+bool is_one_product(const Tensor& mat1, const Tensor& mat2) {
+  return is_repeated(mat2) && !is_repeated(mat1) && joins_rows(mat1);
+}
+
 // Strides of dimensions of size 1 have no meaning, but ZenDNN reads them.
 DimVector meaningful_strides(const Tensor& t) {
   DimVector strides(t.strides());
@@ -167,9 +177,16 @@ Reason why_not_multiply(
   const auto m = mat1.size(dim - 2), k = mat1.size(dim - 1),
              n = mat2.size(dim - 1);
   const auto batch = dim == 3 ? mat1.size(0) : 1;
+  const bool is_one = is_one_product(mat1, mat2);
   return k != mat2.size(dim - 2) || (dim == 3 && batch != mat2.size(0))
              ? why::kSizes
-             : why_leave_product(mat1.scalar_type(), batch, m, k, n, added);
+             : why_leave_product(
+                   mat1.scalar_type(),
+                   is_one ? 1 : batch,
+                   is_one ? batch * m : m,
+                   k,
+                   n,
+                   added);
 }
 
 DimVector product_sizes(const Tensor& mat1, const Tensor& mat2) {
@@ -200,16 +217,59 @@ void multiply(
     Addend addend,
     float beta,
     float alpha,
+    const Tensor& out);
+
+// A batch whose products are all the same: one that is copied, or, where each
+// is added to a matrix of its own, one after the other.
+void multiply_same(
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Tensor& bias,
+    Addend addend,
+    float beta,
+    float alpha,
+    const Tensor& out) {
+  const auto a = mat1.select(0, 0), b = mat2.select(0, 0);
+  const auto first = out.select(0, 0);
+  multiply(a, b, bias, addend, beta, alpha, first);
+  if (addend != Addend::accumulate) {
+    out.narrow(0, 1, out.size(0) - 1).copy_(first);
+    return;
+  }
+  for (int64_t i = 1; i < out.size(0); ++i) {
+    multiply(a, b, bias, addend, beta, alpha, out.select(0, i));
+  }
+}
+
+void multiply(
+    const Tensor& mat1,
+    const Tensor& mat2,
+    const Tensor& bias,
+    Addend addend,
+    float beta,
+    float alpha,
     const Tensor& out) {
   if (!has_rows(out)) { // (a @ b).T is b.T @ a.T
     return multiply(mat2.mT(), mat1.mT(), bias, addend, beta, alpha, out.mT());
   }
+  if (is_one_product(mat1, mat2) && joins_rows(out)) {
+    return multiply(
+        mat1.flatten(0, 1),
+        mat2.select(0, 0),
+        bias,
+        addend,
+        beta,
+        alpha,
+        out.flatten(0, 1));
+  }
+  if (is_repeated(mat1) && is_repeated(mat2)) {
+    return multiply_same(mat1, mat2, bias, addend, beta, alpha, out);
+  }
   // ZenDNN broadcasts a matrix over the batch, unless both are broadcast.
-  const auto once = [](const Tensor& t, const Tensor& other) {
-    return as_plain_matrix(
-        is_repeated(t) && !is_repeated(other) ? t.narrow(0, 0, 1) : t);
+  const auto once = [](const Tensor& t) {
+    return as_plain_matrix(is_repeated(t) ? t.narrow(0, 0, 1) : t);
   };
-  const auto a = once(mat1, mat2), b = once(mat2, mat1);
+  const auto a = once(mat1), b = once(mat2);
   const Problem problem{
       DimVector(a.sizes()),
       meaningful_strides(a),

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/cpu/Row.h>
@@ -67,9 +68,13 @@ inline Reason why_leave_product(
     return why::kRounds;
   }
   if (dtype == kFloat) {
-    // MKL's AVX2 kernels leave nothing to gain. In outer products, which have
-    // no sums, MKL keeps the sign of zeros.
-    return !uses(Isa::avx512) ? why::kNoGain
+    // MKL's AVX2 kernels leave nothing to gain, nor do its kernels for two or
+    // three rows and weights in the caches, on Intel's CPUs. In outer products,
+    // which have no sums, MKL keeps the sign of zeros.
+    constexpr int64_t kFewRows = 3, kCached = 1 << 19;
+    return !uses(Isa::avx512) || (uses(Isa::amx) && batch == 1 &&
+                                  m <= kFewRows && k * n < kCached)
+               ? why::kNoGain
            : k == 1 && !added ? "an outer product"
                               : nullptr;
   }
@@ -87,6 +92,23 @@ inline Reason why_leave_recurrence(ScalarType dtype) {
   return dtype == kFloat && !uses(Isa::avx512)       ? why::kNoGain
          : may_round(dtype, Multiplies::recurrences) ? why::kRounds
                                                      : nullptr;
+}
+
+// Whether weights are multiplied too rarely to be brought into blocks at each
+// call. torch multiplies plain weights then, or brings them into blocks, too.
+inline bool are_few_uses(int64_t uses) {
+  constexpr int64_t kFew = 32;
+  return uses < kFew;
+}
+
+// The same of a convolution's multiply-adds, which the calls of primitives and
+// the memory around them outlast. On one thread, torch multiplies kernels of
+// one point image by image.
+inline bool is_little_work(int64_t work, int64_t batch, bool is_point) {
+  constexpr int64_t kLittle = 3 << 20, kLittleOfPoints = 1 << 23,
+                    kManyImages = 16;
+  return work < kLittle || (is_point && at::get_num_threads() == 1 &&
+                            batch < kManyImages && work < kLittleOfPoints);
 }
 
 inline Reason why_leave_convolution(

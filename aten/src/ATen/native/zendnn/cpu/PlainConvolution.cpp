@@ -98,8 +98,71 @@ std::optional<BoundPrimitive> make_primitive(const Problem& p) {
        {ZENDNN_ARG_DST, output}});
 }
 
-DimVector both(IntArrayRef param) {
-  return {param.front(), param.back()};
+// Of sizes or of a parameter: those of an image that a signal is, of height 1.
+DimVector as_image(IntArrayRef sizes) {
+  return sizes.size() == 3 ? DimVector{sizes[0], sizes[1], 1, sizes[2]}
+                           : DimVector(sizes);
+}
+DimVector both(IntArrayRef param, bool is_signal, int64_t height) {
+  return {is_signal ? height : param.front(), param.back()};
+}
+
+Problem problem_of(
+    const Tensor& input,
+    const Tensor& weight,
+    bool has_bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation) {
+  const bool is_signal = input.dim() == 3;
+  Problem problem{
+      .input = as_image(input.sizes()),
+      .weight = as_image(weight.sizes()),
+      .output = {},
+      .stride = both(stride, is_signal, 1),
+      .padding = both(padding, is_signal, 0),
+      .dilation = both(dilation, is_signal, 1),
+      .dtype = get_zendnn_dtype(input),
+      .has_bias = has_bias,
+      .threads = at::get_num_threads()};
+  problem.output = DimVector(conv_output_size(
+      problem.input,
+      problem.weight,
+      problem.padding,
+      problem.stride,
+      problem.dilation));
+  return problem;
+}
+
+// Groups of one channel go plane by plane; others are not taken.
+bool takes_groups(const Tensor& weight, int64_t groups) {
+  return groups == 1 || weight.size(1) == 1;
+}
+
+kernels::Windows windows_of(const Problem& problem) {
+  return {
+      .height = problem.input[2],
+      .width = problem.input[3],
+      .out_height = problem.output[2],
+      .out_width = problem.output[3],
+      .kernel_height = problem.weight[2],
+      .kernel_width = problem.weight[3],
+      .stride_down = problem.stride[0],
+      .stride_across = problem.stride[1],
+      .dilation_down = problem.dilation[0],
+      .dilation_across = problem.dilation[1],
+      .pad_top = problem.padding[0],
+      .pad_left = problem.padding[1]};
+}
+
+bool takes_planes(const Problem& problem) {
+  return uses(Isa::avx2) && kernels::takes_windows(windows_of(problem));
+}
+
+const std::optional<BoundPrimitive>& primitive_of(const Problem& problem) {
+  thread_local Recent<Problem, std::optional<BoundPrimitive>, ProblemHash>
+      recent;
+  return recent.find(problem, make_primitive);
 }
 
 std::optional<Tensor> convolve_in_panels(
@@ -107,9 +170,7 @@ std::optional<Tensor> convolve_in_panels(
     const Tensor& input,
     const Tensor& weight,
     const Tensor& bias) {
-  thread_local Recent<Problem, std::optional<BoundPrimitive>, ProblemHash>
-      recent;
-  const auto& primitive = recent.find(problem, make_primitive);
+  const auto& primitive = primitive_of(problem);
   if (!primitive) {
     return std::nullopt;
   }
@@ -132,21 +193,9 @@ std::optional<Tensor> convolve_planes(
       .batch = problem.input[0],
       .channels = problem.input[1],
       .filters = problem.weight[0],
-      .windows =
-          {.height = problem.input[2],
-           .width = problem.input[3],
-           .out_height = problem.output[2],
-           .out_width = problem.output[3],
-           .kernel_height = problem.weight[2],
-           .kernel_width = problem.weight[3],
-           .stride_down = problem.stride[0],
-           .stride_across = problem.stride[1],
-           .dilation_down = problem.dilation[0],
-           .dilation_across = problem.dilation[1],
-           .pad_top = problem.padding[0],
-           .pad_left = problem.padding[1]},
+      .windows = windows_of(problem),
       .dtype = kernel_dtype(input)};
-  if (!uses(Isa::avx2) || !kernels::takes_windows(args.windows)) {
+  if (!takes_planes(problem)) {
     return std::nullopt;
   }
   const auto x = input.contiguous(), w = weight.contiguous();
@@ -161,6 +210,22 @@ std::optional<Tensor> convolve_planes(
 
 } // namespace
 
+bool convolves_plain(
+    const Tensor& input,
+    const Tensor& weight,
+    bool has_bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    int64_t groups) {
+  if (!takes_groups(weight, groups)) {
+    return false;
+  }
+  const auto problem =
+      problem_of(input, weight, has_bias, stride, padding, dilation);
+  return groups > 1 ? takes_planes(problem) : primitive_of(problem).has_value();
+}
+
 std::optional<Tensor> convolve_plain(
     const Tensor& input,
     const Tensor& weight,
@@ -169,25 +234,11 @@ std::optional<Tensor> convolve_plain(
     IntArrayRef padding,
     IntArrayRef dilation,
     int64_t groups) {
-  if (groups > 1 && weight.size(1) > 1) {
+  if (!takes_groups(weight, groups)) {
     return std::nullopt;
   }
-  Problem problem{
-      .input = DimVector(input.sizes()),
-      .weight = DimVector(weight.sizes()),
-      .output = {},
-      .stride = both(stride),
-      .padding = both(padding),
-      .dilation = both(dilation),
-      .dtype = get_zendnn_dtype(input),
-      .has_bias = bias.defined(),
-      .threads = at::get_num_threads()};
-  problem.output = DimVector(conv_output_size(
-      problem.input,
-      problem.weight,
-      problem.padding,
-      problem.stride,
-      problem.dilation));
+  const auto problem =
+      problem_of(input, weight, bias.defined(), stride, padding, dilation);
   return (groups > 1 ? convolve_planes : convolve_in_panels)(
       problem, input, weight, bias);
 }

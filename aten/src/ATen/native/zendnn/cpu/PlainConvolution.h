@@ -15,6 +15,17 @@ constexpr int64_t kLittleWork = 1 << 21;
 // contiguous, and parameters have one value or two. Returns nothing, without
 // any copy, if ZenDNN would reorder into blocks or is faster that way, as
 // always for groups of more than one channel.
+//
+// Images may also be signals (n, channels, width), with parameters of one
+// value, in the question whether it would.
+bool convolves_plain(
+    const Tensor& input,
+    const Tensor& weight,
+    bool has_bias,
+    IntArrayRef stride,
+    IntArrayRef padding,
+    IntArrayRef dilation,
+    int64_t groups);
 std::optional<Tensor> convolve_plain(
     const Tensor& input,
     const Tensor& weight,
