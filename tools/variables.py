@@ -56,6 +56,9 @@ VARIABLES = {
         "`zen2`, `zen3`, `zen4`, `zen5`, or a folder with a machine's topology",
         "none",
     ),
+    "ZENDNN_EMULATE_PRECISION_CASTS": Variable(
+        "`1`: plans [round](plan.md#rounding) to bfloat16 wherever eager mode does"
+    ),
     "ZENDNN_HUGE_PAGES": Variable("transparent huge pages for large tensors and arenas"),
     "ZENDNN_LOG_OPTS": Variable(
         "`ZENDNN_DEBUG_MODE` by [module](profiling.md#logs), in zentorch's levels",

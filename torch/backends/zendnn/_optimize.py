@@ -16,6 +16,11 @@ import torch
 from torch import fx, nn
 from torch.backends.zendnn._options import Options
 from torch.backends.zendnn.frontends import fx as front_end
+from torch.backends.zendnn.frontends.fx.autocast import (
+    PlannedProgram,
+    autocast_dtype,
+    keep_autocast,
+)
 from torch.backends.zendnn.frontends.fx.composites import functional
 from torch.backends.zendnn.frontends.fx.program import with_plans
 from torch.export import ExportedProgram
@@ -37,14 +42,16 @@ def optimize(
     """Return a module for inference that computes what the model does, on ZenDNN's plans.
 
     Its weights are the model's of now. It is called as the model is, and it can be copied and
-    pickled.
+    pickled. It is made for autocast as that is now: under another state, the model runs as
+    ``torch.export`` captured it, on eager operations.
 
     Args:
         model: a module in eval mode, or what ``torch.export.export`` returned.
         inputs: what a module is called with; also for its sizes, unless these are dynamic.
         kwargs: the arguments by name.
         dynamic_shapes: the sizes that may change, as ``torch.export.export`` takes them.
-        options: ``passes``, ``precision`` and ``tune``, as ``torch.compile`` takes them.
+        options: ``passes``, ``precision``, ``emulate_precision_casts`` and ``tune``, as
+            ``torch.compile`` takes them.
 
     A module that cannot be exported is traced with ``inputs``. A program that torch cannot make
     functional runs on eager operations. A warning says so in both cases.
@@ -88,7 +95,8 @@ def export(
         inputs: what a module is called with; also for its sizes, unless these are dynamic.
         kwargs: the arguments by name.
         dynamic_shapes: the sizes that may change, as ``torch.export.export`` takes them.
-        options: ``passes``, ``precision`` and ``tune``, as ``torch.compile`` takes them.
+        options: ``passes``, ``precision``, ``emulate_precision_casts`` and ``tune``, as
+            ``torch.compile`` takes them.
 
     Raises:
         TypeError: for another kind of model, or of value of an option.
@@ -97,9 +105,10 @@ def export(
         Exception: torch.export's, where that cannot capture the module or make it functional.
     """
     given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
-    if not isinstance(given, ExportedProgram):
-        given = _exported(given, inputs, kwargs, dynamic_shapes)
-    with chosen.applied():
+    # As in torch's own programs, autocast around the export changes nothing.
+    with chosen.applied(), torch.autocast("cpu", enabled=False):
+        if not isinstance(given, ExportedProgram):
+            given = _exported(given, inputs, kwargs, dynamic_shapes)
         return _with_conditions(with_plans(functional(given)), given)
 
 
@@ -161,11 +170,13 @@ def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
         return _as_it_is(program)
     source = _checking(made)
     with options.applied():
-        return front_end.optimize(source, {})
+        planned = front_end.optimize(source, {})
+    return PlannedProgram(planned, _as_it_is(program), autocast_dtype())
 
 
-def _as_it_is(program: ExportedProgram) -> nn.Module:
+def _as_it_is(program: ExportedProgram) -> fx.GraphModule:
     source = _checking(program)
+    keep_autocast(source)
     # A plain module and graph can be pickled; torch's classes of both cannot.
     graph = fx.Graph()
     graph.set_codegen(copy.copy(source.graph._codegen))

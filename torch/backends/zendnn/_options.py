@@ -26,6 +26,9 @@ class Options:
             instructions for it; sums and results stay float32. With ``"high"`` and ``"highest"``,
             all is float32. By default what torch is set to, by
             ``torch.set_float32_matmul_precision`` for example, when the options are read.
+        emulate_precision_casts: whether plans round to bfloat16 wherever eager mode does, as with
+            Inductor's option of this name. Otherwise, steps that join several operators compute in
+            float32 and round once. By default what ``ZENDNN_EMULATE_PRECISION_CASTS`` says.
         tune: whether plans time implementations, or for how many seconds each may. By default for
             as many as ``ZENDNN_TUNING_BUDGET`` says. Without, the first one serves, unless an
             earlier choice is known.
@@ -33,6 +36,7 @@ class Options:
 
     passes: Mapping[str, bool] | None = None
     precision: str | None = None
+    emulate_precision_casts: bool | None = None
     tune: bool | float = True
 
     @classmethod
@@ -52,6 +56,8 @@ class Options:
             )
         if named.get("precision") is None:
             named["precision"] = _precision_of_torch()
+        if named.get("emulate_precision_casts") is None:
+            named["emulate_precision_casts"] = passes.is_enabled("round_as_eager")
         options = cls(**named)
         options.check()
         return options
@@ -65,6 +71,11 @@ class Options:
         if self.precision not in PRECISIONS:
             words = ", ".join(map(repr, PRECISIONS))
             raise ValueError(f"the option 'precision' is one of {words}, not {self.precision!r}")
+        if not isinstance(self.emulate_precision_casts, bool):
+            raise TypeError(
+                "the option 'emulate_precision_casts' is True or False, "
+                f"not {self.emulate_precision_casts!r}"
+            )
         if not (isinstance(self.tune, bool | int | float) and self.tune >= 0):
             raise ValueError(
                 f"the option 'tune' is True, False or a number of seconds, not {self.tune!r}"
@@ -74,7 +85,8 @@ class Options:
     def applied(self) -> Iterator[None]:
         """Apply the options to what is optimised inside."""
         rounds = self.precision == "medium" and _C._multiplies_bfloat16()
-        switched = {"round_products": rounds, **(self.passes or {})}
+        switched = {"round_products": rounds, "round_as_eager": bool(self.emulate_precision_casts)}
+        switched |= self.passes or {}
         budget = None if self.tune is True else float(self.tune)
         with passes.switched(switched), passes.tuned(budget):
             yield

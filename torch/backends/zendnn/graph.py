@@ -41,6 +41,7 @@ class Value:
             an input of another one.
         is_state: whether it is memory that a node writes to, as of this point in the order, or a
             view of it. Regions take it as an input and never return it.
+        is_rounded: whether eager mode rounds it and no pass may skip that.
         escapes: whether it is read outside the graph's nodes. Opaque nodes count as outside too
             (``Graph.is_private`` checks both).
     """
@@ -54,6 +55,7 @@ class Value:
     dims: Dims | None = None
     is_assumed: bool = False
     is_state: bool = False
+    is_rounded: bool = False
     source: Any = None
     #: The nodes that read this value, once for each operand. Graph alone maintains it.
     users: list[Node] = field(default_factory=list, repr=False)
@@ -172,6 +174,12 @@ class Node:
     def is_view(self) -> bool:
         """Whether its results are views of its first operand."""
         return self.has(Trait.VIEW)
+
+    @property
+    def keeps_rounding(self) -> bool:
+        """Whether it makes the same of its operands if they are rounded after it."""
+        is_exact = self.function is not None and self.function.exact
+        return self.is_view or self.op in ("cat", "stack") or is_exact
 
     @property
     def writes(self) -> bool:
@@ -334,9 +342,13 @@ class Graph:
         return not value.escapes and all(user.op != OPAQUE for user in value.users)
 
     def only_user(self, value: Value) -> Node | None:
-        """The one node that reads a private value, and reads it once; None for all else."""
+        """The one node that reads a private value, and reads it once; None for all else.
+
+        None, too, if a pass may not perform both in one step, since that would skip a rounding.
+        """
         if len(value.users) == 1 and self.is_private(value):
-            return value.users[0]
+            user = value.users[0]
+            return None if value.is_rounded and not user.keeps_rounding else user
         return None
 
     def remove_dead(self) -> int:

@@ -31,7 +31,7 @@ _UNBOUNDED: dict[str, Any] = {"magnifies": math.inf}
 FUNCTIONS = {
     row.name: row
     for row in (
-        _plain("relu", "eltwise_relu", keeps_integers=True),
+        _plain("relu", "eltwise_relu", keeps_integers=True, exact=True),
         Function(
             "leaky_relu",
             ("aten::leaky_relu(self, negative_slope=alpha)",),
@@ -67,7 +67,7 @@ FUNCTIONS = {
         _plain("mish", "eltwise_mish"),
         _plain("softplus", "", "aten::softplus(self, beta=1, threshold=20)"),
         _plain("exp", "eltwise_exp", **_UNBOUNDED),
-        _plain("abs", "eltwise_abs", keeps_integers=True),
+        _plain("abs", "eltwise_abs", keeps_integers=True, exact=True),
         _plain("sqrt", "eltwise_sqrt", **_UNBOUNDED),
         _plain("square", "eltwise_square", keeps_integers=True),
         # ZenDNN's logarithm is only exact to 1e-6 near 1, where the result is near 0.
@@ -305,7 +305,7 @@ COMPUTE_ROWS = (
     Operator(
         "prelu(Tensor x, Constant slopes)",
         "one slope, or one for each channel (dimension 1)",
-        Trait.COMPUTES | _KEEPS,
+        _PRODUCT | _KEEPS,  # autocast takes it for one
         Result(infer.same, _ALL, "elements"),
         aten=("aten::prelu(self, weight)",),
     ),

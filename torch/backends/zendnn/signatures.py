@@ -260,6 +260,7 @@ class Function:
         magnifies: the factor by which it may magnify the rounding error of a sum; infinity where
             there is no bound, as for sqrt next to 0.
         keeps_integers: whether torch makes integers of integers.
+        exact: whether it makes the operand, its negative or 0, and so never rounds.
         foreign: whether passes match it, and no plan computes it.
         operands: the names of its operands in mappings.
         commutes: whether the two may be exchanged.
@@ -273,6 +274,7 @@ class Function:
     beta: float | None = None
     magnifies: float = 1.0
     keeps_integers: bool = False
+    exact: bool = False
     foreign: bool = False
     operands: tuple[str, ...] = ("x",)
     commutes: bool = False

@@ -8,6 +8,7 @@
 #include <torch/csrc/zendnn/Tags.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/hash.h>
@@ -29,6 +30,12 @@ namespace {
 using plan::Tensors;
 
 constexpr const char* kName = "zendnn::run_region";
+// The overload whose results have the dtypes that were stated, as compilers rely
+// on. The other one obeys autocast and is taken apart into this one.
+constexpr const char* kTyped = "typed";
+
+// Added to a dtype: autocast lowers the result to its own.
+constexpr int64_t kLowered = 1 << 8;
 
 // What the operator is given. `results` has the type of each result: its
 // dtype, its rank, its sizes and its strides.
@@ -165,7 +172,8 @@ Plans& plans() {
 
 // ---- The operator
 
-// Calls `each` with the dtype, sizes and strides of each result.
+// Calls `each` with the dtype, sizes and strides of each result, and whether
+// autocast lowers it.
 template <typename Int, typename Each>
 void for_each_result(ArrayRef<Int> results, const Each& each) {
   const auto number = [&](size_t at) {
@@ -177,12 +185,17 @@ void for_each_result(ArrayRef<Int> results, const Each& each) {
   };
   for (size_t at = 0; at < results.size();) {
     TORCH_CHECK(at + 2 <= results.size(), kName, ": results without a rank");
-    const auto dtype = static_cast<ScalarType>(number(at));
+    const auto dtype = static_cast<ScalarType>(number(at) % kLowered);
+    const bool is_lowered = number(at) >= kLowered;
     const auto rank = static_cast<size_t>(number(at + 1));
     at += 2;
     TORCH_CHECK(
         at + 2 * rank <= results.size(), kName, ": results without sizes");
-    each(dtype, results.slice(at, rank), results.slice(at + rank, rank));
+    each(
+        dtype,
+        results.slice(at, rank),
+        results.slice(at + rank, rank),
+        is_lowered);
     at += 2 * rank;
   }
 }
@@ -199,7 +212,7 @@ bool has_strides(const Tensor& tensor, IntArrayRef strides) {
 // The program was compiled for these sizes and strides.
 Tensors as_promised(const Call& of, Tensors made) {
   size_t i = 0;
-  for_each_result(of.results, [&](auto dtype, auto sizes, auto strides) {
+  for_each_result(of.results, [&](auto dtype, auto sizes, auto strides, bool) {
     auto& tensor = made.at(i++);
     TORCH_CHECK(
         tensor.sizes() == sizes,
@@ -267,14 +280,14 @@ Tensors meta(
     std::string_view /*description*/,
     std::string_view /*name*/) {
   Tensors made;
-  for_each_result(results, [&](auto dtype, auto sizes, auto strides) {
+  for_each_result(results, [&](auto dtype, auto sizes, auto strides, bool) {
     made.push_back(at::empty_strided_symint(
         sizes, strides, TensorOptions(dtype).device(kMeta)));
   });
   return made;
 }
 
-// For what records gradients, is batched or traced.
+// For what records gradients, is batched, traced or lowered.
 Tensors interpret(
     TensorList tensors,
     OptionalSymIntArrayRef numbers,
@@ -303,19 +316,64 @@ Tensors autograd(
     return interpret(tensors, numbers, results, constants, description, name);
   }
   static const auto handle = c10::Dispatcher::singleton()
-                                 .findSchemaOrThrow(kName, "")
+                                 .findSchemaOrThrow(kName, kTyped)
                                  .typed<decltype(meta)>();
   const at::AutoDispatchBelowADInplaceOrView below;
   return handle.call(tensors, numbers, results, constants, description, name);
 }
 
+// The dtype that autocast gives each result; none where it lowers none.
+std::vector<ScalarType> lowered(SymIntArrayRef results) {
+  const auto autocast = at::autocast::get_autocast_dtype(kCPU);
+  std::vector<ScalarType> dtypes;
+  bool any = false;
+  for_each_result(results, [&](auto dtype, auto, auto, bool is_lowered) {
+    any = any || (is_lowered && dtype != autocast);
+    dtypes.push_back(is_lowered ? autocast : dtype);
+  });
+  return any ? dtypes : std::vector<ScalarType>();
+}
+
+// As the program's own operators would run: autocast lowers what it would lower
+// there, which a plan does not do.
+Tensors obey_autocast(
+    TensorList tensors,
+    OptionalSymIntArrayRef numbers,
+    SymIntArrayRef results,
+    int64_t constants,
+    std::string_view description,
+    std::string_view name) {
+  static const auto handle = c10::Dispatcher::singleton()
+                                 .findSchemaOrThrow(kName, kTyped)
+                                 .typed<decltype(meta)>();
+  if (at::autocast::is_autocast_enabled(kCPU)) {
+    if (const auto dtypes = lowered(results); !dtypes.empty()) {
+      auto made = interpret(
+          tensors, numbers, results, constants, description, name);
+      for (size_t i = 0; i < dtypes.size(); ++i) {
+        made.at(i) = made[i].to(dtypes[i]);
+      }
+      return made;
+    }
+  }
+  return handle.call(tensors, numbers, results, constants, description, name);
+}
+
 TORCH_LIBRARY_FRAGMENT(zendnn, m) {
-  m.def(
-      "run_region(Tensor[] tensors, SymInt[]? numbers, SymInt[] results, int "
-      "constants, str description, str name) -> Tensor[]",
-      {at::Tag::pt2_compliant_tag, strides_kept<at::Tag>()});
-  const auto at = [&m](c10::DispatchKey key, auto* run) {
-    m.impl("run_region", torch::dispatch(key, run));
+  constexpr const char* kSignature =
+      "(Tensor[] tensors, SymInt[]? numbers, SymInt[] results, int constants, "
+      "str description, str name) -> Tensor[]";
+  const auto typed = std::string("run_region.") + kTyped;
+  const std::vector<at::Tag> tags{
+      at::Tag::pt2_compliant_tag, strides_kept<at::Tag>()};
+  m.def(torch::schema(("run_region" + std::string(kSignature)).c_str()), tags);
+  m.impl(
+      "run_region",
+      torch::dispatch(
+          c10::DispatchKey::CompositeImplicitAutograd, obey_autocast));
+  m.def(torch::schema((typed + kSignature).c_str()), tags);
+  const auto at = [&](c10::DispatchKey key, auto* run) {
+    m.impl(typed.c_str(), torch::dispatch(key, run));
   };
   at(c10::DispatchKey::CPU, kernel);
   at(c10::DispatchKey::Meta, meta);

@@ -30,7 +30,11 @@ Handle = Any
 
 
 class Refused(Exception):
-    """Why the engine does not take a call."""
+    """Why the engine does not take a call; ``dtype`` is what it lacks, if that is the reason."""
+
+    def __init__(self, reason: str, dtype: torch.dtype | None = None) -> None:
+        super().__init__(reason)
+        self.dtype = dtype
 
 
 def _is_tensor(operand: Operand) -> TypeGuard[Value]:
@@ -173,12 +177,13 @@ class Call(abc.ABC):
             if not strided or constant.device.type != "cpu" or constant.is_quantized:
                 raise Refused(f"{name} is not a dense CPU tensor")
             if constant.dtype not in dtypes:
-                raise Refused(f"{name} is {words([constant.dtype])}, not {words(dtypes)}")
+                reason = f"{name} is {words([constant.dtype])}, not {words(dtypes)}"
+                raise Refused(reason, constant.dtype)
         if dtypes <= FLOATING and operand.is_integer:
             raise Refused(f"{name} holds integers or booleans")
         known = getattr(torch, operand.dtype or "", None)
         if isinstance(known, torch.dtype) and known not in dtypes:
-            raise Refused(f"{name} is {words([known])}, not {words(dtypes)}")
+            raise Refused(f"{name} is {words([known])}, not {words(dtypes)}", known)
         return operand
 
     def weight(self, name: str, dtypes: Dtypes = FLOATING) -> torch.Tensor:

@@ -12,11 +12,13 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 
+from torch.backends.zendnn import _C
 from torch.backends.zendnn.graph import Graph, Pass
 
 #: What each pass does. The module of its name defines the function of its name. Post-ops exist from
 #: fuse_eltwise on.
 _IN_GRAPHS = {
+    "round_as_eager": "rounds bfloat16 wherever eager mode does; off by default",
     "fold_constants": "evaluates what constants decide, and sizes too",
     "remove_identities": "removes what changes nothing",
     "unflatten_linears": "removes views around linear layers",
@@ -59,9 +61,10 @@ _DOES = _IN_GRAPHS | _IN_PLANS
 _FUNCTIONS: dict[str, Pass] = {
     name: getattr(importlib.import_module(f"{__name__}.{name}"), name) for name in _IN_GRAPHS
 }
-#: Passes that change results by more than rounding in float32 does.
-_OFF_BY_DEFAULT = frozenset({"round_products"})
+#: Passes that users ask for: they cost exactness, or speed.
+_OFF_BY_DEFAULT = frozenset({"round_products", "round_as_eager"})
 _enabled = {name: name not in _OFF_BY_DEFAULT for name in _DOES}
+_enabled["round_as_eager"] = _C.word_from("ZENDNN_EMULATE_PRECISION_CASTS", ["0", "1"]) == "1"
 _tuning_budget: float | None = None
 
 

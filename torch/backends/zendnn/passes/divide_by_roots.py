@@ -11,7 +11,7 @@ def divide_by_roots(graph: Graph, node: Node) -> bool:
     """Replace x · rsqrt(y) by x / √y; return how many roots."""
     reciprocal = node.output
     readers = dict.fromkeys(reciprocal.users)
-    if not graph.is_private(reciprocal) or not readers:
+    if not graph.is_private(reciprocal) or reciprocal.is_rounded or not readers:
         return False
     if any(not is_one_of(r, ["binary.mul"]) or r.inputs[0] is r.inputs[1] for r in readers):
         return False

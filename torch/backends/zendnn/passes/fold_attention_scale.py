@@ -40,7 +40,7 @@ def _scaling(graph: Graph, operand: Operand) -> tuple[Node, list[Value], float] 
     while isinstance(operand, Value) and graph.is_private(operand):
         readers = [user for user in operand.users if user.op not in NUMBERS]
         node = operand.producer
-        if len(readers) != 1 or node is None:
+        if len(readers) != 1 or node is None or operand.is_rounded:
             return None
         factor = affine_of(node)
         if factor is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.graph import Graph, Node, Value
 from torch.backends.zendnn.passes._match import absorb, each, sole
 
 
@@ -12,6 +12,9 @@ def fuse_casts(graph: Graph, last: Node) -> bool:
     node = sole(graph, last.inputs[0], "linear")
     if node is None or (node.output.dtype, last.get("dtype")) != ("bfloat16", "float32"):
         return False
+    bias = node.inputs[2]
+    if isinstance(bias, Value) and bias.dtype != "bfloat16":
+        return False  # torch raises an error
     node.attributes["dtype"] = "float32"
     absorb(graph, node, last)
     return True

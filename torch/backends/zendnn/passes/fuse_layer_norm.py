@@ -14,6 +14,8 @@ def fuse_layer_norm(graph: Graph, norm: Node) -> bool:
     if residual != [None] or add is None or add.post_ops or not all(map(_is_whole, add.inputs)):
         return False
     total, result = add.output, norm.output
+    if total.is_rounded:
+        return False
     alone = graph.only_user(total) is norm
     if not alone:
         graph.move_before(norm, add)  # and so before the sum's other readers

@@ -43,7 +43,8 @@ def promote_operands(graph: Graph) -> int:
         infer_types(node)
         _assume(node.outputs)
     for value, dtype in before.items():
-        value.dtype = "float32" if value.is_assumed else dtype
+        assumed = value.is_assumed and dtype in (None, SOME_FLOAT)
+        value.dtype = "float32" if assumed else dtype
     graph.infer_types()
     return converted
 

@@ -85,7 +85,7 @@ def _match(
             if steps is not None:
                 return steps, last, ordered
         node = last.producer
-        if node is None or not _is_basic(node) or not graph.is_private(last):
+        if node is None or not _is_basic(node) or not graph.is_private(last) or last.is_rounded:
             return None
         if not members.issuperset(last.users):
             return None

@@ -20,7 +20,7 @@ def recognise_rope(graph: Graph, node: Node) -> bool:
 
 def _rotate(graph: Graph, total: Node) -> bool:
     plain, turned = (producer(term, "binary.mul") for term in total.inputs[:2])
-    if plain is None or turned is None:
+    if plain is None or turned is None or plain.output.is_rounded or turned.output.is_rounded:
         return False
     for a, b in ((plain, turned), (turned, plain)):
         for r, sin in (b.inputs, b.inputs[::-1]):

@@ -214,6 +214,9 @@ void infer_convolution(Values& values, const Node& node) {
   if (has(node, 2) && values.sizes(tensor(node, 2)) != Dims{filters}) {
     refuse("a convolution whose bias is not one number for each channel");
   }
+  if (has(node, 2) && values.dtype(tensor(node, 2)) != values.dtype(weight)) {
+    refuse("a convolution whose bias has another dtype");
+  }
   Dims out{in[0], filters};
   for (size_t i = 0; i < w.kernel.size(); ++i) {
     const auto reach = w.reach(i);

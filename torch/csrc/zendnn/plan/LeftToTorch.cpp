@@ -77,7 +77,7 @@ Tensor linear(const Node& node, const Operands& given) {
   const auto name = node.get(attr::linear::dtype);
   const auto dtype = name.empty() ? x.scalar_type() : dtype_named(name);
   // torch wants a bias of the same dtype.
-  if (bias && x.scalar_type() == kBFloat16 && bias->scalar_type() == kFloat) {
+  if (bias && dtype == kFloat && bias->scalar_type() == kFloat) {
     x = x.to(kFloat);
     weight = weight.to(kFloat);
   }

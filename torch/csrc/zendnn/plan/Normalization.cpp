@@ -98,8 +98,10 @@ Args args_of(
 }
 
 // Throws Refused unless weight and bias, operands 1 and 2, have so many
-// elements of one dtype.
+// elements of one dtype, which is the input's or, beside one of less precision,
+// float32.
 void check_factors(const Values& values, const Node& node, int64_t elements) {
+  const auto dtype = values.dtype(tensor(node, 0));
   for (const size_t i : {1, 2}) {
     if (!has(node, i)) {
       continue;
@@ -111,6 +113,10 @@ void check_factors(const Values& values, const Node& node, int64_t elements) {
     }
     if (has(node, 1) && values.dtype(factor) != values.dtype(tensor(node, 1))) {
       refuse("a normalisation whose weight and bias differ in dtype");
+    }
+    if (values.dtype(factor) != dtype && values.dtype(factor) != kFloat &&
+        node.op != "rms_norm") { // which torch composes of operators
+      refuse("a normalisation whose weights are less exact than its input");
     }
   }
 }

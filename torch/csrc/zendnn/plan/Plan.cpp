@@ -100,12 +100,26 @@ std::set<int64_t> weights_of(const Description& region) {
 }
 
 // Under autocast, a region must already convert what products read, as it does
-// if the module was traced under autocast.
-bool agree_with_autocast(const std::set<c10::ScalarType>& products) {
+// if the module was traced under autocast, and what is computed in float32.
+bool agree_with_autocast(
+    const std::set<c10::ScalarType>& products,
+    const std::set<c10::ScalarType>& widened = {}) {
   return !at::autocast::is_autocast_enabled(at::kCPU) ||
-         std::all_of(products.begin(), products.end(), [](auto dtype) {
-           return dtype == at::autocast::get_autocast_dtype(at::kCPU);
-         });
+         (std::all_of(
+              products.begin(),
+              products.end(),
+              [](auto dtype) {
+                return dtype == at::autocast::get_autocast_dtype(at::kCPU);
+              }) &&
+          std::all_of(widened.begin(), widened.end(), [](auto dtype) {
+            return dtype == kFloat;
+          }));
+}
+
+// Whether autocast computes a node in float32: pools of three dimensions.
+bool is_widened(const Values& values, const Node& node) {
+  return node.op.ends_with("_pool") &&
+         values.sizes(node.inputs[0].index).size() == 5;
 }
 
 // Whether results differ by no more than rounding in a whole region: a part in
@@ -250,6 +264,9 @@ Built Plan::build(
           if (find_operator(node.op).casts) {
             made.products.insert(builder.dtype(node.inputs[0].index));
           }
+          if (is_widened(builder, node)) {
+            made.widened.insert(builder.dtype(node.inputs[0].index));
+          }
           if (node.left) {
             made.left.push_back(*node.left);
           }
@@ -369,7 +386,7 @@ bool Plan::takes(const Tensors& tensors, const Integers& numbers) {
     if (!built->executable) {
       return to_torch(built->refused);
     }
-    if (!agree_with_autocast(built->products)) {
+    if (!agree_with_autocast(built->products, built->widened)) {
       return to_torch(kAutocast);
     }
     built->executable->reserve();

@@ -14,6 +14,7 @@ from torch.backends.zendnn.frontends.aten import (
     dtypes,
     elementwise,
     embeddings,
+    half,
     indexing,
     integers,
     norms,
@@ -23,9 +24,10 @@ from torch.backends.zendnn.frontends.aten import (
 )
 from torch.backends.zendnn.frontends.aten.mappings import MAPPED, Importer, same_number, same_tensor
 
-#: Importers, and the aten operators that they take.
-_ROWS: tuple[tuple[Importer, str], ...] = (
-    # Products
+Rows = tuple[tuple[Importer, str], ...]
+
+#: Importers of products, and the aten operators that they take.
+_PRODUCTS: Rows = (
     (
         products.convolution,
         "_convolution _convolution.deprecated _convolution_mode conv1d conv2d conv3d "
@@ -39,6 +41,12 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (partial(products.product, a="self", b="mat2", rank=2), "mm"),
     (partial(products.product, a="self", b="mat2", rank=3), "bmm"),
     (products.einsum, "einsum"),
+    (attention.attention, "scaled_dot_product_attention"),
+    (attention.multi_head_attention, "_native_multi_head_attention"),
+    (attention.encoder_layer, "_transformer_encoder_layer_fwd"),
+)
+#: All others.
+_ROWS: Rows = (
     # Functions of elements
     (elementwise.power, "pow.Tensor_Scalar"),
     (partial(elementwise.arithmetic, algorithm="add"), "add.Tensor add.Scalar"),
@@ -58,9 +66,6 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
     (norms.vector_norm, "linalg_vector_norm"),
     (partial(norms.variance, root=False), "var var.dim var.correction"),
     (partial(norms.variance, root=True), "std std.dim std.correction"),
-    (attention.attention, "scaled_dot_product_attention"),
-    (attention.multi_head_attention, "_native_multi_head_attention"),
-    (attention.encoder_layer, "_transformer_encoder_layer_fwd"),
     # Tables
     (embeddings.embedding_bag, "embedding_bag embedding_bag.padding_idx"),
     (indexing.index, "index.Tensor"),
@@ -127,5 +132,7 @@ _ROWS: tuple[tuple[Importer, str], ...] = (
 )
 
 IMPORTERS: dict[str, Importer] = MAPPED | {
-    f"aten::{name}": importer for importer, names in _ROWS for name in names.split()
+    f"aten::{name}": importer
+    for importer, names in (*((half.warned_of(row), names) for row, names in _PRODUCTS), *_ROWS)
+    for name in names.split()
 }

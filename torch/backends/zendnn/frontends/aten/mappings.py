@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from torch import Tensor
 from torch.backends.zendnn import operators
 from torch.backends.zendnn.frontends.calls import ANY, BOOL, FLOATING, INDEX, Call, Dtypes, Refused
-from torch.backends.zendnn.graph import Attribute, Operand
+from torch.backends.zendnn.graph import Attribute, Operand, Value
 from torch.backends.zendnn.operators import COMBINATIONS, FUNCTIONS, OPERATORS
 from torch.backends.zendnn.signatures import Argument, AttributeSpec, Mapping, Operator
 from torch.backends.zendnn.signatures import Operand as OperandSpec
@@ -77,8 +78,34 @@ def _import(call: Call, row: Operator, mapping: Mapping, fixed: dict[str, Attrib
             value = _read_attribute(call, argument, row.attributes[argument.target])
             if value != ():
                 attributes[argument.target] = value
+    _check_constants(
+        call,
+        [
+            call.weight(argument.name)
+            for argument in mapping.arguments
+            if argument.target in specs and specs[argument.target].type == "Float"
+            if given[argument.target] != [None]
+        ],
+        given,
+    )
     inputs = [x for operand in row.operands for x in given.get(operand.name, [None])]
     call.result(row.name, inputs, **attributes)
+
+
+def _check_constants(call: Call, constants: list[Tensor], given: dict[str, list[Operand]]) -> None:
+    """Refuse constants that torch does not take: they are all float32, or of the input's dtype."""
+    dtypes = {str(constant.dtype).removeprefix("torch.") for constant in constants}
+    if len(dtypes) > 1:
+        raise Refused("its constants have several dtypes")
+    if dtypes <= {"float32"}:
+        return
+    (dtype,) = dtypes
+    (x,) = given["x"]
+    assert isinstance(x, Value)
+    if x.producer is None and x.constant is None and x.dtype is None:
+        x.dtype, x.is_assumed = dtype, True  # the plan refuses another one
+    elif x.dtype != dtype:
+        raise Refused(f"its constants are {dtype}, and its input may not be")
 
 
 _WINDOW = "kernel_size=kernel, stride=stride, padding=padding, "

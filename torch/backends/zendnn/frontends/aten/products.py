@@ -112,7 +112,10 @@ def product_and_sum(call: Call, *, a: str, b: str, rank: int) -> None:
     if vector is not None and weight is not None and vector.shape == weight.shape[:1]:
         made = call.step(op, [*given[:2], added])
     else:
-        made = scaled(call, call.step(op, given), alpha)
+        product = call.step(op, given)
+        if None not in (product.dtype, added.dtype) and product.dtype != added.dtype:
+            raise Refused("self has another dtype than the product")
+        made = scaled(call, product, alpha)
         made = call.step("binary", [made, scaled(call, added, beta)], algorithm="add")
     call.identity(made)
     made.learn_dims((None,) * rank)

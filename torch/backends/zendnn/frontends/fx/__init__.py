@@ -15,6 +15,7 @@ from torch._guards import CompileId
 from torch.backends.zendnn import passes
 from torch.backends.zendnn.frontends import Optimized, count_left_out, left_out
 from torch.backends.zendnn.frontends.fx import flow, functions
+from torch.backends.zendnn.frontends.fx.autocast import PlannedProgram
 from torch.backends.zendnn.frontends.fx.logs import UNKNOWN, Capture, GraphLog, line_of
 from torch.backends.zendnn.frontends.fx.reader import attribute, import_graph, simplify
 from torch.backends.zendnn.frontends.fx.repeats import join_repeats
@@ -80,10 +81,11 @@ def optimize(
     A graph may end with copies to its inputs and attributes. Nothing else may write.
     """
     told = GraphLog(capture)
-    try:
-        copied, planned = _planned(source, constants, told, compile, states=True)
-    except Unproven:
-        copied, planned = _planned(source, constants, told, compile, states=False)
+    with torch.autocast("cpu", enabled=False):  # its conversions are in the graph
+        try:
+            copied, planned = _planned(source, constants, told, compile, states=True)
+        except Unproven:
+            copied, planned = _planned(source, constants, told, compile, states=False)
     made = emit(copied, planned, make_plan)
     if compile is not None:
         compile_groups(made, compile)
@@ -131,7 +133,7 @@ HOW_TO_OPTIMIZE = (
 
 def takes(model: object) -> bool:
     """Return whether a model is compiled, or a graph or a program that was optimised."""
-    kinds = OptimizedModule | fx.GraphModule | ExportedProgram
+    kinds = OptimizedModule | PlannedProgram | fx.GraphModule | ExportedProgram
     return isinstance(model, kinds) or functions.is_compiled(model)
 
 
@@ -152,6 +154,8 @@ def optimized(model: Any) -> list[Optimized]:
 
 def _graphs(model: Any) -> Iterator[fx.GraphModule]:
     """The optimised graphs of a model; those of a compiled module read its weights."""
+    if isinstance(model, PlannedProgram):
+        model = model.planned
     if isinstance(model, fx.GraphModule):
         yield model
         return

@@ -7,7 +7,7 @@ is taken apart in another.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,7 +31,7 @@ def whole_operators() -> contextlib.AbstractContextManager[None]:
     except ImportError:  # an older torch
         return contextlib.nullcontext()
     kept = dict.fromkeys(_whole(), _special_op_to_preserve_cia)
-    return _overridden({**kept, **_OWN_WAYS, **_PARTLY_WHOLE})
+    return _overridden({**kept, **_OWN_WAYS, **_IN_ONE_CALL, **_PARTLY_WHOLE})
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
@@ -45,11 +45,12 @@ def functional(program: ExportedProgram) -> ExportedProgram:
     except ImportError:  # an older torch
         return program.run_decompositions({**DECOMPOSITIONS})
     # What stays whole is a copy to torch, although broadcast_tensors and others return views.
-    apart = _collect_all_valid_cia_ops() - _whole()
-    with _overridden(_OWN_WAYS):
-        return program.run_decompositions(
-            {**{op: _get_decomp_for_cia(op) for op in apart}, **_PARTLY_WHOLE, **DECOMPOSITIONS}
-        )
+    apart = {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops() - _whole()}
+    apart[_aten.lstm.input] = _lstm
+    # Whole, they obey autocast around the program; inside, they are taken apart under it.
+    recurrent = {op: apart.pop(op) for op in _RECURRENT & apart.keys()}
+    with _overridden(_OWN_WAYS), _under_autocast({**recurrent, _aten.lstm.input: _lstm}):
+        return program.run_decompositions({**apart, **_PARTLY_WHOLE, **DECOMPOSITIONS})
 
 
 def _whole() -> set[OpOverload]:
@@ -140,6 +141,24 @@ def _recurrence(kind: str) -> Callable[..., Any]:
     return in_one_call
 
 
+def _lstm(*given: Any) -> Any:
+    """Make layers of it, each one operator, as eager mode does."""
+    from torch._decomp.decompositions import lstm_impl
+
+    # torch.export switches oneDNN off meanwhile, so that programs run anywhere.
+    with torch.backends.mkldnn.flags(enabled=True):
+        return lstm_impl(*given)
+
+
+@contextlib.contextmanager
+def _under_autocast(ways: Ways) -> Iterator[None]:
+    """Take operators apart where autocast lowers what they are made of, not themselves."""
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        for op, way in ways.items():
+            library.impl(op, way, "AutocastCPU")
+        yield
+
+
 def _taken_apart(op: OpOverload, *given: Any, **named: Any) -> Any:
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *given, **named)
 
@@ -155,14 +174,15 @@ _OWN_WAYS: Ways = {
         ),
         _dropout,
     ),
-    **{
-        getattr(_aten, kind).input: _recurrence(kind)
-        for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")
-    },
+}
+_IN_ONE_CALL: Ways = {
+    getattr(_aten, kind).input: _recurrence(kind)
+    for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")
 }
 _PARTLY_WHOLE: Ways = {
     _aten.einsum.default: _keep_products,
     _aten.instance_norm.default: _keep_own_statistics,
 }
+_RECURRENT = {_aten.gru.input, _aten.rnn_tanh.input, _aten.rnn_relu.input}
 #: How operators that are no composites are taken apart.
 DECOMPOSITIONS: Ways = {_aten.roll.default: _roll}

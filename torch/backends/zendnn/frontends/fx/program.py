@@ -17,7 +17,7 @@ from torch import SymInt, Tensor, fx, nn
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends import Optimized, count_left_out
 from torch.backends.zendnn.frontends import fx as front_end
-from torch.backends.zendnn.frontends.fx import flow
+from torch.backends.zendnn.frontends.fx import autocast, flow
 from torch.backends.zendnn.frontends.fx.calls import CODES, hint_of, name_of
 from torch.backends.zendnn.frontends.fx.logs import line_of
 from torch.backends.zendnn.frontends.fx.reader import attribute, output_of
@@ -40,10 +40,14 @@ Texts = tuple[str, list[Tensor], str]
 
 #: The operator, and what it is given.
 CALL = torch.ops.zendnn.run_region.default
+#: That, and what it is taken apart into, which does not obey autocast.
+_CALLS = frozenset({CALL, torch.ops.zendnn.run_region.typed})
 _ARGUMENTS = tuple(argument.name for argument in CALL._schema.arguments)
 #: Under which key a program's ``meta['custom']``, which is saved with it, has each operator that
 #: was left out, why, and its line in the model.
 _LEFT_OUT = "zendnn_left_out"
+#: Added to the dtype of a result that autocast lowers; Region.cpp has the same.
+_LOWERED = 1 << 8
 
 
 def with_plans(program: ExportedProgram) -> ExportedProgram:
@@ -75,6 +79,7 @@ class _Writer:
             and isinstance(self.held.get(spec.target or ""), Tensor)
         }
         self.texts: dict[str, Texts] = {}
+        autocast.note_lowered(program.graph_module)
         self.module = front_end.optimize(program.graph_module, known, self._make_plan)
         self.graph = self.module.graph
         notes = front_end.noted(self.module)
@@ -135,14 +140,15 @@ class _Writer:
     def _call(self, node: fx.Node, region: PlannedRegion) -> None:
         """Put the operator's call in the place of a region's."""
         description, constants, name = texts = self.texts[str(node.target)]
-        results = [user.meta["val"] for user in sorted(node.users, key=lambda it: it.args[1])]
+        users = sorted(node.users, key=lambda it: it.args[1])
+        results = [user.meta["val"] for user in users]
         count, numbers, _ = region.signature
         arguments = [read for read in node.args if isinstance(read, fx.Node)]
         tensors, given = arguments[:count], arguments[count : count + numbers]
         _check(texts, [n.meta["val"] for n in tensors], [n.meta["val"] for n in given], results)
         if not tensors and not constants:
             raise Unstated("a region that reads numbers only")
-        types = [part for made in results for part in self._type(made)]
+        types = [part for user in users for part in self._type(user)]
         call = self.graph.call_function(
             CALL,
             # AOTInductor takes no empty lists.
@@ -206,10 +212,11 @@ class _Writer:
 
     # Sizes
 
-    def _type(self, made: Tensor) -> list[int | fx.Node]:
+    def _type(self, result: fx.Node) -> list[int | fx.Node]:
         """Return what the operator is told of a result: dtype, rank, sizes and strides."""
-        sizes = map(self._size, (*made.shape, *made.stride()))
-        return [CODES[made.dtype], made.dim(), *sizes]
+        made = result.meta["val"]
+        dtype = CODES[made.dtype] + (_LOWERED if result.meta.get(autocast.LOWERS) else 0)
+        return [dtype, made.dim(), *map(self._size, (*made.shape, *made.stride()))]
 
     def _size(self, size: int | SymInt) -> int | fx.Node:
         if not isinstance(size, SymInt):
@@ -351,7 +358,7 @@ def planned(program: ExportedProgram | fx.GraphModule) -> Optimized:
     plans: dict[fx.Node, Any] = {}
 
     def call_of(node: fx.Node) -> tuple[Any, Sequence[fx.Node], Sequence[fx.Node]] | None:
-        if node.target != CALL:
+        if node.target not in _CALLS:
             return None
         given = {**dict(zip(_ARGUMENTS, node.args, strict=False)), **node.kwargs}
         tensors: Any = given["tensors"]
@@ -381,7 +388,7 @@ def _noted(program: ExportedProgram | fx.GraphModule) -> list[list[str]] | None:
 
 
 def _calls(program: ExportedProgram | fx.GraphModule) -> Iterator[fx.Node]:
-    return (node for node in _graph_module(program).graph.nodes if node.target == CALL)
+    return (node for node in _graph_module(program).graph.nodes if node.target in _CALLS)
 
 
 def _holds(program: ExportedProgram | fx.GraphModule) -> Callable[[fx.Node], Tensor]:

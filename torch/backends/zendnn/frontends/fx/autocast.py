@@ -1,0 +1,135 @@
+"""Programs under autocast, which may be on or off where they run, and inside of them."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch._subclasses import FakeTensorMode
+from torch.backends.zendnn.frontends.fx.calls import hint_of
+from torch.backends.zendnn.frontends.fx.reader import attribute
+from torch.backends.zendnn.frontends.fx.writer import function_of
+
+log = logging.getLogger(__name__)
+
+#: The key of a node's ``meta`` that says so.
+LOWERS = "zendnn_lowers"
+#: A dtype that few programs state, so that what has it has been lowered.
+_LOW = torch.float16
+
+
+def note_lowered(module: fx.GraphModule) -> None:
+    """Note which results of a functional graph are lowered under autocast, where it can run."""
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    try:
+        with mode, torch.no_grad(), torch.autocast("cpu", _LOW):
+            given = [_example(node) for node in module.graph.find_nodes(op="placeholder")]
+            _Run(module).run(*given)
+    except Exception as error:  # sizes that depend on data, or what fake tensors cannot do
+        log.info("what autocast lowers is not known: %s", str(error).partition("\n")[0])
+
+
+def _example(node: fx.Node) -> Any:
+    """Return an input with the sizes of the export."""
+    made = node.meta.get("val")
+    if isinstance(made, Tensor):
+        sizes, strides = ([hint_of(size) or 0 for size in x] for x in (made.shape, made.stride()))
+        return torch.empty_strided(sizes, strides, dtype=made.dtype, device=made.device)
+    return hint_of(made) if isinstance(made, torch.SymInt) else made
+
+
+class _Run(fx.Interpreter):
+    """Runs a graph and compares dtypes with those that it states."""
+
+    def run_node(self, n: fx.Node) -> Any:
+        if n.target == torch.ops.aten._assert_tensor_metadata.default:
+            return None  # it is about the dtypes of the export
+        made, stated = super().run_node(n), n.meta.get("val")
+        if isinstance(made, Tensor) and isinstance(stated, Tensor):
+            n.meta[LOWERS] = made.dtype == _LOW != stated.dtype
+        return made
+
+
+def autocast_dtype() -> torch.dtype | None:
+    """Return what autocast lowers to on CPUs as things stand; None where it is off."""
+    if not torch.is_autocast_enabled("cpu"):
+        return None
+    dtype: torch.dtype = torch.get_autocast_dtype("cpu")
+    return dtype
+
+
+class PlannedProgram(nn.Module):
+    """A program on plans that were made for one state of autocast, which they have in them."""
+
+    def __init__(
+        self, planned: fx.GraphModule, captured: fx.GraphModule, dtype: torch.dtype | None
+    ) -> None:
+        super().__init__()
+        self.planned = planned
+        #: What runs under another state.
+        self.captured = captured
+        #: What autocast lowered to when the plans were made.
+        self.dtype = dtype
+        self._run = function_of(planned)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: held for name, held in self.__dict__.items() if name != "_run"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._run = function_of(self.planned)
+
+    def forward(self, *given: Any, **named: Any) -> Any:
+        """Run the plans, or what was captured."""
+        if autocast_dtype() != self.dtype:
+            return self.captured(*given, **named)
+        if self.dtype is None:
+            return self._run(*given, **named)
+        with torch.autocast("cpu", enabled=False):
+            return self._run(*given, **named)
+
+
+class Lowered(nn.Module):
+    """A part of a program that runs under a state of autocast of its own."""
+
+    def __init__(self, part: nn.Module, *state: Any) -> None:
+        super().__init__()
+        self.part = part
+        #: What ``torch.autocast`` takes.
+        self.state = state
+
+    def forward(self, *given: Any) -> Any:
+        """Run the part."""
+        with torch.autocast(*self.state):
+            return self.part(*given)
+
+
+def keep_autocast(program: fx.GraphModule) -> None:
+    """Make modules of the parts that run under autocast, which pickling takes apart otherwise.
+
+    What checks the dtypes of the export goes.
+    """
+    try:
+        wrapped = torch.ops.higher_order.wrap_with_autocast
+    except AttributeError:  # an older torch
+        return
+    graphs = [program]
+    for module in graphs:
+        for node in list(module.graph.nodes):
+            if node.target == torch.ops.aten._assert_tensor_metadata.default:
+                module.graph.erase_node(node)
+            if node.target is not wrapped:
+                continue
+            device, dtype, enabled, caches, part, *given = node.args
+            held, name = attribute(module, part), f"under_autocast_{node.name}"
+            module.add_module(name, Lowered(held, device, dtype, enabled, caches))
+            with module.graph.inserting_before(node):
+                called = module.graph.call_module(name, tuple(given))
+            called.meta = dict(node.meta)
+            node.replace_all_uses_with(called)
+            module.graph.erase_node(node)
+            graphs.append(held)
+        module.graph.eliminate_dead_code()
+        module.recompile()
