@@ -103,6 +103,6 @@ def test_an_unknown_operator_is_refused(beacon: str) -> None:
 def test_the_table_has_a_line_for_each_call() -> None:
     x = values(4, 64)
     chart(lambda: (torch.sigmoid(x), torch.add(x, x)), "aten::sigmoid", "aten::add")
-    _, first, second = PROFILER.chart.fancy_print().splitlines()
+    _, first, second = PROFILER.chart.table().splitlines()
     assert first.split()[2:5] == ["ZenDNN", "aten::sigmoid", "eltwise"]
     assert second.split()[2:] == ["torch", "aten::add.Tensor"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import logging
 import math
 import threading
 import weakref
@@ -15,7 +16,7 @@ import torch
 import torch._dynamo.testing
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn import _C
+from torch.backends.zendnn import _C, _compile
 from torch.backends.zendnn.frontends import fx as front_end
 
 from .common import run_python, stock, values
@@ -793,10 +794,13 @@ def test_switched_off_it_is_eager_mode() -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ({"mode": "max-autotune"}, "the backend zendnn has no modes: mode='max-autotune'"),
+        (
+            {"mode": "fast"},
+            "has no mode 'fast': call torch.compile without a mode, or with one of 'default', 'red",
+        ),
         (
             {"options": {"fast": 1}},
-            "has no option 'fast'; its options are freeze, passes, precision, rest, tune",
+            "has no option 'fast' here: use some of freeze, passes, precision, rest, tune",
         ),
         ({"options": {"freeze": 1}}, "the option 'freeze' is True or False, not 1"),
         ({"options": {"passes": {"fold": True}}}, "there is no pass named 'fold'"),
@@ -904,6 +908,38 @@ def test_plans_time_implementations_for_as_long_as_the_option_says(
     with torch.backends.zendnn.verbose(torch.backends.zendnn.VERBOSE_ON):
         assert_as_eager(fast, net, values(32, 96))
     assert ("zendnn_verbose,tune," in capfd.readouterr().out) == times
+
+
+@pytest.mark.parametrize(
+    ("mode", "tune"),
+    [
+        ("default", None),
+        ("reduce-overhead", None),
+        ("max-autotune", "tune 0.5"),
+        ("max-autotune-no-cudagraphs", "tune 0.5"),
+    ],
+)
+def test_modes_of_torch_are_taken(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, mode: str, tune: str | None
+) -> None:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0.1")
+    net = Net().eval()
+    with caplog.at_level(logging.INFO, logger="torch.backends.zendnn"):
+        fast = torch.compile(net, backend="zendnn", mode=mode)
+        assert_as_eager(fast, net, IMAGE)
+    assert routes(fast, IMAGE) == {"plan"}
+    (plan,) = [graph.zendnn_0.plan for graph in front_end._graphs(fast)]
+    stated = [line for line in plan.description().splitlines() if line.startswith("tune")]
+    assert stated == ([] if tune is None else [tune])
+    # torch passes no default on.
+    told = [record for record in caplog.messages if record.startswith("mode=")]
+    assert len(told) == (mode != "default")
+
+
+def test_an_option_outweighs_a_mode() -> None:
+    options = _compile.Options.of({"tune": 3}, "max-autotune")
+    assert options.tune == 3
+    assert _compile.Options.of({"tune": False}, "max-autotune").tune is False
 
 
 def test_a_known_choice_serves_without_tuning() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -261,7 +262,156 @@ def test_gradients_are_recorded_in_compiled_functions() -> None:
     torch.testing.assert_close(got, want)
 
 
-def test_vmap() -> None:
-    x, (cos, sin) = values(3, 2, 5, 16), tables(5, 16)
-    got = torch.vmap(lambda one: Z.silu_and_mul(Z.rope(one, cos, sin)))(x)
-    torch.testing.assert_close(got, Z.silu_and_mul(Z.rope(x, cos, sin)))
+# Traces, scripts, exported programs and vmap. Their inputs are those of CASES, and a cache.
+
+
+def attend(
+    q: Tensor, k: Tensor, v: Tensor, keys: Tensor, values: Tensor, position: Tensor
+) -> Tensor:
+    return Z.sdpa(q, k, v, causal=True, cache=(keys, values), position=position)
+
+
+def cached(dtype: torch.dtype) -> list[Tensor]:
+    q, k, v = (values(2, heads, 5, 16, dtype=dtype, seed=heads) for heads in (6, 2, 2))
+    return [q, k, v, *(x.to(dtype) for x in cache_of(2, 2, 9, 16)), torch.arange(5)]
+
+
+RECORDED: dict[str, tuple[Callable[..., Any], Callable[[torch.dtype], list[Any]]]] = {
+    **{name: case[:2] for name, case in CASES.items()},
+    "sdpa with a cache": (attend, cached),
+}
+#: The operators that are recorded of each function, views and constants apart.
+OPERATORS = {
+    "rope": ["neg", "cat", "mul", "mul", "add"],
+    "rope of the first elements": ["neg", "cat", "mul", "mul", "add", "cat"],
+    "rope of neighbours": ["neg", "stack", "mul", "mul", "add"],
+    "rms_norm": ["rms_norm"],
+    "rms_norm of a sum": ["add", "rms_norm"],
+    "silu_and_mul": ["silu", "mul"],
+    "sdpa of groups": ["scaled_dot_product_attention"],
+    "sdpa with a mask": ["scaled_dot_product_attention"],
+    "sdpa with a cache": [
+        "index_copy_", "index_copy_", "arange", "le", "scaled_dot_product_attention",
+    ],
+}  # fmt: skip
+VIEWS = {"slice", "unsqueeze", "flatten", "chunk", "size", "Int", "ScalarImplicit"}
+
+
+class Calling(torch.nn.Module):
+    """A module that calls a function."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *given: Any) -> Any:
+        return self.function(*given)
+
+
+def computing(names: list[str]) -> list[str]:
+    plain = [name.removeprefix("aten::").removeprefix("aten.").partition(".")[0] for name in names]
+    return [name for name in plain if name not in VIEWS]
+
+
+def assert_same(run: Callable[..., Any], function: Callable[..., Any], inputs: list[Any]) -> None:
+    """Results and writes to a cache."""
+    ours, theirs = ([x.clone() for x in inputs] for _ in range(2))
+    with torch.no_grad():
+        got, want = run(*ours), function(*theirs)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_traces(name: str) -> None:
+    function, make = RECORDED[name]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", torch.jit.TracerWarning)
+        traced = torch.jit.trace(
+            Calling(function).eval(), tuple(make(torch.float32)), check_trace=False
+        )
+    kinds = [node.kind() for node in traced.inlined_graph.nodes()]
+    recorded = computing([kind for kind in kinds if kind.startswith("aten::")])
+    assert recorded == OPERATORS[name]
+    assert_same(traced, function, make(torch.float32))
+    fast = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+    assert_same(fast, function, make(torch.float32))
+
+
+def test_a_trace_serves_other_sizes() -> None:
+    inputs = [values(2, heads, 5, 16, seed=heads) for heads in (6, 2, 2)]
+    traced = torch.jit.trace(lambda q, k, v: Z.sdpa(q, k, v, causal=True), tuple(inputs))
+    others = [values(3, heads, 7, 16, seed=heads) for heads in (6, 2, 2)]
+    assert_same(traced, lambda q, k, v: Z.sdpa(q, k, v, causal=True), others)
+
+
+def test_scripts() -> None:
+    x, (cos, sin), weight = values(2, 6, 5, 16), tables(5, 16), values(16)
+    rope, norm = torch.jit.script(Z.rope), torch.jit.script(Z.rms_norm)
+    for interleaved in (False, True):
+        assert torch.equal(
+            rope(x, cos, sin, interleaved=interleaved), Z.rope(x, cos, sin, interleaved=interleaved)
+        )
+    assert torch.equal(rope(x, cos[:, :6], sin[:, :6]), Z.rope(x, cos[:, :6], sin[:, :6]))
+    assert torch.equal(norm(x, weight), Z.rms_norm(x, weight))
+    torch.testing.assert_close(norm(x, weight, residual=x), Z.rms_norm(x, weight, residual=x))
+    assert torch.equal(torch.jit.script(Z.silu_and_mul)(x), Z.silu_and_mul(x))
+
+
+@pytest.mark.parametrize(
+    "mask", [None, torch.ones(5, 9, dtype=torch.bool).tril(3), values(5, 9)], ids=str
+)
+def test_scripted_attention(mask: Tensor | None) -> None:
+    scripted = torch.jit.script(Z.sdpa)
+    q, k, v, *_ = cached(torch.float32)
+    caches = [cache_of(2, 2, 9, 16) for _ in range(2)]
+    got, want = (
+        run(q, k, v, mask=mask, causal=True, cache=cache, position=torch.arange(5))
+        for run, cache in zip((scripted, Z.sdpa), caches, strict=True)
+    )
+    torch.testing.assert_close(got, want)
+    torch.testing.assert_close(*caches)
+    assert torch.equal(scripted(q, k, v, causal=True), Z.sdpa(q, k, v, causal=True))
+    with pytest.raises(torch.jit.Error, match="a multiple of 4 heads, not 6"):
+        scripted(q, values(2, 4, 5, 16), v)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("name", RECORDED)
+def test_exported_programs(name: str, strict: bool) -> None:
+    function, make = RECORDED[name]
+    model = Calling(function).eval()
+    program = torch.export.export(model, tuple(make(torch.float32)), strict=strict)
+    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    recorded = computing([str(x.target) for x in nodes if str(x.target).startswith("aten.")])
+    assert recorded == OPERATORS[name]
+    assert_same(program.module(), function, make(torch.float32))
+    fast = torch.backends.zendnn.optimize(program)
+    assert_same(fast, function, make(torch.float32))
+
+
+def test_programs_of_any_time() -> None:
+    time = torch.export.Dim("time")
+    model = Calling(lambda q, k, v: Z.sdpa(q, k, v, causal=True)).eval()
+    inputs = [values(2, heads, 5, 16, seed=heads) for heads in (6, 2, 2)]
+    program = torch.export.export(model, tuple(inputs), dynamic_shapes=(({2: time},) * 3,))
+    others = [values(2, heads, 9, 16, seed=heads) for heads in (6, 2, 2)]
+    assert_same(program.module(), model, others)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+@pytest.mark.parametrize("name", RECORDED)
+def test_vmap_is_a_loop(name: str) -> None:
+    function, make = RECORDED[name]
+    batch = [[x.clone() for x in make(torch.float32)] for _ in range(3)]
+    for seed, inputs in enumerate(batch):
+        inputs[0].copy_(values(*inputs[0].shape, seed=seed))
+    stacked = [torch.stack(parts) for parts in zip(*batch, strict=True)]
+    got = torch.vmap(function)(*stacked)
+    made = [function(*inputs) for inputs in batch]
+    pairs = zip(*made, strict=True) if isinstance(made[0], tuple) else [made]
+    both = zip(got if isinstance(got, tuple) else [got], pairs, strict=True)
+    for ours, theirs in both:
+        torch.testing.assert_close(ours, torch.stack(list(theirs)), rtol=1e-4, atol=1e-5)
+    for ours, one in zip(stacked, zip(*batch, strict=True), strict=True):
+        assert torch.equal(ours, torch.stack(one))  # the caches, too

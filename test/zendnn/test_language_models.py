@@ -116,6 +116,21 @@ def test_greedy_decoding(name: str) -> None:
     assert_same_tokens(language_model(*MODELS[name][:2]), 200, **how)
 
 
+def test_generation_compiles_a_model_by_itself() -> None:
+    """The configuration's mode is transformers' default, ``reduce-overhead``."""
+    model = language_model(*MODELS["Llama"][:2])
+    config = transformers.CompileConfig(backend="zendnn")
+    config._compile_all_devices = True
+    ids = torch.arange(10).reshape(1, 10) + 5
+    how = {"max_new_tokens": 12, "do_sample": False, "cache_implementation": "static"}
+    with stock():
+        want = model.generate(ids, **how, disable_compile=True)
+    with torch.backends.zendnn.record() as events:
+        got = model.generate(ids, **how, compile_config=config)
+    assert torch.equal(got, want)
+    assert any(event.route == "plan" for event in events)
+
+
 @pytest.mark.parametrize("how", WAYS, ids=str)
 def test_other_ways_of_decoding(how: dict[str, Any]) -> None:
     assert_same_tokens(language_model(*MODELS["GPT-2"][:2]), 200, **how)

@@ -34,7 +34,7 @@ LICENSE = "BSD-3-Clause"
 SUMMARY = "PyTorch with ZenDNN: faster inference on AMD Zen processors"
 ENTRY_POINTS: Mapping[str, Mapping[str, str]] = {
     "torch.backends": {"zendnn": "torch.backends.zendnn._hooks:install"},
-    "torch_dynamo_backends": {"zendnn": "torch.backends.zendnn._compile:zendnn"},
+    "torch_dynamo_backends": {"zendnn": "torch.backends.zendnn._backend:zendnn"},
 }
 # Converted Python files to install; the other converted files are compiled or tested.
 GENERATED_PYTHON = ("torch/backends/zendnn/__init__.py", "torch/utils/zendnn.py")

@@ -234,7 +234,7 @@ def _captured(calls: Calls, count: int) -> fx.GraphModule:
 def directly(calls: Calls, inputs: Sequence[Tensor]) -> Callable[..., Any]:
     """Compile with the backend, without Dynamo."""
     with tracing(TracingContext(FakeTensorMode())):
-        made: Callable[..., Any] = _compile.zendnn(
+        made: Callable[..., Any] = _compile.compile_graph(
             _captured(calls, len(inputs)), inputs, options=OPTIONS
         )
     return made

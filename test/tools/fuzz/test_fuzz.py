@@ -312,7 +312,9 @@ def test_a_graph_that_stays_as_it_is_is_told(
     monkeypatch.setattr(_compile.InferenceGraph, "of", fail)
     verdict = checked(CHAIN, front_end)
     assert (verdict.outcome, verdict.steps) == ("same", 0)
-    assert set(verdict.refusals) == {"a graph stays as it is, on eager operations: no reason"}
+    assert set(verdict.refusals) == {
+        "a graph stays as it is, on eager operations (TORCH_LOGS=+aot shows where): no reason"
+    }
 
 
 def test_a_compiler_that_gives_up_is_found() -> None:

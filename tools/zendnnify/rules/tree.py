@@ -149,7 +149,7 @@ EDITS: tuple[Edit, ...] = (
         '            "zendnn = torch.backends.zendnn._hooks:install",\n'
         "        ]\n"
         '        entry_points["torch_dynamo_backends"] = [\n'
-        '            "zendnn = torch.backends.zendnn._compile:zendnn",\n'
+        '            "zendnn = torch.backends.zendnn._backend:zendnn",\n'
         "        ]\n",
         reason="`import torch` loads ZenDNN, and torch.compile finds its backend",
     ),

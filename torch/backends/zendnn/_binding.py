@@ -43,7 +43,9 @@ def parse_list(text: str) -> tuple[int, ...]:
             raise PlacingError(f"{text!r} is not a list of numbers such as 0-3,8")
         start, end = int(found[1]), int(found[2] or found[1])
         if end < start:
-            raise PlacingError(f"{text!r} has the range {part}, which goes down")
+            raise PlacingError(
+                f"{text!r} has the range {part}, which goes down: write {end}-{start}"
+            )
         numbers.update(range(start, end + 1))
     return tuple(sorted(numbers))
 
@@ -153,7 +155,7 @@ def bind_cores(cores: Iterable[int]) -> None:
     """
     wanted, before = set(cores), os.sched_getaffinity(0)
     if not wanted:
-        raise PlacingError("the list of CPUs is empty")
+        raise PlacingError("the list of CPUs is empty: name one, such as 0")
     with contextlib.suppress(OSError, ValueError):
         os.sched_setaffinity(0, wanted)
     # Linux leaves out the CPUs that it does not allow, and is content if one is left.

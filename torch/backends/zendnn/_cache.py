@@ -33,6 +33,8 @@ Compiler = Callable[[fx.GraphModule, Sequence[Any]], Compiled]
 _METADATA = frozenset({"val", "desc", "stack_trace"})
 #: torch's own operators: those of others may be missing where a graph is loaded.
 _OPERATORS = ("torch.ops.aten.", "torch.ops.prims.")
+#: What to do with a graph that cannot be loaded; with a cache, torch does it.
+_AGAIN = ": compile the model again"
 
 
 class Key(NamedTuple):
@@ -59,22 +61,27 @@ class Key(NamedTuple):
             RuntimeError: if not, and why.
         """
         if self.version != version():
-            raise RuntimeError("a cached graph is of another version of the backend zendnn")
+            raise RuntimeError(
+                f"a cached graph is of another version of the backend zendnn{_AGAIN}"
+            )
         from torch._dynamo.eval_frame import innermost_backend  # older torches have none
 
         if (call := _loading_call()) is None:
             return
         asking = innermost_backend(call["self"].callback)
         backend = getattr(asking, "compiler_fn", asking)
-        given = getattr(asking, "kwargs", {}).get("options")
-        if backend is not self.backend or type(self.options).of(given) != self.options:
-            raise RuntimeError("a cached graph is of another backend, or of other options")
+        given = getattr(asking, "kwargs", {})
+        options = type(self.options).of(given.get("options"), given.get("mode"))
+        if backend is not self.backend or options != self.options:
+            raise RuntimeError(f"a cached graph is of another backend, mode or options{_AGAIN}")
         model = getattr(call["fn"], "__self__", call["fn"])
         structures: dict[nn.Module, str] = {}
         if isinstance(model, nn.Module):
             _structure(model, structures)
         if self.structure and self.structure not in structures.values():
-            raise RuntimeError("a cached graph is of a model with other modules or functions")
+            raise RuntimeError(
+                f"a cached graph is of a model with other modules or functions{_AGAIN}"
+            )
 
 
 def asks_for_graphs() -> bool:

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator
 
 import torch
+from torch.backends.zendnn import _table
 from torch.backends.zendnn._calls import Call
 from torch.backends.zendnn._roi import calls
-from torch.backends.zendnn._table import table
 
 #: The operators that each beacon chooses, all overloads apart.
 _beacons: dict[str, frozenset[str]] = {}
@@ -56,7 +56,7 @@ def clear_beacon() -> None:
     _beacons.clear()
 
 
-#: HammerBlade's names of them.
+#: Short names of them.
 add, clear = add_beacon, clear_beacon
 
 
@@ -71,7 +71,11 @@ def json() -> str:
     return json_.dumps(found, indent=4)
 
 
-def fancy_print() -> str:
+#: HammerBlade's name of it.
+fancy_print = json
+
+
+def table() -> str:
     """Return the same calls as a table, with times and implementations."""
     rows = [("", "ms", "on", "operator", "implementation")]
     for number, (_, call) in enumerate(_chosen(), 1):
@@ -79,7 +83,7 @@ def fancy_print() -> str:
         told = [x.told for x in call.walk() if x.told]
         how = " + ".join(dict.fromkeys(x.reason or x.implementation for x in told))
         rows.append((str(number), f"{call.event.ms:.3f}", on, call.operator, how))
-    return "\n".join(table(rows, ">><<<"))
+    return "\n".join(_table.table(rows, ">><<<"))
 
 
 def _chosen() -> Iterator[tuple[str, Call]]:

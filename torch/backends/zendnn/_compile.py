@@ -27,7 +27,7 @@ from torch._dynamo.exc import (
 from torch._dynamo.symbolic_convert import TensorifyState
 from torch._functorch.aot_autograd import aot_module_simplified, get_aot_graph_name
 from torch._guards import GuardSource, TracingContext
-from torch.backends.zendnn import _C, _cache, _options
+from torch.backends.zendnn import _C, _backend, _cache, _options
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.fx.composites import DECOMPOSITIONS, whole_operators
 from torch.backends.zendnn.frontends.fx.logs import Capture
@@ -40,7 +40,30 @@ log = logging.getLogger(__name__)
 #: A buffer that was written or replaced before so many calls in a row is no weight.
 MANY_CHANGES = 3
 
+#: What lets a graph run on plans that does not.
+_NO_GRAD = ": call it under torch.no_grad() for plans"
+
 Compiled = Callable[..., Any]
+
+
+class Mode(NamedTuple):
+    """What a mode of ``torch.compile`` changes."""
+
+    #: By what the seconds for timing implementations are multiplied.
+    tuning: int
+    #: The same for people.
+    means: str
+
+
+_AS_EVER = "calls of plans have little overhead in every mode"
+_LONGER = "plans time implementations for longer"
+#: torch's modes, as its other backends have them.
+MODES = {
+    "default": Mode(1, _AS_EVER),
+    "reduce-overhead": Mode(1, _AS_EVER),
+    "max-autotune": Mode(5, _LONGER),
+    "max-autotune-no-cudagraphs": Mode(5, _LONGER),
+}
 
 
 @dataclass(frozen=True)
@@ -64,13 +87,32 @@ class Options(_options.Options):
         if self.rest not in (None, "inductor", "eager"):
             raise ValueError(f"the option 'rest' is 'inductor' or 'eager', not {self.rest!r}")
 
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None, mode: str | None = None) -> Options:
+        """Return the options, checked, in a mode of ``torch.compile``.
+
+        Raises:
+            ValueError: for an option, a pass, a word or a mode that there is not.
+            TypeError: for a value of another type.
+        """
+        options = super().of(given)
+        known = MODES.get(mode or "default")
+        if known is None:
+            raise ValueError(
+                f"the backend zendnn has no mode {mode!r}: call torch.compile without a mode, or "
+                f"with one of {', '.join(map(repr, MODES))}"
+            )
+        if known.tuning == 1 or options.tune is not True:
+            return options
+        return replace(options, tune=known.tuning * _C._tuning_budget())
+
     @property
     def compiles_rest(self) -> bool:
         """Whether Inductor compiles what the engine leaves out."""
         return _has_compiler() if self.rest is None else self.rest == "inductor"
 
 
-def zendnn(
+def compile_graph(
     module: fx.GraphModule,
     inputs: Sequence[Any],
     *,
@@ -82,31 +124,32 @@ def zendnn(
     Args:
         module: the graph, whose parameters and buffers are inputs.
         inputs: what it is called with first: tensors and symbolic integers.
-        mode: torch.compile's; only None is taken.
+        mode: torch.compile's, one of ``MODES``.
         options: see ``Options``.
 
     Raises:
-        ValueError: for a mode, and for an option that there is not.
+        ValueError: for a mode or an option that there is not.
     """
-    if mode not in (None, "default"):
-        raise ValueError(f"the backend zendnn has no modes: mode={mode!r} is not taken")
-    capture, checked = Capture.of(module), Options.of(options)
+    capture, checked = Capture.of(module), Options.of(options, mode)
+    if mode is not None:
+        log.info("mode=%r: %s", mode, MODES[mode].means)
     compiler: Callable[..., Any] = functools.partial(
         InferenceGraph.of, options=checked, capture=capture
     )
     if _cache.asks_for_graphs():
-        compiler = _cache.cached(compiler, module, _cache.Key.of(zendnn, checked))
+        compiler = _cache.cached(compiler, module, _cache.Key.of(_backend.zendnn, checked))
     wants_gradients = torch.is_grad_enabled() and any(
         isinstance(x, Tensor) and x.requires_grad for x in inputs
     )
     if wants_gradients and checked.compiles_rest:
         from torch._inductor.compile_fx import compile_fx  # slow
 
-        log.info("Inductor compiles a graph, since it records gradients")
+        log.info("Inductor compiles a graph, since it records gradients%s", _NO_GRAD)
         trained: Compiled = compile_fx(module, inputs)
         return trained
     if wants_gradients or not _C._get_zendnn_enabled():
-        why = "it records gradients" if wants_gradients else "ZenDNN is switched off"
+        off = "ZenDNN is switched off: torch.backends.zendnn.flags(enabled=True) switches it on"
+        why = f"it records gradients{_NO_GRAD}" if wants_gradients else off
         log.info("a graph stays as it is, since %s", why)
         return module.forward
     hold_numbers(module)
@@ -124,16 +167,10 @@ def zendnn(
     except (RestartAnalysis, *exceptions_allowed_to_be_fallback):
         raise  # Dynamo captures the graph anew, or breaks it
     except Exception as error:
-        log.warning("a graph stays as it is, on eager operations: %s", error)
+        log.warning(
+            "a graph stays as it is, on eager operations (TORCH_LOGS=+aot shows where): %s", error
+        )
         return module.forward
-
-
-def _reset() -> None:
-    """Forget which compilations made graphs: ``torch._dynamo.reset()`` numbers them anew."""
-    front_end.forget_compilations()
-
-
-zendnn.reset = _reset  # type: ignore[attr-defined]  # torch calls it
 
 
 def hold_numbers(module: fx.GraphModule) -> None:

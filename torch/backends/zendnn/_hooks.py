@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch._tensor_str as tensor_str
 from torch._logging._internal import log_state, register_artifact, register_log
-from torch.backends.zendnn import _C, _binding, _device
+from torch.backends.zendnn import _C, _backend, _binding, _device
 from torch.backends.zendnn._info import cpu_name
 from torch.backends.zendnn.frontends import optimize_frozen
 
@@ -135,6 +135,7 @@ def install() -> None:
     _add_frozen_pass()
     _add_configuration()
     _register_logs()
+    _backend.register()
     _binding.bind_by_variables()
     if "ZENDNN_ROUTE" in os.environ:
         from torch.backends.zendnn._routing import set_from_environment

@@ -10,10 +10,13 @@ import math
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import torch
+import torch._dynamo  # whole, before parts of it, which another thread may wait for
 from torch import fx, nn
+from torch._dynamo.convert_frame import compile_lock
 from torch.backends.zendnn._options import Options
 from torch.backends.zendnn.frontends import fx as front_end
 from torch.backends.zendnn.frontends.fx.autocast import (
@@ -23,7 +26,7 @@ from torch.backends.zendnn.frontends.fx.autocast import (
 )
 from torch.backends.zendnn.frontends.fx.composites import functional
 from torch.backends.zendnn.frontends.fx.program import with_plans
-from torch.export import ExportedProgram
+from torch.export import ExportedProgram, _trace
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
 from torch.utils._pytree import keystr, tree_leaves_with_path
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
@@ -67,7 +70,13 @@ def optimize(
     try:
         program = _exported(given, inputs, kwargs, dynamic_shapes)
     except Exception as error:
-        _warn("torch.export cannot capture the model, and it is traced", error, level=3)
+        _warn(
+            "torch.export cannot capture the model, and it is traced: write the model so that it "
+            "can, unless each input takes the branches that these inputs take "
+            '(TORCH_LOGS="+zendnn" shows the graph so far)',
+            error,
+            level=3,
+        )
         with torch.no_grad():
             traced: nn.Module = torch.jit.trace(
                 copy.copy(given), tuple(inputs), example_kwarg_inputs=kwargs, check_trace=False
@@ -106,10 +115,11 @@ def export(
     """
     given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     # As in torch's own programs, autocast around the export changes nothing.
-    with chosen.applied(), torch.autocast("cpu", enabled=False):
+    with torch.autocast("cpu", enabled=False):
         if not isinstance(given, ExportedProgram):
             given = _exported(given, inputs, kwargs, dynamic_shapes)
-        return _with_conditions(with_plans(functional(given)), given)
+        with chosen.applied():
+            return _with_conditions(with_plans(_functional(given)), given)
 
 
 def _checked(
@@ -121,12 +131,15 @@ def _checked(
     """Return the model, if it can be taken with these arguments."""
     if isinstance(model, ExportedProgram):
         if inputs or kwargs or dynamic_shapes:
-            raise ValueError("an exported program has inputs and dynamic sizes of its own")
+            raise ValueError(
+                "an exported program has inputs and dynamic sizes of its own: leave out inputs, "
+                "kwargs and dynamic_shapes"
+            )
     elif not isinstance(model, nn.Module):
         given = type(model).__name__
         raise TypeError(
-            "this takes a torch.nn.Module or an ExportedProgram, "
-            f"and was given an object of type {given}"
+            "optimize and export take a torch.nn.Module or an ExportedProgram, not an object of "
+            f"type {given}: call a function in the forward of a module"
         )
     elif model.training:
         raise ValueError("the module is in training mode: call eval() first")
@@ -139,10 +152,34 @@ def _exported(
     kwargs: Mapping[str, Any] | None,
     dynamic_shapes: Any,
 ) -> ExportedProgram:
-    with torch.no_grad():
-        return torch.export.export(
-            model, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes
-        )
+    _trace.print = _print_unless_quiet
+    before = _quiet.set(True)
+    try:
+        with compile_lock, torch.no_grad():  # torch.export is for one thread at a time
+            return torch.export.export(
+                model, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes
+            )
+    except Exception as error:
+        if graph := getattr(error, "partial_fx_graph", ""):
+            log.debug("what torch.export captured before it failed:\n%s", graph)
+        raise
+    finally:
+        _quiet.reset(before)
+
+
+def _functional(program: ExportedProgram) -> ExportedProgram:
+    with compile_lock:
+        return functional(program)
+
+
+#: Whether this thread keeps torch.export from printing the graph so far where it fails.
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)
+
+
+def _print_unless_quiet(*given: Any, **named: Any) -> None:
+    """Print, in the place of Python's ``print`` in the module of torch.export that does so."""
+    if not _quiet.get():
+        print(*given, **named)
 
 
 def _with_conditions(made: ExportedProgram, program: ExportedProgram) -> ExportedProgram:
@@ -158,15 +195,19 @@ def _with_conditions(made: ExportedProgram, program: ExportedProgram) -> Exporte
 def _warn(what: str, error: Exception, level: int) -> None:
     if log.isEnabledFor(logging.WARNING):
         reason = str(error).strip().partition("\n")[0]
-        warnings.warn(f"{what}: {reason}", stacklevel=level)
+        warnings.warn(f"{what}; torch says: {reason}", stacklevel=level)
 
 
 def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
     try:
-        made = _with_conditions(functional(program), program)
+        made = _with_conditions(_functional(program), program)
     except Exception as error:
-        what = "torch cannot make the program functional, and it runs as it is"
-        _warn(what, error, level=4)
+        _warn(
+            "torch cannot make the program functional, and it runs as it is, on eager operations: "
+            "write the operator that torch names without a write to a view",
+            error,
+            level=4,
+        )
         return _as_it_is(program)
     source = _checking(made)
     with options.applied():
@@ -238,6 +279,10 @@ def _predicate(condition: str, names: tuple[str, ...]) -> Callable[..., bool]:
 Expected = tuple[str, torch.dtype, list[int | str]] | tuple[str, Any] | None
 
 
+#: What to do with other inputs.
+_AGAIN = ": export the model again for it, or with dynamic_shapes for other sizes"
+
+
 class InputCheck(nn.Module):
     """Refuses inputs of other dtypes, sizes and values than a program was exported for.
 
@@ -295,10 +340,12 @@ class InputCheck(nn.Module):
                 case (name, dtype, sizes):
                     self._check(x, name, dtype, sizes, named)
                 case (name, value) if not (x == value or (x != x and value != value)):
-                    raise ValueError(f"{name} is {x!r}; the program was exported for {value!r}")
+                    raise ValueError(
+                        f"{name} is {x!r}; the program was exported for {value!r}{_AGAIN}"
+                    )
         for condition in self.conditions:
             if not _predicate(condition, self.names)(*given):
-                raise ValueError(f"the program was exported for inputs with {condition}")
+                raise ValueError(f"the program was exported for inputs with {condition}{_AGAIN}")
 
     def _check(
         self,
@@ -316,12 +363,13 @@ class InputCheck(nn.Module):
             is_tensor = isinstance(x, torch.Tensor)
             what = f"{x.dtype} {tuple(x.shape)}" if is_tensor else type(x).__name__
             wanted = ", ".join(map(str, sizes))
-            raise ValueError(f"{name} is {what}; the program takes {dtype} ({wanted})")
+            raise ValueError(f"{name} is {what}; the program takes {dtype} ({wanted}){_AGAIN}")
         for size, symbol in zip(x.shape, sizes, strict=True):
             least, most = self.ranges.get(str(symbol), (0, math.inf))
             if not least <= size <= most:
                 raise ValueError(
-                    f"{name} is {tuple(x.shape)}; the program takes {symbol} from {least} to {most}"
+                    f"{name} is {tuple(x.shape)}; the program takes {symbol} from {least} to "
+                    f"{most}{_AGAIN}"
                 )
 
 

@@ -51,8 +51,8 @@ class Options:
         known = {spec.name for spec in fields(cls)}
         if unknown := named.keys() - known:
             raise ValueError(
-                f"the backend zendnn has no option {min(unknown)!r}; "
-                f"its options are {', '.join(sorted(known))}"
+                f"zendnn has no option {min(unknown)!r} here: use some of "
+                f"{', '.join(sorted(known))}"
             )
         if named.get("precision") is None:
             named["precision"] = _precision_of_torch()

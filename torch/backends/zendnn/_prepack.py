@@ -47,7 +47,7 @@ def prepack(module: Module) -> Module:
     """
     if not isinstance(module, nn.Module):
         given = type(module).__name__
-        raise TypeError(f"this takes a torch.nn.Module, and was given an object of type {given}")
+        raise TypeError(f"prepack takes a torch.nn.Module, not an object of type {given}")
     with torch.inference_mode(False), torch.no_grad():
         packed = copy.deepcopy(module).eval().requires_grad_(False)
         for layer in packed.modules():

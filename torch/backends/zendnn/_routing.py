@@ -98,7 +98,9 @@ def _read(route: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         try:
             route = json.loads(text)
         except ValueError as error:
-            raise ValueError(f"{place} is no JSON: {error}") from error
+            raise ValueError(
+                f"{place} is no JSON ({error}): give what chart.json() or measure() returned"
+            ) from error
     if isinstance(route, Mapping):
         if route.get("format") != FORMAT:
             raise ValueError(
@@ -120,16 +122,22 @@ def _checked(
     """Return the items of a route, of which each has a name and an ``offload``."""
     if not isinstance(items, Sequence) or isinstance(items, str):
         plural = {"entry": "entries", "rule": "rules"}[kind]
-        raise ValueError(f"{place} has no list of {plural}")
+        raise ValueError(
+            f'{place} has no list of {plural}: give objects with "{name}" and "offload" in a list'
+        )
     checked = []
     for number, item in enumerate(items, 1):
         where = f"{kind} {number} of {place}"
         if not isinstance(item, Mapping) or not isinstance(item.get(name), str):
-            raise ValueError(f'{where} has no "{name}"')
+            raise ValueError(f'{where} has no "{name}": name an operator, such as "aten::linear"')
         if not isinstance(item.get("offload"), bool):
-            raise ValueError(f'{where} has no "offload" that is true or false')
+            raise ValueError(
+                f'{where} has no "offload" that is true (for ZenDNN) or false (for torch): add one'
+            )
         if unknown := item.keys() - optional - {name, "offload"}:
-            raise ValueError(f'{where} has "{min(unknown)}", which has no meaning there')
+            raise ValueError(
+                f'{where} has "{min(unknown)}", which has no meaning there: leave it out'
+            )
         checked.append({**item, "shapes": _shapes(item.get("shapes", []), where)})
         if item[name] == _OTHERS and (not optional or checked[-1]["shapes"]):
             raise ValueError(f'{where} is for "*": only a rule without shapes may be')
@@ -147,7 +155,9 @@ def _shapes(shapes: Any, where: str) -> list[list[int] | None]:
         raise ValueError(f'{where} has a size {given!r}: sizes are numbers from 0 on, or "*"')
 
     if not isinstance(shapes, list) or not all(x is None or isinstance(x, list) for x in shapes):
-        raise ValueError(f'{where} has "shapes" that are no list of lists: [["*", 768], null]')
+        raise ValueError(
+            f'{where} has "shapes" that are no list of lists: write them as [["*", 768], null]'
+        )
     return [None if shape is None else [size(x) for x in shape] for shape in shapes]
 
 

@@ -6,6 +6,7 @@ record gradients; only writes to a cache do not.
 
 from __future__ import annotations
 
+import warnings
 from typing import overload
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor
 __all__ = ["rms_norm", "rope", "sdpa", "silu_and_mul"]
 
 
-def rope(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False) -> Tensor:
+def rope(x: Tensor, cos: Tensor, sin: Tensor, interleaved: bool = False) -> Tensor:
     """Return x after a rotary position embedding.
 
     Each pair (a, b) of a row becomes (a·cos - b·sin, b·cos + a·sin). How a model scales its
@@ -38,11 +39,11 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool = False) -> T
             of x.
         RuntimeError: where they do not broadcast.
     """
-    size, rotary = x.shape[-1], cos.shape[-1]
-    if sin.shape[-1] != rotary or rotary % 2 or rotary > size:
+    size, rotary, other = _size(x, -1), _size(cos, -1), _size(sin, -1)
+    if other != rotary or rotary % 2 != 0 or rotary > size:
         raise ValueError(
             f"rope needs tables with an even number of columns, at most {size}, "
-            f"not {rotary} and {sin.shape[-1]}"
+            f"not {rotary} and {other}"
         )
     turned = x if rotary == size else x[..., :rotary]
     if interleaved:
@@ -62,7 +63,7 @@ def rms_norm(
     x: Tensor, weight: Tensor | None = ..., eps: float = ..., *, residual: Tensor
 ) -> tuple[Tensor, Tensor]: ...
 def rms_norm(
-    x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, *, residual: Tensor | None = None
+    x: Tensor, weight: Tensor | None = None, eps: float = 1e-6, residual: Tensor | None = None
 ) -> Tensor | tuple[Tensor, Tensor]:
     """Return x / √(mean(x²) + eps) · weight over the last dimension.
 
@@ -80,9 +81,10 @@ def rms_norm(
         RuntimeError: where the sizes of the weight differ, or those of the residual do not
             broadcast.
     """
-    total = x if residual is None else x + residual
-    made = F.rms_norm(total, total.shape[-1:], weight, eps)
-    return made if residual is None else (made, total)
+    if residual is None:
+        return F.rms_norm(x, x.shape[-1:], weight, eps)
+    total = x + residual
+    return F.rms_norm(total, total.shape[-1:], weight, eps), total
 
 
 def silu_and_mul(x: Tensor) -> Tensor:
@@ -98,8 +100,9 @@ def silu_and_mul(x: Tensor) -> Tensor:
     Raises:
         ValueError: where the last size is odd.
     """
-    if x.shape[-1] % 2:
-        raise ValueError(f"silu_and_mul needs an even number of columns, not {x.shape[-1]}")
+    size = _size(x, -1)
+    if size % 2 != 0:
+        raise ValueError(f"silu_and_mul needs an even number of columns, not {size}")
     gate, other = x.chunk(2, -1)
     return F.silu(gate) * other
 
@@ -108,7 +111,6 @@ def sdpa(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    *,
     mask: Tensor | None = None,
     causal: bool = False,
     scale: float | None = None,
@@ -143,15 +145,16 @@ def sdpa(
         IndexError: for a position outside the cache.
         RuntimeError: where other sizes or dtypes do not fit.
     """
-    heads, groups = query.shape[-3], key.shape[-3]
-    if heads % groups:
+    heads, groups = _size(query, -3), _size(key, -3)
+    if heads % groups != 0:
         raise ValueError(f"sdpa needs a multiple of {groups} heads, not {heads}")
     if cache is not None and position is not None:
         if torch.is_grad_enabled() and (key.requires_grad or value.requires_grad):
-            raise ValueError("sdpa records no gradient through a cache")
-        for whole, part in zip(cache, (key, value), strict=True):
-            whole.index_copy_(-2, position, part)
-        key, value = cache
+            raise ValueError(
+                "sdpa records no gradient through a cache: call it under torch.no_grad()"
+            )
+        keys, values = cache
+        key, value = keys.index_copy_(-2, position, key), values.index_copy_(-2, position, value)
         if causal:
             rows = torch.arange(key.shape[-2], device=key.device)
             seen = rows <= position[:, None]
@@ -162,6 +165,16 @@ def sdpa(
     return F.scaled_dot_product_attention(
         query, key, value, mask, is_causal=causal, scale=scale, enable_gqa=heads != groups
     )
+
+
+def _size(x: Tensor, dim: int) -> int:
+    """A size that decides what is computed: a number, also while torch.jit.trace records."""
+    if not torch.jit.is_scripting():  # noqa: SIM102 - scripts leave out what is inside
+        if torch.jit.is_tracing():
+            with warnings.catch_warnings():  # the trace is for this number, as the checks are
+                warnings.simplefilter("ignore", torch.jit.TracerWarning)
+                return int(x.shape[dim])
+    return x.shape[dim]
 
 
 def _both(seen: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -112,10 +112,20 @@ def _may_share(node: Node, value: Value) -> bool:
 
 
 def _may_be_state(value: Value) -> bool:
-    node = value.producer
-    if value.is_state or node is None or not node.has(Trait.MAY_SHARE):
-        return value.is_state
-    return (all if node.op == "cat" else any)(map(_may_be_state, node.values()))
+    known: dict[Value, bool] = {}
+    waiting = [value]
+    while waiting:
+        node = (last := waiting[-1]).producer
+        if last.is_state or node is None or not node.has(Trait.MAY_SHARE):
+            known[last] = last.is_state
+        elif unknown := [operand for operand in node.values() if operand not in known]:
+            waiting += unknown
+            continue
+        else:
+            of = all if node.op == "cat" else any
+            known[last] = of(known[operand] for operand in node.values())
+        waiting.pop()
+    return known[value]
 
 
 @dataclass(frozen=True)

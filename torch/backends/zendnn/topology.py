@@ -65,7 +65,7 @@ class Topology:
             PlacingError: for no CPU, or one that is not part of this.
         """
         if not cpus:
-            raise PlacingError("the list of CPUs is empty")
+            raise PlacingError("the list of CPUs is empty: name one, such as 0")
         usable = {cpu for core in self.cores for cpu in core.cpus}
         if unusable := set(cpus) - usable:
             raise PlacingError(

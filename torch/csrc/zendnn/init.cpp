@@ -182,6 +182,10 @@ PYBIND11_MODULE(_C, m) {
       [] { return ctx::uses(ctx::Isa::avx512_bf16); },
       "Whether the CPU has instructions for products of bfloat16.");
   m.def(
+      "_tuning_budget",
+      torch::wrap_pybind_function(plan::tuning_budget),
+      "Seconds for timing implementations, for each build of a plan.");
+  m.def(
       "_has_one_default_eps",
       &ctx::cpu::has_one_default_eps,
       "Whether torch's RMS norms of bfloat16 add float32's eps, too.");

@@ -114,4 +114,4 @@ def front_end_of(model: object) -> FrontEnd:
         if front_end.takes(model):
             return front_end
     kinds = " or ".join(front_end.TAKES for front_end in front_ends)
-    raise TypeError(f"this takes {kinds}, and was given an object of type {type(model).__name__}")
+    raise TypeError(f"explain takes {kinds}, not an object of type {type(model).__name__}")

@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.graph import Graph, Pass
@@ -65,7 +66,10 @@ _FUNCTIONS: dict[str, Pass] = {
 _OFF_BY_DEFAULT = frozenset({"round_products", "round_as_eager"})
 _enabled = {name: name not in _OFF_BY_DEFAULT for name in _DOES}
 _enabled["round_as_eager"] = _C.word_from("ZENDNN_EMULATE_PRECISION_CASTS", ["0", "1"]) == "1"
-_tuning_budget: float | None = None
+#: What ``switched`` and ``tuned`` say holds in the thread that entered them: others may optimise
+#: at the same time.
+_switched: ContextVar[dict[str, bool] | None] = ContextVar("switched", default=None)
+_tuning_budget: ContextVar[float | None] = ContextVar("tuning_budget", default=None)
 
 
 def names() -> tuple[str, ...]:
@@ -81,31 +85,36 @@ def describe() -> dict[str, str]:
 def is_enabled(name: str) -> bool:
     """Return whether the pass runs."""
     _require(name)
-    return _enabled[name]
+    return _switches()[name]
 
 
 def set_enabled(name: str, enabled: bool) -> None:
     """Switch a pass on or off, for graphs that are optimised from now on."""
     _require(name)
-    _enabled[name] = enabled
+    _switches()[name] = enabled
 
 
 def disable(*names: str) -> contextlib.AbstractContextManager[None]:
-    """Switch passes off for what is optimised inside."""
+    """Switch passes off for what this thread optimises inside."""
     return switched(dict.fromkeys(names, False))
 
 
 @contextlib.contextmanager
 def switched(names: Mapping[str, bool]) -> Iterator[None]:
-    """Switch passes on or off for what is optimised inside."""
+    """Switch passes on or off for what this thread optimises inside."""
     for name in names:
         _require(name)
-    before = dict(_enabled)
-    _enabled.update(names)
+    before = _switched.set({**_switches(), **names})
     try:
         yield
     finally:
-        _enabled.update(before)
+        _switched.reset(before)
+
+
+def _switches() -> dict[str, bool]:
+    """Return which passes are on, here and now."""
+    inside = _switched.get()
+    return _enabled if inside is None else inside
 
 
 @contextlib.contextmanager
@@ -114,22 +123,22 @@ def tuned(seconds: float | None) -> Iterator[None]:
 
     None stands for what ``ZENDNN_TUNING_BUDGET`` says when a plan builds.
     """
-    global _tuning_budget
-    before, _tuning_budget = _tuning_budget, seconds
+    before = _tuning_budget.set(seconds)
     try:
         yield
     finally:
-        _tuning_budget = before
+        _tuning_budget.reset(before)
 
 
 def tuning_budget() -> float | None:
     """Return the seconds that plans made now may time implementations for; None: the default."""
-    return _tuning_budget
+    return _tuning_budget.get()
 
 
 def off_in_plans() -> tuple[str, ...]:
     """Return the passes that plans made now shall not run."""
-    return tuple(name for name in _IN_PLANS if not _enabled[name])
+    switches = _switches()
+    return tuple(name for name in _IN_PLANS if not switches[name])
 
 
 def run(graph: Graph, changed: Callable[[str, Graph, int], None] | None = None) -> dict[str, int]:
@@ -140,12 +149,12 @@ def run(graph: Graph, changed: Callable[[str, Graph, int], None] | None = None) 
     Raises:
         RuntimeError: with ``ZENDNN_VERIFY=1``, when a pass breaks an invariant; it names the pass.
     """
-    changes = {}
+    changes, switches = {}, _switches()
     verify = os.environ.get("ZENDNN_VERIFY") == "1"
     graph.remove_dead()
     graph.infer_types()
     for name, function in _FUNCTIONS.items():
-        if _enabled[name]:
+        if switches[name]:
             changes[name] = function(graph)
             if changes[name]:
                 graph.remove_dead()

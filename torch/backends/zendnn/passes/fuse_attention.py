@@ -110,27 +110,33 @@ def _fuse(graph: Graph, last: Node) -> bool:
 
 def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
     """Follow scores to the product that makes them; the product is the first member then."""
-    node = sole(graph, operand)
-    if node is None:
-        return None
-    match node:
-        case Node("to", (x,), attributes={"dtype": "float32"}) if not scores.members:
-            return _follow(graph, x, scores.after(node))
-        case Node("binary", (a, b), attributes={"algorithm": "add"}) if scores.depth == 3:
-            one, other = (scores.after(node, masks=(mask, *scores.masks)) for mask in (b, a))
-            return _follow(graph, a, one) or _follow(graph, b, other)
-        case Node("where", (chosen, None, x) | (chosen, x, None)) if (
-            scores.chosen is None and scores.depth > 1
-        ):
-            where, fill = x is node.inputs[2], node.get("value")
-            # What is added to -∞ changes nothing, so that masks may come before it too.
-            depth = scores.depth if fill == -math.inf else 2
-            after = scores.after(node, chosen=chosen, fill=fill, fill_where=where, depth=depth)
-            return _follow(graph, x, after)
-        case Node("eltwise", (x,), attributes={"algorithm": "affine", "beta": 0}):
-            scale = scores.scale * node.get("alpha")
-            return _follow(graph, x, scores.after(node, scale=scale, depth=1))
-        # A scale of 0 has another meaning.
-        case Node("matmul", (_, keys)) if scores.scale and producer(keys, "transpose", "permute"):
-            return scores.after(node)
+    waiting = [(operand, scores)]
+    while waiting:
+        operand, scores = waiting.pop()
+        node = sole(graph, operand)
+        if node is None:
+            continue
+        match node:
+            case Node("to", (x,), attributes={"dtype": "float32"}) if not scores.members:
+                waiting.append((x, scores.after(node)))
+            case Node("binary", (a, b), attributes={"algorithm": "add"}) if scores.depth == 3:
+                # The last one comes first.
+                for x, mask in ((b, a), (a, b)):
+                    waiting.append((x, scores.after(node, masks=(mask, *scores.masks))))
+            case Node("where", (chosen, None, x) | (chosen, x, None)) if (
+                scores.chosen is None and scores.depth > 1
+            ):
+                where, fill = x is node.inputs[2], node.get("value")
+                # What is added to -∞ changes nothing, so that masks may come before it too.
+                depth = scores.depth if fill == -math.inf else 2
+                after = scores.after(node, chosen=chosen, fill=fill, fill_where=where, depth=depth)
+                waiting.append((x, after))
+            case Node("eltwise", (x,), attributes={"algorithm": "affine", "beta": 0}):
+                scale = scores.scale * node.get("alpha")
+                waiting.append((x, scores.after(node, scale=scale, depth=1)))
+            # A scale of 0 has another meaning.
+            case Node("matmul", (_, keys)) if scores.scale and producer(
+                keys, "transpose", "permute"
+            ):
+                return scores.after(node)
     return None

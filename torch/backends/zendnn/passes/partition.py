@@ -207,11 +207,13 @@ def _outer_views(members: dict[Node, None]) -> set[Node]:
     """The views of results that no member reads, and those of inputs that others read."""
     gone: set[Node] = set()
     needed, leading = _with_numbers(members), _views_of_inputs(members)
-    for node in filter(_can_be_outside, members):
+    # From the last one on, so that chains of views go at once.
+    for node in reversed([*filter(_can_be_outside, members)]):
         others = {user for user in node.readers if user.op not in NUMBERS} - members.keys()
         if needed.isdisjoint(node.readers):
             gone.add(node)
-        elif node in leading and (others or node.escapes):
+            needed.discard(node)
+        elif node in leading and node not in gone and (others or node.escapes):
             gone |= reach([node], lambda view: _made_in(members, view))
     return gone
 

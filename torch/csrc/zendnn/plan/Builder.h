@@ -223,6 +223,7 @@ class Builder : public Values {
   void place_inputs();
   void place_constants();
   Place place_whole(const Slice& slice);
+  void place_in_outer(const Slice& slice);
   std::vector<Slice> slices_of(const Node& node) const;
   Place part_of(Place whole, int64_t value, const Slice& slice) const;
   bool is_same(int64_t value, const Place& a, const Place& b) const;

@@ -71,11 +71,27 @@ Place Builder::part_of(Place whole, int64_t value, const Slice& slice) const {
   return part;
 }
 
+// A concatenation may be a part of a larger one, and that of another: the
+// outermost is placed first, in a loop, since there may be thousands.
 Place Builder::place_whole(const Slice& slice) {
-  const auto whole = slice.whole;
-  if (!places_[whole].empty()) {
-    return *places_[whole].front();
+  std::vector<const Slice*> unplaced;
+  for (const auto* part = &slice; places_[part->whole].empty();) {
+    unplaced.push_back(part);
+    const auto outer = slices_.find(part->whole);
+    if (outer == slices_.end()) {
+      break;
+    }
+    part = &outer->second;
   }
+  for (; !unplaced.empty(); unplaced.pop_back()) {
+    place_in_outer(*unplaced.back());
+  }
+  return *places_[slice.whole].front();
+}
+
+// Places the result of a concatenation, in a larger one that has a place.
+void Builder::place_in_outer(const Slice& slice) {
+  const auto whole = slice.whole;
   const auto& shape = sizes(whole);
   const bool spatial = (shape.size() == 4 || shape.size() == 5) &&
                        slice.dim == 1 && !slice.stacked;
@@ -85,14 +101,15 @@ Place Builder::place_whole(const Slice& slice) {
   } else if (spatial && layout_ == Layout::blocked && slice.aligned) {
     layout = blocked_layout(shape, dtype(whole));
   }
-  // The concatenation may be a part of a larger one.
   const auto outer = target(whole);
   if (outer &&
       outer->blocked.has_value() == (layout && layout->get_inner_nblks() > 0)) {
     set_place(whole, *outer);
-    return *outer;
+  } else if (layout) {
+    make(whole, *layout);
+  } else {
+    make_dense(whole);
   }
-  return layout ? make(whole, *layout) : make_dense(whole);
 }
 
 // Whether two places are the same memory, and lay the value out alike.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import operator
+import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch._dynamo  # whole, before parts of it, which another thread may wait for
 from torch import Tensor, fx
 from torch._dynamo.eval_frame import OptimizedModule
 from torch._guards import CompileId
@@ -36,6 +38,8 @@ _HIDDEN = frozenset({INPUT_CHECK, operator.getitem.__name__})
 _NOTES = "_zendnn_notes"
 #: The graphs that were made for weights which may change, and what for.
 _origins: weakref.WeakKeyDictionary[fx.GraphModule, Origin] = weakref.WeakKeyDictionary()
+#: Held while that changes or is gone through: threads may compile and explain at the same time.
+_origins_lock = threading.Lock()
 
 
 class Origin(NamedTuple):
@@ -96,7 +100,8 @@ def optimize(
     made.meta[_NOTES] = notes
     setattr(made, _NOTES, notes)
     told.planned(planned, count_left_out(notes.left_out))
-    _origins[made] = Origin(list(constants.values()), capture.compile_id, capture.backend)
+    with _origins_lock:
+        _origins[made] = Origin(list(constants.values()), capture.compile_id, capture.backend)
     return made
 
 
@@ -162,21 +167,27 @@ def _graphs(model: Any) -> Iterator[fx.GraphModule]:
     if isinstance(model, ExportedProgram):
         return
     if functions.is_compiled(model):
-        made = list(_origins.items())
+        made = _with_origins()
         known = [(origin.compile_id, origin.backend) for _, origin in made]
         backends = functions.backends(model, known)
         yield from (graph for graph, origin in made if id(origin.backend) in backends)
         return
     weights = {tensor.data_ptr() for tensor in (*model.parameters(), *model.buffers())}
-    for graph, origin in list(_origins.items()):
+    for graph, origin in _with_origins():
         if not weights.isdisjoint(tensor.data_ptr() for tensor in origin.weights):
             yield graph
 
 
+def _with_origins() -> list[tuple[fx.GraphModule, Origin]]:
+    with _origins_lock:
+        return list(_origins.items())
+
+
 def forget_compilations() -> None:
     """Let no compiled function find the graphs that there are."""
-    for graph, origin in list(_origins.items()):
-        _origins[graph] = origin._replace(compile_id=None, backend=None)
+    with _origins_lock:
+        for graph, origin in list(_origins.items()):
+            _origins[graph] = origin._replace(compile_id=None, backend=None)
 
 
 def noted(graph: fx.GraphModule) -> Notes | None:

@@ -296,11 +296,15 @@ def _attributes(module: fx.GraphModule) -> dict[str, Any]:
 
 def _infer(node: fx.Node) -> None:
     """Note the values of a node of arithmetic and of those that it reads."""
-    for read in node.all_input_nodes:
-        if "val" not in read.meta:
-            _infer(read)
-    assert callable(node.target)
-    node.meta["val"] = node.target(*fx.map_arg(node.args, lambda read: read.meta["val"]))
+    waiting = [node]
+    while waiting:
+        last = waiting[-1]
+        if unknown := [read for read in last.all_input_nodes if "val" not in read.meta]:
+            waiting += unknown
+            continue
+        assert callable(last.target)
+        last.meta["val"] = last.target(*fx.map_arg(last.args, lambda read: read.meta["val"]))
+        waiting.pop()
 
 
 def _check(

@@ -27,8 +27,10 @@ from torch.backends.zendnn.frontends.fx.calls import (
 from torch.backends.zendnn.frontends.fx.states import STATE_WRITES, find_states
 from torch.backends.zendnn.frontends.fx.writes import (
     base,
+    bases,
     is_view,
     sharing,
+    viewed_by,
     write_in_place,
     writes,
     written_by,
@@ -90,11 +92,14 @@ def simplify(
     """
     written = written_by(source.graph)
     # Who gets such memory may write to it.
-    returned = {base(node) for node in output_of(source.graph).all_input_nodes}
+    own = bases(source.graph)
+    returned = {own[node] for node in output_of(source.graph).all_input_nodes}
     constants: dict[fx.Node, torch.Tensor] = {}
     #: Constants, and what is made of them, also views and lists.
     values: dict[fx.Node, Any] = {}
     for node in list(source.graph.nodes):
+        viewed = viewed_by(node)
+        own[node] = node if viewed is None else own[viewed]  # of what it reads by now
         if node.target == torch.ops.aten._assert_tensor_metadata.default:
             source.graph.erase_node(node)
             continue
@@ -113,9 +118,8 @@ def simplify(
             args, kwargs = fx.map_arg((node.args, node.kwargs), read.__getitem__)
             with torch.no_grad():
                 values[node] = made = node.target(*args, **kwargs)
-            views = bool(node.all_input_nodes) and base(node) is not node
             if not isinstance(made, torch.Tensor) or (
-                views and (base(node) in returned or not made.is_contiguous())
+                viewed is not None and (own[node] in returned or not made.is_contiguous())
             ):
                 continue
             with source.graph.inserting_before(node):
@@ -126,6 +130,7 @@ def simplify(
             node.replace_all_uses_with(folded)
             source.graph.erase_node(node)
             constants[folded] = values[folded] = made
+            own[folded] = folded
     write_in_place(source.graph)
     _drop_empty_parts(source.graph)
     source.graph.eliminate_dead_code()

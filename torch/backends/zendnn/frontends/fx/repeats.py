@@ -7,11 +7,12 @@ anew in each layer. Traced graphs come without such repetitions.
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 
 import torch
 from torch import fx
 from torch.backends.zendnn.frontends.fx.calls import FUNCTIONS, is_ordered
-from torch.backends.zendnn.frontends.fx.writes import base, writes, written_by
+from torch.backends.zendnn.frontends.fx.writes import viewed_by, writes, written_by
 
 #: Whose operators are functions, unless their tags tell otherwise.
 _NAMESPACES = frozenset({"aten", "prims"})
@@ -27,16 +28,22 @@ def join_repeats(graph: fx.Graph) -> None:
     are read again after a write, since the caller may have given one tensor twice.
     """
     *_, output = graph.nodes
-    own = {_maker(node) for node in output.all_input_nodes} | written_by(graph)
+    makers: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        makers[node] = _maker(node, makers)
+    own = {makers[node] for node in output.all_input_nodes} | written_by(graph)
     copies = [node for node in graph.nodes if writes(node)]
     writing = {*copies, *(node for copy in copies for node in copy.all_input_nodes[1:])}
     written = 0
     first: dict[tuple[object, str, int], fx.Node] = {}
     for node in list(graph.nodes):
         written += node in writing
-        if not _is_function(node) or _maker(node) in own:
+        makers[node] = _maker(node, makers)  # of what it reads by now
+        if not _is_function(node) or makers[node] in own:
             continue
-        since = written if any(map(_is_given, node.all_input_nodes)) else 0
+        # Memory from outside the graph may be written through another input.
+        given = any(makers[read].op != "call_function" for read in node.all_input_nodes)
+        since = written if given else 0
         # The text tells 0.0 from -0.0 and from 0.
         known = first.setdefault((node.target, repr((node.args, node.kwargs)), since), node)
         if known is not node:
@@ -44,15 +51,10 @@ def join_repeats(graph: fx.Graph) -> None:
             graph.erase_node(node)
 
 
-def _maker(node: fx.Node) -> fx.Node:
+def _maker(node: fx.Node, known: Mapping[fx.Node, fx.Node]) -> fx.Node:
     """The node that made the memory of a tensor, or a list that holds it."""
-    made = base(node)
-    return _maker(made.all_input_nodes[0]) if made.target == operator.getitem else made
-
-
-def _is_given(node: fx.Node) -> bool:
-    """Whether a tensor lies in memory from outside the graph."""
-    return _maker(node).op != "call_function"
+    taken = node.all_input_nodes[0] if node.target == operator.getitem else viewed_by(node)
+    return node if taken is None else known[taken]
 
 
 def _is_function(node: fx.Node) -> bool:

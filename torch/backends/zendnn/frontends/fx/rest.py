@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
+from torch._dynamo.convert_frame import compile_lock
 from torch.backends.zendnn.frontends.fx.calls import hint_of, kind_of
 from torch.backends.zendnn.frontends.fx.writes import is_view, writes
 from torch.backends.zendnn.passes.partition import LARGE
@@ -306,7 +307,8 @@ class FixedGroup(torch.nn.Module):
         copied = fx.GraphModule(self.group, copy.deepcopy(self.group.graph))
         made: Compiled = self.group
         try:
-            with _disable_current_modes():  # AOTAutograd checks operators at a first call
+            # AOTAutograd checks operators at a first call, and is for one thread at a time.
+            with compile_lock, _disable_current_modes():
                 made = compile_fx(copied, list(given))
         except Exception as error:
             log.warning("operators between regions stay eager: %s", error)

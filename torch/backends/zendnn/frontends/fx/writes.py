@@ -6,6 +6,7 @@ nobody reads the old one afterwards, the write itself is done in place.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import operator
 from collections.abc import Iterable, Iterator
@@ -34,24 +35,44 @@ def writes(node: fx.Node) -> bool:
 
 def written_by(graph: fx.Graph) -> set[fx.Node]:
     """Return whose memory the nodes of a graph write to, be it through views."""
-    return {base(node.args[0]) for node in graph.nodes if writes(node)}
+    own = bases(graph)
+    return {own[node.args[0]] for node in graph.nodes if writes(node)}
+
+
+def bases(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
+    """Return the ``base`` of each node, in one pass, since chains of views may be long."""
+    found: dict[fx.Node, fx.Node] = {}
+    for node in graph.nodes:
+        viewed = viewed_by(node)
+        found[node] = node if viewed is None else found[viewed]
+    return found
 
 
 def base(node: Any) -> fx.Node:
     """Return the node whose memory another one views."""
     assert isinstance(node, fx.Node)
+    while (viewed := viewed_by(node)) is not None:
+        node = viewed
+    return node
+
+
+def viewed_by(node: fx.Node) -> fx.Node | None:
+    """Return the node of which another one is a view; None where it is none."""
     several = node.args[0] if node.target == operator.getitem else node
     same = node.target in (written, _aten._unsafe_view.default)
     if same or (isinstance(several, fx.Node) and is_view(several)):
-        return base(several.all_input_nodes[0])
-    return node
+        return several.all_input_nodes[0]
+    return None
 
 
 def is_view(node: fx.Node) -> bool:
     """Whether a node makes another view of what it reads."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return False
+    return isinstance(target, torch._ops.OpOverload) and _makes_views(target)
+
+
+@functools.cache
+def _makes_views(target: torch._ops.OpOverload) -> bool:
     return any(result.alias_info is not None for result in target._schema.returns)
 
 
