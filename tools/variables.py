@@ -42,6 +42,10 @@ VARIABLES = {
         "the folder of an installed AOCL-DLP or ZenDNN, 5.2 or later",
         "none",
     ),
+    "ZENDNN_CONTAINER_THREADS": Variable(
+        "no more threads than the [CPU quota](placing.md#containers) of a container allows; `0`: "
+        "as many as torch chooses"
+    ),
     "ZENDNN_CPU_BIND": Variable(
         "`1` [binds](placing.md#by-variables) threads to cores",
         default="`1` with `ZENDNN_NUMA_CPUS`",

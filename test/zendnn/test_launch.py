@@ -183,7 +183,16 @@ def command(instance: Instance, tools: Tools, pin: bool = True) -> str:
 def test_a_command_binds_cores_and_memory_and_pins_threads(instance: Instance, words: str) -> None:
     settings = "OMP_NUM_THREADS=2 OMP_PROC_BIND=close OMP_PLACES=threads"
     assert command(instance, BOTH) == f"{settings} {words} python 'a b.py'"
-    assert command(instance, BOTH, pin=False) == f"OMP_NUM_THREADS=2 {words} python 'a b.py'"
+    settings = "OMP_NUM_THREADS=2 GOMP_SPINCOUNT=10000"
+    assert command(instance, BOTH, pin=False) == f"{settings} {words} python 'a b.py'"
+
+
+@pytest.mark.parametrize("name", _commands.WAITING)
+def test_threads_wait_as_the_user_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A single thread waits for none.
+    assert "GOMP_SPINCOUNT" not in command(Instance((0,)), BOTH, pin=False)
+    monkeypatch.setenv(name, "passive")
+    assert "GOMP_SPINCOUNT" not in command(Instance((0, 1)), BOTH, pin=False)
 
 
 def test_threads_follow_the_order_of_the_cores() -> None:

@@ -71,6 +71,25 @@ def test_a_control_group_of_one_core_is_found(tree: dict[str, str], tmp_path: Pa
     assert finding.cost == 0.0  # 8 threads were faster where it was measured
 
 
+@pytest.mark.parametrize(("cpus", "threads"), [(1.5, 2), (0.5, 1), (2.0, 2)])
+def test_threads_within_the_quota_are_right(cpus: float, threads: int, tmp_path: Path) -> None:
+    facts = replace(MACHINE, quota=cpus, threads=threads)
+    assert facts.cores == threads
+    assert {"quota", "few_threads", "throttled"}.isdisjoint(found(facts))
+
+
+def test_a_control_group_that_throttles_is_found(tmp_path: Path) -> None:
+    tree = {
+        "proc/self/cgroup": "0::/box",
+        "sys/fs/cgroup/box/cpu.max": "200000 100000",
+        "sys/fs/cgroup/box/cpu.stat": "usage_usec 1\nnr_periods 200\nnr_throttled 190",
+    }
+    facts = replace(gather(files(tmp_path, tree), cpus=range(8), pause=0), threads=2)
+    assert found(facts)["throttled"].evidence.endswith("box/cpu.max: in 95 % of the periods")
+    files(tmp_path, {"sys/fs/cgroup/box/cpu.stat": "nonsense"})
+    assert gather(tmp_path, cpus=[0], pause=0).throttled == 0.0
+
+
 def test_a_control_group_without_a_limit_is_none(tmp_path: Path) -> None:
     tree = {"proc/self/cgroup": "0::/box", "sys/fs/cgroup/box/cpu.max": "max 100000"}
     assert gather(files(tmp_path, tree), cpus=[0], pause=0).quota is None
@@ -114,6 +133,20 @@ def test_frequencies_are_read(tmp_path: Path) -> None:
 
 def test_a_debug_build_of_torch_is_told() -> None:
     assert "BUILD_TYPE=Debug" in found(replace(MACHINE, build="Debug"))["torch_build"].evidence
+
+
+def test_threads_that_spin_beside_other_load_are_found() -> None:
+    busy = replace(MACHINE, load=Load(others=0.5), variables={})
+    assert found(busy)["spinning"].fix.startswith("GOMP_SPINCOUNT=10000 python script.py")
+    assert "spinning" in found(replace(busy, variables={"OMP_WAIT_POLICY": "active"}))
+    for still in (
+        replace(busy, load=Load()),
+        replace(busy, threads=1),
+        replace(busy, variables={"OMP_WAIT_POLICY": "passive"}),
+        replace(busy, variables={"GOMP_SPINCOUNT": "10000"}),
+        replace(busy, variables={"OMP_PROC_BIND": "close"}),
+    ):
+        assert "spinning" not in found(still)
 
 
 CHANGES: dict[str, dict[str, Any]] = {

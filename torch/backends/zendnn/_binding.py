@@ -116,19 +116,25 @@ def bind(cores: str | Iterable[int] | None = None, memory: str | None = None) ->
 _MEMORY = {"1": "local", "interleave": "interleave"}
 
 
-def bind_by_variables() -> None:
+def bind_by_variables() -> bool:
     """Bind this process as its environment variables say, when torch is imported.
 
     What cannot be done warns, and is left out.
+
+    Returns:
+        whether they set the number of torch's threads.
     """
     import torch
-    from torch.backends.zendnn import _C, topology
+    from torch.backends.zendnn import _C
 
     threads = _C.whole_number_from("ZENDNN_NUM_THREADS", 0, 0)
     listed = os.environ.get("ZENDNN_NUMA_CPUS")
     binds = _C.word_from("ZENDNN_CPU_BIND", ["0", "1"] if listed is None else ["1", "0"])
     memory = _C.word_from("ZENDNN_MEM_BIND", ["0", "1", "interleave"])
+    chosen = bool(threads)
     if binds == "1":
+        from torch.backends.zendnn import topology
+
         name = "ZENDNN_CPU_BIND" if listed is None else "ZENDNN_NUMA_CPUS"
         try:
             if listed is None:
@@ -136,6 +142,7 @@ def bind_by_variables() -> None:
             else:
                 cores = parse_list(",".join(listed.replace(",", " ").split()))
             bind(cores[: threads or None])
+            chosen = True
         except (OSError, ValueError) as error:
             _C.warn_of(name, f"and cores are not bound: {error}")
     if threads:
@@ -145,6 +152,7 @@ def bind_by_variables() -> None:
             bind(memory=_MEMORY[memory])
         except (OSError, ValueError) as error:
             _C.warn_of("ZENDNN_MEM_BIND", f"and memory is not bound: {error}")
+    return chosen
 
 
 def bind_cores(cores: Iterable[int]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch._tensor_str as tensor_str
 from torch._logging._internal import log_state, register_artifact, register_log
-from torch.backends.zendnn import _C, _backend, _binding, _device
+from torch.backends.zendnn import _C, _backend, _binding, _container, _device
 from torch.backends.zendnn._info import cpu_name
 from torch.backends.zendnn.frontends import optimize_frozen
 
@@ -126,6 +126,32 @@ def _register_logs() -> None:
         logging.getLogger(LOGGER).setLevel(level)
 
 
+def _choose_threads() -> None:
+    """Bind as variables say, or else heed the container, unless the program may have chosen.
+
+    It may have where it imported torch first, and this package later.
+    """
+    chosen = _binding.bind_by_variables() or not getattr(torch.__spec__, "_initializing", False)
+    if not chosen and (told := _container.limit_threads()):
+        _log(told)
+
+
+def _log(sentence: str) -> None:
+    """Log at level INFO, as soon as torch has set up its logs: it does so after entry points."""
+    logger, upstream = logging.getLogger(LOGGER), torch._logging._init_logs
+    if logging.getLogger("torch").handlers:  # an older torch, which has done so
+        logger.info(sentence)
+        return
+
+    @functools.wraps(upstream)
+    def set_up(*arguments: Any, **named: Any) -> None:
+        torch._logging._init_logs = upstream
+        upstream(*arguments, **named)
+        logger.info(sentence)
+
+    torch._logging._init_logs = set_up
+
+
 @functools.cache
 def install() -> None:
     """Hook everything in, once: when the package is imported, as torch does for its entry point."""
@@ -136,7 +162,7 @@ def install() -> None:
     _add_configuration()
     _register_logs()
     _backend.register()
-    _binding.bind_by_variables()
+    _choose_threads()
     if "ZENDNN_ROUTE" in os.environ:
         from torch.backends.zendnn._routing import set_from_environment
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from torch.backends.zendnn import _container
 from torch.backends.zendnn._binding import (
     SYS_NICE,
     PlacingError,
@@ -114,6 +115,13 @@ def _topology(options: argparse.Namespace) -> Topology:
         topology = topology.only(parse_list(options.cores))
     elif not options.smt:
         topology = topology.without_siblings()
+    cpus, file = _container.quota() or (len(topology.cores), "")
+    if _container.cores(cpus) < len(topology.cores):
+        print(
+            f"{len(topology.cores)} cores share the time of {cpus:.3g} CPUs, which {file} allows: "
+            "choose fewer by --cores",
+            file=sys.stderr,
+        )
     if len(topology.nodes) == 1 or may_bind_memory():
         return topology
     if options.memory == "interleave":

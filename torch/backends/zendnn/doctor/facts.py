@@ -5,7 +5,6 @@ Everything that Linux tells is read below a root folder, which tests replace.
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import sys
@@ -17,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.backends.zendnn import _C, topology
+from torch.backends.zendnn import _C, _container, topology
 from torch.backends.zendnn._commands import Tools
+from torch.backends.zendnn._container import read
 from torch.backends.zendnn.doctor.elf import why_debug
 from torch.backends.zendnn.doctor.limits import Limits
 from torch.backends.zendnn.topology import Topology
@@ -63,6 +63,7 @@ class Facts:
         topology: what this process may use.
         quota: the CPUs whose time its control groups allow; None without a limit.
         quota_file: what says so.
+        throttled: the part of the periods in which the group used up its quota, from 0 to 1.
         governor: of the frequency, or the preference by which the CPU chooses it; empty where Linux
             does not tell, as in virtual machines.
         boost: whether frequencies above the nominal are allowed; None where nobody tells.
@@ -94,6 +95,7 @@ class Facts:
     threads: int
     quota: float | None = None
     quota_file: str = ""
+    throttled: float = 0.0
     governor: str = ""
     boost: bool | None = None
     frequency: float = 1.0
@@ -119,8 +121,8 @@ class Facts:
     @property
     def cores(self) -> int:
         """How many cores this process may keep busy."""
-        allowed = math.inf if self.quota is None else max(1, round(self.quota))
-        return int(min(len(self.topology.cores), allowed))
+        usable = len(self.topology.cores)
+        return usable if self.quota is None else min(usable, _container.cores(self.quota))
 
     @property
     def cpus(self) -> int:
@@ -148,7 +150,7 @@ def gather(
     """
     machine = topology.read(root / "sys/devices/system", cpus)
     used = {cpu for core in machine.cores for cpu in core.cpus}
-    quota, quota_file = _quota(root)
+    quota, quota_file = _container.quota(root) or (None, "")
     memory = _table(root / "proc/meminfo")
     libraries = _libraries(root)
     cpu = _C._cpu()
@@ -161,6 +163,7 @@ def gather(
         threads=torch.get_num_threads(),
         quota=quota,
         quota_file=quota_file,
+        throttled=_throttled(Path(quota_file).with_name("cpu.stat")) if quota_file else 0.0,
         huge_pages=_chosen(root / "sys/kernel/mm/transparent_hugepage/enabled"),
         policy=_policy(root / "proc/self/numa_maps"),
         total=_kib(memory, "MemTotal"),
@@ -181,18 +184,10 @@ def gather(
     )
 
 
-def _text(file: Path) -> str:
-    """Return what a file says; nothing where it cannot be read."""
-    try:
-        return file.read_text(errors="replace").strip()
-    except OSError:
-        return ""
-
-
 def _table(file: Path) -> dict[str, str]:
     """Return the first value of each key of lines such as ``key: value``."""
     rows: dict[str, str] = {}
-    for line in _text(file).splitlines():
+    for line in read(file).splitlines():
         key, _, value = line.partition(":")
         rows.setdefault(key.strip(), value.strip())
     return rows
@@ -205,51 +200,32 @@ def _kib(rows: Mapping[str, str], key: str) -> int:
 
 def _chosen(file: Path) -> str:
     """Return the word in brackets."""
-    found = re.search(r"\[(\w+)\]", _text(file))
+    found = re.search(r"\[(\w+)\]", read(file))
     return found[1] if found else ""
 
 
 def _policy(file: Path) -> str:
     """Return the memory policy, which is the second word of each mapping."""
-    words = _text(file).split(maxsplit=2)
+    words = read(file).split(maxsplit=2)
     return words[1] if len(words) > 1 else "default"
 
 
-def _quota(root: Path) -> tuple[float | None, str]:
-    """Return the least number of CPUs that a control group above this process allows."""
-    allowed = min(_quotas(root), default=None)
-    return allowed or (None, "")
-
-
-def _quotas(root: Path) -> Iterator[tuple[float, str]]:
-    mounts = root / "sys/fs/cgroup"
-    for line in _text(root / "proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        folders = [Path(path.lstrip("/")), *Path(path.lstrip("/")).parents]
-        for folder in folders:
-            if not controllers:
-                for mount in (mounts, mounts / "unified"):
-                    words = _text(mount / folder / "cpu.max").split()
-                    if len(words) == 2 and words[0] != "max":
-                        yield int(words[0]) / int(words[1]), f"{mount / folder}/cpu.max"
-            elif "cpu" in controllers.split(","):
-                for mount in (mounts / controllers, mounts / "cpu"):
-                    quota = _text(mount / folder / "cpu.cfs_quota_us")
-                    period = _text(mount / folder / "cpu.cfs_period_us")
-                    if quota and period and int(quota) > 0:
-                        yield int(quota) / int(period), f"{mount / folder}/cpu.cfs_quota_us"
+def _throttled(file: Path) -> float:
+    """Return the part of a control group's periods whose quota was used up."""
+    counts = dict(re.findall(r"^(nr_\w+) (\d+)$", read(file), re.MULTILINE))
+    return int(counts.get("nr_throttled", 0)) / max(1, int(counts.get("nr_periods", 0)))
 
 
 def _frequency(folder: Path, cpu: int) -> dict[str, Any]:
     of_cpu = folder / f"cpu{cpu}/cpufreq"
-    allowed, highest = (_text(of_cpu / name) for name in ("scaling_max_freq", "cpuinfo_max_freq"))
-    boost = _text(folder / "cpufreq/boost") or {"0": "1", "1": "0"}.get(
-        _text(folder / "intel_pstate/no_turbo"), ""
+    allowed, highest = (read(of_cpu / name) for name in ("scaling_max_freq", "cpuinfo_max_freq"))
+    boost = read(folder / "cpufreq/boost") or {"0": "1", "1": "0"}.get(
+        read(folder / "intel_pstate/no_turbo"), ""
     )
     return {
         # Where the CPU chooses the frequency itself, the governor says little.
-        "governor": _text(of_cpu / "energy_performance_preference")
-        or _text(of_cpu / "scaling_governor"),
+        "governor": read(of_cpu / "energy_performance_preference")
+        or read(of_cpu / "scaling_governor"),
         "boost": {"0": False, "1": True}.get(boost),
         "frequency": int(allowed) / int(highest) if allowed and highest else 1.0,
     }
@@ -257,7 +233,7 @@ def _frequency(folder: Path, cpu: int) -> dict[str, Any]:
 
 def _libraries(root: Path) -> tuple[str, ...]:
     """Return the shared libraries in this process, each file once."""
-    paths = re.findall(r" (/\S.*\.so[.\w]*)$", _text(root / "proc/self/maps"), re.MULTILINE)
+    paths = re.findall(r" (/\S.*\.so[.\w]*)$", read(root / "proc/self/maps"), re.MULTILINE)
     return tuple(dict.fromkeys(os.path.realpath(path) for path in paths))
 
 
@@ -315,7 +291,7 @@ class _Times:
     def of(cls, proc: Path, cpus: Collection[int]) -> _Times:
         rows = [
             list(map(int, words[1:9]))
-            for line in _text(proc / "stat").splitlines()
+            for line in read(proc / "stat").splitlines()
             if (words := line.split()) and re.fullmatch(r"cpu\d+", words[0])
             if int(words[0][3:]) in cpus
         ]
@@ -327,7 +303,7 @@ class _Times:
 
 def _processes(proc: Path) -> Iterator[tuple[int, tuple[str, int]]]:
     for file in proc.glob("[0-9]*/stat"):
-        name, _, rest = _text(file).partition("(")[2].rpartition(")")
+        name, _, rest = read(file).partition("(")[2].rpartition(")")
         words = rest.split()
         if len(words) > 12:
             pid = int(file.parent.name)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch.backends.zendnn._binding import format_list
-from torch.backends.zendnn._commands import Program, shell
+from torch.backends.zendnn._commands import SPINS, WAITING, Program, shell
+from torch.backends.zendnn._container import THREADS, cores
 from torch.backends.zendnn.doctor.facts import Facts
 from torch.backends.zendnn.doctor.findings import Check, Finding
 from torch.backends.zendnn.placement import plan
@@ -17,6 +18,9 @@ Findings = Iterator[Finding]
 
 #: What a command runs.
 _SCRIPT = ("python", "script.py")
+
+#: Variables that pin threads.
+_BINDERS = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 #: The cost of threads.
 _PRODUCTS = "a product's speed"
@@ -32,7 +36,7 @@ def placed(facts: Facts) -> str:
 def few_threads(facts: Facts) -> Findings:
     """Cores that stay idle."""
     if facts.threads < facts.cores:
-        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OMP_THREAD_LIMIT", "MKL_DOMAIN_NUM_THREADS")
+        names = (*THREADS, "OMP_THREAD_LIMIT", "MKL_DOMAIN_NUM_THREADS")
         told = [f"{name}={facts.variables[name]}" for name in names if name in facts.variables]
         yield Finding(
             f"torch uses {_counted(facts.threads, 'thread')} on {facts.cores} cores",
@@ -45,13 +49,23 @@ def few_threads(facts: Facts) -> Findings:
 
 def quota(facts: Facts) -> Findings:
     """More threads than the control group has time for."""
-    if facts.quota is not None and facts.threads > max(1, round(facts.quota)):
+    if facts.quota is not None and facts.threads > cores(facts.quota):
         yield Finding(
             f"{facts.threads} threads share the time of {facts.quota:.3g} CPUs",
             f"{facts.quota_file} allows {facts.quota:.3g} CPUs",
             placed(facts),
             facts.loss(facts.cores),
             _PRODUCTS,
+        )
+
+
+def throttled(facts: Facts) -> Findings:
+    """A control group whose processes stand still, though torch has few threads."""
+    if facts.quota is not None and facts.throttled > 0.05 and facts.threads <= cores(facts.quota):
+        yield Finding(
+            "the control group's time is used up, and all of its processes stand still",
+            f"cpu.stat beside {facts.quota_file}: in {100 * facts.throttled:.0f} % of the periods",
+            "docker update --cpus N CONTAINER  # Kubernetes: resources.limits.cpu; or end others",
         )
 
 
@@ -201,11 +215,10 @@ def numa(facts: Facts) -> Findings:
 def l3_groups(facts: Facts) -> Findings:
     """Threads move away from what their L3 cache holds."""
     groups = len(facts.topology.units("ccd"))
-    binders = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
-    if groups > 1 and not any(name in facts.variables for name in binders):
+    if groups > 1 and not any(name in facts.variables for name in _BINDERS):
         yield Finding(
             f"threads may move among {groups} L3 caches",
-            f"none of {', '.join(binders)} is set",
+            f"none of {', '.join(_BINDERS)} is set",
             "python -m torch.backends.zendnn launch script.py",
         )
 
@@ -255,6 +268,19 @@ def other_load(facts: Facts) -> Findings:
             "move to dedicated CPUs",
             100 * load.stolen,
             "the CPUs' time",
+        )
+
+
+def spinning(facts: Facts) -> Findings:
+    """Threads that wait in the time of those that they wait for."""
+    pinned = any(name in facts.variables for name in _BINDERS)
+    waits = [f"{name}={facts.variables[name]}" for name in WAITING if name in facts.variables]
+    is_long = not pinned and waits in ([], ["OMP_WAIT_POLICY=active"])
+    if facts.threads > 1 and facts.load.others > 0.1 and is_long:
+        yield Finding(
+            "threads that wait spin for longer than a time slice, while others use the CPUs",
+            ", ".join(waits) or f"none of {', '.join(WAITING)} is set",
+            f"GOMP_SPINCOUNT={SPINS} {' '.join(_SCRIPT)}  # or pin threads: launch",
         )
 
 
@@ -335,7 +361,7 @@ def _counted(count: int, noun: str) -> str:
 
 
 CHECKS: tuple[Check[Facts], ...] = (
-    *(few_threads, quota, smt_siblings, many_threads, openmp_runtimes, debug_builds, torch_build),
-    *(instruction_set, switched_off, governor, boost, frequency, numa, l3_groups, huge_pages),
-    *(memory, other_load, settings, ignored_variables),
+    *(few_threads, quota, throttled, smt_siblings, many_threads, openmp_runtimes, debug_builds),
+    *(torch_build, instruction_set, switched_off, governor, boost, frequency, numa, l3_groups),
+    *(huge_pages, memory, other_load, spinning, settings, ignored_variables),
 )
