@@ -125,6 +125,33 @@ def test_a_single_candidate_is_judged_on_demand_only(monkeypatch: pytest.MonkeyP
     assert _C._choose("2x2", only, candidate(WRONG["infinite"])) == (0, [])
 
 
+def noted(calls: list[str], name: str, seconds: float) -> tuple[str, Compute]:
+    def compute() -> list[float]:
+        calls.append(name)
+        time.sleep(seconds)
+        return RIGHT
+
+    return name, compute
+
+
+def test_trials_end_once_one_candidate_leads() -> None:
+    """Each is computed and timed once; then nobody is left to race with."""
+    calls: list[str] = []
+    candidates = [noted(calls, "slow", 0.03), noted(calls, "fast", 0.002)]
+    assert _C._choose("1x1", candidates, candidate(RIGHT)) == (1, [])
+    assert calls == ["slow"] * 2 + ["fast"] * 2
+
+
+def test_candidates_that_are_as_fast_take_turns() -> None:
+    """So that a moment of noise meets all of them."""
+    calls: list[str] = []
+    candidates = [noted(calls, name, 0.002) for name in ("one", "two")]
+    _C._choose("1x1", candidates, candidate(RIGHT))
+    turns = calls[4:]
+    assert turns == ["one", "two"] * (len(turns) // 2)
+    assert 2 <= len(turns) <= 10
+
+
 @pytest.mark.filterwarnings("error::UserWarning")
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_a_models_own_candidates_agree(dtype: torch.dtype) -> None:

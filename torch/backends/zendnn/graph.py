@@ -178,7 +178,8 @@ class Node:
 
     def has(self, trait: Trait) -> bool:
         """Whether its operator has one of these traits."""
-        return bool(self.row.traits & trait)
+        # Of the numbers, since passes ask often, and Flag makes a new one to answer.
+        return self.row.traits._value_ & trait._value_ != 0
 
     @property
     def is_view(self) -> bool:

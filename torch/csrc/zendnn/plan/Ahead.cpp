@@ -14,10 +14,7 @@
 #include <vector>
 
 namespace at::native::zendnn::plan::ahead {
-namespace {
 
-// Lets this thread run on each core that OpenMP's may. Where OpenMP binds
-// threads, this one has inherited the only core of the thread that started it.
 void take_all_cores() {
   cpu_set_t cores;
   CPU_ZERO(&cores);
@@ -32,6 +29,8 @@ void take_all_cores() {
     pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);
   }
 }
+
+namespace {
 
 class Worker {
  public:

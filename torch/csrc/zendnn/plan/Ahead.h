@@ -14,4 +14,8 @@ void give(const void* owner, std::function<void()> task);
 // Forgets what the owner gave. If it runs already, waits until it has ended.
 void forget(const void* owner);
 
+// Lets this thread run on each core that OpenMP's may. Where OpenMP binds
+// threads, a new one has inherited the only core of the thread that started it.
+void take_all_cores();
+
 } // namespace at::native::zendnn::plan::ahead

@@ -204,7 +204,8 @@ void add_amd(
                           : std::max(steps[0], columns),
             size = static_cast<int64_t>(weights.get_size()),
             pack = products.pack,
-            plain = builder.plain_weights(weight),
+            plain = builder.plain_weights(
+                weight, static_cast<int64_t>(weights.get_size())),
             lying = builder.lying_weights(weight)](void* to) {
              std::shared_ptr<void> joined;
              const void* from = lying;

@@ -9,6 +9,7 @@
 #include <torch/csrc/zendnn/plan/Values.h>
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string_view>
@@ -181,8 +182,10 @@ class Builder : public Values {
   Layout layout() const {
     return layout_;
   }
-  // Writes a weight's own elements, as they lie.
-  Fill plain_weights(int64_t value) const;
+  // Writes a weight's own elements, as they lie, or the first bytes of them.
+  Fill plain_weights(
+      int64_t value,
+      int64_t most = std::numeric_limits<int64_t>::max()) const;
   // Where they lie; null for those that are joined.
   const void* lying_weights(int64_t value) const {
     return is_joined(value) ? nullptr
@@ -196,6 +199,13 @@ class Builder : public Values {
       const std::vector<Candidate>& candidates,
       const Judge& judge,
       const std::string& about = {});
+  // Whether that would time them.
+  bool will_time(
+      const std::string& key,
+      const std::vector<Candidate>& candidates,
+      const std::string& about) const {
+    return plan::will_time(key, candidates, tuning_seconds_, about);
+  }
   // The implementation that an executable of the plan has chosen for the same
   // problem; null where none has.
   std::shared_ptr<const Implementation> chosen(const std::string& problem);

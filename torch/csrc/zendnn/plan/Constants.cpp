@@ -5,6 +5,7 @@
 #include <ATen/native/zendnn/kernels/memory.h>
 #include <c10/util/StringUtil.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -40,17 +41,21 @@ void Builder::place_constants() {
   made_constants_ = made();
 }
 
-Fill Builder::plain_weights(int64_t value) const {
+Fill Builder::plain_weights(int64_t value, int64_t most) const {
   Tensors parts;
   for (const auto part : parts_of(value)) {
     parts.push_back(constants_[part]);
   }
-  return [parts = std::move(parts)](void* memory) {
+  return [parts = std::move(parts), most](void* memory) {
     constexpr int64_t kGrain = 1 << 20; // bytes that a thread copies, at least
     auto* next = static_cast<char*>(memory);
+    auto left = most;
     for (const auto& part : parts) {
-      const auto bytes = span(part.sizes().vec(), part.strides().vec()) *
-                         item_size(part.scalar_type());
+      const auto bytes = std::min(
+          left,
+          span(part.sizes().vec(), part.strides().vec()) *
+              item_size(part.scalar_type()));
+      left -= bytes;
       const auto* data = static_cast<const char*>(part.const_data_ptr());
       at::parallel_for(0, bytes, kGrain, [&](int64_t begin, int64_t end) {
         std::memcpy(next + begin, data + begin, end - begin);

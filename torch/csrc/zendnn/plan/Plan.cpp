@@ -35,6 +35,10 @@ route::Region::Shapes sizes_of(const std::vector<TensorSpec>& inputs) {
   return sizes;
 }
 
+const char* name_of(Layout layout) {
+  return layout == Layout::blocked ? "blocked" : "channels last";
+}
+
 bool is_left_by_route(const Node& node) {
   return node.left && node.left->by_route;
 }
@@ -194,7 +198,16 @@ Built Plan::build(const Call& call, Occasion occasion) {
   Conditions conditions;
   std::vector<Built> built;
   const auto layouts = layouts_of(region_, call);
-  const auto tried = times ? layouts : chosen_of(layouts);
+  auto tried = times ? layouts : chosen_of(layouts);
+  if (tried.size() > 1 && call.numbers.empty() && !verifies()) {
+    // A choice that is known needs no other layout to be built.
+    const auto known = remembered(layout_key(call, conditions));
+    const auto it = std::find_if(
+        tried.begin(), tried.end(), [&](Layout layout) {
+          return known == name_of(layout);
+        });
+    tried = it == tried.end() ? tried : std::vector{*it};
+  }
   for (const auto layout : tried) {
     try {
       built.push_back(build(call, layout, conditions, seconds));
@@ -231,7 +244,7 @@ Built Plan::build(
     double& seconds) {
   Built made;
   if (has_images(region_)) {
-    made.layout = layout == Layout::blocked ? "blocked" : "channels last";
+    made.layout = name_of(layout);
   }
   std::optional<Description> without; // the nodes that are left to torch
   bool is_routed = call.route.version == 0;
@@ -298,6 +311,23 @@ std::unique_ptr<Predecessor> Plan::take_predecessor(Layout layout, bool tunes) {
              : nullptr;
 }
 
+std::string Plan::layout_key(const Call& call, const Conditions& conditions)
+    const {
+  std::ostringstream key;
+  key << "layout " << std::hash<std::string>{}(description_) << std::dec;
+  for (const auto& constant : constants_) {
+    key << ' ' << constant.sizes() << c10::toString(constant.scalar_type());
+  }
+  for (const auto& input : call.inputs) {
+    key << ' ' << input.sizes << input.strides << c10::toString(input.dtype);
+  }
+  for (const auto index : conditions.fixed) {
+    key << ' ' << call.numbers[index];
+  }
+  key << " threads " << at::get_num_threads();
+  return key.str();
+}
+
 Choice Plan::fastest(
     const std::vector<Built>& built,
     const Call& call,
@@ -308,18 +338,6 @@ Choice Plan::fastest(
       !std::all_of(inputs.begin(), inputs.end(), is_compact)) {
     return {}; // stand-ins would take all the memory that strides span
   }
-  std::ostringstream key;
-  key << "layout " << std::hash<std::string>{}(description_) << std::dec;
-  for (const auto& constant : constants_) {
-    key << ' ' << constant.sizes() << c10::toString(constant.scalar_type());
-  }
-  for (const auto& input : inputs) {
-    key << ' ' << input.sizes << input.strides << c10::toString(input.dtype);
-  }
-  for (const auto index : conditions.fixed) {
-    key << ' ' << call.numbers[index];
-  }
-  key << " threads " << at::get_num_threads();
   Tensors given; // made when there is something to time
   std::vector<Candidate> candidates;
   for (const auto& made : built) {
@@ -332,7 +350,7 @@ Choice Plan::fastest(
                             executable->run(given, call.numbers);
                           }});
   }
-  return choose(key.str(), candidates, seconds);
+  return choose(layout_key(call, conditions), candidates, seconds);
 }
 
 bool Plan::is_count(const Tensors& tensors, const Integers& numbers) const {

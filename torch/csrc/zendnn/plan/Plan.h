@@ -76,6 +76,8 @@ class Plan : public torch::CustomClassHolder {
       Layout layout,
       Conditions& conditions,
       double& seconds);
+  // What the choice of a layout depends on.
+  std::string layout_key(const Call& call, const Conditions& conditions) const;
   Choice fastest(
       const std::vector<Built>& built,
       const Call& call,

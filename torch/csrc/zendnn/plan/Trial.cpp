@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace at::native::zendnn::plan {
@@ -66,10 +67,21 @@ void fill_with_numbers(const memory::desc& desc, void* data, int argument) {
 
 template <typename T>
 int64_t count_nans(const void* data, int64_t bytes) {
+  constexpr int64_t kGrain = 1 << 16;
   const auto* const numbers = static_cast<const T*>(data);
-  return std::count_if(numbers, numbers + bytes / sizeof(T), [](T number) {
-    return std::isnan(static_cast<float>(number));
-  });
+  const auto size = bytes / static_cast<int64_t>(sizeof(T));
+  return at::parallel_reduce(
+      0,
+      size,
+      kGrain,
+      int64_t{0},
+      [&](int64_t begin, int64_t end, int64_t) {
+        return std::count_if(
+            numbers + begin, numbers + end, [](T number) {
+              return std::isnan(static_cast<float>(number));
+            });
+      },
+      std::plus<>());
 }
 
 // The elements at `data`, a sample where they are many. NaN are counted in all
@@ -179,11 +191,13 @@ void* Trial::destination(const memory::desc& desc) {
   return data;
 }
 
-void* Trial::weights(const Implementation& made) {
+std::shared_ptr<void> Trial::weights(const Implementation& made) {
   if (!made.pack && made.plain == made.weights && lying_ != nullptr) {
-    return const_cast<void*>(lying_); // which nothing writes
+    // Which nothing writes, and somebody else holds.
+    return {const_cast<void*>(lying_), [](void*) {}};
   }
-  auto* data = at(ZENDNN_ARG_WEIGHTS, bytes_of(made.weights));
+  auto memory = allocate(bytes_of(made.weights));
+  auto* const data = memory.get();
   if (made.pack) {
     made.pack(data);
   } else if (made.plain == made.weights) {
@@ -196,7 +210,7 @@ void* Trial::weights(const Implementation& made) {
     reorder_now(made.plain, plain, made.weights, data);
     pieces_.erase(kPlain);
   }
-  return data;
+  return memory;
 }
 
 Outcome Trial::judge(const Implementation& reference) {
@@ -209,6 +223,7 @@ Candidate Trial::candidate(const Implementation& made) {
   struct Call {
     ::zendnn::primitive primitive;
     std::unordered_map<int, memory> arguments;
+    std::shared_ptr<void> weights, scratchpad;
 
     void* address(int argument) const {
       const auto found = arguments.find(argument);
@@ -224,11 +239,14 @@ Candidate Trial::candidate(const Implementation& made) {
       call->primitive.execute(adeep::stream::default_stream(), call->arguments);
     }
   };
-  // Compiles the primitive: a choice that is known already needs none.
-  const auto compute = [=, this, &made] {
-    if (made.make) {
+  // A choice that is known already needs none.
+  const auto assemble = [call, &made] {
+    if (made.make && !call->primitive) {
       call->primitive = made.make();
     }
+  };
+  const auto compute = [=, this, &made] {
+    assemble();
     call->arguments.clear();
     const auto add = [&](int index, const memory::desc& desc, void* data) {
       call->arguments.emplace(index, at_address(desc, data));
@@ -237,11 +255,11 @@ Candidate Trial::candidate(const Implementation& made) {
       add(index, desc, operand(index, desc));
     };
     add_operand(ZENDNN_ARG_SRC, made.source);
-    add(ZENDNN_ARG_WEIGHTS, made.weights, weights(made));
+    call->weights = weights(made);
+    add(ZENDNN_ARG_WEIGHTS, made.weights, call->weights.get());
     add(ZENDNN_ARG_DST, made.result, destination(made.result));
-    add(ZENDNN_ARG_SCRATCHPAD,
-        made.scratchpad,
-        at(ZENDNN_ARG_SCRATCHPAD, bytes_of(made.scratchpad)));
+    call->scratchpad = allocate(bytes_of(made.scratchpad));
+    add(ZENDNN_ARG_SCRATCHPAD, made.scratchpad, call->scratchpad.get());
     if (!made.bias.is_zero()) {
       add_operand(ZENDNN_ARG_BIAS, made.bias);
     }
@@ -262,9 +280,11 @@ Candidate Trial::candidate(const Implementation& made) {
           [call, &made] {
             evict(call->address(ZENDNN_ARG_WEIGHTS), bytes_of(made.weights));
           },
+      .assemble = assemble,
       .compute = compute,
       .precision = precision,
-      .rounding = dtype_of(made.result).rounding};
+      .rounding = dtype_of(made.result).rounding,
+      .release = [call] { *call = {}; }};
 }
 
 } // namespace at::native::zendnn::plan

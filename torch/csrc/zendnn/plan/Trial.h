@@ -27,16 +27,17 @@ class Trial {
   Outcome judge(const Implementation& reference);
 
  private:
-  // Memory for an argument, as large as any candidate has asked for. A larger
-  // request replaces what was there.
+  // Memory for an argument of all candidates, which is of one size for all. A
+  // larger request replaces what was there.
   void* at(int argument, int64_t bytes);
   // The same with random numbers in it: from -1 to 1, or, for operands of
   // post-ops, which may divide, from 0.5 to 1.5.
   void* operand(int argument, const memory::desc& desc);
   // What a result is written over: NaN, or numbers where it is added to them.
   void* destination(const memory::desc& desc);
-  // The layer's weights as the implementation wants them.
-  void* weights(const Implementation& made);
+  // The layer's weights as the implementation wants them, which it alone holds:
+  // candidates run in turns.
+  std::shared_ptr<void> weights(const Implementation& made);
   // The typical size of a sum of the layer's products with such numbers: one
   // that cancels out has the same rounding errors.
   double scale();

@@ -1,7 +1,9 @@
+#include <torch/csrc/zendnn/plan/Ahead.h>
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
+#include <ATen/Parallel.h>
 #include <ATen/native/zendnn/AoclDlp.h>
 #include <ATen/native/zendnn/Cpu.h>
 #include <ATen/native/zendnn/Environment.h>
@@ -12,11 +14,14 @@
 #include <c10/util/StringUtil.h>
 
 #include <fcntl.h>
+#include <omp.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -28,6 +33,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <thread>
 #include <utility>
 
 namespace at::native::zendnn::plan {
@@ -35,9 +41,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRepeats = 6;
-constexpr double kSecondsEach = 0.02;
-constexpr double kMuchSlower = 2, kSlower = 1.2;
+// How much more than the cheapest a candidate may cost and stay: after its
+// first run, after the second, and so on. It is what noise explains.
+constexpr std::array<double, 5> kNoise{2, 1.2, 1.1, 1.05, 1.03};
+// A candidate runs so often unless that takes too long, and more often while
+// all of its runs take less than a moment: short ones say little.
+constexpr int kRuns = 6, kMostRuns = 24;
+constexpr double kSecondsEach = 0.02, kMoment = 0.001;
 // How much faster a candidate must be to have weights packed for it.
 constexpr double kWorthPacking = 1.03;
 // Enough for many large models; a process that sees more starts anew.
@@ -47,25 +57,160 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// The fastest of several runs; stops where it is clearly slower than `best`,
-// which a second run tells better than the first. An earlier run has paid for
-// page faults and cold code.
-double time_candidate(const Candidate& candidate, double best) {
-  double fastest = std::numeric_limits<double>::infinity(), spent = 0;
-  for (int i = 0; i < kRepeats && spent < kSecondsEach; ++i) {
+// Candidates that run in turns, so that all meet the same noise. Those that are
+// too slow to be the fastest leave.
+class Race {
+ public:
+  Race(const std::vector<Candidate>& candidates, const std::string& key)
+      : candidates_(candidates), key_(key) {}
+  ~Race() {
+    drop([](const Runner&) { return true; });
+    std::fflush(stdout);
+  }
+  Race(const Race&) = delete;
+  Race& operator=(const Race&) = delete;
+
+  // Runs the candidate once. An earlier run has paid for page faults and cold
+  // code.
+  void enter(size_t index) {
+    Runner runner{.index = index};
+    run(runner);
+    runners_.push_back(runner);
+    drop_slow(kNoise[0]);
+  }
+  void remove(size_t index) {
+    costs_.erase(index);
+    drop([&](const Runner& runner) { return runner.index == index; });
+  }
+  size_t entered() const {
+    return costs_.size();
+  }
+
+  // Runs those that are left until one is, or all have run enough. Throws what
+  // they throw.
+  template <typename IsOver>
+  void run(const IsOver& is_over) {
+    for (size_t round = 1; runners_.size() > 1 && !is_over(); ++round) {
+      bool more = false;
+      for (auto& runner : runners_) {
+        if (may_run(runner)) {
+          run(runner);
+          more = true;
+        }
+      }
+      if (!more) {
+        return;
+      }
+      drop_slow(kNoise[std::min(round, kNoise.size() - 1)]);
+    }
+  }
+
+  // The cheapest so far; nothing where none has entered.
+  std::optional<size_t> winner() const {
+    const auto cheapest = std::min_element(
+        costs_.begin(), costs_.end(), [](const auto& a, const auto& b) {
+          return a.second < b.second;
+        });
+    return cheapest == costs_.end() ? std::nullopt
+                                    : std::optional(cheapest->first);
+  }
+
+ private:
+  struct Runner {
+    size_t index;
+    double fastest = std::numeric_limits<double>::infinity();
+    double spent = 0;
+    int runs = 0;
+  };
+
+  void run(Runner& runner) {
+    const auto& candidate = candidates_[runner.index];
     if (candidate.before) {
       candidate.before();
     }
     const auto start = Clock::now();
     candidate.run();
     const auto seconds = seconds_since(start);
-    spent += seconds;
-    fastest = std::min(fastest, seconds);
-    if (fastest > (i == 0 ? kMuchSlower : kSlower) * best) {
-      break;
-    }
+    runner.spent += seconds;
+    ++runner.runs;
+    runner.fastest = std::min(runner.fastest, seconds);
+    costs_[runner.index] =
+        candidate.ready ? runner.fastest / kWorthPacking : runner.fastest;
   }
-  return fastest;
+
+  static bool may_run(const Runner& runner) {
+    return runner.runs < kRuns
+               ? runner.spent < kSecondsEach
+               : runner.runs < kMostRuns && runner.spent < kMoment;
+  }
+
+  void drop_slow(double limit) {
+    const auto best = costs_.at(*winner());
+    drop([&](const Runner& runner) {
+      return costs_.at(runner.index) > limit * best;
+    });
+  }
+
+  template <typename Goes>
+  void drop(const Goes& goes) {
+    std::erase_if(runners_, [&](const Runner& runner) {
+      if (!goes(runner)) {
+        return false;
+      }
+      const auto& candidate = candidates_[runner.index];
+      if (verbose() > 0) {
+        std::printf(
+            "zendnn_verbose,tune,%s,%g,%s\n",
+            candidate.name.c_str(),
+            runner.fastest * 1e3,
+            key_.c_str());
+      }
+      if (candidate.release) {
+        candidate.release();
+      }
+      return true;
+    });
+  }
+
+  const std::vector<Candidate>& candidates_;
+  const std::string& key_;
+  std::vector<Runner> runners_;
+  std::map<size_t, double> costs_; // of all that have entered
+};
+
+// Assembles the code of candidates in as many threads as a run has.
+void assemble(
+    const std::vector<Candidate>& candidates,
+    const std::vector<size_t>& chosen) {
+  const auto threads = at::get_num_threads();
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (auto taken = next++; taken < chosen.size(); taken = next++) {
+      const auto& candidate = candidates[chosen[taken]];
+      try {
+        candidate.assemble ? candidate.assemble() : void();
+      } catch (...) { // its first run will say so
+      }
+    }
+  };
+  std::vector<std::thread> others;
+  const auto join = c10::make_scope_exit([&] {
+    for (auto& other : others) {
+      other.join();
+    }
+  });
+  try {
+    while (std::ssize(others) + 1 <
+           std::min<int64_t>(threads, std::ssize(chosen))) {
+      others.emplace_back([&] {
+        omp_set_num_threads(threads); // code is for so many
+        ahead::take_all_cores();
+        work();
+      });
+    }
+  } catch (const std::exception&) { // those that are there do it all
+  }
+  work();
 }
 
 // The largest difference of two results, in multiples of what rounding
@@ -359,39 +504,32 @@ Choice choose(
   }
   auto& choices = Choices::instance();
   const auto start = Clock::now();
-  std::map<size_t, double> times;
+  Race race(candidates, key);
   Comparison comparison;
-  double best = std::numeric_limits<double>::infinity();
   bool failed = false;
+  const auto is_over = [&] {
+    return race.entered() >= 2 && seconds_since(start) >= seconds_left;
+  };
   // A large layer may need more than there is: the best so far is as good as
   // what is not timed at all.
+  const bool alone = known.right.size() == 1;
+  if (!alone && seconds_left > kSecondsEach) {
+    assemble(candidates, known.right);
+  }
   for (const auto index : known.right) {
-    if (times.size() >= 2 && seconds_since(start) >= seconds_left) {
+    if (is_over()) {
       break;
     }
-    const auto& candidate = candidates[index];
-    double seconds = 0;
     try {
-      comparison.add(index, candidate);
-      seconds = known.right.size() > 1 ? time_candidate(candidate, best) : 0;
+      comparison.add(index, candidates[index]);
+      alone ? void() : race.enter(index);
     } catch (const Refused&) {
       continue; // only a library can say so this late
     } catch (const std::exception&) {
       failed = true; // no memory for timing is no reason not to run
       break;
     }
-    if (verbose() > 0) {
-      std::printf(
-          "zendnn_verbose,tune,%s,%g,%s\n",
-          candidate.name.c_str(),
-          seconds * 1e3,
-          key.c_str());
-    }
-    times[index] = candidate.ready ? seconds / kWorthPacking : seconds;
-    best = std::min(best, seconds);
   }
-  std::fflush(stdout);
-  seconds_left -= seconds_since(start);
   if (judge && comparison.is_open(verify)) {
     std::set<size_t> wrong;
     try {
@@ -410,17 +548,20 @@ Choice choose(
       }
       known.wrong.push_back(name);
       std::erase(known.right, index);
-      times.erase(index);
+      race.remove(index);
     }
     if (!wrong.empty()) {
       choices.set(kWrong + key, c10::Join(";", known.wrong));
     }
   }
-  const auto winner = std::min_element(
-      times.begin(), times.end(), [](const auto& a, const auto& b) {
-        return a.second < b.second;
-      });
-  const auto index = winner == times.end() ? first_right(known) : winner->first;
+  try {
+    race.run(is_over);
+  } catch (const std::exception&) {
+    failed = true;
+  }
+  seconds_left -= seconds_since(start);
+  const auto winner = race.winner();
+  const auto index = winner ? *winner : first_right(known);
   if (!failed) {
     choices.set(key, candidates[index].name);
     if (!about.empty()) {
@@ -428,6 +569,19 @@ Choice choose(
     }
   }
   return {index, known.wrong, /*is_timed=*/!failed};
+}
+
+std::string remembered(const std::string& key) {
+  return Choices::instance().find(key);
+}
+
+bool will_time(
+    const std::string& key,
+    const std::vector<Candidate>& candidates,
+    double seconds_left,
+    const std::string& about) {
+  return seconds_left > 0 && candidates.size() > 1 && !verifies() &&
+         !recall(key, about, candidates).chosen;
 }
 
 void save_choices() {

@@ -23,6 +23,8 @@ struct Candidate {
   std::string name;
   std::function<void()> run;
   std::function<void()> before{}; // each run, and not timed; or null
+  // Assembles its code, in any thread, before anything runs; or null.
+  std::function<void()> assemble{};
   // Runs once on the operands of all candidates, over a result of NaN; null for
   // a candidate that is not compared.
   std::function<Outcome()> compute{};
@@ -31,6 +33,7 @@ struct Candidate {
   double precision = 0;
   double rounding = 0; // to the result's dtype, relative to each element
   bool ready = false;  // its weights are packed already
+  std::function<void()> release{}; // its memory, when it runs no more; or null
 };
 
 // Computes the outcome that decides which of several is wrong.
@@ -64,6 +67,16 @@ C10_EXPORT Choice choose(
     const std::vector<Candidate>& candidates,
     double& seconds_left,
     const Judge& judge = {},
+    const std::string& about = {});
+
+// The name of what was chosen for a key; empty for none.
+std::string remembered(const std::string& key);
+
+// Whether choose() would time these candidates.
+bool will_time(
+    const std::string& key,
+    const std::vector<Candidate>& candidates,
+    double seconds_left,
     const std::string& about = {});
 
 // Appends this process's new choices to the file, if any.

@@ -11,7 +11,7 @@ from torch import fx
 from torch.backends.zendnn.frontends import Call
 from torch.backends.zendnn.frontends.fx.calls import kind_of, name_of
 from torch.backends.zendnn.frontends.fx.reader import attribute
-from torch.backends.zendnn.frontends.fx.rest import FixedGroup
+from torch.backends.zendnn.frontends.fx.rest import Group
 from torch.backends.zendnn.frontends.fx.writes import is_view, writes
 
 #: The plan that a node calls, with the tensors and the numbers that it gives it; None for others.
@@ -66,8 +66,7 @@ def _in_order(
 def _operators(module: fx.GraphModule, node: fx.Node) -> tuple[str, ...]:
     """Return the operators that a node stands for: those of a group, or its own."""
     group = attribute(module, node) if node.op == "call_module" else None
-    group = group.group if isinstance(group, FixedGroup) else getattr(group, "_orig_mod", None)
-    inner = group.graph.nodes if isinstance(group, fx.GraphModule) else (node,)
+    inner = group.group.graph.nodes if isinstance(group, Group) else (node,)
     return tuple(
         name_of(each)
         for each in inner

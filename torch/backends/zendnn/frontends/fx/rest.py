@@ -186,25 +186,22 @@ def _replace(source: fx.GraphModule, group: list[fx.Node], name: str, compile: C
 # How Inductor compiles a group.
 
 
+#: Inductor takes longer to compile a group than the group takes in many eager calls: at the first
+#: ones the group is eager, so that a prompt's graph, which may run once, does not wait for it.
+RECURRING = 3
+
+
 def by_inductor(group: fx.GraphModule) -> Compiled:
-    """Compile a group of operators, for sizes that change if those of its inputs do."""
-    checked = _with_checks(group)
-    if checked is not None:
-        return CheckedGroup(group, _by_inductor(checked))
-    return _by_inductor(group)
+    """Return a group of operators that Inductor compiles when its calls recur.
 
-
-def _by_inductor(group: fx.GraphModule) -> Compiled:
+    It is compiled for sizes that change if those of its inputs do.
+    """
     sizes = [
         size
         for node in group.graph.nodes
         for size in getattr(node.meta.get("val"), "shape", [node.meta.get("val")])
     ]
-    if any(isinstance(size, torch.SymInt) for size in sizes):
-        with _uncached():
-            compiled: Compiled = torch.compile(group, backend="inductor", dynamic=True)
-        return compiled
-    return FixedGroup(group)
+    return Group(group, any(isinstance(size, torch.SymInt) for size in sizes))
 
 
 def _uncached() -> contextlib.AbstractContextManager[Any]:
@@ -268,49 +265,57 @@ def _with_checks(group: fx.GraphModule) -> fx.GraphModule | None:
     return fx.GraphModule(group, graph)
 
 
-class CheckedGroup(torch.nn.Module):
-    """A compiled group of ``_with_checks``; eager kernels raise an index error."""
+class Group(torch.nn.Module):
+    """Operators that Inductor compiles, for the sizes and strides of the last call or for all.
 
-    def __init__(self, group: fx.GraphModule, compiled: Compiled) -> None:
-        super().__init__()
-        self.group = group
-        self.compiled = compiled
-
-    def forward(self, *given: Tensor) -> Sequence[Any]:
-        *results, within = self.compiled(*given)
-        made: Sequence[Any] = results if within else self.group(*given)
-        return made
-
-
-class FixedGroup(torch.nn.Module):
-    """Operators that Inductor compiles for the sizes and strides of the last call.
-
-    Dynamo's guards of the whole graph hold for it; it saves those that torch.compile would add.
+    Dynamo's guards of the whole graph hold for it; where sizes are fixed, it saves those that
+    torch.compile would add. Where an index is out of bounds, eager kernels raise the error.
     """
 
-    def __init__(self, group: fx.GraphModule) -> None:
+    def __init__(self, group: fx.GraphModule, dynamic: bool) -> None:
         super().__init__()
         self.group = group
+        self._checked = _with_checks(group)
+        self._dynamic = dynamic
+        self._calls = 0
         self._compiled: Compiled | None = None
 
     def forward(self, *given: Tensor) -> Sequence[Any]:
-        made = self._compiled or self._compile(given)
+        if self._compiled is None:
+            self._calls += 1
+            if self._calls < RECURRING:
+                return self._eager(given)
+            self._compiled = self._compile(given)
         try:
-            results: Sequence[Any] = made(*given)
+            results: Sequence[Any] = self._compiled(*given)
         except AssertionError:  # an input has other strides
-            results = self._compile(given)(*given)
+            if self._dynamic:
+                raise
+            self._compiled = self._compile(given)
+            results = self._compiled(*given)
+        if self._checked is None:
+            return results
+        *results, within = results
+        return results if within else self._eager(given)
+
+    def _eager(self, given: Sequence[Tensor]) -> Sequence[Any]:
+        results: Sequence[Any] = self.group(*given)
         return results
 
     def _compile(self, given: Sequence[Tensor]) -> Compiled:
+        source = self.group if self._checked is None else self._checked
+        if self._dynamic:
+            with _uncached():
+                compiled: Compiled = torch.compile(source, backend="inductor", dynamic=True)
+            return compiled
         from torch._inductor.compile_fx import compile_fx  # slow
 
-        copied = fx.GraphModule(self.group, copy.deepcopy(self.group.graph))
-        made: Compiled = self.group
+        copied = fx.GraphModule(source, copy.deepcopy(source.graph))
         try:
             # AOTAutograd checks operators at a first call, and is for one thread at a time.
             with compile_lock, _disable_current_modes():
-                made = compile_fx(copied, list(given))
+                made: Compiled = compile_fx(copied, list(given))
         except Exception as error:
             log.warning("operators between regions stay eager: %s", error)
-        self._compiled = made
+            made = source
         return made
