@@ -17,7 +17,7 @@ constexpr int kPanelUnroll = 4;
 // Sums of float32 over the depth are made in parts of this many groups of
 // steps. The rounding errors of one sum grow with its length: of 768 positive
 // products, in one part, they were six times those of a sum in blocks.
-constexpr int kPartGroups = 64;
+constexpr int kPartGroups = 32;
 
 // Rows of a tile that leave registers for the weights and the source.
 constexpr int panel_rows(int vectors) {

@@ -183,7 +183,7 @@ PYBIND11_MODULE(_C, m) {
       "Whether the CPU has instructions for products of bfloat16.");
   m.def(
       "_tuning_budget",
-      torch::wrap_pybind_function(plan::tuning_budget),
+      torch::wrap_pybind_function(ctx::plan::tuning_budget),
       "Seconds for timing implementations, for each build of a plan.");
   m.def(
       "_has_one_default_eps",

@@ -84,7 +84,7 @@ C10_EXPORT void save_choices();
 
 // What one plan may spend on timing unless its description says it:
 // ZENDNN_TUNING_BUDGET, 2 seconds by default.
-double tuning_budget();
+C10_EXPORT double tuning_budget();
 
 // Whether ZENDNN_VERIFY is 1.
 bool verifies();
