@@ -145,9 +145,7 @@ def test_gradients_of_a_wrong_size() -> None:
 @pytest.mark.parametrize("steps", [STEPS, 20])
 def test_others_raise_torchs_errors(kind: str, rows: int, steps: int) -> None:
     gates = (3 if kind == "gru" else 1) * HIDDEN
-    params = [
-        values(gates, INPUTS), values(gates, HIDDEN), values(gates), values(gates)
-    ]
+    params = [values(gates, INPUTS), values(gates, HIDDEN), values(gates), values(gates)]
     x, state = values(steps, ROWS, INPUTS), values(1, rows, HIDDEN)
     function: Any = getattr(torch, kind)
     with torch.no_grad():

@@ -7,12 +7,15 @@ while that module's import lock is held. What compiles is imported at the first 
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any
+
+from torch.backends.zendnn import _lstms
 
 #: torch's registry of backends; its import takes longer than that of torch.
 REGISTRY = "torch._dynamo.backends.registry"
@@ -42,12 +45,16 @@ zendnn.reset = _reset  # type: ignore[attr-defined]  # torch calls it
 
 
 class _AtImport(MetaPathFinder):
-    """Finds the registry as Python does, once, and registers the backend when it is there."""
+    """Finds a module of torch's as Python does, once, and calls a function when it is there."""
+
+    def __init__(self, name: str, then: Callable[[Any], None]) -> None:
+        self.name = name
+        self.then = then
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if name != REGISTRY:
+        if name != self.name:
             return None
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec(name, path, target)
@@ -55,19 +62,28 @@ class _AtImport(MetaPathFinder):
         if loader is not None:
             execute = loader.exec_module
 
-            def execute_and_register(registry: Any) -> None:
-                execute(registry)
-                registry.register_backend(zendnn, name="zendnn")
+            def execute_and_then(module: Any) -> None:
+                execute(module)
+                self.then(module)
 
-            loader.exec_module = execute_and_register
+            loader.exec_module = execute_and_then
         return spec
 
 
-def register() -> None:
-    """Register the backend when torch imports its registry.
+def _register(registry: Any) -> None:
+    registry.register_backend(zendnn, name="zendnn")
 
-    Where that is there already, torch loads the backend from its entry point: this may be part of
-    just that.
+
+def register() -> None:
+    """Register the backend when torch imports its registry, and let Dynamo capture LSTMs for it.
+
+    Where the registry is there already, torch loads the backend from its entry point: this may be
+    part of just that.
     """
     if REGISTRY not in sys.modules:
-        sys.meta_path.insert(0, _AtImport())
+        sys.meta_path.insert(0, _AtImport(REGISTRY, _register))
+    capture = functools.partial(_lstms.capture, backend=zendnn)
+    if (builder := sys.modules.get(_lstms.BUILDER)) is not None:
+        capture(builder)
+    else:
+        sys.meta_path.insert(0, _AtImport(_lstms.BUILDER, capture))

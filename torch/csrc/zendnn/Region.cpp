@@ -30,8 +30,8 @@ namespace {
 using plan::Tensors;
 
 constexpr const char* kName = "zendnn::run_region";
-// The overload whose results have the dtypes that were stated, as compilers rely
-// on. The other one obeys autocast and is taken apart into this one.
+// The overload whose results have the dtypes that were stated, as compilers
+// rely on. The other one obeys autocast and is taken apart into this one.
 constexpr const char* kTyped = "typed";
 
 // Added to a dtype: autocast lowers the result to its own.
@@ -348,8 +348,8 @@ Tensors obey_autocast(
                                  .typed<decltype(meta)>();
   if (at::autocast::is_autocast_enabled(kCPU)) {
     if (const auto dtypes = lowered(results); !dtypes.empty()) {
-      auto made = interpret(
-          tensors, numbers, results, constants, description, name);
+      auto made =
+          interpret(tensors, numbers, results, constants, description, name);
       for (size_t i = 0; i < dtypes.size(); ++i) {
         made.at(i) = made[i].to(dtypes[i]);
       }

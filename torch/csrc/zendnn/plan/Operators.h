@@ -3,9 +3,9 @@
 // from torch/backends/zendnn/operators.py.
 #pragma once
 
+#include <ATen/native/zendnn/kernels/windows.h>
 #include <torch/csrc/zendnn/plan/Attributes.h>
 #include <torch/csrc/zendnn/plan/Builder.h>
-#include <ATen/native/zendnn/kernels/windows.h>
 
 namespace at::native::zendnn::plan {
 

@@ -417,19 +417,19 @@ Reason why_not_differentiate(
              apart = in_each(dilation, spatial),
              extra = in_each(output_padding, spatial);
   return grad_output.sizes() !=
-          (transposed
-               ? conv_input_size(
-                     input.sizes(),
-                     weight.sizes(),
-                     pad,
-                     extra,
-                     step,
-                     apart,
-                     groups)
-               : conv_output_size(
-                     input.sizes(), weight.sizes(), pad, step, apart))
-      ? why::kSizes
-      : nullptr;
+                 (transposed
+                      ? conv_input_size(
+                            input.sizes(),
+                            weight.sizes(),
+                            pad,
+                            extra,
+                            step,
+                            apart,
+                            groups)
+                      : conv_output_size(
+                            input.sizes(), weight.sizes(), pad, step, apart))
+             ? why::kSizes
+             : nullptr;
 }
 
 Gradients differentiate(

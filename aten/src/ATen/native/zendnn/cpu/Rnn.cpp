@@ -10,8 +10,8 @@
 #include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/ops/mkldnn_rnn_layer_backward_native.h>
 #include <ATen/ops/mkldnn_rnn_layer_native.h>
-#include <adeep/abstract_types.hpp>
 #include <c10/util/Exception.h>
+#include <adeep/abstract_types.hpp>
 
 #include <algorithm>
 #include <tuple>
@@ -26,15 +26,14 @@ constexpr int64_t kGates = 4;
 void check_size(const char* what, IntArrayRef sizes, IntArrayRef wanted) {
   // The states of a layer may have a dimension for layers, too.
   const auto own = sizes.size() == wanted.size() + 1 && sizes.front() == 1
-      ? sizes.slice(1)
-      : sizes;
+                       ? sizes.slice(1)
+                       : sizes;
   if (own != wanted) {
     std::string text;
     for (const auto size : wanted) {
       text += (text.empty() ? "" : ", ") + std::to_string(size);
     }
-    TORCH_CHECK(
-        false, "Expected ", what, " size (", text, "), got ", sizes, '.');
+    TORCH_CHECK(false, "Expected ", what, " size (", text, "), got ", sizes);
   }
 }
 
@@ -55,7 +54,7 @@ void check_layer(
     return; // there is no such primitive, which torch's kernel says
   }
   TORCH_CHECK(
-      input.dim() == 3, "input: Expected input to be 3D, got ", input.dim(), 'D');
+      input.dim() == 3, "Expected input to be 3D, got ", input.dim(), 'D');
   const auto rows = input.size(1), gates = kGates * hidden;
   check_size("hidden[0]", hx.sizes(), {rows, hidden});
   check_size("hidden[1]", cx.sizes(), {rows, hidden});
@@ -188,13 +187,12 @@ checked_backward(
   const auto rows = input.size(1);
   const DimVector outputs{input.size(0), rows, hidden_size};
   const DimVector states{rows, hidden_size};
-  const auto check = [](const char* what,
-                        const std::optional<Tensor>& t,
-                        IntArrayRef wanted) {
-    if (has(t)) {
-      check_size(what, t->sizes(), wanted);
-    }
-  };
+  const auto check =
+      [](const char* what, const std::optional<Tensor>& t, IntArrayRef wanted) {
+        if (has(t)) {
+          check_size(what, t->sizes(), wanted);
+        }
+      };
   check("output", output, outputs);
   check("hidden[0] after the last step", hy, states);
   check("hidden[1] after the last step", cy, states);
