@@ -19,8 +19,8 @@ from .common import stock, values
 pytestmark = pytest.mark.usefixtures("fresh_dynamo")
 
 #: More than Python's limit of recursion.
-LENGTH = 1500
-assert sys.getrecursionlimit() <= LENGTH
+LENGTH = 1050
+assert sys.getrecursionlimit() < LENGTH
 
 
 class Chain(nn.Module):
@@ -102,7 +102,6 @@ X = values(8, 4)
 def frozen(model: Chain) -> Any:
     traced = torch.jit.trace(model, X, check_trace=False)
     fast = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-    fast(X)
     buffer = io.BytesIO()
     torch.jit.save(fast, buffer)
     buffer.seek(0)
@@ -114,32 +113,35 @@ def compiled(model: Chain) -> Any:
     return fast, [fast]
 
 
-def optimized(model: Chain) -> Any:
-    fast = torch.backends.zendnn.optimize(model, (X,))
-    return fast, [fast, copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))]
-
-
-def exported(model: Chain) -> Any:
-    program = torch.backends.zendnn.export(model, (X,))
+def programs(model: Chain) -> Any:
+    program = torch.export.export(model, (X,))
+    fast, planned = torch.backends.zendnn.optimize(program), torch.backends.zendnn.export(program)
     buffer = io.BytesIO()
-    torch.export.save(program, buffer)
+    torch.export.save(planned, buffer)
     buffer.seek(0)
-    return program, [program.module(), torch.export.load(buffer).module()]
+    loaded = torch.export.load(buffer).module()
+    copies = [copy.deepcopy(fast), pickle.loads(pickle.dumps(fast))]
+    return planned, [fast, *copies, planned.module(), loaded]
 
 
-FRONT_ENDS: dict[str, Callable[[Chain], Any]] = {
-    function.__name__: function for function in (frozen, compiled, optimized, exported)
+#: Each front end, and chains for it; torch itself takes 10 ms for an operator that it exports.
+FRONT_ENDS: dict[str, tuple[Callable[[Chain], Any], list[str]]] = {
+    "frozen": (frozen, [*STEPS]),
+    "compiled": (compiled, ["views", "written views"]),
+    "programs": (programs, ["views", "elementwise", "linear", "written", "joined", "masked"]),
 }
 
 
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
-@pytest.mark.parametrize("step", STEPS)
-def test_a_chain_of_operators(step: str, front_end: str) -> None:
+@pytest.mark.parametrize(
+    ("front_end", "step"),
+    [(name, step) for name, (_, steps) in FRONT_ENDS.items() for step in steps],
+)
+def test_a_chain_of_operators(front_end: str, step: str) -> None:
     model = Chain(STEPS[step], LENGTH).eval()
     with torch.no_grad():
         with stock():
             want = copy.deepcopy(model)(X)
-        explained, callables = FRONT_ENDS[front_end](copy.deepcopy(model))
+        explained, callables = FRONT_ENDS[front_end][0](copy.deepcopy(model))
         for fast in callables:
             torch.testing.assert_close(fast(X), want, rtol=1e-4, atol=1e-5)
     found = explain(explained)
