@@ -49,7 +49,7 @@ CASES: dict[str, tuple[Callable[..., Any], Callable[[torch.dtype], list[Any]], A
         lambda *inputs: interpreter.rope({"interleaved": False}, *inputs),
     ),
     "rope of neighbours": (
-        lambda *inputs: Z.rope(*inputs, interleaved=True),
+        lambda x, cos, sin: Z.rope(x, cos, sin, interleaved=True),
         lambda t: [values(5, 3, 22, dtype=t), *tables(3, 22, dtype=t)],
         lambda *inputs: interpreter.rope({"interleaved": True}, *inputs),
     ),

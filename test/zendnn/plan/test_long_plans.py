@@ -18,7 +18,10 @@ STEPS: dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor]]] = {
     "eltwise": ("eltwise(%{}) algorithm=tanh", lambda y, x: y.tanh()),
     "binary": ("binary(%{}, %1) algorithm=add", lambda y, x: y + x),
     "softmax": ("softmax(%{}) dim=0", lambda y, x: y.softmax(0)),
-    "pad": ("pad(%{}, 1, -1)", lambda y, x: torch.nn.functional.pad(y, (1, -1))),
+    "pad": (
+        "pad(%{}, 1, 0) | slice(%{}, 0, none, 2, 1)",
+        lambda y, x: torch.nn.functional.pad(y, (1, -1)),
+    ),
 }
 
 
