@@ -72,6 +72,7 @@ def _quotas(root: str) -> Iterator[tuple[float, str]]:
         controllers, _, path = line.partition(":")[2].partition(":")
         if not path.startswith("/"):  # an unknown form
             continue
+        files: tuple[str, ...]
         if not controllers:  # version 2, alone or beside version 1
             mounts, files = ("", "/unified"), ("cpu.max",)
         elif "cpu" in controllers.split(","):
