@@ -81,6 +81,10 @@ VARIABLES = {
     "ZENDNN_NUM_THREADS": Variable(
         "torch's threads, and how many of the cores are bound; `0`: as many as there are cores"
     ),
+    "ZENDNN_PACKED_MEMORY": Variable(
+        "how many times its own size a weight may take in [packed forms]"
+        "(performance.md#packed-weights); `0` packs none"
+    ),
     "ZENDNN_PLAN_CACHE_CAPACITY": Variable("input shapes that a plan keeps executables for"),
     "ZENDNN_PLAN_LAYOUT": Variable("image layout in plans; `any` times both"),
     "ZENDNN_PRIMITIVE_LOG_ENABLE": Variable("`1` is `ZENDNN_VERBOSE=2`"),

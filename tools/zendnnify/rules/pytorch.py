@@ -503,7 +503,7 @@ EDITS: tuple[Edit, ...] = (
         "from torch.backends.zendnn._lazy import lazy as __getattr__\n"
         "from torch.backends.zendnn._memory import (\n"
         "    empty_cache,\n    memory_cache_limit,\n    memory_cached,\n"
-        "    set_memory_cache_limit,\n)\n\n"
+        "    packed_memory,\n    set_memory_cache_limit,\n)\n\n"
         "_hooks.install()\n"
         "_spec = sys.modules[__name__].__spec__\n"
         "sys.modules[__name__] = ZendnnModule(sys.modules[__name__], __name__)\n"

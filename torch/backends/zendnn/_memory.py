@@ -1,4 +1,4 @@
-"""The cache of memory from freed CPU tensors."""
+"""The cache of memory from freed CPU tensors, and the memory of packed weights."""
 
 from __future__ import annotations
 
@@ -33,3 +33,11 @@ def set_memory_cache_limit(limit: int) -> None:
         ValueError: if ``limit`` is negative.
     """
     _C._set_memory_cache_limit(limit)
+
+
+def packed_memory() -> int:
+    """Return how many bytes all packed weights of the process take.
+
+    Plans that share a weight share what it is packed into. ``ZENDNN_PACKED_MEMORY`` bounds it.
+    """
+    return _C._packed_memory()

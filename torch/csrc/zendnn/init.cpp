@@ -18,6 +18,7 @@
 #include <torch/csrc/zendnn/Prepacked.h>
 #include <torch/csrc/zendnn/compiled.h>
 #include <torch/csrc/zendnn/plan/Buffers.h>
+#include <torch/csrc/zendnn/plan/Forms.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 
@@ -262,6 +263,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("_memory_cache_limit", &ctx::memory_cache_limit);
   m.def("_set_memory_cache_limit", &ctx::set_memory_cache_limit, Released());
   m.def("_empty_cache", &ctx::empty_cache, Released());
+  m.def("_packed_memory", &ctx::plan::packed_memory);
 
   m.def(
       "_set_graph",

@@ -154,7 +154,7 @@ def run(graph: Graph, changed: Callable[[str, Graph, int], None] | None = None) 
     graph.remove_dead()
     graph.infer_types()
     for name, function in _FUNCTIONS.items():
-        if switches[name]:
+        if switches[name] and (name != "merge_linears" or _may_join()):
             changes[name] = function(graph)
             if changes[name]:
                 graph.remove_dead()
@@ -167,6 +167,14 @@ def run(graph: Graph, changed: Callable[[str, Graph, int], None] | None = None) 
             if changes[name] and changed is not None:
                 changed(name, graph, changes[name])
     return changes
+
+
+def _may_join() -> bool:
+    """Return whether plans may hold joined weights, which take as much memory as their parts."""
+    try:
+        return float(os.environ.get("ZENDNN_PACKED_MEMORY", "1")) >= 1
+    except ValueError:
+        return True  # plans warn of it
 
 
 def _require(name: str) -> None:

@@ -275,8 +275,10 @@ Choice Builder::choose(
     const std::string& key,
     const std::vector<Candidate>& candidates,
     const Judge& judge,
-    const std::string& about) {
-  auto choice = plan::choose(key, candidates, tuning_seconds_, judge, about);
+    const std::string& about,
+    const std::string& state) {
+  auto choice =
+      plan::choose(key, candidates, tuning_seconds_, judge, about, state);
   for (const auto& name : choice.wrong) {
     now_.part.wrong.push_back(name + " for " + node.label);
   }

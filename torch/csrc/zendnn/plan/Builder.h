@@ -3,7 +3,7 @@
 #pragma once
 
 #include <torch/csrc/zendnn/plan/Buffers.h>
-#include <torch/csrc/zendnn/plan/Packed.h>
+#include <torch/csrc/zendnn/plan/Forms.h>
 #include <torch/csrc/zendnn/plan/Pointwise.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
 #include <torch/csrc/zendnn/plan/Values.h>
@@ -46,6 +46,10 @@ struct Made {
   bool is_final = true; // no build would choose other implementations
   bool is_timed = true; // nor would one that may time
 };
+
+// What memory packed weights need: none if they are used as they lie, or packed
+// already; else there may be room for them.
+enum class Supply : uint8_t { lying, packed, room, none };
 
 // A build of the same region for another call.
 struct Predecessor {
@@ -198,13 +202,15 @@ class Builder : public Values {
       const std::string& key,
       const std::vector<Candidate>& candidates,
       const Judge& judge,
-      const std::string& about = {});
+      const std::string& about = {},
+      const std::string& state = {});
   // Whether that would time them.
   bool will_time(
       const std::string& key,
       const std::vector<Candidate>& candidates,
-      const std::string& about) const {
-    return plan::will_time(key, candidates, tuning_seconds_, about);
+      const std::string& about,
+      const std::string& state) const {
+    return plan::will_time(key, candidates, tuning_seconds_, about, state);
   }
   // The implementation that an executable of the plan has chosen for the same
   // problem; null where none has.
@@ -212,11 +218,12 @@ class Builder : public Values {
   void set_chosen(
       const std::string& problem,
       const std::shared_ptr<const Implementation>& made);
-  // A weight in this layout, packed once for all executables of the plan.
-  Ref packed(int64_t value, const memory::desc& from, const memory::desc& to);
-  // Whether it is packed already.
-  bool
-  is_packed(int64_t value, const memory::desc& from, const memory::desc& to);
+  // What the implementation reads as its weights, packed once for all plans.
+  Ref packed(int64_t value, const Implementation& made);
+  // What it takes to have them.
+  Supply supply(int64_t value, const Implementation& made) const;
+  // The forms that a weight is packed in; empty where there are none.
+  std::string forms(int64_t value) const;
   // Memory that `fill` fills from constants, once for each key of a plan, after
   // all steps are there; perhaps another builder's fill does it.
   Ref prepared(const std::string& key, int64_t bytes, Fill fill);
@@ -241,17 +248,12 @@ class Builder : public Values {
   std::vector<TensorSpec> operands_of(const Node& node) const;
   // Of its operands and results.
   double bytes_of(const Node& node) const;
-  std::string weight_name(int64_t value) const;
-  std::string packed_key(
-      const std::string& name,
-      const memory::desc& from,
-      const memory::desc& to);
-  // What `copy` writes in one layout, in another.
-  Ref pack(
-      const std::string& name,
-      Fill copy,
-      const memory::desc& from,
-      const memory::desc& to);
+  const Weight& weight(int64_t value) const;
+  // The name of the packed weights; empty if they are used as they lie.
+  std::string form(int64_t value, const Implementation& made) const;
+  // What writes them.
+  Fill packing(int64_t value, const Implementation& made) const;
+  Ref piece_buffer(std::shared_ptr<Piece> piece);
   // Nothing goes behind the place that a constant came in.
   const Place& own_place(int64_t constant) const {
     return *places_[constant].back();
@@ -333,6 +335,8 @@ class Builder : public Values {
   std::vector<c10::SmallVector<std::shared_ptr<const Place>, 2>> places_;
   Buffers buffers_;
   Program program_;
+  mutable std::map<int64_t, Weight> weights_;
+  Forms::Claim claim_;
   std::map<int64_t, int64_t> results_; // value to its first index among outputs
   std::map<int64_t, Slice> slices_;
   int64_t node_ = 0;

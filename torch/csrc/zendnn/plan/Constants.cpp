@@ -1,9 +1,8 @@
 // Constants: as they are, in other layouts, and joined.
-#include <torch/csrc/zendnn/plan/Builder.h>
+#include <torch/csrc/zendnn/plan/Product.h>
 
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/kernels/memory.h>
-#include <c10/util/StringUtil.h>
 
 #include <algorithm>
 #include <cstring>
@@ -65,68 +64,95 @@ Fill Builder::plain_weights(int64_t value, int64_t most) const {
   };
 }
 
-std::string Builder::weight_name(int64_t value) const {
-  return c10::Join(" ", parts_of(value));
-}
-
-bool Builder::is_packed(
-    int64_t value,
-    const memory::desc& from,
-    const memory::desc& to) {
-  return (from == to && !is_joined(value)) ||
-         packed_.has(packed_key(weight_name(value), from, to));
-}
-
-Ref Builder::packed(
-    int64_t value,
-    const memory::desc& from,
-    const memory::desc& to) {
-  const auto name = weight_name(value);
-  if (is_joined(value)) {
-    return pack(name, plain_weights(value), from, to);
+const Weight& Builder::weight(int64_t value) const {
+  const auto known = weights_.find(value);
+  if (known != weights_.end()) {
+    return known->second;
   }
-  const auto own = own_place(value).ref;
+  Tensors parts;
+  for (const auto part : parts_of(value)) {
+    parts.push_back(constants_[part]);
+  }
+  const bool of_images = sizes(value).size() > 2;
+  return weights_.emplace(value, Weight(parts, of_images)).first->second;
+}
+
+std::string Builder::form(int64_t value, const Implementation& made) const {
+  if (made.pack) {
+    return ' ' + made.name;
+  }
+  auto from = made.plain, to = made.weights;
+  if (from == to && !is_joined(value)) {
+    return "";
+  }
+  // Inner products see a matrix the other way round, and pack it alike.
+  if (from.get_ndims() == 2 && from.get_strides() == strides(value)) {
+    from = from.permute_axes({1, 0});
+    to = to.permute_axes({1, 0});
+  }
+  return ' ' + std::to_string(number_of(from)) + '-' +
+         std::to_string(number_of(to));
+}
+
+Supply Builder::supply(int64_t value, const Implementation& made) const {
+  const auto name = form(value, made);
+  if (name.empty()) {
+    return Supply::lying;
+  }
+  const auto& of = weight(value);
+  const auto& all = Forms::all();
+  const auto bytes = static_cast<int64_t>(made.weights.get_size());
+  return all.has(of, name, claim_)         ? Supply::packed
+         : all.has_room(of, bytes, claim_) ? Supply::room
+                                           : Supply::none;
+}
+
+std::string Builder::forms(int64_t value) const {
+  return Forms::all().list(weight(value), claim_);
+}
+
+Fill Builder::packing(int64_t value, const Implementation& made) const {
+  if (made.pack) {
+    return made.pack;
+  }
+  const auto &from = made.plain, &to = made.weights;
+  if (const auto* const data = lying_weights(value)) {
+    return
+        [from, to, data](void* memory) { reorder_now(from, data, to, memory); };
+  }
+  auto copy = plain_weights(value);
   if (from == to) {
-    return own;
+    return copy;
   }
-  return prepared(
-      packed_key(name, from, to),
-      static_cast<int64_t>(to.get_size()),
-      [from, to, data = lying_weights(value)](void* memory) {
-        reorder_now(from, data, to, memory);
-      });
+  return [from, to, copy = std::move(copy)](void* memory) {
+    const auto whole = allocate(static_cast<int64_t>(from.get_size()));
+    copy(whole.get());
+    reorder_now(from, whole.get(), to, memory);
+  };
 }
 
-Ref Builder::pack(
-    const std::string& name,
-    Fill copy,
-    const memory::desc& from,
-    const memory::desc& to) {
-  if (from != to) {
-    copy = [from, to, copy = std::move(copy)](void* memory) {
-      const auto whole = allocate(static_cast<int64_t>(from.get_size()));
-      copy(whole.get());
-      reorder_now(from, whole.get(), to, memory);
-    };
+Ref Builder::packed(int64_t value, const Implementation& made) {
+  const auto name = form(value, made);
+  if (name.empty()) {
+    return own_place(value).ref;
   }
-  return prepared(
-      packed_key(name, from, to),
-      static_cast<int64_t>(to.get_size()),
-      std::move(copy));
-}
-
-std::string Builder::packed_key(
-    const std::string& name,
-    const memory::desc& from,
-    const memory::desc& to) {
-  return name + ' ' + std::to_string(packed_.number_of(from)) + ' ' +
-         std::to_string(packed_.number_of(to));
+  auto piece = packed_.get(
+      weight(value),
+      name,
+      static_cast<int64_t>(made.weights.get_size()),
+      packing(value, made));
+  Forms::all().claim(claim_, piece);
+  return piece_buffer(std::move(piece));
 }
 
 Ref Builder::prepared(const std::string& key, int64_t bytes, Fill fill) {
-  const auto& piece =
-      now_.part.pieces.emplace_back(packed_.get(key, bytes, std::move(fill)));
-  return constant_buffer(piece->memory());
+  return piece_buffer(packed_.get(key, bytes, std::move(fill)));
+}
+
+Ref Builder::piece_buffer(std::shared_ptr<Piece> piece) {
+  auto* const data = piece->memory();
+  now_.part.pieces.push_back(std::move(piece));
+  return constant_buffer(data);
 }
 
 } // namespace at::native::zendnn::plan

@@ -1,4 +1,4 @@
-#include <torch/csrc/zendnn/plan/Arena.h>
+#include <torch/csrc/zendnn/plan/Forms.h>
 #include <torch/csrc/zendnn/plan/Packed.h>
 
 #include <ATen/Parallel.h>
@@ -26,6 +26,16 @@ std::shared_ptr<Piece>
 Packed::get(const std::string& key, int64_t bytes, Fill fill) {
   return made_.get(
       key, [&] { return std::make_shared<Piece>(bytes, std::move(fill)); });
+}
+
+std::shared_ptr<Piece> Packed::get(
+    const Weight& weight,
+    const std::string& form,
+    int64_t bytes,
+    Fill fill) {
+  return made_.get(weight.text + form, [&] {
+    return Forms::all().get(weight, form, bytes, std::move(fill));
+  });
 }
 
 // Threads that fill one piece together wait for each other at the first touch
@@ -63,14 +73,16 @@ void Packed::fill(std::vector<std::shared_ptr<Piece>> pieces) {
   });
 }
 
-size_t Packed::number_of(const ::zendnn::memory::desc& layout) {
-  std::lock_guard lock(numbering_);
-  const auto known = std::find(layouts_.begin(), layouts_.end(), layout);
-  if (known != layouts_.end()) {
-    return known - layouts_.begin();
+size_t number_of(const ::zendnn::memory::desc& layout) {
+  static std::mutex numbering;
+  static auto* const layouts = new std::vector<::zendnn::memory::desc>;
+  std::lock_guard lock(numbering);
+  const auto known = std::find(layouts->begin(), layouts->end(), layout);
+  if (known != layouts->end()) {
+    return known - layouts->begin();
   }
-  layouts_.push_back(layout);
-  return layouts_.size() - 1;
+  layouts->push_back(layout);
+  return layouts->size() - 1;
 }
 
 int64_t Packed::bytes() const {

@@ -1,8 +1,10 @@
 // Constants in other layouts, shared by all executables of a plan.
 #pragma once
 
+#include <torch/csrc/zendnn/plan/Arena.h>
 #include <torch/csrc/zendnn/plan/Shared.h>
 
+#include <ATen/core/Tensor.h>
 #include <ATen/native/zendnn/Primitives.h>
 
 #include <atomic>
@@ -10,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,10 +25,27 @@ using Fill = std::function<void(void*)>;
 // Writes the elements of a constant in row-major order.
 Fill copy_of(const Tensor& constant);
 
+// The constants that a layer's weights are joined from, mostly a single one.
+struct Weight {
+  Weight(const Tensors& parts, bool images);
+
+  std::string text{};            // equal for equal tensors of one storage
+  const void* address = nullptr; // of the first element
+  int64_t bytes = 0;
+  bool of_images;
+  // An address stays taken while these refer to what lay there.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages{};
+};
+
 // Memory that is filled once.
 class Piece {
  public:
   Piece(int64_t bytes, Fill fill);
+  // A form of a weight; see Forms.h.
+  Piece(int64_t bytes, Fill fill, Weight weight, std::string form);
+  Piece(const Piece&) = delete;
+  Piece& operator=(const Piece&) = delete;
+  ~Piece();
 
   // Does nothing if it is filled; waits while another thread fills it. Throws
   // what filling throws, and can then be called again.
@@ -41,6 +61,13 @@ class Piece {
   }
 
  private:
+  friend class Forms;
+
+  std::optional<Weight> weight_{}; // that it is a form of
+  std::string form_{};
+  // Guarded by the lock of Forms:
+  bool is_kept_ = false; // by an executable that is not only tried
+  int64_t reserved_ = 0; // bytes of the process's reserve
   std::shared_ptr<void> memory_;
   int64_t bytes_;
   Fill fill_;
@@ -53,14 +80,11 @@ class Packed {
   // Returns the piece of the key, new or known. A key holds a constant's index
   // and all that its packed form depends on.
   std::shared_ptr<Piece> get(const std::string& key, int64_t bytes, Fill fill);
-  bool has(const std::string& key) const {
-    return made_.find(key) != nullptr;
-  }
+  // The same of a form of a weight, which plans share.
+  std::shared_ptr<Piece>
+  get(const Weight& weight, const std::string& form, int64_t bytes, Fill fill);
   // Fills those that are not filled yet, with the threads of the caller.
   static void fill(std::vector<std::shared_ptr<Piece>> pieces);
-  // A number for keys. Equal layouts have the same one, though their bytes may
-  // differ.
-  size_t number_of(const ::zendnn::memory::desc& layout);
   // Of all that executables hold.
   int64_t bytes() const;
   // Forgets what no executable holds.
@@ -70,8 +94,9 @@ class Packed {
 
  private:
   Shared<Piece> made_;
-  std::mutex numbering_;
-  std::vector<::zendnn::memory::desc> layouts_;
 };
+
+// A number for keys, the same for equal layouts in all plans.
+size_t number_of(const ::zendnn::memory::desc& layout);
 
 } // namespace at::native::zendnn::plan

@@ -1,3 +1,4 @@
+#include <torch/csrc/zendnn/plan/Forms.h>
 #include <torch/csrc/zendnn/plan/Interpreter.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
@@ -181,7 +182,28 @@ std::vector<Layout> Plan::chosen_of(const std::vector<Layout>& layouts) const {
   return layout_ && layouts.size() > 1 ? std::vector{*layout_} : layouts;
 }
 
+bool Plan::may_change_layout() const {
+  int64_t packed = 0;
+  for (const auto& constant : constants_) {
+    packed += constant.dim() > 2 ? static_cast<int64_t>(constant.nbytes()) : 0;
+  }
+  return Forms::all().has_room_in_reserve(packed);
+}
+
 Built Plan::build(const Call& call, Occasion occasion) {
+  constexpr int kTries = 3; // others may keep on taking the room
+  for (int i = 1;; ++i) {
+    auto built = build_tried(call, occasion);
+    if (!built.executable || i == kTries ||
+        Forms::all().keep(built.executable->program().pieces)) {
+      return built;
+    }
+    const std::lock_guard lock(mutex_);
+    latest_.reset();
+  }
+}
+
+Built Plan::build_tried(const Call& call, Occasion occasion) {
   // torch is asked for views, strides, and results of what it computes.
   const BelowEverything below;
   const route::Decided decided(route::Says::zendnn);
@@ -198,12 +220,12 @@ Built Plan::build(const Call& call, Occasion occasion) {
   Conditions conditions;
   std::vector<Built> built;
   const auto layouts = layouts_of(region_, call);
-  auto tried = times ? layouts : chosen_of(layouts);
+  auto tried = times && may_change_layout() ? layouts : chosen_of(layouts);
   if (tried.size() > 1 && call.numbers.empty() && !verifies()) {
     // A choice that is known needs no other layout to be built.
     const auto known = remembered(layout_key(call, conditions));
-    const auto it = std::find_if(
-        tried.begin(), tried.end(), [&](Layout layout) {
+    const auto it =
+        std::find_if(tried.begin(), tried.end(), [&](Layout layout) {
           return known == name_of(layout);
         });
     tried = it == tried.end() ? tried : std::vector{*it};

@@ -65,6 +65,10 @@ class Plan : public torch::CustomClassHolder {
   void trim();
   // Times implementations for the first sizes, and for others once they recur.
   Built build(const Call& call, Occasion occasion);
+  // The same, before anybody counts the weights that are packed for it.
+  Built build_tried(const Call& call, Occasion occasion);
+  // Whether there is room for convolutions' weights in another layout, too.
+  bool may_change_layout() const;
   // The one of several layouts that the build before chose, if there was one.
   std::vector<Layout> chosen_of(const std::vector<Layout>& layouts) const;
   // The latest build, if one for this call would choose like it; the plan has

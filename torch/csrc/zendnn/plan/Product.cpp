@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <sstream>
 
 namespace at::native::zendnn::plan {
@@ -134,7 +135,10 @@ void Product::build() {
       }
     }
   }
-  refuse("a " + name_ + " that ZenDNN does not do");
+  refuse(
+      "a " + name_ +
+      (lacks_room_ ? " whose weights ZENDNN_PACKED_MEMORY lets nobody pack"
+                   : " that ZenDNN does not do"));
 }
 
 std::vector<Implementation> Product::find(const Attached& attached, bool slow)
@@ -178,25 +182,61 @@ std::shared_ptr<const Implementation> Product::choose(
   for (const auto& post : node_.post) {
     problem << ' ' << post.algorithm << ' ' << post.alpha << ' ' << post.beta;
   }
+  // What is chosen depends on how the weights are packed already.
+  const auto weight = tensor(node_, 1);
+  const auto forms = weights_ref_ ? std::string() : builder_.forms(weight);
   if (!verifies()) {
-    if (auto made = builder_.chosen(problem.str())) {
-      return made;
+    for (const std::string& of : {forms, std::string()}) {
+      auto made = builder_.chosen(problem.str() + of);
+      if (made != nullptr && (weights_ref_ || is_served(*made, of == forms))) {
+        return made;
+      }
     }
   }
-  const auto found = find(attached, slow);
+  auto found = find(attached, slow);
+  const auto state = weights_ref_ ? std::string() : leave_out_unserved(found);
   if (found.empty()) {
     return nullptr;
   }
-  const auto choice = fastest(attached, found);
+  const auto choice = fastest(attached, found, state);
   auto made = std::make_shared<Implementation>(found[choice.index]);
   if (made->run) { // it holds what is this node's alone
     return made;
   }
   made->primitive = made->make();
   if (choice.is_timed && choice.wrong.empty()) {
-    builder_.set_chosen(problem.str(), made);
+    builder_.set_chosen(problem.str() + forms, made);
   }
   return made;
+}
+
+bool Product::is_served(const Implementation& made, bool may_pack) const {
+  const auto supply = builder_.supply(tensor(node_, 1), made);
+  return supply == Supply::lying || supply == Supply::packed ||
+         (may_pack && supply == Supply::room);
+}
+
+std::string Product::leave_out_unserved(std::vector<Implementation>& found) {
+  std::string state;
+  bool is_usual = true;
+  for (auto& made : found) {
+    made.supply = builder_.supply(tensor(node_, 1), made);
+    is_usual = is_usual &&
+               (made.supply == Supply::lying || made.supply == Supply::room);
+    state += "lpr-"[static_cast<size_t>(made.supply)];
+  }
+  const auto is_served = [](const Implementation& made) {
+    return made.supply != Supply::none;
+  };
+  lacks_room_ =
+      lacks_room_ || !std::all_of(found.begin(), found.end(), is_served);
+  std::erase_if(found, std::not_fn(is_served));
+  // Untimed, the first one serves.
+  std::stable_partition(
+      found.begin(), found.end(), [](const Implementation& made) {
+        return made.supply == Supply::packed;
+      });
+  return is_usual ? "" : " packed " + state;
 }
 
 std::string Product::key(const Attached& attached, bool about) const {
@@ -242,21 +282,27 @@ std::shared_ptr<const void> Product::try_on_part(
   tried->attached = attach(builder_, node_, addition_, [&](int64_t operand) {
     auto seen = see(operand);
     if (seen) {
-      seen->desc = first_of(
-          seen->desc, result_.get_dims(), part.result_.get_dims());
+      seen->desc =
+          first_of(seen->desc, result_.get_dims(), part.result_.get_dims());
     }
     return seen;
   });
   tried->found = part.find(tried->attached, /*slow=*/false);
-  if (tried->attached.taken != attached.taken ||
-      !std::equal(
-          found.begin(),
-          found.end(),
-          tried->found.begin(),
-          tried->found.end(),
-          [](const auto& a, const auto& b) { return a.name == b.name; })) {
+  // In the order of the candidates, of which some may be left out.
+  std::vector<Implementation> parts;
+  for (const auto& made : found) {
+    const auto same = std::find_if(
+        tried->found.begin(), tried->found.end(), [&](const auto& other) {
+          return other.name == made.name;
+        });
+    if (same != tried->found.end()) {
+      parts.push_back(*same);
+    }
+  }
+  if (tried->attached.taken != attached.taken || parts.size() != found.size()) {
     return nullptr; // a problem of another kind
   }
+  tried->found = std::move(parts);
   auto& trial = tried->trial.emplace(part.trial(tried->attached));
   for (size_t i = 0; i < candidates.size(); ++i) {
     auto small = trial.candidate(tried->found[i]);
@@ -274,7 +320,8 @@ std::shared_ptr<const void> Product::try_on_part(
 
 Choice Product::fastest(
     const Attached& attached,
-    const std::vector<Implementation>& found) {
+    const std::vector<Implementation>& found,
+    const std::string& state) {
   if (most_ == 1 || (found.size() < 2 && !verifies())) {
     return {};
   }
@@ -283,19 +330,23 @@ Choice Product::fastest(
   const auto weight = tensor(node_, 1);
   auto trial = this->trial(attached);
   std::vector<Candidate> candidates;
+  const bool is_first = builder_.forms(weight).empty();
   for (const auto& made : found) {
     candidates.push_back(trial.candidate(made));
-    // Not of convolutions: a build for another layout has packed these.
-    candidates.back().ready =
-        window_.empty() && builder_.is_packed(weight, made.plain, made.weights);
+    if (made.supply == Supply::room) {
+      // Nearly all convolutions read packed weights.
+      candidates.back().handicap = !is_first         ? kWorthAnother
+                                   : window_.empty() ? kWorthPacking
+                                                     : 1;
+    }
   }
   const auto exact = key(attached, /*about=*/false),
              about = window_.empty() ? key(attached, /*about=*/true) : "";
   Judge judge = [&] { return trial.judge(reference(attached)); };
-  const auto part = builder_.will_time(exact, candidates, about)
+  const auto part = builder_.will_time(exact, candidates, about, state)
                         ? try_on_part(attached, found, candidates, judge)
                         : nullptr;
-  return builder_.choose(node_, exact, candidates, judge, about);
+  return builder_.choose(node_, exact, candidates, judge, about, state);
 }
 
 void Product::add(const Implementation& made, const Attached& attached) {
@@ -304,13 +355,8 @@ void Product::add(const Implementation& made, const Attached& attached) {
   const auto source = source_ref_
                           ? source_ref_
                           : builder_.in_layout(tensor(node_, 0), made.source);
-  const auto weights = weights_ref_ ? weights_ref_
-                       : made.pack
-                           ? builder_.prepared(
-                                 made.name + ' ' + std::to_string(weight),
-                                 static_cast<int64_t>(made.weights.get_size()),
-                                 made.pack)
-                           : builder_.packed(weight, made.plain, made.weights);
+  const auto weights =
+      weights_ref_ ? weights_ref_ : builder_.packed(weight, made);
   if (place_) {
     builder_.set_place(output, *place_);
   } else if (made.result.get_dims() == builder_.sizes(output)) {

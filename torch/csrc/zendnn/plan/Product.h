@@ -20,6 +20,7 @@ struct Implementation {
   memory::desc plain{}; // the weights as they lie
   std::string implementation{}, name;
   bool is_slow = false; // not worth timing where there are others
+  Supply supply{};      // of its weights, when it was found
   std::function<::zendnn::primitive()> make{}; // compiles it, if need be
 
   // Of a kernel; it packs its weights itself.
@@ -122,11 +123,13 @@ class Product {
   int64_t depth_ = 1; // products that are summed for an element of the result
   // The weights are as they lie.
   memory::desc source_, weights_, bias_, result_;
-  Ref source_ref_{}, weights_ref_{}; // of operands that are used as they lie
-  std::optional<Place> place_;       // for the result, where that is given
+  Ref source_ref_{}, weights_ref_{};   // of operands that are used as they lie
+  std::optional<Place> place_;         // for the result, where that is given
   Addition addition_ = Addition::none; // of operands of post-ops
 
  private:
+  bool lacks_room_ = false; // to pack weights for an implementation
+
   // The implementation that serves; null where there is none.
   std::shared_ptr<const Implementation> choose(
       const Attached& attached,
@@ -134,9 +137,16 @@ class Product {
   // All that the choice depends on; `about` rounds numbers of rows up to those
   // that neighbours share.
   std::string key(const Attached& attached, bool about) const;
+  // Whether its weights need no memory, or may have it and get it.
+  bool is_served(const Implementation& made, bool may_pack) const;
+  // Leaves out those whose weights get no memory, and puts those that are
+  // packed first. Returns what a choice between the others depends on, nothing
+  // for a weight that is not packed yet.
+  std::string leave_out_unserved(std::vector<Implementation>& found);
   Choice fastest(
       const Attached& attached,
-      const std::vector<Implementation>& found);
+      const std::vector<Implementation>& found,
+      const std::string& state);
   Trial trial(const Attached& attached) const;
   // Lets the candidates, one for each implementation, and the judge compute a
   // part only, where that tells as much. Returns what they refer to, or null.

@@ -48,8 +48,6 @@ constexpr std::array<double, 5> kNoise{2, 1.2, 1.1, 1.05, 1.03};
 // all of its runs take less than a moment: short ones say little.
 constexpr int kRuns = 6, kMostRuns = 24;
 constexpr double kSecondsEach = 0.02, kMoment = 0.001;
-// How much faster a candidate must be to have weights packed for it.
-constexpr double kWorthPacking = 1.03;
 // Enough for many large models; a process that sees more starts anew.
 constexpr size_t kMostChoices = 1 << 16;
 
@@ -134,8 +132,7 @@ class Race {
     runner.spent += seconds;
     ++runner.runs;
     runner.fastest = std::min(runner.fastest, seconds);
-    costs_[runner.index] =
-        candidate.ready ? runner.fastest / kWorthPacking : runner.fastest;
+    costs_[runner.index] = runner.fastest * candidate.handicap;
   }
 
   static bool may_run(const Runner& runner) {
@@ -447,6 +444,7 @@ struct Known {
 Known recall(
     const std::string& key,
     const std::string& about,
+    const std::string& state,
     const std::vector<Candidate>& candidates) {
   auto& choices = Choices::instance();
   const auto wrong = ';' + choices.find(kWrong + key) + ';';
@@ -460,11 +458,20 @@ Known recall(
       known.right.push_back(i);
     }
   }
-  for (const auto& text : {about, key}) {
+  const auto look_up = [&](const std::string& text, bool with_handicap) {
     const auto name = choices.find(text);
     for (const auto i : known.right) {
-      known.chosen = candidates[i].name == name ? i : known.chosen;
+      if (candidates[i].name == name &&
+          (with_handicap || candidates[i].handicap <= 1)) {
+        known.chosen = i;
+      }
     }
+  };
+  look_up(about + state, /*with_handicap=*/true);
+  look_up(key + state, /*with_handicap=*/true);
+  if (!known.chosen && !state.empty()) {
+    look_up(about, /*with_handicap=*/false);
+    look_up(key, /*with_handicap=*/false);
   }
   return known;
 }
@@ -483,10 +490,11 @@ Choice choose(
     const std::vector<Candidate>& candidates,
     double& seconds_left,
     const Judge& judge,
-    const std::string& about) {
+    const std::string& about,
+    const std::string& state) {
   const bool verify = verifies();
   const auto near = verify ? "" : about;
-  auto known = recall(key, near, candidates);
+  auto known = recall(key, near, state, candidates);
   if (!known.chosen && !verify &&
       (candidates.size() < 2 || seconds_left <= 0)) {
     const bool alone = candidates.size() < 2;
@@ -498,7 +506,7 @@ Choice choose(
   // Two candidates timed at once would only measure each other.
   static std::mutex timing;
   std::lock_guard lock(timing);
-  known = recall(key, near, candidates);
+  known = recall(key, near, state, candidates);
   if (known.chosen) {
     return {*known.chosen, known.wrong}; // by whoever held the lock
   }
@@ -563,9 +571,9 @@ Choice choose(
   const auto winner = race.winner();
   const auto index = winner ? *winner : first_right(known);
   if (!failed) {
-    choices.set(key, candidates[index].name);
+    choices.set(key + state, candidates[index].name);
     if (!about.empty()) {
-      choices.set(about, candidates[index].name);
+      choices.set(about + state, candidates[index].name);
     }
   }
   return {index, known.wrong, /*is_timed=*/!failed};
@@ -579,9 +587,10 @@ bool will_time(
     const std::string& key,
     const std::vector<Candidate>& candidates,
     double seconds_left,
-    const std::string& about) {
+    const std::string& about,
+    const std::string& state) {
   return seconds_left > 0 && candidates.size() > 1 && !verifies() &&
-         !recall(key, about, candidates).chosen;
+         !recall(key, about, state, candidates).chosen;
 }
 
 void save_choices() {

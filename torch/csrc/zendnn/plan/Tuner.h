@@ -32,9 +32,14 @@ struct Candidate {
   // infinity where results cannot be compared.
   double precision = 0;
   double rounding = 0; // to the result's dtype, relative to each element
-  bool ready = false;  // its weights are packed already
+  // How much longer it counts as taking, for the weights that it packs.
+  double handicap = 1;
   std::function<void()> release{}; // its memory, when it runs no more; or null
 };
+
+// What a candidate must gain to have weights packed for it, and to have them
+// packed in yet another way.
+constexpr double kWorthPacking = 1.03, kWorthAnother = 1.1;
 
 // Computes the outcome that decides which of several is wrong.
 using Judge = std::function<Outcome()>;
@@ -45,15 +50,16 @@ struct Choice {
   bool is_timed = true; // else a later build, which may time, may choose anew
 };
 
-// Returns the fastest candidate that is right; one that is ready may be 3 %
-// slower, as another layout of the weights takes memory and time. `key` names
-// all that the choice depends on, the number of threads included. A choice is
-// made once in a process, by one thread at a time, and once for good with
-// ZENDNN_TUNING_CACHE=path, a file that is ignored with a warning when another
-// CPU or version (AOCL-DLP's included) wrote it; save_choices() writes it.
-// `seconds_left` is what the caller can still spend on timing. Without any, the
-// first candidate serves and nothing is remembered; so serves the best so far
-// where a candidate fails, as for want of memory. `about` is a key that
+// Returns the fastest candidate that is right, handicaps included. `key` names
+// all that the choice depends on, the number of threads included; `state` adds
+// what differs from time to time, such as which weights are packed: a choice
+// without it holds with it, too, if that is a candidate without a handicap. A
+// choice is made once in a process, by one thread at a time, and once for good
+// with ZENDNN_TUNING_CACHE=path, a file that is ignored with a warning when
+// another CPU or version (AOCL-DLP's included) wrote it; save_choices() writes
+// it. `seconds_left` is what the caller can still spend on timing. Without any,
+// the first candidate serves and nothing is remembered; so serves the best so
+// far where a candidate fails, as for want of memory. `about` is a key that
 // problems of nearly this size share: the first of them to be timed chooses for
 // all.
 //
@@ -67,7 +73,8 @@ C10_EXPORT Choice choose(
     const std::vector<Candidate>& candidates,
     double& seconds_left,
     const Judge& judge = {},
-    const std::string& about = {});
+    const std::string& about = {},
+    const std::string& state = {});
 
 // The name of what was chosen for a key; empty for none.
 std::string remembered(const std::string& key);
@@ -77,7 +84,8 @@ bool will_time(
     const std::string& key,
     const std::vector<Candidate>& candidates,
     double seconds_left,
-    const std::string& about = {});
+    const std::string& about = {},
+    const std::string& state = {});
 
 // Appends this process's new choices to the file, if any.
 C10_EXPORT void save_choices();
