@@ -24,6 +24,17 @@ Fill copy_of(const Tensor& constant) {
   };
 }
 
+Fill reordered(Fill copy, const memory::desc& from, const memory::desc& to) {
+  if (from == to) {
+    return copy;
+  }
+  return [from, to, copy = std::move(copy)](void* memory) {
+    const auto whole = allocate(static_cast<int64_t>(from.get_size()));
+    copy(whole.get());
+    reorder_now(from, whole.get(), to, memory);
+  };
+}
+
 void Builder::place_constants() {
   if (before_ != nullptr) {
     made_constants_ = before_->constants;
@@ -120,15 +131,7 @@ Fill Builder::packing(int64_t value, const Implementation& made) const {
     return
         [from, to, data](void* memory) { reorder_now(from, data, to, memory); };
   }
-  auto copy = plain_weights(value);
-  if (from == to) {
-    return copy;
-  }
-  return [from, to, copy = std::move(copy)](void* memory) {
-    const auto whole = allocate(static_cast<int64_t>(from.get_size()));
-    copy(whole.get());
-    reorder_now(from, whole.get(), to, memory);
-  };
+  return reordered(plain_weights(value), from, to);
 }
 
 Ref Builder::packed(int64_t value, const Implementation& made) {

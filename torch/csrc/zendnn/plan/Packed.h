@@ -24,6 +24,11 @@ using Fill = std::function<void(void*)>;
 
 // Writes the elements of a constant in row-major order.
 Fill copy_of(const Tensor& constant);
+// Writes in one layout what `copy` writes in another.
+Fill reordered(
+    Fill copy,
+    const ::zendnn::memory::desc& from,
+    const ::zendnn::memory::desc& to);
 
 // The constants that a layer's weights are joined from, mostly a single one.
 struct Weight {

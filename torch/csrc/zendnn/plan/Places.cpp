@@ -111,14 +111,10 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
     return known->ref;
   }
   if (const auto index = values_[value].constant; index >= 0) {
-    const auto own = own_place(value);
-    return overlaps(sizes(value), own.strides)
-               ? pack(
-                     "dense " + std::to_string(index),
-                     copy_of(constants_[index]),
-                     row_major(value),
-                     layout)
-               : packed(value, describe(value, own), layout);
+    return prepared(
+        std::to_string(index) + ' ' + std::to_string(number_of(layout)),
+        static_cast<int64_t>(layout.get_size()),
+        reordered(copy_of(constants_[index]), row_major(value), layout));
   }
   const auto& first = place(value);
   const Place from = first.blocked ? first : addressable(value);
