@@ -92,12 +92,12 @@ void infer_attention(Values& values, const Node& node) {
     if (added != c10::ScalarType::Bool || additive) {
       type_of(added);
     }
-    // torch's operator takes bool and float32 beside the queries' dtype. Spelled
-    // out, scores become float32 beside a mask of that, and then do not multiply
-    // values of another dtype.
-    if (added != dtype && (additive ? dtype != kFloat
-                                    : added != c10::ScalarType::Bool &&
-                                          added != kFloat)) {
+    // torch's operator takes bool and float32 beside the queries' dtype.
+    // Spelled out, scores become float32 beside a mask of that, and then do not
+    // multiply values of another dtype.
+    if (added != dtype &&
+        (additive ? dtype != kFloat
+                  : added != c10::ScalarType::Bool && added != kFloat)) {
       refuse("a mask of another dtype");
     }
     check_scores(values, node, kMask, scores);

@@ -429,8 +429,7 @@ void infer_linear(Values& values, const Node& node) {
     refuse("a linear layer whose bias is not one number for each output");
   }
   const auto stated = node.get(attr::linear::dtype);
-  const auto dtype =
-      stated.empty() ? values.dtype(input) : dtype_named(stated);
+  const auto dtype = stated.empty() ? values.dtype(input) : dtype_named(stated);
   // Sums of float32 take a bias as exact as they are.
   if (has(node, 2) && values.dtype(tensor(node, 2)) != values.dtype(weight) &&
       values.dtype(tensor(node, 2)) != dtype) {
