@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn import export, optimize, prepack
+from torch.backends.zendnn import export, prepack
 
 from .common import outcome, stock, values
 
@@ -107,10 +108,16 @@ def frozen(model: nn.Module, *inputs: Tensor) -> Any:
 
 FRONT_ENDS: dict[str, Callable[..., Any]] = {
     "frozen": frozen,
-    "compiled": lambda model, *_: torch.compile(model, backend="zendnn"),
-    "optimized": lambda model, *inputs: optimize(model, inputs),
+    "compiled": lambda model, *_: torch.compile(model, backend="zendnn", options={"rest": "eager"}),
     "exported": lambda model, *inputs: export(model, inputs).module(),
 }
+#: What is tried: all pairs where that is fast, elsewhere one operand that differs.
+PAIR = (torch.float32, torch.bfloat16)
+
+
+def dtypes_of(count: int, few: bool) -> list[tuple[torch.dtype, ...]]:
+    every = itertools.product(PAIR, repeat=count)
+    return [dtypes for dtypes in every if not few or dtypes.count(torch.bfloat16) <= 1]
 
 
 def assert_as_stock(run: Callable[[], Any], plain: Callable[[], Any], where: str) -> None:
@@ -132,23 +139,18 @@ def _any_outcome(run: Callable[[], Any]) -> tuple[str, Any]:
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("front_end", FRONT_ENDS)
-@pytest.mark.parametrize("constant", [True, False], ids=["constants", "inputs"])
-def test_operands_of_two_dtypes_do_what_they_do_in_eager_mode(
-    constant: bool, front_end: str, name: str
+def test_constants_of_another_dtype_do_what_they_do_in_eager_mode(
+    front_end: str, name: str
 ) -> None:
     function, sizes = CASES[name]
-    for dtypes in itertools.product((torch.float32, torch.bfloat16), repeat=len(sizes)):
-        given = [
+    for dtypes in dtypes_of(len(sizes), few=front_end != "frozen"):
+        x, *rest = [
             values(*size, seed=seed).to(dtype)
             for seed, (size, dtype) in enumerate(zip(sizes, dtypes, strict=True))
         ]
-        first, rest = (given[:1], given[1:]) if constant else (given, [])
         model = Model(function, rest).eval()
-        assert_as_stock(
-            lambda model=model, first=first: _run(front_end, model, first),
-            lambda model=model, first=first: model(*first),
-            f"{name} of {dtypes}",
-        )
+        where = f"{name} of {dtypes}"
+        assert_as_stock(partial(_run, front_end, model, [x]), partial(model, x), where)
         torch._dynamo.reset()
 
 
@@ -167,39 +169,39 @@ def test_a_module_that_was_frozen_for_one_dtype_takes_inputs_of_two_as_stock_doe
     model = Model(function, []).eval()
     with torch.no_grad():
         fast = frozen(model, *plain)
-        for dtypes in itertools.product((torch.float32, torch.bfloat16), repeat=len(sizes)):
+        slow = torch.jit.freeze(torch.jit.trace(model, plain))
+        for dtypes in dtypes_of(len(sizes), few=False):
             given = [x.to(dtype) for x, dtype in zip(plain, dtypes, strict=True)]
-            assert_as_stock(
-                lambda given=given: fast(*given),
-                lambda given=given: model(*given),
-                f"{name} of {dtypes}",
-            )
+            where = f"{name} of {dtypes}"
+            assert_as_stock(partial(fast, *given), partial(slow, *given), where)
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
 def test_states_of_another_dtype_are_refused_as_by_stock(kind: Any) -> None:
-    for own, other in itertools.permutations((torch.float32, torch.bfloat16)):
+    for own, other in itertools.permutations(PAIR):
         net = kind(8, 8).eval().to(own)
         x, h = values(3, 2, 8).to(own), values(1, 2, 8)
         for dtypes in ((other, own), (own, other), (other, other)):
             states: Any = tuple(h.to(dtype) for dtype in dtypes)
             states = states if kind is nn.LSTM else states[0]
             with torch.no_grad():
-                assert_as_stock(
-                    lambda x=x, s=states, net=net: net(x, s)[0],
-                    lambda x=x, s=states, net=net: net(x, s)[0],
-                    str((kind, own, dtypes)),
-                )
+                run = partial(_first, net, x, states)
+                assert_as_stock(run, run, str((kind, own, dtypes)))
+
+
+def _first(net: nn.Module, *given: Any) -> Tensor:
+    y: Tensor = net(*given)[0]
+    return y
 
 
 @pytest.mark.parametrize("layer", [lambda: nn.Linear(8, 4), lambda: nn.Conv1d(8, 4, 1)])
 def test_prepacked_layers_refuse_a_bias_of_another_dtype_as_stock_does(
     layer: Callable[[], Any],
 ) -> None:
-    for own, other in itertools.permutations((torch.float32, torch.bfloat16)):
+    for own, other in itertools.permutations(PAIR):
         net = layer().eval().to(own)
         x = values(2, 8, 8).to(own)
         net.bias.data = net.bias.data.to(other)
         with torch.no_grad():
             fast = prepack(net)
-            assert_as_stock(lambda: fast(x), lambda: net(x), str(own))
+            assert_as_stock(partial(fast, x), partial(net, x), str(own))
