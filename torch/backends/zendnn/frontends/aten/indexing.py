@@ -103,6 +103,8 @@ def add_rows(call: Call) -> None:
     call.require("alpha", 1)
     if not x.rank or not index.dims or not source.dims or len(source.dims) != x.rank:
         raise Refused("self, index and source are not known to have dimensions")
+    if x.rank == 1:
+        raise Refused("it adds single numbers")  # torch's error differs from scatter_add's
     dim = call.integer("dim") % x.rank
     count, rows = index.dims[0], source.dims[dim]
     if count != rows and (count == 1 or not isinstance(count, int)):

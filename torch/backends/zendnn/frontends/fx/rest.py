@@ -91,13 +91,6 @@ _UNFIT = frozenset(
 #: Arguments that say where an operator reads or writes elements.
 _PLACES = frozenset({"index", "indices", "target"})
 
-#: Operators that only read there, and whether they count negative places from the end.
-_READERS = {
-    _aten.index.Tensor: True,
-    _aten.index_select.default: False,
-    _aten.gather.default: False,
-}
-
 
 def places_of(node: fx.Node) -> list[fx.Node]:
     """Return the tensors of integers or masks that say where a node reads or writes elements."""
@@ -115,17 +108,17 @@ def places_of(node: fx.Node) -> list[fx.Node]:
 
 
 def _can_be_checked(node: fx.Node) -> bool:
-    """Whether a group can check the indices of a node, as eager mode does.
+    """Whether a node indexes by numbers, which its group can check as eager mode does.
 
     For one out of bounds, Inductor's own loops end the process, or count from the end. The sizes of
-    a mask's results are not known.
+    a mask's results are not known. Other operators with indices are as fast on eager kernels.
     """
-    if node.target not in _READERS:
+    if node.target != _aten.index.Tensor:
         return False
     dtypes = {place.meta["val"].dtype for place in places_of(node)}
     sizes = node.args[0].meta["val"].shape
     empty = any(isinstance(size, int) and size == 0 for size in sizes)
-    return dtypes <= {torch.int32, torch.int64} and len(sizes) > 0 and not empty
+    return dtypes <= {torch.int32, torch.int64} and not empty
 
 
 def _trimmed(run: dict[fx.Node, None]) -> list[fx.Node]:
@@ -227,11 +220,11 @@ def _with_checks(group: fx.GraphModule) -> fx.GraphModule | None:
             return function(*given)
         return graph.call_function(function, given)
 
-    def bounded(place: fx.Node, x: fx.Node, dim: int, wraps: bool) -> fx.Node:
+    def bounded(place: fx.Node, x: fx.Node, dim: int) -> fx.Node:
         size = x.meta["val"].shape[dim]
         if not isinstance(size, int):
             size = compute(_aten.sym_size.int, made[x], dim)
-        least, most = compute(operator.neg, size) if wraps else 0, compute(operator.sub, size, 1)
+        least, most = compute(operator.neg, size), compute(operator.sub, size, 1)
         not_below = compute(_aten.ge.Scalar, made[place], least)
         not_above = compute(_aten.le.Scalar, made[place], most)
         both = compute(_aten.logical_and.default, not_below, not_above)
@@ -240,28 +233,20 @@ def _with_checks(group: fx.GraphModule) -> fx.GraphModule | None:
 
     *nodes, output = group.graph.nodes
     for node in nodes:
-        replaced: tuple[Any, ...] = ()
-        if node.target in _READERS:
-            x, *where = node.args
-            wraps = _READERS[node.target]
-            if node.target == _aten.index.Tensor:
-                replaced = (
-                    [
-                        None if place is None else bounded(place, x, dim, wraps)
-                        for dim, place in enumerate(where[0])
-                    ],
-                )
-            else:
-                dim, place = where
-                replaced = (dim, bounded(place, x, dim, wraps))
-        made[node] = graph.node_copy(node, made.__getitem__)
-        if replaced:
-            made[node].args = (made[x], *replaced)
+        if node.target != _aten.index.Tensor:
+            made[node] = graph.node_copy(node, made.__getitem__)
+            continue
+        x, places = node.args
+        within = [
+            None if place is None else bounded(place, x, dim) for dim, place in enumerate(places)
+        ]
+        # Inductor checks no indices of this one again.
+        made[node] = compute(_aten._unsafe_index.Tensor, made[x], within)
     if not checks:
         return None
-    within = functools.reduce(functools.partial(compute, _aten.logical_and.default), checks)
+    all_within = functools.reduce(functools.partial(compute, _aten.logical_and.default), checks)
     results = fx.map_arg(output.args[0], made.__getitem__)
-    graph.output((*results, within))
+    graph.output((*results, all_within))
     return fx.GraphModule(group, graph)
 
 

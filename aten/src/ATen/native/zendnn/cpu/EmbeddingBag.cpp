@@ -41,21 +41,29 @@ bool takes_weights(
          weights.numel() == indices.numel();
 }
 
-// Raises an error for ids without any bag, which torch reduces into memory that
-// is not there. It raises its own where the offsets are wrong in themselves.
+// Raises an error for ids without any bag, and for offsets that are not there:
+// torch reduces the former into memory that is not its own, and sums what it
+// finds at the latter. It raises its own for the first and the last offset.
 void check_bags(
     const Tensor& indices,
     const Tensor& offsets,
     bool include_last_offset) {
-  const bool closed = include_last_offset && offsets.numel() == 1;
-  const bool none = closed ? value_at(offsets, 0) == 0
-                           : !include_last_offset && offsets.numel() == 0;
+  const auto ids = indices.numel(), count = offsets.numel();
+  const auto closing = include_last_offset ? 1 : 0;
+  if (count < closing || (count > 0 && (value_at(offsets, 0) != 0 ||
+                                        value_at(offsets, count - 1) > ids))) {
+    return;
+  }
   TORCH_CHECK(
-      !none || indices.numel() == 0,
+      ids == 0 || count > closing,
       "embedding_bag: offsets have no bag for ",
-      indices.numel(),
-      " ids; give the first bag's offset, 0",
-      closed ? ", before the closing one" : "");
+      ids,
+      " ids; give the offset 0 of the first bag");
+  for (int64_t i = 1; i + 1 < count; ++i) {
+    const auto offset = value_at(offsets, i);
+    TORCH_CHECK_INDEX(
+        offset >= 0 && offset <= ids, "index out of range in self");
+  }
 }
 
 // torch is as fast for sums without padding, without a closing offset before
