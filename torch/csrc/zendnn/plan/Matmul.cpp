@@ -344,19 +344,17 @@ class Linear : public MatrixProduct {
     const auto column = static_cast<int64_t>(
         depth_ * memory::data_type_size(weights_.get_data_type()));
     const auto columns = fewer(
-        outputs,
-        std::max(kBytes / column, at::get_num_threads() * kEach));
+        outputs, std::max(kBytes / column, at::get_num_threads() * kEach));
     const auto flops = 2. * static_cast<double>(depth_ * columns);
-    const auto some = fewer(
-        rows, std::max(kRows, static_cast<int64_t>(kFlops / flops)));
+    const auto some =
+        fewer(rows, std::max(kRows, static_cast<int64_t>(kFlops / flops)));
     if (columns == outputs && some == rows) {
       return nullptr;
     }
     auto part = std::make_unique<Linear>(*this);
     part->dims_ = {some, columns};
     part->source_ = first_of(source_, {rows, depth_}, {some, depth_});
-    part->weights_ =
-        first_of(weights_, {depth_, outputs}, {depth_, columns});
+    part->weights_ = first_of(weights_, {depth_, outputs}, {depth_, columns});
     part->bias_ =
         bias_.is_zero() ? bias_ : first_of(bias_, {outputs}, {columns});
     part->result_ = first_of(result_, dims_, part->dims_);
@@ -400,6 +398,10 @@ class Matmul : public MatrixProduct {
     weights_ref_ = b.ref;
     dims_ = a.desc.get_dims();
     depth_ = dims_.back();
+    const auto others = b.desc.get_dims();
+    for (size_t i = 0; i + 2 < dims_.size(); ++i) { // one may be repeated
+      dims_[i] = std::max(dims_[i], others[i]);
+    }
     dims_.back() = out.back();
   }
 
