@@ -103,7 +103,7 @@ def test_products_are_left_to_torch_without_wide_vectors() -> None:
 import torch
 x, w = torch.rand(2, 64, 64), torch.rand(64, 64)
 torch.mm(x[0], w), torch.bmm(x, x), torch.nn.functional.linear(x, w, w[0])
-torch.nn.functional.conv2d(torch.rand(1, 8, 9, 9), torch.rand(8, 8, 3, 3))
+torch.nn.functional.conv2d(torch.rand(2, 8, 9, 9), torch.rand(8, 8, 3, 3))
 print(sorted(kind for kind, calls in torch.backends.zendnn.counters().items() if calls))
 """,
         ZENDNN_MAX_CPU_ISA="AVX2",

@@ -152,7 +152,8 @@ int64_t uses_of_weights(
   return uses;
 }
 
-// Whether weights would be brought into blocks for less than that takes.
+// Whether weights would be brought into blocks for less than that takes, where
+// torch would not.
 bool is_too_little(
     const Tensor& input,
     const Tensor& weight,
@@ -164,13 +165,11 @@ bool is_too_little(
     int64_t groups) {
   const auto uses =
       uses_of_weights(input, weight, stride, padding, dilation, transposed);
-  const auto batch = input.size(0);
-  const bool is_float = input.scalar_type() == kFloat;
-  const bool is_point = is_float && !transposed && groups == 1 &&
-                        all_equal(weight.sizes().slice(2), 1) &&
-                        all_equal(stride, 1) && all_equal(padding, 0);
-  if (!are_few_uses(uses) &&
-      !is_little_work(uses * weight.numel(), batch, is_point)) {
+  const bool is_point = !transposed && all_equal(stride, 1) &&
+                        all_equal(weight.sizes().slice(2), 1);
+  if (!torch_reads_plain(input, weight, is_point, groups) ||
+      (!are_few_uses(uses) &&
+       !is_little_work(uses * weight.numel(), is_point))) {
     return false;
   }
   if (transposed) {
@@ -183,8 +182,8 @@ bool is_too_little(
           input, weight, has_bias, stride, padding, dilation, groups)) {
     return false;
   }
-  // A product reads weights as they lie. So does torch of few uses in float32.
-  return (is_float && are_few_uses(uses)) ||
+  const auto batch = input.size(0);
+  return are_few_uses(uses) ||
          !is_product(
              batch,
              uses / batch,

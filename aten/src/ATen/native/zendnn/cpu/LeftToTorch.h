@@ -68,13 +68,9 @@ inline Reason why_leave_product(
     return why::kRounds;
   }
   if (dtype == kFloat) {
-    // MKL's AVX2 kernels leave nothing to gain, nor do its kernels for two or
-    // three rows and weights in the caches, on Intel's CPUs. In outer products,
-    // which have no sums, MKL keeps the sign of zeros.
-    constexpr int64_t kFewRows = 3, kCached = 1 << 19;
-    return !uses(Isa::avx512) || (uses(Isa::amx) && batch == 1 &&
-                                  m <= kFewRows && k * n < kCached)
-               ? why::kNoGain
+    // MKL's AVX2 kernels leave nothing to gain. In outer products, which have
+    // no sums, MKL keeps the sign of zeros.
+    return !uses(Isa::avx512) ? why::kNoGain
            : k == 1 && !added ? "an outer product"
                               : nullptr;
   }
@@ -94,21 +90,40 @@ inline Reason why_leave_recurrence(ScalarType dtype) {
                                                      : nullptr;
 }
 
-// Whether weights are multiplied too rarely to be brought into blocks at each
-// call. torch multiplies plain weights then, or brings them into blocks, too.
+// Whether torch multiplies weights as they lie, image by image, where it brings
+// all others into blocks, too: float32 of one small image, and kernels of one
+// point on one thread.
+inline bool torch_reads_plain(
+    const Tensor& input,
+    const Tensor& weight,
+    bool is_point,
+    int64_t groups) {
+  constexpr int64_t kManyImages = 16, kSmallImage = 20480, kSmallKernel = 3;
+  if (input.scalar_type() != kFloat || groups > 1) {
+    return false;
+  }
+  const auto batch = input.size(0), dim = input.dim();
+  if (is_point && batch < kManyImages && at::get_num_threads() == 1) {
+    return true;
+  }
+  // torch counts no fourth dimension of an image.
+  const auto counted = input.sizes().slice(0, std::min<int64_t>(dim, 4));
+  return batch == 1 && c10::multiply_integers(counted) <= kSmallImage &&
+         (dim == 3 || weight.size(dim - 1) <= kSmallKernel ||
+          weight.size(dim - 2) <= kSmallKernel);
+}
+
+// Whether each weight is multiplied too rarely to be brought into a block.
 inline bool are_few_uses(int64_t uses) {
   constexpr int64_t kFew = 32;
   return uses < kFew;
 }
 
-// The same of a convolution's multiply-adds, which the calls of primitives and
-// the memory around them outlast. On one thread, torch multiplies kernels of
-// one point image by image.
-inline bool is_little_work(int64_t work, int64_t batch, bool is_point) {
-  constexpr int64_t kLittle = 3 << 20, kLittleOfPoints = 1 << 23,
-                    kManyImages = 16;
-  return work < kLittle || (is_point && at::get_num_threads() == 1 &&
-                            batch < kManyImages && work < kLittleOfPoints);
+// Whether the calls of reorders and the memory around them outlast so many
+// multiply-adds.
+inline bool is_little_work(int64_t work, bool is_point) {
+  constexpr int64_t kLittle = 3 << 20, kLittleOfPoints = 1 << 23;
+  return work < (is_point ? kLittleOfPoints : kLittle);
 }
 
 inline Reason why_leave_convolution(
