@@ -63,6 +63,19 @@ def test_plain_weights(m: int, k: int, n: int, left: str, right: str, dtype: tor
     check(torch.mm, rearranged(a, left), rearranged(b, right))
 
 
+@pytest.mark.parametrize("k", [768, 1024, 1536, 3072])
+def test_rounding_errors_do_not_grow_with_the_depth(
+    k: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Sums of positive products grow, and with them the rounding of what is added."""
+    a, b = (values(*sizes, seed=1).abs() for sizes in ((192, k), (k, 196)))
+    with ZENDNN.verbose(ZENDNN.VERBOSE_ON):
+        got = torch.mm(a, b)
+    assert ran(capfd, "zen:panel")
+    exact = a.double() @ b.double()
+    assert ((got.double() - exact).abs() / exact).max() < 6e-7
+
+
 def laid_out(matrices: Tensor, transposed: bool, gap: int) -> Tensor:
     """Copies matrices into rows or columns with ``gap`` NaNs between them."""
     source = matrices.mT if transposed else matrices
