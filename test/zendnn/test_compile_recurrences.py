@@ -1,4 +1,4 @@
-"""LSTMs, GRUs and RNNs of compiled and exported models run eager mode's kernels, each in one call."""
+"""LSTMs, GRUs and RNNs of compiled and exported models run eager mode's kernels in one call."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ pytestmark = [
 
 
 @pytest.fixture(autouse=True)
-def from_the_beginning() -> None:
+def from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     torch._dynamo.reset()
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
 
 
 class Net(nn.Module):
