@@ -71,7 +71,11 @@ class Bags(nn.Module):
         super().__init__()
         self.tables = nn.ParameterList([values(10, 24, seed=seed) for seed in range(3)])
         self.layer = nn.Linear(24, 24)
-        self.given = {"mode": mode, "include_last_offset": last, "padding_idx": padding}
+        self.given: dict[str, Any] = {
+            "mode": mode,
+            "include_last_offset": last,
+            "padding_idx": padding,
+        }
 
     def forward(self, ids: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         a, b, c = (
