@@ -207,7 +207,9 @@ def test_expanded_matrices_are_not_made_whole(
     for name, function in functions.items():
         check(function, a, b, grow=2)
         freed = freed_by(functools.partial(function, a, b))
-        assert freed < whole // 4 or not repeated[1], name
+        # The same row times the same matrix is torch's, which copies both.
+        is_torchs = rows == 1 and all(repeated)
+        assert freed < whole // 4 or not repeated[1] or is_torchs, name
 
 
 @of_products
