@@ -76,10 +76,9 @@ int64_t count_nans(const void* data, int64_t bytes) {
       kGrain,
       int64_t{0},
       [&](int64_t begin, int64_t end, int64_t) {
-        return std::count_if(
-            numbers + begin, numbers + end, [](T number) {
-              return std::isnan(static_cast<float>(number));
-            });
+        return std::count_if(numbers + begin, numbers + end, [](T number) {
+          return std::isnan(static_cast<float>(number));
+        });
       },
       std::plus<>());
 }

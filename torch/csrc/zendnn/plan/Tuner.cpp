@@ -43,7 +43,7 @@ using Clock = std::chrono::steady_clock;
 
 // How much more than the cheapest a candidate may cost and stay: after its
 // first run, after the second, and so on. It is what noise explains.
-constexpr std::array<double, 5> kNoise{2, 1.2, 1.1, 1.05, 1.03};
+constexpr std::array<double, 6> kNoise{2.5, 1.3, 1.15, 1.08, 1.05, 1.03};
 // A candidate runs so often unless that takes too long, and more often while
 // all of its runs take less than a moment: short ones say little.
 constexpr int kRuns = 6, kMostRuns = 24;
@@ -68,27 +68,20 @@ class Race {
   Race(const Race&) = delete;
   Race& operator=(const Race&) = delete;
 
-  // Runs the candidate once. An earlier run has paid for page faults and cold
-  // code.
+  // It has run before, which has paid for page faults and cold code.
   void enter(size_t index) {
-    Runner runner{.index = index};
-    run(runner);
-    runners_.push_back(runner);
-    drop_slow(kNoise[0]);
+    runners_.push_back({.index = index});
   }
   void remove(size_t index) {
-    costs_.erase(index);
     drop([&](const Runner& runner) { return runner.index == index; });
   }
-  size_t entered() const {
-    return costs_.size();
-  }
 
-  // Runs those that are left until one is, or all have run enough. Throws what
-  // they throw.
+  // Runs all, and those that are left until one is, or all have run enough.
+  // Throws what they throw.
   template <typename IsOver>
   void run(const IsOver& is_over) {
-    for (size_t round = 1; runners_.size() > 1 && !is_over(); ++round) {
+    for (size_t round = 0; runners_.size() > 1 && (round == 0 || !is_over());
+         ++round) {
       bool more = false;
       for (auto& runner : runners_) {
         if (may_run(runner)) {
@@ -103,8 +96,11 @@ class Race {
     }
   }
 
-  // The cheapest so far; nothing where none has entered.
+  // The cheapest so far, or the only one; nothing where there is none.
   std::optional<size_t> winner() const {
+    if (costs_.empty() && !runners_.empty()) {
+      return runners_.front().index;
+    }
     const auto cheapest = std::min_element(
         costs_.begin(), costs_.end(), [](const auto& a, const auto& b) {
           return a.second < b.second;
@@ -159,7 +155,7 @@ class Race {
         std::printf(
             "zendnn_verbose,tune,%s,%g,%s\n",
             candidate.name.c_str(),
-            runner.fastest * 1e3,
+            runner.runs > 0 ? runner.fastest * 1e3 : 0,
             key_.c_str());
       }
       if (candidate.release) {
@@ -172,7 +168,7 @@ class Race {
   const std::vector<Candidate>& candidates_;
   const std::string& key_;
   std::vector<Runner> runners_;
-  std::map<size_t, double> costs_; // of all that have entered
+  std::map<size_t, double> costs_; // of all that have run
 };
 
 // Assembles the code of candidates in as many threads as a run has.
@@ -515,8 +511,9 @@ Choice choose(
   Race race(candidates, key);
   Comparison comparison;
   bool failed = false;
+  int entered = 0;
   const auto is_over = [&] {
-    return race.entered() >= 2 && seconds_since(start) >= seconds_left;
+    return entered >= 2 && seconds_since(start) >= seconds_left;
   };
   // A large layer may need more than there is: the best so far is as good as
   // what is not timed at all.
@@ -531,6 +528,7 @@ Choice choose(
     try {
       comparison.add(index, candidates[index]);
       alone ? void() : race.enter(index);
+      ++entered;
     } catch (const Refused&) {
       continue; // only a library can say so this late
     } catch (const std::exception&) {
