@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 #: Rows of the input: the first size, the first six, and all.
 SIZES = (1, 7, 33, 64, 128, 200, *range(2, 200, 4))[:50]
 READINGS = (1, 6, len(SIZES))
-#: The most in addition to the weights, in multiples of them.
+#: The most in addition to the weights, in multiples of them; the bytes are for code.
 MOST = 1.1
-#: What a process has loaded before the first reading differs by some megabytes from run to run.
 SLACK_BYTES = 24 << 20
 
 
