@@ -76,13 +76,12 @@ def _embedded(model: Model, rng: random.Random) -> Model:
             more = [Data(ids, (count,), "int64", layout=layout)]
             more += [Data(offsets, (bags + last,), "int64", "offsets", limit=count + 1)]
         runs.append((*run[:place], *more, *run[place + 1 :]))
-    if operator == "embedded":
-        expression, read = f"F.embedding({text}, {{w0}})", (ids,)
-    else:
+    expression, read = f"F.embedding({text}, {{w0}})", [ids]
+    if operator != "embedded":
         bags_of = BAGS[operator].format(i=text, o="{1}", last=last)
-        expression, read = f"{bags_of}.view({[-1, *x.shape[1:]]})", (ids, offsets)
+        expression, read = f"{bags_of}.view({[-1, *x.shape[1:]]})", [ids, offsets]
     table = Data(f"{x.name}_0", (ROWS, x.shape[-1]))
-    node = Node(x.name, operator, read, expression, (table,), x.shape, "float32")
+    node = Node(x.name, operator, tuple(read), expression, (table,), x.shape, "float32")
     return replace(model, nodes=(node, *model.nodes), inputs=tuple(runs))
 
 

@@ -236,8 +236,8 @@ def test_threads_that_build_for_sizes_of_their_own_keep_the_bound() -> None:
             thread.join(120)
         assert not errors
         assert packed() - before <= MOST * weights_of(module)
-        the_plan(call).clear()  # type: ignore[arg-type]
-        assert explained(the_plan(call))["packed_bytes"] == 0  # type: ignore[arg-type]
+        the_plan(call).clear()
+        assert explained(the_plan(call))["packed_bytes"] == 0
     assert packed() == before
 
 
