@@ -271,8 +271,4 @@ def test_large_lookups_out_of_bounds_do_not_end_the_process() -> None:
 def test_eager_bags_raise_the_errors_of_torch() -> None:
     table, ids = values(10, 24), torch.arange(9)
     for mode, wrong in itertools.product(("sum", "mean", "max"), ([1, 3], [0, 10])):
-        same_error(
-            lambda mode=mode, wrong=wrong: F.embedding_bag(
-                ids, table, torch.tensor(wrong), mode=mode
-            )
-        )
+        same_error(partial(F.embedding_bag, ids, table, torch.tensor(wrong), mode=mode))

@@ -204,14 +204,6 @@ class Builder : public Values {
       const Judge& judge,
       const std::string& about = {},
       const std::string& state = {});
-  // Whether that would time them.
-  bool will_time(
-      const std::string& key,
-      const std::vector<Candidate>& candidates,
-      const std::string& about,
-      const std::string& state) const {
-    return plan::will_time(key, candidates, tuning_seconds_, about, state);
-  }
   // The implementation that an executable of the plan has chosen for the same
   // problem; null where none has.
   std::shared_ptr<const Implementation> chosen(const std::string& problem);

@@ -329,38 +329,6 @@ class Linear : public MatrixProduct {
         attributes);
   }
 
-  // Fewer outputs where the weights are large, and fewer rows where there is
-  // much to compute. What remains leaves no cache the weights, and no thread
-  // idle.
-  std::unique_ptr<Product> part() const override {
-    constexpr int64_t kTiles = 192; // widths and heights of tiles divide it
-    constexpr int64_t kBytes = 8 << 20, kRows = 384, kEach = 256;
-    constexpr double kFlops = 2e9;
-    const auto fewer = [](int64_t size, int64_t least) {
-      const auto part = (least + kTiles - 1) / kTiles * kTiles + size % kTiles;
-      return part * 2 <= size ? part : size; // else little is gained
-    };
-    const auto rows = dims_[0], outputs = dims_[1];
-    const auto column = static_cast<int64_t>(
-        depth_ * memory::data_type_size(weights_.get_data_type()));
-    const auto columns = fewer(
-        outputs, std::max(kBytes / column, at::get_num_threads() * kEach));
-    const auto flops = 2. * static_cast<double>(depth_ * columns);
-    const auto some =
-        fewer(rows, std::max(kRows, static_cast<int64_t>(kFlops / flops)));
-    if (columns == outputs && some == rows) {
-      return nullptr;
-    }
-    auto part = std::make_unique<Linear>(*this);
-    part->dims_ = {some, columns};
-    part->source_ = first_of(source_, {rows, depth_}, {some, depth_});
-    part->weights_ = first_of(weights_, {depth_, outputs}, {depth_, columns});
-    part->bias_ =
-        bias_.is_zero() ? bias_ : first_of(bias_, {outputs}, {columns});
-    part->result_ = first_of(result_, dims_, part->dims_);
-    return part;
-  }
-
   std::vector<Implementation> find(const Attached& attached, bool slow)
       const override {
     auto found = Product::find(attached, slow);

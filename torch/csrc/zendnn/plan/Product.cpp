@@ -77,15 +77,6 @@ std::string text_of(const memory::desc& desc, bool about = false) {
 
 } // namespace
 
-memory::desc
-first_of(const memory::desc& desc, const Dims& whole, const Dims& part) {
-  auto dims = desc.get_dims();
-  for (size_t i = 0; i < dims.size(); ++i) {
-    dims[i] = dims[i] == whole[i] ? part[i] : dims[i];
-  }
-  return desc.submemory_desc(dims, Dims(dims.size(), 0));
-}
-
 void Product::set_bias() {
   if (has(node_, 2)) {
     const auto bias = tensor(node_, 2);
@@ -121,7 +112,6 @@ void Product::build() {
       }
       place_ = place;
       result_ = *layout;
-      addition_ = addition;
       const auto attached =
           attach(builder_, node_, addition, [&](int64_t x) { return see(x); });
       if (addition == Addition::accumulate && !attached.accumulates) {
@@ -263,61 +253,6 @@ Trial Product::trial(const Attached& attached) const {
       magnification(node_)};
 }
 
-std::shared_ptr<const void> Product::try_on_part(
-    const Attached& attached,
-    const std::vector<Implementation>& found,
-    std::vector<Candidate>& candidates,
-    Judge& judge) {
-  struct Tried {
-    std::unique_ptr<Product> part;
-    Attached attached{};
-    std::vector<Implementation> found{};
-    std::optional<Trial> trial{};
-  };
-  const auto tried = std::make_shared<Tried>(Tried{.part = part()});
-  if (tried->part == nullptr) {
-    return nullptr;
-  }
-  const auto& part = *tried->part;
-  tried->attached = attach(builder_, node_, addition_, [&](int64_t operand) {
-    auto seen = see(operand);
-    if (seen) {
-      seen->desc =
-          first_of(seen->desc, result_.get_dims(), part.result_.get_dims());
-    }
-    return seen;
-  });
-  tried->found = part.find(tried->attached, /*slow=*/false);
-  // In the order of the candidates, of which some may be left out.
-  std::vector<Implementation> parts;
-  for (const auto& made : found) {
-    const auto same = std::find_if(
-        tried->found.begin(), tried->found.end(), [&](const auto& other) {
-          return other.name == made.name;
-        });
-    if (same != tried->found.end()) {
-      parts.push_back(*same);
-    }
-  }
-  if (tried->attached.taken != attached.taken || parts.size() != found.size()) {
-    return nullptr; // a problem of another kind
-  }
-  tried->found = std::move(parts);
-  auto& trial = tried->trial.emplace(part.trial(tried->attached));
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    auto small = trial.candidate(tried->found[i]);
-    candidates[i].run = std::move(small.run);
-    candidates[i].before = std::move(small.before);
-    candidates[i].assemble = std::move(small.assemble);
-    candidates[i].compute = std::move(small.compute);
-    candidates[i].release = std::move(small.release);
-  }
-  judge = [tried = tried.get()] {
-    return tried->trial->judge(tried->part->reference(tried->attached));
-  };
-  return tried;
-}
-
 Choice Product::fastest(
     const Attached& attached,
     const std::vector<Implementation>& found,
@@ -340,13 +275,13 @@ Choice Product::fastest(
                                                      : 1;
     }
   }
-  const auto exact = key(attached, /*about=*/false),
-             about = window_.empty() ? key(attached, /*about=*/true) : "";
-  Judge judge = [&] { return trial.judge(reference(attached)); };
-  const auto part = builder_.will_time(exact, candidates, about, state)
-                        ? try_on_part(attached, found, candidates, judge)
-                        : nullptr;
-  return builder_.choose(node_, exact, candidates, judge, about, state);
+  return builder_.choose(
+      node_,
+      key(attached, /*about=*/false),
+      candidates,
+      [&] { return trial.judge(reference(attached)); },
+      window_.empty() ? key(attached, /*about=*/true) : "",
+      state);
 }
 
 void Product::add(const Implementation& made, const Attached& attached) {

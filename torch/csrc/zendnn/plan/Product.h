@@ -65,11 +65,6 @@ void visit_primitives(
   }
 }
 
-// What a part of a whole reads of a tensor that broadcasts to the whole; parts
-// are the first elements of each dimension.
-memory::desc
-first_of(const memory::desc& desc, const Dims& whole, const Dims& part);
-
 // The same tensor in whichever layout the primitive likes.
 inline memory::desc any_layout(const memory::desc& of) {
   return {of.get_dims(), of.get_data_type(), memory::format_tag::any};
@@ -108,11 +103,6 @@ class Product {
       const;
   // Operand 2 as a vector, where it is there.
   void set_bias();
-  // A part of a large product that tells which of its implementations is the
-  // fastest, with tails like those of the whole; null for a small one.
-  virtual std::unique_ptr<Product> part() const {
-    return nullptr;
-  }
 
   Builder& builder_;
   const Node& node_;
@@ -123,9 +113,8 @@ class Product {
   int64_t depth_ = 1; // products that are summed for an element of the result
   // The weights are as they lie.
   memory::desc source_, weights_, bias_, result_;
-  Ref source_ref_{}, weights_ref_{};   // of operands that are used as they lie
-  std::optional<Place> place_;         // for the result, where that is given
-  Addition addition_ = Addition::none; // of operands of post-ops
+  Ref source_ref_{}, weights_ref_{}; // of operands that are used as they lie
+  std::optional<Place> place_;       // for the result, where that is given
 
  private:
   bool lacks_room_ = false; // to pack weights for an implementation
@@ -148,13 +137,6 @@ class Product {
       const std::vector<Implementation>& found,
       const std::string& state);
   Trial trial(const Attached& attached) const;
-  // Lets the candidates, one for each implementation, and the judge compute a
-  // part only, where that tells as much. Returns what they refer to, or null.
-  std::shared_ptr<const void> try_on_part(
-      const Attached& attached,
-      const std::vector<Implementation>& found,
-      std::vector<Candidate>& candidates,
-      Judge& judge);
   Implementation reference(const Attached& attached) const;
   void add(const Implementation& made, const Attached& attached);
 };

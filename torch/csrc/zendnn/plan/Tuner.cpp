@@ -581,16 +581,6 @@ std::string remembered(const std::string& key) {
   return Choices::instance().find(key);
 }
 
-bool will_time(
-    const std::string& key,
-    const std::vector<Candidate>& candidates,
-    double seconds_left,
-    const std::string& about,
-    const std::string& state) {
-  return seconds_left > 0 && candidates.size() > 1 && !verifies() &&
-         !recall(key, about, state, candidates).chosen;
-}
-
 void save_choices() {
   Choices::instance().save();
 }

@@ -79,14 +79,6 @@ C10_EXPORT Choice choose(
 // The name of what was chosen for a key; empty for none.
 std::string remembered(const std::string& key);
 
-// Whether choose() would time these candidates.
-bool will_time(
-    const std::string& key,
-    const std::vector<Candidate>& candidates,
-    double seconds_left,
-    const std::string& about = {},
-    const std::string& state = {});
-
 // Appends this process's new choices to the file, if any.
 C10_EXPORT void save_choices();
 

@@ -24,14 +24,18 @@ Ways = Mapping[OpOverload, Callable[..., Any]]
 _aten = torch.ops.aten
 
 
-def whole_operators() -> contextlib.AbstractContextManager[None]:
+@contextlib.contextmanager
+def whole_operators() -> Iterator[None]:
     """Keep torch from taking apart operators that the engine has, while AOTAutograd traces."""
     try:
         from torch._export.utils import _special_op_to_preserve_cia
     except ImportError:  # an older torch
-        return contextlib.nullcontext()
+        yield
+        return
     kept = dict.fromkeys(_whole(), _special_op_to_preserve_cia)
-    return _overridden({**kept, **_OWN_WAYS, **_IN_ONE_CALL, **_PARTLY_WHOLE})
+    ways = {**kept, **_OWN_WAYS, **_IN_ONE_CALL, **_PARTLY_WHOLE}
+    with _overridden(ways), _under_autocast(_IN_LAYERS):
+        yield
 
 
 def functional(program: ExportedProgram) -> ExportedProgram:
@@ -46,11 +50,9 @@ def functional(program: ExportedProgram) -> ExportedProgram:
         return program.run_decompositions({**DECOMPOSITIONS})
     # What stays whole is a copy to torch, although broadcast_tensors and others return views.
     apart = {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops() - _whole()}
-    apart[_aten.lstm.input] = _lstm
-    # Whole, they obey autocast around the program; inside, they are taken apart under it.
-    recurrent = {op: apart.pop(op) for op in _RECURRENT & apart.keys()}
-    with _overridden(_OWN_WAYS), _under_autocast({**recurrent, _aten.lstm.input: _lstm}):
-        return program.run_decompositions({**apart, **_PARTLY_WHOLE, **DECOMPOSITIONS})
+    ways = {**apart, **_IN_ONE_CALL, **_PARTLY_WHOLE, **DECOMPOSITIONS}
+    with _overridden(_OWN_WAYS), _under_autocast(_IN_LAYERS):
+        return program.run_decompositions(ways)
 
 
 def _whole() -> set[OpOverload]:
@@ -112,7 +114,7 @@ def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
 def _recurrence(kind: str) -> Callable[..., Any]:
     """Return the way to compute an LSTM, a GRU or an RNN in one call, by eager mode's kernels.
 
-    In steps, as torch traces it, are dropout in training and what autocast converts.
+    In steps, as torch traces it, is dropout in training.
     """
     op = getattr(_aten, kind).input
 
@@ -127,7 +129,7 @@ def _recurrence(kind: str) -> Callable[..., Any]:
         bidirectional: bool,
         batch_first: bool,
     ) -> Any:
-        if (train and dropout) or torch.is_autocast_enabled("cpu"):
+        if train and dropout:
             return decomposition_table[op](
                 *(x, states, params, has_biases, num_layers),
                 *(dropout, train, bidirectional, batch_first),
@@ -152,7 +154,7 @@ def _lstm(*given: Any) -> Any:
 
 @contextlib.contextmanager
 def _under_autocast(ways: Ways) -> Iterator[None]:
-    """Take operators apart where autocast lowers what they are made of, not themselves."""
+    """Take operators apart above autocast, which lowers what they are made of, not themselves."""
     with torch.library._scoped_library("aten", "IMPL") as library:
         for op, way in ways.items():
             library.impl(op, way, "AutocastCPU")
@@ -179,10 +181,10 @@ _IN_ONE_CALL: Ways = {
     getattr(_aten, kind).input: _recurrence(kind)
     for kind in ("lstm", "gru", "rnn_tanh", "rnn_relu")
 }
+_IN_LAYERS: Ways = {op: decomposition_table[op] for op in _IN_ONE_CALL} | {_aten.lstm.input: _lstm}
 _PARTLY_WHOLE: Ways = {
     _aten.einsum.default: _keep_products,
     _aten.instance_norm.default: _keep_own_statistics,
 }
-_RECURRENT = {_aten.gru.input, _aten.rnn_tanh.input, _aten.rnn_relu.input}
 #: How operators that are no composites are taken apart.
 DECOMPOSITIONS: Ways = {_aten.roll.default: _roll}
