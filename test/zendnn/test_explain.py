@@ -420,4 +420,4 @@ print([name for name in sys.modules if "zendnn.passes" in name or "zendnn._expla
 print(callable(z.explain), z.passes.names()[0], z.passes is sys.modules[z.passes.__name__])
 print(hasattr(z, "no_such_name"))
 """
-    assert run_python(code).splitlines() == ["[]", "True fold_constants True", "False"]
+    assert run_python(code).splitlines() == ["[]", "True round_as_eager True", "False"]

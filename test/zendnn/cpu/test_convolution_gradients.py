@@ -50,9 +50,18 @@ def run(*cases: str, isa: str = "") -> None:
     run_python("\n".join([PROGRAM, *cases]), **limit)
 
 
-@pytest.mark.parametrize("isa", ["", "AVX512_CORE_BF16", "AVX2"])
-@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES, ids=str)
-@pytest.mark.parametrize("blocked", [False, True], ids=["dense", "zendnn"])
+SETS = ("", "AVX512_CORE_BF16", "AVX2")
+#: The device zendnn takes bfloat16 from AVX-512 on.
+CASES = [
+    (isa, dtype, blocked)
+    for isa in SETS
+    for dtype in PRIMITIVE_DTYPES
+    for blocked in (False, True)
+    if not (blocked and (isa, dtype) == ("AVX2", torch.bfloat16))
+]
+
+
+@pytest.mark.parametrize(("isa", "dtype", "blocked"), CASES)
 def test_gradients_of_strided_points_of_few_channels(
     isa: str, dtype: torch.dtype, blocked: bool
 ) -> None:
@@ -67,7 +76,7 @@ def test_gradients_of_strided_points_of_few_channels(
     run(*cases, isa=isa)
 
 
-@pytest.mark.parametrize("isa", ["", "AVX512_CORE_BF16", "AVX2"])
+@pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES, ids=str)
 def test_gradients_of_transposed_ones_of_signals_and_of_volumes(
     isa: str, dtype: torch.dtype
@@ -90,9 +99,10 @@ def test_only_such_gradients_are_ours(wanted: tuple[bool, bool]) -> None:
     of_input, of_weights = wanted
     layer = nn.Conv2d(4, 8, 1, stride=2).requires_grad_(of_weights)
     x = values(2, 4, 8, 8).to(memory_format=torch.channels_last).requires_grad_(of_input)
+    out = layer(x).sum()
     with counting() as calls:
-        layer(x).sum().backward()
-    assert calls["convolution"] == 1 + (of_input + 1 if of_weights else 0)
+        out.backward()
+    assert calls["convolution"] == (of_input + 1 if of_weights else 0)
 
 
 @pytest.mark.parametrize(

@@ -21,5 +21,5 @@ def test_only_front_ends_name_torchscript() -> None:
 
 
 def test_an_unknown_kind_of_model_is_refused_by_name() -> None:
-    with pytest.raises(TypeError, match=r"ScriptModule.*given an object of type int$"):
+    with pytest.raises(TypeError, match=r"ScriptModule.*not an object of type int$"):
         front_end_of(3)

@@ -98,23 +98,6 @@ def test_a_weight_is_packed_once_for_all_sizes_and_given_back(front_end: str) ->
     assert packed() == before
 
 
-RESIDENT = """
-import json, sys
-sys.argv = [""]
-from benchmarks.memory import measure
-print(json.dumps(measure({front_end!r}, 4, 1024, 2048)))
-"""
-
-
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
-def test_fifty_sizes_take_the_weights_once_more_of_the_systems_memory(front_end: str) -> None:
-    """What is resident, packed weights and all else that is kept for 50 sizes."""
-    lines = run_python(RESIDENT.format(front_end=front_end), ZENDNN_TUNING_BUDGET="2").splitlines()
-    found = json.loads(lines[-1])
-    assert found["50"] <= MOST + found["slack"], found
-    assert found["gone"] <= found["slack"], found
-
-
 def test_graphs_of_one_module_share_its_packed_weights() -> None:
     module, before = net(), packed()
     x = values(16, WIDTH)

@@ -7,7 +7,6 @@ while that module's import lock is held. What compiles is imported at the first 
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
@@ -74,6 +73,23 @@ def _register(registry: Any) -> None:
     registry.register_backend(zendnn, name="zendnn")
 
 
+def _prepare(builder: Any) -> None:
+    """Prepare Dynamo, of which a module is there now, for what it does before it calls a backend.
+
+    Where torch caches graphs, ``_cache`` has to be there before Dynamo names its globals.
+    """
+    _lstms.capture(builder, backend=zendnn)
+    try:
+        from torch._dynamo.callback import callback_handler
+    except ImportError:  # an older torch, without such caches
+        return
+    callback_handler.register_start_callback(_import_cache)
+
+
+def _import_cache(_: object = None) -> None:
+    import torch.backends.zendnn._cache  # noqa: F401 (prepares Dynamo)
+
+
 def register() -> None:
     """Register the backend when torch imports its registry, and let Dynamo capture LSTMs for it.
 
@@ -82,8 +98,7 @@ def register() -> None:
     """
     if REGISTRY not in sys.modules:
         sys.meta_path.insert(0, _AtImport(REGISTRY, _register))
-    capture = functools.partial(_lstms.capture, backend=zendnn)
     if (builder := sys.modules.get(_lstms.BUILDER)) is not None:
-        capture(builder)
+        _prepare(builder)
     else:
-        sys.meta_path.insert(0, _AtImport(_lstms.BUILDER, capture))
+        sys.meta_path.insert(0, _AtImport(_lstms.BUILDER, _prepare))

@@ -367,10 +367,12 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
   const std::vector<at::Tag> tags{
       at::Tag::pt2_compliant_tag, strides_kept<at::Tag>()};
   m.def(torch::schema(("run_region" + std::string(kSignature)).c_str()), tags);
-  m.impl(
-      "run_region",
-      torch::dispatch(
-          c10::DispatchKey::CompositeImplicitAutograd, obey_autocast));
+  // vmap takes no composite apart by itself.
+  for (const auto key :
+       {c10::DispatchKey::CompositeImplicitAutograd,
+        c10::DispatchKey::FuncTorchBatched}) {
+    m.impl("run_region", torch::dispatch(key, obey_autocast));
+  }
   m.def(torch::schema((typed + kSignature).c_str()), tags);
   const auto at = [&](c10::DispatchKey key, auto* run) {
     m.impl(typed.c_str(), torch::dispatch(key, run));
