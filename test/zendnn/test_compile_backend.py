@@ -800,7 +800,8 @@ def test_switched_off_it_is_eager_mode() -> None:
         ),
         (
             {"options": {"fast": 1}},
-            "has no option 'fast' here: use some of emulate_precision_casts, freeze, passes, precision, rest, tune",
+            "has no option 'fast' here: use some of emulate_precision_casts, freeze, passes, "
+            "precision, rest, tune",
         ),
         ({"options": {"freeze": 1}}, "the option 'freeze' is True or False, not 1"),
         ({"options": {"passes": {"fold": True}}}, "there is no pass named 'fold'"),

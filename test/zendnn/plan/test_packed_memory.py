@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import json
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ..common import run_python, values
+from ..common import values
 from .check import explained
 from .test_plan import optimised, the_plan
 
