@@ -14,7 +14,9 @@ from contextvars import ContextVar
 from typing import Any
 
 import torch
-import torch._inductor.compiler_bisector  # isort: skip  # first, as torch.compile does
+import torch._inductor.compiler_bisector  # first, as torch.compile does in other threads
+
+# isort: split
 import torch._dynamo  # whole, before parts of it, which another thread may wait for
 from torch import fx, nn
 from torch._dynamo.convert_frame import compile_lock

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch._inductor.compiler_bisector  # isort: skip  # first, as torch.compile does
+import torch._inductor.compiler_bisector  # first, as torch.compile does in other threads
+
+# isort: split
 import torch._dynamo  # whole, before parts of it, which another thread may wait for
 from torch import Tensor, fx
 from torch._dynamo.eval_frame import OptimizedModule
