@@ -16,7 +16,6 @@
 #include <ATen/native/zendnn/Events.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/record_function.h>
-#include <torch/library.h>
 
 #include <algorithm>
 #include <atomic>
@@ -566,72 +565,4 @@ void Plan::trim() {
   chosen_.trim();
 }
 
-namespace {
-
-using PlanPtr = c10::intrusive_ptr<Plan>;
-
-// A method as torch's operator calls it.
-template <auto kMethod>
-struct AsOperator;
-template <
-    typename Result,
-    typename... Given,
-    Result (Plan::*kMethod)(const Given&...)>
-struct AsOperator<kMethod> {
-  static Result call(const PlanPtr& plan, const Given&... given) {
-    return ((*plan).*kMethod)(given...);
-  }
-};
-
-using State = std::tuple<std::string, Tensors, std::string>;
-
-TORCH_LIBRARY_FRAGMENT(zendnn, m) {
-  m.class_<Plan>("Plan")
-      .def(torch::init<std::string, Tensors, std::string>())
-      .def("takes", &Plan::takes)
-      .def("run", &Plan::run)
-      .def("interpret", &Plan::interpret)
-      .def("explain", &Plan::explain)
-      .def("clear", &Plan::clear)
-      .def("description", &Plan::description)
-      .def("name", &Plan::name)
-      .def_pickle(
-          [](const PlanPtr& plan) -> State {
-            return {plan->description(), plan->constants(), plan->name()};
-          },
-          [](const State& state) {
-            const auto& [description, constants, name] = state;
-            return c10::make_intrusive<Plan>(description, constants, name);
-          });
-  using c10::AliasAnalysisKind;
-  const auto schema = [](const std::string& name,
-                         const std::string& more,
-                         AliasAnalysisKind alias =
-                             AliasAnalysisKind::FROM_SCHEMA) {
-    const auto text =
-        name +
-        "(__torch__.torch.classes.zendnn.Plan plan, Tensor[] tensors, int[] "
-        "numbers" +
-        more;
-    return torch::schema(text.c_str(), alias);
-  };
-  m.def(schema("takes", ") -> bool"), AsOperator<&Plan::takes>::call);
-  m.def(schema("run", ") -> Tensor[]"), AsOperator<&Plan::run>::call);
-  // The same of a plan that writes to some of the tensors. An annotation of the
-  // list would not say so: TorchScript takes it for the list's own.
-  m.def(
-      schema("update", ") -> Tensor[]", AliasAnalysisKind::CONSERVATIVE),
-      AsOperator<&Plan::run>::call);
-  m.def(schema("is_due", ") -> bool"), AsOperator<&Plan::is_due>::call);
-  m.def(
-      schema("verified", ", Tensor[] given, Tensor[] original) -> Tensor[]"),
-      AsOperator<&Plan::verified>::call);
-}
-
-// Plans refuse batched tensors, so that the original operators are batched.
-TORCH_LIBRARY_IMPL(zendnn, FuncTorchBatched, m) {
-  m.impl("takes", AsOperator<&Plan::takes>::call);
-}
-
-} // namespace
 } // namespace at::native::zendnn::plan
