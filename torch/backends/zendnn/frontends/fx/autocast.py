@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -82,6 +83,33 @@ class PlannedProgram(nn.Module):
         #: What autocast lowered to when the plans were made.
         self.dtype = dtype
         self._run = function_of(planned)
+
+    # Its weights have the names that they have in the program, for whoever reads or loads them.
+
+    def named_parameters(self, *given: Any, **named: Any) -> Iterator[tuple[str, nn.Parameter]]:
+        """Yield the parameters of the program."""
+        yield from self.planned.named_parameters(*given, **named)
+
+    def named_buffers(self, *given: Any, **named: Any) -> Iterator[tuple[str, Tensor]]:
+        """Yield the buffers of the program."""
+        yield from self.planned.named_buffers(*given, **named)
+
+    def state_dict(self, *given: Any, **named: Any) -> dict[str, Any]:
+        """Return the weights of the program."""
+        held: dict[str, Any] = self.planned.state_dict(*given, **named)
+        return held
+
+    def load_state_dict(self, *given: Any, **named: Any) -> Any:
+        """Give the program other weights."""
+        return self.planned.load_state_dict(*given, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name.startswith("__"):  # how it is copied, for example, is its own
+                raise
+            return getattr(super().__getattr__("planned"), name)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: held for name, held in self.__dict__.items() if name != "_run"}
