@@ -462,7 +462,10 @@ def test_options_are_those_of_compiled_models() -> None:
     with torch.no_grad(), torch.backends.zendnn.record() as events:
         fast(IMAGE)
     assert any("batch_norm" in event.implementation for event in events)
-    with pytest.raises(ValueError, match="no option 'rest' here: use some of emulate_precision_casts, passes, precision"):
+    with pytest.raises(
+        ValueError,
+        match="no option 'rest' here: use some of emulate_precision_casts, passes, precision",
+    ):
         optimize(net, (IMAGE,), options={"rest": "eager"})
 
 
