@@ -180,7 +180,11 @@ def command(instance: Instance, tools: Tools, pin: bool = True) -> str:
         (Instance((0, 9), (0, 1), "interleave"), "numactl --physcpubind=0,9 --interleave=0-1"),
     ],
 )
-def test_a_command_binds_cores_and_memory_and_pins_threads(instance: Instance, words: str) -> None:
+def test_a_command_binds_cores_and_memory_and_pins_threads(
+    instance: Instance, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in _commands.WAITING:
+        monkeypatch.delenv(name, raising=False)
     settings = "OMP_NUM_THREADS=2 OMP_PROC_BIND=close OMP_PLACES=threads"
     assert command(instance, BOTH) == f"{settings} {words} python 'a b.py'"
     settings = "OMP_NUM_THREADS=2 GOMP_SPINCOUNT=10000"
