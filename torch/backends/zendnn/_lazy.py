@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import threading
 from typing import Any
 
 _PACKAGE = "torch.backends.zendnn"
@@ -22,11 +23,15 @@ _HOMES = {
     "record": "_events",
 }
 
+#: torch's modules import each other in circles, in which two threads get hold of halves.
+_importing = threading.RLock()
+
 
 def lazy(name: str) -> Any:
     """Import an attribute of the package at its first use: the package's ``__getattr__``."""
     if name not in _HOMES:
         raise AttributeError(f"module {_PACKAGE!r} has no attribute {name!r}")
     home = _HOMES[name]
-    module = importlib.import_module(f"{_PACKAGE}.{home or name}")
+    with _importing:
+        module = importlib.import_module(f"{_PACKAGE}.{home or name}")
     return getattr(module, name) if home else module
