@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 
-from torch.backends.zendnn import _C
 from torch.backends.zendnn.graph import Graph, Pass
 
 #: What each pass does. The module of its name defines the function of its name. Post-ops exist from
@@ -65,7 +64,7 @@ _FUNCTIONS: dict[str, Pass] = {
 #: Passes that users ask for: they cost exactness, or speed.
 _OFF_BY_DEFAULT = frozenset({"round_products", "round_as_eager"})
 _enabled = {name: name not in _OFF_BY_DEFAULT for name in _DOES}
-_enabled["round_as_eager"] = _C.word_from("ZENDNN_EMULATE_PRECISION_CASTS", ["0", "1"]) == "1"
+_enabled["round_as_eager"] = os.environ.get("ZENDNN_EMULATE_PRECISION_CASTS") == "1"
 #: What ``switched`` and ``tuned`` say holds in the thread that entered them: others may optimise
 #: at the same time.
 _switched: ContextVar[dict[str, bool] | None] = ContextVar("switched", default=None)
