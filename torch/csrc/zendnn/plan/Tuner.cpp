@@ -59,8 +59,8 @@ double seconds_since(Clock::time_point start) {
 // too slow to be the fastest leave.
 class Race {
  public:
-  Race(const std::vector<Candidate>& candidates, const std::string& key)
-      : candidates_(candidates), key_(key) {}
+  Race(const std::vector<Candidate>& candidates, std::string key)
+      : candidates_(candidates), key_(std::move(key)) {}
   ~Race() {
     drop([](const Runner&) { return true; });
     std::fflush(stdout);
@@ -166,7 +166,7 @@ class Race {
   }
 
   const std::vector<Candidate>& candidates_;
-  const std::string& key_;
+  const std::string key_; // of the choice, which verbose lines show
   std::vector<Runner> runners_;
   std::map<size_t, double> costs_; // of all that have run
 };
@@ -508,7 +508,7 @@ Choice choose(
   }
   auto& choices = Choices::instance();
   const auto start = Clock::now();
-  Race race(candidates, key);
+  Race race(candidates, key + state);
   Comparison comparison;
   bool failed = false;
   int entered = 0;
