@@ -68,6 +68,7 @@ status_t panel_convolution_t::pd_t::init(const_engine_t* engine) {
   VDISPATCH_CONV(!has_zero_dim_memory(), VERBOSE_EMPTY_TENSOR, "");
   VDISPATCH_CONV(is_product(), VERBOSE_SHAPE_RESTRICTION);
   panel_problem_t problem{};
+  problem.part = kConvolutionPart;
   problem.rows = MB() * OH() * OW();
   problem.columns = OC();
   problem.depth = IC();

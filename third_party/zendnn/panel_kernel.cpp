@@ -223,14 +223,14 @@ void panel_kernel_t::make_tile() {
   jz(rest, T_NEAR);
   if (sums_parts()) {
     Xbyak::Label single;
-    cmp(count_, kPartGroups);
+    cmp(count_, conf_.part);
     jbe(single, T_NEAR);
     store_part(); // zeros
     L(single);
   }
   L(part);
   if (sums_parts()) {
-    mov(eax, kPartGroups);
+    mov(eax, conf_.part);
     mov(groups_, count_);
     cmp(groups_, rax);
     cmova(groups_, rax);
@@ -271,7 +271,7 @@ void panel_kernel_t::make_tile() {
   L(done);
   if (sums_parts()) {
     Xbyak::Label single;
-    cmp(qword[param1 + OFFSET(groups)], kPartGroups);
+    cmp(qword[param1 + OFFSET(groups)], conf_.part);
     jbe(single, T_NEAR);
     add_part();
     L(single);

@@ -14,11 +14,6 @@ constexpr int kPanelLine = 64;
 // unrolled by this many steps.
 constexpr int kPanelUnroll = 4;
 
-// Sums of float32 over the depth are made in parts of this many groups of
-// steps. The rounding errors of one sum grow with its length: of 768 positive
-// products, in one part, they were six times those of a sum in blocks.
-constexpr int kPartGroups = 32;
-
 // Rows of a tile that leave registers for the weights and the source.
 constexpr int panel_rows(int vectors) {
   return vectors <= 2 ? 14 : vectors == 3 ? 9 : 6;
@@ -39,6 +34,7 @@ struct panel_kernel_conf_t {
   bool first, last; // of the depth's blocks: starts at zero, writes the result
   int prefetch;     // lines of the next block that a group of steps prefetches
   bool next_rows;   // instead, each step prefetches a row of the next block
+  int part;         // groups of steps that sums of float32 are parted into
 };
 
 // The kernel advances src, next, bias, dst and sums with each tile.

@@ -98,6 +98,7 @@ status_t panel_matmul_t::pd_t::init(const_engine_t* engine) {
   VDISPATCH_MATMUL(ndims() <= 3, VERBOSE_BAD_NDIMS, "dst", ndims());
   VDISPATCH_MATMUL(!has_zero_dim_memory(), VERBOSE_EMPTY_TENSOR, "");
   panel_problem_t problem{};
+  problem.part = kProductPart;
   problem.rows = M();
   problem.columns = N();
   problem.depth = K();

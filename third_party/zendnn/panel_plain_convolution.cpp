@@ -41,6 +41,7 @@ status_t panel_plain_convolution_t::pd_t::init(const_engine_t* engine) {
   VDISPATCH_CONV(ndims() == 4 && !with_groups(), VERBOSE_SHAPE_RESTRICTION);
   VDISPATCH_CONV(is_plain(), VERBOSE_UNSUPPORTED_TAG);
   panel_problem_t problem{};
+  problem.part = kConvolutionPart;
   problem.rows = OC();
   problem.columns = OH() * OW();
   problem.depth = IC() * KH() * KW();

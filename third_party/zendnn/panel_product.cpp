@@ -430,6 +430,7 @@ status_t panel_product_t::init(
   conf.weights_step = plan_.weights_step();
   conf.padded = plan_.weights_are_padded();
   conf.next_rows = plan_.weights_use == panel_use_t::rows;
+  conf.part = static_cast<int>(p.part / kPanelUnroll);
   conf.prefetch = plan_.next_is_contiguous()
                       ? static_cast<int>(utils::div_up(
                             dim_t{kPanelUnroll} * p.vectors, fewest_tiles))

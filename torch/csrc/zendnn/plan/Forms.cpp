@@ -4,7 +4,10 @@
 #include <ATen/native/zendnn/Environment.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -33,20 +36,48 @@ double packed_factor() {
   return number_from("ZENDNN_PACKED_MEMORY", 1);
 }
 
-// Whether the memory holds what the function writes.
-bool holds(const Piece& piece, const Fill& fill) {
-  constexpr int64_t kGrain = 1 << 20;
-  const auto again = allocate(piece.bytes());
-  fill(again.get());
-  std::atomic<bool> same{true};
-  at::parallel_for(0, piece.bytes(), kGrain, [&](int64_t begin, int64_t end) {
-    const auto* const known = static_cast<const char*>(piece.memory());
-    const auto* const made = static_cast<const char*>(again.get());
-    if (same && std::memcmp(known + begin, made + begin, end - begin) != 0) {
-      same = false;
+// A digest of memory. For the rest of the words, each step maps hashes one to
+// one, so that a single word that changes always changes it.
+uint64_t digest_of(const char* memory, int64_t bytes) {
+  constexpr int64_t kLanes = 8, kWord = sizeof(uint64_t);
+  constexpr uint64_t kOdd = 0x9e3779b97f4a7c15; // 2^64 / golden ratio
+  constexpr int kTurn = 29; // or the highest bits would stay where they are
+  const auto mixed = [](uint64_t hash, uint64_t word) {
+    return std::rotl((hash ^ word) * kOdd, kTurn);
+  };
+  std::array<uint64_t, kLanes> lanes{1, 2, 3, 4, 5, 6, 7, 8}, words{};
+  for (int64_t at = 0; at < bytes; at += kLanes * kWord) {
+    const auto left = std::min(bytes - at, kLanes * kWord);
+    if (left < kLanes * kWord) {
+      words.fill(0);
     }
-  });
-  return same;
+    std::memcpy(words.data(), memory + at, left);
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      lanes[lane] = mixed(lanes[lane], words[lane]);
+    }
+  }
+  return std::accumulate(lanes.begin(), lanes.end(), uint64_t{0}, mixed);
+}
+
+// The same of a weight, in parallel.
+uint64_t digest_of(const Weight& weight) {
+  constexpr int64_t kChunk = 1 << 20;
+  uint64_t digest = 0;
+  for (const auto& [begin, bytes] : weight.extents) {
+    const auto* const memory = static_cast<const char*>(begin);
+    std::vector<uint64_t> chunks(divup(bytes, kChunk));
+    at::parallel_for(0, std::ssize(chunks), 1, [&](int64_t from, int64_t to) {
+      for (auto i = from; i < to; ++i) {
+        chunks[i] = digest_of(
+            memory + i * kChunk, std::min(bytes - i * kChunk, kChunk));
+      }
+    });
+    chunks.push_back(digest);
+    digest = digest_of(
+        reinterpret_cast<const char*>(chunks.data()),
+        std::ssize(chunks) * static_cast<int64_t>(sizeof(uint64_t)));
+  }
+  return digest;
 }
 
 } // namespace
@@ -63,6 +94,10 @@ Weight::Weight(const Tensors& parts, bool images) : of_images(images) {
          << part.sizes() << part.strides() << part.scalar_type() << ';';
     storages.push_back(storage.getWeakStorageImpl());
     bytes += static_cast<int64_t>(part.nbytes());
+    extents.emplace_back(
+        part.const_data_ptr(),
+        span(part.sizes().vec(), part.strides().vec()) *
+            item_size(part.scalar_type()));
   }
   text = name.str();
   address = parts.front().const_data_ptr();
@@ -108,26 +143,18 @@ std::shared_ptr<Piece> Forms::get(
     const std::string& form,
     int64_t bytes,
     Fill fill) {
-  std::shared_ptr<Piece> known;
-  {
-    const std::lock_guard lock(mutex_);
-    for (const auto& other : pieces_[weight.address]) {
-      auto piece = other.lock();
-      if (piece && piece->form_ == form && piece->bytes_ == bytes &&
-          piece->weight_->text == weight.text) {
-        known = std::move(piece);
-      }
-    }
-  }
-  if (known) {
-    known->fill();
-    if (holds(*known, fill)) {
-      return known;
+  const auto digest = digest_of(weight);
+  const std::lock_guard lock(mutex_);
+  auto& pieces = pieces_[weight.address];
+  for (const auto& other : pieces) {
+    auto piece = other.lock();
+    if (piece && piece->form_ == form && piece->bytes_ == bytes &&
+        piece->digest_ == digest && piece->weight_->text == weight.text) {
+      return piece;
     }
   }
   auto made = std::make_shared<Piece>(bytes, std::move(fill), weight, form);
-  const std::lock_guard lock(mutex_);
-  auto& pieces = pieces_[weight.address];
+  made->digest_ = digest;
   std::erase_if(pieces, [](const auto& piece) { return piece.expired(); });
   pieces.push_back(made);
   sweep();

@@ -21,8 +21,8 @@ class Forms {
  public:
   static Forms& all();
 
-  // Returns the form: one that a plan has made, if it holds what `fill` writes,
-  // since the weight may have changed meanwhile; else a new one.
+  // Returns the form: one that a plan has made of the same elements, since the
+  // weight may have changed meanwhile; else a new one. A digest tells.
   std::shared_ptr<Piece>
   get(const Weight& weight, const std::string& form, int64_t bytes, Fill fill);
 

@@ -14,6 +14,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace at::native::zendnn::plan {
@@ -38,6 +39,8 @@ struct Weight {
   const void* address = nullptr; // of the first element
   int64_t bytes = 0;
   bool of_images;
+  // What the elements of each part lie in: its begin and its bytes.
+  std::vector<std::pair<const void*, int64_t>> extents{};
   // An address stays taken while these refer to what lay there.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages{};
 };
@@ -71,6 +74,7 @@ class Piece {
   std::optional<Weight> weight_{}; // that it is a form of
   std::string form_{};
   // Guarded by the lock of Forms:
+  uint64_t digest_ = 0;  // of the weight that fills it
   bool is_kept_ = false; // by an executable that is not only tried
   int64_t reserved_ = 0; // bytes of the process's reserve
   std::shared_ptr<void> memory_;
