@@ -21,10 +21,17 @@ constexpr int kTileRows = kWidth == 16 ? 14 : 6;
 constexpr int kTileVectors = 2;
 constexpr int64_t kPanel = kTileVectors * kWidth;
 
-// Polynomials are evaluated at 0, ±kNear, ±kFar and ∞. Points near √½ and √2
-// have a third of the rounding errors of the usual 1 and 2; these have exact
+// Sums over the channels are made in parts of parts, since the rounding errors
+// of one sum grow with its length, and the transform of outputs magnifies them.
+// A long part of a panel also stays in the L1 cache for the next tile.
+constexpr int64_t kPart = 16;
+constexpr int64_t kLongPart = 128;
+
+// Polynomials are evaluated at 0, ±kNear, ±kFar and ∞. These points have nearly
+// the least rounding errors, a third of those of the usual 1 and 2, since they
+// spread them evenly over the first and the last outputs of a tile, and exact
 // products.
-constexpr float kNear = 11.0f / 16, kFar = 11.0f / 8;
+constexpr float kNear = 11.0f / 16, kFar = 23.0f / 16;
 constexpr float kNear2 = kNear * kNear, kFar2 = kFar * kFar;
 
 // Bᵀ d, for either dimension of a tile.
@@ -64,9 +71,10 @@ inline void transform_filter(const double* g, int64_t stride, double* out) {
   out[5] = c;
 }
 
-// The product, for one point, of transformed inputs of some tiles and a panel
-// of filters. The inputs are (channels / kWidth, block, kWidth), so that rows
-// of a register tile are neighbours, and the filters (channels, kPanel).
+// The product, for one point and a long part of the channels, of transformed
+// inputs of some tiles and a panel of filters. The inputs are
+// (channels / kWidth, block, kWidth), so that rows of a register tile are
+// neighbours, and the filters (channels, kPanel).
 struct Product {
   const float* inputs;
   int64_t group_stride; // from kWidth channels to the next
@@ -74,38 +82,67 @@ struct Product {
   const float* next; // filters to prefetch
   float* out;        // (tiles, kPanel)
   int64_t channels;
+  bool adds; // to out
 };
 
 template <int rows>
-void multiply(const Product& p) {
-  Vec sum[rows][kTileVectors] = {};
-  const float* filters = p.filters;
-  const float* next = p.next;
-  const float* inputs = p.inputs;
-  for (int64_t c = 0; c < p.channels; c += kWidth, inputs += p.group_stride) {
-    const int64_t count = min(p.channels - c, kWidth);
-#pragma GCC unroll 2
-    for (int64_t k = 0; k < count; ++k, filters += kPanel, next += kPanel) {
-      Vec right[kTileVectors];
-#pragma GCC unroll 4
-      for (int j = 0; j < kTileVectors; ++j) {
-        right[j] = load(filters + j * kWidth);
-        __builtin_prefetch(next + j * kWidth, 0, 2);
-      }
-#pragma GCC unroll 16
-      for (int i = 0; i < rows; ++i) {
-        const Vec left = splat(inputs[k + i * kWidth]);
-#pragma GCC unroll 4
-        for (int j = 0; j < kTileVectors; ++j)
-          sum[i][j] += left * right[j];
-      }
-    }
-  }
+inline void add(Vec (&sum)[rows][kTileVectors], const float* from) {
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i)
 #pragma GCC unroll 4
     for (int j = 0; j < kTileVectors; ++j)
-      store(p.out + i * kPanel + j * kWidth, sum[i][j]);
+      sum[i][j] += load(from + i * kPanel + j * kWidth);
+}
+
+template <int rows>
+inline void store_sums(float* to, const Vec (&sum)[rows][kTileVectors]) {
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < kTileVectors; ++j)
+      store(to + i * kPanel + j * kWidth, sum[i][j]);
+}
+
+template <int rows>
+void multiply(const Product& p) {
+  alignas(64) float parts[rows * kPanel]; // their sum so far
+  const float* filters = p.filters;
+  const float* next = p.next;
+  const float* inputs = p.inputs;
+  int64_t c = 0;
+  do {
+    Vec sum[rows][kTileVectors] = {};
+    const bool is_first = c == 0;
+    const int64_t end = min(p.channels, c + kPart);
+    for (; c < end; c += kWidth, inputs += p.group_stride) {
+      const int64_t count = min(p.channels - c, kWidth);
+#pragma GCC unroll 2
+      for (int64_t k = 0; k < count; ++k, filters += kPanel, next += kPanel) {
+        Vec right[kTileVectors];
+#pragma GCC unroll 4
+        for (int j = 0; j < kTileVectors; ++j) {
+          right[j] = load(filters + j * kWidth);
+          __builtin_prefetch(next + j * kWidth, 0, 2);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < rows; ++i) {
+          const Vec left = splat(inputs[k + i * kWidth]);
+#pragma GCC unroll 4
+          for (int j = 0; j < kTileVectors; ++j)
+            sum[i][j] += left * right[j];
+        }
+      }
+    }
+    if (!is_first)
+      add<rows>(sum, parts);
+    if (c < p.channels) {
+      store_sums<rows>(parts, sum);
+      continue;
+    }
+    if (p.adds)
+      add<rows>(sum, p.out);
+    store_sums<rows>(p.out, sum);
+  } while (c < p.channels);
 }
 
 template <int rows = kTileRows>
@@ -316,20 +353,30 @@ class Winograd {
     const int64_t parts = ceil_div(count, kTileRows);
     const int64_t size = args_.channels * kPanel;
     const float* filters = args_.weights + panel * kPoints * size;
-    for (int64_t point = 0; point < kPoints; ++point, filters += size)
-      for (int64_t part = 0; part < parts; ++part) {
-        const int64_t from = count * part / parts;
-        const int64_t to = count * (part + 1) / parts;
-        multiply(
-            to - from,
-            {.inputs =
-                 inputs_ + point * plan_.input_stride + (begin + from) * kWidth,
-             .group_stride = plan_.block * kWidth,
-             .filters = filters,
-             .next = filters + (part == 0 ? size : 0),
-             .out = products_ + point * plan_.product_stride + from * kPanel,
-             .channels = args_.channels});
-      }
+    for (int64_t point = 0; point < kPoints; ++point) {
+      const float* inputs =
+          inputs_ + point * plan_.input_stride + begin * kWidth;
+      float* products = products_ + point * plan_.product_stride;
+      int64_t c = 0;
+      do {
+        const int64_t channels = min(args_.channels - c, kLongPart);
+        for (int64_t part = 0; part < parts; ++part) {
+          const int64_t from = count * part / parts;
+          const int64_t to = count * (part + 1) / parts;
+          multiply(
+              to - from,
+              {.inputs = inputs + c * plan_.block + from * kWidth,
+               .group_stride = plan_.block * kWidth,
+               .filters = filters,
+               .next = filters + (part == 0 ? size : 0),
+               .out = products + from * kPanel,
+               .channels = channels,
+               .adds = c > 0});
+        }
+        filters += channels * kPanel;
+        c += channels;
+      } while (c < args_.channels);
+    }
     for (int64_t i = 0; i < count; ++i)
       write_tile(tile(begin + i), products_ + i * kPanel, panel * kPanel);
   }
