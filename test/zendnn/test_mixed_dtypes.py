@@ -137,17 +137,8 @@ def _any_outcome(run: Callable[[], Any]) -> tuple[str, Any]:
         return type(error).__name__, str(error)
 
 
-#: Regions of exported programs that plans refuse run in operators that take several dtypes.
-PROMOTED = {
-    ("exported", name) for name in ("linear", "linear then float32", "linear then relu", "addmm")
-}
-WAYS = [
-    pytest.param(*way, marks=pytest.mark.xfail(way in PROMOTED, reason="it promotes", strict=True))
-    for way in itertools.product(FRONT_ENDS, CASES)
-]
-
-
-@pytest.mark.parametrize(("front_end", "name"), WAYS)
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("front_end", FRONT_ENDS)
 def test_constants_of_another_dtype_do_what_they_do_in_eager_mode(
     front_end: str, name: str
 ) -> None:
@@ -161,6 +152,26 @@ def test_constants_of_another_dtype_do_what_they_do_in_eager_mode(
         where = f"{name} of {dtypes}"
         assert_as_stock(partial(_run, front_end, model, [x]), partial(model, x), where)
         torch._dynamo.reset()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_exported_programs_raise_the_errors_of_torchs_own(name: str) -> None:
+    function, sizes = CASES[name]
+    for dtypes in dtypes_of(len(sizes), few=True):
+        x, *rest = [
+            values(*size, seed=seed).to(dtype)
+            for seed, (size, dtype) in enumerate(zip(sizes, dtypes, strict=True))
+        ]
+        model = Model(function, rest).eval()
+        with torch.no_grad():
+            program = _any_outcome(partial(torch.export.export, model, (x,)))[1]
+            if isinstance(program, str):
+                continue
+            with stock():
+                wanted = _any_outcome(partial(program.module(), x))
+            if wanted[0] != "value":
+                fast = export(program).module()
+                assert _any_outcome(partial(fast, x)) == wanted, f"{name} of {dtypes}"
 
 
 def _run(front_end: str, model: nn.Module, inputs: list[Tensor]) -> Any:

@@ -108,3 +108,9 @@ def test_a_layer_that_adds_a_residual_of_float32_keeps_its_result(b: Builder) ->
 def test_a_layer_whose_input_is_not_surely_float32_stays(b: Builder, dtype: str | None) -> None:
     b.done(linear(b, given(b, 5, 8, dtype=dtype), layer(4, 8)))
     assert b.check(round_products) == [0]
+
+
+def test_a_layer_whose_bias_has_another_dtype_stays_for_torch_to_refuse(b: Builder) -> None:
+    weight, bias = layer(4, 8)
+    b.done(linear(b, given(b, 5, 8), (weight, bias.bfloat16())))
+    assert round_products(b.graph) == 0

@@ -45,7 +45,10 @@ def _rounded_weight(graph: Graph, node: Node) -> Value | None:
     parts: Sequence[Operand] = [weight] if joined is None else joined.inputs
     tensors = [tensor for part in parts if (tensor := constant(part)) is not None]
     is_float32 = isinstance(x, Value) and x.dtype == "float32" and x.constant is None
-    if not is_float32 or any(tensor.dtype != torch.float32 for tensor in tensors):
+    bias = constant(node.inputs[2])
+    # torch raises an error for a layer of two dtypes.
+    held = tensors if bias is None else [*tensors, bias]
+    if not is_float32 or any(tensor.dtype != torch.float32 for tensor in held):
         return None
     rounded = [graph.constant(tensor.bfloat16()) for tensor in tensors]
     if joined is None:

@@ -71,15 +71,20 @@ Tensor convolution(const Node& node, const Operands& given) {
       node.get(attr::convolution::groups));
 }
 
+// Promotes nothing, so that torch's own error names operands of two dtypes.
 Tensor linear(const Node& node, const Operands& given) {
   auto x = given[0].toTensor(), weight = given[1].toTensor();
   const auto bias = given[2].toOptional<Tensor>();
-  const auto name = node.get(attr::linear::dtype);
-  const auto dtype = name.empty() ? x.scalar_type() : dtype_named(name);
-  // torch wants a bias of the same dtype.
-  if (bias && dtype == kFloat && bias->scalar_type() == kFloat) {
-    x = x.to(kFloat);
-    weight = weight.to(kFloat);
+  const auto stated = node.get(attr::linear::dtype);
+  if (stated.empty()) {
+    return at::linear(x, weight, bias);
+  }
+  const auto dtype = dtype_named(stated);
+  // A pass has rounded both factors of a layer, but not its bias.
+  if (bias && bias->scalar_type() == dtype &&
+      x.scalar_type() == weight.scalar_type()) {
+    x = x.to(dtype);
+    weight = weight.to(dtype);
   }
   return at::linear(x, weight, bias).to(dtype);
 }

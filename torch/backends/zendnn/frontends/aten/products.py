@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.backends.zendnn.frontends.aten.elementwise import scaled
 from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import Call, Refused
-from torch.backends.zendnn.graph import Attribute, Operand, Value
+from torch.backends.zendnn.graph import SOME_FLOAT, SOME_INTEGER, Attribute, Operand, Value
 from torch.backends.zendnn.passes import _match
 
 
@@ -62,6 +62,8 @@ def padding_of_word(
 
 def factors(call: Call, left: Value, right: Value) -> tuple[str, list[Operand]]:
     """Return the operator and the operands of a product; a constant matrix makes it a layer."""
+    if len({left.dtype, right.dtype} - {None, SOME_FLOAT, SOME_INTEGER}) > 1:
+        raise Refused("its factors have two dtypes")  # torch's error names its operator
     matrix = _matrix(right)
     if matrix is None or matrix.dim() != 2:
         matrix = _repeated_matrix(left, right)
