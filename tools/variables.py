@@ -61,9 +61,7 @@ VARIABLES = {
         "none",
     ),
     "ZENDNN_EMULATE_PRECISION_CASTS": Variable(
-        "`1`: plans [round](plan.md#rounding) to bfloat16 wherever eager mode does",
-        "`0`, `1`",
-        "`0`",
+        "`1`: plans [round](plan.md#rounding) to bfloat16 wherever eager mode does"
     ),
     "ZENDNN_HUGE_PAGES": Variable("transparent huge pages for large tensors and arenas"),
     "ZENDNN_LOG_OPTS": Variable(

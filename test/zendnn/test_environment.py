@@ -24,6 +24,16 @@ for warning in caught:
         print(str(warning.message).partition(" (Triggered")[0])
 """
 
+#: Prints the import's warnings, which is when some variables are read.
+IMPORT = """
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import torch
+for warning in caught:
+    if "ZENDNN_" in str(warning.message):
+        print(str(warning.message).partition(" (Triggered")[0])
+"""
+
 TOLD = {
     ("ZENDNN_PLAN_LAYOUT", "nhwc"): "which is none of any channels_last blocked: it stays any",
     ("ZENDNN_WINOGRAD", "yes"): "which is none of 1 0 2: it stays 1",
@@ -40,6 +50,14 @@ TOLD = {
 def test_an_invalid_value_warns_once(name: str, value: str) -> None:
     printed = run_python(CODE, **{"ZENDNN_TUNING_BUDGET": "0.05"} | {name: value})
     assert printed == f"{name} is '{value}', {TOLD[name, value]}\n"
+
+
+def test_an_invalid_value_of_rounding_warns_once_when_torch_is_imported() -> None:
+    code = CODE.replace("\nimport torch\n", f"\n{IMPORT}\n", 1) + CODE
+    printed = run_python(code, ZENDNN_TUNING_BUDGET="0.05", ZENDNN_EMULATE_PRECISION_CASTS="yes")
+    assert printed == (
+        "ZENDNN_EMULATE_PRECISION_CASTS is 'yes', which is none of 0 1: it stays 0\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -163,6 +163,10 @@ def install() -> None:
     _register_logs()
     _backend.register()
     _choose_threads()
+    if _C.word_from("ZENDNN_EMULATE_PRECISION_CASTS", ["0", "1"]) == "1":
+        from torch.backends.zendnn import passes
+
+        passes.set_enabled("round_as_eager", True)
     if "ZENDNN_ROUTE" in os.environ:
         from torch.backends.zendnn._routing import set_from_environment
 

@@ -64,7 +64,6 @@ _FUNCTIONS: dict[str, Pass] = {
 #: Passes that users ask for: they cost exactness, or speed.
 _OFF_BY_DEFAULT = frozenset({"round_products", "round_as_eager"})
 _enabled = {name: name not in _OFF_BY_DEFAULT for name in _DOES}
-_enabled["round_as_eager"] = os.environ.get("ZENDNN_EMULATE_PRECISION_CASTS") == "1"
 #: What ``switched`` and ``tuned`` say holds in the thread that entered them: others may optimise
 #: at the same time.
 _switched: ContextVar[dict[str, bool] | None] = ContextVar("switched", default=None)
