@@ -39,6 +39,8 @@ SIZES = (1, 7, 33, 64, 128, 200, *range(2, 200, 4))[:50]
 READINGS = (1, 6, len(SIZES))
 #: The most in addition to the weights, in multiples of them; the bytes are for code.
 MOST = 1.1
+#: The same where plans alone hold the weights, and release what is packed.
+MOST_OF_OWNERS = {"frozen": 0.2}
 SLACK_BYTES = 24 << 20
 
 
@@ -94,8 +96,8 @@ FRONT_ENDS: Mapping[str, Callable[[nn.Module, Tensor], Call]] = {
     "prepacked": _prepacked,
     "program": _program,
 }
-#: These hold copies of the module, which is dropped once they are made.
-OWNERS = frozenset({"prepacked"})
+#: These need the module no longer, which is dropped once they are made.
+OWNERS = frozenset({"frozen", "prepacked"})
 
 
 def resident() -> int:
@@ -131,6 +133,7 @@ def measure(front_end: str, pairs: int, width: int, inner: int) -> dict[str, flo
         call = prepare(module, torch.zeros(1, width))
         if front_end in OWNERS:
             del module
+            gc.collect()  # torch.jit.trace leaves the module in a cycle of references
         found: dict[str, float] = {}
         start = time.perf_counter()
         for number, rows in enumerate(SIZES, start=1):
@@ -176,11 +179,13 @@ def measure_all(
         progress(name)
         found = ask(name, shape, threads)
         rows.append([name, *(f"{found[c]:.2f}" if found else "failed" for c in columns)])
-        if not found or max(found[str(n)] for n in READINGS) > MOST + found["slack"]:
+        most = MOST_OF_OWNERS.get(name, MOST + found.get("slack", 0))
+        if not found or max(found[str(n)] for n in READINGS) > most:
             over.append(name)
     print(aligned(rows))
     for name in over:
-        print(f"{name}: more than {MOST} times the weights, or a failure", file=sys.stderr)
+        most = MOST_OF_OWNERS.get(name, MOST)
+        print(f"{name}: more than {most} times the weights, or a failure", file=sys.stderr)
     return 1 if over and check else 0
 
 

@@ -371,6 +371,12 @@ class Graph:
                 dead += 1
         return dead
 
+    def forget_constants(self) -> None:
+        """Let go of constants, since nodes and values refer to each other and may last."""
+        for node in self.nodes:
+            for value in node.values():
+                value.constant = None
+
     def check(self) -> None:
         """Raise AssertionError when an invariant is broken: order, use lists, rows or types."""
         made: set[Value] = set(self.inputs)

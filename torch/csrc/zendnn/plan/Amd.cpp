@@ -207,14 +207,24 @@ void add_amd(
             plain = builder.plain_weights(
                 weight, static_cast<int64_t>(weights.get_size())),
             lying = builder.lying_weights(weight)](void* to) {
-             std::shared_ptr<void> joined;
-             const void* from = lying;
-             if (from == nullptr) {
-               joined = allocate(size);
+             std::shared_ptr<const void> from;
+             if (lying) {
+               from = lying();
+             } else {
+               const auto joined = allocate(size);
                plain(joined.get());
-               from = joined.get();
+               from = joined;
              }
-             pack('r', order, 'B', from, to, depth, columns, step, nullptr);
+             pack(
+                 'r',
+                 order,
+                 'B',
+                 from.get(),
+                 to,
+                 depth,
+                 columns,
+                 step,
+                 nullptr);
            }});
 }
 

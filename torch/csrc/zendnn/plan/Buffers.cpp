@@ -21,7 +21,9 @@ int64_t Buffers::add(Buffer buffer, int64_t step) {
 
 void Buffers::touch(Ref ref, int64_t step) {
   if (ref) {
-    buffers_[holder_index(ref)].last = step;
+    auto& buffer = buffers_[holder_index(ref)];
+    buffer.last = step;
+    buffer.is_touched = true;
   }
 }
 

@@ -30,6 +30,10 @@ class C10_EXPORT Buffers {
   // A step needs the place, unless it is null.
   void touch(Ref ref, int64_t step);
   void occupy(Ref ref, int64_t value);
+  // No step reads a constant's own elements, which may lie elsewhere then.
+  void forget(int64_t index) {
+    buffers_[index].data = nullptr;
+  }
   // No step reads or writes a buffer of the arena.
   void drop(int64_t index) {
     buffers_[index].bytes = 0;

@@ -43,10 +43,22 @@ std::unique_ptr<Executable> Builder::build() {
     fuse_pointwise(program_.steps, buffers_);
   }
   Packed::fill(program_.pieces);
+  pin_constants();
   std::tie(program_.buffers, program_.arena_bytes) =
       std::move(buffers_).lay_out(
           /*share=*/!description_.without.contains("share_memory"));
   return std::make_unique<Executable>(std::move(program_));
+}
+
+void Builder::pin_constants() {
+  for (const auto value : description_.constants) {
+    const auto index = own_place(value).ref.buffer;
+    if (buffers_[index].is_touched) {
+      program_.pins.push_back(pin(value));
+    } else {
+      buffers_.forget(index);
+    }
+  }
 }
 
 void Builder::place_inputs() {

@@ -190,11 +190,8 @@ class Builder : public Values {
   Fill plain_weights(
       int64_t value,
       int64_t most = std::numeric_limits<int64_t>::max()) const;
-  // Where they lie; null for those that are joined.
-  const void* lying_weights(int64_t value) const {
-    return is_joined(value) ? nullptr
-                            : buffers_[own_place(value).ref.buffer].data;
-  }
+  // Pins them where they lie; nothing for those that are joined.
+  Lying lying_weights(int64_t value) const;
   // The candidate that serves the node; see choose() in Tuner.h. The executable
   // lists those that are wrong.
   Choice choose(
@@ -243,6 +240,8 @@ class Builder : public Values {
   const Weight& weight(int64_t value) const;
   // The name of the packed weights; empty if they are used as they lie.
   std::string form(int64_t value, const Implementation& made) const;
+  // Writes a constant's elements in row-major order.
+  Fill copy_of(int64_t constant) const;
   // What writes them.
   Fill packing(int64_t value, const Implementation& made) const;
   Ref piece_buffer(std::shared_ptr<Piece> piece);
@@ -313,6 +312,8 @@ class Builder : public Values {
         {.kind = BufferKind::constant, .data = static_cast<char*>(data)});
   }
   void finish_results();
+  // Has the executable pin the constants that its steps read as they lie.
+  void pin_constants();
 
   Packed& packed_;
   Shared<const Implementation>& chosen_;

@@ -9,9 +9,11 @@
 #include <utility>
 
 namespace at::native::zendnn::plan {
-Fill copy_of(const Tensor& constant) {
+Fill Builder::copy_of(int64_t index) const {
+  const auto& constant = constants_[index];
   check_copied(item_size(constant.scalar_type()));
-  return [constant](void* memory) {
+  return [constant, index, store = store_](void* memory) {
+    const auto pin = store->pin(index);
     const auto strides = row_major_strides(constant.sizes().vec());
     kernels::copy_strided(
         {.src = constant.const_data_ptr(),
@@ -52,15 +54,13 @@ void Builder::place_constants() {
 }
 
 Fill Builder::plain_weights(int64_t value, int64_t most) const {
-  Tensors parts;
-  for (const auto part : parts_of(value)) {
-    parts.push_back(constants_[part]);
-  }
-  return [parts = std::move(parts), most](void* memory) {
+  return [parts = parts_of(value), store = store_, most](void* memory) {
     constexpr int64_t kGrain = 1 << 20; // bytes that a thread copies, at least
     auto* next = static_cast<char*>(memory);
     auto left = most;
-    for (const auto& part : parts) {
+    for (const auto index : parts) {
+      const auto pin = store->pin(index);
+      const auto& part = store->tensors()[index];
       const auto bytes = std::min(
           left,
           span(part.sizes().vec(), part.strides().vec()) *
@@ -72,6 +72,15 @@ Fill Builder::plain_weights(int64_t value, int64_t most) const {
       });
       next += bytes;
     }
+  };
+}
+
+Lying Builder::lying_weights(int64_t value) const {
+  if (is_joined(value)) {
+    return {};
+  }
+  return [store = store_, index = values_[value].constant] {
+    return store->pin(index);
   };
 }
 
@@ -127,9 +136,11 @@ Fill Builder::packing(int64_t value, const Implementation& made) const {
     return made.pack;
   }
   const auto &from = made.plain, &to = made.weights;
-  if (const auto* const data = lying_weights(value)) {
-    return
-        [from, to, data](void* memory) { reorder_now(from, data, to, memory); };
+  if (const auto lying = lying_weights(value)) {
+    return [from, to, lying](void* memory) {
+      const auto data = lying();
+      reorder_now(from, data.get(), to, memory);
+    };
   }
   return reordered(plain_weights(value), from, to);
 }
@@ -143,8 +154,20 @@ Ref Builder::packed(int64_t value, const Implementation& made) {
       weight(value),
       name,
       static_cast<int64_t>(made.weights.get_size()),
-      packing(value, made));
+      packing(value, made),
+      [&] {
+        uint64_t digest = 0;
+        for (const auto part : parts_of(value)) {
+          const auto pin = store_->pin(part);
+          digest = digest_of(constants_[part], digest);
+        }
+        return digest;
+      });
   Forms::all().claim(claim_, piece);
+  if (!made.pack) { // our own packing has no inverse
+    now_.part.forms.push_back(
+        {parts_of(value), piece, made.plain, made.weights});
+  }
   return piece_buffer(std::move(piece));
 }
 

@@ -37,8 +37,8 @@ Window window_of(const Values& values, const Node& node) {
 }
 
 // torch's weights as ZenDNN sees them: groups apart, outputs before inputs.
-memory::desc weight_desc(const Tensor& weight, const Window& w) {
-  Dims dims = weight.sizes().vec(), steps = weight.strides().vec();
+memory::desc weight_desc(const TensorSpec& weight, const Window& w) {
+  auto dims = weight.sizes, steps = weight.strides;
   dims[0] /= w.groups;
   const auto group = dims[0] * steps[0];
   if (w.transposed) {
@@ -49,7 +49,7 @@ memory::desc weight_desc(const Tensor& weight, const Window& w) {
     dims.insert(dims.begin(), w.groups);
     steps.insert(steps.begin(), group);
   }
-  return {dims, type_of(weight.scalar_type()), steps};
+  return {dims, type_of(weight.dtype), steps};
 }
 
 // How images lie inside the region.
@@ -80,7 +80,7 @@ class Convolution : public Product {
     const auto& from = builder.place(input);
     // A layout of ZenDNN's own stays as it is.
     source_ = from.blocked ? *from.blocked : image_layout(builder, input);
-    weights_ = weight_desc(*builder.constant(weight), w_);
+    weights_ = weight_desc(builder.spec(weight), w_);
     // ZenDNN computes most of these as a convolution's gradient, which adds the
     // bias one element at a time. In bfloat16, a step apart would round twice.
     bias_apart_ = w_.transposed && w_.groups > 1 && has(node, 2) &&
@@ -195,8 +195,7 @@ void infer_convolution(Values& values, const Node& node) {
   const auto w = window_of(values, node);
   const auto& in = values.sizes(input);
   const auto& kernel = values.sizes(weight);
-  const auto* constant = values.constant(weight);
-  if (constant == nullptr) {
+  if (!values.is_constant(weight)) {
     refuse("a convolution whose weights are computed");
   }
   if (in.size() != kernel.size()) {

@@ -60,7 +60,7 @@ depthwise(const Builder& builder, const Node& node, const Window& w) {
             TORCH_INTERNAL_ASSERT(kernels::depthwise(call));
           },
       .pack =
-          [weight](void* to) {
+          [weight, pin = builder.pin(tensor(node, 1))](void* to) {
             std::memcpy(to, weight.const_data_ptr(), weight.nbytes());
           }};
 }

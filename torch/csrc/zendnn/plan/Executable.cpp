@@ -106,6 +106,7 @@ void Program::append(const Program& part) {
   };
   add(steps, part.steps);
   add(pieces, part.pieces);
+  add(forms, part.forms);
   add(chosen, part.chosen);
   add(wrong, part.wrong);
   border_copies += part.border_copies;

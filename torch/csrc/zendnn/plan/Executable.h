@@ -3,6 +3,7 @@
 #pragma once
 
 #include <torch/csrc/zendnn/plan/Arena.h>
+#include <torch/csrc/zendnn/plan/ConstantStore.h>
 #include <torch/csrc/zendnn/plan/Numbers.h>
 
 #include <zendnn.hpp>
@@ -19,7 +20,6 @@ namespace at::native::zendnn::plan {
 
 using ::zendnn::memory;
 
-class Piece;
 struct Implementation;
 struct Pointwise;
 
@@ -86,8 +86,9 @@ struct Buffer {
   // Of the input or output; the offset in the arena; the buffer that a bound
   // one lies in.
   int64_t index = 0;
-  char* data = nullptr; // of a constant
-  Number offset{};      // of a bound one, in bytes
+  char* data = nullptr;    // of a constant
+  bool is_touched = false; // by a step
+  Number offset{};         // of a bound one, in bytes
   // Of one in the arena: its size, the steps that need it, from the first to
   // the last, and the values in it.
   int64_t bytes = 0, first = 0, last = 0;
@@ -101,6 +102,8 @@ struct Program {
   std::vector<Buffer> buffers{};
   std::vector<TensorSpec> outputs{};
   std::vector<std::shared_ptr<Piece>> pieces{}; // which constants point into
+  std::vector<ConstantStore::Form> forms{};     // those of weights
+  std::vector<ConstantStore::Pin> pins{};       // of constants that steps read
   // Of products; other executables of the plan reuse them.
   std::vector<std::shared_ptr<const Implementation>> chosen{};
   int64_t arena_bytes = 0;

@@ -80,6 +80,7 @@ IValue Plan::explain() const {
       {{"name", name_},
        {"description", description_},
        {"packed_bytes", packed_.bytes()},
+       {"released_bytes", constants_->released_bytes()},
        {"built_ahead", static_cast<int64_t>(cache_.built_ahead())},
        {"built", list_of(entries, explain_entry)}});
 }

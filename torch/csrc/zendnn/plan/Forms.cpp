@@ -59,28 +59,25 @@ uint64_t digest_of(const char* memory, int64_t bytes) {
   return std::accumulate(lanes.begin(), lanes.end(), uint64_t{0}, mixed);
 }
 
-// The same of a weight, in parallel.
-uint64_t digest_of(const Weight& weight) {
-  constexpr int64_t kChunk = 1 << 20;
-  uint64_t digest = 0;
-  for (const auto& [begin, bytes] : weight.extents) {
-    const auto* const memory = static_cast<const char*>(begin);
-    std::vector<uint64_t> chunks(divup(bytes, kChunk));
-    at::parallel_for(0, std::ssize(chunks), 1, [&](int64_t from, int64_t to) {
-      for (auto i = from; i < to; ++i) {
-        chunks[i] = digest_of(
-            memory + i * kChunk, std::min(bytes - i * kChunk, kChunk));
-      }
-    });
-    chunks.push_back(digest);
-    digest = digest_of(
-        reinterpret_cast<const char*>(chunks.data()),
-        std::ssize(chunks) * static_cast<int64_t>(sizeof(uint64_t)));
-  }
-  return digest;
-}
-
 } // namespace
+
+uint64_t digest_of(const Tensor& tensor, uint64_t before) {
+  constexpr int64_t kChunk = 1 << 20;
+  const auto* const memory = static_cast<const char*>(tensor.const_data_ptr());
+  const auto bytes = span(tensor.sizes().vec(), tensor.strides().vec()) *
+                     item_size(tensor.scalar_type());
+  std::vector<uint64_t> chunks(divup(bytes, kChunk));
+  at::parallel_for(0, std::ssize(chunks), 1, [&](int64_t from, int64_t to) {
+    for (auto i = from; i < to; ++i) {
+      chunks[i] =
+          digest_of(memory + i * kChunk, std::min(bytes - i * kChunk, kChunk));
+    }
+  });
+  chunks.push_back(before);
+  return digest_of(
+      reinterpret_cast<const char*>(chunks.data()),
+      std::ssize(chunks) * static_cast<int64_t>(sizeof(uint64_t)));
+}
 
 int64_t packed_memory() {
   return packed_now();
@@ -94,10 +91,6 @@ Weight::Weight(const Tensors& parts, bool images) : of_images(images) {
          << part.sizes() << part.strides() << part.scalar_type() << ';';
     storages.push_back(storage.getWeakStorageImpl());
     bytes += static_cast<int64_t>(part.nbytes());
-    extents.emplace_back(
-        part.const_data_ptr(),
-        span(part.sizes().vec(), part.strides().vec()) *
-            item_size(part.scalar_type()));
   }
   text = name.str();
   address = parts.front().const_data_ptr();
@@ -142,8 +135,8 @@ std::shared_ptr<Piece> Forms::get(
     const Weight& weight,
     const std::string& form,
     int64_t bytes,
-    Fill fill) {
-  const auto digest = digest_of(weight);
+    Fill fill,
+    uint64_t digest) {
   const std::lock_guard lock(mutex_);
   auto& pieces = pieces_[weight.address];
   for (const auto& other : pieces) {

@@ -21,10 +21,14 @@ class Forms {
  public:
   static Forms& all();
 
-  // Returns the form: one that a plan has made of the same elements, since the
-  // weight may have changed meanwhile; else a new one. A digest tells.
-  std::shared_ptr<Piece>
-  get(const Weight& weight, const std::string& form, int64_t bytes, Fill fill);
+  // Returns the form: one that a plan has made of elements with this digest,
+  // since the weight may have changed meanwhile; else a new one.
+  std::shared_ptr<Piece> get(
+      const Weight& weight,
+      const std::string& form,
+      int64_t bytes,
+      Fill fill,
+      uint64_t digest);
 
   using Pieces = std::vector<std::shared_ptr<Piece>>;
 
@@ -63,6 +67,9 @@ class Forms {
   std::unordered_map<const void*, std::vector<std::weak_ptr<Piece>>> pieces_;
   size_t swept_ = 0; // how many weights the last sweep has left
 };
+
+// A digest of the tensor's elements, and of the number.
+uint64_t digest_of(const Tensor& tensor, uint64_t before);
 
 // The bytes of all packed weights of the process; those that plans share count
 // once.

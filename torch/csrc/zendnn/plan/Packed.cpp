@@ -5,6 +5,7 @@
 #include <ATen/native/zendnn/Cpu.h>
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -32,9 +33,10 @@ std::shared_ptr<Piece> Packed::get(
     const Weight& weight,
     const std::string& form,
     int64_t bytes,
-    Fill fill) {
+    Fill fill,
+    const std::function<uint64_t()>& digest) {
   return made_.get(weight.text + form, [&] {
-    return Forms::all().get(weight, form, bytes, std::move(fill));
+    return Forms::all().get(weight, form, bytes, std::move(fill), digest());
   });
 }
 
@@ -71,6 +73,20 @@ void Packed::fill(std::vector<std::shared_ptr<Piece>> pieces) {
       pieces[taken]->fill();
     }
   });
+}
+
+bool are_same_bytes(const void* a, const void* b, int64_t bytes) {
+  constexpr int64_t kGrain = 1 << 20;
+  std::atomic<bool> same{true};
+  at::parallel_for(0, bytes, kGrain, [&](int64_t begin, int64_t end) {
+    if (same && std::memcmp(
+                    static_cast<const char*>(a) + begin,
+                    static_cast<const char*>(b) + begin,
+                    end - begin) != 0) {
+      same = false;
+    }
+  });
+  return same;
 }
 
 size_t number_of(const ::zendnn::memory::desc& layout) {

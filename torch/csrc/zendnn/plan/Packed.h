@@ -14,7 +14,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace at::native::zendnn::plan {
@@ -23,8 +22,9 @@ namespace at::native::zendnn::plan {
 // gone.
 using Fill = std::function<void(void*)>;
 
-// Writes the elements of a constant in row-major order.
-Fill copy_of(const Tensor& constant);
+// Pins weights where they lie.
+using Lying = std::function<std::shared_ptr<const void>()>;
+
 // Writes in one layout what `copy` writes in another.
 Fill reordered(
     Fill copy,
@@ -39,8 +39,6 @@ struct Weight {
   const void* address = nullptr; // of the first element
   int64_t bytes = 0;
   bool of_images;
-  // What the elements of each part lie in: its begin and its bytes.
-  std::vector<std::pair<const void*, int64_t>> extents{};
   // An address stays taken while these refer to what lay there.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> storages{};
 };
@@ -89,9 +87,14 @@ class Packed {
   // Returns the piece of the key, new or known. A key holds a constant's index
   // and all that its packed form depends on.
   std::shared_ptr<Piece> get(const std::string& key, int64_t bytes, Fill fill);
-  // The same of a form of a weight, which plans share.
-  std::shared_ptr<Piece>
-  get(const Weight& weight, const std::string& form, int64_t bytes, Fill fill);
+  // The same of a form of a weight, which plans share; `digest` tells its
+  // elements from others.
+  std::shared_ptr<Piece> get(
+      const Weight& weight,
+      const std::string& form,
+      int64_t bytes,
+      Fill fill,
+      const std::function<uint64_t()>& digest);
   // Fills those that are not filled yet, with the threads of the caller.
   static void fill(std::vector<std::shared_ptr<Piece>> pieces);
   // Of all that executables hold.
@@ -104,6 +107,9 @@ class Packed {
  private:
   Shared<Piece> made_;
 };
+
+// Compares with the threads of the caller.
+bool are_same_bytes(const void* a, const void* b, int64_t bytes);
 
 // A number for keys, the same for equal layouts in all plans.
 size_t number_of(const ::zendnn::memory::desc& layout);

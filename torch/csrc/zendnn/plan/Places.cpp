@@ -24,8 +24,7 @@ Place Builder::dense(int64_t value) {
   const Place from = place(value);
   const auto bytes = count(shape) * item_size(dtype(value));
   if (const auto index = values_[value].constant; index >= 0) {
-    to.ref = prepared(
-        "dense " + std::to_string(index), bytes, copy_of(constants_[index]));
+    to.ref = prepared("dense " + std::to_string(index), bytes, copy_of(index));
   } else {
     to.ref = arena(bytes);
     copy(value, from, to);
@@ -114,7 +113,7 @@ Ref Builder::in_layout(int64_t value, const memory::desc& layout) {
     return prepared(
         std::to_string(index) + ' ' + std::to_string(number_of(layout)),
         static_cast<int64_t>(layout.get_size()),
-        reordered(copy_of(constants_[index]), row_major(value), layout));
+        reordered(copy_of(index), row_major(value), layout));
   }
   const auto& first = place(value);
   const Place from = first.blocked ? first : addressable(value);

@@ -148,7 +148,7 @@ bool are_near(const Tensor& a, const Tensor& b) {
 
 Plan::Plan(std::string description, Tensors constants, std::string name)
     : description_(std::move(description)),
-      constants_(std::move(constants)),
+      constants_(std::make_shared<ConstantStore>(std::move(constants))),
       name_(std::move(name)),
       cache_(
           [this](const Call& call, Occasion why) { return build(call, why); },
@@ -160,18 +160,18 @@ Plan::Plan(std::string description, Tensors constants, std::string name)
     TORCH_CHECK(false, "ZenDNN plan ", name_, ": ", error.what());
   }
   TORCH_CHECK(
-      region_.constants.size() == constants_.size(),
+      region_.constants.size() == constants_->tensors().size(),
       "ZenDNN plan ",
       name_,
       " comes with ",
-      constants_.size(),
+      constants_->tensors().size(),
       " constants and wants ",
       region_.constants.size());
   states_ = states_of(region_);
   const auto weights = weights_of(region_);
-  for (size_t i = 0; i < constants_.size(); ++i) {
+  for (size_t i = 0; i < region_.constants.size(); ++i) {
     if (weights.contains(region_.constants[i])) {
-      weights_.insert(constants_[i].scalar_type());
+      weights_.insert(constants_->tensors()[i].scalar_type());
     }
   }
 }
@@ -183,7 +183,7 @@ std::vector<Layout> Plan::chosen_of(const std::vector<Layout>& layouts) const {
 
 bool Plan::may_change_layout() const {
   int64_t packed = 0;
-  for (const auto& constant : constants_) {
+  for (const auto& constant : constants_->tensors()) {
     packed += constant.dim() > 2 ? static_cast<int64_t>(constant.nbytes()) : 0;
   }
   return Forms::all().has_room_in_reserve(packed);
@@ -195,6 +195,10 @@ Built Plan::build(const Call& call, Occasion occasion) {
     auto built = build_tried(call, occasion);
     if (!built.executable || i == kTries ||
         Forms::all().keep(built.executable->program().pieces)) {
+      if (built.executable) {
+        constants_->offer(built.executable->program().forms);
+      }
+      constants_->release();
       return built;
     }
     const std::lock_guard lock(mutex_);
@@ -336,7 +340,7 @@ std::string Plan::layout_key(const Call& call, const Conditions& conditions)
     const {
   std::ostringstream key;
   key << "layout " << std::hash<std::string>{}(description_) << std::dec;
-  for (const auto& constant : constants_) {
+  for (const auto& constant : constants_->tensors()) {
     key << ' ' << constant.sizes() << c10::toString(constant.scalar_type());
   }
   for (const auto& input : call.inputs) {
@@ -465,7 +469,7 @@ void Plan::check_fits(
 
 Tensors Plan::interpret(const Tensors& tensors, const Integers& numbers) const {
   check_fits(is_count(tensors, numbers), tensors, numbers);
-  return plan::interpret(region_, constants_, tensors, numbers);
+  return plan::interpret(region_, constants(), tensors, numbers);
 }
 
 Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
@@ -489,6 +493,7 @@ Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
     tensors[state].unsafeGetTensorImpl()->bump_version(); // for autograd
   }
   auto results = built->executable->run(tensors, numbers);
+  constants_->release_later();
   if (built->routed_calls > 0) {
     route::advance(built->routed_calls);
   }
@@ -504,7 +509,7 @@ std::vector<c10::IValue> Plan::arguments(
   std::vector<c10::IValue> all(tensors.begin(), tensors.end());
   if (listening()) {
     all.emplace_back(numbers);
-    all.emplace_back(constants_);
+    all.emplace_back(constants());
     all.emplace_back(description_);
   }
   return all;
@@ -557,6 +562,7 @@ void Plan::clear() {
     latest_.reset();
     builds_ = 0;
   }
+  constants_->restore();
   trim();
 }
 

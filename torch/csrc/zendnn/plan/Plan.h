@@ -39,8 +39,9 @@ class Plan : public torch::CustomClassHolder {
   const std::string& description() const {
     return description_;
   }
-  const Tensors& constants() const {
-    return constants_;
+  // Which the caller may keep.
+  Tensors constants() const {
+    return constants_->whole();
   }
   const std::string& name() const {
     return name_;
@@ -89,7 +90,7 @@ class Plan : public torch::CustomClassHolder {
       double& seconds) const;
 
   std::string description_;
-  Tensors constants_;
+  std::shared_ptr<ConstantStore> constants_;
   std::string name_;
   Description region_;
   std::set<size_t> states_;           // of the tensors, those that are written

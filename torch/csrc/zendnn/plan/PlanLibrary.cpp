@@ -33,6 +33,7 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
       .def("clear", &Plan::clear)
       .def("description", &Plan::description)
       .def("name", &Plan::name)
+      .def("constants", &Plan::constants)
       .def_pickle(
           [](const PlanPtr& plan) -> State {
             return {plan->description(), plan->constants(), plan->name()};
@@ -60,6 +61,10 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
   m.def(
       schema("update", ") -> Tensor[]", AliasAnalysisKind::CONSERVATIVE),
       AsOperator<&Plan::run>::call);
+  // What the operators of a region read where the plan does not take it.
+  m.def(
+      "constants(__torch__.torch.classes.zendnn.Plan plan) -> Tensor[]",
+      [](const PlanPtr& plan) { return plan->constants(); });
   m.def(schema("is_due", ") -> bool"), AsOperator<&Plan::is_due>::call);
   m.def(
       schema("verified", ", Tensor[] given, Tensor[] original) -> Tensor[]"),

@@ -134,13 +134,13 @@ void evict(void* weights, int64_t bytes) {
 Trial::Trial(
     memory::desc plain,
     Fill weights,
-    const void* lying,
+    Lying lying,
     const Attached& attached,
     int64_t depth,
     double magnification)
     : plain_(std::move(plain)),
       weights_(std::move(weights)),
-      lying_(lying),
+      lying_(std::move(lying)),
       attached_(attached),
       depth_(depth),
       magnification_(magnification) {}
@@ -191,9 +191,8 @@ void* Trial::destination(const memory::desc& desc) {
 }
 
 std::shared_ptr<void> Trial::weights(const Implementation& made) {
-  if (!made.pack && made.plain == made.weights && lying_ != nullptr) {
-    // Which nothing writes, and somebody else holds.
-    return {const_cast<void*>(lying_), [](void*) {}};
+  if (!made.pack && made.plain == made.weights && lying_) {
+    return std::const_pointer_cast<void>(lying_()); // nothing writes to them
   }
   auto memory = allocate(bytes_of(made.weights));
   auto* const data = memory.get();
@@ -201,8 +200,9 @@ std::shared_ptr<void> Trial::weights(const Implementation& made) {
     made.pack(data);
   } else if (made.plain == made.weights) {
     weights_(data);
-  } else if (lying_ != nullptr) {
-    reorder_now(made.plain, lying_, made.weights, data);
+  } else if (lying_) {
+    const auto lying = lying_();
+    reorder_now(made.plain, lying.get(), made.weights, data);
   } else {
     auto* plain = at(kPlain, bytes_of(plain_));
     weights_(plain);

@@ -11,12 +11,12 @@ namespace at::native::zendnn::plan {
 class Trial {
  public:
   // `weights` writes the layer's own weights as `plain` says, and `lying` is
-  // where they lie like that, or null; `depth` products are summed for each
+  // where they lie like that, or nothing; `depth` products are summed for each
   // element of the result, and post-ops magnify what rounding makes of the sum.
   Trial(
       memory::desc plain,
       Fill weights,
-      const void* lying,
+      Lying lying,
       const Attached& attached,
       int64_t depth,
       double magnification);
@@ -49,7 +49,7 @@ class Trial {
   std::map<int, Piece> pieces_;
   memory::desc plain_;
   Fill weights_;
-  const void* lying_; // the weights, where they lie; or null
+  Lying lying_; // the weights, where they lie; or nothing
   const Attached& attached_;
   int64_t depth_;
   double magnification_;

@@ -34,12 +34,13 @@ bool are_alike(const Value& a, const Value& b) {
 
 Values::Values(
     const Description& description,
-    const Tensors& constants,
+    std::shared_ptr<ConstantStore> constants,
     const Call& call,
     Conditions& conditions,
     Inferred* before)
     : description_(description),
-      constants_(constants),
+      store_(std::move(constants)),
+      constants_(store_->tensors()),
       values_(before ? std::move(before->values) : std::vector<Value>{}),
       unchanged_(description.values),
       conditions_(conditions),
@@ -235,7 +236,13 @@ bool Values::keeps_within(const Number& number, int64_t least, int64_t most)
 
 const Tensor* Values::constant(int64_t value) const {
   const auto index = values_[value].constant;
-  return index < 0 ? nullptr : &constants_[index];
+  if (index < 0) {
+    return nullptr;
+  }
+  if (!pins_.contains(index)) {
+    pins_.emplace(index, store_->pin(index));
+  }
+  return &constants_[index];
 }
 
 int64_t Values::add_value() {

@@ -2,11 +2,13 @@
 // operator's row infers them, and the numbers among them.
 #pragma once
 
+#include <torch/csrc/zendnn/plan/ConstantStore.h>
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Layouts.h>
 #include <torch/csrc/zendnn/plan/LeftToTorch.h>
 #include <torch/csrc/zendnn/plan/Numbers.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -46,7 +48,7 @@ class Values {
   // take the call, or RefusedNode where it does not take one node.
   Values(
       const Description& description,
-      const Tensors& constants,
+      std::shared_ptr<ConstantStore> constants,
       const Call& call,
       Conditions& conditions,
       Inferred* before = nullptr);
@@ -79,12 +81,19 @@ class Values {
     return values_[value];
   }
   memory::desc row_major(int64_t value) const;
-  // Null unless the value is a constant.
+  bool is_constant(int64_t value) const {
+    return values_[value].constant >= 0;
+  }
+  // Null unless the value is a constant, whose elements are there until these
+  // values are gone. What reads them later needs a pin of its own.
   const Tensor* constant(int64_t value) const;
+  ConstantStore::Pin pin(int64_t constant) const {
+    return store_->pin(values_[constant].constant);
+  }
   // A constant, or constants joined along the first dimension, which then have
   // no place but as Builder::packed() makes it.
   bool is_weight(int64_t value) const {
-    return values_[value].constant >= 0 || is_joined(value);
+    return is_constant(value) || is_joined(value);
   }
   bool is_joined(int64_t value) const {
     return !values_[value].joined.empty();
@@ -113,7 +122,8 @@ class Values {
   bool is_channels_last(int64_t value) const;
 
   const Description& description_;
-  const Tensors& constants_;
+  std::shared_ptr<ConstantStore> store_;
+  const Tensors& constants_; // whose elements are there while pinned
   std::vector<std::shared_ptr<const Node>> nodes_;
   std::vector<int64_t> written_;
   std::vector<Value> values_;
@@ -130,6 +140,7 @@ class Values {
   void follow_strides(const Node& node);
   void find_uses();
 
+  mutable std::map<int64_t, ConstantStore::Pin> pins_; // of those handed out
   Conditions& conditions_;
   Integers numbers_; // that the region is called with now
 };

@@ -117,7 +117,7 @@ void add_winograd(
             kernels::winograd(call);
           },
       .pack =
-          [unpacked](void* to) {
+          [unpacked, pin = builder.pin(tensor(node, 1))](void* to) {
             auto packing = unpacked;
             packing.packed = static_cast<float*>(to);
             kernels::winograd_pack(packing);

@@ -71,6 +71,8 @@ def rewrite(
     graph.lint()
     attributes = {key: (type_of(plan), plan) for key, plan in emitter.plans.items()}
     attributes[LEFT_OUT_ATTRIBUTE.format(method=name)] = _PAIRS, left_out(graphs)
+    for each in graphs:
+        each.forget_constants()
     return name, graph, attributes
 
 

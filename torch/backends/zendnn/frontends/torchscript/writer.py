@@ -7,24 +7,30 @@
         %a : Tensor = prim::ListUnpack(%list)
         -> (%a)
       block1():
+        %constants : Tensor[] = zendnn::constants(%plan)
         ... the operators that the region was made from
         -> (%b)
 
-The plan is an attribute of the module, so that saving and copying keep it.
+The plan is an attribute of the module, so that saving and copying keep it. Large constants are read
+from it where the operators have the same ones: the plan can release what nobody else holds.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch.backends.zendnn import passes
 from torch.backends.zendnn.frontends.schedule import Schedule
-from torch.backends.zendnn.frontends.torchscript.blocks import TorchBlock, TorchGraph
+from torch.backends.zendnn.frontends.torchscript.blocks import (
+    TorchBlock,
+    TorchGraph,
+    captured,
+)
 from torch.backends.zendnn.frontends.torchscript.calls import TorchNode, TorchValue
 from torch.backends.zendnn.graph import Region
 
@@ -35,6 +41,9 @@ MakePlan = Callable[[str, list[torch.Tensor], str], Any]
 
 #: The name of a module's attribute for a plan, by method and number.
 PLAN_ATTRIBUTE = "_zendnn_plan_{method}_{number}"
+
+#: The least bytes of a constant that operators read from the plan, which releases no smaller ones.
+LEAST_BYTES = 64 << 10
 
 BOOL, INTEGER = torch._C.BoolType.get(), torch._C.IntType.get()
 TENSOR = torch._C.TensorType.get()
@@ -74,8 +83,9 @@ class Emitter:
         read = [(v.kind, self._current.get(v.source.unique(), v.source)) for v in region.inputs]
         tensors = [value for kind, value in read if kind == "tensor"]
         numbers = [self._integer(block, value) for kind, value in read if kind == "number"]
+        plan, constants = self._plan(region)
         operands = [
-            self._plan(region),
+            plan,
             self._append(block, "prim::ListConstruct", tensors, TENSORS).output(),
             self._append(block, "prim::ListConstruct", numbers, INTEGERS).output(),
         ]
@@ -88,10 +98,11 @@ class Emitter:
         writes = any(node.writes for node in region.nodes)
         made = self._append(call, f"zendnn::{'update' if writes else 'run'}", operands, TENSORS)
         if os.environ.get("ZENDNN_VERIFY") == "1" and not writes:
-            made = self._verified(call, [*operands, made.output()], fallback, wanted)
+            made = self._verified(call, [*operands, made.output()], constants, fallback, wanted)
         for value in self._append(call, "prim::ListUnpack", [made.output()], *types).outputs():
             call.registerOutput(value)
-        for value in self._clone(otherwise, fallback, wanted):
+        known = self._constants(otherwise, plan, constants, fallback)
+        for value in self._clone(otherwise, fallback, wanted, known):
             otherwise.registerOutput(value)
         for old, new in zip(wanted, branch.outputs(), strict=True):
             name = old.debugName()
@@ -100,22 +111,50 @@ class Emitter:
                 new.setDebugName(name)
             self._current[old.unique()] = new
 
-    def _plan(self, region: Region) -> TorchValue:
-        """Make a plan and return its value in the graph."""
+    def _plan(self, region: Region) -> tuple[TorchValue, list[torch.Tensor]]:
+        """Make a plan and return its value in the graph, and its constants."""
         name = next(self._free_names)
-        plan = self.make_plan(*region.describe(passes.off_in_plans(), passes.tuning_budget()), name)
+        description, constants = region.describe(passes.off_in_plans(), passes.tuning_budget())
+        plan = self.make_plan(description, constants, name)
         self.plans[name] = plan
         (owner, *_) = self.graph.inputs()
         node = self.graph.create("prim::GetAttr", [owner], 1)
         node.s_("name", name)
         node.output().setType(type_of(plan))
         self.graph.prependNode(node)
-        return node.output()
+        return node.output(), constants
+
+    def _constants(
+        self,
+        block: TorchBlock,
+        plan: TorchValue,
+        constants: Sequence[torch.Tensor],
+        nodes: Sequence[TorchNode],
+    ) -> dict[int, TorchValue]:
+        """Append to a block what reads a plan's constants.
+
+        Return those that nodes read as constants of the graph, by the ``unique()`` of these.
+        """
+        positions = {_place(constant): i for i, constant in enumerate(constants)}
+        read = {value.unique(): value for node in nodes for value in captured(node)}
+        large = {key: held for key, value in read.items() if (held := _large(value)) is not None}
+        found = {
+            key: positions[place]
+            for key, held in large.items()
+            if (place := _place(held)) in positions
+        }
+        if not found:
+            return {}
+        made = self._append(block, "zendnn::constants", [plan], TENSORS)
+        types = [TENSOR] * len(constants)
+        values = list(self._append(block, "prim::ListUnpack", [made.output()], *types).outputs())
+        return {key: values[position] for key, position in found.items()}
 
     def _verified(
         self,
         block: TorchBlock,
         operands: list[TorchValue],
+        constants: Sequence[torch.Tensor],
         fallback: Sequence[TorchNode],
         wanted: Sequence[TorchValue],
     ) -> TorchNode:
@@ -123,7 +162,8 @@ class Emitter:
         due = self._append(block, "zendnn::is_due", operands[:-1], BOOL).output()
         branch = self._append(block, "prim::If", [due], TENSORS)
         compared, kept = branch.addBlock(), branch.addBlock()
-        values = self._clone(compared, fallback, wanted)
+        known = self._constants(compared, operands[0], constants, fallback)
+        values = self._clone(compared, fallback, wanted, known)
         original = self._append(compared, "prim::ListConstruct", values, TENSORS).output()
         both = [*operands, original]
         compared.registerOutput(self._append(compared, "zendnn::verified", both, TENSORS).output())
@@ -131,10 +171,17 @@ class Emitter:
         return branch
 
     def _clone(
-        self, block: TorchBlock, nodes: Sequence[TorchNode], wanted: Sequence[TorchValue]
+        self,
+        block: TorchBlock,
+        nodes: Sequence[TorchNode],
+        wanted: Sequence[TorchValue],
+        known: Mapping[int, TorchValue],
     ) -> list[TorchValue]:
-        """Append clones of nodes to a block, and return what they make of some values."""
-        clones: dict[int, TorchValue] = {}
+        """Append clones of nodes to a block, and return what they make of some values.
+
+        ``known`` are values that the clones read instead of others.
+        """
+        clones = dict(known)
         for node in nodes:
             clone = self.graph.createClone(node, lambda value: clones.get(value.unique(), value))
             clone.insertBefore(block.returnNode())
@@ -156,6 +203,20 @@ class Emitter:
             value.setType(type_)
         node.insertBefore(block.returnNode())
         return node
+
+
+def _large(value: TorchValue) -> torch.Tensor | None:
+    """Return the tensor that a value is, if it is a large constant."""
+    if value.node().kind() != "prim::Constant":
+        return None
+    held = value.toIValue()
+    is_tensor = isinstance(held, torch.Tensor) and held.layout is torch.strided
+    return held if is_tensor and held.is_cpu and held.nbytes >= LEAST_BYTES else None
+
+
+def _place(tensor: torch.Tensor) -> tuple[object, ...]:
+    """Return what is equal for equal views of one memory."""
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def type_of(thing: Any) -> Any:

@@ -1,0 +1,315 @@
+"""Weights that only a plan holds are in memory once, and whoever reads them gets their bits."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from benchmarks.memory import resident
+
+from ..common import values
+from .check import explained
+from .test_plan import optimised, the_plan
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning"),
+]
+
+WIDTH = 320
+WEIGHT_BYTES = WIDTH * WIDTH * 4
+#: A plan asks at its first, second, fourth, … call whether it owns its weights.
+ENOUGH_CALLS = 9
+
+
+@pytest.fixture(autouse=True)
+def untimed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first implementation serves, which packs its weights."""
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0")
+
+
+def net(layers: int = 3, width: int = WIDTH) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        *(part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU()))
+    ).eval()
+
+
+def owner(module: nn.Module, x: Tensor) -> Any:
+    """A frozen module; the caller gives up the original one."""
+    with torch.no_grad():
+        return optimised(module, x)
+
+
+def released(frozen: Any) -> int:
+    found: int = explained(the_plan(frozen))["released_bytes"]
+    return found
+
+
+def call_often(frozen: Any, x: Tensor) -> Tensor:
+    gc.collect()  # torch.jit.trace leaves the module in a cycle of references
+    with torch.no_grad():
+        for _ in range(ENOUGH_CALLS):
+            result: Tensor = frozen(x)
+    return result
+
+
+def bits(x: Tensor) -> Tensor:
+    return x.flatten().clone().view(torch.uint8)
+
+
+def all_bits(frozen: Any) -> list[Tensor]:
+    return [bits(constant) for constant in the_plan(frozen).constants()]
+
+
+def test_weights_are_released_over_many_sizes_and_results_stay() -> None:
+    frozen = owner(net(), values(1, WIDTH))
+    module = net()
+    gc.collect()
+    with torch.no_grad():
+        for rows in (1, 7, 33, 64, 128, 200, *range(2, 50)):
+            x = values(rows, WIDTH)
+            torch.testing.assert_close(frozen(x), module(x), rtol=1e-4, atol=1e-5)
+    assert released(frozen) == 3 * WEIGHT_BYTES
+
+
+def test_released_weights_leave_the_memory() -> None:
+    width = 2048
+    frozen = owner(net(layers=2, width=width), values(3, width))
+    kept = net(layers=2, width=width)  # so that nothing else is loaded for it later
+    call_often(owner(kept, values(3, width)), values(3, width))
+    del kept
+    before = resident()
+    call_often(frozen, values(3, width))
+    assert released(frozen) == 2 * width * width * 4
+    # Packed and released: without that, one more copy of the weights would be there.
+    assert resident() - before < width * width * 4
+
+
+def test_weights_that_others_hold_stay_until_these_are_gone() -> None:
+    module, x = net(), values(5, WIDTH)
+    frozen = owner(module, x)
+    want = call_often(frozen, x)
+    assert released(frozen) == 0
+    del module
+    assert torch.equal(call_often(frozen, x), want)
+    assert released(frozen) == 3 * WEIGHT_BYTES
+
+
+def test_plans_that_share_weights_keep_them() -> None:
+    module, x = net(), values(5, WIDTH)
+    first, second = owner(module, x), owner(module, x)
+    del module
+    want = call_often(first, x)
+    assert torch.equal(call_often(second, x), want)
+    assert released(first) == released(second) == 0
+    del second
+    torch.jit.freeze(torch.jit.script(nn.ReLU().eval()))(x)  # torch keeps the graph that ran last
+    assert torch.equal(call_often(first, x), want)
+    assert released(first) == 3 * WEIGHT_BYTES
+
+
+def test_handed_out_constants_keep_their_memory() -> None:
+    frozen, x = owner(net(), values(5, WIDTH)), values(5, WIDTH)
+    held = the_plan(frozen).constants()
+    call_often(frozen, x)
+    assert released(frozen) == 0
+    del held
+    call_often(frozen, x)
+    assert released(frozen) == 3 * WEIGHT_BYTES
+    first, second = the_plan(frozen).constants(), the_plan(frozen).constants()
+    assert all(map(torch.equal, first, second))
+    assert released(frozen) == 3 * WEIGHT_BYTES  # these were copies
+
+
+def test_memory_that_torch_has_not_allocated_stays() -> None:
+    array: Any = np.ones((WIDTH, WIDTH), np.float32)
+    module = nn.Sequential(nn.Linear(WIDTH, WIDTH)).eval()
+    module[0].weight = nn.Parameter(torch.from_numpy(array), requires_grad=False)
+    x = values(5, WIDTH)
+    frozen = owner(module, x)
+    del module
+    call_often(frozen, x)
+    assert released(frozen) == 0
+    assert (array == 1).all()
+
+
+def saved(frozen: Any) -> Any:
+    buffer = io.BytesIO()
+    torch.jit.save(frozen, buffer)
+    buffer.seek(0)
+    return torch.jit.load(buffer)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, saved], ids=["deepcopy", "save"])
+def test_copies_have_the_weights(copied: Callable[[Any], Any]) -> None:
+    x = values(5, WIDTH)
+    frozen = owner(net(), x)
+    want = call_often(frozen, x)
+    assert released(frozen) == 3 * WEIGHT_BYTES
+    other = copied(frozen)
+    assert all(map(torch.equal, all_bits(frozen), all_bits(other)))
+    assert torch.equal(call_often(other, x), want)
+    assert released(frozen) == released(other) == 3 * WEIGHT_BYTES
+
+
+def test_a_saved_module_has_its_weights_once() -> None:
+    frozen = owner(net(), values(5, WIDTH))
+    buffer = io.BytesIO()
+    torch.jit.save(frozen, buffer)
+    assert 3 * WEIGHT_BYTES < buffer.tell() < 3.5 * WEIGHT_BYTES
+
+
+def test_what_is_left_to_torch_reads_the_weights() -> None:
+    module, x = net(), values(5, WIDTH)
+    with torch.no_grad():
+        want = module(x)
+    frozen = owner(module, x)
+    del module
+    call_often(frozen, x)
+    assert released(frozen) == 3 * WEIGHT_BYTES
+    with torch.backends.zendnn.flags(enabled=False), torch.no_grad():
+        torch.testing.assert_close(frozen(x), want)
+    grown = x.clone().requires_grad_()
+    frozen(grown).sum().backward()
+    module = net()
+    again = x.clone().requires_grad_()
+    module(again).sum().backward()
+    torch.testing.assert_close(grown.grad, again.grad)
+
+
+def test_clearing_brings_the_weights_back() -> None:
+    x, before = values(5, WIDTH), torch.backends.zendnn.packed_memory()
+    frozen = owner(net(), x)
+    want = call_often(frozen, x)
+    plan = the_plan(frozen)
+    plan.clear()
+    assert released(frozen) == 0
+    assert torch.backends.zendnn.packed_memory() == before
+    assert torch.equal(call_often(frozen, x), want)
+    assert released(frozen) == 3 * WEIGHT_BYTES
+
+
+def random_bits(*sizes: int, dtype: torch.dtype) -> Tensor:
+    """All patterns of bits: NaN with payloads, infinities, subnormal numbers and signed zeros."""
+    generator = torch.Generator().manual_seed(len(sizes))
+    whole = torch.zeros(sizes, dtype=dtype)
+    raw = torch.randint(0, 256, (whole.nbytes,), generator=generator, dtype=torch.uint8)
+    return raw.view(dtype).view(sizes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("sizes", [(512, 512), (257, 511), (193, 1001), (1000, 131)])
+def test_unpacking_a_linear_layer_gives_its_bits(
+    sizes: tuple[int, int], rows: int, dtype: torch.dtype
+) -> None:
+    module = nn.Linear(sizes[1], sizes[0], dtype=dtype).eval().requires_grad_(False)
+    weight = random_bits(*sizes, dtype=dtype)
+    module.weight.copy_(weight)
+    assert torch.equal(bits(module.weight), bits(weight))
+    x = torch.zeros(rows, sizes[1], dtype=dtype)
+    frozen = owner(module, x)
+    del module
+    call_often(frozen, x)
+    (found,) = (c for c in the_plan(frozen).constants() if c.dim() == 2)
+    assert torch.equal(bits(found), bits(weight))
+    if explained(the_plan(frozen))["packed_bytes"]:
+        assert released(frozen) == weight.nbytes
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize(
+    ("channels", "filters", "kernel", "groups"),
+    [(64, 128, 3, 1), (35, 67, 5, 1), (131, 257, 1, 1), (96, 160, 3, 2)],
+)
+def test_unpacking_a_convolution_gives_its_bits(
+    channels: int,
+    filters: int,
+    kernel: int,
+    groups: int,
+    layout: torch.memory_format,
+    dtype: torch.dtype,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ZENDNN_WINOGRAD", "0")
+    module = nn.Conv2d(channels, filters, kernel, groups=groups, dtype=dtype).eval()
+    module = module.requires_grad_(False).to(memory_format=layout)
+    weight = random_bits(*module.weight.shape, dtype=dtype)
+    module.weight.copy_(weight)
+    x = torch.zeros(1, channels, 9, 9, dtype=dtype)
+    frozen = owner(module, x)
+    del module
+    call_often(frozen, x)
+    (found,) = (c for c in the_plan(frozen).constants() if c.dim() == 4)
+    assert torch.equal(bits(found), bits(weight))
+    assert released(frozen) == weight.nbytes
+
+
+class Heads(nn.Module):
+    """Three layers that read one value, whose weights a plan joins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.parts = nn.ModuleList(nn.Linear(WIDTH, n) for n in (WIDTH, 129, 257))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([part(x).relu() for part in self.parts], -1)
+
+
+def test_joined_weights_are_released_together() -> None:
+    module, x = Heads().eval(), values(5, WIDTH)
+    with torch.no_grad():
+        want = module(x)
+    weights = [part.weight.detach().clone() for part in module.parts]
+    frozen = owner(module, x)
+    del module
+    torch.testing.assert_close(call_often(frozen, x), want)
+    assert released(frozen) == sum(weight.nbytes for weight in weights)
+    found = [c for c in the_plan(frozen).constants() if c.dim() == 2]
+    assert len(found) == len(weights)
+    assert all(any(torch.equal(a, b) for b in weights) for a in found)
+
+
+def test_threads_build_run_and_fall_back_while_weights_come_and_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "0.01")  # timing reads the plain weights
+    frozen, module = owner(net(), values(1, WIDTH)), net()
+    plan = the_plan(frozen)
+    wrong: list[int] = []
+
+    def work(first: int) -> None:
+        torch.set_num_threads(1)
+        with torch.no_grad():
+            for rows in range(first, first + 24, 4):
+                x = values(rows, WIDTH)
+                want = module(x)
+                for turn in range(6):
+                    if rows % 3 == turn:
+                        with torch.backends.zendnn.flags(enabled=False):
+                            got = frozen(x)
+                    else:
+                        got = frozen(x)
+                    if not torch.allclose(got, want, rtol=1e-3, atol=1e-4):
+                        wrong.append(rows)
+                if rows % 8 == 0:
+                    plan.clear()
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(1, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
