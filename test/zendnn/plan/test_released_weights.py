@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from torch import Tensor, nn
 
 from benchmarks.memory import resident
 
-from ..common import values
+from ..common import run_python, values
 from .check import explained
 from .test_plan import optimised, the_plan
 
@@ -179,12 +181,15 @@ def test_what_is_left_to_torch_reads_the_weights() -> None:
     assert released(frozen) == 3 * WEIGHT_BYTES
     with torch.backends.zendnn.flags(enabled=False), torch.no_grad():
         torch.testing.assert_close(frozen(x), want)
+    assert released(frozen) == 0  # the next of such calls unpacks nothing
     grown = x.clone().requires_grad_()
     frozen(grown).sum().backward()
     module = net()
     again = x.clone().requires_grad_()
     module(again).sum().backward()
     torch.testing.assert_close(grown.grad, again.grad)
+    call_often(frozen, x)
+    assert released(frozen) == 3 * WEIGHT_BYTES
 
 
 def test_clearing_brings_the_weights_back() -> None:
@@ -313,3 +318,26 @@ def test_threads_build_run_and_fall_back_while_weights_come_and_go(
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+SIZES = """
+import gc, os
+import torch
+from torch import nn
+
+with torch.no_grad():
+    traced = torch.jit.trace(nn.Sequential(nn.Linear(512, 1024)).eval(), torch.zeros(64, 512))
+    frozen = torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+    del traced
+    gc.collect()
+    for rows, budget in ((64, "0"), (200, "2")):
+        os.environ["ZENDNN_TUNING_BUDGET"] = budget
+        frozen(torch.zeros(rows, 512))
+"""
+
+
+def test_later_sizes_choose_between_packed_and_released_weights(tmp_path: Path) -> None:
+    choices = tmp_path / "choices"
+    run_python(SIZES, ZENDNN_TUNING_CACHE=str(choices))
+    # Of the candidates, 'p' has packed weights, 'u' wants them unpacked, and '-' has no room.
+    assert re.search(r" packed p-*u", choices.read_text())

@@ -47,9 +47,10 @@ struct Made {
   bool is_timed = true; // nor would one that may time
 };
 
-// What memory packed weights need: none if they are used as they lie, or packed
-// already; else there may be room for them.
-enum class Supply : uint8_t { lying, packed, room, none };
+// What memory weights need: none if they are used as they lie, or packed
+// already; that of the weight where the plan has released what lies there; else
+// there may be room to pack them.
+enum class Supply : uint8_t { lying, packed, released, room, none };
 
 // A build of the same region for another call.
 struct Predecessor {

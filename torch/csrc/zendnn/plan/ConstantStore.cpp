@@ -97,7 +97,9 @@ void ConstantStore::bring_back(int64_t index) {
                  : nullptr;
     });
     for (const auto part : form->parts) {
-      kept_[part] = nullptr;
+      if (kept_[part] == form) {
+        kept_[part] = nullptr;
+      }
     }
     waits_ = true;
   }
@@ -116,13 +118,27 @@ Tensors ConstantStore::whole() {
       });
       given.push_back(std::move(copy));
     } else {
-      given.push_back(apart(constant));
-      for (auto& offer : offers_) { // who has it now may write to it
-        offer.is_proven = false;
-      }
+      given.push_back(handed_out(static_cast<int64_t>(i)));
     }
   }
   return given;
+}
+
+Tensors ConstantStore::restored() {
+  const std::lock_guard lock(mutex_);
+  Tensors given;
+  for (size_t i = 0; i < constants_.size(); ++i) {
+    bring_back(static_cast<int64_t>(i));
+    given.push_back(handed_out(static_cast<int64_t>(i)));
+  }
+  return given;
+}
+
+Tensor ConstantStore::handed_out(int64_t index) {
+  for (auto& offer : offers_) {
+    offer.is_proven = false;
+  }
+  return apart(constants_[index]);
 }
 
 void ConstantStore::offer(const std::vector<Form>& forms) {
@@ -224,11 +240,9 @@ void ConstantStore::release_later() noexcept {
   }
 }
 
-void ConstantStore::restore() {
+bool ConstantStore::is_released(int64_t index) const {
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < kept_.size(); ++i) {
-    bring_back(static_cast<int64_t>(i));
-  }
+  return kept_[index] != nullptr;
 }
 
 int64_t ConstantStore::released_bytes() const {

@@ -39,6 +39,9 @@ class C10_EXPORT ConstantStore
   // All constants with their elements, which the caller may keep: copies of
   // those that are released.
   Tensors whole();
+  // The same, where they lie, so that those who read them at many calls do not
+  // unpack them each time.
+  Tensors restored();
 
   // Notes forms that constants may be released for. Those that drop elements,
   // or change their bits, are found when they are unpacked.
@@ -49,8 +52,7 @@ class C10_EXPORT ConstantStore
   // The same, now and then: calls cost next to nothing, and there is a bounded
   // number of attempts.
   void release_later() noexcept;
-  // Unpacks all, and lets their packed forms go.
-  void restore();
+  bool is_released(int64_t index) const;
   int64_t released_bytes() const;
 
  private:
@@ -67,6 +69,8 @@ class C10_EXPORT ConstantStore
   bool holds_bits(const Form& form) const;
   void release(Offer& offer);
   void bring_back(int64_t index);
+  // One that leaves the plan: whoever has it may write to it.
+  Tensor handed_out(int64_t index);
 
   Tensors constants_;
   mutable std::mutex mutex_;

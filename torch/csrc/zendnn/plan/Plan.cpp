@@ -469,7 +469,7 @@ void Plan::check_fits(
 
 Tensors Plan::interpret(const Tensors& tensors, const Integers& numbers) const {
   check_fits(is_count(tensors, numbers), tensors, numbers);
-  return plan::interpret(region_, constants(), tensors, numbers);
+  return plan::interpret(region_, operands(), tensors, numbers);
 }
 
 Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
@@ -562,7 +562,7 @@ void Plan::clear() {
     latest_.reset();
     builds_ = 0;
   }
-  constants_->restore();
+  constants_->restored();
   trim();
 }
 

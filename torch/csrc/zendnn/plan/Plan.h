@@ -43,6 +43,10 @@ class Plan : public torch::CustomClassHolder {
   Tensors constants() const {
     return constants_->whole();
   }
+  // The same, for operators that run in the plan's place.
+  Tensors operands() const {
+    return constants_->restored();
+  }
   const std::string& name() const {
     return name_;
   }

@@ -64,7 +64,7 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
   // What the operators of a region read where the plan does not take it.
   m.def(
       "constants(__torch__.torch.classes.zendnn.Plan plan) -> Tensor[]",
-      [](const PlanPtr& plan) { return plan->constants(); });
+      [](const PlanPtr& plan) { return plan->operands(); });
   m.def(schema("is_due", ") -> bool"), AsOperator<&Plan::is_due>::call);
   m.def(
       schema("verified", ", Tensor[] given, Tensor[] original) -> Tensor[]"),

@@ -202,8 +202,7 @@ std::shared_ptr<const Implementation> Product::choose(
 
 bool Product::is_served(const Implementation& made, bool may_pack) const {
   const auto supply = builder_.supply(tensor(node_, 1), made);
-  return supply == Supply::lying || supply == Supply::packed ||
-         (may_pack && supply == Supply::room);
+  return supply <= Supply::released || (may_pack && supply == Supply::room);
 }
 
 std::string Product::leave_out_unserved(std::vector<Implementation>& found) {
@@ -213,7 +212,7 @@ std::string Product::leave_out_unserved(std::vector<Implementation>& found) {
     made.supply = builder_.supply(tensor(node_, 1), made);
     is_usual = is_usual &&
                (made.supply == Supply::lying || made.supply == Supply::room);
-    state += "lpr-"[static_cast<size_t>(made.supply)];
+    state += "lpur-"[static_cast<size_t>(made.supply)];
   }
   const auto is_served = [](const Implementation& made) {
     return made.supply != Supply::none;
@@ -273,6 +272,8 @@ Choice Product::fastest(
       candidates.back().handicap = !is_first         ? kWorthAnother
                                    : window_.empty() ? kWorthPacking
                                                      : 1;
+    } else if (made.supply == Supply::released) {
+      candidates.back().handicap = kWorthAnother;
     }
   }
   return builder_.choose(
