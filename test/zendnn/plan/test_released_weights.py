@@ -336,8 +336,8 @@ with torch.no_grad():
 """
 
 
-def test_later_sizes_choose_between_packed_and_released_weights(tmp_path: Path) -> None:
+def test_plain_weights_that_a_plan_owns_are_not_free(tmp_path: Path) -> None:
     choices = tmp_path / "choices"
     run_python(SIZES, ZENDNN_TUNING_CACHE=str(choices))
-    # Of the candidates, 'p' has packed weights, 'u' wants them unpacked, and '-' has no room.
-    assert re.search(r" packed p-*u", choices.read_text())
+    # Of the candidates, 'p' has packed weights, 'o' wants the plain ones, and '-' has no room.
+    assert re.search(r" packed p-*o", choices.read_text())

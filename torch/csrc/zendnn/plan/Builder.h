@@ -48,9 +48,9 @@ struct Made {
 };
 
 // What memory weights need: none if they are used as they lie, or packed
-// already; that of the weight where the plan has released what lies there; else
-// there may be room to pack them.
-enum class Supply : uint8_t { lying, packed, released, room, none };
+// already; that of the weight where the plan would else release what lies
+// there; for others there may be room to pack them.
+enum class Supply : uint8_t { lying, packed, owned, room, none };
 
 // A build of the same region for another call.
 struct Predecessor {

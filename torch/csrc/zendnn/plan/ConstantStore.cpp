@@ -162,11 +162,10 @@ void ConstantStore::offer(const std::vector<Form>& forms) {
   calls_ = 0;
 }
 
-bool ConstantStore::is_releasable(int64_t index) const {
+bool ConstantStore::is_sole_holder(int64_t index) const {
   const auto& constant = constants_[index];
   const auto& storage = constant.storage();
-  return kept_[index] == nullptr && pins_[index] == 0 &&
-         constant.nbytes() >= kLeastBytes && constant.use_count() == 1 &&
+  return constant.nbytes() >= kLeastBytes && constant.use_count() == 1 &&
          storage.use_count() == 1 && is_from_allocator(storage.data_ptr()) &&
          constant.storage_offset() == 0 &&
          constant.nbytes() == storage.nbytes() &&
@@ -193,7 +192,8 @@ void ConstantStore::release(Offer& offer) {
   auto piece = offer.piece.lock();
   if (offer.is_refuted || !piece || !piece->is_filled() ||
       !std::all_of(offer.parts.begin(), offer.parts.end(), [&](int64_t part) {
-        return is_releasable(part);
+        return kept_[part] == nullptr && pins_[part] == 0 &&
+               is_sole_holder(part);
       })) {
     return;
   }
@@ -240,9 +240,9 @@ void ConstantStore::release_later() noexcept {
   }
 }
 
-bool ConstantStore::is_released(int64_t index) const {
+bool ConstantStore::is_owned(int64_t index) const {
   const std::lock_guard lock(mutex_);
-  return kept_[index] != nullptr;
+  return kept_[index] != nullptr || is_sole_holder(index);
 }
 
 int64_t ConstantStore::released_bytes() const {

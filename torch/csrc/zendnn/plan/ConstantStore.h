@@ -52,7 +52,8 @@ class C10_EXPORT ConstantStore
   // The same, now and then: calls cost next to nothing, and there is a bounded
   // number of attempts.
   void release_later() noexcept;
-  bool is_released(int64_t index) const;
+  // Whether it is released, or could be if it were packed and not pinned.
+  bool is_owned(int64_t index) const;
   int64_t released_bytes() const;
 
  private:
@@ -65,7 +66,7 @@ class C10_EXPORT ConstantStore
   };
 
   // The caller of these holds the lock.
-  bool is_releasable(int64_t index) const;
+  bool is_sole_holder(int64_t index) const;
   bool holds_bits(const Form& form) const;
   void release(Offer& offer);
   void bring_back(int64_t index);

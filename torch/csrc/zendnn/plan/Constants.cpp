@@ -117,8 +117,8 @@ std::string Builder::form(int64_t value, const Implementation& made) const {
 Supply Builder::supply(int64_t value, const Implementation& made) const {
   const auto name = form(value, made);
   if (name.empty()) {
-    return store_->is_released(values_[value].constant) ? Supply::released
-                                                        : Supply::lying;
+    return store_->is_owned(values_[value].constant) ? Supply::owned
+                                                     : Supply::lying;
   }
   const auto& of = weight(value);
   const auto& all = Forms::all();

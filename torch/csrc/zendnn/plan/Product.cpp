@@ -202,7 +202,7 @@ std::shared_ptr<const Implementation> Product::choose(
 
 bool Product::is_served(const Implementation& made, bool may_pack) const {
   const auto supply = builder_.supply(tensor(node_, 1), made);
-  return supply <= Supply::released || (may_pack && supply == Supply::room);
+  return supply <= Supply::owned || (may_pack && supply == Supply::room);
 }
 
 std::string Product::leave_out_unserved(std::vector<Implementation>& found) {
@@ -212,7 +212,7 @@ std::string Product::leave_out_unserved(std::vector<Implementation>& found) {
     made.supply = builder_.supply(tensor(node_, 1), made);
     is_usual = is_usual &&
                (made.supply == Supply::lying || made.supply == Supply::room);
-    state += "lpur-"[static_cast<size_t>(made.supply)];
+    state += "lpor-"[static_cast<size_t>(made.supply)];
   }
   const auto is_served = [](const Implementation& made) {
     return made.supply != Supply::none;
@@ -265,14 +265,20 @@ Choice Product::fastest(
   auto trial = this->trial(attached);
   std::vector<Candidate> candidates;
   const bool is_first = builder_.forms(weight).empty();
+  // What is packed takes the place of weights that the plan owns.
+  const bool is_owned =
+      std::any_of(found.begin(), found.end(), [](const Implementation& made) {
+        return made.supply == Supply::owned;
+      });
   for (const auto& made : found) {
     candidates.push_back(trial.candidate(made));
     if (made.supply == Supply::room) {
       // Nearly all convolutions read packed weights.
-      candidates.back().handicap = !is_first         ? kWorthAnother
-                                   : window_.empty() ? kWorthPacking
-                                                     : 1;
-    } else if (made.supply == Supply::released) {
+      candidates.back().handicap = !is_first ? kWorthAnother
+                                   : is_owned || !window_.empty()
+                                       ? 1
+                                       : kWorthPacking;
+    } else if (made.supply == Supply::owned) {
       candidates.back().handicap = kWorthAnother;
     }
   }

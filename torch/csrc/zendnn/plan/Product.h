@@ -130,7 +130,7 @@ class Product {
   bool is_served(const Implementation& made, bool may_pack) const;
   // Leaves out those whose weights get no memory, and puts those that are
   // packed first. Returns what a choice between the others depends on, nothing
-  // for a weight that is not packed yet.
+  // for a weight that is neither packed yet nor the plan's alone.
   std::string leave_out_unserved(std::vector<Implementation>& found);
   Choice fastest(
       const Attached& attached,
