@@ -148,7 +148,7 @@ def test_candidates_that_are_as_fast_take_turns() -> None:
     candidates = [noted(calls, name, 0.002) for name in ("one", "two")]
     _C._choose("1x1", candidates, candidate(RIGHT))
     assert calls == ["one", "two"] * (len(calls) // 2)
-    assert 4 <= len(calls) <= 2 * 7
+    assert 4 <= len(calls) <= 2 * 9
 
 
 @pytest.mark.filterwarnings("error::UserWarning")
