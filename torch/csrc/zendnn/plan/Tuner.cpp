@@ -41,11 +41,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How much more than the cheapest a candidate may cost and stay: after its
-// first run, after the second, and so on. It is what noise explains: a machine
-// that others share, too, may disturb the first runs of one.
-constexpr std::array<double, 8>
-    kNoise{2.5, 1.6, 1.3, 1.2, 1.12, 1.08, 1.05, 1.03};
+// How much more than the cheapest a candidate may cost and stay, after its
+// first run and so on, as noise explains: others may disturb the first runs.
+constexpr std::array kNoise{2.5, 1.6, 1.3, 1.2, 1.12, 1.08, 1.05, 1.03};
 // A candidate runs so often unless that takes too long, and more often while
 // all of its runs take less than a moment: short ones say little.
 constexpr int kRuns = kNoise.size(), kMostRuns = 24;
