@@ -36,8 +36,8 @@ double packed_factor() {
   return number_from("ZENDNN_PACKED_MEMORY", 1);
 }
 
-// A digest of memory. For the rest of the words, each step maps hashes one to
-// one, so that a single word that changes always changes it.
+// A digest of memory. A single word that changes always changes it, since each
+// step is a bijection of the word, and one of the hash.
 uint64_t digest_of(const char* memory, int64_t bytes) {
   constexpr int64_t kLanes = 8, kWord = sizeof(uint64_t);
   constexpr uint64_t kOdd = 0x9e3779b97f4a7c15; // 2^64 / golden ratio

@@ -42,7 +42,8 @@ MakePlan = Callable[[str, list[torch.Tensor], str], Any]
 #: The name of a module's attribute for a plan, by method and number.
 PLAN_ATTRIBUTE = "_zendnn_plan_{method}_{number}"
 
-#: The least bytes of a constant that operators read from the plan, which releases no smaller ones.
+#: The least bytes of a constant that operators read from the plan, which releases no smaller ones:
+#: ``kLeastBytes`` of ``plan/ConstantStore.cpp``.
 LEAST_BYTES = 64 << 10
 
 BOOL, INTEGER = torch._C.BoolType.get(), torch._C.IntType.get()
