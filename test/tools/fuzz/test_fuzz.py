@@ -243,6 +243,14 @@ def test_another_error_than_stocks_is_found(
     assert verdict.is_find == (outcome != "same")
 
 
+def test_a_dtype_of_stocks_own_graphs_is_no_find() -> None:
+    bias = Data("v1_1", (4,), "float64")
+    mixed = node(1, "F.linear({0}, {w0}, {w1})", 0, weights=(Data("v1_0", (4, 4)), bias))
+    turned = Data("v0", (2, 3, 4), layout="transposed")
+    model = replace(CHAIN, nodes=(mixed,), outputs=("v1",), inputs=((turned,),))
+    assert checked(model, "compile").outcome == "upstream"  # float64, and float32 in eager mode
+
+
 def test_wrong_indices_are_compared_by_their_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     ids = Data("v0", (6,), "int64")
     table = Data("v1_0", (8, 4))
