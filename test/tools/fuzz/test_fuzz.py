@@ -287,6 +287,42 @@ def test_a_trace_with_a_size_of_its_first_inputs_is_no_find() -> None:
     assert checked(model, "trace").outcome == "same"
 
 
+STATEFUL = check_module.Code(
+    """class Model(torch.nn.Module):
+    def __init__(self, weights: Dict[str, torch.Tensor]) -> None:
+        super().__init__()
+        self.register_buffer("state", weights["state"])
+
+    def forward(self, x: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        written = self.state.index_copy_(0, torch.tensor([1]), x.narrow(0, 0, 1))
+        y = torch.cat(torch.chunk(x, 2, 1), 1)
+        y.masked_fill_(written > 0, 0.5)
+        return (y, written)
+
+
+class Nudged(Model):
+    pass
+"""
+)
+
+
+def test_results_of_a_call_that_stock_refuses_are_not_compared_later() -> None:
+    weights = {"state": torch.tensor([[1.0, 2.0], [3.0, 4.0]])}
+    runs = [[torch.tensor([[5.0, 6.0], [7.0, 8.0]])], [torch.tensor([[9.0, 10.0]])]]
+    assert check_module.check(STATEFUL, weights, runs, "trace").outcome == "same"
+
+
+def test_strides_that_torch_itself_foretells_wrongly_are_no_find() -> None:
+    nodes = (
+        node(1, "F.logsigmoid({0})", 0),
+        node(2, "{0}.select(0, 3).copy_({1}.select(0, 0))", 1, 0),
+        node(3, "{0}.index_add(0, torch.tensor([3, 2, 1, 0]), {0})", 1),
+    )
+    model = replace(CHAIN, nodes=nodes, outputs=("v3", "v2"))
+    turned = Data("v0", (4, 2, 2), layout="transposed")
+    assert checked(replace(model, inputs=((turned,),)), "compile").outcome == "same"
+
+
 def test_a_crash_is_a_find_and_the_worker_continues() -> None:
     crash = replace(CHAIN, nodes=(node(1, "torch.ops.aten.nothing({0})", 0),), outputs=("v1",))
     text = "__import__('os').kill(__import__('os').getpid(), 11) or {0}"
