@@ -37,6 +37,8 @@ constexpr std::array<Panels, 3> kPanels{{
      memory::format_tag::BA16a64b2a},
 }};
 
+constexpr const char* kInnerProduct = "inner product ";
+
 // A tensor as a matrix of its rows.
 memory::desc
 as_rows(const Dims& sizes, c10::ScalarType dtype, int64_t row_stride) {
@@ -45,6 +47,25 @@ as_rows(const Dims& sizes, c10::ScalarType dtype, int64_t row_stride) {
       Dims{count(sizes) / columns, columns},
       type_of(dtype),
       Dims{row_stride, 1}};
+}
+
+memory::desc turned(const memory::desc& matrix) {
+  return matrix.permute_axes({1, 0});
+}
+
+memory::desc row_major(const memory::desc& matrix) {
+  const auto dims = matrix.get_dims();
+  return {dims, matrix.get_data_type(), Dims{dims[1], 1}};
+}
+
+// As many columns of a matrix; rows without gaps stay so.
+memory::desc with_columns(const memory::desc& matrix, int64_t columns) {
+  const auto dims = matrix.get_dims();
+  const auto step = matrix.get_strides()[0];
+  return {
+      {dims[0], columns},
+      matrix.get_data_type(),
+      {step == dims[1] ? columns : step, 1}};
 }
 
 struct Matrices {
@@ -256,7 +277,7 @@ class MatrixProduct : public Product {
       const primitive_attr& attributes,
       const Visit& visit) const {
     const auto bias =
-        bias_.is_zero() ? bias_ : bias_.reshape({1, dims_.back()});
+        bias_.is_zero() ? bias_ : bias_.reshape({1, weights.get_dims().back()});
     visit_primitives<::zendnn::matmul>(
         kind, weights_, visit, source_, weights, bias, result_, attributes);
   }
@@ -283,8 +304,39 @@ class Linear : public MatrixProduct {
   }
 
  private:
-  // By weights as they lie, row by row, or packed, by every implementation that
-  // takes them so; those that end in ZenDNN's GEMM are BLIS's in float32.
+  // Columns for whole panels of each thread, whose weights come from memory as
+  // those of the whole do: many rows read them again.
+  std::unique_ptr<Product> part() const override {
+    constexpr int64_t kFewRows = 128, kPanels = 3 * 64; // of any width
+    const auto bytes = int64_t{source_.get_dims()[0] <= kFewRows ? 2 : 8} << 20;
+    const auto unit = kPanels * at::get_num_threads();
+    const auto column = depth_ * item_size(builder_.dtype(tensor(node_, 1)));
+    const auto columns = (bytes / column / unit + 1) * unit;
+    if (weights_.get_strides() != Dims{1, depth_} ||
+        columns > weights_.get_dims()[1] * 3 / 4) {
+      return nullptr;
+    }
+    auto part = std::make_unique<Linear>(*this);
+    part->weights_ = {{depth_, columns}, weights_.get_data_type(), {1, depth_}};
+    part->result_ = with_columns(result_, columns);
+    if (!bias_.is_zero()) {
+      part->bias_ = {{columns}, bias_.get_data_type(), memory::format_tag::x};
+    }
+    return part;
+  }
+
+  // A part sees its own columns.
+  std::optional<Seen> see(int64_t operand) override {
+    auto seen = MatrixProduct::see(operand);
+    if (const auto columns = weights_.get_dims()[1];
+        seen && seen->desc.get_dims()[1] > columns) {
+      seen->desc = with_columns(seen->desc, columns);
+    }
+    return seen;
+  }
+
+  // By weights as they lie or packed, by every implementation that takes them
+  // so. ZenDNN's GEMM, which is BLIS's in float32, packs them for itself.
   void visit(const primitive_attr& attributes, const Visit& visit)
       const override {
     const auto type = weights_.get_data_type();
@@ -297,7 +349,13 @@ class Linear : public MatrixProduct {
         [&](const char* kind, const memory::desc& weights, const Visit& visit) {
           visit_matmuls(kind, weights, attributes, visit);
         };
-    attempt("matmul packed ", any_layout(weights_), visit_some);
+    const auto visit_packed = [&](Implementation made) {
+      const auto& name = made.implementation;
+      made.is_slow = made.is_slow || name.starts_with("gemm:") ||
+                     name.starts_with("x64:gemm:");
+      return visit_some(made);
+    };
+    attempt("matmul packed ", any_layout(weights_), visit_packed);
     for (const auto& panels : kPanels) {
       if (wide) {
         const auto tag =
@@ -312,18 +370,25 @@ class Linear : public MatrixProduct {
       }
     }
     attempt("matmul plain ", weights_, visit_some);
-    attempt(
-        "matmul row major ",
-        {weights_.get_dims(), type, Dims{dims_[1], 1}},
-        visit_some);
-    const auto turned = weights_.permute_axes({1, 0}); // (out, in)
+    if (!wide) { // panels are never slower
+      attempt("matmul row major ", row_major(weights_), visit_packed);
+    }
+    visit_inner_products(
+        any_layout(turned(weights_)), attributes, visit_packed);
+  }
+
+  // By weights that are described so: (out, in).
+  void visit_inner_products(
+      const memory::desc& weights,
+      const primitive_attr& attributes,
+      const Visit& visit) const {
     visit_primitives<::zendnn::inner_product_forward>(
-        "inner product ",
-        turned,
-        visit_some,
+        kInnerProduct,
+        turned(weights_),
+        visit,
         ::zendnn::prop_kind::forward_inference,
         source_,
-        any_layout(turned),
+        weights,
         bias_,
         result_,
         attributes);
@@ -335,6 +400,52 @@ class Linear : public MatrixProduct {
     add_amd(builder_, node_, weights_, attached, found);
     add_dot(node_, weights_, attached, found);
     return found;
+  }
+
+  std::vector<Implementation> find_again(
+      const Attached& attached,
+      const std::vector<Implementation>& of_whole) const override {
+    std::vector<Implementation> found;
+    const auto visit_same = [&](const Implementation& whole) {
+      return [&](Implementation made) {
+        const bool is_same = made.implementation == whole.implementation;
+        if (is_same) {
+          made.name = whole.name;
+          found.push_back(std::move(made));
+        }
+        return !is_same;
+      };
+    };
+    for (const auto& whole : of_whole) {
+      if (whole.run) {
+        add_amd(builder_, node_, weights_, attached, found);
+        continue;
+      }
+      const bool inner = whole.name.starts_with(kInnerProduct);
+      const auto weights = cut(whole.weights, /*outputs=*/inner ? 0 : 1);
+      if (weights.is_zero()) {
+        return {};
+      }
+      inner
+          ? visit_inner_products(
+                weights, attached.attributes, visit_same(whole))
+          : visit_matmuls("", weights, attached.attributes, visit_same(whole));
+    }
+    return found.size() == of_whole.size() ? found
+                                           : std::vector<Implementation>();
+  }
+
+  // The part's share of the whole's weights in one of their layouts, in which
+  // `outputs` is an axis; zero where a share has no such layout.
+  memory::desc cut(const memory::desc& weights, size_t outputs) const {
+    auto dims = weights.get_dims();
+    dims[outputs] = weights_.get_dims()[1];
+    if (weights.get_inner_nblks() == 0 && weights.get_strides()[outputs] == 1) {
+      Dims strides(2, 1);
+      strides[1 - outputs] = dims[outputs];
+      return {dims, weights.get_data_type(), strides};
+    }
+    return weights.submemory_desc(dims, {0, 0}, /*allow_empty=*/true);
   }
 };
 

@@ -129,6 +129,7 @@ Attached
 attach(Builder& builder, const Node& node, Addition addition, const See& see) {
   Attached attached;
   attached.attributes = user_scratchpad();
+  attached.addition = addition;
   if (addition == Addition::none) {
     return attached;
   }

@@ -29,6 +29,7 @@ struct Attached {
   ::zendnn::primitive_attr attributes;
   std::vector<Step::Argument> operands; // their places are not known yet
   std::vector<std::function<Ref()>> reads;
+  Addition addition = Addition::none;
   bool accumulates = false; // to what lies where the result goes
   size_t taken = 0;         // how many of the node's post-ops
 

@@ -259,6 +259,19 @@ Choice Product::fastest(
   if (most_ == 1 || (found.size() < 2 && !verifies())) {
     return {};
   }
+  if (const auto part = verifies() ? nullptr : this->part()) {
+    const auto again =
+        attach(builder_, node_, attached.addition, [&](int64_t operand) {
+          return part->see(operand);
+        });
+    auto same = part->find_again(again, found);
+    for (size_t i = 0; i < same.size(); ++i) {
+      same[i].supply = found[i].supply;
+    }
+    if (!same.empty()) {
+      return part->fastest(again, same, state);
+    }
+  }
   source_ = found[0].source;
   result_ = found[0].result;
   const auto weight = tensor(node_, 1);

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -65,12 +66,21 @@ void fill_with_numbers(const memory::desc& desc, void* data, int argument) {
   });
 }
 
+// The numbers at `data`, a sample where they are many, and how many are NaN.
 template <typename T>
-int64_t count_nans(const void* data, int64_t bytes) {
+Outcome outcome_of(const void* data, int64_t size) {
   constexpr int64_t kGrain = 1 << 16;
   const auto* const numbers = static_cast<const T*>(data);
-  const auto size = bytes / static_cast<int64_t>(sizeof(T));
-  return at::parallel_reduce(
+  const auto step = std::max<int64_t>(1, size / kMostCompared) | 1;
+  Outcome outcome;
+  outcome.values.resize((size + step - 1) / step);
+  at::parallel_for(
+      0, std::ssize(outcome.values), kGrain, [&](int64_t begin, int64_t end) {
+        for (auto i = begin; i < end; ++i) {
+          outcome.values[i] = static_cast<float>(numbers[i * step]);
+        }
+      });
+  outcome.nans = at::parallel_reduce(
       0,
       size,
       kGrain,
@@ -81,28 +91,15 @@ int64_t count_nans(const void* data, int64_t bytes) {
         });
       },
       std::plus<>());
+  return outcome;
 }
 
-// The elements at `data`, a sample where they are many. NaN are counted in all
-// the memory, gaps included.
+// In the order of the memory, gaps included.
 Outcome outcome_of(const memory::desc& desc, const void* data) {
-  const auto sizes = desc.get_dims();
-  const memory::desc plain(
-      sizes, memory::data_type::f32, row_major_strides(sizes));
-  const auto copy = allocate(bytes_of(plain));
-  reorder_now(desc, data, plain, copy.get());
-  const auto* const numbers = static_cast<const float*>(copy.get());
-  const auto elements = count(sizes);
-  const auto step = std::max<int64_t>(1, elements / kMostCompared) | 1;
-  Outcome outcome;
-  outcome.values.resize((elements + step - 1) / step);
-  for (size_t i = 0; i < outcome.values.size(); ++i) {
-    outcome.values[i] = numbers[i * step];
-  }
-  outcome.nans = with_type(dtype_of(desc), [&]<class T>(T) {
-    return count_nans<T>(data, bytes_of(desc));
+  return with_type(dtype_of(desc), [&]<class T>(T) {
+    return outcome_of<T>(
+        data, bytes_of(desc) / static_cast<int64_t>(sizeof(T)));
   });
-  return outcome;
 }
 
 constexpr int64_t kLine = 64;
@@ -148,15 +145,21 @@ Trial::Trial(
 double Trial::scale() {
   auto* plain = at(kPlain, bytes_of(plain_));
   weights_(plain);
-  double squares = 0;
-  const auto values = outcome_of(plain_, plain).values;
-  for (const double value : values) {
-    squares += value * value;
-  }
+  const auto sizes = plain_.get_dims();
+  const auto elements = count(sizes);
+  const auto dense = allocate(elements * static_cast<int64_t>(sizeof(float)));
+  reorder_now(
+      plain_,
+      plain,
+      {sizes, memory::data_type::f32, row_major_strides(sizes)},
+      dense.get());
+  const auto* const numbers = static_cast<const float*>(dense.get());
+  const auto squares =
+      std::inner_product(numbers, numbers + elements, numbers, 0.);
   pieces_.erase(kPlain);
   constexpr double kMeanSquare = 1. / 3; // of numbers from -1 to 1
   return std::sqrt(
-      squares / static_cast<double>(values.size()) * kMeanSquare *
+      squares / static_cast<double>(elements) * kMeanSquare *
       static_cast<double>(depth_));
 }
 
@@ -231,6 +234,7 @@ Candidate Trial::candidate(const Implementation& made) {
     }
   };
   const auto call = std::make_shared<Call>();
+  result_ = result_.is_zero() ? made.result : result_;
   const auto run = [call, &made] {
     if (made.run) {
       made.run([&](int argument) { return call->address(argument); });
@@ -266,7 +270,13 @@ Candidate Trial::candidate(const Implementation& made) {
       add_operand(operand.index, operand.desc);
     }
     run();
-    return outcome_of(made.result, call->address(ZENDNN_ARG_DST));
+    auto* result = call->address(ZENDNN_ARG_DST);
+    if (made.result == result_) {
+      return outcome_of(result_, result);
+    }
+    const auto alike = allocate(bytes_of(result_));
+    reorder_now(made.result, result, result_, alike.get());
+    return outcome_of(result_, alike.get());
   };
   // How far rounding moves a result of float32 sums.
   const auto precision = 16 * made.loss * magnification_ *

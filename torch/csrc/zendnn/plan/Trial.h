@@ -48,6 +48,7 @@ class Trial {
   };
   std::map<int, Piece> pieces_;
   memory::desc plain_;
+  memory::desc result_{}; // of the first candidate, in whose order all compare
   Fill weights_;
   Lying lying_; // the weights, where they lie; or nothing
   const Attached& attached_;

@@ -1,4 +1,5 @@
 #include <torch/csrc/zendnn/plan/Ahead.h>
+#include <torch/csrc/zendnn/plan/Comparison.h>
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
@@ -23,7 +24,6 @@
 #include <array>
 #include <atomic>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -205,100 +205,6 @@ void assemble(
   }
   work();
 }
-
-// The largest difference of two results, in multiples of what rounding
-// explains; infinity where one is no number.
-double distance(
-    const Outcome& a,
-    const Outcome& b,
-    double precision,
-    double rounding) {
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  if (a.nans != b.nans || a.values.size() != b.values.size()) {
-    return kInfinity;
-  }
-  double largest = b.scale;
-  for (const auto value : b.values) {
-    largest = std::isfinite(value)
-                  ? std::max(largest, std::abs(static_cast<double>(value)))
-                  : largest;
-  }
-  double most = 0;
-  for (size_t i = 0; i < a.values.size(); ++i) {
-    const double x = a.values[i], y = b.values[i];
-    if (x == y || (std::isnan(x) && std::isnan(y))) {
-      continue;
-    }
-    const auto allowed = precision * largest + rounding * std::abs(y);
-    const auto far = std::abs(x - y) / allowed;
-    if (std::isnan(far)) {
-      return kInfinity;
-    }
-    most = std::max(most, far);
-  }
-  return most;
-}
-
-// The candidates of a choice in groups of equal results, but for rounding.
-class Comparison {
- public:
-  // Runs the candidate once.
-  void add(size_t index, const Candidate& candidate) {
-    if (!candidate.compute) {
-      candidate.run();
-      return;
-    }
-    auto outcome = candidate.compute();
-    const auto loss = candidate.precision;
-    if (std::isinf(loss)) {
-      return;
-    }
-    for (auto& group : groups_) {
-      const auto precision = std::max(loss, group.precision);
-      if (distance(outcome, group.outcome, precision, candidate.rounding) <=
-          1) {
-        group.members.push_back(index);
-        return;
-      }
-    }
-    groups_.push_back({std::move(outcome), loss, candidate.rounding, {index}});
-  }
-
-  // Whether there is something to decide.
-  bool is_open(bool verify) const {
-    return groups_.size() > 1 || (verify && !groups_.empty());
-  }
-
-  // The candidates that are wrong if this is right.
-  std::set<size_t> wrong_by(const Outcome& right) const {
-    constexpr double kFarther = 4;
-    std::vector<double> distances;
-    for (const auto& group : groups_) {
-      distances.push_back(
-          distance(group.outcome, right, group.precision, group.rounding));
-    }
-    const auto least =
-        groups_.size() > 1
-            ? *std::min_element(distances.begin(), distances.end())
-            : 0;
-    std::set<size_t> wrong;
-    for (size_t i = 0; i < groups_.size(); ++i) {
-      if (distances[i] > 1 && distances[i] > kFarther * least) {
-        wrong.insert(groups_[i].members.begin(), groups_[i].members.end());
-      }
-    }
-    return wrong;
-  }
-
- private:
-  struct Group {
-    Outcome outcome;
-    double precision;
-    double rounding;
-    std::vector<size_t> members;
-  };
-  std::vector<Group> groups_;
-};
 
 // The choices so far, and their file: a line that names its writer, then
 // `key<tab>name` lines, of which the last of a key holds.
