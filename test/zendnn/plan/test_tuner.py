@@ -178,7 +178,7 @@ run(16384)
 
 
 @pytest.mark.parametrize("post", ["", "+ y", ".relu() * y"])
-@pytest.mark.parametrize("rows", [1, 130])
+@pytest.mark.parametrize("rows", [1, 130, 900])
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_large_layers_are_timed_on_a_part_that_layers_of_other_widths_share(
     dtype: torch.dtype, rows: int, post: str
@@ -186,8 +186,10 @@ def test_large_layers_are_timed_on_a_part_that_layers_of_other_widths_share(
     code = LARGE.format(dtype=dtype, rows=rows, post=post)
     lines = run_python(code, ZENDNN_VERBOSE="1", ZENDNN_TUNING_BUDGET="9").splitlines()
     timed = [line for line in lines if ",tune," in line]
+    heights = {int(line.split(" layer ")[1].split(":")[1].split(",")[0]) for line in timed}
     widths = {int(line.split(":512,")[1].split("/")[0]) for line in timed}
     assert len(timed) > 2
+    assert heights == {min(rows, 512)}
     assert len(widths) == 1
     assert max(widths) < 12288
     assert not any(",tune," in line for line in lines[lines.index("another") :])

@@ -58,12 +58,15 @@ memory::desc row_major(const memory::desc& matrix) {
   return {dims, matrix.get_data_type(), Dims{dims[1], 1}};
 }
 
-// As many columns of a matrix; rows without gaps stay so.
-memory::desc with_columns(const memory::desc& matrix, int64_t columns) {
+// A matrix with so many rows and columns at most; rows without gaps stay so.
+memory::desc
+cut(const memory::desc& matrix, int64_t most_rows, int64_t most_columns) {
   const auto dims = matrix.get_dims();
+  const auto rows = std::min(dims[0], most_rows);
+  const auto columns = std::min(dims[1], most_columns);
   const auto step = matrix.get_strides()[0];
   return {
-      {dims[0], columns},
+      {rows, columns},
       matrix.get_data_type(),
       {step == dims[1] ? columns : step, 1}};
 }
@@ -304,33 +307,48 @@ class Linear : public MatrixProduct {
   }
 
  private:
-  // Columns for whole panels of each thread, whose weights come from memory as
-  // those of the whole do: many rows read them again.
+  // Rows that keep all threads busy, and columns for whole panels of each,
+  // whose weights come from memory as the whole's do: many rows read them
+  // again.
   std::unique_ptr<Product> part() const override {
-    constexpr int64_t kFewRows = 128, kPanels = 3 * 64; // of any width
-    const auto bytes = int64_t{source_.get_dims()[0] <= kFewRows ? 2 : 8} << 20;
-    const auto unit = kPanels * at::get_num_threads();
+    constexpr int64_t kFewRows = 128, kRows = 256;
+    constexpr int64_t kPanels = 3 * 64; // of any width
+    const auto threads = at::get_num_threads();
+    const auto sizes = dims_of_product();
+    const auto bytes = int64_t{sizes[0] <= kFewRows ? 2 : 8} << 20;
+    const auto unit = kPanels * threads;
     const auto column = depth_ * item_size(builder_.dtype(tensor(node_, 1)));
-    const auto columns = (bytes / column / unit + 1) * unit;
+    auto rows = kRows * threads;
+    auto columns = (bytes / column / unit + 1) * unit;
+    const auto is_less = [](int64_t part, int64_t whole) { // worth it
+      return part <= whole * 3 / 4;
+    };
+    rows = is_less(rows, sizes[0]) ? rows : sizes[0];
+    columns = is_less(columns, sizes[1]) ? columns : sizes[1];
     if (weights_.get_strides() != Dims{1, depth_} ||
-        columns > weights_.get_dims()[1] * 3 / 4) {
+        Dims{rows, columns} == sizes) {
       return nullptr;
     }
     auto part = std::make_unique<Linear>(*this);
+    part->source_ = cut(source_, rows, depth_);
     part->weights_ = {{depth_, columns}, weights_.get_data_type(), {1, depth_}};
-    part->result_ = with_columns(result_, columns);
+    part->result_ = cut(result_, rows, columns);
     if (!bias_.is_zero()) {
       part->bias_ = {{columns}, bias_.get_data_type(), memory::format_tag::x};
     }
     return part;
   }
 
-  // A part sees its own columns.
+  // Of the whole, or of a part.
+  Dims dims_of_product() const {
+    return {source_.get_dims()[0], weights_.get_dims()[1]};
+  }
+
+  // A part sees its own share.
   std::optional<Seen> see(int64_t operand) override {
     auto seen = MatrixProduct::see(operand);
-    if (const auto columns = weights_.get_dims()[1];
-        seen && seen->desc.get_dims()[1] > columns) {
-      seen->desc = with_columns(seen->desc, columns);
+    if (const auto sizes = dims_of_product(); seen && sizes != dims_) {
+      seen->desc = cut(seen->desc, sizes[0], sizes[1]);
     }
     return seen;
   }
@@ -422,7 +440,7 @@ class Linear : public MatrixProduct {
         continue;
       }
       const bool inner = whole.name.starts_with(kInnerProduct);
-      const auto weights = cut(whole.weights, /*outputs=*/inner ? 0 : 1);
+      const auto weights = share(whole.weights, /*outputs=*/inner ? 0 : 1);
       if (weights.is_zero()) {
         return {};
       }
@@ -437,8 +455,11 @@ class Linear : public MatrixProduct {
 
   // The part's share of the whole's weights in one of their layouts, in which
   // `outputs` is an axis; zero where a share has no such layout.
-  memory::desc cut(const memory::desc& weights, size_t outputs) const {
+  memory::desc share(const memory::desc& weights, size_t outputs) const {
     auto dims = weights.get_dims();
+    if (dims[outputs] == weights_.get_dims()[1]) {
+      return weights; // all of them
+    }
     dims[outputs] = weights_.get_dims()[1];
     if (weights.get_inner_nblks() == 0 && weights.get_strides()[outputs] == 1) {
       Dims strides(2, 1);
