@@ -177,8 +177,8 @@ run(16384)
 """
 
 
-@pytest.mark.parametrize("post", ["", "+ y", ".relu() * y"])
-@pytest.mark.parametrize("rows", [1, 130, 900])
+@pytest.mark.parametrize("post", ["", ".relu() * y"])
+@pytest.mark.parametrize("rows", [1, 900])
 @pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES)
 def test_large_layers_are_timed_on_a_part_that_layers_of_other_widths_share(
     dtype: torch.dtype, rows: int, post: str
