@@ -828,12 +828,12 @@ def test_a_cached_choice_does_not_wait_for_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("ZENDNN_TUNING_BUDGET", "2")
-    known, large = optimised(nn.Linear(8, 24), values(3, 8)), nn.Linear(2048, 2048)
+    known, large = optimised(nn.Linear(8, 24), values(3, 8)), nn.Conv2d(256, 256, 3, padding=1)
     known(values(3, 8))
-    slow = optimised(large, values(2, 2048))
+    slow = optimised(large, values(1, 256, 8, 8))
     the_plan(known).clear()
     with ThreadPoolExecutor(1) as pool, torch.no_grad():
-        choice = pool.submit(the_plan(slow).takes, [values(8192, 2048)], [])
+        choice = pool.submit(the_plan(slow).takes, [values(16, 256, 56, 56)], [])
         time.sleep(0.3)  # the choice takes seconds
         assert the_plan(known).takes([values(3, 8)], [])
         then = time.monotonic()
