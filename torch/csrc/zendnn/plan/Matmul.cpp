@@ -318,13 +318,11 @@ class Linear : public MatrixProduct {
     const auto bytes = int64_t{sizes[0] <= kFewRows ? 2 : 8} << 20;
     const auto unit = kPanels * threads;
     const auto column = depth_ * item_size(builder_.dtype(tensor(node_, 1)));
-    auto rows = kRows * threads;
-    auto columns = (bytes / column / unit + 1) * unit;
-    const auto is_less = [](int64_t part, int64_t whole) { // worth it
-      return part <= whole * 3 / 4;
+    const auto shorter = [](int64_t part, int64_t whole) { // where that pays
+      return part <= whole * 3 / 4 ? part : whole;
     };
-    rows = is_less(rows, sizes[0]) ? rows : sizes[0];
-    columns = is_less(columns, sizes[1]) ? columns : sizes[1];
+    const auto rows = shorter(kRows * threads, sizes[0]);
+    const auto columns = shorter((bytes / column / unit + 1) * unit, sizes[1]);
     if (weights_.get_strides() != Dims{1, depth_} ||
         Dims{rows, columns} == sizes) {
       return nullptr;
@@ -428,7 +426,6 @@ class Linear : public MatrixProduct {
       return [&](Implementation made) {
         const bool is_same = made.implementation == whole.implementation;
         if (is_same) {
-          made.name = whole.name;
           found.push_back(std::move(made));
         }
         return !is_same;

@@ -266,6 +266,7 @@ Choice Product::fastest(
         });
     auto same = part->find_again(again, found);
     for (size_t i = 0; i < same.size(); ++i) {
+      same[i].name = found[i].name;
       same[i].supply = found[i].supply;
     }
     if (!same.empty()) {

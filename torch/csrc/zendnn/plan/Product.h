@@ -101,13 +101,13 @@ class Product {
   // a slow one where there is no other.
   virtual std::vector<Implementation> find(const Attached& attached, bool slow)
       const;
-  // A problem with fewer columns, which takes less time to choose for; null
-  // where the whole is small.
+  // A problem with fewer rows and columns, which takes less time to choose for;
+  // null where the whole is small.
   virtual std::unique_ptr<Product> part() const {
     return nullptr;
   }
-  // For a part: these implementations of the whole with the part's operands;
-  // none where it lacks one.
+  // For a part: these implementations of the whole with the part's operands, in
+  // this order; none where it lacks one.
   virtual std::vector<Implementation> find_again(
       const Attached& /*attached*/,
       const std::vector<Implementation>& /*of_whole*/) const {
