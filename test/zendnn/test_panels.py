@@ -7,8 +7,13 @@ implementation of each layout: ours, if it accepts the problem.
 from __future__ import annotations
 
 import math
+import os
 import re
+import subprocess
+import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -425,3 +430,68 @@ def test_threads_of_all_sizes_at_once() -> None:
             assert all(pool.map(run, range(8)))
     finally:
         torch.set_num_threads(before)
+
+
+_MULTIPLIES = """
+import os, sys, torch
+for rows in map(int, sys.argv[1:]):
+    torch.nn.functional.linear(torch.rand(rows, 64), torch.rand(96, 64))
+print(os.getpid())
+"""
+
+
+def assembled(*rows: int) -> int:
+    """The number of panel kernels that a process assembles for products of so many rows."""
+    environment = {**os.environ, "ZENDNN_JIT_PROFILE": "2", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", _MULTIPLIES, *map(str, rows)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    names = Path(f"/tmp/perf-{done.stdout.strip()}.map")
+    lines = names.read_text().splitlines()
+    names.unlink()
+    return sum("panel_kernel" in line for line in lines)
+
+
+def test_products_of_other_rows_share_kernels() -> None:
+    first = assembled(108)
+    assert 0 < first == assembled(108, 216, 432)
+
+
+class Followed(nn.Module):
+    """A linear layer and what follows it, which may become the layer's post-op."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Tensor]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.linear = nn.Linear(64, 96)
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(self.linear(x), x)
+
+
+FOLLOWING: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "nothing": lambda y, x: y,
+    "relu": lambda y, x: y.relu(),
+    "leaky relu 0.1": lambda y, x: F.leaky_relu(y, 0.1),
+    "leaky relu 0.2": lambda y, x: F.leaky_relu(y, 0.2),
+    "clamped": lambda y, x: y.clamp(-0.5, 0.5),
+    "clamped elsewhere": lambda y, x: y.clamp(-0.25, 0.75),
+    "gelu": lambda y, x: F.gelu(y),
+    "gelu by tanh": lambda y, x: F.gelu(y, approximate="tanh"),
+    "row by row": lambda y, x: y + torch.cat((x, x[:, :32]), 1),
+    "added twice": lambda y, x: y + torch.cat((x, x[:, :32]), 1) * 2,
+    "times columns": lambda y, x: y * x[0].repeat(2)[:96],
+    "times columns, relu": lambda y, x: (y * x[0].repeat(2)[:96]).relu(),
+    "times a number": lambda y, x: (y * 0.3).relu(),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_kernels_are_shared_only_by_equal_post_ops(dtype: torch.dtype) -> None:
+    """All are alive at once, with equal rows, and with others of equal tiles."""
+    alive = []
+    for rows in (108, 216, 109):
+        for function in FOLLOWING.values():
+            module, x = Followed(function).to(dtype), values(rows, 64, dtype=dtype, seed=1)
+            alive.append(optimised(module, x))
+            agrees(module, x, alive[-1])

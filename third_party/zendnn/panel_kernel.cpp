@@ -2,6 +2,11 @@
 
 #include "common/type_helpers.hpp"
 
+#include <algorithm>
+#include <compare>
+#include <map>
+#include <mutex>
+
 namespace zendnn::impl::cpu::x64 {
 
 namespace {
@@ -10,7 +15,66 @@ cpu_isa_t isa_of(data_type_t type) {
   return type == data_type::bf16 ? avx512_core_bf16 : avx512_core;
 }
 
+// The kernels in use. Kernels of one configuration differ in their post-ops.
+struct kernels_t {
+  std::mutex mutex;
+  std::multimap<panel_kernel_conf_t, std::weak_ptr<const panel_kernel_t>> all;
+};
+
+kernels_t& kernels() {
+  // Never destroyed, since primitives may outlive it.
+  static auto& instance = *new kernels_t;
+  return instance;
+}
+
 } // namespace
+
+std::shared_ptr<const panel_kernel_t> panel_kernel_t::get(
+    const panel_kernel_conf_t& conf,
+    const post_ops_t& post_ops,
+    const memory_desc_t& dst) {
+  auto& [mutex, all] = kernels();
+  const auto find = [&, &all = all] {
+    const auto [begin, end] = all.equal_range(conf);
+    for (auto i = begin; i != end; ++i) {
+      auto kernel = i->second.lock();
+      if (kernel && kernel->applies(post_ops, dst)) {
+        return kernel;
+      }
+    }
+    return std::shared_ptr<const panel_kernel_t>{};
+  };
+  {
+    const std::lock_guard lock(mutex);
+    if (auto kernel = find()) {
+      return kernel;
+    }
+  }
+  std::unique_ptr<panel_kernel_t> made(new panel_kernel_t(conf, post_ops, dst));
+  if (made->create_kernel() != status::success) {
+    return nullptr;
+  }
+  const std::shared_ptr<const panel_kernel_t> kernel = std::move(made);
+  const std::lock_guard lock(mutex);
+  if (auto of_another_thread = find()) {
+    return of_another_thread;
+  }
+  std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
+  all.emplace(conf, kernel);
+  return kernel;
+}
+
+bool panel_kernel_t::applies(
+    const post_ops_t& post_ops,
+    const memory_desc_t& dst) const {
+  const auto& entries = post_ops_.entry_;
+  const bool reads_operands =
+      std::any_of(entries.begin(), entries.end(), [](const auto& entry) {
+        return entry.is_like_binary();
+      });
+  return !conf_.last ||
+         (post_ops_ == post_ops && (!reads_operands || result_ == dst));
+}
 
 #define OFFSET(field) offsetof(panel_kernel_args_t, field)
 
@@ -20,7 +84,8 @@ panel_kernel_t::panel_kernel_t(
     const memory_desc_t& dst)
     : jit_generator_t(jit_name(), isa_of(conf.type)),
       conf_(conf),
-      post_ops_(post_ops) {
+      post_ops_(post_ops),
+      result_(dst) {
   if (!conf_.last || post_ops_.len() == 0) {
     return;
   }

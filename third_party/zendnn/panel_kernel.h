@@ -4,6 +4,8 @@
 
 #include "third_party/zendnn/versions.h"
 
+#include <memory>
+
 namespace zendnn::impl::cpu::x64 {
 
 // Floats, or pairs of bfloat16, per vector.
@@ -35,6 +37,10 @@ struct panel_kernel_conf_t {
   int prefetch;     // lines of the next block that a group of steps prefetches
   bool next_rows;   // instead, each step prefetches a row of the next block
   int part;         // groups of steps that sums of float32 are parted into
+
+#if __cplusplus >= 202002L // ZenDNN's lists of implementations are C++11
+  auto operator<=>(const panel_kernel_conf_t&) const = default;
+#endif
 };
 
 // The kernel advances src, next, bias, dst and sums with each tile.
@@ -54,12 +60,19 @@ class panel_kernel_t : public jit_generator_t {
  public:
   DECLARE_CPU_JIT_AUX_FUNCTIONS(panel_kernel_t)
 
-  panel_kernel_t(
+  // The kernel, which products of other numbers of rows may have, too: their
+  // tiles have few heights. Null if it cannot be assembled.
+  static std::shared_ptr<const panel_kernel_t> get(
       const panel_kernel_conf_t& conf,
       const post_ops_t& post_ops,
       const memory_desc_t& dst);
 
  private:
+  panel_kernel_t(
+      const panel_kernel_conf_t& conf,
+      const post_ops_t& post_ops,
+      const memory_desc_t& dst);
+  bool applies(const post_ops_t& post_ops, const memory_desc_t& dst) const;
   void generate() override;
   void make_tile();
   void next_tile();
@@ -101,6 +114,7 @@ class panel_kernel_t : public jit_generator_t {
 
   const panel_kernel_conf_t conf_;
   const post_ops_t post_ops_;
+  const memory_desc_t result_; // its strides place the operands of post-ops
   std::unique_ptr<post_ops_injector_t> injector_;
 
   // param1 stays unchanged, since post-ops read it. They save r13 to r15.

@@ -447,9 +447,11 @@ status_t panel_product_t::init(
       conf.last = last;
       for (const int rows : heights) {
         conf.rows = rows;
-        auto made = std::make_unique<panel_kernel_t>(conf, post_ops, dst);
-        CHECK(made->create_kernel());
-        kernel(rows, first, last, plan_.is_narrow(panel)) = std::move(made);
+        auto& place = kernel(rows, first, last, plan_.is_narrow(panel));
+        place = panel_kernel_t::get(conf, post_ops, dst);
+        if (!place) {
+          return status::out_of_memory;
+        }
       }
     }
   }

@@ -246,7 +246,7 @@ class panel_product_t {
 
   // Kernels by rows of the tile, first and last block, and last panel. An
   // array, since a search in a tree takes as long as a small tile.
-  using kernel_t = std::unique_ptr<panel_kernel_t>;
+  using kernel_t = std::shared_ptr<const panel_kernel_t>;
   kernel_t& kernel(dim_t rows, bool first, bool last, bool narrow) {
     return kernels_[(rows * 2 + first) * 4 + last * 2 + narrow];
   }
