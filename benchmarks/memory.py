@@ -37,11 +37,10 @@ if TYPE_CHECKING:
 #: Rows of the input: the first size, the first six, and all.
 SIZES = (1, 7, 33, 64, 128, 200, *range(2, 200, 4))[:50]
 READINGS = (1, 6, len(SIZES))
-#: The most in addition to the weights, in multiples of them; the bytes are for code.
+#: The most in addition to the weights, in multiples of them.
 MOST = 1.1
 #: The same where plans alone hold the weights, and release what is packed.
 MOST_OF_OWNERS = {"frozen": 0.2}
-SLACK_BYTES = 24 << 20
 
 
 def net(pairs: int, width: int, inner: int) -> nn.Module:
@@ -148,7 +147,6 @@ def measure(front_end: str, pairs: int, width: int, inner: int) -> dict[str, flo
         # TorchScript keeps the graph that ran last, with its constants.
         _frozen(net(1, 64, 128), torch.zeros(1, 64))(torch.zeros(1, 64))
         found["gone"] = (resident() - empty) / weights
-        found["slack"] = SLACK_BYTES / weights
     return found
 
 
@@ -179,7 +177,7 @@ def measure_all(
         progress(name)
         found = ask(name, shape, threads)
         rows.append([name, *(f"{found[c]:.2f}" if found else "failed" for c in columns)])
-        most = MOST_OF_OWNERS.get(name, MOST + found.get("slack", 0))
+        most = MOST_OF_OWNERS.get(name, MOST)
         if not found or max(found[str(n)] for n in READINGS) > most:
             over.append(name)
     print(aligned(rows))

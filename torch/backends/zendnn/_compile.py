@@ -34,6 +34,7 @@ from torch.backends.zendnn.frontends.fx.logs import Capture
 from torch.backends.zendnn.frontends.fx.rest import by_inductor
 from torch.backends.zendnn.frontends.fx.writer import function_of
 from torch.backends.zendnn.frontends.fx.writes import written_by
+from torch.utils._python_dispatch import _disable_current_modes
 
 log = logging.getLogger(__name__)
 
@@ -320,7 +321,8 @@ class InferenceGraph:
         snapshot = _C._Snapshot(self.weights, given, self.options.freeze)
         constants = {names[place]: given[place].detach() for place in self.weights}
         compile = by_inductor if self.options.compiles_rest else None
-        with self.options.applied(), self.capture.inside():
+        # AOTAutograd makes the first call in a mode, in which each operation takes longer.
+        with self.options.applied(), self.capture.inside(), _disable_current_modes():
             self._tell_changes(given)
             made = front_end.optimize(self.graph, constants, capture=self.capture, compile=compile)
         made.graph.owning_module = None  # in no cycle: what is replaced goes at once
