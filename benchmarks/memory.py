@@ -40,7 +40,7 @@ READINGS = (1, 6, len(SIZES))
 #: The most in addition to the weights, in multiples of them.
 MOST = 1.1
 #: The same where plans alone hold the weights, and release what is packed.
-MOST_OF_OWNERS = {"frozen": 0.2}
+MOST_OF_OWNERS = {"frozen": 0.2, "program": 0.2}
 
 
 def net(pairs: int, width: int, inner: int) -> nn.Module:
@@ -96,7 +96,7 @@ FRONT_ENDS: Mapping[str, Callable[[nn.Module, Tensor], Call]] = {
     "program": _program,
 }
 #: These need the module no longer, which is dropped once they are made.
-OWNERS = frozenset({"frozen", "prepacked"})
+OWNERS = frozenset({"frozen", "prepacked", "program"})
 
 
 def resident() -> int:

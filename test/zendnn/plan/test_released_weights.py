@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import pickle
 import re
 import threading
 from collections.abc import Callable
@@ -341,3 +342,100 @@ def test_plain_weights_that_a_plan_owns_are_not_free(tmp_path: Path) -> None:
     run_python(SIZES, ZENDNN_TUNING_CACHE=str(choices))
     # Of the candidates, 'p' has packed weights, 'o' wants the plain ones, and '-' has no room.
     assert re.search(r" packed p-*o", choices.read_text())
+
+
+# Programs. The fallback of a region and what runs under another autocast state read from its plan.
+
+
+def program(module: nn.Module, x: Tensor) -> Any:
+    """A program with any number of rows; the caller gives up the module."""
+    rows = {0: torch.export.Dim.DYNAMIC}
+    return torch.backends.zendnn.optimize(module, (x,), dynamic_shapes=(rows,))
+
+
+def released_by(made: Any) -> int:
+    regions = (module for module in made.planned.modules() if hasattr(module, "plan"))
+    return sum(explained(plan)["released_bytes"] for plan in {region.plan for region in regions})
+
+
+def test_programs_own_their_weights_once_the_module_is_gone() -> None:
+    module, x = net(), values(5, WIDTH)
+    made = program(module, x)
+    call_often(made, x)
+    assert released_by(made) == 0
+    del module
+    other = net()
+    with torch.no_grad():
+        for rows in (5, 1, 7, 33, 128):
+            x = values(rows, WIDTH)
+            torch.testing.assert_close(call_often(made, x), other(x), rtol=1e-4, atol=1e-5)
+            assert released_by(made) == 3 * WEIGHT_BYTES
+
+
+def test_what_runs_in_the_place_of_a_programs_plans_reads_their_weights() -> None:
+    other, x = net(), values(5, WIDTH)
+    made = program(net(), x)
+    call_often(made, x)
+    assert released_by(made) == 3 * WEIGHT_BYTES
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(made(x), torch.export.export(other, (x,)).module()(x))
+    call_often(made, x)
+    with torch.no_grad(), torch.backends.zendnn.flags(enabled=False):
+        torch.testing.assert_close(made(x), other(x))
+    call_often(made, x)
+    grown, again = (x.clone().requires_grad_() for _ in range(2))
+    made(grown).sum().backward()
+    other(again).sum().backward()
+    torch.testing.assert_close(grown.grad, again.grad)
+    with torch.no_grad():
+        batched = torch.vmap(made)(torch.stack([x, x + 1]))
+        torch.testing.assert_close(batched[1], other(x + 1), rtol=1e-4, atol=1e-5)
+    call_often(made, x)
+    assert released_by(made) == 3 * WEIGHT_BYTES
+
+
+def pickled(made: Any) -> Any:
+    return pickle.loads(pickle.dumps(made))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, pickled], ids=["deepcopy", "pickle"])
+def test_copies_of_programs_have_the_weights(copied: Callable[[Any], Any]) -> None:
+    x = values(5, WIDTH)
+    made = program(net(), x)
+    want = call_often(made, x)
+    other = copied(made)
+    assert torch.equal(call_often(other, x), want)
+    assert released_by(made) == released_by(other) == 3 * WEIGHT_BYTES
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(other(x), made(x))
+    assert len(pickle.dumps(other)) < 3.5 * WEIGHT_BYTES
+
+
+def test_tied_and_folded_weights_of_programs_give_eager_results() -> None:
+    """A batch norm is folded into a convolution, whose own weights remain for fallbacks."""
+
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.conv = nn.Conv2d(64, 64, 3, padding=1)
+            self.norm = nn.BatchNorm2d(64)
+            self.first, self.second = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+            self.second.weight = self.first.weight
+
+        def forward(self, image: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+            return self.norm(self.conv(image)), self.second(self.first(x).relu())
+
+    given = values(2, 64, 8, 8), values(5, WIDTH)
+    other = Net().eval()
+    made = torch.backends.zendnn.optimize(Net().eval(), given)
+    gc.collect()
+    with torch.no_grad():
+        for _ in range(ENOUGH_CALLS):
+            torch.testing.assert_close(made(*given), other(*given), rtol=1e-4, atol=1e-5)
+        assert released_by(made) >= WEIGHT_BYTES
+        captured = torch.export.export(other, given).module()
+        with torch.autocast("cpu", torch.bfloat16):
+            assert all(map(torch.equal, made(*given), captured(*given)))
+        with torch.backends.zendnn.flags(enabled=False):
+            torch.testing.assert_close(made(*given), other(*given), rtol=1e-4, atol=1e-5)

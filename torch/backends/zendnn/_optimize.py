@@ -28,6 +28,7 @@ from torch.backends.zendnn.frontends.fx.autocast import (
     keep_autocast,
 )
 from torch.backends.zendnn.frontends.fx.composites import functional
+from torch.backends.zendnn.frontends.fx.held import hold_in_plans
 from torch.backends.zendnn.frontends.fx.program import with_plans
 from torch.export import ExportedProgram, _trace
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
@@ -215,7 +216,9 @@ def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
     source = _checking(made)
     with options.applied():
         planned = front_end.optimize(source, {})
-    return PlannedProgram(planned, _as_it_is(program), autocast_dtype())
+    captured = _as_it_is(program)
+    hold_in_plans(planned, captured)
+    return PlannedProgram(planned, captured, autocast_dtype())
 
 
 def _as_it_is(program: ExportedProgram) -> fx.GraphModule:

@@ -18,6 +18,7 @@
 #include <torch/csrc/zendnn/Prepacked.h>
 #include <torch/csrc/zendnn/compiled.h>
 #include <torch/csrc/zendnn/plan/Buffers.h>
+#include <torch/csrc/zendnn/plan/ConstantStore.h>
 #include <torch/csrc/zendnn/plan/Forms.h>
 #include <torch/csrc/zendnn/plan/Settings.h>
 #include <torch/csrc/zendnn/plan/Tuner.h>
@@ -168,6 +169,7 @@ py::tuple as_fields(const ctx::Event& event) {
 PYBIND11_MODULE(_C, m) {
   m.doc() = "Bindings of libtorch_zendnn; use torch.backends.zendnn instead.";
   m.attr("_has_zendnn") = true;
+  m.attr("_least_released_bytes") = ctx::plan::kLeastReleasedBytes;
 
   m.def("_get_zendnn_enabled", &ctx::enabled);
   m.def("_set_zendnn_enabled", &ctx::set_enabled);

@@ -15,9 +15,6 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-// Only whole pages can go; smaller constants are not worth it.
-constexpr size_t kLeastBytes = size_t{64} << 10;
-
 // Only for private memory, which the kernel fills with zeros at the next touch.
 bool discard(void* data, size_t bytes) {
   static const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
@@ -34,6 +31,23 @@ bool is_from_allocator(const c10::DataPtr& data) {
   const auto deleter = data.get_deleter();
   return deleter == c10::GetCPUAllocator()->raw_deleter() ||
          deleter == c10::GetDefaultCPUAllocator()->raw_deleter();
+}
+
+// Since torch 2.10, a storage that Python has seen keeps its object there,
+// which refers to it in turn.
+template <typename Slot>
+bool is_only_kept(const Slot* object) {
+  if constexpr (requires { object->has_unique_reference(); }) {
+    return object->has_unique_reference();
+  }
+  return false;
+}
+
+bool has_one_holder(const c10::Storage& storage) {
+  const auto holders = storage.use_count();
+  return holders == 1 ||
+         (holders == 2 &&
+          is_only_kept(storage.unsafeGetStorageImpl()->pyobj_slot()));
 }
 
 // Unpacks the form; `to` says where each part goes, null for nowhere.
@@ -165,8 +179,9 @@ void ConstantStore::offer(const std::vector<Form>& forms) {
 bool ConstantStore::is_sole_holder(int64_t index) const {
   const auto& constant = constants_[index];
   const auto& storage = constant.storage();
-  return constant.nbytes() >= kLeastBytes && constant.use_count() == 1 &&
-         storage.use_count() == 1 && is_from_allocator(storage.data_ptr()) &&
+  return constant.nbytes() >= kLeastReleasedBytes &&
+         constant.use_count() == 1 && has_one_holder(storage) &&
+         is_from_allocator(storage.data_ptr()) &&
          constant.storage_offset() == 0 &&
          constant.nbytes() == storage.nbytes() &&
          constant.is_non_overlapping_and_dense();

@@ -11,6 +11,9 @@
 
 namespace at::native::zendnn::plan {
 
+// Only whole pages can be released; smaller constants are not worth it.
+inline constexpr size_t kLeastReleasedBytes = size_t{64} << 10;
+
 // Weights that nobody but the plan holds would be there twice, plain and
 // packed. release() gives the pages of the plain ones back to the system, and
 // pin() unpacks them to the same address. Thus a constant's elements may only

@@ -17,6 +17,7 @@ from torch import SymInt, Tensor, fx, nn
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends import Optimized, count_left_out
 from torch.backends.zendnn.frontends import fx as front_end
+from torch.backends.zendnn.frontends.constants import place_of
 from torch.backends.zendnn.frontends.fx import autocast, flow
 from torch.backends.zendnn.frontends.fx.calls import CODES, hint_of, name_of
 from torch.backends.zendnn.frontends.fx.logs import line_of
@@ -87,7 +88,7 @@ class _Writer:
         placeholders = [node for node in self.graph.nodes if node.op == "placeholder"]
         self.first = next(iter(self.graph.nodes))
         #: The nodes that hold constants, by what tells these apart.
-        self.constants = {_key(known[n.target]): n for n in placeholders if n.target in known}
+        self.constants = {place_of(known[n.target]): n for n in placeholders if n.target in known}
         self.added: dict[fx.Node, Tensor] = {}
         #: The nodes that hold sizes.
         self.sizes: dict[Expression, fx.Node] = {}
@@ -195,7 +196,7 @@ class _Writer:
 
     def _constant(self, tensor: Tensor) -> fx.Node:
         """Return the input of the graph that holds a constant."""
-        key = _key(tensor)
+        key = place_of(tensor)
         if key not in self.constants:
             with self.graph.inserting_before(self.first):
                 node = self.graph.placeholder(f"zendnn_constant_{len(self.added)}")
@@ -277,10 +278,6 @@ class _Writer:
             else spec
             for spec, made in zip(self.program.graph_signature.output_specs, results, strict=True)
         ]
-
-
-def _key(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
 
 
 def _without_gradient(held: Any) -> Any:

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 from torch.backends.zendnn import passes
+from torch.backends.zendnn.frontends.constants import is_large, place_of
 from torch.backends.zendnn.frontends.schedule import Schedule
 from torch.backends.zendnn.frontends.torchscript.blocks import (
     TorchBlock,
@@ -41,10 +42,6 @@ MakePlan = Callable[[str, list[torch.Tensor], str], Any]
 
 #: The name of a module's attribute for a plan, by method and number.
 PLAN_ATTRIBUTE = "_zendnn_plan_{method}_{number}"
-
-#: The least bytes of a constant that operators read from the plan, which releases no smaller ones:
-#: ``kLeastBytes`` of ``plan/ConstantStore.cpp``.
-LEAST_BYTES = 64 << 10
 
 BOOL, INTEGER = torch._C.BoolType.get(), torch._C.IntType.get()
 TENSOR = torch._C.TensorType.get()
@@ -136,13 +133,13 @@ class Emitter:
 
         Return those that nodes read as constants of the graph, by the ``unique()`` of these.
         """
-        positions = {_place(constant): i for i, constant in enumerate(constants)}
+        positions = {place_of(constant): i for i, constant in enumerate(constants)}
         read = {value.unique(): value for node in nodes for value in captured(node)}
         large = {key: held for key, value in read.items() if (held := _large(value)) is not None}
         found = {
             key: positions[place]
             for key, held in large.items()
-            if (place := _place(held)) in positions
+            if (place := place_of(held)) in positions
         }
         if not found:
             return {}
@@ -211,13 +208,7 @@ def _large(value: TorchValue) -> torch.Tensor | None:
     if value.node().kind() != "prim::Constant":
         return None
     held = value.toIValue()
-    is_tensor = isinstance(held, torch.Tensor) and held.layout is torch.strided
-    return held if is_tensor and held.is_cpu and held.nbytes >= LEAST_BYTES else None
-
-
-def _place(tensor: torch.Tensor) -> tuple[object, ...]:
-    """Return what is equal for equal views of one memory."""
-    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+    return held if is_large(held) else None
 
 
 def type_of(thing: Any) -> Any:
