@@ -360,6 +360,20 @@ def check(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) 
         return _checked(code, calls, lower, front_end, refusals)
 
 
+def run_stock(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) -> None:
+    """Run stock's graph of a model with each set of inputs, for the time that this takes."""
+    lower, way = _floating(weights.values(), runs), FRONT_ENDS[front_end]
+    module = _module(code, weights, lower)
+    with _stock(), torch.no_grad(), warnings.catch_warnings(), way.around():
+        warnings.simplefilter("ignore")
+        try:
+            made = (way.graph or way.stock)(module, runs[0])
+            for inputs in runs:
+                made(*_copies(inputs))
+        except Exception:  # it need not take the model
+            return
+
+
 def _checked(
     code: Code,
     calls: Sequence[Call],

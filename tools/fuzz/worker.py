@@ -13,7 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from tools.fuzz.check import LIGHTEST, Code, Verdict, check
+from torch import Tensor
+
+from tools.fuzz.check import LIGHTEST, Code, Verdict, check, run_stock
 from tools.fuzz.model import Model, source, tensors
 
 #: Environment variables to draw for the models of a process; defaults are likely.
@@ -29,6 +31,8 @@ SETTINGS: Mapping[str, Sequence[str]] = {
 }
 #: Seconds after which a task's process counts as hanging.
 LIMIT = 90.0
+#: The part of that which stock's graph of a model may take, which a check captures, too.
+STOCKS_PART = 0.5
 
 
 def draw_settings(seed: int, block: int) -> dict[str, str]:
@@ -38,11 +42,15 @@ def draw_settings(seed: int, block: int) -> dict[str, str]:
     return {name: value for name, value in drawn.items() if value not in ("", "DEFAULT")}
 
 
+def _given(model: Model) -> tuple[Code, dict[str, Tensor], list[list[Tensor]]]:
+    """Return the code, the weights and the inputs of a model."""
+    runs = [list(tensors(model, inputs).values()) for inputs in model.inputs]
+    return Code(source(model)), tensors(model, list(model.weights().values())), runs
+
+
 def checked(model: Model, front_end: str) -> Verdict:
     """Check a model in this process."""
-    runs = [list(tensors(model, inputs).values()) for inputs in model.inputs]
-    weights = tensors(model, list(model.weights().values()))
-    return check(Code(source(model)), weights, runs, front_end)
+    return check(*_given(model), front_end)
 
 
 class Worker:
@@ -69,8 +77,15 @@ class Worker:
         ]
         if "ended" in answers[-1]:
             where = front_ends[min(len(verdicts), len(front_ends) - 1)]
-            verdicts.append(Verdict(answers[-1]["ended"], where, answers[-1]["detail"]))
+            ended = Verdict(answers[-1]["ended"], where, answers[-1]["detail"])
+            if ended.outcome == "timeout" and self._stock_is_slow(model, where):
+                ended = Verdict("upstream", where, "stock's graph takes as long")
+            verdicts.append(ended)
         return verdicts
+
+    def _stock_is_slow(self, model: Model, front_end: str) -> bool:
+        task = {"model": model.as_dict(), "front_ends": [], "stock": front_end}
+        return self._ask(task, STOCKS_PART * LIMIT)[-1].get("ended") == "timeout"
 
     def close(self) -> None:
         """End the process."""
@@ -79,8 +94,12 @@ class Worker:
             self._process.communicate()
         self._process, self._unread = None, b""
 
-    def _ask(self, task: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """Return the answers to a task; the last one is 'done', or says how the process ended."""
+    def _ask(self, task: Mapping[str, Any], limit: float | None = None) -> list[dict[str, Any]]:
+        """Return the answers to a task; the last one is 'done', or says how the process ended.
+
+        A process without an answer after so many seconds, by default ``LIMIT``, ends.
+        """
+        limit = LIMIT if limit is None else limit
         if self._process is None:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tools.fuzz.worker"],
@@ -91,7 +110,7 @@ class Worker:
             )
         process = self._process
         assert process.stdin is not None
-        deadline = time.monotonic() + LIMIT
+        deadline = time.monotonic() + limit
         answers: list[dict[str, Any]] = []
         try:
             process.stdin.write(json.dumps(task).encode() + b"\n")
@@ -105,7 +124,7 @@ class Worker:
                 if not late:
                     process.wait()  # the pipe closes before the process ends
                 self.close()
-                how = f"no answer in {LIMIT:.0f} s" if late else _ending(process.returncode)
+                how = f"no answer in {limit:.0f} s" if late else _ending(process.returncode)
                 return [*answers, {"ended": "timeout" if late else "crash", "detail": how}]
             answer = json.loads(line)
             if "done" in answer:
@@ -153,6 +172,8 @@ def main() -> None:
         model = Model.read(task["model"])
         for front_end in task["front_ends"]:
             answer(asdict(checked(model, front_end)))
+        if "stock" in task:
+            run_stock(*_given(model), task["stock"])
         answer({"done": True})
 
 

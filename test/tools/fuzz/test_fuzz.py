@@ -21,6 +21,7 @@ from torch.backends.zendnn import _compile
 
 from tools.fuzz import __main__ as command
 from tools.fuzz import check as check_module
+from tools.fuzz import worker as worker_module
 from tools.fuzz.blocks import HEADERS, with_block
 from tools.fuzz.chains import with_chain
 from tools.fuzz.check import FrontEnd, Verdict
@@ -331,6 +332,24 @@ def test_a_crash_is_a_find_and_the_worker_continues() -> None:
     try:
         assert worker.check(crash, ["trace", "eager"]) == [Verdict("crash", "trace", "signal 11")]
         assert [v.outcome for v in worker.check(CHAIN, ["trace", "eager"])] == ["same", "same"]
+    finally:
+        worker.close()
+
+
+@pytest.mark.parametrize(
+    ("when", "outcome"), [("True", "upstream"), ("torch.backends.zendnn.enabled", "timeout")]
+)
+def test_a_hang_is_a_find_unless_stock_hangs_too(
+    when: str, outcome: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_module, "LIMIT", 15)
+    monkeypatch.setattr(worker_module, "STOCKS_PART", 1)
+    text = f"(__import__('time').sleep(60 * {when}) or {{0}})"
+    hang = replace(CHAIN, nodes=(node(1, text, 0),), outputs=("v1",))
+    worker = Worker({})
+    try:
+        assert [verdict.outcome for verdict in worker.check(hang, ["eager"])] == [outcome]
+        assert [v.outcome for v in worker.check(CHAIN, ["eager"])] == ["same"]
     finally:
         worker.close()
 
