@@ -29,39 +29,38 @@ kernels_t& kernels() {
 
 } // namespace
 
-std::shared_ptr<const panel_kernel_t> panel_kernel_t::get(
+status_t panel_kernel_t::get(
     const panel_kernel_conf_t& conf,
     const post_ops_t& post_ops,
-    const memory_desc_t& dst) {
+    const memory_desc_t& dst,
+    std::shared_ptr<const panel_kernel_t>& kernel) {
   auto& [mutex, all] = kernels();
   const auto find = [&, &all = all] {
     const auto [begin, end] = all.equal_range(conf);
     for (auto i = begin; i != end; ++i) {
-      auto kernel = i->second.lock();
+      kernel = i->second.lock();
       if (kernel && kernel->applies(post_ops, dst)) {
-        return kernel;
+        return true;
       }
     }
-    return std::shared_ptr<const panel_kernel_t>{};
+    return false;
   };
   {
     const std::lock_guard lock(mutex);
-    if (auto kernel = find()) {
-      return kernel;
+    if (find()) {
+      return status::success;
     }
   }
   std::unique_ptr<panel_kernel_t> made(new panel_kernel_t(conf, post_ops, dst));
-  if (made->create_kernel() != status::success) {
-    return nullptr;
-  }
-  const std::shared_ptr<const panel_kernel_t> kernel = std::move(made);
+  CHECK(made->create_kernel());
   const std::lock_guard lock(mutex);
-  if (auto of_another_thread = find()) {
-    return of_another_thread;
+  if (!find()) { // nor has another thread made it meanwhile
+    std::erase_if(
+        all, [](const auto& entry) { return entry.second.expired(); });
+    kernel = std::move(made);
+    all.emplace(conf, kernel);
   }
-  std::erase_if(all, [](const auto& entry) { return entry.second.expired(); });
-  all.emplace(conf, kernel);
-  return kernel;
+  return status::success;
 }
 
 bool panel_kernel_t::applies(

@@ -60,12 +60,13 @@ class panel_kernel_t : public jit_generator_t {
  public:
   DECLARE_CPU_JIT_AUX_FUNCTIONS(panel_kernel_t)
 
-  // The kernel, which products of other numbers of rows may have, too: their
-  // tiles have few heights. Null if it cannot be assembled.
-  static std::shared_ptr<const panel_kernel_t> get(
+  // Finds or assembles a kernel. Products of other numbers of rows have the
+  // same ones, since tiles have few heights, unless post-ops read operands.
+  static status_t get(
       const panel_kernel_conf_t& conf,
       const post_ops_t& post_ops,
-      const memory_desc_t& dst);
+      const memory_desc_t& dst,
+      std::shared_ptr<const panel_kernel_t>& kernel);
 
  private:
   panel_kernel_t(

@@ -447,11 +447,11 @@ status_t panel_product_t::init(
       conf.last = last;
       for (const int rows : heights) {
         conf.rows = rows;
-        auto& place = kernel(rows, first, last, plan_.is_narrow(panel));
-        place = panel_kernel_t::get(conf, post_ops, dst);
-        if (!place) {
-          return status::out_of_memory;
-        }
+        CHECK(panel_kernel_t::get(
+            conf,
+            post_ops,
+            dst,
+            kernel(rows, first, last, plan_.is_narrow(panel))));
       }
     }
   }

@@ -43,8 +43,8 @@ class Verdict:
     (wrong shape or dtype), memory (results share memory or have strides unlike in eager mode),
     raises (where stock does not, or another error), accepts (returns where stock raises), struck
     (right, but a plan tried a wrong implementation), unstable (stock itself is unreliable), refused
-    (torch.jit or torch.compile refuses the model), upstream (one of them changes its results),
-    crash, timeout.
+    (torch.jit or torch.compile refuses the model), upstream (one of them changes its results, or
+    takes too long itself), crash, timeout.
     """
 
     outcome: str
@@ -361,7 +361,7 @@ def check(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) 
 
 
 def run_stock(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) -> None:
-    """Run stock's graph of a model with each set of inputs, for the time that this takes."""
+    """Run stock's graph of a model with each set of inputs, so that its caller sees how long."""
     lower, way = _floating(weights.values(), runs), FRONT_ENDS[front_end]
     module = _module(code, weights, lower)
     with _stock(), torch.no_grad(), warnings.catch_warnings(), way.around():

@@ -31,7 +31,7 @@ SETTINGS: Mapping[str, Sequence[str]] = {
 }
 #: Seconds after which a task's process counts as hanging.
 LIMIT = 90.0
-#: The part of that which stock's graph of a model may take, which a check captures, too.
+#: The part of that which stock's graph of a model may take; a check compiles more than that.
 STOCKS_PART = 0.5
 
 
@@ -79,7 +79,8 @@ class Worker:
             where = front_ends[min(len(verdicts), len(front_ends) - 1)]
             ended = Verdict(answers[-1]["ended"], where, answers[-1]["detail"])
             if ended.outcome == "timeout" and self._stock_is_slow(model, where):
-                ended = Verdict("upstream", where, "stock's graph takes as long")
+                too_long = f"stock's graph takes more than {STOCKS_PART * LIMIT:.0f} s"
+                ended = Verdict("upstream", where, too_long)
             verdicts.append(ended)
         return verdicts
 

@@ -15,7 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 
 from benchmarks.memory import resident
 
@@ -439,3 +441,53 @@ def test_tied_and_folded_weights_of_programs_give_eager_results() -> None:
             assert all(map(torch.equal, made(*given), captured(*given)))
         with torch.backends.zendnn.flags(enabled=False):
             torch.testing.assert_close(made(*given), other(*given), rtol=1e-4, atol=1e-5)
+
+
+def test_fake_tensors_run_through_programs_more_than_once() -> None:
+    made = program(net(), values(5, WIDTH))
+    for _ in range(2):
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            got = made(mode.from_tensor(values(5, WIDTH)))
+        assert (got.shape, got.dtype) == ((5, WIDTH), torch.bfloat16)
+
+
+class Views(nn.Module):
+    """Reads one memory as it is and, lazily, with the other sign; and has a name of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("positive", values(WIDTH, WIDTH, seed=1))
+        self.register_buffer("negative", torch._neg_view(self.positive))
+        self.zendnn_constants_0 = nn.Parameter(values(WIDTH, WIDTH, seed=2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        positive, negative = (F.linear(x, w) for w in (self.positive, self.negative))
+        return positive.relu() + negative.tanh() + F.linear(x, self.zendnn_constants_0)
+
+
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16])
+def test_views_that_change_signs_are_told_apart(dtype: torch.dtype | None) -> None:
+    module, x = Views(), values(5, WIDTH)
+    made = torch.backends.zendnn.optimize(module.eval(), (x,))
+    with torch.no_grad(), torch.autocast("cpu", dtype, enabled=dtype is not None):
+        want = torch.export.export(module, (x,)).module()(x)
+        tolerance = 1e-4 if dtype is None else 0
+        torch.testing.assert_close(made(x), want, rtol=tolerance, atol=tolerance)
+
+
+def test_a_refused_call_unpacks_nothing() -> None:
+    made = torch.backends.zendnn.optimize(net(), (values(5, WIDTH),))
+    call_often(made, values(5, WIDTH))
+    assert released_by(made) == 3 * WEIGHT_BYTES
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(ValueError, match="6"):
+        made(values(6, WIDTH))
+    assert released_by(made) == 3 * WEIGHT_BYTES
+
+
+def test_programs_have_no_state_of_what_their_plans_hold_and_give_it_no_gradients() -> None:
+    for made in (program(net(), values(5, WIDTH)), copy.deepcopy(program(net(), values(5, WIDTH)))):
+        assert not made.state_dict()
+        made.load_state_dict({})
+        with torch.autocast("cpu", torch.bfloat16):
+            assert not made(values(5, WIDTH)).requires_grad

@@ -21,4 +21,5 @@ def is_large(held: object) -> bool:
 
 def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
     """Return what is equal for equal views of one memory."""
-    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride()
+    lazy = tensor.is_neg(), tensor.is_conj()
+    return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), lazy

@@ -33,8 +33,9 @@ bool is_from_allocator(const c10::DataPtr& data) {
          deleter == c10::GetDefaultCPUAllocator()->raw_deleter();
 }
 
-// Since torch 2.10, a storage that Python has seen keeps its object there,
-// which refers to it in turn.
+// Newer torches keep the Python object of a storage, which refers to it in
+// turn, as long as the storage lives. Weak references to either keep no
+// elements.
 template <typename Slot>
 bool is_only_kept(const Slot* object) {
   if constexpr (requires { object->has_unique_reference(); }) {

@@ -34,6 +34,7 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
       .def("description", &Plan::description)
       .def("name", &Plan::name)
       .def("constants", &Plan::constants)
+      .def("operands", &Plan::operands)
       .def_pickle(
           [](const PlanPtr& plan) -> State {
             return {plan->description(), plan->constants(), plan->name()};

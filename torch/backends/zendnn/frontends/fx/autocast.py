@@ -84,7 +84,7 @@ class PlannedProgram(nn.Module):
         self.dtype = dtype
         self._run = function_of(planned)
 
-    # Its weights have the names that they have in the program, for whoever reads or loads them.
+    # What no plan holds has the names that it has in the program, for whoever reads or loads it.
 
     def named_parameters(self, *given: Any, **named: Any) -> Iterator[tuple[str, nn.Parameter]]:
         """Yield the parameters of the program."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 from torch.backends.zendnn.frontends.constants import is_large, place_of
 from torch.backends.zendnn.frontends.fx.reader import attribute
@@ -24,7 +23,7 @@ class PlanConstants(nn.Module):
 
     def forward(self) -> list[Tensor]:
         """Return them; those that the plan has released are unpacked."""
-        constants: list[Tensor] = torch.ops.zendnn.constants(self.plan)
+        constants: list[Tensor] = self.plan.operands()
         return constants
 
 
@@ -33,7 +32,7 @@ def hold_in_plans(planned: fx.GraphModule, captured: fx.GraphModule) -> None:
 
     Args:
         planned: a graph with calls of plans.
-        captured: the graph that it was made from.
+        captured: the graph that it was made from. Like plans, it gives its weights no gradients.
     """
     regions = [module for module in planned.modules() if isinstance(module, PlannedRegion)]
     known: Known = {}
@@ -43,31 +42,48 @@ def hold_in_plans(planned: fx.GraphModule, captured: fx.GraphModule) -> None:
                 known.setdefault(place_of(constant), (region.plan, number))
     for module in (captured, *(region.original for region in regions)):
         _read_from_plans(module, known)
+    for node in captured.graph.find_nodes(op="get_attr"):
+        if isinstance(held := attribute(captured, node), nn.Parameter):
+            parent, name = _parent_of(captured, node)
+            setattr(parent, name, nn.Parameter(held.detach(), requires_grad=False))
 
 
 def _read_from_plans(module: fx.GraphModule, known: Known) -> None:
     graph = module.graph
-    first = next(iter(graph.nodes))
-    lists: dict[int, fx.Node] = {}  # by the plan
-    replaced = set()
+    order = {node: number for number, node in enumerate(graph.nodes)}
+    by_plan: dict[int, list[tuple[fx.Node, Any, int]]] = {}
     for node in graph.find_nodes(op="get_attr"):
         held = attribute(module, node)
-        if not is_large(held) or (place := place_of(held)) not in known:
-            continue
-        plan, number = known[place]
-        if id(plan) not in lists:
-            name = f"zendnn_constants_{len(lists)}"
-            setattr(module, name, PlanConstants(plan))
-            with graph.inserting_before(first):
-                lists[id(plan)] = graph.call_module(name)
-        with graph.inserting_before(node):
-            constant = graph.call_function(operator.getitem, (lists[id(plan)], number))
-        constant.meta = dict(node.meta)
-        node.replace_all_uses_with(constant)
-        replaced.add(str(node.target))
-        graph.erase_node(node)
-    for path in replaced:
-        *parents, last = path.split(".")
-        delattr(module.get_submodule(".".join(parents)), last)
-    if replaced:
+        if is_large(held) and (place := place_of(held)) in known:
+            plan, number = known[place]
+            by_plan.setdefault(id(plan), []).append((node, plan, number))
+    places = {_parent_of(module, node): None for reads in by_plan.values() for node, _, _ in reads}
+    for reads in by_plan.values():
+        name = _free_name(module)
+        setattr(module, name, PlanConstants(reads[0][1]))
+        # Behind checks of the inputs, since reading unpacks.
+        readers = {reader for node, _, _ in reads for reader in node.users}
+        with graph.inserting_before(min(readers, key=order.__getitem__)):
+            constants = graph.call_module(name)
+            for node, _, number in reads:
+                constant = graph.call_function(operator.getitem, (constants, number))
+                constant.meta = dict(node.meta)
+                node.replace_all_uses_with(constant)
+                graph.erase_node(node)
+    for parent, name in places:
+        delattr(parent, name)
+    if by_plan:
         module.recompile()
+
+
+def _free_name(module: nn.Module) -> str:
+    number = 0
+    while hasattr(module, f"zendnn_constants_{number}"):
+        number += 1
+    return f"zendnn_constants_{number}"
+
+
+def _parent_of(module: nn.Module, node: fx.Node) -> tuple[nn.Module, str]:
+    """Return the submodule that holds what a node reads, and the name there."""
+    *parents, name = str(node.target).split(".")
+    return module.get_submodule(".".join(parents)), name

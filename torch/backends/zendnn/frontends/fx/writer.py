@@ -37,6 +37,7 @@ class PlannedRegion(nn.Module):
         super().__init__()
         self.plan = plan
         self.original = original
+        self._leave_out_of_states()
         self.signature = tensors, numbers, orders
         self._call = _C._PlanCall(plan, *self.signature)
 
@@ -45,7 +46,13 @@ class PlannedRegion(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
+        self._leave_out_of_states()
         self._call = _C._PlanCall(self.plan, *self.signature)
+
+    def _leave_out_of_states(self) -> None:
+        """Keep constants out of ``state_dict``: a plan would not get those that are loaded."""
+        # fx.GraphModule makes all buffers persistent.
+        self.original._non_persistent_buffers_set.update(self.original._buffers)
 
     def forward(self, *given: Any) -> Sequence[torch.Tensor]:
         made: tuple[torch.Tensor, ...] | None = self._call(*given)
