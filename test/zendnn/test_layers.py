@@ -22,16 +22,16 @@ LAYERS = {
     "passes": {"passes", "graph", *_TABLE},
     "frontends/calls": {"frontends/calls", "passes", "graph", "_C", *_TABLE},
     "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "_C", *_TABLE},
+    "frontends/constants": {"_C"},
     "frontends/schedule": {"graph"},
     "frontends": {"frontends", "frontends/torchscript", "frontends/fx", "graph"},
     "frontends/fx": {
         *("frontends", "frontends/fx", "frontends/aten", "frontends/calls", "frontends/schedule"),
-        *("passes", "graph", "_C"),
+        *("frontends/constants", "passes", "graph", "_C"),
     },
     "frontends/torchscript": {
         *("frontends", "frontends/torchscript", "frontends/aten", "frontends/calls"),
-        "frontends/schedule",
-        *("passes", "graph", "_C"),
+        *("frontends/schedule", "frontends/constants", "passes", "graph", "_C"),
     },
 }
 
