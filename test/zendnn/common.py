@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -282,3 +283,14 @@ def run_python(code: str, **environment: str) -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def assembled_by(code: str, **environment: str) -> list[str]:
+    """The lines of perf's map of the kernels that ``code`` assembles in a new interpreter."""
+    process = run_python(
+        f"{code}\nimport os\nprint(os.getpid())", ZENDNN_JIT_PROFILE="2", **environment
+    )
+    names = Path(f"/tmp/perf-{process.split()[-1]}.map")
+    lines = names.read_text().splitlines()
+    names.unlink()
+    return lines

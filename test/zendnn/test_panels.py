@@ -7,13 +7,9 @@ implementation of each layout: ours, if it accepts the problem.
 from __future__ import annotations
 
 import math
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,6 +22,7 @@ from torch import Tensor, nn
 from .common import (
     CPU,
     DTYPES,
+    assembled_by,
     assert_as_exact,
     check,
     dtypes,
@@ -432,23 +429,14 @@ def test_threads_of_all_sizes_at_once() -> None:
         torch.set_num_threads(before)
 
 
-_MULTIPLIES = """
-import os, sys, torch
-for rows in map(int, sys.argv[1:]):
-    torch.nn.functional.linear(torch.rand(rows, 64), torch.rand(96, 64))
-print(os.getpid())
-"""
-
-
 def assembled(*rows: int) -> int:
     """The number of panel kernels that a process assembles for products of so many rows."""
-    environment = {**os.environ, "ZENDNN_JIT_PROFILE": "2", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", _MULTIPLIES, *map(str, rows)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    names = Path(f"/tmp/perf-{done.stdout.strip()}.map")
-    lines = names.read_text().splitlines()
-    names.unlink()
-    return sum("panel_kernel" in line for line in lines)
+    code = (
+        "import torch\n"
+        f"for rows in {rows}:\n"
+        "    torch.nn.functional.linear(torch.rand(rows, 64), torch.rand(96, 64))"
+    )
+    return sum("panel_kernel" in line for line in assembled_by(code, OMP_NUM_THREADS="1"))
 
 
 def test_products_of_other_rows_share_kernels() -> None:

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.backends.zendnn.doctor.limits import Roof
 
-from .common import CPU, of_products, stock, values
+from .common import CPU, assembled_by, of_products, stock, values
 
 PROFILER = torch.backends.zendnn.profiler
 
@@ -236,20 +232,14 @@ def test_results_are_the_same_while_profiled(
 
 
 _ASSEMBLES = """
-import os, torch
+import torch
 torch.jit.optimize_for_inference(
     torch.jit.freeze(torch.jit.script(torch.nn.Conv2d(16, 16, 3).eval()))
 )(torch.rand(1, 16, 8, 8))
-print(os.getpid())
 """
 
 
 def test_perf_gets_the_names_of_assembled_kernels_where_that_is_asked_for() -> None:
-    environment = {**os.environ, "ZENDNN_JIT_PROFILE": "2"}
-    command = [sys.executable, "-c", _ASSEMBLES]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    names = Path(f"/tmp/perf-{done.stdout.strip()}.map")
-    lines = names.read_text().splitlines()
-    names.unlink()
+    lines = assembled_by(_ASSEMBLES)
     assert lines
     assert all(re.fullmatch(r"[0-9a-f]+ [0-9a-f]+ \S+", line) for line in lines)

@@ -28,8 +28,8 @@ from torch.backends.zendnn.frontends.fx.autocast import (
     keep_autocast,
 )
 from torch.backends.zendnn.frontends.fx.composites import functional
-from torch.backends.zendnn.frontends.fx.held import hold_in_plans
 from torch.backends.zendnn.frontends.fx.program import with_plans
+from torch.backends.zendnn.frontends.fx.release import read_from_plans
 from torch.export import ExportedProgram, _trace
 from torch.fx.experimental.symbolic_shapes import SYMPY_INTERP
 from torch.utils._pytree import keystr, tree_leaves_with_path
@@ -217,7 +217,7 @@ def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
     with options.applied():
         planned = front_end.optimize(source, {})
     captured = _as_it_is(program)
-    hold_in_plans(planned, captured)
+    read_from_plans(planned, captured)
     return PlannedProgram(planned, captured, autocast_dtype())
 
 

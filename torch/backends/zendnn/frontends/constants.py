@@ -1,11 +1,11 @@
-"""Constants that a plan holds, which the operators in its place read from it.
-
-A plan releases large weights once nobody else holds them.
-"""
+"""Weights as constants: which of them a plan may release, and what tells two of them apart."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
+from torch import nn
 from torch.backends.zendnn import _C
 
 #: What a plan releases has at least so many bytes.
@@ -23,3 +23,9 @@ def place_of(tensor: torch.Tensor) -> tuple[object, ...]:
     """Return what is equal for equal views of one memory."""
     lazy = tensor.is_neg(), tensor.is_conj()
     return tensor.data_ptr(), tensor.dtype, tuple(tensor.shape), tensor.stride(), lazy
+
+
+def without_gradient(held: Any) -> Any:
+    """Return a parameter of the same memory that needs no gradient; anything else as it is."""
+    is_parameter = isinstance(held, nn.Parameter)
+    return nn.Parameter(held.detach(), requires_grad=False) if is_parameter else held

@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import SymInt, Tensor, fx, nn
+from torch import SymInt, Tensor, fx
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends import Optimized, count_left_out
 from torch.backends.zendnn.frontends import fx as front_end
-from torch.backends.zendnn.frontends.constants import place_of
+from torch.backends.zendnn.frontends.constants import place_of, without_gradient
 from torch.backends.zendnn.frontends.fx import autocast, flow
 from torch.backends.zendnn.frontends.fx.calls import CODES, hint_of, name_of
 from torch.backends.zendnn.frontends.fx.logs import line_of
@@ -118,7 +118,7 @@ class _Writer:
             self.graph,
             ExportGraphSignature([spec for spec in inputs if spec is not None], self._outputs()),
             {
-                name: _without_gradient(held)
+                name: without_gradient(held)
                 for name, held in self.program.state_dict.items()
                 if name in kept
             },
@@ -278,11 +278,6 @@ class _Writer:
             else spec
             for spec, made in zip(self.program.graph_signature.output_specs, results, strict=True)
         ]
-
-
-def _without_gradient(held: Any) -> Any:
-    is_parameter = isinstance(held, nn.Parameter)
-    return nn.Parameter(held.detach(), requires_grad=False) if is_parameter else held
 
 
 def _attributes(module: fx.GraphModule) -> dict[str, Any]:
