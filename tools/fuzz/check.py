@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Dict, Tuple  # noqa: UP035 - what TorchScript reads
 from unittest import mock
 
@@ -132,10 +133,15 @@ def _scripted(module: torch.nn.Module, inputs: Inputs) -> Any:
 
 
 class _Exported:
-    """What torch.export makes of a module, for the sizes of the inputs."""
+    """What torch.export makes of a module, for the sizes of the inputs.
 
-    def __init__(self, module: torch.nn.Module, inputs: Inputs) -> None:
+    A functional program holds a new tensor for each write, as the one that plans are made of does.
+    """
+
+    def __init__(self, module: torch.nn.Module, inputs: Inputs, functional: bool = False) -> None:
         self.program = torch.export.export(module, tuple(_copies(inputs)))
+        if functional:
+            self.program = self.program.run_decompositions({})
         self._module = self.program.module()
 
     def __call__(self, *inputs: torch.Tensor) -> Results:
@@ -243,6 +249,7 @@ FRONT_ENDS: Mapping[str, FrontEnd] = {
         _Exported,
         lambda exported: torch.backends.zendnn.optimize(exported.program),
         plans=True,
+        graph=partial(_Exported, functional=True),
         one_in=3,
     ),
 }

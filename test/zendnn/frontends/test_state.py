@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.backends.zendnn.frontends import torchscript
+from torch.backends.zendnn.frontends.torchscript.aliases import UNDECLARED
 
 from ..common import property_test, stock, values
 
@@ -332,6 +333,73 @@ def test_other_writes_are_torchs(kind: type[nn.Module]) -> None:
         near(ours.total, module.total)
 
 
+#: Operators of ``UNDECLARED`` that return what they are given, or a view of it.
+HIDDEN_VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
+    "type_as": lambda x: x.type_as(x),
+    "dropout": lambda x: torch.dropout(x, 0.5, False),
+    "feature_dropout": lambda x: torch.feature_dropout(x, 0.5, False),
+    "alpha_dropout": lambda x: torch.alpha_dropout(x, 0.5, False),
+    "feature_alpha_dropout": lambda x: torch.feature_alpha_dropout(x, 0.5, False),
+    "atleast_1d": torch.atleast_1d,
+    "atleast_2d": torch.atleast_2d,
+    "atleast_3d": lambda x: torch.atleast_3d(x)[:, :, 0],
+    "broadcast_tensors": lambda x: torch.broadcast_tensors(x)[0],
+    "meshgrid": lambda x: torch.meshgrid(x[:, 0], x[0], indexing="ij")[0],
+    "cartesian_prod": lambda x: torch.cartesian_prod(x[:, 0]).unsqueeze(1).expand(4, 4),
+    "einsum": lambda x: torch.einsum("ij->ji", x),
+    "sum_to_size": lambda x: x.sum_to_size(4, 4),
+    "unsafe_chunk": lambda x: torch.unsafe_chunk(x, 1)[0],
+    "unsafe_split": lambda x: torch.unsafe_split(x, 4)[0],
+    "unsafe_split_with_sizes": lambda x: torch.unsafe_split_with_sizes(x, [4])[0],
+    "to_dense": lambda x: x.to_dense(),
+    "conj_physical": torch.conj_physical,
+}
+
+
+class Hidden(nn.Module):
+    """Writes to what an operator returned as if it were new, or to what it was given."""
+
+    def __init__(self, view: Callable[[Tensor], Tensor], early: bool, new: bool) -> None:
+        super().__init__()
+        self.view, self.early, self.new = view, early, new
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x = x * 2 if self.new else x
+        seen = self.view(x)
+        before = self.layer(seen)
+        (seen if self.early else x).mul_(3)
+        return before + self.layer(before.tanh()), self.layer(seen) + self.layer(x)
+
+
+@pytest.mark.parametrize("new", [False, True])
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize("name", HIDDEN_VIEWS)
+def test_what_schemas_take_for_new_tensors_is_seen_as_a_view(
+    name: str, early: bool, new: bool
+) -> None:
+    view = HIDDEN_VIEWS[name]
+    x = torch.randn(4, 4)
+    assert f"aten::{name}" in UNDECLARED
+    assert view(x).untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    if early and name in ("broadcast_tensors", "meshgrid", "cartesian_prod"):
+        early = False  # nobody can write to elements that share memory
+    module = Hidden(view, early, new).eval()
+    given, ours_given = x.clone(), x.clone()
+    with torch.no_grad():
+        with stock():
+            # torch.jit.freeze itself may join a layer before a write with one after it.
+            frozen = torch.jit.freeze(torch.jit.trace(module, x.clone(), check_trace=False))
+            want = frozen(given)
+        got = torch.jit.optimize_for_inference(frozen)(ours_given)
+    for left, right in zip((*got, ours_given), (*want, given), strict=True):
+        near(left, right)
+
+
+def test_every_operator_that_hides_a_view_is_tried() -> None:
+    assert {f"aten::{name}" for name in HIDDEN_VIEWS} == UNDECLARED
+
+
 # Random programs.
 
 VIEWS: dict[str, Callable[[Tensor, int], Tensor]] = {
@@ -342,6 +410,9 @@ VIEWS: dict[str, Callable[[Tensor, int], Tensor]] = {
     "select": lambda v, n: v[n % v.size(0)].unsqueeze(0),
     "reshape": lambda v, n: v.reshape(-1, 1),
     "contiguous": lambda v, n: v.contiguous(),
+    "type_as": lambda v, n: v.type_as(torch.zeros(1)),
+    "sum_to_size": lambda v, n: v.sum_to_size(v.size(0), v.size(1)),
+    "atleast_2d": lambda v, n: torch.atleast_2d(v),
 }
 #: What a program does with a view of the buffer or of what it was given: its number, and another.
 Step = tuple[str, int, int]

@@ -10,6 +10,7 @@ import torch
 from torch.backends.zendnn import _C, frontends, passes
 from torch.backends.zendnn.frontends import Optimized, count_left_out
 from torch.backends.zendnn.frontends.schedule import Schedule, Unproven, schedule
+from torch.backends.zendnn.frontends.torchscript.aliases import Aliases
 from torch.backends.zendnn.frontends.torchscript.blocks import (
     TorchBlock,
     TorchGraph,
@@ -90,13 +91,16 @@ def plan_block(block: TorchBlock, facts: Facts) -> Schedule:
 
 def simplify(graph: TorchGraph) -> None:
     """Make operators of their in-place twins where nobody can tell, and join equal ones."""
-    # The pass takes constants for new tensors, and what is written to them would be lost.
-    database = graph.alias_db()
+    aliases = Aliases(graph)
+    # Passes of torch's that do not see a write would read too early or too late.
+    hides = any(aliases.hidden_writes())
+    # This one takes constants for new tensors, and what is written to them would be lost.
     constants = (node.output() for node in graph.findAllNodes("prim::Constant"))
-    if not any(map(database.has_writers, constants)):
+    if not (hides or any(map(aliases.has_writers, constants))):
         torch._C._jit_pass_remove_mutation(graph)
     torch._C._jit_pass_constant_propagation(graph)
-    torch._C._jit_pass_cse(graph)
+    if not hides:
+        torch._C._jit_pass_cse(graph)
     torch._C._jit_pass_dce(graph)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from torch.backends.zendnn.frontends import schedule
 from torch.backends.zendnn.frontends.calls import Refused
 from torch.backends.zendnn.frontends.schedule import Unproven
+from torch.backends.zendnn.frontends.torchscript.aliases import Aliases
 from torch.backends.zendnn.frontends.torchscript.blocks import (
     TorchBlock,
     TorchGraph,
@@ -111,7 +112,7 @@ def writers_of(graph: TorchGraph) -> dict[int, tuple[TorchNode, ...]]:
     Each comes with the nodes of the outermost block that may do so, in order. A list or tuple that
     holds a written value is written, too.
     """
-    aliases = graph.alias_db()
+    aliases = Aliases(graph)
     outermost = outer_block(graph)
     targets = {node: values for node in outermost.nodes() if (values := may_write(node))}
     writers = {}
@@ -119,10 +120,11 @@ def writers_of(graph: TorchGraph) -> dict[int, tuple[TorchNode, ...]]:
         for value in (*block.inputs(), *(v for node in block.nodes() for v in node.outputs())):
             if not (written := aliases.has_writers(value)) and kind_of(value) != "other":
                 continue
+            near = aliases.near(value)
             by = tuple(
                 node
                 for node in targets
-                if any(aliases.may_contain_alias(target, value) for target in targets[node])
+                if any(aliases.may_share(target, near) for target in targets[node])
             )
             if written or by:
                 writers[value.unique()] = by

@@ -9,7 +9,6 @@ before each run, and ``schedule.py`` keeps what lies outside of regions in the m
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any
 
 from torch.backends.zendnn.frontends.aten import IMPORTERS, Importer, writes
 from torch.backends.zendnn.frontends.calls import Refused
+from torch.backends.zendnn.frontends.torchscript.aliases import may_return_input
 from torch.backends.zendnn.frontends.torchscript.blocks import captured
 from torch.backends.zendnn.frontends.torchscript.calls import (
     TorchNode,
@@ -44,8 +44,6 @@ _HANDS_ON = qualified(
 _READS_NOTHING = VIEWS | _HANDS_ON | {"prim::GetAttr", "aten::size", "aten::size.int"}
 #: What may set an attribute.
 _MAY_SET = qualified("prim", "SetAttr CallMethod CallFunction")
-#: What a schema says of a result that may share memory with an argument.
-_ALIAS = re.compile(r"\([a-z](!|\)|\||\s*->)|\(\*\)")
 
 
 @dataclass
@@ -120,7 +118,7 @@ def _follow(nodes: list[TorchNode], states: States) -> bool:
             if states.is_view(node) and value.unique() == node.inputsAt(0).unique():
                 states.roots[node.output().unique()] = root
                 states.views[root.unique()].append(node)
-            elif node.kind() in _HANDS_ON or _ALIAS.search(node.schema()):
+            elif node.kind() in _HANDS_ON or may_return_input(node):
                 # It may be a copy as well: nobody may read it after another write.
                 uses = [use.user for output in node.outputs() for use in output.uses()]
                 last = max((position.get(user, len(nodes)) for user in uses), default=0)
