@@ -294,6 +294,31 @@ def test_a_matrix_of_any_strides(b: Builder, strides: tuple[int, int]) -> None:
     check(b, b("matmul", x, b.input(tensor(6, 5))))
 
 
+@pytest.mark.parametrize("dtype", PRIMITIVE_DTYPES, ids=str)
+@pytest.mark.parametrize("wide", ["left", "right", "both"])
+@pytest.mark.parametrize("batch", [(2, 3), (3, 2), (2, 4), (2, 2, 3)], ids=str)
+def test_batches_with_gaps_between_them(
+    b: Builder, batch: tuple[int, ...], wide: str, dtype: torch.dtype
+) -> None:
+    """The stride of the first dimension is as many of the last one's as there are matrices."""
+    rows, depth, columns = 1, 4, 4
+    count = math.prod(batch)
+
+    def spread(*matrix: int) -> torch.Tensor:
+        inner = 4 * math.prod(matrix)
+        strides = [inner * math.prod(batch[dim + 1 :]) for dim in range(len(batch))]
+        strides[0] = inner * count
+        x = torch.empty_strided((*batch, *matrix), (*strides, matrix[1], 1), dtype=dtype)
+        return x.copy_(torch.randn(x.shape))
+
+    narrow = (1, *batch[1:])
+    left = spread(rows, depth) if wide != "right" else tensor(*narrow, rows, depth, dtype=dtype)
+    right = (
+        spread(depth, columns) if wide != "left" else tensor(*narrow, depth, columns, dtype=dtype)
+    )
+    check(b, b("matmul", b.input(left), b.input(right)), dtype=dtype)
+
+
 @pytest.mark.parametrize("apart", [0, 1, 5, 47], ids=str)
 def test_matrices_that_share_memory(b: Builder, apart: int) -> None:
     x = b.input(tensor(400).as_strided((3, 8, 6), (apart, 6, 1)))

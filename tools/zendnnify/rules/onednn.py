@@ -390,5 +390,20 @@ EDITS: tuple[Edit, ...] = (
         "            return status::unimplemented;\n",
         reason="images may have gaps between them; only float32 in plain layouts respects these",
     ),
+    Edit(
+        name="multiply-batches-that-follow-each-other",
+        file="src/cpu/x64/matmul/brgemm_matmul_utils.cpp",
+        anchor="    return max_batch_stride / min_batch_stride == batch;\n",
+        action=Action.REPLACE,
+        text="    dim_t inner = 1;\n"
+        "    for (int d = batch_start_idx; d >= 0; --d) {\n"
+        "        if (mdw.dims()[d] == 1) continue;\n"
+        "        if (strides[d] != strides[batch_start_idx] * inner) return false;\n"
+        "        inner *= mdw.dims()[d];\n"
+        "    }\n"
+        "    return inner == batch;\n",
+        reason="strides of two dimensions may have this ratio by chance; it read other matrices",
+        versions="<3.13",
+    ),
     *nan.EDITS,
 )
