@@ -337,6 +337,25 @@ def test_a_program_that_cannot_be_functional_runs_as_it_is_and_a_warning_says_so
     assert_same(fast, net, IMAGE)
 
 
+def test_an_error_of_constants_is_raised_when_the_program_runs() -> None:
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.ones(2, 4, dtype=torch.bfloat16))
+            self.register_buffer("weight", torch.ones(4, 4))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return F.linear(x, self.weight) + F.linear(self.table, self.weight)
+
+    x = torch.randn(2, 4)
+    program = torch.export.export(Net(), (x,))
+    ours = torch.backends.zendnn.optimize(program)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        program.module()(x)
+    with pytest.raises(RuntimeError, match="same dtype"):
+        ours(x)
+
+
 def test_wrong_uses_are_refused() -> None:
     with pytest.raises(ValueError, match="training mode"):
         optimize(Net(), (IMAGE,))

@@ -116,8 +116,11 @@ def simplify(
         elif node not in returned and _is_foldable(node, values):
             read = ChainMap(_shape_only(node), values)
             args, kwargs = fx.map_arg((node.args, node.kwargs), read.__getitem__)
-            with torch.no_grad():
-                values[node] = made = node.target(*args, **kwargs)
+            try:
+                with torch.no_grad():
+                    values[node] = made = node.target(*args, **kwargs)
+            except (RuntimeError, IndexError):
+                continue  # the model's own error, raised when it runs
             if not isinstance(made, torch.Tensor) or (
                 viewed is not None and (own[node] in returned or not made.is_contiguous())
             ):
