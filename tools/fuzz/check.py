@@ -306,6 +306,8 @@ class Session:
         _write(self._module, weights)
         if isinstance(self._run, torch.nn.Module):  # a copy, which has buffers of its own
             _write(self._run, weights)
+        # Results may be views of weights, of which ours differ from stock's by rounding.
+        self._kept = [(x, x.clone()) for x, _ in self._kept]
 
     def call(self, step: Step) -> Outcome:
         """Call the model; raise what it raises."""

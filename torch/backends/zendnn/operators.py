@@ -297,8 +297,8 @@ COMPUTE_ROWS = (
         Result(infer.same, _ALL, "elements"),
     ),
     Operator(
-        "binary(Tensor a, Tensor b, *, str algorithm='')",
-        "`algorithm`: add sub mul div max min; broadcasts",
+        "binary(Tensor a, Tensor b, *, str algorithm='', bool in_place=False)",
+        "`algorithm`: add sub mul div max min; broadcasts; `in_place`: to no other size than a's",
         _FUSES,
         Result(infer.broadcast(2), _ALL, "elements"),
     ),

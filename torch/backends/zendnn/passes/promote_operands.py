@@ -34,6 +34,7 @@ def promote_operands(graph: Graph) -> int:
         narrow = [value for value in tensors if value.dtype == "bfloat16"]
         wide = [value for value in tensors if value.dtype == "float32"]
         promotes = node.op in _PROMOTE and len(narrow) + len(wide) == len(tensors)
+        promotes = promotes and not node.get("in_place")  # its result has the dtype of a
         # A tensor without dimensions does not widen others, and one of unknown rank may be such.
         if promotes and narrow and not with_dims.isdisjoint(wide):
             inputs = [_widened(graph, node, v) if v in narrow else v for v in node.inputs]

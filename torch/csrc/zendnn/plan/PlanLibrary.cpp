@@ -23,6 +23,24 @@ struct AsOperator<kMethod> {
 
 using State = std::tuple<std::string, Tensors, std::string>;
 
+// What an in-place operator leaves in its target, of the result of its twin.
+// Raises torch's errors of operators in place.
+Tensor in_place(const Tensor& result, const Tensor& target) {
+  TORCH_CHECK(
+      result.sizes() == target.sizes(),
+      "output with shape ",
+      target.sizes(),
+      " doesn't match the broadcast shape ",
+      result.sizes());
+  TORCH_CHECK(
+      c10::canCast(result.scalar_type(), target.scalar_type()),
+      "result type ",
+      result.scalar_type(),
+      " can't be cast to the desired output type ",
+      target.scalar_type());
+  return result.to(target.scalar_type());
+}
+
 TORCH_LIBRARY_FRAGMENT(zendnn, m) {
   m.class_<Plan>("Plan")
       .def(torch::init<std::string, Tensors, std::string>())
@@ -67,6 +85,7 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
       "constants(__torch__.torch.classes.zendnn.Plan plan) -> Tensor[]",
       [](const PlanPtr& plan) { return plan->operands(); });
   m.def(schema("is_due", ") -> bool"), AsOperator<&Plan::is_due>::call);
+  m.def("in_place(Tensor(a) self, Tensor other) -> Tensor(a)", in_place);
   m.def(
       schema("verified", ", Tensor[] given, Tensor[] original) -> Tensor[]"),
       AsOperator<&Plan::verified>::call);

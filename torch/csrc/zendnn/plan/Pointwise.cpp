@@ -392,10 +392,11 @@ void infer_binary(Values& values, const Node& node) {
   }
   type_of(values.dtype(a));
   combination_of(node.get(attr::binary::algorithm));
-  values.set_type(
-      node.output(),
-      broadcast(values.sizes(a), values.sizes(b)),
-      values.dtype(a));
+  auto sizes = broadcast(values.sizes(a), values.sizes(b));
+  if (node.get(attr::binary::in_place) && sizes != values.sizes(a)) {
+    refuse("a result that is larger than what it replaces");
+  }
+  values.set_type(node.output(), std::move(sizes), values.dtype(a));
 }
 
 void build_binary(Builder& builder, const Node& node) {

@@ -18,6 +18,7 @@ from torch.backends.zendnn.frontends.torchscript.blocks import (
     outer_block,
 )
 from torch.backends.zendnn.frontends.torchscript.calls import TorchValue
+from torch.backends.zendnn.frontends.torchscript.mutation import remove_mutation
 from torch.backends.zendnn.frontends.torchscript.reader import (
     STRUCTURE,
     Facts,
@@ -94,10 +95,8 @@ def simplify(graph: TorchGraph) -> None:
     aliases = Aliases(graph)
     # Passes of torch's that do not see a write would read too early or too late.
     hides = any(aliases.hidden_writes())
-    # This one takes constants for new tensors, and what is written to them would be lost.
-    constants = (node.output() for node in graph.findAllNodes("prim::Constant"))
-    if not (hides or any(map(aliases.has_writers, constants))):
-        torch._C._jit_pass_remove_mutation(graph)
+    if not hides:
+        remove_mutation(graph, aliases)
     torch._C._jit_pass_constant_propagation(graph)
     if not hides:
         torch._C._jit_pass_cse(graph)

@@ -17,6 +17,7 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
     qualified,
     schema_arguments,
 )
+from torch.backends.zendnn.frontends.torchscript.mutation import IN_PLACE
 
 #: torch's own numbers of its integers and bool.
 WHOLE_NUMBERS = frozenset({0, 1, 2, 3, 4, 11})
@@ -38,7 +39,7 @@ READS_WHOLE = {
     "aten::one_hot": (0,),
 }
 #: Operators whose result has the dtype of an operand, and the reverse: where that is.
-SAME = {"aten::type_as": 1} | dict.fromkeys(
+SAME = {"aten::type_as": 1, IN_PLACE: 1} | dict.fromkeys(
     VIEWS
     | qualified(
         "aten",

@@ -33,6 +33,7 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
     qualified,
 )
 from torch.backends.zendnn.frontends.torchscript.dtypes import whole_values
+from torch.backends.zendnn.frontends.torchscript.mutation import IN_PLACE, in_place
 from torch.backends.zendnn.frontends.torchscript.state import (
     WRITES,
     States,
@@ -48,14 +49,18 @@ STRUCTURE = qualified(
     "ListConstruct TupleConstruct DictConstruct ListUnpack TupleUnpack TupleIndex GetAttr",
 )
 #: Operators of these kinds only look at what they are given, unless a schema says otherwise.
-PURE_PRIMS = STRUCTURE | qualified(
-    "prim",
-    "ConstantChunk NumToTensor dtype device shape layout unchecked_cast unchecked_unwrap "
-    "Uninitialized isinstance min max is_nested AutogradZero",
+PURE_PRIMS = (
+    STRUCTURE
+    | qualified(
+        "prim",
+        "ConstantChunk NumToTensor dtype device shape layout unchecked_cast unchecked_unwrap "
+        "Uninitialized isinstance min max is_nested AutogradZero",
+    )
+    | {IN_PLACE}
 )
 CONTROL = qualified("prim", "If Loop")
 EFFECTS = qualified("aten", "warn save manual_seed wait")
-_IMPORTERS = OPERATORS | WRITES
+_IMPORTERS = OPERATORS | WRITES | {IN_PLACE: in_place}
 
 
 class Imported(schedule.Imported):

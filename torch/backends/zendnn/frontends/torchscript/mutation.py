@@ -1,0 +1,75 @@
+"""Makes operators of their in-place twins where nobody can tell the difference.
+
+torch's own pass takes ``x.add_(y)`` for ``x.add(y)``, whose result may have a wider dtype than x,
+or another size. ``zendnn::in_place`` behind such an operator converts its result to the dtype of x,
+and raises torch's errors of the in-place twin.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch.backends.zendnn.frontends.calls import ANY
+from torch.backends.zendnn.frontends.torchscript.aliases import Aliases
+from torch.backends.zendnn.frontends.torchscript.blocks import (
+    TorchGraph,
+    blocks_below,
+    outer_block,
+)
+from torch.backends.zendnn.frontends.torchscript.calls import (
+    TorchNode,
+    TorchScriptCall,
+    qualified,
+)
+from torch.backends.zendnn.graph import Value
+
+#: What follows an operator that was in place: its result, and what it was to write to.
+IN_PLACE = "zendnn::in_place"
+#: Operators whose result may have another dtype or size than their first argument.
+_PROMOTING = qualified(
+    "aten",
+    "add sub mul div true_divide floor_divide pow remainder fmod atan2 addcmul addcdiv "
+    "eq ne lt le gt ge less less_equal greater greater_equal not_equal "
+    "logical_and logical_or logical_xor logical_not",
+)
+
+
+def remove_mutation(graph: TorchGraph, aliases: Aliases) -> None:
+    """Rewrite in-place operators on tensors that nobody else holds."""
+    # torch's pass takes constants for new tensors, and what is written to them would be lost.
+    constants = (node.output() for node in graph.findAllNodes("prim::Constant"))
+    if any(map(aliases.has_writers, constants)):
+        return
+    before = set(_promoting(graph))
+    torch._C._jit_pass_remove_mutation(graph)
+    for node in _promoting(graph):
+        if node not in before:
+            result = node.output()
+            mark = graph.create(IN_PLACE, [result, node.inputsAt(0)], 1)
+            mark.insertAfter(node)
+            result.replaceAllUsesAfterNodeWith(mark, mark.output())
+
+
+def _promoting(graph: TorchGraph) -> list[TorchNode]:
+    return [
+        node
+        for block in blocks_below(outer_block(graph))
+        for node in block.nodes()
+        if node.kind() in _PROMOTING
+    ]
+
+
+def in_place(call: TorchScriptCall) -> None:
+    """Import ``zendnn::in_place``.
+
+    Plans refuse elementwise operands of two dtypes, so that there it changes nothing.
+    """
+    result, target = (call.operand_of(value) for value in call.node.inputs())
+    maker = result.producer if isinstance(result, Value) else None
+    if maker is None or maker.op not in ("binary", "eltwise") or maker.inputs[0] is not target:
+        call.result("to_like", [call.tensor("self", ANY), call.tensor("other", ANY)])
+        return
+    assert isinstance(result, Value)
+    if maker.op == "binary":
+        maker.attributes["in_place"] = True
+    result.source = call.outputs[0]  # so that nothing outside reads what the operator itself made
+    call.identity(result)
