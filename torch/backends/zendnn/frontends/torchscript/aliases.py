@@ -48,7 +48,7 @@ class Aliases:
         ]
 
     def near(self, value: TorchValue) -> list[TorchValue]:
-        """Return values that may share memory with one; all others that do may contain these."""
+        """Return a value and those that undeclared views connect with it."""
         found, size = [value], 0
         rest = list(self._undeclared)
         while size != len(found):
@@ -68,7 +68,7 @@ class Aliases:
         return any(self._database.may_contain_alias(target, value) for value in near)
 
     def hidden_writes(self) -> Iterator[TorchValue]:
-        """Yield the values that something writes to and torch's own analysis takes for others."""
+        """Yield what is written on either side of an undeclared view."""
         yield from (x for pair in self._undeclared for x in pair if self._database.has_writers(x))
 
 

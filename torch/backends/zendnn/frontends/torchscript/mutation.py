@@ -61,7 +61,7 @@ def _promoting(graph: TorchGraph) -> list[TorchNode]:
 def in_place(call: TorchScriptCall) -> None:
     """Import ``zendnn::in_place``.
 
-    Plans refuse elementwise operands of two dtypes, so that there it changes nothing.
+    Plans refuse elementwise operands of two dtypes, so an elementwise result needs no conversion.
     """
     result, target = (call.operand_of(value) for value in call.node.inputs())
     maker = result.producer if isinstance(result, Value) else None
