@@ -287,6 +287,7 @@ class Session:
         """Call ``run``, whose weights are the buffers of ``module``."""
         self._run, self._module = run, module
         self._kept: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._before: list[tuple[torch.nn.Module, Weights]] = []
 
     def prepare(self, step: Step) -> None:
         """Do what the caller does before a call."""
@@ -300,14 +301,15 @@ class Session:
             self._kept = []
         if step.turn:
             _write(self._module, _turned(_read(self._module)))
+        # Its own, which may differ from stock's by rounding: results may be views of them.
+        copied = self._run is not self._module and isinstance(self._run, torch.nn.Module)
+        modules = [self._module, self._run] if copied else [self._module]
+        self._before = [(module, _read(module)) for module in modules]
 
-    def restore(self, weights: Weights) -> None:
-        """Give the model its weights again after a call that may have written some of them."""
-        _write(self._module, weights)
-        if isinstance(self._run, torch.nn.Module):  # a copy, which has buffers of its own
-            _write(self._run, weights)
-        # Results may be views of weights, of which ours differ from stock's by rounding.
-        self._kept = [(x, x.clone()) for x, _ in self._kept]
+    def restore(self) -> None:
+        """Give the model the weights from before a call that may have written some of them."""
+        for module, weights in self._before:
+            _write(module, weights)
 
     def call(self, step: Step) -> Outcome:
         """Call the model; raise what it raises."""
@@ -352,7 +354,7 @@ def _calls(steps: Iterator[Step], module: torch.nn.Module) -> Iterator[Call]:
                 expected: Outcome | Exception = session.call(step)
         except Exception as error:
             expected = error.with_traceback(None)
-            session.restore(weights)
+            session.restore()
         yield Call(step, weights, expected)
 
 
@@ -432,7 +434,7 @@ def _checked(
                     theirs = again.call(call.step)
                 except Exception as error:
                     theirs = error
-                    again.restore(call.weights)
+                    again.restore()
         return theirs
 
     session = Session(made, module)
@@ -493,12 +495,12 @@ def _verdict(
     try:
         got = session.call(call.step)
     except Exception as error:
-        session.restore(call.weights)
+        session.restore()
         if isinstance(expected, Exception) and _alike(error, expected):
             return None
         return "raises", _line(error)
     if isinstance(expected, Exception):
-        session.restore(call.weights)
+        session.restore()
         session.forget(got)
         return "accepts", f"stock raises {_line(expected)}"
     if different := _compare(code, call, expected, got.results, lower):
