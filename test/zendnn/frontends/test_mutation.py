@@ -83,6 +83,14 @@ def test_errors_are_those_of_the_operator_in_place(
                 ours(*given)
 
 
+def test_an_operator_in_place_is_batched() -> None:
+    module = Net(WRITES["add_"], after=True)
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    with torch.no_grad():
+        ours = torch.jit.optimize_for_inference(frozen(module, x, y))
+        torch.testing.assert_close(torch.vmap(ours)(x[None], y[None])[0], module(x, y))
+
+
 class Block(nn.Module):
     """A residual block as torchvision writes it, or with new tensors."""
 

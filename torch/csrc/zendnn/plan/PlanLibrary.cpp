@@ -94,6 +94,7 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
 // Plans refuse batched tensors, so that the original operators are batched.
 TORCH_LIBRARY_IMPL(zendnn, FuncTorchBatched, m) {
   m.impl("takes", AsOperator<&Plan::takes>::call);
+  m.impl("in_place", in_place);
 }
 
 } // namespace
