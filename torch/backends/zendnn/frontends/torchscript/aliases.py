@@ -46,9 +46,23 @@ class Aliases:
             for taken in _tensors(node)
             for returned in node.outputs()
         ]
+        self._found: dict[int, list[TorchValue]] = {}
 
-    def near(self, value: TorchValue) -> list[TorchValue]:
+    def has_writers(self, value: TorchValue) -> bool:
+        """Whether something in the graph may write to a value."""
+        return any(map(self._database.has_writers, self._connected(value)))
+
+    def may_share(self, value: TorchValue, other: TorchValue) -> bool:
+        """Whether two values may share memory, or one may contain the other."""
+        return any(self._database.may_contain_alias(value, x) for x in self._connected(other))
+
+    def _connected(self, value: TorchValue) -> list[TorchValue]:
         """Return a value and those that undeclared views connect with it."""
+        if value.unique() not in self._found:
+            self._found[value.unique()] = self._search(value)
+        return self._found[value.unique()]
+
+    def _search(self, value: TorchValue) -> list[TorchValue]:
         found, size = [value], 0
         rest = list(self._undeclared)
         while size != len(found):
@@ -58,14 +72,6 @@ class Aliases:
                     found += pair
                     rest.remove(pair)
         return found
-
-    def has_writers(self, value: TorchValue) -> bool:
-        """Whether something in the graph may write to a value."""
-        return any(map(self._database.has_writers, self.near(value)))
-
-    def may_share(self, target: TorchValue, near: list[TorchValue]) -> bool:
-        """Whether a value may share memory with another, whose ``near`` values these are."""
-        return any(self._database.may_contain_alias(target, value) for value in near)
 
     def hidden_writes(self) -> Iterator[TorchValue]:
         """Yield what is written on either side of an undeclared view."""

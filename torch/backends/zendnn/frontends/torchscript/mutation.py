@@ -58,7 +58,7 @@ def _promoting(graph: TorchGraph) -> list[TorchNode]:
     ]
 
 
-def in_place(call: TorchScriptCall) -> None:
+def import_in_place(call: TorchScriptCall) -> None:
     """Import ``zendnn::in_place``.
 
     Plans refuse elementwise operands of two dtypes, so an elementwise result needs no conversion.

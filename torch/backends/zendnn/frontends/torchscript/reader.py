@@ -33,7 +33,7 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
     qualified,
 )
 from torch.backends.zendnn.frontends.torchscript.dtypes import whole_values
-from torch.backends.zendnn.frontends.torchscript.mutation import IN_PLACE, in_place
+from torch.backends.zendnn.frontends.torchscript.mutation import IN_PLACE, import_in_place
 from torch.backends.zendnn.frontends.torchscript.state import (
     WRITES,
     States,
@@ -60,7 +60,7 @@ PURE_PRIMS = (
 )
 CONTROL = qualified("prim", "If Loop")
 EFFECTS = qualified("aten", "warn save manual_seed wait")
-_IMPORTERS = OPERATORS | WRITES | {IN_PLACE: in_place}
+_IMPORTERS = OPERATORS | WRITES | {IN_PLACE: import_in_place}
 
 
 class Imported(schedule.Imported):
@@ -125,11 +125,10 @@ def writers_of(graph: TorchGraph) -> dict[int, tuple[TorchNode, ...]]:
         for value in (*block.inputs(), *(v for node in block.nodes() for v in node.outputs())):
             if not (written := aliases.has_writers(value)) and kind_of(value) != "other":
                 continue
-            near = aliases.near(value)
             by = tuple(
                 node
                 for node in targets
-                if any(aliases.may_share(target, near) for target in targets[node])
+                if any(aliases.may_share(target, value) for target in targets[node])
             )
             if written or by:
                 writers[value.unique()] = by
