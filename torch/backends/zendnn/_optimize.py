@@ -69,25 +69,26 @@ def optimize(
             option that there is not.
     """
     given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
-    if isinstance(given, ExportedProgram):
-        return _optimized(given, chosen)
-    try:
-        program = _exported(given, inputs, kwargs, dynamic_shapes)
-    except Exception as error:
-        _warn(
-            "torch.export cannot capture the model, and it is traced: write the model so that it "
-            "can, unless each input takes the branches that these inputs take "
-            '(TORCH_LOGS="+zendnn" shows the graph so far)',
-            error,
-            level=3,
-        )
-        with torch.no_grad():
-            traced: nn.Module = torch.jit.trace(
-                copy.copy(given), tuple(inputs), example_kwarg_inputs=kwargs, check_trace=False
+    with compile_lock:  # what torch traces is one thread's at a time
+        if isinstance(given, ExportedProgram):
+            return _optimized(given, chosen)
+        try:
+            program = _exported(given, inputs, kwargs, dynamic_shapes)
+        except Exception as error:
+            _warn(
+                "torch.export cannot capture the model, and it is traced: write the model so that it "
+                "can, unless each input takes the branches that these inputs take "
+                '(TORCH_LOGS="+zendnn" shows the graph so far)',
+                error,
+                level=3,
             )
-            with chosen.applied():
-                return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
-    return _optimized(program, chosen)
+            with torch.no_grad():
+                traced: nn.Module = torch.jit.trace(
+                    copy.copy(given), tuple(inputs), example_kwarg_inputs=kwargs, check_trace=False
+                )
+                with chosen.applied():
+                    return torch.jit.optimize_for_inference(torch.jit.freeze(traced))
+        return _optimized(program, chosen)
 
 
 def export(
@@ -119,11 +120,11 @@ def export(
     """
     given, chosen = _checked(model, inputs, kwargs, dynamic_shapes), Options.of(options)
     # As in torch's own programs, autocast around the export changes nothing.
-    with torch.autocast("cpu", enabled=False):
+    with compile_lock, torch.autocast("cpu", enabled=False):
         if not isinstance(given, ExportedProgram):
             given = _exported(given, inputs, kwargs, dynamic_shapes)
         with chosen.applied():
-            return _with_conditions(with_plans(_functional(given)), given)
+            return _with_conditions(with_plans(functional(given)), given)
 
 
 def _checked(
@@ -159,7 +160,7 @@ def _exported(
     _trace.print = _print_unless_quiet
     before = _quiet.set(True)
     try:
-        with compile_lock, torch.no_grad():  # torch.export is for one thread at a time
+        with torch.no_grad():
             return torch.export.export(
                 model, tuple(inputs), dict(kwargs or {}), dynamic_shapes=dynamic_shapes
             )
@@ -169,11 +170,6 @@ def _exported(
         raise
     finally:
         _quiet.reset(before)
-
-
-def _functional(program: ExportedProgram) -> ExportedProgram:
-    with compile_lock:
-        return functional(program)
 
 
 #: Whether this thread keeps torch.export from printing the graph so far where it fails.
@@ -204,7 +200,7 @@ def _warn(what: str, error: Exception, level: int) -> None:
 
 def _optimized(program: ExportedProgram, options: Options) -> nn.Module:
     try:
-        made = _with_conditions(_functional(program), program)
+        made = _with_conditions(functional(program), program)
     except Exception as error:
         _warn(
             "torch cannot make the program functional, and it runs as it is, on eager operations: "
