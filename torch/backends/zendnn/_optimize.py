@@ -76,8 +76,8 @@ def optimize(
             program = _exported(given, inputs, kwargs, dynamic_shapes)
         except Exception as error:
             _warn(
-                "torch.export cannot capture the model, and it is traced: write the model so that it "
-                "can, unless each input takes the branches that these inputs take "
+                "torch.export cannot capture the model, and it is traced: write the model so that "
+                "it can, unless each input takes the branches that these inputs take "
                 '(TORCH_LOGS="+zendnn" shows the graph so far)',
                 error,
                 level=3,

@@ -133,19 +133,21 @@ class PostOp:
     """What a compute node applies to each element of its result before it stores it.
 
     ``algorithm`` is an eltwise algorithm (with ``alpha`` and ``beta``) or a binary one ('add',
-    'sub', 'mul', 'div', 'max', 'min'), whose other operand is the node's input ``operand``.
+    'sub', 'mul', 'div', 'max', 'min'), whose other operand is the node's input ``operand``. Both
+    broadcast, but ``keeps`` may be whose size the result has: 'result' (so far) or 'operand'.
     """
 
     algorithm: str
     alpha: float = 0.0
     beta: float = 0.0
     operand: int | None = None
+    keeps: str = ""
 
     def __str__(self) -> str:
         """Return it as a description writes it."""
-        binary = self.operand is not None
-        parameters = f"@{self.operand}" if binary else f":{self.alpha!r}:{self.beta!r}"
-        return self.algorithm + parameters
+        if self.operand is None:
+            return f"{self.algorithm}:{self.alpha!r}:{self.beta!r}"
+        return f"{self.algorithm}@{self.operand}" + (f":{self.keeps}" if self.keeps else "")
 
 
 @dataclass(eq=False)

@@ -344,15 +344,16 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "layer_norm(Tensor x, Constant? weight, Constant? bias, Tensor? residual, *, "
-        "float eps=1e-5, int dims=1, int[] sizes=[])",
+        "float eps=1e-5, int dims=1, int[] sizes=[], bool in_place=False)",
         "over `dims` trailing dimensions, of `sizes` when they must be these; normalises "
-        "x + residual, which broadcast to each other; a second result is x + residual",
+        "x + residual, which broadcast to each other, or, if `in_place`, to x; a second result is "
+        "x + residual",
         _FUNCTION | _WANTS | _ROW_MAJOR | Trait.ONE_OR_TWO,
         Result(infer.same, _FIRST),
     ),
     Operator(
         "rms_norm(Tensor x, Constant? weight, Tensor? none, Tensor? residual, *, "
-        "float eps=1e-5, int dims=1, int[] sizes=[], str dtype='')",
+        "float eps=1e-5, int dims=1, int[] sizes=[], bool in_place=False, str dtype='')",
         "as `layer_norm`, but divides by √(mean(x²) + `eps`) only; `dtype`: what x must have",
         _FUNCTION | _WANTS | Trait.ONE_OR_TWO,
         Result(infer.same, strides="input"),
@@ -567,8 +568,8 @@ COMPUTE_ROWS = (
         Result(infer.same, _FIRST),
     ),
     Operator(
-        "to_like(Any x, Any y)",
-        "of what dtype y is",
+        "to_like(Any x, Any y, *, bool in_place=False)",
+        "of what dtype y is; `in_place`: and of what size",
         _KEEPS | Trait.MAY_SHARE,
         Result(infer.same, _SECOND, "elements"),
         aten=("aten::type_as(self, other)",),

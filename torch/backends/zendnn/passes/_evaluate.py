@@ -37,7 +37,8 @@ def elementwise(node: Node, *operands: Tensor) -> Tensor:
         return operands[0] * alpha + beta
     function = (COMBINATIONS if node.op == "binary" else FUNCTIONS)[algorithm]
     given = dict(zip(function.operands, operands, strict=True))
-    return call(function.mappings[0], given | {"alpha": alpha, "beta": beta})
+    made: Tensor = call(function.mappings[0], given | {"alpha": alpha, "beta": beta})
+    return torch.empty_like(operands[0]).copy_(made) if node.get("in_place") else made
 
 
 def _split(node: Node, x: Tensor) -> tuple[Tensor, ...]:

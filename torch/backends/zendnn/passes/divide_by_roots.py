@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.graph import Graph, Node, Value
 from torch.backends.zendnn.passes._match import each, is_one_of
 
 
@@ -13,12 +13,18 @@ def divide_by_roots(graph: Graph, node: Node) -> bool:
     readers = dict.fromkeys(reciprocal.users)
     if not graph.is_private(reciprocal) or reciprocal.is_rounded or not readers:
         return False
-    if any(not is_one_of(r, ["binary.mul"]) or r.inputs[0] is r.inputs[1] for r in readers):
+    if not all(_is_quotient(reader, reciprocal) for reader in readers):
         return False
     attributes = {**node.attributes, "algorithm": "sqrt"}
     root = graph.add("eltwise", node.inputs, before=node, attributes=attributes, origin=node.origin)
     for reader in readers:
         a, b = reader.inputs
         graph.set_inputs(reader, [b if a is reciprocal else a, root.output])
-        reader.attributes = {"algorithm": "div"}
+        reader.attributes["algorithm"] = "div"
     return True
+
+
+def _is_quotient(node: Node, reciprocal: Value) -> bool:
+    """Whether a node multiplies something else by the reciprocal, and not in the place of this."""
+    a, b = node.inputs if is_one_of(node, ["binary.mul"]) else (None, None)
+    return a is not b and not (a is reciprocal and node.get("in_place"))

@@ -36,6 +36,8 @@ def _affine(node: Node, last: Node, side: int) -> tuple[Factor, Factor] | None:
         alpha, beta = affine_of(last) or (0.0, 0.0)
         sound = alpha and is_sound(alpha) and is_sound(beta) and abs(beta) < _ROUNDS
         return (alpha, beta) if sound else None
+    if last.get("in_place") and side == 1:
+        return None
     other = constant(last.inputs[1 - side])
     numbers = None if other is None else per_channel(node, other)
     return None if numbers is None else affine_form(last.get("algorithm"), numbers, left=side == 1)

@@ -29,7 +29,7 @@ def _from_binary(graph: Graph, node: Node) -> bool:
         return False
     left, right = map(scalar, node.inputs)
     number = left if right is None else right
-    if number is None or (left is not None and right is not None):
+    if number is None or (left is not None and (right is not None or node.get("in_place"))):
         return False
     found = as_affine(node.get("algorithm"), number, left=right is None)
     if found is None:

@@ -121,7 +121,7 @@ def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
                 waiting.append((x, scores.after(node)))
             case Node("binary", (a, b), attributes={"algorithm": "add"}) if scores.depth == 3:
                 # The last one comes first.
-                for x, mask in ((b, a), (a, b)):
+                for x, mask in ((b, a), (a, b))[node.get("in_place") :]:
                     waiting.append((x, scores.after(node, masks=(mask, *scores.masks))))
             case Node("where", (chosen, None, x) | (chosen, x, None)) if (
                 scores.chosen is None and scores.depth > 1

@@ -28,6 +28,7 @@ def fuse_binary(graph: Graph) -> int:
         if last.op != "binary":
             continue
         algorithm, (a, b) = last.get("algorithm"), last.inputs
+        kept = a if last.get("in_place") else None
         sides = [(a, b), (b, a)] if COMBINATIONS[algorithm].commutes else [(a, b)]
         found = _candidates(graph, last, sides, averaged)
         if not found and algorithm == "sub":
@@ -41,7 +42,9 @@ def fuse_binary(graph: Graph) -> int:
         if other.producer is not None and place(other.producer) > place(node):
             graph.move_before(node, last)
         graph.set_inputs(node, [*node.inputs, other])
-        with_post_op(graph, node, last, PostOp(algorithm, operand=len(node.inputs) - 1))
+        keeps = "" if kept is None else "operand" if kept is other else "result"
+        post = PostOp(algorithm, operand=len(node.inputs) - 1, keeps=keeps)
+        with_post_op(graph, node, last, post)
         fused += 1
     return fused
 

@@ -21,6 +21,8 @@ def fuse_layer_norm(graph: Graph, norm: Node) -> bool:
         graph.move_before(norm, add)  # and so before the sum's other readers
     a, b = add.inputs
     graph.set_inputs(norm, [a, weight, bias, b])
+    if add.get("in_place"):
+        norm.attributes["in_place"] = True
     norm.origin = add.origin + norm.origin
     if alone:
         graph.remove(add)

@@ -34,13 +34,14 @@ def promote_operands(graph: Graph) -> int:
         narrow = [value for value in tensors if value.dtype == "bfloat16"]
         wide = [value for value in tensors if value.dtype == "float32"]
         promotes = node.op in _PROMOTE and len(narrow) + len(wide) == len(tensors)
-        promotes = promotes and not node.get("in_place")  # its result has the dtype of a
         # A tensor without dimensions does not widen others, and one of unknown rank may be such.
         if promotes and narrow and not with_dims.isdisjoint(wide):
             inputs = [_widened(graph, node, v) if v in narrow else v for v in node.inputs]
             graph.set_inputs(node, inputs)
             _rely_on(wide, before)
             converted += len(narrow)
+            if node.get("in_place") and tensors[0] in narrow:
+                _narrow(graph, node)
         infer_types(node)
         _assume(node.outputs)
     for value, dtype in before.items():
@@ -86,6 +87,15 @@ def _rely_on(values: list[Value], proven: dict[Value, str | None]) -> None:
         value.is_assumed, value.dtype = True, "float32"
         if value.producer is not None:
             waiting += dtype_sources(value.producer)
+
+
+def _narrow(graph: Graph, node: Node) -> None:
+    """Give the result of what has become float32 the dtype of what it is in the place of."""
+    wide = graph.add(
+        node.op, node.inputs, before=node, attributes=node.attributes, origin=node.origin
+    )
+    graph.set_inputs(node, [wide.output])
+    node.op, node.attributes, node.origin = "to", {"dtype": "bfloat16"}, ()
 
 
 def _widened(graph: Graph, node: Node, operand: Operand) -> Value:

@@ -15,9 +15,14 @@ def recognise_rms_norm(graph: Graph, scaling: Node) -> bool:
     divides = scaling.get("algorithm") == "div"
     root = "eltwise.sqrt" if divides else "eltwise.rsqrt"
     a, b = scaling.inputs
-    for x, factor in [(a, b)] if divides else [(a, b), (b, a)]:
+    in_place = scaling.get("in_place")
+    for x, factor in [(a, b)] if divides or in_place else [(a, b), (b, a)]:
         nodes = chain(graph, factor, root, *_MEAN_SQUARE)
-        if nodes and _is_root(*nodes) and _unconverted(x) is _unconverted(nodes[-1].inputs[0]):
+        if not nodes or not _is_root(*nodes):
+            continue
+        squared = nodes[-1].inputs[0]
+        # In place, the result has the dtype of x, converted or not.
+        if x is squared or (not in_place and _unconverted(x) is _unconverted(squared)):
             _replace(graph, [*nodes[::-1], scaling], x, nodes[1].get("beta"))
             return True
     return False

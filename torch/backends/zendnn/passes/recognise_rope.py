@@ -22,6 +22,8 @@ def _rotate(graph: Graph, total: Node) -> bool:
     plain, turned = (producer(term, "binary.mul") for term in total.inputs[:2])
     if plain is None or turned is None or plain.output.is_rounded or turned.output.is_rounded:
         return False
+    if any(node.get("in_place") for node in (plain, turned, total)):
+        return False
     for a, b in ((plain, turned), (turned, plain)):
         for r, sin in (b.inputs, b.inputs[::-1]):
             found = _turned(r)

@@ -13,7 +13,7 @@ def remove_casts(graph: Graph, node: Node) -> bool:
     """Remove conversions that convert nothing; return how many."""
     infer_types(node)  # an operand may be another one than before
     dtype = infer_dtype(node)
-    if node.op == "to_like" and dtype in _ENGINE_DTYPES:
+    if node.op == "to_like" and not node.get("in_place") and dtype in _ENGINE_DTYPES:
         graph.set_inputs(node, node.inputs[:1])
         node.op = "to"
         node.attributes = {"dtype": dtype}

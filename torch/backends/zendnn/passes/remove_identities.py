@@ -49,7 +49,7 @@ def _same(graph: Graph, node: Node) -> Operand:
         case Node("to", (x,), attributes={"dtype": dtype}):
             inner = producer(x, "to")
             return x if inner is not None and inner.get("dtype") == dtype else None
-        case Node("to_like", (x, _)) if _is_number(node):
+        case Node("to_like", (x, _)) if not node.get("in_place") and _is_number(node):
             return x
         case Node("cat", (x,)):
             return x

@@ -174,10 +174,12 @@ class Parser {
     PostOp post;
     if (const auto at = text.find('@'); at != View::npos) {
       post.algorithm = text.substr(0, at);
-      post.operand = to_number<int>(text.substr(at + 1));
+      const auto parts = split(text.substr(at + 1), ':');
+      post.operand = parts.empty() ? -1 : to_number<int>(parts[0]);
       if (static_cast<size_t>(post.operand) >= operands) { // or below zero
         throw Refused("'" + std::string(text) + "' names no operand");
       }
+      post.keeps = parts.size() > 1 ? keeps(parts[1]) : Keeps::neither;
       return post;
     }
     const auto parts = split(text, ':');
@@ -185,6 +187,13 @@ class Parser {
     post.alpha = parts.size() > 1 ? to_number<float>(parts[1]) : 0;
     post.beta = parts.size() > 2 ? to_number<float>(parts[2]) : 0;
     return post;
+  }
+
+  static Keeps keeps(View text) {
+    if (text != "result" && text != "operand") {
+      throw Refused("'" + std::string(text) + "' is no operand");
+    }
+    return text == "result" ? Keeps::first : Keeps::second;
   }
 
   Operand operand(View text) const {

@@ -36,10 +36,15 @@ struct Operand {
   }
 };
 
+// Whose size a combination of two operands has: the broadcast one, or that of
+// an operand in whose place it is.
+enum class Keeps { neither, first, second };
+
 struct PostOp {
   std::string algorithm;
   float alpha = 0, beta = 0;
-  int operand = -1; // of the node, for a binary one
+  int operand = -1;             // of the node, for a binary one
+  Keeps keeps = Keeps::neither; // first: the size so far
 
   bool is_binary() const {
     return operand >= 0;

@@ -92,6 +92,14 @@ Dims broadcast(const Dims& a, const Dims& b) {
   return out;
 }
 
+Dims broadcast(const Dims& a, const Dims& b, Keeps keeps) {
+  auto sizes = broadcast(a, b);
+  if (keeps != Keeps::neither && sizes != (keeps == Keeps::first ? a : b)) {
+    refuse("a result that is larger than what it is in the place of");
+  }
+  return sizes;
+}
+
 Dims row_major_strides(const Dims& sizes) {
   const auto strides = c10::contiguous_strides(sizes);
   return {strides.begin(), strides.end()};

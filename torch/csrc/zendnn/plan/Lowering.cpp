@@ -20,12 +20,17 @@ size_t first_outgrown(const Values& values, const Node& node) {
   return found - node.post.begin();
 }
 
-void check_post_dtypes(const Values& values, const Node& node) {
+void check_post_ops(const Values& values, const Node& node) {
+  auto sizes = values.sizes(node.output());
   for (const auto& post : node.post) {
-    if (post.is_binary() && values.dtype(node.inputs[post.operand].index) !=
-                                values.dtype(node.output())) {
+    if (!post.is_binary()) {
+      continue;
+    }
+    const auto operand = node.inputs[post.operand].index;
+    if (values.dtype(operand) != values.dtype(node.output())) {
       refuse("tensors of different dtypes");
     }
+    sizes = broadcast(sizes, values.sizes(operand), post.keeps);
   }
 }
 
@@ -100,7 +105,7 @@ bool infer_whole(Values& values, const Node& node) {
     return false;
   }
   find_operator(node.op).infer(values, node);
-  check_post_dtypes(values, node);
+  check_post_ops(values, node);
   return !is_outer_product(values, node) &&
          first_outgrown(values, node) == node.post.size();
 }
@@ -111,6 +116,9 @@ std::vector<Node> infer_parts(Values& values, const Node& written) {
   const auto infer = [&] { find_operator(node.op).infer(values, node); };
   if (has_wide_residual(values, node)) {
     auto sum = combine("add", tensor(node, 0), node.inputs[3], node, 0);
+    if (node.get(attr::layer_norm::in_place)) {
+      sum.attributes["in_place"] = "1";
+    }
     sum.outputs = {
         node.outputs.size() > 1 ? node.outputs[1] : values.add_value()};
     node.inputs[0].index = sum.output();
@@ -120,7 +128,7 @@ std::vector<Node> infer_parts(Values& values, const Node& written) {
     nodes.push_back(std::move(sum));
   }
   infer();
-  check_post_dtypes(values, node);
+  check_post_ops(values, node);
   if (is_outer_product(values, node)) {
     nodes = as_multiplication(values, node);
     node = std::move(nodes.back());

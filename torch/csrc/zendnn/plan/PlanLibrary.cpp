@@ -85,7 +85,7 @@ TORCH_LIBRARY_FRAGMENT(zendnn, m) {
       "constants(__torch__.torch.classes.zendnn.Plan plan) -> Tensor[]",
       [](const PlanPtr& plan) { return plan->operands(); });
   m.def(schema("is_due", ") -> bool"), AsOperator<&Plan::is_due>::call);
-  m.def("in_place(Tensor(a) self, Tensor other) -> Tensor(a)", in_place);
+  m.def("in_place(Tensor(a) result, Tensor target) -> Tensor(a)", in_place);
   m.def(
       schema("verified", ", Tensor[] given, Tensor[] original) -> Tensor[]"),
       AsOperator<&Plan::verified>::call);

@@ -392,11 +392,12 @@ void infer_binary(Values& values, const Node& node) {
   }
   type_of(values.dtype(a));
   combination_of(node.get(attr::binary::algorithm));
-  auto sizes = broadcast(values.sizes(a), values.sizes(b));
-  if (node.get(attr::binary::in_place) && sizes != values.sizes(a)) {
-    refuse("a result that is larger than what it replaces");
-  }
-  values.set_type(node.output(), std::move(sizes), values.dtype(a));
+  const auto keeps =
+      node.get(attr::binary::in_place) ? Keeps::first : Keeps::neither;
+  values.set_type(
+      node.output(),
+      broadcast(values.sizes(a), values.sizes(b), keeps),
+      values.dtype(a));
 }
 
 void build_binary(Builder& builder, const Node& node) {
@@ -507,6 +508,9 @@ void infer_to(Values& values, const Node& node) {
   const auto to = node.op == "nonzero" ? c10::ScalarType::Bool
                   : node.op == "to"    ? dtype_made(node.get(attr::to::dtype))
                                        : values.dtype(tensor(node, 1));
+  if (node.get(attr::to::in_place)) {
+    broadcast(values.sizes(tensor(node, 1)), values.sizes(input), Keeps::first);
+  }
   if (node.get(attr::to::floating) || conversion(from, to) == nullptr) {
     type_of(from);
     type_of(to);

@@ -10,7 +10,7 @@ import torch
 from torch.backends.zendnn import _C, frontends, passes
 from torch.backends.zendnn.frontends import Optimized, count_left_out
 from torch.backends.zendnn.frontends.schedule import Schedule, Unproven, schedule
-from torch.backends.zendnn.frontends.torchscript.aliases import Aliases
+from torch.backends.zendnn.frontends.torchscript.aliases import STRUCTURE, Aliases
 from torch.backends.zendnn.frontends.torchscript.blocks import (
     TorchBlock,
     TorchGraph,
@@ -18,9 +18,8 @@ from torch.backends.zendnn.frontends.torchscript.blocks import (
     outer_block,
 )
 from torch.backends.zendnn.frontends.torchscript.calls import TorchValue
-from torch.backends.zendnn.frontends.torchscript.mutation import remove_mutation
+from torch.backends.zendnn.frontends.torchscript.mutation import remove_dropout, remove_mutation
 from torch.backends.zendnn.frontends.torchscript.reader import (
-    STRUCTURE,
     Facts,
     import_block,
 )
@@ -92,9 +91,10 @@ def plan_block(block: TorchBlock, facts: Facts) -> Schedule:
 
 def simplify(graph: TorchGraph) -> None:
     """Make operators of their in-place twins where nobody can tell, and join equal ones."""
+    remove_dropout(graph)
     aliases = Aliases(graph)
     # Passes of torch's that do not see a write would read too early or too late.
-    hides = any(aliases.hidden_writes())
+    hides = aliases.hides_writes()
     if not hides:
         remove_mutation(graph, aliases)
     torch._C._jit_pass_constant_propagation(graph)

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from torch.backends.zendnn.frontends.torchscript.blocks import (
+    TorchBlock,
     TorchGraph,
-    blocks_below,
     outer_block,
 )
-from torch.backends.zendnn.frontends.torchscript.calls import TorchNode, TorchValue, qualified
+from torch.backends.zendnn.frontends.torchscript.calls import (
+    TorchNode,
+    TorchValue,
+    qualified,
+    schema_arguments,
+)
 
 #: Operators that may return an input or a view of it, although their schemas do not say so.
 UNDECLARED = qualified(
@@ -24,6 +30,24 @@ UNDECLARED = qualified(
     "atleast_3d broadcast_tensors meshgrid cartesian_prod einsum sum_to_size unsafe_chunk "
     "unsafe_split unsafe_split_with_sizes to_dense conj_physical",
 )
+#: What follows an operator that was in place: its result, and what it was to write to.
+IN_PLACE = "zendnn::in_place"
+#: Operators that build and take apart containers: reports do not list them.
+STRUCTURE = qualified(
+    "prim",
+    "ListConstruct TupleConstruct DictConstruct ListUnpack TupleUnpack TupleIndex GetAttr",
+)
+#: Operators of these kinds only look at what they are given, unless a schema says otherwise.
+PURE_PRIMS = (
+    STRUCTURE
+    | qualified(
+        "prim",
+        "ConstantChunk NumToTensor dtype device shape layout unchecked_cast unchecked_unwrap "
+        "Uninitialized isinstance min max is_nested AutogradZero",
+    )
+    | {IN_PLACE}
+)
+CONTROL = qualified("prim", "If Loop")
 #: What a schema says of a result that may share memory with an argument.
 _DECLARED = re.compile(r"\([a-z](!|\)|\||\s*->)|\(\*\)")
 
@@ -33,15 +57,40 @@ def may_return_input(node: TorchNode) -> bool:
     return node.kind() in UNDECLARED or bool(_DECLARED.search(node.schema()))
 
 
+def may_write(node: TorchNode) -> list[TorchValue]:
+    """Return what a node, or one inside it, may write to: what its schema says, or all it reads."""
+    inside = [v for block in node.blocks() for inner in block.nodes() for v in may_write(inner)]
+    return [*inside, *_may_write_itself(node)]
+
+
+def _may_write_itself(node: TorchNode) -> list[TorchValue]:
+    if "!" in node.schema():
+        arguments = schema_arguments(node.schema()).values()
+        return [
+            value
+            for argument, value in zip(arguments, node.inputs(), strict=False)
+            # torch takes the annotation of a list's elements for the list's own.
+            if value.type().kind() == "ListType" or _is_written(argument)
+        ]
+    is_pure = node.kind().startswith("aten::") or node.kind() in PURE_PRIMS | CONTROL
+    return [] if is_pure else list(node.inputs())
+
+
+def _is_written(argument: Any) -> bool:
+    return argument.alias_info is not None and argument.alias_info.is_write
+
+
 class Aliases:
     """The alias analysis of a graph as it is now."""
 
     def __init__(self, graph: TorchGraph) -> None:
         self._database = graph.alias_db()
+        nodes = list(_nodes_below(outer_block(graph)))
+        self._writes = [(node, value) for node in nodes for value in _may_write_itself(node)]
+        #: Undeclared views: the node, what the view may be of, and the view.
         self._undeclared = [
-            (taken, returned)
-            for block in blocks_below(outer_block(graph))
-            for node in block.nodes()
+            (node, taken, returned)
+            for node in nodes
             if node.kind() in UNDECLARED
             for taken in _tensors(node)
             for returned in node.outputs()
@@ -67,15 +116,44 @@ class Aliases:
         rest = list(self._undeclared)
         while size != len(found):
             size = len(found)
-            for pair in list(rest):
+            for view in list(rest):
+                _, *pair = view
                 if any(self._database.may_contain_alias(x, y) for x in found for y in pair):
                     found += pair
-                    rest.remove(pair)
+                    rest.remove(view)
         return found
 
-    def hidden_writes(self) -> Iterator[TorchValue]:
-        """Yield what is written on either side of an undeclared view."""
-        yield from (x for pair in self._undeclared for x in pair if self._database.has_writers(x))
+    def hides_writes(self) -> bool:
+        """Whether something may be written to either side of an undeclared view that exists."""
+        return any(
+            self._is_written_after(node, value)
+            for node, *pair in self._undeclared
+            for value in pair
+            if self._database.has_writers(value)
+        )
+
+    def _is_written_after(self, node: TorchNode, value: TorchValue) -> bool:
+        writers = [
+            writer
+            for writer, target in self._writes
+            if self._database.may_contain_alias(target, value)
+        ]
+        return not writers or _is_in_loop(node) or not all(w.isBefore(node) for w in writers)
+
+
+def _is_in_loop(node: TorchNode) -> bool:
+    """Whether a node may run again after what follows it."""
+    while (node := node.owningBlock().owningNode()) is not None:
+        if node.kind() == "prim::Loop":
+            return True
+    return False
+
+
+def _nodes_below(block: TorchBlock) -> Iterator[TorchNode]:
+    for node in block.nodes():
+        yield node
+        for inner in node.blocks():
+            yield from _nodes_below(inner)
 
 
 def _tensors(node: TorchNode) -> Iterator[TorchValue]:

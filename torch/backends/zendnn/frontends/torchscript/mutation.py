@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 from torch.backends.zendnn.frontends.calls import ANY
-from torch.backends.zendnn.frontends.torchscript.aliases import Aliases
+from torch.backends.zendnn.frontends.torchscript.aliases import IN_PLACE, Aliases
 from torch.backends.zendnn.frontends.torchscript.blocks import (
     TorchGraph,
     blocks_below,
@@ -22,8 +22,7 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
 )
 from torch.backends.zendnn.graph import Value
 
-#: What follows an operator that was in place: its result, and what it was to write to.
-IN_PLACE = "zendnn::in_place"
+_DROPOUTS = qualified("aten", "dropout feature_dropout alpha_dropout feature_alpha_dropout")
 #: Operators whose result may have another dtype or size than their first argument.
 _PROMOTING = qualified(
     "aten",
@@ -49,6 +48,14 @@ def remove_mutation(graph: TorchGraph, aliases: Aliases) -> None:
             result.replaceAllUsesAfterNodeWith(mark, mark.output())
 
 
+def remove_dropout(graph: TorchGraph) -> None:
+    """Replace each dropout that drops nothing by its input, which it returns itself."""
+    for block in blocks_below(outer_block(graph)):
+        for node in block.nodes():
+            if node.kind() in _DROPOUTS and node.inputsAt(2).toIValue() is False:
+                node.output().replaceAllUsesWith(node.inputsAt(0))
+
+
 def _promoting(graph: TorchGraph) -> list[TorchNode]:
     return [
         node
@@ -59,14 +66,12 @@ def _promoting(graph: TorchGraph) -> list[TorchNode]:
 
 
 def import_in_place(call: TorchScriptCall) -> None:
-    """Import ``zendnn::in_place``.
-
-    Plans refuse elementwise operands of two dtypes, so an elementwise result needs no conversion.
-    """
+    """Import ``zendnn::in_place``."""
     result, target = (call.operand_of(value) for value in call.node.inputs())
     maker = result.producer if isinstance(result, Value) else None
     if maker is None or maker.op not in ("binary", "eltwise") or maker.inputs[0] is not target:
-        call.result("to_like", [call.tensor("self", ANY), call.tensor("other", ANY)])
+        taken = [call.tensor(name, ANY) for name in ("result", "target")]
+        call.result("to_like", taken, in_place=True)
         return
     assert isinstance(result, Value)
     if maker.op == "binary":

@@ -12,7 +12,12 @@ from dataclasses import dataclass, replace
 from torch.backends.zendnn.frontends import schedule
 from torch.backends.zendnn.frontends.calls import Refused
 from torch.backends.zendnn.frontends.schedule import Unproven
-from torch.backends.zendnn.frontends.torchscript.aliases import Aliases
+from torch.backends.zendnn.frontends.torchscript.aliases import (
+    IN_PLACE,
+    PURE_PRIMS,
+    Aliases,
+    may_write,
+)
 from torch.backends.zendnn.frontends.torchscript.blocks import (
     TorchBlock,
     TorchGraph,
@@ -33,7 +38,7 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
     qualified,
 )
 from torch.backends.zendnn.frontends.torchscript.dtypes import whole_values
-from torch.backends.zendnn.frontends.torchscript.mutation import IN_PLACE, import_in_place
+from torch.backends.zendnn.frontends.torchscript.mutation import import_in_place
 from torch.backends.zendnn.frontends.torchscript.state import (
     WRITES,
     States,
@@ -43,22 +48,6 @@ from torch.backends.zendnn.frontends.torchscript.state import (
 )
 from torch.backends.zendnn.graph import OPAQUE, Graph, Value
 
-#: Operators that build and take apart containers: reports do not list them.
-STRUCTURE = qualified(
-    "prim",
-    "ListConstruct TupleConstruct DictConstruct ListUnpack TupleUnpack TupleIndex GetAttr",
-)
-#: Operators of these kinds only look at what they are given, unless a schema says otherwise.
-PURE_PRIMS = (
-    STRUCTURE
-    | qualified(
-        "prim",
-        "ConstantChunk NumToTensor dtype device shape layout unchecked_cast unchecked_unwrap "
-        "Uninitialized isinstance min max is_nested AutogradZero",
-    )
-    | {IN_PLACE}
-)
-CONTROL = qualified("prim", "If Loop")
 EFFECTS = qualified("aten", "warn save manual_seed wait")
 _IMPORTERS = OPERATORS | WRITES | {IN_PLACE: import_in_place}
 
@@ -100,15 +89,6 @@ class Imported(schedule.Imported):
         after = self.graph.value(before.kind, value)
         self.graph.add(OPAQUE, [before], outputs=[after], ordered=True)
         self.scope.bind(value, after)
-
-
-def may_write(node: TorchNode) -> list[TorchValue]:
-    """Return what a node, or one inside it, may write to: what its schema says, or all it reads."""
-    values = [v for block in node.blocks() for inner in block.nodes() for v in may_write(inner)]
-    kind = node.kind()
-    if "!" in node.schema() or not (kind.startswith("aten::") or kind in PURE_PRIMS | CONTROL):
-        values += node.inputs()
-    return values
 
 
 def writers_of(graph: TorchGraph) -> dict[int, tuple[TorchNode, ...]]:
