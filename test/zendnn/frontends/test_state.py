@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -333,6 +334,22 @@ def test_other_writes_are_torchs(kind: type[nn.Module]) -> None:
         near(ours.total, module.total)
 
 
+CASTS = {
+    "Byte": torch.uint8,
+    "Char": torch.int8,
+    "Double": torch.float64,
+    "Float": torch.float32,
+    "Half": torch.float16,
+    "Int": torch.int32,
+    "Long": torch.int64,
+    "Short": torch.int16,
+}
+
+
+def _cast(name: str, x: Tensor) -> Tensor:
+    return getattr(torch.ops.aten, f"_cast_{name}")(x)
+
+
 #: Operators of ``UNDECLARED`` that return what they are given, or a view of it.
 HIDDEN_VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "type_as": lambda x: x.type_as(x),
@@ -353,7 +370,19 @@ HIDDEN_VIEWS: dict[str, Callable[[Tensor], Tensor]] = {
     "unsafe_split_with_sizes": lambda x: torch.unsafe_split_with_sizes(x, [4])[0],
     "to_dense": lambda x: x.to_dense(),
     "conj_physical": torch.conj_physical,
+    "_unsafe_view": lambda x: torch.ops.aten._unsafe_view(x, (4, 4)),
+    "lift": torch.ops.aten.lift,
+    "dequantize": torch.ops.aten.dequantize.self,
+    "flatten_dense_tensors": lambda x: torch.ops.aten.flatten_dense_tensors([x.view(16)]).view(
+        4, 4
+    ),
+    "unflatten_dense_tensors": lambda x: torch.ops.aten.unflatten_dense_tensors(x.view(16), [x])[0],
+    **{f"_cast_{name}": partial(_cast, name) for name in CASTS},
 }
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float32 else x.float()
 
 
 class Hidden(nn.Module):
@@ -367,9 +396,9 @@ class Hidden(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x = x * 2 if self.new else x
         seen = self.view(x)
-        before = self.layer(seen)
+        before = self.layer(_wide(seen))
         (seen if self.early else x).mul_(3)
-        return before + self.layer(before.tanh()), self.layer(seen) + self.layer(x)
+        return before + self.layer(before.tanh()), self.layer(_wide(seen)) + self.layer(_wide(x))
 
 
 @pytest.mark.parametrize("new", [False, True])
@@ -380,6 +409,8 @@ def test_what_schemas_take_for_new_tensors_is_seen_as_a_view(
 ) -> None:
     view = HIDDEN_VIEWS[name]
     x = torch.randn(4, 4)
+    if dtype := CASTS.get(name.removeprefix("_cast_")):
+        x = x.abs().mul(8).to(dtype)
     assert f"aten::{name}" in UNDECLARED
     assert view(x).untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
     if early and name in ("broadcast_tensors", "meshgrid", "cartesian_prod"):
@@ -394,6 +425,52 @@ def test_what_schemas_take_for_new_tensors_is_seen_as_a_view(
         got = torch.jit.optimize_for_inference(frozen)(ours_given)
     for left, right in zip((*got, ours_given), (*want, given), strict=True):
         near(left, right)
+
+
+class CountedConstant(nn.Module):
+    """Counts its calls in what torch.jit.freeze takes for a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.count.type_as(x).add_(1) * x
+
+
+def test_a_write_to_a_hidden_view_of_a_constant_stays() -> None:
+    x = torch.ones(2)
+    with torch.no_grad(), stock():
+        script = torch.jit.script(CountedConstant().eval())
+        ours = torch.jit.freeze(script)
+    ours = torch.jit.optimize_for_inference(ours)
+    assert [ours(x)[0].item() for _ in range(3)] == [1, 2, 3]
+
+
+class Again(nn.Module):
+    """Writes in each turn of a loop to a hidden view of one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor, count: int) -> Tensor:
+        total = torch.zeros(4, 4)
+        new = self.layer(x)
+        for _ in range(count):
+            seen = new.type_as(x).sum_to_size(4, 4)
+            seen.add_(1)
+            total = total + self.layer(seen)
+        return total
+
+
+def test_a_hidden_view_in_a_loop_is_of_the_same_tensor_in_each_turn() -> None:
+    x, module = torch.randn(4, 4), Again().eval()
+    with torch.no_grad():
+        with stock():
+            want = module(x, 3)
+            frozen = torch.jit.freeze(torch.jit.script(module))
+        near(torch.jit.optimize_for_inference(frozen)(x, 3), want)
 
 
 def test_every_operator_that_hides_a_view_is_tried() -> None:

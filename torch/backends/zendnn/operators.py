@@ -391,7 +391,7 @@ COMPUTE_ROWS = (
     Operator(
         "attention(Tensor q, Tensor k, Tensor v, Any? mask, Bool? chosen, *, float scale=0.0, "
         "bool causal=False, bool grouped=False, bool swapped=False, bool additive=False, "
-        "float fill=0.0, bool fill_where=True)",
+        "float fill=0.0, bool fill_where=True, bool in_place=False)",
         "q (batch, heads, target, size), k and v (batch, heads, source, size), where batch or both "
         "batch and heads may be missing; mask broadcasts to (batch, heads, target, source) and is "
         "added, or says where to look if it is bool; with `chosen`, which broadcasts likewise, "
@@ -399,7 +399,8 @@ COMPUTE_ROWS = (
         "0; `scale` (0: 1/√size), `causal`; `grouped`: as many heads of queries as there are for "
         "each of the keys' share it, else there are as many or one; `swapped`: the result is "
         "(batch, target, heads, size); `additive`: as softmax(q·kᵀ + mask)·v spelled out: a bool "
-        "mask, which adds 0 or 1, is refused, and a query that sees no key gives NaN",
+        "mask, which adds 0 or 1, is refused, and a query that sees no key gives NaN; `in_place`: "
+        "where the mask is larger than the scores, too",
         Trait.CASTS | _FLOATING | _WANTS | Trait.ORDERED,
         Result(infer.as_many(0), slice(3)),
     ),

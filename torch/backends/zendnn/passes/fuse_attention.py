@@ -24,6 +24,8 @@ class Scores:
     chosen: Operand = None
     fill: float = 0.0
     fill_where: bool = True
+    #: Whether a mask is added to scores in place, and so no larger.
+    in_place: bool = False
     #: How many of factors, replacement and masks, in this order, may still come.
     depth: int = 3
 
@@ -101,6 +103,8 @@ def _fuse(graph: Graph, last: Node) -> bool:
     inputs = [q, k, v, mask]
     # A mask is added whatever its type, and the softmax of nothing is NaN.
     attributes: dict[str, Attribute] = {"causal": False, "swapped": False, "additive": True}
+    if scores.in_place:
+        attributes["in_place"] = True
     if scores.chosen is not None:
         inputs.append(scores.chosen)
         attributes |= {"fill": scores.fill, "fill_where": scores.fill_where}
@@ -121,8 +125,11 @@ def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
                 waiting.append((x, scores.after(node)))
             case Node("binary", (a, b), attributes={"algorithm": "add"}) if scores.depth == 3:
                 # The last one comes first.
-                for x, mask in ((b, a), (a, b))[node.get("in_place") :]:
-                    waiting.append((x, scores.after(node, masks=(mask, *scores.masks))))
+                in_place = node.get("in_place")
+                for x, mask in [(a, b)] if in_place else [(b, a), (a, b)]:
+                    masks = (mask, *scores.masks)
+                    after = scores.after(node, masks=masks, in_place=scores.in_place or in_place)
+                    waiting.append((x, after))
             case Node("where", (chosen, None, x) | (chosen, x, None)) if (
                 scores.chosen is None and scores.depth > 1
             ):

@@ -39,6 +39,9 @@ struct Operand {
 // Whose size a combination of two operands has: the broadcast one, or that of
 // an operand in whose place it is.
 enum class Keeps { neither, first, second };
+inline Keeps first_if(bool in_place) {
+  return in_place ? Keeps::first : Keeps::neither;
+}
 
 struct PostOp {
   std::string algorithm;

@@ -97,13 +97,15 @@ Made where(const Node& node, const Operands& given) {
 
 // ---- Norms
 
-Tensor with_residual(const Operands& given) {
-  return given[3].isNone() ? x_of(given)
-                           : at::add(x_of(given), given[3].toTensor());
+Tensor with_residual(const Node& node, const Operands& given) {
+  const auto keeps = first_if(node.get(attr::layer_norm::in_place));
+  return given[3].isNone()
+             ? x_of(given)
+             : combine("add", x_of(given), given[3].toTensor(), keeps);
 }
 
 Made layer_norm(const Node& node, const Operands& given) {
-  const auto total = with_residual(given);
+  const auto total = with_residual(node, given);
   const auto dims = node.get(attr::layer_norm::dims);
   const auto made = at::layer_norm(
       total,
@@ -115,7 +117,7 @@ Made layer_norm(const Node& node, const Operands& given) {
 }
 
 Made rms_norm(const Node& node, const Operands& given) {
-  const auto total = with_residual(given);
+  const auto total = with_residual(node, given);
   const auto wide = total.to(at::promote_types(total.scalar_type(), kFloat));
   Dims dims(node.get(attr::layer_norm::dims));
   for (const auto i : c10::irange(dims.size())) {
@@ -335,8 +337,11 @@ const std::unordered_map<std::string, Interpret>& table() {
       {"eltwise", eltwise},
       {"binary",
        [](N node, G given) -> Made {
-         return combination_of(node.get(attr::binary::algorithm))
-             .in_torch(x_of(given), given[1].toTensor());
+         return combine(
+             node.get(attr::binary::algorithm),
+             x_of(given),
+             given[1].toTensor(),
+             first_if(node.get(attr::binary::in_place)));
        }},
       {"nonzero", [](N, G given) -> Made { return at::ne(x_of(given), 0); }},
       {"where", where},
@@ -446,8 +451,12 @@ const std::unordered_map<std::string, Interpret>& table() {
              node.get(attr::roll::dims));
        }},
       {"to_like",
-       [](N, G given) -> Made {
-         return x_of(given).to(given[1].toTensor().scalar_type());
+       [](N node, G given) -> Made {
+         const auto& like = given[1].toTensor();
+         if (node.get(attr::to::in_place)) {
+           check_fits(x_of(given), like);
+         }
+         return x_of(given).to(like.scalar_type());
        }},
       {"to",
        [](N node, G given) -> Made {

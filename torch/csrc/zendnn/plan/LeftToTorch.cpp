@@ -112,7 +112,8 @@ spelled_out_attention(const Node& node, const Operands& given, double scale) {
         node.get(attr::attention::fill));
   }
   if (mask) {
-    scores = at::add(scores, *mask);
+    const auto keeps = first_if(node.get(attr::attention::in_place));
+    scores = combine("add", scores, *mask, keeps);
   }
   return at::matmul(at::softmax(scores, -1), given[2].toTensor());
 }
@@ -383,11 +384,35 @@ Tensor compute(const Node& node, const Operands& given) {
 Tensor with_post_ops(const Node& node, Tensor made, const Operands& given) {
   for (const auto& post : node.post) {
     made = post.is_binary()
-               ? combination_of(post.algorithm)
-                     .in_torch(made, given[post.operand].toTensor())
+               ? combine(
+                     post.algorithm,
+                     made,
+                     given[post.operand].toTensor(),
+                     post.keeps)
                : apply(post.algorithm, made, post.alpha, post.beta);
   }
   return made;
+}
+
+void check_fits(const Tensor& result, const Tensor& target) {
+  TORCH_CHECK(
+      result.sizes() == target.sizes(),
+      "output with shape ",
+      target.sizes(),
+      " doesn't match the broadcast shape ",
+      result.sizes());
+}
+
+Tensor combine(
+    const std::string& function,
+    const Tensor& a,
+    const Tensor& b,
+    Keeps keeps) {
+  auto result = combination_of(function).in_torch(a, b);
+  if (keeps != Keeps::neither) {
+    check_fits(result, keeps == Keeps::first ? a : b);
+  }
+  return result;
 }
 
 Tensor

@@ -48,6 +48,15 @@ bool is_in_torch(const std::string& op);
 // Computes a node of such an operator, with its post-ops. Throws Refused where
 // that is not possible.
 Tensor compute(const Node& node, const Operands& given);
+// Raises torch's error of an operator in place whose result is larger than what
+// it writes to.
+void check_fits(const Tensor& result, const Tensor& target);
+// A function of two tensors.
+Tensor combine(
+    const std::string& function,
+    const Tensor& a,
+    const Tensor& b,
+    Keeps keeps);
 // Applies the node's post-ops, one after the other.
 Tensor with_post_ops(const Node& node, Tensor made, const Operands& given);
 // A function of each element.

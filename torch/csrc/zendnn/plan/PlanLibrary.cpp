@@ -1,4 +1,5 @@
 // The class and the operators of plans, as torch calls and pickles them.
+#include <torch/csrc/zendnn/plan/LeftToTorch.h>
 #include <torch/csrc/zendnn/plan/Plan.h>
 
 #include <torch/library.h>
@@ -26,12 +27,7 @@ using State = std::tuple<std::string, Tensors, std::string>;
 // What an in-place operator leaves in its target, of the result of its twin.
 // Raises torch's errors of operators in place.
 Tensor in_place(const Tensor& result, const Tensor& target) {
-  TORCH_CHECK(
-      result.sizes() == target.sizes(),
-      "output with shape ",
-      target.sizes(),
-      " doesn't match the broadcast shape ",
-      result.sizes());
+  check_fits(result, target);
   TORCH_CHECK(
       c10::canCast(result.scalar_type(), target.scalar_type()),
       "result type ",

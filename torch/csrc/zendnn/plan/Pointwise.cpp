@@ -392,11 +392,12 @@ void infer_binary(Values& values, const Node& node) {
   }
   type_of(values.dtype(a));
   combination_of(node.get(attr::binary::algorithm));
-  const auto keeps =
-      node.get(attr::binary::in_place) ? Keeps::first : Keeps::neither;
   values.set_type(
       node.output(),
-      broadcast(values.sizes(a), values.sizes(b), keeps),
+      broadcast(
+          values.sizes(a),
+          values.sizes(b),
+          first_if(node.get(attr::binary::in_place))),
       values.dtype(a));
 }
 

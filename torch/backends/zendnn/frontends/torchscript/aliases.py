@@ -28,7 +28,9 @@ UNDECLARED = qualified(
     "aten",
     "type_as dropout feature_dropout alpha_dropout feature_alpha_dropout atleast_1d atleast_2d "
     "atleast_3d broadcast_tensors meshgrid cartesian_prod einsum sum_to_size unsafe_chunk "
-    "unsafe_split unsafe_split_with_sizes to_dense conj_physical",
+    "unsafe_split unsafe_split_with_sizes to_dense conj_physical _unsafe_view lift dequantize "
+    "flatten_dense_tensors unflatten_dense_tensors _cast_Byte _cast_Char _cast_Double _cast_Float "
+    "_cast_Half _cast_Int _cast_Long _cast_Short",
 )
 #: What follows an operator that was in place: its result, and what it was to write to.
 IN_PLACE = "zendnn::in_place"
@@ -92,7 +94,7 @@ class Aliases:
             (node, taken, returned)
             for node in nodes
             if node.kind() in UNDECLARED
-            for taken in _tensors(node)
+            for taken in _viewed(node)
             for returned in node.outputs()
         ]
         self._found: dict[int, list[TorchValue]] = {}
@@ -156,11 +158,43 @@ def _nodes_below(block: TorchBlock) -> Iterator[TorchNode]:
             yield from _nodes_below(inner)
 
 
+def _viewed(node: TorchNode) -> Iterator[TorchValue]:
+    """Yield what a result of a node may be a view of, unless nobody can tell.
+
+    Of a new tensor that nothing else reads, a view is as good as a copy.
+    """
+    tensors = list(_tensors(node))
+    if node.kind() == "aten::einsum" and len(tensors) > 1:
+        return  # a product
+    for value in tensors:
+        if not (value.node().owningBlock() is node.owningBlock() and _is_handed_on(value)):
+            yield value
+
+
+def _is_handed_on(value: TorchValue) -> bool:
+    """Whether a value is a new tensor with one reader."""
+    maker = value.node()
+    is_new = maker.kind().startswith("aten::") and not (
+        any(_viewed(maker)) if maker.kind() in UNDECLARED else may_return_input(maker)
+    )
+    readers = [use.user for use in value.uses()]
+    return (
+        is_new
+        and len(readers) == 1
+        and all(
+            len(reader.output().uses()) == 1
+            for reader in readers
+            if reader.kind() == "prim::ListConstruct"
+        )
+    )
+
+
 def _tensors(node: TorchNode) -> Iterator[TorchValue]:
-    """Yield the values that a node reads, in place of a list its elements."""
-    for value in node.inputs():
+    """Yield the tensors that a node reads, in place of a list its elements."""
+    # type_as only reads the dtype of its second operand.
+    for value in [node.inputsAt(0)] if node.kind() == "aten::type_as" else node.inputs():
         maker = value.node()
         if maker.kind() == "prim::ListConstruct":
             yield from maker.inputs()
-        elif maker.kind() != "prim::Constant":
+        elif value.type().kind() in ("TensorType", "ListType"):
             yield value

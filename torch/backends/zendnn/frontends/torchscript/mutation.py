@@ -26,9 +26,16 @@ _DROPOUTS = qualified("aten", "dropout feature_dropout alpha_dropout feature_alp
 #: Operators whose result may have another dtype or size than their first argument.
 _PROMOTING = qualified(
     "aten",
-    "add sub mul div true_divide floor_divide pow remainder fmod atan2 addcmul addcdiv "
-    "eq ne lt le gt ge less less_equal greater greater_equal not_equal "
-    "logical_and logical_or logical_xor logical_not",
+    "add sub mul div subtract multiply divide true_divide floor_divide pow float_power remainder "
+    "fmod atan2 arctan2 addcmul addcdiv clamp clamp_max clamp_min clip hypot copysign xlogy ldexp "
+    "nextafter igamma igammac heaviside lerp gcd lcm cumsum cumprod addmm addmv addr addbmm "
+    "baddbmm eq ne lt le gt ge less less_equal greater greater_equal not_equal "
+    "logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor "
+    "bitwise_left_shift bitwise_right_shift "
+    # Of integers, these make floating-point numbers.
+    "acos acosh arccos arccosh asin asinh arcsin arcsinh atan atanh arctan arctanh cos cosh "
+    "deg2rad digamma erf erfc erfinv exp exp2 expm1 i0 lgamma log log10 log1p log2 logit mvlgamma "
+    "polygamma rad2deg reciprocal rsqrt sigmoid sin sinc sinh sqrt square tan tanh",
 )
 
 
