@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import linecache
 import logging
+import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, Dict, Tuple  # noqa: UP035 - what TorchScript reads
 from unittest import mock
 
@@ -111,9 +113,18 @@ class Code:
         linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
         names = {"torch": torch, "F": F, "Dict": Dict, "Tuple": Tuple, "nudge": nudge}  # noqa: UP006
         names |= {"part_written": part_written, "turned_written": turned_written}
+        if dtype == torch.float64:
+            names["F"] = SimpleNamespace(**vars(F) | {"gelu": _exact_gelu})
         names["__name__"] = "fuzzed"
         exec(compile(text, name, "exec"), names)
         return names
+
+
+def _exact_gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """Return GELU of large negative numbers, too, where torch's 1 + erf and 1 + tanh are 0."""
+    if approximate == "tanh":
+        return x * torch.sigmoid(math.sqrt(8 / math.pi) * (x + 0.044715 * x**3))
+    return x * torch.special.erfc(-x / math.sqrt(2)) / 2
 
 
 def _stock() -> Any:
