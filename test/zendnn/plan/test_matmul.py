@@ -203,14 +203,24 @@ def test_products_of_views(b: Builder) -> None:
 
 
 @pytest.mark.parametrize("post", ["", "abs"])
-@pytest.mark.parametrize("shapes", [((5, 1), (1, 7)), ((2, 3, 5, 1), (1, 7)), ((1, 1), (1, 1))])
-def test_products_of_a_column_and_a_row_keep_the_sign_of_zeros(
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((5, 1), (1, 7)),
+        ((2, 3, 5, 1), (1, 7)),
+        ((1, 1), (1, 1)),
+        ((1, 1), (1, 7)),
+        ((5, 1), (1, 1)),
+        ((2, 3, 1), (1, 1)),
+    ],
+)
+def test_products_of_a_column_and_a_row_have_zeros_of_the_same_sign(
     b: Builder, shapes: tuple[tuple[int, ...], ...], post: str
 ) -> None:
     """As in torch, in float32: 1 divided by them is an infinity of that sign."""
     left, right = (b.input(tensor(*shape, seed=seed)) for seed, shape in enumerate(shapes))
-    for x in b.examples:
-        x.view(-1)[::2] = 0
+    b.examples[0].view(-1)[::2] = 0
+    b.examples[1].view(-1)[::2] = -1
     product = b("matmul", left, right)
     region = region_of(b, then(b, product, post) if post else product)
     plan = make_plan(region)
@@ -221,9 +231,12 @@ def test_products_of_a_column_and_a_row_keep_the_sign_of_zeros(
     assert torch.equal(got.signbit(), want.signbit())
 
 
-def test_linear_layers_of_one_input_keep_the_sign_of_zeros(b: Builder) -> None:
-    x = b.input(torch.tensor([[0.0], [-0.0], [1.0]]))
-    region = region_of(b, b.linear(x, 6, 1))
+@pytest.mark.parametrize(("rows", "outputs"), [(3, 6), (1, 6), (3, 1)])
+def test_linear_layers_of_one_input_have_zeros_of_the_same_sign(
+    b: Builder, rows: int, outputs: int
+) -> None:
+    x = b.input(torch.tensor([[0.0], [-0.0], [1.0]])[:rows])
+    region = region_of(b, b.linear(x, outputs, 1))
     (got,) = make_plan(region).run(b.examples, [])
     (want,) = interpret(region, b.examples, torch.float32, torch.float32)
     assert torch.equal(got.signbit(), want.signbit())
