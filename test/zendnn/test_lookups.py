@@ -182,6 +182,7 @@ LOOKUPS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "scatter_add": lambda x, i: x.scatter_add(0, i[:, None].expand(-1, 16), x),
     "scatter_reduce": lambda x, i: x.scatter_reduce(0, i[:, None].expand(-1, 16), x, "amax"),
     "index_add": lambda x, i: x.index_add(0, i, x[:3]),
+    "index_add of columns": lambda x, i: x.index_add(1, i, x[:, :3]),
     "index_add of numbers": lambda x, i: x[:, 0].index_add(0, i, x[0, :3]),
     "index_copy": lambda x, i: x.index_copy(0, i, x[:3]),
     "index_fill": lambda x, i: x.index_fill(0, i, 2.0),

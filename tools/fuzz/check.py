@@ -11,7 +11,7 @@ import math
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -484,7 +484,8 @@ def _checked(
         return find
     if not way.plans or isinstance(calls[0].expected, Exception):
         return Verdict("same", front_end)
-    with torch.backends.zendnn.record() as events:
+    # With the weights of the last call, it may raise as stock does.
+    with torch.backends.zendnn.record() as events, suppress(Exception):
         made(*_copies(inputs))
     steps = sum(event.route == "plan" for event in events)
     methods = torch.backends.zendnn.explain(made).as_dict()["methods"]

@@ -430,7 +430,7 @@ IMPORTED: dict[str, tuple[Callable[..., Any], Sequence[Tensor], str]] = {
         lambda x, y: x.view(4, 6).index_add(-1, FIRST, y.view(4, 3)),
         [ROWS, ROWS[:, :3]],
         "r0 = view(x, 4, 6)\nr1 = view(y, 4, 3)\nr2 = unsqueeze(c0, 0)\nr3 = expand_as(r2, r1)\n"
-        "r4 = scatter(r0, r3, r1) add=1 dim=1",
+        "r4 = scatter(r0, r3, r1) add=1 dim=1 rows=1",
     ),
     "sum of integers": (
         lambda x: x.to(torch.int64).sum(0, True),

@@ -224,6 +224,24 @@ Made pair(const Node& node, const Operands& given) {
   return pair_in_torch(node, x_of(given), given[1].toTensor());
 }
 
+Made scatter(const Node& node, const Operands& given) {
+  auto indices = given[1].toTensor();
+  auto value = given[2].toTensor();
+  value = value.dim() == 0 ? value.expand_as(indices) : value;
+  const auto dim =
+      at::maybe_wrap_dim(node.get(attr::scatter::dim), x_of(given).dim());
+  if (node.get(attr::scatter::rows) && indices.numel() > 0) {
+    // Its errors are not those of scatter_add.
+    for (auto d = indices.dim() - 1; d >= 0; --d) {
+      indices = d == dim ? indices : indices.select(d, 0);
+    }
+    return at::index_add(x_of(given), dim, indices, value);
+  }
+  return node.get(attr::scatter::add)
+             ? at::scatter_add(x_of(given), dim, indices, value)
+             : at::scatter(x_of(given), dim, indices, value);
+}
+
 Made full(const Node& node, const Operands& given) {
   return at::full(
       numbers_from(node, given, 0),
@@ -407,16 +425,7 @@ const std::unordered_map<std::string, Interpret>& table() {
          return at::gather(
              x_of(given), node.get(attr::index::dim), given[1].toTensor());
        }},
-      {"scatter",
-       [](N node, G given) -> Made {
-         const auto indices = given[1].toTensor();
-         auto value = given[2].toTensor();
-         value = value.dim() == 0 ? value.expand_as(indices) : value;
-         const auto dim = node.get(attr::scatter::dim);
-         return node.get(attr::scatter::add)
-                    ? at::scatter_add(x_of(given), dim, indices, value)
-                    : at::scatter(x_of(given), dim, indices, value);
-       }},
+      {"scatter", scatter},
       {"slice_scatter",
        [](N, G given) -> Made {
          return at::slice_scatter(

@@ -103,8 +103,6 @@ def add_rows(call: Call) -> None:
     call.require("alpha", 1)
     if not x.rank or not index.dims or not source.dims or len(source.dims) != x.rank:
         raise Refused("self, index and source are not known to have dimensions")
-    if x.rank == 1:
-        raise Refused("it adds single numbers")  # torch's error differs from scatter_add's
     dim = call.integer("dim") % x.rank
     count, rows = index.dims[0], source.dims[dim]
     if count != rows and (count == 1 or not isinstance(count, int)):
@@ -113,7 +111,7 @@ def add_rows(call: Call) -> None:
         if place != dim:
             index = call.step("unsqueeze", [index, place])
     places = call.step("expand_as", [index, source])
-    call.result("scatter", [x, places, source], dim=dim, add=True)
+    call.result("scatter", [x, places, source], dim=dim, add=True, rows=True)
 
 
 def _line(call: Call) -> tuple[Value, int]:
