@@ -93,6 +93,23 @@ def test_errors_are_those_of_the_operator_in_place(
                 ours(*given)
 
 
+#: Operators that in place only take what they make no larger.
+REFUSING: dict[str, Write] = {
+    "masked_scatter_": lambda x, y: x.masked_scatter_(y > 0, y),
+    "_add_relu_": torch._add_relu_,
+}
+
+
+@pytest.mark.parametrize("name", REFUSING)
+def test_what_is_refused_in_place_is_refused(name: str) -> None:
+    module, x = Net(REFUSING[name], after=False), torch.ones(3)
+    with torch.no_grad():
+        ours = torch.jit.optimize_for_inference(frozen(module, x, x))
+        for _ in range(2):
+            with pytest.raises(RuntimeError):
+                ours(torch.ones(1), x)
+
+
 #: Operators that make floating-point numbers, or wider integers, of integers.
 WIDENING: dict[str, Callable[[Tensor], Tensor]] = {
     "exp_": torch.exp_,
@@ -223,6 +240,27 @@ class Mixed(nn.Module):
             h = self.layer(x) * 2
             h += x if self.autocast else self.narrow(x.bfloat16())
             return self.layer(h).relu()
+
+
+class Masked(nn.Module):
+    """Scores under autocast, to which a mask in float32 is added."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.register_buffer("mask", torch.randn(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            q = self.layer(x)
+            scores = q @ q.mT
+            scores += self.mask
+            return self.layer(scores.softmax(-1) @ q)
+
+
+def test_scores_and_a_mask_of_two_dtypes_stay_in_the_plan() -> None:
+    _, routes = steps_of(Masked(), torch.randn(2, 4, 8))
+    assert routes == {"plan"}
 
 
 @pytest.mark.parametrize("autocast", [False, True])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -425,6 +426,59 @@ def test_what_schemas_take_for_new_tensors_is_seen_as_a_view(
         got = torch.jit.optimize_for_inference(frozen)(ours_given)
     for left, right in zip((*got, ours_given), (*want, given), strict=True):
         near(left, right)
+
+
+#: Lists of views that schemas take for new tensors.
+HIDDEN_LISTS: dict[str, Callable[[Tensor], Any]] = {
+    "unsafe_chunk": lambda x: torch.unsafe_chunk(x, 2),
+    "unsafe_split": lambda x: torch.unsafe_split(x, 2),
+    "unsafe_split_with_sizes": lambda x: torch.unsafe_split_with_sizes(x, [2, 2]),
+    "broadcast_tensors": lambda x: torch.broadcast_tensors(x, x),
+    "meshgrid": lambda x: torch.meshgrid(x[:, 0], x[:, 0], indexing="ij"),
+    "atleast_1d": lambda x: torch.atleast_1d([x, x]),
+}
+#: What is written to the first element of a list.
+LIST_WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "itself": lambda part: part.mul_(2),
+    "a function": lambda part: part.relu_(),
+    "a view": lambda part: part.select(0, 0).fill_(7),
+    "in a loop": lambda part: [part[i].add_(1) for i in range(2)],
+}
+
+
+class Parts(nn.Module):
+    """Reads a tensor before and after a write to one of its parts."""
+
+    def __init__(self, split: Callable[[Tensor], Any], write: Callable[[Tensor], Any]) -> None:
+        super().__init__()
+        self.split, self.write = split, write
+        self.one, self.two = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        whole = self.one(x)
+        whole.mul_(2)
+        parts = self.split(whole)
+        before = self.two(whole)
+        self.write(parts[0])
+        return self.two(before).relu() + self.two(whole), self.two(whole) + 1
+
+
+@pytest.mark.parametrize(
+    ("split", "write"),
+    [
+        (split, write)
+        for split, write in itertools.product(HIDDEN_LISTS, LIST_WRITES)
+        if split != "meshgrid" or write == "a view"  # its elements share memory
+    ],
+)
+def test_what_is_written_to_an_element_of_a_list_of_views_is_seen(split: str, write: str) -> None:
+    module, x = Parts(HIDDEN_LISTS[split], LIST_WRITES[write]).eval(), torch.randn(4, 4)
+    with torch.no_grad():
+        with stock():
+            frozen = torch.jit.freeze(torch.jit.trace(module, x, check_trace=False))
+            want = frozen(x)
+        for left, right in zip(torch.jit.optimize_for_inference(frozen)(x), want, strict=True):
+            near(left, right)
 
 
 class CountedConstant(nn.Module):

@@ -126,6 +126,8 @@ def _follow(graph: Graph, operand: Operand, scores: Scores) -> Scores | None:
             case Node("binary", (a, b), attributes={"algorithm": "add"}) if scores.depth == 3:
                 # The last one comes first.
                 in_place = node.get("in_place")
+                if in_place and len({getattr(x, "dtype", None) for x in (a, b)} - {None}) > 1:
+                    continue  # the scores are rounded after the mask is added
                 for x, mask in [(a, b)] if in_place else [(b, a), (a, b)]:
                     masks = (mask, *scores.masks)
                     after = scores.after(node, masks=masks, in_place=scores.in_place or in_place)

@@ -22,7 +22,7 @@ def _rotate(graph: Graph, total: Node) -> bool:
     plain, turned = (producer(term, "binary.mul") for term in total.inputs[:2])
     if plain is None or turned is None or plain.output.is_rounded or turned.output.is_rounded:
         return False
-    if any(node.get("in_place") for node in (plain, turned, total)):
+    if plain.get("in_place") or turned.get("in_place"):
         return False
     for a, b in ((plain, turned), (turned, plain)):
         for r, sin in (b.inputs, b.inputs[::-1]):
@@ -30,7 +30,9 @@ def _rotate(graph: Graph, total: Node) -> bool:
             if found is not None and found[0] in a.inputs:
                 x, members, interleaved = found
                 cos = a.inputs[a.inputs[0] is x]
-                if _are_tables(x, cos, sin):
+                if _are_tables(x, cos, sin) and not (
+                    total.get("in_place") and not _are_alike(x, cos, sin)
+                ):
                     members += (a, b, total)
                     inputs = _promoted(graph, total, [x, cos, sin])
                     substitute(graph, members, "rope", inputs, interleaved=interleaved)
@@ -100,6 +102,13 @@ def _are_tables(x: Value, *tables: Operand) -> bool:
         and (table.rank or 0) <= (x.rank or 0)
         for table in tables
     )
+
+
+def _are_alike(x: Value, cos: Operand, sin: Operand) -> bool:
+    """Whether both products surely have one size, and the dtype of x."""
+    assert isinstance(cos, Value)
+    assert isinstance(sin, Value)
+    return cos.dims == sin.dims and cos.dtype == sin.dtype == x.dtype
 
 
 def _promoted(graph: Graph, before: Node, operands: list[Operand]) -> list[Operand]:

@@ -101,11 +101,24 @@ class Aliases:
 
     def has_writers(self, value: TorchValue) -> bool:
         """Whether something in the graph may write to a value."""
-        return any(map(self._database.has_writers, self._connected(value)))
+        return any(map(self._has_writers, self._connected(value)))
 
     def may_share(self, value: TorchValue, other: TorchValue) -> bool:
         """Whether two values may share memory, or one may contain the other."""
         return any(self._database.may_contain_alias(value, x) for x in self._connected(other))
+
+    def _has_writers(self, value: TorchValue) -> bool:
+        # torch's analysis does not say so of a list whose elements are written.
+        return self._database.has_writers(value) or (
+            value.type().kind() == "ListType" and bool(self._writers(value))
+        )
+
+    def _writers(self, value: TorchValue) -> list[TorchNode]:
+        return [
+            writer
+            for writer, target in self._writes
+            if self._database.may_contain_alias(target, value)
+        ]
 
     def _connected(self, value: TorchValue) -> list[TorchValue]:
         """Return a value and those that undeclared views connect with it."""
@@ -131,15 +144,11 @@ class Aliases:
             self._is_written_after(node, value)
             for node, *pair in self._undeclared
             for value in pair
-            if self._database.has_writers(value)
+            if self._has_writers(value)
         )
 
     def _is_written_after(self, node: TorchNode, value: TorchValue) -> bool:
-        writers = [
-            writer
-            for writer, target in self._writes
-            if self._database.may_contain_alias(target, value)
-        ]
+        writers = self._writers(value)
         return not writers or _is_in_loop(node) or not all(w.isBefore(node) for w in writers)
 
 

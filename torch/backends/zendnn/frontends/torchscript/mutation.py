@@ -29,8 +29,8 @@ _PROMOTING = qualified(
     "add sub mul div subtract multiply divide true_divide floor_divide pow float_power remainder "
     "fmod atan2 arctan2 addcmul addcdiv clamp clamp_max clamp_min clip hypot copysign xlogy ldexp "
     "nextafter igamma igammac heaviside lerp gcd lcm cumsum cumprod addmm addmv addr addbmm "
-    "baddbmm eq ne lt le gt ge less less_equal greater greater_equal not_equal "
-    "logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor "
+    "baddbmm _add_relu masked_scatter eq ne lt le gt ge less less_equal greater greater_equal "
+    "not_equal logical_and logical_or logical_xor logical_not bitwise_and bitwise_or bitwise_xor "
     "bitwise_left_shift bitwise_right_shift "
     # Of integers, these make floating-point numbers.
     "acos acosh arccos arccosh asin asinh arcsin arcsinh atan atanh arctan arctanh cos cosh "
