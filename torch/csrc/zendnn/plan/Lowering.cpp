@@ -65,8 +65,8 @@ bool has_wide_residual(const Values& values, const Node& node) {
 }
 
 // Whether each element of the result is a single product. In float32, torch
-// keeps the sign of a zero; a sum, which begins with 0, loses it. In batches and
-// for a single row or column, torch sums, too.
+// keeps the sign of a zero; a sum, which begins with 0, loses it. In batches
+// and for a single row or column, torch sums, too.
 bool is_outer_product(const Values& values, const Node& node) {
   const bool is_product = node.op == "matmul"
                               ? values.sizes(tensor(node, 1)).size() == 2
