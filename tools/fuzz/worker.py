@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -30,8 +31,10 @@ SETTINGS: Mapping[str, Sequence[str]] = {
     "ZENDNN_MAX_CPU_ISA": ("DEFAULT", "DEFAULT", "DEFAULT", "DEFAULT", "AVX512_CORE", "AVX2"),
     "ZENDNN_ALLOCATOR_CACHE": ("", "", "", "0"),
 }
-#: Seconds after which a task's process counts as hanging.
+#: Seconds of work after which a task's process counts as hanging, whatever else the machine does.
 LIMIT = 90.0
+#: How many times as long a process may wait, which does not work.
+PATIENCE = 10
 #: The part of that which stock's graph of a model may take; a check compiles more than that.
 STOCKS_PART = 0.5
 
@@ -52,6 +55,24 @@ def _given(model: Model) -> tuple[Code, dict[str, Tensor], list[list[Tensor]]]:
 def checked(model: Model, front_end: str) -> Verdict:
     """Check a model in this process."""
     return check(*_given(model), front_end)
+
+
+class _Deadline:
+    """When a process and those that it has started have worked for so many seconds."""
+
+    def __init__(self, pid: int, limit: float) -> None:
+        self._pid, self._limit = pid, limit
+        self._begin, self._worked = time.monotonic(), _worked(pid)
+
+    def has_passed(self) -> bool:
+        waited = time.monotonic() - self._begin
+        return waited >= PATIENCE * self._limit or _worked(self._pid) - self._worked >= self._limit
+
+
+def _worked(pid: int) -> float:
+    """Return the seconds that CPUs have given to a process and to its children that have ended."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 class Worker:
@@ -99,7 +120,7 @@ class Worker:
     def _ask(self, task: Mapping[str, Any], limit: float | None = None) -> list[dict[str, Any]]:
         """Return the answers to a task; the last one is 'done', or says how the process ended.
 
-        A process without an answer after so many seconds, by default ``LIMIT``, ends.
+        A process without an answer after so many seconds of work, by default ``LIMIT``, ends.
         """
         limit = LIMIT if limit is None else limit
         if self._process is None:
@@ -112,7 +133,7 @@ class Worker:
             )
         process = self._process
         assert process.stdin is not None
-        deadline = time.monotonic() + limit
+        deadline = _Deadline(process.pid, limit)
         answers: list[dict[str, Any]] = []
         try:
             process.stdin.write(json.dumps(task).encode() + b"\n")
@@ -122,7 +143,7 @@ class Worker:
         while True:
             line = self._line(deadline)
             if line is None:
-                late = time.monotonic() >= deadline
+                late = deadline.has_passed()
                 if not late:
                     process.wait()  # the pipe closes before the process ends
                 self.close()
@@ -133,12 +154,14 @@ class Worker:
                 return [*answers, answer]
             answers.append(answer)
 
-    def _line(self, deadline: float) -> bytes | None:
+    def _line(self, deadline: _Deadline) -> bytes | None:
         assert self._process is not None
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         while b"\n" not in self._unread:
-            ready, _, _ = select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select([pipe], [], [], 1.0)
+            if not ready and not deadline.has_passed():
+                continue
             got = os.read(pipe, 1 << 16) if ready else b""
             if not got:
                 return None
