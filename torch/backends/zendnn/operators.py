@@ -400,7 +400,7 @@ COMPUTE_ROWS = (
         "each of the keys' share it, else there are as many or one; `swapped`: the result is "
         "(batch, target, heads, size); `additive`: as softmax(q·kᵀ + mask)·v spelled out: a bool "
         "mask, which adds 0 or 1, is refused, and a query that sees no key gives NaN; `in_place`: "
-        "where the mask is larger than the scores, too",
+        "the mask is no larger than the scores",
         Trait.CASTS | _FLOATING | _WANTS | Trait.ORDERED,
         Result(infer.as_many(0), slice(3)),
     ),
