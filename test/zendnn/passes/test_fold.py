@@ -36,6 +36,19 @@ def test_constants_are_evaluated(b: Builder) -> None:
     assert ops(graph) == ["binary"]
 
 
+@pytest.mark.parametrize(
+    "attributes", [{}, {"add": True}, {"add": True, "rows": True}], ids=["put", "add", "add rows"]
+)
+def test_constants_that_are_put_or_added_are_evaluated_as_such(
+    b: Builder, attributes: dict[str, bool]
+) -> None:
+    """The row stands for several operators of torch's."""
+    places = b("expand", b.graph.constant(torch.tensor([[2], [0]])), 2, 3)
+    put = b("scatter", b.constant(4, 3), places, b.constant(2, 3), dim=0, **attributes)
+    b.done(b.binary("add", b.input(random(4, 3)), put))
+    assert b.check(fold_constants) == [1 if "rows" in attributes else 2]
+
+
 def test_constants_that_are_repeated_for_products_stay_as_they_are(b: Builder) -> None:
     """The product reads one matrix, where copies of it would take memory and time."""
     x = b.input(random(4, 2, 3))

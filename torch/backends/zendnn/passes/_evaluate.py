@@ -61,7 +61,7 @@ _SPECIAL: dict[str, Callable[..., Any]] = {
 
 def can_evaluate(node: Node) -> bool:
     """Whether ``evaluate`` knows the operator."""
-    return node.op in _SPECIAL or (node.row.result.kind == "tensor" and bool(node.row.aten))
+    return node.op in _SPECIAL or (node.row.result.kind == "tensor" and bool(_mappings(node)))
 
 
 def evaluate(node: Node, *operands: Tensor | int | None) -> Any:
@@ -72,4 +72,15 @@ def evaluate(node: Node, *operands: Tensor | int | None) -> Any:
     for position, operand in enumerate(node.row.operands):
         rest = operands[position:]
         given[operand.name] = list(rest) if operand.many else rest[0] if rest else None
-    return call(node.row.mappings[0], given)
+    return call(_mappings(node)[0], given)
+
+
+def _mappings(node: Node) -> list[Mapping]:
+    """The aten operators that compute what a node with these attributes does."""
+    found = []
+    for mapping in node.row.mappings:
+        named = {argument.target for argument in mapping.arguments}
+        stated = {key: spec.default for key, spec in node.row.attributes.items()} | mapping.fixed
+        if all(node.get(key) == stated[key] for key in stated.keys() - named):
+            found.append(mapping)
+    return found
