@@ -449,10 +449,9 @@ COMPUTE_ROWS = (
     ),
     Operator(
         "scatter(Any x, Index indices, Any value, *, int dim=0, bool add=False, bool rows=False)",
-        "x, with elements of value, or with it if it has no dimensions, at the places along a "
-        "dimension that int64 indices of the same rank choose; the last of several for one place "
-        "counts; `add`: x of float32, bfloat16 or int64 plus these, one after the other; `rows`: "
-        "the indices of each row are one",
+        "x, with elements of value, or with it if it has no dimensions, where int64 indices of the "
+        "same rank say along a dimension; the last of several for one place counts; `add`: x of "
+        "float32, bfloat16 or int64 plus these, one after the other; `rows`: one index for a row",
         _KEEPS | _ROW_MAJOR,
         Result(infer.same, _FIRST),
         aten=(
