@@ -428,6 +428,31 @@ def test_what_schemas_take_for_new_tensors_is_seen_as_a_view(
         near(left, right)
 
 
+class Hundreds(nn.Module):
+    """A chain of hidden views, some of them written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        for i in range(300):
+            y = y.type_as(x)
+            if i % 10 == 0:
+                y = y.add_(0.001)
+        return self.layer(y).relu()
+
+
+def test_a_chain_of_hundreds_of_hidden_views() -> None:
+    module, x = Hundreds().eval(), torch.randn(4, 8)
+    with torch.no_grad():
+        with stock():
+            want = module(x)
+            frozen = torch.jit.freeze(torch.jit.trace(module, x, check_trace=False))
+        near(torch.jit.optimize_for_inference(frozen)(x), want)
+
+
 #: Lists of views that schemas take for new tensors.
 HIDDEN_LISTS: dict[str, Callable[[Tensor], Any]] = {
     "unsafe_chunk": lambda x: torch.unsafe_chunk(x, 2),

@@ -8,7 +8,7 @@ already; torch's analysis is extended by these.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from torch.backends.zendnn.frontends.torchscript.blocks import (
@@ -89,14 +89,7 @@ class Aliases:
         self._database = graph.alias_db()
         nodes = list(_nodes_below(outer_block(graph)))
         self._writes = [(node, value) for node in nodes for value in _may_write_itself(node)]
-        #: Undeclared views: the node, what the view may be of, and the view.
-        self._undeclared = [
-            (node, taken, returned)
-            for node in nodes
-            if node.kind() in UNDECLARED
-            for taken in _viewed(node)
-            for returned in node.outputs()
-        ]
+        self._undeclared = list(_undeclared_views(nodes))
         self._found: dict[int, list[TorchValue]] = {}
 
     def has_writers(self, value: TorchValue) -> bool:
@@ -123,7 +116,8 @@ class Aliases:
     def _connected(self, value: TorchValue) -> list[TorchValue]:
         """Return a value and those that undeclared views connect with it."""
         if value.unique() not in self._found:
-            self._found[value.unique()] = self._search(value)
+            found = self._search(value)
+            self._found |= {x.unique(): found for x in found}
         return self._found[value.unique()]
 
     def _search(self, value: TorchValue) -> list[TorchValue]:
@@ -133,7 +127,9 @@ class Aliases:
             size = len(found)
             for view in list(rest):
                 _, *pair = view
-                if any(self._database.may_contain_alias(x, y) for x in found for y in pair):
+                # In a chain, the last one found shares memory with the next one.
+                near = (self._database.may_contain_alias(x, y) for x in found[::-1] for y in pair)
+                if any(near):
                     found += pair
                     rest.remove(view)
         return found
@@ -167,34 +163,38 @@ def _nodes_below(block: TorchBlock) -> Iterator[TorchNode]:
             yield from _nodes_below(inner)
 
 
-def _viewed(node: TorchNode) -> Iterator[TorchValue]:
-    """Yield what a result of a node may be a view of, unless nobody can tell.
+def _undeclared_views(
+    nodes: Sequence[TorchNode],
+) -> Iterator[tuple[TorchNode, TorchValue, TorchValue]]:
+    """Yield the nodes that hide views, with what a view may be of, and the view.
 
     Of a new tensor that nothing else reads, a view is as good as a copy.
     """
-    tensors = list(_tensors(node))
-    if node.kind() == "aten::einsum" and len(tensors) > 1:
-        return  # a product
-    for value in tensors:
-        if not (value.node().owningBlock() is node.owningBlock() and _is_handed_on(value)):
-            yield value
+    handed_on: set[int] = set()
+    for node in nodes:
+        viewed: list[TorchValue] = []
+        if node.kind() in UNDECLARED:
+            viewed = [
+                value
+                for value in _tensors(node)
+                if value.unique() not in handed_on
+                or value.node().owningBlock() is not node.owningBlock()
+            ]
+        elif may_return_input(node):
+            continue
+        if node.kind() == "aten::einsum" and len(list(_tensors(node))) > 1:
+            viewed = []  # a product
+        yield from ((node, taken, returned) for taken in viewed for returned in node.outputs())
+        if node.kind().startswith("aten::") and not viewed:
+            handed_on.update(value.unique() for value in node.outputs() if _has_one_reader(value))
 
 
-def _is_handed_on(value: TorchValue) -> bool:
-    """Whether a value is a new tensor with one reader."""
-    maker = value.node()
-    is_new = maker.kind().startswith("aten::") and not (
-        any(_viewed(maker)) if maker.kind() in UNDECLARED else may_return_input(maker)
-    )
+def _has_one_reader(value: TorchValue) -> bool:
     readers = [use.user for use in value.uses()]
-    return (
-        is_new
-        and len(readers) == 1
-        and all(
-            len(reader.output().uses()) == 1
-            for reader in readers
-            if reader.kind() == "prim::ListConstruct"
-        )
+    return len(readers) == 1 and all(
+        len(reader.output().uses()) == 1
+        for reader in readers
+        if reader.kind() == "prim::ListConstruct"
     )
 
 
