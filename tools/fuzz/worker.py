@@ -33,7 +33,7 @@ SETTINGS: Mapping[str, Sequence[str]] = {
 }
 #: Seconds of work after which a task's process counts as hanging, whatever else the machine does.
 LIMIT = 90.0
-#: How many times as long a process may wait, which does not work.
+#: A process that only waits may take this many times as long.
 PATIENCE = 10
 #: The part of that which stock's graph of a model may take; a check compiles more than that.
 STOCKS_PART = 0.5
@@ -58,7 +58,7 @@ def checked(model: Model, front_end: str) -> Verdict:
 
 
 class _Deadline:
-    """When a process and those that it has started have worked for so many seconds."""
+    """Passes once a process has used so many seconds of CPU time, or has waited for longer."""
 
     def __init__(self, pid: int, limit: float) -> None:
         self._pid, self._limit = pid, limit
@@ -70,7 +70,7 @@ class _Deadline:
 
 
 def _worked(pid: int) -> float:
-    """Return the seconds that CPUs have given to a process and to its children that have ended."""
+    """Return the CPU seconds of a process and of its children that have ended."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.backends.zendnn.frontends import torchscript
 from torch.backends.zendnn.frontends.torchscript.aliases import UNDECLARED
+from torch.utils._pytree import tree_leaves
 
 from ..common import property_test, stock, values
 
@@ -428,6 +429,17 @@ def test_what_schemas_take_for_new_tensors_is_seen_as_a_view(
         near(left, right)
 
 
+def assert_as_stock(script: Any, *inputs: Any) -> None:
+    """Assert that a script gives the same results on plans as where torch freezes and runs it."""
+    with torch.no_grad():
+        with stock():
+            frozen = torch.jit.freeze(script)
+            want = frozen(*inputs)
+        got = torch.jit.optimize_for_inference(frozen)(*inputs)
+    for left, right in zip(tree_leaves(got), tree_leaves(want), strict=True):
+        near(left, right)
+
+
 class Hundreds(nn.Module):
     """A chain of hidden views, some of them written."""
 
@@ -445,12 +457,8 @@ class Hundreds(nn.Module):
 
 
 def test_a_chain_of_hundreds_of_hidden_views() -> None:
-    module, x = Hundreds().eval(), torch.randn(4, 8)
-    with torch.no_grad():
-        with stock():
-            want = module(x)
-            frozen = torch.jit.freeze(torch.jit.trace(module, x, check_trace=False))
-        near(torch.jit.optimize_for_inference(frozen)(x), want)
+    x = torch.randn(4, 8)
+    assert_as_stock(torch.jit.trace(Hundreds().eval(), x, check_trace=False), x)
 
 
 #: Lists of views that schemas take for new tensors.
@@ -498,12 +506,7 @@ class Parts(nn.Module):
 )
 def test_what_is_written_to_an_element_of_a_list_of_views_is_seen(split: str, write: str) -> None:
     module, x = Parts(HIDDEN_LISTS[split], LIST_WRITES[write]).eval(), torch.randn(4, 4)
-    with torch.no_grad():
-        with stock():
-            frozen = torch.jit.freeze(torch.jit.trace(module, x, check_trace=False))
-            want = frozen(x)
-        for left, right in zip(torch.jit.optimize_for_inference(frozen)(x), want, strict=True):
-            near(left, right)
+    assert_as_stock(torch.jit.trace(module, x, check_trace=False), x)
 
 
 class CountedConstant(nn.Module):
@@ -544,12 +547,7 @@ class Again(nn.Module):
 
 
 def test_a_hidden_view_in_a_loop_is_of_the_same_tensor_in_each_turn() -> None:
-    x, module = torch.randn(4, 4), Again().eval()
-    with torch.no_grad():
-        with stock():
-            want = module(x, 3)
-            frozen = torch.jit.freeze(torch.jit.script(module))
-        near(torch.jit.optimize_for_inference(frozen)(x, 3), want)
+    assert_as_stock(torch.jit.script(Again().eval()), torch.randn(4, 4), 3)
 
 
 def test_every_operator_that_hides_a_view_is_tried() -> None:

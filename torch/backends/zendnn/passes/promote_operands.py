@@ -90,7 +90,7 @@ def _rely_on(values: list[Value], proven: dict[Value, str | None]) -> None:
 
 
 def _narrow(graph: Graph, node: Node) -> None:
-    """Give the result of what has become float32 the dtype of what it is in the place of."""
+    """Convert the result of an operator in place back to bfloat16, its target's dtype."""
     wide = graph.add(
         node.op, node.inputs, before=node, attributes=node.attributes, origin=node.origin
     )

@@ -36,8 +36,8 @@ struct Operand {
   }
 };
 
-// Whose size a combination of two operands has: the broadcast one, or that of
-// an operand in whose place it is.
+// Which operand's size a combination of two must keep, as an operator in place
+// keeps its target's.
 enum class Keeps { neither, first, second };
 inline Keeps first_if(bool in_place) {
   return in_place ? Keeps::first : Keeps::neither;

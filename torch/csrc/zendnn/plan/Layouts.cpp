@@ -95,7 +95,7 @@ Dims broadcast(const Dims& a, const Dims& b) {
 Dims broadcast(const Dims& a, const Dims& b, Keeps keeps) {
   auto sizes = broadcast(a, b);
   if (keeps != Keeps::neither && sizes != (keeps == Keeps::first ? a : b)) {
-    refuse("a result that is larger than what it is in the place of");
+    refuse("a result in place that is larger than its target");
   }
   return sizes;
 }

@@ -32,8 +32,8 @@ int64_t wrap(int64_t dim, int64_t rank);
 // The sizes of two tensors that are broadcast together; throws Refused where
 // they cannot be.
 Dims broadcast(const Dims& a, const Dims& b);
-// The same, where the result may be in the place of one of them; throws Refused
-// if it is larger.
+// The same; throws Refused if the result is larger than the operand that it
+// keeps the size of.
 Dims broadcast(const Dims& a, const Dims& b, Keeps keeps);
 Dims row_major_strides(const Dims& sizes);
 Dims channels_last_strides(const Dims& sizes);

@@ -48,8 +48,8 @@ bool is_in_torch(const std::string& op);
 // Computes a node of such an operator, with its post-ops. Throws Refused where
 // that is not possible.
 Tensor compute(const Node& node, const Operands& given);
-// Raises torch's error of an operator in place whose result is larger than what
-// it writes to.
+// Raises the error that torch's in-place operators raise for a result of
+// another size than their target.
 void check_fits(const Tensor& result, const Tensor& target);
 // A function of two tensors.
 Tensor combine(

@@ -1,4 +1,4 @@
-"""Which values of a TorchScript graph may share memory.
+"""Which values of a TorchScript graph may share memory, and which nodes may write to them.
 
 torch's alias analysis goes by the schemas of operators. Some schemas promise a new tensor where the
 operator may return its input or a view of it, as ``type_as`` does for a tensor that has the dtype
@@ -172,18 +172,17 @@ def _undeclared_views(
     """
     handed_on: set[int] = set()
     for node in nodes:
-        viewed: list[TorchValue] = []
-        if node.kind() in UNDECLARED:
-            viewed = [
-                value
-                for value in _tensors(node)
-                if value.unique() not in handed_on
-                or value.node().owningBlock() is not node.owningBlock()
-            ]
-        elif may_return_input(node):
+        if node.kind() not in UNDECLARED and may_return_input(node):
             continue
-        if node.kind() == "aten::einsum" and len(list(_tensors(node))) > 1:
-            viewed = []  # a product
+        tensors = list(_tensors(node)) if node.kind() in UNDECLARED else []
+        if node.kind() == "aten::einsum" and len(tensors) > 1:
+            tensors = []  # a product is new
+        viewed = [
+            value
+            for value in tensors
+            if value.unique() not in handed_on
+            or value.node().owningBlock() is not node.owningBlock()
+        ]
         yield from ((node, taken, returned) for taken in viewed for returned in node.outputs())
         if node.kind().startswith("aten::") and not viewed:
             handed_on.update(value.unique() for value in node.outputs() if _has_one_reader(value))
