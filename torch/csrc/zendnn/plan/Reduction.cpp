@@ -243,8 +243,12 @@ void infer_pool(Values& values, const Node& node) {
   type_of(values.dtype(input));
   const auto p = pooling_of(values, node);
   const auto& in = values.sizes(input);
-  // torch's avg_pool3d requires that the image without padding holds a window.
+  // torch's avg_pool3d has no bfloat16 and requires that the volume without
+  // padding holds a window.
   const bool whole = node.op == "avg_pool" && p.kernel.size() == 3;
+  if (whole && values.dtype(input) != c10::ScalarType::Float) {
+    refuse("an average over volumes in a dtype other than float32");
+  }
   Dims out{in[0], in[1]};
   for (size_t i = 0; i < p.kernel.size(); ++i) {
     out.push_back(at::native::pooling_output_shape(
