@@ -21,7 +21,7 @@ from tools.setup_helpers.errors import SetupError, exit_code_of
 from tools.setup_helpers.files import write_atomic
 
 REPO = Path(__file__).parents[1]
-TABLE = "torch/backends/zendnn/operators.py"
+TABLE = "torch/backends/zendnn/table/functions.py"
 _KERNELS = "aten/src/ATen/native/zendnn/kernels"
 _FUNCTIONS = f"{_KERNELS}/vecmath.h"
 
@@ -271,7 +271,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
 
     def run() -> None:
-        from torch.backends.zendnn.operators import FUNCTIONS
+        from torch.backends.zendnn.table.functions import FUNCTIONS
 
         samples = _read(REPO / "test/zendnn/plan/samples.py")
         kernel = kernel_like(options.name, options.like, FUNCTIONS, samples, options.scalar)

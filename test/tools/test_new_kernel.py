@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from torch.backends.zendnn.operators import FUNCTIONS
+from torch.backends.zendnn.table.functions import FUNCTIONS
 
 from tools import new_kernel as module
 from tools.setup_helpers.errors import SetupError
@@ -95,7 +95,7 @@ def test_the_new_function_has_traits_and_domain_of_the_other() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("sin",), "sin exists already, in torch/backends/zendnn/operators.py"),
+        (("sin",), "sin exists already, in torch/backends/zendnn/table/functions.py"),
         (("erf",), "erf exists already"),
         (("exp2",), "vecmath.h has a function exp2 already"),
         (("Tan",), "'Tan' is no name of a function"),

@@ -13,15 +13,12 @@ PACKAGE = Path(torch.backends.zendnn.__file__).parent
 PREFIX = "torch.backends.zendnn"
 
 #: Each layer, by its files, and the lower layers that it may import; the longest path matches.
-_TABLE = {"operators", "signatures"}
 LAYERS = {
-    "dims": {"dims"},
-    "signatures": {"signatures", "dims"},
-    "operators": {"operators", "signatures", "dims"},
-    "graph": {"graph", "dims", *_TABLE},
-    "passes": {"passes", "graph", *_TABLE},
-    "frontends/calls": {"frontends/calls", "passes", "graph", "_C", *_TABLE},
-    "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "_C", *_TABLE},
+    "table": {"table"},
+    "graph": {"graph", "table"},
+    "passes": {"passes", "graph", "table"},
+    "frontends/calls": {"frontends/calls", "passes", "graph", "_C", "table"},
+    "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "_C", "table"},
     "frontends/constants": {"_C"},
     "frontends/schedule": {"graph"},
     "frontends": {"frontends", "frontends/torchscript", "frontends/fx", "graph"},

@@ -8,12 +8,9 @@ from typing import Any
 import pytest
 import torch
 from torch.backends.zendnn.graph import SOME_FLOAT
-from torch.backends.zendnn.operators import (
-    COMBINATIONS,
-    FUNCTIONS,
-    OPERATORS,
-)
-from torch.backends.zendnn.signatures import AttributeSpec, Mapping, Operand, Operator, Trait
+from torch.backends.zendnn.table.functions import COMBINATIONS, FUNCTIONS
+from torch.backends.zendnn.table.notation import AttributeSpec, Mapping, Operand, Operator, Trait
+from torch.backends.zendnn.table.operators import OPERATORS
 
 from .passes.build import Builder, random
 from .passes.interpreter import BINARY, ELTWISE

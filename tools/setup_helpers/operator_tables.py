@@ -1,6 +1,6 @@
-"""Generates the C++ and documentation tables of operators from the one table.
+"""Generates the C++ and documentation tables of operators from their rows.
 
-The table is ``torch/backends/zendnn/operators.py``. Run as a module with a folder, as in the build,
+The tables are in ``torch/backends/zendnn/table``. Run as a module with a folder, as in the build,
 this writes the C++ tables into it. With ``--document FILE`` it replaces the tables of a document,
 between their marker lines.
 """
@@ -23,19 +23,19 @@ from tools.setup_helpers.files import write_atomic
 REPO = Path(__file__).resolve().parents[2]
 PACKAGE = "torch.backends.zendnn"
 
-NOTE = "// Generated from torch/backends/zendnn/operators.py.\n"
+NOTE = "// Generated from torch/backends/zendnn/table.\n"
 
 _CPP_TYPES = {
     "bool": "bool",
     "int": "int64_t",
     "float": "double",
-    "str": "std::string_view",
-    "int[]": "List",
+    "str": "std::string",
+    "int[]": "std::vector<int64_t>",
 }
 
 
 def load(repo: Path = REPO) -> Any:
-    """Return the table's module without importing torch, which need not be installed.
+    """Return the tables without importing torch, which need not be installed.
 
     Call it in a separate process, since it replaces torch's packages by stand-ins.
     """
@@ -43,7 +43,8 @@ def load(repo: Path = REPO) -> Any:
         package = types.ModuleType(name)
         package.__path__ = [str(repo.joinpath(*name.split(".")))]
         sys.modules[name] = package
-    return importlib.import_module(f"{PACKAGE}.operators")
+    modules = [importlib.import_module(f"{PACKAGE}.table.{x}") for x in ("functions", "operators")]
+    return types.SimpleNamespace(**(vars(modules[0]) | vars(modules[1])))
 
 
 # C++.
@@ -66,26 +67,38 @@ def _names(row: Any) -> tuple[str, str]:
     return f"infer_{row.family}", f"build_{build}"
 
 
-def attributes_header(table: Any) -> str:
-    """Return the typed keys of attributes, by family, and the families' declarations."""
+def _families(table: Any) -> dict[str, dict[str, Any]]:
+    """The attributes of each family's operators."""
     families: dict[str, dict[str, Any]] = {}
     for row in table.OPERATORS.values():
         known = families.setdefault(row.family, {})
         for name, spec in row.attributes.items():
             if known.setdefault(name, spec) != spec:
                 raise ValueError(f"the family {row.family} has two attributes '{name}'")
-    lines = [NOTE + "#pragma once\n", "#include <torch/csrc/zendnn/plan/Description.h>\n"]
-    lines += ["namespace at::native::zendnn::plan {\n", "class Builder;\nclass Values;\n"]
+    return {family: specs for family, specs in families.items() if specs}
+
+
+def ops_header(table: Any) -> str:
+    """Return the enumerators of operators, the attributes and functions of each family."""
+    families = _families(table)
+    lines = [NOTE + "#pragma once\n", "#include <cstdint>", "#include <string>"]
+    lines += ["#include <variant>", "#include <vector>\n", "namespace at::native::zendnn::plan {\n"]
+    lines += ["class Builder;", "class Values;", "struct Node;\n", "enum class Op : uint8_t {"]
+    lines += [f"  {name}," for name in table.OPERATORS]
+    lines.append("};\n")
     for name in dict.fromkeys(name for row in table.OPERATORS.values() for name in _names(row)):
         given = "Values& values" if name.startswith("infer_") else "Builder& builder"
         lines.append(f"void {name}({given}, const Node& node);")
-    lines.append("\nnamespace attr {")
+    lines.append("\n// Attributes, by family.\nnamespace attr {")
     for family, specs in families.items():
-        if specs:
-            lines.append(f"namespace {family} {{")
-            lines += [_attribute(spec) for spec in specs.values()]
-            lines.append(f"}} // namespace {family}")
-    lines += ["} // namespace attr", "} // namespace at::native::zendnn::plan\n"]
+        lines.append(f"struct {family} {{")
+        lines += [_attribute(spec) for spec in specs.values()]
+        lines.append("  template <typename Each>\n  void each(const Each& each) {")
+        lines += [f'    each("{name}", {name});' for name in specs]
+        lines.append("  }\n};")
+    names = ", ".join(["std::monostate", *(f"attr::{family}" for family in families)])
+    lines += ["} // namespace attr", f"using Attributes = std::variant<{names}>;\n"]
+    lines += ["} // namespace at::native::zendnn::plan\n"]
     return "\n".join(lines)
 
 
@@ -94,8 +107,7 @@ def _attribute(spec: Any) -> str:
         raise ValueError(f"the default of the list '{spec.name}' is not empty")
     # All other JSON literals are valid C++.
     text = "" if spec.type == "int[]" else json.dumps(spec.default)
-    type_ = _CPP_TYPES[spec.type]
-    return f'inline constexpr Attribute<{type_}> {spec.name}{{"{spec.name}", {{{text}}}}};'
+    return f"  {_CPP_TYPES[spec.type]} {spec.name}{{{text}}};"
 
 
 def letters(row: Any) -> str:
@@ -113,17 +125,20 @@ def letters(row: Any) -> str:
 def tables_source(table: Any) -> str:
     """Return the tables of operators and of functions."""
     operators = []
+    families = _families(table)
     traits = table.Trait
     flagged = (traits.POST_OPS, traits.CASTS, traits.VIEW, traits.WRITES, traits.KEEPS_GAPS)
     for row in table.OPERATORS.values():
         infer, build = _names(row)
         results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.result.kind
         keys = ", ".join(f'"{name}"' for name in row.attributes)
+        defaults = f"attr::{row.family}{{}}" if row.family in families else "{}"
+        kind = f"::zendnn_{row.primitive}" if row.primitive else "zendnn_undefined_primitive"
         flags = ", ".join(str(bool(row.traits & trait)).lower() for trait in flagged)
         operators.append(
-            f'{{"{row.name}", {{{infer}, {build}, "{letters(row)}", '
-            f"{{{keys}}}, Results::{results}, {flags}, "
-            f"Follows::{row.result.strides or 'nothing'}}}}},"
+            f'{{"{row.name}", {infer}, {build}, "{letters(row)}", {{{keys}}}, {defaults}, '
+            f"Results::{results}, {flags}, Follows::{row.result.strides or 'nothing'}, "
+            f"{kind}}},"
         )
     functions = [
         f'{{"{row.name}", {{kernels::Eltwise::{row.name}, '
@@ -146,7 +161,10 @@ def tables_source(table: Any) -> str:
             "#include <ATen/Functions.h>\n",
             "#include <limits>\n",
             "namespace at::native::zendnn::plan {\n",
-            *_table("Operator", "operators", operators),
+            "const std::vector<Operator>& operators() {",
+            "  static const auto& table = *new const std::vector<Operator>{",
+            *(f"      {row}" for row in operators),
+            "  };\n  return table;\n}\n",
             *_table("FunctionRow", "functions", functions),
             *_table("CombinationRow", "combinations", combinations),
             "} // namespace at::native::zendnn::plan\n",
@@ -183,7 +201,7 @@ def _double(number: float) -> str:
 #: The generated files, by path below the folder.
 FILES = {
     "aten/src/ATen/native/zendnn/kernels/functions.h": functions_header,
-    "torch/csrc/zendnn/plan/Attributes.h": attributes_header,
+    "torch/csrc/zendnn/plan/Ops.h": ops_header,
     "torch/csrc/zendnn/plan/OperatorTables.cpp": tables_source,
 }
 

@@ -24,12 +24,23 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_attributes_have_types_and_defaults(written: Path) -> None:
-    text = (written / "torch/csrc/zendnn/plan/Attributes.h").read_text()
-    assert 'inline constexpr Attribute<double> eps{"eps", {1e-05}};' in text
-    assert 'inline constexpr Attribute<bool> include_pad{"include_pad", {true}};' in text
-    assert 'inline constexpr Attribute<List> kernel{"kernel", {}};' in text
+    text = (written / "torch/csrc/zendnn/plan/Ops.h").read_text()
+    assert "struct layer_norm {\n  double eps{1e-05};\n  int64_t dims{1};\n" in text
+    assert "  bool include_pad{true};\n" in text
+    assert "  std::vector<int64_t> kernel{};\n" in text
+    assert '    each("include_pad", include_pad);\n' in text
     assert "void build_nothing(Builder& builder, const Node& node);" in text
     assert "build_number" not in text
+
+
+def test_operators_are_enumerators_in_the_order_of_their_rows(written: Path) -> None:
+    names = (written / "torch/csrc/zendnn/plan/Ops.h").read_text()
+    names = names.partition("enum class Op : uint8_t {\n")[2].partition("};")[0]
+    rows = (written / "torch/csrc/zendnn/plan/OperatorTables.cpp").read_text()
+    rows = rows.partition("std::vector<Operator>{\n")[2].partition("  };")[0]
+    enumerators = [line.strip(" ,") for line in names.splitlines()]
+    assert enumerators == [line.split('"')[1] for line in rows.splitlines()]
+    assert {"softmax", "where", "to_like"} < set(enumerators)
 
 
 def test_functions_are_enumerators_unless_only_passes_use_them(written: Path) -> None:
@@ -43,10 +54,10 @@ def test_functions_are_enumerators_unless_only_passes_use_them(written: Path) ->
 def test_tables_name_operands_by_letters(written: Path) -> None:
     text = (written / "torch/csrc/zendnn/plan/OperatorTables.cpp").read_text()
     for row in (
-        '{"slice", {infer_view, build_view, "tnNNn", ',
-        '{"cat", {infer_cat, build_cat, "tt*", ',
-        '{"view", {infer_view, build_view, "tn*", ',
-        '{"embedding_bags", {infer_embedding_bags, build_embedding_bags, "T*", ',
+        '{"slice", infer_view, build_view, "tnNNn", {}, {}, ',
+        '{"cat", infer_cat, build_cat, "tt*", {"dim"}, attr::cat{}, ',
+        '{"view", infer_view, build_view, "tn*", ',
+        '{"embedding_bags", infer_embedding_bags, build_embedding_bags, "T*", ',
         '{"sqrt", {kernels::Eltwise::sqrt, ::zendnn::algorithm::eltwise_sqrt, false, ',
         '{"sin", {kernels::Eltwise::sin, ::zendnn::algorithm::undef, false, ',
     ):
@@ -65,7 +76,7 @@ def test_functions_call_torchs_operator_with_the_mapped_arguments(written: Path)
 
 
 def test_unchanged_files_are_not_written_again(written: Path) -> None:
-    path = written / "torch/csrc/zendnn/plan/Attributes.h"
+    path = written / "torch/csrc/zendnn/plan/Ops.h"
     before = path.stat().st_mtime_ns
     run(written)
     assert path.stat().st_mtime_ns == before

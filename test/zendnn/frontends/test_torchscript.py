@@ -16,7 +16,7 @@ from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends import LeftOut, schedule, torchscript
 from torch.backends.zendnn.frontends.torchscript import reader
 from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value
-from torch.backends.zendnn.operators import FUNCTIONS
+from torch.backends.zendnn.table.functions import FUNCTIONS
 
 from ..passes import interpreter
 

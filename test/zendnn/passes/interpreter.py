@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.backends.zendnn.graph import OPAQUE, Graph, Node, Operand, PostOp, Region, Value
-from torch.backends.zendnn.operators import NUMBERS
 from torch.backends.zendnn.passes.partition import outside
+from torch.backends.zendnn.table.operators import NUMBERS
 
 Environment = dict[Value, Any]
 

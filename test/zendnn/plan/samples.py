@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
-from torch.backends.zendnn import operators
 from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.table import functions
 
 from ..passes.build import Builder
 from ..passes.interpreter import ELTWISE
@@ -27,7 +27,7 @@ lengths = st.sampled_from((1, 2, 5, 8, 15, 16, 17, 31, 33, 64))
 #: Every function that a plan accepts, with non-trivial parameters.
 FUNCTIONS: dict[str, tuple[float, float]] = {
     **dict.fromkeys(
-        (name for name in ELTWISE if not operators.FUNCTIONS[name].foreign), (0.0, 0.0)
+        (name for name in ELTWISE if not functions.FUNCTIONS[name].foreign), (0.0, 0.0)
     ),
     "leaky_relu": (0.1, 0.0),
     "clip": (-0.5, 0.75),
@@ -36,7 +36,7 @@ FUNCTIONS: dict[str, tuple[float, float]] = {
 }
 
 #: Functions that primitives accept as post-ops.
-POST_OPS = {name: x for name, x in FUNCTIONS.items() if operators.FUNCTIONS[name].primitive}
+POST_OPS = {name: x for name, x in FUNCTIONS.items() if functions.FUNCTIONS[name].primitive}
 
 #: Functions that map an operand into the smooth domain of another function.
 BEFORE: dict[str, list[tuple[str, float, float]]] = {

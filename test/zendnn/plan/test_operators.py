@@ -98,7 +98,6 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
         "weights of a mean": lambda b: bag(b, x(b, 6), mode="mean"),
         "weights of other ids": lambda b: bag(b, x(b, 5)),
         "weights of another dtype": lambda b: bag(b, b.input(tensor(6).bfloat16())),
-        "an unknown operator": lambda b: b("opaque", x(b, 4)),
         "an unknown function": lambda b: b.eltwise("erf", x(b, 4)),
         "a bias of another size": lambda b: b(
             "linear", x(b, 2, 5), b.constant(4, 5), b.constant(1)
@@ -170,7 +169,6 @@ BAD_NODES = {
     "batch_norm(%x, none, none, none, none)": "operand 3 is no tensor",
     "embedding_bags(%x, none) count=1": "without operand 1",
     "embedding_bags(%x, %x, %x, %x) count=2": "results",
-    "max_pool(%x) kernel=2,2 stide=1,1": "attribute 'stide'",
     "softmax(%x, 99999999999) dim=0 post=add@1": "post-ops",
     "softmax(%x) dim=0 post=relu": "post-ops",
     "binary(%x, %x) algorithm=add post=add@1": "own operand",

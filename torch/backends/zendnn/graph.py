@@ -1,8 +1,8 @@
 """The engine's own graph: front ends import into it, passes rewrite it, plans are made of it.
 
 A graph is a list of nodes in an order that can be run. Its values have types, inferred by the rules
-of ``operators.py`` when a node is added. It does not know where it came from: a front end keeps
-what it needs to find its way back in ``Value.source`` and ``Node.source``.
+of ``table/operators.py`` when a node is added. It does not know where it came from: a front end
+keeps what it needs to find its way back in ``Value.source`` and ``Node.source``.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import torch
-from torch.backends.zendnn.dims import Dim, Dims, unknown
-from torch.backends.zendnn.operators import FUNCTIONS, OPERATORS
-from torch.backends.zendnn.signatures import Attribute, Function, Operator, Trait
+from torch.backends.zendnn.table.functions import FUNCTIONS
+from torch.backends.zendnn.table.notation import Attribute, Function, Operator, Trait
+from torch.backends.zendnn.table.operators import OPERATORS
+from torch.backends.zendnn.table.shapes import Dim, Dims, unknown
 
 Kind = Literal["tensor", "number", "other"]
 

@@ -14,9 +14,9 @@ from typing import Any, TypeGuard
 import torch
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
-from torch.backends.zendnn.operators import NUMBERS
 from torch.backends.zendnn.passes import _match
-from torch.backends.zendnn.signatures import Attribute
+from torch.backends.zendnn.table.notation import Attribute
+from torch.backends.zendnn.table.operators import NUMBERS
 
 Dtypes = frozenset[torch.dtype]
 FLOATING: Dtypes = frozenset(getattr(torch, name) for name in _C._dtypes())

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.backends.zendnn.graph import Node
-from torch.backends.zendnn.operators import COMBINATIONS, FUNCTIONS
-from torch.backends.zendnn.signatures import Mapping
+from torch.backends.zendnn.table.functions import COMBINATIONS, FUNCTIONS
+from torch.backends.zendnn.table.notation import Mapping
 
 NUMBER: dict[str, Callable[[int, int], int]] = {
     "number_remainder": operator.mod,

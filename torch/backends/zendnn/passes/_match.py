@@ -17,7 +17,7 @@ from torch.backends.zendnn.graph import (
     PostOp,
     Value,
 )
-from torch.backends.zendnn.operators import TAKES_POST_OPS
+from torch.backends.zendnn.table.operators import TAKES_POST_OPS
 
 #: The most post-ops that one primitive takes.
 MOST_POST_OPS = 4

@@ -6,7 +6,7 @@ A convolution whose size is read cannot be fused with its activation, which has 
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Value
-from torch.backends.zendnn.operators import SIZES
+from torch.backends.zendnn.table.operators import SIZES
 
 
 def defer_sizes(graph: Graph) -> int:

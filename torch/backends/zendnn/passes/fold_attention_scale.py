@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
-from torch.backends.zendnn.operators import NUMBERS, VIEWS
 from torch.backends.zendnn.passes._match import affine_of, each, is_sound
+from torch.backends.zendnn.table.operators import NUMBERS, VIEWS
 
 #: Views through which a factor can be moved: those with one result.
 _THROUGH = VIEWS - {"split"}

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value
-from torch.backends.zendnn.operators import COMBINATIONS, VIEWS
 from torch.backends.zendnn.passes._match import MOST_POST_OPS, sole, with_post_op
 from torch.backends.zendnn.passes._weights import channels, fold, foldable
+from torch.backends.zendnn.table.functions import COMBINATIONS
+from torch.backends.zendnn.table.operators import VIEWS
 
 #: Operators whose result of values averaged over their positions is as small.
 _KEEPS_SIZE = VIEWS | {

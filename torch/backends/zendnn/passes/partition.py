@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable
 
 from torch.backends.zendnn.graph import Graph, Node, Region, Value, reach
-from torch.backends.zendnn.operators import NUMBERS, VIEWS, WRITES
+from torch.backends.zendnn.table.operators import NUMBERS, VIEWS, WRITES
 
 #: One of these is worth a call.
 HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_bags"})

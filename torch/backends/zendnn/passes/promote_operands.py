@@ -18,7 +18,7 @@ from torch.backends.zendnn.graph import (
     dtype_sources,
     infer_types,
 )
-from torch.backends.zendnn.signatures import Trait
+from torch.backends.zendnn.table.notation import Trait
 
 _PROMOTE = frozenset({"binary", "cat", "stack"})
 

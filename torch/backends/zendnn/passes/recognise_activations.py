@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.backends.zendnn.graph import Attribute, Graph, Node, Value
-from torch.backends.zendnn.operators import FUNCTIONS
 from torch.backends.zendnn.passes import _evaluate
 from torch.backends.zendnn.passes._match import NO_SHIFT, substitute
+from torch.backends.zendnn.table.functions import FUNCTIONS
 
 #: The largest expression that is considered, in operators.
 MOST_OPERATORS = 12

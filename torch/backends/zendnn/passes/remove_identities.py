@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
-from torch.backends.zendnn.operators import SIZES
 from torch.backends.zendnn.passes._match import bypass, each, is_no_shift, producer, scalar
-from torch.backends.zendnn.signatures import Trait
+from torch.backends.zendnn.table.notation import Trait
+from torch.backends.zendnn.table.operators import SIZES
 
 
 @each()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.backends.zendnn.graph import Graph, Node, Operand, Value
 from torch.backends.zendnn.passes._match import affine_of, each, is_one_of, scalar
-from torch.backends.zendnn.signatures import Trait
+from torch.backends.zendnn.table.notation import Trait
 
 #: What rounds its results beside what computes.
 _ROUNDS = frozenset({"mean", "sum", "to", "to_like"})

@@ -68,9 +68,9 @@ void infer_attention(Values& values, const Node& node) {
   const auto q = in_heads(sizes, 1), k = in_heads(values.sizes(key), 1),
              v = in_heads(values.sizes(value), 1);
   const auto dtype = values.dtype(query);
-  const bool swapped = node.get(attr::attention::swapped);
-  const bool additive = node.get(attr::attention::additive);
-  const bool grouped = node.get(attr::attention::grouped);
+  const bool swapped = node.as<attr::attention>().swapped;
+  const bool additive = node.as<attr::attention>().additive;
+  const bool grouped = node.as<attr::attention>().grouped;
   type_of(dtype);
   if (values.sizes(key).size() != rank || values.sizes(value).size() != rank ||
       (rank != 4 && swapped) || k != v || k[0] != q[0] || k[3] != q[3] ||
@@ -106,7 +106,7 @@ void infer_attention(Values& values, const Node& node) {
     if (values.dtype(tensor(node, kChosen)) != c10::ScalarType::Bool) {
       refuse("a choice of scores that is not a tensor of bool");
     }
-    rounded(dtype, node.get(attr::attention::fill));
+    rounded(dtype, node.as<attr::attention>().fill);
     check_scores(values, node, kChosen, scores);
   }
   if (swapped) {
@@ -133,7 +133,7 @@ void build_attention(Builder& builder, const Node& node) {
              v = builder.with_rows(value);
   const auto sizes = in_heads(builder.sizes(query), 1),
              source = in_heads(builder.sizes(key), 1);
-  const auto scale = node.get(attr::attention::scale);
+  const auto scale = node.as<attr::attention>().scale;
   using Args = kernels::AttentionArgs;
   Args args{
       .q_strides = head_strides(q.strides),
@@ -147,15 +147,15 @@ void build_attention(Builder& builder, const Node& node) {
       .size = sizes[3],
       .scale = static_cast<float>(
           scale == 0 ? 1 / std::sqrt(static_cast<double>(sizes[3])) : scale),
-      .causal = node.get(attr::attention::causal),
+      .causal = node.as<attr::attention>().causal,
       // As a model spells it out: the softmax of nothing is NaN.
-      .unseen_is_nan = node.get(attr::attention::additive),
-      .fill_where = node.get(attr::attention::fill_where),
+      .unseen_is_nan = node.as<attr::attention>().additive,
+      .fill_where = node.as<attr::attention>().fill_where,
       .dtype = kernel_type(builder.dtype(query))};
   Ref mask, keep, chosen;
   std::tie(chosen, args.chosen_strides) = read_scores(builder, node, kChosen);
   if (chosen) {
-    args.fill = rounded(builder.dtype(query), node.get(attr::attention::fill));
+    args.fill = rounded(builder.dtype(query), node.as<attr::attention>().fill);
   }
   std::tie(mask, args.mask_strides) = read_scores(builder, node, kMask);
   if (mask && builder.dtype(tensor(node, kMask)) == c10::ScalarType::Bool) {
@@ -166,7 +166,7 @@ void build_attention(Builder& builder, const Node& node) {
   }
   const auto to = builder.make_dense(output);
   args.out_strides = head_strides(to.strides);
-  if (node.get(attr::attention::swapped)) {
+  if (node.as<attr::attention>().swapped) {
     std::swap(args.out_strides.head, args.out_strides.time);
   }
   args.scratch_bytes =

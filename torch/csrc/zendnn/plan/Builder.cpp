@@ -90,7 +90,7 @@ void Builder::build_nodes() {
 }
 
 void Builder::build_node(const Node& node) {
-  const auto build = node.left ? build_by_torch : find_operator(node.op).build;
+  const auto build = node.left ? build_by_torch : row_of(node.op).build;
   build(*this, node);
   if (before_ != nullptr) {
     follow();
@@ -248,25 +248,42 @@ void Builder::add_kernel(
     std::string implementation,
     c10::ArrayRef<Ref> touched,
     std::function<void(const Frame&)> kernel,
-    double flops) {
+    double flops,
+    std::optional<zendnn_primitive_kind_t> kind) {
   for (const auto ref : touched) {
     touch(ref);
   }
-  const auto kind = kind_of(implementation);
   add_step(
       {.label = node.label,
        .node = node_,
        .implementation = std::move(implementation),
-       .reason = kind || !node.left ? "" : node.left->reason,
        .flops = flops,
        .bytes = bytes_of(node),
        .operands = operands_of(node),
        .kernel = std::move(kernel),
-       .kind = kind});
+       .kind = kind.value_or(row_of(node.op).kind)});
+}
+
+void Builder::add_in_torch(
+    const Node& node,
+    c10::ArrayRef<Ref> touched,
+    std::function<void(const Frame&)> run) {
+  for (const auto ref : touched) {
+    touch(ref);
+  }
+  add_step(
+      {.label = node.label,
+       .node = node_,
+       .implementation = "torch " + name_of(node.op),
+       .reason = node.left->reason,
+       .bytes = bytes_of(node),
+       .operands = operands_of(node),
+       .kernel = std::move(run)});
 }
 
 void Builder::add_pointwise(
     const Node& node,
+    zendnn_primitive_kind_t kind,
     std::string implementation,
     Pointwise chain) {
   for (const auto& place : chain.places) {
@@ -275,7 +292,7 @@ void Builder::add_pointwise(
   auto step = pointwise_step(std::move(chain));
   step.label = node.label;
   step.node = node_;
-  step.kind = kind_of(implementation);
+  step.kind = kind;
   step.implementation = std::move(implementation);
   step.bytes = bytes_of(node);
   step.operands = operands_of(node);
@@ -322,7 +339,9 @@ bool Builder::is_at_border(const Place& from, const Place& to) const {
 
 void Builder::copy(int64_t value, const Place& from, const Place& to) {
   const Node reorder{
-      .inputs = {{Operand::Kind::value, value}}, .label = "reorder"};
+      .op = Op::contiguous,
+      .inputs = {{Operand::Kind::value, value}},
+      .label = "reorder"};
   if (!from.blocked && !to.blocked) {
     copy_for(reorder, sizes(value), item_size(dtype(value)), from, to);
   } else {
@@ -379,7 +398,9 @@ void add_copies(
         for (const auto& copy : copies) {
           copy.run(frame);
         }
-      });
+      },
+      /*flops=*/0,
+      zendnn_reorder);
 }
 
 void Builder::finish_results() {

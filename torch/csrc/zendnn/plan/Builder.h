@@ -162,14 +162,24 @@ class Builder : public Values {
       std::string implementation,
       std::vector<Step::Argument> arguments,
       double flops = 0);
+  // A kernel counts as primitives of this kind, or else of the operator's.
   void add_kernel(
       const Node& node,
       std::string implementation,
       c10::ArrayRef<Ref> touched,
       std::function<void(const Frame&)> kernel,
-      double flops = 0);
-  void
-  add_pointwise(const Node& node, std::string implementation, Pointwise chain);
+      double flops = 0,
+      std::optional<zendnn_primitive_kind_t> kind = std::nullopt);
+  void add_pointwise(
+      const Node& node,
+      zendnn_primitive_kind_t kind,
+      std::string implementation,
+      Pointwise chain);
+  // What torch's own operators compute.
+  void add_in_torch(
+      const Node& node,
+      c10::ArrayRef<Ref> touched,
+      std::function<void(const Frame&)> run);
   void copy(int64_t value, const Place& from, const Place& to);
   // Between plain places, of any number of elements.
   void copy_as(
@@ -177,7 +187,12 @@ class Builder : public Values {
       int64_t item_bytes,
       const Place& from,
       const Place& to) {
-    copy_for({.label = "reorder"}, sizes, item_bytes, from, to);
+    copy_for(
+        {.op = Op::contiguous, .label = "reorder"},
+        sizes,
+        item_bytes,
+        from,
+        to);
   }
   // Makes the result of a cat or stack out of its parts; those that were made
   // in their place already cost nothing.

@@ -8,8 +8,8 @@ namespace at::native::zendnn::plan {
 // Where each operand of a cat or stack lies in its result.
 std::vector<Builder::Slice> Builder::slices_of(const Node& node) const {
   const auto whole = node.output();
-  const bool stacks = node.op == "stack";
-  const auto dim = wrap(node.get(attr::cat::dim), std::ssize(sizes(whole)));
+  const bool stacks = node.op == Op::stack;
+  const auto dim = wrap(node.as<attr::cat>().dim, std::ssize(sizes(whole)));
   std::vector<Slice> slices;
   int64_t offset = 0;
   bool aligned = dim == 1 && !stacks;
@@ -32,7 +32,7 @@ void Builder::find_slices() {
     return;
   }
   for (const auto& node : nodes_) {
-    if (node->op != "cat" && node->op != "stack") {
+    if (node->op != Op::cat && node->op != Op::stack) {
       continue;
     }
     const auto slices = slices_of(*node);
@@ -150,7 +150,7 @@ bool Builder::place_side_by_side(const Node& node) {
 
 void Builder::concatenate(const Node& node) {
   const auto whole = node.output();
-  if (is_joined(whole) || (node.op == "cat" && places_[whole].empty() &&
+  if (is_joined(whole) || (node.op == Op::cat && places_[whole].empty() &&
                            place_side_by_side(node))) {
     return;
   }
@@ -168,10 +168,10 @@ void Builder::concatenate(const Node& node) {
 }
 
 void infer_cat(Values& values, const Node& node) {
-  const bool stacks = node.op == "stack";
+  const bool stacks = node.op == Op::stack;
   auto out = values.sizes(tensor(node, 0));
   const auto dtype = values.dtype(tensor(node, 0));
-  const auto dim = wrap(node.get(attr::cat::dim), std::ssize(out) + stacks);
+  const auto dim = wrap(node.as<attr::cat>().dim, std::ssize(out) + stacks);
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     auto sizes = values.sizes(tensor(node, i));
     if (sizes.size() != out.size() || values.dtype(tensor(node, i)) != dtype) {

@@ -24,15 +24,15 @@ Window window_of(const Values& values, const Node& node) {
   Window w;
   w.kernel.assign(weight.begin() + 2, weight.end());
   const auto spatial = w.kernel.size();
-  w.stride = spread(node.get(attr::convolution::stride), spatial, 1, 1);
-  w.dilation = spread(node.get(attr::convolution::dilation), spatial, 1, 1);
-  w.before = spread(node.get(attr::convolution::padding), spatial, 0);
-  w.after = node.attributes.contains("padding_end")
-                ? spread(node.get(attr::convolution::padding_end), spatial, 0)
+  w.stride = spread(node.as<attr::convolution>().stride, spatial, 1, 1);
+  w.dilation = spread(node.as<attr::convolution>().dilation, spatial, 1, 1);
+  w.before = spread(node.as<attr::convolution>().padding, spatial, 0);
+  w.after = !node.as<attr::convolution>().padding_end.empty()
+                ? spread(node.as<attr::convolution>().padding_end, spatial, 0)
                 : w.before;
-  w.extra = spread(node.get(attr::convolution::output_padding), spatial, 0);
-  w.groups = node.get(attr::convolution::groups);
-  w.transposed = node.get(attr::convolution::transposed);
+  w.extra = spread(node.as<attr::convolution>().output_padding, spatial, 0);
+  w.groups = node.as<attr::convolution>().groups;
+  w.transposed = node.as<attr::convolution>().transposed;
   return w;
 }
 

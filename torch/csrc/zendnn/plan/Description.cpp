@@ -1,9 +1,11 @@
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Layouts.h>
+#include <torch/csrc/zendnn/plan/Operators.h>
 
 #include <algorithm>
 #include <charconv>
 #include <string_view>
+#include <type_traits>
 
 namespace at::native::zendnn::plan {
 namespace {
@@ -39,6 +41,47 @@ T to_number(View text) {
     throw Refused("'" + std::string(text) + "' is not a number");
   }
   return number;
+}
+
+void read(View text, bool& attribute) {
+  attribute = to_number<int64_t>(text) != 0;
+}
+
+void read(View text, int64_t& attribute) {
+  attribute = to_number<int64_t>(text);
+}
+
+void read(View text, double& attribute) {
+  attribute = to_number<double>(text);
+}
+
+void read(View text, std::string& attribute) {
+  attribute = text;
+}
+
+void read(View text, std::vector<int64_t>& attribute) {
+  attribute.clear();
+  for (const auto part : split(text, ',')) {
+    attribute.push_back(to_number<int64_t>(part));
+  }
+}
+
+void set_attribute(Node& node, View key, View text) {
+  const auto& keys = row_of(node.op).keys;
+  if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+    throw Refused(
+        name_of(node.op) + " with an attribute '" + std::string(key) + "'");
+  }
+  const auto set = [&](auto& family) {
+    if constexpr (!std::is_same_v<decltype(family), std::monostate&>) {
+      family.each([&](View name, auto& attribute) {
+        if (name == key) {
+          read(text, attribute);
+        }
+      });
+    }
+  };
+  std::visit(set, node.attributes);
 }
 
 class Parser {
@@ -142,9 +185,9 @@ class Parser {
     if (open == View::npos || close == View::npos || made.empty()) {
       throw Refused("'" + std::string(text) + "' is not an operator");
     }
-    Node node;
-    node.op = trim(text.substr(0, open));
-    node.label = label.empty() ? node.op : std::string(label);
+    Node node{.op = op_named(trim(text.substr(0, open)))};
+    node.attributes = row_of(node.op).attributes;
+    node.label = label.empty() ? name_of(node.op) : std::string(label);
     for (const auto name :
          split(text.substr(open + 1, close - open - 1), ',')) {
       node.inputs.push_back(operand(name));
@@ -161,7 +204,7 @@ class Parser {
           node.post.push_back(post_op(part, node.inputs.size()));
         }
       } else {
-        node.attributes.emplace(key, content);
+        set_attribute(node, key, content);
       }
     }
     for (const auto name : made) {
@@ -235,41 +278,6 @@ class Parser {
 };
 
 } // namespace
-
-bool Node::get(const Attribute<bool>& attribute) const {
-  const auto found = attributes.find(attribute.key);
-  return found == attributes.end() ? attribute.otherwise
-                                   : to_number<int64_t>(found->second) != 0;
-}
-
-int64_t Node::get(const Attribute<int64_t>& attribute) const {
-  const auto found = attributes.find(attribute.key);
-  return found == attributes.end() ? attribute.otherwise
-                                   : to_number<int64_t>(found->second);
-}
-
-double Node::get(const Attribute<double>& attribute) const {
-  const auto found = attributes.find(attribute.key);
-  return found == attributes.end() ? attribute.otherwise
-                                   : to_number<double>(found->second);
-}
-
-std::string Node::get(const Attribute<std::string_view>& attribute) const {
-  const auto found = attributes.find(attribute.key);
-  return found == attributes.end() ? std::string(attribute.otherwise)
-                                   : found->second;
-}
-
-std::vector<int64_t> Node::get(const Attribute<List>& attribute) const {
-  std::vector<int64_t> numbers;
-  if (const auto found = attributes.find(attribute.key);
-      found != attributes.end()) {
-    for (const auto part : split(found->second, ',')) {
-      numbers.push_back(to_number<int64_t>(part));
-    }
-  }
-  return numbers;
-}
 
 c10::SmallVector<int64_t, 8> Node::reads() const {
   c10::SmallVector<int64_t, 8> values;

@@ -1,11 +1,12 @@
 // A region as docs/plan.md writes it, read into a list of nodes.
 #pragma once
 
+#include <torch/csrc/zendnn/plan/Ops.h>
+
 #include <c10/util/SmallVector.h>
 
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -54,33 +55,22 @@ struct PostOp {
   }
 };
 
-// An attribute of an operator: its key, and its value in a node without it.
-// The build generates them from the table of operators, by family.
-template <typename T>
-struct Attribute {
-  std::string_view key;
-  T otherwise{};
-};
-// Of integers; none by default.
-struct List {};
-
 struct Left; // LeftToTorch.h
 
 struct Node {
-  std::string op{};
+  Op op;
   std::vector<Operand> inputs{};
   std::vector<int64_t> outputs{}; // values
-  std::map<std::string, std::string, std::less<>> attributes{};
+  Attributes attributes{};        // those of the operator's family
   std::vector<PostOp> post{};
   std::string label{};
   std::shared_ptr<Left> left{}; // what torch computes instead of the plan
 
-  // Throw Refused where the attribute is of another type.
-  bool get(const Attribute<bool>& attribute) const;
-  int64_t get(const Attribute<int64_t>& attribute) const;
-  double get(const Attribute<double>& attribute) const;
-  std::string get(const Attribute<std::string_view>& attribute) const;
-  std::vector<int64_t> get(const Attribute<List>& attribute) const;
+  // The attributes, of a node of this family.
+  template <typename Family>
+  const Family& as() const {
+    return std::get<Family>(attributes);
+  }
   int64_t output() const {
     return outputs.front();
   }
@@ -113,7 +103,7 @@ struct Description {
 };
 
 // Throws Refused, with the line, when the text is not a description of this
-// version.
+// version, or names an operator or an attribute that there is not.
 Description parse(const std::string& text);
 
 } // namespace at::native::zendnn::plan

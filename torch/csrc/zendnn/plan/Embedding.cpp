@@ -28,11 +28,11 @@ kernels::Reduction mode_of(const Node& node) {
           {"sum", Reduction::sum},
           {"mean", Reduction::mean},
           {"max", Reduction::max}};
-  return node.op == "embedding" ? Reduction::none
-                                : find_row(
-                                      table,
-                                      node.get(attr::embedding_bags::mode),
-                                      "an embedding bag's mode");
+  return node.op == Op::embedding ? Reduction::none
+                                  : find_row(
+                                        table,
+                                        node.as<attr::embedding_bags>().mode,
+                                        "an embedding bag's mode");
 }
 
 // Values; -1: none.
@@ -43,7 +43,7 @@ struct Bag {
 // The operands are tables, as many tensors of ids, as many of offsets, and as
 // many of weights. Without offsets, a row of ids is a bag, or each id is one.
 std::vector<Bag> bags_of(const Node& node) {
-  const auto all = static_cast<size_t>(node.get(attr::embedding_bags::count));
+  const auto all = static_cast<size_t>(node.as<attr::embedding_bags>().count);
   if (node.outputs.size() != all) {
     refuse("embedding bags with another number of results");
   }
@@ -82,7 +82,7 @@ void infer_embedding_bags(Values& values, const Node& node) {
       if (each || sizes.size() != 1 || offsets.size() != 1) {
         refuse("an embedding bag with other offsets");
       }
-      sizes[0] = offsets[0] - node.get(attr::embedding_bags::last_offset);
+      sizes[0] = offsets[0] - node.as<attr::embedding_bags>().last_offset;
       if (sizes[0] < 1) {
         refuse("offsets of no embedding bag");
       }
@@ -134,7 +134,7 @@ void build_embedding_bags(Builder& builder, const Node& node) {
           .bag_size = each ? 0 : ids_sizes.back(),
           .offset_type = offsets ? id_type(builder.dtype(bag.offsets))
                                  : kernels::IdType::int64,
-          .last_offset = node.get(attr::embedding_bags::last_offset),
+          .last_offset = node.as<attr::embedding_bags>().last_offset,
           .ids_count = count(ids_sizes),
           .id_type = id_type(builder.dtype(bag.ids)),
           .bags = count(out_sizes) / sizes[1],
@@ -150,7 +150,7 @@ void build_embedding_bags(Builder& builder, const Node& node) {
         touched.end(), {table.ref, ids.ref, offsets, weights, out.ref});
   }
   const auto otherwise = step_in_torch(builder, node, places);
-  builder.add_kernel(node, node.op, touched, [=](const Frame& frame) {
+  builder.add_kernel(node, name_of(node.op), touched, [=](const Frame& frame) {
     std::vector<kernels::EmbeddingBag> calls;
     calls.reserve(parts.size());
     for (const auto& part : parts) {

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <iterator>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 namespace at::native::zendnn::plan {
@@ -20,40 +19,6 @@ namespace {
 // Idle instances that an executable keeps; each has memory objects of its own,
 // and an arena only while it runs.
 constexpr size_t kIdleInstances = 16;
-
-constexpr std::string_view kTorch = "torch ";
-
-// The kinds of primitives that our kernels do, by how their implementations'
-// names begin; the first that fits counts. What only moves elements reorders.
-struct Kind {
-  std::string_view begin;
-  zendnn_primitive_kind_t kind;
-};
-constexpr std::array<Kind, 23> kKinds{{
-    {"aocl-dlp", zendnn_matmul},
-    {"attention", zendnn_matmul},
-    {"batch_norm", zendnn_batch_normalization},
-    {"binary", zendnn_binary},
-    {"convert", zendnn_reorder},
-    {"copy", zendnn_reorder},
-    {"eltwise", zendnn_eltwise},
-    {"embedding_bag", zendnn_reduction},
-    {"embedding", zendnn_reorder},
-    {"gather_pairs", zendnn_reorder},
-    {"group_norm", zendnn_group_normalization},
-    {"layer_norm", zendnn_layer_normalization},
-    {"mean", zendnn_reduction},
-    {"pad", zendnn_reorder},
-    {"pairwise_dot", zendnn_matmul},
-    {"resample", zendnn_resampling},
-    {"rms_norm", zendnn_layer_normalization},
-    {"roll", zendnn_reorder},
-    {"scatter", zendnn_reorder},
-    {"slice_scatter", zendnn_reorder},
-    {"softmax", ::zendnn_softmax},
-    {"sum", zendnn_reduction},
-    {"winograd", ::zendnn_convolution},
-}};
 
 Event event_of(const Step& step, size_t index) {
   const Overhead own;
@@ -88,17 +53,6 @@ std::vector<c10::IValue> stand_ins(const std::vector<TensorSpec>& operands) {
 }
 
 } // namespace
-
-std::optional<int> kind_of(std::string_view implementation) {
-  if (implementation.starts_with(kTorch)) {
-    return std::nullopt;
-  }
-  const auto* const found =
-      std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& of) {
-        return implementation.starts_with(of.begin);
-      });
-  return found == kKinds.end() ? zendnn_undefined_primitive : found->kind;
-}
 
 void Program::append(const Program& part) {
   const auto add = [](auto& all, const auto& more) {

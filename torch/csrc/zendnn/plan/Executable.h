@@ -122,9 +122,6 @@ Step primitive_step(
     ::zendnn::primitive primitive,
     std::vector<Step::Argument> arguments);
 
-// The kind of the primitives that do what a kernel of this name does.
-std::optional<int> kind_of(std::string_view implementation);
-
 class Executable {
  public:
   explicit Executable(Program program);

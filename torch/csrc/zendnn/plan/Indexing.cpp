@@ -66,8 +66,8 @@ void infer_index(Values& values, const Node& node) {
     index_type(values.dtype(value));
   }
   Dims out;
-  if (node.op == "take_along") {
-    const auto dim = wrap(node.get(attr::index::dim), rank);
+  if (node.op == Op::take_along) {
+    const auto dim = wrap(node.as<attr::index>().dim, rank);
     out = values.sizes(tensor(node, 1));
     for (int64_t d = 0; d < rank; ++d) {
       if (std::ssize(out) != rank || (d != dim && out[d] > sizes[d])) {
@@ -95,11 +95,11 @@ void build_index(Builder& builder, const Node& node) {
   const auto& sizes = builder.sizes(input);
   const auto& out = builder.sizes(output);
   const auto from = builder.strided(input);
-  const bool along = node.op == "take_along";
+  const bool along = node.op == Op::take_along;
   auto chosen = indices_of(node);
   Dims middle = out, x_strides = from.strides;
   if (along) {
-    chosen.first = wrap(node.get(attr::index::dim), std::ssize(sizes));
+    chosen.first = wrap(node.as<attr::index>().dim, std::ssize(sizes));
     x_strides[chosen.first] = 0;
   } else {
     middle = broadcast_sizes(builder, chosen);
@@ -140,7 +140,7 @@ void build_index(Builder& builder, const Node& node) {
       .itemsize = item_size(builder.dtype(input))};
   builder.add_kernel(
       node,
-      node.op,
+      name_of(node.op),
       touched,
       [=,
        x = from.ref,
@@ -168,8 +168,8 @@ void infer_topk(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   auto sizes = values.sizes(input);
   type_of(values.dtype(input));
-  const auto dim = wrap(node.get(attr::topk::dim), std::ssize(sizes));
-  const auto many = node.get(attr::topk::k);
+  const auto dim = wrap(node.as<attr::topk>().dim, std::ssize(sizes));
+  const auto many = node.as<attr::topk>().k;
   if (many < 1 || many > sizes[dim]) {
     refuse("a choice of " + std::to_string(many) + " elements");
   }
@@ -181,10 +181,10 @@ void infer_topk(Values& values, const Node& node) {
 void build_topk(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
-  const auto dim = wrap(node.get(attr::topk::dim), std::ssize(sizes));
-  const auto many = node.get(attr::topk::k);
-  const bool largest = node.get(attr::topk::largest),
-             sorted = node.get(attr::topk::sorted);
+  const auto dim = wrap(node.as<attr::topk>().dim, std::ssize(sizes));
+  const auto many = node.as<attr::topk>().k;
+  const bool largest = node.as<attr::topk>().largest,
+             sorted = node.as<attr::topk>().sorted;
   const auto inner = count(Dims(sizes.begin() + dim + 1, sizes.end()));
   const auto size = sizes[dim], lines = count(sizes) / size;
   const bool wide = builder.dtype(input) == kFloat;

@@ -44,10 +44,10 @@ const PairRow& row_of(const Node& node) {
       {"or", {Pair::bit_or, ZENDNN_IN_TORCH(bitwise_or)}},
       {"xor", {Pair::bit_xor, ZENDNN_IN_TORCH(bitwise_xor)}},
   };
-  const bool compares = node.op == "compare";
+  const bool compares = node.op == Op::compare;
   return find_row(
       compares ? comparisons : arithmetic,
-      node.get(attr::pair::algorithm),
+      node.as<attr::pair>().algorithm,
       compares ? "comparison" : "arithmetic of integers");
 }
 
@@ -109,7 +109,7 @@ void infer_pair(Values& values, const Node& node) {
   values.set_type(
       node.output(),
       broadcast(values.sizes(a), values.sizes(b)),
-      node.op == "compare" ? c10::ScalarType::Bool : dtype);
+      node.op == Op::compare ? c10::ScalarType::Bool : dtype);
 }
 
 void build_pair(Builder& builder, const Node& node) {
@@ -122,7 +122,7 @@ void build_pair(Builder& builder, const Node& node) {
   add_kernel(
       builder,
       node,
-      node.op + " " + node.get(attr::pair::algorithm),
+      name_of(node.op) + " " + node.as<attr::pair>().algorithm,
       kernels::pair,
       {.ndim = std::ssize(sizes),
        .algorithm = row_of(node).kernel,
@@ -141,17 +141,17 @@ void infer_cumsum(Values& values, const Node& node) {
   const auto from = values.dtype(input);
   const auto made =
       pair_type(from) == PairType::float32 ? from : c10::ScalarType::Long;
-  if (from == kBFloat16 || dtype_made(node.get(attr::cumsum::dtype)) != made) {
+  if (from == kBFloat16 || dtype_made(node.as<attr::cumsum>().dtype) != made) {
     refuse(std::string("a running sum of ") + c10::toString(from));
   }
-  wrap(node.get(attr::cumsum::dim), std::ssize(values.sizes(input)));
+  wrap(node.as<attr::cumsum>().dim, std::ssize(values.sizes(input)));
   values.set_type(node.output(), values.sizes(input), made);
 }
 
 void build_cumsum(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& sizes = builder.sizes(input);
-  const auto dim = wrap(node.get(attr::cumsum::dim), std::ssize(sizes));
+  const auto dim = wrap(node.as<attr::cumsum>().dim, std::ssize(sizes));
   const auto from = builder.dense(input);
   const auto to = builder.make_dense(node.output());
   using Args = kernels::CumsumArgs;
@@ -205,7 +205,7 @@ void infer_full(Values& values, const Node& node) {
     sizes.push_back(values.number(size));
   }
   values.set_type(
-      node.output(), std::move(sizes), dtype_made(node.get(attr::full::dtype)));
+      node.output(), std::move(sizes), dtype_made(node.as<attr::full>().dtype));
 }
 
 void build_full(Builder& builder, const Node& node) {
@@ -215,7 +215,7 @@ void build_full(Builder& builder, const Node& node) {
       place_number(
           builder,
           builder.dtype(value),
-          static_cast<float>(node.get(attr::full::value)),
+          static_cast<float>(node.as<attr::full>().value),
           builder.sizes(value).size()));
 }
 

@@ -100,7 +100,8 @@ void add_kernel(
     std::type_identity_t<Args> args,
     std::initializer_list<Pointer<std::type_identity_t<Args>>> pointers,
     double flops = 0,
-    std::function<void(const Frame&)> otherwise = {}) {
+    std::function<void(const Frame&)> otherwise = {},
+    std::optional<zendnn_primitive_kind_t> kind = std::nullopt) {
   c10::SmallVector<Ref, 8> touched;
   // In the step itself: small kernels take little longer than a miss.
   c10::SmallVector<std::pair<size_t, Ref>, 8> places;
@@ -137,7 +138,8 @@ void add_kernel(
           kernel(call);
         }
       },
-      flops);
+      flops,
+      kind);
 }
 
 } // namespace at::native::zendnn::plan

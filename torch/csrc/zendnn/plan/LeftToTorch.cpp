@@ -47,12 +47,10 @@ Tensor convolution(const Node& node, const Operands& given) {
     // Passes have folded along dimension 1, here no channels.
     refuse("a convolution of a tensor without a batch dimension");
   }
-  const auto in_each = [&](const auto& attribute, int64_t otherwise) {
-    return spread(node.get(attribute), spatial, otherwise);
-  };
-  auto padding = in_each(attr::convolution::padding, 0);
-  if (node.attributes.contains("padding_end")) {
-    const auto end = in_each(attr::convolution::padding_end, 0);
+  const auto& of = node.as<attr::convolution>();
+  auto padding = spread(of.padding, spatial, 0);
+  if (!of.padding_end.empty()) {
+    const auto end = spread(of.padding_end, spatial, 0);
     Dims pads; // the last dimension first
     for (size_t i = spatial; i-- > 0;) {
       pads.insert(pads.end(), {std::exchange(padding[i], 0), end[i]});
@@ -63,19 +61,19 @@ Tensor convolution(const Node& node, const Operands& given) {
       x,
       weight,
       given[2].toOptional<Tensor>(),
-      in_each(attr::convolution::stride, 1),
+      spread(of.stride, spatial, 1),
       padding,
-      in_each(attr::convolution::dilation, 1),
-      node.get(attr::convolution::transposed),
-      in_each(attr::convolution::output_padding, 0),
-      node.get(attr::convolution::groups));
+      spread(of.dilation, spatial, 1),
+      of.transposed,
+      spread(of.output_padding, spatial, 0),
+      of.groups);
 }
 
 // Promotes nothing, so that torch's own error names operands of two dtypes.
 Tensor linear(const Node& node, const Operands& given) {
   auto x = given[0].toTensor(), weight = given[1].toTensor();
   const auto bias = given[2].toOptional<Tensor>();
-  const auto stated = node.get(attr::linear::dtype);
+  const auto stated = node.as<attr::linear>().dtype;
   if (stated.empty()) {
     return at::linear(x, weight, bias);
   }
@@ -91,7 +89,7 @@ Tensor linear(const Node& node, const Operands& given) {
 
 // matmul or prelu.
 Tensor of_two(const Node& node, const Operands& given) {
-  return call(node.op, {given[0], given[1]});
+  return call(name_of(node.op), {given[0], given[1]});
 }
 
 // softmax(q·kᵀ + mask)·v, as the model spells it out.
@@ -100,7 +98,7 @@ spelled_out_attention(const Node& node, const Operands& given, double scale) {
   const auto q = given[0].toTensor(), k = given[1].toTensor();
   const auto mask = given[3].toOptional<Tensor>(),
              chosen = given[4].toOptional<Tensor>();
-  if (node.get(attr::attention::causal) || node.get(attr::attention::grouped) ||
+  if (node.as<attr::attention>().causal || node.as<attr::attention>().grouped ||
       (mask && mask->scalar_type() != q.scalar_type())) {
     refuse("an attention that no model spells out");
   }
@@ -108,11 +106,11 @@ spelled_out_attention(const Node& node, const Operands& given, double scale) {
   if (chosen) {
     scores = at::masked_fill(
         scores,
-        node.get(attr::attention::fill_where) ? *chosen : chosen->logical_not(),
-        node.get(attr::attention::fill));
+        node.as<attr::attention>().fill_where ? *chosen : chosen->logical_not(),
+        node.as<attr::attention>().fill);
   }
   if (mask) {
-    const auto keeps = first_if(node.get(attr::attention::in_place));
+    const auto keeps = first_if(node.as<attr::attention>().in_place);
     scores = combine("add", scores, *mask, keeps);
   }
   return at::matmul(at::softmax(scores, -1), given[2].toTensor());
@@ -131,18 +129,18 @@ Tensor with_causal(const Tensor& mask, const Tensor& q, const Tensor& k) {
 
 Tensor attention(const Node& node, const Operands& given) {
   const auto q = given[0].toTensor();
-  const auto stated = node.get(attr::attention::scale);
+  const auto stated = node.as<attr::attention>().scale;
   const auto scale =
       stated == 0 ? 1 / std::sqrt(static_cast<double>(q.size(-1))) : stated;
   Tensor made;
-  if (node.get(attr::attention::additive)) {
+  if (node.as<attr::attention>().additive) {
     made = spelled_out_attention(node, given, scale);
   } else if (!given[4].isNone()) {
     refuse("an attention that no model spells out");
   } else {
     const auto k = given[1].toTensor();
     auto mask = given[3].toOptional<Tensor>();
-    bool causal = node.get(attr::attention::causal);
+    bool causal = node.as<attr::attention>().causal;
     if (mask && causal) {
       mask = with_causal(*mask, q, k);
       causal = false;
@@ -155,9 +153,9 @@ Tensor attention(const Node& node, const Operands& given) {
         /*dropout_p=*/0,
         causal,
         stated == 0 ? std::nullopt : std::optional(scale),
-        node.get(attr::attention::grouped));
+        node.as<attr::attention>().grouped);
   }
-  return node.get(attr::attention::swapped) ? made.transpose(1, 2).contiguous()
+  return node.as<attr::attention>().swapped ? made.transpose(1, 2).contiguous()
                                             : made;
 }
 
@@ -166,12 +164,12 @@ Tensor rope(const Node& node, const Operands& given) {
   const auto cos = given[1].toTensor(), sin = given[2].toTensor();
   const auto rotary = cos.size(-1);
   const auto turned = x.narrow(-1, 0, rotary);
-  const auto pairs = node.get(attr::rope::interleaved)
+  const auto pairs = node.as<attr::rope>().interleaved
                          ? turned.unflatten(-1, {-1, 2})
                          : turned.unflatten(-1, {2, -1}).mT();
   const auto quarter = at::stack(
                            {pairs.select(-1, 1).neg(), pairs.select(-1, 0)},
-                           node.get(attr::rope::interleaved) ? -1 : -2)
+                           node.as<attr::rope>().interleaved ? -1 : -2)
                            .flatten(-2);
   const auto made = at::add(at::mul(turned, cos), at::mul(quarter, sin));
   const auto kept = x.narrow(-1, rotary, x.size(-1) - rotary);
@@ -181,7 +179,7 @@ Tensor rope(const Node& node, const Operands& given) {
 // gather_pairs, or pairwise_dot, which gathers products.
 Tensor gather_pairs(const Node& node, const Operands& given) {
   const auto x = given[0].toTensor();
-  const auto from = node.op == "pairwise_dot" ? at::matmul(x, x.mT()) : x;
+  const auto from = node.op == Op::pairwise_dot ? at::matmul(x, x.mT()) : x;
   return from.index(
       {indexing::Ellipsis, given[1].toTensor(), given[2].toTensor()});
 }
@@ -189,35 +187,35 @@ Tensor gather_pairs(const Node& node, const Operands& given) {
 // One number of a window stands for all spatial dimensions.
 Tensor pool(const Node& node, const Operands& given) {
   const auto x = given[0].toTensor();
-  const bool adaptive = node.op == "adaptive_avg_pool";
-  const bool max = node.op == "max_pool";
-  const auto window =
-      node.get(adaptive ? attr::pool::sizes : attr::pool::kernel);
+  const bool adaptive = node.op == Op::adaptive_avg_pool;
+  const bool max = node.op == Op::max_pool;
+  const auto& of = node.as<attr::pool>();
+  const auto& window = adaptive ? of.sizes : of.kernel;
   const auto spatial =
       window.size() > 1
           ? window.size()
           : static_cast<size_t>(std::max<int64_t>(x.dim() - 2, 1));
   std::vector<c10::IValue> arguments{x, spread(window, spatial, 1)};
   if (!adaptive) {
-    arguments.emplace_back(node.get(attr::pool::stride));
-    arguments.emplace_back(spread(node.get(attr::pool::padding), spatial, 0));
+    arguments.emplace_back(of.stride);
+    arguments.emplace_back(spread(of.padding, spatial, 0));
     if (max) {
-      arguments.emplace_back(
-          spread(node.get(attr::pool::dilation), spatial, 1));
+      arguments.emplace_back(spread(of.dilation, spatial, 1));
     }
-    arguments.emplace_back(node.get(attr::pool::ceil));
+    arguments.emplace_back(of.ceil);
     if (!max) {
-      arguments.emplace_back(node.get(attr::pool::include_pad));
+      arguments.emplace_back(of.include_pad);
     }
   }
-  return call(node.op + std::to_string(spatial) + "d", std::move(arguments));
+  return call(
+      name_of(node.op) + std::to_string(spatial) + "d", std::move(arguments));
 }
 
 Tensor resample(const Node& node, const Operands& given) {
   const auto x = given[0].toTensor();
   const double scales[] = {
-      node.get(attr::resample::scale_height),
-      node.get(attr::resample::scale_width)};
+      node.as<attr::resample>().scale_height,
+      node.as<attr::resample>().scale_width};
   std::optional<double> factors[2];
   Dims sizes;
   for (const size_t i : {0, 1}) {
@@ -229,14 +227,14 @@ Tensor resample(const Node& node, const Operands& given) {
         given[1 + i].isNone() ? static_cast<int64_t>(std::floor(whole))
                               : given[1 + i].toInt());
   }
-  const auto algorithm = node.get(attr::resample::algorithm);
+  const auto algorithm = node.as<attr::resample>().algorithm;
   if (algorithm == "nearest") {
     return at::upsample_nearest2d(x, sizes, factors[0], factors[1]);
   }
   if (algorithm != "linear" || x.dim() != 4) {
     refuse("a resampling that is neither nearest nor bilinear");
   }
-  const bool align = node.get(attr::resample::align_corners);
+  const bool align = node.as<attr::resample>().align_corners;
   return at::upsample_bilinear2d(x, sizes, align, factors[0], factors[1]);
 }
 
@@ -246,35 +244,42 @@ Tensor pad(const Node& node, const Operands& given) {
     pads.push_back(given[i].toInt());
   }
   return at::constant_pad_nd(
-      given[0].toTensor(), pads, node.get(attr::pad::value));
+      given[0].toTensor(), pads, node.as<attr::pad>().value);
 }
 
 // Null for an operator that is refused for its types, or only where torch
 // refuses it, too.
-Compute find_compute(const std::string& op) {
-  // Never destroyed: another thread may build until the process ends.
-  static const auto& table =
-      *new const std::unordered_map<std::string, Compute>{
-          {"convolution", convolution},
-          {"linear", linear},
-          {"matmul", of_two},
-          {"prelu", of_two},
-          {"attention", attention},
-          {"rope", rope},
-          {"gather_pairs", gather_pairs},
-          {"pairwise_dot", gather_pairs},
-          {"max_pool", pool},
-          {"avg_pool", pool},
-          {"adaptive_avg_pool", pool},
-          {"resample", resample},
-          {"pad", pad},
-      };
-  const auto found = table.find(op);
-  return found == table.end() ? nullptr : found->second;
+Compute find_compute(Op op) {
+  switch (op) {
+    case Op::convolution:
+      return convolution;
+    case Op::linear:
+      return linear;
+    case Op::matmul:
+    case Op::prelu:
+      return of_two;
+    case Op::attention:
+      return attention;
+    case Op::rope:
+      return rope;
+    case Op::gather_pairs:
+    case Op::pairwise_dot:
+      return gather_pairs;
+    case Op::max_pool:
+    case Op::avg_pool:
+    case Op::adaptive_avg_pool:
+      return pool;
+    case Op::resample:
+      return resample;
+    case Op::pad:
+      return pad;
+    default:
+      return nullptr;
+  }
 }
 
 bool is_computed(const Node& node) {
-  const auto& op = find_operator(node.op);
+  const auto& op = row_of(node.op);
   return op.results != Results::number && !op.is_view;
 }
 
@@ -303,7 +308,7 @@ Operands operands_of(const Values& values, const Node& node, const Find& find) {
 void check_types(const Values& values, const Node& node) {
   const auto dtype = values.dtype(tensor(node, 0));
   type_of(dtype);
-  const auto own = find_operator(node.op).operands.size();
+  const auto own = row_of(node.op).operands.size();
   for (size_t i = 1; i < node.inputs.size(); ++i) {
     if (is_tensor(values, node.inputs[i])) {
       const auto other = values.dtype(node.inputs[i].index);
@@ -368,7 +373,7 @@ Place as_in_torch(Builder& builder, int64_t value) {
 
 } // namespace
 
-bool is_in_torch(const std::string& op) {
+bool is_in_torch(Op op) {
   return find_compute(op) != nullptr;
 }
 
@@ -509,8 +514,7 @@ void build_by_torch(Builder& builder, const Node& node) {
                       : builder.make_dense(node.output());
   places[node.output()] = to;
   touched.push_back(to.ref);
-  builder.add_kernel(
-      node, "torch " + node.op, touched, step_in_torch(builder, node, places));
+  builder.add_in_torch(node, touched, step_in_torch(builder, node, places));
 }
 
 std::function<void(const Frame&)> step_in_torch(

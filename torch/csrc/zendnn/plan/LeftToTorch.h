@@ -44,7 +44,7 @@ inline constexpr size_t kMostOperands = 5;
 
 // Whether torch can be asked for the operator when a plan refuses it: its types
 // are not the reason, and torch does not refuse it, too.
-bool is_in_torch(const std::string& op);
+bool is_in_torch(Op op);
 // Computes a node of such an operator, with its post-ops. Throws Refused where
 // that is not possible.
 Tensor compute(const Node& node, const Operands& given);

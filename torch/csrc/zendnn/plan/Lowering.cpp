@@ -42,11 +42,11 @@ Node combine(
     const Operand& b,
     const Node& of,
     size_t first) {
-  Node node;
-  node.op = "binary";
-  node.label = of.label;
-  node.attributes["algorithm"] = algorithm;
-  node.inputs = {{Operand::Kind::value, a}, b};
+  Node node{
+      .op = Op::binary,
+      .inputs = {{Operand::Kind::value, a}, b},
+      .attributes = attr::binary{.algorithm = algorithm},
+      .label = of.label};
   node.post.assign(
       of.post.begin() + static_cast<int64_t>(first), of.post.end());
   for (auto& post : node.post) {
@@ -60,7 +60,8 @@ Node combine(
 
 // Whether a norm adds something of another size to its operand first.
 bool has_wide_residual(const Values& values, const Node& node) {
-  return (node.op == "layer_norm" || node.op == "rms_norm") && has(node, 3) &&
+  return (node.op == Op::layer_norm || node.op == Op::rms_norm) &&
+         has(node, 3) &&
          values.sizes(tensor(node, 0)) != values.sizes(tensor(node, 3));
 }
 
@@ -68,9 +69,9 @@ bool has_wide_residual(const Values& values, const Node& node) {
 // keeps the sign of a zero; a sum, which begins with 0, loses it. In batches
 // and for a single row or column, torch sums, too.
 bool is_outer_product(const Values& values, const Node& node) {
-  const bool is_product = node.op == "matmul"
+  const bool is_product = node.op == Op::matmul
                               ? values.sizes(tensor(node, 1)).size() == 2
-                              : node.op == "linear" && !has(node, 2);
+                              : node.op == Op::linear && !has(node, 2);
   const auto& result = values.sizes(node.output());
   return is_product && values.dtype(node.output()) == kFloat &&
          values.sizes(tensor(node, 0)).back() == 1 && result.back() > 1 &&
@@ -82,12 +83,12 @@ bool is_outer_product(const Values& values, const Node& node) {
 std::vector<Node> as_multiplication(Values& values, const Node& node) {
   std::vector<Node> nodes;
   auto row = node.inputs[1];
-  if (node.op == "linear") {
-    Node view;
-    view.op = "view";
-    view.label = node.label;
-    view.inputs = {row, {Operand::Kind::number, -1}};
-    view.outputs = {values.add_value()};
+  if (node.op == Op::linear) {
+    Node view{
+        .op = Op::view,
+        .inputs = {row, {Operand::Kind::number, -1}},
+        .outputs = {values.add_value()},
+        .label = node.label};
     row.index = view.output();
     nodes.push_back(std::move(view));
   }
@@ -95,7 +96,7 @@ std::vector<Node> as_multiplication(Values& values, const Node& node) {
   product.outputs = node.outputs;
   nodes.push_back(std::move(product));
   for (const auto& made : nodes) {
-    find_operator(made.op).infer(values, made);
+    row_of(made.op).infer(values, made);
   }
   return nodes;
 }
@@ -106,7 +107,7 @@ bool infer_whole(Values& values, const Node& node) {
   if (has_wide_residual(values, node)) {
     return false;
   }
-  find_operator(node.op).infer(values, node);
+  row_of(node.op).infer(values, node);
   check_post_ops(values, node);
   return !is_outer_product(values, node) &&
          first_outgrown(values, node) == node.post.size();
@@ -115,18 +116,17 @@ bool infer_whole(Values& values, const Node& node) {
 std::vector<Node> infer_parts(Values& values, const Node& written) {
   std::vector<Node> nodes;
   auto node = written;
-  const auto infer = [&] { find_operator(node.op).infer(values, node); };
+  const auto infer = [&] { row_of(node.op).infer(values, node); };
   if (has_wide_residual(values, node)) {
     auto sum = combine("add", tensor(node, 0), node.inputs[3], node, 0);
-    if (node.get(attr::layer_norm::in_place)) {
-      sum.attributes["in_place"] = "1";
-    }
+    std::get<attr::binary>(sum.attributes).in_place =
+        node.as<attr::layer_norm>().in_place;
     sum.outputs = {
         node.outputs.size() > 1 ? node.outputs[1] : values.add_value()};
     node.inputs[0].index = sum.output();
     node.inputs.resize(3);
     node.outputs.resize(1);
-    find_operator(sum.op).infer(values, sum);
+    row_of(sum.op).infer(values, sum);
     nodes.push_back(std::move(sum));
   }
   infer();

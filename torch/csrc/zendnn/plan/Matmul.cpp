@@ -527,7 +527,7 @@ void infer_linear(Values& values, const Node& node) {
   if (has(node, 2) && values.sizes(tensor(node, 2)) != Dims{w[0]}) {
     refuse("a linear layer whose bias is not one number for each output");
   }
-  const auto stated = node.get(attr::linear::dtype);
+  const auto stated = node.as<attr::linear>().dtype;
   const auto dtype = stated.empty() ? values.dtype(input) : dtype_named(stated);
   // Sums of float32 take a bias as exact as they are.
   if (has(node, 2) && values.dtype(tensor(node, 2)) != values.dtype(weight) &&

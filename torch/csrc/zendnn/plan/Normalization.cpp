@@ -92,7 +92,6 @@ Args args_of(
   args.out_batch_stride = to.batch;
   args.x_stride = from.step;
   args.out_stride = to.step;
-  args.eps = static_cast<float>(node.get(attr::batch_norm::eps));
   args.dtype = kernel_type(builder.dtype(input));
   return args;
 }
@@ -115,7 +114,7 @@ void check_factors(const Values& values, const Node& node, int64_t elements) {
       refuse("a normalisation whose weight and bias differ in dtype");
     }
     if (values.dtype(factor) != dtype && values.dtype(factor) != kFloat &&
-        node.op != "rms_norm") { // which torch composes of operators
+        node.op != Op::rms_norm) { // which torch composes of operators
       refuse("a normalisation whose weights are less exact than its input");
     }
   }
@@ -131,7 +130,7 @@ kernels::DType factor_type(const Builder& builder, const Node& node) {
 int64_t columns_of(const Values& values, const Node& node) {
   const auto& sizes = values.sizes(tensor(node, 0));
   return count(
-      Dims(sizes.end() - node.get(attr::layer_norm::dims), sizes.end()));
+      Dims(sizes.end() - node.as<attr::layer_norm>().dims, sizes.end()));
 }
 
 } // namespace
@@ -141,11 +140,11 @@ void infer_layer_norm(Values& values, const Node& node) {
   const auto& sizes = values.sizes(input);
   const auto dtype = values.dtype(input);
   type_of(dtype);
-  const auto dims = node.get(attr::layer_norm::dims);
+  const auto dims = node.as<attr::layer_norm>().dims;
   if (dims < 1 || dims > std::ssize(sizes)) {
     refuse("a normalisation over dimensions that are not there");
   }
-  const auto wanted = node.get(attr::layer_norm::sizes);
+  const auto wanted = node.as<attr::layer_norm>().sizes;
   if (!wanted.empty() && wanted != Dims(sizes.end() - dims, sizes.end())) {
     refuse("a normalisation over other sizes");
   }
@@ -153,7 +152,7 @@ void infer_layer_norm(Values& values, const Node& node) {
   if (has(node, 3) && values.dtype(tensor(node, 3)) != dtype) {
     refuse("tensors of different dtypes");
   }
-  const auto stated = node.get(attr::layer_norm::dtype);
+  const auto stated = node.as<attr::layer_norm>().dtype;
   if (!stated.empty() && dtype_named(stated) != dtype) {
     refuse("a normalisation that converts");
   }
@@ -176,11 +175,11 @@ void build_layer_norm(Builder& builder, const Node& node) {
   add_kernel(
       builder,
       node,
-      residual ? node.op + " with residual" : node.op,
-      node.op == "rms_norm" ? kernels::rms_norm : kernels::layer_norm,
+      residual ? name_of(node.op) + " with residual" : name_of(node.op),
+      node.op == Op::rms_norm ? kernels::rms_norm : kernels::layer_norm,
       {.rows = count(builder.sizes(input)) / columns,
        .cols = columns,
-       .eps = static_cast<float>(node.get(attr::layer_norm::eps)),
+       .eps = static_cast<float>(node.as<attr::layer_norm>().eps),
        .dtype = kernel_type(builder.dtype(input)),
        .weight_dtype = factor_type(builder, node)},
       {{&Args::x, from.ref},
@@ -193,7 +192,7 @@ void build_layer_norm(Builder& builder, const Node& node) {
 
 void infer_group_norm(Values& values, const Node& node) {
   const auto& sizes = values.sizes(tensor(node, 0));
-  const auto groups = node.get(attr::group_norm::groups);
+  const auto groups = node.as<attr::group_norm>().groups;
   if (sizes.size() < 2 || groups < 1 || sizes[1] % groups != 0) {
     refuse("a normalisation of groups that do not divide the channels");
   }
@@ -206,14 +205,15 @@ void build_group_norm(Builder& builder, const Node& node) {
   const auto to = write_channels(builder, node, from);
   using Args = kernels::GroupNormArgs;
   auto args = args_of<Args>(builder, node, from, to);
-  args.groups = node.get(attr::group_norm::groups);
+  args.groups = node.as<attr::group_norm>().groups;
+  args.eps = static_cast<float>(node.as<attr::group_norm>().eps);
   args.channels = builder.sizes(tensor(node, 0))[1] / args.groups;
   args.channels_last = from.layout == ChannelLayout::last;
   args.weight_dtype = factor_type(builder, node);
   add_kernel(
       builder,
       node,
-      node.op,
+      name_of(node.op),
       kernels::group_norm,
       args,
       {{&Args::x, from.place.ref},
@@ -242,6 +242,7 @@ void build_batch_norm(Builder& builder, const Node& node) {
   using Args = kernels::BatchNormArgs;
   auto args = args_of<Args>(builder, node, from, to);
   args.channels = builder.sizes(tensor(node, 0))[1];
+  args.eps = static_cast<float>(node.as<attr::batch_norm>().eps);
   args.layout = from.layout;
   args.relu = !node.post.empty() && node.post[0].algorithm == "relu";
   add_kernel(

@@ -28,22 +28,21 @@ std::optional<Number> divide(int64_t a, int64_t b, bool quotient) {
 
 // The operator's result; nothing where it is not linear in the numbers of the
 // call, or exceeds 64 bits.
-std::optional<Number>
-combined(const std::string& op, const Number& a, const Number& b) {
-  if (op == "number_add" || op == "number_sub") {
-    return sum(a, b, op == "number_add" ? 1 : -1);
+std::optional<Number> combined(Op op, const Number& a, const Number& b) {
+  if (op == Op::number_add || op == Op::number_sub) {
+    return sum(a, b, op == Op::number_add ? 1 : -1);
   }
-  if (op == "number_mul" && a.is_constant()) {
+  if (op == Op::number_mul && a.is_constant()) {
     return sum({}, b, a.constant);
   }
   if (!b.is_constant()) {
     return std::nullopt;
   }
-  if (op == "number_mul") {
+  if (op == Op::number_mul) {
     return sum({}, a, b.constant);
   }
   return a.is_constant()
-             ? divide(a.constant, b.constant, op == "number_floordiv")
+             ? divide(a.constant, b.constant, op == Op::number_floordiv)
              : std::nullopt;
 }
 
@@ -127,7 +126,7 @@ void infer_power(Values& values, const Node& node) {
 
 void build_power(Builder& builder, const Node& node) {
   const auto base = builder.unbound(node.inputs[0]);
-  const auto exponent = static_cast<float>(node.get(attr::power::exponent));
+  const auto exponent = static_cast<float>(node.as<attr::power>().exponent);
   if (!base.is_constant()) {
     const auto to = builder.make_dense(node.output());
     builder.add_kernel(

@@ -1,10 +1,9 @@
-// The operators that a plan knows. The build generates the declarations of
-// their functions, the keys of their attributes and the tables that list them
-// from torch/backends/zendnn/operators.py.
+// The operators that a plan knows. The build generates their enumerators,
+// attributes and functions' declarations, and the table that lists them, from
+// torch/backends/zendnn/table/operators.py.
 #pragma once
 
 #include <ATen/native/zendnn/kernels/windows.h>
-#include <torch/csrc/zendnn/plan/Attributes.h>
 #include <torch/csrc/zendnn/plan/Builder.h>
 
 namespace at::native::zendnn::plan {
@@ -28,6 +27,7 @@ enum class Follows : uint8_t {
 };
 
 struct Operator {
+  std::string_view name;
   // Gives the results their sizes and dtypes.
   void (*infer)(Values&, const Node&);
   // Gives the results their places, and adds the steps that fill them.
@@ -36,7 +36,8 @@ struct Operator {
   // none, or missing at the end. A star repeats the letter before it, or leaves
   // it out.
   std::string_view operands;
-  std::vector<std::string_view> attributes{};
+  std::vector<std::string_view> keys{}; // of its attributes
+  Attributes attributes{};              // by default
   Results results = Results::tensor;
   bool post_ops = false;
   bool casts = false; // autocast computes it in its own type
@@ -44,12 +45,21 @@ struct Operator {
   bool writes = false;     // to its first operand, which its result is
   bool keeps_gaps = false; // that the strides of its result leave
   Follows follows = Follows::nothing;
+  // What its kernels count as.
+  zendnn_primitive_kind_t kind = zendnn_undefined_primitive;
 };
-const std::unordered_map<std::string, Operator>& operators();
-// Throws Refused for an unknown name.
-const Operator& find_operator(const std::string& name);
-// Throws Refused where a node is not as the table says: its operands, results,
-// attributes or post-ops.
+// In the order of Op.
+const std::vector<Operator>& operators();
+inline const Operator& row_of(Op op) {
+  return operators()[static_cast<size_t>(op)];
+}
+inline std::string name_of(Op op) {
+  return std::string(row_of(op).name);
+}
+// Throws Refused where there is none of this name.
+Op op_named(std::string_view name);
+// Throws Refused where a node is not as the table says: its operands, results
+// or post-ops.
 void check_operators(const Description& region);
 
 // The row of a table by name; throws Refused where there is none.
@@ -76,7 +86,9 @@ Dims broadcast_strides(
 inline int64_t tensor(const Node& node, size_t index) {
   if (index >= node.inputs.size() ||
       node.inputs[index].kind != Operand::Kind::value) {
-    refuse("operator " + node.op + " without operand " + std::to_string(index));
+    refuse(
+        "operator " + name_of(node.op) + " without operand " +
+        std::to_string(index));
   }
   return node.inputs[index].index;
 }

@@ -53,7 +53,7 @@ void build_pad(Builder& builder, const Node& node) {
   for (size_t i = 0; i < pads.size(); i += 2) {
     inner.ref.offset += pads[i] * to.strides[sizes.size() - 1 - i / 2] * bytes;
   }
-  const auto value = static_cast<float>(node.get(attr::pad::value));
+  const auto value = static_cast<float>(node.as<attr::pad>().value);
   const auto around = place_number(builder, dtype, value, sizes.size());
   add_copies(
       builder,
@@ -64,8 +64,8 @@ void build_pad(Builder& builder, const Node& node) {
 }
 
 void infer_roll(Values& values, const Node& node) {
-  if (node.get(attr::roll::shifts).size() !=
-      node.get(attr::roll::dims).size()) {
+  if (node.as<attr::roll>().shifts.size() !=
+      node.as<attr::roll>().dims.size()) {
     refuse("shifts of other dimensions");
   }
   infer_eltwise(values, node);
@@ -75,8 +75,8 @@ void build_roll(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
   const auto rank = std::ssize(sizes);
-  const auto shifts = node.get(attr::roll::shifts),
-             dims = node.get(attr::roll::dims);
+  const auto shifts = node.as<attr::roll>().shifts,
+             dims = node.as<attr::roll>().dims;
   Dims first(sizes.size(), 0); // where the first element goes
   for (size_t i = 0; i < dims.size(); ++i) {
     const auto dim = wrap(dims[i], rank);
@@ -128,13 +128,13 @@ void build_triangle(Builder& builder, const Node& node) {
   add_kernel(
       builder,
       node,
-      node.op,
+      name_of(node.op),
       kernels::triangle,
       {.batch = count(sizes) / (rows * cols),
        .rows = rows,
        .cols = cols,
-       .diagonal = node.get(attr::triangle::diagonal),
-       .upper = node.op == "triu",
+       .diagonal = node.as<attr::triangle>().diagonal,
+       .upper = node.op == Op::triu,
        .itemsize = item_size(builder.dtype(input))},
       {{&Args::x, from.ref}, {&Args::out, to.ref}});
 }

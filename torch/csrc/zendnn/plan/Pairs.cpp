@@ -52,7 +52,7 @@ void add_kernel_of_pairs(
   add_kernel(
       builder,
       node,
-      node.op,
+      name_of(node.op),
       kernel,
       args,
       {{&Args::x, from},

@@ -46,7 +46,7 @@ bool is_left_by_route(const Node& node) {
 bool has_images(const Description& region) {
   return std::any_of(
       region.nodes.begin(), region.nodes.end(), [](const Node& node) {
-        return node.op == "convolution";
+        return node.op == Op::convolution;
       });
 }
 
@@ -91,8 +91,8 @@ std::vector<Layout> layouts_of(const Description& region, const Call& call) {
 std::set<int64_t> weights_of(const Description& region) {
   std::set<int64_t> weights;
   for (auto node = region.nodes.rbegin(); node != region.nodes.rend(); ++node) {
-    const bool layer = node->op == "convolution" || node->op == "linear";
-    const bool joins = node->op == "cat" && weights.contains(node->output());
+    const bool layer = node->op == Op::convolution || node->op == Op::linear;
+    const bool joins = node->op == Op::cat && weights.contains(node->output());
     for (size_t i = 0; i < node->inputs.size(); ++i) {
       if (node->inputs[i].kind == Operand::Kind::value &&
           (joins || (layer && i == 1))) {
@@ -122,7 +122,7 @@ bool agree_with_autocast(
 
 // Whether autocast computes a node in float32: pools of three dimensions.
 bool is_widened(const Values& values, const Node& node) {
-  return node.op.ends_with("_pool") &&
+  return std::holds_alternative<attr::pool>(node.attributes) &&
          values.sizes(node.inputs[0].index).size() == 5;
 }
 
@@ -299,7 +299,7 @@ Built Plan::build(
         made.executable = builder.build();
         made.is_timed = builder.is_timed();
         for (const auto& node : region.nodes) {
-          if (find_operator(node.op).casts) {
+          if (row_of(node.op).casts) {
             made.products.insert(builder.dtype(node.inputs[0].index));
           }
           if (is_widened(builder, node)) {

@@ -209,7 +209,8 @@ void add_binary_kernel(
   if (function != nullptr) {
     chain.instructions.push_back(apply(*function, dtype, 0, 0));
   }
-  builder.add_pointwise(node, "binary " + algorithm, std::move(chain));
+  builder.add_pointwise(
+      node, zendnn_binary, "binary " + algorithm, std::move(chain));
 }
 
 } // namespace
@@ -298,6 +299,7 @@ void add_eltwise(
   }
   builder.add_pointwise(
       node,
+      zendnn_eltwise,
       "eltwise " + function.algorithm,
       {.sizes = builder.sizes(value),
        .places = {at(builder, value, to), at(builder, value, from)},
@@ -363,7 +365,7 @@ void add_to_channels(
 void build_eltwise(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   auto from = builder.place(input);
-  if (from.blocked && has_primitive(node.get(attr::eltwise::algorithm))) {
+  if (from.blocked && has_primitive(node.as<attr::eltwise>().algorithm)) {
     from = builder.solid_blocks(input);
   } else if (from.blocked || !is_dense(builder.sizes(input), from.strides)) {
     from = builder.dense(input);
@@ -379,9 +381,9 @@ void build_eltwise(Builder& builder, const Node& node) {
     }
   }
   const PostOp function{
-      .algorithm = node.get(attr::eltwise::algorithm),
-      .alpha = static_cast<float>(node.get(attr::eltwise::alpha)),
-      .beta = static_cast<float>(node.get(attr::eltwise::beta))};
+      .algorithm = node.as<attr::eltwise>().algorithm,
+      .alpha = static_cast<float>(node.as<attr::eltwise>().alpha),
+      .beta = static_cast<float>(node.as<attr::eltwise>().beta)};
   add_eltwise(builder, node, output, function, from, to);
 }
 
@@ -391,13 +393,13 @@ void infer_binary(Values& values, const Node& node) {
     refuse("tensors of different dtypes");
   }
   type_of(values.dtype(a));
-  combination_of(node.get(attr::binary::algorithm));
+  combination_of(node.as<attr::binary>().algorithm);
   values.set_type(
       node.output(),
       broadcast(
           values.sizes(a),
           values.sizes(b),
-          first_if(node.get(attr::binary::in_place))),
+          first_if(node.as<attr::binary>().in_place)),
       values.dtype(a));
 }
 
@@ -407,7 +409,7 @@ void build_binary(Builder& builder, const Node& node) {
   add_binary(
       builder,
       node,
-      node.get(attr::binary::algorithm),
+      node.as<attr::binary>().algorithm,
       tensor(node, 0),
       tensor(node, 1),
       node.output(),
@@ -470,7 +472,7 @@ void infer_where(Values& values, const Node& node) {
     dtype = here;
     out = broadcast(out, values.sizes(tensor(node, i)));
   }
-  rounded(dtype, node.get(attr::where::value));
+  rounded(dtype, node.as<attr::where>().value);
   values.set_type(node.output(), out, dtype);
 }
 
@@ -482,7 +484,7 @@ void build_where(Builder& builder, const Node& node) {
       const auto value = tensor(node, index);
       return at(builder, value, broadcast_place(builder, value, sizes));
     }
-    const auto number = static_cast<float>(node.get(attr::where::value));
+    const auto number = static_cast<float>(node.as<attr::where>().value);
     const auto dtype = builder.dtype(output);
     const auto place = place_number(builder, dtype, number, sizes.size());
     return {place.ref, place.strides, {.dtype = dtype}};
@@ -491,6 +493,7 @@ void build_where(Builder& builder, const Node& node) {
   const auto to = at(builder, output, builder.make_dense(output));
   builder.add_pointwise(
       node,
+      row_of(node.op).kind,
       "where",
       {.sizes = sizes,
        .places = {to, condition, x, y},
@@ -506,13 +509,13 @@ void build_where(Builder& builder, const Node& node) {
 void infer_to(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto from = values.dtype(input);
-  const auto to = node.op == "nonzero" ? c10::ScalarType::Bool
-                  : node.op == "to"    ? dtype_made(node.get(attr::to::dtype))
-                                       : values.dtype(tensor(node, 1));
-  if (node.get(attr::to::in_place)) {
+  const auto to = node.op == Op::nonzero ? c10::ScalarType::Bool
+                  : node.op == Op::to    ? dtype_made(node.as<attr::to>().dtype)
+                                         : values.dtype(tensor(node, 1));
+  if (node.as<attr::to>().in_place) {
     broadcast(values.sizes(tensor(node, 1)), values.sizes(input), Keeps::first);
   }
-  if (node.get(attr::to::floating) || conversion(from, to) == nullptr) {
+  if (node.as<attr::to>().floating || conversion(from, to) == nullptr) {
     type_of(from);
     type_of(to);
   }
@@ -543,6 +546,7 @@ void build_to(Builder& builder, const Node& node) {
   }
   builder.add_pointwise(
       node,
+      row_of(node.op).kind,
       name,
       {.sizes = builder.sizes(input),
        .places = {at(builder, output, to), at(builder, input, from)},

@@ -49,9 +49,9 @@ Pooling pooling_of(const Values& values, const Node& node) {
   }
   const auto spatial = sizes.size() - 2;
   Pooling p;
-  p.kernel = spread(node.get(attr::pool::kernel), spatial, 1, 1);
-  if (node.op == "adaptive_avg_pool") {
-    const auto wanted = spread(node.get(attr::pool::sizes), spatial, 1, 1);
+  p.kernel = spread(node.as<attr::pool>().kernel, spatial, 1, 1);
+  if (node.op == Op::adaptive_avg_pool) {
+    const auto wanted = spread(node.as<attr::pool>().sizes, spatial, 1, 1);
     for (size_t i = 0; i < spatial; ++i) {
       if (sizes[2 + i] % wanted[i] != 0) {
         refuse("an adaptive pooling with windows of different sizes");
@@ -59,11 +59,11 @@ Pooling pooling_of(const Values& values, const Node& node) {
       p.kernel[i] = sizes[2 + i] / wanted[i];
     }
   }
-  p.stride = node.get(attr::pool::stride).empty()
+  p.stride = node.as<attr::pool>().stride.empty()
                  ? p.kernel
-                 : spread(node.get(attr::pool::stride), spatial, 1, 1);
-  p.dilation = spread(node.get(attr::pool::dilation), spatial, 1, 1);
-  p.before = p.after = spread(node.get(attr::pool::padding), spatial, 0);
+                 : spread(node.as<attr::pool>().stride, spatial, 1, 1);
+  p.dilation = spread(node.as<attr::pool>().dilation, spatial, 1, 1);
+  p.before = p.after = spread(node.as<attr::pool>().padding, spatial, 0);
   int64_t elements = 1; // of a window; ZenDNN counts them in 32 bits
   for (size_t i = 0; i < spatial; ++i) {
     elements *= p.kernel[i];
@@ -74,8 +74,8 @@ Pooling pooling_of(const Values& values, const Node& node) {
       refuse("a pooling of windows that lie in the padding");
     }
   }
-  p.kind = node.op == "max_pool" ? algorithm::pooling_max
-           : node.op == "avg_pool" && node.get(attr::pool::include_pad)
+  p.kind = node.op == Op::max_pool ? algorithm::pooling_max
+           : node.op == Op::avg_pool && node.as<attr::pool>().include_pad
                ? algorithm::pooling_avg_include_padding
                : algorithm::pooling_avg_exclude_padding;
   return p;
@@ -106,7 +106,10 @@ void add_sum(
        {&Args::out, to.ref},
        {&Args::out_strides,
         broadcast_strides(kept, row_major_strides(kept), sizes)},
-       {&Args::sizes, sizes}});
+       {&Args::sizes, sizes}},
+      /*flops=*/0,
+      /*otherwise=*/{},
+      zendnn_reduction);
 }
 
 // The same of floating-point numbers.
@@ -220,7 +223,7 @@ void build_softmax(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
   const auto rank = std::ssize(sizes);
-  const auto dim = wrap(node.get(attr::softmax::dim), rank);
+  const auto dim = wrap(node.as<attr::softmax>().dim, rank);
   const auto from = builder.dense(input);
   const auto to = builder.make_over(output, input, from);
   using Args = kernels::SoftmaxArgs;
@@ -232,8 +235,8 @@ void build_softmax(Builder& builder, const Node& node) {
       {.outer = product(sizes, 0, dim),
        .dim = sizes[dim],
        .inner = product(sizes, dim + 1, rank),
-       .log = node.get(attr::softmax::log),
-       .flush = builder.is_only_read_by(output, "matmul"),
+       .log = node.as<attr::softmax>().log,
+       .flush = builder.is_only_read_by(output, Op::matmul),
        .dtype = kernel_type(builder.dtype(input))},
       {{&Args::x, from.ref}, {&Args::out, to.ref}});
 }
@@ -245,7 +248,7 @@ void infer_pool(Values& values, const Node& node) {
   const auto& in = values.sizes(input);
   // torch's avg_pool3d has no bfloat16 and requires that the volume without
   // padding holds a window.
-  const bool whole = node.op == "avg_pool" && p.kernel.size() == 3;
+  const bool whole = node.op == Op::avg_pool && p.kernel.size() == 3;
   if (whole && values.dtype(input) != c10::ScalarType::Float) {
     refuse("an average over volumes in a dtype other than float32");
   }
@@ -257,7 +260,7 @@ void infer_pool(Values& values, const Node& node) {
         p.before[i],
         p.stride[i],
         p.dilation[i],
-        node.get(attr::pool::ceil)));
+        node.as<attr::pool>().ceil));
     if (out.back() < 1 || (whole && p.kernel[i] > in[2 + i])) {
       refuse("a pooling of an image smaller than its window");
     }
@@ -351,7 +354,7 @@ void build_pool(Builder& builder, const Node& node) {
 void infer_reduce(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto dtype = values.dtype(input);
-  const auto as = node.get(attr::reduce::dtype);
+  const auto as = node.as<attr::reduce>().dtype;
   if (as.empty()) {
     type_of(dtype);
   } else if (
@@ -361,8 +364,8 @@ void infer_reduce(Values& values, const Node& node) {
   }
   const auto out = reduced_sizes(
       values.sizes(input),
-      node.get(attr::reduce::dims),
-      node.get(attr::reduce::keep));
+      node.as<attr::reduce>().dims,
+      node.as<attr::reduce>().keep);
   values.set_type(
       node.output(), out, as.empty() ? dtype : c10::ScalarType::Long);
 }
@@ -370,16 +373,16 @@ void infer_reduce(Values& values, const Node& node) {
 void build_reduce(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   const auto kept = reduced_sizes(
-      builder.sizes(input), node.get(attr::reduce::dims), /*keep=*/true);
+      builder.sizes(input), node.as<attr::reduce>().dims, /*keep=*/true);
   const auto from = builder.strided(input);
   if (builder.dtype(node.output()) != c10::ScalarType::Long) {
-    return add_float_sum(builder, node, node.op, from, kept);
+    return add_float_sum(builder, node, name_of(node.op), from, kept);
   }
   const bool boolean = builder.dtype(input) == c10::ScalarType::Bool;
   add_sum<kernels::IntegerSumArgs>(
       builder,
       node,
-      node.op,
+      name_of(node.op),
       kernels::integer_sum,
       {.boolean = boolean},
       from,
@@ -390,22 +393,22 @@ void infer_along(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto dtype = values.dtype(input);
   type_of(dtype);
-  const auto dims = node.get(attr::along::dims);
+  const auto dims = node.as<attr::along>().dims;
   if (dims.size() > 1) {
-    refuse(node.op + " over several dimensions");
+    refuse(name_of(node.op) + " over several dimensions");
   }
   const auto& sizes = values.sizes(input);
   values.set_type(
       node.output(),
-      reduced_sizes(sizes, dims, node.get(attr::along::keep)),
-      node.op == "argmax" ? c10::ScalarType::Long : dtype);
+      reduced_sizes(sizes, dims, node.as<attr::along>().keep),
+      node.op == Op::argmax ? c10::ScalarType::Long : dtype);
 }
 
 void build_along(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
   const auto& sizes = builder.sizes(input);
   const auto rank = std::ssize(sizes);
-  const auto dims = node.get(attr::along::dims);
+  const auto dims = node.as<attr::along>().dims;
   const auto first =
       dims.empty() ? 0 : wrap(dims[0], std::max<int64_t>(rank, 1));
   const auto last = dims.empty() ? rank : std::min(first + 1, rank);
@@ -415,7 +418,7 @@ void build_along(Builder& builder, const Node& node) {
     add_kernel(
         builder,
         node,
-        node.op,
+        name_of(node.op),
         kernel,
         {.outer = product(sizes, 0, first),
          .dim = product(sizes, first, last),
@@ -423,7 +426,7 @@ void build_along(Builder& builder, const Node& node) {
          .dtype = kernel_type(builder.dtype(input))},
         {{&Args::x, from.ref}, {&Args::out, to.ref}});
   };
-  node.op == "argmax" ? add(kernels::argmax) : add(kernels::logsumexp);
+  node.op == Op::argmax ? add(kernels::argmax) : add(kernels::logsumexp);
 }
 
 } // namespace at::native::zendnn::plan

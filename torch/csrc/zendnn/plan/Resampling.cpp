@@ -12,8 +12,8 @@ namespace {
 
 // The factor of the height or of the width; 0 where it is not known.
 double scale_of(const Node& node, size_t dim) {
-  return dim == 0 ? node.get(attr::resample::scale_height)
-                  : node.get(attr::resample::scale_width);
+  return dim == 0 ? node.as<attr::resample>().scale_height
+                  : node.as<attr::resample>().scale_width;
 }
 
 kernels::Resampling algorithm_of(const Node& node) {
@@ -25,7 +25,7 @@ kernels::Resampling algorithm_of(const Node& node) {
           {"linear", Resampling::linear},
           {"cubic", Resampling::cubic}};
   return find_row(
-      table, node.get(attr::resample::algorithm), "a resampling by");
+      table, node.as<attr::resample>().algorithm, "a resampling by");
 }
 
 // A signal is an image of one row.
@@ -116,7 +116,7 @@ void build_resample(Builder& builder, const Node& node) {
   }
   const auto across = algorithm_of(node);
   const auto down = is_signal ? kernels::Resampling::nearest : across;
-  const bool align = node.get(attr::resample::align_corners);
+  const bool align = node.as<attr::resample>().align_corners;
   const auto rows = prepare_lines(
       builder,
       {.algorithm = down,
@@ -135,7 +135,7 @@ void build_resample(Builder& builder, const Node& node) {
   add_kernel(
       builder,
       node,
-      "resample " + node.get(attr::resample::algorithm),
+      "resample " + node.as<attr::resample>().algorithm,
       kernels::resample,
       {.x_strides = x_strides,
        .out_strides = strides_of(to),

@@ -60,7 +60,7 @@ void build_rope(Builder& builder, const Node& node) {
       kernels::rope,
       {.ndim = std::ssize(sizes),
        .rotary = builder.sizes(tensor(node, 1)).back(),
-       .interleaved = node.get(attr::rope::interleaved),
+       .interleaved = node.as<attr::rope>().interleaved,
        .dtype = kernel_type(builder.dtype(output))},
       {{&Args::x, x.ref},
        {&Args::x_strides, x.strides},

@@ -10,7 +10,7 @@ namespace at::native::zendnn::plan {
 namespace {
 
 kernels::Scatter scatter_mode(const Node& node, c10::ScalarType dtype) {
-  if (!node.get(attr::scatter::add)) {
+  if (!node.as<attr::scatter>().add) {
     return kernels::Scatter::replace;
   }
   switch (dtype) {
@@ -29,7 +29,7 @@ kernels::Scatter scatter_mode(const Node& node, c10::ScalarType dtype) {
 Node replaced_slice(const Node& node) {
   auto inputs = node.inputs;
   inputs.erase(inputs.begin() + 1);
-  return {.op = "slice", .inputs = std::move(inputs)};
+  return {.op = Op::slice, .inputs = std::move(inputs)};
 }
 
 // Copies all of a tensor but that slice; all of it where what is left is not
@@ -73,7 +73,7 @@ void infer_scatter(Values& values, const Node& node) {
   }
   scatter_mode(node, values.dtype(input));
   const auto rank = std::ssize(sizes);
-  const auto dim = wrap(node.get(attr::scatter::dim), rank);
+  const auto dim = wrap(node.as<attr::scatter>().dim, rank);
   for (int64_t d = 0; d < rank; ++d) {
     if (std::ssize(chosen) != rank || (d != dim && chosen[d] > sizes[d]) ||
         (!from.empty() && (std::ssize(from) != rank || chosen[d] > from[d]))) {
@@ -88,7 +88,7 @@ void build_scatter(Builder& builder, const Node& node) {
              value = tensor(node, 2), output = node.output();
   const auto& sizes = builder.sizes(input);
   const auto bytes = item_size(builder.dtype(input));
-  const auto dim = wrap(node.get(attr::scatter::dim), std::ssize(sizes));
+  const auto dim = wrap(node.as<attr::scatter>().dim, std::ssize(sizes));
   const auto chosen = builder.strided(indices);
   auto from = builder.strided(value);
   const auto x = builder.dense(input);
@@ -147,7 +147,7 @@ void infer_slice_scatter(Values& values, const Node& node) {
       node.output(),
       sizes,
       values.dtype(whole),
-      node.get(attr::slice_scatter::dense)
+      node.as<attr::slice_scatter>().dense
           ? combined_strides({{sizes, strides}})
           : strides);
 }

@@ -21,7 +21,7 @@ Dims written_sizes(const Values& values, const Node& node) {
       refuse("a write into rows that no list of int64 names");
     }
     sizes[wrap(
-        node.get(attr::write::dim), static_cast<int64_t>(sizes.size()))] =
+        node.as<attr::write>().dim, static_cast<int64_t>(sizes.size()))] =
         rows[0];
   }
   return sizes;
@@ -75,12 +75,11 @@ std::set<size_t> states_of(const Description& region) {
   }
   std::set<size_t> states;
   for (const auto& node : region.nodes) {
-    const auto row = operators().find(node.op);
-    if (row == operators().end() || node.inputs.empty() ||
+    const auto& op = row_of(node.op);
+    if (node.inputs.empty() ||
         node.inputs.front().kind != Operand::Kind::value) {
       continue;
     }
-    const auto& op = row->second;
     const auto whole = given.find(node.inputs.front().index);
     if (whole == given.end() || !(op.is_view || op.writes)) {
       continue;
@@ -151,7 +150,7 @@ void build_write(Builder& builder, const Node& node) {
   const auto rows = builder.dense(tensor(node, 3));
   const auto& target = builder.sizes(tensor(node, 1));
   const auto dim =
-      wrap(node.get(attr::write::dim), static_cast<int64_t>(target.size()));
+      wrap(node.as<attr::write>().dim, static_cast<int64_t>(target.size()));
   auto sizes = written_sizes(builder, node);
   check_copied(bytes);
   builder.add_kernel(
@@ -166,7 +165,7 @@ void build_write(Builder& builder, const Node& node) {
        size = target[dim],
        count = std::exchange(sizes[dim], 1),
        sizes,
-       wraps = node.get(attr::write::wraps)](const Frame& frame) {
+       wraps = node.as<attr::write>().wraps](const Frame& frame) {
         const auto* const index = frame.at<int64_t>(rows.ref);
         for (int64_t i = 0; i < count; ++i) {
           row_of(index[i], dim, size, wraps); // before anything is written

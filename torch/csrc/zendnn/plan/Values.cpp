@@ -99,7 +99,7 @@ void Values::find_joined() {
     for (const auto value : node.reads()) {
       ++reads[value];
     }
-    if (node.op == "linear" && !node.left) {
+    if (node.op == Op::linear && !node.left) {
       ++reads_as_weight[tensor(node, 1)];
     }
   }
@@ -107,7 +107,7 @@ void Values::find_joined() {
     ++reads[value];
   }
   for (const auto& node : description_.nodes) {
-    if (node.op != "cat" || node.get(attr::cat::dim) != 0 ||
+    if (node.op != Op::cat || node.as<attr::cat>().dim != 0 ||
         reads[node.output()] != reads_as_weight[node.output()]) {
       continue;
     }
@@ -192,7 +192,7 @@ void Values::find_uses() {
   }
 }
 
-bool Values::is_only_read_by(int64_t value, const std::string& op) const {
+bool Values::is_only_read_by(int64_t value, Op op) const {
   return values_[value].last_use != kForever &&
          std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
            const auto read = node->reads();
@@ -307,15 +307,16 @@ Dims Values::result_strides(int64_t value) const {
   // torch keeps gaps where it replaces a slice.
   const bool keeps_gaps =
       std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& node) {
-        return node->output() == value && find_operator(node->op).keeps_gaps;
+        return node->output() == value && row_of(node->op).keeps_gaps;
       });
   return keeps_gaps || is_dense(shape, strides) ? strides
                                                 : row_major_strides(shape);
 }
 
 void Values::follow_strides(const Node& node) {
-  const auto follows = find_operator(node.op).follows;
-  if (follows == Follows::nothing || node.get(attr::where::filled)) {
+  const auto follows = row_of(node.op).follows;
+  const bool filled = node.op == Op::where && node.as<attr::where>().filled;
+  if (follows == Follows::nothing || filled) {
     return; // row-major, or a view that has its strides
   }
   auto& result = values_[node.output()];

@@ -108,7 +108,7 @@ class Values {
       std::optional<Dims> strides = std::nullopt);
 
   // ---- Uses ---------------------------------------------------------------
-  bool is_only_read_by(int64_t value, const std::string& op) const;
+  bool is_only_read_by(int64_t value, Op op) const;
   // The strides that a result has for the caller.
   Dims result_strides(int64_t value) const;
 

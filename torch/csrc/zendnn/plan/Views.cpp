@@ -153,27 +153,35 @@ void slice(Geometry& x, const Dims& n) {
   }
 }
 
-void keep(Geometry& /*x*/, const Dims& /*n*/) {}
-
 // Throws Refused, or c10::Error, where torch's operator does not take it.
-void apply_view(const std::string& op, Geometry& x, const Dims& numbers) {
-  using Apply = void (*)(Geometry&, const Dims&);
-  // Never destroyed: another thread may build until the process ends.
-  static const auto& table = *new const std::unordered_map<std::string, Apply>{
-      {"view", reshape},
-      {"flatten", flatten},
-      {"unflatten", unflatten},
-      {"transpose", transpose},
-      {"permute", permute},
-      {"unsqueeze", unsqueeze},
-      {"squeeze", squeeze},
-      {"expand", expand},
-      {"expand_as", expand},
-      {"select", select},
-      {"slice", slice},
-      {"contiguous", keep},
-  };
-  table.at(op)(x, numbers);
+void apply_view(Op op, Geometry& x, const Dims& numbers) {
+  switch (op) {
+    case Op::view:
+      return reshape(x, numbers);
+    case Op::flatten:
+      return flatten(x, numbers);
+    case Op::unflatten:
+      return unflatten(x, numbers);
+    case Op::transpose:
+      return transpose(x, numbers);
+    case Op::permute:
+      return permute(x, numbers);
+    case Op::unsqueeze:
+      return unsqueeze(x, numbers);
+    case Op::squeeze:
+      return squeeze(x, numbers);
+    case Op::expand:
+    case Op::expand_as:
+      return expand(x, numbers);
+    case Op::select:
+      return select(x, numbers);
+    case Op::slice:
+      return slice(x, numbers);
+    case Op::contiguous:
+      return;
+    default:
+      refuse("a view by " + name_of(op));
+  }
 }
 
 // A select or slice of which a call's numbers change the start alone.
@@ -186,8 +194,8 @@ struct Moving {
 constexpr size_t kDim = 1, kStart = 2, kEnd = 3;
 
 std::optional<Moving> find_moving(const Values& values, const Node& node) {
-  const bool slices = node.op == "slice";
-  if (!slices && node.op != "select") {
+  const bool slices = node.op == Op::slice;
+  if (!slices && node.op != Op::select) {
     return std::nullopt;
   }
   if (slices && (!node.inputs[kStart] || !node.inputs[kEnd])) {
@@ -211,7 +219,7 @@ Dims view_numbers(
     const Values& values,
     const Node& node,
     const std::optional<Moving>& moving) {
-  if (node.op == "expand_as") {
+  if (node.op == Op::expand_as) {
     return values.sizes(tensor(node, 1));
   }
   Dims found;
@@ -231,11 +239,11 @@ Dims view_numbers(
 
 Dims split_sizes(const Values& values, const Node& node) {
   const auto& sizes = values.sizes(tensor(node, 0));
-  const auto whole = sizes[wrap(node.get(attr::split::dim), std::ssize(sizes))];
+  const auto whole = sizes[wrap(node.as<attr::split>().dim, std::ssize(sizes))];
   const auto results = std::ssize(node.outputs);
-  auto parts = node.get(attr::split::sizes);
+  auto parts = node.as<attr::split>().sizes;
   int64_t each = 0; // the size of all, but for the last
-  if (const auto chunks = node.get(attr::split::chunks); chunks > 0) {
+  if (const auto chunks = node.as<attr::split>().chunks; chunks > 0) {
     each = whole / chunks + (whole % chunks != 0);
   } else if (parts.size() == 1 && results != 1) {
     each = parts[0];
@@ -286,12 +294,12 @@ void infer_view(Values& values, const Node& node) {
       node.output(),
       made.sizes,
       values.dtype(input),
-      node.op == "contiguous" ? row_major_strides(made.sizes) : made.strides);
+      node.op == Op::contiguous ? row_major_strides(made.sizes) : made.strides);
 }
 
 void build_view(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0), output = node.output();
-  if (node.op == "contiguous" && builder.place(input).blocked) {
+  if (node.op == Op::contiguous && builder.place(input).blocked) {
     builder.set_place(output, builder.place(input));
     return;
   }
@@ -310,7 +318,7 @@ void infer_split(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto parts = split_sizes(values, node);
   auto sizes = values.sizes(input);
-  const auto dim = wrap(node.get(attr::split::dim), std::ssize(sizes));
+  const auto dim = wrap(node.as<attr::split>().dim, std::ssize(sizes));
   for (size_t i = 0; i < parts.size(); ++i) {
     sizes[dim] = parts[i];
     values.set_type(
@@ -321,7 +329,7 @@ void infer_split(Values& values, const Node& node) {
 void build_split(Builder& builder, const Node& node) {
   const auto input = tensor(node, 0);
   auto from = builder.strided(input);
-  const auto dim = wrap(node.get(attr::split::dim), std::ssize(from.strides));
+  const auto dim = wrap(node.as<attr::split>().dim, std::ssize(from.strides));
   for (const auto output : node.outputs) {
     builder.set_place(output, from);
     from.ref.offset += builder.sizes(output)[dim] * from.strides[dim] *
@@ -332,9 +340,9 @@ void build_split(Builder& builder, const Node& node) {
 void infer_as_strided(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto& shape = values.sizes(input);
-  const auto from = node.get(attr::as_strided::input_strides),
-             sizes = node.get(attr::as_strided::sizes),
-             strides = node.get(attr::as_strided::strides);
+  const auto from = node.as<attr::as_strided>().input_strides,
+             sizes = node.as<attr::as_strided>().sizes,
+             strides = node.as<attr::as_strided>().strides;
   const auto is_negative = [](int64_t stride) { return stride < 0; };
   if (from.size() != shape.size() || sizes.size() != strides.size() ||
       std::any_of(strides.begin(), strides.end(), is_negative) ||
@@ -346,10 +354,10 @@ void infer_as_strided(Values& values, const Node& node) {
 
 void build_as_strided(Builder& builder, const Node& node) {
   const auto from = builder.with_strides(
-      tensor(node, 0), node.get(attr::as_strided::input_strides));
+      tensor(node, 0), node.as<attr::as_strided>().input_strides);
   builder.set_place(
       node.output(),
-      {.ref = from.ref, .strides = node.get(attr::as_strided::strides)});
+      {.ref = from.ref, .strides = node.as<attr::as_strided>().strides});
 }
 
 } // namespace at::native::zendnn::plan

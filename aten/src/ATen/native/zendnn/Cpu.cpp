@@ -25,6 +25,14 @@ struct Leaf {
   unsigned a = 0, b = 0, c = 0, d = 0;
 };
 
+// AVX10.2 has neither AMX nor what AVX2 has of bfloat16; AVX-512 has AVX2.
+constexpr auto kAvx10 = static_cast<Isa>(0x21ef);
+static_assert(!includes(kAvx10, Isa::amx) && !includes(kAvx10, Isa::avx2_bf16));
+static_assert(includes(kAvx10, Isa::avx512_bf16));
+static_assert(
+    includes(Isa::avx512, Isa::avx2) && includes(Isa::avx2, Isa::none));
+static_assert(!includes(Isa::avx512, Isa::avx2_vnni));
+
 // Zeros where the CPU has no such leaf.
 Leaf leaf(unsigned number, unsigned part = 0) {
   Leaf read;
@@ -74,9 +82,9 @@ Cpu read_cpu() {
   cpu.model =
       (version.a >> 4 & 0xF) | (family >= 6 ? version.a >> 12 & 0xF0 : 0);
   cpu.isa = static_cast<Isa>(zendnn_get_effective_cpu_isa()); // as emulated
-  cpu.kernels = cpu.isa >= Isa::avx512 ? "avx512"
-                : cpu.isa >= Isa::avx2 ? "avx2"
-                                       : "none";
+  cpu.kernels = includes(cpu.isa, Isa::avx512) ? "avx512"
+                : includes(cpu.isa, Isa::avx2) ? "avx2"
+                                               : "none";
   cpu.clflushopt = (leaf(7).b >> 23 & 1) != 0;
   const auto threads_per_core = std::max(leaf(kTopology).b & 0xFFFF, 1U);
   cpu.cores = sysconf(_SC_NPROCESSORS_ONLN) / threads_per_core;
@@ -115,11 +123,12 @@ void emulate(Cpu& cpu) {
     signature << ',' << bytes;
   }
   cpu.signature = signature.str();
-  if (const auto wanted = static_cast<Isa>(as.isa); cpu.isa < wanted) {
+  if (const auto wanted = static_cast<Isa>(as.isa);
+      !includes(cpu.isa, wanted)) {
     std::ostringstream rest;
     rest << "whose " << name_of(wanted) << " this CPU or ZENDNN_MAX_CPU_ISA "
          << "does not allow: " << name_of(cpu.isa) << " is used";
-    if (cpu.isa < Isa::avx2) {
+    if (!includes(cpu.isa, Isa::avx2)) {
       rest << ", without vector kernels";
     }
     warn_of(kEmulate, rest.str());
@@ -178,7 +187,7 @@ const char* name_of(Isa isa) {
       {Isa::avx, "AVX"},
       {Isa::sse41, "SSE4.1"}};
   for (const auto& [least, name] : kNames) {
-    if (isa >= least) {
+    if (includes(isa, least)) {
       return name;
     }
   }

@@ -11,8 +11,9 @@
 
 namespace at::native::zendnn {
 
-// Each includes those before it. The one exception is avx2_bf16, whose
-// conversions the later ones do in other instructions.
+// Each is a set of bits, which holds those of all sets that it includes. Sets
+// that libzendnn may report and that are not here, as AVX10's, are such bits,
+// too, so that only includes() compares them.
 enum class Isa : uint16_t {
   none = 0,
   sse41 = zendnn_cpu_isa_sse41,
@@ -27,11 +28,16 @@ enum class Isa : uint16_t {
   amx = zendnn_cpu_isa_avx512_core_amx, // which no AMD CPU has
 };
 
+constexpr bool includes(Isa set, Isa part) {
+  const auto bits = static_cast<uint16_t>(part);
+  return (static_cast<uint16_t>(set) & bits) == bits;
+}
+
 // What a hypervisor hides is 0.
 struct Cpu {
   std::string vendor, name, signature; // which packs family, model and stepping
   unsigned family = 0, model = 0;
-  Isa isa = Isa::none;          // the widest that it has and that is allowed
+  Isa isa = Isa::none;          // all that it has and that is allowed
   const char* kernels = "none"; // of ours that run: avx2 or avx512
   bool clflushopt = false;
   std::array<int64_t, 3> caches{}; // L1d, L2 and L3, in bytes
@@ -51,8 +57,8 @@ unsigned node_of_thread();
 C10_EXPORT bool threads_span_nodes();
 
 inline bool uses(Isa isa) {
-  static const Isa widest = this_cpu().isa;
-  return widest >= isa;
+  static const Isa all = this_cpu().isa;
+  return includes(all, isa);
 }
 
 // For people, and in files of tuning choices.

@@ -18,18 +18,24 @@ struct Dtype {
   std::string_view name; // in descriptions of plans
   ::zendnn::memory::data_type primitive;
   kernels::DType kernel;
-  Isa needs; // what its primitives need; kernels of ours take it everywhere
-  double rounding;  // how far it parts two results, relative to them
-  double tolerance; // of a region's results, relative to the largest
+  std::array<Isa, 2> needs; // one of these, for primitives; our kernels do not
+  double rounding;          // how far it parts two results, relative to them
+  double tolerance;         // of a region's results, relative to the largest
 };
 
 inline constexpr auto kDtypes = [] {
   using enum kernels::DType;
   using enum ::zendnn::memory::data_type;
   return std::array{
-      Dtype{kFloat, "float32", f32, float32, Isa::none, 0, 1e-4},
+      Dtype{kFloat, "float32", f32, float32, {Isa::none, Isa::none}, 0, 1e-4},
       Dtype{
-          kBFloat16, "bfloat16", bf16, bfloat16, Isa::avx2_bf16, 0x1p-7, 5e-2},
+          kBFloat16,
+          "bfloat16",
+          bf16,
+          bfloat16,
+          {Isa::avx2_bf16, Isa::avx512},
+          0x1p-7,
+          5e-2},
   };
 }();
 

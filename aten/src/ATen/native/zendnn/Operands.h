@@ -61,7 +61,7 @@ inline bool may_write(const Tensor& out, const Tensor& x) {
 // Whether ZenDNN's primitives support this dtype on this CPU.
 inline bool takes_dtype(ScalarType scalar) {
   const auto* const dtype = find_dtype(scalar);
-  return dtype != nullptr && uses(dtype->needs);
+  return dtype != nullptr && (uses(dtype->needs[0]) || uses(dtype->needs[1]));
 }
 
 // A window's parameter for all spatial dimensions; one value applies to all.

@@ -1,4 +1,4 @@
-"""Importers that are read off mappings (``signatures.py``), and ways to combine importers."""
+"""Importers that are read off mappings (``table/notation.py``), and ways to combine importers."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor
-from torch.backends.zendnn import operators
 from torch.backends.zendnn.frontends.calls import ANY, BOOL, FLOATING, INDEX, Call, Dtypes, Refused
 from torch.backends.zendnn.graph import Attribute, Operand, Value
-from torch.backends.zendnn.operators import COMBINATIONS, FUNCTIONS, OPERATORS
-from torch.backends.zendnn.signatures import Argument, AttributeSpec, Mapping, Operator
-from torch.backends.zendnn.signatures import Operand as OperandSpec
+from torch.backends.zendnn.table.functions import COMBINATIONS, FUNCTIONS
+from torch.backends.zendnn.table.notation import Argument, AttributeSpec, Mapping, Operator
+from torch.backends.zendnn.table.notation import Operand as OperandSpec
+from torch.backends.zendnn.table.operators import OPERATORS, VIEWS
 
 Importer = Callable[[Call], None]
 
@@ -184,5 +184,5 @@ MAPPED: dict[str, Importer] = dict.fromkeys(_ROWS, mapped)
 
 #: The aten operators, without overloads, that only rearrange a tensor.
 VIEWS = frozenset(
-    mapping.name.partition(".")[0] for op in operators.VIEWS for mapping in OPERATORS[op].mappings
+    mapping.name.partition(".")[0] for op in VIEWS for mapping in OPERATORS[op].mappings
 )

@@ -7,8 +7,8 @@
 
 namespace at::native::zendnn::kernels {
 
-// NaN propagates as in torch. torch/backends/zendnn/operators.py lists the
-// functions, and the meaning of alpha and beta; `none` is x.
+// NaN propagates as in torch. torch/backends/zendnn/table/functions.py lists
+// the functions, and the meaning of alpha and beta; `none` is x.
 
 struct NamedFunction {
   Eltwise algorithm = Eltwise::none;

@@ -2,100 +2,14 @@
 
 It serves the types of values (``graph.py``), the passes, the importers of aten operators
 (``frontends/aten``), the C++ tables, which the build generates, and the tables of docs/plan.md. It
-imports no torch, which the build may not have when it reads this. ``signatures.py`` explains the
+imports no torch, which the build may not have when it reads this. ``notation.py`` explains the
 notation.
 """
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
-from torch.backends.zendnn import dims as infer
-from torch.backends.zendnn.signatures import NONE, Function, Operator, Result, Trait
-
-
-def _plain(name: str, primitive: str, aten: str = "", **more: Any) -> Function:
-    """A function without parameters, whose name torch shares if no mapping is given."""
-    aten = aten or f"aten::{name}(self)"
-    return Function(name, (aten,), primitive=primitive, **{"alpha": 0.0, **more})
-
-
-def _binary(name: str, aten: str, **more: Any) -> Function:
-    """A function of two elements: an algorithm of ``binary``, and a post-op."""
-    return Function(name, (aten,), primitive=f"binary_{name}", operands=("a", "b"), **more)
-
-
-_UNBOUNDED: dict[str, Any] = {"magnifies": math.inf}
-
-FUNCTIONS = {
-    row.name: row
-    for row in (
-        _plain("relu", "eltwise_relu", keeps_integers=True, exact=True),
-        Function(
-            "leaky_relu",
-            ("aten::leaky_relu(self, negative_slope=alpha)",),
-            "slope",
-            primitive="eltwise_relu",
-        ),
-        Function(
-            "clip",
-            (
-                "aten::clamp(self, min=alpha|-inf, max=beta|inf)",
-                "aten::hardtanh(self, min_val=alpha, max_val=beta)",
-                "aten::relu6(self) alpha=0.0 beta=6.0",
-                "aten::clamp_min(self, min=alpha) beta=inf",
-                "aten::clamp_max(self, max=beta) alpha=-inf",
-            ),
-            "low, high",
-            primitive="eltwise_clip",
-            keeps_integers=True,
-        ),
-        _plain("sigmoid", "eltwise_logistic"),
-        _plain("tanh", "eltwise_tanh"),
-        _plain("gelu", "eltwise_gelu_erf", "aten::gelu(self, approximate='none')", doc="exact"),
-        _plain("gelu_tanh", "eltwise_gelu_tanh", "aten::gelu(self, approximate='tanh')"),
-        _plain("silu", "eltwise_swish", alpha=1.0),
-        _plain("hardswish", "eltwise_hardswish", alpha=1 / 6, beta=0.5),
-        _plain("hardsigmoid", "eltwise_hardsigmoid", alpha=1 / 6, beta=0.5),
-        Function(
-            "elu",
-            ("aten::elu(self, alpha=alpha, scale=1, input_scale=1)",),
-            "alpha",
-            primitive="eltwise_elu",
-        ),
-        _plain("mish", "eltwise_mish"),
-        _plain("softplus", "", "aten::softplus(self, beta=1, threshold=20)"),
-        _plain("exp", "eltwise_exp", **_UNBOUNDED),
-        _plain("abs", "eltwise_abs", keeps_integers=True, exact=True),
-        _plain("sqrt", "eltwise_sqrt", **_UNBOUNDED),
-        _plain("square", "eltwise_square", keeps_integers=True),
-        # ZenDNN's logarithm is only exact to 1e-6 near 1, where the result is near 0.
-        _plain("log", ""),
-        Function("affine", (), "alpha·x + beta", primitive="eltwise_linear", keeps_integers=True),
-        _plain("round", "eltwise_round", keeps_integers=True, **_UNBOUNDED),
-        _plain("log2", ""),
-        _plain("sin", ""),
-        _plain("cos", ""),
-        _plain("floor", "", keeps_integers=True),
-        _plain("ceil", "", keeps_integers=True),
-        _plain("erf", "", foreign=True),
-        _plain("rsqrt", "", foreign=True),
-    )
-}
-
-COMBINATIONS = {
-    row.name: row
-    for row in (
-        _binary("add", "aten::add.Tensor(self, other)", commutes=True),
-        _binary("sub", "aten::sub.Tensor(self, other)"),
-        # By operands of 0.5 to 1.5, as trials have them.
-        _binary("mul", "aten::mul.Tensor(self, other)", magnifies=1.5, commutes=True),
-        _binary("div", "aten::div.Tensor(self, other)", magnifies=2.0),
-        _binary("max", "aten::maximum(self, other)", commutes=True),
-        _binary("min", "aten::minimum(self, other)", commutes=True),
-    )
-}
+from torch.backends.zendnn.table import shapes as infer
+from torch.backends.zendnn.table.notation import NONE, Operator, Result, Trait
 
 _VIEW, _ROW_MAJOR, _FLOATING = Trait.VIEW, Trait.ROW_MAJOR, Trait.FLOATING
 _KEEPS, _MAKES = Trait.KEEPS_DIMS, Trait.MAKES_DIMS
@@ -116,14 +30,15 @@ def _window(name: str, more: str = "") -> Operator:
     """A window that moves over an image."""
     attributes = "int[] kernel=[], int[] stride=[], int[] padding=[], int[] dilation=[]"
     signature = f"{name}(Tensor x, *, {attributes}, bool ceil=False{more})"
-    return Operator(signature, "", _WANTS, Result(infer.as_many(0), _ALL, "input"), family="pool")
+    result = Result(infer.as_many(0), _ALL, "input")
+    return Operator(signature, "", _WANTS, result, family="pool", primitive="pooling")
 
 
 def _reduction(signature: str, overload: str, doc: str) -> Operator:
     """The sum or the mean of some dimensions, or of all."""
     name = signature.partition("(")[0]
     aten = f"aten::{name}.{overload}(self, dim=dims|[], keepdim=keep)", f"aten::{name}(self)"
-    return Operator(signature, doc, NONE, Result(infer.reduced, _ALL), aten, "reduce")
+    return Operator(signature, doc, NONE, Result(infer.reduced, _ALL), aten, "reduce", "reduction")
 
 
 def _triangle(name: str, where: str) -> Operator:
@@ -276,6 +191,7 @@ COMPUTE_ROWS = (
         "`padding_end` where it differs; the weight is in torch's order",
         _PRODUCT | _FUSES | _FLOATING | _WANTS,
         Result(infer.convolution, _SECOND, "input_or_weight"),
+        primitive="convolution",
     ),
     Operator(
         "linear(Tensor x, Constant weight, Constant? bias, *, str dtype='')",
@@ -283,24 +199,28 @@ COMPUTE_ROWS = (
         "is bfloat16 and the result is not",
         _PRODUCT | _FUSES | _FLOATING | _WANTS | _ROW_MAJOR,
         Result(infer.linear, _SECOND),
+        primitive="matmul",
     ),
     Operator(
         "matmul(Tensor a, Tensor b)",
         "2 to 6 dimensions, broadcasting as `torch.matmul`",
         _PRODUCT | _FUSES | _ROW_MAJOR,
         Result(infer.matmul, _ALL),
+        primitive="matmul",
     ),
     Operator(
         "eltwise(Tensor x, *, str algorithm='', float alpha=0.0, float beta=0.0)",
         "a function of each element, see below",
         _FUNCTION | _KEEPS,
         Result(infer.same, _ALL, "elements"),
+        primitive="eltwise",
     ),
     Operator(
         "binary(Tensor a, Tensor b, *, str algorithm='', bool in_place=False)",
         "`algorithm`: add sub mul div max min; broadcasts; `in_place`: to no other size than a's",
         _FUSES,
         Result(infer.broadcast(2), _ALL, "elements"),
+        primitive="binary",
     ),
     Operator(
         "prelu(Tensor x, Constant slopes)",
@@ -308,6 +228,7 @@ COMPUTE_ROWS = (
         _PRODUCT | _KEEPS,  # autocast takes it for one
         Result(infer.same, _ALL, "elements"),
         aten=("aten::prelu(self, weight)",),
+        primitive="prelu",
     ),
     Operator(
         "nonzero(Any x)",
@@ -315,6 +236,7 @@ COMPUTE_ROWS = (
         _KEEPS,
         Result(infer.same, "bool", "elements"),
         family="to",
+        primitive="reorder",
     ),
     Operator(
         "compare(Any a, Any b, *, str algorithm='')",
@@ -341,6 +263,7 @@ COMPUTE_ROWS = (
         "",
         _FUNCTION | _KEEPS | _ROW_MAJOR,
         Result(infer.same, _ALL),
+        primitive="softmax",
     ),
     Operator(
         "layer_norm(Tensor x, Constant? weight, Constant? bias, Tensor? residual, *, "
@@ -350,6 +273,7 @@ COMPUTE_ROWS = (
         "x + residual",
         _FUNCTION | _WANTS | _ROW_MAJOR | Trait.ONE_OR_TWO,
         Result(infer.same, _FIRST),
+        primitive="layer_normalization",
     ),
     Operator(
         "rms_norm(Tensor x, Constant? weight, Tensor? none, Tensor? residual, *, "
@@ -358,6 +282,7 @@ COMPUTE_ROWS = (
         _FUNCTION | _WANTS | Trait.ONE_OR_TWO,
         Result(infer.same, strides="input"),
         family="layer_norm",
+        primitive="layer_normalization",
     ),
     Operator(
         "rope(Tensor x, Tensor cos, Tensor sin, *, bool interleaved=False)",
@@ -376,6 +301,7 @@ COMPUTE_ROWS = (
             "aten::group_norm(input, num_groups=groups, weight=weight, bias=bias, eps=eps, "
             "cudnn_enabled=_)",
         ),
+        primitive="group_normalization",
     ),
     Operator(
         "batch_norm(Tensor x, Float? weight, Float? bias, Float mean, Float variance, *, "
@@ -387,6 +313,7 @@ COMPUTE_ROWS = (
             "aten::batch_norm(input, weight, bias, running_mean, running_var, training=False, "
             "momentum=_, eps=eps, cudnn_enabled=_)",
         ),
+        primitive="batch_normalization",
     ),
     Operator(
         "attention(Tensor q, Tensor k, Tensor v, Any? mask, Bool? chosen, *, float scale=0.0, "
@@ -403,6 +330,7 @@ COMPUTE_ROWS = (
         "the mask is no larger than the scores",
         Trait.CASTS | _FLOATING | _WANTS | Trait.ORDERED,
         Result(infer.as_many(0), slice(3)),
+        primitive="matmul",
     ),
     Operator(
         "embedding(Constant table, Index ids)",
@@ -411,6 +339,7 @@ COMPUTE_ROWS = (
         Result(infer.embedding, _FIRST),
         aten=("aten::embedding(weight, indices, padding_idx=_, scale_grad_by_freq=_, sparse=_)",),
         family="embedding_bags",
+        primitive="reorder",
     ),
     Operator(
         "embedding_bag(Constant table, Index ids, Index? offsets, Tensor? weights, *, "
@@ -421,17 +350,20 @@ COMPUTE_ROWS = (
         _WANTS | _ROW_MAJOR,
         Result(infer.always(infer.unknown(2)), _FIRST),
         family="embedding_bags",
+        primitive="reduction",
     ),
     Operator(
         "embedding_bags(Any?[] operands, *, int count=1, str mode='sum', bool last_offset=False)",
         "tables, ids, offsets or none, weights or none, `count` of each: `embedding_bag` of each "
         "table with its ids, or `embedding` when the mode is `each`",
         result=Result(infer.embedding_bags, kind="tensors"),
+        primitive="reduction",
     ),
     Operator(
         "gather_pairs(Tensor x, Index rows, Index columns)",
         "x[..., rows, columns] for constant int64 rows and columns",
         result=Result(infer.as_many(-1), _FIRST),
+        primitive="reorder",
     ),
     Operator(
         "index(Any x, Any?[] indices)",
@@ -458,6 +390,7 @@ COMPUTE_ROWS = (
             "aten::scatter.src(self, dim=dim, index, src)",
             "aten::scatter_add(self, dim=dim, index, src) add=True",
         ),
+        primitive="reorder",
     ),
     Operator(
         "slice_scatter(Any x, Any value, dim dim, int? start, int? end, int step, *, "
@@ -465,12 +398,14 @@ COMPUTE_ROWS = (
         "x, with value in the place of a slice; `dense`: without gaps that x has in memory",
         _WANTS | Trait.KEEPS_GAPS | Trait.MAY_SHARE,
         Result(infer.same, _FIRST),
+        primitive="reorder",
     ),
     Operator(
         "pairwise_dot(Tensor x, Index rows, Index columns)",
         "x[:, rows[i]] · x[:, columns[i]] for each i; x is (batch, features, size), up to 64 "
         "features",
         Trait.CASTS,
+        primitive="matmul",
     ),
     _window("max_pool"),
     _window("avg_pool", ", bool include_pad=True"),
@@ -480,6 +415,7 @@ COMPUTE_ROWS = (
         _WANTS,
         Result(infer.as_many(0), _ALL, "input"),
         family="pool",
+        primitive="pooling",
     ),
     Operator(
         "resample(Tensor x, int? height, int? width, *, str algorithm='', "
@@ -489,6 +425,7 @@ COMPUTE_ROWS = (
         "width) of linear ones",
         _WANTS,
         Result(infer.as_many(0), strides="input"),
+        primitive="resampling",
     ),
     _reduction(
         "mean(Tensor x, *, int[] dims=[], bool keep=False)",
@@ -537,6 +474,7 @@ COMPUTE_ROWS = (
         _WANTS | Trait.MAY_SHARE,
         Result(infer.as_many(0), _ALL, "all"),
         aten=("aten::cat(tensors, dim=dim)",),
+        primitive="reorder",
     ),
     Operator(
         "stack(Tensor[] parts, *, int dim=0)",
@@ -545,6 +483,7 @@ COMPUTE_ROWS = (
         Result(infer.as_many(1), _ALL),
         aten=("aten::stack(tensors, dim=dim)",),
         family="cat",
+        primitive="reorder",
     ),
     Operator(
         "pad(Tensor x, int[] pads, *, float value=0.0)",
@@ -552,6 +491,7 @@ COMPUTE_ROWS = (
         _WANTS | Trait.MAY_SHARE,
         Result(infer.as_many(0), _ALL, "input"),
         aten=("aten::constant_pad_nd(self, pad, value=value)",),
+        primitive="reorder",
     ),
     Operator(
         "roll(Tensor x, *, int[] shifts=[], int[] dims=[])",
@@ -559,6 +499,7 @@ COMPUTE_ROWS = (
         _KEEPS,
         Result(infer.same, _ALL, "input"),
         aten=("aten::roll(self, shifts=shifts, dims=dims)",),
+        primitive="reorder",
     ),
     Operator(
         "write(Any x, Any target, Any value, Index? rows, *, int dim=0, bool wraps=False)",
@@ -567,6 +508,7 @@ COMPUTE_ROWS = (
         "what read it before comes before",
         Trait.WRITES | _KEEPS,
         Result(infer.same, _FIRST),
+        primitive="reorder",
     ),
     Operator(
         "to_like(Any x, Any y, *, bool in_place=False)",
@@ -575,12 +517,14 @@ COMPUTE_ROWS = (
         Result(infer.same, _SECOND, "elements"),
         aten=("aten::type_as(self, other)",),
         family="to",
+        primitive="reorder",
     ),
     Operator(
         "to(Any x, *, str dtype='', bool floating=False)",
         "`dtype`: float32 bfloat16 int64; `floating`: x is of one of the first two",
         _KEEPS | Trait.MAY_SHARE,
         Result(infer.same, strides="elements"),
+        primitive="reorder",
     ),
 )
 

@@ -38,7 +38,7 @@ from enum import Flag, auto
 from functools import cached_property
 from typing import Any
 
-from torch.backends.zendnn import dims as infer
+from torch.backends.zendnn.table import shapes as infer
 
 Attribute = bool | int | float | str | tuple[int, ...]
 
@@ -184,6 +184,7 @@ class Operator:
         aten: mappings; the first serves calls too.
         family: the functions ``infer_<family>`` and ``build_<family>`` of plans run it; its name
             unless given.
+        primitive: the kind of ZenDNN's primitives that its kernels count as; empty for none.
     """
 
     signature: str
@@ -192,6 +193,7 @@ class Operator:
     result: Result = Result()
     aten: tuple[str, ...] = ()
     family: str = ""
+    primitive: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "family", self.family or self.name)

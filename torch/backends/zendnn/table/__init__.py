@@ -1,0 +1,1 @@
+"""The tables from which the compiler, the C++ and the documents get what they list."""

@@ -1,0 +1,95 @@
+"""The one table of functions of one or two elements: algorithms of operators, and post-ops.
+
+It serves passes, importers of aten operators, C++, kernels and docs/plan.md, as ``operators.py``
+does, and imports no torch. ``notation.py`` explains the mappings.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from torch.backends.zendnn.table.notation import Function
+
+
+def _plain(name: str, primitive: str, aten: str = "", **more: Any) -> Function:
+    """A function without parameters, whose name torch shares if no mapping is given."""
+    aten = aten or f"aten::{name}(self)"
+    return Function(name, (aten,), primitive=primitive, **{"alpha": 0.0, **more})
+
+
+def _binary(name: str, aten: str, **more: Any) -> Function:
+    """A function of two elements: an algorithm of ``binary``, and a post-op."""
+    return Function(name, (aten,), primitive=f"binary_{name}", operands=("a", "b"), **more)
+
+
+_UNBOUNDED: dict[str, Any] = {"magnifies": math.inf}
+
+FUNCTIONS = {
+    row.name: row
+    for row in (
+        _plain("relu", "eltwise_relu", keeps_integers=True, exact=True),
+        Function(
+            "leaky_relu",
+            ("aten::leaky_relu(self, negative_slope=alpha)",),
+            "slope",
+            primitive="eltwise_relu",
+        ),
+        Function(
+            "clip",
+            (
+                "aten::clamp(self, min=alpha|-inf, max=beta|inf)",
+                "aten::hardtanh(self, min_val=alpha, max_val=beta)",
+                "aten::relu6(self) alpha=0.0 beta=6.0",
+                "aten::clamp_min(self, min=alpha) beta=inf",
+                "aten::clamp_max(self, max=beta) alpha=-inf",
+            ),
+            "low, high",
+            primitive="eltwise_clip",
+            keeps_integers=True,
+        ),
+        _plain("sigmoid", "eltwise_logistic"),
+        _plain("tanh", "eltwise_tanh"),
+        _plain("gelu", "eltwise_gelu_erf", "aten::gelu(self, approximate='none')", doc="exact"),
+        _plain("gelu_tanh", "eltwise_gelu_tanh", "aten::gelu(self, approximate='tanh')"),
+        _plain("silu", "eltwise_swish", alpha=1.0),
+        _plain("hardswish", "eltwise_hardswish", alpha=1 / 6, beta=0.5),
+        _plain("hardsigmoid", "eltwise_hardsigmoid", alpha=1 / 6, beta=0.5),
+        Function(
+            "elu",
+            ("aten::elu(self, alpha=alpha, scale=1, input_scale=1)",),
+            "alpha",
+            primitive="eltwise_elu",
+        ),
+        _plain("mish", "eltwise_mish"),
+        _plain("softplus", "", "aten::softplus(self, beta=1, threshold=20)"),
+        _plain("exp", "eltwise_exp", **_UNBOUNDED),
+        _plain("abs", "eltwise_abs", keeps_integers=True, exact=True),
+        _plain("sqrt", "eltwise_sqrt", **_UNBOUNDED),
+        _plain("square", "eltwise_square", keeps_integers=True),
+        # ZenDNN's logarithm is only exact to 1e-6 near 1, where the result is near 0.
+        _plain("log", ""),
+        Function("affine", (), "alpha·x + beta", primitive="eltwise_linear", keeps_integers=True),
+        _plain("round", "eltwise_round", keeps_integers=True, **_UNBOUNDED),
+        _plain("log2", ""),
+        _plain("sin", ""),
+        _plain("cos", ""),
+        _plain("floor", "", keeps_integers=True),
+        _plain("ceil", "", keeps_integers=True),
+        _plain("erf", "", foreign=True),
+        _plain("rsqrt", "", foreign=True),
+    )
+}
+
+COMBINATIONS = {
+    row.name: row
+    for row in (
+        _binary("add", "aten::add.Tensor(self, other)", commutes=True),
+        _binary("sub", "aten::sub.Tensor(self, other)"),
+        # By operands of 0.5 to 1.5, as trials have them.
+        _binary("mul", "aten::mul.Tensor(self, other)", magnifies=1.5, commutes=True),
+        _binary("div", "aten::div.Tensor(self, other)", magnifies=2.0),
+        _binary("max", "aten::maximum(self, other)", commutes=True),
+        _binary("min", "aten::minimum(self, other)", commutes=True),
+    )
+}
