@@ -37,7 +37,7 @@ ENTRY_POINTS: Mapping[str, Mapping[str, str]] = {
     "torch_dynamo_backends": {"zendnn": "torch.backends.zendnn._backend:zendnn"},
 }
 # Converted Python files to install; the other converted files are compiled or tested.
-GENERATED_PYTHON = ("torch/backends/zendnn/__init__.py", "torch/utils/zendnn.py")
+GENERATED_PYTHON = ("torch/utils/zendnn.py",)
 LIBRARY_PATH = "torch/lib/libtorch_zendnn.so"
 BINDINGS_FOLDER = "torch/backends/zendnn"
 LICENSE_NAMES = ("LICENSE*", "THIRD-PARTY-PROGRAMS", "share/doc/*/copyright")

@@ -78,7 +78,6 @@ KINDS: tuple[Kind, ...] = (
             "torch/csrc/jit/passes/frozen_ops_to_mkldnn.*",
             "torch/csrc/jit/passes/mkldnn_rewrite.*",
             "torch/utils/mkldnn.py",
-            "torch/backends/mkldnn/__init__.py",
             "test/test_mkldnn.py",
         ),
         whole="CMakeLists.txt",

@@ -36,11 +36,11 @@ def repo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     files = {
         "version.txt": "1.2.3\n",
         "LICENSE": "ours",
+        "torch/backends/zendnn/__init__.py": "",
         "torch/backends/zendnn/_hooks.py": "def install(): pass\n",
         "torch/backends/zendnn/passes/fold.py": "ANSWER = 42\n",
         "torch/backends/zendnn/__pycache__/x.py": "",
         "torch/csrc/zendnn/plan.cpp": "",
-        "build/generated/torch/backends/zendnn/__init__.py": "CONVERTED = True\n",
         "build/generated/torch/utils/zendnn.py": "UTILS = True\n",
         "build/generated/test/test_zendnn.py": "",
         "build/native/lib/libtorch_zendnn.so": "binary",

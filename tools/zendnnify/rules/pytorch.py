@@ -14,18 +14,10 @@ _CPP = ("*.cpp", "*.h")
 _PYTHON = ("*.py",)
 _NATIVE = "aten/src/ATen/native/mkldnn/"
 _FROZEN = "torch/csrc/jit/passes/frozen_ops_to_mkldnn.cpp"
-_BACKEND = "torch/backends/mkldnn/__init__.py"
 _TEST = "test/test_mkldnn.py"
 
 PHRASES: tuple[Phrase, ...] = (
     *KEPT,
-    Phrase(
-        name="former-name",
-        pattern=r" \(former MKL-DNN\)",
-        replacement="",
-        files=(_BACKEND,),
-        reason="otherwise the text would say 'ZenDNN (former ZenDNN)'",
-    ),
     Phrase(
         name="product-name",
         pattern=r"\bMKL-DNN\b",
@@ -183,21 +175,6 @@ PHRASES: tuple[Phrase, ...] = (
         files=_PYTHON,
         reason="the operator and its derivative come with the installed torch; our kernel is "
         "registered under it",
-    ),
-    Phrase(
-        name="keep-precision-switch",
-        pattern=r"\btorch\._C\._[gs]et_onednn_allow_tf32\b"
-        r"|_(?:FP32Precision|fp32_precision_[gs]etter)\(\"mkldnn\"",
-        files=(_BACKEND,),
-        reason="one switch says which products may round their operands; our kernels read torch's",
-        versions=">=2.7",
-    ),
-    Phrase(
-        name="own-switch",
-        pattern=r"\btorch\._C\.((?:_verbose\.)?_?(?:has|get|set)?_?mkldnn_?\w*)",
-        replacement=r"_C.\1",
-        files=(_BACKEND,),
-        reason="as backend-switch; while the package loads, its parent has no attribute for it",
     ),
     Phrase(
         name="backend-switch",
@@ -463,14 +440,6 @@ EDITS: tuple[Edit, ...] = (
         reason="torch requests a format when an operator has no kernel, and users need to know",
     ),
     Edit(
-        name="switches",
-        file=_BACKEND,
-        anchor="def is_available():\n",
-        action=Action.BEFORE,
-        text="from torch.backends.zendnn import _C\n\n\n",
-        reason="torch._C is torch's own binary; our switches are in a module of our package",
-    ),
-    Edit(
         name="test-gradient",
         file=_TEST,
         anchor="            return root.to_dense()\n",
@@ -491,23 +460,5 @@ EDITS: tuple[Edit, ...] = (
         text="        self.assertEqual(x_zendnn.new(torch.Size([2, 3])).device, x_zendnn.device)\n"
         "        self.assertEqual(x_zendnn.new([6]).to_dense(), torch.tensor([6.]))\n",
         reason="torch makes such tensors on every device, but not in every layout",
-    ),
-    Edit(
-        name="report",
-        file=_BACKEND,
-        anchor="sys.modules[__name__] = MkldnnModule(sys.modules[__name__], __name__)\n",
-        action=Action.REPLACE,
-        text="from torch.backends.zendnn import _hooks\n"
-        "from torch.backends.zendnn._info import (\n"
-        "    build_info,\n    counters,\n    report,\n    reset_counters,\n    version,\n)\n"
-        "from torch.backends.zendnn._lazy import lazy as __getattr__\n"
-        "from torch.backends.zendnn._memory import (\n"
-        "    empty_cache,\n    memory_cache_limit,\n    memory_cached,\n"
-        "    packed_memory,\n    set_memory_cache_limit,\n)\n\n"
-        "_hooks.install()\n"
-        "_spec = sys.modules[__name__].__spec__\n"
-        "sys.modules[__name__] = ZendnnModule(sys.modules[__name__], __name__)\n"
-        "sys.modules[__name__].__spec__ = _spec\n",
-        reason="it adds what upstream's module lacks, and the __spec__ that `python -m` needs",
     ),
 )

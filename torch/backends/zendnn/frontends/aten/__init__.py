@@ -2,7 +2,8 @@
 
 An importer reads one call and adds the engine's nodes that do the same, or raises ``Refused`` with
 a reason for people. Most are read off the mappings of ``table/operators.py``; here are those
-that have more to decide. Dtypes and ranks are mostly unknown before anything runs: plans check them.
+that have more to decide. Dtypes and ranks are mostly unknown before anything runs: plans check
+them.
 """
 
 from __future__ import annotations
