@@ -382,14 +382,23 @@ def check(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) 
         return _checked(code, calls, lower, front_end, refusals)
 
 
-def run_stock(code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str) -> None:
-    """Run stock's graph of a model with each set of inputs, so that its caller sees how long."""
+def run_alone(
+    code: Code, weights: Weights, runs: Sequence[Inputs], front_end: str, *, stock: bool
+) -> None:
+    """Run stock's graph of a model, or ours, with each set of inputs, and compare nothing.
+
+    Its caller sees how long that takes, and whether it ends the process.
+    """
     lower, way = _floating(weights.values(), runs), FRONT_ENDS[front_end]
     module = _module(code, weights, lower)
-    with _stock(), torch.no_grad(), warnings.catch_warnings(), way.around():
+    off = _stock() if stock else nullcontext()
+    with off, torch.no_grad(), warnings.catch_warnings(), way.around():
         warnings.simplefilter("ignore")
         try:
-            made = (way.graph or way.stock)(module, runs[0])
+            if stock:
+                made = (way.graph or way.stock)(module, runs[0])
+            else:
+                made = way.ours(way.stock(module, runs[0]))
             for inputs in runs:
                 made(*_copies(inputs))
         except Exception:  # it need not take the model

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch import Tensor
 
-from tools.fuzz.check import LIGHTEST, Code, Verdict, check, run_stock
+from tools.fuzz.check import LIGHTEST, Code, Verdict, check, run_alone
 from tools.fuzz.model import Model, source, tensors
 
 #: Environment variables to draw for the models of a process; defaults are likely.
@@ -99,16 +99,24 @@ class Worker:
         ]
         if "ended" in answers[-1]:
             where = front_ends[min(len(verdicts), len(front_ends) - 1)]
-            ended = Verdict(answers[-1]["ended"], where, answers[-1]["detail"])
-            if ended.outcome == "timeout" and self._stock_is_slow(model, where):
-                too_long = f"stock's graph takes more than {STOCKS_PART * LIMIT:.0f} s"
-                ended = Verdict("upstream", where, too_long)
-            verdicts.append(ended)
+            outcome, detail = answers[-1]["ended"], answers[-1]["detail"]
+            if outcome == "timeout" and self._ends_alone(model, where, "stock") == "timeout":
+                outcome = "upstream"
+                detail = f"stock's graph takes more than {STOCKS_PART * LIMIT:.0f} s"
+            elif outcome == "crash" and self._only_stock_crashes(model, where):
+                outcome, detail = "upstream", f"only stock crashes: {detail}"
+            verdicts.append(Verdict(outcome, where, detail))
         return verdicts
 
-    def _stock_is_slow(self, model: Model, front_end: str) -> bool:
-        task = {"model": model.as_dict(), "front_ends": [], "stock": front_end}
-        return self._ask(task, STOCKS_PART * LIMIT)[-1].get("ended") == "timeout"
+    def _only_stock_crashes(self, model: Model, front_end: str) -> bool:
+        sides = [self._ends_alone(model, front_end, side) for side in ("stock", "ours")]
+        return sides == ["crash", None]
+
+    def _ends_alone(self, model: Model, front_end: str, side: str) -> str | None:
+        """Return how the model's graph ends a process that runs no other side's, if it does."""
+        task = {"model": model.as_dict(), "front_ends": [], "alone": [front_end, side]}
+        ended: str | None = self._ask(task, STOCKS_PART * LIMIT)[-1].get("ended")
+        return ended
 
     def close(self) -> None:
         """End the process."""
@@ -199,8 +207,9 @@ def main() -> None:
         model = Model.read(task["model"])
         for front_end in task["front_ends"]:
             answer(asdict(checked(model, front_end)))
-        if "stock" in task:
-            run_stock(*_given(model), task["stock"])
+        if "alone" in task:
+            front_end, side = task["alone"]
+            run_alone(*_given(model), front_end, stock=side == "stock")
         answer({"done": True})
 
 

@@ -324,13 +324,22 @@ def test_strides_that_torch_itself_foretells_wrongly_are_no_find() -> None:
     assert checked(replace(model, inputs=((turned,),)), "compile").outcome == "same"
 
 
-def test_a_crash_is_a_find_and_the_worker_continues() -> None:
-    crash = replace(CHAIN, nodes=(node(1, "torch.ops.aten.nothing({0})", 0),), outputs=("v1",))
-    text = "__import__('os').kill(__import__('os').getpid(), 11) or {0}"
-    crash = replace(crash, nodes=(replace(crash.nodes[0], expression=text),))
+@pytest.mark.parametrize(
+    ("when", "outcome"),
+    [
+        ("True", "crash"),
+        ("torch.backends.zendnn.enabled", "crash"),
+        ("not torch.backends.zendnn.enabled", "upstream"),
+    ],
+)
+def test_a_crash_is_a_find_unless_only_stock_crashes(when: str, outcome: str) -> None:
+    kill = f"({when}) and __import__('os').kill(__import__('os').getpid(), 11)"
+    crash = replace(CHAIN, nodes=(node(1, f"({kill}, {{0}})[1]", 0),), outputs=("v1",))
     worker = Worker({})
     try:
-        assert worker.check(crash, ["trace", "eager"]) == [Verdict("crash", "trace", "signal 11")]
+        (verdict,) = worker.check(crash, ["eager", "trace"])
+        assert (verdict.outcome, verdict.front_end) == (outcome, "eager")
+        assert "signal 11" in verdict.detail
         assert [v.outcome for v in worker.check(CHAIN, ["trace", "eager"])] == ["same", "same"]
     finally:
         worker.close()
