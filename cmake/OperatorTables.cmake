@@ -12,6 +12,7 @@ add_custom_command(OUTPUT ${operator_files}
   COMMAND "${Python_EXECUTABLE}" -m tools.setup_helpers.operator_tables "${ZENDNN_OPERATORS_DIR}"
   DEPENDS
     "${PROJECT_SOURCE_DIR}/tools/setup_helpers/operator_tables.py"
+    "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/table/__init__.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/table/functions.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/table/notation.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/table/operators.py"

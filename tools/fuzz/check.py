@@ -46,8 +46,8 @@ class Verdict:
     (wrong shape or dtype), memory (results share memory or have strides unlike in eager mode),
     raises (where stock does not, or another error), accepts (returns where stock raises), struck
     (right, but a plan tried a wrong implementation), unstable (stock itself is unreliable), refused
-    (torch.jit or torch.compile refuses the model), upstream (one of them changes its results, or
-    takes too long itself), crash, timeout.
+    (torch.jit or torch.compile refuses the model), upstream (one of them changes its results or
+    takes too long itself, or only stock crashes), crash, timeout.
     """
 
     outcome: str

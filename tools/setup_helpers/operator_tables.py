@@ -111,7 +111,7 @@ def _attribute(spec: Any) -> str:
 
 
 def letters(row: Any) -> str:
-    """Return a row's operands in the notation that plans check (``Operator``, plan/Builder.h)."""
+    """Return a row's operands in the notation that plans check (``Operator``, plan/Operators.h)."""
     found = ""
     for operand in row.operands:
         letter = "n" if operand.is_number else "t"

@@ -171,6 +171,6 @@ class ZendnnModule(PropModule):
 
 
 _install_hooks()
-_spec = sys.modules[__name__].__spec__
-sys.modules[__name__] = ZendnnModule(sys.modules[__name__], __name__)
-sys.modules[__name__].__spec__ = _spec  # which `python -m` needs
+_module = ZendnnModule(sys.modules[__name__], __name__)
+_module.__doc__, _module.__spec__ = __doc__, __spec__  # which help() and `python -m` read
+sys.modules[__name__] = _module

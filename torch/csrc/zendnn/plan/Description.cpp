@@ -70,7 +70,8 @@ void set_attribute(Node& node, View key, View text) {
   const auto& keys = row_of(node.op).keys;
   if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
     throw Refused(
-        name_of(node.op) + " with an attribute '" + std::string(key) + "'");
+        name_of(node.op) + " has no attribute '" + std::string(key) +
+        "' in this build: optimize the module again");
   }
   const auto set = [&](auto& family) {
     if constexpr (!std::is_same_v<decltype(family), std::monostate&>) {

@@ -7,7 +7,6 @@
 #include <adeep/abstract_types.hpp>
 
 #include <algorithm>
-#include <array>
 #include <atomic>
 #include <iterator>
 #include <optional>

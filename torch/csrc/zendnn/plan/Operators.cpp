@@ -103,7 +103,9 @@ Op op_named(std::string_view name) {
     return it.name == name;
   });
   if (row == rows.end()) {
-    refuse("the operator '" + std::string(name) + "'");
+    refuse(
+        "there is no operator '" + std::string(name) +
+        "' in this build: optimize the module again");
   }
   return static_cast<Op>(row - rows.begin());
 }

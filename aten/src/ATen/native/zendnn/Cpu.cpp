@@ -25,7 +25,8 @@ struct Leaf {
   unsigned a = 0, b = 0, c = 0, d = 0;
 };
 
-// AVX10.2 has neither AMX nor what AVX2 has of bfloat16; AVX-512 has AVX2.
+// Later versions of libzendnn know AVX10.2, by these bits: it has neither AMX
+// nor what AVX2 has of bfloat16.
 constexpr auto kAvx10 = static_cast<Isa>(0x21ef);
 static_assert(!includes(kAvx10, Isa::amx) && !includes(kAvx10, Isa::avx2_bf16));
 static_assert(includes(kAvx10, Isa::avx512_bf16));
