@@ -15,7 +15,6 @@ from torch.backends.zendnn.table.operators import OPERATORS
 from .passes.build import Builder, random
 from .passes.interpreter import BINARY, ELTWISE
 from .passes.interpreter import OPERATORS as INTERPRETED
-from .plan.check import refusal
 from .plan.samples import plan_of
 
 
