@@ -5,6 +5,8 @@ find_package(Python REQUIRED COMPONENTS Interpreter)
 
 set(ZENDNN_OPERATORS_DIR "${PROJECT_BINARY_DIR}/operators")
 set(operator_files
+  "${ZENDNN_OPERATORS_DIR}/aten/src/ATen/native/zendnn/DtypeRows.inc"
+  "${ZENDNN_OPERATORS_DIR}/aten/src/ATen/native/zendnn/kernels/dtypes.h"
   "${ZENDNN_OPERATORS_DIR}/aten/src/ATen/native/zendnn/kernels/functions.h"
   "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/Ops.h"
   "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/OperatorTables.cpp")
@@ -13,6 +15,7 @@ add_custom_command(OUTPUT ${operator_files}
   DEPENDS
     "${PROJECT_SOURCE_DIR}/tools/setup_helpers/operator_tables.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/table/__init__.py"
+    "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/table/dtypes.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/table/functions.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/table/notation.py"
     "${PROJECT_SOURCE_DIR}/torch/backends/zendnn/table/operators.py"

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch.backends.zendnn import _C
+from torch.backends.zendnn.table.dtypes import COMPUTED, DTYPES
 
 from .common import CPU, run_python
 
@@ -53,5 +54,19 @@ def test_caches_are_those_that_linux_sees() -> None:
 
 
 def test_dtypes_have_torchs_names_and_sizes() -> None:
+    assert tuple(_C._dtypes()) == tuple(sorted(COMPUTED))
     for name, size in _C._dtypes().items():
         assert getattr(torch, name).itemsize == size
+
+
+@torch.jit.script
+def number_of(x: torch.Tensor) -> int:
+    return x.dtype
+
+
+@pytest.mark.parametrize("name", DTYPES)
+def test_dtypes_have_torchs_numbers_and_kinds(name: str) -> None:
+    dtype, row = getattr(torch, name), DTYPES[name]
+    assert number_of(torch.zeros((), dtype=dtype)) == row.number
+    assert dtype.is_floating_point == (row.kind == "float")
+    assert dtype.is_complex == (row.kind == "complex")

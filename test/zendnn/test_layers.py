@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,24 +12,25 @@ import torch.backends.zendnn
 
 PACKAGE = Path(torch.backends.zendnn.__file__).parent
 PREFIX = "torch.backends.zendnn"
+ROOT = Path(__file__).parents[2]
 
 #: Each layer, by its files, and the lower layers that it may import; the longest path matches.
 LAYERS = {
     "table": {"table"},
     "graph": {"graph", "table"},
     "passes": {"passes", "graph", "table"},
-    "frontends/calls": {"frontends/calls", "passes", "graph", "_C", "table"},
+    "frontends/calls": {"frontends/calls", "passes", "graph", "table"},
     "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "_C", "table"},
     "frontends/constants": {"_C"},
     "frontends/schedule": {"graph"},
     "frontends": {"frontends", "frontends/torchscript", "frontends/fx", "graph"},
     "frontends/fx": {
         *("frontends", "frontends/fx", "frontends/aten", "frontends/calls", "frontends/schedule"),
-        *("frontends/constants", "passes", "graph", "_C"),
+        *("frontends/constants", "passes", "graph", "table", "_C"),
     },
     "frontends/torchscript": {
         *("frontends", "frontends/torchscript", "frontends/aten", "frontends/calls"),
-        *("frontends/schedule", "frontends/constants", "passes", "graph", "_C"),
+        *("frontends/schedule", "frontends/constants", "passes", "graph", "table", "_C"),
     },
 }
 
@@ -68,10 +70,27 @@ def test_a_layer_imports_only_those_below(layer: str) -> None:
     assert sorted(found - LAYERS[layer]) == []
 
 
+#: What C++ leaves to the rows of tables: a pattern, the folder where it must not occur, and why.
+STATED_IN_ROWS = {
+    "operators are enumerators": (r"\bop [=!]= \"|kind_of\(", "torch/csrc/zendnn"),
+    "kernels have no default dtype": (r"^ +DType \w+ = ", "aten/src/ATen/native/zendnn/kernels"),
+    "sets of instructions have no order": (r"[<>]=? Isa::|isa [<>]", "aten/src/ATen/native/zendnn"),
+}
+
+
+@pytest.mark.parametrize("rule", STATED_IN_ROWS)
+def test_cpp_leaves_to_rows_what_they_state(rule: str) -> None:
+    pattern, folder = STATED_IN_ROWS[rule]
+    files = [x for x in (ROOT / folder).rglob("*.*") if x.suffix in (".cpp", ".h")]
+    assert len(files) > 20
+    lines = [(x.name, line) for x in files for line in x.read_text().splitlines()]
+    assert [(name, line) for name, line in lines if re.search(pattern, line)] == []
+
+
 def test_no_file_of_the_engine_is_too_long_to_be_read() -> None:
     """Python and C++, as the repository has them."""
-    root = Path(__file__).parents[2] / "torch"
-    files = [x for part in ("backends", "csrc") for x in (root / part / "zendnn").rglob("*.*")]
+    folders = (ROOT / "torch" / part / "zendnn" for part in ("backends", "csrc"))
+    files = [x for folder in folders for x in folder.rglob("*.*")]
     lengths = {
         x.name: x.read_text().count("\n") for x in files if x.suffix in (".py", ".cpp", ".h")
     }

@@ -43,11 +43,48 @@ def load(repo: Path = REPO) -> Any:
         package = types.ModuleType(name)
         package.__path__ = [str(repo.joinpath(*name.split(".")))]
         sys.modules[name] = package
-    modules = [importlib.import_module(f"{PACKAGE}.table.{x}") for x in ("functions", "operators")]
-    return types.SimpleNamespace(**(vars(modules[0]) | vars(modules[1])))
+    names: dict[str, Any] = {}
+    for module in ("dtypes", "functions", "operators"):
+        names |= vars(importlib.import_module(f"{PACKAGE}.table.{module}"))
+    return types.SimpleNamespace(**names)
 
 
 # C++.
+
+
+def _computed(table: Any) -> list[Any]:
+    return [table.DTYPES[name] for name in table.COMPUTED]
+
+
+def kernel_dtypes_header(table: Any) -> str:
+    """Return the enumerators of the dtypes that kernels may take, and their C++ types."""
+    rows = _computed(table)
+    enumerators = ", ".join(["none", *(row.name for row in rows)])
+    names = ", ".join(['"no dtype"', *(f'"{row.name}"' for row in rows)])
+    lines = [NOTE + "#pragma once\n", "#include <cstdint>\n"]
+    lines += ["namespace at::native::zendnn::kernels {\n"]
+    lines += [f"struct {row.arithmetic.cpp};" for row in rows if row.arithmetic.cpp != "float"]
+    lines += ["\n// None is what a structure has whose dtype nobody has set."]
+    lines += [f"enum class DType : uint8_t {{ {enumerators} }};"]
+    lines += [f"inline constexpr const char* kDTypeNames[] = {{{names}}};\n"]
+    lines += ["template <class T>\ninline constexpr DType kTypeOf = DType::none;"]
+    for row in rows:
+        of = f"inline constexpr DType kTypeOf<{row.arithmetic.cpp}>"
+        lines.append(f"template <>\n{of} = DType::{row.name};")
+    return "\n".join([*lines, "\n} // namespace at::native::zendnn::kernels\n"])
+
+
+def dtype_rows(table: Any) -> str:
+    """Return the elements of the array ``kDtypes`` (Dtypes.h)."""
+    lines = [NOTE.rstrip()]
+    for row in _computed(table):
+        how = row.arithmetic
+        needs = ", ".join(f"Isa::{name}" for name in how.needs)
+        lines.append(
+            f'Dtype{{ScalarType::{row.scalar}, "{row.name}", {how.primitive}, {row.name}, '
+            f"{{{needs}}}, {_double(how.rounding)}, {_double(how.tolerance)}}},"
+        )
+    return "\n".join(lines) + "\n"
 
 
 def functions_header(table: Any) -> str:
@@ -200,6 +237,8 @@ def _double(number: float) -> str:
 
 #: The generated files, by path below the folder.
 FILES = {
+    "aten/src/ATen/native/zendnn/DtypeRows.inc": dtype_rows,
+    "aten/src/ATen/native/zendnn/kernels/dtypes.h": kernel_dtypes_header,
     "aten/src/ATen/native/zendnn/kernels/functions.h": functions_header,
     "torch/csrc/zendnn/plan/Ops.h": ops_header,
     "torch/csrc/zendnn/plan/OperatorTables.cpp": tables_source,

@@ -43,6 +43,18 @@ def test_operators_are_enumerators_in_the_order_of_their_rows(written: Path) -> 
     assert {"softmax", "where", "to_like"} < set(enumerators)
 
 
+def test_dtypes_that_are_computed_in_are_enumerators_and_rows(written: Path) -> None:
+    folder = written / "aten/src/ATen/native/zendnn"
+    kernels = (folder / "kernels/dtypes.h").read_text()
+    assert "enum class DType : uint8_t { none, float32, bfloat16 };" in kernels
+    assert "inline constexpr DType kTypeOf<BFloat16> = DType::bfloat16;" in kernels
+    rows = (folder / "DtypeRows.inc").read_text().splitlines()[1:]
+    assert [row.partition(", {")[0] for row in rows] == [
+        'Dtype{ScalarType::Float, "float32", f32, float32',
+        'Dtype{ScalarType::BFloat16, "bfloat16", bf16, bfloat16',
+    ]
+
+
 def test_functions_are_enumerators_unless_only_passes_use_them(written: Path) -> None:
     text = (written / "aten/src/ATen/native/zendnn/kernels/functions.h").read_text()
     (eltwise,) = [line for line in text.splitlines() if line.startswith("enum class Eltwise")]

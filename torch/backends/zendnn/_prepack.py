@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.backends.zendnn import _C
+from torch.backends.zendnn.table.dtypes import COMPUTED
 from torch.overrides import has_torch_function_unary
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -58,6 +59,7 @@ def prepack(module: Module) -> Module:
     return packed
 
 
+_DTYPES = tuple(getattr(torch, name) for name in COMPUTED)
 #: Below this many weights a call of the operator costs more than packed weights save.
 _SMALLEST = 1 << 15
 
@@ -66,7 +68,7 @@ def _is_worth_it(layer: Any) -> bool:
     weight = layer.weight
     return (
         type(weight) is nn.Parameter
-        and weight.dtype in (torch.float32, torch.bfloat16)
+        and weight.dtype in _DTYPES
         and weight.device.type == "cpu"
         and weight.numel() >= _SMALLEST
         and not isinstance(getattr(layer, "padding", ()), str)

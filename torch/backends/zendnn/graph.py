@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 import torch
+from torch.backends.zendnn.table.dtypes import of_kind
 from torch.backends.zendnn.table.functions import FUNCTIONS
 from torch.backends.zendnn.table.notation import Attribute, Function, Operator, Trait
 from torch.backends.zendnn.table.operators import OPERATORS
@@ -26,8 +27,8 @@ _OPAQUE_ROW = Operator("opaque(Any?[] operands)", traits=Trait.FOREIGN)
 
 #: Dtypes of which only the class is known.
 SOME_FLOAT, SOME_INTEGER = "floating", "integer"
-_FLOATS = frozenset({"float32", "bfloat16", "float16", "float64", SOME_FLOAT})
-_INTEGERS = frozenset({"int64", "int32", "int16", "int8", "uint8", "bool", SOME_INTEGER})
+_FLOATS = of_kind("float") | {SOME_FLOAT}
+_INTEGERS = of_kind("integer") | {SOME_INTEGER}
 
 
 @dataclass(eq=False)

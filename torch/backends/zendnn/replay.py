@@ -18,12 +18,17 @@ import torch
 from torch import Tensor
 from torch.backends.zendnn._table import table
 from torch.backends.zendnn.kernel_logger import FORMAT, VERSION
+from torch.backends.zendnn.table.dtypes import DTYPES
 
 #: How long each side of a call is timed, in seconds, and how often at least.
 _SECONDS, _RUNS = 0.05, 3
 
 #: By how much answers may differ, as a part of the largest number: the sum of many roundings.
-_TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 5e-2, torch.float16: 5e-3}
+_TOLERANCES = {torch.float16: 5e-3} | {
+    getattr(torch, name): row.arithmetic.tolerance
+    for name, row in DTYPES.items()
+    if row.arithmetic is not None
+}
 
 _HEAD = ("calls", "ours ms", "stock ms", "ratio", "logged ms", "differ", "", "operator", "of")
 

@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeGuard
 
 import torch
-from torch.backends.zendnn import _C
 from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
 from torch.backends.zendnn.passes import _match
+from torch.backends.zendnn.table.dtypes import COMPUTED
 from torch.backends.zendnn.table.notation import Attribute
 from torch.backends.zendnn.table.operators import NUMBERS
 
 Dtypes = frozenset[torch.dtype]
-FLOATING: Dtypes = frozenset(getattr(torch, name) for name in _C._dtypes())
+FLOATING: Dtypes = frozenset(getattr(torch, name) for name in COMPUTED)
 INDEX: Dtypes = frozenset({torch.int64, torch.int32})
 BOOL: Dtypes = frozenset({torch.bool})
 #: What views and sizes may be taken of.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from torch.backends.zendnn.graph import Graph, Node, Value, infer_dtype, infer_types
 from torch.backends.zendnn.passes._match import bypass, each
-
-_ENGINE_DTYPES = ("float32", "bfloat16")
+from torch.backends.zendnn.table.dtypes import COMPUTED
 
 
 @each()
@@ -13,7 +12,7 @@ def remove_casts(graph: Graph, node: Node) -> bool:
     """Remove conversions that convert nothing; return how many."""
     infer_types(node)  # an operand may be another one than before
     dtype = infer_dtype(node)
-    if node.op == "to_like" and not node.get("in_place") and dtype in _ENGINE_DTYPES:
+    if node.op == "to_like" and not node.get("in_place") and dtype in COMPUTED:
         graph.set_inputs(node, node.inputs[:1])
         node.op = "to"
         node.attributes = {"dtype": dtype}

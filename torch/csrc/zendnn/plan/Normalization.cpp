@@ -243,6 +243,7 @@ void build_batch_norm(Builder& builder, const Node& node) {
   auto args = args_of<Args>(builder, node, from, to);
   args.channels = builder.sizes(tensor(node, 0))[1];
   args.eps = static_cast<float>(node.as<attr::batch_norm>().eps);
+  args.weight_dtype = kernels::DType::float32;
   args.layout = from.layout;
   args.relu = !node.post.empty() && node.post[0].algorithm == "relu";
   add_kernel(

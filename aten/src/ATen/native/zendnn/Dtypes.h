@@ -1,4 +1,5 @@
-// The dtypes that ZenDNN computes in: a row for each.
+// The dtypes that ZenDNN computes in: a row for each, which the build generates
+// from torch/backends/zendnn/table/dtypes.py.
 #pragma once
 
 #include <ATen/native/zendnn/Cpu.h>
@@ -27,15 +28,7 @@ inline constexpr auto kDtypes = [] {
   using enum kernels::DType;
   using enum ::zendnn::memory::data_type;
   return std::array{
-      Dtype{kFloat, "float32", f32, float32, {Isa::none, Isa::none}, 0, 1e-4},
-      Dtype{
-          kBFloat16,
-          "bfloat16",
-          bf16,
-          bfloat16,
-          {Isa::avx2_bf16, Isa::avx512},
-          0x1p-7,
-          5e-2},
+#include <ATen/native/zendnn/DtypeRows.inc>
   };
 }();
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import torch
 from torch.backends.zendnn.frontends.calls import ANY, Call, Refused
+from torch.backends.zendnn.table.dtypes import COMPUTED, DTYPES, MADE
 
-#: torch's own numbers of the engine's dtypes.
-DTYPES = {6: "float32", 15: "bfloat16"}
-BOOL_NUMBER, INT64_NUMBER = 11, 4
-#: Those of all tensors that plans make.
-MADE = {**DTYPES, BOOL_NUMBER: "bool", INT64_NUMBER: "int64"}
+#: torch's own numbers of these.
+BOOL_NUMBER, INT64_NUMBER = DTYPES["bool"].number, DTYPES["int64"].number
 
 
 def engine_dtype(call: Call, name: str) -> str:
     """Return what the engine calls a dtype that a constant argument states."""
-    number_ = call.python(name)
-    if number_ not in DTYPES:
-        raise Refused(f"{name} is not float32 or bfloat16")
-    return DTYPES[number_]
+    made = MADE.get(call.python(name), "")
+    if made not in COMPUTED:
+        raise Refused(f"{name} is not {' or '.join(COMPUTED)}")
+    return made
 
 
 #: torch's own numbers of memory formats: of a tensor's own, and of the order of its dimensions.

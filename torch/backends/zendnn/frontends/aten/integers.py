@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import torch
-from torch.backends.zendnn.frontends.aten.dtypes import INT64_NUMBER, MADE
+from torch.backends.zendnn.frontends.aten.dtypes import INT64_NUMBER
 from torch.backends.zendnn.frontends.aten.mappings import mapped
-from torch.backends.zendnn.frontends.calls import BOOL, Call, Dtypes, Refused, words
+from torch.backends.zendnn.frontends.calls import BOOL, FLOATING, Call, Dtypes, Refused, words
 from torch.backends.zendnn.graph import Operand, Value
+from torch.backends.zendnn.table.dtypes import MADE
 
 INT64: Dtypes = frozenset({torch.int64})
 _WHOLE = INT64 | BOOL
-_COMPARED = _WHOLE | {torch.float32, torch.bfloat16}
+_COMPARED = _WHOLE | FLOATING
 
 
 def are_integers(call: Call, *names: str) -> bool:

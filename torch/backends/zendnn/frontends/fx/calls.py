@@ -12,21 +12,11 @@ from torch import fx
 from torch.backends.zendnn.frontends.calls import MISSING, Call, Handle, Refused
 from torch.backends.zendnn.frontends.fx.writes import base, is_view, writes
 from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
+from torch.backends.zendnn.table.dtypes import DTYPES
 
 #: torch's own numbers of dtypes, layouts and memory formats, which importers know them by.
 CODES = {
-    torch.uint8: 0,
-    torch.int8: 1,
-    torch.int16: 2,
-    torch.int32: 3,
-    torch.int64: 4,
-    torch.float16: 5,
-    torch.float32: 6,
-    torch.float64: 7,
-    torch.complex64: 9,
-    torch.complex128: 10,
-    torch.bool: 11,
-    torch.bfloat16: 15,
+    **{getattr(torch, name): row.number for name, row in DTYPES.items()},
     torch.strided: 0,
     torch.contiguous_format: 0,
     torch.preserve_format: 1,

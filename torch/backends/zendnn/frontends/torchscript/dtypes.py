@@ -18,10 +18,10 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
     schema_arguments,
 )
 from torch.backends.zendnn.frontends.torchscript.mutation import IN_PLACE
+from torch.backends.zendnn.table.dtypes import DTYPES, of_kind
 
 #: torch's own numbers of its integers and bool.
-WHOLE_NUMBERS = frozenset({0, 1, 2, 3, 4, 11})
-
+WHOLE_NUMBERS = frozenset(DTYPES[name].number for name in of_kind("integer"))
 
 #: Operators whose result is whole whatever they are given.
 MAKES_WHOLE = {"prim::NumToTensor"} | qualified(

@@ -106,7 +106,7 @@ void search_columns(
 void argmax(const ArgmaxArgs& args) {
   if (args.outer * args.dim * args.inner == 0)
     return;
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     if (args.inner == 1)
       return search_rows<T>(args);
     const int64_t size = args.outer * args.dim * args.inner;

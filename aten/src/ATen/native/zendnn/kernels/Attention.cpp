@@ -428,13 +428,15 @@ int64_t attention_scratch_bytes(const AttentionArgs& args) {
 void attention(const AttentionArgs& args) {
   if (args.batch == 0 || args.heads == 0 || args.target == 0 || args.size == 0)
     return;
-  if (args.dtype == DType::float32)
-    return run<float, float>(args);
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
 #ifdef __AVX512BF16__
-  if (args.heads / args.kv_heads * args.target > kTileRows)
-    return run<BFloat16, BFloat16>(args);
+    if constexpr (kTypeOf<T> == DType::bfloat16) {
+      if (args.heads / args.kv_heads * args.target > kTileRows)
+        return run<T, T>(args);
+    }
 #endif
-  run<BFloat16, float>(args);
+    run<T, float>(args);
+  });
 }
 
 } // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA

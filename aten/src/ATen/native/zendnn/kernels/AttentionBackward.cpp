@@ -330,7 +330,8 @@ int64_t attention_backward_scratch_bytes(const AttentionBackwardArgs& args) {
 }
 
 void attention_backward(const AttentionBackwardArgs& args) {
-  with_type(args.forward.dtype, [&]<class T>(T*) { run<T>(args); });
+  with_type<float, BFloat16>(
+      args.forward.dtype, [&]<class T>(T*) { run<T>(args); });
 }
 
 } // namespace at::native::zendnn::kernels::ZENDNN_KERNEL_ISA

@@ -69,7 +69,7 @@ class AvgPool {
 
 void avg_pool(const AvgPoolArgs& args) {
   const Windows& w = args.windows;
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     each_strip(
         w,
         args.planes,

@@ -159,8 +159,8 @@ class Norm {
 } // namespace
 
 void batch_norm(const BatchNormArgs& args) {
-  with_type(args.dtype, [&]<class T>(T*) {
-    with_type(args.weight_dtype, [&]<class W>(W*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
+    with_type<float, BFloat16>(args.weight_dtype, [&]<class W>(W*) {
       if (args.relu)
         Norm<T, W, true>(args).run();
       else

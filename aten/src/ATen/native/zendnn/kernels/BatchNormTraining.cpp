@@ -478,14 +478,14 @@ void differentiate_rows(const BatchNormBackwardArgs& args) {
 } // namespace
 
 void batch_norm_training(const BatchNormTrainingArgs& args) {
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     (args.layout == ChannelLayout::planes ? normalise_planes<T>
                                           : normalise_rows<T>)(args);
   });
 }
 
 void batch_norm_backward(const BatchNormBackwardArgs& args) {
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     (args.layout == ChannelLayout::planes ? differentiate_planes<T>
                                           : differentiate_rows<T>)(args);
   });

@@ -117,7 +117,7 @@ bool all_finite(const T* from, int64_t size) {
 
 bool depthwise(const DepthwiseArgs& args) {
   const Windows& w = args.windows;
-  return with_type(args.dtype, [&]<class T>(T*) {
+  return with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     if ((w.pad_top > 0 || w.pad_left > 0) &&
         !all_finite(
             static_cast<const T*>(args.weight),

@@ -22,7 +22,17 @@
 
 #include <ATen/native/zendnn/Cpu.h>
 
+#include <stdexcept>
+#include <string>
+
 namespace at::native::zendnn::kernels {
+
+void refuse(DType dtype) {
+  throw std::invalid_argument(
+      std::string("a kernel does not take ") +
+      kDTypeNames[static_cast<size_t>(dtype)]);
+}
+
 #define ZENDNN_DECLARE(isa, Result, name, Args) \
   namespace isa {                               \
   Result name(const Args& args);                \

@@ -44,7 +44,7 @@ void multiply_all(const DotArgs& args) {
   const auto bias = [&](int64_t j) {
     return args.bias == nullptr
                ? 0
-               : with_type(args.bias_dtype, [&]<class B>(B*) {
+               : with_type<float, BFloat16>(args.bias_dtype, [&]<class B>(B*) {
                    return load_one(static_cast<const B*>(args.bias) + j);
                  });
   };
@@ -81,8 +81,8 @@ void multiply_all(const DotArgs& args) {
 } // namespace
 
 void dot(const DotArgs& args) {
-  with_type(args.dtype, [&]<class T>(T*) {
-    with_type(
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
+    with_type<float, BFloat16>(
         args.out_dtype, [&]<class Out>(Out*) { multiply_all<T, Out>(args); });
   });
 }

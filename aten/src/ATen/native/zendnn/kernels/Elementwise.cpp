@@ -110,7 +110,7 @@ void convert_items(const From* from, To* to, int64_t size) {
 
 // Executes an instruction for up to kChunk elements.
 void execute(const Instruction& it, const Slot* slots, int64_t size) {
-  with_type(it.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(it.dtype, [&]<class T>(T*) {
     T space[kChunk], other_space[kChunk];
     T* out = items<T>(slots[it.out]);
     switch (it.kind) {
@@ -136,7 +136,7 @@ void execute(const Instruction& it, const Slot* slots, int64_t size) {
             size);
       }
       case Instruction::Kind::conversion:
-        return with_type(it.from, [&]<class From>(From*) {
+        return with_type<float, BFloat16>(it.from, [&]<class From>(From*) {
           From from_space[kChunk];
           convert_items(each_item(slots[it.a], size, from_space), out, size);
         });
@@ -299,7 +299,7 @@ void execute_all(const PointwiseArgs& args) {
 } // namespace
 
 void eltwise(const EltwiseArgs& args) {
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     parallel(args.size, 64, kGrain, [&](int64_t begin, int64_t end) {
       apply(
           args.algorithm,

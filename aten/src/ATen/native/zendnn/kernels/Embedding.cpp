@@ -225,7 +225,7 @@ bool run_bags(const EmbeddingBag& args, int64_t begin, int64_t end) {
 }
 
 bool run_bags(const EmbeddingBag& args, int64_t begin, int64_t end) {
-  return with_type(args.dtype, [&]<class T>(T*) {
+  return with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     return args.id_type == IdType::int64
                ? run_bags<T, int64_t>(args, begin, end)
                : run_bags<T, int32_t>(args, begin, end);
@@ -361,7 +361,7 @@ bool pairwise_dot(const PairwiseDotArgs& args) {
       return false;
   if (args.pairs == 0)
     return true;
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     const int64_t grain = ceil_div(131072, max(args.pairs * args.dim, 1));
     parallel(args.batch, 1, grain, [&](int64_t begin, int64_t end) {
       if (args.features <= kMaxFeatures && args.pairs <= kMaxPairs)

@@ -74,8 +74,8 @@ class Group {
 } // namespace
 
 void group_norm(const GroupNormArgs& args) {
-  with_type(args.dtype, [&]<class T>(T*) {
-    with_type(args.weight_dtype, [&]<class W>(W*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
+    with_type<float, BFloat16>(args.weight_dtype, [&]<class W>(W*) {
       const int64_t grain =
           ceil_div(kGrain, max(args.channels * args.pixels, 1));
       parallel(

@@ -87,7 +87,7 @@ class MaxPool {
 
 void max_pool(const MaxPoolArgs& args) {
   const Windows& w = args.windows;
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     each_strip(
         w,
         args.planes,

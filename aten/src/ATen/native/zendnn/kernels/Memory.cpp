@@ -183,7 +183,7 @@ bool gather_pairs(const GatherPairsArgs& args) {
     if (args.row[i] < 0 || args.row[i] >= args.rows || args.col[i] < 0 ||
         args.col[i] >= args.cols)
       return false;
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     const int64_t grain =
         ceil_div(kGrainBytes / 8, int64_t{sizeof(T)} * max(args.pairs, 1));
     parallel(args.batch, 1, grain, [&](int64_t begin, int64_t end) {

@@ -60,8 +60,8 @@ void norm_row(const NormArgs& args, int64_t row) {
 
 template <bool centred>
 void norm(const NormArgs& args) {
-  with_type(args.dtype, [&]<class T>(T*) {
-    with_type(args.weight_dtype, [&]<class W>(W*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
+    with_type<float, BFloat16>(args.weight_dtype, [&]<class W>(W*) {
       const int64_t grain = ceil_div(kGrain, max(args.cols, 1));
       parallel(args.rows, 1, grain, [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row)
@@ -339,7 +339,7 @@ void rms_norm(const NormArgs& args) {
 }
 
 void softmax(const SoftmaxArgs& args) {
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     const T* x = static_cast<const T*>(args.x);
     T* out = static_cast<T*>(args.out);
     // The lowest exponent whose power is normal, or at least subnormal.
@@ -403,7 +403,7 @@ void softmax(const SoftmaxArgs& args) {
 }
 
 void logsumexp(const SoftmaxArgs& args) {
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     const T* x = static_cast<const T*>(args.x);
     T* out = static_cast<T*>(args.out);
     if (args.inner == 1) {

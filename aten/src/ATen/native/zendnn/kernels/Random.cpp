@@ -52,7 +52,7 @@ int bernoulli(const BernoulliArgs& args) {
   uint32_t drawn[1 + kStateWords];
   float chosen[kStateWords / 2];
   int used = args.used, held = 0; // words of a pair split between two states
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     T* out = static_cast<T*>(args.out);
     for (int64_t left = args.size; left > 0;) {
       if (used == kStateWords) {

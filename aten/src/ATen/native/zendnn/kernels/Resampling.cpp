@@ -207,7 +207,7 @@ void resample(const ResampleArgs& args) {
   const bool rows = args.x_strides.pixel == 1 && args.out_strides.pixel == 1;
   const int64_t images = args.batch * (rows ? args.channels : 1);
   const int64_t each = args.out_width * (rows ? 1 : args.channels);
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     with_taps(args, [&]<int down, int across>(Taps<down, across>) {
       parallel(
           images * args.out_height,

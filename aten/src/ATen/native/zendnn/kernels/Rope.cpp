@@ -60,7 +60,7 @@ void rope(const RopeArgs& args) {
       args.sizes,
       {args.out_strides, args.x_strides, args.cos_strides, args.sin_strides});
   const int last = rows.ndim - 1;
-  with_type(args.dtype, [&]<class T>(T*) {
+  with_type<float, BFloat16>(args.dtype, [&]<class T>(T*) {
     const auto* x = static_cast<const T*>(args.x);
     const auto* cos = static_cast<const T*>(args.cos);
     const auto* sin = static_cast<const T*>(args.sin);

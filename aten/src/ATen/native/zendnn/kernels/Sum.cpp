@@ -263,7 +263,8 @@ void reduce_sum(const SumArgs& args) {
   for (int64_t d = 0; d < args.ndim; ++d)
     if (args.sizes[d] == 0 && args.out_strides[d] != 0)
       return;
-  with_type(args.dtype, [&]<class T>(T*) { Sum<T>(args).run(); });
+  with_type<float, BFloat16>(
+      args.dtype, [&]<class T>(T*) { Sum<T>(args).run(); });
 }
 
 void integer_sum(const IntegerSumArgs& args) {

@@ -14,7 +14,7 @@ struct ArgmaxArgs {
   int64_t outer = 1;
   int64_t dim = 0;
   int64_t inner = 1;
-  DType dtype = DType::float32;
+  DType dtype{};
 };
 
 void argmax(const ArgmaxArgs& args);

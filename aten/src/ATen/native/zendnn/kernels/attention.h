@@ -49,11 +49,11 @@ struct AttentionArgs {
   // Added to the scores, or null.
   const void* mask = nullptr;
   MaskStrides mask_strides{};
-  DType mask_dtype = DType::float32;
+  DType mask_dtype{};
   // One byte per score, 0 where the key is hidden, or null.
   const uint8_t* keep = nullptr;
   MaskStrides keep_strides{};
-  DType dtype = DType::float32; // of q, k, v and out
+  DType dtype{}; // of q, k, v and out
   // Aligned to 64 bytes; attention_scratch_bytes() per thread. The scratch
   // limits the number of threads, and must suffice for one.
   void* scratch = nullptr;

@@ -258,7 +258,7 @@ class ScoreMask {
     if (args_.chosen)
       replace(query, scores, key, keys);
     if (args_.mask)
-      with_type(args_.mask_dtype, [&]<class M>(M*) {
+      with_type<float, BFloat16>(args_.mask_dtype, [&]<class M>(M*) {
         add_mask(query, scores, key, keys, static_cast<const M*>(args_.mask));
       });
     if (args_.keep)

@@ -13,7 +13,7 @@ struct AvgPoolArgs {
   Windows windows; // accepted by takes_windows(), and not dilated
   // Whether the padding counts; no window may then reach beyond it.
   bool counts_padding = true;
-  DType dtype = DType::float32;
+  DType dtype{};
 };
 
 void avg_pool(const AvgPoolArgs& args);

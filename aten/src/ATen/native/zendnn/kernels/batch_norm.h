@@ -27,8 +27,8 @@ struct BatchNormArgs {
   ChannelLayout layout = ChannelLayout::planes;
   float eps = 0;
   bool relu = false;
-  DType dtype = DType::float32; // of x and out
-  DType weight_dtype = DType::float32;
+  DType dtype{}; // of x and out
+  DType weight_dtype{};
 };
 
 void batch_norm(const BatchNormArgs& args);
@@ -51,7 +51,7 @@ struct BatchNormTrainingArgs {
   int64_t batch = 0, channels = 0, pixels = 0;
   double eps = 0, momentum = 0;
   ChannelLayout layout = ChannelLayout::planes;
-  DType dtype = DType::float32; // of x and out
+  DType dtype{}; // of x and out
 };
 
 void batch_norm_training(const BatchNormTrainingArgs& args);
@@ -72,7 +72,7 @@ struct BatchNormBackwardArgs {
   int64_t batch = 0, channels = 0, pixels = 0;
   bool own = true; // whether mean and rstd depend on x
   ChannelLayout layout = ChannelLayout::planes;
-  DType dtype = DType::float32; // of grad_out, x and grad_x
+  DType dtype{}; // of grad_out, x and grad_x
 };
 
 void batch_norm_backward(const BatchNormBackwardArgs& args);

@@ -15,7 +15,7 @@ struct DepthwiseArgs {
   int64_t batch = 0, channels = 0;
   int64_t filters = 0; // a multiple of the channels
   Windows windows;     // accepted by takes_windows()
-  DType dtype = DType::float32;
+  DType dtype{};
 };
 
 // False, without any write, if a non-finite weight would multiply the padding.

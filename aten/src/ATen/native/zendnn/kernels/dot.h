@@ -20,9 +20,9 @@ struct DotArgs {
   int64_t out_step = 0;
   const NamedFunction* functions = nullptr;
   int64_t function_count = 0;
-  DType dtype = DType::float32; // of x and the weight
-  DType bias_dtype = DType::float32;
-  DType out_dtype = DType::float32;
+  DType dtype{}; // of x and the weight
+  DType bias_dtype{};
+  DType out_dtype{};
 };
 
 void dot(const DotArgs& args);

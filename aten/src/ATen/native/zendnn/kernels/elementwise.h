@@ -24,7 +24,7 @@ struct EltwiseArgs {
   const void* src = nullptr;
   void* dst = nullptr;
   int64_t size = 0;
-  DType dtype = DType::float32;
+  DType dtype{};
 };
 
 void eltwise(const EltwiseArgs& args);
@@ -43,8 +43,8 @@ struct Instruction {
   Binary combination = Binary::add;
   float alpha = 0; // of the function
   float beta = 0;
-  DType dtype = DType::float32; // of what it makes
-  DType from = DType::float32;  // of what it converts
+  DType dtype{}; // of what it makes
+  DType from{};  // of what it converts
   uint8_t a = 0, b = 0, c = 0, out = 0;
 };
 

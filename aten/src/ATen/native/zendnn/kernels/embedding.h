@@ -39,7 +39,7 @@ struct EmbeddingBag {
   void* out = nullptr; // (bags, dim)
   int64_t out_stride = 0;
   Reduction mode = Reduction::sum;
-  DType dtype = DType::float32;
+  DType dtype{};
   int64_t padding = -1; // the id of ignored rows; none if negative
   // Results for a backward pass, of the ids' type; each may be null.
   void* bag_of = nullptr;  // (ids_count) the bag of each id; with offsets
@@ -72,7 +72,7 @@ struct PairwiseDotArgs {
   int64_t pairs = 0;
   void* out = nullptr; // (batch, pairs)
   int64_t out_stride = 0;
-  DType dtype = DType::float32;
+  DType dtype{};
 };
 
 // False if an index is outside [0, features); out is then untouched.

@@ -19,8 +19,8 @@ struct GroupNormArgs {
   int64_t x_stride = 0, out_stride = 0;
   bool channels_last = false;
   float eps = 0;
-  DType dtype = DType::float32;
-  DType weight_dtype = DType::float32; // of weight and bias
+  DType dtype{};
+  DType weight_dtype{}; // of weight and bias
 };
 
 void group_norm(const GroupNormArgs& args);

@@ -14,7 +14,7 @@ struct MaxPoolArgs {
   int64_t* indices = nullptr;
   int64_t planes = 0;
   Windows windows; // accepted by takes_windows(); dilated only without padding
-  DType dtype = DType::float32;
+  DType dtype{};
 };
 
 void max_pool(const MaxPoolArgs& args);

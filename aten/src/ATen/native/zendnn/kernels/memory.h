@@ -49,7 +49,7 @@ struct GatherPairsArgs {
   int64_t pairs = 0;
   void* out = nullptr; // (batch, pairs)
   int64_t out_stride = 0;
-  DType dtype = DType::float32;
+  DType dtype{};
 };
 
 // False if an index is out of range; out is then incomplete.

@@ -19,8 +19,8 @@ struct NormArgs {
   int64_t rows = 0;
   int64_t cols = 0;
   float eps = 0;
-  DType dtype = DType::float32;
-  DType weight_dtype = DType::float32; // of weight, bias, mean and rstd
+  DType dtype{};
+  DType weight_dtype{}; // of weight, bias, mean and rstd
 };
 
 // (s - mean) / sqrt(variance + eps) · weight + bias, where s = x + residual is
@@ -40,7 +40,7 @@ struct SoftmaxArgs {
   // Whether subnormal results over the last dimension may be flushed to 0:
   // multiplications by subnormals take sixty times as long.
   bool flush = false;
-  DType dtype = DType::float32;
+  DType dtype{};
 };
 
 void softmax(const SoftmaxArgs& args);

@@ -17,7 +17,7 @@ struct BernoulliArgs {
   void* out = nullptr;
   int64_t size = 0;
   double p = 0; // from 0 to 1
-  DType dtype = DType::float32;
+  DType dtype{};
 };
 
 // Returns the new number of used words.

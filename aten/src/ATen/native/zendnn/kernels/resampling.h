@@ -54,7 +54,7 @@ struct ResampleArgs {
   Resampling down = Resampling::nearest, across = Resampling::nearest;
   int64_t batch = 0, channels = 0;
   int64_t out_height = 0, out_width = 0;
-  DType dtype = DType::float32;
+  DType dtype{};
 };
 
 void resample(const ResampleArgs& args);

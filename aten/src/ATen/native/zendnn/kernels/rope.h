@@ -23,8 +23,8 @@ struct RopeArgs {
   const int64_t* sizes = nullptr;
   int64_t ndim = 0; // from 1 to 8
   int64_t rotary = 0;
-  bool interleaved = false;     // pairs are neighbours, not `rotary` / 2 apart
-  DType dtype = DType::float32; // of all
+  bool interleaved = false; // pairs are neighbours, not `rotary` / 2 apart
+  DType dtype{};            // of all
 };
 
 void rope(const RopeArgs& args);

@@ -16,7 +16,7 @@ struct SumArgs {
   const int64_t* sizes = nullptr;       // of x
   int64_t ndim = 0;
   double scale = 1; // 1 / count for a mean
-  DType dtype = DType::float32;
+  DType dtype{};
 };
 
 void reduce_sum(const SumArgs& args);

@@ -8,14 +8,17 @@
 // calling thread. Without AVX2, kernels must not be called.
 #pragma once
 
+#include <ATen/native/zendnn/kernels/dtypes.h>
+
 #include <cstdint>
 
 namespace at::native::zendnn::kernels {
 
-enum class DType { float32, bfloat16 };
-
 struct BFloat16 {
   uint16_t bits;
 };
+
+// Throws std::invalid_argument: a kernel does not take this dtype.
+[[noreturn]] void refuse(DType dtype);
 
 } // namespace at::native::zendnn::kernels

@@ -613,11 +613,18 @@ inline void parallel(int64_t size, int64_t step, int64_t grain, F f) {
   });
 }
 
-// Calls f with a null pointer of the type that `dtype` names.
-template <class F>
+// Calls f with a null pointer of the type that `dtype` names, one of those that
+// a kernel takes; throws std::invalid_argument for any other.
+template <class T, class... Others, class F>
 inline decltype(auto) with_type(DType dtype, F f) {
-  return dtype == DType::bfloat16 ? f(static_cast<BFloat16*>(nullptr))
-                                  : f(static_cast<float*>(nullptr));
+  if constexpr (sizeof...(Others) > 0) {
+    if (dtype != kTypeOf<T>)
+      return with_type<Others...>(dtype, f);
+  } else {
+    if (dtype != kTypeOf<T>)
+      refuse(dtype);
+  }
+  return f(static_cast<T*>(nullptr));
 }
 
 } // namespace
