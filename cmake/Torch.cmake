@@ -11,7 +11,6 @@ set(generated "${ZENDNN_GENERATED_DIR}")
 file(GLOB torch_zendnn_written CONFIGURE_DEPENDS
   "${overlay}/aten/src/ATen/native/zendnn/*.cpp"
   "${overlay}/aten/src/ATen/native/zendnn/cpu/*.cpp"
-  "${overlay}/aten/src/ATen/native/zendnn/kernels/Dispatch.cpp"
   "${overlay}/torch/csrc/zendnn/*.cpp"
   "${overlay}/torch/csrc/zendnn/plan/*.cpp")
 set(bindings
@@ -19,8 +18,10 @@ set(bindings
   "${overlay}/torch/csrc/zendnn/compiled.cpp")
 list(REMOVE_ITEM torch_zendnn_written ${bindings} ${torch_zendnn_generated})
 
-# The generated C++ tables of operators.
-set(operator_tables "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/OperatorTables.cpp")
+# What is generated from tables.
+set(tables
+  "${ZENDNN_OPERATORS_DIR}/aten/src/ATen/native/zendnn/kernels/Dispatch.cpp"
+  "${ZENDNN_OPERATORS_DIR}/torch/csrc/zendnn/plan/OperatorTables.cpp")
 
 # Upstream's code; its warnings are hidden.
 add_library(torch_zendnn_generated OBJECT ${torch_zendnn_generated})
@@ -33,7 +34,7 @@ target_precompile_headers(torch_zendnn_generated PRIVATE
 add_dependencies(torch_zendnn_generated zendnn)
 
 add_library(torch_zendnn SHARED
-  ${torch_zendnn_written} "${operator_tables}" ${zendnn_kernels} $<TARGET_OBJECTS:torch_zendnn_generated>)
+  ${torch_zendnn_written} ${tables} ${zendnn_kernels} $<TARGET_OBJECTS:torch_zendnn_generated>)
 # These are compiled alone, because their names collide with those of other files.
 set(collide "/cpu/(Gru|Normalization)\\.cpp$" "/plan/LeftToTorch\\.cpp$")
 foreach(folder aten/src/ATen/native/zendnn aten/src/ATen/native/zendnn/cpu torch/csrc/zendnn/plan)
@@ -49,7 +50,7 @@ target_link_libraries(torch_zendnn PRIVATE
   -Wl,--exclude-libs,ALL
   "-Wl,--version-script=${overlay}/cmake/libtorch_zendnn.map"
   "$<TARGET_FILE:zendnn>" "${BLIS_LIBRARY}" ${torch_openmp} ${CMAKE_DL_LIBS})
-add_dependencies(torch_zendnn zendnn operator_tables)
+add_dependencies(torch_zendnn zendnn)
 set_target_properties(torch_zendnn PROPERTIES
   LINK_DEPENDS "${overlay}/cmake/libtorch_zendnn.map"
   LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib"

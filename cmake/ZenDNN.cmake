@@ -143,6 +143,7 @@ endif()
 target_sources(zendnn_cpu PRIVATE ${zendnn_names_for_profilers})
 
 # ---- Our own sources ---------------------------------------------------------------
+include(OperatorTables)
 set(zendnn_ours blis_gemm emulation execution_counters panel_convolution panel_image panel_kernel
   panel_dot panel_matmul panel_pack panel_plain_convolution panel_product panel_reorder)
 list(TRANSFORM zendnn_ours PREPEND "${PROJECT_SOURCE_DIR}/third_party/zendnn/")
@@ -156,7 +157,7 @@ foreach(part ${zendnn_parts})
 endforeach()
 set_source_files_properties(${zendnn_ours}
   TARGET_DIRECTORY zendnn
-  PROPERTIES COMPILE_OPTIONS "-std=c++20;-fopenmp;-Wall;-Wextra;-isystem${BLIS_INCLUDE_DIR};-isystem${ZENDNN_SOURCE_DIR}/src")
+  PROPERTIES COMPILE_OPTIONS "-std=c++20;-fopenmp;-Wall;-Wextra;-I${ZENDNN_OPERATORS_DIR};-isystem${BLIS_INCLUDE_DIR};-isystem${ZENDNN_SOURCE_DIR}/src")
 # ZenDNN calls CBLAS functions where its own GEMM kernels cannot be used; here they come from BLIS.
 foreach(part zendnn_cpu zendnn_cpu_x64)
   target_compile_definitions(${part} PRIVATE USE_CBLAS)

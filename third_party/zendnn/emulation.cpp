@@ -23,14 +23,7 @@ struct Level {
   x64::cpu_isa_t bits;
 };
 constexpr Level kLevels[] = {
-    {"amx_bf16", zendnn_cpu_isa_avx512_core_amx, x64::avx512_core_amx},
-    {"avx512_fp16", zendnn_cpu_isa_avx512_core_fp16, x64::avx512_core_fp16},
-    {"avx512_bf16", zendnn_cpu_isa_avx512_core_bf16, x64::avx512_core_bf16},
-    {"avx512_vnni", zendnn_cpu_isa_avx512_core_vnni, x64::avx512_core_vnni},
-    {"avx512bw", zendnn_cpu_isa_avx512_core, x64::avx512_core},
-    {"avx2", zendnn_cpu_isa_avx2, x64::avx2},
-    {"avx", zendnn_cpu_isa_avx, x64::avx},
-    {"sse4_1", zendnn_cpu_isa_sse41, x64::sse41},
+#include "third_party/zendnn/levels.inc"
 };
 
 // Servers of each generation.

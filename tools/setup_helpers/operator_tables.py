@@ -1,8 +1,7 @@
-"""Generates the C++ and documentation tables of operators from their rows.
+"""Generates C++, CMake's lists and tables of documents from ``torch/backends/zendnn/table``.
 
-The tables are in ``torch/backends/zendnn/table``. Run as a module with a folder, as in the build,
-this writes the C++ tables into it. With ``--document FILE`` it replaces the tables of a document,
-between their marker lines.
+Run as a module with a folder, as in the build, this writes C++ and CMake's lists into it. With
+``--document FILE`` it replaces the tables of a document, between their marker lines.
 """
 
 from __future__ import annotations
@@ -44,12 +43,81 @@ def load(repo: Path = REPO) -> Any:
         package.__path__ = [str(repo.joinpath(*name.split(".")))]
         sys.modules[name] = package
     names: dict[str, Any] = {}
-    for module in ("dtypes", "functions", "operators"):
+    for module in ("dtypes", "functions", "instruction_sets", "kernels", "operators"):
         names |= vars(importlib.import_module(f"{PACKAGE}.table.{module}"))
     return types.SimpleNamespace(**names)
 
 
 # C++.
+
+
+def instruction_sets_header(table: Any) -> str:
+    """Return the enumerators of instruction sets, and what people read of each."""
+    rows = list(table.INSTRUCTION_SETS.values())
+    lines = [NOTE + "#pragma once\n", "#include <oneapi/zendnn/zendnn_types.h>\n"]
+    lines += ["#include <cstdint>\n", "namespace at::native::zendnn {\n"]
+    lines += ["enum class Isa : uint16_t {", "  none = 0,"]
+    lines += [f"  {row.name} = zendnn_cpu_isa_{row.primitive}," for row in rows]
+    lines += ["};\n", "struct TitledIsa {", "  Isa isa;", "  const char* title;", "};"]
+    lines += ["// From the widest on.", "inline constexpr TitledIsa kIsas[] = {"]
+    lines += [f'    {{Isa::{row.name}, "{row.title}"}},' for row in reversed(rows)]
+    return "\n".join([*lines, "};\n", "} // namespace at::native::zendnn\n"])
+
+
+def emulated_sets(table: Any) -> str:
+    """Return the elements of the array ``kLevels`` (emulation.cpp), from the widest on."""
+    lines = [
+        f'{{"{row.flag}", zendnn_cpu_isa_{row.primitive}, x64::{row.primitive}}},'
+        for row in reversed(table.INSTRUCTION_SETS.values())
+        if row.flag
+    ]
+    return "\n".join([NOTE.rstrip(), *lines]) + "\n"
+
+
+_DISPATCH = """#include <ATen/native/zendnn/Cpu.h>
+#include <ATen/native/zendnn/kernels/types.h>
+
+#include <stdexcept>
+#include <string>
+
+namespace at::native::zendnn::kernels {
+
+void refuse(DType dtype) {
+  throw std::invalid_argument(
+      std::string("a kernel does not take ") +
+      kDTypeNames[static_cast<size_t>(dtype)]);
+}
+"""
+
+
+def dispatch_source(table: Any) -> str:
+    """Return the kernels' functions, each of which calls the best one for this CPU."""
+    headers = sorted({row.header for row in table.KERNELS})
+    lines = [f"#include <ATen/native/zendnn/kernels/{header}>" for header in headers]
+    lines = [NOTE + "\n".join(lines) + "\n", _DISPATCH]
+    for row in table.KERNELS:
+        taken = f"{row.name}(const {row.args}& args)"
+        lines += [f"namespace {isa} {{ {row.result} {taken}; }}" for isa in row.sets]
+        lines.append(f"{row.result} {taken} {{")
+        narrowest, *wider = row.sets
+        for isa in reversed(wider):
+            lines.append(f"  if (uses(Isa::{isa})) return {isa}::{row.name}(args);")
+        lines.append(f"  return {narrowest}::{row.name}(args);\n}}\n")
+    return "\n".join([*lines, "} // namespace at::native::zendnn::kernels\n"])
+
+
+def kernels_cmake(table: Any) -> str:
+    """Return what CMake compiles for each instruction set, and with which options."""
+    sources: dict[str, dict[str, None]] = {}
+    for row in table.KERNELS:
+        for isa in row.sets:
+            sources.setdefault(isa, {})[row.source] = None
+    lines = [NOTE.replace("//", "#") + f"set(zendnn_kernel_sets {' '.join(sources)})"]
+    for isa, files in sources.items():
+        options = " ".join(table.INSTRUCTION_SETS[isa].options)
+        lines.append(f"set(zendnn_kernel_options_{isa} {options})")
+        lines.append(f"set(zendnn_kernel_sources_{isa} {' '.join(files)})")
+    return "\n".join(lines) + "\n"
 
 
 def _computed(table: Any) -> list[Any]:
@@ -238,8 +306,12 @@ def _double(number: float) -> str:
 #: The generated files, by path below the folder.
 FILES = {
     "aten/src/ATen/native/zendnn/DtypeRows.inc": dtype_rows,
+    "aten/src/ATen/native/zendnn/InstructionSets.h": instruction_sets_header,
+    "aten/src/ATen/native/zendnn/kernels/Dispatch.cpp": dispatch_source,
     "aten/src/ATen/native/zendnn/kernels/dtypes.h": kernel_dtypes_header,
     "aten/src/ATen/native/zendnn/kernels/functions.h": functions_header,
+    "kernels.cmake": kernels_cmake,
+    "third_party/zendnn/levels.inc": emulated_sets,
     "torch/csrc/zendnn/plan/Ops.h": ops_header,
     "torch/csrc/zendnn/plan/OperatorTables.cpp": tables_source,
 }

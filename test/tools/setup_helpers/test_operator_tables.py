@@ -55,6 +55,44 @@ def test_dtypes_that_are_computed_in_are_enumerators_and_rows(written: Path) -> 
     ]
 
 
+def test_a_kernel_is_chosen_from_the_widest_set_of_its_row_on(written: Path) -> None:
+    text = (written / "aten/src/ATen/native/zendnn/kernels/Dispatch.cpp").read_text()
+    for args, sets in (
+        ("AttentionArgs", ["amx", "avx512_bf16", "avx512"]),
+        ("RopeArgs", ["avx512"]),
+    ):
+        name = args.removesuffix("Args").lower()
+        body = text.partition(f"\nvoid {name}(const {args}& args) {{\n")[2].partition("}")[0]
+        calls = [f"  if (uses(Isa::{isa})) return {isa}::{name}(args);" for isa in sets]
+        assert body.splitlines() == [*calls, f"  return avx2::{name}(args);"]
+
+
+def test_cmake_compiles_every_source_of_a_kernel_for_the_sets_of_its_row(written: Path) -> None:
+    lines = (written / "kernels.cmake").read_text().splitlines()[1:]
+    lists = {name: rest for name, *rest in (line[4:-1].split() for line in lines)}
+    assert lists["zendnn_kernel_sets"] == ["avx2", "avx512", "avx512_bf16", "amx"]
+    folder = REPO / "aten/src/ATen/native/zendnn/kernels"
+    sources = sorted(path.name for path in folder.glob("*.cpp"))
+    assert sorted(lists["zendnn_kernel_sources_avx2"]) == sources
+    assert sorted(lists["zendnn_kernel_sources_avx512"]) == sources
+    assert lists["zendnn_kernel_sources_amx"] == ["Attention.cpp"]
+    assert lists["zendnn_kernel_options_avx2"] == ["-mavx2", "-mfma"]
+    assert "-mavx512bf16" in lists["zendnn_kernel_options_avx512_bf16"]
+    assert "-mavx512bf16" not in lists["zendnn_kernel_options_avx512"]
+
+
+def test_instruction_sets_are_enumerators_and_can_be_emulated(written: Path) -> None:
+    header = (written / "aten/src/ATen/native/zendnn/InstructionSets.h").read_text()
+    assert "  avx2_bf16 = zendnn_cpu_isa_avx2_vnni_2,\n" in header
+    assert header.index('{Isa::amx, "AVX-512 and AMX"}') < header.index("{Isa::avx2, ")
+    levels = (written / "third_party/zendnn/levels.inc").read_text().splitlines()[1:]
+    flags = [line.split('"')[1] for line in levels]
+    assert flags[0] == "amx_bf16"
+    assert flags[-1] == "sse4_1"
+    assert "avx_vnni" in flags
+    assert "" not in flags
+
+
 def test_functions_are_enumerators_unless_only_passes_use_them(written: Path) -> None:
     text = (written / "aten/src/ATen/native/zendnn/kernels/functions.h").read_text()
     (eltwise,) = [line for line in text.splitlines() if line.startswith("enum class Eltwise")]

@@ -176,20 +176,9 @@ bool threads_span_nodes() {
 }
 
 const char* name_of(Isa isa) {
-  constexpr std::pair<Isa, const char*> kNames[] = {
-      {Isa::amx, "AVX-512 and AMX"},
-      {Isa::avx512_fp16, "AVX-512 with VNNI, bfloat16 and more"},
-      {Isa::avx512_bf16, "AVX-512 with VNNI and bfloat16"},
-      {Isa::avx512_vnni, "AVX-512 with VNNI"},
-      {Isa::avx512, "AVX-512"},
-      {Isa::avx2_bf16, "AVX2 with VNNI and bfloat16"},
-      {Isa::avx2_vnni, "AVX2 with VNNI"},
-      {Isa::avx2, "AVX2"},
-      {Isa::avx, "AVX"},
-      {Isa::sse41, "SSE4.1"}};
-  for (const auto& [least, name] : kNames) {
+  for (const auto& [least, title] : kIsas) {
     if (includes(isa, least)) {
-      return name;
+      return title;
     }
   }
   return "none";

@@ -2,8 +2,8 @@
 // ZENDNN_EMULATE names another CPU, this describes that one.
 #pragma once
 
+#include <ATen/native/zendnn/InstructionSets.h>
 #include <c10/macros/Export.h>
-#include <oneapi/zendnn/zendnn_types.h>
 
 #include <array>
 #include <cstdint>
@@ -11,23 +11,9 @@
 
 namespace at::native::zendnn {
 
-// Each is a set of bits, which holds those of all sets that it includes. Sets
-// that libzendnn may report and that are not here, as AVX10's, are such bits,
-// too, so that only includes() compares them.
-enum class Isa : uint16_t {
-  none = 0,
-  sse41 = zendnn_cpu_isa_sse41,
-  avx = zendnn_cpu_isa_avx,
-  avx2 = zendnn_cpu_isa_avx2,
-  avx2_vnni = zendnn_cpu_isa_avx2_vnni,
-  avx2_bf16 = zendnn_cpu_isa_avx2_vnni_2,
-  avx512 = zendnn_cpu_isa_avx512_core,
-  avx512_vnni = zendnn_cpu_isa_avx512_core_vnni,
-  avx512_bf16 = zendnn_cpu_isa_avx512_core_bf16,
-  avx512_fp16 = zendnn_cpu_isa_avx512_core_fp16,
-  amx = zendnn_cpu_isa_avx512_core_amx, // which no AMD CPU has
-};
-
+// An Isa is a set of bits, which holds those of all sets that it includes. Sets
+// that libzendnn may report and that are no rows, as AVX10's, are such bits,
+// too.
 constexpr bool includes(Isa set, Isa part) {
   const auto bits = static_cast<uint16_t>(part);
   return (static_cast<uint16_t>(set) & bits) == bits;
