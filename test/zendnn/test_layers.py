@@ -17,8 +17,9 @@ ROOT = Path(__file__).parents[2]
 #: Each layer, by its files, and the lower layers that it may import; the longest path matches.
 LAYERS = {
     "table": {"table"},
+    "_settings": {"table", "_C"},
     "graph": {"graph", "table"},
-    "passes": {"passes", "graph", "table"},
+    "passes": {"passes", "graph", "table", "_settings"},
     "frontends/calls": {"frontends/calls", "passes", "graph", "table"},
     "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "_C", "table"},
     "frontends/constants": {"_C"},
@@ -31,6 +32,7 @@ LAYERS = {
     "frontends/torchscript": {
         *("frontends", "frontends/torchscript", "frontends/aten", "frontends/calls"),
         *("frontends/schedule", "frontends/constants", "passes", "graph", "table", "_C"),
+        "_settings",
     },
 }
 

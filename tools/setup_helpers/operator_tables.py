@@ -24,6 +24,8 @@ PACKAGE = "torch.backends.zendnn"
 
 NOTE = "// Generated from torch/backends/zendnn/table.\n"
 
+_TABLES = ("dtypes", "functions", "instruction_sets", "kernels", "operators", "settings")
+
 _CPP_TYPES = {
     "bool": "bool",
     "int": "int64_t",
@@ -43,7 +45,7 @@ def load(repo: Path = REPO) -> Any:
         package.__path__ = [str(repo.joinpath(*name.split(".")))]
         sys.modules[name] = package
     names: dict[str, Any] = {}
-    for module in ("dtypes", "functions", "instruction_sets", "kernels", "operators"):
+    for module in _TABLES:
         names |= vars(importlib.import_module(f"{PACKAGE}.table.{module}"))
     return types.SimpleNamespace(**names)
 
@@ -118,6 +120,30 @@ def kernels_cmake(table: Any) -> str:
         lines.append(f"set(zendnn_kernel_options_{isa} {options})")
         lines.append(f"set(zendnn_kernel_sources_{isa} {' '.join(files)})")
     return "\n".join(lines) + "\n"
+
+
+def variables_header(table: Any) -> str:
+    """Return what C++ reads environment variables by."""
+    lines = [NOTE + "#pragma once\n", "#include <ATen/native/zendnn/Environment.h>\n"]
+    lines.append("namespace at::native::zendnn::variables {")
+    for row in table.SETTINGS.values():
+        if not row.is_foreign:
+            name = "k" + "".join(map(str.capitalize, row.name.split("_")[1:]))
+            type_, default = _variable(row)
+            default = f", {default}" if default else ""
+            lines.append(f'inline constexpr {type_} {name}{{"{row.name}"{default}}};')
+    return "\n".join([*lines, "} // namespace at::native::zendnn::variables\n"])
+
+
+def _variable(row: Any) -> tuple[str, str]:
+    """Return the C++ type of a variable, and its default."""
+    if row.kind == "words":
+        return "Words", json.dumps(" ".join(row.words))
+    if row.kind == "text":
+        return "Text", ""
+    if row.number is None:
+        return "MachineNumber", ""
+    return ("WholeNumber" if row.kind == "whole" else "Number"), str(row.number)
 
 
 def _computed(table: Any) -> list[Any]:
@@ -307,6 +333,7 @@ def _double(number: float) -> str:
 FILES = {
     "aten/src/ATen/native/zendnn/DtypeRows.inc": dtype_rows,
     "aten/src/ATen/native/zendnn/InstructionSets.h": instruction_sets_header,
+    "aten/src/ATen/native/zendnn/Variables.h": variables_header,
     "aten/src/ATen/native/zendnn/kernels/Dispatch.cpp": dispatch_source,
     "aten/src/ATen/native/zendnn/kernels/dtypes.h": kernel_dtypes_header,
     "aten/src/ATen/native/zendnn/kernels/functions.h": functions_header,
@@ -332,16 +359,31 @@ def write(table: Any, folder: Path) -> None:
 def document(table: Any, text: str) -> str:
     """Return a document with its tables regenerated.
 
-    Each is between ``<!-- operators: NAME -->`` and ``<!-- end -->``, where NAME names a part of
-    the table.
+    Each is between ``<!-- table: NAME -->`` and ``<!-- end -->``, where NAME names a table or a
+    part of one.
     """
 
     def replaced(match: re.Match[str]) -> str:
         rows = getattr(table, match[1])
-        made = _function_rows(rows) if match[1] == "FUNCTIONS" else _operator_rows(table, rows)
-        return f"<!-- operators: {match[1]} -->\n" + "\n".join(made) + "\n<!-- end -->"
+        if match[1] == "FUNCTIONS":
+            lines = _function_rows(rows)
+        elif match[1] == "SETTINGS":
+            lines = _setting_rows(rows)
+        else:
+            lines = _operator_rows(table, rows)
+        return f"<!-- table: {match[1]} -->\n" + "\n".join(lines) + "\n<!-- end -->"
 
-    return re.sub(r"<!-- operators: (\w+) -->.*?<!-- end -->", replaced, text, flags=re.DOTALL)
+    return re.sub(r"<!-- table: (\w+) -->.*?<!-- end -->", replaced, text, flags=re.DOTALL)
+
+
+def _setting_rows(rows: dict[str, Any]) -> Iterator[str]:
+    yield "| variable | values | default | meaning | since |"
+    yield "| --- | --- | --- | --- | --- |"
+    kinds = {"number": "a number from 0 on", "whole": "a whole number from 0 on"}
+    for row in rows.values():
+        values = row.values or kinds.get(row.kind) or ", ".join(f"`{word}`" for word in row.words)
+        default = row.default or f"`{row.words[0] if row.words else row.number}`"
+        yield f"| `{row.name}` | {values} | {default} | {row.meaning} | {row.since} |"
 
 
 def _operator_rows(table: Any, rows: Iterable[Any]) -> Iterator[str]:

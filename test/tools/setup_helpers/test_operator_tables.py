@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from torch.backends.zendnn.table.settings import SETTINGS
+
+from tools.setup_helpers.wheel import version
 
 REPO = Path(__file__).parents[3]
 
@@ -132,9 +136,48 @@ def test_unchanged_files_are_not_written_again(written: Path) -> None:
     assert path.stat().st_mtime_ns == before
 
 
-def test_the_document_has_the_current_tables(tmp_path: Path) -> None:
-    document = REPO / "docs/plan.md"
-    copy = tmp_path / "plan.md"
+def test_variables_have_their_kind_and_default(written: Path) -> None:
+    text = (written / "aten/src/ATen/native/zendnn/Variables.h").read_text()
+    for line in (
+        'Words kPlanLayout{"ZENDNN_PLAN_LAYOUT", "any channels_last blocked"};',
+        'Number kTuningBudget{"ZENDNN_TUNING_BUDGET", 2};',
+        'WholeNumber kPlanCacheCapacity{"ZENDNN_PLAN_CACHE_CAPACITY", 32};',
+        'MachineNumber kAllocatorCache{"ZENDNN_ALLOCATOR_CACHE"};',
+        'Text kAmdDir{"ZENDNN_AMD_DIR"};',
+    ):
+        assert f"inline constexpr {line}\n" in text
+    assert "ZENDNN_MAX_CPU_ISA" not in text, "libzendnn reads it"
+
+
+def test_each_variable_that_is_read_is_a_row_and_each_row_is_read() -> None:
+    folders = ("aten", "torch", "third_party/zendnn")
+    files = [x for folder in folders for x in (REPO / folder).rglob("*.*")]
+    sources = [
+        path.read_text()
+        for path in files
+        if path.suffix in (".cpp", ".h", ".py") and path.parent.name != "table"
+    ]
+    text = "\n".join(sources)
+    read = set(re.findall(r'(?:getenv|environ\.get|_settings\.\w+)\(\s*"(ZENDNN_\w+)"', text))
+    constants = {
+        "k" + "".join(part.capitalize() for part in name.split("_")[1:]): name for name in SETTINGS
+    }
+    read |= {constants[name] for name in re.findall(r"variables::(k\w+)", text)}
+    assert read == {name for name, row in SETTINGS.items() if not row.is_foreign}
+
+
+def test_each_variable_has_been_read_since_a_version_of_this_project() -> None:
+    def numbers(text: str) -> list[int]:
+        return [int(number) for number in text.split(".")]
+
+    for name, row in SETTINGS.items():
+        assert numbers(row.since) <= numbers(version()), name
+
+
+@pytest.mark.parametrize("name", ["plan.md", "variables.md"])
+def test_the_document_has_the_current_tables(name: str, tmp_path: Path) -> None:
+    document = REPO / "docs" / name
+    copy = tmp_path / name
     copy.write_text(document.read_text())
     run("--document", copy)
     assert copy.read_text() == document.read_text()

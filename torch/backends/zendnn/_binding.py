@@ -125,12 +125,12 @@ def bind_by_variables() -> bool:
         whether they set the number of torch's threads.
     """
     import torch
-    from torch.backends.zendnn import _C
+    from torch.backends.zendnn import _C, _settings
 
-    threads = _C.whole_number_from("ZENDNN_NUM_THREADS", 0, 0)
-    listed = os.environ.get("ZENDNN_NUMA_CPUS")
-    binds = _C.word_from("ZENDNN_CPU_BIND", ["0", "1"] if listed is None else ["1", "0"])
-    memory = _C.word_from("ZENDNN_MEM_BIND", ["0", "1", "interleave"])
+    threads = _settings.whole_number("ZENDNN_NUM_THREADS")
+    listed = _settings.text("ZENDNN_NUMA_CPUS")
+    binds = _settings.word("ZENDNN_CPU_BIND", "0" if listed is None else "1")
+    memory = _settings.word("ZENDNN_MEM_BIND")
     chosen = bool(threads)
     if binds == "1":
         from torch.backends.zendnn import topology

@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterator
 
 import torch
-from torch.backends.zendnn import _C
+from torch.backends.zendnn import _C, _settings
 
 #: Whoever sets one of these chooses torch's threads: users, and launchers such as torchrun.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -50,7 +50,7 @@ def limit_threads(root: str | os.PathLike[str] = "/") -> str:
         what changed, as a sentence; nothing where nothing did.
     """
     if (
-        _C.word_from("ZENDNN_CONTAINER_THREADS", ["1", "0"]) == "0"
+        _settings.word("ZENDNN_CONTAINER_THREADS") == "0"
         or any(os.environ.get(name) for name in THREADS)
         or (found := quota(root)) is None
     ):

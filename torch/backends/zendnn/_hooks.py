@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import logging
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch._tensor_str as tensor_str
 from torch._logging._internal import log_state, register_artifact, register_log
-from torch.backends.zendnn import _C, _backend, _binding, _container, _device
+from torch.backends.zendnn import _C, _backend, _binding, _container, _device, _settings
 from torch.backends.zendnn._info import cpu_name
 from torch.backends.zendnn.frontends import optimize_frozen
 
@@ -163,11 +162,11 @@ def install() -> None:
     _register_logs()
     _backend.register()
     _choose_threads()
-    if _C.word_from("ZENDNN_EMULATE_PRECISION_CASTS", ["0", "1"]) == "1":
+    if _settings.word("ZENDNN_EMULATE_PRECISION_CASTS") == "1":
         from torch.backends.zendnn import passes
 
         passes.set_enabled("round_as_eager", True)
-    if "ZENDNN_ROUTE" in os.environ:
+    if _settings.text("ZENDNN_ROUTE") is not None:
         from torch.backends.zendnn._routing import set_from_environment
 
         set_from_environment()

@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from torch.backends.zendnn import _C
+from torch.backends.zendnn import _C, _settings
 from torch.backends.zendnn._chart import operators_of
 
 __all__ = ["clear", "set_route_from_json"]
@@ -81,7 +81,7 @@ def clear() -> None:
 
 def set_from_environment() -> None:
     """Set the route that ``ZENDNN_ROUTE`` names; a wrong one warns and sets none."""
-    if path := os.environ.get("ZENDNN_ROUTE"):
+    if path := _settings.text("ZENDNN_ROUTE"):
         try:
             set_route_from_json(Path(path))
         except (OSError, ValueError) as error:

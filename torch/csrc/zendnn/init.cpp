@@ -293,20 +293,24 @@ PYBIND11_MODULE(_C, m) {
       }),
       "How much the environment lets messages and verbose lines tell, from 0 "
       "to 4.");
-  // Not called _word_from: tools/variables.py reads calls of either language.
   m.def(
-      "word_from",
+      "_word",
       torch::wrap_pybind_function(ctx::word_from),
       "One of some words, of which the first is the default, from the "
       "environment.",
       py::arg("name"),
       py::arg("words"));
   m.def(
-      "whole_number_from",
-      torch::wrap_pybind_function(ctx::whole_number_from),
-      "A number from the environment, of at least so many.",
+      "_number",
+      torch::wrap_pybind_function(ctx::number_from),
+      "A number from the environment.",
       py::arg("name"),
-      py::arg("least"),
+      py::arg("otherwise"));
+  m.def(
+      "_whole_number",
+      torch::wrap_pybind_function(ctx::whole_number_from),
+      "A whole number from the environment.",
+      py::arg("name"),
       py::arg("otherwise"));
   m.def(
       "warn_of",

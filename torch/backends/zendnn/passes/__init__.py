@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 
+from torch.backends.zendnn import _settings
 from torch.backends.zendnn.graph import Graph, Pass
 
 #: What each pass does. The module of its name defines the function of its name. Post-ops exist from
@@ -148,7 +148,7 @@ def run(graph: Graph, changed: Callable[[str, Graph, int], None] | None = None) 
         RuntimeError: with ``ZENDNN_VERIFY=1``, when a pass breaks an invariant; it names the pass.
     """
     changes, switches = {}, _switches()
-    verify = os.environ.get("ZENDNN_VERIFY") == "1"
+    verify = _settings.word("ZENDNN_VERIFY") == "1"
     graph.remove_dead()
     graph.infer_types()
     for name, function in _FUNCTIONS.items():
@@ -169,10 +169,7 @@ def run(graph: Graph, changed: Callable[[str, Graph, int], None] | None = None) 
 
 def _may_join() -> bool:
     """Return whether plans may hold joined weights, which take as much memory as their parts."""
-    try:
-        return float(os.environ.get("ZENDNN_PACKED_MEMORY", "1")) >= 1
-    except ValueError:
-        return True  # plans warn of it
+    return _settings.number("ZENDNN_PACKED_MEMORY") >= 1
 
 
 def _require(name: str) -> None:

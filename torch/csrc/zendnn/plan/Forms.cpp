@@ -33,7 +33,7 @@ std::atomic<int64_t>& reserved_now() {
 }
 
 double packed_factor() {
-  return number_from("ZENDNN_PACKED_MEMORY", 1);
+  return read(variables::kPackedMemory);
 }
 
 // A digest of memory. A single word that changes always changes it, since each

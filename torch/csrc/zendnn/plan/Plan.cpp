@@ -52,8 +52,7 @@ bool has_images(const Description& region) {
 
 // Whether ZENDNN_PLAN_LAYOUT, a layout or "any", allows this layout.
 bool may_use(std::string_view layout) {
-  const auto only =
-      word_from("ZENDNN_PLAN_LAYOUT", {"any", "channels_last", "blocked"});
+  const auto only = read(variables::kPlanLayout);
   return only == layout || only == "any";
 }
 

@@ -27,7 +27,7 @@ constexpr size_t kTelling = 3;
 
 std::atomic<size_t>& capacity() {
   static std::atomic<size_t> entries = [] {
-    const auto number = whole_number_from("ZENDNN_PLAN_CACHE_CAPACITY", 0, 32);
+    const auto number = read(variables::kPlanCacheCapacity);
     return static_cast<size_t>(std::max<int64_t>(number, 1));
   }();
   return entries;

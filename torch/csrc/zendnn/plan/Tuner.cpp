@@ -257,7 +257,7 @@ class Choices {
 
  private:
   static std::string path() {
-    const char* text = std::getenv("ZENDNN_TUNING_CACHE");
+    const char* text = read(variables::kTuningCache);
     return text == nullptr ? "" : text;
   }
 
@@ -492,11 +492,11 @@ void save_choices() {
 }
 
 double tuning_budget() {
-  return number_from("ZENDNN_TUNING_BUDGET", 2);
+  return read(variables::kTuningBudget);
 }
 
 bool verifies() {
-  return word_from("ZENDNN_VERIFY", {"0", "1"}) == "1";
+  return read(variables::kVerify) == "1";
 }
 
 void forget_choices() {

@@ -52,7 +52,7 @@ void add_winograd(
     const Window& w,
     const Attached& attached,
     std::vector<Implementation>& found) {
-  const auto use = word_from("ZENDNN_WINOGRAD", {"1", "0", "2"});
+  const auto use = read(variables::kWinograd);
   if (use == "0" || found.empty() || attached.taken != node.post.size() ||
       !suits(builder, node, w, found[0].result)) {
     return;

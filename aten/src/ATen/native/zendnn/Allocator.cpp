@@ -258,8 +258,8 @@ uint64_t usable_memory() {
 }
 
 int64_t initial_limit() {
-  return whole_number_from(
-      "ZENDNN_ALLOCATOR_CACHE", 0, static_cast<int64_t>(usable_memory() / 8));
+  return read(
+      variables::kAllocatorCache, static_cast<int64_t>(usable_memory() / 8));
 }
 
 int64_t current_limit() {
@@ -272,7 +272,7 @@ int64_t current_limit() {
 }
 
 bool wants_huge_pages() {
-  static const bool wanted = word_from("ZENDNN_HUGE_PAGES", {"1", "0"}) == "1";
+  static const bool wanted = read(variables::kHugePages) == "1";
   return wanted;
 }
 

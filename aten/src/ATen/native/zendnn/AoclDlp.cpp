@@ -6,7 +6,6 @@
 
 #include <dlfcn.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <optional>
 
@@ -99,7 +98,7 @@ std::optional<Library> load(const char* folder, std::string& wrong) {
 
 const Library* library() {
   static const std::optional<Library> loaded = []() -> std::optional<Library> {
-    const char* const folder = std::getenv("ZENDNN_AMD_DIR");
+    const char* const folder = read(variables::kAmdDir);
     // It asks the real CPU which instructions there are.
     if (folder == nullptr || *folder == '\0' ||
         !this_cpu().emulated_on.empty()) {

@@ -4,8 +4,7 @@
 
 namespace at::native::zendnn {
 
-std::atomic<bool> switches::enabled{
-    word_from("ZENDNN_PROCESS_MODE", {"1", "0"}) == "1"};
+std::atomic<bool> switches::enabled{read(variables::kProcessMode) == "1"};
 
 namespace {
 std::atomic<bool> deterministic_{false};

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <iomanip>
+#include <iterator>
 #include <mutex>
 #include <set>
 #include <sstream>
@@ -53,8 +54,7 @@ void warn(const char* name, const char* text, const std::string& rest) {
 }
 
 template <class Number>
-Number
-read(const char* name, Number least, Number otherwise, const char* kind) {
+Number read_number(const char* name, Number otherwise, const char* kind) {
   const char* const text = std::getenv(name);
   if (text == nullptr) {
     return otherwise;
@@ -63,12 +63,11 @@ read(const char* name, Number least, Number otherwise, const char* kind) {
   Number number{};
   const auto [rest, error] = std::from_chars(text, end, number);
   // The comparison is false for NaN, too.
-  if (error == std::errc() && rest == end && number >= least) {
+  if (error == std::errc() && rest == end && number >= 0) {
     return number;
   }
   std::ostringstream told;
-  told << "which is no " << kind << " from " << least << " on: it stays "
-       << otherwise;
+  told << "which is no " << kind << " from 0 on: it stays " << otherwise;
   warn(name, text, told.str());
   return otherwise;
 }
@@ -108,17 +107,19 @@ std::string printable(const std::string& text) {
   return shown.str();
 }
 
-int64_t whole_number_from(const char* name, int64_t least, int64_t otherwise) {
-  return read(name, least, otherwise, "whole number");
+int64_t whole_number_from(const std::string& name, int64_t otherwise) {
+  return read_number(name.c_str(), otherwise, "whole number");
 }
 
-double number_from(const char* name, double otherwise) {
-  return read(name, 0.0, otherwise, "number");
+double number_from(const std::string& name, double otherwise) {
+  return read_number(name.c_str(), otherwise, "number");
 }
 
-std::string word_from(const char* name, const std::vector<std::string>& words) {
+std::string word_from(
+    const std::string& name,
+    const std::vector<std::string>& words) {
   const auto& usual = words.front();
-  const char* const text = std::getenv(name);
+  const char* const text = std::getenv(name.c_str());
   if (text == nullptr ||
       std::find(words.begin(), words.end(), std::string(text)) != words.end()) {
     return text == nullptr ? usual : text;
@@ -129,8 +130,38 @@ std::string word_from(const char* name, const std::vector<std::string>& words) {
     told << ' ' << word;
   }
   told << ": it stays " << usual;
-  warn(name, text, told.str());
+  warn(name.c_str(), text, told.str());
   return usual;
 }
 
+namespace variables {
+
+std::string read(const Words& variable) {
+  std::istringstream in{std::string(variable.words)};
+  const std::vector<std::string> words(
+      std::istream_iterator<std::string>{in}, {});
+  return word_from(variable.name, words);
+}
+
+double read(const Number& variable) {
+  return number_from(variable.name, variable.otherwise);
+}
+
+int64_t read(const WholeNumber& variable) {
+  return whole_number_from(variable.name, variable.otherwise);
+}
+
+int64_t read(const MachineNumber& variable, int64_t otherwise) {
+  return whole_number_from(variable.name, otherwise);
+}
+
+const char* read(const Text& variable) {
+  return std::getenv(variable.name);
+}
+
+bool is_set(const Words& variable) {
+  return std::getenv(variable.name) != nullptr;
+}
+
+} // namespace variables
 } // namespace at::native::zendnn

@@ -1,26 +1,55 @@
-// Reads our environment variables. An invalid value warns once; the default
-// applies.
+// Reads our environment variables, which are rows of
+// torch/backends/zendnn/table/settings.py. An invalid value warns once; the
+// default applies.
 #pragma once
 
 #include <c10/macros/Export.h>
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace at::native::zendnn {
 
-// An integer of at least `least`.
-C10_EXPORT int64_t
-whole_number_from(const char* name, int64_t least, int64_t otherwise);
+// The kinds of variables; numbers are 0 or more.
+namespace variables {
+struct Words {
+  const char* name;
+  std::string_view words; // between spaces; the first is the default
+};
+struct Number {
+  const char* name;
+  double otherwise;
+};
+struct WholeNumber {
+  const char* name;
+  int64_t otherwise;
+};
+// Whose default depends on the machine.
+struct MachineNumber {
+  const char* name;
+};
+struct Text {
+  const char* name;
+};
 
-// A number of at least 0.
-double number_from(const char* name, double otherwise);
+std::string read(const Words& variable);
+double read(const Number& variable);
+int64_t read(const WholeNumber& variable);
+int64_t read(const MachineNumber& variable, int64_t otherwise);
+// Null where it is not set.
+const char* read(const Text& variable);
+bool is_set(const Words& variable);
+} // namespace variables
 
-// One of some words; the first is the default.
+// The same for Python, which has rows of its own.
 C10_EXPORT std::string word_from(
-    const char* name,
+    const std::string& name,
     const std::vector<std::string>& words);
+C10_EXPORT double number_from(const std::string& name, double otherwise);
+C10_EXPORT int64_t
+whole_number_from(const std::string& name, int64_t otherwise);
 
 // Warns once of the variable's value; `rest` says what is wrong with it.
 C10_EXPORT void warn_of(const char* name, const std::string& rest);
@@ -35,3 +64,5 @@ C10_EXPORT void tell_early_warnings();
 std::string printable(const std::string& text);
 
 } // namespace at::native::zendnn
+
+#include <ATen/native/zendnn/Variables.h>

@@ -1,3 +1,4 @@
+#include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Events.h>
 
 #include <ATen/native/zendnn/Cpu.h>
@@ -14,7 +15,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <mutex>
 #include <optional>
 #include <sstream>
@@ -404,7 +404,7 @@ namespace {
 // The environment may request lines and logs before any call. libzendnn reads
 // ZENDNN_VERBOSE itself, which has words of its own.
 [[maybe_unused]] const bool heard = [] {
-  if (std::getenv("ZENDNN_VERBOSE") == nullptr && verbose() > 0) {
+  if (read(variables::kVerbose) == nullptr && verbose() > 0) {
     set_verbose(verbose());
   }
   set_listening(kVerboseLines, verbose() > 0);

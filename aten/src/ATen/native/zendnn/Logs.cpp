@@ -6,7 +6,6 @@
 #include <array>
 #include <atomic>
 #include <charconv>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -133,37 +132,35 @@ std::optional<int> parse_verbose(std::string_view text) {
 LogLevels read_log_levels() {
   LogLevels levels;
   message_level = levels.messages;
-  const auto set = word_from("ZENDNN_DEBUG_MODE", {"2", "0", "1", "3", "4"});
+  const auto set = read(variables::kDebugMode);
   levels.messages = levels.lines = set[0] - '0';
   message_level = levels.messages;
-  if (const char* text = std::getenv("ZENDNN_LOG_OPTS")) {
+  if (const char* text = read(variables::kLogOpts)) {
     if (const auto parsed = parse_modules(text, levels)) {
       levels = *parsed;
     } else {
       warn_of(
-          "ZENDNN_LOG_OPTS",
+          variables::kLogOpts.name,
           "which is no list such as ALL:0,PROF:2 of ALL, ALGO, API, CORE, "
           "FWK, PROF, TEST: it is ignored");
     }
   }
-  if (word_from("ZENDNN_PRIMITIVE_LOG_ENABLE", {"0", "1"}) == "1") {
+  if (read(variables::kPrimitiveLogEnable) == "1") {
     levels.lines = kEverything;
   }
-  if (const char* text = std::getenv("ZENDNN_VERBOSE")) {
+  if (const char* text = read(variables::kVerbose)) {
     const auto parsed = parse_verbose(text);
     levels.lines = parsed.value_or(kWarnings);
     if (!parsed) {
       warn_of(
-          "ZENDNN_VERBOSE",
+          variables::kVerbose.name,
           "which is none of 0 1 2, and no list of oneDNN's words such as "
           "profile_exec,filter=matmul: it stays 0");
     }
   }
-  if (std::getenv("ZENDNN_PY_LOG_LEVEL") != nullptr) {
+  if (is_set(variables::kPyLogLevel)) {
     constexpr std::string_view kInitials = "CEWID";
-    const auto level = word_from(
-        "ZENDNN_PY_LOG_LEVEL",
-        {"WARNING", "CRITICAL", "ERROR", "INFO", "DEBUG"});
+    const auto level = read(variables::kPyLogLevel);
     levels.messages = static_cast<int>(kInitials.find(level[0]));
   }
   message_level = levels.messages;

@@ -18,13 +18,12 @@ from it where the operators have the same ones: the plan can release what nobody
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.backends.zendnn import passes
+from torch.backends.zendnn import _settings, passes
 from torch.backends.zendnn.frontends.constants import is_large, place_of
 from torch.backends.zendnn.frontends.schedule import Schedule
 from torch.backends.zendnn.frontends.torchscript.blocks import (
@@ -95,7 +94,7 @@ class Emitter:
         # Where a plan writes, its operators cannot be run beside it: they would write, too.
         writes = any(node.writes for node in region.nodes)
         made = self._append(call, f"zendnn::{'update' if writes else 'run'}", operands, TENSORS)
-        if os.environ.get("ZENDNN_VERIFY") == "1" and not writes:
+        if _settings.word("ZENDNN_VERIFY") == "1" and not writes:
             made = self._verified(call, [*operands, made.output()], constants, fallback, wanted)
         for value in self._append(call, "prim::ListUnpack", [made.output()], *types).outputs():
             call.registerOutput(value)
