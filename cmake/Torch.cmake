@@ -36,7 +36,7 @@ add_dependencies(torch_zendnn_generated zendnn)
 add_library(torch_zendnn SHARED
   ${torch_zendnn_written} ${tables} ${zendnn_kernels} $<TARGET_OBJECTS:torch_zendnn_generated>)
 # These are compiled alone, because their names collide with those of other files.
-set(collide "/cpu/(Gru|Normalization)\\.cpp$" "/plan/LeftToTorch\\.cpp$")
+set(collide "/cpu/(Gru|Normalization)\\.cpp$" "/plan/TorchFallback\\.cpp$")
 foreach(folder aten/src/ATen/native/zendnn aten/src/ATen/native/zendnn/cpu torch/csrc/zendnn/plan)
   set(sources ${torch_zendnn_written})
   list(FILTER sources INCLUDE REGEX "/${folder}/[^/]*$")

@@ -90,7 +90,7 @@ void Builder::build_nodes() {
 }
 
 void Builder::build_node(const Node& node) {
-  const auto build = node.left ? build_by_torch : row_of(node.op).build;
+  const auto build = node.fallback ? build_by_torch : row_of(node.op).build;
   build(*this, node);
   if (before_ != nullptr) {
     follow();
@@ -275,7 +275,7 @@ void Builder::add_in_torch(
       {.label = node.label,
        .node = node_,
        .implementation = "torch " + name_of(node.op),
-       .reason = node.left->reason,
+       .reason = node.fallback->reason,
        .bytes = bytes_of(node),
        .operands = operands_of(node),
        .kernel = std::move(run)});

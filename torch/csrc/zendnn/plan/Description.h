@@ -55,7 +55,7 @@ struct PostOp {
   }
 };
 
-struct Left; // LeftToTorch.h
+struct Fallback; // TorchFallback.h
 
 struct Node {
   Op op;
@@ -64,7 +64,8 @@ struct Node {
   Attributes attributes{};        // those of the operator's family
   std::vector<PostOp> post{};
   std::string label{};
-  std::shared_ptr<Left> left{}; // what torch computes instead of the plan
+  std::shared_ptr<Fallback>
+      fallback{}; // what torch computes instead of the plan
 
   // The attributes, of a node of this family.
   template <typename Family>

@@ -40,11 +40,11 @@ IValue explain_step(const std::shared_ptr<const Step>& made) {
        {"gflop", step.flops / 1e9}});
 }
 
-IValue explain_left(const Left& left) {
+IValue explain_fallback(const Fallback& fallback) {
   return dictionary(
-      {{"operator", left.label},
-       {"reason", left.reason},
-       {"ms", left.milliseconds}});
+      {{"operator", fallback.label},
+       {"reason", fallback.reason},
+       {"ms", fallback.milliseconds}});
 }
 
 } // namespace
@@ -70,7 +70,7 @@ IValue Plan::explain() const {
          {"gflop", flops / 1e9},
          {"wrong", program.wrong},
          {"steps", list_of(program.steps, explain_step)},
-         {"left_to_torch", list_of(built.left, explain_left)}});
+         {"left_to_torch", list_of(built.fallbacks, explain_fallback)}});
   };
   auto entries = cache_.entries();
   std::erase_if(entries, [now = route::now().version](const auto& entry) {

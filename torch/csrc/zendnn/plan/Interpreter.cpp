@@ -1,8 +1,8 @@
 #include <torch/csrc/zendnn/plan/Integers.h>
 #include <torch/csrc/zendnn/plan/Interpreter.h>
-#include <torch/csrc/zendnn/plan/LeftToTorch.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
+#include <torch/csrc/zendnn/plan/TorchFallback.h>
 
 #include <ATen/ATen.h>
 #include <c10/util/irange.h>
@@ -442,7 +442,7 @@ Made compute_any(const Node& node, const Operands& given) {
     case Op::avg_pool:
     case Op::adaptive_avg_pool:
     case Op::resample:
-    case Op::pad: // which LeftToTorch.cpp computes
+    case Op::pad: // which TorchFallback.cpp computes
     case Op::write:
       break;
   }

@@ -4,7 +4,7 @@
 
 #include <torch/csrc/zendnn/plan/Arena.h>
 #include <torch/csrc/zendnn/plan/Description.h>
-#include <torch/csrc/zendnn/plan/LeftToTorch.h>
+#include <torch/csrc/zendnn/plan/TorchFallback.h>
 
 namespace at::native::zendnn::plan {
 

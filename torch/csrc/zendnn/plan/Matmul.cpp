@@ -6,7 +6,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Cpu.h>
-#include <ATen/native/zendnn/cpu/LeftToTorch.h>
+#include <ATen/native/zendnn/cpu/Heuristics.h>
 
 #include <array>
 #include <functional>

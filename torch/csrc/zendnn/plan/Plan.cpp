@@ -39,8 +39,8 @@ const char* name_of(Layout layout) {
   return layout == Layout::blocked ? "blocked" : "channels last";
 }
 
-bool is_left_by_route(const Node& node) {
-  return node.left && node.left->by_route;
+bool falls_back_by_route(const Node& node) {
+  return node.fallback && node.fallback->by_route;
 }
 
 bool has_images(const Description& region) {
@@ -286,9 +286,11 @@ Built Plan::build(
             known != nullptr ? &known->inferred : nullptr);
         if (!std::exchange(is_routed, true)) {
           auto routed = region;
-          made.routed_calls = leave_by_route(routed, values, call.route);
+          made.routed_calls = fall_back_by_route(routed, values, call.route);
           if (std::any_of(
-                  routed.nodes.begin(), routed.nodes.end(), is_left_by_route)) {
+                  routed.nodes.begin(),
+                  routed.nodes.end(),
+                  falls_back_by_route)) {
             without = std::move(routed);
             return; // infers again, since what torch makes may lie otherwise
           }
@@ -304,8 +306,8 @@ Built Plan::build(
           if (is_widened(builder, node)) {
             made.widened.insert(builder.dtype(node.inputs[0].index));
           }
-          if (node.left) {
-            made.left.push_back(*node.left);
+          if (node.fallback) {
+            made.fallbacks.push_back(*node.fallback);
           }
         }
         if (!without && made.layout.empty()) {
@@ -320,7 +322,7 @@ Built Plan::build(
       if (!without) {
         without = region_;
       }
-      leave(*without, refused);
+      fall_back(*without, refused);
     }
   }
   return made;
@@ -496,7 +498,7 @@ Tensors Plan::run(const Tensors& tensors, const Integers& numbers) {
   if (built->routed_calls > 0) {
     route::advance(built->routed_calls);
   }
-  if (built->left.empty()) { // builds run torch's operators to time them
+  if (built->fallbacks.empty()) { // builds run torch's operators to time them
     cache_.look_ahead();
   }
   return results;

@@ -18,7 +18,7 @@ struct Built {
   std::string layout{};                 // of images; empty when there are none
   std::set<c10::ScalarType> products{}; // what autocast would convert
   std::set<c10::ScalarType> widened{};  // what it would compute in float32
-  std::vector<Left> left{};             // what torch computes
+  std::vector<Fallback> fallbacks{};    // what torch computes
   Conditions conditions{};              // of the numbers
   size_t routed_calls = 0;              // those of the route's chart
   bool is_timed = true; // else a build that may time could choose otherwise

@@ -99,7 +99,7 @@ void Values::find_joined() {
     for (const auto value : node.reads()) {
       ++reads[value];
     }
-    if (node.op == Op::linear && !node.left) {
+    if (node.op == Op::linear && !node.fallback) {
       ++reads_as_weight[tensor(node, 1)];
     }
   }
@@ -136,7 +136,7 @@ void Values::infer_nodes(const Inferred* before) {
     }
     const auto& node = description_.nodes[written];
     const auto read = node.reads();
-    if (known - first == 1 && !node.left &&
+    if (known - first == 1 && !node.fallback &&
         std::all_of(read.begin(), read.end(), [&](int64_t value) {
           return unchanged_[value];
         })) {
@@ -164,7 +164,7 @@ void Values::infer_nodes(const Inferred* before) {
 void Values::infer_node(const Node& node) {
   // The description owns it.
   const std::shared_ptr<const Node> written(std::shared_ptr<void>(), &node);
-  if (node.left) {
+  if (node.fallback) {
     infer_by_torch(*this, node);
     nodes_.push_back(written);
   } else if (infer_whole(*this, node)) {

@@ -5,8 +5,8 @@
 #include <torch/csrc/zendnn/plan/ConstantStore.h>
 #include <torch/csrc/zendnn/plan/Description.h>
 #include <torch/csrc/zendnn/plan/Layouts.h>
-#include <torch/csrc/zendnn/plan/LeftToTorch.h>
 #include <torch/csrc/zendnn/plan/Numbers.h>
+#include <torch/csrc/zendnn/plan/TorchFallback.h>
 
 #include <map>
 #include <memory>

@@ -4,8 +4,8 @@
 
 #include <ATen/CPUFunctions.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/zendnn/cpu/Heuristics.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
-#include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/kernels/elementwise.h>
 
 namespace at::native::zendnn::cpu {

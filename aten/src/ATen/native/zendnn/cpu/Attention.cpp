@@ -5,8 +5,8 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/Parallel.h>
 #include <ATen/native/zendnn/Operands.h>
+#include <ATen/native/zendnn/cpu/Heuristics.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
-#include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/kernels/attention.h>
 #include <ATen/ops/contiguous.h>
 #include <ATen/ops/empty_like.h>

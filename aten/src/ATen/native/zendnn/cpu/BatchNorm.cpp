@@ -4,7 +4,7 @@
 #include <ATen/CPUFunctions.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/zendnn/UnseenWrites.h>
-#include <ATen/native/zendnn/cpu/LeftToTorch.h>
+#include <ATen/native/zendnn/cpu/Heuristics.h>
 #include <ATen/native/zendnn/cpu/Parameters.h>
 #include <ATen/native/zendnn/kernels/batch_norm.h>
 

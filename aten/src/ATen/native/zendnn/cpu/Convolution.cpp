@@ -6,7 +6,7 @@
 #include <ATen/native/zendnn/NativeFunctions.h>
 #include <ATen/native/zendnn/Operands.h>
 #include <ATen/native/zendnn/Utils.h>
-#include <ATen/native/zendnn/cpu/LeftToTorch.h>
+#include <ATen/native/zendnn/cpu/Heuristics.h>
 #include <ATen/native/zendnn/cpu/PlainConvolution.h>
 #include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/native/zendnn/kernels/windows.h>

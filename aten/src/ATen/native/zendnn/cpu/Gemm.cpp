@@ -11,7 +11,7 @@
 #include <ATen/native/zendnn/Primitives.h>
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
-#include <ATen/native/zendnn/cpu/LeftToTorch.h>
+#include <ATen/native/zendnn/cpu/Heuristics.h>
 #include <ATen/native/zendnn/cpu/Row.h>
 
 #include <algorithm>

@@ -9,7 +9,7 @@
 #include <ATen/native/zendnn/Utils.h>
 #include <ATen/native/zendnn/ZENDNNCommon.h>
 #include <ATen/native/zendnn/cpu/Composites.h>
-#include <ATen/native/zendnn/cpu/LeftToTorch.h>
+#include <ATen/native/zendnn/cpu/Heuristics.h>
 #include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>

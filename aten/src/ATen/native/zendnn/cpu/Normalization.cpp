@@ -5,8 +5,8 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/native/zendnn/cpu/Composites.h>
+#include <ATen/native/zendnn/cpu/Heuristics.h>
 #include <ATen/native/zendnn/cpu/Kernels.h>
-#include <ATen/native/zendnn/cpu/LeftToTorch.h>
 #include <ATen/native/zendnn/cpu/Parameters.h>
 #include <ATen/native/zendnn/kernels/normalization.h>
 

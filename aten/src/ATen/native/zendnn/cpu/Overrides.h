@@ -15,7 +15,7 @@ namespace at::native::zendnn::cpu {
 // float32 and in bfloat16: on 2 threads of an Intel Xeon with AVX-512 and AMX
 // (large gelu: 1 thread), where torch's products are at their best. Other forms
 // of an operator run the same kernel. Sizes and dtypes without a gain are left
-// to torch (LeftToTorch.h).
+// to torch (Heuristics.h).
 
 // All support float32 and bfloat16.
 void list_products(torch::Library& m); // Gemm.cpp

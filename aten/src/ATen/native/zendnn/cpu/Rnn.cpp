@@ -6,7 +6,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/native/zendnn/NativeFunctions.h>
 #include <ATen/native/zendnn/Operands.h>
-#include <ATen/native/zendnn/cpu/LeftToTorch.h>
+#include <ATen/native/zendnn/cpu/Heuristics.h>
 #include <ATen/native/zendnn/cpu/Row.h>
 #include <ATen/ops/mkldnn_rnn_layer_backward_native.h>
 #include <ATen/ops/mkldnn_rnn_layer_native.h>

@@ -1,11 +1,12 @@
 // The operators that plans refuse for some shapes, in torch's own functions.
 #include <torch/csrc/zendnn/plan/Interpreter.h>
-#include <torch/csrc/zendnn/plan/LeftToTorch.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
 #include <torch/csrc/zendnn/plan/PostOps.h>
+#include <torch/csrc/zendnn/plan/TorchFallback.h>
 
 #include <ATen/ATen.h>
 #include <ATen/TensorIndexing.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
 #include <chrono>
@@ -313,7 +314,7 @@ void check_types(const Values& values, const Node& node) {
     if (is_tensor(values, node.inputs[i])) {
       const auto other = values.dtype(node.inputs[i].index);
       if (other != dtype && (c10::isFloatingType(other) || i >= own)) {
-        refuse(node.left->reason);
+        refuse(node.fallback->reason);
       }
     }
   }
@@ -379,9 +380,10 @@ bool is_in_torch(Op op) {
 
 Tensor compute(const Node& node, const Operands& given) {
   std::optional<route::Decided> decided;
-  if (node.left) {
-    const auto& left = *node.left;
-    decided.emplace(left.by_route ? route::Says::torch : route::Says::zendnn);
+  if (node.fallback) {
+    const auto& fallback = *node.fallback;
+    decided.emplace(
+        fallback.by_route ? route::Says::torch : route::Says::zendnn);
   }
   return with_post_ops(node, find_compute(node.op)(node, given), given);
 }
@@ -430,24 +432,25 @@ bool is_compact(const TensorSpec& spec) {
   return span(spec.sizes, spec.strides) <= 4 * count(spec.sizes);
 }
 
-void leave(Description& region, const RefusedNode& refused) {
+void fall_back(Description& region, const RefusedNode& refused) {
   auto& nodes = region.nodes;
   auto& node = nodes[refused.node];
-  const auto is_left = [](const Node& it) { return it.left != nullptr; };
-  const auto first = std::find_if(nodes.begin(), nodes.end(), is_left);
+  const auto falls_back = [](const Node& it) { return it.fallback != nullptr; };
+  const auto first = std::find_if(nodes.begin(), nodes.end(), falls_back);
   const std::string reason =
-      first == nodes.end() ? refused.what() : first->left->reason;
-  if (node.left || !is_in_torch(node.op)) {
+      first == nodes.end() ? refused.what() : first->fallback->reason;
+  if (node.fallback || !is_in_torch(node.op)) {
     refuse(reason);
   }
-  node.left = std::make_shared<Left>(Left{node.label, refused.what()});
-  if (2 * std::count_if(nodes.begin(), nodes.end(), is_left) >
+  node.fallback =
+      std::make_shared<Fallback>(Fallback{node.label, refused.what()});
+  if (2 * std::count_if(nodes.begin(), nodes.end(), falls_back) >
       std::count_if(nodes.begin(), nodes.end(), is_computed)) {
     refuse(reason);
   }
 }
 
-size_t leave_by_route(
+size_t fall_back_by_route(
     Description& region,
     const Values& values,
     const route::Moment& at) {
@@ -464,18 +467,18 @@ size_t leave_by_route(
       }
     }
     if (route.leaves_node(node.label, shapes)) {
-      if (!node.left) {
-        leave(region, {route::kReason, static_cast<int64_t>(i)});
+      if (!node.fallback) {
+        fall_back(region, {route::kReason, static_cast<int64_t>(i)});
       }
-      node.left->by_route = true;
+      node.fallback->by_route = true;
     }
   }
   return route.calls();
 }
 
 void infer_by_torch(Values& values, const Node& node) {
-  auto& left = *node.left;
-  auto& result = left.result;
+  auto& fallback = *node.fallback;
+  auto& result = fallback.result;
   if (result.dtype == c10::ScalarType::Undefined) {
     check_types(values, node);
     try {
@@ -484,14 +487,14 @@ void infer_by_torch(Values& values, const Node& node) {
       result = spec_of(compute(node, given));
       const auto start = std::chrono::steady_clock::now();
       compute(node, given);
-      left.milliseconds = std::chrono::duration<double, std::milli>(
-                              std::chrono::steady_clock::now() - start)
-                              .count();
+      fallback.milliseconds = std::chrono::duration<double, std::milli>(
+                                  std::chrono::steady_clock::now() - start)
+                                  .count();
     } catch (const c10::Error& error) {
       if (is_about_memory(error)) {
         throw std::bad_alloc();
       }
-      refuse(left.reason); // the model's own operators say what is wrong
+      refuse(fallback.reason); // the model's own operators say what is wrong
     }
   }
   type_of(result.dtype);
@@ -508,7 +511,7 @@ void build_by_torch(Builder& builder, const Node& node) {
       touched.push_back(places[value].ref);
     }
   }
-  const auto& spec = node.left->result;
+  const auto& spec = node.fallback->result;
   const auto to = is_channels_last(spec)
                       ? builder.make(node.output(), layout_of(spec))
                       : builder.make_dense(node.output());

@@ -64,7 +64,7 @@ Tensor
 apply(const std::string& function, const Tensor& x, double alpha, double beta);
 
 // Why torch computes a node, and what that costs.
-struct Left {
+struct Fallback {
   std::string label, reason;
   // What torch makes, once it has been asked.
   TensorSpec result{};
@@ -106,11 +106,12 @@ void at_node(int64_t node, const Run& run) {
 // Leaves the node to torch. Throws Refused, with the first node's reason, when
 // nothing is gained by a plan without it: torch cannot be asked for it alone,
 // or computes more than half of the region then.
-void leave(Description& region, const RefusedNode& refused);
+void fall_back(Description& region, const RefusedNode& refused);
 
 // Leaves the nodes to torch that the route leaves; returns how many of the
-// region's operators are calls of its chart. Throws Refused as leave() does.
-size_t leave_by_route(
+// region's operators are calls of its chart. Throws Refused as fall_back()
+// does.
+size_t fall_back_by_route(
     Description& region,
     const Values& values,
     const route::Moment& at);
