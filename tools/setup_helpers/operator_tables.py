@@ -157,7 +157,11 @@ def kernel_dtypes_header(table: Any) -> str:
     names = ", ".join(['"no dtype"', *(f'"{row.name}"' for row in rows)])
     lines = [NOTE + "#pragma once\n", "#include <cstdint>\n"]
     lines += ["namespace at::native::zendnn::kernels {\n"]
-    lines += [f"struct {row.arithmetic.cpp};" for row in rows if row.arithmetic.cpp != "float"]
+    lines += [
+        f"struct {row.arithmetic.cpp};"
+        for row in rows
+        if row.arithmetic.cpp not in ("float", "double")
+    ]
     lines += ["\n// None is what a structure has whose dtype nobody has set."]
     lines += [f"enum class DType : uint8_t {{ {enumerators} }};"]
     lines += [f"inline constexpr const char* kDTypeNames[] = {{{names}}};\n"]
@@ -419,7 +423,7 @@ def _function_rows(rows: dict[str, Any]) -> Iterator[str]:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("folder", nargs="?", type=Path, help="folder for the C++ tables")
+    parser.add_argument("folder", nargs="?", type=Path, help="folder for C++ and CMake's lists")
     parser.add_argument("--document", type=Path, help="document whose tables to replace")
     options = parser.parse_args(arguments)
     table = load()

@@ -1,4 +1,4 @@
-"""tools/setup_helpers/operator_tables.py: the C++ and documentation tables of operators."""
+"""tools/setup_helpers/operator_tables.py: what the build and documents get from tables."""
 
 from __future__ import annotations
 

@@ -13,8 +13,10 @@ from torch.backends.zendnn.table.settings import SETTINGS
 
 def word(name: str, default: str = "") -> str:
     """Return the word that a variable is; ``default`` stands for the row's."""
-    words = sorted(SETTINGS[name].words, key=lambda word: word != default) if default else None
-    return _C._word(name, list(words or SETTINGS[name].words))
+    words = list(SETTINGS[name].words)
+    if default:
+        words.insert(0, words.pop(words.index(default)))
+    return _C._word(name, words)
 
 
 def number(name: str) -> float:

@@ -64,8 +64,8 @@ struct Node {
   Attributes attributes{};        // those of the operator's family
   std::vector<PostOp> post{};
   std::string label{};
-  std::shared_ptr<Fallback>
-      fallback{}; // what torch computes instead of the plan
+  // What torch computes instead of the plan.
+  std::shared_ptr<Fallback> fallback{};
 
   // The attributes, of a node of this family.
   template <typename Family>

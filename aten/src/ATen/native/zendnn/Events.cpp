@@ -1,7 +1,7 @@
-#include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Events.h>
 
 #include <ATen/native/zendnn/Cpu.h>
+#include <ATen/native/zendnn/Environment.h>
 #include <ATen/native/zendnn/Info.h>
 #include <ATen/native/zendnn/Logs.h>
 #include <oneapi/zendnn/zendnn_debug.h>

@@ -614,7 +614,8 @@ inline void parallel(int64_t size, int64_t step, int64_t grain, F f) {
 }
 
 // Calls f with a null pointer of the type that `dtype` names, one of those that
-// a kernel takes; throws std::invalid_argument for any other.
+// a kernel takes. For any other it throws std::invalid_argument, which ends the
+// process inside of a parallel region.
 template <class T, class... Others, class F>
 inline decltype(auto) with_type(DType dtype, F f) {
   if constexpr (sizeof...(Others) > 0) {
