@@ -481,6 +481,8 @@ def test_random_pools_have_nan_and_infinities_where_stock_torch_has(
     monkeypatch.setenv("ZENDNN_PLAN_LAYOUT", layout)
     torch.manual_seed(seed)
     op, sides, attributes = made
+    if op == "avg_pool" and len(sides) == 3:
+        dtype = torch.float32  # torch averages volumes in no dtype that is less exact
     shape, b = (2, channels, *sides), Builder()
     x = strewn(*shape, dtype=dtype, share=share, seed=seed, kinds=kinds)
     value = b.input(ARRANGEMENTS[arranged](x))
@@ -872,4 +874,4 @@ def test_batch_norm_on_the_device_keeps_nan(channels: int) -> None:
 @pytest.mark.skipif(not HAS_WIDE_VECTORS, reason="this CPU itself has only AVX2")
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
 def test_nan_is_kept_on_fewer_instructions(isa: str) -> None:
-    passes("-k", "not fewer_instructions", __file__, isa=isa)
+    passes("-k", "not fewer_instructions", __file__, ZENDNN_MAX_CPU_ISA=isa)
