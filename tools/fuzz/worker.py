@@ -113,7 +113,7 @@ class Worker:
         return sides == ["crash", None]
 
     def _ends_alone(self, model: Model, front_end: str, side: str) -> str | None:
-        """Return how the model's graph ends a process that runs no other side's, if it does."""
+        """Run only one side's graph; return "crash" or "timeout" if that ends its process."""
         task = {"model": model.as_dict(), "front_ends": [], "alone": [front_end, side]}
         ended: str | None = self._ask(task, STOCKS_PART * LIMIT)[-1].get("ended")
         return ended

@@ -14,6 +14,7 @@ import re
 import sys
 import types
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -162,7 +163,7 @@ def kernel_dtypes_header(table: Any) -> str:
         for row in rows
         if row.arithmetic.cpp not in ("float", "double")
     ]
-    lines += ["\n// None is what a structure has whose dtype nobody has set."]
+    lines += ["\n// `none`: not set."]
     lines += [f"enum class DType : uint8_t {{ {enumerators} }};"]
     lines += [f"inline constexpr const char* kDTypeNames[] = {{{names}}};\n"]
     lines += ["template <class T>\ninline constexpr DType kTypeOf = DType::none;"]
@@ -368,13 +369,7 @@ def document(table: Any, text: str) -> str:
     """
 
     def replaced(match: re.Match[str]) -> str:
-        rows = getattr(table, match[1])
-        if match[1] == "FUNCTIONS":
-            lines = _function_rows(rows)
-        elif match[1] == "SETTINGS":
-            lines = _setting_rows(rows)
-        else:
-            lines = _operator_rows(table, rows)
+        lines = _ROWS.get(match[1], partial(_operator_rows, table))(getattr(table, match[1]))
         return f"<!-- table: {match[1]} -->\n" + "\n".join(lines) + "\n<!-- end -->"
 
     return re.sub(r"<!-- table: (\w+) -->.*?<!-- end -->", replaced, text, flags=re.DOTALL)
@@ -418,6 +413,10 @@ def _function_rows(rows: dict[str, Any]) -> Iterator[str]:
         parameters = f" {row.doc} " if row.doc else " "
         use = "" if row.primitive else "`eltwise` only "
         yield f"| `{row.name}` |{parameters}| {'none: passes match it ' if row.foreign else use}|"
+
+
+#: What writes the rows of a document's table; those of other names list operators.
+_ROWS = {"FUNCTIONS": _function_rows, "SETTINGS": _setting_rows}
 
 
 def main(arguments: list[str] | None = None) -> None:

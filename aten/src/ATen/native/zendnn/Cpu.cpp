@@ -25,8 +25,8 @@ struct Leaf {
   unsigned a = 0, b = 0, c = 0, d = 0;
 };
 
-// Later versions of libzendnn know AVX10.2, by these bits: it has neither AMX
-// nor what AVX2 has of bfloat16.
+// Later versions of libzendnn report AVX10.2 by this mask. It includes neither
+// AMX nor AVX2's bfloat16.
 constexpr auto kAvx10 = static_cast<Isa>(0x21ef);
 static_assert(!includes(kAvx10, Isa::amx) && !includes(kAvx10, Isa::avx2_bf16));
 static_assert(includes(kAvx10, Isa::avx512_bf16));

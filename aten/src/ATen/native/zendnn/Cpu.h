@@ -11,9 +11,8 @@
 
 namespace at::native::zendnn {
 
-// An Isa is a set of bits, which holds those of all sets that it includes. Sets
-// that libzendnn may report and that are no rows, as AVX10's, are such bits,
-// too.
+// An Isa is a bit mask, which contains the masks of all sets that it includes.
+// libzendnn may report masks that are not enumerators, such as AVX10's.
 constexpr bool includes(Isa set, Isa part) {
   const auto bits = static_cast<uint16_t>(part);
   return (static_cast<uint16_t>(set) & bits) == bits;
