@@ -466,3 +466,17 @@ def test_large_blocks_request_huge_pages_by_default() -> None:
     """The kernel marks memory with the huge-page advice by 'hg'."""
     assert run_python(HUGE_PAGES).split() == ["0", "True"]
     assert run_python(HUGE_PAGES, ZENDNN_HUGE_PAGES="0").split()[1] == "False"
+
+
+ROUNDED_UP = """
+import resource, torch
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+x = torch.zeros((64 << 20) + 4096, dtype=torch.uint8)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def test_rounding_up_takes_no_memory() -> None:
+    """A block of 72 MiB for 64 MiB and a page does not touch the huge page at the end."""
+    kibibytes = int(run_python(ROUNDED_UP))
+    assert 64 << 10 <= kibibytes < (64 << 10) + 1024

@@ -1,17 +1,12 @@
-"""torch/backends/zendnn/graph.py: use lists, order, private values, and descriptions."""
+"""torch/backends/zendnn/ir: use lists, order, private values, and descriptions."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from torch.backends.zendnn.graph import (
-    OPAQUE,
-    Graph,
-    Node,
-    PostOp,
-    Region,
-    Value,
-)
+from torch.backends.zendnn.ir.graph import Graph, Region
+from torch.backends.zendnn.ir.node import OPAQUE, Node, PostOp, Value
+from torch.backends.zendnn.ir.text import describe
 
 
 @pytest.fixture
@@ -213,7 +208,7 @@ def test_a_region_is_described_with_its_constants_in_order(graph: Graph) -> None
     one = graph.add("binary", [x, second], origin=("aten::add", "aten::relu"))
     two = graph.add("view", [graph.add("binary", [one.output, first]).output, n, second])
     graph.set_outputs([two.output])
-    text, constants = Region.of(graph.nodes).describe()
+    text, constants = describe(Region.of(graph.nodes))
     assert text == (
         "zendnn-plan 3\n"
         "%1 = input tensor\n"
@@ -228,9 +223,9 @@ def test_a_region_is_described_with_its_constants_in_order(graph: Graph) -> None
     assert second.constant is not None
     assert first.constant is not None
     assert [x.tolist() for x in constants] == [[1.0, 1.0], [0.0, 0.0]]
-    less, _ = Region.of(graph.nodes).describe(["share_memory", "join_in_place"])
+    less, _ = describe(Region.of(graph.nodes), ["share_memory", "join_in_place"])
     assert less == text.replace("plan 3\n", "plan 3\nwithout join_in_place share_memory\n")
-    timed, _ = Region.of(graph.nodes).describe(tune=0.5)
+    timed, _ = describe(Region.of(graph.nodes), tune=0.5)
     assert timed == text.replace("plan 3\n", "plan 3\ntune 0.5\n")
 
 

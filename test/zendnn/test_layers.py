@@ -18,20 +18,20 @@ ROOT = Path(__file__).parents[2]
 LAYERS = {
     "table": {"table"},
     "_settings": {"table", "_C"},
-    "graph": {"graph", "table"},
-    "passes": {"passes", "graph", "table", "_settings"},
-    "frontends/calls": {"frontends/calls", "passes", "graph", "table"},
-    "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "graph", "_C", "table"},
+    "ir": {"ir", "table"},
+    "passes": {"passes", "ir", "table", "_settings"},
+    "frontends/calls": {"frontends/calls", "passes", "ir", "table"},
+    "frontends/aten": {"frontends/aten", "frontends/calls", "passes", "ir", "_C", "table"},
     "frontends/constants": {"_C"},
-    "frontends/schedule": {"graph"},
-    "frontends": {"frontends", "frontends/torchscript", "frontends/fx", "graph"},
+    "frontends/schedule": {"ir"},
+    "frontends": {"frontends", "frontends/torchscript", "frontends/fx", "ir"},
     "frontends/fx": {
         *("frontends", "frontends/fx", "frontends/aten", "frontends/calls", "frontends/schedule"),
-        *("frontends/constants", "passes", "graph", "table", "_C"),
+        *("frontends/constants", "passes", "ir", "table", "_C"),
     },
     "frontends/torchscript": {
         *("frontends", "frontends/torchscript", "frontends/aten", "frontends/calls"),
-        *("frontends/schedule", "frontends/constants", "passes", "graph", "table", "_C"),
+        *("frontends/schedule", "frontends/constants", "passes", "ir", "table", "_C"),
         "_settings",
     },
 }

@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
-from torch.backends.zendnn.graph import Region
+from torch.backends.zendnn.ir.graph import Region
 from torch.utils import zendnn as zendnn_utils
 
 from .common import DTYPES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, primitive_dtypes, stock, values

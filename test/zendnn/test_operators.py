@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.backends.zendnn.graph import SOME_FLOAT
+from torch.backends.zendnn.ir.node import SOME_FLOAT
 from torch.backends.zendnn.table.functions import COMBINATIONS, FUNCTIONS
 from torch.backends.zendnn.table.notation import AttributeSpec, Mapping, Operand, Operator, Trait
 from torch.backends.zendnn.table.operators import OPERATORS

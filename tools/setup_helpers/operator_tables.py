@@ -33,7 +33,10 @@ _CPP_TYPES = {
     "float": "double",
     "str": "std::string",
     "int[]": "std::vector<int64_t>",
+    "dtype": "std::optional<c10::ScalarType>",
 }
+#: The types without a JSON literal: each has one default, in Python as in C++.
+_EMPTY: dict[str, Any] = {"int[]": (), "dtype": ""}
 
 
 def load(repo: Path = REPO) -> Any:
@@ -187,14 +190,12 @@ def dtype_rows(table: Any) -> str:
 
 
 def functions_header(table: Any) -> str:
-    """Return the enumerators of the kernels' unary and binary functions."""
-    planned = [name for name, row in table.FUNCTIONS.items() if not row.foreign]
-    return (
-        f"{NOTE}#pragma once\n\nnamespace at::native::zendnn::kernels {{\n\n"
-        f"enum class Eltwise {{ none, {', '.join(planned)} }};\n"
-        f"enum class Binary {{ {', '.join(table.COMBINATIONS)} }};\n\n"
-        "} // namespace at::native::zendnn::kernels\n"
-    )
+    """Return the enumerators of the kernels' functions and other algorithms."""
+    lines = [NOTE + "#pragma once\n", "namespace at::native::zendnn::kernels {\n"]
+    for type_, names in table.ENUMERATIONS.items():
+        first = ["none"] if type_ == "Eltwise" else []  # the function that is x
+        lines.append(f"enum class {type_} {{ {', '.join([*first, *names.values()])} }};")
+    return "\n".join([*lines, "\n} // namespace at::native::zendnn::kernels\n"])
 
 
 def _names(row: Any) -> tuple[str, str]:
@@ -217,9 +218,15 @@ def _families(table: Any) -> dict[str, dict[str, Any]]:
 def ops_header(table: Any) -> str:
     """Return the enumerators of operators, the attributes and functions of each family."""
     families = _families(table)
-    lines = [NOTE + "#pragma once\n", "#include <cstdint>", "#include <string>"]
-    lines += ["#include <variant>", "#include <vector>\n", "namespace at::native::zendnn::plan {\n"]
-    lines += ["class Builder;", "class Values;", "struct Node;\n", "enum class Op : uint8_t {"]
+    lines = [NOTE + "#pragma once\n", "#include <ATen/native/zendnn/kernels/functions.h>"]
+    lines += ["#include <c10/core/ScalarType.h>\n"]
+    includes = ("array", "cstdint", "optional", "string", "string_view", "variant", "vector")
+    lines += [f"#include <{name}>" for name in includes]
+    lines += ["\nnamespace at::native::zendnn::plan {\n", _NAMED]
+    for type_, names in table.ENUMERATIONS.items():
+        lines += _names_of(f"kernels::{type_}", names)
+    lines += _names_of("c10::ScalarType", {x.name: x.scalar for x in table.DTYPES.values()})
+    lines += ["\nclass Builder;", "class Values;", "struct Node;\n", "enum class Op : uint8_t {"]
     lines += [f"  {name}," for name in table.OPERATORS]
     lines.append("};\n")
     for name in dict.fromkeys(name for row in table.OPERATORS.values() for name in _names(row)):
@@ -228,7 +235,7 @@ def ops_header(table: Any) -> str:
     lines.append("\n// Attributes, by family.\nnamespace attr {")
     for family, specs in families.items():
         lines.append(f"struct {family} {{")
-        lines += [_attribute(spec) for spec in specs.values()]
+        lines += [_attribute(table, spec) for spec in specs.values()]
         lines.append("  template <typename Each>\n  void each(const Each& each) {")
         lines += [f'    each("{name}", {name});' for name in specs]
         lines.append("  }\n};")
@@ -238,11 +245,31 @@ def ops_header(table: Any) -> str:
     return "\n".join(lines)
 
 
-def _attribute(spec: Any) -> str:
-    if spec.type == "int[]" and spec.default:
-        raise ValueError(f"the default of the list '{spec.name}' is not empty")
+_NAMED = """// What descriptions call the enumerators of a type; nothing of other types.
+template <typename E>
+struct Named {
+  std::string_view name;
+  E value;
+};
+template <typename E>
+inline constexpr std::array<Named<E>, 0> kNamesOf{};"""
+
+
+def _names_of(type_: str, names: dict[str, str]) -> Iterator[str]:
+    yield f"template <>\ninline constexpr auto kNamesOf<{type_}> = std::to_array<Named<{type_}>>({{"
+    yield from (f'    {{"{name}", {type_}::{value}}},' for name, value in names.items())
+    yield "});"
+
+
+def _attribute(table: Any, spec: Any) -> str:
+    if spec.type in table.ENUMERATIONS:
+        named = f"kernels::{spec.type}"
+        default = table.ENUMERATIONS[spec.type].get(spec.default)
+        return f"  {named} {spec.name}{{{f'{named}::{default}' if default else ''}}};"
+    if spec.type in _EMPTY and spec.default != _EMPTY[spec.type]:
+        raise ValueError(f"the default of '{spec.name}', of type {spec.type}, is not empty")
     # All other JSON literals are valid C++.
-    text = "" if spec.type == "int[]" else json.dumps(spec.default)
+    text = "" if spec.type in _EMPTY else json.dumps(spec.default)
     return f"  {_CPP_TYPES[spec.type]} {spec.name}{{{text}}};"
 
 
@@ -268,32 +295,34 @@ def tables_source(table: Any) -> str:
         infer, build = _names(row)
         results = "one_or_two" if row.traits & traits.ONE_OR_TWO else row.result.kind
         keys = ", ".join(f'"{name}"' for name in row.attributes)
+        stated = ", ".join(f'"{x.name}"' for x in row.attributes.values() if x.default is None)
         defaults = f"attr::{row.family}{{}}" if row.family in families else "{}"
         kind = f"::zendnn_{row.primitive}" if row.primitive else "zendnn_undefined_primitive"
         flags = ", ".join(str(bool(row.traits & trait)).lower() for trait in flagged)
         operators.append(
-            f'{{"{row.name}", {infer}, {build}, "{letters(row)}", {{{keys}}}, {defaults}, '
+            f'{{"{row.name}", {infer}, {build}, "{letters(row)}", {{{keys}}}, {{{stated}}}, '
+            f"{defaults}, "
+            ""
             f"Results::{results}, {flags}, Follows::{row.result.strides or 'nothing'}, "
             f"{kind}}},"
         )
     functions = [
-        f'{{"{row.name}", {{kernels::Eltwise::{row.name}, '
-        f"::zendnn::algorithm::{row.primitive or 'undef'}, {str(row.has_parameters).lower()}, "
+        f"{{::zendnn::algorithm::{row.primitive or 'undef'}, {str(row.has_parameters).lower()}, "
         f"{_float(row.alpha or 0.0)}, {_float(row.beta or 0.0)}, {_double(row.magnifies)}, "
-        f"{_in_torch(row.mappings, 'const Tensor& x', 'double alpha', 'double beta')}}}}},"
+        f"{_in_torch(row.mappings, 'const Tensor& x', 'double alpha', 'double beta')}}},"
         for row in table.FUNCTIONS.values()
         if not row.foreign
     ]
     combinations = [
-        f'{{"{row.name}", {{kernels::Binary::{row.name}, ::zendnn::algorithm::{row.primitive}, '
-        f"{_double(row.magnifies)}, "
-        f"{_in_torch(row.mappings, 'const Tensor& a', 'const Tensor& b')}}}}},"
+        f"{{::zendnn::algorithm::{row.primitive}, {_double(row.magnifies)}, "
+        f"{_in_torch(row.mappings, *_TWO_TENSORS)}}},"
         for row in table.COMBINATIONS.values()
     ]
+    pairs = [f"{{{_in_torch(row.mappings, *_TWO_TENSORS)}}}," for row in table.PAIRS.values()]
     return "\n".join(
         [
-            NOTE + "#include <torch/csrc/zendnn/plan/Operators.h>",
-            "#include <torch/csrc/zendnn/plan/PostOps.h>\n",
+            NOTE + "#include <torch/csrc/zendnn/plan/Functions.h>",
+            "#include <torch/csrc/zendnn/plan/Operators.h>\n",
             "#include <ATen/Functions.h>\n",
             "#include <limits>\n",
             "namespace at::native::zendnn::plan {\n",
@@ -301,19 +330,22 @@ def tables_source(table: Any) -> str:
             "  static const auto& table = *new const std::vector<Operator>{",
             *(f"      {row}" for row in operators),
             "  };\n  return table;\n}\n",
-            *_table("FunctionRow", "functions", functions),
-            *_table("CombinationRow", "combinations", combinations),
+            *_table("FunctionRow", "Eltwise", ["{},  // none", *functions]),
+            *_table("CombinationRow", "Binary", combinations),
+            *_table("PairRow", "Pair", pairs),
             "} // namespace at::native::zendnn::plan\n",
         ]
     )
 
 
-def _table(type_: str, name: str, rows: Iterable[str]) -> Iterator[str]:
-    yield f"const std::unordered_map<std::string, {type_}>& {name}() {{"
-    # Never destroyed: another thread may build until the process ends.
-    yield f"  static const auto& table = *new const std::unordered_map<std::string, {type_}>{{"
+_TWO_TENSORS = ("const Tensor& a", "const Tensor& b")
+
+
+def _table(type_: str, enumeration: str, rows: Iterable[str]) -> Iterator[str]:
+    yield f"const {type_}& row_of(kernels::{enumeration} algorithm) {{"
+    yield f"  static constexpr {type_} rows[]{{"
     yield from (f"      {row}" for row in rows)
-    yield "  };\n  return table;\n}\n"
+    yield "  };\n  return rows[static_cast<size_t>(algorithm)];\n}\n"
 
 
 def _in_torch(mappings: Sequence[Any], *parameters: str) -> str:
@@ -401,6 +433,8 @@ def _operand(operand: Any) -> str:
 
 
 def _default(value: Any) -> str:
+    if value is None:
+        return ""
     if isinstance(value, tuple):
         return ",".join(map(str, value))
     return str(int(value)) if isinstance(value, bool) else str(value)

@@ -17,7 +17,7 @@ from torch.backends.zendnn.frontends.fx import reader
 from torch.backends.zendnn.frontends.fx.calls import operator_key
 from torch.backends.zendnn.frontends.fx.writer import PlannedRegion
 from torch.backends.zendnn.frontends.fx.writes import writes
-from torch.backends.zendnn.graph import OPAQUE
+from torch.backends.zendnn.ir.node import OPAQUE
 
 from ..common import run_python, values
 from ..passes import interpreter

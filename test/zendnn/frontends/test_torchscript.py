@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends import LeftOut, schedule, torchscript
 from torch.backends.zendnn.frontends.torchscript import reader
-from torch.backends.zendnn.graph import OPAQUE, Graph, Region, Value
+from torch.backends.zendnn.ir.graph import Graph, Region
+from torch.backends.zendnn.ir.node import OPAQUE, Value
 from torch.backends.zendnn.table.functions import FUNCTIONS
 
 from ..passes import interpreter

@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.backends.zendnn.graph import OPAQUE, Graph, Kind, Node, Operand, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import OPAQUE, Kind, Node, Operand, Value
 
 from .interpreter import evaluate
 

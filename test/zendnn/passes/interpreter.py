@@ -14,7 +14,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.backends.zendnn.graph import OPAQUE, Graph, Node, Operand, PostOp, Region, Value
+from torch.backends.zendnn.ir.graph import Graph, Region
+from torch.backends.zendnn.ir.node import OPAQUE, Node, Operand, PostOp, Value
 from torch.backends.zendnn.passes.partition import outside
 from torch.backends.zendnn.table.operators import NUMBERS
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.backends.zendnn.graph import Graph, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.attention_layout import attention_layout
 from torch.backends.zendnn.passes.fold_attention_scale import fold_attention_scale
 from torch.backends.zendnn.passes.fold_scalars import fold_scalars

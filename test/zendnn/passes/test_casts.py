@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torch.backends.zendnn.graph import Region, Value
+from torch.backends.zendnn.ir.graph import Region
+from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.fuse_binary import fuse_binary
 from torch.backends.zendnn.passes.fuse_casts import fuse_casts
 from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.fuse_binary import fuse_binary
 
 from .build import Builder, random

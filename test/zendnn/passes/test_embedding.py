@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.backends.zendnn.graph import Node, Value
+from torch.backends.zendnn.ir.node import Node, Value
 from torch.backends.zendnn.passes.fuse_embedding_bags import fuse_embedding_bags
 from torch.backends.zendnn.passes.fuse_pairwise_dot import fuse_pairwise_dot
 from torch.backends.zendnn.passes.group_embedding_bags import group_embedding_bags

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.backends.zendnn.graph import Graph
+from torch.backends.zendnn.ir.graph import Graph
 from torch.backends.zendnn.passes.fold_arithmetic import fold_arithmetic
 from torch.backends.zendnn.passes.fold_batch_norm import fold_batch_norm
 from torch.backends.zendnn.passes.fold_constants import fold_constants

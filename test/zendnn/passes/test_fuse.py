@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from torch.backends.zendnn.graph import PostOp, Value
+from torch.backends.zendnn.ir.node import PostOp, Value
 from torch.backends.zendnn.passes._weights import weight_of
 from torch.backends.zendnn.passes.fold_arithmetic import fold_arithmetic
 from torch.backends.zendnn.passes.fold_scalars import fold_scalars

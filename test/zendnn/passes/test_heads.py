@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.share_heads import share_heads
 
 from .build import Builder, only, ops, random

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import Tensor
-from torch.backends.zendnn.graph import PostOp
+from torch.backends.zendnn.ir.node import PostOp
 from torch.backends.zendnn.passes import _match
 
 from .build import Builder, assert_same, ops, posts, random

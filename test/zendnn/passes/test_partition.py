@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.backends.zendnn.graph import Graph, Node, Region, Value
+from torch.backends.zendnn.ir.graph import Graph, Region
+from torch.backends.zendnn.ir.node import Node, Value
 from torch.backends.zendnn.passes.partition import outside, partition
 
 from .build import Builder, assert_same, ops, random

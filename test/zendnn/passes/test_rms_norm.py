@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch.backends.zendnn.graph import Graph, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.fold_scalars import fold_scalars
 from torch.backends.zendnn.passes.fuse_layer_norm import fuse_layer_norm
 from torch.backends.zendnn.passes.recognise_rms_norm import recognise_rms_norm

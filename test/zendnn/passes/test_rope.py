@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.fold_scalars import fold_scalars
 from torch.backends.zendnn.passes.recognise_rope import recognise_rope
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.fuse_binary import fuse_binary
 from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
 from torch.backends.zendnn.passes.merge_linears import merge_linears

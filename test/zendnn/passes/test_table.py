@@ -12,7 +12,8 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch.backends.zendnn import passes
-from torch.backends.zendnn.graph import Graph, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.partition import partition
 
 from .build import Builder, assert_same, only, ops, posts, random

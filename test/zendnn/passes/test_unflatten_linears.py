@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
 from torch.backends.zendnn.passes.unflatten_linears import unflatten_linears
 

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.backends.zendnn import passes
-from torch.backends.zendnn.graph import Graph, Node, PostOp, Region, Value
+from torch.backends.zendnn.ir.graph import Graph, Region
+from torch.backends.zendnn.ir.node import Node, PostOp, Value
+from torch.backends.zendnn.ir.text import describe
 
 from ..common import LAYOUTS, SLACK, values
 from ..passes.build import Builder
@@ -63,7 +65,7 @@ def make_plan(
     region: Region, dtype: torch.dtype = torch.float32, name: str = "test"
 ) -> torch.classes.zendnn.Plan:
     """The plan of a region with constants of this dtype."""
-    description, constants = region.describe(passes.off_in_plans())
+    description, constants = describe(region, passes.off_in_plans())
     return torch.classes.zendnn.Plan(description, [cast(c, dtype) for c in constants], name)
 
 

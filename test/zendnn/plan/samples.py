@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from hypothesis import strategies as st
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.table import functions
 
 from ..passes.build import Builder

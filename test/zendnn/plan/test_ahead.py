@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.backends.zendnn import _C
-from torch.backends.zendnn.graph import Region
+from torch.backends.zendnn.ir.graph import Region
 
 from ..common import run_python
 from ..passes.build import Builder

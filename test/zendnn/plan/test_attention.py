@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 
 from ..common import DTYPES, dtypes, property_test
 from ..passes.build import Builder

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 
 from ..common import HAS_WIDE_VECTORS, PRIMITIVE_DTYPES, stock, values
 from ..passes.build import Builder

@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 
 from ..common import PRIMITIVE_DTYPES, dtypes, property_test
 from ..passes.build import Builder

@@ -8,7 +8,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.backends.zendnn import passes
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 
 from ..common import DTYPES, Draw, dtypes, property_test
 from ..passes.build import Builder

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.backends.zendnn.graph import Operand
+from torch.backends.zendnn.ir.node import Operand
 
 from ..common import DTYPES, property_test
 from ..passes.build import Builder

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.backends.zendnn import passes
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 
 from ..common import DTYPES, HAS_TILES, HAS_WIDE_VECTORS, PRIMITIVE_DTYPES
 from ..passes.build import Builder

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 
 from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, property_test, stock
 from ..cpu.ulps import floats, ulps

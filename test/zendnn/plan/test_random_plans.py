@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 
 from ..common import PRIMITIVE_DTYPES, Draw, property_test
 from ..passes.build import Builder

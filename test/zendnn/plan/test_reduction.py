@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 
 from ..common import DTYPES, PRIMITIVE_DTYPES, dtypes, primitive_dtypes, property_test, values
 from ..passes.build import Builder

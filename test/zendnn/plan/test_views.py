@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.backends.zendnn.ir.text import describe
 
 from ..common import dtypes, property_test
 from ..passes.build import Builder
@@ -109,7 +110,7 @@ def test_items_that_are_too_wide_to_copy_are_refused(b: Builder, constant: bool)
     wide = b.graph.constant(numbers) if constant else b.input(numbers)
     x = b.input(tensor(2))
     out = b("view", wide, 12)
-    plan = torch.classes.zendnn.Plan(*region_of(b, out, b.eltwise("relu", x)).describe(), "wide")
+    plan = torch.classes.zendnn.Plan(*describe(region_of(b, out, b.eltwise("relu", x))), "wide")
     assert not plan.takes(b.examples, [])
     assert "16 bytes" in refusal(plan)
 

@@ -22,6 +22,7 @@ from typing import Any
 import torch
 from torch.backends.zendnn._table import table
 from torch.backends.zendnn.frontends import Call, LeftOut, front_end_of
+from torch.backends.zendnn.ir import text
 
 Strings = tuple[str, ...]
 Integers = tuple[int, ...]
@@ -97,12 +98,9 @@ class Operator:
     post_ops: Strings
 
     @staticmethod
-    def read(made: str, name: str, operands: str, words: str, label: str) -> Operator:
-        """Read the parts of ``made = name(operands) words # label``."""
-        attributes = dict(word.split("=", 1) for word in words.split())
-        post_ops = _split(attributes.pop("post", ""), ";")
-        results, read = _split(made, ", "), _split(operands, ", ")
-        return Operator(name, _labels(label), results, read, attributes, post_ops)
+    def of(x: text.Operator) -> Operator:
+        """Return what is shown of a line."""
+        return Operator(x.name, x.label, x.results, x.operands, x.attributes, x.post_ops)
 
     @property
     def title(self) -> str:
@@ -128,30 +126,20 @@ class Region:
     def read(plan: Mapping[str, Any]) -> Region:
         """Read a plan's explanation."""
 
-        def found(pattern: str) -> list[Any]:
-            return re.findall(pattern, plan["description"], re.MULTILINE)
-
+        region = text.read(plan["description"])
         return Region(
             plan["name"],
-            tuple(found(r"^(\S+) = input ")),
-            _split(found("^return (.*)")[0], ", "),
-            len(found(r"^\S+ = constant ")),
-            tuple(Operator.read(*parts) for parts in found(_OPERATOR)),
+            tuple(region.inputs),
+            region.outputs,
+            len(region.constants),
+            tuple(map(Operator.of, region.operators)),
             plan["packed_bytes"],
             _read(plan["built"]),
         )
 
 
-#: A line of a description: results, name, operands, attributes and label.
-_OPERATOR = r"^(.+?) = (\w+)\((.*?)\)((?: \S+=\S*)*)(?: # (.*))?$"
-
-
-def _split(text: str, separator: str) -> Strings:
-    return tuple(filter(None, text.split(separator)))
-
-
-def _labels(text: str) -> Strings:
-    return _split(text, "+")
+def _labels(labels: str) -> Strings:
+    return tuple(filter(None, labels.split("+")))
 
 
 def _dtype(name: str) -> str:

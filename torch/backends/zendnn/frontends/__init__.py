@@ -7,7 +7,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node
 
 
 @dataclass(frozen=True)

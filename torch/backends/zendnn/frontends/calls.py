@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeGuard
 
 import torch
-from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Kind, Operand, Value
 from torch.backends.zendnn.passes import _match
 from torch.backends.zendnn.table.dtypes import COMPUTED
 from torch.backends.zendnn.table.notation import Attribute

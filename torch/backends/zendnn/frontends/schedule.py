@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from torch.backends.zendnn.graph import Graph, Region, Value
+from torch.backends.zendnn.ir.graph import Graph, Region
+from torch.backends.zendnn.ir.node import Value
 
 #: A front end's own node, and what names one of its values.
 SourceNode = Any

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 
 from torch.backends.zendnn import _settings
-from torch.backends.zendnn.graph import Graph, Pass
+from torch.backends.zendnn.ir.graph import Graph, Pass
 
 #: What each pass does. The module of its name defines the function of its name. Post-ops exist from
 #: fuse_eltwise on.

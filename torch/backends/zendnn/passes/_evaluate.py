@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.backends.zendnn.graph import Node
+from torch.backends.zendnn.ir.node import Node
 from torch.backends.zendnn.table.functions import COMBINATIONS, FUNCTIONS
 from torch.backends.zendnn.table.notation import Mapping
 

@@ -8,15 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from torch.backends.zendnn.graph import (
-    Attribute,
-    Graph,
-    Node,
-    Operand,
-    Pass,
-    PostOp,
-    Value,
-)
+from torch.backends.zendnn.ir.graph import Graph, Pass
+from torch.backends.zendnn.ir.node import Node, Operand, PostOp, Value
+from torch.backends.zendnn.table.notation import Attribute
 from torch.backends.zendnn.table.operators import TAKES_POST_OPS
 
 #: The most post-ops that one primitive takes.

@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 import torch
 from torch import Tensor
-from torch.backends.zendnn.graph import Graph, Node, Operand
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Operand
 from torch.backends.zendnn.passes._match import constant, sole
 
 #: One number for each channel, or one for all.

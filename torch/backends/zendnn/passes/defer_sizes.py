@@ -5,7 +5,8 @@ A convolution whose size is read cannot be fused with its activation, which has 
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Value
 from torch.backends.zendnn.table.operators import SIZES
 
 

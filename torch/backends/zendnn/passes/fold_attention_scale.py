@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Operand, Value
 from torch.backends.zendnn.passes._match import affine_of, each, is_sound
 from torch.backends.zendnn.table.operators import NUMBERS, VIEWS
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value, infer_types
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.infer import infer_types
+from torch.backends.zendnn.ir.node import Node, Operand, Value
 from torch.backends.zendnn.passes import _evaluate
 from torch.backends.zendnn.passes._match import each
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from operator import add
 
-from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node
 from torch.backends.zendnn.passes._match import each, producer
 from torch.backends.zendnn.passes._weights import weight_of
 

@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Operand, Value
 from torch.backends.zendnn.passes._match import each, is_swap, producer, sole, substitute
+from torch.backends.zendnn.table.notation import Attribute
 
 #: Batch, heads, positions, size: plans supply a missing batch and missing heads.
 RANKS = (2, 3, 4)

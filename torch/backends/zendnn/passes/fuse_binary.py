@@ -8,17 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, PostOp, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Operand, PostOp, Value
 from torch.backends.zendnn.passes._match import MOST_POST_OPS, sole, with_post_op
 from torch.backends.zendnn.passes._weights import channels, fold, foldable
 from torch.backends.zendnn.table.functions import COMBINATIONS
-from torch.backends.zendnn.table.operators import VIEWS
-
-#: Operators whose result of values averaged over their positions is as small.
-_KEEPS_SIZE = VIEWS | {
-    *("convolution", "linear", "eltwise", "binary", "batch_norm", "layer_norm", "softmax", "to"),
-    *("cat", "stack"),
-}
+from torch.backends.zendnn.table.notation import Trait
 
 
 def fuse_binary(graph: Graph) -> int:
@@ -92,7 +87,7 @@ def _averaged(graph: Graph) -> set[Value]:
     averaged: set[Value] = set()
     for node in graph.nodes:
         read = [v for v in node.values() if v.kind == "tensor" and v.constant is None]
-        keeps = node.op in _KEEPS_SIZE and read and averaged.issuperset(read)
+        keeps = node.has(Trait.KEEPS_SMALL | Trait.VIEW) and read and averaged.issuperset(read)
         if keeps or node.op in ("mean", "sum", "adaptive_avg_pool"):
             averaged.update(node.outputs)
     return averaged

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, PostOp
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, PostOp
 from torch.backends.zendnn.passes._match import MOST_POST_OPS, each, sole, with_post_op
 from torch.backends.zendnn.table.operators import TAKES_POST_OPS
 

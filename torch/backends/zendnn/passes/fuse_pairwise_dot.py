@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node
 from torch.backends.zendnn.passes._match import each, is_swap, producer, sole, substitute
 
 #: Batch, features, size.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Attribute, Graph, Node
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node
 from torch.backends.zendnn.passes._match import constant, labels
+from torch.backends.zendnn.table.notation import Attribute
 
 
 def group_embedding_bags(graph: Graph) -> int:

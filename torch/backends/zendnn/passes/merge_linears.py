@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import torch
-from torch.backends.zendnn.graph import Graph, Node
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node
 from torch.backends.zendnn.passes._match import constant, labels
 from torch.backends.zendnn.passes._weights import weight_of
 

@@ -15,11 +15,13 @@ import math
 from collections import defaultdict
 from collections.abc import Container, Iterable
 
-from torch.backends.zendnn.graph import Graph, Node, Region, Value, reach
-from torch.backends.zendnn.table.operators import NUMBERS, VIEWS, WRITES
+from torch.backends.zendnn.ir.graph import Graph, Region, reach
+from torch.backends.zendnn.ir.node import Node, Value
+from torch.backends.zendnn.table.notation import Work
+from torch.backends.zendnn.table.operators import NUMBERS, VIEWS, WRITES, of_work
 
 #: One of these is worth a call.
-HEAVY = frozenset({"convolution", "linear", "matmul", "attention", "embedding_bags"})
+HEAVY = of_work(Work.HEAVY)
 
 #: So are this many others that are not light, or one that stands for more of the model's.
 ENOUGH = 2
@@ -32,13 +34,7 @@ MANY = 4
 LARGE = 1 << 18
 
 #: Operators of which few are not worth a region of their own.
-LIGHT = (
-    VIEWS
-    | WRITES
-    | {"to", "to_like", "nonzero", "eltwise", "binary", "where", "triu", "tril"}
-    | {"compare", "integer", "cumsum", "arange", "scalar", "full", "index", "take_along"}
-    | {"scatter", "slice_scatter"}
-)
+LIGHT = of_work(Work.LIGHT)
 
 
 def partition(graph: Graph, *, rest_is_compiled: bool = False) -> list[Region]:

@@ -9,18 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from torch.backends.zendnn.graph import (
-    SOME_FLOAT,
-    Graph,
-    Node,
-    Operand,
-    Value,
-    dtype_sources,
-    infer_types,
-)
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.infer import dtype_sources, infer_types
+from torch.backends.zendnn.ir.node import SOME_FLOAT, Node, Operand, Value
 from torch.backends.zendnn.table.notation import Trait
-
-_PROMOTE = frozenset({"binary", "cat", "stack"})
 
 
 def promote_operands(graph: Graph) -> int:
@@ -33,7 +25,7 @@ def promote_operands(graph: Graph) -> int:
         tensors = [value for value in node.values() if value.kind == "tensor"]
         narrow = [value for value in tensors if value.dtype == "bfloat16"]
         wide = [value for value in tensors if value.dtype == "float32"]
-        promotes = node.op in _PROMOTE and len(narrow) + len(wide) == len(tensors)
+        promotes = node.has(Trait.PROMOTES) and len(narrow) + len(wide) == len(tensors)
         # A tensor without dimensions does not widen others, and one of unknown rank may be such.
         if promotes and narrow and not with_dims.isdisjoint(wide):
             inputs = [_widened(graph, node, v) if v in narrow else v for v in node.inputs]

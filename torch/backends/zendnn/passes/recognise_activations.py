@@ -9,10 +9,12 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.backends.zendnn.graph import Attribute, Graph, Node, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Value
 from torch.backends.zendnn.passes import _evaluate
 from torch.backends.zendnn.passes._match import NO_SHIFT, substitute
 from torch.backends.zendnn.table.functions import FUNCTIONS
+from torch.backends.zendnn.table.notation import Attribute
 
 #: The largest expression that is considered, in operators.
 MOST_OPERATORS = 12

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Attribute, Graph, Node, Operand, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Operand, Value
 from torch.backends.zendnn.passes._match import chain, each, is_one_of, producer, substitute
+from torch.backends.zendnn.table.notation import Attribute
 
 #: What makes the mean square, the last operator first.
 _MEAN_SQUARE = ("eltwise.affine", "mean", "eltwise.square binary.mul")

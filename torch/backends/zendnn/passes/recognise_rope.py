@@ -6,7 +6,8 @@ embeddings differ by their tables.
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Operand, Value
 from torch.backends.zendnn.passes._match import affine_of, each, producer, sole, substitute
 
 _PROMOTED = {"float32", "bfloat16"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Value, infer_dtype, infer_types
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.infer import infer_dtype, infer_types
+from torch.backends.zendnn.ir.node import Node, Value
 from torch.backends.zendnn.passes._match import bypass, each
 from torch.backends.zendnn.table.dtypes import COMPUTED
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Operand, Value
 from torch.backends.zendnn.passes._match import bypass, each, is_no_shift, producer, scalar
 from torch.backends.zendnn.table.notation import Trait
 from torch.backends.zendnn.table.operators import SIZES

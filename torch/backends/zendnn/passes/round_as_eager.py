@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Operand, Value
 from torch.backends.zendnn.passes._match import affine_of, each, is_one_of, scalar
 from torch.backends.zendnn.table.notation import Trait
-
-#: What rounds its results beside what computes.
-_ROUNDS = frozenset({"mean", "sum", "to", "to_like"})
 
 
 @each()
@@ -18,7 +16,7 @@ def round_as_eager(graph: Graph, node: Node) -> int:
     They join operators into steps that compute in float32 and round once. A dtype that the graph
     does not state may be bfloat16.
     """
-    if not (node.has(Trait.COMPUTES | Trait.CASTS) or node.op in _ROUNDS):
+    if not node.has(Trait.COMPUTES | Trait.CASTS | Trait.ROUNDS):
         return 0
     if node.outputs[0].dtype == "bfloat16":
         _round_addend(graph, node)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch.backends.zendnn.graph import Graph, Node, Operand, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Operand, Value
 from torch.backends.zendnn.passes._match import absorb, constant, producer, sole
 
 

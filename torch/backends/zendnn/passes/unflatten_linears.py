@@ -5,7 +5,8 @@ Between a layer and its activation or residual, the view that undoes the matrix 
 
 from __future__ import annotations
 
-from torch.backends.zendnn.graph import Graph, Node, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Value
 from torch.backends.zendnn.passes._match import each
 
 

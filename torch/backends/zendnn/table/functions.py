@@ -23,6 +23,12 @@ def _binary(name: str, aten: str, **more: Any) -> Function:
     return Function(name, (aten,), primitive=f"binary_{name}", operands=("a", "b"), **more)
 
 
+def _pair(name: str, aten: str = "", enumerator: str = "") -> Function:
+    """A function of two elements that are compared, or of two integers: never a post-op."""
+    aten = f"aten::{aten or name}.Tensor(self, other)"
+    return Function(name, (aten,), operands=("a", "b"), enumerator=enumerator)
+
+
 _UNBOUNDED: dict[str, Any] = {"magnifies": math.inf}
 
 FUNCTIONS = {
@@ -92,4 +98,26 @@ COMBINATIONS = {
         _binary("max", "aten::maximum(self, other)", commutes=True),
         _binary("min", "aten::minimum(self, other)", commutes=True),
     )
+}
+
+#: Algorithms of ``compare``, and then those of ``integer``, by name.
+PAIRS = {
+    row.name: row
+    for row in (
+        *map(_pair, ("eq", "ne", "lt", "le", "gt", "ge")),
+        *map(_pair, ("add", "sub", "mul")),
+        _pair("and", "bitwise_and", "bit_and"),
+        _pair("or", "bitwise_or", "bit_or"),
+        _pair("xor", "bitwise_xor", "bit_xor"),
+    )
+}
+
+#: Types of attributes that name an algorithm: C++'s enumerators, by that name.
+ENUMERATIONS: dict[str, dict[str, str]] = {
+    "Eltwise": {x.name: x.enumerator for x in FUNCTIONS.values() if not x.foreign},
+    "Binary": {x.name: x.enumerator for x in COMBINATIONS.values()},
+    "Pair": {x.name: x.enumerator for x in PAIRS.values()},
+    "Resampling": {name: name for name in ("nearest", "linear", "cubic")},
+    # Without reduction, a bag is one id, whose row is copied.
+    "Reduction": {"sum": "sum", "mean": "mean", "max": "max", "each": "none"},
 }

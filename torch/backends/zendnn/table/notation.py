@@ -19,6 +19,9 @@ operand      what it takes
 
 ``?`` allows None; ``[]`` stands for as many as there are, last of all.
 
+An attribute is a bool, int, float or str, a list ``int[]``, the name of a ``dtype``, or that of an
+algorithm of a type in ``functions.ENUMERATIONS``. One without a default must be stated.
+
 A *mapping* names an equivalent aten operator. It is read in both directions: to import a call, and
 to make one. Its items are the operator's arguments. An item without ``=`` is the next operand;
 ``eps=eps`` names an operand or an attribute; ``min=alpha|-inf`` adds the meaning of None; a
@@ -34,7 +37,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Flag, auto
+from enum import Enum, Flag, auto
 from functools import cached_property
 from typing import Any
 
@@ -63,11 +66,11 @@ class Operand:
 
 @dataclass(frozen=True)
 class AttributeSpec:
-    """One attribute of a signature: its type (bool, int, float, str or int[]) and its default."""
+    """One attribute of a signature; its default is None if it must be stated."""
 
     name: str
     type: str
-    default: Attribute
+    default: Attribute | None
 
 
 @dataclass(frozen=True)
@@ -150,9 +153,21 @@ class Trait(Flag):
     KEEPS_GAPS = auto()  # torch's results have the gaps that its strides leave, too
     MAY_SHARE = auto()  # a plan may leave results in an operand's memory where no element changes
     ONE_OR_TWO = auto()  # it makes a second result where one is wanted
+    KEEPS_SMALL = auto()  # of values averaged over their positions it makes one as small
+    PROMOTES = auto()  # torch converts its operands to one dtype
+    ROUNDS = auto()  # torch rounds its results, as it does those of operators that compute
 
 
 NONE = Trait(0)
+
+
+class Work(Enum):
+    """How much an operator does: whether a region of it is worth a call."""
+
+    NONE = auto()  # numbers, and what no plan holds
+    LIGHT = auto()  # many are worth a call
+    SOME = auto()  # a few are
+    HEAVY = auto()  # one is
 
 
 @dataclass(frozen=True)
@@ -185,6 +200,10 @@ class Operator:
         family: the functions ``infer_<family>`` and ``build_<family>`` of plans run it; its name
             unless given.
         primitive: the kind of ZenDNN's primitives that its kernels count as; empty for none.
+        work: how much it does; to be stated unless it makes numbers or views, or writes.
+
+    Raises:
+        ValueError: if ``work`` is missing.
     """
 
     signature: str
@@ -194,9 +213,11 @@ class Operator:
     aten: tuple[str, ...] = ()
     family: str = ""
     primitive: str = ""
+    work: Work | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "family", self.family or self.name)
+        object.__setattr__(self, "work", self.work or self._derived_work())
 
     @cached_property
     def _parts(self) -> tuple[str, str, str]:
@@ -209,6 +230,14 @@ class Operator:
     def name(self) -> str:
         """What descriptions call it."""
         return self._parts[0]
+
+    def _derived_work(self) -> Work:
+        if self.result.kind == "number" or Trait.FOREIGN in self.traits:
+            return Work.NONE
+        if self.traits & (Trait.VIEW | Trait.WRITES):
+            return Work.LIGHT
+        choices = ", ".join(str(work) for work in Work if work is not Work.NONE)
+        raise ValueError(f"the row of operator '{self.name}' lacks work=: one of {choices}")
 
     @cached_property
     def operands(self) -> tuple[Operand, ...]:
@@ -226,8 +255,8 @@ class Operator:
         found = {}
         for item in _items(self._parts[2]):
             type_, _, rest = item.partition(" ")
-            name, _, default = rest.partition("=")
-            found[name] = AttributeSpec(name, type_, _literal(default))
+            name, equals, default = rest.partition("=")
+            found[name] = AttributeSpec(name, type_, _literal(default) if equals else None)
         return found
 
     @cached_property
@@ -251,10 +280,11 @@ class Operator:
 
 @dataclass(frozen=True)
 class Function:
-    """A function of each element: an algorithm of ``eltwise`` or ``binary``, and a post-op.
+    """A function of each element: an algorithm of an operator, or a post-op.
 
     Attributes:
         name: what descriptions call it.
+        enumerator: what C++ calls it: the name unless given.
         aten: mappings to ``alpha`` and ``beta``; the first serves calls too.
         doc: what alpha and beta are.
         primitive: ZenDNN's algorithm; empty where only our kernels have the function.
@@ -280,6 +310,10 @@ class Function:
     foreign: bool = False
     operands: tuple[str, ...] = ("x",)
     commutes: bool = False
+    enumerator: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "enumerator", self.enumerator or self.name)
 
     @cached_property
     def mappings(self) -> tuple[Mapping, ...]:

@@ -1,6 +1,6 @@
 """The one table of the engine's operators: signatures, and the rules for their results.
 
-It serves the types of values (``graph.py``), the passes, the importers of aten operators
+It serves the types of values (``ir``), the passes, the importers of aten operators
 (``frontends/aten``), the C++ tables, which the build generates, and the tables of docs/plan.md. It
 imports no torch, which the build may not have when it reads this. ``notation.py`` explains the
 notation.
@@ -9,21 +9,17 @@ notation.
 from __future__ import annotations
 
 from torch.backends.zendnn.table import shapes as infer
-from torch.backends.zendnn.table.notation import NONE, Operator, Result, Trait
+from torch.backends.zendnn.table.notation import Operator, Result, Trait, Work
+from torch.backends.zendnn.table.views import NUMBER_ROWS, VIEW_ROWS
 
-_VIEW, _ROW_MAJOR, _FLOATING = Trait.VIEW, Trait.ROW_MAJOR, Trait.FLOATING
+_ROW_MAJOR, _FLOATING = Trait.ROW_MAJOR, Trait.FLOATING
 _KEEPS, _MAKES = Trait.KEEPS_DIMS, Trait.MAKES_DIMS
 _WANTS = Trait.WANTS_DIMS | _MAKES
+_SMALL = Trait.KEEPS_SMALL
 _PRODUCT = Trait.COMPUTES | Trait.CASTS
 _FUSES = Trait.COMPUTES | Trait.POST_OPS
 _FUNCTION = Trait.COMPUTES | _FLOATING
 _ALL, _FIRST, _SECOND = slice(None), slice(1), slice(1, 2)
-_NUMBER = Result(kind="number")
-
-
-def _number(name: str, *aten: str) -> Operator:
-    """Arithmetic of two numbers."""
-    return Operator(f"number_{name}(int a, int b)", "", NONE, _NUMBER, aten, "number")
 
 
 def _window(name: str, more: str = "") -> Operator:
@@ -31,156 +27,24 @@ def _window(name: str, more: str = "") -> Operator:
     attributes = "int[] kernel=[], int[] stride=[], int[] padding=[], int[] dilation=[]"
     signature = f"{name}(Tensor x, *, {attributes}, bool ceil=False{more})"
     result = Result(infer.as_many(0), _ALL, "input")
-    return Operator(signature, "", _WANTS, result, family="pool", primitive="pooling")
+    return Operator(signature, "", _WANTS, result, (), "pool", "pooling", Work.SOME)
 
 
 def _reduction(signature: str, overload: str, doc: str) -> Operator:
     """The sum or the mean of some dimensions, or of all."""
     name = signature.partition("(")[0]
     aten = f"aten::{name}.{overload}(self, dim=dims|[], keepdim=keep)", f"aten::{name}(self)"
-    return Operator(signature, doc, NONE, Result(infer.reduced, _ALL), aten, "reduce", "reduction")
+    result, traits = Result(infer.reduced, _ALL), Trait.ROUNDS
+    return Operator(signature, doc, traits, result, aten, "reduce", "reduction", Work.SOME)
 
 
 def _triangle(name: str, where: str) -> Operator:
     """The triangle above or below a diagonal."""
     signature, aten = f"{name}(Any x, *, int diagonal=0)", f"aten::{name}(self, diagonal=diagonal)"
     doc, traits = f"zeros {where} the diagonal, of the last two dimensions", _WANTS | _ROW_MAJOR
-    return Operator(signature, doc, traits, Result(infer.same, _ALL), (aten,), "triangle")
+    result = Result(infer.same, _ALL)
+    return Operator(signature, doc, traits, result, (aten,), "triangle", work=Work.LIGHT)
 
-
-def _view(
-    signature: str,
-    dims: infer.Rule | None,
-    *aten: str,
-    doc: str = "",
-    traits: Trait = NONE,
-    dtype: slice = _ALL,
-) -> Operator:
-    """The same elements with other sizes or strides."""
-    return Operator(signature, doc, _VIEW | traits, Result(dims, dtype), aten, "view")
-
-
-NUMBER_ROWS = (
-    Operator(
-        "size(Any x, dim dim)", "of any tensor", NONE, _NUMBER, ("aten::size.int(self, dim)",)
-    ),
-    Operator("numel(Any x)", "of any tensor", NONE, _NUMBER, ("aten::numel(self)",)),
-    _number("add", "aten::add.int(a, b)"),
-    _number("sub", "aten::sub.int(a, b)", "aten::neg.int(a=b) a=0"),
-    _number("mul", "aten::mul.int(a, b)"),
-    _number(
-        "floordiv",
-        "aten::floordiv.int(a, b)",
-        "aten::floor_divide(self, other)",
-        "aten::floor_divide.Scalar(self, other)",
-        "aten::div.Tensor_mode(self, other, rounding_mode='floor')",
-    ),
-    _number(
-        "remainder",
-        "aten::remainder.int(a, b)",
-        "aten::remainder.Tensor(self, other)",
-        "aten::remainder.Scalar(self, other)",
-    ),
-    Operator(
-        "power(int n, *, float exponent=1.0)",
-        "a float32 tensor without dimensions",
-        result=Result(infer.always(()), "float32"),
-    ),
-    Operator("scalar(int n)", "an int64 of rank 0", result=Result(infer.always(()), "int64")),
-    Operator(
-        "arange(int start, int end, int step)",
-        "from `start` on, without `end`",
-        _MAKES,
-        Result(infer.always((None,)), "int64"),
-    ),
-    Operator(
-        "full(int[] sizes, *, float value=0.0, str dtype='')",
-        "`dtype`: float32 bfloat16 int64 bool",
-        result=Result(infer.given),
-    ),
-)
-
-VIEW_ROWS = (
-    _view(
-        "view(Any x, int[] sizes)",
-        infer.stated,
-        "aten::reshape(self, shape)",
-        "aten::view(self, size)",
-        doc="one size may be -1; also for a reshape",
-    ),
-    _view(
-        "flatten(Any x, dim start, dim end)",
-        infer.flattened,
-        "aten::flatten.using_ints(self, start_dim, end_dim)",
-        traits=_MAKES,
-    ),
-    _view(
-        "unflatten(Any x, dim dim, int[] sizes)",
-        infer.unflattened,
-        "aten::unflatten.int(self, dim, sizes)",
-        doc="one size may be -1",
-        traits=_WANTS,
-    ),
-    _view(
-        "transpose(Any x, dim a, dim b)",
-        infer.transposed,
-        "aten::transpose.int(self, dim0, dim1)",
-        "aten::swapaxes(self, axis0, axis1)",
-        "aten::swapdims(self, dim0, dim1)",
-        "aten::t(self) a=0 b=1",
-        "aten::mT(self) a=-2 b=-1",
-        traits=_KEEPS,
-    ),
-    _view("permute(Any x, dim[] dims)", infer.permuted, "aten::permute(self, dims)", traits=_KEEPS),
-    _view(
-        "unsqueeze(Any x, dim dim)", infer.unsqueezed, "aten::unsqueeze(self, dim)", traits=_MAKES
-    ),
-    _view("squeeze(Any x, dim dim)", None, "aten::squeeze.dim(self, dim)"),
-    _view(
-        "expand(Any x, int[] sizes)",
-        infer.expanded,
-        "aten::expand(self, size, implicit=_)",
-        doc="-1 keeps a size",
-    ),
-    _view(
-        "expand_as(Any x, Any other)",
-        infer.as_other,
-        "aten::expand_as(self, other)",
-        doc="to the sizes of another tensor",
-        dtype=_FIRST,
-    ),
-    _view(
-        "select(Any x, dim dim, int index)", infer.selected, "aten::select.int(self, dim, index)"
-    ),
-    _view(
-        "slice(Any x, dim dim, int? start, int? end, int step)",
-        infer.sliced,
-        "aten::slice.Tensor(self, dim, start, end, step)",
-        doc="`none` stands for a missing bound",
-        traits=_WANTS,
-    ),
-    Operator(
-        "split(Any x, *, int dim=0, int[] sizes=[], int chunks=0)",
-        "into `sizes`, of which a single one is that of all and the last part may be smaller, or "
-        "into `chunks`",
-        _VIEW | _WANTS,
-        Result(infer.split, _ALL, kind="tensors"),
-    ),
-    Operator(
-        "as_strided(Any x, *, int[] input_strides=[], int[] sizes=[], int[] strides=[])",
-        "with other sizes and strides, of which several elements may be one: those of x in memory "
-        "with `input_strides`, without gaps",
-        _VIEW,
-        Result(infer.attribute_sizes, _ALL),
-    ),
-    _view(
-        "contiguous(Any x)",
-        infer.same,
-        "aten::contiguous(self)",
-        doc="a hint that a plan may ignore",
-        traits=_KEEPS | _ROW_MAJOR,
-    ),
-)
 
 COMPUTE_ROWS = (
     Operator(
@@ -189,17 +53,19 @@ COMPUTE_ROWS = (
         "bool transposed=False, int[] output_padding=[])",
         "windows have a number for each spatial dimension, of which there are 1 to 3; "
         "`padding_end` where it differs; the weight is in torch's order",
-        _PRODUCT | _FUSES | _FLOATING | _WANTS,
+        _PRODUCT | _FUSES | _FLOATING | _WANTS | _SMALL,
         Result(infer.convolution, _SECOND, "input_or_weight"),
         primitive="convolution",
+        work=Work.HEAVY,
     ),
     Operator(
-        "linear(Tensor x, Constant weight, Constant? bias, *, str dtype='')",
+        "linear(Tensor x, Constant weight, Constant? bias, *, dtype dtype='')",
         "the weight, (out, in), may be a `cat` of contiguous constants; `dtype` is float32 when x "
         "is bfloat16 and the result is not",
-        _PRODUCT | _FUSES | _FLOATING | _WANTS | _ROW_MAJOR,
+        _PRODUCT | _FUSES | _FLOATING | _WANTS | _SMALL | _ROW_MAJOR,
         Result(infer.linear, _SECOND),
         primitive="matmul",
+        work=Work.HEAVY,
     ),
     Operator(
         "matmul(Tensor a, Tensor b)",
@@ -207,20 +73,23 @@ COMPUTE_ROWS = (
         _PRODUCT | _FUSES | _ROW_MAJOR,
         Result(infer.matmul, _ALL),
         primitive="matmul",
+        work=Work.HEAVY,
     ),
     Operator(
-        "eltwise(Tensor x, *, str algorithm='', float alpha=0.0, float beta=0.0)",
+        "eltwise(Tensor x, *, Eltwise algorithm, float alpha=0.0, float beta=0.0)",
         "a function of each element, see below",
-        _FUNCTION | _KEEPS,
+        _FUNCTION | _KEEPS | _SMALL,
         Result(infer.same, _ALL, "elements"),
         primitive="eltwise",
+        work=Work.LIGHT,
     ),
     Operator(
-        "binary(Tensor a, Tensor b, *, str algorithm='', bool in_place=False)",
+        "binary(Tensor a, Tensor b, *, Binary algorithm, bool in_place=False)",
         "`algorithm`: add sub mul div max min; broadcasts; `in_place`: to no other size than a's",
-        _FUSES,
+        _FUSES | _SMALL | Trait.PROMOTES,
         Result(infer.broadcast(2), _ALL, "elements"),
         primitive="binary",
+        work=Work.LIGHT,
     ),
     Operator(
         "prelu(Tensor x, Constant slopes)",
@@ -229,6 +98,7 @@ COMPUTE_ROWS = (
         Result(infer.same, _ALL, "elements"),
         aten=("aten::prelu(self, weight)",),
         primitive="prelu",
+        work=Work.SOME,
     ),
     Operator(
         "nonzero(Any x)",
@@ -237,33 +107,38 @@ COMPUTE_ROWS = (
         Result(infer.same, "bool", "elements"),
         family="to",
         primitive="reorder",
+        work=Work.LIGHT,
     ),
     Operator(
-        "compare(Any a, Any b, *, str algorithm='')",
+        "compare(Any a, Any b, *, Pair algorithm)",
         "`algorithm`: eq ne lt le gt ge, of two tensors of one dtype: int64, bool, float32 or "
         "bfloat16; broadcasts",
         result=Result(infer.broadcast(2), "bool", "elements"),
         family="pair",
+        work=Work.LIGHT,
     ),
     Operator(
-        "integer(Any a, Any b, *, str algorithm='')",
+        "integer(Any a, Any b, *, Pair algorithm)",
         "`algorithm`: add sub mul and or xor, of two int64 tensors, or of two of bool for the last "
         "three; broadcasts",
         result=Result(infer.broadcast(2), _ALL, "elements"),
         family="pair",
+        work=Work.LIGHT,
     ),
     Operator(
         "where(Bool condition, Tensor? x, Tensor? y, *, float value=0.0, bool filled=False)",
         "x where the condition holds, and y elsewhere; `value` stands for `none`; broadcasts; "
         "`filled`: the result is row-major, whatever the order of operands",
         result=Result(infer.broadcast(3), strides="elements"),
+        work=Work.LIGHT,
     ),
     Operator(
         "softmax(Tensor x, *, int dim=-1, bool log=False)",
         "",
-        _FUNCTION | _KEEPS | _ROW_MAJOR,
+        _FUNCTION | _KEEPS | _SMALL | _ROW_MAJOR,
         Result(infer.same, _ALL),
         primitive="softmax",
+        work=Work.SOME,
     ),
     Operator(
         "layer_norm(Tensor x, Constant? weight, Constant? bias, Tensor? residual, *, "
@@ -271,18 +146,20 @@ COMPUTE_ROWS = (
         "over `dims` trailing dimensions, of `sizes` when they must be these; normalises "
         "x + residual, which broadcast to each other, or, if `in_place`, to x; a second result is "
         "x + residual",
-        _FUNCTION | _WANTS | _ROW_MAJOR | Trait.ONE_OR_TWO,
+        _FUNCTION | _WANTS | _SMALL | _ROW_MAJOR | Trait.ONE_OR_TWO,
         Result(infer.same, _FIRST),
         primitive="layer_normalization",
+        work=Work.SOME,
     ),
     Operator(
         "rms_norm(Tensor x, Constant? weight, Tensor? none, Tensor? residual, *, "
-        "float eps=1e-5, int dims=1, int[] sizes=[], bool in_place=False, str dtype='')",
+        "float eps=1e-5, int dims=1, int[] sizes=[], bool in_place=False, dtype dtype='')",
         "as `layer_norm`, but divides by √(mean(x²) + `eps`) only; `dtype`: what x must have",
         _FUNCTION | _WANTS | Trait.ONE_OR_TWO,
         Result(infer.same, strides="input"),
         family="layer_norm",
         primitive="layer_normalization",
+        work=Work.SOME,
     ),
     Operator(
         "rope(Tensor x, Tensor cos, Tensor sin, *, bool interleaved=False)",
@@ -291,6 +168,7 @@ COMPUTE_ROWS = (
         "a for b, of each pair (a, b): neighbours if `interleaved`, else elements of both halves",
         _FUNCTION | _WANTS,
         Result(infer.same, slice(3)),
+        work=Work.SOME,
     ),
     Operator(
         "group_norm(Tensor x, Constant? weight, Constant? bias, *, float eps=1e-5, int groups=1)",
@@ -302,18 +180,20 @@ COMPUTE_ROWS = (
             "cudnn_enabled=_)",
         ),
         primitive="group_normalization",
+        work=Work.SOME,
     ),
     Operator(
         "batch_norm(Tensor x, Float? weight, Float? bias, Float mean, Float variance, *, "
         "float eps=1e-5)",
         "all operands but x are float32",
-        _FUSES | _FLOATING | _WANTS,
+        _FUSES | _FLOATING | _WANTS | _SMALL,
         Result(infer.same, _FIRST, "input"),
         aten=(
             "aten::batch_norm(input, weight, bias, running_mean, running_var, training=False, "
             "momentum=_, eps=eps, cudnn_enabled=_)",
         ),
         primitive="batch_normalization",
+        work=Work.SOME,
     ),
     Operator(
         "attention(Tensor q, Tensor k, Tensor v, Any? mask, Bool? chosen, *, float scale=0.0, "
@@ -331,6 +211,7 @@ COMPUTE_ROWS = (
         Trait.CASTS | _FLOATING | _WANTS | Trait.ORDERED,
         Result(infer.as_many(0), slice(3)),
         primitive="matmul",
+        work=Work.HEAVY,
     ),
     Operator(
         "embedding(Constant table, Index ids)",
@@ -340,10 +221,11 @@ COMPUTE_ROWS = (
         aten=("aten::embedding(weight, indices, padding_idx=_, scale_grad_by_freq=_, sparse=_)",),
         family="embedding_bags",
         primitive="reorder",
+        work=Work.SOME,
     ),
     Operator(
         "embedding_bag(Constant table, Index ids, Index? offsets, Tensor? weights, *, "
-        "str mode='sum', bool last_offset=False)",
+        "Reduction mode='sum', bool last_offset=False)",
         "`mode`: sum mean max; without offsets ids are 2-D and a row is a bag; `last_offset`: the "
         "last one is the end of the last bag; weights of the table's dtype, as many as the ids, "
         "for sums",
@@ -351,25 +233,30 @@ COMPUTE_ROWS = (
         Result(infer.always(infer.unknown(2)), _FIRST),
         family="embedding_bags",
         primitive="reduction",
+        work=Work.SOME,
     ),
     Operator(
-        "embedding_bags(Any?[] operands, *, int count=1, str mode='sum', bool last_offset=False)",
+        "embedding_bags(Any?[] operands, *, int count=1, Reduction mode='sum', "
+        "bool last_offset=False)",
         "tables, ids, offsets or none, weights or none, `count` of each: `embedding_bag` of each "
         "table with its ids, or `embedding` when the mode is `each`",
         result=Result(infer.embedding_bags, kind="tensors"),
         primitive="reduction",
+        work=Work.HEAVY,
     ),
     Operator(
         "gather_pairs(Tensor x, Index rows, Index columns)",
         "x[..., rows, columns] for constant int64 rows and columns",
         result=Result(infer.as_many(-1), _FIRST),
         primitive="reorder",
+        work=Work.SOME,
     ),
     Operator(
         "index(Any x, Any?[] indices)",
         "x[indices] of up to 4 tensors of int64 or int32, which broadcast, one after the other; "
         "`none` before them keeps a dimension; negative ones count from the end",
         result=Result(infer.indexed, _FIRST),
+        work=Work.LIGHT,
     ),
     Operator(
         "take_along(Any x, Index indices, *, int dim=0)",
@@ -378,6 +265,7 @@ COMPUTE_ROWS = (
         Result(infer.as_other, _FIRST),
         aten=("aten::gather(self, index, dim=dim, sparse_grad=_)",),
         family="index",
+        work=Work.LIGHT,
     ),
     Operator(
         "scatter(Any x, Index indices, Any value, *, int dim=0, bool add=False, bool rows=False)",
@@ -391,6 +279,7 @@ COMPUTE_ROWS = (
             "aten::scatter_add(self, dim=dim, index, src) add=True",
         ),
         primitive="reorder",
+        work=Work.LIGHT,
     ),
     Operator(
         "slice_scatter(Any x, Any value, dim dim, int? start, int? end, int step, *, "
@@ -399,6 +288,7 @@ COMPUTE_ROWS = (
         _WANTS | Trait.KEEPS_GAPS | Trait.MAY_SHARE,
         Result(infer.same, _FIRST),
         primitive="reorder",
+        work=Work.LIGHT,
     ),
     Operator(
         "pairwise_dot(Tensor x, Index rows, Index columns)",
@@ -406,6 +296,7 @@ COMPUTE_ROWS = (
         "features",
         Trait.CASTS,
         primitive="matmul",
+        work=Work.SOME,
     ),
     _window("max_pool"),
     _window("avg_pool", ", bool include_pad=True"),
@@ -416,9 +307,10 @@ COMPUTE_ROWS = (
         Result(infer.as_many(0), _ALL, "input"),
         family="pool",
         primitive="pooling",
+        work=Work.SOME,
     ),
     Operator(
-        "resample(Tensor x, int? height, int? width, *, str algorithm='', "
+        "resample(Tensor x, int? height, int? width, *, Resampling algorithm, "
         "float scale_height=0.0, float scale_width=0.0, bool align_corners=False)",
         "scales stand for what is none, and are 0 when they are not known; `algorithm`: "
         "nearest, linear or cubic; x is (batch, channels, height, width), or (batch, channels, "
@@ -426,6 +318,7 @@ COMPUTE_ROWS = (
         _WANTS,
         Result(infer.as_many(0), strides="input"),
         primitive="resampling",
+        work=Work.SOME,
     ),
     _reduction(
         "mean(Tensor x, *, int[] dims=[], bool keep=False)",
@@ -433,7 +326,7 @@ COMPUTE_ROWS = (
         "over `dims`, or over all without any; `keep`: they stay, with a size of 1",
     ),
     _reduction(
-        "sum(Any x, *, int[] dims=[], bool keep=False, str dtype='')",
+        "sum(Any x, *, int[] dims=[], bool keep=False, dtype dtype='')",
         "dim_IntList",
         "as `mean`; `dtype`: int64 of a tensor of that, which wraps around, or of bool",
     ),
@@ -444,6 +337,7 @@ COMPUTE_ROWS = (
         result=Result(infer.reduced, "int64"),
         aten=("aten::argmax(self, dim=dims|[], keepdim=keep)",),
         family="along",
+        work=Work.SOME,
     ),
     Operator(
         "logsumexp(Tensor x, *, int[] dims=[], bool keep=False)",
@@ -452,6 +346,7 @@ COMPUTE_ROWS = (
         Result(infer.reduced, _ALL),
         aten=("aten::logsumexp(self, dim=dims, keepdim=keep)",),
         family="along",
+        work=Work.SOME,
     ),
     Operator(
         "topk(Tensor x, *, int k=1, int dim=-1, bool largest=True, bool sorted=True)",
@@ -459,31 +354,35 @@ COMPUTE_ROWS = (
         "order; int64",
         _WANTS,
         Result(infer.counted, "int64"),
+        work=Work.SOME,
     ),
     Operator(
-        "cumsum(Any x, *, int dim=0, str dtype='')",
+        "cumsum(Any x, *, int dim=0, dtype dtype='')",
         "the running sum; `dtype`: int64 of a tensor of int64 or bool, float32 of one of that",
         _KEEPS,
         Result(infer.same),
+        work=Work.LIGHT,
     ),
     _triangle("triu", "below"),
     _triangle("tril", "above"),
     Operator(
         "cat(Tensor[] parts, *, int dim=0)",
         "",
-        _WANTS | Trait.MAY_SHARE,
+        _WANTS | _SMALL | Trait.MAY_SHARE | Trait.PROMOTES,
         Result(infer.as_many(0), _ALL, "all"),
         aten=("aten::cat(tensors, dim=dim)",),
         primitive="reorder",
+        work=Work.SOME,
     ),
     Operator(
         "stack(Tensor[] parts, *, int dim=0)",
         "",
-        _MAKES,
+        _MAKES | _SMALL | Trait.PROMOTES,
         Result(infer.as_many(1), _ALL),
         aten=("aten::stack(tensors, dim=dim)",),
         family="cat",
         primitive="reorder",
+        work=Work.SOME,
     ),
     Operator(
         "pad(Tensor x, int[] pads, *, float value=0.0)",
@@ -492,6 +391,7 @@ COMPUTE_ROWS = (
         Result(infer.as_many(0), _ALL, "input"),
         aten=("aten::constant_pad_nd(self, pad, value=value)",),
         primitive="reorder",
+        work=Work.SOME,
     ),
     Operator(
         "roll(Tensor x, *, int[] shifts=[], int[] dims=[])",
@@ -500,6 +400,7 @@ COMPUTE_ROWS = (
         Result(infer.same, _ALL, "input"),
         aten=("aten::roll(self, shifts=shifts, dims=dims)",),
         primitive="reorder",
+        work=Work.SOME,
     ),
     Operator(
         "write(Any x, Any target, Any value, Index? rows, *, int dim=0, bool wraps=False)",
@@ -513,18 +414,20 @@ COMPUTE_ROWS = (
     Operator(
         "to_like(Any x, Any y, *, bool in_place=False)",
         "of what dtype y is; `in_place`: and of what size",
-        _KEEPS | Trait.MAY_SHARE,
+        _KEEPS | Trait.MAY_SHARE | Trait.ROUNDS,
         Result(infer.same, _SECOND, "elements"),
         aten=("aten::type_as(self, other)",),
         family="to",
         primitive="reorder",
+        work=Work.LIGHT,
     ),
     Operator(
-        "to(Any x, *, str dtype='', bool floating=False)",
+        "to(Any x, *, dtype dtype='', bool floating=False)",
         "`dtype`: float32 bfloat16 int64; `floating`: x is of one of the first two",
-        _KEEPS | Trait.MAY_SHARE,
+        _KEEPS | _SMALL | Trait.MAY_SHARE | Trait.ROUNDS,
         Result(infer.same, strides="elements"),
         primitive="reorder",
+        work=Work.LIGHT,
     ),
 )
 
@@ -535,6 +438,11 @@ OPERATORS = {row.name: row for row in (*NUMBER_ROWS, *VIEW_ROWS, *COMPUTE_ROWS)}
 def having(trait: Trait) -> frozenset[str]:
     """The names of all operators that have one of these traits."""
     return frozenset(name for name, row in OPERATORS.items() if row.traits & trait)
+
+
+def of_work(work: Work) -> frozenset[str]:
+    """The names of all operators that do this much."""
+    return frozenset(name for name, row in OPERATORS.items() if row.work is work)
 
 
 NUMBERS = frozenset(name for name, row in OPERATORS.items() if row.result.kind == "number")

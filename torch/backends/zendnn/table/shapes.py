@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias, Union
 
 if TYPE_CHECKING:
-    from torch.backends.zendnn.graph import Node, Operand, Value
+    from torch.backends.zendnn.ir.node import Node, Operand, Value
 
 #: A size: known, symbolic (the value that holds it when the plan runs) or unknown.
 Dim: TypeAlias = Union[int, "Value", None]

@@ -9,14 +9,26 @@
 namespace at::native::zendnn::plan {
 namespace {
 
-// Its functions of one number, by the names of ours; silu's factor is 1.
-const std::unordered_map<std::string, aocl::Function> kFunctions{
-    {"relu", aocl::Function::relu},
-    {"gelu", aocl::Function::gelu},
-    {"gelu_tanh", aocl::Function::gelu_tanh},
-    {"silu", aocl::Function::swish},
-    {"tanh", aocl::Function::tanh},
-    {"sigmoid", aocl::Function::sigmoid}};
+// Its functions of one number; silu's factor is 1.
+std::optional<aocl::Function> amd_function(kernels::Eltwise function) {
+  using kernels::Eltwise;
+  switch (function) {
+    case Eltwise::relu:
+      return aocl::Function::relu;
+    case Eltwise::gelu:
+      return aocl::Function::gelu;
+    case Eltwise::gelu_tanh:
+      return aocl::Function::gelu_tanh;
+    case Eltwise::silu:
+      return aocl::Function::swish;
+    case Eltwise::tanh:
+      return aocl::Function::tanh;
+    case Eltwise::sigmoid:
+      return aocl::Function::sigmoid;
+    default:
+      return std::nullopt;
+  }
+}
 
 constexpr float kOne = 1;
 
@@ -105,12 +117,12 @@ std::optional<std::vector<AmdPost>> translated(
   for (size_t i = 0; i < attached.taken; ++i) {
     const auto& post = node.post[i];
     if (!post.is_binary()) {
-      const auto found = kFunctions.find(post.algorithm);
-      if (found == kFunctions.end()) {
+      const auto function = amd_function(post.function);
+      if (!function) {
         return std::nullopt;
       }
       posts.push_back(
-          {.operation = aocl::Operation::function, .function = found->second});
+          {.operation = aocl::Operation::function, .function = *function});
       continue;
     }
     const auto index = ZENDNN_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(i)) |
@@ -122,9 +134,9 @@ std::optional<std::vector<AmdPost>> translated(
     if (operand == attached.operands.end() && i == 0) {
       continue; // it lies where the result goes, and is added first
     }
-    const bool adds = post.algorithm == "add";
+    const bool adds = post.is(kernels::Binary::add);
     if (operand == attached.operands.end() ||
-        (!adds && post.algorithm != "mul")) {
+        (!adds && !post.is(kernels::Binary::mul))) {
       return std::nullopt;
     }
     const auto& desc = operand->desc;

@@ -1,5 +1,4 @@
 #include <torch/csrc/zendnn/plan/Description.h>
-#include <torch/csrc/zendnn/plan/Layouts.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
 
 #include <algorithm>
@@ -43,6 +42,19 @@ T to_number(View text) {
   return number;
 }
 
+// The enumerator of a name; `what` says what it is of.
+template <typename E>
+E named(View text, View what) {
+  for (const auto& known : kNamesOf<E>) {
+    if (known.name == text) {
+      return known.value;
+    }
+  }
+  throw Refused(
+      "there is no " + std::string(what) + " '" + std::string(text) +
+      "' in this build: optimize the module again");
+}
+
 void read(View text, bool& attribute) {
   attribute = to_number<int64_t>(text) != 0;
 }
@@ -66,6 +78,13 @@ void read(View text, std::vector<int64_t>& attribute) {
   }
 }
 
+void read(View text, std::optional<c10::ScalarType>& attribute) {
+  attribute.reset();
+  if (!text.empty()) {
+    attribute = named<c10::ScalarType>(text, "dtype");
+  }
+}
+
 void set_attribute(Node& node, View key, View text) {
   const auto& keys = row_of(node.op).keys;
   if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
@@ -76,8 +95,14 @@ void set_attribute(Node& node, View key, View text) {
   const auto set = [&](auto& family) {
     if constexpr (!std::is_same_v<decltype(family), std::monostate&>) {
       family.each([&](View name, auto& attribute) {
-        if (name == key) {
+        using T = std::remove_reference_t<decltype(attribute)>;
+        if (name != key) {
+          return;
+        }
+        if constexpr (kNamesOf<T>.empty()) {
           read(text, attribute);
+        } else {
+          attribute = named<T>(text, key);
         }
       });
     }
@@ -165,11 +190,8 @@ class Parser {
       if (!is_number && kind.substr(0, space) != "tensor") {
         throw Refused("there is no input '" + std::string(kind) + "'");
       }
-      if (!dtype.empty()) {
-        dtype_named(std::string(dtype)); // refuses what is none
-      }
-      region_.inputs.push_back(
-          {make(only(made)), is_number, std::string(dtype)});
+      region_.inputs.push_back({make(only(made)), is_number});
+      read(dtype, region_.inputs.back().dtype);
     } else if (rest.starts_with("constant ")) {
       const auto index = to_number<size_t>(trim(rest.substr(9)));
       if (index != region_.constants.size()) {
@@ -193,6 +215,7 @@ class Parser {
          split(text.substr(open + 1, close - open - 1), ',')) {
       node.inputs.push_back(operand(name));
     }
+    auto missing = row_of(node.op).required;
     for (const auto word : split(text.substr(close + 1), ' ')) {
       const auto equals = word.find('=');
       if (equals == View::npos) {
@@ -206,7 +229,13 @@ class Parser {
         }
       } else {
         set_attribute(node, key, content);
+        std::erase(missing, key);
       }
+    }
+    if (!missing.empty()) {
+      throw Refused(
+          name_of(node.op) + " states no '" + std::string(missing.front()) +
+          "'");
     }
     for (const auto name : made) {
       node.outputs.push_back(make(name));
@@ -217,7 +246,7 @@ class Parser {
   static PostOp post_op(View text, size_t operands) {
     PostOp post;
     if (const auto at = text.find('@'); at != View::npos) {
-      post.algorithm = text.substr(0, at);
+      post.combination = named<kernels::Binary>(text.substr(0, at), "post-op");
       const auto parts = split(text.substr(at + 1), ':');
       post.operand = parts.empty() ? -1 : to_number<int>(parts[0]);
       if (static_cast<size_t>(post.operand) >= operands) { // or below zero
@@ -227,7 +256,8 @@ class Parser {
       return post;
     }
     const auto parts = split(text, ':');
-    post.algorithm = parts.empty() ? View() : parts[0];
+    post.function = named<kernels::Eltwise>(
+        parts.empty() ? View() : parts[0], "post-op");
     post.alpha = parts.size() > 1 ? to_number<float>(parts[1]) : 0;
     post.beta = parts.size() > 2 ? to_number<float>(parts[2]) : 0;
     return post;

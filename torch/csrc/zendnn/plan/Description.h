@@ -44,14 +44,37 @@ inline Keeps first_if(bool in_place) {
   return in_place ? Keeps::first : Keeps::neither;
 }
 
+// What descriptions call an enumerator.
+template <typename E>
+  requires(!kNamesOf<E>.empty())
+std::string name_of(E value) {
+  for (const auto& known : kNamesOf<E>) {
+    if (known.value == value) {
+      return std::string(known.name);
+    }
+  }
+  return "none";
+}
+
+// A function of each element or, with an operand, a combination with it.
 struct PostOp {
-  std::string algorithm;
+  kernels::Eltwise function = kernels::Eltwise::none;
   float alpha = 0, beta = 0;
-  int operand = -1;             // of the node, for a binary one
+  kernels::Binary combination{};
+  int operand = -1;             // of the node
   Keeps keeps = Keeps::neither; // first: the size so far
 
   bool is_binary() const {
     return operand >= 0;
+  }
+  bool is(kernels::Eltwise other) const {
+    return !is_binary() && function == other;
+  }
+  bool is(kernels::Binary other) const {
+    return is_binary() && combination == other;
+  }
+  std::string name() const {
+    return is_binary() ? name_of(combination) : name_of(function);
   }
 };
 
@@ -91,7 +114,7 @@ struct Description {
   struct Input {
     int64_t value;
     bool is_number;
-    std::string dtype; // that passes have assumed; empty for any
+    std::optional<c10::ScalarType> dtype{}; // that passes have assumed
   };
   std::unordered_set<std::string> without; // passes of kPasses
   // Seconds for timing candidates; nothing for ZENDNN_TUNING_BUDGET's.

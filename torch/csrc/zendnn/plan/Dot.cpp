@@ -29,7 +29,7 @@ void add_dot(
   for (size_t i = 0; i < attached.taken; ++i) {
     const auto& post = node.post[i];
     functions.push_back(
-        {function_of(post).kernel,
+        {post.function,
          static_cast<float>(post.alpha),
          static_cast<float>(post.beta)});
   }

@@ -20,19 +20,8 @@ kernels::IdType id_type(c10::ScalarType dtype) {
 }
 
 kernels::Reduction mode_of(const Node& node) {
-  using kernels::Reduction;
-  // Never destroyed: another thread may build until the process ends.
-  static const auto& table =
-      *new const std::unordered_map<std::string, Reduction>{
-          {"each", Reduction::none},
-          {"sum", Reduction::sum},
-          {"mean", Reduction::mean},
-          {"max", Reduction::max}};
-  return node.op == Op::embedding ? Reduction::none
-                                  : find_row(
-                                        table,
-                                        node.as<attr::embedding_bags>().mode,
-                                        "an embedding bag's mode");
+  return node.op == Op::embedding ? kernels::Reduction::none
+                                  : node.as<attr::embedding_bags>().mode;
 }
 
 // Values; -1: none.

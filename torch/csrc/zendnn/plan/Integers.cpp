@@ -1,57 +1,17 @@
 // What masks and positions are made with: comparisons, arithmetic and logic of
 // integers, running sums, and tensors that are made from numbers.
-#include <torch/csrc/zendnn/plan/Integers.h>
 #include <torch/csrc/zendnn/plan/Kernel.h>
 
-#include <ATen/ATen.h>
 #include <ATen/native/zendnn/kernels/integers.h>
 
 #include <limits>
 #include <string>
-#include <unordered_map>
 
 namespace at::native::zendnn::plan {
 namespace {
 
 using kernels::Pair;
 using kernels::PairType;
-
-struct PairRow {
-  Pair kernel;
-  Tensor (*in_torch)(const Tensor& a, const Tensor& b);
-};
-using PairTable = std::unordered_map<std::string, PairRow>;
-
-#define ZENDNN_IN_TORCH(name) \
-  [](const Tensor& a, const Tensor& b) { return at::name(a, b); }
-
-const PairRow& row_of(const Node& node) {
-  // Never destroyed: another thread may build until the process ends.
-  static const auto& comparisons = *new const PairTable{
-      {"eq", {Pair::eq, ZENDNN_IN_TORCH(eq)}},
-      {"ne", {Pair::ne, ZENDNN_IN_TORCH(ne)}},
-      {"lt", {Pair::lt, ZENDNN_IN_TORCH(lt)}},
-      {"le", {Pair::le, ZENDNN_IN_TORCH(le)}},
-      {"gt", {Pair::gt, ZENDNN_IN_TORCH(gt)}},
-      {"ge", {Pair::ge, ZENDNN_IN_TORCH(ge)}},
-  };
-  // Never destroyed: another thread may build until the process ends.
-  static const auto& arithmetic = *new const PairTable{
-      {"add", {Pair::add, ZENDNN_IN_TORCH(add)}},
-      {"sub", {Pair::sub, ZENDNN_IN_TORCH(sub)}},
-      {"mul", {Pair::mul, ZENDNN_IN_TORCH(mul)}},
-      {"and", {Pair::bit_and, ZENDNN_IN_TORCH(bitwise_and)}},
-      {"or", {Pair::bit_or, ZENDNN_IN_TORCH(bitwise_or)}},
-      {"xor", {Pair::bit_xor, ZENDNN_IN_TORCH(bitwise_xor)}},
-  };
-  const bool compares = node.op == Op::compare;
-  return find_row(
-      compares ? comparisons : arithmetic,
-      node.as<attr::pair>().algorithm,
-      compares ? "comparison" : "arithmetic of integers");
-}
-
-#undef ZENDNN_IN_TORCH
 
 PairType pair_type(c10::ScalarType dtype) {
   switch (dtype) {
@@ -90,26 +50,26 @@ int64_t length_of(const Values& values, const Node& node) {
 
 } // namespace
 
-Tensor pair_in_torch(const Node& node, const Tensor& a, const Tensor& b) {
-  return row_of(node).in_torch(a, b);
-}
-
 void infer_pair(Values& values, const Node& node) {
   const auto a = tensor(node, 0), b = tensor(node, 1);
   const auto dtype = values.dtype(a);
   if (dtype != values.dtype(b)) {
     refuse("tensors of different dtypes");
   }
-  const auto kernel = row_of(node).kernel;
+  const auto algorithm = node.as<attr::pair>().algorithm;
+  const bool compares = node.op == Op::compare;
+  if (compares != (algorithm <= Pair::ge)) {
+    refuse(name_of(node.op) + " by '" + name_of(algorithm) + "'");
+  }
   const auto type = pair_type(dtype);
-  if (kernel > Pair::ge && type != PairType::int64 &&
-      (type != PairType::boolean || kernel < Pair::bit_and)) {
+  if (!compares && type != PairType::int64 &&
+      (type != PairType::boolean || algorithm < Pair::bit_and)) {
     refuse(std::string("arithmetic of integers of ") + c10::toString(dtype));
   }
   values.set_type(
       node.output(),
       broadcast(values.sizes(a), values.sizes(b)),
-      node.op == Op::compare ? c10::ScalarType::Bool : dtype);
+      compares ? c10::ScalarType::Bool : dtype);
 }
 
 void build_pair(Builder& builder, const Node& node) {
@@ -122,10 +82,10 @@ void build_pair(Builder& builder, const Node& node) {
   add_kernel(
       builder,
       node,
-      name_of(node.op) + " " + node.as<attr::pair>().algorithm,
+      name_of(node.op) + " " + name_of(node.as<attr::pair>().algorithm),
       kernels::pair,
       {.ndim = std::ssize(sizes),
-       .algorithm = row_of(node).kernel,
+       .algorithm = node.as<attr::pair>().algorithm,
        .dtype = pair_type(builder.dtype(tensor(node, 0)))},
       {{&Args::a, a.ref},
        {&Args::a_strides, a.strides},

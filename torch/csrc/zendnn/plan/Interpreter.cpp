@@ -1,7 +1,6 @@
-#include <torch/csrc/zendnn/plan/Integers.h>
+#include <torch/csrc/zendnn/plan/Functions.h>
 #include <torch/csrc/zendnn/plan/Interpreter.h>
 #include <torch/csrc/zendnn/plan/Operators.h>
-#include <torch/csrc/zendnn/plan/PostOps.h>
 #include <torch/csrc/zendnn/plan/TorchFallback.h>
 
 #include <ATen/ATen.h>
@@ -122,7 +121,7 @@ Tensor with_residual(const Node& node, const Operands& given) {
   const auto keeps = first_if(node.as<attr::layer_norm>().in_place);
   return given[3].isNone()
              ? x_of(given)
-             : combine("add", x_of(given), given[3].toTensor(), keeps);
+             : combine(kernels::Binary::add, x_of(given), given[3].toTensor(), keeps);
 }
 
 Made layer_norm(const Node& node, const Operands& given) {
@@ -182,9 +181,9 @@ Tensor embedding_bag(
     Tensor ids,
     std::optional<Tensor> offsets,
     std::optional<Tensor> weights) {
-  constexpr std::array<std::string_view, 3> kModes{"sum", "mean", "max"};
-  const auto name = node.as<attr::embedding_bags>().mode;
-  if (name == "each") {
+  using kernels::Reduction;
+  const auto mode = node.as<attr::embedding_bags>().mode;
+  if (mode == Reduction::none) {
     return at::embedding(table, ids);
   }
   const bool last = node.as<attr::embedding_bags>().last_offset && offsets;
@@ -195,13 +194,12 @@ Tensor embedding_bag(
   if (weights) {
     weights = weights->reshape(-1);
   }
-  const auto mode = std::find(kModes.begin(), kModes.end(), name);
   return std::get<0>(at::embedding_bag(
       table,
       ids,
       *offsets,
       /*scale_grad_by_freq=*/false,
-      mode - kModes.begin(),
+      mode == Reduction::sum ? 0 : mode == Reduction::mean ? 1 : 2,
       /*sparse=*/false,
       weights,
       last));
@@ -362,7 +360,8 @@ Made compute_any(const Node& node, const Operands& given) {
       return at::ne(x_of(given), 0);
     case Op::compare:
     case Op::integer:
-      return pair_in_torch(node, x_of(given), given[1].toTensor());
+      return row_of(node.as<attr::pair>().algorithm)
+          .in_torch(x_of(given), given[1].toTensor());
     case Op::where:
       return where(node, given);
     case Op::softmax:

@@ -14,17 +14,15 @@
 
 namespace at::native::zendnn::plan {
 
-c10::ScalarType dtype_named(const std::string& name) {
-  if (const auto* dtype = find_dtype(&Dtype::name, name)) {
-    return dtype->scalar;
+c10::ScalarType dtype_made(std::optional<c10::ScalarType> stated) {
+  if (!stated) {
+    refuse("an operator that states no dtype");
   }
-  refuse("the dtype " + name);
-}
-
-c10::ScalarType dtype_made(const std::string& name) {
-  return name == "int64"  ? c10::ScalarType::Long
-         : name == "bool" ? c10::ScalarType::Bool
-                          : dtype_named(name);
+  if (*stated != c10::ScalarType::Long && *stated != c10::ScalarType::Bool &&
+      find_dtype(*stated) == nullptr) {
+    refuse("the dtype " + name_of(*stated));
+  }
+  return *stated;
 }
 
 const Dtype& dtype_of(c10::ScalarType scalar) {

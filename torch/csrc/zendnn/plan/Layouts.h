@@ -11,10 +11,10 @@
 
 namespace at::native::zendnn::plan {
 
+// A dtype that an operator states; throws Refused unless plans make tensors of
+// it.
+c10::ScalarType dtype_made(std::optional<c10::ScalarType> stated);
 // These throw Refused for a dtype that is not in the table.
-c10::ScalarType dtype_named(const std::string& name);
-// The same, or int64 or bool.
-c10::ScalarType dtype_made(const std::string& name);
 memory::data_type type_of(c10::ScalarType dtype);
 kernels::DType kernel_type(c10::ScalarType dtype);
 // The number as the dtype holds it; throws Refused where that is infinity.

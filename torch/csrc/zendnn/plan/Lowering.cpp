@@ -37,7 +37,7 @@ void check_post_ops(const Values& values, const Node& node) {
 // A node that combines two values, with the post-ops of another node from
 // `first` on.
 Node combine(
-    const std::string& algorithm,
+    kernels::Binary algorithm,
     int64_t a,
     const Operand& b,
     const Node& of,
@@ -92,7 +92,7 @@ std::vector<Node> as_multiplication(Values& values, const Node& node) {
     row.index = view.output();
     nodes.push_back(std::move(view));
   }
-  auto product = combine("mul", tensor(node, 0), row, node, 0);
+  auto product = combine(kernels::Binary::mul, tensor(node, 0), row, node, 0);
   product.outputs = node.outputs;
   nodes.push_back(std::move(product));
   for (const auto& made : nodes) {
@@ -118,7 +118,8 @@ std::vector<Node> infer_parts(Values& values, const Node& written) {
   auto node = written;
   const auto infer = [&] { row_of(node.op).infer(values, node); };
   if (has_wide_residual(values, node)) {
-    auto sum = combine("add", tensor(node, 0), node.inputs[3], node, 0);
+    auto sum = combine(
+        kernels::Binary::add, tensor(node, 0), node.inputs[3], node, 0);
     std::get<attr::binary>(sum.attributes).in_place =
         node.as<attr::layer_norm>().in_place;
     sum.outputs = {
@@ -144,7 +145,7 @@ std::vector<Node> infer_parts(Values& values, const Node& written) {
     }
     const auto part = values.add_value();
     auto rest = combine(
-        node.post[first].algorithm,
+        node.post[first].combination,
         part,
         node.inputs[node.post[first].operand],
         node,

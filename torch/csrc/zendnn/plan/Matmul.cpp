@@ -528,7 +528,7 @@ void infer_linear(Values& values, const Node& node) {
     refuse("a linear layer whose bias is not one number for each output");
   }
   const auto stated = node.as<attr::linear>().dtype;
-  const auto dtype = stated.empty() ? values.dtype(input) : dtype_named(stated);
+  const auto dtype = stated ? dtype_of(*stated).scalar : values.dtype(input);
   // Sums of float32 take a bias as exact as they are.
   if (has(node, 2) && values.dtype(tensor(node, 2)) != values.dtype(weight) &&
       values.dtype(tensor(node, 2)) != dtype) {

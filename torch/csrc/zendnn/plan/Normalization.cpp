@@ -153,7 +153,7 @@ void infer_layer_norm(Values& values, const Node& node) {
     refuse("tensors of different dtypes");
   }
   const auto stated = node.as<attr::layer_norm>().dtype;
-  if (!stated.empty() && dtype_named(stated) != dtype) {
+  if (stated && *stated != dtype) {
     refuse("a normalisation that converts");
   }
   for (const auto output : node.outputs) {
@@ -245,7 +245,7 @@ void build_batch_norm(Builder& builder, const Node& node) {
   args.eps = static_cast<float>(node.as<attr::batch_norm>().eps);
   args.weight_dtype = kernels::DType::float32;
   args.layout = from.layout;
-  args.relu = !node.post.empty() && node.post[0].algorithm == "relu";
+  args.relu = !node.post.empty() && node.post[0].is(kernels::Eltwise::relu);
   add_kernel(
       builder,
       node,

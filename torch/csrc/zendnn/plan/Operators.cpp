@@ -48,14 +48,11 @@ void check_post_ops(const Operator& op, const Node& node) {
     refuse(name_of(node.op) + " with post-ops");
   }
   for (const auto& post : node.post) {
-    if (!post.is_binary()) {
-      if (!has_primitive(post.algorithm)) {
-        refuse(name_of(node.op) + " with a post-op '" + post.algorithm + "'");
-      }
-      continue;
+    if (!post.is_binary() && !has_primitive(post.function)) {
+      refuse(name_of(node.op) + " with a post-op '" + post.name() + "'");
     }
-    combination_of(post.algorithm);
-    if (static_cast<size_t>(post.operand) < op.operands.size()) {
+    if (post.is_binary() &&
+        static_cast<size_t>(post.operand) < op.operands.size()) {
       refuse(
           name_of(node.op) +
           " with a post-op that reads the operator's own operand");

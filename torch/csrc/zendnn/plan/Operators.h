@@ -36,8 +36,9 @@ struct Operator {
   // none, or missing at the end. A star repeats the letter before it, or leaves
   // it out.
   std::string_view operands;
-  std::vector<std::string_view> keys{}; // of its attributes
-  Attributes attributes{};              // by default
+  std::vector<std::string_view> keys{};     // of its attributes
+  std::vector<std::string_view> required{}; // those without a default
+  Attributes attributes{};                  // by default
   Results results = Results::tensor;
   bool post_ops = false;
   bool casts = false; // autocast computes it in its own type
@@ -61,17 +62,6 @@ Op op_named(std::string_view name);
 // Throws Refused where a node is not as the table says: its operands, results
 // or post-ops.
 void check_operators(const Description& region);
-
-// The row of a table by name; throws Refused where there is none.
-template <typename Table>
-const auto&
-find_row(const Table& table, const std::string& name, const char* what) {
-  const auto found = table.find(name);
-  if (found == table.end()) {
-    refuse(std::string(what) + " '" + name + "'");
-  }
-  return found->second;
-}
 
 // The sizes that a reduction leaves; without `dims` all dimensions are reduced.
 Dims reduced_sizes(const Dims& sizes, const Dims& dims, bool keep);

@@ -118,7 +118,7 @@ using Operand = std::pair<memory::desc, Ref>;
 void add_binary_primitive(
     Builder& builder,
     const Node& node,
-    const std::string& algorithm,
+    kernels::Binary algorithm,
     const Operand& left,
     const Operand& right,
     const Place& to,
@@ -132,7 +132,7 @@ void add_binary_primitive(
   }
   const ::zendnn::binary::primitive_desc made(
       adeep::engine::cpu_engine(),
-      combination_of(algorithm).kind,
+      row_of(algorithm).kind,
       left.first,
       right.first,
       *to.blocked,
@@ -177,7 +177,7 @@ kernels::Instruction apply(
     uint8_t out) {
   return {
       .kind = kernels::Instruction::Kind::function,
-      .function = function_of(function).kernel,
+      .function = function.function,
       .alpha = function.alpha,
       .beta = function.beta,
       .dtype = kernel_type(dtype),
@@ -189,7 +189,7 @@ kernels::Instruction apply(
 void add_binary_kernel(
     Builder& builder,
     const Node& node,
-    const std::string& algorithm,
+    kernels::Binary algorithm,
     const Pointwise::At& a,
     const Pointwise::At& b,
     int64_t result,
@@ -201,7 +201,7 @@ void add_binary_kernel(
       .places = {at(builder, result, to), a, b},
       .instructions = {
           {.kind = kernels::Instruction::Kind::combination,
-           .combination = combination_of(algorithm).kernel,
+           .combination = algorithm,
            .dtype = kernel_type(dtype),
            .a = 1,
            .b = 2,
@@ -210,7 +210,7 @@ void add_binary_kernel(
     chain.instructions.push_back(apply(*function, dtype, 0, 0));
   }
   builder.add_pointwise(
-      node, zendnn_binary, "binary " + algorithm, std::move(chain));
+      node, zendnn_binary, "binary " + name_of(algorithm), std::move(chain));
 }
 
 } // namespace
@@ -300,7 +300,7 @@ void add_eltwise(
   builder.add_pointwise(
       node,
       zendnn_eltwise,
-      "eltwise " + function.algorithm,
+      "eltwise " + name_of(function.function),
       {.sizes = builder.sizes(value),
        .places = {at(builder, value, to), at(builder, value, from)},
        .instructions = {apply(function, builder.dtype(value), 1, 0)}});
@@ -309,7 +309,7 @@ void add_eltwise(
 void add_binary(
     Builder& builder,
     const Node& node,
-    const std::string& algorithm,
+    kernels::Binary algorithm,
     int64_t a,
     int64_t b,
     int64_t result,
@@ -342,7 +342,7 @@ void add_to_channels(
     add_binary_primitive(
         builder,
         node,
-        "add",
+        kernels::Binary::add,
         {*to.blocked, to.ref},
         {desc, from.ref},
         to,
@@ -354,7 +354,7 @@ void add_to_channels(
   add_binary_kernel(
       builder,
       node,
-      "add",
+      kernels::Binary::add,
       at(builder, result, to),
       at(builder, vector, from),
       result,
@@ -381,7 +381,7 @@ void build_eltwise(Builder& builder, const Node& node) {
     }
   }
   const PostOp function{
-      .algorithm = node.as<attr::eltwise>().algorithm,
+      .function = node.as<attr::eltwise>().algorithm,
       .alpha = static_cast<float>(node.as<attr::eltwise>().alpha),
       .beta = static_cast<float>(node.as<attr::eltwise>().beta)};
   add_eltwise(builder, node, output, function, from, to);
@@ -393,7 +393,6 @@ void infer_binary(Values& values, const Node& node) {
     refuse("tensors of different dtypes");
   }
   type_of(values.dtype(a));
-  combination_of(node.as<attr::binary>().algorithm);
   values.set_type(
       node.output(),
       broadcast(

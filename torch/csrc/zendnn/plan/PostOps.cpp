@@ -16,7 +16,7 @@ bool is_whole(const Builder& builder, int64_t value) {
 const PostOp* accumulating(const Builder& builder, const Node& node) {
   const auto output = node.output();
   for (const auto& post : node.post) {
-    if (!post.is_binary() || post.algorithm != "add") {
+    if (!post.is(kernels::Binary::add)) {
       continue;
     }
     const auto operand = node.inputs[post.operand].index;
@@ -32,8 +32,8 @@ const PostOp* accumulating(const Builder& builder, const Node& node) {
 
 // Whether ZenDNN's post-op may make a number of a NaN: its instructions return
 // their second operand where either is one.
-bool loses_nan(const std::string& algorithm) {
-  return algorithm == "max" || algorithm == "min";
+bool loses_nan(kernels::Binary algorithm) {
+  return algorithm == kernels::Binary::max || algorithm == kernels::Binary::min;
 }
 
 // The same tensor with leading dimensions of size one, as many dimensions as
@@ -46,15 +46,13 @@ memory::desc widened(const memory::desc& narrow, const Dims& result) {
 
 } // namespace
 
-bool has_primitive(const std::string& function) {
-  return function_of({.algorithm = function}).kind !=
-         ::zendnn::algorithm::undef;
+bool has_primitive(kernels::Eltwise function) {
+  return row_of(function).kind != ::zendnn::algorithm::undef;
 }
 
 Function function_of(const PostOp& post) {
-  const auto& row = find_row(functions(), post.algorithm, "the function");
+  const auto& row = row_of(post.function);
   return {
-      row.kernel,
       row.kind,
       row.own_parameters ? post.alpha : row.alpha,
       row.own_parameters ? post.beta : row.beta};
@@ -63,16 +61,12 @@ Function function_of(const PostOp& post) {
 double magnification(const Node& node) {
   double whole = 1;
   for (const auto& post : node.post) {
-    whole *= post.is_binary() ? combinations().at(post.algorithm).magnifies
-             : post.algorithm == "affine"
+    whole *= post.is_binary() ? row_of(post.combination).magnifies
+             : post.is(kernels::Eltwise::affine)
                  ? std::max(1., std::abs(static_cast<double>(post.alpha)))
-                 : functions().at(post.algorithm).magnifies;
+                 : row_of(post.function).magnifies;
   }
   return whole;
-}
-
-const CombinationRow& combination_of(const std::string& name) {
-  return find_row(combinations(), name, "the function");
 }
 
 std::optional<Place> accumulator(Builder& builder, const Node& node) {
@@ -143,7 +137,7 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see) {
       chain.append_eltwise(function.kind, function.alpha, function.beta);
       continue;
     }
-    if (addition == Addition::functions || loses_nan(post.algorithm)) {
+    if (addition == Addition::functions || loses_nan(post.combination)) {
       break;
     }
     const auto operand = node.inputs[post.operand].index;
@@ -156,7 +150,7 @@ attach(Builder& builder, const Node& node, Addition addition, const See& see) {
     if (!seen) {
       break;
     }
-    chain.append_binary(combination_of(post.algorithm).kind, seen->desc);
+    chain.append_binary(row_of(post.combination).kind, seen->desc);
     attached.operands.push_back(
         {ZENDNN_ARG_ATTR_MULTIPLE_POST_OP(static_cast<int>(i)) |
              ZENDNN_ARG_SRC_1,
@@ -182,7 +176,7 @@ void apply_rest(Builder& builder, const Node& node, size_t taken) {
     add_binary(
         builder,
         node,
-        post.algorithm,
+        post.combination,
         value,
         node.inputs[post.operand].index,
         value,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <torch/csrc/zendnn/plan/Builder.h>
+#include <torch/csrc/zendnn/plan/Functions.h>
 
 #include <ATen/native/zendnn/kernels/elementwise.h>
 
@@ -56,39 +57,16 @@ void apply_rest(Builder& builder, const Node& node, size_t taken);
 // of.
 void copy_to_slice(Builder& builder, int64_t value);
 
-// The function of a post-op without an operand, for our kernels, with the
-// post-op's own parameters, and for ZenDNN.
+// The function of a post-op without an operand, as ZenDNN has it.
 struct Function {
-  kernels::Eltwise kernel;
   ::zendnn::algorithm kind;
-  float alpha, beta; // ZenDNN's
+  float alpha, beta;
 };
-// Rows of the tables that the build generates, by name. `in_torch` is torch's
-// own function.
-struct FunctionRow {
-  kernels::Eltwise kernel;
-  ::zendnn::algorithm kind; // undef where only our kernels have it
-  bool own_parameters;      // alpha and beta are the post-op's
-  float alpha, beta;        // ZenDNN's, where they are not
-  double magnifies;
-  // Null where torch has none: alpha·x + beta.
-  Tensor (*in_torch)(const Tensor& x, double alpha, double beta);
-};
-struct CombinationRow {
-  kernels::Binary kernel;
-  ::zendnn::algorithm kind;
-  double magnifies;
-  Tensor (*in_torch)(const Tensor& a, const Tensor& b);
-};
-const std::unordered_map<std::string, FunctionRow>& functions();
-const std::unordered_map<std::string, CombinationRow>& combinations();
+Function function_of(const PostOp& post);
 
 // Whether ZenDNN has the function; one that it lacks is no post-op, and is not
 // applied in blocked places, whose padding must stay 0.
-bool has_primitive(const std::string& function);
-// Throw Refused for an unknown name.
-Function function_of(const PostOp& post);
-const CombinationRow& combination_of(const std::string& algorithm);
+bool has_primitive(kernels::Eltwise function);
 
 // The factor by which a node's post-ops may magnify rounding errors; infinity
 // where there is no bound, as for sqrt next to 0.
@@ -111,7 +89,7 @@ void add_eltwise(
 void add_binary(
     Builder& builder,
     const Node& node,
-    const std::string& algorithm,
+    kernels::Binary algorithm,
     int64_t a,
     int64_t b,
     int64_t result,

@@ -170,7 +170,7 @@ std::shared_ptr<const Implementation> Product::choose(
   problem << key(attached, /*about=*/false) << ' ' << slow << ' '
           << place_.has_value() << attached.accumulates << attached.taken;
   for (const auto& post : node_.post) {
-    problem << ' ' << post.algorithm << ' ' << post.alpha << ' ' << post.beta;
+    problem << ' ' << post.name() << ' ' << post.alpha << ' ' << post.beta;
   }
   // What is chosen depends on how the weights are packed already.
   const auto weight = tensor(node_, 1);
@@ -233,7 +233,7 @@ std::string Product::key(const Attached& attached, bool about) const {
   text += name_ + text_of(source_, about) + text_of(weights_) + text_of(bias_) +
           text_of(result_, about) + window_;
   for (size_t i = 0; i < attached.taken; ++i) {
-    text += ' ' + node_.post[i].algorithm;
+    text += ' ' + node_.post[i].name();
   }
   for (const auto& operand : attached.operands) {
     text += text_of(operand.desc, about);

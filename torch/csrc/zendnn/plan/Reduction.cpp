@@ -116,7 +116,7 @@ void add_sum(
 void add_float_sum(
     Builder& builder,
     const Node& node,
-    const std::string& name,
+    bool averages,
     const Place& from,
     const Dims& kept) {
   const auto input = tensor(node, 0);
@@ -125,9 +125,9 @@ void add_float_sum(
   add_sum<kernels::SumArgs>(
       builder,
       node,
-      name,
+      averages ? "mean" : "sum",
       kernels::reduce_sum,
-      {.scale = name == "mean" ? 1 / summed : 1,
+      {.scale = averages ? 1 / summed : 1,
        .dtype = kernel_type(builder.dtype(input))},
       from,
       kept);
@@ -292,7 +292,7 @@ void build_pool(Builder& builder, const Node& node) {
   }
   const auto from = read_solid(builder, input);
   if (is_mean_of_images(builder, node, p, from)) {
-    add_float_sum(builder, node, "mean", from, out);
+    add_float_sum(builder, node, /*averages=*/true, from, out);
     return copy_to_slice(builder, output);
   }
   auto gaps = p.dilation; // which ZenDNN counts from 0
@@ -355,19 +355,21 @@ void infer_reduce(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   const auto dtype = values.dtype(input);
   const auto as = node.as<attr::reduce>().dtype;
-  if (as.empty()) {
+  if (!as) {
     type_of(dtype);
   } else if (
-      as != "int64" ||
+      *as != c10::ScalarType::Long ||
       (dtype != c10::ScalarType::Long && dtype != c10::ScalarType::Bool)) {
-    refuse(std::string("a sum of ") + c10::toString(dtype) + " as " + as);
+    refuse(
+        std::string("a sum of ") + c10::toString(dtype) + " as " +
+        name_of(*as));
   }
   const auto out = reduced_sizes(
       values.sizes(input),
       node.as<attr::reduce>().dims,
       node.as<attr::reduce>().keep);
   values.set_type(
-      node.output(), out, as.empty() ? dtype : c10::ScalarType::Long);
+      node.output(), out, as ? c10::ScalarType::Long : dtype);
 }
 
 void build_reduce(Builder& builder, const Node& node) {
@@ -376,7 +378,7 @@ void build_reduce(Builder& builder, const Node& node) {
       builder.sizes(input), node.as<attr::reduce>().dims, /*keep=*/true);
   const auto from = builder.strided(input);
   if (builder.dtype(node.output()) != c10::ScalarType::Long) {
-    return add_float_sum(builder, node, name_of(node.op), from, kept);
+    return add_float_sum(builder, node, node.op == Op::mean, from, kept);
   }
   const bool boolean = builder.dtype(input) == c10::ScalarType::Bool;
   add_sum<kernels::IntegerSumArgs>(

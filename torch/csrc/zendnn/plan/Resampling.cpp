@@ -16,18 +16,6 @@ double scale_of(const Node& node, size_t dim) {
                   : node.as<attr::resample>().scale_width;
 }
 
-kernels::Resampling algorithm_of(const Node& node) {
-  using kernels::Resampling;
-  // Never destroyed: another thread may build until the process ends.
-  static const auto& table =
-      *new const std::unordered_map<std::string, Resampling>{
-          {"nearest", Resampling::nearest},
-          {"linear", Resampling::linear},
-          {"cubic", Resampling::cubic}};
-  return find_row(
-      table, node.as<attr::resample>().algorithm, "a resampling by");
-}
-
 // A signal is an image of one row.
 Dims as_image(Dims sizes) {
   if (sizes.size() == 3) {
@@ -61,7 +49,7 @@ void infer_resample(Values& values, const Node& node) {
   const auto input = tensor(node, 0);
   auto sizes = values.sizes(input);
   type_of(values.dtype(input));
-  const auto algorithm = algorithm_of(node);
+  const auto algorithm = node.as<attr::resample>().algorithm;
   const bool is_signal =
       sizes.size() == 3 && algorithm == kernels::Resampling::linear;
   if (sizes.size() != 4 && !is_signal) {
@@ -114,7 +102,7 @@ void build_resample(Builder& builder, const Node& node) {
                       type_of(builder.dtype(output)),
                       channels_last_strides(out)));
   }
-  const auto across = algorithm_of(node);
+  const auto across = node.as<attr::resample>().algorithm;
   const auto down = is_signal ? kernels::Resampling::nearest : across;
   const bool align = node.as<attr::resample>().align_corners;
   const auto rows = prepare_lines(
@@ -135,7 +123,7 @@ void build_resample(Builder& builder, const Node& node) {
   add_kernel(
       builder,
       node,
-      "resample " + node.as<attr::resample>().algorithm,
+      "resample " + name_of(across),
       kernels::resample,
       {.x_strides = x_strides,
        .out_strides = strides_of(to),

@@ -74,18 +74,17 @@ Tensor convolution(const Node& node, const Operands& given) {
 Tensor linear(const Node& node, const Operands& given) {
   auto x = given[0].toTensor(), weight = given[1].toTensor();
   const auto bias = given[2].toOptional<Tensor>();
-  const auto stated = node.as<attr::linear>().dtype;
-  if (stated.empty()) {
+  const auto dtype = node.as<attr::linear>().dtype;
+  if (!dtype) {
     return at::linear(x, weight, bias);
   }
-  const auto dtype = dtype_named(stated);
   // A pass has rounded both factors of a layer, but not its bias.
   if (bias && bias->scalar_type() == dtype &&
       x.scalar_type() == weight.scalar_type()) {
-    x = x.to(dtype);
-    weight = weight.to(dtype);
+    x = x.to(*dtype);
+    weight = weight.to(*dtype);
   }
-  return at::linear(x, weight, bias).to(dtype);
+  return at::linear(x, weight, bias).to(*dtype);
 }
 
 // matmul or prelu.
@@ -112,7 +111,7 @@ spelled_out_attention(const Node& node, const Operands& given, double scale) {
   }
   if (mask) {
     const auto keeps = first_if(node.as<attr::attention>().in_place);
-    scores = combine("add", scores, *mask, keeps);
+    scores = combine(kernels::Binary::add, scores, *mask, keeps);
   }
   return at::matmul(at::softmax(scores, -1), given[2].toTensor());
 }
@@ -229,10 +228,10 @@ Tensor resample(const Node& node, const Operands& given) {
                               : given[1 + i].toInt());
   }
   const auto algorithm = node.as<attr::resample>().algorithm;
-  if (algorithm == "nearest") {
+  if (algorithm == kernels::Resampling::nearest) {
     return at::upsample_nearest2d(x, sizes, factors[0], factors[1]);
   }
-  if (algorithm != "linear" || x.dim() != 4) {
+  if (algorithm != kernels::Resampling::linear || x.dim() != 4) {
     refuse("a resampling that is neither nearest nor bilinear");
   }
   const bool align = node.as<attr::resample>().align_corners;
@@ -392,11 +391,11 @@ Tensor with_post_ops(const Node& node, Tensor made, const Operands& given) {
   for (const auto& post : node.post) {
     made = post.is_binary()
                ? combine(
-                     post.algorithm,
+                     post.combination,
                      made,
                      given[post.operand].toTensor(),
                      post.keeps)
-               : apply(post.algorithm, made, post.alpha, post.beta);
+               : apply(post.function, made, post.alpha, post.beta);
   }
   return made;
 }
@@ -411,11 +410,11 @@ void check_fits(const Tensor& result, const Tensor& target) {
 }
 
 Tensor combine(
-    const std::string& function,
+    kernels::Binary function,
     const Tensor& a,
     const Tensor& b,
     Keeps keeps) {
-  auto result = combination_of(function).in_torch(a, b);
+  auto result = row_of(function).in_torch(a, b);
   if (keeps != Keeps::neither) {
     check_fits(result, keeps == Keeps::first ? a : b);
   }
@@ -423,8 +422,8 @@ Tensor combine(
 }
 
 Tensor
-apply(const std::string& function, const Tensor& x, double alpha, double beta) {
-  const auto in_torch = find_row(functions(), function, "function").in_torch;
+apply(kernels::Eltwise function, const Tensor& x, double alpha, double beta) {
+  const auto in_torch = row_of(function).in_torch;
   return (in_torch == nullptr ? scaled : in_torch)(x, alpha, beta);
 }
 

@@ -53,7 +53,7 @@ Tensor compute(const Node& node, const Operands& given);
 void check_fits(const Tensor& result, const Tensor& target);
 // A function of two tensors.
 Tensor combine(
-    const std::string& function,
+    kernels::Binary function,
     const Tensor& a,
     const Tensor& b,
     Keeps keeps);
@@ -61,7 +61,7 @@ Tensor combine(
 Tensor with_post_ops(const Node& node, Tensor made, const Operands& given);
 // A function of each element.
 Tensor
-apply(const std::string& function, const Tensor& x, double alpha, double beta);
+apply(kernels::Eltwise function, const Tensor& x, double alpha, double beta);
 
 // Why torch computes a node, and what that costs.
 struct Fallback {

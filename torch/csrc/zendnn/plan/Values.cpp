@@ -69,8 +69,8 @@ void Values::infer_inputs(const std::vector<TensorSpec>& inputs, bool again) {
       continue;
     }
     const auto& spec = inputs.at(tensor++);
-    if (!input.dtype.empty() && spec.dtype != dtype_named(input.dtype)) {
-      refuse("an input that is not " + input.dtype);
+    if (input.dtype && spec.dtype != *input.dtype) {
+      refuse("an input that is not " + name_of(*input.dtype));
     }
     unchanged_[input.value] = again && spec == values_[input.value];
     if (!unchanged_[input.value]) {

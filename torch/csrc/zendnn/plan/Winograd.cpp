@@ -79,13 +79,13 @@ void add_winograd(
   for (size_t i = 0; i < node.post.size(); ++i) {
     const auto& post = node.post[i];
     const bool last = i + 1 == node.post.size();
-    if (post.is_binary() && post.algorithm == "add" && i == 0 &&
+    if (post.is(kernels::Binary::add) && i == 0 &&
         (attached.accumulates || attached.operands[0].desc == result)) {
       addend =
           attached.accumulates ? ZENDNN_ARG_DST : attached.operands[0].index;
-    } else if (post.algorithm == "relu" && last) {
+    } else if (post.is(kernels::Eltwise::relu) && last) {
       args.low = 0;
-    } else if (post.algorithm == "clip" && last) {
+    } else if (post.is(kernels::Eltwise::clip) && last) {
       args.low = post.alpha;
       args.high = post.beta;
     } else {

@@ -276,9 +276,11 @@ bool wants_huge_pages() {
   return wanted;
 }
 
-// Uses huge pages where they fit: a first touch then costs a fifth.
-char* map(size_t bytes) {
-  const auto extra = bytes >= kHugePage && wants_huge_pages() ? kHugePage : 0;
+// Uses huge pages where they fit into what is used of the block: a first touch
+// then costs a fifth, and what is rounded up takes no memory.
+char* map(size_t bytes, size_t used) {
+  const auto huge = wants_huge_pages() ? used & ~(kHugePage - 1) : 0;
+  const auto extra = huge != 0 ? kHugePage : 0;
   void* mapped = mmap(
       nullptr,
       bytes + extra,
@@ -297,7 +299,8 @@ char* map(size_t bytes) {
     }
     data += skipped;
     munmap(data + bytes, extra - skipped);
-    madvise(data, bytes, MADV_HUGEPAGE); // best effort
+    madvise(data, huge, MADV_HUGEPAGE); // best effort, as is the next
+    madvise(data + huge, bytes - huge, MADV_NOHUGEPAGE);
   }
   return data;
 }
@@ -308,8 +311,8 @@ void unmap(char* data, size_t bytes) {
   }
 }
 
-Block* make_block(size_t bytes, Shard& home) {
-  auto* data = map(bytes);
+Block* make_block(size_t bytes, size_t used, Shard& home) {
+  auto* data = map(bytes, used);
   if (data == nullptr) {
     return nullptr;
   }
@@ -360,8 +363,8 @@ void shrink() {
   }
 }
 
-// Null when out of memory.
-Block* take(size_t bytes) {
+// Returns a block of a size class for `used` bytes; null when out of memory.
+Block* take(size_t bytes, size_t used) {
   const auto size_class = class_of(bytes);
   const auto& [node, own] = place_of_thread();
   auto& home = (*node)[own];
@@ -373,7 +376,7 @@ Block* take(size_t bytes) {
       return block;
     }
   }
-  return make_block(bytes, home);
+  return make_block(bytes, used, home);
 }
 
 void give_back(Block* block) {
@@ -397,7 +400,7 @@ class CachingAllocator final : public c10::Allocator {
         !FLAGS_caffe2_cpu_allocator_do_junk_fill) {
       const auto rounded = round_to_class(bytes);
       if (static_cast<int64_t>(rounded) <= current_limit()) {
-        if (auto* block = take(rounded)) {
+        if (auto* block = take(rounded, bytes)) {
           c10::profiledCPUMemoryReporter().New(block->data, bytes);
           return {block->data, block->data, &release, c10::kCPU};
         }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from torch.backends.zendnn.frontends.calls import BOOL, FLOATING, Call, Refused
-from torch.backends.zendnn.graph import Attribute, Operand, Value
+from torch.backends.zendnn.ir.node import Operand, Value
+from torch.backends.zendnn.table.notation import Attribute
 
 
 def attention(call: Call) -> None:

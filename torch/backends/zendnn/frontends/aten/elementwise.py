@@ -9,7 +9,7 @@ from torch.backends.zendnn.frontends.aten import integers
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
 from torch.backends.zendnn.frontends.aten.mappings import mapped, same_tensor
 from torch.backends.zendnn.frontends.calls import ANY, BOOL, Call, Refused
-from torch.backends.zendnn.graph import Operand, Value
+from torch.backends.zendnn.ir.node import Operand, Value
 from torch.backends.zendnn.passes import _match
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.backends.zendnn.frontends.aten import integers, views
 from torch.backends.zendnn.frontends.calls import ANY, INDEX, Call, Refused
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 from torch.backends.zendnn.passes import _match
 
 #: As many tensors of indices as the kernel takes.

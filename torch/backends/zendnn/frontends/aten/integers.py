@@ -12,7 +12,7 @@ import torch
 from torch.backends.zendnn.frontends.aten.dtypes import INT64_NUMBER
 from torch.backends.zendnn.frontends.aten.mappings import mapped
 from torch.backends.zendnn.frontends.calls import BOOL, FLOATING, Call, Dtypes, Refused, words
-from torch.backends.zendnn.graph import Operand, Value
+from torch.backends.zendnn.ir.node import Operand, Value
 from torch.backends.zendnn.table.dtypes import MADE
 
 INT64: Dtypes = frozenset({torch.int64})

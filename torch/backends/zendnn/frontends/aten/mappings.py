@@ -8,9 +8,15 @@ from typing import Any
 
 from torch import Tensor
 from torch.backends.zendnn.frontends.calls import ANY, BOOL, FLOATING, INDEX, Call, Dtypes, Refused
-from torch.backends.zendnn.graph import Attribute, Operand, Value
+from torch.backends.zendnn.ir.node import Operand, Value
 from torch.backends.zendnn.table.functions import COMBINATIONS, FUNCTIONS
-from torch.backends.zendnn.table.notation import Argument, AttributeSpec, Mapping, Operator
+from torch.backends.zendnn.table.notation import (
+    Argument,
+    Attribute,
+    AttributeSpec,
+    Mapping,
+    Operator,
+)
 from torch.backends.zendnn.table.notation import Operand as OperandSpec
 from torch.backends.zendnn.table.operators import OPERATORS, VIEWS
 

@@ -9,7 +9,8 @@ from torch.backends.zendnn import _C
 from torch.backends.zendnn.frontends.aten.dtypes import engine_dtype
 from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import Call, Refused
-from torch.backends.zendnn.graph import Attribute, Operand
+from torch.backends.zendnn.ir.node import Operand
+from torch.backends.zendnn.table.notation import Attribute
 
 
 def normalized(call: Call) -> dict[str, Attribute]:

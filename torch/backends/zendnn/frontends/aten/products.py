@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.backends.zendnn.frontends.aten.elementwise import scaled
 from torch.backends.zendnn.frontends.aten.mappings import operands
 from torch.backends.zendnn.frontends.calls import Call, Refused
-from torch.backends.zendnn.graph import SOME_FLOAT, SOME_INTEGER, Attribute, Operand, Value
+from torch.backends.zendnn.ir.node import SOME_FLOAT, SOME_INTEGER, Operand, Value
 from torch.backends.zendnn.passes import _match
+from torch.backends.zendnn.table.notation import Attribute
 
 
 def linear(call: Call) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch.backends.zendnn.frontends.aten.mappings import mapped, operands
 from torch.backends.zendnn.frontends.calls import ANY, MISSING, Call, Refused
-from torch.backends.zendnn.graph import Attribute, Operand, Value
+from torch.backends.zendnn.ir.node import Operand, Value
+from torch.backends.zendnn.table.notation import Attribute
 
 
 def view_as(call: Call) -> None:

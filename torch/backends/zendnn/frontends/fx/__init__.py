@@ -28,7 +28,7 @@ from torch.backends.zendnn.frontends.fx.rest import Compile, compile_groups
 from torch.backends.zendnn.frontends.fx.writer import MakePlan, PlannedRegion, emit
 from torch.backends.zendnn.frontends.fx.writes import views_at_end
 from torch.backends.zendnn.frontends.schedule import Schedule, Unproven, schedule
-from torch.backends.zendnn.graph import may_share
+from torch.backends.zendnn.ir.graph import may_share
 from torch.backends.zendnn.passes import partition
 from torch.export import ExportedProgram
 

@@ -11,7 +11,8 @@ import torch
 from torch import fx
 from torch.backends.zendnn.frontends.calls import MISSING, Call, Handle, Refused
 from torch.backends.zendnn.frontends.fx.writes import base, is_view, writes
-from torch.backends.zendnn.graph import Graph, Kind, Operand, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Kind, Operand, Value
 from torch.backends.zendnn.table.dtypes import DTYPES
 
 #: torch's own numbers of dtypes, layouts and memory formats, which importers know them by.

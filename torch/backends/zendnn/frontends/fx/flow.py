@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.backends.zendnn.frontends.fx.calls import kind_of, name_of
 from torch.backends.zendnn.frontends.fx.reader import attribute
 from torch.backends.zendnn.frontends.fx.rest import Group
 from torch.backends.zendnn.frontends.fx.writes import is_view, writes
+from torch.backends.zendnn.ir import text
 
 #: The plan that a node calls, with the tensors and the numbers that it gives it; None for others.
 CallOf = Callable[[fx.Node], tuple[Any, Sequence[fx.Node], Sequence[fx.Node]] | None]
@@ -59,7 +59,7 @@ def _in_order(
 ) -> Iterator[fx.Node]:
     """Yield what a plan is given in the order in which its description lists it."""
     given = {"tensor": iter(tensors), "number": iter(numbers)}
-    for kind in re.findall(r"^\S+ = input (\w+)", plan.description(), re.MULTILINE):
+    for kind in text.read(plan.description()).inputs.values():
         yield next(given[kind])
 
 

@@ -25,7 +25,8 @@ from torch._logging import getArtifactLogger, trace_structured
 from torch.backends.zendnn.frontends import LeftOut
 from torch.backends.zendnn.frontends.fx.functions import compiling_backend
 from torch.backends.zendnn.frontends.schedule import Schedule
-from torch.backends.zendnn.graph import Graph, Node, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import Node, Value
 
 log = logging.getLogger(__name__)
 #: torch's name of the logs of whole graphs, which ``_hooks`` registers.

@@ -35,7 +35,8 @@ from torch.backends.zendnn.frontends.fx.writes import (
     writes,
     written_by,
 )
-from torch.backends.zendnn.graph import OPAQUE, Graph
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import OPAQUE
 
 
 class Imported(schedule.Imported):

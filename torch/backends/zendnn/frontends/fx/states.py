@@ -15,7 +15,7 @@ from torch.backends.zendnn.frontends.aten.writes import WRITES
 from torch.backends.zendnn.frontends.calls import Refused
 from torch.backends.zendnn.frontends.fx.calls import FxCall, operator_key
 from torch.backends.zendnn.frontends.fx.writes import base, writes, written
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 
 
 def find_states(graph: fx.Graph, constants: Container[fx.Node]) -> set[fx.Node]:

@@ -15,7 +15,8 @@ from torch.backends.zendnn import _C, passes
 from torch.backends.zendnn.frontends.fx.calls import hint_of
 from torch.backends.zendnn.frontends.fx.reader import Imported, output_of
 from torch.backends.zendnn.frontends.schedule import Item, Schedule
-from torch.backends.zendnn.graph import Region
+from torch.backends.zendnn.ir.graph import Region
+from torch.backends.zendnn.ir.text import describe
 
 MakePlan = Callable[[str, list[torch.Tensor], str], Any]
 
@@ -144,7 +145,7 @@ def _planned(
             read(needed)
         made[node] = graph.node_copy(node, read)
     graph.output(tuple(made[value.source] for value in region.outputs))
-    plan = make_plan(*region.describe(passes.off_in_plans(), passes.tuning_budget()), name)
+    plan = make_plan(*describe(region, passes.off_in_plans(), passes.tuning_budget()), name)
     tensors = sum(value.kind == "tensor" for value in region.inputs)
     numbers = sum(value.kind == "number" for value in region.inputs)
     orders = [_order(value.source.meta["val"]) for value in region.outputs]

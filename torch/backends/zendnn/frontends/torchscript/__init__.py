@@ -29,7 +29,7 @@ from torch.backends.zendnn.frontends.torchscript.writer import (
     TorchModule,
     type_of,
 )
-from torch.backends.zendnn.graph import Graph, may_share
+from torch.backends.zendnn.ir.graph import Graph, may_share
 from torch.backends.zendnn.passes import partition
 
 #: The name of a module's attribute for the operators that were left out of a method, and why.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.backends.zendnn.frontends.aten import IMPORTERS, same_number
 from torch.backends.zendnn.frontends.calls import ANY, MISSING, Call, Refused
-from torch.backends.zendnn.graph import SOME_INTEGER, Graph, Kind, Operand, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import SOME_INTEGER, Kind, Operand, Value
 
 if TYPE_CHECKING:
     from torch.backends.zendnn.frontends.torchscript.state import States

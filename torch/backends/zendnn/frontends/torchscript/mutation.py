@@ -20,7 +20,7 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
     TorchScriptCall,
     qualified,
 )
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 
 _DROPOUTS = qualified("aten", "dropout feature_dropout alpha_dropout feature_alpha_dropout")
 #: Operators whose result may have another dtype or size than their first argument.

@@ -46,7 +46,8 @@ from torch.backends.zendnn.frontends.torchscript.state import (
     join_attributes,
     reads_memory,
 )
-from torch.backends.zendnn.graph import OPAQUE, Graph, Value
+from torch.backends.zendnn.ir.graph import Graph
+from torch.backends.zendnn.ir.node import OPAQUE, Value
 
 EFFECTS = qualified("aten", "warn save manual_seed wait")
 _IMPORTERS = OPERATORS | WRITES | {IN_PLACE: import_in_place}

@@ -25,7 +25,7 @@ from torch.backends.zendnn.frontends.torchscript.calls import (
     operator_name,
     qualified,
 )
-from torch.backends.zendnn.graph import Value
+from torch.backends.zendnn.ir.node import Value
 
 #: What shares memory with its first argument whatever that is.
 VIEWS = qualified(

@@ -32,7 +32,8 @@ from torch.backends.zendnn.frontends.torchscript.blocks import (
     captured,
 )
 from torch.backends.zendnn.frontends.torchscript.calls import TorchNode, TorchValue
-from torch.backends.zendnn.graph import Region
+from torch.backends.zendnn.ir.graph import Region
+from torch.backends.zendnn.ir.text import describe
 
 #: ``torch._C.ScriptModule``.
 TorchModule = Any
@@ -111,7 +112,7 @@ class Emitter:
     def _plan(self, region: Region) -> tuple[TorchValue, list[torch.Tensor]]:
         """Make a plan and return its value in the graph, and its constants."""
         name = next(self._free_names)
-        description, constants = region.describe(passes.off_in_plans(), passes.tuning_budget())
+        description, constants = describe(region, passes.off_in_plans(), passes.tuning_budget())
         plan = self.make_plan(description, constants, name)
         self.plans[name] = plan
         (owner, *_) = self.graph.inputs()

@@ -4,29 +4,16 @@
 
 #include "types.h"
 
-namespace at::native::zendnn::kernels {
+#include <ATen/native/zendnn/kernels/functions.h>
 
-// Sums, differences and products of int64 wrap around; logic is bit by bit.
-enum class Pair {
-  eq,
-  ne,
-  lt,
-  le,
-  gt,
-  ge,
-  add,
-  sub,
-  mul,
-  bit_and,
-  bit_or,
-  bit_xor
-};
+namespace at::native::zendnn::kernels {
 
 enum class PairType { int64, boolean, float32, bfloat16 };
 
 // out = a ∘ b over up to 8 dimensions. A stride of 0 broadcasts an operand; out
 // must not overlap the operands. Comparisons make one byte per element, of 0 or
 // 1, and others the dtype of a and b, which is int64, or boolean for logic.
+// Sums, differences and products of int64 wrap around; logic is bit by bit.
 // Inner strides of 1 or 0 are fastest.
 struct PairArgs {
   const void* a = nullptr;

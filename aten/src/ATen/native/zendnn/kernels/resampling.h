@@ -3,9 +3,9 @@
 
 #include "types.h"
 
-namespace at::native::zendnn::kernels {
+#include <ATen/native/zendnn/kernels/functions.h>
 
-enum class Resampling { nearest, linear, cubic };
+namespace at::native::zendnn::kernels {
 
 // The number of lines of the image per line of the result.
 constexpr int64_t taps_of(Resampling algorithm) {
