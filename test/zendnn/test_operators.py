@@ -9,7 +9,15 @@ import pytest
 import torch
 from torch.backends.zendnn.ir.node import SOME_FLOAT
 from torch.backends.zendnn.table.functions import COMBINATIONS, FUNCTIONS
-from torch.backends.zendnn.table.notation import AttributeSpec, Mapping, Operand, Operator, Trait
+from torch.backends.zendnn.table.notation import (
+    AttributeSpec,
+    Mapping,
+    Operand,
+    Operator,
+    Result,
+    Trait,
+    Work,
+)
 from torch.backends.zendnn.table.operators import OPERATORS
 
 from .passes.build import Builder, random
@@ -19,7 +27,10 @@ from .plan.samples import plan_of
 
 
 def test_a_signature_names_operands_and_attributes() -> None:
-    row = Operator("f(Tensor x, Index? i, int[] n, *, float eps=1e-5, int[] dims=[1])", "f")
+    signature = (
+        "f(Tensor x, Index? i, int[] n, *, Eltwise algorithm, float eps=1e-5, int[] dims=[1])"
+    )
+    row = Operator(signature, "f", work=Work.SOME)
     assert row.name == "f"
     assert row.operands == (
         Operand("x", "Tensor", optional=False, many=False),
@@ -27,10 +38,19 @@ def test_a_signature_names_operands_and_attributes() -> None:
         Operand("n", "int", optional=False, many=True),
     )
     assert row.attributes == {
+        "algorithm": AttributeSpec("algorithm", "Eltwise", None),
         "eps": AttributeSpec("eps", "float", 1e-5),
         "dims": AttributeSpec("dims", "int[]", (1,)),
     }
     assert row.operand(7) == row.operands[2]
+
+
+def test_a_row_states_how_much_work_it_is_unless_that_follows() -> None:
+    message = "operator 'f' lacks work=: one of Work.LIGHT, Work.SOME, Work.HEAVY"
+    with pytest.raises(ValueError, match=message):
+        Operator("f(Tensor x)")
+    assert Operator("f(Tensor x)", traits=Trait.VIEW).work is Work.LIGHT
+    assert Operator("f(Tensor x)", result=Result(kind="number")).work is Work.NONE
 
 
 @pytest.mark.parametrize("text", ["f", "f(Tensor x", "(Tensor x)"])

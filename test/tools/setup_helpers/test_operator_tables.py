@@ -103,17 +103,27 @@ def test_functions_are_enumerators_unless_only_passes_use_them(written: Path) ->
     assert eltwise.startswith("enum class Eltwise { none, relu, leaky_relu, clip, ")
     assert "erf," not in eltwise
     assert "enum class Binary { add, sub, mul, div, max, min };" in text
+    assert "mul, bit_and, bit_or, bit_xor };" in text
+
+
+def test_attributes_that_name_algorithms_are_enumerators(written: Path) -> None:
+    text = (written / "torch/csrc/zendnn/plan/Ops.h").read_text()
+    assert '    {"each", kernels::Reduction::none},\n' in text
+    assert "  kernels::Reduction mode{kernels::Reduction::sum};\n" in text
+    assert "  kernels::Eltwise algorithm{};\n" in text
+    assert "  std::optional<c10::ScalarType> dtype{};\n" in text
 
 
 def test_tables_name_operands_by_letters(written: Path) -> None:
     text = (written / "torch/csrc/zendnn/plan/OperatorTables.cpp").read_text()
     for row in (
-        '{"slice", infer_view, build_view, "tnNNn", {}, {}, ',
-        '{"cat", infer_cat, build_cat, "tt*", {"dim"}, attr::cat{}, ',
+        '{"slice", infer_view, build_view, "tnNNn", {}, {}, {}, ',
+        '{"cat", infer_cat, build_cat, "tt*", {"dim"}, {}, attr::cat{}, ',
         '{"view", infer_view, build_view, "tn*", ',
         '{"embedding_bags", infer_embedding_bags, build_embedding_bags, "T*", ',
-        '{"sqrt", {kernels::Eltwise::sqrt, ::zendnn::algorithm::eltwise_sqrt, false, ',
-        '{"sin", {kernels::Eltwise::sin, ::zendnn::algorithm::undef, false, ',
+        '{"eltwise", infer_eltwise, build_eltwise, "t", {"algorithm", "alpha", "beta"}, '
+        '{"algorithm"}, attr::eltwise{}, ',
+        "{::zendnn::algorithm::eltwise_sqrt, false, ",
     ):
         assert row in text
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.backends.zendnn.ir.graph import Region
 from torch.backends.zendnn.ir.node import Value
+from torch.backends.zendnn.ir.text import describe
 from torch.backends.zendnn.passes.fuse_binary import fuse_binary
 from torch.backends.zendnn.passes.fuse_casts import fuse_casts
 from torch.backends.zendnn.passes.fuse_eltwise import fuse_eltwise
@@ -124,7 +125,7 @@ def test_a_residual_in_float32_widens_the_layer(b: Builder) -> None:
     assert ops(graph) == ["to", "linear"]
     assert graph.nodes[1].attributes == {"dtype": "float32"}
     assert (x.dtype, x.is_assumed) == ("float32", True)
-    assert "%1 = input tensor float32\n" in Region.of(graph.nodes).describe()[0]
+    assert "%1 = input tensor float32\n" in describe(Region.of(graph.nodes))[0]
     assert_close(b.run(), before)
 
 

@@ -32,7 +32,13 @@ BAD_TEXTS = {
     "zendnn-plan 3\n%1 = input tensor\n%2 = triu(%1) diagonal=all\n": "'all' is not a number",
     "zendnn-plan 3\n%1 = input tensor\n%2 = permute(%1, 0)\n": "ends before its 'return'",
     "zendnn-plan 3\n%1 = input numbr\nreturn \n": "line 2 .*no input 'numbr'",
-    "zendnn-plan 3\n%1 = input tensor int64\nreturn \n": "line 2 .*the dtype int64",
+    "zendnn-plan 3\n%1 = input tensor int65\nreturn \n": "line 2 .*no dtype 'int65' in this build",
+    "zendnn-plan 3\n%1 = input tensor\n%2 = eltwise(%1) algorithm=erf\nreturn %2\n": (
+        "line 3 .*no algorithm 'erf' in this build: optimize the module again"
+    ),
+    "zendnn-plan 3\n%1 = input tensor\n%2 = eltwise(%1)\nreturn %2\n": "states no 'algorithm'",
+    "zendnn-plan 3\n%1 = input tensor\n%2 = to(%1) dtype=f32\nreturn %2\n": "no dtype 'f32'",
+    "zendnn-plan 3\n%1 = input tensor\n%2 = linear(%1, %1) post=:\nreturn %2\n": "no post-op ''",
     "zendnn-plan 3\n%1 = input number float32\nreturn \n": "line 2 .*no input 'number float32'",
     "zendnn-plan 3\n, = input tensor\nreturn \n": "line 2 .*wants one name",
     "zendnn-plan 3\n, = constant 0\nreturn \n": "line 2 .*wants one name",

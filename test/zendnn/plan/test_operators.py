@@ -98,7 +98,6 @@ def refused_graphs() -> dict[str, Callable[[Builder], Value]]:
         "weights of a mean": lambda b: bag(b, x(b, 6), mode="mean"),
         "weights of other ids": lambda b: bag(b, x(b, 5)),
         "weights of another dtype": lambda b: bag(b, b.input(tensor(6).bfloat16())),
-        "an unknown function": lambda b: b.eltwise("erf", x(b, 4)),
         "a bias of another size": lambda b: b(
             "linear", x(b, 2, 5), b.constant(4, 5), b.constant(1)
         ),
@@ -173,7 +172,6 @@ BAD_NODES = {
     "softmax(%x) dim=0 post=relu": "post-ops",
     "binary(%x, %x) algorithm=add post=add@1": "own operand",
     "binary(%x, %x, 3) algorithm=add post=add@2": "operand 2 is no tensor",
-    "binary(%x, %x) algorithm=add post=:": "function",
     "numel(%x)": "result that is a number",
     "split(%x) dim=1 sizes=-1": "split",
 }

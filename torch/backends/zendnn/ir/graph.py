@@ -266,6 +266,8 @@ def _check_row(node: Node) -> None:
         return
     unknown_keys = node.attributes.keys() - row.attributes.keys()
     assert not unknown_keys, f"{node.op} has no attribute {min(unknown_keys)}"
+    stated = {name for name, spec in row.attributes.items() if spec.default is None}
+    assert stated <= node.attributes.keys(), f"{node.op} states no {min(stated)}"
     own = len(node.inputs) - sum(post.operand is not None for post in node.post_ops)
     assert own >= row.fewest, f"{node.op} has {own} operands"
     for position, operand in enumerate(node.inputs[:own]):

@@ -256,8 +256,8 @@ class Parser {
       return post;
     }
     const auto parts = split(text, ':');
-    post.function = named<kernels::Eltwise>(
-        parts.empty() ? View() : parts[0], "post-op");
+    post.function =
+        named<kernels::Eltwise>(parts.empty() ? View() : parts[0], "post-op");
     post.alpha = parts.size() > 1 ? to_number<float>(parts[1]) : 0;
     post.beta = parts.size() > 2 ? to_number<float>(parts[2]) : 0;
     return post;

@@ -119,9 +119,12 @@ Made softmax(const Node& node, const Operands& given) {
 
 Tensor with_residual(const Node& node, const Operands& given) {
   const auto keeps = first_if(node.as<attr::layer_norm>().in_place);
-  return given[3].isNone()
-             ? x_of(given)
-             : combine(kernels::Binary::add, x_of(given), given[3].toTensor(), keeps);
+  return given[3].isNone() ? x_of(given)
+                           : combine(
+                                 kernels::Binary::add,
+                                 x_of(given),
+                                 given[3].toTensor(),
+                                 keeps);
 }
 
 Made layer_norm(const Node& node, const Operands& given) {
@@ -199,7 +202,9 @@ Tensor embedding_bag(
       ids,
       *offsets,
       /*scale_grad_by_freq=*/false,
-      mode == Reduction::sum ? 0 : mode == Reduction::mean ? 1 : 2,
+      mode == Reduction::sum    ? 0
+      : mode == Reduction::mean ? 1
+                                : 2,
       /*sparse=*/false,
       weights,
       last));

@@ -118,8 +118,8 @@ std::vector<Node> infer_parts(Values& values, const Node& written) {
   auto node = written;
   const auto infer = [&] { row_of(node.op).infer(values, node); };
   if (has_wide_residual(values, node)) {
-    auto sum = combine(
-        kernels::Binary::add, tensor(node, 0), node.inputs[3], node, 0);
+    auto sum =
+        combine(kernels::Binary::add, tensor(node, 0), node.inputs[3], node, 0);
     std::get<attr::binary>(sum.attributes).in_place =
         node.as<attr::layer_norm>().in_place;
     sum.outputs = {

@@ -368,8 +368,7 @@ void infer_reduce(Values& values, const Node& node) {
       values.sizes(input),
       node.as<attr::reduce>().dims,
       node.as<attr::reduce>().keep);
-  values.set_type(
-      node.output(), out, as ? c10::ScalarType::Long : dtype);
+  values.set_type(node.output(), out, as ? c10::ScalarType::Long : dtype);
 }
 
 void build_reduce(Builder& builder, const Node& node) {

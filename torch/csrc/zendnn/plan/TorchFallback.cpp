@@ -389,13 +389,12 @@ Tensor compute(const Node& node, const Operands& given) {
 
 Tensor with_post_ops(const Node& node, Tensor made, const Operands& given) {
   for (const auto& post : node.post) {
-    made = post.is_binary()
-               ? combine(
-                     post.combination,
-                     made,
-                     given[post.operand].toTensor(),
-                     post.keeps)
-               : apply(post.function, made, post.alpha, post.beta);
+    made = post.is_binary() ? combine(
+                                  post.combination,
+                                  made,
+                                  given[post.operand].toTensor(),
+                                  post.keeps)
+                            : apply(post.function, made, post.alpha, post.beta);
   }
   return made;
 }

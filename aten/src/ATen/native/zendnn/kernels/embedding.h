@@ -9,8 +9,8 @@ namespace at::native::zendnn::kernels {
 
 enum class IdType { int64, int32 };
 
-// Reduces the rows of each bag; an empty bag gives 0. With Reduction::none, a bag
-// is one id, whose row is copied.
+// Reduces the rows of each bag; an empty bag gives 0. With Reduction::none, a
+// bag is one id, whose row is copied.
 struct EmbeddingBag {
   const void* table = nullptr; // (rows, dim)
   int64_t rows = 0;
