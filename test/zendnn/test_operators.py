@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.backends.zendnn.ir.node import SOME_FLOAT
-from torch.backends.zendnn.table.functions import COMBINATIONS, FUNCTIONS
+from torch.backends.zendnn.table.functions import COMBINATIONS, ENUMERATIONS, FUNCTIONS
 from torch.backends.zendnn.table.notation import (
     AttributeSpec,
     Mapping,
@@ -27,10 +27,8 @@ from .plan.samples import plan_of
 
 
 def test_a_signature_names_operands_and_attributes() -> None:
-    signature = (
-        "f(Tensor x, Index? i, int[] n, *, Eltwise algorithm, float eps=1e-5, int[] dims=[1])"
-    )
-    row = Operator(signature, "f", work=Work.SOME)
+    attributes = "Eltwise algorithm, float eps=1e-5, int[] dims=[1]"
+    row = Operator(f"f(Tensor x, Index? i, int[] n, *, {attributes})", "f", work=Work.SOME)
     assert row.name == "f"
     assert row.operands == (
         Operand("x", "Tensor", optional=False, many=False),
@@ -99,7 +97,9 @@ def test_every_operator_and_function_is_in_the_reference_interpreter() -> None:
 
 @pytest.mark.parametrize("name", [n for n, r in OPERATORS.items() if not r.traits & Trait.FOREIGN])
 def test_plans_know_the_operator(name: str) -> None:
-    plan_of("%1 = input tensor", f"%2 = {name}(%1)", "return %2")
+    stated = [x for x in OPERATORS[name].attributes.values() if x.default is None]
+    words = " ".join(f"{x.name}={min(ENUMERATIONS[x.type])}" for x in stated)
+    plan_of("%1 = input tensor", f"%2 = {name}(%1) {words}", "return %2")
     with pytest.raises(RuntimeError, match=f"there is no operator '{name}_'"):
         plan_of("%1 = input tensor", f"%2 = {name}_(%1)", "return %2")
 
