@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch.backends.zendnn._binding import format_list
+from torch.backends.zendnn.place.binding import format_list
 
 #: Topologies in hwloc's synthetic notation, by name.
 SYNTHETIC = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from torch.backends.zendnn._calls import Call, calls
-from torch.backends.zendnn._events import Event
+from torch.backends.zendnn.observe.calls import Call, calls
+from torch.backends.zendnn.observe.events import Event
 
 
 def event(

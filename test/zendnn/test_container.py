@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.backends.zendnn import _container, launch, topology
-from torch.backends.zendnn._container import THREADS, cores, limit_threads, quota
+from torch.backends.zendnn.place import container, launch, topology
+from torch.backends.zendnn.place.container import THREADS, cores, limit_threads, quota
 
 from .machines import SYNTHETIC, write
 
@@ -296,7 +296,7 @@ def counted(file, *arguments, **named):
     return replaced(file, *arguments, **named)
 builtins.open = counted
 """
-    after = "print(len(opened), 'torch.backends.zendnn.topology' in sys.modules)"
+    after = "print(len(opened), 'torch.backends.zendnn.place.topology' in sys.modules)"
     root = files(box(tmp_path, 64.0), {"proc/self/cgroup": "1:cpu:/\n0::/"})
     words, _ = imported(root, before=before, after=after)
     assert int(words[0]) <= 5
@@ -357,7 +357,7 @@ def test_the_launcher_says_that_a_quota_is_small(
     usable = write(SYNTHETIC["epyc-7763-1s-nps1-smt"], tree)
     machine = topology.read(tree, usable, (0,))
     monkeypatch.setattr(launch, "read", lambda: machine)
-    monkeypatch.setattr(_container, "quota", lambda: (8.0, "/sys/fs/cgroup/cpu.max"))
+    monkeypatch.setattr(container, "quota", lambda: (8.0, "/sys/fs/cgroup/cpu.max"))
     assert launch.main(["--dry-run", str(script)]) == 0
     told = "64 cores share the time of 8 CPUs, which /sys/fs/cgroup/cpu.max allows: choose fewer"
     assert told in capsys.readouterr().err

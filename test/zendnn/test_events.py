@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.backends.zendnn._events import Event, Recording
+from torch.backends.zendnn.observe.events import Event, Recording
 
 from .common import CPU, counting, of_products, run_python, stock, values
 

@@ -15,10 +15,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.backends.zendnn import _binding, _commands, _processes, launch, topology
-from torch.backends.zendnn._binding import PlacingError, format_list, may_bind_memory
-from torch.backends.zendnn._commands import Command, Program, Tools, shell
-from torch.backends.zendnn.placement import Instance, layouts, plan
+from torch.backends.zendnn.place import bind, binding, commands, launch, processes, topology
+from torch.backends.zendnn.place.binding import PlacingError, format_list, may_bind_memory
+from torch.backends.zendnn.place.commands import Command, Program, Tools, shell
+from torch.backends.zendnn.place.placement import Instance, layouts, plan
 
 from .common import property_test, run_python
 from .machines import SYNTHETIC
@@ -123,9 +123,9 @@ def test_first_threads_have_a_core_each_when_siblings_are_used() -> None:
 
 def test_the_documented_commands_are_those_of_the_plan() -> None:
     topology = machine("epyc-9654-2s-nps4-smt").without_siblings()
-    commands = Program(("python", "script.py")).commands(plan(topology, instances=2), BOTH)
+    shown = Program(("python", "script.py")).commands(plan(topology, instances=2), BOTH)
     document = Path(__file__).parents[2].joinpath("docs/placing.md").read_text()
-    assert f"```\n# {topology.describe()}\n{shell(commands)}\n```\n" in document
+    assert f"```\n# {topology.describe()}\n{shell(shown)}\n```\n" in document
 
 
 @property_test
@@ -183,7 +183,7 @@ def command(instance: Instance, tools: Tools, pin: bool = True) -> str:
 def test_a_command_binds_cores_and_memory_and_pins_threads(
     instance: Instance, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in _commands.WAITING:
+    for name in commands.WAITING:
         monkeypatch.delenv(name, raising=False)
     settings = "OMP_NUM_THREADS=2 OMP_PROC_BIND=close OMP_PLACES=threads"
     assert command(instance, BOTH) == f"{settings} {words} python 'a b.py'"
@@ -191,7 +191,7 @@ def test_a_command_binds_cores_and_memory_and_pins_threads(
     assert command(instance, BOTH, pin=False) == f"{settings} {words} python 'a b.py'"
 
 
-@pytest.mark.parametrize("name", _commands.WAITING)
+@pytest.mark.parametrize("name", commands.WAITING)
 def test_threads_wait_as_the_user_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # A single thread waits for none.
     assert "GOMP_SPINCOUNT" not in command(Instance((0,)), BOTH, pin=False)
@@ -208,11 +208,11 @@ def test_threads_follow_the_order_of_the_cores() -> None:
     ("tools", "instance", "words"),
     [
         (Tools(False, True), Instance((0,)), "numactl --physcpubind=0 python"),
-        (Tools(False, False), Instance((0,)), f"{_binding.__file__} --cores=0 python"),
+        (Tools(False, False), Instance((0,)), f"{binding.__file__} --cores=0 python"),
         (
             Tools(True, False),
             Instance((0,), (0, 1)),
-            f"{_binding.__file__} --cores=0 --local=0-1 python",
+            f"{binding.__file__} --cores=0 --local=0-1 python",
         ),
     ],
 )
@@ -225,13 +225,13 @@ def test_where_a_tool_is_missing_another_binds(
 def test_an_allocator_is_preloaded_before_what_is_so_already(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_commands.ctypes.util, "find_library", {"jemalloc": "libjemalloc.so.2"}.get)
+    monkeypatch.setattr(commands.ctypes.util, "find_library", {"jemalloc": "libjemalloc.so.2"}.get)
     monkeypatch.delenv("LD_PRELOAD", raising=False)
-    assert _commands.preload("jemalloc") == "libjemalloc.so.2"
+    assert commands.preload("jemalloc") == "libjemalloc.so.2"
     monkeypatch.setenv("LD_PRELOAD", "libother.so")
-    assert _commands.preload("jemalloc") == "libjemalloc.so.2:libother.so"
+    assert commands.preload("jemalloc") == "libjemalloc.so.2:libother.so"
     with pytest.raises(PlacingError, match=r"tcmalloc is not installed: install it \(libtcmalloc"):
-        _commands.preload("tcmalloc")
+        commands.preload("tcmalloc")
 
 
 # Binding
@@ -247,7 +247,7 @@ def test_our_own_program_binds_cores_and_becomes_the_command() -> None:
 @pytest.mark.skipif(not may_bind_memory(), reason="the system forbids memory policies")
 @pytest.mark.parametrize(("policy", "shown"), [("local", "bind"), ("interleave", "interleave")])
 def test_our_own_program_binds_memory(policy: str, shown: str) -> None:
-    words = Tools(True, False).binder(Instance(CPUS[:1], _binding.allowed_nodes()[:1], policy))
+    words = Tools(True, False).binder(Instance(CPUS[:1], binding.allowed_nodes()[:1], policy))
     done = subprocess.run([*words, "cat", "/proc/self/numa_maps"], capture_output=True, text=True)
     assert f" {shown}:0 " in done.stdout, done.stderr
 
@@ -264,7 +264,7 @@ def test_our_own_program_binds_memory(policy: str, shown: str) -> None:
 def test_our_own_program_refuses_in_one_sentence(
     arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _binding.main(arguments) == 2
+    assert binding.main(arguments) == 2
     assert capsys.readouterr().err.startswith(sentence)
     assert tuple(sorted(os.sched_getaffinity(0))) == CPUS
 
@@ -347,7 +347,7 @@ def test_variables_are_arguments_of_bind(
     monkeypatch.setattr(topology, "read", lambda: machine("epyc-7763-1s-nps1-smt"))
     monkeypatch.setattr(torch, "set_num_threads", made.append)
     monkeypatch.setattr(
-        _binding,
+        bind,
         "bind",
         lambda cores=None, memory=None: made.append(
             {"memory": memory} if cores is None else {"cores": cores}
@@ -355,7 +355,7 @@ def test_variables_are_arguments_of_bind(
     )
     for name, value in settings.items():
         monkeypatch.setenv(f"ZENDNN_{name}", value)
-    _binding.bind_by_variables()
+    bind.bind_by_variables()
     assert made == calls
 
 
@@ -521,7 +521,7 @@ def test_a_signal_is_passed_on_once(
 def test_who_does_not_end_in_time_is_killed_with_what_it_started(
     script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_processes, "PATIENCE", 0.1)
+    monkeypatch.setattr(processes, "PATIENCE", 0.1)
     code = (
         "signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
         "child = os.fork()\n"
@@ -536,9 +536,9 @@ def test_who_does_not_end_in_time_is_killed_with_what_it_started(
 
 
 def test_what_cannot_be_started_ends_the_others(tmp_path: Path) -> None:
-    commands = [Command({}, ("sleep", "60")), Command({}, (str(tmp_path / "missing"),))]
+    started = [Command({}, ("sleep", "60")), Command({}, (str(tmp_path / "missing"),))]
     with pytest.raises(PlacingError, match=r"instance 1 cannot be started: .*missing"):
-        _processes.run(commands)
+        processes.run(started)
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,22 @@ def test_a_layer_imports_only_those_below(layer: str) -> None:
     assert sorted(found - LAYERS[layer]) == []
 
 
+#: Tools for users. Compilers know none of them; the package's own files import them at first use.
+TOOLS = ("observe", "place", "doctor", "profiler", "kernel_logger")
+USES_TOOLS = ("__init__", "__main__", "_hooks", *TOOLS)
+
+
+def test_no_compiler_imports_a_tool() -> None:
+    found = {
+        (name, module)
+        for path in PACKAGE.rglob("*.py")
+        if not (name := str(path.relative_to(PACKAGE).with_suffix(""))).startswith(USES_TOOLS)
+        for module in imported(path)
+        if module.split(".")[0] in TOOLS
+    }
+    assert sorted(found) == []
+
+
 #: What C++ leaves to the rows of tables: a pattern, the folder where it must not occur, and why.
 STATED_IN_ROWS = {
     "operators are enumerators": (r"\bop [=!]= \"|kind_of\(", "torch/csrc/zendnn"),

@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.backends.zendnn import replay
+from torch.backends.zendnn.observe import replay
 
 from .common import of_products, run_python, values
 

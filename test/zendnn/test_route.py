@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch.backends.zendnn import _routing
+from torch.backends.zendnn.observe import routing
 
 from .common import of_products, stock, values
 
@@ -385,7 +385,7 @@ def test_a_wrong_route_in_the_environment_warns_and_is_none(
     file.write_text(json.dumps(rules() | {"version": 2}))
     monkeypatch.setenv("ZENDNN_ROUTE", str(file))
     with pytest.warns(UserWarning, match=r"^ZENDNN_ROUTE sets no route: the route .* version 2"):
-        _routing.set_from_environment()
+        routing.set_from_environment()
     assert ran_on(lambda: torch.sigmoid(ROWS), "aten::sigmoid") == ["eager"]
 
 

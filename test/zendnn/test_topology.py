@@ -10,8 +10,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from torch.backends.zendnn._binding import PlacingError, format_list, parse_list
-from torch.backends.zendnn.topology import Topology, read
+from torch.backends.zendnn.place.binding import PlacingError, format_list, parse_list
+from torch.backends.zendnn.place.topology import Topology, read
 
 from .machines import SYNTHETIC, cpus_of, write
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.backends.zendnn import _C
-from torch.backends.zendnn._events import Event
+from torch.backends.zendnn.observe.events import Event
 
 from ..common import outcome, stock, values
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import torch
-from torch.backends.zendnn._commands import Tools
-from torch.backends.zendnn._events import Event
 from torch.backends.zendnn.doctor.facts import Facts
 from torch.backends.zendnn.doctor.limits import Limits
 from torch.backends.zendnn.doctor.log import Execution, Log
 from torch.backends.zendnn.doctor.model import Observation
 from torch.backends.zendnn.doctor.observe import Loop, Operand, Operation
 from torch.backends.zendnn.doctor.trials import Trial
-from torch.backends.zendnn.topology import Core, Topology
+from torch.backends.zendnn.observe.events import Event
+from torch.backends.zendnn.place.commands import Tools
+from torch.backends.zendnn.place.topology import Core, Topology
 
 MACHINE = Facts(
     cpu="AMD EPYC 9654",

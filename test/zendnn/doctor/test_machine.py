@@ -15,7 +15,7 @@ import torch
 from torch.backends.zendnn.doctor import limits, machine
 from torch.backends.zendnn.doctor.facts import Facts, Load, gather
 from torch.backends.zendnn.doctor.findings import Finding, examine
-from torch.backends.zendnn.topology import Core, Topology
+from torch.backends.zendnn.place.topology import Core, Topology
 
 from ..machines import SYNTHETIC, write
 from .clean import MACHINE

@@ -28,11 +28,11 @@ from torch.backends.zendnn._memory import (
 
 if TYPE_CHECKING:  # Each is imported at its first use.
     from torch.backends.zendnn import functional, kernel_logger, passes, profiler
-    from torch.backends.zendnn._binding import bind
-    from torch.backends.zendnn._events import Event, record
     from torch.backends.zendnn._explain import explain
     from torch.backends.zendnn._optimize import export, optimize
     from torch.backends.zendnn._prepack import prepack
+    from torch.backends.zendnn.observe.events import Event, record
+    from torch.backends.zendnn.place.bind import bind
 
     enabled: bool
     deterministic: bool
@@ -72,8 +72,8 @@ __all__ = [
 
 #: The module below the package that defines an attribute; None: the attribute is that module.
 _HOMES = {
-    "Event": "_events",
-    "bind": "_binding",
+    "Event": "observe.events",
+    "bind": "place.bind",
     "explain": "_explain",
     "export": "_optimize",
     "functional": None,
@@ -82,7 +82,7 @@ _HOMES = {
     "passes": None,
     "prepack": "_prepack",
     "profiler": None,
-    "record": "_events",
+    "record": "observe.events",
 }
 
 #: torch's modules import each other in circles, in which two threads get hold of halves.

@@ -4,8 +4,10 @@ import argparse
 import os
 import sys
 
-from torch.backends.zendnn import doctor, launch, replay
+from torch.backends.zendnn import doctor
 from torch.backends.zendnn._info import report
+from torch.backends.zendnn.observe import replay
+from torch.backends.zendnn.place import launch
 
 COMMANDS = {"doctor": doctor.main, "launch": launch.main, "replay": replay.main}
 

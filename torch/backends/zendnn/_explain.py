@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.backends.zendnn._table import table
+from torch.backends.zendnn._columns import table
 from torch.backends.zendnn.frontends import Call, LeftOut, front_end_of
 from torch.backends.zendnn.ir import text
 

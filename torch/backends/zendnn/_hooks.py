@@ -10,9 +10,11 @@ from typing import Any
 import torch
 import torch._tensor_str as tensor_str
 from torch._logging._internal import log_state, register_artifact, register_log
-from torch.backends.zendnn import _C, _backend, _binding, _container, _device, _settings
+from torch.backends.zendnn import _C, _backend, _device, _settings
 from torch.backends.zendnn._info import cpu_name
 from torch.backends.zendnn.frontends import optimize_frozen
+from torch.backends.zendnn.place import container
+from torch.backends.zendnn.place.bind import bind_by_variables
 
 DEVICE = "zendnn"
 
@@ -130,8 +132,8 @@ def _choose_threads() -> None:
 
     It may have where it imported torch first, and this package later.
     """
-    chosen = _binding.bind_by_variables() or not getattr(torch.__spec__, "_initializing", False)
-    if not chosen and (told := _container.limit_threads()):
+    chosen = bind_by_variables() or not getattr(torch.__spec__, "_initializing", False)
+    if not chosen and (told := container.limit_threads()):
         _log(told)
 
 
@@ -167,6 +169,6 @@ def install() -> None:
 
         passes.set_enabled("round_as_eager", True)
     if _settings.text("ZENDNN_ROUTE") is not None:
-        from torch.backends.zendnn._routing import set_from_environment
+        from torch.backends.zendnn.observe.routing import set_from_environment
 
         set_from_environment()

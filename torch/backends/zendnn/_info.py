@@ -8,7 +8,7 @@ from importlib.metadata import distributions
 
 import torch
 from torch.backends.zendnn import _C
-from torch.backends.zendnn._table import table
+from torch.backends.zendnn._columns import table
 
 #: The first letters of environment variables that may change what runs, or how fast.
 _VARIABLES = (

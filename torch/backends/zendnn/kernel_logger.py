@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 from torch.backends.zendnn import _C
-from torch.backends.zendnn._calls import Call, calls
-from torch.backends.zendnn._events import Event, Recording
+from torch.backends.zendnn.observe.calls import Call, calls
+from torch.backends.zendnn.observe.events import Event, Recording
 
 __all__ = ["clear", "disable", "enable", "json"]
 

@@ -19,13 +19,12 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch.backends.zendnn import _chart as chart
-from torch.backends.zendnn import _route as route
-from torch.backends.zendnn._calls import Call
-from torch.backends.zendnn._roi import calls, disable, enable, is_in_roi, region
-from torch.backends.zendnn._table import table
+from torch.backends.zendnn._columns import table
 from torch.backends.zendnn.doctor.limits import Roof
 from torch.backends.zendnn.doctor.limits import roof as measure_roof
+from torch.backends.zendnn.observe import chart, route
+from torch.backends.zendnn.observe.calls import Call
+from torch.backends.zendnn.observe.interval import calls, disable, enable, is_in_roi, last
 
 __all__ = ["chart", "disable", "enable", "is_in_ROI", "is_in_roi", "route", "stats"]
 
@@ -95,7 +94,7 @@ class _Row:
 
 def _tree(*, trimming: bool) -> _Row:
     """Return the region of interest with all calls below it."""
-    root, roi = _Row("ROI", calls=1), region()
+    root, roi = _Row("ROI", calls=1), last()
     if roi is None:
         return root
     for call in (outermost := calls()):

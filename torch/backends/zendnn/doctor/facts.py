@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.backends.zendnn import _C, _container, topology
-from torch.backends.zendnn._commands import Tools
-from torch.backends.zendnn._container import read
+from torch.backends.zendnn import _C
 from torch.backends.zendnn.doctor.elf import why_debug
 from torch.backends.zendnn.doctor.limits import Limits
-from torch.backends.zendnn.topology import Topology
+from torch.backends.zendnn.place import container, topology
+from torch.backends.zendnn.place.commands import Tools
+from torch.backends.zendnn.place.container import read
+from torch.backends.zendnn.place.topology import Topology
 
 #: The first letters of environment variables that may change what runs, or how fast.
 _VARIABLES = (
@@ -122,7 +123,7 @@ class Facts:
     def cores(self) -> int:
         """How many cores this process may keep busy."""
         usable = len(self.topology.cores)
-        return usable if self.quota is None else min(usable, _container.cores(self.quota))
+        return usable if self.quota is None else min(usable, container.cores(self.quota))
 
     @property
     def cpus(self) -> int:
@@ -150,7 +151,7 @@ def gather(
     """
     machine = topology.read(root / "sys/devices/system", cpus)
     used = {cpu for core in machine.cores for cpu in core.cpus}
-    quota, quota_file = _container.quota(root) or (None, "")
+    quota, quota_file = container.quota(root) or (None, "")
     memory = _table(root / "proc/meminfo")
     libraries = _libraries(root)
     cpu = _C._cpu()

@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch.backends.zendnn import _C, topology
+from torch.backends.zendnn import _C
+from torch.backends.zendnn.place import topology
 
 #: Seconds for one figure.
 SECONDS = 0.6

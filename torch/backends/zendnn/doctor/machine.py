@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch.backends.zendnn._binding import format_list
-from torch.backends.zendnn._commands import SPINS, WAITING, Program, shell
-from torch.backends.zendnn._container import THREADS, cores
 from torch.backends.zendnn.doctor.facts import Facts
 from torch.backends.zendnn.doctor.findings import Check, Finding
-from torch.backends.zendnn.placement import plan
+from torch.backends.zendnn.place.binding import format_list
+from torch.backends.zendnn.place.commands import SPINS, WAITING, Program, shell
+from torch.backends.zendnn.place.container import THREADS, cores
+from torch.backends.zendnn.place.placement import plan
 
 Findings = Iterator[Finding]
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.backends.zendnn._events import Event, Recording, record
+from torch.backends.zendnn.observe.events import Event, Recording, record
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 

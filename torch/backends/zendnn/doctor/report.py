@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from torch.backends.zendnn._table import table
+from torch.backends.zendnn._columns import table
 from torch.backends.zendnn.doctor.facts import Facts
 from torch.backends.zendnn.doctor.findings import Finding
 from torch.backends.zendnn.doctor.log import Log

@@ -20,11 +20,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.backends.zendnn._chart import operators_of
-from torch.backends.zendnn._events import Event, Recording
+from torch.backends.zendnn._columns import table
 from torch.backends.zendnn._files import write_atomic
-from torch.backends.zendnn._routing import FORMAT, REASON, VERSION, clear, set_route_from_json
-from torch.backends.zendnn._table import table
+from torch.backends.zendnn.observe.chart import operators_of
+from torch.backends.zendnn.observe.events import Event, Recording
+from torch.backends.zendnn.observe.routing import (
+    FORMAT,
+    REASON,
+    VERSION,
+    clear,
+    set_route_from_json,
+)
 
 __all__ = ["Measured", "Timed", "clear", "measure", "set_route_from_json"]
 

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import torch
 from torch.backends.zendnn import _C
-from torch.backends.zendnn._table import table
+from torch.backends.zendnn._columns import table
 
 
 @dataclass(frozen=True)

@@ -8,20 +8,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from torch.backends.zendnn import _container
-from torch.backends.zendnn._binding import (
+from torch.backends.zendnn._columns import table
+from torch.backends.zendnn.place import container
+from torch.backends.zendnn.place.binding import (
     SYS_NICE,
     PlacingError,
     format_list,
     may_bind_memory,
     parse_list,
 )
-from torch.backends.zendnn._commands import ALLOCATORS, Program, Tools, preload, shell
-from torch.backends.zendnn._processes import run
-from torch.backends.zendnn._search import search
-from torch.backends.zendnn._table import table
-from torch.backends.zendnn.placement import plan
-from torch.backends.zendnn.topology import UNITS, Topology, read
+from torch.backends.zendnn.place.commands import ALLOCATORS, Program, Tools, preload, shell
+from torch.backends.zendnn.place.placement import plan
+from torch.backends.zendnn.place.processes import run
+from torch.backends.zendnn.place.search import search
+from torch.backends.zendnn.place.topology import UNITS, Topology, read
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,8 +115,8 @@ def _topology(options: argparse.Namespace) -> Topology:
         topology = topology.only(parse_list(options.cores))
     elif not options.smt:
         topology = topology.without_siblings()
-    cpus, file = _container.quota() or (len(topology.cores), "")
-    if _container.cores(cpus) < len(topology.cores):
+    cpus, file = container.quota() or (len(topology.cores), "")
+    if container.cores(cpus) < len(topology.cores):
         print(
             f"{len(topology.cores)} cores share the time of {cpus:.3g} CPUs, which {file} allows: "
             "choose fewer by --cores",

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 
-from torch.backends.zendnn import _C, _calls
-from torch.backends.zendnn._events import Recording
+from torch.backends.zendnn import _C
+from torch.backends.zendnn.observe.calls import Call
+from torch.backends.zendnn.observe.calls import calls as calls_of
+from torch.backends.zendnn.observe.events import Recording
 
 
-class Region:
-    """What was recorded, from now on until it stops."""
+class Interval:
+    """What is recorded from its start until it stops."""
 
     def __init__(self) -> None:
         """Begin."""
@@ -44,33 +46,33 @@ class Region:
         return float(spent - self._overhead) if thread == self.thread else 0.0
 
 
-_region: Region | None = None
+_last: Interval | None = None
 
 
 def enable() -> None:
     """Profile from now on, and forget what was profiled before."""
-    global _region
+    global _last
     disable()
     _C._restart_route()
-    _region = Region()
+    _last = Interval()
 
 
 def disable() -> None:
     """Profile no more; ``stats()`` and ``chart`` tell of what was profiled."""
-    if _region and _region.is_open:
-        _region.stop()
+    if _last and _last.is_open:
+        _last.stop()
 
 
 def is_in_roi() -> bool:
     """Return whether the profiler is on."""
-    return _region is not None and _region.is_open
+    return _last is not None and _last.is_open
 
 
-def region() -> Region | None:
+def last() -> Interval | None:
     """Return the last region of interest, which may be open."""
-    return _region
+    return _last
 
 
-def calls() -> list[_calls.Call]:
+def calls() -> list[Call]:
     """Return the outermost calls of the last region of interest."""
-    return _calls.calls(_region.recording) if _region else []
+    return calls_of(_last.recording) if _last else []

@@ -1,4 +1,4 @@
-"""Binds threads and memory, in this process or, as a program of its own, before another one starts.
+"""Binds threads and memory by system calls, also as a program that starts another one.
 
 It imports the standard library only, so that it starts at once where ``numactl`` is missing.
 """
@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 #: The policies of Linux's ``set_mempolicy``, by our words for them.
-_POLICIES = {"local": 2, "interleave": 3}
+POLICIES = {"local": 2, "interleave": 3}
 
 #: The numbers of the system calls ``set_mempolicy`` and ``get_mempolicy``.
 _CALLS = {"x86_64": (238, 239), "aarch64": (237, 236)}
@@ -28,7 +28,7 @@ SYS_NICE = "a container needs the capability SYS_NICE for it"
 
 
 class PlacingError(ValueError):
-    """A wish that cannot be met; the message is one sentence: what, where, what to do."""
+    """A placement request that cannot be met, in one sentence: what, where, what to do."""
 
 
 def parse_list(text: str) -> tuple[int, ...]:
@@ -83,78 +83,6 @@ def may_bind_memory() -> bool:
     return bool(_libc().syscall(call, None, None, 0, None, 0) == 0)
 
 
-def bind(cores: str | Iterable[int] | None = None, memory: str | None = None) -> None:
-    """Bind this process to cores, and its memory to NUMA nodes.
-
-    All threads of the process are bound, and torch gets as many as there are cores. Call it first:
-    memory in use stays where it is, and other threads that run already keep their memory policy.
-
-    Args:
-        cores: numbers of CPUs, or a list as text, such as ``"0-7,16"``; None leaves them.
-        memory: ``"local"`` allocates on the nodes of the cores only; ``"interleave"`` on all nodes
-            in turn; None leaves the policy. On a machine of one node nothing needs doing.
-
-    Raises:
-        ValueError: for another word, or for CPUs that this process may not use.
-        OSError: where the system does not let this process bind memory.
-    """
-    import torch
-    from torch.backends.zendnn import topology  # not above: this file also runs alone
-
-    if memory not in (None, *_POLICIES):
-        raise PlacingError(f"memory is 'local' or 'interleave', not {memory!r}")
-    if cores is not None:
-        numbers = parse_list(cores) if isinstance(cores, str) else tuple(cores)
-        bind_cores(numbers)
-        torch.set_num_threads(len(set(numbers)))
-    machine = topology.read()
-    if memory and len(machine.nodes) > 1:
-        bind_memory(memory, machine.nodes if memory == "interleave" else machine.memory())
-
-
-#: What ``bind`` takes for memory, by the words of ``ZENDNN_MEM_BIND``.
-_MEMORY = {"1": "local", "interleave": "interleave"}
-
-
-def bind_by_variables() -> bool:
-    """Bind this process as its environment variables say, when torch is imported.
-
-    What cannot be done warns, and is left out.
-
-    Returns:
-        whether they set the number of torch's threads.
-    """
-    import torch
-    from torch.backends.zendnn import _C, _settings
-
-    threads = _settings.whole_number("ZENDNN_NUM_THREADS")
-    listed = _settings.text("ZENDNN_NUMA_CPUS")
-    binds = _settings.word("ZENDNN_CPU_BIND", "0" if listed is None else "1")
-    memory = _settings.word("ZENDNN_MEM_BIND")
-    chosen = bool(threads)
-    if binds == "1":
-        from torch.backends.zendnn import topology
-
-        name = "ZENDNN_CPU_BIND" if listed is None else "ZENDNN_NUMA_CPUS"
-        try:
-            if listed is None:
-                cores: tuple[int, ...] = tuple(core.cpus[0] for core in topology.read().cores)
-            else:
-                cores = parse_list(",".join(listed.replace(",", " ").split()))
-            bind(cores[: threads or None])
-            chosen = True
-        except (OSError, ValueError) as error:
-            _C.warn_of(name, f"and cores are not bound: {error}")
-    if threads:
-        torch.set_num_threads(threads)
-    if memory in _MEMORY:
-        try:
-            bind(memory=_MEMORY[memory])
-        except (OSError, ValueError) as error:
-            _C.warn_of("ZENDNN_MEM_BIND", f"and memory is not bound: {error}")
-    return chosen
-
-
 def bind_cores(cores: Iterable[int]) -> None:
     """Bind every thread of this process to CPUs.
 
@@ -200,7 +128,7 @@ def bind_memory(policy: str, nodes: Iterable[int]) -> None:
     for node in wanted:
         mask[node // 8] |= 1 << node % 8
     call = _CALLS[platform.machine()][0]
-    if _libc().syscall(call, _POLICIES[policy], mask, _NODES + 1):
+    if _libc().syscall(call, POLICIES[policy], mask, _NODES + 1):
         reason = os.strerror(ctypes.get_errno()).lower()
         raise OSError(f"memory cannot be bound ({reason}): {SYS_NICE}")
 
@@ -216,10 +144,10 @@ def main(arguments: list[str]) -> int:
         2, if the arguments are wrong; otherwise the command has taken over.
     """
     parser = argparse.ArgumentParser(
-        prog="_binding.py", description="Run a command with threads and memory bound."
+        prog="binding.py", description="Run a command with threads and memory bound."
     )
     parser.add_argument("--cores", metavar="CPUS", help="such as 0-3,8")
-    for policy in _POLICIES:
+    for policy in POLICIES:
         parser.add_argument(f"--{policy}", metavar="NODES", help="for memory, such as 0-3")
     parser.add_argument("program")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
@@ -227,7 +155,7 @@ def main(arguments: list[str]) -> int:
     try:
         if options.cores is not None:
             bind_cores(parse_list(options.cores))
-        for policy in _POLICIES:
+        for policy in POLICIES:
             if (nodes := getattr(options, policy)) is not None:
                 bind_memory(policy, parse_list(nodes))
     except (OSError, ValueError) as error:

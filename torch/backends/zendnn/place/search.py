@@ -8,12 +8,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from torch.backends.zendnn._binding import PlacingError
-from torch.backends.zendnn._commands import Program, Tools, shell
-from torch.backends.zendnn._processes import Outcome, log_of, run
-from torch.backends.zendnn._table import table
-from torch.backends.zendnn.placement import Layout, layouts
-from torch.backends.zendnn.topology import Topology
+from torch.backends.zendnn._columns import table
+from torch.backends.zendnn.place.binding import PlacingError
+from torch.backends.zendnn.place.commands import Program, Tools, shell
+from torch.backends.zendnn.place.placement import Layout, layouts
+from torch.backends.zendnn.place.processes import Outcome, log_of, run
+from torch.backends.zendnn.place.topology import Topology
 
 _RATE = re.compile(rb"^samples/s: *([0-9]+\.?[0-9]*(?:[eE][-+]?[0-9]+)?)\s*$", re.MULTILINE)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cache
 
 import torch
-from torch.backends.zendnn._events import Event
+from torch.backends.zendnn.observe.events import Event
 
 #: The ranges of first calls: a plan's building and tuning, and Dynamo's compilation.
 _PREPARATION = re.compile(r"zendnn::prepare$|.* \(dynamo_timed\)$")

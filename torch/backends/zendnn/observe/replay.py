@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.backends.zendnn._table import table
+from torch.backends.zendnn._columns import table
 from torch.backends.zendnn.kernel_logger import FORMAT, VERSION
 from torch.backends.zendnn.table.dtypes import DTYPES
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from torch.backends.zendnn._binding import PlacingError, allowed_nodes, format_list, parse_list
+from torch.backends.zendnn.place.binding import PlacingError, allowed_nodes, format_list, parse_list
 
 _SYSFS = Path("/sys/devices/system")
 

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from torch.backends.zendnn import _binding
-from torch.backends.zendnn._binding import PlacingError, format_list
-from torch.backends.zendnn.placement import Instance
+from torch.backends.zendnn.place import binding
+from torch.backends.zendnn.place.binding import PlacingError, format_list
+from torch.backends.zendnn.place.placement import Instance
 
 #: Libraries to preload by the name of the allocator, best first, and Debian's package of them.
 ALLOCATORS = {
@@ -54,7 +54,7 @@ class Tools:
             words: tuple[str, ...] = ("numactl", f"--physcpubind={cpus}")
             policy = _NUMACTL[instance.memory]
         else:
-            words = (sys.executable, "-I", _binding.__file__, f"--cores={cpus}")
+            words = (sys.executable, "-I", binding.__file__, f"--cores={cpus}")
             policy = f"--{instance.memory}"
         return (*words, f"{policy}={nodes}") if nodes else words
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TypeVar
 
-from torch.backends.zendnn._binding import PlacingError
-from torch.backends.zendnn.topology import UNITS, Core, Topology
+from torch.backends.zendnn.place.binding import PlacingError
+from torch.backends.zendnn.place.topology import UNITS, Core, Topology
 
 Item = TypeVar("Item")
 

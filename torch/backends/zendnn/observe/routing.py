@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from torch.backends.zendnn import _C, _settings
-from torch.backends.zendnn._chart import operators_of
+from torch.backends.zendnn.observe.chart import operators_of
 
 __all__ = ["clear", "set_route_from_json"]
 

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterator
 
 import torch
-from torch.backends.zendnn import _table
-from torch.backends.zendnn._calls import Call
-from torch.backends.zendnn._roi import calls
+from torch.backends.zendnn import _columns
+from torch.backends.zendnn.observe.calls import Call
+from torch.backends.zendnn.observe.interval import calls
 
 #: The operators that each beacon chooses, all overloads apart.
 _beacons: dict[str, frozenset[str]] = {}
@@ -83,7 +83,7 @@ def table() -> str:
         told = [x.told for x in call.walk() if x.told]
         how = " + ".join(dict.fromkeys(x.reason or x.implementation for x in told))
         rows.append((str(number), f"{call.event.ms:.3f}", on, call.operator, how))
-    return "\n".join(_table.table(rows, ">><<<"))
+    return "\n".join(_columns.table(rows, ">><<<"))
 
 
 def _chosen() -> Iterator[tuple[str, Call]]:

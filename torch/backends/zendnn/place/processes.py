@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from torch.backends.zendnn._binding import PlacingError
-from torch.backends.zendnn._commands import Command
+from torch.backends.zendnn.place.binding import PlacingError
+from torch.backends.zendnn.place.commands import Command
 
 #: Seconds that instances get to end by themselves.
 PATIENCE = 10.0

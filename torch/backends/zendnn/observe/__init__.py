@@ -1,0 +1,1 @@
+"""What has run: events of operators, calls and charts of them, and routes between kernels."""
