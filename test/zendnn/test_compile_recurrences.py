@@ -76,6 +76,21 @@ def test_lstms_compile_in_one_graph(options: dict[str, Any], dtype: torch.dtype)
 
 
 @of_products
+@pytest.mark.parametrize("kind", ["GRU", "RNN"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_others_run_the_same_kernels_between_two_graphs(kind: str, options: dict[str, Any]) -> None:
+    """Dynamo would trace them for one number of steps."""
+    net = Net(kind, **options).eval()
+    made = compiled(net)
+    with torch.no_grad():
+        for steps in (6, 9, 3):
+            x = values(steps, 4, 8)
+            torch.testing.assert_close(made(x), net(x))
+            assert operators(made, x) == operators(net, x)
+            assert bool(operators(net, x)) == (kind == "GRU")  # of RNNs, eager mode has no kernel
+
+
+@of_products
 @pytest.mark.parametrize("options", [{}, {"batch_first": True, "bidirectional": True}], ids=str)
 def test_a_compiled_lstm_takes_states_and_any_sizes(options: dict[str, Any]) -> None:
     net = Net("LSTM", **options).eval()
